@@ -2378,6 +2378,8 @@ struct tgi_forward {
     void (*path)(const tgi_forward *f, char *text, size_t size);
     /* writes why a and b, operands on different devices, do not fit, and what to do; false if that is not known */
     bool (*why)(const tgi_forward *f, const tg_tensor *a, const tg_tensor *b, char *text, size_t size);
+    /* the parameters [*n] of the outermost module that runs */
+    tg_tensor *const *(*params)(const tgi_forward *f, int *n);
 };
 
 /* Sizes of blocks: see tgi_size_class. */
@@ -4108,9 +4110,10 @@ typedef struct {
 /* A call for many tensors, each of n contiguous elements, n > 0, that overlap no other; all of one float dtype.
    TGI_MULTI_SQUARES: *number = the sum of the squares of all elements.  TGI_MULTI_SCALE: all elements are multiplied by
    *number.  TGI_MULTI_UNSCALE: the same, and *finite = 0 if an element was infinite or NaN; else it stays.  Both are on
-   the device, too, number in the dtype that is computed in. */
-typedef enum { TGI_MULTI_SQUARES, TGI_MULTI_SCALE, TGI_MULTI_UNSCALE } tgi_multi_kind;
-typedef struct { void *data; int64_t n; } tgi_flat;
+   the device, too, number in the dtype that is computed in.  TGI_MULTI_CAST: data, in bf16 or f16, = the elements from
+   `from`, in f32. */
+typedef enum { TGI_MULTI_SQUARES, TGI_MULTI_SCALE, TGI_MULTI_UNSCALE, TGI_MULTI_CAST } tgi_multi_kind;
+typedef struct { void *data; const void *from; int64_t n; } tgi_flat;
 typedef struct {
     tgi_multi_kind kind;
     tg_dtype dtype;
@@ -4712,7 +4715,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 20, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 21, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -10167,7 +10170,8 @@ enum {
     TGI_RETAINS_GRAD = 16,
     TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
     TGI_RELEASING = 64,    /* is in S->ended_tensors */
-    TGI_MOVING = 128       /* is in the list of the tgi_to_all_ that runs */
+    TGI_MOVING = 128,      /* is in the list of the tgi_to_all_ that runs */
+    TGI_WAS_CAST = 256     /* an autocast has kept a cast of it */
 };
 
 /* The handle: see the invariants above.  What every op uses stands first, what most tensors do not have together. */
@@ -15514,10 +15518,63 @@ static void tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
         slot->value = S->casts_count;
         c = &S->casts[S->casts_count++];
     }
+    t->flags |= TGI_WAS_CAST;
     c->source = t;
     c->cast = cast;
     c->version = t->storage->version;
     c->recorded = cast->node != NULL;
+}
+
+/* A new tensor of the innermost scope for the cast of t, which is made later: the op is recorded, and the table has it.
+   Describes the cast in *flat.  NULL after recording an error. */
+static tg_tensor *tgi_begin_cast(tgi_thread *S, tg_tensor *t, tg_dtype dtype, tgi_flat *flat)
+{
+    tgi_call c;
+    if (!tgi_op_begin1_as(&c, "to_dtype", TGI_OP_to, t)) return NULL;
+    tg_tensor *y = tgi_new(S, "to_dtype", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
+    if (!y) return NULL;
+    c.out[c.nout++] = y;
+    tgi_preserve_strides(y, t);
+    y = tgi_op_end(&c, true);
+    if (!y) return NULL;
+    flat->data = tgi_first_element(y);
+    flat->from = tgi_first_element(t);
+    flat->n = tgi_numel(t);
+    tgi_keep_cast(S, t, y);
+    return y;
+}
+
+/* In the forward of a module on a GPU: casts all its parameters that were cast before and have no cast now, as after
+   each step, by one kernel call; t is one of them.  False after recording an error. */
+static bool tgi_cast_params(tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
+{
+    const tgi_backend *backend = t->storage->backend;
+    int n = 0, count = 0;
+    if (!S->forward || backend->host || S->composes || !(t->flags & TGI_WAS_CAST)) return true;
+    tg_tensor *const *params = S->forward->params(S->forward, &n);
+    if (n < 2) return true;
+    tgi_flat *list = (tgi_flat *)tgi_alloc(S, sizeof *list * (size_t)n);
+    if (!list) return tgi_no_memory(S, "to_dtype", sizeof *list * (size_t)n);
+    bool ok = true;
+    for (int i = 0; ok && i < n; ++i) {
+        tg_tensor *p = params[i];
+        if (!tgi_usable(S, p) || !(p->flags & TGI_WAS_CAST) || !tgi_may_keep_cast(S, p) || !tgi_same_place(p, t) ||
+            !tgi_is_dense(p) || tgi_numel(p) == 0 || tgi_kept_cast(S, p, dtype)) {
+            continue;
+        }
+        ok = tgi_begin_cast(S, p, dtype, &list[count++]) != NULL;
+    }
+    tgi_multi multi;
+    memset(&multi, 0, sizeof multi);
+    multi.kind = TGI_MULTI_CAST;
+    multi.dtype = dtype;
+    multi.index = t->storage->index;
+    multi.list = list;
+    multi.count = count;
+    if (ok && count > 0) ok = backend->multi(S, &multi) == TGI_DONE;
+    tgi_free(S, list, sizeof *list * (size_t)n);
+    if (!ok) tgi_casts_clear(S); /* some are not made */
+    return ok;
 }
 
 /* t in this dtype, as a tensor of the innermost scope or of the table; NULL after recording an error. */
@@ -15525,6 +15582,11 @@ static tg_tensor *tgi_autocast_tensor(tgi_thread *S, tg_tensor *t, tg_dtype dtyp
 {
     tg_tensor *cast = tgi_kept_cast(S, t, dtype);
     if (cast) return cast;
+    if (tgi_may_keep_cast(S, t) && dtype != TG_F32) {
+        if (!tgi_cast_params(S, t, dtype)) return NULL;
+        cast = tgi_kept_cast(S, t, dtype);
+        if (cast) return cast;
+    }
     cast = tg_to_dtype(t, dtype);
     if (cast && dtype != TG_F32) tgi_keep_cast(S, t, cast);
     return cast;
@@ -28218,6 +28280,13 @@ static void tgi_forget_hooks(tg_module *m)
     m->hooks = n;
 }
 
+static tg_tensor *const *tgi_forward_params(const tgi_forward *f, int *n)
+{
+    while (f->outer) f = f->outer;
+    *n = tg_module_count(f->m);
+    return tg_module_params(f->m);
+}
+
 static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, tg_tensor *const *in, int n,
                             tg_tensor **out, int n_out)
 {
@@ -28236,6 +28305,7 @@ static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, 
     f.n = n;
     f.path = tgi_forward_path;
     f.why = tgi_forward_why;
+    f.params = tgi_forward_params;
     S->forward = &f;
     m->running++; /* it may be freed meanwhile */
     tgi_ref_all(in, n);

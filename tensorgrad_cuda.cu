@@ -5528,11 +5528,12 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
 
 /* ======== Many tensors at once ==================================================================================== */
 
-/* The sum of the squares of all elements of many tensors, and their product with a number, with or without a look for
-   infinities: as for the optimizers above, each tensor is cut into pieces, one for each block. */
-enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
+/* The sum of the squares of all elements of many tensors, their product with a number, with or without a look for
+   infinities, and casts of many: as for the optimizers above, each tensor is cut into pieces, one for each block. */
+enum { TGI_MULTI_TENSORS = 120, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
 typedef struct {
     char *data;
+    const char *from; /* of a cast */
     int64_t n;
     int64_t first_piece; /* the number of its first piece */
 } tgi_multi_tensor;
@@ -5590,6 +5591,31 @@ __global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, cons
     }
 }
 
+/* One block per piece: rounds f32 to elements of dtype `to`. */
+template <int to> __global__ void tgi_multi_cast(const __grid_constant__ tgi_multi_job job)
+{
+    typedef typename tgi_stored<to>::type stored;
+    constexpr int width = TGI_PACK_BYTES / sizeof(float);
+    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
+        const int t = tgi_tensor_of_piece(job, piece);
+        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
+        const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
+        const float *const x = (const float *)job.tensor[t].from + start;
+        stored *const y = (stored *)job.tensor[t].data + start;
+        const bool aligned = (uintptr_t)x % TGI_PACK_BYTES == 0 && (uintptr_t)y % sizeof(tgi_pack<to, width>) == 0;
+        const int packed = aligned ? n / width * width : 0;
+#pragma unroll 4
+        for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width) {
+            const tgi_pack<TG_F32, width> from = tgi_load_pack<tgi_pack<TG_F32, width>>(x + i);
+            tgi_pack<to, width> pack;
+#pragma unroll
+            for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)to, &pack.x[k], from.x[k]);
+            tgi_store_pack(y + i, pack);
+        }
+        for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK) tgi_store_as((tg_dtype)to, y + i, x[i]);
+    }
+}
+
 /* *number = the sum of partial [pieces]; one block. */
 template <class real> __global__ void tgi_multi_total(const void *partial, int64_t pieces, void *number)
 {
@@ -5611,11 +5637,17 @@ static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_mul
         job.pieces = 0;
         job.kind = m->kind;
         for (job.count = 0; job.count < TGI_MULTI_TENSORS && i < m->count; ++job.count, ++i) {
-            const tgi_multi_tensor tensor = {(char *)m->list[i].data, m->list[i].n, job.pieces};
+            const tgi_flat *const flat = &m->list[i];
+            const tgi_multi_tensor tensor = {(char *)flat->data, (const char *)flat->from, flat->n, job.pieces};
             job.tensor[job.count] = tensor;
             job.pieces += tgi_multi_pieces_of(tensor.n);
         }
-        if (!tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, out)) return false;
+        if (!(m->kind == TGI_MULTI_CAST
+                  ? tgi_launch(S, d, m->dtype == TG_BF16 ? tgi_multi_cast<TG_BF16> : tgi_multi_cast<TG_F16>, job.pieces,
+                               TGI_BLOCK, job)
+                  : tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, out))) {
+            return false;
+        }
         if (m->kind == TGI_MULTI_SQUARES) out += job.pieces * tgi_bytes_of(tgi_compute_dtype(m->dtype));
     }
     return true;
