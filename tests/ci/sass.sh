@@ -197,6 +197,22 @@ cat >"$folder/list" <<'END'
 64 ld128,f32 tgi_flash_row_sums<2>
 40 ld128,st128,f32 tgi_multi_pieces<0>
 40 ld128,st128,f32 tgi_multi_pieces<2>
+40 ld128,f32 tgi_multi_cast<2>
+40 ld128,f32 tgi_multi_cast<3>
+56 ld128 tgi_fold<tgi_combine_sum, float, 0, 4>
+72 ld128 tgi_fold<tgi_combine_sum, float, 2, 8>
+72 ld128 tgi_fold<tgi_combine_sum, float, 3, 8>
+56 ld128 tgi_fold<tgi_combine_amax, float, 0, 4>
+72 ld128 tgi_fold<tgi_combine_amax, float, 2, 8>
+80 ld128 tgi_fold_across<tgi_combine_sum, float, 0, 4>
+80 - tgi_fold_across<tgi_combine_sum, float, 2, 4>
+80 - tgi_fold_across<tgi_combine_amax, float, 2, 4>
+40 f32 tgi_radix_count<unsigned int>
+40 f32 tgi_radix_scan<unsigned int>
+80 f32 tgi_radix_move<unsigned int>
+40 f32 tgi_radix_count<unsigned long>
+40 f32 tgi_radix_scan<unsigned long>
+80 f32 tgi_radix_move<unsigned long>
 END
 check "$folder/list" "$object" >"$folder/found.txt" || exit 1
 cat "$folder/found.txt"
