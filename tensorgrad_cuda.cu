@@ -5530,10 +5530,9 @@ static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int 
 
 /* The sum of the squares of all elements of many tensors, their product with a number, with or without a look for
    infinities, and casts of many: as for the optimizers above, each tensor is cut into pieces, one for each block. */
-enum { TGI_MULTI_TENSORS = 120, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
+enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
 typedef struct {
     char *data;
-    const char *from; /* of a cast */
     int64_t n;
     int64_t first_piece; /* the number of its first piece */
 } tgi_multi_tensor;
@@ -5541,7 +5540,7 @@ typedef struct {
     int64_t pieces;
     int count;
     tgi_multi_kind kind;
-    tgi_multi_tensor tensor[TGI_MULTI_TENSORS];
+    tgi_multi_tensor tensor[TGI_MULTI_TENSORS]; /* of a cast: its result, then what it casts; of the same pieces */
 } tgi_multi_job;
 
 /* `width` elements: adds their squares to *sum, or multiplies them by factor.  *odd becomes NaN if one of them is NaN
@@ -5600,8 +5599,8 @@ template <int to> __global__ void tgi_multi_cast(const __grid_constant__ tgi_mul
         const int t = tgi_tensor_of_piece(job, piece);
         const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
         const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
-        const float *const x = (const float *)job.tensor[t].from + start;
-        stored *const y = (stored *)job.tensor[t].data + start;
+        const float *const x = (const float *)job.tensor[t].data + start; /* t is the last one of these pieces */
+        stored *const y = (stored *)job.tensor[t - 1].data + start;
         const bool aligned = (uintptr_t)x % TGI_PACK_BYTES == 0 && (uintptr_t)y % sizeof(tgi_pack<to, width>) == 0;
         const int packed = aligned ? n / width * width : 0;
 #pragma unroll 4
@@ -5632,14 +5631,19 @@ static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_mul
 {
     void (*const kernels[])(tgi_multi_job, const void *, void *) = {
         tgi_multi_pieces<TG_F32>, tgi_multi_pieces<TG_F64>, tgi_multi_pieces<TG_BF16>, tgi_multi_pieces<TG_F16>};
+    const int each = m->kind == TGI_MULTI_CAST ? 2 : 1; /* entries of the job for a tensor */
     for (int i = 0; i < m->count;) {
         tgi_multi_job job;
         job.pieces = 0;
         job.kind = m->kind;
-        for (job.count = 0; job.count < TGI_MULTI_TENSORS && i < m->count; ++job.count, ++i) {
+        for (job.count = 0; job.count + each <= TGI_MULTI_TENSORS && i < m->count; ++i) {
             const tgi_flat *const flat = &m->list[i];
-            const tgi_multi_tensor tensor = {(char *)flat->data, (const char *)flat->from, flat->n, job.pieces};
-            job.tensor[job.count] = tensor;
+            const tgi_multi_tensor tensor = {(char *)flat->data, flat->n, job.pieces};
+            job.tensor[job.count++] = tensor;
+            if (m->kind == TGI_MULTI_CAST) {
+                job.tensor[job.count] = tensor;
+                job.tensor[job.count++].data = (char *)(uintptr_t)flat->from;
+            }
             job.pieces += tgi_multi_pieces_of(tensor.n);
         }
         if (!(m->kind == TGI_MULTI_CAST
