@@ -15518,7 +15518,7 @@ static void tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
         slot->value = S->casts_count;
         c = &S->casts[S->casts_count++];
     }
-    t->flags |= TGI_WAS_CAST;
+    if (!(t->flags & TGI_SHARED)) t->flags |= TGI_WAS_CAST; /* other threads may read the flags of a shared one */
     c->source = t;
     c->cast = cast;
     c->version = t->storage->version;
