@@ -1247,10 +1247,11 @@ TG_API tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight);
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
-/* The same of x + residual, which *sum becomes if sum is not NULL: the step of a residual stream, whose sum goes on while
-   its norm enters the next layer.  x and residual have one shape and dtype.  F.layer_norm(x + residual, ..) */
+/* tg_layer_norm of x + residual, of the same shape; the sum itself becomes *sum, if sum is not NULL.  This is a step of
+   a residual stream: the sum goes on, and its norm enters the next layer.  F.layer_norm(x + residual, ..) */
 TG_API tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight,
                                     tg_tensor *bias, double eps, tg_tensor **sum);
+/* The same with tg_rms_norm.  F.rms_norm(x + residual, ..) */
 TG_API tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight, double eps,
                                   tg_tensor **sum);
 
@@ -19205,8 +19206,8 @@ static tgi_answer tgi_norm_fused(tgi_step *step, int terms, tg_tensor *g, tg_ten
 }
 
 /* With n = (x - mean) rstd and h = g weight: x: rstd (h - mean(h) - n mean(h n)), without mean(h) for rms; weight: the
-   sum of g n over the rows; bias: that of g.  If x is a sum of two (terms), its own gradient, that of output 2, is added
-   to what n gives it, and both terms receive the same. */
+   sum of g n over the rows; bias: that of g.  If x is a sum of two (terms), its own gradient, that of output 2, is
+   added to what n gives it, and both terms receive the same. */
 static bool tgi_norm_rule(tgi_step *step, int terms, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, terms == 2 ? -3 : 0), *weight = tgi_saved_tensor(step, terms), *rstd = NULL;

@@ -3848,7 +3848,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             }
 #pragma unroll
             for (int e = 0; e < held; ++e) h[e] = rstd * (h[e] - h_mean - x[e] * product_mean);
-            if (adds && team.t < team.n) { /* a branch, so that g_sum is not loaded earlier, where registers are scarce */
+            if (adds && team.t < team.n) { /* a branch: g_sum must not be loaded earlier, where registers are scarce */
                 const int64_t from_dx = job.rows.iter.data[4] - job.rows.iter.data[0];
                 tgi_team_load_more<dtype, width>(team, i, {arg[0].data + from_dx, arg[0].step, arg[0].dtype}, h);
             }
@@ -3967,8 +3967,8 @@ static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_
     void *const partial = tgi_scratch_alloc(S, d, "layer_norm", blocks * 2 * places, sizeof(float));
     const int threads = (int)(teams * job.threads);
     const bool ok = partial &&
-                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job, norm->weight,
-                               norm->stats, partial, norm->rms) &&
+                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job,
+                               norm->weight, norm->stats, partial, norm->rms) &&
                     tgi_launch(S, d, tgi_norm_columns<dtype, width>, 2 * places / 32, TGI_BLOCK, job, partial, blocks,
                                norm->dweight, norm->dbias);
     tgi_cuda_release(S, d->index, partial, 0);
