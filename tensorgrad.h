@@ -4619,38 +4619,57 @@ TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, in
 /* ---- shared by all backends: windows ---- */
 
 /* A window takes the inputs first, first + dilation, .., before end.  In a sum, `weight[0]` is that of the first input,
-   weight[1] that of the others. */
+   weight[1] that of the others; both are 1 / parts, but in interpolation. */
 typedef struct {
     int64_t first, end;
     double weight[2];
+    int64_t parts;
 } tgi_window;
+
+/* a / b for a >= 0 and b > 0, in 32 bits where they have no more, which takes a fraction of the time on a GPU. */
+TGI_INLINE int64_t tgi_quotient(int64_t a, int64_t b)
+{
+    return (uint64_t)(a | b) >> 32 == 0 ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
+}
 
 TGI_INLINE tgi_window tgi_sliding_window(const tgi_windows *w, int64_t o)
 {
     const int64_t start = o * w->stride - w->padding, stop = start + (w->kernel - 1) * w->dilation + 1;
     const int64_t padded = w->in + w->padding;
     tgi_window window;
-    window.first = start >= 0 ? start : start + (w->dilation - 1 - start) / w->dilation * w->dilation;
+    window.first = start >= 0 ? start : start + tgi_quotient(w->dilation - 1 - start, w->dilation) * w->dilation;
     window.end = stop < w->in ? stop : w->in;
-    window.weight[0] = window.weight[1] =
-        1.0 / (double)(w->count_padding ? (stop < padded ? stop : padded) - start : window.end - window.first);
+    window.parts = w->count_padding ? (stop < padded ? stop : padded) - start : window.end - window.first;
+    window.weight[0] = window.weight[1] = 1.0 / (double)window.parts;
     return window;
 }
+
+/* The window of output o of a pool, or of a dim that stays as it is. */
+TGI_INLINE tgi_window tgi_pool_window(const tgi_windows *w, int64_t o)
+{
+    tgi_window window = {o, o + 1, {1, 1}, 1};
+    if (w->kind == TGI_SLIDING) return tgi_sliding_window(w, o);
+    if (w->kind == TGI_ADAPTIVE) {
+        window.first = tgi_quotient(o * w->in, w->out);
+        window.end = tgi_quotient((o + 1) * w->in + w->out - 1, w->out);
+        window.parts = window.end - window.first;
+        window.weight[0] = window.weight[1] = 1.0 / (double)window.parts;
+    }
+    return window;
+}
+
+#define tgi_interpolates(w) ((w)->kind >= TGI_NEAREST && (w)->in != (w)->out)
 
 /* The window of output o.  The formulas of interpolation are PyTorch's, also in their rounding: nearest in float. */
 TGI_INLINE tgi_window tgi_window_at(const tgi_windows *w, int64_t o)
 {
-    tgi_window window = {o, o + 1, {1, 1}};
-    if (w->kind == TGI_SLIDING) return tgi_sliding_window(w, o);
-    if (w->kind == TGI_ADAPTIVE) {
-        window.first = o * w->in / w->out;
-        window.end = ((o + 1) * w->in + w->out - 1) / w->out;
-        window.weight[0] = window.weight[1] = 1.0 / (double)(window.end - window.first);
-    } else if (w->kind == TGI_NEAREST && w->in != w->out) {
+    tgi_window window = {o, o + 1, {1, 1}, 1};
+    if (!tgi_interpolates(w)) return tgi_pool_window(w, o);
+    if (w->kind == TGI_NEAREST) {
         const float scale = (float)w->in / (float)w->out, nearest = (float)o * scale;
         window.first = w->out == 2 * w->in ? o / 2 : (int64_t)nearest < w->in ? (int64_t)nearest : w->in - 1;
         window.end = window.first + 1;
-    } else if (w->kind == TGI_LINEAR && w->in != w->out) {
+    } else {
         const double at = (double)w->in / (double)w->out * ((double)o + 0.5) - 0.5;
         window.first = at > 0 ? (int64_t)at : 0;
         window.end = window.first + 2 < w->in ? window.first + 2 : w->in;
@@ -4665,26 +4684,34 @@ TGI_INLINE tgi_window tgi_window_at(const tgi_windows *w, int64_t o)
 typedef struct {
     int64_t first, end;
 } tgi_span;
+TGI_INLINE tgi_span tgi_pool_span(const tgi_windows *w, int64_t i) /* transposed, of windows that do not interpolate */
+{
+    tgi_span span = {i, i + 1};
+    if (w->kind == TGI_SLIDING) {
+        const int64_t last = i + w->padding, least = last - (w->kernel - 1) * w->dilation;
+        const int64_t end = tgi_quotient(last, w->stride) + 1;
+        span.first = least > 0 ? tgi_quotient(least + w->stride - 1, w->stride) : 0;
+        span.end = end < w->out ? end : w->out;
+    } else if (w->kind == TGI_ADAPTIVE) {
+        span.first = tgi_quotient(i * w->out, w->in);
+        span.end = tgi_quotient((i + 1) * w->out + w->in - 1, w->in);
+    }
+    return span;
+}
 TGI_INLINE tgi_span tgi_span_of(const tgi_windows *w, bool transposed, int64_t i)
 {
     tgi_span span;
     if (!transposed) {
         const tgi_window window = tgi_window_at(w, i);
         span.first = window.first, span.end = window.end;
-    } else if (w->kind == TGI_SLIDING) {
-        const int64_t last = i + w->padding, least = last - (w->kernel - 1) * w->dilation;
-        span.first = least > 0 ? (least + w->stride - 1) / w->stride : 0;
-        span.end = last / w->stride < w->out ? last / w->stride + 1 : w->out;
-    } else if (w->kind == TGI_ADAPTIVE) {
-        span.first = i * w->out / w->in;
-        span.end = ((i + 1) * w->out + w->in - 1) / w->in;
-    } else {
-        const int64_t about = (i > 0 ? i - 1 : 0) * w->out / w->in;
-        span.first = about > 1 ? about - about / 1000000 - 1 : 0; /* nearest is rounded as floats are, to 24 bits */
-        while (span.first < w->out && tgi_window_at(w, span.first).end <= i) span.first++;
-        span.end = span.first;
-        while (span.end < w->out && tgi_window_at(w, span.end).first <= i) span.end++;
+        return span;
     }
+    if (!tgi_interpolates(w)) return tgi_pool_span(w, i);
+    const int64_t about = (i > 0 ? i - 1 : 0) * w->out / w->in;
+    span.first = about > 1 ? about - about / 1000000 - 1 : 0; /* nearest is rounded as floats are, to 24 bits */
+    while (span.first < w->out && tgi_window_at(w, span.first).end <= i) span.first++;
+    span.end = span.first;
+    while (span.end < w->out && tgi_window_at(w, span.end).first <= i) span.end++;
     return span;
 }
 
@@ -20387,7 +20414,8 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
        conv_transpose    columns = w^T maps;  x is the sum of the columns that see it (col2im)
        conv_weight       w = maps columns^T
 
-   The columns are several times larger than x.  They are made for a few images at a time. */
+   The columns are several times larger than x.  They are made for a few images at a time.  Where y, or x, is such a
+   matrix for each image already, it takes the place of maps, or of columns (tgi_conv_plan). */
 
 static const struct { int op, in[2]; } tgi_conv_ops[] = {{TGI_OP_conv_transpose, {TGI_CONV_Y, TGI_CONV_W}},
                                                          {TGI_OP_conv_weight, {TGI_CONV_X, TGI_CONV_Y}},
@@ -20402,7 +20430,8 @@ typedef struct {
     tg_tensor *t[3]; /* x, w and y, of which t[result] is the output */
     int64_t groups;
     tgi_im2col m;
-    tg_tensor *columns, *maps; /* of m.images images */
+    bool by_image, pointwise;  /* see tgi_conv_plan */
+    tg_tensor *columns, *maps; /* of m.images images; NULL if not used */
     tg_tensor *part, *sum;     /* of w: from these images; from all so far, or NULL if these are all */
 } tgi_conv_job;
 
@@ -20427,6 +20456,22 @@ static void tgi_conv_windows(tgi_conv_job *job, const tgi_conv_geometry *geometr
     }
 }
 
+/* Where each image has windows enough for a product of its own, by_image, y [N, F, windows] itself takes the place of
+   maps, and nothing is copied; a product for each image and each group is too many.  pointwise: as the kernel has one tap,
+   which sees all of x, x [N, C, windows] takes the place of the columns. */
+static void tgi_conv_plan(tgi_conv_job *job)
+{
+    enum { ENOUGH = 64 };
+    const tgi_im2col *m = &job->m;
+    const tg_tensor *x = job->t[TGI_CONV_X], *y = job->t[TGI_CONV_Y];
+    bool one_tap = true;
+    for (int d = 0; d < 3; ++d)
+        one_tap = one_tap && m->kernel[d] == 1 && m->before[d] == 0 && m->windows[d] == m->size[d] && m->stride[d] == 1;
+    const bool enough = job->groups == 1 && m->windows[0] * m->windows[1] * m->windows[2] >= ENOUGH;
+    job->pointwise = enough && one_tap && tgi_is_contiguous(x) && tgi_is_contiguous(y) && job->result != TGI_CONV_W;
+    job->by_image = job->pointwise || (enough && job->result == TGI_CONV_Y);
+}
+
 /* As many images at a time as make columns of 1 MB, which stay in the cache, or on a device of 256 MB; at least one. */
 static int64_t tgi_conv_images(const tgi_conv_job *job)
 {
@@ -20434,6 +20479,7 @@ static int64_t tgi_conv_images(const tgi_conv_job *job)
     const double limit = job->c->backend->host ? 1 << 20 : 1 << 28;
     double bytes = (double)m->channels * (double)tgi_bytes_of(m->image.dtype); /* of the columns of one image */
     for (int d = 0; d < 3; ++d) bytes *= (double)m->kernel[d] * (double)m->windows[d];
+    if (job->pointwise) return job->t[TGI_CONV_X]->dim[0];
     return bytes >= limit ? 1 : tgi_at_most(job->t[TGI_CONV_X]->dim[0], (int64_t)(limit / bytes));
 }
 
@@ -20447,13 +20493,16 @@ static bool tgi_conv_begin(tgi_conv_job *job)
     tg_tensor *y = job->t[job->result];
     const tg_dtype dtype = (tg_dtype)y->dtype, compute = tgi_compute_dtype(dtype);
     const int64_t *const k = m->kernel, *const o = m->windows;
+    tgi_conv_plan(job);
     m->images = tgi_conv_images(job);
     const int64_t columns[8] = {m->channels, k[0], k[1], k[2], m->images, o[0], o[1], o[2]};
     const int64_t maps[5] = {job->t[TGI_CONV_Y]->dim[1], m->images, o[0], o[1], o[2]};
-    job->columns = tgi_new(S, name, 8, columns, dtype, backend, job->c->index);
-    job->maps = tgi_new(S, name, 5, maps, dtype, backend, job->c->index);
-    if (!job->columns || !job->maps) return false;
-    m->columns = tgi_operand_of(job->columns);
+    if (!job->pointwise) {
+        job->columns = tgi_new(S, name, 8, columns, dtype, backend, job->c->index);
+        if (!job->columns) return false;
+        m->columns = tgi_operand_of(job->columns);
+    }
+    if (!job->by_image && !(job->maps = tgi_new(S, name, 5, maps, dtype, backend, job->c->index))) return false;
     if (job->result != TGI_CONV_W) return true;
     if (m->images == job->t[TGI_CONV_X]->dim[0]) return tgi_ref(job->part = y), true;
     job->part = tgi_new_like(S, name, y);
@@ -20513,6 +20562,38 @@ static bool tgi_conv_product(const tgi_conv_job *job)
     return job->c->backend->gemm(job->c->S, &gemm);
 }
 
+/* The same, by_image, for images from `first` on: of each image, maps [F, windows] lie in y, and columns [taps, windows]
+   in those of all images, which are side by side, or in x. */
+static bool tgi_conv_products_by_image(const tgi_conv_job *job, int64_t first)
+{
+    const tgi_im2col *m = &job->m;
+    const bool to_x = job->result == TGI_CONV_X;
+    const int64_t rows = job->t[TGI_CONV_W]->dim[0], n = m->windows[0] * m->windows[1] * m->windows[2];
+    const int64_t taps = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
+    tgi_operand w = tgi_operand_of(job->t[TGI_CONV_W]), maps = tgi_operand_of(job->t[TGI_CONV_Y]);
+    tgi_operand columns = job->pointwise ? tgi_operand_of(job->t[TGI_CONV_X]) : m->columns;
+    if (job->pointwise) tgi_operand_skip(&columns, 0, first);
+    else columns.stride[0] = n;
+    tgi_operand_skip(&maps, 0, first);
+    w.stride[0] = 0;
+    tgi_gemm gemm;
+    gemm.precision = job->c->S->precision;
+    gemm.adds = false;
+    gemm.ndim = 1;
+    gemm.dim[0] = m->images;
+    gemm.out = to_x ? columns : maps;
+    gemm.a = w;
+    gemm.b = to_x ? maps : columns;
+    gemm.m = to_x ? taps : rows;
+    gemm.n = n;
+    gemm.k = to_x ? rows : taps;
+    gemm.a_row = to_x ? 1 : taps; /* w is transposed for x */
+    gemm.a_col = to_x ? taps : 1;
+    gemm.b_row = job->pointwise ? n : m->images * n;
+    gemm.b_col = 1;
+    return job->c->backend->gemm(job->c->S, &gemm);
+}
+
 /* What m.images images from `first` on contribute to the result. */
 static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
 {
@@ -20521,7 +20602,8 @@ static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
     const bool to_x = job->result == TGI_CONV_X, to_y = job->result == TGI_CONV_Y;
     tgi_im2col m = job->m;
     tgi_operand_skip(&m.image, 0, first);
-    if (!to_x && !backend->im2col(S, &m)) return false;
+    if (!to_x && !job->pointwise && !backend->im2col(S, &m)) return false;
+    if (job->by_image) return tgi_conv_products_by_image(job, first);
     if (!to_y && !tgi_conv_copy_maps(job, first, false)) return false;
     if (!tgi_conv_product(job)) return false;
     if (to_x) return backend->col2im(S, &m);

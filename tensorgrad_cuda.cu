@@ -4476,104 +4476,205 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
 
 /* ======== Pools =================================================================================================== */
 
-/* One thread per element of the result, which adds up in a fixed order. */
+/* One thread per element of the result, which adds up in a fixed order.  Neighbouring threads have neighbouring
+   columns, so that what windows share is read from memory once.  The elements of a piece of the result are counted in 32 bits:
+   it is some of the planes, or some rows of one, or some columns of one row. */
+typedef struct {
+    tgi_pool pool;
+    uint32_t count;   /* of the piece's elements */
+    int64_t before;   /* the elements of the result before the piece */
+    int64_t first[3]; /* its first plane, row and column */
+    tgi_divisor rows, columns;
+} tgi_pool_job;
 
-/* y, index, x: see max_pool in tgi_backend. */
-static __global__ void tgi_max_pool_windows(tgi_pool pool)
+typedef struct {
+    int64_t plane, row, column, number;
+} tgi_pool_element;
+
+/* A kernel's loop over its elements: for (uint32_t e = tgi_grid_thread(); e < job.count; e += tgi_grid_size()). */
+__device__ inline tgi_pool_element tgi_pool_element_of(const tgi_pool_job &job, uint32_t e)
 {
-    const tgi_windows &h = pool.dim[0], &w = pool.dim[1];
-    const tg_dtype dtype = pool.arg[2].dtype;
-    const int64_t size = tgi_size_of(dtype), n = pool.planes * h.out * w.out;
-    for (int64_t e = tgi_grid_thread(); e < n; e += tgi_grid_size()) {
-        int64_t plane = e;
-        const tgi_window columns = tgi_window_at(&w, tgi_pop_index(&plane, w.out));
-        const tgi_window rows = tgi_window_at(&h, tgi_pop_index(&plane, h.out));
-        const char *x = (const char *)pool.arg[2].data + plane * h.in * w.in * size;
-        int64_t found = rows.first * w.in + columns.first;
-        double most = -HUGE_VAL;
-        for (int64_t i = rows.first; i < rows.end; i += h.dilation) {
-            for (int64_t j = columns.first; j < columns.end; j += w.dilation) {
-                const double value = tgi_load_as<double>(dtype, x + (i * w.in + j) * size);
-                if (!(value > most || value != value)) continue;
-                most = value;
-                found = i * w.in + j;
+    const uint32_t line = tgi_divide(e, job.columns), plane = tgi_divide(line, job.rows);
+    return {job.first[0] + plane, job.first[1] + (line - plane * job.rows.size),
+            job.first[2] + (e - line * job.columns.size), job.before + e};
+}
+
+/* Launches the kernel for each piece of a result of rows times columns in each plane. */
+static bool tgi_launch_pool(tgi_thread *S, const tgi_pool *pool, int64_t rows, int64_t columns,
+                            void (*kernel)(tgi_pool_job))
+{
+    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[0].index);
+    const int64_t most = INT32_MAX, size[3] = {pool->planes, rows, columns};
+    int64_t part[3], inner = 1; /* of a piece: planes, rows, columns */
+    for (int k = 2; k >= 0; --k) {
+        part[k] = tgi_at_most(size[k], most / tgi_at_most(inner, most));
+        if (part[k] < 1) part[k] = 1;
+        inner *= size[k];
+    }
+    if (!d || inner == 0) return d != NULL;
+    tgi_pool_job job = {};
+    job.pool = *pool;
+    int64_t *const first = job.first;
+    for (first[0] = 0; first[0] < size[0]; first[0] += part[0]) {
+        for (first[1] = 0; first[1] < size[1]; first[1] += part[1]) {
+            for (first[2] = 0; first[2] < size[2]; first[2] += part[2]) {
+                int64_t n[3];
+                for (int k = 0; k < 3; ++k) n[k] = tgi_at_most(part[k], size[k] - first[k]);
+                job.rows = tgi_divisor_of(n[1]);
+                job.columns = tgi_divisor_of(n[2]);
+                job.count = (uint32_t)(n[0] * n[1] * n[2]);
+                job.before = (first[0] * rows + first[1]) * columns + first[2];
+                if (!tgi_launch_each(S, d, kernel, job.count, job)) return false;
             }
         }
-        tgi_copy_element((char *)pool.arg[0].data + e * size, x + found * size, size);
-        if (pool.arg[1].data) ((int64_t *)pool.arg[1].data)[e] = found;
+    }
+    return true;
+}
+
+/* A kernel with a template argument for the dtype, for each in the order of tg_dtype, and other arguments. */
+#define TGI_FOR_FLOATS(kernel, ...) \
+    {kernel<TG_F32, __VA_ARGS__>, kernel<TG_F64, __VA_ARGS__>, kernel<TG_BF16, __VA_ARGS__>, \
+     kernel<TG_F16, __VA_ARGS__>}
+
+/* Whether the windows of a row are pairs, one after the other, each aligned as a pack. */
+static bool tgi_windows_are_pairs(const tgi_windows *w, const tgi_operand *x)
+{
+    return w->kind == TGI_SLIDING && w->kernel == 2 && w->stride == 2 && w->dilation == 1 && w->padding == 0 &&
+           w->in % 2 == 0 && (uintptr_t)x->data % (size_t)(2 * tgi_bytes_of(x->dtype)) == 0;
+}
+
+/* y, index, x: see max_pool in tgi_backend.  width: of the packs in which a row of a window is read. */
+template <int dtype, int width> __global__ void tgi_max_pool_windows(tgi_pool_job job)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    typedef typename tgi_computed<dtype>::type real;
+    const tgi_windows &h = job.pool.dim[0], &w = job.pool.dim[1];
+    stored *const y = (stored *)job.pool.arg[0].data;
+    int64_t *const index = (int64_t *)job.pool.arg[1].data;
+    for (uint32_t e = (uint32_t)tgi_grid_thread(); e < job.count; e += (uint32_t)tgi_grid_size()) {
+        const tgi_pool_element at = tgi_pool_element_of(job, e);
+        const tgi_window columns = tgi_pool_window(&w, at.column), rows = tgi_pool_window(&h, at.row);
+        const stored *const x = (const stored *)job.pool.arg[2].data + at.plane * h.in * w.in;
+        int64_t found = rows.first * w.in + columns.first;
+        real most = -(real)HUGE_VAL;
+        for (int64_t i = rows.first; i < rows.end; i += h.dilation) {
+            for (int64_t j = columns.first; j < columns.end; j += width > 1 ? width : w.dilation) {
+                const auto pack = tgi_load_pack<tgi_pack<dtype, width>>(x + i * w.in + j);
+#pragma unroll
+                for (int k = 0; k < width; ++k) {
+                    const real value = tgi_load_as<real>((tg_dtype)dtype, &pack.x[k]);
+                    if (!(value > most || value != value)) continue;
+                    most = value;
+                    found = i * w.in + j + k;
+                }
+            }
+        }
+        tgi_store_as((tg_dtype)dtype, y + at.number, most);
+        if (index) index[at.number] = found;
     }
 }
 
 static bool tgi_cuda_max_pool(tgi_thread *S, const tgi_pool *pool)
 {
-    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[2].index);
-    const int64_t n = pool->planes * pool->dim[0].out * pool->dim[1].out;
-    return d && (n == 0 || tgi_launch_each(S, d, tgi_max_pool_windows, n, *pool));
+    void (*const kernels[2][4])(tgi_pool_job) = {TGI_FOR_FLOATS(tgi_max_pool_windows, 1),
+                                                 TGI_FOR_FLOATS(tgi_max_pool_windows, 2)};
+    const bool pairs = tgi_windows_are_pairs(&pool->dim[1], &pool->arg[2]);
+    return tgi_launch_pool(S, pool, pool->dim[0].out, pool->dim[1].out, kernels[pairs][pool->arg[2].dtype]);
 }
 
 /* dx, g, index: dx = the sum of g over the windows that found this element. */
-static __global__ void tgi_max_pool_found(tgi_pool pool)
+template <int dtype, int> __global__ void tgi_max_pool_found(tgi_pool_job job)
 {
-    const tgi_windows &h = pool.dim[0], &w = pool.dim[1];
-    const tg_dtype dtype = pool.arg[1].dtype;
-    const int64_t size = tgi_size_of(dtype), n = pool.planes * h.in * w.in;
-    for (int64_t e = tgi_grid_thread(); e < n; e += tgi_grid_size()) {
-        int64_t plane = e;
-        const int64_t column = tgi_pop_index(&plane, w.in), row = tgi_pop_index(&plane, h.in);
-        const tgi_span rows = tgi_span_of(&h, true, row), columns = tgi_span_of(&w, true, column);
-        const char *g = (const char *)pool.arg[1].data + plane * h.out * w.out * size;
-        const int64_t *index = (const int64_t *)pool.arg[2].data + plane * h.out * w.out;
-        double sum = 0;
+    typedef typename tgi_stored<dtype>::type stored;
+    typedef typename tgi_computed<dtype>::type real;
+    const tgi_windows &h = job.pool.dim[0], &w = job.pool.dim[1];
+    stored *const dx = (stored *)job.pool.arg[0].data;
+    for (uint32_t e = (uint32_t)tgi_grid_thread(); e < job.count; e += (uint32_t)tgi_grid_size()) {
+        const tgi_pool_element at = tgi_pool_element_of(job, e);
+        const tgi_span rows = tgi_pool_span(&h, at.row), columns = tgi_pool_span(&w, at.column);
+        const stored *const g = (const stored *)job.pool.arg[1].data + at.plane * h.out * w.out;
+        const int64_t *const index = (const int64_t *)job.pool.arg[2].data + at.plane * h.out * w.out;
+        real sum = 0;
         for (int64_t i = rows.first; i < rows.end; ++i) {
             for (int64_t j = columns.first; j < columns.end; ++j) {
-                if (index[i * w.out + j] != row * w.in + column) continue;
-                sum += tgi_load_as<double>(dtype, g + (i * w.out + j) * size);
+                if (index[i * w.out + j] != at.row * w.in + at.column) continue;
+                sum += tgi_load_as<real>((tg_dtype)dtype, g + i * w.out + j);
             }
         }
-        tgi_store_as(dtype, (char *)pool.arg[0].data + e * size, sum);
+        tgi_store_as((tg_dtype)dtype, dx + at.number, sum);
     }
 }
 
 static bool tgi_cuda_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
 {
-    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[1].index);
-    const int64_t n = pool->planes * pool->dim[0].in * pool->dim[1].in;
-    return d && (n == 0 || tgi_launch_each(S, d, tgi_max_pool_found, n, *pool));
+    void (*const kernels[4])(tgi_pool_job) = TGI_FOR_FLOATS(tgi_max_pool_found, 0);
+    return tgi_launch_pool(S, pool, pool->dim[0].in, pool->dim[1].in, kernels[pool->arg[1].dtype]);
 }
 
-/* y, x: see window_sum in tgi_backend. */
-template <bool transposed> __global__ void tgi_window_sums(tgi_pool pool)
+/* tgi_span_of, and the weight of element k of the span; where no window interpolates, all inputs of a window have one
+   weight, and neither needs arithmetic in double. */
+template <bool interpolates>
+__device__ inline tgi_span tgi_sum_span(const tgi_windows &w, bool transposed, int64_t i)
 {
-    const tgi_windows &h = pool.dim[0], &w = pool.dim[1];
-    const tg_dtype dtype = pool.arg[1].dtype;
-    const int64_t size = tgi_size_of(dtype);
-    const int64_t y_rows = transposed ? h.in : h.out, y_columns = transposed ? w.in : w.out;
+    if constexpr (interpolates) return tgi_span_of(&w, transposed, i);
+    if (transposed) return tgi_pool_span(&w, i);
+    const tgi_window window = tgi_pool_window(&w, i);
+    return {window.first, window.end};
+}
+template <bool interpolates, class real>
+__device__ inline real tgi_sum_weight(const tgi_windows &w, bool transposed, int64_t i, int64_t k)
+{
+    if constexpr (interpolates) return (real)tgi_span_weight(&w, transposed, i, k);
+    return 1 / (real)tgi_pool_window(&w, transposed ? k : i).parts;
+}
+
+/* y, x: see window_sum in tgi_backend.  width: as above. */
+template <int dtype, bool transposed, bool interpolates, int width> __global__ void tgi_window_sums(tgi_pool_job job)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    typedef typename tgi_computed<dtype>::type real;
+    const tgi_windows &h = job.pool.dim[0], &w = job.pool.dim[1];
     const int64_t x_rows = transposed ? h.out : h.in, x_columns = transposed ? w.out : w.in;
-    for (int64_t e = tgi_grid_thread(); e < pool.planes * y_rows * y_columns; e += tgi_grid_size()) {
-        int64_t plane = e;
-        const int64_t column = tgi_pop_index(&plane, y_columns), row = tgi_pop_index(&plane, y_rows);
-        const tgi_span rows = tgi_span_of(&h, transposed, row), columns = tgi_span_of(&w, transposed, column);
-        const char *x = (const char *)pool.arg[1].data + plane * x_rows * x_columns * size;
-        double sum = 0;
+    stored *const y = (stored *)job.pool.arg[0].data;
+    for (uint32_t e = (uint32_t)tgi_grid_thread(); e < job.count; e += (uint32_t)tgi_grid_size()) {
+        const tgi_pool_element at = tgi_pool_element_of(job, e);
+        const tgi_span rows = tgi_sum_span<interpolates>(h, transposed, at.row);
+        const tgi_span columns = tgi_sum_span<interpolates>(w, transposed, at.column);
+        const stored *const x = (const stored *)job.pool.arg[1].data + at.plane * x_rows * x_columns;
+        constexpr bool equal = !transposed && !interpolates; /* weights */
+        real sum = 0;
         for (int64_t i = rows.first; i < rows.end; ++i) {
-            double of_row = 0;
-            for (int64_t j = columns.first; j < columns.end; ++j) {
-                const double value = tgi_load_as<double>(dtype, x + (i * x_columns + j) * size);
-                of_row += value * tgi_span_weight(&w, transposed, column, j);
+            real of_row = 0;
+            for (int64_t j = columns.first; j < columns.end; j += width) {
+                const auto pack = tgi_load_pack<tgi_pack<dtype, width>>(x + i * x_columns + j);
+#pragma unroll
+                for (int k = 0; k < width; ++k) {
+                    const real value = tgi_load_as<real>((tg_dtype)dtype, &pack.x[k]);
+                    of_row += equal ? value
+                                    : value * tgi_sum_weight<interpolates, real>(w, transposed, at.column, j + k);
+                }
             }
-            sum += of_row * tgi_span_weight(&h, transposed, row, i);
+            sum += equal ? of_row : of_row * tgi_sum_weight<interpolates, real>(h, transposed, at.row, i);
         }
-        tgi_store_as(dtype, (char *)pool.arg[0].data + e * size, sum);
+        if (equal)
+            sum *= tgi_sum_weight<false, real>(w, false, at.column, 0) *
+                   tgi_sum_weight<false, real>(h, false, at.row, 0);
+        tgi_store_as((tg_dtype)dtype, y + at.number, sum);
     }
 }
 
 static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
 {
-    const tgi_cuda_device *d = tgi_device_for(S, pool->arg[1].index);
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t n = pool->planes * (pool->transposed ? h->in * w->in : h->out * w->out);
-    return d && (n == 0 ||
-                 tgi_launch_each(S, d, pool->transposed ? tgi_window_sums<true> : tgi_window_sums<false>, n, *pool));
+    const bool interpolates = tgi_interpolates(h) || tgi_interpolates(w), transposed = pool->transposed;
+    void (*const kernels[2][2][4])(tgi_pool_job) = {
+        {TGI_FOR_FLOATS(tgi_window_sums, false, false, 1), TGI_FOR_FLOATS(tgi_window_sums, false, true, 1)},
+        {TGI_FOR_FLOATS(tgi_window_sums, true, false, 1), TGI_FOR_FLOATS(tgi_window_sums, true, true, 1)}};
+    void (*const of_pairs[4])(tgi_pool_job) = TGI_FOR_FLOATS(tgi_window_sums, false, false, 2);
+    const tg_dtype dtype = pool->arg[1].dtype;
+    const bool pairs = !transposed && !interpolates && tgi_windows_are_pairs(w, &pool->arg[1]);
+    return tgi_launch_pool(S, pool, transposed ? h->in : h->out, transposed ? w->in : w->out,
+                           pairs ? of_pairs[dtype] : kernels[transposed][interpolates][dtype]);
 }
 
 /* ======== Matrix products ========================================================================================= */
@@ -4985,9 +5086,8 @@ static tgi_answer tgi_cuda_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, 
 
 /* columns [channels, kernel.., images, windows..]: one thread per channel, image and window, for all taps.
    Neighbouring threads have neighbouring windows, and so do the elements that they write. */
-static __global__ void tgi_im2col_windows(tgi_im2col m)
+template <class element> __global__ void tgi_im2col_windows(tgi_im2col m)
 {
-    const int64_t size = tgi_size_of(m.image.dtype);
     const int64_t row = m.images * m.windows[0] * m.windows[1] * m.windows[2]; /* of columns, for one tap */
     const int64_t taps = m.kernel[0] * m.kernel[1] * m.kernel[2];
     for (int64_t i = tgi_grid_thread(); i < m.channels * row; i += tgi_grid_size()) {
@@ -4996,19 +5096,15 @@ static __global__ void tgi_im2col_windows(tgi_im2col m)
         const int64_t x1 = tgi_pop_index(&rest, m.windows[1]) * m.stride[1] - m.before[1];
         const int64_t x0 = tgi_pop_index(&rest, m.windows[0]) * m.stride[0] - m.before[0];
         const int64_t n = tgi_pop_index(&rest, m.images), channel = rest;
-        const int64_t image = n * m.image.stride[0] + channel * m.image.stride[1];
-        int64_t to = channel * taps * row + i - channel * row;
+        const element *const image =
+            (const element *)m.image.data + n * m.image.stride[0] + channel * m.image.stride[1];
+        element *to = (element *)m.columns.data + channel * taps * row + i - channel * row;
         for (int64_t k0 = 0, y0 = x0; k0 < m.kernel[0]; ++k0, y0 += m.dilation[0]) {
             for (int64_t k1 = 0, y1 = x1; k1 < m.kernel[1]; ++k1, y1 += m.dilation[1]) {
-                const bool outside = y0 < 0 || y0 >= m.size[0] || y1 < 0 || y1 >= m.size[1];
-                const int64_t line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
-                for (int64_t k2 = 0, y2 = x2; k2 < m.kernel[2]; ++k2, y2 += m.dilation[2], to += row) {
-                    char *const y = (char *)m.columns.data + to * size;
-                    if (outside || y2 < 0 || y2 >= m.size[2])
-                        tgi_store_as(m.columns.dtype, y, 0.0);
-                    else
-                        tgi_copy_element(y, (const char *)m.image.data + (line + y2 * m.image.stride[4]) * size, size);
-                }
+                const bool inside = y0 >= 0 && y0 < m.size[0] && y1 >= 0 && y1 < m.size[1];
+                const element *const line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
+                for (int64_t k2 = 0, y2 = x2; k2 < m.kernel[2]; ++k2, y2 += m.dilation[2], to += row)
+                    *to = inside && y2 >= 0 && y2 < m.size[2] ? line[y2 * m.image.stride[4]] : (element)0;
             }
         }
     }
@@ -5017,48 +5113,65 @@ static __global__ void tgi_im2col_windows(tgi_im2col m)
 static bool tgi_cuda_im2col(tgi_thread *S, const tgi_im2col *m)
 {
     const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
-    const int64_t windows = m->windows[0] * m->windows[1] * m->windows[2];
-    return d && tgi_launch_each(S, d, tgi_im2col_windows, m->channels * m->images * windows, *m);
+    const int64_t items = m->channels * m->images * m->windows[0] * m->windows[1] * m->windows[2];
+    const int64_t size = tgi_bytes_of(m->image.dtype);
+    return d && tgi_launch_each(S, d,
+                                size == 1   ? tgi_im2col_windows<uint8_t>
+                                : size == 2 ? tgi_im2col_windows<uint16_t>
+                                : size == 4 ? tgi_im2col_windows<uint32_t>
+                                            : tgi_im2col_windows<uint64_t>,
+                                items, *m);
+}
+
+/* tgi_window_of, with a division in 32 bits where that does. */
+__device__ inline int64_t tgi_tap_window(const tgi_im2col &m, int d, int64_t element, int64_t tap)
+{
+    int64_t window = element + m.before[d] - tap * m.dilation[d];
+    if (window < 0 || (m.stride[d] > 1 && tgi_pop_index(&window, m.stride[d]) != 0)) return -1;
+    return window < m.windows[d] ? window : -1;
 }
 
 /* image [images, channels, size..]: one thread per element, which sums what columns have for it, tap by tap. */
-template <class real> __global__ void tgi_col2im_elements(tgi_im2col m)
+template <int dtype> __global__ void tgi_col2im_elements(tgi_im2col m)
 {
-    const int64_t size = tgi_size_of(m.image.dtype), numel = m.size[0] * m.size[1] * m.size[2] * m.channels * m.images;
+    typedef typename tgi_stored<dtype>::type stored;
+    typedef typename tgi_computed<dtype>::type real;
+    const int64_t numel = m.size[0] * m.size[1] * m.size[2] * m.channels * m.images;
     for (int64_t i = tgi_grid_thread(); i < numel; i += tgi_grid_size()) {
         int64_t rest = i;
         const int64_t x2 = tgi_pop_index(&rest, m.size[2]), x1 = tgi_pop_index(&rest, m.size[1]);
         const int64_t x0 = tgi_pop_index(&rest, m.size[0]), channel = tgi_pop_index(&rest, m.channels), n = rest;
         real sum = 0;
         for (int64_t k0 = 0; k0 < m.kernel[0]; ++k0) {
-            const int64_t w0 = tgi_window_of(&m, 0, x0, k0);
+            const int64_t w0 = tgi_tap_window(m, 0, x0, k0);
             for (int64_t k1 = 0; w0 >= 0 && k1 < m.kernel[1]; ++k1) {
-                const int64_t w1 = tgi_window_of(&m, 1, x1, k1);
+                const int64_t w1 = tgi_tap_window(m, 1, x1, k1);
                 for (int64_t k2 = 0; w1 >= 0 && k2 < m.kernel[2]; ++k2) {
-                    const int64_t w2 = tgi_window_of(&m, 2, x2, k2);
+                    const int64_t w2 = tgi_tap_window(m, 2, x2, k2);
                     if (w2 < 0) continue;
                     int64_t at = ((channel * m.kernel[0] + k0) * m.kernel[1] + k1) * m.kernel[2] + k2;
                     at = (((at * m.images + n) * m.windows[0] + w0) * m.windows[1] + w1) * m.windows[2] + w2;
-                    const real x = tgi_load_as<real>(m.columns.dtype, (const char *)m.columns.data + at * size);
+                    const real x = tgi_load_as<real>((tg_dtype)dtype, (const stored *)m.columns.data + at);
                     sum = tgi_formula<TGI_OP_add, real>::of(sum, x, 0, 0, 0);
                 }
             }
         }
         const int64_t to = n * m.image.stride[0] + channel * m.image.stride[1] + x0 * m.image.stride[2] +
                            x1 * m.image.stride[3] + x2 * m.image.stride[4];
-        tgi_store_as(m.image.dtype, (char *)m.image.data + to * size, sum);
+        tgi_store_as((tg_dtype)dtype, (stored *)m.image.data + to, sum);
     }
 }
 
 static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
 {
     const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
-    void (*const kernels[])(tgi_im2col) = {tgi_col2im_elements<float>, tgi_col2im_elements<double>,
-                                           tgi_col2im_elements<int64_t>};
+    void (*const kernels[])(tgi_im2col) = {tgi_col2im_elements<TG_F32>, tgi_col2im_elements<TG_F64>,
+                                           tgi_col2im_elements<TG_BF16>, tgi_col2im_elements<TG_F16>,
+                                           tgi_col2im_elements<TG_I32>, tgi_col2im_elements<TG_I64>,
+                                           tgi_col2im_elements<TG_U8>};
     const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
-    return d && tgi_launch_each(S, d, kernels[tgi_compute_index(tgi_compute_dtype(m->image.dtype))], numel, *m);
+    return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
 }
-
 /* ======== A step of an LSTM ======================================================================================= */
 
 /* One thread per pack of `width` neighbours of one row of c, next, h [rows, n].  In a row of from_x, from_h and act

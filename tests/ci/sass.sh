@@ -180,6 +180,15 @@ cat >"$folder/list" <<'END'
 128 f32 tgi_class_loss_backward_rows<2, 1>
 64 ld128,st128,f32 tgi_lstm_cell_packs<4>
 64 ld128,st128,f32 tgi_lstm_backward_packs<4>
+48 f32 tgi_max_pool_windows<0, 2>
+48 f32 tgi_max_pool_windows<2, 2>
+64 f32 tgi_max_pool_found<0, 0>
+64 f32 tgi_window_sums<0, false, false, 2>
+64 f32 tgi_window_sums<0, true, false, 1>
+64 f32 tgi_window_sums<2, true, false, 1>
+64 f32 tgi_im2col_windows<unsigned short>
+64 f32 tgi_im2col_windows<unsigned int>
+64 f32 tgi_col2im_elements<0>
 128 st128,f32,mma tgi_flash_forward<2, 64>
 128 st128,f32,mma tgi_flash_forward<3, 64>
 192 st128,f32,mma tgi_flash_forward<2, 128>
