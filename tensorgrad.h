@@ -7918,13 +7918,23 @@ static void tgi_max_pool_one(const tgi_pool *pool, const float *x, tgi_window ro
     if (index) *index = found;
 }
 
-/* The windows of a row that have no columns of padding, if there is a kernel for them. */
+/* The sliding windows of a row that have no columns of padding. */
+static tgi_span tgi_inner_windows(const tgi_windows *w)
+{
+    const int64_t room = w->in + w->padding - (w->kernel - 1) * w->dilation - 1;
+    tgi_span whole = {w->out, w->out};
+    if (w->kind != TGI_SLIDING || room < 0) return whole;
+    whole.first = tgi_at_most(w->out, (w->padding + w->stride - 1) / w->stride);
+    whole.end = tgi_at_most(w->out, room / w->stride + 1);
+    if (whole.end < whole.first) whole.end = whole.first;
+    return whole;
+}
+
+/* The same if there is a kernel for them. */
 static tgi_span tgi_whole_windows(const tgi_pool_job *job)
 {
     const tgi_windows *const h = &job->pool->dim[0], *const w = &job->pool->dim[1];
-    const int64_t room = w->in + w->padding - (w->kernel - 1) * w->dilation - 1;
-    tgi_span whole = {(w->padding + w->stride - 1) / w->stride, 0};
-    if (room >= 0) whole.end = tgi_at_most(w->out, room / w->stride + 1);
+    tgi_span whole = tgi_inner_windows(w);
     const bool four = whole.end - whole.first >= 4 && h->in * w->in <= INT32_MAX; /* the kernel counts in 32 bits */
     if (w->kind != TGI_SLIDING || !four || !job->kernels->max_pool) whole.first = whole.end = w->out;
     return whole;
@@ -8019,23 +8029,78 @@ static bool tgi_cpu_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
     return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_part);
 }
 
-/* y [out] = the sums over the windows of x [in] */
-static void tgi_sum_windows(const tgi_window *window, int64_t out, const double *x, double *y)
-{
-    for (int64_t o = 0; o < out; ++o) {
-        double sum = 0;
-        for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];
-        y[o] = x[window[o].first] * window[o].weight[0] + sum * window[o].weight[1];
+/* In f32 and f64, for a row.  sum_windows: y [out] = the sums over the windows of x [in].  spread_windows: its
+   transpose, y [in] from x [out].  The windows `whole` (see tgi_inner_windows) are taken side by side, tap by tap; the
+   others, which padding cuts or which have weights of their own, one by one.  add_row: sum [n] += weight * x [n]. */
+TGI_LOOPS_BEGIN
+#define TGI_WINDOW_SUMS(suffix, real)                                                                              \
+    static void tgi_sum_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,           \
+                                         const real *x, real *y)                                                   \
+    {                                                                                                              \
+        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
+            real sum = 0;                                                                                          \
+            if (o == whole.first) o = whole.end;                                                                   \
+            if (o == w->out) break;                                                                                \
+            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];                             \
+            y[o] = x[window[o].first] * (real)window[o].weight[0] + sum * (real)window[o].weight[1];               \
+        }                                                                                                          \
+        if (whole.first == whole.end) return;                                                                      \
+        const real *const from = x + window[whole.first].first, weight = (real)window[whole.first].weight[0];      \
+        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
+        real *const to = y + whole.first;                                                                          \
+        for (int64_t o = 0; o < n; ++o) to[o] = from[o * stride];                                                  \
+        for (int64_t k = 1; k < w->kernel; ++k)                                                                    \
+            for (int64_t o = 0; o < n; ++o) to[o] += from[o * stride + k];                                         \
+        for (int64_t o = 0; o < n; ++o) to[o] *= weight;                                                           \
+    }                                                                                                              \
+    static void tgi_spread_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,        \
+                                            const real *x, real *y)                                                \
+    {                                                                                                              \
+        memset(y, 0, sizeof *y * (size_t)w->in);                                                                   \
+        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
+            if (o == whole.first) o = whole.end;                                                                   \
+            if (o == w->out) break;                                                                                \
+            y[window[o].first] += x[o] * (real)window[o].weight[0];                                                \
+            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * (real)window[o].weight[1]; \
+        }                                                                                                          \
+        if (whole.first == whole.end) return;                                                                      \
+        real *const to = y + window[whole.first].first, weight = (real)window[whole.first].weight[0];              \
+        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
+        const real *const from = x + whole.first;                                                                  \
+        for (int64_t k = 0; k < w->kernel; ++k)                                                                    \
+            for (int64_t o = 0; o < n; ++o) to[o * stride + k] += from[o] * weight;                                \
+    }                                                                                                              \
+    static void tgi_add_row_##suffix(real *sum, real weight, const real *x, int64_t n)                             \
+    {                                                                                                              \
+        for (int64_t j = 0; j < n; ++j) sum[j] += weight * x[j];                                                   \
     }
-}
+TGI_WINDOW_SUMS(f32, float)
+TGI_WINDOW_SUMS(f64, double)
+TGI_LOOPS_END
 
-/* Its transpose: y [in] from x [out] */
-static void tgi_spread_windows(const tgi_window *window, int64_t out, const double *x, double *y, int64_t in)
+/* For f32, whose sums are made in f32: where they will lie, and those of rows in scratch memory. */
+static void tgi_window_sum_f32_part(const void *job_, int thread, int64_t first, int64_t end)
 {
-    memset(y, 0, sizeof *y * (size_t)in);
-    for (int64_t o = 0; o < out; ++o) {
-        y[window[o].first] += x[o] * window[o].weight[0];
-        for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * window[o].weight[1];
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const bool transposed = pool->transposed;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
+    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
+    const tgi_span whole = tgi_inner_windows(w);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    float *const sum = (float *)(void *)tgi_pool_scratch(job, thread, local);
+    for (; first < end; ++first) {
+        const int64_t plane = first / y_rows, row = first % y_rows;
+        const tgi_span rows = tgi_span_of(h, transposed, row);
+        memset(sum, 0, sizeof *sum * (size_t)x_columns);
+        for (int64_t k = rows.first; k < rows.end; ++k) {
+            const void *const x = tgi_pool_row(pool, 1, plane, x_rows, k, x_columns);
+            tgi_add_row_f32(sum, (float)tgi_span_weight(h, transposed, row, k), (const float *)x, x_columns);
+        }
+        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns);
+        if (transposed) tgi_spread_windows_f32(w, job->column, whole, sum, y);
+        else tgi_sum_windows_f32(w, job->column, whole, sum, y);
     }
 }
 
@@ -8050,6 +8115,7 @@ static void tgi_window_sum_part(const void *job_, int thread, int64_t first, int
     const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const x = tgi_pool_scratch(job, thread, local), *const sum = x + x_columns, *const y = sum + x_columns;
+    const tgi_span whole = tgi_inner_windows(w);
     for (; first < end; ++first) {
         const int64_t plane = first / y_rows, row = first % y_rows;
         const tgi_span rows = tgi_span_of(h, transposed, row);
@@ -8057,12 +8123,12 @@ static void tgi_window_sum_part(const void *job_, int thread, int64_t first, int
         for (int64_t k = rows.first; k < rows.end; ++k) {
             const double weight = tgi_span_weight(h, transposed, row, k);
             tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
-            for (int64_t j = 0; j < x_columns; ++j) sum[j] += weight * x[j];
+            tgi_add_row_f64(sum, weight, x, x_columns);
         }
         if (transposed)
-            tgi_spread_windows(job->column, w->out, sum, y, w->in);
+            tgi_spread_windows_f64(w, job->column, whole, sum, y);
         else
-            tgi_sum_windows(job->column, w->out, sum, y);
+            tgi_sum_windows_f64(w, job->column, whole, sum, y);
         tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
     }
 }
@@ -8071,8 +8137,10 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t x_columns = pool->transposed ? w->out : w->in, y_columns = pool->transposed ? w->in : w->out;
-    return tgi_each_pool_row(S, "window_sum", pool, pool->transposed ? h->in : h->out, 2 * x_columns + y_columns,
-                             tgi_window_sum_part);
+    const int64_t y_rows = pool->transposed ? h->in : h->out;
+    if (pool->arg[0].dtype == TG_F32)
+        return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_part);
+    return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_part);
 }
 
 /* ======== @@GEMM ================================================================================================== */
@@ -20457,8 +20525,8 @@ static void tgi_conv_windows(tgi_conv_job *job, const tgi_conv_geometry *geometr
 }
 
 /* Where each image has windows enough for a product of its own, by_image, y [N, F, windows] itself takes the place of
-   maps, and nothing is copied; a product for each image and each group is too many.  pointwise: as the kernel has one tap,
-   which sees all of x, x [N, C, windows] takes the place of the columns. */
+   maps, and nothing is copied; a product for each image and each group is too many.  pointwise: as the kernel has one
+   tap, which sees all of x, x [N, C, windows] takes the place of the columns. */
 static void tgi_conv_plan(tgi_conv_job *job)
 {
     enum { ENOUGH = 64 };
@@ -20562,8 +20630,8 @@ static bool tgi_conv_product(const tgi_conv_job *job)
     return job->c->backend->gemm(job->c->S, &gemm);
 }
 
-/* The same, by_image, for images from `first` on: of each image, maps [F, windows] lie in y, and columns [taps, windows]
-   in those of all images, which are side by side, or in x. */
+/* The same, by_image, for images from `first` on: of each image, maps [F, windows] lie in y, and columns
+   [taps, windows] in those of all images, which are side by side, or in x. */
 static bool tgi_conv_products_by_image(const tgi_conv_job *job, int64_t first)
 {
     const tgi_im2col *m = &job->m;
