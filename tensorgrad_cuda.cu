@@ -4477,8 +4477,8 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
 /* ======== Pools =================================================================================================== */
 
 /* One thread per element of the result, which adds up in a fixed order.  Neighbouring threads have neighbouring
-   columns, so that what windows share is read from memory once.  The elements of a piece of the result are counted in 32
-   bits: it is some of the planes, or some rows of one, or some columns of one row. */
+   columns, so that what windows share is read from memory once.  The elements of a piece of the result are counted in
+   32 bits: it is some of the planes, or some rows of one, or some columns of one row. */
 typedef struct {
     tgi_pool pool;
     uint32_t count;   /* of the piece's elements */
