@@ -4062,10 +4062,13 @@ typedef struct {
        (smoothing - 1) * weight[t] * logp[t] - smoothing / classes * sum(weight * logp),  0 if t is ignore_index,
    logp = logits - lse, lse = log(sum(exp(logits))).  All are contiguous and of one float dtype, but for
    targets and lse [rows], which is in the dtype that is computed in and kept for backward.  Backward computes dlogits
-   from g, the gradient of loss [rows].  A bad target counts as ignore_index. */
+   from g, the gradient of loss [rows].  A bad target counts as ignore_index.
+   With mean, loss and g have one element, the sum of the losses divided by that of weight[t] over the rows that are not
+   ignored, and lse [rows + 1] ends with 1 / the latter. */
 typedef struct {
     int64_t rows, classes, ignore_index;
     double smoothing;
+    bool mean;
     tg_dtype dtype, target_dtype;
     int index; /* of the device */
     const void *logits, *targets, *weight; /* weight [classes], or NULL: ones */
@@ -4252,11 +4255,11 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, tgi_answer, cross_entropy_backward, (tgi_thread *S, const tgi_class_loss *loss))                           \
                                                                                                                        \
     /* Called before a kernel reads indices: refuses a bad one at once, or, where that would have to wait for the      \
-       device and `now` is false, records it for the next call that waits; kernels skip bad indices.  axis: the dim    \
-       of x that is indexed, for the message. */                                                                       \
+       device and `now` is false, records it for the next call that waits; kernels skip bad indices.  spared: an       \
+       index that is not bad, or NULL; axis: the dim of x that is indexed, for the message. */                         \
     OP(ALL, bool, index_check,                                                                                         \
        (tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim, int64_t size,                  \
-        tgi_index_message message, int axis, bool now))                                                                \
+        const int64_t *spared, tgi_index_message message, int axis, bool now))                                         \
     /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
     OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
     /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
@@ -4743,7 +4746,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 21, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 22, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -7613,7 +7616,7 @@ static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
 }
 
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
-                                int64_t size, tgi_index_message message, int axis, bool now)
+                                int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
 {
     tgi_iter iter;
     tgi_iter_init(&iter, ndim, dim, 1, &index, false);
@@ -7625,7 +7628,7 @@ static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index
     for (int64_t row = 0; row < iter.numel; row += iter.dim[inner]) {
         for (int64_t i = 0; i < iter.dim[inner]; ++i) {
             const int64_t at = tgi_index_at(cursor.at[0] + i * iter.stride[0][inner], index.dtype);
-            if (at >= least && at < size) continue;
+            if ((at >= least && at < size) || (spared && at == *spared)) continue;
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
                             tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
         }
@@ -9818,6 +9821,8 @@ typedef struct {
     tgi_row_format format;
     tgi_scratch scratch; /* per thread: three rows */
     double weights;      /* the sum of the weights */
+    double *losses;      /* [rows], for their mean; or NULL */
+    double share;        /* of a row in g: 1, or 1 / the sum of the weights of the targets */
 } tgi_class_job;
 
 static double tgi_element_f64(tg_dtype dtype, const void *from, int64_t i)
@@ -9832,6 +9837,12 @@ static void tgi_put_f64(tg_dtype dtype, void *to, int64_t i, double x)
     tgi_store_elements(TG_F64, &x, dtype, (char *)to + i * tgi_bytes_of(dtype), 0, 1);
 }
 
+static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
+{
+    if (job->losses) job->losses[r] = loss;
+    else tgi_put_f64(job->loss->dtype, job->loss->loss, r, loss);
+}
+
 /* Row r of loss and lse, target t. */
 static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
 {
@@ -9840,7 +9851,7 @@ static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int6
     job->kernels->class_loss[tgi_compute_index(job->format.compute)](row);
     double loss = (1 - p->smoothing) * weight * (row->lse - tgi_element_f64(job->format.compute, row->x, t));
     if (row->smoothed) loss += p->smoothing / (double)p->classes * (row->lse * job->weights - row->sum);
-    tgi_put_f64(p->dtype, p->loss, r, loss);
+    tgi_class_put_loss(job, r, loss);
     tgi_put_f64(job->format.compute, p->lse, r, row->lse);
 }
 
@@ -9849,13 +9860,21 @@ static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int
 {
     const tgi_class_loss *p = job->loss;
     const tg_dtype compute = job->format.compute;
-    const double g = tgi_element_f64(p->dtype, p->g, r), uniform = g * p->smoothing / (double)p->classes;
+    const double g = tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) * job->share;
+    const double uniform = g * p->smoothing / (double)p->classes;
     const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
     row->lse = tgi_element_f64(compute, p->lse, r);
     row->scale = row->smoothed ? one + uniform * job->weights : one;
     row->shift = row->smoothed ? uniform : 0;
     job->kernels->class_loss_backward[tgi_compute_index(compute)](row);
     tgi_put_f64(compute, row->dx, t, tgi_element_f64(compute, row->dx, t) - one);
+}
+
+/* The target of row r; -1 if it is ignored, or no class. */
+static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
+{
+    const int64_t t = tgi_index_at((const char *)p->targets + r * tgi_bytes_of(p->target_dtype), p->target_dtype);
+    return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
 }
 
 /* Rows [first, end). */
@@ -9872,12 +9891,11 @@ static void tgi_class_part(const void *job_, int thread, int64_t first, int64_t 
     row.smoothed = p->smoothing > 0;
     row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
     for (int64_t r = first; r < end; ++r) {
-        const int64_t size = tgi_bytes_of(p->target_dtype);
-        const int64_t t = tgi_index_at((const char *)p->targets + r * size, p->target_dtype);
-        const bool counts = t != p->ignore_index && t >= 0 && t < n;
+        const int64_t t = tgi_class_target(p, r);
+        const bool counts = t >= 0;
         if (!counts && p->g) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
                                     (size_t)(n * tgi_bytes_of(p->dtype)));
-        if (!counts && !p->g) tgi_put_f64(p->dtype, p->loss, r, 0);
+        if (!counts && !p->g) tgi_class_put_loss(job, r, 0);
         if (!counts) continue;
         row.x = tgi_row_from(&job->format, p->logits, r * n, scratch + bytes);
         if (!p->g) {
@@ -9890,8 +9908,23 @@ static void tgi_class_part(const void *job_, int thread, int64_t first, int64_t 
     }
 }
 
+/* The mean of the losses, and 1 / the sum of the weights that it is divided by.  Sums are in the order of the rows. */
+static void tgi_class_mean(const tgi_class_job *job)
+{
+    const tgi_class_loss *p = job->loss;
+    double sum = 0, weights = 0;
+    for (int64_t r = 0; r < p->rows; ++r) {
+        const int64_t t = tgi_class_target(p, r);
+        sum += job->losses[r];
+        if (t >= 0) weights += p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
+    }
+    tgi_put_f64(p->dtype, p->loss, 0, sum / weights);
+    tgi_put_f64(job->format.compute, p->lse, p->rows, 1 / weights);
+}
+
 static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
 {
+    const size_t losses_bytes = loss->mean && !loss->g ? (size_t)loss->rows * sizeof(double) : 0;
     const int parts = tgi_parts_for(S, (double)loss->rows * (double)loss->classes, loss->rows);
     const bool converted = tgi_compute_dtype(loss->dtype) != loss->dtype;
     tgi_class_job job;
@@ -9904,10 +9937,17 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
         job.weights += tgi_element_f64(loss->dtype, loss->weight, i);
     if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
-    if (!tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, loss->rows, tgi_class_part, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return TGI_DONE;
+    job.losses = losses_bytes ? (double *)tgi_alloc(S, losses_bytes) : NULL;
+    job.share = loss->mean && loss->g ? tgi_element_f64(job.format.compute, loss->lse, loss->rows) : 1;
+    if (losses_bytes && !job.losses) return tgi_no_memory(S, "cross_entropy", losses_bytes), TGI_FAILED;
+    const bool ok = tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts);
+    if (ok) {
+        tgi_parallel_for(parts, loss->rows, tgi_class_part, &job);
+        if (losses_bytes) tgi_class_mean(&job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+    }
+    if (losses_bytes) tgi_free(S, job.losses, losses_bytes);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss) { return tgi_class_run(S, loss); }
@@ -17428,17 +17468,54 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
     return tgi_op_end(c, ok) ? (int)count : 0;
 }
 
+/* The n pieces as one tensor without a copy, if that is how they lie in memory: piece k + 1 begins where piece k ends
+   along dim, or, for unbind, as far behind it as piece k behind piece k - 1.  NULL if they do not, or if a graph is
+   made. */
+static tg_tensor *tgi_joined(tgi_step *step, tg_tensor *const *piece, int n, int dim, bool unbind)
+{
+    const tg_tensor *first = piece[0];
+    if (!tgi_fuses(step->S) || n < 2 || first->ndim + unbind > TG_MAX_DIMS) return NULL;
+    const int64_t apart = piece[1]->offset - first->offset;
+    int64_t size = 0, at = first->offset;
+    for (int k = 0; k < n; ++k) {
+        const tg_tensor *t = piece[k];
+        const int64_t along = unbind ? 1 : t->dim[dim];
+        if (t->storage != first->storage || t->dtype != first->dtype || t->ndim != first->ndim || t->offset != at)
+            return NULL;
+        for (int i = 0; i < t->ndim; ++i) {
+            if (t->stride[i] != first->stride[i] || (t->dim[i] != first->dim[i] && (unbind || i != dim))) return NULL;
+        }
+        at += unbind ? apart : along * t->stride[dim];
+        size += along;
+    }
+    tg_tensor *y = apart > 0 ? tgi_alias(step->S, step->node->op->name, piece[0]) : NULL;
+    if (!y) return NULL;
+    y->ndim = (uint8_t)(first->ndim + unbind);
+    for (int i = y->ndim - 1; unbind && i > dim; --i) {
+        y->dim[i] = first->dim[i - 1];
+        y->stride[i] = first->stride[i - 1];
+    }
+    y->dim[dim] = size;
+    if (unbind) y->stride[dim] = apart;
+    y->few = -1;
+    return y;
+}
+
 /* The gradients of the pieces, joined; step->grad has zeros for those without one. */
 static bool tgi_rule_split(tgi_step *step, tg_tensor *g)
 {
+    const int n = step->node->outputs, dim = step->params->dim;
+    tg_tensor *whole = tgi_joined(step, step->grad, n, dim, false);
     (void)g;
-    return tgi_set_input_grad(step, 0, tg_cat(step->grad, step->node->outputs, step->params->dim));
+    return tgi_set_input_grad(step, 0, whole ? whole : tg_cat(step->grad, n, dim));
 }
 
 static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
 {
+    const int n = step->node->outputs, dim = step->params->dim;
+    tg_tensor *whole = tgi_joined(step, step->grad, n, dim, true);
     (void)g;
-    return tgi_set_input_grad(step, 0, tg_stack(step->grad, step->node->outputs, step->params->dim));
+    return tgi_set_input_grad(step, 0, whole ? whole : tg_stack(step->grad, n, dim));
 }
 
 int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
@@ -18230,16 +18307,23 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
     return true;
 }
 
-/* Checks that the values of index are in range for dim of a tensor, which has this size.  On CUDA the check is a
-   kernel, and a bad index is reported by the next call that waits, unless tg_set_sync_checks asks for it at once. */
-static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
-                                   tgi_index_message message)
+/* Checks that the values of index, but for *spared if that is not NULL, are in range for dim of a tensor, which has this
+   size.  On CUDA the check is a kernel, and a bad index is reported by the next call that waits, unless
+   tg_set_sync_checks asks for it at once. */
+static bool tgi_check_index_but(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
+                                const int64_t *spared, tgi_index_message message)
 {
     int64_t dims[TG_MAX_DIMS]; /* a broadcast dim is checked once: the position in the message does not count it */
     for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
     if (S->composite) op = S->composite; /* the composite may be over when the error is reported */
-    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, message,
-                                                dim, S->sync_checks);
+    return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, spared,
+                                                message, dim, S->sync_checks);
+}
+
+static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
+                                   tgi_index_message message)
+{
+    return tgi_check_index_but(S, op, index, dim, size, NULL, message);
 }
 
 /* y [index's shape]: y[.., i, ..] = t[.., index[.., i, ..], ..], at dim */
@@ -22091,6 +22175,38 @@ static tgi_answer tgi_fused_attention(tg_tensor **y, tg_tensor *const *in, bool 
     return answer;
 }
 
+/* d[0..3) = new tensors that lie in one block as q, k and v do, where these are the parts of one tensor, for example of
+   the product that computes all three: their gradients are then that of the whole without a copy (tgi_joined).  False
+   if they are not, with d unchanged, or after recording an error. */
+static bool tgi_new_packed(tgi_step *step, tg_tensor *const *in, tg_tensor **d)
+{
+    const char *op = step->node->op->name;
+    const tg_tensor *q = in[0];
+    const int64_t apart = in[1]->offset - q->offset, count = 3 * tgi_numel(q);
+    tg_tensor whole; /* q, k and v with a dim more: no more than tgi_is_dense reads */
+    memset(&whole, 0, sizeof whole);
+    for (int i = 0; i < 3; ++i) {
+        if (in[i]->storage != q->storage || in[i]->offset != q->offset + i * apart || !tgi_same_layout(in[i], q) ||
+            !tgi_same_shape(in[i], q->ndim, q->dim) || !tgi_input_needs_grad(step, i)) {
+            return false;
+        }
+    }
+    if (apart <= 0 || q->ndim == TG_MAX_DIMS) return false;
+    whole.ndim = (uint8_t)(q->ndim + 1);
+    tgi_copy_dims(whole.dim, q->dim), tgi_copy_dims(whole.stride, q->stride);
+    whole.dim[q->ndim] = 3, whole.stride[q->ndim] = apart;
+    if (!tgi_is_dense(&whole)) return false;
+    tg_tensor *block = tgi_new(step->S, op, 1, &count, (tg_dtype)q->dtype, q->storage->backend, q->storage->index);
+    for (int i = 0; i < 3 && block; ++i) {
+        if (!(d[i] = tgi_alias(step->S, op, block))) return false;
+        d[i]->ndim = q->ndim;
+        tgi_copy_dims(d[i]->dim, q->dim), tgi_copy_dims(d[i]->stride, q->stride);
+        d[i]->offset += i * apart;
+        d[i]->few = -1;
+    }
+    return block != NULL;
+}
+
 /* The gradients of q, k and v, those that are needed, from g of y. */
 static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const *in, tg_tensor *g)
 {
@@ -22101,8 +22217,13 @@ static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const 
     a.g = tgi_operand_of(g);
     a.y = tgi_operand_of(tgi_saved_tensor(step, -1));
     a.lse = tgi_operand_of(tgi_saved_tensor(step, -2));
+    const bool packed = tgi_new_packed(step, in, d);
     for (int i = 0; i < 3; ++i) {
         if (!tgi_input_needs_grad(step, i)) continue;
+        if (packed) {
+            *result[i] = tgi_operand_of(d[i]);
+            continue;
+        }
         const tg_shape shape = tgi_attention_shape(&a, i ? a.keys : a.queries, i < 2 ? a.width : a.value_width);
         d[i] = tgi_new(step->S, step->node->op->name, shape.ndim, shape.dim, (tg_dtype)in[i]->dtype,
                        in[i]->storage->backend, in[i]->storage->index);
@@ -22269,6 +22390,14 @@ static tg_tensor *tgi_safe_targets(tg_tensor *targets, int64_t ignore_index, int
     return tg_unsqueeze(tg_masked_fill(targets, *ignored, 0), dim);
 }
 
+/* w_t [N, d..] of x [N, C, d..]: the weight of each target, 0 where it is ignored.  each [1, C, 1..] or NULL: ones */
+static tg_tensor *tgi_target_weights(tg_tensor *x, tg_tensor *each, int dim, tg_tensor *safe, tg_tensor *ignored)
+{
+    if (!each) return tg_to_dtype(tg_logical_not(ignored), (tg_dtype)x->dtype);
+    tg_tensor *w = tg_squeeze(tg_gather(tg_expand(each, tgi_shape_of(x)), dim, safe), dim);
+    return w ? tg_masked_fill(w, ignored, 0) : NULL;
+}
+
 /* What the kernels are told of logits [N, C] or [C], targets and weight (or NULL). */
 static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor *targets, const tg_tensor *weight,
                                         const tgi_op_params *params)
@@ -22279,6 +22408,7 @@ static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor
     loss.rows = tgi_numel(targets);
     loss.ignore_index = params->i;
     loss.smoothing = params->s;
+    loss.mean = params->flag != 0;
     loss.dtype = (tg_dtype)logits->dtype;
     loss.target_dtype = (tg_dtype)targets->dtype;
     loss.index = logits->storage->index;
@@ -22288,10 +22418,11 @@ static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor
     return loss;
 }
 
-/* *y = the loss of each row, [N], as one op that stores no probabilities: a second output, log(sum(exp(logits))) of
-   each row, is saved for backward.  safe: see tgi_safe_targets.  params: i ignore_index, s smoothing */
-static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets, tg_tensor *safe, tg_tensor *weight,
-                                           int64_t ignore_index, double smoothing, tg_tensor **y)
+/* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities: a second output,
+   log(sum(exp(logits))) of each row, is saved for backward; of the mean also what it was divided by.
+   params: i ignore_index, s smoothing, flag mean */
+static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
+                                           int64_t ignore_index, double smoothing, bool mean, tg_tensor **y)
 {
     tgi_call c;
     if (logits->ndim > 2 || tgi_numel(logits) == 0 || tgi_self()->composes ||
@@ -22302,16 +22433,19 @@ static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets
     if (!tgi_op_begin(&c, TGI_OP_cross_entropy, in, weight ? 3 : 2)) return TGI_FAILED;
     tgi_params(&c)->i = ignore_index;
     c.params.s = smoothing;
+    c.params.flag = mean;
     tgi_class_loss loss = tgi_class_loss_of(in[0], in[1], in[2], &c.params);
-    *y = tgi_output_like(&c, targets, loss.dtype);
-    tg_tensor *lse = *y ? tgi_output(&c, 1, &loss.rows, tgi_compute_dtype(loss.dtype)) : NULL;
+    const int64_t kept = loss.rows + mean;
+    *y = mean ? tgi_output(&c, 0, NULL, loss.dtype) : tgi_output_like(&c, targets, loss.dtype);
+    tg_tensor *lse = *y ? tgi_output(&c, 1, &kept, tgi_compute_dtype(loss.dtype)) : NULL;
     tgi_answer answer = TGI_FAILED;
     if (lse) {
         loss.loss = tgi_first_element(*y);
         loss.lse = tgi_first_element(lse);
         answer = c.backend->cross_entropy(c.S, &loss); /* passes over bad targets */
         if (answer == TGI_DONE &&
-            !tgi_check_index_values(c.S, c.name, safe, logits->ndim - 1, loss.classes, TGI_INDEX_TARGET)) {
+            !tgi_check_index_but(c.S, c.name, in[1], logits->ndim - 1, loss.classes, &ignore_index,
+                                 TGI_INDEX_TARGET)) {
             answer = TGI_FAILED;
         }
     }
@@ -22348,6 +22482,10 @@ static bool tgi_rule_cross_entropy(tgi_step *step, tg_tensor *g)
     const double smoothing = step->params->s, classes = (double)x->dim[dim];
     tg_tensor *safe = tgi_safe_targets(tgi_saved_tensor(step, 1), step->params->i, dim, &ignored);
     if (weight && !(each = tgi_class_weights(step->S, "cross_entropy", weight, x))) return false;
+    if (step->params->flag && safe) {
+        tg_tensor *w = tgi_target_weights(x, each, dim, safe, ignored);
+        g = w ? tg_expand(tg_div(g, tg_sum(w)), tgi_shape_of(w)) : NULL;
+    }
     g = tg_unsqueeze(tg_masked_fill(g, ignored, 0), dim);
     tg_tensor *one = tg_mul_scalar(g, 1 - smoothing), *uniform = tg_mul_scalar(g, smoothing / classes);
     if (each && safe) one = tg_mul(one, tg_gather(tg_expand(each, tgi_shape_of(x)), dim, safe));
@@ -22369,31 +22507,26 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *x, bool logi
     const int dim = x->ndim > 1 ? 1 : 0;
     const double classes = (double)x->dim[dim];
     tg_tensor *ignored, *loss = NULL, *w = NULL;
-    tg_tensor *safe = tgi_safe_targets(targets, ignore_index, dim, &ignored);
-    tg_tensor *each = weight && safe ? tgi_class_weights(S, op, weight, x) : NULL; /* [1, C, 1..] */
-    if (!safe || (weight && !each)) return NULL;
-    const tgi_answer answer =
-        logits ? tgi_cross_entropy_in_one(x, targets, safe, weight, ignore_index, smoothing, &loss) : TGI_COMPOSE;
-    if (answer == TGI_FAILED) return NULL;
-    /* w_t [N, d..]; without weights, or in one op, it is needed for the mean alone */
-    if (each && (answer == TGI_COMPOSE || reduction == TG_MEAN)) {
-        w = tg_squeeze(tg_gather(tg_expand(each, tgi_shape_of(x)), dim, safe), dim);
-        w = w ? tg_masked_fill(w, ignored, 0) : NULL;
-    } else if (reduction == TG_MEAN) {
-        w = tg_to_dtype(tg_logical_not(ignored), (tg_dtype)x->dtype);
+    tg_tensor *each = weight ? tgi_class_weights(S, op, weight, x) : NULL; /* [1, C, 1..] */
+    if (weight && !each) return NULL;
+    tgi_answer answer = TGI_COMPOSE;
+    if (logits) {
+        answer = tgi_cross_entropy_in_one(x, targets, weight, ignore_index, smoothing, reduction == TG_MEAN, &loss);
     }
-    if (answer == TGI_COMPOSE) {
-        tg_tensor *logp = logits ? tg_log_softmax(x, dim) : x;
-        loss = logp ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
-        if (!loss) return NULL;
-        loss = tg_neg(tg_squeeze(loss, dim));
-        if (each) loss = tg_mul(loss, w);
-        loss = tg_masked_fill(loss, ignored, 0);
-        if (smoothing > 0) {
-            tg_tensor *uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
-            uniform = tg_masked_fill(uniform, ignored, 0);
-            loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
-        }
+    if (answer == TGI_FAILED) return NULL;
+    if (answer == TGI_DONE) return reduction == TG_MEAN ? loss : tgi_reduce_loss(S, loss, reduction);
+    tg_tensor *safe = tgi_safe_targets(targets, ignore_index, dim, &ignored);
+    tg_tensor *logp = !logits ? x : safe ? tg_log_softmax(x, dim) : NULL;
+    loss = safe && logp ? tgi_gather_op(logp, dim, safe, TGI_INDEX_TARGET) : NULL;
+    if (!loss) return NULL;
+    loss = tg_neg(tg_squeeze(loss, dim));
+    if (each || reduction == TG_MEAN) w = tgi_target_weights(x, each, dim, safe, ignored);
+    if (each) loss = tg_mul(loss, w);
+    loss = tg_masked_fill(loss, ignored, 0);
+    if (smoothing > 0) {
+        tg_tensor *uniform = tg_neg(tg_sum_dim(each ? tg_mul(logp, each) : logp, dim, false));
+        uniform = tg_masked_fill(uniform, ignored, 0);
+        loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
     }
     if (reduction != TG_MEAN) return tgi_reduce_loss(S, loss, reduction);
     return tg_div(tg_sum(loss), tg_sum(w));

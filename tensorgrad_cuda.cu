@@ -83,6 +83,7 @@ enum { TGI_STAGING_BYTES = 1 << 20 };
    waits for the device reports it. */
 typedef struct {
     unsigned long long min_position; /* the first bad index of the check that is running, or TGI_NO_POSITION */
+    unsigned blocks;                 /* of that check, that have ended */
     int64_t value, position, size;   /* the index, its position among the indices, the size of the dim */
     const char *op;
     int message, axis, found;
@@ -4059,8 +4060,37 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             if (smoothing != 0) loss += uniform * (lse * weights - weighted);
         }
         ((float *)p.lse)[row] = lse;
-        tgi_store_as((tg_dtype)dtype, (stored *)p.loss + row, loss);
+        if (p.mean) ((float *)p.loss)[row] = loss;
+        else tgi_store_as((tg_dtype)dtype, (stored *)p.loss + row, loss);
     }
+}
+
+/* mean = the sum of losses [rows] divided by that of the weights of their targets; lse[rows] = 1 / the latter.  One
+   block of TGI_TEAM_MOST threads, so that there is one order of the sums. */
+template <int dtype>
+__global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p, const float *losses)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    float sum = 0, weights = 0;
+    for (int64_t row = threadIdx.x; row < p.rows; row += TGI_TEAM_MOST) {
+        const int64_t t = tgi_class_target(p, row);
+        sum += losses[row];
+        if (t >= 0) weights += tgi_class_weight<dtype>(p, t);
+    }
+    sum = tgi_team_sum(sum, TGI_TEAM_MOST);
+    weights = tgi_team_sum(weights, TGI_TEAM_MOST);
+    if (threadIdx.x > 0) return;
+    tgi_store_as((tg_dtype)dtype, (stored *)p.loss, sum / weights);
+    ((float *)p.lse)[p.rows] = 1 / weights;
+}
+
+/* each [rows] = the gradients of the losses of which g is that of the mean. */
+template <int dtype> __global__ void tgi_class_shares(tgi_class_loss p, void *each)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    const float g = tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.g) * ((const float *)p.lse)[p.rows];
+    for (int64_t row = tgi_grid_thread(); row < p.rows; row += tgi_grid_size())
+        tgi_store_as((tg_dtype)dtype, (stored *)each + row, g);
 }
 
 /* dlogits [rows, classes] from g [rows], in one pass; the operands are dlogits and logits.  With target t:
@@ -4123,9 +4153,20 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss, const
 static tgi_answer tgi_cuda_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
 {
     const tgi_class_kernel kernels[4][2] = TGI_FOR_F32_ROWS(tgi_class_loss_rows);
+    void (*const means[4])(tgi_class_loss, const float *) = {tgi_class_mean<TG_F32>, NULL, tgi_class_mean<TG_BF16>,
+                                                             tgi_class_mean<TG_F16>};
     tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
     tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
-    return loss->dtype == TG_F64 ? TGI_COMPOSE : tgi_class_run(S, loss, kernels, &rows);
+    if (loss->dtype == TG_F64) return TGI_COMPOSE;
+    if (!loss->mean) return tgi_class_run(S, loss, kernels, &rows);
+    tgi_cuda_device *d = tgi_device_for(S, loss->index);
+    tgi_class_loss each = *loss;
+    each.loss = d ? tgi_scratch_alloc(S, d, "cross_entropy", loss->rows, sizeof(float)) : NULL;
+    if (!each.loss) return TGI_FAILED;
+    const bool ok = tgi_class_run(S, &each, kernels, &rows) == TGI_DONE &&
+                    tgi_launch(S, d, means[loss->dtype], 1, TGI_TEAM_MOST, *loss, (const float *)each.loss);
+    tgi_cuda_release(S, d->index, each.loss, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
@@ -4134,7 +4175,19 @@ static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class
     tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
     tgi_add_operand(&rows, loss->dlogits, loss->dtype, loss->classes);
     tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
-    return loss->dtype == TG_F64 ? TGI_COMPOSE : tgi_class_run(S, loss, kernels, &rows);
+    if (loss->dtype == TG_F64) return TGI_COMPOSE;
+    if (!loss->mean) return tgi_class_run(S, loss, kernels, &rows);
+    void (*const shares[4])(tgi_class_loss, void *) = {tgi_class_shares<TG_F32>, NULL, tgi_class_shares<TG_BF16>,
+                                                       tgi_class_shares<TG_F16>};
+    tgi_cuda_device *d = tgi_device_for(S, loss->index);
+    const size_t size = (size_t)tgi_bytes_of(loss->dtype);
+    void *const g = d ? tgi_scratch_alloc(S, d, "cross_entropy", loss->rows, size) : NULL;
+    tgi_class_loss each = *loss;
+    each.g = g;
+    const bool ok = g && tgi_launch_each(S, d, shares[loss->dtype], loss->rows, *loss, g) &&
+                    tgi_class_run(S, &each, kernels, &rows) == TGI_DONE;
+    if (g) tgi_cuda_release(S, d->index, g, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* ======== Indexing ================================================================================================ */
@@ -4143,51 +4196,57 @@ static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class
 
    The host does not wait for the check.  A bad index is noted on the device and reported by the next call that waits;
    the kernels that use the indices skip bad ones.  The first of the bad indices is found in two steps: the smallest
-   position, by one thread per index, then what the report will say, by one thread alone. */
+   position, by one thread per index, then what the report will say, by one thread of the block that ends last. */
 
-/* bad->min_position = the smallest i with index[i] outside [least, size), one thread per index. */
-static __global__ void tgi_find_bad_index(tgi_iter index, int64_t least, int64_t size, tgi_bad_index *bad)
+/* An index is bad outside [least, size), unless it is `spared`, where spares is true. */
+typedef struct {
+    int64_t least, size, spared;
+    bool spares;
+    const char *op; /* this and the next two: for the report */
+    int message, axis;
+} tgi_index_bounds;
+
+/* One thread per index: bad->min_position = the smallest i of a bad one.  Then notes it, unless an earlier one has not
+   been reported yet, and leaves min_position and blocks as they were before. */
+static __global__ void tgi_find_bad_index(tgi_iter index, tgi_index_bounds bounds, tgi_bad_index *bad)
 {
+    char *at[1];
     for (int64_t i = tgi_grid_thread(); i < index.numel; i += tgi_grid_size()) {
-        char *at[1];
         tgi_element_addresses(index, i, at);
         const int64_t value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
-        if (value < least || value >= size) atomicMin(&bad->min_position, (unsigned long long)i);
+        const bool spared = bounds.spares && value == bounds.spared;
+        if ((value < bounds.least || value >= bounds.size) && !spared)
+            atomicMin(&bad->min_position, (unsigned long long)i);
     }
-}
-
-/* Notes the index that tgi_find_bad_index found, unless an earlier one has not been reported yet.  One thread. */
-static __global__ void tgi_note_bad_index(tgi_iter index, int64_t size, const char *op, int message, int axis,
-                                          tgi_bad_index *bad)
-{
-    if (bad->min_position == TGI_NO_POSITION) return;
-    if (!bad->found) {
-        char *at[1];
-        tgi_element_addresses(index, (int64_t)bad->min_position, at);
-        bad->value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
-        bad->position = (int64_t)bad->min_position;
-        bad->size = size;
-        bad->op = op;
-        bad->message = message;
-        bad->axis = axis;
-        bad->found = 1;
-    }
-    bad->min_position = TGI_NO_POSITION;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x > 0 || atomicAdd(&bad->blocks, 1u) + 1 < gridDim.x) return;
+    atomicExch(&bad->blocks, 0u); /* all blocks have counted themselves: no other thread uses *bad any more */
+    const unsigned long long first = atomicExch(&bad->min_position, TGI_NO_POSITION);
+    if (first == TGI_NO_POSITION || bad->found) return;
+    tgi_element_addresses(index, (int64_t)first, at);
+    bad->value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
+    bad->position = (int64_t)first;
+    bad->size = bounds.size;
+    bad->op = bounds.op;
+    bad->message = bounds.message;
+    bad->axis = bounds.axis;
+    bad->found = 1;
 }
 
 /* With now, waits and reports at once; a bad index of an earlier op is reported first. */
 static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
-                                 int64_t size, tgi_index_message message, int axis, bool now)
+                                 int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
 {
     tgi_cuda_device *d = tgi_device_for(S, index.index);
-    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
+    const tgi_index_bounds bounds = {message == TGI_INDEX_FROM_END ? -size : 0, size, spared ? *spared : 0,
+                                     spared != NULL, op, (int)message, axis};
     tgi_iter iter;
     tgi_iter_init(&iter, ndim, dim, 1, &index, false);
     if (!d || (now && !tgi_stream_sync(S, d))) return false;
     if (iter.numel == 0) return true;
     d->index_checked = true;
-    return tgi_launch_each(S, d, tgi_find_bad_index, iter.numel, iter, least, size, d->bad_index) &&
-           tgi_launch(S, d, tgi_note_bad_index, 1, 1, iter, size, op, (int)message, axis, d->bad_index) &&
+    return tgi_launch_each(S, d, tgi_find_bad_index, iter.numel, iter, bounds, d->bad_index) &&
            (!now || (tgi_ask_for_bad_index(S, d) && TGI_CUDA(cudaStreamSynchronize(d->stream)) &&
                      tgi_report_bad_index(S, d, "")));
 }

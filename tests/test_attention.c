@@ -142,6 +142,38 @@ TEST(attention_broadcasts)
     }
 }
 
+/* Parts of one tensor [batch, length, 3 * heads * width] as q, k and v, in any order, one of them twice or without a
+   gradient, with gradients of the parts that are kept: like the definition, in f64, of parts of such a tensor. */
+TEST(attention_of_parts)
+{
+    static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 0, 2}, {0, 2, 2}};
+    const sizes n = {2, 3, 9, 9, 8, 8};
+    for (int how = 0; how < 5 * 4; ++how) {
+        TG_SCOPE;
+        const bool unbinds = how & 1, keeps = how & 2;
+        tg_tensor *leaf[2], *d[2][3];
+        leaf[0] = tg_set_requires_grad(tg_randn_on(TG_SHAPE(n.batch, n.queries, 3 * 24), TG_F32, HERE), true);
+        leaf[1] = tg_set_requires_grad(tg_to_dtype(tg_detach(leaf[0]), TG_F64), true);
+        for (int k = 0; k < 2; ++k) {
+            tg_tensor *part[3], *in[3];
+            if (unbinds) tg_unbind(tg_view(leaf[k], TG_SHAPE(n.batch, n.queries, 3, 24)), 2, part, 3);
+            else tg_chunk(leaf[k], 3, -1, part, 3);
+            for (int i = 0; keeps && i < 3; ++i) tg_retain_grad(part[i]);
+            for (int i = 0; i < 3; ++i) {
+                tg_tensor *of = tg_view(part[order[how / 4][i]], TG_SHAPE(n.batch, n.queries, n.heads, n.width));
+                in[i] = tg_transpose(of, 1, 2);
+            }
+            if (how / 4 == 4) in[1] = tg_detach(in[1]);
+            tg_tensor *y = k ? defined(in, NULL, true, 0.5)
+                             : tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, true, 0.5);
+            CHECK(backward_sum(tg_square(y)) == TG_OK);
+            for (int i = 0; i < 3; ++i) d[k][i] = keeps ? tg_grad(part[i]) : NULL;
+        }
+        CHECK(close_to(tg_grad(leaf[0]), tg_grad(leaf[1]), TG_F32));
+        for (int i = 0; i < 3; ++i) CHECK(!d[1][i] == !d[0][i] && (!d[0][i] || close_to(d[0][i], d[1][i], TG_F32)));
+    }
+}
+
 /* NaN in a query or a key reaches all results that depend on it. */
 TEST(attention_of_nan)
 {
@@ -173,6 +205,7 @@ int main(int argc, char **argv)
     harness_take_device();
     RUN(attention_as_defined);
     RUN(attention_of_packed_q_k_v);
+    RUN(attention_of_parts);
     RUN(attention_broadcasts);
     RUN(attention_of_nan);
     RUN(attention_keeps_no_scores);

@@ -1634,6 +1634,11 @@ static tg_tensor *smoothed_loss(tg_tensor *const *in_, int n, void *user) /* use
     return tg_cross_entropy_ex(in_[0], (tg_tensor *)user, n > 1 ? in_[1] : NULL, 7, n > 1 ? 0.1 : 0, TG_NONE);
 }
 
+static tg_tensor *mean_loss(tg_tensor *const *in_, int n, void *user)
+{
+    return tg_cross_entropy_ex(in_[0], (tg_tensor *)user, n > 1 ? in_[1] : NULL, 7, n > 1 ? 0.1 : 0, TG_MEAN);
+}
+
 static tg_tensor *lstm_stepped(tg_tensor *const *in_, int n, void *user)
 {
     (void)n, (void)user;
@@ -1705,6 +1710,8 @@ TEST(composed_rows)
         composed_too("add_rms_norm", add_rms_normed, terms, 3, 3, NULL);
         composed_too("cross_entropy", smoothed_loss, in_, 1, 1, targets);
         composed_too("smoothed cross_entropy", smoothed_loss, in_, 2, 1, targets);
+        composed_too("mean cross_entropy", mean_loss, in_, 1, 1, targets);
+        composed_too("smoothed mean cross_entropy", mean_loss, in_, 2, 1, targets);
         in_[0] = tg_randn_on(TG_SHAPE(rows[i], 4 * hidden), TG_F64, HERE);
         in_[1] = tg_randn_on(TG_SHAPE(rows[i], 4 * hidden), TG_F64, HERE);
         in_[2] = tg_randn_on(TG_SHAPE(rows[i], hidden), TG_F64, HERE);

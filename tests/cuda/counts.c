@@ -223,7 +223,7 @@ static void predict(int64_t layers, int64_t vocabulary, int64_t tokens)
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{31, 0, 1, 20400000}, {164, 0, 1, 51900000}, {380, 0, 1, 3163800000}};
+    const counts limits[] = {{23, 0, 1, 20400000}, {140, 0, 1, 50300000}, {332, 0, 1, 3156700000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));

@@ -174,6 +174,23 @@ TEST(kernels_and_memory)
     (void)scores;
 }
 
+/* The gradients of the parts of one tensor are parts of one: they are not copied. */
+TEST(gradient_of_packed_q_k_v)
+{
+    TG_SCOPE;
+    tg_tensor *packed = tg_cuda(drawn(TG_SHAPE(1, 70, 3, 2, 64), TG_F32)), *in[3], *d;
+    tg_set_requires_grad(packed, true);
+    tg_unbind(packed, 2, in, 3);
+    for (int i = 0; i < 3; ++i) in[i] = tg_transpose(in[i], 1, 2);
+    tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, true, 0), *g = tg_ones_like(y);
+    tg_synchronize(TG_CUDA(0));
+    const long start = LAUNCHES();
+    CHECK(tg_gradients(&y, 1, &g, &packed, 1, &d, 0) == TG_OK);
+    tg_synchronize(TG_CUDA(0));
+    CHECK(!COUNTED || LAUNCHES() - start == 3);
+    CHECK(tg_dim(d, 2) == 3 && tg_is_contiguous(d));
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -181,6 +198,7 @@ int main(int argc, char **argv)
     RUN(tiles);
     RUN(masks_and_layouts);
     RUN(kernels_and_memory);
+    RUN(gradient_of_packed_q_k_v);
     tg_shutdown();
     return harness_end();
 }

@@ -58,6 +58,14 @@ static tg_tensor *weighted(const arguments *a)
 {
     return tg_cross_entropy_ex(a->in[0], a->targets, tg_detach(a->in[1]), -100, 0.1, TG_NONE);
 }
+static tg_tensor *mean_loss(const arguments *a)
+{
+    return tg_cross_entropy_ex(a->in[0], a->targets, NULL, -100, 0, TG_MEAN);
+}
+static tg_tensor *weighted_mean(const arguments *a)
+{
+    return tg_cross_entropy_ex(a->in[0], a->targets, tg_detach(a->in[1]), -100, 0.1, TG_MEAN);
+}
 
 static const struct {
     const char *name;
@@ -76,7 +84,9 @@ static const struct {
     {"last_norm", last_norm, 15},
     {"cross_entropy", cross_entropy, 1},
     {"smoothed", smoothed, 1},
-    {"weighted", weighted, 1}};
+    {"weighted", weighted, 1},
+    {"mean_loss", mean_loss, 1},
+    {"weighted_mean", weighted_mean, 1}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions, NORMS = 3, LOSSES = 10 };
 
 /* Whether t is `wanted` up to the tolerance, a part of its largest finite element or of `least`. */
@@ -255,13 +265,13 @@ TEST(what_is_moved)
         start_counting();
         y = tg_softmax(logits, 1);
         CHECK(at_most(1, 1.03 * 2 * logits_bytes));
-        harness.sample = "cross_entropy"; /* with the check of the targets and the sum */
+        harness.sample = "cross_entropy"; /* the losses, their mean, and the check of the targets */
         start_counting();
-        loss = tg_sum(tg_cross_entropy_ex(logits, targets, NULL, -100, 0, TG_NONE));
-        CHECK(at_most(8, 1.1 * logits_bytes));
+        loss = tg_cross_entropy(logits, targets);
+        CHECK(at_most(3, 1.1 * logits_bytes));
         harness.sample = "cross_entropy_backward";
         start_counting();
-        tg_backward(loss);
+        tg_backward(loss); /* and the gradients of the loss, 1, and of the row's losses */
         CHECK(at_most(3, 1.05 * 2 * logits_bytes));
     }
     harness.sample = NULL;
