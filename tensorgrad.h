@@ -18323,8 +18323,8 @@ static bool tgi_check_index_shape(tgi_call *c, const tg_tensor *t, const tg_tens
     return true;
 }
 
-/* Checks that the values of index, but for *spared if that is not NULL, are in range for dim of a tensor, which has this
-   size.  On CUDA the check is a kernel, and a bad index is reported by the next call that waits, unless
+/* Checks that the values of index, but for *spared if that is not NULL, are in range for dim of a tensor, which has
+   this size.  On CUDA the check is a kernel, and a bad index is reported by the next call that waits, unless
    tg_set_sync_checks asks for it at once. */
 static bool tgi_check_index_but(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
                                 const int64_t *spared, tgi_index_message message)
