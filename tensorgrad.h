@@ -112,7 +112,8 @@
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@TENSOR        shapes, scopes, threads, creation, access
-       @@TAPE          gradients: backward, hooks, no_grad, custom functions, checkpoints, anomaly mode
+       @@TAPE          gradients: backward, hooks, no_grad, anomaly mode
+       @@CUSTOM        functions of the user's that are one node of the tape: custom functions, checkpoints
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
        @@MOVE          moves between devices and dtypes
        @@OPS           the rules of all ops: shapes, dtypes, scalars, devices, in place; then every op, by kind:
@@ -705,6 +706,12 @@ TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
    Frees run in any case. */
 TG_API tg_status tg_backward_end(tg_backward_run *run);
 
+/* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.
+   torch.autograd.set_detect_anomaly */
+TG_API void tg_set_anomaly(bool on);
+
+/* ======== @@CUSTOM ================================================================================================ */
+
 /* Context of one call of a custom function: what it saves for backward. */
 typedef struct tg_ctx tg_ctx;
 /* forward: computes out[0..n_out) from in[0..n_in).  Returns TG_OK, or the status of a failure. */
@@ -740,10 +747,6 @@ typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
    that fn reaches through user (weights) get their gradients as those of in do.  What callbacks must not do:
    tg_hook_fn.  torch.utils.checkpoint.checkpoint */
 TG_API tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user);
-
-/* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.
-   torch.autograd.set_detect_anomaly */
-TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@MOVE ================================================================================================== */
 
@@ -2252,8 +2255,8 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CALL, @@MOVE,
-   @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CUSTOM, @@CALL,
+   @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
    @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
    @@LAYERS, @@SAVE, @@SHOW
 
@@ -12604,7 +12607,24 @@ static void tgi_drop_saved(tgi_thread *S, tgi_node *n)
     n->saves = 0;
 }
 
-static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx);
+static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
+{
+    while (ctx->blocks) {
+        tgi_ctx_block *b = ctx->blocks;
+        ctx->blocks = b->next;
+        tgi_free(S, b, b->bytes);
+    }
+    while (ctx->saves > 0) tgi_unref(S, ctx->save[--ctx->saves]);
+    tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
+    if (ctx->free_user) {
+        tgi_guard guard;
+        tgi_guard_open_interrupt(&guard, S, "free_user of a custom function");
+        ctx->free_user(ctx->user);
+        tgi_guard_close(&guard);
+    }
+    tgi_free(S, ctx, sizeof *ctx);
+}
+
 static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks);
 static inline void tgi_node_unref(tgi_thread *S, tgi_node *n);
 
@@ -14168,7 +14188,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     return tgi_failed(S);
 }
 
-/* ---- functions of the user's that are one node: custom functions and checkpoints ----
+/* ======== @@CUSTOM ===================================================================================================
 
    Both run a function unrecorded (tgi_unrecorded_begin, _end) and then make one node for what it did, with a tg_ctx
    that the node owns.  The rule of a custom function calls the user's backward; that of a checkpoint calls the function
@@ -14213,24 +14233,6 @@ static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
     b->bytes = all;
     ctx->blocks = b;
     return b + 1;
-}
-
-static void tgi_ctx_free(tgi_thread *S, tg_ctx *ctx)
-{
-    while (ctx->blocks) {
-        tgi_ctx_block *b = ctx->blocks;
-        ctx->blocks = b->next;
-        tgi_free(S, b, b->bytes);
-    }
-    while (ctx->saves > 0) tgi_unref(S, ctx->save[--ctx->saves]);
-    tgi_free(S, ctx->save, sizeof(tg_tensor *) * (size_t)ctx->room);
-    if (ctx->free_user) {
-        tgi_guard guard;
-        tgi_guard_open_interrupt(&guard, S, "free_user of a custom function");
-        ctx->free_user(ctx->user);
-        tgi_guard_close(&guard);
-    }
-    tgi_free(S, ctx, sizeof *ctx);
 }
 
 static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)

@@ -246,6 +246,26 @@ TEST(uniform_numbers_of_half_dtypes)
     }
 }
 
+/* Each class is one size, the sizes grow with the classes without a gap, and a block of a class holds what was asked for:
+   a freed block is handed out for any size of its class. */
+TEST(size_classes_are_one_size_each)
+{
+    size_t last = 0, rounded = 0, more;
+    int k = -1, wrong = 0;
+    for (size_t bytes = 0; bytes < 300000; ++bytes) {
+        const int before = k;
+        k = tgi_size_class(bytes, &rounded);
+        wrong += rounded < bytes || k < 0 || k >= TGI_CLASSES;
+        wrong += rounded == last ? k != before : k != before + 1 || rounded < last;
+        wrong += tgi_size_class(rounded, &more) != k || more != rounded;
+        last = rounded;
+    }
+    CHECK(wrong == 0);
+    const size_t most = (size_t)16 << TGI_LAST_STEP;
+    CHECK(tgi_size_class(most, &rounded) == TGI_CLASSES - 1 && rounded == most);
+    CHECK(tgi_size_class(most + 1, &rounded) == -1);
+}
+
 TEST(aborting_is_the_users_choice)
 {
     tg_set_error_handler(tg_abort_on_error, NULL);
@@ -272,6 +292,7 @@ int main(int argc, char **argv)
     RUN(a_full_device_is_an_error);
     RUN(any_number_of_threads_is_taken);
     RUN(uniform_numbers_of_half_dtypes);
+    RUN(size_classes_are_one_size_each);
     RUN(aborting_is_the_users_choice);
     return harness_end();
 }
