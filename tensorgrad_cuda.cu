@@ -4565,12 +4565,12 @@ static bool tgi_launch_pool(tgi_thread *S, const tgi_pool *pool, int64_t rows, i
     const tgi_cuda_device *d = tgi_device_for(S, pool->arg[0].index);
     const int64_t most = INT32_MAX, size[3] = {pool->planes, rows, columns};
     int64_t part[3], inner = 1; /* of a piece: planes, rows, columns */
+    if (!d || size[0] == 0 || size[1] == 0 || size[2] == 0) return d != NULL;
     for (int k = 2; k >= 0; --k) {
         part[k] = tgi_at_most(size[k], most / tgi_at_most(inner, most));
         if (part[k] < 1) part[k] = 1;
         inner *= size[k];
     }
-    if (!d || inner == 0) return d != NULL;
     tgi_pool_job job = {};
     job.pool = *pool;
     int64_t *const first = job.first;

@@ -1618,16 +1618,25 @@ static tg_tensor *rms_normed(tg_tensor *const *in_, int n, void *user)
     (void)n, (void)user;
     return tg_rms_norm(in_[0], 1, in_[1], 1e-5);
 }
-static const numbers last_dim = {.num = 1e-5, .count = 1};
+static numbers last_dim(void)
+{
+    numbers p;
+    memset(&p, 0, sizeof p);
+    p.num = 1e-5;
+    p.count = 1;
+    return p;
+}
 static tg_tensor *add_normed(tg_tensor *const *in_, int n, void *user)
 {
+    const numbers p = last_dim();
     (void)n, (void)user;
-    return add_norm_call(false, in_[0], in_[1], in_[2], in_[3], &last_dim);
+    return add_norm_call(false, in_[0], in_[1], in_[2], in_[3], &p);
 }
 static tg_tensor *add_rms_normed(tg_tensor *const *in_, int n, void *user)
 {
+    const numbers p = last_dim();
     (void)n, (void)user;
-    return add_norm_call(true, in_[0], in_[1], in_[2], NULL, &last_dim);
+    return add_norm_call(true, in_[0], in_[1], in_[2], NULL, &p);
 }
 static tg_tensor *smoothed_loss(tg_tensor *const *in_, int n, void *user) /* user: the targets */
 {
