@@ -56,11 +56,10 @@
    Files that only include the header need none of these: no macro changes a public struct.
 
    SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, under any options but -O0, and
-   the best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  (The
-   results of those for AVX-512 are tested, on vectors as wide; their speed has not been measured yet.)  For this the
-   file includes itself by its name: under another name than tensorgrad.h it works, but slowly.  Sums are in another
-   order under each of the three, so that the last bits differ; under one of them a program gives the same bits in every
-   run.
+   the best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  For
+   this the file includes itself by its name: under another name than tensorgrad.h it works, but slowly.  Sums are in
+   another order under each of the three, so that the last bits differ; under one of them a program gives the same bits
+   in every run.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
