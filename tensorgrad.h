@@ -1249,8 +1249,9 @@ TG_API tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight);
 TG_API tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) * weight, dims and weight as in tg_layer_norm.  F.rms_norm */
 TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps);
-/* tg_layer_norm of x + residual, of the same shape; the sum itself becomes *sum, if sum is not NULL.  This is a step of
-   a residual stream: the sum goes on, and its norm enters the next layer.  F.layer_norm(x + residual, ..) */
+/* tg_layer_norm of x + residual, of the same shape; the sum itself becomes *sum, if sum is not NULL: a new tensor as
+   the result is, and NULL after an error.  This is a step of a residual stream: the sum goes on, and its norm enters
+   the next layer.  F.layer_norm(x + residual, ..) */
 TG_API tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight,
                                     tg_tensor *bias, double eps, tg_tensor **sum);
 /* The same with tg_rms_norm.  F.rms_norm(x + residual, ..) */

@@ -2,15 +2,7 @@
    lie side by side, for rows, and random numbers, against the CPU; the optimizers; products in f32 and TF32.  Built by
    `make sim MAIN=tests/cuda/test_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
-#include "../harness.h"
-#ifdef CUDASIM
-#include "cudasim_test.h"
-#define LAUNCHES() (long)cudasim_total(CUDASIM_KERNELS)
-enum { COUNTED = 1 };
-#else
-#define LAUNCHES() 0
-enum { COUNTED = 0 };
-#endif
+#include "counting.h"
 
 /* ---- sin, cos, tan ---- */
 
@@ -418,9 +410,9 @@ static bool step(tg_optim *o, long *launches)
 {
     bool ok;
     tg_synchronize(TG_CUDA(0));
-    *launches = LAUNCHES();
+    *launches = kernels_so_far();
     ok = tg_step(o) == TG_OK && tg_synchronize(TG_CUDA(0)) == TG_OK;
-    *launches = LAUNCHES() - *launches;
+    *launches = kernels_so_far() - *launches;
     return ok;
 }
 
@@ -538,10 +530,10 @@ TEST(clip_in_few_launches)
                 if (g[0]) CHECK(tg_allclose(tg_cpu(g[1]), g[0], tolerance[k], 1e-6));
             }
             tg_synchronize(TG_CUDA(0));
-            const long before = LAUNCHES();
+            const long before = kernels_so_far();
             norm[2] = tg_clip_grad_norm(there, N, 0.5);
             tg_synchronize(TG_CUDA(0));
-            CHECK(norm[2] && (!COUNTED || twice || LAUNCHES() - before <= 12));
+            CHECK(norm[2] && (!COUNTED || twice || kernels_so_far() - before <= 12));
             for (i = 0; i < N; ++i) tg_release(here[i]), tg_release(there[i]);
         }
     }
@@ -564,11 +556,11 @@ static void unscale_here(tg_dtype dtype, bool twice, int odd, int64_t at, double
         optim[k] = tg_sgd(params[k], N, 0.1);
         scaler.scale = 1000; /* its reciprocal is rounded */
         tg_synchronize(device);
-        const long before = LAUNCHES();
+        const long before = kernels_so_far();
         CHECK(tg_grad_scaler_unscale_(&scaler, optim[k]) == TG_OK);
         tg_synchronize(device);
-        if (COUNTED && k && !twice) CHECK(LAUNCHES() - before == 4); /* two numbers are written; 160 tensors, and 40 */
-        if (COUNTED && k && twice) CHECK(LAUNCHES() - before >= 3 * (N - 2));
+        if (COUNTED && k && !twice) CHECK(kernels_so_far() - before == 4); /* two numbers are written; 160 tensors, and 40 */
+        if (COUNTED && k && twice) CHECK(kernels_so_far() - before >= 3 * (N - 2));
         CHECK((tg_item(optim[k]->finite) != 0) == (isfinite(value) != 0));
     }
     for (i = 0; i < N; ++i) {
@@ -627,9 +619,9 @@ TEST(weights_are_cast_in_one_launch)
     x = tg_retain(tg_to(tg_randn(TG_SHAPE(4, LAYER)), TG_CUDA(0)));
     for (k = 0; k < 4; ++k) {
         tg_synchronize(TG_CUDA(0));
-        const long before = LAUNCHES();
+        const long before = kernels_so_far();
         autocast_step(net, x, dtypes[k / 2], bits[k]);
-        launches[k] = LAUNCHES() - before;
+        launches[k] = kernels_so_far() - before;
     }
     for (k = 0; k < 4; k += 2) CHECK(memcmp(bits[k], bits[k + 1], sizeof bits[k]) == 0 && bits[k][1] != 0);
     /* 195 weights and biases need three launches; those of another dtype, too */

@@ -5,7 +5,7 @@
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "tensorgrad.h"
 #include "../cudasim/cudasim_test.h"
-#include "../harness.h"
+#include "../helpers.h"
 
 /* Functions, their error codes (cuBLAS has its own), and whether memory is not freed when they fail. */
 enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 };
@@ -110,34 +110,23 @@ static void memory_of_a_device(void)
     CHECK(tg_ones_on(TG_SHAPE(1 << 20), TG_F32, gpu) != NULL && tg_ok());
 }
 
-/* Host memory that fails once, after so many allocations more; -1: not at all. */
-static int allocations_left = -1;
-static void *failing_alloc(size_t bytes, void *user)
-{
-    (void)user;
-    return allocations_left >= 0 && allocations_left-- == 0 ? NULL : malloc(bytes);
-}
-static void plain_free(void *p, size_t bytes, void *user)
-{
-    (void)bytes, (void)user;
-    free(p);
-}
-
 /* A write of a shared tensor is recorded for other threads; where there is no memory for the record, the write is
  * waited for instead. */
 static void memory_of_the_host(void)
 {
-    const tg_allocator allocator = {failing_alloc, plain_free, NULL};
+    const tg_allocator allocator = {alloc_some, free_some, NULL};
     const tg_device gpu = TG_CUDA(0);
     tg_tensor *t, *shared = NULL;
     int n, writes = 0, refused = 0;
+    fails_once = true;
+    allocations_left = INT64_MAX;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
     tg_set_cache_limit(0);
     t = tg_ones_on(TG_SCALAR, TG_F32, gpu);
     for (n = 0; !shared && n < 50; ++n) {
         allocations_left = n;
         shared = tg_share(t);
-        allocations_left = -1;
+        allocations_left = INT64_MAX;
         CHECK((shared != NULL) == tg_ok() && (shared || tg_error_code() == TG_ERR_MEMORY));
         refused += !shared;
         tg_clear_error();
@@ -146,7 +135,7 @@ static void memory_of_the_host(void)
     for (n = 0; n < 20; ++n) {
         allocations_left = n;
         writes += tg_add_scalar_(t, 1) != NULL;
-        allocations_left = -1;
+        allocations_left = INT64_MAX;
         CHECK(tg_ok() || tg_error_code() == TG_ERR_MEMORY);
         tg_clear_error();
     }

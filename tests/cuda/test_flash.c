@@ -3,15 +3,7 @@
    kernels run and how much memory they take.  Built by `make sim MAIN=tests/cuda/test_flash.c OUT=prog` for the
    simulator; it runs on GPUs, too.  SMALL=1: fewer sizes. */
 #include "tensorgrad.h"
-#include "../harness.h"
-#ifdef CUDASIM
-#include "cudasim_test.h"
-#define LAUNCHES() (long)cudasim_total(CUDASIM_KERNELS)
-enum { COUNTED = 1 };
-#else
-#define LAUNCHES() 0
-enum { COUNTED = 0 };
-#endif
+#include "counting.h"
 
 /* q [heads, group, queries, width], k [heads, 1, keys, width], v [heads, 1, keys, value_width] */
 typedef struct { int64_t heads, group, queries, keys, width, value_width; } sizes;
@@ -160,13 +152,13 @@ TEST(kernels_and_memory)
 #ifdef CUDASIM
         cudasim_limit_memory(0, cudasim_live(CUDASIM_DEVICE_BYTES) + (size_t)scores);
 #endif
-        const long start = LAUNCHES();
+        const long start = kernels_so_far();
         tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, true, 0);
         tg_synchronize(TG_CUDA(0));
-        const long forward = LAUNCHES();
+        const long forward = kernels_so_far();
         CHECK(tg_gradients(&y, 1, &g, in, 3, d, 0) == TG_OK);
         tg_synchronize(TG_CUDA(0));
-        CHECK(!COUNTED || (forward - start == 1 && LAUNCHES() - forward == 3));
+        CHECK(!COUNTED || (forward - start == 1 && kernels_so_far() - forward == 3));
 #ifdef CUDASIM
         cudasim_limit_memory(0, (size_t)1 << 30);
 #endif
@@ -184,10 +176,10 @@ TEST(gradient_of_packed_q_k_v)
     for (int i = 0; i < 3; ++i) in[i] = tg_transpose(in[i], 1, 2);
     tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, true, 0), *g = tg_ones_like(y);
     tg_synchronize(TG_CUDA(0));
-    const long start = LAUNCHES();
+    const long start = kernels_so_far();
     CHECK(tg_gradients(&y, 1, &g, &packed, 1, &d, 0) == TG_OK);
     tg_synchronize(TG_CUDA(0));
-    CHECK(!COUNTED || LAUNCHES() - start == 3);
+    CHECK(!COUNTED || kernels_so_far() - start == 3);
     CHECK(tg_dim(d, 2) == 3 && tg_is_contiguous(d));
 }
 

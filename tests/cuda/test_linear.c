@@ -3,7 +3,7 @@
  * `make sim MAIN=tests/cuda/test_linear.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
-#include "../harness.h"
+#include "../helpers.h"
 #ifdef CUDASIM
 #include "cudasim_test.h"
 #endif
@@ -260,23 +260,14 @@ TEST(failures)
 }
 
 static int no_memory(void) { return 0; }
-static int blocks_left = -1;
-static void *failing_alloc(size_t bytes, void *user)
-{
-    (void)user;
-    return blocks_left >= 0 && blocks_left-- == 0 ? NULL : malloc(bytes);
-}
-static void plain_free(void *p, size_t bytes, void *user)
-{
-    (void)bytes, (void)user;
-    free(p);
-}
 
 /* Without memory for the workspace of the library, or for the plans: an error, and then it works. */
-static void out_of_memory(void)
+static void memory_runs_out(void)
 {
-    const tg_allocator allocator = {failing_alloc, plain_free, NULL};
-    harness.test = "out_of_memory";
+    const tg_allocator allocator = {alloc_some, free_some, NULL};
+    harness.test = "memory_runs_out";
+    fails_once = true;
+    allocations_left = INT64_MAX;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
     tg_set_cache_limit(0);
     tg_seed(3);
@@ -292,9 +283,9 @@ static void out_of_memory(void)
         bool done = false;
         int refused = 0;
         for (int n = 0; !done && n < 100; ++n) {
-            blocks_left = n;
+            allocations_left = n;
             done = tg_linear(p.in[0], p.in[1], p.in[2]) != NULL;
-            blocks_left = -1;
+            allocations_left = INT64_MAX;
             CHECK(done == tg_ok() && (done || tg_error_code() == TG_ERR_MEMORY));
             refused += !done;
             tg_clear_error();
@@ -310,7 +301,7 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     HERE = TG_CUDA(0);
 #ifdef CUDASIM
-    out_of_memory();
+    memory_runs_out();
 #endif
     tg_set_default_device(HERE);
     tg_seed(3);

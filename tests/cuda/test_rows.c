@@ -3,14 +3,7 @@
  * how many bytes they move; and a step of an LSTM.  Built by `make sim MAIN=tests/cuda/test_rows.c OUT=prog` for the
  * simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
-#include "../harness.h"
-#ifdef CUDASIM
-#include "cudasim_test.h"
-#define TOTAL(what) (long)cudasim_total(what)
-#else
-enum { CUDASIM_KERNELS, CUDASIM_BYTES };
-#define TOTAL(what) ((void)(what), 0L)
-#endif
+#include "counting.h"
 
 static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
 static const double tolerances[] = {3e-6, 1e-12, 1.2e-2, 1.5e-3}; /* of the largest element */
@@ -209,21 +202,6 @@ TEST(masked_rows)
 }
 
 /* ---- how many kernels run, and what they move; bytes are known with TG_SIM_REPORT alone ---- */
-
-static long before[2];
-static void start_counting(void)
-{
-    tg_synchronize(TG_CUDA(0));
-    before[0] = TOTAL(CUDASIM_KERNELS), before[1] = TOTAL(CUDASIM_BYTES);
-}
-static bool at_most(long kernels, double bytes)
-{
-    tg_synchronize(TG_CUDA(0));
-    const long ran = TOTAL(CUDASIM_KERNELS) - before[0], moved = TOTAL(CUDASIM_BYTES) - before[1];
-    if (ran <= kernels && (double)moved <= bytes) return true;
-    printf("    %ld kernels, %.3g bytes; at most %ld, %.3g\n", ran, (double)moved, kernels, bytes);
-    return false;
-}
 
 TEST(what_is_moved)
 {

@@ -2,14 +2,7 @@
    interpolation, forward and backward, in each dtype and layout; how many kernels run, and what they move.  Built by
    `make sim MAIN=tests/cuda/test_windows.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
-#include "../harness.h"
-#ifdef CUDASIM
-#include "cudasim_test.h"
-#define TOTAL(what) (long)cudasim_total(what)
-#else
-enum { CUDASIM_KERNELS, CUDASIM_LIBRARY_CALLS, CUDASIM_BYTES };
-#define TOTAL(what) ((void)(what), 0L)
-#endif
+#include "counting.h"
 
 static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
 static const double tolerances[] = {4e-6, 1e-12, 2e-2, 3e-3}; /* of the largest element */
@@ -165,23 +158,6 @@ TEST(pools)
 
 /* ---- how many kernels run, and what they move; bytes are known with TG_SIM_REPORT alone ---- */
 
-static long before[2];
-static long launches(void) { return TOTAL(CUDASIM_KERNELS) + TOTAL(CUDASIM_LIBRARY_CALLS); }
-static void start_counting(void)
-{
-    tg_synchronize(TG_CUDA(0));
-    before[0] = launches(), before[1] = TOTAL(CUDASIM_BYTES);
-}
-static bool at_most(const char *what, long most, double bytes)
-{
-    long ran, moved;
-    tg_synchronize(TG_CUDA(0));
-    ran = launches() - before[0], moved = TOTAL(CUDASIM_BYTES) - before[1];
-    if (ran <= most && (double)moved <= bytes) return true;
-    printf("    %s: %ld launches, %.4g bytes; at most %ld, %.4g\n", what, ran, (double)moved, most, bytes);
-    return false;
-}
-
 TEST(what_is_moved)
 {
     int k;
@@ -195,29 +171,38 @@ TEST(what_is_moved)
         g = tg_full_on(TG_SHAPE(8, 16, 16, 16), 1, dtype, TG_CUDA(0));
         start_counting();
         y = tg_max_pool2d(x, TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR);
-        CHECK(at_most("max_pool", 1, 1.25 * x_bytes + 8 * x_bytes / size / 4));
+        harness.sample = "max_pool";
+        CHECK(at_most(1, 1.25 * x_bytes + 8 * x_bytes / size / 4));
         start_counting();
         tg_gradients(&y, 1, &g, &x, 1, &dx, 0); /* a window's index and gradient are read for each of its elements */
-        CHECK(at_most("max_pool backward", 1, 8 * x_bytes / size + 2 * x_bytes));
+        harness.sample = "max_pool backward";
+        CHECK(at_most(1, 8 * x_bytes / size + 2 * x_bytes));
         start_counting();
         y = tg_avg_pool2d(x, TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR);
-        CHECK(at_most("avg_pool", 1, 1.25 * x_bytes));
+        harness.sample = "avg_pool";
+        CHECK(at_most(1, 1.25 * x_bytes));
         start_counting();
         tg_gradients(&y, 1, &g, &x, 1, &dx, 0);
-        CHECK(at_most("avg_pool backward", 1, 2 * x_bytes));
+        harness.sample = "avg_pool backward";
+        CHECK(at_most(1, 2 * x_bytes));
         start_counting();
         y = tg_conv2d(x, one, NULL, TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(1), 1); /* nothing is copied */
-        CHECK(at_most("conv 1x1", 1, 0));
+        harness.sample = "conv 1x1";
+        CHECK(at_most(1, 0));
         start_counting();
         tg_gradients(&y, 1, &x, &x, 1, &dx, 0);
-        CHECK(at_most("conv 1x1, gradient of x", 1, 0));
+        harness.sample = "conv 1x1, gradient of x";
+        CHECK(at_most(1, 0));
         start_counting();
         y = tg_conv2d(x, three, NULL, TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(1), 1);
-        CHECK(at_most("conv 3x3", 2, 2 * 9 * x_bytes)); /* each tap reads an element, from a cache, and writes it */
+        harness.sample = "conv 3x3";
+        CHECK(at_most(2, 2 * 9 * x_bytes)); /* each tap reads an element, from a cache, and writes it */
         start_counting();
         tg_gradients(&y, 1, &x, &x, 1, &dx, 0);
-        CHECK(at_most("conv 3x3, gradient of x", 3, 9 * x_bytes + 3 * x_bytes));
+        harness.sample = "conv 3x3, gradient of x";
+        CHECK(at_most(3, 9 * x_bytes + 3 * x_bytes));
     }
+    harness.sample = NULL;
 }
 
 int main(int argc, char **argv)
