@@ -4995,8 +4995,8 @@ typedef struct tgi_kernels {
     tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
     tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
-    int tile_rows, tile_cols[2];           /* of a whole tile */
-    void (*gemm_tile[2])(const tgi_gemm_tile *t);
+    int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
+    void (*gemm_tile[3])(const tgi_gemm_tile *t);
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
@@ -5219,9 +5219,11 @@ TGI_LOOPS_BEGIN
 #ifdef TGI_HAS_VECTORS
 typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
 typedef double TGI_V(vector_f64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
+typedef uint64_t TGI_V(vector_u64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
 #else
 typedef float TGI_V(vector_f32);
 typedef double TGI_V(vector_f64);
+typedef uint64_t TGI_V(vector_u64);
 #endif
 
 /* a * b + c, rounded once where the processor can. */
@@ -6031,9 +6033,11 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
     }
 }
 
-/* The micro-kernel of the matrix product: the sums of a tile stay in registers. */
+/* The micro-kernel of the matrix product: the sums of a tile stay in registers.  reads: the layouts of a that it can
+   read. */
 #ifndef TGI_GEMM_KERNEL
-#define TGI_GEMM_KERNEL(function, real, vector)                                                                       \
+enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those before it, too */
+#define TGI_GEMM_KERNEL(function, real, vector, reads)                                                                \
     static void function(const tgi_gemm_tile *t)                                                                      \
     {                                                                                                                 \
         TGI_FMA                                                                                                       \
@@ -6050,7 +6054,7 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
             row[i] = t->a_rows ? t->a_rows[at] : t->a_row * at;                                                       \
             TGI_PREFETCH((const real *)t->c + at * t->c_row);                                                         \
         }                                                                                                             \
-        if (t->a_packed) {                                                                                            \
+        if ((reads) == TGI_READS_PANELS || t->a_packed) {                                                             \
             for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
                 const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
                 TGI_UNROLL                                                                                            \
@@ -6059,7 +6063,7 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
                     sum[i][1] += x[i] * b1;                                                                           \
                 }                                                                                                     \
             }                                                                                                         \
-        } else if (t->a_cols) {                                                                                       \
+        } else if ((reads) == TGI_READS_PLACES && t->a_cols) {                                                        \
             for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {                                                       \
                 const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
                 const real *const from = x + t->a_cols[k];                                                            \
@@ -6111,9 +6115,10 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
     }
 #endif
 TGI_FMA_BEGIN
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32))
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64))
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_READS_PLACES)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_READS_STEPS)
 TGI_FMA_END
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_READS_PANELS) /* unsigned: it wraps */
 
 /* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
    dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
@@ -6251,8 +6256,9 @@ static const tgi_kernels TGI_V(kernels) = {
     },
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
     TGI_V(tile_rows),
-    {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double))},
-    {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64)},
+    {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
+     2 * (int)(sizeof(TGI_V(vector_u64)) / sizeof(uint64_t))},
+    {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64), TGI_V(gemm_tile_i64)},
     {TGI_V(gemv_f32), TGI_V(gemv_f64)},
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
@@ -8167,43 +8173,8 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
 /* ---- matrix products ---- */
 
-/* out [m, n] = a [m, k] times b [k, n] for integers, which wrap: rows [first, end).  Up to TGI_TILE sums of four rows
-   are kept, to which every row of b is added, times an element of a. */
-enum { TGI_PLAIN_ROWS = 4 };
-static void tgi_gemm_plain(const tgi_gemm *g, char *out, const char *a, const char *b, int64_t first, int64_t end)
-{
-    const int64_t out_size = tgi_bytes_of(g->out.dtype), a_size = tgi_bytes_of(g->a.dtype),
-                  b_size = tgi_bytes_of(g->b.dtype);
-    const bool direct = g->b.dtype == TG_I64 && g->b_col == 1;
-    for (int64_t j = 0, columns; j < g->n; j += columns) {
-        columns = tgi_at_most(g->n - j, TGI_TILE);
-        for (int64_t i = first, rows; i < end; i += rows) {
-            int64_t sum[TGI_PLAIN_ROWS][TGI_TILE];
-            rows = tgi_at_most(end - i, TGI_PLAIN_ROWS);
-            memset(sum, 0, sizeof sum);
-            for (int64_t k = 0; k < g->k; ++k) {
-                const char *const from = b + (k * g->b_row + j * g->b_col) * b_size;
-                tgi_tile tile;
-                const int64_t *const y = direct ? (const int64_t *)(const void *)from : tile.i64;
-                if (!direct) tgi_load_elements(TG_I64, &tile, g->b.dtype, from, g->b_col * b_size, columns);
-                for (int64_t row = 0; row < rows; ++row) {
-                    int64_t x;
-                    tgi_load_elements(TG_I64, &x, g->a.dtype, a + ((i + row) * g->a_row + k * g->a_col) * a_size, 0, 1);
-                    for (int64_t l = 0; l < columns; ++l) {
-                        sum[row][l] = tgi_wrap_add(sum[row][l], tgi_wrap_mul(x, y[l]));
-                    }
-                }
-            }
-            for (int64_t row = 0; row < rows; ++row) {
-                tgi_store_elements(TG_I64, sum[row], g->out.dtype, out + ((i + row) * g->n + j) * out_size, out_size,
-                                   columns);
-            }
-        }
-    }
-}
-
-/* Products of floats go in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance
-   Matrix Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
+/* Products go in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
+   Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
 
        for each block of out                                                 (the items of a parallel loop)
            for each slice of k, of 384
@@ -8218,35 +8189,28 @@ static void tgi_gemm_plain(const tgi_gemm *g, char *out, const char *a, const ch
    as fast without packing is not packed: see tgi_gemm_plan. */
 enum { TGI_GEMM_M = 1536, TGI_GEMM_STRIP = 96, TGI_GEMM_N = 1024, TGI_GEMM_K = 384 };
 
-/* panel [n, width] = x [lanes, n] transposed, with zeros in the columns from `lanes` to `width`; a lane is a row of a
-   or a column of b.  Steps in elements of dtype: lane_step from lane to lane, step along one. */
-#define TGI_GEMM_PACK(name, compute, real)                                                                    \
-    static void name(real *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step, int64_t step,  \
-                     int lanes, int64_t n)                                                                    \
-    {                                                                                                         \
-        const int64_t size = tgi_bytes_of(dtype);                                                             \
-        if (lanes < width) memset(panel, 0, (size_t)(width * n) * sizeof *panel);                             \
-        if (dtype == (compute) && lane_step == 1) { /* neighbours lie side by side already */                 \
-            for (int64_t i = 0; i < n; ++i, panel += width, x += step * size) {                               \
-                for (int lane = 0; lane < lanes; ++lane) panel[lane] = ((const real *)(const void *)x)[lane]; \
-            }                                                                                                 \
-            return;                                                                                           \
-        }                                                                                                     \
-        for (int lane = 0; lane < lanes; ++lane, x += lane_step * size) {                                     \
-            for (int64_t i = 0, run; i < n; i += run) {                                                       \
-                tgi_tile tile;                                                                                \
-                const real *values = (const real *)(const void *)x + i;                                       \
-                run = tgi_at_most(n - i, TGI_TILE);                                                           \
-                if (dtype != (compute) || step != 1) {                                                        \
-                    tgi_load_elements(compute, &tile, dtype, x + i * step * size, step * size, run);          \
-                    values = (const real *)(const void *)&tile;                                               \
-                }                                                                                             \
-                for (int64_t j = 0; j < run; ++j) panel[(i + j) * width + lane] = values[j];                  \
-            }                                                                                                 \
-        }                                                                                                     \
+/* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
+   A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
+static void tgi_gemm_pack_lanes(tg_dtype compute, char *panel, int64_t width, tg_dtype dtype, const char *x,
+                                int64_t lane_step, int64_t step, int64_t lanes, int64_t n)
+{
+    const int64_t from = tgi_bytes_of(dtype), size = tgi_bytes_of(compute);
+    const bool loads = dtype != compute || step != 1;
+    if (lanes < width) memset(panel, 0, (size_t)(width * n * size));
+    if (dtype == compute && lane_step == 1) { /* neighbours lie side by side already */
+        for (int64_t i = 0; i < n; ++i) memcpy(panel + i * width * size, x + i * step * from, (size_t)(lanes * size));
+        return;
     }
-TGI_GEMM_PACK(tgi_gemm_pack_f32, TG_F32, float)
-TGI_GEMM_PACK(tgi_gemm_pack_f64, TG_F64, double)
+    for (int64_t lane = 0; lane < lanes; ++lane, x += lane_step * from) {
+        for (int64_t i = 0, run; i < n; i += run) {
+            tgi_tile tile;
+            run = tgi_at_most(n - i, TGI_TILE);
+            if (loads) tgi_load_elements(compute, &tile, dtype, x + i * step * from, step * from, run);
+            tgi_copy_run(panel + (i * width + lane) * size, width * size, loads ? (char *)&tile : x + i * size, size,
+                         run, size);
+        }
+    }
+}
 
 /* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
 static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
@@ -8267,7 +8231,7 @@ static inline void tgi_transpose_four(const float *x, const int64_t *at, float *
 #endif
 }
 
-/* tgi_gemm_pack_f32 for all lanes of a panel, of f32, where lanes or the elements along a lane are neighbours.  Four
+/* tgi_gemm_pack_lanes for all lanes of a panel, of f32, where lanes or the elements along a lane are neighbours.  Four
    lanes at a time; the last four may have some of the ones before again. */
 static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t lane_step, int64_t step, int64_t n)
 {
@@ -8332,10 +8296,8 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     if (lanes > width) lanes = width;
     if (x.dtype == TG_F32 && lanes == width && width >= 4 && (lane_step == 1 || step == 1)) {
         tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
-    } else if (compute == TG_F32) {
-        tgi_gemm_pack_f32((float *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
     } else {
-        tgi_gemm_pack_f64((double *)(void *)panel, width, x.dtype, from, lane_step, step, (int)lanes, n);
+        tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
     }
 }
 
@@ -8417,19 +8379,6 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
     }
 }
 
-/* Items: rows of the output, batch by batch. */
-static void tgi_gemm_plain_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
-    const int64_t m = job->gemm->m;
-    (void)thread;
-    for (int64_t rows; first < end; first += rows) {
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / m);
-        rows = tgi_at_most(m - first % m, end - first);
-        tgi_gemm_plain(job->gemm, cursor.at[0], cursor.at[1], cursor.at[2], first % m, first % m + rows);
-    }
-}
-
 static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* Divides the output into blocks of about equal size, and into so many that all threads have the same work. */
@@ -8470,7 +8419,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
 {
     const tgi_gemm *g = job->gemm;
     const int64_t size = tgi_bytes_of(job->compute);
-    const int type = job->compute == TG_F64, mr = kernels->tile_rows, nr = kernels->tile_cols[type];
+    const int type = tgi_compute_index(job->compute), mr = kernels->tile_rows, nr = kernels->tile_cols[type];
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
     const bool swap = tgi_gemm_swaps(g, job->compute, mr, nr);
@@ -8493,7 +8442,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
     const bool stays = depth * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384) || (job->a.row == 1 && job->n <= 128);
-    job->pack_a = job->a.dtype != job->compute || !reads_a;
+    job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
     job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * depth * size) : 0;
@@ -8517,8 +8466,8 @@ typedef struct {
 static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
 {
     const tg_dtype dtype = g->out.dtype;
-    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype || tgi_compute_dtype(dtype) != dtype)
-        return false;
+    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype) return false;
+    if (dtype != TG_F32 && dtype != TG_F64) return false;
     job->matrix = g->n == 1 ? 1 : 2;
     job->outputs = g->n == 1 ? g->m : g->n;
     job->gemv.row = g->n == 1 ? g->a_row : g->b_col;
@@ -8568,6 +8517,7 @@ static bool tgi_blas_gemm(const tgi_gemm_job *job, const void *bias, double work
     int a_step, b_step;
     if (work < TGI_BLAS_LEAST * (double)job->batch.numel || m != g->m || n != g->n || k != g->k || k == 0) return false;
     if (g->out.dtype != job->compute || g->a.dtype != g->out.dtype || g->b.dtype != g->out.dtype) return false;
+    if (job->compute == TG_I64) return false;
     if (!tgi_blas_reads(g->a_row, g->a_col, m, k, &how_a, &a_step)) return false;
     if (!tgi_blas_reads(g->b_row, g->b_col, k, n, &how_b, &b_step)) return false;
     for (int64_t batch = 0; batch < job->batch.numel; ++batch) {
@@ -8619,11 +8569,6 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     const double work = tgi_gemm_begin(&job, gemm);
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
-    if (job.compute == TG_I64) {
-        const int64_t rows = batches * gemm->m;
-        tgi_parallel_for(tgi_parts_for(S, work, rows), rows, tgi_gemm_plain_part, &job);
-        return true;
-    }
     if (gemm->adds || !tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
     const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
     gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);

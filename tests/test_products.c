@@ -65,6 +65,42 @@ TEST(products)
     CHECK(is_product(tg_matmul(a, b), a, b, NULL));
 }
 
+/* Of integers, whose products and sums wrap around. */
+TEST(integer_products)
+{
+    static const tg_dtype dtypes[] = {TG_I64, TG_I32, TG_U8};
+    static const int64_t size[][3] = {{1, 1, 1}, {1, 40, 9}, {40, 1, 9}, {15, 17, 0}, {29, 35, 387}, {130, 20, 11}};
+    const int64_t rows = sizeof size / sizeof *size;
+    for (int64_t i = 0; i < 3 * 4 * rows; ++i) {
+        TG_SCOPE;
+        const int64_t *const s = size[i % rows], m = s[0], n = s[1], k = s[2], how = i / rows % 4;
+        const bool turned[2] = {how % 2 != 0, how / 2 != 0};
+        const tg_shape shape[2] = {turned[0] ? TG_SHAPE(k, m) : TG_SHAPE(m, k),
+                                   turned[1] ? TG_SHAPE(n, k) : TG_SHAPE(k, n)};
+        const tg_dtype dtype = dtypes[i / rows / 4];
+        int64_t *const value = (int64_t *)calloc((size_t)(m * n + m * k + k * n), sizeof *value);
+        int64_t *number[3] = {value, value + m * n, value + m * n + m * k};
+        tg_tensor *in[2];
+        for (int side = 0; side < 2; ++side) {
+            tg_tensor *t = tg_randint_on(-(1LL << 53), 1LL << 53, shape[side], TG_I64, HERE);
+            t = tg_mul(t, t); /* has all 64 bits */
+            in[side] = tg_to_dtype(turned[side] ? tg_t(t) : t, dtype);
+            tg_tensor *const wide = tg_contiguous(tg_to_dtype(in[side], TG_I64));
+            CHECK(value && tg_copy_out(wide, number[1 + side], (size_t)tg_numel(t) * sizeof *value) == TG_OK);
+        }
+        for (int64_t at = 0; at < m * n; ++at) {
+            uint64_t sum = 0;
+            for (int64_t l = 0; l < k; ++l) {
+                sum += (uint64_t)number[1][at / n * k + l] * (uint64_t)number[2][l * n + at % n];
+            }
+            value[at] = (int64_t)sum;
+        }
+        tg_tensor *const expected = tg_to_dtype(tg_from_on(value, TG_SHAPE(m, n), TG_I64, HERE), dtype);
+        CHECK(tg_equal(tg_matmul(in[0], in[1]), expected));
+        free(value);
+    }
+}
+
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
 TEST(linears)
 {
@@ -221,6 +257,7 @@ int main(int argc, char **argv)
     harness_take_device();
     tg_seed(3);
     RUN(products);
+    RUN(integer_products);
     RUN(linears);
     RUN(shared_weights);
     RUN(convolutions);
