@@ -6645,7 +6645,7 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
             else if (!job->same[k])
                 tgi_load_tile(iter, k, cursor, dtype, &tile[k], n);
             else if (!filled[k])
-                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, TGI_TILE);
+                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, tgi_at_most(end - first, TGI_TILE));
             filled[k] = job->same[k];
         }
         job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
@@ -7049,12 +7049,12 @@ enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 512 };
 
 static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
 {
-    for (int64_t i = 0; i < n; ++i) {
-        if (job->sum == TG_F64)
-            sums[i].f64 = job->row->identity();
-        else
-            sums[i].i64 = job->row->identity_i64;
-    }
+    tgi_accumulator identity;
+    if (job->sum == TG_F64)
+        identity.f64 = job->row->identity();
+    else
+        identity.i64 = job->row->identity_i64;
+    for (int64_t i = 0; i < n; ++i) sums[i] = identity;
 }
 
 /* Folds elements [first, end) of the reduced dims into *sum; base: the output's offset in bytes. */
@@ -9178,7 +9178,9 @@ static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t e
     const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
     const int64_t size = tgi_bytes_of(step->dtype);
     tgi_tile wide_g, unused[3];
-    memset(unused, 0, sizeof unused);
+    for (int k = 0; k < 3; ++k) {
+        if (!step->s[k]) memset(&unused[k], 0, (size_t)(tgi_at_most(end - first, TGI_TILE) * tgi_bytes_of(compute)));
+    }
     (void)thread;
     for (int64_t n; first < end; first += n) {
         char *const p = (char *)step->p + first * size;
@@ -11602,7 +11604,7 @@ static bool tgi_copy_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor
     return y->storage->backend->copy(S, &loop);
 }
 
-static bool tgi_is_contiguous(const tg_tensor *t)
+static bool tgi_has_row_major_strides(const tg_tensor *t)
 {
     int64_t n = 1;
     for (int i = t->ndim - 1; i >= 0; --i) {
@@ -11613,10 +11615,12 @@ static bool tgi_is_contiguous(const tg_tensor *t)
     return true;
 }
 
+static inline bool tgi_is_contiguous(const tg_tensor *t) { return t->few >= 0 || tgi_has_row_major_strides(t); }
+
 /* Called after the strides of a new tensor were set to others than row-major ones. */
 static void tgi_strides_changed(tg_tensor *t)
 {
-    if (!tgi_is_contiguous(t)) t->few = -1;
+    if (!tgi_has_row_major_strides(t)) t->few = -1;
 }
 
 /* y += x, element for element; the same shape and dtype, one device; no two elements of y are one. */
@@ -11897,9 +11901,9 @@ static int tgi_dims_by_stride(const tg_tensor *t, int order[TG_MAX_DIMS])
 static bool tgi_overlaps_itself(const tg_tensor *t)
 {
     int order[TG_MAX_DIMS];
-    const int n = tgi_dims_by_stride(t, order);
     int64_t last = 0; /* the offset of the last element along the dims so far */
-    if (tgi_numel(t) == 0) return false;
+    if (tgi_is_contiguous(t)) return false;
+    const int n = tgi_dims_by_stride(t, order);
     for (int i = 0; i < n; ++i) {
         const int64_t stride = t->stride[order[i]];
         if (stride <= last) return true;
@@ -17813,9 +17817,11 @@ static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
     return n;
 }
 
-/* A tensor reduced over mask, from shape `in`, with size 1 for the reduced dims, so that it broadcasts to `in`. */
+/* A tensor reduced over mask, from shape `in`, as one that broadcasts to `in`: with size 1 for the reduced dims, or
+   without dims. */
 static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 {
+    if (t && t->ndim == 0) return t;
     for (int i = 0; i < in.ndim; ++i) {
         if (mask >> i & 1) in.dim[i] = 1;
     }
@@ -18026,7 +18032,7 @@ static tg_tensor *tgi_mean(const char *name, int op, tg_tensor *t, tg_shape dims
 
 static bool tgi_rule_mean(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *part = tg_div_scalar(tgi_step_dims(step, g), (double)step->params->i);
+    tg_tensor *part = tgi_step_dims(step, tg_div_scalar(g, (double)step->params->i));
     return tgi_set_input_grad(step, 0, tg_expand(part, tgi_input_shape(step, 0)));
 }
 
@@ -20113,6 +20119,7 @@ static tg_tensor *tgi_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 static tg_tensor *tgi_as_rows(tg_tensor *t)
 {
     const int64_t n = t->dim[t->ndim - 1];
+    if (t->ndim == 2) return t;
     return tg_reshape(t, TG_SHAPE(tgi_reduced_count(t->dim, t->ndim - 1, (1 << (t->ndim - 1)) - 1), n));
 }
 
@@ -20158,11 +20165,26 @@ static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
     return step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, g);
 }
 
-/* x [.., in], weight [out, in], bias [out] or NULL -> [.., out]; weight [in] -> [..].  A bias of another shape or dtype
-   broadcasts and promotes as in tg_add. */
+/* Whether the op adds the bias: [out], in x's dtype.  Another one broadcasts and promotes as in tg_add. */
+static bool tgi_is_plain_bias(const tg_tensor *x, const tg_tensor *weight, const tg_tensor *bias)
+{
+    return bias->dtype == x->dtype && bias->ndim == 1 && bias->dim[0] == weight->dim[0];
+}
+
+/* Whether the call is the op and nothing else, and so needs no scope. */
+static bool tgi_is_one_linear(const tgi_thread *S, const tg_tensor *x, const tg_tensor *weight, const tg_tensor *bias)
+{
+    if (S->autocast != TG_F32 || !tgi_usable(S, x) || !tgi_usable(S, weight) || (bias && !tgi_usable(S, bias)))
+        return false;
+    return weight->ndim == 2 && x->ndim > 0 && x->dim[x->ndim - 1] == weight->dim[1] && x->dtype == weight->dtype &&
+           x->dtype != TG_BOOL && (!bias || tgi_is_plain_bias(x, weight, bias));
+}
+
+/* x [.., in], weight [out, in], bias or NULL -> [.., out]; weight [in] -> [..] */
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
     tgi_composite c;
+    if (tgi_is_one_linear(tgi_self(), x, weight, bias)) return tgi_linear(x, weight, bias);
     if (!tgi_composite_begin_with(&c, "linear", "x,weight,bias?", x, weight, bias)) return NULL;
     if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_linear)->flags, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
@@ -20176,7 +20198,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
         tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight)); /* records the error of other sizes */
         return tgi_composite_end(&c, bias ? tg_add(y, bias) : y);
     }
-    const bool plain = bias && bias->dtype == x->dtype && bias->ndim == 1 && bias->dim[0] == weight->dim[0];
+    const bool plain = bias && tgi_is_plain_bias(x, weight, bias);
     tg_tensor *y = tgi_linear(x, weight, plain ? bias : NULL);
     if (bias && !plain) y = tg_add(y, bias);
     return tgi_composite_end(&c, y);
@@ -23623,17 +23645,17 @@ tg_status tg_optim_zero_grad(tg_optim *opt)
    for each parameter:  tgi_optim_prepare (checks, then its state, contiguous p and g)
    for each device:     tgi_optim_update (one kernel call for all parameters there) */
 
-/* Whether state k of a parameter is used; s[] of tgi_optim_step says what each is. */
-static bool tgi_optim_has(const tg_optim *o, const tgi_optim_param *e, int k)
+/* The states of a parameter that are used, a bit for each; s[] of tgi_optim_step says what each is. */
+static unsigned tgi_optim_states(const tg_optim *o, const tgi_optim_param *e)
 {
-    if (k == TGI_MASTER) return tgi_is_half(e->t);
+    const unsigned master = tgi_is_half(e->t) ? 1u << TGI_MASTER : 0;
     switch (o->kind) {
-    case TGI_SGD: return k == 0 && o->momentum != 0;
+    case TGI_SGD: return master | (o->momentum != 0 ? 1u : 0);
     case TGI_ADAM:
-    case TGI_ADAMW: return k < 2 || o->amsgrad;
-    case TGI_RMSPROP: return k == 0 || (k == 1 && o->centered) || (k == 2 && o->momentum > 0);
-    case TGI_ADADELTA: return k < 2;
-    default: return k == 0;
+    case TGI_ADAMW: return master | (o->amsgrad ? 7u : 3u);
+    case TGI_RMSPROP: return master | 1u | (o->centered ? 2u : 0) | (o->momentum > 0 ? 4u : 0);
+    case TGI_ADADELTA: return master | 3u;
+    default: return master | 1u;
     }
 }
 
@@ -23825,11 +23847,12 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     if (S->recording && !tgi_graph_gradient(S, t, &g)) return false;
     if (!g) return true;
     if (!tgi_optim_check(S, o, e, g)) return false;
+    const unsigned states = tgi_optim_states(o, e);
     for (int k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, e, k) && !tgi_optim_state(S, o, e, k)) return false;
+        if ((states >> k & 1) && !tgi_optim_state(S, o, e, k)) return false;
     }
     for (int k = 0; k < TGI_STATES; ++k) {
-        if (tgi_optim_has(o, e, k) && !tgi_wait_ready(S, e->state[k], true)) return false;
+        if ((states >> k & 1) && !tgi_wait_ready(S, e->state[k], true)) return false;
     }
     e->p = tgi_wait_ready(S, t, false) ? tgi_optim_contiguous(S, t) : NULL;
     e->g = e->p && tgi_wait_ready(S, g, false) ? tgi_optim_contiguous(S, g) : NULL;
@@ -23840,6 +23863,8 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
 static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
     const double t = (double)(e->steps + 1), lr = e->group ? o->lr * e->group->lr_scale : o->lr;
+    const bool adam = o->kind == TGI_ADAM || o->kind == TGI_ADAMW;
+    const unsigned states = tgi_optim_states(o, e);
     memset(step, 0, sizeof *step);
     step->kind = (tgi_optimizer)o->kind;
     step->first = !e->has_momentum;
@@ -23855,17 +23880,17 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
     step->eps = o->eps;
     step->alpha = o->kind == TGI_ADADELTA ? o->rho : o->alpha;
     step->lr_decay = o->lr_decay;
-    step->bias1 = 1 - pow(o->beta1, t);
-    step->bias2 = 1 - pow(o->beta2, t);
+    step->bias1 = adam ? 1 - pow(o->beta1, t) : 1;
+    step->bias2 = adam ? 1 - pow(o->beta2, t) : 1;
     step->dtype = (tg_dtype)e->t->dtype;
     step->index = e->t->storage->index;
     step->n = tgi_numel(e->t);
-    step->p = tgi_operand_of(e->p).data;
-    step->g = tgi_operand_of(e->g).data;
+    step->p = tgi_first_element(e->p);
+    step->g = tgi_first_element(e->g);
     for (int k = 0; k < TGI_MASTER; ++k) {
-        if (tgi_optim_has(o, e, k)) step->s[k] = tgi_operand_of(e->state[k]).data;
+        if (states >> k & 1) step->s[k] = tgi_first_element(e->state[k]);
     }
-    if (tgi_optim_has(o, e, TGI_MASTER)) step->master = (float *)tgi_operand_of(e->state[TGI_MASTER]).data;
+    if (states >> TGI_MASTER & 1) step->master = (float *)tgi_first_element(e->state[TGI_MASTER]);
 }
 
 /* After the kernel has run on p. */
