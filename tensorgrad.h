@@ -1296,6 +1296,9 @@ TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);   /* [n] x [n] -> [].  tor
 TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b); /* [n] x [m] -> [n, m]; dtypes are promoted.  torch.outer */
 /* x [.., in] times weight [out, in] transposed, plus bias [out] or NULL -> [.., out].  F.linear */
 TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
+/* tg_gelu of tg_linear, the hidden layer of a feed-forward network.  With tanh_approx, CUDA computes gelu in the
+   product, and its gradient in that of the next tg_linear.  F.gelu(F.linear(x, weight, bias), approximate="tanh") */
+TG_API tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool tanh_approx);
 /* beta * c + alpha * (a x b): a [n, k], b [k, m], c broadcast to [n, m]; c is not read if beta is 0.  torch.addmm */
 TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
 /* Sum of products by dims with letters, such as "bij,bjk->bik" for tg_bmm.  Without "->" the letters that occur once
@@ -3629,7 +3632,9 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     /* what the op is: a view of its input; a move; a function of the program; one that backward computes again */     \
     FLAG(VIEW, 18) FLAG(MOVE, 19) FLAG(CUSTOM, 20) FLAG(RECOMPUTES, 21)                                                \
     /* under TG_AUTOCAST its inputs become: of the block's dtype; f32; the widest of them */                           \
-    FLAG(CAST_LOW, 22) FLAG(CAST_F32, 23) FLAG(CAST_WIDEST, 24)
+    FLAG(CAST_LOW, 22) FLAG(CAST_F32, 23) FLAG(CAST_WIDEST, 24)                                                        \
+    /* the rule takes NULL for the gradient of y if there is only one of another output */                             \
+    FLAG(NO_ZEROS, 25)
 
 enum {
 #define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
@@ -3878,6 +3883,8 @@ enum {
     OP(matmul, "a,b", A_FOR_B | B_FOR_A | CAST_LOW, "a: g @ b^T, b: a^T @ g")                                          \
     OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                          \
        "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")                                                 \
+    OP(linear_gelu, "x,weight,bias", A_FOR_B | B_FOR_A | Y2 | CAST_LOW | NO_ZEROS,                                     \
+       "those of linear with g * gelu'(z), z = x @ weight^T + bias")                                                   \
     OP(scaled_dot_product_attention, "q,k,v,mask", A | B | C | D | Y | Y2 | CAST_LOW,                                  \
        "q: scale * ds @ k, k: scale * ds^T @ q, v: p^T @ g, where ds = p * (dp - sum(dp * p)), dp = g @ v^T")          \
     OP(conv, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                            \
@@ -4284,6 +4291,10 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
     /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
     OP(ALL, tgi_answer, linear, (tgi_thread *S, const tgi_gemm *gemm, const void *bias))                               \
+    /* gelu, by tanh, of the same.  bias may be NULL.  z: NULL, or where gelu's argument goes, which lies as out */    \
+    OP(DEVICE, tgi_answer, linear_gelu, (tgi_thread *S, const tgi_gemm *gemm, const void *bias, void *z))              \
+    /* gemm times the derivative of that gelu at z, which lies as out */                                               \
+    OP(DEVICE, tgi_answer, linear_gelu_backward, (tgi_thread *S, const tgi_gemm *gemm, const void *z))                 \
     /* gemm, of two matrices: dweight [m, n] = g^T [m, k] x [k, n]; and dbias [m] = the sums of the rows of g^T,       \
        contiguous and of the dtype of out */                                                                           \
     OP(DEVICE, tgi_answer, weight_gradient, (tgi_thread *S, const tgi_gemm *gemm, void *dbias))                        \
@@ -4749,7 +4760,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 22, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 23, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -13040,6 +13051,7 @@ struct tg_backward_run {
     tg_tensor *const *inputs;          /* tg_gradients: [n_inputs], what the results are the gradients of */
     tg_tensor **results;               /* [n_inputs] */
     int n_inputs;                      /* 0 in other runs */
+    bool by_steps;                     /* the program runs it step by step, and may look at each gradient */
     tg_tensor *shown;                  /* the gradient in the last tg_step_info, which is valid until the next step */
 };
 
@@ -13572,7 +13584,8 @@ static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
 
 /* Makes the gradients in a slot ready for the rule: calls the hooks with them, keeps those that were asked for, and
    puts zeros where an output has none, but not for outputs after the first of an op that saves those: most are made for
-   the rule alone, and receive a gradient only where the rule is recorded.  False after recording an error. */
+   the rule alone, and receive a gradient only where the rule is recorded.  (For those of linear_gelu see
+   tgi_send_before_gelu.)  False after recording an error. */
 static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
@@ -13590,7 +13603,7 @@ static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
     for (int i = 0; i < n->outputs && slot->needed; ++i) {
         const tgi_output_info info = tgi_node_output_info(n, i);
         if (slot->grad[i] || (!tgi_dtypes[info.dtype].floating && !n->ctx)) continue;
-        if (i > 0 && (n->op->flags & TGI_FLAG_Y2)) continue;
+        if (n->op->flags & (i > 0 ? TGI_FLAG_Y2 : run->by_steps ? 0 : TGI_FLAG_NO_ZEROS)) continue;
         tg_tensor *zeros =
             tg_zeros_on(tg_make_shape(info.ndim, info.dim), (tg_dtype)info.dtype, tgi_output_device(&info));
         if (!zeros) return false;
@@ -13877,7 +13890,9 @@ static tg_backward_run *tgi_begin_backward(const char *op, const char *list, tg_
 
 tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
 {
-    return tgi_begin_backward("backward_begin", "roots", roots, n, grads, flags);
+    tg_backward_run *run = tgi_begin_backward("backward_begin", "roots", roots, n, grads, flags);
+    if (run) run->by_steps = true;
+    return run;
 }
 
 /* ---- end: leaves get their gradients, or nothing does ---- */
@@ -15062,13 +15077,15 @@ TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
 /* ---- what a rule reads and returns ---- */
 
 /* The saved tensor that is input `which`, or output -1 - which; NULL if that was not saved. */
-TGI_NOINLINE static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which)
+TGI_NOINLINE static tg_tensor *tgi_saved_by(const tgi_node *n, int which)
 {
-    for (int i = 0; i < step->node->saves; ++i) {
-        if (tgi_saved_of(step->node)[i].which == which) return tgi_saved_of(step->node)[i].t;
+    for (int i = 0; i < n->saves; ++i) {
+        if (tgi_saved_of(n)[i].which == which) return tgi_saved_of(n)[i].t;
     }
     return NULL;
 }
+
+static tg_tensor *tgi_saved_tensor(const tgi_step *step, int which) { return tgi_saved_by(step->node, which); }
 
 /* Sets the gradient of input i; false if that is NULL, because it could not be computed. */
 static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
@@ -20081,13 +20098,11 @@ static bool tgi_add_bias(const tgi_call *c, const tg_tensor *y, const tg_tensor 
     return c->backend->map(c->S, &add);
 }
 
-/* y [.., n] = x [.., k] times weight [n, k] transposed, plus bias [n] */
-static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
+/* y [.., n] = x [.., k] times w [n, k] transposed */
+static tgi_gemm tgi_linear_gemm(const tgi_thread *S, const tg_tensor *y, const tg_tensor *x, const tg_tensor *w)
 {
-    const tg_tensor *x = c->in[0], *w = c->in[1], *bias = c->nin > 2 ? c->in[2] : NULL;
     tgi_gemm gemm;
-    if (tgi_numel(y) == 0) return true;
-    gemm.precision = c->S->precision;
+    gemm.precision = S->precision;
     gemm.adds = false;
     tgi_fold_rows(&gemm, x);
     gemm.n = w->dim[0], gemm.k = w->dim[1];
@@ -20097,6 +20112,15 @@ static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
     memset(gemm.b.stride, 0, sizeof gemm.b.stride);
     gemm.a_col = x->stride[x->ndim - 1];
     gemm.b_row = w->stride[1], gemm.b_col = w->stride[0];
+    return gemm;
+}
+
+/* y [.., n] = x [.., k] times weight [n, k] transposed, plus bias [n] */
+static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *bias = c->nin > 2 ? c->in[2] : NULL;
+    if (tgi_numel(y) == 0) return true;
+    const tgi_gemm gemm = tgi_linear_gemm(c->S, y, c->in[0], c->in[1]);
     if (!bias) return c->backend->gemm(c->S, &gemm);
     const bool fuses = bias->stride[0] == 1 && !c->S->composes;
     const tgi_answer answer = fuses ? c->backend->linear(c->S, &gemm, tgi_operand_of(bias).data) : TGI_COMPOSE;
@@ -20151,11 +20175,41 @@ static tgi_answer tgi_weight_and_bias_gradient(tgi_step *step, tg_tensor *g, tg_
     return TGI_DONE;
 }
 
+/* Where input 0 of a step is the output y = gelu(z) of linear_gelu, the gradient of z can be computed in the product
+   that gives that of y, g weight.  It is then sent as a gradient of z, the other output of that node, and nothing is
+   sent for y: gradients are linear, so what other ops send for y is added by the rule of linear_gelu.  Composed where
+   somebody may ask for the gradient of y: a hook, tg_retain_grad, tg_gradients, a run by steps, anomaly mode. */
+static tgi_answer tgi_send_before_gelu(tgi_step *step, tg_tensor *g, tg_tensor *weight)
+{
+    tgi_thread *S = step->S;
+    tgi_edge to = tgi_edges(step->node)[0];
+    const tgi_node *maker = tgi_edge_node(&to);
+    if (!maker || maker->op != tgi_op_row(TGI_OP_linear_gelu) || maker->hooks || !tgi_fuses(S) || S->anomaly ||
+        step->run->by_steps || tgi_numel(g) == 0) {
+        return TGI_COMPOSE;
+    }
+    const tgi_grad_slot *slot = tgi_find_grad_slot(maker->slot, step->run->id);
+    tg_tensor *z = tgi_saved_by(maker, -2); /* NULL if the node has dropped it */
+    if (!z || (slot && slot->returned)) return TGI_COMPOSE;
+    tg_tensor *dz = tgi_new_like(S, "linear_gelu", z), *turned = tg_t(weight);
+    if (!dz || !turned || !tgi_wait_ready(S, dz, true) || !tgi_wait_ready(S, g, false) ||
+        !tgi_wait_ready(S, turned, false) || !tgi_wait_ready(S, z, false)) {
+        return TGI_FAILED;
+    }
+    const tgi_gemm gemm = tgi_linear_gemm(S, dz, g, turned);
+    const tgi_answer answer = z->storage->backend->linear_gelu_backward(S, &gemm, tgi_first_element(z));
+    to.output = 1;
+    return answer == TGI_DONE && !tgi_send_grad(step->run, &to, dz) ? TGI_FAILED : answer;
+}
+
 /* x: g weight, weight: g^T x, both over all rows; bias: g, which backward sums over the dims that were broadcast */
 static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 1);
-    if (tgi_input_needs_grad(step, 0) && !tgi_set_product_grad(step, 0, g, weight)) return false;
+    if (tgi_input_needs_grad(step, 0)) {
+        const tgi_answer sent = tgi_send_before_gelu(step, g, weight);
+        if (sent == TGI_FAILED || (sent == TGI_COMPOSE && !tgi_set_product_grad(step, 0, g, weight))) return false;
+    }
     if (tgi_input_needs_grad(step, 1)) {
         tg_tensor *g_rows = tgi_as_rows(g), *x_rows = tgi_as_rows(x);
         const tgi_answer answer = g_rows && x_rows ? tgi_weight_and_bias_gradient(step, g_rows, x_rows) : TGI_FAILED;
@@ -20201,6 +20255,61 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     const bool plain = bias && tgi_is_plain_bias(x, weight, bias);
     tg_tensor *y = tgi_linear(x, weight, plain ? bias : NULL);
     if (bias && !plain) y = tg_add(y, bias);
+    return tgi_composite_end(&c, y);
+}
+
+/* ---- linear and gelu as one op, where the backend has a product with gelu ---- */
+
+/* *y = gelu(z), by tanh, with z = linear of the inputs.  z is the output after y, made for backward alone. */
+static tgi_answer tgi_linear_gelu_in_one(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_tensor **y)
+{
+    tgi_call c;
+    tg_tensor *const in[3] = {x, weight, bias}, *z = NULL;
+    if (x->storage->backend->host || tgi_self()->composes || x->ndim == 0 || weight->ndim != 2 ||
+        x->dtype != weight->dtype || x->dim[x->ndim - 1] != weight->dim[1] || tgi_numel(x) == 0 ||
+        tgi_numel(weight) == 0 || (bias && (!tgi_is_plain_bias(x, weight, bias) || bias->stride[0] != 1))) {
+        return TGI_COMPOSE;
+    }
+    if (!tgi_op_begin(&c, TGI_OP_linear_gelu, in, bias ? 3 : 2)) return TGI_FAILED;
+    tgi_params(&c)->s = 1; /* the flag of gelu, for its gradient */
+    tg_shape shape = tgi_shape_of(x);
+    shape.dim[shape.ndim - 1] = weight->dim[0];
+    *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)x->dtype);
+    if (*y && c.records) z = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)x->dtype);
+    tgi_answer answer = TGI_FAILED;
+    if (*y && (z || !c.records)) {
+        const tgi_gemm gemm = tgi_linear_gemm(c.S, *y, x, weight);
+        answer = c.backend->linear_gelu(c.S, &gemm, bias ? tgi_first_element(bias) : NULL,
+                                        z ? tgi_first_element(z) : NULL);
+    }
+    *y = tgi_op_end(&c, answer == TGI_DONE);
+    if (*y && z) tg_drop(z);
+    return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
+}
+
+/* g is NULL where only z has received a gradient: see tgi_send_before_gelu. */
+static bool tgi_rule_linear_gelu(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *z = tgi_saved_tensor(step, -2), *dz = step->grad[1], *more = NULL;
+    const tgi_answer answer = g ? tgi_gradient_in_one(step, TGI_OP_gelu, g, z, &more) : TGI_DONE;
+    if (answer == TGI_FAILED) return false;
+    if (answer == TGI_COMPOSE) more = tgi_gelu_gradient(g, z, true);
+    if (g) dz = dz ? tg_add(dz, more) : more;
+    return dz && tgi_rule_linear(step, dz);
+}
+
+tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool tanh_approx)
+{
+    tgi_composite c;
+    tg_tensor *y = NULL;
+    if (!tgi_composite_begin_with(&c, "linear_gelu", "x,weight,bias?", x, weight, bias)) return NULL;
+    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_linear_gelu)->flags, &x, &weight, &bias))
+        return tgi_composite_end(&c, NULL);
+    const tgi_answer answer = tanh_approx ? tgi_linear_gelu_in_one(x, weight, bias, &y) : TGI_COMPOSE;
+    if (answer == TGI_COMPOSE) {
+        y = tg_linear(x, weight, bias);
+        y = y ? tg_gelu(y, tanh_approx) : NULL;
+    }
     return tgi_composite_end(&c, y);
 }
 

@@ -4951,7 +4951,9 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
 
    The epilogue of a product is what a kernel does with its tiles before it stores them.  Forward, it adds the bias [n]
    to the rows of y [m, n].  Backward, while dweight = g^T x is computed, it stores the sums of the rows of g^T, which
-   are the gradient of the bias.  A bias thus costs no kernel and no pass over y or g of its own.
+   are the gradient of the bias.  A bias thus costs no kernel and no pass over y or g of its own.  Gelu, by tanh, is an
+   epilogue, too, that can store its argument z for backward; and the product that gives the gradient of gelu's result
+   multiplies it with the derivative at z.  relu is none of ours: the library documents max(x, 0), which may drop a NaN.
 
    An algorithm must be asked for, which takes longer than a small product; the answer, with the descriptors of the
    product, is a plan.  Plans are kept in a table of fixed size: a plan lies in one of the TGI_LT_WAYS places of the set
@@ -4964,11 +4966,18 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
 
 enum { TGI_LT_SETS = 16, TGI_LT_WAYS = 8 };
 
-/* All that an algorithm depends on.  aligned: how a, b, out and the vector lie, in bytes.  Compared as bytes. */
+/* What an epilogue reads or writes: vector, a bias or its gradient; z [m, n], which lies as out.  NULL where it has
+   none. */
+typedef struct {
+    cublasLtEpilogue_t kind;
+    void *vector, *z;
+} tgi_lt_epilogue;
+
+/* All that an algorithm depends on.  aligned: how a, b, out, the vector and z lie, in bytes.  Compared as bytes. */
 typedef struct {
     int dtype, compute, epilogue;
     int m, n, k, a_trans, b_trans, a_ld, b_ld;
-    int aligned[4];
+    int aligned[5];
 } tgi_lt_key;
 
 typedef struct {
@@ -5007,18 +5016,30 @@ static bool tgi_lt_layout(tgi_thread *S, cublasLtMatrixLayoutOpaque_t *layout, c
     return TGI_CUBLAS(cublasLtMatrixLayoutInit(layout, type, height, width, ld));
 }
 
+/* Sets one attribute of a product. */
+template <class T>
+static bool tgi_lt_set(tgi_thread *S, tgi_lt_plan *plan, cublasLtMatmulDescAttributes_t attribute, const T &value)
+{
+    return TGI_CUBLAS(cublasLtMatmulDescSetAttribute(&plan->product, attribute, &value, sizeof value));
+}
+
+/* Says where the epilogue's operands are. */
+static bool tgi_lt_point(tgi_thread *S, tgi_lt_plan *plan, const tgi_lt_epilogue *epilogue)
+{
+    return (!epilogue->vector || tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue->vector)) &&
+           (!epilogue->z || tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue->z));
+}
+
 /* Describes out^T [n, m] = b^T [n, k] a^T [k, m] with the epilogue; see tgi_as_column_major. */
-static bool tgi_lt_describe(tgi_thread *S, tgi_lt_plan *plan, const tgi_lt_key *key, void *vector)
+static bool tgi_lt_describe(tgi_thread *S, tgi_lt_plan *plan, const tgi_lt_key *key, const tgi_lt_epilogue *epilogue)
 {
     const cudaDataType type = tgi_cublas_type((tg_dtype)key->dtype);
-    const int32_t transa = key->b_trans, transb = key->a_trans;
-    const uint32_t epilogue = (uint32_t)key->epilogue;
-    cublasLtMatmulDescOpaque_t *const p = &plan->product;
-    return TGI_CUBLAS(cublasLtMatmulDescInit(p, (cublasComputeType_t)key->compute, CUDA_R_32F)) &&
-           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_TRANSA, &transa, sizeof transa)) &&
-           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_TRANSB, &transb, sizeof transb)) &&
-           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) &&
-           TGI_CUBLAS(cublasLtMatmulDescSetAttribute(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector)) &&
+    return TGI_CUBLAS(cublasLtMatmulDescInit(&plan->product, (cublasComputeType_t)key->compute, CUDA_R_32F)) &&
+           tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_TRANSA, (int32_t)key->b_trans) &&
+           tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_TRANSB, (int32_t)key->a_trans) &&
+           tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, (uint32_t)key->epilogue) &&
+           (!epilogue->z || tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)key->n)) &&
+           tgi_lt_point(S, plan, epilogue) &&
            tgi_lt_layout(S, &plan->b, type, key->n, key->k, key->b_trans, key->b_ld) &&
            tgi_lt_layout(S, &plan->a, type, key->k, key->m, key->a_trans, key->a_ld) &&
            tgi_lt_layout(S, &plan->out, type, key->n, key->m, CUBLAS_OP_N, key->n);
@@ -5049,13 +5070,14 @@ static bool tgi_lt_prefer(tgi_thread *S, const tgi_cuda_device *d, const tgi_lt_
 
 /* Makes the plan, also if it is that the library has no algorithm.  False after recording an error; then the place is
    free. */
-static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_lt_key *key, void *vector)
+static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_lt_key *key,
+                             const tgi_lt_epilogue *epilogue)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t best = {};
     int count = 0;
     memset(plan, 0, sizeof *plan);
-    if (!tgi_lt_describe(S, plan, key, vector) || !tgi_lt_prefer(S, d, key, &preference)) return false;
+    if (!tgi_lt_describe(S, plan, key, epilogue) || !tgi_lt_prefer(S, d, key, &preference)) return false;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)d->blas, &plan->product, &plan->b, &plan->a, &plan->out,
                                        &plan->out, &preference, 1, &best, &count);
@@ -5068,7 +5090,8 @@ static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *pla
 }
 
 /* The plan for the key, made at its first use.  NULL after recording an error. */
-static tgi_lt_plan *tgi_lt_plan_for(tgi_thread *S, tgi_cuda_device *d, const tgi_lt_key *key, void *vector)
+static tgi_lt_plan *tgi_lt_plan_for(tgi_thread *S, tgi_cuda_device *d, const tgi_lt_key *key,
+                                    const tgi_lt_epilogue *epilogue)
 {
     if (!d->plans) {
         const size_t bytes = sizeof *d->plans;
@@ -5083,12 +5106,13 @@ static tgi_lt_plan *tgi_lt_plan_for(tgi_thread *S, tgi_cuda_device *d, const tgi
         if (memcmp(&set[way].key, key, sizeof *key) == 0) return &set[way];
         if (set[way].used < oldest->used) oldest = &set[way];
     }
-    return tgi_lt_make_plan(S, d, oldest, key, vector) ? oldest : NULL;
+    return tgi_lt_make_plan(S, d, oldest, key, epilogue) ? oldest : NULL;
 }
 
 /* What the plan for the product depends on, and how a and b are read; false where products are left to cuBLAS: several
-   of them, f64, operands that have to be copied, and, as in PyTorch, products with vectors. */
-static bool tgi_lt_key_of(const tgi_gemm *g, cublasLtEpilogue_t epilogue, const void *vector, tgi_lt_key *key)
+   of them, f64, operands that have to be copied, and, as in PyTorch, products with vectors.  The library wants rows of
+   z that are a multiple of 8 elements. */
+static bool tgi_lt_key_of(const tgi_gemm *g, const tgi_lt_epilogue *epilogue, tgi_lt_key *key)
 {
     const tg_dtype dtype = g->out.dtype;
     tgi_cublas_operand a = {CUBLAS_OP_N, 1, NULL}, b = a;
@@ -5096,33 +5120,33 @@ static bool tgi_lt_key_of(const tgi_gemm *g, cublasLtEpilogue_t epilogue, const 
         if (g->dim[i] != 1) return false;
     }
     if ((dtype != TG_F32 && dtype != TG_F16 && dtype != TG_BF16) || g->a.dtype != dtype || g->b.dtype != dtype ||
-        g->n < 2 || g->k < 2 || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX ||
+        (epilogue->z && g->n % 8) || g->n < 2 || g->k < 2 || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX ||
         !tgi_as_column_major(g->m, g->k, g->a_row, g->a_col, &a) ||
         !tgi_as_column_major(g->k, g->n, g->b_row, g->b_col, &b)) {
         return false;
     }
-    const tgi_lt_key found = {(int)dtype, (int)tgi_cublas_compute(g), (int)epilogue, (int)g->m, (int)g->n, (int)g->k,
-                              (int)a.trans, (int)b.trans, a.ld, b.ld,
+    const tgi_lt_key found = {(int)dtype, (int)tgi_cublas_compute(g), (int)epilogue->kind,
+                              (int)g->m, (int)g->n, (int)g->k, (int)a.trans, (int)b.trans, a.ld, b.ld,
                               {tgi_alignment_of(g->a.data), tgi_alignment_of(g->b.data),
-                               tgi_alignment_of(g->out.data), tgi_alignment_of(vector)}};
+                               tgi_alignment_of(g->out.data), tgi_alignment_of(epilogue->vector),
+                               tgi_alignment_of(epilogue->z)}};
     *key = found;
     return true;
 }
 
-/* out = a b, or out += a b, with the epilogue's vector. */
-static tgi_answer tgi_lt_product(tgi_thread *S, const tgi_gemm *g, cublasLtEpilogue_t epilogue, void *vector)
+/* out = a b, or out += a b, with the epilogue. */
+static tgi_answer tgi_lt_product(tgi_thread *S, const tgi_gemm *g, const tgi_lt_epilogue epilogue)
 {
     tgi_cuda_device *d = tgi_device_for(S, g->out.index);
     tgi_lt_key key;
     if (!d) return TGI_FAILED;
-    if (!tgi_lt_key_of(g, epilogue, vector, &key)) return TGI_COMPOSE;
-    tgi_lt_plan *const plan = tgi_cublas_ready(S, d) ? tgi_lt_plan_for(S, d, &key, vector) : NULL;
+    if (!tgi_lt_key_of(g, &epilogue, &key)) return TGI_COMPOSE;
+    tgi_lt_plan *const plan = tgi_cublas_ready(S, d) ? tgi_lt_plan_for(S, d, &key, &epilogue) : NULL;
     if (!plan) return TGI_FAILED;
     plan->used = ++d->plans->products;
     if (!plan->found) return TGI_COMPOSE;
     const float one = 1, beta = g->adds ? 1 : 0;
-    const bool ok = TGI_CUBLAS(cublasLtMatmulDescSetAttribute(&plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                              &vector, sizeof vector)) &&
+    const bool ok = tgi_lt_point(S, plan, &epilogue) &&
                     TGI_CUBLAS(cublasLtMatmul((cublasLtHandle_t)d->blas, &plan->product, &one, g->b.data, &plan->b,
                                               g->a.data, &plan->a, &beta, g->out.data, &plan->out, g->out.data,
                                               &plan->out, &plan->algorithm, d->workspace, d->workspace_bytes,
@@ -5132,13 +5156,25 @@ static tgi_answer tgi_lt_product(tgi_thread *S, const tgi_gemm *g, cublasLtEpilo
 
 static tgi_answer tgi_cuda_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
 {
-    return tgi_lt_product(S, gemm, CUBLASLT_EPILOGUE_BIAS, (void *)bias);
+    return tgi_lt_product(S, gemm, {CUBLASLT_EPILOGUE_BIAS, (void *)bias, NULL});
+}
+
+static tgi_answer tgi_cuda_linear_gelu(tgi_thread *S, const tgi_gemm *gemm, const void *bias, void *z)
+{
+    const cublasLtEpilogue_t kind = bias ? z ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS
+                                         : z ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    return tgi_lt_product(S, gemm, {kind, (void *)bias, z});
+}
+
+static tgi_answer tgi_cuda_linear_gelu_backward(tgi_thread *S, const tgi_gemm *gemm, const void *z)
+{
+    return tgi_lt_product(S, gemm, {CUBLASLT_EPILOGUE_DGELU, NULL, (void *)z});
 }
 
 /* cuBLASLt's B is a, transposed: the sums of B's columns are those of a's rows. */
 static tgi_answer tgi_cuda_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, void *dbias)
 {
-    return tgi_lt_product(S, gemm, CUBLASLT_EPILOGUE_BGRADB, dbias);
+    return tgi_lt_product(S, gemm, {CUBLASLT_EPILOGUE_BGRADB, dbias, NULL});
 }
 
 /* ======== Convolution ============================================================================================= */

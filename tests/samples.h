@@ -534,6 +534,7 @@ enum {
     OP(dot, tg_dot(a, b), 0)                                                                         \
     OP(outer, tg_outer(a, b), 0)                                                                     \
     OP(linear, tg_linear(a, b, c), 0)                                                                \
+    OP(linear_gelu, tg_linear_gelu(a, b, c, p->flag != 0), 0)                                        \
     OP(addmm, tg_addmm(a, b, c, p->num, p->num2), 0)                                                 \
     OP(einsum, tg_einsum(p->text, in_, n), 0)                                                        \
     OP(normalize, tg_layer_norm(a, (int)p->count, NULL, NULL, p->num), 0)                            \
@@ -2455,6 +2456,35 @@ SAMPLES(linear)
     refuse(tg_linear(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_I32, HERE), NULL), ": tg_to_dtype(weight, TG_F64)");
     sample(S(2, 3), S(3)); /* a weight without an out dim */
     refuse(tg_linear(f64("1"), ones(2, 3), NULL), "are needed, but their shapes are [] and [2, 3]");
+}
+SAMPLES(linear_gelu)
+{
+    sample(S(2, 3), S(8, 3), S(8), flag(true));
+    sample(S(2, 3), S(8, 3), flag(true));
+    sample(S(2, 3), S(4, 3), S(4));
+    sample(S(3), S(2, 3), S(2), flag(true));
+    sample(S(2, 2, 3), S(16, 3), S(16), flag(true));
+    sample(S(0, 3), S(8, 3), S(8), flag(true));
+    sample(S(2, 3), S(0, 3), S(0), flag(true));
+    sample(S(2, 3), S(8, 3), S(1, 8), flag(true)); /* a bias that broadcasts */
+    sample(S(2, 3), S(3), flag(true));             /* a weight without an out dim */
+    edge(in("[[1, 2], [-1, 0.5]]"), in("[[0.5, -1], [1, 0.25], [-0.25, 0.75]]"), in("[1, -2, 0.5]"), flag(true),
+         gives("[[-0.154285990175, -0.154285990175, 1.67979538234], [0, -0.00535726804552, 0.978224789812]]"),
+         grads("[[-0.0789541006488, 0.734225163691], [-0.043073926926, 0.326796043767]]"),
+         grads("[[-0.367369903535, 0.515260192931], [0.148761092469, 0.257194694929], [0.00382525769667, "
+               "2.77707982462]]"),
+         grads("[0.632630096465, 0.116499100462, 2.21936870508]"));
+    edge(in("[[1, 2], [-1, 0.5]]"), in("[[0.5, -1], [1, 0.25], [-0.25, 0.75]]"), in("[1, -2, 0.5]"),
+         gives("[[-0.154268769363, -0.154268769363, 1.67989647549], [0, -0.00580789528359, 0.978418668221]]"),
+         grads("[[-0.0789742247549, 0.733815956804], [-0.0433911357436, 0.32695641742]]"),
+         grads("[[-0.367495124656, 0.515009750688], [0.148879333747, 0.256822521486], [0.00285944172172, "
+               "2.77588565685]]"),
+         grads("[0.632504875344, 0.116130416941, 2.21899286044]"));
+    refuse(tg_linear_gelu(ones(2, 3), ones(2, 2), NULL, true),
+           "tg_linear_gelu: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
+    refuse(tg_linear_gelu(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_F32, HERE), NULL, true),
+           "expected m1 and m2 to have the same dtype, but got: f64 != f32");
+    refuse(tg_linear_gelu(f64("1"), ones(2, 3), NULL, true), "are needed, but their shapes are [] and [2, 3]");
 }
 SAMPLES(addmm)
 {

@@ -63,6 +63,7 @@ static void check_lists_of_two(tg_dtype low, tg_dtype a, tg_dtype b)
     const tg_shape one = TG_SHAPE(1), none = TG_SHAPE(0);
     IS(LOW, tg_matmul(x, y)), IS(LOW, tg_matmul(v, y)), IS(LOW, tg_matmul(q, y)), IS(LOW, tg_mm(x, y));
     IS(LOW, tg_bmm(q, k)), IS(LOW, tg_mv(x, w)), IS(LOW, tg_linear(x, y, w)), IS(LOW, tg_linear(x, y, NULL));
+    IS(LOW, tg_linear_gelu(x, y, w, true)), IS(LOW, tg_linear_gelu(x, y, NULL, false));
     IS(LOW, tg_addmm(x, x, y, 1, 1)), IS(LOW, tg_einsum("ij,jk->ik", both, 2)), IS(LOW, tg_prelu(x, w));
     IS(LOW, tg_einsum("ij->i", both, 1));
     IS(LOW, tg_conv2d(image, kernel, w, one, none, one, 1));
@@ -577,7 +578,8 @@ static tg_tensor *gpt_layer(tg_module *const *part, tg_tensor *x)
     for (int i = 0; i < 3; ++i) qkv[i] = tg_transpose(qkv[i], 1, 2);
     y = tg_scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], NULL, 0, true, 0);
     x = tg_add(x, tg_forward(part[2], tg_reshape(tg_transpose(y, 1, 2), TG_SHAPE(BATCH, LENGTH, WIDTH))));
-    y = tg_gelu(tg_forward(part[4], tg_forward(part[3], x)), true);
+    y = tg_forward(part[3], x);
+    y = tg_linear_gelu(y, tg_module_get(part[4], "weight"), tg_module_get(part[4], "bias"), true);
     return tg_add(x, tg_forward(part[5], y));
 }
 

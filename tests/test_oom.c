@@ -389,6 +389,7 @@ static bool write_target(state *s)
     OP(outer, tg_outer(v, v))                                                           \
     OP(dot, tg_dot(v, v))                                                               \
     OP(linear, tg_linear(a, q, v))                                                      \
+    OP(linear_gelu, tg_linear_gelu(a, q, v, true))                                      \
     OP(addmm, tg_addmm(b, a, q, 0.5, 2))                                                \
     OP(conv1d, convolved(q, a, NULL, false))                                            \
     OP(conv_transpose1d, convolved(q, a, NULL, true))                                   \

@@ -489,6 +489,7 @@ static void check_null(void)
         const char *name;
         int from; /* inputs from here on are optional */
     } optional[] = {{"linear", 2},
+                    {"linear_gelu", 2},
                     {"layer_norm", 1},
                     {"rms_norm", 1},
                     {"add_layer_norm", 2},

@@ -165,6 +165,8 @@ TEST(null_in_ops)
     NULLS(outer, "b", (t, NULL));
     NULLS(linear, "x", (NULL, t, NULL));
     NULLS(linear, "weight", (t, NULL, NULL));
+    NULLS(linear_gelu, "x", (NULL, t, NULL, true));
+    NULLS(linear_gelu, "weight", (t, NULL, NULL, true));
     NULLS(addmm, "c", (NULL, t, t, 1, 1));
     NULLS(einsum, "equation", (NULL, &t, 1));
     NULLS(einsum, "tensors", ("i", NULL, 1));

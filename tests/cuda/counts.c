@@ -121,7 +121,8 @@ static tg_tensor *gpt_loss(void *model, int step)
     for (int64_t i = 0; i < g->size.layers; ++i) {
         const block *b = &g->block[i];
         y = add_and_norm(b->norm_mlp, attention(g, b, y), &x);
-        y = tg_forward(b->mlp_out, tg_gelu(tg_forward(b->mlp_in, y), true));
+        y = tg_linear_gelu(y, tg_module_get(b->mlp_in, "weight"), tg_module_get(b->mlp_in, "bias"), true);
+        y = tg_forward(b->mlp_out, y);
         y = add_and_norm(i + 1 < g->size.layers ? g->block[i + 1].norm_attention : g->norm, y, &x);
     }
     y = tg_forward(g->logits, y);
@@ -223,7 +224,7 @@ static void predict(int64_t layers, int64_t vocabulary, int64_t tokens)
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{23, 0, 1, 20400000}, {140, 0, 1, 50300000}, {332, 0, 1, 3156700000}};
+    const counts limits[] = {{23, 0, 1, 20400000}, {132, 0, 1, 47200000}, {308, 0, 1, 3142600000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));

@@ -1,4 +1,4 @@
-/* linear by cuBLASLt: values and gradients against the composed rule, for every dtype and layout of the operands; how
+/* linear and linear_gelu by cuBLASLt: values and gradients against the composed rule, for every dtype and layout of the operands; how
  * many kernels and library calls it takes; plans that are kept, replaced and not to be had; calls that fail.  Built by
  * `make sim MAIN=tests/cuda/test_linear.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #define TENSORGRAD_IMPLEMENTATION
@@ -18,6 +18,12 @@ enum { PLAIN, ROWS, OUTER, COLUMNS, SAME, ODD, LAYOUTS };
 
 /* x has dims [a, b, in] */
 typedef struct { int64_t a, b, in, out; } sizes;
+
+static sizes size_of(int64_t a, int64_t b, int64_t in, int64_t out)
+{
+    const sizes n = {a, b, in, out};
+    return n;
+}
 
 /* Numbers of which all sums are exact in every dtype, or, if `rounds`, of which they are not. */
 static tg_tensor *drawn(tg_shape shape, tg_dtype dtype, bool rounds)
@@ -163,6 +169,138 @@ TEST(with_a_graph)
     for (int i = 0; i < 3; ++i) CHECK(tg_equal(tg_detach(d[i]), fused[i + 1]));
 }
 
+/* ---- gelu in the products ---- */
+
+/* What is done with h, the hidden layer, besides the next linear: nothing; a hook; tg_retain_grad; its gradient is a
+   result; another op takes it; it is a second root; backward goes step by step; anomaly mode; the next linear gets a
+   view of it. */
+enum { ALONE, HOOKED, RETAINED, WANTED, SHARED, ROOT, STEPPED, WATCHED, VIEWED, USES_OF_HIDDEN };
+enum { INPUTS = 5, NET_RESULTS = INPUTS + 2 }; /* x, w1, b1, w2, b2; y, their gradients, that of h */
+
+typedef struct { tg_tensor *in[INPUTS], *g, *g_hidden; } network;
+
+static network network_of(sizes n, int layout, tg_dtype dtype, bool bias)
+{
+    network net;
+    const problem p = problem_of(n, layout, dtype, bias, true);
+    for (int i = 0; i < 3; ++i) net.in[i] = p.in[i];
+    net.in[3] = drawn(TG_SHAPE(12, n.out), dtype, true);
+    net.in[4] = bias ? drawn(TG_SHAPE(12), dtype, true) : NULL;
+    net.g = drawn(TG_SHAPE(n.a, n.b, 12), dtype, true);
+    net.g_hidden = drawn(TG_SHAPE(n.a, n.b, n.out), dtype, true);
+    return net;
+}
+
+static tg_tensor *doubled(tg_tensor *g, void *user)
+{
+    ++*(int *)user;
+    return tg_mul_scalar(g, 2);
+}
+
+/* The gradients of the inputs by tg_backward or by steps, which show each gradient. */
+static bool run_backward(tg_tensor *const *root, int roots, tg_tensor *const *g, bool by_steps)
+{
+    tg_step_info info;
+    bool ok = true;
+    if (!by_steps) return tg_backward_ex(root, roots, g, 0) == TG_OK;
+    tg_backward_run *run = tg_backward_begin(root, roots, g, 0);
+    while (ok && run && tg_backward_step(run, &info)) ok = info.grad != NULL;
+    return ok && run && tg_backward_end(run) == TG_OK;
+}
+
+/* result [NET_RESULTS]; NULL where there are none. */
+static bool solve_network(const network *net, bool composes, int use, tg_tensor **result)
+{
+    tg_tensor *in[INPUTS + 1] = {NULL}, *root[2], *g[2] = {net->g, net->g_hidden}; /* in: h, too */
+    int calls = 0;
+    for (int i = 0; i < NET_RESULTS; ++i) result[i] = NULL;
+    for (int i = 0; i < INPUTS; ++i) in[i] = net->in[i] ? tg_set_requires_grad(tg_detach(net->in[i]), true) : NULL;
+    tgi_self()->composes = composes;
+    if (use == WATCHED) tg_set_anomaly(true);
+    tg_tensor *h = in[INPUTS] = root[1] = tg_linear_gelu(in[0], in[1], in[2], true);
+    if (use == HOOKED) tg_hook(h, doubled, &calls);
+    if (use == RETAINED) tg_retain_grad(h);
+    root[0] = result[0] = tg_linear(use == VIEWED ? tg_transpose(tg_transpose(h, 0, 1), 0, 1) : h, in[3], in[4]);
+    if (use == SHARED) root[0] = tg_add(root[0], tg_sum_dim(tg_mul_scalar(h, 0.25), 2, true));
+    bool ok = root[0] != NULL;
+    if (use == WANTED) {
+        for (int i = 0; i <= INPUTS && ok; ++i)
+            ok = !in[i] || tg_gradients(root, 1, g, &in[i], 1, &result[i + 1], TG_RETAIN_GRAPH) == TG_OK;
+    } else {
+        ok = ok && run_backward(root, use == ROOT ? 2 : 1, g, use == STEPPED);
+        for (int i = 0; i < INPUTS; ++i) result[i + 1] = in[i] ? tg_grad(in[i]) : NULL;
+        if (use == RETAINED) result[INPUTS + 1] = tg_grad(h);
+    }
+    if (use == HOOKED) ok = ok && calls == 1;
+    if (use == WATCHED) tg_set_anomaly(false);
+    tgi_self()->composes = false;
+    return ok;
+}
+
+static void compare_networks(sizes n, int layout, int k, bool bias, int use)
+{
+    static const double tolerance[] = {1e-5, 1e-13, 3e-2, 4e-3};
+    TG_SCOPE;
+    tg_tensor *fused[NET_RESULTS], *composed[NET_RESULTS];
+    const network net = network_of(n, layout, dtypes[k], bias);
+    if (!CHECK(solve_network(&net, false, use, fused)) || !CHECK(solve_network(&net, true, use, composed))) return;
+    for (int i = 0; i < NET_RESULTS; ++i) {
+        if (!CHECK(agree(fused[i], composed[i], tolerance[k]))) {
+            printf("    result %d, %s, x [%d, %d, %d], layout %d, out %d, use %d\n", i, tg_dtype_name(dtypes[k]),
+                   (int)n.a, (int)n.b, (int)n.in, layout, (int)n.out, use);
+        }
+    }
+}
+
+TEST(gelu_against_the_composed_rule)
+{
+    static const sizes size[] = {{2, 16, 24, 40}, {3, 5, 7, 9}, {1, 33, 65, 32}, {4, 1, 18, 8}, {1, 1, 20, 16},
+                                 {2, 3, 1, 8},    {2, 3, 8, 4}, {2, 0, 8, 8},    {2, 3, 0, 8},  {2, 3, 8, 0}};
+    for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
+        for (int how = 0; how < LAYOUTS * DTYPES * 2; ++how)
+            compare_networks(size[i], how / (DTYPES * 2), how / 2 % DTYPES, how & 1, ALONE);
+    }
+    for (int use = 0; use < USES_OF_HIDDEN; ++use) {
+        for (int how = 0; how < DTYPES * 2; ++how) compare_networks(size[how & 1 ? 0 : 1], PLAIN, how / 2, true, use);
+    }
+}
+
+/* Without a graph z is not kept, and y is the same; a NaN stays one; what backward has used up is an error. */
+TEST(gelu_alone)
+{
+    TG_SCOPE;
+    const network net = network_of(size_of(2, 16, 24, 40), PLAIN, TG_BF16, true);
+    tg_tensor *w = tg_set_requires_grad(tg_detach(net.in[1]), true), *x = net.in[0];
+    tg_tensor *y = tg_linear_gelu(x, w, net.in[2], true);
+    CHECK(tg_equal(tg_detach(y), tg_linear_gelu(x, net.in[1], net.in[2], true)));
+    x = tg_clone(x);
+    tg_set(x, TG_SHAPE(1, 3, 5), (double)NAN);
+    tg_tensor *bad = tg_any_dim(tg_isnan(tg_linear_gelu(x, net.in[1], net.in[2], true)), 2, false);
+    CHECK(tg_get(bad, TG_SHAPE(1, 3)) == 1 && tg_item(tg_sum(tg_to_dtype(bad, TG_F32))) == 1);
+    tg_tensor *loss = tg_sum(tg_linear(y, tg_ones_on(TG_SHAPE(8, 40), TG_BF16, HERE), NULL));
+    CHECK(tg_backward(loss) == TG_OK);
+    CHECK_FAILS(tg_backward(loss), "second time");
+}
+
+/* Gradients of gradients go through z, which is an output of the op. */
+TEST(gelu_twice)
+{
+    TG_SCOPE;
+    const network net = network_of(size_of(2, 4, 6, 8), PLAIN, TG_F32, true);
+    tg_tensor *second[2][3];
+    for (int composes = 0; composes < 2; ++composes) {
+        tg_tensor *in[3], *d[3];
+        for (int i = 0; i < 3; ++i) in[i] = tg_set_requires_grad(tg_detach(net.in[i]), true);
+        tgi_self()->composes = composes;
+        tg_tensor *y = tg_mean(tg_linear(tg_linear_gelu(in[0], in[1], in[2], true), net.in[3], NULL));
+        CHECK(tg_gradients(&y, 1, NULL, in, 3, d, TG_CREATE_GRAPH) == TG_OK);
+        tg_tensor *sum = tg_add(tg_add(tg_sum(tg_square(d[0])), tg_sum(tg_square(d[1]))), tg_sum(tg_square(d[2])));
+        CHECK(tg_gradients(&sum, 1, NULL, in, 3, second[composes], 0) == TG_OK);
+        tgi_self()->composes = false;
+    }
+    for (int i = 0; i < 3; ++i) CHECK(agree(second[0][i], second[1][i], 1e-5));
+}
+
 /* Each device has plans of its own. */
 TEST(devices)
 {
@@ -203,6 +341,28 @@ TEST(calls)
     }
 }
 
+/* A hidden layer with gelu: two products forward, four backward, no kernel; one more, the gradient of gelu, where a hook
+   wants that of h; all of gelu's where the library has no algorithm. */
+TEST(calls_with_gelu)
+{
+    static const int use[] = {ALONE, HOOKED};
+    for (int k = 0; k < DTYPES; ++k) {
+        for (int how = 0; how < 4; ++how) {
+            TG_SCOPE;
+            const bool odd = how & 1, planned = dtypes[k] != TG_F64 && !odd, hooked = use[how / 2] == HOOKED;
+            const network net = network_of(size_of(1, 16, 24, odd ? 36 : 40), PLAIN, dtypes[k], true);
+            tg_tensor *result[NET_RESULTS];
+            tg_synchronize(HERE);
+            const long calls = library_calls(), launches = kernels();
+            CHECK(solve_network(&net, false, use[how / 2], result));
+            tg_synchronize(HERE);
+            CHECK(library_calls() - calls == 6);
+            if (planned) CHECK(kernels() - launches == (hooked ? 2 : 0)); /* the hook's own, and gelu's gradient */
+            else CHECK(kernels() - launches >= 2 + hooked);
+        }
+    }
+}
+
 /* Asks the library for an algorithm how many times? */
 static long algorithms_of(int64_t rows, int64_t out)
 {
@@ -236,7 +396,7 @@ TEST(failures)
         "cublasLtMatmulDescInit",       "cublasLtMatmulDescSetAttribute",       "cublasLtMatrixLayoutInit",
         "cublasLtMatmulPreferenceInit", "cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic",
         "cublasLtMatmul"};
-    int64_t out = 1000; /* a product that is new */
+    int64_t out = 1000, wide = 25; /* of products that are new */
     for (size_t i = 0; i < sizeof call / sizeof *call; ++i) {
         bool fired = true;
         int n = 0;
@@ -255,6 +415,20 @@ TEST(failures)
             for (int k = 0; k < RESULTS; ++k) CHECK(agree(found[k], right[k], 0));
         }
         CHECK(n > 1);
+        n = 0;
+        for (fired = true; fired; ++n) { /* the same with gelu */
+            TG_SCOPE;
+            const network net = network_of(size_of(1, 4, 6, 8 * ++wide), PLAIN, TG_F32, true);
+            tg_tensor *found[NET_RESULTS], *right[NET_RESULTS];
+            cudasim_fail_call(call[i], n, 0);
+            const bool ok = solve_network(&net, false, ALONE, found);
+            fired = cudasim_failure_left() < 0;
+            cudasim_fail_call("", -1, 0);
+            CHECK(ok == !fired && tg_ok() == ok);
+            tg_clear_error();
+            CHECK(solve_network(&net, false, ALONE, found) && solve_network(&net, true, ALONE, right));
+            for (int k = 0; k < NET_RESULTS; ++k) CHECK(agree(found[k], right[k], 4e-6));
+        }
     }
     harness.sample = NULL;
 }
@@ -309,9 +483,13 @@ int main(int argc, char **argv)
     RUN(in_tf32);
     RUN(gradients_that_are_added);
     RUN(with_a_graph);
+    RUN(gelu_against_the_composed_rule);
+    RUN(gelu_alone);
+    RUN(gelu_twice);
     RUN(devices);
 #ifdef CUDASIM
     RUN(calls);
+    RUN(calls_with_gelu);
     RUN(plans);
     RUN(failures);
 #endif

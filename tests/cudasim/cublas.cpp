@@ -7,6 +7,7 @@
 #include "internal.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace cudasim;
 
@@ -37,6 +38,7 @@ struct Product {
     cublasComputeType_t compute;
     uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     Matrix vector = {}; /* of the epilogue, one column: a bias [m], or the sums of A's rows [m], of B's columns [n] */
+    Matrix z = {};      /* the argument of gelu, like C: written by GELU_AUX, read by DGELU */
 };
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
@@ -108,6 +110,20 @@ bool usable(const Matrix &x, int batches, bool write, const char *call)
     return true;
 }
 
+/* Parts of an epilogue; the combinations that exist are in cublasLt.h. */
+enum : uint32_t { HAS_BIAS = CUBLASLT_EPILOGUE_BIAS, HAS_GELU = CUBLASLT_EPILOGUE_GELU, HAS_AUX = 128, HAS_DGELU = 64 };
+bool has(uint32_t epilogue, uint32_t part) { return (epilogue & part) != 0; }
+
+/* gelu by tanh, and its derivative, written as in the documentation. */
+template <class T> T gelu_tanh_of(T z) { return T(0.7978845608028654) * (z + T(0.044715) * z * z * z); }
+template <class T> T gelu(T z) { return T(0.5) * z * (1 + std::tanh(gelu_tanh_of(z))); }
+template <class T> T gelu_slope(T z)
+{
+    const T t = std::tanh(gelu_tanh_of(z));
+    return T(0.5) * (1 + t) +
+           T(0.5) * z * (1 - t * t) * T(0.7978845608028654) * (1 + 3 * T(0.044715) * z * z);
+}
+
 /* Stores the sums over k of the rows of a [m, k] or of the columns of b [k, n]. */
 template <class T> void store_sums(const Product &p, const std::vector<T> &a, const std::vector<T> &b)
 {
@@ -154,8 +170,14 @@ template <class T> void multiply(const Product &p)
             const char *bias = static_cast<const char *>(p.vector.data);
             for (size_t i = 0; i < m; ++i, to += size_of(p.c.type)) { /* beta 0: c is not read, it may be NaN */
                 T value = beta == 0 ? alpha * sum[i] : alpha * sum[i] + beta * load<T>(to, p.c.type);
-                if (p.epilogue == CUBLASLT_EPILOGUE_BIAS)
-                    value += load<T>(bias + i * size_of(p.vector.type), p.vector.type);
+                if (has(p.epilogue, HAS_BIAS)) value += load<T>(bias + i * size_of(p.vector.type), p.vector.type);
+                char *z = p.z.data ? const_cast<char *>(column_of(p.z, 0, static_cast<int>(j))) + i * size_of(p.z.type)
+                                   : nullptr;
+                if (has(p.epilogue, HAS_DGELU)) value *= gelu_slope(load<T>(z, p.z.type));
+                if (has(p.epilogue, HAS_GELU)) {
+                    if (z) store<T>(z, p.z.type, value);
+                    value = gelu(value);
+                }
                 store<T>(to, p.c.type, value);
             }
         }
@@ -181,7 +203,7 @@ bool supported(const Product &p)
     }
 }
 
-/* Multiplies when the stream comes to it.  The bytes of an epilogue's vector count: they are not the product's. */
+/* Multiplies when the stream comes to it.  The bytes of an epilogue's operands count: they are not the product's. */
 cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, char *workspace, size_t workspace_bytes,
                                cudaStream_t stream)
 {
@@ -192,8 +214,10 @@ cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, ch
             if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;
         if (p.beta != 0 && !usable(p.c, p.batch, false, call)) return;
         if (!usable(p.c, p.batch, true, call)) return;
-        if (p.vector.data && !usable(p.vector, 1, p.epilogue != CUBLASLT_EPILOGUE_BIAS, call)) return;
+        if (p.vector.data && !usable(p.vector, 1, !has(p.epilogue, HAS_BIAS), call)) return;
+        if (p.z.data && !usable(p.z, 1, has(p.epilogue, HAS_GELU), call)) return;
         add_to_total(CUDASIM_BYTES, static_cast<uint64_t>(p.vector.rows) * size_of(p.vector.type));
+        add_to_total(CUDASIM_BYTES, static_cast<uint64_t>(p.z.rows) * static_cast<uint64_t>(p.z.columns) * size_of(p.z.type));
         Product q = p;
         if (p.alpha == 0) q.k = q.a.columns = q.a.rows = q.b.columns = q.b.rows = 0;
         wide ? multiply<double>(q) : multiply<float>(q);
@@ -391,7 +415,8 @@ struct LtDesc {
     cudaDataType scale;
     int32_t transa, transb;
     uint32_t epilogue;
-    void *vector;
+    void *vector, *z;
+    int64_t z_leading;
 };
 struct LtLayout {
     uint64_t valid, rows, columns;
@@ -404,7 +429,7 @@ struct LtPreference {
 };
 struct LtAlgorithm {
     uint64_t made_for, workspace;
-    uint32_t aligned[OPERANDS], vector_aligned;
+    uint32_t aligned[OPERANDS], vector_aligned, z_aligned;
 };
 const uint64_t VALID = 0x6c74766c;
 
@@ -440,11 +465,17 @@ uint64_t made_for(const LtDesc &d, const LtLayout *x)
     uint64_t sum = 14695981039346656037u;
     auto add = [&sum](uint64_t n) { sum = (sum ^ n) * 1099511628211u; };
     for (uint64_t n :
-         {uint64_t(d.compute), uint64_t(d.scale), uint64_t(d.transa), uint64_t(d.transb), uint64_t(d.epilogue)})
+         {uint64_t(d.compute), uint64_t(d.scale), uint64_t(d.transa), uint64_t(d.transb), uint64_t(d.epilogue),
+          uint64_t(d.z_leading)})
         add(n);
     for (int i = 0; i < OPERANDS; ++i)
         for (uint64_t n : {x[i].rows, x[i].columns, uint64_t(x[i].leading), uint64_t(x[i].type)}) add(n);
     return sum;
+}
+
+bool takes_vector(uint32_t epilogue)
+{
+    return has(epilogue, HAS_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB);
 }
 
 /* The product that the descriptors describe, without addresses; false if they contradict each other. */
@@ -474,14 +505,18 @@ bool describe(Product &p, const LtDesc &d, const LtLayout *x)
     p.compute = d.compute;
     p.epilogue = d.epilogue;
     const int length = d.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p.n : p.m;
-    if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT)
-        p.vector = Matrix{nullptr, p.c.type, length, 1, length, 0, false, "bias"};
+    if (takes_vector(d.epilogue)) p.vector = Matrix{nullptr, p.c.type, length, 1, length, 0, false, "bias"};
+    if (has(d.epilogue, HAS_AUX)) {
+        if (d.z_leading < p.m || d.z_leading % 8 || d.z_leading > INT32_MAX) return false;
+        p.z = Matrix{nullptr, p.c.type, p.m, p.n, static_cast<int>(d.z_leading), 0, false, "argument of gelu"};
+    }
     return (p.a.transposed ? p.a.columns : p.a.rows) == p.m && (p.b.transposed ? p.b.columns : p.b.rows) == p.k &&
            (p.b.transposed ? p.b.rows : p.b.columns) == p.n && x[3].rows == x[2].rows && x[3].columns == x[2].columns;
 }
 
-/* Whether there is an algorithm.  f64 has none here, nor have sums where 16-bit operands are not aligned to pairs: the
-   real library does not say for what it has none, and the caller must be able to do without. */
+/* Whether there is an algorithm.  f64 has none here, nor have sums where 16-bit operands are not aligned to pairs, nor
+   gelu where its argument is not aligned to 16 bytes: the real library does not say for what it has none, and the
+   caller must be able to do without. */
 bool has_algorithm(const Product &p, const LtDesc &d, const LtPreference &preference)
 {
     const bool sums = d.epilogue == CUBLASLT_EPILOGUE_BGRADA || d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
@@ -492,7 +527,17 @@ bool has_algorithm(const Product &p, const LtDesc &d, const LtPreference &prefer
         if (preference.aligned[i] < bytes) return false;
         if (sums && bytes == 2 && (x.leading % 2 || preference.aligned[i] < 4)) return false;
     }
-    return d.epilogue == CUBLASLT_EPILOGUE_DEFAULT || d.epilogue == CUBLASLT_EPILOGUE_BIAS || sums;
+    if (has(d.epilogue, HAS_AUX) && alignment_of(d.z) < 16) return false;
+    switch (d.epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU: return true;
+    default: return sums;
+    }
 }
 } // namespace
 
@@ -502,7 +547,8 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, size_t
 {
     if (must_fail("cublasLtMatmulDescInit")) return CUBLAS_STATUS_INTERNAL_ERROR;
     if (size < sizeof *desc) return CUBLAS_STATUS_ALLOC_FAILED;
-    return set_state(desc, LtDesc{VALID, compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+    return set_state(desc, LtDesc{VALID, compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr,
+                                  nullptr, 0});
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
@@ -515,6 +561,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
     case CUBLASLT_MATMUL_DESC_TRANSB: taken = take_attribute(d.transb, value, bytes); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: taken = take_attribute(d.epilogue, value, bytes); break;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: taken = take_attribute(d.vector, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: taken = take_attribute(d.z, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: taken = take_attribute(d.z_leading, value, bytes); break;
     }
     return taken && d.valid == VALID ? set_state(desc, d) : CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -569,7 +617,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     /* a long sum is computed in two parts, the sums of which are kept in the workspace */
     const uint64_t parts = 2 * sizeof(float) * static_cast<uint64_t>(product.m) * static_cast<uint64_t>(product.n);
     const bool split = product.k >= 64 && parts <= p.workspace && p.schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    LtAlgorithm algorithm = {made_for(what, x), split ? parts : 0, {}, alignment_of(what.vector)};
+    LtAlgorithm algorithm = {made_for(what, x), split ? parts : 0, {}, alignment_of(what.vector),
+                             alignment_of(what.z)};
     memcpy(algorithm.aligned, p.aligned, sizeof p.aligned);
     memset(results, 0, sizeof *results);
     set_state(&results->algo, algorithm);
@@ -595,8 +644,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     Product p;
     if (!describe(p, what, x)) return CUBLAS_STATUS_INVALID_VALUE;
     if (algorithm.made_for != made_for(what, x)) fail("%s: the algorithm was chosen for another product", call);
-    const bool needs_vector = what.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-    if ((needs_vector && !what.vector) || (c && c != d) || workspace_bytes < algorithm.workspace ||
+    const bool needs_vector = takes_vector(what.epilogue), needs_z = has(what.epilogue, HAS_AUX);
+    if ((needs_vector && !what.vector) || (needs_z && !what.z) || (c && c != d) || workspace_bytes < algorithm.workspace ||
         (algorithm.workspace && !workspace))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (reinterpret_cast<uintptr_t>(workspace) % MOST_ALIGNED) return CUBLAS_STATUS_INVALID_VALUE;
@@ -608,11 +657,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (needs_vector && alignment_of(what.vector) < algorithm.vector_aligned)
         fail("%s: the bias is aligned to %u bytes, but the algorithm was chosen for %u", call,
              alignment_of(what.vector), algorithm.vector_aligned);
+    if (needs_z && alignment_of(what.z) < algorithm.z_aligned)
+        fail("%s: the argument of gelu is aligned to %u bytes, but the algorithm was chosen for %u", call,
+             alignment_of(what.z), algorithm.z_aligned);
     cublasContext *own = reinterpret_cast<cublasContext *>(handle);
     if (current_device() != own->device)
         fail("%s: the handle belongs to device %d, device %d is current", call, own->device, current_device());
     p.a.data = a, p.b.data = b, p.c.data = d;
     p.vector.data = needs_vector ? what.vector : nullptr;
+    p.z.data = needs_z ? what.z : nullptr;
     p.alpha = load<double>(static_cast<const char *>(alpha), CUDA_R_32F);
     p.beta = load<double>(static_cast<const char *>(beta), CUDA_R_32F);
     return enqueue_product(p, call, false, static_cast<char *>(algorithm.workspace ? workspace : nullptr),
