@@ -173,6 +173,39 @@ TEST(rows_do_not_depend_on_their_number)
     }
 }
 
+/* Function number k of x, or NULL after the last. */
+static tg_tensor *of_numbers(int k, tg_tensor *x)
+{
+    switch (k) {
+    case 0: return tg_gelu(x, false);
+    case 1: return tg_gelu(x, true);
+    case 2: return tg_exp(x);
+    case 3: return tg_tanh(x);
+    case 4: return tg_erf(x);
+    case 5: return tg_sigmoid(x);
+    case 6: return tg_silu(x);
+    default: return NULL;
+    }
+}
+
+/* 83 numbers at once, some of them far from 0, infinite or NaN, and one by one. */
+TEST(numbers_do_not_depend_on_their_neighbours)
+{
+    static const float special[] = {-HUGE_VALF, HUGE_VALF, -20, 3.9375f, -3.9374998f, 0};
+    float x[83];
+    tg_seed(6);
+    CHECK(tg_copy_out(tg_mul_scalar(tg_randn_on(TG_SHAPE(83), TG_F32, TG_CPU), 2), x, sizeof x) == TG_OK);
+    for (int i = 0; i < 7; ++i) x[9 * i + 5] = i < 6 ? special[i] : NAN;
+    tg_tensor *const all = tg_from(x, TG_SHAPE(83), TG_F32), *whole;
+    for (int k = 0; (whole = of_numbers(k, all)) != NULL; ++k) {
+        for (int i = 0; i < 83; ++i) {
+            TG_SCOPE;
+            const double one = tg_item(of_numbers(k, tg_narrow(all, 0, i, 1))), same = tg_get(whole, TG_INDEX(i));
+            if (!CHECK(one == same || (isnan(one) && isnan(same)))) printf("    function %d of %g\n", k, (double)x[i]);
+        }
+    }
+}
+
 /* ---- denormals ---- */
 
 /* Result number k of a tensor that is 1e-40 everywhere, or NULL after the last. */
@@ -250,6 +283,7 @@ int main(int argc, char **argv)
     if (tg_device_equal(HERE, TG_CPU)) printf("skipped: threads_do_not_change_a_bit: compiled without OpenMP\n");
 #endif
     RUN(rows_do_not_depend_on_their_number);
+    RUN(numbers_do_not_depend_on_their_neighbours);
     if (tg_device_equal(HERE, TG_CPU)) RUN(large_results);
     if (tg_device_equal(HERE, TG_CPU)) RUN(denormals_are_kept_or_flushed);
     CHECK(tg_shutdown() == TG_OK);

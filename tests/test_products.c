@@ -1,4 +1,5 @@
-/* Matrix products, linear, convolutions and max_pool of sizes that cross the blocks of the CPU's kernels.  All numbers
+/* Matrix products, linear, convolutions, max_pool and transposed copies of sizes that cross the blocks of the CPU's
+ * kernels.  All numbers
  * are small integers, whose sums a float holds exactly: a result is right to the last bit or wrong.  The optional
  * entries of the backend (linear, convolution) are compared with the ops that stand in for them. */
 #define TENSORGRAD_IMPLEMENTATION
@@ -251,6 +252,30 @@ TEST(max_pools)
     }
 }
 
+/* y [batch, cols, rows], without gaps, of x [batch, rows, cols], whose columns are `step` numbers apart */
+TEST(transposed_copies)
+{
+    static const int64_t size[][4] = {{1, 64, 64, 1}, {2, 67, 130, 1}, {1, 3, 200, 1}, {3, 200, 2, 1}, {1, 129, 63, 2}};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_I64, TG_U8, TG_I32};
+    for (int k = 0; k < 5; ++k) {
+        const int64_t batch = size[k][0], rows = size[k][1], cols = size[k][2], step = size[k][3];
+        for (int d = 0; d < 6; ++d) {
+            TG_SCOPE;
+            tg_tensor *x = tg_abs(integers(TG_SHAPE(batch, rows, cols * step), dtypes[d])), *y;
+            x = tg_slice(x, 2, 0, cols * step, step);
+            y = tg_contiguous(tg_transpose(x, 1, 2));
+            float *const px = values_of(tg_clone(x)), *const py = values_of(y);
+            int64_t wrong = !tg_is_contiguous(y) || tg_numel(y) != batch * rows * cols;
+            for (int64_t i = 0; i < batch * rows * cols && !wrong; ++i) {
+                const int64_t plane = i / (rows * cols), row = i / cols % rows, col = i % cols;
+                wrong += px[i] != py[(plane * cols + col) * rows + row];
+            }
+            CHECK(wrong == 0);
+            free(px), free(py);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -262,6 +287,7 @@ int main(int argc, char **argv)
     RUN(shared_weights);
     RUN(convolutions);
     RUN(max_pools);
+    RUN(transposed_copies);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
