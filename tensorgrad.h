@@ -59,7 +59,7 @@
    the best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  For
    this the file includes itself by its name: under another name than tensorgrad.h it works, but slowly.  Sums are in
    another order under each of the three, so that the last bits differ; under one of them a program gives the same bits
-   in every run.
+   in every run.  Products of matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
@@ -260,6 +260,7 @@ TG_API void tg_set_num_threads(int threads);
 /* on: arithmetic of this thread on the CPU takes denormals (f32 below 1.2e-38, f64 below 2.2e-308) as 0 and gives 0 for
    them, in the library and in the rest of the program, until it is switched off; copies keep them.  Off at first.  Some
    processors are a hundred times slower with denormals.  OpenMP's threads compute as the thread that calls the op does.
+   Products of matrices in bf16 do so at all times on processors with AVX512_BF16, as PyTorch's there.
    False where the processor has no such mode: then nothing changes.  torch.set_flush_denormal */
 TG_API bool tg_set_flush_denormal(bool on);
 
@@ -5008,6 +5009,7 @@ typedef struct tgi_kernels {
     tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
     void (*gemm_tile[3])(const tgi_gemm_tile *t);
+    void (*gemm_tile_bf16)(const tgi_gemm_tile *t); /* an element of its panels is two of bf16; NULL: there is none */
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
@@ -6129,11 +6131,27 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
     }
 }
 
+/* sum += x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
+   by an instruction that takes denormals as 0 and gives 0 for them. */
+#undef TGI_ADD_PRODUCT
+#undef TGI_ADD_PAIRS
+#define TGI_ADD_PRODUCT(sum, x, b) (sum) += (x) * (b)
+#ifdef TGI_HAS_BF16_PAIRS
+typedef uint32_t TGI_V(vector_u32) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+static inline TGI_V(vector_u32) TGI_V(pairs)(float x)
+{
+    const TGI_V(vector_u32) zero = {0};
+    return zero + tgi_bits_of_float(x);
+}
+#define TGI_ADD_PAIRS(sum, x, b) \
+    __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(b), "v"(TGI_V(pairs)(x)))
+#endif
+
 /* The micro-kernel of the matrix product: the sums of a tile stay in registers.  reads: the layouts of a that it can
-   read. */
+   read; add: how it adds a product, from panels. */
 #ifndef TGI_GEMM_KERNEL
 enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those before it, too */
-#define TGI_GEMM_KERNEL(function, real, vector, reads)                                                                \
+#define TGI_GEMM_KERNEL(function, real, vector, reads, add)                                                           \
     static void function(const tgi_gemm_tile *t)                                                                      \
     {                                                                                                                 \
         TGI_FMA                                                                                                       \
@@ -6155,8 +6173,8 @@ enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those befo
                 const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
                 TGI_UNROLL                                                                                            \
                 for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    sum[i][0] += x[i] * b0;                                                                           \
-                    sum[i][1] += x[i] * b1;                                                                           \
+                    add(sum[i][0], x[i], b0);                                                                         \
+                    add(sum[i][1], x[i], b1);                                                                         \
                 }                                                                                                     \
             }                                                                                                         \
         } else if ((reads) == TGI_READS_PLACES && t->a_cols) {                                                        \
@@ -6211,10 +6229,14 @@ enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those befo
     }
 #endif
 TGI_FMA_BEGIN
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_READS_PLACES)
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_READS_STEPS)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_READS_PLACES, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_READS_STEPS, TGI_ADD_PRODUCT)
 TGI_FMA_END
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_READS_PANELS) /* unsigned: it wraps */
+/* Unsigned: it wraps. */
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_READS_PANELS, TGI_ADD_PRODUCT)
+#ifdef TGI_HAS_BF16_PAIRS
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_READS_PANELS, TGI_ADD_PAIRS)
+#endif
 
 /* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
    dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
@@ -6355,6 +6377,11 @@ static const tgi_kernels TGI_V(kernels) = {
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
      2 * (int)(sizeof(TGI_V(vector_u64)) / sizeof(uint64_t))},
     {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64), TGI_V(gemm_tile_i64)},
+#ifdef TGI_HAS_BF16_PAIRS
+    TGI_V(gemm_tile_bf16),
+#else
+    NULL,
+#endif
     {TGI_V(gemv_f32), TGI_V(gemv_f64)},
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
@@ -6421,6 +6448,9 @@ TGI_LOOPS_END
 #else
 #define TGI_LOOK_UP(table, at) __builtin_shuffle((table)[0], (table)[1], at)
 #endif
+#if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
+#define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */
+#endif
 #include "tensorgrad.h"
 #undef TGI_TABLES
 #undef TGI_LIGHT_AS_AVX2
@@ -6466,6 +6496,15 @@ static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
 {
     if (!S->kernels) S->kernels = tgi_choose_kernels();
     return S->kernels;
+}
+
+/* Whether there is a tile for bf16, and the processor has the instruction for it. */
+static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
+{
+#ifdef TGI_HAS_BF16_PAIRS
+    if (!__builtin_cpu_supports("avx512bf16")) return false;
+#endif
+    return kernels->gemm_tile_bf16 != NULL;
 }
 
 const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
@@ -8372,6 +8411,28 @@ static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t
     }
 }
 
+TGI_LOOPS_BEGIN
+/* panel [count / 2 rounded up, width] = x [lanes, count] of bf16 transposed: each element is two neighbours along a
+   lane, or one and zero; those of the columns from `lanes` to `width` are zeros.  Steps in elements of x. */
+static void tgi_gemm_pack_pairs(uint32_t *panel, int64_t width, const uint16_t *x, int64_t lane_step, int64_t step,
+                                int64_t lanes, int64_t count)
+{
+    if (lanes < width) memset(panel, 0, (size_t)(width * ((count + 1) / 2)) * sizeof *panel);
+    for (int64_t k = 0; k < count; k += 2, panel += width) {
+        const uint16_t *const low = x + k * step, *const high = low + step;
+        if (k + 1 == count) {
+            for (int64_t lane = 0; lane < lanes; ++lane) panel[lane] = low[lane * lane_step];
+        } else if (lane_step == 1) {
+            for (int64_t lane = 0; lane < lanes; ++lane) panel[lane] = low[lane] | (uint32_t)high[lane] << 16;
+        } else {
+            for (int64_t lane = 0; lane < lanes; ++lane) {
+                panel[lane] = low[lane * lane_step] | (uint32_t)high[lane * lane_step] << 16;
+            }
+        }
+    }
+}
+TGI_LOOPS_END
+
 /* A matrix in memory, steps in elements. */
 typedef struct {
     tg_dtype dtype;
@@ -8390,6 +8451,7 @@ static tgi_matrix tgi_transposed(tgi_matrix x)
 typedef struct {
     const tgi_gemm *gemm;
     tg_dtype compute;
+    const tgi_kernels *kernels;
     void (*tile)(const tgi_gemm_tile *t);
     int mr, nr; /* of a tile */
     tgi_iter batch;       /* operands out, a, b */
@@ -8398,6 +8460,7 @@ typedef struct {
     tgi_matrix a, b, bias; /* bias: broadcast to out; its data may be NULL */
     int a_operand;              /* of the batch; b is the other */
     bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
+    bool pairs;                 /* of bf16, which the tile takes: k counts them, and panels have them as elements */
     int64_t m_blocks, n_blocks, m_block, n_block, strip; /* how many; rows and columns of one; rows of a strip */
     size_t a_bytes, b_bytes; /* of scratch */
     tgi_scratch scratch;
@@ -8413,6 +8476,25 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
         tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
     } else {
         tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
+    }
+}
+
+/* Packs these lanes of a job's matrix, n elements from number k on, or as many pairs. */
+static void tgi_gemm_panel(const tgi_gemm_job *job, char *panel, int64_t width, tgi_matrix x, bool columns,
+                           int64_t lane, int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
+    if (!job->pairs) {
+        tgi_gemm_pack(job->compute, panel, (int)width, x, columns, lane, lanes, k, n);
+        return;
+    }
+    const uint16_t *const from = (const uint16_t *)(const void *)x.data + lane * lane_step + 2 * k * step;
+    const int64_t count = tgi_at_most(2 * n, job->gemm->k - 2 * k);
+    const bool aligned = (uintptr_t)from % sizeof(float) == 0 && lane_step % 2 == 0;
+    if (step == 1 && aligned && count == 2 * n && lanes >= width) { /* pairs lie in memory: moved as floats are */
+        tgi_gemm_pack_quads((float *)(void *)panel, (int)width, (const float *)(const void *)from, lane_step / 2, 1, n);
+    } else {
+        tgi_gemm_pack_pairs((uint32_t *)(void *)panel, width, from, lane_step, step, tgi_at_most(lanes, width), count);
     }
 }
 
@@ -8439,19 +8521,19 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         t.from_row = k > 0 ? c_row : bias.row;
         t.from_col = k > 0 ? c_col : bias.col;
         for (int64_t j = j0; j < j1 && !each; j += nr) {
-            tgi_gemm_pack(job->compute, b_panels + (j - j0) * t.k * size, (int)nr, b, true, j, j1 - j, k, t.k);
+            tgi_gemm_panel(job, b_panels + (j - j0) * t.k * size, nr, b, true, j, j1 - j, k, t.k);
         }
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
             for (int64_t p = i; p < end && job->pack_a; p += mr) {
-                tgi_gemm_pack(job->compute, a_panels + (p - i) * t.k * size, (int)mr, a, false, p, end - p, k, t.k);
+                tgi_gemm_panel(job, a_panels + (p - i) * t.k * size, mr, a, false, p, end - p, k, t.k);
             }
             for (int64_t j = j0; j < j1; j += nr) {
                 const bool packed = job->pack_b || j1 - j < nr;
                 t.cols = tgi_at_most(j1 - j, nr);
                 t.b = packed ? b_panels + (each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
                 t.b_row = packed ? nr : b.row;
-                if (packed && each) tgi_gemm_pack(job->compute, b_panels, (int)nr, b, true, j, t.cols, k, t.k);
+                if (packed && each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
                 for (int64_t p = i; p < end; p += mr) {
                     t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
                     t.rows = tgi_at_most(end - p, mr);
@@ -8470,6 +8552,7 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
 {
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
     const tg_dtype out = job->gemm->out.dtype;
+    const int64_t size = tgi_bytes_of(job->compute);
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     for (; first < end; ++first) {
@@ -8488,8 +8571,8 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
         char *const sums = scratch + job->a_bytes + job->b_bytes;
         tgi_gemm_block(job, a, b, job->bias, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
         for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
-            tgi_store_elements(job->compute, sums + (i - i0) * (j1 - j0) * tgi_bytes_of(job->compute), out, c,
-                               job->c_col * tgi_bytes_of(out), j1 - j0);
+            tgi_convert_run(job->kernels, out, c, job->c_col * tgi_bytes_of(out), job->compute,
+                            sums + (i - i0) * (j1 - j0) * size, size, j1 - j0);
         }
     }
 }
@@ -8538,10 +8621,12 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
     const bool swap = tgi_gemm_swaps(g, job->compute, mr, nr);
-    job->tile = kernels->gemm_tile[type];
+    job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_has_gemm_tile_bf16(kernels);
+    job->kernels = kernels;
+    job->tile = job->pairs ? kernels->gemm_tile_bf16 : kernels->gemm_tile[type];
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
-    job->k = g->k;
+    job->k = job->pairs ? (g->k + 1) / 2 : g->k;
     job->mr = mr;
     job->nr = nr;
     job->c_row = swap ? 1 : g->n;

@@ -102,6 +102,58 @@ TEST(integer_products)
     }
 }
 
+/* The CPU's kernels without the tile for bf16, as on a processor without the instruction for it. */
+static const tgi_kernels *without_bf16(void)
+{
+    static tgi_kernels kernels;
+    kernels = *tgi_kernels_of(tgi_self());
+    kernels.gemm_tile_bf16 = NULL;
+    return &kernels;
+}
+
+/* Integers, of which the products in f32 are exact, and other numbers, of which the error may be one of bf16; in all
+   layouts, from places that are and are not those of a float; rows that are computed alone, with the same bits. */
+static void check_bf16_products(void)
+{
+    static const int64_t size[][3] = {{1, 1, 1},    {15, 33, 2},    {14, 32, 768}, {40, 65, 769}, {3, 40, 1601},
+                                      {97, 31, 66}, {130, 1030, 5}, {28, 64, 0},   {1, 77, 300},  {77, 1, 301}};
+    for (size_t i = 0; i < 4 * sizeof size / sizeof *size; ++i) {
+        TG_SCOPE;
+        const int64_t m = size[i / 4][0], n = size[i / 4][1], k = size[i / 4][2];
+        tg_tensor *a = matrix(m, k + 3, i & 1, TG_BF16), *b = matrix(k + 3, n, (i & 2) != 0, TG_BF16);
+        for (int64_t from = 0; from < 3; ++from) {
+            tg_tensor *x = tg_narrow(a, 1, from, k), *y = tg_narrow(b, 0, from, k), *wide[2];
+            wide[0] = tg_to_dtype(x, TG_F32), wide[1] = tg_to_dtype(y, TG_F32);
+            CHECK(tg_equal(tg_matmul(x, y), tg_to_dtype(tg_matmul(wide[0], wide[1]), TG_BF16)));
+        }
+        a = tg_sin(tg_mul_scalar(a, 0.7)), b = tg_exp(b);
+        tg_tensor *product = tg_matmul(a, b), *x = tg_to_dtype(a, TG_F64), *y = tg_to_dtype(b, TG_F64);
+        tg_tensor *error = tg_abs(tg_sub(tg_to_dtype(product, TG_F64), tg_matmul(x, y)));
+        tg_tensor *bound = tg_add(tg_mul_scalar(tg_abs(tg_matmul(x, y)), 1.0 / 256), /* half a unit in the last place */
+                                  tg_mul_scalar(tg_matmul(tg_abs(x), tg_abs(y)), 1e-5));
+        CHECK(tg_item(tg_all(tg_le(error, bound))) == 1);
+        CHECK(tg_equal(tg_matmul(tg_narrow(a, 0, m / 2, 1), b), tg_narrow(product, 0, m / 2, 1)));
+        CHECK(tg_equal(tg_matmul(a, tg_narrow(b, 1, n / 3, 1)), tg_narrow(product, 1, n / 3, 1)));
+    }
+}
+
+TEST(bf16_products)
+{
+    const bool on_cpu = tg_device_equal(HERE, TG_CPU);
+    for (int tile = 0; tile < 2; ++tile) {
+        TG_SCOPE;
+        tgi_self()->kernels = tile ? NULL : without_bf16();
+        check_bf16_products();
+        tg_tensor *x = of(TG_BF16, "[[2, 2, 2, 2, nan], [2, -inf, 2, 2, 2], [-inf, inf, 2, 2, 2], [2, 2, 2, 2, 2]]");
+        tg_tensor *ones = tg_ones_like(tg_t(x));
+        HAS(tg_select(tg_matmul(x, ones), 1, 3), "[nan, -inf, nan, 10]");
+        const bool flushes = tgi_has_gemm_tile_bf16(tgi_kernels_of(tgi_self()));
+        tg_tensor *tiny = tg_full_like(x, ldexp(1, -130)), *large = tg_full_like(ones, ldexp(1, 120));
+        if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == (flushes ? 0 : 5 * ldexp(1, -10)));
+    }
+    tgi_self()->kernels = NULL;
+}
+
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
 TEST(linears)
 {
@@ -283,6 +335,7 @@ int main(int argc, char **argv)
     tg_seed(3);
     RUN(products);
     RUN(integer_products);
+    RUN(bf16_products);
     RUN(linears);
     RUN(shared_weights);
     RUN(convolutions);
