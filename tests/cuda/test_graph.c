@@ -108,6 +108,11 @@ typedef struct {
     int scales, infinite; /* the step, from 0, whose inputs are infinite; only with a scaler */
 } setting;
 
+/* The function of CUDA that fails when the graph calls it the n-th time, from 0, or NULL. */
+static const char *failure_of;
+static int failure_at;
+enum { OUT_OF_MEMORY = 2, PARTS_WITH_A_SCALER = 3 };
+
 static void compare(setting how)
 {
     model m[2]; /* by calls, by a graph */
@@ -121,10 +126,13 @@ static void compare(setting how)
         m[k].scales = how.scales;
         m[k].infinite = how.scales ? how.infinite : -1;
         if (k == 1) graph = tg_graph_new(how.device, step, &m[k]);
+        if (k == 1 && failure_of) cudasim_fail_call(failure_of, failure_at, OUT_OF_MEMORY);
         train(&m[k], graph);
         if (k == 0) rng = tg_rng_state();
         if (k == 0) model_end(&m[k]);
     }
+    if (failure_of) CHECK((cudasim_failure_left() < 0) == (how.calls != 3));
+    cudasim_fail_call("", -1, 0);
     CHECK((tg_graph_obstacle(graph) == NULL) == (how.calls == 3));
     CHECK(m[0].calls == STEPS && m[1].calls == how.calls);
     CHECK(memcmp(m[0].losses, m[1].losses, sizeof m[0].losses) == 0);
@@ -197,6 +205,22 @@ TEST(recordings_with_a_scaler_that_fail)
         const int gradients = k % 2 ? ZEROES_LAST : ZEROES_FIRST;
         const setting how = {TG_CUDA(0), true, gradients, 3, k / 2, STEPS + 1, SCALER_AND_CLIP, 2};
         compare(how);
+    }
+}
+
+/* CUDA fails to begin or to finish the recording of a part of a step; with a scaler the first part ends, and the second
+   begins, in the middle of the step.  The step is then undone and called, and so are those after it. */
+TEST(parts_that_cannot_be_recorded)
+{
+    static const char *const call[] = {"cudaStreamBeginCapture", "cudaGraphInstantiate"};
+    for (int k = 0; k < 2; ++k) {
+        for (int at = 0; at <= PARTS_WITH_A_SCALER; ++at) {
+            setting how = {TG_CUDA(0), true, at % 2 ? ZEROES_LAST : ZEROES_FIRST, 0, 0, 3, SCALER_AND_CLIP, 2};
+            if (at < PARTS_WITH_A_SCALER) how.calls = k == 0 && at == 0 ? STEPS : STEPS + 1; /* the one that is undone */
+            failure_of = call[k], failure_at = at;
+            compare(how);
+        }
+        failure_of = NULL;
     }
 }
 
@@ -388,6 +412,7 @@ int main(int argc, char **argv)
     RUN(steps_with_a_scaler);
     RUN(steps_with_a_scaler_in_f16);
     RUN(recordings_with_a_scaler_that_fail);
+    RUN(parts_that_cannot_be_recorded);
     RUN(refusals_name_the_op_and_the_reason);
     RUN(refusals_without_an_op);
     RUN(what_a_replay_asks_for);

@@ -6,6 +6,7 @@
 #include "../helpers.h"
 #ifdef CUDASIM
 #include "cudasim_test.h"
+#include <pthread.h>
 #endif
 
 static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
@@ -389,6 +390,28 @@ TEST(plans)
     CHECK(again > MORE_THAN_ARE_KEPT / 2 && again <= MORE_THAN_ARE_KEPT);
 }
 
+/* Each thread has plans of its own, which end with it: the same products in two threads, one after the other. */
+static void *plans_of_a_thread(void *found)
+{
+    long *const asked = (long *)found;
+    asked[0] = algorithms_of(2, 101);
+    asked[1] = algorithms_of(2, 101);
+    CHECK(tg_thread_end() == TG_OK);
+    return NULL;
+}
+
+TEST(plans_of_another_thread)
+{
+    pthread_t thread;
+    CHECK(algorithms_of(2, 101) + algorithms_of(2, 101) <= 1);
+    for (int i = 0; i < 2; ++i) {
+        long asked[2] = {-1, -1};
+        CHECK(pthread_create(&thread, NULL, plans_of_a_thread, asked) == 0);
+        CHECK(pthread_join(thread, NULL) == 0 && asked[0] == 1 && asked[1] == 0);
+    }
+    CHECK(algorithms_of(2, 101) == 0); /* this thread's are still there */
+}
+
 /* Every call fails once: the error names it, nothing is left behind, and the same product then succeeds. */
 TEST(failures)
 {
@@ -491,6 +514,7 @@ int main(int argc, char **argv)
     RUN(calls);
     RUN(calls_with_gelu);
     RUN(plans);
+    RUN(plans_of_another_thread);
     RUN(failures);
 #endif
     CHECK(tg_shutdown() == TG_OK);

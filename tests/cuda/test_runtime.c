@@ -22,6 +22,13 @@ static int current(void)
     return device;
 }
 
+/* Kernels, products, copies and fills. */
+static long long work_so_far(void)
+{
+    tg_synchronize(first);
+    return cudasim_total(CUDASIM_KERNELS) + cudasim_total(CUDASIM_LIBRARY_CALLS) + cudasim_total(CUDASIM_COPIES);
+}
+
 static double some_work(int64_t n)
 {
     TG_SCOPE;
@@ -161,20 +168,58 @@ TEST(the_device_of_the_caller)
     CHECK(tg_cuda_set_device(0) == TG_OK);
 }
 
-/* One wait brings the value and the report of a bad index. */
+/* One wait brings the value and the report of a bad index.  With TG_SIM_STREAMS=eager the device has done its work
+   before the host asks: there is nothing to wait for. */
 TEST(one_wait)
 {
     TG_SCOPE;
+    const char *const streams = getenv("TG_SIM_STREAMS");
+    const int waits = streams && !strcmp(streams, "eager") ? 0 : 1;
     const int64_t rows[] = {1, 7};
     long long before;
     tg_tensor *x = tg_ones_on(TG_SHAPE(3), TG_F32, first), *i = tg_from_on(rows, TG_SHAPE(2), TG_I64, first);
     tg_tensor *y = tg_sum(tg_index_select(x, 0, tg_narrow(i, 0, 0, 1)));
     before = cudasim_total(CUDASIM_WAITS);
     CHECK(tg_item(y) == 1);
-    CHECK(cudasim_total(CUDASIM_WAITS) == before + 1);
+    CHECK(cudasim_total(CUDASIM_WAITS) == before + waits);
     y = tg_sum(tg_index_select(x, 0, i));
     CHECK_FAILS(tg_item(y), "index out of range");
     CHECK(tg_item(tg_sum(x)) == 3 && tg_ok());
+}
+
+/* Gradients are zeroed by being removed, however many there are: no launch and no copy, and the next backward stores
+   its gradients without adding them to zeros. */
+TEST(zeroing_gradients_launches_nothing)
+{
+    enum { PARAMS = 200, WAYS = 3 };
+    tg_tensor *p[PARAMS];
+    long long work[WAYS];
+    for (int i = 0; i < PARAMS; ++i) p[i] = tg_param(tg_ones_on(TG_SHAPE(100), TG_F32, first));
+    tg_optim *optim = tg_sgd(p, PARAMS, 0.1);
+    tg_module *m = tg_module_new("many", NULL, 0);
+    for (int i = 0; i < PARAMS; ++i) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        tg_module_param(m, name, p[i]);
+    }
+    for (int way = 0; way < WAYS; ++way) {
+        TG_SCOPE;
+        tg_tensor *sum = tg_sum(p[0]);
+        for (int i = 1; i < PARAMS; ++i) sum = tg_add(sum, tg_sum(p[i]));
+        work[way] = work_so_far();
+        CHECK(tg_backward(sum) == TG_OK && tg_grad(p[PARAMS - 1]) != NULL);
+        work[way] = work_so_far() - work[way];
+        const long long before = work_so_far();
+        if (way == 0) CHECK(tg_zero_grad(p, PARAMS) == TG_OK);
+        if (way == 1) CHECK(tg_optim_zero_grad(optim) == TG_OK);
+        if (way == 2) CHECK(tg_module_zero_grad(m) == TG_OK);
+        CHECK(work_so_far() == before);
+        for (int i = 0; i < PARAMS; ++i) CHECK(tg_grad(p[i]) == NULL);
+    }
+    CHECK(work[0] > 0 && work[1] == work[0] && work[2] == work[0]);
+    tg_optim_free(optim);
+    for (int i = 0; i < PARAMS; ++i) tg_release(p[i]);
+    tg_module_free(m);
 }
 
 static int errors;
@@ -255,6 +300,7 @@ int main(int argc, char **argv)
     RUN(blocks_of_copies);
     RUN(the_device_of_the_caller);
     RUN(one_wait);
+    RUN(zeroing_gradients_launches_nothing);
     RUN(after_a_fault);
     RUN(a_fault_of_a_kernel);
     tg_shutdown();
