@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """bench.py [options] WORKLOADS [TEXT...]: the rows of tests/bench/workloads.c beside other libraries (`make bench`).
 
-WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of the texts, or names a workload of
-other sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which
-stay alive and measure when they are asked, in the order A B B A.  A ratio is the other library's time divided by ours
-in the same round; printed are the medians, and the ratios that a tenth of the rounds stay below and above.  The speed
-of multiply-adds is measured before, during and after each row: where it is less than 0.93 of the best of this run,
-something else uses the processor, the row is measured again, and if that does not help it is marked "contended".
+WORKLOADS is the compiled program.  TEXT selects rows whose name contains one of the texts, or names a workload of other
+sizes, as sgemm-100x200x300-NT.  Each library runs in processes of its own, one for each number of threads, which stay
+alive and measure when they are asked, in the order A B B A, and start anew after the networks.  A ratio is the other
+library's time divided by ours in the same round; printed are the medians, and the ratios that a tenth of the rounds
+stay below and above.  The speed of multiply-adds is measured before, during and after each row: where it is less than
+0.93 of the best of this run, something else uses the processor, the row is measured again, and if that does not help
+it is marked "contended".
 Python needs no package but those that it is to compare with; a library that is not installed is left out, and nothing is
 installed.  TG_BENCH_COMPILE=0 leaves torch.compile out, which takes a quarter of a minute for each network."""
 import argparse
@@ -130,6 +131,10 @@ class Worker:
         self.process.wait()
 
 
+def is_network(name):
+    return name.split("-")[0] in ("mlp", "conv_net", "lstm", "gru", "gpt")
+
+
 def use_processors(count):
     """So many, of different cores where there are enough."""
     if not hasattr(os, "sched_setaffinity"):
@@ -233,6 +238,15 @@ class Bench:
     def start_peer(self, library, threads):
         program = os.path.join(HERE, "peers", PEERS[library])
         return Worker(library, [sys.executable, program, str(threads)], threads, self.log)
+
+    def restart(self):
+        """New workers: what networks leave in the heap of a process would serve the allocations of other rows."""
+        for threads, worker in self.ours.items():
+            worker.close()
+            self.ours[threads] = self.start_ours(threads)
+        for (library, threads), worker in self.peers.items():
+            worker.close()
+            self.peers[library, threads] = self.start_peer(library, threads)
 
     def end(self):
         for worker in [*self.ours.values(), *self.roofs.values(), *self.peers.values()]:
@@ -374,7 +388,7 @@ class Bench:
         """Whether PyTorch loses the same in the first steps; a text for the table if not."""
         threads = max(self.options.threads)
         peer = self.peers.get(("pytorch", threads))
-        if not peer or name.split("-")[0] not in ("mlp", "conv_net", "lstm", "gru", "gpt"):
+        if not peer or not is_network(name):
             return ""
         step = self.measure(self.ours[threads], name, "", False)
         steps = max(3, min(20, int(3 * self.options.seconds / step)))
@@ -421,7 +435,10 @@ class Bench:
     def run(self):
         print(load())
         print("\n" + plain(HEAD))
-        for name in self.selected():
+        rows = self.selected()
+        for before, name in zip([None] + rows, rows):
+            if before and is_network(before) and not is_network(name):
+                self.restart()
             try:
                 lines = self.lines_of(name)
             except Failed as failed:
