@@ -2915,11 +2915,13 @@ static inline bool tgi_may_cache(tgi_thread *S, size_t bytes)
     return S->stats.cached_bytes + (int64_t)bytes <= S->may_keep;
 }
 
-/* Takes a block of this class from the cache, which has one. */
+/* Takes a block of this class from the cache, which has one.  The next one is fetched, because a graph that was freed
+   is larger than the processor's caches. */
 static inline void *tgi_uncache(tgi_thread *S, int k, size_t rounded)
 {
     void *block = S->free_blocks[k];
     S->free_blocks[k] = *(void **)block;
+    TGI_PREFETCH(S->free_blocks[k]);
     S->stats.cached_bytes -= (int64_t)rounded;
     return block;
 }
@@ -3218,7 +3220,7 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 
 /* Every device uses these functions.  tensorgrad_cuda.cu defines the macros itself: as __device__ functions, and as a
    product and a sum that the compiler may not contract, so that results have the same bits everywhere. */
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(TGI_INLINE)
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__OPTIMIZE__) && !defined(TGI_INLINE)
 #define TGI_ALWAYS_INLINE static inline __attribute__((__always_inline__)) /* in loops with options of their own, too */
 #elif defined(TGI_INLINE)
 #define TGI_ALWAYS_INLINE TGI_INLINE
@@ -5092,8 +5094,8 @@ enum {
                                       const void *in1, const void *in2)                                      \
     {                                                                                                        \
         typedef type real;                                                                                   \
-        const real s = number_s, t = number(scalar[1]);                                                      \
-        (void)scalar, (void)s, (void)t, (void)in0, (void)in1, (void)in2;                                     \
+        TGI_NUMBERS_##inputs(number_s, number)                                                               \
+        (void)scalar, (void)in0, (void)in1, (void)in2;                                                       \
         TGI_INDEPENDENT                                                                                      \
         for (int64_t i = 0; i < n; ++i) {                                                                    \
             TGI_IN_##inputs;                                                                                 \
@@ -5101,13 +5103,25 @@ enum {
         }                                                                                                    \
     }
 #define TGI_IN_X const real x = ((const real *)in0)[i]
+#define TGI_IN_XS TGI_IN_X
 #define TGI_IN_GXY                                                                   \
     const real g = ((const real *)in0)[i], x = ((const real *)in1)[i], y = x; \
     (void)x, (void)y
 #define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
+#define TGI_IN_ABS TGI_IN_AB
 #define TGI_IN_ABC                                                                                 \
     const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
     (void)b, (void)c
+
+/* The op's numbers, which unary and binary rows do not have. */
+#define TGI_NUMBERS_X(number_s, number)
+#define TGI_NUMBERS_AB(number_s, number)
+#define TGI_NUMBERS_XS(number_s, number)                   \
+    const real s = number_s, t = number(scalar[1]); \
+    (void)s, (void)t;
+#define TGI_NUMBERS_ABS TGI_NUMBERS_XS
+#define TGI_NUMBERS_ABC TGI_NUMBERS_XS
+#define TGI_NUMBERS_GXY TGI_NUMBERS_XS
 
 #define TGI_KERNELS_FLOATS(name, inputs, y, yi) TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
@@ -5119,13 +5133,15 @@ enum {
     TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, yi)
 
 #define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
+#define TGI_KERNELS_XS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, XS, y, yi)
 #define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, y, yi)
+#define TGI_KERNELS_ABS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABS, y, yi)
 #define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, y, yi)
 TGI_UNARY_OPS(TGI_KERNELS_X)
-TGI_SCALAR_OPS(TGI_KERNELS_X)
+TGI_SCALAR_OPS(TGI_KERNELS_XS)
 TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_KERNELS_AB)
+TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 
 #define TGI_KERNELS_GXY(name, kind, dx) TGI_KERNELS_##kind(name##_gradient, GXY, dx, 0)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
@@ -5548,13 +5564,15 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
     }
 #define TGI_F32_ROW_TEST(name, inputs, y) TGI_F32_LIGHT(name, uint8_t, inputs, y)
 #define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, y)
+#define TGI_F32_ROW_XS(name, kind, y, ...) TGI_F32_ROW_##kind(name, XS, y)
 #define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, y)
+#define TGI_F32_ROW_ABS(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABS, y)
 #define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, y)
 TGI_UNARY_OPS(TGI_F32_ROW_X)
-TGI_SCALAR_OPS(TGI_F32_ROW_X)
+TGI_SCALAR_OPS(TGI_F32_ROW_XS)
 TGI_BINARY_OPS(TGI_F32_ROW_AB)
 TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_AB)
+TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_ABS)
 
 /* With AVX-512 a table of 32 numbers is two registers, in which one instruction looks up 16 places at once.  So gelu
    needs no exponential where a = |x| < 3.9375.  The part of the normal distribution below -a is P = c_0 + c_1 d + ... +
@@ -10809,6 +10827,7 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
+        for (int line = 0; line < 192; line += 64) TGI_PREFETCH((const char *)(const void *)S->free_handles + line);
         S->stats.cached_bytes -= (int64_t)sizeof(tg_tensor);
         return (tg_tensor *)(void *)block;
     }
@@ -12581,7 +12600,8 @@ typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
     tgi_kind kind;
     int flags; /* TGI_FLAG_... */
-    tgi_rule rule;
+    tgi_rule rule;     /* what backward calls; of all elementwise ops tgi_rule_elementwise, */
+    tgi_rule composed; /* which calls this one, made of public ops; NULL of the others */
     const char *formula;
 } tgi_op;
 /* The declarations of the rules; ops of kind TEST have none. */
@@ -12591,6 +12611,7 @@ typedef struct tgi_op {
 #define TGI_DECLARE_FLOATS(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_CHOICE(name) TGI_DECLARE(name, 0)
 #define TGI_DECLARE_TEST(name)
+static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g);
 TGI_ELEMENTWISE_OPS(TGI_DECLARE_ELEMENTWISE)
 TGI_OPS(TGI_DECLARE)
 
@@ -12599,10 +12620,10 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_FLAG(name, bit) name = TGI_FLAG_##name,
     enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0 }; /* as the rows write them */
 #undef TGI_FLAG
-#define TGI_RULE_ANY(name) tgi_rule_##name
-#define TGI_RULE_FLOATS(name) tgi_rule_##name
-#define TGI_RULE_CHOICE(name) tgi_rule_##name
-#define TGI_RULE_TEST(name) NULL
+#define TGI_RULE_ANY(name) tgi_rule_elementwise, tgi_rule_##name
+#define TGI_RULE_FLOATS(name) TGI_RULE_ANY(name)
+#define TGI_RULE_CHOICE(name) TGI_RULE_ANY(name)
+#define TGI_RULE_TEST(name) NULL, NULL
 #define TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)                                                     \
     {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULE_##kind(name), formula},
 #define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ELEMENTWISE_ROW(name, kind, "x", flags, formula)
@@ -12615,8 +12636,9 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_BINARY_SCALAR_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, arguments)                            \
     TGI_ELEMENTWISE_ROW(name, kind, arguments, (flags) | TGI_FLAG_NUMBERS, formula)
 #define TGI_ROW(name, arguments, flags, formula)                                                                       \
-    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, formula},
-#define TGI_PLAIN_ROW(name, arguments) {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL},
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, formula},
+#define TGI_PLAIN_ROW(name, arguments)                                                                                 \
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
         TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
@@ -16483,21 +16505,24 @@ enum { TGI_NO_KERNEL = -1, TGI_G_ITSELF = -2, TGI_ROW_OF_GRADIENTS = -3, TGI_WIT
     RULE(mul, TGI_OP_mul, 1, TGI_OP_mul, 0)                                                                            \
     RULE(div, TGI_OP_div, 1, TGI_NO_KERNEL, 0)
 
-/* Known when the rule is compiled. */
-TGI_ALWAYS_INLINE tgi_short_rule tgi_short_rule_of(int op)
+static tgi_short_rule tgi_short_rule_of(int op)
 {
-    const int of_gradient = tgi_gradient_of(op) >= 0 ? TGI_ROW_OF_GRADIENTS : TGI_NO_KERNEL;
-    const tgi_short_rule rule = {{of_gradient, TGI_NO_KERNEL}, {0, 0}};
-#define TGI_SHORT_RULE(name, kernel_a, with_a, kernel_b, with_b)                                                       \
-    case TGI_OP_##name: {                                                                                              \
-        const tgi_short_rule found = {{kernel_a, kernel_b}, {with_a, with_b}};                                         \
-        return found;                                                                                                  \
-    }
+#define TGI_SHORT_RULE(name, kernel_a, with_a, kernel_b, with_b) {{kernel_a, kernel_b}, {with_a, with_b}},
+#define TGI_SHORT_PLACE(name, ...) TGI_SHORT_##name,
+#define TGI_SHORT_CASE(name, ...) \
+    case TGI_OP_##name: return rules[TGI_SHORT_##name];
+    enum { TGI_SHORT_RULES(TGI_SHORT_PLACE) TGI_SHORT_GRADIENT, TGI_SHORT_NONE };
+    static const tgi_short_rule rules[] = {
+        TGI_SHORT_RULES(TGI_SHORT_RULE){{TGI_ROW_OF_GRADIENTS, TGI_NO_KERNEL}, {0, 0}},
+        {{TGI_NO_KERNEL, TGI_NO_KERNEL}, {0, 0}}
+    };
     switch (op) {
-        TGI_SHORT_RULES(TGI_SHORT_RULE)
-    default: return rule;
+        TGI_SHORT_RULES(TGI_SHORT_CASE)
+    default: return rules[tgi_gradient_of(op) >= 0 ? TGI_SHORT_GRADIENT : TGI_SHORT_NONE];
     }
 #undef TGI_SHORT_RULE
+#undef TGI_SHORT_PLACE
+#undef TGI_SHORT_CASE
 }
 
 /* The gradient of input i, which the kernel computes from g and `with`, is added to what the input has received, or
@@ -16525,15 +16550,17 @@ TGI_ALWAYS_INLINE bool tgi_give_few(tgi_step *step, int i, tgi_map_kernel kernel
     return tgi_set_input_grad(step, i, y);
 }
 
-/* The gradients of all inputs that need one.  TGI_COMPOSE, and nothing is done: one of them has no kernel, or is not of
-   few elements like g. */
-TGI_NOINLINE static tgi_answer tgi_rule_few(tgi_step *step, int op, tgi_short_rule rule, tg_tensor *g)
+/* The gradients of all inputs that need one, by the short rule of the op.  TGI_COMPOSE, and nothing is done: one of
+   them has no kernel, or is not of few elements like g. */
+static tgi_answer tgi_rule_few(tgi_step *step, int op, tg_tensor *g)
 {
     tgi_thread *S = step->S;
     const tgi_node *n = step->node;
     const tg_tensor *with[2] = {NULL, NULL};
     int first = -1; /* the input whose gradient is computed last */
     if (g->few < 0 || g->storage->pending || !tgi_fuses(S) || S->captures) return TGI_COMPOSE;
+    tgi_short_rule rule = tgi_short_rule_of(op);
+    if (rule.kernel[0] == TGI_NO_KERNEL) return TGI_COMPOSE;
     if (n->op->flags & TGI_FLAG_Y) rule.with[0] = -1;
     for (int i = n->inputs - 1; i >= 0; --i) {
         if (!tgi_has_edge(n, i)) continue;
@@ -16558,49 +16585,68 @@ TGI_NOINLINE static tgi_answer tgi_rule_few(tgi_step *step, int op, tgi_short_ru
     return TGI_DONE;
 }
 
-TGI_ALWAYS_INLINE tgi_answer tgi_rule_short(tgi_step *step, int op, tg_tensor *g)
+/* What backward calls for every elementwise op: the short way, or one kernel for the gradient of an op with one input,
+   or the rule of the row. */
+static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g)
 {
-    const tgi_short_rule rule = tgi_short_rule_of(op);
-    return rule.kernel[0] == TGI_NO_KERNEL ? TGI_COMPOSE : tgi_rule_few(step, op, rule, g);
+    const tgi_op *row = step->node->op;
+    const int op = (int)(row - tgi_op_row(0));
+    tgi_answer answer = tgi_rule_few(step, op, g);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    if (step->node->inputs == 1) {
+        tg_tensor *x = tgi_saved_tensor(step, 0), *dx = NULL;
+        answer = tgi_gradient_in_one(step, op, g, x ? x : tgi_saved_tensor(step, -1), &dx);
+        if (answer != TGI_COMPOSE) return tgi_set_input_grad(step, 0, dx);
+    }
+    return row->composed(step, g);
 }
 
-/* The rules of the rows with one input. */
-#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE1_##kind(name, rule)
-#define TGI_RULE1_TEST(name, rule)
-#define TGI_RULE1_ANY(name, rule) TGI_RULE1_FLOATS(name, rule)
-#define TGI_RULE1_CHOICE(name, rule) TGI_RULE1_FLOATS(name, rule)
-#define TGI_RULE1_FLOATS(name, rule)                                                                                   \
+/* The rules of the rows with one input: without numbers, and with them.  The rows that are tests have none. */
+#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE_UNLESS_##kind(TGI_RULE1_OF(name, rule))
+#define TGI_RULE1_S(name, kind, y, yi, flags, rule, ...) TGI_RULE_UNLESS_##kind(TGI_RULE1_S_OF(name, rule))
+#define TGI_RULE_UNLESS_TEST(rule)
+#define TGI_RULE_UNLESS_ANY(rule) rule
+#define TGI_RULE_UNLESS_CHOICE(rule) rule
+#define TGI_RULE_UNLESS_FLOATS(rule) rule
+#define TGI_RULE1_OF(name, rule)                                                                                       \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
-        tgi_answer answer = tgi_rule_short(step, TGI_OP_##name, g);                                                    \
-        if (answer != TGI_COMPOSE) return answer == TGI_DONE;                                                          \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *dx = NULL;                         \
-        const double s = step->params ? step->params->s : 0, t = step->params ? step->params->t : 0;                   \
-        answer = tgi_gradient_in_one(step, TGI_OP_##name, g, x ? x : y, &dx);                                          \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
+        (void)x, (void)y;                                                                                              \
+        return tgi_set_input_grad(step, 0, rule);                                                                      \
+    }
+#define TGI_RULE1_S_OF(name, rule)                                                                                     \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
+        const double s = step->params->s, t = step->params->t;                                                         \
         (void)x, (void)y, (void)s, (void)t;                                                                            \
-        return tgi_set_input_grad(step, 0, answer == TGI_COMPOSE ? (rule) : dx);                                       \
+        return tgi_set_input_grad(step, 0, rule);                                                                      \
     }
 TGI_UNARY_OPS(TGI_RULE1)
-TGI_SCALAR_OPS(TGI_RULE1)
+TGI_SCALAR_OPS(TGI_RULE1_S)
 
 /* With two or three inputs: a rule is computed only for an input that requires grad. */
-#define TGI_RULE2(name, kind, y, yi, flags, rule_a, rule_b, ...) TGI_RULE3_##kind(name, rule_a, rule_b, NULL)
-#define TGI_RULE3(name, kind, y, yi, flags, rule_a, rule_b, rule_c, ...) TGI_RULE3_##kind(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_TEST(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_ANY(name, rule_a, rule_b, rule_c) TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)
-#define TGI_RULE3_FLOATS(name, rule_a, rule_b, rule_c)                                                                 \
+#define TGI_RULE2(name, kind, y, yi, flags, rule_a, rule_b, ...)                                                       \
+    TGI_RULE_UNLESS_##kind(TGI_RULE2_OF(name, rule_a, rule_b))
+#define TGI_RULE2_OF(name, rule_a, rule_b)                                                                             \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
-        const tgi_answer answer = tgi_rule_short(step, TGI_OP_##name, g);                                              \
-        if (answer != TGI_COMPOSE) return answer == TGI_DONE;                                                          \
-        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
-        tg_tensor *y = tgi_saved_tensor(step, -1);                                                                     \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *y = tgi_saved_tensor(step, -1);     \
         const double s = step->params ? step->params->s : 0;                                                           \
-        const bool has_c = step->node->inputs > 2;                                                                     \
-        (void)a, (void)b, (void)c, (void)y, (void)s;                                                                   \
+        (void)a, (void)b, (void)y, (void)s;                                                                            \
+        return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                              \
+               (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b));                                \
+    }
+#define TGI_RULE3(name, kind, y, yi, flags, rule_a, rule_b, rule_c, ...)                                               \
+    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    {                                                                                                                  \
+        tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *c = tgi_saved_tensor(step, 2);      \
+        const double s = step->params ? step->params->s : 0;                                                           \
+        (void)a, (void)b, (void)c, (void)s;                                                                            \
         return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, rule_a)) &&                              \
                (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) &&                              \
-               (!has_c || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));                      \
+               (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));                                \
     }
 TGI_BINARY_OPS(TGI_RULE2)
 TGI_TERNARY_OPS(TGI_RULE3)
@@ -17177,7 +17223,8 @@ static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims)
     tgi_call c;
     if (!t || tgi_same_shape(t, ndim, dims)) return t;
     if (!tgi_op_begin1(&c, TGI_OP_sum_to, t)) return NULL;
-    return tgi_run(&c, tg_make_shape(ndim, dims), (tg_dtype)t->dtype, tgi_sum_to_kernel);
+    tg_tensor *y = tgi_output(&c, ndim, dims, (tg_dtype)t->dtype);
+    return tgi_op_end(&c, y && tgi_sum_to_kernel(&c, y));
 }
 
 static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
@@ -18219,7 +18266,10 @@ static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
     tg_tensor *sum = tgi_is_half(t) ? tgi_new(c->S, c->name, y->ndim, y->dim, TG_F32, c->backend, c->index) : y;
     if (!sum) return false;
     const tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
-    tgi_loop divide = tgi_loop_from_to(y, tgi_operand_of(sum), tgi_operand_of(y));
+    tgi_loop divide;
+    tgi_loop_init(&divide, y);
+    divide.nargs = 2;
+    tgi_operand_init(&divide.arg[1], sum);
     divide.kernel = TGI_OP_div_scalar;
     divide.compute = tgi_compute_dtype((tg_dtype)t->dtype);
     divide.scalar[0] = (double)c->params.i;
@@ -20077,12 +20127,11 @@ static bool tgi_check_product_dtypes(tgi_thread *S, const char *op, const char *
 }
 
 /* t [batch.., rows, cols] as an operand of a product with ndim batch dims; those that broadcast have stride 0 */
-static tgi_operand tgi_batch_operand(const tg_tensor *t, int ndim)
+static void tgi_batch_operand(tgi_operand *o, const tg_tensor *t, int ndim)
 {
     const int lead = ndim - (t->ndim - 2);
-    tgi_operand o = tgi_operand_of(t);
-    for (int i = 0; i < ndim; ++i) o.stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
-    return o;
+    tgi_operand_init(o, t);
+    for (int i = 0; i < ndim; ++i) o->stride[i] = i < lead || t->dim[i - lead] == 1 ? 0 : t->stride[i - lead];
 }
 
 /* y [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n], or y += that */
@@ -20094,9 +20143,9 @@ static tgi_gemm tgi_gemm_of(const tgi_thread *S, const tg_tensor *y, const tg_te
     gemm.ndim = y->ndim - 2;
     memcpy(gemm.dim, y->dim, sizeof(int64_t) * (size_t)gemm.ndim);
     gemm.m = y->dim[gemm.ndim], gemm.n = y->dim[gemm.ndim + 1], gemm.k = a->dim[a->ndim - 1];
-    gemm.out = tgi_operand_of(y);
-    gemm.a = tgi_batch_operand(a, gemm.ndim);
-    gemm.b = tgi_batch_operand(b, gemm.ndim);
+    tgi_operand_init(&gemm.out, y);
+    tgi_batch_operand(&gemm.a, a, gemm.ndim);
+    tgi_batch_operand(&gemm.b, b, gemm.ndim);
     gemm.a_row = a->stride[a->ndim - 2], gemm.a_col = a->stride[a->ndim - 1];
     gemm.b_row = b->stride[b->ndim - 2], gemm.b_col = b->stride[b->ndim - 1];
     return gemm;
@@ -20124,12 +20173,16 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
                      (long long)m, (long long)k, (long long)b->dim[b->ndim - 2], (long long)n, tgi_shape_text(a).text,
                      tgi_shape_text(b).text));
     }
-    tg_shape shape = tg_make_shape(a->ndim - 2, a->dim);
-    tg_tensor batch; /* b without its last two dims: no more than tgi_broadcast reads */
-    memset(&batch, 0, sizeof batch);
-    batch.ndim = (uint8_t)(b->ndim - 2);
-    memcpy(batch.dim, b->dim, sizeof(int64_t) * batch.ndim);
-    if (!tgi_broadcast(c.S, "matmul", &shape.ndim, shape.dim, &batch, c.in, 2)) return NULL;
+    tg_shape shape;
+    shape.ndim = a->ndim - 2;
+    tgi_copy_dims(shape.dim, a->dim);
+    if (b->ndim > 2) {
+        tg_tensor batch; /* b without its last two dims: no more than tgi_broadcast reads */
+        memset(&batch, 0, sizeof batch);
+        batch.ndim = (uint8_t)(b->ndim - 2);
+        memcpy(batch.dim, b->dim, sizeof(int64_t) * batch.ndim);
+        if (!tgi_broadcast(c.S, "matmul", &shape.ndim, shape.dim, &batch, c.in, 2)) return NULL;
+    }
     shape.dim[shape.ndim++] = m;
     shape.dim[shape.ndim++] = n;
     return tgi_run(&c, shape, (tg_dtype)a->dtype, tgi_matmul_kernel);
@@ -20295,9 +20348,9 @@ static tgi_gemm tgi_linear_gemm(const tgi_thread *S, const tg_tensor *y, const t
     gemm.adds = false;
     tgi_fold_rows(&gemm, x);
     gemm.n = w->dim[0], gemm.k = w->dim[1];
-    gemm.out = tgi_operand_of(y);
-    gemm.a = tgi_operand_of(x);
-    gemm.b = tgi_operand_of(w);
+    tgi_operand_init(&gemm.out, y);
+    tgi_operand_init(&gemm.a, x);
+    tgi_operand_init(&gemm.b, w);
     memset(gemm.b.stride, 0, sizeof gemm.b.stride);
     gemm.a_col = x->stride[x->ndim - 1];
     gemm.b_row = w->stride[1], gemm.b_col = w->stride[0];
