@@ -8370,7 +8370,7 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
        for each block of out                                                 (the items of a parallel loop)
            for each slice of k, of 384
                pack the block's columns of b into panels [k, columns of a tile], or each when it is used, if one
-               strip uses it
+               strip uses it and it gains nothing from the others: see tgi_gemm_panels
                for each strip of the block's rows
                    pack the strip's rows of a into panels [k, rows of a tile]
                    for each panel of b
@@ -8378,7 +8378,7 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
    The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
    as fast without packing is not packed: see tgi_gemm_plan. */
-enum { TGI_GEMM_M = 1536, TGI_GEMM_STRIP = 96, TGI_GEMM_N = 1024, TGI_GEMM_K = 384 };
+enum { TGI_GEMM_M = 1536, TGI_GEMM_STRIP_TILES = 20, TGI_GEMM_N = 1024, TGI_GEMM_K = 384 };
 
 /* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
    A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
@@ -8478,6 +8478,7 @@ typedef struct {
     tgi_matrix a, b, bias; /* bias: broadcast to out; its data may be NULL */
     int a_operand;              /* of the batch; b is the other */
     bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
+    bool each;                  /* panels of b are packed when they are used, one after the other */
     bool pairs;                 /* of bf16, which the tile takes: k counts them, and panels have them as elements */
     int64_t m_blocks, n_blocks, m_block, n_block, strip; /* how many; rows and columns of one; rows of a strip */
     size_t a_bytes, b_bytes; /* of scratch */
@@ -8516,6 +8517,29 @@ static void tgi_gemm_panel(const tgi_gemm_job *job, char *panel, int64_t width, 
     }
 }
 
+/* Packs lanes [lane, end) into panels [lanes / width][n, width].  Where lanes are neighbours, a row of memory holds
+   those of several panels, and the next row may be far away: all panels get TGI_GEMM_ROWS rows, then the next ones.
+   The processor foresees no such steps, so each row is asked for two panels ahead. */
+enum { TGI_GEMM_ROWS = 24 };
+static void tgi_gemm_panels(const tgi_gemm_job *job, char *panels, int64_t width, tgi_matrix x, bool columns,
+                            int64_t lane, int64_t end, int64_t k, int64_t n)
+{
+    const int64_t size = tgi_bytes_of(job->compute), from = tgi_bytes_of(x.dtype), step = columns ? x.row : x.col;
+    const int64_t each = job->pairs ? 2 : 1; /* elements of x in one of a panel */
+    const bool by_rows = (columns ? x.col : x.row) == 1;
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = by_rows ? tgi_at_most(n - i, TGI_GEMM_ROWS) : n;
+        for (int64_t l = lane; l < end; l += width) {
+            const char *ahead = x.data + (l + 2 * width + (k + i) * each * step) * from;
+            for (int64_t row = 0; by_rows && l + 3 * width <= end && row < run * each; ++row, ahead += step * from) {
+                for (int64_t at = 0; at < width * from; at += TGI_CACHE_LINE) TGI_PREFETCH(ahead + at);
+            }
+            char *const panel = panels + ((l - lane) * n + i * width) * size;
+            tgi_gemm_panel(job, panel, width, x, columns, l, end - l, k + i, run);
+        }
+    }
+}
+
 /* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element.  bias: what
    the product is added to. */
 static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, tgi_matrix bias, char *c, int64_t c_row,
@@ -8523,7 +8547,6 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
 {
     const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
     char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
-    const bool each = !job->pack_b || i1 - i0 <= job->strip; /* panels of b are used at once, one after the other */
     tgi_gemm_tile t;
     int64_t k = 0;
     t.a_packed = job->pack_a;
@@ -8538,20 +8561,16 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         t.k = tgi_at_most(job->k - k, TGI_GEMM_K);
         t.from_row = k > 0 ? c_row : bias.row;
         t.from_col = k > 0 ? c_col : bias.col;
-        for (int64_t j = j0; j < j1 && !each; j += nr) {
-            tgi_gemm_panel(job, b_panels + (j - j0) * t.k * size, nr, b, true, j, j1 - j, k, t.k);
-        }
+        if (!job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j0, j1, k, t.k);
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
-            for (int64_t p = i; p < end && job->pack_a; p += mr) {
-                tgi_gemm_panel(job, a_panels + (p - i) * t.k * size, mr, a, false, p, end - p, k, t.k);
-            }
+            if (job->pack_a) tgi_gemm_panels(job, a_panels, mr, a, false, i, end, k, t.k);
             for (int64_t j = j0; j < j1; j += nr) {
                 const bool packed = job->pack_b || j1 - j < nr;
                 t.cols = tgi_at_most(j1 - j, nr);
-                t.b = packed ? b_panels + (each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
+                t.b = packed ? b_panels + (job->each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
                 t.b_row = packed ? nr : b.row;
-                if (packed && each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
+                if (packed && job->each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
                 for (int64_t p = i; p < end; p += mr) {
                     t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
                     t.rows = tgi_at_most(end - p, mr);
@@ -8619,12 +8638,12 @@ static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
 }
 
 /* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
-   and b has to be packed but b^T has not.  In rows of out, as measured: tiles are whole, packing b takes as long as 8
-   rows more, and storing a tile transposed as long as 24 steps along k. */
+   96 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles are whole, packing b takes as
+   long as 8 rows more, and storing a tile transposed as long as 24 steps along k. */
 static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
 {
     if (g->n < nr && g->m > g->n) return true;
-    if (g->m > TGI_GEMM_STRIP || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
+    if (g->m > 96 || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
     return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
 }
 
@@ -8656,7 +8675,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->bias.row = g->adds ? job->c_row : swap;
     job->bias.col = g->adds ? job->c_col : !swap;
     tgi_gemm_divide(job, threads);
-    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / mr * mr);
+    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP_TILES * mr);
     const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
     const bool stays = depth * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384) || (job->a.row == 1 && job->n <= 128);
@@ -8664,8 +8683,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * depth * size) : 0;
-    const bool all = job->pack_b && job->m_block > job->strip; /* panels of b at the same time */
-    job->b_bytes = (size_t)((all ? tgi_round_up(job->n_block, nr) : nr) * depth * size);
+    job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
+    job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * depth * size);
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
 
