@@ -2915,13 +2915,11 @@ static inline bool tgi_may_cache(tgi_thread *S, size_t bytes)
     return S->stats.cached_bytes + (int64_t)bytes <= S->may_keep;
 }
 
-/* Takes a block of this class from the cache, which has one.  The next one is fetched, because a graph that was freed
-   is larger than the processor's caches. */
+/* Takes a block of this class from the cache, which has one. */
 static inline void *tgi_uncache(tgi_thread *S, int k, size_t rounded)
 {
     void *block = S->free_blocks[k];
     S->free_blocks[k] = *(void **)block;
-    TGI_PREFETCH(S->free_blocks[k]);
     S->stats.cached_bytes -= (int64_t)rounded;
     return block;
 }
@@ -10846,7 +10844,6 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
         S->handle_bytes = sizeof(tg_tensor);
         if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
         S->free_handles = block->next;
-        for (int line = 0; line < 192; line += 64) TGI_PREFETCH((const char *)(const void *)S->free_handles + line);
         S->stats.cached_bytes -= (int64_t)sizeof(tg_tensor);
         return (tg_tensor *)(void *)block;
     }
