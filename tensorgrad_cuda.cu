@@ -1846,19 +1846,17 @@ __global__ void tgi_map_strided(tgi_iter iter, int op, typename tgi_number<real>
     }
 }
 
-/* Chooses the kernel for dense rows by the inputs' dtype: `compute`, or with f32 one of 16 bits.  A test (its result is
-   smaller than its inputs) gives bool; the last input of `where` and masked_fill is bool. */
-template <class formula, int compute, int inputs, bool mask>
+/* Chooses the kernel for dense rows by the inputs' dtype, f32 or one of 16 bits.  A test (its result is smaller than its
+   inputs) gives bool; the last input of `where` and masked_fill is bool. */
+template <class formula, int inputs, bool mask>
 static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t, bool *done)
 {
     constexpr bool test = sizeof(typename formula::value) < sizeof(typename formula::real);
 #define TGI_MAP_FROM(dtype) \
     tgi_launch_packs<formula, inputs, dtype, mask ? TG_BOOL : dtype, test ? TG_BOOL : dtype>(S, d, iter, s, t, done)
-    if constexpr (compute == TG_F32) {
-        if (iter->dtype[1] == TG_BF16) return TGI_MAP_FROM(TG_BF16);
-        if (iter->dtype[1] == TG_F16) return TGI_MAP_FROM(TG_F16);
-    }
-    return TGI_MAP_FROM(compute);
+    if (iter->dtype[1] == TG_BF16) return TGI_MAP_FROM(TG_BF16);
+    if (iter->dtype[1] == TG_F16) return TGI_MAP_FROM(TG_F16);
+    return TGI_MAP_FROM(TG_F32);
 }
 
 /* Whether the operands of a loop have dense rows and the dtypes for which there are kernels with packs: the inputs have
@@ -1874,12 +1872,15 @@ static bool tgi_is_dense_map(const tgi_loop *loop, const tgi_iter *iter, bool te
     return tgi_has_dense_rows(iter);
 }
 
-/* map in one compute dtype: one kernel per op where the rows are dense, else the kernel for any strides and dtypes. */
+/* map in one compute dtype: one kernel per op where the rows are dense and it computes in f32, else the kernel for any
+   strides and dtypes.  Gradient checks in f64 and sums of indices are not worth 127 more kernels, which took a tenth of
+   the compiler's time. */
 template <int compute>
 static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *loop, const tgi_iter *iter)
 {
     typedef typename tgi_computed<compute>::type real;
     typedef typename tgi_number<real>::of number;
+    constexpr bool packs = compute == TG_F32;
     bool exists = false, test = false, done = false;
     const bool mask = loop->kernel == TGI_OP_where || loop->kernel == TGI_OP_masked_fill;
 #define TGI_ROW_EXISTS(name, kind, ...)                    \
@@ -1900,17 +1901,17 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
     const double s = loop->scalar[0], t = loop->scalar[1];
 #define TGI_MAP_DENSE(inputs, name)                                                                         \
     case TGI_OP_##name:                                                                                     \
-        if constexpr (tgi_formula<TGI_OP_##name, real>::exists) {                                           \
+        if constexpr (packs && tgi_formula<TGI_OP_##name, real>::exists) {                                  \
             constexpr bool has_mask = TGI_OP_##name == TGI_OP_where || TGI_OP_##name == TGI_OP_masked_fill; \
             typedef tgi_formula<TGI_OP_##name, real> formula;                                               \
-            ok = tgi_map_dense<formula, compute, inputs, has_mask>(S, d, iter, s, t, &done);                \
+            ok = tgi_map_dense<formula, inputs, has_mask>(S, d, iter, s, t, &done);                         \
         }                                                                                                   \
         break;
 #define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
 #define TGI_MAP_DENSE_2(name, ...) TGI_MAP_DENSE(2, name)
 #define TGI_MAP_DENSE_3(name, ...) TGI_MAP_DENSE(3, name)
     bool ok = true;
-    if (tgi_is_dense_map(loop, iter, test, mask)) {
+    if (packs && tgi_is_dense_map(loop, iter, test, mask)) {
         switch (loop->kernel) {
             TGI_OPS_OF_1(TGI_MAP_DENSE_1) TGI_OPS_OF_2(TGI_MAP_DENSE_2) TGI_OPS_OF_3(TGI_MAP_DENSE_3)
         }

@@ -216,7 +216,7 @@ TEST(parts_that_cannot_be_recorded)
     for (int k = 0; k < 2; ++k) {
         for (int at = 0; at <= PARTS_WITH_A_SCALER; ++at) {
             setting how = {TG_CUDA(0), true, at % 2 ? ZEROES_LAST : ZEROES_FIRST, 0, 0, 3, SCALER_AND_CLIP, 2};
-            if (at < PARTS_WITH_A_SCALER) how.calls = k == 0 && at == 0 ? STEPS : STEPS + 1; /* the one that is undone */
+            if (at < PARTS_WITH_A_SCALER) how.calls = k == 0 && at == 0 ? STEPS : STEPS + 1; /* one is undone */
             failure_of = call[k], failure_at = at;
             compare(how);
         }

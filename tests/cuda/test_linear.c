@@ -1,6 +1,6 @@
-/* linear and linear_gelu by cuBLASLt: values and gradients against the composed rule, for every dtype and layout of the operands; how
- * many kernels and library calls it takes; plans that are kept, replaced and not to be had; calls that fail.  Built by
- * `make sim MAIN=tests/cuda/test_linear.c OUT=prog` for the simulator; it runs on GPUs, too. */
+/* linear and linear_gelu by cuBLASLt: values and gradients against the composed rule, for every dtype and layout of the
+ * operands; how many kernels and library calls it takes; plans that are kept, replaced and not to be had; calls that
+ * fail.  Built by `make sim MAIN=tests/cuda/test_linear.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "../helpers.h"

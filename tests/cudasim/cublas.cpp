@@ -217,7 +217,8 @@ cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, ch
         if (p.vector.data && !usable(p.vector, 1, !has(p.epilogue, HAS_BIAS), call)) return;
         if (p.z.data && !usable(p.z, 1, has(p.epilogue, HAS_GELU), call)) return;
         add_to_total(CUDASIM_BYTES, static_cast<uint64_t>(p.vector.rows) * size_of(p.vector.type));
-        add_to_total(CUDASIM_BYTES, static_cast<uint64_t>(p.z.rows) * static_cast<uint64_t>(p.z.columns) * size_of(p.z.type));
+        add_to_total(CUDASIM_BYTES,
+                     static_cast<uint64_t>(p.z.rows) * static_cast<uint64_t>(p.z.columns) * size_of(p.z.type));
         Product q = p;
         if (p.alpha == 0) q.k = q.a.columns = q.a.rows = q.b.columns = q.b.rows = 0;
         wide ? multiply<double>(q) : multiply<float>(q);
@@ -645,8 +646,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!describe(p, what, x)) return CUBLAS_STATUS_INVALID_VALUE;
     if (algorithm.made_for != made_for(what, x)) fail("%s: the algorithm was chosen for another product", call);
     const bool needs_vector = takes_vector(what.epilogue), needs_z = has(what.epilogue, HAS_AUX);
-    if ((needs_vector && !what.vector) || (needs_z && !what.z) || (c && c != d) || workspace_bytes < algorithm.workspace ||
-        (algorithm.workspace && !workspace))
+    if ((needs_vector && !what.vector) || (needs_z && !what.z) || (c && c != d) ||
+        workspace_bytes < algorithm.workspace || (algorithm.workspace && !workspace))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (reinterpret_cast<uintptr_t>(workspace) % MOST_ALIGNED) return CUBLAS_STATUS_INVALID_VALUE;
     const void *const at[] = {a, b, d, d};
