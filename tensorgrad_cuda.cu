@@ -1846,8 +1846,8 @@ __global__ void tgi_map_strided(tgi_iter iter, int op, typename tgi_number<real>
     }
 }
 
-/* Chooses the kernel for dense rows by the inputs' dtype, f32 or one of 16 bits.  A test (its result is smaller than its
-   inputs) gives bool; the last input of `where` and masked_fill is bool. */
+/* Chooses the kernel for dense rows by the inputs' dtype, f32 or one of 16 bits.  A test (its result is smaller than
+   its inputs) gives bool; the last input of `where` and masked_fill is bool. */
 template <class formula, int inputs, bool mask>
 static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t, bool *done)
 {
