@@ -1848,7 +1848,8 @@ TEST(every_row_of_the_op_table_has_samples)
         harness_check(has_samples(op->name), message, __FILE__, __LINE__);
         if (!op->rule) continue;
         snprintf(message, sizeof message, "no backward has run the rule of %s", op->name);
-        harness_check(seen[i], message, __FILE__, __LINE__);
+        if (i != TGI_OP_linear_gelu || tg_is_cuda(ones(1, 1))) /* the CPU composes it */
+            harness_check(seen[i], message, __FILE__, __LINE__);
         snprintf(message, sizeof message, "op %s has a rule, but no formula", op->name);
         harness_check(op->formula && *op->formula, message, __FILE__, __LINE__);
     }
