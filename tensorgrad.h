@@ -7901,7 +7901,9 @@ static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t
         const char *const x = cursor.at[1], *const index = cursor.at[2];
         if (index_step == 0)
             tgi_copy_run(y, y_step, x + tgi_index_at(index, index_dtype) * job->step, x_step, run, size);
-        else if (size == 4 && index_dtype == TG_I64) /* constants make it fast */
+        else if (size == 4 && index_dtype == TG_I64 && y_step == 4 && x_step == 0 && index_step == 8 && job->step == 4)
+            tgi_gather_run(y, 4, x, 0, index, 8, TG_I64, 4, run, 4); /* constants make it fast: of rows, one by one */
+        else if (size == 4 && index_dtype == TG_I64)
             tgi_gather_run(y, y_step, x, x_step, index, index_step, TG_I64, job->step, run, 4);
         else
             tgi_gather_run(y, y_step, x, x_step, index, index_step, index_dtype, job->step, run, (size_t)size);
