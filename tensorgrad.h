@@ -5637,9 +5637,9 @@ static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out,
         const floats x = whole ? *(const floats *)((const float *)in0 + i) : last;
         const floats half = 0.5f * x, b = (floats)((ints)half & 0x7fffffff), a = b + b;
         const floats sum = 8.0f * a + 12582912.0f, d = a - 0.125f * (sum - 12582912.0f); /* k: the sum's low bits */
-        floats p = zero;
+        floats p = TGI_LOOK_UP(table[5], (ints)sum);
         TGI_UNROLL
-        for (int j = 5; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
+        for (int j = 4; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
         floats y = b + half - a * p; /* max(x, 0) - a P */
         if (__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4)) y = TGI_V(gelu_beyond)(x, y, limit[0]);
         if (whole) *(floats *)((float *)out + i) = y;
@@ -6996,11 +6996,12 @@ static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, i
     const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
     for (int64_t column = 0; column < whole_columns; column += 4) {
         const float *const from = x + column * step;
+        const uintptr_t right = (uintptr_t)from + (uintptr_t)(TGI_SQUARE * step) * sizeof *x;
+        for (int i = 0; i < 4; ++i) {
+            for (int64_t row = 0; row < whole_rows; row += TGI_CACHE_LINE / 4)
+                TGI_PREFETCH((const void *)(right + (uintptr_t)(at[i] + row) * sizeof *x));
+        }
         for (int64_t row = 0; row < whole_rows; row += 4) {
-            if (row % 16 == 0) {
-                for (int i = 0; i < 4; ++i)
-                    TGI_PREFETCH((const void *)((uintptr_t)(from + at[i] + row) + (uintptr_t)(256 * step)));
-            }
             tgi_transpose_four(from + row, at, buffer + row * TGI_SQUARE + column, TGI_SQUARE);
         }
     }
@@ -13813,8 +13814,8 @@ static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
 
 /* Makes the gradients in a slot ready for the rule: calls the hooks with them, keeps those that were asked for, and
    puts zeros where an output has none, but not for outputs after the first of an op that saves those: most are made for
-   the rule alone, and receive a gradient only where the rule is recorded.  (For those of linear_gelu see
-   tgi_send_before_gelu.)  False after recording an error. */
+   the rule alone, and receive a gradient only where the rule is recorded; nor for the first one of an op with the flag
+   NO_ZEROS, whose rule takes NULL.  False after recording an error. */
 static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
@@ -20485,13 +20486,19 @@ static bool tgi_is_plain_bias(const tg_tensor *x, const tg_tensor *weight, const
     return bias->dtype == x->dtype && bias->ndim == 1 && bias->dim[0] == weight->dim[0];
 }
 
+/* Whether the sizes and dtypes are those of the op: nothing is broadcast or promoted, and no size is wrong. */
+static bool tgi_is_plain_linear(const tg_tensor *x, const tg_tensor *weight, const tg_tensor *bias)
+{
+    return weight->ndim == 2 && x->ndim > 0 && x->dim[x->ndim - 1] == weight->dim[1] && x->dtype == weight->dtype &&
+           (!bias || tgi_is_plain_bias(x, weight, bias));
+}
+
 /* Whether the call is the op and nothing else, and so needs no scope. */
 static bool tgi_is_one_linear(const tgi_thread *S, const tg_tensor *x, const tg_tensor *weight, const tg_tensor *bias)
 {
     if (S->autocast != TG_F32 || !tgi_usable(S, x) || !tgi_usable(S, weight) || (bias && !tgi_usable(S, bias)))
         return false;
-    return weight->ndim == 2 && x->ndim > 0 && x->dim[x->ndim - 1] == weight->dim[1] && x->dtype == weight->dtype &&
-           x->dtype != TG_BOOL && (!bias || tgi_is_plain_bias(x, weight, bias));
+    return x->dtype != TG_BOOL && tgi_is_plain_linear(x, weight, bias);
 }
 
 /* x [.., in], weight [out, in], bias or NULL -> [.., out]; weight [in] -> [..] */
@@ -20525,9 +20532,8 @@ static tgi_answer tgi_linear_gelu_in_one(tg_tensor *x, tg_tensor *weight, tg_ten
 {
     tgi_call c;
     tg_tensor *const in[3] = {x, weight, bias}, *z = NULL;
-    if (x->storage->backend->host || tgi_self()->composes || x->ndim == 0 || weight->ndim != 2 ||
-        x->dtype != weight->dtype || x->dim[x->ndim - 1] != weight->dim[1] || tgi_numel(x) == 0 ||
-        tgi_numel(weight) == 0 || (bias && (!tgi_is_plain_bias(x, weight, bias) || bias->stride[0] != 1))) {
+    if (x->storage->backend->host || tgi_self()->composes || !tgi_is_plain_linear(x, weight, bias) ||
+        tgi_numel(x) == 0 || tgi_numel(weight) == 0 || (bias && bias->stride[0] != 1)) {
         return TGI_COMPOSE;
     }
     if (!tgi_op_begin(&c, TGI_OP_linear_gelu, in, bias ? 3 : 2)) return TGI_FAILED;

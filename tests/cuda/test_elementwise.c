@@ -559,7 +559,8 @@ static void unscale_here(tg_dtype dtype, bool twice, int odd, int64_t at, double
         const long before = kernels_so_far();
         CHECK(tg_grad_scaler_unscale_(&scaler, optim[k]) == TG_OK);
         tg_synchronize(device);
-        if (COUNTED && k && !twice) CHECK(kernels_so_far() - before == 4); /* two numbers are written; 160 tensors, and 40 */
+        /* two numbers are written; 160 tensors, and 40 */
+        if (COUNTED && k && !twice) CHECK(kernels_so_far() - before == 4);
         if (COUNTED && k && twice) CHECK(kernels_so_far() - before >= 3 * (N - 2));
         CHECK((tg_item(optim[k]->finite) != 0) == (isfinite(value) != 0));
     }

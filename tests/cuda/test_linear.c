@@ -342,8 +342,8 @@ TEST(calls)
     }
 }
 
-/* A hidden layer with gelu: two products forward, four backward, no kernel; one more, the gradient of gelu, where a hook
-   wants that of h; all of gelu's where the library has no algorithm. */
+/* A hidden layer with gelu: two products forward, four backward, no kernel; one more, the gradient of gelu, where a
+   hook wants that of h; all of gelu's where the library has no algorithm. */
 TEST(calls_with_gelu)
 {
     static const int use[] = {ALONE, HOOKED};
