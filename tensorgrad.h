@@ -4804,33 +4804,33 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 #endif
 #endif
 
-/* GCC makes vectors of the loops between TGI_LOOPS_BEGIN and END at -O2 as well, and of those with sqrt or a choice of
-   two values.  TGI_SPARE_BEGIN in place of the first is for portable kernels where there are those of x86, too: few
-   processors use them then, and they compile in half the time. */
-#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(__clang__)
-#define TGI_LOOPS_BEGIN         \
-    _Pragma("GCC push_options") \
-    _Pragma("GCC optimize(\"O3\", \"no-trapping-math\", \"no-math-errno\", \"fp-contract=off\")")
-#define TGI_SPARE_BEGIN         \
-    _Pragma("GCC push_options") \
-    _Pragma("GCC optimize(\"no-trapping-math\", \"no-math-errno\", \"fp-contract=off\")")
+/* What to optimise, and how much, when the compiler optimises at all; it is worth a third of the time to compile.
+
+       TGI_LOOPS     where the time of a program goes.  GCC makes vectors of these loops at -O2, too, and of those with
+                     sqrt or a choice of two values.
+       TGI_SPARE     in their place, portable kernels where there are those of x86, too: few processors use them.
+       TGI_CALLERS   functions whose time goes into the kernels that they call, or that run rarely. */
+#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && defined(__clang__)
+#define TGI_LOOPS_BEGIN _Pragma("clang attribute push")
+#define TGI_SPARE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
+#define TGI_CALLERS_BEGIN TGI_SPARE_BEGIN
+#define TGI_LOOPS_END _Pragma("clang attribute pop")
+#define TGI_CALLERS_END TGI_LOOPS_END
+#elif defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__)
+#define TGI_OPTIMIZE(...) _Pragma("GCC push_options") TGI_PRAGMA(GCC optimize(__VA_ARGS__))
+#define TGI_PRAGMA(text) _Pragma(#text)
+#define TGI_LOOPS_BEGIN                                                                                   \
+    TGI_OPTIMIZE("O3", "no-ipa-cp-clone", "no-predictive-commoning", "no-trapping-math", "no-math-errno", \
+                 "fp-contract=off")
+#define TGI_SPARE_BEGIN TGI_OPTIMIZE("Og", "no-trapping-math", "no-math-errno", "fp-contract=off")
+#define TGI_CALLERS_BEGIN TGI_OPTIMIZE("Og")
 #define TGI_LOOPS_END _Pragma("GCC pop_options")
+#define TGI_CALLERS_END TGI_LOOPS_END
 #else
 #define TGI_LOOPS_BEGIN
 #define TGI_SPARE_BEGIN
-#define TGI_LOOPS_END
-#endif
-
-/* Around functions whose time goes into the kernels that they call, or that run rarely: optimised less, they compile in
-   half the time. */
-#if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
-#define TGI_CALLERS_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O1\")")
-#define TGI_CALLERS_END _Pragma("GCC pop_options")
-#elif defined(__OPTIMIZE__) && defined(__clang__)
-#define TGI_CALLERS_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
-#define TGI_CALLERS_END _Pragma("clang attribute pop")
-#else
 #define TGI_CALLERS_BEGIN
+#define TGI_LOOPS_END
 #define TGI_CALLERS_END
 #endif
 
@@ -9450,6 +9450,8 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
 
 /* ======== @@FLASH ================================================================================================= */
 
+TGI_CALLERS_BEGIN
+
 /* ---- attention ----
 
    The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
@@ -9815,6 +9817,8 @@ static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
 
 static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
 
+TGI_CALLERS_END
+
 /* ======== @@FUSED ================================================================================================= */
 
 /* ---- rows in the dtype that is computed in ---- */
@@ -10014,6 +10018,8 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
     tgi_free(S, job.sums, bytes);
     return answer;
 }
+
+TGI_CALLERS_BEGIN
 
 /* ---- cross_entropy of class indices ---- */
 
@@ -10420,6 +10426,8 @@ bool tg_op_waits(const char *op)
     }
     return false;
 }
+
+TGI_CALLERS_END
 
 /* ======== @@TENSOR ================================================================================================
 
@@ -11161,6 +11169,8 @@ static bool tgi_frame_close(tgi_thread *S, uint64_t serial)
     return true;
 }
 
+TGI_CALLERS_BEGIN
+
 /* ---- guards: what holds while a callback, a function of the user's, runs ----
 
    (1) The library has a reference of its own to each tensor that it uses afterwards.
@@ -11278,6 +11288,8 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
     while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
     return f && f->serial == S->scope_serial ? f : NULL;
 }
+
+TGI_CALLERS_END
 
 /* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
@@ -11794,6 +11806,8 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     tgi_loop_init(&loop, t);
     return loop;
 }
+
+TGI_CALLERS_BEGIN
 
 /* The address of t's element `at` (in elements from the first), ready to be read or written; NULL after recording an
    error. */
@@ -12429,6 +12443,8 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     return ok ? TG_OK : tgi_failed(S);
 }
 
+TGI_CALLERS_END
+
 /* ======== @@TAPE ==================================================================================================
 
    Every recorded op makes a node.  The node has an edge for each input of the op, which points to where the gradient of
@@ -12960,6 +12976,8 @@ static inline bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
     return TGI_LIKELY(!t->base || t->history == t->base->history) || tgi_refresh_old_view(S, t);
 }
 
+TGI_CALLERS_BEGIN
+
 /* ---- modes and leaves ---- */
 
 bool tg_is_grad_enabled(void) { return !tgi_self()->grad_off; }
@@ -13238,6 +13256,8 @@ tg_status tg_unhook(tg_tensor *t, int hook)
     tgi_fail(S, TG_ERR_ARGUMENT, "unhook", "this tensor has no hook %d", hook);
     return TG_ERR_ARGUMENT;
 }
+
+TGI_CALLERS_END
 
 /* ---- a backward run ----
 
@@ -14313,6 +14333,8 @@ tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads
 
 tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root", &root, 1, NULL, 0); }
 
+TGI_CALLERS_BEGIN
+
 /* ---- gradients of chosen inputs ---- */
 
 static bool tgi_check_gradient_inputs(tgi_thread *S, tg_tensor *const *inputs, int m)
@@ -14780,6 +14802,8 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     return tgi_send_grad(step->run, &e, g);
 }
 
+TGI_CALLERS_END
+
 /* ======== @@CALL ================================================================================================== */
 
 /* ---- the call of an op ----
@@ -15103,6 +15127,8 @@ static tg_tensor *tgi_run(tgi_call *c, tg_shape shape, tg_dtype dtype, tgi_kerne
     return tgi_op_end(c, y && kernel(c, y));
 }
 
+TGI_CALLERS_BEGIN
+
 /* ---- in place ---- */
 
 /* Whether this call may write t: the rules of PyTorch's check_inplace. */
@@ -15304,6 +15330,8 @@ TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
     return y;
 }
 
+TGI_CALLERS_END
+
 /* ---- what a rule reads and returns ---- */
 
 /* The saved tensor that is input `which`, or output -1 - which; NULL if that was not saved. */
@@ -15347,6 +15375,8 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
 }
 
 /* ======== @@MOVE ================================================================================================== */
+
+TGI_CALLERS_BEGIN
 
 /* Sets the strides of y, a copy of t or as many dims: t's own if t is dense, else dense ones in the order of t's.
    torch.preserve_format */
@@ -15990,6 +16020,8 @@ static tg_tensor *tgi_with_cast(tg_tensor *cast, tg_tensor *y)
     tg_drop(cast);
     return y;
 }
+
+TGI_CALLERS_END
 
 /* ======== @@OPS =================================================================================================== */
 
