@@ -8369,7 +8369,7 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
    Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
 
        for each block of out                                                 (the items of a parallel loop)
-           for each slice of k, of 384
+           for each slice of k, a row of which takes 4 KiB at most: few slices, as each reads and writes all of out
                pack the block's columns of b into panels [k, columns of a tile], or each when it is used, if one
                strip uses it and it gains nothing from the others: see tgi_gemm_panels
                for each strip of the block's rows
@@ -8379,7 +8379,8 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
    The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
    as fast without packing is not packed: see tgi_gemm_plan. */
-enum { TGI_GEMM_M = 1536, TGI_GEMM_STRIP_TILES = 20, TGI_GEMM_N = 1024, TGI_GEMM_K = 384 };
+enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block */
+enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
 
 /* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
    A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
@@ -8481,7 +8482,8 @@ typedef struct {
     bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
     bool each;                  /* panels of b are packed when they are used, one after the other */
     bool pairs;                 /* of bf16, which the tile takes: k counts them, and panels have them as elements */
-    int64_t m_blocks, n_blocks, m_block, n_block, strip; /* how many; rows and columns of one; rows of a strip */
+    int64_t m_blocks, n_blocks, m_block, n_block; /* how many; rows and columns of one */
+    int64_t slice, strip;                         /* of k; rows of a strip */
     size_t a_bytes, b_bytes; /* of scratch */
     tgi_scratch scratch;
 } tgi_gemm_job;
@@ -8559,7 +8561,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
     do { /* once at least: a sum over nothing is zero */
         /* what the sums of the slice are added to, at row i0 and column j0: those before, the bias, or NULL: nothing */
         const char *const from = k > 0 ? c : bias.data ? bias.data + (i0 * bias.row + j0 * bias.col) * size : NULL;
-        t.k = tgi_at_most(job->k - k, TGI_GEMM_K);
+        t.k = tgi_at_most(job->k - k, job->slice);
         t.from_row = k > 0 ? c_row : bias.row;
         t.from_col = k > 0 ? c_col : bias.col;
         if (!job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j0, j1, k, t.k);
@@ -8676,16 +8678,17 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->bias.row = g->adds ? job->c_row : swap;
     job->bias.col = g->adds ? job->c_col : !swap;
     tgi_gemm_divide(job, threads);
-    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP_TILES * mr);
-    const int64_t depth = tgi_at_most(job->k, TGI_GEMM_K);
-    const bool stays = depth * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
+    const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
+    job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
+    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: never 0 */
+    const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384) || (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
     job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
-    job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * depth * size) : 0;
+    job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
     job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
-    job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * depth * size);
+    job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
 
