@@ -28152,7 +28152,7 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
     if (!out) return tgi_null_argument(S, "loader_next", "out");
     for (int i = 0; i < l->count; ++i) out[i] = NULL;
     if (l->at == l->batches) {
-        tgi_loader_go_to(S, l, l->epoch + 1, 0);
+        tgi_loader_go_to(S, l, l->epoch < INT64_MAX ? l->epoch + 1 : 0, 0); /* tg_loader_seek may lead there */
         return false;
     }
     if (!tgi_composite_begin(&c, "loader_next")) return false;

@@ -5963,8 +5963,8 @@ __device__ inline float tgi_exp2(float x)
    barrier that follows. */
 __device__ inline void tgi_copy_async(void *to, const void *from, bool copies)
 {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to), bytes = copies ? 16 : 0;
-    TGI_PTX("cp.async.cg.shared.global [%0],[%1],16,%2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    TGI_PTX("cp.async.cg.shared.global [%0],[%1],16,%2;" : : "r"(at), "l"(from), "r"(copies ? 16 : 0) : "memory");
 }
 __device__ inline void tgi_copy_async_commit(void) { TGI_PTX("cp.async.commit_group;" : : : "memory"); }
 template <int left> __device__ inline void tgi_copy_async_wait(void)

@@ -329,6 +329,10 @@ TEST(seek)
     loader = loader_of(count_to(0), 3, 0);
     CHECK(tg_loader_seek(loader, 5) == TG_OK && is_over(loader));
     tg_loader_free(loader);
+    loader = loader_of(count_to(3), 3, 0); /* the epoch after the last that can be counted is the first */
+    CHECK(tg_loader_seek(loader, INT64_MAX) == TG_OK && tg_numel(next(loader)) == 3);
+    CHECK(is_over(loader) && tg_numel(next(loader)) == 3 && is_over(loader));
+    tg_loader_free(loader);
 }
 
 /* ---- errors ---- */
