@@ -47,9 +47,9 @@ static bool is_product(tg_tensor *y, tg_tensor *a, tg_tensor *b, tg_tensor *bias
 
 TEST(products)
 {
-    static const int64_t size[][3] = {{1, 1, 1},      {5, 3, 2},       {6, 16, 384},    {7, 17, 385},  {97, 33, 769},
+    static const int64_t size[][3] = {{1, 1, 1},      {5, 3, 2},       {6, 16, 1024},   {7, 17, 1025}, {97, 33, 2049},
                                       {1, 1025, 3},   {1025, 1, 5},    {4099, 1, 3},    {1, 4099, 70}, {1537, 31, 9},
-                                      {193, 1030, 4}, {13, 1040, 401}, {1600, 12, 386}, {64, 100, 0},  {100, 100, 100},
+                                      {193, 1030, 4}, {13, 1040, 1601}, {1600, 12, 1030}, {64, 100, 0},{100, 100, 100},
                                       {32, 301, 140}, {16, 515, 390},  {31, 100, 800},  {48, 1027, 9}, {90, 70, 500}};
     for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
         for (int how = 0; how < 8; ++how) {
@@ -115,7 +115,7 @@ static const tgi_kernels *without_bf16(void)
    layouts, from places that are and are not those of a float; rows that are computed alone, with the same bits. */
 static void check_bf16_products(void)
 {
-    static const int64_t size[][3] = {{1, 1, 1},    {15, 33, 2},    {14, 32, 768}, {40, 65, 769}, {3, 40, 1601},
+    static const int64_t size[][3] = {{1, 1, 1},    {15, 33, 2},    {14, 32, 2048}, {40, 65, 2049}, {3, 40, 4097},
                                       {97, 31, 66}, {130, 1030, 5}, {28, 64, 0},   {1, 77, 300},  {77, 1, 301}};
     for (size_t i = 0; i < 4 * sizeof size / sizeof *size; ++i) {
         TG_SCOPE;
@@ -186,7 +186,7 @@ static tg_tensor *keep_grad(tg_tensor *g, void *user)
    and of a tensor with a history and a hook; the same with a graph, which adds nothing in place. */
 TEST(shared_weights)
 {
-    enum { USES = 4, ROWS = 7, IN = 400, OUT = 33 };
+    enum { USES = 4, ROWS = 7, IN = 1100, OUT = 33 };
     for (int how = 0; how < 24; ++how) {
         TG_SCOPE;
         const tg_dtype dtype = how % 3 == 0 ? TG_F32 : how % 3 == 1 ? TG_F64 : TG_BF16;
