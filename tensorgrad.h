@@ -4809,7 +4809,9 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
        TGI_LOOPS     where the time of a program goes.  GCC makes vectors of these loops at -O2, too, and of those with
                      sqrt or a choice of two values.
        TGI_SPARE     in their place, portable kernels where there are those of x86, too: few processors use them.
-       TGI_CALLERS   functions whose time goes into the kernels that they call, or that run rarely. */
+       TGI_CALLERS   functions whose time goes into the kernels that they call, or that run rarely.
+
+   GCC gets all options of a region in one pragma, as a second one would undo those of the first. */
 #if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && defined(__clang__)
 #define TGI_LOOPS_BEGIN _Pragma("clang attribute push")
 #define TGI_SPARE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
@@ -8680,7 +8682,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     tgi_gemm_divide(job, threads);
     const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
-    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: never 0 */
+    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
     const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384) || (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
