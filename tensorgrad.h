@@ -6819,6 +6819,30 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
     if (job->stream) TGI_STREAM_END();
 }
 
+/* So many runs that parts of whole ones are about equal. */
+enum { TGI_MANY_RUNS = 256 };
+
+/* The same for runs [first, end), whole ones that need no tile, as rows of a matrix beside a bias. */
+static void tgi_map_runs(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_map_job *job = (const tgi_map_job *)job_;
+    const int64_t length = job->iter.dim[job->iter.ndim - 1];
+    tgi_iter runs = job->iter;
+    runs.ndim--;
+    tgi_cursor cursor = tgi_cursor_at(&runs, first);
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        char *at[4] = {NULL, NULL, NULL, NULL};
+        for (int k = 0; k < runs.nargs; ++k) at[k] = cursor.at[k];
+        n = tgi_cursor_run(&cursor, &runs, end - first);
+        for (int64_t i = 0; i < n; ++i) {
+            job->kernel(length, job->scalar, at[0], at[1], at[2], at[3]);
+            for (int k = 0; k < runs.nargs; ++k) at[k] += runs.stride[k][runs.ndim - 1];
+        }
+        tgi_cursor_advance(&cursor, &runs, n);
+    }
+}
+
 /* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
 static inline tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute)
 {
@@ -6876,7 +6900,10 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     if (job.stream) job.direct[0] = false;
     for (int k = 0; k < job.iter.nargs; ++k) all_direct = all_direct && job.direct[k];
     job.most = all_direct ? INT64_MAX : (int64_t)TGI_TILE;
-    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, job.iter.numel), job.iter.numel, tgi_map_part, &job);
+    const int64_t runs = job.iter.numel / job.iter.dim[inner];
+    const bool whole = all_direct && job.long_runs && runs >= TGI_MANY_RUNS;
+    const int64_t items = whole ? runs : job.iter.numel;
+    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, items), items, whole ? tgi_map_runs : tgi_map_part, &job);
     return true;
 }
 

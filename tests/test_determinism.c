@@ -1,6 +1,6 @@
 /* Results are the same to the bit: run after run, on any number of threads, and for a row whether it is computed
  * alone or with others.  Every kernel that splits its work is here, at a size where it does.  Without OpenMP there
- * is one thread, and the program says that it skips the second of the three.  On a device (TG_TEST_DEVICE) the
+ * is one thread, and the program says that it skips the second test.  On a device (TG_TEST_DEVICE) the
  * printed hash must be the one of every other order in which its threads can run: whoever runs several orders
  * compares the hashes. */
 #include "tensorgrad.h"
@@ -140,6 +140,29 @@ TEST(large_results)
         CHECK(tg_equal(tg_narrow(same, 0, i * n, n), tg_add(x, y)));
         CHECK(tg_equal(tg_select(rows, 0, i), tg_mul(x, bias)));
     }
+}
+
+/* Many rows that are contiguous each: a part of a wider tensor, beside a bias and a row for each of its matrices,
+   against contiguous operands; also on three threads, whose parts begin within a matrix. */
+TEST(many_rows)
+{
+    enum { MATRICES = 5, HEIGHT = 83, WIDTH = 301 };
+    const tg_shape shape = TG_SHAPE(MATRICES, HEIGHT, WIDTH);
+    tg_seed(9);
+    tg_tensor *x = tg_narrow(tg_randn(TG_SHAPE(MATRICES, HEIGHT, WIDTH + 19)), 2, 7, WIDTH);
+    tg_tensor *bias = tg_randn(TG_SHAPE(WIDTH)), *rows = tg_randn(TG_SHAPE(MATRICES, 1, WIDTH));
+    tg_tensor *dense = tg_contiguous(x), *all_bias = tg_contiguous(tg_expand(bias, shape));
+    tg_tensor *all_rows = tg_contiguous(tg_expand(rows, shape));
+    for (int threads = 1; threads < 4; threads += 2) {
+        tg_set_num_threads(threads);
+        tg_tensor *in_place = tg_narrow(tg_zeros(TG_SHAPE(MATRICES, HEIGHT, WIDTH + 1)), 2, 1, WIDTH);
+        CHECK(tg_equal(tg_add(x, bias), tg_add(dense, all_bias)));
+        CHECK(tg_equal(tg_mul(rows, x), tg_mul(all_rows, dense)));
+        CHECK(tg_equal(tg_where(tg_gt_scalar(x, 0), bias, x), tg_where(tg_gt_scalar(dense, 0), all_bias, dense)));
+        CHECK(tg_equal(tg_sub_(tg_copy_(in_place, x), rows), tg_sub(dense, all_rows)));
+        CHECK(tg_equal(tg_sub(tg_transpose(x, 0, 1), bias), tg_transpose(tg_sub(dense, all_bias), 0, 1)));
+    }
+    tg_set_num_threads(0);
 }
 
 /* Row by row result number k of a [rows, COLS], or NULL after the last. */
@@ -285,6 +308,7 @@ int main(int argc, char **argv)
 #endif
     RUN(rows_do_not_depend_on_their_number);
     RUN(numbers_do_not_depend_on_their_neighbours);
+    RUN(many_rows);
     if (tg_device_equal(HERE, TG_CPU)) RUN(large_results);
     if (tg_device_equal(HERE, TG_CPU)) RUN(denormals_are_kept_or_flushed);
     CHECK(tg_shutdown() == TG_OK);
