@@ -8434,6 +8434,8 @@ static void tgi_gemm_pack_lanes(tg_dtype compute, char *panel, int64_t width, tg
     }
 }
 
+enum { TGI_GEMM_PIECE = 128 }; /* rows of a panel that are transposed before the next ones */
+
 /* tgi_gemm_pack_lanes for all lanes of a panel, of f32, where lanes or the elements along a lane are neighbours.  Four
    lanes at a time; the last four may have some of the ones before again. */
 static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t lane_step, int64_t step, int64_t n)
@@ -8448,14 +8450,17 @@ static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t
         }
         return;
     }
-    for (int lane = 0; lane < width; lane += 4) {
-        const int at = lane + 4 <= width ? lane : width - 4;
-        const float *from = x + at * lane_step;
-        const int64_t rows[4] = {0, lane_step, 2 * lane_step, 3 * lane_step};
-        int64_t i = 0;
-        for (; i + 4 <= n; i += 4) tgi_transpose_four(from + i, rows, panel + i * width + at, width);
-        for (; i < n; ++i) {
-            for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
+    const int64_t rows[4] = {0, lane_step, 2 * lane_step, 3 * lane_step};
+    for (int64_t first = 0, end; first < n; first = end) { /* a piece of the panel stays in the first cache */
+        end = tgi_at_most(n, first + TGI_GEMM_PIECE);
+        for (int lane = 0; lane < width; lane += 4) {
+            const int at = lane + 4 <= width ? lane : width - 4;
+            const float *from = x + at * lane_step;
+            int64_t i = first;
+            for (; i + 4 <= end; i += 4) tgi_transpose_four(from + i, rows, panel + i * width + at, width);
+            for (; i < end; ++i) {
+                for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
+            }
         }
     }
 }
