@@ -8653,7 +8653,9 @@ static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t e
 
 static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/* Divides the output into blocks of about equal size, and into so many that all threads have the same work. */
+/* Divides the output into blocks of about equal size, and into so many that all threads have the same work.  A block of
+   few tiles is divided only if it has so many multiply-adds: half of it must be worth a thread. */
+enum { TGI_GEMM_LEAST = 1 << 20 };
 static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
 {
     const int64_t batches = job->batch.numel;
@@ -8664,8 +8666,10 @@ static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
         job->m_block = tgi_round_up((job->m + job->m_blocks - 1) / job->m_blocks, job->mr);
         job->n_block = tgi_round_up((job->n + job->n_blocks - 1) / job->n_blocks, job->nr);
         if (items % threads == 0 || items > 4 * (int64_t)threads) break;
-        if (job->m_block <= 4 * job->mr && job->n_block <= 4 * job->nr) break;
-        if (job->m_block >= job->n_block) /* the longer side */
+        const bool few_tiles = job->m_block <= 4 * job->mr && job->n_block <= 4 * job->nr;
+        const bool one_tile = job->m_block <= job->mr && job->n_block <= job->nr;
+        if (one_tile || (few_tiles && job->m_block * job->n_block * job->k < TGI_GEMM_LEAST)) break;
+        if (job->m_block >= job->n_block || job->n_block <= job->nr) /* the longer side */
             job->m_blocks++;
         else
             job->n_blocks++;
