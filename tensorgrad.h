@@ -8443,7 +8443,9 @@ static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t
     if (lane_step == 1) {
         for (int64_t i = 0; i < n; ++i, x += step, panel += width) {
             if (i + 24 < n) TGI_PREFETCH(x + 24 * step); /* the processor foresees no steps as large as these */
-            for (int lane = 0; lane < width; lane += 4) {
+            int lane = 0;
+            for (; lane + 16 <= width; lane += 16) memcpy(panel + lane, x + lane, 16 * sizeof *x);
+            for (; lane < width; lane += 4) {
                 const int at = lane + 4 <= width ? lane : width - 4;
                 memcpy(panel + at, x + at, 4 * sizeof *x);
             }
