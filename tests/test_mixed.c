@@ -211,6 +211,29 @@ TEST(many_parameters)
     tg_release_all(list, MANY);
 }
 
+/* Parameters of a module that no op casts, beside others, which later steps cast together. */
+TEST(parameters_that_are_not_cast)
+{
+    tg_module *layers[] = {tg_nn_linear(4, 4, true), tg_nn_layer_norm(TG_SHAPE(4), 1e-5, true), tg_nn_linear(4, 2, true)};
+    tg_module *net = tg_nn_sequential(layers, 3);
+    tg_tensor *const *p, *y, *h, *low[6], *x = filled(TG_F32, TG_SHAPE(3, 4));
+    tg_module_to(net, HERE);
+    p = tg_module_params(net);
+    for (int k = 0; k < 3; ++k) {
+        TG_NO_GRAD;
+        {
+            TG_AUTOCAST(TG_BF16);
+            y = tg_forward(net, x);
+        }
+        for (int i = 0; i < 6; ++i) low[i] = tg_to_dtype(p[i], TG_BF16);
+        h = tg_to_dtype(tg_linear(tg_to_dtype(x, TG_BF16), low[0], low[1]), TG_F32);
+        h = tg_to_dtype(tg_layer_norm(h, 1, p[2], p[3], 1e-5), TG_BF16);
+        CHECK(tg_equal(y, tg_linear(h, low[4], low[5])));
+        for (int i = 0; i < 6; ++i) CHECK(tg_mul_scalar_(p[i], 0.75) != NULL);
+    }
+    tg_module_free(net);
+}
+
 /* ---- the mode ---- */
 
 static tg_tensor *see_mode(tg_tensor *g, void *user)
@@ -673,6 +696,7 @@ int main(int argc, char **argv)
     RUN(a_parameter_is_cast_once);
     RUN(a_cast_without_grad_does_not_hide_the_parameter);
     RUN(many_parameters);
+    RUN(parameters_that_are_not_cast);
     RUN(backward_is_outside);
     RUN(a_checkpoint_runs_again_in_its_mode);
     RUN(blocks_nest_and_end);

@@ -52,7 +52,8 @@ on_sim() { run "sim-$1" "sim-$2" env SMALL=1 TG_SIM_DEVICES=2 TG_SIM_STREAMS=laz
 
 if have c++; then
     one sim-build-test_oom sim_build test_oom # makes what all are linked with
-    for name in $ON_DEVICE test_moves test_streams cuda/test_faults test_use_after_end test_callbacks test_ops; do
+    kernels=$(cd tests && ls cuda/test_*.c | sed 's/\.c$//') # test_faults, test_graph and others
+    for name in $ON_DEVICE test_moves test_streams test_use_after_end test_callbacks test_ops $kernels; do
         job "sim-build-${name##*/}" sim_build $name
     done
     wait
@@ -62,7 +63,9 @@ if have c++; then
     on_sim test_oom oom TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" --part 0/32
     for devices in 0 1 2; do on_sim test_moves moves-$devices TG_SIM_DEVICES=$devices "$B/sim-test_moves"; done
     on_sim test_moves moves-debug TG_DEBUG=1 "$B/sim-test_moves"
-    for name in test_streams test_faults test_use_after_end test_callbacks; do on_sim $name $name "$B/sim-$name"; done
+    for name in test_streams test_use_after_end test_callbacks $kernels; do
+        on_sim ${name#cuda/} ${name#cuda/} "$B/sim-${name#cuda/}"
+    done
     wait
 else
     skip simulator "no c++"

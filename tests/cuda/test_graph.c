@@ -208,6 +208,27 @@ TEST(recordings_with_a_scaler_that_fail)
     }
 }
 
+/* What was done to a scaler between two runs, so that the recorded step does not fit it any more. */
+TEST(scalers_that_do_not_fit_the_recording)
+{
+    model m;
+    model_begin(&m, TG_CUDA(0), false);
+    m.scales = SCALER;
+    tg_graph *graph = tg_graph_new(TG_CUDA(0), step, &m);
+    train(&m, graph);
+    m.scaler.enabled = false;
+    CHECK_FAILS(tg_graph_run(graph), "the scaler was enabled when the step was recorded");
+    m.scaler.enabled = true;
+    CHECK(tg_graph_run(graph) == TG_OK);
+    { TG_SCOPE; CHECK(tg_backward(tg_grad_scaler_scale(&m.scaler, tg_sum(tg_forward(m.net, m.x)))) == TG_OK); }
+    CHECK(tg_grad_scaler_step(&m.scaler, m.optim) == TG_OK);
+    CHECK_FAILS(tg_graph_run(graph), "step() has already been called since the last update()");
+    CHECK(tg_grad_scaler_update(&m.scaler) == TG_OK);
+    CHECK(tg_graph_run(graph) == TG_OK);
+    tg_graph_free(graph);
+    model_end(&m);
+}
+
 /* CUDA fails to begin or to finish the recording of a part of a step; with a scaler the first part ends, and the second
    begins, in the middle of the step.  The step is then undone and called, and so are those after it. */
 TEST(parts_that_cannot_be_recorded)
@@ -412,6 +433,7 @@ int main(int argc, char **argv)
     RUN(steps_with_a_scaler);
     RUN(steps_with_a_scaler_in_f16);
     RUN(recordings_with_a_scaler_that_fail);
+    RUN(scalers_that_do_not_fit_the_recording);
     RUN(parts_that_cannot_be_recorded);
     RUN(refusals_name_the_op_and_the_reason);
     RUN(refusals_without_an_op);
