@@ -9,7 +9,8 @@ stay below and above.  The speed of multiply-adds is measured before, during and
 0.93 of the best of this run, something else uses the processor, the row is measured again, and if that does not help
 it is marked "contended".
 Python needs no package but those that it is to compare with; a library that is not installed is left out, and nothing is
-installed.  TG_BENCH_COMPILE=0 leaves torch.compile out, which takes a quarter of a minute for each network."""
+installed.  TG_LLM_C names the folder of llm.c's source, if there is one.  TG_BENCH_COMPILE=0 leaves torch.compile out,
+which takes a quarter of a minute for each network."""
 import argparse
 import datetime
 import fnmatch
@@ -21,7 +22,8 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PEERS = {"pytorch": "pytorch.py", "numpy": "numpy_peer.py", "jax": "jax_peer.py", "micrograd": "micrograd_peer.py"}
+PEERS = {"pytorch": "pytorch.py", "numpy": "numpy_peer.py", "jax": "jax_peer.py", "micrograd": "micrograd_peer.py",
+         "llm.c": "llmc.py"}
 REST = {"numpy": 0.15}  # seconds until the threads of a library no longer wait actively
 COPIES = (1024, 16384, 1048576, 16777216)  # floats
 MEMORY_OF = ("gpt-16x256x6x384x6x65-adamw", "gpt-32x64x4x128x4x65-adamw", "mlp-64x784x512x512x10-adamw",
@@ -41,6 +43,7 @@ TARGETS = [
     ("gpt-16x256x6x384x6x65-adamw", "pytorch", 1.1, 1.25),
     ("gpt-32x64x4x128x4x65-adamw", "pytorch", 1.25, 1.5),
     ("gpt-4x64x12x768x12x50257-adamw-tied", "pytorch", 1.1, 1.35),
+    ("gpt-4x64x12x768x12x50257-adamw-tied", "llm.c", 5, 8),
     ("conv_net-*", "pytorch channels_last", 1.3, 1.5),
     ("conv_net-*", "pytorch", 1.3, 2),
     ("lstm-*", "pytorch", 1.15, 1.4),
