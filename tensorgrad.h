@@ -8733,13 +8733,18 @@ static int tgi_gemm_rows(const tgi_kernels *kernels, bool f32, int64_t m)
     return f32 && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
 }
 
+/* Whether the rows of a tile, so many bytes apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart share
+   one of 8 places there, those 2 KiB apart one of 16, and so on. */
+static bool tgi_gemm_rows_fit(int rows, int64_t bytes) { return rows * (bytes & -bytes) <= 32768; }
+
 /* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
-   96 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole, packing
+   160 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole, packing
    b takes as long as 8 rows more, and storing a tile transposed as long as 24 steps along k. */
 static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
 {
     if (g->n < nr && g->m > g->n) return true;
-    if (g->m > 96 || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
+    if (g->m > 160 || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
+    if (!tgi_gemm_rows_fit(mr, g->b_col * tgi_bytes_of(compute))) return false;
     return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
 }
 
@@ -8779,7 +8784,9 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
     const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
-    const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384) || (job->a.row == 1 && job->n <= 128);
+    const bool fits = tgi_gemm_rows_fit(mr, job->a.row * size);
+    const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384 && fits) ||
+                         (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
     job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
