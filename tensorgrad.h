@@ -4968,6 +4968,7 @@ typedef struct {
     const void *from;
     int64_t from_row, from_col;
 } tgi_gemm_tile;
+typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
 
 /* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
 typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
@@ -5010,10 +5011,10 @@ typedef struct tgi_kernels {
     tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
-    void (*gemm_tile[3])(const tgi_gemm_tile *t);
+    tgi_gemm_tile_fn gemm_tile[3];
     int short_rows;
-    void (*gemm_tile_short)(const tgi_gemm_tile *t); /* of f32, with short_rows rows; NULL: there is none */
-    void (*gemm_tile_bf16)(const tgi_gemm_tile *t);  /* an element of its panels is two of bf16; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_short; /* of f32, with short_rows rows; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_bf16;  /* an element of its panels is two of bf16; NULL: there is none */
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
@@ -8554,7 +8555,7 @@ typedef struct {
     const tgi_gemm *gemm;
     tg_dtype compute;
     const tgi_kernels *kernels;
-    void (*tile)(const tgi_gemm_tile *t);
+    tgi_gemm_tile_fn tile;
     int mr, nr; /* of a tile */
     tgi_iter batch;       /* operands out, a, b */
     int64_t m, n, k;      /* after a possible swap of the sides */
@@ -8733,6 +8734,12 @@ static int tgi_gemm_rows(const tgi_kernels *kernels, bool f32, int64_t m)
     return f32 && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
 }
 
+/* The kernel of a tile with these columns (0: of f32, 1: of f64, 2: of i64) and so many rows. */
+static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, int rows)
+{
+    return rows < kernels->tile_rows ? kernels->gemm_tile_short : kernels->gemm_tile[type];
+}
+
 /* Whether the rows of a tile, so many bytes apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart share
    one of 8 places there, those 2 KiB apart one of 16, and so on. */
 static bool tgi_gemm_rows_fit(int rows, int64_t bytes) { return rows * (bytes & -bytes) <= 32768; }
@@ -8763,9 +8770,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
     const int mr = tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
     job->kernels = kernels;
-    job->tile = job->pairs                ? kernels->gemm_tile_bf16
-                : mr < kernels->tile_rows ? kernels->gemm_tile_short
-                                          : kernels->gemm_tile[type];
+    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
     job->k = job->pairs ? (g->k + 1) / 2 : g->k;
@@ -9703,15 +9708,17 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
     const tgi_flash_job *job = f->job;
     const int64_t size = job->size;
     const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
+    const int mr = tgi_gemm_rows(job->kernels, job->type == 0, p->m);
+    const tgi_gemm_tile_fn tile = tgi_gemm_tile_of(job->kernels, job->type, mr);
     tgi_gemm_tile t;
     t.a_packed = false;
     t.a_rows = t.a_cols = NULL;
     t.a_row = p->a_row, t.a_col = p->a_col, t.b_row = p->b_row;
     t.c_row = t.from_row = p->c_row, t.c_col = t.from_col = 1, t.cols = job->nr;
     for (int64_t j = 0; j < p->n; j += job->nr) {
-        for (int64_t i = 0; i < p->m; i += job->mr) {
+        for (int64_t i = 0; i < p->m; i += mr) {
             int64_t from = 0, to = p->k;
-            t.rows = tgi_at_most(p->m - i, job->mr);
+            t.rows = tgi_at_most(p->m - i, mr);
             if (triangle == TGI_C_QUERIES_KEYS && j >= p->first + i + t.rows) continue;
             if (triangle == TGI_A_QUERIES_KEYS) to = tgi_at_most(to, p->first + i + t.rows);
             if (triangle == TGI_A_KEYS_QUERIES && i > p->first) from = i - p->first;
@@ -9720,7 +9727,7 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
             t.b = p->b + (j / job->nr * p->b_panel + from * p->b_row) * size;
             t.c = p->c + (i * p->c_row + j) * size;
             t.from = p->add ? t.c : NULL;
-            job->kernels->gemm_tile[job->type](&t);
+            tile(&t);
         }
     }
 }
@@ -9902,7 +9909,7 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     job.compute = tgi_compute_dtype(a->q.dtype);
     job.type = job.compute == TG_F64;
     job.size = tgi_bytes_of(job.compute);
-    job.mr = job.kernels->tile_rows;
+    job.mr = tgi_gemm_rows(job.kernels, job.type == 0, a->queries);
     job.nr = job.kernels->tile_cols[job.type];
     const size_t bytes = tgi_flash_plan(&job);
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
