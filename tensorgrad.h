@@ -5013,8 +5013,9 @@ typedef struct tgi_kernels {
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
     tgi_gemm_tile_fn gemm_tile[3];
     int short_rows;
-    tgi_gemm_tile_fn gemm_tile_short; /* of f32, with short_rows rows; NULL: there is none */
-    tgi_gemm_tile_fn gemm_tile_bf16;  /* an element of its panels is two of bf16; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
     void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
@@ -6200,15 +6201,15 @@ static inline TGI_V(vector_u32) TGI_V(pairs)(float x)
     __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(b), "v"(TGI_V(pairs)(x)))
 #endif
 
-/* The micro-kernel of the matrix product: the sums of a tile stay in registers.  reads: the layouts of a that it can
-   read; add: how it adds a product, from panels. */
+/* The micro-kernel of the matrix product: the sums of a tile stay in registers, of as many rows as are given and one or
+   two vectors of columns.  reads: the layouts of a that it can read; add: how it adds a product, from panels. */
 #ifndef TGI_GEMM_KERNEL
 enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those before it, too */
-#define TGI_GEMM_KERNEL(function, real, vector, rows_of_tile, reads, add)                                             \
+#define TGI_GEMM_KERNEL(function, real, vector, rows_of_tile, vectors, reads, add)                                    \
     static void function(const tgi_gemm_tile *t)                                                                      \
     {                                                                                                                 \
         TGI_FMA                                                                                                       \
-        enum { ROWS = (rows_of_tile), LANES = (int)(sizeof(vector) / sizeof(real)) };                                 \
+        enum { ROWS = (rows_of_tile), LANES = (int)(sizeof(vector) / sizeof(real)), TWO = (vectors) == 2 };           \
         const vector zero = {0};                                                                                      \
         static const real zeros[ROWS] = {0};                                                                          \
         const real *x = (const real *)t->a, *y = (const real *)t->b;                                                  \
@@ -6223,41 +6224,43 @@ enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those befo
         }                                                                                                             \
         if ((reads) == TGI_READS_PANELS || t->a_packed) {                                                             \
             for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
-                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
+                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
                 TGI_UNROLL                                                                                            \
                 for (int i = 0; i < ROWS; ++i) {                                                                      \
                     add(sum[i][0], x[i], b0);                                                                         \
-                    add(sum[i][1], x[i], b1);                                                                         \
+                    if (TWO) add(sum[i][1], x[i], b1);                                                                \
                 }                                                                                                     \
             }                                                                                                         \
         } else if ((reads) == TGI_READS_PLACES && t->a_cols) {                                                        \
             for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {                                                       \
-                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
+                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
                 const real *const from = x + t->a_cols[k];                                                            \
                 TGI_UNROLL                                                                                            \
                 for (int i = 0; i < ROWS; ++i) {                                                                      \
                     sum[i][0] += from[row[i]] * b0;                                                                   \
-                    sum[i][1] += from[row[i]] * b1;                                                                   \
+                    if (TWO) sum[i][1] += from[row[i]] * b1;                                                          \
                 }                                                                                                     \
             }                                                                                                         \
         } else {                                                                                                      \
             for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                        \
-                const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);                              \
+                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
                 TGI_UNROLL                                                                                            \
                 for (int i = 0; i < ROWS; ++i) {                                                                      \
                     sum[i][0] += x[row[i]] * b0;                                                                      \
-                    sum[i][1] += x[row[i]] * b1;                                                                      \
+                    if (TWO) sum[i][1] += x[row[i]] * b1;                                                             \
                 }                                                                                                     \
             }                                                                                                         \
         }                                                                                                             \
         const real *const from = (const real *)t->from;                                                               \
-        if (t->rows == ROWS && t->cols == 2 * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {                \
+        if (t->rows == ROWS && t->cols == (vectors) * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {        \
             TGI_UNROLL                                                                                                \
             for (int i = 0; i < ROWS; ++i) {                                                                          \
                 const vector *const f = from ? (const vector *)(from + i * t->from_row) : NULL;                       \
                 vector *const c = (vector *)((real *)t->c + i * t->c_row);                                            \
-                if (f) sum[i][0] += f[0], sum[i][1] += f[1];                                                          \
-                c[0] = sum[i][0], c[1] = sum[i][1];                                                                   \
+                if (f) sum[i][0] += f[0];                                                                             \
+                if (f && TWO) sum[i][1] += f[1];                                                                      \
+                c[0] = sum[i][0];                                                                                     \
+                if (TWO) c[1] = sum[i][1];                                                                            \
             }                                                                                                         \
             return;                                                                                                   \
         }                                                                                                             \
@@ -6282,16 +6285,18 @@ enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those befo
     }
 #endif
 TGI_FMA_BEGIN
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_V(tile_rows), TGI_READS_PLACES, TGI_ADD_PRODUCT)
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_V(tile_rows), TGI_READS_STEPS, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PLACES, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_V(tile_rows), 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
 #ifdef TGI_SHORT_ROWS
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_short), float, TGI_V(vector_f32), TGI_SHORT_ROWS, TGI_READS_STEPS, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_short), float, TGI_V(vector_f32), TGI_SHORT_ROWS, 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_narrow), float, TGI_V(vector_f32), TGI_V(tile_rows), 1, TGI_READS_PLACES,
+                TGI_ADD_PRODUCT)
 #endif
 TGI_FMA_END
 /* Unsigned: it wraps. */
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), TGI_READS_PANELS, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PRODUCT)
 #ifdef TGI_HAS_BF16_PAIRS
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), TGI_READS_PANELS, TGI_ADD_PAIRS)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PAIRS)
 #endif
 
 /* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
@@ -6436,8 +6441,10 @@ static const tgi_kernels TGI_V(kernels) = {
 #ifdef TGI_SHORT_ROWS
     TGI_SHORT_ROWS,
     TGI_V(gemm_tile_short),
+    TGI_V(gemm_tile_narrow),
 #else
     0,
+    NULL,
     NULL,
 #endif
 #ifdef TGI_HAS_BF16_PAIRS
@@ -8949,7 +8956,7 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
 typedef struct {
     tgi_convolution conv; /* result: y, or w */
     bool turned;          /* result: y; w is that of the transposed convolution: see tgi_conv_cpu_image */
-    const tgi_kernels *kernels;
+    tgi_gemm_tile_fn tile;
     int64_t mr, nr;               /* of a tile */
     int64_t channels, taps, maps; /* of a group; taps of all its channels */
     int64_t windows, panels;      /* of an image; of nr maps */
@@ -9062,7 +9069,7 @@ static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64
         t.a_rows = rows + i;
         t.c = c + i * t.c_row;
         t.from = from ? from + i * t.from_row : NULL;
-        job->kernels->gemm_tile[0](&t);
+        job->tile(&t);
     }
 }
 
@@ -9187,14 +9194,19 @@ static void tgi_conv_weight_pack(const tgi_conv_cpu *job)
 }
 
 /* Sets what follows from job->conv, whose result is y or w, but for the table of taps. */
-static void tgi_conv_cpu_plan(tgi_conv_cpu *job, int threads)
+static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int threads)
 {
     const tgi_convolution *conv = &job->conv;
     const tgi_im2col *m = &conv->m;
     const bool to_w = conv->result == TGI_CONV_W;
-    job->mr = job->kernels->tile_rows, job->nr = job->kernels->tile_cols[0];
+    const int64_t columns = kernels->tile_cols[0];
     job->channels = m->channels / conv->groups;
     job->maps = conv->maps / conv->groups;
+    const bool half = tgi_round_up(job->maps, columns / 2) < tgi_round_up(job->maps, columns); /* 16 maps, say */
+    const bool narrow = half && kernels->gemm_tile_narrow;
+    job->tile = narrow ? kernels->gemm_tile_narrow : kernels->gemm_tile[0];
+    job->mr = kernels->tile_rows;
+    job->nr = narrow ? columns / 2 : columns;
     job->taps = job->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
     job->windows = m->windows[0] * m->windows[1] * m->windows[2];
     job->panels = (job->maps + job->nr - 1) / job->nr;
@@ -9253,8 +9265,7 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     const int threads = tgi_threads_for(S, work);
     job.conv = *conv;
     job.turned = turned;
-    job.kernels = tgi_kernels_of(S);
-    tgi_conv_cpu_plan(&job, threads);
+    tgi_conv_cpu_plan(&job, tgi_kernels_of(S), threads);
     if ((uint64_t)job.elements > SIZE_MAX / sizeof(float)) return TGI_COMPOSE;
     const size_t table = taps * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
     int64_t *const tap = (int64_t *)tgi_alloc(S, table);
