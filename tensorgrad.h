@@ -8747,9 +8747,13 @@ static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, i
     return rows < kernels->tile_rows ? kernels->gemm_tile_short : kernels->gemm_tile[type];
 }
 
-/* Whether the rows of a tile, so many bytes apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart share
-   one of 8 places there, those 2 KiB apart one of 16, and so on. */
-static bool tgi_gemm_rows_fit(int rows, int64_t bytes) { return rows * (bytes & -bytes) <= 32768; }
+/* Whether the rows of a tile, `step` elements apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart
+   share 8 places there, those 2 KiB apart 16, and so on. */
+static bool tgi_gemm_rows_fit(int rows, int64_t step, int64_t size)
+{
+    const uint64_t bytes = (uint64_t)step * (uint64_t)size, power = bytes & (0 - bytes); /* of two, that divides it */
+    return power <= 32768 / (unsigned)rows;
+}
 
 /* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
    160 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole, packing
@@ -8758,7 +8762,7 @@ static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
 {
     if (g->n < nr && g->m > g->n) return true;
     if (g->m > 160 || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
-    if (!tgi_gemm_rows_fit(mr, g->b_col * tgi_bytes_of(compute))) return false;
+    if (!tgi_gemm_rows_fit(mr, g->b_col, tgi_bytes_of(compute))) return false;
     return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
 }
 
@@ -8796,7 +8800,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
     const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
-    const bool fits = tgi_gemm_rows_fit(mr, job->a.row * size);
+    const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
     const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384 && fits) ||
                          (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
