@@ -2505,7 +2505,7 @@ typedef struct {
 
 template <class real_> struct tgi_places_any {
     typedef real_ real;
-    enum { width = 1 };
+    enum { width = 1, fresh = false }; /* fresh: what is added to is 0, and need not be read */
     tgi_strided_places at;
     __device__ char *to(int64_t key, int64_t item) const
     {
@@ -2530,8 +2530,8 @@ template <class real_> struct tgi_places_any {
 template <int dtype, int width_> struct tgi_places_table {
     typedef typename tgi_computed<dtype>::type real;
     typedef tgi_pack<dtype, width_> pack;
-    enum { width = width_ };
-    char *table;      /* [keys, columns] packs */
+    enum { width = width_, fresh = true };
+    char *table;      /* [keys, columns] packs, of zeros */
     const char *rows; /* [indices, columns] packs */
     int64_t columns;
     __device__ char *to(int64_t key, int64_t column) const
@@ -2577,7 +2577,7 @@ __global__ void tgi_add_segments(places at, tgi_pairs p, int64_t columns, int64_
         const int64_t end = left < TGI_SEGMENT ? p.length : (segment + 1) * TGI_SEGMENT;
         real sum[places::width] = {0}, x[places::width];
         int64_t j = i;
-        if (begins) at.load(at.to((int64_t)key, item), sum);
+        if (begins && !places::fresh) at.load(at.to((int64_t)key, item), sum);
         do {
             at.load(at.from(tgi_pair_index(p, first + j), item), x);
 #pragma unroll

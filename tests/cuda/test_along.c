@@ -3,7 +3,7 @@
    pieces, packs and none.  The line `bits` must be the same in every schedule of the simulator.  Built by
    `make sim MAIN=tests/cuda/test_along.c OUT=prog`; it runs on GPUs, too. */
 #include "tensorgrad.h"
-#include "../harness.h"
+#include "counting.h"
 
 static uint64_t bits = HARNESS_HASH;
 static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64, TG_I32, TG_I64, TG_U8, TG_BOOL};
@@ -235,6 +235,26 @@ TEST(embeddings)
     }
 }
 
+/* What the gradient of a table moves, of N ids that are all different: the table is filled with zeros, then a row is
+   written for each row of g.  The sort moves less than a tenth of that: for each of the two bytes of an id below COUNT
+   it reads the keys, then reads and writes keys and places, 4 bytes each. */
+TEST(what_embeddings_move)
+{
+    enum { N = 2048, COUNT = 4096, WIDTH = 256 };
+    for (int k = 0; k < FLOATS; ++k) {
+        TG_SCOPE;
+        const double size = (double)tg_dtype_size(dtypes[k]), row = WIDTH * size;
+        tg_tensor *index = tg_cuda(tg_mul_scalar(tg_arange_on(0, N, 1, TG_I64, TG_CPU), 2)), *d;
+        tg_tensor *w = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(COUNT, WIDTH), dtypes[k], TG_CUDA(0)), true), *y;
+        tg_tensor *g = tg_ones_on(TG_SHAPE(N, WIDTH), dtypes[k], TG_CUDA(0));
+        if (dtypes[k] == TG_F64) continue; /* composed */
+        y = tg_embedding(w, index);
+        start_counting();
+        CHECK(tg_gradients(&y, 1, &g, &w, 1, &d, 0) == TG_OK);
+        CHECK(at_most(8, 1.1 * (COUNT + 2 * N) * row));
+    }
+}
+
 /* Views that hold an element several times: their gradients are added up, many of them to one element. */
 TEST(sums_over_views)
 {
@@ -263,6 +283,7 @@ int main(int argc, char **argv)
     RUN(sorts);
     RUN(sums_at_indices);
     RUN(embeddings);
+    RUN(what_embeddings_move);
     RUN(sums_over_views);
     printf("bits %016llx\n", (unsigned long long)bits);
     tg_shutdown();
