@@ -631,6 +631,103 @@ TEST(weights_are_cast_in_one_launch)
     tg_module_free(net);
 }
 
+/* ---- how many kernels run, and what they move; bytes are known with TG_SIM_REPORT alone ---- */
+
+static tg_tensor *gelu_erf(tg_tensor *x) { return tg_gelu(x, false); }
+static tg_tensor *gelu_tanh(tg_tensor *x) { return tg_gelu(x, true); }
+static tg_tensor *clamp(tg_tensor *x) { return tg_clamp(x, -1, 1); }
+static tg_tensor *leaky_relu(tg_tensor *x) { return tg_leaky_relu(x, 0.1); }
+static tg_tensor *elu(tg_tensor *x) { return tg_elu(x, 2); }
+static tg_tensor *celu(tg_tensor *x) { return tg_celu(x, 2); }
+static tg_tensor *softplus(tg_tensor *x) { return tg_softplus(x, 1, 20); }
+static tg_tensor *dropout(tg_tensor *x) { return tg_dropout(x, 0.3, true); }
+
+/* What reads one tensor [n] and writes one; its gradient reads g and one of x and y, or, if `alone`, g alone. */
+static const struct {
+    const char *name;
+    tg_tensor *(*call)(tg_tensor *x);
+    bool alone;
+} maps[] = {{"abs", tg_abs, false},
+            {"square", tg_square, false},
+            {"sqrt", tg_sqrt, false},
+            {"rsqrt", tg_rsqrt, false},
+            {"reciprocal", tg_reciprocal, false},
+            {"tanh", tg_tanh, false},
+            {"sigmoid", tg_sigmoid, false},
+            {"erf", tg_erf, false},
+            {"relu", tg_relu, false},
+            {"silu", tg_silu, false},
+            {"logsigmoid", tg_logsigmoid, false},
+            {"mish", tg_mish, false},
+            {"selu", tg_selu, false},
+            {"softsign", tg_softsign, false},
+            {"hardsigmoid", tg_hardsigmoid, false},
+            {"hardswish", tg_hardswish, false},
+            {"clamp", clamp, false},
+            {"leaky_relu", leaky_relu, false},
+            {"elu", elu, false},
+            {"celu", celu, false},
+            {"softplus", softplus, false},
+            {"gelu by erf", gelu_erf, false},
+            {"gelu by tanh", gelu_tanh, false},
+            {"dropout", dropout, true}};
+static const tg_dtype low_and_f32[] = {TG_F32, TG_BF16, TG_F16};
+
+TEST(what_maps_move)
+{
+    enum { N = 32768 };
+    for (int k = 0; k < 3; ++k) {
+        const double bytes = N * (double)tg_dtype_size(low_and_f32[k]);
+        for (size_t i = 0; i < sizeof maps / sizeof *maps; ++i) {
+            TG_SCOPE;
+            tg_tensor *x = tg_set_requires_grad(tg_full_on(TG_SHAPE(N), 0.5, low_and_f32[k], TG_CUDA(0)), true);
+            tg_tensor *g = tg_full_on(TG_SHAPE(N), 2, low_and_f32[k], TG_CUDA(0)), *y, *dx;
+            harness.sample = maps[i].name;
+            start_counting();
+            y = maps[i].call(x);
+            CHECK(at_most(1, 2.02 * bytes));
+            start_counting();
+            CHECK(tg_gradients(&y, 1, &g, &x, 1, &dx, 0) == TG_OK);
+            CHECK(at_most(1, (maps[i].alone ? 2.02 : 3.03) * bytes));
+        }
+    }
+    harness.sample = NULL;
+}
+
+/* Parameters of three sizes, N elements in all.  AdamW reads and writes p and two moments, in f32, and reads g; where
+   p is of 16 bits also a copy of it in f32.  A clip reads the gradients for their norm, and reads and writes them once
+   more. */
+TEST(what_many_tensors_move)
+{
+    enum { TENSORS = 30, N = 10 * (1000 + 4096 + 1) };
+    for (int k = 0; k < 3; ++k) {
+        TG_SCOPE;
+        const tg_dtype dtype = low_and_f32[k];
+        const double size = (double)tg_dtype_size(dtype), masters = dtype == TG_F32 ? 0 : 8;
+        tg_tensor *params[TENSORS];
+        tg_optim *optim;
+        int i;
+        for (i = 0; i < TENSORS; ++i) {
+            const tg_shape shape = TG_SHAPE(i % 3 == 0 ? 1000 : i % 3 == 1 ? 4096 : 1);
+            params[i] = tg_param(tg_full_on(shape, 1, dtype, TG_CUDA(0)));
+            tg_set_grad(params[i], tg_full_on(shape, 1, dtype, TG_CUDA(0)));
+        }
+        optim = tg_adamw(params, TENSORS, 0.01);
+        CHECK(tg_step(optim) == TG_OK); /* makes the moments */
+        harness.sample = "adamw";
+        start_counting();
+        CHECK(tg_step(optim) == TG_OK);
+        CHECK(at_most(1, 1.02 * N * (3 * size + 16 + masters)));
+        harness.sample = "clip_grad_norm"; /* and the factor, from the norm: kernels for one number */
+        start_counting();
+        CHECK(tg_clip_grad_norm(params, TENSORS, 1) != NULL);
+        CHECK(at_most(12, 1.02 * N * 3 * size));
+        tg_optim_free(optim);
+        for (i = 0; i < TENSORS; ++i) tg_release(params[i]);
+    }
+    harness.sample = NULL;
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -649,6 +746,8 @@ int main(int argc, char **argv)
     RUN(clip_in_few_launches);
     RUN(unscale_in_one_launch);
     RUN(weights_are_cast_in_one_launch);
+    RUN(what_maps_move);
+    RUN(what_many_tensors_move);
     tg_shutdown();
     return harness_end();
 }

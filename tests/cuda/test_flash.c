@@ -135,30 +135,51 @@ TEST(masks_and_layouts)
     }
 }
 
-/* One kernel forward, three backward; no tensor of scores, in f32 the size of those that are allowed here. */
-TEST(kernels_and_memory)
+/* How many rows of k and v the blocks read together, each of which owns `rows` of n queries and reads `columns` keys
+   at a time: all n, or, if causal, as many tiles as its last query sees.  The numbers of rows of q and g that those
+   read which own keys are the same, from the other end. */
+static double rows_read(int n, int rows, int columns, bool causal)
 {
-    const int64_t length = 512, scores = length * length * 4;
-    static const tg_dtype dtypes[] = {TG_F32, TG_BF16};
-    for (int k = 0; k < 2; ++k) {
+    double all = 0;
+    for (int first = 0; first < n; first += rows)
+        all += causal && first + rows < n ? (first + rows + columns - 1) / columns * columns : n;
+    return all;
+}
+
+/* One kernel forward, three backward; no tensor of scores, in f32 the size of those that are allowed here.  Each block
+   reads its own rows once, and the tiles of the others' rows (see tgi_flash_sizes), and nothing else is read. */
+TEST(what_attention_moves)
+{
+    enum { LENGTH = 512 };
+    const int64_t scores = (int64_t)LENGTH * LENGTH * 4;
+    static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16};
+    for (int k = 0; k < 12; ++k) {
         TG_SCOPE;
+        const tg_dtype dtype = dtypes[k % 3];
+        const int width = k / 3 % 2 ? 128 : 64, size = (int)tg_dtype_size(dtype), columns = 8192 / (width * size);
+        const bool causal = k >= 6;
+        const double one = (double)width * size, rows = LENGTH; /* the bytes of a row, and rows of one tensor */
+        const double tiles = rows_read(LENGTH, 256 / size, columns, causal);
         tg_tensor *in[3], *d[3];
+        if (getenv("SMALL") && width > 64 && dtype == TG_F16) continue;
         for (int i = 0; i < 3; ++i) {
-            in[i] = tg_to_ex(drawn(TG_SHAPE(length, 64), dtypes[k]), TG_CUDA(0), dtypes[k], 0);
+            in[i] = tg_to_ex(drawn(TG_SHAPE(LENGTH, width), dtype), TG_CUDA(0), dtype, 0);
             tg_set_requires_grad(in[i], true);
         }
         tg_tensor *g = tg_detach(in[0]);
         tg_synchronize(TG_CUDA(0));
 #ifdef CUDASIM
-        cudasim_limit_memory(0, cudasim_live(CUDASIM_DEVICE_BYTES) + (size_t)scores);
+        if (width == 64) cudasim_limit_memory(0, cudasim_live(CUDASIM_DEVICE_BYTES) + (size_t)scores);
 #endif
-        const long start = kernels_so_far();
-        tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, true, 0);
-        tg_synchronize(TG_CUDA(0));
-        const long forward = kernels_so_far();
+        start_counting(); /* q, y, lse; k and v */
+        tg_tensor *y = tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, causal, 0);
+        CHECK(at_most(1, 1.02 * (2 * rows * one + 4 * rows + 2 * tiles * one)));
+        start_counting();
         CHECK(tg_gradients(&y, 1, &g, in, 3, d, 0) == TG_OK);
-        tg_synchronize(TG_CUDA(0));
-        CHECK(!COUNTED || (forward - start == 1 && kernels_so_far() - forward == 3));
+        const double sums = 8; /* lse and sum(g y) of a query */
+        CHECK(at_most(3, 1.02 * (2 * rows * one + (4 + sums) * rows +           /* y, g and lse make the sums */
+                                 (3 * one + sums) * rows + 2 * tiles * one +    /* q, g and sums, dq; k and v */
+                                 4 * rows * one + tiles * (2 * one + sums))));  /* k, v, dk, dv; q, g and sums */
 #ifdef CUDASIM
         cudasim_limit_memory(0, (size_t)1 << 30);
 #endif
@@ -189,7 +210,7 @@ int main(int argc, char **argv)
     if (harness_has_no_gpu()) return 0;
     RUN(tiles);
     RUN(masks_and_layouts);
-    RUN(kernels_and_memory);
+    RUN(what_attention_moves);
     RUN(gradient_of_packed_q_k_v);
     tg_shutdown();
     return harness_end();

@@ -212,7 +212,7 @@ TEST(what_is_moved)
         const tg_dtype dtype = dtypes[k];
         const double size = (double)tg_dtype_size(dtype), x_bytes = ROWS * N * size, vector_bytes = N * size;
         const double logits_bytes = 64 * CLASSES * size;
-        tg_tensor *in[3], *y, *g, *logits, *targets, *loss, *residual, *both[2], *of_both[2];
+        tg_tensor *in[3], *y, *g, *dx, *logits, *targets, *loss, *residual, *both[2], *of_both[2];
         int i;
         if (dtype == TG_F64) continue;
         in[0] = tg_full_on(TG_SHAPE(ROWS, N), 1, dtype, TG_CUDA(0));
@@ -243,6 +243,11 @@ TEST(what_is_moved)
         start_counting();
         y = tg_softmax(logits, 1);
         CHECK(at_most(1, 1.03 * 2 * logits_bytes));
+        harness.sample = "softmax_backward"; /* reads y and its gradient */
+        of_both[0] = tg_detach(logits);
+        start_counting();
+        CHECK(tg_gradients(&y, 1, of_both, &logits, 1, &dx, 0) == TG_OK);
+        CHECK(at_most(1, 1.03 * 3 * logits_bytes));
         harness.sample = "cross_entropy"; /* the losses, their mean, and the check of the targets */
         start_counting();
         loss = tg_cross_entropy(logits, targets);
@@ -292,6 +297,28 @@ TEST(lstm_cell)
     }
 }
 
+/* The sum of the biases, two products, and one kernel: it reads what x and what h give to the four gates, and c, and
+   writes the gates, the next c and h.  Backward one kernel makes the gradients of the gates and of c. */
+TEST(what_lstm_cells_move)
+{
+    TG_SCOPE;
+    enum { ROWS = 64, N = 128 };
+    const double bytes = ROWS * N * 4.0;
+    tg_module *m = tg_nn_lstm_cell(16, N, true);
+    tg_tensor *in[3], *out[2], *g[2], *dc;
+    CHECK(tg_module_to(m, TG_CUDA(0)));
+    for (int i = 0; i < 3; ++i) in[i] = tg_zeros_on(TG_SHAPE(ROWS, i ? N : 16), TG_F32, TG_CUDA(0));
+    for (int i = 0; i < 2; ++i) g[i] = tg_ones_on(TG_SHAPE(ROWS, N), TG_F32, TG_CUDA(0));
+    tg_set_requires_grad(in[2], true);
+    start_counting();
+    CHECK(tg_forward_n(m, in, 3, out, 2) == TG_OK);
+    CHECK(at_most(4, 1.03 * (4 + 4 + 1 + 4 + 1 + 1) * bytes));
+    start_counting();
+    CHECK(tg_gradients(out, 2, g, &in[2], 1, &dc, 0) == TG_OK);
+    CHECK(at_most(1, 1.03 * (4 + 1 + 1 + 1 + 1 + 4 + 1) * bytes));
+    tg_module_free(m);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -303,6 +330,7 @@ int main(int argc, char **argv)
     RUN(masked_rows);
     RUN(what_is_moved);
     RUN(lstm_cell);
+    RUN(what_lstm_cells_move);
     tg_shutdown();
     return harness_end();
 }

@@ -172,19 +172,19 @@ TEST(what_is_moved)
         start_counting();
         y = tg_max_pool2d(x, TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR);
         harness.sample = "max_pool";
-        CHECK(at_most(1, 1.25 * x_bytes + 8 * x_bytes / size / 4));
+        CHECK(at_most(1, 1.02 * (1.25 * x_bytes + 8 * x_bytes / size / 4)));
         start_counting();
-        tg_gradients(&y, 1, &g, &x, 1, &dx, 0); /* a window's index and gradient are read for each of its elements */
-        harness.sample = "max_pool backward";
-        CHECK(at_most(1, 8 * x_bytes / size + 2 * x_bytes));
+        tg_gradients(&y, 1, &g, &x, 1, &dx, 0);
+        harness.sample = "max_pool backward"; /* a window's index and gradient are read for each line that it sees */
+        CHECK(at_most(1, 1.02 * (x_bytes + 2 * (8 * x_bytes / size / 4 + x_bytes / 4))));
         start_counting();
         y = tg_avg_pool2d(x, TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR);
         harness.sample = "avg_pool";
-        CHECK(at_most(1, 1.25 * x_bytes));
+        CHECK(at_most(1, 1.02 * 1.25 * x_bytes));
         start_counting();
         tg_gradients(&y, 1, &g, &x, 1, &dx, 0);
-        harness.sample = "avg_pool backward";
-        CHECK(at_most(1, 2 * x_bytes));
+        harness.sample = "avg_pool backward"; /* likewise */
+        CHECK(at_most(1, 1.02 * 1.5 * x_bytes));
         start_counting();
         y = tg_conv2d(x, one, NULL, TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(1), 1); /* nothing is copied */
         harness.sample = "conv 1x1";
