@@ -255,6 +255,29 @@ TEST(what_embeddings_move)
     }
 }
 
+/* Sums at indices sort pairs, of 8 bytes below 2^32, from one place to another, 16 bytes a pair, and need little more.
+   The indices of a sort are all different: its gradient sorts nothing. */
+TEST(scratch)
+{
+    TG_SCOPE;
+    enum { N = 100000 };
+    tg_tensor *index = tg_cuda(tg_randint_on(0, N, TG_SHAPE(N), TG_I64, TG_CPU)), *y, *d;
+    tg_tensor *x = tg_ones_on(TG_SHAPE(N), TG_F32, TG_CUDA(0)), *src = tg_randn_on(TG_SHAPE(N), TG_F32, TG_CUDA(0));
+    tg_synchronize(TG_CUDA(0));
+#ifdef CUDASIM
+    cudasim_limit_memory(0, cudasim_live(CUDASIM_DEVICE_BYTES) + (4 + 18) * (size_t)N); /* 4: the result */
+#endif
+    CHECK(tg_scatter_add(x, 0, index, src) != NULL && tg_synchronize(TG_CUDA(0)) == TG_OK);
+#ifdef CUDASIM
+    cudasim_limit_memory(0, (size_t)1 << 30);
+#endif
+    y = tg_sort(tg_set_requires_grad(src, true), 0, false, NULL);
+    start_counting();
+    CHECK(tg_gradients(&y, 1, &x, &src, 1, &d, 0) == TG_OK);
+    CHECK(at_most(3, 1.02 * (4 + 8 + 16) * N)); /* zeros; a check of the indices; g, indices and the result */
+    CHECK(tg_equal(d, x));
+}
+
 /* Views that hold an element several times: their gradients are added up, many of them to one element. */
 TEST(sums_over_views)
 {
@@ -284,6 +307,7 @@ int main(int argc, char **argv)
     RUN(sums_at_indices);
     RUN(embeddings);
     RUN(what_embeddings_move);
+    RUN(scratch);
     RUN(sums_over_views);
     printf("bits %016llx\n", (unsigned long long)bits);
     tg_shutdown();
