@@ -209,17 +209,31 @@ static cost cost_of(int64_t layers, int64_t vocabulary)
     return c;
 }
 
-/* Both parts grow by the same with each layer, and with each word of the vocabulary.  What attention reads again of keys
-   and values in sequences longer than 64 is not in it. */
-static void predict(int64_t layers, int64_t vocabulary, int64_t tokens)
+/* What attention reads in one head of one long sequence beyond a row of k and of v for each query, as in sequences of
+   64.  A block owns 128 queries and reads the keys that its last one sees, rows of 64 numbers of 16 bits, forward and
+   for dq; for dk and dv it owns keys and reads q, g and 8 bytes of sums (see test_flash.c). */
+static double read_again(int64_t length)
 {
+    double rows = 0;
+    for (int64_t first = 0; first < length; first += 128) rows += (double)(first + 128 < length ? first + 128 : length);
+    return (rows - (double)length) * (3 * 2 * 64 * 2 + 8);
+}
+
+/* Both parts grow by the same with each layer, and with each word of the vocabulary. */
+static void predict(int64_t layers, int64_t vocabulary, int64_t sequences, int64_t length)
+{
+    const int64_t tokens = sequences * length, heads = 12;
     const cost base = cost_of(1, 256), layer = cost_of(2, 256), words = cost_of(1, 512);
     const double more_layers = (double)(layers - 1), more_words = (double)(vocabulary - 256) / 256;
-    const double fixed = base.fixed + more_layers * (layer.fixed - base.fixed) + more_words * (words.fixed - base.fixed);
+    const double fixed =
+        base.fixed + more_layers * (layer.fixed - base.fixed) + more_words * (words.fixed - base.fixed);
     const double per_token = base.per_token + more_layers * (layer.per_token - base.per_token) +
                              more_words * (words.per_token - base.per_token);
-    printf("%d layers, %d words, %d tokens: %.1f gigabytes, %.1f of them for the parameters\n", (int)layers,
-           (int)vocabulary, (int)tokens, (fixed + per_token * (double)tokens) / 1e9, fixed / 1e9);
+    const double again = read_again(length) * (double)(layers * sequences * heads);
+    printf("%d layers, %d words, %d tokens: %.1f gigabytes, %.1f of them for the parameters, %.1f that attention reads "
+           "again\n",
+           (int)layers, (int)vocabulary, (int)tokens, (fixed + per_token * (double)tokens + again) / 1e9, fixed / 1e9,
+           again / 1e9);
 }
 
 int main(int argc, char **argv)
@@ -230,7 +244,7 @@ int main(int argc, char **argv)
     tg_set_default_device(TG_CUDA(0));
     cudasim_report(0);
     if (argc > 1 && !strcmp(argv[1], "predict")) {
-        predict(12, 50304, 16 * 1024);
+        predict(12, 50304, 16, 1024);
         return !tg_ok();
     }
     tg_module *mlp = make_mlp();
