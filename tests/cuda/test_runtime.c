@@ -153,6 +153,22 @@ TEST(blocks_of_copies)
     tg_loader_free(loader);
 }
 
+/* A copy to the device does not wait for one from it that began before: TG_SIM_STREAMS=lazy runs only what is waited
+   for, so the latter is still pending then. */
+TEST(copies_both_ways)
+{
+    TG_SCOPE;
+    const char *const streams = getenv("TG_SIM_STREAMS");
+    tg_tensor *host = tg_pin_memory(tg_arange(0, 1000, 1)), *x = tg_ones_on(TG_SHAPE(1000), TG_F32, first), *down, *up;
+    CHECK(tg_synchronize(first) == TG_OK && cudasim_live(CUDASIM_PENDING_OPERATIONS) == 0);
+    down = tg_to_ex(x, TG_CPU, TG_F32, TG_NON_BLOCKING);
+    up = tg_to_ex(host, first, TG_F32, TG_NON_BLOCKING);
+    CHECK(tg_item(tg_sum(up)) == 499500);
+    if (!streams || !strcmp(streams, "lazy")) CHECK(cudasim_live(CUDASIM_PENDING_OPERATIONS) > 0);
+    CHECK(tg_item(tg_sum(down)) == 1000);
+    CHECK(tg_synchronize(first) == TG_OK && cudasim_live(CUDASIM_PENDING_OPERATIONS) == 0);
+}
+
 TEST(the_device_of_the_caller)
 {
     TG_SCOPE;
@@ -298,6 +314,7 @@ int main(int argc, char **argv)
     RUN(kept_blocks_make_room);
     RUN(threads_keep_their_own_blocks);
     RUN(blocks_of_copies);
+    RUN(copies_both_ways);
     RUN(the_device_of_the_caller);
     RUN(one_wait);
     RUN(zeroing_gradients_launches_nothing);
