@@ -238,7 +238,7 @@ static void predict(int64_t layers, int64_t vocabulary, int64_t sequences, int64
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{23, 0, 1, 20400000}, {132, 0, 1, 47200000}, {308, 0, 1, 3142600000}};
+    const counts limits[] = {{23, 0, 1, 20400000}, {132, 0, 1, 47100000}, {308, 0, 1, 3142400000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));
