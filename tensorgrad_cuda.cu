@@ -1846,17 +1846,25 @@ __global__ void tgi_map_strided(tgi_iter iter, int op, typename tgi_number<real>
     }
 }
 
+/* Functions that networks of 16 bits hardly use.  They have long kernels, and there are no dense ones for 16 bits: each
+   of those takes the compiler a tenth of a second. */
+constexpr bool tgi_is_rare(int op)
+{
+    return op == TGI_OP_expm1 || op == TGI_OP_log2 || op == TGI_OP_log10 || op == TGI_OP_tan || op == TGI_OP_asin ||
+           op == TGI_OP_acos || op == TGI_OP_atan || op == TGI_OP_sinh || op == TGI_OP_cosh || op == TGI_OP_atan2;
+}
+
 /* Chooses the kernel for dense rows by the inputs' dtype, f32 or one of 16 bits.  A test (its result is smaller than
    its inputs) gives bool; the last input of `where` and masked_fill is bool. */
-template <class formula, int inputs, bool mask>
+template <class formula, int inputs, bool mask, bool rare>
 static bool tgi_map_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, double s, double t, bool *done)
 {
     constexpr bool test = sizeof(typename formula::value) < sizeof(typename formula::real);
 #define TGI_MAP_FROM(dtype) \
     tgi_launch_packs<formula, inputs, dtype, mask ? TG_BOOL : dtype, test ? TG_BOOL : dtype>(S, d, iter, s, t, done)
-    if (iter->dtype[1] == TG_BF16) return TGI_MAP_FROM(TG_BF16);
-    if (iter->dtype[1] == TG_F16) return TGI_MAP_FROM(TG_F16);
-    return TGI_MAP_FROM(TG_F32);
+    if (iter->dtype[1] == TG_F32) return TGI_MAP_FROM(TG_F32);
+    if constexpr (rare) return true;
+    else return iter->dtype[1] == TG_BF16 ? TGI_MAP_FROM(TG_BF16) : TGI_MAP_FROM(TG_F16);
 }
 
 /* Whether the operands of a loop have dense rows and the dtypes for which there are kernels with packs: the inputs have
@@ -1904,7 +1912,8 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
         if constexpr (packs && tgi_formula<TGI_OP_##name, real>::exists) {                                  \
             constexpr bool has_mask = TGI_OP_##name == TGI_OP_where || TGI_OP_##name == TGI_OP_masked_fill; \
             typedef tgi_formula<TGI_OP_##name, real> formula;                                               \
-            ok = tgi_map_dense<formula, inputs, has_mask>(S, d, iter, s, t, &done);                         \
+            constexpr bool rare = tgi_is_rare(TGI_OP_##name);                                               \
+            ok = tgi_map_dense<formula, inputs, has_mask, rare>(S, d, iter, s, t, &done);                   \
         }                                                                                                   \
         break;
 #define TGI_MAP_DENSE_1(name, ...) TGI_MAP_DENSE(1, name)
@@ -2121,21 +2130,23 @@ template <class real> __global__ void tgi_copy_converted(tgi_iter iter)
     }
 }
 
-/* Chooses the kernel by the dtype of y. */
+/* The dtypes that networks compute in. */
+constexpr bool tgi_is_low_or_f32(int dtype) { return dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16; }
+
+/* Chooses the kernel by the dtype of y.  There is none where neither x nor y has a dtype that networks compute in. */
 template <int from>
 static bool tgi_convert_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi_iter *iter, bool *done)
 {
     typedef tgi_identity<typename tgi_computed<from>::type> identity;
-#define TGI_CONVERT_TO(name, ...)            \
-    case TGI_AS_##name:                      \
-        if constexpr (from == TGI_AS_##name) \
-            break;                           \
-        else                                 \
-            return tgi_launch_packs<identity, 1, from, from, TGI_AS_##name>(S, d, iter, 0, 0, done);
+#define TGI_CONVERT_TO(name, ...)                                                                             \
+    case TGI_AS_##name:                                                                                       \
+        if constexpr (from != TGI_AS_##name && (tgi_is_low_or_f32(from) || tgi_is_low_or_f32(TGI_AS_##name))) \
+            return tgi_launch_packs<identity, 1, from, from, TGI_AS_##name>(S, d, iter, 0, 0, done);          \
+        break;
     switch ((int)iter->dtype[0]) {
         TGI_ELEMENTS(TGI_CONVERT_TO)
     }
-    return false;
+    return true;
 }
 
 static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
