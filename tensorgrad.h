@@ -11215,6 +11215,7 @@ struct tgi_frame {
     tg_dtype autocast;
     tgi_link *scope;
     uint64_t scope_serial;
+    int missing; /* open blocks of TG_SCOPE in this scope that got no scope of their own, for want of memory */
 };
 
 /* Fetches what the end of the tensors before `next` will touch, since each tensor of a list that is larger than the
@@ -11259,6 +11260,7 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     f->autocast = S->autocast;
     f->scope = S->scope;
     f->scope_serial = S->scope_serial;
+    f->missing = 0;
     if (kind == TGI_GUARD_SCOPE) {
         f->list.prev = f->list.next = &f->list;
         S->scope = &f->list;
@@ -11391,6 +11393,18 @@ void tg_scope_end(tg_mark mark)
              "this scope is not open: it was ended before, by its own mark or an outer one");
 }
 
+/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
+static tgi_frame *tgi_innermost_scope(tgi_thread *S)
+{
+    tgi_frame *f = S->frame;
+    while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
+    return f && f->serial == S->scope_serial ? f : NULL;
+}
+
+/* The serial of a block whose scope could not be opened.  Its tensors are those of the scope around it, where tg_keep
+   and tg_drop leave them: the one would take them out of the caller's scope, the other end what is older. */
+#define TGI_MISSING UINT64_MAX
+
 tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
 {
     tgi_thread *S = tgi_self();
@@ -11399,6 +11413,11 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     hold.serial = tgi_frame_open(S, kind);
     if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
     if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_check_autocast(S, value)) S->autocast = (tg_dtype)value;
+    tgi_frame *around = kind == TGI_GUARD_SCOPE && !hold.serial ? tgi_innermost_scope(S) : NULL;
+    if (around) {
+        around->missing++;
+        hold.serial = TGI_MISSING;
+    }
     return hold;
 }
 
@@ -11406,16 +11425,11 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
    cleanup still runs. */
 void tgi_scope_guard_close(tgi_scope_guard *hold)
 {
-    if (hold->self == (const void *)hold && hold->serial) tgi_frame_close(tgi_self(), hold->serial);
+    const uint64_t serial = hold->self == (const void *)hold ? hold->serial : 0;
+    tgi_frame *around = serial == TGI_MISSING ? tgi_innermost_scope(tgi_self()) : NULL;
+    if (around && around->missing > 0) around->missing--;
+    else if (serial && serial != TGI_MISSING) tgi_frame_close(tgi_self(), serial);
     hold->serial = 0;
-}
-
-/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
-static tgi_frame *tgi_innermost_scope(tgi_thread *S)
-{
-    tgi_frame *f = S->frame;
-    while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
-    return f && f->serial == S->scope_serial ? f : NULL;
 }
 
 TGI_CALLERS_END
@@ -11517,7 +11531,7 @@ tg_tensor *tg_keep(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "keep", "t", t)) return NULL;
     const tgi_frame *f = tgi_innermost_scope(S);
-    if (f && tgi_in_list(S, t, f->serial)) {
+    if (f && !f->missing && tgi_in_list(S, t, f->serial)) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
     }
@@ -11573,6 +11587,8 @@ void tg_drop(tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!t || !tgi_argument(S, "drop", "t", t)) return;
     if (!tgi_in_list(S, t, S->scope_serial)) return;
+    const tgi_frame *f = tgi_innermost_scope(S);
+    if (f && f->missing) return;
     tgi_leave_list(S, t);
     tgi_unref_by(S, t, TGI_BY_DROP);
 }

@@ -714,6 +714,15 @@ static bool scoped(state *s)
     tg_scope_end(outer);
     return s->y[0] != NULL;
 }
+/* In a block whose scope cannot be opened, tensors are those of the scope around it: there they stay, kept or not. */
+static bool kept_and_dropped(state *s)
+{
+    TG_SCOPE;
+    s->y[10] = tg_keep(tg_mul(s->t[0], s->t[1]));
+    tg_drop(tg_exp(s->y[0]));
+    tg_drop(s->y[0]); /* made outside of the block */
+    return tg_numel(s->y[0]) > 0 && s->y[10] && tg_ok();
+}
 static bool unrecorded(state *s)
 {
     TG_NO_GRAD;
@@ -843,7 +852,8 @@ static const scenario scenarios[] = {
     {"views", NULL, NULL,
      {{make_target, 0}, {view_target, SEVERAL}, {view_target_again, 0}, {write_view, 0}, {use_view, SEVERAL},
       {add_uses, SEVERAL}, {backward_uses, 0}}},
-    {"scopes", NULL, NULL, {{scoped, 0}, {unrecorded, 0}, {split_up, 0}, {unbind_all, 0}, {name_it, 0}}},
+    {"scopes", NULL, NULL,
+     {{scoped, 0}, {kept_and_dropped, SEVERAL}, {unrecorded, 0}, {split_up, 0}, {unbind_all, 0}, {name_it, 0}}},
     {"parameters", NULL, release_param,
      {{make_param, SEVERAL}, {assign_grad, SEVERAL}, {copy_transposed, SEVERAL}, {compare, 0}}},
     {"moves_in_place", NULL, free_optimizer,
