@@ -2386,7 +2386,7 @@ struct tgi_forward {
     void (*path)(const tgi_forward *f, char *text, size_t size);
     /* writes why a and b, operands on different devices, do not fit, and what to do; false if that is not known */
     bool (*why)(const tgi_forward *f, const tg_tensor *a, const tg_tensor *b, char *text, size_t size);
-    /* the parameters [*n] of the outermost module that runs */
+    /* the parameters [*n] of the outermost module that runs; *n is -1 after recording an error */
     tg_tensor *const *(*params)(const tgi_forward *f, int *n);
 };
 
@@ -16075,7 +16075,7 @@ static bool tgi_cast_params(tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
     int n = 0, count = 0;
     if (!S->forward || backend->host || S->composes || !(t->flags & TGI_WAS_CAST)) return true;
     tg_tensor *const *params = S->forward->params(S->forward, &n);
-    if (n < 2) return true;
+    if (n < 2) return n >= 0;
     tgi_flat *list = (tgi_flat *)tgi_alloc(S, sizeof *list * (size_t)n);
     if (!list) return tgi_no_memory(S, "to_dtype", sizeof *list * (size_t)n);
     bool ok = true;
@@ -29107,8 +29107,8 @@ static void tgi_forget_hooks(tg_module *m)
 static tg_tensor *const *tgi_forward_params(const tgi_forward *f, int *n)
 {
     while (f->outer) f = f->outer;
-    *n = tg_module_count(f->m);
-    return tg_module_params(f->m);
+    *n = tgi_module_params(tgi_self(), "forward", f->m);
+    return f->m->params;
 }
 
 static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, tg_tensor *const *in, int n,
