@@ -15986,7 +15986,8 @@ static tgi_cast *tgi_find_cast(const tgi_thread *S, const tg_tensor *t)
     return slot && slot->key ? &S->casts[slot->value] : NULL;
 }
 
-/* Makes room for one more.  Without memory nothing is kept, which is no error. */
+/* Makes room for one more.  False after recording an error: a step that went on would cast a weight at each use, and
+   sum the gradients of these uses in f32 instead of the cast's dtype. */
 static bool tgi_casts_reserve(tgi_thread *S)
 {
     if (S->casts_count < S->casts_room) return true;
@@ -15995,7 +15996,7 @@ static bool tgi_casts_reserve(tgi_thread *S)
     tgi_cast *casts = (tgi_cast *)tgi_alloc(S, sizeof *casts * (size_t)room);
     if (!casts || !tgi_map_open(S, &map, room)) {
         tgi_free(S, casts, sizeof *casts * (size_t)room);
-        return false;
+        return tgi_no_memory(S, "to_dtype", sizeof *casts * (size_t)room);
     }
     for (int i = 0; i < S->casts_count; ++i) {
         casts[i] = S->casts[i];
@@ -16027,9 +16028,11 @@ static tg_tensor *tgi_kept_cast(const tgi_thread *S, const tg_tensor *t, tg_dtyp
     return fits ? c->cast : NULL;
 }
 
-static void tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
+/* False after recording an error. */
+static bool tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
 {
-    if (!tgi_may_keep_cast(S, t) || !tgi_casts_reserve(S)) return;
+    if (!tgi_may_keep_cast(S, t)) return true;
+    if (!tgi_casts_reserve(S)) return false;
     tgi_cast *c = tgi_find_cast(S, t);
     tgi_ref(cast);
     if (c) {
@@ -16046,6 +16049,7 @@ static void tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
     c->cast = cast;
     c->version = t->storage->version;
     c->recorded = cast->node != NULL;
+    return true;
 }
 
 /* A new tensor of the innermost scope for the cast of t, which is made later: the op is recorded, and the table has it.
@@ -16063,8 +16067,7 @@ static tg_tensor *tgi_begin_cast(tgi_thread *S, tg_tensor *t, tg_dtype dtype, tg
     flat->data = tgi_first_element(y);
     flat->from = tgi_first_element(t);
     flat->n = tgi_numel(t);
-    tgi_keep_cast(S, t, y);
-    return y;
+    return tgi_keep_cast(S, t, y) ? y : NULL;
 }
 
 /* In the forward of a module on a GPU: casts all its parameters that were cast before and have no cast now, as after
@@ -16111,8 +16114,7 @@ static tg_tensor *tgi_autocast_tensor(tgi_thread *S, tg_tensor *t, tg_dtype dtyp
         if (cast) return cast;
     }
     cast = tg_to_dtype(t, dtype);
-    if (cast && dtype != TG_F32) tgi_keep_cast(S, t, cast);
-    return cast;
+    return cast && (dtype == TG_F32 || tgi_keep_cast(S, t, cast)) ? cast : NULL;
 }
 
 /* Casts list [n], which may have NULLs, in a scope of the caller's.  False after recording an error. */
