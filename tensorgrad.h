@@ -1683,8 +1683,9 @@ TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
    A step cannot be recorded if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
    calls step, with the same results; tg_graph_obstacle says why.  A recording that fails is undone: gradients,
-   optimizers and random numbers are as before, and the same run calls step once more.  Call tg_graph_free before the
-   thread ends.
+   optimizers and random numbers are as before, and the same run calls step once more.  A replay that fails leaves
+   parameters, optimizers and random numbers as before; with a scaler it may have written the gradients.  Call
+   tg_graph_free before the thread ends.
    torch.cuda.CUDAGraph */
 typedef struct tg_graph tg_graph;
 
@@ -2459,8 +2460,7 @@ struct tgi_thread {
     bool silent;                /* it is being recorded: if that fails the step is called, and raises its own errors */
     char obstacle[240];         /* why the step that is tried out or recorded cannot be recorded, or "" */
     const char *entered;        /* the last public function that checked a tensor or a device: it meets the obstacle */
-    struct tgi_grad_before *grads_before; /* the gradients that the recording has replaced, */
-    bool grads_lost;                      /* not all of them, for want of memory */
+    struct tgi_grad_before *grads_before; /* the gradients that the recording has replaced */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
@@ -11078,30 +11078,33 @@ typedef struct tgi_grad_before {
     tg_tensor *t, *grad;
 } tgi_grad_before;
 
-static void tgi_note_grad(tgi_thread *S, tg_tensor *t)
+/* False after recording an error. */
+static bool tgi_note_grad(tgi_thread *S, tg_tensor *t)
 {
     tgi_grad_before *e = S->grads_before;
     while (e && e->t != t) e = e->next;
-    if (e) return;
+    if (e) return true;
     e = (tgi_grad_before *)tgi_alloc(S, sizeof *e);
-    if (!e) {
-        S->grads_lost = true;
-        tgi_no_memory(S, "graph_run", sizeof *e);
-        return;
-    }
+    if (!e) return tgi_no_memory(S, "graph_run", sizeof *e);
     e->next = S->grads_before;
     e->t = t;
     e->grad = t->grad;
     tgi_count(t, &t->refs, 1);
     if (e->grad) tgi_count(e->grad, &e->grad->refs, 1);
     S->grads_before = e;
+    return true;
 }
 
-/* g, or none, becomes the .grad of t, which takes over a reference of the caller's. */
+/* g, or none, becomes the .grad of t, which takes over a reference of the caller's.  In a recording the one before is
+   noted; without memory for that it stays, and the recording fails. */
 static void tgi_replace_grad(tgi_thread *S, tg_tensor *t, tg_tensor *g)
 {
     tg_tensor *before = t->grad;
-    if (S->silent && tgi_refs(t) > 0) tgi_note_grad(S, t); /* not for one that is ending: nobody can use it any more */
+    const bool notes = S->silent && tgi_refs(t) > 0; /* not for one that is ending: nobody can use it any more */
+    if (notes && !tgi_note_grad(S, t)) {
+        tgi_unref(S, g);
+        return;
+    }
     if (g) tgi_count(g, &g->grad_of, 1);
     t->grad = g;
     if (!before) return;
@@ -24818,14 +24821,12 @@ static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
     tgi_casts_clear(S); /* the recorded work must not use casts that it does not make, and has not made its own yet */
     S->obstacle[0] = 0;
     S->silent = true;
-    S->grads_lost = false;
     const bool ok = tgi_graph_capture(S, g);
     S->silent = false;
     tgi_casts_clear(S);
     if (!ok) tgi_graph_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
     tgi_settle_grads(S, !ok);
     tgi_restore_errors(S, &errors);
-    if (!ok && S->grads_lost) return tgi_no_memory(S, "graph_run", sizeof(tgi_grad_before));
     return ok || tgi_graph_call(S, g);
 }
 

@@ -18,9 +18,11 @@
 /* ---- the allocator: fails on demand, poisons, and knows what is out ---- */
 
 static struct {
-    int64_t calls, fail_at; /* since armed; 0: never */
+    int64_t calls, fail_at;               /* since armed; 0: never */
     bool persistent, fired, armed, again; /* the device's allocation is tried once more after a failure */
+    bool recording;                       /* not there: a graph is being recorded */
     int64_t live, wrong_sizes, injected, on_device;
+    int64_t kept; /* of what is live, what a device keeps until the thread ends: its plans of products and workspace */
 } memory;
 
 enum { BLOCK_HEADER = 16 }; /* keeps malloc's alignment */
@@ -38,8 +40,8 @@ static bool next_allocation_fails(void)
 static int device_memory_is_left(void)
 {
     bool refused = memory.again || next_allocation_fails();
-    memory.again = refused && !memory.again;
-    memory.on_device += memory.again;
+    memory.on_device += refused && !memory.again;
+    memory.again = refused && !memory.again && !memory.recording;
     return !refused;
 }
 #endif
@@ -85,6 +87,11 @@ struct state {
     tg_loader *loader;
     tg_tensor *large;
     operation op;
+    tg_module *net; /* of a, b, v and q */
+    tg_graph *graph;
+    tg_grad_scaler scaler;
+    tg_dtype low;    /* what the steps of the graph compute products in */
+    int calls, runs; /* of its step, and of itself without an error */
 };
 
 /* A call: true if it succeeded.  It may be made again after it failed. */
@@ -93,7 +100,9 @@ enum {
     UNREPEATABLE = 1, /* a backward without retain: when it failed half-way its error says that it cannot be repeated */
     PREPARES = 2,     /* what it made before it failed stays, for the next time */
     SEVERAL = 4,      /* made of several calls: what the first ones made stays in the scope when a later one fails */
-    DOES_WITHOUT = 8  /* may succeed: page-locked memory that cannot be kept for reuse is freed */
+    DOES_WITHOUT = 8, /* may succeed: page-locked memory that cannot be kept for reuse is freed, and a step that cannot
+                         be recorded is called */
+    WHOLE_STEP = 16   /* a forward and its backward: it can be repeated although the backward alone cannot */
 };
 typedef struct {
     call run;
@@ -152,25 +161,31 @@ typedef struct {
     bool grad_mode;
 } snapshot;
 
-static snapshot take_snapshot(const state *s)
+/* Versions count only without a graph, since a recording that is undone has counted writes. */
+static uint64_t mix_tracked(const state *s, bool with_gradients)
 {
-    snapshot now;
+    uint64_t hash = HARNESS_HASH;
     tg_device device;
     int64_t version;
     int k;
+    for (k = 0; k <= INPUTS; ++k) {
+        tg_tensor *t = k < INPUTS ? s->t[k] : s->w;
+        if (!t) continue;
+        version = s->graph ? 0 : tg_version_of(t);
+        device = tg_device_of(t);
+        hash = harness_mix(hash, &device, sizeof device);
+        hash = harness_mix(mix_tensor(hash, t), &version, sizeof version);
+        if (t != s->w && with_gradients) hash = mix_tensor(hash, tg_grad(t));
+    }
+    return hash;
+}
+
+/* A replay with a scaler that fails may have got as far as its gradients. */
+static snapshot take_snapshot(const state *s)
+{
+    snapshot now;
     memory.armed = false;
-    now.tracked = HARNESS_HASH;
-    for (k = 0; k < INPUTS; ++k) {
-        version = tg_version_of(s->t[k]);
-        device = tg_device_of(s->t[k]);
-        now.tracked = harness_mix(now.tracked, &device, sizeof device);
-        now.tracked = harness_mix(mix_tensor(now.tracked, s->t[k]), &version, sizeof version);
-        now.tracked = mix_tensor(now.tracked, tg_grad(s->t[k]));
-    }
-    if (s->w) {
-        version = tg_version_of(s->w);
-        now.tracked = harness_mix(mix_tensor(now.tracked, s->w), &version, sizeof version);
-    }
+    now.tracked = mix_tracked(s, !s->graph || !s->scaler.enabled);
     now.rng = tg_rng_state();
     now.stats = tg_stats();
     now.grad_mode = tg_is_grad_enabled();
@@ -180,9 +195,10 @@ static snapshot take_snapshot(const state *s)
 
 static uint64_t outcome(state *s)
 {
-    uint64_t hash = take_snapshot(s).tracked;
+    uint64_t hash;
     int k;
     memory.armed = false;
+    hash = mix_tracked(s, true);
     for (k = 0; k < RESULTS; ++k) hash = mix_tensor(hash, s->y[k]);
     return hash;
 }
@@ -213,6 +229,27 @@ static void check_failed_call(const state *s, const step *made, bool ok, const s
     CHECK(after.stats.nodes == before->stats.nodes && after.stats.saved == before->stats.saved);
 }
 
+static void end_thread(void)
+{
+    CHECK(tg_shutdown() == TG_OK && tg_set_default_device(HERE) == TG_OK);
+    tg_set_cache_limit(0);
+}
+
+/* Whether the device keeps freed blocks and uses them again: only then steps can be recorded.  The device asks for the
+ * setting when it is first used. */
+static bool keeps_blocks;
+static void keep_blocks(bool keep)
+{
+#ifdef CUDASIM
+    if (HERE.type == TG_DEV_CPU || keep == keeps_blocks) return;
+    end_thread();
+    setenv("TG_CUDA_PASS_THROUGH", keep ? "0" : "1", 1);
+    keeps_blocks = keep;
+#else
+    (void)keep;
+#endif
+}
+
 /* Runs the scenario with its n-th allocation failing (0: none); false when there was no such allocation. */
 static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t *hash)
 {
@@ -230,7 +267,7 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
         snapshot before = take_snapshot(&s);
         bool ok = made->run(&s);
         if (memory.fired && !handled) {
-            bool lost = strstr(tg_error_message(), "cannot be repeated") != NULL;
+            bool lost = !(made->flags & WHOLE_STEP) && strstr(tg_error_message(), "cannot be repeated") != NULL;
             handled = true;
             check_failed_call(&s, made, ok, &before);
             memory.fail_at = 0; /* from here on no allocation fails */
@@ -245,15 +282,17 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
     if (!ended) *hash = outcome(&s);
     if (what->finish) what->finish(&s);
     tg_scope_end(mark);
-    if (s.loader) { /* page-locked memory is kept until the thread ends */
-        CHECK(tg_shutdown() == TG_OK && tg_set_default_device(HERE) == TG_OK);
-        tg_set_cache_limit(0);
-    }
+    if (s.loader) end_thread(); /* until then page-locked memory is kept */
+    if (keeps_blocks) CHECK(tg_empty_cache(HERE) == TG_OK);
+    if (memory.kept < 0) memory.kept = memory.live;
     CHECK(tg_stats().tensors == 0 && tg_stats().nodes == 0 && tg_stats().bytes == 0 && tg_stats().saved == 0);
-    CHECK(memory.live == 0 && memory.wrong_sizes == 0 && tg_ok());
+    CHECK(tg_stats().modules == 0);
+    CHECK(memory.live == memory.kept && memory.wrong_sizes == 0 && tg_ok());
     memory.wrong_sizes = 0;
     return memory.fired;
 }
+
+static void free_graph(state *s);
 
 static void run_scenario(const scenario *what)
 {
@@ -263,6 +302,8 @@ static void run_scenario(const scenario *what)
     char text[96];
     harness.test = what->name;
     harness.sample = "untouched";
+    keep_blocks(what->finish == free_graph);
+    if (HERE.type == TG_DEV_CUDA) memory.kept = -1; /* the first run shows how much it is */
     run_once(what, 0, false, &reference);
     run_once(what, 0, false, &hash);
     CHECK(hash == reference && live == 0);
@@ -277,6 +318,9 @@ static void run_scenario(const scenario *what)
         }
     }
     CHECK(n > 1);
+    if (memory.kept > 0) end_thread();
+    CHECK(memory.live == 0);
+    memory.kept = 0;
     harness.sample = NULL;
 }
 
@@ -663,6 +707,127 @@ static bool clip(state *s) { return (s->y[10] = tg_clip_grad_norm(s->t, 4, 0.01)
 static bool clip_values(state *s) { return tg_clip_grad_value(s->t, 4, 0.001) == TG_OK; }
 static bool optimize(state *s) { return tg_step(s->opt) == TG_OK; }
 
+/* ---- a step in mixed precision ---- */
+
+static bool to_f32(state *s) { return tg_to_all_ex_(s->t, 4, HERE, TG_F32, 0) == TG_OK; }
+
+/* The casts end with the block, also when an op in it fails. */
+static tg_tensor *small_network(tg_tensor *const *t)
+{
+    tg_tensor *h;
+    TG_AUTOCAST(TG_BF16);
+    if (tg_autocast_dtype() != TG_BF16) return NULL; /* the block could not be opened */
+    h = tg_linear(tg_linear_gelu(tg_mul(t[0], t[1]), t[3], t[2], true), t[3], NULL);
+    h = tg_add(tg_layer_norm(h, 1, t[2], NULL, 1e-5), t[1]);
+    h = tg_scaled_dot_product_attention(h, h, t[1], NULL, 0, true, 0);
+    return tg_cross_entropy(tg_linear(h, t[3], t[2]), t[5]);
+}
+static bool mixed_loss(state *s)
+{
+    tg_mark mark = tg_scope_begin();
+    s->y[1] = mark.serial ? small_network(s->t) : NULL;
+    if (s->y[1]) tg_keep(s->y[1]);
+    tg_scope_end(mark);
+    return s->y[1] != NULL;
+}
+
+/* ---- steps that a graph records on a device, and calls on the CPU ---- */
+
+static void forward_of_net(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    tg_tensor *const *p = tg_module_params(m);
+    (void)n, (void)n_out;
+    if (!p) return;
+    out[0] = tg_linear(tg_linear_gelu(tg_add(tg_dropout(in[0], 0.25, true), p[1]), p[3], p[2], true), p[3], NULL);
+}
+
+/* Changes the parameters last: a step that fails has changed gradients, random numbers and the scaler alone. */
+static bool step_of_training(state *s)
+{
+    tg_tensor *loss;
+    if (s->scaler.enabled && tg_optim_zero_grad(s->opt) != TG_OK) return false;
+    {
+        TG_AUTOCAST(s->low);
+        if (tg_autocast_dtype() != s->low) return false;
+        loss = tg_cross_entropy(tg_forward(s->net, s->t[0]), s->t[5]);
+    }
+    if (!tg_copy_(s->y[0], tg_detach(loss)) || tg_backward(tg_grad_scaler_scale(&s->scaler, loss)) != TG_OK)
+        return false;
+    if (tg_grad_scaler_step(&s->scaler, s->opt) != TG_OK || tg_grad_scaler_update(&s->scaler) != TG_OK) return false;
+    return s->scaler.enabled || tg_optim_zero_grad(s->opt) == TG_OK;
+}
+
+static bool step_of_graph(void *user)
+{
+    state *s = (state *)user;
+    bool ok;
+    memory.recording = ++s->calls == 3 && !tg_graph_obstacle(s->graph);
+    ok = step_of_training(s);
+    memory.recording = false;
+    return ok;
+}
+
+static bool new_net(state *s)
+{
+    static const char *const names[] = {"a", "b", "v", "q"};
+    bool ok = (s->net = tg_module_new("Net", forward_of_net, 0)) != NULL;
+    for (int k = 0; ok && k < 4; ++k) ok = tg_module_param(s->net, names[k], s->t[k]) != NULL;
+    ok = ok && tg_module_params(s->net) && (s->y[0] = tg_zeros_on(TG_SCALAR, TG_F32, HERE)) != NULL;
+    if (!ok) tg_module_free(s->net), s->net = NULL;
+    return ok;
+}
+static bool graph_in_bf16(state *s)
+{
+    const tg_grad_scaler scaler = TG_GRAD_SCALER;
+    s->low = TG_BF16, s->scaler = scaler, s->scaler.enabled = false;
+    if ((s->graph = tg_graph_new(HERE, step_of_graph, s)) == NULL) return false;
+    for (int k = 0; k < 4; ++k) tg_retain(s->t[k]); /* a net that is freed must not end them */
+    return true;
+}
+static bool graph_in_f16(state *s)
+{
+    if (!graph_in_bf16(s)) return false;
+    s->low = TG_F16, s->scaler.scale = 1024, s->scaler.growth_interval = 2;
+    return s->scaler.enabled = true;
+}
+
+/* A step that was called and failed leaves what it has done, as without a graph: that is undone here.  One that is
+   replayed, or was recorded in vain before it is called, leaves nothing. */
+enum { IN_A_RUN = PREPARES | DOES_WITHOUT | WHOLE_STEP };
+static bool run_graph(state *s)
+{
+    const int calls = s->calls;
+    const tg_rng rng = tg_rng_state();
+    const tg_grad_scaler scaler = s->scaler;
+    tg_tensor *grad[4];
+    bool ok;
+    for (int k = 0; k < 4; ++k) grad[k] = tg_grad(s->t[k]) ? tg_retain(tg_grad(s->t[k])) : NULL;
+    s->opt->lr = 0.1 / (s->runs + 1);
+    ok = tg_graph_run(s->graph) == TG_OK;
+    s->runs += ok;
+    if (!ok && s->calls > calls) {
+        tg_rng_set_state(rng);
+        s->scaler = scaler;
+        for (int k = 0; k < 4; ++k) tg_set_grad(s->t[k], grad[k]);
+    }
+    tg_release_all(grad, 4);
+    return ok;
+}
+static bool was_replayed(state *s)
+{
+    const bool untouched = !memory.fail_at && !memory.fired; /* else the failure may have kept it from being recorded */
+    const char *obstacle = tg_graph_obstacle(s->graph);
+    CHECK(!untouched || (HERE.type == TG_DEV_CUDA ? !obstacle && s->calls == 3 : s->calls == s->runs));
+    return true;
+}
+static void free_graph(state *s)
+{
+    tg_graph_free(s->graph);
+    tg_module_free(s->net);
+    tg_release_all(s->t, 4);
+    free_optimizer(s);
+}
+
 /* ---- hooks, runs, views, scopes, names, files ---- */
 
 static tg_tensor *double_it(tg_tensor *g, void *user)
@@ -838,11 +1003,20 @@ static bool show(state *s)
       {loss_of_layers, 0}, {backward, UNREPEATABLE}, {clip, 0}, {optimize, PREPARES}, {clip_values, 0},                \
       {optimize, PREPARES}}},
 
+#define RECORDED_STEPS(begin)                                                                                          \
+    {{to_f32, 0}, {new_adamw, 0}, {begin, 0}, {new_net, 0}, {run_graph, IN_A_RUN}, {run_graph, IN_A_RUN},              \
+     {run_graph, IN_A_RUN}, {run_graph, IN_A_RUN}, {run_graph, IN_A_RUN}, {was_replayed, 0}}
+
 static const scenario scenarios[] = {
     OPERATIONS(OPERATION_ROW)
     WRITES(WRITE_ROW)
     TRAINING_ROW(sgd) TRAINING_ROW(momentum) TRAINING_ROW(adam) TRAINING_ROW(adamw) TRAINING_ROW(rmsprop)
     TRAINING_ROW(adagrad) TRAINING_ROW(adadelta) TRAINING_ROW(groups)
+    {"steps_mixed", NULL, free_optimizer,
+     {{to_f32, 0}, {new_adamw, 0}, {zero_grad, 0}, {mixed_loss, 0}, {backward, UNREPEATABLE}, {clip, 0},
+      {optimize, PREPARES}}},
+    {"steps_recorded", NULL, free_graph, RECORDED_STEPS(graph_in_bf16)},
+    {"steps_recorded_with_a_scaler", NULL, free_graph, RECORDED_STEPS(graph_in_f16)},
     {"hooks", NULL, NULL,
      {{product, 0}, {hook_product, 0}, {retain_product, 0}, {hook_leaf, 0}, {hook_after, 0}, {sum_up, 0},
       {backward_retain, 0}, {backward_retain, 0}, {read_retained, 0}}},
@@ -875,11 +1049,14 @@ static const scenario scenarios[] = {
 int main(int argc, char **argv)
 {
     tg_allocator allocator;
+    const char *pass_through;
     int k, count = (int)(sizeof scenarios / sizeof scenarios[0]), ran = 0;
     harness_begin(argc, argv);
     harness_take_device();
     allocator.alloc = failing_alloc, allocator.free = failing_free, allocator.user = NULL;
     CHECK(tg_set_allocator(&allocator) == TG_OK);
+    pass_through = getenv("TG_CUDA_PASS_THROUGH");
+    keeps_blocks = HERE.type == TG_DEV_CUDA && (!pass_through || strcmp(pass_through, "0") == 0);
     tg_set_cache_limit(0); /* without a cache every block comes from the failing allocator */
 #ifdef CUDASIM
     cudasim_ask_allocation(device_memory_is_left);

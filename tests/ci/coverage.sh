@@ -5,7 +5,8 @@
 # Prints the percentages and every line that no program reaches; of functions that a macro makes, for each by itself.
 # With the simulator each of them must have a reason in tests/unreached.txt, and each entry there must be of such a
 # line: anything else is a failure.  Code that is not compiled is not counted: what #if leaves out with this compiler.
-# Allocation failures are those of test_oom, in full on the CPU and one scenario in 32 on the simulator.
+# Allocation failures are those of test_oom, in full on the CPU and one scenario in 32 on the simulator, with the recorded
+# steps and those in mixed precision.
 B=${1:-build/coverage}
 . tests/ci/lib.sh
 if ! have gcc || ! have gcov; then skip coverage "no gcc with gcov"; exit 0; fi
@@ -61,6 +62,7 @@ if have c++; then
     on_sim test_ops memory TG_TEST_DEVICE=cuda:0 TG_TEST_MEMORY=1 "$B/sim-test_ops"
     for name in $ON_DEVICE; do on_sim $name ${name#test_} TG_TEST_DEVICE=cuda:0 "$B/sim-$name"; done
     on_sim test_oom oom TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" --part 0/32
+    on_sim test_oom oom-steps TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" steps_
     for devices in 0 1 2; do on_sim test_moves moves-$devices TG_SIM_DEVICES=$devices "$B/sim-test_moves"; done
     on_sim test_moves moves-debug TG_DEBUG=1 "$B/sim-test_moves"
     for name in test_streams test_use_after_end test_callbacks $kernels; do
