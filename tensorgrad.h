@@ -4848,16 +4848,21 @@ typedef union {
 
 /* tgi_load_bf16_as_f32(tile, at, step, n) loads n elements of bf16, step bytes apart, into a tile of f32;
    tgi_store_f32_as_bf16 stores a tile of f32 as bf16.  There is such a pair for every element type and compute dtype.
-   */
+   Of elements side by side the compiler makes vectors, if it optimises; else one loop is enough. */
+#ifdef __OPTIMIZE__
+#define TGI_SIDE_BY_SIDE(step, type) ((step) == (int64_t)sizeof(type))
+#else
+#define TGI_SIDE_BY_SIDE(step, type) false
+#endif
 #define TGI_LOAD(from, type, to, compute, value)                                               \
     static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
     {                                                                                          \
         compute *const y = (compute *)tile;                                                    \
-        for (int64_t i = 0; step == (int64_t)sizeof(type) && i < n; ++i) {                     \
+        for (int64_t i = 0; TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                      \
             const type x = ((const type *)(const void *)at)[i];                                \
             y[i] = (compute)(value);                                                           \
         }                                                                                      \
-        for (int64_t i = 0; step != (int64_t)sizeof(type) && i < n; ++i) {                     \
+        for (int64_t i = 0; !TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                     \
             const type x = *(const type *)(const void *)(at + i * step);                       \
             y[i] = (compute)(value);                                                           \
         }                                                                                      \
@@ -4865,11 +4870,11 @@ typedef union {
 #define TGI_STORE(from, compute, to, type, value)                                               \
     static void tgi_store_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
     {                                                                                           \
-        for (int64_t i = 0; step == (int64_t)sizeof(type) && i < n; ++i) {                      \
+        for (int64_t i = 0; TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                       \
             const compute x = ((const compute *)tile)[i];                                       \
             ((type *)(void *)at)[i] = (type)(value);                                            \
         }                                                                                       \
-        for (int64_t i = 0; step != (int64_t)sizeof(type) && i < n; ++i) {                      \
+        for (int64_t i = 0; !TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                      \
             const compute x = ((const compute *)tile)[i];                                       \
             *(type *)(void *)(at + i * step) = (type)(value);                                   \
         }                                                                                       \
@@ -5081,8 +5086,13 @@ enum {
 #define TGI_FMA_BEGIN
 #define TGI_FMA_END
 #else
+#ifdef __OPTIMIZE__ /* else these two would only cost time to compile */
 #define TGI_UNROLL _Pragma("GCC unroll 16")
 #define TGI_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define TGI_UNROLL
+#define TGI_INDEPENDENT
+#endif
 #define TGI_FMA
 #define TGI_NO_FMA
 #define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
@@ -5558,6 +5568,9 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
 #endif
 #define TGI_F32_ROW_FLOATS(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, y)
 #define TGI_F32_ROW_ANY(name, inputs, y) TGI_F32_LIGHT(name, real, inputs, y)
+#ifndef __OPTIMIZE__
+#define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
+#else
 #define TGI_F32_ROW_CHOICE(name, inputs, y)                                                                          \
     TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, y)                                          \
     TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, y)                                          \
@@ -5566,6 +5579,7 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
     {                                                                                                                \
         TGI_CHOSEN_F32(name, scalar[0])(n, scalar, out, in0, in1, in2);                                              \
     }
+#endif
 #define TGI_F32_ROW_TEST(name, inputs, y) TGI_F32_LIGHT(name, uint8_t, inputs, y)
 #define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, y)
 #define TGI_F32_ROW_XS(name, kind, y, ...) TGI_F32_ROW_##kind(name, XS, y)
@@ -10699,7 +10713,8 @@ TGI_NOINLINE tg_shape tg_make_shape(int ndim, const int64_t *dims)
 
 /* ---- text for messages ---- */
 
-typedef struct { char text[224]; } tgi_text;
+/* More than 256 bytes, since GCC copies smaller structs by a long row of instructions, even at -O0. */
+typedef struct { char text[264]; } tgi_text;
 
 /* "[2, 3]" */
 static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
@@ -29918,7 +29933,7 @@ static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_
                                    const tgi_function_layer *numbers, const char *format, ...)
 {
     tgi_layer l;
-    char extra[224];
+    char extra[sizeof(tgi_text)];
     va_list args;
     tgi_function_layer *self = (tgi_function_layer *)tgi_layer_begin(&l, op, kind, forward, sizeof *self);
     if (!self) return NULL;
