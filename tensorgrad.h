@@ -12094,23 +12094,26 @@ static tg_tensor *tgi_new_like(tgi_thread *S, const char *op, const tg_tensor *t
     return tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
 }
 
-/* A new row-major tensor for a public function. */
-static tg_tensor *tgi_empty(tgi_thread *S, const char *op, tg_shape shape, tg_dtype dtype, tg_device device)
+static const tg_shape tgi_no_dims = {0, {0, 0, 0, 0, 0, 0, 0, 0}}; /* TG_SCALAR */
+
+/* A new row-major tensor for a public function.  (Functions that a shape only passes through get its address: copies of
+   its 72 bytes at each of their calls would be a part of the time to compile that can be measured.) */
+static tg_tensor *tgi_empty(tgi_thread *S, const char *op, const tg_shape *shape, tg_dtype dtype, tg_device device)
 {
     const tgi_backend *backend = tgi_backend_for(S, op, &device);
     tgi_check_unscoped(S);
-    if (!backend || !tgi_shape_argument(S, op, "shape", &shape)) return NULL;
-    return tgi_new(S, op, shape.ndim, shape.dim, dtype, backend, device.index);
+    if (!backend || !tgi_shape_argument(S, op, "shape", shape)) return NULL;
+    return tgi_new(S, op, shape->ndim, shape->dim, dtype, backend, device.index);
 }
 
-static tg_tensor *tgi_full(tgi_thread *S, const char *op, tg_shape shape, double value, tg_dtype dtype,
+static tg_tensor *tgi_full(tgi_thread *S, const char *op, const tg_shape *shape, double value, tg_dtype dtype,
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
     return t ? tgi_or_release(S, t, tgi_check_value(S, op, dtype, value) && tgi_fill_elements(S, t, value)) : NULL;
 }
 
-static tg_tensor *tgi_full_default(const char *op, tg_shape shape, double value)
+static tg_tensor *tgi_full_default(const char *op, const tg_shape *shape, double value)
 {
     tgi_thread *S = tgi_self();
     return tgi_full(S, op, shape, value, S->default_dtype, S->default_device);
@@ -12127,27 +12130,27 @@ static tg_tensor *tgi_full_like(const char *op, tg_tensor *t, double value)
 tg_tensor *tg_empty(tg_shape shape)
 {
     tgi_thread *S = tgi_self();
-    return tgi_empty(S, "empty", shape, S->default_dtype, S->default_device);
+    return tgi_empty(S, "empty", &shape, S->default_dtype, S->default_device);
 }
 
 tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_empty(tgi_self(), "empty_on", shape, dtype, device);
+    return tgi_empty(tgi_self(), "empty_on", &shape, dtype, device);
 }
 
 tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device)
 {
-    return tgi_full(tgi_self(), "full_on", shape, value, dtype, device);
+    return tgi_full(tgi_self(), "full_on", &shape, value, dtype, device);
 }
 
 tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_full(tgi_self(), "zeros_on", shape, 0, dtype, device);
+    return tgi_full(tgi_self(), "zeros_on", &shape, 0, dtype, device);
 }
 
 tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_full(tgi_self(), "ones_on", shape, 1, dtype, device);
+    return tgi_full(tgi_self(), "ones_on", &shape, 1, dtype, device);
 }
 
 tg_tensor *tg_empty_like(tg_tensor *t)
@@ -12156,10 +12159,10 @@ tg_tensor *tg_empty_like(tg_tensor *t)
     return tgi_argument(S, "empty_like", "t", t) ? tgi_new_like(S, "empty_like", t) : NULL;
 }
 
-tg_tensor *tg_full(tg_shape shape, double value) { return tgi_full_default("full", shape, value); }
-tg_tensor *tg_zeros(tg_shape shape) { return tgi_full_default("zeros", shape, 0); }
-tg_tensor *tg_ones(tg_shape shape) { return tgi_full_default("ones", shape, 1); }
-tg_tensor *tg_scalar(double value) { return tgi_full_default("scalar", TG_SCALAR, value); }
+tg_tensor *tg_full(tg_shape shape, double value) { return tgi_full_default("full", &shape, value); }
+tg_tensor *tg_zeros(tg_shape shape) { return tgi_full_default("zeros", &shape, 0); }
+tg_tensor *tg_ones(tg_shape shape) { return tgi_full_default("ones", &shape, 1); }
+tg_tensor *tg_scalar(double value) { return tgi_full_default("scalar", &tgi_no_dims, value); }
 tg_tensor *tg_full_like(tg_tensor *t, double value) { return tgi_full_like("full_like", t, value); }
 tg_tensor *tg_zeros_like(tg_tensor *t) { return tgi_full_like("zeros_like", t, 0); }
 tg_tensor *tg_ones_like(tg_tensor *t) { return tgi_full_like("ones_like", t, 1); }
@@ -12220,7 +12223,8 @@ tg_tensor *tg_eye(int64_t n)
         return tgi_no_tensor(
             tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n));
     }
-    tg_tensor *t = tgi_full_default("eye", TG_SHAPE(n, n), 0);
+    const tg_shape square = TG_SHAPE(n, n);
+    tg_tensor *t = tgi_full_default("eye", &square, 0);
     if (!t) return NULL;
     tgi_loop loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
@@ -12229,7 +12233,7 @@ tg_tensor *tg_eye(int64_t n)
     return tgi_or_release(S, t, t->storage->backend->fill(S, &loop));
 }
 
-static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_shape shape, tg_dtype dtype,
+static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, const tg_shape *shape, tg_dtype dtype,
                            tg_device device)
 {
     tg_tensor *t = tgi_empty(S, op, shape, dtype, device);
@@ -12240,10 +12244,10 @@ static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, tg_s
 
 tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_from(tgi_self(), "from_on", data, shape, dtype, device);
+    return tgi_from(tgi_self(), "from_on", data, &shape, dtype, device);
 }
 
-static tg_tensor *tgi_from_default(const char *op, const void *data, tg_shape shape, tg_dtype dtype)
+static tg_tensor *tgi_from_default(const char *op, const void *data, const tg_shape *shape, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
     return tgi_from(S, op, data, shape, dtype, S->default_device);
@@ -12251,14 +12255,17 @@ static tg_tensor *tgi_from_default(const char *op, const void *data, tg_shape sh
 
 tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype)
 {
-    return tgi_from_default("from", data, shape, dtype);
+    return tgi_from_default("from", data, &shape, dtype);
 }
 
-tg_tensor *tg_from_f32(const float *data, tg_shape shape) { return tgi_from_default("from_f32", data, shape, TG_F32); }
-tg_tensor *tg_from_f64(const double *data, tg_shape shape) { return tgi_from_default("from_f64", data, shape, TG_F64); }
+tg_tensor *tg_from_f32(const float *data, tg_shape shape) { return tgi_from_default("from_f32", data, &shape, TG_F32); }
+tg_tensor *tg_from_f64(const double *data, tg_shape shape)
+{
+    return tgi_from_default("from_f64", data, &shape, TG_F64);
+}
 tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape)
 {
-    return tgi_from_default("from_i64", data, shape, TG_I64);
+    return tgi_from_default("from_i64", data, &shape, TG_I64);
 }
 
 tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user)
@@ -16692,8 +16699,8 @@ TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_te
     loop.scalar[0] = step->params ? step->params->s : 0;
     loop.scalar[1] = step->params ? step->params->t : 0;
     loop.nargs = 3;
-    loop.arg[1] = tgi_operand_of(g);
-    loop.arg[2] = tgi_operand_of(saved);
+    tgi_operand_init(&loop.arg[1], g);
+    tgi_operand_init(&loop.arg[2], saved);
     const tgi_answer answer = c.backend->map_gradient(c.S, &loop);
     *dx = !in_place ? tgi_op_end(&c, answer == TGI_DONE) : answer == TGI_DONE ? g : NULL;
     return answer == TGI_DONE && !*dx ? TGI_FAILED : answer;
@@ -17405,8 +17412,8 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
     tgi_reduce r;
     r.kind = kind;
     r.ndim = r.rndim = 0;
-    r.out = tgi_operand_of(y);
-    r.in = tgi_operand_of(t);
+    tgi_operand_init(&r.out, y);
+    tgi_operand_init(&r.in, t);
     for (int i = 0; i < t->ndim; ++i) {
         if (mask >> i & 1) {
             r.rdim[r.rndim] = t->dim[i];
@@ -18259,11 +18266,12 @@ tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu",
 /* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
 
 /* The dims of a list as a mask; an empty list is all of them. */
-static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, tg_shape dims, int *mask)
+static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, const tg_shape *dims, int *mask)
 {
-    *mask = dims.ndim ? 0 : (1 << t->ndim) - 1;
-    if (!tgi_wrap_dims(c->S, c->name, t, &dims)) return false;
-    for (int i = 0; i < dims.ndim && t->ndim; ++i) *mask |= 1 << dims.dim[i];
+    tg_shape wrapped = *dims;
+    *mask = dims->ndim ? 0 : (1 << t->ndim) - 1;
+    if (!tgi_wrap_dims(c->S, c->name, t, &wrapped)) return false;
+    for (int i = 0; i < dims->ndim && t->ndim; ++i) *mask |= 1 << wrapped.dim[i];
     return true;
 }
 
@@ -18316,7 +18324,7 @@ static bool tgi_reduction_kernel(tgi_call *c, tg_tensor *y)
 }
 
 /* A reduction by one kernel: sum, prod, amax, amin, any, all. */
-static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind, tg_tensor *t, tg_shape dims,
+static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind, tg_tensor *t, const tg_shape *dims,
                                    bool keepdim)
 {
     tgi_call c;
@@ -18327,10 +18335,10 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         return tgi_no_tensor(
             tgi_fail(c.S, TG_ERR_SHAPE, c.name,
-                     dims.ndim ? "%s(): Expected reduction dim %d to have non-zero size."
+                     dims->ndim ? "%s(): Expected reduction dim %d to have non-zero size."
                                : "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
                                  "reduction dim with the 'dim' argument.",
-                     c.op->name, dims.ndim ? (int)dims.dim[0] : 0));
+                     c.op->name, dims->ndim ? (int)dims->dim[0] : 0));
     }
     tgi_params(&c)->dim = mask;
     c.params.flag = (int)kind;
@@ -18342,14 +18350,15 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
 
 /* The three public functions of a reduction: over all dims, one or several. */
 #define TGI_REDUCTION(name, function, ...)                                                                             \
-    tg_tensor *tg_##name(tg_tensor *t) { return function(#name, __VA_ARGS__, t, TG_SCALAR, false); }                   \
+    tg_tensor *tg_##name(tg_tensor *t) { return function(#name, __VA_ARGS__, t, &tgi_no_dims, false); }                \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim)                                                    \
     {                                                                                                                  \
-        return function(#name "_dim", __VA_ARGS__, t, TG_SHAPE(dim), keepdim);                                         \
+        const tg_shape dims = TG_DIMS(dim);                                                                            \
+        return function(#name "_dim", __VA_ARGS__, t, &dims, keepdim);                                                 \
     }                                                                                                                  \
     tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, bool keepdim)                                             \
     {                                                                                                                  \
-        return function(#name "_dims", __VA_ARGS__, t, dims, keepdim);                                                 \
+        return function(#name "_dims", __VA_ARGS__, t, &dims, keepdim);                                                \
     }
 TGI_REDUCTION(sum, tgi_reduction_op, TGI_OP_sum, TGI_SUM)
 TGI_REDUCTION(prod, tgi_reduction_op, TGI_OP_prod, TGI_PROD)
@@ -18455,8 +18464,8 @@ static bool tgi_rule_amin(tgi_step *step, tg_tensor *g) { return tgi_extreme_rul
 static bool tgi_rule_max(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, true); }
 static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule(step, g, true); }
 
-tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, TG_SCALAR, false); }
-tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, TG_SCALAR, false); }
+tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, &tgi_no_dims, false); }
+tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, &tgi_no_dims, false); }
 
 static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 {
@@ -18468,7 +18477,7 @@ static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
 }
 
 /* Begins an op that reduces floating point over dims; params.dim is their mask from here on. */
-static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, tg_shape dims)
+static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, const tg_shape *dims)
 {
     if (!tgi_op_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
     c->has_params = true;
@@ -18494,7 +18503,7 @@ static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
     return ok;
 }
 
-static tg_tensor *tgi_mean(const char *name, int op, tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_mean(const char *name, int op, tg_tensor *t, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
     if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
@@ -18524,10 +18533,10 @@ tg_tensor *tg_trace(tg_tensor *t)
 
 /* The variance: the mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of
    freedom). */
-static tg_tensor *tgi_variance(tg_tensor *t, tg_shape dims, double degrees, bool keepdim)
+static tg_tensor *tgi_variance(tg_tensor *t, const tg_shape *dims, double degrees, bool keepdim)
 {
     tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *y;
-    y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, dims, true))), dims, keepdim);
+    y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, *dims, true))), *dims, keepdim);
     return tg_to_dtype(tg_div_scalar(y, degrees > 0 ? degrees : 0), (tg_dtype)t->dtype);
 }
 
@@ -18541,7 +18550,8 @@ static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *
 }
 
 /* var, and std, its root. */
-static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)
+static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_shape *dims, int64_t correction,
+                             bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
@@ -18576,19 +18586,20 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 }
 
 #define TGI_SPREAD(name)                                                                                               \
-    tg_tensor *tg_##name(tg_tensor *t) { return tgi_spread(#name, TGI_OP_##name, t, TG_SCALAR, 1, false); }            \
+    tg_tensor *tg_##name(tg_tensor *t) { return tgi_spread(#name, TGI_OP_##name, t, &tgi_no_dims, 1, false); }         \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)                                \
     {                                                                                                                  \
-        return tgi_spread(#name "_dim", TGI_OP_##name, t, TG_SHAPE(dim), correction, keepdim);                         \
+        const tg_shape dims = TG_DIMS(dim);                                                                            \
+        return tgi_spread(#name "_dim", TGI_OP_##name, t, &dims, correction, keepdim);                                 \
     }                                                                                                                  \
     tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)                         \
     {                                                                                                                  \
-        return tgi_spread(#name "_dims", TGI_OP_##name, t, dims, correction, keepdim);                                 \
+        return tgi_spread(#name "_dims", TGI_OP_##name, t, &dims, correction, keepdim);                                \
     }
 TGI_SPREAD(var)
 TGI_SPREAD(std)
 
-static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
@@ -18606,11 +18617,11 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, tg_shape di
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
-    if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, dims, keepdim);
-    else if (p == 1) y = tg_sum_dims(a, dims, keepdim);
-    else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), dims, keepdim));
-    else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, dims, keepdim) : tg_amin_dims(a, dims, keepdim);
-    else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), dims, keepdim), 1 / p);
+    if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
+    else if (p == 1) y = tg_sum_dims(a, *dims, keepdim);
+    else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), *dims, keepdim));
+    else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, *dims, keepdim) : tg_amin_dims(a, *dims, keepdim);
+    else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), *dims, keepdim), 1 / p);
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
@@ -18644,17 +18655,18 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
 }
 
-tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, TG_SCALAR, false); }
+tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, &tgi_no_dims, false); }
 tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim)
 {
-    return tgi_norm("norm_dim", t, p, TG_SHAPE(dim), keepdim);
+    const tg_shape dims = TG_DIMS(dim);
+    return tgi_norm("norm_dim", t, p, &dims, keepdim);
 }
 tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim)
 {
-    return tgi_norm("norm_dims", t, p, dims, keepdim);
+    return tgi_norm("norm_dims", t, p, &dims, keepdim);
 }
 
-static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, tg_shape dims, bool keepdim)
+static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
@@ -18673,11 +18685,11 @@ static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, tg_shape
     c.S->grad_off = true;
     tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
-        y = tg_log(tg_sum_dims(x, dims, keepdim)); /* log 0 */
+        y = tg_log(tg_sum_dims(x, *dims, keepdim)); /* log 0 */
     } else { /* shifted by the largest, where that is finite */
-        shift = tg_amax_dims(x, dims, true);
+        shift = tg_amax_dims(x, *dims, true);
         shift = tg_masked_fill(shift, tg_isinf(shift), 0);
-        y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), dims, keepdim));
+        y = tg_log(tg_sum_dims(tg_exp(tg_sub(x, shift)), *dims, keepdim));
         y = y ? tg_add(y, tg_reshape(shift, tgi_shape_of(y))) : NULL;
     }
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
@@ -18706,7 +18718,7 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
     r.nargs = n;
     r.length = last->ndim ? last->dim[dim] : 1;
     for (int k = 0; k < n; ++k) {
-        r.arg[k] = tgi_operand_of(arg[k]);
+        tgi_operand_init(&r.arg[k], arg[k]);
         r.step[k] = arg[k]->ndim ? arg[k]->stride[dim] : 1;
     }
     for (int i = 0; i < last->ndim; ++i) {
@@ -19671,7 +19683,7 @@ static tgi_rows tgi_rows_inner(const tg_tensor *x, int inner, int n, const tg_te
     r.length = tgi_reduced_count(x->dim + r.ndim, inner, (1 << inner) - 1);
     r.nargs = n;
     for (int i = 0; i < n; ++i) {
-        r.arg[i] = tgi_operand_of(arg[i]);
+        tgi_operand_init(&r.arg[i], arg[i]);
         r.step[i] = 1;
     }
     memcpy(r.dim, x->dim, sizeof(int64_t) * (size_t)r.ndim);
@@ -20549,8 +20561,9 @@ static bool tgi_add_bias(const tgi_call *c, const tg_tensor *y, const tg_tensor 
     add.kernel = TGI_OP_add;
     add.nargs = 3;
     add.compute = tgi_compute_dtype((tg_dtype)y->dtype);
-    add.arg[0] = add.arg[1] = tgi_operand_of(y);
-    add.arg[2] = tgi_operand_of(bias);
+    tgi_operand_init(&add.arg[0], y);
+    tgi_operand_init(&add.arg[1], y);
+    tgi_operand_init(&add.arg[2], bias);
     memset(add.arg[2].stride, 0, sizeof add.arg[2].stride);
     add.arg[2].stride[dim] = bias->stride[0];
     return c->backend->map(c->S, &add);
@@ -21152,7 +21165,7 @@ static void tgi_conv_windows(tgi_conv_job *job, const tgi_conv_geometry *geometr
     tgi_im2col *m = &job->m;
     job->groups = geometry->groups;
     m->channels = x->dim[1];
-    m->image = tgi_operand_of(x);
+    tgi_operand_init(&m->image, x);
     for (int d = 0; d < 3; ++d) {
         const int dim = 2 + d - lead;
         m->size[d] = d < lead ? 1 : x->dim[dim];
@@ -21209,7 +21222,7 @@ static bool tgi_conv_begin(tgi_conv_job *job)
     if (!job->pointwise) {
         job->columns = tgi_new(S, name, 8, columns, dtype, backend, job->c->index);
         if (!job->columns) return false;
-        m->columns = tgi_operand_of(job->columns);
+        tgi_operand_init(&m->columns, job->columns);
     }
     if (!job->by_image && !(job->maps = tgi_new(S, name, 5, maps, dtype, backend, job->c->index))) return false;
     if (job->result != TGI_CONV_W) return true;
@@ -21333,9 +21346,9 @@ static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
     conv.maps = y->dim[1];
     conv.m = job->m;
     conv.m.images = y->dim[0];
-    conv.w = tgi_operand_of(job->t[TGI_CONV_W]);
-    conv.y = tgi_operand_of(y);
-    conv.bias = tgi_operand_of(bias ? bias : y);
+    tgi_operand_init(&conv.w, job->t[TGI_CONV_W]);
+    tgi_operand_init(&conv.y, y);
+    tgi_operand_init(&conv.bias, bias ? bias : y);
     if (!bias) conv.bias.data = NULL;
     for (int d = 2; d >= 0; --d) { /* of missing dims, which have size 1, the stride that a dim of that size may have */
         const int64_t inner = d == 2 ? 1 : conv.y.stride[2 + d + 1] * conv.m.windows[d + 1];
@@ -21615,8 +21628,8 @@ static bool tgi_conv_shape(const tgi_conv_call *call, tgi_conv_geometry *geometr
 }
 
 static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor *x, tg_tensor *weight, tg_tensor *bias,
-                           tg_shape stride, tg_shape padding, tg_shape dilation, int64_t groups,
-                           tg_shape output_padding)
+                           const tg_shape *stride, const tg_shape *padding, const tg_shape *dilation, int64_t groups,
+                           const tg_shape *output_padding)
 {
     tgi_composite c;
     tgi_conv_geometry geometry;
@@ -21624,8 +21637,8 @@ static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor 
     if (!tgi_composite_begin_with(&c, op, "x,weight,bias?", x, weight, bias)) return NULL;
     const int flags = tgi_op_row(transposed ? TGI_OP_conv_transpose : TGI_OP_conv)->flags;
     if (!tgi_autocast(c.S, flags, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
-    const tgi_conv_call call = {c.S,    op,      dims,     transposed,     x,     weight, bias,
-                                stride, padding, dilation, output_padding, groups};
+    const tgi_conv_call call = {c.S,     op,       dims,      transposed,      x,     weight, bias,
+                                *stride, *padding, *dilation, *output_padding, groups};
     if (!tgi_conv_shape(&call, &geometry, &shape)) return tgi_composite_end(&c, NULL);
     const bool batched = x->ndim == dims + 2;
     if (!batched) x = tg_unsqueeze(x, 0);
@@ -21641,37 +21654,40 @@ static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor 
 tg_tensor *tg_conv1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
                      tg_shape dilation, int64_t groups)
 {
-    return tgi_conv("conv1d", 1, false, x, weight, bias, stride, padding, dilation, groups, TG_SCALAR);
+    return tgi_conv("conv1d", 1, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);
 }
 
 tg_tensor *tg_conv2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
                      tg_shape dilation, int64_t groups)
 {
-    return tgi_conv("conv2d", 2, false, x, weight, bias, stride, padding, dilation, groups, TG_SCALAR);
+    return tgi_conv("conv2d", 2, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);
 }
 
 tg_tensor *tg_conv3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
                      tg_shape dilation, int64_t groups)
 {
-    return tgi_conv("conv3d", 3, false, x, weight, bias, stride, padding, dilation, groups, TG_SCALAR);
+    return tgi_conv("conv3d", 3, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);
 }
 
 tg_tensor *tg_conv_transpose1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
                                tg_shape output_padding, int64_t groups, tg_shape dilation)
 {
-    return tgi_conv("conv_transpose1d", 1, true, x, weight, bias, stride, padding, dilation, groups, output_padding);
+    return tgi_conv("conv_transpose1d", 1, true, x, weight, bias, &stride, &padding, &dilation, groups,
+                    &output_padding);
 }
 
 tg_tensor *tg_conv_transpose2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
                                tg_shape output_padding, int64_t groups, tg_shape dilation)
 {
-    return tgi_conv("conv_transpose2d", 2, true, x, weight, bias, stride, padding, dilation, groups, output_padding);
+    return tgi_conv("conv_transpose2d", 2, true, x, weight, bias, &stride, &padding, &dilation, groups,
+                    &output_padding);
 }
 
 tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
                                tg_shape output_padding, int64_t groups, tg_shape dilation)
 {
-    return tgi_conv("conv_transpose3d", 3, true, x, weight, bias, stride, padding, dilation, groups, output_padding);
+    return tgi_conv("conv_transpose3d", 3, true, x, weight, bias, &stride, &padding, &dilation, groups,
+                    &output_padding);
 }
 
 /* -------- @@POOL -------------------------------------------------------------------------------------------------- */
@@ -21707,9 +21723,9 @@ static tgi_pool tgi_pool_of(const tg_tensor *like, int n, const tgi_windows *w, 
     pool.planes = 1;
     for (int i = 0; i < like->ndim - n; ++i) pool.planes *= like->dim[i];
     memcpy(pool.dim, w, sizeof pool.dim);
-    pool.arg[0] = tgi_operand_of(y);
-    if (a) pool.arg[1] = tgi_operand_of(a);
-    if (b) pool.arg[2] = tgi_operand_of(b);
+    tgi_operand_init(&pool.arg[0], y);
+    if (a) tgi_operand_init(&pool.arg[1], a);
+    if (b) tgi_operand_init(&pool.arg[2], b);
     return pool;
 }
 
@@ -21804,20 +21820,20 @@ static bool tgi_rule_window_sum(tgi_step *step, tg_tensor *g)
 /* ---- the arguments of pools ---- */
 
 /* number [2] from a shape of one or n numbers, or the default where it has none and there is one. */
-static bool tgi_pool_numbers(tgi_thread *S, const char *op, const char *name, int n, tg_shape shape,
+static bool tgi_pool_numbers(tgi_thread *S, const char *op, const char *name, int n, const tg_shape *shape,
                              const int64_t *otherwise, int64_t *number)
 {
-    if (shape.ndim == 0 && otherwise) {
+    if (shape->ndim == 0 && otherwise) {
         memcpy(number, otherwise, 2 * sizeof *number);
         return true;
     }
-    if (shape.ndim != 1 && shape.ndim != n) {
+    if (shape->ndim != 1 && shape->ndim != n) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s must %sbe %sa single int%s, but got %d numbers", name,
                         n == 2 ? "either " : "", otherwise ? "omitted, " : "", n == 2 ? ", or a tuple of two ints" : "",
-                        shape.ndim);
+                        shape->ndim);
     }
     for (int k = 0; k < n; ++k) {
-        const int64_t value = shape.dim[shape.ndim == n ? k : 0];
+        const int64_t value = shape->dim[shape->ndim == n ? k : 0];
         if (value > INT32_MAX || value < INT32_MIN)
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s: %lld is out of range", name, (long long)value);
         number[2 - n + k] = value;
@@ -21870,8 +21886,9 @@ static bool tgi_check_pool_input(tgi_thread *S, const char *op, const tg_tensor 
 }
 
 /* Windows of `kernel` elements, `dilation` apart, at every `stride`; w [2] */
-static bool tgi_sliding_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, tg_shape kernel_,
-                                tg_shape stride_, tg_shape padding_, tg_shape dilation_, bool ceil_mode, tgi_windows *w)
+static bool tgi_sliding_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, const tg_shape *kernel_,
+                                const tg_shape *stride_, const tg_shape *padding_, const tg_shape *dilation_,
+                                bool ceil_mode, tgi_windows *w)
 {
     static const int64_t zeros[2] = {0, 0}, ones[2] = {1, 1};
     int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
@@ -21904,8 +21921,8 @@ static bool tgi_sliding_windows(tgi_thread *S, const char *op, int n, const tg_t
 }
 
 /* Windows that cut each dim into `output` parts; w [2].  In PyTorch, a maximum refuses x without channels, too. */
-static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, tg_shape output, bool max,
-                                 tgi_windows *w)
+static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, const tg_shape *output,
+                                 bool max, tgi_windows *w)
 {
     int64_t out[2] = {1, 1};
     if (x->ndim != n + 1 && x->ndim != n + 2) {
@@ -21936,8 +21953,9 @@ static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_
 
 /* ---- the pools ---- */
 
-static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, tg_shape kernel, tg_shape stride,
-                                  tg_shape padding, tg_shape dilation, bool ceil_mode, tg_tensor **indices)
+static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *kernel, const tg_shape *stride,
+                                  const tg_shape *padding, const tg_shape *dilation, bool ceil_mode,
+                                  tg_tensor **indices)
 {
     tgi_composite c;
     tgi_windows w[2];
@@ -21952,34 +21970,34 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, tg_shape 
 
 tg_tensor *tg_max_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_max_pool_nd("max_pool1d", 1, x, kernel, stride, padding, TG_SCALAR, false, NULL);
+    return tgi_max_pool_nd("max_pool1d", 1, x, &kernel, &stride, &padding, &tgi_no_dims, false, NULL);
 }
 
 tg_tensor *tg_max_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_max_pool_nd("max_pool2d", 2, x, kernel, stride, padding, TG_SCALAR, false, NULL);
+    return tgi_max_pool_nd("max_pool2d", 2, x, &kernel, &stride, &padding, &tgi_no_dims, false, NULL);
 }
 
 tg_tensor *tg_max_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                             bool ceil_mode, tg_tensor **indices)
 {
-    return tgi_max_pool_nd("max_pool1d_ex", 1, x, kernel, stride, padding, dilation, ceil_mode, indices);
+    return tgi_max_pool_nd("max_pool1d_ex", 1, x, &kernel, &stride, &padding, &dilation, ceil_mode, indices);
 }
 
 tg_tensor *tg_max_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                             bool ceil_mode, tg_tensor **indices)
 {
-    return tgi_max_pool_nd("max_pool2d_ex", 2, x, kernel, stride, padding, dilation, ceil_mode, indices);
+    return tgi_max_pool_nd("max_pool2d_ex", 2, x, &kernel, &stride, &padding, &dilation, ceil_mode, indices);
 }
 
-static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, tg_shape kernel, tg_shape stride,
-                                  tg_shape padding, bool ceil_mode, bool count_padding)
+static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *kernel, const tg_shape *stride,
+                                  const tg_shape *padding, bool ceil_mode, bool count_padding)
 {
     tgi_composite c;
     tgi_windows w[2];
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
-    if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, TG_SCALAR, ceil_mode, w)) {
+    if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, &tgi_no_dims, ceil_mode, w)) {
         w[0].count_padding = w[1].count_padding = count_padding;
         y = tgi_window_sum(tg_contiguous(x), n, w, false);
     }
@@ -21988,27 +22006,28 @@ static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, tg_shape 
 
 tg_tensor *tg_avg_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_avg_pool_nd("avg_pool1d", 1, x, kernel, stride, padding, false, true);
+    return tgi_avg_pool_nd("avg_pool1d", 1, x, &kernel, &stride, &padding, false, true);
 }
 
 tg_tensor *tg_avg_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_avg_pool_nd("avg_pool2d", 2, x, kernel, stride, padding, false, true);
+    return tgi_avg_pool_nd("avg_pool2d", 2, x, &kernel, &stride, &padding, false, true);
 }
 
 tg_tensor *tg_avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
                             bool count_padding)
 {
-    return tgi_avg_pool_nd("avg_pool1d_ex", 1, x, kernel, stride, padding, ceil_mode, count_padding);
+    return tgi_avg_pool_nd("avg_pool1d_ex", 1, x, &kernel, &stride, &padding, ceil_mode, count_padding);
 }
 
 tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
                             bool count_padding)
 {
-    return tgi_avg_pool_nd("avg_pool2d_ex", 2, x, kernel, stride, padding, ceil_mode, count_padding);
+    return tgi_avg_pool_nd("avg_pool2d_ex", 2, x, &kernel, &stride, &padding, ceil_mode, count_padding);
 }
 
-static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, tg_shape output, tg_tensor **indices)
+static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *output,
+                                           tg_tensor **indices)
 {
     tgi_composite c;
     tgi_windows w[2];
@@ -22022,26 +22041,26 @@ static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, 
 
 tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output)
 {
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d", 1, x, output, NULL);
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d", 1, x, &output, NULL);
 }
 
 tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output)
 {
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d", 2, x, output, NULL);
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d", 2, x, &output, NULL);
 }
 
 tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)
 {
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d_ex", 1, x, output, indices);
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d_ex", 1, x, &output, indices);
 }
 
 tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)
 {
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d_ex", 2, x, output, indices);
+    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d_ex", 2, x, &output, indices);
 }
 
 /* The average of all is a mean, whose kernel works on one window with many threads. */
-static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, tg_shape output)
+static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *output)
 {
     tgi_composite c;
     tgi_windows w[2];
@@ -22056,12 +22075,12 @@ static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, 
 
 tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output)
 {
-    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool1d", 1, x, output);
+    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool1d", 1, x, &output);
 }
 
 tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output)
 {
-    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool2d", 2, x, output);
+    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool2d", 2, x, &output);
 }
 
 /* ---- interpolate ---- */
@@ -22129,7 +22148,7 @@ tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
 /* ---- random numbers ---- */
 
 /* lo, hi: see tgi_random */
-static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, tg_shape shape,
+static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, double hi, const tg_shape *shape,
                                     tg_dtype dtype, tg_device device)
 {
     tgi_thread *S = tgi_self();
@@ -22149,32 +22168,33 @@ static tg_tensor *tgi_random_tensor(const char *op, tgi_random kind, double lo, 
 
 tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_random_tensor("rand_on", TGI_UNIFORM, 0, 1, shape, dtype, device);
+    return tgi_random_tensor("rand_on", TGI_UNIFORM, 0, 1, &shape, dtype, device);
 }
 tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_random_tensor("randn_on", TGI_NORMAL, 0, 1, shape, dtype, device);
+    return tgi_random_tensor("randn_on", TGI_NORMAL, 0, 1, &shape, dtype, device);
 }
 
-static tg_tensor *tgi_random_default(const char *op, tgi_random kind, tg_shape shape)
+static tg_tensor *tgi_random_default(const char *op, tgi_random kind, const tg_shape *shape)
 {
     const tgi_thread *S = tgi_self();
     return tgi_random_tensor(op, kind, 0, 1, shape, S->default_dtype, S->default_device);
 }
 
-tg_tensor *tg_rand(tg_shape shape) { return tgi_random_default("rand", TGI_UNIFORM, shape); }
-tg_tensor *tg_randn(tg_shape shape) { return tgi_random_default("randn", TGI_NORMAL, shape); }
+tg_tensor *tg_rand(tg_shape shape) { return tgi_random_default("rand", TGI_UNIFORM, &shape); }
+tg_tensor *tg_randn(tg_shape shape) { return tgi_random_default("randn", TGI_NORMAL, &shape); }
 
 static tg_tensor *tgi_random_like(const char *op, tgi_random kind, tg_tensor *t)
 {
     if (!tgi_argument(tgi_self(), op, "t", t)) return NULL;
-    return tgi_random_tensor(op, kind, 0, 1, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_device_of(t));
+    const tg_shape shape = tgi_shape_of(t);
+    return tgi_random_tensor(op, kind, 0, 1, &shape, (tg_dtype)t->dtype, tgi_device_of(t));
 }
 
 tg_tensor *tg_rand_like(tg_tensor *t) { return tgi_random_like("rand_like", TGI_UNIFORM, t); }
 tg_tensor *tg_randn_like(tg_tensor *t) { return tgi_random_like("randn_like", TGI_NORMAL, t); }
 
-static tg_tensor *tgi_randint(const char *op, int64_t low, int64_t high, tg_shape shape, tg_dtype dtype,
+static tg_tensor *tgi_randint(const char *op, int64_t low, int64_t high, const tg_shape *shape, tg_dtype dtype,
                               tg_device device)
 {
     tgi_thread *S = tgi_self();
@@ -22191,12 +22211,12 @@ static tg_tensor *tgi_randint(const char *op, int64_t low, int64_t high, tg_shap
 
 tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device)
 {
-    return tgi_randint("randint_on", low, high, shape, dtype, device);
+    return tgi_randint("randint_on", low, high, &shape, dtype, device);
 }
 
 tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape)
 {
-    return tgi_randint("randint", low, high, shape, TG_I64, tgi_self()->default_device);
+    return tgi_randint("randint", low, high, &shape, TG_I64, tgi_self()->default_device);
 }
 
 /* The order in which n random numbers sort; equal ones, of 2^53 possible values, keep their order. */
@@ -22224,7 +22244,7 @@ tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device d
         return tgi_no_tensor(
             tgi_fail(S, TG_ERR_ARGUMENT, "bernoulli_on", "bernoulli_ expects p to be in [0, 1], but got p=%g", p));
     }
-    return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, shape, dtype, device);
+    return tgi_random_tensor("bernoulli_on", TGI_BERNOULLI, p, 0, &shape, dtype, device);
 }
 
 static bool tgi_check_multinomial(tgi_thread *S, const tg_tensor *probs, int64_t n, bool replacement)
@@ -22388,7 +22408,8 @@ static tg_tensor *tgi_init_end(tgi_composite *c, tg_tensor *t, tg_tensor *x)
 static tg_tensor *tgi_init_random(const char *op, const tg_tensor *t, tgi_random kind, double lo, double hi,
                                   tg_dtype dtype)
 {
-    return tgi_random_tensor(op, kind, lo, hi, tgi_shape_of(t), dtype, tgi_device_of(t));
+    const tg_shape shape = tgi_shape_of(t);
+    return tgi_random_tensor(op, kind, lo, hi, &shape, dtype, tgi_device_of(t));
 }
 
 static tg_tensor *tgi_init_uniform(const char *op, tg_tensor *t, double low, double high)
@@ -22724,8 +22745,8 @@ static tgi_answer tgi_fused_attention(tg_tensor **y, tg_tensor *const *in, bool 
     tg_tensor *lse = *y ? tgi_output(&c, kept.ndim, kept.dim, tgi_compute_dtype((tg_dtype)in[0]->dtype)) : NULL;
     if (!lse) return tgi_op_end(&c, false), TGI_FAILED;
     tgi_order_like(*y, in[0]);
-    a.y = tgi_operand_of(*y);
-    a.lse = tgi_operand_of(lse);
+    tgi_operand_init(&a.y, *y);
+    tgi_operand_init(&a.lse, lse);
     const tgi_answer answer = c.backend->attention(c.S, &a);
     if (!tgi_op_end(&c, answer == TGI_DONE)) return answer == TGI_DONE ? TGI_FAILED : answer;
     tg_drop(lse);
@@ -22771,14 +22792,14 @@ static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const 
     if (!tgi_attention_init(&a, step->S, in, step->params->flag != 0, step->params->s)) return TGI_COMPOSE;
     tgi_operand *const result[3] = {&a.dq, &a.dk, &a.dv};
     tg_tensor *d[3] = {NULL, NULL, NULL};
-    a.g = tgi_operand_of(g);
-    a.y = tgi_operand_of(tgi_saved_tensor(step, -1));
-    a.lse = tgi_operand_of(tgi_saved_tensor(step, -2));
+    tgi_operand_init(&a.g, g);
+    tgi_operand_init(&a.y, tgi_saved_tensor(step, -1));
+    tgi_operand_init(&a.lse, tgi_saved_tensor(step, -2));
     const bool packed = tgi_new_packed(step, in, d);
     for (int i = 0; i < 3; ++i) {
         if (!tgi_input_needs_grad(step, i)) continue;
         if (packed) {
-            *result[i] = tgi_operand_of(d[i]);
+            tgi_operand_init(result[i], d[i]);
             continue;
         }
         const tg_shape shape = tgi_attention_shape(&a, i ? a.keys : a.queries, i < 2 ? a.width : a.value_width);
@@ -22786,7 +22807,7 @@ static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const 
                        in[i]->storage->backend, in[i]->storage->index);
         if (!d[i]) return TGI_FAILED;
         tgi_order_like(d[i], in[i]);
-        *result[i] = tgi_operand_of(d[i]);
+        tgi_operand_init(result[i], d[i]);
     }
     const tgi_answer answer = g->storage->backend->attention_backward(step->S, &a);
     for (int i = 0; i < 3 && answer == TGI_DONE; ++i) step->result[i] = d[i];
@@ -24955,7 +24976,7 @@ static bool tgi_lbfgs_restore_one(tgi_thread *S, const tg_tensor *p, const tg_te
 {
     tgi_loop loop = tgi_loop_over(p);
     loop.nargs = 2;
-    loop.arg[1] = tgi_operand_of(row);
+    tgi_operand_init(&loop.arg[1], row);
     loop.arg[1].data = tgi_bytes_at(S, row, at, false);
     if (!loop.arg[1].data || !tgi_wait_ready(S, p, true)) return false;
     int64_t stride = 1;
@@ -29526,8 +29547,8 @@ static void tgi_conv_forward(tg_module *m, tg_tensor *const *in, int n, tg_tenso
     const tgi_conv_layer *self = (const tgi_conv_layer *)tg_module_self(m);
     const tgi_conv_call *c = &self->call;
     if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
-    out[0] = tgi_conv(c->op, c->dims, c->transposed, in[0], self->weight, self->bias, c->stride, c->padding,
-                      c->dilation, c->groups, c->output_padding);
+    out[0] = tgi_conv(c->op, c->dims, c->transposed, in[0], self->weight, self->bias, &c->stride, &c->padding,
+                      &c->dilation, c->groups, &c->output_padding);
 }
 
 /* Makes the weight [rows, columns, kernel..] and the bias; false after recording an error. */
@@ -29563,10 +29584,14 @@ static void tgi_conv_print(char *text, size_t size, const char *name, int dims, 
     }
 }
 
-static tg_module *tgi_conv_new(const char *op, const char *kind, tgi_conv_call call, int64_t in, int64_t out,
-                               tg_shape kernel, bool bias)
+/* op: "nn_" and the name of the op.  No pointer is kept. */
+static tg_module *tgi_conv_new(const char *op, const char *kind, int dims, bool transposed, int64_t in, int64_t out,
+                               const tg_shape *kernel, const tg_shape *stride, const tg_shape *padding,
+                               const tg_shape *dilation, const tg_shape *output_padding, int64_t groups, bool bias)
 {
-    const int lead = 3 - call.dims;
+    const tgi_conv_call call = {tgi_self(), op + 3,   dims,      transposed,      NULL,  NULL, NULL,
+                                *stride,    *padding, *dilation, *output_padding, groups};
+    const int lead = 3 - dims;
     int64_t taps[3], extra[3] = {0, 0, 0};
     tgi_conv_geometry geometry;
     char text[320] = "";
@@ -29575,17 +29600,17 @@ static tg_module *tgi_conv_new(const char *op, const char *kind, tgi_conv_call c
     tgi_conv_layer *self = (tgi_conv_layer *)tgi_layer_begin(&l, op, kind, tgi_conv_forward, sizeof *self);
     if (!self) return NULL;
     self->call = call;
-    if (tgi_conv_numbers(&call, "kernel_size", &kernel, 1, taps) && tgi_conv_geometry_of(&call, &geometry, &same) &&
-        (!call.transposed || tgi_conv_numbers(&call, "output_padding", &call.output_padding, 0, extra)) &&
+    if (tgi_conv_numbers(&call, "kernel_size", kernel, 1, taps) && tgi_conv_geometry_of(&call, &geometry, &same) &&
+        (!transposed || tgi_conv_numbers(&call, "output_padding", &call.output_padding, 0, extra)) &&
         tgi_conv_make(&l, self, in, out, taps + lead, bias)) {
-        tgi_conv_print(text, sizeof text, "kernel_size", call.dims, taps + lead, -1);
-        tgi_conv_print(text, sizeof text, "stride", call.dims, geometry.stride + lead, -1);
+        tgi_conv_print(text, sizeof text, "kernel_size", dims, taps + lead, -1);
+        tgi_conv_print(text, sizeof text, "stride", dims, geometry.stride + lead, -1);
         if (same) strcat(text, ", padding=same");
-        tgi_conv_print(text, sizeof text, "padding", call.dims, geometry.before + lead, 0);
-        tgi_conv_print(text, sizeof text, "dilation", call.dims, geometry.dilation + lead, 1);
-        tgi_conv_print(text, sizeof text, "output_padding", call.dims, extra + lead, 0);
+        tgi_conv_print(text, sizeof text, "padding", dims, geometry.before + lead, 0);
+        tgi_conv_print(text, sizeof text, "dilation", dims, geometry.dilation + lead, 1);
+        tgi_conv_print(text, sizeof text, "output_padding", dims, extra + lead, 0);
         const size_t used = strlen(text);
-        if (call.groups != 1) snprintf(text + used, sizeof text - used, ", groups=%lld", (long long)call.groups);
+        if (groups != 1) snprintf(text + used, sizeof text - used, ", groups=%lld", (long long)groups);
     }
     return tgi_layer_end(&l, "%lld, %lld%s%s", (long long)in, (long long)out, text, bias ? "" : ", bias=False");
 }
@@ -29593,49 +29618,43 @@ static tg_module *tgi_conv_new(const char *op, const char *kind, tgi_conv_call c
 tg_module *tg_nn_conv1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                         int64_t groups, bool bias)
 {
-    const tgi_conv_call call = {tgi_self(), "conv1d", 1,       false,    NULL,      NULL,
-                                NULL,       stride,   padding, dilation, TG_SCALAR, groups};
-    return tgi_conv_new("nn_conv1d", "Conv1d", call, in, out, kernel, bias);
+    return tgi_conv_new("nn_conv1d", "Conv1d", 1, false, in, out, &kernel, &stride, &padding, &dilation, &tgi_no_dims,
+                        groups, bias);
 }
 
 tg_module *tg_nn_conv2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                         int64_t groups, bool bias)
 {
-    const tgi_conv_call call = {tgi_self(), "conv2d", 2,       false,    NULL,      NULL,
-                                NULL,       stride,   padding, dilation, TG_SCALAR, groups};
-    return tgi_conv_new("nn_conv2d", "Conv2d", call, in, out, kernel, bias);
+    return tgi_conv_new("nn_conv2d", "Conv2d", 2, false, in, out, &kernel, &stride, &padding, &dilation, &tgi_no_dims,
+                        groups, bias);
 }
 
 tg_module *tg_nn_conv3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                         int64_t groups, bool bias)
 {
-    const tgi_conv_call call = {tgi_self(), "conv3d", 3,       false,    NULL,      NULL,
-                                NULL,       stride,   padding, dilation, TG_SCALAR, groups};
-    return tgi_conv_new("nn_conv3d", "Conv3d", call, in, out, kernel, bias);
+    return tgi_conv_new("nn_conv3d", "Conv3d", 3, false, in, out, &kernel, &stride, &padding, &dilation, &tgi_no_dims,
+                        groups, bias);
 }
 
 tg_module *tg_nn_conv_transpose1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
                                   tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
 {
-    const tgi_conv_call call = {tgi_self(), "conv_transpose1d", 1,     true, NULL, NULL, NULL, stride, padding,
-                                dilation,   output_padding,     groups};
-    return tgi_conv_new("nn_conv_transpose1d", "ConvTranspose1d", call, in, out, kernel, bias);
+    return tgi_conv_new("nn_conv_transpose1d", "ConvTranspose1d", 1, true, in, out, &kernel, &stride, &padding,
+                        &dilation, &output_padding, groups, bias);
 }
 
 tg_module *tg_nn_conv_transpose2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
                                   tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
 {
-    const tgi_conv_call call = {tgi_self(), "conv_transpose2d", 2,     true, NULL, NULL, NULL, stride, padding,
-                                dilation,   output_padding,     groups};
-    return tgi_conv_new("nn_conv_transpose2d", "ConvTranspose2d", call, in, out, kernel, bias);
+    return tgi_conv_new("nn_conv_transpose2d", "ConvTranspose2d", 2, true, in, out, &kernel, &stride, &padding,
+                        &dilation, &output_padding, groups, bias);
 }
 
 tg_module *tg_nn_conv_transpose3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
                                   tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
 {
-    const tgi_conv_call call = {tgi_self(), "conv_transpose3d", 3,     true, NULL, NULL, NULL, stride, padding,
-                                dilation,   output_padding,     groups};
-    return tgi_conv_new("nn_conv_transpose3d", "ConvTranspose3d", call, in, out, kernel, bias);
+    return tgi_conv_new("nn_conv_transpose3d", "ConvTranspose3d", 3, true, in, out, &kernel, &stride, &padding,
+                        &dilation, &output_padding, groups, bias);
 }
 
 /* ---- layer_norm and rms_norm ---- */
@@ -29819,11 +29838,11 @@ tg_module *tg_nn_group_norm_ex(int64_t groups, int64_t channels, double eps, boo
 }
 
 /* "3", "(3, 2)" */
-static tgi_text tgi_sizes_text(tg_shape sizes)
+static tgi_text tgi_sizes_text(const tg_shape *sizes)
 {
     tgi_text s;
-    if (sizes.ndim != 1) return tgi_tuple_text(sizes.ndim, sizes.dim);
-    snprintf(s.text, sizeof s.text, "%lld", (long long)sizes.dim[0]);
+    if (sizes->ndim != 1) return tgi_tuple_text(sizes->ndim, sizes->dim);
+    snprintf(s.text, sizeof s.text, "%lld", (long long)sizes->dim[0]);
     return s;
 }
 
@@ -30105,8 +30124,8 @@ tg_module *tg_nn_dropout2d(double p)
 
 /* Whether a pool of n dims can have these; as_tuples: PyTorch prints tuples, also of one number.  more: the end of what
    it prints. */
-static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, tg_shape kernel,
-                               tg_shape stride, tg_shape padding, bool as_tuples, const char *more)
+static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, const tg_shape *kernel,
+                               const tg_shape *stride, const tg_shape *padding, bool as_tuples, const char *more)
 {
     static const int64_t none[2] = {0, 0};
     tgi_thread *S = tgi_self();
@@ -30118,45 +30137,46 @@ static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn f
         !tgi_pool_numbers(S, op, "padding", n, padding, none, number)) {
         return NULL;
     }
-    f.shape = kernel;
-    f.stride = stride.ndim ? stride : kernel;
-    f.padding = padding.ndim ? padding : TG_SHAPE(0);
+    f.shape = *kernel;
+    f.stride = stride->ndim ? *stride : *kernel;
+    f.padding = padding->ndim ? *padding : TG_SHAPE(0);
     tgi_text text[3];
     const tg_shape *const shape[3] = {&f.shape, &f.stride, &f.padding};
     for (int k = 0; k < 3; ++k)
-        text[k] = as_tuples ? tgi_tuple_text(shape[k]->ndim, shape[k]->dim) : tgi_sizes_text(*shape[k]);
+        text[k] = as_tuples ? tgi_tuple_text(shape[k]->ndim, shape[k]->dim) : tgi_sizes_text(shape[k]);
     return tgi_function_new(op, kind, forward, &f, "kernel_size=%.60s, stride=%.60s, padding=%.60s%s", text[0].text,
                             text[1].text, text[2].text, more);
 }
 
 tg_module *tg_nn_max_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_pool_new("nn_max_pool1d", "MaxPool1d", tgi_max_pool1d_forward, 1, kernel, stride, padding, false,
+    return tgi_pool_new("nn_max_pool1d", "MaxPool1d", tgi_max_pool1d_forward, 1, &kernel, &stride, &padding, false,
                         ", dilation=1, ceil_mode=False");
 }
 
 tg_module *tg_nn_max_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_pool_new("nn_max_pool2d", "MaxPool2d", tgi_max_pool2d_forward, 2, kernel, stride, padding, false,
+    return tgi_pool_new("nn_max_pool2d", "MaxPool2d", tgi_max_pool2d_forward, 2, &kernel, &stride, &padding, false,
                         ", dilation=1, ceil_mode=False");
 }
 
 tg_module *tg_nn_avg_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_pool_new("nn_avg_pool1d", "AvgPool1d", tgi_avg_pool1d_forward, 1, kernel, stride, padding, true, "");
+    return tgi_pool_new("nn_avg_pool1d", "AvgPool1d", tgi_avg_pool1d_forward, 1, &kernel, &stride, &padding, true, "");
 }
 
 tg_module *tg_nn_avg_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding)
 {
-    return tgi_pool_new("nn_avg_pool2d", "AvgPool2d", tgi_avg_pool2d_forward, 2, kernel, stride, padding, false, "");
+    return tgi_pool_new("nn_avg_pool2d", "AvgPool2d", tgi_avg_pool2d_forward, 2, &kernel, &stride, &padding, false, "");
 }
 
-static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, tg_shape output)
+static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n,
+                                        const tg_shape *output)
 {
     int64_t number[2];
     tgi_function_layer f;
     memset(&f, 0, sizeof f);
-    f.shape = output;
+    f.shape = *output;
     if (!tgi_pool_numbers(tgi_self(), op, "output_size", n, output, NULL, number)) return NULL;
     return tgi_function_new(op, kind, forward, &f, "output_size=%s", tgi_sizes_text(output).text);
 }
@@ -30164,25 +30184,25 @@ static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_for
 tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output)
 {
     return tgi_adaptive_pool_new("nn_adaptive_avg_pool1d", "AdaptiveAvgPool1d", tgi_adaptive_avg_pool1d_forward, 1,
-                                 output);
+                                 &output);
 }
 
 tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output)
 {
     return tgi_adaptive_pool_new("nn_adaptive_avg_pool2d", "AdaptiveAvgPool2d", tgi_adaptive_avg_pool2d_forward, 2,
-                                 output);
+                                 &output);
 }
 
 tg_module *tg_nn_adaptive_max_pool1d(tg_shape output)
 {
     return tgi_adaptive_pool_new("nn_adaptive_max_pool1d", "AdaptiveMaxPool1d", tgi_adaptive_max_pool1d_forward, 1,
-                                 output);
+                                 &output);
 }
 
 tg_module *tg_nn_adaptive_max_pool2d(tg_shape output)
 {
     return tgi_adaptive_pool_new("nn_adaptive_max_pool2d", "AdaptiveMaxPool2d", tgi_adaptive_max_pool2d_forward, 2,
-                                 output);
+                                 &output);
 }
 
 tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
@@ -30205,7 +30225,7 @@ tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
     if (size.ndim == 0)
         return tgi_function_new(op, "Upsample", tgi_upsample_forward, &f, "scale_factor=%s, mode='%s'",
                                 tgi_float_text(f.a).text, mode);
-    return tgi_function_new(op, "Upsample", tgi_upsample_forward, &f, "size=%s, mode='%s'", tgi_sizes_text(size).text,
+    return tgi_function_new(op, "Upsample", tgi_upsample_forward, &f, "size=%s, mode='%s'", tgi_sizes_text(&size).text,
                             mode);
 }
 
