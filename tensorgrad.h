@@ -3804,30 +3804,30 @@ enum {
 /* Gradients of ops with one input as one expression, for kernels: of g, of x or y, whichever the op saves, and of s and
    t.  A backward that records no graph computes it in place of the rule, which takes an op, and so a pass over the
    elements, for each step; tests hold both equal.  An op whose rule is one op has no row here.  Columns: name, kind as
-   in the op's row, the gradient of x. */
+   in the op's row, the numbers that the expression has (NONE, S or S_T), the gradient of x. */
 #define TGI_GRADIENTS(OP)                                                                                              \
-    OP(abs, FLOATS, g * (real)((x > 0) - (x < 0)))                                                                     \
-    OP(square, FLOATS, g * (x * 2))                                                                                    \
-    OP(sqrt, FLOATS, g / (y * 2))                                                                                      \
-    OP(rsqrt, FLOATS, g * (real)-0.5 * (y * y * y))                                                                    \
-    OP(reciprocal, FLOATS, -(g * (y * y)))                                                                             \
-    OP(tanh, FLOATS, g * (1 - y * y))                                                                                  \
-    OP(sigmoid, FLOATS, g * (y * (1 - y)))                                                                             \
-    OP(erf, FLOATS, g * ((real)1.1283791670955126 * tgi_exp(-x * x)))                                                  \
-    OP(relu, FLOATS, y <= 0 ? 0 : g)                                                                                   \
-    OP(silu, FLOATS, g * (tgi_logistic(x) + x * tgi_logistic_slope(x)))                                                \
-    OP(logsigmoid, FLOATS, g * tgi_logistic(-x))                                                                       \
-    OP(mish, FLOATS, g * (x > 20 ? 1 + x * 0 : tgi_mish_slope(x, tgi_exp(x)))) /* inf: NaN, as the rule */             \
-    OP(selu, FLOATS, g * (x > 0 ? (real)1.0507009873554805 : (real)1.7580993408473766 * tgi_exp(x)))                   \
-    OP(softsign, FLOATS, g / ((tgi_fabs(x) + 1) * (tgi_fabs(x) + 1)))                                                  \
-    OP(hardsigmoid, FLOATS, ((x > -3) & (x < 3)) ? g / 6 : 0)                                                          \
-    OP(hardswish, FLOATS, x >= 3 ? g : x <= -3 ? 0 : g * (x / 3 + (real)0.5))                                          \
-    OP(clamp, FLOATS, (tgi_is_beyond(x, s, x > s) & tgi_is_beyond(x, t, x < t)) ? g : 0)                               \
-    OP(leaky_relu, FLOATS, x > 0 ? g : g * s)                                                                          \
-    OP(elu, FLOATS, x > 0 ? g : g * (s * tgi_exp(x)))                                                                  \
-    OP(celu, FLOATS, x > 0 ? g : g * tgi_exp(x / s))                                                                   \
-    OP(softplus, FLOATS, x * s > t ? g : g * tgi_logistic(x * s))                                                      \
-    OP(gelu, CHOICE, g * (s != 0 ? tgi_gelu_tanh_slope(x) : tgi_gelu_erf_slope(x)))
+    OP(abs, FLOATS, NONE, g * (real)((x > 0) - (x < 0)))                                                               \
+    OP(square, FLOATS, NONE, g * (x * 2))                                                                              \
+    OP(sqrt, FLOATS, NONE, g / (y * 2))                                                                                \
+    OP(rsqrt, FLOATS, NONE, g * (real)-0.5 * (y * y * y))                                                              \
+    OP(reciprocal, FLOATS, NONE, -(g * (y * y)))                                                                       \
+    OP(tanh, FLOATS, NONE, g * (1 - y * y))                                                                            \
+    OP(sigmoid, FLOATS, NONE, g * (y * (1 - y)))                                                                       \
+    OP(erf, FLOATS, NONE, g * ((real)1.1283791670955126 * tgi_exp(-x * x)))                                            \
+    OP(relu, FLOATS, NONE, y <= 0 ? 0 : g)                                                                             \
+    OP(silu, FLOATS, NONE, g * (tgi_logistic(x) + x * tgi_logistic_slope(x)))                                          \
+    OP(logsigmoid, FLOATS, NONE, g * tgi_logistic(-x))                                                                 \
+    OP(mish, FLOATS, NONE, g * (x > 20 ? 1 + x * 0 : tgi_mish_slope(x, tgi_exp(x)))) /* inf: NaN, as the rule */       \
+    OP(selu, FLOATS, NONE, g * (x > 0 ? (real)1.0507009873554805 : (real)1.7580993408473766 * tgi_exp(x)))             \
+    OP(softsign, FLOATS, NONE, g / ((tgi_fabs(x) + 1) * (tgi_fabs(x) + 1)))                                            \
+    OP(hardsigmoid, FLOATS, NONE, ((x > -3) & (x < 3)) ? g / 6 : 0)                                                    \
+    OP(hardswish, FLOATS, NONE, x >= 3 ? g : x <= -3 ? 0 : g * (x / 3 + (real)0.5))                                    \
+    OP(clamp, FLOATS, S_T, (tgi_is_beyond(x, s, x > s) & tgi_is_beyond(x, t, x < t)) ? g : 0)                          \
+    OP(leaky_relu, FLOATS, S, x > 0 ? g : g * s)                                                                       \
+    OP(elu, FLOATS, S, x > 0 ? g : g * (s * tgi_exp(x)))                                                               \
+    OP(celu, FLOATS, S, x > 0 ? g : g * tgi_exp(x / s))                                                                \
+    OP(softplus, FLOATS, S_T, x * s > t ? g : g * tgi_logistic(x * s))                                                 \
+    OP(gelu, CHOICE, S, g * (s != 0 ? tgi_gelu_tanh_slope(x) : tgi_gelu_erf_slope(x)))
 
 /* All of these. */
 #define TGI_ELEMENTWISE_OPS(OP)                                                                                        \
@@ -5101,14 +5101,14 @@ enum {
 
 /* ---- elementwise ops: the kernel of each row ---- */
 
-#define TGI_KERNEL(function, type, result, number, inputs, expression) \
-    TGI_KERNEL_OF(function, type, result, number(scalar[0]), number, inputs, expression)
-#define TGI_KERNEL_OF(function, type, result, number_s, number, inputs, expression)                          \
+#define TGI_KERNEL(function, type, result, number, inputs, numbers, expression) \
+    TGI_KERNEL_OF(function, type, result, number(scalar[0]), number, inputs, numbers, expression)
+#define TGI_KERNEL_OF(function, type, result, number_s, number, inputs, numbers, expression)                 \
     TGI_NOINLINE static void function(int64_t n, const double *scalar, void *out, const void *in0,           \
                                       const void *in1, const void *in2)                                      \
     {                                                                                                        \
         typedef type real;                                                                                   \
-        TGI_NUMBERS_##inputs(number_s, number)                                                               \
+        TGI_NUMBERS_##numbers(number_s, number)                                                              \
         (void)scalar, (void)in0, (void)in1, (void)in2;                                                       \
         TGI_INDEPENDENT                                                                                      \
         for (int64_t i = 0; i < n; ++i) {                                                                    \
@@ -5117,47 +5117,48 @@ enum {
         }                                                                                                    \
     }
 #define TGI_IN_X const real x = ((const real *)in0)[i]
-#define TGI_IN_XS TGI_IN_X
 #define TGI_IN_GXY                                                                   \
     const real g = ((const real *)in0)[i], x = ((const real *)in1)[i], y = x; \
     (void)x, (void)y
 #define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
-#define TGI_IN_ABS TGI_IN_AB
 #define TGI_IN_ABC                                                                                 \
     const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
     (void)b, (void)c
 
-/* The op's numbers, which unary and binary rows do not have. */
-#define TGI_NUMBERS_X(number_s, number)
-#define TGI_NUMBERS_AB(number_s, number)
-#define TGI_NUMBERS_XS(number_s, number)                   \
+/* The op's numbers: of s and t those that the rows have.  For those with one input, the column `public` says which. */
+#define TGI_NUMBERS_NONE(number_s, number)
+#define TGI_NUMBERS_S(number_s, number) \
+    const real s = number_s;            \
+    (void)s;
+#define TGI_NUMBERS_S_T(number_s, number)           \
     const real s = number_s, t = number(scalar[1]); \
     (void)s, (void)t;
-#define TGI_NUMBERS_ABS TGI_NUMBERS_XS
-#define TGI_NUMBERS_ABC TGI_NUMBERS_XS
-#define TGI_NUMBERS_GXY TGI_NUMBERS_XS
+#define TGI_NUMBERS_S_TWIN TGI_NUMBERS_S
+#define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
+#define TGI_NUMBERS_FLAG TGI_NUMBERS_S
 
-#define TGI_KERNELS_FLOATS(name, inputs, y, yi) TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, y)
+#define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) \
+    TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
-#define TGI_KERNELS_ANY(name, inputs, y, yi) \
-    TGI_KERNELS_FLOATS(name, inputs, y, yi)  \
-    TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, yi)
-#define TGI_KERNELS_TEST(name, inputs, y, yi)                        \
-    TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, y) \
-    TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, yi)
+#define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
+    TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi)  \
+    TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
+#define TGI_KERNELS_TEST(name, inputs, numbers, y, yi)                        \
+    TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, numbers, y) \
+    TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
 
-#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, y, yi)
-#define TGI_KERNELS_XS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, XS, y, yi)
-#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, y, yi)
-#define TGI_KERNELS_ABS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABS, y, yi)
-#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, y, yi)
+#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, NONE, y, yi)
+#define TGI_KERNELS_XS(name, kind, y, yi, flags, rule, formula, public) TGI_KERNELS_##kind(name, X, public, y, yi)
+#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, NONE, y, yi)
+#define TGI_KERNELS_ABS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, S, y, yi)
+#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, S, y, yi)
 TGI_UNARY_OPS(TGI_KERNELS_X)
 TGI_SCALAR_OPS(TGI_KERNELS_XS)
 TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 
-#define TGI_KERNELS_GXY(name, kind, dx) TGI_KERNELS_##kind(name##_gradient, GXY, dx, 0)
+#define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNELS_##kind(name##_gradient, GXY, numbers, dx, 0)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
 
 /* ---- steps of the optimizers ---- */
@@ -5553,10 +5554,11 @@ static inline float TGI_V(gelu_tanhf)(float x)
 #undef TGI_F32_LIGHT
 #ifdef TGI_LIGHT_AS_AVX2
 #define TGI_LIGHT(name) TGI_JOIN(name, avx2)
-#define TGI_F32_LIGHT(name, result, inputs, y)
+#define TGI_F32_LIGHT(name, result, inputs, numbers, y)
 #else
 #define TGI_LIGHT(name) TGI_V(name)
-#define TGI_F32_LIGHT(name, result, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, y)
+#define TGI_F32_LIGHT(name, result, inputs, numbers, y) \
+    TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, numbers, y)
 #endif
 
 #undef TGI_CHOSEN_F32
@@ -5566,26 +5568,27 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
 #else
 #define TGI_CHOSEN_F32(name, choice) ((choice) != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))
 #endif
-#define TGI_F32_ROW_FLOATS(name, inputs, y) TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, y)
-#define TGI_F32_ROW_ANY(name, inputs, y) TGI_F32_LIGHT(name, real, inputs, y)
+#define TGI_F32_ROW_FLOATS(name, inputs, numbers, y) \
+    TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, numbers, y)
+#define TGI_F32_ROW_ANY(name, inputs, numbers, y) TGI_F32_LIGHT(name, real, inputs, numbers, y)
 #ifndef __OPTIMIZE__
 #define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
 #else
-#define TGI_F32_ROW_CHOICE(name, inputs, y)                                                                          \
-    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, y)                                          \
-    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, y)                                          \
+#define TGI_F32_ROW_CHOICE(name, inputs, numbers, y)                                                                 \
+    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, numbers, y)                                 \
+    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, numbers, y)                                 \
     static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
                                   const void *in2)                                                                   \
     {                                                                                                                \
         TGI_CHOSEN_F32(name, scalar[0])(n, scalar, out, in0, in1, in2);                                              \
     }
 #endif
-#define TGI_F32_ROW_TEST(name, inputs, y) TGI_F32_LIGHT(name, uint8_t, inputs, y)
-#define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, y)
-#define TGI_F32_ROW_XS(name, kind, y, ...) TGI_F32_ROW_##kind(name, XS, y)
-#define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, y)
-#define TGI_F32_ROW_ABS(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABS, y)
-#define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, y)
+#define TGI_F32_ROW_TEST(name, inputs, numbers, y) TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)
+#define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, NONE, y)
+#define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y)
+#define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, NONE, y)
+#define TGI_F32_ROW_ABS(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, S, y)
+#define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, S, y)
 TGI_UNARY_OPS(TGI_F32_ROW_X)
 TGI_SCALAR_OPS(TGI_F32_ROW_XS)
 TGI_BINARY_OPS(TGI_F32_ROW_AB)
@@ -5703,7 +5706,7 @@ TGI_FMA_END
 #endif
 
 #ifndef TGI_LIGHT_AS_AVX2
-#define TGI_F32_ROW_GXY(name, kind, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, dx)
+#define TGI_F32_ROW_GXY(name, kind, numbers, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, numbers, dx)
 TGI_GRADIENTS(TGI_F32_ROW_GXY)
 
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
@@ -12794,6 +12797,8 @@ typedef struct {
 
 /* A row of the op table.  The rules stand with the ops. */
 typedef bool (*tgi_rule)(tgi_step *step, tg_tensor *g);
+/* The gradient of x from that of y; s and t are the op's numbers.  x or y is NULL if the op does not save it. */
+typedef tg_tensor *(*tgi_rule_of_x)(tg_tensor *g, tg_tensor *x, tg_tensor *y, double s, double t);
 typedef enum {
     TGI_KIND_NOT_ELEMENTWISE,
     TGI_KIND_FLOATS,
@@ -12805,19 +12810,28 @@ typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
     tgi_kind kind;
     int flags; /* TGI_FLAG_... */
-    tgi_rule rule;     /* what backward calls; of all elementwise ops tgi_rule_elementwise, */
-    tgi_rule composed; /* which calls this one, made of public ops; NULL of the others */
+    tgi_rule rule;            /* what backward calls; of all elementwise ops tgi_rule_elementwise, */
+    tgi_rule_of_x composed_x; /* which calls this one, made of public ops, if there is one input, */
+    tgi_rule composed;        /* or this one, if there are more; NULL of the others */
     const char *formula;
 } tgi_op;
 /* The declarations of the rules; ops of kind TEST have none. */
+#define TGI_UNLESS_TEST(kind, ...) TGI_UNLESS_TEST_##kind(__VA_ARGS__)
+#define TGI_UNLESS_TEST_TEST(...)
+#define TGI_UNLESS_TEST_ANY(...) __VA_ARGS__
+#define TGI_UNLESS_TEST_CHOICE(...) __VA_ARGS__
+#define TGI_UNLESS_TEST_FLOATS(...) __VA_ARGS__
+#define TGI_RULE_OF_X(name) \
+    static tg_tensor *tgi_rule_##name(tg_tensor *g, tg_tensor *x, tg_tensor *y, double s, double t)
+#define TGI_DECLARE_OF_X(name, kind, ...) TGI_UNLESS_TEST(kind, TGI_RULE_OF_X(name);)
 #define TGI_DECLARE(name, ...) static bool tgi_rule_##name(tgi_step *step, tg_tensor *g);
-#define TGI_DECLARE_ELEMENTWISE(name, kind, ...) TGI_DECLARE_##kind(name)
-#define TGI_DECLARE_ANY(name) TGI_DECLARE(name, 0)
-#define TGI_DECLARE_FLOATS(name) TGI_DECLARE(name, 0)
-#define TGI_DECLARE_CHOICE(name) TGI_DECLARE(name, 0)
-#define TGI_DECLARE_TEST(name)
+#define TGI_DECLARE_OF_MORE(name, kind, ...) TGI_UNLESS_TEST(kind, TGI_DECLARE(name, 0))
 static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g);
-TGI_ELEMENTWISE_OPS(TGI_DECLARE_ELEMENTWISE)
+TGI_UNARY_OPS(TGI_DECLARE_OF_X)
+TGI_SCALAR_OPS(TGI_DECLARE_OF_X)
+TGI_BINARY_OPS(TGI_DECLARE_OF_MORE)
+TGI_TERNARY_OPS(TGI_DECLARE_OF_MORE)
+TGI_BINARY_SCALAR_OPS(TGI_DECLARE_OF_MORE)
 TGI_OPS(TGI_DECLARE)
 
 static const tgi_op *tgi_op_row(int op)
@@ -12825,25 +12839,27 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_FLAG(name, bit) name = TGI_FLAG_##name,
     enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0 }; /* as the rows write them */
 #undef TGI_FLAG
-#define TGI_RULE_ANY(name) tgi_rule_elementwise, tgi_rule_##name
-#define TGI_RULE_FLOATS(name) TGI_RULE_ANY(name)
-#define TGI_RULE_CHOICE(name) TGI_RULE_ANY(name)
-#define TGI_RULE_TEST(name) NULL, NULL
-#define TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)                                                     \
-    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULE_##kind(name), formula},
-#define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ELEMENTWISE_ROW(name, kind, "x", flags, formula)
+#define TGI_RULES_ANY(x, more) tgi_rule_elementwise, x, more
+#define TGI_RULES_FLOATS TGI_RULES_ANY
+#define TGI_RULES_CHOICE TGI_RULES_ANY
+#define TGI_RULES_TEST(x, more) NULL, NULL, NULL
+#define TGI_ROW_OF_X(name, kind, flags, formula)                                                                       \
+    {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), formula},
+#define TGI_ROW_OF_MORE(name, kind, arguments, flags, formula)                                                         \
+    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULES_##kind(NULL, tgi_rule_##name), formula},
+#define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ROW_OF_X(name, kind, flags, formula)
 #define TGI_SCALAR_ROW(name, kind, y, yi, flags, rule, formula, public)                                                \
-    TGI_ELEMENTWISE_ROW(name, kind, "x", (flags) | TGI_FLAG_NUMBERS, formula)
+    TGI_ROW_OF_X(name, kind, (flags) | TGI_FLAG_NUMBERS, formula)
 #define TGI_BINARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, public)                                      \
-    TGI_ELEMENTWISE_ROW(name, kind, "a,b", flags, formula)
+    TGI_ROW_OF_MORE(name, kind, "a,b", flags, formula)
 #define TGI_TERNARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, rule_c, formula, arguments)                          \
-    TGI_ELEMENTWISE_ROW(name, kind, arguments, flags, formula)
+    TGI_ROW_OF_MORE(name, kind, arguments, flags, formula)
 #define TGI_BINARY_SCALAR_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, arguments)                            \
-    TGI_ELEMENTWISE_ROW(name, kind, arguments, (flags) | TGI_FLAG_NUMBERS, formula)
+    TGI_ROW_OF_MORE(name, kind, arguments, (flags) | TGI_FLAG_NUMBERS, formula)
 #define TGI_ROW(name, arguments, flags, formula)                                                                       \
-    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, formula},
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, NULL, formula},
 #define TGI_PLAIN_ROW(name, arguments)                                                                                 \
-    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL, NULL},
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
         TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
@@ -16816,42 +16832,28 @@ static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g)
     const int op = (int)(row - tgi_op_row(0));
     tgi_answer answer = tgi_rule_few(step, op, g);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
-    if (step->node->inputs == 1) {
-        tg_tensor *x = tgi_saved_tensor(step, 0), *dx = NULL;
-        answer = tgi_gradient_in_one(step, op, g, x ? x : tgi_saved_tensor(step, -1), &dx);
-        if (answer != TGI_COMPOSE) return tgi_set_input_grad(step, 0, dx);
-    }
-    return row->composed(step, g);
+    if (step->node->inputs > 1) return row->composed(step, g);
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *dx = NULL;
+    const tgi_op_params *numbers = step->params;
+    answer = tgi_gradient_in_one(step, op, g, x ? x : y, &dx);
+    if (answer == TGI_COMPOSE) dx = row->composed_x(g, x, y, numbers ? numbers->s : 0, numbers ? numbers->t : 0);
+    return tgi_set_input_grad(step, 0, dx);
 }
 
-/* The rules of the rows with one input: without numbers, and with them.  The rows that are tests have none. */
-#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_RULE_UNLESS_##kind(TGI_RULE1_OF(name, rule))
-#define TGI_RULE1_S(name, kind, y, yi, flags, rule, ...) TGI_RULE_UNLESS_##kind(TGI_RULE1_S_OF(name, rule))
-#define TGI_RULE_UNLESS_TEST(rule)
-#define TGI_RULE_UNLESS_ANY(rule) rule
-#define TGI_RULE_UNLESS_CHOICE(rule) rule
-#define TGI_RULE_UNLESS_FLOATS(rule) rule
+/* The rules of the rows with one input.  The rows that are tests have none. */
+#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_UNLESS_TEST(kind, TGI_RULE1_OF(name, rule))
 #define TGI_RULE1_OF(name, rule)                                                                                       \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
+    TGI_RULE_OF_X(name)                                                                                                \
     {                                                                                                                  \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
-        (void)x, (void)y;                                                                                              \
-        return tgi_set_input_grad(step, 0, rule);                                                                      \
-    }
-#define TGI_RULE1_S_OF(name, rule)                                                                                     \
-    static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
-    {                                                                                                                  \
-        tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);                                     \
-        const double s = step->params->s, t = step->params->t;                                                         \
         (void)x, (void)y, (void)s, (void)t;                                                                            \
-        return tgi_set_input_grad(step, 0, rule);                                                                      \
+        return rule;                                                                                                   \
     }
 TGI_UNARY_OPS(TGI_RULE1)
-TGI_SCALAR_OPS(TGI_RULE1_S)
+TGI_SCALAR_OPS(TGI_RULE1)
 
 /* With two or three inputs: a rule is computed only for an input that requires grad. */
 #define TGI_RULE2(name, kind, y, yi, flags, rule_a, rule_b, ...)                                                       \
-    TGI_RULE_UNLESS_##kind(TGI_RULE2_OF(name, rule_a, rule_b))
+    TGI_UNLESS_TEST(kind, TGI_RULE2_OF(name, rule_a, rule_b))
 #define TGI_RULE2_OF(name, rule_a, rule_b)                                                                             \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \

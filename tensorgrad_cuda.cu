@@ -1738,7 +1738,7 @@ TGI_BINARY_SCALAR_OPS(TGI_FORMULAS_AB)
 /* Each row of TGI_GRADIENTS in the same way: tgi_gradient<TGI_OP_exp, float>::of(g, x, ..) is the gradient of x, and
    the second input is y where the op saves that. */
 template <int op, class real> struct tgi_gradient;
-#define TGI_GRADIENT_FORMULA(name, kind, expression)                    \
+#define TGI_GRADIENT_FORMULA(name, kind, numbers, expression)           \
     template <class real_> struct tgi_gradient<TGI_OP_##name, real_> {  \
         typedef real_ real;                                             \
         typedef real_ value;                                            \
