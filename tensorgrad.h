@@ -7266,9 +7266,9 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
 
 /* ---- reductions ---- */
 
-/* A fold is in eight partial results, so that one addition need not wait for the one before.  two: of a and one x. */
-#define TGI_FOLD(name, column, type, sum_type, identity, combination)                                     \
-    static sum_type tgi_##name##_two_##column(sum_type a, sum_type x) { return (sum_type)(combination); } \
+/* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
+   the accumulators, in which tgi_NAME_two_SUM combines a and one x. */
+#define TGI_FOLD(name, column, type, sum, sum_type, identity)                                             \
     static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                 \
     {                                                                                                     \
         const type *const x = (const type *)elements;                                                     \
@@ -7276,13 +7276,13 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
         int64_t i = 0;                                                                                    \
         for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                       \
         for (; i + 8 <= n; i += 8) {                                                                      \
-            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##column(part[k], (sum_type)x[i + k]); \
+            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##sum(part[k], (sum_type)x[i + k]);    \
         }                                                                                                 \
-        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##column(part[i & 7], (sum_type)x[i]);          \
+        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##sum(part[i & 7], (sum_type)x[i]);             \
         for (int half = 4; half > 0; half /= 2) {                                                         \
-            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##column(part[k], part[k + half]);  \
+            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##sum(part[k], part[k + half]);     \
         }                                                                                                 \
-        total = tgi_##name##_two_##column(total, part[0]);                                                \
+        total = tgi_##name##_two_##sum(total, part[0]);                                                   \
         *(sum_type *)result = total;                                                                      \
     }                                                                                                     \
     static void tgi_##name##_across_##column(void *result, const void *elements, int64_t step,            \
@@ -7291,14 +7291,18 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
         sum_type *const a = (sum_type *)result;                                                           \
         for (int64_t row = 0; row < rows; ++row) {                                                        \
             const type *const x = (const type *)(const void *)((const char *)elements + row * step);      \
-            for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##column(a[i], (sum_type)x[i]);       \
+            for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##sum(a[i], (sum_type)x[i]);          \
         }                                                                                                 \
     }
+#define TGI_TWO(name, sum, sum_type, combination) \
+    static sum_type tgi_##name##_two_##sum(sum_type a, sum_type x) { return (sum_type)(combination); }
 #define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
     static double tgi_##name##_identity(void) { return identity; }            \
-    TGI_FOLD(name, f32, float, double, identity, combination)                 \
-    TGI_FOLD(name, f64, double, double, identity, combination)                \
-    TGI_FOLD(name, i64, int64_t, int64_t, identity_i64, combination_i64)
+    TGI_TWO(name, f64, double, combination)                                   \
+    TGI_TWO(name, i64, int64_t, combination_i64)                              \
+    TGI_FOLD(name, f32, float, f64, double, identity)                         \
+    TGI_FOLD(name, f64, double, f64, double, identity)                        \
+    TGI_FOLD(name, i64, int64_t, i64, int64_t, identity_i64)
 TGI_REDUCTIONS(TGI_FOLDS)
 
 typedef struct {
@@ -29850,8 +29854,9 @@ static tgi_text tgi_sizes_text(const tg_shape *sizes)
 
 /* ---- functions as layers: without parameters, one call of an op each ---- */
 
-/* The numbers of such a layer; each uses those that it needs. */
+/* What such a layer keeps; each uses those members that it needs. */
 typedef struct {
+    tg_tensor *(*op)(tg_tensor *x); /* of a layer without numbers; NULL: the result is x itself */
     double a, b;
     int dim, last;
     bool flag;
@@ -29911,23 +29916,12 @@ static tg_tensor *tgi_upsample(tg_tensor *x, const tgi_function_layer *f)
         (void)f;                                                                                            \
         if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = (formula);                                      \
     }
-TGI_FUNCTION_LAYER(identity, x)
-TGI_FUNCTION_LAYER(relu, tg_relu(x))
+TGI_FUNCTION_LAYER(plain, f->op ? f->op(x) : x)
 TGI_FUNCTION_LAYER(leaky_relu, tg_leaky_relu(x, f->a))
 TGI_FUNCTION_LAYER(elu, tg_elu(x, f->a))
 TGI_FUNCTION_LAYER(gelu, tg_gelu(x, f->flag))
-TGI_FUNCTION_LAYER(silu, tg_silu(x))
-TGI_FUNCTION_LAYER(tanh, tg_tanh(x))
-TGI_FUNCTION_LAYER(sigmoid, tg_sigmoid(x))
-TGI_FUNCTION_LAYER(logsigmoid, tg_logsigmoid(x))
-TGI_FUNCTION_LAYER(mish, tg_mish(x))
-TGI_FUNCTION_LAYER(selu, tg_selu(x))
 TGI_FUNCTION_LAYER(celu, tg_celu(x, f->a))
-TGI_FUNCTION_LAYER(softsign, tg_softsign(x))
-TGI_FUNCTION_LAYER(relu6, tg_relu6(x))
 TGI_FUNCTION_LAYER(hardtanh, tg_hardtanh(x, f->a, f->b))
-TGI_FUNCTION_LAYER(hardsigmoid, tg_hardsigmoid(x))
-TGI_FUNCTION_LAYER(hardswish, tg_hardswish(x))
 TGI_FUNCTION_LAYER(glu, tg_glu(x, f->dim))
 TGI_FUNCTION_LAYER(softplus, tg_softplus(x, f->a, f->b))
 TGI_FUNCTION_LAYER(softmax, tg_softmax(x, f->dim))
@@ -29958,7 +29952,7 @@ static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_
     va_list args;
     tgi_function_layer *self = (tgi_function_layer *)tgi_layer_begin(&l, op, kind, forward, sizeof *self);
     if (!self) return NULL;
-    if (numbers) *self = *numbers;
+    *self = *numbers;
     va_start(args, format);
     vsnprintf(extra, sizeof extra, format, args);
     va_end(args);
@@ -29966,12 +29960,17 @@ static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_
 }
 
 /* The public functions of those without numbers. */
-#define TGI_PLAIN_LAYER(name, kind)                                                         \
-    tg_module *tg_nn_##name(void)                                                           \
-    {                                                                                       \
-        return tgi_function_new("nn_" #name, kind, tgi_##name##_forward, NULL, "%s", ""); \
-    }
-TGI_PLAIN_LAYER(identity, "Identity")
+static tg_module *tgi_plain_new(const char *op, const char *kind, tg_tensor *(*function)(tg_tensor *x))
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.op = function;
+    return tgi_function_new(op, kind, tgi_plain_forward, &f, "%s", "");
+}
+
+tg_module *tg_nn_identity(void) { return tgi_plain_new("nn_identity", "Identity", NULL); }
+#define TGI_PLAIN_LAYER(name, kind) \
+    tg_module *tg_nn_##name(void) { return tgi_plain_new("nn_" #name, kind, tg_##name); }
 TGI_PLAIN_LAYER(relu, "ReLU")
 TGI_PLAIN_LAYER(silu, "SiLU")
 TGI_PLAIN_LAYER(tanh, "Tanh")
