@@ -15317,6 +15317,13 @@ static tg_tensor *tgi_run(tgi_call *c, tg_shape shape, tg_dtype dtype, tgi_kerne
     return tgi_op_end(c, y && kernel(c, y));
 }
 
+/* The same with an output of t's shape. */
+static tg_tensor *tgi_run_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype, tgi_kernel kernel)
+{
+    tg_tensor *y = tgi_output(c, t->ndim, t->dim, dtype);
+    return tgi_op_end(c, y && kernel(c, y));
+}
+
 TGI_CALLERS_BEGIN
 
 /* ---- in place ---- */
@@ -17471,7 +17478,7 @@ tg_tensor *tg_clone(tg_tensor *t)
 {
     tgi_call c;
     if (!tgi_op_begin1(&c, TGI_OP_clone, t)) return NULL;
-    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_clone_kernel);
+    return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_clone_kernel);
 }
 
 static bool tgi_rule_clone(tgi_step *step, tg_tensor *g) { return tgi_set_input_grad(step, 0, g); }
@@ -17484,7 +17491,7 @@ tg_tensor *tg_contiguous(tg_tensor *t)
     if (!tgi_argument(tgi_self(), "contiguous", "t", t)) return NULL;
     if (tgi_is_contiguous(t)) return t;
     if (!tgi_op_begin1_as(&c, "contiguous", TGI_OP_clone, t)) return NULL;
-    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_copy_kernel);
+    return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_copy_kernel);
 }
 
 /* ---- views of a part: slice, select, diagonal, unfold.  params: dim, i start, j step; diagonal: dim, flag (the second
@@ -18027,7 +18034,7 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
     if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
     tgi_params(&c)->listed = dims.ndim;
     memcpy(c.numbers, dims.dim, sizeof(int64_t) * (size_t)dims.ndim);
-    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_flip_kernel);
+    return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_flip_kernel);
 }
 
 static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
@@ -18804,7 +18811,7 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
         return NULL;
     }
     tgi_params(&c)->dim = dim;
-    return tgi_run(&c, tgi_shape_of(index), (tg_dtype)t->dtype, tgi_gather_kernel);
+    return tgi_run_like(&c, index, (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
@@ -18890,7 +18897,7 @@ static tg_tensor *tgi_scatter_flagged(int op, int flag, bool in_place, tg_tensor
     tgi_params(&c)->dim = dim;
     c.params.flag = flag | (op == TGI_OP_scatter_add ? TGI_SCATTER_ADDS : 0);
     return in_place ? tgi_run_in_place(&c, tgi_scatter_kernel)
-                    : tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_scatter_kernel);
+                    : tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_scatter_kernel);
 }
 
 static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -19533,7 +19540,7 @@ tg_tensor *tg_cumsum(tg_tensor *t, int dim)
     if (cast != t) return tgi_with_cast(cast, tg_cumsum(cast, dim));
     if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
     tgi_params(&c)->dim = dim;
-    return tgi_run(&c, tgi_shape_of(t), tgi_sum_dtype(t), tgi_cumsum_kernel);
+    return tgi_run_like(&c, t, tgi_sum_dtype(t), tgi_cumsum_kernel);
 }
 
 /* The reverse running sum of g. */
@@ -19601,7 +19608,7 @@ static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
         return NULL;
     tgi_params(&c)->dim = dim;
     c.params.flag = op == TGI_OP_log_softmax;
-    return tgi_run(&c, tgi_shape_of(t), (tg_dtype)t->dtype, tgi_softmax_kernel);
+    return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_softmax_kernel);
 }
 
 tg_tensor *tg_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_softmax, t, dim); }
@@ -25395,43 +25402,55 @@ static bool tgi_visit_whole(const tgi_optim_file *f, const char *name, int64_t *
 
 /* A state of this shape, or NULL if it need not be there.  What is read goes to the device of `place`; the next step
    converts it to the dtype in which it computes. */
-static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor **state, tg_shape shape,
+static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor **state, const tg_shape *shape,
                             const tg_tensor *place, bool needed)
 {
     if (f->put) return !*state || f->put(f->user, name, *state);
     tg_tensor *t = f->get(f->user, name);
     if (!t) return !needed || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
-    if (!tgi_same_shape(t, shape.ndim, shape.dim) || !tgi_dtypes[t->dtype].floating) {
+    if (!tgi_same_shape(t, shape->ndim, shape->dim) || !tgi_dtypes[t->dtype].floating) {
         return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' is %s of shape %s, but floats of shape %s are needed", name,
                         tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
-                        tgi_dims_text(shape.ndim, shape.dim).text);
+                        tgi_dims_text(shape->ndim, shape->dim).text);
     }
     t = tg_contiguous(tg_to_ex(t, tgi_device_of(place), (tg_dtype)t->dtype, TG_COPY));
     if (t) tgi_optim_own(f->S, state, t);
     return t != NULL;
 }
 
-/* The fields of tg_optim that a file holds: numbers, flags and counts. */
-#define TGI_HYPERPARAMETERS(NUMBER, FLAG, COUNT)                                                                     \
-    NUMBER(lr) NUMBER(weight_decay) NUMBER(momentum) NUMBER(dampening) FLAG(nesterov) NUMBER(beta1) NUMBER(beta2)    \
-    FLAG(amsgrad) NUMBER(eps) NUMBER(alpha) NUMBER(rho) FLAG(centered) NUMBER(lr_decay)                              \
-    NUMBER(initial_accumulator_value) COUNT(max_iter) COUNT(max_eval) COUNT(history_size) NUMBER(tolerance_grad)     \
-    NUMBER(tolerance_change) FLAG(strong_wolfe)
-#define TGI_VISIT_NUMBER(name) ok = ok && tgi_visit_number(f, tgi_optim_name(o, NULL, 0, #name).text, &o->name);
-#define TGI_VISIT_FLAG(name)                                                               \
-    whole = o->name;                                                                       \
-    ok = ok && tgi_visit_whole(f, tgi_optim_name(o, NULL, 0, #name).text, &whole, 1);       \
-    o->name = whole != 0;
-#define TGI_VISIT_COUNT(name)                                                              \
-    whole = o->name;                                                                       \
-    ok = ok && tgi_visit_whole(f, tgi_optim_name(o, NULL, 0, #name).text, &whole, INT_MAX); \
-    o->name = (int)whole;
+/* The fields of tg_optim that a file holds: numbers (double), flags (bool) and counts (int). */
+typedef struct { const char *name; size_t at, size; int64_t most; } tgi_hyperparameter; /* most: 0 for numbers */
+static const tgi_hyperparameter tgi_hyperparameters[] = {
+#define TGI_NUMBER(name) {#name, offsetof(tg_optim, name), sizeof(double), 0},
+#define TGI_FLAG(name) {#name, offsetof(tg_optim, name), sizeof(bool), 1},
+#define TGI_COUNT(name) {#name, offsetof(tg_optim, name), sizeof(int), INT_MAX},
+    TGI_NUMBER(lr) TGI_NUMBER(weight_decay) TGI_NUMBER(momentum) TGI_NUMBER(dampening) TGI_FLAG(nesterov)
+    TGI_NUMBER(beta1) TGI_NUMBER(beta2) TGI_FLAG(amsgrad) TGI_NUMBER(eps) TGI_NUMBER(alpha) TGI_NUMBER(rho)
+    TGI_FLAG(centered) TGI_NUMBER(lr_decay) TGI_NUMBER(initial_accumulator_value) TGI_COUNT(max_iter)
+    TGI_COUNT(max_eval) TGI_COUNT(history_size) TGI_NUMBER(tolerance_grad) TGI_NUMBER(tolerance_change)
+    TGI_FLAG(strong_wolfe)
+#undef TGI_NUMBER
+#undef TGI_FLAG
+#undef TGI_COUNT
+};
+enum { TGI_HYPERPARAMETERS = (int)(sizeof tgi_hyperparameters / sizeof tgi_hyperparameters[0]) };
 
 static bool tgi_visit_hyperparameters(const tgi_optim_file *f, tg_optim *o)
 {
     bool ok = true;
-    int64_t whole;
-    TGI_HYPERPARAMETERS(TGI_VISIT_NUMBER, TGI_VISIT_FLAG, TGI_VISIT_COUNT)
+    for (int i = 0; ok && i < TGI_HYPERPARAMETERS; ++i) {
+        const tgi_hyperparameter *row = &tgi_hyperparameters[i];
+        const tgi_text name = tgi_optim_name(o, NULL, 0, row->name);
+        void *const field = (char *)o + row->at;
+        if (row->most == 0) {
+            ok = tgi_visit_number(f, name.text, (double *)field);
+            continue;
+        }
+        int64_t whole = row->most == 1 ? *(bool *)field : *(int *)field;
+        ok = tgi_visit_whole(f, name.text, &whole, row->most);
+        if (row->most == 1) *(bool *)field = whole != 0;
+        else *(int *)field = (int)whole;
+    }
     return ok;
 }
 
@@ -25465,6 +25484,7 @@ static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
 static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
 {
     tgi_optim_param *e = &o->param[i];
+    const tg_shape shape = tgi_shape_of(e->t);
     const tgi_text step = tgi_optim_name(o, "state", i, "step");
     if (f->put ? e->steps == 0 : !f->get(f->user, step.text)) return true;
     bool ok = tgi_visit_whole(f, step.text, &e->steps, (int64_t)1 << 53);
@@ -25474,7 +25494,7 @@ static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
         const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum && k != TGI_MASTER;
         const bool needed = k != TGI_MASTER && o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
         if (!state || unset) continue;
-        ok = tgi_visit_state(f, name.text, &e->state[k], tgi_shape_of(e->t), e->t, needed);
+        ok = tgi_visit_state(f, name.text, &e->state[k], &shape, e->t, needed);
     }
     if (!f->put) e->has_momentum = e->state[0] != NULL;
     return ok;
@@ -25491,17 +25511,18 @@ static bool tgi_visit_lbfgs(const tgi_optim_file *f, tg_optim *o)
     while (f->get && pairs < INT_MAX && f->get(f->user, tgi_optim_name(o, "state", (int)pairs, "ro").text)) pairs++;
     if (!f->put && !(o->lbfgs = tgi_lbfgs_copy(f->S, f->op, NULL, pairs > 0 ? (int)pairs : 1))) return false;
     tgi_lbfgs *l = o->lbfgs;
+    const tg_shape flat = TG_SHAPE(n);
     bool ok = tgi_visit_whole(f, n_iter.text, &l->iterations, (int64_t)1 << 53) &&
               tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "pairs").text, pairs, "the history is not complete") &&
               tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "t").text, &l->t) &&
               tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "H_diag").text, &l->scale) &&
-              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "d").text, &l->d, TG_SHAPE(n), place, true) &&
-              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "prev_flat_grad").text, &l->g, TG_SHAPE(n), place, true);
+              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "d").text, &l->d, &flat, place, true) &&
+              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "prev_flat_grad").text, &l->g, &flat, place, true);
     for (int i = 0; ok && i < (int)pairs; ++i) {
         tgi_lbfgs_pair *pair = &l->pair[i];
         if (!f->put) l->count = i + 1;
-        ok = tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_dirs").text, &pair->y, TG_SHAPE(n), place, true) &&
-             tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_stps").text, &pair->s, TG_SHAPE(n), place, true) &&
+        ok = tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_dirs").text, &pair->y, &flat, place, true) &&
+             tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_stps").text, &pair->s, &flat, place, true) &&
              tgi_visit_number(f, tgi_optim_name(o, "state", i, "ro").text, &pair->rho);
     }
     return ok;
@@ -25580,8 +25601,10 @@ static tg_optim *tgi_optim_load(tgi_thread *S, const char *op, const tg_optim *o
 /* Makes the hyperparameters and the state of a draft those of o, and frees the draft.  It cannot fail. */
 static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
 {
-#define TGI_ADOPT(name) o->name = draft->name;
-    TGI_HYPERPARAMETERS(TGI_ADOPT, TGI_ADOPT, TGI_ADOPT)
+    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
+        const tgi_hyperparameter *row = &tgi_hyperparameters[i];
+        memcpy((char *)o + row->at, (const char *)draft + row->at, row->size);
+    }
     const tg_optim_group *from = draft->group;
     for (tg_optim_group *to = o->group; to; to = to->next, from = from->next) {
         to->lr_scale = from->lr_scale;
