@@ -6311,7 +6311,8 @@ TGI_GEMM_KERNEL(TGI_V(gemm_tile_narrow), float, TGI_V(vector_f32), TGI_V(tile_ro
 #endif
 TGI_FMA_END
 /* Unsigned: it wraps. */
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), 2, TGI_READS_PANELS,
+                TGI_ADD_PRODUCT)
 #ifdef TGI_HAS_BF16_PAIRS
 TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PAIRS)
 #endif
@@ -8772,7 +8773,8 @@ static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, i
    share 8 places there, those 2 KiB apart 16, and so on. */
 static bool tgi_gemm_rows_fit(int rows, int64_t step, int64_t size)
 {
-    const uint64_t bytes = (uint64_t)step * (uint64_t)size, power = bytes & (0 - bytes); /* of two, that divides it */
+    const uint64_t bytes = (uint64_t)step * (uint64_t)size;
+    const uint64_t power = bytes & (0 - bytes); /* of two, that divides it */
     return power <= 32768 / (unsigned)rows;
 }
 
