@@ -488,8 +488,8 @@ class Bench:
 # ---- the results file ----------------------------------------------------------------------------------------------
 
 CPU_TITLE = "# Results on a CPU"
-OTHER_TITLES = ("# Newer results on the same processor", "# Earlier results on a CPU with AVX2",
-                "# Counted on the simulator", "# Results on a GPU")
+OTHER_TITLES = ("# Newer results on the same processor", "# Results on a processor with half the multiply-adds",
+                "# Earlier results on a CPU with AVX2", "# Counted on the simulator", "# Results on a GPU")
 INTRODUCTION = """\
 Written by `make bench RESULTS=tests/bench/RESULTS.md`.  "not run" is what nobody has measured, "contended" what
 something else on the machine disturbed; "behind" is short of what the row must reach, "must" and "aim" say how far it
