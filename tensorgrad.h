@@ -8779,8 +8779,8 @@ static bool tgi_gemm_rows_fit(int rows, int64_t step, int64_t size)
 }
 
 /* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
-   160 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole, packing
-   b takes as long as 8 rows more, and storing a tile transposed as long as 24 steps along k. */
+   160 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole,
+   packing b takes as long as 8 rows more, and storing a tile transposed as long as 24 steps along k. */
 static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
 {
     if (g->n < nr && g->m > g->n) return true;
