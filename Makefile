@@ -118,7 +118,7 @@ $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/%: tests/tools/%.c tensorgrad.h 
 $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 	$(COMPILE)
 
-$(BUILD)/device: tests/bench/device.c tensorgrad.h $(BUILD)/flags
+$(BUILD)/device: tests/bench/device.c tests/cuda/models.h tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
 BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks roof)

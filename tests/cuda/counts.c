@@ -10,22 +10,12 @@
  *
  * With the argument "predict": the same for GPT-2 124M, 16 sequences of 1024 tokens, from six smaller steps. */
 #include "tensorgrad.h"
+#include "models.h"
 #include "../cudasim/cudasim_test.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_LAYERS = 4 };
-
 typedef struct { long long launches, allocations, waits, bytes; } counts;
-
-typedef struct { tg_module *norm_attention, *norm_mlp, *query_key_value, *attention_out, *mlp_in, *mlp_out; } block;
-typedef struct { int64_t batch, length, layers, width, heads, vocabulary; } gpt_sizes;
-typedef struct {
-    gpt_sizes size;
-    tg_module *net, *tokens, *positions, *norm, *logits;
-    block block[MOST_LAYERS];
-    tg_tensor *position; /* i64 [length] */
-} gpt;
 
 static counts so_far(void)
 {
@@ -38,95 +28,17 @@ static counts so_far(void)
     return c;
 }
 
-/* Numbers i, i + 1, ... modulo n, on the CPU. */
-static tg_tensor *counted(tg_shape shape, int64_t first, int64_t n)
+static tg_tensor *mlp_step(void *net, int step)
 {
-    tg_tensor *t = tg_empty_on(shape, TG_I64, TG_CPU);
-    for (int64_t i = 0; i < tg_numel(t); ++i) tg_data_i64(t)[i] = (first + i * 7) % n;
-    return t;
+    tg_tensor *x = tg_to(tg_full_on(TG_SHAPE(64, 784), 0.01 * step, TG_F32, TG_CPU), TG_CUDA(0));
+    return tg_cross_entropy(tg_forward((tg_module *)net, x), counted(TG_SHAPE(64), step, 10));
 }
 
-static tg_tensor *here(tg_tensor *t) { return tg_to(t, TG_CUDA(0)); }
-
-/* ---- an MLP ---- */
-
-static tg_module *make_mlp(void)
-{
-    tg_module *layers[] = {tg_nn_linear(784, 512, true), tg_nn_relu(), tg_nn_linear(512, 512, true), tg_nn_relu(),
-                           tg_nn_linear(512, 10, true)};
-    return tg_nn_sequential(layers, 5);
-}
-
-static tg_tensor *mlp_loss(void *net, int step)
-{
-    tg_tensor *x = here(tg_full_on(TG_SHAPE(64, 784), 0.01 * step, TG_F32, TG_CPU));
-    return tg_cross_entropy(tg_forward((tg_module *)net, x), here(counted(TG_SHAPE(64), step, 10)));
-}
-
-/* ---- a GPT ---- */
-
-static tg_module *child(gpt *g, tg_module *m)
-{
-    char name[16];
-    snprintf(name, sizeof name, "%d", tg_module_child_count(g->net));
-    return tg_module_child(g->net, name, m);
-}
-
-static void make_gpt(gpt *g, tg_dtype dtype)
-{
-    const int64_t C = g->size.width;
-    g->net = tg_module_new("GPT", NULL, 0);
-    g->tokens = child(g, tg_nn_embedding(g->size.vocabulary, C));
-    g->positions = child(g, tg_nn_embedding(g->size.length, C));
-    for (int64_t i = 0; i < g->size.layers; ++i) {
-        block *b = &g->block[i];
-        b->norm_attention = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
-        b->norm_mlp = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
-        b->query_key_value = child(g, tg_nn_linear(C, 3 * C, true));
-        b->attention_out = child(g, tg_nn_linear(C, C, true));
-        b->mlp_in = child(g, tg_nn_linear(C, 4 * C, true));
-        b->mlp_out = child(g, tg_nn_linear(4 * C, C, true));
-    }
-    g->norm = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
-    g->logits = child(g, tg_nn_linear(C, g->size.vocabulary, false));
-    tg_module_to_dtype(g->net, dtype);
-    g->position = tg_retain(here(counted(TG_SHAPE(g->size.length), 0, g->size.length)));
-}
-
-static tg_tensor *attention(const gpt *g, const block *b, tg_tensor *x)
-{
-    const int64_t B = g->size.batch, T = g->size.length, C = g->size.width;
-    tg_tensor *part[3]; /* queries, keys, values [B, heads, T, C / heads] */
-    tg_tensor *qkv = tg_view(tg_forward(b->query_key_value, x), TG_SHAPE(B, T, 3, g->size.heads, C / g->size.heads));
-    tg_unbind(qkv, 2, part, 3);
-    for (int i = 0; i < 3; ++i) part[i] = tg_transpose(part[i], 1, 2);
-    tg_tensor *y = tg_scaled_dot_product_attention(part[0], part[1], part[2], NULL, 0, true, 0);
-    return tg_forward(b->attention_out, tg_reshape(tg_transpose(y, 1, 2), TG_SHAPE(B, T, C)));
-}
-
-/* *x + y, which *x becomes, normalised. */
-static tg_tensor *add_and_norm(tg_module *norm, tg_tensor *y, tg_tensor **x)
-{
-    return tg_add_layer_norm(*x, y, 1, tg_module_get(norm, "weight"), tg_module_get(norm, "bias"), 1e-5, x);
-}
-
-static tg_tensor *gpt_loss(void *model, int step)
+static tg_tensor *gpt_step(void *model, int step)
 {
     const gpt *g = (const gpt *)model;
-    const int64_t n = g->size.batch * g->size.length;
-    tg_tensor *ids = here(counted(TG_SHAPE(g->size.batch, g->size.length), step, g->size.vocabulary));
-    tg_tensor *targets = here(counted(TG_SHAPE(n), step + 1, g->size.vocabulary));
-    tg_tensor *x = tg_add(tg_forward(g->tokens, ids), tg_forward(g->positions, g->position));
-    tg_tensor *y = tg_forward(g->block[0].norm_attention, x); /* x: the residual stream; y: its norm */
-    for (int64_t i = 0; i < g->size.layers; ++i) {
-        const block *b = &g->block[i];
-        y = add_and_norm(b->norm_mlp, attention(g, b, y), &x);
-        y = tg_linear_gelu(y, tg_module_get(b->mlp_in, "weight"), tg_module_get(b->mlp_in, "bias"), true);
-        y = tg_forward(b->mlp_out, y);
-        y = add_and_norm(i + 1 < g->size.layers ? g->block[i + 1].norm_attention : g->norm, y, &x);
-    }
-    y = tg_forward(g->logits, y);
-    return tg_cross_entropy(tg_view(y, TG_SHAPE(n, g->size.vocabulary)), targets);
+    tg_tensor *ids = counted(TG_SHAPE(g->size.batch, g->size.length), step, g->size.vocabulary);
+    return gpt_loss(g, ids, counted(TG_SHAPE(g->size.batch * g->size.length), step + 1, g->size.vocabulary));
 }
 
 /* ---- counting ---- */
@@ -164,7 +76,7 @@ static counts count_gpt(gpt_sizes size, tg_dtype dtype)
     gpt g;
     g.size = size;
     make_gpt(&g, dtype);
-    const counts c = third_step(g.net, gpt_loss, &g, 1);
+    const counts c = third_step(g.net, gpt_step, &g, 1);
     tg_release(g.position);
     return c;
 }
@@ -248,7 +160,7 @@ int main(int argc, char **argv)
         return !tg_ok();
     }
     tg_module *mlp = make_mlp();
-    report("mlp_784_512_512_10", third_step(mlp, mlp_loss, mlp, 0), limits[0]);
+    report("mlp_784_512_512_10", third_step(mlp, mlp_step, mlp, 0), limits[0]);
     report("gpt_4x128", count_gpt(small, TG_F32), limits[1]);
     report("gpt2_12x768", of_12(count_gpt(one_layer, TG_BF16), count_gpt(two_layers, TG_BF16)), limits[2]);
     failures += !tg_ok();
