@@ -4953,6 +4953,26 @@ typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
                                const void *in2);
 
+/* Elements that a kernel for f32 takes at a time, if its expression takes many steps: a power of two, of which vectors
+   are parts.  So its loop is one of whole vectors, and needs no others for the elements that are left, which would be
+   two thirds of the kernel's code. */
+enum { TGI_TOGETHER = 16 };
+
+/* The kernel for the last elements, those of n that are left, n % TGI_TOGETHER: on copies, with zeros beside them. */
+TGI_NOINLINE static void tgi_map_rest(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
+                                      const void *in2, tgi_map_kernel kernel)
+{
+    const float *const in[3] = {(const float *)in0, (const float *)in1, (const float *)in2};
+    const int64_t rest = n % TGI_TOGETHER, whole = n - rest;
+    float x[3][TGI_TOGETHER], result[TGI_TOGETHER];
+    for (int k = 0; k < 3 && in[k]; ++k) {
+        for (int i = 0; i < TGI_TOGETHER; ++i) x[k][i] = 0;
+        for (int64_t i = 0; i < rest; ++i) x[k][i] = in[k][whole + i];
+    }
+    kernel(TGI_TOGETHER, scalar, result, x[0], in[1] ? x[1] : NULL, in[2] ? x[2] : NULL);
+    for (int64_t i = 0; i < rest; ++i) ((float *)y)[whole + i] = result[i];
+}
+
 /* A number of an op, as the kernels for integers read it. */
 TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
 
@@ -5102,19 +5122,22 @@ enum {
 /* ---- elementwise ops: the kernel of each row ---- */
 
 #define TGI_KERNEL(function, type, result, number, inputs, numbers, expression) \
-    TGI_KERNEL_OF(function, type, result, number(scalar[0]), number, inputs, numbers, expression)
-#define TGI_KERNEL_OF(function, type, result, number_s, number, inputs, numbers, expression)                 \
-    TGI_NOINLINE static void function(int64_t n, const double *scalar, void *out, const void *in0,           \
-                                      const void *in1, const void *in2)                                      \
-    {                                                                                                        \
-        typedef type real;                                                                                   \
-        TGI_NUMBERS_##numbers(number_s, number)                                                              \
-        (void)scalar, (void)in0, (void)in1, (void)in2;                                                       \
-        TGI_INDEPENDENT                                                                                      \
-        for (int64_t i = 0; i < n; ++i) {                                                                    \
-            TGI_IN_##inputs;                                                                                 \
-            ((result *)out)[i] = (result)(expression);                                                       \
-        }                                                                                                    \
+    TGI_KERNEL_OF(function, type, result, 1, number(scalar[0]), number, inputs, numbers, expression)
+/* together: 1, or TGI_TOGETHER. */
+#define TGI_KERNEL_OF(function, type, result, together, number_s, number, inputs, numbers, expression)         \
+    TGI_NOINLINE static void function(int64_t n, const double *scalar, void *out, const void *in0,             \
+                                      const void *in1, const void *in2)                                        \
+    {                                                                                                          \
+        typedef type real;                                                                                     \
+        const int64_t end = n & -(int64_t)(together);                                                          \
+        TGI_NUMBERS_##numbers(number_s, number)                                                                \
+        (void)scalar, (void)in0, (void)in1, (void)in2;                                                         \
+        TGI_INDEPENDENT                                                                                        \
+        for (int64_t i = 0; i < end; ++i) {                                                                    \
+            TGI_IN_##inputs;                                                                                   \
+            ((result *)out)[i] = (result)(expression);                                                         \
+        }                                                                                                      \
+        if ((together) > 1 && end < n) tgi_map_rest(n, scalar, out, in0, in1, in2, function);                  \
     }
 #define TGI_IN_X const real x = ((const real *)in0)[i]
 #define TGI_IN_GXY                                                                   \
@@ -5568,15 +5591,21 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
 #else
 #define TGI_CHOSEN_F32(name, choice) ((choice) != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))
 #endif
+#undef TGI_F32_TOGETHER
+#if defined(TGI_AGAIN) || (defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(TGI_HAS_X86_KERNELS))
+#define TGI_F32_TOGETHER TGI_TOGETHER
+#else
+#define TGI_F32_TOGETHER 1 /* no vectors */
+#endif
 #define TGI_F32_ROW_FLOATS(name, inputs, numbers, y) \
-    TGI_KERNEL(TGI_V(name##_f32), float, real, (real), inputs, numbers, y)
+    TGI_KERNEL_OF(TGI_V(name##_f32), float, real, TGI_F32_TOGETHER, (real)scalar[0], (real), inputs, numbers, y)
 #define TGI_F32_ROW_ANY(name, inputs, numbers, y) TGI_F32_LIGHT(name, real, inputs, numbers, y)
 #ifndef __OPTIMIZE__
 #define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
 #else
 #define TGI_F32_ROW_CHOICE(name, inputs, numbers, y)                                                                 \
-    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, 0, (real), inputs, numbers, y)                                 \
-    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, 1, (real), inputs, numbers, y)                                 \
+    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, TGI_F32_TOGETHER, 0, (real), inputs, numbers, y)               \
+    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, TGI_F32_TOGETHER, 1, (real), inputs, numbers, y)               \
     static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
                                   const void *in2)                                                                   \
     {                                                                                                                \
@@ -5829,21 +5858,27 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
 #define TGI_ROWS(suffix, real, vector)                                                                             \
     enum { TGI_V(vectors_##suffix) = (int)(TGI_LANES * sizeof(real) / sizeof(vector)) }; /* that hold the lanes */ \
     /* The sum of the lanes, two by two. */                                                                        \
-    static inline real TGI_V(lanes_total_##suffix)(vector *lane)                                                   \
+    static inline real TGI_V(lanes_total_##suffix)(real *lane)                                                     \
     {                                                                                                              \
-        real part[sizeof(vector) / sizeof(real)];                                                                  \
         TGI_UNROLL                                                                                                 \
-        for (int w = TGI_V(vectors_##suffix) / 2; w > 0; w /= 2) {                                                 \
-            TGI_UNROLL                                                                                             \
-            for (int k = 0; k < w; ++k) lane[k] += lane[k + w];                                                    \
+        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
+            for (int l = 0; l < w; ++l) lane[l] += lane[l + w];                                                    \
         }                                                                                                          \
-        memcpy(part, lane, sizeof part);                                                                           \
+        return lane[0];                                                                                            \
+    }                                                                                                              \
+    static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                   \
+    {                                                                                                              \
         TGI_UNROLL                                                                                                 \
-        for (int w = TGI_LANES / TGI_V(vectors_##suffix) / 2; w > 0; w /= 2) {                                     \
-            TGI_UNROLL                                                                                             \
-            for (int l = 0; l < w; ++l) part[l] += part[l + w];                                                    \
+        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
+            for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];                   \
         }                                                                                                          \
-        return part[0];                                                                                            \
+        return lane[0];                                                                                            \
+    }                                                                                                              \
+    static inline real TGI_V(vectors_total_##suffix)(const vector *v)                                              \
+    {                                                                                                              \
+        real lane[TGI_LANES];                                                                                      \
+        memcpy(lane, v, sizeof lane);                                                                              \
+        return TGI_V(lanes_total_##suffix)(lane);                                                                  \
     }                                                                                                              \
     /* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */                     \
     static inline void TGI_V(add_to_lanes_##suffix)(vector *lane, const real *a, const real *b, real shift)        \
@@ -5876,7 +5911,7 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
                 TGI_V(add_to_lanes_##suffix)(lane, x, b ? y : NULL, shift);                                        \
                 i = end;                                                                                           \
             }                                                                                                      \
-            sum += (double)TGI_V(lanes_total_##suffix)(lane);                                                      \
+            sum += (double)TGI_V(vectors_total_##suffix)(lane);                                                    \
         }                                                                                                          \
         return sum;                                                                                                \
     }                                                                                                              \
@@ -5888,13 +5923,13 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     /* The largest number; NaN is passed over. */                                                                  \
     static real TGI_V(row_largest_##suffix)(const real *x, int64_t n)                                              \
     {                                                                                                              \
-        real lane[TGI_LANES], largest = -(real)HUGE_VAL;                                                           \
+        real lane[TGI_LANES];                                                                                      \
         int64_t i = 0;                                                                                             \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = largest;                                                     \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = -(real)HUGE_VAL;                                             \
         for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                               \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];                 \
         }                                                                                                          \
-        for (int l = 0; l < TGI_LANES; ++l) largest = lane[l] > largest ? lane[l] : largest;                       \
+        real largest = TGI_V(lanes_largest_##suffix)(lane);                                                        \
         for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                                              \
         return largest;                                                                                            \
     }
@@ -5977,23 +6012,6 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
    the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
 #ifndef TGI_ATTENTION_ROWS
 #define TGI_ATTENTION_ROWS(suffix, real, exponential)                                                                  \
-    static inline real TGI_V(larger_##suffix)(real a, real b) { return a > b ? a : b; }                                \
-    static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                       \
-    {                                                                                                                  \
-        enum { HALF = TGI_LANES / 2, QUARTER = TGI_LANES / 4 };                                                        \
-        for (int l = 0; l < HALF; ++l) lane[l] = TGI_V(larger_##suffix)(lane[l], lane[l + HALF]);                      \
-        for (int l = 0; l < QUARTER; ++l) lane[l] = TGI_V(larger_##suffix)(lane[l], lane[l + QUARTER]);                \
-        for (int l = 1; l < QUARTER; ++l) lane[0] = TGI_V(larger_##suffix)(lane[0], lane[l]);                          \
-        return lane[0];                                                                                                \
-    }                                                                                                                  \
-    static inline real TGI_V(lanes_sum_##suffix)(real *lane)                                                           \
-    {                                                                                                                  \
-        enum { HALF = TGI_LANES / 2, QUARTER = TGI_LANES / 4 };                                                        \
-        for (int l = 0; l < HALF; ++l) lane[l] += lane[l + HALF];                                                      \
-        for (int l = 0; l < QUARTER; ++l) lane[l] += lane[l + QUARTER];                                                \
-        for (int l = 1; l < QUARTER; ++l) lane[0] += lane[l];                                                          \
-        return lane[0];                                                                                                \
-    }                                                                                                                  \
     /* s := s + mask, with -inf from n to `end`. */                                                                    \
     static void TGI_V(attention_masked_##suffix)(real *s, const real *mask, int64_t n, int64_t end)                    \
     {                                                                                                                  \
@@ -6009,7 +6027,7 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         TGI_V(attention_masked_##suffix)(s, (const real *)mask, n, end);                                               \
         for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
         for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = TGI_V(larger_##suffix)(s[i + l], lane[l]);                   \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];                     \
         }                                                                                                              \
         const real largest = TGI_V(lanes_largest_##suffix)(lane), shift = largest > -(real)HUGE_VAL ? largest : 0;     \
         TGI_INDEPENDENT                                                                                                \
@@ -6019,7 +6037,7 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];                                                   \
         }                                                                                                              \
-        const real sum = TGI_V(lanes_sum_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                              \
+        const real sum = TGI_V(lanes_total_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                            \
         for (int64_t i = 0; i < n; ++i) s[i] *= scale;                                                                 \
         return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);                                                 \
     }                                                                                                                  \
@@ -6039,7 +6057,7 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
         }                                                                                                              \
-        const real sum = TGI_V(lanes_sum_##suffix)(lane);                                                              \
+        const real sum = TGI_V(lanes_total_##suffix)(lane);                                                            \
         for (int64_t i = 0; i < n; ++i) d[i] = p[i] * (d[i] - sum);                                                    \
     }
 #endif
@@ -6104,8 +6122,8 @@ TGI_ATTENTION_ROWS(f64, double, exp)
                     hxn_lane[k] += h * xn;                                                                          \
                 }                                                                                                   \
             }                                                                                                       \
-            h_sum += (double)TGI_V(lanes_total_##suffix)(h_lane);                                                   \
-            hxn_sum += (double)TGI_V(lanes_total_##suffix)(hxn_lane);                                               \
+            h_sum += (double)TGI_V(vectors_total_##suffix)(h_lane);                                                 \
+            hxn_sum += (double)TGI_V(vectors_total_##suffix)(hxn_lane);                                             \
         }                                                                                                           \
         for (int64_t i = whole; i < n; ++i) {                                                                       \
             const real xn = (x[i] - mean) * rstd, h = g[i] * weight[i];                                             \
@@ -14060,6 +14078,9 @@ static inline bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
     tg_tensor *g = step->grad[0];
+    for (int i = 0; i < n->outputs; ++i) { /* a hook may have begun to move one: rules call kernels with it */
+        if (step->grad[i] && !tgi_wait_ready(step->S, step->grad[i], false)) return false;
+    }
     if (!(n->flags & TGI_WROTE_VIEW)) return n->op->rule(step, g);
     tg_tensor *part = tgi_later_as_strided(g, n->view);
     if (!part || !n->op->rule(step, part)) return false;
@@ -14280,8 +14301,8 @@ static bool tgi_send_root_grads(tg_backward_run *run, tg_tensor *const *roots, i
     const uint64_t scope = tgi_frame_open(run->S, TGI_GUARD_SCOPE);
     bool ok = scope != 0;
     for (int i = 0; ok && i < n; ++i) {
+        const tgi_edge e = tgi_edge_to(roots[i]); /* first: the handler of an error may release the root */
         tg_tensor *g = tgi_root_grad(run->S, run->op, i, roots[i], grads ? grads[i] : NULL);
-        const tgi_edge e = tgi_edge_to(roots[i]);
         ok = g && tgi_send_grad(run, &e, g);
     }
     if (scope) tgi_frame_close(run->S, scope);
@@ -18783,6 +18804,7 @@ static bool tgi_check_index_but(tgi_thread *S, const char *op, const tg_tensor *
 {
     int64_t dims[TG_MAX_DIMS]; /* a broadcast dim is checked once: the position in the message does not count it */
     for (int i = 0; i < index->ndim; ++i) dims[i] = index->stride[i] == 0 && index->dim[i] > 1 ? 1 : index->dim[i];
+    if (!tgi_wait_ready(S, index, false)) return false;
     if (S->composite) op = S->composite; /* the composite may be over when the error is reported */
     return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, spared,
                                                 message, dim, S->sync_checks);

@@ -483,6 +483,12 @@ TEST(handler_that_releases_operands)
     tg_set_error_handler(NULL, NULL);
     CHECK(says("shapes [2] and [3] do not broadcast"));
     CHECK_FAILS(tg_neg(list[0]), "ended by tg_release");
+    list[0] = tg_keep(tg_full(TG_SCALAR, 3)), list[1] = tg_full(TG_SCALAR, 4); /* a root without a graph */
+    tg_set_error_handler(releases_operands, list);
+    CHECK(tg_backward(list[0]) != TG_OK);
+    tg_set_error_handler(NULL, NULL);
+    CHECK(says("does not require grad"));
+    CHECK_FAILS(tg_neg(list[0]), "ended by tg_release");
 }
 
 /* ---- what outlives tg_shutdown ---- */

@@ -73,6 +73,8 @@ TEST(down_without_waiting)
     CHECK(tg_stride(h, 0) == 1 && tg_get(h, TG_INDEX(1, 2)) == 201);
     h = tg_to_ex(tg_to_ex(h, last, TG_F32, TG_NON_BLOCKING), TG_CPU, TG_F32, TG_NON_BLOCKING);
     CHECK_NEAR(sum(h), SUM_TO_N, 1e-6);
+    h = tg_to_ex(tg_zeros_on(TG_SHAPE(5), TG_I64, first), TG_CPU, TG_I64, TG_NON_BLOCKING);
+    CHECK(tg_numel(tg_one_hot(h, 3)) == 15); /* which reads them before any op does */
 }
 
 TEST(from_device_to_device)
@@ -200,6 +202,47 @@ TEST(a_write_after_the_reads_of_another_thread)
     tg_release(weights), tg_release(result);
 }
 
+/* ---- gradients that are still on their way to the host ---- */
+
+static tg_tensor *of_softmax(tg_tensor *x) { return tg_softmax(x, -1); }
+static tg_tensor *of_log_softmax(tg_tensor *x) { return tg_log_softmax(x, -1); }
+static tg_tensor *of_layer_norm(tg_tensor *x) { return tg_layer_norm(x, 1, NULL, NULL, 1e-5); }
+static tg_tensor *of_rms_norm(tg_tensor *x) { return tg_rms_norm(x, 1, tg_ones(TG_SHAPE(50)), 1e-5); }
+static tg_tensor *of_gelu(tg_tensor *x) { return tg_gelu(x, false); }
+static tg_tensor *of_linear(tg_tensor *x) { return tg_linear(x, tg_ones(TG_SHAPE(50, 50)), NULL); }
+static tg_tensor *of_linear_gelu(tg_tensor *x) { return tg_gelu(tg_linear(x, tg_ones(TG_SHAPE(50, 50)), NULL), false); }
+static tg_tensor *of_attention(tg_tensor *x) { return tg_scaled_dot_product_attention(x, x, x, NULL, 0, true, 0); }
+static tg_tensor *of_embedding(tg_tensor *x) { return tg_embedding(x, tg_to_dtype(tg_arange(0, 50, 1), TG_I64)); }
+static tg_tensor *of_max(tg_tensor *x) { return tg_amax_dim(x, 1, true); }
+
+static tg_tensor *a_move_to_the_host(tg_tensor *g, void *there)
+{
+    (void)g;
+    return tg_to_ex((tg_tensor *)there, TG_CPU, TG_F32, TG_NON_BLOCKING);
+}
+
+TEST(gradients_that_arrive)
+{
+    static tg_tensor *(*const op[])(tg_tensor *) = {of_softmax, of_log_softmax, of_layer_norm, of_rms_norm,  of_gelu,
+                                                    of_linear,  of_linear_gelu, of_attention,  of_embedding, of_max};
+    tg_tensor *numbers = tg_div_scalar(tg_arange(0, 2500, 1), 1250);
+    for (size_t k = 0; k < sizeof op / sizeof *op; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = tg_set_requires_grad(tg_view(tg_clone(numbers), TG_SHAPE(50, 50)), true), *y = op[k](x);
+        tg_tensor *want, *g;
+        g = tg_mul(y, y);
+        CHECK(tg_backward_ex(&y, 1, &g, 0) == TG_OK);
+        want = tg_clone(tg_grad(x));
+        tg_zero_grad(&x, 1);
+        y = op[k](x);
+        g = tg_to(tg_detach(tg_mul(y, y)), first);
+        tg_hook(y, a_move_to_the_host, g);
+        g = tg_zeros_like(y);
+        CHECK(tg_backward_ex(&y, 1, &g, 0) == TG_OK);
+        CHECK(tg_equal(tg_grad(x), want));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -220,6 +263,7 @@ int main(int argc, char **argv)
     RUN(lists_move_as_one);
     RUN(weights_of_two_threads);
     RUN(a_write_after_the_reads_of_another_thread);
+    RUN(gradients_that_arrive);
     tg_shutdown();
     return harness_end();
 }
