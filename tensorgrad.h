@@ -2398,6 +2398,8 @@ enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
 enum { TGI_ERROR_TEXT = 1024 };
 enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP) + 1, TGI_KEPT_ANYHOW = 64 << 20 };
 
+enum { TGI_AHEAD = 8 }; /* nodes: how far before a node is the one that backward fetches */
+
 /* A hash table from addresses to numbers: linear probing, at most half full. */
 typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
 typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
@@ -2479,6 +2481,7 @@ struct tgi_thread {
 
     /* tape */
     tgi_node *ended_nodes; /* nodes that are to be freed */
+    const void *recorded[TGI_AHEAD]; /* the last nodes that were put on the tape, by number; they may have ended */
     bool releasing_nodes;
     int hooking;                       /* how many hooks run, one inside the other */
     struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
@@ -5531,7 +5534,7 @@ static inline float TGI_V(gelu_erf_slopef)(float x)
     p = p * t + 0.7107068705f;
     p = p * t - 0.142248368f;
     p = p * t + 0.1274147960f;
-    const float d = TGI_V(expf)(-0.5f * a * a) * (p * t - 0.3989422804f * a);
+    const float d = TGI_V(exp_below_88f)(-0.5f * a * a) * (p * t - 0.3989422804f * a);
     return x < 0 ? d : 1.0f - d;
 }
 
@@ -6012,33 +6015,34 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
    the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
 #ifndef TGI_ATTENTION_ROWS
 #define TGI_ATTENTION_ROWS(suffix, real, exponential)                                                                  \
-    /* s := s + mask, with -inf from n to `end`. */                                                                    \
-    static void TGI_V(attention_masked_##suffix)(real *s, const real *mask, int64_t n, int64_t end)                    \
+    /* x [TGI_LANES], of which the first n stay and the others become `rest`. */                                       \
+    static inline void TGI_V(attention_rest_##suffix)(real *x, int64_t n, real rest)                                   \
     {                                                                                                                  \
-        for (int64_t i = 0; mask && i < n; ++i) s[i] += mask[i];                                                       \
-        for (int64_t i = n; i < end; ++i) s[i] = -(real)HUGE_VAL;                                                      \
+        for (int l = 0; l < TGI_LANES; ++l) x[l] = l < (int)n ? x[l] : rest;                                           \
     }                                                                                                                  \
     /* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf,    \
        where the weights are 0, it is infinity. */                                                                     \
     static double TGI_V(attention_weights_##suffix)(void *scores, const void *mask, int64_t n, int64_t end)            \
     {                                                                                                                  \
         real *const s = (real *)scores, lane[TGI_LANES];                                                               \
-        const int64_t whole = (n + 15) / 16 * 16; /* whole vectors */                                                  \
-        TGI_V(attention_masked_##suffix)(s, (const real *)mask, n, end);                                               \
+        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
+        for (int64_t i = 0; mask && i < n; ++i) s[i] += ((const real *)mask)[i];                                       \
+        TGI_V(attention_rest_##suffix)(s + last, n - last, -(real)HUGE_VAL);                                           \
         for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
-        for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];                     \
         }                                                                                                              \
         const real largest = TGI_V(lanes_largest_##suffix)(lane), shift = largest > -(real)HUGE_VAL ? largest : 0;     \
         TGI_INDEPENDENT                                                                                                \
         for (int64_t i = 0; i < whole; ++i) s[i] = exponential(s[i] - shift);                                          \
-        for (int64_t i = n; i < end; ++i) s[i] = 0;                                                                    \
         for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
-        for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];                                                   \
         }                                                                                                              \
         const real sum = TGI_V(lanes_total_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                            \
-        for (int64_t i = 0; i < n; ++i) s[i] *= scale;                                                                 \
+        for (int64_t i = 0; i < whole; ++i) s[i] *= scale;                                                             \
+        TGI_V(attention_rest_##suffix)(s + last, n - last, 0); /* NaN goes to no key that is not seen */               \
+        for (int64_t i = whole; i < end; ++i) s[i] = 0;                                                                \
         return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);                                                 \
     }                                                                                                                  \
     /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the      \
@@ -6047,18 +6051,21 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
                                                    double lse)                                                         \
     {                                                                                                                  \
         real *const p = (real *)scores, *const d = (real *)dp, lane[TGI_LANES];                                        \
-        const int64_t whole = (n + 15) / 16 * 16;                                                                      \
+        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
         const real shift = (real)lse;                                                                                  \
-        TGI_V(attention_masked_##suffix)(p, (const real *)mask, n, end);                                               \
+        for (int64_t i = 0; mask && i < n; ++i) p[i] += ((const real *)mask)[i];                                       \
+        TGI_V(attention_rest_##suffix)(p + last, n - last, -(real)HUGE_VAL);                                           \
+        TGI_V(attention_rest_##suffix)(d + last, n - last, 0);                                                         \
         TGI_INDEPENDENT                                                                                                \
         for (int64_t i = 0; i < whole; ++i) p[i] = exponential(p[i] - shift);                                          \
-        for (int64_t i = n; i < end; ++i) p[i] = d[i] = 0;                                                             \
+        TGI_V(attention_rest_##suffix)(p + last, n - last, 0);                                                         \
         for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];                                                     \
-        for (int64_t i = TGI_LANES; i < n; i += TGI_LANES) {                                                           \
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
         }                                                                                                              \
         const real sum = TGI_V(lanes_total_##suffix)(lane);                                                            \
-        for (int64_t i = 0; i < n; ++i) d[i] = p[i] * (d[i] - sum);                                                    \
+        for (int64_t i = 0; i < whole; ++i) d[i] = p[i] * (d[i] - sum);                                                \
+        for (int64_t i = whole; i < end; ++i) p[i] = d[i] = 0;                                                         \
     }
 #endif
 TGI_ATTENTION_ROWS(f32, float, TGI_V(exp_below_88f))
@@ -9664,14 +9671,30 @@ typedef struct {
     tgi_scratch scratch;
 } tgi_flash_job;
 
-/* One head: its index, the queries [begin, end) of a piece, and the scratch memory of the thread that computes it. */
+/* Where a matrix is that the kernel of matrix products reads or writes; steps in numbers, from row to row and from one
+   panel of nr columns to the next. */
+typedef struct {
+    char *at;
+    int64_t row, panel;
+} tgi_flash_place;
+
+/* One head: its index, the queries [begin, end) of a piece, and the scratch memory of the thread that computes it.
+   place: of the parts; in scratch memory, or the matrices of the caller, where these have whole tiles. */
 typedef struct {
     const tgi_flash_job *job;
     int64_t batch, begin, end;
     char *scratch;
+    tgi_flash_place place[TGI_FLASH_PARTS];
 } tgi_flash;
 
-static char *tgi_flash_part(const tgi_flash *f, int part) { return f->scratch + f->job->part[part] * f->job->size; }
+/* Begins a part in scratch memory, in rows that are `row` numbers apart. */
+static char *tgi_flash_scratch(tgi_flash *f, int part, int64_t row, int64_t panel)
+{
+    f->place[part].at = f->scratch + f->job->part[part] * f->job->size;
+    f->place[part].row = row;
+    f->place[part].panel = panel;
+    return f->place[part].at;
+}
 
 /* The matrix of this head. */
 static tgi_matrix tgi_flash_matrix(const tgi_flash *f, const tgi_operand *x)
@@ -9684,11 +9707,21 @@ static tgi_matrix tgi_flash_matrix(const tgi_flash *f, const tgi_operand *x)
     return head;
 }
 
+/* Whether a part can be x itself, rows of n numbers from number `first` on; then it is. */
+static bool tgi_flash_lies(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t n)
+{
+    if (x.dtype != f->job->compute || x.col != 1 || n % f->job->nr != 0) return false;
+    f->place[part].at = (char *)(uintptr_t)x.data + first * x.row * f->job->size;
+    f->place[part].row = x.row;
+    f->place[part].panel = f->job->nr;
+    return true;
+}
+
 /* Packs x [lanes, n] into panels [lanes / nr][n, nr]. */
-static void tgi_flash_pack(const tgi_flash *f, int part, tgi_matrix x, int64_t lanes, int64_t n)
+static void tgi_flash_pack(tgi_flash *f, int part, tgi_matrix x, int64_t lanes, int64_t n)
 {
     const tgi_flash_job *job = f->job;
-    char *panel = tgi_flash_part(f, part);
+    char *panel = tgi_flash_scratch(f, part, job->nr, job->nr * n);
     for (int64_t lane = 0; lane < lanes; lane += job->nr, panel += job->nr * n * job->size) {
         tgi_gemm_pack(job->compute, panel, (int)job->nr, x, false, lane, lanes - lane, 0, n);
     }
@@ -9696,7 +9729,7 @@ static void tgi_flash_pack(const tgi_flash *f, int part, tgi_matrix x, int64_t l
 
 TGI_LOOPS_BEGIN
 /* x [n] *= scale */
-static void tgi_flash_scale(const tgi_flash_job *job, char *x, int64_t n)
+static void tgi_flash_scale_row(const tgi_flash_job *job, char *x, int64_t n)
 {
     const double scale = job->a->scale;
     float *const f32 = (float *)(void *)x;
@@ -9715,12 +9748,18 @@ static void tgi_flash_hide(const tgi_flash_job *job, char *x, int64_t n)
 }
 TGI_LOOPS_END
 
+/* The rows of a part, n numbers each, times scale. */
+static void tgi_flash_scale(const tgi_flash *f, int part, int64_t m, int64_t n)
+{
+    const tgi_flash_place *x = &f->place[part];
+    for (int64_t i = 0; i < m; ++i) tgi_flash_scale_row(f->job, x->at + i * x->row * f->job->size, n);
+}
+
 /* Loads rows [first, first + m) of x, n numbers each, into scratch memory, with zeros up to `width`. */
-static void tgi_flash_load(const tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t m, int64_t n,
-                           int64_t width)
+static void tgi_flash_load(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t m, int64_t n, int64_t width)
 {
     const int64_t size = tgi_bytes_of(x.dtype);
-    char *row = tgi_flash_part(f, part);
+    char *row = tgi_flash_scratch(f, part, width, f->job->nr);
     if (n < width) memset(row, 0, (size_t)(m * width * f->job->size));
     for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
         const char *from = x.data + (first + i) * x.row * size;
@@ -9729,39 +9768,51 @@ static void tgi_flash_load(const tgi_flash *f, int part, tgi_matrix x, int64_t f
     }
 }
 
-/* The reverse. */
+/* Where rows [first, ..) of a result, n numbers each, are computed. */
+static void tgi_flash_open(tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t n, int64_t width)
+{
+    if (operand->data && tgi_flash_lies(f, part, tgi_flash_matrix(f, operand), first, n)) return;
+    tgi_flash_scratch(f, part, width, f->job->nr);
+}
+
+/* m rows of zeros. */
+static void tgi_flash_clear(const tgi_flash *f, int part, int64_t m, int64_t width)
+{
+    const tgi_flash_place *y = &f->place[part];
+    for (int64_t i = 0; i < m; ++i)
+        memset(y->at + i * y->row * f->job->size, 0, (size_t)(width * f->job->size));
+}
+
+/* Stores rows [first, first + m) of a result, if they are in scratch memory. */
 static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t m,
-                            int64_t n, int64_t width)
+                            int64_t n)
 {
     const tgi_matrix x = tgi_flash_matrix(f, operand);
     const int64_t size = tgi_bytes_of(x.dtype);
-    const char *row = tgi_flash_part(f, part);
-    for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
+    const char *row = f->place[part].at;
+    for (int64_t i = 0; i < m; ++i, row += f->place[part].row * f->job->size) {
         char *const to = (char *)(uintptr_t)x.data + (first + i) * x.row * size;
+        if (to == row) return;
         if (x.dtype == f->job->compute) tgi_copy_run(to, x.col * size, row, size, n, size);
         else tgi_store_elements(f->job->compute, row, x.dtype, to, x.col * size, n);
     }
 }
 
-/* c [m, n] = a [m, k] times b [k, n], or added to c; b in panels of nr columns.  Where is_causal makes a matrix of
-   queries and keys a triangle, the tiles of zeros are left out: those of c [queries, keys], of a [queries, keys], or of
-   a [keys, queries]; `first` is the block's first query. */
+/* c [m, n] = a [m, k] times b [k, n], or added to c; these are parts, a read as it is or transposed.  Where is_causal
+   makes a matrix of queries and keys a triangle, the tiles of zeros are left out: those of c [queries, keys], of a
+   [queries, keys], or of a [keys, queries]; `first` is the block's first query. */
 typedef enum { TGI_NO_TRIANGLE, TGI_C_QUERIES_KEYS, TGI_A_QUERIES_KEYS, TGI_A_KEYS_QUERIES } tgi_flash_triangle;
 typedef struct {
     tgi_flash_triangle triangle;
     int64_t first, m, n, k;
-    const char *a;
-    int64_t a_row, a_col;
-    const char *b;
-    int64_t b_row, b_panel; /* from row to row, from panel to panel */
-    char *c;
-    int64_t c_row;
-    bool add;
+    int c, a, b;
+    bool transposed, add;
 } tgi_flash_product;
 
 static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
 {
     const tgi_flash_job *job = f->job;
+    const tgi_flash_place a = f->place[p->a], b = f->place[p->b], c = f->place[p->c];
     const int64_t size = job->size;
     const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
     const int mr = tgi_gemm_rows(job->kernels, job->type == 0, p->m);
@@ -9769,8 +9820,8 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
     tgi_gemm_tile t;
     t.a_packed = false;
     t.a_rows = t.a_cols = NULL;
-    t.a_row = p->a_row, t.a_col = p->a_col, t.b_row = p->b_row;
-    t.c_row = t.from_row = p->c_row, t.c_col = t.from_col = 1, t.cols = job->nr;
+    t.a_row = p->transposed ? 1 : a.row, t.a_col = p->transposed ? a.row : 1, t.b_row = b.row;
+    t.c_row = t.from_row = c.row, t.c_col = t.from_col = 1, t.cols = job->nr;
     for (int64_t j = 0; j < p->n; j += job->nr) {
         for (int64_t i = 0; i < p->m; i += mr) {
             int64_t from = 0, to = p->k;
@@ -9779,37 +9830,29 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
             if (triangle == TGI_A_QUERIES_KEYS) to = tgi_at_most(to, p->first + i + t.rows);
             if (triangle == TGI_A_KEYS_QUERIES && i > p->first) from = i - p->first;
             t.k = to - from;
-            t.a = p->a + (i * p->a_row + from * p->a_col) * size;
-            t.b = p->b + (j / job->nr * p->b_panel + from * p->b_row) * size;
-            t.c = p->c + (i * p->c_row + j) * size;
+            t.a = a.at + (i * t.a_row + from * t.a_col) * size;
+            t.b = b.at + (j / job->nr * b.panel + from * b.row) * size;
+            t.c = c.at + (i * c.row + j) * size;
             t.from = p->add ? t.c : NULL;
             tile(&t);
         }
     }
 }
 
-/* The products of m queries from `first` on, of which n keys are seen.  scores: [m, n] = x [m, width] times panels of
-   keys [n, width]. */
-static void tgi_flash_scores(const tgi_flash *f, int scores, int x, int panels, int64_t row, int64_t width,
-                             int64_t first, int64_t m, int64_t n)
+/* The products of m queries from `first` on, of which n keys are seen.  scores [m, n] = x [m, width] times panels of
+   keys [n, width] */
+static void tgi_flash_scores(const tgi_flash *f, int scores, int x, int keys, int64_t width, int64_t first, int64_t m,
+                             int64_t n)
 {
-    const int64_t nr = f->job->nr;
-    const tgi_flash_product p = {TGI_C_QUERIES_KEYS, first, m, n, width,
-                                 tgi_flash_part(f, x), row, 1,
-                                 tgi_flash_part(f, panels), nr, nr * width,
-                                 tgi_flash_part(f, scores), f->job->row, false};
+    const tgi_flash_product p = {TGI_C_QUERIES_KEYS, first, m, n, width, scores, x, keys, false, false};
     tgi_flash_multiply(f, &p);
 }
 
-/* y [m, width] = scores [m, n] times panels of the columns of all keys */
-static void tgi_flash_weighted_sum(const tgi_flash *f, int y, int scores, int panels, int64_t width, int64_t first,
+/* y [m, width] = scores [m, n] times the columns of all keys */
+static void tgi_flash_weighted_sum(const tgi_flash *f, int y, int scores, int columns, int64_t width, int64_t first,
                                    int64_t m, int64_t n)
 {
-    const int64_t nr = f->job->nr;
-    const tgi_flash_product p = {TGI_A_QUERIES_KEYS, first, m, width, n,
-                                 tgi_flash_part(f, scores), f->job->row, 1,
-                                 tgi_flash_part(f, panels), nr, nr * f->job->a->keys,
-                                 tgi_flash_part(f, y), width, false};
+    const tgi_flash_product p = {TGI_A_QUERIES_KEYS, first, m, width, n, y, scores, columns, false, false};
     tgi_flash_multiply(f, &p);
 }
 
@@ -9817,10 +9860,7 @@ static void tgi_flash_weighted_sum(const tgi_flash *f, int y, int scores, int pa
 static void tgi_flash_gradient(const tgi_flash *f, int d, int scores, int x, int64_t width, int64_t first, int64_t m,
                                int64_t n)
 {
-    const tgi_flash_product p = {TGI_A_KEYS_QUERIES, first, n, width, m,
-                                 tgi_flash_part(f, scores), 1, f->job->row,
-                                 tgi_flash_part(f, x), width, f->job->nr,
-                                 tgi_flash_part(f, d), width, true};
+    const tgi_flash_product p = {TGI_A_KEYS_QUERIES, first, n, width, m, d, scores, x, true, true};
     tgi_flash_multiply(f, &p);
 }
 
@@ -9834,7 +9874,7 @@ static int64_t tgi_flash_seen(const tgi_attention *a, int64_t i)
 static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
 {
     const tgi_flash_job *job = f->job;
-    char *row = tgi_flash_part(f, TGI_FLASH_MASK);
+    char *row = f->place[TGI_FLASH_MASK].at;
     if (!job->a->mask.data) return NULL;
     const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
     const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
@@ -9843,67 +9883,90 @@ static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
     return row;
 }
 
-static void tgi_flash_forward(const tgi_flash *f)
+/* The parts of both ways: scores and a row of the mask. */
+static void tgi_flash_begin(tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    tgi_flash_scratch(f, TGI_FLASH_SCORES, job->row, job->nr);
+    tgi_flash_scratch(f, TGI_FLASH_DP, job->row, job->nr);
+    tgi_flash_scratch(f, TGI_FLASH_MASK, job->row, job->nr);
+}
+
+/* Loads m queries from `first` on, times scale. */
+static void tgi_flash_queries(tgi_flash *f, tgi_matrix q, int64_t first, int64_t m)
+{
+    tgi_flash_load(f, TGI_FLASH_Q, q, first, m, f->job->a->width, f->job->width);
+    tgi_flash_scale(f, TGI_FLASH_Q, m, f->job->width);
+}
+
+static void tgi_flash_forward(tgi_flash *f)
 {
     const tgi_flash_job *job = f->job;
     const tgi_attention *a = job->a;
     const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
     const tgi_matrix lse = tgi_flash_matrix(f, &a->lse);
     char *const log_sums = (char *)(uintptr_t)lse.data;
+    tgi_flash_begin(f);
     tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
-    tgi_flash_pack(f, TGI_FLASH_V, tgi_transposed(v), a->value_width, a->keys);
+    if (!tgi_flash_lies(f, TGI_FLASH_V, v, 0, a->value_width))
+        tgi_flash_pack(f, TGI_FLASH_V, tgi_transposed(v), a->value_width, a->keys);
     for (int64_t first = f->begin; first < f->end; first += job->block) {
         const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
-        tgi_flash_load(f, TGI_FLASH_Q, q, first, m, a->width, job->width);
-        tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Q), m * job->width);
-        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, job->width, a->width, first, m, n);
+        tgi_flash_queries(f, q, first, m);
+        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
         for (int64_t i = 0; i < m; ++i) {
             const double log_sum = job->kernels->attention_weights[job->type](
-                tgi_flash_part(f, TGI_FLASH_SCORES) + i * job->row * job->size, tgi_flash_mask(f, first + i),
+                f->place[TGI_FLASH_SCORES].at + i * job->row * job->size, tgi_flash_mask(f, first + i),
                 tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES));
             tgi_store_elements(TG_F64, &log_sum, job->compute, log_sums + (first + i) * lse.row * job->size, 0, 1);
         }
+        tgi_flash_open(f, TGI_FLASH_Y, &a->y, first, a->value_width, job->value_width);
         tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_SCORES, TGI_FLASH_V, job->value_width, first, m, n);
-        tgi_flash_store(f, TGI_FLASH_Y, &a->y, first, m, a->value_width, job->value_width);
+        tgi_flash_store(f, TGI_FLASH_Y, &a->y, first, m, a->value_width);
     }
 }
 
-static void tgi_flash_backward(const tgi_flash *f)
+static void tgi_flash_backward(tgi_flash *f)
 {
     const tgi_flash_job *job = f->job;
     const tgi_attention *a = job->a;
     const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
     const tgi_matrix lse = tgi_flash_matrix(f, &a->lse), g = tgi_flash_matrix(f, &a->g);
+    tgi_flash_begin(f);
     tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
     tgi_flash_pack(f, TGI_FLASH_VT, v, a->keys, a->value_width);
-    tgi_flash_pack(f, TGI_FLASH_K, tgi_transposed(k), a->width, a->keys);
-    memset(tgi_flash_part(f, TGI_FLASH_DK), 0, (size_t)(a->keys * job->width * job->size));
-    memset(tgi_flash_part(f, TGI_FLASH_DV), 0, (size_t)(a->keys * job->value_width * job->size));
+    if (!tgi_flash_lies(f, TGI_FLASH_K, k, 0, a->width))
+        tgi_flash_pack(f, TGI_FLASH_K, tgi_transposed(k), a->width, a->keys);
+    tgi_flash_open(f, TGI_FLASH_DK, &a->dk, 0, a->width, job->width);
+    tgi_flash_open(f, TGI_FLASH_DV, &a->dv, 0, a->value_width, job->value_width);
+    tgi_flash_clear(f, TGI_FLASH_DK, a->keys, job->width);
+    tgi_flash_clear(f, TGI_FLASH_DV, a->keys, job->value_width);
     for (int64_t first = f->begin; first < f->end; first += job->block) {
         const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
-        tgi_flash_load(f, TGI_FLASH_Q, q, first, m, a->width, job->width);
-        tgi_flash_load(f, TGI_FLASH_G, g, first, m, a->value_width, job->value_width);
-        tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Q), m * job->width);
-        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, job->width, a->width, first, m, n);
-        tgi_flash_scores(f, TGI_FLASH_DP, TGI_FLASH_G, TGI_FLASH_VT, job->value_width, a->value_width, first, m, n);
+        tgi_flash_queries(f, q, first, m);
+        if (!tgi_flash_lies(f, TGI_FLASH_G, g, first, a->value_width))
+            tgi_flash_load(f, TGI_FLASH_G, g, first, m, a->value_width, job->value_width);
+        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
+        tgi_flash_scores(f, TGI_FLASH_DP, TGI_FLASH_G, TGI_FLASH_VT, a->value_width, first, m, n);
         for (int64_t i = 0; i < m; ++i) {
             const int64_t row = i * job->row * job->size;
             double log_sum;
             tgi_load_elements(TG_F64, &log_sum, lse.dtype, lse.data + (first + i) * lse.row * job->size, 0, 1);
             job->kernels->attention_gradient[job->type](
-                tgi_flash_part(f, TGI_FLASH_SCORES) + row, tgi_flash_part(f, TGI_FLASH_DP) + row,
-                tgi_flash_mask(f, first + i), tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
+                f->place[TGI_FLASH_SCORES].at + row, f->place[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i),
+                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
         }
         if (a->dv.data)
             tgi_flash_gradient(f, TGI_FLASH_DV, TGI_FLASH_SCORES, TGI_FLASH_G, job->value_width, first, m, n);
         if (a->dk.data) tgi_flash_gradient(f, TGI_FLASH_DK, TGI_FLASH_DP, TGI_FLASH_Q, job->width, first, m, n);
         if (!a->dq.data) continue;
+        tgi_flash_open(f, TGI_FLASH_Y, &a->dq, first, a->width, job->width);
         tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_DP, TGI_FLASH_K, job->width, first, m, n);
-        tgi_flash_scale(job, tgi_flash_part(f, TGI_FLASH_Y), m * job->width);
-        tgi_flash_store(f, TGI_FLASH_Y, &a->dq, first, m, a->width, job->width);
+        tgi_flash_scale(f, TGI_FLASH_Y, m, job->width);
+        tgi_flash_store(f, TGI_FLASH_Y, &a->dq, first, m, a->width);
     }
-    if (a->dk.data) tgi_flash_store(f, TGI_FLASH_DK, &a->dk, 0, a->keys, a->width, job->width);
-    if (a->dv.data) tgi_flash_store(f, TGI_FLASH_DV, &a->dv, 0, a->keys, a->value_width, job->value_width);
+    if (a->dk.data) tgi_flash_store(f, TGI_FLASH_DK, &a->dk, 0, a->keys, a->width);
+    if (a->dv.data) tgi_flash_store(f, TGI_FLASH_DV, &a->dv, 0, a->keys, a->value_width);
 }
 
 /* Items: pieces of heads. */
@@ -9916,7 +9979,10 @@ static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t
     for (; first < end; ++first) {
         const int64_t batch = first / job->pieces, piece = first % job->pieces;
         const int64_t begin = blocks * piece / job->pieces, stop = blocks * (piece + 1) / job->pieces;
-        const tgi_flash f = {job, batch, begin * job->block, tgi_at_most(stop * job->block, queries), scratch};
+        tgi_flash f;
+        memset(&f, 0, sizeof f);
+        f.job = job, f.batch = batch, f.scratch = scratch;
+        f.begin = begin * job->block, f.end = tgi_at_most(stop * job->block, queries);
         (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
     }
 }
@@ -12747,6 +12813,7 @@ struct tgi_node {
     tg_ctx *ctx;         /* of a custom function or a checkpoint, or NULL; owned */
     char *name;          /* of output 0, or NULL; kept here, so that it outlives that tensor */
     tgi_op_params *params; /* in this block; NULL if the op has none */
+    const void *ahead;     /* the node TGI_AHEAD before it on the tape, which may have ended: only to be fetched */
 };
 
 /* The arrays behind a node, in its block: edges [inputs], outputs [outputs], saved tensors [saves]; then params with
@@ -13012,6 +13079,8 @@ TGI_NOINLINE static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int 
 static void tgi_node_link(tgi_thread *S, tgi_node *n)
 {
     n->number = ++S->node_count;
+    n->ahead = S->recorded[n->number % TGI_AHEAD];
+    S->recorded[n->number % TGI_AHEAD] = n;
     tgi_link_last(&S->nodes, &n->link);
     if (++S->stats.nodes > S->stats.peak_nodes) S->stats.peak_nodes = S->stats.nodes;
 }
@@ -14114,10 +14183,9 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
-    /* Nodes run in about the order of the tape, newest first: the third from here is fetched already, because each node
-       of a graph that is larger than the caches would be waited for. */
-    const char *third = (const char *)(const void *)n->link.prev->prev->prev;
-    for (int line = 0; line < 256; line += 64) TGI_PREFETCH(third + line);
+    /* Nodes run in about the order of the tape, newest first: one further on is fetched already, because each node of a
+       graph that is larger than the caches would be waited for. */
+    for (int line = 0; line < 256; line += TGI_CACHE_LINE) TGI_PREFETCH((const char *)n->ahead + line);
     if (!tgi_check_node(S, n)) return false;
     tg_tensor *few[TGI_STEP_RESULTS] = {NULL}, **result = few;
     const size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;

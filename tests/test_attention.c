@@ -185,6 +185,12 @@ TEST(attention_of_nan)
     y = tg_isnan(tg_scaled_dot_product_attention(k, k, k, NULL, 0, true, 0));
     CHECK(tg_item(tg_all(tg_narrow(y, 0, 9, 3))) == 1 && tg_item(tg_any(tg_narrow(y, 1, 1, 3))) == 1);
     CHECK(tg_item(tg_all(tg_isnan(tg_scaled_dot_product_attention(k, k, k, NULL, 0, false, 0)))) == 1);
+    /* a query gives its NaN to the gradients of the values that it sees, and to no others */
+    tg_tensor *leaf = tg_set_requires_grad(tg_randn_on(TG_SHAPE(12, 4), TG_F32, HERE), true);
+    tg_tensor *key = tg_randn_on(TG_SHAPE(12, 4), TG_F32, HERE);
+    CHECK(tg_backward(tg_sum(tg_scaled_dot_product_attention(q, key, leaf, NULL, 0, true, 0))) == TG_OK);
+    y = tg_isnan(tg_grad(leaf));
+    CHECK(tg_item(tg_all(tg_narrow(y, 0, 0, 6))) == 1 && tg_item(tg_any(tg_narrow(y, 0, 6, 6))) == 0);
 }
 
 /* The CPU has no tensor of scores, neither for backward nor while it computes. */
