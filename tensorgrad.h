@@ -25443,7 +25443,8 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
        lbfgs.state.0.old_dirs, .old_stps, .ro                      y, s and rho of each pair
    tgi_optim_save gives these to a function.  tgi_optim_load asks a function for them and makes a draft: an optimizer of
    the same parameters, which tgi_optim_adopt exchanges for the present state, or tg_optim_free drops.  The functions
-   tgi_visit_... go through the names in both directions. */
+   tgi_visit_... go through the names in both directions; once they fail, the optimizer may have been freed, by the
+   handler of the error. */
 
 typedef bool (*tgi_optim_put)(void *user, const char *name, tg_tensor *t); /* keeps t; false after recording an error */
 typedef tg_tensor *(*tgi_optim_get)(void *user, const char *name);         /* or NULL, without an error */
@@ -25529,21 +25530,20 @@ enum { TGI_HYPERPARAMETERS = (int)(sizeof tgi_hyperparameters / sizeof tgi_hyper
 
 static bool tgi_visit_hyperparameters(const tgi_optim_file *f, tg_optim *o)
 {
-    bool ok = true;
-    for (int i = 0; ok && i < TGI_HYPERPARAMETERS; ++i) {
+    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
         const tgi_hyperparameter *row = &tgi_hyperparameters[i];
         const tgi_text name = tgi_optim_name(o, NULL, 0, row->name);
         void *const field = (char *)o + row->at;
         if (row->most == 0) {
-            ok = tgi_visit_number(f, name.text, (double *)field);
+            if (!tgi_visit_number(f, name.text, (double *)field)) return false;
             continue;
         }
         int64_t whole = row->most == 1 ? *(bool *)field : *(int *)field;
-        ok = tgi_visit_whole(f, name.text, &whole, row->most);
+        if (!tgi_visit_whole(f, name.text, &whole, row->most)) return false;
         if (row->most == 1) *(bool *)field = whole != 0;
         else *(int *)field = (int)whole;
     }
-    return ok;
+    return true;
 }
 
 /* A count that must be that of the optimizer. */
@@ -25564,10 +25564,12 @@ static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
     bool ok = tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "groups").text, groups,
                              "loaded state dict has a different number of parameter groups") &&
               tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "params").text, o->count, other_size);
-    for (tg_optim_group *g = o->group; ok && g; g = g->next, ++i) {
-        ok = tgi_visit_same(f, tgi_optim_name(o, "groups", i, "count").text, g->count, other_size) &&
-             tgi_visit_number(f, tgi_optim_name(o, "groups", i, "lr_scale").text, &g->lr_scale) &&
-             tgi_visit_number(f, tgi_optim_name(o, "groups", i, "weight_decay").text, &g->weight_decay);
+    for (tg_optim_group *g = ok ? o->group : NULL; g; g = g->next, ++i) {
+        if (!tgi_visit_same(f, tgi_optim_name(o, "groups", i, "count").text, g->count, other_size) ||
+            !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "lr_scale").text, &g->lr_scale) ||
+            !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "weight_decay").text, &g->weight_decay)) {
+            return false;
+        }
     }
     return ok;
 }

@@ -1046,6 +1046,42 @@ static const scenario scenarios[] = {
 };
 /* clang-format on */
 
+/* ---- a handler that frees the optimizer whose state is being saved: seen by a memory checker ---- */
+
+static void free_what_is_saved(tg_status code, const char *message, void *optimizer)
+{
+    (void)code, (void)message;
+    tg_optim_free(*(tg_optim **)optimizer);
+    *(tg_optim **)optimizer = NULL;
+}
+
+TEST(handler_frees_what_is_saved)
+{
+    char path[1000];
+    snprintf(path, sizeof path, "%s.checkpoint", harness.program);
+    for (int64_t n = 1;; ++n) {
+        TG_SCOPE;
+        tg_module *net = tg_nn_linear(2, 1, true);
+        tg_tensor *param[2];
+        tg_status status;
+        param[0] = tg_module_get(net, "weight"), param[1] = tg_module_get(net, "bias");
+        tg_optim *optimizer = tg_adam(param, 2, 0.1);
+        CHECK(tg_backward(tg_sum(tg_forward(net, tg_ones(TG_SHAPE(3, 2))))) == TG_OK);
+        CHECK(tg_step(optimizer) == TG_OK);
+        tg_set_error_handler(free_what_is_saved, &optimizer);
+        memory.calls = 0, memory.fail_at = n, memory.armed = true, memory.fired = false;
+        status = tg_checkpoint_save(path, net, optimizer, n);
+        memory.armed = false;
+        tg_set_error_handler(NULL, NULL);
+        CHECK((status == TG_OK) == !memory.fired && !optimizer == memory.fired);
+        tg_clear_error();
+        tg_optim_free(optimizer);
+        tg_module_free(net);
+        if (!memory.fired) break;
+    }
+    remove(path);
+}
+
 int main(int argc, char **argv)
 {
     tg_allocator allocator;
@@ -1067,6 +1103,7 @@ int main(int argc, char **argv)
         ++ran;
     }
     if (sink) fclose(sink);
+    RUN(handler_frees_what_is_saved);
     CHECK(tg_shutdown() == TG_OK && memory.live == 0 && ran > 0);
     CHECK(tg_set_allocator(NULL) == TG_OK);
 #ifdef CUDASIM
