@@ -2601,6 +2601,7 @@ typedef struct tgi_guard {
     const char *composite;  /* S->composite before the call, as all the following */
     tgi_frame *frame;
     uint64_t frame_limit; /* S->serials: the callback cannot close frames up to this serial */
+    int missing;          /* blocks without a scope of their own in the innermost scope */
     uint64_t raised;
     bool grad_off;
     tg_dtype autocast;
@@ -11422,14 +11423,24 @@ TGI_CALLERS_BEGIN
    (4) When it has returned, scopes that it left open are closed and grad mode is restored (tgi_guard_close).  A scope
        left open is an error, and so is an attempt at (2), whatever the callback returned. */
 
+/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
+static tgi_frame *tgi_innermost_scope(tgi_thread *S)
+{
+    tgi_frame *f = S->frame;
+    while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
+    return f && f->serial == S->scope_serial ? f : NULL;
+}
+
 static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
 {
+    const tgi_frame *around = tgi_innermost_scope(S);
     g->S = S;
     g->outer = S->guard;
     g->what = what;
     g->composite = S->composite;
     g->frame = S->frame;
     g->frame_limit = S->serials;
+    g->missing = around ? around->missing : 0;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
     g->autocast = S->autocast;
@@ -11457,7 +11468,7 @@ static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *wh
 static bool tgi_guard_close(tgi_guard *g)
 {
     tgi_thread *S = g->S;
-    const bool left_open = S->frame != g->frame;
+    bool left_open = S->frame != g->frame;
     tgi_frames_close(S, g->frame);
     if (g->interrupts) {
         tgi_end_list(S, &g->made, TGI_BY_SCOPE);
@@ -11465,6 +11476,12 @@ static bool tgi_guard_close(tgi_guard *g)
         S->scope_serial = g->scope_serial;
         S->releasing_tensors = g->releasing_tensors;
         if (!S->releasing_tensors) tgi_release_tensors(S);
+    }
+    tgi_frame *around = tgi_innermost_scope(S);
+    if (around && around->missing != g->missing) { /* of a block that had no memory for its scope, too */
+        if (around->missing > g->missing) left_open = true;
+        else g->misused = true;
+        around->missing = g->missing;
     }
     S->guard = g->outer;
     S->composite = g->composite;
@@ -11502,14 +11519,6 @@ void tg_scope_end(tg_mark mark)
     }
     tgi_fail(S, TG_ERR_ARGUMENT, "scope_end",
              "this scope is not open: it was ended before, by its own mark or an outer one");
-}
-
-/* The frame of the innermost scope, or NULL if new tensors join another list (that of a step of backward). */
-static tgi_frame *tgi_innermost_scope(tgi_thread *S)
-{
-    tgi_frame *f = S->frame;
-    while (f && f->kind != TGI_GUARD_SCOPE) f = f->below;
-    return f && f->serial == S->scope_serial ? f : NULL;
 }
 
 /* The serial of a block whose scope could not be opened.  Its tensors are those of the scope around it, where tg_keep

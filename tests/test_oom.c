@@ -1082,6 +1082,27 @@ TEST(handler_frees_what_is_saved)
     remove(path);
 }
 
+/* ---- a callback that leaves a block open which had no memory for a scope of its own ---- */
+
+static tg_tensor *leaves_a_block(tg_tensor *const *in, int n, void *block)
+{
+    (void)in, (void)n;
+    memory.calls = 0, memory.fail_at = 1, memory.armed = true;
+    *(tgi_scope_guard *)block = tgi_scope_guard_open(block, 0, 1);
+    memory.armed = false;
+    tg_clear_error();
+    return tg_scalar(1);
+}
+
+TEST(block_left_open_without_memory)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true), *y;
+    tgi_scope_guard block;
+    CHECK_FAILS(tg_checkpoint(leaves_a_block, &x, 1, &block), "left a scope open");
+    { TG_SCOPE; y = tg_keep(tg_scalar(3)); }
+    CHECK(tg_item(y) == 3);
+}
+
 int main(int argc, char **argv)
 {
     tg_allocator allocator;
@@ -1104,6 +1125,7 @@ int main(int argc, char **argv)
     }
     if (sink) fclose(sink);
     RUN(handler_frees_what_is_saved);
+    RUN(block_left_open_without_memory);
     CHECK(tg_shutdown() == TG_OK && memory.live == 0 && ran > 0);
     CHECK(tg_set_allocator(NULL) == TG_OK);
 #ifdef CUDASIM
