@@ -8567,7 +8567,10 @@ static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t
             const int at = lane + 4 <= width ? lane : width - 4;
             const float *from = x + at * lane_step;
             int64_t i = first;
-            for (; i + 4 <= end; i += 4) tgi_transpose_four(from + i, rows, panel + i * width + at, width);
+            for (; i + 4 <= end; i += 4) {
+                if (lane + 8 <= width) TGI_PREFETCH(from + (4 + (i >> 2 & 3)) * lane_step + i); /* of the next four */
+                tgi_transpose_four(from + i, rows, panel + i * width + at, width);
+            }
             for (; i < end; ++i) {
                 for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
             }

@@ -283,6 +283,16 @@ static void frame_push(uint64_t serial, bool owns)
     frames[frame_count++].owns = owns;
 }
 
+/* The serial of a block that got no scope of its own, for want of memory. */
+static const uint64_t missing = UINT64_MAX;
+
+/* Whether such a block is open.  Frames here are in the order of their serials, so nothing is opened in it, and it is
+   left open only by a callback, which is told. */
+static bool has_missing(void)
+{
+    return frame_count > 0 && frames[frame_count - 1].serial == missing && !frames[frame_count - 1].callback;
+}
+
 static int home_now(void)
 {
     int i = frame_count;
@@ -1051,10 +1061,8 @@ static void check_device(tg_device result) { check_record(false, result.type == 
 static void check_mark(tg_mark result)
 {
     check_record(result.serial == 0, result.serial == 0);
-    if (frame_count < MOST_FRAMES)
-        frame_push(result.serial, true);
-    else
-        tg_scope_end(result);
+    if (frame_count < MOST_FRAMES && !has_missing()) frame_push(result.serial, true);
+    else tg_scope_end(result);
 }
 
 /* Contract (4). */
@@ -1351,6 +1359,13 @@ static tg_error_handler draw_handler(const char *name)
    that of the deleter. */
 static bool was_done(void) { return now->has_deleted || tg_error_count() <= now->errors; }
 
+static bool in_callback(void)
+{
+    bool is = false;
+    for (int i = 0; i < frame_count; ++i) is = is || frames[i].callback;
+    return is;
+}
+
 /* Whether a frame is open, and no callback runs in it: a callback cannot close what was open before it. */
 static bool may_close(uint64_t serial)
 {
@@ -1374,11 +1389,12 @@ static void hand_hold_open(void)
 {
     tgi_scope_guard *hold = &ANY(holds);
     int kind = percent(50) ? TGI_GUARD_SCOPE : TGI_GUARD_GRAD, value = draw_bool("value");
-    if (frame_count == MOST_FRAMES) return;
+    if (frame_count == MOST_FRAMES || has_missing()) return;
     say(now, "kind=%d hold=%d ", kind, (int)(hold - holds));
     call_starts();
     *hold = tgi_scope_guard_open(hold, kind, value);
     check_void();
+    if (hold->serial == missing && !in_callback()) tgi_scope_guard_close(hold);
     frame_push(hold->serial, kind == TGI_GUARD_SCOPE);
 }
 
