@@ -11487,10 +11487,9 @@ static bool tgi_guard_close(tgi_guard *g)
         if (!S->releasing_tensors) tgi_release_tensors(S);
     }
     tgi_frame *around = tgi_innermost_scope(S);
-    if (around && around->missing != g->missing) { /* of a block that had no memory for its scope, too */
-        if (around->missing > g->missing) left_open = true;
-        else g->misused = true;
+    if (around && around->missing > g->missing) { /* of a block that had no memory for its scope, too */
         around->missing = g->missing;
+        left_open = true;
     }
     S->guard = g->outer;
     S->composite = g->composite;
