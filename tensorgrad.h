@@ -5870,6 +5870,7 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
         }                                                                                                          \
         return lane[0];                                                                                            \
     }                                                                                                              \
+    /* The largest lane, by twos as well; both leave the lanes changed. */                                         \
     static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                   \
     {                                                                                                              \
         TGI_UNROLL                                                                                                 \
@@ -9893,7 +9894,7 @@ static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
     return row;
 }
 
-/* The parts of both ways: scores and a row of the mask. */
+/* Begins the parts whose rows have a number for each key: the scores, their gradients, a row of the mask. */
 static void tgi_flash_begin(tgi_flash *f)
 {
     const tgi_flash_job *job = f->job;
@@ -12830,7 +12831,7 @@ struct tgi_node {
     tg_ctx *ctx;         /* of a custom function or a checkpoint, or NULL; owned */
     char *name;          /* of output 0, or NULL; kept here, so that it outlives that tensor */
     tgi_op_params *params; /* in this block; NULL if the op has none */
-    const void *ahead;     /* the node TGI_AHEAD before it on the tape, which may have ended: only to be fetched */
+    const void *ahead;     /* to be fetched: the node TGI_AHEAD before it, which may have ended; or this one */
 };
 
 /* The arrays behind a node, in its block: edges [inputs], outputs [outputs], saved tensors [saves]; then params with
@@ -13096,8 +13097,9 @@ TGI_NOINLINE static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int 
 static void tgi_node_link(tgi_thread *S, tgi_node *n)
 {
     n->number = ++S->node_count;
-    n->ahead = S->recorded[n->number % TGI_AHEAD];
-    S->recorded[n->number % TGI_AHEAD] = n;
+    const void **before = &S->recorded[n->number % TGI_AHEAD];
+    n->ahead = *before ? *before : n;
+    *before = n;
     tgi_link_last(&S->nodes, &n->link);
     if (++S->stats.nodes > S->stats.peak_nodes) S->stats.peak_nodes = S->stats.nodes;
 }
@@ -20756,10 +20758,8 @@ static tgi_answer tgi_weight_and_bias_gradient(tgi_step *step, tg_tensor *g, tg_
     tg_tensor *g_turned = tg_t(g), *sum = tgi_received_sum(step, 1, g_turned, x);
     tg_tensor *dweight = sum ? sum : tgi_new(S, "linear", 2, dim, dtype, backend, index);
     tg_tensor *dbias = tgi_new(S, "linear", 1, dim, dtype, backend, index);
-    if (!g_turned || !dweight || !dbias || !tgi_wait_ready(S, dweight, true) || !tgi_wait_ready(S, g, false) ||
-        !tgi_wait_ready(S, x, false)) {
+    if (!g_turned || !dweight || !dbias || !tgi_wait_ready(S, dweight, true) || !tgi_wait_ready(S, x, false))
         return TGI_FAILED;
-    }
     const tgi_gemm gemm = tgi_gemm_of(S, dweight, g_turned, x, sum != NULL);
     const tgi_answer answer = backend->weight_gradient(S, &gemm, tgi_first_element(dbias));
     if (answer != TGI_DONE) return answer;
@@ -20785,8 +20785,8 @@ static tgi_answer tgi_send_before_gelu(tgi_step *step, tg_tensor *g, tg_tensor *
     tg_tensor *z = tgi_saved_by(maker, -2); /* NULL if the node has dropped it */
     if (!z || (slot && slot->returned)) return TGI_COMPOSE;
     tg_tensor *dz = tgi_new_like(S, "linear_gelu", z), *turned = tg_t(weight);
-    if (!dz || !turned || !tgi_wait_ready(S, dz, true) || !tgi_wait_ready(S, g, false) ||
-        !tgi_wait_ready(S, turned, false) || !tgi_wait_ready(S, z, false)) {
+    if (!dz || !turned || !tgi_wait_ready(S, dz, true) || !tgi_wait_ready(S, turned, false) ||
+        !tgi_wait_ready(S, z, false)) {
         return TGI_FAILED;
     }
     const tgi_gemm gemm = tgi_linear_gemm(S, dz, g, turned);
@@ -25578,17 +25578,19 @@ static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
                                      "optimizer's group";
     int groups = 0, i = 0;
     for (const tg_optim_group *g = o->group; g; g = g->next) groups++;
-    bool ok = tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "groups").text, groups,
-                             "loaded state dict has a different number of parameter groups") &&
-              tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "params").text, o->count, other_size);
-    for (tg_optim_group *g = ok ? o->group : NULL; g; g = g->next, ++i) {
+    if (!tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "groups").text, groups,
+                        "loaded state dict has a different number of parameter groups") ||
+        !tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "params").text, o->count, other_size)) {
+        return false;
+    }
+    for (tg_optim_group *g = o->group; g; g = g->next, ++i) {
         if (!tgi_visit_same(f, tgi_optim_name(o, "groups", i, "count").text, g->count, other_size) ||
             !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "lr_scale").text, &g->lr_scale) ||
             !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "weight_decay").text, &g->weight_decay)) {
             return false;
         }
     }
-    return ok;
+    return true;
 }
 
 /* The state of parameter i.  sgd may be without, and the others without states that belong to options. */
