@@ -1971,7 +1971,7 @@ TG_API const char *tg_module_child_name(tg_module *m, int i);          /* its na
 TG_API tg_tensor *const *tg_module_params(tg_module *m);
 TG_API int tg_module_count(tg_module *m);                /* how many parameters that are */
 TG_API int64_t tg_module_numel(tg_module *m);            /* how many elements they have together */
-TG_API const char *tg_module_path(tg_module *m, int i);  /* the path of parameter i, valid until the next call */
+TG_API const char *tg_module_path(tg_module *m, int i);  /* the path of parameter i, valid as the array is */
 TG_API tg_status tg_module_zero_grad(tg_module *m);      /* removes their .grad.  torch.nn.Module.zero_grad */
 TG_API tg_module *tg_module_requires_grad_(tg_module *m, bool on); /* off freezes them; returns m */
 
@@ -2404,6 +2404,10 @@ enum { TGI_AHEAD = 8 }; /* nodes: how far before a node is the one that backward
 typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
 typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
 
+/* A hash table from names to numbers; the names stand elsewhere.  slot [size], a power of 2, or none at first */
+typedef struct { const char *name; size_t length; int64_t value; } tgi_name_slot; /* name NULL: empty */
+typedef struct { tgi_name_slot *slot; size_t size, count; } tgi_names;
+
 /* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
 struct tgi_thread {
     bool started;
@@ -2423,6 +2427,7 @@ struct tgi_thread {
        so no number may be used twice. */
     uint64_t id;               /* of this thread */
     uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
+    uint64_t grown;            /* the serial, with the thread's id, of the last member of a module; 0: none yet */
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
     int running;               /* how many backward runs are not COMMITTED yet */
@@ -3202,6 +3207,86 @@ static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 }
 
 #endif /* !TGI_CUDA_COMPANION */
+
+/* ---- a hash table from names to numbers ---- */
+
+/* The slot where the search for a name begins.  The hash is FNV-1a; its upper bits are mixed into the lower ones, which
+   alone count here. */
+static size_t tgi_name_home(const tgi_names *names, const char *name, size_t length)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < length; ++i) hash = (hash ^ (unsigned char)name[i]) * 0x100000001B3u;
+    return (size_t)(hash ^ hash >> 32) & (names->size - 1);
+}
+
+/* The slot of a name, or the empty one where it belongs.  The table has slots. */
+static tgi_name_slot *tgi_name_slot_of(const tgi_names *names, const char *name, size_t length)
+{
+    size_t i = tgi_name_home(names, name, length);
+    for (const tgi_name_slot *s; (s = &names->slot[i])->name; i = (i + 1) & (names->size - 1)) {
+        if (s->length == length && memcmp(s->name, name, length) == 0) break;
+    }
+    return &names->slot[i];
+}
+
+/* The number of a name, or -1. */
+static int64_t tgi_names_find(const tgi_names *names, const char *name, size_t length)
+{
+    const tgi_name_slot *s = names->count ? tgi_name_slot_of(names, name, length) : NULL;
+    return s && s->name ? s->value : -1;
+}
+
+static void tgi_names_close(tgi_thread *S, tgi_names *names)
+{
+    tgi_free(S, names->slot, names->size * sizeof *names->slot);
+    memset(names, 0, sizeof *names);
+}
+
+/* Makes room for one more name: at least half of the slots stay empty, so that searches are short.  False after
+   recording an error. */
+static bool tgi_names_reserve(tgi_thread *S, const char *op, tgi_names *names)
+{
+    if (2 * (names->count + 1) <= names->size) return true;
+    tgi_names larger = {NULL, names->size ? 2 * names->size : 8, names->count};
+    const size_t bytes = larger.size * sizeof *larger.slot;
+    larger.slot = (tgi_name_slot *)tgi_alloc(S, bytes);
+    if (!larger.slot) return tgi_no_memory(S, op, bytes);
+    memset(larger.slot, 0, bytes);
+    for (size_t i = 0; i < names->size; ++i) {
+        const tgi_name_slot *s = &names->slot[i];
+        if (s->name) *tgi_name_slot_of(&larger, s->name, s->length) = *s;
+    }
+    tgi_names_close(S, names);
+    *names = larger;
+    return true;
+}
+
+/* Gives a name a number, the first that it is given; there is room, and the name stays where it is. */
+static void tgi_names_put(tgi_names *names, const char *name, size_t length, int64_t value)
+{
+    tgi_name_slot *s = tgi_name_slot_of(names, name, length);
+    if (s->name) return;
+    s->name = name;
+    s->length = length;
+    s->value = value;
+    names->count++;
+}
+
+/* Removes a name that is there.  Each name behind its slot, up to the first empty one, moves into the gap if a search
+   for it comes past the gap: if its home is not between the gap and its slot.  Knuth, volume 3, 6.4, algorithm R */
+static void tgi_names_remove(tgi_names *names, const char *name, size_t length)
+{
+    const size_t mask = names->size - 1;
+    size_t gap = (size_t)(tgi_name_slot_of(names, name, length) - names->slot);
+    for (size_t i = (gap + 1) & mask; names->slot[i].name; i = (i + 1) & mask) {
+        const size_t home = tgi_name_home(names, names->slot[i].name, names->slot[i].length);
+        if (((i - home) & mask) < ((i - gap) & mask)) continue;
+        names->slot[gap] = names->slot[i];
+        gap = i;
+    }
+    memset(&names->slot[gap], 0, sizeof names->slot[gap]);
+    names->count--;
+}
 
 /* ======== @@DTYPE ================================================================================================= */
 
@@ -26193,25 +26278,32 @@ double tg_lr_plateau(tg_plateau *plateau, double lr, double metric)
    (1) An entry is a tensor, to which the dict has a reference, or an inner dict, whose owner is this dict and whose
        place is the index of the entry.  A dict has at most one owner, and none is inside itself: they form trees.
    (2) The name of an entry is not empty, and no other entry of its dict has it.  None begins with the name of an inner
-       dict beside it and a dot.  So a path leads to one entry at most. */
+       dict beside it and a dot.  So a path leads to one entry at most.
+   (3) An entry keeps the number that it got when it was added.  The numbers ascend, so the place of an entry, which
+       changes when one before it is removed, is found from its number by bisection. */
 
 typedef struct {
     char *name;
+    int64_t number;
     tg_tensor *t;  /* or NULL */
     tg_dict *dict; /* or NULL */
 } tgi_dict_entry;
 
-typedef struct tgi_metadata {
-    struct tgi_metadata *next;
-    char *key, *text;
-} tgi_metadata;
+typedef struct { char *key, *text; } tgi_metadata;
 
 struct tg_dict {
     tg_dict *owner; /* or NULL */
-    int place;
+    int64_t number; /* that of the owner's entry */
     int count, room;
     tgi_dict_entry *entry; /* [room], of which count are in use */
+    int64_t added;         /* the number of the next entry */
+    int inner;             /* how many entries are dicts */
+    tgi_names numbers;     /* of the entries, by name */
+    bool prefixed;         /* prefixes is filled, which it is when it is first asked for */
+    tgi_names prefixes;    /* what stands before a dot in a name */
     tgi_metadata *metadata;
+    int texts, text_room;
+    tgi_names keys; /* places in metadata, by key */
 };
 
 static tg_dict *tgi_dict_new(tgi_thread *S, const char *op)
@@ -26223,11 +26315,14 @@ static tg_dict *tgi_dict_new(tgi_thread *S, const char *op)
     return d;
 }
 
-static void tgi_metadata_free(tgi_thread *S, tgi_metadata *m)
+static void tgi_dict_free_texts(tgi_thread *S, tg_dict *d)
 {
-    tgi_free_name(S, m->key);
-    tgi_free_name(S, m->text);
-    tgi_free(S, m, sizeof *m);
+    for (int i = 0; i < d->texts; ++i) {
+        tgi_free_name(S, d->metadata[i].key);
+        tgi_free_name(S, d->metadata[i].text);
+    }
+    tgi_free(S, d->metadata, sizeof *d->metadata * (size_t)d->text_room);
+    tgi_names_close(S, &d->keys);
 }
 
 /* Frees d and what is inside: the last entry of the innermost dict first, by a loop instead of a recursion. */
@@ -26243,11 +26338,9 @@ static void tgi_dict_free(tgi_thread *S, tg_dict *d)
             continue;
         }
         tg_dict *const owner = d->owner;
-        while (d->metadata) {
-            tgi_metadata *m = d->metadata;
-            d->metadata = m->next;
-            tgi_metadata_free(S, m);
-        }
+        tgi_dict_free_texts(S, d);
+        tgi_names_close(S, &d->numbers);
+        tgi_names_close(S, &d->prefixes);
         tgi_free(S, d->entry, sizeof *d->entry * (size_t)d->room);
         tgi_free(S, d, sizeof *d);
         S->stats.modules--;
@@ -26255,25 +26348,54 @@ static void tgi_dict_free(tgi_thread *S, tg_dict *d)
     }
 }
 
+/* The place of the entry with a number (invariant 3). */
+static int tgi_dict_place(const tg_dict *d, int64_t number)
+{
+    int low = 0, high = d->count; /* it is in [low, high) */
+    if (number < d->count && d->entry[number].number == number) return (int)number; /* nothing before it was removed */
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (d->entry[middle].number <= number) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* The entry of d itself whose name is the first n bytes of text, or NULL. */
+static tgi_dict_entry *tgi_dict_entry_of(const tg_dict *d, const char *text, size_t n)
+{
+    const int64_t number = tgi_names_find(&d->numbers, text, n);
+    return number < 0 ? NULL : &d->entry[tgi_dict_place(d, number)];
+}
+
 /* The entry that a path leads to, or NULL.  *home is the dict that has it, or would get it, under *name. */
 static tgi_dict_entry *tgi_dict_find(tg_dict *d, const char *path, tg_dict **home, const char **name)
 {
-    tgi_dict_entry *found = NULL;
-    for (int i = 0; i < d->count && !found;) {
-        tgi_dict_entry *e = &d->entry[i++];
-        const size_t n = strlen(e->name);
-        if (strncmp(path, e->name, n) != 0) continue;
-        if (path[n] == 0) {
-            found = e;
-        } else if (path[n] == '.' && e->dict) {
-            d = e->dict;
-            path += n + 1;
-            i = 0;
-        }
+    for (const char *dot = path; d->inner && (dot = strchr(dot, '.')) != NULL; ++dot) {
+        const tgi_dict_entry *e = tgi_dict_entry_of(d, path, (size_t)(dot - path));
+        if (!e || !e->dict) continue;
+        d = e->dict;
+        path = dot + 1;
     }
     *home = d;
     *name = path;
-    return found;
+    return tgi_dict_entry_of(d, path, strlen(path));
+}
+
+static void tgi_dict_forget_prefixes(tgi_thread *S, tg_dict *d)
+{
+    tgi_names_close(S, &d->prefixes);
+    d->prefixed = false;
+}
+
+/* Adds what stands before each dot of a name of d to its prefixes.  False after recording an error. */
+static bool tgi_dict_add_prefixes(tgi_thread *S, const char *op, tg_dict *d, const tgi_dict_entry *e)
+{
+    for (const char *dot = strchr(e->name, '.'); dot; dot = strchr(dot + 1, '.')) {
+        if (!tgi_names_reserve(S, op, &d->prefixes)) return tgi_dict_forget_prefixes(S, d), false;
+        tgi_names_put(&d->prefixes, e->name, (size_t)(dot - e->name), e->number);
+    }
+    return true;
 }
 
 /* Adds a last entry with a new name: a tensor or an inner dict.  False after recording an error; the inner dict is not
@@ -26283,29 +26405,32 @@ static bool tgi_dict_append(tgi_thread *S, const char *op, tg_dict *d, const cha
     void *array = tgi_grow(S, op, d->entry, d->count, &d->room, sizeof *d->entry);
     if (!array) return false;
     d->entry = (tgi_dict_entry *)array;
-    char *copy = tgi_copy_text(S, op, name);
+    char *copy = tgi_names_reserve(S, op, &d->numbers) ? tgi_copy_text(S, op, name) : NULL;
     if (!copy) return false;
     tgi_dict_entry *e = &d->entry[d->count];
     e->name = copy;
+    e->number = d->added;
     e->t = t;
     e->dict = inner;
+    if (d->prefixed && !tgi_dict_add_prefixes(S, op, d, e)) return tgi_free_name(S, copy), false;
+    tgi_names_put(&d->numbers, copy, strlen(copy), d->added++);
     if (t) tgi_ref(t);
-    if (inner) inner->owner = d, inner->place = d->count;
+    if (inner) inner->owner = d, inner->number = e->number, d->inner++;
     d->count++;
     return true;
 }
 
 /* Whether an inner dict may have this name, else an error (invariant 2). */
-static bool tgi_dict_may_nest(tgi_thread *S, const char *op, const tg_dict *d, const char *name)
+static bool tgi_dict_may_nest(tgi_thread *S, const char *op, tg_dict *d, const char *name)
 {
-    const size_t n = strlen(name);
-    for (int i = 0; i < d->count; ++i) {
-        const char *other = d->entry[i].name;
-        if (strncmp(other, name, n) != 0 || other[n] != '.') continue;
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' cannot be a dictionary: '%.200s' is an entry beside it", name,
-                        other);
+    for (int i = 0; i < d->count && !d->prefixed; ++i) {
+        if (!tgi_dict_add_prefixes(S, op, d, &d->entry[i])) return false;
     }
-    return true;
+    d->prefixed = true;
+    const int64_t number = tgi_names_find(&d->prefixes, name, strlen(name));
+    if (number < 0) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' cannot be a dictionary: '%.200s' is an entry beside it", name,
+                    d->entry[tgi_dict_place(d, number)].name);
 }
 
 /* Sets the entry of a path to a tensor or to an inner dict.  False after recording an error; then nothing changes. */
@@ -26320,11 +26445,17 @@ static bool tgi_dict_put(tgi_thread *S, const char *op, tg_dict *d, const char *
     e->t = t;
     e->dict = inner;
     if (t) tgi_ref(t);
-    if (inner) inner->owner = d, inner->place = (int)(e - d->entry);
+    if (inner) inner->owner = d, inner->number = e->number, d->inner++;
     tgi_unref(S, old.t);
-    if (old.dict) old.dict->owner = NULL;
+    if (old.dict) old.dict->owner = NULL, d->inner--;
     tgi_dict_free(S, old.dict);
     return true;
+}
+
+/* The name of an inner dict. */
+static const char *tgi_dict_own_name(const tg_dict *d)
+{
+    return d->owner->entry[tgi_dict_place(d->owner, d->number)].name;
 }
 
 /* Goes through all tensors of nested dicts: `at` is the dict that has the next entry, number i.  Set top and at. */
@@ -26335,7 +26466,7 @@ static tgi_dict_entry *tgi_dict_next(tgi_dict_walk *w)
 {
     while (w->i < w->at->count || w->at != w->top) {
         if (w->i == w->at->count) {
-            w->i = w->at->place + 1;
+            w->i = tgi_dict_place(w->at->owner, w->at->number) + 1;
             w->at = w->at->owner;
         } else if (w->at->entry[w->i].dict) {
             w->at = w->at->entry[w->i].dict;
@@ -26412,14 +26543,13 @@ tg_status tg_dict_remove(tg_dict *dict, const char *path)
         return TG_ERR_ARGUMENT;
     }
     const tgi_dict_entry old = *e;
-    for (int i = (int)(e - home->entry) + 1; i < home->count; ++i) {
-        home->entry[i - 1] = home->entry[i];
-        if (home->entry[i].dict) home->entry[i].dict->place--;
-    }
+    tgi_names_remove(&home->numbers, old.name, strlen(old.name));
+    tgi_dict_forget_prefixes(S, home); /* some may lie in this name */
     home->count--;
+    memmove(e, e + 1, sizeof *e * (size_t)(&home->entry[home->count] - e));
     tgi_free_name(S, old.name);
     tgi_unref(S, old.t);
-    if (old.dict) old.dict->owner = NULL;
+    if (old.dict) old.dict->owner = NULL, home->inner--;
     tgi_dict_free(S, old.dict);
     return TG_OK;
 }
@@ -26457,62 +26587,65 @@ const char *tg_dict_name(const tg_dict *dict, int i)
 /* Adds a text whose key is not there yet, as the last. */
 static bool tgi_dict_add_metadata(tgi_thread *S, const char *op, tg_dict *d, const char *key, const char *text)
 {
-    tgi_metadata **last = &d->metadata, *m = (tgi_metadata *)tgi_alloc(S, sizeof *m);
-    if (!m) return tgi_no_memory(S, op, sizeof *m);
-    m->next = NULL;
-    m->key = tgi_copy_text(S, op, key);
+    void *array = tgi_grow(S, op, d->metadata, d->texts, &d->text_room, sizeof *d->metadata);
+    if (!array) return false;
+    d->metadata = (tgi_metadata *)array;
+    tgi_metadata *m = &d->metadata[d->texts];
+    m->key = tgi_names_reserve(S, op, &d->keys) ? tgi_copy_text(S, op, key) : NULL;
     m->text = m->key ? tgi_copy_text(S, op, text) : NULL;
-    if (!m->text) {
-        tgi_metadata_free(S, m);
-        return false;
-    }
-    while (*last) last = &(*last)->next;
-    *last = m;
+    if (!m->text) return tgi_free_name(S, m->key), false;
+    tgi_names_put(&d->keys, m->key, strlen(key), d->texts++);
     return true;
+}
+
+/* Removes a text; those behind it move up. */
+static void tgi_dict_remove_metadata(tgi_thread *S, tg_dict *d, int place)
+{
+    const tgi_metadata old = d->metadata[place];
+    tgi_names_remove(&d->keys, old.key, strlen(old.key));
+    d->texts--;
+    for (int i = place; i < d->texts; ++i) {
+        const char *key = (d->metadata[i] = d->metadata[i + 1]).key;
+        tgi_name_slot_of(&d->keys, key, strlen(key))->value = i;
+    }
+    tgi_free_name(S, old.key);
+    tgi_free_name(S, old.text);
 }
 
 tg_status tg_dict_set_metadata(tg_dict *dict, const char *key, const char *text)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_dict_argument(S, "dict_set_metadata", dict, "key", key)) return tgi_failed(S);
-    tgi_metadata **at = &dict->metadata;
-    while (*at && strcmp((*at)->key, key) != 0) at = &(*at)->next;
-    tgi_metadata *m = *at;
-    if (!m && text && !tgi_dict_add_metadata(S, "dict_set_metadata", dict, key, text)) return tgi_failed(S);
-    if (m && text) {
-        char *copy = tgi_copy_text(S, "dict_set_metadata", text);
-        if (!copy) return tgi_failed(S);
-        tgi_free_name(S, m->text);
-        m->text = copy;
-    } else if (m) {
-        *at = m->next;
-        tgi_metadata_free(S, m);
-    }
+    const char *op = "dict_set_metadata";
+    if (!tgi_dict_argument(S, op, dict, "key", key)) return tgi_failed(S);
+    const int place = (int)tgi_names_find(&dict->keys, key, strlen(key));
+    if (place < 0) return !text || tgi_dict_add_metadata(S, op, dict, key, text) ? TG_OK : tgi_failed(S);
+    if (!text) return tgi_dict_remove_metadata(S, dict, place), TG_OK;
+    char *copy = tgi_copy_text(S, op, text);
+    if (!copy) return tgi_failed(S);
+    tgi_free_name(S, dict->metadata[place].text);
+    dict->metadata[place].text = copy;
     return TG_OK;
 }
 
 const char *tg_dict_metadata(const tg_dict *dict, const char *key)
 {
     if (!tgi_dict_argument(tgi_self(), "dict_metadata", dict, "key", key)) return NULL;
-    const tgi_metadata *m = dict->metadata;
-    while (m && strcmp(m->key, key) != 0) m = m->next;
-    return m ? m->text : NULL;
+    const int64_t place = tgi_names_find(&dict->keys, key, strlen(key));
+    return place < 0 ? NULL : dict->metadata[place].text;
 }
 
 const char *tg_dict_metadata_key(const tg_dict *dict, int i)
 {
     if (!tgi_dict_argument(tgi_self(), "dict_metadata_key", dict, "", "")) return NULL;
-    const tgi_metadata *m = i < 0 ? NULL : dict->metadata;
-    while (m && i-- > 0) m = m->next;
-    return m ? m->key : NULL;
+    return i >= 0 && i < dict->texts ? dict->metadata[i].key : NULL;
 }
 
 /* Fills `to`, which is empty, with the entries of `from`, moved to a device.  How far a dict has come says its count:
    no recursion, however deep the dicts are nested.  False after recording an error. */
 static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const tg_dict *from, tg_device device)
 {
-    for (const tgi_metadata *m = from->metadata; m; m = m->next) {
-        if (!tgi_dict_add_metadata(S, op, to, m->key, m->text)) return false;
+    for (int i = 0; i < from->texts; ++i) {
+        if (!tgi_dict_add_metadata(S, op, to, from->metadata[i].key, from->metadata[i].text)) return false;
     }
     for (const tg_dict *top = from;;) {
         if (to->count == from->count) {
@@ -26941,13 +27074,13 @@ typedef struct {
 static char *tgi_dict_path(tgi_thread *S, const char *op, const tg_dict *top, const tg_dict *d, const char *name)
 {
     size_t bytes = strlen(name) + 1;
-    for (const tg_dict *at = d; at != top; at = at->owner) bytes += strlen(at->owner->entry[at->place].name) + 1;
+    for (const tg_dict *at = d; at != top; at = at->owner) bytes += strlen(tgi_dict_own_name(at)) + 1;
     char *path = (char *)tgi_alloc(S, bytes);
     if (!path) return tgi_no_memory(S, op, bytes), (char *)NULL;
     char *to = path + bytes - 1 - strlen(name);
     memcpy(to, name, strlen(name) + 1);
     for (const tg_dict *at = d; at != top; at = at->owner) {
-        const char *outer = at->owner->entry[at->place].name;
+        const char *outer = tgi_dict_own_name(at);
         *--to = '.';
         to -= strlen(outer);
         memcpy(to, outer, strlen(outer));
@@ -27114,7 +27247,7 @@ static int tgi_scan_field(const tgi_scan *s, const char *name, const char *const
 /* ---- safetensors: the size of the header (8 bytes), the header (JSON), the elements of all tensors, without gaps:
    {"__metadata__":{"key":"text"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} ---- */
 
-enum { TGI_LARGEST_HEADER = 100000000, TGI_SHORTEST_ENTRY = 48, TGI_MOST_TEXTS = 10000 };
+enum { TGI_LARGEST_HEADER = 100000000, TGI_SHORTEST_ENTRY = 48 };
 
 /* The four digits of \uXXXX. */
 static bool tgi_scan_hex(tgi_scan *s, uint32_t *value)
@@ -27172,15 +27305,12 @@ static char *tgi_scan_string(tgi_scan *s)
 /* {"key":"text"} */
 static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
 {
-    int count = 0;
-    if (d->metadata) return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has __metadata__ twice");
+    if (d->texts) return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has __metadata__ twice");
     if (!tgi_scan_expect(s, '{')) return false;
     while (!tgi_scan_is(s, '}')) {
-        if (count && !tgi_scan_expect(s, ',')) return false;
+        if (d->texts && !tgi_scan_expect(s, ',')) return false;
         const char *key = tgi_scan_string(s), *text = key && tgi_scan_expect(s, ':') ? tgi_scan_string(s) : NULL;
         if (!text) return false;
-        if (++count > TGI_MOST_TEXTS)
-            return tgi_file_fail(s->f, TG_ERR_FORMAT, "__metadata__ has more than %d texts", TGI_MOST_TEXTS);
         if (tg_dict_metadata(d, key))
             return tgi_file_fail(s->f, TG_ERR_FORMAT, "__metadata__ has the key '%s' twice", tgi_shown(key).text);
         if (!tgi_dict_add_metadata(s->f->S, s->f->op, d, key, text)) return false;
@@ -27329,12 +27459,13 @@ static bool tgi_write_json(tgi_file *f, const char *text)
     return tgi_write_text(f, "\"");
 }
 
-static bool tgi_write_metadata(tgi_file *f, const tgi_metadata *m, const char *after)
+static bool tgi_write_metadata(tgi_file *f, const tg_dict *d, const char *after)
 {
     if (!tgi_write_text(f, "\"__metadata__\":{")) return false;
-    for (; m; m = m->next) {
+    for (int i = 0; i < d->texts; ++i) {
+        const tgi_metadata *m = &d->metadata[i];
+        if (i && !tgi_write_text(f, ",")) return false;
         if (!tgi_write_json(f, m->key) || !tgi_write_text(f, ":") || !tgi_write_json(f, m->text)) return false;
-        if (m->next && !tgi_write_text(f, ",")) return false;
     }
     return tgi_write_text(f, after);
 }
@@ -27372,7 +27503,7 @@ static bool tgi_write_safetensors(tgi_file *f, const tg_dict *d, tgi_named_list 
     uint64_t end = 0;
     if (list->count) qsort(list->item, list->count, sizeof *list->item, tgi_by_dtype_and_name);
     if (!tgi_write(f, length, sizeof length) || !tgi_write_text(f, "{")) return false;
-    if (d->metadata && !tgi_write_metadata(f, d->metadata, list->count ? "}," : "}")) return false;
+    if (d->texts && !tgi_write_metadata(f, d, list->count ? "}," : "}")) return false;
     for (size_t i = 0; i < list->count; ++i) {
         if (!tgi_write_item(f, &list->item[i], &end) || (i + 1 < list->count && !tgi_write_text(f, ","))) return false;
     }
@@ -28500,13 +28631,14 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
 /* ======== @@NN ==================================================================================================== */
 
 /* Members stand in the order parameters, buffers, children; each kind in the order of registration. */
-typedef enum { TGI_PARAM, TGI_BUFFER, TGI_CHILD } tgi_member_kind;
+typedef enum { TGI_PARAM, TGI_BUFFER, TGI_CHILD, TGI_MEMBER_KINDS } tgi_member_kind;
 typedef struct {
     tgi_member_kind kind;
     char *name;
     tg_tensor *t;     /* of a parameter or buffer: the module has a reference to it */
     tg_module *child; /* of a child: the same */
 } tgi_member;
+typedef struct { tgi_member *item; int count, room; } tgi_members;
 
 typedef struct {
     int number; /* what tg_module_hook returned; 0: removed while a forward was running */
@@ -28519,7 +28651,10 @@ typedef struct {
    (1) refs counts the user's references, `parents` those of modules that it is a child of, and `running` its forwards
        that run now.  When all are 0 it is freed.
    (2) placed and place are those of the last tg_module_to that it took part in.  They only serve messages: its tensors
-       say where they are. */
+       say where they are.
+   (3) A member's number, in numbers, is its place among those of its kind times TGI_MEMBER_KINDS, plus the kind.  It
+       stays: no member is removed.
+   (4) params and paths describe the tree as it was when S->grown was params_of and paths_of: until the next member. */
 struct tg_module {
     int refs, parents, running;
     bool training, placed;
@@ -28528,13 +28663,15 @@ struct tg_module {
     size_t bytes;     /* of this block */
     char *name, *extra;
     tg_forward_fn forward;
-    tgi_member *member;
-    int members, member_room;
+    tgi_members of[TGI_MEMBER_KINDS];
+    tgi_names numbers; /* of the members, by name */
     tgi_module_hook *hook;
     int hooks, hook_room;
-    tg_tensor **params; /* what tg_module_params returned */
-    int params_room;
-    char *path; /* what tg_module_path returned, or NULL */
+    tg_tensor **params; /* what tg_module_params returned: [count] */
+    int count, params_room;
+    char **paths; /* what tg_module_path returns: [count], and behind it the texts */
+    size_t paths_bytes;
+    uint64_t params_of, paths_of;
     tg_module *next_freed;
 };
 
@@ -28549,6 +28686,16 @@ enum {
 static bool tgi_module_argument(tgi_thread *S, const char *op, const char *argument, const tg_module *m)
 {
     return m || tgi_null_argument(S, op, argument);
+}
+
+/* Member i of all, or NULL at the end. */
+static tgi_member *tgi_member_at(const tg_module *m, int i)
+{
+    for (int kind = 0; kind < TGI_MEMBER_KINDS; ++kind) {
+        if (i < m->of[kind].count) return &m->of[kind].item[i];
+        i -= m->of[kind].count;
+    }
+    return NULL;
 }
 
 /* ---- a walk through a tree of modules ---- */
@@ -28583,12 +28730,11 @@ static void tgi_walk_begin(tgi_walk *w, tgi_thread *S, const char *op, tg_module
 static tgi_member *tgi_walk_next(tgi_walk *w)
 {
     while (w->depth > 0) {
-        tg_module *m = w->module[w->depth - 1];
-        if (w->next[w->depth - 1] == m->members) {
+        tgi_member *e = tgi_member_at(w->module[w->depth - 1], w->next[w->depth - 1]++);
+        if (!e) {
             w->depth--;
             continue;
         }
-        tgi_member *e = &m->member[w->next[w->depth - 1]++];
         if (!e->child) return e;
         if (e->child->visited == w->serial && !w->again) continue;
         if (w->depth == TGI_NESTING) {
@@ -28611,7 +28757,7 @@ static void tgi_walk_path(const tgi_walk *w, char *text, size_t size)
 {
     size_t used = strlen(text);
     for (int k = 0; k < w->depth && used < size && w->next[k] > 0; ++k) {
-        const char *name = w->module[k]->member[w->next[k] - 1].name;
+        const char *name = tgi_member_at(w->module[k], w->next[k] - 1)->name;
         used += (size_t)snprintf(text + used, size - used, k ? ".%s" : "%s", name);
     }
 }
@@ -28687,18 +28833,20 @@ static void tgi_module_unref(tgi_thread *S, tg_module *m)
     while (freed) {
         m = freed;
         freed = m->next_freed;
-        for (int i = 0; i < m->members; ++i) {
-            tgi_member *e = &m->member[i];
+        tgi_member *e;
+        for (int i = 0; (e = tgi_member_at(m, i)) != NULL; ++i) {
             tgi_free_name(S, e->name);
             tgi_unref_by(S, e->t, TGI_BY_OWNER);
             if (!e->child || --e->child->parents + e->child->refs + e->child->running > 0) continue;
             e->child->next_freed = freed;
             freed = e->child;
         }
-        tgi_free(S, m->member, sizeof *m->member * (size_t)m->member_room);
+        for (int kind = 0; kind < TGI_MEMBER_KINDS; ++kind)
+            tgi_free(S, m->of[kind].item, sizeof(tgi_member) * (size_t)m->of[kind].room);
+        tgi_names_close(S, &m->numbers);
         tgi_free(S, m->hook, sizeof *m->hook * (size_t)m->hook_room);
         tgi_free(S, m->params, sizeof *m->params * (size_t)m->params_room);
-        tgi_free(S, m->path, TGI_PATH);
+        tgi_free(S, m->paths, m->paths_bytes);
         tgi_free_name(S, m->name);
         tgi_free_name(S, m->extra);
         tgi_free(S, m, m->bytes);
@@ -28751,11 +28899,8 @@ tg_status tg_module_set_extra(tg_module *m, const char *text)
 
 static tgi_member *tgi_module_member(const tg_module *m, const char *name, size_t length)
 {
-    for (int i = 0; i < m->members; ++i) {
-        const char *is = m->member[i].name;
-        if (strncmp(is, name, length) == 0 && is[length] == 0) return &m->member[i];
-    }
-    return NULL;
+    const int64_t number = tgi_names_find(&m->numbers, name, length);
+    return number < 0 ? NULL : &m->of[number % TGI_MEMBER_KINDS].item[number / TGI_MEMBER_KINDS];
 }
 
 /* The member at the end of a path, or NULL. */
@@ -28789,18 +28934,20 @@ static bool tgi_member_name(tgi_thread *S, const char *op, tg_module *m, tgi_mem
 /* Adds a member behind those of its kind, with everything but its reference; NULL after recording an error. */
 static tgi_member *tgi_member_add(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind kind, const char *name)
 {
+    tgi_members *of = &m->of[kind];
     char *copy;
     if (!tgi_member_name(S, op, m, kind, name)) return NULL;
-    void *array = tgi_grow(S, op, m->member, m->members, &m->member_room, sizeof *m->member);
+    void *array = tgi_grow(S, op, of->item, of->count, &of->room, sizeof *of->item);
     if (!array) return NULL;
-    m->member = (tgi_member *)array;
-    if (!tgi_copy_name(S, name, &copy)) return NULL;
-    int at = m->members++;
-    for (; at > 0 && m->member[at - 1].kind > kind; --at) m->member[at] = m->member[at - 1];
-    memset(&m->member[at], 0, sizeof m->member[at]);
-    m->member[at].kind = kind;
-    m->member[at].name = copy;
-    return &m->member[at];
+    of->item = (tgi_member *)array;
+    if (!tgi_names_reserve(S, op, &m->numbers) || !tgi_copy_name(S, name, &copy)) return NULL;
+    tgi_names_put(&m->numbers, copy, strlen(copy), (int64_t)of->count * TGI_MEMBER_KINDS + kind);
+    tgi_member *e = &of->item[of->count++];
+    memset(e, 0, sizeof *e);
+    e->kind = kind;
+    e->name = copy;
+    S->grown = (S->id << 40) + ++S->serials;
+    return e;
 }
 
 static tg_tensor *tgi_module_tensor(const char *op, tg_module *m, tgi_member_kind kind, const char *name, tg_tensor *t)
@@ -28897,18 +29044,15 @@ tg_module *tg_module_get_child(tg_module *m, const char *path)
 
 int tg_module_child_count(tg_module *m)
 {
-    int n = 0;
-    if (!tgi_module_argument(tgi_self(), "module_child_count", "m", m)) return 0;
-    while (n < m->members && m->member[m->members - 1 - n].kind == TGI_CHILD) ++n;
-    return n;
+    return tgi_module_argument(tgi_self(), "module_child_count", "m", m) ? m->of[TGI_CHILD].count : 0;
 }
 
 static const tgi_member *tgi_module_child_member(const char *op, tg_module *m, int i)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_module_argument(S, op, "m", m)) return NULL;
-    const int n = tg_module_child_count(m);
-    if (i >= 0 && i < n) return &m->member[m->members - n + i];
+    const int n = m->of[TGI_CHILD].count;
+    if (i >= 0 && i < n) return &m->of[TGI_CHILD].item[i];
     tgi_fail(S, TG_ERR_ARGUMENT, op, "there is no child %d: '%.100s' has %d", i, tg_module_name(m), n);
     return NULL;
 }
@@ -28931,8 +29075,9 @@ const char *tg_module_child_name(tg_module *m, int i)
 static int tgi_module_params(tgi_thread *S, const char *op, tg_module *m)
 {
     if (!tgi_module_argument(S, op, "m", m)) return -1;
+    if (S->grown && m->params_of == S->grown) return m->count;
     const int room = tgi_module_entries(S, op, m, TGI_PARAM);
-    if (room <= 0) return room;
+    if (room < 0) return -1;
     if (room > m->params_room) {
         const size_t bytes = sizeof *m->params * (size_t)room;
         tg_tensor **params = (tg_tensor **)tgi_alloc(S, bytes);
@@ -28941,7 +29086,41 @@ static int tgi_module_params(tgi_thread *S, const char *op, tg_module *m)
         m->params = params;
         m->params_room = room;
     }
-    return tgi_module_gather(S, op, m, TGI_PARAM, m->params, room);
+    m->params_of = 0;
+    m->count = room ? tgi_module_gather(S, op, m, TGI_PARAM, m->params, room) : 0;
+    if (m->count >= 0) m->params_of = S->grown;
+    return m->count;
+}
+
+/* Fills m->paths, after m->params; false after recording an error. */
+static bool tgi_module_paths(tgi_thread *S, const char *op, tg_module *m)
+{
+    char path[TGI_PATH];
+    tgi_walk w;
+    if (m->paths && m->paths_of == m->params_of) return true;
+    tgi_free(S, m->paths, m->paths_bytes);
+    m->paths = NULL;
+    m->paths_bytes = 0;
+    size_t bytes = sizeof *m->paths * (size_t)m->count, used = bytes;
+    for (int fill = 0; fill < 2; ++fill) { /* first how many bytes they have */
+        int k = 0;
+        tgi_walk_begin(&w, S, NULL, m, false);
+        for (tgi_member *e; k < m->count && (e = tgi_walk_next(&w)) != NULL;) {
+            if (e->t != m->params[k]) continue; /* later paths of a tensor do not count */
+            path[0] = 0;
+            tgi_walk_path(&w, path, sizeof path);
+            if (fill) m->paths[k] = strcpy((char *)m->paths + used, path);
+            if (fill) used += strlen(path) + 1;
+            else bytes += strlen(path) + 1;
+            ++k;
+        }
+        if (fill) continue;
+        m->paths = (char **)tgi_alloc(S, bytes);
+        if (!m->paths) return tgi_no_memory(S, op, bytes);
+        m->paths_bytes = bytes;
+    }
+    m->paths_of = m->params_of;
+    return true;
 }
 
 tg_tensor *const *tg_module_params(tg_module *m)
@@ -28978,11 +29157,7 @@ const char *tg_module_path(tg_module *m, int i)
                  n);
         return "";
     }
-    if (!m->path) m->path = (char *)tgi_alloc(S, TGI_PATH);
-    if (!m->path) return tgi_no_memory(S, "module_path", TGI_PATH), "";
-    m->path[0] = 0;
-    tgi_module_find(S, m, m->params[i], NULL, m->path, TGI_PATH);
-    return m->path;
+    return tgi_module_paths(S, "module_path", m) ? m->paths[i] : "";
 }
 
 tg_status tg_module_zero_grad(tg_module *m)
@@ -29395,15 +29570,15 @@ static void tgi_print_member_tensor(FILE *file, const tg_tensor *t)
    else one line for each member.  Its parameters were gathered before, so it is nested no deeper than TGI_NESTING. */
 static void tgi_print_module(FILE *file, tg_module *m, int depth)
 {
-    const int children = m->members && m->member[m->members - 1].kind == TGI_CHILD;
+    const int children = m->of[TGI_CHILD].count;
+    const tgi_member *e;
     const char *extra = m->extra ? m->extra : "";
     fprintf(file, "%s(", tg_module_name(m));
     if (!children)
         fprintf(file, "%s)", extra);
     else if (*extra)
         fprintf(file, "\n%*s%s", 2 * depth + 2, "", extra);
-    for (int i = 0; i < m->members; ++i) {
-        const tgi_member *e = &m->member[i];
+    for (int i = 0; (e = tgi_member_at(m, i)) != NULL; ++i) {
         if (!children)
             fprintf(file, "  %s ", e->name);
         else
@@ -31058,36 +31233,36 @@ typedef struct {
     bool *used;       /* [source.count] */
 } tgi_state_copy;
 
-static const tgi_named *tgi_find_named(const tgi_named_list *list, const char *name)
+/* Finds the source of each tensor by its name, and lists in `given` the tensors that have one: under another of its
+   paths a tied tensor needs none.  False after recording an error. */
+static bool tgi_find_sources(tgi_state_copy *c, tgi_map *given)
 {
-    for (size_t i = 0; i < list->count; ++i) {
-        if (strcmp(list->item[i].name, name) == 0) return &list->item[i];
+    tgi_names names = {NULL, 0, 0};
+    for (size_t i = 0; i < c->source.count; ++i) {
+        const char *name = c->source.item[i].name;
+        if (!tgi_names_reserve(c->S, c->op, &names)) return tgi_names_close(c->S, &names), false;
+        tgi_names_put(&names, name, strlen(name), (int64_t)i);
     }
-    return NULL;
-}
-
-/* Whether a tied tensor gets its elements under another of its paths. */
-static bool tgi_is_tied(const tgi_state_copy *c, const tg_tensor *t)
-{
     for (size_t i = 0; i < c->to.count; ++i) {
-        if (c->to.item[i].t == t && c->from[i]) return true;
+        const int64_t source = tgi_names_find(&names, c->to.item[i].name, strlen(c->to.item[i].name));
+        if (source < 0) continue;
+        c->from[i] = c->source.item[source].t;
+        c->used[source] = true;
+        tgi_map_find(given, c->to.item[i].t)->key = c->to.item[i].t;
     }
-    return false;
+    tgi_names_close(c->S, &names);
+    return true;
 }
 
-/* Finds the source of each tensor; an error lists all that are missing, unexpected or of another shape. */
-static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, bool strict)
+/* Whether the sources that tgi_find_sources found fit: an error lists all that are missing, unexpected or of another
+   shape. */
+static bool tgi_sources_fit(const tgi_state_copy *c, const tgi_map *given, const tg_module *m, bool strict)
 {
     tgi_name_list missing = {"", 0, 0}, unexpected = {"", 0, 0}, shapes = {"", 0, 0};
     for (size_t i = 0; i < c->to.count; ++i) {
-        const tgi_named *source = tgi_find_named(&c->source, c->to.item[i].name);
-        c->from[i] = source ? source->t : NULL;
-        if (source) c->used[source - c->source.item] = true;
-    }
-    for (size_t i = 0; i < c->to.count; ++i) {
         const tg_tensor *t = c->to.item[i].t, *from = c->from[i];
         const char *name = c->to.item[i].name;
-        if (!from && strict && !tgi_is_tied(c, t)) tgi_list_name(&missing, "; missing: ", "%.80s", name);
+        if (!from && strict && !tgi_map_find(given, t)->key) tgi_list_name(&missing, "; missing: ", "%.80s", name);
         if (!from || tgi_same_shape(from, t->ndim, t->dim)) continue;
         tgi_list_name(&shapes, ": ", "%.60s is %s, not %s", name, tgi_dims_text(from->ndim, from->dim).text,
                       tgi_dims_text(t->ndim, t->dim).text);
@@ -31101,6 +31276,16 @@ static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, bool strict)
     tgi_end_names(&shapes);
     return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "these tensors do not fit '%.60s'%s%s%s", m->name ? m->name : "",
                     shapes.text, missing.text, unexpected.text);
+}
+
+static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, bool strict)
+{
+    tgi_map given;
+    if (!tgi_map_open(c->S, &given, (int64_t)c->to.count))
+        return tgi_no_memory(c->S, c->op, given.size * sizeof *given.slot);
+    const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, m, strict);
+    tgi_map_close(c->S, &given);
+    return ok;
 }
 
 /* Copies the elements: first each tensor is brought to the device and dtype of its target, which may fail, and then all

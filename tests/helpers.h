@@ -8,6 +8,7 @@
 #define HELPERS_H
 
 #include "harness.h"
+#include <time.h>
 
 /* ---- tensors from text ---- */
 
@@ -282,6 +283,22 @@ static inline void out_of_memory(bool (*scenario)(void))
         tg_set_default_device(HERE);
     }
     CHECK(tg_set_allocator(NULL) == TG_OK);
+}
+
+/* ---- how the time of something grows ---- */
+
+/* Runs work(n) with 5,000 and with 40,000: eight times as many may take eight times the processor time, with much room
+   for a busy machine, but not 64 times, as where each is searched for among all.  Prints the seconds for 40,000. */
+static inline void grows_in_proportion(const char *what, void (*work)(int n))
+{
+    double seconds[2] = {0, 0};
+    for (int k = 0; k < 2; ++k) {
+        const clock_t start = clock();
+        work(k ? 40000 : 5000);
+        seconds[k] = (double)(clock() - start) / CLOCKS_PER_SEC;
+    }
+    printf("40,000 %s: %.2f s\n", what, seconds[1]);
+    CHECK(seconds[1] < 24 * seconds[0] + 0.2);
 }
 
 /* ---- hooks ---- */

@@ -199,6 +199,64 @@ TEST(texts)
     tg_dict_free(d);
 }
 
+/* Names of several parts, inner dictionaries beside them, paths, removal at both ends, texts. */
+static void many_entries(int n)
+{
+    tg_dict *d = tg_dict_new(), *plain = tg_dict_new();
+    tg_tensor *t = f64("1");
+    char name[40];
+    bool ok = true;
+    for (int i = 0; i < n; ++i) {
+        snprintf(name, sizeof name, "%d", i);
+        ok = ok && tg_dict_set_dict(plain, name, tg_dict_new()) == TG_OK;
+        snprintf(name, sizeof name, "layer.%d.weight", i);
+        ok = ok && tg_dict_set_dict(d, name, tg_dict_new()) == TG_OK;
+        strcat(name, ".mean");
+        ok = ok && tg_dict_set(d, name, t) == TG_OK && tg_dict_get(d, name) == t;
+        ok = ok && tg_dict_set_metadata(d, name, "text") == TG_OK;
+    }
+    for (int i = 0; i < n; ++i) {
+        ok = ok && tg_dict_get_dict(d, tg_dict_name(d, i)) && tg_dict_metadata(d, tg_dict_metadata_key(d, i));
+    }
+    CHECK(ok && tg_dict_count(d) == n);
+    for (int i = 0; i < 100; ++i) ok = ok && tg_dict_remove(d, tg_dict_name(d, 0)) == TG_OK;
+    for (int i = n - 1; i > n / 2; --i) ok = ok && tg_dict_remove(d, tg_dict_name(d, i - 100)) == TG_OK;
+    CHECK(ok && strcmp(tg_dict_name(d, 0), "layer.100.weight") == 0 && tg_dict_get(d, "layer.100.weight.mean") == t);
+    CHECK(tg_dict_get(d, "layer.99.weight.mean") == NULL && tg_dict_get_dict(plain, "99"));
+    tg_dict_free(d), tg_dict_free(plain);
+}
+
+TEST(names_are_found_without_a_search) { grows_in_proportion("entries of a dictionary", many_entries); }
+
+/* Names are removed from everywhere, and what is left is found, in order; an emptied prefix may be a dictionary. */
+TEST(removed_names)
+{
+    tg_dict *d = tg_dict_new();
+    tg_tensor *t = f64("1");
+    char name[40];
+    int last = -1;
+    for (int i = 0; i < 1000; ++i) {
+        snprintf(name, sizeof name, "%d.x", i);
+        CHECK(tg_dict_set(d, name, t) == TG_OK && tg_dict_set_metadata(d, name, name) == TG_OK);
+    }
+    CHECK_FAILS(tg_dict_set_dict(d, "500", tg_dict_new()), "'500.x' is an entry beside it");
+    for (int i = 0; i < 1000; ++i) {
+        snprintf(name, sizeof name, "%d.x", i * 7 % 1000);
+        if (i < 900) CHECK(tg_dict_remove(d, name) == TG_OK && tg_dict_set_metadata(d, name, NULL) == TG_OK);
+        CHECK((tg_dict_get(d, name) == NULL) == (i < 900) && (tg_dict_metadata(d, name) == NULL) == (i < 900));
+    }
+    for (int i = 0; i < tg_dict_count(d); ++i) {
+        const char *key = tg_dict_metadata_key(d, i);
+        CHECK(atoi(tg_dict_name(d, i)) > last && key && strcmp(key, tg_dict_name(d, i)) == 0);
+        last = atoi(tg_dict_name(d, i));
+    }
+    CHECK(tg_dict_count(d) == 100 && !tg_dict_metadata_key(d, 100));
+    CHECK(tg_dict_get(d, "500.x") == NULL && tg_dict_set_dict(d, "500", tg_dict_new()) == TG_OK);
+    CHECK_FAILS(tg_dict_set_dict(d, "300", tg_dict_new()), "'300.x' is an entry beside it");
+    CHECK(tg_dict_set(d, "500.x", t) == TG_OK && tg_dict_count(tg_dict_get_dict(d, "500")) == 1);
+    tg_dict_free(d);
+}
+
 TEST(no_dictionary)
 {
     tg_dict *d = tg_dict_new();
@@ -259,6 +317,8 @@ int main(int argc, char **argv)
     RUN(moves_that_fail);
     RUN(gradients_come_back_through_a_move);
     RUN(texts);
+    RUN(names_are_found_without_a_search);
+    RUN(removed_names);
     RUN(no_dictionary);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -521,6 +521,48 @@ TEST(a_pipeline_over_two_devices)
     tg_module_free(net);
 }
 
+/* Children, parameters and buffers of one module, registered after each other; their paths, each as it is asked for. */
+static void many_members(int n)
+{
+    tg_module *m = holder("Many");
+    char name[20];
+    bool ok = true;
+    for (int i = 0; i < n; ++i) {
+        snprintf(name, sizeof name, "c%d", i);
+        ok = ok && tg_module_child(m, name, tg_nn_linear(1, 1, false));
+    }
+    for (int i = 0; i < n; ++i) {
+        snprintf(name, sizeof name, "p%d", i);
+        ok = ok && tg_module_param(m, name, tg_zeros(TG_SHAPE(1)));
+        name[0] = 'b';
+        ok = ok && tg_module_buffer(m, name, tg_zeros(TG_SHAPE(1)));
+    }
+    for (int i = 0; i < tg_module_child_count(m); ++i)
+        ok = ok && tg_module_get_child(m, tg_module_child_name(m, i)) == tg_module_child_at(m, i);
+    for (int i = 0; i < tg_module_count(m); ++i)
+        ok = ok && tg_module_get(m, tg_module_path(m, i)) == tg_module_params(m)[i];
+    CHECK(ok && tg_module_count(m) == 2 * n && strcmp(tg_module_path(m, n + 1), "c1.weight") == 0);
+    tg_module_free(m);
+}
+
+TEST(members_are_found_without_a_search) { grows_in_proportion("children of a module", many_members); }
+
+/* What a module lists is that of the tree as it is, also after a member was added far below, and after a tie. */
+TEST(lists_follow_the_tree)
+{
+    tg_module *m = holder("Outer"), *inner = tg_module_child(m, "inner", holder("Inner"));
+    tg_tensor *a = tg_module_param(inner, "a", tg_ones(TG_SHAPE(2)));
+    const char *path = tg_module_path(m, 0);
+    CHECK(tg_module_count(m) == 1 && strcmp(path, "inner.a") == 0 && tg_module_path(m, 0) == path);
+    CHECK(tg_module_param(inner, "b", tg_ones(TG_SHAPE(3))) && tg_module_count(m) == 2);
+    CHECK(strcmp(tg_module_path(m, 1), "inner.b") == 0 && tg_module_numel(m) == 5);
+    CHECK(tg_module_param(m, "own", a) == a && tg_module_count(m) == 2 && tg_module_params(m)[0] == a);
+    CHECK(strcmp(tg_module_path(m, 0), "own") == 0 && strcmp(tg_module_path(m, 1), "inner.b") == 0);
+    CHECK(tg_module_count(inner) == 2 && strcmp(tg_module_path(inner, 0), "a") == 0);
+    CHECK_FAILS(tg_module_path(m, 2), "there is no parameter 2");
+    tg_module_free(m);
+}
+
 /* ---- printing ---- */
 
 TEST(printed)
@@ -617,6 +659,8 @@ int main(int argc, char **argv)
         RUN(without_a_move_both_ways_are_named);
         RUN(a_pipeline_over_two_devices);
     }
+    RUN(members_are_found_without_a_search);
+    RUN(lists_follow_the_tree);
     RUN(printed);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

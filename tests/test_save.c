@@ -247,6 +247,29 @@ TEST(checkpoints_that_do_not_fit)
     remove(path);
 }
 
+/* A state, a file and a checkpoint of n parameters; what is missing and unexpected is found as well. */
+static void many_parameters(int n)
+{
+    tg_module *m = tg_module_new("Many", NULL, 0);
+    char name[20];
+    bool ok = true;
+    for (int i = 0; i < n; ++i) {
+        snprintf(name, sizeof name, "p%d", i);
+        ok = ok && tg_module_param(m, name, tg_zeros(TG_SHAPE(1)));
+    }
+    tg_optim *opt = tg_adam(tg_module_params(m), tg_module_count(m), 0.1);
+    tg_dict *d = tg_module_state(m), *none = tg_dict_new();
+    ok = ok && tg_dict_count(d) == n && tg_module_load_state(m, d, true) == TG_OK;
+    ok = ok && tg_module_save(m, path) == TG_OK && tg_module_load(m, path) == TG_OK;
+    ok = ok && tg_checkpoint_save(path, m, opt, 1) == TG_OK && tg_checkpoint_load(path, m, opt, NULL) == TG_OK;
+    CHECK(ok);
+    CHECK_FAILS(tg_module_load_state(m, none, true), "missing: p0, p1,");
+    tg_dict_free(d), tg_dict_free(none), tg_optim_free(opt), tg_module_free(m);
+    remove(path);
+}
+
+TEST(parameters_are_found_without_a_search) { grows_in_proportion("parameters in files", many_parameters); }
+
 static bool oom_scenario(void)
 {
     tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1);
@@ -275,6 +298,7 @@ int main(int argc, char **argv)
     RUN(resumed_bit_for_bit);
     RUN(resumed_elsewhere);
     RUN(checkpoints_that_do_not_fit);
+    RUN(parameters_are_found_without_a_search);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
