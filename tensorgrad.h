@@ -3206,8 +3206,6 @@ static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 #endif
 }
 
-#endif /* !TGI_CUDA_COMPANION */
-
 /* ---- a hash table from names to numbers ---- */
 
 /* The slot where the search for a name begins.  The hash is FNV-1a; its upper bits are mixed into the lower ones, which
@@ -3287,6 +3285,8 @@ static void tgi_names_remove(tgi_names *names, const char *name, size_t length)
     memset(&names->slot[gap], 0, sizeof names->slot[gap]);
     names->count--;
 }
+
+#endif /* !TGI_CUDA_COMPANION */
 
 /* ======== @@DTYPE ================================================================================================= */
 
