@@ -15233,14 +15233,48 @@ static tgi_text tgi_named_argument(const char *arguments, int i, int nin, const 
     return name;
 }
 
-/* How much better it is that an input stays where it is and the other moves.  3: it is written in place, so it must
-   stay.  2: it is a weight, or a view of one, which would move again at every step.  1: it is on a GPU. */
-static int tgi_stay_rank(const char *argument, const tg_tensor *t, bool written)
+/* Whether a tensor is a parameter, or a view of one, which would move again at every step; or is called a weight. */
+static bool tgi_is_parameter(const tg_tensor *t)
 {
     const tg_tensor *base = t->base ? t->base : t;
-    const bool weight = strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 ||
-                        (!base->node && (base->flags & TGI_REQUIRES_GRAD));
-    return written ? 3 : weight ? 2 : !t->storage->backend->host;
+    return !base->node && (base->flags & TGI_REQUIRES_GRAD);
+}
+static bool tgi_is_weight(const char *argument, const tg_tensor *t)
+{
+    return strcmp(argument, "weight") == 0 || strcmp(argument, "bias") == 0 || tgi_is_parameter(t);
+}
+
+/* How good a reason the inputs in one place are to bring all others there: in this order, one of them is written in
+   place, as the first input of a function whose name ends in _; one is a parameter; they are many, so that the odd one
+   out moves; one is called a weight; it is a GPU. */
+static int64_t tgi_reason_to_stay(const char *op, const char *arguments, tg_tensor *const *in, int nin, int place)
+{
+    const size_t length = strlen(op);
+    const bool in_place = length && op[length - 1] == '_';
+    int64_t count = 0;
+    bool written = false, parameter = false, weight = false;
+    for (int i = 0; i < nin; ++i) {
+        if (!in[i] || !tgi_same_place(in[i], in[place])) continue;
+        written = written || (in_place && i == 0);
+        parameter = parameter || tgi_is_parameter(in[i]);
+        weight = weight || tgi_is_weight(tgi_argument_name(arguments, i, nin).text, in[i]);
+        ++count;
+    }
+    return ((((int64_t)(2 * written + parameter) << 32) + count) * 2 + weight) * 2 + !in[place]->storage->backend->host;
+}
+
+/* The number of an input that is where all should be: the first in the place with the best reason. */
+static int tgi_input_at_home(const char *op, const char *arguments, tg_tensor *const *in, int nin)
+{
+    int home = 0;
+    while (!in[home]) ++home;
+    int64_t most = tgi_reason_to_stay(op, arguments, in, nin, home);
+    for (int i = home + 1, last = home; i < nin; ++i) { /* inputs in a row are in one place, so this is short */
+        if (!in[i] || tgi_same_place(in[i], in[last]) || tgi_same_place(in[i], in[home])) continue;
+        const int64_t reason = tgi_reason_to_stay(op, arguments, in, nin, last = i);
+        if (reason > most) most = reason, home = i;
+    }
+    return home;
 }
 
 /* A device as a program writes it: "TG_CUDA(1)" */
@@ -15252,31 +15286,37 @@ static tgi_text tgi_device_constant(tg_device device)
     return name;
 }
 
-/* The call that puts inputs i and k in one place: "move b: tg_to(b, TG_CUDA(0))".  Inside the forward of a module, what
-   the module knows of them. */
-static tgi_text tgi_move_hint(const char *arguments, int i, int k, tg_tensor *const *in, int nin, bool in_place)
+/* The call that brings an input to where another is: "move b: tg_to(b, TG_CUDA(0))".  Inside the forward of a module,
+   what the module knows of them. */
+static tgi_text tgi_move_hint(const char *op, const char *arguments, tg_tensor *const *in, int nin)
 {
-    const tgi_text name[2] = {tgi_argument_name(arguments, i, nin), tgi_argument_name(arguments, k, nin)};
-    const bool k_moves = tgi_stay_rank(name[1].text, in[k], in_place && k == 0) <
-                         tgi_stay_rank(name[0].text, in[i], in_place && i == 0);
-    const tg_device device = tgi_device_of(in[k_moves ? i : k]);
+    const int home = tgi_input_at_home(op, arguments, in, nin);
     const tgi_forward *forward = tgi_self()->forward;
     tgi_text hint;
-    if (forward && forward->why(forward, in[i], in[k], hint.text, sizeof hint.text)) return hint;
-    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name[k_moves].text, name[k_moves].text,
-             tgi_device_constant(device).text);
+    int odd = 0;
+    while (!in[odd] || tgi_same_place(in[odd], in[home])) ++odd;
+    if (forward && forward->why(forward, in[odd], in[home], hint.text, sizeof hint.text)) return hint;
+    const tgi_text name = tgi_argument_name(arguments, odd, nin);
+    snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name.text, name.text,
+             tgi_device_constant(tgi_device_of(in[home])).text);
     return hint;
 }
 
-/* Raises the error that input i is not where input k is: PyTorch's sentence, and what to do. */
-static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, int i, int k, tg_tensor *const *in,
-                             int nin, bool in_place)
+/* Raises the error that the inputs are in several places: PyTorch's sentence, and what to do.  It speaks of the odd one
+   out; of two inputs, of the second. */
+static bool tgi_other_device(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int nin)
 {
+    int count = 0, first = -1, odd = 0, home = tgi_input_at_home(op, arguments, in, nin);
+    for (int i = 0; i < nin; ++i) {
+        if (in[i] && ++count == 1) first = i;
+    }
+    if (count == 2) home = first;
+    while (!in[odd] || tgi_same_place(in[odd], in[home])) ++odd;
     return tgi_fail(S, TG_ERR_DEVICE, op,
                     "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
                     "on %s\n%s",
-                    tgi_named_argument(arguments, i, nin, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-                    tg_device_str(tgi_device_of(in[k])), tgi_move_hint(arguments, i, k, in, nin, in_place).text);
+                    tgi_named_argument(arguments, odd, nin, in[odd]).text, tg_device_str(tgi_device_of(in[odd])),
+                    tg_device_str(tgi_device_of(in[home])), tgi_move_hint(op, arguments, in, nin).text);
 }
 
 /* Whether all inputs that are not NULL are in one place.  For composites: the ops that they are made of would speak of
@@ -15287,7 +15327,7 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
     for (int i = 0; i < nin; ++i) {
         if (!in[i]) continue;
         if (first < 0) first = i;
-        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, i, first, in, nin, false);
+        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, in, nin);
     }
     return true;
 }
@@ -15310,7 +15350,7 @@ static tgi_text tgi_dtype_hint(const char *a_name, const tg_tensor *a, const cha
     const tg_dtype a_dtype = (tg_dtype)a->dtype, b_dtype = (tg_dtype)b->dtype;
     const bool a_moves = tgi_dtypes[a_dtype].floating != tgi_dtypes[b_dtype].floating
                              ? tgi_dtypes[b_dtype].floating
-                             : tgi_stay_rank(a_name, a, false) < tgi_stay_rank(b_name, b, false);
+                             : !tgi_is_weight(a_name, a) && tgi_is_weight(b_name, b);
     tgi_text hint;
     snprintf(hint.text, sizeof hint.text, "%.10s %.54s is %s and %.10s %.54s is %s: tg_to_dtype(%.10s, %.20s)", a_name,
              tgi_shape_text(a).text, tg_dtype_name(a_dtype), b_name, tgi_shape_text(b).text, tg_dtype_name(b_dtype),
@@ -15346,7 +15386,7 @@ static bool tgi_call_begin(tgi_call *c)
     tgi_thread *S = c->S;
     tg_tensor *const *in = c->in;
     const int nin = c->nin;
-    int elsewhere = 0; /* an input that is not where the first is */
+    bool elsewhere = false; /* an input is not where the first is */
     for (int i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
         if (!TGI_LIKELY(tgi_usable(S, t)))
@@ -15357,10 +15397,10 @@ static bool tgi_call_begin(tgi_call *c)
             if (!S->grad_off) c->records = true;
             if (S->captures && !tgi_capture(S, t)) return false;
         }
-        if (!TGI_LIKELY(tgi_same_place(t, in[0])) && !elsewhere) elsewhere = i;
+        if (!TGI_LIKELY(tgi_same_place(t, in[0]))) elsewhere = true;
     }
     c->mixed = elsewhere && c->op->kind != TGI_KIND_NOT_ELEMENTWISE; /* see tgi_across_devices */
-    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, elsewhere, 0, in, nin, false);
+    if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, in, nin);
     c->backend = in[0]->storage->backend;
     c->index = in[0]->storage->index;
     return true;
@@ -15675,8 +15715,8 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
 }
 
 /* The same after checking the tensors that the user passed.  `arguments` names them, with a ? after those that may be
-   NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one device.  False
-   after recording an error; then the scope is not open. */
+   NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one device; after ??
+   also a number on the CPU will do.  False after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
     tgi_thread *S = tgi_self();
@@ -15691,6 +15731,7 @@ static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const cha
         const bool optional = p[-1] == '?';
         ok = TGI_LIKELY(tgi_usable(S, t)) || (!t && optional) ||
              tgi_bad_argument(S, op, tgi_argument_name(arguments, n, n + 1).text, t);
+        if (ok && t && optional && p[-2] == '?' && t->ndim == 0 && t->storage->backend->host) in[n] = NULL;
         n++;
         if (!*p) break;
     }
@@ -16629,7 +16670,7 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
             tg_device_str(tgi_device_of(in[k])), tg_device_str(tgi_device_of(in[i])),
             tgi_named_argument(row->arguments, k, n, in[k]).text, tg_device_str(tgi_device_of(in[k])),
             tgi_named_argument(row->arguments, i, n, in[i]).text, tg_device_str(tgi_device_of(in[i])),
-            tgi_move_hint(row->arguments, i, k, in, n, in_place).text));
+            tgi_move_hint(name, row->arguments, in, n).text));
     }
     if (!tgi_composite_begin(&c, name)) return NULL;
     for (i = 0; i < n && (moved[i] = tg_to(in[i], tgi_device_of(in[k]))) != NULL; ++i) {}
@@ -18412,7 +18453,8 @@ tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
     tgi_thread *S = tgi_self();
     for (int i = 0; out && i < n; ++i) out[i] = NULL;
     if (!tensors || !out) return tgi_null_argument(S, "meshgrid", tensors ? "out" : "tensors"), tgi_failed(S);
-    if (!tgi_check_meshgrid(S, tensors, n)) return tgi_failed(S);
+    if (!tgi_check_meshgrid(S, tensors, n) || !tgi_one_device(S, "meshgrid", "tensors", tensors, n))
+        return tgi_failed(S);
     tg_shape shape, own; /* of the grid; of tensor i, with all dims */
     shape.ndim = own.ndim = n;
     for (int i = 0; i < n; ++i) {
@@ -23397,7 +23439,7 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
 {
     const char *op = "binary_cross_entropy";
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
+    if (!tgi_composite_begin_with(&c, op, "input,target,weight??", input, target, weight)) return NULL;
     if (c.S->autocast != TG_F32) {
         tgi_fail(c.S, TG_ERR_UNSUPPORTED, op,
                  "binary_cross_entropy and sigmoid before it are unsafe to autocast.\n"
@@ -23424,7 +23466,10 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
 {
     const char *op = "binary_cross_entropy_with_logits";
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "input,target", input, target)) return NULL;
+    if (!tgi_composite_begin_with(&c, op, "input,target,weight??,pos_weight??", input, target, weight,
+                                  pos_weight)) {
+        return NULL;
+    }
     tg_tensor *in[4] = {input, target, weight, pos_weight};
     if (!tgi_autocast_list(c.S, TGI_FLAG_CAST_F32, in, 4)) return tgi_composite_end(&c, NULL);
     input = in[0], target = in[1], weight = in[2], pos_weight = in[3];
@@ -29244,33 +29289,48 @@ tg_module *tg_module_to_dtype(tg_module *m, tg_dtype dtype)
     return tgi_module_move("module_to_dtype", m, NULL, dtype);
 }
 
+/* Where the tensors of a module are: the first, and the first that is on another device than that, each with its path.
+   NULL: there is none. */
+typedef struct {
+    const tg_tensor *t[2];
+    char path[2][64];
+    bool failed; /* the tree is too deep, which is an error where op is given */
+} tgi_module_places;
+
+static void tgi_module_look(tgi_thread *S, const char *op, tg_module *m, tgi_module_places *p)
+{
+    tgi_walk w;
+    memset(p, 0, sizeof *p);
+    tgi_walk_begin(&w, S, op, m, false);
+    for (tgi_member *e; !p->t[1] && (e = tgi_walk_next(&w)) != NULL;) {
+        const int k = p->t[0] != NULL;
+        if (!e->t || (k && tgi_same_place(p->t[0], e->t))) continue;
+        p->t[k] = e->t;
+        tgi_walk_path(&w, p->path[k], sizeof p->path[k]);
+    }
+    p->failed = w.failed;
+}
+
 tg_status tg_module_device(tg_module *m, tg_device *device)
 {
     tgi_thread *S = tgi_self();
     const char *op = "module_device";
-    char path[2][64] = {"", ""};
-    const tg_tensor *first = NULL;
-    tgi_walk w;
+    tgi_module_places p;
     if (!device) return tgi_null_argument(S, op, "device"), tgi_failed(S);
     if (!tgi_module_argument(S, op, "m", m)) return tgi_failed(S);
-    tgi_walk_begin(&w, S, op, m, false);
-    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
-        if (!e->t) continue;
-        if (!first) {
-            first = e->t;
-            tgi_walk_path(&w, path[0], sizeof path[0]);
-        } else if (!tgi_same_place(first, e->t)) {
-            tgi_walk_path(&w, path[1], sizeof path[1]);
-            tgi_fail(S, TG_ERR_DEVICE, op, "'%.100s' is on at least two devices: %s is on %s, %s is on %s",
-                     tg_module_name(m), path[0], tg_device_str(tgi_device_of(first)), path[1],
-                     tg_device_str(tgi_device_of(e->t)));
-            return TG_ERR_DEVICE;
-        }
-    }
-    if (!first && !w.failed)
+    tgi_module_look(S, op, m, &p);
+    if (p.failed) return tgi_failed(S);
+    if (!p.t[0]) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' has no parameters and no buffers", tg_module_name(m));
-    if (!first || w.failed) return tgi_failed(S);
-    *device = tgi_device_of(first);
+        return TG_ERR_ARGUMENT;
+    }
+    if (p.t[1]) {
+        tgi_fail(S, TG_ERR_DEVICE, op, "'%.100s' is on at least two devices: %s is on %s, %s is on %s",
+                 tg_module_name(m), p.path[0], tg_device_str(tgi_device_of(p.t[0])), p.path[1],
+                 tg_device_str(tgi_device_of(p.t[1])));
+        return TG_ERR_DEVICE;
+    }
+    *device = tgi_device_of(p.t[0]);
     return TG_OK;
 }
 
@@ -29321,6 +29381,21 @@ static const tgi_forward *tgi_forward_with_input(const tgi_forward *f, const tg_
     return found;
 }
 
+/* Writes to text that the outermost running module is on two devices, if it is. */
+static bool tgi_forward_apart(const tgi_forward *f, char *text, size_t size)
+{
+    tgi_module_places p;
+    while (f->outer) f = f->outer;
+    tgi_module_look(tgi_self(), NULL, f->m, &p);
+    if (!p.t[1]) return false;
+    snprintf(text, size,
+             "%.40s is on two devices: %.40s is on %s, %.40s is on %s: tg_module_to(m, %.20s) moves all of it, or call "
+             "its parts with tg_to between them",
+             tg_module_name(f->m), p.path[0], tg_device_str(tgi_device_of(p.t[0])), p.path[1],
+             tg_device_str(tgi_device_of(p.t[1])), tgi_device_constant(tgi_device_of(p.t[0])).text);
+    return true;
+}
+
 /* Writes to text why two operands inside a forward are on different devices, and what to do.  The one that is not where
    the module was moved to is to blame.  It is
      (1) registered with the module, which was moved before;
@@ -29339,6 +29414,7 @@ static bool tgi_forward_why(const tgi_forward *running, const tg_tensor *a, cons
                           : tgi_forward_owner(running, b, path, sizeof path) ? b
                                                                              : NULL;
     if (!home && !at) return false;
+    if ((!home || home->outer) && tgi_forward_apart(running, text, size)) return true;
     const tg_device place = home ? home->m->place : tgi_device_of(at);
     const tg_tensor *t = tg_device_equal(tgi_device_of(a), place) ? b : a;
     if (t == a && !tg_device_equal(tgi_device_of(b), place)) return false;

@@ -168,7 +168,7 @@ static bool is_in(const char *name, const char *const *names, int n)
 
 /* ---- the call that is made ---- */
 
-typedef enum { GOOD, IS_NULL, LIST_IS_NULL, HAS_ENDED, IS_FOREIGN, NDIM } wrong;
+typedef enum { GOOD, IS_NULL, LIST_IS_NULL, HAS_ENDED, IS_FOREIGN, NDIM, IS_ELSEWHERE } wrong;
 
 static struct {
     int wrong_at; /* the parameter that is wrong, or -1 */
@@ -364,6 +364,7 @@ static tg_tensor *draw_one(const char *name, bool is_wrong)
     }
     if (is("tg_mark_non_differentiable")) return now.out_of_ctx;
     t = make_tensor(recipe);
+    if (now.what == IS_ELSEWHERE) t = tg_to(tg_detach(t), TG_CUDA(is_wrong));
     if (is("tg_release") || is("tg_release_all")) tg_retain(t);
     return t;
 }
@@ -670,10 +671,13 @@ static bool error_says(const char *text)
     return strncmp(now.error, start, strlen(start)) == 0 && strstr(now.error, text) != NULL;
 }
 
+static bool is_tensor(int parameter) { return strcmp(function->parameter[parameter].kind, "tensor") == 0; }
+static bool is_list(int parameter) { return strcmp(function->parameter[parameter].kind, "tensors") == 0; }
+
 static void check_null(int parameter, wrong what)
 {
     char name[100], text[100];
-    bool is_list = strcmp(function->parameter[parameter].kind, "tensor") != 0;
+    bool in_list = !is_tensor(parameter);
     snprintf(name, sizeof name, "%s %s", function->name, function->parameter[parameter].name);
     make_call(parameter, what, 0);
     if (is_in(name, may_be_null, COUNT(may_be_null)) ||
@@ -681,9 +685,9 @@ static void check_null(int parameter, wrong what)
         verdict(!now.error[0], what == LIST_IS_NULL ? " NULL, which it may be" : " NULL, which that may be");
         return;
     }
-    snprintf(text, sizeof text, is_list && what == IS_NULL ? "argument %s[0] is NULL" : "argument %s is NULL",
+    snprintf(text, sizeof text, in_list && what == IS_NULL ? "argument %s[0] is NULL" : "argument %s is NULL",
              function->parameter[parameter].name);
-    verdict(error_says(text), is_list && what == IS_NULL ? "[0] is NULL" : " is NULL");
+    verdict(error_says(text), in_list && what == IS_NULL ? "[0] is NULL" : " is NULL");
 }
 
 static void check_tensors(int parameter, bool is_list)
@@ -703,21 +707,65 @@ static void check_function(void)
     int i, k;
     for (i = 0; i < function->n; ++i) {
         const char *kind = function->parameter[i].kind;
-        bool is_tensor = strcmp(kind, "tensor") == 0, is_shape = strcmp(kind, "shape") == 0;
-        bool is_list = strcmp(kind, "tensors") == 0 || strcmp(function->parameter[i].name, "list") == 0;
-        if (!is_tensor && !is_list && !is_shape) continue;
+        bool is_shape = strcmp(kind, "shape") == 0;
+        bool any_list = is_list(i) || strcmp(function->parameter[i].name, "list") == 0;
+        if (!is_tensor(i) && !any_list && !is_shape) continue;
         if (!has_any) {
             make_call(-1, GOOD, 0);
             verdict(!now.error[0] || is_in(function->name, wants_a_gpu, COUNT(wants_a_gpu)), "");
         }
         has_any = true;
-        if (is_tensor || is_list) check_tensors(i, is_list);
+        if (is_tensor(i) || any_list) check_tensors(i, any_list);
         for (k = 0; is_shape && k < COUNT(wrong_ndims); ++k) {
             char how[40];
             make_call(i, NDIM, wrong_ndims[k]);
             snprintf(how, sizeof how, " of %d dims", wrong_ndims[k]);
             verdict(error_says(""), how);
         }
+    }
+}
+
+/* Whether the error advises to move argument `parameter` (of a list, one of its tensors) to a device, -1: any. */
+static bool advises_to_move(int parameter, int device)
+{
+    char text[100];
+    snprintf(text, sizeof text, is_list(parameter) ? "tg_to(%s[" : "tg_to(%s, ", function->parameter[parameter].name);
+    const char *at = strstr(now.error, text);
+    snprintf(text, sizeof text, device < 0 ? ", TG_C" : ", TG_CUDA(%d))", device);
+    return at && strstr(at, text);
+}
+
+/* Every function of several tensors, with all of them on one device, and then with one of them on another.  If that is an
+ * error, it is told by the name of the function, and the advice is to move one of its arguments: the odd one out of three
+ * or more, but not what is written.  Indices of indexing may be on the CPU, which is another advice. */
+static void check_devices(void)
+{
+    const bool writes = function->name[strlen(function->name) - 1] == '_';
+    int i, k, n = 0, lists = 0;
+    for (i = 0; i < function->n; ++i) n += is_tensor(i), lists += is_list(i);
+    if (n + 2 * lists < 2 || is("tg_release_all")) return;
+    make_call(-1, IS_ELSEWHERE, 0);
+    if (now.error[0]) return; /* what it is about has no place on a device, such as a graph that these tensors lack */
+    for (i = 0; i < function->n; ++i) {
+        bool names_one = false;
+        if (!is_tensor(i) && !is_list(i)) continue;
+        make_call(i, IS_ELSEWHERE, 0);
+        if (!now.error[0] || strstr(now.error, "Please ensure that the gradient")) continue;
+        if (strstr(now.error, "indices should be either on cpu")) continue;
+        for (k = 0; k < function->n; ++k) names_one = names_one || ((is_tensor(k) || is_list(k)) && advises_to_move(k, -1));
+        verdict(error_says("Expected all tensors to be on the same device") && names_one, " on another device");
+        if (n < 3 || lists) continue;
+        if (writes && i == 0) verdict(!advises_to_move(0, -1), " on another device, which is written");
+        else verdict(advises_to_move(i, 0), " is the odd one out");
+    }
+}
+
+TEST(devices)
+{
+    int i;
+    for (i = 0; i < API_FUNCTIONS; ++i) {
+        function = &api_functions[i];
+        check_devices();
     }
 }
 
@@ -740,6 +788,9 @@ int main(int argc, char **argv)
     pthread_mutex_init(&other.lock, NULL);
     pthread_cond_init(&other.changed, NULL);
     CHECK(pthread_create(&other.thread, NULL, other_thread, NULL) == 0);
+    harness.test = "devices";
+    if (tg_cuda_device_count() > 1) test_devices();
+    else puts("skipped: tensors on two devices, of which there are less");
     harness.test = "arguments";
     test_arguments();
     other_end();

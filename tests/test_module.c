@@ -503,6 +503,24 @@ TEST(without_a_move_both_ways_are_named)
     tg_module_free(m);
 }
 
+/* A child of its own device inside a forward that hands tensors on: no move of the input mends that. */
+TEST(a_module_on_two_devices)
+{
+    tg_module *list[2], *m;
+    tg_tensor *x = tg_to(tg_ones(TG_SHAPE(2, 4)), TG_CUDA(0));
+    list[0] = tg_nn_linear(4, 4, true), list[1] = tg_nn_linear(4, 3, true);
+    m = tg_nn_sequential(list, 2);
+    tg_to_all_(tg_module_params(m), tg_module_count(m), TG_CPU);
+    CHECK(tg_module_to(list[0], TG_CUDA(0)) == list[0]);
+    for (int moved = 0; moved < 2; ++moved) {
+        CHECK_FAILS(tg_forward(m, x), "hint: Sequential is on two devices: 0.weight is on cuda:0, 1.weight is on c");
+        CHECK_FAILS(tg_forward(m, x), "tg_module_to(m, TG_CUDA(0)) moves all of it");
+        CHECK(tg_module_to(list[1], TG_CUDA(1)) == list[1]);
+    }
+    CHECK(tg_module_to(m, TG_CUDA(0)) == m && tg_forward(m, x));
+    tg_module_free(m);
+}
+
 TEST(a_pipeline_over_two_devices)
 {
     tg_module *net = holder("Pipe"), *a, *b;
@@ -657,6 +675,7 @@ int main(int argc, char **argv)
     if (tg_cuda_device_count() >= 2) {
         RUN(five_explanations);
         RUN(without_a_move_both_ways_are_named);
+        RUN(a_module_on_two_devices);
         RUN(a_pipeline_over_two_devices);
     }
     RUN(members_are_found_without_a_search);

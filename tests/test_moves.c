@@ -896,7 +896,7 @@ TEST(mixed_devices)
                     "tg_linear: Expected all tensors to be on the same device, but got weight is");
         CHECK_FAILS(tg_linear(m, m, v), "got bias is on cpu");
         CHECK_FAILS(tg_linear(m, tg_select(m, 0, 0), scalar(1)), "got bias is on cpu");
-        CHECK_FAILS(tg_addmm(scalar(1), m, m, 1, 1), "got a is on cuda:0, different from other tensors on cpu");
+        CHECK_FAILS(tg_addmm(scalar(1), m, m, 1, 1), "got c is on cpu, different from other tensors on cuda:0\n  hint: move c");
         CHECK_FAILS(tg_layer_norm(m, 1, v, NULL, 1e-5), "got weight is on cpu");
         CHECK_FAILS(tg_rms_norm(m, 1, v, 1e-5), "got weight is on cpu");
         CHECK_FAILS(tg_scaled_dot_product_attention(m, c, m, NULL, 0, false, 0), "got k is on cpu");
