@@ -2204,8 +2204,14 @@ TG_API tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, 
 TG_API tg_dict *tg_module_state(tg_module *m);
 /* Copies the tensors of dict to those of m with the same paths, wherever and of whatever dtype these are.  Errors:
    shapes differ; if strict, also a path that is missing on either side.  One message names them all, and nothing has
-   changed.  torch.nn.Module.load_state_dict */
+   changed.  If not strict, a warning names the paths that are missing in dict, and those that m has not.
+   torch.nn.Module.load_state_dict */
 TG_API tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict);
+/* The same, with the tensors of these paths instead of a warning: *missing is a new dictionary of those of m that dict
+   has not, *unexpected of those of dict that m has not.  Free them by tg_dict_free; either pointer may be NULL.  On
+   error *missing and *unexpected are NULL.  missing_keys, unexpected_keys of load_state_dict */
+TG_API tg_status tg_module_load_state_ex(tg_module *m, tg_dict *dict, bool strict, tg_dict **missing,
+                                         tg_dict **unexpected);
 /* Copies the parameters and buffers of src to those of dst, a module with the same paths and shapes. */
 TG_API tg_status tg_module_copy_(tg_module *dst, tg_module *src);
 
@@ -31330,36 +31336,91 @@ static bool tgi_find_sources(tgi_state_copy *c, tgi_map *given)
     return true;
 }
 
+/* What tg_module_load_state says of paths that only one side has, when it is not strict: a text, and the tensors in new
+   dicts where they are asked for.  NULL: strict, and none. */
+typedef struct {
+    bool strict, dicts;
+    tg_dict *missing, *unexpected;
+    char text[1000]; /* "" if all paths fit */
+} tgi_load_report;
+
+/* Adds a path that does not fit to a list and, if there is a dict, to that.  False after recording an error. */
+static bool tgi_report_name(const tgi_state_copy *c, const tgi_named *item, tgi_name_list *list, const char *before,
+                            tg_dict *d)
+{
+    tgi_list_name(list, before, "%.80s", item->name);
+    return !d || tgi_dict_put(c->S, c->op, d, item->name, item->t, NULL);
+}
+
+/* Why no path fits, where that can be seen: the file is a checkpoint, or all paths of one side begin with a word more.
+   missing, unexpected: a path of m, and one of the dict. */
+static const char *tgi_prefix_hint(const tg_dict *d, const char *missing, const char *unexpected, tgi_text *text)
+{
+    const char *sides[2] = {missing, unexpected};
+    const int longer = strlen(unexpected) > strlen(missing);
+    const size_t extra = strlen(sides[longer]) - strlen(sides[!longer]);
+    text->text[0] = 0;
+    if (tgi_dict_entry_of(d, "rng", 3) && tgi_dict_entry_of(d, "step", 4)) {
+        snprintf(text->text, sizeof text->text, "\nthis is a checkpoint: tg_checkpoint_load reads it");
+    } else if (extra > 1 && sides[longer][extra - 1] == '.' && strcmp(sides[longer] + extra, sides[!longer]) == 0) {
+        snprintf(text->text, sizeof text->text, "\nthe paths of the %s begin with '%.*s'",
+                 longer ? "dictionary" : "module", (int)extra, sides[longer]);
+    }
+    return text->text;
+}
+
 /* Whether the sources that tgi_find_sources found fit: an error lists all that are missing, unexpected or of another
-   shape. */
-static bool tgi_sources_fit(const tgi_state_copy *c, const tgi_map *given, const tg_module *m, bool strict)
+   shape; of what is missing or unexpected without strict there is a report. */
+static bool tgi_sources_fit(tgi_state_copy *c, const tgi_map *given, const tg_module *m, const tg_dict *d,
+                            tgi_load_report *report)
 {
     tgi_name_list missing = {"", 0, 0}, unexpected = {"", 0, 0}, shapes = {"", 0, 0};
+    const char *first[2] = {"", ""};
+    bool any = false;
     for (size_t i = 0; i < c->to.count; ++i) {
-        const tg_tensor *t = c->to.item[i].t, *from = c->from[i];
-        const char *name = c->to.item[i].name;
-        if (!from && strict && !tgi_map_find(given, t)->key) tgi_list_name(&missing, "; missing: ", "%.80s", name);
+        const tgi_named *to = &c->to.item[i];
+        const tg_tensor *t = to->t, *from = c->from[i];
+        any = any || from;
+        if (!from && !tgi_map_find(given, t)->key) {
+            if (!missing.n) first[0] = to->name;
+            if (!tgi_report_name(c, to, &missing, "; missing: ", report ? report->missing : NULL)) return false;
+        }
         if (!from || tgi_same_shape(from, t->ndim, t->dim)) continue;
-        tgi_list_name(&shapes, ": ", "%.60s is %s, not %s", name, tgi_dims_text(from->ndim, from->dim).text,
+        tgi_list_name(&shapes, ": ", "%.60s is %s, not %s", to->name, tgi_dims_text(from->ndim, from->dim).text,
                       tgi_dims_text(t->ndim, t->dim).text);
     }
-    for (size_t i = 0; i < c->source.count && strict; ++i) {
-        if (!c->used[i]) tgi_list_name(&unexpected, "; unexpected: ", "%.80s", c->source.item[i].name);
+    for (size_t i = 0; i < c->source.count; ++i) {
+        if (c->used[i]) continue;
+        if (!unexpected.n) first[1] = c->source.item[i].name;
+        if (!tgi_report_name(c, &c->source.item[i], &unexpected, "; unexpected: ", report ? report->unexpected : NULL))
+            return false;
     }
-    if (!missing.n && !unexpected.n && !shapes.n) return true;
     tgi_end_names(&missing);
     tgi_end_names(&unexpected);
     tgi_end_names(&shapes);
-    return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "these tensors do not fit '%.60s'%s%s%s", m->name ? m->name : "",
-                    shapes.text, missing.text, unexpected.text);
+    const bool misfits = missing.n || unexpected.n;
+    tgi_text hint;
+    const char *why = any ? "" : tgi_prefix_hint(d, first[0], first[1], &hint), *name = m->name ? m->name : "";
+    const bool strict = !report || report->strict;
+    if (shapes.n || (misfits && strict)) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "these tensors do not fit '%.60s'%s%s%s%s", name, shapes.text,
+                        strict ? missing.text : "", strict ? unexpected.text : "", why);
+    }
+    if (!misfits) return true;
+    tgi_text told = {""};
+    if (*why) snprintf(told.text, sizeof told.text, "\n  hint: %s", why + 1);
+    snprintf(report->text, sizeof report->text, "warning: tg_module_load_state: %s '%.60s'%s%s%s",
+             any ? "not all tensors fit" : "nothing was loaded, since no path fits", name, missing.text,
+             unexpected.text, told.text);
+    return true;
 }
 
-static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, bool strict)
+static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, const tg_dict *d, tgi_load_report *report)
 {
     tgi_map given;
     if (!tgi_map_open(c->S, &given, (int64_t)c->to.count))
         return tgi_no_memory(c->S, c->op, given.size * sizeof *given.slot);
-    const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, m, strict);
+    const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, m, d, report);
     tgi_map_close(c->S, &given);
     return ok;
 }
@@ -31384,8 +31445,8 @@ static bool tgi_copy_state(tgi_state_copy *c)
     return true;
 }
 
-/* Copies state to m's tensors.  The composite of the caller is open. */
-static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg_dict *state, bool strict)
+/* Copies state to m's tensors; strict if there is no report.  The composite of the caller is open. */
+static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg_dict *state, tgi_load_report *report)
 {
     tgi_state_copy c;
     bool ok = false;
@@ -31400,7 +31461,7 @@ static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg
             if (memory) memset(memory, 0, bytes);
             c.from = (tg_tensor **)memory;
             c.used = memory ? (bool *)(c.from + c.to.count + c.source.count) : NULL;
-            ok = memory ? tgi_match_state(&c, m, strict) && tgi_copy_state(&c) : tgi_no_memory(S, op, bytes);
+            ok = memory ? tgi_match_state(&c, m, state, report) && tgi_copy_state(&c) : tgi_no_memory(S, op, bytes);
             tgi_free(S, memory, bytes);
             tgi_free_named(S, &c.source);
         }
@@ -31426,13 +31487,42 @@ static bool tgi_state_begin(tgi_composite *c, const char *op, const char *argume
     return true;
 }
 
-tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict)
+static tg_status tgi_module_load_state(const char *op, tg_module *m, tg_dict *dict, tgi_load_report *report)
 {
     tgi_composite c;
-    const char *op = "module_load_state";
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
-    const bool ok = dict ? tgi_load_state(c.S, op, m, dict, strict) : tgi_null_argument(c.S, op, "dict");
-    return tgi_state_end(&c, NULL, ok);
+    bool ok = dict || tgi_null_argument(c.S, op, "dict");
+    if (ok && report->dicts) {
+        report->missing = tgi_dict_new(c.S, op);
+        report->unexpected = report->missing ? tgi_dict_new(c.S, op) : NULL;
+        ok = report->unexpected != NULL;
+    }
+    return tgi_state_end(&c, NULL, ok && tgi_load_state(c.S, op, m, dict, report));
+}
+
+tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict)
+{
+    tgi_load_report report;
+    memset(&report, 0, sizeof report);
+    report.strict = strict;
+    const tg_status status = tgi_module_load_state("module_load_state", m, dict, &report);
+    if (status == TG_OK && report.text[0]) tgi_warn(tgi_self(), report.text);
+    return status;
+}
+
+tg_status tg_module_load_state_ex(tg_module *m, tg_dict *dict, bool strict, tg_dict **missing, tg_dict **unexpected)
+{
+    tgi_thread *S = tgi_self();
+    tgi_load_report report;
+    memset(&report, 0, sizeof report);
+    report.strict = strict;
+    report.dicts = true;
+    const tg_status status = tgi_module_load_state("module_load_state_ex", m, dict, &report);
+    if (missing) *missing = status == TG_OK ? report.missing : NULL;
+    if (unexpected) *unexpected = status == TG_OK ? report.unexpected : NULL;
+    if (status != TG_OK || !missing) tgi_dict_free(S, report.missing);
+    if (status != TG_OK || !unexpected) tgi_dict_free(S, report.unexpected);
+    return status;
 }
 
 /* ---- the state of a scaler of gradients as a dict ---- */
@@ -31488,7 +31578,7 @@ tg_status tg_module_copy_(tg_module *dst, tg_module *src)
     const char *op = "module_copy_";
     if (!tgi_state_begin(&c, op, "dst", dst)) return tgi_failed(tgi_self());
     tg_dict *state = tgi_module_argument(c.S, op, "src", src) ? tgi_module_state(c.S, op, src, "") : NULL;
-    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, dst, state, true));
+    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, dst, state, NULL));
 }
 
 tg_status tg_module_save(tg_module *m, const char *path)
@@ -31506,7 +31596,7 @@ tg_status tg_module_load(tg_module *m, const char *path)
     const char *op = "module_load";
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
     tg_dict *state = tg_safetensors_load(path);
-    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, m, state, true));
+    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, m, state, NULL));
 }
 
 /* ---- checkpoints: one dict with the names
@@ -31592,7 +31682,7 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
     bool ok = state && tgi_checkpoint_get_numbers(c.S, op, d, "rng", 2, rng) &&
               tgi_checkpoint_get_numbers(c.S, op, d, "step", 1, &steps);
     if (ok && opt) ok = (draft = tgi_optim_load(c.S, op, opt, tgi_checkpoint_get, d)) != NULL;
-    ok = ok && tgi_load_state(c.S, op, m, state, true);
+    ok = ok && tgi_load_state(c.S, op, m, state, NULL);
     if (ok && opt) tgi_optim_adopt(opt, draft);
     else tg_optim_free(draft);
     if (ok) {

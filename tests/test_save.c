@@ -93,6 +93,62 @@ TEST(what_does_not_fit_is_one_error)
     tg_module_free(m);
 }
 
+/* What the handler is told by a load that is not strict: "" for nothing. */
+static const char *told(tg_module *m, tg_dict *d)
+{
+    warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    CHECK(tg_module_load_state(m, d, false) == TG_OK);
+    tg_set_error_handler(NULL, NULL);
+    return warned;
+}
+
+TEST(what_a_partial_load_leaves_out)
+{
+    tg_module *m = net_new(2, 3, 1), *outer = tg_module_new("Outer", NULL, 0);
+    tg_dict *d = tg_dict_new(), *missing, *unexpected;
+    tg_dict_set(d, "0.weight", tg_zeros(TG_SHAPE(3, 2)));
+    tg_dict_set(d, "head.weight", tg_ones(TG_SHAPE(1)));
+    CHECK(strcmp(told(m, d), "warning: tg_module_load_state: not all tensors fit 'Sequential'; missing: 0.bias, 2.weight; "
+                             "unexpected: head.weight") == 0);
+    warnings = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    CHECK(tg_module_load_state_ex(m, d, false, &missing, &unexpected) == TG_OK && !warnings);
+    tg_set_error_handler(NULL, NULL);
+    CHECK(tg_dict_count(missing) == 2 && tg_dict_get(missing, "0.bias") == tg_module_get(m, "0.bias"));
+    CHECK(tg_dict_count(unexpected) == 1 && tg_dict_get(unexpected, "head.weight") == tg_dict_get(d, "head.weight"));
+    tg_dict_free(missing), tg_dict_free(unexpected);
+    CHECK(tg_module_load_state_ex(m, d, false, NULL, NULL) == TG_OK);
+    CHECK_FAILS(tg_module_load_state_ex(m, d, true, &missing, &unexpected), "missing: 0.bias, 2.weight; unexpected: head");
+    CHECK(missing == NULL && unexpected == NULL);
+    CHECK_FAILS(tg_module_load_state_ex(m, NULL, false, &missing, NULL), "argument dict is NULL");
+    tg_dict_free(d);
+    d = tg_module_state(m);
+    CHECK(!*told(m, d)); /* all fit */
+    CHECK(tg_module_load_state_ex(m, d, true, &missing, &unexpected) == TG_OK);
+    CHECK(missing && tg_dict_count(missing) == 0 && unexpected && tg_dict_count(unexpected) == 0);
+    tg_dict_free(missing), tg_dict_free(unexpected);
+    tg_dict_free(d);
+    d = tg_dict_new();
+    for (int i = 0; i < tg_module_count(m); ++i) {
+        char name[100];
+        snprintf(name, sizeof name, "module.%s", tg_module_path(m, i));
+        tg_dict_set(d, name, tg_module_params(m)[i]);
+    }
+    CHECK(strstr(told(m, d), "nothing was loaded, since no path fits 'Sequential'; missing: 0.weight, 0.bias, 2.weight"));
+    CHECK(strstr(warned, "\n  hint: the paths of the dictionary begin with 'module.'"));
+    CHECK_FAILS(tg_module_load_state(m, d, true), "\n  hint: the paths of the dictionary begin with 'module.'");
+    tg_dict_free(d);
+    d = tg_module_state(m);
+    tg_module_child(outer, "net", m);
+    CHECK(strstr(told(outer, d), "\n  hint: the paths of the module begin with 'net.'"));
+    tg_dict_free(d);
+    CHECK(tg_checkpoint_save(path, outer, NULL, 7) == TG_OK);
+    CHECK_FAILS(tg_module_load(outer, path), "\n  hint: this is a checkpoint: tg_checkpoint_load reads it");
+    tg_module_free(outer);
+    remove(path);
+}
+
 TEST(a_file)
 {
     tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1), *c = net_new(2, 4, 1);
@@ -293,6 +349,7 @@ int main(int argc, char **argv)
     RUN(state);
     RUN(copies);
     RUN(what_does_not_fit_is_one_error);
+    RUN(what_a_partial_load_leaves_out);
     RUN(a_file);
     RUN(tied_tensors);
     RUN(resumed_bit_for_bit);

@@ -55,6 +55,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tg_dict *", "inner", NULL},
     {"tg_dict *", NULL, "dict"},
     {"const tg_dict *", NULL, "dict"},
+    {"tg_dict **", NULL, NULL},
     {"tg_loader *", NULL, "loader"},
     {"const tg_loader *", NULL, "loader"},
     {"tg_module *", "child", NULL},

@@ -1588,6 +1588,18 @@ static void hand_dict_set_dict(void)
     check_status(tg_dict_set_dict(dict, path, inner));
 }
 
+/* The two dictionaries that it makes are freed at once. */
+static void hand_module_load_state_ex(void)
+{
+    tg_module *m = draw_module("m");
+    tg_dict *dict = draw_dict("dict"), *missing = NULL, *unexpected = NULL;
+    bool strict = draw_bool("strict");
+    call_starts();
+    check_status(tg_module_load_state_ex(m, dict, strict, &missing, &unexpected));
+    tg_dict_free(missing);
+    tg_dict_free(unexpected);
+}
+
 /* False at the end of an epoch, and after an error. */
 static void hand_loader_next(void)
 {
@@ -1929,6 +1941,7 @@ static const struct {
     {"tg_optim_free", hand_optim_free},
     {"tg_dict_free", hand_dict_free},
     {"tg_dict_set_dict", hand_dict_set_dict},
+    {"tg_module_load_state_ex", hand_module_load_state_ex},
     {"tg_loader_next", hand_loader_next},
     {"tg_loader_free", hand_loader_free},
     {"tg_module_free", hand_module_free},
