@@ -76,10 +76,11 @@
    tensor per turn in the scope outside.)
 
    Do not use a tensor after its end.  The library reports such a use as an error until a new tensor gets the memory of
-   the handle; from then on it is not noticed.  To find every such use, run with TG_DEBUG=1 in the environment, or
-   compile with TG_DEBUG defined: then the memory of an ended tensor's handle is never used again, its elements are
-   overwritten, and each use is an error that names the op that made the tensor, its name and what ended it.  A pointer
-   of tg_data that is used too late is found by the compiler's address sanitizer, after tg_set_cache_limit(0).
+   the handle, which takes the end of 128 others; from then on it is not noticed.  To find every such use, run with
+   TG_DEBUG=1 in the environment, or compile with TG_DEBUG defined: then the memory of an ended tensor's handle is never
+   used again, its elements are overwritten, and each use is an error that names the op that made the tensor, its name
+   and what ended it.  A pointer of tg_data that is used too late is found by the compiler's address sanitizer, after
+   tg_set_cache_limit(0).
 
    DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there (t itself if it is there already) and leaves t alone.  It is
    a differentiable op: gradients come back through it to t, on t's device.  An op runs on the device of its operands,
@@ -2487,7 +2488,9 @@ struct tgi_thread {
     tgi_cause cause;          /* what ends a tensor whose refs reach 0 now */
     bool releasing_tensors;   /* tgi_release_tensors runs, or has to wait */
     tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
-    tgi_link *free_handles;   /* memory of freed handles, linked by next; new handles alone reuse it */
+    tgi_link *free_handles;   /* memory of freed handles, oldest first, linked by next; new handles alone reuse it */
+    tgi_link *last_handle;    /* the last of them */
+    int free_handle_count;
     size_t handle_bytes;      /* the size of each */
 
     /* tape */
@@ -2893,6 +2896,7 @@ static void tgi_trim_handles(tgi_thread *S, size_t keep)
     while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
         tgi_link *block = S->free_handles;
         S->free_handles = block->next;
+        S->free_handle_count--;
         S->stats.cached_bytes -= (int64_t)S->handle_bytes;
         tgi_raw_free(S, block, S->handle_bytes);
     }
@@ -11186,14 +11190,21 @@ static void tgi_free_name(tgi_thread *S, char *name)
 }
 
 /* Memory for a handle, or NULL.  Freed handles are reused for handles alone, so that tgi_usable may read `ended` of one
-   that was freed; with TG_DEBUG they are not reused at all. */
+   that was freed: the oldest first, and only while more than a stock of them is left, so that a tensor which a function
+   forgot to keep is still known to have ended when its caller has made others.  With TG_DEBUG they are not reused at
+   all. */
+enum { TGI_HANDLE_STOCK = 128 };
 static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
     if (!S->debug) {
         tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
-        if (!block) return (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
+        if (S->free_handle_count <= TGI_HANDLE_STOCK) {
+            tg_tensor *t = (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
+            if (t || !block) return t;
+        }
         S->free_handles = block->next;
+        S->free_handle_count--;
         S->stats.cached_bytes -= (int64_t)sizeof(tg_tensor);
         return (tg_tensor *)(void *)block;
     }
@@ -11220,8 +11231,10 @@ static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
         tgi_raw_free(S, t, sizeof *t);
         return;
     }
-    t->link.next = S->free_handles;
-    S->free_handles = &t->link;
+    t->link.next = NULL;
+    if (S->free_handle_count++) S->last_handle->next = &t->link;
+    else S->free_handles = &t->link;
+    S->last_handle = &t->link;
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 
@@ -11444,10 +11457,15 @@ static inline void tgi_prefetch_ending(const tgi_link *list, const tgi_link *nex
     for (int line = 0; line < 256; line += 64) TGI_PREFETCH((const char *)(const void *)t->node + line);
 }
 
-/* Ends the tensors of a list, newest first. */
+/* Ends the tensors of a list, newest first, but for the newest of all: that one most likely is the result of a function
+   that forgot to keep it, and the memory of the handle that was freed last is reused last (tgi_alloc_handle). */
 static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
 {
     const tgi_cause before = S->cause;
+    tgi_link *newest = list->prev;
+    if (newest == list) return;
+    tgi_unlink(newest);
+    tgi_link_last(list->next, newest); /* before the first */
     while (list->prev != list) {
         tg_tensor *t = (tg_tensor *)(void *)list->prev;
         tgi_prefetch_ending(list, t->link.prev);
