@@ -11674,10 +11674,18 @@ TGI_CALLERS_END
 
 /* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
+/* Whether t can be the address of a tensor: it is neither NULL nor a small number, positive or negative, that a program
+   passed as a tensor, as in tg_mul(x, (tg_tensor *)2).  No memory has such addresses. */
+#define TGI_NO_ADDRESSES (sizeof(void *) > 4 ? (uintptr_t)65536 : (uintptr_t)4096)
+static inline bool tgi_is_address(const tg_tensor *t)
+{
+    return (uintptr_t)t - TGI_NO_ADDRESSES < (uintptr_t)0 - 2 * TGI_NO_ADDRESSES && (uintptr_t)t % sizeof(void *) == 0;
+}
+
 /* Invariants 4 and 9. */
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
-    return t && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
+    return tgi_is_address(t) && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
 }
 
 /* The error of a tensor that has ended.  With TG_DEBUG it says what the tensor was. */
@@ -11700,10 +11708,24 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
                     *name ? " '" : "", name, *name ? "'" : "");
 }
 
+/* The error of a number, or what else is no address of a tensor, that was passed as one. */
+static bool tgi_number_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
+{
+    const uintptr_t bits = (uintptr_t)t, magnitude = bits > UINTPTR_MAX / 2 ? (uintptr_t)0 - bits : bits;
+    if (magnitude < TGI_NO_ADDRESSES) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is the number %s%llu, not a tensor\n"
+                        "functions that end in _scalar take numbers, and tg_scalar makes a tensor of one", argument,
+                        magnitude == bits ? "" : "-", (unsigned long long)magnitude);
+    }
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is no tensor: none can be at the address 0x%llx", argument,
+                    (unsigned long long)bits);
+}
+
 /* The error that says why t cannot be used; false, always. */
 TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
+    if (!tgi_is_address(t)) return tgi_number_argument(S, op, argument, t);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
     return tgi_fail(S, TG_ERR_ARGUMENT, op,
                     "argument %s belongs to another thread\n"
@@ -12592,18 +12614,18 @@ int tg_ndim(const tg_tensor *t)
     return t->ndim;
 }
 
-TGI_NOINLINE static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, const int64_t *list)
+TGI_NOINLINE static int64_t tgi_size_at(const tg_tensor *t, const char *op, int dim, bool stride)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_check_tensor(t, op)) return 0;
     if (t->ndim == 0) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "Dimension specified as %d but tensor has no dimensions", dim), 0;
     }
-    return tgi_wrap_dim(S, op, t->ndim, &dim) ? list[dim] : 0;
+    return tgi_wrap_dim(S, op, t->ndim, &dim) ? (stride ? t->stride : t->dim)[dim] : 0;
 }
 
-int64_t tg_dim(const tg_tensor *t, int dim) { return tgi_size_at(t, "dim", dim, t ? t->dim : NULL); }
-int64_t tg_stride(const tg_tensor *t, int dim) { return tgi_size_at(t, "stride", dim, t ? t->stride : NULL); }
+int64_t tg_dim(const tg_tensor *t, int dim) { return tgi_size_at(t, "dim", dim, false); }
+int64_t tg_stride(const tg_tensor *t, int dim) { return tgi_size_at(t, "stride", dim, true); }
 
 int64_t tg_numel(const tg_tensor *t)
 {
@@ -18572,7 +18594,7 @@ static int64_t tgi_reduced_count(const int64_t *dim, int ndim, int mask)
    without dims. */
 static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
 {
-    if (t && t->ndim == 0) return t;
+    if (tgi_usable(tgi_self(), t) && t->ndim == 0) return t;
     for (int i = 0; i < in.ndim; ++i) {
         if (mask >> i & 1) in.dim[i] = 1;
     }
@@ -19078,7 +19100,8 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
 
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 {
-    if (!t || !index || t->ndim + index->ndim != 1) return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
+    if (!tgi_usable(tgi_self(), t) || !tgi_usable(tgi_self(), index) || t->ndim + index->ndim != 1)
+        return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
     tgi_composite c; /* one has no dims, the other has one: a 0-dim tensor counts as one of shape [1] */
     if (!tgi_composite_begin(&c, "gather")) return NULL;
     tg_tensor *y =

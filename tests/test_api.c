@@ -4,6 +4,7 @@
  *   every tensor, and the first of every list   NULL             "tg_mul: argument b is NULL"
  *                                               ended            "tg_mul: ... ended ..."   (with TG_DEBUG=1 alone)
  *                                               of a thread      "tg_mul: ... belongs to another thread"
+ *                                               a number         "tg_mul: argument b is the number 2, not a tensor"
  *   every shape                                 of -1, 9 and 1000000 dims: "tg_zeros: ..."
  *
  * and the call with good arguments everywhere must succeed, so that the wrong one is what the others fail of. */
@@ -168,12 +169,12 @@ static bool is_in(const char *name, const char *const *names, int n)
 
 /* ---- the call that is made ---- */
 
-typedef enum { GOOD, IS_NULL, LIST_IS_NULL, HAS_ENDED, IS_FOREIGN, NDIM, IS_ELSEWHERE } wrong;
+typedef enum { GOOD, IS_NULL, LIST_IS_NULL, HAS_ENDED, IS_FOREIGN, IS_NUMBER, NDIM, IS_ELSEWHERE } wrong;
 
 static struct {
     int wrong_at; /* the parameter that is wrong, or -1 */
     wrong what;
-    int ndim; /* of a shape that is wrong */
+    int ndim; /* of a shape that is wrong, or the number that is passed as a tensor */
     int at;   /* the parameter that is drawn next */
     tg_ctx *ctx;
     tg_tensor *out_of_ctx;
@@ -356,6 +357,7 @@ static tg_tensor *draw_one(const char *name, bool is_wrong)
     tg_tensor *t = NULL;
     if (is_wrong && now.what == IS_NULL) return NULL;
     if (is_wrong && now.what == IS_FOREIGN) return make_foreign(recipe);
+    if (is_wrong && now.what == IS_NUMBER) return (tg_tensor *)(intptr_t)now.ndim;
     if (is_wrong && now.what == HAS_ENDED) {
         tg_mark mark = tg_scope_begin();
         t = make_tensor(recipe);
@@ -692,6 +694,15 @@ static void check_null(int parameter, wrong what)
 
 static void check_tensors(int parameter, bool is_list)
 {
+    static const struct { int number; const char *text; } numbers[] = {
+        {1, "is the number 1, not a tensor"},   {2, "is the number 2, not a tensor"},
+        {-1, "is the number -1, not a tensor"}, {4000, "is the number 4000, not a tensor"},
+        {-48, "is the number -48, not a tensor"}, {0x7f000001, "is no tensor: none can be at the address 0x7f000001"}};
+    int k;
+    for (k = 0; k < COUNT(numbers); ++k) {
+        make_call(parameter, IS_NUMBER, numbers[k].number);
+        verdict(error_says(numbers[k].text), " a number");
+    }
     check_null(parameter, IS_NULL);
     if (is_list) check_null(parameter, LIST_IS_NULL);
     make_call(parameter, IS_FOREIGN, 0);
