@@ -2438,6 +2438,7 @@ struct tgi_thread {
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
     int running;               /* how many backward runs are not COMMITTED yet */
+    const char *run_op;        /* what errors in the last of them name: "backward" or "gradients" */
     tgi_link nodes;            /* live nodes, oldest first */
 
     const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
@@ -4584,7 +4585,9 @@ static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message mes
                  "index out of range in self%s: index %lld at position %lld is outside [0, %lld)", later, (long long)at,
                  (long long)place, (long long)size);
     else if (message == TGI_INDEX_TARGET)
-        snprintf(words.text, sizeof words.text, "Target %lld is out of bounds.%s", (long long)at, later);
+        snprintf(words.text, sizeof words.text,
+                 "Target %lld is out of bounds.%s\nthe target at position %lld must be in [0, %lld)", (long long)at,
+                 later, (long long)place, (long long)size);
     else
         snprintf(words.text, sizeof words.text, "index %lld is out of bounds for dimension %d with size %lld%s",
                  (long long)at, axis, (long long)size, later);
@@ -13720,6 +13723,7 @@ struct tg_backward_run {
     uint64_t id; /* tells this run's slots from those of others */
     int flags;
     const char *op;                    /* the public function that was called, for messages */
+    const char *outer_op;              /* S->run_op when the run began */
     uint64_t raised;                   /* S->raised when the run began */
     bool failed;                       /* the state is FAILED */
     bool partial;                      /* some nodes have dropped their saved tensors */
@@ -13989,7 +13993,7 @@ static tgi_text tgi_backward_name(const tgi_node *node)
 /* Raises the error that t, which a node has saved or points to, was moved after the node was made. */
 TGI_NOINLINE static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t)
 {
-    return tgi_fail(S, TG_ERR_GRAPH, "backward",
+    return tgi_fail(S, TG_ERR_GRAPH, S->run_op,
                     "a tensor that the graph depends on was moved in place after it was used by %s (node %lld): "
                     "[%s %s], which is on %s now\n"
                     "call backward before the move (tg_to_, tg_to_dtype_, tg_to_all_), or compute the loss again after "
@@ -14005,7 +14009,7 @@ TGI_NOINLINE static bool tgi_written_since(tgi_thread *S, const tgi_node *n, con
     const tgi_node *maker = NULL;
     if (s->which != TGI_SAVED_OTHER) maker = s->which < 0 ? n : tgi_edge_node(&tgi_edges(n)[s->which]);
     return tgi_fail(
-        S, TG_ERR_GRAPH, "backward",
+        S, TG_ERR_GRAPH, S->run_op,
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
         "backward of %s and was last written by %s.\n"
@@ -14019,11 +14023,12 @@ TGI_NOINLINE static bool tgi_written_since(tgi_thread *S, const tgi_node *n, con
 TGI_NOINLINE static bool tgi_freed_before(tgi_thread *S, const tgi_node *n)
 {
     return tgi_fail(
-        S, TG_ERR_GRAPH, "backward",
+        S, TG_ERR_GRAPH, S->run_op,
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
         "been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. (at node %lld, "
         "%s)\n"
-        "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH)",
+        "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH); or, where a "
+        "state of the step before is still attached, as that of an RNN: tg_detach(state)",
         (long long)n->number, tgi_node_name(n));
 }
 
@@ -14144,14 +14149,14 @@ TGI_NOINLINE static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *
     if (!tgi_same_shape(g, info->ndim, info->dim)) {
         if (!tgi_expandable_to(g, info->ndim, info->dim)) {
             return tgi_no_tensor(tgi_fail(
-                S, TG_ERR_SHAPE, "backward",
+                S, TG_ERR_SHAPE, S->run_op,
                 "Function %s returned an invalid gradient at index %d - got %s but expected shape compatible with %s",
                 tgi_backward_name(node).text, i, tgi_shape_text(g).text, tgi_dims_text(info->ndim, info->dim).text));
         }
         g = tgi_later_sum_to(g, info->ndim, info->dim);
         if (!g) return NULL;
     }
-    return tgi_convert_grad(S, "backward", node, i, g, info);
+    return tgi_convert_grad(S, S->run_op, node, i, g, info);
 }
 
 /* Place, dtype and shape of input i of a node, which needs a gradient. */
@@ -14169,7 +14174,7 @@ static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const 
 {
     const bool size = !tgi_same_shape(result, g->ndim, g->dim), type = result->dtype != g->dtype;
     if (!size && !type && tgi_same_place(result, g)) return true;
-    return tgi_fail(S, size ? TG_ERR_SHAPE : type ? TG_ERR_DTYPE : TG_ERR_DEVICE, "backward",
+    return tgi_fail(S, size ? TG_ERR_SHAPE : type ? TG_ERR_DTYPE : TG_ERR_DEVICE, S->run_op,
                     "hook %d has changed the %s of value (was %s %s on %s got %s %s on %s)", e->id,
                     size ? "size" : type ? "type" : "device", tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text,
                     tg_device_str(tgi_device_of(g)), tg_dtype_name((tg_dtype)result->dtype),
@@ -14185,7 +14190,7 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **gr
     tgi_guard_open(&guard, S, "the hook");
     tg_tensor *g = e->hook(*grad, e->user);
     bool ok = tgi_guard_close(&guard) && !tgi_guard_failed(&guard);
-    if (ok && g) ok = tgi_argument(S, "backward", "of the hook's result", g) && tgi_check_hook_result(S, e, *grad, g);
+    if (ok && g) ok = tgi_argument(S, S->run_op, "of the hook's result", g) && tgi_check_hook_result(S, e, *grad, g);
     if (ok && g && g != *grad) tgi_replace(S, grad, g);
     tgi_frame_close(S, scope);
     return ok;
@@ -14231,7 +14236,7 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
         tg_tensor *any = tgi_later_any(tgi_later_isnan(step->result[i]));
         if (!any) return false;
         if (tg_item(any) == 0) continue;
-        return tgi_fail(S, TG_ERR_GRAPH, "backward",
+        return tgi_fail(S, TG_ERR_GRAPH, S->run_op,
                         "Function '%s' returned nan values in its %dth output.\n"
                         "the op was %s%s%s (node %lld): look at its inputs",
                         tgi_backward_name(n).text, i, tgi_node_name(n), n->name ? ", which made " : "",
@@ -14546,6 +14551,8 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     run->id = ++S->runs;
     S->running++;
     run->op = op;
+    run->outer_op = S->run_op;
+    S->run_op = n_inputs ? op : "backward";
     run->raised = S->raised;
     run->flags = flags;
     run->inputs = inputs;
@@ -14705,6 +14712,7 @@ static bool tgi_end_run(tg_backward_run *run)
         tgi_run_fail(run);
     }
     S->running--;
+    S->run_op = run->outer_op;
     if (ok) ok = tgi_run_all_post_hooks(run); /* after an error in one, every .grad stays as committed */
     S->grad_off = was_off;
     S->autocast = autocast;
@@ -20685,6 +20693,22 @@ static bool tgi_product(tgi_thread *S, const tg_tensor *y, const tg_tensor *a, c
 
 static bool tgi_matmul_kernel(tgi_call *c, tg_tensor *y) { return tgi_product(c->S, y, c->in[0], c->in[1], false); }
 
+/* Raises the error that the inner sizes of a product a b differ, with the transpose that would fit.  a has 2 dims and
+   more; of those before the last two, PyTorch's sentence counts the rows. */
+TGI_NOINLINE static tg_tensor *tgi_product_misfits(tgi_thread *S, const tg_tensor *a, const tg_tensor *b, bool folds)
+{
+    const int64_t k = a->dim[a->ndim - 1], inner = b->dim[b->ndim - 2], n = b->dim[b->ndim - 1];
+    const int64_t rows = folds ? tgi_reduced_count(a->dim, a->ndim - 1, (1 << (a->ndim - 1)) - 1) : a->dim[a->ndim - 2];
+    const char *fits = k == n ? "tg_transpose(b, -2, -1) would fit"
+                       : a->dim[a->ndim - 2] == inner ? "tg_transpose(a, -2, -1) would fit"
+                                                      : "the last size of a must be the last but one of b";
+    return tgi_no_tensor(
+        tgi_fail(S, TG_ERR_SHAPE, "matmul",
+                 "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\na is %s and b is %s: %s",
+                 (long long)rows, (long long)k, (long long)inner, (long long)n, tgi_shape_text(a).text,
+                 tgi_shape_text(b).text, fits));
+}
+
 /* a [batch.., m, k] x b [batch.., k, n] -> [batch.., m, n], batch dims broadcast */
 static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
 {
@@ -20692,13 +20716,7 @@ static tg_tensor *tgi_batched_matmul(tg_tensor *a, tg_tensor *b)
     if (!tgi_op_begin2(&c, TGI_OP_matmul, a, b)) return NULL;
     if (!tgi_check_product_dtypes(c.S, "matmul", "a", a, "b", b)) return NULL;
     const int64_t m = a->dim[a->ndim - 2], k = a->dim[a->ndim - 1], n = b->dim[b->ndim - 1];
-    if (k != b->dim[b->ndim - 2]) {
-        return tgi_no_tensor(
-            tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
-                     "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\nthe shapes are %s and %s",
-                     (long long)m, (long long)k, (long long)b->dim[b->ndim - 2], (long long)n, tgi_shape_text(a).text,
-                     tgi_shape_text(b).text));
-    }
+    if (k != b->dim[b->ndim - 2]) return tgi_product_misfits(c.S, a, b, false);
     tg_shape shape;
     shape.ndim = a->ndim - 2;
     tgi_copy_dims(shape.dim, a->dim);
@@ -20750,9 +20768,8 @@ static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
 {
     tg_shape shape = tg_shape_of(x);
     if (!matrix) return NULL;
+    if (x->dim[x->ndim - 1] != matrix->dim[0]) return tgi_product_misfits(tgi_self(), x, matrix, true);
     shape.dim[shape.ndim - 1] = matrix->dim[1];
-    if (x->dim[x->ndim - 1] != matrix->dim[0])
-        return tgi_batched_matmul(tg_flatten(x, 0, -2), matrix); /* records the error */
     return tg_reshape(tgi_batched_matmul(tg_flatten(x, 0, -2), matrix), shape);
 }
 
@@ -21007,6 +21024,27 @@ static bool tgi_is_one_linear(const tgi_thread *S, const tg_tensor *x, const tg_
     return x->dtype != TG_BOOL && tgi_is_plain_linear(x, weight, bias);
 }
 
+/* Raises the error that the last size of x is not the `in` of weight [out, in]; says which dims to flatten, where that
+   mends it. */
+TGI_NOINLINE static tg_tensor *tgi_linear_misfits(tgi_thread *S, const tg_tensor *x, const tg_tensor *weight)
+{
+    const int64_t k = x->dim[x->ndim - 1], rows = tgi_reduced_count(x->dim, x->ndim - 1, (1 << (x->ndim - 1)) - 1);
+    int64_t size = k;
+    int first = x->ndim - 1;
+    char mend[60] = "";
+    while (first > 0 && size < weight->dim[1]) size *= x->dim[--first];
+    if (first < x->ndim - 1 && size == weight->dim[1])
+        snprintf(mend, sizeof mend, ": tg_flatten(x, %d, -1)", first);
+    else if (x->ndim > 1 && x->dim[x->ndim - 2] == weight->dim[1])
+        snprintf(mend, sizeof mend, ": tg_transpose(x, -2, -1) would fit");
+    return tgi_no_tensor(tgi_fail(
+        S, TG_ERR_SHAPE, "linear",
+        "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\nx is %s and weight %s%s is [out, in]: "
+        "the last size of x must be %lld%s",
+        (long long)rows, (long long)k, (long long)weight->dim[1], (long long)weight->dim[0], tgi_shape_text(x).text,
+        tgi_dims_text(2, weight->dim).text, tgi_name_text(weight).text, (long long)weight->dim[1], mend));
+}
+
 /* x [.., in], weight [out, in], bias or NULL -> [.., out]; weight [in] -> [..] */
 tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
@@ -21021,8 +21059,10 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
         return tgi_composite_end(&c, NULL);
     }
     if (!tgi_check_product_dtypes(c.S, "linear", "x", x, "weight", weight)) return tgi_composite_end(&c, NULL);
-    if (weight->ndim == 1 || x->dim[x->ndim - 1] != weight->dim[1]) {
-        tg_tensor *y = tg_matmul(x, weight->ndim == 1 ? weight : tg_t(weight)); /* records the error of other sizes */
+    if (weight->ndim == 2 && x->dim[x->ndim - 1] != weight->dim[1])
+        return tgi_composite_end(&c, tgi_linear_misfits(c.S, x, weight));
+    if (weight->ndim == 1) {
+        tg_tensor *y = tg_matmul(x, weight);
         return tgi_composite_end(&c, bias ? tg_add(y, bias) : y);
     }
     const bool plain = bias && tgi_is_plain_bias(x, weight, bias);
@@ -23185,13 +23225,19 @@ static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg
     /* each loss warns once */
     const unsigned bit = op == TGI_OP_sub ? 1u : op == TGI_OP_mse_loss ? 2u : op == TGI_OP_huber_loss ? 4u : 8u;
     const bool warns = !tgi_same_shape(a, b->ndim, b->dim) && !(c.S->warned_sizes & bit);
+    char warning[800];
+    if (warns) {
+        snprintf(warning, sizeof warning,
+                 "warning: tg_%s: Using a target size (%s) that is different to the input size (%s). This will likely "
+                 "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+                 name, tgi_shape_text(b).text, tgi_shape_text(a).text);
+    }
     tg_tensor *loss = tgi_map2(op, false, a, b, width);
     if (op == TGI_OP_sub) loss = tg_abs(loss);
     loss = tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
     if (warns) { /* last, since the handler may release a and b */
         c.S->warned_sizes |= bit;
-        tgi_warn(c.S, "warning: Using a target size that is different to the input size. This will likely lead to "
-                      "incorrect results due to broadcasting. Please ensure they have the same size.");
+        tgi_warn(c.S, warning);
     }
     return loss;
 }
@@ -23992,8 +24038,8 @@ static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
     if (fabs(ratio + 1) < 1e-4) {
         snprintf(s.text, sizeof s.text, "wrong sign");
     } else if (divisor >= 2 && fabs(divisor * ratio - 1) < 1e-4 && tgi_check_has_size(c, divisor)) {
-        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: not reduced over broadcast axes, or averaged twice",
-                 divisor);
+        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: %snot reduced over broadcast axes, or averaged twice",
+                 divisor, divisor == 2 ? "a factor 2 was lost (as of x*x), " : "");
     } else {
         snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
     }

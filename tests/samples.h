@@ -2383,6 +2383,9 @@ SAMPLES(matmul)
     expect(tg_matmul(ones(2, 0), ones(0, 2)), "[[0, 0], [0, 0]]"); /* 2.80: K = 0 */
     expect(tg_matmul(i64("[[9007199254740993]]"), i64("[[3]]")), "[[27021597764222979]]");
     refuse(tg_matmul(ones(2, 3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
+    refuse(tg_matmul(ones(2, 3), ones(4, 3)), "a is [2, 3] and b is [4, 3]: tg_transpose(b, -2, -1) would fit");
+    refuse(tg_matmul(ones(3, 2), ones(3, 4)), "tg_transpose(a, -2, -1) would fit");
+    refuse(tg_matmul(ones(2, 3, 5), ones(4, 6)), "a is [2, 3, 5] and b is [4, 6]: the last size of a must be the last");
     refuse(tg_matmul(ones(3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (1x3 and 2x3)");
     refuse(tg_matmul(f64("1"), ones(2)), "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
     refuse(tg_matmul(ones(2, 2, 3), ones(3, 3, 2)),
@@ -2449,6 +2452,9 @@ SAMPLES(linear)
     edge(in("[[1, 2]]"), in("[[3, 4], [5, 6]]"), in("[10, 20]"), gives("[[21, 37]]"), grads("[[8, 10]]"),
          grads("[[1, 2], [1, 2]]"), grads("[1, 1]"));
     refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
+    refuse(tg_linear(ones(2, 3, 4), ones(5, 12), NULL), "x is [2, 3, 4] and weight [5, 12] is [out, in]: the last size of "
+                                                        "x must be 12: tg_flatten(x, 1, -1)");
+    refuse(tg_linear(ones(3, 2), ones(5, 3), NULL), "the last size of x must be 3: tg_transpose(x, -2, -1) would fit");
     refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
     refuse(tg_linear(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_F32, HERE), NULL),
            "tg_linear: expected m1 and m2 to have the same dtype, but got: f64 != f32\n"
@@ -3439,6 +3445,7 @@ SAMPLES(cross_entropy)
          grads("[0.231223897622, -0.371468280788, 0.140244383166]"));
     expect(tg_cross_entropy(ones(0, 3), tg_zeros_on(TG_SHAPE(0), TG_I64, HERE)), "nan");  /* 2.82 */
     refuse(tg_cross_entropy(f64(LOGITS), i64("[3, 0]")), "Target 3 is out of bounds.");   /* 2.84 */
+    refuse(tg_cross_entropy(f64(LOGITS), i64("[0, 3]")), "hint: the target at position 1 must be in [0, 3)");
     refuse(tg_cross_entropy(f64(LOGITS), i64("[-1, 0]")), "Target -1 is out of bounds."); /* 2.84 */
     refuse(tg_cross_entropy(f64(LOGITS), i64("[1, 0, 1]")),
            "Expected input batch_size (2) to match target batch_size (3)."); /* 2.84 */

@@ -145,13 +145,16 @@ TEST(graph_basics)
         HAS(tg_grad(x), "[74, 74]"); /* 6x * 4x^2 + 2x */
     }
     ROW(2.13) {
-        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_exp(x));
+        tg_tensor *x = leaf("[1, 2]"), *y = tg_sum(tg_exp(x)), *g;
         CHECK(tg_backward(y) == TG_OK);
         CHECK_FAILS(tg_backward(y),
                     "Trying to backward through the graph a second time (or directly access saved tensors after "
                     "they have already been freed). Saved intermediate values of the graph are freed by tg_backward "
                     "and tg_gradients. (at node ");
         CHECK_FAILS(tg_backward(y), "\n  hint: pass TG_RETAIN_GRAPH to the first backward");
+        CHECK_FAILS(tg_backward(y), "a state of the step before is still attached, as that of an RNN: tg_detach(state)");
+        CHECK_FAILS(tg_gradients(&y, 1, NULL, &x, 1, &g, 0), "tg_gradients: Trying to backward through the graph");
+        CHECK_FAILS(tg_backward(y), "tg_backward: Trying to backward through the graph"); /* not the run before */
         CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), exp(1.0), 1e-12);
     }
     ROW(2.14) {

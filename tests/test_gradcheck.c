@@ -91,7 +91,7 @@ static tg_tensor *noisy(tg_tensor *const *in, int n, void *user)
 }
 
 /* y = x w with a backward that is wrong in the way that `user` names. */
-enum { RIGHT, SIGN, TWICE, MISSING, NEVER, TRANSPOSED, OFFSET, UNSTEADY, ONCE, BUGS };
+enum { RIGHT, SIGN, TWICE, HALF, MISSING, NEVER, TRANSPOSED, OFFSET, UNSTEADY, ONCE, BUGS };
 typedef struct {
     int bug, calls;
 } planted;
@@ -111,6 +111,7 @@ static tg_status product_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gi
     switch (p->bug) {
     case SIGN: gw = tg_neg(gw); break;
     case TWICE: gw = tg_mul_scalar(gw, 2); break;
+    case HALF: gw = tg_mul_scalar(gw, 0.5); break;
     case MISSING: gw = tg_matmul(tg_t(tg_narrow(x, 0, 0, 1)), tg_narrow(g[0], 0, 0, 1)); break;
     case NEVER: gw = NULL; break;
     case TRANSPOSED: gw = tg_reshape(tg_contiguous(tg_t(gw)), tg_shape_of(gw)); break;
@@ -222,6 +223,7 @@ TEST(gradcheck_finds_planted_bugs)
     } bugs[] = {
         {SIGN, "Jacobian mismatch for output 0 with respect to input 1", "wrong sign"},
         {TWICE, "Jacobian mismatch for output 0 with respect to input 1", "analytic is 2 times numeric"},
+        {HALF, "Jacobian mismatch for output 0 with respect to input 1", "1/2 of the numeric: a factor 2 was lost"},
         {MISSING, "Jacobian mismatch for output 0 with respect to input 1", "a term is missing or wrong"},
         {NEVER, "Jacobian mismatch for output 0 with respect to input 1", "gradient never written"},
         {TRANSPOSED, "Jacobian mismatch for output 0 with respect to input 1", "transposed"},

@@ -318,6 +318,20 @@ TEST(losses_at_edges)
     }
 }
 
+/* Each loss of differences warns once that its inputs are broadcast, by name and with their sizes. */
+TEST(losses_of_two_shapes)
+{
+    tg_tensor *a = tg_ones(TG_SHAPE(4, 1)), *b = tg_ones(TG_SHAPE(4));
+    warnings = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    CHECK(tg_mse_loss(a, b, TG_MEAN) && warnings == 1);
+    CHECK(strstr(warned, "tg_mse_loss: Using a target size ([4]) that is different to the input size ([4, 1]). This will"));
+    CHECK(tg_mse_loss(a, b, TG_MEAN) && warnings == 1);
+    CHECK(tg_l1_loss(a, b, TG_MEAN) && warnings == 2 && strstr(warned, "tg_l1_loss: Using a target size ([4])"));
+    CHECK(tg_mse_loss(a, a, TG_MEAN) && warnings == 2);
+    tg_set_error_handler(NULL, NULL);
+}
+
 TEST(accumulation_and_items)
 {
     ROW(2.92) {
@@ -459,6 +473,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     harness_take_device();
+    RUN(losses_of_two_shapes); /* first, since each loss warns once */
     RUN(shapes_of_gradients);
     RUN(gradients_at_kinks);
     RUN(losses_at_edges);

@@ -63,8 +63,8 @@ enum { MOST_INPUTS = 6, MOST_OUTPUTS = 4 };
 /* The parameters and buffers of m as "weight[3,4] bias[3]", in the order of the tree. */
 static void describe(tg_module *m, const char *prefix, char *text, size_t size)
 {
-    for (int i = 0; i < m->members; ++i) {
-        const tgi_member *e = &m->member[i];
+    const tgi_member *e;
+    for (int i = 0; (e = tgi_member_at(m, i)) != NULL; ++i) {
         char path[200];
         size_t used = strlen(text);
         snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", e->name);
