@@ -136,7 +136,7 @@ $(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
 $(BUILD)/api_calls.h: $(BUILD)/declarations tensorgrad.h
 	$(BUILD)/declarations tensorgrad.h $@
 
-$(BUILD)/fuzz_api $(BUILD)/test_api: $(BUILD)/api_calls.h tests/api/draw.h
+$(BUILD)/fuzz_api $(BUILD)/test_api: $(BUILD)/api_calls.h tests/api/draw.h tests/api/recipes.h
 $(BUILD)/fuzz_api: tests/api/fuzz_api.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 

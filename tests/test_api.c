@@ -15,105 +15,6 @@
 #include "harness.h"
 #include <pthread.h>
 
-/* ---- good arguments ---- */
-
-/* Arguments that are not here are in `usual`; those that are not there either are a tensor f32 [2, 3], a number 1, a
- * bool false. */
-static const struct {
-    const char *function, *arguments;
-} recipes[] = {
-    {"tg_item", "t=f32:1"},
-    {"tg_item_i64", "t=i64:1"},
-    {"tg_data_f64", "t=f64:2,3"},
-    {"tg_data_i64", "t=i64:2,3"},
-    {"tg_hook", "t=!f32:2,3"},
-    {"tg_hook_post_accumulate", "t=!f32:2,3"},
-    {"tg_unhook", "t=!f32:2,3"},
-    {"tg_retain_grad", "t=!f32:2,3"},
-    {"tg_set_grad", "t=!f32:2,3"},
-    {"tg_gradients", "flags=4"}, /* TG_ALLOW_UNUSED: the outputs do not depend on the inputs */
-    {"tg_gradcheck", "inputs=!f64:2"},
-    {"tg_gradgradcheck", "inputs=!f64:2"},
-    {"tg_gradcheck_ex", "inputs=!f64:2"},
-    {"tg_gradgradcheck_ex", "inputs=!f64:2"},
-    {"tg_view", "shape=3,2"},
-    {"tg_reshape", "shape=3,2"},
-    {"tg_permute", "dims=1,0"},
-    {"tg_matmul", "b=f32:3,2"},
-    {"tg_mm", "b=f32:3,2"},
-    {"tg_bmm", "a=f32:2,2,3 b=f32:2,3,2"},
-    {"tg_mv", "b=f32:3"},
-    {"tg_dot", "a=f32:3 b=f32:3"},
-    {"tg_outer", "a=f32:3 b=f32:2"},
-    {"tg_linear", "weight=f32:4,3 bias=f32:4"},
-    {"tg_linear_gelu", "weight=f32:4,3 bias=f32:4"},
-    {"tg_addmm", "c=f32:2,2 b=f32:3,2"},
-    {"tg_index_select", "index=i64:2"},
-    {"tg_index_add", "index=i64:2"},
-    {"tg_index_put", "values=f32:"},
-    {"tg_index_put_", "values=f32:"},
-    {"tg_embedding", "weight=f32:4,3"},
-    {"tg_layer_norm", "weight=f32:3 bias=f32:3"},
-    {"tg_rms_norm", "weight=f32:3"},
-    {"tg_add_layer_norm", "weight=f32:3 bias=f32:3"},
-    {"tg_add_rms_norm", "weight=f32:3"},
-    {"tg_batch_norm", "running_mean=f32:3 running_var=f32:3 weight=f32:3 bias=f32:3"},
-    {"tg_instance_norm", "x=f32:2,3,4 running_mean=f32:3 running_var=f32:3 weight=f32:3 bias=f32:3"},
-    {"tg_group_norm", "weight=f32:3 bias=f32:3"},
-    {"tg_conv1d", "x=f32:2,3,4 weight=f32:2,3,2 bias=f32:2"},
-    {"tg_conv2d", "x=f32:2,3,4,4 weight=f32:2,3,2,2 bias=f32:2"},
-    {"tg_conv3d", "x=f32:2,3,4,4,4 weight=f32:2,3,2,2,2 bias=f32:2"},
-    {"tg_conv_transpose1d", "x=f32:2,3,4 weight=f32:3,2,2 bias=f32:2"},
-    {"tg_conv_transpose2d", "x=f32:2,3,4,4 weight=f32:3,2,2,2 bias=f32:2"},
-    {"tg_conv_transpose3d", "x=f32:2,3,4,4,4 weight=f32:3,2,2,2,2 bias=f32:2"},
-    {"tg_max_pool1d", "x=f32:2,3,5"},
-    {"tg_max_pool1d_ex", "x=f32:2,3,5"},
-    {"tg_max_pool2d", "x=f32:2,3,5,4"},
-    {"tg_max_pool2d_ex", "x=f32:2,3,5,4"},
-    {"tg_avg_pool1d", "x=f32:2,3,5"},
-    {"tg_avg_pool1d_ex", "x=f32:2,3,5"},
-    {"tg_avg_pool2d", "x=f32:2,3,5,4"},
-    {"tg_avg_pool2d_ex", "x=f32:2,3,5,4"},
-    {"tg_adaptive_avg_pool1d", "x=f32:2,3,5"},
-    {"tg_adaptive_avg_pool2d", "x=f32:2,3,5,4"},
-    {"tg_adaptive_max_pool1d", "x=f32:2,3,5"},
-    {"tg_adaptive_max_pool1d_ex", "x=f32:2,3,5"},
-    {"tg_adaptive_max_pool2d", "x=f32:2,3,5,4"},
-    {"tg_adaptive_max_pool2d_ex", "x=f32:2,3,5,4"},
-    {"tg_interpolate", "x=f32:2,3,5 size=4 mode=linear"},
-    {"tg_nn_upsample", "size=4 scale=0 mode=nearest"},
-    {"tg_scaled_dot_product_attention", "k=f32:2,3 mask=bool:2,2 dropout_p=0"},
-    {"tg_cross_entropy_ex", "weight=f32:3"},
-    {"tg_nll_loss", "weight=f32:3"},
-    {"tg_where", "cond=bool:2,3"},
-    {"tg_multinomial", "n=1"},
-    {"tg_index_add_", "index=i64:2"},
-    {"tg_meshgrid", "tensors=f32:2"},
-    {"tg_bincount", "ids=i64:2 weights=f32:2 minlength=0"},
-    {"tg_repeat_interleave", "repeats=2"},
-    {"tg_cdist", "b=f32:4,3"},
-    {"tg_prelu", "weight=f32:3"},
-    {"tg_uniform_", "low=0 high=1"},
-    {"tg_trunc_normal_", "a=-1 b=1"},
-    {"tg_kaiming_uniform_", "mode=fan_in nonlinearity=relu"},
-    {"tg_kaiming_normal_", "mode=fan_out nonlinearity=tanh"},
-    {"tg_sgd", "params=!f32:2,3"},
-    {"tg_adam", "params=!f32:2,3"},
-    {"tg_adamw", "params=!f32:2,3"},
-    {"tg_rmsprop", "params=!f32:2,3"},
-    {"tg_adagrad", "params=!f32:2,3"},
-    {"tg_adadelta", "params=!f32:2,3"},
-    {"tg_lbfgs", "params=!f32:2,3"},
-    {"tg_optim_add_group", "params=!f32:2,3"},
-};
-static const char usual[] =
-    "index=i64:2,3 indices=i64:2 ids=i64:2 targets=i64:2 mask=bool:2,3 roots=!f32: root=!f32: outputs=!f32: "
-    "grads=f32: grad_outputs=f32: inputs=!f32:2 "
-    "n=2 m=2 n_in=2 n_out=1 max=4 dim=0 dim0=0 start_dim=0 source=0 k=1 flags=0 reduction=1 "
-    "size=1 start=0 length=1 offset=0 diagonal=0 classes=4 low=0 high=4 ignore_index=-100 correction=0 end=2 "
-    "p=0.5 label_smoothing=0 eps=0.00001 "
-    "shape=2,3 dims=0 shifts=1 counts=1,2 pads=1,1 training=1 on=1 "
-    "kernel=2 stride=1 padding=1 dilation=1 output_padding=0 groups=1 output=2";
 static const char index_shape[] = "0,0"; /* of tg_get and tg_set, whose index is a shape */
 
 /* Parameters that may be NULL, as "function parameter". */
@@ -185,6 +86,7 @@ static struct {
 } now;
 
 #include "api/draw.h"
+#include "api/recipes.h"
 #include "api_calls.h"
 
 static void call_starts(void) { tg_clear_error(); }
@@ -251,43 +153,7 @@ static void check_shape(tg_shape result) { (void)result, check_void(); }
 static void check_device(tg_device result) { (void)result, check_void(); }
 static void check_mark(tg_mark result) { (void)result, check_void(); }
 
-/* ---- arguments from text ---- */
-
-/* The text after "name=" in a list of such, or NULL. */
-static const char *value_in(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    const char *p = list;
-    while (p && *p) {
-        if (strncmp(p, name, n) == 0 && p[n] == '=') return p + n + 1;
-        p = strchr(p, ' ');
-        if (p) ++p;
-    }
-    return NULL;
-}
-
-static const char *recipe_of(const char *name, const char *otherwise)
-{
-    const char *value = NULL;
-    int i;
-    for (i = 0; i < COUNT(recipes) && !value; ++i) {
-        if (is(recipes[i].function)) value = value_in(recipes[i].arguments, name);
-    }
-    if (!value) value = value_in(usual, name);
-    return value ? value : otherwise;
-}
-
-/* "2,3" */
-static tg_shape read_shape(const char *text)
-{
-    tg_shape shape = TG_SCALAR;
-    char *end;
-    while (*text == '-' || (*text >= '0' && *text <= '9')) {
-        shape.dim[shape.ndim++] = strtoll(text, &end, 10);
-        text = *end == ',' ? end + 1 : end;
-    }
-    return shape;
-}
+/* ---- tensors from text ---- */
 
 /* "f32:2,3", filled with 0.5; "i64:2" with zeros; "!f32:2,3" requires grad. */
 static tg_tensor *make_tensor(const char *recipe)
@@ -353,7 +219,7 @@ static void other_end(void)
 
 static tg_tensor *draw_one(const char *name, bool is_wrong)
 {
-    const char *recipe = recipe_of(name, "f32:2,3");
+    const char *recipe = recipe_of(function->name, name, "f32:2,3");
     tg_tensor *t = NULL;
     if (is_wrong && now.what == IS_NULL) return NULL;
     if (is_wrong && now.what == IS_FOREIGN) return make_foreign(recipe);
@@ -412,13 +278,13 @@ static tg_tensor **draw_out_tensors(const char *name)
     return now.at++, out;
 }
 
-static double draw_double(const char *name) { return now.at++, strtod(recipe_of(name, "1"), NULL); }
-static int64_t draw_int64(const char *name) { return now.at++, strtoll(recipe_of(name, "1"), NULL, 10); }
+static double draw_double(const char *name) { return now.at++, strtod(recipe_of(function->name, name, "1"), NULL); }
+static int64_t draw_int64(const char *name) { return now.at++, strtoll(recipe_of(function->name, name, "1"), NULL, 10); }
 static int draw_int(const char *name) { return strcmp(name, "hook") == 0 ? now.at++, now.hook : (int)draw_int64(name); }
 static int draw_count(const char *name) { return (int)draw_int64(name); }
 static uint64_t draw_uint64(const char *name) { return (uint64_t)draw_int64(name); }
 static size_t draw_size(const char *name) { return (size_t)draw_int64(name); }
-static bool draw_bool(const char *name) { return now.at++, recipe_of(name, "0")[0] == '1'; }
+static bool draw_bool(const char *name) { return now.at++, recipe_of(function->name, name, "0")[0] == '1'; }
 
 /* A string of a recipe, or "x"; of the last few that were drawn. */
 static const char *the_file(void)
@@ -433,7 +299,7 @@ static const char *draw_string(const char *name)
     static char strings[4][40];
     static int turn;
     char *const string = strings[turn++ % 4];
-    const char *value = recipe_of(name, strcmp(name, "equation") == 0 ? "ij,ij->ij" : "x");
+    const char *value = recipe_of(function->name, name, strcmp(name, "equation") == 0 ? "ij,ij->ij" : "x");
     now.at++;
     if (strcmp(name, "path") == 0 && strncmp(function->name, "tg_dict_", 8) != 0) return the_file();
     snprintf(string, sizeof strings[0], "%.*s", (int)strcspn(value, " "), value);
@@ -443,7 +309,7 @@ static const char *draw_string(const char *name)
 static tg_shape draw_shape(const char *name)
 {
     bool is_wrong = now.at++ == now.wrong_at;
-    tg_shape shape = read_shape(strcmp(name, "index") == 0 ? index_shape : recipe_of(name, ""));
+    tg_shape shape = read_shape(strcmp(name, "index") == 0 ? index_shape : recipe_of(function->name, name, ""));
     if (is_wrong) shape.ndim = now.ndim;
     return shape;
 }

@@ -1,0 +1,136 @@
+/* Arguments that fit each other, of every public function: test_api.c makes one of them wrong, fuzz_api.c draws them half of
+ * the time.  A tensor is written as its dtype and shape, "f32:2,3"; "!f32:2,3" requires grad. */
+/* Arguments that are not here are in `usual`; those that are not there either are a tensor f32 [2, 3], a number 1, a
+ * bool false. */
+static const struct {
+    const char *function, *arguments;
+} recipes[] = {
+    {"tg_item", "t=f32:1"},
+    {"tg_item_i64", "t=i64:1"},
+    {"tg_data_f64", "t=f64:2,3"},
+    {"tg_data_i64", "t=i64:2,3"},
+    {"tg_hook", "t=!f32:2,3"},
+    {"tg_hook_post_accumulate", "t=!f32:2,3"},
+    {"tg_unhook", "t=!f32:2,3"},
+    {"tg_retain_grad", "t=!f32:2,3"},
+    {"tg_set_grad", "t=!f32:2,3"},
+    {"tg_gradients", "flags=4"}, /* TG_ALLOW_UNUSED: the outputs do not depend on the inputs */
+    {"tg_gradcheck", "inputs=!f64:2"},
+    {"tg_gradgradcheck", "inputs=!f64:2"},
+    {"tg_gradcheck_ex", "inputs=!f64:2"},
+    {"tg_gradgradcheck_ex", "inputs=!f64:2"},
+    {"tg_view", "shape=3,2"},
+    {"tg_reshape", "shape=3,2"},
+    {"tg_permute", "dims=1,0"},
+    {"tg_matmul", "b=f32:3,2"},
+    {"tg_mm", "b=f32:3,2"},
+    {"tg_bmm", "a=f32:2,2,3 b=f32:2,3,2"},
+    {"tg_mv", "b=f32:3"},
+    {"tg_dot", "a=f32:3 b=f32:3"},
+    {"tg_outer", "a=f32:3 b=f32:2"},
+    {"tg_linear", "weight=f32:4,3 bias=f32:4"},
+    {"tg_linear_gelu", "weight=f32:4,3 bias=f32:4"},
+    {"tg_addmm", "c=f32:2,2 b=f32:3,2"},
+    {"tg_index_select", "index=i64:2"},
+    {"tg_index_add", "index=i64:2"},
+    {"tg_index_put", "values=f32:"},
+    {"tg_index_put_", "values=f32:"},
+    {"tg_embedding", "weight=f32:4,3"},
+    {"tg_layer_norm", "weight=f32:3 bias=f32:3"},
+    {"tg_rms_norm", "weight=f32:3"},
+    {"tg_add_layer_norm", "weight=f32:3 bias=f32:3"},
+    {"tg_add_rms_norm", "weight=f32:3"},
+    {"tg_batch_norm", "running_mean=f32:3 running_var=f32:3 weight=f32:3 bias=f32:3"},
+    {"tg_instance_norm", "x=f32:2,3,4 running_mean=f32:3 running_var=f32:3 weight=f32:3 bias=f32:3"},
+    {"tg_group_norm", "weight=f32:3 bias=f32:3"},
+    {"tg_conv1d", "x=f32:2,3,4 weight=f32:2,3,2 bias=f32:2"},
+    {"tg_conv2d", "x=f32:2,3,4,4 weight=f32:2,3,2,2 bias=f32:2"},
+    {"tg_conv3d", "x=f32:2,3,4,4,4 weight=f32:2,3,2,2,2 bias=f32:2"},
+    {"tg_conv_transpose1d", "x=f32:2,3,4 weight=f32:3,2,2 bias=f32:2"},
+    {"tg_conv_transpose2d", "x=f32:2,3,4,4 weight=f32:3,2,2,2 bias=f32:2"},
+    {"tg_conv_transpose3d", "x=f32:2,3,4,4,4 weight=f32:3,2,2,2,2 bias=f32:2"},
+    {"tg_max_pool1d", "x=f32:2,3,5"},
+    {"tg_max_pool1d_ex", "x=f32:2,3,5"},
+    {"tg_max_pool2d", "x=f32:2,3,5,4"},
+    {"tg_max_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_avg_pool1d", "x=f32:2,3,5"},
+    {"tg_avg_pool1d_ex", "x=f32:2,3,5"},
+    {"tg_avg_pool2d", "x=f32:2,3,5,4"},
+    {"tg_avg_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_adaptive_avg_pool1d", "x=f32:2,3,5"},
+    {"tg_adaptive_avg_pool2d", "x=f32:2,3,5,4"},
+    {"tg_adaptive_max_pool1d", "x=f32:2,3,5"},
+    {"tg_adaptive_max_pool1d_ex", "x=f32:2,3,5"},
+    {"tg_adaptive_max_pool2d", "x=f32:2,3,5,4"},
+    {"tg_adaptive_max_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_interpolate", "x=f32:2,3,5 size=4 mode=linear"},
+    {"tg_nn_upsample", "size=4 scale=0 mode=nearest"},
+    {"tg_scaled_dot_product_attention", "k=f32:2,3 mask=bool:2,2 dropout_p=0"},
+    {"tg_cross_entropy_ex", "weight=f32:3"},
+    {"tg_nll_loss", "weight=f32:3"},
+    {"tg_where", "cond=bool:2,3"},
+    {"tg_multinomial", "n=1"},
+    {"tg_index_add_", "index=i64:2"},
+    {"tg_meshgrid", "tensors=f32:2"},
+    {"tg_bincount", "ids=i64:2 weights=f32:2 minlength=0"},
+    {"tg_repeat_interleave", "repeats=2"},
+    {"tg_cdist", "b=f32:4,3"},
+    {"tg_prelu", "weight=f32:3"},
+    {"tg_uniform_", "low=0 high=1"},
+    {"tg_trunc_normal_", "a=-1 b=1"},
+    {"tg_kaiming_uniform_", "mode=fan_in nonlinearity=relu"},
+    {"tg_kaiming_normal_", "mode=fan_out nonlinearity=tanh"},
+    {"tg_sgd", "params=!f32:2,3"},
+    {"tg_adam", "params=!f32:2,3"},
+    {"tg_adamw", "params=!f32:2,3"},
+    {"tg_rmsprop", "params=!f32:2,3"},
+    {"tg_adagrad", "params=!f32:2,3"},
+    {"tg_adadelta", "params=!f32:2,3"},
+    {"tg_lbfgs", "params=!f32:2,3"},
+    {"tg_optim_add_group", "params=!f32:2,3"},
+};
+static const char usual[] =
+    "index=i64:2,3 indices=i64:2 ids=i64:2 targets=i64:2 mask=bool:2,3 roots=!f32: root=!f32: outputs=!f32: "
+    "grads=f32: grad_outputs=f32: inputs=!f32:2 "
+    "n=2 m=2 n_in=2 n_out=1 max=4 dim=0 dim0=0 start_dim=0 source=0 k=1 flags=0 reduction=1 "
+    "size=1 start=0 length=1 offset=0 diagonal=0 classes=4 low=0 high=4 ignore_index=-100 correction=0 end=2 "
+    "p=0.5 label_smoothing=0 eps=0.00001 "
+    "shape=2,3 dims=0 shifts=1 counts=1,2 pads=1,1 training=1 on=1 "
+    "kernel=2 stride=1 padding=1 dilation=1 output_padding=0 groups=1 output=2";
+
+/* The text after "name=" in a list of such, or NULL. */
+static const char *value_in(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    const char *p = list;
+    while (p && *p) {
+        if (strncmp(p, name, n) == 0 && p[n] == '=') return p + n + 1;
+        p = strchr(p, ' ');
+        if (p) ++p;
+    }
+    return NULL;
+}
+
+/* That of a parameter of a function, or `otherwise`. */
+static const char *recipe_of(const char *function, const char *name, const char *otherwise)
+{
+    const char *value = NULL;
+    size_t i;
+    for (i = 0; i < sizeof recipes / sizeof recipes[0] && !value; ++i) {
+        if (strcmp(function, recipes[i].function) == 0) value = value_in(recipes[i].arguments, name);
+    }
+    if (!value) value = value_in(usual, name);
+    return value ? value : otherwise;
+}
+
+/* "2,3" */
+static tg_shape read_shape(const char *text)
+{
+    tg_shape shape = TG_SCALAR;
+    char *end;
+    while (*text == '-' || (*text >= '0' && *text <= '9')) {
+        shape.dim[shape.ndim++] = strtoll(text, &end, 10);
+        text = *end == ',' ? end + 1 : end;
+    }
+    return shape;
+}
