@@ -635,8 +635,8 @@ TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a los
 TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
 
 /* results[0..m) = d outputs / d inputs, without a change of any .grad.  inputs may be any tensors of the graph that
-   require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope.  All results are
-   NULL on error.  torch.autograd.grad */
+   require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope, and may be stored
+   over one of these lists.  All results are NULL on error.  torch.autograd.grad */
 TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
                               tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
 
@@ -715,7 +715,8 @@ TG_API void tg_set_anomaly(bool on);
 
 /* Context of one call of a custom function: what it saves for backward. */
 typedef struct tg_ctx tg_ctx;
-/* forward: computes out[0..n_out) from in[0..n_in).  Returns TG_OK, or the status of a failure. */
+/* forward: computes out[0..n_out) from in[0..n_in).  Returns TG_OK, or the status of a failure.  For what it stores or
+   reads behind these lists, and backward behind its own, see tg_forward_fn. */
 typedef tg_status (*tg_custom_forward)(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out);
 /* backward: computes grad_in[0..n_in), each of its input's shape or NULL for no gradient, from grad_out[0..n_out). */
 typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in);
@@ -724,8 +725,8 @@ typedef tg_status (*tg_custom_backward)(tg_ctx *ctx, tg_tensor *const *grad_out,
    tg_save; backward is run when a backward comes to it, and gets zeros for an output that has no gradient.  A backward
    that consists of ops can be differentiated again.  What the two store in out and grad_in may be any tensors, new ones
    of theirs or not; the library takes a copy where it must.  The n_out results in out[] are new tensors of the calling
-   scope, NULL on error.  user is what tg_ctx_user returns; it must stay valid while the graph exists.  name is for
-   messages.  torch.autograd.Function */
+   scope, NULL on error; out may be in.  user is what tg_ctx_user returns; it must stay valid while the graph exists.
+   name is for messages.  torch.autograd.Function */
 TG_API tg_status tg_custom(const char *name, tg_custom_forward forward, tg_custom_backward backward, void *user,
                            tg_tensor *const *in, int n_in, tg_tensor **out, int n_out);
 /* tg_custom that calls free_user(user) when the graph no longer needs it; not if the call fails. */
@@ -741,7 +742,8 @@ TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);          /* memory that is
 /* forward: says that out, one of its outputs, has no gradient */
 TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 
-/* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, NULL after an error. */
+/* A function of n tensors, for tg_checkpoint and tg_gradcheck: returns a tensor of its scope, NULL after an error.
+   What it reads behind in, up to 32 tensors, is NULL. */
 typedef tg_tensor *(*tg_function)(tg_tensor *const *in, int n, void *user);
 /* fn(in, n, user), computed without storing activations: backward runs fn again, with the same random numbers, and then
    goes through its graph.  fn must compute the same again, and user must stay valid while the graph exists.  Tensors
@@ -1928,7 +1930,8 @@ TG_API void tg_loader_free(tg_loader *loader); /* frees it, not your data or the
 typedef struct tg_module tg_module;
 
 /* The forward of a module: computes out[0..n_out) from in[0..n).  It runs in a scope of its own, and what it stores in
-   out goes to the caller's.  After a failed call it may leave NULLs in out: the error is on record. */
+   out goes to the caller's.  After a failed call it may leave NULLs in out: the error is on record.  What it stores
+   behind out, up to 64 tensors, is an error that names the module; what it reads behind in, up to 32, is NULL. */
 typedef void (*tg_forward_fn)(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out);
 
 /* A new module without members.  name is its kind ("Block"), for messages and prints.  forward may be NULL, for a
@@ -1996,7 +1999,8 @@ TG_API tg_status tg_module_device(tg_module *m, tg_device *device);
    Net.blocks.0.fc"), and where operands are on different devices the message says which of them is not where the module
    is, and why.  torch.nn.Module.__call__ */
 TG_API tg_tensor *tg_forward(tg_module *m, tg_tensor *x);
-/* Several in, several out: in [n], out [n_out].  On error all of out is NULL. */
+/* Several in, several out: in [n], out [n_out], which may be parts of one list, as in
+   tg_forward_n(cell, xhc, 3, xhc + 1, 2).  On error all of out is NULL. */
 TG_API tg_status tg_forward_n(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out);
 
 /* A hook of a module is called around each of its forwards: before it, when it may replace elements of in (out is NULL
@@ -2607,12 +2611,24 @@ void tg_set_error_handler(tg_error_handler handler, void *user)
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
 }
 
+/* The lists that a function of the user's gets: copies with room behind them, in one block.  What it reads behind its
+   inputs is NULL, and what it stores behind its outputs is found afterwards (tgi_lists_hold) and damages nothing. */
+enum { TGI_BEHIND_IN = 32, TGI_BEHIND_OUT = 64 };
+typedef struct {
+    tg_tensor **in, **out;   /* [n], NULLs behind it; [n_out], NULLs at first */
+    int n, n_out;
+    const char *what, *name; /* for messages: "the forward of", "Two" (or NULL) */
+    bool backward;           /* in and out are grad_out and grad_in */
+    size_t bytes;            /* of the block, which begins with in */
+} tgi_lists;
+
 /* What the library notes before it calls a function of the user's, to restore and check it afterwards.  The invariants
    stand at "guards" in TENSOR. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
     const char *what;       /* "the hook", for messages */
+    const tgi_lists *lists; /* that it gets, or NULL */
     const char *composite;  /* S->composite before the call, as all the following */
     tgi_frame *frame;
     uint64_t frame_limit; /* S->serials: the callback cannot close frames up to this serial */
@@ -2770,8 +2786,13 @@ static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
    the call that failed, so no other error is raised. */
 TGI_NOINLINE static bool tgi_null_argument(tgi_thread *S, const char *op, const char *argument)
 {
+    const tgi_lists *l = S->guard ? S->guard->lists : NULL;
     if (S->errors) return false;
-    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
+    if (!l) return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL", argument);
+    const char *quote = l->name ? "'" : ""; /* the NULL may have been read behind what the callback was given */
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is NULL\n%s%s%s%.100s%s was given %d %s%s: %s[%d] is NULL",
+                    argument, l->what, l->name ? " " : "", quote, l->name ? l->name : "", quote, l->n,
+                    l->backward ? "gradient" : "input", l->n == 1 ? "" : "s", l->backward ? "grad_out" : "in", l->n);
 }
 
 /* Flushes the file; an error if anything could not be written.  A full disk may show only when the buffer is
@@ -11559,6 +11580,7 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     g->S = S;
     g->outer = S->guard;
     g->what = what;
+    g->lists = NULL;
     g->composite = S->composite;
     g->frame = S->frame;
     g->frame_limit = S->serials;
@@ -11616,6 +11638,38 @@ static bool tgi_guard_close(tgi_guard *g)
                  g->what);
     }
     return !left_open && !g->misused;
+}
+
+/* Copies in [n] and makes an empty out [n_out].  False after recording an error. */
+static bool tgi_lists_open(tgi_lists *l, tgi_thread *S, const char *op, const char *what, const char *name,
+                           tg_tensor *const *in, int n, int n_out)
+{
+    const size_t inputs = sizeof *in * (size_t)n;
+    l->bytes = inputs + sizeof *in * ((size_t)n_out + TGI_BEHIND_IN + TGI_BEHIND_OUT);
+    l->in = (tg_tensor **)tgi_alloc(S, l->bytes);
+    if (!l->in) return tgi_no_memory(S, op, l->bytes);
+    l->out = l->in + n + TGI_BEHIND_IN;
+    l->n = n, l->n_out = n_out;
+    l->what = what, l->name = name;
+    l->backward = false;
+    if (n) memcpy(l->in, in, inputs);
+    memset(l->in + n, 0, l->bytes - inputs);
+    return true;
+}
+
+static void tgi_lists_close(tgi_lists *l, tgi_thread *S) { tgi_free(S, l->in, l->bytes); }
+
+/* Whether the callback stored no more than it was asked for. */
+static bool tgi_lists_hold(const tgi_lists *l, tgi_thread *S, const char *op)
+{
+    for (int i = l->n_out; i < l->n_out + TGI_BEHIND_OUT; ++i) {
+        if (!l->out[i]) continue;
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s '%.100s' sets %s[%d], but %d %s%s asked for%s", l->what, l->name,
+                        l->backward ? "grad_in" : "out", i, l->n_out, l->backward ? "gradient" : "output",
+                        l->n_out == 1 ? " was" : "s were",
+                        strcmp(op, "forward") ? "" : "\ntg_forward_n(m, in, n, out, n_out) asks for several");
+    }
+    return true;
 }
 
 /* Whether the callback of this guard raised an error and did not clear it. */
@@ -14818,29 +14872,33 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
 {
     tgi_thread *S = tgi_self();
     const bool was_off = S->grad_off;
+    tg_backward_run *run = NULL;
+    tgi_lists l;
     if (!results) return tgi_null_argument(S, "gradients", "results"), tgi_failed(S);
-    for (int i = 0; i < m; ++i) results[i] = NULL;
-    if (!tgi_check_gradient_inputs(S, inputs, m)) return tgi_failed(S);
-    tg_backward_run *run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, inputs, m, results);
+    if (tgi_check_gradient_inputs(S, inputs, m) && tgi_lists_open(&l, S, "gradients", "", NULL, inputs, m, m)) {
+        run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, l.in, m, l.out);
+        if (!run) tgi_lists_close(&l, S);
+    }
+    for (int i = 0; i < m; ++i) results[i] = NULL; /* which may be one of the lists that were given */
     if (!run) return tgi_failed(S);
     while (tg_backward_step(run, NULL)) {}
     bool ok = tgi_end_run(run);
     S->grad_off = !(flags & TG_CREATE_GRAPH);
     for (int i = 0; i < m; ++i) {
         if (ok) {
-            ok = tgi_finish_result(S, i, inputs[i], &results[i], flags);
+            ok = tgi_finish_result(S, i, l.in[i], &l.out[i], flags);
         } else {
-            tgi_unref(S, results[i]);
-            results[i] = NULL;
+            tgi_unref(S, l.out[i]);
+            l.out[i] = NULL;
         }
     }
     S->grad_off = was_off;
-    if (ok) return TG_OK;
-    for (int i = 0; i < m; ++i) { /* those that were finished before the error */
-        tg_drop(results[i]);
-        results[i] = NULL;
+    for (int i = 0; i < m; ++i) {
+        if (ok) results[i] = l.out[i];
+        else tg_drop(l.out[i]); /* those that were finished before the error */
     }
-    return tgi_failed(S);
+    tgi_lists_close(&l, S);
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 /* ======== @@CUSTOM ===================================================================================================
@@ -15034,9 +15092,8 @@ static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const 
 }
 
 /* Begins a call that is not recorded: a scope of its own, grad mode off, a handle of the library's on each input.  The
-   call fills in out [n_out].  NULL after recording an error. */
-static tg_ctx *tgi_unrecorded_begin(tgi_thread *S, const char *name, void *user, tg_tensor *const *in, int n_in,
-                                    tg_tensor **out, int n_out)
+   call fills in l->out.  NULL after recording an error. */
+static tg_ctx *tgi_unrecorded_begin(tgi_thread *S, const char *name, void *user, const tgi_lists *l)
 {
     tg_ctx *ctx = tgi_ctx_new(S, name);
     if (!ctx) return NULL;
@@ -15046,43 +15103,56 @@ static tg_ctx *tgi_unrecorded_begin(tgi_thread *S, const char *name, void *user,
     ctx->user = user;
     ctx->rng = S->rng;
     ctx->autocast = S->autocast;
-    ctx->in = in, ctx->n_in = n_in;
-    ctx->out = out, ctx->n_out = n_out;
-    tgi_ref_all(in, n_in);
+    ctx->in = l->in, ctx->n_in = l->n;
+    ctx->out = l->out, ctx->n_out = l->n_out;
+    tgi_ref_all(l->in, l->n);
     return ctx;
 }
 
-/* Ends it: if ok, the outputs go to the caller's scope; if not, they become NULL, and the random numbers are as they
-   were.  in, n_in: as in begin.  Frees ctx unless a node owns it. */
-static void tgi_unrecorded_end(tg_ctx *ctx, bool ok, tg_tensor *const *in, int n_in)
+/* Ends it: if ok, the outputs go to the caller's scope and to out; if not, these are NULL, and the random numbers are
+   as they were.  Frees ctx unless a node owns it, and closes the lists of begin. */
+static void tgi_unrecorded_end(tg_ctx *ctx, bool ok, tgi_lists *l, tg_tensor **out)
 {
     tgi_thread *S = ctx->S;
     const uint64_t scope = ctx->scope;
-    tgi_unref_all(S, in, n_in);
-    for (int i = 0; i < ctx->n_out; ++i) {
-        if (ok) tg_keep(ctx->out[i]);
-        else ctx->out[i] = NULL;
-    }
+    tgi_unref_all(S, l->in, l->n);
+    for (int i = 0; i < l->n_out; ++i) out[i] = ok ? tg_keep(l->out[i]) : NULL;
+    tgi_lists_close(l, S);
     if (!ok) S->rng = ctx->rng;
     if (!ctx->node) tgi_ctx_free(S, ctx);
     tgi_frame_close(S, scope);
 }
 
 /* Calls forward, and makes outputs and node of what it did. */
-static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, bool records)
+static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, const tgi_lists *l, bool records)
 {
     tgi_guard guard;
     ctx->forward = true;
     tgi_guard_open(&guard, S, "forward of a custom function");
+    guard.lists = l;
     const tg_status status = forward(ctx, ctx->in, ctx->out);
     bool ok = tgi_guard_close(&guard);
     if (ok && status != TG_OK) {
         if (!tgi_guard_failed(&guard)) tgi_fail(S, status, "custom", "forward of %.100s failed", ctx->name);
         ok = false;
     }
-    ok = ok && tgi_own_outputs(S, ctx);
+    ok = ok && tgi_lists_hold(l, S, "custom") && tgi_own_outputs(S, ctx);
     ctx->forward = false;
     return ok && (!records || tgi_custom_node(S, TGI_OP_custom, ctx));
+}
+
+static bool tgi_check_custom(tgi_thread *S, const char *op, const char *name, tg_custom_forward forward,
+                             tg_custom_backward backward, tg_tensor *const *in, int n_in, tg_tensor **out, int n_out)
+{
+    if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
+                                                                       : "%d inputs and %d outputs cannot be", n_in,
+                        n_out);
+    }
+    if (!name || !forward || !backward || (!out && n_out > 0)) {
+        return tgi_null_argument(S, op, !name ? "name" : !forward ? "forward" : !backward ? "backward" : "out");
+    }
+    return tgi_check_inputs_of(S, op, in, n_in);
 }
 
 static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward forward, tg_custom_backward backward,
@@ -15090,25 +15160,20 @@ static tg_status tgi_custom(const char *op, const char *name, tg_custom_forward 
                             int n_out)
 {
     tgi_thread *S = tgi_self();
-    for (int i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL;
-    if (n_in < 0 || n_out < 0 || n_out > UINT16_MAX) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, n_out > 0 && n_in >= 0 ? "%d inputs, but %d outputs are too many"
-                                                                : "%d inputs and %d outputs cannot be", n_in, n_out);
-        return TG_ERR_ARGUMENT;
+    tgi_lists l;
+    tg_ctx *ctx = NULL;
+    bool ok = tgi_check_custom(S, op, name, forward, backward, in, n_in, out, n_out), records = false;
+    for (int i = 0; ok && i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
+    if (ok && tgi_lists_open(&l, S, op, "the forward of", name, in, n_in, n_out)) {
+        ctx = tgi_unrecorded_begin(S, name, user, &l);
+        if (!ctx) tgi_lists_close(&l, S);
     }
-    if (!name || !forward || !backward || (!out && n_out > 0)) {
-        tgi_null_argument(S, op, !name ? "name" : !forward ? "forward" : !backward ? "backward" : "out");
-        return tgi_failed(S);
-    }
-    if (!tgi_check_inputs_of(S, op, in, n_in)) return tgi_failed(S);
-    bool records = false;
-    for (int i = 0; i < n_in; ++i) records = records || (!S->grad_off && (in[i]->flags & TGI_REQUIRES_GRAD));
-    tg_ctx *ctx = tgi_unrecorded_begin(S, name, user, in, n_in, out, n_out);
+    for (int i = 0; out && n_out <= UINT16_MAX && i < n_out; ++i) out[i] = NULL; /* which may be in */
     if (!ctx) return tgi_failed(S);
     ctx->backward = backward;
-    const bool ok = tgi_custom_run(S, forward, ctx, records);
+    ok = tgi_custom_run(S, forward, ctx, &l, records);
     if (ok) ctx->free_user = free_user; /* if the call fails, user is still the caller's */
-    tgi_unrecorded_end(ctx, ok, in, n_in);
+    tgi_unrecorded_end(ctx, ok, &l, out);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -15128,18 +15193,25 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 {
     tgi_thread *S = step->S;
     tg_ctx *ctx = step->node->ctx;
+    const int outputs = step->node->outputs, inputs = step->node->inputs;
     tgi_guard guard;
+    tgi_lists l;
     (void)g;
+    if (!tgi_lists_open(&l, S, "custom", "the backward of", ctx->name, step->grad, outputs, inputs)) return false;
+    l.backward = true;
     tgi_guard_open(&guard, S, "backward of a custom function");
-    tg_status status = ctx->backward(ctx, step->grad, step->result);
-    if (!tgi_guard_close(&guard)) return false;
-    if (status != TG_OK && !tgi_guard_failed(&guard))
+    guard.lists = &l;
+    tg_status status = ctx->backward(ctx, l.in, l.out);
+    bool ok = tgi_guard_close(&guard);
+    if (ok && status != TG_OK && !tgi_guard_failed(&guard))
         tgi_fail(S, status, "custom", "backward of %.100s failed", ctx->name);
-    if (status != TG_OK) return false;
-    for (int i = 0; i < step->node->inputs; ++i) {
-        if (step->result[i] && !tgi_argument(S, "custom", "grad_in", step->result[i])) return false;
+    ok = ok && status == TG_OK && tgi_lists_hold(&l, S, "custom");
+    for (int i = 0; ok && i < inputs; ++i) {
+        step->result[i] = l.out[i];
+        ok = !l.out[i] || tgi_argument(S, "custom", "grad_in", l.out[i]);
     }
-    return true;
+    tgi_lists_close(&l, S);
+    return ok;
 }
 
 /* ---- checkpoints ---- */
@@ -15148,9 +15220,14 @@ static bool tgi_rule_custom(tgi_step *step, tg_tensor *g)
 static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *const *in, int n, void *user)
 {
     tgi_guard guard;
+    tgi_lists l;
+    if (!tgi_lists_open(&l, S, "checkpoint", "the checkpointed function", NULL, in, n, 0)) return NULL;
     tgi_guard_open(&guard, S, "the checkpointed function");
-    tg_tensor *y = fn(in, n, user);
-    if (!tgi_guard_close(&guard)) return NULL;
+    guard.lists = &l;
+    tg_tensor *y = fn(l.in, n, user);
+    const bool ok = tgi_guard_close(&guard);
+    tgi_lists_close(&l, S);
+    if (!ok) return NULL;
     if (y) return tgi_argument(S, "checkpoint", "of the function's result", y) && tgi_refresh_view(S, y) ? y : NULL;
     if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "the function returned NULL");
     return NULL;
@@ -15199,11 +15276,13 @@ tg_tensor *tg_checkpoint(tg_function fn, tg_tensor *const *in, int n, void *user
     if (n < 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "checkpoint", "%d inputs cannot be", n));
     if (!tgi_check_inputs_of(S, "checkpoint", in, n)) return NULL;
     if (S->grad_off) return tgi_checkpoint_plain(S, fn, in, n, user);
+    tgi_lists l;
+    if (!tgi_lists_open(&l, S, "checkpoint", "", NULL, in, n, 1)) return NULL;
+    tg_ctx *ctx = tgi_unrecorded_begin(S, "checkpoint", user, &l);
+    if (!ctx) return tgi_lists_close(&l, S), (tg_tensor *)NULL;
     tg_tensor *y = NULL;
-    tg_ctx *ctx = tgi_unrecorded_begin(S, "checkpoint", user, in, n, &y, 1);
-    if (!ctx) return NULL;
     ctx->function = fn;
-    tgi_unrecorded_end(ctx, tgi_checkpoint_run(S, ctx), in, n);
+    tgi_unrecorded_end(ctx, tgi_checkpoint_run(S, ctx), &l, &y);
     return y;
 }
 
@@ -18505,23 +18584,26 @@ static bool tgi_check_meshgrid(tgi_thread *S, tg_tensor *const *tensors, int n)
 tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
 {
     tgi_thread *S = tgi_self();
-    for (int i = 0; out && i < n; ++i) out[i] = NULL;
-    if (!tensors || !out) return tgi_null_argument(S, "meshgrid", tensors ? "out" : "tensors"), tgi_failed(S);
-    if (!tgi_check_meshgrid(S, tensors, n) || !tgi_one_device(S, "meshgrid", "tensors", tensors, n))
-        return tgi_failed(S);
+    const bool ok = tensors && out
+                        ? tgi_check_meshgrid(S, tensors, n) && tgi_one_device(S, "meshgrid", "tensors", tensors, n)
+                        : tgi_null_argument(S, "meshgrid", tensors ? "out" : "tensors");
+    tg_tensor *in[TG_MAX_DIMS];
+    for (int i = 0; ok && i < n; ++i) in[i] = tensors[i];
+    for (int i = 0; out && i < n; ++i) out[i] = NULL; /* which may be tensors */
+    if (!ok) return tgi_failed(S);
     tg_shape shape, own; /* of the grid; of tensor i, with all dims */
     shape.ndim = own.ndim = n;
     for (int i = 0; i < n; ++i) {
-        shape.dim[i] = tensors[i]->ndim ? tensors[i]->dim[0] : 1;
+        shape.dim[i] = in[i]->ndim ? in[i]->dim[0] : 1;
         own.dim[i] = 1;
     }
     for (int i = 0; i < n; ++i) {
         tgi_composite c;
-        bool ok = tgi_composite_begin(&c, "meshgrid");
+        bool made = tgi_composite_begin(&c, "meshgrid");
         own.dim[i] = shape.dim[i];
-        if (ok) ok = (out[i] = tgi_composite_end(&c, tg_expand(tg_reshape(tensors[i], own), shape))) != NULL;
+        if (made) made = (out[i] = tgi_composite_end(&c, tg_expand(tg_reshape(in[i], own), shape))) != NULL;
         own.dim[i] = 1;
-        if (ok) continue;
+        if (made) continue;
         while (i > 0) tg_drop(out[--i]), out[i] = NULL;
         return tgi_failed(S);
     }
@@ -23635,8 +23717,9 @@ typedef struct {
     const char *op; /* "gradcheck", for messages */
     tg_function fn;
     void *user;
-    tg_tensor *const *in;
+    tg_tensor *const *in; /* [n]: those of lists, once they are known to be tensors */
     int n;
+    tgi_lists lists;
     tg_gradcheck_options options;
     tg_rng rng;   /* the thread's at the start: every call of fn gets the same random numbers */
     tg_tensor *y; /* of the first call, with its graph */
@@ -23715,6 +23798,7 @@ static tg_tensor *tgi_check_call(tgi_check *c)
     tgi_guard guard;
     tgi_guard_open(&guard, S, "the function");
     guard.keeps_places = true;
+    guard.lists = &c->lists;
     tg_tensor *y = c->fn(c->in, c->n, c->user);
     if (!tgi_guard_close(&guard) || tgi_guard_failed(&guard)) return NULL;
     if (!y) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, c->op, "the function returned NULL"));
@@ -24203,8 +24287,10 @@ static bool tgi_check_run(bool (*check)(tgi_check *c, tg_tensor **list), const c
     c.rng = S->rng;
     if (!tgi_check_options(&c, options) || !tgi_check_inputs(&c)) return false;
     const size_t bytes = sizeof(tg_tensor *) * ((size_t)n + 1 + 2 * (size_t)c.checked_count);
+    if (!tgi_lists_open(&c.lists, S, op, "the function", NULL, in, n, 0)) return false;
     tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list) return tgi_no_memory(S, op, bytes);
+    if (!list) return tgi_lists_close(&c.lists, S), tgi_no_memory(S, op, bytes);
+    c.in = c.lists.in;
     c.checked = list + n + 1;
     c.grad = c.checked + c.checked_count;
     for (int i = 0, k = 0; i < n; ++i) {
@@ -24214,7 +24300,8 @@ static bool tgi_check_run(bool (*check)(tgi_check *c, tg_tensor **list), const c
     const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     const bool ok = scope && check(&c, list);
     if (scope) tgi_frame_close(S, scope); /* restores grad mode, too */
-    tgi_unref_all(S, in, n);
+    tgi_unref_all(S, c.in, n);
+    tgi_lists_close(&c.lists, S);
     tgi_free(S, list, bytes);
     S->rng = c.rng;
     return ok;
@@ -24241,10 +24328,11 @@ bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user)
 static tg_tensor *tgi_check_gradients(tg_tensor *const *in, int n, void *user)
 {
     const tgi_check *c = (const tgi_check *)user;
-    tg_tensor *g = in[n - 1];
+    tg_tensor *g = in[n - 1]; /* behind c->in */
     tgi_guard guard;
     tgi_guard_open(&guard, c->S, "the function");
-    tg_tensor *y = c->fn(in, n - 1, c->user);
+    guard.lists = &c->lists;
+    tg_tensor *y = c->fn(c->in, c->n, c->user);
     if (!tgi_guard_close(&guard) || !y) return NULL;
     if (tg_gradients(&y, 1, &g, c->checked, c->checked_count, c->grad, TG_CREATE_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
         return NULL;
@@ -29565,26 +29653,41 @@ static bool tgi_module_hooks(tgi_thread *S, tg_module *m, bool before, tg_tensor
     return true;
 }
 
-/* The forward with its hooks, which may replace inputs: in is then a copy of the caller's list. */
-static bool tgi_forward_call(tgi_thread *S, const char *op, tgi_forward *f, tg_tensor **out, int n_out)
+static bool tgi_forward_only(tgi_thread *S, const char *op, tg_module *m, tg_tensor *const *in, const tgi_lists *l)
+{
+    const uint64_t raised = S->raised;
+    m->forward(m, in, l->n, l->out, l->n_out);
+    return !tgi_raised_since(S, raised) && tgi_lists_hold(l, S, op);
+}
+
+/* Whether the hooks replaced no more inputs than there are; in: their copy of these. */
+static bool tgi_hooks_hold(tgi_thread *S, const char *op, const tgi_lists *in)
+{
+    for (int i = in->n; i < in->n + TGI_BEHIND_IN; ++i) {
+        if (!in->in[i]) continue;
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "a hook of '%.100s' sets in[%d], but the number of inputs is %d",
+                        in->name, i, in->n);
+    }
+    return true;
+}
+
+/* The forward with its hooks, which may replace inputs: in a second copy, as the first has the library's references. */
+static bool tgi_forward_call(tgi_thread *S, const char *op, tgi_forward *f, tgi_lists *l)
 {
     tg_module *m = f->m;
-    const uint64_t raised = S->raised;
-    if (m->hooks == 0) {
-        m->forward(m, f->in, f->n, out, n_out);
-        return !tgi_raised_since(S, raised);
-    }
-    const size_t bytes = sizeof(tg_tensor *) * (size_t)f->n;
-    tg_tensor *const *given = f->in, **in = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!in) return tgi_no_memory(S, op, bytes);
-    for (int i = 0; i < f->n; ++i) in[i] = given[i];
-    f->in = in;
-    bool ok = tgi_module_hooks(S, m, true, in, f->n, NULL, 0) &&
-              tgi_argument_list(S, op, "of a hook's inputs", in, f->n, f->n);
-    if (ok) m->forward(m, in, f->n, out, n_out);
-    ok = ok && !tgi_raised_since(S, raised) && tgi_module_hooks(S, m, false, in, f->n, out, n_out);
-    f->in = given;
-    tgi_free(S, in, bytes);
+    if (m->hooks == 0) return tgi_forward_only(S, op, m, l->in, l);
+    tgi_lists second;
+    const int n = l->n;
+    if (!tgi_lists_open(&second, S, op, "a hook of", l->name, l->in, n, 0)) return false;
+    f->in = second.in;
+    bool ok = tgi_module_hooks(S, m, true, second.in, n, NULL, 0) && tgi_hooks_hold(S, op, &second) &&
+              tgi_argument_list(S, op, "of a hook's inputs", second.in, n, n) &&
+              tgi_forward_only(S, op, m, second.in, l);
+    l->what = "a hook of";
+    ok = ok && tgi_module_hooks(S, m, false, second.in, n, l->out, l->n_out) && tgi_hooks_hold(S, op, &second) &&
+         tgi_lists_hold(l, S, op);
+    f->in = l->in;
+    tgi_lists_close(&second, S);
     return ok;
 }
 
@@ -29642,33 +29745,35 @@ static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, 
     tgi_thread *S = tgi_self();
     tgi_forward f;
     tgi_guard guard;
-    for (int i = 0; out && i < n_out; ++i) out[i] = NULL;
-    if (!tgi_forward_check(S, op, argument, m, in, n, out, n_out)) return false;
-    const tg_rng rng = S->rng;
-    f.scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    tgi_lists l;
+    f.scope = 0;
+    if (tgi_forward_check(S, op, argument, m, in, n, out, n_out) &&
+        tgi_lists_open(&l, S, op, "the forward of", m->name, in, n, n_out)) {
+        f.scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+        if (!f.scope) tgi_lists_close(&l, S);
+    }
+    for (int i = 0; out && i < n_out; ++i) out[i] = NULL; /* which may be in */
     if (!f.scope) return false;
+    const tg_rng rng = S->rng;
     f.outer = S->forward;
     f.depth = f.outer ? f.outer->depth + 1 : 1;
     f.m = m;
-    f.in = in;
+    f.in = l.in;
     f.n = n;
     f.path = tgi_forward_path;
     f.why = tgi_forward_why;
     f.params = tgi_forward_params;
     S->forward = &f;
     m->running++; /* it may be freed meanwhile */
-    tgi_ref_all(in, n);
+    tgi_ref_all(l.in, n);
     tgi_guard_open(&guard, S, "the forward of a module");
-    bool ok = tgi_forward_call(S, op, &f, out, n_out);
-    ok = tgi_guard_close(&guard) && ok && tgi_forward_outputs(S, op, m, out, n_out);
+    guard.lists = &l;
+    bool ok = tgi_forward_call(S, op, &f, &l);
+    ok = tgi_guard_close(&guard) && ok && tgi_forward_outputs(S, op, m, l.out, n_out);
     S->forward = f.outer;
-    for (int i = 0; i < n_out; ++i) {
-        if (ok)
-            tg_keep(out[i]);
-        else
-            out[i] = NULL;
-    }
-    tgi_unref_all(S, in, n);
+    for (int i = 0; ok && i < n_out; ++i) out[i] = tg_keep(l.out[i]);
+    tgi_unref_all(S, l.in, n);
+    tgi_lists_close(&l, S);
     if (!ok) S->rng = rng; /* a call that fails consumes no random numbers */
     if (--m->running == 0 && m->hooks) tgi_forget_hooks(m);
     tgi_module_unref(S, m);

@@ -518,6 +518,138 @@ TEST(graph_and_scope_across_tg_shutdown)
     CHECK(tg_shutdown() == TG_OK);
 }
 
+/* ---- lists: callbacks that store more than they were asked for, and read more than they were given ---- */
+
+/* What the callbacks below do: store out[store], and pass in[read] to tg_mul. */
+static struct {
+    int store, read, hook_store;
+} lists;
+
+static void stores_and_reads(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    int i;
+    (void)m, (void)n;
+    for (i = 0; i < n_out; ++i) out[i] = tg_mul_scalar(in[0], i + 2);
+    if (lists.store >= 0) out[lists.store] = tg_neg(in[0]);
+    if (lists.read >= 0) out[0] = tg_mul(in[0], in[lists.read]);
+}
+
+/* The list that the caller has is longer than it says, so that a store beyond would be seen. */
+TEST(forwards_that_store_or_read_beyond_their_lists)
+{
+    static const int beyond[] = {1, 2, 3, 7, 8, 31, 32, 63, 64};
+    tg_module *m = tg_module_new("Two", stores_and_reads, 0);
+    tg_tensor *x = f64("[1, 2]"), *out[4], *in[4];
+    char text[100];
+    size_t i;
+    lists.read = -1;
+    for (i = 0; i < sizeof beyond / sizeof beyond[0]; ++i) {
+        lists.store = beyond[i];
+        snprintf(text, sizeof text, "tg_forward: the forward of 'Two' sets out[%d], but 1 output was asked for", beyond[i]);
+        CHECK_FAILS(CHECK(!tg_forward(m, x)), text);
+    }
+    CHECK_FAILS(tg_forward(m, x), "hint: tg_forward_n(m, in, n, out, n_out) asks for several");
+    in[0] = in[1] = in[2] = in[3] = out[3] = x;
+    lists.store = 3;
+    CHECK_FAILS(tg_forward_n(m, in, 1, out, 3), "the forward of 'Two' sets out[3], but 3 outputs were asked for");
+    CHECK(!out[0] && !out[1] && !out[2] && out[3] == x);
+    CHECK_FAILS(tg_forward_n(m, in, 1, NULL, 0), "sets out[3], but 0 outputs were asked for");
+    lists.store = 2;
+    CHECK(tg_forward_n(m, in, 1, out, 3) == TG_OK);
+    HAS(out[2], "[-1, -2]");
+    lists.store = -1;
+    for (i = 0; i < sizeof beyond / sizeof beyond[0]; ++i) {
+        lists.read = beyond[i] > 31 ? 32 : beyond[i];
+        CHECK_FAILS(CHECK(!tg_forward(m, x)), "tg_mul: argument b is NULL");
+        CHECK_FAILS(tg_forward(m, x), "hint: the forward of 'Two' was given 1 input: in[1] is NULL\n  in Two");
+    }
+    lists.read = 3;
+    CHECK_FAILS(tg_forward_n(m, in, 3, out, 1), "the forward of 'Two' was given 3 inputs: in[3] is NULL");
+    CHECK(tg_forward_n(m, in, 4, out, 1) == TG_OK);
+    lists.read = -1;
+    tg_module_free(m);
+}
+
+static void hook_that_stores(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user)
+{
+    (void)m, (void)n_out;
+    if (user) in[n + lists.hook_store] = tg_neg(in[0]);
+    else if (out) out[lists.hook_store] = tg_neg(in[0]);
+}
+
+TEST(module_hooks_that_store_beyond_their_lists)
+{
+    tg_module *m = tg_module_new("One", stores_and_reads, 0);
+    tg_tensor *x = f64("[1, 2]");
+    int hook, before, user = 1;
+    lists.store = lists.read = -1;
+    for (lists.hook_store = 1; lists.hook_store < 32; lists.hook_store *= 2) {
+        hook = tg_module_hook(m, hook_that_stores, NULL);
+        CHECK_FAILS(CHECK(!tg_forward(m, x)), "a hook of 'One' sets out[");
+        tg_module_unhook(m, hook);
+        for (before = 0; before < 2; ++before) {
+            hook = (before ? tg_module_pre_hook : tg_module_hook)(m, hook_that_stores, &user);
+            CHECK_FAILS(CHECK(!tg_forward(m, x)), "a hook of 'One' sets in[");
+            tg_module_unhook(m, hook);
+        }
+        CHECK(tg_forward(m, x) != NULL);
+    }
+    tg_module_free(m);
+}
+
+static tg_status custom_forward_beyond(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = tg_mul_scalar(in[0], 2);
+    if (tg_ctx_user(ctx)) return TG_OK; /* backward is at fault */
+    if (lists.store >= 0) out[lists.store] = out[0];
+    if (lists.read >= 0) out[0] = tg_mul(in[0], in[lists.read]);
+    return tg_ok() ? TG_OK : tg_error_code();
+}
+
+static tg_status custom_backward_beyond(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
+{
+    (void)ctx;
+    grad_in[0] = tg_mul_scalar(g[0], 2);
+    if (lists.store >= 0) grad_in[lists.store] = g[0];
+    if (lists.read >= 0) grad_in[0] = tg_mul(g[0], g[lists.read]);
+    return tg_ok() ? TG_OK : tg_error_code();
+}
+
+static tg_tensor *function_beyond(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return lists.read >= 0 ? tg_mul(in[0], in[lists.read]) : tg_neg(in[0]);
+}
+
+TEST(functions_that_store_or_read_beyond_their_lists)
+{
+    static const int beyond[] = {1, 2, 8, 31, 64};
+    tg_tensor *x = leaf("[1, 2]"), *y;
+    int user = 1;
+    size_t i;
+    for (i = 0; i < sizeof beyond / sizeof beyond[0]; ++i) {
+        lists.store = beyond[i], lists.read = -1;
+        CHECK_FAILS(tg_custom("double", custom_forward_beyond, custom_backward_beyond, NULL, &x, 1, &y, 1),
+                    "tg_custom: the forward of 'double' sets out[");
+        CHECK(!y && tg_custom("double", custom_forward_beyond, custom_backward_beyond, &user, &x, 1, &y, 1) == TG_OK);
+        CHECK_FAILS(backward_sum(y), "the backward of 'double' sets grad_in[");
+        CHECK(!tg_grad(x));
+        lists.store = -1, lists.read = beyond[i] > 32 ? 32 : beyond[i];
+        CHECK_FAILS(tg_custom("double", custom_forward_beyond, custom_backward_beyond, NULL, &x, 1, &y, 1),
+                    "argument b is NULL\n  hint: the forward of 'double' was given 1 input: in[1] is NULL");
+        CHECK(tg_custom("double", custom_forward_beyond, custom_backward_beyond, &user, &x, 1, &y, 1) == TG_OK);
+        CHECK_FAILS(backward_sum(y), "hint: the backward of 'double' was given 1 gradient: grad_out[1] is NULL");
+        CHECK_FAILS(tg_checkpoint(function_beyond, &x, 1, NULL), "hint: the checkpointed function was given 1 input");
+        CHECK_FAILS(tg_gradcheck(function_beyond, &x, 1, NULL), "hint: the function was given 1 input: in[1] is NULL");
+        lists.read = -1;
+        y = tg_checkpoint(function_beyond, &x, 1, NULL);
+        lists.read = 1; /* when it is run again */
+        CHECK_FAILS(backward_sum(y), "hint: the checkpointed function was given 1 input: in[1] is NULL");
+    }
+    { TG_NO_GRAD; CHECK_FAILS(tg_checkpoint(function_beyond, &x, 1, NULL), "the checkpointed function was given 1 input"); }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -534,6 +666,9 @@ int main(int argc, char **argv)
     RUN(hook_that_forgives_its_own_error);
     RUN(handler_that_raises_errors);
     RUN(handler_that_releases_operands);
+    RUN(forwards_that_store_or_read_beyond_their_lists);
+    RUN(module_hooks_that_store_beyond_their_lists);
+    RUN(functions_that_store_or_read_beyond_their_lists);
     harness.only = harness.only ? harness.only : "";
     if (strstr("graph_and_scope_across_tg_shutdown", harness.only)) {
         harness.test = "graph_and_scope_across_tg_shutdown";

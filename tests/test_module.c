@@ -650,6 +650,59 @@ static bool oom_scenario(void)
     return ok && tg_ok();
 }
 
+static void reverse_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    int i;
+    (void)m;
+    for (i = 0; i < n_out; ++i) out[i] = tg_add(in[n - 1 - i], in[0]);
+}
+
+static tg_status reverse_custom(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    int i;
+    (void)ctx;
+    for (i = 0; i < 3; ++i) out[i] = tg_add(in[2 - i], in[0]);
+    return TG_OK;
+}
+
+static tg_status no_gradients(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
+{
+    return (void)ctx, (void)g, (void)grad_in, TG_OK;
+}
+
+/* A function reads its lists before it writes its results, so that these may be the lists, or parts of them. */
+TEST(results_that_are_stored_over_the_arguments)
+{
+    tg_module *relu = tg_nn_relu(), *m = tg_module_new("Reverse", reverse_forward, 0);
+    tg_tensor *t[5], *both[2], *x, *y;
+    t[0] = f64("[-1, 1]");
+    CHECK(tg_forward_n(relu, t, 1, t, 1) == TG_OK);
+    HAS(t[0], "[0, 1]");
+    t[0] = f64("[1]"), t[1] = f64("[2]"), t[2] = f64("[3]");
+    CHECK(tg_forward_n(m, t, 3, t + 1, 2) == TG_OK); /* as a cell: x, h, c -> h, c */
+    HAS(t[0], "[1]"), HAS(t[1], "[4]"), HAS(t[2], "[3]");
+    CHECK(tg_forward_n(m, t + 1, 2, t, 2) == TG_OK);
+    HAS(t[0], "[7]"), HAS(t[1], "[8]"), HAS(t[2], "[3]");
+    CHECK(tg_custom("reverse", reverse_custom, no_gradients, NULL, t, 3, t, 3) == TG_OK);
+    HAS(t[0], "[10]"), HAS(t[1], "[15]"), HAS(t[2], "[14]");
+    CHECK(tg_meshgrid(t, 2, t) == TG_OK);
+    HAS(t[0], "[[10]]"), HAS(t[1], "[[15]]");
+    x = both[0] = leaf("[3]"), y = both[1] = tg_mul(x, x);
+    t[0] = x, t[1] = y, t[2] = f64("[1]");
+    CHECK(tg_gradients(t + 1, 1, t + 2, t, 1, t, TG_RETAIN_GRAPH) == TG_OK);
+    HAS(t[0], "[6]");
+    t[0] = x;
+    CHECK(tg_gradients(t + 1, 1, t + 2, t, 1, t + 1, TG_RETAIN_GRAPH) == TG_OK);
+    HAS(t[1], "[6]");
+    t[1] = y;
+    CHECK(tg_gradients(t + 1, 1, t + 2, both, 2, t + 1, TG_RETAIN_GRAPH) == TG_OK);
+    HAS(t[1], "[6]"), HAS(t[2], "[1]");
+    t[0] = f64("[1]"); /* on error all results are NULL, these as others */
+    CHECK_FAILS(tg_forward_n(relu, t, 2, t, 2), "");
+    CHECK(!t[0] && !t[1]);
+    tg_module_free(relu), tg_module_free(m);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -665,6 +718,7 @@ int main(int argc, char **argv)
     RUN(a_tree_has_no_circles);
     RUN(depth);
     RUN(several_outputs);
+    RUN(results_that_are_stored_over_the_arguments);
     RUN(what_a_forward_makes_ends_with_it);
     RUN(forwards_that_fail);
     RUN(errors_name_the_path);
