@@ -71,8 +71,9 @@ static void hand_graph(void)
 {
     tg_graph *graph = is("tg_graph_new") ? NULL : tg_graph_new(TG_CPU, any_step, NULL);
     call_starts();
-    if (is("tg_graph_new")) graph = tg_graph_new(TG_CPU, any_step, NULL);
+    if (is("tg_graph_new")) check_pointer(graph = tg_graph_new(TG_CPU, any_step, NULL));
     else if (is("tg_graph_run")) check_status(tg_graph_run(graph));
     else if (is("tg_graph_obstacle")) check_string(tg_graph_obstacle(graph));
     tg_graph_free(graph);
+    if (is("tg_graph_free")) check_void();
 }
