@@ -1906,9 +1906,19 @@ enum {
    Errors: batch_size < 1; a tensor without dims; different numbers of rows.  torch.utils.data.DataLoader */
 TG_API tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int flags, tg_device device);
 
-/* Stores the next batch in out[0..n): new tensors of the calling scope, without history.  So open the scope of a step
-   before this call.  Returns false at the end of an epoch; the call after that begins the next epoch.  Also false, with
-   an error, if the batch could not be made; then the next call tries the same batch again.  out[] is NULL then. */
+/* Stores the next batch in out[0..n): new tensors of the calling scope, without history.  Returns false at the end of
+   an epoch; the call after that begins the next epoch.  Also false, with an error, if the batch could not be made; then
+   the next call tries the same batch again.  out[] is NULL then.
+
+   A batch ends with the calling scope: that of a step, if it was opened before this call.  In a loop that opens it
+   after,
+       while (tg_loader_next(loader, batch)) {
+           TG_SCOPE;
+           ...
+       }
+   the batch belongs to the scope around the loop, and ends when the next one is made: tg_loader_next ends the earlier
+   batches of the calling scope if a scope in it has ended since.  tg_keep(batch[0]) or tg_retain holds one longer.  The
+   call that returns false, tg_loader_seek and tg_loader_free end none. */
 TG_API bool tg_loader_next(tg_loader *loader, tg_tensor **out);
 
 TG_API int64_t tg_loader_batches(const tg_loader *loader); /* batches of an epoch; 0 on error.  len(DataLoader) */
@@ -2373,12 +2383,22 @@ typedef struct tgi_frame tgi_frame;
    first. */
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
 
+/* Where a loader's batches stand, instead of in the lists of their scopes, so that the loader can end them before.  The
+   order is that of the scopes, innermost last. */
+typedef struct tgi_batches {
+    tgi_link list;
+    bool old;                  /* a block inside of the scope of the last one has ended since */
+    struct tgi_batches *next;  /* of the thread */
+    struct tgi_batches **at;   /* what points to this; NULL if the thread has ended */
+} tgi_batches;
+
 /* What ended a tensor, for the error message where it is used afterwards. */
 typedef enum {
     TGI_ALIVE,
     TGI_BY_SCOPE,
     TGI_BY_RELEASE,
     TGI_BY_DROP,
+    TGI_BY_LOADER,   /* a batch, ended by a later tg_loader_next */
     TGI_BY_GRADIENT, /* it was a .grad: another gradient replaced it, or the tensor whose .grad it was ended */
     TGI_BY_THREAD,   /* tg_shutdown or tg_thread_end */
     TGI_BY_OWNER     /* the last reference was that of an optimizer, module, dictionary, graph or view of it */
@@ -2493,6 +2513,7 @@ struct tgi_thread {
     tgi_cause cause;          /* what ends a tensor whose refs reach 0 now */
     bool releasing_tensors;   /* tgi_release_tensors runs, or has to wait */
     tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
+    tgi_batches *batches;     /* of its loaders */
     tgi_link *free_handles;   /* memory of freed handles, oldest first, linked by next; new handles alone reuse it */
     tgi_link *last_handle;    /* the last of them */
     int free_handle_count;
@@ -10803,10 +10824,11 @@ TGI_CALLERS_END
        list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
        one); every view of it; the tensor whose .grad it is; an optimizer; a running backward; and the library itself
        while it calls a function of the user's.
-   (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, or S->unscoped.
-       tgi_join_list puts it there, with a reference for the list.  Who takes it out (tgi_leave_list) drops that
-       reference or passes it on, as tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is
-       the serial of the list, 0 for S->unscoped.
+   (2) A tensor is in at most one list: that of a scope, of a step of backward, of a guard, S->unscoped, or that of a
+       loader, which stands for that of the scope with the serial `scope` (tgi_batches).  tgi_join_list puts it there,
+       with a reference for the list.  Who takes it out (tgi_leave_list) drops that reference or passes it on, as
+       tg_keep and tg_param do.  link.next is NULL exactly if it is in none.  `scope` is the serial of the list, 0 for
+       S->unscoped.
    (3) saved_refs counts what needs the handle and its bytes without keeping the tensor alive: nodes that saved it,
        edges of nodes to it (it is a leaf), and its gradient slots in running backwards; plus one while refs > 0, plus
        one while it is in S->ended_tensors.  At 0 tgi_saved_unref drops the reference to the storage and frees the
@@ -10883,7 +10905,8 @@ enum {
     TGI_DEBUG_HANDLE = 32, /* with TG_DEBUG: the handle is part of a tgi_debug_handle, which is never freed */
     TGI_RELEASING = 64,    /* is in S->ended_tensors */
     TGI_MOVING = 128,      /* is in the list of the tgi_to_all_ that runs */
-    TGI_WAS_CAST = 256     /* an autocast has kept a cast of it */
+    TGI_WAS_CAST = 256,    /* an autocast has kept a cast of it */
+    TGI_BATCH = 512        /* it was made by a loader, and may be in the list of that */
 };
 
 /* The handle: see the invariants above.  What every op uses stands first, what most tensors do not have together. */
@@ -11460,6 +11483,7 @@ struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
     int kind;      /* TGI_GUARD_SCOPE, TGI_GUARD_GRAD or TGI_GUARD_AUTOCAST */
+    bool block;    /* a scope that the program opened, and not the library */
     tgi_link list; /* a scope's tensors */
     bool grad_off; /* this and the following: what S had when the frame was opened */
     tg_dtype autocast;
@@ -11511,6 +11535,7 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     f->below = S->frame;
     f->serial = ++S->serials;
     f->kind = kind;
+    f->block = false;
     f->grad_off = S->grad_off;
     f->autocast = S->autocast;
     f->scope = S->scope;
@@ -11525,6 +11550,20 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     return f->serial;
 }
 
+/* When scope f ends: the batches in it join its list; and those of the scope around it are old if f was a block there,
+   as in `while (tg_loader_next(loader, batch)) { TG_SCOPE; ... }`. */
+TGI_NOINLINE static void tgi_take_batches(tgi_batches *b, tgi_frame *f)
+{
+    for (; b; b = b->next) {
+        tgi_link *last;
+        while ((last = b->list.prev) != &b->list && ((tg_tensor *)(void *)last)->scope == f->serial) {
+            tgi_unlink(last);
+            tgi_link_last(&f->list, last);
+        }
+        if (f->block && last != &b->list && ((tg_tensor *)(void *)last)->scope == f->scope_serial) b->old = true;
+    }
+}
+
 /* Closes the frames above `innermost`; NULL: all of them. */
 static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
 {
@@ -11535,6 +11574,7 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
         if (S->autocast != f->autocast) tgi_autocast_restore(S, f->autocast);
+        if (f->kind == TGI_GUARD_SCOPE && S->batches) tgi_take_batches(S->batches, f);
         if (f->kind == TGI_GUARD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
         tgi_free(S, f, sizeof *f);
     }
@@ -11677,10 +11717,18 @@ static bool tgi_lists_hold(const tgi_lists *l, tgi_thread *S, const char *op)
 /* Whether the callback of this guard raised an error and did not clear it. */
 static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
+/* The same as tgi_frame_open, for the program. */
+static uint64_t tgi_block_open(tgi_thread *S, int kind)
+{
+    const uint64_t serial = tgi_frame_open(S, kind);
+    if (serial) S->frame->block = true;
+    return serial;
+}
+
 tg_mark tg_scope_begin(void)
 {
     tg_mark mark;
-    mark.serial = tgi_frame_open(tgi_self(), TGI_GUARD_SCOPE);
+    mark.serial = tgi_block_open(tgi_self(), TGI_GUARD_SCOPE);
     return mark;
 }
 
@@ -11707,7 +11755,7 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     tgi_thread *S = tgi_self();
     tgi_scope_guard hold;
     hold.self = self;
-    hold.serial = tgi_frame_open(S, kind);
+    hold.serial = tgi_block_open(S, kind);
     if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
     if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_check_autocast(S, value)) S->autocast = (tg_dtype)value;
     tgi_frame *around = kind == TGI_GUARD_SCOPE && !hold.serial ? tgi_innermost_scope(S) : NULL;
@@ -11755,6 +11803,7 @@ static bool tgi_ended_argument(tgi_thread *S, const char *op, const char *argume
         "ended with its scope: tg_keep hands it out, tg_param owns it",
         "was ended by tg_release, which gave up the last reference to it: tg_retain adds one",
         "was ended by tg_drop",
+        "was a batch of a loader, which a later tg_loader_next ended: tg_keep or tg_retain holds one longer",
         "ended as a gradient that another one replaced, or with its tensor: tg_retain holds a gradient",
         "ended with its thread's tensors, by tg_shutdown or tg_thread_end",
         "ended with the optimizer, module, dictionary, graph or view that held it last"};
@@ -11845,6 +11894,15 @@ static bool tgi_in_list(const tgi_thread *S, const tg_tensor *t, uint64_t serial
     return t->link.next && t->scope == serial && t->owner == S->id;
 }
 
+/* Puts t, a batch in the list of its loader, into that of its scope, so that the loader does not end it. */
+static void tgi_leave_loader(tgi_thread *S, tg_tensor *t)
+{
+    tgi_frame *f = S->frame;
+    while (f && f->serial != t->scope) f = f->below;
+    tgi_unlink(&t->link);
+    tgi_link_last(f ? &f->list : &S->unscoped, &t->link);
+}
+
 tg_tensor *tg_keep(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
@@ -11853,6 +11911,8 @@ tg_tensor *tg_keep(tg_tensor *t)
     if (f && !f->missing && tgi_in_list(S, t, f->serial)) {
         tgi_leave_list(S, t);
         tgi_join_list(S, t, f->scope, f->scope_serial);
+    } else if ((t->flags & TGI_BATCH) && tgi_in_list(S, t, t->scope)) {
+        tgi_leave_loader(S, t);
     }
     return t;
 }
@@ -11942,10 +12002,22 @@ tg_tensor *tg_share(tg_tensor *t)
     return t;
 }
 
+/* The batches that are in no scope; their loaders may be used and freed after this. */
+static void tgi_end_batches(tgi_thread *S)
+{
+    while (S->batches) {
+        tgi_batches *b = S->batches;
+        tgi_end_list(S, &b->list, TGI_BY_THREAD);
+        S->batches = b->next;
+        b->at = NULL;
+    }
+}
+
 static tg_status tgi_end_thread(tgi_thread *S)
 {
     tgi_frames_close(S, NULL);
     tgi_autocast_restore(S, TG_F32);
+    tgi_end_batches(S);
     tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
     tgi_end_devices(S);
     tgi_trim(S, 0);
@@ -28626,7 +28698,9 @@ enum { TGI_LOADER_TENSORS = 64 };
 
 /* (1) The batches before number `at` of epoch number `epoch` have been handed out.  at is `batches` at the end of it.
    (2) If fetched, ahead is batch number `at`.  The loader owns its tensors: they are in no list.
-   (3) With TG_SHUFFLE, order [rows] is the order of the rows in this epoch, i64 on the CPU, or NULL: not made yet. */
+   (3) With TG_SHUFFLE, order [rows] is the order of the rows in this epoch, i64 on the CPU, or NULL: not made yet.
+   (4) The batches in handed_out belong to the scopes that called.  Those of a scope end, if they are old, before the
+       next batch is made for it.  A batch leaves when it ends, is kept or gets another owner. */
 struct tg_loader {
     uint64_t owner; /* id of its thread */
     const tgi_backend *backend;
@@ -28637,8 +28711,49 @@ struct tg_loader {
     int64_t rows, batch_size, batches, epoch, at;
     uint64_t seed;
     tg_tensor *order;
+    tgi_batches handed_out;
     tg_tensor *data[TGI_LOADER_TENSORS], *ahead[TGI_LOADER_TENSORS];
 };
+
+static void tgi_batches_open(tgi_thread *S, tgi_batches *b)
+{
+    b->list.prev = b->list.next = &b->list;
+    b->next = S->batches;
+    b->at = &S->batches;
+    if (b->next) b->next->at = &b->next;
+    S->batches = b;
+}
+
+/* The batches stay in their scopes. */
+static void tgi_batches_close(tgi_thread *S, tgi_batches *b)
+{
+    if (!b->at) return;
+    while (b->list.next != &b->list) tgi_leave_loader(S, (tg_tensor *)(void *)b->list.next);
+    *b->at = b->next;
+    if (b->next) b->next->at = b->at;
+    b->at = NULL;
+}
+
+/* Ends the old batches of the calling scope. */
+static void tgi_batches_end_old(tgi_thread *S, tgi_batches *b)
+{
+    while (b->old && b->list.prev != &b->list) {
+        tg_tensor *t = (tg_tensor *)(void *)b->list.prev;
+        if (t->scope != S->scope_serial) break;
+        tgi_leave_list(S, t);
+        tgi_unref_by(S, t, TGI_BY_LOADER);
+    }
+    b->old = false;
+}
+
+/* A batch now belongs to the calling scope, and to the loader if that is a scope of the program's, or none. */
+static void tgi_batches_join(tgi_thread *S, tgi_batches *b, tg_tensor *t)
+{
+    const bool owned = S->scope == &S->unscoped || tgi_innermost_scope(S);
+    if (!b->at) tgi_batches_open(S, b); /* the first one; or the thread has begun again */
+    tgi_join_list(S, t, owned ? &b->list : S->scope, S->scope_serial);
+    if (owned) t->flags |= TGI_BATCH;
+}
 
 static bool tgi_check_loader_data(tgi_thread *S, tg_tensor *const *data, int n)
 {
@@ -28714,6 +28829,7 @@ void tg_loader_free(tg_loader *loader)
     tgi_thread *S = tgi_self();
     if (!loader) return;
     tgi_loader_go_to(S, loader, 0, 0);
+    tgi_batches_close(S, &loader->handed_out);
     tgi_unref_all(S, loader->data, loader->count);
     tgi_free(S, loader, sizeof *loader);
     S->stats.modules--;
@@ -28837,6 +28953,7 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
         tgi_loader_go_to(S, l, l->epoch < INT64_MAX ? l->epoch + 1 : 0, 0); /* tg_loader_seek may lead there */
         return false;
     }
+    tgi_batches_end_old(S, &l->handed_out);
     if (!tgi_composite_begin(&c, "loader_next")) return false;
     S->grad_off = true; /* closing the scope restores it */
     l->busy = true;
@@ -28848,7 +28965,7 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
     if (!ok) return false;
     for (int i = 0; i < l->count; ++i) {
         out[i] = l->ahead[i];
-        tgi_join_list(S, out[i], S->scope, S->scope_serial);
+        tgi_batches_join(S, &l->handed_out, out[i]);
         if (more) l->ahead[i] = next[i];
     }
     l->fetched = more;

@@ -415,6 +415,129 @@ TEST(threads)
     tg_release(shared);
 }
 
+/* The scope of a step is opened after the call: a batch belongs to the scope around the loop, which keeps two at most,
+ * and only the last when the loop is over. */
+TEST(a_loop_that_opens_its_scope_after_the_call)
+{
+    tg_tensor *data[2], *batch[2], *last = NULL, *other[2];
+    tg_loader *loader, *second;
+    tg_stats_info before;
+    int epoch, steps = 0;
+    data[0] = count_to(20), data[1] = tg_ones_on(TG_SHAPE(20, 30), TG_F32, HERE);
+    loader = tg_loader_new(data, 2, 2, TG_SHUFFLE, HERE), second = tg_loader_new(data, 2, 2, 0, HERE);
+    before = tg_stats();
+    for (epoch = 0; epoch < 3; ++epoch) {
+        while (tg_loader_next(loader, batch)) {
+            TG_SCOPE;
+            CHECK(tg_item(tg_sum(tg_mul(batch[1], batch[1]))) == 60);
+            last = batch[0], ++steps;
+        }
+        CHECK(tg_ok() && tg_numel(last) == 2); /* the last batch of all is there after the loop */
+        CHECK(tg_stats().tensors <= before.tensors + 3 && tg_stats().bytes <= before.bytes + 256 + 160);
+    }
+    CHECK(steps == 30);
+    while (tg_loader_next(loader, batch) && tg_loader_next(second, other)) { /* two at a time; the one in the other */
+        TG_SCOPE;
+        while (tg_loader_next(second, other)) {
+            TG_SCOPE;
+            CHECK(tg_numel(other[0]) == 2 && tg_numel(batch[1]) == 60);
+        }
+        CHECK(tg_loader_next(second, other) && tg_numel(batch[0]) == 2);
+    }
+    CHECK(tg_ok() && tg_stats().tensors <= before.tensors + 7);
+    tg_loader_free(loader), tg_loader_free(second);
+}
+
+/* What holds a batch longer in such a loop: tg_keep and tg_retain, a module, a graph; and calls that end none. */
+TEST(batches_that_such_a_loop_holds)
+{
+    tg_loader *loader = loader_of(count_to(10), 2, 0);
+    tg_tensor *batch[1], *kept[5], *retained[5], *first, *w = leaf("[1, 2]"), *loss = NULL;
+    tg_dict *dict = tg_dict_new();
+    int i = 0;
+    while (tg_loader_next(loader, batch)) {
+        tg_mark mark = tg_scope_begin();
+        tg_tensor *y = tg_sum(tg_mul(w, tg_to_dtype(batch[0], TG_F64)));
+        if (i % 2) kept[i] = tg_keep(batch[0]);
+        else retained[i] = tg_retain(batch[0]);
+        if (i == 3) CHECK(tg_dict_set(dict, "batch", batch[0]) == TG_OK);
+        loss = tg_keep(loss ? tg_add(loss, y) : y); /* whose graph has saved the batches */
+        tg_scope_end(mark);
+        if (i == 2) CHECK(!tg_loader_next(NULL, batch)), tg_clear_error();
+        ++i;
+    }
+    CHECK(tg_ok() && i == 5 && tg_backward(loss) == TG_OK);
+    HAS(tg_grad(w), "[20, 25]");
+    HAS(kept[1], "[2, 3]"), HAS(kept[3], "[6, 7]"), HAS(retained[0], "[0, 1]"), HAS(retained[4], "[8, 9]");
+    for (i = 0; i < 5; i += 2) tg_release(retained[i]);
+    HAS(tg_dict_get(dict, "batch"), "[6, 7]");
+    tg_dict_free(dict);
+    first = next(loader); /* a loader that is freed or goes elsewhere leaves its batches to the scope */
+    { TG_SCOPE; tg_neg(first); }
+    CHECK(tg_loader_seek(loader, 3) == TG_OK);
+    HAS(first, "[0, 1]");
+    { TG_SCOPE; HAS(next(loader), "[6, 7]"); }
+    HAS(first, "[0, 1]"); /* the batch after it was of another scope */
+    CHECK(next(loader) != NULL);
+    if (!HARNESS_MEMORY_CHECKER)
+        CHECK_FAILS(tg_neg(first), "argument x was a batch of a loader, which a later tg_loader_next ended: tg_keep or");
+    first = batch[0] = NULL;
+    CHECK(is_over(loader) && (first = next(loader)) != NULL);
+    tg_loader_free(loader);
+    HAS(first, "[0, 1]");
+}
+
+/* Several batches of one scope, with no scope in between: all stay. */
+TEST(batches_of_one_scope)
+{
+    tg_loader *loader = loader_of(count_to(8), 2, 0);
+    tg_tensor *list[4], *a[1], *b[1];
+    int i, turn;
+    for (i = 0; i < 4; ++i) {
+        list[i] = next(loader);
+        tg_softmax(tg_to_dtype(list[i], TG_F64), 0); /* has scopes inside */
+        { TG_NO_GRAD; tg_neg(list[i]); }
+    }
+    HAS(tg_cat(list, 4, 0), "[0, 1, 2, 3, 4, 5, 6, 7]");
+    CHECK(is_over(loader));
+    for (turn = 0; turn < 2; ++turn) {
+        TG_SCOPE;
+        CHECK(tg_loader_next(loader, a) && tg_loader_next(loader, b));
+        HAS(a[0], turn ? "[4, 5]" : "[0, 1]"), HAS(b[0], turn ? "[6, 7]" : "[2, 3]");
+    }
+    CHECK(is_over(loader));
+    tg_loader_free(loader);
+}
+
+/* Without any scope around: the thread ends while its loader has a batch. */
+static void *loop_without_a_scope(void *ok)
+{
+    tg_loader *loader = loader_of(shared, 2, 0);
+    tg_tensor *batch[1];
+    int64_t most = 0, n = 0;
+    while (tg_loader_next(loader, batch)) {
+        TG_SCOPE;
+        tg_item(tg_sum(batch[0]));
+        most = tg_stats().unscoped > most ? tg_stats().unscoped : most, ++n;
+    }
+    *(bool *)ok = tg_ok() && most == 1 && n == 5 && tg_loader_next(loader, batch);
+    *(bool *)ok = tg_thread_end() == TG_OK && *(bool *)ok;
+    tg_loader_free(loader);
+    *(bool *)ok = tg_thread_end() == TG_OK && *(bool *)ok;
+    return NULL;
+}
+
+TEST(a_loop_without_a_scope)
+{
+    pthread_t thread;
+    bool ok = false;
+    shared = tg_share(count_to(10));
+    pthread_create(&thread, NULL, loop_without_a_scope, &ok);
+    pthread_join(thread, NULL);
+    CHECK(ok);
+    tg_release(shared);
+}
+
 /* ---- what a GPU does meanwhile ---- */
 
 static int64_t waits(void) { return tg_stats_on(HERE).waits; }
@@ -567,6 +690,10 @@ int main(int argc, char **argv)
     RUN(seek);
     RUN(errors);
     RUN(threads);
+    RUN(a_loop_that_opens_its_scope_after_the_call);
+    RUN(batches_that_such_a_loop_holds);
+    RUN(batches_of_one_scope);
+    RUN(a_loop_without_a_scope);
     if (HERE.type == TG_DEV_CUDA) {
         RUN(the_host_does_not_wait);
 #ifdef CUDASIM
