@@ -1928,7 +1928,8 @@ TG_API int64_t tg_loader_batches(const tg_loader *loader); /* batches of an epoc
    batches are those that the first run would have had. */
 TG_API tg_status tg_loader_seek(tg_loader *loader, int64_t batch);
 
-TG_API void tg_loader_free(tg_loader *loader); /* frees it, not your data or the batches; NULL is allowed */
+/* Frees it, not your data or the batches; NULL is allowed.  Errors: its thread has not ended, and is another one. */
+TG_API void tg_loader_free(tg_loader *loader);
 
 /* ======== @@NN ==================================================================================================== */
 
@@ -28824,17 +28825,6 @@ static void tgi_loader_go_to(tgi_thread *S, tg_loader *l, int64_t epoch, int64_t
     l->at = at;
 }
 
-void tg_loader_free(tg_loader *loader)
-{
-    tgi_thread *S = tgi_self();
-    if (!loader) return;
-    tgi_loader_go_to(S, loader, 0, 0);
-    tgi_batches_close(S, &loader->handed_out);
-    tgi_unref_all(S, loader->data, loader->count);
-    tgi_free(S, loader, sizeof *loader);
-    S->stats.modules--;
-}
-
 int64_t tg_loader_batches(const tg_loader *loader)
 {
     if (!loader) tgi_null_argument(tgi_self(), "loader_batches", "loader");
@@ -28849,6 +28839,18 @@ static bool tgi_check_loader(tgi_thread *S, const char *op, const tg_loader *l)
                         "make a loader in each thread; tg_share(t) lets them use the same data");
     }
     return !l->busy || tgi_fail(S, TG_ERR_ARGUMENT, op, "tg_loader_next of the same loader is running");
+}
+
+void tg_loader_free(tg_loader *loader)
+{
+    tgi_thread *S = tgi_self();
+    if (!loader) return;
+    if (loader->handed_out.at && !tgi_check_loader(S, "loader_free", loader)) return; /* it is in its thread's list */
+    tgi_loader_go_to(S, loader, 0, 0);
+    tgi_batches_close(S, &loader->handed_out);
+    tgi_unref_all(S, loader->data, loader->count);
+    tgi_free(S, loader, sizeof *loader);
+    S->stats.modules--;
 }
 
 tg_status tg_loader_seek(tg_loader *loader, int64_t batch)

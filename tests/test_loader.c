@@ -395,6 +395,15 @@ static void *leave_a_loader(void *ok)
     return NULL;
 }
 
+/* While its thread uses it: its batches are in that thread's scopes. */
+static void *free_of_another(void *loader)
+{
+    tg_loader_free((tg_loader *)loader);
+    CHECK(strstr(tg_error_message(), "tg_loader_free: argument loader belongs to another thread") != NULL);
+    CHECK(tg_thread_end() == TG_OK);
+    return NULL;
+}
+
 TEST(threads)
 {
     pthread_t thread[2];
@@ -412,6 +421,10 @@ TEST(threads)
     CHECK_FAILS(tg_loader_seek(left_behind, 1), "tg_loader_seek: argument loader belongs to another thread");
     CHECK(tg_loader_batches(left_behind) == 3);
     tg_loader_free(left_behind); /* whose thread is over */
+    left_behind = loader_of(shared, 4, 0);
+    CHECK(next(left_behind) != NULL && pthread_create(&thread[0], NULL, free_of_another, left_behind) == 0);
+    CHECK(pthread_join(thread[0], NULL) == 0 && next(left_behind) != NULL);
+    tg_loader_free(left_behind);
     tg_release(shared);
 }
 
