@@ -2516,7 +2516,7 @@ struct tgi_thread {
     tg_tensor *ended_tensors; /* ended tensors that it has not released yet, linked by next_ended */
     tgi_batches *batches;     /* of its loaders */
     tgi_link *free_handles;   /* memory of freed handles, oldest first, linked by next; new handles alone reuse it */
-    tgi_link *last_handle;    /* the last of them */
+    tgi_link **handles_end;   /* where the next one is linked to */
     int free_handle_count;
     size_t handle_bytes;      /* the size of each */
 
@@ -2572,6 +2572,7 @@ TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
     S->cache_limit = SIZE_MAX;
     S->may_keep = TGI_KEPT_ANYHOW;
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
+    S->handles_end = &S->free_handles;
     TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
     return S;
 }
@@ -2937,10 +2938,10 @@ static void tgi_trim(tgi_thread *S, size_t keep)
    kept, using a tensor that has ended is an error and not undefined behaviour. */
 static void tgi_trim_handles(tgi_thread *S, size_t keep)
 {
-    while (S->free_handles && (size_t)S->stats.cached_bytes > keep) {
+    while (S->free_handle_count > 0 && (size_t)S->stats.cached_bytes > keep) {
         tgi_link *block = S->free_handles;
         S->free_handles = block->next;
-        S->free_handle_count--;
+        if (--S->free_handle_count == 0) S->handles_end = &S->free_handles;
         S->stats.cached_bytes -= (int64_t)S->handle_bytes;
         tgi_raw_free(S, block, S->handle_bytes);
     }
@@ -11247,9 +11248,10 @@ static tg_tensor *tgi_alloc_handle(tgi_thread *S)
     if (!S->debug) {
         tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
-        if (S->free_handle_count <= TGI_HANDLE_STOCK) {
+        if (!TGI_LIKELY(S->free_handle_count > TGI_HANDLE_STOCK)) {
             tg_tensor *t = (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
-            if (t || !block) return t;
+            if (t || S->free_handle_count == 0) return t;
+            if (S->free_handle_count == 1) S->handles_end = &S->free_handles;
         }
         S->free_handles = block->next;
         S->free_handle_count--;
@@ -11279,10 +11281,9 @@ static void tgi_free_handle(tgi_thread *S, tg_tensor *t)
         tgi_raw_free(S, t, sizeof *t);
         return;
     }
-    t->link.next = NULL;
-    if (S->free_handle_count++) S->last_handle->next = &t->link;
-    else S->free_handles = &t->link;
-    S->last_handle = &t->link;
+    *S->handles_end = &t->link;
+    S->handles_end = &t->link.next;
+    S->free_handle_count++;
     S->stats.cached_bytes += (int64_t)sizeof *t;
 }
 

@@ -697,6 +697,12 @@ TEST(results_that_are_stored_over_the_arguments)
     t[1] = y;
     CHECK(tg_gradients(t + 1, 1, t + 2, both, 2, t + 1, TG_RETAIN_GRAPH) == TG_OK);
     HAS(t[1], "[6]"), HAS(t[2], "[1]");
+    t[0] = f64("[3, 5]");
+    t[0] = tg_max_dim(t[0], 0, true, &t[0]);
+    HAS(t[0], "[5]");
+    t[0] = f64("[3, 5]");
+    CHECK(tg_unbind(t[0], 0, t, 2) == 2);
+    HAS(t[0], "3"), HAS(t[1], "5");
     t[0] = f64("[1]"); /* on error all results are NULL, these as others */
     CHECK_FAILS(tg_forward_n(relu, t, 2, t, 2), "");
     CHECK(!t[0] && !t[1]);
