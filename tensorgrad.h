@@ -172,6 +172,7 @@
 #define TG_API extern
 #endif
 #endif
+#define TGI_LINKAGE TG_API /* of declarations that repeat another */
 
 #ifdef __cplusplus
 extern "C" {
@@ -328,10 +329,10 @@ enum {
 #define TG_CPU_INIT {TG_DEV_CPU, 0}
 #ifdef __cplusplus
 #define TG_CPU (tg_device TG_CPU_INIT)
-#define TG_CUDA(i) (tg_device{TG_DEV_CUDA, static_cast<int>(i)})
+#define TG_CUDA(i) (tg_device{TG_DEV_CUDA, static_cast<int>((i) | 0)})
 #else
 #define TG_CPU ((tg_device)TG_CPU_INIT)
-#define TG_CUDA(i) ((tg_device){TG_DEV_CUDA, (int)(i)})
+#define TG_CUDA(i) ((tg_device){TG_DEV_CUDA, (int)((i) | 0)}) /* | 0: a float is no index */
 #endif
 
 /* tg_device_parse reads "cpu", "cuda" or "cuda:1" into *device.  "cuda" becomes TG_CUDA(-1), the current device when it
@@ -411,7 +412,7 @@ TG_API tg_shape tg_make_shape(int ndim, const int64_t *dims);
 template <class... Size> inline tg_shape tgi_shape_of_list(Size... size)
 {
     static_assert(sizeof...(size) <= TG_MAX_DIMS, "a shape has at most 8 dims");
-    const int64_t dims[] = {static_cast<int64_t>(size)...};
+    const int64_t dims[] = {static_cast<int64_t>(size | 0)...}; /* | 0: a float is no size */
     return tg_make_shape(static_cast<int>(sizeof...(size)), dims);
 }
 /* The array of TG_LIST: a temporary, so it lives to the end of the full expression. */
@@ -419,7 +420,7 @@ template <size_t n> struct tgi_list {
     tg_tensor *t[n];
     tg_tensor **array() { return t; }
 };
-template <class... T> tgi_list<sizeof...(T)> tgi_list_type(T...);
+template <class... Tensor> tgi_list<sizeof...(Tensor)> tgi_list_type(Tensor...);
 template <size_t n> constexpr int tgi_list_count(const tgi_list<n> *) { return static_cast<int>(n); }
 extern "C" {
 #define TG_SHAPE(...) tgi_shape_of_list(__VA_ARGS__)
@@ -427,14 +428,14 @@ extern "C" {
     (decltype(tgi_list_type(__VA_ARGS__)){{__VA_ARGS__}}.array()),                                                     \
         tgi_list_count(static_cast<decltype(tgi_list_type(__VA_ARGS__)) *>(nullptr))
 #else
-#define TGI_I64_1(a) (int64_t)(a)
-#define TGI_I64_2(a, ...) (int64_t)(a), TGI_I64_1(__VA_ARGS__)
-#define TGI_I64_3(a, ...) (int64_t)(a), TGI_I64_2(__VA_ARGS__)
-#define TGI_I64_4(a, ...) (int64_t)(a), TGI_I64_3(__VA_ARGS__)
-#define TGI_I64_5(a, ...) (int64_t)(a), TGI_I64_4(__VA_ARGS__)
-#define TGI_I64_6(a, ...) (int64_t)(a), TGI_I64_5(__VA_ARGS__)
-#define TGI_I64_7(a, ...) (int64_t)(a), TGI_I64_6(__VA_ARGS__)
-#define TGI_I64_8(a, ...) (int64_t)(a), TGI_I64_7(__VA_ARGS__)
+#define TGI_I64_1(a) (int64_t)((a) | 0) /* | 0: a float is no size */
+#define TGI_I64_2(a, ...) TGI_I64_1(a), TGI_I64_1(__VA_ARGS__)
+#define TGI_I64_3(a, ...) TGI_I64_1(a), TGI_I64_2(__VA_ARGS__)
+#define TGI_I64_4(a, ...) TGI_I64_1(a), TGI_I64_3(__VA_ARGS__)
+#define TGI_I64_5(a, ...) TGI_I64_1(a), TGI_I64_4(__VA_ARGS__)
+#define TGI_I64_6(a, ...) TGI_I64_1(a), TGI_I64_5(__VA_ARGS__)
+#define TGI_I64_7(a, ...) TGI_I64_1(a), TGI_I64_6(__VA_ARGS__)
+#define TGI_I64_8(a, ...) TGI_I64_1(a), TGI_I64_7(__VA_ARGS__)
 #define TGI_I64_9(...) sizeof(char[-1]) /* a shape has at most 8 dims */
 #define TGI_PICK(a, b, c, d, e, f, g, h, i, j, k, l, name, ...) name
 #define TGI_SHAPE_LIST(...)                                                                                            \
@@ -458,7 +459,9 @@ typedef struct { uint64_t serial; } tg_mark; /* which scope tg_scope_begin has o
 TG_API tg_mark tg_scope_begin(void);         /* opens a scope */
 TG_API void tg_scope_end(tg_mark mark);      /* ends it, and scopes inside it that are open.  Errors: it has ended */
 /* How TG_SCOPE, TG_NO_GRAD, TG_ENABLE_GRAD and TG_AUTOCAST work: a variable is initialised by tgi_scope_guard_open, and
-   at the end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode. */
+   at the end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode.  They stand in a
+   block, not behind if, else or for alone, where they would end at once: C allows no declaration there, and in C++ the
+   static_assert behind the variable does not see it. */
 typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
 TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
 TG_API void tgi_scope_guard_close(tgi_scope_guard *guard);
@@ -482,10 +485,12 @@ struct tgi_block {
     tgi_block &operator=(const tgi_block &);
 };
 extern "C" {
-#define TGI_SCOPE_GUARD_(name, kind, value) tgi_block name(kind, value)
+#define TGI_SCOPE_GUARD_(name, kind, value) \
+    tgi_block name(kind, value);            \
+    static_assert(sizeof(name) > 0, "")
 #elif defined(__GNUC__) || defined(__clang__)
 #define TGI_SCOPE_GUARD_(name, kind, value)                                                \
-    __attribute__((__cleanup__(tgi_scope_guard_close), __unused__)) tgi_scope_guard name = \
+    tgi_scope_guard name __attribute__((__cleanup__(tgi_scope_guard_close), __unused__)) = \
         tgi_scope_guard_open(&name, kind, value)
 #else
 #define TGI_SCOPE_GUARD_(name, kind, value) \
@@ -1524,6 +1529,50 @@ TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, 
 TG_API bool tg_equal(tg_tensor *a, tg_tensor *b); /* same shape and elements.  torch.equal */
 /* |a - b| <= atol + rtol * |b| for every element, a and b broadcast.  torch.allclose */
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
+
+/* Ops change nothing but what they return, so a compiler that can warns of a call whose result is dropped, such as
+   tg_to(x, device); alone; (void)tg_to(x, device); says that it is meant.  Not in the list: tg_forward, tg_keep and
+   others that do something besides, and ops that store indices, too. */
+#if defined(__clang__)
+#define TGI_USE_RESULT(name) TGI_LINKAGE __typeof__(tg_##name) tg_##name __attribute__((__warn_unused_result__));
+#elif defined(__GNUC__) && __GNUC__ >= 10 && !defined(__CUDACC__)
+#define TGI_USE_RESULT(name) [[nodiscard]] TGI_LINKAGE __typeof__(tg_##name) tg_##name;
+#endif
+#ifdef TGI_USE_RESULT
+#define TGI_RESULTS(R)                                                                                                 \
+    R(zeros) R(ones) R(full) R(empty) R(scalar) R(zeros_on) R(ones_on) R(full_on) R(empty_on) R(zeros_like)            \
+    R(ones_like) R(full_like) R(empty_like) R(arange) R(arange_on) R(linspace) R(eye) R(from) R(from_on) R(from_f32)   \
+    R(from_f64) R(from_i64) R(wrap) R(detach) R(checkpoint) R(to) R(to_dtype) R(to_like) R(to_ex) R(cuda) R(cpu)       \
+    R(pin_memory) R(add) R(sub) R(mul) R(div) R(pow) R(maximum) R(minimum) R(atan2) R(add_scalar) R(sub_scalar)        \
+    R(rsub_scalar) R(mul_scalar) R(div_scalar) R(pow_scalar) R(eq) R(ne) R(lt) R(le) R(gt) R(ge) R(eq_scalar)          \
+    R(ne_scalar) R(lt_scalar) R(le_scalar) R(gt_scalar) R(ge_scalar) R(logical_and) R(logical_or) R(logical_xor)       \
+    R(logical_not) R(isnan) R(isinf) R(isfinite) R(neg) R(abs) R(sign) R(square) R(exp) R(expm1) R(log) R(log2)        \
+    R(log10) R(log1p) R(sqrt) R(rsqrt) R(reciprocal) R(sin) R(cos) R(tan) R(asin) R(acos) R(atan) R(sinh) R(cosh)      \
+    R(tanh) R(erf) R(floor) R(ceil) R(round) R(trunc) R(relu) R(leaky_relu) R(elu) R(gelu) R(silu) R(sigmoid)          \
+    R(softplus) R(logsigmoid) R(mish) R(selu) R(celu) R(softsign) R(hardtanh) R(relu6) R(hardsigmoid) R(hardswish)     \
+    R(where) R(clamp) R(clamp_min) R(clamp_max) R(masked_fill) R(add_alpha) R(addcmul) R(addcdiv) R(lerp)              \
+    R(lerp_scalar) R(view) R(reshape) R(flatten) R(squeeze) R(unsqueeze) R(transpose) R(t) R(permute) R(movedim)       \
+    R(expand) R(narrow) R(select) R(slice) R(diagonal) R(unfold) R(contiguous) R(clone) R(cat) R(stack) R(repeat)      \
+    R(repeat_interleave) R(roll) R(flip) R(tril) R(triu) R(pad) R(sum) R(sum_dim) R(sum_dims) R(mean) R(mean_dim)      \
+    R(mean_dims) R(prod) R(prod_dim) R(prod_dims) R(amax) R(amax_dim) R(amax_dims) R(amin) R(amin_dim) R(amin_dims)    \
+    R(any) R(any_dim) R(any_dims) R(all) R(all_dim) R(all_dims) R(logsumexp) R(logsumexp_dim) R(logsumexp_dims) R(var) \
+    R(var_dim) R(var_dims) R(std) R(std_dim) R(std_dims) R(norm) R(norm_dim) R(norm_dims) R(trace) R(max) R(min)       \
+    R(index_select) R(gather) R(take_along_dim) R(embedding) R(one_hot) R(scatter) R(scatter_add) R(index_add)         \
+    R(bincount) R(index) R(index_put) R(masked_select) R(nonzero) R(argmax) R(argmin) R(cumsum) R(softmax)             \
+    R(log_softmax) R(glu) R(prelu) R(layer_norm) R(rms_norm) R(group_norm) R(normalize) R(cosine_similarity) R(cdist)  \
+    R(matmul) R(mm) R(bmm) R(mv) R(dot) R(outer) R(linear) R(linear_gelu) R(addmm) R(einsum) R(conv1d) R(conv2d)       \
+    R(conv3d) R(conv_transpose1d) R(conv_transpose2d) R(conv_transpose3d) R(max_pool1d) R(max_pool2d) R(avg_pool1d)    \
+    R(avg_pool2d) R(avg_pool1d_ex) R(avg_pool2d_ex) R(adaptive_avg_pool1d) R(adaptive_avg_pool2d)                      \
+    R(adaptive_max_pool1d) R(adaptive_max_pool2d) R(interpolate) R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
+    R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
+    R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
+    R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+#pragma GCC diagnostic ignored "-Wpedantic" /* of [[nodiscard]] before C23 */
+TGI_RESULTS(TGI_USE_RESULT)
+#pragma GCC diagnostic pop
+#endif
 
 /* ======== @@CHECK ================================================================================================= */
 
@@ -3732,13 +3781,13 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
    To add an elementwise op:
      1. its row, in the table below that fits its inputs;
-     2. its declaration in the public part, under @@ELEMENTWISE;
+     2. its declaration in the public part, under @@ELEMENTWISE, and its name in TGI_RESULTS;
      3. the declaration of its twin in place, if the row makes one;
      4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
    An op with one input whose rule takes several ops may have its gradient in one, too: a row of TGI_GRADIENTS.
    One whose rule is a single op, or g itself, may have a row of TGI_SHORT_RULES, for tensors of a few elements.
    To add an op with a kernel of its own, like cumsum:
-     1. its row in TGI_OPS, 2. its declaration in the public part;
+     1. its row in TGI_OPS, 2. its declaration in the public part, and its name in TGI_RESULTS;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
      4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), 5. the CPU's function tgi_cpu_ENTRY (@@CPU), 6. CUDA's,
         tgi_cuda_ENTRY, in tensorgrad_cuda.cu;
@@ -5579,8 +5628,8 @@ static inline float TGI_V(tanhf)(float x)
     power = TGI_F32_FMA(power, f, 9.618436918e-3f);
     power = TGI_F32_FMA(power, square, TGI_F32_FMA(5.550332367e-2f, f, 2.402264774e-1f));
     power = TGI_F32_FMA(power, square, TGI_F32_FMA(6.931471825e-1f, f, 1.0f));
-    const float far = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2)(n), power, 1.0f);
-    const float y = a >= 0.55f ? far : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
+    const float outer = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2)(n), power, 1.0f);
+    const float y = a >= 0.55f ? outer : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
     return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
 }
 
@@ -5603,8 +5652,8 @@ static inline float TGI_V(erff)(float x)
     q = q * a - 0.6332964301109314f;
     q = q * a - 1.129539966583252f;
     q = q * a + 0.00017992664652410895f;
-    const float near = p * b + b, far = 1.0f - TGI_V(expf)(q);
-    return copysignf(b < 0.94f ? near : b >= 0.94f ? far : b, x); /* the last is NaN */
+    const float inner = p * b + b, outer = 1.0f - TGI_V(expf)(q);
+    return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
 }
 
 /* m / (1 + 2^n (1 + p)), -86 <= n <= 167.  Both parts of the quotient are times 2^-40, so that none of them is beyond
@@ -5650,7 +5699,7 @@ static inline float TGI_V(gelu_erff)(float x)
     const float h = 0.5f * a * a, h2 = h * h, a2 = h + h;
     const float q = TGI_F32_FMA(TGI_F32_FMA(0.00306963362f, h, -0.01874412037f), h2,
                                 TGI_F32_FMA(0.07974202931f, h, -0.2659579218f));
-    const float near = TGI_F32_FMA(h, TGI_F32_FMA(q, h, 0.7978844643f), half);
+    const float inner = TGI_F32_FMA(h, TGI_F32_FMA(q, h, 0.7978844643f), half);
     int32_t n; /* exp(-h) = 2^n (1 + p) */
     const float k = TGI_V(nearest)(h, -1.44269504088896341f, &n);
     const float p = TGI_V(small_expm1)(TGI_F32_FMA(k, -0.693359375f, -h) +
@@ -5663,8 +5712,8 @@ static inline float TGI_V(gelu_erff)(float x)
     const float d = above / below, part = 0.3125f + TGI_F32_FMA(0.3125f + d, p, d); /* (0.3125 + d) (1 + p) */
     /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float */
     const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2)(n + 64);
-    const float far = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
-    return b >= 0.70710678f ? far : near;
+    const float outer = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
+    return b >= 0.70710678f ? outer : inner;
 }
 
 /* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
@@ -5844,9 +5893,9 @@ static const float tgi_gelu_below[2][6][32] = {
 TGI_NOINLINE static TGI_V(vector_f32) TGI_V(gelu_beyond)(TGI_V(vector_f32) x, TGI_V(vector_f32) y, float limit,
                                                          const double *choice)
 {
-    TGI_V(vector_f32) far;
-    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &far, &x, NULL, NULL);
-    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : far[l];
+    TGI_V(vector_f32) outer;
+    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &outer, &x, NULL, NULL);
+    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : outer[l];
     return y;
 }
 
@@ -10879,7 +10928,7 @@ typedef struct tgi_storage {
     uint32_t start;   /* the version at first: 0, or after a move in place, beyond all of the storage before it */
     int16_t index;    /* of the device */
     bool shared;      /* with other threads: refs is atomic */
-    bool small;       /* data stands behind the struct */
+    bool compact;     /* data stands behind the struct */
     const tgi_backend *backend;
     void *data;
     size_t bytes;               /* of data */
@@ -10887,7 +10936,7 @@ typedef struct tgi_storage {
     const char *writer;         /* the op that last wrote in place, for messages */
 } tgi_storage;
 
-/* Where the memory of a storage that is not small is from. */
+/* Where the memory of a storage that is not compact is from. */
 typedef struct {
     bool borrowed;             /* it belongs to the user */
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
@@ -11100,16 +11149,16 @@ static void tgi_bump_version(tgi_thread *S, tgi_storage *s, const char *writer)
 
 static inline tgi_memory_source *tgi_source_of(tgi_storage *s)
 {
-    return s->small ? NULL : (tgi_memory_source *)(void *)(s + 1);
+    return s->compact ? NULL : (tgi_memory_source *)(void *)(s + 1);
 }
 
 /* The backend whose page-locked memory it is, or NULL. */
-static const tgi_backend *tgi_pinned_by(tgi_storage *s) { return s->small ? NULL : tgi_source_of(s)->pinned; }
+static const tgi_backend *tgi_pinned_by(tgi_storage *s) { return s->compact ? NULL : tgi_source_of(s)->pinned; }
 
 /* Bytes of the storage's own block. */
 static inline size_t tgi_block_bytes(const tgi_storage *s)
 {
-    return sizeof *s + (s->small ? s->bytes : sizeof(tgi_memory_source));
+    return sizeof *s + (s->compact ? s->bytes : sizeof(tgi_memory_source));
 }
 
 /* Frees page-locked memory.  With a single event of its own device pending, the backend gets that event and waits for
@@ -11177,7 +11226,7 @@ static inline void tgi_storage_unref(tgi_thread *S, tgi_storage *s)
     if (s->shared) {
         if (TGI_ATOMIC_ADD(&s->refs, -1) == 0) tgi_storage_free(S, s);
     } else if (--s->refs == 0) {
-        if (!s->small || s->pending || S->debug) {
+        if (!s->compact || s->pending || S->debug) {
             tgi_storage_free(S, s);
         } else { /* nearly always */
             tgi_count_freed_bytes(S, s->backend->type, s->index, (int64_t)s->bytes);
@@ -12157,7 +12206,7 @@ TGI_ALWAYS_INLINE tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *
     s->refs = 1; /* each member by itself: that is faster than memset */
     s->version = s->start = 0;
     s->index = (int16_t)index;
-    s->shared = s->small = false;
+    s->shared = s->compact = false;
     s->backend = backend;
     s->pending = NULL;
     s->writer = NULL;
@@ -12170,7 +12219,7 @@ TGI_ALWAYS_INLINE tgi_storage *tgi_new_small_storage(tgi_thread *S, const char *
 {
     tgi_storage *s = tgi_new_storage_block(S, op, backend, index, bytes);
     if (!s) return NULL;
-    s->small = true;
+    s->compact = true;
     s->data = s + 1;
     s->bytes = bytes;
     tgi_count_bytes(S, backend->type, index, (int64_t)bytes);
@@ -12935,8 +12984,8 @@ static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_check_tensor(t, op)) return NULL;
-    const bool other = t->dtype != (uint8_t)dtype, far = !t->storage->backend->host, gaps = !tgi_is_contiguous(t);
-    if (other || far || gaps) {
+    const bool other = t->dtype != (uint8_t)dtype, away = !t->storage->backend->host, gaps = !tgi_is_contiguous(t);
+    if (other || away || gaps) {
         char dtypes[40] = "";
         if (other) {
             snprintf(dtypes, sizeof dtypes, "%s, not %s", tg_dtype_name((tg_dtype)t->dtype), tg_dtype_name(dtype));
@@ -12944,10 +12993,11 @@ static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
         tgi_fail(S, other ? TG_ERR_DTYPE : TG_ERR_ARGUMENT, op,
                  "the tensor is %s%s%s%s%s%s\n"
                  "%s%s%s%s%s makes one that fits; tg_copy_out copies from any layout and device", dtypes,
-                 other && (far || gaps) ? ", and " : "", far ? "on " : "",
-                 far ? tg_device_str(tgi_device_of(t)) : "", far && gaps ? ", and " : "", gaps ? "non-contiguous" : "",
-                 other ? "tg_to_dtype" : "", other && (far || gaps) ? " with " : "", far ? "tg_cpu" : "",
-                 far && gaps ? " with " : "", gaps ? "tg_contiguous" : "");
+                 other && (away || gaps) ? ", and " : "", away ? "on " : "",
+                 away ? tg_device_str(tgi_device_of(t)) : "", away && gaps ? ", and " : "",
+                 gaps ? "non-contiguous" : "", other ? "tg_to_dtype" : "", other && (away || gaps) ? " with " : "",
+                 away ? "tg_cpu" : "",
+                 away && gaps ? " with " : "", gaps ? "tg_contiguous" : "");
         return NULL;
     }
     return tgi_bytes_at(S, t, 0, true);
@@ -13210,7 +13260,7 @@ TGI_OPS(TGI_DECLARE)
 static const tgi_op *tgi_op_row(int op)
 {
 #define TGI_FLAG(name, bit) name = TGI_FLAG_##name,
-    enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0 }; /* as the rows write them */
+    enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0, NUMBERED = TGI_FLAG_NUMBERS }; /* as the rows write them */
 #undef TGI_FLAG
 #define TGI_RULES_ANY(x, more) tgi_rule_elementwise, x, more
 #define TGI_RULES_FLOATS TGI_RULES_ANY
@@ -13222,13 +13272,13 @@ static const tgi_op *tgi_op_row(int op)
     {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULES_##kind(NULL, tgi_rule_##name), formula},
 #define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ROW_OF_X(name, kind, flags, formula)
 #define TGI_SCALAR_ROW(name, kind, y, yi, flags, rule, formula, public)                                                \
-    TGI_ROW_OF_X(name, kind, (flags) | TGI_FLAG_NUMBERS, formula)
+    TGI_ROW_OF_X(name, kind, (flags) | NUMBERED, formula)
 #define TGI_BINARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, public)                                      \
     TGI_ROW_OF_MORE(name, kind, "a,b", flags, formula)
 #define TGI_TERNARY_ROW(name, kind, y, yi, flags, rule_a, rule_b, rule_c, formula, arguments)                          \
     TGI_ROW_OF_MORE(name, kind, arguments, flags, formula)
 #define TGI_BINARY_SCALAR_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, arguments)                            \
-    TGI_ROW_OF_MORE(name, kind, arguments, (flags) | TGI_FLAG_NUMBERS, formula)
+    TGI_ROW_OF_MORE(name, kind, arguments, (flags) | NUMBERED, formula)
 #define TGI_ROW(name, arguments, flags, formula)                                                                       \
     {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, NULL, formula},
 #define TGI_PLAIN_ROW(name, arguments)                                                                                 \
@@ -23776,9 +23826,9 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     c.S->grad_off = true; /* closing the composite's scope restores it */
     tg_tensor *x = tg_to_dtype(a, TG_F64);
     tg_tensor *y = tg_to_dtype(b, TG_F64);
-    tg_tensor *near = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
-    near = tg_logical_and(near, tg_isfinite(y));
-    tg_tensor *all = tg_all(tg_logical_or(tg_eq(x, y), near));
+    tg_tensor *alike = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
+    alike = tg_logical_and(alike, tg_isfinite(y));
+    tg_tensor *all = tg_all(tg_logical_or(tg_eq(x, y), alike));
     const bool close = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return close;
@@ -24116,12 +24166,12 @@ static tgi_comparison tgi_check_compare(const tgi_check *c, tg_tensor *t, int64_
 static double tgi_check_ratio(const tgi_check *c, const tgi_comparison *v)
 {
     double ratio = 0;
-    const double small = 1e-3 * fabs(v->n);
+    const double limit = 1e-3 * fabs(v->n);
     int64_t found = 0;
     for (int64_t k = 0; k < c->m; ++k) {
         for (int64_t j = 0; j < v->count; ++j) {
             const double a = v->analytic[k * c->columns + j], n = v->numeric[k * c->columns + j];
-            if (!(fabs(n) > small) && fabs(a) <= small) continue;
+            if (!(fabs(n) > limit) && fabs(a) <= limit) continue;
             if (found++ == 0) ratio = a / n;
             if (!(fabs(a - ratio * n) <= 1e-4 * (fabs(a) + c->options.atol))) return 0;
         }
@@ -24346,9 +24396,9 @@ static bool tgi_check_report(tgi_check *c)
 
 /* ---- gradcheck, and gradgradcheck: the same check of a function that returns the gradients of fn ---- */
 
-/* Runs check(&c, list) in a scope and with the inputs retained, and restores the thread's random state.  list has room
-   for n + 1 tensors. */
-static bool tgi_check_run(bool (*check)(tgi_check *c, tg_tensor **list), const char *op, tg_function fn,
+/* Runs run_check(&c, list) in a scope and with the inputs retained, and restores the thread's random state.  list has
+   room for n + 1 tensors. */
+static bool tgi_check_run(bool (*run_check)(tgi_check *c, tg_tensor **list), const char *op, tg_function fn,
                           tg_tensor *const *in, int n, void *user, const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
@@ -24374,7 +24424,7 @@ static bool tgi_check_run(bool (*check)(tgi_check *c, tg_tensor **list), const c
     }
     tgi_ref_all(in, n);
     const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    const bool ok = scope && check(&c, list);
+    const bool ok = scope && run_check(&c, list);
     if (scope) tgi_frame_close(S, scope); /* restores grad mode, too */
     tgi_unref_all(S, c.in, n);
     tgi_lists_close(&c.lists, S);

@@ -78,7 +78,7 @@ static void pitfall_2(void)
 {
     TG_SCOPE;
     tg_tensor *tensor = tg_ones(TG_SHAPE(3)), *other = tg_ones(TG_SHAPE(3));
-    tg_to(tensor, first); /* the result is lost */
+    (void)tg_to(tensor, first); /* the result is lost */
     tg_to_(other, first);
     printf("after tg_to on %s, after tg_to_ on %s", place(tensor), place(other));
     tensor = tg_to(tensor, last);

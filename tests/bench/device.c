@@ -34,37 +34,37 @@ static double launch(void)
 {
     for (int64_t i = 0; i < launches; ++i) {
         TG_SCOPE;
-        tg_add(one, one);
+        (void)tg_add(one, one);
     }
     return (double)launches;
 }
 
 static double bytes(int tensors) { return (double)tensors * (double)count * sizeof(float); }
-static double add(void) { return tg_add(a, b), bytes(3); }
-static double copy(void) { return tg_clone(a), bytes(2); }
-static double sum(void) { return tg_sum(a), bytes(1); }
+static double add(void) { return (void)tg_add(a, b), bytes(3); }
+static double copy(void) { return (void)tg_clone(a), bytes(2); }
+static double sum(void) { return (void)tg_sum(a), bytes(1); }
 static double transpose(void)
 {
-    tg_contiguous(tg_t(square));
+    (void)tg_contiguous(tg_t(square));
     return 2.0 * (double)(side * side) * sizeof(float);
 }
 static double adamw(void) { return tg_step(optim), bytes(7); } /* reads p, g and two of state, writes all but g */
-static double there(void) { return tg_to(pageable, gpu), bytes(1); }
-static double there_pinned(void) { return tg_to_ex(pinned, gpu, TG_F32, TG_NON_BLOCKING), bytes(1); }
-static double back(void) { return tg_cpu(a), bytes(1); }
-static double back_pinned(void) { return tg_to_ex(a, TG_CPU, TG_F32, TG_NON_BLOCKING), bytes(1); }
+static double there(void) { return (void)tg_to(pageable, gpu), bytes(1); }
+static double there_pinned(void) { return (void)tg_to_ex(pinned, gpu, TG_F32, TG_NON_BLOCKING), bytes(1); }
+static double back(void) { return (void)tg_cpu(a), bytes(1); }
+static double back_pinned(void) { return (void)tg_to_ex(a, TG_CPU, TG_F32, TG_NON_BLOCKING), bytes(1); }
 
 static double flops(int64_t n) { return 2.0 * (double)n * (double)n * (double)n; }
-static double matmul(void) { return tg_matmul(square, square), flops(side); }
+static double matmul(void) { return (void)tg_matmul(square, square), flops(side); }
 static double matmul_tf32(void)
 {
     tg_set_matmul_precision(TG_PRECISION_TF32);
-    tg_matmul(square, square);
+    (void)tg_matmul(square, square);
     tg_set_matmul_precision(TG_PRECISION_F32);
     return flops(side);
 }
-static double matmul_bf16(void) { return tg_matmul(square_bf16, square_bf16), flops(side); }
-static double matmul_odd(void) { return tg_matmul(odd_bf16, odd_bf16), flops(side - 1); }
+static double matmul_bf16(void) { return (void)tg_matmul(square_bf16, square_bf16), flops(side); }
+static double matmul_odd(void) { return (void)tg_matmul(odd_bf16, odd_bf16), flops(side - 1); }
 
 /* ---- bf16 in the sizes of GPT-2: x [tokens, width], wide [tokens, 4 width], logits [tokens, vocabulary] ---- */
 
@@ -79,21 +79,21 @@ static void gradients(tg_tensor *y, tg_tensor *const *inputs, int n)
     tg_gradients(&y, 1, &g, inputs, n, result, 0);
 }
 
-static double softmax(void) { return tg_softmax(tg_detach(wide), -1), bytes_of(wide, 2); }
-static double gelu(void) { return tg_gelu(tg_detach(wide), true), bytes_of(wide, 2); }
+static double softmax(void) { return (void)tg_softmax(tg_detach(wide), -1), bytes_of(wide, 2); }
+static double gelu(void) { return (void)tg_gelu(tg_detach(wide), true), bytes_of(wide, 2); }
 static double gelu_both(void)
 {
     gradients(tg_gelu(wide, true), &wide, 1);
     return bytes_of(wide, 5);
 }
-static double norm(void) { return tg_layer_norm(tg_detach(x), 1, gain, shift, 1e-5), bytes_of(x, 2); }
+static double norm(void) { return (void)tg_layer_norm(tg_detach(x), 1, gain, shift, 1e-5), bytes_of(x, 2); }
 static double norm_both(void)
 {
     gradients(tg_layer_norm(x, 1, gain, shift, 1e-5), TG_LIST(x, gain, shift));
     return bytes_of(x, 5);
 }
-static double bias_add(void) { return tg_add(tg_detach(wide), bias), bytes_of(wide, 2); }
-static double bias_gradient(void) { return tg_sum_dim(tg_detach(wide), 0, false), bytes_of(wide, 1); }
+static double bias_add(void) { return (void)tg_add(tg_detach(wide), bias), bytes_of(wide, 2); }
+static double bias_gradient(void) { return (void)tg_sum_dim(tg_detach(wide), 0, false), bytes_of(wide, 1); }
 static double class_loss_both(void)
 {
     tg_tensor *loss = tg_cross_entropy(logits, targets), *result;
@@ -108,7 +108,7 @@ static double attention_flops(double products)
 }
 static double attend(void)
 {
-    tg_scaled_dot_product_attention(tg_detach(query), tg_detach(key), tg_detach(value), NULL, 0, true, 0);
+    (void)tg_scaled_dot_product_attention(tg_detach(query), tg_detach(key), tg_detach(value), NULL, 0, true, 0);
     return attention_flops(2);
 }
 static double attend_both(void)

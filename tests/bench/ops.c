@@ -196,7 +196,7 @@ static tg_tensor *forward_op(void)
 {
     for (int i = 0; i < REPEATED / 100; ++i) {
         TG_SCOPE;
-        for (int k = 0; k < 100; ++k) tg_add(now.input[0], now.input[1]);
+        for (int k = 0; k < 100; ++k) (void)tg_add(now.input[0], now.input[1]);
     }
     return NULL;
 }

@@ -53,7 +53,7 @@ def items_of(public):
             items.append(Item("comment", "", first, line, public[span[0]:span[1]]) if span else None)
         else:
             directive = text.lstrip().startswith("#")
-            while line + 1 < len(lines) and not re.match(r'\s*(extern "C" \{|\}|template.*>|(private|public):)\s*$', text):
+            while line + 1 < len(lines) and not re.match(r'\s*(extern "C" \{|\}|template.*>|(private|public):|TGI_\w+\(\w+\))\s*$', text):
                 if lines[line].endswith("\\") if directive else text.count("{") != text.count("}") or text.rstrip()[-1] not in ";}":
                     line += 1
                     text += "\n" + lines[line]

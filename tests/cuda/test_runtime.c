@@ -62,7 +62,7 @@ TEST(one_device_alone)
     while (tg_loader_next(loader, &batch)) {
         TG_SCOPE;
         CHECK(tg_backward(tg_sum(tg_mul(batch, w))) == TG_OK && tg_step(optim) == TG_OK);
-        tg_to_ex(tg_detach(w), TG_CPU, TG_SAME_DTYPE, TG_NON_BLOCKING);
+        (void)tg_to_ex(tg_detach(w), TG_CPU, TG_SAME_DTYPE, TG_NON_BLOCKING);
     }
     CHECK(tg_pin_memory(tg_ones(TG_SHAPE(100))) != NULL && tg_synchronize(last) == TG_OK);
     CHECK(tg_ok() && cudasim_live(CUDASIM_CONTEXTS) == 1 && current() == last.index);
@@ -71,7 +71,7 @@ TEST(one_device_alone)
     tg_release(w);
     cudaSetDevice(0); /* the program uses the other device, which makes the second context */
     CHECK(cudasim_live(CUDASIM_CONTEXTS) == 2);
-    tg_ones_on(TG_SHAPE(8), TG_F32, last);
+    (void)tg_ones_on(TG_SHAPE(8), TG_F32, last);
     CHECK(current() == 0);
 }
 
