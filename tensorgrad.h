@@ -1896,11 +1896,13 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
 
 /* ======== @@FILES ================================================================================================= */
 
-/* Files of tensors.  What is loaded is on the CPU, in the dtype of the file; what is saved may be on any device, in any
+/* Files of tensors.  What is loaded is on the CPU, in the dtype of the file, or in the next larger one where the
+   library lacks it: i8, i16 and u16 become i32, u32 and u64 become i64.  What is saved may be on any device, in any
    layout.  A file is written under the name path.tmp, and gets its own when it is complete and on the disk, so that
    path is always the old file or the new one.  A file is taken only if it is correct throughout, and memory is
    allocated only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it
-   is not what it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, or more than 8 dims.
+   is not what it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 too large for i64, or
+   more than 8 dims.
 
    safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
    tg_safetensors_save writes the tensors of inner dictionaries under their paths, and the texts of
@@ -1910,7 +1912,8 @@ TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
 
 /* NumPy's files: a tensor, .npy, or a dictionary, .npz, which is read stored and compressed, and written stored, with
    the tensors of inner dictionaries under their paths.  A Fortran-ordered array becomes a tensor whose first dim is the
-   innermost in memory.  Errors: saving bf16, which NumPy does not have.  numpy.load, numpy.save, numpy.savez */
+   innermost in memory.  Of several arrays in a file the first is read; 2-byte records are bf16, as ml_dtypes saves it.
+   Errors: saving bf16, which NumPy does not have.  numpy.load, numpy.save, numpy.savez */
 TG_API tg_tensor *tg_npy_load(const char *path);                /* numpy.load of a .npy file */
 TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);   /* numpy.save */
 TG_API tg_dict *tg_npz_load(const char *path);                  /* numpy.load of a .npz file */
@@ -27310,14 +27313,43 @@ static bool tgi_file_complete(tgi_file *f, bool ok)
 
 /* ---- tensors in files ---- */
 
-/* The dtypes by their names in files.  safetensors sorts by `order`. */
-static const struct { const char *safetensors, *numpy; int order; } tgi_file_dtypes[] = {
-    {"F32", "f4", 2}, {"F64", "f8", 1}, {"BF16", NULL, 4}, {"F16", "f2", 5},
-    {"I32", "i4", 3}, {"I64", "i8", 0}, {"U8", "u1", 6},   {"BOOL", "b1", 7}};
-enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0] };
+/* How elements are stored: first the library's dtypes, in their order; then integers that it reads into a larger dtype,
+   and with size 0 what it cannot read. */
+static const struct {
+    const char *safetensors;
+    const char *numpy; /* NumPy's names of it: the first is written, the others are read, too; none: NULL */
+    int order;         /* safetensors sorts by it */
+    tg_dtype dtype;    /* as which it is read */
+    uint8_t size;      /* bytes of a stored element */
+    bool is_signed;    /* of an integer that is read into a larger dtype */
+} tgi_file_dtypes[] = {{"F32", "f4 f float32 single", 2, TG_F32, 4, true},
+                       {"F64", "f8 d float64 double float", 1, TG_F64, 8, true},
+                       {"BF16", "V2 bfloat16", 4, TG_BF16, 2, true},
+                       {"F16", "f2 e float16 half", 5, TG_F16, 2, true},
+                       {"I32", "i4 i int32 intc", 3, TG_I32, 4, true},
+                       {"I64", "i8 q l p int64 int long longlong intp", 0, TG_I64, 8, true},
+                       {"U8", "u1 B uint8 ubyte", 6, TG_U8, 1, false},
+                       {"BOOL", "b1 ? bool bool_", 7, TG_BOOL, 1, false},
+                       {"I8", "i1 b int8 byte", 0, TG_I32, 1, true},
+                       {"I16", "i2 h int16 short", 0, TG_I32, 2, true},
+                       {"U16", "u2 H uint16 ushort", 0, TG_I32, 2, false},
+                       {"U32", "u4 I uint32 uintc", 0, TG_I64, 4, false},
+                       {"U64", "u8 Q L P uint64 uint ulong ulonglong uintp", 0, TG_I64, 8, false}};
+enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = 8 };
 
-/* Stores how many bytes a tensor has that a file describes; false after recording an error if that overflows. */
-static bool tgi_file_bytes(const tgi_file *f, int ndim, const int64_t *dims, tg_dtype dtype, uint64_t *bytes)
+/* Whether a list with spaces between its words has this one. */
+static bool tgi_has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = n ? strstr(list, word) : NULL; p; p = strstr(p + 1, word)) {
+        if ((p == list || p[-1] == ' ') && (!p[n] || p[n] == ' ')) return true;
+    }
+    return false;
+}
+
+/* Stores how many bytes the elements, stored as `type` of tgi_file_dtypes, have; false after recording an error if that
+   overflows. */
+static bool tgi_file_bytes(const tgi_file *f, int ndim, const int64_t *dims, int type, uint64_t *bytes)
 {
     int64_t n = 1;
     bool empty = false;
@@ -27329,18 +27361,47 @@ static bool tgi_file_bytes(const tgi_file *f, int ndim, const int64_t *dims, tg_
         }
         n *= size;
     }
-    *bytes = empty ? 0 : (uint64_t)n * tgi_dtypes[dtype].size;
+    *bytes = empty ? 0 : (uint64_t)n * tgi_file_dtypes[type].size;
     return true;
 }
 
-/* The elements that follow in a file, as a new tensor; they may have the most significant byte first. */
-static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, tg_dtype dtype, bool big_endian)
+/* The integers, stored as `type`, at the end of the memory of t, as the elements of t.  Each is read before an element
+   is written over it.  Errors: one is too large for i64. */
+static bool tgi_widen_integers(const tgi_file *f, tg_tensor *t, int type, bool big_endian)
 {
+    const size_t n = (size_t)tgi_numel(t), size = tgi_file_dtypes[type].size, wide = tgi_dtypes[t->dtype].size;
+    unsigned char *const data = (unsigned char *)t->storage->data, *from = data + n * (wide - size);
+    for (size_t i = 0; i < n; ++i, from += size) {
+        uint64_t value = 0;
+        for (size_t k = 0; k < size; ++k) value = value << 8 | from[big_endian ? k : size - 1 - k];
+        const uint64_t sign = (uint64_t)1 << (8 * size - 1);
+        if (tgi_file_dtypes[type].is_signed) value = (value ^ sign) - sign;
+        else if (size == 8 && value >= sign) {
+            return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "element %llu is %llu, too large a u64 for i64",
+                                 (unsigned long long)i, (unsigned long long)value);
+        }
+        const int32_t narrow = (int32_t)(int64_t)value;
+        if (wide == 4) memcpy(data + 4 * i, &narrow, 4);
+        else memcpy(data + 8 * i, &value, 8);
+    }
+    return true;
+}
+
+/* The elements that follow in a file, stored as `type`, as a new tensor; they may have the most significant byte
+   first. */
+static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, int type, bool big_endian)
+{
+    const tg_dtype dtype = tgi_file_dtypes[type].dtype;
     uint64_t bytes;
-    if (!tgi_file_bytes(f, ndim, dims, dtype, &bytes) || !tgi_file_has(f, bytes)) return NULL;
+    if (!tgi_file_bytes(f, ndim, dims, type, &bytes) || !tgi_file_has(f, bytes)) return NULL;
     tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, &tgi_cpu, 0);
     if (!t) return NULL;
     unsigned char *data = (unsigned char *)t->storage->data;
+    if (type >= TGI_FILE_WIDENED) {
+        const size_t all = (size_t)tgi_numel(t) * tgi_dtypes[dtype].size;
+        return tgi_or_release(f->S, t, tgi_read(f, data + all - (size_t)bytes, bytes) &&
+                                           tgi_widen_integers(f, t, type, big_endian));
+    }
     if (!tgi_read(f, data, bytes)) return tgi_or_release(f->S, t, false);
     if (big_endian != tgi_host_is_big_endian()) tgi_reverse_bytes(data, (size_t)bytes, tgi_dtypes[dtype].size);
     for (size_t i = 0; dtype == TG_BOOL && i < (size_t)bytes; ++i) {
@@ -27373,7 +27434,7 @@ static bool tgi_write_elements(tgi_file *f, tg_tensor *t)
 typedef struct {
     char *name;
     uint64_t begin, end; /* of its bytes; npz: of its header and bytes */
-    tg_dtype dtype;      /* safetensors */
+    int type;            /* safetensors: of tgi_file_dtypes */
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int flags, method; /* npz, as all that follows */
@@ -27549,8 +27610,8 @@ static bool tgi_scan_expect(tgi_scan *s, char c)
     return tgi_scan_is(s, c) || tgi_scan_fail(s, expected);
 }
 
-/* A whole number that is not negative. */
-static bool tgi_scan_size(tgi_scan *s, int64_t *value)
+/* A whole number that is not negative, with Python 2's "L" behind it if `python`. */
+static bool tgi_scan_size(tgi_scan *s, bool python, int64_t *value)
 {
     s->at += strspn(s->at, " \t\n\r");
     const char *start = s->at;
@@ -27560,25 +27621,28 @@ static bool tgi_scan_size(tgi_scan *s, int64_t *value)
         if (*value > (INT64_MAX - digit) / 10) return tgi_scan_fail(s, "a number below 2^63");
         *value = *value * 10 + digit;
     }
-    if (s->at == start || (*start == '0' && s->at > start + 1) || strchr(".eE", *s->at))
+    if (s->at == start || (*start == '0' && s->at > start + 1) || (*s->at && strchr(".eE", *s->at)))
         return tgi_scan_fail(s, "a whole number");
+    s->at += python && *s->at == 'L';
     return true;
 }
 
-/* The sizes of a shape up to the bracket that closes it. */
+/* The sizes of a shape up to the bracket that closes it.  In Python's tuple, close ')', a comma may stand behind the
+   last one, and has to if it is the only one. */
 static bool tgi_scan_sizes(tgi_scan *s, char close, int *ndim, int64_t *dims)
 {
+    const bool python = close == ')';
     *ndim = 0;
     while (!tgi_scan_is(s, close)) {
         int64_t size;
         if (*ndim && !tgi_scan_expect(s, ',')) return false;
-        if (*ndim == 1 && close == ')' && tgi_scan_is(s, close)) return true; /* Python's tuple of one number, "(5,)" */
-        if (!tgi_scan_size(s, &size)) return false;
+        if (*ndim && python && tgi_scan_is(s, close)) return true;
+        if (!tgi_scan_size(s, python, &size)) return false;
         if (*ndim == TG_MAX_DIMS)
             return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "a tensor has more than %d dims", TG_MAX_DIMS);
         dims[(*ndim)++] = size;
     }
-    return *ndim != 1 || close != ')' || tgi_scan_fail(s, "a comma");
+    return *ndim != 1 || !python || tgi_scan_fail(s, "a comma");
 }
 
 /* Which of three fields this is, none of which may come twice; `seen` has a bit for each that was there.  -1 after
@@ -27670,16 +27734,16 @@ static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
     return true;
 }
 
-static bool tgi_scan_dtype(tgi_scan *s, tg_dtype *dtype)
+static bool tgi_scan_dtype(tgi_scan *s, int *type)
 {
     const char *name = tgi_scan_string(s);
     int k = 0;
     if (!name) return false;
     while (k < TGI_FILE_DTYPES && strcmp(name, tgi_file_dtypes[k].safetensors) != 0) ++k;
-    *dtype = (tg_dtype)k;
+    *type = k;
     return k < TGI_FILE_DTYPES || tgi_file_fail(s->f, TG_ERR_UNSUPPORTED,
-                                                "dtype %s is none of F64, F32, F16, BF16, I64, I32, U8 and BOOL",
-                                                tgi_shown(name).text);
+                                                "dtype %s is none of F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, "
+                                                "U16, U8 and BOOL", tgi_shown(name).text);
 }
 
 /* {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, in any order, each once */
@@ -27694,11 +27758,11 @@ static bool tgi_scan_item(tgi_scan *s, tgi_file_item *item)
         if (!name || !tgi_scan_expect(s, ':')) return false;
         const int field = tgi_scan_field(s, name, fields, &seen);
         int64_t offsets[2];
-        if (field < 0 || (field == 0 && !tgi_scan_dtype(s, &item->dtype))) return false;
+        if (field < 0 || (field == 0 && !tgi_scan_dtype(s, &item->type))) return false;
         if (field == 1 && !(tgi_scan_expect(s, '[') && tgi_scan_sizes(s, ']', &item->ndim, item->dim))) return false;
         if (field < 2) continue;
-        if (!tgi_scan_expect(s, '[') || !tgi_scan_size(s, &offsets[0]) || !tgi_scan_expect(s, ',') ||
-            !tgi_scan_size(s, &offsets[1]) || !tgi_scan_expect(s, ']')) {
+        if (!tgi_scan_expect(s, '[') || !tgi_scan_size(s, false, &offsets[0]) || !tgi_scan_expect(s, ',') ||
+            !tgi_scan_size(s, false, &offsets[1]) || !tgi_scan_expect(s, ']')) {
             return false;
         }
         item->begin = (uint64_t)offsets[0];
@@ -27740,12 +27804,12 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
     uint64_t at = 0, bytes;
     for (size_t i = 0; i < n; ++i) {
         const tgi_text name = tgi_shown(item[i].name);
-        if (!tgi_file_bytes(f, item[i].ndim, item[i].dim, item[i].dtype, &bytes)) return false;
+        if (!tgi_file_bytes(f, item[i].ndim, item[i].dim, item[i].type, &bytes)) return false;
         if (item[i].begin > item[i].end || item[i].end - item[i].begin != bytes) {
             return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' lies at [%llu, %llu), but %s %s has %llu bytes",
                                  name.text, (unsigned long long)item[i].begin, (unsigned long long)item[i].end,
-                                 tg_dtype_name(item[i].dtype), tgi_dims_text(item[i].ndim, item[i].dim).text,
-                                 (unsigned long long)bytes);
+                                 tgi_file_dtypes[item[i].type].safetensors,
+                                 tgi_dims_text(item[i].ndim, item[i].dim).text, (unsigned long long)bytes);
         }
         if (item[i].begin != at) {
             return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' begins at byte %llu of the data, %s at byte %llu",
@@ -27763,7 +27827,7 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
 static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_dict *d)
 {
     for (size_t i = 0; i < n; ++i) {
-        tg_tensor *t = tgi_read_tensor(f, item[i].ndim, item[i].dim, item[i].dtype, false);
+        tg_tensor *t = tgi_read_tensor(f, item[i].ndim, item[i].dim, item[i].type, false);
         if (!t || !tgi_dict_append(f->S, f->op, d, item[i].name, t, NULL)) return false;
     }
     return true;
@@ -27882,15 +27946,17 @@ tg_status tg_safetensors_save(const char *path, tg_dict *dict)
 
 /* What a header says. */
 typedef struct {
-    tg_dtype dtype;
+    int type; /* of tgi_file_dtypes */
     bool big_endian, fortran_order;
     int ndim;
     int64_t dim[TG_MAX_DIMS];
 } tgi_npy;
 
-/* 'text' or "text", without escapes.  NULL after recording an error. */
+/* 'text' or "text", or Python 2's u'text', without escapes.  NULL after recording an error. */
 static char *tgi_scan_quoted(tgi_scan *s)
 {
+    s->at += strspn(s->at, " \t\n\r");
+    if (*s->at == 'u' && (s->at[1] == '\'' || s->at[1] == '"')) s->at++;
     const char quote = tgi_scan_is(s, '"') ? '"' : '\'';
     if (quote == '\'' && !tgi_scan_expect(s, quote)) return NULL;
     char *text = s->at;
@@ -27900,23 +27966,39 @@ static char *tgi_scan_quoted(tgi_scan *s)
     return text;
 }
 
-/* '<f4': the order of the bytes, and the dtype.  Records are lists in place of the text. */
+/* What NumPy's dtypes without a tensor hold, by the letter of their names. */
+static const char *tgi_numpy_kind(char letter)
+{
+    static const char *const kinds[] = {"c complex numbers", "F complex numbers", "D complex numbers", "U text",
+                                        "S bytes of text", "a bytes of text", "O Python objects", "V bytes, or records",
+                                        "M dates", "m time spans", "f long floats", "g long floats", "T text"};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; ++i) {
+        if (letter && kinds[i][0] == letter) return kinds[i] + 2;
+    }
+    return "not known";
+}
+
+/* '<f4': the order of the bytes, and the dtype.  Records are lists in place of the text.  The order may be missing, or
+   be that of this machine, '=' and '|'. */
 static bool tgi_scan_descr(tgi_scan *s, tgi_npy *npy)
 {
     const bool records = tgi_scan_is(s, '[');
-    const char *descr = records ? "[...]" : tgi_scan_quoted(s);
+    if (records) {
+        tgi_text shown = tgi_shown(s->at - 1);
+        const size_t n = strcspn(shown.text, "]");
+        if (shown.text[n] == ']') shown.text[n + 1] = 0;
+        return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "dtype %s (records) is that of no tensor", shown.text);
+    }
+    const char *descr = tgi_scan_quoted(s), *name = descr;
     int k = 0;
     if (!descr) return false;
-    const char order = *descr;
-    while (k < TGI_FILE_DTYPES &&
-           !(order && tgi_file_dtypes[k].numpy && strcmp(descr + 1, tgi_file_dtypes[k].numpy) == 0)) {
-        ++k;
-    }
-    npy->dtype = (tg_dtype)k;
-    npy->big_endian = order == '>';
-    if (k < TGI_FILE_DTYPES && (order == '<' || order == '>' || (order == '|' && tgi_dtypes[k].size == 1))) return true;
-    return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "dtype %s is none of f8, f4, f2, i8, i4, u1 and b1",
-                         tgi_shown(descr).text);
+    const char order = *descr && strchr("<>=|", *descr) ? *name++ : '=';
+    while (k < TGI_FILE_DTYPES && !tgi_has_word(tgi_file_dtypes[k].numpy, name)) ++k;
+    npy->type = k;
+    npy->big_endian = order == '>' || (order != '<' && tgi_host_is_big_endian());
+    if (k < TGI_FILE_DTYPES) return true;
+    return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "dtype %s (%s) is none of f8, f4, f2, i8, i4, i2, i1, u8, u4, u2, "
+                         "u1 and b1", tgi_shown(descr).text, tgi_numpy_kind(*name));
 }
 
 /* {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, in any order, each once */
@@ -27977,28 +28059,35 @@ static void tgi_set_fortran_order(tg_tensor *t)
     tgi_strides_changed(t);
 }
 
+/* Whether another array follows in the file, as numpy.save puts them there one after the other. */
+static bool tgi_another_npy(const tgi_file *f)
+{
+    char start[6];
+    return !f->part && f->size - f->at > sizeof start && fread(start, 1, sizeof start, f->file) == sizeof start &&
+           memcmp(start, "\x93NUMPY", sizeof start) == 0;
+}
+
 static tg_tensor *tgi_read_npy(tgi_file *f)
 {
     tgi_npy npy;
     if (!tgi_read_npy_header(f, &npy)) return NULL;
-    tg_tensor *t = tgi_read_tensor(f, npy.ndim, npy.dim, npy.dtype, npy.big_endian);
+    tg_tensor *t = tgi_read_tensor(f, npy.ndim, npy.dim, npy.type, npy.big_endian);
     if (t && npy.fortran_order) tgi_set_fortran_order(t);
-    return t && tgi_read_all(f) ? t : tgi_or_release(f->S, t, false);
+    return t && (tgi_another_npy(f) || tgi_read_all(f)) ? t : tgi_or_release(f->S, t, false);
 }
 
 /* Version 1.0, as NumPy writes it: with room for a larger first dim, the elements at a multiple of 64 bytes. */
 static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
 {
     unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0};
-    const char *numpy = tgi_file_dtypes[t->dtype].numpy;
     char text[512];
-    if (!numpy) {
+    if (t->dtype == TG_BF16) {
         return tgi_file_fail(f, TG_ERR_DTYPE, "a .npy file cannot hold %s\nconvert it first: tg_to_dtype(t, TG_F32)",
                              tg_dtype_name((tg_dtype)t->dtype));
     }
     memset(text, ' ', sizeof text);
-    int used = snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
-                        tgi_dtypes[t->dtype].size == 1 ? '|' : '<', numpy);
+    int used = snprintf(text, sizeof text, "{'descr': '%c%.2s', 'fortran_order': False, 'shape': (",
+                        tgi_dtypes[t->dtype].size == 1 ? '|' : '<', tgi_file_dtypes[t->dtype].numpy);
     for (int i = 0; i < t->ndim; ++i) {
         used += snprintf(text + used, sizeof text - (size_t)used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
     }
@@ -28562,18 +28651,18 @@ static tg_tensor *tgi_read_idx(tgi_file *f)
         return NULL;
     }
     const int type = start[0] || start[1] ? 0 : start[2], ndim = start[3];
-    const tg_dtype dtype = type == 0x08 ? TG_U8 : type == 0x0C ? TG_I32 : type == 0x0D ? TG_F32 : TG_F64;
     if (type < 0x08 || type > 0x0E || type == 0x0A)
         return tgi_no_tensor(tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
-    if (type == 0x09 || type == 0x0B || ndim > TG_MAX_DIMS) {
-        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims is none of u8, i32, "
-                                           "f32 and f64 with at most %d dims", (unsigned)type, ndim, TG_MAX_DIMS));
+    static const int types[] = {TG_U8, TGI_FILE_WIDENED, 0, TGI_FILE_WIDENED + 1, TG_I32, TG_F32, TG_F64};
+    if (ndim > TG_MAX_DIMS) {
+        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims: there may be %d",
+                                           (unsigned)type, ndim, TG_MAX_DIMS));
     }
     for (int i = 0; i < ndim; ++i) {
         if (!tgi_read(f, size, sizeof size)) return NULL;
         dims[i] = (int64_t)size[0] << 24 | size[1] << 16 | size[2] << 8 | size[3];
     }
-    tg_tensor *t = tgi_read_tensor(f, ndim, dims, dtype, true);
+    tg_tensor *t = tgi_read_tensor(f, ndim, dims, types[type - 0x08], true);
     return t && tgi_read_all(f) ? t : tgi_or_release(f->S, t, false);
 }
 
