@@ -10567,7 +10567,7 @@ static void tgi_class_mean(const tgi_class_job *job)
         sum += job->losses[r];
         if (t >= 0) weights += p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
     }
-    tgi_put_f64(p->dtype, p->loss, 0, sum / weights);
+    tgi_put_f64(p->dtype, p->loss, 0, weights == 0 ? NAN : sum / weights);
     tgi_put_f64(job->format.compute, p->lse, p->rows, 1 / weights);
 }
 
@@ -17122,7 +17122,7 @@ static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, doub
 
 /* x, but 0 where x > 0: rules take exp of it where another branch holds for x > 0, so that no infinity, which would
    make their own gradient NaN, comes from there. */
-static tg_tensor *tgi_up_to_0(tg_tensor *x) { return tg_masked_fill(x, tg_gt_scalar(x, 0), 0); }
+static tg_tensor *tgi_up_to_0(tg_tensor *x) { return tg_masked_fill(x, tg_ge_scalar(x, 0), 0); }
 
 /* d/dx of x * t with t = tanh(softplus(x)) */
 static tg_tensor *tgi_mish_gradient(tg_tensor *g, tg_tensor *x)
@@ -18999,21 +18999,50 @@ static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, 
     return tgi_dims_mask(c, t, dims, &c->params.dim);
 }
 
-/* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half. */
-static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
+/* Whether all elements of t, f32 or f64 and contiguous, are known to be in [least, most], in size: those on a device
+   are not looked at, since that would wait for it. */
+static bool tgi_sizes_within(const tg_tensor *t, double least, double most)
 {
-    const tg_tensor *t = c->in[0];
-    tg_tensor *sum = tgi_is_half(t) ? tgi_new(c->S, c->name, y->ndim, y->dim, TG_F32, c->backend, c->index) : y;
-    if (!sum) return false;
-    const tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
+    if (!t->storage->backend->host) return false;
+    const void *data = tgi_first_element(t);
+    for (int64_t i = 0; i < tgi_numel(t); ++i) {
+        const double size = fabs(t->dtype == TG_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i]);
+        if (!(size >= least && size <= most)) return false;
+    }
+    return true;
+}
+
+/* y := t / s */
+static bool tgi_divide_elements(tgi_call *c, tg_tensor *y, const tg_tensor *t, double s)
+{
     tgi_loop divide;
     tgi_loop_init(&divide, y);
     divide.nargs = 2;
-    tgi_operand_init(&divide.arg[1], sum);
+    tgi_operand_init(&divide.arg[1], t);
     divide.kernel = TGI_OP_div_scalar;
     divide.compute = tgi_compute_dtype((tg_dtype)t->dtype);
-    divide.scalar[0] = (double)c->params.i;
-    const bool ok = c->backend->reduce(c->S, &r) && c->backend->map(c->S, &divide);
+    divide.scalar[0] = s;
+    return c->backend->map(c->S, &divide);
+}
+
+/* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half.  Where the sum is
+   infinite, the elements are divided first: the mean of finite numbers is finite. */
+static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *t = c->in[0];
+    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
+    tg_tensor *sum = tgi_is_half(t) ? tgi_new(c->S, c->name, y->ndim, y->dim, TG_F32, c->backend, c->index) : y;
+    if (!sum) return false;
+    tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
+    bool ok = c->backend->reduce(c->S, &r), huge = ok && c->backend->host && !tgi_sizes_within(sum, 0, DBL_MAX);
+    if (huge) {
+        tg_tensor *part = tgi_new(c->S, c->name, t->ndim, t->dim, dtype, c->backend, c->index);
+        ok = part && tgi_divide_elements(c, part, t, (double)c->params.i);
+        if (ok) r = tgi_reduce_over(TGI_SUM, sum, part, c->params.dim);
+        ok = ok && c->backend->reduce(c->S, &r);
+        tgi_unref(c->S, part);
+    }
+    if (sum != y || !huge) ok = ok && tgi_divide_elements(c, y, sum, huge ? 1 : (double)c->params.i);
     if (sum != y) tgi_unref(c->S, sum);
     return ok;
 }
@@ -19046,13 +19075,55 @@ tg_tensor *tg_trace(tg_tensor *t)
     return tgi_composite_end(&c, tg_sum(tg_diagonal(t, 0, 0, 1)));
 }
 
-/* The variance: the mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of
-   freedom). */
-static tg_tensor *tgi_variance(tg_tensor *t, const tg_shape *dims, double degrees, bool keepdim)
+/* ---- var, std and norm where powers of x would overflow or vanish: x is divided by its largest element ---- */
+
+/* Whether y, computed of p-th powers of x in the plain way, is known to be right: the powers of its size are well
+   within the range of its dtype. */
+static bool tgi_powers_fit(const tg_tensor *y, double p)
 {
-    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *y;
-    y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, *dims, true))), *dims, keepdim);
-    return tg_to_dtype(tg_div_scalar(y, degrees > 0 ? degrees : 0), (tg_dtype)t->dtype);
+    const double range = y->dtype == TG_F64 ? 1e290 : 1e30;
+    return tgi_sizes_within(y, pow(range, -1 / p), pow(range, 1 / p));
+}
+
+/* By what x, reduced over dims, is divided: [.., 1, ..].  1 where the p-th power of its largest element is well within
+   the range, so that ordinary numbers keep their last bits; also where that element is 0, infinite or NaN. */
+static tg_tensor *tgi_scale_for_powers(tg_tensor *x, const tg_shape *dims, double p)
+{
+    const double range = x->dtype == TG_F64 ? 1e290 : 1e30;
+    tg_tensor *m = tg_amax_dims(tg_abs(x), *dims, true), *fits;
+    if (!m) return NULL;
+    fits = tg_logical_and(tg_ge_scalar(m, pow(range, -1 / p)), tg_le_scalar(m, pow(range, 1 / p)));
+    fits = tg_logical_or(fits, tg_logical_or(tg_eq_scalar(m, 0), tg_logical_not(tg_isfinite(m))));
+    return fits ? tg_masked_fill(m, fits, 1) : NULL;
+}
+
+/* The scale in the shape of y, the reduced x. */
+static tg_tensor *tgi_scale_like(tg_tensor *scale, const tg_tensor *y)
+{
+    return scale && y ? tg_reshape(scale, tgi_shape_of(y)) : NULL;
+}
+
+/* The mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of freedom). */
+static tg_tensor *tgi_plain_variance(tg_tensor *x, const tg_shape *dims, double degrees, bool keepdim)
+{
+    tg_tensor *y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, *dims, true))), *dims, keepdim);
+    return tg_div_scalar(y, degrees > 0 ? degrees : 0);
+}
+
+/* The variance, or its root. */
+static tg_tensor *tgi_variance(tg_tensor *t, const tg_shape *dims, double degrees, bool keepdim, bool root)
+{
+    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *scale = NULL;
+    tg_tensor *y = x ? tgi_plain_variance(x, dims, degrees, keepdim) : NULL;
+    if (!y) return NULL;
+    if (tgi_numel(x) > 0 && !tgi_powers_fit(y, 1)) {
+        scale = tgi_scale_for_powers(x, dims, 2);
+        y = scale ? tgi_plain_variance(tg_div(x, scale), dims, degrees, keepdim) : NULL;
+        scale = tgi_scale_like(scale, y);
+    }
+    if (root) y = y ? tg_sqrt(y) : NULL;
+    if (scale) y = root ? tg_mul(y, scale) : tg_mul(tg_mul(y, scale), scale);
+    return tg_to_dtype(y, (tg_dtype)t->dtype);
 }
 
 /* Ends a call whose output y was computed by other ops, not recorded, in the scope of the composite `inner`. */
@@ -19074,8 +19145,7 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_sh
     c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    tg_tensor *y = tgi_variance(t, dims, c.params.s, keepdim);
-    return tgi_op_end_with(&c, &inner, op == TGI_OP_std ? tg_sqrt(y) : y);
+    return tgi_op_end_with(&c, &inner, tgi_variance(t, dims, c.params.s, keepdim, op == TGI_OP_std));
 }
 
 /* g * 2 (x - mean) / (n - correction) */
@@ -19114,6 +19184,16 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 TGI_SPREAD(var)
 TGI_SPREAD(std)
 
+/* a: |x|, f32 or f64 */
+static tg_tensor *tgi_plain_norm(tg_tensor *a, double p, const tg_shape *dims, bool keepdim)
+{
+    if (p == 0) return tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
+    if (p == 1) return tg_sum_dims(a, *dims, keepdim);
+    if (p == 2) return tg_sqrt(tg_sum_dims(tg_square(a), *dims, keepdim));
+    if (tgi_is_infinite(p)) return p > 0 ? tg_amax_dims(a, *dims, keepdim) : tg_amin_dims(a, *dims, keepdim);
+    return tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), *dims, keepdim), 1 / p);
+}
+
 static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
@@ -19132,11 +19212,13 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_sh
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
     tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
-    if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
-    else if (p == 1) y = tg_sum_dims(a, *dims, keepdim);
-    else if (p == 2) y = tg_sqrt(tg_sum_dims(tg_square(a), *dims, keepdim));
-    else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, *dims, keepdim) : tg_amin_dims(a, *dims, keepdim);
-    else y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), *dims, keepdim), 1 / p);
+    y = tgi_plain_norm(a, p, dims, keepdim);
+    if (y && p > 1 && !tgi_is_infinite(p) && tgi_numel(a) > 0 && !tgi_powers_fit(y, p)) {
+        tg_tensor *scale = tgi_scale_for_powers(a, dims, p);
+        y = scale ? tgi_plain_norm(tg_div(a, scale), p, dims, keepdim) : NULL;
+        scale = tgi_scale_like(scale, y);
+        y = scale ? tg_mul(y, scale) : NULL;
+    }
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
@@ -19145,8 +19227,8 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_sh
      sign(x)                                           if p is 1
      x / y                                             if p is 2
      sign(x), divided among the x with |x| = y         if p is infinite
-     sign(x) |x|^(p-1) / y^(p-1), 0 where x is 0       else
-   and 0 where y is 0. */
+     sign(x) (|x| / y)^(p-1), 0 where x is 0           else
+   and 0 where y is 0: it divides by 1 there, so that no derivative of the gradient is 0 / 0. */
 static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
@@ -19161,13 +19243,15 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
         count = tg_clamp_min(count, 1); /* none where y is NaN */
         return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
     }
+    tg_tensor *zero = tg_eq_scalar(y, 0), *below = zero ? tg_masked_fill(y, zero, 1) : NULL;
     if (p == 2) {
-        slope = tg_div(x, y);
+        slope = below ? tg_div(x, below) : NULL;
     } else {
-        power = tg_masked_fill(tg_pow_scalar(tg_abs(x), p - 1), tg_eq_scalar(x, 0), 0);
-        slope = tg_div(tg_mul(tg_sign(x), power), tg_pow_scalar(y, p - 1));
+        tg_tensor *zeros = tg_eq_scalar(x, 0), *size = zeros ? tg_masked_fill(tg_abs(x), zeros, 1) : NULL;
+        power = size && below ? tg_masked_fill(tg_pow_scalar(tg_div(size, below), p - 1), zeros, 0) : NULL;
+        slope = power ? tg_mul(tg_sign(x), power) : NULL;
     }
-    return tgi_set_input_grad(step, 0, tg_mul(g, tg_masked_fill(slope, tg_eq_scalar(y, 0), 0)));
+    return tgi_set_input_grad(step, 0, slope ? tg_mul(g, tg_masked_fill(slope, zero, 0)) : NULL);
 }
 
 tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, &tgi_no_dims, false); }
@@ -19252,6 +19336,13 @@ static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor
     if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
     return tgi_fail(S, TG_ERR_DTYPE, op, "%s(): Expected dtype int32/int64 for index, but got %s\n"
                     "indices are i64 or i32: tg_to_dtype(index, TG_I64)", op, tg_dtype_name((tg_dtype)index->dtype));
+}
+
+/* For functions that PyTorch has for i64 alone; rule: its words. */
+static bool tgi_check_long(tgi_thread *S, const char *op, const tg_tensor *index, const char *rule)
+{
+    return index->dtype == TG_I64 || tgi_fail(S, TG_ERR_DTYPE, op, "%s, but got %s\ntg_to_dtype(index, TG_I64)", rule,
+                                              tg_dtype_name((tg_dtype)index->dtype));
 }
 
 /* index must have as many dims as t (and src), and be no larger than t outside dim and than src (which may be NULL). */
@@ -19531,6 +19622,8 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
                  t->ndim, index->ndim);
         return tgi_composite_end(&c, NULL);
     }
+    if (!tgi_check_long(c.S, "take_along_dim", index, "torch.take_along_dim(): dtype of indices should be Long"))
+        return tgi_composite_end(&c, NULL);
     tg_shape a = tg_shape_of(t), b = tg_shape_of(index); /* both broadcast, except at dim */
     for (int i = 0; i < a.ndim; ++i) {
         if (i != dim) a.dim[i] = b.dim[i] = a.dim[i] == 1 ? b.dim[i] : a.dim[i];
@@ -19911,7 +20004,8 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, "one_hot", "ids", ids)) return NULL;
-    if (!tgi_check_index_dtype(c.S, "one_hot", ids)) return tgi_composite_end(&c, NULL);
+    if (!tgi_check_long(c.S, "one_hot", ids, "one_hot is only applicable to index tensor of type LongTensor"))
+        return tgi_composite_end(&c, NULL);
     if (classes < 0 && tgi_numel(ids) > 0) { /* the largest id + 1: this waits for the device */
         tg_tensor *most = tg_max(ids);
         if (!most) return tgi_composite_end(&c, NULL);
@@ -23158,6 +23252,14 @@ static bool tgi_check_attention(tgi_thread *S, const char *op, const tg_tensor *
                         "Expected query, key, and value to all be at least 2 dimensional, but got %d, %d and %d dims",
                         q->ndim, k->ndim, v->ndim);
     }
+    if (mask && mask->dtype != TG_BOOL && mask->dtype != TG_F32 && mask->dtype != q->dtype) {
+        return tgi_fail(S, TG_ERR_DTYPE, op,
+                        "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                        "attn_mask.dtype: %s and query.dtype: %s instead.\n%s",
+                        tg_dtype_name((tg_dtype)mask->dtype), tg_dtype_name((tg_dtype)q->dtype),
+                        tgi_dtypes[mask->dtype].floating ? "tg_to_dtype gives it the dtype of q"
+                                                         : "tg_ne_scalar(mask, 0) makes a mask of zeros and ones");
+    }
     if (mask && is_causal)
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "Explicit attn_mask should not be set when is_causal is true");
     bool fits = q->dim[q->ndim - 1] == k->dim[k->ndim - 1] && k->dim[k->ndim - 2] == v->dim[v->ndim - 2];
@@ -23493,8 +23595,8 @@ static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *we
 static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x, const tg_tensor *targets)
 {
     if (x->ndim == 0) return tgi_fail(S, TG_ERR_SHAPE, op, "input must have at least one dim, the classes");
-    if (targets->dtype != TG_I64 && targets->dtype != TG_I32) {
-        return tgi_fail(S, TG_ERR_DTYPE, op, "Expected dtype int32/int64 for class indices, but got %s\n"
+    if (targets->dtype != TG_I64 && targets->dtype != TG_U8) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "expected target dtype to be Long or Byte, but got %s\n"
                         "class indices must be i64: tg_to_dtype(targets, TG_I64)",
                         tg_dtype_name((tg_dtype)targets->dtype));
     }
@@ -23639,7 +23741,8 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *x, bool logi
     const double classes = (double)x->dim[dim];
     tg_tensor *ignored, *loss = NULL, *w = NULL;
     tg_tensor *each = weight ? tgi_class_weights(S, op, weight, x) : NULL; /* [1, C, 1..] */
-    if (weight && !each) return NULL;
+    if (targets->dtype == TG_U8) targets = tg_to_dtype(targets, TG_I64);
+    if (!targets || (weight && !each)) return NULL;
     tgi_answer answer = TGI_COMPOSE;
     if (logits) {
         answer = tgi_cross_entropy_in_one(x, targets, weight, ignore_index, smoothing, reduction == TG_MEAN, &loss);
@@ -23660,7 +23763,8 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *x, bool logi
         loss = tg_add(tg_mul_scalar(loss, 1 - smoothing), tg_mul_scalar(uniform, smoothing / classes));
     }
     if (reduction != TG_MEAN) return tgi_reduce_loss(S, loss, reduction);
-    return tg_div(tg_sum(loss), tg_sum(w));
+    tg_tensor *total = tg_sum(w);
+    return tg_div(tg_sum(loss), tg_masked_fill(total, tg_eq_scalar(total, 0), NAN));
 }
 
 tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index, int reduction)

@@ -4092,7 +4092,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p
     sum = tgi_team_sum(sum, TGI_TEAM_MOST);
     weights = tgi_team_sum(weights, TGI_TEAM_MOST);
     if (threadIdx.x > 0) return;
-    tgi_store_as((tg_dtype)dtype, (stored *)p.loss, sum / weights);
+    tgi_store_as((tg_dtype)dtype, (stored *)p.loss, weights == 0 ? NAN : sum / weights);
     ((float *)p.lse)[p.rows] = 1 / weights;
 }
 

@@ -319,6 +319,98 @@ TEST(losses_at_edges)
     }
 }
 
+/* ---- the whole range of each dtype ---- */
+
+static double norm_p;
+static tg_tensor *norm_of(tg_tensor *x) { return tg_norm_dim(x, norm_p, 0, false); }
+static tg_tensor *mean_of(tg_tensor *x) { return tg_mean(x); }
+static tg_tensor *std_of(tg_tensor *x) { return tg_std(x); }
+static tg_tensor *distance_of(tg_tensor *x)
+{
+    return tg_cdist(tg_unsqueeze(x, 0), tg_zeros_on(TG_SHAPE(1, 2), tg_dtype_of(x), HERE), norm_p);
+}
+
+/* f((3, 4) scale) is value * scale, and its gradient does not depend on the scale: as for scale 1. */
+static void scaled(tg_tensor *(*f)(tg_tensor *), tg_dtype dtype, double scale)
+{
+    tg_tensor *x[2], *y[2], *g[2];
+    for (int i = 0; i < 2; ++i) {
+        x[i] = tg_mul_scalar(f64("[3, 4]"), i ? scale : 1);
+        x[i] = tg_set_requires_grad(tg_detach(tg_to_dtype(x[i], dtype)), true);
+        y[i] = f(x[i]);
+        CHECK(backward_sum(y[i]) == TG_OK);
+        g[i] = tg_to_dtype(tg_grad(x[i]), TG_F64);
+    }
+    const double tolerance = dtype == TG_F64 ? 1e-12 : dtype == TG_F32 ? 1e-5 : 2e-2;
+    CHECK_NEAR(tg_item(y[1]) / scale, tg_item(y[0]), 5 * tolerance);
+    CHECK(tg_allclose(g[1], g[0], tolerance, tolerance));
+}
+
+TEST(powers_neither_overflow_nor_vanish)
+{
+    static const double scales[] = {1e37, 1e30, 1e-30, 1e200, 1e-200, 1e307}, powers[] = {2, 3, 1.5, 1, 0.5, INFINITY};
+    for (int k = 0; k < 6; ++k) {
+        const bool in_f32 = k < 3;
+        for (int d = 0; d < 3; ++d) {
+            const tg_dtype dtype = d == 0 ? TG_F64 : d == 1 ? TG_F32 : TG_BF16;
+            if (dtype != TG_F64 && !in_f32) continue;
+            scaled(std_of, dtype, scales[k]);
+            if (tg_is_cuda(tg_ones(TG_SHAPE(1))) == false) scaled(mean_of, dtype, scales[k] > 1 ? 4 * scales[k] : scales[k]);
+            for (int i = 0; i < 6; ++i) {
+                norm_p = powers[i];
+                scaled(norm_of, dtype, scales[k] > 1 && norm_p < 1 ? scales[k] / 1e4 : scales[k]);
+                if (norm_p > 1) scaled(distance_of, dtype, scales[k]);
+            }
+        }
+    }
+    norm_p = 2;
+    scaled(norm_of, TG_F16, 1e4), scaled(norm_of, TG_F16, 1e-6), scaled(std_of, TG_F16, 1e4), scaled(mean_of, TG_F16, 1e4);
+    CHECK(isinf(tg_item(tg_norm(f64("[1, inf]")))) && isnan(tg_item(tg_norm(f64("[1, nan]")))));
+    CHECK(isnan(tg_item(tg_mean(f64("[inf, -inf]")))) && isinf(tg_item(tg_mean(f64("[1, inf]")))));
+    CHECK(isnan(tg_item(tg_std(f64("[1, inf]")))) && tg_item(tg_std(f64("[7, 7]"))) == 0);
+}
+
+/* The gradient of sum(f(x) * [1, 2, ..]), and its gradient in turn, weighted in the same way. */
+static void second(tg_tensor *y, tg_tensor *x, const char *first, const char *then)
+{
+    tg_tensor *w = tg_reshape(tg_arange_on(1, (double)tg_numel(y) + 1, 1, TG_F64, HERE), tg_shape_of(y)), *g = NULL, *h = NULL;
+    tg_tensor *v = tg_reshape(tg_arange_on(1, (double)tg_numel(x) + 1, 1, TG_F64, HERE), tg_shape_of(x));
+    tg_tensor *root = tg_sum(tg_mul(y, w));
+    CHECK(tg_gradients(&root, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
+    CHECK(tg_allclose(g, f64(first), 1e-4, 1e-4));
+    root = tg_sum(tg_mul(g, v));
+    CHECK(tg_gradients(&root, 1, NULL, &x, 1, &h, TG_MATERIALIZE_GRADS) == TG_OK);
+    CHECK(tg_allclose(h, f64(then), 1e-4, 1e-4));
+}
+
+/* Equal rows, zero rows and kinks: PyTorch's numbers where it has some, finite where it has NaN (norm and normalize). */
+TEST(second_derivatives_at_special_points)
+{
+    tg_tensor *x = leaf("[[0, 0], [3, 4]]"), *e = leaf("[0, -1, 1]");
+    second(tg_cdist(x, x, 2), x, "[[-3, -4], [3, 4]]", "[[-0.32, 0.24], [0.32, -0.24]]");
+    second(tg_cdist(x, x, 3), x, "[[-2.22426, -3.95423], [2.22426, 3.95423]]", "[[-0.52144, 0.39108], [0.52144, -0.39108]]");
+    second(tg_cdist(x, x, 1.5), x, "[[-3.66478, -4.23173], [3.66478, 4.23173]]",
+           "[[-0.18514, 0.13886], [0.18514, -0.13886]]");
+    second(tg_cdist(x, x, 0.5), x, "[[-10.7735, -9.33013], [10.7735, 9.33013]]",
+           "[[0.48113, -0.36084], [-0.48113, 0.36084]]");
+    second(tg_cdist(x, f64("[[0, 0], [1, 1]]"), 2), x, "[[-1.41421, -1.41421], [4.0188, 5.7282]]",
+           "[[-0.70711, 0.70711], [0.25602, -0.17068]]");
+    second(tg_norm_dim(x, 2, -1, false), x, "[[0, 0], [1.2, 1.6]]", "[[0, 0], [0, 0]]");
+    second(tg_norm_dim(x, 3, -1, false), x, "[[0, 0], [0.8897, 1.58169]]", "[[0, 0], [0, 0]]");
+    second(tg_elu(e, 2), e, "[2, 1.47152, 3]", "[0, 2.94304, 0]");
+    second(tg_celu(e, 2), e, "[1, 1.21306, 3]", "[0, 1.21306, 0]");
+    second(tg_selu(e), e, "[1.7581, 1.29354, 3.1521]", "[0, 2.58707, 0]");
+    /* weights of all targets are 0: NaN in PyTorch, also with label smoothing; in one kernel, and composed */
+    for (int smooth = 0; smooth < 2; ++smooth) {
+        for (int d = 0; d < 2; ++d) {
+            tg_tensor *zeros = tg_zeros_on(TG_SHAPE(1), TG_I64, HERE), *w = tg_to_dtype(f64("[0, 1]"), d ? TG_F32 : TG_F64);
+            tg_tensor *even = tg_zeros(d ? TG_SHAPE(1, 2) : TG_SHAPE(1, 2, 1));
+            if (!d) zeros = tg_unsqueeze(zeros, 1), even = tg_to_dtype(even, TG_F64);
+            CHECK(isnan(tg_item(tg_cross_entropy_ex(even, zeros, w, -100, smooth ? 0.1 : 0, TG_MEAN))));
+        }
+    }
+}
+
 TEST(accumulation_and_items)
 {
     ROW(2.92) {
@@ -463,6 +555,8 @@ int main(int argc, char **argv)
     RUN(shapes_of_gradients);
     RUN(gradients_at_kinks);
     RUN(losses_at_edges);
+    RUN(powers_neither_overflow_nor_vanish);
+    RUN(second_derivatives_at_special_points);
     RUN(accumulation_and_items);
     RUN(broadcast_on_either_side);
     RUN(broadcast_batched_matmul);

@@ -436,6 +436,51 @@ TEST(names_in_messages)
     tg_release(p);
 }
 
+/* Every op that takes a mask or an index, and the dtypes that PyTorch takes there: of bool, u8, i32, i64, and "f" for the
+ * dtype of the operand; an op accepts no other. */
+TEST(masks_and_indices)
+{
+    static const tg_dtype dtypes[] = {TG_BOOL, TG_U8, TG_I32, TG_I64, TG_F16, TG_BF16, TG_F32, TG_F64};
+    for (int i = 0; i < 8; ++i) {
+        const tg_dtype d = dtypes[i];
+        tg_tensor *x = tg_randn(TG_SHAPE(3)), *m = tg_to_dtype(tg_zeros(TG_SHAPE(3)), d), *one = tg_scalar(1);
+        tg_tensor *rows = tg_randn(TG_SHAPE(3, 2)), *logits = tg_randn(TG_SHAPE(3, 3)), *q = tg_randn(TG_SHAPE(1, 1, 3, 4));
+        tg_tensor *mask = tg_to_dtype(tg_ones(TG_SHAPE(1, 1, 1, 3)), d);
+#define TAKES(call, accepted)                                                                                          \
+    tg_clear_error();                                                                                                  \
+    CHECK(((call) != NULL) == (accepted) && tg_ok() == (accepted))
+        TAKES(tg_masked_fill(x, m, 1), d == TG_BOOL);
+        TAKES(tg_masked_fill_(tg_clone(x), m, 1), d == TG_BOOL);
+        TAKES(tg_masked_select(x, m), d == TG_BOOL);
+        TAKES(tg_where(m, x, x), d == TG_BOOL);
+        TAKES(tg_gather(x, 0, m), d == TG_I32 || d == TG_I64);
+        TAKES(tg_index_select(x, 0, m), d == TG_I32 || d == TG_I64);
+        TAKES(tg_scatter(x, 0, m, x), d == TG_I32 || d == TG_I64);
+        TAKES(tg_scatter_(tg_clone(x), 0, m, x), d == TG_I32 || d == TG_I64);
+        TAKES(tg_scatter_add(x, 0, m, x), d == TG_I32 || d == TG_I64);
+        TAKES(tg_index_add(x, 0, m, x), d == TG_I32 || d == TG_I64);
+        TAKES(tg_take_along_dim(x, m, 0), d == TG_I64);
+        TAKES(tg_embedding(rows, m), d == TG_I32 || d == TG_I64);
+        TAKES(tg_one_hot(m, 3), d == TG_I64);
+        TAKES(tg_bincount(m, NULL, 0), d == TG_U8 || d == TG_I32 || d == TG_I64);
+        TAKES(tg_index(x, TG_LIST(m)), d <= TG_F16 ? false : true);
+        TAKES(tg_index_put(x, TG_LIST(m), one, false), d <= TG_F16 ? false : true);
+        TAKES(tg_cross_entropy(logits, m), d == TG_U8 || d == TG_I64);
+        TAKES(tg_nll_loss(logits, m, NULL, -100, TG_MEAN), d == TG_U8 || d == TG_I64);
+        TAKES(tg_scaled_dot_product_attention(q, q, q, mask, 0, false, 0), d == TG_BOOL || d == TG_F32);
+    }
+    static const unsigned char labels[] = {1, 255};
+    tg_tensor *q = tg_randn(TG_SHAPE(1, 1, 3, 4)), *m = tg_ones_on(TG_SHAPE(1, 1, 1, 3), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_scaled_dot_product_attention(q, q, q, m, 0, false, 0),
+                "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: i64 and "
+                "query.dtype: f32 instead.\n  hint: tg_ne_scalar(mask, 0) makes a mask of zeros and ones");
+    CHECK_FAILS(tg_cross_entropy(tg_randn(TG_SHAPE(3, 3)), tg_zeros_on(TG_SHAPE(3), TG_I32, TG_CPU)),
+                "expected target dtype to be Long or Byte, but got i32");
+    CHECK_FAILS(tg_take_along_dim(q, tg_ones(TG_SHAPE(1, 1, 3, 4)), 0), "dtype of indices should be Long, but got f32");
+    CHECK(tg_item(tg_cross_entropy_ex(tg_zeros(TG_SHAPE(2, 3)), tg_from(labels, TG_SHAPE(2), TG_U8), NULL, 255, 0,
+                                      TG_MEAN)) > 1.09);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -456,5 +501,6 @@ int main(int argc, char **argv)
     RUN(clipping_is_all_or_nothing);
     RUN(integers_are_not_optimized);
     RUN(names_in_messages);
+    RUN(masks_and_indices);
     return harness_end();
 }

@@ -1766,12 +1766,12 @@ static void hand_dict_set_dict(void)
 static void hand_module_load_state_ex(void)
 {
     tg_module *m = draw_module("m");
-    tg_dict *dict = draw_dict("dict"), *missing = NULL, *unexpected = NULL;
+    tg_dict *dict = draw_dict("dict"), *left_out[2] = {NULL, NULL};
     bool strict = draw_bool("strict");
     call_starts();
-    check_status(tg_module_load_state_ex(m, dict, strict, &missing, &unexpected));
-    tg_dict_free(missing);
-    tg_dict_free(unexpected);
+    check_status(tg_module_load_state_ex(m, dict, strict, &left_out[0], &left_out[1]));
+    tg_dict_free(left_out[0]);
+    tg_dict_free(left_out[1]);
 }
 
 /* False at the end of an epoch, and after an error. */
