@@ -1902,13 +1902,17 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
    path is always the old file or the new one.  A file is taken only if it is correct throughout, and memory is
    allocated only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it
    is not what it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 too large for i64, or
-   more than 8 dims.
+   more than 8 dims.  Of a file of several tensors those that cannot be read for such a reason are left out, and a
+   warning names them; it is an error if there is no other.
 
    safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
    tg_safetensors_save writes the tensors of inner dictionaries under their paths, and the texts of
    tg_dict_set_metadata, in the same bytes as the Python package.  safetensors.torch.load_file, save_file */
 TG_API tg_dict *tg_safetensors_load(const char *path);
 TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
+/* What the file has: a new dictionary without tensors, whose texts (tg_dict_metadata) are "f32 [2, 3]" under the name
+   of a tensor, as it is loaded, or "cannot be read: " and the reason.  safetensors.safe_open(path).keys() */
+TG_API tg_dict *tg_safetensors_list(const char *path);
 
 /* NumPy's files: a tensor, .npy, or a dictionary, .npz, which is read stored and compressed, and written stored, with
    the tensors of inner dictionaries under their paths.  A Fortran-ordered array becomes a tensor whose first dim is the
@@ -1917,6 +1921,7 @@ TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
 TG_API tg_tensor *tg_npy_load(const char *path);                /* numpy.load of a .npy file */
 TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);   /* numpy.save */
 TG_API tg_dict *tg_npz_load(const char *path);                  /* numpy.load of a .npz file */
+TG_API tg_dict *tg_npz_list(const char *path);                  /* what it has, as of tg_safetensors_list */
 TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);  /* numpy.savez */
 
 /* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
@@ -27218,11 +27223,20 @@ extern int fileno(FILE *file);
 extern int fsync(int file);
 #endif
 
+/* The tensors of a file that cannot be read, though the file is whole.  They are left out, and a warning names them. */
+typedef struct {
+    char reason[300];           /* why the last one cannot be read; empty: it can */
+    char text[TGI_ERROR_TEXT];  /* their names and reasons, as far as there is room */
+    int n, more;                /* how many they are, and how many have no room in the text */
+    bool lists;                 /* a list of all tensors is made, without reading them */
+} tgi_left_out;
+
 /* A file that is read or written. */
 typedef struct {
     tgi_thread *S;
     const char *op, *path;
-    const char *part;           /* the entry of an archive that is read, for messages; or NULL */
+    const char *part;           /* the tensor that is read of several, for messages; or NULL */
+    tgi_left_out *left_out;     /* reading several tensors: where TG_ERR_UNSUPPORTED is told in place of an error */
     FILE *file;
     const unsigned char *bytes; /* an inflated entry, which is read in place of the file; or NULL */
     uint64_t at;                /* bytes read or written so far */
@@ -27245,7 +27259,7 @@ static tgi_text tgi_shown(const char *text)
     return shown;
 }
 
-/* Raises an error that names the file; false, always. */
+/* Raises an error that names the file, or tells why a tensor is left out; false, always. */
 static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format, ...) TGI_PRINTF(3, 4) TGI_NOINLINE;
 static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format, ...)
 {
@@ -27254,6 +27268,8 @@ static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format,
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (f->left_out && code == TG_ERR_UNSUPPORTED)
+        return snprintf(f->left_out->reason, sizeof f->left_out->reason, "%s", text) < 0;
     return tgi_fail(f->S, code, f->op, "'%s'%s%s%s: %s", tgi_shown(f->path).text, f->part ? ", entry '" : "",
                     f->part ? tgi_shown(f->part).text : "", f->part ? "'" : "", text);
 }
@@ -27438,7 +27454,16 @@ static const struct {
                        {"I16", "i2 h int16 short", 0, TG_I32, 2, true},
                        {"U16", "u2 H uint16 ushort", 0, TG_I32, 2, false},
                        {"U32", "u4 I uint32 uintc", 0, TG_I64, 4, false},
-                       {"U64", "u8 Q L P uint64 uint ulong ulonglong uintp", 0, TG_I64, 8, false}};
+                       {"U64", "u8 Q L P uint64 uint ulong ulonglong uintp", 0, TG_I64, 8, false},
+                       {"F8_E4M3", "", 0, TG_F32, 0, true},
+                       {"F8_E5M2", "", 0, TG_F32, 0, true},
+                       {"F8_E4M3FNUZ", "", 0, TG_F32, 0, true},
+                       {"F8_E5M2FNUZ", "", 0, TG_F32, 0, true},
+                       {"F8_E8M0", "", 0, TG_F32, 0, true},
+                       {"F6_E2M3", "", 0, TG_F32, 0, true},
+                       {"F6_E3M2", "", 0, TG_F32, 0, true},
+                       {"F4", "", 0, TG_F32, 0, true},
+                       {"C64", "", 0, TG_F32, 0, true}};
 enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = 8 };
 
 /* Whether a list with spaces between its words has this one. */
@@ -27542,6 +27567,7 @@ typedef struct {
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int flags, method; /* npz, as all that follows */
+    size_t name_bytes; /* in the archive */
     uint32_t crc;
     uint64_t data;         /* where the bytes begin */
     uint64_t packed, size; /* how many they are, and inflated */
@@ -27561,12 +27587,12 @@ static int tgi_by_place(const void *a, const void *b)
     return p->name < q->name ? -1 : 1;
 }
 
-/* Sorts items by place, after checking that no two have the same name. */
+/* Sorts items by place, after checking that no two have the same name in the file. */
 static bool tgi_sort_items(const tgi_file *f, tgi_file_item *item, size_t n)
 {
     qsort(item, n, sizeof *item, tgi_by_item_name);
     for (size_t i = 1; i < n; ++i) {
-        if (strcmp(item[i - 1].name, item[i].name) != 0) continue;
+        if (strcmp(item[i - 1].name, item[i].name) != 0 || item[i - 1].name_bytes != item[i].name_bytes) continue;
         return tgi_file_fail(f, TG_ERR_FORMAT, "two tensors have the name '%s'", tgi_shown(item[i].name).text);
     }
     qsort(item, n, sizeof *item, tgi_by_place);
@@ -27634,20 +27660,70 @@ static bool tgi_list_tensors(tgi_thread *S, const char *op, const tg_dict *d, tg
     return true;
 }
 
-/* A new dict of what a function reads from a file, or NULL. */
-static tg_dict *tgi_load_dict(const char *op, const char *path, bool (*read)(tgi_file *f, tg_dict *d))
+/* Takes the tensor f->part, t, to d, or NULL, which is left out for the reason in f->left_out.  For a list its
+   description goes to the texts of d. */
+static bool tgi_take_tensor(const tgi_file *f, tg_dict *d, tg_tensor *t)
+{
+    tgi_left_out *const out = f->left_out;
+    const char *reason = out->reason, *hint = strchr(reason, '\n');
+    const int length = hint ? (int)(hint - reason) : (int)strlen(reason);
+    if (out->lists) {
+        char text[400];
+        if (t) {
+            snprintf(text, sizeof text, "%s %s", tg_dtype_name((tg_dtype)t->dtype),
+                     tgi_dims_text(t->ndim, t->dim).text);
+            tgi_or_release(f->S, t, false);
+        } else {
+            snprintf(text, sizeof text, "cannot be read: %.*s", length, reason);
+        }
+        return tgi_dict_add_metadata(f->S, f->op, d, f->part, text);
+    }
+    if (t && tgi_names_find(&d->numbers, f->part, strlen(f->part)) >= 0)
+        return tgi_file_fail(f, TG_ERR_FORMAT, "two tensors have this name");
+    if (t) return tgi_dict_append(f->S, f->op, d, f->part, t, NULL);
+    const size_t used = strlen(out->text), room = sizeof out->text - used;
+    out->n++;
+    if (room < 480) return out->more++, true;
+    snprintf(out->text + used, room, "%s'%s' (%.*s)", used ? ", " : "", tgi_shown(f->part).text, length, reason);
+    return true;
+}
+
+/* Warns of what was left out of a dict; if that was everything, it is an error. */
+static bool tgi_tell_left_out(const tgi_file *f, const tg_dict *d)
+{
+    const tgi_left_out *out = f->left_out;
+    char text[TGI_ERROR_TEXT + 200], more[40] = "";
+    if (!out->n) return true;
+    if (out->more) snprintf(more, sizeof more, " and %d more", out->more);
+    if (!d->count) {
+        return tgi_fail(f->S, TG_ERR_UNSUPPORTED, f->op, "'%s' has no tensor that can be read: %.700s%s",
+                        tgi_shown(f->path).text, out->text, more);
+    }
+    snprintf(text, sizeof text, "warning: tg_%s: '%s': left out, since they cannot be read: %.700s%s", f->op,
+             tgi_shown(f->path).text, out->text, more);
+    tgi_warn(f->S, text);
+    return true;
+}
+
+/* A new dict of what a function reads from a file, or with the descriptions of its tensors as texts; or NULL. */
+static tg_dict *tgi_load_dict(const char *op, const char *path, bool lists, bool (*read)(tgi_file *f, tg_dict *d))
 {
     tgi_composite c;
+    tgi_left_out left_out;
     tgi_file f;
     if (!tgi_composite_begin(&c, op)) return NULL;
     tg_dict *d = NULL;
     if (tgi_file_open(&f, op, path)) {
+        memset(&left_out, 0, sizeof left_out);
+        left_out.lists = lists;
+        f.left_out = &left_out;
         d = tgi_dict_new(c.S, op);
-        if (d && !read(&f, d)) {
+        const bool ok = d && read(&f, d);
+        fclose(f.file);
+        if (d && !(ok && tgi_tell_left_out(&f, d))) {
             tgi_dict_free(c.S, d);
             d = NULL;
         }
-        fclose(f.file);
     }
     tgi_composite_end(&c, NULL);
     return d;
@@ -27731,8 +27807,8 @@ static bool tgi_scan_size(tgi_scan *s, bool python, int64_t *value)
     return true;
 }
 
-/* The sizes of a shape up to the bracket that closes it.  In Python's tuple, close ')', a comma may stand behind the
-   last one, and has to if it is the only one. */
+/* The sizes of a shape up to the bracket that closes it; the first 8 are stored.  In Python's tuple, close ')', a comma
+   may stand behind the last one, and has to if it is the only one. */
 static bool tgi_scan_sizes(tgi_scan *s, char close, int *ndim, int64_t *dims)
 {
     const bool python = close == ')';
@@ -27742,19 +27818,26 @@ static bool tgi_scan_sizes(tgi_scan *s, char close, int *ndim, int64_t *dims)
         if (*ndim && !tgi_scan_expect(s, ',')) return false;
         if (*ndim && python && tgi_scan_is(s, close)) return true;
         if (!tgi_scan_size(s, python, &size)) return false;
-        if (*ndim == TG_MAX_DIMS)
-            return tgi_file_fail(s->f, TG_ERR_UNSUPPORTED, "a tensor has more than %d dims", TG_MAX_DIMS);
-        dims[(*ndim)++] = size;
+        if (*ndim < TG_MAX_DIMS) dims[*ndim] = size;
+        ++*ndim;
     }
     return *ndim != 1 || !python || tgi_scan_fail(s, "a comma");
 }
 
-/* Which of three fields this is, none of which may come twice; `seen` has a bit for each that was there.  -1 after
-   recording an error. */
-static int tgi_scan_field(const tgi_scan *s, const char *name, const char *const fields[3], int *seen)
+/* Whether a tensor does not have more dims than the library. */
+static bool tgi_scan_ndim(const tgi_file *f, int ndim)
+{
+    return ndim <= TG_MAX_DIMS ||
+           tgi_file_fail(f, TG_ERR_UNSUPPORTED, "a tensor has %d dims, more than %d", ndim, TG_MAX_DIMS);
+}
+
+/* Which of three fields this is, none of which may come twice; `seen` has a bit for each that was there.  3: another
+   one, if `others` may stand there.  -1 after recording an error. */
+static int tgi_scan_field(const tgi_scan *s, const char *name, const char *const fields[3], bool others, int *seen)
 {
     int k = 0;
     while (k < 3 && strcmp(name, fields[k]) != 0) ++k;
+    if (k == 3 && others) return k;
     if (k == 3 || *seen & 1 << k) {
         tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has the field '%s'%s", tgi_shown(name).text,
                       k == 3 ? ", which means nothing" : " twice");
@@ -27822,13 +27905,44 @@ static char *tgi_scan_string(tgi_scan *s)
     return text;
 }
 
-/* {"key":"text"} */
+/* Whether the text goes on with this word; then continues behind it. */
+static bool tgi_scan_word(tgi_scan *s, const char *word)
+{
+    const size_t n = strlen(word);
+    s->at += strspn(s->at, " \t\n\r");
+    if (strncmp(s->at, word, n) != 0) return false;
+    s->at += n;
+    return true;
+}
+
+/* Any value of JSON, which means nothing here, in at most `depth` lists and objects. */
+static bool tgi_scan_value(tgi_scan *s, int depth)
+{
+    if (tgi_scan_word(s, "null") || tgi_scan_word(s, "true") || tgi_scan_word(s, "false")) return true;
+    if (*s->at == '"') return tgi_scan_string(s) != NULL;
+    const bool object = tgi_scan_is(s, '{');
+    if (!object && !tgi_scan_is(s, '[')) {
+        const size_t n = strspn(s->at, "+-.0123456789eE");
+        if (!n || *s->at == '+' || *s->at == '.') return tgi_scan_fail(s, "a value of JSON");
+        s->at += n;
+        return true;
+    }
+    if (!depth) return tgi_scan_fail(s, "no deeper value of JSON");
+    for (bool first = true; !tgi_scan_is(s, object ? '}' : ']'); first = false) {
+        if (!first && !tgi_scan_expect(s, ',')) return false;
+        if (object && !(tgi_scan_string(s) && tgi_scan_expect(s, ':'))) return false;
+        if (!tgi_scan_value(s, depth - 1)) return false;
+    }
+    return true;
+}
+
+/* {"key":"text"}, or null */
 static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
 {
-    if (d->texts) return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has __metadata__ twice");
+    if (tgi_scan_word(s, "null")) return true;
     if (!tgi_scan_expect(s, '{')) return false;
-    while (!tgi_scan_is(s, '}')) {
-        if (d->texts && !tgi_scan_expect(s, ',')) return false;
+    for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
+        if (!first && !tgi_scan_expect(s, ',')) return false;
         const char *key = tgi_scan_string(s), *text = key && tgi_scan_expect(s, ':') ? tgi_scan_string(s) : NULL;
         if (!text) return false;
         if (tg_dict_metadata(d, key))
@@ -27838,6 +27952,12 @@ static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
     return true;
 }
 
+static bool tgi_no_file_dtype(const tgi_file *f, tg_status code, const char *name)
+{
+    return tgi_file_fail(f, code, "dtype %s is none of F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8 and "
+                         "BOOL", tgi_shown(name).text);
+}
+
 static bool tgi_scan_dtype(tgi_scan *s, int *type)
 {
     const char *name = tgi_scan_string(s);
@@ -27845,26 +27965,25 @@ static bool tgi_scan_dtype(tgi_scan *s, int *type)
     if (!name) return false;
     while (k < TGI_FILE_DTYPES && strcmp(name, tgi_file_dtypes[k].safetensors) != 0) ++k;
     *type = k;
-    return k < TGI_FILE_DTYPES || tgi_file_fail(s->f, TG_ERR_UNSUPPORTED,
-                                                "dtype %s is none of F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, "
-                                                "U16, U8 and BOOL", tgi_shown(name).text);
+    return k < TGI_FILE_DTYPES || tgi_no_file_dtype(s->f, TG_ERR_FORMAT, name);
 }
 
-/* {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, in any order, each once */
+/* {"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, in any order, each once; what else stands there means nothing */
 static bool tgi_scan_item(tgi_scan *s, tgi_file_item *item)
 {
     static const char *const fields[] = {"dtype", "shape", "data_offsets"};
     int seen = 0;
     if (!tgi_scan_expect(s, '{')) return false;
-    for (int n = 0; n < 3; ++n) {
-        if (n && !tgi_scan_expect(s, ',')) return false;
+    for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
+        if (!first && !tgi_scan_expect(s, ',')) return false;
         const char *name = tgi_scan_string(s);
         if (!name || !tgi_scan_expect(s, ':')) return false;
-        const int field = tgi_scan_field(s, name, fields, &seen);
+        const int field = tgi_scan_field(s, name, fields, true, &seen);
         int64_t offsets[2];
+        if (field == 3 && !tgi_scan_value(s, 64)) return false;
         if (field < 0 || (field == 0 && !tgi_scan_dtype(s, &item->type))) return false;
         if (field == 1 && !(tgi_scan_expect(s, '[') && tgi_scan_sizes(s, ']', &item->ndim, item->dim))) return false;
-        if (field < 2) continue;
+        if (field != 2) continue;
         if (!tgi_scan_expect(s, '[') || !tgi_scan_size(s, false, &offsets[0]) || !tgi_scan_expect(s, ',') ||
             !tgi_scan_size(s, false, &offsets[1]) || !tgi_scan_expect(s, ']')) {
             return false;
@@ -27872,32 +27991,34 @@ static bool tgi_scan_item(tgi_scan *s, tgi_file_item *item)
         item->begin = (uint64_t)offsets[0];
         item->end = (uint64_t)offsets[1];
     }
-    return tgi_scan_expect(s, '}');
+    if (seen == 7) return true;
+    return tgi_file_fail(s->f, TG_ERR_FORMAT, "tensor '%s' lacks the field '%s'", tgi_shown(item->name).text,
+                         fields[seen & 1 ? seen & 2 ? 2 : 1 : 0]);
 }
 
 /* The whole header.  Its texts go to d, its tensors to item [room]. */
 static bool tgi_scan_safetensors(tgi_scan *s, uint64_t size, tg_dict *d, tgi_file_item *item, size_t room,
                                  size_t *count)
 {
-    bool first = true;
+    bool texts = false;
     *count = 0;
-    if (*s->at != '{') return tgi_scan_fail(s, "'{'");
-    s->at++;
-    while (!tgi_scan_is(s, '}')) {
+    if (!tgi_scan_expect(s, '{')) return false;
+    for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
         if (!first && !tgi_scan_expect(s, ',')) return false;
-        first = false;
         char *name = tgi_scan_string(s);
         if (!name || !tgi_scan_expect(s, ':')) return false;
         if (strcmp(name, "__metadata__") == 0) {
+            if (texts) return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header has __metadata__ twice");
             if (!tgi_scan_metadata(s, d)) return false;
+            texts = true;
             continue;
         }
-        if (!*name) return tgi_file_fail(s->f, TG_ERR_FORMAT, "a tensor has an empty name");
         if (*count == room) return tgi_scan_fail(s, "the end");
+        item[*count].name_bytes = 0;
         item[*count].name = name;
         if (!tgi_scan_item(s, &item[(*count)++])) return false;
     }
-    s->at += strspn(s->at, " ");
+    s->at += strspn(s->at, " \t\n\r");
     return s->at == s->text + size || tgi_scan_fail(s, "nothing but spaces");
 }
 
@@ -27908,7 +28029,11 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
     uint64_t at = 0, bytes;
     for (size_t i = 0; i < n; ++i) {
         const tgi_text name = tgi_shown(item[i].name);
-        if (!tgi_file_bytes(f, item[i].ndim, item[i].dim, item[i].type, &bytes)) return false;
+        bytes = item[i].end - item[i].begin; /* as it should be, if it is a tensor that can be read */
+        if (tgi_file_dtypes[item[i].type].size && item[i].ndim <= TG_MAX_DIMS &&
+            !tgi_file_bytes(f, item[i].ndim, item[i].dim, item[i].type, &bytes)) {
+            return false;
+        }
         if (item[i].begin > item[i].end || item[i].end - item[i].begin != bytes) {
             return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' lies at [%llu, %llu), but %s %s has %llu bytes",
                                  name.text, (unsigned long long)item[i].begin, (unsigned long long)item[i].end,
@@ -27930,9 +28055,19 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
 
 static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_dict *d)
 {
+    const uint64_t start = f->at;
     for (size_t i = 0; i < n; ++i) {
-        tg_tensor *t = tgi_read_tensor(f, item[i].ndim, item[i].dim, item[i].type, false);
-        if (!t || !tgi_dict_append(f->S, f->op, d, item[i].name, t, NULL)) return false;
+        tg_tensor *t = NULL;
+        f->part = item[i].name;
+        f->left_out->reason[0] = 0;
+        if (!tgi_file_dtypes[item[i].type].size)
+            tgi_no_file_dtype(f, TG_ERR_UNSUPPORTED, tgi_file_dtypes[item[i].type].safetensors);
+        else if (tgi_scan_ndim(f, item[i].ndim))
+            t = tgi_read_tensor(f, item[i].ndim, item[i].dim, item[i].type, false);
+        if (!t && !f->left_out->reason[0]) return false;
+        f->at = start + item[i].end;
+        if (!t && tgi_file_seek(f, (int64_t)f->at) < 0) return tgi_file_fail_system(f, "the file cannot be read");
+        if (!tgi_take_tensor(f, d, t)) return false;
     }
     return true;
 }
@@ -27961,7 +28096,15 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     return ok;
 }
 
-tg_dict *tg_safetensors_load(const char *path) { return tgi_load_dict("safetensors_load", path, tgi_read_safetensors); }
+tg_dict *tg_safetensors_load(const char *path)
+{
+    return tgi_load_dict("safetensors_load", path, false, tgi_read_safetensors);
+}
+
+tg_dict *tg_safetensors_list(const char *path)
+{
+    return tgi_load_dict("safetensors_list", path, true, tgi_read_safetensors);
+}
 
 /* The text as a JSON string. */
 static bool tgi_write_json(tgi_file *f, const char *text)
@@ -28115,7 +28258,7 @@ static bool tgi_scan_npy(tgi_scan *s, uint64_t size, tgi_npy *npy)
         if (n && !tgi_scan_expect(s, ',')) return false;
         const char *name = tgi_scan_quoted(s);
         if (!name || !tgi_scan_expect(s, ':')) return false;
-        const int field = tgi_scan_field(s, name, fields, &seen);
+        const int field = tgi_scan_field(s, name, fields, false, &seen);
         if (field < 0) return false;
         if (field == 0 && !tgi_scan_descr(s, npy)) return false;
         if (field == 2 && !(tgi_scan_expect(s, '(') && tgi_scan_sizes(s, ')', &npy->ndim, npy->dim))) return false;
@@ -28134,8 +28277,10 @@ static bool tgi_scan_npy(tgi_scan *s, uint64_t size, tgi_npy *npy)
 static bool tgi_read_npy_header(tgi_file *f, tgi_npy *npy)
 {
     unsigned char start[8], length[4];
-    if (!tgi_read(f, start, sizeof start)) return false;
-    if (memcmp(start, "\x93NUMPY", 6) != 0) return tgi_file_fail(f, TG_ERR_FORMAT, "this is no .npy file");
+    const bool too_short = f->part && f->size - f->at < sizeof start;
+    if (!too_short && !tgi_read(f, start, sizeof start)) return false;
+    if (too_short || memcmp(start, "\x93NUMPY", 6) != 0)
+        return tgi_file_fail(f, f->part ? TG_ERR_UNSUPPORTED : TG_ERR_FORMAT, "this is no .npy file");
     if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
         return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "version %d.%d of the .npy format is not known", start[6],
                              start[7]);
@@ -28147,7 +28292,7 @@ static bool tgi_read_npy_header(tgi_file *f, tgi_npy *npy)
     s.f = f;
     s.at = s.text = tgi_read_new(f, size);
     if (!s.text) return false;
-    const bool ok = tgi_scan_npy(&s, size, npy);
+    const bool ok = tgi_scan_npy(&s, size, npy) && tgi_scan_ndim(f, npy->ndim);
     tgi_free(f->S, s.text, (size_t)size + 1);
     return ok;
 }
@@ -28496,13 +28641,18 @@ static bool tgi_zip_large_numbers(const unsigned char *field, size_t bytes, uint
     return true;
 }
 
-/* The name of an entry is that of a tensor with .npy behind it. */
-static bool tgi_zip_name(const tgi_file *f, char *name, size_t bytes)
+/* The name of an entry is that of a tensor with .npy behind it, or that of something else.  It gets a zero byte at its
+   end, for which it moves: one byte before it and what it ended with have been read. */
+static bool tgi_zip_name(const tgi_file *f, tgi_file_item *item)
 {
-    const bool npy = bytes > 4 && memcmp(name + bytes - 4, ".npy", 4) == 0;
-    if (npy) name[bytes - 4] = 0;
-    if (npy && strlen(name) == bytes - 4 && tgi_is_utf8(name)) return true;
-    return tgi_zip_fail(f, "the name of an entry does not end in .npy, or is not UTF-8");
+    char *name = item->name - 1;
+    size_t n = item->name_bytes;
+    memmove(name, item->name, n);
+    if (memchr(name, 0, n)) return tgi_zip_fail(f, "the name of an entry has a zero byte");
+    if (n >= 4 && memcmp(name + n - 4, ".npy", 4) == 0) n -= 4;
+    name[n] = 0;
+    item->name = name;
+    return true;
 }
 
 /* An entry of the directory, at *at, which then is the next one. */
@@ -28516,6 +28666,7 @@ static bool tgi_zip_entry(const tgi_file *f, unsigned char **at, const unsigned 
     const size_t bytes = (size_t)tgi_get_little(p + 28, 2), further = (size_t)tgi_get_little(p + 30, 2);
     const size_t comment = (size_t)tgi_get_little(p + 32, 2);
     item->name = (char *)name;
+    item->name_bytes = bytes;
     item->flags = (int)tgi_get_little(p + 8, 2);
     item->method = (int)tgi_get_little(p + 10, 2);
     item->crc = (uint32_t)tgi_get_little(p + 16, 4);
@@ -28527,37 +28678,42 @@ static bool tgi_zip_entry(const tgi_file *f, unsigned char **at, const unsigned 
         return tgi_zip_fail(f, "its directory is damaged");
     }
     *at = name + bytes + further + comment;
-    return tgi_zip_name(f, (char *)name, bytes);
+    return tgi_zip_name(f, item);
 }
 
-/* Whether the entry can be read, and its own header fits to what the directory says.  Finds where its bytes are. */
-static bool tgi_zip_header(const tgi_file *f, tgi_file_item *item)
+/* Whether the entry's own header fits to what the directory says.  Finds where its bytes are. */
+static bool tgi_zip_header(const tgi_file *whole, tgi_file_item *item)
 {
     unsigned char header[TGI_ZIP_HEADER_SIZE];
-    tgi_file part;
+    tgi_file part, named = *whole, *const f = &named;
+    named.part = item->name;
     if (!tgi_file_part(f, &part, item->begin, f->size) || !tgi_read(&part, header, sizeof header)) return false;
     const uint64_t bytes = tgi_get_little(header + 26, 2), further = tgi_get_little(header + 28, 2);
-    if (tgi_get_little(header, 4) != TGI_ZIP_HEADER || bytes != strlen(item->name) + 4)
+    if (tgi_get_little(header, 4) != TGI_ZIP_HEADER || bytes != item->name_bytes)
         return tgi_zip_fail(f, "the header of an entry is not where it should be");
-    if (item->flags & 1) return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "the archive is encrypted");
-    if (item->method != 0 && item->method != TGI_ZIP_DEFLATED)
-        return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "compression method %d is not supported", item->method);
     item->data = part.at + bytes + further;
     if (item->data > f->size || item->packed > f->size - item->data)
         return tgi_zip_fail(f, "an entry reaches beyond the directory");
     item->end = item->data + item->packed;
-    if (item->method == 0 ? item->size != item->packed : item->size / TGI_MOST_INFLATED > item->packed)
+    if (!(item->flags & 1) && (item->method == 0 ? item->size != item->packed
+                               : item->method == TGI_ZIP_DEFLATED && item->size / TGI_MOST_INFLATED > item->packed))
         return tgi_zip_fail(f, "an entry cannot have the size that it claims");
     return item->size < SIZE_MAX / 2 || tgi_no_memory(f->S, f->op, SIZE_MAX);
 }
 
-/* The tensor of an entry, which f reads, inflated or as it is. */
+/* The tensor of an entry, which f reads, inflated or as it is; NULL with a reason if it is left out, though its bytes
+   are whole. */
 static tg_tensor *tgi_zip_tensor(tgi_file *f, const tgi_file_item *item)
 {
     f->counts_crc = true;
     f->crc = 0;
     tg_tensor *t = tgi_read_npy(f);
-    if (!t || f->crc == item->crc) return t;
+    while (!t && f->left_out->reason[0] && f->at < f->size) {
+        char rest[4096];
+        if (!tgi_read(f, rest, f->size - f->at < sizeof rest ? f->size - f->at : sizeof rest)) return NULL;
+    }
+    if (f->crc == item->crc || (!t && !f->left_out->reason[0])) return t;
+    f->left_out->reason[0] = 0;
     tgi_file_fail(f, TG_ERR_FORMAT, "the bytes are damaged: their CRC-32 is another");
     return tgi_or_release(f->S, t, false);
 }
@@ -28591,10 +28747,18 @@ static bool tgi_zip_read(const tgi_file *f, const tgi_file_item *item, size_t n,
     }
     for (size_t i = 0; i < n; ++i) {
         tgi_file part;
+        tg_tensor *t = NULL;
+        const size_t length = strlen(item[i].name);
+        if (!item[i].size && length && item[i].name[length - 1] == '/') continue; /* a folder */
         if (!tgi_file_part(f, &part, item[i].data, item[i].end)) return false;
         part.part = item[i].name;
-        tg_tensor *t = item[i].method ? tgi_zip_inflated(&part, &item[i]) : tgi_zip_tensor(&part, &item[i]);
-        if (!t || !tgi_dict_append(f->S, f->op, d, item[i].name, t, NULL)) return false;
+        f->left_out->reason[0] = 0;
+        if (item[i].flags & 1) tgi_file_fail(&part, TG_ERR_UNSUPPORTED, "it is encrypted");
+        else if (!tgi_is_utf8(item[i].name)) tgi_file_fail(&part, TG_ERR_UNSUPPORTED, "its name is not UTF-8");
+        else if (item[i].method == TGI_ZIP_DEFLATED) t = tgi_zip_inflated(&part, &item[i]);
+        else if (!item[i].method) t = tgi_zip_tensor(&part, &item[i]);
+        else tgi_file_fail(&part, TG_ERR_UNSUPPORTED, "compression method %d is not supported", item[i].method);
+        if ((!t && !f->left_out->reason[0]) || !tgi_take_tensor(&part, d, t)) return false;
     }
     return true;
 }
@@ -28620,7 +28784,8 @@ static bool tgi_read_npz(tgi_file *f, tg_dict *d)
     return ok;
 }
 
-tg_dict *tg_npz_load(const char *path) { return tgi_load_dict("npz_load", path, tgi_read_npz); }
+tg_dict *tg_npz_load(const char *path) { return tgi_load_dict("npz_load", path, false, tgi_read_npz); }
+tg_dict *tg_npz_list(const char *path) { return tgi_load_dict("npz_list", path, true, tgi_read_npz); }
 
 /* A record that is written: numbers, one after the other. */
 typedef struct {

@@ -4,7 +4,7 @@
 COPY_TENSORS is the program of copy_tensors.c, which loads a file and saves it again; FOLDER is for the files.  A file that NumPy
 or safetensors wrote must come out with the same tensors, and where the library promises it, with the same bytes; a file that it
 wrote must be read by them.  A safetensors file with a damaged byte must be refused wherever the package refuses it."""
-import random, subprocess, sys
+import random, subprocess, sys, zipfile
 
 import numpy as np
 import safetensors.numpy as st
@@ -120,6 +120,14 @@ def check_npz():
             check(line == "ok" and list(back) == list(arrays), f"{name}: {line}")
             for key, a in arrays.items():
                 check(equal(back[key], a), f"{name}: {key}")
+    np.savez(f"{folder}/mixed.npz", a=np.arange(3.0), names=np.array(["x", "yz"]), objects=np.array([None, 1]), z=np.zeros(2, "c8"),
+             i=np.array([1, -1], "i2"))
+    with zipfile.ZipFile(f"{folder}/mixed.npz", "a") as file:
+        file.writestr("sub/", b"")
+        file.writestr("readme.txt", b"hello")
+    line, = copy([("mixed.npz", "out.npz")])
+    with np.load(f"{folder}/out.npz") as back:
+        check(line == "ok" and list(back) == ["a", "i"] and np.array_equal(back["i"], [1, -1]), f"mixed: {line}")
     check(copy([("nothing.npz", "out.npz"), ("out.npz", "again.npz")]) == ["ok", "ok"], "an empty archive")
 
 
