@@ -17125,8 +17125,8 @@ static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, doub
     return tg_masked_fill(g, tg_logical_not(tg_logical_and(above, below)), 0);
 }
 
-/* x, but 0 where x > 0: rules take exp of it where another branch holds for x > 0, so that no infinity, which would
-   make their own gradient NaN, comes from there. */
+/* x, but 0 where x >= 0: rules take exp of it where another branch holds for x > 0, so that no infinity, which would
+   make their own gradient NaN, comes from there.  At 0 their own gradient is 0, as PyTorch's is. */
 static tg_tensor *tgi_up_to_0(tg_tensor *x) { return tg_masked_fill(x, tg_ge_scalar(x, 0), 0); }
 
 /* d/dx of x * t with t = tanh(softplus(x)) */
@@ -19080,54 +19080,57 @@ tg_tensor *tg_trace(tg_tensor *t)
     return tgi_composite_end(&c, tg_sum(tg_diagonal(t, 0, 0, 1)));
 }
 
-/* ---- var, std and norm where powers of x would overflow or vanish: x is divided by its largest element ---- */
+/* ---- var, std, norm: sums of squares and of powers, which may overflow or vanish where their root does not ---- */
 
-/* Whether y, computed of p-th powers of x in the plain way, is known to be right: the powers of its size are well
-   within the range of its dtype. */
-static bool tgi_powers_fit(const tg_tensor *y, double p)
+/* 2^k for each m >= 0 of f64, so that sums of (m * 2^k)^2 neither overflow nor lose digits: 1 unless m is extreme. */
+static tg_tensor *tgi_scale_for_squares(tg_tensor *m)
 {
-    const double range = y->dtype == TG_F64 ? 1e290 : 1e30;
-    return tgi_sizes_within(y, pow(range, -1 / p), pow(range, 1 / p));
+    tg_tensor *scale = tg_masked_fill(tg_ones_like(m), tg_lt_scalar(m, ldexp(1, -400)), ldexp(1, 700));
+    return tg_masked_fill(scale, tg_gt_scalar(m, ldexp(1, 400)), ldexp(1, -700));
 }
 
-/* By what x, reduced over dims, is divided: [.., 1, ..].  1 where the p-th power of its largest element is well within
-   the range, so that ordinary numbers keep their last bits; also where that element is 0, infinite or NaN. */
-static tg_tensor *tgi_scale_for_powers(tg_tensor *x, const tg_shape *dims, double p)
+/* The sum of squares of x, f32 or f64; centred: of the differences from the mean.  If *scale is not NULL, [.., 1, ..],
+   x is multiplied by it first, and *scale becomes that by which the root is too large. */
+static tg_tensor *tgi_sum_of_squares(tg_tensor *x, const tg_shape *dims, bool keepdim, bool centred,
+                                     tg_tensor **scale)
 {
-    const double range = x->dtype == TG_F64 ? 1e290 : 1e30;
-    tg_tensor *m = tg_amax_dims(tg_abs(x), *dims, true), *fits;
-    if (!m) return NULL;
-    fits = tg_logical_and(tg_ge_scalar(m, pow(range, -1 / p)), tg_le_scalar(m, pow(range, 1 / p)));
-    fits = tg_logical_or(fits, tg_logical_or(tg_eq_scalar(m, 0), tg_logical_not(tg_isfinite(m))));
-    return fits ? tg_masked_fill(m, fits, 1) : NULL;
-}
-
-/* The scale in the shape of y, the reduced x. */
-static tg_tensor *tgi_scale_like(tg_tensor *scale, const tg_tensor *y)
-{
-    return scale && y ? tg_reshape(scale, tgi_shape_of(y)) : NULL;
-}
-
-/* The mean first, then the squares of the differences, which loses no digits.  Divided by `degrees` (of freedom). */
-static tg_tensor *tgi_plain_variance(tg_tensor *x, const tg_shape *dims, double degrees, bool keepdim)
-{
-    tg_tensor *y = tg_sum_dims(tg_square(tg_sub(x, tg_mean_dims(x, *dims, true))), *dims, keepdim);
-    return tg_div_scalar(y, degrees > 0 ? degrees : 0);
-}
-
-/* The variance, or its root. */
-static tg_tensor *tgi_variance(tg_tensor *t, const tg_shape *dims, double degrees, bool keepdim, bool root)
-{
-    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *scale = NULL;
-    tg_tensor *y = x ? tgi_plain_variance(x, dims, degrees, keepdim) : NULL;
-    if (!y) return NULL;
-    if (tgi_numel(x) > 0 && !tgi_powers_fit(y, 1)) {
-        scale = tgi_scale_for_powers(x, dims, 2);
-        y = scale ? tgi_plain_variance(tg_div(x, scale), dims, degrees, keepdim) : NULL;
-        scale = tgi_scale_like(scale, y);
+    if (!x || !*scale) {
+        if (centred) x = tg_sub(x, tg_mean_dims(x, *dims, true));
+        return tg_sum_dims(tg_square(x), *dims, keepdim);
     }
-    if (root) y = y ? tg_sqrt(y) : NULL;
-    if (scale) y = root ? tg_mul(y, scale) : tg_mul(tg_mul(y, scale), scale);
+    if (centred) { /* the mean and the differences may overflow, too */
+        x = tg_mul(x, *scale);
+        x = tg_sub(x, tg_mean_dims(x, *dims, true));
+        tg_tensor *more = tgi_scale_for_squares(tg_amax_dims(tg_abs(x), *dims, true));
+        *scale = tg_mul(*scale, more);
+        return tg_sum_dims(tg_square(tg_mul(x, more)), *dims, keepdim);
+    }
+    return tg_sum_dims(tg_square(tg_mul(x, *scale)), *dims, keepdim);
+}
+
+/* The sum of squares of t divided by `degrees`, or the root of that: the first result is kept where it shows that
+   nothing overflowed or vanished.  Else f32 is computed in f64, and f64 is scaled.  The mean first, then the squares of
+   the differences, loses no digits. */
+static tg_tensor *tgi_mean_square(tg_tensor *t, const tg_shape *dims, bool keepdim, bool centred, double degrees,
+                                  bool root)
+{
+    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *scale = NULL, *y = NULL;
+    const bool wide = t->dtype == TG_F64, host = t->storage->backend->host;
+    const double low = ldexp(1, wide ? -800 : -100);
+    bool fits = t->dtype == TG_F16 || tgi_numel(t) == 0;
+    if (fits || host) {
+        y = tgi_sum_of_squares(x, dims, keepdim, centred, &scale);
+        fits = fits || !y || tgi_sizes_within(y, low, 1 / low);
+    }
+    if (!fits && x) {
+        x = tg_to_dtype(x, TG_F64);
+        if (wide) scale = tgi_scale_for_squares(tg_amax_dims(tg_abs(x), *dims, true));
+        y = !wide || scale ? tgi_sum_of_squares(x, dims, keepdim, centred, &scale) : NULL;
+    }
+    y = degrees == 1 ? y : tg_div_scalar(y, degrees);
+    if (root) y = tg_sqrt(y);
+    if (y && scale) scale = tg_reshape(scale, tgi_shape_of(y));
+    for (int i = 0; i < 2 - root && scale; ++i) y = tg_div(y, scale);
     return tg_to_dtype(y, (tg_dtype)t->dtype);
 }
 
@@ -19150,7 +19153,8 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_sh
     c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
-    return tgi_op_end_with(&c, &inner, tgi_variance(t, dims, c.params.s, keepdim, op == TGI_OP_std));
+    const double degrees = c.params.s > 0 ? c.params.s : 0;
+    return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, true, degrees, op == TGI_OP_std));
 }
 
 /* g * 2 (x - mean) / (n - correction) */
@@ -19164,15 +19168,17 @@ static bool tgi_rule_var(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, g ? tg_to_dtype(g, dtype) : NULL);
 }
 
-/* g (x - mean) / (y (n - correction)); 0 where y is 0: y is replaced by infinity there, so that the derivative of this
+/* g (x - mean) / y / (n - correction); 0 where y is 0: y is replaced by infinity there, so that the derivative of this
    is 0, too */
 static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *mean, *slope;
+    tg_tensor *x = tgi_upcast(tgi_saved_tensor(step, 0)), *mean, *slope;
+    tg_tensor *y = tgi_step_dims(step, tgi_upcast(tgi_saved_tensor(step, -1)));
     mean = tgi_step_dims(step, tg_mean_dim(tgi_rows_last(x, step->params->dim), -1, false));
     y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
-    slope = tg_div(tg_sub(x, mean), tg_mul_scalar(y, step->params->s));
-    return tgi_set_input_grad(step, 0, tg_mul(tgi_step_dims(step, g), slope));
+    slope = tg_div_scalar(tg_div(tg_sub(x, mean), y), step->params->s);
+    slope = tg_mul(tgi_step_dims(step, tgi_upcast(g)), slope);
+    return tgi_set_input_grad(step, 0, tg_to_dtype(slope, (tg_dtype)g->dtype));
 }
 
 #define TGI_SPREAD(name)                                                                                               \
@@ -19189,22 +19195,32 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 TGI_SPREAD(var)
 TGI_SPREAD(std)
 
-/* a: |x|, f32 or f64 */
-static tg_tensor *tgi_plain_norm(tg_tensor *a, double p, const tg_shape *dims, bool keepdim)
+/* The p-norm for p other than 0, 1, 2 and infinity, of a >= 0.  Where sums of powers would overflow or vanish, a is
+   divided by its largest element first, or for p < 0 by its smallest. */
+static tg_tensor *tgi_norm_by_powers(tg_tensor *a, double p, const tg_shape *dims, bool keepdim)
 {
-    if (p == 0) return tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
-    if (p == 1) return tg_sum_dims(a, *dims, keepdim);
-    if (p == 2) return tg_sqrt(tg_sum_dims(tg_square(a), *dims, keepdim));
-    if (tgi_is_infinite(p)) return p > 0 ? tg_amax_dims(a, *dims, keepdim) : tg_amin_dims(a, *dims, keepdim);
-    return tg_pow_scalar(tg_sum_dims(tg_pow_scalar(a, p), *dims, keepdim), 1 / p);
+    tg_tensor *y = NULL, *unit;
+    const double low = ldexp(1, a && a->dtype == TG_F64 ? -800 : -100);
+    if (!a) return NULL;
+    if (a->storage->backend->host || tgi_numel(a) == 0) {
+        y = tg_sum_dims(tg_pow_scalar(a, p), *dims, keepdim);
+        if (!y || tgi_numel(a) == 0 || tgi_sizes_within(y, low, 1 / low)) return tg_pow_scalar(y, 1 / p);
+    }
+    unit = p > 0 ? tg_amax_dims(a, *dims, true) : tg_amin_dims(a, *dims, true);
+    unit = tg_masked_fill(unit, tg_logical_not(tg_isfinite(unit)), 1);
+    unit = tg_masked_fill(unit, tg_eq_scalar(unit, 0), 1);
+    y = tg_pow_scalar(tg_sum_dims(tg_pow_scalar(tg_div(a, unit), p), *dims, keepdim), 1 / p);
+    return y ? tg_mul(y, tg_reshape(unit, tgi_shape_of(y))) : NULL;
 }
 
-static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim)
+/* whole: where p is infinite, the gradient of each largest element is the whole of g, as in cdist. */
+static tg_tensor *tgi_norm_as(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim,
+                              bool whole)
 {
     tgi_call c;
     tgi_composite inner;
     tg_tensor *y, *const cast = tgi_autocast_input(TGI_OP_norm, t);
-    if (cast != t) return tgi_with_cast(cast, tgi_norm(name, cast, p, dims, keepdim));
+    if (cast != t) return tgi_with_cast(cast, tgi_norm_as(name, cast, p, dims, keepdim, whole));
     if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
     if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         return tgi_no_tensor(tgi_fail(
@@ -19214,29 +19230,33 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_sh
             p, tgi_shape_text(t).text));
     }
     c.params.s = p;
+    c.params.flag = whole;
     if (!tgi_composite_begin(&inner, name)) return NULL;
     c.S->grad_off = true;
+    if (p == 2) return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, false, 1, true));
     tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
-    y = tgi_plain_norm(a, p, dims, keepdim);
-    if (y && p > 1 && !tgi_is_infinite(p) && tgi_numel(a) > 0 && !tgi_powers_fit(y, p)) {
-        tg_tensor *scale = tgi_scale_for_powers(a, dims, p);
-        y = scale ? tgi_plain_norm(tg_div(a, scale), p, dims, keepdim) : NULL;
-        scale = tgi_scale_like(scale, y);
-        y = scale ? tg_mul(y, scale) : NULL;
-    }
+    if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
+    else if (p == 1) y = tg_sum_dims(a, *dims, keepdim);
+    else if (tgi_is_infinite(p)) y = p > 0 ? tg_amax_dims(a, *dims, keepdim) : tg_amin_dims(a, *dims, keepdim);
+    else y = tgi_norm_by_powers(a, p, dims, keepdim);
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
+}
+
+static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim)
+{
+    return tgi_norm_as(name, t, p, dims, keepdim, false);
 }
 
 /* g times
      0                                                 if p is 0
      sign(x)                                           if p is 1
      x / y                                             if p is 2
-     sign(x), divided among the x with |x| = y         if p is infinite
+     sign(x), divided among the x with |x| = y         if p is infinite; not divided if params.flag
      sign(x) (|x| / y)^(p-1), 0 where x is 0           else
-   and 0 where y is 0: it divides by 1 there, so that no derivative of the gradient is 0 / 0. */
+   and 0 where y is 0: y is replaced by infinity there, so that the derivative of this is 0, too. */
 static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *power;
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *zero;
     double p = step->params->s;
     g = tgi_step_dims(step, g);
     if (p == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(x));
@@ -19244,19 +19264,17 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
     if (tgi_is_infinite(p)) {
         tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
         hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
+        if (step->params->flag) return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), g));
         count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->params->dim), -1, false)) : NULL;
         count = tg_clamp_min(count, 1); /* none where y is NaN */
         return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
     }
-    tg_tensor *zero = tg_eq_scalar(y, 0), *below = zero ? tg_masked_fill(y, zero, 1) : NULL;
-    if (p == 2) {
-        slope = below ? tg_div(x, below) : NULL;
-    } else {
-        tg_tensor *zeros = tg_eq_scalar(x, 0), *size = zeros ? tg_masked_fill(tg_abs(x), zeros, 1) : NULL;
-        power = size && below ? tg_masked_fill(tg_pow_scalar(tg_div(size, below), p - 1), zeros, 0) : NULL;
-        slope = power ? tg_mul(tg_sign(x), power) : NULL;
-    }
-    return tgi_set_input_grad(step, 0, slope ? tg_mul(g, tg_masked_fill(slope, zero, 0)) : NULL);
+    y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
+    if (p == 2) return tgi_set_input_grad(step, 0, tg_mul(g, tg_div(x, y)));
+    zero = tg_eq_scalar(x, 0);
+    slope = tg_pow_scalar(tg_masked_fill(tg_div(tg_abs(x), y), zero, 1), p - 1);
+    slope = tg_mul(tg_sign(x), tg_masked_fill(slope, zero, 0));
+    return tgi_set_input_grad(step, 0, tg_mul(g, slope));
 }
 
 tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, &tgi_no_dims, false); }
@@ -20841,7 +20859,8 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
         return tgi_composite_end(&c, NULL);
     }
     tg_tensor *rows = tg_unsqueeze(a, -2), *columns = tg_unsqueeze(b, -3); /* [.., n, 1, k], [.., 1, m, k] */
-    return tgi_composite_end(&c, tg_norm_dim(tg_sub(rows, columns), p, -1, false));
+    const tg_shape last = TG_DIMS(-1);
+    return tgi_composite_end(&c, tgi_norm_as("cdist", tg_sub(rows, columns), p, &last, false, true));
 }
 
 /* ---- a step of an LSTM ---- */

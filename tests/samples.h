@@ -3496,6 +3496,10 @@ SAMPLES(cross_entropy_ex)
          grads("[[0, 0, 0], [0, 0, 0]]")); /* 2.82 */
     edge(in(LOGITS), ids("[1, 2]"), constant("[0, 0, 0]"), count(-100), flag(TG_MEAN), gives("nan"),
          grads("[[nan, nan, nan], [nan, nan, nan]]")); /* 2.82 */
+    edge(in(LOGITS), ids("[1, 2]"), constant("[3, 0, 0]"), count(-100), num(0.1), flag(TG_MEAN), gives("nan"),
+         grads("[[nan, nan, nan], [nan, nan, nan]]"));
+    edge(in("[[[1, 2], [0, 1]]]"), ids("[[1, 1]]"), constant("[3, 0]"), count(-100), num(0.1), flag(TG_MEAN),
+         gives("nan"), grads("[[[nan, nan], [nan, nan]]]"));
     edge(in(LOGITS), constant("[[0.2, 0.5, 0.3], [0, 1, 0]]"), constant("[1, 1, 1]"), count(-100), flag(TG_MEAN),
          gives("2.59012634393"),
          grads("[[0.0156119488111, 0.0642658596059, -0.079877808417], [0.023306311289, -0.491426087227, "

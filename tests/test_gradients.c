@@ -104,6 +104,88 @@ static tg_tensor *filled(tg_tensor *x) { return tg_masked_fill(x, tg_gt_scalar(x
 static tg_tensor *softmax_1(tg_tensor *x) { return tg_select(tg_softmax(x, 0), 0, 1); }
 static tg_tensor *log_softmax_1(tg_tensor *x) { return tg_select(tg_log_softmax(x, 0), 0, 1); }
 
+/* The gradient of sum(w * dy/dx) for w = 1, 2, .. at the numbers of a text. */
+static tg_tensor *slope_of_slope(tg_tensor *(*fn)(tg_tensor *), const char *at)
+{
+    tg_tensor *x = leaf(at), *y = tg_sum(fn(x)), *g = NULL;
+    if (tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) != TG_OK) return NULL;
+    tg_tensor *w = tg_reshape(tg_arange_on(1, (double)tg_numel(x) + 1, 1, TG_F64, HERE), tg_shape_of(x));
+    return gradient(tg_sum(tg_mul(g, w)), x, 0);
+}
+static tg_tensor *rows_norm(tg_tensor *x) { return tg_norm_dim(x, 2, 1, false); }
+static tg_tensor *rows_norm_3_halves(tg_tensor *x) { return tg_norm_dim(x, 1.5, 1, false); }
+static tg_tensor *rows_length_1(tg_tensor *x) { return tg_normalize(x, 2, 1, 1e-12); }
+static tg_tensor *rows_std(tg_tensor *x) { return tg_std_dim(x, 1, 1, false); }
+static tg_tensor *distances_2(tg_tensor *x) { return tg_cdist(x, x, 2); }
+static tg_tensor *distances_3_halves(tg_tensor *x) { return tg_cdist(x, x, 1.5); }
+static tg_tensor *distances_inf(tg_tensor *x) { return tg_cdist(x, x, (double)INFINITY); }
+static tg_tensor *elu_2(tg_tensor *x) { return tg_elu(x, 2); }
+static tg_tensor *celu_2(tg_tensor *x) { return tg_celu(x, 2); }
+
+/* PyTorch's numbers, and 0 where it has NaN: in rows of zeros, and for p < 2 at elements that are 0. */
+TEST(second_derivatives_at_kinks)
+{
+    HAS(slope_of_slope(distances_2, "[[0, 0], [3, 4]]"), "[[-0.128, 0.096], [0.128, -0.096]]");
+    HAS(slope_of_slope(distances_2, "[[0, 0], [1, 1], [3, 1]]"),
+        "[[0.505964425627, -1.51789327688], [0, -2], [-0.505964425627, 3.51789327688]]");
+    HAS(slope_of_slope(distances_3_halves, "[[0, 0], [1, 1], [3, 1]]"),
+        "[[0.405850952347, -1.21755285704], [0, 0], [-0.405850952347, 1.21755285704]]");
+    SLOPE(distances_inf, "[[0, 0], [1, 1], [3, 1]]", "[[0, 1, 3], [1, 0, 2], [3, 2, 0]]",
+          "[[-4, -2], [0, 2], [4, 0]]"); /* of equal distances each gets the whole */
+    HAS(slope_of_slope(rows_norm, "[[0, 0], [3, 0], [1, -1]]"),
+        "[[0, 0], [0, 1.33333333333333333], [3.8890872965260113, 3.8890872965260113]]");
+    HAS(slope_of_slope(rows_norm_3_halves, "[[0, 0], [3, 0], [1, -1]]"),
+        "[[0, 0], [0, 0], [2.182676446456274, 2.182676446456274]]");
+    HAS(slope_of_slope(rows_length_1, "[[0, 0], [3, 0]]"), "[[0, 0], [-0.444444444444, -0.777777777778]]");
+    HAS(slope_of_slope(rows_std, "[[1, 1], [3, 0]]"), "[[0, 0], [0, 0]]");
+    HAS(slope_of_slope(elu_2, "[-1, 0, 1]"), "[0.735758882343, 0, 0]");
+    HAS(slope_of_slope(celu_2, "[-1, 0, 1]"), "[0.303265329856, 0, 0]");
+    HAS(slope_of_slope(tg_selu, "[-1, 0, 1]"), "[0.646768603035, 0, 0]");
+}
+
+static tg_tensor *powers(tg_tensor *x, double p) { return tg_norm_dim(x, p, 0, false); }
+static tg_tensor *deviation(tg_tensor *x, double p) { (void)p; return tg_std(x); }
+static tg_tensor *average(tg_tensor *x, double p) { (void)p; return tg_mean(x); }
+
+/* y and dy/dx of functions that are proportional to x, at numbers near the limits of a dtype as at numbers near 1. */
+TEST(numbers_near_the_limits)
+{
+    static const struct { tg_tensor *(*fn)(tg_tensor *, double); double p; } rows[] = {
+        {powers, 2}, {powers, 1}, {powers, 0.5}, {powers, 1.5}, {powers, 3}, {powers, 30}, {powers, -2},
+        {powers, INFINITY}, {deviation, 0}, {average, 0}};
+    static const struct { tg_dtype dtype; int power; double tolerance; } places[] = {
+        {TG_F32, 119, 1e-5}, {TG_F32, -118, 1e-5}, {TG_F64, 1014, 1e-12}, {TG_F64, -1010, 1e-12}, {TG_F64, 600, 1e-12},
+        {TG_BF16, 119, 2e-2}, {TG_BF16, -118, 2e-2}, {TG_F16, 7, 2e-3}, {TG_F16, -10, 2e-3}};
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); ++i) {
+        for (int k = 0; k < (int)(sizeof places / sizeof *places); ++k) {
+            TG_SCOPE;
+            tg_tensor *at = of(places[k].dtype, "[8, -5, 6, 7, 5, 4, 3, 0.5]"), *y[2], *g[2];
+            for (int far = 0; far < 2; ++far) {
+                tg_tensor *x = tg_mul_scalar(at, far ? ldexp(1, places[k].power) : 1);
+                tg_set_requires_grad(x, true);
+                y[far] = rows[i].fn(x, rows[i].p);
+                g[far] = tg_to_dtype(gradient(y[far], x, 0), TG_F64);
+                y[far] = tg_to_dtype(tg_detach(y[far]), TG_F64);
+            }
+            const double error = tg_item(tg_amax(tg_abs(tg_sub(g[0], g[1]))));
+            CHECK_NEAR(ldexp(tg_item(y[1]), -places[k].power) / tg_item(y[0]), 1, places[k].tolerance);
+            CHECK_NEAR(error / tg_item(tg_amax(tg_abs(g[0]))), 0, places[k].tolerance);
+        }
+    }
+    if (HERE.type == TG_DEV_CPU) { /* a device does not look at the sum of a mean */
+        HAS(tg_mul_scalar(tg_mean(f64("[1.5e308, 1.5e308, 1.2e308]")), 1e-308), "1.4");
+        HAS(tg_mul_scalar(tg_mean_dim(of(TG_F32, "[[3e38, 1], [3e38, 2]]"), 0, false), 1e-38), "[3, 1.5e-38]");
+        HAS(tg_mul_scalar(tg_mean(of(TG_BF16, "[2e38, 2e38]")), 1e-38), "2");
+    }
+    HAS(tg_mul_scalar(tg_var(f64("[3e150, 5e150, 1e150]")), 1e-300), "4");
+    HAS(tg_mul_scalar(tg_std(f64("[1.5e308, -1.5e308, -1.5e308]")), 1e-308), "1.73205080757");
+    HAS(tg_std(f64("[1e300, 1e300, 1e300]")), "0");
+    tg_tensor *close = of(TG_F32, "[1e-13, 1.00000016e-13, 1.00000032e-13]"); /* squares of differences vanish */
+    CHECK_NEAR(tg_item(tg_std(close)) * 1e20, 1.70532227013, 1e-6);
+    HAS(tg_norm(f64("[inf, 1e300]")), "inf");
+    HAS(tg_norm(f64("[nan, 1e300]")), "nan");
+}
+
 TEST(gradients_at_kinks)
 {
     ROW(2.62) {
@@ -553,6 +635,8 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     harness_take_device();
     RUN(shapes_of_gradients);
+    RUN(second_derivatives_at_kinks);
+    RUN(numbers_near_the_limits);
     RUN(gradients_at_kinks);
     RUN(losses_at_edges);
     RUN(powers_neither_overflow_nor_vanish);
