@@ -2662,6 +2662,89 @@ const char *tg_build_info(void)
         ;
 }
 
+/* ---- text: numbers are written in the same way in every locale, with a point ---- */
+
+/* One number by a conversion as "%-8.3g".  Between its digits stands the decimal point of the program's locale, of one
+   or more bytes, which becomes a point. */
+static void tgi_format_number(char *text, size_t size, const char *conversion, double x)
+{
+    const int length = snprintf(text, size, conversion, x);
+    char *at = text + strspn(text, " +-0123456789"), *end = at;
+    if (length < 0) text[0] = 0;
+    if (length <= 0 || strchr("iInN", *at)) return; /* inf, nan */
+    while (*end && !strchr("0123456789eE +-", *end)) ++end;
+    if (end == at) return;
+    *at = '.';
+    memmove(at + 1, end, strlen(end) + 1);
+}
+
+/* The whole number that a conversion with this modifier takes, as long long, which "ll" then prints. */
+static long long tgi_format_whole(va_list *args, const char *modifier, bool is_unsigned)
+{
+    if (modifier[0] == 'z') return (long long)va_arg(*args, size_t);
+    if (modifier[0] == 'l' && modifier[1] == 'l') return va_arg(*args, long long);
+    if (modifier[0] == 'l') return is_unsigned ? (long long)va_arg(*args, unsigned long) : va_arg(*args, long);
+    return is_unsigned ? (long long)va_arg(*args, unsigned) : va_arg(*args, int);
+}
+
+/* Writes the conversion that begins at *format, and what it takes from args, to text [size], as snprintf does; returns
+   its length.  It knows d i u x X c s p and the floats, with flags, width, precision and the modifiers l, ll, z. */
+static int tgi_format_one(char *text, size_t size, const char **format, va_list *args)
+{
+    char conversion[48] = "%", number[400];
+    size_t n = 1;
+    const char *p = *format + 1;
+    for (; *p && strchr("-+ #0123456789.*", *p) && n < 30; ++p) {
+        if (*p == '*') n += (size_t)snprintf(conversion + n, 16, "%d", va_arg(*args, int));
+        else conversion[n++] = *p;
+    }
+    const char *modifier = p;
+    p += strspn(p, "lz");
+    const char kind = *p;
+    *format = p + (kind != 0);
+    const bool whole = kind && strchr("diuxX", kind);
+    snprintf(conversion + n, sizeof conversion - n, whole ? "ll%c" : "%c", kind);
+    if (whole) return snprintf(text, size, conversion, tgi_format_whole(args, modifier, !strchr("di", kind)));
+    if (kind == 'c') return snprintf(text, size, conversion, va_arg(*args, int));
+    if (kind == 's') return snprintf(text, size, conversion, va_arg(*args, const char *));
+    if (kind == 'p') return snprintf(text, size, conversion, va_arg(*args, void *));
+    if (kind == '%' || !strchr("eEfFgG", kind)) return snprintf(text, size, "%%");
+    tgi_format_number(number, sizeof number, conversion, va_arg(*args, double));
+    return snprintf(text, size, "%s", number);
+}
+
+/* vsnprintf, with a decimal point in every locale.  args is not used after. */
+static int tgi_vformat(char *text, size_t size, const char *format, va_list given)
+{
+    size_t used = 0;
+    va_list args;
+    va_copy(args, given);
+    while (*format) {
+        const size_t plain = strcspn(format, "%"), room = used < size ? size - used : 0;
+        if (plain) {
+            if (room) snprintf(text + used, room, "%.*s", (int)plain, format);
+            format += plain;
+            used += plain;
+        } else {
+            const int length = tgi_format_one(room ? text + used : NULL, room, &format, &args);
+            used += length > 0 ? (size_t)length : 0;
+        }
+    }
+    if (!used && size) text[0] = 0;
+    va_end(args);
+    return (int)used;
+}
+
+static int tgi_format(char *text, size_t size, const char *format, ...) TGI_PRINTF(3, 4);
+static int tgi_format(char *text, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = tgi_vformat(text, size, format, args);
+    va_end(args);
+    return length;
+}
+
 /* ---- errors ---- */
 
 /* The default handler.  It does not print the same message twice in a row: an error in a loop would fill the screen. */
@@ -2764,7 +2847,7 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
     const int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
     va_list args;
     va_start(args, format);
-    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
+    tgi_vformat(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
     char *hint = strchr(text, '\n');
     if (hint && strlen(text) + 9 < sizeof text) {
@@ -3205,7 +3288,7 @@ static tgi_size_text tgi_text_of_size(double bytes)
     tgi_size_text size;
     int unit = 0;
     while (bytes >= 1024 && unit < 4) bytes /= 1024, ++unit;
-    snprintf(size.text, sizeof size.text, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+    tgi_format(size.text, sizeof size.text, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
     return size;
 }
 
@@ -24379,10 +24462,10 @@ static tgi_text tgi_check_ratio_hint(const tgi_check *c, double ratio)
     if (fabs(ratio + 1) < 1e-4) {
         snprintf(s.text, sizeof s.text, "wrong sign");
     } else if (divisor >= 2 && fabs(divisor * ratio - 1) < 1e-4 && tgi_check_has_size(c, divisor)) {
-        snprintf(s.text, sizeof s.text, "1/%.0f of the numeric: %snot reduced over broadcast axes, or averaged twice",
+        tgi_format(s.text, sizeof s.text, "1/%.0f of the numeric: %snot reduced over broadcast axes, or averaged twice",
                  divisor, divisor == 2 ? "a factor 2 was lost (as of x*x), " : "");
     } else {
-        snprintf(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
+        tgi_format(s.text, sizeof s.text, "constant ratio: analytic is %.4g times numeric", ratio);
     }
     return s;
 }
@@ -24459,8 +24542,10 @@ static tgi_check_widths tgi_check_measure(const tgi_check *c)
 static void tgi_check_header(const tgi_check *c, const tgi_check_widths *w)
 {
     FILE *f = c->options.report;
-    fprintf(f, "%.*s %s  %s  h=%.0e  centred\n", (int)strcspn(c->op, "_"), c->op,
-            c->options.name ? c->options.name : "fn", tg_dtype_name((tg_dtype)c->y->dtype), c->options.eps);
+    tgi_text eps;
+    tgi_format(eps.text, sizeof eps.text, "%.0e", c->options.eps);
+    fprintf(f, "%.*s %s  %s  h=%s  centred\n", (int)strcspn(c->op, "_"), c->op,
+            c->options.name ? c->options.name : "fn", tg_dtype_name((tg_dtype)c->y->dtype), eps.text);
     fprintf(f, "  %-*s  %-*s  %-*s  ", w->name, "param", w->count, "n", w->index, "worst idx");
     if (c->m != 1) fprintf(f, "%-*s  ", w->out, "out idx");
     fprintf(f, "%-12s  %-12s  %-8s  %-8s verdict\n", "analytic", "numeric", "abs", "rel");
@@ -24470,7 +24555,7 @@ static tgi_text tgi_check_number(double x)
 {
     tgi_text s;
     const bool plain = x == 0 || (fabs(x) >= 1e-4 && fabs(x) < 1e5);
-    snprintf(s.text, sizeof s.text, plain ? "%.7f" : "%.5e", x);
+    tgi_format(s.text, sizeof s.text, plain ? "%.7f" : "%.5e", x);
     return s;
 }
 
@@ -24482,11 +24567,13 @@ static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const
     fprintf(f, "  %-*s  %-*lld  ", w->name, tgi_check_name(c, v->t).text, w->count, (long long)v->count);
     fprintf(f, "%-*s  ", w->index, empty ? "-" : tgi_index_text(v->t->ndim, v->t->dim, v->worst).text);
     if (c->m != 1) fprintf(f, "%-*s  ", w->out, empty ? "-" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text);
-    if (empty)
-        fprintf(f, "%-12s  %-12s  %-8s  %-8s ", "-", "-", "-", "-");
-    else
-        fprintf(f, "%-12s  %-12s  %-8.1e  %-8.1e ", tgi_check_number(v->a).text, tgi_check_number(v->n).text,
-                difference, difference == 0 ? 0 : difference / fmax(fabs(v->a), fabs(v->n)));
+    tgi_text distances = {"-         -       "};
+    if (!empty) {
+        tgi_format(distances.text, sizeof distances.text, "%-8.1e  %-8.1e", difference,
+                   difference == 0 ? 0 : difference / fmax(fabs(v->a), fabs(v->n)));
+    }
+    fprintf(f, "%-12s  %-12s  %s ", empty ? "-" : tgi_check_number(v->a).text,
+            empty ? "-" : tgi_check_number(v->n).text, distances.text);
     fprintf(f, v->mismatches ? "FAIL  hint: %s\n" : "ok\n", hint);
 }
 
@@ -27285,7 +27372,7 @@ static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format,
     char text[TGI_ERROR_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    tgi_vformat(text, sizeof text, format, args);
     va_end(args);
     if (f->left_out && code == TG_ERR_UNSUPPORTED)
         return snprintf(f->left_out->reason, sizeof f->left_out->reason, "%s", text) < 0;
@@ -30502,7 +30589,7 @@ static tg_module *tgi_layer_end(tgi_layer *l, const char *format, ...)
     tgi_thread *S = l->c.S;
     va_list args;
     va_start(args, format);
-    vsnprintf(extra, sizeof extra, format, args);
+    tgi_vformat(extra, sizeof extra, format, args);
     va_end(args);
     const bool ok = !l->failed && !tgi_raised_since(S, l->raised) && tg_module_set_extra(l->m, extra) == TG_OK;
     if (ok)
@@ -30544,7 +30631,7 @@ static tgi_text tgi_tuple_text(int ndim, const int64_t *dims)
 static tgi_text tgi_float_text(double x)
 {
     tgi_text s;
-    snprintf(s.text, sizeof s.text, "%.12g", x);
+    tgi_format(s.text, sizeof s.text, "%.12g", x);
     if (!strpbrk(s.text, ".en")) strcat(s.text, ".0");
     return s;
 }
@@ -31088,7 +31175,7 @@ static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_
     if (!self) return NULL;
     *self = *numbers;
     va_start(args, format);
-    vsnprintf(extra, sizeof extra, format, args);
+    tgi_vformat(extra, sizeof extra, format, args);
     va_end(args);
     return tgi_layer_end(&l, "%s", extra);
 }
@@ -31666,7 +31753,7 @@ static tg_module *tgi_rnn_new(const char *op, bool is_cell, tgi_rnn what)
     l.failed = !tgi_rnn_options(&l, op, r);
     for (int k = 0; k < count && !l.failed; ++k) tgi_rnn_make_weights(&l, r, is_cell, k);
     if (what.layers != 1) snprintf(layers, sizeof layers, ", num_layers=%d", what.layers);
-    if (what.dropout != 0) snprintf(dropout, sizeof dropout, ", dropout=%g", what.dropout);
+    if (what.dropout != 0) tgi_format(dropout, sizeof dropout, ", dropout=%g", what.dropout);
     return tgi_layer_end(&l, "%lld, %lld%s%s%s%s%s%s", (long long)what.input, (long long)what.hidden, layers,
                          what.bias ? "" : ", bias=False", what.batch_first ? ", batch_first=True" : "", dropout,
                          what.directions == 2 ? ", bidirectional=True" : "",
@@ -32037,7 +32124,7 @@ static void tgi_list_name(tgi_name_list *list, const char *before, const char *f
     const size_t start =
         used + (size_t)snprintf(list->text + used, sizeof list->text - used, "%s", list->n++ ? ", " : before);
     va_start(args, format);
-    vsnprintf(list->text + start, sizeof list->text - start, format, args);
+    tgi_vformat(list->text + start, sizeof list->text - start, format, args);
     va_end(args);
 }
 
@@ -32517,9 +32604,9 @@ static tgi_text tgi_slot_text(const tgi_printer *p)
         double x = tgi_slot_value(p);
         if (tgi_is_nan(x)) strcpy(s.text, "nan");
         else if (tgi_is_infinite(x)) strcpy(s.text, x > 0 ? "inf" : "-inf");
-        else if (p->scientific) snprintf(s.text, sizeof s.text, "%.*e", TGI_PRECISION, x);
-        else if (p->whole) snprintf(s.text, sizeof s.text, "%.0f.", x);
-        else snprintf(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
+        else if (p->scientific) tgi_format(s.text, sizeof s.text, "%.*e", TGI_PRECISION, x);
+        else if (p->whole) tgi_format(s.text, sizeof s.text, "%.0f.", x);
+        else tgi_format(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
         return s;
     }
     int64_t element[1];
@@ -32886,7 +32973,7 @@ static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
     double x;
     if (!tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype)) return;
     if (tgi_is_nan(x)) strcpy(s->text, "nan");
-    else snprintf(s->text, sizeof s->text, tgi_is_finite(x) && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
+    else tgi_format(s->text, sizeof s->text, tgi_is_finite(x) && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
 }
 
 /* Appends a word to a list; a list that grows too long ends in "..". */

@@ -8,6 +8,7 @@
 #define HELPERS_H
 
 #include "harness.h"
+#include <locale.h>
 #include <time.h>
 
 /* ---- tensors from text ---- */
@@ -299,6 +300,31 @@ static inline void grows_in_proportion(const char *what, void (*work)(int n))
     }
     printf("40,000 %s: %.2f s\n", what, seconds[1]);
     CHECK(seconds[1] < 24 * seconds[0] + 0.2);
+}
+
+/* ---- locales ---- */
+
+/* Sets a locale with a decimal comma, one of the system or one that localedef makes in a folder of the test's own; false
+ * after saying that there is none. */
+static inline bool comma_locale(void)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE", "German"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+        if (setlocale(LC_ALL, names[i]) && *localeconv()->decimal_point == ',') return true;
+    }
+#if defined(__unix__) && (!defined(__STRICT_ANSI__) || defined(_POSIX_C_SOURCE)) /* which have setenv */
+    char folder[600], command[1500];
+    snprintf(folder, sizeof folder, "%.500s", beside("locales"));
+    snprintf(command, sizeof command, "mkdir -p '%s' && localedef -i de_DE -f UTF-8 '%s/de_DE.UTF-8' >/dev/null 2>&1", folder,
+             folder);
+    if (!strchr(folder, '\'') && system(command) == 0) {
+        setenv("LOCPATH", folder, 1);
+        if (setlocale(LC_ALL, "de_DE.UTF-8") && *localeconv()->decimal_point == ',') return true;
+    }
+#endif
+    puts("skipped: no locale with a decimal comma, and no localedef to make one");
+    setlocale(LC_ALL, "C");
+    return false;
 }
 
 /* ---- hooks ---- */

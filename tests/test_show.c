@@ -281,6 +281,52 @@ static bool scenario_show(void)
     return ok;
 }
 
+/* x / 2, with a gradient that is not 1 / 2 */
+static tg_tensor *half_of(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_mul_scalar(tg_add(tg_detach(in[0]), in[0]), 0.25);
+}
+
+/* Everything that prints a number, in one text. */
+static const char *numbers_printed(tg_tensor *x, tg_tensor *y, tg_module *m)
+{
+    static char text[sizeof printed];
+    FILE *file = tmpfile();
+    tg_gradcheck_options options;
+    memset(&options, 0, sizeof options);
+    options.report = file;
+    CHECK(tg_fprint(file, x) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK);
+    CHECK(tg_module_print(file, m) == TG_OK);
+    CHECK(!tg_gradcheck_ex(half_of, &x, 1, NULL, &options));
+    fprintf(file, "%s\n", tg_error_message());
+    tg_clear_error();
+    CHECK(!tg_dropout(x, 1.25, true));
+    fprintf(file, "%s\n", tg_error_message());
+    tg_clear_error();
+    CHECK(!tg_empty(TG_SHAPE((int64_t)1 << 42)));
+    fprintf(file, "%.60s\n", tg_error_message());
+    tg_clear_error();
+    snprintf(text, sizeof text, "%s", text_of(file));
+    return text;
+}
+
+/* The library prints a point in every locale. */
+TEST(in_a_locale_with_a_comma)
+{
+    tg_tensor *x = tg_set_requires_grad(f64("[1.5, -2.25, 0.0000001, 123456.75]"), true);
+    tg_tensor *y = tg_sum(tg_pow_scalar(tg_mul_scalar(x, 1.5), 2));
+    tg_module *list[3], *m;
+    static char plain[sizeof printed];
+    list[0] = tg_nn_dropout(0.25), list[1] = tg_nn_leaky_relu(0.01), list[2] = tg_nn_layer_norm(TG_SHAPE(2), 1e-5, true);
+    m = tg_nn_sequential(list, 3);
+    snprintf(plain, sizeof plain, "%s", numbers_printed(x, y, m));
+    CHECK(strstr(plain, "p=0.25") && strstr(plain, "1.5000e+00") && strstr(plain, "got 1.25") && strstr(plain, "16.00 TiB"));
+    if (comma_locale()) CHECK(strcmp(plain, numbers_printed(x, y, m)) == 0);
+    setlocale(LC_ALL, "C");
+    tg_module_free(m);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -293,6 +339,7 @@ int main(int argc, char **argv)
     RUN(tape_print);
     RUN(tape_deep);
     RUN(tape_dot);
+    RUN(in_a_locale_with_a_comma);
     check_rows("test_show");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
