@@ -4313,7 +4313,7 @@ typedef struct {
 
 /* Pools and interpolation.  x is planes of rows and columns; each of the two dims, of size `in`, is cut into `out`
    windows of neighbours, from each of which one output is made: see tgi_window_at. */
-typedef enum { TGI_SLIDING, TGI_ADAPTIVE, TGI_NEAREST, TGI_LINEAR } tgi_window_kind;
+typedef enum { TGI_SLIDING, TGI_ADAPTIVE, TGI_NEAREST, TGI_NEAREST_EXACT, TGI_LINEAR } tgi_window_kind;
 typedef struct {
     int64_t kind, in, out; /* kind: a tgi_window_kind; the other numbers are those of sliding windows */
     int64_t kernel, stride, padding, dilation;
@@ -4964,7 +4964,8 @@ TGI_INLINE tgi_window tgi_pool_window(const tgi_windows *w, int64_t o)
 
 #define tgi_interpolates(w) ((w)->kind >= TGI_NEAREST && (w)->in != (w)->out)
 
-/* The window of output o.  The formulas of interpolation are PyTorch's, also in their rounding: nearest in float. */
+/* The window of output o.  The formulas of interpolation are PyTorch's, also in their rounding: nearest in float, but
+   exact for f64, and for sizes that a float does not hold. */
 TGI_INLINE tgi_window tgi_window_at(const tgi_windows *w, int64_t o)
 {
     tgi_window window = {o, o + 1, {1, 1}, 1};
@@ -4972,6 +4973,9 @@ TGI_INLINE tgi_window tgi_window_at(const tgi_windows *w, int64_t o)
     if (w->kind == TGI_NEAREST) {
         const float scale = (float)w->in / (float)w->out, nearest = (float)o * scale;
         window.first = w->out == 2 * w->in ? o / 2 : (int64_t)nearest < w->in ? (int64_t)nearest : w->in - 1;
+        window.end = window.first + 1;
+    } else if (w->kind == TGI_NEAREST_EXACT) {
+        window.first = tgi_quotient(o * w->in, w->out);
         window.end = window.first + 1;
     } else {
         const double at = (double)w->in / (double)w->out * ((double)o + 0.5) - 0.5;
@@ -5047,7 +5051,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 23, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 24, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -22863,9 +22867,10 @@ static bool tgi_interpolate_windows(tgi_thread *S, const tg_tensor *x, tg_shape 
     w[0] = tgi_one_window();
     for (int k = 2 - n; k < 2; ++k) {
         w[k] = tgi_one_window();
-        w[k].kind = nearest ? TGI_NEAREST : TGI_LINEAR;
         w[k].in = x->dim[n + k];
         w[k].out = size.dim[size.ndim == n ? k - 2 + n : 0];
+        const bool exact = x->dtype == TG_F64 || w[k].in > 1 << 24 || w[k].out > 1 << 24;
+        w[k].kind = !nearest ? TGI_LINEAR : exact ? TGI_NEAREST_EXACT : TGI_NEAREST;
     }
     if (w[0].in > 0 && w[0].out > 0 && w[1].in > 0 && w[1].out > 0) return tgi_need_floating(S, op, x);
     if (n == 1) {

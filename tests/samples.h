@@ -3309,6 +3309,10 @@ SAMPLES(interpolate)
          grads("[[[2, 1, 2, 1, 1]]]"));
     edge(in("[" LINE_OF_5 "]"), dims(10), text("nearest"), gives("[[[1, 1, 4, 4, 2, 2, 8, 8, 3, 3]]]"),
          grads("[[[2, 2, 2, 2, 2]]]"));
+    for (int d = 0; d < 2; ++d) { /* PyTorch's position of output 41 is 0 in f32, and 1 in f64 */
+        tg_tensor *two = of(d ? TG_F64 : TG_F32, "[[[0, 1]]]");
+        expect(tg_sum(tg_interpolate(two, TG_SHAPE(82), "nearest")), d ? "41" : "40");
+    }
     edge(in("[" LINE_OF_5 "]"), dims(8), text("linear"),
          gives("[[[1, 2.3125, 3.875, 2.625, 3.875, 7.625, 5.1875, 3]]]"),
          grads("[[[1.5625, 1.6875, 1.5, 1.6875, 1.5625]]]"));
