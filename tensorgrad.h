@@ -1898,12 +1898,14 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
 
 /* Files of tensors.  What is loaded is on the CPU, in the dtype of the file, or in the next larger one where the
    library lacks it: i8, i16 and u16 become i32, u32 and u64 become i64.  What is saved may be on any device, in any
-   layout.  A file is written under the name path.tmp, and gets its own when it is complete and on the disk, so that
-   path is always the old file or the new one.  A file is taken only if it is correct throughout, and memory is
-   allocated only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it
-   is not what it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 too large for i64, or
-   more than 8 dims.  Of a file of several tensors those that cannot be read for such a reason are left out, and a
-   warning names them; it is an error if there is no other.
+   layout.  Paths are UTF-8, on Windows, too.  A file is written under another name beside path, and gets its own when
+   it is complete and on the disk, so that path is always the old file or the new one.  It keeps its mode, its owner and
+   the symbolic links to it; a file of several names (hard links) or of another owner, or in a folder that takes no new
+   file, gets the complete bytes copied.  A file is taken only if it is correct throughout, and memory is allocated
+   only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it is not what
+   it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, or more than 8 dims.
+   Of a file of several tensors those that cannot be read for such a reason are left out, and a warning names them; it
+   is an error if there is no other.
 
    safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
    tg_safetensors_save writes the tensors of inner dictionaries under their paths, and the texts of
@@ -2357,7 +2359,9 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #include <string.h>
 #if defined(__unix__) || defined(__APPLE__)
 #define TGI_POSIX 1
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 #endif
 #ifdef __linux__
@@ -27332,6 +27336,14 @@ static uint32_t tgi_crc32(uint32_t crc, const void *data, size_t bytes)
 extern int fileno(FILE *file);
 #endif
 extern int fsync(int file);
+extern FILE *fdopen(int file, const char *mode);
+extern ssize_t readlink(const char *path, char *text, size_t bytes);
+extern int fchown(int file, uid_t user, gid_t group);
+extern int fchmod(int file, mode_t mode);
+extern int truncate(const char *path, off_t size);
+#endif
+#if defined(_WIN32) && !defined(MOVEFILE_REPLACE_EXISTING) /* which windows.h has */
+__declspec(dllimport) int __stdcall MoveFileExW(const wchar_t *from, const wchar_t *to, unsigned long flags);
 #endif
 
 /* The tensors of a file that cannot be read, though the file is whole.  They are left out, and a warning names them. */
@@ -27352,7 +27364,9 @@ typedef struct {
     const unsigned char *bytes; /* an inflated entry, which is read in place of the file; or NULL */
     uint64_t at;                /* bytes read or written so far */
     uint64_t size;              /* reading: where the file, or the part of it that is read, ends */
-    char *temporary;            /* writing: the name of the file until it is complete */
+    char *target;               /* writing: the path, or the file that a symbolic link there means */
+    char *temporary;            /* writing: the name of the file until it is complete; or NULL: it has none */
+    bool exists, in_place;      /* writing: there is a file; it cannot be replaced, so the bytes are copied to it */
     bool counts_crc;            /* crc is kept up to date: the CRC-32 of what is read or written */
     uint32_t crc;
 } tgi_file;
@@ -27405,15 +27419,72 @@ static bool tgi_is_special_file(const char *path)
 }
 
 /* Continues at a position; -1: at the end.  Returns the position, or -1. */
-static int64_t tgi_file_seek(const tgi_file *f, int64_t at)
+static int64_t tgi_seek(FILE *file, int64_t at)
 {
     const int from = at < 0 ? SEEK_END : SEEK_SET;
 #ifdef _WIN32
-    return _fseeki64(f->file, at < 0 ? 0 : at, from) == 0 ? _ftelli64(f->file) : -1;
+    return _fseeki64(file, at < 0 ? 0 : at, from) == 0 ? _ftelli64(file) : -1;
 #else
     if (at > LONG_MAX) return -1;
-    return fseek(f->file, at < 0 ? 0 : (long)at, from) == 0 ? ftell(f->file) : -1;
+    return fseek(file, at < 0 ? 0 : (long)at, from) == 0 ? ftell(file) : -1;
 #endif
+}
+
+static int64_t tgi_file_seek(const tgi_file *f, int64_t at) { return tgi_seek(f->file, at); }
+
+static bool tgi_is_utf8(const char *text);
+
+#ifdef _WIN32
+/* A path of at most 1023 units as UTF-16.  False if it is longer, or not UTF-8. */
+static bool tgi_wide_path(const char *path, wchar_t wide[1024])
+{
+    size_t n = 0;
+    if (!tgi_is_utf8(path)) return false;
+    for (const unsigned char *p = (const unsigned char *)path; *p;) {
+        const int more = *p < 0x80 ? 0 : *p < 0xE0 ? 1 : *p < 0xF0 ? 2 : 3;
+        uint32_t c = more ? *p & (0x3Fu >> more) : *p;
+        ++p;
+        for (int i = 0; i < more; ++i) c = c << 6 | (*p++ & 0x3Fu);
+        if (n > 1020) return false;
+        if (c >= 0x10000) wide[n++] = (wchar_t)(0xD800 + ((c - 0x10000) >> 10));
+        wide[n++] = (wchar_t)(c < 0x10000 ? c : 0xDC00 + (c & 0x3FF));
+    }
+    wide[n] = 0;
+    return true;
+}
+#endif
+
+/* fopen, remove and rename for paths in UTF-8, on every system; rename replaces a file. */
+static FILE *tgi_fopen(const char *path, const char *mode)
+{
+#ifdef _WIN32
+    wchar_t wide[1024], wide_mode[8] = {0};
+    for (size_t i = 0; i < 7 && mode[i]; ++i) wide_mode[i] = (wchar_t)mode[i];
+    if (tgi_wide_path(path, wide)) return _wfopen(wide, wide_mode);
+#endif
+    return fopen(path, mode);
+}
+
+static void tgi_remove_file(const char *path)
+{
+#ifdef _WIN32
+    wchar_t wide[1024];
+    if (tgi_wide_path(path, wide)) {
+        _wremove(wide);
+        return;
+    }
+#endif
+    remove(path);
+}
+
+static bool tgi_rename_file(const char *from, const char *to)
+{
+#ifdef _WIN32
+    wchar_t wide_from[1024], wide_to[1024];
+    if (tgi_wide_path(from, wide_from) && tgi_wide_path(to, wide_to))
+        return MoveFileExW(wide_from, wide_to, 1 | 8) || ((void)(errno = EACCES), false); /* replaces, and waits */
+#endif
+    return rename(from, to) == 0;
 }
 
 static bool tgi_file_begin(tgi_file *f, const char *op, const char *path)
@@ -27432,7 +27503,7 @@ static bool tgi_file_begin(tgi_file *f, const char *op, const char *path)
 static bool tgi_file_open(tgi_file *f, const char *op, const char *path)
 {
     if (!tgi_file_begin(f, op, path)) return false;
-    f->file = fopen(path, "rb");
+    f->file = tgi_fopen(path, "rb");
     if (!f->file) return tgi_file_fail_system(f, "the file cannot be opened");
     const int64_t size = tgi_file_seek(f, -1);
     if (size >= 0 && tgi_file_seek(f, 0) == 0) {
@@ -27485,19 +27556,104 @@ static char *tgi_read_new(tgi_file *f, uint64_t bytes)
     return data;
 }
 
-/* Begins a file that will replace the one at path. */
+/* A new text: the path, or, as long as that is a symbolic link, what the link means.  NULL after recording an error. */
+static char *tgi_follow_links(const tgi_file *f)
+{
+    char *at = tgi_copy_text(f->S, f->op, f->path);
+#ifdef TGI_POSIX
+    char link[1024];
+    for (int i = 0; at && i < 40; ++i) {
+        const ssize_t n = readlink(at, link, sizeof link);
+        if (n < 0 || (size_t)n == sizeof link) break;
+        const char *slash = *link == '/' ? NULL : strrchr(at, '/');
+        const size_t folder = slash ? (size_t)(slash - at) + 1 : 0, bytes = folder + (size_t)n + 1;
+        char *next = (char *)tgi_alloc(f->S, bytes);
+        if (!next) tgi_no_memory(f->S, f->op, bytes);
+        else snprintf(next, bytes, "%.*s%.*s", (int)folder, at, (int)n, link);
+        tgi_free_name(f->S, at);
+        at = next;
+    }
+#endif
+    return at;
+}
+
+/* Opens a new file of this name; NULL if there is one. */
+static FILE *tgi_create_new(const char *name, int mode)
+{
+#ifdef TGI_POSIX
+    const int file = open(name, O_RDWR | O_CREAT | O_EXCL, (mode_t)mode);
+    return file < 0 ? NULL : fdopen(file, "w+b");
+#else
+    FILE *there = tgi_fopen(name, "rb");
+    (void)mode;
+    if (!there) return tgi_fopen(name, "w+b");
+    fclose(there);
+    errno = EEXIST;
+    return NULL;
+#endif
+}
+
+/* Opens a new file in the folder of the target, under a name that no other file has.  False: it cannot be. */
+static bool tgi_create_temporary(tgi_file *f, int mode)
+{
+    const char *slash = strrchr(f->target, '/'), *name = slash ? slash + 1 : f->target;
+    const size_t folder = (size_t)(name - f->target), bytes = strlen(f->target) + 24;
+    char *temporary = (char *)tgi_alloc(f->S, bytes);
+    if (!temporary) return tgi_no_memory(f->S, f->op, bytes);
+    for (int i = 0; i < 1000 && !f->file; ++i) {
+        char number[12] = "";
+        if (i) snprintf(number, sizeof number, ".%d", i);
+        snprintf(temporary, bytes, "%.*s%s%s.tmp", (int)folder, f->target, strlen(name) < 240 ? name : "tensors",
+                 number);
+        f->file = tgi_create_new(temporary, mode);
+        if (errno != EEXIST) break;
+    }
+    f->temporary = f->file ? tgi_copy_text(f->S, f->op, temporary) : NULL;
+    if (f->file && !f->temporary) {
+        fclose(f->file);
+        f->file = NULL;
+        tgi_remove_file(temporary);
+    }
+    tgi_free(f->S, temporary, bytes);
+    return f->temporary != NULL;
+}
+
+/* Begins a file that will replace the one at path, or be copied to it where only that keeps what it is: it has several
+   names or another owner, or its folder takes no new file. */
 static bool tgi_file_create(tgi_file *f, const char *op, const char *path)
 {
+    int mode = 0666;
     if (!tgi_file_begin(f, op, path)) return false;
-    const size_t bytes = strlen(path) + sizeof ".tmp";
-    f->temporary = (char *)tgi_alloc(f->S, bytes);
-    if (!f->temporary) return tgi_no_memory(f->S, op, bytes);
-    snprintf(f->temporary, bytes, "%s.tmp", path);
-    f->file = fopen(f->temporary, "wb");
-    if (f->file) return true;
-    tgi_file_fail_system(f, "the file cannot be written");
-    tgi_free_name(f->S, f->temporary);
-    return false;
+    const int64_t errors = f->S->errors;
+    f->target = tgi_follow_links(f);
+    if (!f->target) return false;
+    errno = 0;
+#ifdef TGI_POSIX
+    struct stat old;
+    f->exists = stat(f->target, &old) == 0;
+    const bool may = !f->exists || access(f->target, W_OK) == 0;
+    if (f->exists) mode = (int)(old.st_mode & 07777);
+#else
+    const bool may = true;
+#endif
+    if (may) errno = 0;
+    if (may && !tgi_create_temporary(f, mode) && f->exists && f->S->errors == errors) {
+        f->file = tmpfile();
+        f->in_place = true;
+    }
+    if (!f->file) {
+        if (f->S->errors == errors) tgi_file_fail_system(f, "the file cannot be written");
+        tgi_free_name(f->S, f->target);
+        return false;
+    }
+#ifdef TGI_POSIX
+    if (f->exists && !f->in_place) {
+        const int file = fileno(f->file);
+        f->in_place = old.st_nlink > 1 || fchown(file, old.st_uid, old.st_gid) != 0 ||
+                      fchmod(file, old.st_mode & 07777) != 0;
+    }
+#endif
+    return true;
 }
 
 static bool tgi_write(tgi_file *f, const void *data, size_t bytes)
@@ -27522,23 +27678,58 @@ static bool tgi_write_at(tgi_file *f, uint64_t at, const void *data, size_t byte
     return true;
 }
 
+#ifdef TGI_POSIX
+/* Copies the bytes [begin, end) of one file to the same place of another. */
+static bool tgi_copy_bytes(FILE *from, FILE *to, int64_t begin, int64_t end)
+{
+    char bytes[4096];
+    if (begin < end && (tgi_seek(from, begin) < 0 || tgi_seek(to, begin) < 0)) return false;
+    for (size_t n; begin < end; begin += (int64_t)n) {
+        n = end - begin < (int64_t)sizeof bytes ? (size_t)(end - begin) : sizeof bytes;
+        if (fread(bytes, 1, n, from) != n || fwrite(bytes, 1, n, to) != n) return false;
+    }
+    return fflush(to) == 0;
+}
+
+/* Copies the complete bytes to the target.  What reaches beyond its old end is written first: if the disk has no room
+   for that, the old file is there as it was. */
+static bool tgi_copy_to_target(const tgi_file *f)
+{
+    FILE *to = fopen(f->target, "r+b");
+    const int64_t old = to ? tgi_seek(to, -1) : -1, all = (int64_t)f->at;
+    bool ok = old >= 0 && tgi_copy_bytes(f->file, to, old, all);
+    ok = ok && tgi_copy_bytes(f->file, to, 0, old < all ? old : all);
+    ok = ok && fsync(fileno(to)) == 0;
+    const int reason = errno;
+    if (to && fclose(to) != 0) ok = false; /* which writes what is left in its buffer, so the size is set after it */
+    if (old >= 0 && truncate(f->target, (off_t)(ok ? all : old)) != 0) ok = false;
+    if (!ok && reason) errno = reason;
+    return ok;
+}
+#endif
+
 /* Ends the writing.  ok: all was written; then the bytes are brought to the disk, and the file gets its name.  Whatever
-   fails, and wherever the machine stops, there is a whole file of that name, the old one or the new one. */
+   fails, and wherever the machine stops, there is a whole file of that name, the old one or the new one; but for a stop
+   while bytes are copied in place. */
 static bool tgi_file_complete(tgi_file *f, bool ok)
 {
     errno = 0;
-    bool written = ok && fflush(f->file) == 0;
+    bool written = ok && fflush(f->file) == 0, moved = false;
 #ifdef TGI_POSIX
-    written = written && fsync(fileno(f->file)) == 0;
-#endif
-    if (fclose(f->file) != 0) written = false;
-#ifdef _WIN32
-    if (written) remove(f->path); /* there, rename replaces no file */
-#endif
-    if (written) written = rename(f->temporary, f->path) == 0;
+    written = written && (f->in_place || fsync(fileno(f->file)) == 0);
+    if (written && !f->in_place) moved = tgi_rename_file(f->temporary, f->target);
+    if (written && !moved) written = f->exists && tgi_copy_to_target(f);
     if (ok && !written) tgi_file_fail_system(f, "the file cannot be written");
-    if (!written) remove(f->temporary);
-    tgi_free_name(f->S, f->temporary);
+    fclose(f->file);
+#else
+    if (fclose(f->file) != 0) written = false;
+    moved = written && tgi_rename_file(f->temporary, f->target);
+    if (ok && !moved) tgi_file_fail_system(f, "the file cannot be written");
+    written = moved;
+#endif
+    if (!moved && f->temporary) tgi_remove_file(f->temporary);
+    if (f->temporary) tgi_free_name(f->S, f->temporary);
+    tgi_free_name(f->S, f->target);
     return written;
 }
 

@@ -2,10 +2,14 @@
  * made to do harm is taken.  tools/check_files.py compares with NumPy and safetensors. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* SIGXFSZ */
 #endif
 #include "tensorgrad.h"
 #include "helpers.h"
 #include <locale.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const tg_dtype all_dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL};
@@ -394,37 +398,93 @@ TEST(a_save_that_fails_leaves_the_old_file)
     remove(path);
 }
 
-/* The device /dev/full takes no byte: what is written under the temporary name goes there. */
-static void full_disk_for(tg_status (*save)(const char *, tg_dict *), const char *path, const char *temporary,
+/* With no file larger than 100 bytes, which is what a full disk is to the library: the old file is there, alone. */
+static void full_disk_for(tg_status (*save)(const char *, tg_dict *), const char *path, const char *temporary, tg_tensor *t,
                           const char *name)
 {
     tg_dict *d = tg_dict_new();
-    CHECK(tg_dict_set(d, name, f32("[1]")) == TG_OK && symlink("/dev/full", temporary) == 0);
-    CHECK_FAILS(save(path, d), "No space left on device");
+    struct rlimit none, all;
+    CHECK(tg_dict_set(d, name, t) == TG_OK && getrlimit(RLIMIT_FSIZE, &all) == 0);
+    none = all;
+    none.rlim_cur = 100;
+    CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
+    const tg_status status = save(path, d);
+    CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
+    CHECK(status == TG_ERR_IO && strstr(tg_error_message(), "the file cannot be written: File too large"));
+    tg_clear_error();
     CHECK(file_is(path, BYTES("old")) && !exists(temporary));
     tg_dict_free(d);
 }
+
+static tg_status save_x(const char *path, tg_dict *d) { return tg_npy_save(path, tg_dict_get(d, "x")); }
 
 TEST(a_full_disk)
 {
     static char long_name[20000]; /* is not only buffered */
     memset(long_name, 'n', sizeof long_name - 1);
-    const char *path = beside("full.npy"), *temporary = beside("full.npy.tmp");
-    FILE *full = fopen("/dev/full", "wb");
-    if (!full) return;
-    fclose(full);
+    const char *path = beside("full"), *other = beside("full name"), *temporary = beside("full.tmp");
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    tg_tensor *small = f32("[1]"), *large = tg_zeros_on(TG_SHAPE(1000, 100), TG_F32, HERE);
     write_text(path, "old");
-    CHECK(symlink("/dev/full", temporary) == 0);
-    CHECK_FAILS(tg_npy_save(path, f32("[1]")), "the file cannot be written: No space left on device");
-    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
-    CHECK(symlink("/dev/full", temporary) == 0);
-    CHECK_FAILS(tg_npy_save(path, tg_zeros_on(TG_SHAPE(1000, 100), TG_F32, HERE)), "No space left on device");
-    CHECK(file_is(path, BYTES("old")) && !exists(temporary));
-    full_disk_for(tg_npz_save, path, temporary, "x");
-    full_disk_for(tg_npz_save, path, temporary, long_name);
-    full_disk_for(tg_safetensors_save, path, temporary, "x");
-    full_disk_for(tg_safetensors_save, path, temporary, long_name);
+    for (int i = 0; i < 2; ++i) { /* replaced, and copied to a file of two names */
+        full_disk_for(save_x, path, temporary, small, "x");
+        full_disk_for(save_x, path, temporary, large, "x");
+        full_disk_for(tg_npz_save, path, temporary, small, "x");
+        full_disk_for(tg_npz_save, path, temporary, small, long_name);
+        full_disk_for(tg_safetensors_save, path, temporary, large, "x");
+        full_disk_for(tg_safetensors_save, path, temporary, small, long_name);
+        if (!i) CHECK(link(path, other) == 0);
+    }
+    signal(SIGXFSZ, before);
     remove(path);
+    remove(other);
+}
+
+/* Links, modes and other files are as they were. */
+TEST(saving_over_a_file)
+{
+    const char *path = beside("file.npy"), *soft = beside("link.npy"), *hard = beside("name.npy");
+    const char *users = beside("file.npy.tmp"), *name = strrchr(path, '/');
+    tg_tensor *x = f32("[[1, 2, 3], [4, 5, 6]]");
+    struct stat info;
+    remove(path);
+    const mode_t mask = umask(027);
+    CHECK(tg_npy_save(path, x) == TG_OK && stat(path, &info) == 0 && (info.st_mode & 07777) == 0640);
+    umask(mask);
+    write_text(users, "user's");
+    CHECK(chmod(path, 0604) == 0 && symlink(name ? name + 1 : path, soft) == 0); /* relative to its folder */
+    CHECK(tg_npy_save(soft, f32("[1]")) == TG_OK && lstat(soft, &info) == 0 && S_ISLNK(info.st_mode));
+    CHECK(stat(path, &info) == 0 && (info.st_mode & 07777) == 0604 && file_is(users, BYTES("user's")));
+    HAS(tg_npy_load(path), "[1]");
+    CHECK(link(path, hard) == 0 && tg_npy_save(path, x) == TG_OK && file_is(hard, BYTES(saved_by_numpy)));
+    CHECK(tg_npy_save(hard, f32("[1]")) == TG_OK && tg_npy_save(soft, f32("[2]")) == TG_OK); /* fewer bytes */
+    HAS(tg_npy_load(hard), "[2]");
+    remove(hard);
+    remove(path);
+    CHECK(tg_npy_save(soft, x) == TG_OK && file_is(path, BYTES(saved_by_numpy))); /* a link to what is not there */
+    CHECK(file_is(users, BYTES("user's")));
+    if (geteuid() != 0) {
+        CHECK(chmod(path, 0444) == 0);
+        CHECK_FAILS(tg_npy_save(path, f32("[3]")), "the file cannot be written: Permission denied");
+        CHECK(file_is(path, BYTES(saved_by_numpy)));
+    } else {
+        puts("skipped: a file that is read-only, since root may write it");
+    }
+    remove(soft);
+    remove(path);
+    remove(users);
+}
+
+TEST(names_as_long_as_they_may_be)
+{
+    char name[256];
+    memset(name, 'n', 255);
+    name[255] = 0;
+    memcpy(name + 240, "\xc3\xa9", 2);
+    CHECK(tg_npy_save(name, f32("[1]")) == TG_OK);
+    HAS(tg_npy_load(name), "[1]");
+    remove(name);
+    CHECK(!exists("tensors.tmp"));
 }
 
 TEST(what_is_no_file)
@@ -1108,6 +1168,8 @@ int main(int argc, char **argv)
     RUN(saving_leaves_no_trace);
     RUN(a_save_that_fails_leaves_the_old_file);
     RUN(a_full_disk);
+    RUN(saving_over_a_file);
+    RUN(names_as_long_as_they_may_be);
     RUN(what_is_no_file);
     RUN(hostile_safetensors);
     RUN(safetensors_of_others);
