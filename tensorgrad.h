@@ -27556,6 +27556,78 @@ static char *tgi_read_new(tgi_file *f, uint64_t bytes)
     return data;
 }
 
+/* What files begin with that are mistaken for files of tensors, and what to do. */
+static const struct { const char *start; size_t bytes; const char *what, *hint; } tgi_file_kinds[] = {
+    {"version https://git-lfs", 23, "a Git LFS pointer, which stands for a file", "fetch that file: git lfs pull"},
+    {"\x93NUMPY", 6, "a .npy file of NumPy", "load it with tg_npy_load"},
+    {"\x80\2\x8a\nl\xfc\x9c\x46", 8, "a pickle of an older torch.save",
+     "in Python: safetensors.torch.save_file(state_dict, 'model.safetensors')"},
+    {"\x80\2", 2, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
+    {"\x80\3", 2, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
+    {"\x80\4\x95", 3, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
+    {"\x80\5\x95", 3, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
+    {"PK\3\4", 4, "a ZIP archive", "an .npz archive is loaded with tg_npz_load"},
+    {"\x1f\x8b", 2, "packed by gzip", "unpack it first: gunzip FILE"},
+    {"BZh", 3, "packed by bzip2", "unpack it first: bunzip2 FILE"},
+    {"\xfd" "7zXZ", 5, "packed by xz", "unpack it first: unxz FILE"},
+    {"(\xb5/\xfd", 4, "packed by zstd", "unpack it first: unzstd FILE"},
+    {"GGUF", 4, "a GGUF file of llama.cpp", "take the model's safetensors file"},
+    {"\x89HDF\r\n", 6, "an HDF5 file, of Keras or MATLAB", "save the arrays with numpy.savez"},
+    {"MATLAB 5.0", 10, "a MATLAB file", "save the arrays with numpy.savez"},
+    {"\x89PNG", 4, "a PNG image", "save the pixels with numpy.save"},
+    {"\xff\xd8\xff", 3, "a JPEG image", "save the pixels with numpy.save"},
+    {"GIF8", 4, "a GIF image", "save the pixels with numpy.save"},
+    {"RIFF", 4, "a WAV, AVI or WebP file", "save the samples with numpy.save"},
+    {"%PDF", 4, "a PDF document", NULL},
+    {"\x7f" "ELF", 4, "a program or library", NULL},
+    {"PAR1", 4, "a Parquet file", "save the table as CSV"},
+    {"\xff\xfe", 2, "text in UTF-16", "save it as UTF-8"},
+    {"\xfe\xff", 2, "text in UTF-16", "save it as UTF-8"},
+    {"<", 1, "HTML or XML, perhaps a web page that came in place of the file", "download the file itself"},
+};
+
+/* What a file begins with, [bytes] with a zero byte behind; or NULL if that is not known.  *hint may stay NULL. */
+static const char *tgi_file_kind(const char *text, size_t bytes, const char **hint)
+{
+    const char *at = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
+    at += strspn(at, " \t\r\n");
+    if (!bytes) return "empty";
+    for (size_t i = 0; i < sizeof tgi_file_kinds / sizeof tgi_file_kinds[0]; ++i) {
+        const size_t n = tgi_file_kinds[i].bytes;
+        if (memcmp(*tgi_file_kinds[i].start == '<' ? at : text, tgi_file_kinds[i].start, n) != 0) continue;
+        *hint = tgi_file_kinds[i].hint;
+        bool torch = false;
+        for (size_t k = 30; k + 8 < bytes && *text == 'P'; ++k) torch = torch || memcmp(text + k, "data.pkl", 8) == 0;
+        if (!torch) return tgi_file_kinds[i].what;
+        *hint = "in Python: safetensors.torch.save_file(state_dict, 'model.safetensors')";
+        return "an archive of torch.save (.pt, .pth, .bin)";
+    }
+    if (bytes > 8 && text[8] == '{' && !memcmp(text + 4, "\0\0\0", 4)) {
+        *hint = "load it with tg_safetensors_load";
+        return "a safetensors file";
+    }
+    if (bytes > 4 && text[0] == 8 && text[1] > 0 && text[1] < 32 && text[2] == 0x12) return "an ONNX model";
+    for (size_t i = 0; i < bytes; ++i) {
+        if ((unsigned char)text[i] < 0x20 && !strchr("\t\r\n", text[i] ? text[i] : 1)) return NULL;
+    }
+    if (!tgi_is_utf8(text)) return NULL;
+    if (*at == '{' && strstr(at, "\"weight_map\"")) *hint = "it names the files that have the tensors: load each";
+    return *at == '{' ? "JSON text" : "text";
+}
+
+/* Whether the whole file is of another kind than the one that is wanted, after recording an error that says so. */
+static bool tgi_is_other_file(const tgi_file *f, const char *wanted)
+{
+    char start[1025] = "";
+    const char *hint = NULL;
+    if (f->part || tgi_seek(f->file, 0) < 0) return false;
+    const size_t n = fread(start, 1, sizeof start - 1, f->file);
+    const char *what = tgi_file_kind(start, n, &hint);
+    if (tgi_seek(f->file, (int64_t)f->at) < 0 || !what || strstr(what, wanted)) return false;
+    tgi_file_fail(f, TG_ERR_FORMAT, "this is no %s: it is %s%s%s", wanted, what, hint ? "\n" : "", hint ? hint : "");
+    return true;
+}
+
 /* A new text: the path, or, as long as that is a symbolic link, what the link means.  NULL after recording an error. */
 static char *tgi_follow_links(const tgi_file *f)
 {
@@ -28377,8 +28449,11 @@ static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_
 static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
 {
     unsigned char length[8];
+    if (f->size < sizeof length && tgi_is_other_file(f, "safetensors file")) return false;
     if (!tgi_read(f, length, sizeof length)) return false;
     const uint64_t size = tgi_get_little(length, 8);
+    if ((size > TGI_LARGEST_HEADER || size > f->size - f->at) && tgi_is_other_file(f, "safetensors file"))
+        return false;
     if (size > TGI_LARGEST_HEADER) {
         return tgi_file_fail(f, TG_ERR_FORMAT, "a header of %llu bytes: there may be %d at most",
                              (unsigned long long)size, TGI_LARGEST_HEADER);
@@ -28391,7 +28466,8 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     size_t n;
     tgi_file_item *item = (tgi_file_item *)tgi_alloc(f->S, bytes);
     if (!item) tgi_no_memory(f->S, f->op, bytes);
-    const bool ok = item && tgi_scan_safetensors(&s, size, d, item, room, &n) && tgi_sort_items(f, item, n) &&
+    const bool ok = item && (s.text[strspn(s.text, " \t\n\r")] == '{' || !tgi_is_other_file(f, "safetensors file")) &&
+                    tgi_scan_safetensors(&s, size, d, item, room, &n) && tgi_sort_items(f, item, n) &&
                     tgi_check_items(f, item, n) && tgi_read_items(f, item, n, d);
     tgi_free(f->S, item, bytes);
     tgi_free(f->S, s.text, (size_t)size + 1);
@@ -28579,10 +28655,12 @@ static bool tgi_scan_npy(tgi_scan *s, uint64_t size, tgi_npy *npy)
 static bool tgi_read_npy_header(tgi_file *f, tgi_npy *npy)
 {
     unsigned char start[8], length[4];
-    const bool too_short = f->part && f->size - f->at < sizeof start;
+    const bool too_short = f->size - f->at < sizeof start;
+    if (too_short && !f->part && !tgi_is_other_file(f, ".npy file")) return tgi_file_has(f, sizeof start);
     if (!too_short && !tgi_read(f, start, sizeof start)) return false;
     if (too_short || memcmp(start, "\x93NUMPY", 6) != 0)
-        return tgi_file_fail(f, f->part ? TG_ERR_UNSUPPORTED : TG_ERR_FORMAT, "this is no .npy file");
+        return !tgi_is_other_file(f, ".npy file") &&
+               tgi_file_fail(f, f->part ? TG_ERR_UNSUPPORTED : TG_ERR_FORMAT, "this is no .npy file");
     if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
         return tgi_file_fail(f, TG_ERR_UNSUPPORTED, "version %d.%d of the .npy format is not known", start[6],
                              start[7]);
@@ -28917,7 +28995,11 @@ static bool tgi_zip_find(const tgi_file *f, tgi_zip_directory *d)
         d->end = f->size - behind;
     }
     tgi_free(f->S, tail, (size_t)size + 1);
-    if (!found) return tgi_zip_fail(f, "its end record is missing");
+    if (!found) {
+        char start[5] = "";
+        const bool zip = tgi_seek(f->file, 0) >= 0 && fread(start, 1, 4, f->file) && !memcmp(start, "PK\3\4", 4);
+        return (zip || !tgi_is_other_file(f, ".npz archive")) && tgi_zip_fail(f, "its end record is missing");
+    }
     if (!tgi_zip_find_64(f, d)) return false;
     if (d->begin > d->end || d->end - d->begin != d->size || d->entries > d->size / TGI_ZIP_ENTRY_SIZE)
         return tgi_zip_fail(f, "its directory is not where it should be");
@@ -29216,14 +29298,12 @@ static tg_tensor *tgi_read_idx(tgi_file *f)
 {
     unsigned char start[4], size[4];
     int64_t dims[TG_MAX_DIMS];
+    if (f->size < sizeof start && tgi_is_other_file(f, "IDX file")) return NULL;
     if (!tgi_read(f, start, sizeof start)) return NULL;
-    if (start[0] == 0x1F && start[1] == 0x8B) {
-        tgi_file_fail(f, TG_ERR_FORMAT, "this is packed by gzip\nunpack it first: gunzip FILE");
-        return NULL;
-    }
     const int type = start[0] || start[1] ? 0 : start[2], ndim = start[3];
     if (type < 0x08 || type > 0x0E || type == 0x0A)
-        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
+        return tgi_no_tensor(!tgi_is_other_file(f, "IDX file") &&
+                             tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
     static const int types[] = {TG_U8, TGI_FILE_WIDENED, 0, TGI_FILE_WIDENED + 1, TG_I32, TG_F32, TG_F64};
     if (ndim > TG_MAX_DIMS) {
         return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims: there may be %d",
@@ -29393,8 +29473,16 @@ static tg_tensor *tgi_csv_load(const char *op, const char *path, const char *cla
     if (!tgi_composite_begin(&c, op)) return NULL;
     if (tgi_file_open(&f, op, path)) {
         char *text = tgi_read_new(&f, f.size);
-        if (text && strlen(text) != f.size) tgi_file_fail(&f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
-        else if (text) t = tgi_csv_table(&f, text, classes);
+        const size_t start = f.size < 1024 ? (size_t)f.size : 1024;
+        const char *hint = NULL, *kind = text ? tgi_file_kind(text, start, &hint) : NULL;
+        const bool binary = text && (strlen(text) != f.size || (unsigned char)*text < 9 || (unsigned char)*text > 126);
+        if (kind && strcmp(kind, "text") != 0 && (binary || strchr("HJe", *kind) || !strncmp(kind, "a Git", 5))) {
+            tgi_is_other_file(&f, "table in CSV");
+        } else if (text && strlen(text) != f.size) {
+            tgi_file_fail(&f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
+        } else if (text) {
+            t = tgi_csv_table(&f, text, classes);
+        }
         if (text) tgi_free(f.S, text, (size_t)f.size + 1);
         fclose(f.file);
     }

@@ -404,7 +404,8 @@ static void full_disk_for(tg_status (*save)(const char *, tg_dict *), const char
 {
     tg_dict *d = tg_dict_new();
     struct rlimit none, all;
-    CHECK(tg_dict_set(d, name, t) == TG_OK && getrlimit(RLIMIT_FSIZE, &all) == 0);
+    CHECK(getrlimit(RLIMIT_FSIZE, &all) == 0);
+    CHECK(tg_dict_set(d, name, t) == TG_OK);
     none = all;
     none.rlim_cur = 100;
     CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
@@ -633,14 +634,14 @@ TEST(hostile_safetensors)
         memcpy(bytes + 8, headers[i].header, n);
         refused(SAFETENSORS, bytes, 8 + n + headers[i].data, headers[i].error);
     }
-    refused(SAFETENSORS, BYTES(""), "the file ends too early: 8 bytes should follow byte 0, not 0");
+    refused(SAFETENSORS, BYTES(""), "this is no safetensors file: it is empty");
     refused(SAFETENSORS, BYTES("\2\0\0\0\0\0\0"), "the file ends too early");
     refused(SAFETENSORS, BYTES("\3\0\0\0\0\0\0\0{}"), "the file ends too early: 3 bytes should follow byte 8, not 2");
     refused(SAFETENSORS, BYTES("\xff\xff\xff\xff\xff\xff\xff\xff{}"), "a header of 18446744073709551615 bytes");
     refused(SAFETENSORS, BYTES("\1\xe1\xf5\5\0\0\0\0{}"), "100000001 bytes: there may be 100000000 at most");
     refused(SAFETENSORS, BYTES("\0\xe1\xf5\5\0\0\0\0{}"), "the file ends too early: 100000000 bytes");
     refused(SAFETENSORS, BYTES("\3\0\0\0\0\0\0\0{\0}"), "'\"' should stand at its byte 1");
-    refused(SAFETENSORS, BYTES(stored), "a header of");
+    refused(SAFETENSORS, BYTES(stored), "this is no safetensors file: it is a ZIP archive");
 }
 
 /* What the package reads, too: white space around, unknown fields, no texts, an empty name. */
@@ -825,7 +826,7 @@ TEST(hostile_npy)
     refused(NPY, BYTES("\x93NUMPY\4\0\0\0"), "version 4.0 of the .npy format is not known");
     refused(NPY, BYTES("\x93NUMPY\1\1\0\0"), "version 1.1 of the .npy format is not known");
     refused(NPY, BYTES("\x93NUMPY\2\0\xff\xff\xff\xff{}"), "4294967295 bytes should follow byte 12, not 2");
-    refused(NPY, BYTES(stored), "this is no .npy file");
+    refused(NPY, BYTES(stored), "this is no .npy file: it is a ZIP archive");
 }
 
 /* Bytes of an archive that are replaced: `at` counts from its end if it is negative. */
@@ -895,8 +896,8 @@ TEST(hostile_npz)
         refused(NPZ, bytes, 191 + 51 + 22, alone[i].error);
     }
     patched(BYTES(stored), stored_patches, sizeof stored_patches / sizeof stored_patches[0]);
-    refused(NPZ, BYTES(saved_by_numpy), "this is no .npz archive, or a damaged one");
-    refused(NPZ, BYTES(""), "its end record is missing");
+    refused(NPZ, BYTES(saved_by_numpy), "this is no .npz archive: it is a .npy file of NumPy");
+    refused(NPZ, BYTES(""), "this is no .npz archive: it is empty");
     refused(NPZ, BYTES("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "its end record is missing");
     refused(NPZ, BYTES("xPK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "its directory is not where it should be");
 }
@@ -1030,7 +1031,7 @@ TEST(idx)
     refused(IDX, BYTES("\0\0\10\11"), "IDX type 0x08 with 9 dims: there may be 8");
     refused(IDX, BYTES("\0\0\10\4\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377\377"), "too large");
     refused(IDX, BYTES("\0\0\10\1\377\377\377\377\1"), "4294967295 bytes should follow");
-    refused(IDX, BYTES("\37\213\10\0\0\0\0\0"), "this is packed by gzip");
+    refused(IDX, BYTES("\37\213\10\0\0\0\0\0"), "this is no IDX file: it is packed by gzip");
 }
 
 /* The table in a text, with the classes. */
@@ -1074,7 +1075,7 @@ TEST(csv_in_another_locale)
 TEST(hostile_csv)
 {
     static const struct { const char *text, *error; } texts[] = {
-        {"", "there is no row of numbers"},
+        {"", "this is no table in CSV: it is empty"},
         {"a,b\n", "there is no row of numbers"},
         {"a,b\nc,d\n", "line 2, column 1: 'c' is not a number"},
         {"1,2\n3\n", "line 2 has 1 cells, the lines before it have 2"},
@@ -1101,6 +1102,32 @@ TEST(hostile_csv)
     CHECK_FAILS(table("1,setosa\n2,other\n", "setosa,versicolor"), "line 2, column 2: 'other' is not a number");
     CHECK_FAILS(table("1,set\n", "setosa"), "'set' is not a number");
     CHECK_FAILS(table("1,\n", ",a"), "column 2: '' is not a number");
+}
+
+/* Files of other kinds are called by name, by each reader. */
+TEST(other_files)
+{
+    static const struct { const char *bytes; size_t size; const char *what; } files[] = {
+        {BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n"), "a Git LFS pointer"},
+        {BYTES("\n<!DOCTYPE html><html>Not found</html>"), "HTML or XML"},
+        {BYTES("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0archive/data.pkl\0\0"), "torch.save"},
+        {BYTES("\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."), "a pickle of an older torch.save"},
+        {BYTES("\x80\4\x95\x10\0\0\0\0\0\0\0}"), "a Python pickle"},
+        {BYTES("{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\"}}"), "JSON text"},
+        {BYTES("GGUF\3\0\0\0\0\0\0\0\0"), "a GGUF file"},
+        {BYTES("\x89HDF\r\n\x1a\n\0\0"), "an HDF5 file"},
+        {BYTES("\x89PNG\r\n\x1a\n\0\0"), "a PNG image"},
+        {BYTES("\x1f\x8b\10\0\0\0\0\0\0\3"), "packed by gzip"},
+        {BYTES("\10\7\x12\7pytorch\x1a"), "an ONNX model"},
+        {BYTES("\xff\xfe" "1\0,\0" "2\0"), "text in UTF-16"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; ++i) {
+        const bool zip = !strcmp(files[i].what, "torch.save");
+        for (int f = SAFETENSORS; f <= CSV; ++f)
+            if (!zip || f != NPZ) refused((format)f, files[i].bytes, files[i].size, files[i].what);
+    }
+    refused(CSV, BYTES(saved_by_safetensors), "it is a safetensors file");
+    refused(NPY, BYTES("1,2\n"), "this is no .npy file: it is text");
 }
 
 /* ---- out of memory ---- */
@@ -1186,6 +1213,7 @@ int main(int argc, char **argv)
     RUN(csv);
     RUN(csv_in_another_locale);
     RUN(hostile_csv);
+    RUN(other_files);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
