@@ -1995,8 +1995,9 @@ TG_API void tg_loader_free(tg_loader *loader);
 /* A module: named parameters (tensors that are trained), buffers (tensors that only move and are saved along) and
    children (other modules), some bytes of its own, and a forward function.  torch.nn.Module
 
-   A tree of modules belongs to the thread that made it.  Names have at most 100 bytes and no dot; a path is the names
-   from a module down to a tensor or child, with dots between: "blocks.0.fc.weight".  Modules nest 32 deep. */
+   A tree of modules belongs to the thread that made it: in another it is an error.  Names have at most 100 bytes and
+   no dot; a path is the names from a module down to a tensor or child, with dots between: "blocks.0.fc.weight".  Modules
+   nest 32 deep. */
 typedef struct tg_module tg_module;
 
 /* The forward of a module: computes out[0..n_out) from in[0..n).  It runs in a scope of its own, and what it stores in
@@ -29802,6 +29803,7 @@ typedef struct {
        stays: no member is removed.
    (4) params and paths describe the tree as it was when S->grown was params_of and paths_of: until the next member. */
 struct tg_module {
+    uint64_t owner; /* the id of the thread that made it, which alone may use it */
     int refs, parents, running;
     bool training, placed;
     tg_device place;
@@ -29831,7 +29833,10 @@ enum {
 
 static bool tgi_module_argument(tgi_thread *S, const char *op, const char *argument, const tg_module *m)
 {
-    return m || tgi_null_argument(S, op, argument);
+    if (!m) return tgi_null_argument(S, op, argument);
+    return m->owner == S->id || tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s, '%.100s', belongs to another thread\n"
+                                         "each thread makes modules of its own; tg_share lets it use their tensors",
+                                         argument, m->name ? m->name : "");
 }
 
 /* Member i of all, or NULL at the end. */
@@ -29963,6 +29968,7 @@ tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_by
     if (!m) return tgi_no_memory(S, op, bytes), (tg_module *)NULL;
     memset(m, 0, bytes);
     m->bytes = bytes;
+    m->owner = S->id;
     if (!tgi_copy_name(S, name, &m->name)) return tgi_free(S, m, bytes), (tg_module *)NULL;
     m->refs = 1;
     m->training = true;

@@ -509,6 +509,40 @@ TEST(handlers_change_beside_errors)
     tg_set_error_handler(NULL, NULL);
 }
 
+/* A module is used by the thread that made it: in others each call is an error, and none of them a race. */
+static tg_module *shared_module;
+static void *use_module(void *user)
+{
+    bool *told = (bool *)user;
+    tg_set_error_handler(NULL, NULL);
+    for (int i = 0; i < 100; ++i) {
+        TG_SCOPE;
+        tg_clear_error();
+        const bool refused = !tg_forward(shared_module, tg_ones(TG_SHAPE(2, 4))) && !tg_module_train(shared_module, false) &&
+                             tg_module_count(shared_module) == 0 && !tg_module_get(shared_module, "weight");
+        *told = refused && strstr(tg_error_message(), "argument m, 'Linear', belongs to another thread");
+    }
+    tg_clear_error();
+    tg_thread_end();
+    return NULL;
+}
+
+TEST(a_module_of_another_thread)
+{
+    pthread_t thread[3];
+    bool told[3] = {false, false, false};
+    shared_module = tg_nn_linear(4, 3, true);
+    for (int i = 0; i < tg_module_count(shared_module); ++i) tg_share(tg_module_params(shared_module)[i]);
+    for (int i = 0; i < 3; ++i) CHECK(pthread_create(&thread[i], NULL, use_module, &told[i]) == 0);
+    for (int i = 0; i < 100; ++i) {
+        TG_SCOPE;
+        CHECK(tg_forward(shared_module, tg_ones(TG_SHAPE(2, 4))) != NULL);
+    }
+    for (int i = 0; i < 3; ++i) pthread_join(thread[i], NULL);
+    CHECK(told[0] && told[1] && told[2]);
+    tg_module_free(shared_module);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -523,6 +557,7 @@ int main(int argc, char **argv)
     RUN(a_gradient_that_cannot_be_shared);
     RUN(a_gradient_in_a_scope_of_its_thread);
     RUN(handlers_change_beside_errors);
+    RUN(a_module_of_another_thread);
     check_rows("test_threads");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -1801,6 +1801,7 @@ static tg_module *draw_module(const char *name)
 {
     tg_module *m = module_count && !percent(5) ? modules[pick(module_count)] : NULL;
     now->module = m;
+    if (foreign_module && percent(3)) return say(now, "%s=foreign ", name), foreign_module;
     say(now, "%s=%s ", name, m ? tg_module_name(m) : "NULL");
     return m;
 }
