@@ -1996,8 +1996,8 @@ TG_API void tg_loader_free(tg_loader *loader);
    children (other modules), some bytes of its own, and a forward function.  torch.nn.Module
 
    A tree of modules belongs to the thread that made it: in another it is an error.  Names have at most 100 bytes and
-   no dot; a path is the names from a module down to a tensor or child, with dots between: "blocks.0.fc.weight".  Modules
-   nest 32 deep. */
+   no dot; a path is the names from a module down to a tensor or child, with dots between: "blocks.0.fc.weight".
+   Modules nest 32 deep. */
 typedef struct tg_module tg_module;
 
 /* The forward of a module: computes out[0..n_out) from in[0..n).  It runs in a scope of its own, and what it stores in
