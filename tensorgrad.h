@@ -30023,7 +30023,8 @@ void tg_module_free(tg_module *m)
 
 tg_module *tg_module_retain(tg_module *m)
 {
-    if (tgi_module_argument(tgi_self(), "module_retain", "m", m)) m->refs++;
+    if (!tgi_module_argument(tgi_self(), "module_retain", "m", m)) return NULL;
+    m->refs++;
     return m;
 }
 

@@ -519,6 +519,7 @@ static void *use_module(void *user)
         TG_SCOPE;
         tg_clear_error();
         const bool refused = !tg_forward(shared_module, tg_ones(TG_SHAPE(2, 4))) && !tg_module_train(shared_module, false) &&
+                             !tg_module_retain(shared_module) &&
                              tg_module_count(shared_module) == 0 && !tg_module_get(shared_module, "weight");
         *told = refused && strstr(tg_error_message(), "argument m, 'Linear', belongs to another thread");
     }
