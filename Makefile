@@ -52,7 +52,7 @@ OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
 $(info compiler: $(CC) $(CPPFLAGS) $(CFLAGS)   OpenMP: $(or $(OPENMP),none, one thread))
 endif
 COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -o $@ $< \
-    $(filter %.o,$(filter-out $(CUDA_OBJECT),$^)) $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
+    $(filter %.o,$(filter-out $< $(CUDA_OBJECT),$^)) $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
 ifneq ($(filter cuda%,$(DEVICE)),)
@@ -74,7 +74,7 @@ demo: $(BUILD)/04_chargpt
 	$(BUILD)/04_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(if $(RESUME),--resume 1) \
 	    $(if $(SAMPLE),--sample '$(subst ','\'',$(SAMPLE))') $(ARGS)
 
-test: $(TESTS) $(EXAMPLES) $(BUILD)/check_output
+test: $(BUILD)/library.o $(TESTS) $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)
 
 check-examples: $(EXAMPLES) $(BUILD)/check_output
@@ -99,17 +99,20 @@ bench-quick: $(BUILD)/workloads
 
 examples: $(EXAMPLES)
 
-$(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
-	$(COMPILE)
-
-# Programs without the implementation are linked with the library, which is compiled once for all of them.
-$(BUILD)/library.o: tests/library.c tensorgrad.h $(BUILD)/flags
+# The library is compiled once for all tests and examples; an example is a whole program, too, and without TG_COMPILED it
+# compiles the library itself, as `cc examples/03_moons.c -I. -lm` does.
+$(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -c -o $@ $<
 
-LINKED := $(patsubst tests/%.c,$(BUILD)/%,$(shell grep -L '^\#define TENSORGRAD_IMPLEMENTATION' tests/test_*.c))
-$(LINKED) $(BUILD)/fuzz_api $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/library.o
+$(TESTS) $(EXAMPLES) $(BUILD)/fuzz_api $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/library.o
 
-$(TESTS): $(BUILD)/%: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flags
+$(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
+	$(COMPILE) -DTG_COMPILED
+
+$(TESTS:=.o): $(BUILD)/%.o: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flags
+	$(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -c -o $@ $<
+
+$(TESTS): $(BUILD)/%: $(BUILD)/%.o
 	$(COMPILE)
 
 $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/%: tests/tools/%.c tensorgrad.h $(BUILD)/flags
@@ -136,7 +139,7 @@ $(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
 $(BUILD)/api_calls.h: $(BUILD)/declarations tensorgrad.h
 	$(BUILD)/declarations tensorgrad.h $@
 
-$(BUILD)/fuzz_api $(BUILD)/test_api: $(BUILD)/api_calls.h tests/api/draw.h tests/api/recipes.h
+$(BUILD)/fuzz_api $(BUILD)/test_api.o: $(BUILD)/api_calls.h tests/api/draw.h tests/api/recipes.h
 $(BUILD)/fuzz_api: tests/api/fuzz_api.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 

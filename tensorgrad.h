@@ -50,6 +50,7 @@
        TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
+       TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
        TG_ALLOW_FAST_MATH   allow -ffast-math and -ffinite-math-only, which break NaN and infinity; without this macro
                             they are a compile error
 
@@ -160,6 +161,10 @@
 #define TG_VERSION_MINOR 1
 #define TG_VERSION_PATCH 0
 #define TG_VERSION_STRING "0.1.0"
+
+#ifdef TG_COMPILED
+#undef TENSORGRAD_IMPLEMENTATION
+#endif
 
 #ifndef TG_API
 #ifdef TG_STATIC

@@ -1,4 +1,93 @@
-/* The library by itself.  Most programs of tests/ are linked with it, so that it is compiled once for all of them; those that
-   look inside, which define TENSORGRAD_IMPLEMENTATION themselves, are not. */
+/* The library, compiled once for all programs of tests/, and the windows of inside.h. */
+#define TG_ABORT inside_abort
+static void inside_abort(void);
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
+#include "inside.h"
+
+static int *aborts; /* counts, where a test asks; NULL: the program ends */
+
+static void inside_abort(void)
+{
+    if (!aborts) abort();
+    ++*aborts;
+}
+
+void inside_count_aborts(int *count) { aborts = count; }
+
+void inside_print_first_errors(void) { tgi_handler.set = false; }
+
+void inside_compose(bool on) { tgi_self()->composes = on; }
+
+bool inside_bf16_tile(bool use)
+{
+    static tgi_kernels without;
+    tgi_thread *self = tgi_self();
+    self->kernels = NULL;
+    without = *tgi_kernels_of(self);
+    without.gemm_tile_bf16 = NULL;
+    if (!use) self->kernels = &without;
+    return tgi_has_gemm_tile_bf16(tgi_kernels_of(self));
+}
+
+const char *inside_op(int i, bool *has_rule, const char **formula)
+{
+    if (i >= TGI_OP_COUNT) return NULL;
+    *has_rule = tgi_op_row(i)->rule != NULL, *formula = tgi_op_row(i)->formula;
+    return tgi_op_row(i)->name;
+}
+
+const char *inside_size_text(double bytes)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "%s", tgi_text_of_size(bytes).text);
+    return text;
+}
+
+int inside_size_class(size_t bytes, size_t *rounded) { return tgi_size_class(bytes, rounded); }
+
+size_t inside_largest_class(int *number)
+{
+    *number = TGI_CLASSES - 1;
+    return (size_t)16 << TGI_LAST_STEP;
+}
+
+bool inside_wait(const tg_tensor *t)
+{
+    const tgi_storage *s = t->storage;
+    return s->pending && s->backend->event_sync(tgi_self(), s->index, s->pending->event);
+}
+
+const tg_tensor *inside_loader_ahead(const tg_loader *loader) { return loader->ahead[0]; }
+
+const char *inside_member(tg_module *m, int i, tg_module **child, tg_tensor **t)
+{
+    const tgi_member *e = tgi_member_at(m, i);
+    if (!e) return NULL;
+    *child = e->child, *t = e->t;
+    return e->name;
+}
+
+int64_t inside_optim_steps(const tg_optim *o, int parameter) { return (int64_t)o->param[parameter].steps; }
+
+bool inside_optim_save(tg_optim *o, bool (*put)(void *user, const char *name, tg_tensor *t))
+{
+    return tgi_optim_save(tgi_self(), "test", o, put, NULL);
+}
+
+bool inside_optim_load(tg_optim *o, tg_tensor *(*get)(void *user, const char *name))
+{
+    tg_optim *draft = tgi_optim_load(tgi_self(), "test", o, get, NULL);
+    if (draft) tgi_optim_adopt(o, draft);
+    return draft != NULL;
+}
+
+tg_tensor *inside_conv_weight(tg_tensor *x, tg_tensor *g, int64_t groups, int64_t stride, int64_t padding, tg_shape dims)
+{
+    tgi_conv_geometry geometry = {groups, {1, 1, stride}, {1, 1, 1}, {0, 0, padding}};
+    tg_tensor *t[3];
+    t[TGI_CONV_X] = x, t[TGI_CONV_W] = NULL, t[TGI_CONV_Y] = g;
+    return tgi_conv_op(TGI_CONV_W, t, NULL, &geometry, dims);
+}
+
+tg_tensor *inside_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c) { return tgi_lstm_step(from_x, from_h, c); }

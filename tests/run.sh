@@ -1,13 +1,15 @@
 #!/bin/sh
-# tests/run.sh [TEST...] [-- EXAMPLE...]: runs test programs and examples from the root of the repository and ends with
-# one line, "N passed, N failed"; the exit code is 0 when nothing failed.
+# tests/run.sh [TEST...] [-- EXAMPLE...]: runs test programs and examples from the root of the repository, as many at a time as
+# there are processors (JOBS says otherwise; on a GPU one), and ends with one line, "N passed, N failed"; the exit code is 0
+# when nothing failed.
 #
 # A test prints what it likes and ends with a line "N passed, N failed" of its own.  An example passes when it prints
 # what examples/expected/NAME.txt says (tests/tools/check_output.c: equal text, numbers within a tolerance).  All that they
 # print is kept in $BUILD/log.
 LC_ALL=C
-export LC_ALL
 BUILD=${BUILD:-build}
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # a thread that waits leaves its processor to another program
+export LC_ALL BUILD OMP_WAIT_POLICY
 log=$BUILD/log
 passed=0
 failed=0
@@ -29,8 +31,13 @@ verdict()
 run_test()
 {
     name=$(basename "$1")
-    "$1" >"$log/$name.txt" 2>&1
+    start=$(date +%s)
+    (
+        [ "$name" != test_deep ] || ulimit -s 256 # kilobytes, which a recursion over a million nodes exceeds
+        exec "$1"
+    ) >"$log/$name.txt" 2>&1
     status=$?
+    seconds=$(($(date +%s) - start))
     skipped=$(sed -n 's/^skipped: /      skipped: /p' "$log/$name.txt")
     counts=$(sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*/\1 \2/p' "$log/$name.txt" | tail -n 1)
     if [ -z "$counts" ]; then
@@ -38,7 +45,7 @@ run_test()
     elif [ $status -ne 0 ] && [ "${counts#* }" -eq 0 ]; then
         verdict "$name" "${counts% *}" 1 "exit code $status" "$log/$name.txt"
     else
-        verdict "$name" "${counts% *}" "${counts#* }" "${counts% *} passed, ${counts#* } failed" "$log/$name.txt"
+        verdict "$name" "${counts% *}" "${counts#* }" "${counts% *} passed, ${counts#* } failed, $seconds s" "$log/$name.txt"
     fi
     [ -z "$skipped" ] || echo "$skipped"
 }
@@ -91,17 +98,31 @@ run_chargpt()
     check 04_chargpt-no-text test $? -eq 1
 }
 
-kind=test
+# run.sh one PROGRAM: this program alone.  Its lines come at once, so that those of two programs do not mix.
+if [ "$1" = one ]; then
+    lines=$log/$(basename "$2").lines
+    {
+        case $(basename "$2") in
+            test_*) run_test "$2" ;;
+            04_chargpt) run_chargpt "$2" ;;
+            *) run_example "$2" ;;
+        esac
+        echo "$passed $failed" >"${lines%.lines}.counts"
+    } >"$lines"
+    cat "$lines"
+    exit 0
+fi
+
+for program; do shift; [ "$program" = -- ] || set -- "$@" "$program"; done
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 1)}
+[ -z "$TG_TEST_DEVICE" ] || jobs=1
+rm -f "$log"/*.counts
+echo "$# programs, $jobs at a time"
+printf '%s\n' "$@" | xargs -n 1 -P "$jobs" sh tests/run.sh one
 for program; do
-    if [ "$program" = -- ]; then
-        kind=example
-    elif [ $kind = test ]; then
-        run_test "$program"
-    elif [ "$(basename "$program")" = 04_chargpt ]; then
-        run_chargpt "$program"
-    else
-        run_example "$program"
-    fi
+    counts=$(cat "$log/$(basename "$program").counts" 2>/dev/null) || counts='0 1' # run.sh itself was stopped
+    passed=$((passed + ${counts% *}))
+    failed=$((failed + ${counts#* }))
 done
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

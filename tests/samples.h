@@ -262,13 +262,10 @@ static tg_tensor *conv_transpose_call(transposed_convolution f, tg_tensor *x, tg
     return f(x, w, bias, p->dims.ndim ? p->dims : TG_SHAPE(1), p->dims2.ndim ? p->dims2 : TG_SHAPE(0), TG_SHAPE(p->dim),
              p->count2 ? p->count2 : 1, TG_SHAPE(p->count ? p->count : 1));
 }
-/* The op that computes the gradient of a weight [dims] from x and that of the output; stride dim, padding dim2 */
+/* stride dim, padding dim2 */
 static tg_tensor *conv_weight_call(tg_tensor *x, tg_tensor *g, const numbers *p)
 {
-    tgi_conv_geometry geometry = {p->count2, {1, 1, p->dim}, {1, 1, 1}, {0, 0, p->dim2}};
-    tg_tensor *t[3];
-    t[TGI_CONV_X] = x, t[TGI_CONV_W] = NULL, t[TGI_CONV_Y] = g;
-    return tgi_conv_op(TGI_CONV_W, t, NULL, &geometry, p->dims);
+    return inside_conv_weight(x, g, p->count2, p->dim, p->dim2, p->dims);
 }
 
 /* Both states after a step of an LSTM, [N, 2 H] */
@@ -286,7 +283,7 @@ static tg_tensor *add_norm_call(bool rms, tg_tensor *a, tg_tensor *b, tg_tensor 
 static tg_tensor *lstm_call(tg_tensor *from_x, tg_tensor *from_h, tg_tensor *c)
 {
     tg_tensor *state[2] = {NULL, c};
-    state[0] = tgi_lstm_step(from_x, from_h, &state[1]);
+    state[0] = inside_lstm_step(from_x, from_h, &state[1]);
     return state[0] ? tg_cat(state, 2, 1) : NULL;
 }
 

@@ -1,9 +1,9 @@
 /* Every layer against PyTorch: the rows of layers.h say what PyTorch computes, prints and calls its parameters.  Also
  * the default initialisation, and what only a layer can do: modes, containers, refusals.
  *     test_layers --judge FOLDER      the rows with weights and inputs from files: see tools/layers.py */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
+#include "inside.h"
 
 static tg_module *in_sequence(tg_module *a, tg_module *b, tg_module *c)
 {
@@ -63,18 +63,20 @@ enum { MOST_INPUTS = 6, MOST_OUTPUTS = 4 };
 /* The parameters and buffers of m as "weight[3,4] bias[3]", in the order of the tree. */
 static void describe(tg_module *m, const char *prefix, char *text, size_t size)
 {
-    const tgi_member *e;
-    for (int i = 0; (e = tgi_member_at(m, i)) != NULL; ++i) {
+    tg_module *child;
+    tg_tensor *t;
+    const char *name;
+    for (int i = 0; (name = inside_member(m, i, &child, &t)) != NULL; ++i) {
         char path[200];
         size_t used = strlen(text);
-        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", e->name);
-        if (e->child) {
-            describe(e->child, path, text, size);
+        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", name);
+        if (child) {
+            describe(child, path, text, size);
             continue;
         }
         used += (size_t)snprintf(text + used, size - used, "%s%s[", used ? " " : "", path);
-        for (int k = 0; k < e->t->ndim; ++k)
-            used += (size_t)snprintf(text + used, size - used, k ? ",%lld" : "%lld", (long long)e->t->dim[k]);
+        for (int k = 0; k < tg_ndim(t); ++k)
+            used += (size_t)snprintf(text + used, size - used, k ? ",%lld" : "%lld", (long long)tg_shape_of(t).dim[k]);
         snprintf(text + used, size - used, "]");
     }
 }

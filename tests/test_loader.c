@@ -4,9 +4,9 @@
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
+#include "inside.h"
 #include <pthread.h>
 #ifdef CUDASIM
 #include "cudasim_test.h"
@@ -579,13 +579,6 @@ TEST(the_host_does_not_wait)
 }
 
 #ifdef CUDASIM
-/* Waits until the batch that the loader has fetched ahead is on the device, and for nothing else. */
-static bool arrives(tg_loader *loader)
-{
-    const tgi_storage *s = loader->ahead[0]->storage;
-    return s->pending && s->backend->event_sync(tgi_self(), s->index, s->pending->event);
-}
-
 /* In the simulator's lazy order a stream works when something waits for it, on that and on what that depends on.  Here
  * the host waits for the next batch alone, and not one kernel of the step that uses this batch runs. */
 TEST(the_upload_does_not_wait_for_the_step)
@@ -600,7 +593,7 @@ TEST(the_upload_does_not_wait_for_the_step)
         TG_SCOPE;
         const long long ran = cudasim_total(CUDASIM_KERNELS);
         tg_tensor *batch = next(loader), *y = tg_sum(tg_matmul(tg_exp(tg_mul_scalar(batch, 0)), w));
-        CHECK(arrives(loader) && cudasim_total(CUDASIM_KERNELS) == ran); /* while y is not even begun */
+        CHECK(inside_wait(inside_loader_ahead(loader)) && cudasim_total(CUDASIM_KERNELS) == ran); /* while y is not even begun */
         CHECK_NEAR(tg_item(y), 8 * 30 * 30, 0);
         CHECK(cudasim_total(CUDASIM_KERNELS) > ran);
     }

@@ -1,8 +1,8 @@
 /* Optimizers against trajectories of PyTorch, their options and errors, clipping of gradients, and schedules of the
  * learning rate. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
+#include "inside.h"
 #include <time.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
@@ -791,14 +791,12 @@ static void store_set(const char *name, tg_tensor *t)
 static bool save(tg_optim *o)
 {
     store_clear();
-    return tgi_optim_save(tgi_self(), "test", o, store_put, NULL);
+    return inside_optim_save(o, store_put);
 }
 
 static bool load(tg_optim *o)
 {
-    tg_optim *draft = tgi_optim_load(tgi_self(), "test", o, store_get, NULL);
-    if (draft) tgi_optim_adopt(o, draft);
-    return draft != NULL;
+    return inside_optim_load(o, store_get);
 }
 
 enum { KINDS = 9 };
@@ -930,7 +928,7 @@ TEST(state_that_does_not_fit)
     CHECK(save(o));
     store_set("adamw.state.0.exp_avg_sq", NULL);
     CHECK_FAILS(load(o), "there is no 'adamw.state.0.exp_avg_sq'");
-    CHECK(o->lr == 0.7 && o->param[0].steps == 5);
+    CHECK(o->lr == 0.7 && inside_optim_steps(o, 0) == 5);
     tg_optim_free(o);
     store_clear();
 }
@@ -1196,7 +1194,7 @@ static bool scenario_state(void)
     if (o && next && tg_optim_add_group(o, m.p + 2, 1) && tg_optim_add_group(next, m.p + 2, 1)) {
         for (i = 0; i < 3 && g[i]; ++i) ok = tg_set_grad(m.p[i], g[i]) == TG_OK;
         ok = ok && i == 3 && tg_step(o) == TG_OK && save(o) && load(next);
-        CHECK(next->lr == (ok ? 0.1 : 3) && next->param[2].steps == (ok ? 1 : 0));
+        CHECK(next->lr == (ok ? 0.1 : 3) && inside_optim_steps(next, 2) == (ok ? 1 : 0));
     }
     tg_optim_free(o), tg_optim_free(next);
     store_clear();

@@ -2,9 +2,9 @@
  * kernels.  All numbers
  * are small integers, whose sums a float holds exactly: a result is right to the last bit or wrong.  The optional
  * entries of the backend (linear, convolution) are compared with the ops that stand in for them. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "helpers.h"
+#include "inside.h"
 
 /* Integers from -3 to 3. */
 static tg_tensor *integers(tg_shape shape, tg_dtype dtype)
@@ -104,15 +104,6 @@ TEST(integer_products)
     }
 }
 
-/* The CPU's kernels without the tile for bf16, as on a processor without the instruction for it. */
-static const tgi_kernels *without_bf16(void)
-{
-    static tgi_kernels kernels;
-    kernels = *tgi_kernels_of(tgi_self());
-    kernels.gemm_tile_bf16 = NULL;
-    return &kernels;
-}
-
 /* Integers, of which the products in f32 are exact, and other numbers, of which the error may be one of bf16; in all
    layouts, from places that are and are not those of a float; rows that are computed alone, with the same bits. */
 static void check_bf16_products(void)
@@ -139,21 +130,21 @@ static void check_bf16_products(void)
     }
 }
 
+/* With the tile for bf16, and without, as on a processor without the instruction for it. */
 TEST(bf16_products)
 {
     const bool on_cpu = tg_device_equal(HERE, TG_CPU);
     for (int tile = 0; tile < 2; ++tile) {
         TG_SCOPE;
-        tgi_self()->kernels = tile ? NULL : without_bf16();
+        const bool flushes = inside_bf16_tile(tile);
         check_bf16_products();
         tg_tensor *x = of(TG_BF16, "[[2, 2, 2, 2, nan], [2, -inf, 2, 2, 2], [-inf, inf, 2, 2, 2], [2, 2, 2, 2, 2]]");
         tg_tensor *ones = tg_ones_like(tg_t(x));
         HAS(tg_select(tg_matmul(x, ones), 1, 3), "[nan, -inf, nan, 10]");
-        const bool flushes = tgi_has_gemm_tile_bf16(tgi_kernels_of(tgi_self()));
         tg_tensor *tiny = tg_full_like(x, ldexp(1, -130)), *large = tg_full_like(ones, ldexp(1, 120));
         if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == (flushes ? 0 : 5 * ldexp(1, -10)));
     }
-    tgi_self()->kernels = NULL;
+    inside_bf16_tile(true);
 }
 
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
@@ -260,9 +251,9 @@ TEST(convolutions)
             if (!strided) in[2] = tg_contiguous(in[2]);
             for (int k = 0; k < 3; ++k) tg_set_requires_grad(in[k], true);
             CHECK(convolve(in, row[i].p, fused));
-            tgi_self()->composes = true;
+            inside_compose(true);
             CHECK(convolve(in, row[i].p, composed));
-            tgi_self()->composes = false;
+            inside_compose(false);
             for (int k = 0; k < CONVOLVED; ++k) CHECK(tg_equal(tg_detach(fused[k]), tg_detach(composed[k])));
         }
     }

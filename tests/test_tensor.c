@@ -3,11 +3,9 @@
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* dup, fileno */
 #endif
-static int aborted;
-#define TG_ABORT() (aborted++)
-#define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include "harness.h"
+#include "inside.h"
 #include <limits.h>
 #include <unistd.h>
 
@@ -94,8 +92,8 @@ TEST(out_of_memory_names_device_and_figures)
     CHECK(tg_empty_cache(TG_CPU) == TG_OK && tg_stats().cached_bytes < 65536);
     CHECK_FAILS(tg_empty_on(TG_SHAPE((int64_t)1 << 58), TG_F64, TG_CPU), /* the allocator is not called */
                 "tried to allocate 2097152.00 TiB, 1.14 MiB in use, ");
-    CHECK(strstr(tgi_text_of_size(1023).text, "1023 bytes") && strstr(tgi_text_of_size(1536).text, "1.50 KiB"));
-    CHECK(strstr(tgi_text_of_size(3e9).text, "2.79 GiB"));
+    CHECK(strstr(inside_size_text(1023), "1023 bytes") && strstr(inside_size_text(1536), "1.50 KiB"));
+    CHECK(strstr(inside_size_text(3e9), "2.79 GiB"));
     row = tg_zeros(TG_SHAPE(1)); /* a host block that is no tensor's: a sort's scratch */
     CHECK_FAILS(tg_cumsum(tg_expand(row, TG_SHAPE((int64_t)1 << 40)), 0), "cpu is out of memory");
 }
@@ -150,7 +148,7 @@ static const char *printed(void (*call)(void), int times)
     size_t n;
     fflush(stderr);
     if (!file || saved < 0 || dup2(fileno(file), 2) < 0) return "no file";
-    tgi_handler.set = false;
+    inside_print_first_errors();
     while (times-- > 0) call();
     tg_set_error_handler(NULL, NULL);
     fflush(stderr);
@@ -251,28 +249,31 @@ TEST(uniform_numbers_of_half_dtypes)
 TEST(size_classes_are_one_size_each)
 {
     size_t last = 0, rounded = 0, more;
-    int k = -1, wrong = 0;
+    int k = -1, wrong = 0, last_class;
+    const size_t most = inside_largest_class(&last_class);
     for (size_t bytes = 0; bytes < 300000; ++bytes) {
         const int before = k;
-        k = tgi_size_class(bytes, &rounded);
-        wrong += rounded < bytes || k < 0 || k >= TGI_CLASSES;
+        k = inside_size_class(bytes, &rounded);
+        wrong += rounded < bytes || k < 0 || k > last_class;
         wrong += rounded == last ? k != before : k != before + 1 || rounded < last;
-        wrong += tgi_size_class(rounded, &more) != k || more != rounded;
+        wrong += inside_size_class(rounded, &more) != k || more != rounded;
         last = rounded;
     }
     CHECK(wrong == 0);
-    const size_t most = (size_t)16 << TGI_LAST_STEP;
-    CHECK(tgi_size_class(most, &rounded) == TGI_CLASSES - 1 && rounded == most);
-    CHECK(tgi_size_class(most + 1, &rounded) == -1);
+    CHECK(inside_size_class(most, &rounded) == last_class && rounded == most);
+    CHECK(inside_size_class(most + 1, &rounded) == -1);
 }
 
 TEST(aborting_is_the_users_choice)
 {
+    int aborted = 0;
+    inside_count_aborts(&aborted);
     tg_set_error_handler(tg_abort_on_error, NULL);
     CHECK(tg_add(tg_ones(TG_SHAPE(2)), tg_ones(TG_SHAPE(3))) == NULL && aborted == 1);
     CHECK(tg_relu(NULL) == NULL && aborted == 1); /* an error that is passed on is not recorded again */
     tg_clear_error();
     tg_set_error_handler(NULL, NULL);
+    inside_count_aborts(NULL);
 }
 
 int main(int argc, char **argv)

@@ -25,7 +25,7 @@ for command in 'gcc -std=c99 -m32' 'clang -std=c99 -m32' 'g++ -x c++ -std=c++11 
         echo "skipped: ${command%% -isystem*} cannot link"
         continue
     fi
-    $command -O1 $WARN -I. tests/test_tensor.c -o "$out/tensor32" -lm && "$out/tensor32" >"$out/tensor32.txt" 2>&1
+    $command -O0 $WARN -I. tests/test_tensor.c tests/library.c -o "$out/tensor32" -lm && "$out/tensor32" >"$out/tensor32.txt" 2>&1
     verdict $? "test_tensor by $command"
 done
 

@@ -6,7 +6,7 @@ echo '#include "tensorgrad.h"' >"$out/include.c"
 printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/implementation.c"
 TIMEFORMAT=%U
 seconds() { { time "$@" >/dev/null 2>&1; } 2>&1; }
-for compiler in gcc clang g++ clang++; do
+for compiler in ${FIGURES:-gcc clang g++ clang++}; do
     command -v $compiler >/dev/null 2>&1 || continue
     language='-std=c99'
     case $compiler in *++) language='-std=c++11 -x c++' ;; esac

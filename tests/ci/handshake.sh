@@ -24,7 +24,7 @@ int main(void)
     return 0;
 }
 END
-    make -s sim MAIN="$dir/$1/handshake.c" OUT="$dir/$1/handshake" BUILD="$build" CFLAGS=-O0
+    make -s sim MAIN="$dir/$1/handshake.c" OUT="$dir/$1/handshake" BUILD="$build" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-O0
     TG_SIM_DEVICES=1 "$dir/$1/handshake" | tee "$dir/$1/said.txt"
     grep -q 'tensorgrad_cuda.o (number [0-9]*) and tensorgrad.h (number [0-9]*) are not of one version' "$dir/$1/said.txt"
     grep -q 'hint: compile tensorgrad_cuda.cu again' "$dir/$1/said.txt"

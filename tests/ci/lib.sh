@@ -63,10 +63,9 @@ library() { one "library-$1" "${@:2}" -I. -c tests/library.c -o "$B/library-$1.o
 # build WAY NAME: tests/NAME.c in this way, as $B/NAME-WAY, linked with $LIBRARIES
 build()
 {
-    local how own=()
+    local how
     read -ra how <"$B/library-$1.how"
-    grep -q '^#define TENSORGRAD_IMPLEMENTATION' "tests/$2.c" || own=(-x none "$B/library-$1.o")
-    "${how[@]}" -I. -I"$B/make" "tests/$2.c" "${own[@]}" -o "$B/$2-$1" -lm ${LIBRARIES:-}
+    "${how[@]}" -I. -I"$B/make" "tests/$2.c" -x none "$B/library-$1.o" -o "$B/$2-$1" -lm ${LIBRARIES:-}
 }
 
 # build_and_run WAY NAME [ARGUMENTS...]: by $RUNNER, where another processor is needed

@@ -8,17 +8,30 @@ import os, re, shutil, subprocess, sys
 from checks import check, summary
 
 FOLDER = sys.argv[1]
+LANGUAGES = (("cc", ".c", "-std=c99"), ("c++", ".cc", "-std=c++11"))
 FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O1 -I.".split()
 
 
-def run(name, program, wanted):
-    for compiler, suffix, standard in (("cc", ".c", "-std=c99"), ("c++", ".cc", "-std=c++11")):
+def library(compiler, suffix, standard):
+    """The library as an object file of this language, compiled once for all programs."""
+    path = os.path.join(FOLDER, "library" + suffix)
+    if not os.path.exists(path + ".o"):
+        open(path, "w").write('#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n')
+        subprocess.check_call([compiler, standard] + FLAGS + ["-c", path, "-o", path + ".o"])
+    return path + ".o"
+
+
+def run(name, program, wanted, whole=False):
+    """Compiles and runs the program in both languages: as a whole, or linked with the library, which saves most of the time."""
+    for language in LANGUAGES:
+        compiler, suffix, standard = language
         if not shutil.which(compiler):
             print("skipped: no %s" % compiler)
             continue
         path = os.path.join(FOLDER, name + suffix)
         open(path, "w").write(program)
-        built = subprocess.run([compiler, standard] + FLAGS + [path, "-o", path + ".out", "-lm"], capture_output=True, text=True)
+        how = [path] if whole else ["-DTG_COMPILED", path, library(*language)]
+        built = subprocess.run([compiler, standard] + FLAGS + how + ["-o", path + ".out", "-lm"], capture_output=True, text=True)
         check(built.returncode == 0, "%s does not compile as %s" % (name, standard), built.stderr[:2000])
         if built.returncode == 0:
             said = subprocess.run([os.path.abspath(path + ".out")], capture_output=True, text=True, stdin=subprocess.DEVNULL,
@@ -83,7 +96,8 @@ def error_program(message):
 
 
 def main():
-    os.makedirs(FOLDER, exist_ok=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    os.makedirs(FOLDER)
     header, readme = open("tensorgrad.h").read(), open("README.md").read()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
     if sys.argv[2:] == ["nvcc"]:
@@ -95,7 +109,7 @@ def main():
                         re.M | re.S).group(0)
     program = re.sub(r"^       ", "", program, flags=re.M) + "\n"
     wanted = re.search(r"printf\(.*//(.*)", program).group(1)
-    run("manual", re.sub(r"//(.*)", r"/*\1 */", program), wanted)
+    run("manual", re.sub(r"//(.*)", r"/*\1 */", program), wanted, whole=True)
     programs, prints = 0, None
     for k, (language, text) in enumerate(blocks):
         follows = blocks[k + 1][1] if k + 1 < len(blocks) and not blocks[k + 1][0] else ""

@@ -5,7 +5,7 @@ set -e
 lines() { sed -E '/^[! ]/d; s/cuda:[0-9]/cpu/g' "$1"; }
 make -s "$1/check_output" BUILD="$1"
 for program in 09_tutorials_tensors 10_tutorials_modules; do
-    make -s sim MAIN="examples/$program.c" OUT="$2/$program" BUILD="$1"
+    make -s sim MAIN="examples/$program.c" OUT="$2/$program" BUILD="$1" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-DTG_COMPILED
     lines "examples/expected/$program.txt" >"$2/tutorial-cpu.txt"
     for devices in 1 2; do
         TG_SIM_DEVICES=$devices TG_SIM_LEAKS=1 "$2/$program" | tee "$2/tutorial.txt"

@@ -1,9 +1,9 @@
 /* linear and linear_gelu by cuBLASLt: values and gradients against the composed rule, for every dtype and layout of the
  * operands; how many kernels and library calls it takes; plans that are kept, replaced and not to be had; calls that
  * fail.  Built by `make sim MAIN=tests/cuda/test_linear.c OUT=prog` for the simulator; it runs on GPUs, too. */
-#define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include "../helpers.h"
+#include "../inside.h"
 #ifdef CUDASIM
 #include "cudasim_test.h"
 #include <pthread.h>
@@ -67,11 +67,11 @@ static bool solve(const problem *p, bool composes, tg_tensor **result)
     tg_tensor *in[3];
     for (int i = 0; i < 3; ++i) in[i] = p->in[i] ? tg_set_requires_grad(tg_detach(p->in[i]), true) : NULL;
     result[3] = NULL;
-    tgi_self()->composes = composes;
+    inside_compose(composes);
     result[0] = tg_linear(in[0], in[1], in[2]);
     tg_tensor *g = p->g;
     const bool ok = result[0] && tg_gradients(&result[0], 1, &g, in, in[2] ? 3 : 2, result + 1, 0) == TG_OK;
-    tgi_self()->composes = false;
+    inside_compose(false);
     return ok;
 }
 
@@ -146,9 +146,9 @@ TEST(gradients_that_are_added)
                     y[use] = tg_linear(drawn(TG_SHAPE(5, 8), dtypes[k], false), w, b);
                     g[use] = drawn(TG_SHAPE(5, 12), dtypes[k], false);
                 }
-                tgi_self()->composes = composes;
+                inside_compose(composes);
                 CHECK(tg_backward_ex(y, USES, g, 0) == TG_OK);
-                tgi_self()->composes = false;
+                inside_compose(false);
             }
             sum[composes][0] = tg_clone(tg_grad(w)), sum[composes][1] = tg_clone(tg_grad(b));
             tg_release(w), tg_release(b);
@@ -216,7 +216,7 @@ static bool solve_network(const network *net, bool composes, int use, tg_tensor 
     int calls = 0;
     for (int i = 0; i < NET_RESULTS; ++i) result[i] = NULL;
     for (int i = 0; i < INPUTS; ++i) in[i] = net->in[i] ? tg_set_requires_grad(tg_detach(net->in[i]), true) : NULL;
-    tgi_self()->composes = composes;
+    inside_compose(composes);
     if (use == WATCHED) tg_set_anomaly(true);
     tg_tensor *h = in[INPUTS] = root[1] = tg_linear_gelu(in[0], in[1], in[2], true);
     if (use == HOOKED) tg_hook(h, doubled, &calls);
@@ -234,7 +234,7 @@ static bool solve_network(const network *net, bool composes, int use, tg_tensor 
     }
     if (use == HOOKED) ok = ok && calls == 1;
     if (use == WATCHED) tg_set_anomaly(false);
-    tgi_self()->composes = false;
+    inside_compose(false);
     return ok;
 }
 
@@ -292,12 +292,12 @@ TEST(gelu_twice)
     for (int composes = 0; composes < 2; ++composes) {
         tg_tensor *in[3], *d[3];
         for (int i = 0; i < 3; ++i) in[i] = tg_set_requires_grad(tg_detach(net.in[i]), true);
-        tgi_self()->composes = composes;
+        inside_compose(composes);
         tg_tensor *y = tg_mean(tg_linear(tg_linear_gelu(in[0], in[1], in[2], true), net.in[3], NULL));
         CHECK(tg_gradients(&y, 1, NULL, in, 3, d, TG_CREATE_GRAPH) == TG_OK);
         tg_tensor *sum = tg_add(tg_add(tg_sum(tg_square(d[0])), tg_sum(tg_square(d[1]))), tg_sum(tg_square(d[2])));
         CHECK(tg_gradients(&sum, 1, NULL, in, 3, second[composes], 0) == TG_OK);
-        tgi_self()->composes = false;
+        inside_compose(false);
     }
     for (int i = 0; i < 3; ++i) CHECK(agree(second[0][i], second[1][i], 1e-5));
 }

@@ -1,7 +1,7 @@
 # The simulator for CUDA; cudasim_test.h describes it.
 #   make sim MAIN=main.c OUT=prog [SIM=plain|asan|fma|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
 # builds a program that includes tensorgrad.h with tensorgrad_cuda.cu and the simulator.  Then: TG_SIM_DEVICES=2 ./prog
-# CUDASIM is defined, so that the program can include cudasim_test.h.  A program without the implementation is linked with
+# CUDASIM is defined, so that the program can include cudasim_test.h.  A program without the implementation gets that of
 # tests/library.c.
 #   SIM=plain  optimised, the fastest
 #   SIM=asan   with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -67,8 +67,10 @@ $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@$(SIM_RENAME) $@.new && mv $@.new $@
 
 SIM_CC = $(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
-$(SIM_BUILD)/library.o: tests/library.c tensorgrad.h $(SIM_BUILD)/flags
-	$(SIM_CC) -c $< -o $@
+# An archive: the linker takes its only member where the program has not defined the functions itself.
+$(SIM_BUILD)/library.a: tests/library.c tests/inside.h tensorgrad.h $(SIM_BUILD)/flags
+	$(SIM_CC) -c $< -o $(SIM_BUILD)/library.o
+	$(AR) rcs $@ $(SIM_BUILD)/library.o
 
 # Changes when the compiler or a flag does, so that the library is built again.
 $(SIM_BUILD)/flags: FORCE
@@ -76,10 +78,9 @@ $(SIM_BUILD)/flags: FORCE
 	@echo '$(SIM_CC)' > $@.$(SIM_STEM) && if cmp -s $@.$(SIM_STEM) $@; then rm $@.$(SIM_STEM); else mv $@.$(SIM_STEM) $@; fi
 
 ifneq ($(and $(MAIN),$(OUT)),)
-SIM_LIBRARY := $(if $(shell grep '^\#define TENSORGRAD_IMPLEMENTATION' $(MAIN)),,$(SIM_BUILD)/library.o)
-$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_LIBRARY) tensorgrad.h FORCE
+$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_BUILD)/library.a tensorgrad.h FORCE
 	$(SIM_CC) $(SIM_CFLAGS) -c $(MAIN) -o $(SIM_BUILD)/$(SIM_STEM).o
-	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_LIBRARY) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) \
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(SIM_BUILD)/library.a \
 	    $(LDFLAGS) -o $@ -lpthread -lm $(LDLIBS)
 else
 sim: sim-usage

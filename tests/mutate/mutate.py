@@ -53,11 +53,10 @@ def build(o, test, link=True):
     source = "%s/tests/%s" % (o.build, os.path.basename(test))
     program = "%s/%s" % (o.build, os.path.basename(test)[:-2])
     command = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-ffp-contract=off", "-I" + o.build, source]
-    within = "#define TENSORGRAD_IMPLEMENTATION" in open(source).read()
     if not link:
         command += ["-c", "-o", program + ".o"]
     else:
-        command += ["-o", program] + ([] if within else [o.build + "/library.o"]) + ["-lm"]
+        command += ["-o", program] + [o.build + "/library.o"] + ["-lm"]
     return program if subprocess.call(command) == 0 else None
 
 

@@ -1,0 +1,36 @@
+/* What some tests see of the inside of the library: functions of tests/library.c, which contains it.  So the library is
+   compiled once for all tests. */
+#ifndef INSIDE_H
+#define INSIDE_H
+#ifndef TENSORGRAD_H
+#include "tensorgrad.h"
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void inside_count_aborts(int *count);   /* tg_abort_on_error adds to it instead of ending the program; NULL: it ends it */
+void inside_print_first_errors(void);   /* the handler of a program that has set none */
+void inside_compose(bool on);           /* fused ops of this thread are composed of others */
+bool inside_bf16_tile(bool use);        /* products of this thread with the instruction for bf16; whether there is one */
+/* Name of the i-th op of the table, whether it has a rule, and its formula; NULL after the last. */
+const char *inside_op(int i, bool *has_rule, const char **formula);
+const char *inside_size_text(double bytes);
+int inside_size_class(size_t bytes, size_t *rounded); /* -1: too large for the cache */
+size_t inside_largest_class(int *number);             /* bytes of a block of the largest class */
+bool inside_wait(const tg_tensor *t);                 /* until t has arrived on its device, and for nothing else */
+const tg_tensor *inside_loader_ahead(const tg_loader *loader); /* of the batch that is fetched ahead */
+/* The i-th member of m: its name, and *child or *t; NULL after the last. */
+const char *inside_member(tg_module *m, int i, tg_module **child, tg_tensor **t);
+int64_t inside_optim_steps(const tg_optim *o, int parameter); /* that this parameter has made */
+/* A checkpoint of o, one tensor at a time. */
+bool inside_optim_save(tg_optim *o, bool (*put)(void *user, const char *name, tg_tensor *t));
+bool inside_optim_load(tg_optim *o, tg_tensor *(*get)(void *user, const char *name));
+/* The op that computes the gradient of a weight [dims] from x and that of the output, in one dim. */
+tg_tensor *inside_conv_weight(tg_tensor *x, tg_tensor *g, int64_t groups, int64_t stride, int64_t padding, tg_shape dims);
+tg_tensor *inside_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
