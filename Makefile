@@ -75,7 +75,7 @@ demo: $(BUILD)/04_chargpt
 	    $(if $(SAMPLE),--sample '$(subst ','\'',$(SAMPLE))') $(ARGS)
 
 test: $(BUILD)/library.o $(TESTS) $(EXAMPLES) $(BUILD)/check_output
-	@BUILD='$(BUILD)' $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)
+	@BUILD='$(BUILD)' JOBS=$(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))) $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)
 
 check-examples: $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' sh tests/run.sh -- $(EXAMPLES)

@@ -22,6 +22,7 @@
 #define HARNESS_H
 
 #include "tensorgrad.h"
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,10 +164,26 @@ static inline void harness_run(const char *name, void (*test)(void))
     CHECK(after.modules == before.modules);
 }
 
+/* strtod of a text with a decimal point, in every locale. */
+static inline double harness_number(const char *text, char **end)
+{
+    char copy[64], *at, *stop;
+    double value;
+    snprintf(copy, sizeof copy, "%.*s", (int)strcspn(text, " ,]"), text);
+    if ((at = strchr(copy, '.')) != NULL) *at = *localeconv()->decimal_point;
+    value = strtod(copy, &stop);
+    if (end) *end = (char *)(uintptr_t)text + (stop - copy);
+    return value;
+}
+
 static inline void harness_begin(int argc, char **argv)
 {
     harness.program = argc > 0 ? argv[0] : "test";
     harness.test = "";
+    setlocale(LC_ALL, ""); /* the user's, as most programs with windows do: what is computed, read and printed stays the same */
+#ifdef LC_MESSAGES
+    setlocale(LC_MESSAGES, "C"); /* what the system says of its errors */
+#endif
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash is seen */
     tg_set_error_handler(NULL, NULL); /* tests provoke errors: keep stderr quiet */
     harness.parts = 1;

@@ -43,7 +43,7 @@ static inline literal read_literal(const char *text)
             ++text;
         } else {
             char *end, *integer_end;
-            l.value[l.n] = strtod(text, &end);
+            l.value[l.n] = harness_number(text, &end);
             l.integer[l.n] = strtoll(text, &integer_end, 10);
             if (integer_end != end) l.whole = false;
             if (end == text || ++l.n == MAX_LITERAL) abort(); /* a mistake in the text of a test */

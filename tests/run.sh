@@ -6,10 +6,9 @@
 # A test prints what it likes and ends with a line "N passed, N failed" of its own.  An example passes when it prints
 # what examples/expected/NAME.txt says (tests/tools/check_output.c: equal text, numbers within a tolerance).  All that they
 # print is kept in $BUILD/log.
-LC_ALL=C
 BUILD=${BUILD:-build}
 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # a thread that waits leaves its processor to another program
-export LC_ALL BUILD OMP_WAIT_POLICY
+export BUILD OMP_WAIT_POLICY
 log=$BUILD/log
 passed=0
 failed=0

@@ -1251,6 +1251,7 @@ static void numbers_of_integers(void)
         for (k = 0; k < 5; ++k) {
             const double value = rows[i].others[k];
             snprintf(words, sizeof words, "%g is no value of a tensor of %s", value, tg_dtype_name(rows[i].dtype));
+            if (strchr(words, ',')) *strchr(words, ',') = '.'; /* in some locales */
             refuse(tg_fill_(t, value), words);
             refuse(tg_full_on(TG_SHAPE(2), value, rows[i].dtype, HERE), words);
             refuse(tg_full_like(t, value), words);

@@ -278,7 +278,7 @@ static tg_tensor **draw_out_tensors(const char *name)
     return now.at++, out;
 }
 
-static double draw_double(const char *name) { return now.at++, strtod(recipe_of(function->name, name, "1"), NULL); }
+static double draw_double(const char *name) { return now.at++, harness_number(recipe_of(function->name, name, "1"), NULL); }
 static int64_t draw_int64(const char *name) { return now.at++, strtoll(recipe_of(function->name, name, "1"), NULL, 10); }
 static int draw_int(const char *name) { return strcmp(name, "hook") == 0 ? now.at++, now.hook : (int)draw_int64(name); }
 static int draw_count(const char *name) { return (int)draw_int64(name); }
