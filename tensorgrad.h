@@ -51,8 +51,10 @@
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
-       TG_ALLOW_FAST_MATH   allow -ffast-math and -ffinite-math-only, which break NaN and infinity; without this macro
-                            they are a compile error
+       TG_ALLOW_FAST_MATH   allow options that change results: -ffast-math and -ffinite-math-only, which break NaN and
+                            infinity, -funsafe-math-optimizations, -fassociative-math, -freciprocal-math and
+                            -fno-signed-zeros.  Without this macro they are a compile error; clang shows a header only
+                            the first two, and compiles this one as if the others were not given
 
    Files that only include the header need none of these: no macro changes a public struct.
 
@@ -2380,10 +2382,20 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #include <cblas.h>
 #endif
 
-#if !defined(TG_ALLOW_FAST_MATH) && (defined(__FAST_MATH__) || (__FINITE_MATH_ONLY__ + 0))
+#ifndef TG_ALLOW_FAST_MATH
+#if defined(__FAST_MATH__) || (__FINITE_MATH_ONLY__ + 0)
 #error "tensorgrad needs NaN and infinity: no -ffast-math, -Ofast, -ffinite-math-only (or define TG_ALLOW_FAST_MATH)"
+#elif defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__)
+#error "tensorgrad needs exact floats: no -funsafe-math-optimizations, -fassociative-math, -freciprocal-math, \
+-fno-signed-zeros (or define TG_ALLOW_FAST_MATH)"
+#endif
+typedef char tgi_constants_are_not_double_under_fsingle_precision_constant[sizeof(0.1) == sizeof(double) ? 1 : -1];
 #endif
 
+#if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
+#pragma float_control(push)
+#pragma float_control(precise, on) /* -fassociative-math and its like, for which clang has no macros, end here */
+#endif
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* the same bits at every optimisation level */
 #endif
@@ -33457,6 +33469,10 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 }
 
 TGI_CALLERS_END
+
+#if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
+#pragma float_control(pop)
+#endif
 
 #ifdef __cplusplus
 }

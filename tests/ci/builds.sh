@@ -10,12 +10,32 @@ WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror'
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-for option in -ffast-math -ffinite-math-only; do
-    cc -std=c99 $option -I. -fsyntax-only tests/ci/units/main.c 2>&1 | grep -q 'tensorgrad needs NaN and infinity'
-    verdict $? "$option is refused"
-    cc -std=c99 $option -DTG_ALLOW_FAST_MATH -I. -fsyntax-only tests/ci/units/main.c
-    verdict $? "$option is allowed on request"
-done
+refused() # TEXT COMPILER OPTIONS...: the compiler refuses the header with this text, unless it is allowed to go on
+{
+    local text=$1
+    shift
+    "$@" -std=c99 -I. -fsyntax-only tests/ci/units/main.c 2>&1 | grep -q "$text"
+    verdict $? "${*:2} is refused by $1"
+    "$@" -std=c99 -DTG_ALLOW_FAST_MATH -I. -fsyntax-only tests/ci/units/main.c
+    verdict $? "${*:2} is allowed on request by $1"
+}
+
+for option in -ffast-math -ffinite-math-only; do refused 'tensorgrad needs NaN and infinity' cc $option; done
+if have gcc && gcc --version | grep -q 'Free Software'; then
+    for option in -funsafe-math-optimizations '-fassociative-math -fno-signed-zeros -fno-trapping-math' -freciprocal-math \
+        -fno-signed-zeros; do refused 'tensorgrad needs exact floats' gcc $option; done
+    refused 'constants_are_not_double_under_fsingle_precision_constant' gcc -fsingle-precision-constant
+else
+    echo 'skipped: no GCC'
+fi
+# Linked without the options: with them, the linker adds a start-up file that takes denormals as 0.
+if have clang; then
+    clang -std=c99 -O1 -funsafe-math-optimizations -I. -c tests/library.c -o "$out/unsafe.o" &&
+        clang -std=c99 -O1 -I. tests/test_math.c "$out/unsafe.o" -o "$out/unsafe" -lm && SMALL=1 "$out/unsafe" >"$out/unsafe.txt"
+    verdict $? "clang -funsafe-math-optimizations gives the same results"
+else
+    echo 'skipped: no clang'
+fi
 
 # Debian's cross compilers displace its package with the headers of the kernel for -m32; those for 64 bits serve as well.
 printf '#include <errno.h>\nint main(void) { return 0; }\n' >"$out/empty.c"
