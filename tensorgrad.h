@@ -101,6 +101,10 @@
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
    used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
    last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
+   After fork() the child can go on with what the thread had that called it.  That thread's ops use one thread in it,
+   for GCC's OpenMP would wait there forever for threads that only the parent has, with the same results; a thread that
+   the child starts has as many as usual.  Fork before the program itself uses OpenMP, or a GPU, which only the process
+   that began with it can use; and give the child a tg_seed of its own, or both draw the same random numbers.
 
    CONTENTS (search for a tag: it stands here, above the declarations, and above the implementation; those marked *
    have no declarations)
@@ -2537,6 +2541,7 @@ struct tgi_thread {
     /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
        so no number may be used twice. */
     uint64_t id;               /* of this thread */
+    int64_t process;           /* in which the thread began; 0 where that is not asked */
     uint64_t serials;          /* the last serial of a scope, mode or list of tensors */
     uint64_t grown;            /* the serial, with the thread's id, of the last member of a module; 0: none yet */
     uint64_t node_count, runs; /* the last node and the last backward run */
@@ -2638,12 +2643,22 @@ static bool tgi_debug_requested(void)
 #endif
 }
 
+static int64_t tgi_process(void)
+{
+#if defined(TGI_POSIX) && defined(_OPENMP)
+    return getpid();
+#else
+    return 0;
+#endif
+}
+
 TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
     S->started = true;
     if (!S->id) { /* a thread keeps its id after tg_shutdown: tensors that the user retained still belong to it */
         S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
+        S->process = tgi_process();
         S->nodes.prev = S->nodes.next = &S->nodes;
     }
     S->debug = tgi_debug_requested();
@@ -3411,12 +3426,13 @@ bool tg_set_flush_denormal(bool on)
 }
 
 /* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
-   longer than the loop. */
+   longer than the loop, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent has. */
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
     if (work < 262144 || omp_in_parallel()) return 1;
-    return S->threads ? S->threads : omp_get_max_threads();
+    const int threads = S->threads ? S->threads : omp_get_max_threads();
+    return threads > 1 && S->process != tgi_process() ? 1 : threads;
 #else
     (void)S, (void)work;
     return 1;

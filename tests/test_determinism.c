@@ -3,8 +3,15 @@
  * is one thread, and the program says that it skips the second test.  On a device (TG_TEST_DEVICE) the
  * printed hash must be the one of every other order in which its threads can run: whoever runs several orders
  * compares the hashes. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* fork */
+#endif
 #include "tensorgrad.h"
 #include "harness.h"
+#if defined(_OPENMP) && (defined(__unix__) || defined(__APPLE__))
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 enum { ROWS = 600, COLS = 700, OPS = 31 };
 
@@ -109,6 +116,40 @@ TEST(threads_do_not_change_a_bit)
     }
     tg_set_num_threads(0);
 }
+
+#if defined(__unix__) || defined(__APPLE__)
+/* Ends the process: with 0 if it computes what the parent did.  If it hangs, SIGALRM ends it. */
+static void be_a_child(tg_tensor *expected)
+{
+    alarm(30);
+    bool same = tg_equal(result(0), expected);
+    tg_shutdown();
+    tg_set_num_threads(4);
+    {
+        TG_SCOPE;
+        same = same && result(0) && result(24);
+    }
+    _exit(same ? 0 : 1);
+}
+
+/* After an op on several threads, of which the child has one; in the child of the child, too. */
+TEST(a_child_of_fork_computes_the_same)
+{
+    int status = -1;
+    tg_set_num_threads(4);
+    tg_tensor *expected = result(0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const pid_t grandchild = fork();
+        if (grandchild == 0) be_a_child(expected);
+        if (waitpid(grandchild, &status, 0) != grandchild || status != 0) _exit(2);
+        be_a_child(expected);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(tg_equal(result(0), expected));
+    tg_set_num_threads(0);
+}
+#endif
 #endif
 
 static tg_tensor *softmax_gradient(tg_tensor *x, tg_tensor *g)
@@ -311,6 +352,11 @@ int main(int argc, char **argv)
     RUN(numbers_do_not_depend_on_their_neighbours);
     RUN(many_rows);
     if (tg_device_equal(HERE, TG_CPU)) RUN(large_results);
+#if defined(_OPENMP) && (defined(__unix__) || defined(__APPLE__))
+    if (tg_device_equal(HERE, TG_CPU)) RUN(a_child_of_fork_computes_the_same); /* a child has no GPU */
+#else
+    printf("skipped: a_child_of_fork_computes_the_same: compiled without OpenMP, or no fork() here\n");
+#endif
     if (tg_device_equal(HERE, TG_CPU)) RUN(denormals_are_kept_or_flushed);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
