@@ -1199,7 +1199,8 @@ TG_API tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids);
 /* ids [..] -> i64 [.., classes], 1 at each id and 0 elsewhere; classes < 0: the largest id + 1.  F.one_hot */
 TG_API tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes);
 /* A copy y of t with y[index[i][j]][j] = src[i][j] along dim 0: the inverse of tg_gather.  Of several writes to one
-   element the last one counts.  index is no larger than src; t and src have the same dtype.  torch.scatter */
+   element the last one counts, and has the gradient.  index is no larger than src; both tensors have one dtype.
+   torch.scatter */
 TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* tg_scatter that adds: y[index[i][j]][j] += src[i][j], for every i and j.  torch.scatter_add */
 TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
@@ -19687,10 +19688,24 @@ tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *s
     return tgi_scatter_op(TGI_OP_scatter_add, true, t, dim, index, src);
 }
 
-/* The gradient of src: g gathered, and 0 for the elements beyond index, which may be smaller than src. */
-static tg_tensor *tgi_scatter_src_grad(tgi_step *step, tg_tensor *g)
+/* part, like index, with 0 for the writes along dim to elements of `whole` that a later one replaced: each writes its
+   number, and is the last if that is what the element has. */
+static tg_tensor *tgi_last_writes(tg_tensor *part, tg_tensor *whole, int dim, tg_tensor *index)
+{
+    const tg_device device = tgi_device_of(index);
+    tg_tensor *number = tg_arange_on(0, (double)tgi_numel(index), 1, TG_I64, device), *last;
+    number = number ? tg_reshape(number, tgi_shape_of(index)) : NULL;
+    last = number ? tg_scatter(tg_zeros_on(tgi_shape_of(whole), TG_I64, device), dim, index, number) : NULL;
+    last = last ? tg_ne(tg_gather(last, dim, index), number) : NULL;
+    return last ? tg_masked_fill(part, last, 0) : NULL;
+}
+
+/* The gradient of src: g gathered, and 0 for the elements beyond index, which may be smaller than src.  replaces: of
+   several writes to one element only the last has it. */
+static tg_tensor *tgi_scatter_src_grad(tgi_step *step, tg_tensor *g, bool replaces)
 {
     tg_tensor *part = tg_gather(g, step->params->dim, tgi_saved_tensor(step, 1));
+    if (replaces && part) part = tgi_last_writes(part, g, step->params->dim, tgi_saved_tensor(step, 1));
     const tg_shape src = tgi_input_shape(step, 2);
     if (!part || tgi_same_shape(part, src.ndim, src.dim)) return part;
     if (src.ndim <= TG_MAX_DIMS / 2) {
@@ -19718,13 +19733,13 @@ static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
         tg_tensor *zeros = tg_zeros_on(tgi_shape_of(index), (tg_dtype)g->dtype, tgi_device_of(g));
         if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
-    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g));
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g, true));
 }
 
 static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 {
     return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, g)) &&
-           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g)));
+           (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g, false)));
 }
 
 /* index [n] expanded to `shape` with size n at dim: along dim it is index, everywhere the same. */

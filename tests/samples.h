@@ -1821,6 +1821,8 @@ SAMPLES(scatter)
     sample(S(4), ids("[3, 1]"), S(2), dim(0));
     edge(in("[1, 2, 3]"), ids("[2, 0]"), in("[7, 8]"), dim(0), gives("[8, 2, 7]"), grads("[0, 1, 0]"), grads("[1, 1]"));
     expect(tg_scatter(f64("[1, 2]"), 0, i64("[1, 1]"), f64("[7, 8]")), "[1, 8]"); /* the last writer stays */
+    sample(S(3, 2), ids("[[1, 1], [1, 0], [1, 1]]"), S(4, 3), dim(0)); /* and has the gradient */
+    edge(in("[1, 2]"), ids("[1, 1]"), in("[7, 8]"), dim(0), gives("[1, 8]"), grads("[1, 0]"), grads("[0, 1]"));
     expect(tg_scatter(i64("[1, 2]"), 0, i64("[1]"), i64("[9007199254740993]")), "[1, 9007199254740993]");
     refuse(tg_scatter(ones(3), 0, i64("[0, 3]"), ones(2)), "index 3 is out of bounds for dimension 0 with size 3");
     refuse(tg_scatter(ones(2, 3), 0, i64("[0]"), ones(1)),
