@@ -156,8 +156,8 @@ fuzz: $(BUILD)/fuzz_api
 # Changes when the compiler or a flag does, so that everything is built again.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)
-	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(OPENMP) $(if $(CUDA_FLAGS),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LDLIBS)' > $@.now
-	@cmp -s $@.now $@ && rm $@.now || mv $@.now $@
+	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(OPENMP) $(if $(CUDA_FLAGS),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LDLIBS)' > $@.$$$$; \
+	cmp -s $@.$$$$ $@ && rm $@.$$$$ || mv $@.$$$$ $@
 
 include tests/cudasim/sim.mk
 

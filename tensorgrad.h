@@ -19255,8 +19255,10 @@ static tg_tensor *tgi_mean_square(tg_tensor *t, const tg_shape *dims, bool keepd
     }
     y = degrees == 1 ? y : tg_div_scalar(y, degrees);
     if (root) y = tg_sqrt(y);
-    if (y && scale) scale = tg_reshape(scale, tgi_shape_of(y));
-    for (int i = 0; i < 2 - root && scale; ++i) y = tg_div(y, scale);
+    if (wide && !fits && y) { /* a scale that could not be made is NULL, and so becomes y */
+        scale = tg_reshape(scale, tgi_shape_of(y));
+        for (int i = 0; i < 2 - root; ++i) y = tg_div(y, scale);
+    }
     return tg_to_dtype(y, (tg_dtype)t->dtype);
 }
 
