@@ -144,7 +144,8 @@
        @@CHECK         gradcheck and gradgradcheck
        @@OPTIM         optimizers, clipping, schedules
        @@DICT          dictionaries of tensors, nested
-       @@FILES         safetensors, npy and npz, IDX and CSV
+       @@FILES         safetensors, npy and npz, IDX
+       @@CSV           tables of numbers as text
        @@LOADER        batches of rows, shuffled, fetched ahead
        @@NN            modules: parameters, buffers, children; forward
        @@LAYERS        layers: linear, convolution, recurrent, attention, ...
@@ -1941,15 +1942,37 @@ TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);  /* numpy.savez *
 /* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
 TG_API tg_tensor *tg_idx_load(const char *path);
 
-/* A table of numbers as text (CSV): [rows, columns], in the default dtype.  The cells of a line have tabs between them
-   if the first line has one, else semicolons if it has one, else commas.  Spaces around a cell, quotes around it and
-   empty lines count for nothing; the first line is skipped if none of its cells is a number, as names of the columns
-   are.  Errors, with line and column: a cell that is empty or no number; lines with different numbers of cells.
-   numpy.loadtxt */
+/* ======== @@CSV =================================================================================================== */
+
+/* A table of numbers as text (CSV): [rows, columns], in the default dtype.  What it leaves open is found where there is
+   but one way to read it:
+   - between the cells stands a tab, else a semicolon, else a comma, else blanks, by the second row;
+   - the fractions of all numbers follow a comma where that is not between the cells and cannot stand between thousands;
+   - the first row has names of the columns if no cell of it is a number, or names come first and then numbers that
+     count up, such as years;
+   - a line that begins with #, and what follows # after a blank, is a comment;
+   - a cell that is empty, NA, N/A, nan, null or None is NaN; but empty cells that end all lines come of separators.
+   Blanks around a cell, quotes around it and empty lines count for nothing.  Warns of integers that the dtype has to
+   round.  Errors, with line and column: a cell that is no number, or too large for the dtype; lines with different
+   numbers of cells.  numpy.genfromtxt */
 TG_API tg_tensor *tg_csv_load(const char *path);
 /* tg_csv_load with classes: the texts that may stand in cells, with commas between them, such as "setosa,versicolor".
    Such a cell becomes the place of its text in that list: 0, 1, ... */
 TG_API tg_tensor *tg_csv_load_ex(const char *path, const char *classes);
+
+/* What tg_csv_load_options is told; {0} leaves all to be found.  The names are those of numpy.genfromtxt, but header,
+   which is that of pandas.read_csv. */
+typedef struct {
+    const char *classes;        /* as of tg_csv_load_ex; NULL: none */
+    const char *missing_values; /* more texts that stand for NaN, with commas between them: "-999,?"; NULL: none */
+    char delimiter;             /* between cells; ' ' stands for any number of blanks and tabs */
+    char decimal;               /* '.' or ',' */
+    char comments;              /* begins a comment; 0 stands for '#' */
+    int skip_header;            /* lines at the start that are left out */
+    int header;                 /* the first row after them: 1 it has names, -1 it has numbers, 0 is to be found */
+} tg_csv_options;
+/* tg_csv_load with options, which may be NULL. */
+TG_API tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options);
 
 /* ======== @@LOADER ================================================================================================ */
 
@@ -2356,7 +2379,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
    @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CUSTOM, @@CALL,
    @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
-   @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@LOADER, @@NN,
+   @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@CSV, @@LOADER, @@NN,
    @@LAYERS, @@SAVE, @@SHOW
 
    The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
@@ -29370,159 +29393,335 @@ static tg_tensor *tgi_read_idx(tgi_file *f)
 
 tg_tensor *tg_idx_load(const char *path) { return tgi_load_tensor("idx_load", path, tgi_read_idx); }
 
-/* ---- CSV ---- */
+/* ======== @@CSV =================================================================================================== */
 
-/* A text that is read cell by cell. */
+/* The text is read cell by cell, several times: to find what the options leave open, to count, and to store.  Nothing
+   is guessed: what can be read in two ways is an error that names the option. */
+
 typedef struct {
     const tgi_file *f;
-    const char *at, *classes;
-    char separator, point; /* point: what strtod wants between the digits, by the locale of the program */
-    int64_t line;
-    char cell[256]; /* the last one, without what is around it; a longer one is no number */
+    const char *at;
+    tg_csv_options o;                    /* with what was found in place of zeros */
+    int64_t line, rounded, rounded_line; /* rounded: integers that the dtype does not hold, the first on that line */
+    bool broken;                         /* a quote in the last cell does not stand where it should */
+    char cell[256];                      /* the last one, without what is around it; a longer one is no number */
+    char rounded_cell[40];
 } tgi_csv;
 
-/* The separator of a text by its first line: not what stands within quotes. */
-static char tgi_csv_separator(const char *text)
+/* Which of a list of texts, with commas between them, the cell is; -1: none. */
+static int tgi_csv_listed(const tgi_csv *c, const char *list)
 {
-    char separator = ',';
-    bool quoted = false;
-    for (; *text && (quoted || (*text != '\n' && *text != '\r')); ++text) {
-        if (*text == '"') quoted = !quoted;
-        if (quoted) continue;
-        if (*text == '\t') return '\t';
-        if (*text == ';') separator = ';';
+    const size_t n = strlen(c->cell);
+    int k = 0;
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += *p == ',', ++k) {
+        if (n > 0 && strcspn(p, ",") == n && memcmp(p, c->cell, n) == 0) return k;
     }
-    return separator;
+    return -1;
 }
 
-/* Continues at the next line that has more than white space. */
-static void tgi_csv_skip_empty_lines(tgi_csv *c)
+static bool tgi_csv_is_blank(const tgi_csv *c, char at) { return at == ' ' || (at == '\t' && c->o.delimiter != '\t'); }
+static bool tgi_csv_line_ends(const tgi_csv *c) { return !*c->at || *c->at == '\n' || *c->at == '\r'; }
+
+static void tgi_csv_end_line(tgi_csv *c)
 {
-    for (;;) {
-        const char *p = c->at + strspn(c->at, " \t\r");
-        if (*p != '\n' && *p) return;
-        if (*p == '\n') c->line++, p++;
-        c->at = p;
-        if (!*p) return;
+    c->at += strcspn(c->at, "\r\n");
+    if (*c->at == '\r') c->at++;
+    if (*c->at == '\n') c->at++;
+    c->line++;
+}
+
+/* Continues at the next line that has cells: lines of white space and comments have none.  False at the end. */
+static bool tgi_csv_next_row(tgi_csv *c)
+{
+    for (;; tgi_csv_end_line(c)) {
+        while (tgi_csv_is_blank(c, *c->at)) c->at++;
+        if (!*c->at) return false;
+        if (!tgi_csv_line_ends(c) && *c->at != c->o.comments) return true;
     }
+}
+
+/* Reads what stands between c->at and the next separator, comment or end of the line. */
+static void tgi_csv_read_cell(tgi_csv *c)
+{
+    size_t n = 0;
+    bool quoted = *c->at == '"', closed = false;
+    c->broken = false;
+    for (c->at += quoted; *c->at; c->at++) {
+        const char at = *c->at;
+        if (quoted && at == '"' && c->at[1] != '"') {
+            quoted = false, closed = true;
+            continue;
+        }
+        if (!quoted) {
+            if (at == c->o.delimiter || at == '\n' || at == '\r' || (c->o.delimiter == ' ' && at == '\t')) break;
+            if (at == c->o.comments && (at != '#' || n == 0 || tgi_csv_is_blank(c, c->at[-1]))) break;
+            if (closed && !tgi_csv_is_blank(c, at)) c->broken = true;
+        }
+        if (quoted && at == '"') c->at++;
+        if (at == '\n') c->line++;
+        if (n < sizeof c->cell - 1) c->cell[n++] = at;
+    }
+    if (quoted) c->broken = true;
+    while (n > 0 && (c->cell[n - 1] == ' ' || c->cell[n - 1] == '\t')) --n;
+    c->cell[n] = 0;
+    const size_t blanks = strspn(c->cell, " \t");
+    memmove(c->cell, c->cell + blanks, n + 1 - blanks);
 }
 
 /* Reads the next cell.  False if it was the last of its line.  A quoted cell may have separators, line ends and,
    doubled, quotes in it. */
 static bool tgi_csv_cell(tgi_csv *c)
 {
-    size_t n = 0;
-    const char *blanks = c->separator == '\t' ? " " : " \t";
-    c->at += strspn(c->at, blanks);
-    bool quoted = *c->at == '"';
-    if (quoted) c->at += 1 + strspn(c->at + 1, blanks);
-    for (; *c->at; c->at++) {
-        if (quoted && *c->at == '"' && c->at[1] != '"') {
-            quoted = false;
-            continue;
-        }
-        if (!quoted && (*c->at == c->separator || *c->at == '\n' || *c->at == '\r')) break;
-        if (quoted && *c->at == '"') c->at++;
-        if (*c->at == '\n') c->line++;
-        if (n < sizeof c->cell - 1) c->cell[n++] = *c->at;
+    while (tgi_csv_is_blank(c, *c->at)) c->at++;
+    tgi_csv_read_cell(c);
+    if (c->o.delimiter == ' ') {
+        while (tgi_csv_is_blank(c, *c->at)) c->at++;
+        if (!tgi_csv_line_ends(c) && *c->at != c->o.comments) return true;
+    } else if (*c->at == c->o.delimiter) {
+        return c->at++, true;
     }
-    while (n > 0 && (c->cell[n - 1] == ' ' || c->cell[n - 1] == '\t')) --n;
-    c->cell[n] = 0;
-    if (*c->at == c->separator) return c->at++, true;
-    if (*c->at == '\r') c->at++;
-    if (*c->at == '\n') c->at++;
-    c->line++;
+    tgi_csv_end_line(c);
     return false;
 }
 
-/* The number in the cell, or that of its class. */
+/* The number in the cell, with this mark between its digits.  No 0x, which strtod takes. */
+static bool tgi_csv_number(const tgi_csv *c, char decimal, double *value)
+{
+    const char *point = localeconv()->decimal_point;
+    char number[sizeof c->cell], *end;
+    const size_t n = strlen(c->cell);
+    if (c->broken || n == 0 || n >= sizeof c->cell - 1) return false;
+    for (size_t i = 0; i <= n; ++i) {
+        number[i] = c->cell[i] == decimal && point[0] && !point[1] ? *point : c->cell[i];
+        if (c->cell[i] != decimal && !strchr("0123456789+-eEnNaAiIfFtTyY", c->cell[i])) return false;
+    }
+    *value = strtod(number, &end);
+    return !*end;
+}
+
+/* What the cell stands for: a number, that of its class, or NaN where there is none. */
 static bool tgi_csv_value(const tgi_csv *c, double *value)
 {
-    const size_t n = strlen(c->cell);
-    if (n == 0) return false;
-    if (n < sizeof c->cell - 1 && strspn(c->cell, "0123456789+-.eEnNaAiIfFtTyY") == n) { /* no 0x, which strtod takes */
-        char number[sizeof c->cell], *end;
-        for (size_t i = 0; i <= n; ++i) number[i] = c->cell[i] == '.' ? c->point : c->cell[i];
-        *value = strtod(number, &end);
-        if (!*end) return true;
-    }
-    int k = 0;
-    for (const char *p = c->classes; p && *p; p += strcspn(p, ","), p += *p == ',', ++k) {
-        *value = k;
-        if (strcspn(p, ",") == n && memcmp(p, c->cell, n) == 0) return true;
-    }
-    return false;
+    const char *missing = "NA,N/A,n/a,#N/A,<NA>,null,NULL,None";
+    const int of_class = tgi_csv_listed(c, c->o.classes);
+    const bool none = !*c->cell || tgi_csv_listed(c, missing) >= 0 || tgi_csv_listed(c, c->o.missing_values) >= 0;
+    *value = of_class >= 0 ? of_class : (double)NAN;
+    return !c->broken && (of_class >= 0 || none || tgi_csv_number(c, c->o.decimal, value));
 }
 
-/* Skips the first line if none of its cells is a number. */
-static void tgi_csv_skip_names(tgi_csv *c)
+/* The separator of the line at c->at: the first of tab, semicolon, comma and blank that it has outside of quotes; 0:
+   none. */
+static char tgi_csv_separator(const tgi_csv *c)
+{
+    static const char marks[] = "\t;, ";
+    const char *best = marks + 4;
+    bool quoted = false;
+    for (const char *p = c->at; *p && (quoted || (*p != '\n' && *p != '\r')); ++p) {
+        if (*p == '"') quoted = !quoted;
+        if (quoted || (*p == ' ' && strspn(p, " \r\n") == strlen(p))) continue;
+        if (*p == c->o.comments && p > c->at && (p[-1] == ' ' || p[-1] == '\t')) break;
+        const char *mark = strchr(marks, *p);
+        if (mark && mark < best && (*p != ' ' || !strchr(" \r\n", p[1]))) best = mark;
+    }
+    return *best;
+}
+
+/* Finds the delimiter by the second row, or by the first if it is the only one or the second has none. */
+static void tgi_csv_find_delimiter(tgi_csv *c)
 {
     tgi_csv look = *c;
-    bool more = true, any = false;
-    double value;
-    while (more) {
-        more = tgi_csv_cell(&look);
-        any = any || tgi_csv_value(&look, &value);
+    if (tgi_csv_next_row(&look)) {
+        const char of_first = tgi_csv_separator(&look);
+        look.o.delimiter = of_first ? of_first : ',';
+        while (tgi_csv_cell(&look)) {}
+        look.o.delimiter = 0;
+        const bool second = tgi_csv_next_row(&look);
+        const char of_second = second ? tgi_csv_separator(&look) : 0;
+        /* a first row alone with blanks is one name, of one column */
+        c->o.delimiter = of_second ? of_second : second && of_first == ' ' ? ',' : of_first;
     }
-    if (!any) *c = look;
+    if (!c->o.delimiter) c->o.delimiter = ',';
 }
 
-/* Reads all lines to values [rows, columns], or only counts rows and columns if values is NULL. */
-static bool tgi_csv_rows(tgi_csv *c, double *values, int64_t shape[2])
+/* A comma is the decimal mark where it is not the delimiter, no cell has a point, and one has a comma that cannot stand
+   between thousands. */
+static void tgi_csv_find_decimal(tgi_csv *c)
 {
-    shape[0] = shape[1] = 0;
-    for (tgi_csv_skip_empty_lines(c); *c->at; tgi_csv_skip_empty_lines(c)) {
-        int64_t n = 0, line = c->line;
-        double value;
+    tgi_csv look = *c;
+    bool points = false, proven = false;
+    double value;
+    while (c->o.delimiter != ',' && tgi_csv_next_row(&look)) {
         for (bool more = true; more;) {
-            line = c->line;
-            more = tgi_csv_cell(c);
-            ++n;
-            if (!tgi_csv_value(c, &value)) {
-                return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is not a number%s",
-                                     (long long)line, (long long)n, tgi_shown(c->cell).text,
-                                     c->classes || !*c->cell ? "" : "\ntg_csv_load_ex takes a list of texts that stand "
-                                                                    "for classes, 0, 1, ...");
-            }
-            if (values) *values++ = value;
+            more = tgi_csv_cell(&look);
+            const char *comma = strchr(look.cell, ',');
+            points = points || (strchr(look.cell, '.') && tgi_csv_number(&look, '.', &value));
+            if (!comma || !tgi_csv_number(&look, ',', &value)) continue;
+            const size_t before = strspn(look.cell + strspn(look.cell, "+-"), "0123456789");
+            proven = proven || strspn(comma + 1, "0123456789") != 3 || before == 0 || before > 3 ||
+                     (before == 1 && comma[-1] == '0');
         }
+    }
+    c->o.decimal = proven && !points ? ',' : '.';
+}
+
+typedef enum { TGI_CSV_ROW, TGI_CSV_NAMES, TGI_CSV_EITHER } tgi_csv_first;
+
+/* What the first row is: names of columns if no cell is a number and one begins as a name does; or if names come
+   first, and then numbers that count up, such as years.  An empty cell and 0, 1, ... can be a row or what pandas
+   writes.  *cells: how many it has; *ends_empty: whether the last one is empty. */
+static tgi_csv_first tgi_csv_first_row(tgi_csv look, int64_t *cells, bool *ends_empty)
+{
+    int64_t names = 0, numbers = 0;
+    double value, before = 0;
+    bool counts = true, empty = false;
+    *cells = 0;
+    for (bool more = true; more; ++*cells) {
+        more = tgi_csv_cell(&look);
+        *ends_empty = !*look.cell;
+        if (!*look.cell) {
+            empty = empty || *cells == 0;
+            counts = counts && *cells == 0;
+        } else if (tgi_csv_value(&look, &value)) {
+            if (look.cell[strspn(look.cell, "0123456789")] || (numbers && value != before + 1)) counts = false;
+            before = value;
+            numbers++;
+        } else {
+            counts = counts && numbers == 0;
+            names += !strchr("0123456789+-.", *look.cell) && !look.broken;
+        }
+    }
+    if (look.o.header) return look.o.header > 0 ? TGI_CSV_NAMES : TGI_CSV_ROW;
+    if (names && (numbers == 0 || (counts && numbers > 1))) return TGI_CSV_NAMES;
+    return empty && counts && numbers > 1 && before == (double)(numbers - 1) ? TGI_CSV_EITHER : TGI_CSV_ROW;
+}
+
+/* The rows and the cells of each; empty cells that end all rows, and the names, are those of separators there. */
+static bool tgi_csv_count(tgi_csv c, int64_t names, bool names_end_empty, int64_t shape[2])
+{
+    bool all_end_empty = c.o.delimiter != ' ';
+    shape[0] = shape[1] = 0;
+    while (tgi_csv_next_row(&c)) {
+        int64_t n = 1;
+        const int64_t line = c.line;
+        while (tgi_csv_cell(&c)) ++n;
+        all_end_empty = all_end_empty && !*c.cell;
         if (shape[0]++ && n != shape[1]) {
-            return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld",
+            return tgi_file_fail(c.f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld",
                                  (long long)line, (long long)n, (long long)shape[1]);
         }
         shape[1] = n;
     }
-    return shape[0] > 0 || tgi_file_fail(c->f, TG_ERR_FORMAT, "there is no row of numbers");
+    if (all_end_empty && shape[1] > 1 && (names < shape[1] || names_end_empty)) shape[1]--;
+    return shape[0] > 0 || tgi_file_fail(c.f, TG_ERR_FORMAT, "there is no row of numbers");
+}
+
+/* What can be done for a cell that is no number. */
+static const char *tgi_csv_hint(const tgi_csv *c)
+{
+    double value;
+    if (c->broken) return "\na quote ends a cell, and is doubled within one";
+    if (c->o.decimal == '.' && tgi_csv_number(c, ',', &value))
+        return "\nif a comma stands before the fractions: decimal = ',' of tg_csv_load_options";
+    if (c->o.classes) return "";
+    return "\ntg_csv_load_options takes classes, missing_values, skip_header; tg_csv_load_ex a list of texts that "
+           "stand for classes, 0, 1, ...";
+}
+
+/* Notes an integer that the dtype, of so many bits, does not hold; false after an error if the number is beyond it. */
+static bool tgi_csv_fits(tgi_csv *c, double value, int64_t line, int64_t column)
+{
+    const tg_dtype dtype = c->f->S->default_dtype;
+    const int bits = dtype == TG_F64 ? 53 : dtype == TG_F16 ? 11 : dtype == TG_BF16 ? 8 : 24;
+    const int top = dtype == TG_F64 ? 1023 : dtype == TG_F16 ? 15 : 127; /* exponent of the largest numbers */
+    const double size = fabs(value), least = ldexp(1, top + 1) - ldexp(1, top - bits); /* that rounds to infinity */
+    if (size >= least && strpbrk(c->cell, "0123456789")) {
+        return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is too large for %s%s", (long long)line,
+                             (long long)column, tgi_shown(c->cell).text, tg_dtype_name(dtype),
+                             dtype == TG_F64 ? "" : "\ntg_set_default_dtype(TG_F64) has room for 1e308");
+    }
+    int exponent;
+    const double scaled = ldexp(frexp(size, &exponent), bits);
+    const char *digits = c->cell + (*c->cell == '-' || *c->cell == '+');
+    const bool integer = strspn(digits, "0123456789") == strlen(digits);
+    if (!(size >= 256) || !integer) return true;
+    const bool as_read = size < ldexp(1, 53) || (size < ldexp(1, 63) && strtoll(c->cell, NULL, 10) == (long long)value);
+    if (as_read && scaled == floor(scaled)) return true;
+    if (c->rounded++ == 0) {
+        c->rounded_line = line;
+        snprintf(c->rounded_cell, sizeof c->rounded_cell, "%.39s", c->cell);
+    }
+    return true;
+}
+
+/* Stores all rows in values [shape[0], shape[1]]. */
+static bool tgi_csv_store(tgi_csv *c, double *values, const int64_t shape[2])
+{
+    while (tgi_csv_next_row(c)) {
+        bool more = true;
+        for (int64_t n = 0; more; ++n) {
+            const int64_t line = c->line;
+            more = tgi_csv_cell(c);
+            if (n == shape[1]) break; /* the separator that ends all rows */
+            if (!tgi_csv_value(c, values)) {
+                return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is not a number%s",
+                                     (long long)line, (long long)n + 1, tgi_shown(c->cell).text, tgi_csv_hint(c));
+            }
+            if (!tgi_csv_fits(c, *values++, line, n + 1)) return false;
+        }
+    }
+    return true;
 }
 
 /* The table in a text, f64. */
-static tg_tensor *tgi_csv_table(const tgi_file *f, const char *text, const char *classes)
+static tg_tensor *tgi_csv_table(tgi_csv *c, const char *text)
 {
-    const char *point = localeconv()->decimal_point;
-    tgi_csv c, again;
-    int64_t shape[2];
-    memset(&c, 0, sizeof c);
-    c.f = f;
-    c.at = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text; /* the mark of UTF-8 that some programs write */
-    c.classes = classes;
-    c.point = point[0] && !point[1] ? point[0] : '.';
-    c.line = 1;
-    tgi_csv_skip_empty_lines(&c);
-    c.separator = tgi_csv_separator(c.at);
-    if (*c.at) tgi_csv_skip_names(&c);
-    again = c;
-    if (!tgi_csv_rows(&c, NULL, shape)) return NULL;
-    tg_tensor *t = tgi_new(f->S, f->op, 2, shape, TG_F64, &tgi_cpu, 0);
-    return t && tgi_csv_rows(&again, (double *)t->storage->data, shape) ? t : NULL;
+    int64_t shape[2], names = 0;
+    bool names_end_empty = false;
+    c->at = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text; /* the mark of UTF-8 that some programs write */
+    for (c->line = 1; c->line <= c->o.skip_header && *c->at;) tgi_csv_end_line(c);
+    if (!c->o.delimiter) tgi_csv_find_delimiter(c);
+    if (!c->o.decimal) tgi_csv_find_decimal(c);
+    if (tgi_csv_next_row(c)) {
+        const tgi_csv_first first = tgi_csv_first_row(*c, &names, &names_end_empty);
+        if (first == TGI_CSV_EITHER) {
+            return tgi_no_tensor(tgi_file_fail(c->f, TG_ERR_FORMAT,
+                                               "line %lld can be names of columns or numbers\nsay which: "
+                                               "header = 1 or -1 of tg_csv_load_options",
+                                               (long long)c->line));
+        }
+        while (first == TGI_CSV_NAMES && tgi_csv_cell(c)) {}
+        if (first == TGI_CSV_ROW) names = 0;
+    }
+    if (!tgi_csv_count(*c, names, names_end_empty, shape)) return NULL;
+    tg_tensor *t = tgi_new(c->f->S, c->f->op, 2, shape, TG_F64, &tgi_cpu, 0);
+    return t && tgi_csv_store(c, (double *)t->storage->data, shape) ? t : NULL;
 }
 
-static tg_tensor *tgi_csv_load(const char *op, const char *path, const char *classes)
+static bool tgi_csv_check_options(tgi_thread *S, const char *op, const tg_csv_options *o)
 {
+    if (o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r' ||
+        (o->delimiter && o->delimiter == o->comments))
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "delimiter must not be a quote, a line end or the mark of comments");
+    if ((o->decimal && o->decimal != '.' && o->decimal != ',') || (o->decimal && o->decimal == o->delimiter))
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "decimal is '.' or ',', and not the delimiter");
+    return o->skip_header >= 0 ||
+           tgi_fail(S, TG_ERR_ARGUMENT, op, "skip_header is %d, a number of lines", o->skip_header);
+}
+
+static tg_tensor *tgi_csv_load(const char *op, const char *path, const tg_csv_options *options)
+{
+    static const tg_csv_options none = {NULL, NULL, 0, 0, 0, 0, 0};
     tgi_composite c;
     tgi_file f;
+    tgi_csv table;
     tg_tensor *t = NULL;
+    char warning[400];
     if (!tgi_composite_begin(&c, op)) return NULL;
-    if (tgi_file_open(&f, op, path)) {
+    memset(&table, 0, sizeof table);
+    table.f = &f;
+    table.o = options ? *options : none;
+    if (!table.o.comments) table.o.comments = '#';
+    if (tgi_csv_check_options(c.S, op, &table.o) && tgi_file_open(&f, op, path)) {
         char *text = tgi_read_new(&f, f.size);
         const size_t start = f.size < 1024 ? (size_t)f.size : 1024;
         const char *hint = NULL, *kind = text ? tgi_file_kind(text, start, &hint) : NULL;
@@ -29532,16 +29731,36 @@ static tg_tensor *tgi_csv_load(const char *op, const char *path, const char *cla
         } else if (text && strlen(text) != f.size) {
             tgi_file_fail(&f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
         } else if (text) {
-            t = tgi_csv_table(&f, text, classes);
+            t = tgi_csv_table(&table, text);
         }
         if (text) tgi_free(f.S, text, (size_t)f.size + 1);
         fclose(f.file);
     }
-    return tgi_composite_end(&c, t ? tg_to_dtype(t, c.S->default_dtype) : NULL);
+    t = tgi_composite_end(&c, t ? tg_to_dtype(t, c.S->default_dtype) : NULL);
+    if (t && table.rounded) { /* last, since the handler may release t */
+        snprintf(warning, sizeof warning,
+                 "warning: tg_%s: '%.200s': %s has no %s (line %lld), which is rounded, as are %lld more\n"
+                 "  hint: tg_set_default_dtype(TG_F64) before%s",
+                 op, path, tg_dtype_name(c.S->default_dtype), table.rounded_cell, (long long)table.rounded_line,
+                 (long long)table.rounded - 1, c.S->default_dtype == TG_F64 ? ", and numbers up to 2^53" : "");
+        tgi_warn(c.S, warning);
+    }
+    return t;
 }
 
 tg_tensor *tg_csv_load(const char *path) { return tgi_csv_load("csv_load", path, NULL); }
-tg_tensor *tg_csv_load_ex(const char *path, const char *classes) { return tgi_csv_load("csv_load_ex", path, classes); }
+
+tg_tensor *tg_csv_load_ex(const char *path, const char *classes)
+{
+    tg_csv_options options = {NULL, NULL, 0, 0, 0, 0, 0};
+    options.classes = classes;
+    return tgi_csv_load("csv_load_ex", path, &options);
+}
+
+tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options)
+{
+    return tgi_csv_load("csv_load_options", path, options);
+}
 
 /* ======== @@LOADER ================================================================================================ */
 

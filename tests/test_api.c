@@ -444,6 +444,13 @@ static void hand_gradcheck_ex(void)
     check_bool((is("tg_gradcheck_ex") ? tg_gradcheck_ex : tg_gradgradcheck_ex)(square, inputs, 2, NULL, NULL));
 }
 
+static void hand_csv_load_options(void)
+{
+    const char *path = draw_string("path");
+    call_starts();
+    check_tensor(tg_csv_load_options(path, NULL));
+}
+
 static void hand_plateau(void)
 {
     tg_plateau plateau = TG_PLATEAU;
@@ -461,6 +468,7 @@ static const struct {
     {"tg_graph_obstacle", hand_graph},
     {"tg_graph_free", hand_graph},
     {"tg_lr_plateau", hand_plateau},
+    {"tg_csv_load_options", hand_csv_load_options},
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},
     {"tg_from_f32", hand_from},

@@ -1048,6 +1048,122 @@ static tg_tensor *table(const char *text, const char *classes)
     return t;
 }
 
+/* The table in a text, with options. */
+static tg_tensor *table_by(const char *text, tg_csv_options options)
+{
+    const char *path = beside("table.csv");
+    write_text(path, text);
+    tg_tensor *t = tg_csv_load_options(path, &options);
+    remove(path);
+    return t;
+}
+
+/* The forms that tables have, found without options: blanks, comments, decimal commas, missing cells, separators that end
+   lines, names that are numbers. */
+TEST(forms_of_csv)
+{
+    static const struct { const char *text, *values; } forms[] = {
+        {"1.0e+00 2.0e+00\n3.0e+00 4.0e+00\n", "[[1, 2], [3, 4]]"},
+        {"  1\t 2 \n 3   4  ", "[[1, 2], [3, 4]]"},
+        {"width height\n1 2\n", "[[1, 2]]"},
+        {"the width\n1\n2\n", "[[1], [2]]"},
+        {"the title\n1,2\n", "[[1, 2]]"},
+        {"# a\n  # b,c\n1,2 # d\n#e\n3,4\n", "[[1, 2], [3, 4]]"},
+        {"item #,x\n1,2\n", "[[1, 2]]"},
+        {"x;y\n1,5;2\n", "[[1.5, 2]]"},
+        {"-0,123;2\n", "[[-0.123, 2]]"},
+        {"1,5\t1234,567\n,5\t2\n", "[[1.5, 1234.567], [0.5, 2]]"},
+        {"1,,3\n4,5,6\n", "[[1, nan, 3], [4, 5, 6]]"},
+        {"1,NA,null\nN/A,nan,None\n", "[[1, nan, nan], [nan, nan, nan]]"},
+        {",,\n1,2,3\n,,\n", "[[nan, nan, nan], [1, 2, 3], [nan, nan, nan]]"},
+        {"1\t\t3\n\t\t\n", "[[1, nan, 3], [nan, nan, nan]]"},
+        {"1,2,\n3,4,\n", "[[1, 2], [3, 4]]"},
+        {"a,b,\n1,2,\n", "[[1, 2]]"},
+        {"a,b,c\n1,2,\n", "[[1, 2, nan]]"},
+        {"1;\n2;\n", "[[1], [2]]"},
+        {"1,2,\n3,4,5\n", "[[1, 2, nan], [3, 4, 5]]"},
+        {"id,2019,2020\n1,2,3\n", "[[1, 2, 3]]"},
+        {"\"a\",\"\"\n1,2\n", "[[1, 2]]"},
+        {"1,2\r3,4\r", "[[1, 2], [3, 4]]"},
+        {"1,2,3\n4,5,6", "[[1, 2, 3], [4, 5, 6]]"},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; ++i) {
+        harness.row = forms[i].text;
+        HAS(table(forms[i].text, NULL), forms[i].values);
+    }
+    harness.row = NULL;
+}
+
+TEST(options_of_csv)
+{
+    tg_csv_options o = {NULL, NULL, 0, 0, 0, 0, 0};
+    HAS(table_by("a,b\n1,2\n", o), "[[1, 2]]");
+    o.skip_header = 2;
+    HAS(table_by("1,2\ntitle\na,b\n1,2\n", o), "[[1, 2]]");
+    o.skip_header = 0, o.header = 1;
+    HAS(table_by("2019,7\n1,2\n", o), "[[1, 2]]");
+    HAS(table_by(",0,1\n0,5,6\n", o), "[[0, 5, 6]]");
+    HAS(table_by("12,2m\n1,2\n", o), "[[1, 2]]");
+    o.header = -1;
+    HAS(table_by(",0,1\n0,5,6\n", o), "[[nan, 0, 1], [0, 5, 6]]");
+    CHECK_FAILS(table_by("a,b\n1,2\n", o), "line 1, column 1: 'a' is not a number");
+    o.header = 0, o.decimal = ',', o.delimiter = ' ';
+    HAS(table_by("1,234 5\n\"1,5\"\t 2", o), "[[1.234, 5], [1.5, 2]]");
+    o.delimiter = 0;
+    HAS(table_by("1,234;5\n", o), "[[1.234, 5]]");
+    o.decimal = '.', o.delimiter = '|', o.comments = '%', o.missing_values = "?,-999", o.classes = "no,yes";
+    HAS(table_by("1|?%c\n%x\n-999|yes\n", o), "[[1, nan], [nan, 1]]");
+    o.decimal = '|';
+    CHECK_FAILS(table_by("1\n", o), "decimal is '.' or ',', and not the delimiter");
+    o.decimal = 0, o.comments = '|';
+    CHECK_FAILS(table_by("1\n", o), "delimiter must not be a quote, a line end or the mark of comments");
+    o.comments = 0, o.skip_header = -1;
+    CHECK_FAILS(table_by("1\n", o), "skip_header is -1, a number of lines");
+    CHECK_FAILS(tg_csv_load_options(NULL, NULL), "argument path is NULL");
+}
+
+static char csv_warning[400];
+
+static void note_csv_warning(tg_status code, const char *text, void *user)
+{
+    (void)user;
+    if (code == TG_OK) snprintf(csv_warning, sizeof csv_warning, "%s", text);
+}
+
+/* A number that the dtype does not hold is an error, an integer that it rounds a warning; a fraction is always rounded. */
+TEST(numbers_that_the_dtype_has_not)
+{
+    static const struct { tg_dtype dtype; const char *text, *warning; } rows[] = {
+        {TG_F32, "16777216,0.1,123456789.5\n-16777218,1e30,2\n", ""},
+        {TG_F32, "1,2\n16777217,1700000001\n", "f32 has no 16777217 (line 2), which is rounded, as are 1 more"},
+        {TG_F32, "9007199254740993\n", "f32 has no 9007199254740993 (line 1)"},
+        {TG_F64, "1700000001,9007199254740992\n", ""},
+        {TG_F64, "-9007199254740993\n", "f64 has no -9007199254740993"},
+        {TG_F64, "100000000000000000000\n", "f64 has no 100000000000000000000"},
+        {TG_BF16, "256,258\n", ""},
+        {TG_BF16, "257\n", "bf16 has no 257"},
+        {TG_F16, "2049\n", "f16 has no 2049"},
+    };
+    tg_set_error_handler(note_csv_warning, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        csv_warning[0] = 0;
+        harness.row = rows[i].text;
+        tg_set_default_dtype(rows[i].dtype);
+        CHECK(table(rows[i].text, NULL) && strstr(csv_warning, rows[i].warning) && (*csv_warning != 0) == (*rows[i].warning != 0));
+    }
+    harness.row = NULL;
+    tg_set_error_handler(NULL, NULL);
+    CHECK_FAILS(table("1\n65520\n", NULL), "line 2, column 1: '65520' is too large for f16");
+    HAS(table("65519\n", NULL), "[[65504]]");
+    tg_set_default_dtype(TG_F32);
+    CHECK_FAILS(table("1,3.5e38\n", NULL), "line 1, column 2: '3.5e38' is too large for f32");
+    HAS(table("-inf,3.4028235e38\n", NULL), "[[-inf, 3.4028234663852886e38]]");
+    tg_set_default_dtype(TG_F64);
+    CHECK_FAILS(table("1e400\n", NULL), "'1e400' is too large for f64");
+    HAS(table("1e308,1e-400\n", NULL), "[[1e308, 0]]");
+    tg_set_default_dtype(TG_F32);
+}
+
 TEST(csv)
 {
     HAS(table("1,2,3\n4,5,6\n", NULL), "[[1, 2, 3], [4, 5, 6]]");
@@ -1085,14 +1201,22 @@ TEST(hostile_csv)
         {"1,2\n3\n", "line 2 has 1 cells, the lines before it have 2"},
         {"1,2\n3,4,5\n", "line 2 has 3 cells, the lines before it have 2"},
         {"1,2\n\n3,x\n", "line 3, column 2: 'x' is not a number"},
-        {"1,2,\n", "line 1, column 3: '' is not a number"},
-        {"1,,2\n", "line 1, column 2: '' is not a number"},
+        {"1,2,\n3,4\n", "line 2 has 2 cells, the lines before it have 3"},
+        {"1,abc\n2,3\n", "line 1, column 2: 'abc' is not a number"},
+        {"abc,1\n2,3\n", "line 1, column 1: 'abc' is not a number"},
+        {"1.2.3,4.5.6\n7,8\n", "line 1, column 1: '1.2.3' is not a number"},
+        {",0,1\n0,5,6\n", "line 1 can be names of columns or numbers"},
+        {"\"1\"2,3\n", "line 1, column 1: '12' is not a number"},
+        {"1,2#3\n", "'2#3' is not a number"},
+        {"1;2,500\n", "decimal = ','"},
+        {"title\na,b\n1,2\n", "line 2, column 1: 'a' is not a number"},
+        {"1 000;2\n", "'1 000' is not a number"},
         {"1,0x10\n", "line 1, column 2: '0x10' is not a number"},
         {"1,1e\n", "'1e' is not a number"},
         {"1,1 2\n", "'1 2' is not a number"},
         {"1,infinite\n", "'infinite' is not a number"},
         {"1,\"2\n3,4\n", "line 1, column 2: '2?3,4?' is not a number"},
-        {"1;2,5\n", "line 1, column 2: '2,5' is not a number"},
+        {"1.5;2,5\n", "line 1, column 2: '2,5' is not a number"},
         {"1,\x1b[31m\n", "'?[31m' is not a number"},
     };
     char longest[1000];
@@ -1105,7 +1229,7 @@ TEST(hostile_csv)
     refused(CSV, "1,2\0003,4", 7, "this is no text: it has zero bytes");
     CHECK_FAILS(table("1,setosa\n2,other\n", "setosa,versicolor"), "line 2, column 2: 'other' is not a number");
     CHECK_FAILS(table("1,set\n", "setosa"), "'set' is not a number");
-    CHECK_FAILS(table("1,\n", ",a"), "column 2: '' is not a number");
+    HAS(table("1,\n2,3\n", ",a"), "[[1, nan], [2, 3]]"); /* an empty cell is no class */
 }
 
 /* Files of other kinds are called by name, by each reader. */
@@ -1215,6 +1339,9 @@ int main(int argc, char **argv)
     RUN(truncated_and_changed_files);
     RUN(idx);
     RUN(csv);
+    RUN(forms_of_csv);
+    RUN(options_of_csv);
+    RUN(numbers_that_the_dtype_has_not);
     RUN(csv_in_another_locale);
     RUN(hostile_csv);
     RUN(other_files);

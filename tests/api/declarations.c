@@ -83,6 +83,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"void (*)(void *user)", NULL, NULL},
     {"const tg_allocator *", NULL, NULL},
     {"const tg_gradcheck_options *", NULL, NULL},
+    {"const tg_csv_options *", NULL, NULL},
     {"tg_plateau *", NULL, NULL},
     {"tg_graph *", NULL, NULL},
     {"const tg_graph *", NULL, NULL},

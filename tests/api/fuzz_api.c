@@ -780,7 +780,8 @@ static const struct { const char *bytes, *array; } npy_files[] = {
     {"{'descr': '|u1', 'fortran_order': False, 'shape': (), }", "1"},
     {"{'descr': '<i8', 'fortran_order': False, 'shape': (0, 5), }", ""},
 };
-static const char *const csv_files[] = {"1,2,3\n4,5,6\n", "1.5;2\n-3;4e2\n", "\"1\",2\r\n3,4\r\n", "7\n8\n9"};
+static const char *const csv_files[] = {"1,2,3\n4,5,6\n", "1.5;2\n-3;4e2\n", "\"1\",2\r\n3,4\r\n", "7\n8\n9",
+    "# a b\n1 2\n3 4\n", "x;y\n1,5;2\n", "1,,NA\n,,\n", "id,2019,2020\n1,2,3,\n"};
 
 static void write_file(const char *path, const char *bytes, size_t n)
 {
@@ -2088,6 +2089,22 @@ static void hand_gradcheck_ex(void)
         check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
 }
 
+static void hand_csv_load_options(void)
+{
+    tg_csv_options options;
+    const char *path = draw_string("path");
+    memset(&options, 0, sizeof options);
+    options.classes = percent(70) ? NULL : draw_string("classes");
+    options.missing_values = percent(70) ? NULL : draw_string("missing_values");
+    options.delimiter = percent(70) ? 0 : ",; \t\"1"[pick(6)];
+    options.decimal = percent(70) ? 0 : ",.;"[pick(3)];
+    options.comments = percent(70) ? 0 : "#%,1"[pick(4)];
+    options.skip_header = percent(80) ? 0 : pick(4) - 1;
+    options.header = pick(3) - 1;
+    call_starts();
+    check_tensor(tg_csv_load_options(path, percent(90) ? &options : NULL));
+}
+
 static void hand_plateau(void)
 {
     tg_plateau plateau = TG_PLATEAU;
@@ -2107,6 +2124,7 @@ static const struct {
     {"tg_graph_obstacle", hand_graph},
     {"tg_graph_free", hand_graph},
     {"tg_lr_plateau", hand_plateau},
+    {"tg_csv_load_options", hand_csv_load_options},
     {"tg_scope_end", hand_scope_end},
     {"tgi_scope_guard_open", hand_hold_open},
     {"tgi_scope_guard_close", hand_hold_close},
