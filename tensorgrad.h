@@ -97,6 +97,9 @@
    argument, when an allocation fails, and on operands whose shapes, dtypes or devices do not fit.  To stop where an
    error is raised, set a breakpoint on tgi_fail, or on a handler of yours.  tg_set_name gives a tensor a name that the
    messages show.
+   Floating-point traps that the program switches on (feenableexcept) are not for the library: it computes NaN and
+   infinity wherever PyTorch does, and meets them on the way to ordinary results, as in the softmax of a masked row.
+   There a trap ends the program.  Switch traps off around the calls, and look for NaN with tg_isfinite.
 
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
    used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
@@ -219,7 +222,8 @@ TG_API void tg_clear_error(void);          /* empties the record */
 
 /* An error handler is called for each error when it is raised, not when a later call merely receives the resulting
    NULL; and for warnings, with code TG_OK.  It may call the library.  An error inside it is recorded, but the handler
-   is not called for that one, and tensors that it makes end when it returns, unless retained. */
+   is not called for that one, and tensors that it makes end when it returns, unless retained.  It must return: see
+   tg_hook_fn. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
 /* Sets the handler of the whole process.  The default handler prints to stderr, and the same text only once in a row;
    NULL is silent.  user is passed on to the handler. */
@@ -683,7 +687,11 @@ TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 
    A hook, like every function that is passed to the library (tg_custom, tg_checkpoint, tg_gradcheck), may call the
    library, but must end only scopes that it has opened, all of those, and not call tg_thread_end or tg_shutdown; else
-   the call around it fails. */
+   the call around it fails.
+
+   Each such function, an error handler, forward of a module, closure, deleter, free_user and step of a graph as well,
+   must return.  One that is left by longjmp or by a C++ exception leaves the state of the thread broken, which cannot
+   use the library after that.  Catch exceptions inside it, note them in user, and throw when the call has returned. */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
 /* A post-accumulate hook: called after backward has updated leaf's .grad, which stays even if it raises an error. */
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
