@@ -4036,7 +4036,7 @@ enum {
     OP(relu, ANY, x < 0 ? 0 : x, x < 0 ? 0 : x, Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")      \
     OP(silu, FLOATS, tgi_silu(x), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")            \
     OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
-       tg_mul(g, tg_sigmoid(tg_neg(x))), "g * sigmoid(-x)")                                                            \
+       tg_mul(g, tgi_sigmoid_of_minus(x)), "g * sigmoid(-x)")                                                          \
     OP(mish, FLOATS, x * tgi_tanh(tgi_log1p(tgi_exp(x))), x, A, tgi_mish_gradient(g, x),                               \
        "g * (t + x * sigmoid(x) * (1 - t*t)), t = tanh(softplus(x))")                                                  \
     OP(selu, FLOATS, x > 0 ? (real)1.0507009873554805 * x : (real)1.7580993408473766 * tgi_expm1(x), x, A,             \
@@ -4135,7 +4135,7 @@ enum {
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B | LAST_IS_MASK | S_ELEMENT, tg_masked_fill(g, b, 0), NULL,  \
        "g, 0 where masked", "x,mask")                                                                                  \
     OP(prelu, FLOATS, a > 0 ? a : a * b, a, A | B | CAST_LOW, tg_where(tg_gt_scalar(a, 0), g, tg_mul(g, b)),           \
-       tg_masked_fill(tg_mul(g, a), tg_gt_scalar(a, 0), 0),                                                            \
+       tg_mul(g, tg_masked_fill(a, tg_gt_scalar(a, 0), 0)),                                                            \
        "x: g where x > 0, else g * w, w: g * x where x <= 0, else 0", "x,weight")                                      \
     OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
        a, A | B | NO_CPU_SCALARS, tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),        \
@@ -17286,6 +17286,12 @@ static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, doub
    make their own gradient NaN, comes from there.  At 0 their own gradient is 0, as PyTorch's is. */
 static tg_tensor *tgi_up_to_0(tg_tensor *x) { return tg_masked_fill(x, tg_ge_scalar(x, 0), 0); }
 
+/* sigmoid(-x), whose own gradient vanishes at neither end: that of y = sigmoid, y (1 - y), is exact for small y */
+static tg_tensor *tgi_sigmoid_of_minus(tg_tensor *x)
+{
+    return tg_where(tg_lt_scalar(x, 0), tg_rsub_scalar(tg_sigmoid(x), 1), tg_sigmoid(tg_neg(x)));
+}
+
 /* d/dx of x * t with t = tanh(softplus(x)) */
 static tg_tensor *tgi_mish_gradient(tg_tensor *g, tg_tensor *x)
 {
@@ -17297,14 +17303,15 @@ static tg_tensor *tgi_mish_gradient(tg_tensor *g, tg_tensor *x)
 /* 0 up to -3, 1 from 3 on */
 static tg_tensor *tgi_hardswish_gradient(tg_tensor *g, tg_tensor *x)
 {
-    tg_tensor *middle = tg_mul(g, tg_add_scalar(tg_div_scalar(x, 3), 0.5));
+    tg_tensor *middle = tg_mul(g, tg_add_scalar(tg_div_scalar(tg_clamp(x, -3, 3), 3), 0.5));
     return tg_where(tg_ge_scalar(x, 3), g, tg_masked_fill(middle, tg_le_scalar(x, -3), 0));
 }
 
 static tg_tensor *tgi_softplus_gradient(tg_tensor *g, tg_tensor *x, double beta, double threshold)
 {
-    tg_tensor *z = tg_mul_scalar(x, beta);
-    return tg_where(tg_gt_scalar(z, threshold), g, tg_mul(g, tg_sigmoid(z)));
+    tg_tensor *z = tg_mul_scalar(x, beta), *above = tg_gt_scalar(z, threshold);
+    z = tg_masked_fill(z, tg_ge_scalar(z, threshold), threshold); /* its second derivative is 0 at the threshold, too */
+    return tg_where(above, g, tg_mul(g, tg_sigmoid(z)));
 }
 
 /* f16 and bf16 are computed in f32, and the result is rounded once. */
@@ -17321,11 +17328,11 @@ static tg_tensor *tgi_gelu_gradient(tg_tensor *g, tg_tensor *x, bool tanh_approx
     if (tanh_approx && tgi_is_half(x)) /* in f16 x^2 would be infinite from 256 on */
         return tg_to_dtype(tgi_gelu_gradient(tgi_upcast(g), tgi_upcast(x), true), (tg_dtype)x->dtype);
     tg_tensor *x2 = tg_mul(x, x);
-    if (tanh_approx) {
-        tg_tensor *u = tg_tanh(tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), k));
-        cdf = tg_mul_scalar(tg_add_scalar(u, 1), 0.5);
-        slope =
-            tg_mul(tg_rsub_scalar(tg_mul(u, u), 1), tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), k / 2));
+    if (tanh_approx) { /* (1 + tanh(z / 2)) / 2 is sigmoid(z) */
+        tg_tensor *z = tg_mul_scalar(tg_mul(x, tg_add_scalar(tg_mul_scalar(x2, c), 1)), 2 * k);
+        cdf = tgi_sigmoid_of_minus(tg_neg(z));
+        slope = tg_mul_scalar(tg_add_scalar(tg_mul_scalar(x2, 3 * c), 1), 2 * k);
+        slope = tg_mul(tg_mul(cdf, tgi_sigmoid_of_minus(z)), slope);
     } else {
         cdf = tg_mul_scalar(tg_add_scalar(tg_erf(tg_mul_scalar(x, 0.70710678118654752)), 1), 0.5);
         slope = tg_mul_scalar(tg_exp(tg_mul_scalar(x2, -0.5)), 0.3989422804014327);
@@ -17343,8 +17350,8 @@ static tg_tensor *tgi_pow_base_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b
 /* a^b log a, 0 where a is 0 and b is not negative */
 static tg_tensor *tgi_pow_exponent_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *y)
 {
-    tg_tensor *d = tg_mul(g, tg_mul(y, tg_log(a)));
-    return d ? tg_masked_fill(d, tg_logical_and(tg_eq_scalar(a, 0), tg_ge_scalar(b, 0)), 0) : NULL;
+    tg_tensor *zero = tg_logical_and(tg_eq_scalar(a, 0), tg_ge_scalar(b, 0));
+    return tg_mul(g, tg_mul(y, tg_log(tg_masked_fill(a, zero, 1))));
 }
 
 /* g where a is larger than b (or one is NaN), half of it where they are equal */
@@ -19430,7 +19437,9 @@ static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
     }
     y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
     if (p == 2) return tgi_set_input_grad(step, 0, tg_mul(g, tg_div(x, y)));
+    if (p < 0) x = tg_masked_fill(x, tg_isinf(x), 0); /* the slope is 0 there, too, and where another element is 0 */
     zero = tg_eq_scalar(x, 0);
+    if (p < 0) zero = tg_logical_or(zero, tg_isinf(y));
     slope = tg_pow_scalar(tg_masked_fill(tg_div(tg_abs(x), y), zero, 1), p - 1);
     slope = tg_mul(tg_sign(x), tg_masked_fill(slope, zero, 0));
     return tgi_set_input_grad(step, 0, tg_mul(g, slope));
@@ -20896,6 +20905,16 @@ static bool tgi_check_norm_of_channels(tgi_thread *S, const char *op, bool batch
            tgi_check_per_channel(S, op, x, weight, "weight") && tgi_check_per_channel(S, op, x, bias, "bias");
 }
 
+/* normalize of t [N, C, L] with eps 0: rows of equal elements become 0, and have no gradient. */
+static tg_tensor *tgi_normalize_without_eps(tg_tensor *t)
+{
+    const tg_shape last = TG_DIMS(2);
+    tg_tensor *equal = tg_eq(tg_amax_dims(t, last, true), tg_amin_dims(t, last, true));
+    tg_tensor *other = t ? tg_arange_on(0, (double)t->dim[2], 1, (tg_dtype)t->dtype, tgi_device_of(t)) : NULL;
+    t = tg_contiguous(tg_where(equal, other, t));
+    return t ? tg_masked_fill(tgi_normalize(t, 1, false, 0, NULL), equal, 0) : NULL;
+}
+
 static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x, tg_tensor *running_mean,
                                        tg_tensor *running_var, tg_tensor *weight, tg_tensor *bias, bool training,
                                        double momentum, double eps)
@@ -20912,7 +20931,7 @@ static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x,
     tg_tensor *t = tgi_as_channels(x); /* [N, C, L], or for batch_norm [1, C, N * L] */
     if (t && batch) t = tg_reshape(tg_transpose(t, 0, 1), TG_SHAPE(1, t->dim[1], t->dim[0] * t->dim[2]));
     t = t ? tg_contiguous(t) : NULL;
-    tg_tensor *y = t ? tgi_normalize(t, 1, false, eps, NULL) : NULL;
+    tg_tensor *y = eps == 0 ? tgi_normalize_without_eps(t) : t ? tgi_normalize(t, 1, false, eps, NULL) : NULL;
     if (y && batch) y = tg_transpose(tg_reshape(y, TG_SHAPE(x->dim[1], x->dim[0], tgi_length_of_channels(x))), 0, 1);
     y = y ? tgi_scale_and_shift(y, weight, bias, x) : NULL;
     if (y && running_mean && tgi_numel(x) > 0 && !tgi_update_running(c.S, t, running_mean, running_var, momentum))

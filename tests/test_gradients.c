@@ -465,6 +465,17 @@ static void second(tg_tensor *y, tg_tensor *x, const char *first, const char *th
     CHECK(tg_allclose(h, f64(then), 1e-4, 1e-4));
 }
 
+/* The gradient of sum(f(x) * v), differentiated by v: no NaN comes from a branch that is not taken. */
+static void slope_by_v(tg_tensor *y, tg_tensor *x, const char *slope)
+{
+    tg_tensor *v = tg_param(tg_ones_like(y)), *root = tg_sum(tg_mul(y, v)), *g = NULL, *h = NULL;
+    CHECK(tg_gradients(&root, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
+    root = tg_sum(g);
+    CHECK(tg_gradients(&root, 1, NULL, &v, 1, &h, TG_MATERIALIZE_GRADS) == TG_OK);
+    CHECK(tg_allclose(h, f64(slope), 1e-12, 0));
+    tg_release(v);
+}
+
 /* Equal rows, zero rows and kinks: PyTorch's numbers where it has some, finite where it has NaN (norm and normalize). */
 TEST(second_derivatives_at_special_points)
 {
@@ -482,6 +493,29 @@ TEST(second_derivatives_at_special_points)
     second(tg_elu(e, 2), e, "[2, 1.47152, 3]", "[0, 2.94304, 0]");
     second(tg_celu(e, 2), e, "[1, 1.21306, 3]", "[0, 1.21306, 0]");
     second(tg_selu(e), e, "[1.7581, 1.29354, 3.1521]", "[0, 2.58707, 0]");
+    tg_tensor *t = leaf("[3, 2, 4, -1]"), *p = leaf("[[0, 2], [1, 2]]"), *i = leaf("[[inf, 2], [1, 2]]");
+    second(tg_softplus(t, 1, 3), t, "[0.952574, 1.761594, 3, 1.075766]", "[0, 0.419974, 0, 3.145791]");
+    second(tg_norm_dim(p, -1, -1, false), p, "[[0, 0], [0.888889, 0.222222]]", "[[0, 0], [-0.592593, 0.296296]]");
+    second(tg_norm_dim(p, -2, -1, false), p, "[[0, 0], [1.431084, 0.178885]]", "[[0, 0], [-0.85865, 0.429325]]");
+    second(tg_norm_dim(i, -1, -1, false), i, "[[0, 1], [0.888889, 0.222222]]", "[[0, 0], [-0.592593, 0.296296]]");
+    tg_tensor *equal = leaf("[[[2, 2, 2], [1, 2, 4]]]"), *wide = leaf("[inf, -inf, 3, -3, 1]"), *zero = leaf("[0, 0, 0]");
+    second(tg_instance_norm(equal, NULL, NULL, NULL, NULL, true, 0.1, 0), equal,
+           "[[[0, 0, 0], [-0.114541, 0.171811, -0.05727]]]", "[[[0, 0, 0], [0.163629, -0.216809, 0.05318]]]");
+    slope_by_v(tg_hardswish(wide), wide, "[1, 0, 1, 0, 0.8333333333333333]");
+    slope_by_v(tg_pow(f64("[0, 0, 2]"), zero), zero, "[0, 0, 0.6931471805599453]");
+    tg_tensor *weight = leaf("[0.25, 0.5]");
+    slope_by_v(tg_prelu(f64("[[inf, -2]]"), weight), weight, "[[0, -2]]");
+    second(tg_pow(zero, f64("[2, 3, 1]")), zero, "[0, 0, 3]", "[2, 0, 0]");
+    /* far from 0 the second derivative is small, not 0 */
+    for (int f = 0; f < 2; ++f) {
+        tg_tensor *x1 = tg_param(tg_to_dtype(f64(f ? "[-6, 6]" : "[20, -20]"), TG_F32)), *g = NULL, *h = NULL;
+        tg_tensor *root = tg_sum(f ? tg_gelu(x1, true) : tg_logsigmoid(x1));
+        CHECK(tg_gradients(&root, 1, NULL, &x1, 1, &g, TG_CREATE_GRAPH) == TG_OK && (root = tg_sum(g)) != NULL);
+        CHECK(tg_gradients(&root, 1, NULL, &x1, 1, &h, 0) == TG_OK);
+        tg_tensor *want = f64(f ? "[-6.824247, -6.824247]" : "[-2.061154, -2.061154]"); /* times 1e-9 */
+        CHECK(tg_allclose(tg_mul_scalar(h, 1e9), want, 1e-5, 0));
+        tg_release(x1);
+    }
     /* weights of all targets are 0: NaN in PyTorch, also with label smoothing; in one kernel, and composed */
     for (int smooth = 0; smooth < 2; ++smooth) {
         for (int d = 0; d < 2; ++d) {
