@@ -4425,11 +4425,12 @@ typedef struct {
 
 /* The loss of each row of logits [rows, classes] with the class t that targets [rows] (i64 or i32) say:
        (smoothing - 1) * weight[t] * logp[t] - smoothing / classes * sum(weight * logp),  0 if t is ignore_index,
-   logp = logits - lse, lse = log(sum(exp(logits))).  All are contiguous and of one float dtype, but for
-   targets and lse [rows], which is in the dtype that is computed in and kept for backward.  Backward computes dlogits
-   from g, the gradient of loss [rows].  A bad target counts as ignore_index.
+   logp = logits - largest - log(sum), sum = sum(exp(logits - largest)).  All are contiguous and of one float dtype, but
+   for targets and stats [2 rows], which is in the dtype that is computed in and kept for backward: of each row the
+   largest logit, then of each row the sum.  (The logarithm of sum(exp(logits)) would round where logits are large.)
+   Backward computes dlogits from g, the gradient of loss [rows].  A bad target counts as ignore_index.
    With mean, loss and g have one element, the sum of the losses divided by that of weight[t] over the rows that are not
-   ignored, and lse [rows + 1] ends with 1 / the latter. */
+   ignored, and stats [2 rows + 1] ends with 1 / the latter. */
 typedef struct {
     int64_t rows, classes, ignore_index;
     double smoothing;
@@ -4438,7 +4439,7 @@ typedef struct {
     int index; /* of the device */
     const void *logits, *targets, *weight; /* weight [classes], or NULL: ones */
     const void *g;
-    void *loss, *lse, *dlogits;
+    void *loss, *stats, *dlogits;
 } tgi_class_loss;
 
 /* The gradient of a table of `count` rows of `width` numbers: row r of dweight is the sum of all rows i of g [n, width]
@@ -5371,9 +5372,10 @@ typedef struct {
 /* A row of tgi_class_loss: all [n] in f32 or f64.  weight may be NULL: ones. */
 typedef struct {
     int64_t n;
-    bool smoothed;       /* forward finds `sum`, too */
-    double lse, sum;     /* log(sum(exp(x))), sum(weight * x) */
-    double scale, shift; /* backward: dx = exp(x - lse) * scale - weight * shift */
+    bool smoothed;       /* forward finds `weighted`, too */
+    double largest, sum; /* of x; sum(exp(x - largest)) */
+    double weighted;     /* sum(weight * (x - largest)) */
+    double scale, shift; /* backward: dx = exp(x - largest) * scale - weight * shift */
     const void *x, *weight;
     void *dx;
 } tgi_class_row;
@@ -6511,33 +6513,34 @@ TGI_NORM(f64, double, TGI_V(vector_f64))
 /* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
    are. */
 #ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, exponential)                                                     \
-    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                        \
-    {                                                                                                 \
-        const real *const x = (const real *)row->x;                                                   \
-        const real largest = TGI_V(row_largest_##suffix)(x, row->n);                                  \
-        real part[TGI_SUM_BLOCK];                                                                     \
-        double sum = 0;                                                                               \
-        for (int64_t i = 0, n; i < row->n; i += n) {                                                  \
-            n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                               \
-            TGI_INDEPENDENT                                                                           \
-            for (int64_t k = 0; k < n; ++k) part[k] = exponential(x[i + k] - largest);                \
-            sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                            \
-        }                                                                                             \
-        row->lse = (double)largest + log(sum);                                                        \
-        row->sum = row->smoothed ? TGI_V(row_sum_##suffix)(x, (const real *)row->weight, row->n) : 0; \
-    }                                                                                                 \
-    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                         \
-    {                                                                                                 \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;        \
-        const real lse = (real)row->lse, scale = (real)row->scale, shift = (real)row->shift;          \
-        const int64_t n = row->n;                                                                     \
-        real *const dx = (real *)row->dx;                                                             \
-        TGI_INDEPENDENT                                                                               \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exponential(x[i] - lse) * scale;                      \
-        if (shift == 0) return;                                                                       \
-        TGI_INDEPENDENT                                                                               \
-        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                    \
+#define TGI_CLASS_LOSS(suffix, real, exponential)                                                             \
+    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                                \
+    {                                                                                                         \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
+        const real largest = TGI_V(row_largest_##suffix)(x, row->n);                                          \
+        real part[TGI_SUM_BLOCK];                                                                             \
+        row->largest = (double)largest;                                                                       \
+        row->sum = row->weighted = 0;                                                                         \
+        for (int64_t i = 0, n; i < row->n; i += n) {                                                          \
+            n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                                       \
+            for (int64_t k = 0; row->smoothed && k < n; ++k) part[k] = x[i + k] - largest;                    \
+            if (row->smoothed) row->weighted += TGI_V(row_sum_##suffix)(part, weight ? weight + i : NULL, n); \
+            TGI_INDEPENDENT                                                                                   \
+            for (int64_t k = 0; k < n; ++k) part[k] = exponential(x[i + k] - largest);                        \
+            row->sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                               \
+        }                                                                                                     \
+    }                                                                                                         \
+    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                                 \
+    {                                                                                                         \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
+        const real largest = (real)row->largest, scale = (real)row->scale, shift = (real)row->shift;          \
+        const int64_t n = row->n;                                                                             \
+        real *const dx = (real *)row->dx;                                                                     \
+        TGI_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exponential(x[i] - largest) * scale;                          \
+        if (shift == 0) return;                                                                               \
+        TGI_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                            \
     }
 #endif
 TGI_CLASS_LOSS(f32, float, TGI_V(exp_below_88f))
@@ -10654,16 +10657,18 @@ static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
     else tgi_put_f64(job->loss->dtype, job->loss->loss, r, loss);
 }
 
-/* Row r of loss and lse, target t. */
+/* Row r of loss and stats, target t. */
 static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
 {
     const tgi_class_loss *p = job->loss;
     const double weight = p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
     job->kernels->class_loss[tgi_compute_index(job->format.compute)](row);
-    double loss = (1 - p->smoothing) * weight * (row->lse - tgi_element_f64(job->format.compute, row->x, t));
-    if (row->smoothed) loss += p->smoothing / (double)p->classes * (row->lse * job->weights - row->sum);
+    const double log_sum = log(row->sum), x = tgi_element_f64(job->format.compute, row->x, t);
+    double loss = (1 - p->smoothing) * weight * (row->largest - x + log_sum);
+    if (row->smoothed) loss += p->smoothing / (double)p->classes * (log_sum * job->weights - row->weighted);
     tgi_class_put_loss(job, r, loss);
-    tgi_put_f64(job->format.compute, p->lse, r, row->lse);
+    tgi_put_f64(job->format.compute, p->stats, r, row->largest);
+    tgi_put_f64(job->format.compute, p->stats, p->rows + r, row->sum);
 }
 
 /* Row r of dlogits, target t. */
@@ -10674,8 +10679,9 @@ static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int
     const double g = tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) * job->share;
     const double uniform = g * p->smoothing / (double)p->classes;
     const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
-    row->lse = tgi_element_f64(compute, p->lse, r);
+    row->largest = tgi_element_f64(compute, p->stats, r);
     row->scale = row->smoothed ? one + uniform * job->weights : one;
+    row->scale /= tgi_element_f64(compute, p->stats, p->rows + r);
     row->shift = row->smoothed ? uniform : 0;
     job->kernels->class_loss_backward[tgi_compute_index(compute)](row);
     tgi_put_f64(compute, row->dx, t, tgi_element_f64(compute, row->dx, t) - one);
@@ -10730,7 +10736,7 @@ static void tgi_class_mean(const tgi_class_job *job)
         if (t >= 0) weights += p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
     }
     tgi_put_f64(p->dtype, p->loss, 0, weights == 0 ? NAN : sum / weights);
-    tgi_put_f64(job->format.compute, p->lse, p->rows, 1 / weights);
+    tgi_put_f64(job->format.compute, p->stats, 2 * p->rows, 1 / weights);
 }
 
 static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
@@ -10749,7 +10755,7 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
     job.losses = losses_bytes ? (double *)tgi_alloc(S, losses_bytes) : NULL;
-    job.share = loss->mean && loss->g ? tgi_element_f64(job.format.compute, loss->lse, loss->rows) : 1;
+    job.share = loss->mean && loss->g ? tgi_element_f64(job.format.compute, loss->stats, 2 * loss->rows) : 1;
     if (losses_bytes && !job.losses) return tgi_no_memory(S, "cross_entropy", losses_bytes), TGI_FAILED;
     const bool ok = tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts);
     if (ok) {
@@ -23869,7 +23875,7 @@ static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor
 }
 
 /* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities: a second output,
-   log(sum(exp(logits))) of each row, is saved for backward; of the mean also what it was divided by.
+   stats, is saved for backward: see tgi_class_loss.
    params: i ignore_index, s smoothing, flag mean */
 static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
                                            int64_t ignore_index, double smoothing, bool mean, tg_tensor **y)
@@ -23885,13 +23891,13 @@ static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets
     c.params.s = smoothing;
     c.params.flag = mean;
     tgi_class_loss loss = tgi_class_loss_of(in[0], in[1], in[2], &c.params);
-    const int64_t kept = loss.rows + mean;
+    const int64_t kept = 2 * loss.rows + mean;
     *y = mean ? tgi_output(&c, 0, NULL, loss.dtype) : tgi_output_like(&c, targets, loss.dtype);
-    tg_tensor *lse = *y ? tgi_output(&c, 1, &kept, tgi_compute_dtype(loss.dtype)) : NULL;
+    tg_tensor *stats = *y ? tgi_output(&c, 1, &kept, tgi_compute_dtype(loss.dtype)) : NULL;
     tgi_answer answer = TGI_FAILED;
-    if (lse) {
+    if (stats) {
         loss.loss = tgi_first_element(*y);
-        loss.lse = tgi_first_element(lse);
+        loss.stats = tgi_first_element(stats);
         answer = c.backend->cross_entropy(c.S, &loss); /* passes over bad targets */
         if (answer == TGI_DONE &&
             !tgi_check_index_but(c.S, c.name, in[1], logits->ndim - 1, loss.classes, &ignore_index,
@@ -23900,7 +23906,7 @@ static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets
         }
     }
     *y = tgi_op_end(&c, answer == TGI_DONE);
-    if (*y) tg_drop(lse);
+    if (*y) tg_drop(stats);
     return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
 }
 
@@ -23914,7 +23920,7 @@ static tgi_answer tgi_cross_entropy_fused(tgi_step *step, tg_tensor *g)
     g = tg_contiguous(g);
     if (!dx || !g) return TGI_FAILED;
     loss.g = tgi_first_element(g);
-    loss.lse = tgi_first_element(tgi_saved_tensor(step, -2));
+    loss.stats = tgi_first_element(tgi_saved_tensor(step, -2));
     loss.dlogits = tgi_first_element(dx);
     const tgi_answer answer = x->storage->backend->cross_entropy_backward(step->S, &loss);
     if (answer == TGI_DONE) tgi_set_input_grad(step, 0, dx);

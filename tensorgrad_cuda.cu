@@ -4029,7 +4029,8 @@ template <int dtype> __device__ inline float tgi_class_weight(const tgi_class_lo
     return p.weight ? tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.weight + t) : 1;
 }
 
-/* loss, lse [rows] of logits [rows, classes], see tgi_class_loss: reads them once.  uniform is smoothing / classes. */
+/* loss, stats of logits [rows, classes], see tgi_class_loss: reads them once, with smoothing twice.  uniform is
+   smoothing / classes. */
 template <int dtype, int width>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
     tgi_class_loss_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform)
@@ -4042,42 +4043,46 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         tgi_team team = tgi_team_begin(job, row, logits);
         const int64_t t = team.active ? tgi_class_target(p, row) : -1;
         tgi_exp_sum<float> s = {-HUGE_VALF, 0};
-        float weights = 0, weighted = 0; /* the sums of weight and of weight * logits, for smoothing */
+        float weights = 0, weighted = 0; /* the sums of weight and of weight * (logits - largest), for smoothing */
         if (t < 0) team.n = 0;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
-            float x[held], w[held], w_sum = 0, wx_sum = 0;
+            float x[held];
             tgi_team_load<dtype, width>(team, i, logits[0], -HUGE_VALF, x);
             tgi_exp_sum_add(&s, x);
-            if (smoothing == 0) continue;
+        }
+        s = tgi_team_exp_sum(s, team.threads);
+        for (int64_t i = 0; smoothing != 0 && i < team.n; i += tgi_chunk<dtype>(team)) {
+            float x[held], w[held], w_sum = 0, wx_sum = 0;
+            tgi_team_load<dtype, width>(team, i, logits[0], -HUGE_VALF, x);
             tgi_team_vector<dtype, width>(team, i, p.weight, 1.0f, w);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
                 const bool exists = tgi_place<width>(team, e) < tgi_left<dtype>(team, i);
                 w_sum += exists ? w[e] : 0;
-                wx_sum += exists ? w[e] * x[e] : 0;
+                wx_sum += exists ? w[e] * (x[e] - s.largest) : 0;
             }
             weights += w_sum, weighted += wx_sum;
         }
-        s = tgi_team_exp_sum(s, team.threads);
         if (smoothing != 0) {
             weights = tgi_team_sum(weights, team.threads);
             weighted = tgi_team_sum(weighted, team.threads);
         }
         if (team.t > 0 || !team.active) continue;
-        const float lse = s.largest + logf(s.sum);
+        const float log_sum = logf(s.sum);
         float loss = 0;
         if (t >= 0) {
             const float x = tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.logits + row * p.classes + t);
-            loss = (1 - smoothing) * tgi_class_weight<dtype>(p, t) * (lse - x);
-            if (smoothing != 0) loss += uniform * (lse * weights - weighted);
+            loss = (1 - smoothing) * tgi_class_weight<dtype>(p, t) * (s.largest - x + log_sum);
+            if (smoothing != 0) loss += uniform * (log_sum * weights - weighted);
         }
-        ((float *)p.lse)[row] = lse;
+        ((float *)p.stats)[row] = s.largest;
+        ((float *)p.stats)[p.rows + row] = s.sum;
         if (p.mean) ((float *)p.loss)[row] = loss;
         else tgi_store_as((tg_dtype)dtype, (stored *)p.loss + row, loss);
     }
 }
 
-/* mean = the sum of losses [rows] divided by that of the weights of their targets; lse[rows] = 1 / the latter.  One
+/* mean = the sum of losses [rows] divided by that of the weights of their targets; stats[2 rows] = 1 / the latter.  One
    block of TGI_TEAM_MOST threads, so that there is one order of the sums. */
 template <int dtype>
 __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p, const float *losses)
@@ -4093,20 +4098,20 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p
     weights = tgi_team_sum(weights, TGI_TEAM_MOST);
     if (threadIdx.x > 0) return;
     tgi_store_as((tg_dtype)dtype, (stored *)p.loss, weights == 0 ? NAN : sum / weights);
-    ((float *)p.lse)[p.rows] = 1 / weights;
+    ((float *)p.stats)[2 * p.rows] = 1 / weights;
 }
 
 /* each [rows] = the gradients of the losses of which g is that of the mean. */
 template <int dtype> __global__ void tgi_class_shares(tgi_class_loss p, void *each)
 {
     typedef typename tgi_stored<dtype>::type stored;
-    const float g = tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.g) * ((const float *)p.lse)[p.rows];
+    const float g = tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.g) * ((const float *)p.stats)[2 * p.rows];
     for (int64_t row = tgi_grid_thread(); row < p.rows; row += tgi_grid_size())
         tgi_store_as((tg_dtype)dtype, (stored *)each + row, g);
 }
 
 /* dlogits [rows, classes] from g [rows], in one pass; the operands are dlogits and logits.  With target t:
-       dlogits = exp(logits - lse) * (one + u * sum(weight)) - u * weight - (one where the class is t)
+       dlogits = exp(logits - largest) / sum * (one + u * sum(weight)) - u * weight - (one where the class is t)
        one = g * (1 - smoothing) * weight[t],  u = g * uniform */
 template <int dtype, int width>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
@@ -4122,7 +4127,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         const int64_t t = team.active ? tgi_class_target(p, row) : -1;
         const float g = t >= 0 ? tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.g + row) : 0;
         const float one = t >= 0 ? g * (1 - smoothing) * tgi_class_weight<dtype>(p, t) : 0;
-        const float lse = t >= 0 ? ((const float *)p.lse)[row] : 0, u = g * uniform;
+        const float largest = t >= 0 ? ((const float *)p.stats)[row] : 0, u = g * uniform;
         float x[held], w[held], weights = vector ? 0 : (float)p.classes;
         for (int64_t i = 0; vector && i < team.n; i += tgi_chunk<dtype>(team)) {
             float part = 0;
@@ -4132,13 +4137,13 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             weights += part;
         }
         if (vector) weights = tgi_team_sum(weights, team.threads);
-        const float scale = one + u * weights;
+        const float scale = t >= 0 ? (one + u * weights) / ((const float *)p.stats)[p.rows + row] : 0;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             tgi_team_load<dtype, width>(team, i, arg[1], 0.0f, x);
             tgi_team_vector<dtype, width>(team, i, vector, 1.0f, w);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
-                const float dx = expf(x[e] - lse) * scale - u * w[e];
+                const float dx = expf(x[e] - largest) * scale - u * w[e];
                 x[e] = t < 0 ? 0 : i + tgi_place<width>(team, e) == t ? dx - one : dx;
             }
             tgi_team_store<dtype, width>(team, i, arg[0], x);

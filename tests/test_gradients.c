@@ -337,6 +337,30 @@ static bool loss_is(tg_tensor *loss, const char *value, const char *gradient_of_
     return ok;
 }
 
+/* Large logits that are equal, or differ by little: log(sum(exp(logits))) would round to them. */
+TEST(cross_entropy_of_large_logits)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    tg_tensor *targets = tg_zeros_on(TG_SHAPE(2), TG_I64, HERE);
+    for (int i = 0; i < 4; ++i) {
+        const double large = dtypes[i] == TG_F64 ? 1e300 : dtypes[i] == TG_F16 ? 6e4 : 1e30;
+        tg_tensor *x = tg_param(tg_full_on(TG_SHAPE(2, 4), large, dtypes[i], HERE));
+        for (int smooth = 0; smooth < 2; ++smooth) {
+            tg_tensor *y = tg_cross_entropy_ex(x, targets, NULL, -100, smooth * 0.1, TG_MEAN), *g = NULL;
+            CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK);
+            tg_tensor *want = f64(smooth ? "[-0.3375, 0.1125, 0.1125, 0.1125]" : "[-0.375, 0.125, 0.125, 0.125]");
+            CHECK(tg_allclose(g, want, 1e-2, 0));
+            CHECK_NEAR(tg_item(y), 1.3862943611198906, 5e-3);
+        }
+        tg_release(x);
+    }
+    tg_tensor *x = leaf_of(TG_F32, "[[20001, 20000, 20000.5]]"), *y, *g = NULL;
+    y = tg_cross_entropy_ex(x, tg_zeros_on(TG_SHAPE(1), TG_I64, HERE), NULL, -100, 0.1, TG_SUM);
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK);
+    CHECK_NEAR(tg_item(y), 0.680270 + 0.05, 1e-5);
+    CHECK(tg_allclose(g, f64("[[-0.426854, 0.152990, 0.273863]]"), 1e-4, 0));
+}
+
 TEST(losses_at_edges)
 {
     double third = 1.0 / 3;
@@ -672,6 +696,7 @@ int main(int argc, char **argv)
     RUN(second_derivatives_at_kinks);
     RUN(numbers_near_the_limits);
     RUN(gradients_at_kinks);
+    RUN(cross_entropy_of_large_logits);
     RUN(losses_at_edges);
     RUN(powers_neither_overflow_nor_vanish);
     RUN(second_derivatives_at_special_points);
