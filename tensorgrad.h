@@ -4043,7 +4043,8 @@ enum {
        tg_where(tg_gt_scalar(x, 0), tg_mul_scalar(g, 1.0507009873554805),                                              \
                 tg_mul(g, tg_mul_scalar(tg_exp(tgi_up_to_0(x)), 1.7580993408473766))),                                 \
        "g * scale where x > 0, else g * scale * alpha * exp(x)")                                                       \
-    OP(softsign, FLOATS, x / (1 + tgi_fabs(x)), x, A, tg_div(g, tg_square(tg_add_scalar(tg_abs(x), 1))),               \
+    OP(softsign, FLOATS, x / (1 + tgi_fabs(x)), x, A,                                                                  \
+       tg_mul(g, tg_square(tg_reciprocal(tg_add_scalar(tg_abs(x), 1)))),                                               \
        "g / (1 + |x|)^2")                                                                                              \
     OP(hardsigmoid, FLOATS, x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6, x, A,                                                \
        tgi_clamp_gradient(tg_div_scalar(g, 6), x, -3, 3), "g / 6 where -3 < x < 3, else 0")                            \
@@ -6419,6 +6420,14 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
         TGI_INDEPENDENT                                                                                                \
         for (int64_t i = 0; i < whole; ++i) p[i] = exponential(p[i] - shift);                                          \
         TGI_V(attention_rest_##suffix)(p + last, n - last, 0);                                                         \
+        if (shift > 64 || shift < -64) { /* a large lse is rounded: the sum of the weights is made 1 again */          \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l];                                                        \
+            for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                   \
+                for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l];                                               \
+            }                                                                                                          \
+            const real weights = TGI_V(lanes_total_##suffix)(lane), scale = weights == 0 ? 0 : 1 / weights;            \
+            for (int64_t i = 0; i < whole; ++i) p[i] *= scale;                                                         \
+        }                                                                                                              \
         for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];                                                     \
         for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
             for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
@@ -12803,7 +12812,7 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     if (!t) return NULL;
     if (n <= 1) return tgi_or_release(S, t, tgi_fill_elements(S, t, a));
     /* The first half from a, the rest backwards from b, so that the last element is exactly b. */
-    const double step = (b - a) / (double)(n - 1);
+    const double parts = (double)(n - 1), step = tgi_is_finite(b - a) ? (b - a) / parts : b / parts - a / parts;
     tgi_operand out = tgi_operand_of(t);
     if (!backend->arange(S, out, n / 2, a, step)) return tgi_or_release(S, t, false);
     out.data = (char *)out.data + (n - 1) * (int64_t)tgi_dtypes[t->dtype].size;
@@ -19118,23 +19127,29 @@ static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
 }
 
 /* With a graph of the gradient the result must be right when it is differentiated again: g y / x if x has no zeros;
-   else g times the product of each row with its own element replaced by 1, which takes n times the memory. */
+   else g times the product of each row with its own element replaced by 1, which takes n times the memory.  Computed in
+   f64, where y neither overflows nor vanishes if the products of the others do not in x's dtype, or later at least. */
 static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0), *zero, *rows, *number, *others;
+    tg_tensor *x = tg_to_dtype(tgi_saved_tensor(step, 0), TG_F64), *zero, *rows, *number, *others;
+    const tg_dtype dtype = (tg_dtype)g->dtype;
     tg_shape in = tgi_input_shape(step, 0);
     int mask = step->params->dim;
     int64_t n = tgi_reduced_count(in.dim, in.ndim, mask);
-    g = tgi_step_dims(step, g);
-    if (!tg_is_grad_enabled()) return tgi_set_input_grad(step, 0, tgi_prod_gradient(g, x, mask));
+    g = tg_to_dtype(tgi_step_dims(step, g), TG_F64);
+    if (!tg_is_grad_enabled())
+        return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_gradient(g, x, mask), dtype));
     zero = tg_any(tg_eq_scalar(x, 0));
     if (!zero || !g) return false;
-    if (tg_item(zero) == 0) return tgi_set_input_grad(step, 0, tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
+    if (tg_item(zero) == 0) {
+        others = tg_div(tg_mul(g, tgi_product_of(x, mask)), x);
+        return tgi_set_input_grad(step, 0, tg_to_dtype(others, dtype));
+    }
     rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
     number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
     others = tg_masked_fill(rows, tg_eq(number, tg_unsqueeze(number, 1)), 1); /* [.., n, n] */
     others = tgi_rows_back(tg_prod_dim(others, -1, false), in, mask);
-    return tgi_set_input_grad(step, 0, tg_mul(g, others));
+    return tgi_set_input_grad(step, 0, tg_to_dtype(tg_mul(g, others), dtype));
 }
 
 /* g divided among the elements that are equal to y, the extreme one.  If y is NaN: all get NaN, or (nan_shares) the NaN
@@ -20464,8 +20479,8 @@ tg_tensor *tg_glu(tg_tensor *t, int dim)
         return tgi_composite_end(&c, NULL);
     }
     const int64_t half = t->dim[dim] / 2;
-    tg_tensor *a = tg_narrow(t, dim, 0, half);
-    return tgi_composite_end(&c, tg_mul(a, tg_sigmoid(tg_narrow(t, dim, half, half))));
+    tg_tensor *x = tgi_upcast(t), *y = tg_sigmoid(tg_narrow(x, dim, half, half));
+    return tgi_composite_end(&c, tg_to_dtype(tg_mul(tg_narrow(x, dim, 0, half), y), (tg_dtype)t->dtype));
 }
 
 tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight)

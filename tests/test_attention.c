@@ -205,6 +205,28 @@ TEST(attention_keeps_no_scores)
     CHECK(tg_stats().peak_bytes - before.bytes < bytes / 4);
 }
 
+/* Scores of 1e4 and more, many of them equal: the logarithm of the sum of their exp is rounded. */
+TEST(large_scores)
+{
+    tg_tensor *in[3], *exact[3], *g[3], *wanted[3];
+    for (int i = 0; i < 3; ++i) {
+        tg_tensor *whole = tg_to_dtype(tg_randint_on(-2, 3, TG_SHAPE(1, 1, 64, 16), TG_I64, HERE), TG_F32);
+        in[i] = tg_set_requires_grad(tg_mul_scalar(whole, i ? 1 : 30000), true);
+        exact[i] = tg_set_requires_grad(tg_to_dtype(tg_detach(in[i]), TG_F64), true);
+    }
+    if (tg_is_cuda(in[0])) {
+        printf("skipped on a GPU, whose kernel keeps the rounded logarithm alone, as PyTorch's does\n");
+        return;
+    }
+    tg_tensor *y = tg_sum(tg_scaled_dot_product_attention(in[0], in[1], in[2], NULL, 0, false, 0));
+    tg_tensor *x = tg_sum(defined(exact, NULL, false, 0.25));
+    CHECK(tg_gradients(&y, 1, NULL, in, 3, g, 0) == TG_OK && tg_gradients(&x, 1, NULL, exact, 3, wanted, 0) == TG_OK);
+    for (int i = 0; i < 3; ++i) {
+        const double most = tg_item(tg_max(tg_abs(wanted[i])));
+        CHECK(most > 0.01 && tg_allclose(g[i], wanted[i], 0, 1e-5 * most));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -215,6 +237,7 @@ int main(int argc, char **argv)
     RUN(attention_broadcasts);
     RUN(attention_of_nan);
     RUN(attention_keeps_no_scores);
+    RUN(large_scores);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

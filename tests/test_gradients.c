@@ -476,6 +476,35 @@ TEST(powers_neither_overflow_nor_vanish)
     CHECK(isnan(tg_item(tg_std(f64("[1, inf]")))) && tg_item(tg_std(f64("[7, 7]"))) == 0);
 }
 
+/* The gradient of sum(y) for x of this dtype; times `by`, so that it can be compared. */
+static void slope_near_the_ends(tg_tensor *y, tg_tensor *x, double by, const char *slope)
+{
+    tg_tensor *root = tg_sum(y), *g = NULL;
+    CHECK(tg_gradients(&root, 1, NULL, &x, 1, &g, 0) == TG_OK);
+    CHECK(tg_allclose(tg_mul_scalar(tg_to_dtype(g, TG_F64), by), f64(slope), 1e-3, 0));
+}
+
+/* Gradients that are representable where a step on the way is not. */
+TEST(gradients_near_the_ends_of_the_range)
+{
+    tg_tensor *x = leaf_of(TG_F32, "[1e30, 2e30]"), *g = NULL, *h = NULL;
+    slope_near_the_ends(tg_prod(x), x, 1e-30, "[2, 1]");
+    x = leaf_of(TG_F32, "[1e-30, 2e-30, 1]");
+    slope_near_the_ends(tg_prod(x), x, 1e30, "[2, 1, 0]");
+    x = leaf_of(TG_F16, "[200, 200, 4]");
+    slope_near_the_ends(tg_prod(x), x, 1, "[800, 800, 40000]");
+    x = leaf_of(TG_F16, "[40000, 5]"); /* the gradient of its sigmoid overflows in f16 */
+    slope_near_the_ends(tg_mul_scalar(tg_glu(x, 0), 2), x, 1, "[1.98661, 531.845]");
+    x = leaf_of(TG_F32, "[1e25, -2]");
+    tg_tensor *root = tg_sum(tg_softsign(x));
+    CHECK(tg_gradients(&root, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK && (root = tg_sum(g)) != NULL);
+    CHECK(tg_gradients(&root, 1, NULL, &x, 1, &h, 0) == TG_OK);
+    CHECK(tg_allclose(h, f64("[0, 0.0740740740]"), 1e-6, 0));
+    tg_set_default_dtype(TG_F64);
+    HAS(tg_mul_scalar(tg_linspace(-1.6e308, 1.6e308, 5), 1e-308), "[-1.6, -0.8, 0, 0.8, 1.6]");
+    tg_set_default_dtype(TG_F32);
+}
+
 /* The gradient of sum(f(x) * [1, 2, ..]), and its gradient in turn, weighted in the same way. */
 static void second(tg_tensor *y, tg_tensor *x, const char *first, const char *then)
 {
@@ -699,6 +728,7 @@ int main(int argc, char **argv)
     RUN(cross_entropy_of_large_logits);
     RUN(losses_at_edges);
     RUN(powers_neither_overflow_nor_vanish);
+    RUN(gradients_near_the_ends_of_the_range);
     RUN(second_derivatives_at_special_points);
     RUN(accumulation_and_items);
     RUN(broadcast_on_either_side);
