@@ -84,6 +84,9 @@
    used again, its elements are overwritten, and each use is an error that names the op that made the tensor, its name
    and what ended it.  A pointer of tg_data that is used too late is found by the compiler's address sanitizer, after
    tg_set_cache_limit(0).
+   Modules, dicts, loaders, optimizers, graphs and backward runs belong to the thread that makes them, until you free
+   them.  To use or free one after that is an error for the 32 of a thread that were freed last, and with TG_DEBUG for
+   all; TG_DEBUG also warns at tg_shutdown and tg_thread_end of each thing that you still own, by kind, name and maker.
 
    DEVICES  tg_to(t, TG_CUDA(0)) returns a new tensor there (t itself if it is there already) and leaves t alone.  It is
    a differentiable op: gradients come back through it to t, on t's device.  An op runs on the device of its operands,
@@ -102,7 +105,8 @@
    There a trap ends the program.  Switch traps off around the calls, and look for NaN with tg_isfinite.
 
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
-   used by the thread that made it; by others only after tg_share.  A thread calls tg_thread_end before it ends, the
+   used by the thread that made it; by others only after tg_share.  Modules, dicts and all else that is made and freed
+   are for the thread that made them.  A thread calls tg_thread_end before it ends, the
    last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
    After fork() the child can go on with what the thread had that called it.  That thread's ops use one thread in it,
    for GCC's OpenMP would wait there forever for threads that only the parent has, with the same results; a thread that
@@ -121,6 +125,7 @@
        @@GEMM        * matrix products and convolutions on the CPU
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
+       @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
        @@TENSOR        shapes, scopes, threads, creation, access
        @@TAPE          gradients: backward, hooks, no_grad, anomaly mode
        @@CUSTOM        functions of the user's that are one node of the tape: custom functions, checkpoints
@@ -246,7 +251,7 @@ TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
    given back before an allocation fails, by tg_trim and at the end of the thread.
    tg_set_cache_limit sets another limit to what is kept.  0 frees each block at once, so that a memory checker sees
    every use after free.  The memory of a handle is only reused for handles: until that happens, using the ended tensor
-   is an error. */
+   is an error; so is using a module, dict, loader, optimizer or graph that was freed, but for the oldest of many. */
 TG_API void tg_set_cache_limit(size_t bytes);
 /* Gives all the memory that this thread keeps for reuse, except that of handles, back to the allocator.  The most that
    the thread ever had in use is counted from here again. */
@@ -2385,10 +2390,10 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@TENSOR, @@TAPE, @@CUSTOM, @@CALL,
-   @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL,
-   @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT, @@FILES, @@CSV, @@LOADER, @@NN,
-   @@LAYERS, @@SAVE, @@SHOW
+   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@OBJECT, @@TENSOR, @@TAPE,
+   @@CUSTOM, @@CALL, @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM,
+   @@MATMUL, @@CONV, @@POOL, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT,
+   @@FILES, @@CSV, @@LOADER, @@NN, @@LAYERS, @@SAVE, @@SHOW
 
    The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
    rules call ops. */
@@ -2498,6 +2503,7 @@ typedef struct tgi_frame tgi_frame;
 /* A circular doubly linked list of tensors or nodes; the list itself is a link, too, and stands between last and
    first. */
 typedef struct tgi_link { struct tgi_link *prev, *next; } tgi_link;
+typedef struct tgi_kept { struct tgi_kept *next; size_t bytes; } tgi_kept; /* a block in a list */
 
 /* Where a loader's batches stand, instead of in the lists of their scopes, so that the loader can end them before.  The
    order is that of the scopes, innermost last. */
@@ -2578,6 +2584,7 @@ struct tgi_thread {
     uint64_t grown;            /* the serial, with the thread's id, of the last member of a module; 0: none yet */
     uint64_t node_count, runs; /* the last node and the last backward run */
     int hooks_ever;            /* the last hook */
+    int64_t objects;           /* how many of this thread's have not ended */
     int running;               /* how many backward runs are not COMMITTED yet */
     const char *run_op;        /* what errors in the last of them name: "backward" or "gradients" */
     tgi_link nodes;            /* live nodes, oldest first */
@@ -2635,6 +2642,8 @@ struct tgi_thread {
     tgi_link **handles_end;   /* where the next one is linked to */
     int free_handle_count;
     size_t handle_bytes;      /* the size of each */
+    tgi_kept *kept, **kept_end; /* memory of freed objects, oldest first (see OBJECT) */
+    int kept_count;
 
     /* tape */
     tgi_node *ended_nodes; /* nodes that are to be freed */
@@ -2699,6 +2708,7 @@ TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
     S->may_keep = TGI_KEPT_ANYHOW;
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
     S->handles_end = &S->free_handles;
+    S->kept_end = &S->kept;
     TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
     return S;
 }
@@ -3239,11 +3249,23 @@ static inline void tgi_free(tgi_thread *S, void *block, size_t bytes)
     else tgi_free_any(S, block, bytes);
 }
 
+/* Blocks that were freed, but are still told from those in use: all but the newest few are given back. */
+static void tgi_trim_kept(tgi_thread *S, int few)
+{
+    while (S->kept_count > few) {
+        tgi_kept *block = S->kept;
+        S->kept = block->next;
+        if (--S->kept_count == 0) S->kept_end = &S->kept;
+        tgi_free(S, block, block->bytes);
+    }
+}
+
 void tg_set_cache_limit(size_t bytes)
 {
     tgi_thread *S = tgi_self();
     S->cache_limit = bytes;
     tgi_set_most_in_use(S, S->most_in_use);
+    if (bytes == 0) tgi_trim_kept(S, 0);
     tgi_trim(S, bytes);
     tgi_trim_handles(S, bytes);
 }
@@ -11047,6 +11069,156 @@ bool tg_op_waits(const char *op)
 
 TGI_CALLERS_END
 
+/* ======== @@OBJECT ================================================================================================
+
+   Modules, dicts, loaders, optimizers, graphs and backward runs stand behind a head, which every public function asks
+   whether it may use them:
+
+   (1) The thread that made an object uses it alone.
+   (2) An object that was freed is ended: its memory, and with it the head, stays for a while, the TGI_FREED_OBJECTS of
+       each thread that were freed last, so that its use is an error.  With TG_DEBUG it stays forever.
+   (3) The cache limit holds for that memory as for all that is kept. */
+
+/* Whether t can be the address of a tensor or an object: it is neither NULL nor a small number, positive or negative,
+   that a program passed as one, as in tg_mul(x, (tg_tensor *)2).  No memory has such addresses. */
+#define TGI_NO_ADDRESSES (sizeof(void *) > 4 ? (uintptr_t)65536 : (uintptr_t)4096)
+static inline bool tgi_is_address(const void *t)
+{
+    return (uintptr_t)t - TGI_NO_ADDRESSES < (uintptr_t)0 - 2 * TGI_NO_ADDRESSES && (uintptr_t)t % sizeof(void *) == 0;
+}
+
+typedef enum { TGI_MODULE, TGI_DICT, TGI_LOADER, TGI_OPTIM, TGI_GRAPH_OBJECT, TGI_RUN } tgi_object_kind;
+static const struct {
+    const char *name, *freed_by, *hint;
+} tgi_object_kinds[] = {
+    {"a module", "tg_module_free, or with the module that held it last", "tg_share lets it use their tensors"},
+    {"a dict", "tg_dict_free, or with the dict that held it", "tg_share lets it use their tensors"},
+    {"a loader", "tg_loader_free", "tg_share(t) lets them use the same data"},
+    {"an optimizer", "tg_optim_free", "tg_share(t) lets another thread use a parameter"},
+    {"a graph", "tg_graph_free", "what a step uses belongs to one thread"},
+    {"a run", "tg_backward_end", "tg_backward_begin begins one in each"}};
+
+typedef struct tgi_object {
+    tgi_kept kept;     /* its memory, head and object; when it has ended or with TG_DEBUG also its place in a list */
+    uint64_t owner;    /* the id of the thread that made it */
+    const char *maker; /* the public function that made it */
+    uint8_t kind;      /* tgi_object_kind */
+    bool ended, debug; /* debug: the memory is never freed */
+    bool held;         /* another object owns it, not the program */
+    char name[45];     /* what the program called it, or "" */
+} tgi_object;
+enum {
+    TGI_OBJECT_HEAD = (int)((sizeof(tgi_object) + 15) / 16 * 16),
+    TGI_FREED_OBJECTS = 32
+};
+static tgi_kept *tgi_debug_objects; /* of all threads */
+
+static tgi_object *tgi_object_of(const void *p)
+{
+    return (tgi_object *)(void *)((char *)(uintptr_t)p - TGI_OBJECT_HEAD);
+}
+
+/* A new object of this many bytes, all 0; NULL after recording an error. */
+static void *tgi_object_new(tgi_thread *S, const char *op, tgi_object_kind kind, size_t bytes, const char *name)
+{
+    const size_t all = TGI_OBJECT_HEAD + bytes;
+    tgi_object *head = (tgi_object *)(S->debug ? malloc(all) : tgi_alloc(S, all)); /* see tgi_alloc_handle */
+    if (!head) return tgi_no_memory(S, op, all), (void *)NULL;
+    memset((void *)head, 0, all);
+    S->objects++;
+    head->owner = S->id;
+    head->maker = op;
+    head->kept.bytes = all;
+    head->kind = (uint8_t)kind;
+    head->debug = S->debug;
+    if (name) snprintf(head->name, sizeof head->name, "%.44s", name);
+    if (S->debug) head->kept.next = (tgi_kept *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_objects, &head->kept);
+    return (char *)head + TGI_OBJECT_HEAD;
+}
+
+/* From usable to ended (2).  What it owned has been freed. */
+static void tgi_object_free(tgi_thread *S, void *p)
+{
+    tgi_object *head = tgi_object_of(p);
+    head->ended = true;
+    S->objects -= head->owner == S->id;
+    if (head->debug) return;
+    if (!tgi_may_cache(S, head->kept.bytes)) {
+        tgi_free(S, head, head->kept.bytes);
+        return;
+    }
+    head->kept.next = NULL;
+    *S->kept_end = &head->kept;
+    S->kept_end = &head->kept.next;
+    S->kept_count++;
+    tgi_trim_kept(S, TGI_FREED_OBJECTS);
+}
+
+/* The error that says why this object cannot be used; false, always. */
+TGI_NOINLINE static bool tgi_bad_object(tgi_thread *S, const char *op, const char *argument, const void *p,
+                                        tgi_object_kind kind)
+{
+    const char *what = tgi_object_kinds[kind].name;
+    if (!p) return tgi_null_argument(S, op, argument);
+    if (!tgi_is_address(p)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is not %s: none can be at the address 0x%llx", argument,
+                        what, (unsigned long long)(uintptr_t)p);
+    }
+    const tgi_object *head = tgi_object_of(p);
+    const char *before = *head->name ? " '" : "", *after = *head->name ? "'" : "";
+    if (head->ended) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "argument %s is %s%s%s%s that has ended\nit was made by tg_%s, and freed by %s", argument, what,
+                        before, head->name, after, head->maker, tgi_object_kinds[kind].freed_by);
+    }
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s%s%s%s%s belongs to another thread\nmake %s in each thread; %s",
+                    argument, *head->name ? "," : "", before, head->name, *head->name ? "'," : "", what,
+                    tgi_object_kinds[kind].hint);
+}
+
+static inline bool tgi_object_is(const void *p) { return tgi_is_address(p) && !tgi_object_of(p)->ended; }
+
+/* Whether p, the argument of that name, is an object that this thread may use. */
+static inline bool tgi_object_argument(tgi_thread *S, const char *op, const char *argument, const void *p,
+                                       tgi_object_kind kind)
+{
+    return TGI_LIKELY(tgi_object_is(p) && tgi_object_of(p)->owner == S->id) ||
+           tgi_bad_object(S, op, argument, p, kind);
+}
+
+/* The warnings of what a thread still owns at its end, with TG_DEBUG alone: the first twenty one by one. */
+enum { TGI_OWNED_SHOWN = 20 };
+static void tgi_warn_of_owned(tgi_thread *S, const char *op, int number, const char *what, const char *maker,
+                              const char *mend)
+{
+    char text[TGI_ERROR_TEXT];
+    if (number > TGI_OWNED_SHOWN) return;
+    snprintf(text, sizeof text, "warning: tg_%s: the program still owns %s, made by tg_%s\n  hint: %s", op, what, maker,
+             mend);
+    tgi_warn(S, text);
+}
+
+/* Of objects; returns how many there are. */
+static int tgi_report_objects(tgi_thread *S, const char *op)
+{
+    char what[100], mend[100];
+    int n = 0;
+    int64_t left = S->objects;
+    for (const tgi_kept *block = TGI_ATOMIC_LOAD(&tgi_debug_objects); block && left > 0; block = block->next) {
+        const tgi_object *head = (const tgi_object *)(const void *)block;
+        if (head->owner != S->id || head->ended) continue;
+        left--;
+        if (head->held) continue;
+        const bool named = *head->name != 0;
+        const char *freed_by = tgi_object_kinds[head->kind].freed_by;
+        snprintf(what, sizeof what, "%s%s%s%s", tgi_object_kinds[head->kind].name, named ? " '" : "", head->name,
+                 named ? "'" : "");
+        snprintf(mend, sizeof mend, "%.*s frees it", (int)strcspn(freed_by, ","), freed_by);
+        tgi_warn_of_owned(S, op, ++n, what, head->maker, mend);
+    }
+    return n;
+}
+
 /* ======== @@TENSOR ================================================================================================
 
    A tensor is a handle (tg_tensor) on a storage, the bytes.  The invariants of both, and of scopes:
@@ -12012,14 +12184,6 @@ TGI_CALLERS_END
 
 /* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
-/* Whether t can be the address of a tensor: it is neither NULL nor a small number, positive or negative, that a program
-   passed as a tensor, as in tg_mul(x, (tg_tensor *)2).  No memory has such addresses. */
-#define TGI_NO_ADDRESSES (sizeof(void *) > 4 ? (uintptr_t)65536 : (uintptr_t)4096)
-static inline bool tgi_is_address(const tg_tensor *t)
-{
-    return (uintptr_t)t - TGI_NO_ADDRESSES < (uintptr_t)0 - 2 * TGI_NO_ADDRESSES && (uintptr_t)t % sizeof(void *) == 0;
-}
-
 /* Invariants 4 and 9. */
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
@@ -12244,13 +12408,35 @@ static void tgi_end_batches(tgi_thread *S)
     }
 }
 
-static tg_status tgi_end_thread(tgi_thread *S)
+/* With TG_DEBUG: warns of what the program has retained and not released, or made and not freed. */
+static void tgi_report_owned(tgi_thread *S, const char *op)
+{
+    char what[160], text[100];
+    int n = tgi_report_objects(S, op);
+    int64_t left = S->stats.tensors;
+    for (const tgi_debug_handle *h = TGI_ATOMIC_LOAD(&tgi_debug_handles); h && left > 0; h = h->next) {
+        const tg_tensor *t = &h->t;
+        if (t->owner != S->id || t->ended || !t->storage) continue;
+        left--;
+        if (t->retains <= 0) continue;
+        snprintf(what, sizeof what, "a tensor%.70s, %s %.60s", tgi_name_text(t).text, tg_dtype_name((tg_dtype)t->dtype),
+                 tgi_dims_text(t->ndim, t->dim).text);
+        tgi_warn_of_owned(S, op, ++n, what, h->maker, "tg_release gives up what tg_retain, tg_param or tg_share gave");
+    }
+    if (n <= TGI_OWNED_SHOWN) return;
+    snprintf(text, sizeof text, "warning: tg_%s: the program still owns %d things more", op, n - TGI_OWNED_SHOWN);
+    tgi_warn(S, text);
+}
+
+static tg_status tgi_end_thread(tgi_thread *S, const char *op)
 {
     tgi_frames_close(S, NULL);
     tgi_autocast_restore(S, TG_F32);
     tgi_end_batches(S);
     tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
+    if (S->debug) tgi_report_owned(S, op);
     tgi_end_devices(S);
+    tgi_trim_kept(S, 0);
     tgi_trim(S, 0);
     tgi_trim_handles(S, 0);
     tgi_report_stats(S);
@@ -12271,7 +12457,7 @@ static bool tgi_may_end(tgi_thread *S, const char *op)
 tg_status tg_thread_end(void)
 {
     tgi_thread *S = tgi_self();
-    return tgi_may_end(S, "thread_end") ? tgi_end_thread(S) : TG_ERR_ARGUMENT;
+    return tgi_may_end(S, "thread_end") ? tgi_end_thread(S, "thread_end") : TG_ERR_ARGUMENT;
 }
 
 tg_status tg_shutdown(void)
@@ -12284,7 +12470,7 @@ tg_status tg_shutdown(void)
                  (long long)others);
         return TG_ERR_ARGUMENT;
     }
-    return tgi_end_thread(S);
+    return tgi_end_thread(S, "shutdown");
 }
 
 /* ---- making tensors ---- */
@@ -14787,7 +14973,7 @@ static void tgi_describe_step(tg_backward_run *run, const tgi_grad_slot *slot, t
 /* STEPPING to STEPPING, DONE or FAILED. */
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 {
-    if (!run || run->failed) return false;
+    if (!run || !tgi_object_argument(tgi_self(), "backward_step", "run", run, TGI_RUN) || run->failed) return false;
     tgi_grad_slot *slot = tgi_dequeue(run);
     if (!slot) return false;
     tgi_thread *S = run->S;
@@ -14904,9 +15090,8 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, roots[i])) return NULL;
     }
-    tg_backward_run *run = (tg_backward_run *)tgi_alloc(S, sizeof *run);
-    if (!run) return tgi_no_memory(S, op, sizeof *run), run;
-    memset(run, 0, sizeof *run);
+    tg_backward_run *run = (tg_backward_run *)tgi_object_new(S, op, TGI_RUN, sizeof *run, NULL);
+    if (!run) return run;
     run->S = S;
     run->id = ++S->runs;
     S->running++;
@@ -15093,7 +15278,7 @@ static bool tgi_end_run(tg_backward_run *run)
     }
     tgi_unref(S, run->shown);
     if (scope) tgi_frame_close(S, scope);
-    tgi_free(S, run, sizeof *run);
+    tgi_object_free(S, run);
     return ok;
 }
 
@@ -15108,8 +15293,8 @@ static tg_status tgi_backward_end(tg_backward_run *run)
 tg_status tg_backward_end(tg_backward_run *run)
 {
     tgi_thread *S = tgi_self();
-    const bool failed = run && run->failed;
-    if (!run) return tgi_null_argument(S, "backward_end", "run"), tgi_failed(S);
+    if (!tgi_object_argument(S, "backward_end", "run", run, TGI_RUN)) return tgi_failed(S);
+    const bool failed = run->failed;
     tg_status status = tgi_backward_end(run);
     if (failed && !S->errors) tgi_fail(S, status, "backward_end", "this run has failed in a step before");
     return status;
@@ -25001,9 +25186,8 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     const char *op = tgi_optim_kinds[kind].name;
     if (n <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "optimizer got an empty parameter list"), (tg_optim *)NULL;
     if (!tgi_check_parameters(S, op, params, n)) return NULL;
-    tg_optim *o = (tg_optim *)tgi_alloc(S, sizeof *o);
-    if (!o) return tgi_no_memory(S, op, sizeof *o), (tg_optim *)NULL;
-    memset(o, 0, sizeof *o);
+    tg_optim *o = (tg_optim *)tgi_object_new(S, op, TGI_OPTIM, sizeof *o, NULL);
+    if (!o) return NULL;
     o->kind = kind;
     o->lr = lr;
     o->weight_decay = kind == TGI_ADAMW ? 0.01 : 0;
@@ -25018,7 +25202,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     o->tolerance_change = 1e-9;
     bool twice = false;
     if (!tgi_check_hyperparameters(S, op, o) || !tgi_optim_append(S, op, o, params, n, NULL, &twice)) {
-        tgi_free(S, o, sizeof *o);
+        tgi_object_free(S, o);
         return NULL;
     }
     if (twice) tgi_warn_of_duplicate(S);
@@ -25039,7 +25223,7 @@ tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *params, int 
     const char *op = "optim_add_group";
     tg_optim_group *group = NULL, **last;
     bool twice = false;
-    if (!opt) return tgi_null_argument(S, op, "opt"), group;
+    if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return group;
     if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a group of %d parameters cannot be", n), group;
     if (opt->kind == TGI_LBFGS) {
         return tgi_fail(S, TG_ERR_UNSUPPORTED, op, "LBFGS doesn't support per-parameter options (parameter groups)"),
@@ -25113,7 +25297,7 @@ static tgi_lbfgs *tgi_lbfgs_copy(tgi_thread *S, const char *op, const tgi_lbfgs 
 void tg_optim_free(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    if (!opt) return;
+    if (!opt || !tgi_object_argument(S, "optim_free", "opt", opt, TGI_OPTIM)) return;
     opt->ended = true;
     if (opt->runs) return; /* tg_step_closure frees it at its end */
     tgi_lbfgs_free(S, opt->lbfgs);
@@ -25128,13 +25312,13 @@ void tg_optim_free(tg_optim *opt)
         tgi_free(S, group, sizeof *group);
     }
     tgi_free(S, opt->param, tgi_optim_bytes(opt->count));
-    tgi_free(S, opt, sizeof *opt);
+    tgi_object_free(S, opt);
 }
 
 tg_status tg_optim_zero_grad(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
-    if (!opt) return tgi_null_argument(S, "optim_zero_grad", "opt"), tgi_failed(S);
+    if (!tgi_object_argument(S, "optim_zero_grad", "opt", opt, TGI_OPTIM)) return tgi_failed(S);
     for (int i = 0; i < opt->count; ++i) {
         if (tg_set_grad(opt->param[i].t, NULL) != TG_OK) return tgi_failed(S);
     }
@@ -25446,7 +25630,7 @@ tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
     bool ok = true;
-    if (!opt) return tgi_null_argument(S, "step", "opt"), tgi_failed(S);
+    if (!tgi_object_argument(S, "step", "opt", opt, TGI_OPTIM)) return tgi_failed(S);
     if (opt->kind == TGI_LBFGS) {
         tgi_fail(S, TG_ERR_UNSUPPORTED, "step", "lbfgs needs a closure that computes the loss anew\n"
                  "tg_step_closure(opt, closure, user)");
@@ -25481,9 +25665,8 @@ tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user)
     const tgi_backend *backend = tgi_backend_for(S, "graph_new", &device);
     if (!backend) return NULL;
     if (!step) return tgi_null_argument(S, "graph_new", "step"), (tg_graph *)NULL;
-    tg_graph *g = (tg_graph *)tgi_alloc(S, sizeof *g);
-    if (!g) return tgi_no_memory(S, "graph_new", sizeof *g), (tg_graph *)NULL;
-    memset(g, 0, sizeof *g);
+    tg_graph *g = (tg_graph *)tgi_object_new(S, "graph_new", TGI_GRAPH_OBJECT, sizeof *g, NULL);
+    if (!g) return NULL;
     g->backend = backend;
     g->index = device.index;
     g->step = step;
@@ -25495,16 +25678,17 @@ tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user)
 void tg_graph_free(tg_graph *graph)
 {
     tgi_thread *S = tgi_self();
-    if (!graph) return;
+    if (!graph || !tgi_object_argument(S, "graph_free", "graph", graph, TGI_GRAPH_OBJECT)) return;
     tgi_graph_forget(S, graph);
     tgi_unref(S, graph->scale);
     tgi_unref(S, graph->inverse);
-    tgi_free(S, graph, sizeof *graph);
+    tgi_object_free(S, graph);
 }
 
 const char *tg_graph_obstacle(const tg_graph *graph) 
 {
-    return graph && graph->refused ? graph->obstacle : NULL;
+    const bool usable = !graph || tgi_object_argument(tgi_self(), "graph_obstacle", "graph", graph, TGI_GRAPH_OBJECT);
+    return usable && graph && graph->refused ? graph->obstacle : NULL;
 }
 
 /* Calls the user's function, in a scope of its own. */
@@ -25777,6 +25961,9 @@ static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
 static bool tgi_graph_replay(tgi_thread *S, tg_graph *g)
 {
     bool skipped;
+    for (int i = 0; i < g->optims; ++i) {
+        if (!tgi_object_argument(S, "graph_run", "opt of the recorded step", g->optim[i], TGI_OPTIM)) return false;
+    }
     if (!tgi_graph_has_gradients(S, g)) return false;
     S->obstacle[0] = 0;
     S->recording = g;
@@ -25792,7 +25979,7 @@ tg_status tg_graph_run(tg_graph *graph)
 {
     tgi_thread *S = tgi_self();
     bool ok = true;
-    if (!graph) return tgi_null_argument(S, "graph_run", "graph"), tgi_failed(S);
+    if (!tgi_object_argument(S, "graph_run", "graph", graph, TGI_GRAPH_OBJECT)) return tgi_failed(S);
     S->entered = "graph_run";
     if (S->trying) ok = tgi_obstacle(S, "is called by the step itself") && tgi_graph_call(S, graph);
     else if (graph->recorded) ok = tgi_graph_replay(S, graph);
@@ -26210,7 +26397,8 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
     const char *op = "step_closure";
     tgi_composite c;
     tgi_closure_run r;
-    if (!opt || !closure) return tgi_no_tensor(tgi_null_argument(S, op, opt ? "closure" : "opt"));
+    if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return NULL;
+    if (!closure) return tgi_no_tensor(tgi_null_argument(S, op, "closure"));
     if (!tgi_check_hyperparameters(S, op, opt) || !tgi_composite_begin(&c, op)) return NULL;
     const bool nested = opt->runs;
     memset(&r, 0, sizeof r);
@@ -26445,8 +26633,8 @@ static bool tgi_optim_save(tgi_thread *S, const char *op, tg_optim *o, tgi_optim
 static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *o)
 {
     const size_t bytes = tgi_optim_bytes(o->count);
-    tg_optim *draft = (tg_optim *)tgi_alloc(S, sizeof *draft);
-    if (!draft) return tgi_no_memory(S, op, sizeof *draft), draft;
+    tg_optim *draft = (tg_optim *)tgi_object_new(S, op, TGI_OPTIM, sizeof *draft, NULL);
+    if (!draft) return NULL;
     *draft = *o;
     draft->runs = draft->ended = false;
     draft->finite = NULL;
@@ -26835,7 +27023,7 @@ tg_status tg_grad_scaler_unscale_(tg_grad_scaler *scaler, tg_optim *opt)
     const char *op = "grad_scaler_unscale_";
     tgi_thread *S = tgi_self();
     if (!tgi_check_scaler(S, op, scaler)) return tgi_failed(S);
-    if (!opt) return tgi_null_argument(S, op, "opt"), tgi_failed(S);
+    if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return tgi_failed(S);
     return !scaler->enabled || tgi_unscale(S, op, scaler, opt) ? TG_OK : tgi_failed(S);
 }
 
@@ -26853,7 +27041,7 @@ tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt)
     const char *op = "grad_scaler_step";
     tgi_thread *S = tgi_self();
     if (!tgi_check_scaler(S, op, scaler)) return tgi_failed(S);
-    if (!opt) return tgi_null_argument(S, op, "opt"), tgi_failed(S);
+    if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return tgi_failed(S);
     if (!scaler->enabled) return tg_step(opt);
     if (opt->stepped == scaler->round) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "step() has already been called since the last update().");
@@ -27009,10 +27197,8 @@ struct tg_dict {
 
 static tg_dict *tgi_dict_new(tgi_thread *S, const char *op)
 {
-    tg_dict *d = (tg_dict *)tgi_alloc(S, sizeof *d);
-    if (!d) return tgi_no_memory(S, op, sizeof *d), (tg_dict *)NULL;
-    memset(d, 0, sizeof *d);
-    S->stats.modules++;
+    tg_dict *d = (tg_dict *)tgi_object_new(S, op, TGI_DICT, sizeof *d, NULL);
+    if (d) S->stats.modules++;
     return d;
 }
 
@@ -27043,7 +27229,7 @@ static void tgi_dict_free(tgi_thread *S, tg_dict *d)
         tgi_names_close(S, &d->numbers);
         tgi_names_close(S, &d->prefixes);
         tgi_free(S, d->entry, sizeof *d->entry * (size_t)d->room);
-        tgi_free(S, d, sizeof *d);
+        tgi_object_free(S, d);
         S->stats.modules--;
         d = owner;
     }
@@ -27099,6 +27285,15 @@ static bool tgi_dict_add_prefixes(tgi_thread *S, const char *op, tg_dict *d, con
     return true;
 }
 
+/* inner becomes the dict of the entry of d with that number (invariant 1). */
+static void tgi_dict_join(tg_dict *d, int64_t number, tg_dict *inner)
+{
+    inner->owner = d;
+    inner->number = number;
+    d->inner++;
+    tgi_object_of(inner)->held = true;
+}
+
 /* Adds a last entry with a new name: a tensor or an inner dict.  False after recording an error; the inner dict is not
    freed then. */
 static bool tgi_dict_append(tgi_thread *S, const char *op, tg_dict *d, const char *name, tg_tensor *t, tg_dict *inner)
@@ -27116,7 +27311,7 @@ static bool tgi_dict_append(tgi_thread *S, const char *op, tg_dict *d, const cha
     if (d->prefixed && !tgi_dict_add_prefixes(S, op, d, e)) return tgi_free_name(S, copy), false;
     tgi_names_put(&d->numbers, copy, strlen(copy), d->added++);
     if (t) tgi_ref(t);
-    if (inner) inner->owner = d, inner->number = e->number, d->inner++;
+    if (inner) tgi_dict_join(d, e->number, inner);
     d->count++;
     return true;
 }
@@ -27146,7 +27341,7 @@ static bool tgi_dict_put(tgi_thread *S, const char *op, tg_dict *d, const char *
     e->t = t;
     e->dict = inner;
     if (t) tgi_ref(t);
-    if (inner) inner->owner = d, inner->number = e->number, d->inner++;
+    if (inner) tgi_dict_join(d, e->number, inner);
     tgi_unref(S, old.t);
     if (old.dict) old.dict->owner = NULL, d->inner--;
     tgi_dict_free(S, old.dict);
@@ -27190,8 +27385,7 @@ static tgi_dict_walk tgi_dict_begin(const tg_dict *d)
 /* Whether a function of dicts got its arguments. */
 static bool tgi_dict_argument(tgi_thread *S, const char *op, const tg_dict *d, const char *argument, const char *text)
 {
-    if (!d) return tgi_null_argument(S, op, "dict");
-    return text || tgi_null_argument(S, op, argument);
+    return tgi_object_argument(S, op, "dict", d, TGI_DICT) && (text || tgi_null_argument(S, op, argument));
 }
 
 tg_dict *tg_dict_new(void) { return tgi_dict_new(tgi_self(), "dict_new"); }
@@ -27199,7 +27393,8 @@ tg_dict *tg_dict_new(void) { return tgi_dict_new(tgi_self(), "dict_new"); }
 void tg_dict_free(tg_dict *dict)
 {
     tgi_thread *S = tgi_self();
-    if (dict && dict->owner) {
+    if (!dict || !tgi_object_argument(S, "dict_free", "dict", dict, TGI_DICT)) return;
+    if (dict->owner) {
         tgi_fail(S, TG_ERR_ARGUMENT, "dict_free", "the dictionary is inside another, which frees it\n"
                  "tg_dict_remove takes it out and frees it");
         return;
@@ -27219,15 +27414,16 @@ tg_status tg_dict_set_dict(tg_dict *dict, const char *path, tg_dict *inner)
 {
     tgi_thread *S = tgi_self();
     const char *op = "dict_set_dict";
-    if (!inner) return tgi_null_argument(S, op, "inner"), tgi_failed(S);
-    const tg_dict *outer = dict;
+    if (!tgi_object_argument(S, op, "inner", inner, TGI_DICT)) return tgi_failed(S);
+    const bool usable = tgi_dict_argument(S, op, dict, "path", path);
+    const tg_dict *outer = usable ? dict : NULL;
     while (outer && outer != inner) outer = outer->owner;
     if (inner->owner || outer) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, outer ? "a dictionary cannot be inside itself"
                                                : "inner is inside a dictionary already");
         return TG_ERR_ARGUMENT;
     }
-    if (tgi_dict_argument(S, op, dict, "path", path) && tgi_dict_put(S, op, dict, path, NULL, inner)) return TG_OK;
+    if (usable && tgi_dict_put(S, op, dict, path, NULL, inner)) return TG_OK;
     tgi_dict_free(S, inner);
     return tgi_failed(S);
 }
@@ -29820,7 +30016,6 @@ enum { TGI_LOADER_TENSORS = 64 };
    (4) The batches in handed_out belong to the scopes that called.  Those of a scope end, if they are old, before the
        next batch is made for it.  A batch leaves when it ends, is kept or gets another owner. */
 struct tg_loader {
-    uint64_t owner; /* id of its thread */
     const tgi_backend *backend;
     tg_device device;
     int count;
@@ -29868,7 +30063,7 @@ static void tgi_batches_end_old(tgi_thread *S, tgi_batches *b)
 static void tgi_batches_join(tgi_thread *S, tgi_batches *b, tg_tensor *t)
 {
     const bool owned = S->scope == &S->unscoped || tgi_innermost_scope(S);
-    if (!b->at) tgi_batches_open(S, b); /* the first one; or the thread has begun again */
+    if (!b->at) tgi_batches_open(S, b); /* the thread has begun again */
     tgi_join_list(S, t, owned ? &b->list : S->scope, S->scope_serial);
     if (owned) t->flags |= TGI_BATCH;
 }
@@ -29905,13 +30100,8 @@ tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int 
                  "batch_size should be a positive integer value, but got batch_size=%lld", (long long)batch_size);
         return NULL;
     }
-    tg_loader *l = (tg_loader *)tgi_alloc(S, sizeof *l);
-    if (!l) {
-        tgi_no_memory(S, "loader_new", sizeof *l);
-        return NULL;
-    }
-    memset(l, 0, sizeof *l);
-    l->owner = S->id;
+    tg_loader *l = (tg_loader *)tgi_object_new(S, "loader_new", TGI_LOADER, sizeof *l, NULL);
+    if (!l) return NULL;
     l->backend = backend;
     l->device = device;
     l->count = n;
@@ -29927,6 +30117,7 @@ tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int 
     }
     memcpy(l->data, data, sizeof *data * (size_t)n);
     tgi_ref_all(data, n);
+    tgi_batches_open(S, &l->handed_out);
     S->stats.modules++;
     return l;
 }
@@ -29944,17 +30135,14 @@ static void tgi_loader_go_to(tgi_thread *S, tg_loader *l, int64_t epoch, int64_t
 
 int64_t tg_loader_batches(const tg_loader *loader)
 {
-    if (!loader) tgi_null_argument(tgi_self(), "loader_batches", "loader");
-    return loader ? loader->batches : 0;
+    if (tgi_object_is(loader)) return loader->batches; /* another thread may ask, too */
+    tgi_bad_object(tgi_self(), "loader_batches", "loader", loader, TGI_LOADER);
+    return 0;
 }
 
 static bool tgi_check_loader(tgi_thread *S, const char *op, const tg_loader *l)
 {
-    if (!l) return tgi_null_argument(S, op, "loader");
-    if (l->owner != S->id) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument loader belongs to another thread\n"
-                        "make a loader in each thread; tg_share(t) lets them use the same data");
-    }
+    if (!tgi_object_argument(S, op, "loader", l, TGI_LOADER)) return false;
     return !l->busy || tgi_fail(S, TG_ERR_ARGUMENT, op, "tg_loader_next of the same loader is running");
 }
 
@@ -29962,11 +30150,12 @@ void tg_loader_free(tg_loader *loader)
 {
     tgi_thread *S = tgi_self();
     if (!loader) return;
-    if (loader->handed_out.at && !tgi_check_loader(S, "loader_free", loader)) return; /* it is in its thread's list */
+    const bool listed = !tgi_object_is(loader) || loader->handed_out.at; /* by its thread */
+    if (listed && !tgi_check_loader(S, "loader_free", loader)) return;
     tgi_loader_go_to(S, loader, 0, 0);
     tgi_batches_close(S, &loader->handed_out);
     tgi_unref_all(S, loader->data, loader->count);
-    tgi_free(S, loader, sizeof *loader);
+    tgi_object_free(S, loader);
     S->stats.modules--;
 }
 
@@ -30120,13 +30309,13 @@ typedef struct {
        stays: no member is removed.
    (4) params and paths describe the tree as it was when S->grown was params_of and paths_of: until the next member. */
 struct tg_module {
-    uint64_t owner; /* the id of the thread that made it, which alone may use it */
     int refs, parents, running;
     bool training, placed;
     tg_device place;
     uint64_t visited; /* the last walk that came here */
-    size_t bytes;     /* of this block */
     char *name, *extra;
+    void *self; /* [self_bytes], what tg_module_self returns */
+    size_t self_bytes;
     tg_forward_fn forward;
     tgi_members of[TGI_MEMBER_KINDS];
     tgi_names numbers; /* of the members, by name */
@@ -30144,16 +30333,12 @@ enum {
     TGI_NESTING = 32,      /* how deep modules nest */
     TGI_FORWARDS = 256,    /* how many forwards may run, one inside the other */
     TGI_MEMBER_NAME = 100, /* the most bytes of a name */
-    TGI_PATH = TGI_NESTING * (TGI_MEMBER_NAME + 1),
-    TGI_SELF_OFFSET = (int)((sizeof(struct tg_module) + 15) / 16 * 16)
+    TGI_PATH = TGI_NESTING * (TGI_MEMBER_NAME + 1)
 };
 
 static bool tgi_module_argument(tgi_thread *S, const char *op, const char *argument, const tg_module *m)
 {
-    if (!m) return tgi_null_argument(S, op, argument);
-    return m->owner == S->id || tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s, '%.100s', belongs to another thread\n"
-                                         "each thread makes modules of its own; tg_share lets it use their tensors",
-                                         argument, m->name ? m->name : "");
+    return tgi_object_argument(S, op, argument, m, TGI_MODULE);
 }
 
 /* Member i of all, or NULL at the end. */
@@ -30280,13 +30465,17 @@ tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_by
     tgi_thread *S = tgi_self();
     const char *op = "module_new";
     if (!name) return tgi_null_argument(S, op, "name"), (tg_module *)NULL;
-    const size_t bytes = self_bytes <= SIZE_MAX / 2 ? TGI_SELF_OFFSET + self_bytes : SIZE_MAX;
-    tg_module *m = bytes < SIZE_MAX ? (tg_module *)tgi_alloc(S, bytes) : NULL;
-    if (!m) return tgi_no_memory(S, op, bytes), (tg_module *)NULL;
-    memset(m, 0, bytes);
-    m->bytes = bytes;
-    m->owner = S->id;
-    if (!tgi_copy_name(S, name, &m->name)) return tgi_free(S, m, bytes), (tg_module *)NULL;
+    tg_module *m = (tg_module *)tgi_object_new(S, op, TGI_MODULE, sizeof *m, name);
+    if (!m) return NULL;
+    m->self_bytes = self_bytes > 0 ? self_bytes : 1; /* an address in any case */
+    m->self = tgi_alloc(S, m->self_bytes);
+    if (!m->self) tgi_no_memory(S, op, self_bytes);
+    else memset(m->self, 0, m->self_bytes);
+    if (!m->self || !tgi_copy_name(S, name, &m->name)) {
+        tgi_free(S, m->self, m->self_bytes);
+        tgi_object_free(S, m);
+        return NULL;
+    }
     m->refs = 1;
     m->training = true;
     m->forward = forward;
@@ -30318,7 +30507,8 @@ static void tgi_module_unref(tgi_thread *S, tg_module *m)
         tgi_free(S, m->paths, m->paths_bytes);
         tgi_free_name(S, m->name);
         tgi_free_name(S, m->extra);
-        tgi_free(S, m, m->bytes);
+        tgi_free(S, m->self, m->self_bytes);
+        tgi_object_free(S, m);
         S->stats.modules--;
     }
 }
@@ -30326,7 +30516,7 @@ static void tgi_module_unref(tgi_thread *S, tg_module *m)
 void tg_module_free(tg_module *m)
 {
     tgi_thread *S = tgi_self();
-    if (!m) return;
+    if (!m || !tgi_module_argument(S, "module_free", "m", m)) return;
     if (m->refs == 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "module_free",
                  "this '%.100s' belongs to a module that it is a child of\n"
@@ -30334,7 +30524,7 @@ void tg_module_free(tg_module *m)
                  tg_module_name(m));
         return;
     }
-    m->refs--;
+    tgi_object_of(m)->held = --m->refs == 0;
     tgi_module_unref(S, m);
 }
 
@@ -30342,12 +30532,13 @@ tg_module *tg_module_retain(tg_module *m)
 {
     if (!tgi_module_argument(tgi_self(), "module_retain", "m", m)) return NULL;
     m->refs++;
+    tgi_object_of(m)->held = false;
     return m;
 }
 
 void *tg_module_self(tg_module *m)
 {
-    return tgi_module_argument(tgi_self(), "module_self", "m", m) ? (char *)m + TGI_SELF_OFFSET : NULL;
+    return tgi_module_argument(tgi_self(), "module_self", "m", m) ? m->self : NULL;
 }
 
 const char *tg_module_name(tg_module *m)
@@ -30487,7 +30678,7 @@ tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child)
     tgi_member *e = NULL;
     if (tgi_module_argument(S, op, "m", m) && tgi_may_be_child(S, op, m, child))
         e = tgi_member_add(S, op, m, TGI_CHILD, name);
-    child->refs--;
+    tgi_object_of(child)->held = --child->refs == 0;
     if (!e) return tgi_module_unref(S, child), (tg_module *)NULL;
     e->child = child;
     child->parents++;
@@ -32927,7 +33118,7 @@ static tg_status tgi_module_load_state(const char *op, tg_module *m, tg_dict *di
 {
     tgi_composite c;
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
-    bool ok = dict || tgi_null_argument(c.S, op, "dict");
+    bool ok = tgi_object_argument(c.S, op, "dict", dict, TGI_DICT);
     if (ok && report->dicts) {
         report->missing = tgi_dict_new(c.S, op);
         report->unexpected = report->missing ? tgi_dict_new(c.S, op) : NULL;
@@ -32992,6 +33183,7 @@ tg_status tg_grad_scaler_load_state(tg_grad_scaler *scaler, tg_dict *dict)
     tgi_thread *S = tgi_self();
     double number[TGI_SCALER_NUMBERS];
     if (!scaler) return tgi_null_argument(S, op, "scaler"), tgi_failed(S);
+    if (!tgi_object_argument(S, op, "dict", dict, TGI_DICT)) return tgi_failed(S);
     for (int i = 0; i < TGI_SCALER_NUMBERS; ++i) {
         const uint64_t raised = S->raised;
         tg_tensor *t = tg_dict_get(dict, tgi_scaler_names[i]);
@@ -33084,7 +33276,8 @@ tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *opt, int6
     int64_t rng[2];
     memcpy(rng, &c.S->rng.seed, sizeof rng[0]);
     memcpy(rng + 1, &c.S->rng.offset, sizeof rng[1]);
-    tg_dict *d = tgi_module_state(c.S, op, m, tgi_checkpoint_module);
+    const bool usable = !opt || tgi_object_argument(c.S, op, "opt", opt, TGI_OPTIM);
+    tg_dict *d = usable ? tgi_module_state(c.S, op, m, tgi_checkpoint_module) : NULL;
     const bool ok = d && (!opt || tgi_optim_save(c.S, op, opt, tgi_checkpoint_put, d)) &&
                     tgi_checkpoint_put_numbers(c.S, op, d, "rng", TG_SHAPE(2), rng) &&
                     tgi_checkpoint_put_numbers(c.S, op, d, "step", TG_SCALAR, &step);
@@ -33112,7 +33305,8 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
     const char *op = "checkpoint_load";
     int64_t rng[2], steps;
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
-    tg_dict *d = tg_safetensors_load(path);
+    const bool usable = !opt || tgi_object_argument(c.S, op, "opt", opt, TGI_OPTIM);
+    tg_dict *d = usable ? tg_safetensors_load(path) : NULL;
     tg_dict *state = d ? tgi_checkpoint_state(c.S, op, d) : NULL;
     tg_optim *draft = NULL;
     bool ok = state && tgi_checkpoint_get_numbers(c.S, op, d, "rng", 2, rng) &&

@@ -5,6 +5,7 @@
  *                                               ended            "tg_mul: ... ended ..."   (with TG_DEBUG=1 alone)
  *                                               of a thread      "tg_mul: ... belongs to another thread"
  *                                               a number         "tg_mul: argument b is the number 2, not a tensor"
+ *   every module, dict, loader and optimizer    NULL, ended, of a thread, a number
  *   every shape                                 of -1, 9 and 1000000 dims: "tg_zeros: ..."
  *
  * and the call with good arguments everywhere must succeed, so that the wrong one is what the others fail of. */
@@ -50,7 +51,13 @@ static const char *const may_be_null[] = {"tg_set_grad g",
                                           "tg_nll_loss weight",
                                           "tg_binary_cross_entropy weight",
                                           "tg_binary_cross_entropy_with_logits weight",
-                                          "tg_binary_cross_entropy_with_logits pos_weight"};
+                                          "tg_binary_cross_entropy_with_logits pos_weight",
+                                          "tg_dict_free dict",
+                                          "tg_optim_free opt",
+                                          "tg_loader_free loader",
+                                          "tg_module_free m",
+                                          "tg_checkpoint_save opt",
+                                          "tg_checkpoint_load opt"};
 /* Lists whose entries may be NULL, and the list itself not. */
 static const char *const may_hold_null[] = {"tg_index indices", "tg_index_put indices", "tg_index_put_ indices",
                                             "tg_release_all list"};
@@ -170,19 +177,38 @@ static tg_tensor *make_tensor(const char *recipe)
 
 /* ---- the other thread: it makes a tensor when it is asked to, and keeps it ---- */
 
+/* One of each kind of object. */
+typedef struct { tg_dict *dict; tg_optim *optim; tg_loader *loader; tg_module *module; } objects;
+
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const char *recipe; /* what is asked for; NULL: nothing */
     tg_tensor *made;
+    objects own;
     bool may_end;
 } other;
+
+static void make_objects(objects *o)
+{
+    tg_tensor *p = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
+    o->dict = tg_dict_new();
+    o->optim = tg_sgd(&p, 1, 0.1);
+    o->loader = tg_loader_new(&p, 1, 1, 0, TG_CPU);
+    o->module = tg_module_new("Any", NULL, 0);
+}
+
+static void free_objects(const objects *o)
+{
+    tg_dict_free(o->dict), tg_optim_free(o->optim), tg_loader_free(o->loader), tg_module_free(o->module);
+}
 
 static void *other_thread(void *user)
 {
     (void)user;
     pthread_mutex_lock(&other.lock);
+    make_objects(&other.own);
     while (!other.may_end) {
         if (other.recipe) {
             other.made = make_tensor(other.recipe);
@@ -191,6 +217,7 @@ static void *other_thread(void *user)
         }
         pthread_cond_wait(&other.changed, &other.lock);
     }
+    free_objects(&other.own);
     tg_thread_end();
     pthread_mutex_unlock(&other.lock);
     return NULL;
@@ -319,12 +346,36 @@ static tg_device draw_device(const char *name) { return (void)name, now.at++, TG
 static tg_precision draw_precision(const char *name) { return (void)name, now.at++, TG_PRECISION_F32; }
 static tg_rng draw_rng(const char *name) { return (void)name, now.at++, tg_rng_state(); }
 static tg_status draw_status(const char *name) { return (void)name, now.at++, TG_OK; }
-static tg_dict *draw_dict(const char *name) { return (void)name, now.at++, now.dict; }
+
+/* Those to draw from if the next parameter is wrong; NULL if it is right. */
+static const objects *wrong_objects(void)
+{
+    static objects bad;
+    if (now.at++ != now.wrong_at) return NULL;
+    if (now.what == IS_FOREIGN) return &other.own;
+    memset(&bad, 0, sizeof bad);
+    if (now.what == IS_NUMBER) {
+        bad.dict = (tg_dict *)(intptr_t)now.ndim, bad.optim = (tg_optim *)(intptr_t)now.ndim;
+        bad.loader = (tg_loader *)(intptr_t)now.ndim, bad.module = (tg_module *)(intptr_t)now.ndim;
+    }
+    if (now.what == HAS_ENDED) make_objects(&bad), free_objects(&bad);
+    return &bad;
+}
+
+static tg_dict *draw_dict(const char *name)
+{
+    const objects *bad = wrong_objects();
+    return (void)name, bad ? bad->dict : now.dict;
+}
+
 static tg_optim *draw_optim(const char *name)
 {
+    const objects *bad = wrong_objects();
     tg_tensor *p = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
-    return (void)name, now.at++, an_optimizer = is("tg_optim_add_group") ? tg_sgd(&p, 1, 0.1) : NULL;
+    an_optimizer = !bad && is("tg_optim_add_group") ? tg_sgd(&p, 1, 0.1) : NULL;
+    return (void)name, bad ? bad->optim : an_optimizer;
 }
+
 static tg_grad_scaler *draw_scaler(const char *name)
 {
     static const tg_grad_scaler first = TG_GRAD_SCALER;
@@ -332,8 +383,19 @@ static tg_grad_scaler *draw_scaler(const char *name)
     scaler = first;
     return (void)name, now.at++, &scaler;
 }
-static tg_loader *draw_loader(const char *name) { return (void)name, now.at++, (tg_loader *)NULL; }
-static tg_module *draw_module(const char *name) { return (void)name, now.at++, now.module; }
+
+static tg_loader *draw_loader(const char *name)
+{
+    const objects *bad = wrong_objects();
+    return (void)name, bad ? bad->loader : NULL;
+}
+
+static tg_module *draw_module(const char *name)
+{
+    const objects *bad = wrong_objects();
+    return (void)name, bad ? bad->module : now.module;
+}
+
 static tg_ctx *draw_ctx(const char *name) { return (void)name, now.at++, now.ctx; }
 static void *draw_user(const char *name) { return (void)name, now.at++, (void *)NULL; }
 static tg_error_handler draw_handler(const char *name) { return (void)name, now.at++, (tg_error_handler)NULL; }
@@ -444,6 +506,42 @@ static void hand_gradcheck_ex(void)
     check_bool((is("tg_gradcheck_ex") ? tg_gradcheck_ex : tg_gradgradcheck_ex)(square, inputs, 2, NULL, NULL));
 }
 
+static void hand_set_dict(void)
+{
+    tg_dict *dict = draw_dict("dict");
+    const char *path = draw_string("path");
+    call_starts();
+    check_status(tg_dict_set_dict(dict, path, tg_dict_new()));
+}
+
+static void hand_module(void)
+{
+    tg_module *m = draw_module("m"), *child = is("tg_module_child") ? tg_module_new("Any", NULL, 0) : NULL;
+    tg_device device;
+    call_starts();
+    if (is("tg_module_device"))
+        check_status(tg_module_device(m, &device));
+    else
+        check_module(tg_module_child(m, "child", child));
+}
+
+static void hand_load_state(void)
+{
+    tg_module *m = draw_module("m");
+    tg_dict *dict = draw_dict("dict");
+    call_starts();
+    check_status(tg_module_load_state_ex(m, dict, false, NULL, NULL));
+}
+
+static void hand_checkpoint_load(void)
+{
+    const char *path = draw_string("path");
+    tg_module *m = draw_module("m");
+    tg_optim *opt = draw_optim("opt");
+    call_starts();
+    check_status(tg_checkpoint_load(path, m, opt, NULL));
+}
+
 static void hand_csv_load_options(void)
 {
     const char *path = draw_string("path");
@@ -469,6 +567,11 @@ static const struct {
     {"tg_graph_free", hand_graph},
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
+    {"tg_dict_set_dict", hand_set_dict},
+    {"tg_module_child", hand_module},
+    {"tg_module_device", hand_module},
+    {"tg_module_load_state_ex", hand_load_state},
+    {"tg_checkpoint_load", hand_checkpoint_load},
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},
     {"tg_from_f32", hand_from},
@@ -585,6 +688,23 @@ static void check_tensors(int parameter, bool is_list)
     verdict(error_says("ended"), " ended");
 }
 
+static bool is_object(int parameter)
+{
+    const char *const kinds[] = {"dict", "optim", "loader", "module"};
+    return is_in(function->parameter[parameter].kind, kinds, COUNT(kinds));
+}
+
+static void check_objects(int parameter)
+{
+    check_null(parameter, LIST_IS_NULL);
+    make_call(parameter, IS_NUMBER, 3);
+    verdict(error_says("none can be at the address 0x3"), " a number");
+    make_call(parameter, IS_FOREIGN, 0);
+    verdict(is("tg_loader_batches") ? !now.error[0] : error_says("belongs to another thread"), " of another thread");
+    make_call(parameter, HAS_ENDED, 0);
+    verdict(error_says("that has ended"), " ended");
+}
+
 static void check_function(void)
 {
     static const int wrong_ndims[] = {-1, TG_MAX_DIMS + 1, 1000000};
@@ -593,6 +713,7 @@ static void check_function(void)
     for (i = 0; i < function->n; ++i) {
         const char *kind = function->parameter[i].kind;
         bool is_shape = strcmp(kind, "shape") == 0;
+        if (is_object(i)) check_objects(i);
         bool any_list = is_list(i) || strcmp(function->parameter[i].name, "list") == 0;
         if (!is_tensor(i) && !any_list && !is_shape) continue;
         if (!has_any) {

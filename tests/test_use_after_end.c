@@ -203,6 +203,68 @@ static void inside_a_custom_rule(void)
     CHECK(tg_get(tg_grad(x), TG_INDEX(0)) == 1);
 }
 
+/* ---- objects ---- */
+
+static bool step_of_graph(void *user) { return (void)user, true; }
+
+static void passes_on(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    (void)m, (void)n, (void)n_out;
+    out[0] = tg_neg(in[0]);
+}
+
+/* As many that were made and freed later as the library knows at least; with TG_DEBUG more. */
+static void make_other_objects(void)
+{
+    int i;
+    for (i = 0; i < (debug ? 200 : 20); ++i) tg_dict_free(tg_dict_new());
+}
+
+static void freed_objects(void)
+{
+    tg_tensor *p = tg_param(f64("[1, 2]")), *x = f64("[1, 2]"), *loss, *batch[1];
+    tg_module *m = tg_module_new("Block", passes_on, 8), *child = tg_module_new("Inner", passes_on, 0), *list[2];
+    tg_dict *dict = tg_dict_new(), *inner = tg_dict_new();
+    tg_loader *loader = tg_loader_new(&x, 1, 1, 0, TG_CPU);
+    tg_optim *opt = tg_adamw(&p, 1, 0.1);
+    tg_graph *graph = tg_graph_new(TG_CPU, step_of_graph, NULL);
+    tg_backward_run *run;
+    tg_grad_scaler scaler = TG_GRAD_SCALER;
+    CHECK(tg_module_child(m, "inner", child) == child && tg_dict_set_dict(dict, "a", inner) == TG_OK);
+    CHECK(tg_forward(m, x) != NULL && tg_loader_next(loader, batch) && tg_graph_run(graph) == TG_OK);
+    loss = tg_sum(tg_mul(p, x));
+    run = tg_backward_begin(&loss, 1, NULL, 0);
+    while (tg_backward_step(run, NULL)) {}
+    CHECK(tg_backward_end(run) == TG_OK && tg_step(opt) == TG_OK);
+    tg_module_free(m), tg_dict_free(dict), tg_loader_free(loader), tg_optim_free(opt), tg_graph_free(graph);
+    CHECK(tg_ok());
+    make_other_objects();
+
+    CHECK(!tg_forward(m, x) && says("tg_forward: argument m is a module 'Block' that has ended",
+                                    "made by tg_module_new", "tg_module_free"));
+    CHECK(!tg_forward(child, x) && says("a module 'Inner' that has ended", "with the module that held it last", ""));
+    CHECK(!tg_module_self(m) && says("tg_module_self: argument m", "ended", ""));
+    tg_module_free(m), CHECK(says("tg_module_free: argument m is a module 'Block' that has ended", "", ""));
+    list[0] = tg_nn_linear(2, 2, true), list[1] = m;
+    CHECK(!tg_nn_sequential(list, 2) && says("tg_nn_sequential", "a module 'Block' that has ended", ""));
+    CHECK(tg_dict_set(dict, "b", x) != TG_OK && says("tg_dict_set: argument dict is a dict that has ended", "", ""));
+    CHECK(tg_dict_count(inner) == 0 && says("tg_dict_count: argument dict", "with the dict that held it", ""));
+    tg_dict_free(dict), CHECK(says("tg_dict_free: argument dict is a dict that has ended", "", ""));
+    CHECK(tg_safetensors_save("never", dict) != TG_OK && says("tg_safetensors_save", "that has ended", ""));
+    CHECK(!tg_loader_next(loader, batch) && says("tg_loader_next: argument loader is a loader that has ended", "", ""));
+    tg_loader_free(loader), CHECK(says("tg_loader_free: argument loader", "has ended", ""));
+    CHECK(tg_step(opt) != TG_OK && says("tg_step: argument opt is an optimizer that has ended", "made by tg_adamw", ""));
+    CHECK(tg_grad_scaler_step(&scaler, opt) != TG_OK && says("tg_grad_scaler_step: argument opt", "has ended", ""));
+    tg_optim_free(opt), CHECK(says("tg_optim_free: argument opt", "has ended", ""));
+    CHECK(tg_graph_run(graph) != TG_OK && says("tg_graph_run: argument graph is a graph that has ended", "", ""));
+    CHECK(!tg_graph_obstacle(graph) && says("tg_graph_obstacle: argument graph", "has ended", ""));
+    tg_graph_free(graph), CHECK(says("tg_graph_free: argument graph", "has ended", ""));
+    CHECK(!tg_backward_step(run, NULL) && says("tg_backward_step: argument run is a run that has ended", "", ""));
+    CHECK(tg_backward_end(run) != TG_OK && says("tg_backward_end: argument run", "tg_backward_end", ""));
+    CHECK(tg_ok() && tg_forward((tg_module *)(intptr_t)7, x) == NULL && says("argument m is not a module", "0x7", ""));
+    tg_release(p);
+}
+
 /* Two tensors of one thread in another: one that has ended, and one that is alive there. */
 static tg_tensor *ended_there, *alive_there;
 static void *uses_both(void *unused)
@@ -241,6 +303,7 @@ static void all(bool with_debug)
     old_gradient();
     root_of_backward();
     inside_a_custom_rule();
+    freed_objects();
 }
 
 TEST(without_debug) { all(false); }
@@ -266,6 +329,60 @@ TEST(with_debug)
     setenv("TG_DEBUG", "0", 1);
     after = tg_stats();
     CHECK(after.tensors == before.tensors && after.bytes == before.bytes && after.nodes == before.nodes);
+}
+
+/* What a thread still owns at its end is told one by one with TG_DEBUG, and not at all without. */
+static char told[4000];
+static void note_warning(tg_status code, const char *message, void *user)
+{
+    (void)user;
+    CHECK(code == TG_OK);
+    snprintf(told + strlen(told), sizeof told - strlen(told), "%s\n", message);
+}
+
+static void *owns_much(void *released)
+{
+    tg_tensor *w = tg_param(tg_ones_on(TG_SHAPE(2, 3), TG_F32, TG_CPU)), *b = tg_param(tg_zeros(TG_SHAPE(2)));
+    tg_module *net = tg_nn_linear(3, 2, true), *outer = tg_module_new("Net", NULL, 0);
+    tg_dict *dict = tg_dict_new();
+    tg_optim *opt = tg_sgd(&w, 1, 0.1);
+    tg_set_name(w, "w");
+    CHECK(tg_module_child(outer, "net", net) == net && tg_dict_set_dict(dict, "in", tg_dict_new()) == TG_OK);
+    tg_release(b);
+    CHECK(tg_ok());
+    if (released) tg_release(w), tg_module_free(outer), tg_dict_free(dict), tg_optim_free(opt);
+    tg_set_error_handler(note_warning, NULL);
+    CHECK(tg_thread_end() == TG_OK);
+    if (!released) tg_release(w), tg_module_free(outer), tg_dict_free(dict), tg_optim_free(opt);
+    CHECK(tg_ok() && tg_thread_end() == TG_OK);
+    tg_set_error_handler(NULL, NULL);
+    return NULL;
+}
+
+static int lines_told(void)
+{
+    int n = 0;
+    const char *at;
+    for (at = told; (at = strstr(at, "warning: tg_thread_end: the program still owns ")) != NULL; ++at) ++n;
+    return n;
+}
+
+TEST(what_is_still_owned_is_told)
+{
+    pthread_t thread;
+    int released;
+    told[0] = 0;
+    CHECK(pthread_create(&thread, NULL, owns_much, &released) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(!told[0]);
+    setenv("TG_DEBUG", "1", 1);
+    CHECK(pthread_create(&thread, NULL, owns_much, &released) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(!told[0]);
+    CHECK(pthread_create(&thread, NULL, owns_much, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    setenv("TG_DEBUG", "0", 1);
+    CHECK(lines_told() == 4);
+    CHECK(strstr(told, "owns a module 'Net', made by tg_module_new") && strstr(told, "tg_module_free frees it"));
+    CHECK(strstr(told, "owns a dict, made by tg_dict_new") && strstr(told, "owns an optimizer, made by tg_sgd"));
+    CHECK(strstr(told, "owns a tensor 'w', f32 [2, 3], made by tg_ones"));
 }
 
 static void *poisoned(void *unused)
@@ -592,6 +709,7 @@ int main(int argc, char **argv)
     RUN(without_debug);
     RUN(with_debug);
     RUN(bytes_are_poisoned);
+    RUN(what_is_still_owned_is_told);
     RUN(of_another_thread);
     RUN(drop_acts_on_the_innermost_scope);
     RUN(carried_from_turn_to_turn);

@@ -949,7 +949,8 @@ static tg_grad_scaler *draw_scaler(const char *name)
     static tg_grad_scaler scaler = TG_GRAD_SCALER;
     const bool given = !percent(5);
     say(now, "%s=%s ", name, given ? "scaler" : "NULL");
-    if (percent(20)) scaler = first;
+    if (now->fits || percent(20)) scaler = first;
+    if (now->fits) scaler.steps = 1; /* an update comes after a step */
     if (percent(10)) scaler.scale = draw_double("scale");
     if (percent(10)) scaler.growth_interval = draw_int("growth_interval");
     return given ? &scaler : NULL;
