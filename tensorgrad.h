@@ -8068,6 +8068,47 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
     tgi_store_row(job, 0, at, g);
 }
 
+/* y, mean and rstd of a row, f32 or (wide) f64, in f64 and with x scaled by a power of 2, so that no sum overflows or
+   vanishes.  A row of zeros, or one that is not finite, stays as it is. */
+TGI_NOINLINE static void tgi_norm_row_scaled(tgi_norm_row *row, bool wide)
+{
+    const double *const x64 = (const double *)row->x, n = (double)row->n;
+    const float *const x32 = (const float *)row->x;
+    double largest = 0, mean = 0, squares = 0;
+    int exponent;
+    for (int64_t i = 0; i < row->n; ++i) {
+        const double size = fabs(wide ? x64[i] : (double)x32[i]);
+        if (!(size <= DBL_MAX)) return;
+        if (size > largest) largest = size;
+    }
+    (void)frexp(largest, &exponent);
+    const double unit = ldexp(1, exponent > -1000 ? -exponent : 1000), eps = row->eps * unit * unit;
+    if (largest == 0 || !(eps <= DBL_MAX)) return;
+    for (int64_t i = 0; i < row->n && !row->rms; ++i) mean += (wide ? x64[i] : (double)x32[i]) * unit;
+    mean /= n;
+    for (int64_t i = 0; i < row->n; ++i) {
+        const double centred = (wide ? x64[i] : (double)x32[i]) * unit - mean;
+        squares += centred * centred;
+    }
+    const double rstd = 1 / sqrt(squares / n + eps);
+    for (int64_t i = 0; i < row->n; ++i) {
+        double y = ((wide ? x64[i] : (double)x32[i]) * unit - mean) * rstd;
+        if (row->weight) y *= wide ? ((const double *)row->weight)[i] : (double)((const float *)row->weight)[i];
+        if (row->bias) y += wide ? ((const double *)row->bias)[i] : (double)((const float *)row->bias)[i];
+        if (wide) ((double *)row->y)[i] = y;
+        else ((float *)row->y)[i] = (float)y;
+    }
+    row->mean = mean / unit, row->rstd = rstd * unit;
+}
+
+/* The same by the kernel; again with x scaled, where the variance is so large or small that it may be wrong. */
+static void tgi_norm_of_row(const tgi_kernels *kernels, tgi_norm_row *row, bool wide)
+{
+    const double most = wide ? ldexp(1, 400) : ldexp(1, 50);
+    kernels->norm[wide](row);
+    if (!(row->rstd > 1 / most && row->rstd < most)) tgi_norm_row_scaled(row, wide);
+}
+
 /* y, x [rows, n]; rstd [rows] is kept for backward. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
@@ -8081,14 +8122,14 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
         float *const y = tgi_row_result(job, at, 2, (float *)(void *)scratch);
         row.y = y;
         row.x = tgi_row_f32(job, 2, at, (float *)(void *)scratch + n);
-        job->kernels->norm[0](&row);
+        tgi_norm_of_row(job->kernels, &row, false);
         tgi_row_done(job, at, y);
     } else {
         double *const y = (double *)(void *)scratch, *const x = y + n;
         tgi_load_row(job, 2, at, x);
         row.y = y;
         row.x = x;
-        job->kernels->norm[1](&row);
+        tgi_norm_of_row(job->kernels, &row, true);
         tgi_store_row(job, 0, at, y);
     }
     tgi_store_elements(TG_F64, &row.rstd, job->iter.dtype[1], at[1], 0, 1);
@@ -10553,7 +10594,7 @@ static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t e
     for (; first < end; ++first) {
         row.x = tgi_norm_input(job, first, part);
         row.y = tgi_row_place(&job->format, norm->y, first * norm->n, part[3]);
-        job->kernels->norm[tgi_compute_index(job->format.compute)](&row);
+        tgi_norm_of_row(job->kernels, &row, job->format.compute == TG_F64);
         tgi_row_to(&job->format, norm->y, first * norm->n, row.y);
         tgi_store_elements(TG_F64, &row.mean, job->format.compute, stats + first * size, 0, 1);
         tgi_store_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + first) * size, 0, 1);
@@ -19400,13 +19441,16 @@ static bool tgi_divide_elements(tgi_call *c, tg_tensor *y, const tg_tensor *t, d
     return c->backend->map(c->S, &divide);
 }
 
-/* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half.  Where the sum is
-   infinite, the elements are divided first: the mean of finite numbers is finite. */
+/* y := t summed over the mask params.dim, divided by the count params.i; in f32 if t is a half.  The mean of finite
+   numbers is finite: where the sum is infinite, the elements are divided first; a device, whose values are not looked
+   at, has the sum of f32 and bf16 in f64. */
 static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
 {
     const tg_tensor *t = c->in[0];
     const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
-    tg_tensor *sum = tgi_is_half(t) ? tgi_new(c->S, c->name, y->ndim, y->dim, TG_F32, c->backend, c->index) : y;
+    const tg_dtype wide = c->backend->host || t->dtype == TG_F16 ? dtype : TG_F64;
+    tg_tensor *sum =
+        wide != (tg_dtype)t->dtype ? tgi_new(c->S, c->name, y->ndim, y->dim, wide, c->backend, c->index) : y;
     if (!sum) return false;
     tgi_reduce r = tgi_reduce_over(TGI_SUM, sum, t, c->params.dim);
     bool ok = c->backend->reduce(c->S, &r), huge = ok && c->backend->host && !tgi_sizes_within(sum, 0, DBL_MAX);

@@ -2825,13 +2825,16 @@ template <int dtype> __device__ inline const char *tgi_reduced_at(const tgi_iter
 /* Combines packs first, first + step, .. < end with total [totals]: one for each element of a pack, or one for all.
    Pack i begins at reduced element i * elements.
    Several packs are loaded before the first is used, as memory answers late; but one where the dtype is not known,
-   since there an address alone takes many instructions. */
+   since there an address alone takes many instructions.  Where a sum in f32 is not finite, its elements are read again
+   and added to the double one by one. */
 template <class combine, class real, int dtype, int width, class T, int totals>
 __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t first, int64_t end, int64_t step,
                                     int elements, T (&total)[totals])
 {
     constexpr int loads = dtype == TGI_ANY_DTYPE ? 1 : (int)TGI_FOLD_LOADS;
     for (int64_t i = first; i < end;) {
+        const int64_t begin = i;
+        bool finite = true;
         real part[width];
 #pragma unroll
         for (int w = 0; w < width; ++w) part[w] = combine::identity(real());
@@ -2854,15 +2857,27 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
             }
         }
 #pragma unroll
-        for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+        for (int w = 0; w < width; ++w) finite = finite && part[w] - part[w] == 0;
+        if (sizeof(T) == sizeof(real) || finite) {
+#pragma unroll
+            for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+            continue;
+        }
+#pragma unroll 1
+        for (int64_t e = begin; e < i && e < end; e += step) {
+            tgi_load_numbers<dtype, width>(x, tgi_reduced_at<dtype>(x, base, e * elements), part);
+#pragma unroll
+            for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+        }
     }
 }
 
-/* Stores a result.  Kernels that know the dtype of their elements store that one or f32. */
+/* Stores a result.  Kernels that know the dtype of their elements store that one, f32 or f64. */
 template <int dtype, class T> __device__ inline void tgi_store_result(tg_dtype out, void *at, T result)
 {
     if constexpr (dtype == TGI_ANY_DTYPE) tgi_store_as(out, at, result);
     else if (out == TG_F32) tgi_store_as(TG_F32, at, result);
+    else if (out == TG_F64) tgi_store_as(TG_F64, at, result);
     else tgi_store_as((tg_dtype)dtype, at, result);
 }
 
@@ -3045,7 +3060,8 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const bool packs = job.reduced.ndim <= 2 && (job.across ? tgi_reduce_packs(&job.kept, 1, &job.reduced, 0, pack)
                                                             : tgi_reduce_packs(&job.reduced, 0, &job.kept, 1, pack));
     const tgi_reduce_fn any_dtype = tgi_reduce_rows[reduce->kind][tgi_is_floating(in.dtype) ? 0 : 1];
-    const bool known = job.reduced.ndim <= 2 && (reduce->out.dtype == in.dtype || reduce->out.dtype == TG_F32);
+    const tg_dtype out = reduce->out.dtype;
+    const bool known = job.reduced.ndim <= 2 && (out == in.dtype || out == TG_F32 || out == TG_F64);
     const tgi_reduce_fn typed = known ? tgi_reduce_typed(reduce->kind, in.dtype, packs) : NULL;
     tgi_reduce_cut(&job, typed && packs ? pack : 1, true);
     job.partial = NULL;
