@@ -230,6 +230,8 @@ static struct {
     tg_loader *loader;
     int count; /* of its tensors */
 } loaders[4];
+/* The last of each that were freed; with --ended every use of them is an error. */
+static struct { tg_optim *optim; tg_dict *dict; tg_loader *loader; tg_module *module; } freed;
 static int loader_count;
 static tg_module *modules[4]; /* none is a child of another */
 static int module_count;
@@ -925,8 +927,17 @@ static tg_mark draw_mark(const char *name)
     return mark;
 }
 
+/* Whether to use one that was freed. */
+static bool uses_freed(const void *one, const char *name)
+{
+    if (!one || !fuzz.ended || !percent(3)) return false;
+    say(now, "%s=ended ", name);
+    return true;
+}
+
 static tg_optim *draw_optim(const char *name)
 {
+    if (uses_freed(freed.optim, name)) return freed.optim;
     tg_optim *opt = optim_count && !percent(5) ? optims[pick(optim_count)] : NULL;
     say(now, "%s=%s ", name, opt ? "opt" : "NULL");
     if (opt && percent(20)) {
@@ -959,6 +970,7 @@ static tg_grad_scaler *draw_scaler(const char *name)
 /* now->count is then how many tensors it stores. */
 static tg_loader *draw_loader(const char *name)
 {
+    if (uses_freed(freed.loader, name)) return now->count = 0, freed.loader;
     const int i = pick(COUNT(loaders));
     tg_loader *loader = i < loader_count ? loaders[i].loader : NULL;
     now->count = loader ? loaders[i].count : 0;
@@ -1726,7 +1738,8 @@ static void hand_optim_free(void)
 {
     int i = pick(COUNT(optims));
     tg_optim *opt = i < optim_count ? optims[i] : NULL;
-    if (opt) optims[i] = optims[--optim_count];
+    if (opt) optims[i] = optims[--optim_count], freed.optim = opt;
+    else if (uses_freed(freed.optim, "opt")) opt = freed.optim;
     call_starts();
     tg_optim_free(opt);
     check_void();
@@ -1734,6 +1747,7 @@ static void hand_optim_free(void)
 
 static tg_dict *draw_dict(const char *name)
 {
+    if (uses_freed(freed.dict, name)) return freed.dict;
     tg_dict *dict = dict_count && !percent(5) ? dicts[pick(dict_count)] : NULL;
     say(now, "%s=%s ", name, dict ? "dict" : "NULL");
     return dict;
@@ -1745,7 +1759,8 @@ static void hand_dict_free(void)
     int i = pick(COUNT(dicts));
     tg_dict *dict = i < dict_count ? dicts[i] : NULL;
     if (now->outer) return;
-    if (dict) dicts[i] = dicts[--dict_count];
+    if (dict) dicts[i] = dicts[--dict_count], freed.dict = dict;
+    else if (uses_freed(freed.dict, "dict")) dict = freed.dict;
     call_starts();
     tg_dict_free(dict);
     check_void();
@@ -1793,7 +1808,8 @@ static void hand_loader_free(void)
 {
     tg_loader *loader = NULL;
     if (now->outer) return;
-    if (loader_count > 0 && percent(90)) loader = loaders[--loader_count].loader;
+    if (loader_count > 0 && percent(90)) freed.loader = loader = loaders[--loader_count].loader;
+    else if (uses_freed(freed.loader, "loader")) loader = freed.loader;
     call_starts();
     tg_loader_free(loader);
     check_void();
@@ -1804,6 +1820,7 @@ static tg_module *draw_module(const char *name)
     tg_module *m = module_count && !percent(5) ? modules[pick(module_count)] : NULL;
     now->module = m;
     if (foreign_module && percent(3)) return say(now, "%s=foreign ", name), foreign_module;
+    if (uses_freed(freed.module, name)) return now->module = NULL, freed.module;
     say(now, "%s=%s ", name, m ? tg_module_name(m) : "NULL");
     return m;
 }
@@ -1822,6 +1839,8 @@ static void hand_module_free(void)
 {
     if (now->outer) return;
     tg_module *m = draw_given_module();
+    if (m) freed.module = m;
+    else if (uses_freed(freed.module, "m")) m = freed.module;
     call_starts();
     tg_module_free(m);
     check_void();
@@ -2211,6 +2230,7 @@ static void epoch_begins(void)
     fuzz.calls = 0;
     pool_count = frame_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
     ended_count = custom_user_count = 0;
+    memset(&freed, 0, sizeof freed);
     context = NULL;
     memset(holds, 0, sizeof holds);
     memset(host_memory, 0, sizeof host_memory);
