@@ -477,6 +477,32 @@ TEST(powers_neither_overflow_nor_vanish)
     CHECK(isnan(tg_item(tg_std(f64("[1, inf]")))) && tg_item(tg_std(f64("[7, 7]"))) == 0);
 }
 
+/* What is computed from sizes and steps is exact in f64, and rounded once. */
+TEST(positions_are_rounded_once)
+{
+    static const struct { int64_t in, out; } sizes[] = {{100000, 99999}, {99999, 100000}, {3, 100000}, {1237, 30000}, {5, 3}};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    for (int d = 0; d < 4; ++d) {
+        tg_tensor *wide = tg_arange_on(1000, 5000, 3, TG_F64, HERE), *spaced, *want;
+        CHECK(tg_equal(tg_arange_on(1000, 5000, 3, dtypes[d], HERE), tg_to_dtype(wide, dtypes[d])));
+        CHECK(tg_get(wide, TG_INDEX(353)) == 2059);
+        tg_set_default_dtype(dtypes[d]);
+        spaced = tg_linspace(-3, 1000, 1004); /* steps of 1 */
+        tg_set_default_dtype(TG_F32);
+        want = tg_to(tg_arange_on(-3, 1001, 1, TG_F64, TG_CPU), tg_device_of(spaced));
+        CHECK(tg_equal(spaced, tg_to_dtype(want, dtypes[d])));
+    }
+    for (int k = 0; k < 5; ++k) { /* of a ramp, linear interpolation is the position */
+        const double in = (double)sizes[k].in, out = (double)sizes[k].out;
+        tg_tensor *ramp = tg_reshape(tg_arange_on(0, in, 1, TG_F64, HERE), TG_SHAPE(1, 1, sizes[k].in));
+        tg_tensor *at = tg_mul_scalar(tg_add_scalar(tg_arange_on(0, out, 1, TG_F64, HERE), 0.5), in / out);
+        at = tg_reshape(tg_clamp(tg_sub_scalar(at, 0.5), 0, in - 1), TG_SHAPE(1, 1, sizes[k].out));
+        CHECK(tg_allclose(tg_interpolate(ramp, TG_SHAPE(sizes[k].out), "linear"), at, 0, 1e-10));
+        ramp = tg_to_dtype(ramp, TG_F32); /* an element is a number of 24 bits there, a mixture of two is rounded */
+        CHECK(tg_allclose(tg_interpolate(ramp, TG_SHAPE(sizes[k].out), "linear"), at, 3e-7, 1e-6));
+    }
+}
+
 TEST(mean_of_large_numbers)
 {
     static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16};
@@ -779,6 +805,7 @@ int main(int argc, char **argv)
     RUN(cross_entropy_of_large_logits);
     RUN(losses_at_edges);
     RUN(powers_neither_overflow_nor_vanish);
+    RUN(positions_are_rounded_once);
     RUN(mean_of_large_numbers);
     RUN(norms_of_large_and_small_rows);
     RUN(gradients_near_the_ends_of_the_range);
