@@ -21181,7 +21181,8 @@ static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x,
     tg_tensor *t = tgi_as_channels(x); /* [N, C, L], or for batch_norm [1, C, N * L] */
     if (t && batch) t = tg_reshape(tg_transpose(t, 0, 1), TG_SHAPE(1, t->dim[1], t->dim[0] * t->dim[2]));
     t = t ? tg_contiguous(t) : NULL;
-    tg_tensor *y = eps == 0 ? tgi_normalize_without_eps(t) : t ? tgi_normalize(t, 1, false, eps, NULL) : NULL;
+    const bool plain = eps > 0 || tgi_numel(x) == 0;
+    tg_tensor *y = !plain ? tgi_normalize_without_eps(t) : t ? tgi_normalize(t, 1, false, eps, NULL) : NULL;
     if (y && batch) y = tg_transpose(tg_reshape(y, TG_SHAPE(x->dim[1], x->dim[0], tgi_length_of_channels(x))), 0, 1);
     y = y ? tgi_scale_and_shift(y, weight, bias, x) : NULL;
     if (y && running_mean && tgi_numel(x) > 0 && !tgi_update_running(c.S, t, running_mean, running_var, momentum))

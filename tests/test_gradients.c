@@ -631,6 +631,8 @@ TEST(second_derivatives_at_special_points)
     tg_tensor *equal = leaf("[[[2, 2, 2], [1, 2, 4]]]"), *wide = leaf("[inf, -inf, 3, -3, 1]"), *zero = leaf("[0, 0, 0]");
     second(tg_instance_norm(equal, NULL, NULL, NULL, NULL, true, 0.1, 0), equal,
            "[[[0, 0, 0], [-0.114541, 0.171811, -0.05727]]]", "[[[0, 0, 0], [0.163629, -0.216809, 0.05318]]]");
+    tg_tensor *empty = tg_instance_norm(tg_zeros(TG_SHAPE(2, 3, 0)), NULL, NULL, NULL, NULL, true, 0.1, 0);
+    CHECK(empty && tg_numel(empty) == 0);
     slope_by_v(tg_hardswish(wide), wide, "[1, 0, 1, 0, 0.8333333333333333]");
     slope_by_v(tg_pow(f64("[0, 0, 2]"), zero), zero, "[0, 0, 0.6931471805599453]");
     tg_tensor *weight = leaf("[0.25, 0.5]");
