@@ -41,6 +41,7 @@
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <sched.h> /* sched_yield */
 
 #define TGI_CUDA_COMPANION
 #define TGI_INLINE __device__ static inline
@@ -151,7 +152,13 @@ static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_back
 /* Whether the error ends all use of CUDA in this process: a kernel has failed while it ran. */
 static bool tgi_is_fault(cudaError_t status)
 {
+    enum { NVLINK = 220, CONTAINED = 226, TENSOR_MEMORY = 721, MPS_CLIENT_ENDED = 810 }; /* not in every toolkit */
     switch ((int)status) {
+    case NVLINK:
+    case CONTAINED:
+    case TENSOR_MEMORY:
+    case MPS_CLIENT_ENDED:
+    case cudaErrorUnknown:
     case cudaErrorECCUncorrectable:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
@@ -469,8 +476,7 @@ static struct {
 
 static void tgi_lock_blocks(void)
 {
-    while (TGI_ATOMIC_SWAP(&tgi_device_blocks.locked, 1)) {
-    }
+    while (TGI_ATOMIC_SWAP(&tgi_device_blocks.locked, 1)) sched_yield(); /* the thread that has it may have to wait */
 }
 static void tgi_unlock_blocks(void) { TGI_ATOMIC_STORE(&tgi_device_blocks.locked, 0); }
 
@@ -2834,7 +2840,6 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
     constexpr int loads = dtype == TGI_ANY_DTYPE ? 1 : (int)TGI_FOLD_LOADS;
     for (int64_t i = first; i < end;) {
         const int64_t begin = i;
-        bool finite = true;
         real part[width];
 #pragma unroll
         for (int w = 0; w < width; ++w) part[w] = combine::identity(real());
@@ -2856,19 +2861,22 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
                 part[w] = combine::two(part[w], number[0][w]);
             }
         }
+        if constexpr (sizeof(T) > sizeof(real)) {
+            bool finite = true;
 #pragma unroll
-        for (int w = 0; w < width; ++w) finite = finite && part[w] - part[w] == 0;
-        if (sizeof(T) == sizeof(real) || finite) {
-#pragma unroll
-            for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
-            continue;
-        }
+            for (int w = 0; w < width; ++w) finite = finite && part[w] - part[w] == 0;
+            if (!finite) {
 #pragma unroll 1
-        for (int64_t e = begin; e < i && e < end; e += step) {
-            tgi_load_numbers<dtype, width>(x, tgi_reduced_at<dtype>(x, base, e * elements), part);
+                for (int64_t e = begin; e < i && e < end; e += step) {
+                    tgi_load_numbers<dtype, width>(x, tgi_reduced_at<dtype>(x, base, e * elements), part);
 #pragma unroll
-            for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+                    for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+                }
+                continue;
+            }
         }
+#pragma unroll
+        for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
     }
 }
 
@@ -5114,9 +5122,12 @@ static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *pla
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)d->blas, &plan->product, &plan->b, &plan->a, &plan->out,
                                        &plan->out, &preference, 1, &best, &count);
-    const bool unknown = status == CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!unknown && !tgi_cublas_ok(S, status, "cublasLtMatmulAlgoGetHeuristic", __LINE__)) return false;
-    plan->found = !unknown && count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+    /* whatever the library does not like about a product, other ops compute it; not without memory or a handle */
+    const bool refused = status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_ALLOC_FAILED &&
+                         status != CUBLAS_STATUS_NOT_INITIALIZED;
+    if (refused) cudaGetLastError();
+    else if (!tgi_cublas_ok(S, status, "cublasLtMatmulAlgoGetHeuristic", __LINE__)) return false;
+    plan->found = !refused && count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
     plan->algorithm = best.algo;
     plan->key = *key;
     return true;

@@ -456,6 +456,32 @@ TEST(failures)
     harness.sample = NULL;
 }
 
+/* Whatever the library answers where it is asked for an algorithm, the product is computed by other calls; only without
+ * memory, and without a handle, it fails. */
+TEST(refusals)
+{
+    enum { NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID_VALUE = 7, ARCH_MISMATCH = 8, INTERNAL = 14, NOT_SUPPORTED = 15 };
+    static const struct { int status; bool fails; } answers[] = {{NOT_INITIALIZED, true},  {ALLOC_FAILED, true},
+                                                                 {INVALID_VALUE, false},   {ARCH_MISMATCH, false},
+                                                                 {INTERNAL, false},        {NOT_SUPPORTED, false}};
+    int64_t wide = 600; /* of products that are new */
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; ++i) {
+        for (int n = 0; n < 4; ++n) { /* forward with gelu, gradients with the sum for the bias, and so on */
+            TG_SCOPE;
+            const network net = network_of(size_of(1, 4, 6, 8 * ++wide), PLAIN, TG_F32, true);
+            tg_tensor *found[NET_RESULTS], *right[NET_RESULTS];
+            cudasim_fail_call("cublasLtMatmulAlgoGetHeuristic", n, answers[i].status);
+            const bool ok = solve_network(&net, false, ALONE, found);
+            CHECK(cudasim_failure_left() < 0);
+            cudasim_fail_call("", -1, 0);
+            CHECK(ok == !answers[i].fails && tg_ok() == ok);
+            tg_clear_error();
+            CHECK(solve_network(&net, true, ALONE, right));
+            for (int k = 0; ok && k < NET_RESULTS; ++k) CHECK(agree(found[k], right[k], 4e-6));
+        }
+    }
+}
+
 static int no_memory(void) { return 0; }
 
 /* Without memory for the workspace of the library, or for the plans: an error, and then it works. */
@@ -516,6 +542,7 @@ int main(int argc, char **argv)
     RUN(plans);
     RUN(plans_of_another_thread);
     RUN(failures);
+    RUN(refusals);
 #endif
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

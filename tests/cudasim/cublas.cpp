@@ -603,7 +603,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[], int *found)
 {
     const char *call = "cublasLtMatmulAlgoGetHeuristic";
-    if (must_fail(call)) return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (must_fail(call)) return static_cast<cublasStatus_t>(planned_error() ? planned_error() : CUBLAS_STATUS_NOT_INITIALIZED);
     if (!handle || wanted < 1 || !found) return CUBLAS_STATUS_INVALID_VALUE;
     *found = 0;
     const LtDesc what = state_of<LtDesc>(desc);

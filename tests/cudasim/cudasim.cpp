@@ -1138,6 +1138,8 @@ bool must_fail(const char *call)
     return planned_failure.countdown >= 0 && planned_failure.name == call && planned_failure.countdown-- == 0;
 }
 
+int planned_error() { return planned_failure.error; }
+
 static void join(Clock &into, const Clock &from)
 {
     if (into.size() < from.size()) into.resize(from.size());

@@ -67,6 +67,7 @@ cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<void()>
 int current_device();
 void count_cublas_handle(int change);
 bool must_fail(const char *call); /* whether this is the call that cudasim_fail_call chose */
+int planned_error();              /* that it is to return, or 0 */
 bool strict();                    /* TG_SIM_STRICT */
 
 /* The check mode: check.cpp, or nocheck.cpp, where these functions do nothing. */
