@@ -106,8 +106,8 @@
 
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
    used by the thread that made it; by others only after tg_share.  Modules, dicts and all else that is made and freed
-   are for the thread that made them.  A thread calls tg_thread_end before it ends, the
-   last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
+   are for the thread that made them.  A thread calls tg_thread_end before it ends, the last one tg_shutdown.  The
+   threads that OpenMP uses inside an op need no such call.
    After fork() the child can go on with what the thread had that called it.  That thread's ops use one thread in it,
    for GCC's OpenMP would wait there forever for threads that only the parent has, with the same results; a thread that
    the child starts has as many as usual.  Fork before the program itself uses OpenMP, or a GPU, which only the process
@@ -11116,8 +11116,8 @@ TGI_CALLERS_END
    whether it may use them:
 
    (1) The thread that made an object uses it alone.
-   (2) An object that was freed is ended: its memory, and with it the head, stays for a while, the TGI_FREED_OBJECTS of
-       each thread that were freed last, so that its use is an error.  With TG_DEBUG it stays forever.
+   (2) An object that was freed has ended.  Each thread keeps the memory of the TGI_FREED_OBJECTS that it freed last,
+       and with it their heads, so that to use one of them is an error.  With TG_DEBUG all stay forever.
    (3) The cache limit holds for that memory as for all that is kept. */
 
 /* Whether t can be the address of a tensor or an object: it is neither NULL nor a small number, positive or negative,
@@ -11195,6 +11195,17 @@ static void tgi_object_free(tgi_thread *S, void *p)
     tgi_trim_kept(S, TGI_FREED_OBJECTS);
 }
 
+/* The words for an object in messages: "a module 'Linear'", or without a name "a dict". */
+typedef struct { char text[64]; } tgi_object_words;
+static tgi_object_words tgi_object_text(const tgi_object *head)
+{
+    tgi_object_words words;
+    const bool named = *head->name != 0;
+    snprintf(words.text, sizeof words.text, "%.12s%s%s%s", tgi_object_kinds[head->kind].name, named ? " '" : "",
+             head->name, named ? "'" : "");
+    return words;
+}
+
 /* The error that says why this object cannot be used; false, always. */
 TGI_NOINLINE static bool tgi_bad_object(tgi_thread *S, const char *op, const char *argument, const void *p,
                                         tgi_object_kind kind)
@@ -11206,14 +11217,13 @@ TGI_NOINLINE static bool tgi_bad_object(tgi_thread *S, const char *op, const cha
                         what, (unsigned long long)(uintptr_t)p);
     }
     const tgi_object *head = tgi_object_of(p);
-    const char *before = *head->name ? " '" : "", *after = *head->name ? "'" : "";
     if (head->ended) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op,
-                        "argument %s is %s%s%s%s that has ended\nit was made by tg_%s, and freed by %s", argument, what,
-                        before, head->name, after, head->maker, tgi_object_kinds[kind].freed_by);
+                        "argument %s is %s that has ended\nit was made by tg_%s, and freed by %s", argument,
+                        tgi_object_text(head).text, head->maker, tgi_object_kinds[kind].freed_by);
     }
-    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s%s%s%s%s belongs to another thread\nmake %s in each thread; %s",
-                    argument, *head->name ? "," : "", before, head->name, *head->name ? "'," : "", what,
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s%s%s%s belongs to another thread\nmake %s in each thread; %s",
+                    argument, *head->name ? ", '" : "", head->name, *head->name ? "'," : "", what,
                     tgi_object_kinds[kind].hint);
 }
 
@@ -11242,7 +11252,7 @@ static void tgi_warn_of_owned(tgi_thread *S, const char *op, int number, const c
 /* Of objects; returns how many there are. */
 static int tgi_report_objects(tgi_thread *S, const char *op)
 {
-    char what[100], mend[100];
+    char mend[100];
     int n = 0;
     int64_t left = S->objects;
     for (const tgi_kept *block = TGI_ATOMIC_LOAD(&tgi_debug_objects); block && left > 0; block = block->next) {
@@ -11250,12 +11260,9 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
         if (head->owner != S->id || head->ended) continue;
         left--;
         if (head->held) continue;
-        const bool named = *head->name != 0;
         const char *freed_by = tgi_object_kinds[head->kind].freed_by;
-        snprintf(what, sizeof what, "%s%s%s%s", tgi_object_kinds[head->kind].name, named ? " '" : "", head->name,
-                 named ? "'" : "");
         snprintf(mend, sizeof mend, "%.*s frees it", (int)strcspn(freed_by, ","), freed_by);
-        tgi_warn_of_owned(S, op, ++n, what, head->maker, mend);
+        tgi_warn_of_owned(S, op, ++n, tgi_object_text(head).text, head->maker, mend);
     }
     return n;
 }
@@ -25732,8 +25739,8 @@ void tg_graph_free(tg_graph *graph)
 
 const char *tg_graph_obstacle(const tg_graph *graph) 
 {
-    const bool usable = !graph || tgi_object_argument(tgi_self(), "graph_obstacle", "graph", graph, TGI_GRAPH_OBJECT);
-    return usable && graph && graph->refused ? graph->obstacle : NULL;
+    if (!graph || !tgi_object_argument(tgi_self(), "graph_obstacle", "graph", graph, TGI_GRAPH_OBJECT)) return NULL;
+    return graph->refused ? graph->obstacle : NULL;
 }
 
 /* Calls the user's function, in a scope of its own. */
