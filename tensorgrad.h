@@ -15019,9 +15019,9 @@ static void tgi_describe_step(tg_backward_run *run, const tgi_grad_slot *slot, t
 }
 
 /* STEPPING to STEPPING, DONE or FAILED. */
-bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
+static bool tgi_backward_step(tg_backward_run *run, tg_step_info *info)
 {
-    if (!run || !tgi_object_argument(tgi_self(), "backward_step", "run", run, TGI_RUN) || run->failed) return false;
+    if (run->failed) return false;
     tgi_grad_slot *slot = tgi_dequeue(run);
     if (!slot) return false;
     tgi_thread *S = run->S;
@@ -15042,6 +15042,12 @@ bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
     else tgi_grad_slot_free(run, slot);
     if (!ok) tgi_run_fail(run);
     return ok;
+}
+
+bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
+{
+    if (!run || !tgi_object_argument(tgi_self(), "backward_step", "run", run, TGI_RUN)) return false;
+    return tgi_backward_step(run, info);
 }
 
 /* ---- begin: the roots' gradients, and for tg_gradients the nodes that lead to an input ---- */
@@ -15348,13 +15354,13 @@ tg_status tg_backward_end(tg_backward_run *run)
     return status;
 }
 
-/* The loop above, made of the functions that the public has for it. */
+/* The loop above, made of what the public functions for it call. */
 static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const *roots, int n,
                               tg_tensor *const *grads, int flags)
 {
     tg_backward_run *run = tgi_begin_backward(op, list, roots, n, grads, flags);
     if (!run) return tgi_failed(tgi_self());
-    while (tg_backward_step(run, NULL)) {}
+    while (tgi_backward_step(run, NULL)) {}
     return tgi_backward_end(run);
 }
 
@@ -15420,7 +15426,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     }
     for (int i = 0; i < m; ++i) results[i] = NULL; /* which may be one of the lists that were given */
     if (!run) return tgi_failed(S);
-    while (tg_backward_step(run, NULL)) {}
+    while (tgi_backward_step(run, NULL)) {}
     bool ok = tgi_end_run(run);
     S->grad_off = !(flags & TG_CREATE_GRAPH);
     for (int i = 0; i < m; ++i) {
