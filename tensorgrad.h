@@ -29929,25 +29929,24 @@ static const char *tgi_csv_hint(const tgi_csv *c)
            "stand for classes, 0, 1, ...";
 }
 
-/* Notes an integer that the dtype, of so many bits, does not hold; false after an error if the number is beyond it. */
+/* Notes an integer that the dtype does not hold; false after an error if the number is beyond it. */
 static bool tgi_csv_fits(tgi_csv *c, double value, int64_t line, int64_t column)
 {
     const tg_dtype dtype = c->f->S->default_dtype;
-    const int bits = dtype == TG_F64 ? 53 : dtype == TG_F16 ? 11 : dtype == TG_BF16 ? 8 : 24;
-    const int top = dtype == TG_F64 ? 1023 : dtype == TG_F16 ? 15 : 127; /* exponent of the largest numbers */
-    const double size = fabs(value), least = ldexp(1, top + 1) - ldexp(1, top - bits); /* that rounds to infinity */
-    if (size >= least && strpbrk(c->cell, "0123456789")) {
+    const char *digits = c->cell + (*c->cell == '-' || *c->cell == '+');
+    double held, stored;
+    if (value != value) return true;
+    tgi_store_elements(TG_F64, &value, dtype, (char *)&stored, 0, 1);
+    tgi_load_elements(TG_F64, &held, dtype, (const char *)&stored, 0, 1);
+    if (!tgi_is_finite(held) && strpbrk(c->cell, "0123456789")) {
         return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is too large for %s%s", (long long)line,
                              (long long)column, tgi_shown(c->cell).text, tg_dtype_name(dtype),
                              dtype == TG_F64 ? "" : "\ntg_set_default_dtype(TG_F64) has room for 1e308");
     }
-    int exponent;
-    const double scaled = ldexp(frexp(size, &exponent), bits);
-    const char *digits = c->cell + (*c->cell == '-' || *c->cell == '+');
-    const bool integer = strspn(digits, "0123456789") == strlen(digits);
-    if (!(size >= 256) || !integer) return true;
+    if (strspn(digits, "0123456789") != strlen(digits)) return true;
+    const double size = fabs(value);
     const bool as_read = size < ldexp(1, 53) || (size < ldexp(1, 63) && strtoll(c->cell, NULL, 10) == (long long)value);
-    if (as_read && scaled == floor(scaled)) return true;
+    if (as_read && held == value) return true;
     if (c->rounded++ == 0) {
         c->rounded_line = line;
         snprintf(c->rounded_cell, sizeof c->rounded_cell, "%.39s", c->cell);
