@@ -1929,7 +1929,8 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
    the symbolic links to it; a file of several names (hard links) or of another owner, or in a folder that takes no new
    file, gets the complete bytes copied.  A file is taken only if it is correct throughout, and memory is allocated
    only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it is not what
-   it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, or more than 8 dims.
+   it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, more than 8 dims, or a name
+   with a zero character.
    Of a file of several tensors those that cannot be read for such a reason are left out, and a warning names them; it
    is an error if there is no other.
 
@@ -28183,14 +28184,14 @@ static bool tgi_file_complete(tgi_file *f, bool ok)
 
 /* ---- tensors in files ---- */
 
-/* How elements are stored: first the library's dtypes, in their order; then integers that it reads into a larger dtype,
-   and with size 0 what it cannot read. */
+/* How elements are stored: first the library's dtypes, in their order; then integers that it reads into a larger dtype;
+   then what it cannot read. */
 static const struct {
     const char *safetensors;
     const char *numpy; /* NumPy's names of it: the first is written, the others are read, too; none: NULL */
     int order;         /* safetensors sorts by it */
     tg_dtype dtype;    /* as which it is read */
-    uint8_t size;      /* bytes of a stored element */
+    uint8_t size;      /* bytes of a stored element; bits of one that cannot be read */
     bool is_signed;    /* of an integer that is read into a larger dtype */
 } tgi_file_dtypes[] = {{"F32", "f4 f float32 single", 2, TG_F32, 4, true},
                        {"F64", "f8 d float64 double float", 1, TG_F64, 8, true},
@@ -28205,16 +28206,17 @@ static const struct {
                        {"U16", "u2 H uint16 ushort", 0, TG_I32, 2, false},
                        {"U32", "u4 I uint32 uintc", 0, TG_I64, 4, false},
                        {"U64", "u8 Q L P uint64 uint ulong ulonglong uintp", 0, TG_I64, 8, false},
-                       {"F8_E4M3", "", 0, TG_F32, 0, true},
-                       {"F8_E5M2", "", 0, TG_F32, 0, true},
-                       {"F8_E4M3FNUZ", "", 0, TG_F32, 0, true},
-                       {"F8_E5M2FNUZ", "", 0, TG_F32, 0, true},
-                       {"F8_E8M0", "", 0, TG_F32, 0, true},
-                       {"F6_E2M3", "", 0, TG_F32, 0, true},
-                       {"F6_E3M2", "", 0, TG_F32, 0, true},
-                       {"F4", "", 0, TG_F32, 0, true},
-                       {"C64", "", 0, TG_F32, 0, true}};
-enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = 8 };
+                       {"F8_E4M3", "", 0, TG_F32, 8, true},
+                       {"F8_E5M2", "", 0, TG_F32, 8, true},
+                       {"F8_E4M3FNUZ", "", 0, TG_F32, 8, true},
+                       {"F8_E5M2FNUZ", "", 0, TG_F32, 8, true},
+                       {"F8_E8M0", "", 0, TG_F32, 8, true},
+                       {"F6_E2M3", "", 0, TG_F32, 6, true},
+                       {"F6_E3M2", "", 0, TG_F32, 6, true},
+                       {"F4", "", 0, TG_F32, 4, true},
+                       {"C64", "", 0, TG_F32, 64, true}};
+enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = 8,
+       TGI_FILE_UNREAD = 13 };
 
 /* Whether a list with spaces between its words has this one. */
 static bool tgi_has_word(const char *list, const char *word)
@@ -28227,7 +28229,7 @@ static bool tgi_has_word(const char *list, const char *word)
 }
 
 /* Stores how many bytes the elements, stored as `type` of tgi_file_dtypes, have; false after recording an error if that
-   overflows. */
+   overflows, or is no whole number. */
 static bool tgi_file_bytes(const tgi_file *f, int ndim, const int64_t *dims, int type, uint64_t *bytes)
 {
     int64_t n = 1;
@@ -28235,13 +28237,17 @@ static bool tgi_file_bytes(const tgi_file *f, int ndim, const int64_t *dims, int
     for (int i = 0; i < ndim; ++i) {
         const int64_t size = dims[i] ? dims[i] : 1;
         empty = empty || dims[i] == 0;
-        if (size < 0 || n > INT64_MAX / 16 / size) {
+        if (size < 0 || n > INT64_MAX / 64 / size) {
             return tgi_file_fail(f, TG_ERR_FORMAT, "shape %s is negative or too large", tgi_dims_text(ndim, dims).text);
         }
         n *= size;
     }
     *bytes = empty ? 0 : (uint64_t)n * tgi_file_dtypes[type].size;
-    return true;
+    if (type < TGI_FILE_UNREAD) return true;
+    const uint64_t bits = *bytes;
+    *bytes /= 8;
+    return bits % 8 == 0 || tgi_file_fail(f, TG_ERR_FORMAT, "%llu bits of %s are no whole bytes",
+                                          (unsigned long long)bits, tgi_file_dtypes[type].safetensors);
 }
 
 /* The integers, stored as `type`, at the end of the memory of t, as the elements of t.  Each is read before an element
@@ -28314,6 +28320,7 @@ typedef struct {
     char *name;
     uint64_t begin, end; /* of its bytes; npz: of its header and bytes */
     int type;            /* safetensors: of tgi_file_dtypes */
+    bool zero_in_name;   /* safetensors: of a text that no name can be, as tgi_scan_escape converts it */
     int ndim;
     int64_t dim[TG_MAX_DIMS];
     int flags, method; /* npz, as all that follows */
@@ -28517,6 +28524,7 @@ static bool tgi_is_utf8(const char *text)
 typedef struct {
     const tgi_file *f;
     char *text, *at;
+    bool zero; /* the last JSON string has a zero character */
 } tgi_scan;
 
 static bool tgi_scan_fail(const tgi_scan *s, const char *expected)
@@ -28557,8 +28565,8 @@ static bool tgi_scan_size(tgi_scan *s, bool python, int64_t *value)
     return true;
 }
 
-/* The sizes of a shape up to the bracket that closes it; the first 8 are stored.  In Python's tuple, close ')', a comma
-   may stand behind the last one, and has to if it is the only one. */
+/* The sizes of a shape up to the bracket that closes it; the 8th stored one is the product of all from there on.  In
+   Python's tuple, close ')', a comma may stand behind the last one, and has to if it is the only one. */
 static bool tgi_scan_sizes(tgi_scan *s, char close, int *ndim, int64_t *dims)
 {
     const bool python = close == ')';
@@ -28568,7 +28576,9 @@ static bool tgi_scan_sizes(tgi_scan *s, char close, int *ndim, int64_t *dims)
         if (*ndim && !tgi_scan_expect(s, ',')) return false;
         if (*ndim && python && tgi_scan_is(s, close)) return true;
         if (!tgi_scan_size(s, python, &size)) return false;
+        int64_t *const last = &dims[TG_MAX_DIMS - 1];
         if (*ndim < TG_MAX_DIMS) dims[*ndim] = size;
+        else *last = !size ? 0 : *last > INT64_MAX / size ? INT64_MAX : *last * size;
         ++*ndim;
     }
     return *ndim != 1 || !python || tgi_scan_fail(s, "a comma");
@@ -28617,7 +28627,7 @@ static bool tgi_scan_hex(tgi_scan *s, uint32_t *value)
     return true;
 }
 
-/* Converts one escape of a JSON string; the result is never longer. */
+/* Converts one escape of a JSON string; the result is never longer.  The escape of zero stays as it is. */
 static bool tgi_scan_escape(tgi_scan *s, char **to)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -28630,8 +28640,14 @@ static bool tgi_scan_escape(tgi_scan *s, char **to)
     uint32_t c, low = 0;
     if (!tgi_scan_hex(s, &c)) return tgi_scan_fail(s, "an escape of JSON");
     if (c >= 0xD800 && c <= 0xDBFF && tgi_scan_hex(s, &low)) c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
-    if (c == 0 || (c >= 0xD800 && c <= 0xDFFF) || (low && (low < 0xDC00 || low > 0xDFFF)))
-        return tgi_scan_fail(s, "the escape of a character other than zero");
+    if ((c >= 0xD800 && c <= 0xDFFF) || (low && (low < 0xDC00 || low > 0xDFFF)))
+        return tgi_scan_fail(s, "the escape of a character");
+    if (c == 0) {
+        s->zero = true;
+        memcpy(*to, "\\u0000", 6);
+        *to += 6;
+        return true;
+    }
     const int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
     static const unsigned char first[] = {0, 0xC0, 0xE0, 0xF0};
     *(*to)++ = (char)(first[more] | c >> 6 * more);
@@ -28644,6 +28660,7 @@ static char *tgi_scan_string(tgi_scan *s)
 {
     if (!tgi_scan_expect(s, '"')) return NULL;
     char *const text = s->at, *to = text;
+    s->zero = false;
     while (*s->at != '"') {
         if ((unsigned char)*s->at < 0x20) return tgi_scan_fail(s, "no control character"), (char *)NULL;
         if (*s->at != '\\') *to++ = *s->at++;
@@ -28665,18 +28682,28 @@ static bool tgi_scan_word(tgi_scan *s, const char *word)
     return true;
 }
 
+/* A number of JSON. */
+static bool tgi_scan_number(tgi_scan *s)
+{
+    static const char digits[] = "0123456789";
+    s->at += *s->at == '-';
+    size_t n = *s->at == '0' ? 1 : strspn(s->at, digits);
+    s->at += n;
+    if (n && *s->at == '.') s->at += 1 + (n = strspn(s->at + 1, digits));
+    if (n && (*s->at == 'e' || *s->at == 'E')) {
+        s->at += 1 + (s->at[1] == '+' || s->at[1] == '-');
+        s->at += n = strspn(s->at, digits);
+    }
+    return n || tgi_scan_fail(s, "a value of JSON");
+}
+
 /* Any value of JSON, which means nothing here, in at most `depth` lists and objects. */
 static bool tgi_scan_value(tgi_scan *s, int depth)
 {
     if (tgi_scan_word(s, "null") || tgi_scan_word(s, "true") || tgi_scan_word(s, "false")) return true;
     if (*s->at == '"') return tgi_scan_string(s) != NULL;
     const bool object = tgi_scan_is(s, '{');
-    if (!object && !tgi_scan_is(s, '[')) {
-        const size_t n = strspn(s->at, "+-.0123456789eE");
-        if (!n || *s->at == '+' || *s->at == '.') return tgi_scan_fail(s, "a value of JSON");
-        s->at += n;
-        return true;
-    }
+    if (!object && !tgi_scan_is(s, '[')) return tgi_scan_number(s);
     if (!depth) return tgi_scan_fail(s, "no deeper value of JSON");
     for (bool first = true; !tgi_scan_is(s, object ? '}' : ']'); first = false) {
         if (!first && !tgi_scan_expect(s, ',')) return false;
@@ -28693,8 +28720,19 @@ static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
     if (!tgi_scan_expect(s, '{')) return false;
     for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
         if (!first && !tgi_scan_expect(s, ',')) return false;
-        const char *key = tgi_scan_string(s), *text = key && tgi_scan_expect(s, ':') ? tgi_scan_string(s) : NULL;
+        const char *key = tgi_scan_string(s);
+        bool zero = s->zero;
+        const char *text = key && tgi_scan_expect(s, ':') ? tgi_scan_string(s) : NULL;
         if (!text) return false;
+        zero = zero || s->zero;
+        if (s->f->left_out->lists) continue;
+        if (zero) {
+            char warning[TGI_ERROR_TEXT];
+            snprintf(warning, sizeof warning, "warning: tg_%s: '%s': the text of '%s' is left out, since a zero "
+                     "character is in it", s->f->op, tgi_shown(s->f->path).text, tgi_shown(key).text);
+            tgi_warn(s->f->S, warning);
+            continue;
+        }
         if (tg_dict_metadata(d, key))
             return tgi_file_fail(s->f, TG_ERR_FORMAT, "__metadata__ has the key '%s' twice", tgi_shown(key).text);
         if (!tgi_dict_add_metadata(s->f->S, s->f->op, d, key, text)) return false;
@@ -28730,7 +28768,7 @@ static bool tgi_scan_item(tgi_scan *s, tgi_file_item *item)
         if (!name || !tgi_scan_expect(s, ':')) return false;
         const int field = tgi_scan_field(s, name, fields, true, &seen);
         int64_t offsets[2];
-        if (field == 3 && !tgi_scan_value(s, 64)) return false;
+        if (field == 3 && !tgi_scan_value(s, 125)) return false;
         if (field < 0 || (field == 0 && !tgi_scan_dtype(s, &item->type))) return false;
         if (field == 1 && !(tgi_scan_expect(s, '[') && tgi_scan_sizes(s, ']', &item->ndim, item->dim))) return false;
         if (field != 2) continue;
@@ -28765,6 +28803,7 @@ static bool tgi_scan_safetensors(tgi_scan *s, uint64_t size, tg_dict *d, tgi_fil
         }
         if (*count == room) return tgi_scan_fail(s, "the end");
         item[*count].name_bytes = 0;
+        item[*count].zero_in_name = s->zero;
         item[*count].name = name;
         if (!tgi_scan_item(s, &item[(*count)++])) return false;
     }
@@ -28779,16 +28818,13 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
     uint64_t at = 0, bytes;
     for (size_t i = 0; i < n; ++i) {
         const tgi_text name = tgi_shown(item[i].name);
-        bytes = item[i].end - item[i].begin; /* as it should be, if it is a tensor that can be read */
-        if (tgi_file_dtypes[item[i].type].size && item[i].ndim <= TG_MAX_DIMS &&
-            !tgi_file_bytes(f, item[i].ndim, item[i].dim, item[i].type, &bytes)) {
-            return false;
-        }
+        const int ndim = item[i].ndim < TG_MAX_DIMS ? item[i].ndim : TG_MAX_DIMS;
+        if (!tgi_file_bytes(f, ndim, item[i].dim, item[i].type, &bytes)) return false;
         if (item[i].begin > item[i].end || item[i].end - item[i].begin != bytes) {
             return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' lies at [%llu, %llu), but %s %s has %llu bytes",
                                  name.text, (unsigned long long)item[i].begin, (unsigned long long)item[i].end,
                                  tgi_file_dtypes[item[i].type].safetensors,
-                                 tgi_dims_text(item[i].ndim, item[i].dim).text, (unsigned long long)bytes);
+                                 tgi_dims_text(ndim, item[i].dim).text, (unsigned long long)bytes);
         }
         if (item[i].begin != at) {
             return tgi_file_fail(f, TG_ERR_FORMAT, "tensor '%s' begins at byte %llu of the data, %s at byte %llu",
@@ -28810,7 +28846,9 @@ static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_
         tg_tensor *t = NULL;
         f->part = item[i].name;
         f->left_out->reason[0] = 0;
-        if (!tgi_file_dtypes[item[i].type].size)
+        if (item[i].zero_in_name)
+            tgi_file_fail(f, TG_ERR_UNSUPPORTED, "its name has a zero character, which no name here can have");
+        else if (item[i].type >= TGI_FILE_UNREAD)
             tgi_no_file_dtype(f, TG_ERR_UNSUPPORTED, tgi_file_dtypes[item[i].type].safetensors);
         else if (tgi_scan_ndim(f, item[i].ndim))
             t = tgi_read_tensor(f, item[i].ndim, item[i].dim, item[i].type, false);
@@ -28836,6 +28874,7 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     }
     tgi_scan s;
     s.f = f;
+    s.zero = false;
     s.at = s.text = tgi_read_new(f, size);
     if (!s.text) return false;
     const size_t room = (size_t)size / TGI_SHORTEST_ENTRY + 1, bytes = room * sizeof(tgi_file_item);

@@ -548,7 +548,10 @@ static void refused(format f, const void *bytes, size_t size, const char *wanted
 }
 
 #define ONE "{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}"
-#define AT(shape, begin, end) "{\"dtype\":\"U8\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define PART(dtype, shape, begin, end) \
+    "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define AT(shape, begin, end) PART("U8", shape, begin, end)
+#define DEEP "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
 #define LARGE "9223372036854775807"
 
 /* Headers with so many bytes of data behind them. */
@@ -571,7 +574,12 @@ static const struct { const char *header; size_t data; const char *error; } head
     {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"offsets\":[0,1]}}", 1, "tensor 'x' lacks the field 'data_offsets'"},
     {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":x}}", 1, "a value of JSON should stand"},
     {"{\"x\":{\"more\":{\"a\" 1},\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "':' should stand"},
-    {"{\"x\":{\"more\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", 1, "no deeper value of JSON"},
+    {"{\"x\":{\"more\":" DEEP DEEP DEEP DEEP, 0, "no deeper value of JSON should stand at its byte 139"},
+    {"{\"x\":{\"more\":1.}}", 0, "a value of JSON should stand"},
+    {"{\"x\":{\"more\":01}}", 0, "',' should stand"},
+    {"{\"x\":{\"more\":-}}", 0, "a value of JSON should stand"},
+    {"{\"x\":{\"more\":1e+}}", 0, "a value of JSON should stand"},
+    {"{\"x\":{\"more\":+1}}", 0, "a value of JSON should stand"},
     {"{\"x\":{\"x\":{\"x\":{\"x\":{}}}}}", 0, "tensor 'x' lacks the field 'dtype'"},
     {"{\"x\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype U9 is none of"},
     {"{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype F8_E4M3 is none of"},
@@ -604,10 +612,14 @@ static const struct { const char *header; size_t data; const char *error; } head
     {"{}", 1, "the tensors have 0 bytes, but 1 follow the header"},
     {"{\"x\":" ONE ",\"x\":" ONE "}", 1, "two tensors have the name 'x'"},
     {"{\"x\":" ONE ",\"\\u0078\":" AT("[1]", "1", "2") "}", 2, "two tensors have the name 'x'"},
-    {"{\"a\\u0000b\":" ONE "}", 1, "a character other than zero should stand"},
-    {"{\"\\ud800\":" ONE "}", 1, "a character other than zero should stand"},
-    {"{\"\\udc00\\ud800\":" ONE "}", 1, "a character other than zero should stand"},
-    {"{\"\\ud800\\u0041\":" ONE "}", 1, "a character other than zero should stand"},
+    {"{\"a\\u0000b\":" ONE "}", 1, "no tensor that can be read: 'a\\u0000b' (its name has a zero character"},
+    {"{\"x\":" ONE ",\"y\":" PART("F8_E4M3", "[2]", "1", "2") "}", 2, "'y' lies at [1, 2), but F8_E4M3 [2] has 2 bytes"},
+    {"{\"x\":" ONE ",\"y\":" PART("F6_E2M3", "[2]", "1", "3") "}", 3, "12 bits of F6_E2M3 are no whole bytes"},
+    {"{\"x\":" ONE ",\"y\":" AT("[1,1,1,1,1,1,1,2,3]", "1", "3") "}", 3, "'y' lies at [1, 3), but U8 [1, 1, 1, 1, 1, 1, 1, 6]"},
+    {"{\"x\":" ONE ",\"y\":" AT("[1,1,1,1,1,1,1," LARGE "," LARGE "]", "1", "2") "}", 2, "is negative or too large"},
+    {"{\"\\ud800\":" ONE "}", 1, "the escape of a character should stand"},
+    {"{\"\\udc00\\ud800\":" ONE "}", 1, "the escape of a character should stand"},
+    {"{\"\\ud800\\u0041\":" ONE "}", 1, "the escape of a character should stand"},
     {"{\"\\u12g4\":" ONE "}", 1, "an escape of JSON should stand"},
     {"{\"\\x41\":" ONE "}", 1, "an escape of JSON should stand"},
     {"{\"\\u00", 0, "an escape of JSON should stand"},
@@ -672,18 +684,15 @@ TEST(safetensors_of_others)
     remove(path);
 }
 
-#define PART(dtype, shape, begin, end) \
-    "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
-
 /* A tensor that cannot be read does not hide the others. */
 TEST(safetensors_leaves_out)
 {
     static const char header[] =
-        "{\"f8\":" PART("F8_E4M3", "[2]", "0", "2") ",\"x\":" PART("U8", "[1]", "2", "3") ",\"u\":" PART(
+        "{\"__metadata__\":{\"x\":\"v\",\"z\":\"a\\u0000b\"},\"f8\":" PART("F8_E4M3", "[2]", "0", "2") ",\"x\":" PART("U8", "[1]", "2", "3") ",\"u\":" PART(
             "U64", "[1]", "3", "11") ",\"nine\":" PART("U8", "[1,1,1,1,1,1,1,1,1]", "11", "12") ",\"y\":" PART(
-            "I16", "[1]", "12", "14") "}";
+            "I16", "[1]", "12", "14") ",\"o\\u0000\":" PART("U8", "[0]", "14", "14") "}";
     const char *path = beside("left_out.safetensors");
-    char bytes[600] = {0};
+    char bytes[800] = {0};
     bytes[0] = (char)(strlen(header) & 255), bytes[1] = (char)(strlen(header) >> 8);
     memset(strcpy(bytes + 8, header) + strlen(header), 255, 14);
     write_file(path, bytes, 8 + strlen(header) + 14);
@@ -694,9 +703,12 @@ TEST(safetensors_leaves_out)
     HAS(tg_dict_get(d, "y"), "[-1]");
     CHECK(tg_ok() && d && tg_dict_count(d) == 2 && strstr(told, "left out, since they cannot be read: 'f8' (dtype F8_E4M3"));
     CHECK(strstr(told, "'u' (element 0 is 18446744073709551615") && strstr(told, "'nine' (a tensor has 9 dims"));
+    CHECK(strstr(told, "'o\\u0000' (its name has a zero character"));
+    CHECK(d && strcmp(tg_dict_metadata(d, "x"), "v") == 0 && !tg_dict_metadata(d, "z"));
     tg_dict_free(d);
     d = tg_safetensors_list(path);
     CHECK(d && !tg_dict_count(d) && strcmp(tg_dict_metadata(d, "y"), "i32 [1]") == 0);
+    CHECK(d && strcmp(tg_dict_metadata(d, "x"), "u8 [1]") == 0); /* and not the file's own text of that key */
     CHECK(d && strstr(tg_dict_metadata(d, "f8"), "cannot be read: dtype F8_E4M3 is none of"));
     tg_dict_free(d);
     remove(path);

@@ -4,10 +4,10 @@
 COPY_TENSORS is the program of copy_tensors.c, which loads a file and saves it again; FOLDER is for the files.  A file that NumPy
 or safetensors wrote must come out with the same tensors, and where the library promises it, with the same bytes; a file that it
 wrote must be read by them.  A safetensors file with a damaged byte must be refused wherever the package refuses it."""
-import random, subprocess, sys, zipfile
+import glob, itertools, json, os, random, subprocess, sys, zipfile
 
 import numpy as np
-import safetensors.numpy as st
+import safetensors, safetensors.numpy as st
 
 program, folder = sys.argv[1:3]
 passed = failed = 0
@@ -165,9 +165,104 @@ def check_damaged_safetensors():
             check(line != "ok" if taken is None else True, f"{changed}: {line}")
 
 
+def headers_of_other_writers():
+    """Pairs of a safetensors header and the bytes behind it: what JSON leaves open, spelled as no common writer does, too."""
+    rng = random.Random(4)
+    entry = '"dtype":"U8","shape":[1],"data_offsets":[0,1]'
+    one = "{" + entry + "}"
+    token = ["{", '"x"', ":", "{", '"dtype"', ":", '"U8"', ",", '"shape"', ":", "[", "1", "]", ",", '"data_offsets"', ":", "[", "0",
+             ",", "1", "]", "}", "}"]
+    values = ["1", "-1", "0", "-0", "01", "1.5", "1.", ".5", "1e5", "1e", "1E+5", "+1", "-", "1-", "99999999999999999999", "null", "nul",
+              "nulll", "true", "True", "NaN", '""', '"a\\u0000"', '"\\ud800"', '"\\x"', '"\t"', "[]", "[1,]", "[,]", "[1 2]", "{}",
+              '{"a":1}', '{"a":1,}', "{a:1}", '{"a":1,"a":2}', "[" * 60 + "]" * 60, "[" * 125 + "]" * 125, "[" * 126 + "]" * 126, ""]
+    names = ["\\u0078", "\\ud83d\\ude00", "\\uD83D\\uDE00", "\\ud83d", "\\ude00", "\\ud83d\\u0041", "\\ud83dx", "\\u0000", "a\\u0000b", "",
+             "\u00e9", "\x7f", "\x01", "\n", "\\/", "\\x41", "\\u00e9", "\\uFFFF", "\\b\\f\\n\\r\\t\\\"\\\\", "dtype", "a'b", "\\u12", "\\"]
+    places = ["[0,1]", "[0,0]", "[1,1]", "[1,0]", "[0,2]", "[1,2]", "[2,3]", "[0]", "[]", "[0,1,2]", "[0,1,]", "[-1,0]", "[0.0,1]", "null"]
+    bits = {"U8": 8, "I8": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "F64": 64, "I64": 64, "U64": 64,
+            "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64, "F7": 7, "u8": 8}
+    for parts in itertools.permutations(entry.replace(",\"", "\n\"").split("\n")):
+        yield '{"x":{%s}}' % ",".join(parts), b"\7"
+    for space in (" ", "\n", "\t", "\r\n", "\v", "\u00a0", "\ufeff", "\0"):
+        for i in range(len(token) + 1):
+            yield "".join(token[:i]) + space + "".join(token[i:]), b"\7"
+        yield space.join(token) + space, b"\7"
+    for v in values:
+        for form in ('{"x":{"q":%s,' + entry + "}}", '{"x":{' + entry + ',"q":%s}}', '{"x":' + one + ',"__metadata__":%s}',
+                     '{"__metadata__":{"k":%s},"x":' + one + "}"):
+            yield form % v, b"\7"
+        for form in ('"dtype":%s,"shape":[1],"data_offsets":[0,1]', '"dtype":"U8","shape":[%s],"data_offsets":[0,1]',
+                     '"dtype":"U8","shape":%s,"data_offsets":[0,1]', '"dtype":"U8","shape":[1],"data_offsets":[%s,1]',
+                     '"dtype":"U8","shape":[1],"data_offsets":[0,%s]', '"dtype":"U8","shape":[1],"data_offsets":%s'):
+            yield '{"x":{%s}}' % (form % v), b"\7"
+        yield '{"x":%s}' % v, b""
+        yield '{"__metadata__":%s}' % v, b""
+    for n in names:
+        for form in ('{"%s":' + one + "}", '{"__metadata__":{"%s":"v"},"x":' + one + "}", '{"__metadata__":{"k":"%s"},"x":' + one + "}",
+                     '{"x":{"%s":0,' + entry + "}}", '{"__metadata__":{},"%s":' + one + "}"):
+            yield form % n, b"\7"
+    for first, second in itertools.product(places, places[:7]):
+        for shapes in itertools.product(("[1]", "[0]"), repeat=2):
+            for size in range(4):
+                yield ('{"a":{"dtype":"U8","shape":%s,"data_offsets":%s},"b":{"dtype":"U8","shape":%s,"data_offsets":%s}}'
+                       % (shapes[0], first, shapes[1], second), b"\7" * size)
+    for dtype, shape in itertools.product(bits, ([], [1], [2], [3], [0], [1] * 9, [2] + [1] * 8)):
+        size = (int(np.prod(shape)) * bits[dtype] + 7) // 8
+        for end in {1, max(size, 1), size + 1, size + 2}:
+            yield '{"x":{"dtype":"%s","shape":%s,"data_offsets":[1,%d]},"y":%s}' % (dtype, shape, end, one), b"\1" * end
+    for pad in (" ", " \n\t\r ", "\0", "x", ",", "}", "\v"):
+        yield '{"x":%s}%s' % (one, pad), b"\7"
+        yield pad + '{"x":%s}' % one, b"\7"
+        yield "{}" + pad, b""
+    for _ in range(2000):  # several of these at once
+        at, parts = 0, []
+        for n in rng.sample(["a", "c.d", "\\u0000", "\\ud83d\\ude00", "", "\u00e9", "\\n", "a b"], rng.randrange(1, 6)):
+            dtype, shape = rng.choice(list(bits)[:-2]), rng.choice([[], [0], [1], [2], [4], [2, 3], [1] * 9, [3, 0]])
+            begin = at + rng.choice([0] * 60 + [-1, 1])
+            at = max(0, begin + (int(np.prod(shape)) * bits[dtype] + 7) // 8 + rng.choice([0] * 60 + [-1, 1]))
+            fields = ['"dtype": "%s"' % dtype, '"shape" :%s' % shape, '"data_offsets":[%d,%d]' % (begin, at)]
+            fields += ['"more":%s' % rng.choice(["null", "[1, {}]", '"\\u0000"'])] * rng.randrange(2)
+            parts.append('"%s":{%s}' % (n, rng.choice([",", ", ", ",\n"]).join(rng.sample(fields, len(fields)))))
+        parts += ['"__metadata__":%s' % rng.choice(["null", "{}", '{"k":"v"}', '{"k":"\\u0000"}', '{"k":1}'])] * rng.randrange(2)
+        yield "{%s}%s" % (",".join(rng.sample(parts, len(parts))), " " * rng.randrange(9)), b"\1" * (at + rng.choice([0] * 40 + [1]))
+
+
+def check_safetensors_of_others():
+    """What the package takes, the library takes, with the same tensors, but for those that it must leave out; and it takes no more.
+    It refuses two entries of one name, of which the package takes the last."""
+    wider = {"I8": ("i1", "i4"), "I16": ("i2", "i4"), "U16": ("u2", "i4"), "U32": ("u4", "i8"), "U64": ("u8", "i8")}
+    have = ["F32", "F64", "BF16", "F16", "I32", "I64", "U8", "BOOL"] + list(wider)
+    cases = [(h.encode(), data) for h, data in dict.fromkeys(headers_of_other_writers())]
+    cases = [len(h).to_bytes(8, "little") + h + data for h, data in cases]
+    taken_by_both = 0
+    for i, whole in enumerate(cases):
+        write(f"other{i}.safetensors", whole)
+    for i, line in enumerate(copy([(f"other{i}.safetensors", f"out_other{i}.safetensors") for i in range(len(cases))])):
+        try:
+            wanted = {n: (v["dtype"], v["shape"], bytes(v["data"])) for n, v in safetensors.deserialize(cases[i])}
+        except Exception:
+            wanted = None
+        if wanted:
+            wanted = {n: v for n, v in wanted.items() if v[0] in have and len(v[1]) <= 8 and "\0" not in n} or None
+        for n, (dtype, shape, data) in (wanted or {}).items():
+            if dtype in wider:
+                data = np.frombuffer(data, wider[dtype][0]).astype(wider[dtype][1])
+                wanted[n] = ("I32" if data.itemsize == 4 else "I64", shape, data.tobytes())
+        out = bytes_of(f"out_other{i}.safetensors") if line == "ok" else None
+        back = {n: (v["dtype"], v["shape"], bytes(v["data"])) for n, v in safetensors.deserialize(out)} if out else None
+        check(back == wanted, f"{cases[i]}: {line}")
+        if out and back == wanted:
+            taken_by_both += 1
+            text = [json.loads(b[8:8 + int.from_bytes(b[:8], "little")]).get("__metadata__") or {} for b in (cases[i], out)]
+            check({k: v for k, v in text[0].items() if "\0" not in k + v} == text[1], f"{cases[i]}: the texts {text}")
+    for name in glob.glob(f"{glob.escape(folder)}/*other*.safetensors"):
+        os.remove(name)
+    check(taken_by_both > 500 and len(cases) - taken_by_both > 500, f"{taken_by_both} of {len(cases)} headers are taken")
+
+
 check_npy()
 check_npz()
 check_safetensors()
 check_damaged_safetensors()
+check_safetensors_of_others()
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed != 0)
