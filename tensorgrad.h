@@ -27783,16 +27783,16 @@ static bool tgi_file_fail_system(const tgi_file *f, const char *what)
     return tgi_file_fail(f, TG_ERR_IO, "%s%s%s", what, reason ? ": " : "", reason ? strerror(reason) : "");
 }
 
-/* Whether this is something else than a file of bytes: a folder, a pipe, a device. */
-static bool tgi_is_special_file(const char *path)
+/* What this is, if it is something else than a file of bytes: a folder, a pipe, a device; or NULL. */
+static const char *tgi_special_file(const char *path)
 {
 #ifdef TGI_POSIX
     struct stat info;
-    return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-#else
-    (void)path;
-    return false;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return "this is a folder, not a file";
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return "this is not a regular file";
 #endif
+    (void)path;
+    return NULL;
 }
 
 /* Continues at a position; -1: at the end.  Returns the position, or -1. */
@@ -27871,7 +27871,7 @@ static bool tgi_file_begin(tgi_file *f, const char *op, const char *path)
     f->op = op;
     f->path = path;
     if (!path) return tgi_null_argument(f->S, op, "path");
-    if (tgi_is_special_file(path)) return tgi_file_fail(f, TG_ERR_IO, "this is not a regular file");
+    if (tgi_special_file(path)) return tgi_file_fail(f, TG_ERR_IO, "%s", tgi_special_file(path));
     errno = 0;
     return true;
 }
@@ -27933,22 +27933,34 @@ static char *tgi_read_new(tgi_file *f, uint64_t bytes)
     return data;
 }
 
+#define TGI_PICKLE_HINT "in Python: save tensors with safetensors, or arrays with numpy.save"
+
 /* What files begin with that are mistaken for files of tensors, and what to do. */
 static const struct { const char *start; size_t bytes; const char *what, *hint; } tgi_file_kinds[] = {
-    {"version https://git-lfs", 23, "a Git LFS pointer, which stands for a file", "fetch that file: git lfs pull"},
+    {"version https://", 16, "a Git LFS pointer, which stands for a file", "fetch that file: git lfs pull"},
+    {"/annex/objects/", 15, "a git-annex pointer, which stands for a file", "fetch that file: git annex get"},
     {"\x93NUMPY", 6, "a .npy file of NumPy", "load it with tg_npy_load"},
     {"\x80\2\x8a\nl\xfc\x9c\x46", 8, "a pickle of an older torch.save",
      "in Python: safetensors.torch.save_file(state_dict, 'model.safetensors')"},
-    {"\x80\2", 2, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
-    {"\x80\3", 2, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
-    {"\x80\4\x95", 3, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
-    {"\x80\5\x95", 3, "a Python pickle", "in Python: save tensors with safetensors, or arrays with numpy.save"},
-    {"PK\3\4", 4, "a ZIP archive", "an .npz archive is loaded with tg_npz_load"},
+    {"\x80\2", 2, "a Python pickle", TGI_PICKLE_HINT},
+    {"\x80\3", 2, "a Python pickle", TGI_PICKLE_HINT},
+    {"\x80\4\x95", 3, "a Python pickle", TGI_PICKLE_HINT},
+    {"\x80\5\x95", 3, "a Python pickle", TGI_PICKLE_HINT},
+    {"(dp0", 4, "a Python pickle", TGI_PICKLE_HINT},
+    {"(lp0", 4, "a Python pickle", TGI_PICKLE_HINT},
+    {"}q\0", 3, "a Python pickle", TGI_PICKLE_HINT},
+    {"]q\0", 3, "a Python pickle", TGI_PICKLE_HINT},
+    {"PK\3\4", 4, "a ZIP archive, perhaps an .npz archive", "load it with tg_npz_load"},
+    {"PK\5\6", 4, "a ZIP archive, perhaps an .npz archive, without entries", NULL},
     {"\x1f\x8b", 2, "packed by gzip", "unpack it first: gunzip FILE"},
     {"BZh", 3, "packed by bzip2", "unpack it first: bunzip2 FILE"},
     {"\xfd" "7zXZ", 5, "packed by xz", "unpack it first: unxz FILE"},
     {"(\xb5/\xfd", 4, "packed by zstd", "unpack it first: unzstd FILE"},
+    {"7z\xbc\xaf", 4, "packed by 7-Zip", "unpack it first"},
+    {"Rar!", 4, "packed by RAR", "unpack it first"},
     {"GGUF", 4, "a GGUF file of llama.cpp", "take the model's safetensors file"},
+    {"lmgg", 4, "an old GGML file of llama.cpp", "take the model's safetensors file"},
+    {"tjgg", 4, "an old GGML file of llama.cpp", "take the model's safetensors file"},
     {"\x89HDF\r\n", 6, "an HDF5 file, of Keras or MATLAB", "save the arrays with numpy.savez"},
     {"MATLAB 5.0", 10, "a MATLAB file", "save the arrays with numpy.savez"},
     {"\x89PNG", 4, "a PNG image", "save the pixels with numpy.save"},
@@ -27957,21 +27969,35 @@ static const struct { const char *start; size_t bytes; const char *what, *hint; 
     {"RIFF", 4, "a WAV, AVI or WebP file", "save the samples with numpy.save"},
     {"%PDF", 4, "a PDF document", NULL},
     {"\x7f" "ELF", 4, "a program or library", NULL},
+    {"MZ\x90", 3, "a program or library", NULL},
     {"PAR1", 4, "a Parquet file", "save the table as CSV"},
+    {"ARROW1", 6, "an Arrow file", "save the table as CSV"},
+    {"SQLite format 3", 15, "an SQLite database", "save the table as CSV"},
+    {"\xd0\xcf\x11\xe0", 4, "a document of Microsoft Office", "save the table as CSV"},
     {"\xff\xfe", 2, "text in UTF-16", "save it as UTF-8"},
     {"\xfe\xff", 2, "text in UTF-16", "save it as UTF-8"},
     {"<", 1, "HTML or XML, perhaps a web page that came in place of the file", "download the file itself"},
 };
 
+/* The text behind a byte order mark and white space. */
+static const char *tgi_text_start(const char *text)
+{
+    if (strncmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3;
+    return text + strspn(text, " \t\r\n");
+}
+
 /* What a file begins with, [bytes] with a zero byte behind; or NULL if that is not known.  *hint may stay NULL. */
 static const char *tgi_file_kind(const char *text, size_t bytes, const char **hint)
 {
-    const char *at = text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0);
-    at += strspn(at, " \t\r\n");
+    const char *at = tgi_text_start(text);
+    size_t zeros = 0;
+    while (zeros < bytes && !text[zeros]) ++zeros;
     if (!bytes) return "empty";
+    *hint = zeros == bytes && zeros > 15 ? "perhaps only a part of it was downloaded or copied" : NULL;
+    if (*hint) return "nothing but zero bytes at its beginning";
     for (size_t i = 0; i < sizeof tgi_file_kinds / sizeof tgi_file_kinds[0]; ++i) {
         const size_t n = tgi_file_kinds[i].bytes;
-        if (memcmp(*tgi_file_kinds[i].start == '<' ? at : text, tgi_file_kinds[i].start, n) != 0) continue;
+        if (memcmp(strchr("<v", *tgi_file_kinds[i].start) ? at : text, tgi_file_kinds[i].start, n) != 0) continue;
         *hint = tgi_file_kinds[i].hint;
         bool torch = false;
         for (size_t k = 30; k + 8 < bytes && *text == 'P'; ++k) torch = torch || memcmp(text + k, "data.pkl", 8) == 0;
@@ -27983,6 +28009,11 @@ static const char *tgi_file_kind(const char *text, size_t bytes, const char **hi
         *hint = "load it with tg_safetensors_load";
         return "a safetensors file";
     }
+    if (bytes > 262 && memcmp(text + 257, "ustar", 5) == 0) {
+        *hint = "unpack it first: tar -xf FILE";
+        return "packed by tar";
+    }
+    if (bytes > 8 && memcmp(text + 4, "TFL3", 4) == 0) return "a model of TensorFlow Lite";
     if (bytes > 4 && text[0] == 8 && text[1] > 0 && text[1] < 32 && text[2] == 0x12) return "an ONNX model";
     for (size_t i = 0; i < bytes; ++i) {
         if ((unsigned char)text[i] < 0x20 && !strchr("\t\r\n", text[i] ? text[i] : 1)) return NULL;
@@ -27998,10 +28029,16 @@ static bool tgi_is_other_file(const tgi_file *f, const char *wanted)
     char start[1025] = "";
     const char *hint = NULL;
     if (f->part || tgi_seek(f->file, 0) < 0) return false;
-    const size_t n = fread(start, 1, sizeof start - 1, f->file);
+    size_t n = fread(start, 1, sizeof start - 1, f->file);
+    while (n > sizeof start - 5 && (start[n - 1] & 0xC0) == 0x80) start[--n] = 0; /* perhaps part of a character */
+    if (n > sizeof start - 5 && (start[n - 1] & 0xC0) == 0xC0) start[--n] = 0;
     const char *what = tgi_file_kind(start, n, &hint);
     if (tgi_seek(f->file, (int64_t)f->at) < 0 || !what || strstr(what, wanted)) return false;
-    tgi_file_fail(f, TG_ERR_FORMAT, "this is no %s: it is %s%s%s", wanted, what, hint ? "\n" : "", hint ? hint : "");
+    const bool shows = strcmp(what, "text") == 0 || strcmp(what, "JSON text") == 0;
+    for (char *p = start; *p; ++p) *p = strchr("\t\r\n", *p) ? ' ' : *p;
+    tgi_file_fail(f, TG_ERR_FORMAT, "this is no %s: it is %s%s%s%s%s%s", wanted, what, shows ? ", which begins '" : "",
+                  shows ? tgi_shown(tgi_text_start(start)).text : "", shows ? "'" : "", hint ? "\n" : "",
+                  hint ? hint : "");
     return true;
 }
 
@@ -28835,8 +28872,9 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
         at = item[i].end;
     }
     return at == f->size - f->at ||
-           tgi_file_fail(f, TG_ERR_FORMAT, "the tensors have %llu bytes, but %llu follow the header",
-                         (unsigned long long)at, (unsigned long long)(f->size - f->at));
+           tgi_file_fail(f, TG_ERR_FORMAT, "%sthe tensors have %llu bytes, but %llu follow the header",
+                         at > f->size - f->at ? "the file ends too early: " : "", (unsigned long long)at,
+                         (unsigned long long)(f->size - f->at));
 }
 
 static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_dict *d)
@@ -28869,8 +28907,8 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     if ((size > TGI_LARGEST_HEADER || size > f->size - f->at) && tgi_is_other_file(f, "safetensors file"))
         return false;
     if (size > TGI_LARGEST_HEADER) {
-        return tgi_file_fail(f, TG_ERR_FORMAT, "a header of %llu bytes: there may be %d at most",
-                             (unsigned long long)size, TGI_LARGEST_HEADER);
+        return tgi_file_fail(f, TG_ERR_FORMAT, "this is no safetensors file: it has a header of %llu bytes, of "
+                             "which there may be %d at most", (unsigned long long)size, TGI_LARGEST_HEADER);
     }
     tgi_scan s;
     s.f = f;
@@ -29410,11 +29448,7 @@ static bool tgi_zip_find(const tgi_file *f, tgi_zip_directory *d)
         d->end = f->size - behind;
     }
     tgi_free(f->S, tail, (size_t)size + 1);
-    if (!found) {
-        char start[5] = "";
-        const bool zip = tgi_seek(f->file, 0) >= 0 && fread(start, 1, 4, f->file) && !memcmp(start, "PK\3\4", 4);
-        return (zip || !tgi_is_other_file(f, ".npz archive")) && tgi_zip_fail(f, "its end record is missing");
-    }
+    if (!found) return tgi_zip_fail(f, "its end record is missing");
     if (!tgi_zip_find_64(f, d)) return false;
     if (d->begin > d->end || d->end - d->begin != d->size || d->entries > d->size / TGI_ZIP_ENTRY_SIZE)
         return tgi_zip_fail(f, "its directory is not where it should be");
@@ -29566,6 +29600,7 @@ static bool tgi_read_npz(tgi_file *f, tg_dict *d)
 {
     tgi_zip_directory directory = {0, 0, 0, 0};
     tgi_file part;
+    if (tgi_is_other_file(f, ".npz archive")) return false; /* such as an archive of torch.save */
     if (!tgi_zip_find(f, &directory) || !tgi_file_part(f, &part, directory.begin, directory.end)) return false;
     f->size = directory.begin; /* entries lie before it */
     const size_t n = (size_t)directory.entries, bytes = n * sizeof(tgi_file_item);
@@ -30066,7 +30101,8 @@ static tg_tensor *tgi_csv_load(const char *op, const char *path, const tg_csv_op
         const size_t start = f.size < 1024 ? (size_t)f.size : 1024;
         const char *hint = NULL, *kind = text ? tgi_file_kind(text, start, &hint) : NULL;
         const bool binary = text && (strlen(text) != f.size || (unsigned char)*text < 9 || (unsigned char)*text > 126);
-        if (kind && strcmp(kind, "text") != 0 && (binary || strchr("HJe", *kind) || !strncmp(kind, "a Git", 5))) {
+        if (kind && strcmp(kind, "text") != 0 &&
+            (binary || strchr("HJe", *kind) || strstr(kind, "pointer") || strstr(kind, "pickle"))) {
             tgi_is_other_file(&f, "table in CSV");
         } else if (text && strlen(text) != f.size) {
             tgi_file_fail(&f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
@@ -33355,13 +33391,15 @@ static bool tgi_checkpoint_put_numbers(tgi_thread *S, const char *op, tg_dict *d
 }
 
 /* Reads n whole numbers; an error if they are not there. */
-static bool tgi_checkpoint_get_numbers(tgi_thread *S, const char *op, tg_dict *d, const char *name, int n,
-                                       int64_t *numbers)
+static bool tgi_checkpoint_get_numbers(tgi_thread *S, const char *op, tg_dict *d, const char *file, const char *name,
+                                       int n, int64_t *numbers)
 {
     tg_tensor *t = tg_dict_get(d, name);
     if (t && t->dtype == TG_I64 && tgi_numel(t) == n)
         return tg_copy_out(t, numbers, sizeof *numbers * (size_t)n) == TG_OK;
-    return tgi_fail(S, TG_ERR_FORMAT, op, "this file is no checkpoint: it has no '%s' of %d i64", name, n);
+    return tgi_fail(S, TG_ERR_FORMAT, op, "'%s': this file is no checkpoint: it has no '%s' of %d i64\n"
+                    "tg_checkpoint_save makes one; tg_module_load loads the tensors of a module alone",
+                    tgi_shown(file).text, name, n);
 }
 
 tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *opt, int64_t step)
@@ -33405,8 +33443,8 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
     tg_dict *d = usable ? tg_safetensors_load(path) : NULL;
     tg_dict *state = d ? tgi_checkpoint_state(c.S, op, d) : NULL;
     tg_optim *draft = NULL;
-    bool ok = state && tgi_checkpoint_get_numbers(c.S, op, d, "rng", 2, rng) &&
-              tgi_checkpoint_get_numbers(c.S, op, d, "step", 1, &steps);
+    bool ok = state && tgi_checkpoint_get_numbers(c.S, op, d, path, "rng", 2, rng) &&
+              tgi_checkpoint_get_numbers(c.S, op, d, path, "step", 1, &steps);
     if (ok && opt) ok = (draft = tgi_optim_load(c.S, op, opt, tgi_checkpoint_get, d)) != NULL;
     ok = ok && tgi_load_state(c.S, op, m, state, NULL);
     if (ok && opt) tgi_optim_adopt(opt, draft);

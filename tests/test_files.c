@@ -495,7 +495,7 @@ TEST(names_as_long_as_they_may_be)
 TEST(what_is_no_file)
 {
     CHECK_FAILS(tg_npy_load(beside("missing")), "missing': the file cannot be opened: No such file or directory");
-    CHECK_FAILS(tg_npy_load("."), "'.': this is not a regular file");
+    CHECK_FAILS(tg_npy_load("."), "'.': this is a folder, not a file");
     CHECK_FAILS(tg_npz_load("/dev/null"), "this is not a regular file");
     CHECK_FAILS(tg_npy_save("/dev/null", f32("[1]")), "this is not a regular file"); /* which would be replaced */
     CHECK_FAILS(tg_npy_load(""), "the file cannot be opened");
@@ -513,17 +513,28 @@ TEST(what_is_no_file)
 
 /* ---- hostile files ---- */
 
-typedef enum { SAFETENSORS, NPY, NPZ, IDX, CSV } format;
+typedef enum { SAFETENSORS, LIST, MODULE, CHECKPOINT, NPY, NPZ, NPZ_LIST, IDX, CSV } format;
 
 /* Loads the file; whether anything came back. */
 static bool load(format f, const char *path)
 {
     tg_dict *d;
+    tg_module *m;
+    bool ok;
     switch (f) {
+    case MODULE:
+    case CHECKPOINT:
+        m = tg_nn_linear(2, 1, true);
+        ok = (f == MODULE ? tg_module_load(m, path) : tg_checkpoint_load(path, m, NULL, NULL)) == TG_OK;
+        tg_module_free(m);
+        return ok;
+    case LIST: d = tg_safetensors_list(path); break;
+    case NPZ: d = tg_npz_load(path); break;
+    case NPZ_LIST: d = tg_npz_list(path); break;
     case NPY: return tg_npy_load(path) != NULL;
     case IDX: return tg_idx_load(path) != NULL;
     case CSV: return tg_csv_load(path) != NULL;
-    default: d = f == NPZ ? tg_npz_load(path) : tg_safetensors_load(path);
+    default: d = tg_safetensors_load(path);
     }
     tg_dict_free(d);
     return d != NULL;
@@ -654,7 +665,7 @@ TEST(hostile_safetensors)
     refused(SAFETENSORS, BYTES("\2\0\0\0\0\0\0"), "the file ends too early");
     refused(SAFETENSORS, BYTES("\3\0\0\0\0\0\0\0{}"), "the file ends too early: 3 bytes should follow byte 8, not 2");
     refused(SAFETENSORS, BYTES("\xff\xff\xff\xff\xff\xff\xff\xff{}"), "a header of 18446744073709551615 bytes");
-    refused(SAFETENSORS, BYTES("\1\xe1\xf5\5\0\0\0\0{}"), "100000001 bytes: there may be 100000000 at most");
+    refused(SAFETENSORS, BYTES("\1\xe1\xf5\5\0\0\0\0{}"), "this is no safetensors file: it has a header of 100000001 bytes");
     refused(SAFETENSORS, BYTES("\0\xe1\xf5\5\0\0\0\0{}"), "the file ends too early: 100000000 bytes");
     refused(SAFETENSORS, BYTES("\3\0\0\0\0\0\0\0{\0}"), "'\"' should stand at its byte 1");
     refused(SAFETENSORS, BYTES(stored), "this is no safetensors file: it is a ZIP archive");
@@ -1260,12 +1271,35 @@ TEST(other_files)
         {BYTES("\x1f\x8b\10\0\0\0\0\0\0\3"), "packed by gzip"},
         {BYTES("\10\7\x12\7pytorch\x1a"), "an ONNX model"},
         {BYTES("\xff\xfe" "1\0,\0" "2\0"), "text in UTF-16"},
+        {BYTES("\xEF\xBB\xBFversion https://hawser.github.com/spec/v1\r\noid 1\r\n"), "a Git LFS pointer"},
+        {BYTES("/annex/objects/SHA256E-s1234--abcdef.safetensors\n"), "a git-annex pointer"},
+        {BYTES("<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>"), "HTML or XML"},
+        {BYTES("(dp0\nVw\np1\nF1\ns."), "a Python pickle"},
+        {BYTES("}q\0X\1\0\0\0wq\1K\1s."), "a Python pickle"},
+        {BYTES("7z\xbc\xaf\x27\x1c\0\4\0\0"), "packed by 7-Zip"},
+        {BYTES("\x1c\0\0\0TFL3\0\0\0"), "a model of TensorFlow Lite"},
+        {BYTES("SQLite format 3\0\x10\0\1\1"), "an SQLite database"},
+        {BYTES("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "nothing but zero bytes at its beginning"},
+        {BYTES(""), "it is empty"},
     };
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; ++i) {
-        const bool zip = !strcmp(files[i].what, "torch.save");
-        for (int f = SAFETENSORS; f <= CSV; ++f)
-            if (!zip || f != NPZ) refused((format)f, files[i].bytes, files[i].size, files[i].what);
+    char tar[512] = "model/w.npy";
+    for (int f = SAFETENSORS; f <= CSV; ++f) {
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; ++i)
+            refused((format)f, files[i].bytes, files[i].size, files[i].what);
+        memcpy(tar + 257, "ustar", 5);
+        refused((format)f, tar, sizeof tar, "packed by tar");
+        CHECK(!load((format)f, ".") && tg_error_code() == TG_ERR_IO && strstr(tg_error_message(), "'.': this is a folder"));
+        tg_clear_error();
+        if (f == CSV) continue;
+        refused((format)f, BYTES("{\n\t\"error\": \"Repository not found\"}"), "JSON text, which begins '{  \"error\": \"Repos");
+        refused((format)f, BYTES("\nEntry not found\n"), "it is text, which begins 'Entry not found");
+        if (f != NPZ && f != NPZ_LIST) refused((format)f, BYTES(stored), "perhaps an .npz archive");
     }
+    char accents[3000] = "";
+    for (int i = 0; i < 1000; ++i) strcat(accents, i % 7 ? "\xc3\xa9" : "e");
+    refused(MODULE, accents, strlen(accents), "it is text, which begins 'e\xc3\xa9");
+    refused(MODULE, saved_by_safetensors, sizeof saved_by_safetensors - 9, "the file ends too early: the tensors have 24 bytes");
+    refused(CHECKPOINT, BYTES(saved_by_safetensors), "hostile': this file is no checkpoint: it has no 'rng'");
     refused(CSV, BYTES(saved_by_safetensors), "it is a safetensors file");
     refused(NPY, BYTES("1,2\n"), "this is no .npy file: it is text");
 }
