@@ -1760,10 +1760,13 @@ TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
    for the GPU, and leaves out the step of the optimizer where a gradient is infinite or NaN.
 
    A step cannot be recorded if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
-   calls step, with the same results; tg_graph_obstacle says why.  A recording that fails is undone: gradients,
-   optimizers and random numbers are as before, and the same run calls step once more.  A replay that fails leaves
-   parameters, optimizers and random numbers as before; with a scaler it may have written the gradients.  Call
-   tg_graph_free before the thread ends.
+   calls step, with the same results; tg_graph_obstacle says why.  While one thread records, another one that wants to
+   wait for the whole GPU, to allocate its memory or page-locked memory, or to record, waits for it.  If the step
+   itself waits for that thread, the recording is given up after a tenth of a second, and made again by a later run.
+
+   A recording that fails is undone: gradients, optimizers and random numbers are as before, and the same run calls step
+   once more.  A replay that fails leaves parameters, optimizers and random numbers as before; with a scaler it may have
+   written the gradients.  Call tg_graph_free before the thread ends.
    torch.cuda.CUDAGraph */
 typedef struct tg_graph tg_graph;
 
@@ -4601,7 +4604,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(DEVICE, const char *, graph_watch, (tgi_thread *S, int index))                                                  \
     /* Makes a graph: from now on work is recorded in it, and not done.  rng: the state of the random numbers. */      \
     OP(DEVICE, void *, graph_begin, (tgi_thread *S, int index, tg_rng rng))                                            \
-    OP(DEVICE, bool, graph_end, (tgi_thread *S, int index, void *graph))                                               \
+    /* TGI_COMPOSE, and not TGI_FAILED: what another thread did has ended it, so a later recording may succeed. */     \
+    OP(DEVICE, tgi_answer, graph_end, (tgi_thread *S, int index, void *graph))                                         \
     /* From now until graph_launch, optim_step does not work, but gives the graph the numbers of the next launch. */   \
     OP(DEVICE, void, graph_renumber, (tgi_thread *S, int index, void *graph))                                          \
     /* Does the recorded work, unless ok is false. */                                                                  \
@@ -25481,6 +25485,7 @@ typedef struct { tg_tensor *t, *grad, *after; } tgi_graph_grad;
 /* Recorded work.  A step with a tg_grad_scaler has three parts: what comes before tg_grad_scaler_step, the step of the
    optimizer, which is left out if a gradient is infinite or NaN, and what comes after it.  Other steps have one. */
 enum { TGI_GRAPH_PARTS = 3, TGI_GRAPH_SCALED = 1 };
+enum { TGI_GRAPH_INTERRUPTIONS = 8 }; /* then it is not tried again: a step that waits for other threads always is */
 typedef struct {
     void *graph;        /* of the backend */
     uint64_t offset;    /* random counters that the parts before use */
@@ -25496,6 +25501,8 @@ struct tg_graph {
     char obstacle[240]; /* why not */
     int tries;          /* runs that were watched */
     bool recorded, open; /* open: the last part is being recorded */
+    bool interrupted;    /* the recording, by what another thread did; it is made again */
+    int interruptions;   /* how many times that was */
     tgi_graph_part part[TGI_GRAPH_PARTS];
     int parts;
     uint64_t begin;     /* the random counter when the recording began */
@@ -25926,7 +25933,9 @@ static bool tgi_graph_end_part(tgi_thread *S, tg_graph *g)
     g->open = false;
     g->part[g->parts - 1].optims = g->optims;
     g->part[g->parts - 1].grads = g->grads;
-    return g->backend->graph_end(S, g->index, g->part[g->parts - 1].graph);
+    const tgi_answer answer = g->backend->graph_end(S, g->index, g->part[g->parts - 1].graph);
+    if (answer == TGI_COMPOSE) g->interrupted = true;
+    return answer == TGI_DONE;
 }
 
 static bool tgi_graph_next_part(tgi_thread *S, tg_graph *g)
@@ -25999,8 +26008,9 @@ static void tgi_restore_errors(tgi_thread *S, const tgi_error_record *record)
     memcpy(S->message, record->message, sizeof S->message);
 }
 
-/* Records the step.  Where this fails, everything is made as it was, and the step is called instead, now and in later
-   runs.  In silence, because the call will raise the errors that are the step's own. */
+/* Records the step.  Where this fails, everything is made as it was, and the step is called instead, now and, unless
+   another thread was the cause, in later runs.  In silence, because the call will raise the errors that are the step's
+   own. */
 static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
 {
     tgi_error_record errors;
@@ -26008,10 +26018,12 @@ static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
     tgi_casts_clear(S); /* the recorded work must not use casts that it does not make, and has not made its own yet */
     S->obstacle[0] = 0;
     S->silent = true;
+    g->interrupted = false;
     const bool ok = tgi_graph_capture(S, g);
     S->silent = false;
     tgi_casts_clear(S);
-    if (!ok) tgi_graph_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
+    const bool again = g->interrupted && !S->obstacle[0] && ++g->interruptions < TGI_GRAPH_INTERRUPTIONS;
+    if (!ok && !again) tgi_graph_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
     tgi_settle_grads(S, !ok);
     tgi_restore_errors(S, &errors);
     return ok || tgi_graph_call(S, g);

@@ -42,6 +42,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <sched.h> /* sched_yield */
+#include <time.h>  /* clock_gettime */
 
 #define TGI_CUDA_COMPANION
 #define TGI_INLINE __device__ static inline
@@ -136,6 +137,8 @@ typedef struct {
     int active, callers; /* CUDA's current device: now, and the one that is current again when the call ends */
     unsigned contexts;   /* bit i: device i was seen to have a context */
     int watched;         /* 1 + the device of a step that is tried out, to be recorded, or is recorded; 0: none */
+    uint64_t recording;  /* the number of the recording that this thread has begun and not ended; 0: none */
+    bool calling;        /* a function of the backend adds to it, and will return */
     cudaError_t fault;   /* the error after which no call of CUDA works any more in this process; cudaSuccess: none */
     tgi_cuda_device device[TGI_MAX_DEVICES];
     tgi_pinned *pinned;
@@ -144,10 +147,141 @@ typedef struct {
 static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
 static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_backend, to the same value at each call */
 
+/* ---- one records, others wait ----
+
+   While a stream is recorded, CUDA refuses in every thread to wait for the whole device and to allocate or free
+   page-locked memory, and the recording is lost.  So one thread records at a time, and such a call of another thread
+   (TGI_ALONE) waits until it has ended.  The step that is recorded may itself wait for that thread: then it makes no
+   call.  After a tenth of a second without one, the thread that waits ends the recording, which is made again in a
+   later run.  Every call that adds to a recording is counted here: none is running then, and none begins after it.
+
+   The calls of two threads that do not record do not wait for each other: `alone` counts them. */
+static struct {
+    char locked;
+    bool active;         /* a thread records */
+    int alone, wanted;   /* calls in TGI_ALONE that run; threads that wait to record */
+    uint64_t number;     /* of the last recording */
+    uint64_t calls;      /* changes when a call that adds to it begins or ends; odd while one runs */
+    cudaStream_t stream; /* what it records */
+    int index;           /* of the device */
+} tgi_recording;
+
+static void tgi_lock(char *lock)
+{
+    while (TGI_ATOMIC_SWAP(lock, 1)) sched_yield(); /* the thread that has it may have to wait */
+}
+static void tgi_unlock(char *lock) { TGI_ATOMIC_STORE(lock, 0); }
+
+static double tgi_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Ends the recording of another thread, whose next call finds that out.  CUDA allows that, as it is a relaxed one. */
+static void tgi_recording_interrupt(void)
+{
+    int device = 0;
+    cudaGraph_t graph = NULL;
+    cudaGetDevice(&device);
+    cudaSetDevice(tgi_recording.index);
+    if (cudaStreamEndCapture(tgi_recording.stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+    cudaSetDevice(device);
+    cudaGetLastError(); /* clears the runtime's own record of an error */
+    tgi_recording.active = false;
+}
+
+/* Whether the calling thread records, and nobody has ended that. */
+static bool tgi_recording_is_mine(void)
+{
+    return tgi_recording.active && tgi_recording.number == tgi_this_cuda.recording;
+}
+
+/* Returns with the lock, when the calling thread may record, or be in TGI_ALONE. */
+static void tgi_recording_wait(bool to_record)
+{
+    uint64_t calls = 0;
+    double since = 0;
+    for (;; sched_yield()) {
+        tgi_lock(&tgi_recording.locked);
+        if (tgi_recording_is_mine() ||
+            (!tgi_recording.active && (to_record ? !tgi_recording.alone : !tgi_recording.wanted)))
+            return;
+        const uint64_t seen = tgi_recording.active ? tgi_recording.calls + 1 : 0;
+        const double now = tgi_seconds();
+        if (seen != calls) since = now;
+        calls = seen;
+        if (seen % 2 && now - since > 0.1) tgi_recording_interrupt();
+        tgi_unlock(&tgi_recording.locked);
+    }
+}
+
+static void tgi_alone_begin(void)
+{
+    tgi_recording_wait(false);
+    tgi_recording.alone++;
+    tgi_unlock(&tgi_recording.locked);
+}
+template <class T> static T tgi_alone_end(T status)
+{
+    tgi_lock(&tgi_recording.locked);
+    tgi_recording.alone--;
+    tgi_unlock(&tgi_recording.locked);
+    return status;
+}
+#define TGI_ALONE(call) (tgi_alone_begin(), tgi_alone_end(call))
+
+/* Around each call that adds to the calling thread's recording; false if another thread has ended that. */
+static bool tgi_recording_enter(void)
+{
+    tgi_lock(&tgi_recording.locked);
+    const bool mine = tgi_recording_is_mine();
+    if (mine && !tgi_this_cuda.calling) tgi_recording.calls++;
+    tgi_this_cuda.calling = mine;
+    tgi_unlock(&tgi_recording.locked);
+    return mine;
+}
+static void tgi_recording_leave(void)
+{
+    tgi_lock(&tgi_recording.locked);
+    tgi_recording.calls++;
+    tgi_this_cuda.calling = false;
+    tgi_unlock(&tgi_recording.locked);
+}
+
+static void tgi_recording_begin(int index, cudaStream_t stream)
+{
+    tgi_lock(&tgi_recording.locked);
+    tgi_recording.wanted++;
+    tgi_unlock(&tgi_recording.locked);
+    tgi_recording_wait(true);
+    tgi_recording.wanted--;
+    tgi_recording.active = true;
+    tgi_recording.calls += 1 + tgi_recording.calls % 2;
+    tgi_recording.stream = stream;
+    tgi_recording.index = index;
+    tgi_this_cuda.recording = ++tgi_recording.number;
+    tgi_this_cuda.calling = true;
+    tgi_unlock(&tgi_recording.locked);
+}
+static void tgi_recording_end(void)
+{
+    tgi_lock(&tgi_recording.locked);
+    if (tgi_recording_is_mine()) tgi_recording.active = false;
+    tgi_this_cuda.recording = 0;
+    tgi_this_cuda.calling = false;
+    tgi_unlock(&tgi_recording.locked);
+}
+
+/* ---- errors ---- */
+
 /* Each call of CUDA and cuBLAS stands in one of these.  They return false after recording an error that names the call,
    the file and the line.  After a fault of the device, which is the error of every later call, they record nothing. */
 #define TGI_CUDA(call) tgi_cuda_ok(S, call, #call, __LINE__)
+#define TGI_CUDA_ALONE(call) tgi_cuda_ok(S, TGI_ALONE(call), #call, __LINE__)
 #define TGI_CUBLAS(call) tgi_cublas_ok(S, call, #call, __LINE__)
+#define TGI_CUBLAS_ALONE(call) tgi_cublas_ok(S, TGI_ALONE(call), #call, __LINE__)
 
 /* Whether the error ends all use of CUDA in this process: a kernel has failed while it ran. */
 static bool tgi_is_fault(cudaError_t status)
@@ -246,23 +380,23 @@ static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
         return false;
     }
     for (int k = 0; k < 2; ++k) {
-        if (!TGI_CUDA(cudaHostAlloc((void **)&d->staging[k].data, TGI_STAGING_BYTES, cudaHostAllocDefault)) ||
+        if (!TGI_CUDA_ALONE(cudaHostAlloc((void **)&d->staging[k].data, TGI_STAGING_BYTES, cudaHostAllocDefault)) ||
             !TGI_CUDA(cudaEventCreateWithFlags(&d->staging[k].done, cudaEventDisableTiming))) {
             return false;
         }
     }
-    return TGI_CUDA(cudaHostAlloc((void **)&d->bad_copy, sizeof *d->bad_copy, cudaHostAllocDefault)) &&
-           TGI_CUDA(cudaMalloc((void **)&d->bad_index, sizeof *d->bad_index)) && tgi_clear_bad_index(S, d);
+    return TGI_CUDA_ALONE(cudaHostAlloc((void **)&d->bad_copy, sizeof *d->bad_copy, cudaHostAllocDefault)) &&
+           TGI_CUDA_ALONE(cudaMalloc((void **)&d->bad_index, sizeof *d->bad_index)) && tgi_clear_bad_index(S, d);
 }
 
 static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
 {
     tgi_lt_free_plans(S, d);
-    if (d->blas) TGI_CUBLAS(cublasDestroy(d->blas));
-    TGI_CUDA(cudaFree(d->bad_index));
-    TGI_CUDA(cudaFreeHost(d->bad_copy));
+    if (d->blas) TGI_CUBLAS_ALONE(cublasDestroy(d->blas));
+    TGI_CUDA_ALONE(cudaFree(d->bad_index));
+    TGI_CUDA_ALONE(cudaFreeHost(d->bad_copy));
     for (int k = 0; k < 2; ++k) {
-        TGI_CUDA(cudaFreeHost(d->staging[k].data));
+        TGI_CUDA_ALONE(cudaFreeHost(d->staging[k].data));
         if (d->staging[k].done) TGI_CUDA(cudaEventDestroy(d->staging[k].done));
     }
     if (d->event) TGI_CUDA(cudaEventDestroy(d->event));
@@ -296,6 +430,8 @@ static bool tgi_has_context(tgi_cuda_thread *t, int index)
     return active != 0;
 }
 
+static const char tgi_interrupted[] = "the step is not recorded, because another thread used the GPU meanwhile";
+
 /* Makes the device current until the function of the backend that is running returns (tgi_leave).  The program may use
    CUDA itself: its own current device must be the same after a call of the library as before.  Not so one without a
    context, that is device 0 in a program that has not chosen any: since CUDA 12 cudaSetDevice makes a context, which
@@ -315,6 +451,8 @@ static bool tgi_enter(tgi_thread *S, int index)
         t->inside = true;
         if (t->callers != index && !tgi_has_context(t, t->callers)) t->callers = index;
     }
+    if (t->recording && !tgi_recording_enter())
+        return !tgi_host_api.fails_again(S) && tgi_host_api.fail(S, TG_ERR_GRAPH, "graph_run", "%s", tgi_interrupted);
     if (t->active == index) return true;
     if (!TGI_CUDA(cudaSetDevice(index))) return false;
     t->active = index;
@@ -329,6 +467,7 @@ static void tgi_leave(void)
     if (!restored) cudaGetLastError();
     CUDASIM_CHECK_CALL(t->inside && restored ? t->callers : -1);
     t->inside = false;
+    if (t->calling) tgi_recording_leave();
 }
 
 /* Makes the device current and returns what the calling thread owns on it, initialised at the first call; NULL after
@@ -401,7 +540,7 @@ static void tgi_pinned_destroy(tgi_thread *S, void *data, cudaEvent_t event)
 {
     if (event) TGI_CUDA(cudaEventSynchronize(event));
     if (event) TGI_CUDA(cudaEventDestroy(event));
-    TGI_CUDA(cudaFreeHost(data));
+    TGI_CUDA_ALONE(cudaFreeHost(data));
 }
 
 /* ---- devices ---- */
@@ -474,11 +613,8 @@ static struct {
     tgi_device_block *used[TGI_CHAINS];                         /* the others, by their address */
 } tgi_device_blocks; /* of all threads */
 
-static void tgi_lock_blocks(void)
-{
-    while (TGI_ATOMIC_SWAP(&tgi_device_blocks.locked, 1)) sched_yield(); /* the thread that has it may have to wait */
-}
-static void tgi_unlock_blocks(void) { TGI_ATOMIC_STORE(&tgi_device_blocks.locked, 0); }
+static void tgi_lock_blocks(void) { tgi_lock(&tgi_device_blocks.locked); }
+static void tgi_unlock_blocks(void) { tgi_unlock(&tgi_device_blocks.locked); }
 
 /* Rounds a size up: to a multiple of 512 bytes up to 8 KiB, then eight steps to the doubling, so that a block is at
    most an eighth longer than needed.  Returns the class, or -1 for more than any memory. */
@@ -571,24 +707,28 @@ static bool tgi_return_blocks(tgi_thread *S, int index, bool all, cudaStream_t s
         }
     }
     tgi_unlock_blocks();
-    bool ok = !tgi_this_cuda.fault && tgi_enter(S, index) && TGI_CUDA(cudaDeviceSynchronize());
+    bool ok = !tgi_this_cuda.fault && tgi_enter(S, index) && TGI_CUDA_ALONE(cudaDeviceSynchronize());
     while (returned) {
         tgi_device_block *block = returned;
         returned = block->next;
-        ok = TGI_CUDA(cudaFree(block->data)) && ok;
+        ok = TGI_CUDA_ALONE(cudaFree(block->data)) && ok;
         tgi_host_api.give_back(S, block, sizeof *block);
     }
     return ok;
 }
 
-static bool tgi_cuda_trim(tgi_thread *S, int index) { return tgi_return_blocks(S, index, true, NULL); }
+static bool tgi_cuda_trim(tgi_thread *S, int index)
+{
+    return tgi_may_wait(S) && tgi_return_blocks(S, index, true, NULL);
+}
 
 /* Asks the driver for memory and, if the device has none left, once more after all kept blocks are returned. */
 static cudaError_t tgi_ask_driver(tgi_thread *S, const tgi_cuda_device *d, cudaStream_t stream, void **data,
                                   size_t bytes)
 {
     for (bool again = false;; again = true) {
-        const cudaError_t status = d->pass_through ? cudaMallocAsync(data, bytes, stream) : cudaMalloc(data, bytes);
+        const cudaError_t status =
+            d->pass_through ? cudaMallocAsync(data, bytes, stream) : TGI_ALONE(cudaMalloc(data, bytes));
         if (status == cudaSuccess) return status;
         if (status != cudaErrorMemoryAllocation) {
             tgi_cuda_ok(S, status, d->pass_through ? "cudaMallocAsync" : "cudaMalloc", __LINE__);
@@ -786,7 +926,7 @@ static bool tgi_enable_peer(tgi_thread *S, tgi_cuda_device *d, int other)
     int possible = 0;
     if (d->peers >> other & 1) return true;
     if (!tgi_enter(S, d->index) || !TGI_CUDA(cudaDeviceCanAccessPeer(&possible, d->index, other))) return false;
-    const cudaError_t status = possible ? cudaDeviceEnablePeerAccess(other, 0) : cudaSuccess;
+    const cudaError_t status = possible ? TGI_ALONE(cudaDeviceEnablePeerAccess(other, 0)) : cudaSuccess;
     if (status == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError(); /* by another thread, or by the program */
     else if (!tgi_cuda_ok(S, status, "cudaDeviceEnablePeerAccess", __LINE__)) return false;
     d->peers |= 1u << other;
@@ -821,7 +961,7 @@ static bool tgi_cuda_device_sync(tgi_thread *S, int index)
     tgi_cuda_device *d = tgi_device_for(S, index);
     if (!d || !tgi_may_wait(S)) return false;
     tgi_host_api.count_wait(S, TG_DEV_CUDA, index);
-    return TGI_CUDA(cudaDeviceSynchronize());
+    return TGI_CUDA_ALONE(cudaDeviceSynchronize());
 }
 
 /* ---- page-locked memory and the copy stream ---- */
@@ -855,7 +995,8 @@ static void *tgi_cuda_alloc_pinned(tgi_thread *S, size_t bytes)
         tgi_host_api.give_back(S, p, sizeof *p);
         return data;
     }
-    const cudaError_t status = cudaHostAlloc(&data, size, cudaHostAllocPortable);
+    if (tgi_this_cuda.recording && !tgi_host_api.obstacle(S, "allocates page-locked memory")) return NULL;
+    const cudaError_t status = TGI_ALONE(cudaHostAlloc(&data, size, cudaHostAllocPortable));
     if (status == cudaErrorMemoryAllocation) return cudaGetLastError(), (void *)NULL;
     return tgi_cuda_ok(S, status, "cudaHostAlloc", __LINE__) ? data : NULL;
 }
@@ -1068,7 +1209,9 @@ static void *tgi_cuda_graph_begin(tgi_thread *S, int index, tg_rng rng)
     g->next = &g->slot;
     g->begin = (tg_rng *)tgi_scratch_alloc(S, d, "graph_run", 1, sizeof(tgi_graph_words));
     g->index_checked = d->index_checked;
+    if (g->begin) tgi_recording_begin(index, d->stream);
     if (!g->begin || !TGI_CUDA(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed))) {
+        tgi_recording_end();
         tgi_cuda_graph_free(S, index, g);
         return NULL;
     }
@@ -1078,21 +1221,33 @@ static void *tgi_cuda_graph_begin(tgi_thread *S, int index, tg_rng rng)
     return g;
 }
 
-/* Ends it.  False after recording an error. */
-static bool tgi_cuda_graph_end(tgi_thread *S, int index, void *graph)
+/* Whether CUDA has refused the recording because of a call that was made meanwhile. */
+static bool tgi_is_interruption(cudaError_t status)
+{
+    return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
+}
+
+/* Ends it.  TGI_FAILED after recording an error; TGI_COMPOSE, too, if another thread has ended it, or has made a call
+   that CUDA does not allow meanwhile. */
+static tgi_answer tgi_cuda_graph_end(tgi_thread *S, int index, void *graph)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     tgi_device_graph *g = (tgi_device_graph *)graph;
     const bool checked = g->index_checked;
     cudaGraph_t recorded = NULL;
-    bool ok = tgi_enter(S, index) && TGI_CUDA(cudaStreamEndCapture(d->stream, &recorded));
+    bool ok = tgi_enter(S, index);
+    const bool interrupted = !tgi_recording_enter();
+    const cudaError_t status = interrupted ? cudaSuccess : cudaStreamEndCapture(d->stream, &recorded);
+    tgi_recording_end();
+    ok = tgi_cuda_ok(S, status, "cudaStreamEndCapture(d->stream, &recorded)", __LINE__) && ok;
     ok = ok && TGI_CUDA(cudaGraphInstantiate(&g->exec, recorded, 0));
     if (recorded) ok = TGI_CUDA(cudaGraphDestroy(recorded)) && ok;
     g->index_checked = d->index_checked;
     d->index_checked = checked;
     d->recording = false;
     d->graph = NULL;
-    return ok;
+    if (interrupted || tgi_is_interruption(status)) return TGI_COMPOSE;
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* From now on, optim_step gives the graph new numbers instead of working; until graph_launch. */
@@ -4879,7 +5034,8 @@ static bool tgi_cublas_create(tgi_thread *S, tgi_cuda_device *d)
     const int64_t bytes = major >= 9 ? 32 << 20 : 4 << 20;
     if (!d->workspace) d->workspace = tgi_scratch_alloc(S, d, "matmul", bytes, 1);
     d->workspace_bytes = (size_t)bytes;
-    return d->workspace && TGI_CUBLAS(cublasCreate(&d->blas)) && TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
+    return d->workspace && TGI_CUBLAS_ALONE(cublasCreate(&d->blas)) &&
+           TGI_CUBLAS(cublasSetStream(d->blas, d->stream)) &&
            TGI_CUBLAS(cublasSetWorkspace(d->blas, d->workspace, d->workspace_bytes)) &&
            TGI_CUBLAS(cublasSetMathMode(d->blas, (cublasMath_t)math)) &&
            TGI_CUBLAS(cublasSetAtomicsMode(d->blas, CUBLAS_ATOMICS_NOT_ALLOWED));
@@ -4889,7 +5045,7 @@ static bool tgi_cublas_create(tgi_thread *S, tgi_cuda_device *d)
 static bool tgi_cublas_ready(tgi_thread *S, tgi_cuda_device *d)
 {
     if (d->blas || tgi_cublas_create(S, d)) return true;
-    if (d->blas) cublasDestroy(d->blas);
+    if (d->blas) TGI_ALONE(cublasDestroy(d->blas));
     d->blas = NULL;
     return false;
 }

@@ -4,6 +4,7 @@
 #include "tensorgrad.h"
 #include "../cudasim/cudasim_test.h"
 #include "../harness.h"
+#include <pthread.h>
 
 enum { BATCH = 6, INPUTS = 10, HIDDEN = 16, CLASSES = 4, STEPS = 7 };
 enum { ZEROES_FIRST, ZEROES_LAST, ACCUMULATES };       /* what a step does with the gradients of the one before */
@@ -247,8 +248,8 @@ TEST(parts_that_cannot_be_recorded)
 
 /* ---- what cannot be recorded is named ---- */
 
-enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, COUNTS, NESTS, ELSEWHERE, SCALES_F64, TWO_SCALERS, SCALES_TWICE,
-       UNSCALES, SEEDS, STEPS_OFTEN, BEGINS, RAISES };
+enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, TRIMS, PINS, COUNTS, NESTS, ELSEWHERE, SCALES_F64, TWO_SCALERS,
+       SCALES_TWICE, UNSCALES, SEEDS, STEPS_OFTEN, BEGINS, RAISES };
 typedef struct {
     int what, calls;
     tg_tensor *kept, *w; /* f32 [2] */
@@ -297,6 +298,8 @@ static bool forbidden(void *user)
     case MOVES_BESIDE: (void)tg_to_ex(x, TG_CPU, TG_SAME_DTYPE, TG_NON_BLOCKING); break;
     case UPLOADS: (void)tg_from_on(numbers, TG_SHAPE(2), TG_F32, gpu); break;
     case WAITS: tg_synchronize(gpu); break;
+    case TRIMS: tg_empty_cache(gpu); break;
+    case PINS: (void)tg_pin_memory(tg_ones(TG_SHAPE(4096 << r->calls))); break;
     case COUNTS: (void)tg_nonzero(x); break;
     case NESTS: tg_graph_run(r->inner); break;
     case ELSEWHERE: (void)tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(1)); break;
@@ -357,6 +360,8 @@ TEST(refusals_name_the_op_and_the_reason)
         {MOVES_BESIDE, 5, "tg_to_ex", NULL},
         {UPLOADS, 5, "tg_from_on", NULL},
         {WAITS, 5, "tg_synchronize", " waits for the GPU"},
+        {TRIMS, 5, "tg_empty_cache", " waits for the GPU"},
+        {PINS, 6, "tg_pin_memory", " allocates page-locked memory"},
         {COUNTS, 5, "tg_nonzero", " waits for the GPU"},
         {NESTS, 5, "tg_graph_run", " is called by the step itself"},
         {ELSEWHERE, 5, "tg_ones_on", " uses another GPU"},
@@ -390,6 +395,92 @@ TEST(refusals_without_an_op)
     graph = run_forbidden(&r, RAISES, 6);
     CHECK(strstr(tg_graph_obstacle(graph), "tg_add: The size of tensor a (2) must match") != NULL);
     refused_end(&r, graph);
+}
+
+/* ---- other threads that use the GPU while a step is recorded ---- */
+
+typedef struct {
+    tg_tensor *x, *shared; /* f32 [2] each */
+    int calls, joins; /* joins: the call from which on the step waits for a thread that uses the GPU; 0: none does */
+    bool failed;      /* the other thread had an error */
+} busy_step;
+
+/* What CUDA allows in no thread while another one records. */
+static void *use_the_gpu(void *user)
+{
+    busy_step *b = (busy_step *)user;
+    {
+        TG_SCOPE; /* allocates memory of both kinds, and waits for the whole device */
+        tg_tensor *x = tg_pin_memory(tg_ones(TG_SHAPE(1000)));
+        (void)tg_matmul(tg_ones_on(TG_SHAPE(3, 3), TG_F32, TG_CUDA(0)), tg_ones_on(TG_SHAPE(3, 3), TG_F32, TG_CUDA(0)));
+        if (!x || !tg_add_scalar_(b->shared, 1) || tg_empty_cache(TG_CUDA(0)) != TG_OK) b->failed = true;
+    }
+    if (!tg_ok()) b->failed = true;
+    if (tg_thread_end() != TG_OK || !tg_ok()) b->failed = true;
+    return NULL;
+}
+
+static bool busy(void *user)
+{
+    busy_step *b = (busy_step *)user;
+    pthread_t other;
+    tg_mul_scalar_(b->x, 2);
+    if (++b->calls >= b->joins && b->joins > 0) {
+        if (pthread_create(&other, NULL, use_the_gpu, b) != 0) return false;
+        pthread_join(other, NULL);
+        if (b->joins == 3) b->joins = 0;
+    }
+    return tg_add_scalar_(b->x, 1) != NULL;
+}
+
+/* Runs the step by a graph, and checks that each run has done it once.  Returns why it is not recorded, or NULL. */
+static const char *run_busy(busy_step *b, int runs)
+{
+    static char why[240];
+    double wanted = 0;
+    tg_graph *graph = tg_graph_new(TG_CUDA(0), busy, b);
+    b->calls = 0;
+    tg_zero_(b->x);
+    for (int i = 0; i < runs; ++i, wanted = wanted * 2 + 1) CHECK(tg_graph_run(graph) == TG_OK && tg_ok());
+    CHECK(!b->failed);
+    CHECK_NEAR(tg_get(b->x, TG_INDEX(1)), wanted, 0);
+    snprintf(why, sizeof why, "%s", tg_graph_obstacle(graph) ? tg_graph_obstacle(graph) : "");
+    tg_graph_free(graph);
+    return why[0] ? why : NULL;
+}
+
+static volatile bool over;
+static void *use_it_until_the_end(void *user)
+{
+    while (!over) use_the_gpu(user);
+    return NULL;
+}
+
+TEST(other_threads_use_the_gpu_while_a_step_is_recorded)
+{
+    busy_step b = {NULL, NULL, 0, 3, false}, others[2];
+    pthread_t other[2];
+    const char *why;
+    b.x = tg_retain(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
+    b.shared = tg_share(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
+    CHECK(run_busy(&b, 6) == NULL && b.calls == 5); /* the third run records in vain, the fourth is the recording */
+    b.joins = 2; /* always: it is not tried for ever */
+    CHECK((why = run_busy(&b, 12)) != NULL && strstr(why, "because another thread used the GPU meanwhile"));
+    CHECK(b.calls == 12 + 8);
+    b.joins = 0;
+    for (int k = 0; k < 2; ++k) {
+        others[k] = b;
+        others[k].shared = tg_share(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
+        CHECK(pthread_create(&other[k], NULL, use_it_until_the_end, &others[k]) == 0);
+    }
+    for (int i = 0; i < 50; ++i) CHECK(run_busy(&b, 5) == NULL && b.calls == 3);
+    over = true;
+    for (int k = 0; k < 2; ++k) {
+        pthread_join(other[k], NULL);
+        CHECK(!others[k].failed);
+        tg_release(others[k].shared);
+    }
+    tg_release(b.x), tg_release(b.shared);
 }
 
 /* The setting counts from the first use of a device on; not a TEST, since tg_shutdown ends its scope. */
@@ -438,6 +529,7 @@ int main(int argc, char **argv)
     RUN(refusals_name_the_op_and_the_reason);
     RUN(refusals_without_an_op);
     RUN(what_a_replay_asks_for);
+    RUN(other_threads_use_the_gpu_while_a_step_is_recorded);
     refused_by_pass_through();
     tg_shutdown();
     return harness_end();

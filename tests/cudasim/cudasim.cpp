@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <cxxabi.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -1081,6 +1082,7 @@ struct Node {
 struct CUgraph_st {
     std::vector<Node> nodes;
     CUstream_st *origin;
+    std::thread::id thread; /* that began the capture, and ends it if it is not relaxed */
     bool invalid, relaxed;
 };
 struct CUgraphExec_st {
@@ -1578,6 +1580,7 @@ static const struct {
     TEXT(cudaErrorNotSupported, "operation not supported")
     TEXT(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")
     TEXT(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture")
+    TEXT(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread")
     TEXT(cudaErrorUnknown, "unknown error")
 };
 
@@ -2240,6 +2243,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     if (!s || s == legacy[s->device] || s->capture) return result(cudaErrorStreamCaptureUnsupported);
     s->capture = new CUgraph_st();
     s->capture->origin = s;
+    s->capture->thread = std::this_thread::get_id();
     s->capture->relaxed = mode == cudaStreamCaptureModeRelaxed;
     s->capture_after.clear();
     ++captures;
@@ -2251,6 +2255,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     CUstream_st *s = stream_of(stream);
     if (!s || !s->capture || s->capture->origin != s) return result(cudaErrorStreamCaptureUnmatched);
     CUgraph_st *made = s->capture;
+    if (!made->relaxed && made->thread != std::this_thread::get_id())
+        return result(cudaErrorStreamCaptureWrongThread);
     for (CUstream_st *each : streams)
         if (each->capture == made) each->capture = nullptr;
     for (CUevent_st *event : events)

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 #include "cudasim_test.h"
@@ -527,6 +528,19 @@ static void try_graph()
     OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
     EXPECT(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
     EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
+    for (cudaStreamCaptureMode mode : {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+        OK(cudaStreamBeginCapture(s, mode)); /* of this thread, and what another one may do meanwhile */
+        cudaError_t wait = cudaSuccess, end = cudaSuccess;
+        std::thread([&] {
+            wait = cudaDeviceSynchronize();
+            end = cudaStreamEndCapture(s, &graph);
+        }).join();
+        EXPECT(wait == cudaErrorStreamCaptureUnsupported);
+        const bool relaxed = mode == cudaStreamCaptureModeRelaxed;
+        EXPECT(end == (relaxed ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureWrongThread));
+        if (!relaxed) EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
+        OK(cudaDeviceSynchronize());
+    }
     OK(cudaFree(dx));
     OK(cudaStreamDestroy(s));
 }
