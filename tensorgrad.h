@@ -1963,12 +1963,15 @@ TG_API tg_tensor *tg_idx_load(const char *path);
 
 /* A table of numbers as text (CSV): [rows, columns], in the default dtype.  What it leaves open is found where there is
    but one way to read it:
-   - between the cells stands a tab, else a semicolon, else a comma, else blanks, by the second row;
+   - between the cells stands a tab, else a semicolon, else a comma, else blanks, by the second row; a tab behind one
+     of these or at the end of a line is a blank if there is another one;
    - the fractions of all numbers follow a comma where that is not between the cells and cannot stand between thousands;
    - the first row has names of the columns if no cell of it is a number, or names come first and then numbers that
      count up, such as years;
-   - a line that begins with #, and what follows # after a blank, is a comment;
+   - a line or cell that begins with #, and what follows # after a blank, is a comment, but not #N/A and the other
+     errors of spreadsheets;
    - a cell that is empty, NA, N/A, nan, null or None is NaN; but empty cells that end all lines come of separators.
+   What can be read in two ways is an error that names the option.
    Blanks around a cell, quotes around it and empty lines count for nothing.  Warns of integers that the dtype has to
    round.  Errors, with line and column: a cell that is no number, or too large for the dtype; lines with different
    numbers of cells.  numpy.genfromtxt */
@@ -29818,13 +29821,25 @@ static void tgi_csv_end_line(tgi_csv *c)
     c->line++;
 }
 
+/* Whether a comment begins here, at the beginning of a cell: not with an error of a spreadsheet. */
+static bool tgi_csv_comment(const tgi_csv *c)
+{
+    static const char *const errors[] = {"#N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!"};
+    if (*c->at != c->o.comments) return false;
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; ++i) {
+        const char end = strncmp(c->at, errors[i], strlen(errors[i])) == 0 ? c->at[strlen(errors[i])] : 'a';
+        if (end == c->o.delimiter || !end || strchr(" \t\r\n,;", end)) return false;
+    }
+    return true;
+}
+
 /* Continues at the next line that has cells: lines of white space and comments have none.  False at the end. */
 static bool tgi_csv_next_row(tgi_csv *c)
 {
     for (;; tgi_csv_end_line(c)) {
         while (tgi_csv_is_blank(c, *c->at)) c->at++;
         if (!*c->at) return false;
-        if (!tgi_csv_line_ends(c) && *c->at != c->o.comments) return true;
+        if (!tgi_csv_line_ends(c) && !tgi_csv_comment(c)) return true;
     }
 }
 
@@ -29842,7 +29857,8 @@ static void tgi_csv_read_cell(tgi_csv *c)
         }
         if (!quoted) {
             if (at == c->o.delimiter || at == '\n' || at == '\r' || (c->o.delimiter == ' ' && at == '\t')) break;
-            if (at == c->o.comments && (at != '#' || n == 0 || tgi_csv_is_blank(c, c->at[-1]))) break;
+            if (at == c->o.comments && (at != '#' || n == 0 || tgi_csv_is_blank(c, c->at[-1])) && tgi_csv_comment(c))
+                break;
             if (closed && !tgi_csv_is_blank(c, at)) c->broken = true;
         }
         if (quoted && at == '"') c->at++;
@@ -29864,7 +29880,7 @@ static bool tgi_csv_cell(tgi_csv *c)
     tgi_csv_read_cell(c);
     if (c->o.delimiter == ' ') {
         while (tgi_csv_is_blank(c, *c->at)) c->at++;
-        if (!tgi_csv_line_ends(c) && *c->at != c->o.comments) return true;
+        if (!tgi_csv_line_ends(c) && !tgi_csv_comment(c)) return true;
     } else if (*c->at == c->o.delimiter) {
         return c->at++, true;
     }
@@ -29890,7 +29906,7 @@ static bool tgi_csv_number(const tgi_csv *c, char decimal, double *value)
 /* What the cell stands for: a number, that of its class, or NaN where there is none. */
 static bool tgi_csv_value(const tgi_csv *c, double *value)
 {
-    const char *missing = "NA,N/A,n/a,#N/A,<NA>,null,NULL,None";
+    const char *missing = "NA,N/A,n/a,#N/A,#NA,<NA>,null,NULL,None,1.#IND,-1.#IND,1.#QNAN,-1.#QNAN";
     const int of_class = tgi_csv_listed(c, c->o.classes);
     const bool none = !*c->cell || tgi_csv_listed(c, missing) >= 0 || tgi_csv_listed(c, c->o.missing_values) >= 0;
     *value = of_class >= 0 ? of_class : (double)NAN;
@@ -29898,17 +29914,19 @@ static bool tgi_csv_value(const tgi_csv *c, double *value)
 }
 
 /* The separator of the line at c->at: the first of tab, semicolon, comma and blank that it has outside of quotes; 0:
-   none. */
+   none.  A tab behind another one, or at the end of the line, is one only if there is no other. */
 static char tgi_csv_separator(const tgi_csv *c)
 {
-    static const char marks[] = "\t;, ";
-    const char *best = marks + 4;
+    static const char marks[] = "\t;, \t";
+    const char *best = marks + 5;
     bool quoted = false;
     for (const char *p = c->at; *p && (quoted || (*p != '\n' && *p != '\r')); ++p) {
         if (*p == '"') quoted = !quoted;
-        if (quoted || (*p == ' ' && strspn(p, " \r\n") == strlen(p))) continue;
+        if (quoted || (*p == ' ' && !p[strspn(p, " \r\n")])) continue;
         if (*p == c->o.comments && p > c->at && (p[-1] == ' ' || p[-1] == '\t')) break;
-        const char *mark = strchr(marks, *p);
+        const char *mark = *p == c->o.decimal ? NULL : strchr(marks, *p);
+        const bool ends = strchr("\r\n", p[strspn(p, " \t")]) != NULL; /* a zero byte, too */
+        if (*p == '\t' && (ends || (p > c->at && strchr(",;", p[-1])))) mark = marks + 4;
         if (mark && mark < best && (*p != ' ' || !strchr(" \r\n", p[1]))) best = mark;
     }
     return *best;
@@ -29926,9 +29944,9 @@ static void tgi_csv_find_delimiter(tgi_csv *c)
         const bool second = tgi_csv_next_row(&look);
         const char of_second = second ? tgi_csv_separator(&look) : 0;
         /* a first row alone with blanks is one name, of one column */
-        c->o.delimiter = of_second ? of_second : second && of_first == ' ' ? ',' : of_first;
+        c->o.delimiter = of_second ? of_second : second && of_first == ' ' ? 0 : of_first;
     }
-    if (!c->o.delimiter) c->o.delimiter = ',';
+    if (!c->o.delimiter) c->o.delimiter = c->o.decimal == ',' ? ';' : ',';
 }
 
 /* A comma is the decimal mark where it is not the delimiter, no cell has a point, and one has a comma that cannot stand
@@ -29954,28 +29972,38 @@ static void tgi_csv_find_decimal(tgi_csv *c)
 
 typedef enum { TGI_CSV_ROW, TGI_CSV_NAMES, TGI_CSV_EITHER } tgi_csv_first;
 
-/* What the first row is: names of columns if no cell is a number and one begins as a name does; or if names come
-   first, and then numbers that count up, such as years.  An empty cell and 0, 1, ... can be a row or what pandas
-   writes.  *cells: how many it has; *ends_empty: whether the last one is empty. */
-static tgi_csv_first tgi_csv_first_row(tgi_csv look, int64_t *cells, bool *ends_empty)
+/* Whether the cell can be a name of a column: it does not begin as a number does, and has a letter. */
+static bool tgi_csv_is_name(const tgi_csv *c)
 {
-    int64_t names = 0, numbers = 0;
+    bool letter = false;
+    for (const char *p = c->cell; *p; ++p) {
+        letter = letter || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '_' || (*p & 0x80);
+    }
+    return letter && !c->broken && !strchr("0123456789+-.", *c->cell);
+}
+
+/* What the first row is: names of columns if no cell is a number and one can be a name; or if names come first, and
+   then numbers that count up, such as years.  An empty cell and 0, 1, ... can be a row or what pandas writes.  *named:
+   how many cells it has up to the last one that is not empty. */
+static tgi_csv_first tgi_csv_first_row(tgi_csv look, int64_t *named)
+{
+    int64_t names = 0, numbers = 0, cells = 0;
     double value, before = 0;
     bool counts = true, empty = false;
-    *cells = 0;
-    for (bool more = true; more; ++*cells) {
+    *named = 0;
+    for (bool more = true; more; ++cells) {
         more = tgi_csv_cell(&look);
-        *ends_empty = !*look.cell;
+        if (*look.cell) *named = cells + 1;
         if (!*look.cell) {
-            empty = empty || *cells == 0;
-            counts = counts && *cells == 0;
+            empty = empty || cells == 0;
+            counts = counts && cells == 0;
         } else if (tgi_csv_value(&look, &value)) {
             if (look.cell[strspn(look.cell, "0123456789")] || (numbers && value != before + 1)) counts = false;
             before = value;
             numbers++;
         } else {
             counts = counts && numbers == 0;
-            names += !strchr("0123456789+-.", *look.cell) && !look.broken;
+            names += tgi_csv_is_name(&look);
         }
     }
     if (look.o.header) return look.o.header > 0 ? TGI_CSV_NAMES : TGI_CSV_ROW;
@@ -29983,23 +30011,29 @@ static tgi_csv_first tgi_csv_first_row(tgi_csv look, int64_t *cells, bool *ends_
     return empty && counts && numbers > 1 && before == (double)(numbers - 1) ? TGI_CSV_EITHER : TGI_CSV_ROW;
 }
 
-/* The rows and the cells of each; empty cells that end all rows, and the names, are those of separators there. */
-static bool tgi_csv_count(tgi_csv c, int64_t names, bool names_end_empty, int64_t shape[2])
+/* The rows and the cells of each, without the empty cells that end all rows and have no names: *ends, which are those
+   of separators there. */
+static bool tgi_csv_count(tgi_csv c, int64_t named, int64_t shape[2], int64_t *ends)
 {
-    bool all_end_empty = c.o.delimiter != ' ';
+    *ends = INT64_MAX;
     shape[0] = shape[1] = 0;
     while (tgi_csv_next_row(&c)) {
-        int64_t n = 1;
+        int64_t n = 0, used = 1;
         const int64_t line = c.line;
-        while (tgi_csv_cell(&c)) ++n;
-        all_end_empty = all_end_empty && !*c.cell;
+        for (bool more = true; more;) {
+            more = tgi_csv_cell(&c);
+            ++n;
+            if (*c.cell || c.o.delimiter == ' ') used = n;
+        }
+        if (n - used < *ends) *ends = n - used;
         if (shape[0]++ && n != shape[1]) {
             return tgi_file_fail(c.f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld",
                                  (long long)line, (long long)n, (long long)shape[1]);
         }
         shape[1] = n;
     }
-    if (all_end_empty && shape[1] > 1 && (names < shape[1] || names_end_empty)) shape[1]--;
+    if (shape[1] - *ends < named) *ends = named < shape[1] ? shape[1] - named : 0;
+    shape[1] -= *ends;
     return shape[0] > 0 || tgi_file_fail(c.f, TG_ERR_FORMAT, "there is no row of numbers");
 }
 
@@ -30010,6 +30044,8 @@ static const char *tgi_csv_hint(const tgi_csv *c)
     if (c->broken) return "\na quote ends a cell, and is doubled within one";
     if (c->o.decimal == '.' && tgi_csv_number(c, ',', &value))
         return "\nif a comma stands before the fractions: decimal = ',' of tg_csv_load_options";
+    if (c->cell[strcspn(c->cell, "|:~^&")] && strpbrk(c->cell, "0123456789"))
+        return "\nif this is more than one cell: delimiter of tg_csv_load_options says what stands between them";
     if (c->o.classes) return "";
     return "\ntg_csv_load_options takes classes, missing_values, skip_header; tg_csv_load_ex a list of texts that "
            "stand for classes, 0, 1, ...";
@@ -30048,7 +30084,7 @@ static bool tgi_csv_store(tgi_csv *c, double *values, const int64_t shape[2])
         for (int64_t n = 0; more; ++n) {
             const int64_t line = c->line;
             more = tgi_csv_cell(c);
-            if (n == shape[1]) break; /* the separator that ends all rows */
+            if (n >= shape[1]) continue; /* of separators that end all rows */
             if (!tgi_csv_value(c, values)) {
                 return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is not a number%s",
                                      (long long)line, (long long)n + 1, tgi_shown(c->cell).text, tgi_csv_hint(c));
@@ -30059,17 +30095,49 @@ static bool tgi_csv_store(tgi_csv *c, double *values, const int64_t shape[2])
     return true;
 }
 
+/* Whether each two cells of all rows are one number, if the comma between them is not the delimiter. */
+static bool tgi_csv_halves(tgi_csv c)
+{
+    while (tgi_csv_next_row(&c)) {
+        int64_t n = 0;
+        for (bool more = true; more; ++n) {
+            more = tgi_csv_cell(&c);
+            const char *digits = c.cell + (n % 2 == 0 && (*c.cell == '-' || *c.cell == '+'));
+            if (!*digits || digits[strspn(digits, "0123456789")]) return false;
+        }
+    }
+    return true;
+}
+
+/* An error if a comma can be both what stands between cells and what stands before fractions: with one name, in a line
+   without blanks, over each two cells, or with one cell, a comma in it, before a semicolon in each row. */
+static bool tgi_csv_check_commas(const tgi_csv *c, const char *header, int64_t named, int64_t cells, int64_t ends)
+{
+    bool both = c->o.delimiter == ';' && c->o.decimal == ',' && cells == 1 && ends == 1;
+    if (c->o.delimiter == ',' && named && cells == 2 * named) {
+        int64_t commas = 0;
+        const char *at = header;
+        for (; !strchr(" \t\r\n", *at); ++at) commas += *at == ',';
+        both = *at != ' ' && *at != '\t' && commas == named - 1 && tgi_csv_halves(*c);
+    }
+    return !both || tgi_file_fail(c->f, TG_ERR_FORMAT, "the commas from line %lld on can stand between cells or before "
+                                  "fractions\nsay which: delimiter and decimal of tg_csv_load_options",
+                                  (long long)c->line);
+}
+
 /* The table in a text, f64. */
 static tg_tensor *tgi_csv_table(tgi_csv *c, const char *text)
 {
-    int64_t shape[2], names = 0;
-    bool names_end_empty = false;
+    int64_t shape[2], named = 0, ends;
+    const bool finds_both = !c->o.delimiter && !c->o.decimal;
     c->at = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? text + 3 : text; /* the mark of UTF-8 that some programs write */
     for (c->line = 1; c->line <= c->o.skip_header && *c->at;) tgi_csv_end_line(c);
     if (!c->o.delimiter) tgi_csv_find_delimiter(c);
     if (!c->o.decimal) tgi_csv_find_decimal(c);
+    const char *header = c->at;
     if (tgi_csv_next_row(c)) {
-        const tgi_csv_first first = tgi_csv_first_row(*c, &names, &names_end_empty);
+        const tgi_csv_first first = tgi_csv_first_row(*c, &named);
+        header = c->at;
         if (first == TGI_CSV_EITHER) {
             return tgi_no_tensor(tgi_file_fail(c->f, TG_ERR_FORMAT,
                                                "line %lld can be names of columns or numbers\nsay which: "
@@ -30077,9 +30145,10 @@ static tg_tensor *tgi_csv_table(tgi_csv *c, const char *text)
                                                (long long)c->line));
         }
         while (first == TGI_CSV_NAMES && tgi_csv_cell(c)) {}
-        if (first == TGI_CSV_ROW) names = 0;
+        if (first == TGI_CSV_ROW) named = 0;
     }
-    if (!tgi_csv_count(*c, names, names_end_empty, shape)) return NULL;
+    if (!tgi_csv_count(*c, named, shape, &ends)) return NULL;
+    if (finds_both && !tgi_csv_check_commas(c, header, named, shape[1], ends)) return NULL;
     tg_tensor *t = tgi_new(c->f->S, c->f->op, 2, shape, TG_F64, &tgi_cpu, 0);
     return t && tgi_csv_store(c, (double *)t->storage->data, shape) ? t : NULL;
 }

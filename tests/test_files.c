@@ -1109,6 +1109,20 @@ TEST(forms_of_csv)
         {"\"a\",\"\"\n1,2\n", "[[1, 2]]"},
         {"1,2\r3,4\r", "[[1, 2], [3, 4]]"},
         {"1,2,3\n4,5,6", "[[1, 2, 3], [4, 5, 6]]"},
+        {"1,2\t\n3,4 \t\n", "[[1, 2], [3, 4]]"},
+        {"1.5,\t2\n3,\t4\n", "[[1.5, 2], [3, 4]]"},
+        {"1\t\n2\t\n3\t4\n", "[[1, nan], [2, nan], [3, 4]]"},
+        {"1,2,,\n3,4,,\n", "[[1, 2], [3, 4]]"},
+        {"a,b,,\n1,2,,\n3,,,\n", "[[1, 2], [3, nan]]"},
+        {"a,b,c,,\n1,2,,,\n", "[[1, 2, nan]]"},
+        {"1,2,,\n3,4,5,\n", "[[1, 2, nan], [3, 4, 5]]"},
+        {"x,y,z\n1,#N/A,3\n#N/A,2,#NA\n", "[[1, nan, 3], [nan, 2, nan]]"},
+        {"1 #N/A\n#N/A 2 # #N/A\n", "[[1, nan], [nan, 2]]"},
+        {"1.#IND,2\n-1.#QNAN,4\n", "[[nan, 2], [nan, 4]]"},
+        {"x;y\n1,5;2,5;\n", "[[1.5, 2.5]]"},
+        {"the x\n1,5\n", "[[1, 5]]"},
+        {"x\n1,-5\n", "[[1, -5]]"},
+        {"x\n1.5,2\n", "[[1.5, 2]]"},
     };
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; ++i) {
         harness.row = forms[i].text;
@@ -1127,7 +1141,13 @@ TEST(options_of_csv)
     HAS(table_by("2019,7\n1,2\n", o), "[[1, 2]]");
     HAS(table_by(",0,1\n0,5,6\n", o), "[[0, 5, 6]]");
     HAS(table_by("12,2m\n1,2\n", o), "[[1, 2]]");
-    o.header = -1;
+    o.header = 0, o.decimal = ',';
+    HAS(table_by("1,5\n2,25\n", o), "[[1.5], [2.25]]"); /* no comma stands between cells then */
+    HAS(table_by("1,5 2,5\n", o), "[[1.5, 2.5]]");
+    HAS(table_by("x\n1,5;\n", o), "[[1.5]]");
+    o.decimal = 0, o.delimiter = ',';
+    HAS(table_by("x\n1,5\n", o), "[[1, 5]]");
+    o.delimiter = 0, o.header = -1;
     HAS(table_by(",0,1\n0,5,6\n", o), "[[nan, 0, 1], [0, 5, 6]]");
     CHECK_FAILS(table_by("a,b\n1,2\n", o), "line 1, column 1: 'a' is not a number");
     o.header = 0, o.decimal = ',', o.delimiter = ' ';
@@ -1241,6 +1261,13 @@ TEST(hostile_csv)
         {"1,\"2\n3,4\n", "line 1, column 2: '2?3,4?' is not a number"},
         {"1.5;2,5\n", "line 1, column 2: '2,5' is not a number"},
         {"1,\x1b[31m\n", "'?[31m' is not a number"},
+        {"?,?\n1,2\n", "line 1, column 1: '?' is not a number"},
+        {"1,#DIV/0!\n2,3\n", "'#DIV/0!' is not a number"},
+        {"#REF!,1\n2,3\n", "line 1, column 1: '#REF!' is not a number"},
+        {"1|2\n3|4\n", "hint: if this is more than one cell: delimiter of tg_csv_load_options"},
+        {"x\n1,5\n2,5\n", "the commas from line 2 on can stand between cells or before fractions"},
+        {"x,y\n1,5,-2,5\n", "the commas from line 2 on can stand between cells or before fractions"},
+        {"1,2;\n3,4;\n", "the commas from line 1 on can stand between cells or before fractions"},
     };
     char longest[1000];
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i) {
