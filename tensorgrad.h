@@ -35,7 +35,7 @@
 
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
-   CUDA       nvcc -arch=native -c tensorgrad_cuda.cu
+   CUDA       nvcc -arch=native -c tensorgrad_cuda.cu     under Linux, WSL 2 included; -arch=sm_90 builds for an H100
               cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lcublasLt -lm
    SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     runs the CUDA kernels without a GPU
 
@@ -5146,6 +5146,7 @@ typedef struct {
     bool (*fail_later)(tgi_thread *S, tg_status code, const char *op, const char *text);
     bool (*fails_again)(tgi_thread *S);
     bool (*obstacle)(tgi_thread *S, const char *why); /* see tgi_obstacle */
+    void (*warn)(tgi_thread *S, const char *text);
     void (*count_wait)(tgi_thread *S, int type, int index);
     void *(*take)(tgi_thread *S, size_t bytes); /* host memory, and back */
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
@@ -5153,7 +5154,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 24, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 25, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -10954,8 +10955,8 @@ static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
 #ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail,     tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
-                                  tgi_obstacle, tgi_count_wait,   tgi_alloc,      tgi_free};
+    static const tgi_host host = {tgi_fail,     tgi_no_memory_on, tgi_fail_later, tgi_fails_again, tgi_obstacle,
+                                  tgi_warn,     tgi_count_wait,   tgi_alloc,      tgi_free};
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif

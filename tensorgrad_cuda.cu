@@ -4,7 +4,8 @@
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lcublasLt -lm
 
    -arch=native compiles for the GPU of this machine.  On a machine without one, name the GPU that the program will run
-   on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins.
+   on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins;
+   for a newer one the program warns.  The host is Linux, or WSL 2 in Windows.
 
    Contents:
        The runtime              streams, errors, device memory, copies, events
@@ -77,6 +78,7 @@ extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
 
 enum { TGI_BLOCK = 256, TGI_MAX_BLOCKS = 1 << 20 }; /* threads in a block, blocks in a grid */
 enum { TGI_STAGING_BYTES = 1 << 20 };
+enum { TGI_FLASH_PTX = 80 };      /* the kernels of attention need asynchronous copies, which begin with sm_80 */
 #define TGI_FULL_MASK 0xffffffffu /* all lanes of a warp */
 
 /* ======== The runtime: streams, memory, errors ==================================================================== */
@@ -314,10 +316,13 @@ static bool tgi_cuda_ok(tgi_thread *S, cudaError_t status, const char *call, int
     if (tgi_this_cuda.fault) return false;
     const tg_status code = status == cudaErrorMemoryAllocation ? TG_ERR_MEMORY : TG_ERR_CUDA;
     const bool fault = tgi_is_fault(status);
+    enum { NO_KERNEL_IMAGE = 209 };
+    const char *what_now = fault                            ? "; no GPU can be used any more in this process"
+                           : (int)status == NO_KERNEL_IMAGE ? "; compile tensorgrad_cuda.cu for this GPU: -arch=native"
+                                                            : "";
     if (fault) tgi_this_cuda.fault = status;
     return tgi_host_api.fail(S, code, "cuda", "CUDA error: %s\nin %s, tensorgrad_cuda.cu:%d%s",
-                             cudaGetErrorString(status), call, line,
-                             fault ? "; no GPU can be used any more in this process" : "");
+                             cudaGetErrorString(status), call, line, what_now);
 }
 
 static bool tgi_cublas_ok(tgi_thread *S, cublasStatus_t status, const char *call, int line)
@@ -470,6 +475,33 @@ static void tgi_leave(void)
     if (t->calling) tgi_recording_leave();
 }
 
+static __global__ void tgi_store_element(void *to, uint64_t bits, int64_t size);
+
+/* Warns once in a process if the kernels were compiled for an older generation of GPUs: then the driver has compiled
+   them anew, from their PTX, and attention has no kernels where that cannot copy asynchronously. */
+static void tgi_warn_of_old_kernels(tgi_thread *S, int index)
+{
+    static char warned;
+    int major = 0, minor = 0;
+    char text[512];
+    cudaFuncAttributes found;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) != cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) != cudaSuccess ||
+        cudaFuncGetAttributes(&found, tgi_store_element) != cudaSuccess) {
+        cudaGetLastError(); /* what cannot be asked is no error: the first kernel will have it, too */
+        return;
+    }
+    const int compiled = found.ptxVersion < found.binaryVersion ? found.ptxVersion : found.binaryVersion;
+    if (compiled / 10 >= major || TGI_ATOMIC_SWAP(&warned, 1)) return;
+    snprintf(text, sizeof text,
+             "warning: tensorgrad_cuda.cu was compiled for GPUs of compute capability %d.%d, and cuda:%d has %d.%d: "
+             "the driver compiles all kernels when the program begins%s\n"
+             "  hint: compile it with -arch=sm_%d%d, or with -arch=native on a machine that has this GPU",
+             compiled / 10, compiled % 10, index, major, minor,
+             found.ptxVersion < TGI_FLASH_PTX ? ", and attention runs without its own, fast ones" : "", major, minor);
+    tgi_host_api.warn(S, text);
+}
+
 /* Makes the device current and returns what the calling thread owns on it, initialised at the first call; NULL after
    recording an error. */
 static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
@@ -481,7 +513,10 @@ static tgi_cuda_device *tgi_device_for(tgi_thread *S, int index)
     if (d->ready) return d;
     d->index = index;
     d->ready = tgi_device_begin(S, d);
-    if (d->ready) return d;
+    if (d->ready) {
+        tgi_warn_of_old_kernels(S, index);
+        return tgi_enter(S, index) ? d : NULL; /* the program's handler may have used other devices */
+    }
     tgi_device_end(S, d);
     return NULL;
 }
@@ -6757,7 +6792,7 @@ static tgi_answer tgi_flash_ready(tgi_thread *S, void (*kernel)(const tgi_flash_
 {
     cudaFuncAttributes found;
     if (!TGI_CUDA(cudaFuncGetAttributes(&found, kernel))) return TGI_FAILED;
-    if (found.ptxVersion < 80) return TGI_COMPOSE;
+    if (found.ptxVersion < TGI_FLASH_PTX) return TGI_COMPOSE;
     const bool ready = bytes <= found.maxDynamicSharedSizeBytes ||
                        TGI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     return ready ? TGI_DONE : TGI_FAILED;

@@ -10,7 +10,7 @@
 /* of the CUDA runtime, whose header is for C++ */
 extern int cudaGetDevice(int *device), cudaSetDevice(int device), cudaMemGetInfo(size_t *free_bytes, size_t *bytes);
 
-enum { ILLEGAL_ADDRESS = 700 };
+enum { NO_KERNEL_IMAGE = 209, ILLEGAL_ADDRESS = 700 };
 static tg_device first, last;
 
 static long long allocations(void) { return cudasim_total(CUDASIM_DRIVER_ALLOCATIONS); }
@@ -310,11 +310,43 @@ TEST(a_fault_of_a_kernel)
     CHECK_NEAR(some_work(1000), 333332500.0 + 500, 500);
 }
 
+/* Kernels that were compiled for older GPUs: one warning, at the first use of a device in the process. */
+static int warnings;
+static char warning[600];
+static void note_warning(tg_status code, const char *message, void *user)
+{
+    (void)user;
+    if (code != TG_OK) return;
+    ++warnings;
+    snprintf(warning, sizeof warning, "%s", message);
+}
+
+static double attention_on(tg_device device)
+{
+    TG_SCOPE;
+    tg_tensor *q = tg_to(tg_reshape(tg_div_scalar(tg_arange(0, 64, 1), 64), TG_SHAPE(1, 8, 8)), device);
+    return tg_item(tg_sum(tg_scaled_dot_product_attention(q, q, q, NULL, 0, true, 0)));
+}
+
+TEST(old_kernels_are_told_once)
+{
+    static const char *const parts[] = {"compute capability 7.5", "has 8.6", "-arch=sm_86", "attention runs without"};
+    CHECK(warnings == 1);
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; ++k) CHECK(strstr(warning, parts[k]) != NULL);
+    CHECK_NEAR(attention_on(first), attention_on(TG_CPU), 1e-5);
+    CHECK_NEAR(attention_on(last), attention_on(TG_CPU), 1e-5);
+    CHECK(warnings == 1);
+    cudasim_fail_call("cudaLaunchKernelEx", 0, NO_KERNEL_IMAGE); /* kernels for newer GPUs */
+    CHECK_FAILS(tg_ones_on(TG_SHAPE(2), TG_F32, first), "compile tensorgrad_cuda.cu for this GPU");
+}
+
 int main(int argc, char **argv)
 {
+    setenv("TG_SIM_ARCH", "75", 1);         /* as nvcc -arch=native compiles where there is no GPU */
     setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* blocks are kept, as on a GPU, */
     setenv("TG_SIM_REUSE", "1", 1);         /* and hold nothing when they are used again */
     harness_begin(argc, argv);
+    tg_set_error_handler(note_warning, NULL);
     first = TG_CUDA(0);
     last = TG_CUDA(tg_cuda_device_count() - 1);
     RUN(one_device_alone);
@@ -327,6 +359,7 @@ int main(int argc, char **argv)
     RUN(the_device_of_the_caller);
     RUN(one_wait);
     RUN(zeroing_gradients_launches_nothing);
+    RUN(old_kernels_are_told_once);
     RUN(after_a_fault);
     RUN(a_fault_of_a_kernel);
     tg_shutdown();

@@ -56,6 +56,7 @@ static struct {
     Policy policy = Policy::lazy;
     size_t memory = size_t(1) << 30, blocks = 1;
     bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false, reuse = false;
+    int arch = 80;
     const char *report = nullptr;
 } settings;
 bool reporting;
@@ -1344,6 +1345,7 @@ static void initialise()
     done = true;
     settings.devices = std::max(0, std::min(max_devices, environment_int("TG_SIM_DEVICES", 2)));
     settings.peer = environment_int("TG_SIM_PEER", 1);
+    settings.arch = environment_int("TG_SIM_ARCH", 80);
     settings.strict = environment_int("TG_SIM_STRICT", 0);
     settings.stream_check = environment_int("TG_SIM_STREAM_CHECK", 1);
     settings.keep_going = settings.keep_going || environment_int("TG_SIM_KEEP_GOING", 0);
@@ -1529,6 +1531,34 @@ cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, i
     return cudaSuccess;
 }
 
+static cudaError_t properties_of(cudaDeviceProp *properties, int device)
+{
+    if (device < 0 || device >= settings.devices) return cudaErrorInvalidDevice;
+    cudaDeviceProp p = {};
+    snprintf(p.name, sizeof p.name, "simulated device %d", device);
+    p.totalGlobalMem = arenas[device].limit;
+    p.sharedMemPerBlock = 48 << 10;
+    p.sharedMemPerBlockOptin = 99 << 10;
+    p.sharedMemPerMultiprocessor = 100 << 10;
+    p.major = 8;
+    p.minor = 6;
+    p.multiProcessorCount = 4; /* few, so that grid-stride loops take several turns */
+    p.maxThreadsPerBlock = 1024;
+    p.maxThreadsPerMultiProcessor = 2048;
+    p.warpSize = 32;
+    p.l2CacheSize = 4 << 20;
+    p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024;
+    p.maxThreadsDim[2] = 64;
+    p.maxGridSize[0] = 0x7fffffff;
+    p.maxGridSize[1] = p.maxGridSize[2] = 65535;
+    p.regsPerBlock = 65536;
+    p.memoryBusWidth = 256;
+    p.asyncEngineCount = 2;
+    p.concurrentKernels = p.unifiedAddressing = p.canMapHostMemory = 1;
+    *properties = p;
+    return cudaSuccess;
+}
+
 cudaError_t attributes_of(cudaFuncAttributes *attributes, const void *kernel)
 {
     Api api("cudaFuncGetAttributes");
@@ -1537,7 +1567,10 @@ cudaError_t attributes_of(cudaFuncAttributes *attributes, const void *kernel)
     *attributes = cudaFuncAttributes();
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 32;
-    attributes->ptxVersion = attributes->binaryVersion = 80;
+    cudaDeviceProp p;
+    if (cudaError_t error = properties_of(&p, device_of_thread)) return result(error);
+    attributes->ptxVersion = settings.arch;
+    attributes->binaryVersion = settings.arch / 10 == p.major ? settings.arch : 10 * p.major + p.minor;
     attributes->maxDynamicSharedSizeBytes =
         limit == dynamic_limits.end() ? 48 * 1024 : static_cast<int>(limit->second);
     return cudaSuccess;
@@ -1560,6 +1593,7 @@ static const struct {
     TEXT(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version")
     TEXT(cudaErrorNoDevice, "no CUDA-capable device is detected")
     TEXT(cudaErrorInvalidDevice, "invalid device ordinal")
+    TEXT(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device")
     TEXT(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered")
     TEXT(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices")
     TEXT(cudaErrorInvalidResourceHandle, "invalid resource handle")
@@ -1657,30 +1691,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 {
     ENTER;
-    if (device < 0 || device >= settings.devices) return result(cudaErrorInvalidDevice);
-    cudaDeviceProp p = {};
-    snprintf(p.name, sizeof p.name, "simulated device %d", device);
-    p.totalGlobalMem = arenas[device].limit;
-    p.sharedMemPerBlock = 48 << 10;
-    p.sharedMemPerBlockOptin = 99 << 10;
-    p.sharedMemPerMultiprocessor = 100 << 10;
-    p.major = 8;
-    p.minor = 6;
-    p.multiProcessorCount = 4; /* few, so that grid-stride loops take several turns */
-    p.maxThreadsPerBlock = 1024;
-    p.maxThreadsPerMultiProcessor = 2048;
-    p.warpSize = 32;
-    p.l2CacheSize = 4 << 20;
-    p.maxThreadsDim[0] = p.maxThreadsDim[1] = 1024;
-    p.maxThreadsDim[2] = 64;
-    p.maxGridSize[0] = 0x7fffffff;
-    p.maxGridSize[1] = p.maxGridSize[2] = 65535;
-    p.regsPerBlock = 65536;
-    p.memoryBusWidth = 256;
-    p.asyncEngineCount = 2;
-    p.concurrentKernels = p.unifiedAddressing = p.canMapHostMemory = 1;
-    *properties = p;
-    return cudaSuccess;
+    return result(properties_of(properties, device));
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
