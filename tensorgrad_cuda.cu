@@ -325,6 +325,14 @@ static bool tgi_cuda_ok(tgi_thread *S, cudaError_t status, const char *call, int
                              cudaGetErrorString(status), call, line, what_now);
 }
 
+/* The error of a call after a fault; false, always.  It need not be said twice. */
+static bool tgi_fail_after_fault(tgi_thread *S)
+{
+    return !tgi_host_api.fails_again(S) &&
+           tgi_host_api.fail(S, TG_ERR_CUDA, "cuda", "no GPU can be used any more in this process, since an error: %s",
+                             cudaGetErrorString(tgi_this_cuda.fault));
+}
+
 static bool tgi_cublas_ok(tgi_thread *S, cublasStatus_t status, const char *call, int line)
 {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
@@ -444,12 +452,7 @@ static const char tgi_interrupted[] = "the step is not recorded, because another
 static bool tgi_enter(tgi_thread *S, int index)
 {
     tgi_cuda_thread *t = &tgi_this_cuda;
-    if (t->fault) {
-        if (tgi_host_api.fails_again(S)) return false; /* it need not be said twice */
-        return tgi_host_api.fail(S, TG_ERR_CUDA, "cuda",
-                                 "no GPU can be used any more in this process, since an error: %s",
-                                 cudaGetErrorString(t->fault));
-    }
+    if (t->fault) return tgi_fail_after_fault(S);
     if (!t->inside) {
         if (!TGI_CUDA(cudaGetDevice(&t->callers))) return false;
         t->active = t->callers;
@@ -591,6 +594,7 @@ static int tgi_cuda_device_count(void)
 static bool tgi_cuda_resolve(tgi_thread *S, const char *op, int *index)
 {
     int count = 0;
+    if (tgi_this_cuda.fault) return tgi_fail_after_fault(S);
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess) cudaGetLastError();
     if (status == cudaErrorInsufficientDriver) {

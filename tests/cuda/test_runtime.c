@@ -280,6 +280,46 @@ TEST(after_a_fault)
     CHECK_NEAR(some_work(1000), 333332500.0 + 500, 500);
 }
 
+/* Each error that ends the use of GPUs is told once, and what follows from it is no other error; others end nothing. */
+TEST(every_fault_is_told_once)
+{
+    static const int faults[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 999};
+    static const int others[] = {1, 2, 98, 209, 400, 801};
+    char code[20];
+    for (size_t k = 0; k < sizeof faults / sizeof faults[0]; ++k) {
+        tg_mark mark = tg_scope_begin();
+        tg_tensor *x = tg_ones_on(TG_SHAPE(10), TG_F32, first);
+        snprintf(code, sizeof code, "%d", faults[k]);
+        harness.sample = code;
+        tg_synchronize(first);
+        tg_clear_error();
+        errors = 0;
+        tg_set_error_handler(count_errors, NULL);
+        cudasim_fault(faults[k]);
+        CHECK(tg_add(x, x) == NULL && errors == 1 && strstr(tg_error_message(), "no GPU can be used any more"));
+        CHECK(tg_mul(x, x) == NULL && tg_synchronize(first) != TG_OK && isnan(tg_item(tg_sum(x))) && errors == 1);
+        tg_clear_error();
+        CHECK(tg_ones_on(TG_SHAPE(2), TG_F32, last) == NULL && errors == 2);
+        CHECK(strstr(tg_error_message(), "since an error") != NULL);
+        tg_clear_error();
+        tg_scope_end(mark);
+        cudasim_fault(0); /* only so that nothing is left */
+        tg_shutdown();
+        CHECK(errors == 2 && tg_ok());
+        tg_set_error_handler(NULL, NULL);
+    }
+    for (size_t k = 0; k < sizeof others / sizeof others[0]; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = tg_ones_on(TG_SHAPE(10), TG_F32, first);
+        snprintf(code, sizeof code, "%d", others[k]);
+        harness.sample = code;
+        cudasim_fail_call("cudaLaunchKernelEx", 0, others[k]);
+        CHECK_FAILS(tg_add(x, x), "cudaLaunchKernelEx");
+        CHECK_NEAR(tg_item(tg_sum(tg_add(x, x))), 20, 0);
+    }
+    harness.sample = NULL;
+}
+
 /* A kernel that faults while it runs: the error comes from the first call that waits, and from then on from all. */
 TEST(a_fault_of_a_kernel)
 {
@@ -361,6 +401,7 @@ int main(int argc, char **argv)
     RUN(zeroing_gradients_launches_nothing);
     RUN(old_kernels_are_told_once);
     RUN(after_a_fault);
+    RUN(every_fault_is_told_once);
     RUN(a_fault_of_a_kernel);
     tg_shutdown();
     return harness_end();
