@@ -30028,8 +30028,9 @@ static bool tgi_csv_count(tgi_csv c, int64_t named, int64_t shape[2], int64_t *e
         }
         if (n - used < *ends) *ends = n - used;
         if (shape[0]++ && n != shape[1]) {
-            return tgi_file_fail(c.f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld",
-                                 (long long)line, (long long)n, (long long)shape[1]);
+            return tgi_file_fail(c.f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld%s",
+                                 (long long)line, (long long)n, (long long)shape[1], c.o.delimiter != ',' ? "" :
+                                 "\nif what stands between cells is no comma: delimiter of tg_csv_load_options");
         }
         shape[1] = n;
     }
