@@ -1524,8 +1524,9 @@ TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, d
 TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta);
 
 /* -log(softmax(logits)[target]): logits [N, C, d...] (or [C]) with class indices, i64 or i32 [N, d...] (or 0-dim), or
-   with floating-point probabilities of the logits' shape.  The mean over the targets that are not -100.  Errors: a
-   target outside [0, C).  F.cross_entropy */
+   with floating-point probabilities of the logits' shape.  The mean over the targets that are not -100.  On a GPU, pad
+   a vocabulary to a multiple of 64 (50257 to 50304): then each row begins at a multiple of 16 bytes, which are read at
+   once.  Errors: a target outside [0, C).  F.cross_entropy */
 TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
 /* The same with options.  weight [C] scales the classes; NULL: all 1.  Targets equal to ignore_index (PyTorch's default
    is -100) count for nothing.  label_smoothing mixes each target with 1 / C.  TG_MEAN divides by the sum of the weights
