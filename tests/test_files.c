@@ -6,6 +6,7 @@
 #endif
 #include "tensorgrad.h"
 #include "helpers.h"
+#include <dirent.h>
 #include <locale.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -474,6 +475,95 @@ TEST(saving_over_a_file)
     remove(soft);
     remove(path);
     remove(users);
+}
+
+enum { BY_NPY, BY_NPZ, BY_SAFETENSORS, BY_MODULE, BY_CHECKPOINT, SAVES };
+
+/* Saves by one of the functions that write files; back: loads in place of that. */
+static tg_status save_by(int function, const char *path, bool back)
+{
+    tg_module *m = tg_nn_linear(3, 2, true);
+    tg_dict *d = tg_dict_new(), *loaded = NULL;
+    tg_status status = tg_dict_set(d, "x", tg_zeros(TG_SHAPE(3, 2)));
+    switch (function) {
+    case BY_NPY: status = back ? (tg_npy_load(path) ? TG_OK : tg_error_code()) : tg_npy_save(path, tg_dict_get(d, "x")); break;
+    case BY_NPZ: status = back ? ((loaded = tg_npz_load(path)) ? TG_OK : tg_error_code()) : tg_npz_save(path, d); break;
+    case BY_MODULE: status = back ? tg_module_load(m, path) : tg_module_save(m, path); break;
+    case BY_CHECKPOINT: status = back ? tg_checkpoint_load(path, m, NULL, NULL) : tg_checkpoint_save(path, m, NULL, 7); break;
+    default:
+        if (!back) status = tg_safetensors_save(path, d);
+        else if (!(loaded = tg_safetensors_load(path))) status = tg_error_code();
+    }
+    tg_dict_free(loaded);
+    tg_dict_free(d);
+    tg_module_free(m);
+    return status;
+}
+
+/* How many files a folder has. */
+static int files_in(const char *folder)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += *e->d_name != '.' || strlen(e->d_name) > 2;
+    if (d) closedir(d);
+    return n;
+}
+
+static bool link_is(const char *path, const char *wanted)
+{
+    char text[100] = "";
+    return readlink(path, text, sizeof text - 1) > 0 && strcmp(text, wanted) == 0;
+}
+
+/* Each function that writes files, through a link to a link into another folder: the links, the mode, the other name of
+   the file and the user's files are as they were, and there is no other file, be the file written or not. */
+TEST(every_save_keeps_what_is_there)
+{
+    char folder[600], in[620], file[640], users[640], hard[640], first[640], second[640];
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    struct rlimit none, all;
+    struct stat info;
+    snprintf(folder, sizeof folder, "%.500s", beside("saves"));
+    snprintf(in, sizeof in, "%s/in", folder), snprintf(file, sizeof file, "%s/model", in);
+    snprintf(users, sizeof users, "%s/model.tmp", in), snprintf(hard, sizeof hard, "%s/other name", in);
+    snprintf(first, sizeof first, "%s/first", folder), snprintf(second, sizeof second, "%s/second", folder);
+    CHECK(mkdir(folder, 0755) == 0 && mkdir(in, 0755) == 0);
+    CHECK(getrlimit(RLIMIT_FSIZE, &all) == 0);
+    CHECK(symlink("in/model", first) == 0 && symlink("first", second) == 0);
+    none = all, none.rlim_cur = 20;
+    for (int function = BY_NPY; function < SAVES; ++function) {
+        write_text(users, "user's");
+        for (int i = 0; i < 3; ++i) { /* a file, with a second name, and none */
+            if (i < 2) {
+                write_text(file, "old");
+                CHECK(chmod(file, 0626) == 0 && (i == 0 || link(file, hard) == 0) && setrlimit(RLIMIT_FSIZE, &none) == 0);
+                const tg_status full = save_by(function, second, false);
+                CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0 && full == TG_ERR_IO && strstr(tg_error_message(), "File too large"));
+                tg_clear_error();
+                CHECK(file_is(file, BYTES("old")) && files_in(in) == 2 + i);
+            }
+            CHECK(save_by(function, second, false) == TG_OK && save_by(function, file, true) == TG_OK);
+            CHECK(stat(file, &info) == 0 && (i == 2 || (info.st_mode & 07777) == 0626));
+            CHECK(i != 1 || (info.st_nlink == 2 && save_by(function, hard, true) == TG_OK));
+            CHECK(link_is(first, "in/model") && link_is(second, "first") && file_is(users, BYTES("user's")));
+            CHECK(files_in(in) == 2 + (i == 1) && files_in(folder) == 3);
+            remove(hard), remove(file);
+        }
+        remove(users);
+        CHECK(save_by(function, second, false) == TG_OK && files_in(in) == 1);
+        remove(file);
+        if (geteuid() != 0) {
+            CHECK(chmod(in, 0555) == 0 && save_by(function, second, false) == TG_ERR_IO && files_in(in) == 0);
+            CHECK(chmod(in, 0755) == 0);
+            tg_clear_error();
+        } else if (!function) {
+            puts("skipped: a folder that is read-only, since root may write it");
+        }
+    }
+    signal(SIGXFSZ, before);
+    remove(first), remove(second);
+    CHECK(rmdir(in) == 0 && rmdir(folder) == 0);
 }
 
 TEST(names_as_long_as_they_may_be)
@@ -1397,6 +1487,7 @@ int main(int argc, char **argv)
     RUN(a_save_that_fails_leaves_the_old_file);
     RUN(a_full_disk);
     RUN(saving_over_a_file);
+    RUN(every_save_keeps_what_is_there);
     RUN(names_as_long_as_they_may_be);
     RUN(what_is_no_file);
     RUN(hostile_safetensors);
