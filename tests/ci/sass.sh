@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# sass.sh OBJECT FOLDER: the machine code of the kernels that are listed at the end, in an object file that nvcc has made of
-# tensorgrad_cuda.cu for one GPU or more; each kernel is checked for each of these GPUs.  Needs cuobjdump, which the CUDA toolkit
-# has, and Triton, too.
+# sass.sh OBJECT FOLDER: the machine code of the kernels that are listed below, in an object file that nvcc has made of
+# tensorgrad_cuda.cu for one GPU or more; each kernel is checked for each of these GPUs.  Needs cuobjdump with
+# nvdisasm beside it, which the CUDA toolkit has, and the Python packages triton, and nvidia-cuda-cuobjdump with
+# nvidia-cuda-nvdisasm; without them, says how many kernels it has not checked.
 #
 # A line of the list is
 #     REGISTERS DEMANDS KERNEL
@@ -18,14 +19,25 @@ object=$1 folder=$2
 passed=0 failed=0
 mkdir -p "$folder"
 
-find_cuobjdump() # prints its path
+works() { command -v "$1" >/dev/null && command -v "$(dirname "$(command -v "$1")")/nvdisasm" >/dev/null; } # it calls that
+
+find_cuobjdump() # prints its path: of the toolkit, or of a Python package that has it
 {
-    local python from
-    from=$(command -v nvcc)
-    command -v cuobjdump || command -v "$(dirname "$(readlink -f "${from:-/nvcc}")")/cuobjdump" && return
+    local nvcc python at
+    nvcc=$(command -v nvcc)
+    for at in "$(command -v cuobjdump)" "$(dirname "$(readlink -f "${nvcc:-/nvcc}")")/cuobjdump" \
+        {"${CUDA_HOME:-/usr/local/cuda}","${CUDA_PATH:-/usr/local/cuda}"}/bin/cuobjdump; do
+        if works "$at"; then echo "$at" && return; fi
+    done
     for python in ${TG_PYTHON:+"$TG_PYTHON"} python3 "${XDG_CACHE_HOME:-$HOME/.cache}/tensorgrad/venv/bin/python"; do
-        from=$("$python" -c 'import importlib.util as u; print(u.find_spec("triton").submodule_search_locations[0])' 2>/dev/null) &&
-            command -v "$from/backends/nvidia/bin/cuobjdump" && return
+        while IFS= read -r at; do
+            if works "$at"; then echo "$at" && return; fi
+        done < <("$python" -c '
+import glob, importlib.util as u
+for name in ("triton", "nvidia"):
+    package = u.find_spec(name)
+    for folder in package.submodule_search_locations if package else []:
+        for path in glob.glob(folder + "/**/bin/cuobjdump", recursive=True): print(path)' 2>/dev/null)
     done
     return 1
 }
@@ -41,6 +53,7 @@ check()
     # the code of the listed ones alone, which is much less than that of all
     names=$(awk -F '\t' 'NR == FNR { sub(/^ *[^ ]+ +[^ ]+ +/, ""); listed[$0] = 1; next } $4 in listed { print $2 }' \
         "$1" "$folder/kernels.txt" | sort -u | paste -sd, -)
+    : >"$folder/listed.sass"
     [ -n "$names" ] && "$cuobjdump" -sass -fun "$names" "$2" >"$folder/listed.sass"
     awk -F '\t' '
         FILENAME == ARGV[1] {
@@ -88,56 +101,6 @@ check()
 }
 
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
-
-if ! cuobjdump=$(find_cuobjdump); then
-    echo "skipped: no cuobjdump, neither in the CUDA toolkit nor in Triton"
-    echo "0 passed, 0 failed"
-    exit 0
-fi
-
-# The check finds what is planted: each kernel breaks the demand that its name says.
-cat >"$folder/planted.cu" <<'END'
-template <int> __global__ void good(float4 *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x]; }
-template __global__ void good<1>(float4 *, const float4 *);
-__global__ void ld128(float4 *y, const float *x) { y[threadIdx.x] = make_float4(x[threadIdx.x], 0, 0, 0); }
-__global__ void st128(float *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x].x + x[threadIdx.x].y * x[threadIdx.x].z - x[threadIdx.x].w; }
-__global__ void f32(float *y, const float *x) { y[threadIdx.x] = (float)(x[threadIdx.x] * 1.1); }
-__global__ void local(float *y, int n)
-{
-    float x[64];
-    for (int i = 0; i < 64; ++i) x[i] = y[i];
-    x[n] = 1;
-    y[0] = x[n / 2] + x[n / 3];
-}
-__global__ void indirect(float *y, int n)
-{
-    switch (n) {
-    case 0: y[0] = sqrtf(y[7]); break;
-    case 1: y[1] = y[2] / y[3]; break;
-    case 2: y[5] = y[4] * y[1]; break;
-    case 3: y[6] = expf(y[2]) - y[1]; break;
-    case 4: y[7] = y[3] - y[9]; __syncthreads(); break;
-    case 5: y[8] = logf(y[5]); break;
-    case 6: y[9] = sqrtf(y[1]); break;
-    }
-}
-END
-cat >"$folder/planted.list" <<'END'
-32 ld128,st128,f32 good<1>
-32 ld128,st128,f32 ld128
-32 ld128,st128,f32 st128
-32 f32 f32
-99 - local
-99 - indirect
-32 mma good<1>
-1 - good<1>
-32 - absent
-END
-wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object'
-nvcc -arch=sm_90 -c "$folder/planted.cu" -o "$folder/planted.o" 2>"$folder/planted.txt"
-found=$(check "$folder/planted.list" "$folder/planted.o" | sed 's/.*wrong: //; s/^ok.*//' | paste -sd ';' -)
-test "$found" = "$wanted"
-verdict $? "what is planted is found as '$found', not as '$wanted'"
 
 cat >"$folder/list" <<'END'
 32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 0, 0, 0>
@@ -223,8 +186,62 @@ cat >"$folder/list" <<'END'
 40 f32 tgi_radix_scan<unsigned long>
 80 f32 tgi_radix_move<unsigned long>
 END
-check "$folder/list" "$object" >"$folder/found.txt" || exit 1
+
+if ! cuobjdump=$(find_cuobjdump); then
+    echo "skipped: no cuobjdump and nvdisasm, neither in the CUDA toolkit nor in Python's packages triton and nvidia-cuda-*: none of" \
+        "$(wc -l <"$folder/list") kernels was checked"
+    echo "0 passed, 0 failed"
+    exit 0
+fi
+
+# The check finds what is planted: each kernel breaks the demand that its name says.
+cat >"$folder/planted.cu" <<'END'
+template <int> __global__ void good(float4 *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x]; }
+template __global__ void good<1>(float4 *, const float4 *);
+__global__ void ld128(float4 *y, const float *x) { y[threadIdx.x] = make_float4(x[threadIdx.x], 0, 0, 0); }
+__global__ void st128(float *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x].x + x[threadIdx.x].y * x[threadIdx.x].z - x[threadIdx.x].w; }
+__global__ void f32(float *y, const float *x) { y[threadIdx.x] = (float)(x[threadIdx.x] * 1.1); }
+__global__ void local(float *y, int n)
+{
+    float x[64];
+    for (int i = 0; i < 64; ++i) x[i] = y[i];
+    x[n] = 1;
+    y[0] = x[n / 2] + x[n / 3];
+}
+__global__ void indirect(float *y, int n)
+{
+    switch (n) {
+    case 0: y[0] = sqrtf(y[7]); break;
+    case 1: y[1] = y[2] / y[3]; break;
+    case 2: y[5] = y[4] * y[1]; break;
+    case 3: y[6] = expf(y[2]) - y[1]; break;
+    case 4: y[7] = y[3] - y[9]; __syncthreads(); break;
+    case 5: y[8] = logf(y[5]); break;
+    case 6: y[9] = sqrtf(y[1]); break;
+    }
+}
+END
+cat >"$folder/planted.list" <<'END'
+32 ld128,st128,f32 good<1>
+32 ld128,st128,f32 ld128
+32 ld128,st128,f32 st128
+32 f32 f32
+99 - local
+99 - indirect
+32 mma good<1>
+1 - good<1>
+32 - absent
+END
+wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object'
+nvcc -arch=sm_90 -c "$folder/planted.cu" -o "$folder/planted.o" 2>"$folder/planted.txt"
+found=$(check "$folder/planted.list" "$folder/planted.o" | sed 's/.*wrong: //; s/^ok.*//' | paste -sd ';' -)
+test "$found" = "$wanted"
+verdict $? "what is planted is found as '$found', not as '$wanted'"
+
+check "$folder/list" "$object" >"$folder/found.txt"
 cat "$folder/found.txt"
+test -s "$folder/found.txt"
+verdict $? "no machine code is found in $object: none of $(wc -l <"$folder/list") kernels was checked"
 passed=$((passed + $(grep -c '^ok' "$folder/found.txt"))) failed=$((failed + $(grep -c '^FAILED' "$folder/found.txt")))
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
