@@ -43,7 +43,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <sched.h> /* sched_yield */
-#include <time.h>  /* clock_gettime */
+#include <time.h>  /* clock_gettime, nanosleep */
 
 #define TGI_CUDA_COMPANION
 #define TGI_INLINE __device__ static inline
@@ -203,9 +203,10 @@ static bool tgi_recording_is_mine(void)
 /* Returns with the lock, when the calling thread may record, or be in TGI_ALONE. */
 static void tgi_recording_wait(bool to_record)
 {
+    const struct timespec pause = {0, 20000}; /* a recording takes from microseconds to milliseconds */
     uint64_t calls = 0;
     double since = 0;
-    for (;; sched_yield()) {
+    for (;; nanosleep(&pause, NULL)) {
         tgi_lock(&tgi_recording.locked);
         if (tgi_recording_is_mine() ||
             (!tgi_recording.active && (to_record ? !tgi_recording.alone : !tgi_recording.wanted)))

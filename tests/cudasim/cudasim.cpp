@@ -1477,6 +1477,7 @@ static bool known_event(cudaEvent_t event)
 
 cudaError_t enqueue(cudaStream_t handle, const char *what, std::function<void()> run)
 {
+    std::lock_guard<std::recursive_mutex> lock(api_lock); /* cublas.cpp calls this without */
     CUstream_st *stream = stream_of(handle);
     return stream ? enqueue_on(stream, what, std::move(run)) : cudaErrorInvalidResourceHandle;
 }
