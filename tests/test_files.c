@@ -1117,6 +1117,14 @@ TEST(truncated_and_changed_files)
     damaged(NPY, BYTES(saved_by_numpy));
     damaged(NPZ, BYTES(stored));
     damaged(NPZ, BYTES(deflated));
+    /* as other writers write them */
+    static const char header[] =
+        " {\n\t\"\\ud83d\\ude00\\n\" : { \"data_offsets\" : [ 0 , 4 ] , \"more\" : [ { \"a\" : -1.5e3 } , [ ] , \"\\u0000\" ] ,"
+        " \"shape\" : [ 2 ] , \"dtype\" : \"I16\" } , \"__metadata__\" : null , \"\" :" PART("U8", "[]", "4", "5") " } ";
+    char bytes[400] = {(char)(sizeof header - 1)};
+    strcpy(bytes + 8, header);
+    damaged(SAFETENSORS, strcat(bytes + 8, "12345") - 8, 8 + sizeof header - 1 + 5);
+    damaged(NPY, BYTES("\x93NUMPY\1\0\x3e\0{'shape': (3L, ), 'fortran_order': True , \"descr\": u'>i2',}  \n123456"));
 }
 
 /* ---- IDX and CSV ---- */

@@ -650,7 +650,7 @@ static tg_tensor **draw_out_tensors(const char *name)
 
 static int draw_int(const char *name)
 {
-    const char *recipe = strcmp(name, "hook") == 0 ? NULL : fitting(name, "1");
+    const char *recipe = strcmp(name, "hook") == 0 ? NULL : fitting(name, strcmp(now->f->name, "tg_saved") == 0 ? "0" : "1");
     int value = pick(5) - 2;
     if (recipe) return say(now, "%s=%s ", name, recipe), atoi(recipe);
     if (strcmp(name, "flags") == 0) value = pick(16);
@@ -756,24 +756,6 @@ static void remove_files(void)
     for (i = 0; i < COUNT(file_names); ++i) remove(file_of(file_names[i]));
 }
 
-/* A file, which may be missing or damaged. */
-static const char *any_file(void)
-{
-    const char *path = file_of(ANY(file_names));
-    FILE *file;
-    if (percent(5)) return percent(50) ? NULL : file_of(percent(50) ? "" : "no/such/folder");
-    if (percent(50)) return path;
-    if (percent(20) && (file = fopen(path, "wb")) != NULL) { /* formats that are only read: IDX, CSV */
-        fwrite(percent(50) ? "\0\0\10\1\0\0\0\4\1\2\3\4" : "1,2,3\n4,5,6\n", 1, 12, file);
-        fclose(file);
-    }
-    file = fopen(path, "r+b");
-    if (!file) return path;
-    if (fseek(file, pick(300), SEEK_SET) == 0) fputc(pick(256), file);
-    fclose(file);
-    return path;
-}
-
 /* Files as others write them; all can be read. */
 static const struct { const char *bytes, *array; } npy_files[] = {
     {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", "123456781234567812345678"},
@@ -781,9 +763,22 @@ static const struct { const char *bytes, *array; } npy_files[] = {
     {"{'shape': (2,), 'fortran_order': True, 'descr': '>f8'}  ", "1234567812345678"},
     {"{'descr': '|u1', 'fortran_order': False, 'shape': (), }", "1"},
     {"{'descr': '<i8', 'fortran_order': False, 'shape': (0, 5), }", ""},
+    {"{'descr': u'=i2', 'fortran_order': False, 'shape': (3L,), }", "123456"},
+    {"{'descr': 'float32', 'fortran_order': False, 'shape': (2, 1, ), }\n\n", "12345678"},
+};
+static const struct { const char *header, *data; } safetensors_files[] = {
+    {"{\"x\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]}}", "12345678"},
+    {" { \"x\" : { \"data_offsets\" : [ 0 , 4 ] ,\n\t\"shape\" : [ 2 ] , \"dtype\" : \"I16\" } }  ", "1234"},
+    {"{\"__metadata__\":null,\"\\ud83d\\ude00\":{\"more\":[{\"a\":-1.5e3},[],true],\"dtype\":\"U8\",\"shape\":[],"
+     "\"data_offsets\":[0,1]}}", "1"},
+    {"{\"b\\u0000\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]},\"f\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],"
+     "\"data_offsets\":[0,2]},\"\":{\"dtype\":\"U64\",\"shape\":[0],\"data_offsets\":[3,3]}}", "123"},
+    {"{\"a\":{\"dtype\":\"BF16\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,4]},\"c\":{\"dtype\":\"F64\",\"shape\":[1],"
+     "\"data_offsets\":[4,12]},\"__metadata__\":{\"k\":\"\\u00e9\\n\",\"z\":\"\\u0000\"}}", "123412345678"},
 };
 static const char *const csv_files[] = {"1,2,3\n4,5,6\n", "1.5;2\n-3;4e2\n", "\"1\",2\r\n3,4\r\n", "7\n8\n9",
-    "# a b\n1 2\n3 4\n", "x;y\n1,5;2\n", "1,,NA\n,,\n", "id,2019,2020\n1,2,3,\n"};
+    "# a b\n1 2\n3 4\n", "x;y\n1,5;2\n", "1,,NA\n,,\n", "id,2019,2020\n1,2,3,\n", "1,#N/A,\t3\t\n4,5,6,\r\n",
+    "\xEF\xBB\xBF\"a,b\";c\n\"1\" ;-,5 # d\n"};
 
 static void write_file(const char *path, const char *bytes, size_t n)
 {
@@ -797,15 +792,25 @@ static void write_file(const char *path, const char *bytes, size_t n)
 static const char *fitting_file(void)
 {
     const char *path = file_of(ANY(file_names)), *name = now->f->name;
-    char text[200];
+    char text[400];
     const bool paused = memory.paused;
     tg_dict *dict = NULL;
     memory.paused = true;
-    if (strstr(name, "csv")) {
+    if (strstr(name, "_load") && now->module && percent(90)) {
+        if (strstr(name, "checkpoint")) tg_checkpoint_save(path, now->module, NULL, 3);
+        else tg_module_save(now->module, path);
+    } else if (strstr(name, "csv")) {
         const char *csv = ANY(csv_files);
         write_file(path, csv, strlen(csv));
     } else if (strstr(name, "idx")) {
         write_file(path, "\0\0\10\1\0\0\0\4\1\2\3\4", 12);
+    } else if (strstr(name, "safetensors_") && percent(70)) {
+        const int k = pick(COUNT(safetensors_files));
+        const size_t header = strlen(safetensors_files[k].header);
+        memset(text, 0, 8);
+        text[0] = (char)(header % 256), text[1] = (char)(header / 256);
+        snprintf(text + 8, sizeof text - 8, "%s%s", safetensors_files[k].header, safetensors_files[k].data);
+        write_file(path, text, 8 + header + strlen(safetensors_files[k].data));
     } else if (strstr(name, "npy_load")) {
         const int k = pick(COUNT(npy_files));
         const size_t header = strlen(npy_files[k].bytes) + 1, data = strlen(npy_files[k].array);
@@ -813,10 +818,7 @@ static const char *fitting_file(void)
         text[8] = (char)header, text[9] = 0;
         snprintf(text + 10, sizeof text - 10, "%s\n%s", npy_files[k].bytes, npy_files[k].array);
         write_file(path, text, 10 + header + data);
-    } else if (strstr(name, "_load") && now->module) {
-        if (strstr(name, "checkpoint")) tg_checkpoint_save(path, now->module, NULL, 3);
-        else tg_module_save(now->module, path);
-    } else if (strstr(name, "_load")) {
+    } else if (strstr(name, "_load") || strstr(name, "_list")) {
         dict = tg_dict_new();
         tg_dict_set(dict, "x", tg_ones(TG_SHAPE(2, 3)));
         tg_dict_set(dict, "y.z", tg_zeros(TG_SHAPE(0)));
@@ -826,6 +828,48 @@ static const char *fitting_file(void)
     }
     tg_clear_error();
     memory.paused = paused;
+    return path;
+}
+
+/* Changes a file in a few places: other bytes, some less, some twice, words of the formats between them.  The size of a
+   safetensors header mostly stays right, so that what follows is read, too. */
+static void damage_file(const char *path)
+{
+    static const char *const words[] = {"{", "}", "[", "]", "(", ")", "\"", "'", ",", ":", ";", "\t", "\n", "#", "\\", "\\u0000", "\\ud83d",
+        "null", "-1", "0", "1e9", "9223372036854775807", "99999999999999999999", "L", "NA", "#N/A", "F8_E4M3", "\"dtype\":\"U8\","};
+    static char bytes[5000];
+    FILE *file = fopen(path, "rb");
+    size_t n = file ? fread(bytes, 1, 4000, file) : 0;
+    const bool sized = n > 8 && memchr(" {", bytes[8], 2) && !memcmp(bytes + 2, "\0\0\0\0\0", 6) && percent(80);
+    size_t header = sized ? (unsigned char)bytes[0] + 256u * (unsigned char)bytes[1] : 0;
+    int i;
+    if (file) fclose(file);
+    for (i = 1 + pick(3); i > 0 && n > 0; --i) {
+        const char *word = ANY(words);
+        const size_t at = percent(90) ? (size_t)pick((int)n) : n - 1, some = (size_t)pick((int)(n - at) < 20 ? (int)(n - at) + 1 : 20);
+        const size_t more = percent(50) ? strlen(word) : some, kind = (size_t)pick(4);
+        if (kind == 0) bytes[at] = (char)pick(256);
+        if (kind == 1) memmove(bytes + at, bytes + at + some, n - at - some), n -= some;
+        if (kind == 1 && at >= 8 && at + some <= header) header -= some;
+        if (kind == 2 && percent(20)) n = at;
+        if (kind != 3 || n + more > sizeof bytes) continue;
+        memmove(bytes + at + more, bytes + at, n - at);
+        if (more == strlen(word)) memcpy(bytes + at, word, more);
+        n += more;
+        if (at >= 8 && at <= header) header += more;
+    }
+    if (header && n > 8) bytes[0] = (char)(header % 256), bytes[1] = (char)(header / 256);
+    write_file(path, bytes, n);
+}
+
+/* A file, which may be missing, of another format or damaged. */
+static const char *any_file(void)
+{
+    const char *path;
+    if (percent(5)) return percent(50) ? NULL : file_of(percent(50) ? "" : "no/such/folder");
+    if (percent(30)) return file_of(ANY(file_names));
+    path = fitting_file();
+    if (percent(80)) damage_file(path);
     return path;
 }
 
@@ -954,6 +998,22 @@ static tg_optim *draw_optim(const char *name)
     return opt;
 }
 
+/* Gives the leaves of the pool gradients, which a step needs. */
+static void give_gradients(void)
+{
+    const bool paused = memory.paused;
+    const tg_mark mark = tg_scope_begin();
+    int i;
+    memory.paused = true;
+    for (i = 0; i < pool_count; ++i) {
+        tg_tensor *t = pool[i].t;
+        if (tg_is_leaf(t) && tg_requires_grad(t) && !tg_grad(t)) tg_set_grad(t, tg_ones_like(t));
+    }
+    tg_scope_end(mark);
+    tg_clear_error();
+    memory.paused = paused;
+}
+
 static tg_grad_scaler *draw_scaler(const char *name)
 {
     static const tg_grad_scaler first = TG_GRAD_SCALER;
@@ -962,6 +1022,7 @@ static tg_grad_scaler *draw_scaler(const char *name)
     say(now, "%s=%s ", name, given ? "scaler" : "NULL");
     if (now->fits || percent(20)) scaler = first;
     if (now->fits) scaler.steps = 1; /* an update comes after a step */
+    if (now->fits && strstr(now->f->name, "_step")) give_gradients();
     if (percent(10)) scaler.scale = draw_double("scale");
     if (percent(10)) scaler.growth_interval = draw_int("growth_interval");
     return given ? &scaler : NULL;
@@ -1442,10 +1503,11 @@ static tg_status any_custom(tg_ctx *ctx, tg_tensor *const *in, int n_in, tg_tens
     outside o = callback_begins();
     int i, n = pick(4);
     bool may_use = !misbehave();
-    if (may_use && n_in > 0 && percent(50)) tg_save(ctx, in[0]);
+    const bool saves = may_use && n_in > 0 && percent(50) && tg_save(ctx, in[0]) == TG_OK;
     for (i = 0; i < n_out; ++i) out[i] = any_answer(may_use && n_in > 0 ? in[pick(n_in)] : NULL);
     context = ctx;
     context_out = n_out > 0 ? out[0] : NULL;
+    if (saves && percent(50)) run_function(function_named("tg_saved"));
     while (n-- > 0) run_function(function_named(ANY(of_ctx)));
     exceed(in, n_in, out, n_out);
     if (may_use && misbehave()) {
@@ -1894,9 +1956,9 @@ static void hand_module_device(void)
 
 static void hand_checkpoint_load(void)
 {
+    tg_module *m = draw_module("m"); /* before the path, which then is mostly a checkpoint of it */
     const char *path = draw_string("path");
-    tg_module *m = draw_module("m");
-    tg_optim *opt = percent(50) ? NULL : draw_optim("opt");
+    tg_optim *opt = percent(70) ? NULL : draw_optim("opt");
     int64_t step;
     call_starts();
     check_status(tg_checkpoint_load(path, m, opt, percent(30) ? NULL : &step));
