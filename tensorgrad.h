@@ -243,6 +243,7 @@ typedef struct {
     void *user;                                         /* passed to both */
 } tg_allocator;
 /* Sets where host memory comes from, for the whole process; NULL stands for malloc and free.  The struct is copied.
+   Both functions must return (no longjmp, no exception).
    Errors: tensors, nodes, modules or scopes exist, or another thread has state: call it first, or after tg_shutdown. */
 TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 
@@ -694,9 +695,13 @@ TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
    library, but must end only scopes that it has opened, all of those, and not call tg_thread_end or tg_shutdown; else
    the call around it fails.
 
-   Each such function, an error handler, forward of a module, closure, deleter, free_user and step of a graph as well,
-   must return.  One that is left by longjmp or by a C++ exception leaves the state of the thread broken, which cannot
-   use the library after that.  Catch exceptions inside it, note them in user, and throw when the call has returned. */
+   Each such function, and likewise an error handler, forward or hook of a module, closure, deleter, free_user or step
+   of a graph, must return, and calls the library on the stack on which it was called.  If it is left by longjmp or by
+   a C++ exception, functions of the library are left in the middle of their work, too.  The thread's next call then
+   records an error, ends all scopes, modes and backward runs, and goes on as in a new thread: to use what this thread
+   had made is an error, and its memory is lost.  An error handler that was left so is not called again for errors of
+   this thread, which are printed, until tg_set_error_handler is called.  Catch exceptions inside the function, note
+   them in user, and throw when the call has returned.  Only the functions of a tg_allocator must never be left so. */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
 /* A post-accumulate hook: called after backward has updated leaf's .grad, which stays even if it raises an error. */
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
@@ -2501,6 +2506,22 @@ extern "C" {
 #define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
+/* Where on the stack the frame of this function begins: what it calls stands below.  Machines that pass arguments on
+   the stack count them to the caller's frame. */
+enum { TGI_ARGUMENTS = 128 };
+#if defined(__clang__) || (defined(__GNUC__) && !defined(__TINYC__))
+#define TGI_ANY_MEMORY __attribute__((__no_sanitize_address__)) /* the function reads where no variable stands */
+#else
+#define TGI_ANY_MEMORY
+#endif
+#if defined(__clang__)
+#define TGI_HERE ((uintptr_t)__builtin_frame_address(0))
+#elif defined(__GNUC__) && !defined(__TINYC__)
+#define TGI_HERE ((uintptr_t)__builtin_dwarf_cfa())
+#else
+#define TGI_HERE ((uintptr_t)0) /* not known: jumps are not noticed */
+#endif
+
 enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES * TGI_MAX_DEVICES };
 
 typedef struct tgi_thread tgi_thread;
@@ -2572,6 +2593,9 @@ typedef struct { tgi_name_slot *slot; size_t size, count; } tgi_names;
 /* The state of one thread.  A public function gets it with tgi_self() and passes it down. */
 struct tgi_thread {
     bool started;
+    uintptr_t inside;     /* what the innermost callback calls begins below it on the stack: see tgi_self */
+    const uint64_t *mark; /* in the guard of the outermost callback; &marks where none is running */
+    uint64_t marks;       /* what stands there as long as its frame does */
 
     /* The error record: the first error, and how many there were.  The program may clear it at any time, so the library
        decides by `raised`, which counts all errors ever raised and is never reset. */
@@ -2582,6 +2606,7 @@ struct tgi_thread {
     uint64_t cleared;     /* `raised` when the program last cleared the record, other than in the error handler */
     tg_status last_error; /* code of the last error raised */
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
+    bool handler_jumps;   /* the error handler was left by a jump: this thread's errors are only printed from then on */
     char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
 
     /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
@@ -2601,6 +2626,7 @@ struct tgi_thread {
                                 and all that follows is reset when the state of a thread begins */
     bool debug;              /* TG_DEBUG: the memory of an ended tensor's handle is never reused */
     struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
+    const char *callback;    /* what it is, for messages */
     tgi_forward *forward;    /* the innermost forward of a module that is running, or NULL */
 
     /* memory: freed blocks by size class */
@@ -2628,6 +2654,7 @@ struct tgi_thread {
     /* recorded steps (see tg_graph_run) */
     struct tg_graph *trying;    /* the step that is tried out or recorded, or NULL */
     struct tg_graph *recording; /* the step that is being recorded, or replayed; or NULL */
+    void (*give_up)(tgi_thread *S); /* ends the recording or replaying, which a callback was left in; or NULL */
     bool silent;                /* it is being recorded: if that fails the step is called, and raises its own errors */
     char obstacle[240];         /* why the step that is tried out or recorded cannot be recorded, or "" */
     const char *entered;        /* the last public function that checked a tensor or a device: it meets the obstacle */
@@ -2701,14 +2728,18 @@ static int64_t tgi_process(void)
 #endif
 }
 
-TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
+/* The state in which a thread begins, but for its number and what it counts. */
+static void tgi_reset(tgi_thread *S)
 {
     memset((char *)S + offsetof(tgi_thread, composite), 0, sizeof *S - offsetof(tgi_thread, composite));
-    S->started = true;
+    S->inside = UINTPTR_MAX;
+    S->mark = &S->marks;
     if (!S->id) { /* a thread keeps its id after tg_shutdown: tensors that the user retained still belong to it */
         S->id = TGI_ATOMIC_ADD(&tgi_threads_ever, 1);
         S->process = tgi_process();
         S->nodes.prev = S->nodes.next = &S->nodes;
+        S->running = 0;
+        S->run_op = NULL;
     }
     S->debug = tgi_debug_requested();
     S->cause = TGI_BY_OWNER;
@@ -2717,14 +2748,20 @@ TGI_NOINLINE static tgi_thread *tgi_start(tgi_thread *S)
     S->unscoped.prev = S->unscoped.next = S->scope = &S->unscoped;
     S->handles_end = &S->free_handles;
     S->kept_end = &S->kept;
-    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
-    return S;
 }
 
+TGI_NOINLINE static tgi_thread *tgi_start_or_lose(tgi_thread *S);
+
+/* Whether the frame in which the outermost callback was called is still on the stack, or anything else stands there. */
+TGI_ANY_MEMORY static inline bool tgi_is_marked(const tgi_thread *S) { return *S->mark == S->marks; }
+
+/* The state of this thread.  Whoever calls while a callback runs is called by it, and so stands below it on the stack.
+   If not, or if the callback's caller is no longer on the stack, the callback has not returned, but was left by longjmp
+   or a C++ exception (tgi_lose). */
 static inline tgi_thread *tgi_self(void)
 {
     tgi_thread *S = &tgi_this_thread;
-    return TGI_LIKELY(S->started) ? S : tgi_start(S);
+    return TGI_LIKELY(TGI_HERE < S->inside && tgi_is_marked(S)) ? S : tgi_start_or_lose(S);
 }
 
 const char *tg_version(void) { return TG_VERSION_STRING; }
@@ -2854,6 +2891,7 @@ void tg_abort_on_error(tg_status code, const char *message, void *user)
    user. */
 void tg_set_error_handler(tg_error_handler handler, void *user)
 {
+    tgi_this_thread.handler_jumps = false;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
     tgi_handler.set = true;
     tgi_handler.call = handler;
@@ -2877,6 +2915,8 @@ typedef struct {
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
+    uint64_t mark;          /* S->marks, in the outermost one */
+    uintptr_t inside;       /* S->inside before the call */
     const char *what;       /* "the hook", for messages */
     const tgi_lists *lists; /* that it gets, or NULL */
     const char *composite;  /* S->composite before the call, as all the following */
@@ -2913,8 +2953,8 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     const tg_error_handler call = tgi_handler.call;
     void *const user = tgi_handler.user;
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
-    if (!set) tgi_print_error(text);
-    if (!set || !call) return;
+    if (!set || S->handler_jumps) tgi_print_error(text);
+    if (!set || S->handler_jumps || !call) return;
     tgi_guard guard;
     S->in_handler = true;
     tgi_guards.open_interrupt(&guard, S, "the error handler");
@@ -2931,7 +2971,8 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
 {
     char text[TGI_ERROR_TEXT];
-    const int used = snprintf(text, sizeof text, "tg_%.100s: ", S->composite ? S->composite : op);
+    const char *name = S->composite ? S->composite : op; /* NULL: of no function */
+    const int used = name ? snprintf(text, sizeof text, "tg_%.100s: ", name) : 0;
     va_list args;
     va_start(args, format);
     tgi_vformat(text + used, sizeof text - (size_t)used, format, args);
@@ -3255,6 +3296,74 @@ static inline void tgi_free(tgi_thread *S, void *block, size_t bytes)
     const int k = bytes <= TGI_SMALL_BYTES ? tgi_small_class(bytes, &rounded) : -1;
     if (TGI_LIKELY(k >= 0 && tgi_may_cache(S, rounded))) tgi_cache(S, block, k, rounded);
     else tgi_free_any(S, block, bytes);
+}
+
+/* ---- a callback that was left by a jump ---- */
+
+/* What a thread had made until then.  All threads' stay where they are, so that leak checkers find what they own. */
+typedef struct tgi_lost { struct tgi_lost *next; tgi_thread state; } tgi_lost;
+static tgi_lost *tgi_lost_states;
+static int tgi_losing; /* 1 while a thread adds to them */
+
+/* The callback that was left while the thread had this number: "the hook"; NULL if none was. */
+static const char *tgi_lost_in(uint64_t thread)
+{
+    const tgi_lost *lost = (const tgi_lost *)TGI_ATOMIC_LOAD(&tgi_lost_states);
+    while (lost && lost->state.id != thread) lost = lost->next;
+    return lost ? lost->state.callback : NULL;
+}
+
+static bool tgi_lost_argument(tgi_thread *S, const char *op, const char *argument, const char *callback)
+{
+    return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                    "argument %s is lost: it was made before %s was left by longjmp or an exception\n"
+                    "a callback has to return; make %s again",
+                    argument, callback, argument);
+}
+
+/* The functions that called the callback were left, too, in the middle of their work, and what they had on the stack is
+   gone.  So the thread begins anew, as another one with the same settings: what it had made belongs to nobody, and to
+   use it is an error. */
+static tgi_thread *tgi_lose(tgi_thread *S)
+{
+    if (S->give_up) S->give_up(S);
+    tgi_trim(S, 0);
+    const tgi_thread before = *S;
+    tgi_lost *lost = (tgi_lost *)malloc(sizeof *lost);
+    if (lost) {
+        lost->state = before;
+        while (TGI_ATOMIC_SWAP(&tgi_losing, 1)) {}
+        lost->next = tgi_lost_states;
+        TGI_ATOMIC_STORE(&tgi_lost_states, lost);
+        TGI_ATOMIC_STORE(&tgi_losing, 0);
+    }
+    S->id = 0;
+    S->handler_jumps = before.handler_jumps || before.in_handler;
+    S->in_handler = false;
+    tgi_reset(S);
+    S->stats = before.stats;
+    S->reported = before.reported;
+    memcpy(S->on, before.on, sizeof S->on);
+    memcpy(S->reported_on, before.reported_on, sizeof S->reported_on);
+    S->threads = before.threads;
+    S->default_dtype = before.default_dtype;
+    S->default_device = before.default_device;
+    S->precision = before.precision;
+    S->rng = before.rng;
+    S->cache_limit = before.cache_limit;
+    S->may_keep = before.may_keep;
+    tgi_fail(S, TG_ERR_ARGUMENT, NULL, "%s was left by longjmp or an exception: all that this thread had made is lost\n"
+             "a callback has to return; the thread may go on with new tensors", before.callback);
+    return S;
+}
+
+TGI_NOINLINE static tgi_thread *tgi_start_or_lose(tgi_thread *S)
+{
+    if (S->started) return tgi_lose(S);
+    S->started = true;
+    tgi_reset(S);
+    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
+    return S;
 }
 
 /* Blocks that were freed, but are still told from those in use: all but the newest few are given back. */
@@ -11232,6 +11341,7 @@ TGI_NOINLINE static bool tgi_bad_object(tgi_thread *S, const char *op, const cha
                         "argument %s is %s that has ended\nit was made by tg_%s, and freed by %s", argument,
                         tgi_object_text(head).text, head->maker, tgi_object_kinds[kind].freed_by);
     }
+    if (tgi_lost_in(head->owner)) return tgi_lost_argument(S, op, argument, tgi_lost_in(head->owner));
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s%s%s%s belongs to another thread\nmake %s in each thread; %s",
                     argument, *head->name ? ", '" : "", head->name, *head->name ? "'," : "", what,
                     tgi_object_kinds[kind].hint);
@@ -12075,11 +12185,20 @@ static tgi_frame *tgi_innermost_scope(tgi_thread *S)
     return f && f->serial == S->scope_serial ? f : NULL;
 }
 
-static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
+/* here: where the frame of the function that calls the callback ends, and so that of the callback begins. */
+static void tgi_guard_init(tgi_guard *g, tgi_thread *S, const char *what, uintptr_t here)
 {
     const tgi_frame *around = tgi_innermost_scope(S);
     g->S = S;
     g->outer = S->guard;
+    g->inside = S->inside;
+    g->mark = 0;
+    if (!g->outer) {
+        S->marks = g->mark = ((uint64_t)(uintptr_t)g << 20) ^ ++S->serials; /* which does not stand there by chance */
+        S->mark = &g->mark;
+    }
+    S->inside = here ? here + TGI_ARGUMENTS : UINTPTR_MAX;
+    S->callback = what;
     g->what = what;
     g->lists = NULL;
     g->composite = S->composite;
@@ -12094,10 +12213,15 @@ static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
     S->composite = NULL; /* messages about the callback's calls name those */
 }
 
-/* For a callback that interrupts other work (3). */
-static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
+TGI_NOINLINE static void tgi_guard_open(tgi_guard *g, tgi_thread *S, const char *what)
 {
-    tgi_guard_open(g, S, what);
+    tgi_guard_init(g, S, what, TGI_HERE);
+}
+
+/* For a callback that interrupts other work (3). */
+TGI_NOINLINE static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what)
+{
+    tgi_guard_init(g, S, what, TGI_HERE);
     g->interrupts = true;
     g->releasing_tensors = S->releasing_tensors;
     g->scope = S->scope;
@@ -12114,6 +12238,10 @@ static bool tgi_guard_close(tgi_guard *g)
 {
     tgi_thread *S = g->S;
     bool left_open = S->frame != g->frame;
+    if (S->guard != g) return false; /* another stack of this thread has called meanwhile (tgi_lose) */
+    S->inside = g->inside;
+    if (!g->outer) S->mark = &S->marks;
+    else S->callback = g->outer->what;
     tgi_frames_close(S, g->frame);
     if (g->interrupts) {
         tgi_end_list(S, &g->made, TGI_BY_SCOPE);
@@ -12288,6 +12416,7 @@ TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const c
     if (!t) return tgi_null_argument(S, op, argument);
     if (!tgi_is_address(t)) return tgi_number_argument(S, op, argument, t);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
+    if (tgi_lost_in(t->owner)) return tgi_lost_argument(S, op, argument, tgi_lost_in(t->owner));
     return tgi_fail(S, TG_ERR_ARGUMENT, op,
                     "argument %s belongs to another thread\n"
                     "tg_share(t) lets other threads use a leaf",
@@ -12500,6 +12629,7 @@ static tg_status tgi_end_thread(tgi_thread *S, const char *op)
     tgi_report_stats(S);
     TGI_ATOMIC_ADD(&tgi_threads_alive, -1);
     S->started = false;
+    S->inside = 0;
     return TG_OK;
 }
 
@@ -25897,6 +26027,15 @@ static void tgi_scaler_end(const tg_graph *g, bool skipped)
 
 /* ---- the parts of a recorded step ---- */
 
+/* For a callback that is left by a jump while the step is recorded or replayed: the device works again. */
+static void tgi_graph_give_up(tgi_thread *S)
+{
+    const tg_graph *g = S->recording;
+    if (g->open) g->backend->graph_end(S, g->index, g->part[g->parts - 1].graph);
+    if (!S->silent) g->backend->graph_launch(S, g->index, g->part[0].graph, false, S->rng);
+    g->backend->graph_watch(S, -1);
+}
+
 /* Launches the parts.  replays: the optimizers give them new numbers first.  *skipped: without the scaled step. */
 static bool tgi_graph_launch(tgi_thread *S, tg_graph *g, tg_rng begin, bool replays, bool *skipped)
 {
@@ -25914,9 +26053,13 @@ static bool tgi_graph_launch(tgi_thread *S, tg_graph *g, tg_rng begin, bool repl
             g->next_grad = part->grads;
             continue;
         }
-        if (replays) g->backend->graph_renumber(S, g->index, part->graph);
+        if (replays) {
+            S->give_up = tgi_graph_give_up;
+            g->backend->graph_renumber(S, g->index, part->graph);
+        }
         for (; replays && ok && k < part->optims; ++k) ok = tg_step(g->optim[k]) == TG_OK;
         ok = g->backend->graph_launch(S, g->index, part->graph, ok, rng);
+        S->give_up = NULL;
     }
     if (ok) tgi_scaler_end(g, *skipped);
     return ok;
@@ -25970,6 +26113,7 @@ static bool tgi_graph_capture(tgi_thread *S, tg_graph *g)
     g->updates = false;
     g->begin = before.offset;
     S->trying = S->recording = g;
+    S->give_up = tgi_graph_give_up;
     g->backend->graph_watch(S, g->index);
     bool ok = tgi_graph_begin_part(S, g) && tgi_graph_call(S, g);
     ok = tgi_graph_end_part(S, g) && ok && S->raised == raised && tgi_graph_check(S, g, before.seed);
@@ -25978,6 +26122,7 @@ static bool tgi_graph_capture(tgi_thread *S, tg_graph *g)
     if (g->unscaled) g->unscaled->unscaled = g->unscaled->stepped = 0; /* no round: neither has happened yet */
     g->offset = S->rng.offset - before.offset;
     S->trying = NULL;
+    S->give_up = NULL;
     ok = ok && tgi_graph_launch(S, g, before, false, &skipped);
     S->recording = NULL;
     if (skipped) tgi_graph_settle(g, g->part[0].optims, g->part[TGI_GRAPH_SCALED].optims, true);

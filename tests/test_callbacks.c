@@ -1,8 +1,28 @@
 /* Callbacks that misbehave: hooks, custom functions, checkpoints, functions that gradcheck calls, error handlers,
  * deleters.  Whatever they do, the call around them fails with an error or goes on, nothing is freed under the library,
  * and the thread is as usable as before. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L /* fork */
+#endif
 #include "tensorgrad.h"
 #include "helpers.h"
+#include <setjmp.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+/* Leaving a callback without a return. */
+#ifdef __cplusplus
+#define LEAVE() throw 1
+#define TRY try
+#define WHEN_LEFT catch (int)
+#else
+static jmp_buf way_out;
+#define LEAVE() longjmp(way_out, 1)
+#define TRY if (!setjmp(way_out))
+#define WHEN_LEFT else
+#endif
 
 static bool says(const char *text)
 {
@@ -14,7 +34,7 @@ static bool says(const char *text)
 
 /* ---- what a callback may do wrong; each kind of callback below does all of it ---- */
 
-enum { NOTHING, LEAVES_OPEN, ENDS_OUTER, ENDS_STALE, SHUTDOWN, THREAD_END, LEAVES_MODE, MISDEEDS };
+enum { NOTHING, LEAVES_OPEN, ENDS_OUTER, ENDS_STALE, SHUTDOWN, THREAD_END, LEAVES_MODE, MISDEEDS, JUMPS };
 static const struct { const char *error; } misdeeds[MISDEEDS] = {
     {NULL}, {"left a scope open"}, {"cannot end a scope"}, {"cannot end a scope"}, {"cannot end its own thread"},
     {"cannot end its own thread"}, {NULL}};
@@ -27,6 +47,7 @@ static tg_tensor *misbehave(tg_tensor *t)
     tg_tensor *y;
     if (misdeed == LEAVES_OPEN) tg_scope_begin();
     y = tg_mul_scalar(t, 1);
+    if (misdeed == JUMPS) LEAVE();
     if (misdeed == ENDS_OUTER) tg_scope_end(outer);
     if (misdeed == ENDS_STALE) tg_scope_end(stale);
     if (misdeed == SHUTDOWN) CHECK(tg_shutdown() != TG_OK);
@@ -56,6 +77,12 @@ static tg_tensor *bad_function(tg_tensor *const *in, int n, void *user)
     (void)n, (void)user;
     return misbehave(in[0]);
 }
+static tg_status good_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = tg_mul_scalar(in[0], 2);
+    return TG_OK;
+}
 static void bad_handler(tg_status code, const char *text, void *user)
 {
     (void)code, (void)text;
@@ -66,6 +93,29 @@ static void bad_deleter(void *user)
 {
     ++*(int *)user;
     (void)misbehave(f64("[1, 2]"));
+}
+
+static void bad_module_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    (void)m, (void)n, (void)n_out;
+    out[0] = misbehave(in[0]);
+}
+static void good_module_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    (void)m, (void)n, (void)n_out;
+    out[0] = tg_neg(in[0]);
+}
+static void bad_module_hook(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user)
+{
+    (void)m, (void)n, (void)out, (void)n_out, (void)user;
+    in[0] = misbehave(in[0]);
+}
+static tg_tensor *bad_closure(void *x) { return tg_sum(misbehave((tg_tensor *)x)); }
+static int steps;
+static bool bad_step(void *x)
+{
+    tg_tensor *y = steps == 2 ? misbehave((tg_tensor *)x) : tg_neg((tg_tensor *)x); /* when a device records it */
+    return y != NULL;
 }
 
 /* Each returns whether its call succeeded. */
@@ -162,11 +212,56 @@ static bool by_deleter(void)
     return tg_ok();
 }
 
+static bool by_free_user(void)
+{
+    tg_tensor *x = leaf("[1, 2]"), *y = x;
+    int calls = 0;
+    in_backward = true;
+    CHECK(tg_custom_ex("bad", good_forward, bad_backward, &calls, bad_deleter, &x, 1, &y, 1) == TG_OK);
+    tg_drop(y);
+    CHECK(calls == 1);
+    return tg_ok();
+}
+static bool by_module(void)
+{
+    tg_module *m = tg_module_new("bad", bad_module_forward, 0);
+    const bool ok = tg_forward(m, leaf("[1, 2]")) != NULL;
+    tg_module_free(m);
+    return ok;
+}
+static bool by_module_hook(void)
+{
+    tg_module *m = tg_module_new("hooked", good_module_forward, 0);
+    bool ok;
+    tg_module_pre_hook(m, bad_module_hook, NULL);
+    ok = tg_forward(m, leaf("[1, 2]")) != NULL;
+    tg_module_free(m);
+    return ok;
+}
+static bool by_closure(void)
+{
+    tg_tensor *x = leaf("[1, 2]");
+    tg_optim *opt = tg_sgd(&x, 1, 0.1);
+    const bool ok = tg_step_closure(opt, bad_closure, x) != NULL;
+    tg_optim_free(opt);
+    return ok;
+}
+static bool by_step(void)
+{
+    tg_tensor *x = leaf("[1, 2]");
+    tg_graph *graph = tg_graph_new(HERE, bad_step, x);
+    bool ok = true;
+    for (steps = 0; ok && steps < 4; ++steps) ok = tg_graph_run(graph) == TG_OK;
+    tg_graph_free(graph);
+    return ok;
+}
+
+static bool (*const callbacks[])(void) = {by_hook, by_leaf_hook, by_post_hook, by_forward, by_backward, by_checkpoint,
+    by_checkpoint_without_grad, by_checkpoint_again, by_gradcheck, by_gradgradcheck, by_handler, by_deleter, by_free_user,
+    by_module, by_module_hook, by_closure, by_step};
+
 TEST(every_misdeed_of_every_callback)
 {
-    bool (*const callbacks[])(void) = {by_hook, by_leaf_hook, by_post_hook, by_forward, by_backward, by_checkpoint,
-                                       by_checkpoint_without_grad, by_checkpoint_again, by_gradcheck, by_gradgradcheck,
-                                       by_handler, by_deleter};
     size_t i;
     for (i = 0; i < sizeof callbacks / sizeof callbacks[0]; ++i) {
         for (misdeed = NOTHING; misdeed < MISDEEDS; ++misdeed) {
@@ -190,6 +285,74 @@ TEST(every_misdeed_of_every_callback)
         }
     }
 }
+
+/* ---- a jump out of a callback ---- */
+
+#if defined(__unix__) || defined(__APPLE__)
+/* Ops from deeper on the stack than the callback was, over whatever it left there. */
+static int use_deeper(tg_tensor *old)
+{
+    volatile char room[20000];
+    int i;
+    memset((void *)(uintptr_t)room, 0x5a, sizeof room);
+    for (i = 0; i < 3; ++i) {
+        tg_mark mark = tg_scope_begin();
+        tg_tensor *x = tg_add(tg_mul_scalar(old, 2), tg_ones_like(old));
+        if (x && tg_requires_grad(x)) tg_backward(tg_sum(x));
+        tg_scope_end(mark);
+    }
+    return room[17];
+}
+
+/* In a process of its own, since the memory is lost.  The exit code says whether all held. */
+static void leave_and_go_on(bool (*callback)(void), bool deeper)
+{
+    tg_tensor *volatile old = leaf("[1, 2]");
+    tg_module *volatile module = tg_module_new("old", good_module_forward, 0);
+    tg_tensor *x, *y;
+    volatile bool left = false;
+    bool told;
+    harness.failed = 0;
+    TRY { callback(); }
+    WHEN_LEFT { left = true; }
+    CHECK(left);
+    if (deeper) CHECK(use_deeper(old) == 0x5a);
+    told = strstr(tg_error_message(), "was left by") != NULL; /* by the end of a block of C++ */
+    if (!told) tg_clear_error();
+    y = tg_ones(TG_SHAPE(2)); /* the next call of the thread finds it */
+    CHECK(y && (deeper || says("was left by longjmp or an exception: all that this thread had made is lost")));
+    tg_clear_error();
+    CHECK(!tg_neg(old) && says("is lost: it was made before"));
+    CHECK(!tg_forward(module, y) && says("is lost: it was made before"));
+    CHECK(tg_is_grad_enabled() && tg_autocast_dtype() == TG_F32);
+    x = tg_set_requires_grad(f64("[3, 4]"), true);
+    y = tg_sum(tg_square(x));
+    CHECK(y && tg_backward(y) == TG_OK && tg_get(tg_grad(x), TG_INDEX(1)) == 8);
+    tg_drop(y), tg_drop(x);
+    CHECK(tg_shutdown() == TG_OK && tg_ok());
+    fflush(stdout);
+    _exit(harness.failed != 0);
+}
+
+TEST(a_jump_out_of_every_callback)
+{
+    size_t i;
+    int deeper, status;
+    misdeed = JUMPS;
+    for (i = 0; i < sizeof callbacks / sizeof callbacks[0]; ++i) {
+        for (deeper = 0; deeper < (HARNESS_MEMORY_CHECKER ? 1 : 2); ++deeper) { /* redzones stay as they were */
+            pid_t child;
+            fflush(stdout);
+            child = fork();
+            if (child == 0) leave_and_go_on(callbacks[i], deeper != 0);
+            CHECK(child > 0 && waitpid(child, &status, 0) == child);
+            if (status) printf("%s: callback %d: status %d\n", deeper ? "deeper" : "at once", (int)i, status);
+            CHECK(status == 0);
+        }
+    }
+    misdeed = NOTHING;
+}
+#endif
 
 /* ---- releasing what is in use ---- */
 
@@ -656,6 +819,11 @@ int main(int argc, char **argv)
     harness_take_device();
     harness.uses_ended = true;
     RUN(every_misdeed_of_every_callback);
+#if defined(__unix__) || defined(__APPLE__)
+    RUN(a_jump_out_of_every_callback);
+#else
+    puts("skipped: jumps out of callbacks: there is no fork");
+#endif
     RUN(hook_releases_the_last_reference_of_its_leaf);
     RUN(function_releases_its_input);
     RUN(custom_without_a_differentiable_output);
