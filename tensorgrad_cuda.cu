@@ -38,6 +38,10 @@
    Each thread of the host has one stream per device for its work, and two for copies that run beside it.  The host
    waits only where it needs a value.  Licence: that of tensorgrad.h. */
 
+#ifdef _WIN32
+#error "tensorgrad_cuda.cu is compiled under Linux; in Windows use WSL 2"
+#endif
+
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
@@ -147,7 +151,7 @@ typedef struct {
 } tgi_cuda_thread;
 
 static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
-static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_backend, to the same value at each call */
+static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_backend */
 
 /* ---- one records, others wait ----
 
@@ -6915,6 +6919,9 @@ static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENT
 extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
 {
     static const tgi_cuda_version mine = TGI_CUDA_VERSION_INIT;
+    static const tgi_cuda_version *compared; /* the last one that was the same */
+    static char locked;
+    if (TGI_ATOMIC_LOAD(&compared) == version) return &tgi_cuda;
     bool same = version->abi == mine.abi;
     for (int k = 0; same && k < TGI_CUDA_SIZES; ++k) same = version->size[k] == mine.size[k];
     for (int k = 0; same && k < TGI_BACKEND_COUNT; ++k) same = strcmp(version->entry[k], mine.entry[k]) == 0;
@@ -6925,6 +6932,9 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
                    mine.abi, version->abi);
         return NULL;
     }
-    tgi_host_api = *host;
+    tgi_lock(&locked);
+    if (compared != version) tgi_host_api = *host;
+    TGI_ATOMIC_STORE(&compared, version);
+    tgi_unlock(&locked);
     return &tgi_cuda;
 }
