@@ -116,15 +116,13 @@
    CONTENTS (search for a tag: it stands here, above the declarations, and above the implementation; those marked *
    have no declarations)
 
+   Act I, the model: what a tensor is, how gradients are computed, every op.
+
        @@BASE          configuration, errors, allocator, statistics
        @@DTYPE         element types, promotion and conversion
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
+       @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
-       @@KERNELS       the CPU's inner loops, once for each instruction set
-       @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
-       @@GEMM        * matrix products and convolutions on the CPU
-       @@FLASH       * attention on the CPU, block by block
-       @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
        @@TENSOR        shapes, scopes, threads, creation, access
        @@TAPE          gradients: backward, hooks, no_grad, anomaly mode
@@ -148,7 +146,9 @@
        @@ATTENTION     scaled_dot_product_attention
        @@LOSS          mse_loss, cross_entropy and the other losses
        @@COMPARE       equal, allclose
-       @@TABLE       * the op table: every op with its formula, what it saves and its gradient
+
+   Act II, comfort: what programs need around it.
+
        @@CHECK         gradcheck and gradgradcheck
        @@OPTIM         optimizers, clipping, schedules
        @@DICT          dictionaries of tensors, nested
@@ -159,6 +159,15 @@
        @@LAYERS        layers: linear, convolution, recurrent, attention, ...
        @@SAVE          modules and checkpoints in files
        @@SHOW          printing tensors and the tape
+
+   Act III, speed: how the CPU does what a backend must do.
+
+       @@KERNELS       the elementwise kernels in f64 and i64; the table of those in f32
+       @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
+       @@GEMM        * matrix products and convolutions on the CPU
+       @@FLASH       * attention on the CPU, block by block
+       @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
+       @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
 */
 #ifndef TENSORGRAD_H
 #define TENSORGRAD_H
@@ -400,12 +409,6 @@ typedef struct {
 } tg_device_stats;
 /* The counts as of now.  Errors: the device does not exist; all counts are then 0.  torch.cuda.memory_stats */
 TG_API tg_device_stats tg_stats_on(tg_device device);
-
-/* ======== @@KERNELS =============================================================================================== */
-
-/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512".  See SPEED above.
-   torch.backends.cpu.get_cpu_capability */
-TG_API const char *tg_cpu_capability(void);
 
 /* ======== @@TENSOR ================================================================================================ */
 
@@ -2390,6 +2393,12 @@ TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
    nodes only the newest are drawn; one more node counts the others. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
+/* ======== @@KERNELS =============================================================================================== */
+
+/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512".  See SPEED above.
+   torch.backends.cpu.get_cpu_capability */
+TG_API const char *tg_cpu_capability(void);
+
 #ifdef __cplusplus
 }
 #endif
@@ -2401,15 +2410,18 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #ifndef TENSORGRAD_IMPLEMENTED
 #define TENSORGRAD_IMPLEMENTED
 
-/* THE LAYERS, from the bottom up.  A function calls only what its own room or one before it defines:
+/* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   @@BASE, @@DTYPE, @@RANDOM, @@BACKEND, @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@OBJECT, @@TENSOR, @@TAPE,
-   @@CUSTOM, @@CALL, @@MOVE, @@OPS (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM,
-   @@MATMUL, @@CONV, @@POOL, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@COMPARE), @@TABLE, @@CHECK, @@OPTIM, @@DICT,
-   @@FILES, @@CSV, @@LOADER, @@NN, @@LAYERS, @@SAVE, @@SHOW
+   I    @@BASE, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@OBJECT, @@TENSOR, @@TAPE, @@CUSTOM, @@CALL, @@MOVE, @@OPS
+        (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
+        @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
+   II   @@CHECK, @@OPTIM, @@DICT, @@FILES, @@CSV, @@LOADER, @@NN, @@LAYERS, @@SAVE, @@SHOW
+   III  @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@SIMD
 
-   The op table stands further up in the text than its layer, for the kernels are made from its rows; but its gradient
-   rules call ops. */
+   Act III is below the other two, which reach it through the backend table, as they reach a GPU, and through the few
+   functions that the end of BACKEND declares; it calls nothing of theirs but what stands up to there.  Other calls of a
+   later room are declared where they are made: the gradient rules of the op table call ops; an error calls the user's
+   handler, under a guard of TENSOR; and TENSOR and TAPE release what later rooms have made. */
 
 #include <errno.h>
 #include <float.h>
@@ -5286,8 +5298,6 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 #ifndef TGI_CUDA_COMPANION
 
-/* ======== @@KERNELS =============================================================================================== */
-
 /* Compilers without vectors, and those that compute floats in a wider type (x87), where results would differ, use
    vectors of one number. */
 #ifdef __FLT_EVAL_METHOD__
@@ -5297,14 +5307,6 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 #endif
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
 #define TGI_HAS_VECTORS 1
-#endif
-
-/* There are kernels for AVX2 and AVX-512, too: see "the kernels for one instruction set".  Not without optimisation,
-   where they gain a fifth in matrix products and nothing elsewhere, and are a ninth of the time to compile. */
-#if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__) && defined(__has_include)
-#if __has_include("tensorgrad.h")
-#define TGI_HAS_X86_KERNELS 1
-#endif
 #endif
 
 /* What to optimise, and how much, when the compiler optimises at all; it is worth a third of the time to compile.
@@ -5339,7 +5341,7 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 #define TGI_CALLERS_END
 #endif
 
-/* ---- conversions between memory and tiles ---- */
+/* ---- what acts I and II ask of act III besides the CPU's row of the backend table ---- */
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -5349,5714 +5351,32 @@ typedef union {
     int64_t i64[TGI_TILE];
 } tgi_tile;
 
-/* tgi_load_bf16_as_f32(tile, at, step, n) loads n elements of bf16, step bytes apart, into a tile of f32;
-   tgi_store_f32_as_bf16 stores a tile of f32 as bf16.  There is such a pair for every element type and compute dtype.
-   Of elements side by side the compiler makes vectors, if it optimises; else one loop is enough. */
-#ifdef __OPTIMIZE__
-#define TGI_SIDE_BY_SIDE(step, type) ((step) == (int64_t)sizeof(type))
-#else
-#define TGI_SIDE_BY_SIDE(step, type) false
-#endif
-#define TGI_LOAD(from, type, to, compute, value)                                               \
-    static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
-    {                                                                                          \
-        compute *const y = (compute *)tile;                                                    \
-        for (int64_t i = 0; TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                      \
-            const type x = ((const type *)(const void *)at)[i];                                \
-            y[i] = (compute)(value);                                                           \
-        }                                                                                      \
-        for (int64_t i = 0; !TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                     \
-            const type x = *(const type *)(const void *)(at + i * step);                       \
-            y[i] = (compute)(value);                                                           \
-        }                                                                                      \
-    }
-#define TGI_STORE(from, compute, to, type, value)                                               \
-    static void tgi_store_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
-    {                                                                                           \
-        for (int64_t i = 0; TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                       \
-            const compute x = ((const compute *)tile)[i];                                       \
-            ((type *)(void *)at)[i] = (type)(value);                                            \
-        }                                                                                       \
-        for (int64_t i = 0; !TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                      \
-            const compute x = ((const compute *)tile)[i];                                       \
-            *(type *)(void *)(at + i * step) = (type)(value);                                   \
-        }                                                                                       \
-    }
-#define TGI_LOAD_AND_STORE(name, type, value, whole, from_f32, from_f64, from_i64) \
-    TGI_LOAD(name, type, f32, float, value)                                        \
-    TGI_LOAD(name, type, f64, double, value)                                       \
-    TGI_LOAD(name, type, i64, int64_t, whole)                                      \
-    TGI_STORE(f32, float, name, type, from_f32)                                    \
-    TGI_STORE(f64, double, name, type, from_f64)                                   \
-    TGI_STORE(i64, int64_t, name, type, from_i64)
-TGI_LOOPS_BEGIN
-TGI_ELEMENTS(TGI_LOAD_AND_STORE)
-TGI_LOOPS_END
-
-typedef void (*tgi_load_fn)(void *tile, const char *at, int64_t step, int64_t n);
-typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n);
-#define TGI_LOADERS(name, ...) {tgi_load_##name##_as_f32, tgi_load_##name##_as_f64, tgi_load_##name##_as_i64},
-#define TGI_STORERS(name, ...) {tgi_store_f32_as_##name, tgi_store_f64_as_##name, tgi_store_i64_as_##name},
-static const tgi_load_fn tgi_loaders[][3] = {TGI_ELEMENTS(TGI_LOADERS)};
-static const tgi_store_fn tgi_storers[][3] = {TGI_ELEMENTS(TGI_STORERS)};
-
-/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`. */
-static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
-                                     int64_t n)
-{
-    tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
-}
-
-/* Stores n elements of a tile of `compute` as `dtype`, step bytes apart. */
-static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
-                                      int64_t n)
-{
-    tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
-}
-
-/* Copies n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
-static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
-{
-    if (y_step == size && x_step == size) {
-        memmove(y, x, (size_t)(n * size));
-        return;
-    }
-    switch (size) { /* a memcpy of constant size is one load and one store */
-    case 1:
-        for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
-        return;
-    case 2:
-        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 2);
-        return;
-    case 4:
-        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
-        return;
-    default:
-        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 8);
-        return;
-    }
-}
-
-/* ---- four floats at a time ---- */
-
-/* Vectors of four floats and of four integers, and four of the eight elements of two of them. */
-#ifdef TGI_HAS_VECTORS
-typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
-typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
-#ifdef __clang__
-#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
-#else
-#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shuffle(x, y, __extension__(tgi_four_places){i, j, k, l})
-#endif
-#endif
-
-/* ---- the kernels: what they are given ---- */
-
 /* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
 typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
                                const void *in2);
 
-/* Elements that a kernel for f32 takes at a time, if its expression takes many steps: a power of two, of which vectors
-   are parts.  So its loop is one of whole vectors, and needs no others for the elements that are left, which would be
-   two thirds of the kernel's code. */
-enum { TGI_TOGETHER = 16 };
-
-/* The kernel for the last elements, those of n that are left, n % TGI_TOGETHER: on copies, with zeros beside them. */
-TGI_NOINLINE static void tgi_map_rest(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
-                                      const void *in2, tgi_map_kernel kernel)
-{
-    const float *const in[3] = {(const float *)in0, (const float *)in1, (const float *)in2};
-    const int64_t rest = n % TGI_TOGETHER, whole = n - rest;
-    float x[3][TGI_TOGETHER], result[TGI_TOGETHER];
-    for (int k = 0; k < 3 && in[k]; ++k) {
-        for (int i = 0; i < TGI_TOGETHER; ++i) x[k][i] = 0;
-        for (int64_t i = 0; i < rest; ++i) x[k][i] = in[k][whole + i];
-    }
-    kernel(TGI_TOGETHER, scalar, result, x[0], in[1] ? x[1] : NULL, in[2] ? x[2] : NULL);
-    for (int64_t i = 0; i < rest; ++i) ((float *)y)[whole + i] = result[i];
-}
-
-/* A number of an op, as the kernels for integers read it. */
-TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
-
-/* A tile of a matrix product: c [rows, cols] = a [rows, k] times b [k, cols], plus `from`: NULL, or c itself, or any
-   other matrix.  Steps in elements; b's columns are neighbours.  The kernel always computes a whole tile, of `rows` by
-   `cols` of the instruction set: rows beyond those here repeat the last one, or are zeros of a packed panel; of b's
-   panel the full width is read; and neither is stored. */
-typedef struct {
-    int64_t k;
-    const void *a;
-    int64_t a_row, a_col;
-    const int64_t *a_rows, *a_cols; /* not NULL: element [i, k] of a is at a_rows[i] + a_cols[k] instead */
-    bool a_packed;                  /* a is a panel [k, rows of a whole tile] */
-    const void *b;
-    int64_t b_row;
-    void *c;
-    int64_t c_row, c_col, rows, cols;
-    const void *from;
-    int64_t from_row, from_col;
-} tgi_gemm_tile;
-typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
-
-/* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
-typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
-
-/* A row of tgi_row_norm: all [n] in f32 or f64.  dweight and dbias are added to.  Forward, weight and bias may be NULL.
-   */
-typedef struct {
-    int64_t n;
-    bool rms;
-    double eps, mean, rstd; /* the last two: found by norm, read by norm_backward */
-    const void *x, *weight, *bias, *g;
-    void *y, *dx, *dweight, *dbias;
-} tgi_norm_row;
-
-/* A row of tgi_class_loss: all [n] in f32 or f64.  weight may be NULL: ones. */
-typedef struct {
-    int64_t n;
-    bool smoothed;       /* forward finds `weighted`, too */
-    double largest, sum; /* of x; sum(exp(x - largest)) */
-    double weighted;     /* sum(weight * (x - largest)) */
-    double scale, shift; /* backward: dx = exp(x - largest) * scale - weight * shift */
-    const void *x, *weight;
-    void *dx;
-} tgi_class_row;
-
-typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
-
-/* Reductions.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
-   result[i] with column i of x [rows, n]; step in bytes, from row to row. */
-typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
-typedef void (*tgi_across_fn)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
-
-/* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
-   rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
-typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
-
-/* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
-typedef struct tgi_kernels {
-    const char *name;
-    tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
-    tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
-    tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
-    int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
-    tgi_gemm_tile_fn gemm_tile[3];
-    int short_rows;
-    tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
-    tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
-    tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
-    void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
-    double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
-    void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
-    void (*norm[2])(tgi_norm_row *row);
-    void (*norm_backward[2])(const tgi_norm_row *row);
-    void (*class_loss[2])(tgi_class_row *row);
-    void (*class_loss_backward[2])(const tgi_class_row *row);
-    void (*lstm_cell)(const tgi_lstm_cell *cell, int64_t row);
-    void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
-    void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
-    void (*from_f32[2])(void *y, const float *x, int64_t n);
-    void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
-    void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
-    tgi_folder sum_f32; /* see "reductions" in @@CPU */
-    tgi_across_fn sum_across_f32;
-    void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
-    void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
-    void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
-    void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
-    void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
-} tgi_kernels;
-enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
-
-/* tgi_NAME_avx2 in the kernels for AVX2. */
-#define TGI_JOIN(name, isa) tgi_##name##_##isa
-#define TGI_JOIN_LATER(name, isa) TGI_JOIN(name, isa)
-#define TGI_V(name) TGI_JOIN_LATER(name, TGI_ISA)
-
-/* By instruction set: bytes of a vector, and rows of a tile of a matrix product, whose columns are those of two
-   vectors: as many as the registers hold. */
-enum {
-    tgi_vector_bytes_portable = 16,
-#ifdef __aarch64__
-    tgi_tile_rows_portable = 8, /* it has 32 registers, where others with such vectors have 16 */
-#else
-    tgi_tile_rows_portable = 4,
-#endif
-    tgi_vector_bytes_avx2 = 32,
-    tgi_tile_rows_avx2 = 6,
-    tgi_vector_bytes_avx512 = 64,
-    tgi_tile_rows_avx512 = 14
-};
-#define TGI_QUOTE(text) #text
-#define TGI_TEXT(macro) TGI_QUOTE(macro)
-
-/* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
-   one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never
-   in those that begin with TGI_NO_FMA. */
-#if !defined(TGI_HAS_VECTORS)
-#define TGI_UNROLL
-#define TGI_INDEPENDENT
-#define TGI_FMA
-#define TGI_NO_FMA
-#define TGI_FMA_BEGIN
-#define TGI_FMA_END
-#elif defined(__clang__)
-#pragma clang diagnostic push
-#pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm do not become vectors */
-#define TGI_UNROLL _Pragma("clang loop unroll(full)")
-#define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#define TGI_FMA _Pragma("clang fp contract(fast)")
-#define TGI_NO_FMA _Pragma("clang fp contract(off)")
-#define TGI_FMA_BEGIN
-#define TGI_FMA_END
-#else
-#ifdef __OPTIMIZE__ /* else these two would only cost time to compile */
-#define TGI_UNROLL _Pragma("GCC unroll 16")
-#define TGI_INDEPENDENT _Pragma("GCC ivdep")
-#else
-#define TGI_UNROLL
-#define TGI_INDEPENDENT
-#endif
-#define TGI_FMA
-#define TGI_NO_FMA
-#define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
-#define TGI_FMA_END _Pragma("GCC pop_options")
-#endif
-
-/* ---- elementwise ops: the kernel of each row ---- */
-
-#define TGI_KERNEL(function, type, result, number, inputs, numbers, expression) \
-    TGI_KERNEL_OF(function, type, result, 1, number(scalar[0]), number, inputs, numbers, expression)
-/* together: 1, or TGI_TOGETHER. */
-#define TGI_KERNEL_OF(function, type, result, together, number_s, number, inputs, numbers, expression)         \
-    TGI_NOINLINE static void function(int64_t n, const double *scalar, void *out, const void *in0,             \
-                                      const void *in1, const void *in2)                                        \
-    {                                                                                                          \
-        typedef type real;                                                                                     \
-        const int64_t end = n & -(int64_t)(together);                                                          \
-        TGI_NUMBERS_##numbers(number_s, number)                                                                \
-        (void)scalar, (void)in0, (void)in1, (void)in2;                                                         \
-        TGI_INDEPENDENT                                                                                        \
-        for (int64_t i = 0; i < end; ++i) {                                                                    \
-            TGI_IN_##inputs;                                                                                   \
-            ((result *)out)[i] = (result)(expression);                                                         \
-        }                                                                                                      \
-        if ((together) > 1 && end < n) tgi_map_rest(n, scalar, out, in0, in1, in2, function);                  \
-    }
-#define TGI_IN_X const real x = ((const real *)in0)[i]
-#define TGI_IN_GXY                                                                   \
-    const real g = ((const real *)in0)[i], x = ((const real *)in1)[i], y = x; \
-    (void)x, (void)y
-#define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
-#define TGI_IN_ABC                                                                                 \
-    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
-    (void)b, (void)c
-
-/* The op's numbers: of s and t those that the rows have.  For those with one input, the column `public` says which. */
-#define TGI_NUMBERS_NONE(number_s, number)
-#define TGI_NUMBERS_S(number_s, number) \
-    const real s = number_s;            \
-    (void)s;
-#define TGI_NUMBERS_S_T(number_s, number)           \
-    const real s = number_s, t = number(scalar[1]); \
-    (void)s, (void)t;
-#define TGI_NUMBERS_S_TWIN TGI_NUMBERS_S
-#define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
-#define TGI_NUMBERS_FLAG TGI_NUMBERS_S
-
-#define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) \
-    TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, numbers, y)
-#define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
-#define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
-    TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi)  \
-    TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
-#define TGI_KERNELS_TEST(name, inputs, numbers, y, yi)                        \
-    TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, numbers, y) \
-    TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
-
-#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, NONE, y, yi)
-#define TGI_KERNELS_XS(name, kind, y, yi, flags, rule, formula, public) TGI_KERNELS_##kind(name, X, public, y, yi)
-#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, NONE, y, yi)
-#define TGI_KERNELS_ABS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, S, y, yi)
-#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, S, y, yi)
-TGI_UNARY_OPS(TGI_KERNELS_X)
-TGI_SCALAR_OPS(TGI_KERNELS_XS)
-TGI_BINARY_OPS(TGI_KERNELS_AB)
-TGI_TERNARY_OPS(TGI_KERNELS_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
-
-#define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNELS_##kind(name##_gradient, GXY, numbers, dx, 0)
-TGI_GRADIENTS(TGI_KERNELS_GXY)
-
-/* ---- steps of the optimizers ---- */
-
-/* One step of an optimizer for n elements: parameters P, gradients G, state; `update` is the row's statement in p, g,
-   a, b and c (see TGI_OPTIMIZERS). */
-#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
-    static void TGI_OPTIMIZER_NAME_##suffix(name)(const tgi_optim_step *step, int64_t n, void *P, const void *G,    \
-                                                  void *const *state)                                               \
-    {                                                                                                               \
-        typedef type real;                                                                                          \
-        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
-        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
-        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
-        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
-        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
-        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
-        (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2;                   \
-        (void)one_minus_beta1, (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2;                      \
-        TGI_INDEPENDENT                                                                                             \
-        for (int64_t i = 0; i < n; ++i) {                                                                           \
-            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
-            real a = A[i], b = B[i], c = C[i];                                                                      \
-            update;                                                                                                 \
-            ((real *)P)[i] = p;                                                                                     \
-            A[i] = a, B[i] = b, C[i] = c;                                                                           \
-        }                                                                                                           \
-    }
-#define TGI_OPTIMIZER_NAME_f64(name) tgi_##name##_f64
-#define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_LIGHT(name##_f32)
-#define TGI_OPTIMIZER_ENTRY(name, suffix, ...) TGI_OPTIMIZER_NAME_##suffix(name),
-TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
-
-/* In the kernels for f32, the functions in the expressions of the op table are these. */
-#undef TGI_REAL
-#define TGI_REAL(call, x) TGI_F32_##call(x)
-#define TGI_F32_fabs(x) fabsf(x)
-#define TGI_F32_exp(x) TGI_V(expf)(x)
-#define TGI_F32_expm1(x) TGI_V(expm1f)(x)
-#define TGI_F32_log(x) TGI_V(logf)(x)
-#define TGI_F32_log2(x) log2f(x)
-#define TGI_F32_log10(x) log10f(x)
-#define TGI_F32_log1p(x) TGI_V(log1pf)(x)
-#define TGI_F32_sqrt(x) sqrtf(x)
-#define TGI_F32_sin(x) sinf(x)
-#define TGI_F32_cos(x) cosf(x)
-#define TGI_F32_tan(x) tanf(x)
-#define TGI_F32_asin(x) asinf(x)
-#define TGI_F32_acos(x) acosf(x)
-#define TGI_F32_atan(x) atanf(x)
-#define TGI_F32_sinh(x) sinhf(x)
-#define TGI_F32_cosh(x) coshf(x)
-#define TGI_F32_tanh(x) TGI_V(tanhf)(x)
-#define TGI_F32_erf(x) TGI_V(erff)(x)
-#define TGI_F32_floor(x) floorf(x)
-#define TGI_F32_ceil(x) ceilf(x)
-#define TGI_F32_rint(x) rintf(x)
-#define TGI_F32_trunc(x) truncf(x)
-
-/* Without errno, which nobody reads here, the square root is an instruction of the vectors, too. */
-#if defined(__GLIBC__) && defined(TGI_HAS_VECTORS) && !defined(__clang__)
-#ifdef __cplusplus
-extern float sqrtf(float) noexcept(true) __attribute__((__const__));
-#else
-extern float sqrtf(float) __attribute__((__const__));
-#endif
-#endif
-
-#undef tgi_sigmoid
-#undef tgi_silu
-#undef tgi_gelu_erf
-#undef tgi_gelu_tanh
-#define tgi_sigmoid(x) TGI_V(sigmoidf)(x)
-#define tgi_silu(x) TGI_V(siluf)(x)
-#define tgi_gelu_erf(x) TGI_V(gelu_erff)(x)
-#define tgi_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
-#undef tgi_gelu_erf_slope
-#define tgi_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
-
-#define TGI_ISA portable
-#endif /* !TGI_CUDA_COMPANION */
-
-#ifdef __cplusplus
-}
-#endif
-#endif /* TENSORGRAD_IMPLEMENTED */
-#endif /* TENSORGRAD_IMPLEMENTATION */
-
-/* ---- the kernels for one instruction set ----
-
-   The file includes itself for every further instruction set, and only what stands between here and "the end of the
-   kernels" is compiled then, under another TGI_ISA.  So each kernel is written once, as plain C or with the vectors of
-   GCC and clang, and the compiler makes of it what the processor has. */
-#ifdef TGI_ISA
-
-#if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
-TGI_SPARE_BEGIN
-#else
-TGI_LOOPS_BEGIN
-#endif
-
-#ifdef TGI_HAS_VECTORS
-typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
-typedef double TGI_V(vector_f64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
-typedef uint64_t TGI_V(vector_u64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
-#else
-typedef float TGI_V(vector_f32);
-typedef double TGI_V(vector_f64);
-typedef uint64_t TGI_V(vector_u64);
-#endif
-
-/* a * b + c, rounded once where the processor can. */
-#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define TGI_F32_FMA(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define TGI_F32_FMA(a, b, c) ((a) * (b) + (c))
-#endif
-
-/* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
-   last place, are printed by test_math.  Polynomials are in an order that lets the processor do several steps at once.
-   */
-
-/* 2^n, -126 <= n <= 127. */
-static inline float TGI_V(power_of_2)(int32_t n) { return tgi_float_of_bits((uint32_t)(n + 127) << 23); }
-
-/* x, but at least `least` < 0 and at most `most` > 0; a NaN becomes one of them.  Done with the bits, which are in the
-   order of the numbers, or of their sizes: GCC has one instruction for each bound then. */
-static inline float TGI_V(between)(float x, float least, float most)
-{
-    const uint32_t bits = tgi_bits_of_float(x), low = tgi_bits_of_float(least), high = tgi_bits_of_float(most);
-    const int32_t above = (int32_t)(bits < low ? bits : low);
-    return tgi_float_of_bits((uint32_t)(above < (int32_t)high ? above : (int32_t)high));
-}
-
-static inline float TGI_V(at_most)(float x, float most) /* x >= 0 */
-{
-    const uint32_t bits = tgi_bits_of_float(x), high = tgi_bits_of_float(most);
-    return tgi_float_of_bits(bits < high ? bits : high);
-}
-
-/* The integer next to x * factor, below 2^22: the sum has no room for a fraction, and shows the integer in its low
-   bits.  But for wider floats and where the compiler may rearrange sums. */
-static inline float TGI_V(nearest)(float x, float factor, int32_t *n)
-{
-#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
-    const float sum = TGI_F32_FMA(x, factor, 12582912.0f);
-    *n = (int32_t)(tgi_bits_of_float(sum) - 0x4b400000u);
-    return sum - 12582912.0f;
-#else
-    const float y = rintf(x * factor);
-    *n = (int32_t)y;
-    return y;
-#endif
-}
-
-/* exp(r) - 1, |r| < 0.36 */
-static inline float TGI_V(small_expm1)(float r)
-{
-    const float square = r * r, low = TGI_F32_FMA(0.1666651964f, r, 0.4999999404f);
-    const float high = TGI_F32_FMA(0.008368780837f, r, 0.04166839272f);
-    return TGI_F32_FMA(TGI_F32_FMA(TGI_F32_FMA(0.001381446724f, square, high), square, low), square, r);
-}
-
-/* exp(c) = 2^n (1 + p), |c| < 1e5: c = n log(2) + r, |r| <= log(2) / 2; log(2) is in two parts, of which n times the
-   first is exact.  Of NaN, p is NaN. */
-typedef struct { float p; int32_t n; } TGI_V(power);
-static inline TGI_V(power) TGI_V(exp_parts)(float c)
-{
-    TGI_V(power) e;
-    const float n = TGI_V(nearest)(c, 1.44269504088896341f, &e.n);
-    e.p = TGI_V(small_expm1)(TGI_F32_FMA(n, 2.12194440e-4f, TGI_F32_FMA(n, -0.693359375f, c)));
-    return e;
-}
-
-/* 2^n in two factors, since it may be too large or too small for a float. */
-static inline float TGI_V(expf)(float x)
-{
-    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -104.0f, 89.0f));
-    const float y = (1.0f + e.p) * TGI_V(power_of_2)(e.n >> 1) * TGI_V(power_of_2)(e.n - (e.n >> 1));
-    return x == x ? y : x;
-}
-
-/* exp(x), x < 88, as softmax needs it, whose numbers are at most 0: less work than expf.  What would be below 2^-126,
-   the smallest of the normal floats, is 0. */
-static inline float TGI_V(exp_below_88f)(float x)
-{
-    const TGI_V(power) e = TGI_V(exp_parts)(x);
-    const float scale = TGI_V(power_of_2)(e.n), y = TGI_F32_FMA(scale, e.p, scale);
-    return x < -87.0f ? 0.0f : y;
-}
-
-/* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
-static inline float TGI_V(logf)(float x)
-{
-    const bool tiny = x < 1.17549435e-38f; /* subnormal */
-    const float scaled = tiny ? x * 8388608.0f : x;
-    uint32_t bits;
-    memcpy(&bits, &scaled, sizeof bits);
-    const uint32_t above = bits - 0x3f3504f3u; /* of sqrt(1/2) */
-    const float e = (float)((int32_t)above >> 23) - (tiny ? 23.0f : 0.0f);
-    bits = (above & 0x7fffffu) + 0x3f3504f3u;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    f -= 1.0f;
-    const float z = f * f;
-    float p = 7.0376836292e-2f;
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
-    const float y = (f * z * p - e * 2.12194440e-4f - 0.5f * z) + f + e * 0.693359375f;
-    const float special = x == 0 ? -HUGE_VALF : x < 0 ? NAN : x; /* infinity and NaN stay */
-    return x > 0 && x < HUGE_VALF ? y : special;
-}
-
-/* log(1 + x): log(u) with a correction for what u = 1 + x has lost. */
-static inline float TGI_V(log1pf)(float x)
-{
-    const float u = 1.0f + x, lost = x - (u - 1.0f);
-    const float y = TGI_V(logf)(u) + lost / u;
-    return u == 1.0f || !(x < HUGE_VALF) ? x : u == 0 ? -HUGE_VALF : y;
-}
-
-/* exp(x) - 1 = 2^n p + (2^n - 1) */
-static inline float TGI_V(expm1f)(float x)
-{
-    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -30.0f, 89.0f));
-    const float half = TGI_V(power_of_2)(e.n - 1); /* 2^n may be too large for a float */
-    const float y = 2.0f * TGI_F32_FMA(half, e.p, half - 0.5f);
-    return x == x && x != 0 ? y : x;
-}
-
-/* tanh(x): a polynomial in x^2 where |x| is small, else 1 - 2 / (exp(2 |x|) + 1).  The result is then near 1, so that
-   the exponent, 2^n 2^f with n + f = 2 |x| / log(2), needs log(2) in one part only. */
-static inline float TGI_V(tanhf)(float x)
-{
-    const float a = fabsf(x), c = TGI_V(at_most)(a, 10.0f), z = x * x, factor = 2.88539008f;
-    float p = 1.643758826e-2f;
-    p = TGI_F32_FMA(p, z, -5.267181620e-2f);
-    p = TGI_F32_FMA(p, z, 1.332072467e-1f);
-    p = TGI_F32_FMA(p, z, -3.333294690e-1f);
-    int32_t n;
-    const float k = TGI_V(nearest)(c, factor, &n), f = TGI_F32_FMA(c, factor, -k), square = f * f;
-    float power = TGI_F32_FMA(1.535335905e-4f, f, 1.339887502e-3f); /* 2^f */
-    power = TGI_F32_FMA(power, f, 9.618436918e-3f);
-    power = TGI_F32_FMA(power, square, TGI_F32_FMA(5.550332367e-2f, f, 2.402264774e-1f));
-    power = TGI_F32_FMA(power, square, TGI_F32_FMA(6.931471825e-1f, f, 1.0f));
-    const float outer = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2)(n), power, 1.0f);
-    const float y = a >= 0.55f ? outer : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
-    return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
-}
-
-/* erf(x): a polynomial in x^2 where |x| is small, else 1 - exp(polynomial in |x|). */
-static inline float TGI_V(erff)(float x)
-{
-    const float b = fabsf(x), a = b > 4.0f ? 4.0f : b, z = a * a;
-    float p = 8.193773828679696e-05f;
-    p = p * z - 0.0008099875994957983f;
-    p = p * z + 0.005197154823690653f;
-    p = p * z - 0.02685779146850109f;
-    p = p * z + 0.11283665895462036f;
-    p = p * z - 0.37612631916999817f;
-    p = p * z + 0.128379225730896f;
-    float q = -2.1334621123969555e-05f;
-    q = q * a + 0.0004372390976641327f;
-    q = q * a - 0.00418455433100462f;
-    q = q * a + 0.025155069306492805f;
-    q = q * a - 0.10833541303873062f;
-    q = q * a - 0.6332964301109314f;
-    q = q * a - 1.129539966583252f;
-    q = q * a + 0.00017992664652410895f;
-    const float inner = p * b + b, outer = 1.0f - TGI_V(expf)(q);
-    return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
-}
-
-/* m / (1 + 2^n (1 + p)), -86 <= n <= 167.  Both parts of the quotient are times 2^-40, so that none of them is beyond
-   the floats; 2^n p is added to the smaller of the two other terms first, or to 1. */
-static inline float TGI_V(over_1_plus)(float m, TGI_V(power) e)
-{
-    const float one = 9.094947017729282e-13f, scale = TGI_V(power_of_2)(e.n - 40);
-    return m / (TGI_F32_FMA(scale, e.p, one) + scale) * one;
-}
-
-/* 1 / (1 + exp(-x)) */
-static inline float TGI_V(sigmoidf)(float x)
-{
-    const float y = TGI_V(over_1_plus)(1, TGI_V(exp_parts)(-TGI_V(between)(x, -104.0f, 20.0f)));
-    return x == x ? y : x;
-}
-
-/* x * sigmoid(x).  x - x is 0, but NaN for the infinities and NaN: -infinity gives NaN, as in PyTorch. */
-static inline float TGI_V(siluf)(float x)
-{
-    const float c = TGI_V(between)(x, -110.0f, 20.0f);
-    const float y = TGI_V(over_1_plus)(c, TGI_V(exp_parts)(-c)) - (x - x);
-    return x > 20.0f ? x : y;
-}
-
-/* a^2 / 2 - h, h = a^2 / 2 rounded.  Without an FMA, a = high + low, of which the square of the first is exact. */
-static inline float TGI_V(half_square_rest)(float a, float h)
-{
-#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return __builtin_fmaf(0.5f * a, a, -h);
-#else
-    const float high = tgi_float_of_bits(tgi_bits_of_float(a) & 0xfffff000u);
-    return 0.5f * (a - high) * (a + high) + (0.5f * high * high - h);
-#endif
-}
-
-/* x times the part of the standard normal distribution below x.  That is 1/2 + x times a polynomial in x^2 where |x|
-   is small.  Else, with a = |x|, a times the part below -a is exp(-h), h = a^2 / 2, times a function that grows from
-   0.22 to 0.4: 0.3125 + d, d a ratio of polynomials in a. */
-static inline float TGI_V(gelu_erff)(float x)
-{
-    const float b = fabsf(x), a = TGI_V(at_most)(b, 14.4f), half = 0.5f * x;
-    const float h = 0.5f * a * a, h2 = h * h, a2 = h + h;
-    const float q = TGI_F32_FMA(TGI_F32_FMA(0.00306963362f, h, -0.01874412037f), h2,
-                                TGI_F32_FMA(0.07974202931f, h, -0.2659579218f));
-    const float inner = TGI_F32_FMA(h, TGI_F32_FMA(q, h, 0.7978844643f), half);
-    int32_t n; /* exp(-h) = 2^n (1 + p) */
-    const float k = TGI_V(nearest)(h, -1.44269504088896341f, &n);
-    const float p = TGI_V(small_expm1)(TGI_F32_FMA(k, -0.693359375f, -h) +
-                                       TGI_F32_FMA(k, 2.12194440e-4f, -TGI_V(half_square_rest)(a, h)));
-    float above = TGI_F32_FMA(5.67736929e-08f, a, 0.00469615469f), below = 0.0543646837f;
-    above = TGI_F32_FMA(above, a2, TGI_F32_FMA(0.0290019205f, a, 0.0652056255f));
-    above = TGI_F32_FMA(above, a2, TGI_F32_FMA(0.0114167905f, a, -0.312444745f));
-    below = TGI_F32_FMA(below, a2, TGI_F32_FMA(0.334582157f, a, 1.01811642f));
-    below = TGI_F32_FMA(below, a2, TGI_F32_FMA(1.56224993f, a, 1.0f));
-    const float d = above / below, part = 0.3125f + TGI_F32_FMA(0.3125f + d, p, d); /* (0.3125 + d) (1 + p) */
-    /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float */
-    const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2)(n + 64);
-    const float outer = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
-    return b >= 0.70710678f ? outer : inner;
-}
-
-/* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
-   Phi(-a) is exp(-a^2 / 2) times a polynomial, by which d is off by 7e-8 at most; beyond 6 the polynomial stays. */
-static inline float TGI_V(gelu_erf_slopef)(float x)
-{
-    const float a = fabsf(x), b = TGI_V(at_most)(a, 6.0f), square = b * b;
-    float p = TGI_F32_FMA(1.631688109e-6f, square, TGI_F32_FMA(-3.520775239e-5f, b, 3.397382178e-4f));
-    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.001974626472f, b, 0.007939388411f));
-    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.02431392667f, b, 0.0611548831f));
-    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.1325137964f, b, 0.2499167928f));
-    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.3989365147f, b, 0.4999999341f));
-    const float d = TGI_V(exp_below_88f)(-0.5f * a * a) * TGI_F32_FMA(-0.3989422804f, a, p);
-    return x < 0 ? d : 1.0f - d;
-}
-
-/* w / log(2), w = -2 sqrt(2 / pi) (x + 0.044715 x^3), in two parts: a float does not hold enough of it.  With an FMA, x
-   is multiplied by `sum`, the larger part of a polynomial in x^2, and by its rest.  The coefficients are in two parts,
-   too; the first of the constant term has so few digits that constant - sum is exact. */
-typedef struct { float large, rest; } TGI_V(two_parts);
-static inline TGI_V(two_parts) TGI_V(gelu_tanh_exponent)(float x)
-{
-    TGI_V(two_parts) y;
-#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    const float constant = -2.30220795f, factor = -0.102943242f, square = x * x;
-    const float square_rest = TGI_F32_FMA(x, x, -square), sum = TGI_F32_FMA(factor, square, constant);
-    const float rests = TGI_F32_FMA(factor, square_rest, TGI_F32_FMA(2.01619854e-9f, square, -2.5136697e-7f));
-    const float rest = TGI_F32_FMA(factor, square, constant - sum) + rests;
-    y.large = x * sum;
-    y.rest = TGI_F32_FMA(x, rest, TGI_F32_FMA(x, sum, -y.large));
-#else
-    const double d = (double)x, both = d * (d * d * -0.10294323958003487 - 2.3022081981443249);
-    y.large = (float)both;
-    y.rest = (float)(both - (double)y.large);
-#endif
-    return y;
-}
-
-/* x / (1 + exp(w)) */
-static inline float TGI_V(gelu_tanhf)(float x)
-{
-    const float c = TGI_V(between)(x, -11.0f, 8.0f);
-    const TGI_V(two_parts) w = TGI_V(gelu_tanh_exponent)(c);
-    TGI_V(power) e; /* exp(w) = 2^n (1 + p) */
-    const float n = TGI_V(nearest)(w.large, 1.0f, &e.n);
-    e.p = TGI_V(small_expm1)(0.693147182f * (w.large - n + w.rest));
-    const float y = TGI_V(over_1_plus)(c, e) - (x - x); /* as in silu */
-    return x > 8.0f ? x : y;
-}
-
-#undef TGI_F32_FMA
-
-/* Ops of kind ANY and TEST, gradients of ops and steps of optimizers compute little for each number that they read:
-   AVX-512 takes the kernels for AVX2. */
-#undef TGI_LIGHT
-#undef TGI_F32_LIGHT
-#ifdef TGI_LIGHT_AS_AVX2
-#define TGI_LIGHT(name) TGI_JOIN(name, avx2)
-#define TGI_F32_LIGHT(name, result, inputs, numbers, y)
-#else
-#define TGI_LIGHT(name) TGI_V(name)
-#define TGI_F32_LIGHT(name, result, inputs, numbers, y) \
-    TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, numbers, y)
-#endif
-
-#undef TGI_CHOSEN_F32
-#ifdef TGI_TABLES
-#define TGI_CHOSEN_F32(name, choice) TGI_V(name##_by_table_f32)
-static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void *, const void *, const void *);
-#else
-#define TGI_CHOSEN_F32(name, choice) ((choice) != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))
-#endif
-#undef TGI_F32_TOGETHER
-#if defined(TGI_AGAIN) || (defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(TGI_HAS_X86_KERNELS))
-#define TGI_F32_TOGETHER TGI_TOGETHER
-#else
-#define TGI_F32_TOGETHER 1 /* no vectors */
-#endif
-#define TGI_F32_ROW_FLOATS(name, inputs, numbers, y) \
-    TGI_KERNEL_OF(TGI_V(name##_f32), float, real, TGI_F32_TOGETHER, (real)scalar[0], (real), inputs, numbers, y)
-#define TGI_F32_ROW_ANY(name, inputs, numbers, y) TGI_F32_LIGHT(name, real, inputs, numbers, y)
-#ifndef __OPTIMIZE__
-#define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
-#else
-#define TGI_F32_ROW_CHOICE(name, inputs, numbers, y)                                                                 \
-    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, TGI_F32_TOGETHER, 0, (real), inputs, numbers, y)               \
-    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, TGI_F32_TOGETHER, 1, (real), inputs, numbers, y)               \
-    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
-                                  const void *in2)                                                                   \
-    {                                                                                                                \
-        TGI_CHOSEN_F32(name, scalar[0])(n, scalar, out, in0, in1, in2);                                              \
-    }
-#endif
-#define TGI_F32_ROW_TEST(name, inputs, numbers, y) TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)
-#define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, NONE, y)
-#define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y)
-#define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, NONE, y)
-#define TGI_F32_ROW_ABS(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, S, y)
-#define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, S, y)
-TGI_UNARY_OPS(TGI_F32_ROW_X)
-TGI_SCALAR_OPS(TGI_F32_ROW_XS)
-TGI_BINARY_OPS(TGI_F32_ROW_AB)
-TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_ABS)
-
-/* With AVX-512 a table of 32 numbers is two registers, in which one instruction looks up 16 places at once.  So gelu
-   needs no exponential where a = |x| < 3.9375.  It is max(x, 0) - a P, where P is the part of the normal distribution
-   below -a; of gelu by tanh, P = 1 / (1 + exp(2 sqrt(2 / pi) (a + 0.044715 a^3))).  P = c_0 + c_1 d + ... + c_5 d^5,
-   where d is what a is more than the nearest multiple of 1/8, that of number k; tgi_gelu_below[tanh][j][k] = c_j is
-   chosen for the least relative error: that of c_0 as a float.  The few numbers beyond are left to the formulas above.
-   Each result depends on its own x alone. */
-#ifdef TGI_TABLES
-static const float tgi_gelu_below[2][6][32] = {
-    {{0.5f, 0.450261772f, 0.401293665f, 0.353830248f, 0.308537543f, 0.265985519f, 0.22662735f, 0.190786958f,
-      0.158655256f, 0.130294517f, 0.105649777f, 0.0845657215f, 0.066807203f, 0.0520812795f, 0.0400591567f,
-      0.0303963609f, 0.0227501318f, 0.0167933069f, 0.0122244731f, 0.00877447519f, 0.00620966544f, 0.00433244836f,
-      0.00297976332f, 0.00202013738f, 0.00134989806f, 0.000889025279f, 0.000577025057f, 0.000369078451f,
-      0.000232629085f, 0.000144480728f, 8.84172841e-05f, 5.33123493e-05f},
-     {-0.398942292f, -0.395837694f, -0.386668116f, -0.37185508f, -0.352065325f, -0.328160971f, -0.301137418f,
-      -0.272055f, -0.241970718f, -0.211876646f, -0.182649091f, -0.155012265f, -0.1295176f, -0.106538266f,
-      -0.086277321f, -0.0687862784f, -0.0539909676f, -0.0417209864f, -0.0317396522f, -0.0237719007f, -0.0175283011f,
-      -0.0127241816f, -0.00909356214f, -0.00639812043f, -0.00443184841f, -0.00302225794f, -0.00202904805f,
-      -0.00134111883f, -0.000872682664f, -0.000559061533f, -0.000352595671f, -0.000218931629f},
-     {-1.48297075e-09f, 0.0247398466f, 0.0483334996f, 0.0697228089f, 0.0880163088f, 0.102550276f, 0.112926513f,
-      0.119024038f, 0.120985344f, 0.119180605f, 0.114155672f, 0.106570937f, 0.0971382037f, 0.0865623504f,
-      0.0754926652f, 0.0644871444f, 0.0539909787f, 0.0443285555f, 0.0357071161f, 0.0282291379f, 0.0219103806f,
-      0.0167004913f, 0.0125036491f, 0.00919729751f, 0.00664777169f, 0.0047222767f, 0.00329720136f, 0.00226313644f,
-      0.00152719324f, 0.0010132977f, 0.000661115802f, 0.000424179161f},
-     {0.0664904714f, 0.0649420917f, 0.0604168586f, 0.0532604568f, 0.0440081283f, 0.0333288126f, 0.021957906f,
-      0.0106271235f, -1.53873891e-08f, -0.0093799606f, -0.0171233471f, -0.0230096187f, -0.0269828103f, -0.0291315299f,
-      -0.0296577979f, -0.0288400482f, -0.026995454f, -0.0244458653f, -0.021490369f, -0.018386066f, -0.0153372539f,
-      -0.0124922264f, -0.00994608365f, -0.00774772651f, -0.00590913603f, -0.00441533653f, -0.00323380204f,
-      -0.0023225171f, -0.00163628615f, -0.00113123131f, -0.000767634658f, -0.000511414255f},
-     {-2.53185544e-06f, -0.00614678068f, -0.0118203405f, -0.0165982079f, -0.0201524291f, -0.0222805943f,
-      -0.0229204055f, -0.0221466832f, -0.0201524217f, -0.0172176734f, -0.0136715239f, -0.00985282473f,
-      -0.00607497944f, -0.00259859348f, 0.000385532476f, 0.00276276493f, 0.00449135434f, 0.0055917562f,
-      0.00613136124f, 0.00620748196f, 0.00593105657f, 0.00541286729f, 0.00475329254f, 0.00403588964f, 0.00332453148f,
-      0.00266340235f, 0.00207904354f, 0.00158355944f, 0.00117826578f, 0.000857214211f, 0.000610239629f,
-      0.00042535286f},
-     {-0.00994680915f, -0.00957698002f, -0.00845998619f, -0.0067324792f, -0.00457479618f, -0.00220437115f,
-      0.000152242777f, 0.00228689658f, 0.00403284794f, 0.00528028468f, 0.00598280178f, 0.00615492091f, 0.00586192217f,
-      0.00520508131f, 0.00430410029f, 0.00328060961f, 0.00224429229f, 0.00128322234f, 0.00045887247f,
-      -0.000194534558f, -0.000667217129f, -0.000968770764f, -0.00112208282f, -0.00115730171f, -0.00110659271f,
-      -0.00100026291f, -0.000864156173f, -0.000718448602f, -0.00057745201f, -0.000450151769f, -0.000341161271f,
-      -0.000251828576f}},
-    {{0.5f, 0.4502624f, 0.40129858f, 0.35384595f, 0.308572f, 0.26604617f, 0.22671926f, 0.19091122f, 0.15880801f,
-      0.13046685f, 0.105828635f, 0.084735595f, 0.06695228f, 0.05218771f, 0.040116925f, 0.030400515f, 0.022701154f,
-      0.01669666f, 0.01208948f, 0.008612803f, 0.0060337065f, 0.004153871f, 0.002808416f, 0.0018633975f, 0.0012124641f,
-      0.00077308f, 0.00048265452f, 0.00029482326f, 0.00017605648f, 0.00010269617f, 5.846722e-05f, 3.2461467e-05f},
-     {-0.3989423f, -0.39582253f, -0.38661078f, -0.37173772f, -0.35188377f, -0.32792673f, -0.30087668f, -0.2718047f,
-      -0.2417721f, -0.21176763f, -0.18265702f, -0.15514855f, -0.12977539f, -0.106893666f, -0.08669366f, -0.06922041f,
-      -0.054400206f, -0.04206924f, -0.032001786f, -0.023935692f, -0.017594114f, -0.012702751f, -0.009002668f,
-      -0.0062589194f, -0.0042655435f, -0.002847557f, -0.0018606154f, -0.001188995f, -0.00074248575f, -0.0004527111f,
-      -0.0002692872f, -0.0001561372f},
-     {2.158562e-12f, 0.02485884f, 0.04854583f, 0.069981374f, 0.08826061f, 0.102717504f, 0.1129639f, 0.11890021f,
-      0.120697975f, 0.11875828f, 0.11365322f, 0.10605899f, 0.096689664f, 0.086238645f, 0.0753332f, 0.06450389f,
-      0.054168884f, 0.04463105f, 0.036084834f, 0.028629633f, 0.022286728f, 0.017017374f, 0.012740248f, 0.009347177f,
-      0.006716457f, 0.0047235233f, 0.0032489437f, 0.0021839074f, 0.0014334887f, 0.00091804727f, 0.0005731702f,
-      0.000348565f},
-     {0.06681946f, 0.06523604f, 0.06061102f, 0.053306792f, 0.043884646f, 0.033045713f, 0.021558182f, 0.010180211f,
-      -0.0004112793f, -0.009676517f, -0.01724701f, -0.022935538f, -0.026724005f, -0.028734578f, -0.029191252f,
-      -0.028379058f, -0.026606645f, -0.024175934f, -0.021360423f, -0.018391969f, -0.015454824f, -0.012685221f,
-      -0.01017477f, -0.007976165f, -0.006110057f, -0.004572252f, -0.0033406855f, -0.0023817695f, -0.0016558685f,
-      -0.0011217425f, -0.00073988683f, -0.0004747844f},
-     {-8.6664486e-13f, -0.006285196f, -0.012074666f, -0.016925089f, -0.020492269f, -0.022566414f, -0.023090718f,
-      -0.022159845f, -0.019998116f, -0.016921313f, -0.013289367f, -0.009458832f, -0.0057431962f, -0.00238634f,
-      0.000449136f, 0.0026803329f, 0.0042928997f, 0.005324709f, 0.005848304f, 0.005954915f, 0.0057415976f,
-      0.00530192f, 0.004719937f, 0.0040668217f, 0.0033994613f, 0.0027604308f, 0.0021788895f, 0.0016721081f,
-      0.0012474043f, 0.00090430427f, 0.0006367602f, 0.00043525215f},
-     {-0.010193062f, -0.009787419f, -0.008616707f, -0.0068047107f, -0.004542373f, -0.0020649638f, 0.00037812014f,
-      0.0025567568f, 0.0042905435f, 0.005469913f, 0.006063664f, 0.0061122803f, 0.005710143f, 0.004982095f,
-      0.0040601725f, 0.0030649635f, 0.0020938343f, 0.0012160736f, 0.0004735463f, -0.00011520248f, -0.0005493539f,
-      -0.000840197f, -0.0010063265f, -0.0010699561f, -0.0010542903f, -0.0009817276f, -0.00087264733f, -0.00074459944f,
-      -0.0006118011f, -0.0004849129f, -0.00037109203f, -0.0002743072f}}};
-
-/* y [16], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0. */
-TGI_NOINLINE static TGI_V(vector_f32) TGI_V(gelu_beyond)(TGI_V(vector_f32) x, TGI_V(vector_f32) y, float limit,
-                                                         const double *choice)
-{
-    TGI_V(vector_f32) outer;
-    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &outer, &x, NULL, NULL);
-    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : outer[l];
-    return y;
-}
-
-TGI_FMA_BEGIN
-static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,
-                                     const void *in2)
-{
-    TGI_FMA
-    typedef TGI_V(vector_f32) floats;
-    typedef int ints __attribute__((__vector_size__(64)));
-    const floats zero = {0}, limit = zero + 3.9375f;
-    floats table[6][2], last = zero;
-    (void)in1, (void)in2;
-    memcpy(table, tgi_gelu_below[*scalar != 0], sizeof table);
-    memcpy(&last, (const float *)in0 + n / 16 * 16, (size_t)(n % 16) * sizeof(float));
-    for (int64_t i = 0; i < n; i += 16) {
-        const bool whole = n - i >= 16;
-        const floats x = whole ? *(const floats *)((const float *)in0 + i) : last;
-        const floats half = 0.5f * x, b = (floats)((ints)half & 0x7fffffff), a = b + b;
-        const floats sum = 8.0f * a + 12582912.0f, d = a - 0.125f * (sum - 12582912.0f); /* k: the sum's low bits */
-        floats p = TGI_LOOK_UP(table[5], (ints)sum);
-        TGI_UNROLL
-        for (int j = 4; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
-        floats y = b + half - a * p; /* max(x, 0) - a P */
-        if (__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4)) y = TGI_V(gelu_beyond)(x, y, limit[0], scalar);
-        if (whole) *(floats *)((float *)out + i) = y;
-        else last = y;
-    }
-    memcpy((float *)out + n / 16 * 16, &last, (size_t)(n % 16) * sizeof(float));
-}
-TGI_FMA_END
-#endif
-
-#ifndef TGI_LIGHT_AS_AVX2
-#define TGI_F32_ROW_GXY(name, kind, numbers, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, numbers, dx)
-TGI_GRADIENTS(TGI_F32_ROW_GXY)
-
-TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
-#endif
-
-/* ---- random numbers ---- */
-
-/* word [4 blocks]: the words of the counters from number `block` on, of a call that began in state rng.  In a loop, GCC
-   takes three multiplications for one of the lower halves, so for AVX2 tgi_philox is written with vectors, too. */
-static void TGI_V(random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks)
-{
-    int64_t i = 0;
-#ifdef TGI_AGAIN
-    typedef uint64_t wide __attribute__((__vector_size__(32)));
-#ifdef __clang__
-#define TGI_LOWER_PRODUCT(a, b) ((a) * (b))
-#else
-    typedef int halves __attribute__((__vector_size__(32)));
-#define TGI_LOWER_PRODUCT(a, b) ((wide)__builtin_ia32_pmuludq256((halves)(a), (halves)(zero + (b))))
-#endif
-    const wide zero = {0, 0, 0, 0}, lane = {0, 1, 2, 3};
-    for (; i + 8 <= blocks; i += 8) {
-        wide x[2], y[2];
-        uint32_t k0 = (uint32_t)rng.seed, k1 = (uint32_t)(rng.seed >> 32);
-        for (int v = 0; v < 2; ++v) {
-            const wide at = lane + (rng.offset + block + (uint64_t)(i + 4 * v));
-            x[v] = at << 32 | at >> 32;
-            y[v] = zero;
-        }
-        for (int round = 0; round < TGI_PHILOX_ROUNDS; ++round, k0 += TGI_PHILOX_KEY_A, k1 += TGI_PHILOX_KEY_B) {
-            TGI_UNROLL
-            for (int v = 0; v < 2; ++v) {
-                const wide p = TGI_LOWER_PRODUCT(x[v] >> 32, TGI_PHILOX_A);
-                const wide q = TGI_LOWER_PRODUCT(y[v] >> 32, TGI_PHILOX_B);
-                x[v] = q ^ x[v] << 32 ^ (uint64_t)k0 << 32;
-                y[v] = p ^ y[v] << 32 ^ (uint64_t)k1 << 32;
-            }
-        }
-        for (int l = 0; l < 8; ++l) {
-            const uint64_t a = x[l / 4][l % 4], b = y[l / 4][l % 4], pair[2] = {a << 32 | a >> 32, b << 32 | b >> 32};
-            memcpy(word + 4 * (i + l), pair, sizeof pair);
-        }
-    }
-#undef TGI_LOWER_PRODUCT
-#endif
-    for (; i < blocks; ++i) tgi_random_block(rng, block + (uint64_t)i, word + 4 * i);
-}
-
-/* x [n]: normal numbers with this mean and deviation, from a word each. */
-static void TGI_V(random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation)
-{
-    TGI_NO_FMA
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) x[i] = tgi_random_normal_f32(word[i], mean, deviation);
-}
-
-/* ---- bf16 and f16: x, y [n] ---- */
-
-static void TGI_V(bf16_to_f32)(float *y, const void *x, int64_t n)
-{
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] = tgi_bf16_to_f32(((const uint16_t *)x)[i]);
-}
-
-static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
-{
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
-}
-
-/* The processors with AVX2 have an instruction for eight conversions to or from f16, which no loop becomes. */
-static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
-{
-    const uint16_t *const half = (const uint16_t *)x;
-    int64_t i = 0;
-#ifdef TGI_AGAIN
-    typedef short halves __attribute__((__vector_size__(16)));
-    typedef float floats __attribute__((__vector_size__(32)));
-    for (; i + 8 <= n; i += 8) {
-        halves eight;
-        memcpy(&eight, half + i, sizeof eight);
-        const floats wide = __builtin_ia32_vcvtph2ps256(eight);
-        memcpy(y + i, &wide, sizeof wide);
-    }
-#endif
-    TGI_INDEPENDENT
-    for (int64_t j = i; j < n; ++j) y[j] = tgi_f16_to_f32(half[j]);
-}
-
-static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
-{
-    uint16_t *const half = (uint16_t *)y;
-    int64_t i = 0;
-#ifdef TGI_AGAIN
-    typedef short halves __attribute__((__vector_size__(16)));
-    typedef float floats __attribute__((__vector_size__(32)));
-    for (; i + 8 <= n; i += 8) {
-        floats wide;
-        memcpy(&wide, x + i, sizeof wide);
-        const halves eight = __builtin_ia32_vcvtps2ph256(wide, 0); /* to the nearest, ties to even */
-        memcpy(half + i, &eight, sizeof eight);
-    }
-#endif
-    TGI_INDEPENDENT
-    for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
-}
-
-/* ---- rows: x, y, g, dx [n], in f32 or f64 ----
-
-   All instruction sets share the kernels for f64, which are compiled once.
-
-   Sums and maxima go by TGI_LANES lanes, whatever the instruction set: element i belongs to lane i modulo TGI_LANES.
-   A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
-   blocks. */
-
-#undef TGI_F64_ROW
-#define TGI_F64_ROW(name) tgi_##name##_f64_portable
-
-#ifndef TGI_ROWS
-#define TGI_ROWS(suffix, real, vector)                                                                             \
-    enum { TGI_V(vectors_##suffix) = (int)(TGI_LANES * sizeof(real) / sizeof(vector)) }; /* that hold the lanes */ \
-    /* The sum of the lanes, two by two. */                                                                        \
-    static inline real TGI_V(lanes_total_##suffix)(real *lane)                                                     \
-    {                                                                                                              \
-        TGI_UNROLL                                                                                                 \
-        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
-            for (int l = 0; l < w; ++l) lane[l] += lane[l + w];                                                    \
-        }                                                                                                          \
-        return lane[0];                                                                                            \
-    }                                                                                                              \
-    /* The largest lane, by twos as well; both leave the lanes changed. */                                         \
-    static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                   \
-    {                                                                                                              \
-        TGI_UNROLL                                                                                                 \
-        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
-            for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];                   \
-        }                                                                                                          \
-        return lane[0];                                                                                            \
-    }                                                                                                              \
-    static inline real TGI_V(vectors_total_##suffix)(const vector *v)                                              \
-    {                                                                                                              \
-        real lane[TGI_LANES];                                                                                      \
-        memcpy(lane, v, sizeof lane);                                                                              \
-        return TGI_V(lanes_total_##suffix)(lane);                                                                  \
-    }                                                                                                              \
-    /* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */                     \
-    static inline void TGI_V(add_to_lanes_##suffix)(vector *lane, const real *a, const real *b, real shift)        \
-    {                                                                                                              \
-        TGI_UNROLL                                                                                                 \
-        for (int k = 0; k < TGI_V(vectors_##suffix); ++k) {                                                        \
-            vector x = ((const vector *)a)[k] - shift;                                                             \
-            if (b) x *= ((const vector *)b)[k] - shift;                                                            \
-            lane[k] += x;                                                                                          \
-        }                                                                                                          \
-    }                                                                                                              \
-    /* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */                   \
-    TGI_ALWAYS_INLINE double TGI_V(shifted_sum_##suffix)(const real *a, const real *b, real shift, int64_t n)      \
-    {                                                                                                              \
-        double sum = 0;                                                                                            \
-        for (int64_t i = 0; i < n;) {                                                                              \
-            const vector zero = {0};                                                                               \
-            const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);                                                 \
-            vector lane[TGI_V(vectors_##suffix)];                                                                  \
-            TGI_UNROLL                                                                                             \
-            for (int k = 0; k < TGI_V(vectors_##suffix); ++k) lane[k] = zero;                                      \
-            for (; i + TGI_LANES <= end; i += TGI_LANES)                                                           \
-                TGI_V(add_to_lanes_##suffix)(lane, a + i, b ? b + i : NULL, shift);                                \
-            if (i < end) { /* the last elements, made as many as there are lanes */                                \
-                real x[TGI_LANES], y[TGI_LANES];                                                                   \
-                for (int l = 0; l < TGI_LANES; ++l) {                                                              \
-                    x[l] = i + l < end ? a[i + l] : shift;                                                         \
-                    y[l] = b && i + l < end ? b[i + l] : shift;                                                    \
-                }                                                                                                  \
-                TGI_V(add_to_lanes_##suffix)(lane, x, b ? y : NULL, shift);                                        \
-                i = end;                                                                                           \
-            }                                                                                                      \
-            sum += (double)TGI_V(vectors_total_##suffix)(lane);                                                    \
-        }                                                                                                          \
-        return sum;                                                                                                \
-    }                                                                                                              \
-    /* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */                                                              \
-    static double TGI_V(row_sum_##suffix)(const real *a, const real *b, int64_t n)                                 \
-    {                                                                                                              \
-        return b ? TGI_V(shifted_sum_##suffix)(a, b, 0, n) : TGI_V(shifted_sum_##suffix)(a, NULL, 0, n);           \
-    }                                                                                                              \
-    /* The largest number; NaN is passed over. */                                                                  \
-    static real TGI_V(row_largest_##suffix)(const real *x, int64_t n)                                              \
-    {                                                                                                              \
-        real lane[TGI_LANES];                                                                                      \
-        int64_t i = 0;                                                                                             \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = -(real)HUGE_VAL;                                             \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                               \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];                 \
-        }                                                                                                          \
-        real largest = TGI_V(lanes_largest_##suffix)(lane);                                                        \
-        for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                                              \
-        return largest;                                                                                            \
-    }
-#endif
-TGI_ROWS(f32, float, TGI_V(vector_f32))
-#ifndef TGI_AGAIN
-TGI_ROWS(f64, double, TGI_V(vector_f64))
-#endif
-
-static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
-{
-    *(double *)result += TGI_V(row_sum_f32)((const float *)x, NULL, n);
-}
-
-/* Eight rows are added in floats, two by two; their sum is added in doubles. */
-static void TGI_V(sum_across_f32)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)
-{
-    double *const sum = (double *)result;
-    const char *at = (const char *)x;
-    const int64_t by = step / (int64_t)sizeof(float);
-    for (; rows >= 8; rows -= 8, at += 8 * step) {
-        const float *const a = (const float *)(const void *)at, *const b = a + by, *const c = b + by, *const d = c + by;
-        const float *const e = d + by, *const f = e + by, *const g = f + by, *const h = g + by;
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i)
-            sum[i] += (double)(((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i])));
-    }
-    for (; rows > 0; --rows, at += step) {
-        const float *const a = (const float *)(const void *)at;
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) sum[i] += (double)a[i];
-    }
-}
-
-/* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
-   keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
-static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
-{
-    const float largest = TGI_V(row_largest_f32)(x, n);
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(exp_below_88f)(x[i] - largest);
-    const double sum = TGI_V(row_sum_f32)(y, NULL, n);
-    if (log_of_it) {
-        const float log_sum = (float)log(sum);
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
-    } else {
-        const float scale = (float)(1 / sum);
-        for (int64_t i = 0; i < n; ++i) y[i] *= scale;
-    }
-}
-
-/* dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
-static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it)
-{
-    /* the sum over the row first: every element of dx needs it */
-    const float sum = (float)TGI_V(row_sum_f32)(g, log_of_it ? NULL : y, n);
-    if (log_of_it) {
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(exp_below_88f)(y[i]) * sum;
-    } else {
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - sum);
-    }
-}
-
-/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are the gradients that reach x by way
-   of the row's mean and of rstd. */
-static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd)
-{
-    const float mean_g = rms ? 0 : (float)(TGI_V(row_sum_f32)(g, NULL, n) / (double)n);
-    const float mean_gy = (float)(TGI_V(row_sum_f32)(g, y, n) / (double)n);
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
-}
-
-/* ---- rows of attention ----
-
-   The scores of one query with n keys, in memory for `end` of them, a multiple of TGI_LANES; mask [n], to be added to
-   the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
-#ifndef TGI_ATTENTION_ROWS
-#define TGI_ATTENTION_ROWS(suffix, real, exponential)                                                                  \
-    /* x [TGI_LANES], of which the first n stay and the others become `rest`. */                                       \
-    static inline void TGI_V(attention_rest_##suffix)(real *x, int64_t n, real rest)                                   \
-    {                                                                                                                  \
-        for (int l = 0; l < TGI_LANES; ++l) x[l] = l < (int)n ? x[l] : rest;                                           \
-    }                                                                                                                  \
-    /* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf,    \
-       where the weights are 0, it is infinity. */                                                                     \
-    static double TGI_V(attention_weights_##suffix)(void *scores, const void *mask, int64_t n, int64_t end)            \
-    {                                                                                                                  \
-        real *const s = (real *)scores, lane[TGI_LANES];                                                               \
-        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
-        for (int64_t i = 0; mask && i < n; ++i) s[i] += ((const real *)mask)[i];                                       \
-        TGI_V(attention_rest_##suffix)(s + last, n - last, -(real)HUGE_VAL);                                           \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
-        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];                     \
-        }                                                                                                              \
-        const real largest = TGI_V(lanes_largest_##suffix)(lane), shift = largest > -(real)HUGE_VAL ? largest : 0;     \
-        TGI_INDEPENDENT                                                                                                \
-        for (int64_t i = 0; i < whole; ++i) s[i] = exponential(s[i] - shift);                                          \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
-        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];                                                   \
-        }                                                                                                              \
-        const real sum = TGI_V(lanes_total_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                            \
-        for (int64_t i = 0; i < whole; ++i) s[i] *= scale;                                                             \
-        TGI_V(attention_rest_##suffix)(s + last, n - last, 0); /* NaN goes to no key that is not seen */               \
-        for (int64_t i = whole; i < end; ++i) s[i] = 0;                                                                \
-        return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);                                                 \
-    }                                                                                                                  \
-    /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the      \
-       scores. */                                                                                                      \
-    static void TGI_V(attention_gradient_##suffix)(void *scores, void *dp, const void *mask, int64_t n, int64_t end,   \
-                                                   double lse)                                                         \
-    {                                                                                                                  \
-        real *const p = (real *)scores, *const d = (real *)dp, lane[TGI_LANES];                                        \
-        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
-        const real shift = (real)lse;                                                                                  \
-        for (int64_t i = 0; mask && i < n; ++i) p[i] += ((const real *)mask)[i];                                       \
-        TGI_V(attention_rest_##suffix)(p + last, n - last, -(real)HUGE_VAL);                                           \
-        TGI_V(attention_rest_##suffix)(d + last, n - last, 0);                                                         \
-        TGI_INDEPENDENT                                                                                                \
-        for (int64_t i = 0; i < whole; ++i) p[i] = exponential(p[i] - shift);                                          \
-        TGI_V(attention_rest_##suffix)(p + last, n - last, 0);                                                         \
-        if (shift > 64 || shift < -64) { /* a large lse is rounded: the sum of the weights is made 1 again */          \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l];                                                        \
-            for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                   \
-                for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l];                                               \
-            }                                                                                                          \
-            const real weights = TGI_V(lanes_total_##suffix)(lane), scale = weights == 0 ? 0 : 1 / weights;            \
-            for (int64_t i = 0; i < whole; ++i) p[i] *= scale;                                                         \
-        }                                                                                                              \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];                                                     \
-        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
-        }                                                                                                              \
-        const real sum = TGI_V(lanes_total_##suffix)(lane);                                                            \
-        for (int64_t i = 0; i < whole; ++i) d[i] = p[i] * (d[i] - sum);                                                \
-        for (int64_t i = whole; i < end; ++i) p[i] = d[i] = 0;                                                         \
-    }
-#endif
-TGI_ATTENTION_ROWS(f32, float, TGI_V(exp_below_88f))
-#ifndef TGI_AGAIN
-TGI_ATTENTION_ROWS(f64, double, exp)
-#endif
-
-/* layer_norm and rms_norm, y = (x - mean) * rstd * weight + bias: see tgi_norm_row.  mean and rstd, 1 / sqrt(mean((x -
-   mean)^2) + eps), are of the row; rms: with 0 in place of the mean.
-
-   Backward, with xn = (x - mean) * rstd and h = g * weight: dweight += g * xn, dbias += g, and
-   dx = rstd * (h - mean(h) - xn * mean(h * xn)); rms: without mean(h).  The means are the gradients that reach x by way
-   of the row's mean and of rstd. */
-#ifndef TGI_NORM
-#define TGI_NORM(suffix, real, vector)                                                                              \
-    static void TGI_V(norm_##suffix)(tgi_norm_row *row)                                                             \
-    {                                                                                                               \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                      \
-        const real *const bias = (const real *)row->bias;                                                           \
-        real *const y = (real *)row->y;                                                                             \
-        const int64_t n = row->n;                                                                                   \
-        const real mean = row->rms ? 0 : (real)(TGI_V(shifted_sum_##suffix)(x, NULL, 0, n) / (double)n);            \
-        /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */  \
-        const real rstd = (real)(1 / sqrt(TGI_V(shifted_sum_##suffix)(x, x, mean, n) / (double)n + row->eps));      \
-        if (bias) {                                                                                                 \
-            TGI_INDEPENDENT                                                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];                      \
-        } else if (weight) {                                                                                        \
-            TGI_INDEPENDENT                                                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i];                                \
-        } else {                                                                                                    \
-            TGI_INDEPENDENT                                                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;                                            \
-        }                                                                                                           \
-        row->mean = (double)mean;                                                                                   \
-        row->rstd = (double)rstd;                                                                                   \
-    }                                                                                                               \
-    static void TGI_V(norm_backward_##suffix)(const tgi_norm_row *row)                                              \
-    {                                                                                                               \
-        enum { VECTORS = TGI_V(vectors_##suffix) };                                                                 \
-        const real *const x = (const real *)row->x, *const g = (const real *)row->g;                                \
-        const real *const weight = (const real *)row->weight;                                                       \
-        real *const dx = (real *)row->dx, *const dweight = (real *)row->dweight, *const dbias = (real *)row->dbias; \
-        const real mean = (real)row->mean, rstd = (real)row->rstd;                                                  \
-        const int64_t n = row->n, whole = n - n % TGI_LANES;                                                        \
-        double h_sum = 0, hxn_sum = 0;                                                                              \
-        for (int64_t i = 0; i < whole;) {                                                                           \
-            const int64_t end = tgi_at_most(whole, i + TGI_SUM_BLOCK);                                              \
-            const vector zero = {0};                                                                                \
-            vector h_lane[TGI_V(vectors_##suffix)], hxn_lane[TGI_V(vectors_##suffix)];                              \
-            TGI_UNROLL                                                                                              \
-            for (int k = 0; k < VECTORS; ++k) h_lane[k] = hxn_lane[k] = zero;                                       \
-            for (; i < end; i += TGI_LANES) {                                                                       \
-                TGI_UNROLL                                                                                          \
-                for (int k = 0; k < VECTORS; ++k) {                                                                 \
-                    const vector gk = ((const vector *)(g + i))[k], h = gk * ((const vector *)(weight + i))[k];     \
-                    const vector xn = (((const vector *)(x + i))[k] - mean) * rstd;                                 \
-                    ((vector *)(dweight + i))[k] += gk * xn;                                                        \
-                    ((vector *)(dbias + i))[k] += gk;                                                               \
-                    h_lane[k] += h;                                                                                 \
-                    hxn_lane[k] += h * xn;                                                                          \
-                }                                                                                                   \
-            }                                                                                                       \
-            h_sum += (double)TGI_V(vectors_total_##suffix)(h_lane);                                                 \
-            hxn_sum += (double)TGI_V(vectors_total_##suffix)(hxn_lane);                                             \
-        }                                                                                                           \
-        for (int64_t i = whole; i < n; ++i) {                                                                       \
-            const real xn = (x[i] - mean) * rstd, h = g[i] * weight[i];                                             \
-            dweight[i] += g[i] * xn;                                                                                \
-            dbias[i] += g[i];                                                                                       \
-            h_sum += (double)h;                                                                                     \
-            hxn_sum += (double)(h * xn);                                                                            \
-        }                                                                                                           \
-        const real h_mean = row->rms ? 0 : (real)(h_sum / (double)n), hxn_mean = (real)(hxn_sum / (double)n);       \
-        TGI_INDEPENDENT                                                                                             \
-        for (int64_t i = 0; i < n; ++i)                                                                             \
-            dx[i] = rstd * (g[i] * weight[i] - h_mean - (x[i] - mean) * rstd * hxn_mean);                           \
-    }
-#endif
-TGI_NORM(f32, float, TGI_V(vector_f32))
-#ifndef TGI_AGAIN
-TGI_NORM(f64, double, TGI_V(vector_f64))
-#endif
-
-/* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
-   are. */
-#ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, exponential)                                                             \
-    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                                \
-    {                                                                                                         \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
-        const real largest = TGI_V(row_largest_##suffix)(x, row->n);                                          \
-        real part[TGI_SUM_BLOCK];                                                                             \
-        row->largest = (double)largest;                                                                       \
-        row->sum = row->weighted = 0;                                                                         \
-        for (int64_t i = 0, n; i < row->n; i += n) {                                                          \
-            n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                                       \
-            for (int64_t k = 0; row->smoothed && k < n; ++k) part[k] = x[i + k] - largest;                    \
-            if (row->smoothed) row->weighted += TGI_V(row_sum_##suffix)(part, weight ? weight + i : NULL, n); \
-            TGI_INDEPENDENT                                                                                   \
-            for (int64_t k = 0; k < n; ++k) part[k] = exponential(x[i + k] - largest);                        \
-            row->sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                               \
-        }                                                                                                     \
-    }                                                                                                         \
-    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                                 \
-    {                                                                                                         \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
-        const real largest = (real)row->largest, scale = (real)row->scale, shift = (real)row->shift;          \
-        const int64_t n = row->n;                                                                             \
-        real *const dx = (real *)row->dx;                                                                     \
-        TGI_INDEPENDENT                                                                                       \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exponential(x[i] - largest) * scale;                          \
-        if (shift == 0) return;                                                                               \
-        TGI_INDEPENDENT                                                                                       \
-        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                            \
-    }
-#endif
-TGI_CLASS_LOSS(f32, float, TGI_V(exp_below_88f))
-#ifndef TGI_AGAIN
-TGI_CLASS_LOSS(f64, double, exp)
-#endif
-
-/* Rows of tgi_lstm_cell. */
-static void TGI_V(lstm_cell)(const tgi_lstm_cell *cell, int64_t row)
-{
-    const int64_t n = cell->n;
-    const double none[2] = {0, 0}; /* these ops have no numbers */
-    const float *const x = cell->from_x + row * 4 * n, *const h = cell->from_h + row * 4 * n;
-    const float *const c = cell->c + row * n;
-    float *const act = cell->act + row * 4 * n, *const next = cell->next + row * n, *const y = cell->h + row * n;
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < 4 * n; ++i) act[i] = x[i] + h[i];
-    TGI_V(sigmoid_f32)(2 * n, none, act, act, NULL, NULL);
-    TGI_V(tanh_f32)(n, none, act + 2 * n, act + 2 * n, NULL, NULL);
-    TGI_V(sigmoid_f32)(n, none, act + 3 * n, act + 3 * n, NULL, NULL);
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) next[i] = act[n + i] * c[i] + act[i] * act[2 * n + i];
-    TGI_V(tanh_f32)(n, none, y, next, NULL, NULL);
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] *= act[3 * n + i];
-}
-
-static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
-{
-    const int64_t n = cell->n;
-    const double none[2] = {0, 0}; /* these ops have no numbers */
-    const float *const act = cell->act + row * 4 * n, *const c = cell->c + row * n;
-    const float *const gh = cell->gh + row * n, *const gnext = cell->gnext + row * n;
-    float *const d = cell->dgates + row * 4 * n, *const dc = cell->dc + row * n;
-    TGI_V(tanh_f32)(n, none, dc, cell->next + row * n, NULL, NULL);
-    TGI_INDEPENDENT
-    for (int64_t k = 0; k < n; ++k) {
-        const float i = act[k], f = act[n + k], g = act[2 * n + k], o = act[3 * n + k], t = dc[k];
-        const float dnext = gnext[k] + gh[k] * o * (1 - t * t);
-        d[k] = dnext * g * (i * (1 - i));
-        d[n + k] = dnext * c[k] * (f * (1 - f));
-        d[2 * n + k] = dnext * i * (1 - g * g);
-        d[3 * n + k] = gh[k] * t * (o * (1 - o));
-        dc[k] = dnext * f;
-    }
-}
-
-/* sum += x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
-   by an instruction that takes denormals as 0 and gives 0 for them. */
-#undef TGI_ADD_PRODUCT
-#undef TGI_ADD_PAIRS
-#define TGI_ADD_PRODUCT(sum, x, b) (sum) += (x) * (b)
-#ifdef TGI_HAS_BF16_PAIRS
-typedef uint32_t TGI_V(vector_u32) __attribute__((__vector_size__(TGI_V(vector_bytes))));
-static inline TGI_V(vector_u32) TGI_V(pairs)(float x)
-{
-    const TGI_V(vector_u32) zero = {0};
-    return zero + tgi_bits_of_float(x);
-}
-#define TGI_ADD_PAIRS(sum, x, b) \
-    __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(b), "v"(TGI_V(pairs)(x)))
-#endif
-
-/* The micro-kernel of the matrix product: the sums of a tile stay in registers, of as many rows as are given and one or
-   two vectors of columns.  reads: the layouts of a that it can read; add: how it adds a product, from panels. */
-#ifndef TGI_GEMM_KERNEL
-enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those before it, too */
-#define TGI_GEMM_KERNEL(function, real, vector, rows_of_tile, vectors, reads, add)                                    \
-    static void function(const tgi_gemm_tile *t)                                                                      \
-    {                                                                                                                 \
-        TGI_FMA                                                                                                       \
-        enum { ROWS = (rows_of_tile), LANES = (int)(sizeof(vector) / sizeof(real)), TWO = (vectors) == 2 };           \
-        const vector zero = {0};                                                                                      \
-        static const real zeros[ROWS] = {0};                                                                          \
-        const real *x = (const real *)t->a, *y = (const real *)t->b;                                                  \
-        const int64_t rows = t->rows, c_row = t->c_row, from_row = t->from_row;                                       \
-        const real *from = (const real *)t->from;                                                                     \
-        real *c = (real *)t->c;                                                                                       \
-        vector sum[ROWS][2];                                                                                          \
-        int64_t row[ROWS];                                                                                            \
-        TGI_UNROLL                                                                                                    \
-        for (int i = 0; i < ROWS; ++i) {                                                                              \
-            sum[i][0] = sum[i][1] = zero;                                                                             \
-            TGI_PREFETCH(c);                                                                                          \
-            if (i + 1 < rows) c += c_row;                                                                             \
-        }                                                                                                             \
-        c = (real *)t->c;                                                                                             \
-        if ((reads) == TGI_READS_PANELS || t->a_packed) {                                                             \
-            for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
-                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    add(sum[i][0], x[i], b0);                                                                         \
-                    if (TWO) add(sum[i][1], x[i], b1);                                                                \
-                }                                                                                                     \
-            }                                                                                                         \
-        } else if ((reads) == TGI_READS_PLACES && t->a_cols) {                                                        \
-            TGI_UNROLL                                                                                                \
-            for (int i = 0; i < ROWS; ++i) row[i] = t->a_rows[i < rows ? i : rows - 1];                               \
-            for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {                                                       \
-                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
-                const real *const at = x + t->a_cols[k];                                                              \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    sum[i][0] += at[row[i]] * b0;                                                                     \
-                    if (TWO) sum[i][1] += at[row[i]] * b1;                                                            \
-                }                                                                                                     \
-            }                                                                                                         \
-        } else {                                                                                                      \
-            TGI_UNROLL                                                                                                \
-            for (int i = 0; i < ROWS; ++i) row[i] = i == 0 ? 0 : i < rows ? row[i - 1] + t->a_row : row[i - 1];       \
-            for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                        \
-                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    sum[i][0] += x[row[i]] * b0;                                                                      \
-                    if (TWO) sum[i][1] += x[row[i]] * b1;                                                             \
-                }                                                                                                     \
-            }                                                                                                         \
-        }                                                                                                             \
-        if (rows == ROWS && t->cols == (vectors) * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {           \
-            TGI_UNROLL                                                                                                \
-            for (int i = 0; i < ROWS; ++i, c += c_row) {                                                              \
-                if (from) {                                                                                           \
-                    sum[i][0] += ((const vector *)from)[0];                                                           \
-                    if (TWO) sum[i][1] += ((const vector *)from)[1];                                                  \
-                    from += from_row;                                                                                 \
-                }                                                                                                     \
-                ((vector *)c)[0] = sum[i][0];                                                                         \
-                if (TWO) ((vector *)c)[1] = sum[i][1];                                                                \
-            }                                                                                                         \
-            return;                                                                                                   \
-        }                                                                                                             \
-        real tile[ROWS * 2 * LANES]; /* only the rows and columns that exist */                                       \
-        memcpy(tile, sum, sizeof tile);                                                                               \
-        const int64_t cols = t->cols, c_col = t->c_col, from_col = t->from_col;                                       \
-        if (rows == ROWS && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */               \
-            for (int64_t j = 0; j < cols; ++j, c += c_col) {                                                          \
-                const real *const f = from ? from + j * from_col : zeros;                                             \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];                                 \
-            }                                                                                                         \
-            return;                                                                                                   \
-        }                                                                                                             \
-        for (int64_t i = 0; i < rows; ++i) {                                                                          \
-            for (int64_t j = 0; j < cols; ++j) {                                                                      \
-                const real sum_ij = tile[i * 2 * LANES + j];                                                          \
-                c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;                \
-            }                                                                                                         \
-        }                                                                                                             \
-    }
-#endif
-TGI_FMA_BEGIN
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PLACES, TGI_ADD_PRODUCT)
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_V(tile_rows), 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
-#ifdef TGI_SHORT_ROWS
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_short), float, TGI_V(vector_f32), TGI_SHORT_ROWS, 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_narrow), float, TGI_V(vector_f32), TGI_V(tile_rows), 1, TGI_READS_PLACES,
-                TGI_ADD_PRODUCT)
-#endif
-TGI_FMA_END
-/* Unsigned: it wraps. */
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), 2, TGI_READS_PANELS,
-                TGI_ADD_PRODUCT)
-#ifdef TGI_HAS_BF16_PAIRS
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PAIRS)
-#endif
-
-/* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
-   dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
-#ifndef TGI_GEMV
-#define TGI_GEMV(suffix, real, vector, lanes)                                                                \
-    static real TGI_V(dot_##suffix)(const real *x, const real *y, int64_t n)                                 \
-    {                                                                                                        \
-        TGI_FMA                                                                                              \
-        vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                               \
-        real part[lanes], sum = 0;                                                                           \
-        for (; n >= 4 * (lanes); n -= 4 * (lanes), x += 4 * (lanes), y += 4 * (lanes)) {                     \
-            const vector *const u = (const vector *)x, *const v = (const vector *)y;                         \
-            sum0 += u[0] * v[0];                                                                             \
-            sum1 += u[1] * v[1];                                                                             \
-            sum2 += u[2] * v[2];                                                                             \
-            sum3 += u[3] * v[3];                                                                             \
-        }                                                                                                    \
-        sum0 = (sum0 + sum1) + (sum2 + sum3);                                                                \
-        memcpy(part, &sum0, sizeof part);                                                                    \
-        for (int lane = 0; lane < (lanes); ++lane) sum += part[lane];                                        \
-        for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                  \
-        return sum;                                                                                          \
-    }                                                                                                        \
-    static void TGI_V(gemv_##suffix)(const tgi_gemv *g, void *y_, int64_t n, const void *x_, const void *a_) \
-    {                                                                                                        \
-        TGI_FMA                                                                                              \
-        const int64_t x_step = g->x_step, a_step = g->col;                                                   \
-        const real *x = (const real *)x_, *a = (const real *)a_;                                             \
-        real *const y = (real *)y_;                                                                          \
-        const bool dot = g->dot;                                                                             \
-        int64_t k = g->k;                                                                                    \
-        for (int64_t i = 0; i < n; ++i) y[i] = dot ? TGI_V(dot_##suffix)(x, a + i * g->row, k) : 0;          \
-        for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                   \
-            const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                    \
-            const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;             \
-            int64_t i = 0;                                                                                   \
-            for (; i + (lanes) <= n; i += (lanes)) {                                                         \
-                *(vector *)(y + i) += (*(const vector *)(a + i) * x0 + *(const vector *)(a1 + i) * x1) +     \
-                                      (*(const vector *)(a2 + i) * x2 + *(const vector *)(a3 + i) * x3);     \
-            }                                                                                                \
-            for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                 \
-        }                                                                                                    \
-        for (; k > 0 && !dot; --k, x += x_step, a += a_step) {                                               \
-            for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                             \
-        }                                                                                                    \
-    }
-#endif
-TGI_FMA_BEGIN
-TGI_GEMV(f32, float, TGI_V(vector_f32), (int64_t)(sizeof(TGI_V(vector_f32)) / sizeof(float)))
-TGI_GEMV(f64, double, TGI_V(vector_f64), (int64_t)(sizeof(TGI_V(vector_f64)) / sizeof(double)))
-TGI_FMA_END
-
-/* y, index [n] (index may be NULL): the largest of each window, the last NaN if it has any, and its index.  x: the
-   first one's corner.  Four windows at a time; the last four may have some of the ones before again. */
-#ifdef TGI_HAS_VECTORS
-static inline tgi_four TGI_V(four_at)(const float *x, int64_t step)
-{
-    const tgi_four apart = {x[0], x[step], x[2 * step], x[3 * step]};
-    if (step == 1) return *(const tgi_four *)x;
-    return step == 2 ? TGI_FOUR_OF(*(const tgi_four *)x, *(const tgi_four *)(x + 3), 0, 2, 5, 7) : apart;
-}
-static inline void TGI_V(max_pool_four)(const tgi_pool_run *run, int64_t rows, int64_t columns, const float *x,
-                                        int64_t stride, int64_t start, float *y, int64_t *index)
-{
-    const float least = -(float)HUGE_VAL;
-    tgi_four best = {least, least, least, least};
-    tgi_four_places found = {0, 0, 0, 0}; /* counted from the corner of each window */
-    for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t k = 0, at = i * run->row_step; k < columns; ++k, at += run->column_step) {
-            const tgi_four element = TGI_V(four_at)(x + at, stride);
-            const tgi_four_places larger = (element > best) | (element != element);
-            best = (tgi_four)(((tgi_four_places)element & larger) | ((tgi_four_places)best & ~larger));
-            found = ((found ^ (int32_t)at) & larger) ^ found;
-        }
-    }
-    *(tgi_four *)y = best;
-    for (int l = 0; index && l < 4; ++l) index[l] = start + l * stride + found[l];
-}
-
-static void TGI_V(max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index)
-{
-    const int64_t rows = run->rows, columns = run->columns, stride = run->stride;
-    for (int64_t o = 0; o < run->n; o += 4) {
-        const int64_t at = o + 4 <= run->n ? o : run->n - 4, corner = at * stride, start = run->start + corner;
-        int64_t *const to = index ? index + at : NULL;
-        if (stride == 2 && rows == 2 && columns == 2) /* constants make it fast */
-            TGI_V(max_pool_four)(run, 2, 2, x + corner, 2, start, y + at, to);
-        else if (stride == 2)
-            TGI_V(max_pool_four)(run, rows, columns, x + corner, 2, start, y + at, to);
-        else if (stride == 1)
-            TGI_V(max_pool_four)(run, rows, columns, x + corner, 1, start, y + at, to);
-        else
-            TGI_V(max_pool_four)(run, rows, columns, x + corner, stride, start, y + at, to);
-    }
-}
-#endif
-
-/* y [bytes] = x, written past the caches, which would first read what is there.  Bytes before the first whole vector of
-   y and behind the last are copied as usual. */
-#ifdef TGI_AGAIN
-static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
-{
-    typedef float floats __attribute__((__vector_size__(32)));
-    const int64_t before = tgi_at_most(bytes, (int64_t)((32 - (uintptr_t)y % 32) % 32));
-    int64_t i = before;
-    memcpy(y, x, (size_t)before);
-    for (; i + 32 <= bytes; i += 32) {
-        floats v;
-        memcpy(&v, (const char *)x + i, sizeof v);
-#ifdef __clang__
-        __builtin_nontemporal_store(v, (floats *)(void *)((char *)y + i));
-#else
-        __builtin_ia32_movntps256((float *)(void *)((char *)y + i), v);
-#endif
-    }
-    memcpy((char *)y + i, (const char *)x + i, (size_t)(bytes - i));
-}
-#endif
-
-static const tgi_kernels TGI_V(kernels) = {
-    TGI_TEXT(TGI_ISA),
-    {
-#define TGI_F32_ENTRY_FLOATS TGI_V
-#define TGI_F32_ENTRY_CHOICE TGI_V
-#define TGI_F32_ENTRY_ANY TGI_LIGHT
-#define TGI_F32_ENTRY_TEST TGI_LIGHT
-#define TGI_F32_ENTRY(name, kind, ...) TGI_F32_ENTRY_##kind(name##_f32),
-        TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
-#undef TGI_F32_ENTRY
-    },
-    {
-#define TGI_F32_ENTRY(name, ...) TGI_LIGHT(name##_gradient_f32),
-        TGI_GRADIENTS(TGI_F32_ENTRY)
-#undef TGI_F32_ENTRY
-    },
-    {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
-    TGI_V(tile_rows),
-    {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
-     2 * (int)(sizeof(TGI_V(vector_u64)) / sizeof(uint64_t))},
-    {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64), TGI_V(gemm_tile_i64)},
-#ifdef TGI_SHORT_ROWS
-    TGI_SHORT_ROWS,
-    TGI_V(gemm_tile_short),
-    TGI_V(gemm_tile_narrow),
-#else
-    0,
-    NULL,
-    NULL,
-#endif
-#ifdef TGI_HAS_BF16_PAIRS
-    TGI_V(gemm_tile_bf16),
-#else
-    NULL,
-#endif
-    {TGI_V(gemv_f32), TGI_V(gemv_f64)},
-    {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
-    {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
-    {TGI_V(norm_f32), TGI_F64_ROW(norm)},
-    {TGI_V(norm_backward_f32), TGI_F64_ROW(norm_backward)},
-    {TGI_V(class_loss_f32), TGI_F64_ROW(class_loss)},
-    {TGI_V(class_loss_backward_f32), TGI_F64_ROW(class_loss_backward)},
-    TGI_V(lstm_cell),
-    TGI_V(lstm_cell_backward),
-    {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
-    {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
-    TGI_V(random_words),
-    TGI_V(random_normal),
-    TGI_V(sum_f32),
-    TGI_V(sum_across_f32),
-    TGI_V(softmax),
-    TGI_V(softmax_backward),
-    TGI_V(layer_norm_backward),
-#ifdef TGI_HAS_VECTORS
-    TGI_V(max_pool),
-#else
-    NULL,
-#endif
-#ifdef TGI_AGAIN
-    TGI_V(stream),
-#else
-    NULL,
-#endif
-};
-
-TGI_LOOPS_END
-#endif
-/* ---- the end of the kernels ---- */
-
-#if defined(TGI_ISA) && !defined(TGI_AGAIN) /* the first time: the rest */
-#undef TGI_ISA
-
-#ifdef TGI_HAS_X86_KERNELS
-#define TGI_AGAIN
-
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
-#define TGI_ISA avx2
-#include "tensorgrad.h"
-#undef TGI_ISA
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c"))), \
-                             apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c,prefer-vector-width=512")
-#endif
-#define TGI_ISA avx512
-#define TGI_SHORT_ROWS 13 /* of a tile: 64 and 128 rows are 5 and 10 of these, which have 1.5 % too many; of 14, 9 % */
-#define TGI_LIGHT_AS_AVX2
-#define TGI_TABLES
-#ifdef __clang__
-#define TGI_LOOK_UP(table, at) __builtin_ia32_vpermi2varps512((table)[0], at, (table)[1])
-#else
-#define TGI_LOOK_UP(table, at) __builtin_shuffle((table)[0], (table)[1], at)
-#endif
-#if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
-#define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */
-#endif
-#include "tensorgrad.h"
-#undef TGI_TABLES
-#undef TGI_LIGHT_AS_AVX2
-#undef TGI_SHORT_ROWS
-#undef TGI_ISA
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef TGI_AGAIN
-#endif
-
-#undef TGI_REAL
-#define TGI_REAL(call, x) TGI_REAL_OF(call, x)
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-#if defined(TGI_HAS_VECTORS) && defined(__clang__)
-#pragma clang diagnostic pop
-#endif
-
-/* The best kernels for this processor; TG_SIMD=portable, avx2 or avx512 in the environment asks for others, which are
-   taken if the processor has them. */
-static const tgi_kernels *tgi_choose_kernels(void)
-{
-    const tgi_kernels *best = &tgi_kernels_portable;
-#ifdef TGI_HAS_X86_KERNELS
-    const char *wish = getenv("TG_SIMD");
-    if (wish && strcmp(wish, "portable") == 0) return best;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = &tgi_kernels_avx2;
-    if (wish && strcmp(wish, "avx2") == 0) return best;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl")) {
-        best = &tgi_kernels_avx512;
-    }
-#endif
-    return best;
-}
-
-static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
-{
-    if (!S->kernels) S->kernels = tgi_choose_kernels();
-    return S->kernels;
-}
-
-/* Whether there is a tile for bf16, and the processor has the instruction for it. */
-static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
-{
-#ifdef TGI_HAS_BF16_PAIRS
-    if (!__builtin_cpu_supports("avx512bf16")) return false;
-#endif
-    return kernels->gemm_tile_bf16 != NULL;
-}
-
-const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
-
-/* ======== @@CPU =================================================================================================== */
-
-/* ---- iteration over strided operands, threads, scratch memory ---- */
-
 /* For fewer elements than this, if all operands are contiguous, neither an iterator nor threads save time. */
 enum { TGI_FEW = 4096 };
 
-/* The number of elements if that is so; else -1. */
-static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
-{
-    int64_t n = 1;
-    for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
-    return n < TGI_FEW && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
-}
-
-/* A position in an iteration: an index, and the address of that element in each operand. */
-typedef struct {
-    int64_t index[TG_MAX_DIMS];
-    char *at[TGI_MAX_ARGS];
-} tgi_cursor;
-
-static tgi_cursor tgi_cursor_at(const tgi_iter *iter, int64_t element)
-{
-    tgi_cursor cursor;
-    for (int k = 0; k < iter->nargs; ++k) cursor.at[k] = iter->data[k];
-    for (int d = iter->ndim - 1; d >= 0; --d) {
-        cursor.index[d] = 0;
-        if (element == 0) continue; /* the usual start, without divisions */
-        cursor.index[d] = d ? element % iter->dim[d] : element;
-        element /= iter->dim[d];
-        for (int k = 0; k < iter->nargs; ++k) cursor.at[k] += cursor.index[d] * iter->stride[k][d];
-    }
-    return cursor;
-}
-
-/* Elements left in the innermost dim, at most `most`. */
-static inline int64_t tgi_cursor_run(const tgi_cursor *cursor, const tgi_iter *iter, int64_t most)
-{
-    const int64_t left = iter->dim[iter->ndim - 1] - cursor->index[iter->ndim - 1];
-    return left < most ? left : most;
-}
-
-/* Advances by n elements, at most to the end of the innermost dim. */
-static void tgi_cursor_advance(tgi_cursor *cursor, const tgi_iter *iter, int64_t n)
-{
-    int d = iter->ndim - 1;
-    cursor->index[d] += n;
-    for (int k = 0; k < iter->nargs; ++k) cursor->at[k] += n * iter->stride[k][d];
-    for (; d > 0 && cursor->index[d] == iter->dim[d]; --d) {
-        cursor->index[d] = 0;
-        cursor->index[d - 1]++;
-        for (int k = 0; k < iter->nargs; ++k) {
-            cursor->at[k] += iter->stride[k][d - 1] - iter->dim[d] * iter->stride[k][d];
-        }
-    }
-}
-
-/* One part of a job: items [first, end); thread counts from 0.  The result of an item must not depend on the part that
-   it is in, so that any number of threads gives the same bits. */
-typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t end);
-#ifdef _OPENMP
-#define TGI_PRAGMA(text) _Pragma(#text)
-#define TGI_PARALLEL_FOR(threads) TGI_PRAGMA(omp parallel for num_threads(threads) schedule(static, 1))
-#else
-#define TGI_PARALLEL_FOR(threads)
-#endif
-
-/* The number of parts for n items that are this much work together. */
-static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
-{
-    const int threads = tgi_threads_for(S, work);
-    return n < threads ? (int)n : threads;
-}
-
-/* Calls part for the items [0, n) in so many parts of about equal size, one per thread.  All of them round and take
-   denormals as the calling thread does. */
-TGI_NOINLINE static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
-{
-    if (parts <= 1) {
-        part(job, 0, 0, n);
-        return;
-    }
-    const unsigned mode = tgi_float_mode();
-    TGI_PARALLEL_FOR(parts)
-    for (int k = 0; k < parts; ++k) {
-        const int64_t share = n / parts, rest = n % parts;
-        const unsigned own = tgi_float_mode();
-        if (own != mode) tgi_set_float_mode(mode);
-        part(job, k, share * k + (k < rest ? k : rest), share * (k + 1) + (k + 1 < rest ? k + 1 : rest));
-        if (own != mode) tgi_set_float_mode(own);
-    }
-}
-
-/* Scratch memory for the threads of a job: up to TGI_STACK_SCRATCH bytes are on their stacks, more is allocated before
-   they start. */
-enum { TGI_STACK_SCRATCH = 8192 };
-typedef struct {
-    char *each; /* thread k's begins at each + k * bytes; NULL: a part has TGI_STACK_SCRATCH bytes of its own */
-    size_t bytes, total; /* per thread; in all */
-} tgi_scratch;
-
-static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
-{
-    scratch->each = NULL;
-    scratch->bytes = (bytes + 63) / 64 * 64;
-    scratch->total = 0;
-    if (bytes <= TGI_STACK_SCRATCH) return true;
-    if (!tgi_mul_size(scratch->bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
-    scratch->each = (char *)tgi_alloc(S, scratch->total);
-    return scratch->each || tgi_no_memory(S, op, scratch->total);
-}
-
-/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
-
-static int tgi_cpu_device_count(void) { return 1; }
-static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
-
-static bool tgi_cpu_resolve(tgi_thread *S, const char *op, int *index)
-{
-    (void)S, (void)op;
-    *index = 0;
-    return true;
-}
-
-static bool tgi_cpu_set_current(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
-    return true;
-}
-
-static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
-{
-    (void)index, (void)for_copy_stream;
-    return tgi_alloc(S, bytes);
-}
-
-static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
-{
-    (void)index;
-    tgi_free(S, data, bytes);
-}
-
-static int64_t tgi_cpu_cached(tgi_thread *S, int index)
-{
-    (void)index;
-    return S->stats.cached_bytes;
-}
-
-static bool tgi_cpu_trim(tgi_thread *S, int index)
-{
-    (void)index;
-    tgi_trim(S, 0);
-    return true;
-}
-
-static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
-{
-    (void)S, (void)index;
-    if (bytes) memmove(dst, host, bytes);
-    return true;
-}
-
-static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
-{
-    return tgi_cpu_upload(S, index, host, src, bytes);
-}
-
-static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
-{
-    return tgi_cpu_upload(S, index, dst, host, bytes);
-}
-
-static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
-{
-    (void)from;
-    return tgi_cpu_upload(S, to, dst, src, bytes);
-}
-
-static bool tgi_cpu_synchronize(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
-    return true;
-}
-
-static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
-
-/* By op: the kernel in f32, on any processor, in f64 and i64 (NULL: not for integers), and whether it makes bool. */
-typedef struct {
-    tgi_map_kernel kernel[3];
-    bool test;
-} tgi_map_row;
-#define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, NULL}, false},
-#define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
-#define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, false},
-#define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, true},
-#define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
-static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
-
-/* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
-
-/* Bytes of the operands of an op together, from which on its result is written past the caches: none of it would still
-   be there when the next op reads it.  Other threads see such stores in any order until the end. */
-enum { TGI_STREAM_LEAST = 64 << 20 };
-#ifdef TGI_HAS_X86_KERNELS
-#define TGI_STREAM_END() __builtin_ia32_sfence()
-#else
-#define TGI_STREAM_END() (void)0
-#endif
-
-typedef struct {
-    tgi_iter iter;
-    tgi_map_kernel kernel;
-    double scalar[2];
-    tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
-    bool long_runs; /* a tile holds a part of one run; else several runs */
-    bool direct[TGI_MAX_ARGS]; /* of the kernel's dtype, and contiguous, or each of its long runs: needs no tile */
-    bool same[TGI_MAX_ARGS];  /* an input that is one number everywhere: its tile is filled once */
-    int64_t most;             /* elements per call of the kernel */
-    void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
-} tgi_map_job;
-
-/* Loads n elements of operand k, from the cursor on, into a tile. */
-static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dtype compute, tgi_tile *tile, int64_t n)
-{
-    const int64_t size = tgi_bytes_of(compute), step = iter->stride[k][iter->ndim - 1];
-    for (int64_t done = 0, run; done < n; done += run) {
-        run = tgi_cursor_run(&cursor, iter, n - done);
-        tgi_load_elements(compute, (char *)tile + done * size, iter->dtype[k], cursor.at[k], step, run);
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-}
-
-/* Stores n elements of a tile to operand 0 (the output), from the cursor on, converting to its dtype.  A tile of bool
-   holds bytes 0 and 1. */
-static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype result, const tgi_tile *tile, int64_t n)
-{
-    const int64_t size = tgi_bytes_of(result), step = iter->stride[0][iter->ndim - 1];
-    for (int64_t done = 0, run; done < n; done += run) {
-        const char *from = (const char *)tile + done * size;
-        run = tgi_cursor_run(&cursor, iter, n - done);
-        if (iter->dtype[0] == result)
-            tgi_copy_run(cursor.at[0], step, from, size, run, size);
-        else if (result == TG_BOOL) {
-            tgi_tile wide;
-            tgi_load_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
-            tgi_store_elements(TG_I64, &wide, iter->dtype[0], cursor.at[0], step, run);
-        } else {
-            tgi_store_elements(result, from, iter->dtype[0], cursor.at[0], step, run);
-        }
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-}
-
-/* Calls the kernel on up to `most` elements at a time.  Operands that are not contiguous or have another dtype go
-   through tiles: at[k] points to the elements themselves or to the tile. */
-static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_map_job *job = (const tgi_map_job *)job_;
-    const tgi_iter *iter = &job->iter;
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    tgi_tile tile[4];
-    bool filled[4] = {false, false, false, false};
-    (void)thread;
-    for (int64_t n; first < end; first += n) {
-        void *at[4] = {NULL, NULL, NULL, NULL};
-        bool in_tile = false;
-        n = tgi_at_most(end - first, job->most);
-        if (job->long_runs) n = tgi_cursor_run(&cursor, iter, n);
-        for (int k = iter->nargs - 1; k >= 0; --k) {
-            const tg_dtype dtype = k ? job->compute : job->result;
-            at[k] = cursor.at[k];
-            if (job->direct[k]) continue;
-            at[k] = &tile[k];
-            if (k == 0)
-                in_tile = true;
-            else if (!job->same[k])
-                tgi_load_tile(iter, k, cursor, dtype, &tile[k], n);
-            else if (!filled[k])
-                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, tgi_at_most(end - first, TGI_TILE));
-            filled[k] = job->same[k];
-        }
-        job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
-        if (in_tile && job->stream) job->stream(cursor.at[0], &tile[0], n * tgi_bytes_of(job->result));
-        else if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
-        for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_cursor_run(&cursor, iter, n - done);
-            tgi_cursor_advance(&cursor, iter, run);
-        }
-    }
-    if (job->stream) TGI_STREAM_END();
-}
-
-/* So many runs that parts of whole ones are about equal. */
-enum { TGI_MANY_RUNS = 256 };
-
-/* The same for runs [first, end), whole ones that need no tile, as rows of a matrix beside a bias. */
-static void tgi_map_runs(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_map_job *job = (const tgi_map_job *)job_;
-    const int64_t length = job->iter.dim[job->iter.ndim - 1];
-    tgi_iter runs = job->iter;
-    runs.ndim--;
-    tgi_cursor cursor = tgi_cursor_at(&runs, first);
-    (void)thread;
-    for (int64_t n; first < end; first += n) {
-        char *at[4] = {NULL, NULL, NULL, NULL};
-        for (int k = 0; k < runs.nargs; ++k) at[k] = cursor.at[k];
-        n = tgi_cursor_run(&cursor, &runs, end - first);
-        for (int64_t i = 0; i < n; ++i) {
-            job->kernel(length, job->scalar, at[0], at[1], at[2], at[3]);
-            for (int k = 0; k < runs.nargs; ++k) at[k] += runs.stride[k][runs.ndim - 1];
-        }
-        tgi_cursor_advance(&cursor, &runs, n);
-    }
-}
-
-/* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
-static inline tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute)
-{
-    const int column = tgi_compute_index(compute);
-    return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
-}
-
-/* Whether `numel` elements of each operand are so many; not if the result takes the place of an input. */
-static bool tgi_streams(const tgi_iter *iter, double numel)
-{
-    double bytes = 0;
-    for (int k = 0; k < iter->nargs; ++k) {
-        if (k > 0 && iter->data[k] == iter->data[0]) return false;
-        bytes += numel * (double)tgi_bytes_of(iter->dtype[k]);
-    }
-    return bytes >= (double)TGI_STREAM_LEAST;
-}
-
-/* Runs a kernel over the loop.  result: the dtype that it writes; light: the op reads two tensors at least, and
-   computes little for each number. */
-static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, bool light)
-{
-    const int64_t few = tgi_small_contiguous(loop, loop->nargs);
-    tgi_map_job job;
-    bool direct = true, all_flat = true, all_direct = true;
-    job.kernel = kernel;
-    job.compute = loop->compute;
-    job.result = result;
-    for (int k = 0; k < loop->nargs; ++k) direct = direct && loop->arg[k].dtype == (k ? job.compute : job.result);
-    if (direct && few >= 0) {
-        const void *in[3] = {NULL, NULL, NULL};
-        for (int k = 1; k < loop->nargs; ++k) in[k - 1] = loop->arg[k].data;
-        job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
-        return true;
-    }
-    tgi_iter_init(&job.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
-    if (job.iter.numel == 0) return true;
-    job.scalar[0] = loop->scalar[0];
-    job.scalar[1] = loop->scalar[1];
-    const int inner = job.iter.ndim - 1;
-    for (int k = 0; k < job.iter.nargs; ++k) {
-        const tg_dtype dtype = k ? job.compute : job.result;
-        all_flat = all_flat && job.iter.dtype[k] == dtype && tgi_is_flat(&job.iter, k);
-    }
-    job.long_runs = !all_flat && job.iter.dim[inner] >= TGI_TILE / 4;
-    for (int k = 0; k < job.iter.nargs; ++k) {
-        const tg_dtype dtype = k ? job.compute : job.result;
-        const bool dense = job.long_runs && job.iter.stride[k][inner] == tgi_bytes_of(dtype);
-        job.direct[k] = job.iter.dtype[k] == dtype && (dense || tgi_is_flat(&job.iter, k));
-        job.same[k] = k > 0;
-        for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
-    }
-    const bool streams = light && job.direct[0] && tgi_streams(&job.iter, (double)job.iter.numel);
-    job.stream = streams ? tgi_kernels_of(S)->stream : NULL;
-    if (job.stream) job.direct[0] = false;
-    for (int k = 0; k < job.iter.nargs; ++k) all_direct = all_direct && job.direct[k];
-    job.most = all_direct ? INT64_MAX : (int64_t)TGI_TILE;
-    const int64_t runs = job.iter.numel / job.iter.dim[inner];
-    const bool whole = all_direct && job.long_runs && runs >= TGI_MANY_RUNS;
-    const int64_t items = whole ? runs : job.iter.numel;
-    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, items), items, whole ? tgi_map_runs : tgi_map_part, &job);
-    return true;
-}
-
-static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
-{
-    const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
-    if (!kernel)
-        return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
-                        tg_dtype_name(loop->compute));
-    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const bool light = row->kernel[2] != NULL && loop->nargs > 2;
-    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light);
-}
-
-/* The kernel of an op with a row in TGI_GRADIENTS. */
-static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute)
-{
-#define TGI_GRADIENT(name, ...) tgi_##name##_gradient_f64,
-    static const tgi_map_kernel f64[] = {TGI_GRADIENTS(TGI_GRADIENT)};
-#undef TGI_GRADIENT
-    const int row = tgi_gradient_of(op);
-    return compute == TG_F32 ? tgi_kernels_of(S)->gradient_f32[row] : f64[row];
-}
-
-static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
-{
-    const tgi_map_kernel kernel = tgi_gradient_kernel_of(S, loop->kernel, loop->compute);
-    return tgi_map_with(S, loop, kernel, loop->compute, false) ? TGI_DONE : TGI_FAILED;
-}
-
-/* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
-   are if one of the dtypes is the source's compute dtype, which holds all its values; others go through a tile of it.
-   */
-static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, int64_t y_step, tg_dtype from,
-                            const char *x, int64_t x_step, int64_t n)
-{
-    const tg_dtype compute = tgi_compute_dtype(from);
-    const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
-    if (x_dense && y_dense && from == TG_F32 && (to == TG_BF16 || to == TG_F16)) {
-        kernels->from_f32[to == TG_F16](y, (const float *)(const void *)x, n);
-    } else if (x_dense && y_dense && to == TG_F32 && (from == TG_BF16 || from == TG_F16)) {
-        kernels->to_f32[from == TG_F16]((float *)(void *)y, x, n);
-    } else if (x_dense && from == compute) {
-        tgi_store_elements(compute, x, to, y, y_step, n);
-    } else if (y_dense && to == compute) {
-        tgi_load_elements(compute, y, from, x, x_step, n);
-    } else {
-        for (int64_t i = 0, run; i < n; i += run) {
-            tgi_tile tile;
-            run = tgi_at_most(n - i, TGI_TILE);
-            tgi_load_elements(compute, &tile, from, x + i * x_step, x_step, run);
-            tgi_store_elements(compute, &tile, to, y + i * y_step, y_step, run);
-        }
-    }
-}
-
-/* Copies of one dtype move bits. */
-typedef struct {
-    tgi_iter iter;
-    const tgi_kernels *kernels;
-} tgi_copy_job;
-
-static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_iter *iter = &((const tgi_copy_job *)job)->iter;
-    const int inner = iter->ndim - 1;
-    const tg_dtype to = iter->dtype[0], from = iter->dtype[1];
-    const int64_t step0 = iter->stride[0][inner], step1 = iter->stride[1][inner];
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    (void)thread;
-    for (int64_t run; first < end; first += run) {
-        run = tgi_cursor_run(&cursor, iter, end - first);
-        if (to == from) {
-            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(to));
-        } else {
-            tgi_convert_run(((const tgi_copy_job *)job)->kernels, to, cursor.at[0], step0, from, cursor.at[1], step1,
-                            run);
-        }
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-}
-
-/* A transpose goes by squares of 64 x 64 elements: in the memory order of one side, every access to the other would
-   miss the cache.  A square spans the innermost dim, the columns, and the dim in which the source has its smallest
-   stride, the rows.  It is gathered in a buffer, since rows that are a power of two apart would drive each other out of
-   the cache. */
-enum { TGI_SQUARE = 64 };
-
-/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
-static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
-{
-#ifdef TGI_HAS_VECTORS
-    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
-    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
-    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
-    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
-    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
-    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
-    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
-    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
-#else
-    for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
-    }
-#endif
-}
-
-/* buffer [rows, TGI_SQUARE] = x [rows, columns], steps in bytes. */
-static void tgi_gather_square(char *buffer, const char *x, int64_t row_step, int64_t column_step, int64_t rows,
-                              int64_t columns, int64_t size)
-{
-    for (int64_t column = 0; column < columns; ++column)
-        tgi_copy_run(buffer + column * size, TGI_SQUARE * size, x + column * column_step, row_step, rows, size);
-}
-
-/* The same of f32 whose rows are neighbours, four by four, while the square to the right is fetched. */
-static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, int64_t rows, int64_t columns)
-{
-    const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
-    for (int64_t column = 0; column < whole_columns; column += 4) {
-        const float *const from = x + column * step;
-        const uintptr_t right = (uintptr_t)from + (uintptr_t)(TGI_SQUARE * step) * sizeof *x;
-        for (int i = 0; i < 4; ++i) {
-            for (int64_t row = 0; row < whole_rows; row += TGI_CACHE_LINE / 4)
-                TGI_PREFETCH((const void *)(right + (uintptr_t)(at[i] + row) * sizeof *x));
-        }
-        for (int64_t row = 0; row < whole_rows; row += 4) {
-            tgi_transpose_four(from + row, at, buffer + row * TGI_SQUARE + column, TGI_SQUARE);
-        }
-    }
-    tgi_gather_square((char *)(buffer + whole_columns), (const char *)(x + whole_columns * step), 4, 4 * step,
-                      whole_rows, columns - whole_columns, 4);
-    tgi_gather_square((char *)(buffer + whole_rows * TGI_SQUARE), (const char *)(x + whole_rows), 4, 4 * step,
-                      rows - whole_rows, columns, 4);
-}
-
-static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
-    const int r = iter->ndim - 2, c = iter->ndim - 1;
-    const int64_t size = tgi_bytes_of(iter->dtype[0]), columns = iter->dim[c];
-    const int64_t row_step = iter->stride[1][r], column_step = iter->stride[1][c];
-    const int64_t bands = (iter->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
-    union { char bytes[8 * TGI_SQUARE * TGI_SQUARE]; float f32[TGI_SQUARE * TGI_SQUARE]; double f64; } square;
-    (void)thread;
-    for (; first < end; ++first) {
-        const int64_t band = first % bands * TGI_SQUARE, rows = tgi_at_most(iter->dim[r] - band, TGI_SQUARE);
-        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + band) * columns);
-        for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
-            const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
-            const char *const x = cursor.at[1] + column * column_step;
-            char *const y = cursor.at[0] + column * iter->stride[0][c];
-            if (size == 4 && row_step == 4 && column_step % 4 == 0)
-                tgi_gather_square_f32(square.f32, (const float *)(const void *)x, column_step / 4, rows, run);
-            else
-                tgi_gather_square(square.bytes, x, row_step, column_step, rows, run, size);
-            for (int64_t i = 0; i < rows; ++i) {
-                const char *const row = square.bytes + i * TGI_SQUARE * size;
-                tgi_copy_run(y + i * iter->stride[0][r], iter->stride[0][c], row, size, run, size);
-            }
-        }
-    }
-}
-
-static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
-{
-    const int64_t few = tgi_small_contiguous(loop, 2);
-    tgi_copy_job job;
-    tgi_iter *const iter = &job.iter;
-    if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
-        if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
-        return true;
-    }
-    tgi_iter_init(iter, loop->ndim, loop->dim, 2, loop->arg, true);
-    job.kernels = tgi_kernels_of(S);
-    const int parts = tgi_parts_for(S, (double)iter->numel, iter->numel);
-    int closest = iter->ndim - 1;
-    if (iter->numel == 0) return true;
-    for (int d = 0; d < iter->ndim; ++d) {
-        if (llabs(iter->stride[1][d]) < llabs(iter->stride[1][closest])) closest = d;
-    }
-    if (closest == iter->ndim - 1 || iter->stride[1][closest] == 0 || iter->dtype[0] != iter->dtype[1]) {
-        tgi_parallel_for(parts, iter->numel, tgi_copy_part, &job);
-        return true;
-    }
-    for (; closest < iter->ndim - 2; ++closest) tgi_iter_swap(iter, closest, closest + 1);
-    const int64_t rows = iter->dim[iter->ndim - 2], others = iter->numel / rows / iter->dim[iter->ndim - 1];
-    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, iter);
-    return true;
-}
-
-/* fill: a tile is filled with the number in the output's dtype and then copied to all of the output. */
-typedef struct {
-    tgi_iter iter;
-    tgi_tile tile;
-} tgi_fill_job;
-
-static void tgi_fill_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_fill_job *job = (const tgi_fill_job *)job_;
-    const int64_t size = tgi_bytes_of(job->iter.dtype[0]), step = job->iter.stride[0][job->iter.ndim - 1];
-    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
-    (void)thread;
-    for (int64_t run; first < end; first += run) {
-        run = tgi_cursor_run(&cursor, &job->iter, tgi_at_most(end - first, TGI_TILE));
-        tgi_copy_run(cursor.at[0], step, (const char *)&job->tile, size, run, size);
-        tgi_cursor_advance(&cursor, &job->iter, run);
-    }
-}
-
-static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
-{
-    tgi_fill_job job;
-    tgi_tile value;
-    const tg_dtype dtype = loop->arg[0].dtype;
-    tgi_iter_init(&job.iter, loop->ndim, loop->dim, 1, loop->arg, true);
-    const int64_t n = job.iter.numel, copies = tgi_at_most(n, TGI_TILE);
-    if (n == 0) return true;
-    for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
-    tgi_store_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
-    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
-    return true;
-}
-
-/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0). */
-static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
-{
-    const tg_dtype compute = tgi_compute_dtype(dtype);
-    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_compute_index(compute)];
-    const double no_scalar[2] = {0, 0};
-    const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
-    if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
-        add(n, no_scalar, y, y, x, NULL);
-        return;
-    }
-    for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
-        tgi_tile sum, term;
-        run = tgi_at_most(n, most);
-        tgi_load_elements(compute, &sum, dtype, y, y_step, run);
-        tgi_load_elements(compute, &term, dtype, x, x_step, run);
-        add(run, no_scalar, &sum, &sum, &term, NULL);
-        tgi_store_elements(compute, &sum, dtype, y, y_step, run);
-    }
-}
-
-static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
-{
-    const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
-    tgi_iter iter;
-    if (few >= 0) {
-        tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
-        return true;
-    }
-    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
-    const int inner = iter.ndim - 1;
-    if (iter.numel == 0) return true;
-    if (tgi_no_overlap(&iter)) {
-        const tgi_loop add = tgi_as_addition(loop);
-        return tgi_cpu_map(S, &add);
-    }
-    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
-        tgi_add_run(iter.dtype[0], cursor.at[0], iter.stride[0][inner], cursor.at[1], iter.stride[1][inner],
-                    iter.dim[inner]);
-        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
-    }
-    return true;
-}
-
-static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
-{
-    const tg_dtype compute = tgi_dtypes[out.dtype].floating ? TG_F64 : TG_I64;
-    const int64_t first = tgi_f64_to_i64(start), by = tgi_f64_to_i64(step), size = tgi_bytes_of(out.dtype);
-    (void)S;
-    for (int64_t i = 0, run; i < n; i += run) {
-        tgi_tile tile;
-        run = tgi_at_most(n - i, TGI_TILE);
-        for (int64_t j = 0; j < run; ++j) {
-            if (compute == TG_F64)
-                tile.f64[j] = start + (double)(i + j) * step;
-            else
-                tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
-        }
-        tgi_store_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
-                           run);
-    }
-    return true;
-}
-
-/* ---- reductions ---- */
-
-/* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
-   the accumulators, in which tgi_NAME_two_SUM combines a and one x. */
-#define TGI_FOLD(name, column, type, sum, sum_type, identity)                                             \
-    static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                 \
-    {                                                                                                     \
-        const type *const x = (const type *)elements;                                                     \
-        sum_type part[8], total = *(sum_type *)result;                                                    \
-        int64_t i = 0;                                                                                    \
-        for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                       \
-        for (; i + 8 <= n; i += 8) {                                                                      \
-            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##sum(part[k], (sum_type)x[i + k]);    \
-        }                                                                                                 \
-        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##sum(part[i & 7], (sum_type)x[i]);             \
-        for (int half = 4; half > 0; half /= 2) {                                                         \
-            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##sum(part[k], part[k + half]);     \
-        }                                                                                                 \
-        total = tgi_##name##_two_##sum(total, part[0]);                                                   \
-        *(sum_type *)result = total;                                                                      \
-    }                                                                                                     \
-    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t step,            \
-                                             int64_t rows, int64_t n)                                     \
-    {                                                                                                     \
-        sum_type *const a = (sum_type *)result;                                                           \
-        for (int64_t row = 0; row < rows; ++row) {                                                        \
-            const type *const x = (const type *)(const void *)((const char *)elements + row * step);      \
-            for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##sum(a[i], (sum_type)x[i]);          \
-        }                                                                                                 \
-    }
-#define TGI_TWO(name, sum, sum_type, combination) \
-    static sum_type tgi_##name##_two_##sum(sum_type a, sum_type x) { return (sum_type)(combination); }
-#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
-    static double tgi_##name##_identity(void) { return identity; }            \
-    TGI_TWO(name, f64, double, combination)                                   \
-    TGI_TWO(name, i64, int64_t, combination_i64)                              \
-    TGI_FOLD(name, f32, float, f64, double, identity)                         \
-    TGI_FOLD(name, f64, double, f64, double, identity)                        \
-    TGI_FOLD(name, i64, int64_t, i64, int64_t, identity_i64)
-TGI_REDUCTIONS(TGI_FOLDS)
-
-typedef struct {
-    tgi_folder fold[3];
-    tgi_across_fn across[3];
-    double (*identity)(void); /* infinity is no constant to every compiler */
-    int64_t identity_i64;
-} tgi_reduction_row;
-#define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64) \
-    {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},           \
-     {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64},     \
-     tgi_##name##_identity,                                                           \
-     identity_i64},
-static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)}; /* as tgi_reduction */
-
-/* An accumulator: eight bytes, a double or an int64_t. */
-typedef union {
-    double f64;
-    int64_t i64;
-} tgi_accumulator;
-
-/* The order of a reduction depends on the shapes alone, not on threads.  The reduced elements of an output are cut into
-   pieces of a fixed size; each piece is folded, tile by tile (or, across, row by row), into one accumulator, and the
-   accumulators, which are doubles, are then combined pairwise.  So rounding errors hardly grow with the number of
-   elements. */
-typedef struct {
-    const tgi_reduction_row *row;
-    tgi_folder fold;
-    tgi_across_fn across;
-    tg_dtype compute, sum; /* of elements and of accumulators */
-    tgi_iter kept, reduced;
-    int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
-    int64_t width, blocks;    /* outputs per item (1: not across); items in the innermost kept dim */
-    tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
-} tgi_reduce_job;
-
-enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 512 };
-
-static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
-{
-    tgi_accumulator identity;
-    if (job->sum == TG_F64)
-        identity.f64 = job->row->identity();
-    else
-        identity.i64 = job->row->identity_i64;
-    for (int64_t i = 0; i < n; ++i) sums[i] = identity;
-}
-
-/* Folds elements [first, end) of the reduced dims into *sum; base: the output's offset in bytes. */
-static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
-{
-    const tgi_iter *iter = &job->reduced;
-    const int inner = iter->ndim - 1;
-    const bool direct = iter->dtype[0] == job->compute && iter->stride[0][inner] == tgi_bytes_of(job->compute);
-    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4;
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    tgi_tile tile;
-    for (int64_t n; first < end; first += n) {
-        if (direct && (long_runs || iter->ndim == 1)) {
-            n = tgi_cursor_run(&cursor, iter, end - first);
-            job->fold(sum, cursor.at[0] + base, n);
-            tgi_cursor_advance(&cursor, iter, n);
-            continue;
-        }
-        n = tgi_at_most(end - first, TGI_TILE);
-        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
-        for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_cursor_run(&cursor, iter, n - done);
-            tgi_load_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), iter->dtype[0],
-                              cursor.at[0] + base, iter->stride[0][inner], run);
-            tgi_cursor_advance(&cursor, iter, run);
-        }
-        job->fold(sum, &tile, n);
-    }
-}
-
-/* Folds elements [first, end) of the reduced dims into sums [width], those of `width` neighbouring outputs, which are
-   `step` bytes apart in the input. */
-static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
-                            int64_t end, tgi_accumulator *sums)
-{
-    const tgi_iter *iter = &job->reduced;
-    const bool direct = iter->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
-    const int64_t row_step = iter->stride[0][iter->ndim - 1];
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    for (int64_t rows; first < end; first += rows) {
-        rows = tgi_cursor_run(&cursor, iter, end - first);
-        if (direct) job->across(sums, cursor.at[0] + base, row_step, rows, width);
-        for (int64_t row = 0; row < rows && !direct; ++row) {
-            for (int64_t i = 0, n; i < width; i += n) {
-                tgi_tile tile;
-                n = tgi_at_most(width - i, TGI_TILE);
-                tgi_load_elements(job->compute, &tile, iter->dtype[0],
-                                  cursor.at[0] + base + row * row_step + i * step, step, n);
-                job->across(sums + i, &tile, 0, 1, n);
-            }
-        }
-        tgi_cursor_advance(&cursor, iter, rows);
-    }
-}
-
-/* Items: for each piece all outputs, one output or a block of neighbouring ones per item. */
-static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
-    const tgi_iter *kept = &job->kept;
-    const int inner = kept->ndim - 1;
-    const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
-    int64_t piece = first / items,
-            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
-    tgi_cursor cursor = tgi_cursor_at(kept, output);
-    (void)thread;
-    for (; first < end; ++first) {
-        tgi_accumulator sums[TGI_ACROSS_WIDTH];
-        const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
-        const int64_t width = tgi_cursor_run(&cursor, kept, job->width), base = cursor.at[1] - kept->data[1];
-        tgi_set_identity(job, sums, width);
-        if (job->width > 1 && from < to)
-            tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
-        else if (from < to)
-            tgi_fold_piece(job, base, from, to, sums);
-        if (job->partial)
-            memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
-        else
-            tgi_store_elements(job->sum, sums, kept->dtype[0], cursor.at[0], kept->stride[0][inner], width);
-        output += width;
-        tgi_cursor_advance(&cursor, kept, width);
-        if (output == kept->numel) {
-            output = 0;
-            piece++;
-            cursor = tgi_cursor_at(kept, 0);
-        }
-    }
-}
-
-/* partial [pieces, outputs]: combines pieces 0 and 1, 2 and 3, ..; then 0 and 2, 4 and 6, ..; until piece 0 is the
-   result, and stores it. */
-static void tgi_reduce_pieces(const tgi_reduce_job *job)
-{
-    const tgi_iter *kept = &job->kept;
-    const int inner = kept->ndim - 1;
-    const int64_t outputs = kept->numel;
-    for (int64_t step = 1; step < job->pieces; step *= 2) {
-        for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
-            job->row->across[tgi_compute_index(job->sum)](job->partial + p * outputs,
-                                                          job->partial + (p + step) * outputs, 0, 1, outputs);
-        }
-    }
-    tgi_cursor cursor = tgi_cursor_at(kept, 0);
-    for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
-        tgi_store_elements(job->sum, job->partial + i, kept->dtype[0], cursor.at[0], kept->stride[0][inner],
-                           kept->dim[inner]);
-        tgi_cursor_advance(&cursor, kept, kept->dim[inner]);
-    }
-}
-
-static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
-{
-    tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
-    tgi_reduce_job job;
-    memcpy(in.stride, reduce->rstride, sizeof in.stride);
-    job.row = &tgi_reduction_rows[reduce->kind];
-    job.compute = tgi_compute_dtype(in.dtype);
-    job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
-    job.fold = job.row->fold[tgi_compute_index(job.compute)];
-    job.across = job.row->across[tgi_compute_index(job.compute)];
-    if (reduce->kind == TGI_SUM && job.compute == TG_F32) {
-        job.fold = tgi_kernels_of(S)->sum_f32;
-        job.across = tgi_kernels_of(S)->sum_across_f32;
-    }
-    tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
-    tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
-    job.partial = NULL;
-    if (job.kept.numel == 0) return true;
-    const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
-    const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
-    const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
-    const bool across = columns >= 4 && (kept_step < reduced_step || job.reduced.numel <= 16);
-    job.width = across ? (int64_t)TGI_ACROSS_WIDTH : 1;
-    job.blocks = (columns + job.width - 1) / job.width;
-    job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
-    job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
-    if (job.pieces == 0) job.pieces = 1;
-    const size_t bytes = (size_t)(job.pieces * outputs) * sizeof *job.partial;
-    if (job.pieces > 1) {
-        job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
-        if (!job.partial) return tgi_no_memory(S, "sum", bytes);
-    }
-    const int64_t items = outputs / columns * job.blocks * job.pieces;
-    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part,
-                     &job);
-    if (job.partial) tgi_reduce_pieces(&job);
-    tgi_free(S, job.partial, bytes);
-    return true;
-}
-
-/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
-
-   A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
-   row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
-   rows of n = job->length elements; at[k] points to the current row of operand k. */
-
-typedef struct tgi_row_job tgi_row_job;
-typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
-struct tgi_row_job {
-    tgi_row_fn row;
-    const tgi_kernels *kernels;
-    bool flag;  /* log, rms or descending: the kernel's */
-    double eps; /* of layer_norm */
-    int64_t kept; /* by sort: as in tgi_rows */
-    tgi_iter iter;                      /* over the other dims */
-    int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
-    void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the rows that tgi_row_result computes */
-    tgi_scratch scratch;
-};
-
-static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_row_job *job = (const tgi_row_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
-    for (; first < end; ++first) {
-        job->row(job, cursor.at, scratch);
-        tgi_cursor_advance(&cursor, &job->iter, 1);
-    }
-    if (job->stream) TGI_STREAM_END();
-}
-
-/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
-   computes little for each number; where the operands are large, its rows are written past the caches. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
-                         size_t bytes, bool light)
-{
-    tgi_row_job job;
-    size_t scratch;
-    job.row = row;
-    job.kernels = tgi_kernels_of(S);
-    job.flag = flag;
-    job.eps = eps;
-    job.kept = rows->size;
-    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
-    job.length = rows->length;
-    for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
-    if (job.iter.numel == 0) return true;
-    const double numel = (double)job.iter.numel * (double)rows->length;
-    light = light && rows->arg[0].dtype == TG_F32 && rows->step[0] == 1 && rows->length <= 4096;
-    job.stream = light && tgi_streams(&job.iter, numel) ? job.kernels->stream : NULL;
-    const int parts = tgi_parts_for(S, numel, job.iter.numel);
-    if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return true;
-}
-
-static void tgi_load_row(const tgi_row_job *job, int k, char *const *at, double *x)
-{
-    tgi_load_elements(TG_F64, x, job->iter.dtype[k], at[k], job->step[k], job->length);
-}
-
-static void tgi_store_row(const tgi_row_job *job, int k, char *const *at, const double *y)
-{
-    tgi_store_elements(TG_F64, y, job->iter.dtype[k], at[k], job->step[k], job->length);
-}
-
-/* Row k in f32: where it is, if its elements are f32 side by side, else loaded into x. */
-static const float *tgi_row_f32(const tgi_row_job *job, int k, char *const *at, float *x)
-{
-    if (job->iter.dtype[k] == TG_F32 && job->step[k] == (int64_t)sizeof(float)) return (const float *)(void *)at[k];
-    tgi_load_elements(TG_F32, x, job->iter.dtype[k], at[k], job->step[k], job->length);
-    return x;
-}
-
-/* Where a row of f32 is computed: in the output, unless that is streamed, is no row of f32 side by side or is also
-   read. */
-static float *tgi_row_result(const tgi_row_job *job, char *const *at, int reads, float *y)
-{
-    bool there = !job->stream && job->iter.dtype[0] == TG_F32 && job->step[0] == (int64_t)sizeof(float);
-    for (int k = 1; k <= reads; ++k) there = there && at[k] != at[0];
-    return there ? (float *)(void *)at[0] : y;
-}
-
-static void tgi_row_done(const tgi_row_job *job, char *const *at, const float *y)
-{
-    if ((const void *)y == (const void *)at[0]) return;
-    if (job->stream) job->stream(at[0], y, job->length * (int64_t)sizeof *y);
-    else tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
-}
-
-static double tgi_row_sum(const double *x, int64_t n)
-{
-    double sum = 0;
-    tgi_sum_fold_f64(&sum, x, n);
-    return sum;
-}
-
-/* y, x [rows, n].  The kernel for f32 says what is computed; it serves f16 and bf16, too.  What follows is the same in
-   f64; so it is in the next three functions. */
-static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int64_t n = job->length;
-    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
-    if (job->iter.dtype[1] != TG_F64) {
-        float *const y = tgi_row_result(job, at, 1, (float *)(void *)scratch);
-        job->kernels->softmax(y, tgi_row_f32(job, 1, at, (float *)(void *)scratch + n), n, job->flag);
-        tgi_row_done(job, at, y);
-        return;
-    }
-    tgi_load_row(job, 1, at, x);
-    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-    for (int64_t i = 0; i < n; ++i) {
-        x[i] -= largest;
-        power[i] = exp(x[i]);
-    }
-    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
-    tgi_store_row(job, 0, at, x);
-}
-
-/* dx, g, y [rows, n], as in the kernel for f32. */
-static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int64_t n = job->length;
-    double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
-    if (job->iter.dtype[0] != TG_F64) {
-        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
-        job->kernels->softmax_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
-                                       job->flag);
-        tgi_row_done(job, at, dx);
-        return;
-    }
-    tgi_load_row(job, 1, at, g);
-    tgi_load_row(job, 2, at, y);
-    /* the sum over the row first: every element of dx needs it */
-    for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
-    const double sum = tgi_row_sum(terms, n);
-    for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
-    tgi_store_row(job, 0, at, g);
-}
-
-/* y, mean and rstd of a row, f32 or (wide) f64, in f64 and with x scaled by a power of 2, so that no sum overflows or
-   vanishes.  A row of zeros, or one that is not finite, stays as it is. */
-TGI_NOINLINE static void tgi_norm_row_scaled(tgi_norm_row *row, bool wide)
-{
-    const double *const x64 = (const double *)row->x, n = (double)row->n;
-    const float *const x32 = (const float *)row->x;
-    double largest = 0, mean = 0, squares = 0;
-    int exponent;
-    for (int64_t i = 0; i < row->n; ++i) {
-        const double size = fabs(wide ? x64[i] : (double)x32[i]);
-        if (!(size <= DBL_MAX)) return;
-        if (size > largest) largest = size;
-    }
-    (void)frexp(largest, &exponent);
-    const double unit = ldexp(1, exponent > -1000 ? -exponent : 1000), eps = row->eps * unit * unit;
-    if (largest == 0 || !(eps <= DBL_MAX)) return;
-    for (int64_t i = 0; i < row->n && !row->rms; ++i) mean += (wide ? x64[i] : (double)x32[i]) * unit;
-    mean /= n;
-    for (int64_t i = 0; i < row->n; ++i) {
-        const double centred = (wide ? x64[i] : (double)x32[i]) * unit - mean;
-        squares += centred * centred;
-    }
-    const double rstd = 1 / sqrt(squares / n + eps);
-    for (int64_t i = 0; i < row->n; ++i) {
-        double y = ((wide ? x64[i] : (double)x32[i]) * unit - mean) * rstd;
-        if (row->weight) y *= wide ? ((const double *)row->weight)[i] : (double)((const float *)row->weight)[i];
-        if (row->bias) y += wide ? ((const double *)row->bias)[i] : (double)((const float *)row->bias)[i];
-        if (wide) ((double *)row->y)[i] = y;
-        else ((float *)row->y)[i] = (float)y;
-    }
-    row->mean = mean / unit, row->rstd = rstd * unit;
-}
-
-/* The same by the kernel; again with x scaled, where the variance is so large or small that it may be wrong. */
-static void tgi_norm_of_row(const tgi_kernels *kernels, tgi_norm_row *row, bool wide)
-{
-    const double most = wide ? ldexp(1, 400) : ldexp(1, 50);
-    kernels->norm[wide](row);
-    if (!(row->rstd > 1 / most && row->rstd < most)) tgi_norm_row_scaled(row, wide);
-}
-
-/* y, x [rows, n]; rstd [rows] is kept for backward. */
-static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int64_t n = job->length;
-    tgi_norm_row row;
-    memset(&row, 0, sizeof row);
-    row.n = n;
-    row.rms = job->flag;
-    row.eps = job->eps;
-    if (job->iter.dtype[2] != TG_F64) {
-        float *const y = tgi_row_result(job, at, 2, (float *)(void *)scratch);
-        row.y = y;
-        row.x = tgi_row_f32(job, 2, at, (float *)(void *)scratch + n);
-        tgi_norm_of_row(job->kernels, &row, false);
-        tgi_row_done(job, at, y);
-    } else {
-        double *const y = (double *)(void *)scratch, *const x = y + n;
-        tgi_load_row(job, 2, at, x);
-        row.y = y;
-        row.x = x;
-        tgi_norm_of_row(job->kernels, &row, true);
-        tgi_store_row(job, 0, at, y);
-    }
-    tgi_store_elements(TG_F64, &row.rstd, job->iter.dtype[1], at[1], 0, 1);
-}
-
-/* dx, g, y [rows, n] and rstd [rows], as in the kernel for f32. */
-static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int64_t n = job->length;
-    double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
-    if (job->iter.dtype[0] != TG_F64) {
-        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
-        float single;
-        tgi_load_elements(TG_F32, &single, job->iter.dtype[3], at[3], 0, 1);
-        job->kernels->layer_norm_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
-                                          job->flag, single);
-        tgi_row_done(job, at, dx);
-        return;
-    }
-    tgi_load_row(job, 1, at, g);
-    tgi_load_row(job, 2, at, y);
-    tgi_load_elements(TG_F64, &rstd, job->iter.dtype[3], at[3], 0, 1);
-    for (int64_t i = 0; i < n; ++i) gy[i] = g[i] * y[i];
-    const double mean_g = job->flag ? 0 : tgi_row_sum(g, n) / (double)n, mean_gy = tgi_row_sum(gy, n) / (double)n;
-    for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
-    tgi_store_row(job, 0, at, g);
-}
-
-/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
-static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
-    tgi_tile tile;
-    double sum = 0;
-    int64_t sum_i64 = 0;
-    (void)scratch;
-    for (int64_t i = 0, run; i < job->length; i += run) {
-        run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_load_elements(compute, &tile, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
-        for (int64_t j = 0; j < run; ++j) {
-            if (compute == TG_F64)
-                tile.f64[j] = sum += tile.f64[j];
-            else
-                tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
-        }
-        tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
-    }
-}
-
-/* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
-   a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
-   is the largest.  f16 and bf16 go by f32, whose keys are in the upper half. */
-TGI_LOOPS_BEGIN
-static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
-{
-    const tg_dtype compute = tgi_compute_dtype(dtype);
-    tgi_tile tile;
-    tgi_load_elements(compute, &tile, dtype, at, step, n);
-    if (compute == TG_F32) {
-        for (int64_t i = 0; i < n; ++i) {
-            const uint32_t bits = tgi_bits_of_float(tile.f32[i] + 0.0f); /* -0 + 0 is 0 */
-            const uint32_t flipped = bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
-            const uint32_t nan = (uint32_t)-(int32_t)((bits & 0x7FFFFFFF) > 0x7F800000);
-            key[i] = (uint64_t)(flipped | nan) << 32 | UINT32_MAX;
-        }
-    } else if (compute == TG_F64) {
-        for (int64_t i = 0; i < n; ++i) {
-            const uint64_t sign = (uint64_t)1 << 63;
-            const double x = tile.f64[i] + 0.0;
-            uint64_t bits;
-            memcpy(&bits, &x, sizeof bits);
-            key[i] = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
-        }
-    } else {
-        for (int64_t i = 0; i < n; ++i) key[i] = (uint64_t)tile.i64[i] ^ (uint64_t)1 << 63;
-    }
-}
-TGI_LOOPS_END
-
-/* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
-   of the first one; the first NaN if there is one. */
-static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int in = job->iter.nargs - 1;
-    const tg_dtype dtype = job->iter.dtype[in];
-    uint64_t key[TGI_TILE], best = 0;
-    int64_t found = 0;
-    (void)scratch;
-    for (int64_t i = 0, run; i < job->length; i += run) {
-        run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
-        for (int64_t j = 0; j < run; ++j) {
-            const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
-            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
-            if (key[j] > best || i + j == 0) {
-                best = key[j];
-                found = i + j;
-            }
-        }
-    }
-    tgi_store_elements(TG_I64, &found, job->iter.dtype[in - 1], at[in - 1], 0, 1);
-    if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
-}
-
-/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
-   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
-   order. */
-static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
-{
-    while (na > 0 && nb > 0) {
-        if (b->key < a->key)
-            *to++ = *b++, nb--;
-        else
-            *to++ = *a++, na--;
-    }
-    if (na > 0) memcpy(to, a, (size_t)na * sizeof *a);
-    if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
-}
-
-/* Returns the half that holds the result: pairs or other. */
-static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
-{
-    for (int64_t start = 0; start < n; start += 8) {
-        for (int64_t i = start + 1; i < n && i < start + 8; ++i) {
-            const tgi_sort_pair pair = pairs[i];
-            int64_t j = i;
-            for (; j > start && pair.key < pairs[j - 1].key; --j) pairs[j] = pairs[j - 1];
-            pairs[j] = pair;
-        }
-    }
-    for (int64_t run = 8; run < n; run *= 2) {
-        for (int64_t start = 0; start < n; start += 2 * run) {
-            const int64_t middle = n - start < run ? n : start + run, end = n - start < 2 * run ? n : start + 2 * run;
-            tgi_merge_pairs(other + start, pairs + start, middle - start, pairs + middle, end - middle);
-        }
-        tgi_sort_pair *const sorted = other;
-        other = pairs;
-        pairs = sorted;
-    }
-    return pairs;
-}
-
-/* values, indices [rows, k]; in [rows, n]: stores where the first k pairs say. */
-static void tgi_store_sorted(const tgi_row_job *job, char *const *at, const tgi_sort_pair *pairs, int64_t k)
-{
-    const int64_t size = tgi_bytes_of(job->iter.dtype[2]);
-    for (int64_t i = 0; i < k; ++i) {
-        tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
-        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
-    }
-}
-
-static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int64_t n = job->length;
-    tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
-    for (int64_t i = 0, run; i < n; i += run) {
-        uint64_t key[TGI_TILE];
-        run = tgi_at_most(n - i, TGI_TILE);
-        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
-        for (int64_t j = 0; j < run; ++j) {
-            pairs[i + j].key = job->flag ? ~key[j] : key[j];
-            pairs[i + j].index = i + j;
-        }
-    }
-    tgi_store_sorted(job, at, tgi_sort_pairs(pairs, pairs + n, n), job->kept);
-}
-
-static inline bool tgi_pair_before(tgi_sort_pair a, tgi_sort_pair b)
-{
-    return a.key < b.key || (a.key == b.key && a.index < b.index);
-}
-
-/* heap [n]: no pair comes before its children 2 i + 1 and 2 i + 2, when `pair` has been put in the place of the first.
-   */
-static void tgi_heap_replace(tgi_sort_pair *heap, int64_t n, tgi_sort_pair pair)
-{
-    int64_t i = 0;
-    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && tgi_pair_before(heap[child], heap[child + 1])) child++;
-        if (!tgi_pair_before(pair, heap[child])) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = pair;
-}
-
-/* The same for few of many: the first k pairs so far are in a heap, whose first one is the last of them; few elements
-   of the row come before that one and replace it. */
-static void tgi_select_row(const tgi_row_job *job, char *const *at, char *scratch)
-{
-    const int64_t n = job->length, k = job->kept;
-    const uint64_t flip = job->flag ? UINT64_MAX : 0;
-    uint64_t last = UINT64_MAX; /* the first key of the heap */
-    tgi_sort_pair *const heap = (tgi_sort_pair *)(void *)scratch;
-    for (int64_t i = 0; i < k; ++i) heap[i].key = UINT64_MAX, heap[i].index = INT64_MAX;
-    for (int64_t i = 0, run; i < n; i += run) {
-        uint64_t key[TGI_TILE];
-        run = tgi_at_most(n - i, TGI_TILE);
-        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
-        for (int64_t j = 0; j < run; ++j) {
-            const tgi_sort_pair pair = {key[j] ^ flip, i + j};
-            if (pair.key > last || !tgi_pair_before(pair, *heap)) continue;
-            tgi_heap_replace(heap, k, pair);
-            last = heap->key;
-        }
-    }
-    for (int64_t end = k - 1; end > 0; --end) { /* the last pair goes to the end, then the heap is one shorter */
-        const tgi_sort_pair first = heap[0];
-        tgi_heap_replace(heap, end, heap[end]);
-        heap[end] = first;
-    }
-    tgi_store_sorted(job, at, heap, k);
-}
-
-static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
-{
-    tgi_rows kept = *rows;
-    if (!rows->arg[0].data) { /* no values: without that operand */
-        kept.nargs = 2;
-        for (int k = 0; k < 2; ++k) {
-            kept.arg[k] = rows->arg[k + 1];
-            kept.step[k] = rows->step[k + 1];
-        }
-    }
-    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0, false);
-}
-
-static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0, false);
-}
-
-static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
-{
-    const bool few = rows->size > 0 && rows->size <= rows->length / 8;
-    if (rows->size == 0) return true;
-    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair),
-                        false);
-}
-
-static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double), false);
-}
-
-static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double), !log);
-}
-
-static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double), false);
-}
-
-static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double), true);
-}
-
-/* ---- gather, scatter, nonzero ---- */
-
-static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
-{
-    return dtype == TG_I64 ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
-}
-
-static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
-                                int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
-{
-    tgi_iter iter;
-    tgi_iter_init(&iter, ndim, dim, 1, &index, false);
-    const int inner = iter.ndim - 1;
-    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
-    (void)now;
-    if (iter.numel == 0) return true;
-    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t row = 0; row < iter.numel; row += iter.dim[inner]) {
-        for (int64_t i = 0; i < iter.dim[inner]; ++i) {
-            const int64_t at = tgi_index_at(cursor.at[0] + i * iter.stride[0][inner], index.dtype);
-            if ((at >= least && at < size) || (spared && at == *spared)) continue;
-            return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
-                            tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
-        }
-        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
-    }
-    return true;
-}
-
-/* gather and scatter loop over all of index, the row's dim outermost, so that neighbours with the same index (the
-   columns of an embedding) are copied or added as one run, and the elements of a row keep their order.  Operands: out
-   or src, which have the shape of index; x, with stride 0 along the row's dim, where index gives the position; index.
-   */
-typedef struct {
-    tgi_iter iter;
-    int64_t step; /* of x along the row's dim, in bytes */
-} tgi_index_job;
-
-static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int x, bool any_order)
-{
-    tgi_index_job job;
-    int64_t dim[TG_MAX_DIMS];
-    tgi_operand arg[3];
-    const int from[3] = {like_index, x, 2};
-    dim[0] = rows->length;
-    memcpy(dim + 1, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
-    for (int k = 0; k < 3; ++k) {
-        arg[k] = rows->arg[from[k]];
-        arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
-        memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
-    }
-    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, any_order);
-    job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
-    return job;
-}
-
-/* y [n]: element i is x[i] of the part of x that index[i] says; steps in bytes, elements of `size` bytes. */
-static inline void tgi_gather_run(char *y, int64_t y_step, const char *x, int64_t x_step, const char *index,
-                                  int64_t index_step, tg_dtype index_dtype, int64_t step, int64_t n, size_t size)
-{
-    for (int64_t i = 0; i < n; ++i) {
-        memcpy(y + i * y_step, x + i * x_step + tgi_index_at(index + i * index_step, index_dtype) * step, size);
-    }
-}
-
-static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_index_job *job = (const tgi_index_job *)job_;
-    const tgi_iter *iter = &job->iter;
-    const int inner = iter->ndim - 1;
-    const int64_t y_step = iter->stride[0][inner], x_step = iter->stride[1][inner], index_step = iter->stride[2][inner];
-    const tg_dtype index_dtype = iter->dtype[2];
-    const int64_t size = tgi_bytes_of(iter->dtype[0]);
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    (void)thread;
-    for (int64_t run; first < end; first += run) {
-        run = tgi_cursor_run(&cursor, iter, end - first);
-        char *const y = cursor.at[0];
-        const char *const x = cursor.at[1], *const index = cursor.at[2];
-        if (index_step == 0)
-            tgi_copy_run(y, y_step, x + tgi_index_at(index, index_dtype) * job->step, x_step, run, size);
-        else if (size == 4 && index_dtype == TG_I64 && y_step == 4 && x_step == 0 && index_step == 8 && job->step == 4)
-            tgi_gather_run(y, 4, x, 0, index, 8, TG_I64, 4, run, 4); /* constants make it fast: of rows, one by one */
-        else if (size == 4 && index_dtype == TG_I64)
-            tgi_gather_run(y, y_step, x, x_step, index, index_step, TG_I64, job->step, run, 4);
-        else
-            tgi_gather_run(y, y_step, x, x_step, index, index_step, index_dtype, job->step, run, (size_t)size);
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-}
-
-static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
-{
-    const tgi_index_job job = tgi_index_job_of(rows, 0, 1, true); /* the order of y's elements in memory */
-    const int64_t n = job.iter.numel;
-    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
-    return true;
-}
-
-static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
-{
-    const tgi_index_job job = tgi_index_job_of(rows, 1, 0, false);
-    const tgi_iter *iter = &job.iter;
-    const int inner = iter->ndim - 1;
-    const int64_t src_step = iter->stride[0][inner], x_step = iter->stride[1][inner],
-                  index_step = iter->stride[2][inner];
-    const int64_t run = iter->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(iter->dtype[1]);
-    (void)S;
-    if (iter->numel == 0) return true;
-    tgi_cursor cursor = tgi_cursor_at(iter, 0);
-    for (int64_t done = 0; done < iter->numel; done += run) {
-        for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
-            char *x = cursor.at[1] + i * x_step + at * job.step;
-            const char *src = cursor.at[0] + i * src_step;
-            if (kind == TGI_SCATTER_ADD)
-                tgi_add_run(iter->dtype[1], x, x_step, src, src_step, same);
-            else
-                tgi_copy_run(x, x_step, src, src_step, same, size);
-        }
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-    return true;
-}
-
-/* The rows of g are sorted by their ids, which takes two passes over the ids alone; then each row of dweight is written
-   once, from the first row of g to the last, and no two threads have the same row. */
-typedef struct {
-    const tgi_table_gradient *table;
-    int64_t *end;   /* [count + 1]: the rows of g for row r of dweight are order[end[r - 1] .. end[r]); end[-1] is 0 */
-    int64_t *order; /* [n] */
-} tgi_table_job;
-
-static void tgi_table_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_table_job *job = (const tgi_table_job *)job_;
-    const tgi_table_gradient *table = job->table;
-    const int64_t size = tgi_bytes_of(table->dtype), bytes = table->width * size;
-    const char *const g = (const char *)table->g;
-    (void)thread;
-    for (int64_t row = first; row < end; ++row) {
-        char *const to = (char *)table->dweight + row * bytes;
-        int64_t i = row ? job->end[row - 1] : 0;
-        if (i == job->end[row])
-            memset(to, 0, (size_t)bytes);
-        else
-            memcpy(to, g + job->order[i++] * bytes, (size_t)bytes);
-        for (; i < job->end[row]; ++i)
-            tgi_add_run(table->dtype, to, size, g + job->order[i] * bytes, size, table->width);
-    }
-}
-
-static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_gradient *table)
-{
-    const int64_t count = table->count, n = table->n, id_size = tgi_bytes_of(table->id_dtype);
-    const char *const ids = (const char *)table->ids;
-    const size_t bytes = sizeof(int64_t) * ((size_t)count + 1 + (size_t)n);
-    tgi_table_job job;
-    job.table = table;
-    job.end = (int64_t *)tgi_alloc(S, bytes);
-    if (!job.end) return tgi_no_memory(S, "embedding", bytes), TGI_FAILED;
-    job.order = job.end + count + 1;
-    memset(job.end, 0, sizeof(int64_t) * ((size_t)count + 1));
-    for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, table->id_dtype) + 1]++;
-    for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
-    for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, table->id_dtype)]++] = i;
-    tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_part, &job);
-    tgi_free(S, job.end, bytes);
-    return TGI_DONE;
-}
-
-static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
-{
-    tgi_iter iter;
-    tgi_iter_init(&iter, in->ndim, in->dim, 1, in->arg, false);
-    const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
-    (void)S;
-    *count = 0;
-    if (iter.numel == 0) return true;
-    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t i = 0, run; i < iter.numel; i += run) {
-        tgi_tile tile;
-        run = tgi_cursor_run(&cursor, &iter, TGI_TILE);
-        tgi_load_elements(compute, &tile, iter.dtype[0], cursor.at[0], iter.stride[0][iter.ndim - 1], run);
-        for (int64_t j = 0; j < run; ++j) {
-            int64_t element = i + j;
-            if (compute == TG_F64 ? tile.f64[j] == 0 : tile.i64[j] == 0) continue;
-            for (int d = in->ndim - 1; out && d >= 0; element /= in->dim[d], --d) out[d] = element % in->dim[d];
-            if (out) out += in->ndim;
-            ++*count;
-        }
-        tgi_cursor_advance(&cursor, &iter, run);
-    }
-    return true;
-}
-
-/* ---- pools and interpolation ----
-
-   An item of the parallel loop is one row of the result, or some.  What it is made from is loaded as doubles. */
-
-typedef struct {
-    const tgi_pool *pool;
-    const tgi_kernels *kernels;
-    tgi_window *column, *row; /* [dim[1].out], [dim[0].out]: the windows of a row and of a column */
-    tgi_scratch scratch;
-} tgi_pool_job;
-
-static double *tgi_pool_scratch(const tgi_pool_job *job, int thread, double *local)
-{
-    return job->scratch.each ? (double *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes) : local;
-}
-
-/* Row `row` of plane `plane` of operand k, of `rows` rows and `columns` columns. */
-static char *tgi_pool_row(const tgi_pool *pool, int k, int64_t plane, int64_t rows, int64_t row, int64_t columns)
-{
-    return (char *)pool->arg[k].data + (plane * rows + row) * columns * tgi_bytes_of(pool->arg[k].dtype);
-}
-
-static void tgi_load_pool_row(const tgi_pool *pool, int k, int64_t plane, int64_t rows, int64_t row, int64_t columns,
-                              double *x)
-{
-    const tg_dtype dtype = pool->arg[k].dtype;
-    tgi_load_elements(TG_F64, x, dtype, tgi_pool_row(pool, k, plane, rows, row, columns), tgi_bytes_of(dtype), columns);
-}
-
-static void tgi_store_pool_row(const tgi_pool *pool, int64_t plane, int64_t rows, int64_t row, int64_t columns,
-                               const double *y)
-{
-    const tg_dtype dtype = pool->arg[0].dtype;
-    tgi_store_elements(TG_F64, y, dtype, tgi_pool_row(pool, 0, plane, rows, row, columns), tgi_bytes_of(dtype),
-                       columns);
-}
-
-/* Calls part for all planes of `rows` items each, with `numbers` doubles of scratch memory. */
-static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *pool, int64_t rows, int64_t numbers,
-                              tgi_range_fn part)
-{
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t items = pool->planes * rows;
-    size_t bytes, scratch;
-    tgi_pool_job job;
-    if (items == 0) return true;
-    if (!tgi_mul_size(sizeof(tgi_window), (size_t)w->out + (size_t)h->out, &bytes) ||
-        !tgi_mul_size(sizeof(double), (size_t)numbers, &scratch)) {
-        return tgi_no_memory(S, op, SIZE_MAX);
-    }
-    const int parts = tgi_parts_for(S, (double)pool->planes * (double)(h->in * w->in + h->out * w->out), items);
-    job.pool = pool;
-    job.kernels = tgi_kernels_of(S);
-    job.column = (tgi_window *)tgi_alloc(S, bytes);
-    if (!job.column) return tgi_no_memory(S, op, bytes);
-    job.row = job.column + w->out;
-    for (int64_t o = 0; o < w->out; ++o) job.column[o] = tgi_window_at(w, o);
-    for (int64_t o = 0; o < h->out; ++o) job.row[o] = tgi_window_at(h, o);
-    const bool ok = tgi_scratch_alloc(S, op, &job.scratch, scratch, parts);
-    if (ok) {
-        tgi_parallel_for(parts, items, part, &job);
-        tgi_free(S, job.scratch.each, job.scratch.total);
-    }
-    tgi_free(S, job.column, bytes);
-    return ok;
-}
-
-static void tgi_max_pool_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_pool_job *job = (const tgi_pool_job *)job_;
-    const tgi_pool *pool = job->pool;
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    double *const x = tgi_pool_scratch(job, thread, local), *const most = x + w->in; /* x [in], most, index [out] */
-    int64_t *const index = (int64_t *)(void *)(most + w->out);
-    for (; first < end; ++first) {
-        const int64_t plane = first / h->out, row = first % h->out;
-        const tgi_window rows = job->row[row];
-        for (int64_t o = 0; o < w->out; ++o) {
-            most[o] = -HUGE_VAL;
-            index[o] = rows.first * w->in + job->column[o].first;
-        }
-        for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
-            tgi_load_pool_row(pool, 2, plane, h->in, i, w->in, x);
-            for (int64_t o = 0; o < w->out; ++o) {
-                double best = most[o];
-                int64_t found = index[o];
-                for (int64_t j = job->column[o].first; j < job->column[o].end; j += w->dilation) {
-                    const int64_t larger = -(int64_t)(x[j] > best); /* a mask: a branch could not be predicted */
-                    found += (i * w->in + j - found) & larger;
-                    best = x[j] > best ? x[j] : best;
-                    if (x[j] != x[j]) best = x[j], found = i * w->in + j;
-                }
-                most[o] = best;
-                index[o] = found;
-            }
-        }
-        tgi_store_pool_row(pool, plane, h->out, row, w->out, most);
-        if (!pool->arg[1].data) continue;
-        memcpy(tgi_pool_row(pool, 1, plane, h->out, row, w->out), index, sizeof *index * (size_t)w->out);
-    }
-}
-
-/* The largest element of a window of the plane x, the last NaN if it has any, and its index, which may be NULL. */
-static void tgi_max_pool_one(const tgi_pool *pool, const float *x, tgi_window rows, tgi_window columns, float *y,
-                             int64_t *index)
-{
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    int64_t found = rows.first * w->in + columns.first;
-    *y = -(float)HUGE_VAL;
-    for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
-        for (int64_t j = columns.first; j < columns.end; j += w->dilation) {
-            const float element = x[i * w->in + j];
-            if ((element > *y) | (element != element)) *y = element, found = i * w->in + j;
-        }
-    }
-    if (index) *index = found;
-}
-
-/* The sliding windows of a row that have no columns of padding. */
-static tgi_span tgi_inner_windows(const tgi_windows *w)
-{
-    const int64_t room = w->in + w->padding - (w->kernel - 1) * w->dilation - 1;
-    tgi_span whole = {w->out, w->out};
-    if (w->kind != TGI_SLIDING || room < 0) return whole;
-    whole.first = tgi_at_most(w->out, (w->padding + w->stride - 1) / w->stride);
-    whole.end = tgi_at_most(w->out, room / w->stride + 1);
-    if (whole.end < whole.first) whole.end = whole.first;
-    return whole;
-}
-
-/* The same if there is a kernel for them. */
-static tgi_span tgi_whole_windows(const tgi_pool_job *job)
-{
-    const tgi_windows *const h = &job->pool->dim[0], *const w = &job->pool->dim[1];
-    tgi_span whole = tgi_inner_windows(w);
-    const bool four = whole.end - whole.first >= 4 && h->in * w->in <= INT32_MAX; /* the kernel counts in 32 bits */
-    if (w->kind != TGI_SLIDING || !four || !job->kernels->max_pool) whole.first = whole.end = w->out;
-    return whole;
-}
-
-/* For f32, whose elements are compared where they lie. */
-static void tgi_max_pool_f32_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_pool_job *job = (const tgi_pool_job *)job_;
-    const tgi_pool *pool = job->pool;
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const tgi_span whole = tgi_whole_windows(job);
-    int64_t plane = first / h->out, row = first % h->out;
-    (void)thread;
-    for (; first < end; ++first) {
-        const tgi_window rows = job->row[row];
-        const float *const x = (const float *)(const void *)tgi_pool_row(pool, 2, plane, h->in, 0, w->in);
-        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, h->out, row, w->out);
-        int64_t *const index =
-            pool->arg[1].data ? (int64_t *)(void *)tgi_pool_row(pool, 1, plane, h->out, row, w->out) : NULL;
-        for (int64_t o = 0; o < w->out; ++o) {
-            if (o == whole.first) o = whole.end;
-            if (o < w->out) tgi_max_pool_one(pool, x, rows, job->column[o], y + o, index ? index + o : NULL);
-        }
-        if (whole.first < whole.end) {
-            tgi_pool_run run = {whole.end - whole.first, w->stride, 0, h->dilation * w->in, w->kernel, w->dilation, 0};
-            run.rows = (rows.end - rows.first + h->dilation - 1) / h->dilation;
-            run.start = rows.first * w->in + whole.first * w->stride - w->padding;
-            job->kernels->max_pool(&run, x + run.start, y + whole.first, index ? index + whole.first : NULL);
-        }
-        if (++row == h->out) row = 0, ++plane;
-    }
-}
-
-static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
-{
-    const tgi_windows *const w = &pool->dim[1];
-    if (pool->arg[0].dtype == TG_F32)
-        return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_part);
-    return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_part);
-}
-
-/* dx [n] = the elements of g [out] whose index is that of an element of dx, the first of which is `start`. */
-#define TGI_MAX_POOL_ADD(name, real)                                                                             \
-    static void name(real *dx, int64_t start, int64_t n, const real *g, const int64_t *index, int64_t out)       \
-    {                                                                                                            \
-        for (int64_t o = 0; o < out; ++o) {                                                                      \
-            const uint64_t at = (uint64_t)index[o] - (uint64_t)start;                                            \
-            if (at < (uint64_t)n) dx[at] += g[o];                                                                \
-        }                                                                                                        \
-    }
-TGI_MAX_POOL_ADD(tgi_max_pool_add_f32, float)
-TGI_MAX_POOL_ADD(tgi_max_pool_add_f64, double)
-
-/* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere.
-   Sums of f32 are made where they will lie, others as doubles. */
-enum { TGI_POOL_ROWS = 16 };
-static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_pool_job *job = (const tgi_pool_job *)job_;
-    const tgi_pool *pool = job->pool;
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
-    const tg_dtype dtype = pool->arg[0].dtype;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    double *const g = tgi_pool_scratch(job, thread, local), *const sum = g + w->out; /* g [out], sum [rows, in] */
-    for (; first < end; ++first) {
-        const int64_t plane = first / items, row = first % items * TGI_POOL_ROWS, start = row * w->in;
-        const int64_t last = tgi_at_most(h->in, row + TGI_POOL_ROWS) - 1, n = (last + 1 - row) * w->in;
-        const int64_t windows = tgi_span_of(h, true, last).end;
-        char *const dx = tgi_pool_row(pool, 0, plane, h->in, row, w->in);
-        memset(dtype == TG_F32 ? (void *)dx : (void *)sum, 0,
-               (dtype == TG_F32 ? sizeof(float) : sizeof *sum) * (size_t)n);
-        for (int64_t k = tgi_span_of(h, true, row).first; k < windows; ++k) {
-            const int64_t *index = (const int64_t *)(const void *)tgi_pool_row(pool, 2, plane, h->out, k, w->out);
-            if (dtype == TG_F32) {
-                const void *const from = tgi_pool_row(pool, 1, plane, h->out, k, w->out);
-                tgi_max_pool_add_f32((float *)(void *)dx, start, n, (const float *)from, index, w->out);
-            } else {
-                tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g);
-                tgi_max_pool_add_f64(sum, start, n, g, index, w->out);
-            }
-        }
-        if (dtype != TG_F32) tgi_store_elements(TG_F64, sum, dtype, dx, tgi_bytes_of(dtype), n);
-    }
-}
-
-static bool tgi_cpu_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
-{
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS, rows = tgi_at_most(h->in, TGI_POOL_ROWS);
-    return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_part);
-}
-
-/* In f32 and f64, for a row.  sum_windows: y [out] = the sums over the windows of x [in].  spread_windows: its
-   transpose, y [in] from x [out].  The windows `whole` (see tgi_inner_windows) are taken side by side, tap by tap; the
-   others, which padding cuts or which have weights of their own, one by one.  add_row: sum [n] += weight * x [n]. */
-TGI_LOOPS_BEGIN
-#define TGI_WINDOW_SUMS(suffix, real)                                                                              \
-    static void tgi_sum_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,           \
-                                         const real *x, real *y)                                                   \
-    {                                                                                                              \
-        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
-            real sum = 0;                                                                                          \
-            if (o == whole.first) o = whole.end;                                                                   \
-            if (o == w->out) break;                                                                                \
-            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];                             \
-            y[o] = x[window[o].first] * (real)window[o].weight[0] + sum * (real)window[o].weight[1];               \
-        }                                                                                                          \
-        if (whole.first == whole.end) return;                                                                      \
-        const real *const from = x + window[whole.first].first, weight = (real)window[whole.first].weight[0];      \
-        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
-        real *const to = y + whole.first;                                                                          \
-        for (int64_t o = 0; o < n; ++o) to[o] = from[o * stride];                                                  \
-        for (int64_t k = 1; k < w->kernel; ++k)                                                                    \
-            for (int64_t o = 0; o < n; ++o) to[o] += from[o * stride + k];                                         \
-        for (int64_t o = 0; o < n; ++o) to[o] *= weight;                                                           \
-    }                                                                                                              \
-    static void tgi_spread_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,        \
-                                            const real *x, real *y)                                                \
-    {                                                                                                              \
-        memset(y, 0, sizeof *y * (size_t)w->in);                                                                   \
-        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
-            if (o == whole.first) o = whole.end;                                                                   \
-            if (o == w->out) break;                                                                                \
-            y[window[o].first] += x[o] * (real)window[o].weight[0];                                                \
-            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * (real)window[o].weight[1]; \
-        }                                                                                                          \
-        if (whole.first == whole.end) return;                                                                      \
-        real *const to = y + window[whole.first].first, weight = (real)window[whole.first].weight[0];              \
-        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
-        const real *const from = x + whole.first;                                                                  \
-        for (int64_t k = 0; k < w->kernel; ++k)                                                                    \
-            for (int64_t o = 0; o < n; ++o) to[o * stride + k] += from[o] * weight;                                \
-    }                                                                                                              \
-    static void tgi_add_row_##suffix(real *sum, real weight, const real *x, int64_t n)                             \
-    {                                                                                                              \
-        for (int64_t j = 0; j < n; ++j) sum[j] += weight * x[j];                                                   \
-    }
-TGI_WINDOW_SUMS(f32, float)
-TGI_WINDOW_SUMS(f64, double)
-TGI_LOOPS_END
-
-/* For f32, whose sums are made in f32: where they will lie, and those of rows in scratch memory. */
-static void tgi_window_sum_f32_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_pool_job *job = (const tgi_pool_job *)job_;
-    const tgi_pool *pool = job->pool;
-    const bool transposed = pool->transposed;
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
-    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
-    const tgi_span whole = tgi_inner_windows(w);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    float *const sum = (float *)(void *)tgi_pool_scratch(job, thread, local);
-    for (; first < end; ++first) {
-        const int64_t plane = first / y_rows, row = first % y_rows;
-        const tgi_span rows = tgi_span_of(h, transposed, row);
-        memset(sum, 0, sizeof *sum * (size_t)x_columns);
-        for (int64_t k = rows.first; k < rows.end; ++k) {
-            const void *const x = tgi_pool_row(pool, 1, plane, x_rows, k, x_columns);
-            tgi_add_row_f32(sum, (float)tgi_span_weight(h, transposed, row, k), (const float *)x, x_columns);
-        }
-        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns);
-        if (transposed) tgi_spread_windows_f32(w, job->column, whole, sum, y);
-        else tgi_sum_windows_f32(w, job->column, whole, sum, y);
-    }
-}
-
-/* First the rows of x that the row of y is made from are added, then the columns of their sum. */
-static void tgi_window_sum_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_pool_job *job = (const tgi_pool_job *)job_;
-    const tgi_pool *pool = job->pool;
-    const bool transposed = pool->transposed;
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
-    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    double *const x = tgi_pool_scratch(job, thread, local), *const sum = x + x_columns, *const y = sum + x_columns;
-    const tgi_span whole = tgi_inner_windows(w);
-    for (; first < end; ++first) {
-        const int64_t plane = first / y_rows, row = first % y_rows;
-        const tgi_span rows = tgi_span_of(h, transposed, row);
-        memset(sum, 0, sizeof *sum * (size_t)x_columns);
-        for (int64_t k = rows.first; k < rows.end; ++k) {
-            const double weight = tgi_span_weight(h, transposed, row, k);
-            tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
-            tgi_add_row_f64(sum, weight, x, x_columns);
-        }
-        if (transposed)
-            tgi_spread_windows_f64(w, job->column, whole, sum, y);
-        else
-            tgi_sum_windows_f64(w, job->column, whole, sum, y);
-        tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
-    }
-}
-
-static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
-{
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t x_columns = pool->transposed ? w->out : w->in, y_columns = pool->transposed ? w->in : w->out;
-    const int64_t y_rows = pool->transposed ? h->in : h->out;
-    if (pool->arg[0].dtype == TG_F32)
-        return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_part);
-    return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_part);
-}
-
-/* ======== @@GEMM ================================================================================================== */
-
-/* ---- matrix products ---- */
-
-/* Products go in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
-   Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
-
-       for each block of out                                                 (the items of a parallel loop)
-           for each slice of k, a row of which takes 4 KiB at most: few slices, as each reads and writes all of out
-               pack the block's columns of b into panels [k, columns of a tile], or each when it is used, if one
-               strip uses it and it gains nothing from the others: see tgi_gemm_panels
-               for each strip of the block's rows
-                   pack the strip's rows of a into panels [k, rows of a tile]
-                   for each panel of b
-                       for each panel of a: the kernel adds their product to a tile of out
-
-   The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
-   as fast without packing is not packed: see tgi_gemm_plan. */
-enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block */
-enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
-
-/* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
-   A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
-static void tgi_gemm_pack_lanes(tg_dtype compute, char *panel, int64_t width, tg_dtype dtype, const char *x,
-                                int64_t lane_step, int64_t step, int64_t lanes, int64_t n)
-{
-    const int64_t from = tgi_bytes_of(dtype), size = tgi_bytes_of(compute);
-    const bool loads = dtype != compute || step != 1;
-    if (lanes < width) memset(panel, 0, (size_t)(width * n * size));
-    if (dtype == compute && lane_step == 1) { /* neighbours lie side by side already */
-        for (int64_t i = 0; i < n; ++i) memcpy(panel + i * width * size, x + i * step * from, (size_t)(lanes * size));
-        return;
-    }
-    for (int64_t lane = 0; lane < lanes; ++lane, x += lane_step * from) {
-        for (int64_t i = 0, run; i < n; i += run) {
-            tgi_tile tile;
-            run = tgi_at_most(n - i, TGI_TILE);
-            if (loads) tgi_load_elements(compute, &tile, dtype, x + i * step * from, step * from, run);
-            tgi_copy_run(panel + (i * width + lane) * size, width * size, loads ? (char *)&tile : x + i * size, size,
-                         run, size);
-        }
-    }
-}
-
-enum { TGI_GEMM_PIECE = 128 }; /* rows of a panel that are transposed before the next ones */
-
-/* tgi_gemm_pack_lanes for all lanes of a panel, of f32, where lanes or the elements along a lane are neighbours.  Four
-   lanes at a time; the last four may have some of the ones before again. */
-static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t lane_step, int64_t step, int64_t n)
-{
-    if (lane_step == 1) {
-        for (int64_t i = 0; i < n; ++i, x += step, panel += width) {
-            if (i + 24 < n) TGI_PREFETCH(x + 24 * step); /* the processor foresees no steps as large as these */
-            int lane = 0;
-            for (; lane + 16 <= width; lane += 16) memcpy(panel + lane, x + lane, 16 * sizeof *x);
-            for (; lane < width; lane += 4) {
-                const int at = lane + 4 <= width ? lane : width - 4;
-                memcpy(panel + at, x + at, 4 * sizeof *x);
-            }
-        }
-        return;
-    }
-    const int64_t rows[4] = {0, lane_step, 2 * lane_step, 3 * lane_step};
-    for (int64_t first = 0, end; first < n; first = end) { /* a piece of the panel stays in the first cache */
-        end = tgi_at_most(n, first + TGI_GEMM_PIECE);
-        for (int lane = 0; lane < width; lane += 4) {
-            const int at = lane + 4 <= width ? lane : width - 4;
-            const float *from = x + at * lane_step;
-            int64_t i = first;
-            for (; i + 4 <= end; i += 4) {
-                if (lane + 8 <= width) TGI_PREFETCH(from + (4 + (i >> 2 & 3)) * lane_step + i); /* of the next four */
-                tgi_transpose_four(from + i, rows, panel + i * width + at, width);
-            }
-            for (; i < end; ++i) {
-                for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
-            }
-        }
-    }
-}
-
-TGI_LOOPS_BEGIN
-/* panel [count / 2 rounded up, width] = x [lanes, count] of bf16 transposed: each element is two neighbours along a
-   lane, or one and zero; those of the columns from `lanes` to `width` are zeros.  Steps in elements of x. */
-static void tgi_gemm_pack_pairs(uint32_t *panel, int64_t width, const uint16_t *x, int64_t lane_step, int64_t step,
-                                int64_t lanes, int64_t count)
-{
-    if (lanes < width) memset(panel, 0, (size_t)(width * ((count + 1) / 2)) * sizeof *panel);
-    for (int64_t k = 0; k < count; k += 2, panel += width) {
-        const uint16_t *const low = x + k * step, *const high = low + step;
-        if (k + 1 == count) {
-            for (int64_t lane = 0; lane < lanes; ++lane) panel[lane] = low[lane * lane_step];
-        } else if (lane_step == 1) {
-            for (int64_t lane = 0; lane < lanes; ++lane) panel[lane] = low[lane] | (uint32_t)high[lane] << 16;
-        } else {
-            for (int64_t lane = 0; lane < lanes; ++lane) {
-                panel[lane] = low[lane * lane_step] | (uint32_t)high[lane * lane_step] << 16;
-            }
-        }
-    }
-}
-TGI_LOOPS_END
-
-/* A matrix in memory, steps in elements. */
-typedef struct {
-    tg_dtype dtype;
-    const char *data;
-    int64_t row, col;
-} tgi_matrix;
-
-static tgi_matrix tgi_transposed(tgi_matrix x)
-{
-    const int64_t row = x.row;
-    x.row = x.col;
-    x.col = row;
-    return x;
-}
-
-typedef struct {
-    const tgi_gemm *gemm;
-    tg_dtype compute;
-    const tgi_kernels *kernels;
-    tgi_gemm_tile_fn tile;
-    int mr, nr; /* of a tile */
-    tgi_iter batch;       /* operands out, a, b */
-    int64_t m, n, k;      /* after a possible swap of the sides */
-    int64_t c_row, c_col; /* steps in out */
-    tgi_matrix a, b, bias; /* bias: broadcast to out; its data may be NULL */
-    int a_operand;              /* of the batch; b is the other */
-    bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
-    bool each;                  /* panels of b are packed when they are used, one after the other */
-    bool pairs;                 /* of bf16, which the tile takes: k counts them, and panels have them as elements */
-    int64_t m_blocks, n_blocks, m_block, n_block; /* how many; rows and columns of one */
-    int64_t slice, strip;                         /* of k; rows of a strip */
-    size_t a_bytes, b_bytes; /* of scratch */
-    tgi_scratch scratch;
-} tgi_gemm_job;
-
-static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x, bool columns, int64_t lane,
-                          int64_t lanes, int64_t k, int64_t n)
-{
-    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
-    const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
-    if (lanes > width) lanes = width;
-    if (x.dtype == TG_F32 && lanes == width && width >= 4 && (lane_step == 1 || step == 1)) {
-        tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
-    } else {
-        tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
-    }
-}
-
-/* Packs these lanes of a job's matrix, n elements from number k on, or as many pairs. */
-static void tgi_gemm_panel(const tgi_gemm_job *job, char *panel, int64_t width, tgi_matrix x, bool columns,
-                           int64_t lane, int64_t lanes, int64_t k, int64_t n)
-{
-    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
-    if (!job->pairs) {
-        tgi_gemm_pack(job->compute, panel, (int)width, x, columns, lane, lanes, k, n);
-        return;
-    }
-    const uint16_t *const from = (const uint16_t *)(const void *)x.data + lane * lane_step + 2 * k * step;
-    const int64_t count = tgi_at_most(2 * n, job->gemm->k - 2 * k);
-    const bool aligned = (uintptr_t)from % sizeof(float) == 0 && lane_step % 2 == 0;
-    if (step == 1 && aligned && count == 2 * n && lanes >= width) { /* pairs lie in memory: moved as floats are */
-        tgi_gemm_pack_quads((float *)(void *)panel, (int)width, (const float *)(const void *)from, lane_step / 2, 1, n);
-    } else {
-        tgi_gemm_pack_pairs((uint32_t *)(void *)panel, width, from, lane_step, step, tgi_at_most(lanes, width), count);
-    }
-}
-
-/* Packs lanes [lane, end) into panels [lanes / width][n, width].  Where lanes are neighbours, a row of memory holds
-   those of several panels, and the next row may be far away: all panels get TGI_GEMM_ROWS rows, then the next ones.
-   The processor foresees no such steps, so each row is asked for two panels ahead. */
-enum { TGI_GEMM_ROWS = 24 };
-static void tgi_gemm_panels(const tgi_gemm_job *job, char *panels, int64_t width, tgi_matrix x, bool columns,
-                            int64_t lane, int64_t end, int64_t k, int64_t n)
-{
-    const int64_t size = tgi_bytes_of(job->compute), from = tgi_bytes_of(x.dtype), step = columns ? x.row : x.col;
-    const int64_t each = job->pairs ? 2 : 1; /* elements of x in one of a panel */
-    const bool by_rows = (columns ? x.col : x.row) == 1;
-    for (int64_t i = 0, run; i < n; i += run) {
-        run = by_rows ? tgi_at_most(n - i, TGI_GEMM_ROWS) : n;
-        for (int64_t l = lane; l < end; l += width) {
-            const char *ahead = x.data + (l + 2 * width + (k + i) * each * step) * from;
-            for (int64_t row = 0; by_rows && l + 3 * width <= end && row < run * each; ++row, ahead += step * from) {
-                for (int64_t at = 0; at < width * from; at += TGI_CACHE_LINE) TGI_PREFETCH(ahead + at);
-            }
-            char *const panel = panels + ((l - lane) * n + i * width) * size;
-            tgi_gemm_panel(job, panel, width, x, columns, l, end - l, k + i, run);
-        }
-    }
-}
-
-/* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element.  bias: what
-   the product is added to. */
-static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, tgi_matrix bias, char *c, int64_t c_row,
-                           int64_t c_col, int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
-{
-    const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
-    char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
-    tgi_gemm_tile t;
-    int64_t k = 0;
-    t.a_packed = job->pack_a;
-    t.a_rows = t.a_cols = NULL;
-    t.a_row = a.row;
-    t.a_col = a.col;
-    t.c_row = c_row;
-    t.c_col = c_col;
-    do { /* once at least: a sum over nothing is zero */
-        /* what the sums of the slice are added to, at row i0 and column j0: those before, the bias, or NULL: nothing */
-        const char *const from = k > 0 ? c : bias.data ? bias.data + (i0 * bias.row + j0 * bias.col) * size : NULL;
-        t.k = tgi_at_most(job->k - k, job->slice);
-        t.from_row = k > 0 ? c_row : bias.row;
-        t.from_col = k > 0 ? c_col : bias.col;
-        if (!job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j0, j1, k, t.k);
-        for (int64_t i = i0; i < i1; i += job->strip) {
-            const int64_t end = tgi_at_most(i1, i + job->strip);
-            if (job->pack_a) tgi_gemm_panels(job, a_panels, mr, a, false, i, end, k, t.k);
-            for (int64_t j = j0; j < j1; j += nr) {
-                const bool packed = job->pack_b || j1 - j < nr;
-                t.cols = tgi_at_most(j1 - j, nr);
-                t.b = packed ? b_panels + (job->each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
-                t.b_row = packed ? nr : b.row;
-                if (packed && job->each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
-                for (int64_t p = i; p < end; p += mr) {
-                    t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
-                    t.rows = tgi_at_most(end - p, mr);
-                    t.c = c + ((p - i0) * c_row + (j - j0) * c_col) * size;
-                    t.from = from ? from + ((p - i0) * t.from_row + (j - j0) * t.from_col) * size : NULL;
-                    job->tile(&t);
-                }
-            }
-        }
-        k += t.k;
-    } while (k < job->k);
-}
-
-/* Items: blocks of the output, batch by batch. */
-static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
-    const tg_dtype out = job->gemm->out.dtype;
-    const int64_t size = tgi_bytes_of(job->compute);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    for (; first < end; ++first) {
-        const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
-        const int64_t i0 = block / job->n_blocks * job->m_block, j0 = block % job->n_blocks * job->n_block;
-        const int64_t i1 = tgi_at_most(job->m, i0 + job->m_block), j1 = tgi_at_most(job->n, j0 + job->n_block);
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
-        tgi_matrix a = job->a, b = job->b;
-        a.data = cursor.at[job->a_operand];
-        b.data = cursor.at[3 - job->a_operand];
-        char *c = cursor.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
-        if (!job->widen) {
-            tgi_gemm_block(job, a, b, job->bias, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
-            continue;
-        }
-        char *const sums = scratch + job->a_bytes + job->b_bytes;
-        tgi_gemm_block(job, a, b, job->bias, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
-        for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
-            tgi_convert_run(job->kernels, out, c, job->c_col * tgi_bytes_of(out), job->compute,
-                            sums + (i - i0) * (j1 - j0) * size, size, j1 - j0);
-        }
-    }
-}
-
-static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-/* Divides the output into blocks of about equal size, and into so many that all threads have the same work.  A block of
-   few tiles is divided only if it has so many multiply-adds: half of it must be worth a thread. */
-enum { TGI_GEMM_LEAST = 1 << 20 };
-static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
-{
-    const int64_t batches = job->batch.numel;
-    job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
-    job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
-    for (;;) {
-        const int64_t items = batches * job->m_blocks * job->n_blocks;
-        job->m_block = tgi_round_up((job->m + job->m_blocks - 1) / job->m_blocks, job->mr);
-        job->n_block = tgi_round_up((job->n + job->n_blocks - 1) / job->n_blocks, job->nr);
-        if (items % threads == 0 || items > 4 * (int64_t)threads) break;
-        const bool few_tiles = job->m_block <= 4 * job->mr && job->n_block <= 4 * job->nr;
-        const bool one_tile = job->m_block <= job->mr && job->n_block <= job->nr;
-        if (one_tile || (few_tiles && job->m_block * job->n_block * job->k < TGI_GEMM_LEAST)) break;
-        if (job->m_block >= job->n_block || job->n_block <= job->nr) /* the longer side */
-            job->m_blocks++;
-        else
-            job->n_blocks++;
-    }
-    job->m_blocks = (job->m + job->m_block - 1) / job->m_block;
-    job->n_blocks = (job->n + job->n_block - 1) / job->n_block;
-}
-
-/* The rows of a tile for products with m of them: those of the short one if these save 2 % of the work. */
-static int tgi_gemm_rows(const tgi_kernels *kernels, bool f32, int64_t m)
-{
-    const int rows = kernels->tile_rows, less = kernels->short_rows;
-    return f32 && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
-}
-
-/* The kernel of a tile with these columns (0: of f32, 1: of f64, 2: of i64) and so many rows. */
-static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, int rows)
-{
-    return rows < kernels->tile_rows ? kernels->gemm_tile_short : kernels->gemm_tile[type];
-}
-
-/* Whether the rows of a tile, `step` elements apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart
-   share 8 places there, those 2 KiB apart 16, and so on. */
-static bool tgi_gemm_rows_fit(int rows, int64_t step, int64_t size)
-{
-    const uint64_t bytes = (uint64_t)step * (uint64_t)size;
-    const uint64_t power = bytes & (0 - bytes); /* of two, that divides it */
-    return power <= 32768 / (unsigned)rows;
-}
-
-/* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
-   160 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole,
-   packing b takes as long as 8 rows more, and storing a tile transposed as long as 24 steps along k. */
-static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
-{
-    if (g->n < nr && g->m > g->n) return true;
-    if (g->m > 160 || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
-    if (!tgi_gemm_rows_fit(mr, g->b_col, tgi_bytes_of(compute))) return false;
-    return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
-}
-
-/* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
-   neighbours in the order in which the kernel reads them, and it is read seldom or small enough to stay in the
-   cache.  Rows of b that are far apart do not stay there: they fall into few sets of it. */
-static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
-{
-    const tgi_gemm *g = job->gemm;
-    const int64_t size = tgi_bytes_of(job->compute);
-    const int type = tgi_compute_index(job->compute), nr = kernels->tile_cols[type];
-    const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
-    const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
-    job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_has_gemm_tile_bf16(kernels);
-    const bool f32 = job->compute == TG_F32 && !job->pairs;
-    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
-    const int mr = tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
-    job->kernels = kernels;
-    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
-    job->m = swap ? g->n : g->m;
-    job->n = swap ? g->m : g->n;
-    job->k = job->pairs ? (g->k + 1) / 2 : g->k;
-    job->mr = mr;
-    job->nr = nr;
-    job->c_row = swap ? 1 : g->n;
-    job->c_col = swap ? g->n : 1;
-    job->a = swap ? tgi_transposed(b) : a;
-    job->b = swap ? tgi_transposed(a) : b;
-    job->a_operand = swap ? 2 : 1;
-    job->bias.data = g->adds ? (const char *)g->out.data : (const char *)bias; /* bias [n]: for every row of out */
-    job->bias.row = g->adds ? job->c_row : swap;
-    job->bias.col = g->adds ? job->c_col : !swap;
-    tgi_gemm_divide(job, threads);
-    const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
-    job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
-    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
-    const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
-    const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
-    const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384 && fits) ||
-                         (job->a.row == 1 && job->n <= 128);
-    job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
-    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
-    job->widen = g->out.dtype != job->compute;
-    job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
-    job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
-    job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
-    job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
-}
-
-/* out = matrix [outputs, k] times vector [k], all f32 or all f64.  A block of outputs: from least to most. */
-static const int64_t tgi_gemv_least = 512, tgi_gemv_most = 4096;
-typedef struct {
-    tgi_iter batch; /* operands out, a, b */
-    int matrix;     /* which of them: a, or b transposed */
-    int64_t outputs, block;
-    tgi_gemv gemv;
-    void (*kernel)(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
-} tgi_gemv_job;
-
-/* Whether the product is one of a matrix and a vector, of a layout that the kernels above can read; fills in the job.
-   */
-static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
-{
-    const tg_dtype dtype = g->out.dtype;
-    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype) return false;
-    if (dtype != TG_F32 && dtype != TG_F64) return false;
-    job->matrix = g->n == 1 ? 1 : 2;
-    job->outputs = g->n == 1 ? g->m : g->n;
-    job->gemv.row = g->n == 1 ? g->a_row : g->b_col;
-    job->gemv.col = g->n == 1 ? g->a_col : g->b_row;
-    job->gemv.x_step = g->n == 1 ? g->b_row : g->a_col;
-    job->gemv.k = g->k;
-    job->gemv.dot = job->gemv.col == 1 && job->gemv.x_step == 1;
-    return job->gemv.dot || (job->gemv.row == 1 && g->k >= 4);
-}
-
-/* Items: blocks of outputs, batch by batch. */
-static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
-    const int64_t blocks = (job->outputs + job->block - 1) / job->block;
-    const int64_t size = tgi_bytes_of(job->batch.dtype[0]);
-    (void)thread;
-    for (; first < end; ++first) {
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
-        const int64_t from = first % blocks * job->block, n = tgi_at_most(job->outputs - from, job->block);
-        void *y = cursor.at[0] + from * size;
-        job->kernel(&job->gemv, y, n, cursor.at[3 - job->matrix],
-                    cursor.at[job->matrix] + from * job->gemv.row * size);
-    }
-}
-
-#ifdef TG_USE_CBLAS
-#ifndef TGI_BLAS_LEAST
-#define TGI_BLAS_LEAST 262144.0 /* multiply-adds */
-#endif
-
-/* How BLAS reads a matrix [rows, cols] with these steps, and its step from line to line; false if it cannot. */
-static bool tgi_blas_reads(int64_t row, int64_t col, int64_t rows, int64_t cols, CBLAS_TRANSPOSE *how, int *step)
-{
-    *how = col == 1 && row >= cols ? CblasNoTrans : CblasTrans;
-    *step = (int)(*how == CblasNoTrans ? row : col);
-    return *step == (*how == CblasNoTrans ? row : col) && (*how == CblasNoTrans || (row == 1 && col >= rows));
-}
-
-/* The product by BLAS; false, with nothing done, if that is small or BLAS cannot read it. */
-static bool tgi_blas_gemm(const tgi_gemm_job *job, const void *bias, double work)
-{
-    const tgi_gemm *g = job->gemm;
-    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
-    const int64_t size = tgi_bytes_of(job->compute);
-    CBLAS_TRANSPOSE how_a, how_b;
-    int a_step, b_step;
-    if (work < TGI_BLAS_LEAST * (double)job->batch.numel || m != g->m || n != g->n || k != g->k || k == 0) return false;
-    if (g->out.dtype != job->compute || g->a.dtype != g->out.dtype || g->b.dtype != g->out.dtype) return false;
-    if (job->compute == TG_I64) return false;
-    if (!tgi_blas_reads(g->a_row, g->a_col, m, k, &how_a, &a_step)) return false;
-    if (!tgi_blas_reads(g->b_row, g->b_col, k, n, &how_b, &b_step)) return false;
-    for (int64_t batch = 0; batch < job->batch.numel; ++batch) {
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
-        void *const c = cursor.at[0], *const a = cursor.at[1], *const b = cursor.at[2];
-        for (int64_t i = 0; bias && i < m; ++i) memcpy((char *)c + i * n * size, bias, (size_t)(n * size));
-        if (job->compute == TG_F32) {
-            cblas_sgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const float *)a, a_step, (const float *)b, b_step,
-                        bias || g->adds ? 1.0f : 0.0f, (float *)c, n);
-        } else {
-            cblas_dgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const double *)a, a_step, (const double *)b, b_step,
-                        bias || g->adds ? 1.0 : 0.0, (double *)c, n);
-        }
-    }
-    return true;
-}
-#endif
-
-/* out = a b, plus bias [n], f32 or f64 as out is, if that is not NULL. */
-static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
-{
-#ifdef TG_USE_CBLAS
-    if (tgi_blas_gemm(job, bias, work)) return true;
-#endif
-    const int threads = tgi_threads_for(S, work);
-    tgi_gemm_plan(job, tgi_kernels_of(S), bias, threads);
-    const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
-    const int parts = (int)tgi_at_most(items, threads);
-    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, job->scratch.bytes, parts)) return false;
-    tgi_parallel_for(parts, items, tgi_gemm_part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
-    return true;
-}
-
-/* The job but for its plan; returns its multiplications. */
-static double tgi_gemm_begin(tgi_gemm_job *job, const tgi_gemm *gemm)
-{
-    const tgi_operand arg[3] = {gemm->out, gemm->a, gemm->b};
-    job->gemm = gemm;
-    job->compute = tgi_compute_dtype(gemm->out.dtype);
-    tgi_iter_init(&job->batch, gemm->ndim, gemm->dim, 3, arg, false);
-    return (double)gemm->m * (double)gemm->n * (double)gemm->k * (double)job->batch.numel;
-}
-
-static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
-{
-    tgi_gemm_job job;
-    tgi_gemv_job gemv;
-    const double work = tgi_gemm_begin(&job, gemm);
-    const int64_t batches = job.batch.numel;
-    if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
-    if (gemm->adds || !tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
-    const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
-    gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
-    const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
-    gemv.batch = job.batch;
-    gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_gemv_part, &gemv);
-    return true;
-}
-
-static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
-{
-    tgi_gemm_job job;
-    const double work = tgi_gemm_begin(&job, gemm);
-    if (job.compute != gemm->out.dtype || job.compute == TG_I64 || gemm->m == 1 || gemm->n == 1) return TGI_COMPOSE;
-    return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
-}
-
-/* ---- convolution: products with the columns, [taps, windows], what each tap of the kernel sees in each window ----
-
-       y [maps, windows] = w [maps, taps] columns            w [maps, taps] = y [maps, windows] columns^T
-
-   The columns are not made: an element of theirs is an element of the image, at the place of its tap plus the place of
-   its window, and the kernel of the products reads it there.  So what is computed is the transposed result, of which
-   the maps are neighbours: y^T = columns^T w^T, and w^T = columns y^T, where w^T and y^T are packed into panels.  An
-   image with padding is copied into its zeros first. */
-
-typedef struct {
-    tgi_convolution conv; /* result: y, or w */
-    bool turned;          /* result: y; w is that of the transposed convolution: see tgi_conv_cpu_image */
-    tgi_gemm_tile_fn tile;
-    int64_t mr, nr;               /* of a tile */
-    int64_t channels, taps, maps; /* of a group; taps of all its channels */
-    int64_t windows, panels;      /* of an image; of nr maps */
-    bool padded;                  /* whether the images have padding */
-    int64_t size[3], volume;      /* of an image with its padding, and of a channel of it: 0 without padding */
-    int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
-    const int64_t *tap;           /* [taps]: the place of each in the image, counted from that of its window */
-    float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
-    float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
-    int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
-    int64_t elements;             /* of product */
-    tgi_scratch scratch;          /* the image with its padding; the sums of a block of y^T, or a panel of y^T */
-} tgi_conv_cpu;
-
-/* Windows of a block of y, taps of a part of w, terms that a tile adds up at a time; elements of an image with its
-   padding, at most; parts of the images whose sums for w are kept apart, for threads, and elements of these sums. */
-enum { TGI_CONV_WINDOWS = 96, TGI_CONV_TAPS = 510, TGI_CONV_K = 256 };
-enum { TGI_CONV_MOST = 1 << 24, TGI_CONV_CHUNKS = 8, TGI_CONV_SUMS = 1 << 20 };
-
-/* padded [to - from, size..] = channels [from, to) of an image of the operand; the zeros around them are there. */
-static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
-{
-    const tgi_im2col *m = &job->conv.m;
-    const int64_t *const stride = m->image.stride, *const before = m->before;
-    int64_t first[3], end[3]; /* elements of the image that windows see */
-    for (int d = 0; d < 3; ++d) {
-        first[d] = before[d] < 0 ? -before[d] : 0;
-        end[d] = tgi_at_most(m->size[d], job->size[d] - before[d]);
-    }
-    const bool quads = stride[4] == 1 && end[2] - first[2] >= 4;
-    for (int64_t channel = from; channel < to && first[2] < end[2]; ++channel, padded += job->volume) {
-        const float *const x = (const float *)m->image.data + image * stride[0] + channel * stride[1];
-        for (int64_t e0 = first[0]; e0 < end[0]; ++e0) {
-            for (int64_t e1 = first[1]; e1 < end[1]; ++e1) {
-                const float *const row = x + e0 * stride[2] + e1 * stride[3];
-                float *const y = padded + (e0 + before[0]) * job->step[0] + (e1 + before[1]) * job->step[1] + before[2];
-                for (int64_t e = first[2]; e < end[2] && !quads; ++e) y[e] = row[e * stride[4]];
-                for (int64_t e = first[2]; e < end[2] && quads; e += 4) { /* the last may have some again */
-                    const int64_t four = tgi_at_most(e, end[2] - 4);
-                    memcpy(y + four, row + four, 4 * sizeof *row);
-                }
-            }
-        }
-    }
-}
-
-/* Channels [from, to) of an image, in padding or where they lie; returns where channel 0 of the group is, or would. */
-static const float *tgi_conv_image(const tgi_conv_cpu *job, int64_t image, int64_t group, int64_t from, int64_t to,
-                                   float *scratch)
-{
-    const tgi_operand *x = &job->conv.m.image;
-    const int64_t channel = group * job->channels;
-    if (!job->padded) return (const float *)x->data + image * x->stride[0] + channel * x->stride[1];
-    tgi_conv_pad(job, image, channel + from, channel + to, scratch + from * job->volume);
-    return scratch;
-}
-
-/* start [n]: the places of the windows from `first` on. */
-static void tgi_conv_starts(const tgi_conv_cpu *job, int64_t first, int64_t n, int64_t *start)
-{
-    const tgi_im2col *m = &job->conv.m;
-    const int64_t *const windows = m->windows, step = m->stride[2] * job->step[2];
-    int64_t at = first % windows[2], row = first / windows[2];
-    for (int64_t run; n > 0; n -= run, start += run, at = 0, ++row) {
-        const int64_t place =
-            row / windows[1] * m->stride[0] * job->step[0] + row % windows[1] * m->stride[1] * job->step[1] + at * step;
-        run = tgi_at_most(n, windows[2] - at);
-        for (int64_t i = 0; i < run; ++i) start[i] = place + i * step;
-    }
-}
-
-/* y [lanes, n] = x [n, width] transposed, without the columns from `lanes` on; the rows of y are y_step apart. */
-static void tgi_conv_store(const float *x, int64_t width, int64_t lanes, int64_t n, float *y, int64_t y_step)
-{
-    const int64_t rows[4] = {0, width, 2 * width, 3 * width};
-    for (int64_t l = 0; l < lanes; l += 4) {
-        int64_t i = 0;
-        for (; l + 4 <= lanes && i + 4 <= n; i += 4) {
-            tgi_transpose_four(x + i * width + l, rows, y + l * y_step + i, y_step);
-        }
-        for (; i < n; ++i) {
-            for (int64_t k = l; k < l + 4 && k < lanes; ++k) y[k * y_step + i] = x[i * width + k];
-        }
-    }
-}
-
-/* The tile of a product with columns, whose sums c are c_row apart from row to row. */
-static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, const float *panel, int64_t c_row)
-{
-    tgi_gemm_tile t;
-    memset(&t, 0, sizeof t);
-    t.a = image;
-    t.b = panel;
-    t.b_row = t.cols = job->nr;
-    t.c_row = c_row;
-    t.c_col = t.from_col = 1;
-    return t;
-}
-
-/* c [n, nr] = elements of the image at the places rows [n] plus cols [k] times a panel [k, nr], plus `from`: NULL, c,
-   or a row [nr]. */
-static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64_t *rows, int64_t n,
-                           const int64_t *cols, int64_t k, float *c, const float *from)
-{
-    t.k = k;
-    t.a_cols = cols;
-    t.from_row = from == c ? t.c_row : 0;
-    for (int64_t i = 0; i < n; i += job->mr) {
-        t.rows = tgi_at_most(n - i, job->mr);
-        t.a_rows = rows + i;
-        t.c = c + i * t.c_row;
-        t.from = from ? from + i * t.from_row : NULL;
-        job->tile(&t);
-    }
-}
-
-/* y [images, maps, windows].  Items: parts of the windows, group by group, image by image. */
-static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
-    const int64_t nr = job->nr, groups = job->conv.groups, block = TGI_CONV_WINDOWS / job->mr * job->mr;
-    const int64_t share = tgi_round_up((job->windows + job->parts - 1) / job->parts, block);
-    float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
-    float *const sums = scratch + job->channels * job->volume;
-    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
-    for (; first < end; ++first) {
-        const int64_t group = first / job->parts % groups, image = first / job->parts / groups;
-        const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
-        float *const y = (float *)job->conv.y.data + (image * groups + group) * job->maps * job->windows;
-        const float *const w = job->product + group * job->panels * job->taps * nr;
-        const float *const bias = job->bias ? job->bias + group * job->panels * nr : NULL;
-        const float *const x = tgi_conv_image(job, image, group, 0, job->channels, scratch);
-        for (int64_t j = from; j < to; j += block) {
-            int64_t start[TGI_CONV_WINDOWS];
-            const int64_t n = tgi_at_most(to - j, block);
-            tgi_conv_starts(job, j, n, start);
-            for (int64_t panel = 0; panel < job->panels; ++panel) {
-                const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
-                for (int64_t i = 0; i < maps; ++i) { /* lines of y, of which each is elsewhere */
-                    for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + (map + i) * job->windows + j + k);
-                }
-                for (int64_t k = 0; k < job->taps; k += TGI_CONV_K) {
-                    const tgi_gemm_tile t = tgi_conv_tile(job, x, w + (panel * job->taps + k) * nr, nr);
-                    const float *const first_sums = bias ? bias + map : NULL;
-                    tgi_conv_tiles(job, t, start, n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K), sums,
-                                   k > 0 ? sums : first_sums);
-                }
-                tgi_conv_store(sums, nr, maps, n, y + map * job->windows + j, job->windows);
-            }
-        }
-    }
-}
-
-/* product [chunks, groups, taps, maps of all panels]: w^T, the sum over the images of a chunk.  Items: parts of the
-   taps, group by group, chunk by chunk. */
-static void tgi_conv_weight_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
-    const tgi_convolution *conv = &job->conv;
-    const int64_t nr = job->nr, width = job->panels * nr, taps = job->taps / job->channels; /* of a channel */
-    const int64_t share = tgi_round_up((job->taps + job->parts - 1) / job->parts, job->mr);
-    float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
-    float *const panel = scratch + job->channels * job->volume;
-    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
-    for (; first < end; ++first) {
-        const int64_t group = first / job->parts % conv->groups, chunk = first / job->parts / conv->groups;
-        const int64_t from = first % job->parts * share, to = tgi_at_most(job->taps, from + share);
-        float *const w = job->product + ((chunk * conv->groups + group) * job->taps + from) * width;
-        const int64_t begin = chunk * conv->m.images / job->chunks, stop = (chunk + 1) * conv->m.images / job->chunks;
-        for (int64_t image = begin; image < stop && from < to; ++image) {
-            const float *const x = tgi_conv_image(job, image, group, from / taps, (to + taps - 1) / taps, scratch);
-            const int64_t at = image * conv->y.stride[0] + group * job->maps * conv->y.stride[1];
-            const tgi_matrix y = {TG_F32, (const char *)((const float *)conv->y.data + at), conv->y.stride[1], 1};
-            for (int64_t k = 0; k < job->windows; k += TGI_CONV_K) {
-                int64_t start[TGI_CONV_K];
-                const int64_t n = tgi_at_most(job->windows - k, TGI_CONV_K);
-                tgi_conv_starts(job, k, n, start);
-                for (int64_t map = 0; map < job->maps; map += nr) {
-                    tgi_gemm_pack(TG_F32, (char *)panel, (int)nr, y, false, map, job->maps - map, k, n);
-                    const tgi_gemm_tile t = tgi_conv_tile(job, x, panel, width);
-                    float *const sums = w + map;
-                    tgi_conv_tiles(job, t, job->tap + from, to - from, start, n, sums,
-                                   image > begin || k > 0 ? sums : NULL);
-                }
-            }
-        }
-    }
-}
-
-/* w [maps, taps] of all groups = the sums of the chunks. */
-static void tgi_conv_weight_sum(const tgi_conv_cpu *job)
-{
-    const int64_t width = job->panels * job->nr, n = job->conv.groups * job->taps * width;
-    float *const sum = job->product;
-    for (int64_t chunk = 1; chunk < job->chunks; ++chunk) {
-        for (int64_t i = 0; i < n; ++i) sum[i] += sum[chunk * n + i];
-    }
-    for (int64_t group = 0; group < job->conv.groups; ++group) {
-        float *const w = (float *)job->conv.w.data + group * job->maps * job->taps;
-        tgi_conv_store(sum + group * job->taps * width, width, job->maps, job->taps, w, job->taps);
-    }
-}
-
-/* panel [taps, nr] = a transposed convolution's w [channels, maps, taps of a channel] for nr maps, its taps in reverse
-   order. */
-static void tgi_conv_turn(const tgi_conv_cpu *job, const float *w, int64_t maps, float *panel)
-{
-    const int64_t taps = job->taps / job->channels;
-    if (maps > job->nr) maps = job->nr;
-    for (int64_t channel = 0; channel < job->channels; ++channel, w += job->maps * taps) {
-        for (int64_t t = taps - 1; t >= 0; --t, panel += job->nr) {
-            for (int64_t map = 0; map < job->nr; ++map) panel[map] = map < maps ? w[map * taps + t] : 0;
-        }
-    }
-}
-
-/* product = w^T in panels; and the bias, with zeros between groups. */
-static void tgi_conv_weight_pack(const tgi_conv_cpu *job)
-{
-    const float *const bias = (const float *)job->conv.bias.data;
-    for (int64_t i = 0, n = job->panels * job->nr; job->bias && i < job->conv.groups * n; ++i) {
-        const int64_t map = i % n;
-        job->bias[i] = map < job->maps ? bias[(i / n * job->maps + map) * job->conv.bias.stride[0]] : 0;
-    }
-    for (int64_t i = 0; i < job->conv.groups * job->panels; ++i) {
-        const int64_t map = i % job->panels * job->nr, maps = job->maps - map;
-        const float *const from = (const float *)job->conv.w.data + i / job->panels * job->maps * job->taps;
-        float *const panel = job->product + i * job->taps * job->nr;
-        const tgi_matrix w = {TG_F32, (const char *)from, job->taps, 1};
-        if (job->turned)
-            tgi_conv_turn(job, from + map * (job->taps / job->channels), maps, panel);
-        else
-            tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
-    }
-}
-
-/* Sets what follows from job->conv, whose result is y or w, but for the table of taps. */
-static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int threads)
-{
-    const tgi_convolution *conv = &job->conv;
-    const tgi_im2col *m = &conv->m;
-    const bool to_w = conv->result == TGI_CONV_W;
-    const int64_t columns = kernels->tile_cols[0];
-    job->channels = m->channels / conv->groups;
-    job->maps = conv->maps / conv->groups;
-    const bool half = tgi_round_up(job->maps, columns / 2) < tgi_round_up(job->maps, columns); /* 16 maps, say */
-    const bool narrow = half && kernels->gemm_tile_narrow;
-    job->tile = narrow ? kernels->gemm_tile_narrow : kernels->gemm_tile[0];
-    job->mr = kernels->tile_rows;
-    job->nr = narrow ? columns / 2 : columns;
-    job->taps = job->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
-    job->windows = m->windows[0] * m->windows[1] * m->windows[2];
-    job->panels = (job->maps + job->nr - 1) / job->nr;
-    job->padded = false;
-    for (int d = 0; d < 3; ++d) {
-        job->size[d] = (m->windows[d] - 1) * m->stride[d] + (m->kernel[d] - 1) * m->dilation[d] + 1;
-        job->padded |= m->before[d] != 0 || job->size[d] > m->size[d];
-        job->step[d] = m->image.stride[2 + d];
-    }
-    job->channel = m->image.stride[1];
-    job->volume = 0;
-    if (job->padded) {
-        job->step[2] = 1, job->step[1] = job->size[2], job->step[0] = job->size[1] * job->size[2];
-        job->volume = tgi_round_up(job->size[0] * job->step[0], 16) | 16; /* in different sets of the cache */
-        job->channel = job->volume;
-    }
-    const int64_t sums = conv->groups * job->taps * job->panels * job->nr; /* elements of w, in panels */
-    job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
-    while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
-    job->elements = job->chunks * sums + (to_w ? 0 : conv->groups * job->panels * job->nr); /* the bias */
-    const int64_t items = conv->groups * (to_w ? job->chunks : m->images), each = (threads + items - 1) / items;
-    const int64_t blocks = to_w ? (job->taps + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1;
-    const int64_t most = to_w ? job->taps / job->mr : job->windows / TGI_CONV_WINDOWS;
-    job->parts = tgi_at_most(blocks > each ? blocks : each, most + 1);
-    job->scratch.bytes = (size_t)(job->channels * job->volume + TGI_CONV_K * job->nr) * sizeof(float);
-}
-
-/* tap [taps] */
-static void tgi_conv_places(const tgi_conv_cpu *job, int64_t *tap)
-{
-    const tgi_im2col *m = &job->conv.m;
-    for (int64_t i = 0; i < job->taps; ++i) {
-        int64_t rest = i;
-        tap[i] = 0;
-        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) {
-            tap[i] += rest % m->kernel[d] * m->dilation[d] * job->step[d];
-        }
-        tap[i] += rest * job->channel;
-    }
-}
-
-static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, bool turned)
-{
-    const tgi_im2col *m = &conv->m;
-    const bool to_w = conv->result == TGI_CONV_W;
-    const size_t taps = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]);
-    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* of scratch: so that none is on the stack */
-    tgi_conv_cpu job;
-    double padded = (double)(m->channels / conv->groups), work = (double)m->images * (double)conv->maps * (double)taps;
-    for (int d = 0; d < 3; ++d) {
-        padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
-                  (double)(m->kernel[d] - 1) * (double)m->dilation[d] + 1;
-        work *= (double)m->windows[d];
-    }
-    if (padded > (double)TGI_CONV_MOST) return TGI_COMPOSE;
-    const int threads = tgi_threads_for(S, work);
-    job.conv = *conv;
-    job.turned = turned;
-    tgi_conv_cpu_plan(&job, tgi_kernels_of(S), threads);
-    if ((uint64_t)job.elements > SIZE_MAX / sizeof(float)) return TGI_COMPOSE;
-    const size_t table = taps * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
-    int64_t *const tap = (int64_t *)tgi_alloc(S, table);
-    job.tap = tap;
-    job.product = (float *)tgi_alloc(S, bytes);
-    job.bias = conv->bias.data ? job.product + (job.elements - conv->groups * job.panels * job.nr) : NULL;
-    const int64_t items = conv->groups * (to_w ? job.chunks : m->images) * job.parts;
-    const int parts = (int)tgi_at_most(items, threads);
-    bool ok = tap && job.product;
-    if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
-    ok = ok && tgi_scratch_alloc(S, "conv", &job.scratch, job.scratch.bytes < least ? least : job.scratch.bytes, parts);
-    if (ok) {
-        tgi_conv_places(&job, tap);
-        if (!to_w) tgi_conv_weight_pack(&job);
-        tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_part : tgi_conv_maps_part, &job);
-        if (to_w) tgi_conv_weight_sum(&job);
-        tgi_free(S, job.scratch.each, job.scratch.total);
-    }
-    tgi_free(S, job.product, bytes);
-    tgi_free(S, tap, table);
-    return ok ? TGI_DONE : TGI_FAILED;
-}
-
-/* x, for strides of 1, is a convolution, too: of y, by the weight with its taps in reverse order, in which maps and
-   channels have changed places. */
-static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
-{
-    const tgi_im2col *m = &conv->m;
-    tgi_convolution turned = *conv;
-    turned.result = TGI_CONV_Y;
-    turned.maps = m->channels;
-    turned.y = m->image;
-    turned.m.channels = conv->maps;
-    turned.m.image = conv->y;
-    for (int d = 0; d < 3; ++d) {
-        turned.m.size[d] = m->windows[d];
-        turned.m.windows[d] = m->size[d];
-        turned.m.before[d] = m->dilation[d] * (m->kernel[d] - 1) - m->before[d];
-    }
-    return tgi_conv_cpu_run(S, &turned, true);
-}
-
-static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv)
-{
-    const tgi_im2col *m = &conv->m;
-    const int64_t *const stride = conv->y.stride, *const windows = m->windows;
-    const bool plain = stride[4] == 1 && stride[3] == windows[2] && stride[2] == windows[1] * windows[2];
-    const bool image = conv->result == TGI_CONV_X;
-    if (conv->w.dtype != TG_F32 || (conv->result == TGI_CONV_W && !plain)) return TGI_COMPOSE;
-    /* tiles of few windows or of few maps are mostly empty */
-    if (windows[0] * windows[1] * windows[2] < 16 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
-    if (conv->groups > 1 && conv->maps < 3 * conv->groups) return TGI_COMPOSE;
-    if (!image) return tgi_conv_cpu_run(S, conv, false);
-    return m->stride[0] == 1 && m->stride[1] == 1 && m->stride[2] == 1 ? tgi_conv_cpu_image(S, conv) : TGI_COMPOSE;
-}
-
-/* ---- im2col and col2im ---- */
-
-/* The windows along the last dim whose tap sees one of the elements [from, to): [*first, *end). */
-static void tgi_windows_within(const tgi_im2col *m, int64_t tap, int64_t from, int64_t to, int64_t *first, int64_t *end)
-{
-    const int64_t stride = m->stride[2], shift = m->before[2] - tap * m->dilation[2] + stride - 1; /* rounds up */
-    *first = from + shift > 0 ? (from + shift) / stride : 0;
-    *end = to + shift > 0 ? tgi_at_most((to + shift) / stride, m->windows[2]) : 0;
-}
-
-/* Items: rows of columns, what one tap sees in the windows of one channel of one image. */
-static void tgi_im2col_part(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_im2col *m = (const tgi_im2col *)job;
-    const int64_t *const windows = m->windows, *const step = m->image.stride;
-    const int64_t size = tgi_bytes_of(m->image.dtype), row = windows[2] * size;
-    char *to = (char *)m->columns.data + first * windows[0] * windows[1] * row;
-    (void)thread;
-    for (; first < end; ++first) {
-        int64_t tap[3], element[3], from, until, rest = first / m->images;
-        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) tap[d] = rest % m->kernel[d];
-        const char *image = (const char *)m->image.data + (first % m->images * step[0] + rest * step[1]) * size;
-        tgi_windows_within(m, tap[2], 0, m->size[2], &from, &until);
-        element[2] = from * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
-        for (int64_t window = 0; window < windows[0] * windows[1]; ++window, to += row) {
-            element[0] = window / windows[1] * m->stride[0] + tap[0] * m->dilation[0] - m->before[0];
-            element[1] = window % windows[1] * m->stride[1] + tap[1] * m->dilation[1] - m->before[1];
-            if (element[0] < 0 || element[0] >= m->size[0] || element[1] < 0 || element[1] >= m->size[1] ||
-                from >= until) {
-                memset(to, 0, (size_t)row);
-                continue;
-            }
-            memset(to, 0, (size_t)(from * size));
-            tgi_copy_run(to + from * size, size,
-                         image + (element[0] * step[2] + element[1] * step[3] + element[2] * step[4]) * size,
-                         m->stride[2] * step[4] * size, until - from, size);
-            memset(to + until * size, 0, (size_t)(row - until * size));
-        }
-    }
-}
-
-static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
-{
-    const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
-    const double work = (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_part, m);
-    return true;
-}
-
-/* sum [run] := elements [from, from + run) of a row of the image: row [image, channel, index in the first two dims]. */
-static void tgi_col2im_run(const tgi_im2col *m, const int64_t *row, int64_t from, int64_t run, tgi_tile *sum)
-{
-    const tg_dtype dtype = m->columns.dtype, compute = tgi_compute_dtype(dtype);
-    const int64_t size = tgi_bytes_of(dtype), sum_size = tgi_bytes_of(compute), *const windows = m->windows;
-    int64_t tap[3], first, end;
-    memset(sum, 0, (size_t)(run * sum_size));
-    for (tap[0] = 0; tap[0] < m->kernel[0]; ++tap[0]) {
-        for (tap[1] = 0; tap[1] < m->kernel[1]; ++tap[1]) {
-            const int64_t window[2] = {tgi_window_of(m, 0, row[2], tap[0]), tgi_window_of(m, 1, row[3], tap[1])};
-            for (tap[2] = 0; tap[2] < m->kernel[2] && window[0] >= 0 && window[1] >= 0; ++tap[2]) {
-                int64_t entry = ((row[1] * m->kernel[0] + tap[0]) * m->kernel[1] + tap[1]) * m->kernel[2] + tap[2];
-                tgi_windows_within(m, tap[2], from, from + run, &first, &end);
-                if (first >= end) continue;
-                entry = ((entry * m->images + row[0]) * windows[0] + window[0]) * windows[1] + window[1];
-                const char *terms = (const char *)m->columns.data + (entry * windows[2] + first) * size;
-                tgi_tile tile;
-                if (dtype != compute) tgi_load_elements(compute, &tile, dtype, terms, size, end - first);
-                const int64_t element = first * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
-                tgi_add_run(compute, (char *)sum + (element - from) * sum_size, m->stride[2] * sum_size,
-                            dtype == compute ? terms : (const char *)&tile, sum_size, end - first);
-            }
-        }
-    }
-}
-
-/* Items: rows of the image, [images, channels, size[0], size[1]]. */
-static void tgi_col2im_part(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_im2col *m = (const tgi_im2col *)job;
-    const int64_t dim[4] = {m->images, m->channels, m->size[0], m->size[1]}, *const step = m->image.stride;
-    const int64_t size = tgi_bytes_of(m->image.dtype);
-    (void)thread;
-    for (; first < end; ++first) {
-        int64_t row[4], rest = first, at = 0;
-        for (int d = 3; d >= 0; rest /= dim[d], --d) {
-            row[d] = rest % dim[d];
-            at += row[d] * step[d];
-        }
-        for (int64_t from = 0, run; from < m->size[2]; from += run) {
-            tgi_tile sum;
-            run = tgi_at_most(m->size[2] - from, TGI_TILE);
-            tgi_col2im_run(m, row, from, run, &sum);
-            tgi_store_elements(tgi_compute_dtype(m->image.dtype), &sum, m->image.dtype,
-                               (char *)m->image.data + (at + from * step[4]) * size, step[4] * size, run);
-        }
-    }
-}
-
-static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
-{
-    const int64_t items = m->images * m->channels * m->size[0] * m->size[1];
-    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
-    const double work = (double)items * (double)m->size[2] * (double)taps;
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_part, m);
-    return true;
-}
-
-/* ======== @@CPU: random numbers, optimizers ======================================================================= */
-
-/* ---- random numbers ---- */
-
-typedef struct {
-    const tgi_kernels *kernels;
-    tgi_random kind;
-    tgi_operand out;
-    int64_t n;
-    double lo, hi;
-    tg_rng rng;
-} tgi_random_job;
-
-/* x [n], uniform in [lo, hi): a number that would be rounded up to hi in the dtype becomes lo. */
-static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double lo, double hi)
-{
-    const int64_t size = tgi_bytes_of(dtype);
-    tgi_tile rounded, again;
-    tgi_store_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
-    tgi_load_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
-    for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
-}
-
-/* Elements [start, start + n) into a tile, whose dtype is returned; start is the first of a block. */
-static tg_dtype tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
-{
-    const tg_dtype dtype = job->out.dtype;
-    const int per = tgi_random_per_counter(job->kind, dtype), words = 4 / per;
-    const int64_t least = tgi_f64_to_i64(job->lo);
-    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
-    uint32_t word[2 * TGI_TILE];
-    job->kernels->random_words(job->rng, (uint64_t)(start / per), word, (n + per - 1) / per);
-    if (job->kind == TGI_NORMAL && dtype != TG_F64) {
-        job->kernels->random_normal(tile->f32, word, n, (float)job->lo, (float)job->hi);
-        return TG_F32;
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        const uint32_t *const w = word + i * words;
-        switch (job->kind) {
-        case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
-        case TGI_NORMAL: tile->f64[i] = tgi_random_normal(dtype, w, job->lo, job->hi); break;
-        case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
-        case TGI_NORMAL_BETWEEN: tile->f64[i] = tgi_random_normal_between(dtype, w, job->lo, job->hi); break;
-        case TGI_RANDINT:
-            tile->i64[i] = tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w)));
-            break;
-        }
-    }
-    return job->kind == TGI_RANDINT ? TG_I64 : TG_F64;
-}
-
-/* Items: tiles. */
-static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_random_job *job = (const tgi_random_job *)job_;
-    const int64_t size = tgi_bytes_of(job->out.dtype);
-    (void)thread;
-    for (; first < end; ++first) {
-        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
-        tgi_tile tile;
-        const tg_dtype made = tgi_random_tile(job, &tile, start, n);
-        if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
-        tgi_store_elements(made, &tile, job->out.dtype, (char *)job->out.data + start * size, size, n);
-    }
-}
-
-static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
-{
-    tgi_random_job job;
-    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE;
-    job.kernels = tgi_kernels_of(S);
-    job.kind = kind;
-    job.out = out;
-    job.n = n;
-    job.lo = lo;
-    job.hi = hi;
-    job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
-    return true;
-}
-
-/* ---- optimizer steps ---- */
-
-typedef struct {
-    const tgi_optim_step *step;
-    tgi_optimizer_kernel kernel;
-} tgi_optim_job;
-
-/* master [n] := p where it does not round to that. */
-static void tgi_follow_written(float *master, tg_dtype dtype, const char *p, int64_t n)
-{
-    uint16_t rounded[TGI_TILE];
-    tgi_tile written;
-    tgi_store_elements(TG_F32, master, dtype, (char *)rounded, 2, n);
-    if (memcmp(rounded, p, 2 * (size_t)n) == 0) return;
-    tgi_load_elements(TG_F32, &written, dtype, p, 2, n);
-    for (int64_t i = 0; i < n; ++i) {
-        if (memcmp(&rounded[i], p + 2 * i, 2) != 0) master[i] = written.f32[i];
-    }
-}
-
-/* Tile by tile: all is used in place if p is f32 or f64.  Else its master copy stands for it and is rounded to it, and
-   g is converted to a tile.  A state that the optimizer does not use is a tile of zeros. */
-static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
-    const tg_dtype compute = tgi_compute_dtype(step->dtype);
-    const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
-    const int64_t size = tgi_bytes_of(step->dtype);
-    tgi_tile wide_g, unused[3];
-    for (int k = 0; k < 3; ++k) {
-        if (!step->s[k]) memset(&unused[k], 0, (size_t)(tgi_at_most(end - first, TGI_TILE) * tgi_bytes_of(compute)));
-    }
-    (void)thread;
-    for (int64_t n; first < end; first += n) {
-        char *const p = (char *)step->p + first * size;
-        const char *const g = (const char *)step->g + first * size;
-        float *const master = step->master ? step->master + first : NULL;
-        void *state[3];
-        n = tgi_at_most(end - first, TGI_TILE);
-        for (int k = 0; k < 3; ++k)
-            state[k] = step->s[k] ? (void *)((char *)step->s[k] + first * tgi_bytes_of(compute)) : (void *)&unused[k];
-        if (master) {
-            tgi_follow_written(master, step->dtype, p, n);
-            tgi_load_elements(compute, &wide_g, step->dtype, g, size, n);
-        }
-        kernel(step, n, master ? (void *)master : (void *)p, master ? (const void *)&wide_g : (const void *)g, state);
-        if (master) tgi_store_elements(compute, master, step->dtype, p, size, n);
-    }
-}
-
-static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
-{
-    static const tgi_optimizer_kernel f64[] = {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f64, double)};
-    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        const tgi_optim_job job = {
-            step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
-        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, &job);
-    }
-    return true;
-}
-
-/* ======== @@FLASH ================================================================================================= */
+static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute);
+static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute);
+static void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step, int64_t n);
+static void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n);
+static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
+static const tgi_backend *tgi_cpu_backend(void);
+static const struct {
+    const tgi_backend *(*backend)(void);
+    tgi_map_kernel (*map_kernel)(tgi_thread *S, int op, tg_dtype compute);
+    tgi_map_kernel (*gradient_kernel)(tgi_thread *S, int op, tg_dtype compute);
+    void (*load)(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step, int64_t n);
+    void (*store)(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n);
+    void (*add_run)(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
+} tgi_speed = {tgi_cpu_backend,   tgi_map_kernel_of,  tgi_gradient_kernel_of,
+                   tgi_load_elements, tgi_store_elements, tgi_add_run};
+
+/* ---- the devices ---- */
 
 TGI_CALLERS_BEGIN
-
-/* ---- attention ----
-
-   The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
-   head, which is an index of the batch dims, is computed in blocks of queries, one after the other.  The scores of a
-   block, [queries of the block, keys], stay in the cache.
-
-       forward    s = scale q k^T                backward   p = exp(s + mask - lse), dp = g v^T
-                  p = softmax(s + mask), lse                ds = p (dp - sum(p dp)), row by row
-                  y = p v                                   dq = scale ds k, dk += ds^T (scale q), dv += p^T g
-
-   Backward computes p again from q, k and lse, which is faster than to read it from memory.  Every thread has heads of
-   its own; where there are fewer heads than threads, forward divides the blocks of a head among them. */
-
-/* The parts of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
-   kernel of matrix products reads its operand b: k^T and v^T in panels of keys, k and v in panels of columns. */
-enum {
-    TGI_FLASH_Q,
-    TGI_FLASH_G,
-    TGI_FLASH_Y, /* backward: dq */
-    TGI_FLASH_SCORES,
-    TGI_FLASH_DP,
-    TGI_FLASH_MASK,
-    TGI_FLASH_DK,
-    TGI_FLASH_DV,
-    TGI_FLASH_KT,
-    TGI_FLASH_VT,
-    TGI_FLASH_K,
-    TGI_FLASH_V,
-    TGI_FLASH_PARTS
-};
-
-typedef struct {
-    const tgi_attention *a;
-    const tgi_kernels *kernels;
-    tg_dtype compute;
-    int type;                   /* index of the kernels: 0 is f32, 1 is f64 */
-    int64_t size, mr, nr;       /* bytes of a number; rows and columns of a tile */
-    int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
-    int64_t pieces;             /* in which a head's blocks are computed */
-    int64_t width, value_width; /* of a row in scratch memory: whole tiles */
-    int64_t part[TGI_FLASH_PARTS]; /* where each begins, in numbers */
-    tgi_scratch scratch;
-} tgi_flash_job;
-
-/* Where a matrix is that the kernel of matrix products reads or writes; steps in numbers, from row to row and from one
-   panel of nr columns to the next. */
-typedef struct {
-    char *at;
-    int64_t row, panel;
-} tgi_flash_place;
-
-/* One head: its index, the queries [begin, end) of a piece, and the scratch memory of the thread that computes it.
-   place: of the parts; in scratch memory, or the matrices of the caller, where these have whole tiles. */
-typedef struct {
-    const tgi_flash_job *job;
-    int64_t batch, begin, end;
-    char *scratch;
-    tgi_flash_place place[TGI_FLASH_PARTS];
-} tgi_flash;
-
-/* Begins a part in scratch memory, in rows that are `row` numbers apart. */
-static char *tgi_flash_scratch(tgi_flash *f, int part, int64_t row, int64_t panel)
-{
-    f->place[part].at = f->scratch + f->job->part[part] * f->job->size;
-    f->place[part].row = row;
-    f->place[part].panel = panel;
-    return f->place[part].at;
-}
-
-/* The matrix of this head. */
-static tgi_matrix tgi_flash_matrix(const tgi_flash *f, const tgi_operand *x)
-{
-    const tgi_attention *a = f->job->a;
-    int64_t at = 0, batch = f->batch;
-    for (int d = a->ndim - 1; d >= 0; batch /= a->dim[d], --d) at += batch % a->dim[d] * x->stride[d];
-    const tgi_matrix head = {x->dtype, (const char *)x->data + at * tgi_bytes_of(x->dtype), x->stride[a->ndim],
-                             x->stride[a->ndim + 1]};
-    return head;
-}
-
-/* Whether a part can be x itself, rows of n numbers from number `first` on; then it is. */
-static bool tgi_flash_lies(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t n)
-{
-    if (x.dtype != f->job->compute || x.col != 1 || n % f->job->nr != 0) return false;
-    f->place[part].at = (char *)(uintptr_t)x.data + first * x.row * f->job->size;
-    f->place[part].row = x.row;
-    f->place[part].panel = f->job->nr;
-    return true;
-}
-
-/* Packs x [lanes, n] into panels [lanes / nr][n, nr]. */
-static void tgi_flash_pack(tgi_flash *f, int part, tgi_matrix x, int64_t lanes, int64_t n)
-{
-    const tgi_flash_job *job = f->job;
-    char *panel = tgi_flash_scratch(f, part, job->nr, job->nr * n);
-    for (int64_t lane = 0; lane < lanes; lane += job->nr, panel += job->nr * n * job->size) {
-        tgi_gemm_pack(job->compute, panel, (int)job->nr, x, false, lane, lanes - lane, 0, n);
-    }
-}
-
-TGI_LOOPS_BEGIN
-/* x [n] *= scale */
-static void tgi_flash_scale_row(const tgi_flash_job *job, char *x, int64_t n)
-{
-    const double scale = job->a->scale;
-    float *const f32 = (float *)(void *)x;
-    double *const f64 = (double *)(void *)x;
-    for (int64_t i = 0; i < n && job->type == 0; ++i) f32[i] *= (float)scale;
-    for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] *= scale;
-}
-
-/* x [n], 1 where a key is seen, else 0: becomes 0 and -infinity, to be added to the scores. */
-static void tgi_flash_hide(const tgi_flash_job *job, char *x, int64_t n)
-{
-    float *const f32 = (float *)(void *)x;
-    double *const f64 = (double *)(void *)x;
-    for (int64_t i = 0; i < n && job->type == 0; ++i) f32[i] = f32[i] != 0 ? 0 : -HUGE_VALF;
-    for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] = f64[i] != 0 ? 0 : -HUGE_VAL;
-}
-TGI_LOOPS_END
-
-/* The rows of a part, n numbers each, times scale. */
-static void tgi_flash_scale(const tgi_flash *f, int part, int64_t m, int64_t n)
-{
-    const tgi_flash_place *x = &f->place[part];
-    for (int64_t i = 0; i < m; ++i) tgi_flash_scale_row(f->job, x->at + i * x->row * f->job->size, n);
-}
-
-/* Loads rows [first, first + m) of x, n numbers each, into scratch memory, with zeros up to `width`. */
-static void tgi_flash_load(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t m, int64_t n, int64_t width)
-{
-    const int64_t size = tgi_bytes_of(x.dtype);
-    char *row = tgi_flash_scratch(f, part, width, f->job->nr);
-    if (n < width) memset(row, 0, (size_t)(m * width * f->job->size));
-    for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
-        const char *from = x.data + (first + i) * x.row * size;
-        if (x.dtype == f->job->compute) tgi_copy_run(row, size, from, x.col * size, n, size);
-        else tgi_load_elements(f->job->compute, row, x.dtype, from, x.col * size, n);
-    }
-}
-
-/* Where rows [first, ..) of a result, n numbers each, are computed. */
-static void tgi_flash_open(tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t n, int64_t width)
-{
-    if (operand->data && tgi_flash_lies(f, part, tgi_flash_matrix(f, operand), first, n)) return;
-    tgi_flash_scratch(f, part, width, f->job->nr);
-}
-
-/* m rows of zeros. */
-static void tgi_flash_clear(const tgi_flash *f, int part, int64_t m, int64_t width)
-{
-    const tgi_flash_place *y = &f->place[part];
-    for (int64_t i = 0; i < m; ++i)
-        memset(y->at + i * y->row * f->job->size, 0, (size_t)(width * f->job->size));
-}
-
-/* Stores rows [first, first + m) of a result, if they are in scratch memory. */
-static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t m,
-                            int64_t n)
-{
-    const tgi_matrix x = tgi_flash_matrix(f, operand);
-    const int64_t size = tgi_bytes_of(x.dtype);
-    const char *row = f->place[part].at;
-    for (int64_t i = 0; i < m; ++i, row += f->place[part].row * f->job->size) {
-        char *const to = (char *)(uintptr_t)x.data + (first + i) * x.row * size;
-        if (to == row) return;
-        if (x.dtype == f->job->compute) tgi_copy_run(to, x.col * size, row, size, n, size);
-        else tgi_store_elements(f->job->compute, row, x.dtype, to, x.col * size, n);
-    }
-}
-
-/* c [m, n] = a [m, k] times b [k, n], or added to c; these are parts, a read as it is or transposed.  Where is_causal
-   makes a matrix of queries and keys a triangle, the tiles of zeros are left out: those of c [queries, keys], of a
-   [queries, keys], or of a [keys, queries]; `first` is the block's first query. */
-typedef enum { TGI_NO_TRIANGLE, TGI_C_QUERIES_KEYS, TGI_A_QUERIES_KEYS, TGI_A_KEYS_QUERIES } tgi_flash_triangle;
-typedef struct {
-    tgi_flash_triangle triangle;
-    int64_t first, m, n, k;
-    int c, a, b;
-    bool transposed, add;
-} tgi_flash_product;
-
-static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
-{
-    const tgi_flash_job *job = f->job;
-    const tgi_flash_place a = f->place[p->a], b = f->place[p->b], c = f->place[p->c];
-    const int64_t size = job->size;
-    const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
-    const int mr = tgi_gemm_rows(job->kernels, job->type == 0, p->m);
-    const tgi_gemm_tile_fn tile = tgi_gemm_tile_of(job->kernels, job->type, mr);
-    tgi_gemm_tile t;
-    t.a_packed = false;
-    t.a_rows = t.a_cols = NULL;
-    t.a_row = p->transposed ? 1 : a.row, t.a_col = p->transposed ? a.row : 1, t.b_row = b.row;
-    t.c_row = t.from_row = c.row, t.c_col = t.from_col = 1, t.cols = job->nr;
-    for (int64_t j = 0; j < p->n; j += job->nr) {
-        for (int64_t i = 0; i < p->m; i += mr) {
-            int64_t from = 0, to = p->k;
-            t.rows = tgi_at_most(p->m - i, mr);
-            if (triangle == TGI_C_QUERIES_KEYS && j >= p->first + i + t.rows) continue;
-            if (triangle == TGI_A_QUERIES_KEYS) to = tgi_at_most(to, p->first + i + t.rows);
-            if (triangle == TGI_A_KEYS_QUERIES && i > p->first) from = i - p->first;
-            t.k = to - from;
-            t.a = a.at + (i * t.a_row + from * t.a_col) * size;
-            t.b = b.at + (j / job->nr * b.panel + from * b.row) * size;
-            t.c = c.at + (i * c.row + j) * size;
-            t.from = p->add ? t.c : NULL;
-            tile(&t);
-        }
-    }
-}
-
-/* The products of m queries from `first` on, of which n keys are seen.  scores [m, n] = x [m, width] times panels of
-   keys [n, width] */
-static void tgi_flash_scores(const tgi_flash *f, int scores, int x, int keys, int64_t width, int64_t first, int64_t m,
-                             int64_t n)
-{
-    const tgi_flash_product p = {TGI_C_QUERIES_KEYS, first, m, n, width, scores, x, keys, false, false};
-    tgi_flash_multiply(f, &p);
-}
-
-/* y [m, width] = scores [m, n] times the columns of all keys */
-static void tgi_flash_weighted_sum(const tgi_flash *f, int y, int scores, int columns, int64_t width, int64_t first,
-                                   int64_t m, int64_t n)
-{
-    const tgi_flash_product p = {TGI_A_QUERIES_KEYS, first, m, width, n, y, scores, columns, false, false};
-    tgi_flash_multiply(f, &p);
-}
-
-/* d [n, width] += scores [m, n] transposed times x [m, width] */
-static void tgi_flash_gradient(const tgi_flash *f, int d, int scores, int x, int64_t width, int64_t first, int64_t m,
-                               int64_t n)
-{
-    const tgi_flash_product p = {TGI_A_KEYS_QUERIES, first, n, width, m, d, scores, x, true, true};
-    tgi_flash_multiply(f, &p);
-}
-
-/* The number of keys that query i sees. */
-static int64_t tgi_flash_seen(const tgi_attention *a, int64_t i)
-{
-    return a->is_causal ? tgi_at_most(a->keys, i + 1) : a->keys;
-}
-
-/* Row i of the mask as numbers to add to the scores; NULL if there is no mask. */
-static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
-{
-    const tgi_flash_job *job = f->job;
-    char *row = f->place[TGI_FLASH_MASK].at;
-    if (!job->a->mask.data) return NULL;
-    const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
-    const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
-    tgi_load_elements(job->compute, row, mask.dtype, mask.data + i * mask.row * size, mask.col * size, keys);
-    if (mask.dtype == TG_BOOL) tgi_flash_hide(job, row, keys);
-    return row;
-}
-
-/* Begins the parts whose rows have a number for each key: the scores, their gradients, a row of the mask. */
-static void tgi_flash_begin(tgi_flash *f)
-{
-    const tgi_flash_job *job = f->job;
-    tgi_flash_scratch(f, TGI_FLASH_SCORES, job->row, job->nr);
-    tgi_flash_scratch(f, TGI_FLASH_DP, job->row, job->nr);
-    tgi_flash_scratch(f, TGI_FLASH_MASK, job->row, job->nr);
-}
-
-/* Loads m queries from `first` on, times scale. */
-static void tgi_flash_queries(tgi_flash *f, tgi_matrix q, int64_t first, int64_t m)
-{
-    tgi_flash_load(f, TGI_FLASH_Q, q, first, m, f->job->a->width, f->job->width);
-    tgi_flash_scale(f, TGI_FLASH_Q, m, f->job->width);
-}
-
-static void tgi_flash_forward(tgi_flash *f)
-{
-    const tgi_flash_job *job = f->job;
-    const tgi_attention *a = job->a;
-    const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
-    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse);
-    char *const log_sums = (char *)(uintptr_t)lse.data;
-    tgi_flash_begin(f);
-    tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
-    if (!tgi_flash_lies(f, TGI_FLASH_V, v, 0, a->value_width))
-        tgi_flash_pack(f, TGI_FLASH_V, tgi_transposed(v), a->value_width, a->keys);
-    for (int64_t first = f->begin; first < f->end; first += job->block) {
-        const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
-        tgi_flash_queries(f, q, first, m);
-        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
-        for (int64_t i = 0; i < m; ++i) {
-            const double log_sum = job->kernels->attention_weights[job->type](
-                f->place[TGI_FLASH_SCORES].at + i * job->row * job->size, tgi_flash_mask(f, first + i),
-                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES));
-            tgi_store_elements(TG_F64, &log_sum, job->compute, log_sums + (first + i) * lse.row * job->size, 0, 1);
-        }
-        tgi_flash_open(f, TGI_FLASH_Y, &a->y, first, a->value_width, job->value_width);
-        tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_SCORES, TGI_FLASH_V, job->value_width, first, m, n);
-        tgi_flash_store(f, TGI_FLASH_Y, &a->y, first, m, a->value_width);
-    }
-}
-
-static void tgi_flash_backward(tgi_flash *f)
-{
-    const tgi_flash_job *job = f->job;
-    const tgi_attention *a = job->a;
-    const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
-    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse), g = tgi_flash_matrix(f, &a->g);
-    tgi_flash_begin(f);
-    tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
-    tgi_flash_pack(f, TGI_FLASH_VT, v, a->keys, a->value_width);
-    if (!tgi_flash_lies(f, TGI_FLASH_K, k, 0, a->width))
-        tgi_flash_pack(f, TGI_FLASH_K, tgi_transposed(k), a->width, a->keys);
-    tgi_flash_open(f, TGI_FLASH_DK, &a->dk, 0, a->width, job->width);
-    tgi_flash_open(f, TGI_FLASH_DV, &a->dv, 0, a->value_width, job->value_width);
-    tgi_flash_clear(f, TGI_FLASH_DK, a->keys, job->width);
-    tgi_flash_clear(f, TGI_FLASH_DV, a->keys, job->value_width);
-    for (int64_t first = f->begin; first < f->end; first += job->block) {
-        const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
-        tgi_flash_queries(f, q, first, m);
-        if (!tgi_flash_lies(f, TGI_FLASH_G, g, first, a->value_width))
-            tgi_flash_load(f, TGI_FLASH_G, g, first, m, a->value_width, job->value_width);
-        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
-        tgi_flash_scores(f, TGI_FLASH_DP, TGI_FLASH_G, TGI_FLASH_VT, a->value_width, first, m, n);
-        for (int64_t i = 0; i < m; ++i) {
-            const int64_t row = i * job->row * job->size;
-            double log_sum;
-            tgi_load_elements(TG_F64, &log_sum, lse.dtype, lse.data + (first + i) * lse.row * job->size, 0, 1);
-            job->kernels->attention_gradient[job->type](
-                f->place[TGI_FLASH_SCORES].at + row, f->place[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i),
-                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
-        }
-        if (a->dv.data)
-            tgi_flash_gradient(f, TGI_FLASH_DV, TGI_FLASH_SCORES, TGI_FLASH_G, job->value_width, first, m, n);
-        if (a->dk.data) tgi_flash_gradient(f, TGI_FLASH_DK, TGI_FLASH_DP, TGI_FLASH_Q, job->width, first, m, n);
-        if (!a->dq.data) continue;
-        tgi_flash_open(f, TGI_FLASH_Y, &a->dq, first, a->width, job->width);
-        tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_DP, TGI_FLASH_K, job->width, first, m, n);
-        tgi_flash_scale(f, TGI_FLASH_Y, m, job->width);
-        tgi_flash_store(f, TGI_FLASH_Y, &a->dq, first, m, a->width);
-    }
-    if (a->dk.data) tgi_flash_store(f, TGI_FLASH_DK, &a->dk, 0, a->keys, a->width);
-    if (a->dv.data) tgi_flash_store(f, TGI_FLASH_DV, &a->dv, 0, a->keys, a->value_width);
-}
-
-/* Items: pieces of heads. */
-static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_flash_job *job = (const tgi_flash_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    const int64_t queries = job->a->queries, blocks = (queries + job->block - 1) / job->block;
-    for (; first < end; ++first) {
-        const int64_t batch = first / job->pieces, piece = first % job->pieces;
-        const int64_t begin = blocks * piece / job->pieces, stop = blocks * (piece + 1) / job->pieces;
-        tgi_flash f;
-        memset(&f, 0, sizeof f);
-        f.job = job, f.batch = batch, f.scratch = scratch;
-        f.begin = begin * job->block, f.end = tgi_at_most(stop * job->block, queries);
-        (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
-    }
-}
-
-/* Lays out the scratch memory of a thread, and returns its bytes.  A block has TGI_FLASH_BLOCK queries, or as many as
-   have scores of TGI_FLASH_CACHE bytes together, but at least two rows of tiles. */
-enum { TGI_FLASH_BLOCK = 48, TGI_FLASH_CACHE = 192 * 1024 };
-static size_t tgi_flash_plan(tgi_flash_job *job)
-{
-    const tgi_attention *a = job->a;
-    const bool back = a->g.data != NULL;
-    const int64_t mr = job->mr, nr = job->nr, panel_keys = tgi_round_up(a->keys, nr);
-    job->width = tgi_round_up(a->width, nr);
-    job->value_width = tgi_round_up(a->value_width, nr);
-    job->row = tgi_round_up(a->keys, TGI_LANES) | nr; /* odd in tiles: a column of scores uses all sets of the cache */
-    job->block = tgi_round_up(TGI_FLASH_BLOCK, mr);
-    while (job->block > 2 * mr && job->block * job->row * job->size > TGI_FLASH_CACHE) job->block -= mr;
-    const int64_t widest = job->width > job->value_width ? job->width : job->value_width;
-    int64_t n[TGI_FLASH_PARTS] = {0}, total = 0;
-    n[TGI_FLASH_Q] = job->block * job->width;
-    n[TGI_FLASH_G] = back ? job->block * job->value_width : 0;
-    n[TGI_FLASH_Y] = job->block * widest;
-    n[TGI_FLASH_SCORES] = job->block * job->row;
-    n[TGI_FLASH_DP] = back ? job->block * job->row : 0;
-    n[TGI_FLASH_MASK] = a->mask.data ? job->row : 0;
-    n[TGI_FLASH_DK] = back ? a->keys * job->width : 0;
-    n[TGI_FLASH_DV] = back ? a->keys * job->value_width : 0;
-    n[TGI_FLASH_KT] = panel_keys * a->width;
-    n[TGI_FLASH_VT] = back ? panel_keys * a->value_width : 0;
-    n[TGI_FLASH_K] = back ? a->keys * job->width : 0;
-    n[TGI_FLASH_V] = back ? 0 : a->keys * job->value_width;
-    for (int k = 0; k < TGI_FLASH_PARTS; total += n[k], ++k) job->part[k] = total;
-    return (size_t)total * (size_t)job->size;
-}
-
-static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
-{
-    const char *op = "scaled_dot_product_attention";
-    tgi_flash_job job;
-    int64_t heads = 1;
-    for (int d = 0; d < a->ndim; ++d) heads *= a->dim[d];
-    if ((double)a->keys * (double)(a->width + a->value_width + 1) > 1e15) /* more bytes than can be counted below */
-        return tgi_no_memory(S, op, SIZE_MAX), TGI_FAILED;
-    job.a = a;
-    job.kernels = tgi_kernels_of(S);
-    job.compute = tgi_compute_dtype(a->q.dtype);
-    job.type = job.compute == TG_F64;
-    job.size = tgi_bytes_of(job.compute);
-    job.mr = tgi_gemm_rows(job.kernels, job.type == 0, a->queries);
-    job.nr = job.kernels->tile_cols[job.type];
-    const size_t bytes = tgi_flash_plan(&job);
-    const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
-    const int threads = tgi_threads_for(S, work * (double)heads);
-    job.pieces = a->g.data || heads >= threads ? 1 : (threads + heads - 1) / heads;
-    const int parts = (int)tgi_at_most(threads, heads * job.pieces);
-    if (!tgi_scratch_alloc(S, op, &job.scratch, bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, heads * job.pieces, tgi_flash_range, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return TGI_DONE;
-}
-
-/* A few queries would not be worth the packing of all keys. */
-enum { TGI_FLASH_LEAST = 8 };
-static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
-{
-    return a->queries < TGI_FLASH_LEAST ? TGI_COMPOSE : tgi_flash_run(S, a);
-}
-
-static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
-
-TGI_CALLERS_END
-
-/* ======== @@FUSED ================================================================================================= */
-
-/* ---- rows in the dtype that is computed in ---- */
-
-/* Rows of n elements of a dtype, which are computed in another if that is f16 or bf16. */
-typedef struct { tg_dtype dtype, compute; int64_t n; } tgi_row_format;
-
-static tgi_row_format tgi_row_format_of(tg_dtype dtype, int64_t n)
-{
-    tgi_row_format format;
-    format.dtype = dtype;
-    format.compute = tgi_compute_dtype(dtype);
-    format.n = n;
-    return format;
-}
-
-/* The row from element number `first` of `from` (or NULL) on: where it is, or converted to `row`. */
-static const void *tgi_row_from(const tgi_row_format *f, const void *from, int64_t first, void *row)
-{
-    const int64_t size = tgi_bytes_of(f->dtype);
-    const char *at = from ? (const char *)from + first * size : NULL;
-    if (!at || f->dtype == f->compute) return at;
-    tgi_load_elements(f->compute, row, f->dtype, at, size, f->n);
-    return row;
-}
-
-/* Where the row from element number `first` of `to` on is computed: there, or in `row`, from which tgi_row_to converts
-   it. */
-static void *tgi_row_place(const tgi_row_format *f, void *to, int64_t first, void *row)
-{
-    return f->dtype == f->compute ? (char *)to + first * tgi_bytes_of(f->dtype) : (char *)row;
-}
-
-static void tgi_row_to(const tgi_row_format *f, void *to, int64_t first, const void *row)
-{
-    const int64_t size = tgi_bytes_of(f->dtype);
-    if (f->dtype != f->compute)
-        tgi_store_elements(f->compute, row, f->dtype, (char *)to + first * size, size, f->n);
-}
-
-/* ---- layer_norm and rms_norm with weight and bias ---- */
-
-typedef struct {
-    const tgi_row_norm *norm;
-    const tgi_kernels *kernels;
-    tgi_row_format format;
-    tgi_map_kernel add;    /* y = a + b, of rows */
-    tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS rows */
-    int64_t block, blocks; /* backward: rows in a block, which is one item of work; blocks */
-    char *sums;            /* backward: [blocks, 2, n], the sums of dweight and dbias over the rows of each block */
-} tgi_norm_job;
-enum { TGI_NORM_ROWS = 6 };
-
-static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *local, char *part[TGI_NORM_ROWS])
-{
-    const tgi_row_norm *norm = job->norm;
-    tgi_norm_row row;
-    memset(&row, 0, sizeof row);
-    row.n = norm->n;
-    row.rms = norm->rms;
-    row.eps = norm->eps;
-    for (int k = 0; k < TGI_NORM_ROWS; ++k) {
-        part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-        part[k] += k * norm->n * tgi_bytes_of(job->format.compute);
-    }
-    row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
-    row.bias = tgi_row_from(&job->format, norm->bias, 0, part[1]);
-    return row;
-}
-
-/* Row r of x [rows, n], which is made first where it is the sum of two.  As its dtype holds the sum, so it is used. */
-static const void *tgi_norm_input(const tgi_norm_job *job, int64_t r, char *const part[TGI_NORM_ROWS])
-{
-    const tgi_row_norm *norm = job->norm;
-    const tgi_row_format *format = &job->format;
-    const void *const x = tgi_row_from(format, norm->x, r * norm->n, part[2]);
-    if (!norm->residual) return x;
-    const void *const residual = tgi_row_from(format, norm->residual, r * norm->n, part[4]);
-    const double none[2] = {0, 0};
-    void *const sum = tgi_row_place(format, norm->sum, r * norm->n, part[5]);
-    job->add(norm->n, none, sum, x, residual, NULL);
-    tgi_row_to(format, norm->sum, r * norm->n, sum);
-    return tgi_row_from(format, norm->sum, r * norm->n, part[2]);
-}
-
-/* Rows [first, end) of y and stats. */
-static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_norm_job *job = (const tgi_norm_job *)job_;
-    const tgi_row_norm *norm = job->norm;
-    const int64_t size = tgi_bytes_of(job->format.compute);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
-    tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
-    for (; first < end; ++first) {
-        row.x = tgi_norm_input(job, first, part);
-        row.y = tgi_row_place(&job->format, norm->y, first * norm->n, part[3]);
-        tgi_norm_of_row(job->kernels, &row, job->format.compute == TG_F64);
-        tgi_row_to(&job->format, norm->y, first * norm->n, row.y);
-        tgi_store_elements(TG_F64, &row.mean, job->format.compute, stats + first * size, 0, 1);
-        tgi_store_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + first) * size, 0, 1);
-    }
-}
-
-/* Blocks [first, end) of rows: dx, and the sums of dweight and dbias over each block. */
-static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_norm_job *job = (const tgi_norm_job *)job_;
-    const tgi_row_norm *norm = job->norm;
-    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *part[TGI_NORM_ROWS];
-    const char *const stats = (const char *)norm->stats;
-    const double none[2] = {0, 0};
-    tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
-    for (; first < end; ++first) {
-        char *const sums = job->sums + first * 2 * n * size;
-        const int64_t last = tgi_at_most((first + 1) * job->block, norm->rows);
-        memset(sums, 0, (size_t)(2 * n * size));
-        row.dweight = sums;
-        row.dbias = sums + n * size;
-        for (int64_t r = first * job->block; r < last; ++r) {
-            row.x = tgi_row_from(&job->format, norm->x, r * n, part[2]);
-            row.g = tgi_row_from(&job->format, norm->g, r * n, part[3]);
-            row.dx = tgi_row_place(&job->format, norm->dx, r * n, part[4]);
-            tgi_load_elements(TG_F64, &row.mean, job->format.compute, stats + r * size, 0, 1);
-            tgi_load_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + r) * size, 0, 1);
-            job->kernels->norm_backward[tgi_compute_index(job->format.compute)](&row);
-            if (norm->g_sum)
-                job->add(n, none, row.dx, row.dx, tgi_row_from(&job->format, norm->g_sum, r * n, part[5]), NULL);
-            tgi_row_to(&job->format, norm->dx, r * n, row.dx);
-        }
-    }
-}
-
-/* Tiles [first, end) of the columns of dweight and dbias: the sums of the blocks, one after the other. */
-static void tgi_norm_columns_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_norm_job *job = (const tgi_norm_job *)job_;
-    const tgi_row_norm *norm = job->norm;
-    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
-    (void)thread;
-    for (; first < end; ++first) {
-        const int64_t column = first * TGI_TILE, width = tgi_at_most(n - column, TGI_TILE);
-        for (int k = 0; k < 2; ++k) {
-            char *const to = (char *)(k ? norm->dbias : norm->dweight);
-            tgi_tile sum, term;
-            for (int64_t i = 0; i < width; ++i) sum.f64[i] = 0;
-            for (int64_t b = 0; to && b < job->blocks; ++b) {
-                const char *const at = job->sums + ((2 * b + k) * n + column) * size;
-                tgi_load_elements(TG_F64, &term, job->format.compute, at, size, width);
-                for (int64_t i = 0; i < width; ++i) sum.f64[i] += term.f64[i];
-            }
-            const int64_t bytes = tgi_bytes_of(norm->dtype);
-            if (to) tgi_store_elements(TG_F64, &sum, norm->dtype, to + column * bytes, bytes, width);
-        }
-    }
-}
-
-/* Calls part for n items, each `work` elements, with scratch memory for TGI_NORM_ROWS rows. */
-static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_norm *norm, int64_t n, tgi_range_fn part)
-{
-    const int parts = tgi_parts_for(S, (double)norm->rows * (double)norm->n, n);
-    size_t bytes;
-    job->norm = norm;
-    job->kernels = tgi_kernels_of(S);
-    job->format = tgi_row_format_of(norm->dtype, norm->n);
-    job->add = tgi_map_kernel_of(S, TGI_OP_add, job->format.compute);
-    if (!tgi_mul_size((size_t)norm->n, TGI_NORM_ROWS * (size_t)tgi_bytes_of(job->format.compute), &bytes))
-        return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
-    if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, n, part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
-    return TGI_DONE;
-}
-
-static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
-{
-    tgi_norm_job job;
-    return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_part);
-}
-
-/* The blocks depend on the shape alone, so that the sums over rows do not depend on the number of threads. */
-static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
-{
-    const int64_t least = 4, most = 64, rows = 16384 / norm->n;
-    tgi_norm_job job;
-    job.block = rows < least ? least : tgi_at_most(rows, most);
-    job.blocks = (norm->rows + job.block - 1) / job.block;
-    const size_t bytes = (size_t)(job.blocks * 2 * norm->n * tgi_bytes_of(tgi_compute_dtype(norm->dtype)));
-    job.sums = (char *)tgi_alloc(S, bytes);
-    if (!job.sums) return tgi_no_memory(S, "layer_norm", bytes), TGI_FAILED;
-    const tgi_answer answer = tgi_norm_run(S, &job, norm, job.blocks, tgi_norm_backward_part);
-    const int64_t tiles = (norm->n + TGI_TILE - 1) / TGI_TILE;
-    const int parts = tgi_parts_for(S, (double)job.blocks * 2 * (double)norm->n, tiles);
-    if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_part, &job);
-    tgi_free(S, job.sums, bytes);
-    return answer;
-}
-
-TGI_CALLERS_BEGIN
-
-/* ---- cross_entropy of class indices ---- */
-
-typedef struct {
-    const tgi_class_loss *loss;
-    const tgi_kernels *kernels;
-    tgi_row_format format;
-    tgi_scratch scratch; /* per thread: three rows */
-    double weights;      /* the sum of the weights */
-    double *losses;      /* [rows], for their mean; or NULL */
-    double share;        /* of a row in g: 1, or 1 / the sum of the weights of the targets */
-} tgi_class_job;
-
-static double tgi_element_f64(tg_dtype dtype, const void *from, int64_t i)
-{
-    double x = 0;
-    tgi_load_elements(TG_F64, &x, dtype, (const char *)from + i * tgi_bytes_of(dtype), 0, 1);
-    return x;
-}
-
-static void tgi_put_f64(tg_dtype dtype, void *to, int64_t i, double x)
-{
-    tgi_store_elements(TG_F64, &x, dtype, (char *)to + i * tgi_bytes_of(dtype), 0, 1);
-}
-
-static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
-{
-    if (job->losses) job->losses[r] = loss;
-    else tgi_put_f64(job->loss->dtype, job->loss->loss, r, loss);
-}
-
-/* Row r of loss and stats, target t. */
-static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
-{
-    const tgi_class_loss *p = job->loss;
-    const double weight = p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
-    job->kernels->class_loss[tgi_compute_index(job->format.compute)](row);
-    const double log_sum = log(row->sum), x = tgi_element_f64(job->format.compute, row->x, t);
-    double loss = (1 - p->smoothing) * weight * (row->largest - x + log_sum);
-    if (row->smoothed) loss += p->smoothing / (double)p->classes * (log_sum * job->weights - row->weighted);
-    tgi_class_put_loss(job, r, loss);
-    tgi_put_f64(job->format.compute, p->stats, r, row->largest);
-    tgi_put_f64(job->format.compute, p->stats, p->rows + r, row->sum);
-}
-
-/* Row r of dlogits, target t. */
-static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
-{
-    const tgi_class_loss *p = job->loss;
-    const tg_dtype compute = job->format.compute;
-    const double g = tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) * job->share;
-    const double uniform = g * p->smoothing / (double)p->classes;
-    const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
-    row->largest = tgi_element_f64(compute, p->stats, r);
-    row->scale = row->smoothed ? one + uniform * job->weights : one;
-    row->scale /= tgi_element_f64(compute, p->stats, p->rows + r);
-    row->shift = row->smoothed ? uniform : 0;
-    job->kernels->class_loss_backward[tgi_compute_index(compute)](row);
-    tgi_put_f64(compute, row->dx, t, tgi_element_f64(compute, row->dx, t) - one);
-}
-
-/* The target of row r; -1 if it is ignored, or no class. */
-static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
-{
-    const int64_t t = tgi_index_at((const char *)p->targets + r * tgi_bytes_of(p->target_dtype), p->target_dtype);
-    return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
-}
-
-/* Rows [first, end). */
-static void tgi_class_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_class_job *job = (const tgi_class_job *)job_;
-    const tgi_class_loss *p = job->loss;
-    const int64_t n = p->classes, bytes = n * tgi_bytes_of(job->format.compute);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    tgi_class_row row;
-    memset(&row, 0, sizeof row);
-    row.n = n;
-    row.smoothed = p->smoothing > 0;
-    row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
-    for (int64_t r = first; r < end; ++r) {
-        const int64_t t = tgi_class_target(p, r);
-        const bool counts = t >= 0;
-        if (!counts && p->g) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
-                                    (size_t)(n * tgi_bytes_of(p->dtype)));
-        if (!counts && !p->g) tgi_class_put_loss(job, r, 0);
-        if (!counts) continue;
-        row.x = tgi_row_from(&job->format, p->logits, r * n, scratch + bytes);
-        if (!p->g) {
-            tgi_class_forward(job, &row, r, t);
-            continue;
-        }
-        row.dx = tgi_row_place(&job->format, p->dlogits, r * n, scratch + 2 * bytes);
-        tgi_class_backward(job, &row, r, t);
-        tgi_row_to(&job->format, p->dlogits, r * n, row.dx);
-    }
-}
-
-/* The mean of the losses, and 1 / the sum of the weights that it is divided by.  Sums are in the order of the rows. */
-static void tgi_class_mean(const tgi_class_job *job)
-{
-    const tgi_class_loss *p = job->loss;
-    double sum = 0, weights = 0;
-    for (int64_t r = 0; r < p->rows; ++r) {
-        const int64_t t = tgi_class_target(p, r);
-        sum += job->losses[r];
-        if (t >= 0) weights += p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
-    }
-    tgi_put_f64(p->dtype, p->loss, 0, weights == 0 ? NAN : sum / weights);
-    tgi_put_f64(job->format.compute, p->stats, 2 * p->rows, 1 / weights);
-}
-
-static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
-{
-    const size_t losses_bytes = loss->mean && !loss->g ? (size_t)loss->rows * sizeof(double) : 0;
-    const int parts = tgi_parts_for(S, (double)loss->rows * (double)loss->classes, loss->rows);
-    const bool converted = tgi_compute_dtype(loss->dtype) != loss->dtype;
-    tgi_class_job job;
-    size_t bytes = 0;
-    job.loss = loss;
-    job.kernels = tgi_kernels_of(S);
-    job.format = tgi_row_format_of(loss->dtype, loss->classes);
-    job.weights = loss->weight ? 0 : (double)loss->classes;
-    for (int64_t i = 0; loss->weight && loss->smoothing > 0 && i < loss->classes; ++i)
-        job.weights += tgi_element_f64(loss->dtype, loss->weight, i);
-    if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
-        return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
-    job.losses = losses_bytes ? (double *)tgi_alloc(S, losses_bytes) : NULL;
-    job.share = loss->mean && loss->g ? tgi_element_f64(job.format.compute, loss->stats, 2 * loss->rows) : 1;
-    if (losses_bytes && !job.losses) return tgi_no_memory(S, "cross_entropy", losses_bytes), TGI_FAILED;
-    const bool ok = tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts);
-    if (ok) {
-        tgi_parallel_for(parts, loss->rows, tgi_class_part, &job);
-        if (losses_bytes) tgi_class_mean(&job);
-        tgi_free(S, job.scratch.each, job.scratch.total);
-    }
-    if (losses_bytes) tgi_free(S, job.losses, losses_bytes);
-    return ok ? TGI_DONE : TGI_FAILED;
-}
-
-static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss) { return tgi_class_run(S, loss); }
-static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
-{
-    return tgi_class_run(S, loss);
-}
-
-/* ---- a step of an LSTM; items: rows ---- */
-
-typedef struct {
-    const tgi_lstm_cell *cell;
-    void (*row)(const tgi_lstm_cell *cell, int64_t row);
-} tgi_lstm_job;
-
-static void tgi_lstm_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_lstm_job *job = (const tgi_lstm_job *)job_;
-    (void)thread;
-    for (; first < end; ++first) job->row(job->cell, first);
-}
-
-static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell,
-                               void (*row)(const tgi_lstm_cell *cell, int64_t row))
-{
-    const tgi_lstm_job job = {cell, row};
-    const double work = (double)cell->rows * (double)cell->n * 16;
-    tgi_parallel_for(tgi_parts_for(S, work, cell->rows), cell->rows, tgi_lstm_part, &job);
-    return TGI_DONE;
-}
-
-static tgi_answer tgi_cpu_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
-{
-    return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell);
-}
-static tgi_answer tgi_cpu_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
-{
-    return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell_backward);
-}
-
-/* ---- dropout ---- */
-
-typedef struct {
-    const tgi_kernels *kernels;
-    tgi_operand y, x;
-    int64_t n;
-    uint32_t last; /* word that keeps an element */
-    double scale;  /* of what is kept, rounded to the dtype */
-    tg_rng rng;
-} tgi_dropout_job;
-
-/* Items: tiles. */
-TGI_LOOPS_BEGIN
-static void tgi_dropout_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_dropout_job *job = (const tgi_dropout_job *)job_;
-    const tg_dtype dtype = job->y.dtype, compute = tgi_compute_dtype(dtype);
-    const int64_t size = tgi_bytes_of(dtype);
-    const double scale = job->scale;
-    const float scale_f32 = (float)scale;
-    const uint32_t last = job->last;
-    (void)thread;
-    for (; first < end; ++first) {
-        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
-        uint32_t word[TGI_TILE];
-        tgi_tile x;
-        job->kernels->random_words(job->rng, (uint64_t)(start / 4), word, (n + 3) / 4);
-        tgi_load_elements(compute, &x, dtype, (const char *)job->x.data + start * size, size, n);
-        for (int64_t i = 0; compute == TG_F32 && i < n; ++i) x.f32[i] *= word[i] <= last ? scale_f32 : 0;
-        for (int64_t i = 0; compute == TG_F64 && i < n; ++i) x.f64[i] *= word[i] <= last ? scale : 0;
-        tgi_store_elements(compute, &x, dtype, (char *)job->y.data + start * size, size, n);
-    }
-}
-TGI_LOOPS_END
-
-static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
-{
-    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE, size = tgi_bytes_of(y.dtype);
-    const double scale = p < 1 ? (y.dtype == TG_F64 ? 1 / (1 - p) : (double)(1 / (float)(1 - p))) : 0;
-    tgi_dropout_job job;
-    tgi_tile rounded;
-    tgi_store_elements(TG_F64, &scale, y.dtype, (char *)&rounded, size, 1);
-    tgi_load_elements(TG_F64, &job.scale, y.dtype, (const char *)&rounded, size, 1);
-    job.kernels = tgi_kernels_of(S);
-    job.y = y;
-    job.x = x;
-    job.n = n;
-    job.last = p < 1 ? (uint32_t)(ceil((1 - p) * 4294967296.0) - 1) : 0; /* as in tgi_random_bernoulli */
-    job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_dropout_part, &job);
-    return TGI_DONE;
-}
-
-/* ---- the CPU's row of the backend table ---- */
-
-#define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
-#define TGI_CPU_ENTRY_DEVICE(name) NULL,
-#define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
-static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
-
-/* ======== @@BACKEND: the devices ================================================================================== */
 
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
@@ -11071,7 +5391,7 @@ static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
     (void)S;
-    return type == TG_DEV_CPU ? &tgi_cpu : NULL;
+    return type == TG_DEV_CPU ? tgi_speed.backend() : NULL;
 }
 
 /* Called when the state of a thread ends. */
@@ -13023,8 +7343,8 @@ static bool tgi_add_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor 
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     if (y->storage->backend->host && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_FEW) {
         const int64_t size = tgi_bytes_of((tg_dtype)y->dtype);
-        tgi_add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size, (const char *)tgi_first_element(x), size,
-                    tgi_numel(y));
+        tgi_speed.add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size, (const char *)tgi_first_element(x),
+                          size, tgi_numel(y));
         return true;
     }
     tgi_loop_init(&loop, y);
@@ -13257,7 +7577,7 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
     tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_large_storage(S, "wrap", &tgi_cpu, 0);
+    t->storage = tgi_new_large_storage(S, "wrap", tgi_speed.backend(), 0);
     if (!t->storage) return tgi_or_release(S, t, false);
     t->storage->data = data;
     tgi_memory_source *source = tgi_source_of(t->storage);
@@ -13470,7 +7790,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     loop.arg[0].dtype = to_dtype;
     loop.arg[1].data = (void *)(uintptr_t)from;
     loop.arg[1].dtype = from_dtype;
-    return tgi_cpu.copy(S, &loop);
+    return tgi_speed.backend()->copy(S, &loop);
 }
 
 /* The only element of t, as dtype. */
@@ -17534,8 +11854,9 @@ static inline tg_tensor *tgi_map_few(tgi_thread *S, const char *name, int op, bo
     const double scalar[2] = {s, t};
     tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)a->few * tgi_dtypes[result].size);
     if (!y) return NULL;
-    tgi_map_kernel_of(S, op, dtype)(a->few, scalar, y->storage->data, tgi_first_element(a),
-                                    n > 1 ? tgi_first_element(in[1]) : NULL, n > 2 ? tgi_first_element(in[2]) : NULL);
+    tgi_speed.map_kernel(S, op, dtype)(a->few, scalar, y->storage->data, tgi_first_element(a),
+                                       n > 1 ? tgi_first_element(in[1]) : NULL,
+                                       n > 2 ? tgi_first_element(in[2]) : NULL);
     return y;
 }
 
@@ -17851,7 +12172,7 @@ TGI_ALWAYS_INLINE bool tgi_give_few(tgi_step *step, int i, tgi_map_kernel kernel
         void *sum = tgi_first_element(y);
         tgi_tile term;
         kernel(g->few, scalar, &term, a, b, NULL);
-        tgi_map_kernel_of(S, TGI_OP_add, dtype)(g->few, scalar, sum, sum, &term, NULL);
+        tgi_speed.map_kernel(S, TGI_OP_add, dtype)(g->few, scalar, sum, sum, &term, NULL);
         return true;
     }
     y = last && tgi_is_exclusive(g)
@@ -17889,8 +12210,8 @@ static tgi_answer tgi_rule_few(tgi_step *step, int op, tg_tensor *g)
             continue;
         }
         const tgi_map_kernel kernel = op_of_kernel == TGI_ROW_OF_GRADIENTS
-                                          ? tgi_gradient_kernel_of(S, op, (tg_dtype)g->dtype)
-                                          : tgi_map_kernel_of(S, op_of_kernel, (tg_dtype)g->dtype);
+                                          ? tgi_speed.gradient_kernel(S, op, (tg_dtype)g->dtype)
+                                          : tgi_speed.map_kernel(S, op_of_kernel, (tg_dtype)g->dtype);
         if (!tgi_give_few(step, i, kernel, g, with[i], i == first)) return TGI_FAILED;
     }
     return TGI_DONE;
@@ -28478,7 +22799,7 @@ static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, in
     const tg_dtype dtype = tgi_file_dtypes[type].dtype;
     uint64_t bytes;
     if (!tgi_file_bytes(f, ndim, dims, type, &bytes) || !tgi_file_has(f, bytes)) return NULL;
-    tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, &tgi_cpu, 0);
+    tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, tgi_speed.backend(), 0);
     if (!t) return NULL;
     unsigned char *data = (unsigned char *)t->storage->data;
     if (type >= TGI_FILE_WIDENED) {
@@ -30206,8 +24527,8 @@ static bool tgi_csv_fits(tgi_csv *c, double value, int64_t line, int64_t column)
     const char *digits = c->cell + (*c->cell == '-' || *c->cell == '+');
     double held, stored;
     if (value != value) return true;
-    tgi_store_elements(TG_F64, &value, dtype, (char *)&stored, 0, 1);
-    tgi_load_elements(TG_F64, &held, dtype, (const char *)&stored, 0, 1);
+    tgi_speed.store(TG_F64, &value, dtype, (char *)&stored, 0, 1);
+    tgi_speed.load(TG_F64, &held, dtype, (const char *)&stored, 0, 1);
     if (!tgi_is_finite(held) && strpbrk(c->cell, "0123456789")) {
         return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is too large for %s%s", (long long)line,
                              (long long)column, tgi_shown(c->cell).text, tg_dtype_name(dtype),
@@ -30297,7 +24618,7 @@ static tg_tensor *tgi_csv_table(tgi_csv *c, const char *text)
     }
     if (!tgi_csv_count(*c, named, shape, &ends)) return NULL;
     if (finds_both && !tgi_csv_check_commas(c, header, named, shape[1], ends)) return NULL;
-    tg_tensor *t = tgi_new(c->f->S, c->f->op, 2, shape, TG_F64, &tgi_cpu, 0);
+    tg_tensor *t = tgi_new(c->f->S, c->f->op, 2, shape, TG_F64, tgi_speed.backend(), 0);
     return t && tgi_csv_store(c, (double *)t->storage->data, shape) ? t : NULL;
 }
 
@@ -34326,6 +28647,5739 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 }
 
 TGI_CALLERS_END
+
+/* ======== @@KERNELS =============================================================================================== */
+
+/* There are kernels for AVX2 and AVX-512, too: see "the kernels for one instruction set".  Not without optimisation,
+   where they gain a fifth in matrix products and nothing elsewhere, and are a ninth of the time to compile. */
+#if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__) && defined(__has_include)
+#if __has_include("tensorgrad.h")
+#define TGI_HAS_X86_KERNELS 1
+#endif
+#endif
+
+/* ---- conversions between memory and tiles ---- */
+
+/* tgi_load_bf16_as_f32(tile, at, step, n) loads n elements of bf16, step bytes apart, into a tile of f32;
+   tgi_store_f32_as_bf16 stores a tile of f32 as bf16.  There is such a pair for every element type and compute dtype.
+   Of elements side by side the compiler makes vectors, if it optimises; else one loop is enough. */
+#ifdef __OPTIMIZE__
+#define TGI_SIDE_BY_SIDE(step, type) ((step) == (int64_t)sizeof(type))
+#else
+#define TGI_SIDE_BY_SIDE(step, type) false
+#endif
+#define TGI_LOAD(from, type, to, compute, value)                                               \
+    static void tgi_load_##from##_as_##to(void *tile, const char *at, int64_t step, int64_t n) \
+    {                                                                                          \
+        compute *const y = (compute *)tile;                                                    \
+        for (int64_t i = 0; TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                      \
+            const type x = ((const type *)(const void *)at)[i];                                \
+            y[i] = (compute)(value);                                                           \
+        }                                                                                      \
+        for (int64_t i = 0; !TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                     \
+            const type x = *(const type *)(const void *)(at + i * step);                       \
+            y[i] = (compute)(value);                                                           \
+        }                                                                                      \
+    }
+#define TGI_STORE(from, compute, to, type, value)                                               \
+    static void tgi_store_##from##_as_##to(const void *tile, char *at, int64_t step, int64_t n) \
+    {                                                                                           \
+        for (int64_t i = 0; TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                       \
+            const compute x = ((const compute *)tile)[i];                                       \
+            ((type *)(void *)at)[i] = (type)(value);                                            \
+        }                                                                                       \
+        for (int64_t i = 0; !TGI_SIDE_BY_SIDE(step, type) && i < n; ++i) {                      \
+            const compute x = ((const compute *)tile)[i];                                       \
+            *(type *)(void *)(at + i * step) = (type)(value);                                   \
+        }                                                                                       \
+    }
+#define TGI_LOAD_AND_STORE(name, type, value, whole, from_f32, from_f64, from_i64) \
+    TGI_LOAD(name, type, f32, float, value)                                        \
+    TGI_LOAD(name, type, f64, double, value)                                       \
+    TGI_LOAD(name, type, i64, int64_t, whole)                                      \
+    TGI_STORE(f32, float, name, type, from_f32)                                    \
+    TGI_STORE(f64, double, name, type, from_f64)                                   \
+    TGI_STORE(i64, int64_t, name, type, from_i64)
+TGI_LOOPS_BEGIN
+TGI_ELEMENTS(TGI_LOAD_AND_STORE)
+TGI_LOOPS_END
+
+typedef void (*tgi_load_fn)(void *tile, const char *at, int64_t step, int64_t n);
+typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n);
+#define TGI_LOADERS(name, ...) {tgi_load_##name##_as_f32, tgi_load_##name##_as_f64, tgi_load_##name##_as_i64},
+#define TGI_STORERS(name, ...) {tgi_store_f32_as_##name, tgi_store_f64_as_##name, tgi_store_i64_as_##name},
+static const tgi_load_fn tgi_loaders[][3] = {TGI_ELEMENTS(TGI_LOADERS)};
+static const tgi_store_fn tgi_storers[][3] = {TGI_ELEMENTS(TGI_STORERS)};
+
+/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`. */
+static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
+                                     int64_t n)
+{
+    tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
+}
+
+/* Stores n elements of a tile of `compute` as `dtype`, step bytes apart. */
+static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
+                                      int64_t n)
+{
+    tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
+}
+
+/* Copies n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
+static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
+{
+    if (y_step == size && x_step == size) {
+        memmove(y, x, (size_t)(n * size));
+        return;
+    }
+    switch (size) { /* a memcpy of constant size is one load and one store */
+    case 1:
+        for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
+        return;
+    case 2:
+        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 2);
+        return;
+    case 4:
+        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
+        return;
+    default:
+        for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 8);
+        return;
+    }
+}
+
+/* ---- four floats at a time ---- */
+
+/* Vectors of four floats and of four integers, and four of the eight elements of two of them. */
+#ifdef TGI_HAS_VECTORS
+typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
+typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
+#ifdef __clang__
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
+#else
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shuffle(x, y, __extension__(tgi_four_places){i, j, k, l})
+#endif
+#endif
+
+/* ---- the kernels: what they are given ---- */
+
+
+/* Elements that a kernel for f32 takes at a time, if its expression takes many steps: a power of two, of which vectors
+   are parts.  So its loop is one of whole vectors, and needs no others for the elements that are left, which would be
+   two thirds of the kernel's code. */
+enum { TGI_TOGETHER = 16 };
+
+/* The kernel for the last elements, those of n that are left, n % TGI_TOGETHER: on copies, with zeros beside them. */
+TGI_NOINLINE static void tgi_map_rest(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
+                                      const void *in2, tgi_map_kernel kernel)
+{
+    const float *const in[3] = {(const float *)in0, (const float *)in1, (const float *)in2};
+    const int64_t rest = n % TGI_TOGETHER, whole = n - rest;
+    float x[3][TGI_TOGETHER], result[TGI_TOGETHER];
+    for (int k = 0; k < 3 && in[k]; ++k) {
+        for (int i = 0; i < TGI_TOGETHER; ++i) x[k][i] = 0;
+        for (int64_t i = 0; i < rest; ++i) x[k][i] = in[k][whole + i];
+    }
+    kernel(TGI_TOGETHER, scalar, result, x[0], in[1] ? x[1] : NULL, in[2] ? x[2] : NULL);
+    for (int64_t i = 0; i < rest; ++i) ((float *)y)[whole + i] = result[i];
+}
+
+/* A number of an op, as the kernels for integers read it. */
+TGI_NOINLINE static int64_t tgi_number_i64(double s) { return tgi_f64_to_i64(s); }
+
+/* A tile of a matrix product: c [rows, cols] = a [rows, k] times b [k, cols], plus `from`: NULL, or c itself, or any
+   other matrix.  Steps in elements; b's columns are neighbours.  The kernel always computes a whole tile, of `rows` by
+   `cols` of the instruction set: rows beyond those here repeat the last one, or are zeros of a packed panel; of b's
+   panel the full width is read; and neither is stored. */
+typedef struct {
+    int64_t k;
+    const void *a;
+    int64_t a_row, a_col;
+    const int64_t *a_rows, *a_cols; /* not NULL: element [i, k] of a is at a_rows[i] + a_cols[k] instead */
+    bool a_packed;                  /* a is a panel [k, rows of a whole tile] */
+    const void *b;
+    int64_t b_row;
+    void *c;
+    int64_t c_row, c_col, rows, cols;
+    const void *from;
+    int64_t from_row, from_col;
+} tgi_gemm_tile;
+typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
+
+/* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
+typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
+
+/* A row of tgi_row_norm: all [n] in f32 or f64.  dweight and dbias are added to.  Forward, weight and bias may be NULL.
+   */
+typedef struct {
+    int64_t n;
+    bool rms;
+    double eps, mean, rstd; /* the last two: found by norm, read by norm_backward */
+    const void *x, *weight, *bias, *g;
+    void *y, *dx, *dweight, *dbias;
+} tgi_norm_row;
+
+/* A row of tgi_class_loss: all [n] in f32 or f64.  weight may be NULL: ones. */
+typedef struct {
+    int64_t n;
+    bool smoothed;       /* forward finds `weighted`, too */
+    double largest, sum; /* of x; sum(exp(x - largest)) */
+    double weighted;     /* sum(weight * (x - largest)) */
+    double scale, shift; /* backward: dx = exp(x - largest) * scale - weight * shift */
+    const void *x, *weight;
+    void *dx;
+} tgi_class_row;
+
+typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
+
+/* Reductions.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
+   result[i] with column i of x [rows, n]; step in bytes, from row to row. */
+typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
+typedef void (*tgi_across_fn)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+
+/* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
+   rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
+typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
+
+/* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
+typedef struct tgi_kernels {
+    const char *name;
+    tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
+    tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
+    tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
+    int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
+    tgi_gemm_tile_fn gemm_tile[3];
+    int short_rows;
+    tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
+    void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
+    double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
+    void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
+    void (*norm[2])(tgi_norm_row *row);
+    void (*norm_backward[2])(const tgi_norm_row *row);
+    void (*class_loss[2])(tgi_class_row *row);
+    void (*class_loss_backward[2])(const tgi_class_row *row);
+    void (*lstm_cell)(const tgi_lstm_cell *cell, int64_t row);
+    void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
+    void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
+    void (*from_f32[2])(void *y, const float *x, int64_t n);
+    void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
+    void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
+    tgi_folder sum_f32; /* see "reductions" in @@CPU */
+    tgi_across_fn sum_across_f32;
+    void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
+    void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
+    void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
+    void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
+    void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
+} tgi_kernels;
+enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
+
+/* tgi_NAME_avx2 in the kernels for AVX2. */
+#define TGI_JOIN(name, isa) tgi_##name##_##isa
+#define TGI_JOIN_LATER(name, isa) TGI_JOIN(name, isa)
+#define TGI_V(name) TGI_JOIN_LATER(name, TGI_ISA)
+
+/* By instruction set: bytes of a vector, and rows of a tile of a matrix product, whose columns are those of two
+   vectors: as many as the registers hold. */
+enum {
+    tgi_vector_bytes_portable = 16,
+#ifdef __aarch64__
+    tgi_tile_rows_portable = 8, /* it has 32 registers, where others with such vectors have 16 */
+#else
+    tgi_tile_rows_portable = 4,
+#endif
+    tgi_vector_bytes_avx2 = 32,
+    tgi_tile_rows_avx2 = 6,
+    tgi_vector_bytes_avx512 = 64,
+    tgi_tile_rows_avx512 = 14
+};
+#define TGI_QUOTE(text) #text
+#define TGI_TEXT(macro) TGI_QUOTE(macro)
+
+/* For loops: unrolled; no iteration reads what another writes.  For functions: sums of products may be computed with
+   one rounding, by GCC in those between TGI_FMA_BEGIN and TGI_FMA_END, by clang in those that begin with TGI_FMA; never
+   in those that begin with TGI_NO_FMA. */
+#if !defined(TGI_HAS_VECTORS)
+#define TGI_UNROLL
+#define TGI_INDEPENDENT
+#define TGI_FMA
+#define TGI_NO_FMA
+#define TGI_FMA_BEGIN
+#define TGI_FMA_END
+#elif defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wpass-failed" /* loops that call libm do not become vectors */
+#define TGI_UNROLL _Pragma("clang loop unroll(full)")
+#define TGI_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define TGI_FMA _Pragma("clang fp contract(fast)")
+#define TGI_NO_FMA _Pragma("clang fp contract(off)")
+#define TGI_FMA_BEGIN
+#define TGI_FMA_END
+#else
+#ifdef __OPTIMIZE__ /* else these two would only cost time to compile */
+#define TGI_UNROLL _Pragma("GCC unroll 16")
+#define TGI_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define TGI_UNROLL
+#define TGI_INDEPENDENT
+#endif
+#define TGI_FMA
+#define TGI_NO_FMA
+#define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
+#define TGI_FMA_END _Pragma("GCC pop_options")
+#endif
+
+/* ---- elementwise ops: the kernel of each row ---- */
+
+#define TGI_KERNEL(function, type, result, number, inputs, numbers, expression) \
+    TGI_KERNEL_OF(function, type, result, 1, number(scalar[0]), number, inputs, numbers, expression)
+/* together: 1, or TGI_TOGETHER. */
+#define TGI_KERNEL_OF(function, type, result, together, number_s, number, inputs, numbers, expression)         \
+    TGI_NOINLINE static void function(int64_t n, const double *scalar, void *out, const void *in0,             \
+                                      const void *in1, const void *in2)                                        \
+    {                                                                                                          \
+        typedef type real;                                                                                     \
+        const int64_t end = n & -(int64_t)(together);                                                          \
+        TGI_NUMBERS_##numbers(number_s, number)                                                                \
+        (void)scalar, (void)in0, (void)in1, (void)in2;                                                         \
+        TGI_INDEPENDENT                                                                                        \
+        for (int64_t i = 0; i < end; ++i) {                                                                    \
+            TGI_IN_##inputs;                                                                                   \
+            ((result *)out)[i] = (result)(expression);                                                         \
+        }                                                                                                      \
+        if ((together) > 1 && end < n) tgi_map_rest(n, scalar, out, in0, in1, in2, function);                  \
+    }
+#define TGI_IN_X const real x = ((const real *)in0)[i]
+#define TGI_IN_GXY                                                                   \
+    const real g = ((const real *)in0)[i], x = ((const real *)in1)[i], y = x; \
+    (void)x, (void)y
+#define TGI_IN_AB const real a = ((const real *)in0)[i], b = ((const real *)in1)[i]
+#define TGI_IN_ABC                                                                                 \
+    const real a = ((const real *)in0)[i], b = ((const real *)in1)[i], c = ((const real *)in2)[i]; \
+    (void)b, (void)c
+
+/* The op's numbers: of s and t those that the rows have.  For those with one input, the column `public` says which. */
+#define TGI_NUMBERS_NONE(number_s, number)
+#define TGI_NUMBERS_S(number_s, number) \
+    const real s = number_s;            \
+    (void)s;
+#define TGI_NUMBERS_S_T(number_s, number)           \
+    const real s = number_s, t = number(scalar[1]); \
+    (void)s, (void)t;
+#define TGI_NUMBERS_S_TWIN TGI_NUMBERS_S
+#define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
+#define TGI_NUMBERS_FLAG TGI_NUMBERS_S
+
+#define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) \
+    TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, numbers, y)
+#define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
+#define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
+    TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi)  \
+    TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
+#define TGI_KERNELS_TEST(name, inputs, numbers, y, yi)                        \
+    TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, numbers, y) \
+    TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
+
+#define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, NONE, y, yi)
+#define TGI_KERNELS_XS(name, kind, y, yi, flags, rule, formula, public) TGI_KERNELS_##kind(name, X, public, y, yi)
+#define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, NONE, y, yi)
+#define TGI_KERNELS_ABS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, S, y, yi)
+#define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, S, y, yi)
+TGI_UNARY_OPS(TGI_KERNELS_X)
+TGI_SCALAR_OPS(TGI_KERNELS_XS)
+TGI_BINARY_OPS(TGI_KERNELS_AB)
+TGI_TERNARY_OPS(TGI_KERNELS_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
+
+#define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNELS_##kind(name##_gradient, GXY, numbers, dx, 0)
+TGI_GRADIENTS(TGI_KERNELS_GXY)
+
+/* ---- steps of the optimizers ---- */
+
+/* One step of an optimizer for n elements: parameters P, gradients G, state; `update` is the row's statement in p, g,
+   a, b and c (see TGI_OPTIMIZERS). */
+#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
+    static void TGI_OPTIMIZER_NAME_##suffix(name)(const tgi_optim_step *step, int64_t n, void *P, const void *G,    \
+                                                  void *const *state)                                               \
+    {                                                                                                               \
+        typedef type real;                                                                                          \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
+        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
+        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
+        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
+        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
+        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
+        (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2;                   \
+        (void)one_minus_beta1, (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2;                      \
+        TGI_INDEPENDENT                                                                                             \
+        for (int64_t i = 0; i < n; ++i) {                                                                           \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
+            real a = A[i], b = B[i], c = C[i];                                                                      \
+            update;                                                                                                 \
+            ((real *)P)[i] = p;                                                                                     \
+            A[i] = a, B[i] = b, C[i] = c;                                                                           \
+        }                                                                                                           \
+    }
+#define TGI_OPTIMIZER_NAME_f64(name) tgi_##name##_f64
+#define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_LIGHT(name##_f32)
+#define TGI_OPTIMIZER_ENTRY(name, suffix, ...) TGI_OPTIMIZER_NAME_##suffix(name),
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
+
+/* What is known only where the kernels of all instruction sets are: see SIMD. */
+static const tgi_kernels *tgi_choose_kernels(void);
+static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels);
+static const struct {
+    const tgi_kernels *(*choose)(void);
+    bool (*has_gemm_tile_bf16)(const tgi_kernels *kernels);
+} tgi_simd = {tgi_choose_kernels, tgi_has_gemm_tile_bf16};
+
+static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
+{
+    if (!S->kernels) S->kernels = tgi_simd.choose();
+    return S->kernels;
+}
+
+const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
+
+/* ======== @@CPU =================================================================================================== */
+
+/* ---- iteration over strided operands, threads, scratch memory ---- */
+
+/* The number of elements if that is so; else -1. */
+static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
+{
+    int64_t n = 1;
+    for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
+    return n < TGI_FEW && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
+}
+
+/* A position in an iteration: an index, and the address of that element in each operand. */
+typedef struct {
+    int64_t index[TG_MAX_DIMS];
+    char *at[TGI_MAX_ARGS];
+} tgi_cursor;
+
+static tgi_cursor tgi_cursor_at(const tgi_iter *iter, int64_t element)
+{
+    tgi_cursor cursor;
+    for (int k = 0; k < iter->nargs; ++k) cursor.at[k] = iter->data[k];
+    for (int d = iter->ndim - 1; d >= 0; --d) {
+        cursor.index[d] = 0;
+        if (element == 0) continue; /* the usual start, without divisions */
+        cursor.index[d] = d ? element % iter->dim[d] : element;
+        element /= iter->dim[d];
+        for (int k = 0; k < iter->nargs; ++k) cursor.at[k] += cursor.index[d] * iter->stride[k][d];
+    }
+    return cursor;
+}
+
+/* Elements left in the innermost dim, at most `most`. */
+static inline int64_t tgi_cursor_run(const tgi_cursor *cursor, const tgi_iter *iter, int64_t most)
+{
+    const int64_t left = iter->dim[iter->ndim - 1] - cursor->index[iter->ndim - 1];
+    return left < most ? left : most;
+}
+
+/* Advances by n elements, at most to the end of the innermost dim. */
+static void tgi_cursor_advance(tgi_cursor *cursor, const tgi_iter *iter, int64_t n)
+{
+    int d = iter->ndim - 1;
+    cursor->index[d] += n;
+    for (int k = 0; k < iter->nargs; ++k) cursor->at[k] += n * iter->stride[k][d];
+    for (; d > 0 && cursor->index[d] == iter->dim[d]; --d) {
+        cursor->index[d] = 0;
+        cursor->index[d - 1]++;
+        for (int k = 0; k < iter->nargs; ++k) {
+            cursor->at[k] += iter->stride[k][d - 1] - iter->dim[d] * iter->stride[k][d];
+        }
+    }
+}
+
+/* One part of a job: items [first, end); thread counts from 0.  The result of an item must not depend on the part that
+   it is in, so that any number of threads gives the same bits. */
+typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t end);
+#ifdef _OPENMP
+#define TGI_PRAGMA(text) _Pragma(#text)
+#define TGI_PARALLEL_FOR(threads) TGI_PRAGMA(omp parallel for num_threads(threads) schedule(static, 1))
+#else
+#define TGI_PARALLEL_FOR(threads)
+#endif
+
+/* The number of parts for n items that are this much work together. */
+static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
+{
+    const int threads = tgi_threads_for(S, work);
+    return n < threads ? (int)n : threads;
+}
+
+/* Calls part for the items [0, n) in so many parts of about equal size, one per thread.  All of them round and take
+   denormals as the calling thread does. */
+TGI_NOINLINE static void tgi_parallel_for(int parts, int64_t n, tgi_range_fn part, const void *job)
+{
+    if (parts <= 1) {
+        part(job, 0, 0, n);
+        return;
+    }
+    const unsigned mode = tgi_float_mode();
+    TGI_PARALLEL_FOR(parts)
+    for (int k = 0; k < parts; ++k) {
+        const int64_t share = n / parts, rest = n % parts;
+        const unsigned own = tgi_float_mode();
+        if (own != mode) tgi_set_float_mode(mode);
+        part(job, k, share * k + (k < rest ? k : rest), share * (k + 1) + (k + 1 < rest ? k + 1 : rest));
+        if (own != mode) tgi_set_float_mode(own);
+    }
+}
+
+/* Scratch memory for the threads of a job: up to TGI_STACK_SCRATCH bytes are on their stacks, more is allocated before
+   they start. */
+enum { TGI_STACK_SCRATCH = 8192 };
+typedef struct {
+    char *each; /* thread k's begins at each + k * bytes; NULL: a part has TGI_STACK_SCRATCH bytes of its own */
+    size_t bytes, total; /* per thread; in all */
+} tgi_scratch;
+
+static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int threads)
+{
+    scratch->each = NULL;
+    scratch->bytes = (bytes + 63) / 64 * 64;
+    scratch->total = 0;
+    if (bytes <= TGI_STACK_SCRATCH) return true;
+    if (!tgi_mul_size(scratch->bytes, (size_t)(threads > 1 ? threads : 1), &scratch->total)) scratch->total = SIZE_MAX;
+    scratch->each = (char *)tgi_alloc(S, scratch->total);
+    return scratch->each || tgi_no_memory(S, op, scratch->total);
+}
+
+/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
+
+static int tgi_cpu_device_count(void) { return 1; }
+static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
+
+static bool tgi_cpu_resolve(tgi_thread *S, const char *op, int *index)
+{
+    (void)S, (void)op;
+    *index = 0;
+    return true;
+}
+
+static bool tgi_cpu_set_current(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    return true;
+}
+
+static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
+{
+    (void)index, (void)for_copy_stream;
+    return tgi_alloc(S, bytes);
+}
+
+static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
+{
+    (void)index;
+    tgi_free(S, data, bytes);
+}
+
+static int64_t tgi_cpu_cached(tgi_thread *S, int index)
+{
+    (void)index;
+    return S->stats.cached_bytes;
+}
+
+static bool tgi_cpu_trim(tgi_thread *S, int index)
+{
+    (void)index;
+    tgi_trim(S, 0);
+    return true;
+}
+
+static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    (void)S, (void)index;
+    if (bytes) memmove(dst, host, bytes);
+    return true;
+}
+
+static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, host, src, bytes);
+}
+
+static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    return tgi_cpu_upload(S, index, dst, host, bytes);
+}
+
+static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+{
+    (void)from;
+    return tgi_cpu_upload(S, to, dst, src, bytes);
+}
+
+static bool tgi_cpu_synchronize(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    return true;
+}
+
+static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
+
+/* tgi_exp_f32_portable and others, of SIMD. */
+#define TGI_PORTABLE_KERNEL(name, ...)                                                                        \
+    static void tgi_##name##_f32_portable(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, \
+                                          const void *in2);
+TGI_ELEMENTWISE_OPS(TGI_PORTABLE_KERNEL)
+
+/* By op: the kernel in f32, on any processor, in f64 and i64 (NULL: not for integers), and whether it makes bool. */
+typedef struct {
+    tgi_map_kernel kernel[3];
+    bool test;
+} tgi_map_row;
+#define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, NULL}, false},
+#define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, false},
+#define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, true},
+#define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
+static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
+
+/* ---- elementwise ops: the loop that calls a kernel, copy, fill, accumulate, arange ---- */
+
+/* Bytes of the operands of an op together, from which on its result is written past the caches: none of it would still
+   be there when the next op reads it.  Other threads see such stores in any order until the end. */
+enum { TGI_STREAM_LEAST = 64 << 20 };
+#ifdef TGI_HAS_X86_KERNELS
+#define TGI_STREAM_END() __builtin_ia32_sfence()
+#else
+#define TGI_STREAM_END() (void)0
+#endif
+
+typedef struct {
+    tgi_iter iter;
+    tgi_map_kernel kernel;
+    double scalar[2];
+    tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
+    bool long_runs; /* a tile holds a part of one run; else several runs */
+    bool direct[TGI_MAX_ARGS]; /* of the kernel's dtype, and contiguous, or each of its long runs: needs no tile */
+    bool same[TGI_MAX_ARGS];  /* an input that is one number everywhere: its tile is filled once */
+    int64_t most;             /* elements per call of the kernel */
+    void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
+} tgi_map_job;
+
+/* Loads n elements of operand k, from the cursor on, into a tile. */
+static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dtype compute, tgi_tile *tile, int64_t n)
+{
+    const int64_t size = tgi_bytes_of(compute), step = iter->stride[k][iter->ndim - 1];
+    for (int64_t done = 0, run; done < n; done += run) {
+        run = tgi_cursor_run(&cursor, iter, n - done);
+        tgi_load_elements(compute, (char *)tile + done * size, iter->dtype[k], cursor.at[k], step, run);
+        tgi_cursor_advance(&cursor, iter, run);
+    }
+}
+
+/* Stores n elements of a tile to operand 0 (the output), from the cursor on, converting to its dtype.  A tile of bool
+   holds bytes 0 and 1. */
+static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype result, const tgi_tile *tile, int64_t n)
+{
+    const int64_t size = tgi_bytes_of(result), step = iter->stride[0][iter->ndim - 1];
+    for (int64_t done = 0, run; done < n; done += run) {
+        const char *from = (const char *)tile + done * size;
+        run = tgi_cursor_run(&cursor, iter, n - done);
+        if (iter->dtype[0] == result)
+            tgi_copy_run(cursor.at[0], step, from, size, run, size);
+        else if (result == TG_BOOL) {
+            tgi_tile wide;
+            tgi_load_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
+            tgi_store_elements(TG_I64, &wide, iter->dtype[0], cursor.at[0], step, run);
+        } else {
+            tgi_store_elements(result, from, iter->dtype[0], cursor.at[0], step, run);
+        }
+        tgi_cursor_advance(&cursor, iter, run);
+    }
+}
+
+/* Calls the kernel on up to `most` elements at a time.  Operands that are not contiguous or have another dtype go
+   through tiles: at[k] points to the elements themselves or to the tile. */
+static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_map_job *job = (const tgi_map_job *)job_;
+    const tgi_iter *iter = &job->iter;
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    tgi_tile tile[4];
+    bool filled[4] = {false, false, false, false};
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        void *at[4] = {NULL, NULL, NULL, NULL};
+        bool in_tile = false;
+        n = tgi_at_most(end - first, job->most);
+        if (job->long_runs) n = tgi_cursor_run(&cursor, iter, n);
+        for (int k = iter->nargs - 1; k >= 0; --k) {
+            const tg_dtype dtype = k ? job->compute : job->result;
+            at[k] = cursor.at[k];
+            if (job->direct[k]) continue;
+            at[k] = &tile[k];
+            if (k == 0)
+                in_tile = true;
+            else if (!job->same[k])
+                tgi_load_tile(iter, k, cursor, dtype, &tile[k], n);
+            else if (!filled[k])
+                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, tgi_at_most(end - first, TGI_TILE));
+            filled[k] = job->same[k];
+        }
+        job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
+        if (in_tile && job->stream) job->stream(cursor.at[0], &tile[0], n * tgi_bytes_of(job->result));
+        else if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
+        for (int64_t done = 0, run; done < n; done += run) {
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            tgi_cursor_advance(&cursor, iter, run);
+        }
+    }
+    if (job->stream) TGI_STREAM_END();
+}
+
+/* So many runs that parts of whole ones are about equal. */
+enum { TGI_MANY_RUNS = 256 };
+
+/* The same for runs [first, end), whole ones that need no tile, as rows of a matrix beside a bias. */
+static void tgi_map_runs(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_map_job *job = (const tgi_map_job *)job_;
+    const int64_t length = job->iter.dim[job->iter.ndim - 1];
+    tgi_iter runs = job->iter;
+    runs.ndim--;
+    tgi_cursor cursor = tgi_cursor_at(&runs, first);
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        char *at[4] = {NULL, NULL, NULL, NULL};
+        for (int k = 0; k < runs.nargs; ++k) at[k] = cursor.at[k];
+        n = tgi_cursor_run(&cursor, &runs, end - first);
+        for (int64_t i = 0; i < n; ++i) {
+            job->kernel(length, job->scalar, at[0], at[1], at[2], at[3]);
+            for (int k = 0; k < runs.nargs; ++k) at[k] += runs.stride[k][runs.ndim - 1];
+        }
+        tgi_cursor_advance(&cursor, &runs, n);
+    }
+}
+
+/* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
+static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute)
+{
+    const int column = tgi_compute_index(compute);
+    return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
+}
+
+/* Whether `numel` elements of each operand are so many; not if the result takes the place of an input. */
+static bool tgi_streams(const tgi_iter *iter, double numel)
+{
+    double bytes = 0;
+    for (int k = 0; k < iter->nargs; ++k) {
+        if (k > 0 && iter->data[k] == iter->data[0]) return false;
+        bytes += numel * (double)tgi_bytes_of(iter->dtype[k]);
+    }
+    return bytes >= (double)TGI_STREAM_LEAST;
+}
+
+/* Runs a kernel over the loop.  result: the dtype that it writes; light: the op reads two tensors at least, and
+   computes little for each number. */
+static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, bool light)
+{
+    const int64_t few = tgi_small_contiguous(loop, loop->nargs);
+    tgi_map_job job;
+    bool direct = true, all_flat = true, all_direct = true;
+    job.kernel = kernel;
+    job.compute = loop->compute;
+    job.result = result;
+    for (int k = 0; k < loop->nargs; ++k) direct = direct && loop->arg[k].dtype == (k ? job.compute : job.result);
+    if (direct && few >= 0) {
+        const void *in[3] = {NULL, NULL, NULL};
+        for (int k = 1; k < loop->nargs; ++k) in[k - 1] = loop->arg[k].data;
+        job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
+        return true;
+    }
+    tgi_iter_init(&job.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    if (job.iter.numel == 0) return true;
+    job.scalar[0] = loop->scalar[0];
+    job.scalar[1] = loop->scalar[1];
+    const int inner = job.iter.ndim - 1;
+    for (int k = 0; k < job.iter.nargs; ++k) {
+        const tg_dtype dtype = k ? job.compute : job.result;
+        all_flat = all_flat && job.iter.dtype[k] == dtype && tgi_is_flat(&job.iter, k);
+    }
+    job.long_runs = !all_flat && job.iter.dim[inner] >= TGI_TILE / 4;
+    for (int k = 0; k < job.iter.nargs; ++k) {
+        const tg_dtype dtype = k ? job.compute : job.result;
+        const bool dense = job.long_runs && job.iter.stride[k][inner] == tgi_bytes_of(dtype);
+        job.direct[k] = job.iter.dtype[k] == dtype && (dense || tgi_is_flat(&job.iter, k));
+        job.same[k] = k > 0;
+        for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
+    }
+    const bool streams = light && job.direct[0] && tgi_streams(&job.iter, (double)job.iter.numel);
+    job.stream = streams ? tgi_kernels_of(S)->stream : NULL;
+    if (job.stream) job.direct[0] = false;
+    for (int k = 0; k < job.iter.nargs; ++k) all_direct = all_direct && job.direct[k];
+    job.most = all_direct ? INT64_MAX : (int64_t)TGI_TILE;
+    const int64_t runs = job.iter.numel / job.iter.dim[inner];
+    const bool whole = all_direct && job.long_runs && runs >= TGI_MANY_RUNS;
+    const int64_t items = whole ? runs : job.iter.numel;
+    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, items), items, whole ? tgi_map_runs : tgi_map_part, &job);
+    return true;
+}
+
+static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
+    if (!kernel)
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
+                        tg_dtype_name(loop->compute));
+    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
+    const bool light = row->kernel[2] != NULL && loop->nargs > 2;
+    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light);
+}
+
+/* The kernel of an op with a row in TGI_GRADIENTS. */
+static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute)
+{
+#define TGI_GRADIENT(name, ...) tgi_##name##_gradient_f64,
+    static const tgi_map_kernel f64[] = {TGI_GRADIENTS(TGI_GRADIENT)};
+#undef TGI_GRADIENT
+    const int row = tgi_gradient_of(op);
+    return compute == TG_F32 ? tgi_kernels_of(S)->gradient_f32[row] : f64[row];
+}
+
+static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_map_kernel kernel = tgi_gradient_kernel_of(S, loop->kernel, loop->compute);
+    return tgi_map_with(S, loop, kernel, loop->compute, false) ? TGI_DONE : TGI_FAILED;
+}
+
+/* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
+   are if one of the dtypes is the source's compute dtype, which holds all its values; others go through a tile of it.
+   */
+static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, int64_t y_step, tg_dtype from,
+                            const char *x, int64_t x_step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(from);
+    const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
+    if (x_dense && y_dense && from == TG_F32 && (to == TG_BF16 || to == TG_F16)) {
+        kernels->from_f32[to == TG_F16](y, (const float *)(const void *)x, n);
+    } else if (x_dense && y_dense && to == TG_F32 && (from == TG_BF16 || from == TG_F16)) {
+        kernels->to_f32[from == TG_F16]((float *)(void *)y, x, n);
+    } else if (x_dense && from == compute) {
+        tgi_store_elements(compute, x, to, y, y_step, n);
+    } else if (y_dense && to == compute) {
+        tgi_load_elements(compute, y, from, x, x_step, n);
+    } else {
+        for (int64_t i = 0, run; i < n; i += run) {
+            tgi_tile tile;
+            run = tgi_at_most(n - i, TGI_TILE);
+            tgi_load_elements(compute, &tile, from, x + i * x_step, x_step, run);
+            tgi_store_elements(compute, &tile, to, y + i * y_step, y_step, run);
+        }
+    }
+}
+
+/* Copies of one dtype move bits. */
+typedef struct {
+    tgi_iter iter;
+    const tgi_kernels *kernels;
+} tgi_copy_job;
+
+static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_iter *iter = &((const tgi_copy_job *)job)->iter;
+    const int inner = iter->ndim - 1;
+    const tg_dtype to = iter->dtype[0], from = iter->dtype[1];
+    const int64_t step0 = iter->stride[0][inner], step1 = iter->stride[1][inner];
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        run = tgi_cursor_run(&cursor, iter, end - first);
+        if (to == from) {
+            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(to));
+        } else {
+            tgi_convert_run(((const tgi_copy_job *)job)->kernels, to, cursor.at[0], step0, from, cursor.at[1], step1,
+                            run);
+        }
+        tgi_cursor_advance(&cursor, iter, run);
+    }
+}
+
+/* A transpose goes by squares of 64 x 64 elements: in the memory order of one side, every access to the other would
+   miss the cache.  A square spans the innermost dim, the columns, and the dim in which the source has its smallest
+   stride, the rows.  It is gathered in a buffer, since rows that are a power of two apart would drive each other out of
+   the cache. */
+enum { TGI_SQUARE = 64 };
+
+/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
+static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
+{
+#ifdef TGI_HAS_VECTORS
+    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
+    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
+    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
+    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
+    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
+    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
+    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
+    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
+#else
+    for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
+    }
+#endif
+}
+
+/* buffer [rows, TGI_SQUARE] = x [rows, columns], steps in bytes. */
+static void tgi_gather_square(char *buffer, const char *x, int64_t row_step, int64_t column_step, int64_t rows,
+                              int64_t columns, int64_t size)
+{
+    for (int64_t column = 0; column < columns; ++column)
+        tgi_copy_run(buffer + column * size, TGI_SQUARE * size, x + column * column_step, row_step, rows, size);
+}
+
+/* The same of f32 whose rows are neighbours, four by four, while the square to the right is fetched. */
+static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, int64_t rows, int64_t columns)
+{
+    const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+    for (int64_t column = 0; column < whole_columns; column += 4) {
+        const float *const from = x + column * step;
+        const uintptr_t right = (uintptr_t)from + (uintptr_t)(TGI_SQUARE * step) * sizeof *x;
+        for (int i = 0; i < 4; ++i) {
+            for (int64_t row = 0; row < whole_rows; row += TGI_CACHE_LINE / 4)
+                TGI_PREFETCH((const void *)(right + (uintptr_t)(at[i] + row) * sizeof *x));
+        }
+        for (int64_t row = 0; row < whole_rows; row += 4) {
+            tgi_transpose_four(from + row, at, buffer + row * TGI_SQUARE + column, TGI_SQUARE);
+        }
+    }
+    tgi_gather_square((char *)(buffer + whole_columns), (const char *)(x + whole_columns * step), 4, 4 * step,
+                      whole_rows, columns - whole_columns, 4);
+    tgi_gather_square((char *)(buffer + whole_rows * TGI_SQUARE), (const char *)(x + whole_rows), 4, 4 * step,
+                      rows - whole_rows, columns, 4);
+}
+
+static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
+    const int r = iter->ndim - 2, c = iter->ndim - 1;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), columns = iter->dim[c];
+    const int64_t row_step = iter->stride[1][r], column_step = iter->stride[1][c];
+    const int64_t bands = (iter->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
+    union { char bytes[8 * TGI_SQUARE * TGI_SQUARE]; float f32[TGI_SQUARE * TGI_SQUARE]; double f64; } square;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t band = first % bands * TGI_SQUARE, rows = tgi_at_most(iter->dim[r] - band, TGI_SQUARE);
+        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + band) * columns);
+        for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
+            const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
+            const char *const x = cursor.at[1] + column * column_step;
+            char *const y = cursor.at[0] + column * iter->stride[0][c];
+            if (size == 4 && row_step == 4 && column_step % 4 == 0)
+                tgi_gather_square_f32(square.f32, (const float *)(const void *)x, column_step / 4, rows, run);
+            else
+                tgi_gather_square(square.bytes, x, row_step, column_step, rows, run, size);
+            for (int64_t i = 0; i < rows; ++i) {
+                const char *const row = square.bytes + i * TGI_SQUARE * size;
+                tgi_copy_run(y + i * iter->stride[0][r], iter->stride[0][c], row, size, run, size);
+            }
+        }
+    }
+}
+
+static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
+{
+    const int64_t few = tgi_small_contiguous(loop, 2);
+    tgi_copy_job job;
+    tgi_iter *const iter = &job.iter;
+    if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
+        if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
+        return true;
+    }
+    tgi_iter_init(iter, loop->ndim, loop->dim, 2, loop->arg, true);
+    job.kernels = tgi_kernels_of(S);
+    const int parts = tgi_parts_for(S, (double)iter->numel, iter->numel);
+    int closest = iter->ndim - 1;
+    if (iter->numel == 0) return true;
+    for (int d = 0; d < iter->ndim; ++d) {
+        if (llabs(iter->stride[1][d]) < llabs(iter->stride[1][closest])) closest = d;
+    }
+    if (closest == iter->ndim - 1 || iter->stride[1][closest] == 0 || iter->dtype[0] != iter->dtype[1]) {
+        tgi_parallel_for(parts, iter->numel, tgi_copy_part, &job);
+        return true;
+    }
+    for (; closest < iter->ndim - 2; ++closest) tgi_iter_swap(iter, closest, closest + 1);
+    const int64_t rows = iter->dim[iter->ndim - 2], others = iter->numel / rows / iter->dim[iter->ndim - 1];
+    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, iter);
+    return true;
+}
+
+/* fill: a tile is filled with the number in the output's dtype and then copied to all of the output. */
+typedef struct {
+    tgi_iter iter;
+    tgi_tile tile;
+} tgi_fill_job;
+
+static void tgi_fill_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_fill_job *job = (const tgi_fill_job *)job_;
+    const int64_t size = tgi_bytes_of(job->iter.dtype[0]), step = job->iter.stride[0][job->iter.ndim - 1];
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        run = tgi_cursor_run(&cursor, &job->iter, tgi_at_most(end - first, TGI_TILE));
+        tgi_copy_run(cursor.at[0], step, (const char *)&job->tile, size, run, size);
+        tgi_cursor_advance(&cursor, &job->iter, run);
+    }
+}
+
+static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
+{
+    tgi_fill_job job;
+    tgi_tile value;
+    const tg_dtype dtype = loop->arg[0].dtype;
+    tgi_iter_init(&job.iter, loop->ndim, loop->dim, 1, loop->arg, true);
+    const int64_t n = job.iter.numel, copies = tgi_at_most(n, TGI_TILE);
+    if (n == 0) return true;
+    for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
+    tgi_store_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
+    return true;
+}
+
+/* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0). */
+static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(dtype);
+    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_compute_index(compute)];
+    const double no_scalar[2] = {0, 0};
+    const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
+    if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
+        add(n, no_scalar, y, y, x, NULL);
+        return;
+    }
+    for (int64_t run; n > 0; n -= run, y += run * y_step, x += run * x_step) {
+        tgi_tile sum, term;
+        run = tgi_at_most(n, most);
+        tgi_load_elements(compute, &sum, dtype, y, y_step, run);
+        tgi_load_elements(compute, &term, dtype, x, x_step, run);
+        add(run, no_scalar, &sum, &sum, &term, NULL);
+        tgi_store_elements(compute, &sum, dtype, y, y_step, run);
+    }
+}
+
+static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
+{
+    const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
+    tgi_iter iter;
+    if (few >= 0) {
+        tgi_add_run(loop->arg[0].dtype, (char *)loop->arg[0].data, size, (const char *)loop->arg[1].data, size, few);
+        return true;
+    }
+    tgi_iter_init(&iter, loop->ndim, loop->dim, 2, loop->arg, false);
+    const int inner = iter.ndim - 1;
+    if (iter.numel == 0) return true;
+    if (tgi_no_overlap(&iter)) {
+        const tgi_loop add = tgi_as_addition(loop);
+        return tgi_cpu_map(S, &add);
+    }
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
+        tgi_add_run(iter.dtype[0], cursor.at[0], iter.stride[0][inner], cursor.at[1], iter.stride[1][inner],
+                    iter.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
+    }
+    return true;
+}
+
+static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
+{
+    const tg_dtype compute = tgi_dtypes[out.dtype].floating ? TG_F64 : TG_I64;
+    const int64_t first = tgi_f64_to_i64(start), by = tgi_f64_to_i64(step), size = tgi_bytes_of(out.dtype);
+    (void)S;
+    for (int64_t i = 0, run; i < n; i += run) {
+        tgi_tile tile;
+        run = tgi_at_most(n - i, TGI_TILE);
+        for (int64_t j = 0; j < run; ++j) {
+            if (compute == TG_F64)
+                tile.f64[j] = start + (double)(i + j) * step;
+            else
+                tile.i64[j] = tgi_wrap_add(first, tgi_wrap_mul(i + j, by));
+        }
+        tgi_store_elements(compute, &tile, out.dtype, (char *)out.data + i * out.stride[0] * size, out.stride[0] * size,
+                           run);
+    }
+    return true;
+}
+
+/* ---- reductions ---- */
+
+/* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
+   the accumulators, in which tgi_NAME_two_SUM combines a and one x. */
+#define TGI_FOLD(name, column, type, sum, sum_type, identity)                                             \
+    static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                 \
+    {                                                                                                     \
+        const type *const x = (const type *)elements;                                                     \
+        sum_type part[8], total = *(sum_type *)result;                                                    \
+        int64_t i = 0;                                                                                    \
+        for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                       \
+        for (; i + 8 <= n; i += 8) {                                                                      \
+            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##sum(part[k], (sum_type)x[i + k]);    \
+        }                                                                                                 \
+        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##sum(part[i & 7], (sum_type)x[i]);             \
+        for (int half = 4; half > 0; half /= 2) {                                                         \
+            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##sum(part[k], part[k + half]);     \
+        }                                                                                                 \
+        total = tgi_##name##_two_##sum(total, part[0]);                                                   \
+        *(sum_type *)result = total;                                                                      \
+    }                                                                                                     \
+    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t step,            \
+                                             int64_t rows, int64_t n)                                     \
+    {                                                                                                     \
+        sum_type *const a = (sum_type *)result;                                                           \
+        for (int64_t row = 0; row < rows; ++row) {                                                        \
+            const type *const x = (const type *)(const void *)((const char *)elements + row * step);      \
+            for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##sum(a[i], (sum_type)x[i]);          \
+        }                                                                                                 \
+    }
+#define TGI_TWO(name, sum, sum_type, combination) \
+    static sum_type tgi_##name##_two_##sum(sum_type a, sum_type x) { return (sum_type)(combination); }
+#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
+    static double tgi_##name##_identity(void) { return identity; }            \
+    TGI_TWO(name, f64, double, combination)                                   \
+    TGI_TWO(name, i64, int64_t, combination_i64)                              \
+    TGI_FOLD(name, f32, float, f64, double, identity)                         \
+    TGI_FOLD(name, f64, double, f64, double, identity)                        \
+    TGI_FOLD(name, i64, int64_t, i64, int64_t, identity_i64)
+TGI_REDUCTIONS(TGI_FOLDS)
+
+typedef struct {
+    tgi_folder fold[3];
+    tgi_across_fn across[3];
+    double (*identity)(void); /* infinity is no constant to every compiler */
+    int64_t identity_i64;
+} tgi_reduction_row;
+#define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64) \
+    {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},           \
+     {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64},     \
+     tgi_##name##_identity,                                                           \
+     identity_i64},
+static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)}; /* as tgi_reduction */
+
+/* An accumulator: eight bytes, a double or an int64_t. */
+typedef union {
+    double f64;
+    int64_t i64;
+} tgi_accumulator;
+
+/* The order of a reduction depends on the shapes alone, not on threads.  The reduced elements of an output are cut into
+   pieces of a fixed size; each piece is folded, tile by tile (or, across, row by row), into one accumulator, and the
+   accumulators, which are doubles, are then combined pairwise.  So rounding errors hardly grow with the number of
+   elements. */
+typedef struct {
+    const tgi_reduction_row *row;
+    tgi_folder fold;
+    tgi_across_fn across;
+    tg_dtype compute, sum; /* of elements and of accumulators */
+    tgi_iter kept, reduced;
+    int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
+    int64_t width, blocks;    /* outputs per item (1: not across); items in the innermost kept dim */
+    tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
+} tgi_reduce_job;
+
+enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 512 };
+
+static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
+{
+    tgi_accumulator identity;
+    if (job->sum == TG_F64)
+        identity.f64 = job->row->identity();
+    else
+        identity.i64 = job->row->identity_i64;
+    for (int64_t i = 0; i < n; ++i) sums[i] = identity;
+}
+
+/* Folds elements [first, end) of the reduced dims into *sum; base: the output's offset in bytes. */
+static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
+{
+    const tgi_iter *iter = &job->reduced;
+    const int inner = iter->ndim - 1;
+    const bool direct = iter->dtype[0] == job->compute && iter->stride[0][inner] == tgi_bytes_of(job->compute);
+    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4;
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    tgi_tile tile;
+    for (int64_t n; first < end; first += n) {
+        if (direct && (long_runs || iter->ndim == 1)) {
+            n = tgi_cursor_run(&cursor, iter, end - first);
+            job->fold(sum, cursor.at[0] + base, n);
+            tgi_cursor_advance(&cursor, iter, n);
+            continue;
+        }
+        n = tgi_at_most(end - first, TGI_TILE);
+        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
+        for (int64_t done = 0, run; done < n; done += run) {
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            tgi_load_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), iter->dtype[0],
+                              cursor.at[0] + base, iter->stride[0][inner], run);
+            tgi_cursor_advance(&cursor, iter, run);
+        }
+        job->fold(sum, &tile, n);
+    }
+}
+
+/* Folds elements [first, end) of the reduced dims into sums [width], those of `width` neighbouring outputs, which are
+   `step` bytes apart in the input. */
+static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
+                            int64_t end, tgi_accumulator *sums)
+{
+    const tgi_iter *iter = &job->reduced;
+    const bool direct = iter->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
+    const int64_t row_step = iter->stride[0][iter->ndim - 1];
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    for (int64_t rows; first < end; first += rows) {
+        rows = tgi_cursor_run(&cursor, iter, end - first);
+        if (direct) job->across(sums, cursor.at[0] + base, row_step, rows, width);
+        for (int64_t row = 0; row < rows && !direct; ++row) {
+            for (int64_t i = 0, n; i < width; i += n) {
+                tgi_tile tile;
+                n = tgi_at_most(width - i, TGI_TILE);
+                tgi_load_elements(job->compute, &tile, iter->dtype[0],
+                                  cursor.at[0] + base + row * row_step + i * step, step, n);
+                job->across(sums + i, &tile, 0, 1, n);
+            }
+        }
+        tgi_cursor_advance(&cursor, iter, rows);
+    }
+}
+
+/* Items: for each piece all outputs, one output or a block of neighbouring ones per item. */
+static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
+    const tgi_iter *kept = &job->kept;
+    const int inner = kept->ndim - 1;
+    const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
+    int64_t piece = first / items,
+            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
+    tgi_cursor cursor = tgi_cursor_at(kept, output);
+    (void)thread;
+    for (; first < end; ++first) {
+        tgi_accumulator sums[TGI_ACROSS_WIDTH];
+        const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
+        const int64_t width = tgi_cursor_run(&cursor, kept, job->width), base = cursor.at[1] - kept->data[1];
+        tgi_set_identity(job, sums, width);
+        if (job->width > 1 && from < to)
+            tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
+        else if (from < to)
+            tgi_fold_piece(job, base, from, to, sums);
+        if (job->partial)
+            memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
+        else
+            tgi_store_elements(job->sum, sums, kept->dtype[0], cursor.at[0], kept->stride[0][inner], width);
+        output += width;
+        tgi_cursor_advance(&cursor, kept, width);
+        if (output == kept->numel) {
+            output = 0;
+            piece++;
+            cursor = tgi_cursor_at(kept, 0);
+        }
+    }
+}
+
+/* partial [pieces, outputs]: combines pieces 0 and 1, 2 and 3, ..; then 0 and 2, 4 and 6, ..; until piece 0 is the
+   result, and stores it. */
+static void tgi_reduce_pieces(const tgi_reduce_job *job)
+{
+    const tgi_iter *kept = &job->kept;
+    const int inner = kept->ndim - 1;
+    const int64_t outputs = kept->numel;
+    for (int64_t step = 1; step < job->pieces; step *= 2) {
+        for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
+            job->row->across[tgi_compute_index(job->sum)](job->partial + p * outputs,
+                                                          job->partial + (p + step) * outputs, 0, 1, outputs);
+        }
+    }
+    tgi_cursor cursor = tgi_cursor_at(kept, 0);
+    for (int64_t i = 0; i < outputs; i += kept->dim[inner]) {
+        tgi_store_elements(job->sum, job->partial + i, kept->dtype[0], cursor.at[0], kept->stride[0][inner],
+                           kept->dim[inner]);
+        tgi_cursor_advance(&cursor, kept, kept->dim[inner]);
+    }
+}
+
+static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
+{
+    tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
+    tgi_reduce_job job;
+    memcpy(in.stride, reduce->rstride, sizeof in.stride);
+    job.row = &tgi_reduction_rows[reduce->kind];
+    job.compute = tgi_compute_dtype(in.dtype);
+    job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
+    job.fold = job.row->fold[tgi_compute_index(job.compute)];
+    job.across = job.row->across[tgi_compute_index(job.compute)];
+    if (reduce->kind == TGI_SUM && job.compute == TG_F32) {
+        job.fold = tgi_kernels_of(S)->sum_f32;
+        job.across = tgi_kernels_of(S)->sum_across_f32;
+    }
+    tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
+    tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
+    job.partial = NULL;
+    if (job.kept.numel == 0) return true;
+    const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
+    const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
+    const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
+    const bool across = columns >= 4 && (kept_step < reduced_step || job.reduced.numel <= 16);
+    job.width = across ? (int64_t)TGI_ACROSS_WIDTH : 1;
+    job.blocks = (columns + job.width - 1) / job.width;
+    job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
+    job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
+    if (job.pieces == 0) job.pieces = 1;
+    const size_t bytes = (size_t)(job.pieces * outputs) * sizeof *job.partial;
+    if (job.pieces > 1) {
+        job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
+        if (!job.partial) return tgi_no_memory(S, "sum", bytes);
+    }
+    const int64_t items = outputs / columns * job.blocks * job.pieces;
+    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part,
+                     &job);
+    if (job.partial) tgi_reduce_pieces(&job);
+    tgi_free(S, job.partial, bytes);
+    return true;
+}
+
+/* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
+
+   A kernel is called for one row at a time.  It loads the row into scratch memory as doubles (or int64_t), whatever the
+   row's dtype and step are, so results are rounded once.  Shapes below are of the whole call: x [rows, n] is `rows`
+   rows of n = job->length elements; at[k] points to the current row of operand k. */
+
+typedef struct tgi_row_job tgi_row_job;
+typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
+struct tgi_row_job {
+    tgi_row_fn row;
+    const tgi_kernels *kernels;
+    bool flag;  /* log, rms or descending: the kernel's */
+    double eps; /* of layer_norm */
+    int64_t kept; /* by sort: as in tgi_rows */
+    tgi_iter iter;                      /* over the other dims */
+    int64_t length, step[TGI_MAX_ARGS]; /* of a row; steps in bytes */
+    void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the rows that tgi_row_result computes */
+    tgi_scratch scratch;
+};
+
+static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_row_job *job = (const tgi_row_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
+    for (; first < end; ++first) {
+        job->row(job, cursor.at, scratch);
+        tgi_cursor_advance(&cursor, &job->iter, 1);
+    }
+    if (job->stream) TGI_STREAM_END();
+}
+
+/* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
+   computes little for each number; where the operands are large, its rows are written past the caches. */
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
+                         size_t bytes, bool light)
+{
+    tgi_row_job job;
+    size_t scratch;
+    job.row = row;
+    job.kernels = tgi_kernels_of(S);
+    job.flag = flag;
+    job.eps = eps;
+    job.kept = rows->size;
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, rows->nargs, rows->arg, true);
+    job.length = rows->length;
+    for (int k = 0; k < rows->nargs; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(rows->arg[k].dtype);
+    if (job.iter.numel == 0) return true;
+    const double numel = (double)job.iter.numel * (double)rows->length;
+    light = light && rows->arg[0].dtype == TG_F32 && rows->step[0] == 1 && rows->length <= 4096;
+    job.stream = light && tgi_streams(&job.iter, numel) ? job.kernels->stream : NULL;
+    const int parts = tgi_parts_for(S, numel, job.iter.numel);
+    if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
+    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return true;
+}
+
+static void tgi_load_row(const tgi_row_job *job, int k, char *const *at, double *x)
+{
+    tgi_load_elements(TG_F64, x, job->iter.dtype[k], at[k], job->step[k], job->length);
+}
+
+static void tgi_store_row(const tgi_row_job *job, int k, char *const *at, const double *y)
+{
+    tgi_store_elements(TG_F64, y, job->iter.dtype[k], at[k], job->step[k], job->length);
+}
+
+/* Row k in f32: where it is, if its elements are f32 side by side, else loaded into x. */
+static const float *tgi_row_f32(const tgi_row_job *job, int k, char *const *at, float *x)
+{
+    if (job->iter.dtype[k] == TG_F32 && job->step[k] == (int64_t)sizeof(float)) return (const float *)(void *)at[k];
+    tgi_load_elements(TG_F32, x, job->iter.dtype[k], at[k], job->step[k], job->length);
+    return x;
+}
+
+/* Where a row of f32 is computed: in the output, unless that is streamed, is no row of f32 side by side or is also
+   read. */
+static float *tgi_row_result(const tgi_row_job *job, char *const *at, int reads, float *y)
+{
+    bool there = !job->stream && job->iter.dtype[0] == TG_F32 && job->step[0] == (int64_t)sizeof(float);
+    for (int k = 1; k <= reads; ++k) there = there && at[k] != at[0];
+    return there ? (float *)(void *)at[0] : y;
+}
+
+static void tgi_row_done(const tgi_row_job *job, char *const *at, const float *y)
+{
+    if ((const void *)y == (const void *)at[0]) return;
+    if (job->stream) job->stream(at[0], y, job->length * (int64_t)sizeof *y);
+    else tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
+}
+
+static double tgi_row_sum(const double *x, int64_t n)
+{
+    double sum = 0;
+    tgi_sum_fold_f64(&sum, x, n);
+    return sum;
+}
+
+/* y, x [rows, n].  The kernel for f32 says what is computed; it serves f16 and bf16, too.  What follows is the same in
+   f64; so it is in the next three functions. */
+static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
+    if (job->iter.dtype[1] != TG_F64) {
+        float *const y = tgi_row_result(job, at, 1, (float *)(void *)scratch);
+        job->kernels->softmax(y, tgi_row_f32(job, 1, at, (float *)(void *)scratch + n), n, job->flag);
+        tgi_row_done(job, at, y);
+        return;
+    }
+    tgi_load_row(job, 1, at, x);
+    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+    for (int64_t i = 0; i < n; ++i) {
+        x[i] -= largest;
+        power[i] = exp(x[i]);
+    }
+    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
+    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
+    tgi_store_row(job, 0, at, x);
+}
+
+/* dx, g, y [rows, n], as in the kernel for f32. */
+static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
+    if (job->iter.dtype[0] != TG_F64) {
+        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
+        job->kernels->softmax_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
+                                       job->flag);
+        tgi_row_done(job, at, dx);
+        return;
+    }
+    tgi_load_row(job, 1, at, g);
+    tgi_load_row(job, 2, at, y);
+    /* the sum over the row first: every element of dx needs it */
+    for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
+    const double sum = tgi_row_sum(terms, n);
+    for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
+    tgi_store_row(job, 0, at, g);
+}
+
+/* y, mean and rstd of a row, f32 or (wide) f64, in f64 and with x scaled by a power of 2, so that no sum overflows or
+   vanishes.  A row of zeros, or one that is not finite, stays as it is. */
+TGI_NOINLINE static void tgi_norm_row_scaled(tgi_norm_row *row, bool wide)
+{
+    const double *const x64 = (const double *)row->x, n = (double)row->n;
+    const float *const x32 = (const float *)row->x;
+    double largest = 0, mean = 0, squares = 0;
+    int exponent;
+    for (int64_t i = 0; i < row->n; ++i) {
+        const double size = fabs(wide ? x64[i] : (double)x32[i]);
+        if (!(size <= DBL_MAX)) return;
+        if (size > largest) largest = size;
+    }
+    (void)frexp(largest, &exponent);
+    const double unit = ldexp(1, exponent > -1000 ? -exponent : 1000), eps = row->eps * unit * unit;
+    if (largest == 0 || !(eps <= DBL_MAX)) return;
+    for (int64_t i = 0; i < row->n && !row->rms; ++i) mean += (wide ? x64[i] : (double)x32[i]) * unit;
+    mean /= n;
+    for (int64_t i = 0; i < row->n; ++i) {
+        const double centred = (wide ? x64[i] : (double)x32[i]) * unit - mean;
+        squares += centred * centred;
+    }
+    const double rstd = 1 / sqrt(squares / n + eps);
+    for (int64_t i = 0; i < row->n; ++i) {
+        double y = ((wide ? x64[i] : (double)x32[i]) * unit - mean) * rstd;
+        if (row->weight) y *= wide ? ((const double *)row->weight)[i] : (double)((const float *)row->weight)[i];
+        if (row->bias) y += wide ? ((const double *)row->bias)[i] : (double)((const float *)row->bias)[i];
+        if (wide) ((double *)row->y)[i] = y;
+        else ((float *)row->y)[i] = (float)y;
+    }
+    row->mean = mean / unit, row->rstd = rstd * unit;
+}
+
+/* The same by the kernel; again with x scaled, where the variance is so large or small that it may be wrong. */
+static void tgi_norm_of_row(const tgi_kernels *kernels, tgi_norm_row *row, bool wide)
+{
+    const double most = wide ? ldexp(1, 400) : ldexp(1, 50);
+    kernels->norm[wide](row);
+    if (!(row->rstd > 1 / most && row->rstd < most)) tgi_norm_row_scaled(row, wide);
+}
+
+/* y, x [rows, n]; rstd [rows] is kept for backward. */
+static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    tgi_norm_row row;
+    memset(&row, 0, sizeof row);
+    row.n = n;
+    row.rms = job->flag;
+    row.eps = job->eps;
+    if (job->iter.dtype[2] != TG_F64) {
+        float *const y = tgi_row_result(job, at, 2, (float *)(void *)scratch);
+        row.y = y;
+        row.x = tgi_row_f32(job, 2, at, (float *)(void *)scratch + n);
+        tgi_norm_of_row(job->kernels, &row, false);
+        tgi_row_done(job, at, y);
+    } else {
+        double *const y = (double *)(void *)scratch, *const x = y + n;
+        tgi_load_row(job, 2, at, x);
+        row.y = y;
+        row.x = x;
+        tgi_norm_of_row(job->kernels, &row, true);
+        tgi_store_row(job, 0, at, y);
+    }
+    tgi_store_elements(TG_F64, &row.rstd, job->iter.dtype[1], at[1], 0, 1);
+}
+
+/* dx, g, y [rows, n] and rstd [rows], as in the kernel for f32. */
+static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
+    if (job->iter.dtype[0] != TG_F64) {
+        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
+        float single;
+        tgi_load_elements(TG_F32, &single, job->iter.dtype[3], at[3], 0, 1);
+        job->kernels->layer_norm_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
+                                          job->flag, single);
+        tgi_row_done(job, at, dx);
+        return;
+    }
+    tgi_load_row(job, 1, at, g);
+    tgi_load_row(job, 2, at, y);
+    tgi_load_elements(TG_F64, &rstd, job->iter.dtype[3], at[3], 0, 1);
+    for (int64_t i = 0; i < n; ++i) gy[i] = g[i] * y[i];
+    const double mean_g = job->flag ? 0 : tgi_row_sum(g, n) / (double)n, mean_gy = tgi_row_sum(gy, n) / (double)n;
+    for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
+    tgi_store_row(job, 0, at, g);
+}
+
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
+static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
+    tgi_tile tile;
+    double sum = 0;
+    int64_t sum_i64 = 0;
+    (void)scratch;
+    for (int64_t i = 0, run; i < job->length; i += run) {
+        run = tgi_at_most(job->length - i, TGI_TILE);
+        tgi_load_elements(compute, &tile, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
+        for (int64_t j = 0; j < run; ++j) {
+            if (compute == TG_F64)
+                tile.f64[j] = sum += tile.f64[j];
+            else
+                tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
+        }
+        tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
+    }
+}
+
+/* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
+   a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
+   is the largest.  f16 and bf16 go by f32, whose keys are in the upper half. */
+TGI_LOOPS_BEGIN
+static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t step, int64_t n)
+{
+    const tg_dtype compute = tgi_compute_dtype(dtype);
+    tgi_tile tile;
+    tgi_load_elements(compute, &tile, dtype, at, step, n);
+    if (compute == TG_F32) {
+        for (int64_t i = 0; i < n; ++i) {
+            const uint32_t bits = tgi_bits_of_float(tile.f32[i] + 0.0f); /* -0 + 0 is 0 */
+            const uint32_t flipped = bits ^ ((uint32_t)-(int32_t)(bits >> 31) | 0x80000000u);
+            const uint32_t nan = (uint32_t)-(int32_t)((bits & 0x7FFFFFFF) > 0x7F800000);
+            key[i] = (uint64_t)(flipped | nan) << 32 | UINT32_MAX;
+        }
+    } else if (compute == TG_F64) {
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t sign = (uint64_t)1 << 63;
+            const double x = tile.f64[i] + 0.0;
+            uint64_t bits;
+            memcpy(&bits, &x, sizeof bits);
+            key[i] = x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
+        }
+    } else {
+        for (int64_t i = 0; i < n; ++i) key[i] = (uint64_t)tile.i64[i] ^ (uint64_t)1 << 63;
+    }
+}
+TGI_LOOPS_END
+
+/* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
+   of the first one; the first NaN if there is one. */
+static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int in = job->iter.nargs - 1;
+    const tg_dtype dtype = job->iter.dtype[in];
+    uint64_t key[TGI_TILE], best = 0;
+    int64_t found = 0;
+    (void)scratch;
+    for (int64_t i = 0, run; i < job->length; i += run) {
+        run = tgi_at_most(job->length - i, TGI_TILE);
+        tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
+        for (int64_t j = 0; j < run; ++j) {
+            const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
+            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
+            if (key[j] > best || i + j == 0) {
+                best = key[j];
+                found = i + j;
+            }
+        }
+    }
+    tgi_store_elements(TG_I64, &found, job->iter.dtype[in - 1], at[in - 1], 0, 1);
+    if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
+}
+
+/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
+   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
+   order. */
+static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
+{
+    while (na > 0 && nb > 0) {
+        if (b->key < a->key)
+            *to++ = *b++, nb--;
+        else
+            *to++ = *a++, na--;
+    }
+    if (na > 0) memcpy(to, a, (size_t)na * sizeof *a);
+    if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
+}
+
+/* Returns the half that holds the result: pairs or other. */
+static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
+{
+    for (int64_t start = 0; start < n; start += 8) {
+        for (int64_t i = start + 1; i < n && i < start + 8; ++i) {
+            const tgi_sort_pair pair = pairs[i];
+            int64_t j = i;
+            for (; j > start && pair.key < pairs[j - 1].key; --j) pairs[j] = pairs[j - 1];
+            pairs[j] = pair;
+        }
+    }
+    for (int64_t run = 8; run < n; run *= 2) {
+        for (int64_t start = 0; start < n; start += 2 * run) {
+            const int64_t middle = n - start < run ? n : start + run, end = n - start < 2 * run ? n : start + 2 * run;
+            tgi_merge_pairs(other + start, pairs + start, middle - start, pairs + middle, end - middle);
+        }
+        tgi_sort_pair *const sorted = other;
+        other = pairs;
+        pairs = sorted;
+    }
+    return pairs;
+}
+
+/* values, indices [rows, k]; in [rows, n]: stores where the first k pairs say. */
+static void tgi_store_sorted(const tgi_row_job *job, char *const *at, const tgi_sort_pair *pairs, int64_t k)
+{
+    const int64_t size = tgi_bytes_of(job->iter.dtype[2]);
+    for (int64_t i = 0; i < k; ++i) {
+        tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
+        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
+    }
+}
+
+static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
+    for (int64_t i = 0, run; i < n; i += run) {
+        uint64_t key[TGI_TILE];
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        for (int64_t j = 0; j < run; ++j) {
+            pairs[i + j].key = job->flag ? ~key[j] : key[j];
+            pairs[i + j].index = i + j;
+        }
+    }
+    tgi_store_sorted(job, at, tgi_sort_pairs(pairs, pairs + n, n), job->kept);
+}
+
+static inline bool tgi_pair_before(tgi_sort_pair a, tgi_sort_pair b)
+{
+    return a.key < b.key || (a.key == b.key && a.index < b.index);
+}
+
+/* heap [n]: no pair comes before its children 2 i + 1 and 2 i + 2, when `pair` has been put in the place of the first.
+   */
+static void tgi_heap_replace(tgi_sort_pair *heap, int64_t n, tgi_sort_pair pair)
+{
+    int64_t i = 0;
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && tgi_pair_before(heap[child], heap[child + 1])) child++;
+        if (!tgi_pair_before(pair, heap[child])) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = pair;
+}
+
+/* The same for few of many: the first k pairs so far are in a heap, whose first one is the last of them; few elements
+   of the row come before that one and replace it. */
+static void tgi_select_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length, k = job->kept;
+    const uint64_t flip = job->flag ? UINT64_MAX : 0;
+    uint64_t last = UINT64_MAX; /* the first key of the heap */
+    tgi_sort_pair *const heap = (tgi_sort_pair *)(void *)scratch;
+    for (int64_t i = 0; i < k; ++i) heap[i].key = UINT64_MAX, heap[i].index = INT64_MAX;
+    for (int64_t i = 0, run; i < n; i += run) {
+        uint64_t key[TGI_TILE];
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_load_keys(key, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+        for (int64_t j = 0; j < run; ++j) {
+            const tgi_sort_pair pair = {key[j] ^ flip, i + j};
+            if (pair.key > last || !tgi_pair_before(pair, *heap)) continue;
+            tgi_heap_replace(heap, k, pair);
+            last = heap->key;
+        }
+    }
+    for (int64_t end = k - 1; end > 0; --end) { /* the last pair goes to the end, then the heap is one shorter */
+        const tgi_sort_pair first = heap[0];
+        tgi_heap_replace(heap, end, heap[end]);
+        heap[end] = first;
+    }
+    tgi_store_sorted(job, at, heap, k);
+}
+
+static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+{
+    tgi_rows kept = *rows;
+    if (!rows->arg[0].data) { /* no values: without that operand */
+        kept.nargs = 2;
+        for (int k = 0; k < 2; ++k) {
+            kept.arg[k] = rows->arg[k + 1];
+            kept.step[k] = rows->step[k + 1];
+        }
+    }
+    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0, false);
+}
+
+static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0, false);
+}
+
+static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
+{
+    const bool few = rows->size > 0 && rows->size <= rows->length / 8;
+    if (rows->size == 0) return true;
+    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair),
+                        false);
+}
+
+static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double), false);
+}
+
+static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double), !log);
+}
+
+static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double), false);
+}
+
+static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double), true);
+}
+
+/* ---- gather, scatter, nonzero ---- */
+
+static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
+{
+    return dtype == TG_I64 ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
+}
+
+static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
+                                int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
+{
+    tgi_iter iter;
+    tgi_iter_init(&iter, ndim, dim, 1, &index, false);
+    const int inner = iter.ndim - 1;
+    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
+    (void)now;
+    if (iter.numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t row = 0; row < iter.numel; row += iter.dim[inner]) {
+        for (int64_t i = 0; i < iter.dim[inner]; ++i) {
+            const int64_t at = tgi_index_at(cursor.at[0] + i * iter.stride[0][inner], index.dtype);
+            if ((at >= least && at < size) || (spared && at == *spared)) continue;
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
+                            tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
+        }
+        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
+    }
+    return true;
+}
+
+/* gather and scatter loop over all of index, the row's dim outermost, so that neighbours with the same index (the
+   columns of an embedding) are copied or added as one run, and the elements of a row keep their order.  Operands: out
+   or src, which have the shape of index; x, with stride 0 along the row's dim, where index gives the position; index.
+   */
+typedef struct {
+    tgi_iter iter;
+    int64_t step; /* of x along the row's dim, in bytes */
+} tgi_index_job;
+
+static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int x, bool any_order)
+{
+    tgi_index_job job;
+    int64_t dim[TG_MAX_DIMS];
+    tgi_operand arg[3];
+    const int from[3] = {like_index, x, 2};
+    dim[0] = rows->length;
+    memcpy(dim + 1, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
+    for (int k = 0; k < 3; ++k) {
+        arg[k] = rows->arg[from[k]];
+        arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
+        memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
+    }
+    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, any_order);
+    job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
+    return job;
+}
+
+/* y [n]: element i is x[i] of the part of x that index[i] says; steps in bytes, elements of `size` bytes. */
+static inline void tgi_gather_run(char *y, int64_t y_step, const char *x, int64_t x_step, const char *index,
+                                  int64_t index_step, tg_dtype index_dtype, int64_t step, int64_t n, size_t size)
+{
+    for (int64_t i = 0; i < n; ++i) {
+        memcpy(y + i * y_step, x + i * x_step + tgi_index_at(index + i * index_step, index_dtype) * step, size);
+    }
+}
+
+static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_index_job *job = (const tgi_index_job *)job_;
+    const tgi_iter *iter = &job->iter;
+    const int inner = iter->ndim - 1;
+    const int64_t y_step = iter->stride[0][inner], x_step = iter->stride[1][inner], index_step = iter->stride[2][inner];
+    const tg_dtype index_dtype = iter->dtype[2];
+    const int64_t size = tgi_bytes_of(iter->dtype[0]);
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        run = tgi_cursor_run(&cursor, iter, end - first);
+        char *const y = cursor.at[0];
+        const char *const x = cursor.at[1], *const index = cursor.at[2];
+        if (index_step == 0)
+            tgi_copy_run(y, y_step, x + tgi_index_at(index, index_dtype) * job->step, x_step, run, size);
+        else if (size == 4 && index_dtype == TG_I64 && y_step == 4 && x_step == 0 && index_step == 8 && job->step == 4)
+            tgi_gather_run(y, 4, x, 0, index, 8, TG_I64, 4, run, 4); /* constants make it fast: of rows, one by one */
+        else if (size == 4 && index_dtype == TG_I64)
+            tgi_gather_run(y, y_step, x, x_step, index, index_step, TG_I64, job->step, run, 4);
+        else
+            tgi_gather_run(y, y_step, x, x_step, index, index_step, index_dtype, job->step, run, (size_t)size);
+        tgi_cursor_advance(&cursor, iter, run);
+    }
+}
+
+static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
+{
+    const tgi_index_job job = tgi_index_job_of(rows, 0, 1, true); /* the order of y's elements in memory */
+    const int64_t n = job.iter.numel;
+    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
+    return true;
+}
+
+static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
+{
+    const tgi_index_job job = tgi_index_job_of(rows, 1, 0, false);
+    const tgi_iter *iter = &job.iter;
+    const int inner = iter->ndim - 1;
+    const int64_t src_step = iter->stride[0][inner], x_step = iter->stride[1][inner],
+                  index_step = iter->stride[2][inner];
+    const int64_t run = iter->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(iter->dtype[1]);
+    (void)S;
+    if (iter->numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(iter, 0);
+    for (int64_t done = 0; done < iter->numel; done += run) {
+        for (int64_t i = 0; i < run; i += same) {
+            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
+            char *x = cursor.at[1] + i * x_step + at * job.step;
+            const char *src = cursor.at[0] + i * src_step;
+            if (kind == TGI_SCATTER_ADD)
+                tgi_add_run(iter->dtype[1], x, x_step, src, src_step, same);
+            else
+                tgi_copy_run(x, x_step, src, src_step, same, size);
+        }
+        tgi_cursor_advance(&cursor, iter, run);
+    }
+    return true;
+}
+
+/* The rows of g are sorted by their ids, which takes two passes over the ids alone; then each row of dweight is written
+   once, from the first row of g to the last, and no two threads have the same row. */
+typedef struct {
+    const tgi_table_gradient *table;
+    int64_t *end;   /* [count + 1]: the rows of g for row r of dweight are order[end[r - 1] .. end[r]); end[-1] is 0 */
+    int64_t *order; /* [n] */
+} tgi_table_job;
+
+static void tgi_table_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_table_job *job = (const tgi_table_job *)job_;
+    const tgi_table_gradient *table = job->table;
+    const int64_t size = tgi_bytes_of(table->dtype), bytes = table->width * size;
+    const char *const g = (const char *)table->g;
+    (void)thread;
+    for (int64_t row = first; row < end; ++row) {
+        char *const to = (char *)table->dweight + row * bytes;
+        int64_t i = row ? job->end[row - 1] : 0;
+        if (i == job->end[row])
+            memset(to, 0, (size_t)bytes);
+        else
+            memcpy(to, g + job->order[i++] * bytes, (size_t)bytes);
+        for (; i < job->end[row]; ++i)
+            tgi_add_run(table->dtype, to, size, g + job->order[i] * bytes, size, table->width);
+    }
+}
+
+static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_gradient *table)
+{
+    const int64_t count = table->count, n = table->n, id_size = tgi_bytes_of(table->id_dtype);
+    const char *const ids = (const char *)table->ids;
+    const size_t bytes = sizeof(int64_t) * ((size_t)count + 1 + (size_t)n);
+    tgi_table_job job;
+    job.table = table;
+    job.end = (int64_t *)tgi_alloc(S, bytes);
+    if (!job.end) return tgi_no_memory(S, "embedding", bytes), TGI_FAILED;
+    job.order = job.end + count + 1;
+    memset(job.end, 0, sizeof(int64_t) * ((size_t)count + 1));
+    for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, table->id_dtype) + 1]++;
+    for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
+    for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, table->id_dtype)]++] = i;
+    tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_part, &job);
+    tgi_free(S, job.end, bytes);
+    return TGI_DONE;
+}
+
+static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
+{
+    tgi_iter iter;
+    tgi_iter_init(&iter, in->ndim, in->dim, 1, in->arg, false);
+    const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
+    (void)S;
+    *count = 0;
+    if (iter.numel == 0) return true;
+    tgi_cursor cursor = tgi_cursor_at(&iter, 0);
+    for (int64_t i = 0, run; i < iter.numel; i += run) {
+        tgi_tile tile;
+        run = tgi_cursor_run(&cursor, &iter, TGI_TILE);
+        tgi_load_elements(compute, &tile, iter.dtype[0], cursor.at[0], iter.stride[0][iter.ndim - 1], run);
+        for (int64_t j = 0; j < run; ++j) {
+            int64_t element = i + j;
+            if (compute == TG_F64 ? tile.f64[j] == 0 : tile.i64[j] == 0) continue;
+            for (int d = in->ndim - 1; out && d >= 0; element /= in->dim[d], --d) out[d] = element % in->dim[d];
+            if (out) out += in->ndim;
+            ++*count;
+        }
+        tgi_cursor_advance(&cursor, &iter, run);
+    }
+    return true;
+}
+
+/* ---- pools and interpolation ----
+
+   An item of the parallel loop is one row of the result, or some.  What it is made from is loaded as doubles. */
+
+typedef struct {
+    const tgi_pool *pool;
+    const tgi_kernels *kernels;
+    tgi_window *column, *row; /* [dim[1].out], [dim[0].out]: the windows of a row and of a column */
+    tgi_scratch scratch;
+} tgi_pool_job;
+
+static double *tgi_pool_scratch(const tgi_pool_job *job, int thread, double *local)
+{
+    return job->scratch.each ? (double *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes) : local;
+}
+
+/* Row `row` of plane `plane` of operand k, of `rows` rows and `columns` columns. */
+static char *tgi_pool_row(const tgi_pool *pool, int k, int64_t plane, int64_t rows, int64_t row, int64_t columns)
+{
+    return (char *)pool->arg[k].data + (plane * rows + row) * columns * tgi_bytes_of(pool->arg[k].dtype);
+}
+
+static void tgi_load_pool_row(const tgi_pool *pool, int k, int64_t plane, int64_t rows, int64_t row, int64_t columns,
+                              double *x)
+{
+    const tg_dtype dtype = pool->arg[k].dtype;
+    tgi_load_elements(TG_F64, x, dtype, tgi_pool_row(pool, k, plane, rows, row, columns), tgi_bytes_of(dtype), columns);
+}
+
+static void tgi_store_pool_row(const tgi_pool *pool, int64_t plane, int64_t rows, int64_t row, int64_t columns,
+                               const double *y)
+{
+    const tg_dtype dtype = pool->arg[0].dtype;
+    tgi_store_elements(TG_F64, y, dtype, tgi_pool_row(pool, 0, plane, rows, row, columns), tgi_bytes_of(dtype),
+                       columns);
+}
+
+/* Calls part for all planes of `rows` items each, with `numbers` doubles of scratch memory. */
+static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *pool, int64_t rows, int64_t numbers,
+                              tgi_range_fn part)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t items = pool->planes * rows;
+    size_t bytes, scratch;
+    tgi_pool_job job;
+    if (items == 0) return true;
+    if (!tgi_mul_size(sizeof(tgi_window), (size_t)w->out + (size_t)h->out, &bytes) ||
+        !tgi_mul_size(sizeof(double), (size_t)numbers, &scratch)) {
+        return tgi_no_memory(S, op, SIZE_MAX);
+    }
+    const int parts = tgi_parts_for(S, (double)pool->planes * (double)(h->in * w->in + h->out * w->out), items);
+    job.pool = pool;
+    job.kernels = tgi_kernels_of(S);
+    job.column = (tgi_window *)tgi_alloc(S, bytes);
+    if (!job.column) return tgi_no_memory(S, op, bytes);
+    job.row = job.column + w->out;
+    for (int64_t o = 0; o < w->out; ++o) job.column[o] = tgi_window_at(w, o);
+    for (int64_t o = 0; o < h->out; ++o) job.row[o] = tgi_window_at(h, o);
+    const bool ok = tgi_scratch_alloc(S, op, &job.scratch, scratch, parts);
+    if (ok) {
+        tgi_parallel_for(parts, items, part, &job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+    }
+    tgi_free(S, job.column, bytes);
+    return ok;
+}
+
+static void tgi_max_pool_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const x = tgi_pool_scratch(job, thread, local), *const most = x + w->in; /* x [in], most, index [out] */
+    int64_t *const index = (int64_t *)(void *)(most + w->out);
+    for (; first < end; ++first) {
+        const int64_t plane = first / h->out, row = first % h->out;
+        const tgi_window rows = job->row[row];
+        for (int64_t o = 0; o < w->out; ++o) {
+            most[o] = -HUGE_VAL;
+            index[o] = rows.first * w->in + job->column[o].first;
+        }
+        for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
+            tgi_load_pool_row(pool, 2, plane, h->in, i, w->in, x);
+            for (int64_t o = 0; o < w->out; ++o) {
+                double best = most[o];
+                int64_t found = index[o];
+                for (int64_t j = job->column[o].first; j < job->column[o].end; j += w->dilation) {
+                    const int64_t larger = -(int64_t)(x[j] > best); /* a mask: a branch could not be predicted */
+                    found += (i * w->in + j - found) & larger;
+                    best = x[j] > best ? x[j] : best;
+                    if (x[j] != x[j]) best = x[j], found = i * w->in + j;
+                }
+                most[o] = best;
+                index[o] = found;
+            }
+        }
+        tgi_store_pool_row(pool, plane, h->out, row, w->out, most);
+        if (!pool->arg[1].data) continue;
+        memcpy(tgi_pool_row(pool, 1, plane, h->out, row, w->out), index, sizeof *index * (size_t)w->out);
+    }
+}
+
+/* The largest element of a window of the plane x, the last NaN if it has any, and its index, which may be NULL. */
+static void tgi_max_pool_one(const tgi_pool *pool, const float *x, tgi_window rows, tgi_window columns, float *y,
+                             int64_t *index)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    int64_t found = rows.first * w->in + columns.first;
+    *y = -(float)HUGE_VAL;
+    for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
+        for (int64_t j = columns.first; j < columns.end; j += w->dilation) {
+            const float element = x[i * w->in + j];
+            if ((element > *y) | (element != element)) *y = element, found = i * w->in + j;
+        }
+    }
+    if (index) *index = found;
+}
+
+/* The sliding windows of a row that have no columns of padding. */
+static tgi_span tgi_inner_windows(const tgi_windows *w)
+{
+    const int64_t room = w->in + w->padding - (w->kernel - 1) * w->dilation - 1;
+    tgi_span whole = {w->out, w->out};
+    if (w->kind != TGI_SLIDING || room < 0) return whole;
+    whole.first = tgi_at_most(w->out, (w->padding + w->stride - 1) / w->stride);
+    whole.end = tgi_at_most(w->out, room / w->stride + 1);
+    if (whole.end < whole.first) whole.end = whole.first;
+    return whole;
+}
+
+/* The same if there is a kernel for them. */
+static tgi_span tgi_whole_windows(const tgi_pool_job *job)
+{
+    const tgi_windows *const h = &job->pool->dim[0], *const w = &job->pool->dim[1];
+    tgi_span whole = tgi_inner_windows(w);
+    const bool four = whole.end - whole.first >= 4 && h->in * w->in <= INT32_MAX; /* the kernel counts in 32 bits */
+    if (w->kind != TGI_SLIDING || !four || !job->kernels->max_pool) whole.first = whole.end = w->out;
+    return whole;
+}
+
+/* For f32, whose elements are compared where they lie. */
+static void tgi_max_pool_f32_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const tgi_span whole = tgi_whole_windows(job);
+    int64_t plane = first / h->out, row = first % h->out;
+    (void)thread;
+    for (; first < end; ++first) {
+        const tgi_window rows = job->row[row];
+        const float *const x = (const float *)(const void *)tgi_pool_row(pool, 2, plane, h->in, 0, w->in);
+        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, h->out, row, w->out);
+        int64_t *const index =
+            pool->arg[1].data ? (int64_t *)(void *)tgi_pool_row(pool, 1, plane, h->out, row, w->out) : NULL;
+        for (int64_t o = 0; o < w->out; ++o) {
+            if (o == whole.first) o = whole.end;
+            if (o < w->out) tgi_max_pool_one(pool, x, rows, job->column[o], y + o, index ? index + o : NULL);
+        }
+        if (whole.first < whole.end) {
+            tgi_pool_run run = {whole.end - whole.first, w->stride, 0, h->dilation * w->in, w->kernel, w->dilation, 0};
+            run.rows = (rows.end - rows.first + h->dilation - 1) / h->dilation;
+            run.start = rows.first * w->in + whole.first * w->stride - w->padding;
+            job->kernels->max_pool(&run, x + run.start, y + whole.first, index ? index + whole.first : NULL);
+        }
+        if (++row == h->out) row = 0, ++plane;
+    }
+}
+
+static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *const w = &pool->dim[1];
+    if (pool->arg[0].dtype == TG_F32)
+        return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_part);
+    return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_part);
+}
+
+/* dx [n] = the elements of g [out] whose index is that of an element of dx, the first of which is `start`. */
+#define TGI_MAX_POOL_ADD(name, real)                                                                             \
+    static void name(real *dx, int64_t start, int64_t n, const real *g, const int64_t *index, int64_t out)       \
+    {                                                                                                            \
+        for (int64_t o = 0; o < out; ++o) {                                                                      \
+            const uint64_t at = (uint64_t)index[o] - (uint64_t)start;                                            \
+            if (at < (uint64_t)n) dx[at] += g[o];                                                                \
+        }                                                                                                        \
+    }
+TGI_MAX_POOL_ADD(tgi_max_pool_add_f32, float)
+TGI_MAX_POOL_ADD(tgi_max_pool_add_f64, double)
+
+/* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere.
+   Sums of f32 are made where they will lie, others as doubles. */
+enum { TGI_POOL_ROWS = 16 };
+static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
+    const tg_dtype dtype = pool->arg[0].dtype;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const g = tgi_pool_scratch(job, thread, local), *const sum = g + w->out; /* g [out], sum [rows, in] */
+    for (; first < end; ++first) {
+        const int64_t plane = first / items, row = first % items * TGI_POOL_ROWS, start = row * w->in;
+        const int64_t last = tgi_at_most(h->in, row + TGI_POOL_ROWS) - 1, n = (last + 1 - row) * w->in;
+        const int64_t windows = tgi_span_of(h, true, last).end;
+        char *const dx = tgi_pool_row(pool, 0, plane, h->in, row, w->in);
+        memset(dtype == TG_F32 ? (void *)dx : (void *)sum, 0,
+               (dtype == TG_F32 ? sizeof(float) : sizeof *sum) * (size_t)n);
+        for (int64_t k = tgi_span_of(h, true, row).first; k < windows; ++k) {
+            const int64_t *index = (const int64_t *)(const void *)tgi_pool_row(pool, 2, plane, h->out, k, w->out);
+            if (dtype == TG_F32) {
+                const void *const from = tgi_pool_row(pool, 1, plane, h->out, k, w->out);
+                tgi_max_pool_add_f32((float *)(void *)dx, start, n, (const float *)from, index, w->out);
+            } else {
+                tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g);
+                tgi_max_pool_add_f64(sum, start, n, g, index, w->out);
+            }
+        }
+        if (dtype != TG_F32) tgi_store_elements(TG_F64, sum, dtype, dx, tgi_bytes_of(dtype), n);
+    }
+}
+
+static bool tgi_cpu_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS, rows = tgi_at_most(h->in, TGI_POOL_ROWS);
+    return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_part);
+}
+
+/* In f32 and f64, for a row.  sum_windows: y [out] = the sums over the windows of x [in].  spread_windows: its
+   transpose, y [in] from x [out].  The windows `whole` (see tgi_inner_windows) are taken side by side, tap by tap; the
+   others, which padding cuts or which have weights of their own, one by one.  add_row: sum [n] += weight * x [n]. */
+TGI_LOOPS_BEGIN
+#define TGI_WINDOW_SUMS(suffix, real)                                                                              \
+    static void tgi_sum_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,           \
+                                         const real *x, real *y)                                                   \
+    {                                                                                                              \
+        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
+            real sum = 0;                                                                                          \
+            if (o == whole.first) o = whole.end;                                                                   \
+            if (o == w->out) break;                                                                                \
+            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];                             \
+            y[o] = x[window[o].first] * (real)window[o].weight[0] + sum * (real)window[o].weight[1];               \
+        }                                                                                                          \
+        if (whole.first == whole.end) return;                                                                      \
+        const real *const from = x + window[whole.first].first, weight = (real)window[whole.first].weight[0];      \
+        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
+        real *const to = y + whole.first;                                                                          \
+        for (int64_t o = 0; o < n; ++o) to[o] = from[o * stride];                                                  \
+        for (int64_t k = 1; k < w->kernel; ++k)                                                                    \
+            for (int64_t o = 0; o < n; ++o) to[o] += from[o * stride + k];                                         \
+        for (int64_t o = 0; o < n; ++o) to[o] *= weight;                                                           \
+    }                                                                                                              \
+    static void tgi_spread_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,        \
+                                            const real *x, real *y)                                                \
+    {                                                                                                              \
+        memset(y, 0, sizeof *y * (size_t)w->in);                                                                   \
+        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
+            if (o == whole.first) o = whole.end;                                                                   \
+            if (o == w->out) break;                                                                                \
+            y[window[o].first] += x[o] * (real)window[o].weight[0];                                                \
+            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * (real)window[o].weight[1]; \
+        }                                                                                                          \
+        if (whole.first == whole.end) return;                                                                      \
+        real *const to = y + window[whole.first].first, weight = (real)window[whole.first].weight[0];              \
+        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
+        const real *const from = x + whole.first;                                                                  \
+        for (int64_t k = 0; k < w->kernel; ++k)                                                                    \
+            for (int64_t o = 0; o < n; ++o) to[o * stride + k] += from[o] * weight;                                \
+    }                                                                                                              \
+    static void tgi_add_row_##suffix(real *sum, real weight, const real *x, int64_t n)                             \
+    {                                                                                                              \
+        for (int64_t j = 0; j < n; ++j) sum[j] += weight * x[j];                                                   \
+    }
+TGI_WINDOW_SUMS(f32, float)
+TGI_WINDOW_SUMS(f64, double)
+TGI_LOOPS_END
+
+/* For f32, whose sums are made in f32: where they will lie, and those of rows in scratch memory. */
+static void tgi_window_sum_f32_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const bool transposed = pool->transposed;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
+    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
+    const tgi_span whole = tgi_inner_windows(w);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    float *const sum = (float *)(void *)tgi_pool_scratch(job, thread, local);
+    for (; first < end; ++first) {
+        const int64_t plane = first / y_rows, row = first % y_rows;
+        const tgi_span rows = tgi_span_of(h, transposed, row);
+        memset(sum, 0, sizeof *sum * (size_t)x_columns);
+        for (int64_t k = rows.first; k < rows.end; ++k) {
+            const void *const x = tgi_pool_row(pool, 1, plane, x_rows, k, x_columns);
+            tgi_add_row_f32(sum, (float)tgi_span_weight(h, transposed, row, k), (const float *)x, x_columns);
+        }
+        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns);
+        if (transposed) tgi_spread_windows_f32(w, job->column, whole, sum, y);
+        else tgi_sum_windows_f32(w, job->column, whole, sum, y);
+    }
+}
+
+/* First the rows of x that the row of y is made from are added, then the columns of their sum. */
+static void tgi_window_sum_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const bool transposed = pool->transposed;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
+    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const x = tgi_pool_scratch(job, thread, local), *const sum = x + x_columns, *const y = sum + x_columns;
+    const tgi_span whole = tgi_inner_windows(w);
+    for (; first < end; ++first) {
+        const int64_t plane = first / y_rows, row = first % y_rows;
+        const tgi_span rows = tgi_span_of(h, transposed, row);
+        memset(sum, 0, sizeof *sum * (size_t)x_columns);
+        for (int64_t k = rows.first; k < rows.end; ++k) {
+            const double weight = tgi_span_weight(h, transposed, row, k);
+            tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
+            tgi_add_row_f64(sum, weight, x, x_columns);
+        }
+        if (transposed)
+            tgi_spread_windows_f64(w, job->column, whole, sum, y);
+        else
+            tgi_sum_windows_f64(w, job->column, whole, sum, y);
+        tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
+    }
+}
+
+static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const int64_t x_columns = pool->transposed ? w->out : w->in, y_columns = pool->transposed ? w->in : w->out;
+    const int64_t y_rows = pool->transposed ? h->in : h->out;
+    if (pool->arg[0].dtype == TG_F32)
+        return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_part);
+    return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_part);
+}
+
+/* ---- random numbers, optimizers ---- */
+
+/* ---- random numbers ---- */
+
+typedef struct {
+    const tgi_kernels *kernels;
+    tgi_random kind;
+    tgi_operand out;
+    int64_t n;
+    double lo, hi;
+    tg_rng rng;
+} tgi_random_job;
+
+/* x [n], uniform in [lo, hi): a number that would be rounded up to hi in the dtype becomes lo. */
+static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double lo, double hi)
+{
+    const int64_t size = tgi_bytes_of(dtype);
+    tgi_tile rounded, again;
+    tgi_store_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
+    tgi_load_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
+    for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
+}
+
+/* Elements [start, start + n) into a tile, whose dtype is returned; start is the first of a block. */
+static tg_dtype tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
+{
+    const tg_dtype dtype = job->out.dtype;
+    const int per = tgi_random_per_counter(job->kind, dtype), words = 4 / per;
+    const int64_t least = tgi_f64_to_i64(job->lo);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
+    uint32_t word[2 * TGI_TILE];
+    job->kernels->random_words(job->rng, (uint64_t)(start / per), word, (n + per - 1) / per);
+    if (job->kind == TGI_NORMAL && dtype != TG_F64) {
+        job->kernels->random_normal(tile->f32, word, n, (float)job->lo, (float)job->hi);
+        return TG_F32;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t *const w = word + i * words;
+        switch (job->kind) {
+        case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
+        case TGI_NORMAL: tile->f64[i] = tgi_random_normal(dtype, w, job->lo, job->hi); break;
+        case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
+        case TGI_NORMAL_BETWEEN: tile->f64[i] = tgi_random_normal_between(dtype, w, job->lo, job->hi); break;
+        case TGI_RANDINT:
+            tile->i64[i] = tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w)));
+            break;
+        }
+    }
+    return job->kind == TGI_RANDINT ? TG_I64 : TG_F64;
+}
+
+/* Items: tiles. */
+static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_random_job *job = (const tgi_random_job *)job_;
+    const int64_t size = tgi_bytes_of(job->out.dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
+        tgi_tile tile;
+        const tg_dtype made = tgi_random_tile(job, &tile, start, n);
+        if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
+        tgi_store_elements(made, &tile, job->out.dtype, (char *)job->out.data + start * size, size, n);
+    }
+}
+
+static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+{
+    tgi_random_job job;
+    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE;
+    job.kernels = tgi_kernels_of(S);
+    job.kind = kind;
+    job.out = out;
+    job.n = n;
+    job.lo = lo;
+    job.hi = hi;
+    job.rng = rng;
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
+    return true;
+}
+
+/* ---- optimizer steps ---- */
+
+typedef struct {
+    const tgi_optim_step *step;
+    tgi_optimizer_kernel kernel;
+} tgi_optim_job;
+
+/* master [n] := p where it does not round to that. */
+static void tgi_follow_written(float *master, tg_dtype dtype, const char *p, int64_t n)
+{
+    uint16_t rounded[TGI_TILE];
+    tgi_tile written;
+    tgi_store_elements(TG_F32, master, dtype, (char *)rounded, 2, n);
+    if (memcmp(rounded, p, 2 * (size_t)n) == 0) return;
+    tgi_load_elements(TG_F32, &written, dtype, p, 2, n);
+    for (int64_t i = 0; i < n; ++i) {
+        if (memcmp(&rounded[i], p + 2 * i, 2) != 0) master[i] = written.f32[i];
+    }
+}
+
+/* Tile by tile: all is used in place if p is f32 or f64.  Else its master copy stands for it and is rounded to it, and
+   g is converted to a tile.  A state that the optimizer does not use is a tile of zeros. */
+static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
+    const tg_dtype compute = tgi_compute_dtype(step->dtype);
+    const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
+    const int64_t size = tgi_bytes_of(step->dtype);
+    tgi_tile wide_g, unused[3];
+    for (int k = 0; k < 3; ++k) {
+        if (!step->s[k]) memset(&unused[k], 0, (size_t)(tgi_at_most(end - first, TGI_TILE) * tgi_bytes_of(compute)));
+    }
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        char *const p = (char *)step->p + first * size;
+        const char *const g = (const char *)step->g + first * size;
+        float *const master = step->master ? step->master + first : NULL;
+        void *state[3];
+        n = tgi_at_most(end - first, TGI_TILE);
+        for (int k = 0; k < 3; ++k)
+            state[k] = step->s[k] ? (void *)((char *)step->s[k] + first * tgi_bytes_of(compute)) : (void *)&unused[k];
+        if (master) {
+            tgi_follow_written(master, step->dtype, p, n);
+            tgi_load_elements(compute, &wide_g, step->dtype, g, size, n);
+        }
+        kernel(step, n, master ? (void *)master : (void *)p, master ? (const void *)&wide_g : (const void *)g, state);
+        if (master) tgi_store_elements(compute, master, step->dtype, p, size, n);
+    }
+}
+
+static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
+{
+    static const tgi_optimizer_kernel f64[] = {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f64, double)};
+    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
+        const tgi_optim_job job = {
+            step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
+        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, &job);
+    }
+    return true;
+}
+
+/* ======== @@GEMM ================================================================================================== */
+
+/* ---- matrix products ---- */
+
+/* Products go in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
+   Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
+
+       for each block of out                                                 (the items of a parallel loop)
+           for each slice of k, a row of which takes 4 KiB at most: few slices, as each reads and writes all of out
+               pack the block's columns of b into panels [k, columns of a tile], or each when it is used, if one
+               strip uses it and it gains nothing from the others: see tgi_gemm_panels
+               for each strip of the block's rows
+                   pack the strip's rows of a into panels [k, rows of a tile]
+                   for each panel of b
+                       for each panel of a: the kernel adds their product to a tile of out
+
+   The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
+   as fast without packing is not packed: see tgi_gemm_plan. */
+enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block */
+enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
+
+/* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
+   A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
+static void tgi_gemm_pack_lanes(tg_dtype compute, char *panel, int64_t width, tg_dtype dtype, const char *x,
+                                int64_t lane_step, int64_t step, int64_t lanes, int64_t n)
+{
+    const int64_t from = tgi_bytes_of(dtype), size = tgi_bytes_of(compute);
+    const bool loads = dtype != compute || step != 1;
+    if (lanes < width) memset(panel, 0, (size_t)(width * n * size));
+    if (dtype == compute && lane_step == 1) { /* neighbours lie side by side already */
+        for (int64_t i = 0; i < n; ++i) memcpy(panel + i * width * size, x + i * step * from, (size_t)(lanes * size));
+        return;
+    }
+    for (int64_t lane = 0; lane < lanes; ++lane, x += lane_step * from) {
+        for (int64_t i = 0, run; i < n; i += run) {
+            tgi_tile tile;
+            run = tgi_at_most(n - i, TGI_TILE);
+            if (loads) tgi_load_elements(compute, &tile, dtype, x + i * step * from, step * from, run);
+            tgi_copy_run(panel + (i * width + lane) * size, width * size, loads ? (char *)&tile : x + i * size, size,
+                         run, size);
+        }
+    }
+}
+
+enum { TGI_GEMM_PIECE = 128 }; /* rows of a panel that are transposed before the next ones */
+
+/* tgi_gemm_pack_lanes for all lanes of a panel, of f32, where lanes or the elements along a lane are neighbours.  Four
+   lanes at a time; the last four may have some of the ones before again. */
+static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t lane_step, int64_t step, int64_t n)
+{
+    if (lane_step == 1) {
+        for (int64_t i = 0; i < n; ++i, x += step, panel += width) {
+            if (i + 24 < n) TGI_PREFETCH(x + 24 * step); /* the processor foresees no steps as large as these */
+            int lane = 0;
+            for (; lane + 16 <= width; lane += 16) memcpy(panel + lane, x + lane, 16 * sizeof *x);
+            for (; lane < width; lane += 4) {
+                const int at = lane + 4 <= width ? lane : width - 4;
+                memcpy(panel + at, x + at, 4 * sizeof *x);
+            }
+        }
+        return;
+    }
+    const int64_t rows[4] = {0, lane_step, 2 * lane_step, 3 * lane_step};
+    for (int64_t first = 0, end; first < n; first = end) { /* a piece of the panel stays in the first cache */
+        end = tgi_at_most(n, first + TGI_GEMM_PIECE);
+        for (int lane = 0; lane < width; lane += 4) {
+            const int at = lane + 4 <= width ? lane : width - 4;
+            const float *from = x + at * lane_step;
+            int64_t i = first;
+            for (; i + 4 <= end; i += 4) {
+                if (lane + 8 <= width) TGI_PREFETCH(from + (4 + (i >> 2 & 3)) * lane_step + i); /* of the next four */
+                tgi_transpose_four(from + i, rows, panel + i * width + at, width);
+            }
+            for (; i < end; ++i) {
+                for (int k = 0; k < 4; ++k) panel[i * width + at + k] = from[k * lane_step + i];
+            }
+        }
+    }
+}
+
+TGI_LOOPS_BEGIN
+/* panel [count / 2 rounded up, width] = x [lanes, count] of bf16 transposed: each element is two neighbours along a
+   lane, or one and zero; those of the columns from `lanes` to `width` are zeros.  Steps in elements of x. */
+static void tgi_gemm_pack_pairs(uint32_t *panel, int64_t width, const uint16_t *x, int64_t lane_step, int64_t step,
+                                int64_t lanes, int64_t count)
+{
+    if (lanes < width) memset(panel, 0, (size_t)(width * ((count + 1) / 2)) * sizeof *panel);
+    for (int64_t k = 0; k < count; k += 2, panel += width) {
+        const uint16_t *const low = x + k * step, *const high = low + step;
+        if (k + 1 == count) {
+            for (int64_t lane = 0; lane < lanes; ++lane) panel[lane] = low[lane * lane_step];
+        } else if (lane_step == 1) {
+            for (int64_t lane = 0; lane < lanes; ++lane) panel[lane] = low[lane] | (uint32_t)high[lane] << 16;
+        } else {
+            for (int64_t lane = 0; lane < lanes; ++lane) {
+                panel[lane] = low[lane * lane_step] | (uint32_t)high[lane * lane_step] << 16;
+            }
+        }
+    }
+}
+TGI_LOOPS_END
+
+/* A matrix in memory, steps in elements. */
+typedef struct {
+    tg_dtype dtype;
+    const char *data;
+    int64_t row, col;
+} tgi_matrix;
+
+static tgi_matrix tgi_transposed(tgi_matrix x)
+{
+    const int64_t row = x.row;
+    x.row = x.col;
+    x.col = row;
+    return x;
+}
+
+typedef struct {
+    const tgi_gemm *gemm;
+    tg_dtype compute;
+    const tgi_kernels *kernels;
+    tgi_gemm_tile_fn tile;
+    int mr, nr; /* of a tile */
+    tgi_iter batch;       /* operands out, a, b */
+    int64_t m, n, k;      /* after a possible swap of the sides */
+    int64_t c_row, c_col; /* steps in out */
+    tgi_matrix a, b, bias; /* bias: broadcast to out; its data may be NULL */
+    int a_operand;              /* of the batch; b is the other */
+    bool pack_a, pack_b, widen; /* widen: out is 16 bits, sums are kept in scratch */
+    bool each;                  /* panels of b are packed when they are used, one after the other */
+    bool pairs;                 /* of bf16, which the tile takes: k counts them, and panels have them as elements */
+    int64_t m_blocks, n_blocks, m_block, n_block; /* how many; rows and columns of one */
+    int64_t slice, strip;                         /* of k; rows of a strip */
+    size_t a_bytes, b_bytes; /* of scratch */
+    tgi_scratch scratch;
+} tgi_gemm_job;
+
+static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x, bool columns, int64_t lane,
+                          int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
+    const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
+    if (lanes > width) lanes = width;
+    if (x.dtype == TG_F32 && lanes == width && width >= 4 && (lane_step == 1 || step == 1)) {
+        tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
+    } else {
+        tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
+    }
+}
+
+/* Packs these lanes of a job's matrix, n elements from number k on, or as many pairs. */
+static void tgi_gemm_panel(const tgi_gemm_job *job, char *panel, int64_t width, tgi_matrix x, bool columns,
+                           int64_t lane, int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
+    if (!job->pairs) {
+        tgi_gemm_pack(job->compute, panel, (int)width, x, columns, lane, lanes, k, n);
+        return;
+    }
+    const uint16_t *const from = (const uint16_t *)(const void *)x.data + lane * lane_step + 2 * k * step;
+    const int64_t count = tgi_at_most(2 * n, job->gemm->k - 2 * k);
+    const bool aligned = (uintptr_t)from % sizeof(float) == 0 && lane_step % 2 == 0;
+    if (step == 1 && aligned && count == 2 * n && lanes >= width) { /* pairs lie in memory: moved as floats are */
+        tgi_gemm_pack_quads((float *)(void *)panel, (int)width, (const float *)(const void *)from, lane_step / 2, 1, n);
+    } else {
+        tgi_gemm_pack_pairs((uint32_t *)(void *)panel, width, from, lane_step, step, tgi_at_most(lanes, width), count);
+    }
+}
+
+/* Packs lanes [lane, end) into panels [lanes / width][n, width].  Where lanes are neighbours, a row of memory holds
+   those of several panels, and the next row may be far away: all panels get TGI_GEMM_ROWS rows, then the next ones.
+   The processor foresees no such steps, so each row is asked for two panels ahead. */
+enum { TGI_GEMM_ROWS = 24 };
+static void tgi_gemm_panels(const tgi_gemm_job *job, char *panels, int64_t width, tgi_matrix x, bool columns,
+                            int64_t lane, int64_t end, int64_t k, int64_t n)
+{
+    const int64_t size = tgi_bytes_of(job->compute), from = tgi_bytes_of(x.dtype), step = columns ? x.row : x.col;
+    const int64_t each = job->pairs ? 2 : 1; /* elements of x in one of a panel */
+    const bool by_rows = (columns ? x.col : x.row) == 1;
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = by_rows ? tgi_at_most(n - i, TGI_GEMM_ROWS) : n;
+        for (int64_t l = lane; l < end; l += width) {
+            const char *ahead = x.data + (l + 2 * width + (k + i) * each * step) * from;
+            for (int64_t row = 0; by_rows && l + 3 * width <= end && row < run * each; ++row, ahead += step * from) {
+                for (int64_t at = 0; at < width * from; at += TGI_CACHE_LINE) TGI_PREFETCH(ahead + at);
+            }
+            char *const panel = panels + ((l - lane) * n + i * width) * size;
+            tgi_gemm_panel(job, panel, width, x, columns, l, end - l, k + i, run);
+        }
+    }
+}
+
+/* One block of the output, rows [i0, i1) and columns [j0, j1), of one batch; c points to its first element.  bias: what
+   the product is added to. */
+static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, tgi_matrix bias, char *c, int64_t c_row,
+                           int64_t c_col, int64_t i0, int64_t i1, int64_t j0, int64_t j1, char *scratch)
+{
+    const int64_t size = tgi_bytes_of(job->compute), mr = job->mr, nr = job->nr;
+    char *const a_panels = scratch, *const b_panels = scratch + job->a_bytes;
+    tgi_gemm_tile t;
+    int64_t k = 0;
+    t.a_packed = job->pack_a;
+    t.a_rows = t.a_cols = NULL;
+    t.a_row = a.row;
+    t.a_col = a.col;
+    t.c_row = c_row;
+    t.c_col = c_col;
+    do { /* once at least: a sum over nothing is zero */
+        /* what the sums of the slice are added to, at row i0 and column j0: those before, the bias, or NULL: nothing */
+        const char *const from = k > 0 ? c : bias.data ? bias.data + (i0 * bias.row + j0 * bias.col) * size : NULL;
+        t.k = tgi_at_most(job->k - k, job->slice);
+        t.from_row = k > 0 ? c_row : bias.row;
+        t.from_col = k > 0 ? c_col : bias.col;
+        if (!job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j0, j1, k, t.k);
+        for (int64_t i = i0; i < i1; i += job->strip) {
+            const int64_t end = tgi_at_most(i1, i + job->strip);
+            if (job->pack_a) tgi_gemm_panels(job, a_panels, mr, a, false, i, end, k, t.k);
+            for (int64_t j = j0; j < j1; j += nr) {
+                const bool packed = job->pack_b || j1 - j < nr;
+                t.cols = tgi_at_most(j1 - j, nr);
+                t.b = packed ? b_panels + (job->each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
+                t.b_row = packed ? nr : b.row;
+                if (packed && job->each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
+                for (int64_t p = i; p < end; p += mr) {
+                    t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
+                    t.rows = tgi_at_most(end - p, mr);
+                    t.c = c + ((p - i0) * c_row + (j - j0) * c_col) * size;
+                    t.from = from ? from + ((p - i0) * t.from_row + (j - j0) * t.from_col) * size : NULL;
+                    job->tile(&t);
+                }
+            }
+        }
+        k += t.k;
+    } while (k < job->k);
+}
+
+/* Items: blocks of the output, batch by batch. */
+static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
+    const tg_dtype out = job->gemm->out.dtype;
+    const int64_t size = tgi_bytes_of(job->compute);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
+        const int64_t i0 = block / job->n_blocks * job->m_block, j0 = block % job->n_blocks * job->n_block;
+        const int64_t i1 = tgi_at_most(job->m, i0 + job->m_block), j1 = tgi_at_most(job->n, j0 + job->n_block);
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
+        tgi_matrix a = job->a, b = job->b;
+        a.data = cursor.at[job->a_operand];
+        b.data = cursor.at[3 - job->a_operand];
+        char *c = cursor.at[0] + (i0 * job->c_row + j0 * job->c_col) * tgi_bytes_of(out);
+        if (!job->widen) {
+            tgi_gemm_block(job, a, b, job->bias, c, job->c_row, job->c_col, i0, i1, j0, j1, scratch);
+            continue;
+        }
+        char *const sums = scratch + job->a_bytes + job->b_bytes;
+        tgi_gemm_block(job, a, b, job->bias, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
+        for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
+            tgi_convert_run(job->kernels, out, c, job->c_col * tgi_bytes_of(out), job->compute,
+                            sums + (i - i0) * (j1 - j0) * size, size, j1 - j0);
+        }
+    }
+}
+
+static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Divides the output into blocks of about equal size, and into so many that all threads have the same work.  A block of
+   few tiles is divided only if it has so many multiply-adds: half of it must be worth a thread. */
+enum { TGI_GEMM_LEAST = 1 << 20 };
+static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
+{
+    const int64_t batches = job->batch.numel;
+    job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
+    job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
+    for (;;) {
+        const int64_t items = batches * job->m_blocks * job->n_blocks;
+        job->m_block = tgi_round_up((job->m + job->m_blocks - 1) / job->m_blocks, job->mr);
+        job->n_block = tgi_round_up((job->n + job->n_blocks - 1) / job->n_blocks, job->nr);
+        if (items % threads == 0 || items > 4 * (int64_t)threads) break;
+        const bool few_tiles = job->m_block <= 4 * job->mr && job->n_block <= 4 * job->nr;
+        const bool one_tile = job->m_block <= job->mr && job->n_block <= job->nr;
+        if (one_tile || (few_tiles && job->m_block * job->n_block * job->k < TGI_GEMM_LEAST)) break;
+        if (job->m_block >= job->n_block || job->n_block <= job->nr) /* the longer side */
+            job->m_blocks++;
+        else
+            job->n_blocks++;
+    }
+    job->m_blocks = (job->m + job->m_block - 1) / job->m_block;
+    job->n_blocks = (job->n + job->n_block - 1) / job->n_block;
+}
+
+/* The rows of a tile for products with m of them: those of the short one if these save 2 % of the work. */
+static int tgi_gemm_rows(const tgi_kernels *kernels, bool f32, int64_t m)
+{
+    const int rows = kernels->tile_rows, less = kernels->short_rows;
+    return f32 && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
+}
+
+/* The kernel of a tile with these columns (0: of f32, 1: of f64, 2: of i64) and so many rows. */
+static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, int rows)
+{
+    return rows < kernels->tile_rows ? kernels->gemm_tile_short : kernels->gemm_tile[type];
+}
+
+/* Whether the rows of a tile, `step` elements apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart
+   share 8 places there, those 2 KiB apart 16, and so on. */
+static bool tgi_gemm_rows_fit(int rows, int64_t step, int64_t size)
+{
+    const uint64_t bytes = (uint64_t)step * (uint64_t)size;
+    const uint64_t power = bytes & (0 - bytes); /* of two, that divides it */
+    return power <= 32768 / (unsigned)rows;
+}
+
+/* Whether out^T = b^T a^T is faster: if out is narrow, so that vectors go along its long side; or if it has few rows,
+   160 at most, and b has to be packed but b^T has not.  In rows of out, as measured: tiles of mr rows are whole,
+   packing b takes as long as 8 rows more, and storing a tile transposed as long as 24 steps along k. */
+static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
+{
+    if (g->n < nr && g->m > g->n) return true;
+    if (g->m > 160 || g->b_row != 1 || g->b.dtype != compute || g->k == 0) return false;
+    if (!tgi_gemm_rows_fit(mr, g->b_col, tgi_bytes_of(compute))) return false;
+    return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
+}
+
+/* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
+   neighbours in the order in which the kernel reads them, and it is read seldom or small enough to stay in the
+   cache.  Rows of b that are far apart do not stay there: they fall into few sets of it. */
+static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
+{
+    const tgi_gemm *g = job->gemm;
+    const int64_t size = tgi_bytes_of(job->compute);
+    const int type = tgi_compute_index(job->compute), nr = kernels->tile_cols[type];
+    const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
+    const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
+    job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
+    const bool f32 = job->compute == TG_F32 && !job->pairs;
+    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
+    const int mr = tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
+    job->kernels = kernels;
+    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
+    job->m = swap ? g->n : g->m;
+    job->n = swap ? g->m : g->n;
+    job->k = job->pairs ? (g->k + 1) / 2 : g->k;
+    job->mr = mr;
+    job->nr = nr;
+    job->c_row = swap ? 1 : g->n;
+    job->c_col = swap ? g->n : 1;
+    job->a = swap ? tgi_transposed(b) : a;
+    job->b = swap ? tgi_transposed(a) : b;
+    job->a_operand = swap ? 2 : 1;
+    job->bias.data = g->adds ? (const char *)g->out.data : (const char *)bias; /* bias [n]: for every row of out */
+    job->bias.row = g->adds ? job->c_row : swap;
+    job->bias.col = g->adds ? job->c_col : !swap;
+    tgi_gemm_divide(job, threads);
+    const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
+    job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
+    job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
+    const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
+    const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
+    const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384 && fits) ||
+                         (job->a.row == 1 && job->n <= 128);
+    job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
+    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
+    job->widen = g->out.dtype != job->compute;
+    job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
+    job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
+    job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
+    job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
+}
+
+/* out = matrix [outputs, k] times vector [k], all f32 or all f64.  A block of outputs: from least to most. */
+static const int64_t tgi_gemv_least = 512, tgi_gemv_most = 4096;
+typedef struct {
+    tgi_iter batch; /* operands out, a, b */
+    int matrix;     /* which of them: a, or b transposed */
+    int64_t outputs, block;
+    tgi_gemv gemv;
+    void (*kernel)(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
+} tgi_gemv_job;
+
+/* Whether the product is one of a matrix and a vector, of a layout that the kernels above can read; fills in the job.
+   */
+static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
+{
+    const tg_dtype dtype = g->out.dtype;
+    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype) return false;
+    if (dtype != TG_F32 && dtype != TG_F64) return false;
+    job->matrix = g->n == 1 ? 1 : 2;
+    job->outputs = g->n == 1 ? g->m : g->n;
+    job->gemv.row = g->n == 1 ? g->a_row : g->b_col;
+    job->gemv.col = g->n == 1 ? g->a_col : g->b_row;
+    job->gemv.x_step = g->n == 1 ? g->b_row : g->a_col;
+    job->gemv.k = g->k;
+    job->gemv.dot = job->gemv.col == 1 && job->gemv.x_step == 1;
+    return job->gemv.dot || (job->gemv.row == 1 && g->k >= 4);
+}
+
+/* Items: blocks of outputs, batch by batch. */
+static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
+    const int64_t blocks = (job->outputs + job->block - 1) / job->block;
+    const int64_t size = tgi_bytes_of(job->batch.dtype[0]);
+    (void)thread;
+    for (; first < end; ++first) {
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
+        const int64_t from = first % blocks * job->block, n = tgi_at_most(job->outputs - from, job->block);
+        void *y = cursor.at[0] + from * size;
+        job->kernel(&job->gemv, y, n, cursor.at[3 - job->matrix],
+                    cursor.at[job->matrix] + from * job->gemv.row * size);
+    }
+}
+
+#ifdef TG_USE_CBLAS
+#ifndef TGI_BLAS_LEAST
+#define TGI_BLAS_LEAST 262144.0 /* multiply-adds */
+#endif
+
+/* How BLAS reads a matrix [rows, cols] with these steps, and its step from line to line; false if it cannot. */
+static bool tgi_blas_reads(int64_t row, int64_t col, int64_t rows, int64_t cols, CBLAS_TRANSPOSE *how, int *step)
+{
+    *how = col == 1 && row >= cols ? CblasNoTrans : CblasTrans;
+    *step = (int)(*how == CblasNoTrans ? row : col);
+    return *step == (*how == CblasNoTrans ? row : col) && (*how == CblasNoTrans || (row == 1 && col >= rows));
+}
+
+/* The product by BLAS; false, with nothing done, if that is small or BLAS cannot read it. */
+static bool tgi_blas_gemm(const tgi_gemm_job *job, const void *bias, double work)
+{
+    const tgi_gemm *g = job->gemm;
+    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
+    const int64_t size = tgi_bytes_of(job->compute);
+    CBLAS_TRANSPOSE how_a, how_b;
+    int a_step, b_step;
+    if (work < TGI_BLAS_LEAST * (double)job->batch.numel || m != g->m || n != g->n || k != g->k || k == 0) return false;
+    if (g->out.dtype != job->compute || g->a.dtype != g->out.dtype || g->b.dtype != g->out.dtype) return false;
+    if (job->compute == TG_I64) return false;
+    if (!tgi_blas_reads(g->a_row, g->a_col, m, k, &how_a, &a_step)) return false;
+    if (!tgi_blas_reads(g->b_row, g->b_col, k, n, &how_b, &b_step)) return false;
+    for (int64_t batch = 0; batch < job->batch.numel; ++batch) {
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
+        void *const c = cursor.at[0], *const a = cursor.at[1], *const b = cursor.at[2];
+        for (int64_t i = 0; bias && i < m; ++i) memcpy((char *)c + i * n * size, bias, (size_t)(n * size));
+        if (job->compute == TG_F32) {
+            cblas_sgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const float *)a, a_step, (const float *)b, b_step,
+                        bias || g->adds ? 1.0f : 0.0f, (float *)c, n);
+        } else {
+            cblas_dgemm(CblasRowMajor, how_a, how_b, m, n, k, 1, (const double *)a, a_step, (const double *)b, b_step,
+                        bias || g->adds ? 1.0 : 0.0, (double *)c, n);
+        }
+    }
+    return true;
+}
+#endif
+
+/* out = a b, plus bias [n], f32 or f64 as out is, if that is not NULL. */
+static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
+{
+#ifdef TG_USE_CBLAS
+    if (tgi_blas_gemm(job, bias, work)) return true;
+#endif
+    const int threads = tgi_threads_for(S, work);
+    tgi_gemm_plan(job, tgi_kernels_of(S), bias, threads);
+    const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
+    const int parts = (int)tgi_at_most(items, threads);
+    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, job->scratch.bytes, parts)) return false;
+    tgi_parallel_for(parts, items, tgi_gemm_part, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
+    return true;
+}
+
+/* The job but for its plan; returns its multiplications. */
+static double tgi_gemm_begin(tgi_gemm_job *job, const tgi_gemm *gemm)
+{
+    const tgi_operand arg[3] = {gemm->out, gemm->a, gemm->b};
+    job->gemm = gemm;
+    job->compute = tgi_compute_dtype(gemm->out.dtype);
+    tgi_iter_init(&job->batch, gemm->ndim, gemm->dim, 3, arg, false);
+    return (double)gemm->m * (double)gemm->n * (double)gemm->k * (double)job->batch.numel;
+}
+
+static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
+{
+    tgi_gemm_job job;
+    tgi_gemv_job gemv;
+    const double work = tgi_gemm_begin(&job, gemm);
+    const int64_t batches = job.batch.numel;
+    if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
+    if (gemm->adds || !tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
+    const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
+    gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
+    const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
+    gemv.batch = job.batch;
+    gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_gemv_part, &gemv);
+    return true;
+}
+
+static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
+{
+    tgi_gemm_job job;
+    const double work = tgi_gemm_begin(&job, gemm);
+    if (job.compute != gemm->out.dtype || job.compute == TG_I64 || gemm->m == 1 || gemm->n == 1) return TGI_COMPOSE;
+    return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
+}
+
+/* ---- convolution: products with the columns, [taps, windows], what each tap of the kernel sees in each window ----
+
+       y [maps, windows] = w [maps, taps] columns            w [maps, taps] = y [maps, windows] columns^T
+
+   The columns are not made: an element of theirs is an element of the image, at the place of its tap plus the place of
+   its window, and the kernel of the products reads it there.  So what is computed is the transposed result, of which
+   the maps are neighbours: y^T = columns^T w^T, and w^T = columns y^T, where w^T and y^T are packed into panels.  An
+   image with padding is copied into its zeros first. */
+
+typedef struct {
+    tgi_convolution conv; /* result: y, or w */
+    bool turned;          /* result: y; w is that of the transposed convolution: see tgi_conv_cpu_image */
+    tgi_gemm_tile_fn tile;
+    int64_t mr, nr;               /* of a tile */
+    int64_t channels, taps, maps; /* of a group; taps of all its channels */
+    int64_t windows, panels;      /* of an image; of nr maps */
+    bool padded;                  /* whether the images have padding */
+    int64_t size[3], volume;      /* of an image with its padding, and of a channel of it: 0 without padding */
+    int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
+    const int64_t *tap;           /* [taps]: the place of each in the image, counted from that of its window */
+    float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
+    float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
+    int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
+    int64_t elements;             /* of product */
+    tgi_scratch scratch;          /* the image with its padding; the sums of a block of y^T, or a panel of y^T */
+} tgi_conv_cpu;
+
+/* Windows of a block of y, taps of a part of w, terms that a tile adds up at a time; elements of an image with its
+   padding, at most; parts of the images whose sums for w are kept apart, for threads, and elements of these sums. */
+enum { TGI_CONV_WINDOWS = 96, TGI_CONV_TAPS = 510, TGI_CONV_K = 256 };
+enum { TGI_CONV_MOST = 1 << 24, TGI_CONV_CHUNKS = 8, TGI_CONV_SUMS = 1 << 20 };
+
+/* padded [to - from, size..] = channels [from, to) of an image of the operand; the zeros around them are there. */
+static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
+{
+    const tgi_im2col *m = &job->conv.m;
+    const int64_t *const stride = m->image.stride, *const before = m->before;
+    int64_t first[3], end[3]; /* elements of the image that windows see */
+    for (int d = 0; d < 3; ++d) {
+        first[d] = before[d] < 0 ? -before[d] : 0;
+        end[d] = tgi_at_most(m->size[d], job->size[d] - before[d]);
+    }
+    const bool quads = stride[4] == 1 && end[2] - first[2] >= 4;
+    for (int64_t channel = from; channel < to && first[2] < end[2]; ++channel, padded += job->volume) {
+        const float *const x = (const float *)m->image.data + image * stride[0] + channel * stride[1];
+        for (int64_t e0 = first[0]; e0 < end[0]; ++e0) {
+            for (int64_t e1 = first[1]; e1 < end[1]; ++e1) {
+                const float *const row = x + e0 * stride[2] + e1 * stride[3];
+                float *const y = padded + (e0 + before[0]) * job->step[0] + (e1 + before[1]) * job->step[1] + before[2];
+                for (int64_t e = first[2]; e < end[2] && !quads; ++e) y[e] = row[e * stride[4]];
+                for (int64_t e = first[2]; e < end[2] && quads; e += 4) { /* the last may have some again */
+                    const int64_t four = tgi_at_most(e, end[2] - 4);
+                    memcpy(y + four, row + four, 4 * sizeof *row);
+                }
+            }
+        }
+    }
+}
+
+/* Channels [from, to) of an image, in padding or where they lie; returns where channel 0 of the group is, or would. */
+static const float *tgi_conv_image(const tgi_conv_cpu *job, int64_t image, int64_t group, int64_t from, int64_t to,
+                                   float *scratch)
+{
+    const tgi_operand *x = &job->conv.m.image;
+    const int64_t channel = group * job->channels;
+    if (!job->padded) return (const float *)x->data + image * x->stride[0] + channel * x->stride[1];
+    tgi_conv_pad(job, image, channel + from, channel + to, scratch + from * job->volume);
+    return scratch;
+}
+
+/* start [n]: the places of the windows from `first` on. */
+static void tgi_conv_starts(const tgi_conv_cpu *job, int64_t first, int64_t n, int64_t *start)
+{
+    const tgi_im2col *m = &job->conv.m;
+    const int64_t *const windows = m->windows, step = m->stride[2] * job->step[2];
+    int64_t at = first % windows[2], row = first / windows[2];
+    for (int64_t run; n > 0; n -= run, start += run, at = 0, ++row) {
+        const int64_t place =
+            row / windows[1] * m->stride[0] * job->step[0] + row % windows[1] * m->stride[1] * job->step[1] + at * step;
+        run = tgi_at_most(n, windows[2] - at);
+        for (int64_t i = 0; i < run; ++i) start[i] = place + i * step;
+    }
+}
+
+/* y [lanes, n] = x [n, width] transposed, without the columns from `lanes` on; the rows of y are y_step apart. */
+static void tgi_conv_store(const float *x, int64_t width, int64_t lanes, int64_t n, float *y, int64_t y_step)
+{
+    const int64_t rows[4] = {0, width, 2 * width, 3 * width};
+    for (int64_t l = 0; l < lanes; l += 4) {
+        int64_t i = 0;
+        for (; l + 4 <= lanes && i + 4 <= n; i += 4) {
+            tgi_transpose_four(x + i * width + l, rows, y + l * y_step + i, y_step);
+        }
+        for (; i < n; ++i) {
+            for (int64_t k = l; k < l + 4 && k < lanes; ++k) y[k * y_step + i] = x[i * width + k];
+        }
+    }
+}
+
+/* The tile of a product with columns, whose sums c are c_row apart from row to row. */
+static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, const float *panel, int64_t c_row)
+{
+    tgi_gemm_tile t;
+    memset(&t, 0, sizeof t);
+    t.a = image;
+    t.b = panel;
+    t.b_row = t.cols = job->nr;
+    t.c_row = c_row;
+    t.c_col = t.from_col = 1;
+    return t;
+}
+
+/* c [n, nr] = elements of the image at the places rows [n] plus cols [k] times a panel [k, nr], plus `from`: NULL, c,
+   or a row [nr]. */
+static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64_t *rows, int64_t n,
+                           const int64_t *cols, int64_t k, float *c, const float *from)
+{
+    t.k = k;
+    t.a_cols = cols;
+    t.from_row = from == c ? t.c_row : 0;
+    for (int64_t i = 0; i < n; i += job->mr) {
+        t.rows = tgi_at_most(n - i, job->mr);
+        t.a_rows = rows + i;
+        t.c = c + i * t.c_row;
+        t.from = from ? from + i * t.from_row : NULL;
+        job->tile(&t);
+    }
+}
+
+/* y [images, maps, windows].  Items: parts of the windows, group by group, image by image. */
+static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
+    const int64_t nr = job->nr, groups = job->conv.groups, block = TGI_CONV_WINDOWS / job->mr * job->mr;
+    const int64_t share = tgi_round_up((job->windows + job->parts - 1) / job->parts, block);
+    float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
+    float *const sums = scratch + job->channels * job->volume;
+    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
+    for (; first < end; ++first) {
+        const int64_t group = first / job->parts % groups, image = first / job->parts / groups;
+        const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
+        float *const y = (float *)job->conv.y.data + (image * groups + group) * job->maps * job->windows;
+        const float *const w = job->product + group * job->panels * job->taps * nr;
+        const float *const bias = job->bias ? job->bias + group * job->panels * nr : NULL;
+        const float *const x = tgi_conv_image(job, image, group, 0, job->channels, scratch);
+        for (int64_t j = from; j < to; j += block) {
+            int64_t start[TGI_CONV_WINDOWS];
+            const int64_t n = tgi_at_most(to - j, block);
+            tgi_conv_starts(job, j, n, start);
+            for (int64_t panel = 0; panel < job->panels; ++panel) {
+                const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
+                for (int64_t i = 0; i < maps; ++i) { /* lines of y, of which each is elsewhere */
+                    for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + (map + i) * job->windows + j + k);
+                }
+                for (int64_t k = 0; k < job->taps; k += TGI_CONV_K) {
+                    const tgi_gemm_tile t = tgi_conv_tile(job, x, w + (panel * job->taps + k) * nr, nr);
+                    const float *const first_sums = bias ? bias + map : NULL;
+                    tgi_conv_tiles(job, t, start, n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K), sums,
+                                   k > 0 ? sums : first_sums);
+                }
+                tgi_conv_store(sums, nr, maps, n, y + map * job->windows + j, job->windows);
+            }
+        }
+    }
+}
+
+/* product [chunks, groups, taps, maps of all panels]: w^T, the sum over the images of a chunk.  Items: parts of the
+   taps, group by group, chunk by chunk. */
+static void tgi_conv_weight_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
+    const tgi_convolution *conv = &job->conv;
+    const int64_t nr = job->nr, width = job->panels * nr, taps = job->taps / job->channels; /* of a channel */
+    const int64_t share = tgi_round_up((job->taps + job->parts - 1) / job->parts, job->mr);
+    float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
+    float *const panel = scratch + job->channels * job->volume;
+    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
+    for (; first < end; ++first) {
+        const int64_t group = first / job->parts % conv->groups, chunk = first / job->parts / conv->groups;
+        const int64_t from = first % job->parts * share, to = tgi_at_most(job->taps, from + share);
+        float *const w = job->product + ((chunk * conv->groups + group) * job->taps + from) * width;
+        const int64_t begin = chunk * conv->m.images / job->chunks, stop = (chunk + 1) * conv->m.images / job->chunks;
+        for (int64_t image = begin; image < stop && from < to; ++image) {
+            const float *const x = tgi_conv_image(job, image, group, from / taps, (to + taps - 1) / taps, scratch);
+            const int64_t at = image * conv->y.stride[0] + group * job->maps * conv->y.stride[1];
+            const tgi_matrix y = {TG_F32, (const char *)((const float *)conv->y.data + at), conv->y.stride[1], 1};
+            for (int64_t k = 0; k < job->windows; k += TGI_CONV_K) {
+                int64_t start[TGI_CONV_K];
+                const int64_t n = tgi_at_most(job->windows - k, TGI_CONV_K);
+                tgi_conv_starts(job, k, n, start);
+                for (int64_t map = 0; map < job->maps; map += nr) {
+                    tgi_gemm_pack(TG_F32, (char *)panel, (int)nr, y, false, map, job->maps - map, k, n);
+                    const tgi_gemm_tile t = tgi_conv_tile(job, x, panel, width);
+                    float *const sums = w + map;
+                    tgi_conv_tiles(job, t, job->tap + from, to - from, start, n, sums,
+                                   image > begin || k > 0 ? sums : NULL);
+                }
+            }
+        }
+    }
+}
+
+/* w [maps, taps] of all groups = the sums of the chunks. */
+static void tgi_conv_weight_sum(const tgi_conv_cpu *job)
+{
+    const int64_t width = job->panels * job->nr, n = job->conv.groups * job->taps * width;
+    float *const sum = job->product;
+    for (int64_t chunk = 1; chunk < job->chunks; ++chunk) {
+        for (int64_t i = 0; i < n; ++i) sum[i] += sum[chunk * n + i];
+    }
+    for (int64_t group = 0; group < job->conv.groups; ++group) {
+        float *const w = (float *)job->conv.w.data + group * job->maps * job->taps;
+        tgi_conv_store(sum + group * job->taps * width, width, job->maps, job->taps, w, job->taps);
+    }
+}
+
+/* panel [taps, nr] = a transposed convolution's w [channels, maps, taps of a channel] for nr maps, its taps in reverse
+   order. */
+static void tgi_conv_turn(const tgi_conv_cpu *job, const float *w, int64_t maps, float *panel)
+{
+    const int64_t taps = job->taps / job->channels;
+    if (maps > job->nr) maps = job->nr;
+    for (int64_t channel = 0; channel < job->channels; ++channel, w += job->maps * taps) {
+        for (int64_t t = taps - 1; t >= 0; --t, panel += job->nr) {
+            for (int64_t map = 0; map < job->nr; ++map) panel[map] = map < maps ? w[map * taps + t] : 0;
+        }
+    }
+}
+
+/* product = w^T in panels; and the bias, with zeros between groups. */
+static void tgi_conv_weight_pack(const tgi_conv_cpu *job)
+{
+    const float *const bias = (const float *)job->conv.bias.data;
+    for (int64_t i = 0, n = job->panels * job->nr; job->bias && i < job->conv.groups * n; ++i) {
+        const int64_t map = i % n;
+        job->bias[i] = map < job->maps ? bias[(i / n * job->maps + map) * job->conv.bias.stride[0]] : 0;
+    }
+    for (int64_t i = 0; i < job->conv.groups * job->panels; ++i) {
+        const int64_t map = i % job->panels * job->nr, maps = job->maps - map;
+        const float *const from = (const float *)job->conv.w.data + i / job->panels * job->maps * job->taps;
+        float *const panel = job->product + i * job->taps * job->nr;
+        const tgi_matrix w = {TG_F32, (const char *)from, job->taps, 1};
+        if (job->turned)
+            tgi_conv_turn(job, from + map * (job->taps / job->channels), maps, panel);
+        else
+            tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
+    }
+}
+
+/* Sets what follows from job->conv, whose result is y or w, but for the table of taps. */
+static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int threads)
+{
+    const tgi_convolution *conv = &job->conv;
+    const tgi_im2col *m = &conv->m;
+    const bool to_w = conv->result == TGI_CONV_W;
+    const int64_t columns = kernels->tile_cols[0];
+    job->channels = m->channels / conv->groups;
+    job->maps = conv->maps / conv->groups;
+    const bool half = tgi_round_up(job->maps, columns / 2) < tgi_round_up(job->maps, columns); /* 16 maps, say */
+    const bool narrow = half && kernels->gemm_tile_narrow;
+    job->tile = narrow ? kernels->gemm_tile_narrow : kernels->gemm_tile[0];
+    job->mr = kernels->tile_rows;
+    job->nr = narrow ? columns / 2 : columns;
+    job->taps = job->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
+    job->windows = m->windows[0] * m->windows[1] * m->windows[2];
+    job->panels = (job->maps + job->nr - 1) / job->nr;
+    job->padded = false;
+    for (int d = 0; d < 3; ++d) {
+        job->size[d] = (m->windows[d] - 1) * m->stride[d] + (m->kernel[d] - 1) * m->dilation[d] + 1;
+        job->padded |= m->before[d] != 0 || job->size[d] > m->size[d];
+        job->step[d] = m->image.stride[2 + d];
+    }
+    job->channel = m->image.stride[1];
+    job->volume = 0;
+    if (job->padded) {
+        job->step[2] = 1, job->step[1] = job->size[2], job->step[0] = job->size[1] * job->size[2];
+        job->volume = tgi_round_up(job->size[0] * job->step[0], 16) | 16; /* in different sets of the cache */
+        job->channel = job->volume;
+    }
+    const int64_t sums = conv->groups * job->taps * job->panels * job->nr; /* elements of w, in panels */
+    job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
+    while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
+    job->elements = job->chunks * sums + (to_w ? 0 : conv->groups * job->panels * job->nr); /* the bias */
+    const int64_t items = conv->groups * (to_w ? job->chunks : m->images), each = (threads + items - 1) / items;
+    const int64_t blocks = to_w ? (job->taps + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1;
+    const int64_t most = to_w ? job->taps / job->mr : job->windows / TGI_CONV_WINDOWS;
+    job->parts = tgi_at_most(blocks > each ? blocks : each, most + 1);
+    job->scratch.bytes = (size_t)(job->channels * job->volume + TGI_CONV_K * job->nr) * sizeof(float);
+}
+
+/* tap [taps] */
+static void tgi_conv_places(const tgi_conv_cpu *job, int64_t *tap)
+{
+    const tgi_im2col *m = &job->conv.m;
+    for (int64_t i = 0; i < job->taps; ++i) {
+        int64_t rest = i;
+        tap[i] = 0;
+        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) {
+            tap[i] += rest % m->kernel[d] * m->dilation[d] * job->step[d];
+        }
+        tap[i] += rest * job->channel;
+    }
+}
+
+static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, bool turned)
+{
+    const tgi_im2col *m = &conv->m;
+    const bool to_w = conv->result == TGI_CONV_W;
+    const size_t taps = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]);
+    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* of scratch: so that none is on the stack */
+    tgi_conv_cpu job;
+    double padded = (double)(m->channels / conv->groups), work = (double)m->images * (double)conv->maps * (double)taps;
+    for (int d = 0; d < 3; ++d) {
+        padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
+                  (double)(m->kernel[d] - 1) * (double)m->dilation[d] + 1;
+        work *= (double)m->windows[d];
+    }
+    if (padded > (double)TGI_CONV_MOST) return TGI_COMPOSE;
+    const int threads = tgi_threads_for(S, work);
+    job.conv = *conv;
+    job.turned = turned;
+    tgi_conv_cpu_plan(&job, tgi_kernels_of(S), threads);
+    if ((uint64_t)job.elements > SIZE_MAX / sizeof(float)) return TGI_COMPOSE;
+    const size_t table = taps * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
+    int64_t *const tap = (int64_t *)tgi_alloc(S, table);
+    job.tap = tap;
+    job.product = (float *)tgi_alloc(S, bytes);
+    job.bias = conv->bias.data ? job.product + (job.elements - conv->groups * job.panels * job.nr) : NULL;
+    const int64_t items = conv->groups * (to_w ? job.chunks : m->images) * job.parts;
+    const int parts = (int)tgi_at_most(items, threads);
+    bool ok = tap && job.product;
+    if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
+    ok = ok && tgi_scratch_alloc(S, "conv", &job.scratch, job.scratch.bytes < least ? least : job.scratch.bytes, parts);
+    if (ok) {
+        tgi_conv_places(&job, tap);
+        if (!to_w) tgi_conv_weight_pack(&job);
+        tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_part : tgi_conv_maps_part, &job);
+        if (to_w) tgi_conv_weight_sum(&job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+    }
+    tgi_free(S, job.product, bytes);
+    tgi_free(S, tap, table);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* x, for strides of 1, is a convolution, too: of y, by the weight with its taps in reverse order, in which maps and
+   channels have changed places. */
+static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
+{
+    const tgi_im2col *m = &conv->m;
+    tgi_convolution turned = *conv;
+    turned.result = TGI_CONV_Y;
+    turned.maps = m->channels;
+    turned.y = m->image;
+    turned.m.channels = conv->maps;
+    turned.m.image = conv->y;
+    for (int d = 0; d < 3; ++d) {
+        turned.m.size[d] = m->windows[d];
+        turned.m.windows[d] = m->size[d];
+        turned.m.before[d] = m->dilation[d] * (m->kernel[d] - 1) - m->before[d];
+    }
+    return tgi_conv_cpu_run(S, &turned, true);
+}
+
+static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv)
+{
+    const tgi_im2col *m = &conv->m;
+    const int64_t *const stride = conv->y.stride, *const windows = m->windows;
+    const bool plain = stride[4] == 1 && stride[3] == windows[2] && stride[2] == windows[1] * windows[2];
+    const bool image = conv->result == TGI_CONV_X;
+    if (conv->w.dtype != TG_F32 || (conv->result == TGI_CONV_W && !plain)) return TGI_COMPOSE;
+    /* tiles of few windows or of few maps are mostly empty */
+    if (windows[0] * windows[1] * windows[2] < 16 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
+    if (conv->groups > 1 && conv->maps < 3 * conv->groups) return TGI_COMPOSE;
+    if (!image) return tgi_conv_cpu_run(S, conv, false);
+    return m->stride[0] == 1 && m->stride[1] == 1 && m->stride[2] == 1 ? tgi_conv_cpu_image(S, conv) : TGI_COMPOSE;
+}
+
+/* ---- im2col and col2im ---- */
+
+/* The windows along the last dim whose tap sees one of the elements [from, to): [*first, *end). */
+static void tgi_windows_within(const tgi_im2col *m, int64_t tap, int64_t from, int64_t to, int64_t *first, int64_t *end)
+{
+    const int64_t stride = m->stride[2], shift = m->before[2] - tap * m->dilation[2] + stride - 1; /* rounds up */
+    *first = from + shift > 0 ? (from + shift) / stride : 0;
+    *end = to + shift > 0 ? tgi_at_most((to + shift) / stride, m->windows[2]) : 0;
+}
+
+/* Items: rows of columns, what one tap sees in the windows of one channel of one image. */
+static void tgi_im2col_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_im2col *m = (const tgi_im2col *)job;
+    const int64_t *const windows = m->windows, *const step = m->image.stride;
+    const int64_t size = tgi_bytes_of(m->image.dtype), row = windows[2] * size;
+    char *to = (char *)m->columns.data + first * windows[0] * windows[1] * row;
+    (void)thread;
+    for (; first < end; ++first) {
+        int64_t tap[3], element[3], from, until, rest = first / m->images;
+        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) tap[d] = rest % m->kernel[d];
+        const char *image = (const char *)m->image.data + (first % m->images * step[0] + rest * step[1]) * size;
+        tgi_windows_within(m, tap[2], 0, m->size[2], &from, &until);
+        element[2] = from * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
+        for (int64_t window = 0; window < windows[0] * windows[1]; ++window, to += row) {
+            element[0] = window / windows[1] * m->stride[0] + tap[0] * m->dilation[0] - m->before[0];
+            element[1] = window % windows[1] * m->stride[1] + tap[1] * m->dilation[1] - m->before[1];
+            if (element[0] < 0 || element[0] >= m->size[0] || element[1] < 0 || element[1] >= m->size[1] ||
+                from >= until) {
+                memset(to, 0, (size_t)row);
+                continue;
+            }
+            memset(to, 0, (size_t)(from * size));
+            tgi_copy_run(to + from * size, size,
+                         image + (element[0] * step[2] + element[1] * step[3] + element[2] * step[4]) * size,
+                         m->stride[2] * step[4] * size, until - from, size);
+            memset(to + until * size, 0, (size_t)(row - until * size));
+        }
+    }
+}
+
+static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
+{
+    const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
+    const double work = (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_part, m);
+    return true;
+}
+
+/* sum [run] := elements [from, from + run) of a row of the image: row [image, channel, index in the first two dims]. */
+static void tgi_col2im_run(const tgi_im2col *m, const int64_t *row, int64_t from, int64_t run, tgi_tile *sum)
+{
+    const tg_dtype dtype = m->columns.dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t size = tgi_bytes_of(dtype), sum_size = tgi_bytes_of(compute), *const windows = m->windows;
+    int64_t tap[3], first, end;
+    memset(sum, 0, (size_t)(run * sum_size));
+    for (tap[0] = 0; tap[0] < m->kernel[0]; ++tap[0]) {
+        for (tap[1] = 0; tap[1] < m->kernel[1]; ++tap[1]) {
+            const int64_t window[2] = {tgi_window_of(m, 0, row[2], tap[0]), tgi_window_of(m, 1, row[3], tap[1])};
+            for (tap[2] = 0; tap[2] < m->kernel[2] && window[0] >= 0 && window[1] >= 0; ++tap[2]) {
+                int64_t entry = ((row[1] * m->kernel[0] + tap[0]) * m->kernel[1] + tap[1]) * m->kernel[2] + tap[2];
+                tgi_windows_within(m, tap[2], from, from + run, &first, &end);
+                if (first >= end) continue;
+                entry = ((entry * m->images + row[0]) * windows[0] + window[0]) * windows[1] + window[1];
+                const char *terms = (const char *)m->columns.data + (entry * windows[2] + first) * size;
+                tgi_tile tile;
+                if (dtype != compute) tgi_load_elements(compute, &tile, dtype, terms, size, end - first);
+                const int64_t element = first * m->stride[2] + tap[2] * m->dilation[2] - m->before[2];
+                tgi_add_run(compute, (char *)sum + (element - from) * sum_size, m->stride[2] * sum_size,
+                            dtype == compute ? terms : (const char *)&tile, sum_size, end - first);
+            }
+        }
+    }
+}
+
+/* Items: rows of the image, [images, channels, size[0], size[1]]. */
+static void tgi_col2im_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_im2col *m = (const tgi_im2col *)job;
+    const int64_t dim[4] = {m->images, m->channels, m->size[0], m->size[1]}, *const step = m->image.stride;
+    const int64_t size = tgi_bytes_of(m->image.dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        int64_t row[4], rest = first, at = 0;
+        for (int d = 3; d >= 0; rest /= dim[d], --d) {
+            row[d] = rest % dim[d];
+            at += row[d] * step[d];
+        }
+        for (int64_t from = 0, run; from < m->size[2]; from += run) {
+            tgi_tile sum;
+            run = tgi_at_most(m->size[2] - from, TGI_TILE);
+            tgi_col2im_run(m, row, from, run, &sum);
+            tgi_store_elements(tgi_compute_dtype(m->image.dtype), &sum, m->image.dtype,
+                               (char *)m->image.data + (at + from * step[4]) * size, step[4] * size, run);
+        }
+    }
+}
+
+static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
+{
+    const int64_t items = m->images * m->channels * m->size[0] * m->size[1];
+    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
+    const double work = (double)items * (double)m->size[2] * (double)taps;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_part, m);
+    return true;
+}
+
+/* ======== @@FLASH ================================================================================================= */
+
+TGI_CALLERS_BEGIN
+
+/* ---- attention ----
+
+   The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
+   head, which is an index of the batch dims, is computed in blocks of queries, one after the other.  The scores of a
+   block, [queries of the block, keys], stay in the cache.
+
+       forward    s = scale q k^T                backward   p = exp(s + mask - lse), dp = g v^T
+                  p = softmax(s + mask), lse                ds = p (dp - sum(p dp)), row by row
+                  y = p v                                   dq = scale ds k, dk += ds^T (scale q), dv += p^T g
+
+   Backward computes p again from q, k and lse, which is faster than to read it from memory.  Every thread has heads of
+   its own; where there are fewer heads than threads, forward divides the blocks of a head among them. */
+
+/* The parts of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
+   kernel of matrix products reads its operand b: k^T and v^T in panels of keys, k and v in panels of columns. */
+enum {
+    TGI_FLASH_Q,
+    TGI_FLASH_G,
+    TGI_FLASH_Y, /* backward: dq */
+    TGI_FLASH_SCORES,
+    TGI_FLASH_DP,
+    TGI_FLASH_MASK,
+    TGI_FLASH_DK,
+    TGI_FLASH_DV,
+    TGI_FLASH_KT,
+    TGI_FLASH_VT,
+    TGI_FLASH_K,
+    TGI_FLASH_V,
+    TGI_FLASH_PARTS
+};
+
+typedef struct {
+    const tgi_attention *a;
+    const tgi_kernels *kernels;
+    tg_dtype compute;
+    int type;                   /* index of the kernels: 0 is f32, 1 is f64 */
+    int64_t size, mr, nr;       /* bytes of a number; rows and columns of a tile */
+    int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
+    int64_t pieces;             /* in which a head's blocks are computed */
+    int64_t width, value_width; /* of a row in scratch memory: whole tiles */
+    int64_t part[TGI_FLASH_PARTS]; /* where each begins, in numbers */
+    tgi_scratch scratch;
+} tgi_flash_job;
+
+/* Where a matrix is that the kernel of matrix products reads or writes; steps in numbers, from row to row and from one
+   panel of nr columns to the next. */
+typedef struct {
+    char *at;
+    int64_t row, panel;
+} tgi_flash_place;
+
+/* One head: its index, the queries [begin, end) of a piece, and the scratch memory of the thread that computes it.
+   place: of the parts; in scratch memory, or the matrices of the caller, where these have whole tiles. */
+typedef struct {
+    const tgi_flash_job *job;
+    int64_t batch, begin, end;
+    char *scratch;
+    tgi_flash_place place[TGI_FLASH_PARTS];
+} tgi_flash;
+
+/* Begins a part in scratch memory, in rows that are `row` numbers apart. */
+static char *tgi_flash_scratch(tgi_flash *f, int part, int64_t row, int64_t panel)
+{
+    f->place[part].at = f->scratch + f->job->part[part] * f->job->size;
+    f->place[part].row = row;
+    f->place[part].panel = panel;
+    return f->place[part].at;
+}
+
+/* The matrix of this head. */
+static tgi_matrix tgi_flash_matrix(const tgi_flash *f, const tgi_operand *x)
+{
+    const tgi_attention *a = f->job->a;
+    int64_t at = 0, batch = f->batch;
+    for (int d = a->ndim - 1; d >= 0; batch /= a->dim[d], --d) at += batch % a->dim[d] * x->stride[d];
+    const tgi_matrix head = {x->dtype, (const char *)x->data + at * tgi_bytes_of(x->dtype), x->stride[a->ndim],
+                             x->stride[a->ndim + 1]};
+    return head;
+}
+
+/* Whether a part can be x itself, rows of n numbers from number `first` on; then it is. */
+static bool tgi_flash_lies(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t n)
+{
+    if (x.dtype != f->job->compute || x.col != 1 || n % f->job->nr != 0) return false;
+    f->place[part].at = (char *)(uintptr_t)x.data + first * x.row * f->job->size;
+    f->place[part].row = x.row;
+    f->place[part].panel = f->job->nr;
+    return true;
+}
+
+/* Packs x [lanes, n] into panels [lanes / nr][n, nr]. */
+static void tgi_flash_pack(tgi_flash *f, int part, tgi_matrix x, int64_t lanes, int64_t n)
+{
+    const tgi_flash_job *job = f->job;
+    char *panel = tgi_flash_scratch(f, part, job->nr, job->nr * n);
+    for (int64_t lane = 0; lane < lanes; lane += job->nr, panel += job->nr * n * job->size) {
+        tgi_gemm_pack(job->compute, panel, (int)job->nr, x, false, lane, lanes - lane, 0, n);
+    }
+}
+
+TGI_LOOPS_BEGIN
+/* x [n] *= scale */
+static void tgi_flash_scale_row(const tgi_flash_job *job, char *x, int64_t n)
+{
+    const double scale = job->a->scale;
+    float *const f32 = (float *)(void *)x;
+    double *const f64 = (double *)(void *)x;
+    for (int64_t i = 0; i < n && job->type == 0; ++i) f32[i] *= (float)scale;
+    for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] *= scale;
+}
+
+/* x [n], 1 where a key is seen, else 0: becomes 0 and -infinity, to be added to the scores. */
+static void tgi_flash_hide(const tgi_flash_job *job, char *x, int64_t n)
+{
+    float *const f32 = (float *)(void *)x;
+    double *const f64 = (double *)(void *)x;
+    for (int64_t i = 0; i < n && job->type == 0; ++i) f32[i] = f32[i] != 0 ? 0 : -HUGE_VALF;
+    for (int64_t i = 0; i < n && job->type == 1; ++i) f64[i] = f64[i] != 0 ? 0 : -HUGE_VAL;
+}
+TGI_LOOPS_END
+
+/* The rows of a part, n numbers each, times scale. */
+static void tgi_flash_scale(const tgi_flash *f, int part, int64_t m, int64_t n)
+{
+    const tgi_flash_place *x = &f->place[part];
+    for (int64_t i = 0; i < m; ++i) tgi_flash_scale_row(f->job, x->at + i * x->row * f->job->size, n);
+}
+
+/* Loads rows [first, first + m) of x, n numbers each, into scratch memory, with zeros up to `width`. */
+static void tgi_flash_load(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t m, int64_t n, int64_t width)
+{
+    const int64_t size = tgi_bytes_of(x.dtype);
+    char *row = tgi_flash_scratch(f, part, width, f->job->nr);
+    if (n < width) memset(row, 0, (size_t)(m * width * f->job->size));
+    for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
+        const char *from = x.data + (first + i) * x.row * size;
+        if (x.dtype == f->job->compute) tgi_copy_run(row, size, from, x.col * size, n, size);
+        else tgi_load_elements(f->job->compute, row, x.dtype, from, x.col * size, n);
+    }
+}
+
+/* Where rows [first, ..) of a result, n numbers each, are computed. */
+static void tgi_flash_open(tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t n, int64_t width)
+{
+    if (operand->data && tgi_flash_lies(f, part, tgi_flash_matrix(f, operand), first, n)) return;
+    tgi_flash_scratch(f, part, width, f->job->nr);
+}
+
+/* m rows of zeros. */
+static void tgi_flash_clear(const tgi_flash *f, int part, int64_t m, int64_t width)
+{
+    const tgi_flash_place *y = &f->place[part];
+    for (int64_t i = 0; i < m; ++i)
+        memset(y->at + i * y->row * f->job->size, 0, (size_t)(width * f->job->size));
+}
+
+/* Stores rows [first, first + m) of a result, if they are in scratch memory. */
+static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t m,
+                            int64_t n)
+{
+    const tgi_matrix x = tgi_flash_matrix(f, operand);
+    const int64_t size = tgi_bytes_of(x.dtype);
+    const char *row = f->place[part].at;
+    for (int64_t i = 0; i < m; ++i, row += f->place[part].row * f->job->size) {
+        char *const to = (char *)(uintptr_t)x.data + (first + i) * x.row * size;
+        if (to == row) return;
+        if (x.dtype == f->job->compute) tgi_copy_run(to, x.col * size, row, size, n, size);
+        else tgi_store_elements(f->job->compute, row, x.dtype, to, x.col * size, n);
+    }
+}
+
+/* c [m, n] = a [m, k] times b [k, n], or added to c; these are parts, a read as it is or transposed.  Where is_causal
+   makes a matrix of queries and keys a triangle, the tiles of zeros are left out: those of c [queries, keys], of a
+   [queries, keys], or of a [keys, queries]; `first` is the block's first query. */
+typedef enum { TGI_NO_TRIANGLE, TGI_C_QUERIES_KEYS, TGI_A_QUERIES_KEYS, TGI_A_KEYS_QUERIES } tgi_flash_triangle;
+typedef struct {
+    tgi_flash_triangle triangle;
+    int64_t first, m, n, k;
+    int c, a, b;
+    bool transposed, add;
+} tgi_flash_product;
+
+static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_flash_place a = f->place[p->a], b = f->place[p->b], c = f->place[p->c];
+    const int64_t size = job->size;
+    const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
+    const int mr = tgi_gemm_rows(job->kernels, job->type == 0, p->m);
+    const tgi_gemm_tile_fn tile = tgi_gemm_tile_of(job->kernels, job->type, mr);
+    tgi_gemm_tile t;
+    t.a_packed = false;
+    t.a_rows = t.a_cols = NULL;
+    t.a_row = p->transposed ? 1 : a.row, t.a_col = p->transposed ? a.row : 1, t.b_row = b.row;
+    t.c_row = t.from_row = c.row, t.c_col = t.from_col = 1, t.cols = job->nr;
+    for (int64_t j = 0; j < p->n; j += job->nr) {
+        for (int64_t i = 0; i < p->m; i += mr) {
+            int64_t from = 0, to = p->k;
+            t.rows = tgi_at_most(p->m - i, mr);
+            if (triangle == TGI_C_QUERIES_KEYS && j >= p->first + i + t.rows) continue;
+            if (triangle == TGI_A_QUERIES_KEYS) to = tgi_at_most(to, p->first + i + t.rows);
+            if (triangle == TGI_A_KEYS_QUERIES && i > p->first) from = i - p->first;
+            t.k = to - from;
+            t.a = a.at + (i * t.a_row + from * t.a_col) * size;
+            t.b = b.at + (j / job->nr * b.panel + from * b.row) * size;
+            t.c = c.at + (i * c.row + j) * size;
+            t.from = p->add ? t.c : NULL;
+            tile(&t);
+        }
+    }
+}
+
+/* The products of m queries from `first` on, of which n keys are seen.  scores [m, n] = x [m, width] times panels of
+   keys [n, width] */
+static void tgi_flash_scores(const tgi_flash *f, int scores, int x, int keys, int64_t width, int64_t first, int64_t m,
+                             int64_t n)
+{
+    const tgi_flash_product p = {TGI_C_QUERIES_KEYS, first, m, n, width, scores, x, keys, false, false};
+    tgi_flash_multiply(f, &p);
+}
+
+/* y [m, width] = scores [m, n] times the columns of all keys */
+static void tgi_flash_weighted_sum(const tgi_flash *f, int y, int scores, int columns, int64_t width, int64_t first,
+                                   int64_t m, int64_t n)
+{
+    const tgi_flash_product p = {TGI_A_QUERIES_KEYS, first, m, width, n, y, scores, columns, false, false};
+    tgi_flash_multiply(f, &p);
+}
+
+/* d [n, width] += scores [m, n] transposed times x [m, width] */
+static void tgi_flash_gradient(const tgi_flash *f, int d, int scores, int x, int64_t width, int64_t first, int64_t m,
+                               int64_t n)
+{
+    const tgi_flash_product p = {TGI_A_KEYS_QUERIES, first, n, width, m, d, scores, x, true, true};
+    tgi_flash_multiply(f, &p);
+}
+
+/* The number of keys that query i sees. */
+static int64_t tgi_flash_seen(const tgi_attention *a, int64_t i)
+{
+    return a->is_causal ? tgi_at_most(a->keys, i + 1) : a->keys;
+}
+
+/* Row i of the mask as numbers to add to the scores; NULL if there is no mask. */
+static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
+{
+    const tgi_flash_job *job = f->job;
+    char *row = f->place[TGI_FLASH_MASK].at;
+    if (!job->a->mask.data) return NULL;
+    const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
+    const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
+    tgi_load_elements(job->compute, row, mask.dtype, mask.data + i * mask.row * size, mask.col * size, keys);
+    if (mask.dtype == TG_BOOL) tgi_flash_hide(job, row, keys);
+    return row;
+}
+
+/* Begins the parts whose rows have a number for each key: the scores, their gradients, a row of the mask. */
+static void tgi_flash_begin(tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    tgi_flash_scratch(f, TGI_FLASH_SCORES, job->row, job->nr);
+    tgi_flash_scratch(f, TGI_FLASH_DP, job->row, job->nr);
+    tgi_flash_scratch(f, TGI_FLASH_MASK, job->row, job->nr);
+}
+
+/* Loads m queries from `first` on, times scale. */
+static void tgi_flash_queries(tgi_flash *f, tgi_matrix q, int64_t first, int64_t m)
+{
+    tgi_flash_load(f, TGI_FLASH_Q, q, first, m, f->job->a->width, f->job->width);
+    tgi_flash_scale(f, TGI_FLASH_Q, m, f->job->width);
+}
+
+static void tgi_flash_forward(tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
+    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse);
+    char *const log_sums = (char *)(uintptr_t)lse.data;
+    tgi_flash_begin(f);
+    tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
+    if (!tgi_flash_lies(f, TGI_FLASH_V, v, 0, a->value_width))
+        tgi_flash_pack(f, TGI_FLASH_V, tgi_transposed(v), a->value_width, a->keys);
+    for (int64_t first = f->begin; first < f->end; first += job->block) {
+        const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
+        tgi_flash_queries(f, q, first, m);
+        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
+        for (int64_t i = 0; i < m; ++i) {
+            const double log_sum = job->kernels->attention_weights[job->type](
+                f->place[TGI_FLASH_SCORES].at + i * job->row * job->size, tgi_flash_mask(f, first + i),
+                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES));
+            tgi_store_elements(TG_F64, &log_sum, job->compute, log_sums + (first + i) * lse.row * job->size, 0, 1);
+        }
+        tgi_flash_open(f, TGI_FLASH_Y, &a->y, first, a->value_width, job->value_width);
+        tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_SCORES, TGI_FLASH_V, job->value_width, first, m, n);
+        tgi_flash_store(f, TGI_FLASH_Y, &a->y, first, m, a->value_width);
+    }
+}
+
+static void tgi_flash_backward(tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const tgi_matrix q = tgi_flash_matrix(f, &a->q), k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
+    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse), g = tgi_flash_matrix(f, &a->g);
+    tgi_flash_begin(f);
+    tgi_flash_pack(f, TGI_FLASH_KT, k, a->keys, a->width);
+    tgi_flash_pack(f, TGI_FLASH_VT, v, a->keys, a->value_width);
+    if (!tgi_flash_lies(f, TGI_FLASH_K, k, 0, a->width))
+        tgi_flash_pack(f, TGI_FLASH_K, tgi_transposed(k), a->width, a->keys);
+    tgi_flash_open(f, TGI_FLASH_DK, &a->dk, 0, a->width, job->width);
+    tgi_flash_open(f, TGI_FLASH_DV, &a->dv, 0, a->value_width, job->value_width);
+    tgi_flash_clear(f, TGI_FLASH_DK, a->keys, job->width);
+    tgi_flash_clear(f, TGI_FLASH_DV, a->keys, job->value_width);
+    for (int64_t first = f->begin; first < f->end; first += job->block) {
+        const int64_t m = tgi_at_most(f->end - first, job->block), n = tgi_flash_seen(a, first + m - 1);
+        tgi_flash_queries(f, q, first, m);
+        if (!tgi_flash_lies(f, TGI_FLASH_G, g, first, a->value_width))
+            tgi_flash_load(f, TGI_FLASH_G, g, first, m, a->value_width, job->value_width);
+        tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
+        tgi_flash_scores(f, TGI_FLASH_DP, TGI_FLASH_G, TGI_FLASH_VT, a->value_width, first, m, n);
+        for (int64_t i = 0; i < m; ++i) {
+            const int64_t row = i * job->row * job->size;
+            double log_sum;
+            tgi_load_elements(TG_F64, &log_sum, lse.dtype, lse.data + (first + i) * lse.row * job->size, 0, 1);
+            job->kernels->attention_gradient[job->type](
+                f->place[TGI_FLASH_SCORES].at + row, f->place[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i),
+                tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
+        }
+        if (a->dv.data)
+            tgi_flash_gradient(f, TGI_FLASH_DV, TGI_FLASH_SCORES, TGI_FLASH_G, job->value_width, first, m, n);
+        if (a->dk.data) tgi_flash_gradient(f, TGI_FLASH_DK, TGI_FLASH_DP, TGI_FLASH_Q, job->width, first, m, n);
+        if (!a->dq.data) continue;
+        tgi_flash_open(f, TGI_FLASH_Y, &a->dq, first, a->width, job->width);
+        tgi_flash_weighted_sum(f, TGI_FLASH_Y, TGI_FLASH_DP, TGI_FLASH_K, job->width, first, m, n);
+        tgi_flash_scale(f, TGI_FLASH_Y, m, job->width);
+        tgi_flash_store(f, TGI_FLASH_Y, &a->dq, first, m, a->width);
+    }
+    if (a->dk.data) tgi_flash_store(f, TGI_FLASH_DK, &a->dk, 0, a->keys, a->width);
+    if (a->dv.data) tgi_flash_store(f, TGI_FLASH_DV, &a->dv, 0, a->keys, a->value_width);
+}
+
+/* Items: pieces of heads. */
+static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_flash_job *job = (const tgi_flash_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    const int64_t queries = job->a->queries, blocks = (queries + job->block - 1) / job->block;
+    for (; first < end; ++first) {
+        const int64_t batch = first / job->pieces, piece = first % job->pieces;
+        const int64_t begin = blocks * piece / job->pieces, stop = blocks * (piece + 1) / job->pieces;
+        tgi_flash f;
+        memset(&f, 0, sizeof f);
+        f.job = job, f.batch = batch, f.scratch = scratch;
+        f.begin = begin * job->block, f.end = tgi_at_most(stop * job->block, queries);
+        (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
+    }
+}
+
+/* Lays out the scratch memory of a thread, and returns its bytes.  A block has TGI_FLASH_BLOCK queries, or as many as
+   have scores of TGI_FLASH_CACHE bytes together, but at least two rows of tiles. */
+enum { TGI_FLASH_BLOCK = 48, TGI_FLASH_CACHE = 192 * 1024 };
+static size_t tgi_flash_plan(tgi_flash_job *job)
+{
+    const tgi_attention *a = job->a;
+    const bool back = a->g.data != NULL;
+    const int64_t mr = job->mr, nr = job->nr, panel_keys = tgi_round_up(a->keys, nr);
+    job->width = tgi_round_up(a->width, nr);
+    job->value_width = tgi_round_up(a->value_width, nr);
+    job->row = tgi_round_up(a->keys, TGI_LANES) | nr; /* odd in tiles: a column of scores uses all sets of the cache */
+    job->block = tgi_round_up(TGI_FLASH_BLOCK, mr);
+    while (job->block > 2 * mr && job->block * job->row * job->size > TGI_FLASH_CACHE) job->block -= mr;
+    const int64_t widest = job->width > job->value_width ? job->width : job->value_width;
+    int64_t n[TGI_FLASH_PARTS] = {0}, total = 0;
+    n[TGI_FLASH_Q] = job->block * job->width;
+    n[TGI_FLASH_G] = back ? job->block * job->value_width : 0;
+    n[TGI_FLASH_Y] = job->block * widest;
+    n[TGI_FLASH_SCORES] = job->block * job->row;
+    n[TGI_FLASH_DP] = back ? job->block * job->row : 0;
+    n[TGI_FLASH_MASK] = a->mask.data ? job->row : 0;
+    n[TGI_FLASH_DK] = back ? a->keys * job->width : 0;
+    n[TGI_FLASH_DV] = back ? a->keys * job->value_width : 0;
+    n[TGI_FLASH_KT] = panel_keys * a->width;
+    n[TGI_FLASH_VT] = back ? panel_keys * a->value_width : 0;
+    n[TGI_FLASH_K] = back ? a->keys * job->width : 0;
+    n[TGI_FLASH_V] = back ? 0 : a->keys * job->value_width;
+    for (int k = 0; k < TGI_FLASH_PARTS; total += n[k], ++k) job->part[k] = total;
+    return (size_t)total * (size_t)job->size;
+}
+
+static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
+{
+    const char *op = "scaled_dot_product_attention";
+    tgi_flash_job job;
+    int64_t heads = 1;
+    for (int d = 0; d < a->ndim; ++d) heads *= a->dim[d];
+    if ((double)a->keys * (double)(a->width + a->value_width + 1) > 1e15) /* more bytes than can be counted below */
+        return tgi_no_memory(S, op, SIZE_MAX), TGI_FAILED;
+    job.a = a;
+    job.kernels = tgi_kernels_of(S);
+    job.compute = tgi_compute_dtype(a->q.dtype);
+    job.type = job.compute == TG_F64;
+    job.size = tgi_bytes_of(job.compute);
+    job.mr = tgi_gemm_rows(job.kernels, job.type == 0, a->queries);
+    job.nr = job.kernels->tile_cols[job.type];
+    const size_t bytes = tgi_flash_plan(&job);
+    const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
+    const int threads = tgi_threads_for(S, work * (double)heads);
+    job.pieces = a->g.data || heads >= threads ? 1 : (threads + heads - 1) / heads;
+    const int parts = (int)tgi_at_most(threads, heads * job.pieces);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, bytes, parts)) return TGI_FAILED;
+    tgi_parallel_for(parts, heads * job.pieces, tgi_flash_range, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
+/* A few queries would not be worth the packing of all keys. */
+enum { TGI_FLASH_LEAST = 8 };
+static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
+{
+    return a->queries < TGI_FLASH_LEAST ? TGI_COMPOSE : tgi_flash_run(S, a);
+}
+
+static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
+
+TGI_CALLERS_END
+
+/* ======== @@FUSED ================================================================================================= */
+
+/* ---- rows in the dtype that is computed in ---- */
+
+/* Rows of n elements of a dtype, which are computed in another if that is f16 or bf16. */
+typedef struct { tg_dtype dtype, compute; int64_t n; } tgi_row_format;
+
+static tgi_row_format tgi_row_format_of(tg_dtype dtype, int64_t n)
+{
+    tgi_row_format format;
+    format.dtype = dtype;
+    format.compute = tgi_compute_dtype(dtype);
+    format.n = n;
+    return format;
+}
+
+/* The row from element number `first` of `from` (or NULL) on: where it is, or converted to `row`. */
+static const void *tgi_row_from(const tgi_row_format *f, const void *from, int64_t first, void *row)
+{
+    const int64_t size = tgi_bytes_of(f->dtype);
+    const char *at = from ? (const char *)from + first * size : NULL;
+    if (!at || f->dtype == f->compute) return at;
+    tgi_load_elements(f->compute, row, f->dtype, at, size, f->n);
+    return row;
+}
+
+/* Where the row from element number `first` of `to` on is computed: there, or in `row`, from which tgi_row_to converts
+   it. */
+static void *tgi_row_place(const tgi_row_format *f, void *to, int64_t first, void *row)
+{
+    return f->dtype == f->compute ? (char *)to + first * tgi_bytes_of(f->dtype) : (char *)row;
+}
+
+static void tgi_row_to(const tgi_row_format *f, void *to, int64_t first, const void *row)
+{
+    const int64_t size = tgi_bytes_of(f->dtype);
+    if (f->dtype != f->compute)
+        tgi_store_elements(f->compute, row, f->dtype, (char *)to + first * size, size, f->n);
+}
+
+/* ---- layer_norm and rms_norm with weight and bias ---- */
+
+typedef struct {
+    const tgi_row_norm *norm;
+    const tgi_kernels *kernels;
+    tgi_row_format format;
+    tgi_map_kernel add;    /* y = a + b, of rows */
+    tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS rows */
+    int64_t block, blocks; /* backward: rows in a block, which is one item of work; blocks */
+    char *sums;            /* backward: [blocks, 2, n], the sums of dweight and dbias over the rows of each block */
+} tgi_norm_job;
+enum { TGI_NORM_ROWS = 6 };
+
+static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *local, char *part[TGI_NORM_ROWS])
+{
+    const tgi_row_norm *norm = job->norm;
+    tgi_norm_row row;
+    memset(&row, 0, sizeof row);
+    row.n = norm->n;
+    row.rms = norm->rms;
+    row.eps = norm->eps;
+    for (int k = 0; k < TGI_NORM_ROWS; ++k) {
+        part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+        part[k] += k * norm->n * tgi_bytes_of(job->format.compute);
+    }
+    row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
+    row.bias = tgi_row_from(&job->format, norm->bias, 0, part[1]);
+    return row;
+}
+
+/* Row r of x [rows, n], which is made first where it is the sum of two.  As its dtype holds the sum, so it is used. */
+static const void *tgi_norm_input(const tgi_norm_job *job, int64_t r, char *const part[TGI_NORM_ROWS])
+{
+    const tgi_row_norm *norm = job->norm;
+    const tgi_row_format *format = &job->format;
+    const void *const x = tgi_row_from(format, norm->x, r * norm->n, part[2]);
+    if (!norm->residual) return x;
+    const void *const residual = tgi_row_from(format, norm->residual, r * norm->n, part[4]);
+    const double none[2] = {0, 0};
+    void *const sum = tgi_row_place(format, norm->sum, r * norm->n, part[5]);
+    job->add(norm->n, none, sum, x, residual, NULL);
+    tgi_row_to(format, norm->sum, r * norm->n, sum);
+    return tgi_row_from(format, norm->sum, r * norm->n, part[2]);
+}
+
+/* Rows [first, end) of y and stats. */
+static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_norm_job *job = (const tgi_norm_job *)job_;
+    const tgi_row_norm *norm = job->norm;
+    const int64_t size = tgi_bytes_of(job->format.compute);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
+    tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
+    for (; first < end; ++first) {
+        row.x = tgi_norm_input(job, first, part);
+        row.y = tgi_row_place(&job->format, norm->y, first * norm->n, part[3]);
+        tgi_norm_of_row(job->kernels, &row, job->format.compute == TG_F64);
+        tgi_row_to(&job->format, norm->y, first * norm->n, row.y);
+        tgi_store_elements(TG_F64, &row.mean, job->format.compute, stats + first * size, 0, 1);
+        tgi_store_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + first) * size, 0, 1);
+    }
+}
+
+/* Blocks [first, end) of rows: dx, and the sums of dweight and dbias over each block. */
+static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_norm_job *job = (const tgi_norm_job *)job_;
+    const tgi_row_norm *norm = job->norm;
+    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *part[TGI_NORM_ROWS];
+    const char *const stats = (const char *)norm->stats;
+    const double none[2] = {0, 0};
+    tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
+    for (; first < end; ++first) {
+        char *const sums = job->sums + first * 2 * n * size;
+        const int64_t last = tgi_at_most((first + 1) * job->block, norm->rows);
+        memset(sums, 0, (size_t)(2 * n * size));
+        row.dweight = sums;
+        row.dbias = sums + n * size;
+        for (int64_t r = first * job->block; r < last; ++r) {
+            row.x = tgi_row_from(&job->format, norm->x, r * n, part[2]);
+            row.g = tgi_row_from(&job->format, norm->g, r * n, part[3]);
+            row.dx = tgi_row_place(&job->format, norm->dx, r * n, part[4]);
+            tgi_load_elements(TG_F64, &row.mean, job->format.compute, stats + r * size, 0, 1);
+            tgi_load_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + r) * size, 0, 1);
+            job->kernels->norm_backward[tgi_compute_index(job->format.compute)](&row);
+            if (norm->g_sum)
+                job->add(n, none, row.dx, row.dx, tgi_row_from(&job->format, norm->g_sum, r * n, part[5]), NULL);
+            tgi_row_to(&job->format, norm->dx, r * n, row.dx);
+        }
+    }
+}
+
+/* Tiles [first, end) of the columns of dweight and dbias: the sums of the blocks, one after the other. */
+static void tgi_norm_columns_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_norm_job *job = (const tgi_norm_job *)job_;
+    const tgi_row_norm *norm = job->norm;
+    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t column = first * TGI_TILE, width = tgi_at_most(n - column, TGI_TILE);
+        for (int k = 0; k < 2; ++k) {
+            char *const to = (char *)(k ? norm->dbias : norm->dweight);
+            tgi_tile sum, term;
+            for (int64_t i = 0; i < width; ++i) sum.f64[i] = 0;
+            for (int64_t b = 0; to && b < job->blocks; ++b) {
+                const char *const at = job->sums + ((2 * b + k) * n + column) * size;
+                tgi_load_elements(TG_F64, &term, job->format.compute, at, size, width);
+                for (int64_t i = 0; i < width; ++i) sum.f64[i] += term.f64[i];
+            }
+            const int64_t bytes = tgi_bytes_of(norm->dtype);
+            if (to) tgi_store_elements(TG_F64, &sum, norm->dtype, to + column * bytes, bytes, width);
+        }
+    }
+}
+
+/* Calls part for n items, each `work` elements, with scratch memory for TGI_NORM_ROWS rows. */
+static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_norm *norm, int64_t n, tgi_range_fn part)
+{
+    const int parts = tgi_parts_for(S, (double)norm->rows * (double)norm->n, n);
+    size_t bytes;
+    job->norm = norm;
+    job->kernels = tgi_kernels_of(S);
+    job->format = tgi_row_format_of(norm->dtype, norm->n);
+    job->add = tgi_map_kernel_of(S, TGI_OP_add, job->format.compute);
+    if (!tgi_mul_size((size_t)norm->n, TGI_NORM_ROWS * (size_t)tgi_bytes_of(job->format.compute), &bytes))
+        return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
+    if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
+    tgi_parallel_for(parts, n, part, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
+{
+    tgi_norm_job job;
+    return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_part);
+}
+
+/* The blocks depend on the shape alone, so that the sums over rows do not depend on the number of threads. */
+static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
+{
+    const int64_t least = 4, most = 64, rows = 16384 / norm->n;
+    tgi_norm_job job;
+    job.block = rows < least ? least : tgi_at_most(rows, most);
+    job.blocks = (norm->rows + job.block - 1) / job.block;
+    const size_t bytes = (size_t)(job.blocks * 2 * norm->n * tgi_bytes_of(tgi_compute_dtype(norm->dtype)));
+    job.sums = (char *)tgi_alloc(S, bytes);
+    if (!job.sums) return tgi_no_memory(S, "layer_norm", bytes), TGI_FAILED;
+    const tgi_answer answer = tgi_norm_run(S, &job, norm, job.blocks, tgi_norm_backward_part);
+    const int64_t tiles = (norm->n + TGI_TILE - 1) / TGI_TILE;
+    const int parts = tgi_parts_for(S, (double)job.blocks * 2 * (double)norm->n, tiles);
+    if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_part, &job);
+    tgi_free(S, job.sums, bytes);
+    return answer;
+}
+
+TGI_CALLERS_BEGIN
+
+/* ---- cross_entropy of class indices ---- */
+
+typedef struct {
+    const tgi_class_loss *loss;
+    const tgi_kernels *kernels;
+    tgi_row_format format;
+    tgi_scratch scratch; /* per thread: three rows */
+    double weights;      /* the sum of the weights */
+    double *losses;      /* [rows], for their mean; or NULL */
+    double share;        /* of a row in g: 1, or 1 / the sum of the weights of the targets */
+} tgi_class_job;
+
+static double tgi_element_f64(tg_dtype dtype, const void *from, int64_t i)
+{
+    double x = 0;
+    tgi_load_elements(TG_F64, &x, dtype, (const char *)from + i * tgi_bytes_of(dtype), 0, 1);
+    return x;
+}
+
+static void tgi_put_f64(tg_dtype dtype, void *to, int64_t i, double x)
+{
+    tgi_store_elements(TG_F64, &x, dtype, (char *)to + i * tgi_bytes_of(dtype), 0, 1);
+}
+
+static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
+{
+    if (job->losses) job->losses[r] = loss;
+    else tgi_put_f64(job->loss->dtype, job->loss->loss, r, loss);
+}
+
+/* Row r of loss and stats, target t. */
+static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
+{
+    const tgi_class_loss *p = job->loss;
+    const double weight = p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
+    job->kernels->class_loss[tgi_compute_index(job->format.compute)](row);
+    const double log_sum = log(row->sum), x = tgi_element_f64(job->format.compute, row->x, t);
+    double loss = (1 - p->smoothing) * weight * (row->largest - x + log_sum);
+    if (row->smoothed) loss += p->smoothing / (double)p->classes * (log_sum * job->weights - row->weighted);
+    tgi_class_put_loss(job, r, loss);
+    tgi_put_f64(job->format.compute, p->stats, r, row->largest);
+    tgi_put_f64(job->format.compute, p->stats, p->rows + r, row->sum);
+}
+
+/* Row r of dlogits, target t. */
+static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
+{
+    const tgi_class_loss *p = job->loss;
+    const tg_dtype compute = job->format.compute;
+    const double g = tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) * job->share;
+    const double uniform = g * p->smoothing / (double)p->classes;
+    const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
+    row->largest = tgi_element_f64(compute, p->stats, r);
+    row->scale = row->smoothed ? one + uniform * job->weights : one;
+    row->scale /= tgi_element_f64(compute, p->stats, p->rows + r);
+    row->shift = row->smoothed ? uniform : 0;
+    job->kernels->class_loss_backward[tgi_compute_index(compute)](row);
+    tgi_put_f64(compute, row->dx, t, tgi_element_f64(compute, row->dx, t) - one);
+}
+
+/* The target of row r; -1 if it is ignored, or no class. */
+static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
+{
+    const int64_t t = tgi_index_at((const char *)p->targets + r * tgi_bytes_of(p->target_dtype), p->target_dtype);
+    return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
+}
+
+/* Rows [first, end). */
+static void tgi_class_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_class_job *job = (const tgi_class_job *)job_;
+    const tgi_class_loss *p = job->loss;
+    const int64_t n = p->classes, bytes = n * tgi_bytes_of(job->format.compute);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_class_row row;
+    memset(&row, 0, sizeof row);
+    row.n = n;
+    row.smoothed = p->smoothing > 0;
+    row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
+    for (int64_t r = first; r < end; ++r) {
+        const int64_t t = tgi_class_target(p, r);
+        const bool counts = t >= 0;
+        if (!counts && p->g) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
+                                    (size_t)(n * tgi_bytes_of(p->dtype)));
+        if (!counts && !p->g) tgi_class_put_loss(job, r, 0);
+        if (!counts) continue;
+        row.x = tgi_row_from(&job->format, p->logits, r * n, scratch + bytes);
+        if (!p->g) {
+            tgi_class_forward(job, &row, r, t);
+            continue;
+        }
+        row.dx = tgi_row_place(&job->format, p->dlogits, r * n, scratch + 2 * bytes);
+        tgi_class_backward(job, &row, r, t);
+        tgi_row_to(&job->format, p->dlogits, r * n, row.dx);
+    }
+}
+
+/* The mean of the losses, and 1 / the sum of the weights that it is divided by.  Sums are in the order of the rows. */
+static void tgi_class_mean(const tgi_class_job *job)
+{
+    const tgi_class_loss *p = job->loss;
+    double sum = 0, weights = 0;
+    for (int64_t r = 0; r < p->rows; ++r) {
+        const int64_t t = tgi_class_target(p, r);
+        sum += job->losses[r];
+        if (t >= 0) weights += p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
+    }
+    tgi_put_f64(p->dtype, p->loss, 0, weights == 0 ? NAN : sum / weights);
+    tgi_put_f64(job->format.compute, p->stats, 2 * p->rows, 1 / weights);
+}
+
+static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
+{
+    const size_t losses_bytes = loss->mean && !loss->g ? (size_t)loss->rows * sizeof(double) : 0;
+    const int parts = tgi_parts_for(S, (double)loss->rows * (double)loss->classes, loss->rows);
+    const bool converted = tgi_compute_dtype(loss->dtype) != loss->dtype;
+    tgi_class_job job;
+    size_t bytes = 0;
+    job.loss = loss;
+    job.kernels = tgi_kernels_of(S);
+    job.format = tgi_row_format_of(loss->dtype, loss->classes);
+    job.weights = loss->weight ? 0 : (double)loss->classes;
+    for (int64_t i = 0; loss->weight && loss->smoothing > 0 && i < loss->classes; ++i)
+        job.weights += tgi_element_f64(loss->dtype, loss->weight, i);
+    if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
+        return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
+    job.losses = losses_bytes ? (double *)tgi_alloc(S, losses_bytes) : NULL;
+    job.share = loss->mean && loss->g ? tgi_element_f64(job.format.compute, loss->stats, 2 * loss->rows) : 1;
+    if (losses_bytes && !job.losses) return tgi_no_memory(S, "cross_entropy", losses_bytes), TGI_FAILED;
+    const bool ok = tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts);
+    if (ok) {
+        tgi_parallel_for(parts, loss->rows, tgi_class_part, &job);
+        if (losses_bytes) tgi_class_mean(&job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+    }
+    if (losses_bytes) tgi_free(S, job.losses, losses_bytes);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss) { return tgi_class_run(S, loss); }
+static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
+{
+    return tgi_class_run(S, loss);
+}
+
+/* ---- a step of an LSTM; items: rows ---- */
+
+typedef struct {
+    const tgi_lstm_cell *cell;
+    void (*row)(const tgi_lstm_cell *cell, int64_t row);
+} tgi_lstm_job;
+
+static void tgi_lstm_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_lstm_job *job = (const tgi_lstm_job *)job_;
+    (void)thread;
+    for (; first < end; ++first) job->row(job->cell, first);
+}
+
+static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell,
+                               void (*row)(const tgi_lstm_cell *cell, int64_t row))
+{
+    const tgi_lstm_job job = {cell, row};
+    const double work = (double)cell->rows * (double)cell->n * 16;
+    tgi_parallel_for(tgi_parts_for(S, work, cell->rows), cell->rows, tgi_lstm_part, &job);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell);
+}
+static tgi_answer tgi_cpu_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    return tgi_lstm_run(S, cell, tgi_kernels_of(S)->lstm_cell_backward);
+}
+
+/* ---- dropout ---- */
+
+typedef struct {
+    const tgi_kernels *kernels;
+    tgi_operand y, x;
+    int64_t n;
+    uint32_t last; /* word that keeps an element */
+    double scale;  /* of what is kept, rounded to the dtype */
+    tg_rng rng;
+} tgi_dropout_job;
+
+/* Items: tiles. */
+TGI_LOOPS_BEGIN
+static void tgi_dropout_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_dropout_job *job = (const tgi_dropout_job *)job_;
+    const tg_dtype dtype = job->y.dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t size = tgi_bytes_of(dtype);
+    const double scale = job->scale;
+    const float scale_f32 = (float)scale;
+    const uint32_t last = job->last;
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
+        uint32_t word[TGI_TILE];
+        tgi_tile x;
+        job->kernels->random_words(job->rng, (uint64_t)(start / 4), word, (n + 3) / 4);
+        tgi_load_elements(compute, &x, dtype, (const char *)job->x.data + start * size, size, n);
+        for (int64_t i = 0; compute == TG_F32 && i < n; ++i) x.f32[i] *= word[i] <= last ? scale_f32 : 0;
+        for (int64_t i = 0; compute == TG_F64 && i < n; ++i) x.f64[i] *= word[i] <= last ? scale : 0;
+        tgi_store_elements(compute, &x, dtype, (char *)job->y.data + start * size, size, n);
+    }
+}
+TGI_LOOPS_END
+
+static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
+{
+    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE, size = tgi_bytes_of(y.dtype);
+    const double scale = p < 1 ? (y.dtype == TG_F64 ? 1 / (1 - p) : (double)(1 / (float)(1 - p))) : 0;
+    tgi_dropout_job job;
+    tgi_tile rounded;
+    tgi_store_elements(TG_F64, &scale, y.dtype, (char *)&rounded, size, 1);
+    tgi_load_elements(TG_F64, &job.scale, y.dtype, (const char *)&rounded, size, 1);
+    job.kernels = tgi_kernels_of(S);
+    job.y = y;
+    job.x = x;
+    job.n = n;
+    job.last = p < 1 ? (uint32_t)(ceil((1 - p) * 4294967296.0) - 1) : 0; /* as in tgi_random_bernoulli */
+    job.rng = rng;
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_dropout_part, &job);
+    return TGI_DONE;
+}
+
+/* ---- the CPU's row of the backend table ---- */
+
+#define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
+#define TGI_CPU_ENTRY_DEVICE(name) NULL,
+#define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+
+static const tgi_backend *tgi_cpu_backend(void) { return &tgi_cpu; }
+
+TGI_CALLERS_END
+
+/* ======== @@SIMD ================================================================================================== */
+
+/* In the kernels for f32, the functions in the expressions of the op table are these. */
+#undef TGI_REAL
+#define TGI_REAL(call, x) TGI_F32_##call(x)
+#define TGI_F32_fabs(x) fabsf(x)
+#define TGI_F32_exp(x) TGI_V(expf)(x)
+#define TGI_F32_expm1(x) TGI_V(expm1f)(x)
+#define TGI_F32_log(x) TGI_V(logf)(x)
+#define TGI_F32_log2(x) log2f(x)
+#define TGI_F32_log10(x) log10f(x)
+#define TGI_F32_log1p(x) TGI_V(log1pf)(x)
+#define TGI_F32_sqrt(x) sqrtf(x)
+#define TGI_F32_sin(x) sinf(x)
+#define TGI_F32_cos(x) cosf(x)
+#define TGI_F32_tan(x) tanf(x)
+#define TGI_F32_asin(x) asinf(x)
+#define TGI_F32_acos(x) acosf(x)
+#define TGI_F32_atan(x) atanf(x)
+#define TGI_F32_sinh(x) sinhf(x)
+#define TGI_F32_cosh(x) coshf(x)
+#define TGI_F32_tanh(x) TGI_V(tanhf)(x)
+#define TGI_F32_erf(x) TGI_V(erff)(x)
+#define TGI_F32_floor(x) floorf(x)
+#define TGI_F32_ceil(x) ceilf(x)
+#define TGI_F32_rint(x) rintf(x)
+#define TGI_F32_trunc(x) truncf(x)
+
+/* Without errno, which nobody reads here, the square root is an instruction of the vectors, too. */
+#if defined(__GLIBC__) && defined(TGI_HAS_VECTORS) && !defined(__clang__)
+#ifdef __cplusplus
+extern float sqrtf(float) noexcept(true) __attribute__((__const__));
+#else
+extern float sqrtf(float) __attribute__((__const__));
+#endif
+#endif
+
+#undef tgi_sigmoid
+#undef tgi_silu
+#undef tgi_gelu_erf
+#undef tgi_gelu_tanh
+#define tgi_sigmoid(x) TGI_V(sigmoidf)(x)
+#define tgi_silu(x) TGI_V(siluf)(x)
+#define tgi_gelu_erf(x) TGI_V(gelu_erff)(x)
+#define tgi_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
+#undef tgi_gelu_erf_slope
+#define tgi_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
+
+#define TGI_ISA portable
+#endif /* !TGI_CUDA_COMPANION */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* TENSORGRAD_IMPLEMENTED */
+#endif /* TENSORGRAD_IMPLEMENTATION */
+
+/* ---- the kernels for one instruction set ----
+
+   The file includes itself for every further instruction set, and only what stands between here and "the end of the
+   kernels" is compiled then, under another TGI_ISA.  So each kernel is written once, as plain C or with the vectors of
+   GCC and clang, and the compiler makes of it what the processor has. */
+#ifdef TGI_ISA
+
+#if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
+TGI_SPARE_BEGIN
+#else
+TGI_LOOPS_BEGIN
+#endif
+
+#ifdef TGI_HAS_VECTORS
+typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
+typedef double TGI_V(vector_f64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
+typedef uint64_t TGI_V(vector_u64) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(8), __may_alias__));
+#else
+typedef float TGI_V(vector_f32);
+typedef double TGI_V(vector_f64);
+typedef uint64_t TGI_V(vector_u64);
+#endif
+
+/* a * b + c, rounded once where the processor can. */
+#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define TGI_F32_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define TGI_F32_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
+   last place, are printed by test_math.  Polynomials are in an order that lets the processor do several steps at once.
+   */
+
+/* 2^n, -126 <= n <= 127. */
+static inline float TGI_V(power_of_2)(int32_t n) { return tgi_float_of_bits((uint32_t)(n + 127) << 23); }
+
+/* x, but at least `least` < 0 and at most `most` > 0; a NaN becomes one of them.  Done with the bits, which are in the
+   order of the numbers, or of their sizes: GCC has one instruction for each bound then. */
+static inline float TGI_V(between)(float x, float least, float most)
+{
+    const uint32_t bits = tgi_bits_of_float(x), low = tgi_bits_of_float(least), high = tgi_bits_of_float(most);
+    const int32_t above = (int32_t)(bits < low ? bits : low);
+    return tgi_float_of_bits((uint32_t)(above < (int32_t)high ? above : (int32_t)high));
+}
+
+static inline float TGI_V(at_most)(float x, float most) /* x >= 0 */
+{
+    const uint32_t bits = tgi_bits_of_float(x), high = tgi_bits_of_float(most);
+    return tgi_float_of_bits(bits < high ? bits : high);
+}
+
+/* The integer next to x * factor, below 2^22: the sum has no room for a fraction, and shows the integer in its low
+   bits.  But for wider floats and where the compiler may rearrange sums. */
+static inline float TGI_V(nearest)(float x, float factor, int32_t *n)
+{
+#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
+    const float sum = TGI_F32_FMA(x, factor, 12582912.0f);
+    *n = (int32_t)(tgi_bits_of_float(sum) - 0x4b400000u);
+    return sum - 12582912.0f;
+#else
+    const float y = rintf(x * factor);
+    *n = (int32_t)y;
+    return y;
+#endif
+}
+
+/* exp(r) - 1, |r| < 0.36 */
+static inline float TGI_V(small_expm1)(float r)
+{
+    const float square = r * r, low = TGI_F32_FMA(0.1666651964f, r, 0.4999999404f);
+    const float high = TGI_F32_FMA(0.008368780837f, r, 0.04166839272f);
+    return TGI_F32_FMA(TGI_F32_FMA(TGI_F32_FMA(0.001381446724f, square, high), square, low), square, r);
+}
+
+/* exp(c) = 2^n (1 + p), |c| < 1e5: c = n log(2) + r, |r| <= log(2) / 2; log(2) is in two parts, of which n times the
+   first is exact.  Of NaN, p is NaN. */
+typedef struct { float p; int32_t n; } TGI_V(power);
+static inline TGI_V(power) TGI_V(exp_parts)(float c)
+{
+    TGI_V(power) e;
+    const float n = TGI_V(nearest)(c, 1.44269504088896341f, &e.n);
+    e.p = TGI_V(small_expm1)(TGI_F32_FMA(n, 2.12194440e-4f, TGI_F32_FMA(n, -0.693359375f, c)));
+    return e;
+}
+
+/* 2^n in two factors, since it may be too large or too small for a float. */
+static inline float TGI_V(expf)(float x)
+{
+    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -104.0f, 89.0f));
+    const float y = (1.0f + e.p) * TGI_V(power_of_2)(e.n >> 1) * TGI_V(power_of_2)(e.n - (e.n >> 1));
+    return x == x ? y : x;
+}
+
+/* exp(x), x < 88, as softmax needs it, whose numbers are at most 0: less work than expf.  What would be below 2^-126,
+   the smallest of the normal floats, is 0. */
+static inline float TGI_V(exp_below_88f)(float x)
+{
+    const TGI_V(power) e = TGI_V(exp_parts)(x);
+    const float scale = TGI_V(power_of_2)(e.n), y = TGI_F32_FMA(scale, e.p, scale);
+    return x < -87.0f ? 0.0f : y;
+}
+
+/* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
+static inline float TGI_V(logf)(float x)
+{
+    const bool tiny = x < 1.17549435e-38f; /* subnormal */
+    const float scaled = tiny ? x * 8388608.0f : x;
+    uint32_t bits;
+    memcpy(&bits, &scaled, sizeof bits);
+    const uint32_t above = bits - 0x3f3504f3u; /* of sqrt(1/2) */
+    const float e = (float)((int32_t)above >> 23) - (tiny ? 23.0f : 0.0f);
+    bits = (above & 0x7fffffu) + 0x3f3504f3u;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    f -= 1.0f;
+    const float z = f * f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    const float y = (f * z * p - e * 2.12194440e-4f - 0.5f * z) + f + e * 0.693359375f;
+    const float special = x == 0 ? -HUGE_VALF : x < 0 ? NAN : x; /* infinity and NaN stay */
+    return x > 0 && x < HUGE_VALF ? y : special;
+}
+
+/* log(1 + x): log(u) with a correction for what u = 1 + x has lost. */
+static inline float TGI_V(log1pf)(float x)
+{
+    const float u = 1.0f + x, lost = x - (u - 1.0f);
+    const float y = TGI_V(logf)(u) + lost / u;
+    return u == 1.0f || !(x < HUGE_VALF) ? x : u == 0 ? -HUGE_VALF : y;
+}
+
+/* exp(x) - 1 = 2^n p + (2^n - 1) */
+static inline float TGI_V(expm1f)(float x)
+{
+    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -30.0f, 89.0f));
+    const float half = TGI_V(power_of_2)(e.n - 1); /* 2^n may be too large for a float */
+    const float y = 2.0f * TGI_F32_FMA(half, e.p, half - 0.5f);
+    return x == x && x != 0 ? y : x;
+}
+
+/* tanh(x): a polynomial in x^2 where |x| is small, else 1 - 2 / (exp(2 |x|) + 1).  The result is then near 1, so that
+   the exponent, 2^n 2^f with n + f = 2 |x| / log(2), needs log(2) in one part only. */
+static inline float TGI_V(tanhf)(float x)
+{
+    const float a = fabsf(x), c = TGI_V(at_most)(a, 10.0f), z = x * x, factor = 2.88539008f;
+    float p = 1.643758826e-2f;
+    p = TGI_F32_FMA(p, z, -5.267181620e-2f);
+    p = TGI_F32_FMA(p, z, 1.332072467e-1f);
+    p = TGI_F32_FMA(p, z, -3.333294690e-1f);
+    int32_t n;
+    const float k = TGI_V(nearest)(c, factor, &n), f = TGI_F32_FMA(c, factor, -k), square = f * f;
+    float power = TGI_F32_FMA(1.535335905e-4f, f, 1.339887502e-3f); /* 2^f */
+    power = TGI_F32_FMA(power, f, 9.618436918e-3f);
+    power = TGI_F32_FMA(power, square, TGI_F32_FMA(5.550332367e-2f, f, 2.402264774e-1f));
+    power = TGI_F32_FMA(power, square, TGI_F32_FMA(6.931471825e-1f, f, 1.0f));
+    const float outer = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2)(n), power, 1.0f);
+    const float y = a >= 0.55f ? outer : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
+    return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
+}
+
+/* erf(x): a polynomial in x^2 where |x| is small, else 1 - exp(polynomial in |x|). */
+static inline float TGI_V(erff)(float x)
+{
+    const float b = fabsf(x), a = b > 4.0f ? 4.0f : b, z = a * a;
+    float p = 8.193773828679696e-05f;
+    p = p * z - 0.0008099875994957983f;
+    p = p * z + 0.005197154823690653f;
+    p = p * z - 0.02685779146850109f;
+    p = p * z + 0.11283665895462036f;
+    p = p * z - 0.37612631916999817f;
+    p = p * z + 0.128379225730896f;
+    float q = -2.1334621123969555e-05f;
+    q = q * a + 0.0004372390976641327f;
+    q = q * a - 0.00418455433100462f;
+    q = q * a + 0.025155069306492805f;
+    q = q * a - 0.10833541303873062f;
+    q = q * a - 0.6332964301109314f;
+    q = q * a - 1.129539966583252f;
+    q = q * a + 0.00017992664652410895f;
+    const float inner = p * b + b, outer = 1.0f - TGI_V(expf)(q);
+    return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
+}
+
+/* m / (1 + 2^n (1 + p)), -86 <= n <= 167.  Both parts of the quotient are times 2^-40, so that none of them is beyond
+   the floats; 2^n p is added to the smaller of the two other terms first, or to 1. */
+static inline float TGI_V(over_1_plus)(float m, TGI_V(power) e)
+{
+    const float one = 9.094947017729282e-13f, scale = TGI_V(power_of_2)(e.n - 40);
+    return m / (TGI_F32_FMA(scale, e.p, one) + scale) * one;
+}
+
+/* 1 / (1 + exp(-x)) */
+static inline float TGI_V(sigmoidf)(float x)
+{
+    const float y = TGI_V(over_1_plus)(1, TGI_V(exp_parts)(-TGI_V(between)(x, -104.0f, 20.0f)));
+    return x == x ? y : x;
+}
+
+/* x * sigmoid(x).  x - x is 0, but NaN for the infinities and NaN: -infinity gives NaN, as in PyTorch. */
+static inline float TGI_V(siluf)(float x)
+{
+    const float c = TGI_V(between)(x, -110.0f, 20.0f);
+    const float y = TGI_V(over_1_plus)(c, TGI_V(exp_parts)(-c)) - (x - x);
+    return x > 20.0f ? x : y;
+}
+
+/* a^2 / 2 - h, h = a^2 / 2 rounded.  Without an FMA, a = high + low, of which the square of the first is exact. */
+static inline float TGI_V(half_square_rest)(float a, float h)
+{
+#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return __builtin_fmaf(0.5f * a, a, -h);
+#else
+    const float high = tgi_float_of_bits(tgi_bits_of_float(a) & 0xfffff000u);
+    return 0.5f * (a - high) * (a + high) + (0.5f * high * high - h);
+#endif
+}
+
+/* x times the part of the standard normal distribution below x.  That is 1/2 + x times a polynomial in x^2 where |x|
+   is small.  Else, with a = |x|, a times the part below -a is exp(-h), h = a^2 / 2, times a function that grows from
+   0.22 to 0.4: 0.3125 + d, d a ratio of polynomials in a. */
+static inline float TGI_V(gelu_erff)(float x)
+{
+    const float b = fabsf(x), a = TGI_V(at_most)(b, 14.4f), half = 0.5f * x;
+    const float h = 0.5f * a * a, h2 = h * h, a2 = h + h;
+    const float q = TGI_F32_FMA(TGI_F32_FMA(0.00306963362f, h, -0.01874412037f), h2,
+                                TGI_F32_FMA(0.07974202931f, h, -0.2659579218f));
+    const float inner = TGI_F32_FMA(h, TGI_F32_FMA(q, h, 0.7978844643f), half);
+    int32_t n; /* exp(-h) = 2^n (1 + p) */
+    const float k = TGI_V(nearest)(h, -1.44269504088896341f, &n);
+    const float p = TGI_V(small_expm1)(TGI_F32_FMA(k, -0.693359375f, -h) +
+                                       TGI_F32_FMA(k, 2.12194440e-4f, -TGI_V(half_square_rest)(a, h)));
+    float above = TGI_F32_FMA(5.67736929e-08f, a, 0.00469615469f), below = 0.0543646837f;
+    above = TGI_F32_FMA(above, a2, TGI_F32_FMA(0.0290019205f, a, 0.0652056255f));
+    above = TGI_F32_FMA(above, a2, TGI_F32_FMA(0.0114167905f, a, -0.312444745f));
+    below = TGI_F32_FMA(below, a2, TGI_F32_FMA(0.334582157f, a, 1.01811642f));
+    below = TGI_F32_FMA(below, a2, TGI_F32_FMA(1.56224993f, a, 1.0f));
+    const float d = above / below, part = 0.3125f + TGI_F32_FMA(0.3125f + d, p, d); /* (0.3125 + d) (1 + p) */
+    /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float */
+    const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2)(n + 64);
+    const float outer = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
+    return b >= 0.70710678f ? outer : inner;
+}
+
+/* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
+   Phi(-a) is exp(-a^2 / 2) times a polynomial, by which d is off by 7e-8 at most; beyond 6 the polynomial stays. */
+static inline float TGI_V(gelu_erf_slopef)(float x)
+{
+    const float a = fabsf(x), b = TGI_V(at_most)(a, 6.0f), square = b * b;
+    float p = TGI_F32_FMA(1.631688109e-6f, square, TGI_F32_FMA(-3.520775239e-5f, b, 3.397382178e-4f));
+    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.001974626472f, b, 0.007939388411f));
+    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.02431392667f, b, 0.0611548831f));
+    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.1325137964f, b, 0.2499167928f));
+    p = TGI_F32_FMA(p, square, TGI_F32_FMA(-0.3989365147f, b, 0.4999999341f));
+    const float d = TGI_V(exp_below_88f)(-0.5f * a * a) * TGI_F32_FMA(-0.3989422804f, a, p);
+    return x < 0 ? d : 1.0f - d;
+}
+
+/* w / log(2), w = -2 sqrt(2 / pi) (x + 0.044715 x^3), in two parts: a float does not hold enough of it.  With an FMA, x
+   is multiplied by `sum`, the larger part of a polynomial in x^2, and by its rest.  The coefficients are in two parts,
+   too; the first of the constant term has so few digits that constant - sum is exact. */
+typedef struct { float large, rest; } TGI_V(two_parts);
+static inline TGI_V(two_parts) TGI_V(gelu_tanh_exponent)(float x)
+{
+    TGI_V(two_parts) y;
+#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    const float constant = -2.30220795f, factor = -0.102943242f, square = x * x;
+    const float square_rest = TGI_F32_FMA(x, x, -square), sum = TGI_F32_FMA(factor, square, constant);
+    const float rests = TGI_F32_FMA(factor, square_rest, TGI_F32_FMA(2.01619854e-9f, square, -2.5136697e-7f));
+    const float rest = TGI_F32_FMA(factor, square, constant - sum) + rests;
+    y.large = x * sum;
+    y.rest = TGI_F32_FMA(x, rest, TGI_F32_FMA(x, sum, -y.large));
+#else
+    const double d = (double)x, both = d * (d * d * -0.10294323958003487 - 2.3022081981443249);
+    y.large = (float)both;
+    y.rest = (float)(both - (double)y.large);
+#endif
+    return y;
+}
+
+/* x / (1 + exp(w)) */
+static inline float TGI_V(gelu_tanhf)(float x)
+{
+    const float c = TGI_V(between)(x, -11.0f, 8.0f);
+    const TGI_V(two_parts) w = TGI_V(gelu_tanh_exponent)(c);
+    TGI_V(power) e; /* exp(w) = 2^n (1 + p) */
+    const float n = TGI_V(nearest)(w.large, 1.0f, &e.n);
+    e.p = TGI_V(small_expm1)(0.693147182f * (w.large - n + w.rest));
+    const float y = TGI_V(over_1_plus)(c, e) - (x - x); /* as in silu */
+    return x > 8.0f ? x : y;
+}
+
+#undef TGI_F32_FMA
+
+/* Ops of kind ANY and TEST, gradients of ops and steps of optimizers compute little for each number that they read:
+   AVX-512 takes the kernels for AVX2. */
+#undef TGI_LIGHT
+#undef TGI_F32_LIGHT
+#ifdef TGI_LIGHT_AS_AVX2
+#define TGI_LIGHT(name) TGI_JOIN(name, avx2)
+#define TGI_F32_LIGHT(name, result, inputs, numbers, y)
+#else
+#define TGI_LIGHT(name) TGI_V(name)
+#define TGI_F32_LIGHT(name, result, inputs, numbers, y) \
+    TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, numbers, y)
+#endif
+
+#undef TGI_CHOSEN_F32
+#ifdef TGI_TABLES
+#define TGI_CHOSEN_F32(name, choice) TGI_V(name##_by_table_f32)
+static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void *, const void *, const void *);
+#else
+#define TGI_CHOSEN_F32(name, choice) ((choice) != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))
+#endif
+#undef TGI_F32_TOGETHER
+#if defined(TGI_AGAIN) || (defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(TGI_HAS_X86_KERNELS))
+#define TGI_F32_TOGETHER TGI_TOGETHER
+#else
+#define TGI_F32_TOGETHER 1 /* no vectors */
+#endif
+#define TGI_F32_ROW_FLOATS(name, inputs, numbers, y) \
+    TGI_KERNEL_OF(TGI_V(name##_f32), float, real, TGI_F32_TOGETHER, (real)scalar[0], (real), inputs, numbers, y)
+#define TGI_F32_ROW_ANY(name, inputs, numbers, y) TGI_F32_LIGHT(name, real, inputs, numbers, y)
+#ifndef __OPTIMIZE__
+#define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
+#else
+#define TGI_F32_ROW_CHOICE(name, inputs, numbers, y)                                                                 \
+    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, TGI_F32_TOGETHER, 0, (real), inputs, numbers, y)               \
+    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, TGI_F32_TOGETHER, 1, (real), inputs, numbers, y)               \
+    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
+                                  const void *in2)                                                                   \
+    {                                                                                                                \
+        TGI_CHOSEN_F32(name, scalar[0])(n, scalar, out, in0, in1, in2);                                              \
+    }
+#endif
+#define TGI_F32_ROW_TEST(name, inputs, numbers, y) TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)
+#define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, NONE, y)
+#define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y)
+#define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, NONE, y)
+#define TGI_F32_ROW_ABS(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, S, y)
+#define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, S, y)
+TGI_UNARY_OPS(TGI_F32_ROW_X)
+TGI_SCALAR_OPS(TGI_F32_ROW_XS)
+TGI_BINARY_OPS(TGI_F32_ROW_AB)
+TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_ABS)
+
+/* With AVX-512 a table of 32 numbers is two registers, in which one instruction looks up 16 places at once.  So gelu
+   needs no exponential where a = |x| < 3.9375.  It is max(x, 0) - a P, where P is the part of the normal distribution
+   below -a; of gelu by tanh, P = 1 / (1 + exp(2 sqrt(2 / pi) (a + 0.044715 a^3))).  P = c_0 + c_1 d + ... + c_5 d^5,
+   where d is what a is more than the nearest multiple of 1/8, that of number k; tgi_gelu_below[tanh][j][k] = c_j is
+   chosen for the least relative error: that of c_0 as a float.  The few numbers beyond are left to the formulas above.
+   Each result depends on its own x alone. */
+#ifdef TGI_TABLES
+static const float tgi_gelu_below[2][6][32] = {
+    {{0.5f, 0.450261772f, 0.401293665f, 0.353830248f, 0.308537543f, 0.265985519f, 0.22662735f, 0.190786958f,
+      0.158655256f, 0.130294517f, 0.105649777f, 0.0845657215f, 0.066807203f, 0.0520812795f, 0.0400591567f,
+      0.0303963609f, 0.0227501318f, 0.0167933069f, 0.0122244731f, 0.00877447519f, 0.00620966544f, 0.00433244836f,
+      0.00297976332f, 0.00202013738f, 0.00134989806f, 0.000889025279f, 0.000577025057f, 0.000369078451f,
+      0.000232629085f, 0.000144480728f, 8.84172841e-05f, 5.33123493e-05f},
+     {-0.398942292f, -0.395837694f, -0.386668116f, -0.37185508f, -0.352065325f, -0.328160971f, -0.301137418f,
+      -0.272055f, -0.241970718f, -0.211876646f, -0.182649091f, -0.155012265f, -0.1295176f, -0.106538266f,
+      -0.086277321f, -0.0687862784f, -0.0539909676f, -0.0417209864f, -0.0317396522f, -0.0237719007f, -0.0175283011f,
+      -0.0127241816f, -0.00909356214f, -0.00639812043f, -0.00443184841f, -0.00302225794f, -0.00202904805f,
+      -0.00134111883f, -0.000872682664f, -0.000559061533f, -0.000352595671f, -0.000218931629f},
+     {-1.48297075e-09f, 0.0247398466f, 0.0483334996f, 0.0697228089f, 0.0880163088f, 0.102550276f, 0.112926513f,
+      0.119024038f, 0.120985344f, 0.119180605f, 0.114155672f, 0.106570937f, 0.0971382037f, 0.0865623504f,
+      0.0754926652f, 0.0644871444f, 0.0539909787f, 0.0443285555f, 0.0357071161f, 0.0282291379f, 0.0219103806f,
+      0.0167004913f, 0.0125036491f, 0.00919729751f, 0.00664777169f, 0.0047222767f, 0.00329720136f, 0.00226313644f,
+      0.00152719324f, 0.0010132977f, 0.000661115802f, 0.000424179161f},
+     {0.0664904714f, 0.0649420917f, 0.0604168586f, 0.0532604568f, 0.0440081283f, 0.0333288126f, 0.021957906f,
+      0.0106271235f, -1.53873891e-08f, -0.0093799606f, -0.0171233471f, -0.0230096187f, -0.0269828103f, -0.0291315299f,
+      -0.0296577979f, -0.0288400482f, -0.026995454f, -0.0244458653f, -0.021490369f, -0.018386066f, -0.0153372539f,
+      -0.0124922264f, -0.00994608365f, -0.00774772651f, -0.00590913603f, -0.00441533653f, -0.00323380204f,
+      -0.0023225171f, -0.00163628615f, -0.00113123131f, -0.000767634658f, -0.000511414255f},
+     {-2.53185544e-06f, -0.00614678068f, -0.0118203405f, -0.0165982079f, -0.0201524291f, -0.0222805943f,
+      -0.0229204055f, -0.0221466832f, -0.0201524217f, -0.0172176734f, -0.0136715239f, -0.00985282473f,
+      -0.00607497944f, -0.00259859348f, 0.000385532476f, 0.00276276493f, 0.00449135434f, 0.0055917562f,
+      0.00613136124f, 0.00620748196f, 0.00593105657f, 0.00541286729f, 0.00475329254f, 0.00403588964f, 0.00332453148f,
+      0.00266340235f, 0.00207904354f, 0.00158355944f, 0.00117826578f, 0.000857214211f, 0.000610239629f,
+      0.00042535286f},
+     {-0.00994680915f, -0.00957698002f, -0.00845998619f, -0.0067324792f, -0.00457479618f, -0.00220437115f,
+      0.000152242777f, 0.00228689658f, 0.00403284794f, 0.00528028468f, 0.00598280178f, 0.00615492091f, 0.00586192217f,
+      0.00520508131f, 0.00430410029f, 0.00328060961f, 0.00224429229f, 0.00128322234f, 0.00045887247f,
+      -0.000194534558f, -0.000667217129f, -0.000968770764f, -0.00112208282f, -0.00115730171f, -0.00110659271f,
+      -0.00100026291f, -0.000864156173f, -0.000718448602f, -0.00057745201f, -0.000450151769f, -0.000341161271f,
+      -0.000251828576f}},
+    {{0.5f, 0.4502624f, 0.40129858f, 0.35384595f, 0.308572f, 0.26604617f, 0.22671926f, 0.19091122f, 0.15880801f,
+      0.13046685f, 0.105828635f, 0.084735595f, 0.06695228f, 0.05218771f, 0.040116925f, 0.030400515f, 0.022701154f,
+      0.01669666f, 0.01208948f, 0.008612803f, 0.0060337065f, 0.004153871f, 0.002808416f, 0.0018633975f, 0.0012124641f,
+      0.00077308f, 0.00048265452f, 0.00029482326f, 0.00017605648f, 0.00010269617f, 5.846722e-05f, 3.2461467e-05f},
+     {-0.3989423f, -0.39582253f, -0.38661078f, -0.37173772f, -0.35188377f, -0.32792673f, -0.30087668f, -0.2718047f,
+      -0.2417721f, -0.21176763f, -0.18265702f, -0.15514855f, -0.12977539f, -0.106893666f, -0.08669366f, -0.06922041f,
+      -0.054400206f, -0.04206924f, -0.032001786f, -0.023935692f, -0.017594114f, -0.012702751f, -0.009002668f,
+      -0.0062589194f, -0.0042655435f, -0.002847557f, -0.0018606154f, -0.001188995f, -0.00074248575f, -0.0004527111f,
+      -0.0002692872f, -0.0001561372f},
+     {2.158562e-12f, 0.02485884f, 0.04854583f, 0.069981374f, 0.08826061f, 0.102717504f, 0.1129639f, 0.11890021f,
+      0.120697975f, 0.11875828f, 0.11365322f, 0.10605899f, 0.096689664f, 0.086238645f, 0.0753332f, 0.06450389f,
+      0.054168884f, 0.04463105f, 0.036084834f, 0.028629633f, 0.022286728f, 0.017017374f, 0.012740248f, 0.009347177f,
+      0.006716457f, 0.0047235233f, 0.0032489437f, 0.0021839074f, 0.0014334887f, 0.00091804727f, 0.0005731702f,
+      0.000348565f},
+     {0.06681946f, 0.06523604f, 0.06061102f, 0.053306792f, 0.043884646f, 0.033045713f, 0.021558182f, 0.010180211f,
+      -0.0004112793f, -0.009676517f, -0.01724701f, -0.022935538f, -0.026724005f, -0.028734578f, -0.029191252f,
+      -0.028379058f, -0.026606645f, -0.024175934f, -0.021360423f, -0.018391969f, -0.015454824f, -0.012685221f,
+      -0.01017477f, -0.007976165f, -0.006110057f, -0.004572252f, -0.0033406855f, -0.0023817695f, -0.0016558685f,
+      -0.0011217425f, -0.00073988683f, -0.0004747844f},
+     {-8.6664486e-13f, -0.006285196f, -0.012074666f, -0.016925089f, -0.020492269f, -0.022566414f, -0.023090718f,
+      -0.022159845f, -0.019998116f, -0.016921313f, -0.013289367f, -0.009458832f, -0.0057431962f, -0.00238634f,
+      0.000449136f, 0.0026803329f, 0.0042928997f, 0.005324709f, 0.005848304f, 0.005954915f, 0.0057415976f,
+      0.00530192f, 0.004719937f, 0.0040668217f, 0.0033994613f, 0.0027604308f, 0.0021788895f, 0.0016721081f,
+      0.0012474043f, 0.00090430427f, 0.0006367602f, 0.00043525215f},
+     {-0.010193062f, -0.009787419f, -0.008616707f, -0.0068047107f, -0.004542373f, -0.0020649638f, 0.00037812014f,
+      0.0025567568f, 0.0042905435f, 0.005469913f, 0.006063664f, 0.0061122803f, 0.005710143f, 0.004982095f,
+      0.0040601725f, 0.0030649635f, 0.0020938343f, 0.0012160736f, 0.0004735463f, -0.00011520248f, -0.0005493539f,
+      -0.000840197f, -0.0010063265f, -0.0010699561f, -0.0010542903f, -0.0009817276f, -0.00087264733f, -0.00074459944f,
+      -0.0006118011f, -0.0004849129f, -0.00037109203f, -0.0002743072f}}};
+
+/* y [16], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0. */
+TGI_NOINLINE static TGI_V(vector_f32) TGI_V(gelu_beyond)(TGI_V(vector_f32) x, TGI_V(vector_f32) y, float limit,
+                                                         const double *choice)
+{
+    TGI_V(vector_f32) outer;
+    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &outer, &x, NULL, NULL);
+    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : outer[l];
+    return y;
+}
+
+TGI_FMA_BEGIN
+static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,
+                                     const void *in2)
+{
+    TGI_FMA
+    typedef TGI_V(vector_f32) floats;
+    typedef int ints __attribute__((__vector_size__(64)));
+    const floats zero = {0}, limit = zero + 3.9375f;
+    floats table[6][2], last = zero;
+    (void)in1, (void)in2;
+    memcpy(table, tgi_gelu_below[*scalar != 0], sizeof table);
+    memcpy(&last, (const float *)in0 + n / 16 * 16, (size_t)(n % 16) * sizeof(float));
+    for (int64_t i = 0; i < n; i += 16) {
+        const bool whole = n - i >= 16;
+        const floats x = whole ? *(const floats *)((const float *)in0 + i) : last;
+        const floats half = 0.5f * x, b = (floats)((ints)half & 0x7fffffff), a = b + b;
+        const floats sum = 8.0f * a + 12582912.0f, d = a - 0.125f * (sum - 12582912.0f); /* k: the sum's low bits */
+        floats p = TGI_LOOK_UP(table[5], (ints)sum);
+        TGI_UNROLL
+        for (int j = 4; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
+        floats y = b + half - a * p; /* max(x, 0) - a P */
+        if (__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4)) y = TGI_V(gelu_beyond)(x, y, limit[0], scalar);
+        if (whole) *(floats *)((float *)out + i) = y;
+        else last = y;
+    }
+    memcpy((float *)out + n / 16 * 16, &last, (size_t)(n % 16) * sizeof(float));
+}
+TGI_FMA_END
+#endif
+
+#ifndef TGI_LIGHT_AS_AVX2
+#define TGI_F32_ROW_GXY(name, kind, numbers, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, numbers, dx)
+TGI_GRADIENTS(TGI_F32_ROW_GXY)
+
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
+#endif
+
+/* ---- random numbers ---- */
+
+/* word [4 blocks]: the words of the counters from number `block` on, of a call that began in state rng.  In a loop, GCC
+   takes three multiplications for one of the lower halves, so for AVX2 tgi_philox is written with vectors, too. */
+static void TGI_V(random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks)
+{
+    int64_t i = 0;
+#ifdef TGI_AGAIN
+    typedef uint64_t wide __attribute__((__vector_size__(32)));
+#ifdef __clang__
+#define TGI_LOWER_PRODUCT(a, b) ((a) * (b))
+#else
+    typedef int halves __attribute__((__vector_size__(32)));
+#define TGI_LOWER_PRODUCT(a, b) ((wide)__builtin_ia32_pmuludq256((halves)(a), (halves)(zero + (b))))
+#endif
+    const wide zero = {0, 0, 0, 0}, lane = {0, 1, 2, 3};
+    for (; i + 8 <= blocks; i += 8) {
+        wide x[2], y[2];
+        uint32_t k0 = (uint32_t)rng.seed, k1 = (uint32_t)(rng.seed >> 32);
+        for (int v = 0; v < 2; ++v) {
+            const wide at = lane + (rng.offset + block + (uint64_t)(i + 4 * v));
+            x[v] = at << 32 | at >> 32;
+            y[v] = zero;
+        }
+        for (int round = 0; round < TGI_PHILOX_ROUNDS; ++round, k0 += TGI_PHILOX_KEY_A, k1 += TGI_PHILOX_KEY_B) {
+            TGI_UNROLL
+            for (int v = 0; v < 2; ++v) {
+                const wide p = TGI_LOWER_PRODUCT(x[v] >> 32, TGI_PHILOX_A);
+                const wide q = TGI_LOWER_PRODUCT(y[v] >> 32, TGI_PHILOX_B);
+                x[v] = q ^ x[v] << 32 ^ (uint64_t)k0 << 32;
+                y[v] = p ^ y[v] << 32 ^ (uint64_t)k1 << 32;
+            }
+        }
+        for (int l = 0; l < 8; ++l) {
+            const uint64_t a = x[l / 4][l % 4], b = y[l / 4][l % 4], pair[2] = {a << 32 | a >> 32, b << 32 | b >> 32};
+            memcpy(word + 4 * (i + l), pair, sizeof pair);
+        }
+    }
+#undef TGI_LOWER_PRODUCT
+#endif
+    for (; i < blocks; ++i) tgi_random_block(rng, block + (uint64_t)i, word + 4 * i);
+}
+
+/* x [n]: normal numbers with this mean and deviation, from a word each. */
+static void TGI_V(random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation)
+{
+    TGI_NO_FMA
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) x[i] = tgi_random_normal_f32(word[i], mean, deviation);
+}
+
+/* ---- bf16 and f16: x, y [n] ---- */
+
+static void TGI_V(bf16_to_f32)(float *y, const void *x, int64_t n)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = tgi_bf16_to_f32(((const uint16_t *)x)[i]);
+}
+
+static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
+}
+
+/* The processors with AVX2 have an instruction for eight conversions to or from f16, which no loop becomes. */
+static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
+{
+    const uint16_t *const half = (const uint16_t *)x;
+    int64_t i = 0;
+#ifdef TGI_AGAIN
+    typedef short halves __attribute__((__vector_size__(16)));
+    typedef float floats __attribute__((__vector_size__(32)));
+    for (; i + 8 <= n; i += 8) {
+        halves eight;
+        memcpy(&eight, half + i, sizeof eight);
+        const floats wide = __builtin_ia32_vcvtph2ps256(eight);
+        memcpy(y + i, &wide, sizeof wide);
+    }
+#endif
+    TGI_INDEPENDENT
+    for (int64_t j = i; j < n; ++j) y[j] = tgi_f16_to_f32(half[j]);
+}
+
+static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
+{
+    uint16_t *const half = (uint16_t *)y;
+    int64_t i = 0;
+#ifdef TGI_AGAIN
+    typedef short halves __attribute__((__vector_size__(16)));
+    typedef float floats __attribute__((__vector_size__(32)));
+    for (; i + 8 <= n; i += 8) {
+        floats wide;
+        memcpy(&wide, x + i, sizeof wide);
+        const halves eight = __builtin_ia32_vcvtps2ph256(wide, 0); /* to the nearest, ties to even */
+        memcpy(half + i, &eight, sizeof eight);
+    }
+#endif
+    TGI_INDEPENDENT
+    for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
+}
+
+/* ---- rows: x, y, g, dx [n], in f32 or f64 ----
+
+   All instruction sets share the kernels for f64, which are compiled once.
+
+   Sums and maxima go by TGI_LANES lanes, whatever the instruction set: element i belongs to lane i modulo TGI_LANES.
+   A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
+   blocks. */
+
+#undef TGI_F64_ROW
+#define TGI_F64_ROW(name) tgi_##name##_f64_portable
+
+#ifndef TGI_ROWS
+#define TGI_ROWS(suffix, real, vector)                                                                             \
+    enum { TGI_V(vectors_##suffix) = (int)(TGI_LANES * sizeof(real) / sizeof(vector)) }; /* that hold the lanes */ \
+    /* The sum of the lanes, two by two. */                                                                        \
+    static inline real TGI_V(lanes_total_##suffix)(real *lane)                                                     \
+    {                                                                                                              \
+        TGI_UNROLL                                                                                                 \
+        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
+            for (int l = 0; l < w; ++l) lane[l] += lane[l + w];                                                    \
+        }                                                                                                          \
+        return lane[0];                                                                                            \
+    }                                                                                                              \
+    /* The largest lane, by twos as well; both leave the lanes changed. */                                         \
+    static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                   \
+    {                                                                                                              \
+        TGI_UNROLL                                                                                                 \
+        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
+            for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];                   \
+        }                                                                                                          \
+        return lane[0];                                                                                            \
+    }                                                                                                              \
+    static inline real TGI_V(vectors_total_##suffix)(const vector *v)                                              \
+    {                                                                                                              \
+        real lane[TGI_LANES];                                                                                      \
+        memcpy(lane, v, sizeof lane);                                                                              \
+        return TGI_V(lanes_total_##suffix)(lane);                                                                  \
+    }                                                                                                              \
+    /* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */                     \
+    static inline void TGI_V(add_to_lanes_##suffix)(vector *lane, const real *a, const real *b, real shift)        \
+    {                                                                                                              \
+        TGI_UNROLL                                                                                                 \
+        for (int k = 0; k < TGI_V(vectors_##suffix); ++k) {                                                        \
+            vector x = ((const vector *)a)[k] - shift;                                                             \
+            if (b) x *= ((const vector *)b)[k] - shift;                                                            \
+            lane[k] += x;                                                                                          \
+        }                                                                                                          \
+    }                                                                                                              \
+    /* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */                   \
+    TGI_ALWAYS_INLINE double TGI_V(shifted_sum_##suffix)(const real *a, const real *b, real shift, int64_t n)      \
+    {                                                                                                              \
+        double sum = 0;                                                                                            \
+        for (int64_t i = 0; i < n;) {                                                                              \
+            const vector zero = {0};                                                                               \
+            const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);                                                 \
+            vector lane[TGI_V(vectors_##suffix)];                                                                  \
+            TGI_UNROLL                                                                                             \
+            for (int k = 0; k < TGI_V(vectors_##suffix); ++k) lane[k] = zero;                                      \
+            for (; i + TGI_LANES <= end; i += TGI_LANES)                                                           \
+                TGI_V(add_to_lanes_##suffix)(lane, a + i, b ? b + i : NULL, shift);                                \
+            if (i < end) { /* the last elements, made as many as there are lanes */                                \
+                real x[TGI_LANES], y[TGI_LANES];                                                                   \
+                for (int l = 0; l < TGI_LANES; ++l) {                                                              \
+                    x[l] = i + l < end ? a[i + l] : shift;                                                         \
+                    y[l] = b && i + l < end ? b[i + l] : shift;                                                    \
+                }                                                                                                  \
+                TGI_V(add_to_lanes_##suffix)(lane, x, b ? y : NULL, shift);                                        \
+                i = end;                                                                                           \
+            }                                                                                                      \
+            sum += (double)TGI_V(vectors_total_##suffix)(lane);                                                    \
+        }                                                                                                          \
+        return sum;                                                                                                \
+    }                                                                                                              \
+    /* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */                                                              \
+    static double TGI_V(row_sum_##suffix)(const real *a, const real *b, int64_t n)                                 \
+    {                                                                                                              \
+        return b ? TGI_V(shifted_sum_##suffix)(a, b, 0, n) : TGI_V(shifted_sum_##suffix)(a, NULL, 0, n);           \
+    }                                                                                                              \
+    /* The largest number; NaN is passed over. */                                                                  \
+    static real TGI_V(row_largest_##suffix)(const real *x, int64_t n)                                              \
+    {                                                                                                              \
+        real lane[TGI_LANES];                                                                                      \
+        int64_t i = 0;                                                                                             \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = -(real)HUGE_VAL;                                             \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                               \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];                 \
+        }                                                                                                          \
+        real largest = TGI_V(lanes_largest_##suffix)(lane);                                                        \
+        for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                                              \
+        return largest;                                                                                            \
+    }
+#endif
+TGI_ROWS(f32, float, TGI_V(vector_f32))
+#ifndef TGI_AGAIN
+TGI_ROWS(f64, double, TGI_V(vector_f64))
+#endif
+
+static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
+{
+    *(double *)result += TGI_V(row_sum_f32)((const float *)x, NULL, n);
+}
+
+/* Eight rows are added in floats, two by two; their sum is added in doubles. */
+static void TGI_V(sum_across_f32)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)
+{
+    double *const sum = (double *)result;
+    const char *at = (const char *)x;
+    const int64_t by = step / (int64_t)sizeof(float);
+    for (; rows >= 8; rows -= 8, at += 8 * step) {
+        const float *const a = (const float *)(const void *)at, *const b = a + by, *const c = b + by, *const d = c + by;
+        const float *const e = d + by, *const f = e + by, *const g = f + by, *const h = g + by;
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i)
+            sum[i] += (double)(((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i])));
+    }
+    for (; rows > 0; --rows, at += step) {
+        const float *const a = (const float *)(const void *)at;
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) sum[i] += (double)a[i];
+    }
+}
+
+/* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
+   keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
+static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
+{
+    const float largest = TGI_V(row_largest_f32)(x, n);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(exp_below_88f)(x[i] - largest);
+    const double sum = TGI_V(row_sum_f32)(y, NULL, n);
+    if (log_of_it) {
+        const float log_sum = (float)log(sum);
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
+    } else {
+        const float scale = (float)(1 / sum);
+        for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+    }
+}
+
+/* dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
+static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it)
+{
+    /* the sum over the row first: every element of dx needs it */
+    const float sum = (float)TGI_V(row_sum_f32)(g, log_of_it ? NULL : y, n);
+    if (log_of_it) {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(exp_below_88f)(y[i]) * sum;
+    } else {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - sum);
+    }
+}
+
+/* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are the gradients that reach x by way
+   of the row's mean and of rstd. */
+static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd)
+{
+    const float mean_g = rms ? 0 : (float)(TGI_V(row_sum_f32)(g, NULL, n) / (double)n);
+    const float mean_gy = (float)(TGI_V(row_sum_f32)(g, y, n) / (double)n);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
+}
+
+/* ---- rows of attention ----
+
+   The scores of one query with n keys, in memory for `end` of them, a multiple of TGI_LANES; mask [n], to be added to
+   the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
+#ifndef TGI_ATTENTION_ROWS
+#define TGI_ATTENTION_ROWS(suffix, real, exponential)                                                                  \
+    /* x [TGI_LANES], of which the first n stay and the others become `rest`. */                                       \
+    static inline void TGI_V(attention_rest_##suffix)(real *x, int64_t n, real rest)                                   \
+    {                                                                                                                  \
+        for (int l = 0; l < TGI_LANES; ++l) x[l] = l < (int)n ? x[l] : rest;                                           \
+    }                                                                                                                  \
+    /* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf,    \
+       where the weights are 0, it is infinity. */                                                                     \
+    static double TGI_V(attention_weights_##suffix)(void *scores, const void *mask, int64_t n, int64_t end)            \
+    {                                                                                                                  \
+        real *const s = (real *)scores, lane[TGI_LANES];                                                               \
+        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
+        for (int64_t i = 0; mask && i < n; ++i) s[i] += ((const real *)mask)[i];                                       \
+        TGI_V(attention_rest_##suffix)(s + last, n - last, -(real)HUGE_VAL);                                           \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];                     \
+        }                                                                                                              \
+        const real largest = TGI_V(lanes_largest_##suffix)(lane), shift = largest > -(real)HUGE_VAL ? largest : 0;     \
+        TGI_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < whole; ++i) s[i] = exponential(s[i] - shift);                                          \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];                                                   \
+        }                                                                                                              \
+        const real sum = TGI_V(lanes_total_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                            \
+        for (int64_t i = 0; i < whole; ++i) s[i] *= scale;                                                             \
+        TGI_V(attention_rest_##suffix)(s + last, n - last, 0); /* NaN goes to no key that is not seen */               \
+        for (int64_t i = whole; i < end; ++i) s[i] = 0;                                                                \
+        return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);                                                 \
+    }                                                                                                                  \
+    /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the      \
+       scores. */                                                                                                      \
+    static void TGI_V(attention_gradient_##suffix)(void *scores, void *dp, const void *mask, int64_t n, int64_t end,   \
+                                                   double lse)                                                         \
+    {                                                                                                                  \
+        real *const p = (real *)scores, *const d = (real *)dp, lane[TGI_LANES];                                        \
+        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
+        const real shift = (real)lse;                                                                                  \
+        for (int64_t i = 0; mask && i < n; ++i) p[i] += ((const real *)mask)[i];                                       \
+        TGI_V(attention_rest_##suffix)(p + last, n - last, -(real)HUGE_VAL);                                           \
+        TGI_V(attention_rest_##suffix)(d + last, n - last, 0);                                                         \
+        TGI_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < whole; ++i) p[i] = exponential(p[i] - shift);                                          \
+        TGI_V(attention_rest_##suffix)(p + last, n - last, 0);                                                         \
+        if (shift > 64 || shift < -64) { /* a large lse is rounded: the sum of the weights is made 1 again */          \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l];                                                        \
+            for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                   \
+                for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l];                                               \
+            }                                                                                                          \
+            const real weights = TGI_V(lanes_total_##suffix)(lane), scale = weights == 0 ? 0 : 1 / weights;            \
+            for (int64_t i = 0; i < whole; ++i) p[i] *= scale;                                                         \
+        }                                                                                                              \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];                                                     \
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
+        }                                                                                                              \
+        const real sum = TGI_V(lanes_total_##suffix)(lane);                                                            \
+        for (int64_t i = 0; i < whole; ++i) d[i] = p[i] * (d[i] - sum);                                                \
+        for (int64_t i = whole; i < end; ++i) p[i] = d[i] = 0;                                                         \
+    }
+#endif
+TGI_ATTENTION_ROWS(f32, float, TGI_V(exp_below_88f))
+#ifndef TGI_AGAIN
+TGI_ATTENTION_ROWS(f64, double, exp)
+#endif
+
+/* layer_norm and rms_norm, y = (x - mean) * rstd * weight + bias: see tgi_norm_row.  mean and rstd, 1 / sqrt(mean((x -
+   mean)^2) + eps), are of the row; rms: with 0 in place of the mean.
+
+   Backward, with xn = (x - mean) * rstd and h = g * weight: dweight += g * xn, dbias += g, and
+   dx = rstd * (h - mean(h) - xn * mean(h * xn)); rms: without mean(h).  The means are the gradients that reach x by way
+   of the row's mean and of rstd. */
+#ifndef TGI_NORM
+#define TGI_NORM(suffix, real, vector)                                                                              \
+    static void TGI_V(norm_##suffix)(tgi_norm_row *row)                                                             \
+    {                                                                                                               \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                      \
+        const real *const bias = (const real *)row->bias;                                                           \
+        real *const y = (real *)row->y;                                                                             \
+        const int64_t n = row->n;                                                                                   \
+        const real mean = row->rms ? 0 : (real)(TGI_V(shifted_sum_##suffix)(x, NULL, 0, n) / (double)n);            \
+        /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */  \
+        const real rstd = (real)(1 / sqrt(TGI_V(shifted_sum_##suffix)(x, x, mean, n) / (double)n + row->eps));      \
+        if (bias) {                                                                                                 \
+            TGI_INDEPENDENT                                                                                         \
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];                      \
+        } else if (weight) {                                                                                        \
+            TGI_INDEPENDENT                                                                                         \
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i];                                \
+        } else {                                                                                                    \
+            TGI_INDEPENDENT                                                                                         \
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;                                            \
+        }                                                                                                           \
+        row->mean = (double)mean;                                                                                   \
+        row->rstd = (double)rstd;                                                                                   \
+    }                                                                                                               \
+    static void TGI_V(norm_backward_##suffix)(const tgi_norm_row *row)                                              \
+    {                                                                                                               \
+        enum { VECTORS = TGI_V(vectors_##suffix) };                                                                 \
+        const real *const x = (const real *)row->x, *const g = (const real *)row->g;                                \
+        const real *const weight = (const real *)row->weight;                                                       \
+        real *const dx = (real *)row->dx, *const dweight = (real *)row->dweight, *const dbias = (real *)row->dbias; \
+        const real mean = (real)row->mean, rstd = (real)row->rstd;                                                  \
+        const int64_t n = row->n, whole = n - n % TGI_LANES;                                                        \
+        double h_sum = 0, hxn_sum = 0;                                                                              \
+        for (int64_t i = 0; i < whole;) {                                                                           \
+            const int64_t end = tgi_at_most(whole, i + TGI_SUM_BLOCK);                                              \
+            const vector zero = {0};                                                                                \
+            vector h_lane[TGI_V(vectors_##suffix)], hxn_lane[TGI_V(vectors_##suffix)];                              \
+            TGI_UNROLL                                                                                              \
+            for (int k = 0; k < VECTORS; ++k) h_lane[k] = hxn_lane[k] = zero;                                       \
+            for (; i < end; i += TGI_LANES) {                                                                       \
+                TGI_UNROLL                                                                                          \
+                for (int k = 0; k < VECTORS; ++k) {                                                                 \
+                    const vector gk = ((const vector *)(g + i))[k], h = gk * ((const vector *)(weight + i))[k];     \
+                    const vector xn = (((const vector *)(x + i))[k] - mean) * rstd;                                 \
+                    ((vector *)(dweight + i))[k] += gk * xn;                                                        \
+                    ((vector *)(dbias + i))[k] += gk;                                                               \
+                    h_lane[k] += h;                                                                                 \
+                    hxn_lane[k] += h * xn;                                                                          \
+                }                                                                                                   \
+            }                                                                                                       \
+            h_sum += (double)TGI_V(vectors_total_##suffix)(h_lane);                                                 \
+            hxn_sum += (double)TGI_V(vectors_total_##suffix)(hxn_lane);                                             \
+        }                                                                                                           \
+        for (int64_t i = whole; i < n; ++i) {                                                                       \
+            const real xn = (x[i] - mean) * rstd, h = g[i] * weight[i];                                             \
+            dweight[i] += g[i] * xn;                                                                                \
+            dbias[i] += g[i];                                                                                       \
+            h_sum += (double)h;                                                                                     \
+            hxn_sum += (double)(h * xn);                                                                            \
+        }                                                                                                           \
+        const real h_mean = row->rms ? 0 : (real)(h_sum / (double)n), hxn_mean = (real)(hxn_sum / (double)n);       \
+        TGI_INDEPENDENT                                                                                             \
+        for (int64_t i = 0; i < n; ++i)                                                                             \
+            dx[i] = rstd * (g[i] * weight[i] - h_mean - (x[i] - mean) * rstd * hxn_mean);                           \
+    }
+#endif
+TGI_NORM(f32, float, TGI_V(vector_f32))
+#ifndef TGI_AGAIN
+TGI_NORM(f64, double, TGI_V(vector_f64))
+#endif
+
+/* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
+   are. */
+#ifndef TGI_CLASS_LOSS
+#define TGI_CLASS_LOSS(suffix, real, exponential)                                                             \
+    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                                \
+    {                                                                                                         \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
+        const real largest = TGI_V(row_largest_##suffix)(x, row->n);                                          \
+        real part[TGI_SUM_BLOCK];                                                                             \
+        row->largest = (double)largest;                                                                       \
+        row->sum = row->weighted = 0;                                                                         \
+        for (int64_t i = 0, n; i < row->n; i += n) {                                                          \
+            n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                                       \
+            for (int64_t k = 0; row->smoothed && k < n; ++k) part[k] = x[i + k] - largest;                    \
+            if (row->smoothed) row->weighted += TGI_V(row_sum_##suffix)(part, weight ? weight + i : NULL, n); \
+            TGI_INDEPENDENT                                                                                   \
+            for (int64_t k = 0; k < n; ++k) part[k] = exponential(x[i + k] - largest);                        \
+            row->sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                               \
+        }                                                                                                     \
+    }                                                                                                         \
+    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                                 \
+    {                                                                                                         \
+        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
+        const real largest = (real)row->largest, scale = (real)row->scale, shift = (real)row->shift;          \
+        const int64_t n = row->n;                                                                             \
+        real *const dx = (real *)row->dx;                                                                     \
+        TGI_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; ++i) dx[i] = exponential(x[i] - largest) * scale;                          \
+        if (shift == 0) return;                                                                               \
+        TGI_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                            \
+    }
+#endif
+TGI_CLASS_LOSS(f32, float, TGI_V(exp_below_88f))
+#ifndef TGI_AGAIN
+TGI_CLASS_LOSS(f64, double, exp)
+#endif
+
+/* Rows of tgi_lstm_cell. */
+static void TGI_V(lstm_cell)(const tgi_lstm_cell *cell, int64_t row)
+{
+    const int64_t n = cell->n;
+    const double none[2] = {0, 0}; /* these ops have no numbers */
+    const float *const x = cell->from_x + row * 4 * n, *const h = cell->from_h + row * 4 * n;
+    const float *const c = cell->c + row * n;
+    float *const act = cell->act + row * 4 * n, *const next = cell->next + row * n, *const y = cell->h + row * n;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < 4 * n; ++i) act[i] = x[i] + h[i];
+    TGI_V(sigmoid_f32)(2 * n, none, act, act, NULL, NULL);
+    TGI_V(tanh_f32)(n, none, act + 2 * n, act + 2 * n, NULL, NULL);
+    TGI_V(sigmoid_f32)(n, none, act + 3 * n, act + 3 * n, NULL, NULL);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) next[i] = act[n + i] * c[i] + act[i] * act[2 * n + i];
+    TGI_V(tanh_f32)(n, none, y, next, NULL, NULL);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] *= act[3 * n + i];
+}
+
+static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
+{
+    const int64_t n = cell->n;
+    const double none[2] = {0, 0}; /* these ops have no numbers */
+    const float *const act = cell->act + row * 4 * n, *const c = cell->c + row * n;
+    const float *const gh = cell->gh + row * n, *const gnext = cell->gnext + row * n;
+    float *const d = cell->dgates + row * 4 * n, *const dc = cell->dc + row * n;
+    TGI_V(tanh_f32)(n, none, dc, cell->next + row * n, NULL, NULL);
+    TGI_INDEPENDENT
+    for (int64_t k = 0; k < n; ++k) {
+        const float i = act[k], f = act[n + k], g = act[2 * n + k], o = act[3 * n + k], t = dc[k];
+        const float dnext = gnext[k] + gh[k] * o * (1 - t * t);
+        d[k] = dnext * g * (i * (1 - i));
+        d[n + k] = dnext * c[k] * (f * (1 - f));
+        d[2 * n + k] = dnext * i * (1 - g * g);
+        d[3 * n + k] = gh[k] * t * (o * (1 - o));
+        dc[k] = dnext * f;
+    }
+}
+
+/* sum += x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
+   by an instruction that takes denormals as 0 and gives 0 for them. */
+#undef TGI_ADD_PRODUCT
+#undef TGI_ADD_PAIRS
+#define TGI_ADD_PRODUCT(sum, x, b) (sum) += (x) * (b)
+#ifdef TGI_HAS_BF16_PAIRS
+typedef uint32_t TGI_V(vector_u32) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+static inline TGI_V(vector_u32) TGI_V(pairs)(float x)
+{
+    const TGI_V(vector_u32) zero = {0};
+    return zero + tgi_bits_of_float(x);
+}
+#define TGI_ADD_PAIRS(sum, x, b) \
+    __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(b), "v"(TGI_V(pairs)(x)))
+#endif
+
+/* The micro-kernel of the matrix product: the sums of a tile stay in registers, of as many rows as are given and one or
+   two vectors of columns.  reads: the layouts of a that it can read; add: how it adds a product, from panels. */
+#ifndef TGI_GEMM_KERNEL
+enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those before it, too */
+#define TGI_GEMM_KERNEL(function, real, vector, rows_of_tile, vectors, reads, add)                                    \
+    static void function(const tgi_gemm_tile *t)                                                                      \
+    {                                                                                                                 \
+        TGI_FMA                                                                                                       \
+        enum { ROWS = (rows_of_tile), LANES = (int)(sizeof(vector) / sizeof(real)), TWO = (vectors) == 2 };           \
+        const vector zero = {0};                                                                                      \
+        static const real zeros[ROWS] = {0};                                                                          \
+        const real *x = (const real *)t->a, *y = (const real *)t->b;                                                  \
+        const int64_t rows = t->rows, c_row = t->c_row, from_row = t->from_row;                                       \
+        const real *from = (const real *)t->from;                                                                     \
+        real *c = (real *)t->c;                                                                                       \
+        vector sum[ROWS][2];                                                                                          \
+        int64_t row[ROWS];                                                                                            \
+        TGI_UNROLL                                                                                                    \
+        for (int i = 0; i < ROWS; ++i) {                                                                              \
+            sum[i][0] = sum[i][1] = zero;                                                                             \
+            TGI_PREFETCH(c);                                                                                          \
+            if (i + 1 < rows) c += c_row;                                                                             \
+        }                                                                                                             \
+        c = (real *)t->c;                                                                                             \
+        if ((reads) == TGI_READS_PANELS || t->a_packed) {                                                             \
+            for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
+                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) {                                                                      \
+                    add(sum[i][0], x[i], b0);                                                                         \
+                    if (TWO) add(sum[i][1], x[i], b1);                                                                \
+                }                                                                                                     \
+            }                                                                                                         \
+        } else if ((reads) == TGI_READS_PLACES && t->a_cols) {                                                        \
+            TGI_UNROLL                                                                                                \
+            for (int i = 0; i < ROWS; ++i) row[i] = t->a_rows[i < rows ? i : rows - 1];                               \
+            for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {                                                       \
+                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
+                const real *const at = x + t->a_cols[k];                                                              \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) {                                                                      \
+                    sum[i][0] += at[row[i]] * b0;                                                                     \
+                    if (TWO) sum[i][1] += at[row[i]] * b1;                                                            \
+                }                                                                                                     \
+            }                                                                                                         \
+        } else {                                                                                                      \
+            TGI_UNROLL                                                                                                \
+            for (int i = 0; i < ROWS; ++i) row[i] = i == 0 ? 0 : i < rows ? row[i - 1] + t->a_row : row[i - 1];       \
+            for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                        \
+                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) {                                                                      \
+                    sum[i][0] += x[row[i]] * b0;                                                                      \
+                    if (TWO) sum[i][1] += x[row[i]] * b1;                                                             \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+        if (rows == ROWS && t->cols == (vectors) * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {           \
+            TGI_UNROLL                                                                                                \
+            for (int i = 0; i < ROWS; ++i, c += c_row) {                                                              \
+                if (from) {                                                                                           \
+                    sum[i][0] += ((const vector *)from)[0];                                                           \
+                    if (TWO) sum[i][1] += ((const vector *)from)[1];                                                  \
+                    from += from_row;                                                                                 \
+                }                                                                                                     \
+                ((vector *)c)[0] = sum[i][0];                                                                         \
+                if (TWO) ((vector *)c)[1] = sum[i][1];                                                                \
+            }                                                                                                         \
+            return;                                                                                                   \
+        }                                                                                                             \
+        real tile[ROWS * 2 * LANES]; /* only the rows and columns that exist */                                       \
+        memcpy(tile, sum, sizeof tile);                                                                               \
+        const int64_t cols = t->cols, c_col = t->c_col, from_col = t->from_col;                                       \
+        if (rows == ROWS && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */               \
+            for (int64_t j = 0; j < cols; ++j, c += c_col) {                                                          \
+                const real *const f = from ? from + j * from_col : zeros;                                             \
+                TGI_UNROLL                                                                                            \
+                for (int i = 0; i < ROWS; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];                                 \
+            }                                                                                                         \
+            return;                                                                                                   \
+        }                                                                                                             \
+        for (int64_t i = 0; i < rows; ++i) {                                                                          \
+            for (int64_t j = 0; j < cols; ++j) {                                                                      \
+                const real sum_ij = tile[i * 2 * LANES + j];                                                          \
+                c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;                \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+#endif
+TGI_FMA_BEGIN
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PLACES, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_V(tile_rows), 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
+#ifdef TGI_SHORT_ROWS
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_short), float, TGI_V(vector_f32), TGI_SHORT_ROWS, 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_narrow), float, TGI_V(vector_f32), TGI_V(tile_rows), 1, TGI_READS_PLACES,
+                TGI_ADD_PRODUCT)
+#endif
+TGI_FMA_END
+/* Unsigned: it wraps. */
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), 2, TGI_READS_PANELS,
+                TGI_ADD_PRODUCT)
+#ifdef TGI_HAS_BF16_PAIRS
+TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PAIRS)
+#endif
+
+/* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
+   dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
+#ifndef TGI_GEMV
+#define TGI_GEMV(suffix, real, vector, lanes)                                                                \
+    static real TGI_V(dot_##suffix)(const real *x, const real *y, int64_t n)                                 \
+    {                                                                                                        \
+        TGI_FMA                                                                                              \
+        vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                               \
+        real part[lanes], sum = 0;                                                                           \
+        for (; n >= 4 * (lanes); n -= 4 * (lanes), x += 4 * (lanes), y += 4 * (lanes)) {                     \
+            const vector *const u = (const vector *)x, *const v = (const vector *)y;                         \
+            sum0 += u[0] * v[0];                                                                             \
+            sum1 += u[1] * v[1];                                                                             \
+            sum2 += u[2] * v[2];                                                                             \
+            sum3 += u[3] * v[3];                                                                             \
+        }                                                                                                    \
+        sum0 = (sum0 + sum1) + (sum2 + sum3);                                                                \
+        memcpy(part, &sum0, sizeof part);                                                                    \
+        for (int lane = 0; lane < (lanes); ++lane) sum += part[lane];                                        \
+        for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                  \
+        return sum;                                                                                          \
+    }                                                                                                        \
+    static void TGI_V(gemv_##suffix)(const tgi_gemv *g, void *y_, int64_t n, const void *x_, const void *a_) \
+    {                                                                                                        \
+        TGI_FMA                                                                                              \
+        const int64_t x_step = g->x_step, a_step = g->col;                                                   \
+        const real *x = (const real *)x_, *a = (const real *)a_;                                             \
+        real *const y = (real *)y_;                                                                          \
+        const bool dot = g->dot;                                                                             \
+        int64_t k = g->k;                                                                                    \
+        for (int64_t i = 0; i < n; ++i) y[i] = dot ? TGI_V(dot_##suffix)(x, a + i * g->row, k) : 0;          \
+        for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                   \
+            const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                    \
+            const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;             \
+            int64_t i = 0;                                                                                   \
+            for (; i + (lanes) <= n; i += (lanes)) {                                                         \
+                *(vector *)(y + i) += (*(const vector *)(a + i) * x0 + *(const vector *)(a1 + i) * x1) +     \
+                                      (*(const vector *)(a2 + i) * x2 + *(const vector *)(a3 + i) * x3);     \
+            }                                                                                                \
+            for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                 \
+        }                                                                                                    \
+        for (; k > 0 && !dot; --k, x += x_step, a += a_step) {                                               \
+            for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                             \
+        }                                                                                                    \
+    }
+#endif
+TGI_FMA_BEGIN
+TGI_GEMV(f32, float, TGI_V(vector_f32), (int64_t)(sizeof(TGI_V(vector_f32)) / sizeof(float)))
+TGI_GEMV(f64, double, TGI_V(vector_f64), (int64_t)(sizeof(TGI_V(vector_f64)) / sizeof(double)))
+TGI_FMA_END
+
+/* y, index [n] (index may be NULL): the largest of each window, the last NaN if it has any, and its index.  x: the
+   first one's corner.  Four windows at a time; the last four may have some of the ones before again. */
+#ifdef TGI_HAS_VECTORS
+static inline tgi_four TGI_V(four_at)(const float *x, int64_t step)
+{
+    const tgi_four apart = {x[0], x[step], x[2 * step], x[3 * step]};
+    if (step == 1) return *(const tgi_four *)x;
+    return step == 2 ? TGI_FOUR_OF(*(const tgi_four *)x, *(const tgi_four *)(x + 3), 0, 2, 5, 7) : apart;
+}
+static inline void TGI_V(max_pool_four)(const tgi_pool_run *run, int64_t rows, int64_t columns, const float *x,
+                                        int64_t stride, int64_t start, float *y, int64_t *index)
+{
+    const float least = -(float)HUGE_VAL;
+    tgi_four best = {least, least, least, least};
+    tgi_four_places found = {0, 0, 0, 0}; /* counted from the corner of each window */
+    for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t k = 0, at = i * run->row_step; k < columns; ++k, at += run->column_step) {
+            const tgi_four element = TGI_V(four_at)(x + at, stride);
+            const tgi_four_places larger = (element > best) | (element != element);
+            best = (tgi_four)(((tgi_four_places)element & larger) | ((tgi_four_places)best & ~larger));
+            found = ((found ^ (int32_t)at) & larger) ^ found;
+        }
+    }
+    *(tgi_four *)y = best;
+    for (int l = 0; index && l < 4; ++l) index[l] = start + l * stride + found[l];
+}
+
+static void TGI_V(max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index)
+{
+    const int64_t rows = run->rows, columns = run->columns, stride = run->stride;
+    for (int64_t o = 0; o < run->n; o += 4) {
+        const int64_t at = o + 4 <= run->n ? o : run->n - 4, corner = at * stride, start = run->start + corner;
+        int64_t *const to = index ? index + at : NULL;
+        if (stride == 2 && rows == 2 && columns == 2) /* constants make it fast */
+            TGI_V(max_pool_four)(run, 2, 2, x + corner, 2, start, y + at, to);
+        else if (stride == 2)
+            TGI_V(max_pool_four)(run, rows, columns, x + corner, 2, start, y + at, to);
+        else if (stride == 1)
+            TGI_V(max_pool_four)(run, rows, columns, x + corner, 1, start, y + at, to);
+        else
+            TGI_V(max_pool_four)(run, rows, columns, x + corner, stride, start, y + at, to);
+    }
+}
+#endif
+
+/* y [bytes] = x, written past the caches, which would first read what is there.  Bytes before the first whole vector of
+   y and behind the last are copied as usual. */
+#ifdef TGI_AGAIN
+static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
+{
+    typedef float floats __attribute__((__vector_size__(32)));
+    const int64_t before = tgi_at_most(bytes, (int64_t)((32 - (uintptr_t)y % 32) % 32));
+    int64_t i = before;
+    memcpy(y, x, (size_t)before);
+    for (; i + 32 <= bytes; i += 32) {
+        floats v;
+        memcpy(&v, (const char *)x + i, sizeof v);
+#ifdef __clang__
+        __builtin_nontemporal_store(v, (floats *)(void *)((char *)y + i));
+#else
+        __builtin_ia32_movntps256((float *)(void *)((char *)y + i), v);
+#endif
+    }
+    memcpy((char *)y + i, (const char *)x + i, (size_t)(bytes - i));
+}
+#endif
+
+static const tgi_kernels TGI_V(kernels) = {
+    TGI_TEXT(TGI_ISA),
+    {
+#define TGI_F32_ENTRY_FLOATS TGI_V
+#define TGI_F32_ENTRY_CHOICE TGI_V
+#define TGI_F32_ENTRY_ANY TGI_LIGHT
+#define TGI_F32_ENTRY_TEST TGI_LIGHT
+#define TGI_F32_ENTRY(name, kind, ...) TGI_F32_ENTRY_##kind(name##_f32),
+        TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
+#undef TGI_F32_ENTRY
+    },
+    {
+#define TGI_F32_ENTRY(name, ...) TGI_LIGHT(name##_gradient_f32),
+        TGI_GRADIENTS(TGI_F32_ENTRY)
+#undef TGI_F32_ENTRY
+    },
+    {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
+    TGI_V(tile_rows),
+    {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
+     2 * (int)(sizeof(TGI_V(vector_u64)) / sizeof(uint64_t))},
+    {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64), TGI_V(gemm_tile_i64)},
+#ifdef TGI_SHORT_ROWS
+    TGI_SHORT_ROWS,
+    TGI_V(gemm_tile_short),
+    TGI_V(gemm_tile_narrow),
+#else
+    0,
+    NULL,
+    NULL,
+#endif
+#ifdef TGI_HAS_BF16_PAIRS
+    TGI_V(gemm_tile_bf16),
+#else
+    NULL,
+#endif
+    {TGI_V(gemv_f32), TGI_V(gemv_f64)},
+    {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
+    {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
+    {TGI_V(norm_f32), TGI_F64_ROW(norm)},
+    {TGI_V(norm_backward_f32), TGI_F64_ROW(norm_backward)},
+    {TGI_V(class_loss_f32), TGI_F64_ROW(class_loss)},
+    {TGI_V(class_loss_backward_f32), TGI_F64_ROW(class_loss_backward)},
+    TGI_V(lstm_cell),
+    TGI_V(lstm_cell_backward),
+    {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
+    {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
+    TGI_V(random_words),
+    TGI_V(random_normal),
+    TGI_V(sum_f32),
+    TGI_V(sum_across_f32),
+    TGI_V(softmax),
+    TGI_V(softmax_backward),
+    TGI_V(layer_norm_backward),
+#ifdef TGI_HAS_VECTORS
+    TGI_V(max_pool),
+#else
+    NULL,
+#endif
+#ifdef TGI_AGAIN
+    TGI_V(stream),
+#else
+    NULL,
+#endif
+};
+
+TGI_LOOPS_END
+#endif
+/* ---- the end of the kernels ---- */
+
+#if defined(TGI_ISA) && !defined(TGI_AGAIN) /* the first time: the rest */
+#undef TGI_ISA
+
+#ifdef TGI_HAS_X86_KERNELS
+#define TGI_AGAIN
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+#define TGI_ISA avx2
+#include "tensorgrad.h"
+#undef TGI_ISA
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c"))), \
+                             apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,f16c,prefer-vector-width=512")
+#endif
+#define TGI_ISA avx512
+#define TGI_SHORT_ROWS 13 /* of a tile: 64 and 128 rows are 5 and 10 of these, which have 1.5 % too many; of 14, 9 % */
+#define TGI_LIGHT_AS_AVX2
+#define TGI_TABLES
+#ifdef __clang__
+#define TGI_LOOK_UP(table, at) __builtin_ia32_vpermi2varps512((table)[0], at, (table)[1])
+#else
+#define TGI_LOOK_UP(table, at) __builtin_shuffle((table)[0], (table)[1], at)
+#endif
+#if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
+#define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */
+#endif
+#include "tensorgrad.h"
+#undef TGI_TABLES
+#undef TGI_LIGHT_AS_AVX2
+#undef TGI_SHORT_ROWS
+#undef TGI_ISA
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef TGI_AGAIN
+#endif
+
+#undef TGI_REAL
+#define TGI_REAL(call, x) TGI_REAL_OF(call, x)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(TGI_HAS_VECTORS) && defined(__clang__)
+#pragma clang diagnostic pop
+#endif
+
+/* The best kernels for this processor; TG_SIMD=portable, avx2 or avx512 in the environment asks for others, which are
+   taken if the processor has them. */
+static const tgi_kernels *tgi_choose_kernels(void)
+{
+    const tgi_kernels *best = &tgi_kernels_portable;
+#ifdef TGI_HAS_X86_KERNELS
+    const char *wish = getenv("TG_SIMD");
+    if (wish && strcmp(wish, "portable") == 0) return best;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = &tgi_kernels_avx2;
+    if (wish && strcmp(wish, "avx2") == 0) return best;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl")) {
+        best = &tgi_kernels_avx512;
+    }
+#endif
+    return best;
+}
+
+/* Whether there is a tile for bf16, and the processor has the instruction for it. */
+static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
+{
+#ifdef TGI_HAS_BF16_PAIRS
+    if (!__builtin_cpu_supports("avx512bf16")) return false;
+#endif
+    return kernels->gemm_tile_bf16 != NULL;
+}
 
 #if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
 #pragma float_control(pop)
