@@ -134,7 +134,7 @@
        @@VIEWS         reshape, transpose, slice, expand: other views of the same elements
        @@WRITE         fill_, zero_, copy_, set: writing in place
        @@JOIN          cat and stack, split and unbind; repeat, flip, pad: copies in another order
-       @@REDUCE        sum, mean, prod, max, min, amax, any, var, norm, logsumexp
+       @@REDUCE        sum, mean, prod, max, min, amax, any, var, norm, logsumexp; normalize, cdist
        @@INDEX         gather, scatter, embedding, indexing by tensors
        @@SORT          along one dim: max_dim, argmax, cumsum, sort, topk
        @@NORM          softmax, glu, prelu; layer_norm, rms_norm, batch_norm, instance_norm, group_norm
@@ -150,13 +150,20 @@
    Act II, comfort: what programs need around it.
 
        @@CHECK         gradcheck and gradgradcheck
-       @@OPTIM         optimizers, clipping, schedules
+       @@OPTIM         optimizers, their state in files, schedules
+       @@RECORD        a step of training, recorded on a GPU and replayed
+       @@LBFGS         steps that compute the loss themselves: closures, L-BFGS
+       @@CLIP          clipping of gradients
+       @@SCALER        scaling of the loss for training in f16
        @@DICT          dictionaries of tensors, nested
-       @@FILES         safetensors, npy and npz, IDX
+       @@FILES         reading and writing files safely; tensors in files, IDX
+       @@SAFETENSORS   the files of Hugging Face and PyTorch
+       @@NPZ           NumPy's files: npy, npz
        @@CSV           tables of numbers as text
        @@LOADER        batches of rows, shuffled, fetched ahead
        @@NN            modules: parameters, buffers, children; forward
-       @@LAYERS        layers: linear, convolution, recurrent, attention, ...
+       @@LAYERS        layers: linear, convolution, norms, functions; modules of modules
+       @@SEQUENCES     recurrent layers, attention with several heads, transformers
        @@SAVE          modules and checkpoints in files
        @@SHOW          printing tensors and the tape
 
@@ -1204,6 +1211,14 @@ TG_API tg_tensor *tg_trace(tg_tensor *t); /* the sum of the diagonal of t [n, m]
 TG_API tg_tensor *tg_max(tg_tensor *t); /* the largest.  torch.max */
 TG_API tg_tensor *tg_min(tg_tensor *t); /* the smallest.  torch.min */
 
+/* Lengths, by the p-norm of tg_norm_dim (2 in tg_cosine_similarity), of floating point.  A length below eps counts as
+   eps; PyTorch's defaults are p = 2, dim = 1, and eps = 1e-12 and 1e-8.  In tg_cdist the rows of a [.., n, k] and of
+   b [.., m, k] give their distances [.., n, m]; it needs memory for n * m * k elements.  F.normalize,
+   F.cosine_similarity, torch.cdist */
+TG_API tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps); /* x / length along dim */
+TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps); /* sum of products of these */
+TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);                        /* lengths of differences */
+
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
 /* Indexing along one dim by an integer tensor (i64 or i32) on the device of t.  Errors: an index outside
@@ -1316,14 +1331,6 @@ TG_API tg_tensor *tg_batch_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor
 TG_API tg_tensor *tg_instance_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
                                    tg_tensor *bias, bool use_input_stats, double momentum, double eps);
 TG_API tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_tensor *bias, double eps);
-
-/* Lengths, by the p-norm of tg_norm_dim (2 in tg_cosine_similarity), of floating point.  A length below eps counts as
-   eps; PyTorch's defaults are p = 2, dim = 1, and eps = 1e-12 and 1e-8.  In tg_cdist the rows of a [.., n, k] and of
-   b [.., m, k] give their distances [.., n, m]; it needs memory for n * m * k elements.  F.normalize,
-   F.cosine_similarity, torch.cdist */
-TG_API tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps); /* x / length along dim */
-TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps); /* sum of products of these */
-TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);                        /* lengths of differences */
 
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
 
@@ -1721,28 +1728,55 @@ TG_API tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *param
    torch.optim.Optimizer.step */
 TG_API tg_status tg_step(tg_optim *opt);
 
-/* Computes the loss anew: clears the gradients, runs forward and backward, and returns the loss. */
-typedef tg_tensor *(*tg_closure)(void *user);
-
-/* A step that may need the loss and its gradients several times, with other parameters each time: it calls
-   closure(user) for them, with grad mode on and in a scope of its own, and returns the first loss.  tg_lbfgs can step
-   in this way alone; its parameters must be on one device, and it waits for the device at every call.  The other
-   optimizers call closure once before their tg_step.
-       static tg_tensor *closure(void *user)
-       {
-           model *m = user;
-           tg_optim_zero_grad(m->opt);
-           tg_tensor *loss = tg_mse_loss(forward(m), m->y, TG_MEAN);
-           return tg_backward(loss) == TG_OK ? loss : NULL;
-       }
-       ...
-       tg_tensor *loss = tg_step_closure(m->opt, closure, m);
-   If it fails, parameters and state are as before; the gradients are those of the last call.
-   torch.optim.Optimizer.step(closure) */
-TG_API tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user);
-
 /* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
+
+/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  tg_lr_cosine and tg_lr_linear rise to lr
+   in `warmup` steps, then fall to lr_min at step `total`, and stay there:
+       step < warmup       lr * (step + 1) / (warmup + 1)
+       otherwise           with p = min(1, (step - warmup) / (total - warmup)):
+       tg_lr_cosine        lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
+       tg_lr_linear        lr + (lr_min - lr) * p
+   Without warmup:
+       tg_lr_step          lr * gamma^floor(step / size)
+       tg_lr_exponential   lr * gamma^step
+   torch.optim.lr_scheduler */
+TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
+TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
+TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
+TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
+
+/* One cycle in `total` steps: from first at step 0 along half a cosine to top, which is reached after the part
+   `pct_start` of the steps, and along another one to last at step total - 1.  With the defaults of PyTorch the learning
+   rate and the momentum (beta1 of adam and adamw) are
+       opt->lr = tg_lr_one_cycle(step, total, 0.3, lr / 25, lr, lr / 25e4);
+       opt->momentum = tg_lr_one_cycle(step, total, 0.3, 0.95, 0.85, 0.95);
+   torch.optim.lr_scheduler.OneCycleLR */
+TG_API double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last);
+
+/* For tg_lr_plateau: how it decides, and what it remembers.  Begin with `tg_plateau plateau = TG_PLATEAU;`, which holds
+   PyTorch's defaults, and change fields as you like. */
+typedef struct {
+    double factor;      /* 0.1: what the learning rate is multiplied by */
+    int patience;       /* 10: so many metrics in a row may be no better than the best one before the rate falls */
+    double threshold;   /* 1e-4: what a better metric is better by, as a part of the best one */
+    int cooldown;       /* 0: so many metrics are not counted after the rate has fallen */
+    double min_lr, eps; /* 0, 1e-8: the lowest rate; the smallest change of it that is made */
+    bool maximize;      /* false; true: a larger metric is better.  mode="max" */
+    bool absolute;      /* false; true: threshold is a difference.  threshold_mode="abs" */
+    bool begun;         /* this and the following are what it remembers: whether there is a best metric */
+    double best;        /* the best metric */
+    int bad, cooling;   /* metrics since the best one; metrics that are still not counted */
+} tg_plateau;
+/* TG_PLATEAU is the first value of a tg_plateau. */
+#define TG_PLATEAU {0.1, 10, 1e-4, 0, 0, 1e-8, false, false, false, 0, 0, 0}
+
+/* The learning rate after one more metric, such as the validation loss of an epoch: lr as it is, or lr * factor when
+   the metric has stopped improving.  Use: opt->lr = tg_lr_plateau(&plateau, opt->lr, loss).
+   torch.optim.lr_scheduler.ReduceLROnPlateau */
+TG_API double tg_lr_plateau(tg_plateau *plateau, double lr, double metric);
+
+/* ======== @@RECORD ================================================================================================ */
 
 /* A step of training on a GPU that is recorded once and then replayed, which takes the host microseconds.
 
@@ -1791,6 +1825,30 @@ TG_API const char *tg_graph_obstacle(const tg_graph *graph);
 /* Ends it; NULL is allowed. */
 TG_API void tg_graph_free(tg_graph *graph);
 
+/* ======== @@LBFGS ================================================================================================= */
+
+/* Computes the loss anew: clears the gradients, runs forward and backward, and returns the loss. */
+typedef tg_tensor *(*tg_closure)(void *user);
+
+/* A step that may need the loss and its gradients several times, with other parameters each time: it calls
+   closure(user) for them, with grad mode on and in a scope of its own, and returns the first loss.  tg_lbfgs can step
+   in this way alone; its parameters must be on one device, and it waits for the device at every call.  The other
+   optimizers call closure once before their tg_step.
+       static tg_tensor *closure(void *user)
+       {
+           model *m = user;
+           tg_optim_zero_grad(m->opt);
+           tg_tensor *loss = tg_mse_loss(forward(m), m->y, TG_MEAN);
+           return tg_backward(loss) == TG_OK ? loss : NULL;
+       }
+       ...
+       tg_tensor *loss = tg_step_closure(m->opt, closure, m);
+   If it fails, parameters and state are as before; the gradients are those of the last call.
+   torch.optim.Optimizer.step(closure) */
+TG_API tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user);
+
+/* ======== @@CLIP ================================================================================================== */
+
 /* Clipping of gradients, before tg_step; parameters without .grad are skipped.
 
    tg_clip_grad_norm multiplies all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all their
@@ -1804,6 +1862,8 @@ TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double m
 
 /* Limits each element of the gradients to [-value, value].  torch.nn.utils.clip_grad_value_ */
 TG_API tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value);
+
+/* ======== @@SCALER ================================================================================================ */
 
 /* For training in f16 (see TG_AUTOCAST), whose numbers end at 65504 and near 1e-7: the loss, and so every gradient, is
    multiplied by a scale that keeps gradients in that range.  Begin with `tg_grad_scaler scaler = TG_GRAD_SCALER;`,
@@ -1844,51 +1904,6 @@ TG_API tg_status tg_grad_scaler_unscale_(tg_grad_scaler *scaler, tg_optim *opt);
 TG_API tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt);
 /* Changes the scale, after the steps of all optimizers.  Errors: there was none.  GradScaler.update */
 TG_API tg_status tg_grad_scaler_update(tg_grad_scaler *scaler);
-
-/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  tg_lr_cosine and tg_lr_linear rise to lr
-   in `warmup` steps, then fall to lr_min at step `total`, and stay there:
-       step < warmup       lr * (step + 1) / (warmup + 1)
-       otherwise           with p = min(1, (step - warmup) / (total - warmup)):
-       tg_lr_cosine        lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
-       tg_lr_linear        lr + (lr_min - lr) * p
-   Without warmup:
-       tg_lr_step          lr * gamma^floor(step / size)
-       tg_lr_exponential   lr * gamma^step
-   torch.optim.lr_scheduler */
-TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
-TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
-TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
-TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
-
-/* One cycle in `total` steps: from first at step 0 along half a cosine to top, which is reached after the part
-   `pct_start` of the steps, and along another one to last at step total - 1.  With the defaults of PyTorch the learning
-   rate and the momentum (beta1 of adam and adamw) are
-       opt->lr = tg_lr_one_cycle(step, total, 0.3, lr / 25, lr, lr / 25e4);
-       opt->momentum = tg_lr_one_cycle(step, total, 0.3, 0.95, 0.85, 0.95);
-   torch.optim.lr_scheduler.OneCycleLR */
-TG_API double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last);
-
-/* For tg_lr_plateau: how it decides, and what it remembers.  Begin with `tg_plateau plateau = TG_PLATEAU;`, which holds
-   PyTorch's defaults, and change fields as you like. */
-typedef struct {
-    double factor;      /* 0.1: what the learning rate is multiplied by */
-    int patience;       /* 10: so many metrics in a row may be no better than the best one before the rate falls */
-    double threshold;   /* 1e-4: what a better metric is better by, as a part of the best one */
-    int cooldown;       /* 0: so many metrics are not counted after the rate has fallen */
-    double min_lr, eps; /* 0, 1e-8: the lowest rate; the smallest change of it that is made */
-    bool maximize;      /* false; true: a larger metric is better.  mode="max" */
-    bool absolute;      /* false; true: threshold is a difference.  threshold_mode="abs" */
-    bool begun;         /* this and the following are what it remembers: whether there is a best metric */
-    double best;        /* the best metric */
-    int bad, cooling;   /* metrics since the best one; metrics that are still not counted */
-} tg_plateau;
-/* TG_PLATEAU is the first value of a tg_plateau. */
-#define TG_PLATEAU {0.1, 10, 1e-4, 0, 0, 1e-8, false, false, false, 0, 0, 0}
-
-/* The learning rate after one more metric, such as the validation loss of an epoch: lr as it is, or lr * factor when
-   the metric has stopped improving.  Use: opt->lr = tg_lr_plateau(&plateau, opt->lr, loss).
-   torch.optim.lr_scheduler.ReduceLROnPlateau */
-TG_API double tg_lr_plateau(tg_plateau *plateau, double lr, double metric);
 
 /* ======== @@DICT ================================================================================================== */
 
@@ -1944,9 +1959,14 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
    it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, more than 8 dims, or a name
    with a zero character.
    Of a file of several tensors those that cannot be read for such a reason are left out, and a warning names them; it
-   is an error if there is no other.
+   is an error if there is no other. */
 
-   safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
+/* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
+TG_API tg_tensor *tg_idx_load(const char *path);
+
+/* ======== @@SAFETENSORS =========================================================================================== */
+
+/* safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
    tg_safetensors_save writes the tensors of inner dictionaries under their paths, and the texts of
    tg_dict_set_metadata, in the same bytes as the Python package.  safetensors.torch.load_file, save_file */
 TG_API tg_dict *tg_safetensors_load(const char *path);
@@ -1954,6 +1974,8 @@ TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
 /* What the file has: a new dictionary without tensors, whose texts (tg_dict_metadata) are "f32 [2, 3]" under the name
    of a tensor, as it is loaded, or "cannot be read: " and the reason.  safetensors.safe_open(path).keys() */
 TG_API tg_dict *tg_safetensors_list(const char *path);
+
+/* ======== @@NPZ =================================================================================================== */
 
 /* NumPy's files: a tensor, .npy, or a dictionary, .npz, which is read stored and compressed, and written stored, with
    the tensors of inner dictionaries under their paths.  A Fortran-ordered array becomes a tensor whose first dim is the
@@ -1964,9 +1986,6 @@ TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);   /* numpy.save */
 TG_API tg_dict *tg_npz_load(const char *path);                  /* numpy.load of a .npz file */
 TG_API tg_dict *tg_npz_list(const char *path);                  /* what it has, as of tg_safetensors_list */
 TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);  /* numpy.savez */
-
-/* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
-TG_API tg_tensor *tg_idx_load(const char *path);
 
 /* ======== @@CSV =================================================================================================== */
 
@@ -2283,6 +2302,8 @@ TG_API tg_module *tg_nn_sequential(tg_module *const *modules, int n); /* torch.n
 TG_API tg_module *tg_nn_list(tg_module *const *modules, int n);       /* torch.nn.ModuleList */
 TG_API tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n); /* torch.nn.ModuleDict */
 
+/* ======== @@SEQUENCES ============================================================================================= */
+
 /* Recurrent layers.  In: x [T, N, input], then the first state h0 [layers, N, hidden] and, of an LSTM, c0; states that
    are left out are zeros.  Out: y [T, N, hidden], the states of the last layer; then hT [layers, N, hidden], the states
    of the last step, and cT of an LSTM; as many of these as are asked for.  A single sequence has no dim N anywhere.
@@ -2415,7 +2436,8 @@ TG_API const char *tg_cpu_capability(void);
    I    @@BASE, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@OBJECT, @@TENSOR, @@TAPE, @@CUSTOM, @@CALL, @@MOVE, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
-   II   @@CHECK, @@OPTIM, @@DICT, @@FILES, @@CSV, @@LOADER, @@NN, @@LAYERS, @@SAVE, @@SHOW
+   II   @@CHECK, @@OPTIM, @@RECORD, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
+        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
    III  @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@SIMD
 
    Act III is below the other two, which reach it through the backend table, as they reach a GPU, and through the few
@@ -14217,6 +14239,63 @@ static bool tgi_rule_logsumexp(tgi_step *step, tg_tensor *g)
 
 TGI_REDUCTION(logsumexp, tgi_logsumexp, TGI_OP_logsumexp)
 
+/* ---- lengths: normalize, cosine_similarity, cdist ---- */
+
+/* x / max(length, eps) along dim */
+static tg_tensor *tgi_of_length_1(tg_tensor *x, double p, int dim, double eps)
+{
+    return tg_div(x, tg_clamp_min(tg_norm_dim(x, p, dim, true), eps));
+}
+
+tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "normalize", "x", x)) return NULL;
+    return tgi_composite_end(&c, tgi_of_length_1(x, p, dim, eps));
+}
+
+tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
+{
+    tgi_composite c;
+    tg_shape shape = TG_SCALAR;
+    if (!tgi_composite_begin_with(&c, "cosine_similarity", "a,b", a, b)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
+    tg_tensor *in[2] = {a, b};
+    for (int i = 0; i < 2; ++i) {
+        if (!tgi_need_floating(c.S, "cosine_similarity", in[i]) ||
+            !tgi_broadcast(c.S, "cosine_similarity", &shape.ndim, shape.dim, in[i], in, 2)) {
+            return tgi_composite_end(&c, NULL);
+        }
+    }
+    a = tgi_of_length_1(tg_expand(a, shape), 2, dim, eps);
+    b = tgi_of_length_1(tg_expand(b, shape), 2, dim, eps);
+    return tgi_composite_end(&c, tg_sum_dim(tg_mul(a, b), dim, false));
+}
+
+tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, "cdist", "a,b", a, b)) return NULL;
+    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
+    if (a->ndim < 2 || b->ndim < 2) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
+                 a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (a->dim[a->ndim - 1] != b->dim[b->ndim - 1]) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "a and b must have the same number of columns. a: %lld b: %lld",
+                 (long long)a->dim[a->ndim - 1], (long long)b->dim[b->ndim - 1]);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!(p >= 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "cdist", "cdist only supports non-negative p values, not %g", p);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *rows = tg_unsqueeze(a, -2), *columns = tg_unsqueeze(b, -3); /* [.., n, 1, k], [.., 1, m, k] */
+    const tg_shape last = TG_DIMS(-1);
+    return tgi_composite_end(&c, tgi_norm_as("cdist", tg_sub(rows, columns), p, &last, false, true));
+}
+
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
 /* ---- gather, scatter and what is made of them: an index tensor of i64 or i32, one number for each element ---- */
@@ -15721,159 +15800,6 @@ tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_ten
     y = y ? tgi_normalize(tg_contiguous(y), 1, false, eps, NULL) : NULL;
     y = y ? tgi_scale_and_shift(tg_reshape(y, channels), weight, bias, x) : NULL;
     return tgi_composite_end(&c, y);
-}
-
-/* ---- lengths: normalize, cosine_similarity, cdist ---- */
-
-/* x / max(length, eps) along dim */
-static tg_tensor *tgi_of_length_1(tg_tensor *x, double p, int dim, double eps)
-{
-    return tg_div(x, tg_clamp_min(tg_norm_dim(x, p, dim, true), eps));
-}
-
-tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps)
-{
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "normalize", "x", x)) return NULL;
-    return tgi_composite_end(&c, tgi_of_length_1(x, p, dim, eps));
-}
-
-tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
-{
-    tgi_composite c;
-    tg_shape shape = TG_SCALAR;
-    if (!tgi_composite_begin_with(&c, "cosine_similarity", "a,b", a, b)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
-    tg_tensor *in[2] = {a, b};
-    for (int i = 0; i < 2; ++i) {
-        if (!tgi_need_floating(c.S, "cosine_similarity", in[i]) ||
-            !tgi_broadcast(c.S, "cosine_similarity", &shape.ndim, shape.dim, in[i], in, 2)) {
-            return tgi_composite_end(&c, NULL);
-        }
-    }
-    a = tgi_of_length_1(tg_expand(a, shape), 2, dim, eps);
-    b = tgi_of_length_1(tg_expand(b, shape), 2, dim, eps);
-    return tgi_composite_end(&c, tg_sum_dim(tg_mul(a, b), dim, false));
-}
-
-tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
-{
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "cdist", "a,b", a, b)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
-    if (a->ndim < 2 || b->ndim < 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
-                 a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
-    if (a->dim[a->ndim - 1] != b->dim[b->ndim - 1]) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "a and b must have the same number of columns. a: %lld b: %lld",
-                 (long long)a->dim[a->ndim - 1], (long long)b->dim[b->ndim - 1]);
-        return tgi_composite_end(&c, NULL);
-    }
-    if (!(p >= 0)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "cdist", "cdist only supports non-negative p values, not %g", p);
-        return tgi_composite_end(&c, NULL);
-    }
-    tg_tensor *rows = tg_unsqueeze(a, -2), *columns = tg_unsqueeze(b, -3); /* [.., n, 1, k], [.., 1, m, k] */
-    const tg_shape last = TG_DIMS(-1);
-    return tgi_composite_end(&c, tgi_norm_as("cdist", tg_sub(rows, columns), p, &last, false, true));
-}
-
-/* ---- a step of an LSTM ---- */
-
-static tgi_lstm_cell tgi_lstm_cell_of(const tg_tensor *act, const tg_tensor *next, const tg_tensor *c)
-{
-    tgi_lstm_cell cell;
-    memset(&cell, 0, sizeof cell);
-    cell.rows = c->dim[0];
-    cell.n = c->dim[1];
-    cell.index = c->storage->index;
-    cell.act = (float *)tgi_first_element(act);
-    cell.next = (float *)tgi_first_element(next);
-    cell.c = (const float *)tgi_first_element(c);
-    return cell;
-}
-
-/* *h = the new state [N, H], and *c [N, H] replaced, as one op, which is for f32. */
-static tgi_answer tgi_lstm_in_one(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c, tg_tensor **h)
-{
-    tgi_call call;
-    if (from_x->dtype != TG_F32 || from_h->dtype != TG_F32 || (*c)->dtype != TG_F32 || tgi_numel(*c) == 0 ||
-        !tgi_same_place(from_x, *c) || tgi_self()->composes) {
-        return TGI_COMPOSE;
-    }
-    tg_tensor *in[3] = {tg_contiguous(from_x), tg_contiguous(from_h), tg_contiguous(*c)};
-    if (!tgi_op_begin(&call, TGI_OP_lstm_cell, in, 3)) return TGI_FAILED;
-    *h = tgi_output_like(&call, in[2], TG_F32);
-    tg_tensor *act = *h ? tgi_output_like(&call, in[0], TG_F32) : NULL;
-    tg_tensor *next = act ? tgi_output_like(&call, in[2], TG_F32) : NULL;
-    tgi_answer answer = TGI_FAILED;
-    if (next) {
-        tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, in[2]);
-        cell.from_x = (const float *)tgi_first_element(in[0]);
-        cell.from_h = (const float *)tgi_first_element(in[1]);
-        cell.h = (float *)tgi_first_element(*h);
-        answer = call.backend->lstm_cell(call.S, &cell);
-    }
-    *h = tgi_op_end(&call, answer == TGI_DONE);
-    if (!*h) return answer == TGI_DONE ? TGI_FAILED : answer;
-    tg_drop(act);
-    *c = next;
-    return TGI_DONE;
-}
-
-/* from_x, from_h [N, 4 H]: what the input and the state h add to the gates i f g o.  Replaces *c [N, H], returns h. */
-static tg_tensor *tgi_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c)
-{
-    tgi_thread *S = tgi_self();
-    tg_tensor *gate[4], *h = NULL;
-    if (!tgi_arguments(S, "lstm_cell", "from_x,from_h", from_x, from_h) || !tgi_argument(S, "lstm_cell", "c", *c))
-        return NULL;
-    if (tgi_lstm_in_one(from_x, from_h, c, &h) != TGI_COMPOSE) return h;
-    if (tg_chunk(tg_add(from_x, from_h), 4, 1, gate, 4) != 4) return NULL;
-    tg_tensor *kept = tg_mul(tg_sigmoid(gate[1]), *c);
-    *c = tg_add(kept, tg_mul(tg_sigmoid(gate[0]), tg_tanh(gate[2])));
-    return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
-}
-
-static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *gnext, tg_tensor *act, tg_tensor *next, tg_tensor *c)
-{
-    if (!tgi_fuses(step->S) || step->grad[1]) return TGI_COMPOSE;
-    tg_tensor *gh = tg_contiguous(step->grad[0]);
-    gnext = tg_contiguous(gnext);
-    tg_tensor *dgates = tgi_new_like(step->S, "lstm_cell", act), *dc = tgi_new_like(step->S, "lstm_cell", c);
-    if (!gh || !gnext || !dgates || !dc) return TGI_FAILED;
-    tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, c);
-    cell.gh = (const float *)tgi_first_element(gh);
-    cell.gnext = (const float *)tgi_first_element(gnext);
-    cell.dgates = (float *)tgi_first_element(dgates);
-    cell.dc = (float *)tgi_first_element(dc);
-    const tgi_answer answer = c->storage->backend->lstm_cell_backward(step->S, &cell);
-    if (answer != TGI_DONE) return answer;
-    tgi_set_input_grad(step, 0, dgates), tgi_set_input_grad(step, 1, dgates), tgi_set_input_grad(step, 2, dc);
-    return TGI_DONE;
-}
-
-/* The gradient of act = i f g o, times the slopes of sigmoid and tanh, is that of from_x and of from_h. */
-static bool tgi_rule_lstm_cell(tgi_step *step, tg_tensor *g)
-{
-    tg_tensor *act = tgi_saved_tensor(step, -2), *next = tgi_saved_tensor(step, -3), *c = tgi_saved_tensor(step, 2);
-    tg_tensor *gnext = step->grad[2] ? step->grad[2] : tg_zeros_like(next);
-    const tgi_answer answer = tgi_lstm_fused(step, gnext, act, next, c);
-    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
-    tg_tensor *gate[4], *slope[4]; /* i f g o */
-    if (tg_chunk(act, 4, 1, gate, 4) != 4) return false;
-    tg_tensor *t = tg_tanh(next), *of_t = tg_rsub_scalar(tg_square(t), 1);
-    tg_tensor *dnext = tg_add(gnext, tg_mul(tg_mul(g, gate[3]), of_t));
-    tg_tensor *of_gate[4] = {tg_mul(dnext, gate[2]), tg_mul(dnext, c), tg_mul(dnext, gate[0]), tg_mul(g, t)};
-    for (int i = 0; i < 4; ++i)
-        slope[i] = i == 2 ? tg_rsub_scalar(tg_square(gate[i]), 1) : tg_mul(gate[i], tg_rsub_scalar(gate[i], 1));
-    tg_tensor *dact = tg_cat(of_gate, 4, 1);
-    if (step->grad[1]) dact = tg_add(dact, step->grad[1]);
-    tg_tensor *dgates = tg_mul(dact, tg_cat(slope, 4, 1));
-    return tgi_set_input_grad(step, 0, dgates) && tgi_set_input_grad(step, 1, dgates) &&
-           tgi_set_input_grad(step, 2, tg_mul(dnext, gate[1]));
 }
 
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
@@ -20172,7 +20098,373 @@ tg_status tg_step(tg_optim *opt)
     return TG_OK;
 }
 
-/* ---- recorded steps ---- */
+/* ---- schedules ---- */
+
+/* The part of the steps from warmup to total that is done, 0 to 1; -1 during the warmup. */
+static double tgi_lr_progress(int64_t step, int64_t warmup, int64_t total)
+{
+    if (step < warmup) return -1;
+    return step >= total ? 1 : ((double)step - (double)warmup) / ((double)total - (double)warmup);
+}
+
+static double tgi_lr_warmup(int64_t step, int64_t warmup, double lr)
+{
+    return lr * ((double)(step > 0 ? step : 0) + 1) / ((double)warmup + 1);
+}
+
+/* Half a cosine from a, at 0, to b, at 1. */
+static double tgi_lr_between(double a, double b, double at)
+{
+    return b + (a - b) * 0.5 * (1 + cos(at * 3.14159265358979324));
+}
+
+double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
+{
+    const double at = tgi_lr_progress(step, warmup, total);
+    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : tgi_lr_between(lr, lr_min, at);
+}
+
+double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
+{
+    const double at = tgi_lr_progress(step, warmup, total);
+    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : lr + (lr_min - lr) * at;
+}
+
+double tg_lr_step(int64_t step, int64_t size, double lr, double gamma)
+{
+    return lr * pow(gamma, size > 0 ? (double)(step / size) : 0);
+}
+
+double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * pow(gamma, (double)step); }
+
+double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last)
+{
+    const double end = (double)total - 1, peak = pct_start * (double)total - 1;
+    const double at = step < 0 ? 0 : step >= total ? end : (double)step;
+    if (at < peak) return tgi_lr_between(first, top, at / peak);
+    return tgi_lr_between(top, last, end > peak ? (at - peak) / (end - peak) : at > peak);
+}
+
+/* Whether the metric is better than the best one so far. */
+static bool tgi_plateau_better(const tg_plateau *p, double metric)
+{
+    const double sign = p->maximize ? -1 : 1; /* -metric is to fall */
+    if (!p->begun) return sign * metric < HUGE_VAL;
+    if (p->absolute) return sign * metric < sign * p->best - p->threshold;
+    return sign * metric < sign * p->best * (1 - sign * p->threshold);
+}
+
+double tg_lr_plateau(tg_plateau *plateau, double lr, double metric)
+{
+    tg_plateau *p = plateau;
+    if (!p) return tgi_null_argument(tgi_self(), "lr_plateau", "plateau"), (double)NAN;
+    if (tgi_plateau_better(p, metric)) {
+        p->begun = true;
+        p->best = metric;
+        p->bad = 0;
+    } else {
+        p->bad++;
+    }
+    if (p->cooling > 0) {
+        p->cooling--;
+        p->bad = 0;
+    }
+    if (p->bad <= p->patience) return lr;
+    const double lower = lr * p->factor > p->min_lr ? lr * p->factor : p->min_lr;
+    p->cooling = p->cooldown;
+    p->bad = 0;
+    return lr - lower > p->eps ? lower : lr;
+}
+
+/* ---- an optimizer in files (see @@SAVE) ----
+
+   All that determines its next steps, as tensors with names; numbers are 0-dim f64 on the CPU.  Of an adamw:
+       adamw.lr, adamw.beta1, ...                        every hyperparameter
+       adamw.params, adamw.groups                        how many there are
+       adamw.groups.0.count, .lr_scale, .weight_decay    of each group that was added
+       adamw.state.3.step, .exp_avg, .exp_avg_sq         of each parameter that has made a step: how many, and its state
+       adamw.state.3.master_param                        its master copy, if it is in bf16 or f16
+   Of an lbfgs that has made an iteration, in place of the last line:
+       lbfgs.n_iter, .t, .H_diag, .d, .prev_flat_grad, .pairs      see tgi_lbfgs
+       lbfgs.state.0.old_dirs, .old_stps, .ro                      y, s and rho of each pair
+   tgi_optim_save gives these to a function.  tgi_optim_load asks a function for them and makes a draft: an optimizer of
+   the same parameters, which tgi_optim_adopt exchanges for the present state, or tg_optim_free drops.  The functions
+   tgi_visit_... go through the names in both directions; once they fail, the optimizer may have been freed, by the
+   handler of the error. */
+
+typedef bool (*tgi_optim_put)(void *user, const char *name, tg_tensor *t); /* keeps t; false after recording an error */
+typedef tg_tensor *(*tgi_optim_get)(void *user, const char *name);         /* or NULL, without an error */
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tgi_optim_put put; /* NULL when reading */
+    tgi_optim_get get; /* NULL when writing */
+    void *user;
+} tgi_optim_file;
+
+/* "adamw.name", or "adamw.list.i.name" */
+static tgi_text tgi_optim_name(const tg_optim *o, const char *list, int i, const char *name)
+{
+    tgi_text text;
+    if (list) snprintf(text.text, sizeof text.text, "%s.%s.%d.%s", tgi_optim_kinds[o->kind].name, list, i, name);
+    else snprintf(text.text, sizeof text.text, "%s.%s", tgi_optim_kinds[o->kind].name, name);
+    return text;
+}
+
+static bool tgi_visit_number(const tgi_optim_file *f, const char *name, double *number)
+{
+    if (f->put) {
+        tg_tensor *t = tg_full_on(TG_SCALAR, *number, TG_F64, TG_CPU);
+        return t && f->put(f->user, name, t);
+    }
+    tg_tensor *t = f->get(f->user, name);
+    if (!t) return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
+    if (tgi_numel(t) != 1) {
+        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' should be a number, but has shape %s", name,
+                        tgi_shape_text(t).text);
+    }
+    const uint64_t raised = f->S->raised;
+    *number = tg_item(t);
+    return f->S->raised == raised;
+}
+
+/* The same with a whole number from 0 to most. */
+static bool tgi_visit_whole(const tgi_optim_file *f, const char *name, int64_t *whole, int64_t most)
+{
+    double number = (double)*whole;
+    if (!tgi_visit_number(f, name, &number)) return false;
+    if (!tgi_is_integral(number) || number < 0 || number > (double)most)
+        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' cannot be %g", name, number);
+    *whole = (int64_t)number;
+    return true;
+}
+
+/* A state of this shape, or NULL if it need not be there.  What is read goes to the device of `place`; the next step
+   converts it to the dtype in which it computes. */
+static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor **state, const tg_shape *shape,
+                            const tg_tensor *place, bool needed)
+{
+    if (f->put) return !*state || f->put(f->user, name, *state);
+    tg_tensor *t = f->get(f->user, name);
+    if (!t) return !needed || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
+    if (!tgi_same_shape(t, shape->ndim, shape->dim) || !tgi_dtypes[t->dtype].floating) {
+        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' is %s of shape %s, but floats of shape %s are needed", name,
+                        tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
+                        tgi_dims_text(shape->ndim, shape->dim).text);
+    }
+    t = tg_contiguous(tg_to_ex(t, tgi_device_of(place), (tg_dtype)t->dtype, TG_COPY));
+    if (t) tgi_optim_own(f->S, state, t);
+    return t != NULL;
+}
+
+/* The fields of tg_optim that a file holds: numbers (double), flags (bool) and counts (int). */
+typedef struct { const char *name; size_t at, size; int64_t most; } tgi_hyperparameter; /* most: 0 for numbers */
+static const tgi_hyperparameter tgi_hyperparameters[] = {
+#define TGI_NUMBER(name) {#name, offsetof(tg_optim, name), sizeof(double), 0},
+#define TGI_FLAG(name) {#name, offsetof(tg_optim, name), sizeof(bool), 1},
+#define TGI_COUNT(name) {#name, offsetof(tg_optim, name), sizeof(int), INT_MAX},
+    TGI_NUMBER(lr) TGI_NUMBER(weight_decay) TGI_NUMBER(momentum) TGI_NUMBER(dampening) TGI_FLAG(nesterov)
+    TGI_NUMBER(beta1) TGI_NUMBER(beta2) TGI_FLAG(amsgrad) TGI_NUMBER(eps) TGI_NUMBER(alpha) TGI_NUMBER(rho)
+    TGI_FLAG(centered) TGI_NUMBER(lr_decay) TGI_NUMBER(initial_accumulator_value) TGI_COUNT(max_iter)
+    TGI_COUNT(max_eval) TGI_COUNT(history_size) TGI_NUMBER(tolerance_grad) TGI_NUMBER(tolerance_change)
+    TGI_FLAG(strong_wolfe)
+#undef TGI_NUMBER
+#undef TGI_FLAG
+#undef TGI_COUNT
+};
+enum { TGI_HYPERPARAMETERS = (int)(sizeof tgi_hyperparameters / sizeof tgi_hyperparameters[0]) };
+
+static bool tgi_visit_hyperparameters(const tgi_optim_file *f, tg_optim *o)
+{
+    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
+        const tgi_hyperparameter *row = &tgi_hyperparameters[i];
+        const tgi_text name = tgi_optim_name(o, NULL, 0, row->name);
+        void *const field = (char *)o + row->at;
+        if (row->most == 0) {
+            if (!tgi_visit_number(f, name.text, (double *)field)) return false;
+            continue;
+        }
+        int64_t whole = row->most == 1 ? *(bool *)field : *(int *)field;
+        if (!tgi_visit_whole(f, name.text, &whole, row->most)) return false;
+        if (row->most == 1) *(bool *)field = whole != 0;
+        else *(int *)field = (int)whole;
+    }
+    return true;
+}
+
+/* A count that must be that of the optimizer. */
+static bool tgi_visit_same(const tgi_optim_file *f, const char *name, int64_t count, const char *error)
+{
+    int64_t found = count;
+    if (!tgi_visit_whole(f, name, &found, INT_MAX)) return false;
+    return found == count || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "%s: '%s' is %d, the optimizer has %d", error, name,
+                                      (int)found, (int)count);
+}
+
+static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
+{
+    static const char other_size[] = "loaded state dict contains a parameter group that doesn't match the size of "
+                                     "optimizer's group";
+    int groups = 0, i = 0;
+    for (const tg_optim_group *g = o->group; g; g = g->next) groups++;
+    if (!tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "groups").text, groups,
+                        "loaded state dict has a different number of parameter groups") ||
+        !tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "params").text, o->count, other_size)) {
+        return false;
+    }
+    for (tg_optim_group *g = o->group; g; g = g->next, ++i) {
+        if (!tgi_visit_same(f, tgi_optim_name(o, "groups", i, "count").text, g->count, other_size) ||
+            !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "lr_scale").text, &g->lr_scale) ||
+            !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "weight_decay").text, &g->weight_decay)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The state of parameter i.  sgd may be without, and the others without states that belong to options. */
+static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
+{
+    tgi_optim_param *e = &o->param[i];
+    const tg_shape shape = tgi_shape_of(e->t);
+    const tgi_text step = tgi_optim_name(o, "state", i, "step");
+    if (f->put ? e->steps == 0 : !f->get(f->user, step.text)) return true;
+    bool ok = tgi_visit_whole(f, step.text, &e->steps, (int64_t)1 << 53);
+    for (int k = 0; ok && k < TGI_STATES; ++k) {
+        const char *state = k == TGI_MASTER ? "master_param" : tgi_optim_kinds[o->kind].state[k];
+        const tgi_text name = tgi_optim_name(o, "state", i, state ? state : "");
+        const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum && k != TGI_MASTER;
+        const bool needed = k != TGI_MASTER && o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
+        if (!state || unset) continue;
+        ok = tgi_visit_state(f, name.text, &e->state[k], &shape, e->t, needed);
+    }
+    if (!f->put) e->has_momentum = e->state[0] != NULL;
+    return ok;
+}
+
+/* A state of lbfgs that is read has room for the pairs that the file really has. */
+static bool tgi_visit_lbfgs(const tgi_optim_file *f, tg_optim *o)
+{
+    const tg_tensor *place = o->param[0].t;
+    const tgi_text n_iter = tgi_optim_name(o, NULL, 0, "n_iter");
+    int64_t n = 0, pairs = o->lbfgs ? o->lbfgs->count : 0;
+    if (f->put ? !o->lbfgs || !o->lbfgs->d : !f->get(f->user, n_iter.text)) return true;
+    for (int i = 0; i < o->count; ++i) n += tgi_numel(o->param[i].t);
+    while (f->get && pairs < INT_MAX && f->get(f->user, tgi_optim_name(o, "state", (int)pairs, "ro").text)) pairs++;
+    if (!f->put && !(o->lbfgs = tgi_lbfgs_copy(f->S, f->op, NULL, pairs > 0 ? (int)pairs : 1))) return false;
+    tgi_lbfgs *l = o->lbfgs;
+    const tg_shape flat = TG_SHAPE(n);
+    bool ok = tgi_visit_whole(f, n_iter.text, &l->iterations, (int64_t)1 << 53) &&
+              tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "pairs").text, pairs, "the history is not complete") &&
+              tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "t").text, &l->t) &&
+              tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "H_diag").text, &l->scale) &&
+              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "d").text, &l->d, &flat, place, true) &&
+              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "prev_flat_grad").text, &l->g, &flat, place, true);
+    for (int i = 0; ok && i < (int)pairs; ++i) {
+        tgi_lbfgs_pair *pair = &l->pair[i];
+        if (!f->put) l->count = i + 1;
+        ok = tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_dirs").text, &pair->y, &flat, place, true) &&
+             tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_stps").text, &pair->s, &flat, place, true) &&
+             tgi_visit_number(f, tgi_optim_name(o, "state", i, "ro").text, &pair->rho);
+    }
+    return ok;
+}
+
+static bool tgi_visit_optim(const tgi_optim_file *f, tg_optim *o)
+{
+    bool ok = tgi_visit_hyperparameters(f, o) && tgi_visit_groups(f, o);
+    for (int i = 0; ok && i < o->count; ++i) ok = tgi_visit_parameter(f, o, i);
+    return ok && (o->kind != TGI_LBFGS || tgi_visit_lbfgs(f, o));
+}
+
+/* Gives all of an optimizer to put.  What is no state yet, since there was no step, is left out. */
+static bool tgi_optim_save(tgi_thread *S, const char *op, tg_optim *o, tgi_optim_put put, void *user)
+{
+    const tgi_optim_file f = {S, op, put, NULL, user};
+    return tgi_visit_optim(&f, o);
+}
+
+/* A new optimizer with the parameters, the groups and the hyperparameters of o, without state. */
+static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *o)
+{
+    const size_t bytes = tgi_optim_bytes(o->count);
+    tg_optim *draft = (tg_optim *)tgi_object_new(S, op, TGI_OPTIM, sizeof *draft, NULL);
+    if (!draft) return NULL;
+    *draft = *o;
+    draft->runs = draft->ended = false;
+    draft->finite = NULL;
+    draft->group = NULL;
+    draft->lbfgs = NULL;
+    draft->count = 0;
+    draft->param = (tgi_optim_param *)tgi_alloc(S, bytes);
+    bool ok = draft->param != NULL;
+    tg_optim_group **last = &draft->group;
+    for (const tg_optim_group *group = o->group; ok && group; group = group->next) {
+        *last = (tg_optim_group *)tgi_alloc(S, sizeof *group);
+        ok = *last != NULL;
+        if (!ok) break;
+        **last = *group;
+        (*last)->next = NULL;
+        last = &(*last)->next;
+    }
+    if (draft->param) memset(draft->param, 0, bytes), draft->count = o->count;
+    for (int i = 0; i < draft->count; ++i) {
+        draft->param[i].t = o->param[i].t;
+        tgi_ref(o->param[i].t);
+    }
+    if (ok) return draft;
+    tgi_no_memory(S, op, bytes);
+    tg_optim_free(draft);
+    return NULL;
+}
+
+/* The draft of an optimizer like o with what get knows; NULL after recording an error, also if get has the state of
+   another kind of optimizer, or of other parameters. */
+static tg_optim *tgi_optim_load(tgi_thread *S, const char *op, const tg_optim *o, tgi_optim_get get,
+                                           void *user)
+{
+    const tgi_optim_file f = {S, op, NULL, get, user};
+    const int kinds = (int)(sizeof tgi_optim_kinds / sizeof tgi_optim_kinds[0]);
+    tg_optim other = *o;
+    for (other.kind = 0; other.kind < kinds; ++other.kind) {
+        if (get(user, tgi_optim_name(&other, NULL, 0, "lr").text)) break;
+    }
+    if (other.kind != o->kind && !get(user, tgi_optim_name(o, NULL, 0, "lr").text)) {
+        tgi_fail(S, TG_ERR_FORMAT, op, "the optimizer is %s, but there is the state of %s",
+                 tgi_optim_kinds[o->kind].name, other.kind < kinds ? tgi_optim_kinds[other.kind].name : "none");
+        return NULL;
+    }
+    tg_optim *draft = tgi_optim_draft(S, op, o);
+    if (draft && tgi_visit_optim(&f, draft) && tgi_check_hyperparameters(S, op, draft)) return draft;
+    tg_optim_free(draft);
+    return NULL;
+}
+
+/* Makes the hyperparameters and the state of a draft those of o, and frees the draft.  It cannot fail. */
+static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
+{
+    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
+        const tgi_hyperparameter *row = &tgi_hyperparameters[i];
+        memcpy((char *)o + row->at, (const char *)draft + row->at, row->size);
+    }
+    const tg_optim_group *from = draft->group;
+    for (tg_optim_group *to = o->group; to; to = to->next, from = from->next) {
+        to->lr_scale = from->lr_scale;
+        to->weight_decay = from->weight_decay;
+    }
+    for (int i = 0; i < o->count; ++i) {
+        const tgi_optim_param old = o->param[i];
+        o->param[i] = draft->param[i];
+        o->param[i].group = old.group;
+        draft->param[i] = old;
+    }
+    tgi_lbfgs *old = o->lbfgs;
+    o->lbfgs = draft->lbfgs;
+    draft->lbfgs = old;
+    tg_optim_free(draft);
+}
+
+/* ======== @@RECORD ================================================================================================ */
 
 /* The step is not recorded, now or later. */
 static void tgi_graph_refuse(tg_graph *g, const char *why)
@@ -20530,6 +20822,8 @@ tg_status tg_graph_run(tg_graph *graph)
     else ok = tgi_graph_record(S, graph);
     return ok ? TG_OK : tgi_failed(S);
 }
+
+/* ======== @@LBFGS ================================================================================================= */
 
 /* ---- steps with a closure ----
 
@@ -20963,295 +21257,7 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
     return loss;
 }
 
-/* ---- an optimizer in files (see @@SAVE) ----
-
-   All that determines its next steps, as tensors with names; numbers are 0-dim f64 on the CPU.  Of an adamw:
-       adamw.lr, adamw.beta1, ...                        every hyperparameter
-       adamw.params, adamw.groups                        how many there are
-       adamw.groups.0.count, .lr_scale, .weight_decay    of each group that was added
-       adamw.state.3.step, .exp_avg, .exp_avg_sq         of each parameter that has made a step: how many, and its state
-       adamw.state.3.master_param                        its master copy, if it is in bf16 or f16
-   Of an lbfgs that has made an iteration, in place of the last line:
-       lbfgs.n_iter, .t, .H_diag, .d, .prev_flat_grad, .pairs      see tgi_lbfgs
-       lbfgs.state.0.old_dirs, .old_stps, .ro                      y, s and rho of each pair
-   tgi_optim_save gives these to a function.  tgi_optim_load asks a function for them and makes a draft: an optimizer of
-   the same parameters, which tgi_optim_adopt exchanges for the present state, or tg_optim_free drops.  The functions
-   tgi_visit_... go through the names in both directions; once they fail, the optimizer may have been freed, by the
-   handler of the error. */
-
-typedef bool (*tgi_optim_put)(void *user, const char *name, tg_tensor *t); /* keeps t; false after recording an error */
-typedef tg_tensor *(*tgi_optim_get)(void *user, const char *name);         /* or NULL, without an error */
-typedef struct {
-    tgi_thread *S;
-    const char *op;
-    tgi_optim_put put; /* NULL when reading */
-    tgi_optim_get get; /* NULL when writing */
-    void *user;
-} tgi_optim_file;
-
-/* "adamw.name", or "adamw.list.i.name" */
-static tgi_text tgi_optim_name(const tg_optim *o, const char *list, int i, const char *name)
-{
-    tgi_text text;
-    if (list) snprintf(text.text, sizeof text.text, "%s.%s.%d.%s", tgi_optim_kinds[o->kind].name, list, i, name);
-    else snprintf(text.text, sizeof text.text, "%s.%s", tgi_optim_kinds[o->kind].name, name);
-    return text;
-}
-
-static bool tgi_visit_number(const tgi_optim_file *f, const char *name, double *number)
-{
-    if (f->put) {
-        tg_tensor *t = tg_full_on(TG_SCALAR, *number, TG_F64, TG_CPU);
-        return t && f->put(f->user, name, t);
-    }
-    tg_tensor *t = f->get(f->user, name);
-    if (!t) return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
-    if (tgi_numel(t) != 1) {
-        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' should be a number, but has shape %s", name,
-                        tgi_shape_text(t).text);
-    }
-    const uint64_t raised = f->S->raised;
-    *number = tg_item(t);
-    return f->S->raised == raised;
-}
-
-/* The same with a whole number from 0 to most. */
-static bool tgi_visit_whole(const tgi_optim_file *f, const char *name, int64_t *whole, int64_t most)
-{
-    double number = (double)*whole;
-    if (!tgi_visit_number(f, name, &number)) return false;
-    if (!tgi_is_integral(number) || number < 0 || number > (double)most)
-        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' cannot be %g", name, number);
-    *whole = (int64_t)number;
-    return true;
-}
-
-/* A state of this shape, or NULL if it need not be there.  What is read goes to the device of `place`; the next step
-   converts it to the dtype in which it computes. */
-static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor **state, const tg_shape *shape,
-                            const tg_tensor *place, bool needed)
-{
-    if (f->put) return !*state || f->put(f->user, name, *state);
-    tg_tensor *t = f->get(f->user, name);
-    if (!t) return !needed || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "there is no '%s'", name);
-    if (!tgi_same_shape(t, shape->ndim, shape->dim) || !tgi_dtypes[t->dtype].floating) {
-        return tgi_fail(f->S, TG_ERR_FORMAT, f->op, "'%s' is %s of shape %s, but floats of shape %s are needed", name,
-                        tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
-                        tgi_dims_text(shape->ndim, shape->dim).text);
-    }
-    t = tg_contiguous(tg_to_ex(t, tgi_device_of(place), (tg_dtype)t->dtype, TG_COPY));
-    if (t) tgi_optim_own(f->S, state, t);
-    return t != NULL;
-}
-
-/* The fields of tg_optim that a file holds: numbers (double), flags (bool) and counts (int). */
-typedef struct { const char *name; size_t at, size; int64_t most; } tgi_hyperparameter; /* most: 0 for numbers */
-static const tgi_hyperparameter tgi_hyperparameters[] = {
-#define TGI_NUMBER(name) {#name, offsetof(tg_optim, name), sizeof(double), 0},
-#define TGI_FLAG(name) {#name, offsetof(tg_optim, name), sizeof(bool), 1},
-#define TGI_COUNT(name) {#name, offsetof(tg_optim, name), sizeof(int), INT_MAX},
-    TGI_NUMBER(lr) TGI_NUMBER(weight_decay) TGI_NUMBER(momentum) TGI_NUMBER(dampening) TGI_FLAG(nesterov)
-    TGI_NUMBER(beta1) TGI_NUMBER(beta2) TGI_FLAG(amsgrad) TGI_NUMBER(eps) TGI_NUMBER(alpha) TGI_NUMBER(rho)
-    TGI_FLAG(centered) TGI_NUMBER(lr_decay) TGI_NUMBER(initial_accumulator_value) TGI_COUNT(max_iter)
-    TGI_COUNT(max_eval) TGI_COUNT(history_size) TGI_NUMBER(tolerance_grad) TGI_NUMBER(tolerance_change)
-    TGI_FLAG(strong_wolfe)
-#undef TGI_NUMBER
-#undef TGI_FLAG
-#undef TGI_COUNT
-};
-enum { TGI_HYPERPARAMETERS = (int)(sizeof tgi_hyperparameters / sizeof tgi_hyperparameters[0]) };
-
-static bool tgi_visit_hyperparameters(const tgi_optim_file *f, tg_optim *o)
-{
-    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
-        const tgi_hyperparameter *row = &tgi_hyperparameters[i];
-        const tgi_text name = tgi_optim_name(o, NULL, 0, row->name);
-        void *const field = (char *)o + row->at;
-        if (row->most == 0) {
-            if (!tgi_visit_number(f, name.text, (double *)field)) return false;
-            continue;
-        }
-        int64_t whole = row->most == 1 ? *(bool *)field : *(int *)field;
-        if (!tgi_visit_whole(f, name.text, &whole, row->most)) return false;
-        if (row->most == 1) *(bool *)field = whole != 0;
-        else *(int *)field = (int)whole;
-    }
-    return true;
-}
-
-/* A count that must be that of the optimizer. */
-static bool tgi_visit_same(const tgi_optim_file *f, const char *name, int64_t count, const char *error)
-{
-    int64_t found = count;
-    if (!tgi_visit_whole(f, name, &found, INT_MAX)) return false;
-    return found == count || tgi_fail(f->S, TG_ERR_FORMAT, f->op, "%s: '%s' is %d, the optimizer has %d", error, name,
-                                      (int)found, (int)count);
-}
-
-static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
-{
-    static const char other_size[] = "loaded state dict contains a parameter group that doesn't match the size of "
-                                     "optimizer's group";
-    int groups = 0, i = 0;
-    for (const tg_optim_group *g = o->group; g; g = g->next) groups++;
-    if (!tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "groups").text, groups,
-                        "loaded state dict has a different number of parameter groups") ||
-        !tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "params").text, o->count, other_size)) {
-        return false;
-    }
-    for (tg_optim_group *g = o->group; g; g = g->next, ++i) {
-        if (!tgi_visit_same(f, tgi_optim_name(o, "groups", i, "count").text, g->count, other_size) ||
-            !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "lr_scale").text, &g->lr_scale) ||
-            !tgi_visit_number(f, tgi_optim_name(o, "groups", i, "weight_decay").text, &g->weight_decay)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The state of parameter i.  sgd may be without, and the others without states that belong to options. */
-static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
-{
-    tgi_optim_param *e = &o->param[i];
-    const tg_shape shape = tgi_shape_of(e->t);
-    const tgi_text step = tgi_optim_name(o, "state", i, "step");
-    if (f->put ? e->steps == 0 : !f->get(f->user, step.text)) return true;
-    bool ok = tgi_visit_whole(f, step.text, &e->steps, (int64_t)1 << 53);
-    for (int k = 0; ok && k < TGI_STATES; ++k) {
-        const char *state = k == TGI_MASTER ? "master_param" : tgi_optim_kinds[o->kind].state[k];
-        const tgi_text name = tgi_optim_name(o, "state", i, state ? state : "");
-        const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum && k != TGI_MASTER;
-        const bool needed = k != TGI_MASTER && o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
-        if (!state || unset) continue;
-        ok = tgi_visit_state(f, name.text, &e->state[k], &shape, e->t, needed);
-    }
-    if (!f->put) e->has_momentum = e->state[0] != NULL;
-    return ok;
-}
-
-/* A state of lbfgs that is read has room for the pairs that the file really has. */
-static bool tgi_visit_lbfgs(const tgi_optim_file *f, tg_optim *o)
-{
-    const tg_tensor *place = o->param[0].t;
-    const tgi_text n_iter = tgi_optim_name(o, NULL, 0, "n_iter");
-    int64_t n = 0, pairs = o->lbfgs ? o->lbfgs->count : 0;
-    if (f->put ? !o->lbfgs || !o->lbfgs->d : !f->get(f->user, n_iter.text)) return true;
-    for (int i = 0; i < o->count; ++i) n += tgi_numel(o->param[i].t);
-    while (f->get && pairs < INT_MAX && f->get(f->user, tgi_optim_name(o, "state", (int)pairs, "ro").text)) pairs++;
-    if (!f->put && !(o->lbfgs = tgi_lbfgs_copy(f->S, f->op, NULL, pairs > 0 ? (int)pairs : 1))) return false;
-    tgi_lbfgs *l = o->lbfgs;
-    const tg_shape flat = TG_SHAPE(n);
-    bool ok = tgi_visit_whole(f, n_iter.text, &l->iterations, (int64_t)1 << 53) &&
-              tgi_visit_same(f, tgi_optim_name(o, NULL, 0, "pairs").text, pairs, "the history is not complete") &&
-              tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "t").text, &l->t) &&
-              tgi_visit_number(f, tgi_optim_name(o, NULL, 0, "H_diag").text, &l->scale) &&
-              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "d").text, &l->d, &flat, place, true) &&
-              tgi_visit_state(f, tgi_optim_name(o, NULL, 0, "prev_flat_grad").text, &l->g, &flat, place, true);
-    for (int i = 0; ok && i < (int)pairs; ++i) {
-        tgi_lbfgs_pair *pair = &l->pair[i];
-        if (!f->put) l->count = i + 1;
-        ok = tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_dirs").text, &pair->y, &flat, place, true) &&
-             tgi_visit_state(f, tgi_optim_name(o, "state", i, "old_stps").text, &pair->s, &flat, place, true) &&
-             tgi_visit_number(f, tgi_optim_name(o, "state", i, "ro").text, &pair->rho);
-    }
-    return ok;
-}
-
-static bool tgi_visit_optim(const tgi_optim_file *f, tg_optim *o)
-{
-    bool ok = tgi_visit_hyperparameters(f, o) && tgi_visit_groups(f, o);
-    for (int i = 0; ok && i < o->count; ++i) ok = tgi_visit_parameter(f, o, i);
-    return ok && (o->kind != TGI_LBFGS || tgi_visit_lbfgs(f, o));
-}
-
-/* Gives all of an optimizer to put.  What is no state yet, since there was no step, is left out. */
-static bool tgi_optim_save(tgi_thread *S, const char *op, tg_optim *o, tgi_optim_put put, void *user)
-{
-    const tgi_optim_file f = {S, op, put, NULL, user};
-    return tgi_visit_optim(&f, o);
-}
-
-/* A new optimizer with the parameters, the groups and the hyperparameters of o, without state. */
-static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *o)
-{
-    const size_t bytes = tgi_optim_bytes(o->count);
-    tg_optim *draft = (tg_optim *)tgi_object_new(S, op, TGI_OPTIM, sizeof *draft, NULL);
-    if (!draft) return NULL;
-    *draft = *o;
-    draft->runs = draft->ended = false;
-    draft->finite = NULL;
-    draft->group = NULL;
-    draft->lbfgs = NULL;
-    draft->count = 0;
-    draft->param = (tgi_optim_param *)tgi_alloc(S, bytes);
-    bool ok = draft->param != NULL;
-    tg_optim_group **last = &draft->group;
-    for (const tg_optim_group *group = o->group; ok && group; group = group->next) {
-        *last = (tg_optim_group *)tgi_alloc(S, sizeof *group);
-        ok = *last != NULL;
-        if (!ok) break;
-        **last = *group;
-        (*last)->next = NULL;
-        last = &(*last)->next;
-    }
-    if (draft->param) memset(draft->param, 0, bytes), draft->count = o->count;
-    for (int i = 0; i < draft->count; ++i) {
-        draft->param[i].t = o->param[i].t;
-        tgi_ref(o->param[i].t);
-    }
-    if (ok) return draft;
-    tgi_no_memory(S, op, bytes);
-    tg_optim_free(draft);
-    return NULL;
-}
-
-/* The draft of an optimizer like o with what get knows; NULL after recording an error, also if get has the state of
-   another kind of optimizer, or of other parameters. */
-static tg_optim *tgi_optim_load(tgi_thread *S, const char *op, const tg_optim *o, tgi_optim_get get,
-                                           void *user)
-{
-    const tgi_optim_file f = {S, op, NULL, get, user};
-    const int kinds = (int)(sizeof tgi_optim_kinds / sizeof tgi_optim_kinds[0]);
-    tg_optim other = *o;
-    for (other.kind = 0; other.kind < kinds; ++other.kind) {
-        if (get(user, tgi_optim_name(&other, NULL, 0, "lr").text)) break;
-    }
-    if (other.kind != o->kind && !get(user, tgi_optim_name(o, NULL, 0, "lr").text)) {
-        tgi_fail(S, TG_ERR_FORMAT, op, "the optimizer is %s, but there is the state of %s",
-                 tgi_optim_kinds[o->kind].name, other.kind < kinds ? tgi_optim_kinds[other.kind].name : "none");
-        return NULL;
-    }
-    tg_optim *draft = tgi_optim_draft(S, op, o);
-    if (draft && tgi_visit_optim(&f, draft) && tgi_check_hyperparameters(S, op, draft)) return draft;
-    tg_optim_free(draft);
-    return NULL;
-}
-
-/* Makes the hyperparameters and the state of a draft those of o, and frees the draft.  It cannot fail. */
-static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
-{
-    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
-        const tgi_hyperparameter *row = &tgi_hyperparameters[i];
-        memcpy((char *)o + row->at, (const char *)draft + row->at, row->size);
-    }
-    const tg_optim_group *from = draft->group;
-    for (tg_optim_group *to = o->group; to; to = to->next, from = from->next) {
-        to->lr_scale = from->lr_scale;
-        to->weight_decay = from->weight_decay;
-    }
-    for (int i = 0; i < o->count; ++i) {
-        const tgi_optim_param old = o->param[i];
-        o->param[i] = draft->param[i];
-        o->param[i].group = old.group;
-        draft->param[i] = old;
-    }
-    tgi_lbfgs *old = o->lbfgs;
-    o->lbfgs = draft->lbfgs;
-    draft->lbfgs = old;
-    tg_optim_free(draft);
-}
-
-/* ---- clipping ---- */
+/* ======== @@CLIP ================================================================================================== */
 
 /* Checks that every gradient can be written, before the first is. */
 static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
@@ -21435,6 +21441,8 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
     S->grad_off = was_off;
     return ok ? TG_OK : tgi_failed(S);
 }
+
+/* ======== @@SCALER ================================================================================================ */
 
 /* ---- scaling of the loss.  Gradients are looked at and divided where they are; the host waits for one flag. ---- */
 
@@ -21624,84 +21632,6 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
     }
     tgi_scaler_update(scaler);
     return TG_OK;
-}
-
-/* ---- schedules ---- */
-
-/* The part of the steps from warmup to total that is done, 0 to 1; -1 during the warmup. */
-static double tgi_lr_progress(int64_t step, int64_t warmup, int64_t total)
-{
-    if (step < warmup) return -1;
-    return step >= total ? 1 : ((double)step - (double)warmup) / ((double)total - (double)warmup);
-}
-
-static double tgi_lr_warmup(int64_t step, int64_t warmup, double lr)
-{
-    return lr * ((double)(step > 0 ? step : 0) + 1) / ((double)warmup + 1);
-}
-
-/* Half a cosine from a, at 0, to b, at 1. */
-static double tgi_lr_between(double a, double b, double at)
-{
-    return b + (a - b) * 0.5 * (1 + cos(at * 3.14159265358979324));
-}
-
-double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
-{
-    const double at = tgi_lr_progress(step, warmup, total);
-    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : tgi_lr_between(lr, lr_min, at);
-}
-
-double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min)
-{
-    const double at = tgi_lr_progress(step, warmup, total);
-    return at < 0 ? tgi_lr_warmup(step, warmup, lr) : lr + (lr_min - lr) * at;
-}
-
-double tg_lr_step(int64_t step, int64_t size, double lr, double gamma)
-{
-    return lr * pow(gamma, size > 0 ? (double)(step / size) : 0);
-}
-
-double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * pow(gamma, (double)step); }
-
-double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last)
-{
-    const double end = (double)total - 1, peak = pct_start * (double)total - 1;
-    const double at = step < 0 ? 0 : step >= total ? end : (double)step;
-    if (at < peak) return tgi_lr_between(first, top, at / peak);
-    return tgi_lr_between(top, last, end > peak ? (at - peak) / (end - peak) : at > peak);
-}
-
-/* Whether the metric is better than the best one so far. */
-static bool tgi_plateau_better(const tg_plateau *p, double metric)
-{
-    const double sign = p->maximize ? -1 : 1; /* -metric is to fall */
-    if (!p->begun) return sign * metric < HUGE_VAL;
-    if (p->absolute) return sign * metric < sign * p->best - p->threshold;
-    return sign * metric < sign * p->best * (1 - sign * p->threshold);
-}
-
-double tg_lr_plateau(tg_plateau *plateau, double lr, double metric)
-{
-    tg_plateau *p = plateau;
-    if (!p) return tgi_null_argument(tgi_self(), "lr_plateau", "plateau"), (double)NAN;
-    if (tgi_plateau_better(p, metric)) {
-        p->begun = true;
-        p->best = metric;
-        p->bad = 0;
-    } else {
-        p->bad++;
-    }
-    if (p->cooling > 0) {
-        p->cooling--;
-        p->bad = 0;
-    }
-    if (p->bad <= p->patience) return lr;
-    const double lower = lr * p->factor > p->min_lr ? lr * p->factor : p->min_lr;
-    p->cooling = p->cooldown;
-    p->bad = 0;
-    return lr - lower > p->eps ? lower : lr;
 }
 
 /* ======== @@DICT ==================================================================================================
@@ -23019,6 +22949,15 @@ static tg_status tgi_save_dict(const char *op, const char *path, tg_dict *d,
     return ok ? TG_OK : tgi_failed(S);
 }
 
+static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
+{
+    tgi_file f;
+    if (!tgi_file_open(&f, op, path)) return NULL;
+    tg_tensor *t = read(&f);
+    fclose(f.file);
+    return t;
+}
+
 /* ---- the text of headers, character by character ---- */
 
 /* Whether the text is UTF-8: no byte too many or too few, no surrogate, nothing in a longer form than it needs. */
@@ -23126,6 +23065,36 @@ static int tgi_scan_field(const tgi_scan *s, const char *name, const char *const
     *seen |= 1 << k;
     return k;
 }
+
+/* ---- IDX: two zero bytes, the dtype, the number of dims; the sizes and the elements, most significant byte first
+   ---- */
+
+static tg_tensor *tgi_read_idx(tgi_file *f)
+{
+    unsigned char start[4], size[4];
+    int64_t dims[TG_MAX_DIMS];
+    if (f->size < sizeof start && tgi_is_other_file(f, "IDX file")) return NULL;
+    if (!tgi_read(f, start, sizeof start)) return NULL;
+    const int type = start[0] || start[1] ? 0 : start[2], ndim = start[3];
+    if (type < 0x08 || type > 0x0E || type == 0x0A)
+        return tgi_no_tensor(!tgi_is_other_file(f, "IDX file") &&
+                             tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
+    static const int types[] = {TG_U8, TGI_FILE_WIDENED, 0, TGI_FILE_WIDENED + 1, TG_I32, TG_F32, TG_F64};
+    if (ndim > TG_MAX_DIMS) {
+        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims: there may be %d",
+                                           (unsigned)type, ndim, TG_MAX_DIMS));
+    }
+    for (int i = 0; i < ndim; ++i) {
+        if (!tgi_read(f, size, sizeof size)) return NULL;
+        dims[i] = (int64_t)size[0] << 24 | size[1] << 16 | size[2] << 8 | size[3];
+    }
+    tg_tensor *t = tgi_read_tensor(f, ndim, dims, types[type - 0x08], true);
+    return t && tgi_read_all(f) ? t : tgi_or_release(f->S, t, false);
+}
+
+tg_tensor *tg_idx_load(const char *path) { return tgi_load_tensor("idx_load", path, tgi_read_idx); }
+
+/* ======== @@SAFETENSORS =========================================================================================== */
 
 /* ---- safetensors: the size of the header (8 bytes), the header (JSON), the elements of all tensors, without gaps:
    {"__metadata__":{"key":"text"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} ---- */
@@ -23503,6 +23472,8 @@ tg_status tg_safetensors_save(const char *path, tg_dict *dict)
     return tgi_save_dict("safetensors_save", path, dict, tgi_write_safetensors);
 }
 
+/* ======== @@NPZ =================================================================================================== */
+
 /* ---- npy: "\x93NUMPY", version, size of the header, the header (a Python dict), the elements ---- */
 
 /* What a header says. */
@@ -23663,15 +23634,6 @@ static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
     text[used++] = '\n';
     tgi_put_little(start + 8, 2, (uint64_t)used);
     return tgi_write(f, start, sizeof start) && tgi_write(f, text, (size_t)used) && tgi_write_elements(f, t);
-}
-
-static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
-{
-    tgi_file f;
-    if (!tgi_file_open(&f, op, path)) return NULL;
-    tg_tensor *t = read(&f);
-    fclose(f.file);
-    return t;
 }
 
 tg_tensor *tg_npy_load(const char *path) { return tgi_load_tensor("npy_load", path, tgi_read_npy); }
@@ -24223,34 +24185,6 @@ static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
 }
 
 tg_status tg_npz_save(const char *path, tg_dict *dict) { return tgi_save_dict("npz_save", path, dict, tgi_write_npz); }
-
-/* ---- IDX: two zero bytes, the dtype, the number of dims; the sizes and the elements, most significant byte first
-   ---- */
-
-static tg_tensor *tgi_read_idx(tgi_file *f)
-{
-    unsigned char start[4], size[4];
-    int64_t dims[TG_MAX_DIMS];
-    if (f->size < sizeof start && tgi_is_other_file(f, "IDX file")) return NULL;
-    if (!tgi_read(f, start, sizeof start)) return NULL;
-    const int type = start[0] || start[1] ? 0 : start[2], ndim = start[3];
-    if (type < 0x08 || type > 0x0E || type == 0x0A)
-        return tgi_no_tensor(!tgi_is_other_file(f, "IDX file") &&
-                             tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
-    static const int types[] = {TG_U8, TGI_FILE_WIDENED, 0, TGI_FILE_WIDENED + 1, TG_I32, TG_F32, TG_F64};
-    if (ndim > TG_MAX_DIMS) {
-        return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims: there may be %d",
-                                           (unsigned)type, ndim, TG_MAX_DIMS));
-    }
-    for (int i = 0; i < ndim; ++i) {
-        if (!tgi_read(f, size, sizeof size)) return NULL;
-        dims[i] = (int64_t)size[0] << 24 | size[1] << 16 | size[2] << 8 | size[3];
-    }
-    tg_tensor *t = tgi_read_tensor(f, ndim, dims, types[type - 0x08], true);
-    return t && tgi_read_all(f) ? t : tgi_or_release(f->S, t, false);
-}
-
-tg_tensor *tg_idx_load(const char *path) { return tgi_load_tensor("idx_load", path, tgi_read_idx); }
 
 /* ======== @@CSV =================================================================================================== */
 
@@ -26983,6 +26917,104 @@ tg_module *tg_nn_list(tg_module *const *modules, int n)
 tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n)
 {
     return tgi_container_new("nn_dict", "ModuleDict", NULL, true, names, modules, n);
+}
+
+/* ======== @@SEQUENCES ============================================================================================= */
+
+/* ---- a step of an LSTM ---- */
+
+static tgi_lstm_cell tgi_lstm_cell_of(const tg_tensor *act, const tg_tensor *next, const tg_tensor *c)
+{
+    tgi_lstm_cell cell;
+    memset(&cell, 0, sizeof cell);
+    cell.rows = c->dim[0];
+    cell.n = c->dim[1];
+    cell.index = c->storage->index;
+    cell.act = (float *)tgi_first_element(act);
+    cell.next = (float *)tgi_first_element(next);
+    cell.c = (const float *)tgi_first_element(c);
+    return cell;
+}
+
+/* *h = the new state [N, H], and *c [N, H] replaced, as one op, which is for f32. */
+static tgi_answer tgi_lstm_in_one(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c, tg_tensor **h)
+{
+    tgi_call call;
+    if (from_x->dtype != TG_F32 || from_h->dtype != TG_F32 || (*c)->dtype != TG_F32 || tgi_numel(*c) == 0 ||
+        !tgi_same_place(from_x, *c) || tgi_self()->composes) {
+        return TGI_COMPOSE;
+    }
+    tg_tensor *in[3] = {tg_contiguous(from_x), tg_contiguous(from_h), tg_contiguous(*c)};
+    if (!tgi_op_begin(&call, TGI_OP_lstm_cell, in, 3)) return TGI_FAILED;
+    *h = tgi_output_like(&call, in[2], TG_F32);
+    tg_tensor *act = *h ? tgi_output_like(&call, in[0], TG_F32) : NULL;
+    tg_tensor *next = act ? tgi_output_like(&call, in[2], TG_F32) : NULL;
+    tgi_answer answer = TGI_FAILED;
+    if (next) {
+        tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, in[2]);
+        cell.from_x = (const float *)tgi_first_element(in[0]);
+        cell.from_h = (const float *)tgi_first_element(in[1]);
+        cell.h = (float *)tgi_first_element(*h);
+        answer = call.backend->lstm_cell(call.S, &cell);
+    }
+    *h = tgi_op_end(&call, answer == TGI_DONE);
+    if (!*h) return answer == TGI_DONE ? TGI_FAILED : answer;
+    tg_drop(act);
+    *c = next;
+    return TGI_DONE;
+}
+
+/* from_x, from_h [N, 4 H]: what the input and the state h add to the gates i f g o.  Replaces *c [N, H], returns h. */
+static tg_tensor *tgi_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c)
+{
+    tgi_thread *S = tgi_self();
+    tg_tensor *gate[4], *h = NULL;
+    if (!tgi_arguments(S, "lstm_cell", "from_x,from_h", from_x, from_h) || !tgi_argument(S, "lstm_cell", "c", *c))
+        return NULL;
+    if (tgi_lstm_in_one(from_x, from_h, c, &h) != TGI_COMPOSE) return h;
+    if (tg_chunk(tg_add(from_x, from_h), 4, 1, gate, 4) != 4) return NULL;
+    tg_tensor *kept = tg_mul(tg_sigmoid(gate[1]), *c);
+    *c = tg_add(kept, tg_mul(tg_sigmoid(gate[0]), tg_tanh(gate[2])));
+    return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
+}
+
+static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *gnext, tg_tensor *act, tg_tensor *next, tg_tensor *c)
+{
+    if (!tgi_fuses(step->S) || step->grad[1]) return TGI_COMPOSE;
+    tg_tensor *gh = tg_contiguous(step->grad[0]);
+    gnext = tg_contiguous(gnext);
+    tg_tensor *dgates = tgi_new_like(step->S, "lstm_cell", act), *dc = tgi_new_like(step->S, "lstm_cell", c);
+    if (!gh || !gnext || !dgates || !dc) return TGI_FAILED;
+    tgi_lstm_cell cell = tgi_lstm_cell_of(act, next, c);
+    cell.gh = (const float *)tgi_first_element(gh);
+    cell.gnext = (const float *)tgi_first_element(gnext);
+    cell.dgates = (float *)tgi_first_element(dgates);
+    cell.dc = (float *)tgi_first_element(dc);
+    const tgi_answer answer = c->storage->backend->lstm_cell_backward(step->S, &cell);
+    if (answer != TGI_DONE) return answer;
+    tgi_set_input_grad(step, 0, dgates), tgi_set_input_grad(step, 1, dgates), tgi_set_input_grad(step, 2, dc);
+    return TGI_DONE;
+}
+
+/* The gradient of act = i f g o, times the slopes of sigmoid and tanh, is that of from_x and of from_h. */
+static bool tgi_rule_lstm_cell(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *act = tgi_saved_tensor(step, -2), *next = tgi_saved_tensor(step, -3), *c = tgi_saved_tensor(step, 2);
+    tg_tensor *gnext = step->grad[2] ? step->grad[2] : tg_zeros_like(next);
+    const tgi_answer answer = tgi_lstm_fused(step, gnext, act, next, c);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    tg_tensor *gate[4], *slope[4]; /* i f g o */
+    if (tg_chunk(act, 4, 1, gate, 4) != 4) return false;
+    tg_tensor *t = tg_tanh(next), *of_t = tg_rsub_scalar(tg_square(t), 1);
+    tg_tensor *dnext = tg_add(gnext, tg_mul(tg_mul(g, gate[3]), of_t));
+    tg_tensor *of_gate[4] = {tg_mul(dnext, gate[2]), tg_mul(dnext, c), tg_mul(dnext, gate[0]), tg_mul(g, t)};
+    for (int i = 0; i < 4; ++i)
+        slope[i] = i == 2 ? tg_rsub_scalar(tg_square(gate[i]), 1) : tg_mul(gate[i], tg_rsub_scalar(gate[i], 1));
+    tg_tensor *dact = tg_cat(of_gate, 4, 1);
+    if (step->grad[1]) dact = tg_add(dact, step->grad[1]);
+    tg_tensor *dgates = tg_mul(dact, tg_cat(slope, 4, 1));
+    return tgi_set_input_grad(step, 0, dgates) && tgi_set_input_grad(step, 1, dgates) &&
+           tgi_set_input_grad(step, 2, tg_mul(dnext, gate[1]));
 }
 
 /* ---- recurrent layers ---- */
