@@ -48,6 +48,7 @@
        TG_STATIC            make every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
+       TG_SELF              the name of this file, in quotes, if the compiler cannot tell it: see SPEED
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -60,9 +61,10 @@
 
    SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, under any options but -O0, and
    the best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  For
-   this the file includes itself by its name: under another name than tensorgrad.h it works, but slowly.  Sums are in
-   another order under each of the three, so that the last bits differ; under one of them a program gives the same bits
-   in every run.  Products of matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.
+   this the file includes itself by its name, whatever that is; with GCC before 12 under another name than tensorgrad.h,
+   and as part of a .c file, it works, but slowly.  Sums are in another order under each of the three, so that the last
+   bits differ; under one of them a program gives the same bits in every run.  Products of matrices in bf16 use
+   AVX512_BF16 if the processor has it, too: they take denormals as 0.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
@@ -28684,8 +28686,15 @@ TGI_CALLERS_END
 
 /* There are kernels for AVX2 and AVX-512, too: see "the kernels for one instruction set".  Not without optimisation,
    where they gain a fifth in matrix products and nothing elsewhere, and are a ninth of the time to compile. */
+#ifndef TG_SELF
+#ifdef __FILE_NAME__
+#define TG_SELF __FILE_NAME__
+#else
+#define TG_SELF "tensorgrad.h"
+#endif
+#endif
 #if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__) && defined(__has_include)
-#if __has_include("tensorgrad.h")
+#if __has_include(TG_SELF) && __INCLUDE_LEVEL__ > 0 /* not within a .c file, which cannot include itself */
 #define TGI_HAS_X86_KERNELS 1
 #endif
 #endif
@@ -33061,6 +33070,12 @@ extern float sqrtf(float) __attribute__((__const__));
    GCC and clang, and the compiler makes of it what the processor has. */
 #ifdef TGI_ISA
 
+#ifndef TGI_AGAIN
+#define TGI_SERIAL 1 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 1
+#define TGI_CAME
+#endif
+
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
 TGI_SPARE_BEGIN
 #else
@@ -34339,7 +34354,11 @@ TGI_LOOPS_END
 #pragma GCC target("avx2,fma,f16c")
 #endif
 #define TGI_ISA avx2
-#include "tensorgrad.h"
+#include TG_SELF
+#ifndef TGI_CAME
+#error "TG_SELF is not the name of this file, or another version stands where it is looked for"
+#endif
+#undef TGI_CAME
 #undef TGI_ISA
 #ifdef __clang__
 #pragma clang attribute pop
@@ -34362,7 +34381,11 @@ TGI_LOOPS_END
 #if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
 #define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */
 #endif
-#include "tensorgrad.h"
+#include TG_SELF
+#ifndef TGI_CAME
+#error "TG_SELF is not the name of this file, or another version stands where it is looked for"
+#endif
+#undef TGI_CAME
 #undef TGI_TABLES
 #undef TGI_LIGHT_AS_AVX2
 #undef TGI_SHORT_ROWS

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # builds.sh FOLDER: how the header and the Makefile answer to unusual wishes: options that break NaN are refused; a 32-bit x86
-# compiles without a warning and links without a library for atomics; make finds OpenMP with a C++ compiler as well, passes
-# on a text with an apostrophe, and refuses a folder with a space.
+# compiles without a warning and links without a library for atomics; the header includes itself under any name; make finds
+# OpenMP with a C++ compiler as well, passes on a text with an apostrophe, and refuses a folder with a space.
 set -u
 out=$1 passed=0 failed=0
 mkdir -p "$out"
@@ -36,6 +36,27 @@ if have clang; then
 else
     echo 'skipped: no clang'
 fi
+
+# The header under another name, beside an older one: it includes itself, or says that it cannot.
+mkdir -p "$out/renamed/inner"
+cp tensorgrad.h "$out/renamed/tg.h"
+sed 's/^#define TGI_SERIAL 1 .*/#define TGI_SERIAL 0/; s/^#elif TGI_SERIAL == 1/#elif TGI_SERIAL == 0/' tensorgrad.h >"$out/renamed/older.h"
+printf '#define TENSORGRAD_IMPLEMENTATION\n#include "../tg.h"\nint main(void) { puts(tg_cpu_capability()); return 0; }\n' \
+    >"$out/renamed/inner/main.c"
+for compiler in gcc clang; do
+    if ! have $compiler || ! echo __FILE_NAME__ | $compiler -E -xc - | grep -q stdin || [ "$(uname -m)" != x86_64 ]; then
+        echo "skipped: no $compiler for x86-64 that tells the name of a file"
+        continue
+    fi
+    $compiler -std=c99 -O1 -fsyntax-only "$out/renamed/inner/main.c" &&
+        [ "$($compiler -std=c99 -O1 -E "$out/renamed/inner/main.c" | grep -c 'tgi_kernels_avx[0-9]* =')" -eq 2 ]
+    verdict $? "$compiler: under another name, the header includes itself"
+    $compiler -std=c99 -O1 -DTG_SELF='"older.h"' -fsyntax-only "$out/renamed/inner/main.c" 2>&1 | grep -q 'another version stands'
+    verdict $? "$compiler: another version of the header is noticed"
+    (cd "$out/renamed" && { echo '#define TENSORGRAD_IMPLEMENTATION'; cat tg.h; echo 'int main(void) { return !tg_ok(); }'; } >pasted.c &&
+        $compiler -std=c99 -O1 -fsyntax-only pasted.c)
+    verdict $? "$compiler: the header as part of a .c file"
+done
 
 # Debian's cross compilers displace its package with the headers of the kernel for -m32; those for 64 bits serve as well.
 printf '#include <errno.h>\nint main(void) { return 0; }\n' >"$out/empty.c"
