@@ -11622,7 +11622,24 @@ TGI_CALLERS_END
 
 /* ======== @@OPS =================================================================================================== */
 
-/* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
+/* -------- @@ELEMENTWISE -------------------------------------------------------------------------------------------
+
+   Promise: each row of an elementwise table (TGI_UNARY_OPS, TGI_BINARY_OPS, ...) is a public function with PyTorch's
+   broadcasting, promotion of dtypes and errors, its twin in place where the row has one, and a gradient that can be
+   differentiated again.  All rows share the code of this room, which knows ops by name only where it helps their rules.
+   Types: tgi_op is the row; tgi_call is one call of it; tgi_step is one run of its rule in backward.
+   Way:
+       tgi_map1, tgi_map2, tgi_map3 -> tgi_elementwise
+           few elements of one float dtype and shape, contiguous on the host: tgi_map_few, the kernel at once
+           anything else: tgi_map_any = casts of TG_AUTOCAST, checks and device (tgi_call_begin), dtype
+           (tgi_elementwise_dtype), shape (tgi_broadcast_inputs), output, kernel (tgi_map_elements), node (tgi_op_end)
+       backward -> tgi_rule_elementwise, which takes the first of these that can be: tgi_rule_few, one kernel for each
+           gradient of few elements; tgi_gradient_in_one, the kernel of a row of TGI_GRADIENTS; the rule of the row
+   (1) The rule of a row is written in public ops.  With create_graph it alone is taken, so that it can be recorded.
+   (2) An input that a call in place would change before it is read is copied first.
+   (3) One 0-dim operand on the CPU may meet operands on a GPU: its move is recorded, unless the flags of the row
+       differ.
+   To add an op: its row; the head of TABLE lists the places. */
 
 /* ---- the elementwise ops: one screen for all rows of the table ---- */
 
@@ -12382,7 +12399,22 @@ tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
     return tgi_map3(TGI_OP_lerp, true, a, b, weight, 0);
 }
 
-/* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
+/* -------- @@VIEWS -------------------------------------------------------------------------------------------------
+
+   Promise: the same elements under another shape or order, without a copy.  Where only a copy can have the shape,
+   tg_reshape and tg_contiguous make one, and tg_view is an error, as in PyTorch.
+   Types: tgi_view_info has the dims, strides and offset of a view in its base.
+   Way of a view:
+       tgi_op_begin1 checks t; dims, strides and offset are computed from those of t
+       tgi_run_view = tgi_view_of (a new tensor on t's storage) and tgi_op_end (the node); no kernel runs
+   Way of a rule: the adjoint of the view, which is an op as well.  Of expand it is sum_to; of a part it is zeros with g
+   in its place (tgi_part_rule); as_strided, strided_add and scatter_view have rules that are made of the other two.
+   (1) A view shares the storage of its base, so writing to one changes the other, and the tape knows it.
+   (2) A stride may be 0 (expand), and several places of a view may be one element (unfold); no op makes a negative one.
+   (3) sum_to sums over the dims that broadcasting added or made larger, so it is the adjoint of expand.
+   To add a view: its row in TGI_OPS with the flag VIEW; its function here, which computes dims, strides and offset
+   and ends with tgi_run_view; its rule tgi_rule_NAME; declaration, TGI_RESULTS and samples as the head of TABLE
+   says. */
 
 TGI_CALLERS_BEGIN
 
@@ -13086,7 +13118,20 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
 }
 
-/* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
+/* -------- @@WRITE -------------------------------------------------------------------------------------------------
+
+   Promise: the elements of a tensor are replaced in place, by a number, by another tensor or one by one, and the tape
+   notices: gradients go on from the new elements, and a rule that has saved the old ones is an error.
+   Types: tgi_call, whose target is the tensor that is written.
+   Way:
+       tgi_op_begin1 or _begin2, tgi_check_value (a number) or tgi_check_target_shape (a tensor)
+       tgi_run_in_place = tgi_op_begin_in_place (may this tensor be written?), the kernel, tgi_op_end_in_place
+   (1) tg_copy_ converts the dtype and broadcasts src.  It brings src from another device, and copies it if both
+       overlap.
+   (2) In the rule of tg_copy_, dst receives 0, since its elements are gone, and src receives g.
+   (3) The twins in place of elementwise ops do not stand here: their rows make them.
+   To add an op that writes: as an op with a kernel of its own (see the head of TABLE), with tgi_run_in_place at the
+   end. */
 
 /* ---- writing: fill_, zero_, copy_, set ---- */
 
@@ -13159,7 +13204,20 @@ tg_status tg_set(tg_tensor *t, tg_shape index, double value)
     return t ? TG_OK : tgi_failed(S);
 }
 
-/* -------- @@JOIN -------------------------------------------------------------------------------------------------- */
+/* -------- @@JOIN --------------------------------------------------------------------------------------------------
+
+   Promise: several tensors become one (cat, stack); one becomes several views (split, chunk, unbind); copies in another
+   order (flip, pad, repeat, roll, tril, meshgrid).
+   Types: tgi_pad_span says which elements of a padded tensor are elements of the input, along one dim.
+   Way:
+       cat       tgi_cat_shape checks; tgi_cat_kernel copies each input into its slice of the output
+       split     tgi_begin_pieces, tgi_pieces: one call, whose outputs are the views, and so one node
+       others    an op with a kernel (flip, pad), or a composite of views and copies
+   (1) The rule of cat cuts g into the slices of its inputs, and the rule of split joins the gradients of its pieces.
+   (2) Pieces are outputs of one node, and writing to one of them in place is an error, as in PyTorch.
+   (3) Gradients of pieces that lie side by side in memory become one tensor without a copy (tgi_joined).
+   (4) A negative pad crops, and the rule of a pad is a pad with the opposite numbers.
+   To add one: most are composites of ops that exist, as tg_roll, and need no row; else as the head of TABLE says. */
 
 /* ---- cat and stack ---- */
 
@@ -13684,7 +13742,23 @@ static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, b
 tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle("tril", t, diagonal, true); }
 tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu", t, diagonal, false); }
 
-/* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
+/* -------- @@REDUCE ------------------------------------------------------------------------------------------------
+
+   Promise: sums, products, extremes, means, variances and norms over all dims, one or several, with or without keepdim,
+   with PyTorch's dtypes; a mean, deviation or norm that is a number does not overflow on the way.
+   Types: a mask is an int with a bit for each dim that is reduced over; params.dim of a reduction is its mask.
+   Way:
+       TGI_REDUCTION(name, function, ..) makes tg_name, tg_name_dim and _dims, which call the function
+       function: tgi_op_begin1_as, tgi_dims_mask, tgi_run with tgi_reduction_kernel (an entry of the backend)
+       rule: g and, where it is needed, y get size 1 at the reduced dims (tgi_step_dims), and broadcast with x
+   (1) An empty list of dims stands for all of them.
+   (2) sum and prod of bool and of integers are i64; amax and amin of no elements are errors.
+   (3) Sums of squares and of powers, which may overflow or vanish where their root does not, are repeated in f64 or
+       with a scale if the first result shows that this has happened.
+   (4) The gradient of an extreme is divided among the elements that are equal to it.
+   tg_normalize, tg_cosine_similarity and tg_cdist, at the end of the room, are composites.
+   To add a reduction by one kernel: a kind in tgi_reduction and its loop on both devices; a row in TGI_OPS; a line
+   TGI_REDUCTION and a rule here; declarations and samples.  One that is made of other ops needs no kind. */
 
 /* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
 
@@ -14298,7 +14372,23 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
     return tgi_composite_end(&c, tgi_norm_as("cdist", tg_sub(rows, columns), p, &last, false, true));
 }
 
-/* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
+/* -------- @@INDEX -------------------------------------------------------------------------------------------------
+
+   Promise: elements are read or written at places that a tensor names: along one dim (gather, scatter, index_select,
+   index_add, embedding), or by several index tensors and masks at once, as t[i, :, j] in Python.
+   Types: tgi_rows describes rows along one dim for the kernels; tgi_indexing is an indexing by several tensors as one
+   index into several dims of t that are taken as one.
+   Way:
+       tg_gather, tg_scatter, ..   checks (tgi_check_index_dtype, _shape, _values), then tgi_gather_kernel or
+                                   tgi_scatter_kernel
+       tg_index, tg_index_put      tgi_indexing_of makes one index of all; then one gather or scatter
+       rules                       of gather: g added to zeros at the index; of scatter: for src g gathered, for t g
+                                   with 0 at what was overwritten
+   (1) Every index is checked before a kernel uses it.  On a GPU the check is a kernel, and a bad index is reported by
+       the next call that waits, or at once under tg_set_sync_checks.
+   (2) A negative index counts from the end in tg_index, tg_index_put and tg_take_along_dim; elsewhere it is an error.
+   (3) Where scatter writes an element several times, src has its gradient from the last write alone.
+   To add one: a composite that ends in tgi_gather_op or tgi_scatter_op, as tg_embedding and tg_index_add do. */
 
 /* ---- gather, scatter and what is made of them: an index tensor of i64 or i32, one number for each element ---- */
 
@@ -15043,7 +15133,18 @@ tg_tensor *tg_nonzero(tg_tensor *t)
     return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
-/* -------- @@SORT -------------------------------------------------------------------------------------------------- */
+/* -------- @@SORT --------------------------------------------------------------------------------------------------
+
+   Promise: what goes along the rows of one dim: the largest and smallest with their indices, running sums, order, topk.
+   Types: tgi_rows says how many rows there are, how long they are, and where the elements of each operand lie.
+   Way:
+       tgi_op_begin1, tgi_wrap_dim; tgi_output for the values and another one for the indices, i64
+       tgi_rows_along, then one call of the backend
+       rule of values with indices: tgi_index_rule, g at the index of each value and 0 elsewhere
+   (1) The indices are output 1 of the node.  The rule needs them, and they have no gradient.
+   (2) NaN is the largest for max_dim, sort and topk, and the smallest for min_dim, so that it is never overlooked.
+   (3) topk is a sort that keeps the first k: the same op, kernel and rule.
+   To add one: the recipe of TABLE for an op with a kernel of its own, whose example is cumsum of this room. */
 
 /* ---- max, argmax, cumsum, sort, topk: kernels that run over rows along dim ---- */
 
@@ -15197,7 +15298,21 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     return tgi_sort_dim("topk", t, k < 0 ? INT64_MAX : k, dim, largest, indices);
 }
 
-/* -------- @@NORM -------------------------------------------------------------------------------------------------- */
+/* -------- @@NORM --------------------------------------------------------------------------------------------------
+
+   Promise: rows are made comparable: softmax; (x - mean) / deviation over the last dims (layer_norm, rms_norm), over
+   the samples (batch_norm), within a sample (instance_norm) or within groups of channels (group_norm); glu and prelu.
+   Types: tgi_row_norm tells the kernels what they need of rows, weight and eps; tgi_rows describes the rows.
+   Way:
+       layer_norm, rms_norm     tgi_norm_by: one kernel with weight and bias if the backend has it, else the op
+                                normalize (tgi_normalize), then tg_mul and tg_add
+       batch, instance, group   the op normalize on rows made of x [N, C, L] (tgi_as_channels), then weight and bias
+                                (tgi_scale_and_shift)
+       rules                    one kernel where no graph of the gradient is made, else the formula above the rule
+   (1) batch_norm, instance_norm and group_norm compute bf16 and f16 in f32, and round at the end.
+   (2) Both ways of a rule are held equal by tests.
+   (3) softmax saves y alone; normalize saves y and rstd, 1 / deviation of each row; neither saves x.
+   To add a norm: arrange its rows by views so that the op normalize does the work, as tg_group_norm does. */
 
 /* ---- softmax: y = exp(x) / sum(exp(x)) along dim, and its logarithm ---- */
 
@@ -15804,7 +15919,23 @@ tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_ten
     return tgi_composite_end(&c, y);
 }
 
-/* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
+/* -------- @@MATMUL ------------------------------------------------------------------------------------------------
+
+   Promise: products of matrices with PyTorch's rules for vectors and batches; linear; einsum.
+   Types: tgi_gemm is one call of the backend, y [batch.., m, n] = a [batch.., m, k] b [batch.., k, n], or y += that,
+   with any strides, so that a transposed matrix needs no copy; tgi_labels and tgi_einsum_operand serve einsum.
+   Way:
+       tg_matmul   two matrices, or batches of them: tgi_batched_matmul, the op.  x [.., m, k] times one matrix: one
+                   product with all rows (tgi_folded_matmul).  A vector gets a dim of size 1, which goes at the end
+       tg_linear   the op (tgi_linear) where nothing is to be broadcast or promoted; else a composite of several ops
+       tg_einsum   diagonals, sums over labels that nothing else needs, then from left to right one batched product for
+                   each further operand
+       rules       a: g b^T, b: a^T g (tgi_set_product_grad, which may add to what the input has received so far)
+   (1) The operands of a product have the same dtype, which is not bool: nothing is promoted, as in PyTorch.
+   (2) In backward the dims that were broadcast are summed over; the gradient of a bias is the sum of g over all rows.
+   (3) linear_gelu is a product and gelu where the backend has no such entry.
+   To add a product: a composite with tg_matmul on views, or an einsum.  A fused one is a row in TGI_OPS and an entry
+   of the backend that may answer TGI_COMPOSE, as linear_gelu is. */
 
 /* ---- matmul ---- */
 
@@ -16626,7 +16757,20 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     return tgi_composite_end(&c, y);
 }
 
-/* -------- @@CONV -------------------------------------------------------------------------------------------------- */
+/* -------- @@CONV --------------------------------------------------------------------------------------------------
+
+   Promise: convolution of 1, 2 and 3 dims and its transpose, with stride, padding, dilation and groups, as in PyTorch.
+   Types: tgi_conv_call is what the user gave; tgi_conv_geometry is what shapes do not say; tgi_conv_job is one
+   computation.
+   Way:
+       tg_conv1d .. tg_conv_transpose3d: checks, geometry and shape of the result, then the op
+       tgi_conv_kernel: the convolution of the backend, if it has one for these operands (tgi_conv_whole); else products
+       of matrices for a few images at a time (tgi_conv_by_parts), as described below
+       tgi_conv_rule: the gradient of each input is one of the other two ops
+   (1) Inside there are always 3 dims: those that are missing come first and have size 1.
+   (2) conv, conv_transpose and conv_weight are closed under gradients, so no rule needs a kernel of its own.
+   (3) Columns take 1 MB on the host and 256 MB on a device, or what a single image needs if that is more.
+   To add a kind of convolution: express it by the geometry of these three ops, or as a composite of them. */
 
 /* ---- conv, conv_transpose and conv_weight ----
 
@@ -17200,7 +17344,21 @@ tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias,
                     &output_padding);
 }
 
-/* -------- @@POOL -------------------------------------------------------------------------------------------------- */
+/* -------- @@POOL --------------------------------------------------------------------------------------------------
+
+   Promise: the largest or the mean of windows, with stride, padding and dilation or for a given size of the result;
+   tg_interpolate, which resizes.
+   Types: tgi_windows says how one dim of x is cut into windows; a pool has two of them.
+   Way:
+       arguments to windows: tgi_sliding_windows, tgi_adaptive_windows, tgi_interpolate_windows
+       tgi_max_pool     the largest of each window and, where somebody needs it, its index in x's plane
+       tgi_window_sum   a weighted sum of each window, which makes averages and interpolates
+       rules            of max_pool: g added to zeros at the indices; of window_sum: the transposed window_sum of g
+   (1) A pool of 1 dim is one of 2 dims whose first dim has one window of one element.
+   (2) Both ops are for contiguous x, which the public functions make where it is not.
+   (3) Each window has an element of x: one of padding alone is an error.
+   To add a pool that is linear in x: a kind of tgi_window_kind, whose elements and weights both devices take from
+   tgi_window_at, and a function that fills in its windows.  Its gradient is there then. */
 
 /* ---- pools and interpolation.  Each of the last n dims, 1 or 2, is cut into windows: tgi_windows [2], of which the
    first has one element where n is 1.  There are two ops, for contiguous x: max_pool takes the largest of a window,
@@ -17654,7 +17812,20 @@ tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
     return tgi_composite_end(&c, y);
 }
 
-/* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
+/* -------- @@SAMPLE ------------------------------------------------------------------------------------------------
+
+   Promise: random tensors of every dtype on every device; dropout; multinomial.
+   Types: tgi_random is the distribution; tg_rng, the seed and the offset, is the state of a thread.
+   Way:
+       tgi_random_tensor: checks, a new tensor, one call of the backend with the thread's state, which then moves on by
+       tgi_random_counters, as many as the elements need
+       tg_dropout: one op that stores no mask, since its rule makes it again; or the product with a mask
+       tg_multinomial: without replacement a race of random arrival times; else a bisection in running sums
+   (1) A number is a function of the seed and of its counter alone: threads and devices do not change it.
+   (2) How far a call moves the state follows from distribution, dtype and size alone.
+   (3) Random tensors are not recorded: they have no gradient.
+   To add a distribution: a kind of tgi_random, its formula in RANDOM, from which both devices take it, and a
+   function here. */
 
 /* ---- random numbers ---- */
 
@@ -17899,7 +18070,19 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     return tgi_composite_end(&c, y);
 }
 
-/* -------- @@INIT -------------------------------------------------------------------------------------------------- */
+/* -------- @@INIT --------------------------------------------------------------------------------------------------
+
+   Promise: parameters are filled in place with PyTorch's first values, and nothing is recorded.
+   Types: tgi_fans has the number of inputs and of outputs of a weight [out, in, kernel..].
+   Way:
+       tgi_init_begin: a composite with grad mode off
+       random numbers, or others, of the shape and on the device of t
+       tgi_init_end: tg_copy_ to t, and the end of the composite
+   (1) Each function writes t and returns t, or NULL after an error.
+   (2) A leaf that requires grad can be filled, since grad mode is off.
+   (3) A weight without elements has fans of 1, so that nothing is divided by 0.
+   To add an initialiser: one function between tgi_init_begin and tgi_init_end, its declaration, a test in
+   test_init.c. */
 
 /* Begins a composite that writes t, unrecorded. */
 static bool tgi_init_begin(tgi_composite *c, const char *op, tg_tensor *t)
@@ -18111,7 +18294,23 @@ tg_tensor *tg_orthogonal_(tg_tensor *t, double gain)
     return tgi_init_end(&c, t, q ? tg_mul_scalar(q, gain) : NULL);
 }
 
-/* -------- @@ATTENTION --------------------------------------------------------------------------------------------- */
+/* -------- @@ATTENTION ---------------------------------------------------------------------------------------------
+
+   Promise: softmax(scale q k^T + mask) v, with a causal mask, a mask of bool or of numbers, and dropout.  A query that
+   sees no key gives 0.
+   Types: tgi_attention tells the backend where q, k, v, mask and the result lie, and their sizes.
+   Way:
+       tg_scaled_dot_product_attention: the casts of TG_AUTOCAST, the checks, then
+           tgi_fused_attention      one call of the backend, which stores no scores
+           tgi_composed_attention   the formula in public ops: with dropout, with a mask that requires grad, and where
+                                    the backend answers TGI_COMPOSE
+       rule: the backend's backward (tgi_fused_attention_backward), else the formula above the rule, in ops
+   (1) Whether grad mode is on does not change which of the two computes y.
+   (2) The result and the gradients lie in memory in the order of dims of q, k and v, so that heads which lie side by
+       side there do so everywhere.
+   (3) Gradients of q, k and v that are parts of one tensor are made in one block (tgi_new_packed), the gradient of
+       that.
+   To make it faster: the backends' entries for attention are the place; nothing here depends on how they work. */
 
 static bool tgi_check_attention(tgi_thread *S, const char *op, const tg_tensor *q, const tg_tensor *k,
                                 const tg_tensor *v, const tg_tensor *mask, bool is_causal)
@@ -18378,7 +18577,19 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     return tgi_composite_end(&c, answer == TGI_FAILED ? NULL : y);
 }
 
-/* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
+/* -------- @@LOSS --------------------------------------------------------------------------------------------------
+
+   Promise: PyTorch's losses with its reductions TG_NONE, TG_MEAN and TG_SUM.
+   Types: tgi_class_loss tells the kernels of logits, targets and weights.
+   Way:
+       of a - b (mse, l1, smooth_l1, huber)   tgi_difference_loss: one elementwise op, then tgi_reduce_loss
+       of classes                             cross_entropy of logits [N, C] as one op where the backend has it, else
+                                              log_softmax, the targets gathered, and weights (tgi_target_weights)
+       of probabilities                       elementwise ops, then tgi_reduce_loss
+   (1) A target that is ignore_index adds nothing to the loss, to the gradient or to the divisor.
+   (2) TG_MEAN of class indices divides by the sum of the weights that counted, and is NaN if none did.
+   (3) Losses have the gradients of their ops; the fused cross_entropy alone has a rule here.
+   To add a loss: a composite of elementwise ops that ends in tgi_reduce_loss; a declaration, samples. */
 
 static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 {
@@ -18783,7 +18994,16 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     return tgi_composite_end(&c, tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1));
 }
 
-/* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
+/* -------- @@COMPARE -----------------------------------------------------------------------------------------------
+
+   Promise: whether two tensors are equal or close, as a bool of C.  These functions wait for the device.
+   Types: no own ones.
+   Way: a composite of comparisons, tg_all and tg_item; tgi_composite_end frees what was made on the way.
+   (1) tg_equal asks for one shape and equal elements.  NaN equals nothing; different shapes are no error.
+   (2) tg_allclose asks for |a - b| <= atol + rtol |b| in f64.  An infinity is close to an equal one alone, NaN to
+       nothing.
+   (3) After an error the answer is false.
+   To add a comparison: a function of this form.  It returns no tensor, so it is no op and has no row. */
 
 bool tg_equal(tg_tensor *a, tg_tensor *b)
 {
