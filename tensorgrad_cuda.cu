@@ -153,6 +153,11 @@ typedef struct {
 static TG_THREAD_LOCAL tgi_cuda_thread tgi_this_cuda;
 static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_backend */
 
+/* The entries of the backend, so that each may call any other, and all stand in the order of their table. */
+#define TGI_CUDA_DECLARATION(kinds, result, name, arguments) static result tgi_cuda_##name arguments;
+TGI_BACKEND_ENTRIES(TGI_CUDA_DECLARATION)
+#undef TGI_CUDA_DECLARATION
+
 /* ---- one records, others wait ----
 
    While a stream is recorded, CUDA refuses in every thread to wait for the whole device and to allocate or free
@@ -5423,6 +5428,9 @@ static tgi_answer tgi_cuda_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, 
 
 /* ======== Convolution ============================================================================================= */
 
+/* There is no kernel for the whole of it: the caller composes it of im2col, a product and col2im. */
+static tgi_answer tgi_cuda_convolution(tgi_thread *, const tgi_convolution *) { return TGI_COMPOSE; }
+
 /* columns [channels, kernel.., images, windows..]: one thread per channel, image and window, for all taps.
    Neighbouring threads have neighbouring windows, and so do the elements that they write. */
 template <class element> __global__ void tgi_im2col_windows(tgi_im2col m)
@@ -5511,6 +5519,7 @@ static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
     const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
     return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
 }
+
 /* ======== A step of an LSTM ======================================================================================= */
 
 /* One thread per pack of `width` neighbours of one row of c, next, h [rows, n].  In a row of from_x, from_h and act
@@ -6895,11 +6904,6 @@ static tgi_answer tgi_cuda_attention_backward(tgi_thread *S, const tgi_attention
 }
 
 /* ======== The row ================================================================================================= */
-
-/* The optional entries that have no kernels here: all answer that the caller must compose. */
-#define TGI_CUDA_COMPOSES(name, arguments) \
-    static tgi_answer tgi_cuda_##name arguments { return TGI_COMPOSE; }
-TGI_CUDA_COMPOSES(convolution, (tgi_thread *, const tgi_convolution *))
 
 /* What the table holds for a function: it ends as the caller's device was current before. */
 template <auto function> struct tgi_entry;
