@@ -766,11 +766,6 @@ static bool tgi_return_blocks(tgi_thread *S, int index, bool all, cudaStream_t s
     return ok;
 }
 
-static bool tgi_cuda_trim(tgi_thread *S, int index)
-{
-    return tgi_may_wait(S) && tgi_return_blocks(S, index, true, NULL);
-}
-
 /* Asks the driver for memory and, if the device has none left, once more after all kept blocks are returned. */
 static cudaError_t tgi_ask_driver(tgi_thread *S, const tgi_cuda_device *d, cudaStream_t stream, void **data,
                                   size_t bytes)
@@ -860,6 +855,24 @@ static int64_t tgi_cuda_cached(tgi_thread *S, int index)
     const int64_t bytes = tgi_device_blocks.kept_bytes[index];
     tgi_unlock_blocks();
     return bytes;
+}
+
+static bool tgi_cuda_trim(tgi_thread *S, int index)
+{
+    return tgi_may_wait(S) && tgi_return_blocks(S, index, true, NULL);
+}
+
+/* Scratch memory for a kernel, [count] of `size` bytes; NULL after recording an error.  The caller releases it once it
+   has launched the kernel. */
+static void *tgi_scratch_alloc(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
+{
+    const size_t bytes = (size_t)count * size;
+    void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
+    if (!data && !tgi_this_cuda.fault) {
+        tgi_host_api.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
+                               tgi_cuda_cached(S, d->index));
+    }
+    return data;
 }
 
 static bool tgi_copies_sync(tgi_thread *S, const tgi_cuda_device *d)
@@ -1110,19 +1123,6 @@ static bool tgi_cuda_event_sync(tgi_thread *S, int index, void *event)
 
 static void tgi_cuda_event_destroy(tgi_thread *S, void *event) { TGI_CUDA(cudaEventDestroy((cudaEvent_t)event)); }
 
-/* Scratch memory for a kernel, [count] of `size` bytes; NULL after recording an error.  The caller releases it once it
-   has launched the kernel. */
-static void *tgi_scratch_alloc(tgi_thread *S, tgi_cuda_device *d, const char *op, int64_t count, size_t size)
-{
-    const size_t bytes = (size_t)count * size;
-    void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
-    if (!data && !tgi_this_cuda.fault) {
-        tgi_host_api.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
-                               tgi_cuda_cached(S, d->index));
-    }
-    return data;
-}
-
 /* ---- recorded steps ----
 
    A step of training is recorded as a graph of CUDA, and launched as a whole: the host then needs microseconds for it.
@@ -1217,36 +1217,6 @@ static const char *tgi_cuda_graph_watch(tgi_thread *S, int index)
     return d && d->pass_through ? "TG_CUDA_PASS_THROUGH is set" : NULL;
 }
 
-/* Makes what the graph keeps ordinary memory of this thread. */
-static void tgi_graph_leave_blocks(const tgi_device_graph *g, tgi_device_block *list)
-{
-    for (; list; list = list->next) {
-        if (list->graph == g) list->graph = NULL;
-    }
-}
-static void tgi_graph_free_blocks(int index, const tgi_device_graph *g)
-{
-    tgi_lock_blocks();
-    for (int k = 0; k < TGI_BLOCK_CLASSES; ++k) tgi_graph_leave_blocks(g, tgi_device_blocks.kept[index][k]);
-    for (int k = 0; k < TGI_CHAINS; ++k) tgi_graph_leave_blocks(g, tgi_device_blocks.used[k]);
-    tgi_unlock_blocks();
-}
-
-static void tgi_cuda_graph_free(tgi_thread *S, int index, void *graph)
-{
-    tgi_device_graph *g = (tgi_device_graph *)graph;
-    if (g->exec) TGI_CUDA(cudaGraphExecDestroy(g->exec));
-    while (g->slot) {
-        tgi_graph_slot *slot = g->slot;
-        g->slot = slot->next;
-        tgi_cuda_release(S, index, slot->at, 0);
-        tgi_host_api.give_back(S, slot, sizeof *slot);
-    }
-    tgi_cuda_release(S, index, g->begin, 0);
-    tgi_graph_free_blocks(index, g);
-    tgi_host_api.give_back(S, g, sizeof *g);
-}
-
 /* Begins the recording. */
 static void *tgi_cuda_graph_begin(tgi_thread *S, int index, tg_rng rng)
 {
@@ -1327,6 +1297,76 @@ static bool tgi_cuda_graph_launch(tgi_thread *S, int index, void *graph, bool ok
     }
     if (g->index_checked) d->index_checked = true;
     return TGI_CUDA(cudaGraphLaunch(g->exec, d->stream));
+}
+
+/* Makes what the graph keeps ordinary memory of this thread. */
+static void tgi_graph_leave_blocks(const tgi_device_graph *g, tgi_device_block *list)
+{
+    for (; list; list = list->next) {
+        if (list->graph == g) list->graph = NULL;
+    }
+}
+static void tgi_graph_free_blocks(int index, const tgi_device_graph *g)
+{
+    tgi_lock_blocks();
+    for (int k = 0; k < TGI_BLOCK_CLASSES; ++k) tgi_graph_leave_blocks(g, tgi_device_blocks.kept[index][k]);
+    for (int k = 0; k < TGI_CHAINS; ++k) tgi_graph_leave_blocks(g, tgi_device_blocks.used[k]);
+    tgi_unlock_blocks();
+}
+
+static void tgi_cuda_graph_free(tgi_thread *S, int index, void *graph)
+{
+    tgi_device_graph *g = (tgi_device_graph *)graph;
+    if (g->exec) TGI_CUDA(cudaGraphExecDestroy(g->exec));
+    while (g->slot) {
+        tgi_graph_slot *slot = g->slot;
+        g->slot = slot->next;
+        tgi_cuda_release(S, index, slot->at, 0);
+        tgi_host_api.give_back(S, slot, sizeof *slot);
+    }
+    tgi_cuda_release(S, index, g->begin, 0);
+    tgi_graph_free_blocks(index, g);
+    tgi_host_api.give_back(S, g, sizeof *g);
+}
+
+/* ======== The row ================================================================================================= */
+
+/* What the table holds for a function: it ends as the caller's device was current before. */
+template <auto function> struct tgi_entry;
+template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
+    static R call(A... arguments)
+    {
+        const struct leave {
+            ~leave() { tgi_leave(); }
+        } at_the_end;
+        (void)at_the_end;
+        return function(arguments...);
+    }
+};
+#define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_entry<tgi_cuda_##name>::call,
+static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
+
+extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
+{
+    static const tgi_cuda_version mine = TGI_CUDA_VERSION_INIT;
+    static const tgi_cuda_version *compared; /* the last one that was the same */
+    static char locked;
+    if (TGI_ATOMIC_LOAD(&compared) == version) return &tgi_cuda;
+    bool same = version->abi == mine.abi;
+    for (int k = 0; same && k < TGI_CUDA_SIZES; ++k) same = version->size[k] == mine.size[k];
+    for (int k = 0; same && k < TGI_BACKEND_COUNT; ++k) same = strcmp(version->entry[k], mine.entry[k]) == 0;
+    if (!same) {
+        host->fail(S, TG_ERR_CUDA, "cuda",
+                   "tensorgrad_cuda.o (number %d) and tensorgrad.h (number %d) are not of one version\n"
+                   "compile tensorgrad_cuda.cu again, beside the tensorgrad.h that the program includes",
+                   mine.abi, version->abi);
+        return NULL;
+    }
+    tgi_lock(&locked);
+    if (compared != version) tgi_host_api = *host;
+    TGI_ATOMIC_STORE(&compared, version);
+    tgi_unlock(&locked);
+    return &tgi_cuda;
 }
 
 /* ======== What kernels share ====================================================================================== */
@@ -5426,714 +5466,6 @@ static tgi_answer tgi_cuda_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, 
     return tgi_lt_product(S, gemm, {CUBLASLT_EPILOGUE_BGRADB, dbias, NULL});
 }
 
-/* ======== Convolution ============================================================================================= */
-
-/* There is no kernel for the whole of it: the caller composes it of im2col, a product and col2im. */
-static tgi_answer tgi_cuda_convolution(tgi_thread *, const tgi_convolution *) { return TGI_COMPOSE; }
-
-/* columns [channels, kernel.., images, windows..]: one thread per channel, image and window, for all taps.
-   Neighbouring threads have neighbouring windows, and so do the elements that they write. */
-template <class element> __global__ void tgi_im2col_windows(tgi_im2col m)
-{
-    const int64_t row = m.images * m.windows[0] * m.windows[1] * m.windows[2]; /* of columns, for one tap */
-    const int64_t taps = m.kernel[0] * m.kernel[1] * m.kernel[2];
-    for (int64_t i = tgi_grid_thread(); i < m.channels * row; i += tgi_grid_size()) {
-        int64_t rest = i;
-        const int64_t x2 = tgi_pop_index(&rest, m.windows[2]) * m.stride[2] - m.before[2];
-        const int64_t x1 = tgi_pop_index(&rest, m.windows[1]) * m.stride[1] - m.before[1];
-        const int64_t x0 = tgi_pop_index(&rest, m.windows[0]) * m.stride[0] - m.before[0];
-        const int64_t n = tgi_pop_index(&rest, m.images), channel = rest;
-        const element *const image =
-            (const element *)m.image.data + n * m.image.stride[0] + channel * m.image.stride[1];
-        element *to = (element *)m.columns.data + channel * taps * row + i - channel * row;
-        for (int64_t k0 = 0, y0 = x0; k0 < m.kernel[0]; ++k0, y0 += m.dilation[0]) {
-            for (int64_t k1 = 0, y1 = x1; k1 < m.kernel[1]; ++k1, y1 += m.dilation[1]) {
-                const bool inside = y0 >= 0 && y0 < m.size[0] && y1 >= 0 && y1 < m.size[1];
-                const element *const line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
-                for (int64_t k2 = 0, y2 = x2; k2 < m.kernel[2]; ++k2, y2 += m.dilation[2], to += row)
-                    *to = inside && y2 >= 0 && y2 < m.size[2] ? line[y2 * m.image.stride[4]] : (element)0;
-            }
-        }
-    }
-}
-
-static bool tgi_cuda_im2col(tgi_thread *S, const tgi_im2col *m)
-{
-    const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
-    const int64_t items = m->channels * m->images * m->windows[0] * m->windows[1] * m->windows[2];
-    const int64_t size = tgi_bytes_of(m->image.dtype);
-    return d && tgi_launch_each(S, d,
-                                size == 1   ? tgi_im2col_windows<uint8_t>
-                                : size == 2 ? tgi_im2col_windows<uint16_t>
-                                : size == 4 ? tgi_im2col_windows<uint32_t>
-                                            : tgi_im2col_windows<uint64_t>,
-                                items, *m);
-}
-
-/* tgi_window_of, with a division in 32 bits where that does. */
-__device__ inline int64_t tgi_tap_window(const tgi_im2col &m, int d, int64_t element, int64_t tap)
-{
-    int64_t window = element + m.before[d] - tap * m.dilation[d];
-    if (window < 0 || (m.stride[d] > 1 && tgi_pop_index(&window, m.stride[d]) != 0)) return -1;
-    return window < m.windows[d] ? window : -1;
-}
-
-/* image [images, channels, size..]: one thread per element, which sums what columns have for it, tap by tap. */
-template <int dtype> __global__ void tgi_col2im_elements(tgi_im2col m)
-{
-    typedef typename tgi_stored<dtype>::type stored;
-    typedef typename tgi_computed<dtype>::type real;
-    const int64_t numel = m.size[0] * m.size[1] * m.size[2] * m.channels * m.images;
-    for (int64_t i = tgi_grid_thread(); i < numel; i += tgi_grid_size()) {
-        int64_t rest = i;
-        const int64_t x2 = tgi_pop_index(&rest, m.size[2]), x1 = tgi_pop_index(&rest, m.size[1]);
-        const int64_t x0 = tgi_pop_index(&rest, m.size[0]), channel = tgi_pop_index(&rest, m.channels), n = rest;
-        real sum = 0;
-        for (int64_t k0 = 0; k0 < m.kernel[0]; ++k0) {
-            const int64_t w0 = tgi_tap_window(m, 0, x0, k0);
-            for (int64_t k1 = 0; w0 >= 0 && k1 < m.kernel[1]; ++k1) {
-                const int64_t w1 = tgi_tap_window(m, 1, x1, k1);
-                for (int64_t k2 = 0; w1 >= 0 && k2 < m.kernel[2]; ++k2) {
-                    const int64_t w2 = tgi_tap_window(m, 2, x2, k2);
-                    if (w2 < 0) continue;
-                    int64_t at = ((channel * m.kernel[0] + k0) * m.kernel[1] + k1) * m.kernel[2] + k2;
-                    at = (((at * m.images + n) * m.windows[0] + w0) * m.windows[1] + w1) * m.windows[2] + w2;
-                    const real x = tgi_load_as<real>((tg_dtype)dtype, (const stored *)m.columns.data + at);
-                    sum = tgi_formula<TGI_OP_add, real>::of(sum, x, 0, 0, 0);
-                }
-            }
-        }
-        const int64_t to = n * m.image.stride[0] + channel * m.image.stride[1] + x0 * m.image.stride[2] +
-                           x1 * m.image.stride[3] + x2 * m.image.stride[4];
-        tgi_store_as((tg_dtype)dtype, (stored *)m.image.data + to, sum);
-    }
-}
-
-static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
-{
-    const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
-    void (*const kernels[])(tgi_im2col) = {tgi_col2im_elements<TG_F32>, tgi_col2im_elements<TG_F64>,
-                                           tgi_col2im_elements<TG_BF16>, tgi_col2im_elements<TG_F16>,
-                                           tgi_col2im_elements<TG_I32>, tgi_col2im_elements<TG_I64>,
-                                           tgi_col2im_elements<TG_U8>};
-    const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
-    return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
-}
-
-/* ======== A step of an LSTM ======================================================================================= */
-
-/* One thread per pack of `width` neighbours of one row of c, next, h [rows, n].  In a row of from_x, from_h and act
-   [rows, 4 n], the four gates i f g o of element k are k, n + k, 2 n + k and 3 n + k.  See tgi_lstm_cell. */
-template <int width> __global__ void tgi_lstm_cell_packs(tgi_lstm_cell cell)
-{
-    typedef tgi_pack<TG_F32, width> pack;
-    const int64_t packs = cell.n / width;
-    for (int64_t i = tgi_grid_thread(); i < cell.rows * packs; i += tgi_grid_size()) {
-        const int64_t at = i * width, first = at + i / packs * 3 * cell.n;
-        pack gate[4], h[4], c = tgi_load_pack<pack>(cell.c + at), next, y;
-#pragma unroll
-        for (int part = 0; part < 4; ++part) {
-            gate[part] = tgi_load_pack<pack>(cell.from_x + first + part * cell.n);
-            h[part] = tgi_load_pack<pack>(cell.from_h + first + part * cell.n);
-        }
-#pragma unroll
-        for (int e = 0; e < width; ++e) {
-            typedef float real;
-#pragma unroll
-            for (int part = 0; part < 4; ++part) {
-                const float x = gate[part].x[e] + h[part].x[e];
-                gate[part].x[e] = part == 2 ? tgi_tanh(x) : tgi_sigmoid(x);
-            }
-            next.x[e] = gate[1].x[e] * c.x[e] + gate[0].x[e] * gate[2].x[e];
-            y.x[e] = gate[3].x[e] * tgi_tanh(next.x[e]);
-        }
-#pragma unroll
-        for (int part = 0; part < 4; ++part) tgi_store_pack(cell.act + first + part * cell.n, gate[part]);
-        tgi_store_pack(cell.next + at, next);
-        tgi_store_pack(cell.h + at, y);
-    }
-}
-
-/* Backward, likewise: gh, gnext, dc [rows, n], dgates [rows, 4 n]. */
-template <int width> __global__ void tgi_lstm_backward_packs(tgi_lstm_cell cell)
-{
-    typedef tgi_pack<TG_F32, width> pack;
-    const int64_t packs = cell.n / width;
-    for (int64_t i = tgi_grid_thread(); i < cell.rows * packs; i += tgi_grid_size()) {
-        const int64_t at = i * width, first = at + i / packs * 3 * cell.n;
-        pack gate[4], c = tgi_load_pack<pack>(cell.c + at), next = tgi_load_pack<pack>(cell.next + at);
-        const pack gh = tgi_load_pack<pack>(cell.gh + at), gnext = tgi_load_pack<pack>(cell.gnext + at);
-#pragma unroll
-        for (int part = 0; part < 4; ++part) gate[part] = tgi_load_pack<pack>(cell.act + first + part * cell.n);
-#pragma unroll
-        for (int k = 0; k < width; ++k) {
-            typedef float real;
-            const float in = gate[0].x[k], f = gate[1].x[k], g = gate[2].x[k], o = gate[3].x[k];
-            const float t = tgi_tanh(next.x[k]), dnext = gnext.x[k] + gh.x[k] * o * (1 - t * t);
-            gate[0].x[k] = dnext * g * (in * (1 - in));
-            gate[1].x[k] = dnext * c.x[k] * (f * (1 - f));
-            gate[2].x[k] = dnext * in * (1 - g * g);
-            gate[3].x[k] = gh.x[k] * t * (o * (1 - o));
-            c.x[k] = dnext * f;
-        }
-#pragma unroll
-        for (int part = 0; part < 4; ++part) tgi_store_pack(cell.dgates + first + part * cell.n, gate[part]);
-        tgi_store_pack(cell.dc + at, c);
-    }
-}
-
-/* `places` are the addresses of all operands, or'ed. */
-static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell, uintptr_t places, void (*one)(tgi_lstm_cell),
-                               void (*four)(tgi_lstm_cell))
-{
-    const tgi_cuda_device *d = tgi_device_for(S, cell->index);
-    const bool packed = cell->n % 4 == 0 && places % TGI_PACK_BYTES == 0;
-    const int64_t threads = cell->rows * cell->n / (packed ? 4 : 1);
-    return d && tgi_launch_each(S, d, packed ? four : one, threads, *cell) ? TGI_DONE : TGI_FAILED;
-}
-
-static tgi_answer tgi_cuda_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
-{
-    const uintptr_t in = (uintptr_t)cell->from_x | (uintptr_t)cell->from_h | (uintptr_t)cell->c;
-    const uintptr_t out = (uintptr_t)cell->act | (uintptr_t)cell->next | (uintptr_t)cell->h;
-    return tgi_lstm_run(S, cell, in | out, tgi_lstm_cell_packs<1>, tgi_lstm_cell_packs<4>);
-}
-
-static tgi_answer tgi_cuda_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
-{
-    const uintptr_t in = (uintptr_t)cell->act | (uintptr_t)cell->next | (uintptr_t)cell->c | (uintptr_t)cell->gh |
-                         (uintptr_t)cell->gnext;
-    return tgi_lstm_run(S, cell, in | (uintptr_t)cell->dgates | (uintptr_t)cell->dc, tgi_lstm_backward_packs<1>,
-                        tgi_lstm_backward_packs<4>);
-}
-
-/* ======== Random numbers ========================================================================================== */
-
-/* out [n], contiguous, of any kind and dtype.  One thread per counter of Philox, whose four words make `per`
-   elements: the same words and formulas as on the CPU.  lo, hi: see tgi_random. */
-static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
-                                           tgi_device_rng state)
-{
-    const tg_rng rng = tgi_rng_now(state);
-    const int per = tgi_random_per_counter(kind, out.dtype), words = 4 / per;
-    const int64_t least = tgi_f64_to_i64(lo), size = tgi_size_of(out.dtype);
-    const uint64_t range = (uint64_t)tgi_f64_to_i64(hi) - (uint64_t)least;
-    const int64_t counters = (int64_t)tgi_random_counters(kind, out.dtype, n);
-    for (int64_t block = tgi_grid_thread(); block < counters; block += tgi_grid_size()) {
-        uint32_t word[4];
-        tgi_random_block(rng, (uint64_t)block, word);
-#pragma unroll
-        for (int k = 0; k < 4; k += 1) {
-            if (k % words) continue; /* an element takes 1 or 2 words */
-            const int64_t i = block * per + k / words;
-            const uint32_t w[2] = {word[k], word[k < 3 ? k + 1 : 3]};
-            char *const at = (char *)out.data + i * size;
-            if (i >= n) continue;
-            switch (kind) {
-            case TGI_UNIFORM:
-                tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
-                if (tgi_load_as<double>(out.dtype, at) >= hi) tgi_store_as(out.dtype, at, lo); /* rounded up to hi */
-                break;
-            case TGI_NORMAL: tgi_store_as(out.dtype, at, tgi_random_normal(out.dtype, w, lo, hi)); break;
-            case TGI_BERNOULLI: tgi_store_as(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
-            case TGI_NORMAL_BETWEEN:
-                tgi_store_as(out.dtype, at, tgi_random_normal_between(out.dtype, w, lo, hi));
-                break;
-            case TGI_RANDINT:
-                tgi_store_as(out.dtype, at,
-                             tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w))));
-                break;
-            }
-        }
-    }
-}
-
-/* The words of a pack of elements that take one each, element `first` of the call being the pack's first: as many
-   counters as it needs. */
-template <int width> __device__ inline void tgi_random_words_of(tg_rng rng, uint64_t first, uint32_t (&word)[width])
-{
-#pragma unroll
-    for (int k = 0; k < width; k += 4) tgi_random_block(rng, (first + (uint64_t)k) / 4, *(uint32_t(*)[4])(word + k));
-}
-
-/* One element from a word, in f32, for the three kinds whose numbers are exact in f32 or made in it: the same bits
-   as in tgi_random_elements.  most: the largest word of a 1. */
-template <int kind, int dtype>
-__device__ inline float tgi_random_element(uint32_t word, float a, float b, uint32_t most)
-{
-    if constexpr (kind == TGI_NORMAL) return tgi_random_normal_f32(word, a, b);
-    if constexpr (kind == TGI_BERNOULLI) return word <= most ? 1.0f : 0.0f;
-    const int bits = dtype == TG_BF16 ? 8 : dtype == TG_F16 ? 11 : 24; /* see tgi_random_fraction */
-    return fmaf((float)(word >> (32 - bits)) * (1.0f / (float)(1 << bits)), b, a);
-}
-
-/* out [n] of such a kind in f32, bf16 or f16, one thread per pack of 16 bytes.  a, b: the mean and the deviation, or
-   the least number and the range; a uniform number that is rounded up to `end` becomes a. */
-template <int kind, int dtype>
-__global__ void tgi_random_packs(void *out, int64_t n, float a, float b, float end, uint32_t most, tgi_device_rng state)
-{
-    const tg_rng rng = tgi_rng_now(state);
-    constexpr int width = TGI_PACK_BYTES / tgi_stored<dtype>::size;
-    for (int64_t i = tgi_grid_thread() * width; i < n; i += tgi_grid_size() * width) {
-        tgi_pack<dtype, width> y;
-        uint32_t word[width];
-        tgi_random_words_of(rng, (uint64_t)i, word);
-#pragma unroll
-        for (int k = 0; k < width; ++k) {
-            tgi_store_as((tg_dtype)dtype, &y.x[k], tgi_random_element<kind, dtype>(word[k], a, b, most));
-            if (kind == TGI_UNIFORM && tgi_load_as<float>((tg_dtype)dtype, &y.x[k]) >= end)
-                tgi_store_as((tg_dtype)dtype, &y.x[k], a);
-        }
-        tgi_store_part<dtype, width>((typename tgi_stored<dtype>::type *)out + i, y,
-                                     (int)(n - i < width ? n - i : width));
-    }
-}
-
-/* The largest word for which tgi_random_bernoulli is 1, p > 0. */
-static uint32_t tgi_most_of(double p) { return p < 1 ? (uint32_t)(ceil(p * 4294967296.0) - 1) : UINT32_MAX; }
-
-/* Whether a + b * fraction has the same bits by fmaf as in double and then rounded: a and b are floats, and no bit
-   of the sum is lost in double; with 16 bits, which are rounded once more, no bit is lost in f32. */
-static bool tgi_is_exact_range(tg_dtype dtype, double a, double b)
-{
-    int exponent;
-    if ((double)(float)a != a || (double)(float)b != b || fabs(a) > 16 * fabs(b) || b < 1e-30) return false;
-    if (dtype == TG_F32) return a == 0 || fabs(a) >= b / 1048576;
-    return frexp(b, &exponent) == 0.5 && fmod(a, b / 2048) == 0;
-}
-
-template <int kind>
-static bool tgi_random_launch(tgi_thread *S, const tgi_cuda_device *d, tgi_operand out, int64_t n, double a, double b,
-                              double end, uint32_t most, tgi_device_rng rng)
-{
-    void (*const kernel)(void *, int64_t, float, float, float, uint32_t, tgi_device_rng) =
-        out.dtype == TG_F32    ? tgi_random_packs<kind, TG_F32>
-        : out.dtype == TG_BF16 ? tgi_random_packs<kind, TG_BF16>
-                               : tgi_random_packs<kind, TG_F16>;
-    const int64_t width = TGI_PACK_BYTES / tgi_bytes_of(out.dtype);
-    return tgi_launch_each(S, d, kernel, (n + width - 1) / width, out.data, n, a, b, end, most, rng);
-}
-
-static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
-                            tg_rng state)
-{
-    const tgi_cuda_device *d = tgi_device_for(S, out.index);
-    const tgi_device_rng rng = tgi_rng_for(d, state);
-    const bool packs = tgi_compute_dtype(out.dtype) == TG_F32 && (uintptr_t)out.data % TGI_PACK_BYTES == 0;
-    if (!d || n <= 0) return d != NULL;
-    if (packs && kind == TGI_NORMAL) return tgi_random_launch<TGI_NORMAL>(S, d, out, n, lo, hi, 0, 0, rng);
-    if (packs && kind == TGI_BERNOULLI && lo > 0)
-        return tgi_random_launch<TGI_BERNOULLI>(S, d, out, n, 0, 0, 0, tgi_most_of(lo), rng);
-    if (packs && kind == TGI_UNIFORM && tgi_is_exact_range(out.dtype, lo, hi - lo) && (double)(float)hi == hi)
-        return tgi_random_launch<TGI_UNIFORM>(S, d, out, n, lo, hi - lo, hi, 0, rng);
-    return tgi_launch_each(S, d, tgi_random_elements, (n + 1) / 2, kind, out, n, lo, hi, rng); /* most make 2 each */
-}
-
-/* ---- dropout ---- */
-
-/* y, x [n]: y = x * scale where the word of the element is at most `most`, else x * 0; one thread per pack. */
-template <int dtype>
-__global__ void tgi_dropout_packs(void *y, const void *x, int64_t n, float scale, uint32_t most, tgi_device_rng state)
-{
-    const tg_rng rng = tgi_rng_now(state);
-    constexpr int width = TGI_PACK_BYTES / tgi_stored<dtype>::size;
-    typedef typename tgi_stored<dtype>::type stored;
-    stored rounded;
-    tgi_store_as((tg_dtype)dtype, &rounded, scale);
-    const float factor = tgi_load_as<float>((tg_dtype)dtype, &rounded);
-    for (int64_t i = tgi_grid_thread() * width; i < n; i += tgi_grid_size() * width) {
-        const int count = (int)(n - i < width ? n - i : width);
-        const tgi_loaded<dtype, width> in = tgi_load_part<dtype, width>((const stored *)x + i, sizeof(stored), count);
-        tgi_pack<dtype, width> out;
-        uint32_t word[width];
-        tgi_random_words_of(rng, (uint64_t)i, word);
-#pragma unroll
-        for (int k = 0; k < width; ++k) {
-            const stored element = in.element(k);
-            const float value = tgi_load_as<float>((tg_dtype)dtype, &element);
-            tgi_store_as((tg_dtype)dtype, &out.x[k], value * (word[k] <= most ? factor : 0.0f));
-        }
-        tgi_store_part<dtype, width>((stored *)y + i, out, count);
-    }
-}
-
-static tgi_answer tgi_cuda_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
-{
-    const tgi_cuda_device *d = tgi_device_for(S, y.index);
-    void (*const kernel)(void *, const void *, int64_t, float, uint32_t, tgi_device_rng) =
-        x.dtype == TG_F32    ? tgi_dropout_packs<TG_F32>
-        : x.dtype == TG_BF16 ? tgi_dropout_packs<TG_BF16>
-                             : tgi_dropout_packs<TG_F16>;
-    const int64_t width = TGI_PACK_BYTES / tgi_bytes_of(x.dtype);
-    const float scale = p < 1 ? 1 / (float)(1 - p) : 0;
-    if (!d) return TGI_FAILED;
-    if (n == 0) return TGI_DONE;
-    if (x.dtype == TG_F64 || ((uintptr_t)x.data | (uintptr_t)y.data) % TGI_PACK_BYTES) return TGI_COMPOSE;
-    const uint32_t most = p < 1 ? tgi_most_of(1 - p) : 0;
-    const tgi_device_rng state = tgi_rng_for(d, rng);
-    return tgi_launch_each(S, d, kernel, (n + width - 1) / width, y.data, x.data, n, scale, most, state) ? TGI_DONE
-                                                                                                         : TGI_FAILED;
-}
-
-/* ======== Optimizers ============================================================================================== */
-
-/* The numbers of a step in the type in which it is computed, under the names that the formulas of TGI_OPTIMIZERS
-   use. */
-template <class real_> struct tgi_optim_numbers {
-    typedef real_ real;
-    real lr, decay, eps, momentum, one_minus_dampening, alpha, beta2, one_minus_beta1, one_minus_beta2, rate,
-        sqrt_bias_correction2;
-};
-
-/* Each row of TGI_OPTIMIZERS as a type that holds these numbers: update updates one element of the parameter p and of
-   the state a, b, c by the gradient g. */
-#define TGI_OPTIM_FORMULA(name, suffix, type, formula)                                                       \
-    struct tgi_optim_##name##_##suffix : tgi_optim_numbers<type> {                                           \
-        __device__ void update(const tgi_optim_step *step, real &p, real g, real &a, real &b, real &c) const \
-        {                                                                                                    \
-            (void)step, (void)a, (void)b, (void)c;                                                           \
-            formula                                                                                          \
-        }                                                                                                    \
-    };
-TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f32, float)
-TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f64, double)
-
-/* One launch updates many parameters, because most are too small to fill a GPU.  Each parameter is cut into pieces of
-   TGI_OPTIM_PIECE elements, and the pieces of all parameters are numbered; a block updates one piece. */
-enum { TGI_OPTIM_TENSORS = 48, TGI_OPTIM_PIECE = 8 * TGI_BLOCK };
-typedef struct {
-    void *at[6]; /* p [n], g [n], then a, b, c [n], the state, and the master copy [n], each or NULL */
-    int64_t n;
-    int64_t first_piece; /* the number of its first piece */
-    bool aligned;        /* all of at[] are, for packs */
-} tgi_optim_tensor;
-typedef struct {
-    tgi_optim_step step; /* the settings, which are equal for all */
-    int count;
-    int64_t pieces;
-    tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
-} tgi_optim_job;
-
-/* The number of the tensor that this piece is of, in a job over many tensors: the last one that begins at this piece or
-   before it.  A binary search. */
-template <class many> __device__ inline int tgi_tensor_of_piece(const many &job, int64_t piece)
-{
-    int t = 0, high = job.count - 1;
-    while (t < high) {
-        const int half = (t + high + 1) / 2;
-        if (job.tensor[half].first_piece <= piece)
-            t = half;
-        else
-            high = half - 1;
-    }
-    return t;
-}
-
-/* Updates `width` elements from i on: loads packs of p, g, the state and the master copy, updates element by element,
-   and stores all but g.  p and g are of `dtype`; the others are of the type that is computed in.  With a master copy
-   that is what is updated, and p is rounded from it. */
-template <class formula, int dtype, int width>
-__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula &optim, void *const (&at)[6], int64_t i)
-{
-    typedef typename formula::real real;
-    typedef typename tgi_stored<dtype>::type stored;
-    constexpr int wide = dtype == TG_F64 ? TG_F64 : TG_F32;
-    constexpr bool has_master = dtype == TG_BF16 || dtype == TG_F16;
-    tgi_pack<dtype, width> p = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[0] + i);
-    const tgi_pack<dtype, width> g = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[1] + i);
-    tgi_pack<wide, width> x[4]; /* a, b, c, master */
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        if (at[k + 2]) x[k] = tgi_load_pack<tgi_pack<wide, width>>((const real *)at[k + 2] + i);
-    }
-#pragma unroll
-    for (int e = 0; e < width; ++e) {
-        real value[4];
-#pragma unroll
-        for (int k = 0; k < 4; ++k) value[k] = at[k + 2] ? x[k].x[e] : real();
-        real now = tgi_load_as<real>((tg_dtype)dtype, &p.x[e]);
-        if (has_master) { /* what the program has written counts instead */
-            stored rounded;
-            tgi_store_as((tg_dtype)dtype, &rounded, value[3]);
-            if (rounded == p.x[e]) now = value[3];
-        }
-        optim.update(step, now, tgi_load_as<real>((tg_dtype)dtype, &g.x[e]), value[0], value[1], value[2]);
-        tgi_store_as((tg_dtype)dtype, &p.x[e], now);
-        value[3] = now;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) x[k].x[e] = value[k];
-    }
-    tgi_store_pack((stored *)at[0] + i, p);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-        if (at[k + 2]) tgi_store_pack((real *)at[k + 2] + i, x[k]);
-    }
-}
-
-/* One block per piece; each of its threads updates one pack at a time, then one element at a time. */
-template <class formula, int dtype>
-__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim, const formula *now)
-{
-    if (now) optim = *now; /* of a recorded step */
-    constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename formula::real));
-    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
-        const int t = tgi_tensor_of_piece(job, piece);
-        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_OPTIM_PIECE;
-        const int64_t left = job.tensor[t].n - start, n = left < TGI_OPTIM_PIECE ? left : (int64_t)TGI_OPTIM_PIECE;
-        const int64_t packed = job.tensor[t].aligned ? n / width * width : 0;
-        void *at[6];
-#pragma unroll
-        for (int k = 0; k < 6; ++k) at[k] = job.tensor[t].at[k];
-        for (int64_t i = (int64_t)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
-            tgi_optim_pack<formula, dtype, width>(&job.step, optim, at, start + i);
-        for (int64_t i = packed + threadIdx.x; i < n; i += TGI_BLOCK)
-            tgi_optim_pack<formula, dtype, 1>(&job.step, optim, at, start + i);
-    }
-}
-
-template <class formula, int dtype>
-static bool tgi_optim_launch(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job)
-{
-    typedef typename formula::real real;
-    const tgi_optim_step *step = &job->step;
-    formula optim;
-    optim.lr = (real)step->lr;
-    optim.decay = (real)step->weight_decay;
-    optim.eps = (real)step->eps;
-    optim.momentum = (real)step->momentum;
-    optim.one_minus_dampening = (real)(1 - step->dampening);
-    optim.alpha = (real)step->alpha;
-    optim.beta2 = (real)step->beta2;
-    optim.one_minus_beta1 = (real)(1 - step->beta1);
-    optim.one_minus_beta2 = (real)(1 - step->beta2);
-    optim.rate = (real)(step->lr / step->bias1);
-    optim.sqrt_bias_correction2 = (real)sqrt(step->bias2);
-    const formula *now = NULL;
-    if (d->graph && !(now = (const formula *)tgi_graph_number(S, d, &optim, sizeof optim))) return false;
-    return d->renumbering ||
-           tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job, optim, now);
-}
-
-/* For each optimizer, in the order of tgi_optimizer, its kernel for each floating-point dtype, in the order of
-   tg_dtype. */
-typedef bool (*tgi_optim_fn)(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job);
-#define TGI_OPTIM_ROW(name, ...)                                                                         \
-    {tgi_optim_launch<tgi_optim_##name##_f32, TG_F32>, tgi_optim_launch<tgi_optim_##name##_f64, TG_F64>, \
-     tgi_optim_launch<tgi_optim_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_optim_##name##_f32, TG_F16>},
-static const tgi_optim_fn tgi_optim_rows[][4] = {TGI_OPTIMIZERS(TGI_OPTIM_ROW, f32, float)};
-
-static bool tgi_optim_run(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job)
-{
-    return job->pieces == 0 || tgi_optim_rows[job->step.kind][job->step.dtype](S, d, job);
-}
-
-/* Whether the parameter or the gradient of this step overlaps a parameter of the job, or its parameter a gradient of
-   the job: they must not be updated by one launch.  So it is with a parameter that is listed twice, or a view of
-   one. */
-static bool tgi_optim_overlaps(const tgi_optim_job *job, const tgi_optim_step *step)
-{
-    const char *const p_and_g[2] = {(const char *)step->p, (const char *)step->g};
-    const int64_t size = tgi_bytes_of(step->dtype);
-    for (const tgi_optim_tensor *t = job->tensor; t < job->tensor + job->count; ++t) {
-        for (int k = 0; k < 3; ++k) { /* p and p, p and g, g and p */
-            const char *const x = p_and_g[k / 2], *const y = (const char *)t->at[k % 2];
-            if (x < y + t->n * size && y < x + step->n * size) return true;
-        }
-    }
-    return false;
-}
-
-/* Whether two steps have the same settings: all members before `index`. */
-static bool tgi_optim_same_settings(const tgi_optim_step *a, const tgi_optim_step *b)
-{
-    return memcmp(a, b, offsetof(tgi_optim_step, index)) == 0;
-}
-
-/* Runs the first step and all steps that have the same settings, with as few launches as possible. */
-static bool tgi_optim_group(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_step *steps, int n)
-{
-    tgi_optim_job job;
-    memcpy(&job.step, steps, sizeof *steps);
-    job.count = 0;
-    job.pieces = 0;
-    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        if (!tgi_optim_same_settings(steps, step)) continue;
-        if (job.count == TGI_OPTIM_TENSORS || tgi_optim_overlaps(&job, step)) {
-            if (!tgi_optim_run(S, d, &job)) return false;
-            job.count = 0;
-            job.pieces = 0;
-        }
-        tgi_optim_tensor *const t = &job.tensor[job.count++];
-        void *const at[6] = {step->p, (void *)(uintptr_t)step->g, step->s[0], step->s[1], step->s[2], step->master};
-        memcpy(t->at, at, sizeof at);
-        t->n = step->n;
-        t->first_piece = job.pieces;
-        t->aligned = true;
-        for (int k = 0; k < 6; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK_BYTES == 0;
-        job.pieces += (step->n + TGI_OPTIM_PIECE - 1) / TGI_OPTIM_PIECE;
-    }
-    return tgi_optim_run(S, d, &job);
-}
-
-static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
-{
-    tgi_cuda_device *d = n > 0 ? tgi_device_for(S, steps[0].index) : NULL;
-    if (!d) return n == 0;
-    for (int i = 0; i < n; ++i) {
-        bool done = false; /* it ran in the group of an earlier step */
-        for (int k = 0; k < i && !done; ++k) done = tgi_optim_same_settings(&steps[k], &steps[i]);
-        if (!done && !tgi_optim_group(S, d, steps + i, n - i)) return false;
-    }
-    return true;
-}
-
-/* ======== Many tensors at once ==================================================================================== */
-
-/* The sum of the squares of all elements of many tensors, their product with a number, with or without a look for
-   infinities, and casts of many: as for the optimizers above, each tensor is cut into pieces, one for each block. */
-enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
-typedef struct {
-    char *data;
-    int64_t n;
-    int64_t first_piece; /* the number of its first piece */
-} tgi_multi_tensor;
-typedef struct {
-    int64_t pieces;
-    int count;
-    tgi_multi_kind kind;
-    tgi_multi_tensor tensor[TGI_MULTI_TENSORS]; /* of a cast: its result, then what it casts; of the same pieces */
-} tgi_multi_job;
-
-/* `width` elements: adds their squares to *sum, or multiplies them by factor.  *odd becomes NaN if one of them is NaN
-   or infinite. */
-template <int dtype, int width, class real>
-__device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *sum, real *odd)
-{
-    typedef tgi_pack<dtype, width> pack;
-    pack x = tgi_load_pack<pack>(at);
-#pragma unroll
-    for (int k = 0; k < width; ++k) {
-        const real value = tgi_load_as<real>((tg_dtype)dtype, &x.x[k]);
-        *sum += value * value;
-        *odd += value * 0;
-        tgi_store_as((tg_dtype)dtype, &x.x[k], value * factor);
-    }
-    if (scales) tgi_store_pack(at, x);
-}
-
-/* One block per piece: multiplies its elements by *number, or stores the sum of their squares in out [pieces].  To
-   unscale is to multiply, and to store 0 in out [1], f32, if an element was not finite. */
-template <int dtype>
-__global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, const void *number, void *out)
-{
-    typedef typename tgi_computed<dtype>::type real;
-    constexpr int size = (int)sizeof(typename tgi_stored<dtype>::type), width = tgi_width<dtype>;
-    const bool scales = job.kind != TGI_MULTI_SQUARES;
-    const real factor = scales ? *(const real *)number : 0;
-    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
-        const int t = tgi_tensor_of_piece(job, piece);
-        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
-        const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
-        char *const at = job.tensor[t].data + start * size;
-        const int packed = (uintptr_t)at % TGI_PACK_BYTES ? 0 : n / width * width;
-        real sum = 0, odd = 0;
-#pragma unroll 4
-        for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
-            tgi_multi_pack<dtype, width>(scales, at + i * size, factor, &sum, &odd);
-        for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK)
-            tgi_multi_pack<dtype, 1>(scales, at + i * size, factor, &sum, &odd);
-        if (scales) {
-            if (job.kind == TGI_MULTI_UNSCALE && odd != 0) atomicExch((unsigned *)out, 0u); /* whoever is first */
-            continue;
-        }
-        sum = tgi_team_sum(sum, TGI_BLOCK);
-        if (threadIdx.x == 0) ((real *)out)[piece] = sum;
-    }
-}
-
-/* One block per piece: rounds f32 to elements of dtype `to`. */
-template <int to> __global__ void tgi_multi_cast(const __grid_constant__ tgi_multi_job job)
-{
-    typedef typename tgi_stored<to>::type stored;
-    constexpr int width = TGI_PACK_BYTES / sizeof(float);
-    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
-        const int t = tgi_tensor_of_piece(job, piece);
-        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
-        const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
-        const float *const x = (const float *)job.tensor[t].data + start; /* t is the last one of these pieces */
-        stored *const y = (stored *)job.tensor[t - 1].data + start;
-        const bool aligned = (uintptr_t)x % TGI_PACK_BYTES == 0 && (uintptr_t)y % sizeof(tgi_pack<to, width>) == 0;
-        const int packed = aligned ? n / width * width : 0;
-#pragma unroll 4
-        for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width) {
-            const tgi_pack<TG_F32, width> from = tgi_load_pack<tgi_pack<TG_F32, width>>(x + i);
-            tgi_pack<to, width> pack;
-#pragma unroll
-            for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)to, &pack.x[k], from.x[k]);
-            tgi_store_pack(y + i, pack);
-        }
-        for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK) tgi_store_as((tg_dtype)to, y + i, x[i]);
-    }
-}
-
-/* *number = the sum of partial [pieces]; one block. */
-template <class real> __global__ void tgi_multi_total(const void *partial, int64_t pieces, void *number)
-{
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < pieces; i += TGI_BLOCK) sum += (double)((const real *)partial)[i];
-    sum = tgi_team_sum(sum, TGI_BLOCK);
-    if (threadIdx.x == 0) *(real *)number = (real)sum;
-}
-
-static int64_t tgi_multi_pieces_of(int64_t n) { return (n + TGI_MULTI_PIECE - 1) / TGI_MULTI_PIECE; }
-
-/* All tensors of the list, as many in one launch as its arguments have room for.  out: see tgi_multi_pieces. */
-static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_multi *m, char *out)
-{
-    void (*const kernels[])(tgi_multi_job, const void *, void *) = {
-        tgi_multi_pieces<TG_F32>, tgi_multi_pieces<TG_F64>, tgi_multi_pieces<TG_BF16>, tgi_multi_pieces<TG_F16>};
-    const int each = m->kind == TGI_MULTI_CAST ? 2 : 1; /* entries of the job for a tensor */
-    for (int i = 0; i < m->count;) {
-        tgi_multi_job job;
-        job.pieces = 0;
-        job.kind = m->kind;
-        for (job.count = 0; job.count + each <= TGI_MULTI_TENSORS && i < m->count; ++i) {
-            const tgi_flat *const flat = &m->list[i];
-            const tgi_multi_tensor tensor = {(char *)flat->data, flat->n, job.pieces};
-            job.tensor[job.count++] = tensor;
-            if (m->kind == TGI_MULTI_CAST) {
-                job.tensor[job.count] = tensor;
-                job.tensor[job.count++].data = (char *)(uintptr_t)flat->from;
-            }
-            job.pieces += tgi_multi_pieces_of(tensor.n);
-        }
-        if (!(m->kind == TGI_MULTI_CAST
-                  ? tgi_launch(S, d, m->dtype == TG_BF16 ? tgi_multi_cast<TG_BF16> : tgi_multi_cast<TG_F16>, job.pieces,
-                               TGI_BLOCK, job)
-                  : tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, out))) {
-            return false;
-        }
-        if (m->kind == TGI_MULTI_SQUARES) out += job.pieces * tgi_bytes_of(tgi_compute_dtype(m->dtype));
-    }
-    return true;
-}
-
-static tgi_answer tgi_cuda_multi(tgi_thread *S, const tgi_multi *m)
-{
-    tgi_cuda_device *d = tgi_device_for(S, m->index);
-    if (!d) return TGI_FAILED;
-    if (m->kind != TGI_MULTI_SQUARES) return tgi_multi_run(S, d, m, (char *)m->finite) ? TGI_DONE : TGI_FAILED;
-    int64_t pieces = 0;
-    for (int i = 0; i < m->count; ++i) pieces += tgi_multi_pieces_of(m->list[i].n);
-    char *const partial = (char *)tgi_scratch_alloc(S, d, "clip_grad_norm", pieces, sizeof(double));
-    void (*const total)(const void *, int64_t, void *) =
-        m->dtype == TG_F64 ? tgi_multi_total<double> : tgi_multi_total<float>;
-    const bool ok = partial && tgi_multi_run(S, d, m, partial) &&
-                    tgi_launch(S, d, total, 1, TGI_BLOCK, partial, pieces, m->number);
-    tgi_cuda_release(S, d->index, partial, 0);
-    return ok ? TGI_DONE : TGI_FAILED;
-}
-
 /* ======== Attention =============================================================================================== */
 
 /* ---- PTX ----
@@ -6903,42 +6235,710 @@ static tgi_answer tgi_cuda_attention_backward(tgi_thread *S, const tgi_attention
     return tgi_flash_choose(S, a, run);
 }
 
-/* ======== The row ================================================================================================= */
+/* ======== A step of an LSTM ======================================================================================= */
 
-/* What the table holds for a function: it ends as the caller's device was current before. */
-template <auto function> struct tgi_entry;
-template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
-    static R call(A... arguments)
-    {
-        const struct leave {
-            ~leave() { tgi_leave(); }
-        } at_the_end;
-        (void)at_the_end;
-        return function(arguments...);
-    }
-};
-#define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_entry<tgi_cuda_##name>::call,
-static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
-
-extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
+/* One thread per pack of `width` neighbours of one row of c, next, h [rows, n].  In a row of from_x, from_h and act
+   [rows, 4 n], the four gates i f g o of element k are k, n + k, 2 n + k and 3 n + k.  See tgi_lstm_cell. */
+template <int width> __global__ void tgi_lstm_cell_packs(tgi_lstm_cell cell)
 {
-    static const tgi_cuda_version mine = TGI_CUDA_VERSION_INIT;
-    static const tgi_cuda_version *compared; /* the last one that was the same */
-    static char locked;
-    if (TGI_ATOMIC_LOAD(&compared) == version) return &tgi_cuda;
-    bool same = version->abi == mine.abi;
-    for (int k = 0; same && k < TGI_CUDA_SIZES; ++k) same = version->size[k] == mine.size[k];
-    for (int k = 0; same && k < TGI_BACKEND_COUNT; ++k) same = strcmp(version->entry[k], mine.entry[k]) == 0;
-    if (!same) {
-        host->fail(S, TG_ERR_CUDA, "cuda",
-                   "tensorgrad_cuda.o (number %d) and tensorgrad.h (number %d) are not of one version\n"
-                   "compile tensorgrad_cuda.cu again, beside the tensorgrad.h that the program includes",
-                   mine.abi, version->abi);
-        return NULL;
+    typedef tgi_pack<TG_F32, width> pack;
+    const int64_t packs = cell.n / width;
+    for (int64_t i = tgi_grid_thread(); i < cell.rows * packs; i += tgi_grid_size()) {
+        const int64_t at = i * width, first = at + i / packs * 3 * cell.n;
+        pack gate[4], h[4], c = tgi_load_pack<pack>(cell.c + at), next, y;
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+            gate[part] = tgi_load_pack<pack>(cell.from_x + first + part * cell.n);
+            h[part] = tgi_load_pack<pack>(cell.from_h + first + part * cell.n);
+        }
+#pragma unroll
+        for (int e = 0; e < width; ++e) {
+            typedef float real;
+#pragma unroll
+            for (int part = 0; part < 4; ++part) {
+                const float x = gate[part].x[e] + h[part].x[e];
+                gate[part].x[e] = part == 2 ? tgi_tanh(x) : tgi_sigmoid(x);
+            }
+            next.x[e] = gate[1].x[e] * c.x[e] + gate[0].x[e] * gate[2].x[e];
+            y.x[e] = gate[3].x[e] * tgi_tanh(next.x[e]);
+        }
+#pragma unroll
+        for (int part = 0; part < 4; ++part) tgi_store_pack(cell.act + first + part * cell.n, gate[part]);
+        tgi_store_pack(cell.next + at, next);
+        tgi_store_pack(cell.h + at, y);
     }
-    tgi_lock(&locked);
-    if (compared != version) tgi_host_api = *host;
-    TGI_ATOMIC_STORE(&compared, version);
-    tgi_unlock(&locked);
-    return &tgi_cuda;
+}
+
+/* Backward, likewise: gh, gnext, dc [rows, n], dgates [rows, 4 n]. */
+template <int width> __global__ void tgi_lstm_backward_packs(tgi_lstm_cell cell)
+{
+    typedef tgi_pack<TG_F32, width> pack;
+    const int64_t packs = cell.n / width;
+    for (int64_t i = tgi_grid_thread(); i < cell.rows * packs; i += tgi_grid_size()) {
+        const int64_t at = i * width, first = at + i / packs * 3 * cell.n;
+        pack gate[4], c = tgi_load_pack<pack>(cell.c + at), next = tgi_load_pack<pack>(cell.next + at);
+        const pack gh = tgi_load_pack<pack>(cell.gh + at), gnext = tgi_load_pack<pack>(cell.gnext + at);
+#pragma unroll
+        for (int part = 0; part < 4; ++part) gate[part] = tgi_load_pack<pack>(cell.act + first + part * cell.n);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            typedef float real;
+            const float in = gate[0].x[k], f = gate[1].x[k], g = gate[2].x[k], o = gate[3].x[k];
+            const float t = tgi_tanh(next.x[k]), dnext = gnext.x[k] + gh.x[k] * o * (1 - t * t);
+            gate[0].x[k] = dnext * g * (in * (1 - in));
+            gate[1].x[k] = dnext * c.x[k] * (f * (1 - f));
+            gate[2].x[k] = dnext * in * (1 - g * g);
+            gate[3].x[k] = gh.x[k] * t * (o * (1 - o));
+            c.x[k] = dnext * f;
+        }
+#pragma unroll
+        for (int part = 0; part < 4; ++part) tgi_store_pack(cell.dgates + first + part * cell.n, gate[part]);
+        tgi_store_pack(cell.dc + at, c);
+    }
+}
+
+/* `places` are the addresses of all operands, or'ed. */
+static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell, uintptr_t places, void (*one)(tgi_lstm_cell),
+                               void (*four)(tgi_lstm_cell))
+{
+    const tgi_cuda_device *d = tgi_device_for(S, cell->index);
+    const bool packed = cell->n % 4 == 0 && places % TGI_PACK_BYTES == 0;
+    const int64_t threads = cell->rows * cell->n / (packed ? 4 : 1);
+    return d && tgi_launch_each(S, d, packed ? four : one, threads, *cell) ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cuda_lstm_cell(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    const uintptr_t in = (uintptr_t)cell->from_x | (uintptr_t)cell->from_h | (uintptr_t)cell->c;
+    const uintptr_t out = (uintptr_t)cell->act | (uintptr_t)cell->next | (uintptr_t)cell->h;
+    return tgi_lstm_run(S, cell, in | out, tgi_lstm_cell_packs<1>, tgi_lstm_cell_packs<4>);
+}
+
+static tgi_answer tgi_cuda_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell *cell)
+{
+    const uintptr_t in = (uintptr_t)cell->act | (uintptr_t)cell->next | (uintptr_t)cell->c | (uintptr_t)cell->gh |
+                         (uintptr_t)cell->gnext;
+    return tgi_lstm_run(S, cell, in | (uintptr_t)cell->dgates | (uintptr_t)cell->dc, tgi_lstm_backward_packs<1>,
+                        tgi_lstm_backward_packs<4>);
+}
+
+/* ======== Convolution ============================================================================================= */
+
+/* There is no kernel for the whole of it: the caller composes it of im2col, a product and col2im. */
+static tgi_answer tgi_cuda_convolution(tgi_thread *, const tgi_convolution *) { return TGI_COMPOSE; }
+
+/* columns [channels, kernel.., images, windows..]: one thread per channel, image and window, for all taps.
+   Neighbouring threads have neighbouring windows, and so do the elements that they write. */
+template <class element> __global__ void tgi_im2col_windows(tgi_im2col m)
+{
+    const int64_t row = m.images * m.windows[0] * m.windows[1] * m.windows[2]; /* of columns, for one tap */
+    const int64_t taps = m.kernel[0] * m.kernel[1] * m.kernel[2];
+    for (int64_t i = tgi_grid_thread(); i < m.channels * row; i += tgi_grid_size()) {
+        int64_t rest = i;
+        const int64_t x2 = tgi_pop_index(&rest, m.windows[2]) * m.stride[2] - m.before[2];
+        const int64_t x1 = tgi_pop_index(&rest, m.windows[1]) * m.stride[1] - m.before[1];
+        const int64_t x0 = tgi_pop_index(&rest, m.windows[0]) * m.stride[0] - m.before[0];
+        const int64_t n = tgi_pop_index(&rest, m.images), channel = rest;
+        const element *const image =
+            (const element *)m.image.data + n * m.image.stride[0] + channel * m.image.stride[1];
+        element *to = (element *)m.columns.data + channel * taps * row + i - channel * row;
+        for (int64_t k0 = 0, y0 = x0; k0 < m.kernel[0]; ++k0, y0 += m.dilation[0]) {
+            for (int64_t k1 = 0, y1 = x1; k1 < m.kernel[1]; ++k1, y1 += m.dilation[1]) {
+                const bool inside = y0 >= 0 && y0 < m.size[0] && y1 >= 0 && y1 < m.size[1];
+                const element *const line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
+                for (int64_t k2 = 0, y2 = x2; k2 < m.kernel[2]; ++k2, y2 += m.dilation[2], to += row)
+                    *to = inside && y2 >= 0 && y2 < m.size[2] ? line[y2 * m.image.stride[4]] : (element)0;
+            }
+        }
+    }
+}
+
+static bool tgi_cuda_im2col(tgi_thread *S, const tgi_im2col *m)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
+    const int64_t items = m->channels * m->images * m->windows[0] * m->windows[1] * m->windows[2];
+    const int64_t size = tgi_bytes_of(m->image.dtype);
+    return d && tgi_launch_each(S, d,
+                                size == 1   ? tgi_im2col_windows<uint8_t>
+                                : size == 2 ? tgi_im2col_windows<uint16_t>
+                                : size == 4 ? tgi_im2col_windows<uint32_t>
+                                            : tgi_im2col_windows<uint64_t>,
+                                items, *m);
+}
+
+/* tgi_window_of, with a division in 32 bits where that does. */
+__device__ inline int64_t tgi_tap_window(const tgi_im2col &m, int d, int64_t element, int64_t tap)
+{
+    int64_t window = element + m.before[d] - tap * m.dilation[d];
+    if (window < 0 || (m.stride[d] > 1 && tgi_pop_index(&window, m.stride[d]) != 0)) return -1;
+    return window < m.windows[d] ? window : -1;
+}
+
+/* image [images, channels, size..]: one thread per element, which sums what columns have for it, tap by tap. */
+template <int dtype> __global__ void tgi_col2im_elements(tgi_im2col m)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    typedef typename tgi_computed<dtype>::type real;
+    const int64_t numel = m.size[0] * m.size[1] * m.size[2] * m.channels * m.images;
+    for (int64_t i = tgi_grid_thread(); i < numel; i += tgi_grid_size()) {
+        int64_t rest = i;
+        const int64_t x2 = tgi_pop_index(&rest, m.size[2]), x1 = tgi_pop_index(&rest, m.size[1]);
+        const int64_t x0 = tgi_pop_index(&rest, m.size[0]), channel = tgi_pop_index(&rest, m.channels), n = rest;
+        real sum = 0;
+        for (int64_t k0 = 0; k0 < m.kernel[0]; ++k0) {
+            const int64_t w0 = tgi_tap_window(m, 0, x0, k0);
+            for (int64_t k1 = 0; w0 >= 0 && k1 < m.kernel[1]; ++k1) {
+                const int64_t w1 = tgi_tap_window(m, 1, x1, k1);
+                for (int64_t k2 = 0; w1 >= 0 && k2 < m.kernel[2]; ++k2) {
+                    const int64_t w2 = tgi_tap_window(m, 2, x2, k2);
+                    if (w2 < 0) continue;
+                    int64_t at = ((channel * m.kernel[0] + k0) * m.kernel[1] + k1) * m.kernel[2] + k2;
+                    at = (((at * m.images + n) * m.windows[0] + w0) * m.windows[1] + w1) * m.windows[2] + w2;
+                    const real x = tgi_load_as<real>((tg_dtype)dtype, (const stored *)m.columns.data + at);
+                    sum = tgi_formula<TGI_OP_add, real>::of(sum, x, 0, 0, 0);
+                }
+            }
+        }
+        const int64_t to = n * m.image.stride[0] + channel * m.image.stride[1] + x0 * m.image.stride[2] +
+                           x1 * m.image.stride[3] + x2 * m.image.stride[4];
+        tgi_store_as((tg_dtype)dtype, (stored *)m.image.data + to, sum);
+    }
+}
+
+static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
+    void (*const kernels[])(tgi_im2col) = {tgi_col2im_elements<TG_F32>, tgi_col2im_elements<TG_F64>,
+                                           tgi_col2im_elements<TG_BF16>, tgi_col2im_elements<TG_F16>,
+                                           tgi_col2im_elements<TG_I32>, tgi_col2im_elements<TG_I64>,
+                                           tgi_col2im_elements<TG_U8>};
+    const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
+    return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
+}
+
+/* ======== Random numbers ========================================================================================== */
+
+/* out [n], contiguous, of any kind and dtype.  One thread per counter of Philox, whose four words make `per`
+   elements: the same words and formulas as on the CPU.  lo, hi: see tgi_random. */
+static __global__ void tgi_random_elements(tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
+                                           tgi_device_rng state)
+{
+    const tg_rng rng = tgi_rng_now(state);
+    const int per = tgi_random_per_counter(kind, out.dtype), words = 4 / per;
+    const int64_t least = tgi_f64_to_i64(lo), size = tgi_size_of(out.dtype);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(hi) - (uint64_t)least;
+    const int64_t counters = (int64_t)tgi_random_counters(kind, out.dtype, n);
+    for (int64_t block = tgi_grid_thread(); block < counters; block += tgi_grid_size()) {
+        uint32_t word[4];
+        tgi_random_block(rng, (uint64_t)block, word);
+#pragma unroll
+        for (int k = 0; k < 4; k += 1) {
+            if (k % words) continue; /* an element takes 1 or 2 words */
+            const int64_t i = block * per + k / words;
+            const uint32_t w[2] = {word[k], word[k < 3 ? k + 1 : 3]};
+            char *const at = (char *)out.data + i * size;
+            if (i >= n) continue;
+            switch (kind) {
+            case TGI_UNIFORM:
+                tgi_store_as(out.dtype, at, TGI_MUL_ADD(hi - lo, tgi_random_fraction(out.dtype, w), lo));
+                if (tgi_load_as<double>(out.dtype, at) >= hi) tgi_store_as(out.dtype, at, lo); /* rounded up to hi */
+                break;
+            case TGI_NORMAL: tgi_store_as(out.dtype, at, tgi_random_normal(out.dtype, w, lo, hi)); break;
+            case TGI_BERNOULLI: tgi_store_as(out.dtype, at, tgi_random_bernoulli(w, lo)); break;
+            case TGI_NORMAL_BETWEEN:
+                tgi_store_as(out.dtype, at, tgi_random_normal_between(out.dtype, w, lo, hi));
+                break;
+            case TGI_RANDINT:
+                tgi_store_as(out.dtype, at,
+                             tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w))));
+                break;
+            }
+        }
+    }
+}
+
+/* The words of a pack of elements that take one each, element `first` of the call being the pack's first: as many
+   counters as it needs. */
+template <int width> __device__ inline void tgi_random_words_of(tg_rng rng, uint64_t first, uint32_t (&word)[width])
+{
+#pragma unroll
+    for (int k = 0; k < width; k += 4) tgi_random_block(rng, (first + (uint64_t)k) / 4, *(uint32_t(*)[4])(word + k));
+}
+
+/* One element from a word, in f32, for the three kinds whose numbers are exact in f32 or made in it: the same bits
+   as in tgi_random_elements.  most: the largest word of a 1. */
+template <int kind, int dtype>
+__device__ inline float tgi_random_element(uint32_t word, float a, float b, uint32_t most)
+{
+    if constexpr (kind == TGI_NORMAL) return tgi_random_normal_f32(word, a, b);
+    if constexpr (kind == TGI_BERNOULLI) return word <= most ? 1.0f : 0.0f;
+    const int bits = dtype == TG_BF16 ? 8 : dtype == TG_F16 ? 11 : 24; /* see tgi_random_fraction */
+    return fmaf((float)(word >> (32 - bits)) * (1.0f / (float)(1 << bits)), b, a);
+}
+
+/* out [n] of such a kind in f32, bf16 or f16, one thread per pack of 16 bytes.  a, b: the mean and the deviation, or
+   the least number and the range; a uniform number that is rounded up to `end` becomes a. */
+template <int kind, int dtype>
+__global__ void tgi_random_packs(void *out, int64_t n, float a, float b, float end, uint32_t most, tgi_device_rng state)
+{
+    const tg_rng rng = tgi_rng_now(state);
+    constexpr int width = TGI_PACK_BYTES / tgi_stored<dtype>::size;
+    for (int64_t i = tgi_grid_thread() * width; i < n; i += tgi_grid_size() * width) {
+        tgi_pack<dtype, width> y;
+        uint32_t word[width];
+        tgi_random_words_of(rng, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            tgi_store_as((tg_dtype)dtype, &y.x[k], tgi_random_element<kind, dtype>(word[k], a, b, most));
+            if (kind == TGI_UNIFORM && tgi_load_as<float>((tg_dtype)dtype, &y.x[k]) >= end)
+                tgi_store_as((tg_dtype)dtype, &y.x[k], a);
+        }
+        tgi_store_part<dtype, width>((typename tgi_stored<dtype>::type *)out + i, y,
+                                     (int)(n - i < width ? n - i : width));
+    }
+}
+
+/* The largest word for which tgi_random_bernoulli is 1, p > 0. */
+static uint32_t tgi_most_of(double p) { return p < 1 ? (uint32_t)(ceil(p * 4294967296.0) - 1) : UINT32_MAX; }
+
+/* Whether a + b * fraction has the same bits by fmaf as in double and then rounded: a and b are floats, and no bit
+   of the sum is lost in double; with 16 bits, which are rounded once more, no bit is lost in f32. */
+static bool tgi_is_exact_range(tg_dtype dtype, double a, double b)
+{
+    int exponent;
+    if ((double)(float)a != a || (double)(float)b != b || fabs(a) > 16 * fabs(b) || b < 1e-30) return false;
+    if (dtype == TG_F32) return a == 0 || fabs(a) >= b / 1048576;
+    return frexp(b, &exponent) == 0.5 && fmod(a, b / 2048) == 0;
+}
+
+template <int kind>
+static bool tgi_random_launch(tgi_thread *S, const tgi_cuda_device *d, tgi_operand out, int64_t n, double a, double b,
+                              double end, uint32_t most, tgi_device_rng rng)
+{
+    void (*const kernel)(void *, int64_t, float, float, float, uint32_t, tgi_device_rng) =
+        out.dtype == TG_F32    ? tgi_random_packs<kind, TG_F32>
+        : out.dtype == TG_BF16 ? tgi_random_packs<kind, TG_BF16>
+                               : tgi_random_packs<kind, TG_F16>;
+    const int64_t width = TGI_PACK_BYTES / tgi_bytes_of(out.dtype);
+    return tgi_launch_each(S, d, kernel, (n + width - 1) / width, out.data, n, a, b, end, most, rng);
+}
+
+static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
+                            tg_rng state)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, out.index);
+    const tgi_device_rng rng = tgi_rng_for(d, state);
+    const bool packs = tgi_compute_dtype(out.dtype) == TG_F32 && (uintptr_t)out.data % TGI_PACK_BYTES == 0;
+    if (!d || n <= 0) return d != NULL;
+    if (packs && kind == TGI_NORMAL) return tgi_random_launch<TGI_NORMAL>(S, d, out, n, lo, hi, 0, 0, rng);
+    if (packs && kind == TGI_BERNOULLI && lo > 0)
+        return tgi_random_launch<TGI_BERNOULLI>(S, d, out, n, 0, 0, 0, tgi_most_of(lo), rng);
+    if (packs && kind == TGI_UNIFORM && tgi_is_exact_range(out.dtype, lo, hi - lo) && (double)(float)hi == hi)
+        return tgi_random_launch<TGI_UNIFORM>(S, d, out, n, lo, hi - lo, hi, 0, rng);
+    return tgi_launch_each(S, d, tgi_random_elements, (n + 1) / 2, kind, out, n, lo, hi, rng); /* most make 2 each */
+}
+
+/* ---- dropout ---- */
+
+/* y, x [n]: y = x * scale where the word of the element is at most `most`, else x * 0; one thread per pack. */
+template <int dtype>
+__global__ void tgi_dropout_packs(void *y, const void *x, int64_t n, float scale, uint32_t most, tgi_device_rng state)
+{
+    const tg_rng rng = tgi_rng_now(state);
+    constexpr int width = TGI_PACK_BYTES / tgi_stored<dtype>::size;
+    typedef typename tgi_stored<dtype>::type stored;
+    stored rounded;
+    tgi_store_as((tg_dtype)dtype, &rounded, scale);
+    const float factor = tgi_load_as<float>((tg_dtype)dtype, &rounded);
+    for (int64_t i = tgi_grid_thread() * width; i < n; i += tgi_grid_size() * width) {
+        const int count = (int)(n - i < width ? n - i : width);
+        const tgi_loaded<dtype, width> in = tgi_load_part<dtype, width>((const stored *)x + i, sizeof(stored), count);
+        tgi_pack<dtype, width> out;
+        uint32_t word[width];
+        tgi_random_words_of(rng, (uint64_t)i, word);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            const stored element = in.element(k);
+            const float value = tgi_load_as<float>((tg_dtype)dtype, &element);
+            tgi_store_as((tg_dtype)dtype, &out.x[k], value * (word[k] <= most ? factor : 0.0f));
+        }
+        tgi_store_part<dtype, width>((stored *)y + i, out, count);
+    }
+}
+
+static tgi_answer tgi_cuda_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, y.index);
+    void (*const kernel)(void *, const void *, int64_t, float, uint32_t, tgi_device_rng) =
+        x.dtype == TG_F32    ? tgi_dropout_packs<TG_F32>
+        : x.dtype == TG_BF16 ? tgi_dropout_packs<TG_BF16>
+                             : tgi_dropout_packs<TG_F16>;
+    const int64_t width = TGI_PACK_BYTES / tgi_bytes_of(x.dtype);
+    const float scale = p < 1 ? 1 / (float)(1 - p) : 0;
+    if (!d) return TGI_FAILED;
+    if (n == 0) return TGI_DONE;
+    if (x.dtype == TG_F64 || ((uintptr_t)x.data | (uintptr_t)y.data) % TGI_PACK_BYTES) return TGI_COMPOSE;
+    const uint32_t most = p < 1 ? tgi_most_of(1 - p) : 0;
+    const tgi_device_rng state = tgi_rng_for(d, rng);
+    return tgi_launch_each(S, d, kernel, (n + width - 1) / width, y.data, x.data, n, scale, most, state) ? TGI_DONE
+                                                                                                         : TGI_FAILED;
+}
+
+/* The number of the tensor that this piece is of, in a job over many tensors: the last one that begins at this piece or
+   before it.  A binary search. */
+template <class many> __device__ inline int tgi_tensor_of_piece(const many &job, int64_t piece)
+{
+    int t = 0, high = job.count - 1;
+    while (t < high) {
+        const int half = (t + high + 1) / 2;
+        if (job.tensor[half].first_piece <= piece)
+            t = half;
+        else
+            high = half - 1;
+    }
+    return t;
+}
+
+/* ======== Many tensors at once ==================================================================================== */
+
+/* The sum of the squares of all elements of many tensors, their product with a number, with or without a look for
+   infinities, and casts of many: as for the optimizers above, each tensor is cut into pieces, one for each block. */
+enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
+typedef struct {
+    char *data;
+    int64_t n;
+    int64_t first_piece; /* the number of its first piece */
+} tgi_multi_tensor;
+typedef struct {
+    int64_t pieces;
+    int count;
+    tgi_multi_kind kind;
+    tgi_multi_tensor tensor[TGI_MULTI_TENSORS]; /* of a cast: its result, then what it casts; of the same pieces */
+} tgi_multi_job;
+
+/* `width` elements: adds their squares to *sum, or multiplies them by factor.  *odd becomes NaN if one of them is NaN
+   or infinite. */
+template <int dtype, int width, class real>
+__device__ inline void tgi_multi_pack(bool scales, char *at, real factor, real *sum, real *odd)
+{
+    typedef tgi_pack<dtype, width> pack;
+    pack x = tgi_load_pack<pack>(at);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+        const real value = tgi_load_as<real>((tg_dtype)dtype, &x.x[k]);
+        *sum += value * value;
+        *odd += value * 0;
+        tgi_store_as((tg_dtype)dtype, &x.x[k], value * factor);
+    }
+    if (scales) tgi_store_pack(at, x);
+}
+
+/* One block per piece: multiplies its elements by *number, or stores the sum of their squares in out [pieces].  To
+   unscale is to multiply, and to store 0 in out [1], f32, if an element was not finite. */
+template <int dtype>
+__global__ void tgi_multi_pieces(const __grid_constant__ tgi_multi_job job, const void *number, void *out)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    constexpr int size = (int)sizeof(typename tgi_stored<dtype>::type), width = tgi_width<dtype>;
+    const bool scales = job.kind != TGI_MULTI_SQUARES;
+    const real factor = scales ? *(const real *)number : 0;
+    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
+        const int t = tgi_tensor_of_piece(job, piece);
+        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
+        const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
+        char *const at = job.tensor[t].data + start * size;
+        const int packed = (uintptr_t)at % TGI_PACK_BYTES ? 0 : n / width * width;
+        real sum = 0, odd = 0;
+#pragma unroll 4
+        for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
+            tgi_multi_pack<dtype, width>(scales, at + i * size, factor, &sum, &odd);
+        for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK)
+            tgi_multi_pack<dtype, 1>(scales, at + i * size, factor, &sum, &odd);
+        if (scales) {
+            if (job.kind == TGI_MULTI_UNSCALE && odd != 0) atomicExch((unsigned *)out, 0u); /* whoever is first */
+            continue;
+        }
+        sum = tgi_team_sum(sum, TGI_BLOCK);
+        if (threadIdx.x == 0) ((real *)out)[piece] = sum;
+    }
+}
+
+/* One block per piece: rounds f32 to elements of dtype `to`. */
+template <int to> __global__ void tgi_multi_cast(const __grid_constant__ tgi_multi_job job)
+{
+    typedef typename tgi_stored<to>::type stored;
+    constexpr int width = TGI_PACK_BYTES / sizeof(float);
+    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
+        const int t = tgi_tensor_of_piece(job, piece);
+        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_MULTI_PIECE, left = job.tensor[t].n - start;
+        const int n = left < TGI_MULTI_PIECE ? (int)left : (int)TGI_MULTI_PIECE;
+        const float *const x = (const float *)job.tensor[t].data + start; /* t is the last one of these pieces */
+        stored *const y = (stored *)job.tensor[t - 1].data + start;
+        const bool aligned = (uintptr_t)x % TGI_PACK_BYTES == 0 && (uintptr_t)y % sizeof(tgi_pack<to, width>) == 0;
+        const int packed = aligned ? n / width * width : 0;
+#pragma unroll 4
+        for (int i = (int)threadIdx.x * width; i < packed; i += TGI_BLOCK * width) {
+            const tgi_pack<TG_F32, width> from = tgi_load_pack<tgi_pack<TG_F32, width>>(x + i);
+            tgi_pack<to, width> pack;
+#pragma unroll
+            for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)to, &pack.x[k], from.x[k]);
+            tgi_store_pack(y + i, pack);
+        }
+        for (int i = packed + (int)threadIdx.x; i < n; i += TGI_BLOCK) tgi_store_as((tg_dtype)to, y + i, x[i]);
+    }
+}
+
+/* *number = the sum of partial [pieces]; one block. */
+template <class real> __global__ void tgi_multi_total(const void *partial, int64_t pieces, void *number)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < pieces; i += TGI_BLOCK) sum += (double)((const real *)partial)[i];
+    sum = tgi_team_sum(sum, TGI_BLOCK);
+    if (threadIdx.x == 0) *(real *)number = (real)sum;
+}
+
+static int64_t tgi_multi_pieces_of(int64_t n) { return (n + TGI_MULTI_PIECE - 1) / TGI_MULTI_PIECE; }
+
+/* All tensors of the list, as many in one launch as its arguments have room for.  out: see tgi_multi_pieces. */
+static bool tgi_multi_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_multi *m, char *out)
+{
+    void (*const kernels[])(tgi_multi_job, const void *, void *) = {
+        tgi_multi_pieces<TG_F32>, tgi_multi_pieces<TG_F64>, tgi_multi_pieces<TG_BF16>, tgi_multi_pieces<TG_F16>};
+    const int each = m->kind == TGI_MULTI_CAST ? 2 : 1; /* entries of the job for a tensor */
+    for (int i = 0; i < m->count;) {
+        tgi_multi_job job;
+        job.pieces = 0;
+        job.kind = m->kind;
+        for (job.count = 0; job.count + each <= TGI_MULTI_TENSORS && i < m->count; ++i) {
+            const tgi_flat *const flat = &m->list[i];
+            const tgi_multi_tensor tensor = {(char *)flat->data, flat->n, job.pieces};
+            job.tensor[job.count++] = tensor;
+            if (m->kind == TGI_MULTI_CAST) {
+                job.tensor[job.count] = tensor;
+                job.tensor[job.count++].data = (char *)(uintptr_t)flat->from;
+            }
+            job.pieces += tgi_multi_pieces_of(tensor.n);
+        }
+        if (!(m->kind == TGI_MULTI_CAST
+                  ? tgi_launch(S, d, m->dtype == TG_BF16 ? tgi_multi_cast<TG_BF16> : tgi_multi_cast<TG_F16>, job.pieces,
+                               TGI_BLOCK, job)
+                  : tgi_launch(S, d, kernels[m->dtype], job.pieces, TGI_BLOCK, job, m->number, out))) {
+            return false;
+        }
+        if (m->kind == TGI_MULTI_SQUARES) out += job.pieces * tgi_bytes_of(tgi_compute_dtype(m->dtype));
+    }
+    return true;
+}
+
+static tgi_answer tgi_cuda_multi(tgi_thread *S, const tgi_multi *m)
+{
+    tgi_cuda_device *d = tgi_device_for(S, m->index);
+    if (!d) return TGI_FAILED;
+    if (m->kind != TGI_MULTI_SQUARES) return tgi_multi_run(S, d, m, (char *)m->finite) ? TGI_DONE : TGI_FAILED;
+    int64_t pieces = 0;
+    for (int i = 0; i < m->count; ++i) pieces += tgi_multi_pieces_of(m->list[i].n);
+    char *const partial = (char *)tgi_scratch_alloc(S, d, "clip_grad_norm", pieces, sizeof(double));
+    void (*const total)(const void *, int64_t, void *) =
+        m->dtype == TG_F64 ? tgi_multi_total<double> : tgi_multi_total<float>;
+    const bool ok = partial && tgi_multi_run(S, d, m, partial) &&
+                    tgi_launch(S, d, total, 1, TGI_BLOCK, partial, pieces, m->number);
+    tgi_cuda_release(S, d->index, partial, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* ======== Optimizers ============================================================================================== */
+
+/* The numbers of a step in the type in which it is computed, under the names that the formulas of TGI_OPTIMIZERS
+   use. */
+template <class real_> struct tgi_optim_numbers {
+    typedef real_ real;
+    real lr, decay, eps, momentum, one_minus_dampening, alpha, beta2, one_minus_beta1, one_minus_beta2, rate,
+        sqrt_bias_correction2;
+};
+
+/* Each row of TGI_OPTIMIZERS as a type that holds these numbers: update updates one element of the parameter p and of
+   the state a, b, c by the gradient g. */
+#define TGI_OPTIM_FORMULA(name, suffix, type, formula)                                                       \
+    struct tgi_optim_##name##_##suffix : tgi_optim_numbers<type> {                                           \
+        __device__ void update(const tgi_optim_step *step, real &p, real g, real &a, real &b, real &c) const \
+        {                                                                                                    \
+            (void)step, (void)a, (void)b, (void)c;                                                           \
+            formula                                                                                          \
+        }                                                                                                    \
+    };
+TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f32, float)
+TGI_OPTIMIZERS(TGI_OPTIM_FORMULA, f64, double)
+
+/* One launch updates many parameters, because most are too small to fill a GPU.  Each parameter is cut into pieces of
+   TGI_OPTIM_PIECE elements, and the pieces of all parameters are numbered; a block updates one piece. */
+enum { TGI_OPTIM_TENSORS = 48, TGI_OPTIM_PIECE = 8 * TGI_BLOCK };
+typedef struct {
+    void *at[6]; /* p [n], g [n], then a, b, c [n], the state, and the master copy [n], each or NULL */
+    int64_t n;
+    int64_t first_piece; /* the number of its first piece */
+    bool aligned;        /* all of at[] are, for packs */
+} tgi_optim_tensor;
+typedef struct {
+    tgi_optim_step step; /* the settings, which are equal for all */
+    int count;
+    int64_t pieces;
+    tgi_optim_tensor tensor[TGI_OPTIM_TENSORS];
+} tgi_optim_job;
+
+/* Updates `width` elements from i on: loads packs of p, g, the state and the master copy, updates element by element,
+   and stores all but g.  p and g are of `dtype`; the others are of the type that is computed in.  With a master copy
+   that is what is updated, and p is rounded from it. */
+template <class formula, int dtype, int width>
+__device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula &optim, void *const (&at)[6], int64_t i)
+{
+    typedef typename formula::real real;
+    typedef typename tgi_stored<dtype>::type stored;
+    constexpr int wide = dtype == TG_F64 ? TG_F64 : TG_F32;
+    constexpr bool has_master = dtype == TG_BF16 || dtype == TG_F16;
+    tgi_pack<dtype, width> p = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[0] + i);
+    const tgi_pack<dtype, width> g = tgi_load_pack<tgi_pack<dtype, width>>((const stored *)at[1] + i);
+    tgi_pack<wide, width> x[4]; /* a, b, c, master */
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        if (at[k + 2]) x[k] = tgi_load_pack<tgi_pack<wide, width>>((const real *)at[k + 2] + i);
+    }
+#pragma unroll
+    for (int e = 0; e < width; ++e) {
+        real value[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) value[k] = at[k + 2] ? x[k].x[e] : real();
+        real now = tgi_load_as<real>((tg_dtype)dtype, &p.x[e]);
+        if (has_master) { /* what the program has written counts instead */
+            stored rounded;
+            tgi_store_as((tg_dtype)dtype, &rounded, value[3]);
+            if (rounded == p.x[e]) now = value[3];
+        }
+        optim.update(step, now, tgi_load_as<real>((tg_dtype)dtype, &g.x[e]), value[0], value[1], value[2]);
+        tgi_store_as((tg_dtype)dtype, &p.x[e], now);
+        value[3] = now;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) x[k].x[e] = value[k];
+    }
+    tgi_store_pack((stored *)at[0] + i, p);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        if (at[k + 2]) tgi_store_pack((real *)at[k + 2] + i, x[k]);
+    }
+}
+
+/* One block per piece; each of its threads updates one pack at a time, then one element at a time. */
+template <class formula, int dtype>
+__global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim, const formula *now)
+{
+    if (now) optim = *now; /* of a recorded step */
+    constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename formula::real));
+    for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
+        const int t = tgi_tensor_of_piece(job, piece);
+        const int64_t start = (piece - job.tensor[t].first_piece) * TGI_OPTIM_PIECE;
+        const int64_t left = job.tensor[t].n - start, n = left < TGI_OPTIM_PIECE ? left : (int64_t)TGI_OPTIM_PIECE;
+        const int64_t packed = job.tensor[t].aligned ? n / width * width : 0;
+        void *at[6];
+#pragma unroll
+        for (int k = 0; k < 6; ++k) at[k] = job.tensor[t].at[k];
+        for (int64_t i = (int64_t)threadIdx.x * width; i < packed; i += TGI_BLOCK * width)
+            tgi_optim_pack<formula, dtype, width>(&job.step, optim, at, start + i);
+        for (int64_t i = packed + threadIdx.x; i < n; i += TGI_BLOCK)
+            tgi_optim_pack<formula, dtype, 1>(&job.step, optim, at, start + i);
+    }
+}
+
+template <class formula, int dtype>
+static bool tgi_optim_launch(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job)
+{
+    typedef typename formula::real real;
+    const tgi_optim_step *step = &job->step;
+    formula optim;
+    optim.lr = (real)step->lr;
+    optim.decay = (real)step->weight_decay;
+    optim.eps = (real)step->eps;
+    optim.momentum = (real)step->momentum;
+    optim.one_minus_dampening = (real)(1 - step->dampening);
+    optim.alpha = (real)step->alpha;
+    optim.beta2 = (real)step->beta2;
+    optim.one_minus_beta1 = (real)(1 - step->beta1);
+    optim.one_minus_beta2 = (real)(1 - step->beta2);
+    optim.rate = (real)(step->lr / step->bias1);
+    optim.sqrt_bias_correction2 = (real)sqrt(step->bias2);
+    const formula *now = NULL;
+    if (d->graph && !(now = (const formula *)tgi_graph_number(S, d, &optim, sizeof optim))) return false;
+    return d->renumbering ||
+           tgi_launch(S, d, tgi_optim_pieces<formula, dtype>, job->pieces, TGI_BLOCK, *job, optim, now);
+}
+
+/* For each optimizer, in the order of tgi_optimizer, its kernel for each floating-point dtype, in the order of
+   tg_dtype. */
+typedef bool (*tgi_optim_fn)(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job);
+#define TGI_OPTIM_ROW(name, ...)                                                                         \
+    {tgi_optim_launch<tgi_optim_##name##_f32, TG_F32>, tgi_optim_launch<tgi_optim_##name##_f64, TG_F64>, \
+     tgi_optim_launch<tgi_optim_##name##_f32, TG_BF16>, tgi_optim_launch<tgi_optim_##name##_f32, TG_F16>},
+static const tgi_optim_fn tgi_optim_rows[][4] = {TGI_OPTIMIZERS(TGI_OPTIM_ROW, f32, float)};
+
+static bool tgi_optim_run(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_job *job)
+{
+    return job->pieces == 0 || tgi_optim_rows[job->step.kind][job->step.dtype](S, d, job);
+}
+
+/* Whether the parameter or the gradient of this step overlaps a parameter of the job, or its parameter a gradient of
+   the job: they must not be updated by one launch.  So it is with a parameter that is listed twice, or a view of
+   one. */
+static bool tgi_optim_overlaps(const tgi_optim_job *job, const tgi_optim_step *step)
+{
+    const char *const p_and_g[2] = {(const char *)step->p, (const char *)step->g};
+    const int64_t size = tgi_bytes_of(step->dtype);
+    for (const tgi_optim_tensor *t = job->tensor; t < job->tensor + job->count; ++t) {
+        for (int k = 0; k < 3; ++k) { /* p and p, p and g, g and p */
+            const char *const x = p_and_g[k / 2], *const y = (const char *)t->at[k % 2];
+            if (x < y + t->n * size && y < x + step->n * size) return true;
+        }
+    }
+    return false;
+}
+
+/* Whether two steps have the same settings: all members before `index`. */
+static bool tgi_optim_same_settings(const tgi_optim_step *a, const tgi_optim_step *b)
+{
+    return memcmp(a, b, offsetof(tgi_optim_step, index)) == 0;
+}
+
+/* Runs the first step and all steps that have the same settings, with as few launches as possible. */
+static bool tgi_optim_group(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_step *steps, int n)
+{
+    tgi_optim_job job;
+    memcpy(&job.step, steps, sizeof *steps);
+    job.count = 0;
+    job.pieces = 0;
+    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
+        if (!tgi_optim_same_settings(steps, step)) continue;
+        if (job.count == TGI_OPTIM_TENSORS || tgi_optim_overlaps(&job, step)) {
+            if (!tgi_optim_run(S, d, &job)) return false;
+            job.count = 0;
+            job.pieces = 0;
+        }
+        tgi_optim_tensor *const t = &job.tensor[job.count++];
+        void *const at[6] = {step->p, (void *)(uintptr_t)step->g, step->s[0], step->s[1], step->s[2], step->master};
+        memcpy(t->at, at, sizeof at);
+        t->n = step->n;
+        t->first_piece = job.pieces;
+        t->aligned = true;
+        for (int k = 0; k < 6; ++k) t->aligned = t->aligned && (uintptr_t)at[k] % TGI_PACK_BYTES == 0;
+        job.pieces += (step->n + TGI_OPTIM_PIECE - 1) / TGI_OPTIM_PIECE;
+    }
+    return tgi_optim_run(S, d, &job);
+}
+
+static bool tgi_cuda_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
+{
+    tgi_cuda_device *d = n > 0 ? tgi_device_for(S, steps[0].index) : NULL;
+    if (!d) return n == 0;
+    for (int i = 0; i < n; ++i) {
+        bool done = false; /* it ran in the group of an earlier step */
+        for (int k = 0; k < i && !done; ++k) done = tgi_optim_same_settings(&steps[k], &steps[i]);
+        if (!done && !tgi_optim_group(S, d, steps + i, n - i)) return false;
+    }
+    return true;
 }
