@@ -7,33 +7,48 @@
    on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins;
    for a newer one the program warns.  The host is Linux, or WSL 2 in Windows.
 
-   Contents:
-       The runtime              streams, errors, device memory, copies, events
-       What kernels share       loads and stores of any dtype, addresses, sums over a block
-       Elementwise              sin and cos, the ops of the op table, copy, fill
-       Sorting                  a stable radix sort, sums over equal keys; accumulate and arange
-       Reductions               sum, prod, amax, amin, any, all
-       Rows                     argmax, cumsum, sort
-       Rows in registers        softmax, layer_norm, cross_entropy and their backward kernels
-       Indexing                 the check of indices, gather, scatter, nonzero
-       Pools                    max_pool and its backward kernel, window_sum
-       Matrix products          cuBLAS, a plain kernel for integers; linear and its gradients, by cuBLASLt
-       Convolution              im2col and col2im
-       A step of an LSTM        and its backward kernel
-       Random numbers           Philox, with the CPU's formulas
-       Optimizers               steps over many parameters in one launch
-       Many tensors at once     the norm of all of them, and all times a number
-       Attention                products by tensor cores; attention without a tensor of scores, forward and backward
-       (at the end)             the table of all these functions, struct tgi_backend in tensorgrad.h
+   Contents, by the tags of the rooms of tensorgrad.h whose entries stand here, in the order of TGI_BACKEND_ENTRIES:
+       @@BACKEND        the runtime: streams, errors, device memory, copies, events, recorded steps; the backend's row
+       @@KERNELS        what kernels share: loads and stores of any dtype, packs, addresses, sums over a block
+       @@ELEMENTWISE    sin and cos, the ops of the op table and their gradients
+       @@WRITE          copy, fill; the sort of pairs, with sums over equal keys; accumulate, arange
+       @@REDUCE         sum, prod, amax, amin, any, all
+       @@SORT           rows, a block for each: argmax, cumsum, sort
+       @@NORM           rows in registers, a team for each: softmax, layer_norm, rms_norm
+       @@LOSS           cross_entropy, by teams, too
+       @@INDEX          the check of indices, gather, scatter, the gradient of an embedding, nonzero
+       @@POOL           max_pool and its backward kernel, window_sum
+       @@MATMUL         cuBLAS, a plain kernel for integers; linear and its gradients, by cuBLASLt
+       @@ATTENTION      products by tensor cores; attention without a tensor of scores, forward and backward
+       @@LAYERS         a step of an LSTM and its backward kernel
+       @@CONV           im2col and col2im
+       @@SAMPLE         Philox, with the CPU's formulas; dropout
+       @@OPTIM          many tensors in one launch: their norm, their product with a number; steps of the optimizers
 
    A function tgi_cuda_NAME does on a device what tgi_cpu_NAME in tensorgrad.h does on the CPU, with the same arguments;
-   they stand in the same order, so that the two files can be read side by side.  struct tgi_backend says what each of
-   them must do.  Formulas and element types come from the same tables.
+   struct tgi_backend says what each of them must do.  Formulas and element types come from the same tables.
+   Out of the order of the table: thread_end, below the memory that it returns; convolution, beside im2col.
 
    How threads map to elements: elementwise kernels give one pack of elements to each thread, row kernels one row to
    each block.  The size of the grid is limited, so each kernel is a loop (a grid-stride loop): a thread continues with
    the element that is one grid further, a block with the row that is one grid further.  Every kernel gives the same
    bits on every run: sums have a fixed order, and no float is added atomically.
+
+   Words of the kernels and their templates:
+       real     the type that a kernel computes in: tgi_computed<dtype>, which is float for f32, bf16 and f16
+       both     a number as a float and as a double (tgi_both); the kernel takes the one that is its real
+       job      what the host tells a kernel: operands, sizes, how the work is divided
+       pack     neighbouring elements that one instruction loads or stores; width: their number, 1 where there are none
+       lane     the number of a thread in its warp, 0 to 31; lanes: how many neighbouring threads work together
+       team     the 8 to 512 threads that have a row in their registers; a block has one team or several
+       held     the number of elements that each thread of a team has in registers: x[held]
+       chunk    the elements of a row that a team holds at a time, held for each thread; a longer row has several
+       place    where an element stands in its chunk
+       piece    the elements of a long row or of a tensor that one block works on
+       tile     a rectangle of a matrix, or a stretch of a row that is sorted, that a block works on at a time
+       pair     a key and the index that it belongs to; segment: sorted pairs of which one thread adds one column up
+       part     the result of one thread, or of one warp in shared memory, before it is combined with the others'
+       partial  the results of pieces, segments or blocks, in device memory, which a second launch combines
 
    Each thread of the host has one stream per device for its work, and two for copies that run beside it.  The host
    waits only where it needs a value.  Licence: that of tensorgrad.h. */
@@ -85,7 +100,7 @@ enum { TGI_STAGING_BYTES = 1 << 20 };
 enum { TGI_FLASH_PTX = 80 };      /* the kernels of attention need asynchronous copies, which begin with sm_80 */
 #define TGI_FULL_MASK 0xffffffffu /* all lanes of a warp */
 
-/* ======== The runtime: streams, memory, errors ==================================================================== */
+/* ======== @@BACKEND =============================================================================================== */
 
 /* The first bad index that a kernel has found since the last report; it lies in device memory.  The next call that
    waits for the device reports it. */
@@ -1329,7 +1344,7 @@ static void tgi_cuda_graph_free(tgi_thread *S, int index, void *graph)
     tgi_host_api.give_back(S, g, sizeof *g);
 }
 
-/* ======== The row ================================================================================================= */
+/* ---- the row of this backend ---- */
 
 /* What the table holds for a function: it ends as the caller's device was current before. */
 template <auto function> struct tgi_entry;
@@ -1369,7 +1384,7 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
     return &tgi_cuda;
 }
 
-/* ======== What kernels share ====================================================================================== */
+/* ======== @@KERNELS =============================================================================================== */
 
 /* ---- f16 ----
 
@@ -1821,7 +1836,7 @@ template <class T> __device__ inline T tgi_block_scan(T x, T *total)
     return warp ? tgi_combine_sum::two(part[warp - 1], x) : x;
 }
 
-/* ======== Elementwise ============================================================================================= */
+/* ======== @@ELEMENTWISE =========================================================================================== */
 
 /* ---- sin, cos, tan ----
 
@@ -2225,6 +2240,8 @@ static tgi_answer tgi_cuda_map_gradient(tgi_thread *S, const tgi_loop *loop)
     return !ok ? TGI_FAILED : done ? TGI_DONE : TGI_COMPOSE;
 }
 
+/* ======== @@WRITE ================================================================================================= */
+
 /* ---- copy, fill ---- */
 
 /* y = x of the same dtype, one thread per element of 1, 2, 4 or 8 bytes; any strides. */
@@ -2462,7 +2479,7 @@ static bool tgi_cuda_fill(tgi_thread *S, const tgi_loop *loop)
     return tgi_launch_each(S, d, tgi_fill_flat, packs ? packs : n, iter.dtype[0], iter.data[0], n, packs, value);
 }
 
-/* ======== Sorting ================================================================================================= */
+/* ---- pairs that are sorted, for accumulate, sort, scatter and the gradient of an embedding ---- */
 
 /* Pairs of a key and an index, [rows, length]: each row is sorted by key, and pairs with equal keys keep their order.
    Keys and indices are numbers of 32 bits where both fit, and of 64 otherwise. */
@@ -3003,7 +3020,7 @@ static bool tgi_cuda_arange(tgi_thread *S, tgi_operand out, int64_t n, double st
     return d && (n <= 0 || tgi_launch_each(S, d, tgi_arange_elements, n, out, n, bytes, start, step));
 }
 
-/* ======== Reductions ============================================================================================== */
+/* ======== @@REDUCE ================================================================================================ */
 
 /* out[o] = the combination (sum, prod, ..) of in[o, r] over all r.  Two kernels, by which elements are neighbours in
    memory.  A thread reads a pack of neighbours at a time, 16 bytes where they are contiguous and aligned:
@@ -3327,7 +3344,7 @@ static bool tgi_cuda_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return ok;
 }
 
-/* ======== Rows ==================================================================================================== */
+/* ======== @@SORT ================================================================================================== */
 
 /* Kernels along one dim, with one block per row: thread t takes elements t, t + threads, .. of the row.  They compute
    in double whatever the dtype, as on the CPU, and the results are rounded once.  Below, [rows, n] stands for the shape
@@ -3634,7 +3651,7 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
     return ok;
 }
 
-/* ======== Rows in registers ======================================================================================= */
+/* ======== @@NORM ================================================================================================== */
 
 /* softmax, layer_norm and cross_entropy keep a row in registers, so that they read it once.  A row belongs to a team of
    8 to 512 threads, as many as are needed to hold it.  Its elements are dealt to the threads in packs, so that each
@@ -4282,6 +4299,8 @@ static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
+/* ======== @@LOSS ================================================================================================== */
+
 /* ---- cross_entropy of class indices ---- */
 
 /* The target of a row; -1 where it is ignored, or no class. */
@@ -4475,7 +4494,7 @@ static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-/* ======== Indexing ================================================================================================ */
+/* ======== @@INDEX ================================================================================================= */
 
 /* ---- the check of indices ----
 
@@ -4818,7 +4837,7 @@ static bool tgi_cuda_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, 
     return ok;
 }
 
-/* ======== Pools =================================================================================================== */
+/* ======== @@POOL ================================================================================================== */
 
 /* One thread per element of the result, which adds up in a fixed order.  Neighbouring threads have neighbouring
    columns, so that what windows share is read from memory once.  The elements of a piece of the result are counted in
@@ -5021,7 +5040,7 @@ static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
                            pairs ? of_pairs[dtype] : kernels[transposed][interpolates][dtype]);
 }
 
-/* ======== Matrix products ========================================================================================= */
+/* ======== @@MATMUL ================================================================================================ */
 
 /* out [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] in integers, which wrap.  One thread per element of
    out.  a_row: bytes from a row of a to the next, and so on; out is contiguous in its last two dims. */
@@ -5466,7 +5485,7 @@ static tgi_answer tgi_cuda_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, 
     return tgi_lt_product(S, gemm, {CUBLASLT_EPILOGUE_BGRADB, dbias, NULL});
 }
 
-/* ======== Attention =============================================================================================== */
+/* ======== @@ATTENTION ============================================================================================= */
 
 /* ---- PTX ----
 
@@ -6235,7 +6254,7 @@ static tgi_answer tgi_cuda_attention_backward(tgi_thread *S, const tgi_attention
     return tgi_flash_choose(S, a, run);
 }
 
-/* ======== A step of an LSTM ======================================================================================= */
+/* ======== @@LAYERS ================================================================================================ */
 
 /* One thread per pack of `width` neighbours of one row of c, next, h [rows, n].  In a row of from_x, from_h and act
    [rows, 4 n], the four gates i f g o of element k are k, n + k, 2 n + k and 3 n + k.  See tgi_lstm_cell. */
@@ -6322,7 +6341,7 @@ static tgi_answer tgi_cuda_lstm_cell_backward(tgi_thread *S, const tgi_lstm_cell
                         tgi_lstm_backward_packs<4>);
 }
 
-/* ======== Convolution ============================================================================================= */
+/* ======== @@CONV ================================================================================================== */
 
 /* There is no kernel for the whole of it: the caller composes it of im2col, a product and col2im. */
 static tgi_answer tgi_cuda_convolution(tgi_thread *, const tgi_convolution *) { return TGI_COMPOSE; }
@@ -6416,7 +6435,7 @@ static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
     return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
 }
 
-/* ======== Random numbers ========================================================================================== */
+/* ======== @@SAMPLE ================================================================================================ */
 
 /* out [n], contiguous, of any kind and dtype.  One thread per counter of Philox, whose four words make `per`
    elements: the same words and formulas as on the CPU.  lo, hi: see tgi_random. */
@@ -6584,6 +6603,8 @@ static tgi_answer tgi_cuda_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, 
                                                                                                          : TGI_FAILED;
 }
 
+/* ======== @@OPTIM ================================================================================================= */
+
 /* The number of the tensor that this piece is of, in a job over many tensors: the last one that begins at this piece or
    before it.  A binary search. */
 template <class many> __device__ inline int tgi_tensor_of_piece(const many &job, int64_t piece)
@@ -6599,10 +6620,10 @@ template <class many> __device__ inline int tgi_tensor_of_piece(const many &job,
     return t;
 }
 
-/* ======== Many tensors at once ==================================================================================== */
+/* ---- many tensors at once ---- */
 
 /* The sum of the squares of all elements of many tensors, their product with a number, with or without a look for
-   infinities, and casts of many: as for the optimizers above, each tensor is cut into pieces, one for each block. */
+   infinities, and casts of many: as for the optimizers below, each tensor is cut into pieces, one for each block. */
 enum { TGI_MULTI_TENSORS = 160, TGI_MULTI_PIECE = 64 * TGI_BLOCK };
 typedef struct {
     char *data;
@@ -6746,7 +6767,7 @@ static tgi_answer tgi_cuda_multi(tgi_thread *S, const tgi_multi *m)
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-/* ======== Optimizers ============================================================================================== */
+/* ---- a step of an optimizer ---- */
 
 /* The numbers of a step in the type in which it is computed, under the names that the formulas of TGI_OPTIMIZERS
    use. */

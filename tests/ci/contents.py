@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""contents.py [HEADER]: holds that the table of contents of tensorgrad.h is true; ends in "N passed, N failed".
+"""contents.py [HEADER [COMPANION]]: holds that the tables of contents of tensorgrad.h and of tensorgrad_cuda.cu are true; ends in
+"N passed, N failed".
 
 Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) above its declarations and above its implementation,
 or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
-LONGEST.  Each of these is tried on a damaged copy of the header, too, which must not pass."""
+LONGEST.  The tags of the companion are the header's, its bars are its own contents, in order, and its entries stand in the order of
+TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too, which must not pass."""
 import re
 import sys
 
 from checks import check, summary
 
 LONGEST = 2300
+OUT_OF_ORDER = "Out of the order of the table:"
 
 
 def bars(text):
@@ -66,10 +69,59 @@ def damaged(header):
     yield "a room that is too long", header.replace("/* ======== @@CHECK", "\n" * LONGEST + "/* ======== @@CHECK")
 
 
+def faults_of_companion(header, companion):
+    """What is wrong with the tags of tensorgrad_cuda.cu and the order of its entries, as sentences."""
+    tags = re.findall(r"^ +@@([A-Z]+) +\*? *\S", header.split("\n*/\n", 1)[0], re.M)
+    head = companion[:companion.index("*/")]
+    contents = re.findall(r"^ +@@([A-Z]+) +\S", head, re.M)
+    there = [tag for _, tag in bars(companion)]
+    found = ["@@%s is no tag of the header" % tag for tag in there if tag not in tags]
+    found += ["a bar has no tag: " + line for line in re.findall(r"^/\* ={8} (?!@@).*", companion, re.M)]
+    if there != contents:
+        found.append("the contents are %s and the bars %s" % (" ".join(contents), " ".join(there)))
+    table = re.search(r"^#define TGI_BACKEND_ENTRIES\(OP\)(.*\\\n)+.*", header, re.M)[0]
+    entries = re.findall(r"OP\((?:ALL|DEVICE), [^,]+, (\w+),", table)
+    defined = re.findall(r"^static [^;{}=]*?\btgi_cuda_(\w+)\([^;{}]*\)\s*\{", companion, re.M)
+    defined = [name for name in defined if name in entries]
+    if sorted(defined) != sorted(entries):
+        found.append("defined are %s" % " ".join(sorted(set(defined) ^ set(entries)) or defined))
+    said = re.sub(r"\s+", " ", head.split("\n\n   Words of", 1)[0]).partition(OUT_OF_ORDER)[2].split(". ")[0]
+    spared = re.findall(r"(?:^|; ) ?(\w+)", said)
+
+    def in_order(but):
+        return [name for name in defined if name not in but] == [name for name in entries if name not in but]
+    if not in_order(spared):
+        wrong = [a for a, b in zip((n for n in defined if n not in spared), (n for n in entries if n not in spared)) if a != b]
+        found.append("not in the order of the table: %s" % " ".join(wrong[:1] or ["?"]))
+    for name in spared:
+        if in_order([other for other in spared if other != name]):
+            found.append("%s is in the order of the table, but the head says that it is not" % name)
+    return found
+
+
+def damaged_companions(companion):
+    """Copies of the companion with one fault each."""
+    yield "a tag of the companion that the header does not have", companion.replace("@@REDUCE", "@@FOLD")
+    yield "a bar without a tag", companion.replace("/* ======== @@LOSS ", "/* ======== Losses ")
+    yield "two rooms whose tags are exchanged", companion.replace(
+        "= @@LOSS", "= @@X").replace("= @@INDEX", "= @@LOSS").replace("= @@X", "= @@INDEX")
+    yield "an entry in another place", re.sub(
+        r"(static bool tgi_cuda_gather\(.*?\n}\n)(.*?static bool tgi_cuda_scatter\(.*?\n}\n)", r"\2\1", companion, flags=re.S)
+    yield "an entry that is not there", companion.replace("tgi_cuda_softmax(tgi_thread *S,", "tgi_cuda_softest(tgi_thread *S,")
+    yield "an entry that is said to be out of order", companion.replace(OUT_OF_ORDER, OUT_OF_ORDER + " gather;")
+
+
 def main():
     path = sys.argv[1] if len(sys.argv) > 1 else "tensorgrad.h"
     with open(path, encoding="utf-8") as file:
         header = file.read()
+    companion_path = sys.argv[2] if len(sys.argv) > 2 else "tensorgrad_cuda.cu"
+    with open(companion_path, encoding="utf-8") as file:
+        companion = file.read()
+    found = faults_of_companion(header, companion)
+    check(not found, "the contents of " + companion_path, "\n".join(found))
+    for name, copy in damaged_companions(companion):
+        check(copy != companion and len(faults_of_companion(header, copy)) > len(found), "not noticed: " + name)
     found = faults(header)
     check(not found, "the contents of " + path, "\n".join(found))
     for name, copy in damaged(header):
