@@ -4,7 +4,7 @@
 Every public function, type and TG_ macro has a comment of its own, and so has every field and enumerator.  A comment is a
 declaration's own if it stands on its lines, or directly above it and no other declaration follows; a comment above several
 declarations counts only for those that it names.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
-tensorgrad_cuda.cu, and in README.md, exists: in the public part and the README a tg_ name is a public one.  `tg_*_scalar`
+tensorgrad_cuda.cu, and in the READMEs, exists: in the public part and the READMEs a tg_ name is a public one.  `tg_*_scalar`
 stands for any name of that form.  Before that the script plants such mistakes in copies of the text, and each must be found."""
 import re, sys
 
@@ -140,7 +140,7 @@ def unknown(header, companion, readme):
     known = Known(header[:cut], header, companion)
     missing, looked = [], 0
     for where, text, prose_only, public in (("the manual", header[:cut], True, True), ("tensorgrad.h", header[cut:], True, False),
-                                            ("tensorgrad_cuda.cu", companion, True, False), ("README.md", readme, False, True)):
+                                            ("tensorgrad_cuda.cu", companion, True, False), ("a README", readme, False, True)):
         prose = "\n".join(text[a:b] for a, b in split(text)[1]) if prose_only else text
         for name in sorted(names_in(prose)):
             looked += 1
@@ -181,7 +181,8 @@ def plant(header, companion, readme):
 
 
 def main():
-    header, companion, readme = (open(f).read() for f in ("tensorgrad.h", "tensorgrad_cuda.cu", "README.md"))
+    header, companion = (open(f).read() for f in ("tensorgrad.h", "tensorgrad_cuda.cu"))
+    readme = "\n".join(open(f).read() for f in ("README.md", "examples/README.md", "tests/README.md"))
     plant(header, companion, readme)
     for missing, looked in (undocumented(header[:header.index(END)]), unknown(header, companion, readme)):
         for m in missing:

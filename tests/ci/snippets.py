@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """snippets.py FOLDER [nvcc]: the programs in README.md and in the first comment of tensorgrad.h compile without a warning, as C99
-and as C++11, and print what stands there; the one on a GPU also as the README's `make sim` builds it; the rows of the op table and
-the error messages that the README quotes are the real ones.  With nvcc: the README's lines of nvcc and cc, just as they stand, build
-that program, and it runs, be there a GPU or not."""
+and as C++11, and print what stands there; the one on a GPU also as the README's `make sim` builds it.  Of README.md and those of
+tests/ and examples/: the rows of the op table and the error messages that they quote are the real ones, the figures are those of
+RESULTS.md, every link leads somewhere, and every example and belief is listed.  With nvcc: the README's lines of nvcc and cc, just
+as they stand, build that program, and it runs, be there a GPU or not."""
 import os, re, shutil, subprocess, sys
 
 from checks import check, summary
 
 FOLDER = sys.argv[1]
+READMES = ("README.md", "examples/README.md", "tests/README.md")
 LANGUAGES = (("cc", ".c", "-std=c99"), ("c++", ".cc", "-std=c++11"))
 FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O1 -I.".split()
 
@@ -95,11 +97,57 @@ def error_program(message):
             '    (void)%s(%s);\n    puts(tg_error_message());\n    tg_clear_error();\n    tg_shutdown();\n    return 0;\n}\n') % (op, tensors)
 
 
+def anchors(text):
+    """The headings of a page, as links write them."""
+    return {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)", text, re.M)}
+
+
+def broken_links(path, text):
+    """The links of a page that lead to no file, or to no heading of a page."""
+    links = [re.fullmatch(r"([^#]*)#?(.*)", link).groups() for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)]
+    targets = [(os.path.join(os.path.dirname(path), file) if file else path, heading) for file, heading in links]
+    return [t for t in targets if not os.path.exists(t[0]) or (t[1] and t[1] not in anchors(open(t[0]).read()))]
+
+
+def unmeasured(readme, results):
+    """The figures under "Measured" that no row of RESULTS.md has of those that the same point names; its points."""
+    rows = [[cell.strip() for cell in line.split("|")] for line in results.split("\n") if line.startswith("| ")]
+    points = re.split(r"^- ", readme.split("\n## Measured\n")[1].split("\n## ")[0], flags=re.M)[1:]
+    missing = []
+    for point in points:
+        cells = [cell for row in rows if "`%s`" % row[1] in point for cell in row]
+        known = set(cells) | {re.sub(r" \[.*", " times", cell) for cell in cells}
+        missing += [f for f in re.findall(r"\b[\d.]+ (?:[nm]?s|us|MB|GB|%|times)(?!\w)", re.sub(r"\s+", " ", point)) if f not in known]
+    return missing, points
+
+
+def pages(readmes):
+    """What the READMEs say beside their programs."""
+    readme, examples = (readmes[f] for f in READMES[:2])
+    for path, text in readmes.items():
+        broken = broken_links(path, text)
+        check(not broken, "links of %s" % path, "lead nowhere: %s" % broken)
+    results = open("tests/bench/RESULTS.md").read()
+    missing, points = unmeasured(readme, results)
+    check(len(points) == 5 and not missing, "the README's figures", "not in the rows of RESULTS.md that stand beside them: %s" % missing)
+    point = next(p for p in points if "times" in p)
+    planted = readme.replace(point, re.sub(r"\d(?=\s+times)", lambda m: str((int(m.group()) + 1) % 10), point, count=1))
+    check(len(unmeasured(planted, results)[0]) == 1, "planting: a figure of the README that is in no row is found")
+    programs = {f for f in os.listdir("examples") if f.endswith(".c")}
+    check(programs == set(re.findall(r"^\| \[\w+\.c\]\((\w+\.c)\)", examples, re.M)), "examples/README.md names every example")
+    tested = set(re.findall(r'^ *BELIEF\("([^"]*)"\)', open("tests/test_moves.c").read(), re.M))
+    listed = set(re.findall(r"\| (\d+:\d+) \|$", examples, re.M))
+    check(tested == listed, "the table of beliefs", "only in examples/README.md or only in test_moves: %s" % sorted(tested ^ listed))
+    first = re.search(r"^```c\n(.*?)^```", readme, re.M | re.S).group(1)
+    check(len([line for line in first.split("\n") if line.strip()]) <= 12, "the README's first program has twelve lines")
+
+
 def main():
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
-    header, readme = open("tensorgrad.h").read(), open("README.md").read()
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", readme, re.M | re.S)
+    header, readmes = open("tensorgrad.h").read(), {f: open(f).read() for f in READMES}
+    prose = "\n".join(readmes.values())
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", prose, re.M | re.S)
     if sys.argv[2:] == ["nvcc"]:
         nvcc(blocks)
         return
@@ -122,7 +170,7 @@ def main():
         elif re.match(r"tg_\w+: ", text):
             run("readme-error", error_program(text), text)
         elif text == prints or re.match(r"(cc|make) ", text):
-            for target in re.findall(r"^make ([\w-]+)", text, re.M):
+            for target in re.findall(r"^make ([\w-]+)(?!\S)", text, re.M):
                 check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
             if text.startswith("make sim"):
                 simulated(text, blocks)
@@ -132,13 +180,11 @@ def main():
             companion = open("tensorgrad_cuda.cu").read()
             check(all(line in companion for line in text.strip().split("\n")), "not as tensorgrad_cuda.cu says", text)
         else:
-            check(False, "a block of the README that nothing checks", text)
-    for target in re.findall(r"`make ([\w-]+)", readme):
+            check(False, "a block of a README that nothing checks", text)
+    for target in re.findall(r"`make ([\w-]+)", prose):
         check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
     check(programs > 0, "the README has no program")
-    tested = set(re.findall(r'^ *BELIEF\("([^"]*)"\)', open("tests/test_moves.c").read(), re.M))
-    listed = set(re.findall(r"\| (\d+:\d+) \|$", readme, re.M))
-    check(tested == listed, "the README's table of beliefs", "only in the README or only in test_moves: %s" % sorted(tested ^ listed))
+    pages(readmes)
 
 
 main()
