@@ -17,18 +17,21 @@
  * (3) a failed call has left NULL in every place for a result, and its first operand as it was;
  * (4) a tensor of the pool is well formed, and so is its gradient.
  * At the end of an epoch nothing is left alive, every byte has gone back to the allocator, and every deleter ran once.
+ * After some epochs, a process of its own leaves callbacks by longjmp and goes on; it must not crash.
  * At the end of a run of 10 seconds and more every function has succeeded once (but for those in may_never_succeed).
  *
- * Needs POSIX for a second thread, and to send what tg_print prints to /dev/null. */
+ * Needs POSIX for a second thread and a second process, and to send what tg_print prints to /dev/null. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "tensorgrad.h"
 #include <math.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,7 +41,8 @@ enum {
     MOST_FRAMES = 40,     /* scopes and grad modes that are open at a time */
     MOST_ELEMENTS = 5000, /* of a tensor that stays in the pool */
     CALLS_PER_EPOCH = 1000,
-    MOST_NESTED = 3 /* calls within callbacks within calls */
+    MOST_NESTED = 3, /* calls within callbacks within calls */
+    LEFT = 100       /* and the number of jumps: what a process that has survived them returns */
 };
 
 /* ---- random numbers ---- */
@@ -68,6 +72,9 @@ static struct {
     uint64_t seed;
     int64_t epoch, calls, passed, failed;
     int nested;
+    bool jumps; /* callbacks are left by longjmp to `out`, */
+    jmp_buf out;
+    int64_t left; /* which so many were */
 } fuzz;
 
 /* ---- the allocator: at most 16 MB a block and 256 MB in all, and failing as the epoch wants it ---- */
@@ -162,6 +169,7 @@ static void print_call(const call *c)
 static void fail(const char *format, ...)
 {
     va_list args;
+    if (fuzz.jumps) return; /* the fuzzer's book is of what is lost */
     fuzz.failed++;
     fprintf(fuzz.report, "--seed %llu --epoch %lld --calls %lld: ", (unsigned long long)fuzz.seed,
             (long long)fuzz.epoch, (long long)fuzz.calls);
@@ -1355,6 +1363,7 @@ static bool misbehave(void)
     int n = pick(3);
     if (memory.paused || calls_within() > MOST_NESTED || percent(60)) return false;
     disturb();
+    if (fuzz.jumps && percent(50)) longjmp(fuzz.out, 1);
     if (percent(50)) run_function(function_named(ANY(chosen)));
     while (n-- > 0) run_function(any_function_of_table());
     return true;
@@ -2375,6 +2384,40 @@ static void one_call(void)
     for (i = 0; i < pool_count && fuzz.calls % 50 == 0; ++i) check_entry(i);
 }
 
+/* In a process of its own, since what a jump out of a callback leaves is lost: calls with handles that are, too. */
+static void jumping_calls(void)
+{
+    volatile int jumps = 0;
+    int status = -1;
+    fflush(fuzz.report);
+    const pid_t child = fork();
+    if (child != 0) {
+        if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) < LEFT)
+            fail("calls after a jump out of a callback ended with status %d", status);
+        else
+            fuzz.left += WEXITSTATUS(status) - LEFT;
+        return;
+    }
+    fuzz.jumps = true;
+    if (setjmp(fuzz.out)) {
+        now = NULL;
+        memory.paused = false;
+        frame_count = 0;
+        context = NULL;
+        if (percent(50)) pool_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
+        jumps++;
+    }
+    tg_release(NULL); /* finds the jump */
+    tg_set_error_handler(NULL, NULL);
+    tg_clear_error();
+    while (jumps < 20 && fuzz.calls < 2 * CALLS_PER_EPOCH) {
+        if (frame_count == 0) frame_push(tg_scope_begin().serial, true);
+        if (percent(5)) make_tensor();
+        run_function(any_function_of_table());
+    }
+    _exit(LEFT + jumps);
+}
+
 /* Functions that need a GPU or end the program, and what the fuzzer calls only to be refused. */
 static const char *const may_never_succeed[] = {"tg_abort_on_error", "tg_set_allocator", "tg_make_shape"};
 static const char *const wants_a_gpu[] = {"tg_cuda_set_device", "tg_cuda", "tg_pin_memory"};
@@ -2384,6 +2427,8 @@ static void summary(bool must)
 {
     const char *comma = "";
     int i;
+    fprintf(fuzz.report, "%lld callbacks were left by a jump\n", (long long)fuzz.left);
+    if (must && fuzz.left == 0) fuzz.failed++;
     fprintf(fuzz.report, "functions of which no call succeeded: ");
     for (i = 0; i < API_FUNCTIONS; ++i) {
         const char *name = api_functions[i].name;
@@ -2459,6 +2504,7 @@ int main(int argc, char **argv)
     while (fuzz.failed < 20 && (calls ? total < calls : has_time(seconds, &start))) {
         epoch_begins();
         for (; fuzz.calls < CALLS_PER_EPOCH && fuzz.failed < 20 && (!calls || total < calls); ++total) one_call();
+        if (percent(20)) jumping_calls();
         epoch_ends();
         fuzz.epoch++;
     }
