@@ -121,16 +121,21 @@
    Act I, the model: what a tensor is, how gradients are computed, every op.
 
        @@BASE          configuration, errors, allocator, statistics
+       @@HASH        * hash tables from addresses and from names to numbers
        @@DTYPE         element types, promotion and conversion
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
        @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
-       @@TENSOR        shapes, scopes, threads, creation, access
-       @@TAPE          gradients: backward, hooks, no_grad, anomaly mode
+       @@TENSOR        tensors and their storage, and the invariants of both; shapes
+       @@SCOPE         lifetimes: scopes, keep, retain, release; callbacks; arguments; the end of a thread
+       @@MAKE          creation of tensors, what a tensor is, access to its elements
+       @@TAPE          the graph: nodes, leaves and .grad, no_grad, hooks
+       @@BACKWARD      gradients: the backward run, step by step or as a whole; anomaly mode
        @@CUSTOM        functions of the user's that are one node of the tape: custom functions, checkpoints
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
        @@MOVE          moves between devices and dtypes
+       @@AUTOCAST      mixed precision: the dtypes that ops choose
        @@OPS           the rules of all ops: shapes, dtypes, scalars, devices, in place; then every op, by kind:
        @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices
        @@VIEWS         reshape, transpose, slice, expand: other views of the same elements
@@ -173,10 +178,15 @@
 
        @@KERNELS       the elementwise kernels in f64 and i64; the table of those in f32
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
+       @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
+       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort; gather, scatter, nonzero
+       @@CPU_POOL    * pools and interpolation
        @@GEMM        * matrix products and convolutions on the CPU
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
+       @@SIMD_ROWS   * of these, the loops over rows: softmax, norms, losses, attention
+       @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
 */
 #ifndef TENSORGRAD_H
 #define TENSORGRAD_H
@@ -483,6 +493,8 @@ extern "C" {
 #define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
 #define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
 
+/* ======== @@SCOPE ================================================================================================= */
+
 /* TG_SCOPE; opens a scope that ends where the enclosing block ends, however control leaves it: at the brace, or by
    break, continue, return or goto (not longjmp).  Tensors made meanwhile then end, except those that tg_keep, tg_retain
    or tg_param took out.  A function that returns a tensor: { TG_SCOPE; ... return tg_keep(y); }.  It needs C++, gcc or
@@ -558,6 +570,8 @@ TG_API tg_tensor *tg_share(tg_tensor *t);
 TG_API tg_status tg_thread_end(void);
 /* tg_thread_end for the last thread, at the end of the program.  Errors: other threads still have state. */
 TG_API tg_status tg_shutdown(void);
+
+/* ======== @@MAKE ================================================================================================== */
 
 /* New tensors, filled.  Without a suffix they have the default dtype and are on the default device; _on takes both, and
    _like has shape, dtype and device of t (neither its history nor requires_grad).  Errors: a negative size; a value
@@ -655,30 +669,6 @@ TG_API bool tg_is_grad_enabled(void);     /* grad mode now.  torch.is_grad_enabl
    what it was.  torch.set_grad_enabled */
 TG_API bool tg_set_grad_enabled(bool on);
 
-/* Flags for tg_backward_ex, tg_backward_begin and tg_gradients, to be combined by |. */
-enum {
-    TG_RETAIN_GRAPH = 1,     /* do not free what the graph has saved, so that backward can run through it again */
-    TG_CREATE_GRAPH = 2,     /* record backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
-    TG_ALLOW_UNUSED = 4,     /* tg_gradients: NULL for an input that no output depends on, instead of an error */
-    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: zeros for such an input */
-};
-
-/* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It frees
-   what the graph has saved: a second backward through the same graph is an error, unless the first one had
-   TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no gradient
-   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, and the graph may be
-   freed in part, which the message says.  (A post-accumulate hook is called after that: its error changes no .grad.) */
-TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a loss.  torch.Tensor.backward */
-/* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
-   torch.autograd.backward */
-TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
-
-/* results[0..m) = d outputs / d inputs, without a change of any .grad.  inputs may be any tensors of the graph that
-   require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope, and may be stored
-   over one of these lists.  All results are NULL on error.  torch.autograd.grad */
-TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
-                              tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
-
 /* The accumulated gradient of a leaf, of t's shape, dtype and device; NULL when there is none (no error).  It belongs
    to t: do not release it, and tg_retain it if you need it after the next tg_optim_zero_grad or tg_set_grad, or after
    t.  A later backward may add to it in place.  Of a non-leaf it is NULL, with a warning, unless tg_retain_grad was
@@ -730,6 +720,32 @@ TG_API tg_status tg_unhook(tg_tensor *t, int hook);
    more.  Views and tg_detach share it.  Backward compares it with the count when a tensor was saved.
    torch.Tensor._version */
 TG_API int64_t tg_version_of(const tg_tensor *t);
+
+/* ======== @@BACKWARD ============================================================================================== */
+
+/* Flags for tg_backward_ex, tg_backward_begin and tg_gradients, to be combined by |. */
+enum {
+    TG_RETAIN_GRAPH = 1,     /* do not free what the graph has saved, so that backward can run through it again */
+    TG_CREATE_GRAPH = 2,     /* record backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
+    TG_ALLOW_UNUSED = 4,     /* tg_gradients: NULL for an input that no output depends on, instead of an error */
+    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: zeros for such an input */
+};
+
+/* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It frees
+   what the graph has saved: a second backward through the same graph is an error, unless the first one had
+   TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no gradient
+   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, and the graph may be
+   freed in part, which the message says.  (A post-accumulate hook is called after that: its error changes no .grad.) */
+TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a loss.  torch.Tensor.backward */
+/* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
+   torch.autograd.backward */
+TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
+
+/* results[0..m) = d outputs / d inputs, without a change of any .grad.  inputs may be any tensors of the graph that
+   require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope, and may be stored
+   over one of these lists.  All results are NULL on error.  torch.autograd.grad */
+TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
+                              tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
 
 /* A backward run that is executed node by node: see tg_backward_begin. */
 typedef struct tg_backward_run tg_backward_run;
@@ -852,6 +868,8 @@ TG_API tg_status tg_to_all_ex_(tg_tensor *const *leaves, int n, tg_device device
    is not on the CPU, or there is no GPU.  torch.Tensor.pin_memory */
 TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
 TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.Tensor.is_pinned */
+
+/* ======== @@AUTOCAST ============================================================================================== */
 
 /* Mixed precision: TG_AUTOCAST(TG_BF16); or TG_AUTOCAST(TG_F16); lets ops choose their dtype until the end of the
    enclosing block, per thread.  Floating-point inputs, other than f64, are converted by a recorded tg_to_dtype, so that
@@ -2435,17 +2453,19 @@ TG_API const char *tg_cpu_capability(void);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@OBJECT, @@TENSOR, @@TAPE, @@CUSTOM, @@CALL, @@MOVE, @@OPS
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@BACKWARD,
+        @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@RECORD, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
         @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
-   III  @@KERNELS, @@CPU, @@GEMM, @@FLASH, @@FUSED, @@SIMD
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@FLASH, @@FUSED, @@SIMD, @@SIMD_ROWS,
+        @@SIMD_GEMM
 
    Act III is below the other two, which reach it through the backend table, as they reach a GPU, and through the few
    functions that the end of BACKEND declares; it calls nothing of theirs but what stands up to there.  Other calls of a
    later room are declared where they are made: the gradient rules of the op table call ops; an error calls the user's
-   handler, under a guard of TENSOR; and TENSOR and TAPE release what later rooms have made. */
+   handler, under a guard of SCOPE; and SCOPE and TAPE release what later rooms have made. */
 
 #include <errno.h>
 #include <float.h>
@@ -2947,7 +2967,7 @@ typedef struct {
 } tgi_lists;
 
 /* What the library notes before it calls a function of the user's, to restore and check it afterwards.  The invariants
-   stand at "guards" in TENSOR. */
+   stand at "guards" in SCOPE. */
 typedef struct tgi_guard {
     tgi_thread *S;
     struct tgi_guard *outer;
@@ -2970,7 +2990,7 @@ typedef struct tgi_guard {
     uint64_t scope_serial;
 } tgi_guard;
 
-/* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in TENSOR, a
+/* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in SCOPE, a
    higher layer.  This is the one call from here to there. */
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
@@ -3430,34 +3450,6 @@ void tg_trim(void)
     tgi_set_most_in_use(S, 0);
 }
 
-/* ---- a hash table from addresses to numbers ---- */
-
-static size_t tgi_map_size(int64_t entries)
-{
-    size_t size = 8;
-    while (size < 2 * (size_t)entries) size *= 2;
-    return size;
-}
-
-/* Memory for that many entries; false, without an error, if there is none. */
-static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
-{
-    m->size = tgi_map_size(entries);
-    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
-    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
-    return m->slot != NULL;
-}
-
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
-
-/* The slot of a key, or the empty one where it belongs. */
-TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
-{
-    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
-    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
-    return &m->slot[i];
-}
-
 /* ---- statistics ---- */
 
 /* Adds this thread's changes since the last report to the process totals. */
@@ -3644,6 +3636,36 @@ static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
     (void)S, (void)work;
     return 1;
 #endif
+}
+
+/* ======== @@HASH ================================================================================================== */
+
+/* ---- a hash table from addresses to numbers ---- */
+
+static size_t tgi_map_size(int64_t entries)
+{
+    size_t size = 8;
+    while (size < 2 * (size_t)entries) size *= 2;
+    return size;
+}
+
+/* Memory for that many entries; false, without an error, if there is none. */
+static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
+{
+    m->size = tgi_map_size(entries);
+    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
+    return m->slot != NULL;
+}
+
+static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
+
+/* The slot of a key, or the empty one where it belongs. */
+TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
+{
+    size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
+    while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
+    return &m->slot[i];
 }
 
 /* ---- a hash table from names to numbers ---- */
@@ -5912,6 +5934,8 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
     return s;
 }
 
+/* ======== @@SCOPE ================================================================================================= */
+
 /* ---- lifetimes ---- */
 
 /* Adds `by` to one of t's counts and returns the sum; atomically if t is shared (invariant 9). */
@@ -7005,7 +7029,7 @@ tg_status tg_shutdown(void)
     return tgi_end_thread(S, "shutdown");
 }
 
-/* ---- making tensors ---- */
+/* ======== @@MAKE ================================================================================================== */
 
 /* Stores the number of elements of a shape; false after recording an error if a size is negative or the number too
    large. */
@@ -8500,8 +8524,6 @@ bool tg_set_grad_enabled(bool on)
     return was;
 }
 
-void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
-
 /* Whether t can be used, with its node brought up to date.  The getters take it const, but a view may need a new node
    before they can answer. */
 static bool tgi_check_refreshed(const tg_tensor *t, const char *op)
@@ -8769,7 +8791,7 @@ tg_status tg_unhook(tg_tensor *t, int hook)
 
 TGI_CALLERS_END
 
-/* ---- a backward run ----
+/* ======== @@BACKWARD =================================================================================================
 
    The loop that it implements (micrograd: for v in reversed(topo): v._backward()):
 
@@ -9856,6 +9878,8 @@ tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads
 tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root", &root, 1, NULL, 0); }
 
 TGI_CALLERS_BEGIN
+
+void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
 
 /* ---- gradients of chosen inputs ---- */
 
@@ -11401,7 +11425,9 @@ bool tg_is_pinned(const tg_tensor *t)
     return tgi_pinned_by(t->storage) != NULL;
 }
 
-/* ---- autocast: what TG_AUTOCAST does to the inputs of an op whose row says TGI_FLAG_CAST_... ---- */
+/* ======== @@AUTOCAST ============================================================================================== */
+
+/* What TG_AUTOCAST does to the inputs of an op whose row says TGI_FLAG_CAST_... */
 
 tg_dtype tg_autocast_dtype(void) { return tgi_self()->autocast; }
 
@@ -29127,7 +29153,7 @@ typedef struct tgi_kernels {
     void (*from_f32[2])(void *y, const float *x, int64_t n);
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
-    tgi_folder sum_f32; /* see "reductions" in @@CPU */
+    tgi_folder sum_f32; /* see CPU_REDUCE */
     tgi_across_fn sum_across_f32;
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
@@ -29973,7 +29999,147 @@ static bool tgi_cpu_arange(tgi_thread *S, tgi_operand out, int64_t n, double sta
     return true;
 }
 
-/* ---- reductions ---- */
+/* ---- random numbers ---- */
+
+typedef struct {
+    const tgi_kernels *kernels;
+    tgi_random kind;
+    tgi_operand out;
+    int64_t n;
+    double lo, hi;
+    tg_rng rng;
+} tgi_random_job;
+
+/* x [n], uniform in [lo, hi): a number that would be rounded up to hi in the dtype becomes lo. */
+static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double lo, double hi)
+{
+    const int64_t size = tgi_bytes_of(dtype);
+    tgi_tile rounded, again;
+    tgi_store_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
+    tgi_load_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
+    for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
+}
+
+/* Elements [start, start + n) into a tile, whose dtype is returned; start is the first of a block. */
+static tg_dtype tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
+{
+    const tg_dtype dtype = job->out.dtype;
+    const int per = tgi_random_per_counter(job->kind, dtype), words = 4 / per;
+    const int64_t least = tgi_f64_to_i64(job->lo);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
+    uint32_t word[2 * TGI_TILE];
+    job->kernels->random_words(job->rng, (uint64_t)(start / per), word, (n + per - 1) / per);
+    if (job->kind == TGI_NORMAL && dtype != TG_F64) {
+        job->kernels->random_normal(tile->f32, word, n, (float)job->lo, (float)job->hi);
+        return TG_F32;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t *const w = word + i * words;
+        switch (job->kind) {
+        case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
+        case TGI_NORMAL: tile->f64[i] = tgi_random_normal(dtype, w, job->lo, job->hi); break;
+        case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
+        case TGI_NORMAL_BETWEEN: tile->f64[i] = tgi_random_normal_between(dtype, w, job->lo, job->hi); break;
+        case TGI_RANDINT:
+            tile->i64[i] = tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w)));
+            break;
+        }
+    }
+    return job->kind == TGI_RANDINT ? TG_I64 : TG_F64;
+}
+
+/* Items: tiles. */
+static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_random_job *job = (const tgi_random_job *)job_;
+    const int64_t size = tgi_bytes_of(job->out.dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
+        tgi_tile tile;
+        const tg_dtype made = tgi_random_tile(job, &tile, start, n);
+        if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
+        tgi_store_elements(made, &tile, job->out.dtype, (char *)job->out.data + start * size, size, n);
+    }
+}
+
+static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
+{
+    tgi_random_job job;
+    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE;
+    job.kernels = tgi_kernels_of(S);
+    job.kind = kind;
+    job.out = out;
+    job.n = n;
+    job.lo = lo;
+    job.hi = hi;
+    job.rng = rng;
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
+    return true;
+}
+
+/* ---- optimizer steps ---- */
+
+typedef struct {
+    const tgi_optim_step *step;
+    tgi_optimizer_kernel kernel;
+} tgi_optim_job;
+
+/* master [n] := p where it does not round to that. */
+static void tgi_follow_written(float *master, tg_dtype dtype, const char *p, int64_t n)
+{
+    uint16_t rounded[TGI_TILE];
+    tgi_tile written;
+    tgi_store_elements(TG_F32, master, dtype, (char *)rounded, 2, n);
+    if (memcmp(rounded, p, 2 * (size_t)n) == 0) return;
+    tgi_load_elements(TG_F32, &written, dtype, p, 2, n);
+    for (int64_t i = 0; i < n; ++i) {
+        if (memcmp(&rounded[i], p + 2 * i, 2) != 0) master[i] = written.f32[i];
+    }
+}
+
+/* Tile by tile: all is used in place if p is f32 or f64.  Else its master copy stands for it and is rounded to it, and
+   g is converted to a tile.  A state that the optimizer does not use is a tile of zeros. */
+static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
+{
+    const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
+    const tg_dtype compute = tgi_compute_dtype(step->dtype);
+    const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
+    const int64_t size = tgi_bytes_of(step->dtype);
+    tgi_tile wide_g, unused[3];
+    for (int k = 0; k < 3; ++k) {
+        if (!step->s[k]) memset(&unused[k], 0, (size_t)(tgi_at_most(end - first, TGI_TILE) * tgi_bytes_of(compute)));
+    }
+    (void)thread;
+    for (int64_t n; first < end; first += n) {
+        char *const p = (char *)step->p + first * size;
+        const char *const g = (const char *)step->g + first * size;
+        float *const master = step->master ? step->master + first : NULL;
+        void *state[3];
+        n = tgi_at_most(end - first, TGI_TILE);
+        for (int k = 0; k < 3; ++k)
+            state[k] = step->s[k] ? (void *)((char *)step->s[k] + first * tgi_bytes_of(compute)) : (void *)&unused[k];
+        if (master) {
+            tgi_follow_written(master, step->dtype, p, n);
+            tgi_load_elements(compute, &wide_g, step->dtype, g, size, n);
+        }
+        kernel(step, n, master ? (void *)master : (void *)p, master ? (const void *)&wide_g : (const void *)g, state);
+        if (master) tgi_store_elements(compute, master, step->dtype, p, size, n);
+    }
+}
+
+static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
+{
+    static const tgi_optimizer_kernel f64[] = {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f64, double)};
+    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
+        const tgi_optim_job job = {
+            step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
+        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, &job);
+    }
+    return true;
+}
+
+/* ======== @@CPU_REDUCE ============================================================================================ */
 
 /* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
    the accumulators, in which tgi_NAME_two_SUM combines a and one x. */
@@ -30207,6 +30373,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     tgi_free(S, job.partial, bytes);
     return true;
 }
+
+/* ======== @@CPU_ROWS ============================================================================================== */
 
 /* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
@@ -30871,6 +31039,8 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
+/* ======== @@CPU_POOL ============================================================================================== */
+
 /* ---- pools and interpolation ----
 
    An item of the parallel loop is one row of the result, or some.  What it is made from is loaded as doubles. */
@@ -31213,148 +31383,6 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
     if (pool->arg[0].dtype == TG_F32)
         return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_part);
     return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_part);
-}
-
-/* ---- random numbers, optimizers ---- */
-
-/* ---- random numbers ---- */
-
-typedef struct {
-    const tgi_kernels *kernels;
-    tgi_random kind;
-    tgi_operand out;
-    int64_t n;
-    double lo, hi;
-    tg_rng rng;
-} tgi_random_job;
-
-/* x [n], uniform in [lo, hi): a number that would be rounded up to hi in the dtype becomes lo. */
-static void tgi_random_keep_below(double *x, int64_t n, tg_dtype dtype, double lo, double hi)
-{
-    const int64_t size = tgi_bytes_of(dtype);
-    tgi_tile rounded, again;
-    tgi_store_elements(TG_F64, x, dtype, (char *)&rounded, size, n);
-    tgi_load_elements(TG_F64, &again, dtype, (const char *)&rounded, size, n);
-    for (int64_t i = 0; i < n; ++i) x[i] = again.f64[i] >= hi ? lo : x[i];
-}
-
-/* Elements [start, start + n) into a tile, whose dtype is returned; start is the first of a block. */
-static tg_dtype tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64_t start, int64_t n)
-{
-    const tg_dtype dtype = job->out.dtype;
-    const int per = tgi_random_per_counter(job->kind, dtype), words = 4 / per;
-    const int64_t least = tgi_f64_to_i64(job->lo);
-    const uint64_t range = (uint64_t)tgi_f64_to_i64(job->hi) - (uint64_t)least;
-    uint32_t word[2 * TGI_TILE];
-    job->kernels->random_words(job->rng, (uint64_t)(start / per), word, (n + per - 1) / per);
-    if (job->kind == TGI_NORMAL && dtype != TG_F64) {
-        job->kernels->random_normal(tile->f32, word, n, (float)job->lo, (float)job->hi);
-        return TG_F32;
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        const uint32_t *const w = word + i * words;
-        switch (job->kind) {
-        case TGI_UNIFORM: tile->f64[i] = job->lo + (job->hi - job->lo) * tgi_random_fraction(dtype, w); break;
-        case TGI_NORMAL: tile->f64[i] = tgi_random_normal(dtype, w, job->lo, job->hi); break;
-        case TGI_BERNOULLI: tile->f64[i] = tgi_random_bernoulli(w, job->lo); break;
-        case TGI_NORMAL_BETWEEN: tile->f64[i] = tgi_random_normal_between(dtype, w, job->lo, job->hi); break;
-        case TGI_RANDINT:
-            tile->i64[i] = tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(w)));
-            break;
-        }
-    }
-    return job->kind == TGI_RANDINT ? TG_I64 : TG_F64;
-}
-
-/* Items: tiles. */
-static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_random_job *job = (const tgi_random_job *)job_;
-    const int64_t size = tgi_bytes_of(job->out.dtype);
-    (void)thread;
-    for (; first < end; ++first) {
-        const int64_t start = first * TGI_TILE, n = tgi_at_most(job->n - start, TGI_TILE);
-        tgi_tile tile;
-        const tg_dtype made = tgi_random_tile(job, &tile, start, n);
-        if (job->kind == TGI_UNIFORM) tgi_random_keep_below(tile.f64, n, job->out.dtype, job->lo, job->hi);
-        tgi_store_elements(made, &tile, job->out.dtype, (char *)job->out.data + start * size, size, n);
-    }
-}
-
-static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng)
-{
-    tgi_random_job job;
-    const int64_t tiles = (n + TGI_TILE - 1) / TGI_TILE;
-    job.kernels = tgi_kernels_of(S);
-    job.kind = kind;
-    job.out = out;
-    job.n = n;
-    job.lo = lo;
-    job.hi = hi;
-    job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
-    return true;
-}
-
-/* ---- optimizer steps ---- */
-
-typedef struct {
-    const tgi_optim_step *step;
-    tgi_optimizer_kernel kernel;
-} tgi_optim_job;
-
-/* master [n] := p where it does not round to that. */
-static void tgi_follow_written(float *master, tg_dtype dtype, const char *p, int64_t n)
-{
-    uint16_t rounded[TGI_TILE];
-    tgi_tile written;
-    tgi_store_elements(TG_F32, master, dtype, (char *)rounded, 2, n);
-    if (memcmp(rounded, p, 2 * (size_t)n) == 0) return;
-    tgi_load_elements(TG_F32, &written, dtype, p, 2, n);
-    for (int64_t i = 0; i < n; ++i) {
-        if (memcmp(&rounded[i], p + 2 * i, 2) != 0) master[i] = written.f32[i];
-    }
-}
-
-/* Tile by tile: all is used in place if p is f32 or f64.  Else its master copy stands for it and is rounded to it, and
-   g is converted to a tile.  A state that the optimizer does not use is a tile of zeros. */
-static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
-    const tg_dtype compute = tgi_compute_dtype(step->dtype);
-    const tgi_optimizer_kernel kernel = ((const tgi_optim_job *)job)->kernel;
-    const int64_t size = tgi_bytes_of(step->dtype);
-    tgi_tile wide_g, unused[3];
-    for (int k = 0; k < 3; ++k) {
-        if (!step->s[k]) memset(&unused[k], 0, (size_t)(tgi_at_most(end - first, TGI_TILE) * tgi_bytes_of(compute)));
-    }
-    (void)thread;
-    for (int64_t n; first < end; first += n) {
-        char *const p = (char *)step->p + first * size;
-        const char *const g = (const char *)step->g + first * size;
-        float *const master = step->master ? step->master + first : NULL;
-        void *state[3];
-        n = tgi_at_most(end - first, TGI_TILE);
-        for (int k = 0; k < 3; ++k)
-            state[k] = step->s[k] ? (void *)((char *)step->s[k] + first * tgi_bytes_of(compute)) : (void *)&unused[k];
-        if (master) {
-            tgi_follow_written(master, step->dtype, p, n);
-            tgi_load_elements(compute, &wide_g, step->dtype, g, size, n);
-        }
-        kernel(step, n, master ? (void *)master : (void *)p, master ? (const void *)&wide_g : (const void *)g, state);
-        if (master) tgi_store_elements(compute, master, step->dtype, p, size, n);
-    }
-}
-
-static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
-{
-    static const tgi_optimizer_kernel f64[] = {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f64, double)};
-    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
-        const tgi_optim_job job = {
-            step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
-        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, &job);
-    }
-    return true;
 }
 
 /* ======== @@GEMM ================================================================================================== */
@@ -33862,6 +33890,8 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
 }
 
+/* ======== @@SIMD_ROWS ============================================================================================= */
+
 /* ---- rows: x, y, g, dx [n], in f32 or f64 ----
 
    All instruction sets share the kernels for f64, which are compiled once.
@@ -34252,6 +34282,8 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
         dc[k] = dnext * f;
     }
 }
+
+/* ======== @@SIMD_GEMM ============================================================================================= */
 
 /* sum += x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
    by an instruction that takes denormals as 0 and gives 0 for them. */

@@ -12,13 +12,13 @@ import sys
 
 from checks import check, summary
 
-LONGEST = 2300
+LONGEST = 1200
 OUT_OF_ORDER = "Out of the order of the table:"
 
 
 def bars(text):
     """[(position, tag)] of a half of the header"""
-    return [(m.start(), m[1]) for m in re.finditer(r"^/\* [=-]{8} @@([A-Z]+)", text, re.M)]
+    return [(m.start(), m[1]) for m in re.finditer(r"^/\* [=-]{8} @@([A-Z_]+)", text, re.M)]
 
 
 def tag_at(marks, position):
@@ -29,7 +29,7 @@ def faults(header):
     """What is wrong with the contents, as sentences."""
     top, rest = header.split("\n*/\n", 1)
     public, implementation = rest.split("#define TENSORGRAD_IMPLEMENTED\n", 1)
-    contents = re.findall(r"^ +@@([A-Z]+) +(\*)? *\S", top, re.M)
+    contents = re.findall(r"^ +@@([A-Z_]+) +(\*)? *\S", top, re.M)
     tags = [tag for tag, _ in contents]
     declared, implemented = bars(public), bars(implementation)
     found = []
@@ -42,7 +42,7 @@ def faults(header):
     for _, tag in declared + implemented:
         if tag not in tags:
             found.append("@@%s is not in the contents" % tag)
-    layers = re.findall(r"@@([A-Z]+)", implementation[:implementation.index("*/")])
+    layers = re.findall(r"@@([A-Z_]+)", implementation[:implementation.index("*/")])
     if layers != [tag for tag in tags]:
         found.append("the layers are not the contents: %s" % " ".join(layers))
     home = {}
@@ -71,9 +71,9 @@ def damaged(header):
 
 def faults_of_companion(header, companion):
     """What is wrong with the tags of tensorgrad_cuda.cu and the order of its entries, as sentences."""
-    tags = re.findall(r"^ +@@([A-Z]+) +\*? *\S", header.split("\n*/\n", 1)[0], re.M)
+    tags = re.findall(r"^ +@@([A-Z_]+) +\*? *\S", header.split("\n*/\n", 1)[0], re.M)
     head = companion[:companion.index("*/")]
-    contents = re.findall(r"^ +@@([A-Z]+) +\S", head, re.M)
+    contents = re.findall(r"^ +@@([A-Z_]+) +\S", head, re.M)
     there = [tag for _, tag in bars(companion)]
     found = ["@@%s is no tag of the header" % tag for tag in there if tag not in tags]
     found += ["a bar has no tag: " + line for line in re.findall(r"^/\* ={8} (?!@@).*", companion, re.M)]
