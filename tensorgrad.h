@@ -2514,7 +2514,26 @@ typedef char tgi_constants_are_not_double_under_fsingle_precision_constant[sizeo
 extern "C" {
 #endif
 
-/* ======== @@BASE ================================================================================================== */
+/* ======== @@BASE ==================================================================================================
+
+   Promise: an error is recorded once and never ends the program; memory comes from one allocator and is kept for reuse;
+   each thread has a state of its own; numbers are printed with a point in every locale.
+   Types: tgi_thread is the state of one thread, tgi_guard and tgi_lists what is noted around a callback, tgi_lost the
+   state of a thread whose callback was left by a jump.
+   Way of an error:
+       S = tgi_self(); return tgi_fail(S, code, op, "what was wrong\nthe hint")
+           tgi_vformat makes the text; the record keeps it if it is the first; tgi_call_handler gives it to the handler
+   Way of memory:
+       tgi_alloc   a block of the thread's list for its size class (tgi_uncache), or else of the allocator
+                   (tgi_alloc_or_trim, tgi_raw_alloc); if there is none, NULL: the caller calls tgi_no_memory
+       tgi_free    into that list (tgi_cache) if the thread may keep it (tgi_may_cache), or else to the allocator
+   (1) `raised` counts all errors and is never reset; the program may clear the record at any time.  So the library
+       compares `raised` before and after a call (tgi_raised_since), and never asks the record whether it failed.
+   (2) A block is freed with the number of bytes for which it was allocated.
+   (3) Members of tgi_thread from `composite` on are reset when a thread's state begins (tgi_reset), those before stay.
+   (4) The counts of the process are the sum of what threads have reported (tgi_report_stats).
+   To add a status: a name in tg_status.  To add a mode of a thread: a member of tgi_thread from `composite` on, whose
+   value at first is 0 (or is set in tgi_reset), and a public function that sets it. */
 
 #ifndef TG_THREAD_LOCAL
 #if defined(__cplusplus) && __cplusplus >= 201103L
@@ -3638,7 +3657,19 @@ static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 #endif
 }
 
-/* ======== @@HASH ================================================================================================== */
+/* ======== @@HASH ==================================================================================================
+
+   Promise: two small hash tables, from addresses (tgi_map) and from names (tgi_names) to whole numbers.
+   Types: tgi_map and tgi_names are tables of slots, tgi_map_slot and tgi_name_slot.  They stand in BASE, since the
+   state of a thread has one.
+   Way: the search begins at the slot that the hash of the key says, and goes from slot to slot up to the key or an
+   empty slot (linear probing): tgi_map_find, tgi_name_slot_of.
+   (1) At least half of the slots are empty, so each search ends soon.  tgi_map_open is told how many entries will come,
+       tgi_names_reserve makes a larger table when it is needed.
+   (2) The number of slots is a power of 2, so that a mask is the remainder of a division by it.
+   (3) A table does not own its keys: a name must stay where it is as long as it is in the table.
+   To add an entry: tgi_map_find, then set key and value; or tgi_names_reserve, then tgi_names_put.  Only names can be
+   removed (tgi_names_remove). */
 
 /* ---- a hash table from addresses to numbers ---- */
 
@@ -3750,7 +3781,19 @@ static void tgi_names_remove(tgi_names *names, const char *name, size_t length)
 
 #endif /* !TGI_CUDA_COMPANION */
 
-/* ======== @@DTYPE ================================================================================================= */
+/* ======== @@DTYPE =================================================================================================
+
+   Promise: what each element type is called, how large it is, what two of them promote to, and how a number becomes an
+   element: with the same bits on every device.
+   Types: tgi_dtype_row is one row of tgi_dtypes, in the order of tg_dtype.  f16 and bf16 are handled as their bits.
+   Way: a kernel computes in tgi_compute_dtype(dtype), which is f32, f64 or i64.  TGI_ELEMENTS has a row for each dtype
+   with the expressions that load an element as such a number and make an element of one.
+   (1) A conversion rounds once, to the nearest, ties to even.  From f64 and i64 to f16 and bf16 the way goes over an
+       f32 that is rounded to odd, which has the same effect (tgi_f64_to_odd_f32, tgi_i64_to_odd_f32).
+   (2) A float that becomes an integer is cut to the range of the dtype, and NaN becomes 0; integers wrap around.
+   (3) tg_promote_types takes the higher category (bool, integer, float), then the larger type; bf16 with f16 gives f32.
+   To add a dtype: a name in tg_dtype, a row in tgi_dtypes and one in TGI_ELEMENTS, all at the same place in their
+   order, and its conversions; then the tables of files by dtype, and those of tensorgrad_cuda.cu. */
 
 typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
 static const tgi_dtype_row tgi_dtypes[] = {
@@ -3926,7 +3969,20 @@ tg_status tg_set_default_dtype(tg_dtype dtype)
 tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
 #endif /* !TGI_CUDA_COMPANION */
 
-/* ======== @@RANDOM ================================================================================================ */
+/* ======== @@RANDOM ================================================================================================
+
+   Promise: the same seed gives the same numbers on every device and with any number of threads, element for element.
+   Types: tg_rng is a state, seed and offset; tgi_random is the kind of a distribution.
+   Way of element i of a call, on any device:
+       tgi_random_block    the words of counter offset + i / per under the key seed, by Philox (tgi_philox)
+       tgi_random_fraction, _normal, _below, _bernoulli, _normal_between    a number from its word, or its two words
+   and the call adds tgi_random_counters(kind, dtype, n) to the offset.
+   (1) The words of a counter depend on no other counter, so that elements can be made in any order.
+   (2) A counter makes `per` = tgi_random_per_counter(kind, dtype) elements: 4, or 2 where 32 bits are not enough.
+   (3) The formulas use only operations whose bits are the same on every machine: sums, products, quotients, sqrt and
+       the bits of a float; the logarithm is this room's own (tgi_random_log, tgi_random_log_f32).
+   To add a kind: a name in tgi_random, its case in tgi_random_per_counter if it needs two words, its formula here, and
+   a case in tgi_random_tile (CPU) and in tensorgrad_cuda.cu. */
 
 #ifndef TGI_CUDA_COMPANION
 void tg_seed(uint64_t seed)
@@ -4134,8 +4190,12 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 /* ======== @@TABLE =================================================================================================
 
-   The op table: one row per op.  The rows are expanded into op numbers, kernels (here and in tensorgrad_cuda.cu),
-   backward rules, public functions, names for messages, and tests.
+   Promise: the op table has one row per op, and is all that enumerates ops.  The rows are expanded into op numbers,
+   kernels (here and in tensorgrad_cuda.cu), backward rules, public functions, names for messages, and tests.
+   Types: TGI_OP_name is the number of an op, TGI_FLAG_.. a flag; tgi_op (TAPE) is the row as the library reads it.
+   Way: a table is a macro that expands its argument, a macro as well, for each row: TGI_UNARY_OPS(TGI_ENUM).
+   (1) The number of an op is the place of its row; all expansions of a table have the same order.
+   (2) The rule of a row is written in public ops, so that a gradient has a gradient.
 
    To add an elementwise op:
      1. its row, in the table below that fits its inputs;
@@ -4480,7 +4540,23 @@ enum {
 #undef TGI_GRADIENT
 };
 
-/* ======== @@BACKEND =============================================================================================== */
+/* ======== @@BACKEND ===============================================================================================
+
+   Promise: all that a device must be able to do is one table of functions, TGI_BACKEND_ENTRIES.  The ops reach a
+   device through it alone, and the CPU, for tensors of a few elements, through tgi_speed as well.
+   Types: tgi_operand is a kernel's view of a tensor.  tgi_loop, tgi_rows, tgi_reduce, tgi_gemm, tgi_attention,
+   tgi_convolution, tgi_pool, .. are the arguments of one entry or of several like ones.  tgi_backend is the row of a
+   device kind, tgi_iter a loop over operands in its simplest form, tgi_window what a window of a pool covers.
+   Way: an op fills in such a struct and calls the entry of the backend that its inputs are on.  tgi_backend_of gives
+   the row of a device kind; tgi_backend_for checks a device that the program names and fills in its index.
+   (1) An entry that returns bool returns false after recording an error.  One that returns a tgi_answer is optional:
+       after TGI_COMPOSE the op computes the same by other entries.
+   (2) An entry of kind DEVICE is NULL in the row of a backend whose memory is the host's.
+   (3) Strides of operands are in elements, those of a tgi_iter in bytes.
+   (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
+   To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_cpu_NAME in act III (if its kind is ALL) and tgi_cuda_NAME in
+   tensorgrad_cuda.cu.  To add a backend: its row, all functions of the table for its kind; its type in
+   tgi_device_types, TGI_DEVICE_TYPES and tgi_backend_of. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -5597,13 +5673,16 @@ TGI_CALLERS_END
 
 /* ======== @@OBJECT ================================================================================================
 
-   Modules, dicts, loaders, optimizers, graphs and backward runs stand behind a head, which every public function asks
-   whether it may use them:
-
+   Promise: to use a module, dict, loader, optimizer, graph or backward run of another thread, or one that was freed, is
+   an error that says so.
+   Types: tgi_object is the head, which stands in memory before the object; tgi_object_kinds has a row for each kind.
+   Way: tgi_object_new makes head and object, tgi_object_free ends them; every public function begins with
+   tgi_object_argument, which asks the head whether the function may use the object.
    (1) The thread that made an object uses it alone.
    (2) An object that was freed has ended.  Each thread keeps the memory of the TGI_FREED_OBJECTS that it freed last,
        and with it their heads, so that to use one of them is an error.  With TG_DEBUG all stay forever.
-   (3) The cache limit holds for that memory as for all that is kept. */
+   (3) The cache limit holds for that memory as for all that is kept.
+   To add a kind: a name in tgi_object_kind and, at the same place, a row in tgi_object_kinds. */
 
 /* Whether t can be the address of a tensor or an object: it is neither NULL nor a small number, positive or negative,
    that a program passed as one, as in tg_mul(x, (tg_tensor *)2).  No memory has such addresses. */
@@ -5755,7 +5834,10 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
 
 /* ======== @@TENSOR ================================================================================================
 
-   A tensor is a handle (tg_tensor) on a storage, the bytes.  The invariants of both, and of scopes:
+   Promise: a tensor is a handle (tg_tensor) on a storage, the bytes; each is freed when nothing needs it, not before.
+   Types: tg_tensor and tgi_storage; tgi_pending_event is work that still uses the bytes, tgi_text a text for messages.
+   Way: the functions that change the state stand in SCOPE (lifetimes), MAKE (new tensors) and TAPE (nodes), and name
+   the invariant that they keep.  The invariants of tensors, storages and scopes:
 
    (1) refs counts the references to a handle; the tensor is alive while refs > 0.  One reference each belongs to: the
        list that the tensor is in; every tg_param, tg_share and tg_retain (`retains` counts them, and tg_release drops
@@ -5794,7 +5876,10 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
   (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
        used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
        when it was opened, and ends its tensors.
-  (11) What holds while a function of the user's runs stands at "guards". */
+  (11) What holds while a function of the user's runs stands at "guards".
+
+   To add a member of tg_tensor: here, its first value in tgi_new_handle, and, if it is a reference to something that
+   ends with the tensor, its release in tgi_release_tensors. */
 
 /* The end of work on a storage's bytes that does not run in the order of the device's compute stream: a copy by the
    copy stream, or work that another thread has started. */
@@ -5934,7 +6019,23 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
     return s;
 }
 
-/* ======== @@SCOPE ================================================================================================= */
+/* ======== @@SCOPE =================================================================================================
+
+   Promise: a tensor ends with its scope, unless something else has a reference to it; what it leaves is freed without
+   recursion; and a callback cannot end what its caller still uses.
+   Types: tgi_frame is one open scope or mode; tgi_link, the first member of a tensor, its place in a list; tgi_guard
+   what is noted around a callback; tg_mark the serial of a frame, for the program.
+   Way of an end:
+       tg_scope_end -> tgi_frame_close -> tgi_frames_close, innermost frame first -> tgi_end_list, one tensor after the
+       other
+           tgi_leave_list, then tgi_unref: at 0 references tgi_release_tensor marks the tensor as ended
+               tgi_release_tensors, a loop without recursion, drops its node, hooks, .grad and base
+               tgi_saved_unref, tgi_storage_unref: at 0, the handle and the bytes are freed
+   Way of a callback: tgi_guard_open, the call, tgi_guard_close, which closes what the callback left open.
+   The invariants are those at the top of TENSOR and those at "guards".  Of the former
+   (1) says who has a reference, (2) in which list a tensor is, (3) to (6) how it ends, (10) how frames are closed.
+   To add an owner of tensors: tgi_ref when it takes one, tgi_unref when it ends, and a word in (1) of TENSOR.  To add a
+   callback: tgi_guard_open and tgi_guard_close around its call, with the words for messages. */
 
 /* ---- lifetimes ---- */
 
@@ -7029,7 +7130,22 @@ tg_status tg_shutdown(void)
     return tgi_end_thread(S, "shutdown");
 }
 
-/* ======== @@MAKE ================================================================================================== */
+/* ======== @@MAKE ==================================================================================================
+
+   Promise: new tensors, what a tensor is, and its elements one by one or through a pointer.
+   Types: none of its own but tgi_memory, the kind of memory that a storage gets; tensors and storages stand in TENSOR.
+   Way of a new tensor: tg_zeros and its like -> tgi_full_default -> tgi_full -> tgi_empty -> tgi_new -> tgi_new_in
+           tgi_check_shape     sizes that are not negative, a product that does not overflow
+           tgi_new_handle      the handle, in the innermost scope (tgi_join_list)
+           tgi_new_storage     bytes of the device; few bytes of the host stand in the block of the storage itself
+       then the elements: tgi_fill_elements, tgi_upload, or none.
+   Way of reading: tgi_read_element and tgi_download wait for the device; tgi_host_data gives a pointer to the host.
+   (1) A function that fails after the handle was made releases it (tgi_or_release): nothing is left behind.
+   (2) Before the host reads or writes bytes, tgi_wait_ready waits for the pending events of their storage.
+   (3) t->few is the number of elements if t is contiguous, on the host, f32 or f64 and has few of them, else -1
+       (tgi_count_few).  Whoever changes strides calls tgi_strides_changed.
+   To add a way to make tensors: a function that calls tgi_empty or tgi_new and fills the result, its declaration and a
+   test; one that takes the default dtype and device and a twin with _on that is given both. */
 
 /* Stores the number of elements of a shape; false after recording an error if a size is negative or the number too
    large. */
@@ -7964,8 +8080,11 @@ TGI_CALLERS_END
 
 /* ======== @@TAPE ==================================================================================================
 
-   Every recorded op makes a node.  The node has an edge for each input of the op, which points to where the gradient of
-   that input goes: to the node that made the input or, if the input is a leaf, to the input itself.
+   Promise: every recorded op makes a node.  The node has an edge for each input of the op, which points to where the
+   gradient of that input goes: to the node that made the input or, if the input is a leaf, to the input itself.
+   Types: tgi_node, tgi_edge and tgi_saved; tgi_op is the row of an op, tgi_step one run of its rule in backward.
+   Way of a node: tgi_node_new makes it, tgi_set_edge and tgi_save_tensor fill it in, tgi_node_link puts it on the tape;
+   tgi_node_unref ends it at 0 references (tgi_node_end, tgi_node_free).
 
    Who owns what
    (1) A tensor owns the node that made it (t->node); a node owns the nodes that its edges point to.  Both are counted
@@ -7997,7 +8116,10 @@ TGI_CALLERS_END
 
    What backward frees
    (8) Unless the graph is to be kept (TG_RETAIN_GRAPH, TG_CREATE_GRAPH), a node drops its saved tensors as soon as its
-       rule has run.  It keeps its edges.  TGI_FREED then tells a second backward that they were there. */
+       rule has run.  It keeps its edges.  TGI_FREED then tells a second backward that they were there.
+
+   To add something that a node owns: a member of tgi_node, its first value in tgi_node_new_inline, its end in
+   tgi_node_free. */
 
 /* The numbers of a call that the rule of its op needs.  What a field means is up to the op: its public function sets
    it, its rule reads it. */
@@ -8793,7 +8915,10 @@ TGI_CALLERS_END
 
 /* ======== @@BACKWARD =================================================================================================
 
-   The loop that it implements (micrograd: for v in reversed(topo): v._backward()):
+   Promise: gradients of roots with respect to leaves (tg_backward) or to chosen tensors (tg_gradients), all or none;
+   the loop can be run step by step.
+   Types: tg_backward_run is a run; tgi_grad_slot holds the gradients that a node or leaf has received in it.
+   Way: the loop of micrograd (for v in reversed(topo): v._backward()):
 
        for each root: add its gradient to the slot of the node that made it           tgi_begin_run
        while a node has a gradient: take n, the newest of them                        tg_backward_step
@@ -8816,7 +8941,9 @@ TGI_CALLERS_END
         again, and the new nodes, being newer than all that are queued, run next.
    (11) No .grad changes before everything that can fail has been done (tgi_commit), so that a run that fails leaves
         every .grad as it was.  But nodes that have run may have dropped their saved tensors (8): the message says so.
-   (12) A gradient in a slot is a handle of that slot.  Everything else that a step makes ends with the step. */
+   (12) A gradient in a slot is a handle of that slot.  Everything else that a step makes ends with the step.
+
+   To add a flag of a run: a name beside TG_RETAIN_GRAPH; run->flags has it in every step. */
 
 struct tg_backward_run {
     tgi_thread *S;
@@ -9956,9 +10083,17 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
 
 /* ======== @@CUSTOM ===================================================================================================
 
-   Both run a function unrecorded (tgi_unrecorded_begin, _end) and then make one node for what it did, with a tg_ctx
-   that the node owns.  The rule of a custom function calls the user's backward; that of a checkpoint calls the function
-   again, recorded, and sends the gradient into the nodes that it makes. */
+   Promise: a function of the user's becomes one node of the tape: with a backward of the user's (tg_custom), or to be
+   run again in backward, so that what it computes on the way is not kept (tg_checkpoint).
+   Types: tg_ctx is what a node knows of its function; tgi_capture_list the tensors that a checkpoint depends on.
+   Way: tgi_unrecorded_begin opens a scope and switches grad mode off; the function runs under a guard; tgi_own_outputs
+   makes its results tensors of the call; tgi_custom_node makes the node; tgi_unrecorded_end keeps the results.
+       tgi_rule_custom       calls the user's backward with the gradients of the outputs
+       tgi_rule_checkpoint   calls the function again, recorded, and sends the gradient into the nodes that it makes
+   (1) A node owns its ctx; a ctx without a node is freed when the call ends.
+   (2) If the call fails, all outputs are NULL, and the random numbers are as they were before.
+   (3) A checkpoint's function runs again with the random numbers and the autocast of its first run.
+   To add such an op: a function that uses these steps, and a row in TGI_OPS with the flag CUSTOM. */
 
 /* Appends a handle of t to *list [*n], which has room for *room.  False after recording an error. */
 static bool tgi_append(tgi_thread *S, const char *op, tg_tensor ***list, int *n, int *room, tg_tensor *t)
@@ -10375,7 +10510,24 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
 
 TGI_CALLERS_END
 
-/* ======== @@CALL ================================================================================================== */
+/* ======== @@CALL ==================================================================================================
+
+   Promise: every op is recorded in the same way: its inputs checked, its outputs made, its node with edges and saved
+   tensors, and writes in place that the tape notices.
+   Types: tgi_call is one call of an op; tgi_op_params the numbers that its rule needs; tgi_composite a function that is
+   made of other ops.
+   Way of an op: tgi_op_begin, tgi_output, a kernel, tgi_op_end (the last three are tgi_run where there is one output).
+   Way of a write in place: tgi_op_begin, tgi_op_begin_in_place, a kernel, tgi_op_end_in_place.
+   Way of a composite: tgi_composite_begin opens a scope and gives messages the name of the public function; ops;
+   tgi_composite_end hands the result out of the scope.
+   (1) A step that fails has recorded an error, and the call leaves nothing behind: no output, no node.
+   (2) A call is recorded if an input requires grad, grad mode is on and the first output is floating point.
+   (3) What a rule needs is said by the flags of the op's row alone (tgi_saved_inputs); the node of an op saves nothing
+       else.
+   (4) In a write, all that can fail without harm is done before the kernel runs: afterwards the elements are changed.
+   To add an op: see the head of TABLE.  Its rule is tgi_rule_NAME(step, g), which reads step and stores each input's
+   gradient by
+   tgi_set_input_grad. */
 
 /* ---- the call of an op ----
 
@@ -10993,7 +11145,22 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
     return tg_make_shape(m.ndim, m.dim);
 }
 
-/* ======== @@MOVE ================================================================================================== */
+/* ======== @@MOVE ==================================================================================================
+
+   Promise: t on another device or in another dtype, as one differentiable op; or leaves moved in place, all or none.
+   Types: tgi_move is the move of one leaf or .grad in place, tgi_moves a list of them and where they go.
+   Way of tg_to and its like: tgi_to_device or tgi_to: t itself if nothing would change; else tgi_moved, the op:
+           the same device     tgi_copy_elements, which converts
+           another one         tgi_move_elements: dense and in the new dtype where t is, then the bytes (tgi_transfer)
+           non-blocking        tgi_start_transfer on the copy stream, with a pending event for both storages
+       its rule, tgi_rule_to, moves the gradient to the device and dtype of t.
+   Way of tg_to_ and its like: tgi_to_all_: tgi_add_moves makes the copies, then tgi_commit_move exchanges the storages.
+   (1) tg_to never changes the original.
+   (2) A conversion happens where the tensor is, before its bytes travel.
+   (3) In place, nothing changes before all copies are made; the exchange itself cannot fail.
+   (4) A storage that comes by a move in place has a `start` beyond all versions of the one before, so that backward
+       notices it (see "Moves in place" in TAPE).
+   To add a kind of move: a flag beside TG_NON_BLOCKING and TG_COPY, and its case in tgi_to or tgi_moved. */
 
 TGI_CALLERS_BEGIN
 
@@ -11425,7 +11592,23 @@ bool tg_is_pinned(const tg_tensor *t)
     return tgi_pinned_by(t->storage) != NULL;
 }
 
-/* ======== @@AUTOCAST ============================================================================================== */
+/* ======== @@AUTOCAST ==============================================================================================
+
+   Promise: while a TG_AUTOCAST is open, the inputs of an op become the dtype that the flags of its row say, by a
+   recorded
+   tg_to_dtype, so that gradients come back in the dtype of the parameters.
+   Types: tgi_cast is a cast of a parameter that is kept; S->casts is the table of them, S->cast_of finds a place in it.
+   Way of an op: tgi_autocast (variables), tgi_autocast_list (a list) or tgi_autocast_input (one input) with its flags:
+           tgi_autocast_to         the dtype that its inputs become
+           tgi_autocast_tensor     of each of them, the kept cast, or a new one
+       On a GPU, tgi_cast_params makes the casts of all parameters of a module's forward in one call of the backend.
+   (1) An input takes part if it is floating point, but not f64 (tgi_is_castable).
+   (2) Casts of parameters are kept until the outermost block ends (tgi_autocast_restore), but not in a checkpoint or a
+       backward (tgi_may_keep_cast).
+   (3) A kept cast is used only if its dtype fits, the parameter was not written since, and it was recorded or grad mode
+       is off (tgi_kept_cast).
+   (4) A composite that has cast its inputs (tgi_autocast_list) turns the mode off: the ops in it take what they get.
+   To add an op: one of the flags CAST_LOW, CAST_F32 and CAST_WIDEST in its row, or in the call of a composite. */
 
 /* What TG_AUTOCAST does to the inputs of an op whose row says TGI_FLAG_CAST_... */
 
@@ -11646,7 +11829,16 @@ static tg_tensor *tgi_with_cast(tg_tensor *cast, tg_tensor *y)
 
 TGI_CALLERS_END
 
-/* ======== @@OPS =================================================================================================== */
+/* ======== @@OPS ===================================================================================================
+
+   Promise: the rules that all ops share, for shapes, dtypes, scalars, devices and writes in place, are those of the
+   comment above the declarations (search for the tag of this room).
+   Types: tg_tensor and tg_shape for the program; tgi_call (CALL), tgi_op and tgi_step (TAPE) within.
+   Way: each op is one screen in the room of its kind, from ELEMENTWISE to COMPARE: kernel, which fills in a struct and
+   calls the backend; public function; rule, named tgi_rule_NAME.
+   (1) The row of an op in TABLE says what its rule needs; the op has no other list to stand in.
+   (2) Rules are written in public ops, so that a gradient has a gradient.  A fused rule stands beside the composed one.
+   To add an op: see the head of TABLE. */
 
 /* -------- @@ELEMENTWISE -------------------------------------------------------------------------------------------
 
@@ -18336,7 +18528,7 @@ tg_tensor *tg_orthogonal_(tg_tensor *t, double gain)
        side there do so everywhere.
    (3) Gradients of q, k and v that are parts of one tensor are made in one block (tgi_new_packed), the gradient of
        that.
-   To make it faster: the backends' entries for attention are the place; nothing here depends on how they work. */
+   To add a faster way: the backends' entries for attention are its place; nothing here depends on how they work. */
 
 static bool tgi_check_attention(tgi_thread *S, const char *op, const tg_tensor *q, const tg_tensor *k,
                                 const tg_tensor *v, const tg_tensor *mask, bool is_causal)
@@ -28928,7 +29120,19 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 
 TGI_CALLERS_END
 
-/* ======== @@KERNELS =============================================================================================== */
+/* ======== @@KERNELS ===============================================================================================
+
+   Promise: the elementwise kernels in f64 and i64, loading and storing of elements of any dtype; and tgi_kernels, the
+   table of the loops that are compiled for each instruction set.
+   Types: tgi_map_kernel is y [n] = f(x [n], ..); tgi_map_row the kernels of an op in f64 and i64; tgi_kernels one
+   instruction set's loops in f32 and their like.
+   Way: the rows of the op table are expanded into a loop each: here for f64 and i64, in SIMD for f32.  A caller gets
+   the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
+   (1) Operands of a kernel are contiguous and of its dtype; the output may be one of the inputs.
+   (2) An element is loaded as a number of the compute dtype and stored by rounding once (tgi_load_elements,
+       tgi_store_elements; the expressions are those of TGI_ELEMENTS in DTYPE).
+   (3) A thread uses the same instruction set for all calls: S->kernels is set once.
+   To add an elementwise kernel: a row of the op table is enough.  Another loop: see SIMD. */
 
 /* There are kernels for AVX2 and AVX-512, too: see "the kernels for one instruction set".  Not without optimisation,
    where they gain a fifth in matrix products and nothing elsewhere, and are a ninth of the time to compile. */
@@ -29330,7 +29534,21 @@ static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
 
 const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
 
-/* ======== @@CPU =================================================================================================== */
+/* ======== @@CPU ===================================================================================================
+
+   Promise: the entries of the backend table for the CPU: devices and memory, elementwise ops, copies, fills, random
+   numbers and optimizers; and what the rooms behind share, loops over strides, threads and scratch memory.
+   Types: tgi_cursor is a position in a tgi_iter; tgi_tile some elements in a compute dtype; tgi_scratch memory for each
+   thread; tgi_map_job, tgi_random_job and tgi_optim_job what the threads of a call share.
+   Way of an elementwise op: tgi_cpu_map -> tgi_map_with
+           few contiguous elements     the kernel at once
+           many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of items:
+               tgi_map_part            through tiles where an operand has gaps or another dtype (tgi_load_tile, _store_)
+               tgi_map_runs            run by run, where no operand needs a tile
+   (1) The result of an item does not depend on the range that it is in, so any number of threads gives the same bits.
+   (2) All threads of a call round and take denormals as the calling thread does (tgi_parallel_for).
+   (3) Memory of the CPU is that of tgi_alloc, and its work is done when an entry returns: no entry waits for anything.
+   To add an entry: its line in TGI_BACKEND_ENTRIES (BACKEND) and tgi_cpu_NAME here or in the room of its kind. */
 
 /* ---- iteration over strided operands, threads, scratch memory ---- */
 
@@ -30139,7 +30357,21 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     return true;
 }
 
-/* ======== @@CPU_REDUCE ============================================================================================ */
+/* ======== @@CPU_REDUCE ============================================================================================
+
+   Promise: tgi_cpu_reduce, the entry for all kinds of tgi_reduction, over any dims, in any layout and dtype.
+   Types: tgi_reduction_row has the loops of a kind, made by TGI_REDUCTIONS; tgi_accumulator is a double or an int64_t;
+   tgi_reduce_job is what the threads of a call share.
+   Way: tgi_cpu_reduce chooses loops and pieces; tgi_parallel_for calls tgi_reduce_part for each piece of each output:
+           tgi_fold_piece       the reduced elements of one output, tile by tile
+           tgi_fold_across      those of many neighbouring outputs, row by row, where these lie closer together
+       tgi_reduce_pieces combines the accumulators of the pieces, two by two, and stores the results.
+   (1) The order of the additions depends on the shapes and strides alone, not on threads.
+   (2) Floats accumulate in doubles, integers and bool in int64_t; the result is rounded once, to the dtype of the
+       output.
+   (3) Without elements to reduce, the result is the identity of the kind.
+   To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (BACKEND), at the same place; and its loop in
+   tensorgrad_cuda.cu. */
 
 /* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
    the accumulators, in which tgi_NAME_two_SUM combines a and one x. */
@@ -30374,7 +30606,23 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
-/* ======== @@CPU_ROWS ============================================================================================== */
+/* ======== @@CPU_ROWS ==============================================================================================
+
+   Promise: the entries that work along one dim (softmax, layer_norm, cumsum, arg_reduce, sort), and gather, scatter,
+   embedding_backward and nonzero.
+   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row; tgi_index_job the same for
+   gather and scatter; tgi_sort_pair a key and its index.
+   Way: tgi_cpu_NAME -> tgi_each_row, which iterates over the other dims and calls the kernel for each row:
+           tgi_load_row or tgi_row_f32    the row as doubles, or as floats where there is a kernel for those
+           the kernel
+           tgi_store_row or tgi_row_done  the result, converted to its dtype
+       sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; tgi_sort_pairs merges,
+       and
+       tgi_select_row keeps a heap where few of many are asked for.
+   (1) A row is computed by one thread.
+   (2) A result is rounded to its dtype once, when it is stored.
+   (3) Sorting is stable, and NaN counts as larger than every number.
+   To add a kernel: tgi_NAME_row here, tgi_cpu_NAME that hands it to tgi_each_row, and the entry (see BACKEND). */
 
 /* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
@@ -31039,7 +31287,21 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     return true;
 }
 
-/* ======== @@CPU_POOL ============================================================================================== */
+/* ======== @@CPU_POOL ==============================================================================================
+
+   Promise: the entries of pools and of interpolation: max_pool and its backward, and window_sum, which is average and
+   adaptive pooling and interpolation, and transposed their backward.
+   Types: tgi_pool_job is what the threads of a call share; tgi_window (BACKEND) says which inputs an output is made of,
+   tgi_span which elements a sum takes.
+   Way: tgi_cpu_max_pool, tgi_cpu_max_pool_backward, tgi_cpu_window_sum -> tgi_each_pool_row, which computes the windows
+   of a row and of a column once and calls a part function for ranges of rows:
+           ..._f32_part    rows of floats, with the kernels of the instruction set where they apply
+           ..._part        all other dtypes: a row is loaded as doubles and stored in its dtype
+   (1) An item is one row of the result, or several, and is computed by one thread: the bits depend on no other.
+   (2) The windows are those of tgi_window_at, which CUDA uses as well, so that both round alike.
+   (3) max_pool takes the last NaN of a window that has one, else the first of the largest.
+   To add a kind of window: a kind in tgi_windows, its case in tgi_window_at and, if it does not interpolate, in
+   tgi_pool_span (BACKEND). */
 
 /* ---- pools and interpolation ----
 
@@ -31385,12 +31647,25 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
     return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_part);
 }
 
-/* ======== @@GEMM ================================================================================================== */
+/* ======== @@GEMM ==================================================================================================
 
-/* ---- matrix products ---- */
+   Promise: tgi_cpu_gemm and tgi_cpu_linear, products of matrices in every dtype and layout; tgi_cpu_convolution, and
+   tgi_cpu_im2col and tgi_cpu_col2im for the convolutions that it leaves to products.
+   Types: tgi_matrix is a matrix in memory; tgi_gemm_job and tgi_conv_cpu what the threads of a call share;
+   tgi_gemm_tile the arguments of the kernel, which computes one tile.
+   Way of a product: tgi_gemm_begin, then a vector by tgi_gemv_part (tgi_is_gemv), or tgi_gemm_run: tgi_gemm_plan
+   chooses tile, packing and blocks; tgi_gemm_part takes blocks; tgi_gemm_block is the loop below; kernels->gemm_tile
+   adds.
+   Way of a convolution: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_part or tgi_conv_weight_part reads windows
+   where they are in the image, and the kernel of the product adds.
+   (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
+       (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
+   (2) f16 and bf16 are computed in f32, integers in i64; but for products in bf16 on a processor with AVX512_BF16.
+   (3) An operand is packed unless the kernel reads it as fast where it is (tgi_gemm_plan).
+   To add a tile: its kernel in SIMD_GEMM, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
 
-/* Products go in blocks that stay in the cache, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
-   Multiplication" (2008), and BLIS (Van Zee and van de Geijn, 2015):
+   The loop, after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008), and BLIS (Van Zee
+   and van de Geijn, 2015):
 
        for each block of out                                                 (the items of a parallel loop)
            for each slice of k, a row of which takes 4 KiB at most: few slices, as each reads and writes all of out
@@ -32378,11 +32653,19 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
     return true;
 }
 
-/* ======== @@FLASH ================================================================================================= */
+/* ======== @@FLASH =================================================================================================
 
-TGI_CALLERS_BEGIN
-
-/* ---- attention ----
+   Promise: tgi_cpu_attention and tgi_cpu_attention_backward, attention in memory that grows with the sequence, and not
+   with its square.
+   Types: tgi_flash_job is what the threads of a call share, tgi_flash one head and the scratch memory of its thread,
+   tgi_flash_product a product of two of its parts.
+   Way: tgi_flash_run -> tgi_flash_plan (sizes of blocks and parts), then tgi_parallel_for of tgi_flash_range; a head:
+       tgi_flash_pack       k and v into panels, as the kernel of matrix products reads them
+       tgi_flash_forward    block by block: tgi_flash_scores, kernels->attention_weights, tgi_flash_weighted_sum
+       tgi_flash_backward   block by block: the weights again, then tgi_flash_gradient for dk and dv
+   (1) A block of queries is computed by one thread, in an order that does not depend on the number of threads.
+   (2) A row whose keys are all hidden by the mask gives 0.
+   To add an operand: a member of tgi_attention (BACKEND), its part in TGI_FLASH_.. and its load in tgi_flash_open.
 
    The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
    head, which is an index of the batch dims, is computed in blocks of queries, one after the other.  The scores of a
@@ -32394,6 +32677,8 @@ TGI_CALLERS_BEGIN
 
    Backward computes p again from q, k and lse, which is faster than to read it from memory.  Every thread has heads of
    its own; where there are fewer heads than threads, forward divides the blocks of a head among them. */
+
+TGI_CALLERS_BEGIN
 
 /* The parts of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
    kernel of matrix products reads its operand b: k^T and v^T in panels of keys, k and v in panels of columns. */
@@ -32810,7 +33095,22 @@ static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention 
 
 TGI_CALLERS_END
 
-/* ======== @@FUSED ================================================================================================= */
+/* ======== @@FUSED =================================================================================================
+
+   Promise: optional entries of the backend table that do the work of several ops in one pass over memory: norm and its
+   backward, cross_entropy of class indices and its backward, a step of an LSTM, dropout; and at the end the CPU's row
+   of the table, tgi_cpu.
+   Types: tgi_row_format says in which dtype rows are stored and computed; tgi_norm_job, tgi_class_job and
+   tgi_dropout_job are what the threads of a call share.
+   Way of the norms and of cross_entropy: tgi_cpu_NAME fills in the job, tgi_parallel_for gives each thread a range of
+   rows (of a norm's backward, of blocks of them), and of each row come
+       tgi_row_from      the row, converted if its dtype is not the one that is computed in
+       a kernel          kernels->norm, ->class_loss and their backward, in SIMD_ROWS
+       tgi_row_to        the result, converted in the same way
+   (1) The same values are computed without these entries by the op that asks for them; tests compare the two.
+   (2) A row is computed by one thread, and sums over rows are made in an order that does not depend on threads.
+   To add an entry: a line of kind tgi_answer in TGI_BACKEND_ENTRIES, tgi_cpu_NAME here, tgi_cuda_NAME in
+   tensorgrad_cuda.cu; the op asks for it and composes when the answer is TGI_COMPOSE. */
 
 /* ---- rows in the dtype that is computed in ---- */
 
@@ -33254,7 +33554,20 @@ static const tgi_backend *tgi_cpu_backend(void) { return &tgi_cpu; }
 
 TGI_CALLERS_END
 
-/* ======== @@SIMD ================================================================================================== */
+/* ======== @@SIMD ==================================================================================================
+
+   Promise: each inner loop in f32 is written once, and compiled for every instruction set: portable, avx2 and avx512 on
+   x86-64 if the compiler optimises, else portable alone.
+   Types: tgi_kernels (KERNELS) is the table of these loops for one instruction set; TGI_V(vector_f32) a vector of it.
+   Way: what follows is compiled under TGI_ISA portable; then the file includes itself for each further instruction set,
+   and only the text from "the kernels for one instruction set" to "the end of the kernels" is compiled, under another
+   TGI_ISA.  TGI_V(name) is the name with the instruction set at its end, so that all of them stand side by side.
+   tgi_choose_kernels takes the best that the processor has, or what TG_SIMD says.
+   (1) The functions of this room (expf, logf, tanhf, ..) have no branches, so that loops over them become vectors.
+   (2) The elementwise loops in f64 and i64 stand in KERNELS, and are the same for all instruction sets.
+   (3) TGI_AGAIN is defined in all passes but the first.
+   To add a kernel: its function here as TGI_V(name), its pointer in tgi_kernels (KERNELS) and, at the same place, in
+   TGI_V(kernels).  To add an instruction set: an include at the end of the file, and a line in tgi_choose_kernels. */
 
 /* In the kernels for f32, the functions in the expressions of the op table are these. */
 #undef TGI_REAL
@@ -33890,7 +34203,18 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
 }
 
-/* ======== @@SIMD_ROWS ============================================================================================= */
+/* ======== @@SIMD_ROWS =============================================================================================
+
+   Promise: the loops over rows of contiguous elements: sums, maxima, softmax, norms, the weights of attention, the loss
+   of a class, a step of an LSTM.
+   Types: rows are arrays of n floats or doubles; tgi_norm_row, tgi_class_row and tgi_lstm_cell hold the operands of
+   loops that have many.
+   Way: a macro makes the functions for a type: TGI_ROWS, TGI_ATTENTION_ROWS, TGI_NORM, TGI_CLASS_LOSS.  It is expanded
+   for float in each pass and for double in the first one.  TGI_V(kernels) lists the results.
+   (1) Sums and maxima go by TGI_LANES lanes in every instruction set: element i belongs to lane i modulo TGI_LANES.
+   (2) A sum of floats is in floats over TGI_SUM_BLOCK elements at most, and in doubles over these blocks.
+   (3) The loops for double are compiled in the first pass, and all instruction sets share them (TGI_F64_ROW).
+   To add a loop: see SIMD. */
 
 /* ---- rows: x, y, g, dx [n], in f32 or f64 ----
 
@@ -34283,7 +34607,17 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
     }
 }
 
-/* ======== @@SIMD_GEMM ============================================================================================= */
+/* ======== @@SIMD_GEMM =============================================================================================
+
+   Promise: the micro-kernel of the product of matrices, which adds the product of two panels to one tile of the output;
+   the product of a matrix and a vector, four windows of a pool at a time, stores past the caches; and, behind them, the
+   table of an instruction set, its passes and the choice among them.
+   Types: tgi_gemm_tile has the panels, the tile and their steps; tgi_gemv and tgi_pool_run are those of the other two.
+   Way: TGI_GEMM_KERNEL makes a function for a type, a number of rows and of vectors, the layouts of a that it can read
+   and the instruction that adds: gemm_tile_f32, _f64, _i64, and where the set has them _short, _narrow and _bf16.
+   (1) The sums of a tile stay in registers from the first k to the last of the call.
+   (2) The kernels are told where operands begin and how far their rows are apart, and know no shape beyond the tile.
+   To add a tile: see GEMM. */
 
 /* sum += x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
    by an instruction that takes denormals as 0 and gives 0 for them. */

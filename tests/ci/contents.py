@@ -5,7 +5,7 @@
 Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) above its declarations and above its implementation,
 or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
-LONGEST.  The tags of the companion are the header's, its bars are its own contents, in order, and its entries stand in the order of
+LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM.  The tags of the companion are the header's, its bars are its own contents, in order, and its entries stand in the order of
 TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too, which must not pass."""
 import re
 import sys
@@ -14,6 +14,11 @@ from checks import check, summary
 
 LONGEST = 1200
 OUT_OF_ORDER = "Out of the order of the table:"
+FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\n +\(\d+\) ",
+        "To add": r"\n   To add\b"}
+# rooms that have no head yet: no name is added here
+HEADLESS = """CHECK OPTIM RECORD LBFGS CLIP SCALER DICT FILES SAFETENSORS NPZ CSV LOADER NN LAYERS SEQUENCES SAVE SHOW
+              """.split()
 
 
 def bars(text):
@@ -57,6 +62,10 @@ def faults(header):
         lines = implementation.count("\n", start, end)
         if lines > LONGEST:
             found.append("@@%s has %d lines, more than %d" % (tag, lines, LONGEST))
+        head = implementation[start:implementation.index("*/", start)]
+        lacks = [part for part, form in FORM.items() if not re.search(form, head)]
+        if lacks and tag not in HEADLESS:
+            found.append("the head of @@%s lacks %s" % (tag, ", ".join(lacks)))
     return found
 
 
@@ -66,6 +75,9 @@ def damaged(header):
     yield "a tag without an implementation", header.replace("       @@SHOW ", "       @@NOWHERE   nothing\n       @@SHOW ")
     yield "a function in another room", re.sub(
         r"(TG_API bool tg_equal\([^;]*;[^\n]*\n)(.*?)(/\* ======== @@SHOW)", r"\2\1\n\3", header, count=1, flags=re.S)
+    yield "a head without its invariants", re.sub(r"(@@HASH =[^*]*?)\(1\)(.*?)\(2\)(.*?)\(3\)", r"\1\2\3", header, count=1,
+                                                  flags=re.S)
+    yield "a room without a head", re.sub(r"\* (=+ @@MOVE =+)\n\n   Promise", r"* \1 */\n\n/* Promise", header, count=1)
     yield "a room that is too long", header.replace("/* ======== @@CHECK", "\n" * LONGEST + "/* ======== @@CHECK")
 
 
