@@ -2732,7 +2732,7 @@ struct tgi_thread {
     void (*give_up)(tgi_thread *S); /* ends the recording or replaying, which a callback was left in; or NULL */
     bool silent;                /* it is being recorded: if that fails the step is called, and raises its own errors */
     char obstacle[240];         /* why the step that is tried out or recorded cannot be recorded, or "" */
-    const char *entered;        /* the last public function that checked a tensor or a device: it meets the obstacle */
+    const char *entered;        /* name of the public function that runs: an obstacle is reported under it */
     struct tgi_grad_before *grads_before; /* the gradients that the recording has replaced */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
@@ -3095,7 +3095,7 @@ static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char 
 /* Passes a warning to the handler: its code is TG_OK, and nothing is recorded. */
 static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
 
-/* These do not begin the state of a thread, so they can be called after tg_thread_end. */
+/* The getters of the record do not begin the state of a thread, so they can be called after tg_thread_end. */
 bool tg_ok(void) { return tgi_this_thread.errors == 0; }
 const char *tg_error_message(void) { return tgi_this_thread.message; }
 tg_status tg_error_code(void) { return tgi_this_thread.error; }
@@ -3277,8 +3277,9 @@ static void tgi_trim(tgi_thread *S, size_t keep)
     }
 }
 
-/* The same for the memory of handles.  Only for tg_set_cache_limit and the end of a thread: as long as that memory is
-   kept, using a tensor that has ended is an error and not undefined behaviour. */
+/* Returns the memory of handles to the allocator until at most `keep` bytes are cached.  Only for tg_set_cache_limit
+   and the end of a thread: as long as that memory is kept, using a tensor that has ended is an error and not undefined
+   behaviour. */
 static void tgi_trim_handles(tgi_thread *S, size_t keep)
 {
     while (S->free_handle_count > 0 && (size_t)S->stats.cached_bytes > keep) {
@@ -3306,7 +3307,7 @@ static void *tgi_alloc_or_trim(tgi_thread *S, size_t bytes)
     return tgi_raw_alloc(S, bytes);
 }
 
-/* A thread that frees what others allocate has nothing in use itself, and may keep what it may own. */
+/* Sets the high-water mark of bytes in use, from which follows how much freed memory this thread keeps. */
 TGI_NOINLINE static void tgi_set_most_in_use(tgi_thread *S, int64_t bytes)
 {
     const int64_t most = tgi_may_own(bytes);
@@ -3314,7 +3315,7 @@ TGI_NOINLINE static void tgi_set_most_in_use(tgi_thread *S, int64_t bytes)
     S->may_keep = S->cache_limit < (uint64_t)most ? (int64_t)S->cache_limit : most;
 }
 
-/* Whether a block that is being freed may be kept.  It is in use until then: a maximum of that stands before a free. */
+/* Whether a freed block stays in the cache.  Use peaks just before a block is freed, so the mark is updated here. */
 static inline bool tgi_may_cache(tgi_thread *S, size_t bytes)
 {
     const int64_t in_use = S->owned - S->stats.cached_bytes;
@@ -3562,7 +3563,7 @@ TGI_NOINLINE static bool tgi_no_memory_on(tgi_thread *S, const char *op, int typ
                     tgi_text_of_size((double)cached).text);
 }
 
-/* The same for host memory. */
+/* Raises the error that this many bytes of host memory cannot be allocated. */
 TGI_NOINLINE static bool tgi_no_memory(tgi_thread *S, const char *op, size_t bytes)
 {
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
@@ -3841,7 +3842,7 @@ TGI_ALWAYS_INLINE uint32_t tgi_bits_of_float(float x)
     return bits;
 }
 
-/* These have no branches, so that loops over elements that lie side by side become vectors. */
+/* The conversions of bf16 and f16 have no branches, so that loops over neighbouring elements become vectors. */
 
 TGI_ALWAYS_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
 
@@ -4104,9 +4105,7 @@ TGI_INLINE double tgi_random_inverse_normal(double p)
     return q < 0 ? -x : x;
 }
 
-/* The same in floats, within 4e-7 of x: for p = (word + 1/2) / 2^32, without branches.  With q = |p - 1/2|, r the
-   smaller one of p and 1 - p, and t = -log(4 r (1 - r)), x is q times a function of t, 0 <= t < 21.5, that grows from
-   sqrt(2 pi) to 12.5: a ratio of two polynomials, fitted to 1e-8. */
+/* tgi_random_log in floats, without branches. */
 TGI_ALWAYS_INLINE float tgi_random_log_f32(float x)
 {
     const uint32_t from_sqrt_half = tgi_bits_of_float(x) - 0x3F3504F3u;
@@ -4118,7 +4117,10 @@ TGI_ALWAYS_INLINE float tgi_random_log_f32(float x)
     return TGI_MUL_ADD_F32(e, 0.693147181f, TGI_MUL_ADD_F32(2 * z * s, series, 2 * z));
 }
 
-/* A normal number with this mean and deviation. */
+/* A normal number with this mean and deviation: tgi_random_inverse_normal in floats, within 4e-7 of x, for p =
+   (word + 1/2) / 2^32, without branches.  With q = |p - 1/2|, r the smaller one of p and 1 - p, and
+   t = -log(4 r (1 - r)), x is q times a function of t, 0 <= t < 21.5, that grows from sqrt(2 pi) to 12.5: a ratio of
+   two polynomials, fitted to 1e-8. */
 TGI_ALWAYS_INLINE float tgi_random_normal_f32(uint32_t word, float mean, float deviation)
 {
     const float unit = 1 / 4294967296.0f;
@@ -5392,7 +5394,7 @@ typedef struct {
     bool (*obstacle)(tgi_thread *S, const char *why); /* see tgi_obstacle */
     void (*warn)(tgi_thread *S, const char *text);
     void (*count_wait)(tgi_thread *S, int type, int index);
-    void *(*take)(tgi_thread *S, size_t bytes); /* host memory, and back */
+    void *(*take)(tgi_thread *S, size_t bytes); /* tgi_alloc, and below tgi_free: host memory */
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
@@ -5814,7 +5816,7 @@ static void tgi_warn_of_owned(tgi_thread *S, const char *op, int number, const c
     tgi_warn(S, text);
 }
 
-/* Of objects; returns how many there are. */
+/* Warns of each object that this thread still owns; returns how many there are. */
 static int tgi_report_objects(tgi_thread *S, const char *op)
 {
     char mend[100];
@@ -6373,7 +6375,7 @@ static inline void tgi_unref(tgi_thread *S, tg_tensor *t)
     if (t && tgi_count(t, &t->refs, -1) == 0) tgi_release_tensor(S, t);
 }
 
-/* The same, and if this ends the tensor, the cause that messages will give. */
+/* tgi_unref, with the cause that messages will give if this ends the tensor. */
 static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
 {
     const tgi_cause before = S->cause;
@@ -6480,7 +6482,7 @@ static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
 
 /* ---- casts that an autocast keeps ---- */
 
-/* One parameter's. */
+/* The cast of one parameter. */
 typedef struct tgi_cast {
     tg_tensor *source, *cast; /* references */
     uint32_t version;         /* of the source when it was converted */
@@ -6775,7 +6777,7 @@ static bool tgi_lists_hold(const tgi_lists *l, tgi_thread *S, const char *op)
 /* Whether the callback of this guard raised an error and did not clear it. */
 static bool tgi_guard_failed(const tgi_guard *g) { return tgi_raised_since(g->S, g->raised); }
 
-/* The same as tgi_frame_open, for the program. */
+/* tgi_frame_open for a block that the program opens. */
 static uint64_t tgi_block_open(tgi_thread *S, int kind)
 {
     const uint64_t serial = tgi_frame_open(S, kind);
@@ -6804,8 +6806,8 @@ void tg_scope_end(tg_mark mark)
              "this scope is not open: it was ended before, by its own mark or an outer one");
 }
 
-/* The serial of a block whose scope could not be opened.  Its tensors are those of the scope around it, where tg_keep
-   and tg_drop leave them: the one would take them out of the caller's scope, the other end what is older. */
+/* The serial of a block whose scope could not be allocated.  Its tensors belong to the scope around it.  tg_keep and
+   tg_drop do nothing there, since they would act on that scope's own tensors. */
 #define TGI_MISSING UINT64_MAX
 
 tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
@@ -6911,8 +6913,8 @@ static tgi_text tgi_argument_name(const char *arguments, int i, int count)
     return name;
 }
 
-/* The same for a list of tensors with the name "tensors" or the names "a,b,weight".  Those after the first `required`
-   may be NULL. */
+/* tgi_argument for each tensor of a list, with the name "tensors" or the names "a,b,weight".  Those after the first
+   `required` may be NULL. */
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
@@ -6923,7 +6925,7 @@ static bool tgi_argument_list(tgi_thread *S, const char *op, const char *argumen
     return true;
 }
 
-/* The same for two tensors, neither of which may be NULL. */
+/* tgi_argument for two tensors, neither of which may be NULL. */
 static bool tgi_arguments(tgi_thread *S, const char *op, const char *arguments, tg_tensor *a, tg_tensor *b)
 {
     tg_tensor *const in[2] = {a, b};
@@ -7424,7 +7426,7 @@ static void tgi_loop_init(tgi_loop *loop, const tg_tensor *t)
     loop->scalar[0] = loop->scalar[1] = 0;
 }
 
-/* The same, where speed matters less: a tgi_loop is half a KiB, and this copies it. */
+/* tgi_loop_init as a value, where speed matters less: a tgi_loop is half a KiB, and this copies it. */
 static tgi_loop tgi_loop_over(const tg_tensor *t)
 {
     tgi_loop loop;
@@ -8162,7 +8164,7 @@ typedef struct {
     uint32_t dims; /* where they begin, in words of 8 bytes from the node */
 } tgi_node_output;
 
-/* The same of an output or a leaf: a gradient for it must have the same. */
+/* Device, dtype and shape of an output or leaf; its gradient must match them. */
 typedef struct {
     const tgi_backend *backend;
     int index; /* of the device */
@@ -8626,7 +8628,7 @@ TGI_NOINLINE static bool tgi_refresh_old_view(tgi_thread *S, tg_tensor *t)
     return true;
 }
 
-/* The same for any tensor. */
+/* Brings the node of t up to date if t is a view whose node is not.  False after recording an error. */
 static inline bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
 {
     return TGI_LIKELY(!t->base || t->history == t->base->history) || tgi_refresh_old_view(S, t);
@@ -9096,7 +9098,7 @@ static tgi_grad_slot *tgi_find_leaf(const tg_backward_run *run, const tg_tensor 
     return slot;
 }
 
-/* The same, made if there is none; NULL after recording an error. */
+/* The run's slot of a leaf, made if there is none; NULL after recording an error. */
 static tgi_grad_slot *tgi_leaf_grad_slot(tg_backward_run *run, tg_tensor *t, bool retained)
 {
     tgi_grad_slot *slot = tgi_find_leaf(run, t);
@@ -10744,7 +10746,7 @@ static bool tgi_call_begin(tgi_call *c)
     return true;
 }
 
-/* Both, for the public function `name` (NULL: that with the op's own name). */
+/* tgi_call_init and tgi_call_begin for the public function `name` (NULL: that with the op's own name). */
 static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
 {
     tgi_thread *S = tgi_self();
@@ -10755,7 +10757,8 @@ static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *co
     return tgi_call_begin(c);
 }
 
-/* The same by the op's own name, for a list of inputs (which must stay valid during the call), or for one to three. */
+/* tgi_op_begin_as by the op's own name, for a list of inputs (which must stay valid during the call); the functions
+   below are for one to three inputs. */
 static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
 {
     return tgi_op_begin_as(c, NULL, op, in, nin);
@@ -10890,7 +10893,7 @@ static tg_tensor *tgi_run(tgi_call *c, tg_shape shape, tg_dtype dtype, tgi_kerne
     return tgi_op_end(c, y && kernel(c, y));
 }
 
-/* The same with an output of t's shape. */
+/* tgi_run with an output of t's shape. */
 static tg_tensor *tgi_run_like(tgi_call *c, const tg_tensor *t, tg_dtype dtype, tgi_kernel kernel)
 {
     tg_tensor *y = tgi_output(c, t->ndim, t->dim, dtype);
@@ -11052,9 +11055,9 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     return true;
 }
 
-/* The same after checking the tensors that the user passed.  `arguments` names them, with a ? after those that may be
-   NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one device; after ??
-   also a number on the CPU will do.  False after recording an error; then the scope is not open. */
+/* tgi_composite_begin, after checking the tensors that the user passed.  `arguments` names them, with a ? after those
+   that may be NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one
+   device; after ?? also a number on the CPU will do.  False after recording an error; then the scope is not open. */
 static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
 {
     tgi_thread *S = tgi_self();
@@ -11638,7 +11641,7 @@ static tg_dtype tgi_autocast_to(const tgi_thread *S, int flags, tg_tensor *const
     return S->autocast;
 }
 
-/* The kept cast of a parameter, whatever it is worth; NULL if there is none. */
+/* The table's entry for parameter t, valid or outdated; NULL if there is none. */
 static tgi_cast *tgi_find_cast(const tgi_thread *S, const tg_tensor *t)
 {
     const tgi_map_slot *slot = S->casts ? tgi_map_find(&S->cast_of, t) : NULL;
@@ -11678,7 +11681,7 @@ static bool tgi_may_keep_cast(const tgi_thread *S, const tg_tensor *t)
     return t->dtype == TG_F32 && (t->flags & TGI_REQUIRES_GRAD) && !t->node && !t->base && !S->captures && !S->running;
 }
 
-/* A cast of t that was made before, for as many references as the table has; NULL if there is none. */
+/* The table's cast of t if its dtype, version and recording fit, else NULL.  No reference is added. */
 static tg_tensor *tgi_kept_cast(const tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
 {
     const tgi_cast *c = tgi_may_keep_cast(S, t) ? tgi_find_cast(S, t) : NULL;
@@ -11711,8 +11714,8 @@ static bool tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
     return true;
 }
 
-/* A new tensor of the innermost scope for the cast of t, which is made later: the op is recorded, and the table has it.
-   Describes the cast in *flat.  NULL after recording an error. */
+/* Allocates and records the cast of t, in the innermost scope, and enters it in the table.  Its elements are filled in
+   by one later call for all casts, which *flat describes.  NULL after recording an error. */
 static tg_tensor *tgi_begin_cast(tgi_thread *S, tg_tensor *t, tg_dtype dtype, tgi_flat *flat)
 {
     tgi_call c;
@@ -11789,8 +11792,8 @@ static bool tgi_autocast_inputs(tgi_thread *S, int flags, tg_tensor **list, int 
     return true;
 }
 
-/* The same for a composite: also turns the mode off, so that the ops inside take what they get, until closing the
-   composite's scope restores it. */
+/* tgi_autocast_inputs for a composite: also turns the mode off, so that the ops inside take what they get, until the
+   end of the composite's scope restores it. */
 static bool tgi_autocast_list(tgi_thread *S, int flags, tg_tensor **list, int n)
 {
     const bool ok = tgi_autocast_inputs(S, flags, list, n);
@@ -11798,7 +11801,7 @@ static bool tgi_autocast_list(tgi_thread *S, int flags, tg_tensor **list, int n)
     return ok;
 }
 
-/* The same for up to three variables. */
+/* tgi_autocast_list for up to three variables; b and c may be NULL. */
 static bool tgi_autocast(tgi_thread *S, int flags, tg_tensor **a, tg_tensor **b, tg_tensor **c)
 {
     tg_tensor *list[3] = {*a, b ? *b : NULL, c ? *c : NULL};
@@ -29843,10 +29846,10 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
     if (job->stream) TGI_STREAM_END();
 }
 
-/* So many runs that parts of whole ones are about equal. */
+/* From this many runs on, work is divided between runs, not inside them. */
 enum { TGI_MANY_RUNS = 256 };
 
-/* The same for runs [first, end), whole ones that need no tile, as rows of a matrix beside a bias. */
+/* tgi_map_part for whole runs [first, end) whose operands need no tiles, as the rows of a matrix beside a bias. */
 static void tgi_map_runs(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
@@ -29874,7 +29877,8 @@ static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute)
     return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
 }
 
-/* Whether `numel` elements of each operand are so many; not if the result takes the place of an input. */
+/* Whether the result is stored past the caches: all operands, of `numel` elements each, have TGI_STREAM_LEAST bytes
+   together, and none of the inputs is the output. */
 static bool tgi_streams(const tgi_iter *iter, double numel)
 {
     double bytes = 0;
@@ -30043,7 +30047,7 @@ static void tgi_gather_square(char *buffer, const char *x, int64_t row_step, int
         tgi_copy_run(buffer + column * size, TGI_SQUARE * size, x + column * column_step, row_step, rows, size);
 }
 
-/* The same of f32 whose rows are neighbours, four by four, while the square to the right is fetched. */
+/* tgi_gather_square for f32 whose rows are neighbours, four by four, while the square to the right is fetched. */
 static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, int64_t rows, int64_t columns)
 {
     const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
@@ -30725,8 +30729,7 @@ static double tgi_row_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* y, x [rows, n].  The kernel for f32 says what is computed; it serves f16 and bf16, too.  What follows is the same in
-   f64; so it is in the next three functions. */
+/* softmax of one row of x [rows, n]: f32, f16 and bf16 by kernels->softmax, f64 by the loops below. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
@@ -30802,7 +30805,8 @@ TGI_NOINLINE static void tgi_norm_row_scaled(tgi_norm_row *row, bool wide)
     row->mean = mean / unit, row->rstd = rstd * unit;
 }
 
-/* The same by the kernel; again with x scaled, where the variance is so large or small that it may be wrong. */
+/* y, mean and rstd of a row by the kernel; and by tgi_norm_row_scaled, where the variance is so large or small that it
+   may be wrong. */
 static void tgi_norm_of_row(const tgi_kernels *kernels, tgi_norm_row *row, bool wide)
 {
     const double most = wide ? ldexp(1, 400) : ldexp(1, 50);
@@ -31017,8 +31021,8 @@ static void tgi_heap_replace(tgi_sort_pair *heap, int64_t n, tgi_sort_pair pair)
     heap[i] = pair;
 }
 
-/* The same for few of many: the first k pairs so far are in a heap, whose first one is the last of them; few elements
-   of the row come before that one and replace it. */
+/* tgi_sort_row where k is much smaller than n: the best k pairs so far are kept in a heap with the last of them on top.
+   Few elements of the row come before that one and replace it. */
 static void tgi_select_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length, k = job->kept;
@@ -31298,7 +31302,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
            ..._f32_part    rows of floats, with the kernels of the instruction set where they apply
            ..._part        all other dtypes: a row is loaded as doubles and stored in its dtype
    (1) An item is one row of the result, or several, and is computed by one thread: the bits depend on no other.
-   (2) The windows are those of tgi_window_at, which CUDA uses as well, so that both round alike.
+   (2) The formulas of the windows are those of BACKEND (tgi_pool_window, tgi_span_of), which CUDA uses as well.
    (3) max_pool takes the last NaN of a window that has one, else the first of the largest.
    To add a kind of window: a kind in tgi_windows, its case in tgi_window_at and, if it does not interpolate, in
    tgi_pool_span (BACKEND). */
@@ -31434,7 +31438,8 @@ static tgi_span tgi_inner_windows(const tgi_windows *w)
     return whole;
 }
 
-/* The same if there is a kernel for them. */
+/* The windows of a row that kernels->max_pool takes: none if indices exceed 32 bits, or if fewer than 4 windows have no
+   columns of padding. */
 static tgi_span tgi_whole_windows(const tgi_pool_job *job)
 {
     const tgi_windows *const h = &job->pool->dim[0], *const w = &job->pool->dim[1];
@@ -33180,7 +33185,7 @@ static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *
     return row;
 }
 
-/* Row r of x [rows, n], which is made first where it is the sum of two.  As its dtype holds the sum, so it is used. */
+/* Row r of x [rows, n].  With a residual, x + residual is stored first, rounded to its dtype; that row is returned. */
 static const void *tgi_norm_input(const tgi_norm_job *job, int64_t r, char *const part[TGI_NORM_ROWS])
 {
     const tgi_row_norm *norm = job->norm;

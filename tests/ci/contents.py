@@ -5,8 +5,11 @@
 Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) above its declarations and above its implementation,
 or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
-LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM.  The tags of the companion are the header's, its bars are its own contents, in order, and its entries stand in the order of
-TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too, which must not pass."""
+LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; at most LEANING
+comments of the implementation begin with words that only the text before them explains.  The tags of the companion are the
+header's, its bars are its own contents, in order, and its entries stand in the order of TGI_BACKEND_ENTRIES, but for those
+that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too,
+which must not pass."""
 import re
 import sys
 
@@ -14,7 +17,9 @@ from checks import check, summary
 
 LONGEST = 1200
 OUT_OF_ORDER = "Out of the order of the table:"
-FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\n +\(\d+\) ",
+LEANING = 11
+LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
+FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
         "To add": r"\n   To add\b"}
 # rooms that have no head yet: no name is added here
 HEADLESS = """CHECK OPTIM RECORD LBFGS CLIP SCALER DICT FILES SAFETENSORS NPZ CSV LOADER NN LAYERS SEQUENCES SAVE SHOW
@@ -66,6 +71,10 @@ def faults(header):
         lacks = [part for part, form in FORM.items() if not re.search(form, head)]
         if lacks and tag not in HEADLESS:
             found.append("the head of @@%s lacks %s" % (tag, ", ".join(lacks)))
+    leaning = re.findall(LEANS, implementation, re.M)
+    if len(leaning) > LEANING:
+        found.append("%d comments lean on their neighbours, more than %d:\n%s"
+                     % (len(leaning), LEANING, "\n".join(leaning)))
     return found
 
 
@@ -78,6 +87,8 @@ def damaged(header):
     yield "a head without its invariants", re.sub(r"(@@HASH =[^*]*?)\(1\)(.*?)\(2\)(.*?)\(3\)", r"\1\2\3", header, count=1,
                                                   flags=re.S)
     yield "a room without a head", re.sub(r"\* (=+ @@MOVE =+)\n\n   Promise", r"* \1 */\n\n/* Promise", header, count=1)
+    yield "comments that lean on their neighbours", header.replace(
+        "/* tgi_run with an output", "/* The same. */\n" * (LEANING + 1) + "/* tgi_run with an output")
     yield "a room that is too long", header.replace("/* ======== @@CHECK", "\n" * LONGEST + "/* ======== @@CHECK")
 
 
