@@ -74,8 +74,14 @@ demo: $(BUILD)/04_chargpt
 	$(BUILD)/04_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(if $(RESUME),--resume 1) \
 	    $(if $(SAMPLE),--sample '$(subst ','\'',$(SAMPLE))') $(ARGS)
 
+# Before anything is compiled: how long it takes.
+ifneq ($(filter test,$(MAKECMDGOALS)),)
+BEGUN := $(shell date +%s)
+$(info make test: compiles the library and $(words $(TESTS) $(EXAMPLES)) programs and runs them: $(or \
+    $(shell cat $(BUILD)/log/took 2>/dev/null),some two minutes on two idle processors))
+endif
 test: $(BUILD)/library.o $(TESTS) $(EXAMPLES) $(BUILD)/check_output
-	@BUILD='$(BUILD)' JOBS=$(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))) $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)
+	@BUILD='$(BUILD)' BEGUN=$(BEGUN) JOBS=$(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))) $(if $(CUDA),TG_TEST_DEVICE=cuda:0) sh tests/run.sh $(TESTS) -- $(EXAMPLES)
 
 check-examples: $(EXAMPLES) $(BUILD)/check_output
 	@BUILD='$(BUILD)' sh tests/run.sh -- $(EXAMPLES)

@@ -97,7 +97,8 @@ run_chargpt()
     check 04_chargpt-no-text test $? -eq 1
 }
 
-# run.sh one PROGRAM: this program alone.  Its lines come at once, so that those of two programs do not mix.
+# run.sh one PROGRAM: this program alone.  Its lines come at once, so that those of two programs do not mix; the first says how
+# many of all have ended.
 if [ "$1" = one ]; then
     lines=$log/$(basename "$2").lines
     {
@@ -108,7 +109,8 @@ if [ "$1" = one ]; then
         esac
         echo "$passed $failed" >"${lines%.lines}.counts"
     } >"$lines"
-    cat "$lines"
+    ended=$(ls "$log" | grep -c '\.counts$')
+    sed "1s/\$/   ($ended of ${PROGRAMS:-1})/" "$lines"
     exit 0
 fi
 
@@ -116,6 +118,8 @@ for program; do shift; [ "$program" = -- ] || set -- "$@" "$program"; done
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 1)}
 [ -z "$TG_TEST_DEVICE" ] || jobs=1
 rm -f "$log"/*.counts
+PROGRAMS=$#
+export PROGRAMS
 echo "$# programs, $jobs at a time"
 printf '%s\n' "$@" | xargs -n 1 -P "$jobs" sh tests/run.sh one
 for program; do
@@ -123,5 +127,7 @@ for program; do
     passed=$((passed + ${counts% *}))
     failed=$((failed + ${counts#* }))
 done
+# $BUILD/log/took is what the next `make test` says first
+[ -z "$BEGUN" ] || echo "the last time it took $(($(date +%s) - BEGUN)) s" >"$log/took"
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
