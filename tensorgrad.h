@@ -1122,10 +1122,10 @@ TG_API tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1);
 /* Windows of `size` elements, every `step`, as a new last dim: [5] by 3, 2 is [2, 3].  torch.Tensor.unfold */
 TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
 
-/* Copies with the shape of t. */
-TG_API tg_tensor *tg_contiguous(tg_tensor *t); /* t itself if it is row-major, else a row-major copy.
-                                                  torch.Tensor.contiguous */
-TG_API tg_tensor *tg_clone(tg_tensor *t);      /* always a copy; a dense layout stays.  torch.clone */
+/* Copies with the shape of t.  tg_contiguous: t itself if it is row-major, else a row-major copy.
+   torch.Tensor.contiguous */
+TG_API tg_tensor *tg_contiguous(tg_tensor *t);
+TG_API tg_tensor *tg_clone(tg_tensor *t); /* always a copy; a dense layout stays.  torch.clone */
 
 /* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
 
@@ -1165,9 +1165,9 @@ TG_API tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim);
 TG_API tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out);
 /* tg_roll: a copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
-TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);    /* a copy reversed along dims.  torch.flip */
-TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal); /* a copy of t [.., n, m] with 0 above a diagonal: 0 is the
-                                                              main one, 1 the one above it.  torch.tril */
+TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims); /* a copy reversed along dims.  torch.flip */
+/* tg_tril: a copy of t [.., n, m] with 0 above a diagonal: 0 is the main one, 1 the one above it.  torch.tril */
+TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
 TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal); /* the same with 0 below that diagonal.  torch.triu */
 /* A copy with value around it.  pads: (before, after) of the last dim, then of the one before it, and so on; dims that
    are not listed stay.  A negative pad crops.  tg_pad(t, TG_SHAPE(1, 2), 0) makes [n, 4] a [n, 7].  F.pad (mode
