@@ -51,6 +51,8 @@
        TG_SELF              the name of this file, in quotes, if the compiler cannot tell it: see SPEED
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
+       TG_PLAIN             compute on the CPU by plain loops, easy to read and many times slower (see the room PLAIN),
+                            but with TG_PLAIN=0 in the environment; TG_PLAIN=1 there does so without the macro
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
        TG_ALLOW_FAST_MATH   allow options that change results: -ffast-math and -ffinite-math-only, which break NaN and
                             infinity, -funsafe-math-optimizations, -fassociative-math, -freciprocal-math and
@@ -126,6 +128,7 @@
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
+       @@PLAIN       * a backend in its plainest form, as loops: what each entry computes
        @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
        @@TENSOR        tensors and their storage, and the invariants of both; shapes
        @@SCOPE         lifetimes: scopes, keep, retain, release; callbacks; arguments; the end of a thread
@@ -2436,8 +2439,8 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* ======== @@KERNELS =============================================================================================== */
 
-/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512".  See SPEED above.
-   torch.backends.cpu.get_cpu_capability */
+/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512"; or "plain".  See
+   SPEED and TG_PLAIN above.  torch.backends.cpu.get_cpu_capability */
 TG_API const char *tg_cpu_capability(void);
 
 #ifdef __cplusplus
@@ -2453,8 +2456,8 @@ TG_API const char *tg_cpu_capability(void);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@BACKWARD,
-        @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE,
+        @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@RECORD, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
@@ -2734,6 +2737,7 @@ struct tgi_thread {
     char obstacle[240];         /* why the step that is tried out or recorded cannot be recorded, or "" */
     const char *entered;        /* name of the public function that runs: an obstacle is reported under it */
     struct tgi_grad_before *grads_before; /* the gradients that the recording has replaced */
+    const struct tgi_backend *cpu;     /* its backend: see tgi_choose_backend; NULL until it is asked for */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
@@ -4209,8 +4213,9 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    To add an op with a kernel of its own, like cumsum:
      1. its row in TGI_OPS, 2. its declaration in the public part, and its name in TGI_RESULTS;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
-     4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), 5. the CPU's function tgi_cpu_ENTRY (@@CPU), 6. CUDA's,
-        tgi_cuda_ENTRY, in tensorgrad_cuda.cu;
+     4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), of kind PLAIN, 5. its loop, tgi_plain_ENTRY (@@PLAIN), 6. CUDA's
+        function, tgi_cuda_ENTRY, in tensorgrad_cuda.cu; where the loop is too slow a faster one for the CPU,
+        tgi_cpu_ENTRY (@@CPU), makes the kind ALL;
      7. its row and 8. its samples in tests/samples.h.
    An op made of other ops (a composite, like tg_layer_norm) has no row here: a declaration, a function and samples.
 
@@ -4556,9 +4561,9 @@ enum {
    (2) An entry of kind DEVICE is NULL in the row of a backend whose memory is the host's.
    (3) Strides of operands are in elements, those of a tgi_iter in bytes.
    (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
-   To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_cpu_NAME in act III (if its kind is ALL) and tgi_cuda_NAME in
-   tensorgrad_cuda.cu.  To add a backend: its row, all functions of the table for its kind; its type in
-   tgi_device_types, TGI_DEVICE_TYPES and tgi_backend_of. */
+   To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_plain_NAME, tgi_cpu_NAME in act III (if its kind is ALL) and
+   tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend: its row, all functions of the table for its kind, beginning
+   with a copy of the room PLAIN; its type in tgi_device_types, TGI_DEVICE_TYPES and tgi_backend_of. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -4790,46 +4795,51 @@ typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
 /* A device has a stream for its work and two copy streams, for copies to it and from it that run beside the work. */
 typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
 
-/* The functions of a backend, one entry a line: which kinds of device have it (ALL, or DEVICE: only those whose memory
-   is not the host's; NULL in the others' rows), result, name, arguments.  The struct, the row of each backend and the
-   handshake are made from this table: a new entry is a line here, tgi_cpu_NAME below and tgi_cuda_NAME in
-   tensorgrad_cuda.cu.
+/* The functions of a backend, one entry a line: its kind, result, name, arguments.  The kind says who has it:
+
+       ALL      each backend has its own
+       PLAIN    each device has its own; on the CPU that of the room PLAIN is fast enough
+       MEMORY   each device has its own; backends whose memory is the host's share tgi_host_NAME
+       DEVICE   only devices whose memory is not the host's have it; it is NULL in the other rows
+
+   The struct, the row of each backend and the handshake are made from this table: a new entry is a line here, and
+   tgi_plain_NAME, tgi_cuda_NAME in tensorgrad_cuda.cu and, if the kind is ALL, tgi_cpu_NAME.
 
    Functions that return bool return false after recording an error; those that return a tgi_answer are optional.
    `index` is the device's; kernels find it in their operands.  Operands are listed in the order of arg[], the output
    first. */
 #define TGI_BACKEND_ENTRIES(OP)                                                                                        \
     /* The number of devices; 0 is no error. */                                                                        \
-    OP(ALL, int, device_count, (void))                                                                                 \
+    OP(MEMORY, int, device_count, (void))                                                                              \
     /* Checks that device *index can be used, after replacing -1 by the current one. */                                \
-    OP(ALL, bool, resolve, (tgi_thread *S, const char *op, int *index))                                                \
+    OP(MEMORY, bool, resolve, (tgi_thread *S, const char *op, int *index))                                             \
     /* Makes the device the current one of this thread. */                                                             \
-    OP(ALL, bool, set_current, (tgi_thread *S, int index))                                                             \
+    OP(MEMORY, bool, set_current, (tgi_thread *S, int index))                                                          \
     /* Frees what this thread holds on all devices. */                                                                 \
-    OP(ALL, void, thread_end, (tgi_thread *S))                                                                         \
+    OP(MEMORY, void, thread_end, (tgi_thread *S))                                                                      \
                                                                                                                        \
     /* Allocates; NULL when there is no memory (no error recorded).  A device works in the order in which a thread     \
        asks; what is allocated for the copy stream may be used there at once, elsewhere after an event. */             \
-    OP(ALL, void *, alloc, (tgi_thread *S, int index, size_t bytes, bool for_copy_stream))                             \
-    OP(ALL, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                       \
+    OP(MEMORY, void *, alloc, (tgi_thread *S, int index, size_t bytes, bool for_copy_stream))                          \
+    OP(MEMORY, void, release, (tgi_thread *S, int index, void *data, size_t bytes))                                    \
     /* The bytes that are kept for reuse. */                                                                           \
-    OP(ALL, int64_t, cached, (tgi_thread *S, int index))                                                               \
+    OP(MEMORY, int64_t, cached, (tgi_thread *S, int index))                                                            \
     /* Gives them back, when the work of the device is done. */                                                        \
-    OP(ALL, bool, trim, (tgi_thread *S, int index))                                                                    \
+    OP(MEMORY, bool, trim, (tgi_thread *S, int index))                                                                 \
                                                                                                                        \
     /* Copies from host memory, which may be changed when this returns. */                                             \
-    OP(ALL, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                       \
+    OP(MEMORY, bool, upload, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                    \
     /* Copies to host memory, which holds the bytes when this returns. */                                              \
-    OP(ALL, bool, download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))                     \
+    OP(MEMORY, bool, download, (tgi_thread *S, int index, void *host, const void *src, size_t bytes))                  \
     /* Copies one element from host memory, as an argument of the device's work: does not wait. */                     \
-    OP(ALL, bool, put_element, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))                  \
+    OP(MEMORY, bool, put_element, (tgi_thread *S, int index, void *dst, const void *host, size_t bytes))               \
     /* Copies between two devices of this type. */                                                                     \
-    OP(ALL, bool, peer_copy, (tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes))              \
+    OP(MEMORY, bool, peer_copy, (tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes))           \
                                                                                                                        \
     /* Waits for the work of this thread on the device. */                                                             \
-    OP(ALL, bool, synchronize, (tgi_thread *S, int index))                                                             \
+    OP(MEMORY, bool, synchronize, (tgi_thread *S, int index))                                                          \
     /* Waits for the work of all threads on the device. */                                                             \
-    OP(ALL, bool, device_sync, (tgi_thread *S, int index))                                                             \
+    OP(MEMORY, bool, device_sync, (tgi_thread *S, int index))                                                          \
                                                                                                                        \
     /* Allocates page-locked host memory; NULL when there is none. */                                                  \
     OP(DEVICE, void *, alloc_pinned, (tgi_thread *S, size_t bytes))                                                    \
@@ -4959,7 +4969,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
-    bool host; /* its memory is the host's */
+    bool host;   /* its memory is the host's */
+    bool direct; /* elementwise ops on few elements go by the kernels of act III, without the table: see t->few */
 #define TGI_BACKEND_POINTER(kinds, result, name, arguments) result(*name) arguments;
     TGI_BACKEND_ENTRIES(TGI_BACKEND_POINTER)
 #undef TGI_BACKEND_POINTER
@@ -5400,7 +5411,7 @@ typedef struct {
 
 /* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 25, TGI_CUDA_SIZES = 17 };
+enum { TGI_CUDA_ABI = 26, TGI_CUDA_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_CUDA_SIZES];
@@ -5502,6 +5513,11 @@ static const struct {
 
 TGI_CALLERS_BEGIN
 
+static const tgi_backend *tgi_choose_backend(void);
+static const struct {
+    const tgi_backend *(*choose)(void);
+} tgi_plain_room = {tgi_choose_backend}; /* which backend of the CPU this thread uses: see PLAIN */
+
 static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
 
 /* The backend of a device type; NULL if the build has none, or, after recording an error, if the companion was compiled
@@ -5514,8 +5530,9 @@ static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
     static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
     if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
 #endif
-    (void)S;
-    return type == TG_DEV_CPU ? tgi_speed.backend() : NULL;
+    if (type != TG_DEV_CPU) return NULL;
+    if (!S->cpu) S->cpu = tgi_plain_room.choose();
+    return S->cpu;
 }
 
 /* Called when the state of a thread ends. */
@@ -5669,6 +5686,917 @@ bool tg_op_waits(const char *op)
         if (strcmp(names[i], op) == 0) return true;
     }
     return false;
+}
+
+TGI_CALLERS_END
+
+/* ======== @@PLAIN =================================================================================================
+
+   Promise: a backend in its plainest form: what each entry of the backend table computes, as loops that can be read
+   aloud, for every shape, stride and dtype.  TG_PLAIN=1 in the environment runs the library on it in place of act III.
+   Types: tgi_plain_number is an element as it is computed with, a double, or an int64_t for integers and bool.
+   tgi_plain_line is elements in memory that are equally far apart, read and written one by one.
+   Way of an entry: for each element or row of the output, by its number, it finds the lines that it is made from
+   (tgi_plain_at, tgi_plain_row, tgi_plain_flat), gets the elements (tgi_plain_get, or tgi_plain_real where they are
+   floats), computes, and puts the result (tgi_plain_put).  The formulas are those of the op table's rows.
+   (1) Elements are visited in the order of their number: row-major over the dims of the call.
+   (2) All floats are computed as doubles and rounded when they are stored: once, or where an elementwise op computes
+       in f32 for bf16 or f16, to f32 first.
+   (3) Optional entries answer TGI_COMPOSE, but the gradients of elementwise ops.
+   (4) No entry allocates scratch memory or starts a thread, so that none can fail but the check of indices.
+   (5) Nothing is scaled: layer_norm overflows where squares of f64 do.
+   To add an entry: its line in TGI_BACKEND_ENTRIES and tgi_plain_NAME here.  To begin a backend of another device: copy
+   this room under its name, replace the entries of kind MEMORY, which are the host's, and add those of kind DEVICE. */
+
+TGI_CALLERS_BEGIN
+
+/* ---- entries of kind MEMORY, for the host: it is always there, and never waits ---- */
+
+static int tgi_host_device_count(void) { return 1; }
+static void tgi_host_thread_end(tgi_thread *S) { (void)S; }
+
+static bool tgi_host_resolve(tgi_thread *S, const char *op, int *index)
+{
+    (void)S, (void)op;
+    *index = 0;
+    return true;
+}
+
+static bool tgi_host_set_current(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    return true;
+}
+
+static void *tgi_host_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
+{
+    (void)index, (void)for_copy_stream;
+    return tgi_alloc(S, bytes);
+}
+
+static void tgi_host_release(tgi_thread *S, int index, void *data, size_t bytes)
+{
+    (void)index;
+    tgi_free(S, data, bytes);
+}
+
+static int64_t tgi_host_cached(tgi_thread *S, int index)
+{
+    (void)index;
+    return S->stats.cached_bytes;
+}
+
+static bool tgi_host_trim(tgi_thread *S, int index)
+{
+    (void)index;
+    tgi_trim(S, 0);
+    return true;
+}
+
+static bool tgi_host_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    (void)S, (void)index;
+    if (bytes) memmove(dst, host, bytes);
+    return true;
+}
+
+static bool tgi_host_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
+{
+    return tgi_host_upload(S, index, host, src, bytes);
+}
+
+static bool tgi_host_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+{
+    return tgi_host_upload(S, index, dst, host, bytes);
+}
+
+static bool tgi_host_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+{
+    (void)from;
+    return tgi_host_upload(S, to, dst, src, bytes);
+}
+
+static bool tgi_host_synchronize(tgi_thread *S, int index)
+{
+    (void)S, (void)index;
+    return true;
+}
+
+static bool tgi_host_device_sync(tgi_thread *S, int index) { return tgi_host_synchronize(S, index); }
+
+/* ---- numbers: elements as they are computed with ---- */
+
+/* real where floats is set, else whole. */
+typedef struct {
+    bool floats;
+    double real;
+    int64_t whole;
+} tgi_plain_number;
+
+/* By dtype: an element as a double and as an int64_t, and an element made from them. */
+#define TGI_PLAIN_ELEMENT(name, type, value, whole_value, from_f32, from_f64, from_i64)                                \
+    static double tgi_plain_##name##_real(const void *at)                                                              \
+    {                                                                                                                  \
+        const type x = *(const type *)at;                                                                              \
+        return (double)(value);                                                                                        \
+    }                                                                                                                  \
+    static int64_t tgi_plain_##name##_whole(const void *at)                                                            \
+    {                                                                                                                  \
+        const type x = *(const type *)at;                                                                              \
+        return (int64_t)(whole_value);                                                                                 \
+    }                                                                                                                  \
+    static void tgi_plain_##name##_put_real(void *at, double x) { *(type *)at = (type)(from_f64); }                    \
+    static void tgi_plain_##name##_put_whole(void *at, int64_t x) { *(type *)at = (type)(from_i64); }
+TGI_ELEMENTS(TGI_PLAIN_ELEMENT)
+
+typedef struct {
+    double (*real)(const void *at);
+    int64_t (*whole)(const void *at);
+    void (*put_real)(void *at, double x);
+    void (*put_whole)(void *at, int64_t x);
+} tgi_plain_element;
+#define TGI_PLAIN_ELEMENT_ROW(name, ...) \
+    {tgi_plain_##name##_real, tgi_plain_##name##_whole, tgi_plain_##name##_put_real, tgi_plain_##name##_put_whole},
+static const tgi_plain_element tgi_plain_elements[] = {TGI_ELEMENTS(TGI_PLAIN_ELEMENT_ROW)};
+
+static tgi_plain_number tgi_plain_of_real(double x)
+{
+    const tgi_plain_number y = {true, x, 0};
+    return y;
+}
+
+static tgi_plain_number tgi_plain_of_whole(int64_t x)
+{
+    const tgi_plain_number y = {false, 0, x};
+    return y;
+}
+
+/* The number 0 in this dtype. */
+static tgi_plain_number tgi_plain_zero(tg_dtype dtype)
+{
+    return tgi_dtypes[dtype].floating ? tgi_plain_of_real(0) : tgi_plain_of_whole(0);
+}
+
+/* The two functions of each reduction: where it begins, and the combination of what there is with one more number. */
+#define TGI_PLAIN_REDUCTION(name, identity, combination, identity_i64, combination_i64)                                \
+    static tgi_plain_number tgi_plain_##name##_of_none(bool floats)                                                    \
+    {                                                                                                                  \
+        return floats ? tgi_plain_of_real(identity) : tgi_plain_of_whole(identity_i64);                                \
+    }                                                                                                                  \
+    static double tgi_plain_##name##_real(double a, double x) { return (double)(combination); }                        \
+    static int64_t tgi_plain_##name##_whole(int64_t a, int64_t x) { return (int64_t)(combination_i64); }               \
+    static tgi_plain_number tgi_plain_##name(tgi_plain_number y, tgi_plain_number next)                                \
+    {                                                                                                                  \
+        if (y.floats) y.real = tgi_plain_##name##_real(y.real, next.real);                                             \
+        else y.whole = tgi_plain_##name##_whole(y.whole, next.whole);                                                  \
+        return y;                                                                                                      \
+    }
+TGI_REDUCTIONS(TGI_PLAIN_REDUCTION)
+
+typedef struct {
+    tgi_plain_number (*of_none)(bool floats);
+    tgi_plain_number (*with)(tgi_plain_number y, tgi_plain_number next);
+} tgi_plain_reduction;
+#define TGI_PLAIN_REDUCTION_ROW(name, ...) {tgi_plain_##name##_of_none, tgi_plain_##name},
+static const tgi_plain_reduction tgi_plain_reductions[] = {TGI_REDUCTIONS(TGI_PLAIN_REDUCTION_ROW)};
+
+/* Whether x comes before y in ascending order: NaN is the largest, and equal numbers are in no order. */
+static bool tgi_plain_before(tgi_plain_number x, tgi_plain_number y)
+{
+    if (!x.floats) return x.whole < y.whole;
+    return x.real < y.real || (y.real != y.real && x.real == x.real);
+}
+
+/* ---- lines: elements in memory ---- */
+
+/* Element i is i * step bytes behind the first. */
+typedef struct {
+    tg_dtype dtype;
+    char *first;
+    int64_t step;
+} tgi_plain_line;
+
+static tgi_plain_number tgi_plain_get(tgi_plain_line x, int64_t i)
+{
+    const char *at = x.first + i * x.step;
+    return tgi_dtypes[x.dtype].floating ? tgi_plain_of_real(tgi_plain_elements[x.dtype].real(at))
+                                        : tgi_plain_of_whole(tgi_plain_elements[x.dtype].whole(at));
+}
+
+static double tgi_plain_real(tgi_plain_line x, int64_t i)
+{
+    return tgi_plain_elements[x.dtype].real(x.first + i * x.step);
+}
+
+static int64_t tgi_plain_whole(tgi_plain_line x, int64_t i)
+{
+    return tgi_plain_elements[x.dtype].whole(x.first + i * x.step);
+}
+
+static void tgi_plain_put(tgi_plain_line y, int64_t i, tgi_plain_number number)
+{
+    if (number.floats) tgi_plain_elements[y.dtype].put_real(y.first + i * y.step, number.real);
+    else tgi_plain_elements[y.dtype].put_whole(y.first + i * y.step, number.whole);
+}
+
+static void tgi_plain_put_real(tgi_plain_line y, int64_t i, double x) { tgi_plain_put(y, i, tgi_plain_of_real(x)); }
+
+/* y [i] = x [j], bits unchanged; one dtype. */
+static void tgi_plain_move(tgi_plain_line y, int64_t i, tgi_plain_line x, int64_t j)
+{
+    memmove(y.first + i * y.step, x.first + j * x.step, tgi_dtypes[x.dtype].size);
+}
+
+/* How many elements these dims have. */
+static int64_t tgi_plain_count(int ndim, const int64_t *dim)
+{
+    int64_t n = 1;
+    for (int d = 0; d < ndim; ++d) n *= dim[d];
+    return n;
+}
+
+/* index [ndim] of element number i, row-major. */
+static void tgi_plain_split(int ndim, const int64_t *dim, int64_t i, int64_t *index)
+{
+    for (int d = ndim - 1; d >= 0; i /= dim[d], --d) index[d] = i % dim[d];
+}
+
+/* The line of x, elements `step` apart, that begins at element number i over dim. */
+static tgi_plain_line tgi_plain_line_of(const tgi_operand *x, int ndim, const int64_t *dim, int64_t i, int64_t step)
+{
+    int64_t index[TG_MAX_DIMS], at = 0;
+    tgi_plain_split(ndim, dim, i, index);
+    for (int d = 0; d < ndim; ++d) at += index[d] * x->stride[d];
+    const int64_t size = tgi_bytes_of(x->dtype);
+    const tgi_plain_line line = {x->dtype, (char *)x->data + at * size, step * size};
+    return line;
+}
+
+/* Contiguous elements. */
+static tgi_plain_line tgi_plain_flat(tg_dtype dtype, const void *data)
+{
+    const tgi_plain_line line = {dtype, (char *)(uintptr_t)data, tgi_bytes_of(dtype)};
+    return line;
+}
+
+/* Element number i of operand k of a loop, as a line of one. */
+static tgi_plain_line tgi_plain_at(const tgi_loop *loop, int k, int64_t i)
+{
+    return tgi_plain_line_of(&loop->arg[k], loop->ndim, loop->dim, i, 0);
+}
+
+/* Row number i of operand k. */
+static tgi_plain_line tgi_plain_row(const tgi_rows *rows, int k, int64_t i)
+{
+    return tgi_plain_line_of(&rows->arg[k], rows->ndim, rows->dim, i, rows->step[k]);
+}
+
+/* ---- elementwise ops ---- */
+
+/* The expression of each op's row, for floats and for integers, of inputs a (or x), b and c and the numbers s and t;
+   and that of each gradient, of g and x (or y). */
+#define TGI_PLAIN_FORMULA(name, type, x_is, expression)                                                                \
+    static type name(type a, type b, type c, type s, type t)                                                           \
+    {                                                                                                                  \
+        typedef type real;                                                                                             \
+        const real x = x_is, y = x, g = a;                                                                             \
+        (void)b, (void)c, (void)s, (void)t, (void)x, (void)y, (void)g;                                                 \
+        return (real)(expression);                                                                                     \
+    }
+#define TGI_PLAIN_OP(name, kind, y, yi, ...)                                                                           \
+    TGI_PLAIN_FORMULA(tgi_plain_##name##_of_reals, double, a, y)                                                       \
+    TGI_PLAIN_FORMULA(tgi_plain_##name##_of_wholes, int64_t, a, yi)
+#define TGI_PLAIN_GRADIENT(name, kind, numbers, dx) TGI_PLAIN_FORMULA(tgi_plain_##name##_gradient, double, b, dx)
+TGI_ELEMENTWISE_OPS(TGI_PLAIN_OP)
+TGI_GRADIENTS(TGI_PLAIN_GRADIENT)
+
+typedef double (*tgi_plain_reals)(double a, double b, double c, double s, double t);
+typedef int64_t (*tgi_plain_wholes)(int64_t a, int64_t b, int64_t c, int64_t s, int64_t t);
+#define TGI_PLAIN_REALS(name, ...) tgi_plain_##name##_of_reals,
+#define TGI_PLAIN_WHOLES(name, ...) tgi_plain_##name##_of_wholes,
+#define TGI_PLAIN_GRADIENTS(name, ...) tgi_plain_##name##_gradient,
+
+/* A number in the dtype that a loop computes in. */
+static double tgi_plain_rounded(tg_dtype compute, double x) { return compute == TG_F32 ? (double)(float)x : x; }
+
+/* y, a, b, c [dim]: y = formula(a, b, c, s, t) */
+static void tgi_plain_each(const tgi_loop *loop, tgi_plain_reals reals, tgi_plain_wholes wholes)
+{
+    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
+    const tg_dtype compute = loop->compute;
+    const double s = tgi_plain_rounded(compute, loop->scalar[0]), t = tgi_plain_rounded(compute, loop->scalar[1]);
+    for (int64_t i = 0; i < n; ++i) {
+        double x[3] = {0, 0, 0};
+        int64_t whole[3] = {0, 0, 0};
+        for (int k = 1; k < loop->nargs; ++k) {
+            const tgi_plain_line in = tgi_plain_at(loop, k, i);
+            if (compute == TG_I64) whole[k - 1] = tgi_plain_whole(in, 0);
+            else x[k - 1] = tgi_plain_rounded(compute, tgi_plain_real(in, 0));
+        }
+        const tgi_plain_number y =
+            compute == TG_I64
+                ? tgi_plain_of_whole(wholes(whole[0], whole[1], whole[2], tgi_f64_to_i64(s), tgi_f64_to_i64(t)))
+                : tgi_plain_of_real(tgi_plain_rounded(compute, reals(x[0], x[1], x[2], s, t)));
+        tgi_plain_put(tgi_plain_at(loop, 0, i), 0, y);
+    }
+}
+
+static bool tgi_plain_map(tgi_thread *S, const tgi_loop *loop)
+{
+    static const tgi_plain_reals reals[] = {TGI_ELEMENTWISE_OPS(TGI_PLAIN_REALS)};
+    static const tgi_plain_wholes wholes[] = {TGI_ELEMENTWISE_OPS(TGI_PLAIN_WHOLES)};
+    (void)S;
+    tgi_plain_each(loop, reals[loop->kernel], wholes[loop->kernel]);
+    return true;
+}
+
+static tgi_answer tgi_plain_map_gradient(tgi_thread *S, const tgi_loop *loop)
+{
+    static const tgi_plain_reals gradients[] = {TGI_GRADIENTS(TGI_PLAIN_GRADIENTS)};
+    (void)S;
+    tgi_plain_each(loop, gradients[tgi_gradient_of(loop->kernel)], NULL);
+    return TGI_DONE;
+}
+
+/* y, x [dim]: y = x */
+static bool tgi_plain_copy(tgi_thread *S, const tgi_loop *loop)
+{
+    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        const tgi_plain_line y = tgi_plain_at(loop, 0, i), x = tgi_plain_at(loop, 1, i);
+        if (y.dtype == x.dtype) tgi_plain_move(y, 0, x, 0);
+        else tgi_plain_put(y, 0, tgi_plain_get(x, 0));
+    }
+    return true;
+}
+
+/* y [dim] = scalar[0] */
+static bool tgi_plain_fill(tgi_thread *S, const tgi_loop *loop)
+{
+    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) tgi_plain_put_real(tgi_plain_at(loop, 0, i), 0, loop->scalar[0]);
+    return true;
+}
+
+/* y, x [dim]: y += x */
+static bool tgi_plain_accumulate(tgi_thread *S, const tgi_loop *loop)
+{
+    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        const tgi_plain_line y = tgi_plain_at(loop, 0, i);
+        tgi_plain_put(y, 0, tgi_plain_sum(tgi_plain_get(y, 0), tgi_plain_get(tgi_plain_at(loop, 1, i), 0)));
+    }
+    return true;
+}
+
+/* out [n]: out[i] = start + i * step */
+static bool tgi_plain_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
+{
+    const tgi_plain_line y = tgi_plain_line_of(&out, 0, NULL, 0, out.stride[0]);
+    const int64_t first = tgi_f64_to_i64(start), by = tgi_f64_to_i64(step);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        tgi_plain_put(y, i,
+                      tgi_dtypes[out.dtype].floating ? tgi_plain_of_real(start + (double)i * step)
+                                                     : tgi_plain_of_whole(tgi_wrap_add(first, tgi_wrap_mul(i, by))));
+    }
+    return true;
+}
+
+/* ---- reductions, and kernels along one dim ---- */
+
+/* out [dim], in [dim, rdim]: out[i] = in[i, 0] with in[i, 1] with .. */
+static bool tgi_plain_reduce(tgi_thread *S, const tgi_reduce *r)
+{
+    const int64_t n = tgi_plain_count(r->ndim, r->dim), m = tgi_plain_count(r->rndim, r->rdim);
+    const tgi_plain_reduction *reduction = &tgi_plain_reductions[r->kind];
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        tgi_operand reduced = r->in;
+        reduced.data = tgi_plain_line_of(&r->in, r->ndim, r->dim, i, 0).first;
+        memcpy(reduced.stride, r->rstride, sizeof reduced.stride);
+        tgi_plain_number y = reduction->of_none(tgi_dtypes[r->in.dtype].floating);
+        for (int64_t j = 0; j < m; ++j)
+            y = reduction->with(y, tgi_plain_get(tgi_plain_line_of(&reduced, r->rndim, r->rdim, j, 0), 0));
+        tgi_plain_put(tgi_plain_line_of(&r->out, r->ndim, r->dim, i, 0), 0, y);
+    }
+    return true;
+}
+
+/* values, indices [rows], in [rows, n]: the first NaN, or else the first of the largest (smallest) */
+static bool tgi_plain_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line in = tgi_plain_row(rows, 2, row);
+        int64_t found = 0;
+        for (int64_t i = 1; i < rows->length; ++i) {
+            const tgi_plain_number best = tgi_plain_get(in, found), x = tgi_plain_get(in, i);
+            if (best.real != best.real) break;
+            const bool beats = kind == TGI_AMAX ? tgi_plain_before(best, x) : tgi_plain_before(x, best);
+            if (x.real != x.real || beats) found = i;
+        }
+        tgi_plain_put(tgi_plain_row(rows, 1, row), 0, tgi_plain_of_whole(found));
+        if (rows->arg[0].data) tgi_plain_move(tgi_plain_row(rows, 0, row), 0, in, found);
+    }
+    return true;
+}
+
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i] */
+static bool tgi_plain_cumsum(tgi_thread *S, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
+        tgi_plain_number sum = tgi_plain_zero(x.dtype);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            sum = tgi_plain_sum(sum, tgi_plain_get(x, i));
+            tgi_plain_put(y, i, sum);
+        }
+    }
+    return true;
+}
+
+/* values, indices [rows, size], in [rows, n]: an element's place is the number of those that come before it, where of
+   equal ones the first does */
+static bool tgi_plain_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line values = tgi_plain_row(rows, 0, row), indices = tgi_plain_row(rows, 1, row);
+        const tgi_plain_line in = tgi_plain_row(rows, 2, row);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const tgi_plain_number x = tgi_plain_get(in, i);
+            int64_t place = 0;
+            for (int64_t j = 0; j < rows->length; ++j) {
+                const tgi_plain_number other = tgi_plain_get(in, j);
+                const bool less = tgi_plain_before(other, x), more = tgi_plain_before(x, other);
+                if ((descending ? more : less) || (!less && !more && j < i)) place++;
+            }
+            if (place >= rows->size) continue;
+            tgi_plain_move(values, place, in, i);
+            tgi_plain_put(indices, place, tgi_plain_of_whole(i));
+        }
+    }
+    return true;
+}
+
+/* y, x [rows, n]: y = exp(x - most) / sum(exp(x - most)); log: y = x - most - log(sum(exp(x - most))) */
+static bool tgi_plain_softmax(tgi_thread *S, bool log_of_it, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
+        double most = -HUGE_VAL, sum = 0;
+        for (int64_t i = 0; i < rows->length; ++i) most = tgi_plain_real(x, i) > most ? tgi_plain_real(x, i) : most;
+        for (int64_t i = 0; i < rows->length; ++i) sum += exp(tgi_plain_real(x, i) - most);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const double below = tgi_plain_real(x, i) - most;
+            tgi_plain_put_real(y, i, log_of_it ? below - log(sum) : exp(below) / sum);
+        }
+    }
+    return true;
+}
+
+/* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g) */
+static bool tgi_plain_softmax_backward(tgi_thread *S, bool log_of_it, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line dx = tgi_plain_row(rows, 0, row), g = tgi_plain_row(rows, 1, row);
+        const tgi_plain_line y = tgi_plain_row(rows, 2, row);
+        double sum = 0;
+        for (int64_t i = 0; i < rows->length; ++i)
+            sum += log_of_it ? tgi_plain_real(g, i) : tgi_plain_real(g, i) * tgi_plain_real(y, i);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const double gi = tgi_plain_real(g, i), yi = tgi_plain_real(y, i);
+            tgi_plain_put_real(dx, i, log_of_it ? gi - exp(yi) * sum : yi * (gi - sum));
+        }
+    }
+    return true;
+}
+
+/* y, x [rows, n], rstd [rows]: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms: mean is 0 */
+static bool tgi_plain_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    const double length = (double)rows->length;
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 2, row);
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < rows->length && !rms; ++i) sum += tgi_plain_real(x, i);
+        const double mean = sum / length;
+        for (int64_t i = 0; i < rows->length; ++i)
+            squares += (tgi_plain_real(x, i) - mean) * (tgi_plain_real(x, i) - mean);
+        const double rstd = 1 / sqrt(squares / length + eps);
+        for (int64_t i = 0; i < rows->length; ++i) tgi_plain_put_real(y, i, (tgi_plain_real(x, i) - mean) * rstd);
+        tgi_plain_put_real(tgi_plain_row(rows, 1, row), 0, rstd);
+    }
+    return true;
+}
+
+/* dx, g, y [rows, n], rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g) */
+static bool tgi_plain_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    const double length = (double)rows->length;
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line dx = tgi_plain_row(rows, 0, row), g = tgi_plain_row(rows, 1, row);
+        const tgi_plain_line y = tgi_plain_row(rows, 2, row);
+        const double rstd = tgi_plain_real(tgi_plain_row(rows, 3, row), 0);
+        double sum_g = 0, sum_gy = 0;
+        for (int64_t i = 0; i < rows->length; ++i) {
+            if (!rms) sum_g += tgi_plain_real(g, i);
+            sum_gy += tgi_plain_real(g, i) * tgi_plain_real(y, i);
+        }
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const double gi = tgi_plain_real(g, i), yi = tgi_plain_real(y, i);
+            tgi_plain_put_real(dx, i, rstd * (gi - sum_g / length - yi * (sum_gy / length)));
+        }
+    }
+    return true;
+}
+
+/* ---- indices ---- */
+
+/* index [dim]: the first one outside of [0, size) is an error */
+static bool tgi_plain_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
+                                  int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
+{
+    const int64_t n = tgi_plain_count(ndim, dim), least = message == TGI_INDEX_FROM_END ? -size : 0;
+    (void)now;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t at = tgi_plain_whole(tgi_plain_line_of(&index, ndim, dim, i, 0), 0);
+        if ((at >= least && at < size) || (spared && at == *spared)) continue;
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s", tgi_text_of_bad_index(message, at, i, axis, size, "").text);
+    }
+    return true;
+}
+
+/* out, index [rows, n], x [rows, size]: out[i] = x[index[i]] */
+static bool tgi_plain_gather(tgi_thread *S, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line out = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
+        const tgi_plain_line index = tgi_plain_row(rows, 2, row);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const int64_t from = tgi_plain_whole(index, i);
+            if (from >= 0 && from < rows->size) tgi_plain_move(out, i, x, from);
+        }
+    }
+    return true;
+}
+
+/* x [rows, size], src, index [rows, n]: x[index[i]] = src[i], or += */
+static bool tgi_plain_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
+{
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line x = tgi_plain_row(rows, 0, row), src = tgi_plain_row(rows, 1, row);
+        const tgi_plain_line index = tgi_plain_row(rows, 2, row);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const int64_t to = tgi_plain_whole(index, i);
+            if (to < 0 || to >= rows->size) continue;
+            if (kind == TGI_SCATTER_ADD)
+                tgi_plain_put(x, to, tgi_plain_sum(tgi_plain_get(x, to), tgi_plain_get(src, i)));
+            else
+                tgi_plain_move(x, to, src, i);
+        }
+    }
+    return true;
+}
+
+/* in [dim], out [count, ndim]: the indices of the elements that are not 0 */
+static bool tgi_plain_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
+{
+    const int64_t n = tgi_plain_count(in->ndim, in->dim);
+    (void)S;
+    *count = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const tgi_plain_number x = tgi_plain_get(tgi_plain_at(in, 0, i), 0);
+        if (x.real == 0 && x.whole == 0) continue;
+        if (out) tgi_plain_split(in->ndim, in->dim, i, out + *count * in->ndim);
+        ++*count;
+    }
+    return true;
+}
+
+/* ---- windows: pools, interpolation, convolution ---- */
+
+/* y, index [planes, h.out, w.out], x [planes, h.in, w.in]: the last NaN of the window, or else the first of its largest
+   elements */
+static bool tgi_plain_max_pool(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *h = &pool->dim[0], *w = &pool->dim[1];
+    const int64_t dim[3] = {pool->planes, h->out, w->out}, n = tgi_plain_count(3, dim);
+    const tgi_plain_line y = tgi_plain_flat(pool->arg[0].dtype, pool->arg[0].data);
+    const tgi_plain_line index = tgi_plain_flat(TG_I64, pool->arg[1].data);
+    const tgi_plain_line x = tgi_plain_flat(pool->arg[2].dtype, pool->arg[2].data);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at[3];
+        tgi_plain_split(3, dim, i, at);
+        const tgi_window rows = tgi_window_at(h, at[1]), columns = tgi_window_at(w, at[2]);
+        int64_t found = rows.first * w->in + columns.first;
+        double most = -HUGE_VAL;
+        for (int64_t row = rows.first; row < rows.end; row += h->dilation) {
+            for (int64_t column = columns.first; column < columns.end; column += w->dilation) {
+                const double element = tgi_plain_real(x, (at[0] * h->in + row) * w->in + column);
+                if (element > most || element != element) most = element, found = row * w->in + column;
+            }
+        }
+        tgi_plain_put_real(y, i, most);
+        if (index.first) tgi_plain_put(index, i, tgi_plain_of_whole(found));
+    }
+    return true;
+}
+
+/* dx [planes, h.in, w.in], g, index [planes, h.out, w.out]: dx = the sum of g over the windows that found it */
+static bool tgi_plain_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *h = &pool->dim[0], *w = &pool->dim[1];
+    const int64_t dim[3] = {pool->planes, h->in, w->in}, n = tgi_plain_count(3, dim);
+    const tgi_plain_line dx = tgi_plain_flat(pool->arg[0].dtype, pool->arg[0].data);
+    const tgi_plain_line g = tgi_plain_flat(pool->arg[1].dtype, pool->arg[1].data);
+    const tgi_plain_line index = tgi_plain_flat(TG_I64, pool->arg[2].data);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at[3];
+        double sum = 0;
+        tgi_plain_split(3, dim, i, at);
+        const tgi_span rows = tgi_span_of(h, true, at[1]), columns = tgi_span_of(w, true, at[2]);
+        for (int64_t row = rows.first; row < rows.end; ++row) {
+            for (int64_t column = columns.first; column < columns.end; ++column) {
+                const int64_t window = (at[0] * h->out + row) * w->out + column;
+                if (tgi_plain_whole(index, window) == at[1] * w->in + at[2]) sum += tgi_plain_real(g, window);
+            }
+        }
+        tgi_plain_put_real(dx, i, sum);
+    }
+    return true;
+}
+
+/* y [planes, h.out, w.out], x [planes, h.in, w.in], transposed the other way round: y = the sum of weight * x over the
+   rows and columns of its window */
+static bool tgi_plain_window_sum(tgi_thread *S, const tgi_pool *pool)
+{
+    const tgi_windows *h = &pool->dim[0], *w = &pool->dim[1];
+    const bool turned = pool->transposed;
+    const int64_t dim[3] = {pool->planes, turned ? h->in : h->out, turned ? w->in : w->out};
+    const int64_t x_rows = turned ? h->out : h->in, x_columns = turned ? w->out : w->in, n = tgi_plain_count(3, dim);
+    const tgi_plain_line y = tgi_plain_flat(pool->arg[0].dtype, pool->arg[0].data);
+    const tgi_plain_line x = tgi_plain_flat(pool->arg[1].dtype, pool->arg[1].data);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at[3];
+        double sum = 0;
+        tgi_plain_split(3, dim, i, at);
+        const tgi_span rows = tgi_span_of(h, turned, at[1]), columns = tgi_span_of(w, turned, at[2]);
+        for (int64_t row = rows.first; row < rows.end; ++row) {
+            for (int64_t column = columns.first; column < columns.end; ++column) {
+                const double of_row = tgi_span_weight(h, turned, at[1], row);
+                const double weight = of_row * tgi_span_weight(w, turned, at[2], column);
+                sum += weight * tgi_plain_real(x, (at[0] * x_rows + row) * x_columns + column);
+            }
+        }
+        tgi_plain_put_real(y, i, sum);
+    }
+    return true;
+}
+
+/* columns [channels, kernel.., images, windows..], image [images, channels, size..]: what the tap sees in the window */
+static bool tgi_plain_im2col(tgi_thread *S, const tgi_im2col *m)
+{
+    const int64_t dim[8] = {m->channels, m->kernel[0],  m->kernel[1],  m->kernel[2],
+                            m->images,   m->windows[0], m->windows[1], m->windows[2]};
+    const int64_t n = tgi_plain_count(8, dim);
+    const tgi_plain_line columns = tgi_plain_flat(m->columns.dtype, m->columns.data);
+    const tgi_plain_line image = tgi_plain_flat(m->image.dtype, m->image.data);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at[8];
+        tgi_plain_split(8, dim, i, at);
+        int64_t place = at[4] * m->image.stride[0] + at[0] * m->image.stride[1];
+        bool inside = true;
+        for (int d = 0; d < 3; ++d) {
+            const int64_t element = at[5 + d] * m->stride[d] + at[1 + d] * m->dilation[d] - m->before[d];
+            inside = inside && element >= 0 && element < m->size[d];
+            place += element * m->image.stride[2 + d];
+        }
+        tgi_plain_put(columns, i, inside ? tgi_plain_get(image, place) : tgi_plain_zero(image.dtype));
+    }
+    return true;
+}
+
+/* image [images, channels, size..], columns [channels, kernel.., images, windows..]: the sum of what has seen it */
+static bool tgi_plain_col2im(tgi_thread *S, const tgi_im2col *m)
+{
+    const int64_t dim[5] = {m->images, m->channels, m->size[0], m->size[1], m->size[2]}, n = tgi_plain_count(5, dim);
+    const int64_t taps = tgi_plain_count(3, m->kernel);
+    const tgi_plain_line columns = tgi_plain_flat(m->columns.dtype, m->columns.data);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at[5];
+        tgi_plain_number sum = tgi_plain_zero(m->columns.dtype);
+        tgi_plain_split(5, dim, i, at);
+        for (int64_t tap = 0; tap < taps; ++tap) {
+            int64_t of[3], place = (at[1] * taps + tap) * m->images + at[0];
+            bool seen = true;
+            tgi_plain_split(3, m->kernel, tap, of);
+            for (int d = 0; d < 3; ++d) {
+                const int64_t window = tgi_window_of(m, d, at[2 + d], of[d]);
+                seen = seen && window >= 0;
+                place = place * m->windows[d] + window;
+            }
+            if (seen) sum = tgi_plain_sum(sum, tgi_plain_get(columns, place));
+        }
+        tgi_plain_put(tgi_plain_line_of(&m->image, 5, dim, i, 0), 0, sum);
+    }
+    return true;
+}
+
+/* ---- products ---- */
+
+/* out [b.., m, n] = a [b.., m, k] times b [b.., k, n], or += that */
+static bool tgi_plain_gemm(tgi_thread *S, const tgi_gemm *g)
+{
+    const int64_t batches = tgi_plain_count(g->ndim, g->dim);
+    const bool floats = tgi_dtypes[g->out.dtype].floating;
+    (void)S;
+    for (int64_t batch = 0; batch < batches; ++batch) {
+        const tgi_plain_line a = tgi_plain_line_of(&g->a, g->ndim, g->dim, batch, 1);
+        const tgi_plain_line b = tgi_plain_line_of(&g->b, g->ndim, g->dim, batch, 1);
+        const tgi_plain_line out = tgi_plain_line_of(&g->out, g->ndim, g->dim, batch, 1);
+        for (int64_t i = 0; i < g->m; ++i) {
+            for (int64_t j = 0; j < g->n; ++j) {
+                const int64_t at = i * g->n + j;
+                double sum = g->adds ? tgi_plain_real(out, at) : 0;
+                int64_t whole = 0;
+                for (int64_t k = 0; k < g->k; ++k) {
+                    const int64_t x = i * g->a_row + k * g->a_col, y = k * g->b_row + j * g->b_col;
+                    if (floats) sum += tgi_plain_real(a, x) * tgi_plain_real(b, y);
+                    else whole = tgi_wrap_add(whole, tgi_wrap_mul(tgi_plain_whole(a, x), tgi_plain_whole(b, y)));
+                }
+                tgi_plain_put(out, at, floats ? tgi_plain_of_real(sum) : tgi_plain_of_whole(whole));
+            }
+        }
+    }
+    return true;
+}
+
+/* ---- random numbers, steps of optimizers ---- */
+
+/* Element i of such numbers, from its word, or its two words. */
+static tgi_plain_number tgi_plain_random_number(tgi_random kind, tg_dtype dtype, double lo, double hi,
+                                                const uint32_t *word)
+{
+    const int64_t least = tgi_f64_to_i64(lo);
+    const uint64_t range = (uint64_t)tgi_f64_to_i64(hi) - (uint64_t)least;
+    switch (kind) {
+    case TGI_UNIFORM: return tgi_plain_of_real(lo + (hi - lo) * tgi_random_fraction(dtype, word));
+    case TGI_NORMAL: return tgi_plain_of_real(tgi_random_normal(dtype, word, lo, hi));
+    case TGI_BERNOULLI: return tgi_plain_of_real(tgi_random_bernoulli(word, lo));
+    case TGI_NORMAL_BETWEEN: return tgi_plain_of_real(tgi_random_normal_between(dtype, word, lo, hi));
+    case TGI_RANDINT: break;
+    }
+    return tgi_plain_of_whole(tgi_wrap_add(least, (int64_t)tgi_random_below(range, tgi_random_two_words(word))));
+}
+
+/* out [n]; a uniform number that rounds to hi becomes lo */
+static bool tgi_plain_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
+                             tg_rng rng)
+{
+    const int64_t per = tgi_random_per_counter(kind, out.dtype);
+    const tgi_plain_line y = tgi_plain_flat(out.dtype, out.data);
+    (void)S;
+    for (int64_t i = 0; i < n; ++i) {
+        uint32_t word[4];
+        tgi_random_block(rng, (uint64_t)(i / per), word);
+        tgi_plain_put(y, i, tgi_plain_random_number(kind, out.dtype, lo, hi, word + i % per * (4 / per)));
+        if (kind == TGI_UNIFORM && tgi_plain_real(y, i) >= hi) tgi_plain_put_real(y, i, lo);
+    }
+    return true;
+}
+
+/* n [5] = p, g, a, b, c of one element, before and after the step */
+#define TGI_PLAIN_OPTIMIZER(name, suffix, type, update)                                                                \
+    static void tgi_plain_##name##_step(const tgi_optim_step *step, double *n)                                         \
+    {                                                                                                                  \
+        typedef double real;                                                                                           \
+        double p = n[0], g = n[1], a = n[2], b = n[3], c = n[4];                                                       \
+        const real lr = step->lr, decay = step->weight_decay, eps = step->eps, momentum = step->momentum;              \
+        const double alpha = step->alpha, one_minus_dampening = 1 - step->dampening, rate = step->lr / step->bias1;    \
+        const double one_minus_beta1 = 1 - step->beta1, beta2 = step->beta2, one_minus_beta2 = 1 - step->beta2;        \
+        const double sqrt_bias_correction2 = sqrt(step->bias2);                                                        \
+        (void)lr, (void)decay, (void)eps, (void)momentum, (void)alpha, (void)one_minus_dampening, (void)rate;          \
+        (void)one_minus_beta1, (void)beta2, (void)one_minus_beta2, (void)sqrt_bias_correction2;                        \
+        update;                                                                                                        \
+        n[0] = p, n[2] = a, n[3] = b, n[4] = c;                                                                        \
+    }
+TGI_OPTIMIZERS(TGI_PLAIN_OPTIMIZER, f64, double)
+#define TGI_PLAIN_OPTIMIZER_ROW(name, ...) tgi_plain_##name##_step,
+
+/* Whether x rounds to element i of y. */
+static bool tgi_plain_rounds_to(tgi_plain_line y, int64_t i, double x)
+{
+    double bits = 0;
+    const tgi_plain_line rounded = tgi_plain_flat(y.dtype, &bits);
+    tgi_plain_put_real(rounded, 0, x);
+    return memcmp(rounded.first, y.first + i * y.step, tgi_dtypes[y.dtype].size) == 0;
+}
+
+/* p, g, s[0..3), master [n]: master is the parameter if there is one, and p is rounded from it */
+static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
+{
+    static void (*const update[])(const tgi_optim_step *step, double *n) = {
+        TGI_OPTIMIZERS(TGI_PLAIN_OPTIMIZER_ROW, f64, double)};
+    (void)S;
+    for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
+        const tgi_plain_line p = tgi_plain_flat(step->dtype, step->p), g = tgi_plain_flat(step->dtype, step->g);
+        const tgi_plain_line master = tgi_plain_flat(TG_F32, step->master);
+        for (int64_t i = 0; i < step->n; ++i) {
+            double number[5] = {tgi_plain_real(p, i), tgi_plain_real(g, i), 0, 0, 0};
+            if (step->master && tgi_plain_rounds_to(p, i, tgi_plain_real(master, i)))
+                number[0] = tgi_plain_real(master, i);
+            for (int k = 0; k < 3; ++k) {
+                const tgi_plain_line state = tgi_plain_flat(tgi_compute_dtype(step->dtype), step->s[k]);
+                if (step->s[k]) number[2 + k] = tgi_plain_real(state, i);
+            }
+            update[step->kind](step, number);
+            for (int k = 0; k < 3; ++k) {
+                const tgi_plain_line state = tgi_plain_flat(tgi_compute_dtype(step->dtype), step->s[k]);
+                if (step->s[k]) tgi_plain_put_real(state, i, number[2 + k]);
+            }
+            if (step->master) tgi_plain_put_real(master, i, number[0]);
+            tgi_plain_put_real(p, i, step->master ? tgi_plain_real(master, i) : number[0]);
+        }
+    }
+    return true;
+}
+
+/* ---- optional entries: composed of those above ---- */
+
+#define TGI_PLAIN_COMPOSES(name, arguments, type)                                                                      \
+    static tgi_answer tgi_plain_##name(tgi_thread *S, const type *arguments)                                           \
+    {                                                                                                                  \
+        (void)S, (void)arguments;                                                                                      \
+        return TGI_COMPOSE;                                                                                            \
+    }
+TGI_PLAIN_COMPOSES(norm, row_norm, tgi_row_norm)
+TGI_PLAIN_COMPOSES(norm_backward, row_norm, tgi_row_norm)
+TGI_PLAIN_COMPOSES(cross_entropy, loss, tgi_class_loss)
+TGI_PLAIN_COMPOSES(cross_entropy_backward, loss, tgi_class_loss)
+TGI_PLAIN_COMPOSES(embedding_backward, table, tgi_table_gradient)
+TGI_PLAIN_COMPOSES(attention, call, tgi_attention)
+TGI_PLAIN_COMPOSES(attention_backward, call, tgi_attention)
+TGI_PLAIN_COMPOSES(convolution, conv, tgi_convolution)
+TGI_PLAIN_COMPOSES(lstm_cell, cell, tgi_lstm_cell)
+TGI_PLAIN_COMPOSES(lstm_cell_backward, cell, tgi_lstm_cell)
+
+static tgi_answer tgi_plain_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
+{
+    (void)S, (void)gemm, (void)bias;
+    return TGI_COMPOSE;
+}
+
+static tgi_answer tgi_plain_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
+{
+    (void)S, (void)y, (void)x, (void)n, (void)p, (void)rng;
+    return TGI_COMPOSE;
+}
+
+/* ---- the row of the backend table, and the choice between it and that of act III ---- */
+
+#define TGI_PLAIN_ENTRY_ALL(name) tgi_plain_##name,
+#define TGI_PLAIN_ENTRY_PLAIN(name) tgi_plain_##name,
+#define TGI_PLAIN_ENTRY_MEMORY(name) tgi_host_##name,
+#define TGI_PLAIN_ENTRY_DEVICE(name) NULL,
+#define TGI_PLAIN_ENTRY(kinds, result, name, arguments) TGI_PLAIN_ENTRY_##kinds(name)
+static const tgi_backend tgi_plain = {"cpu", TG_DEV_CPU, true, false, TGI_BACKEND_ENTRIES(TGI_PLAIN_ENTRY)};
+
+/* TG_PLAIN in the environment decides, 0 for no; without it the macro TG_PLAIN. */
+static const tgi_backend *tgi_choose_backend(void)
+{
+    const char *wish = getenv("TG_PLAIN");
+#ifdef TG_PLAIN
+    const bool otherwise = true;
+#else
+    const bool otherwise = false;
+#endif
+    return (wish && *wish ? strcmp(wish, "0") != 0 : otherwise) ? &tgi_plain : tgi_speed.backend();
 }
 
 TGI_CALLERS_END
@@ -7319,11 +8247,11 @@ static inline void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dim
 }
 
 /* t->few: the number of elements if t can go the short way of elementwise ops (tgi_are_few), else -1.  They are less
-   than TGI_FEW, of f32 or f64, row-major in the host's memory, and t is no view. */
+   than TGI_FEW, of f32 or f64, row-major in the memory of a direct backend, and t is no view. */
 static inline int16_t tgi_count_few(const tg_tensor *t, int64_t numel)
 {
     const bool floats = t->dtype == TG_F32 || t->dtype == TG_F64;
-    return floats && numel < TGI_FEW && t->storage->backend->host ? (int16_t)numel : -1;
+    return floats && numel < TGI_FEW && t->storage->backend->direct ? (int16_t)numel : -1;
 }
 
 /* A new tensor of x's shape and device, row-major, of this many bytes, contents undefined. */
@@ -7507,7 +8435,7 @@ static bool tgi_add_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor 
 {
     tgi_loop loop;
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
-    if (y->storage->backend->host && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_FEW) {
+    if (y->storage->backend->direct && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_FEW) {
         const int64_t size = tgi_bytes_of((tg_dtype)y->dtype);
         tgi_speed.add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size, (const char *)tgi_first_element(x),
                           size, tgi_numel(y));
@@ -7743,7 +8671,7 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
     tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_large_storage(S, "wrap", tgi_speed.backend(), 0);
+    t->storage = tgi_new_large_storage(S, "wrap", tgi_backend_of(S, TG_DEV_CPU), 0);
     if (!t->storage) return tgi_or_release(S, t, false);
     t->storage->data = data;
     tgi_memory_source *source = tgi_source_of(t->storage);
@@ -7956,7 +8884,7 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     loop.arg[0].dtype = to_dtype;
     loop.arg[1].data = (void *)(uintptr_t)from;
     loop.arg[1].dtype = from_dtype;
-    return tgi_speed.backend()->copy(S, &loop);
+    return tgi_backend_of(S, TG_DEV_CPU)->copy(S, &loop);
 }
 
 /* The only element of t, as dtype. */
@@ -23172,7 +24100,7 @@ static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, in
     const tg_dtype dtype = tgi_file_dtypes[type].dtype;
     uint64_t bytes;
     if (!tgi_file_bytes(f, ndim, dims, type, &bytes) || !tgi_file_has(f, bytes)) return NULL;
-    tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, tgi_speed.backend(), 0);
+    tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, tgi_backend_of(f->S, TG_DEV_CPU), 0);
     if (!t) return NULL;
     unsigned char *data = (unsigned char *)t->storage->data;
     if (type >= TGI_FILE_WIDENED) {
@@ -24995,7 +25923,7 @@ static tg_tensor *tgi_csv_table(tgi_csv *c, const char *text)
     }
     if (!tgi_csv_count(*c, named, shape, &ends)) return NULL;
     if (finds_both && !tgi_csv_check_commas(c, header, named, shape[1], ends)) return NULL;
-    tg_tensor *t = tgi_new(c->f->S, c->f->op, 2, shape, TG_F64, tgi_speed.backend(), 0);
+    tg_tensor *t = tgi_new(c->f->S, c->f->op, 2, shape, TG_F64, tgi_backend_of(c->f->S, TG_DEV_CPU), 0);
     return t && tgi_csv_store(c, (double *)t->storage->data, shape) ? t : NULL;
 }
 
@@ -29535,11 +30463,15 @@ static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
     return S->kernels;
 }
 
-const char *tg_cpu_capability(void) { return tgi_kernels_of(tgi_self())->name; }
+const char *tg_cpu_capability(void)
+{
+    tgi_thread *S = tgi_self();
+    return tgi_backend_of(S, TG_DEV_CPU) == &tgi_plain ? "plain" : tgi_kernels_of(S)->name;
+}
 
 /* ======== @@CPU ===================================================================================================
 
-   Promise: the entries of the backend table for the CPU: devices and memory, elementwise ops, copies, fills, random
+   Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random
    numbers and optimizers; and what the rooms behind share, loops over strides, threads and scratch memory.
    Types: tgi_cursor is a position in a tgi_iter; tgi_tile some elements in a compute dtype; tgi_scratch memory for each
    thread; tgi_map_job, tgi_random_job and tgi_optim_job what the threads of a call share.
@@ -29659,80 +30591,6 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     scratch->each = (char *)tgi_alloc(S, scratch->total);
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
-
-/* ---- devices, memory, copies: the CPU is always there and never waits ---- */
-
-static int tgi_cpu_device_count(void) { return 1; }
-static void tgi_cpu_thread_end(tgi_thread *S) { (void)S; }
-
-static bool tgi_cpu_resolve(tgi_thread *S, const char *op, int *index)
-{
-    (void)S, (void)op;
-    *index = 0;
-    return true;
-}
-
-static bool tgi_cpu_set_current(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
-    return true;
-}
-
-static void *tgi_cpu_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
-{
-    (void)index, (void)for_copy_stream;
-    return tgi_alloc(S, bytes);
-}
-
-static void tgi_cpu_release(tgi_thread *S, int index, void *data, size_t bytes)
-{
-    (void)index;
-    tgi_free(S, data, bytes);
-}
-
-static int64_t tgi_cpu_cached(tgi_thread *S, int index)
-{
-    (void)index;
-    return S->stats.cached_bytes;
-}
-
-static bool tgi_cpu_trim(tgi_thread *S, int index)
-{
-    (void)index;
-    tgi_trim(S, 0);
-    return true;
-}
-
-static bool tgi_cpu_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
-{
-    (void)S, (void)index;
-    if (bytes) memmove(dst, host, bytes);
-    return true;
-}
-
-static bool tgi_cpu_download(tgi_thread *S, int index, void *host, const void *src, size_t bytes)
-{
-    return tgi_cpu_upload(S, index, host, src, bytes);
-}
-
-static bool tgi_cpu_put_element(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
-{
-    return tgi_cpu_upload(S, index, dst, host, bytes);
-}
-
-static bool tgi_cpu_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
-{
-    (void)from;
-    return tgi_cpu_upload(S, to, dst, src, bytes);
-}
-
-static bool tgi_cpu_synchronize(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
-    return true;
-}
-
-static bool tgi_cpu_device_sync(tgi_thread *S, int index) { return tgi_cpu_synchronize(S, index); }
 
 /* tgi_exp_f32_portable and others, of SIMD. */
 #define TGI_PORTABLE_KERNEL(name, ...)                                                                        \
@@ -33551,9 +34409,11 @@ static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, i
 /* ---- the CPU's row of the backend table ---- */
 
 #define TGI_CPU_ENTRY_ALL(name) tgi_cpu_##name,
+#define TGI_CPU_ENTRY_PLAIN(name) tgi_plain_##name,
+#define TGI_CPU_ENTRY_MEMORY(name) tgi_host_##name,
 #define TGI_CPU_ENTRY_DEVICE(name) NULL,
 #define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
-static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
 
 static const tgi_backend *tgi_cpu_backend(void) { return &tgi_cpu; }
 

@@ -16,6 +16,7 @@
  *     }
  *
  *     test_ops --part 1/4                  every fourth test, from the second: what takes long takes turns
+ *     TG_PLAIN=1 test_ops                  runs them on the plain backend, but what harness_skips_plain skips
  *     TG_TEST_DEVICE=cuda:1 test_ops       runs the tests there, in programs that ask by harness_take_device(): it is
  *                                          the default device, and HERE in calls that name one */
 #ifndef HARNESS_H
@@ -208,6 +209,15 @@ static inline bool harness_has_no_gpu(void)
 {
     if (tg_cuda_is_available()) return false;
     printf("no CUDA device: 0 of the checks ran\n1 passed, 0 failed\n");
+    return true;
+}
+
+/* Whether the plain backend runs (TG_PLAIN=1), and this check, which it is not for, is skipped and says so: it asks for
+ * a fused op, for equal last bits, or takes long. */
+static inline bool harness_skips_plain(const char *what)
+{
+    if (strcmp(tg_cpu_capability(), "plain") != 0) return false;
+    printf("skipped: %s (plain backend)\n", what);
     return true;
 }
 

@@ -536,11 +536,12 @@ TEST(norms_of_large_and_small_rows)
         printf("skipped on a GPU, where squares of f32 overflow\n");
         return;
     }
+    const bool plain = harness_skips_plain("norms_of_large_and_small_rows whose squares overflow in f64");
     for (int k = 0; k < 8 * 3 * 4; ++k) {
         const double scale = scales[k / 12];
         const tg_dtype dtype = k / 4 % 3 == 0 ? TG_F64 : k / 4 % 3 == 1 ? TG_F32 : TG_BF16;
         tg_tensor *x[2], *y[2], *g[2], *v = tg_to_dtype(f64("[1, 2, -1, 0.5]"), dtype);
-        if (k / 12 > 4 && dtype != TG_F64) continue;
+        if (k / 12 > 4 && (dtype != TG_F64 || plain)) continue;
         for (int i = 0; i < 2; ++i) {
             x[i] = tg_mul_scalar(f64("[3, 4, -1, 2]"), i ? scale : 1);
             x[i] = tg_set_requires_grad(tg_detach(tg_to_dtype(x[i], dtype)), true);

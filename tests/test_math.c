@@ -167,5 +167,11 @@ int main(int argc, char **argv)
             RUN(errors_of_gradients);
         }
     }
+#if defined(__unix__) || defined(__APPLE__)
+    for (int plain = 0; plain < 2; ++plain) {
+        setenv("TG_PLAIN", plain ? "1" : "0", 1), tg_shutdown();
+        CHECK((strcmp(tg_cpu_capability(), "plain") == 0) == (plain != 0));
+    }
+#endif
     return harness_end();
 }

@@ -45,8 +45,12 @@ static bool is_product(tg_tensor *y, tg_tensor *a, tg_tensor *b, tg_tensor *bias
     return equal;
 }
 
+/* Whether the plain backend would take long for such a product. */
+static bool is_long(bool plain, int64_t m, int64_t n, int64_t k) { return plain && m * n * k > 1 << 20; }
+
 TEST(products)
 {
+    const bool plain = harness_skips_plain("products of more than 2^20 terms");
     static const int64_t size[][3] = {{1, 1, 1},      {5, 3, 2},       {6, 16, 1024},   {7, 17, 1025}, {97, 33, 2049},
                                       {1, 1025, 3},   {1025, 1, 5},    {4099, 1, 3},    {1, 4099, 70}, {1537, 31, 9},
                                       {193, 1030, 4}, {13, 1040, 1601}, {1600, 12, 1030}, {64, 100, 0},
@@ -56,6 +60,7 @@ TEST(products)
     for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
         for (int how = 0; how < 8; ++how) {
             TG_SCOPE;
+            if (is_long(plain, size[i][0], size[i][1], size[i][2])) continue;
             const tg_dtype dtype = how < 4 ? TG_F32 : TG_F64;
             tg_tensor *a = matrix(size[i][0], size[i][2], how & 1, dtype);
             tg_tensor *b = matrix(size[i][2], size[i][1], (how & 2) != 0, dtype);
@@ -106,13 +111,14 @@ TEST(integer_products)
 
 /* Integers, of which the products in f32 are exact, and other numbers, of which the error may be one of bf16; in all
    layouts, from places that are and are not those of a float; rows that are computed alone, with the same bits. */
-static void check_bf16_products(void)
+static void check_bf16_products(bool plain)
 {
     static const int64_t size[][3] = {{1, 1, 1},    {15, 33, 2},    {14, 32, 2048}, {40, 65, 2049}, {3, 40, 4097},
                                       {97, 31, 66}, {130, 1030, 5}, {28, 64, 0},   {1, 77, 300},  {77, 1, 301}};
     for (size_t i = 0; i < 4 * sizeof size / sizeof *size; ++i) {
         TG_SCOPE;
         const int64_t m = size[i / 4][0], n = size[i / 4][1], k = size[i / 4][2];
+        if (is_long(plain, m, n, k)) continue;
         tg_tensor *a = matrix(m, k + 3, i & 1, TG_BF16), *b = matrix(k + 3, n, (i & 2) != 0, TG_BF16);
         for (int64_t from = 0; from < 3; ++from) {
             tg_tensor *x = tg_narrow(a, 1, from, k), *y = tg_narrow(b, 0, from, k), *wide[2];
@@ -134,10 +140,11 @@ static void check_bf16_products(void)
 TEST(bf16_products)
 {
     const bool on_cpu = tg_device_equal(HERE, TG_CPU);
-    for (int tile = 0; tile < 2; ++tile) {
+    const bool plain = harness_skips_plain("bf16_products with the tile for bf16");
+    for (int tile = 0; tile < (plain ? 1 : 2); ++tile) {
         TG_SCOPE;
         const bool flushes = inside_bf16_tile(tile);
-        check_bf16_products();
+        check_bf16_products(plain);
         tg_tensor *x = of(TG_BF16, "[[2, 2, 2, 2, nan], [2, -inf, 2, 2, 2], [-inf, inf, 2, 2, 2], [2, 2, 2, 2, 2]]");
         tg_tensor *ones = tg_ones_like(tg_t(x));
         HAS(tg_select(tg_matmul(x, ones), 1, 3), "[nan, -inf, nan, 10]");
@@ -238,6 +245,7 @@ TEST(convolutions)
         {5, {2, 4, 6, 7, 8}, {5, 4, 3, 2, 3}, {1, 1, 1, 1}},  {5, {1, 4, 9, 10, 11}, {4, 4, 3, 3, 3}, {2, 2, 2, 1}},
         {4, {2, 16, 15, 17}, {48, 16, 3, 3}, {1, 1, 1, 1}},   {4, {2, 10, 14, 14}, {34, 5, 3, 3}, {1, 1, 1, 2}},
         {4, {1, 4, 300, 300}, {1, 4, 2, 2}, {1, 150, 299, 1}}};
+    if (harness_skips_plain("convolutions: the fused ones against those composed")) return;
     for (size_t i = 0; i < sizeof row / sizeof *row; ++i) {
         for (int strided = 0; strided < 2; ++strided) {
             TG_SCOPE;

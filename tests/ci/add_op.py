@@ -58,32 +58,21 @@ static bool tgi_rule_rcumsum(tgi_step *step, tg_tensor *g)
 
 """),
     (HEADER, "    OP(ALL, bool, cumsum, (",
-     "    OP(ALL, bool, rcumsum, (tgi_thread *S, const tgi_rows *rows)) \\\n"),
-    (HEADER, "static bool tgi_cpu_cumsum(", """\
-static void tgi_rcumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
+     "    OP(PLAIN, bool, rcumsum, (tgi_thread *S, const tgi_rows *rows)) \\\n"),
+    (HEADER, "/* y, x [rows, n]: y[i] = x[0] + .. + x[i] */\nstatic bool tgi_plain_cumsum(", """\
+static bool tgi_plain_rcumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    const bool floating = tgi_dtypes[job->iter.dtype[1]].floating;
-    double sum = 0, x;
-    int64_t sum_i64 = 0, x_i64;
-    (void)scratch;
-    for (int64_t i = job->length - 1; i >= 0; --i) {
-        const char *in = at[1] + i * job->step[1];
-        char *out = at[0] + i * job->step[0];
-        if (floating) {
-            tgi_load_elements(TG_F64, &x, job->iter.dtype[1], in, 0, 1);
-            sum += x;
-            tgi_store_elements(TG_F64, &sum, job->iter.dtype[0], out, 0, 1);
-        } else {
-            tgi_load_elements(TG_I64, &x_i64, job->iter.dtype[1], in, 0, 1);
-            sum_i64 = tgi_wrap_add(sum_i64, x_i64);
-            tgi_store_elements(TG_I64, &sum_i64, job->iter.dtype[0], out, 0, 1);
+    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
+    (void)S;
+    for (int64_t row = 0; row < n; ++row) {
+        const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
+        tgi_plain_number sum = tgi_plain_zero(x.dtype);
+        for (int64_t i = rows->length - 1; i >= 0; --i) {
+            sum = tgi_plain_sum(sum, tgi_plain_get(x, i));
+            tgi_plain_put(y, i, sum);
         }
     }
-}
-
-static bool tgi_cpu_rcumsum(tgi_thread *S, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "rcumsum", rows, tgi_rcumsum_row, false, 0, 0, false);
+    return true;
 }
 
 """),

@@ -103,7 +103,7 @@ def faults_of_companion(header, companion):
     if there != contents:
         found.append("the contents are %s and the bars %s" % (" ".join(contents), " ".join(there)))
     table = re.search(r"^#define TGI_BACKEND_ENTRIES\(OP\)(.*\\\n)+.*", header, re.M)[0]
-    entries = re.findall(r"OP\((?:ALL|DEVICE), [^,]+, (\w+),", table)
+    entries = re.findall(r"OP\((?:ALL|PLAIN|MEMORY|DEVICE), [^,]+, (\w+),", table)
     defined = re.findall(r"^static [^;{}=]*?\btgi_cuda_(\w+)\([^;{}]*\)\s*\{", companion, re.M)
     defined = [name for name in defined if name in entries]
     if sorted(defined) != sorted(entries):
