@@ -20180,7 +20180,22 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     return close;
 }
 
-/* ======== @@CHECK ================================================================================================= */
+/* ======== @@CHECK =================================================================================================
+
+   Promise: tg_gradcheck tells whether the gradients of a function are its derivatives, and where they are not, at which
+   element and for what likely reason.
+   Types: tgi_check is one check, with two Jacobians [elements of y, elements of the checked inputs]; tgi_comparison is
+   the outcome for one input.
+   Way:
+       tgi_check_prepare    calls fn once, and allocates
+       tgi_check_analytic   the Jacobian by backward, a row for each element of y; each row twice
+       tgi_check_numeric    the Jacobian by differences, a column for each element of an input, moved up and down
+       tgi_check_report     compares, prints, and records the error of the first input that does not agree
+   tg_gradgradcheck is a check of tgi_check_gradients, a function that returns the gradients of fn.
+   (1) fn draws the same random numbers in every call, and the state of the thread is restored at the end.
+   (2) An element that was moved gets its bytes back in every case, also after an error.
+   (3) No .grad changes, and an input is written without the tape noticing it.
+   To add a hint: a test of a tgi_comparison, as tgi_check_transposed, and its place in tgi_check_hint. */
 
 /* One check of y = fn(inputs).  The Jacobian [m, columns] is dy / dx: a row for each element of y, a column for each
    element of each checked input x, one input after the other. */
@@ -20857,7 +20872,24 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
     return tgi_check_run(tgi_gradgradcheck, "gradgradcheck", fn, inputs, n, user, NULL);
 }
 
-/* ======== @@OPTIM ================================================================================================= */
+/* ======== @@OPTIM =================================================================================================
+
+   Promise: tg_step updates all parameters that have a gradient, in place, by PyTorch's formulas, or changes nothing.
+   Types: tg_optim is the optimizer with its public numbers; tgi_optim_param a parameter with its states; tgi_optim_step
+   what the kernel needs for one parameter.
+   Way:
+       tg_sgd, ..    tgi_optim_new: defaults, checks, parameters (tgi_optim_append)
+       tg_step       tgi_optim_prepare for each parameter, then tgi_optim_update for each device, as described below
+       files         tgi_optim_save and tgi_optim_load go through all that determines the next steps, by name
+   (1) All checks and allocations of a step come before the first parameter changes.
+   (2) The states are made at the first step of a parameter.  They are f32 for one in bf16 or f16, which has a master
+       copy.
+   (3) The optimizer has a reference to each parameter and owns its states.  They follow a parameter to another device.
+   To add an optimizer: its kind in tgi_optimizer; a row of TGI_OPTIMIZERS in the same order, the formula on every
+   device; a row of tgi_optim_kinds, the names of its states; which of them are used in tgi_optim_states; defaults in
+   tgi_optim_new; its constructor and declaration; tests in test_optim.c.  A number that no other optimizer has is a
+   field of tg_optim, a check in tgi_check_hyperparameters, a line in tgi_optim_describe and one of
+   tgi_hyperparameters. */
 
 enum { TGI_MASTER = 3, TGI_STATES = 4 };
 
@@ -21835,7 +21867,23 @@ static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
     tg_optim_free(draft);
 }
 
-/* ======== @@RECORD ================================================================================================ */
+/* ======== @@RECORD ================================================================================================
+
+   Promise: a step of training on a GPU is recorded once and then replayed with the results that calls of it would have;
+   where it cannot be recorded, each run calls it.
+   Types: tg_graph is a step; tgi_graph_part is recorded work that one launch repeats, up to three of them with a
+   scaler.
+   Way of tg_graph_run:
+       the first two runs       tgi_graph_try calls the step, and notes what keeps it from being recorded
+       the next one             tgi_graph_record: tgi_graph_capture records, checks and launches; if that fails,
+                                everything is made as it was, and the step is called
+       all others               tgi_graph_replay: the optimizers give their new numbers, then tgi_graph_launch
+       after an obstacle        tgi_graph_call
+   (1) A graph notes each tg_step of the step and the gradients that it used; what a replay finds changed is an error.
+   (2) A recording or replay that fails leaves optimizers, scaler and random numbers as before (tgi_graph_settle).
+   (3) The offset of the random numbers goes on by as much as the recorded step used.
+   What tg_step calls of a recording stands in OPTIM.
+   To add what a step may do while it is recorded: make it an op without a wait; what waits calls tgi_obstacle. */
 
 /* The step is not recorded, now or later. */
 static void tgi_graph_refuse(tg_graph *g, const char *why)
@@ -22194,13 +22242,21 @@ tg_status tg_graph_run(tg_graph *graph)
     return ok ? TG_OK : tgi_failed(S);
 }
 
-/* ======== @@LBFGS ================================================================================================= */
+/* ======== @@LBFGS =================================================================================================
 
-/* ---- steps with a closure ----
-
-   for every optimizer:   tgi_closure_call (the user's function, in a scope and under a guard)
-   lbfgs, one step:       tgi_lbfgs_iterate until nothing is gained: tgi_lbfgs_direction (two loops over the history),
-                          then a step along it, whose size tgi_wolfe_bracket and tgi_wolfe_zoom may search */
+   Promise: tg_step_closure, a step that may compute loss and gradients several times; L-BFGS, which can step in this
+   way alone, with PyTorch's results.
+   Types: tgi_closure_run is one step; tgi_lbfgs, in OPTIM, is the state that stays between steps; tgi_wolfe is one
+   search.
+   Way:
+       for every optimizer   tgi_closure_call (the user's function, in a scope and under a guard), then tg_step
+       lbfgs, one step       tgi_lbfgs_iterate until nothing is gained: tgi_lbfgs_direction (two loops over the
+                             history), then a step along it, whose size tgi_wolfe_bracket and tgi_wolfe_zoom may search
+   (1) All parameters are one row [n], and so are their gradients; a parameter without a gradient has zeros.
+   (2) A step works on a copy of the state.  If it fails, the copy is dropped, and the parameters go back to where they
+       were.
+   (3) Tensors of the state are never written, so that a copy of it costs references.
+   To add a condition of the search: tgi_wolfe_is_high and tgi_wolfe_is_flat are what makes a step size good. */
 
 typedef struct {
     tgi_thread *S;
@@ -22628,7 +22684,18 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
     return loss;
 }
 
-/* ======== @@CLIP ================================================================================================== */
+/* ======== @@CLIP ==================================================================================================
+
+   Promise: the gradients of a list of parameters are made smaller, all by one factor or each element by itself.
+   Types: tgi_clip is the memory for one call: what one kernel for many tensors is told, and a norm for each gradient.
+   Way:
+       tgi_clip_check: every gradient can be written
+       on one device that is not the host, where all are of one dtype: one kernel for the norm and one for the product
+       else: the norm of each gradient, the norm of these, and a product for each gradient
+   (1) All checks, norms and factors come before the first gradient changes.
+   (2) Nothing waits for the device, unless error_if_nonfinite asks for it.
+   (3) Parameters without .grad are skipped; if there are none with one, the norm is 0.
+   To add a clipping: a function of this form, between tgi_clip_check and the version that is written. */
 
 /* Checks that every gradient can be written, before the first is. */
 static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
@@ -22813,9 +22880,20 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
     return ok ? TG_OK : tgi_failed(S);
 }
 
-/* ======== @@SCALER ================================================================================================ */
+/* ======== @@SCALER ================================================================================================
 
-/* ---- scaling of the loss.  Gradients are looked at and divided where they are; the host waits for one flag. ---- */
+   Promise: training in f16: the loss is multiplied by a scale, the gradients are divided by it before the step, and a
+   step with infinities or NaN is left out and makes the scale smaller.
+   Types: tg_grad_scaler, which is the program's own; its field round connects the calls of one step.
+   Way:
+       tg_grad_scaler_scale     loss times the scale
+       tg_grad_scaler_unscale_  tgi_unscale: divides and finds out whether all are finite, in one kernel or by ops
+       tg_grad_scaler_step      unscales if that has not been done, reads the flag, then tg_step or nothing
+       tg_grad_scaler_update    the new scale, by tgi_scaler_update in RECORD
+   (1) The flag is computed where the gradients are; the host waits once, in tg_grad_scaler_step.
+   (2) A round begins with the first call after an update.  An optimizer is unscaled and steps at most once in it.
+   (3) In a step that is recorded, the step of the optimizer is a part of its own, so that a replay can leave it out.
+   To add a rule for the scale: tgi_scaler_update is the only place where it changes. */
 
 tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
 {
@@ -23007,12 +23085,20 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
 
 /* ======== @@DICT ==================================================================================================
 
+   Promise: tensors and inner dictionaries by name and by path, in the order in which they were set; texts by key.
+   Types: tg_dict; tgi_dict_entry is a tensor or an inner dict under its name; tgi_dict_walk goes through all tensors.
+   Way:
+       tg_dict_set, tg_dict_set_dict   tgi_dict_put: tgi_dict_find gives the entry, or the dict that would get it
+       tg_dict_get, tg_dict_remove     tgi_dict_find
+       all tensors, also of inner ones tgi_dict_begin, then tgi_dict_next until it returns NULL
+   Nothing here recurses, so that dicts may be nested as deeply as memory allows.
    (1) An entry is a tensor, to which the dict has a reference, or an inner dict, whose owner is this dict and whose
        place is the index of the entry.  A dict has at most one owner, and none is inside itself: they form trees.
    (2) The name of an entry is not empty, and no other entry of its dict has it.  None begins with the name of an inner
        dict beside it and a dot.  So a path leads to one entry at most.
    (3) An entry keeps the number that it got when it was added.  The numbers ascend, so the place of an entry, which
-       changes when one before it is removed, is found from its number by bisection. */
+       changes when one before it is removed, is found from its number by bisection.
+   To add a kind of entry: a member of tgi_dict_entry, and its end in tgi_dict_free. */
 
 typedef struct {
     char *name;
@@ -23439,7 +23525,24 @@ tg_status tg_dict_to_(tg_dict *dict, tg_device device)
     return TG_OK;
 }
 
-/* ======== @@FILES ================================================================================================= */
+/* ======== @@FILES =================================================================================================
+
+   Promise: files are taken only if they are correct throughout; what is written stands under its name when it is
+   complete, and never before; errors name the file.  Then what all formats of tensors share, and the simplest of them,
+   IDX.
+   Types: tgi_file is a file that is read or written; tgi_file_item is a tensor in one, with its place; tgi_named is one
+   that is saved; tgi_scan reads the text of a header; tgi_file_dtypes has the names of dtypes in all formats.
+   Way:
+       read one tensor   tgi_load_tensor: tgi_file_open, the format's function, which calls tgi_read_tensor
+       read a dict       tgi_load_dict: the same with tgi_take_tensor for each, then tgi_tell_left_out
+       write             tgi_file_create, tgi_write .., tgi_file_complete; of a dict, tgi_save_dict does that
+   (1) Memory is allocated only for bytes that the file has (tgi_file_has).
+   (2) A file is written under a temporary name and renamed when it is on the disk.  It keeps its mode and owner, and
+       links to it; where that cannot be, the complete bytes are copied over the old ones.
+   (3) Of several tensors, one of a dtype or form that the library lacks is left out with a warning; a broken file is an
+       error as a whole.
+   To add a format: a function bool read(tgi_file *, tg_dict *) or tg_tensor *read(tgi_file *); one that writes, if
+   it is to be saved; the public functions, one line each; declarations; tests in test_files.c. */
 
 /* ---- numbers in files: their bytes have an order that does not depend on the machine ---- */
 
@@ -24465,7 +24568,18 @@ static tg_tensor *tgi_read_idx(tgi_file *f)
 
 tg_tensor *tg_idx_load(const char *path) { return tgi_load_tensor("idx_load", path, tgi_read_idx); }
 
-/* ======== @@SAFETENSORS =========================================================================================== */
+/* ======== @@SAFETENSORS ===========================================================================================
+
+   Promise: dictionaries as safetensors files, which the Python package reads, and whose bytes equal those that it
+   writes.
+   Types: tgi_scan reads the header, a JSON text; tgi_file_item gets what it says of each tensor.
+   Way:
+       read    tgi_read_safetensors: size and header; tgi_scan_safetensors, tgi_check_items, then tgi_read_items
+       write   tgi_write_safetensors: the tensors sorted, the header padded to 8 bytes, the elements
+   (1) The tensors fill the rest of the file without gaps and overlaps, each with as many bytes as its shape needs.
+   (2) A name, a key and a field stand once; other fields of an entry mean nothing and are read over.
+   (3) Strings of the header are converted where they stand, so they need no memory of their own.
+   To add a dtype: a row of tgi_file_dtypes in FILES, which all formats share. */
 
 /* ---- safetensors: the size of the header (8 bytes), the header (JSON), the elements of all tensors, without gaps:
    {"__metadata__":{"key":"text"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}} ---- */
@@ -24843,7 +24957,21 @@ tg_status tg_safetensors_save(const char *path, tg_dict *dict)
     return tgi_save_dict("safetensors_save", path, dict, tgi_write_safetensors);
 }
 
-/* ======== @@NPZ =================================================================================================== */
+/* ======== @@NPZ ===================================================================================================
+
+   Promise: NumPy's files: .npy, one tensor, and .npz, a ZIP archive of them, read stored or deflated and written
+   stored.
+   Types: tgi_npy is a header; tgi_inflate is a stream that is inflated; tgi_zip_directory says where an archive lists
+   its entries; tgi_record is a record that is written.
+   Way:
+       npy     tgi_read_npy: tgi_read_npy_header, tgi_read_tensor, Fortran order as strides; tgi_write_npy
+       npz     tgi_read_npz: tgi_zip_find, tgi_zip_entry for each, sorted by place, then tgi_zip_read, which checks the
+               entry's own header, inflates (tgi_inflate_all), compares the CRC-32 and reads it as a .npy
+       write   tgi_write_npz: each entry with its header, the directory, the end record
+   (1) What inflates is bounded on both sides: neither position passes its end, and the size must be the one announced.
+   (2) The directory and the header of an entry must agree, and entries may not overlap.
+   (3) Numbers above 4 bytes stand in ZIP64 fields, which are always written.
+   To add a dtype: a row of tgi_file_dtypes in FILES, whose second column has NumPy's names. */
 
 /* ---- npy: "\x93NUMPY", version, size of the header, the header (a Python dict), the elements ---- */
 
@@ -25557,7 +25685,22 @@ static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
 
 tg_status tg_npz_save(const char *path, tg_dict *dict) { return tgi_save_dict("npz_save", path, dict, tgi_write_npz); }
 
-/* ======== @@CSV =================================================================================================== */
+/* ======== @@CSV ===================================================================================================
+
+   Promise: a table of numbers as text becomes a tensor [rows, columns]; what can be read in two ways is an error that
+   names the option to set.
+   Types: tgi_csv is the text, with the position and the options, given or found.  A copy of it reads ahead.
+   Way: tgi_csv_table reads the text several times:
+       tgi_csv_find_delimiter, tgi_csv_find_decimal   what the options leave open
+       tgi_csv_first_row                              whether it has names
+       tgi_csv_count                                  rows and cells
+       tgi_csv_check_commas                           an error if a comma can be two things
+       tgi_csv_store                                  the numbers, in f64
+   (1) tgi_csv_next_row and tgi_csv_cell alone move through the text; all of the above are loops of these two.
+   (2) Every row has the same number of cells, or it is an error with line and column.
+   (3) Nothing depends on the locale: the decimal mark is an option.
+   To add an option: a field of tg_csv_options, its check in tgi_csv_check_options, its use in these functions, a
+   test in test_files.c. */
 
 /* The text is read cell by cell, several times: to find what the options leave open, to count, and to store.  Nothing
    is guessed: what can be read in two ways is an error that names the option. */
@@ -25993,7 +26136,17 @@ tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options)
     return tgi_csv_load("csv_load_options", path, options);
 }
 
-/* ======== @@LOADER ================================================================================================ */
+/* ======== @@LOADER ================================================================================================
+
+   Promise: batches of rows of one or several tensors, shuffled if asked for, on the device that wants them.
+   Types: tg_loader; tgi_batches is the list of batches that were handed out.
+   Way of tg_loader_next:
+       tgi_batches_end_old frees the batches that the calling scope had from it before
+       tgi_loader_fetch makes the batch, unless it was made ahead: rows gathered, by tgi_loader_shuffle's order
+       where the data is on another device, the next batch is fetched, too, so that its move has begun
+   The invariants (1) to (4) stand at struct tg_loader.
+   To add a flag: a TG_ constant in the declarations, its check in tg_loader_new, its use in tgi_loader_fetch; a test
+   in test_loader.c. */
 
 enum { TGI_LOADER_TENSORS = 64 };
 
@@ -26268,7 +26421,19 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
     return true;
 }
 
-/* ======== @@NN ==================================================================================================== */
+/* ======== @@NN ====================================================================================================
+
+   Promise: modules: parameters, buffers and children by name; forward with hooks; moves of all of it; what PyTorch's
+   nn.Module does.
+   Types: tg_module; tgi_member is a parameter, a buffer or a child; tgi_walk goes through a tree; tgi_forward is a
+   forward that runs, with the one around it.
+   Way:
+       tree      tgi_walk_begin, then tgi_walk_next until NULL: each member once, in PyTorch's order, without recursion
+       forward   tg_forward, tg_forward_n: a scope and a guard, hooks before, the module's function, hooks after
+       moves     tgi_module_move: every tensor of the tree moves in place and stays the same tensor
+   The invariants (1) to (4) stand above struct tg_module.
+   To add what a module holds: a kind in tgi_member_kind, before TGI_MEMBER_KINDS, with its functions as those of
+   buffers. */
 
 /* Members stand in the order parameters, buffers, children; each kind in the order of registration. */
 typedef enum { TGI_PARAM, TGI_BUFFER, TGI_CHILD, TGI_MEMBER_KINDS } tgi_member_kind;
@@ -27298,7 +27463,17 @@ tg_status tg_module_print(FILE *file, tg_module *m)
     return tgi_flush(S, "module_print", file) ? TG_OK : TG_ERR_IO;
 }
 
-/* ======== @@LAYERS ================================================================================================ */
+/* ======== @@LAYERS ================================================================================================
+
+   Promise: PyTorch's layers, with its names of parameters, first values, formulas and printed texts; containers of
+   modules.
+   Types: tgi_layer is a layer while it is made; a layer's own struct, its self, is what its forward needs.
+   Way: described next, at "how a layer is made".  Layers without parameters are a formula each (TGI_FUNCTION_LAYER);
+   those without numbers, too, are a line each (TGI_PLAIN_LAYER).
+   (1) The module owns its parameters, buffers and children; self holds plain pointers to them.
+   (2) A constructor that fails in between frees what it has made and returns NULL.
+   (3) A forward calls public functions, so that it needs no gradient of its own.
+   To add a layer: its declaration, its screen here (self, forward, constructor), its row in tests/layers.h. */
 
 /* ---- how a layer is made ----
 
@@ -28290,7 +28465,22 @@ tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n
     return tgi_container_new("nn_dict", "ModuleDict", NULL, true, names, modules, n);
 }
 
-/* ======== @@SEQUENCES ============================================================================================= */
+/* ======== @@SEQUENCES =============================================================================================
+
+   Promise: layers for sequences: recurrent ones and their cells, attention with several heads, layers of a transformer.
+   Types: tgi_rnn is a recurrent layer with its weights behind it; tgi_rnn_state its h and c; tgi_mha an attention;
+   tgi_transformer a layer with its children.
+   Way:
+       recurrent     tgi_rnn_forward: checks, first states, then for each layer and direction the product of all inputs
+                     at once (tgi_rnn_from_input), and a step after the other (tgi_rnn_step)
+       attention     tgi_mha_forward: projections, heads as a dim (tgi_mha_project), the mask (tgi_mha_mask),
+                     tg_scaled_dot_product_attention, out_proj; the weights by the formula only if they are asked for
+       transformer   tgi_transformer_forward: each part added to its input, with a norm before or after
+   (1) A cell is a recurrent layer of one layer and one step, with the same weights and formulas.
+   (2) Inside, a sequence is [T, N, ..] for recurrent layers and [N, T, ..] for attention; one without N gets N = 1.
+   (3) The step of an LSTM is one op where the backend has it (lstm_cell), else the formula in ops.
+   To add a recurrent layer: its kind in tgi_rnn_kind with its row of names, gates and states; its formula in
+   tgi_rnn_step; constructors, declarations and rows in tests/layers.h. */
 
 /* ---- a step of an LSTM ---- */
 
@@ -28961,7 +29151,20 @@ tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t
                                dropout, gelu, norm_first);
 }
 
-/* ======== @@SAVE ================================================================================================== */
+/* ======== @@SAVE ==================================================================================================
+
+   Promise: a module in a file, and a checkpoint: all that a training run needs to go on as if it had not stopped.
+   Types: tgi_state_copy says which tensor goes to which; tgi_load_report gets the paths that only one side has.
+   Way:
+       tg_module_state        a dict of parameters and buffers under their paths
+       tg_module_load_state   tgi_find_sources by name, tgi_match_state (one error for all that does not fit), then
+                              tgi_copy_state
+       tg_checkpoint_save     one dict of module, optimizer, random numbers and step, as safetensors
+       tg_checkpoint_load     reads it, checks all, loads the module, and exchanges the state of the optimizer last
+   (1) A load that fails has changed nothing: what can fail comes before the first element is written.
+   (2) A tied tensor is saved under each of its paths, and needs one of them when it is loaded.
+   (3) A dict of state has the tensors of the module themselves; a file has copies.
+   To add to a checkpoint: a name in tg_checkpoint_save and in tg_checkpoint_load, and a line in the list there. */
 
 /* ---- the state of a module as a dict ---- */
 
@@ -29411,7 +29614,18 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
     return tgi_state_end(&c, d, ok);
 }
 
-/* ======== @@SHOW ================================================================================================== */
+/* ======== @@SHOW ==================================================================================================
+
+   Promise: tensors are printed as PyTorch prints them; the tape is printed as a table or drawn as a graph.
+   Types: tgi_printer prints one tensor, slot by slot; tgi_tape is what a root reaches, as rows of nodes and leaves.
+   Way:
+       tg_print       tgi_choose_format: one format for all that is shown; tgi_print_elements, tgi_print_suffixes
+       tg_tape_print  tgi_tape_open collects the rows, oldest first; tgi_tape_cells makes the texts of a row
+       tg_tape_dot    tgi_dot_choose takes the newest rows; tgi_dot_row and tgi_dot_edges write them
+   (1) Nothing here changes a tensor or the tape, but for the flag TGI_ON_TAPE, which is cleared before the end.
+   (2) tg_print copies a tensor on a device to the host first, and so waits for the device.
+   (3) No node holds its output: a value is shown if a saved tensor or a scope still has it.
+   To add a column: an entry of the enum that ends in TGI_CELLS, its text in tgi_tape_cells. */
 
 /* ---- tensors, as PyTorch prints them (torch/_tensor_str.py) ---- */
 
