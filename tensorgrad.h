@@ -1006,7 +1006,7 @@ TG_API tg_tensor *tg_ceil(tg_tensor *x);       /* rounded up; gradient 0 */
 TG_API tg_tensor *tg_round(tg_tensor *x);      /* to the nearest integer, half to even; gradient 0 */
 TG_API tg_tensor *tg_trunc(tg_tensor *x);      /* rounded towards 0; gradient 0 */
 
-/* The same in place, x = f(x).  x must be floating point where integers would give the default dtype. */
+/* Unary functions in place, x = f(x).  x must be floating point where integers would give the default dtype. */
 TG_API tg_tensor *tg_neg_(tg_tensor *x);        /* x = tg_neg(x).  torch.Tensor.neg_ */
 TG_API tg_tensor *tg_abs_(tg_tensor *x);        /* x = tg_abs(x).  torch.Tensor.abs_ */
 TG_API tg_tensor *tg_sign_(tg_tensor *x);       /* x = tg_sign(x).  torch.Tensor.sign_ */
@@ -1073,7 +1073,7 @@ TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);                 /* to [
 TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);         /* x = tg_clamp(x, lo, hi).  torch.clamp_ */
 /* value where mask (bool, broadcast with x) is true, else x.  torch.masked_fill */
 TG_API tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value);
-/* The same in place: x[mask] = value.  torch.Tensor.masked_fill_ */
+/* tg_masked_fill in place: x[mask] = value.  torch.Tensor.masked_fill_ */
 TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
 
 /* Sums of products, elementwise, as optimizers and moving averages use them: tg_lerp_scalar_(mean, x, 0.1) is a moving
@@ -1171,7 +1171,7 @@ TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
 TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims); /* a copy reversed along dims.  torch.flip */
 /* tg_tril: a copy of t [.., n, m] with 0 above a diagonal: 0 is the main one, 1 the one above it.  torch.tril */
 TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
-TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal); /* the same with 0 below that diagonal.  torch.triu */
+TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal); /* a copy with 0 below that diagonal.  torch.triu */
 /* A copy with value around it.  pads: (before, after) of the last dim, then of the one before it, and so on; dims that
    are not listed stay.  A negative pad crops.  tg_pad(t, TG_SHAPE(1, 2), 0) makes [n, 4] a [n, 7].  F.pad (mode
    constant) */
@@ -1266,7 +1266,7 @@ TG_API tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor 
 TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* A copy y of t with y[.., index[i], ..] += src[.., i, ..] along dim, index [n].  torch.index_add */
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
-/* The same three in place, writing t.  torch.Tensor.scatter_, scatter_add_, index_add_ */
+/* tg_scatter, tg_scatter_add and tg_index_add in place, writing t.  torch.Tensor.scatter_, scatter_add_, index_add_ */
 TG_API tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);     /* t = tg_scatter(..) */
 TG_API tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src); /* t = tg_scatter_add(..) */
 TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);   /* t = tg_index_add(..) */
@@ -1289,7 +1289,7 @@ TG_API tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n);
 /* A copy y of t with y[indices] = values, or += values if accumulate.  values has t's dtype and broadcasts to the shape
    of tg_index; a 0-dim one may be on the CPU.  Of several writes to one element the last counts.  torch.index_put */
 TG_API tg_tensor *tg_index_put(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
-/* The same in place: t[indices] = values; returns t.  torch.Tensor.index_put_ */
+/* tg_index_put in place: t[indices] = values; returns t.  torch.Tensor.index_put_ */
 TG_API tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tensor *values, bool accumulate);
 /* The elements of t where mask (bool, broadcast with t) is true, [count]; waits for the device.  torch.masked_select */
 TG_API tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask);
@@ -1335,7 +1335,7 @@ TG_API tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weig
    the next layer.  F.layer_norm(x + residual, ..) */
 TG_API tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight,
                                     tg_tensor *bias, double eps, tg_tensor **sum);
-/* The same with tg_rms_norm.  F.rms_norm(x + residual, ..) */
+/* tg_add_layer_norm with tg_rms_norm as the norm.  F.rms_norm(x + residual, ..) */
 TG_API tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight, double eps,
                                   tg_tensor **sum);
 
@@ -1566,9 +1566,9 @@ TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, doubl
    a vocabulary to a multiple of 64 (50257 to 50304): then each row begins at a multiple of 16 bytes, which are read at
    once.  Errors: a target outside [0, C).  F.cross_entropy */
 TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
-/* The same with options.  weight [C] scales the classes; NULL: all 1.  Targets equal to ignore_index (PyTorch's default
-   is -100) count for nothing.  label_smoothing mixes each target with 1 / C.  TG_MEAN divides by the sum of the weights
-   of the targets that count (NaN if none does), for probabilities by N times the product of d... */
+/* tg_cross_entropy with options.  weight [C] scales the classes; NULL: all 1.  Targets equal to ignore_index (PyTorch's
+   default is -100) count for nothing.  label_smoothing mixes each target with 1 / C.  TG_MEAN divides by the sum of the
+   weights of the targets that count (NaN if none does), for probabilities by N times the product of d... */
 TG_API tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                                       double label_smoothing, int reduction);
 /* tg_cross_entropy_ex from log-probabilities instead of logits, with class indices only.  F.nll_loss */
@@ -1579,8 +1579,8 @@ TG_API tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tenso
    has the shape of input, and weight, which scales the elements, is NULL or broadcasts.  Errors: an input outside [0,
    1].  F.binary_cross_entropy */
 TG_API tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction);
-/* The same for sigmoid(input), without overflow.  pos_weight, NULL or broadcast, scales the term of target.
-   F.binary_cross_entropy_with_logits */
+/* tg_binary_cross_entropy of sigmoid(input), without overflow.  pos_weight, NULL or broadcast, scales the term of
+   target.  F.binary_cross_entropy_with_logits */
 TG_API tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight,
                                                       int reduction, tg_tensor *pos_weight);
 /* target * (log(target) - input), where input holds log-probabilities and target probabilities; if log_target, target
@@ -1652,7 +1652,7 @@ TGI_RESULTS(TGI_USE_RESULT)
    the random state, every .grad and every version are as before.  Costs 2 calls of fn per input element and 2 backwards
    per output element.  torch.autograd.gradcheck */
 TG_API bool tg_gradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
-/* The same check of the gradient itself, with respect to the inputs and to a random gradient of the output: for rules
+/* tg_gradcheck of the gradient itself, with respect to the inputs and to a random gradient of the output: for rules
    that are to be differentiated again.  torch.autograd.gradgradcheck */
 TG_API bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *user);
 
@@ -1878,8 +1878,8 @@ TG_API tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
    elements together, and returns norm, a new 0-dim tensor on the device of the first gradient; 0 if there is none.  A
    norm that is NaN or infinite makes gradients NaN or 0.  torch.nn.utils.clip_grad_norm_ */
 TG_API tg_tensor *tg_clip_grad_norm(tg_tensor *const *params, int n, double max_norm);
-/* The same with the norm_type-norm (INFINITY: the largest).  error_if_nonfinite: a norm that is NaN or infinite is an
-   error, and the gradients do not change; this waits for the device. */
+/* tg_clip_grad_norm with the norm_type-norm (INFINITY: the largest).  error_if_nonfinite: a norm that is NaN or
+   infinite is an error, and the gradients do not change; this waits for the device. */
 TG_API tg_tensor *tg_clip_grad_norm_ex(tg_tensor *const *params, int n, double max_norm, double norm_type,
                                        bool error_if_nonfinite);
 
@@ -1944,16 +1944,16 @@ TG_API void tg_dict_free(tg_dict *dict); /* frees it and its inner ones; NULL is
 /* Sets the entry of this path, in the inner dictionary that the path leads to.  An entry that is there is replaced in
    its place, else the new one is the last.  Errors: an empty name.  dict[path] = t */
 TG_API tg_status tg_dict_set(tg_dict *dict, const char *path, tg_tensor *t);
-/* The same with an inner dictionary, which dict takes over and frees with itself; it is freed even when the call fails.
-   Errors: inner is inside a dictionary already, or dict is inside inner (then it is not freed); names beside it that
-   begin with its name and a dot. */
+/* tg_dict_set with an inner dictionary, which dict takes over and frees with itself.  It is freed even when the call
+   fails.  Errors: inner is inside a dictionary already, or dict is inside inner (then it is not freed); names beside it
+   that begin with its name and a dot. */
 TG_API tg_status tg_dict_set_dict(tg_dict *dict, const char *path, tg_dict *inner);
 /* Removes the entry of this path.  Errors: there is none.  del dict[path] */
 TG_API tg_status tg_dict_remove(tg_dict *dict, const char *path);
 
 /* tg_dict_get is the tensor of this path, or NULL without an error if there is none.  dict.get(path) */
 TG_API tg_tensor *tg_dict_get(tg_dict *dict, const char *path);
-TG_API tg_dict *tg_dict_get_dict(tg_dict *dict, const char *path); /* the same for an inner dictionary */
+TG_API tg_dict *tg_dict_get_dict(tg_dict *dict, const char *path); /* the inner dictionary of this path, or NULL */
 TG_API int tg_dict_count(const tg_dict *dict);                     /* of its own entries, not those of inner ones */
 TG_API const char *tg_dict_name(const tg_dict *dict, int i);       /* name of entry i, until that is removed */
 
@@ -2166,7 +2166,7 @@ TG_API bool tg_module_is_training(tg_module *m); /* which of the two; false on e
    m.  Tied tensors stay tied, an optimizer made before stays valid, TG_CUDA(-1) is resolved once.  Not moved: what is
    no member, and what is added later.  Errors: those of tg_to_.  torch.nn.Module.to */
 TG_API tg_module *tg_module_to(tg_module *m, tg_device device);
-/* The same to another dtype, for those that are floating point; the others stay as they are. */
+/* tg_module_to for another dtype, of those that are floating point; the others stay as they are. */
 TG_API tg_module *tg_module_to_dtype(tg_module *m, tg_dtype dtype);
 /* Stores the device of all parameters and buffers in *device.  Errors: there are none; they are on several devices,
    which the message names. */
@@ -2205,7 +2205,7 @@ TG_API tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias);
 TG_API tg_module *tg_nn_bilinear(int64_t in1, int64_t in2, int64_t out, bool bias);
 /* ids, integers [..] in [0, count) -> [.., dim]: rows of weight [count, dim].  torch.nn.Embedding */
 TG_API tg_module *tg_nn_embedding(int64_t count, int64_t dim);
-/* The same, where row padding_idx is zeros and gets no gradient; negative: counted from the end. */
+/* tg_nn_embedding whose row padding_idx is zeros and gets no gradient; negative: counted from the end. */
 TG_API tg_module *tg_nn_embedding_ex(int64_t count, int64_t dim, int64_t padding_idx);
 
 /* Convolutions: the functions of the same names, with their rules for stride, padding (also TG_SAME), dilation and
@@ -2244,26 +2244,26 @@ TG_API tg_module *tg_nn_rms_norm(tg_shape shape, double eps, bool affine);
    running ones; else by the running ones.  A momentum that is negative or NAN (PyTorch's None) makes them the means
    over all batches so far, and each forward wait for the device.  torch.nn.BatchNorm1d, 2d and 3d in one */
 TG_API tg_module *tg_nn_batch_norm(int64_t features, double eps, double momentum);
-/* The same with options, in PyTorch's order.  affine: with weight and bias.  track_running_stats: with the buffers;
-   without them the statistics of x count always. */
+/* tg_nn_batch_norm with options, in PyTorch's order.  affine: with weight and bias.  track_running_stats: with the
+   buffers; without them the statistics of x count always. */
 TG_API tg_module *tg_nn_batch_norm_ex(int64_t features, double eps, double momentum, bool affine,
                                       bool track_running_stats);
 /* tg_instance_norm of x [N, features, ..] by its own statistics.  torch.nn.InstanceNorm1d, 2d and 3d in one */
 TG_API tg_module *tg_nn_instance_norm(int64_t features, double eps);
-/* The same with options: see tg_nn_batch_norm_ex.  num_batches_tracked stays 0 as in PyTorch, and a momentum that is
-   negative or NAN counts as 0. */
+/* tg_nn_instance_norm with the options of tg_nn_batch_norm_ex.  num_batches_tracked stays 0 as in PyTorch, and a
+   momentum that is negative or NAN counts as 0. */
 TG_API tg_module *tg_nn_instance_norm_ex(int64_t features, double eps, double momentum, bool affine,
                                          bool track_running_stats);
 /* tg_group_norm of x [N, channels, ..] with weight and bias [channels].  torch.nn.GroupNorm */
 TG_API tg_module *tg_nn_group_norm(int64_t groups, int64_t channels, double eps);
-/* The same; affine: with weight and bias. */
+/* tg_nn_group_norm; affine: with weight and bias. */
 TG_API tg_module *tg_nn_group_norm_ex(int64_t groups, int64_t channels, double eps, bool affine);
 
 /* Zeroes elements with probability p while training, and scales the others by 1 / (1 - p).  torch.nn.Dropout */
 TG_API tg_module *tg_nn_dropout(double p);
 
-TG_API tg_module *tg_nn_dropout1d(double p); /* the same for whole channels of x [N, C, L] or [C, L] */
-TG_API tg_module *tg_nn_dropout2d(double p); /* the same for whole channels of x [N, C, H, W] or [C, H, W] */
+TG_API tg_module *tg_nn_dropout1d(double p); /* zeroes whole channels of x [N, C, L] or [C, L] */
+TG_API tg_module *tg_nn_dropout2d(double p); /* zeroes whole channels of x [N, C, H, W] or [C, H, W] */
 
 /* Pools: the functions of the same names, with their rules for kernel, stride and padding. */
 
@@ -2365,8 +2365,8 @@ TG_API tg_module *tg_nn_rnn_cell(int64_t input, int64_t hidden, bool bias, const
    broadcasts to [N, heads, L, S]: with [N, 1, 1, S] it hides keys that are padding.  Parameters in_proj_weight
    [3 embed, embed], in_proj_bias, out_proj.weight, out_proj.bias.  torch.nn.MultiheadAttention */
 TG_API tg_module *tg_nn_multihead_attention(int64_t embed, int64_t heads, bool bias);
-/* The same with dropout of the weights, keys [N, S, kdim] and values [N, S, vdim].  If these two are not embed, there
-   are q_proj_weight, k_proj_weight and v_proj_weight in place of in_proj_weight. */
+/* tg_nn_multihead_attention with dropout of the weights, keys [N, S, kdim] and values [N, S, vdim].  If these two are
+   not embed, there are q_proj_weight, k_proj_weight and v_proj_weight in place of in_proj_weight. */
 TG_API tg_module *tg_nn_multihead_attention_ex(int64_t embed, int64_t heads, double dropout, bool bias, int64_t kdim,
                                                int64_t vdim);
 
@@ -2391,9 +2391,9 @@ TG_API tg_dict *tg_module_state(tg_module *m);
    changed.  If not strict, a warning names the paths that are missing in dict, and those that m has not.
    torch.nn.Module.load_state_dict */
 TG_API tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict);
-/* The same, with the tensors of these paths instead of a warning: *missing is a new dictionary of those of m that dict
-   has not, *unexpected of those of dict that m has not.  Free them by tg_dict_free; either pointer may be NULL.  On
-   error *missing and *unexpected are NULL.  missing_keys, unexpected_keys of load_state_dict */
+/* tg_module_load_state with the tensors of these paths instead of a warning: *missing is a new dictionary of those of m
+   that dict has not, *unexpected of those of dict that m has not.  Free them by tg_dict_free; either pointer may be
+   NULL.  On error *missing and *unexpected are NULL.  missing_keys, unexpected_keys of load_state_dict */
 TG_API tg_status tg_module_load_state_ex(tg_module *m, tg_dict *dict, bool strict, tg_dict **missing,
                                          tg_dict **unexpected);
 /* Copies the parameters and buffers of src to those of dst, a module with the same paths and shapes. */
@@ -2433,8 +2433,8 @@ TG_API tg_status tg_fprint(FILE *file, tg_tensor *t); /* tg_print to a file.  Er
    one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward). */
 TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
 
-/* The same as a graph for Graphviz (dot -Tsvg): leaves blue, ops white, views green, moves orange.  Of more than 200
-   nodes only the newest are drawn; one more node counts the others. */
+/* Writes the tape as a graph for Graphviz (dot -Tsvg): leaves blue, ops white, views green, moves orange.  Of more than
+   200 nodes only the newest are drawn; one more node counts the others. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* ======== @@KERNELS =============================================================================================== */
@@ -14951,7 +14951,7 @@ static tg_tensor *tgi_with_dims(tg_tensor *t, tg_shape in, int mask)
     return tg_reshape(t, in);
 }
 
-/* The same in the rule of a reduction. */
+/* tgi_with_dims for input 0 of this step, in the rule of a reduction. */
 TGI_NOINLINE static tg_tensor *tgi_step_dims(const tgi_step *step, tg_tensor *t)
 {
     return tgi_with_dims(t, tgi_input_shape(step, 0), step->params->dim);
@@ -16941,7 +16941,7 @@ static tg_tensor *tgi_scale_and_shift(tg_tensor *y, tg_tensor *weight, tg_tensor
     return y ? tg_reshape(y, tgi_shape_of(x)) : NULL;
 }
 
-/* The same with (x - mean) / sqrt(var + eps) as y, where mean and var [C] are given. */
+/* Evaluation: normalizes x by the running mean and var [C], then weight and bias. */
 static tg_tensor *tgi_normalize_by_running(tg_tensor *x, tg_tensor *mean, tg_tensor *var, tg_tensor *weight,
                                            tg_tensor *bias, double eps)
 {
@@ -17457,7 +17457,7 @@ static bool tgi_rule_linear(tgi_step *step, tg_tensor *g)
     return step->node->inputs < 3 || !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, g);
 }
 
-/* Whether the op adds the bias: [out], in x's dtype.  Another one broadcasts and promotes as in tg_add. */
+/* Whether bias is [out] in x's dtype, so that the op can add it.  Any other bias is added by tg_add. */
 static bool tgi_is_plain_bias(const tg_tensor *x, const tg_tensor *weight, const tg_tensor *bias)
 {
     return bias->dtype == x->dtype && bias->ndim == 1 && bias->dim[0] == weight->dim[0];
@@ -17470,7 +17470,7 @@ static bool tgi_is_plain_linear(const tg_tensor *x, const tg_tensor *weight, con
            (!bias || tgi_is_plain_bias(x, weight, bias));
 }
 
-/* Whether the call is the op and nothing else, and so needs no scope. */
+/* Whether tg_linear is exactly one op here, so that the scope of a composite can be left out. */
 static bool tgi_is_one_linear(const tgi_thread *S, const tg_tensor *x, const tg_tensor *weight, const tg_tensor *bias)
 {
     if (S->autocast != TG_F32 || !tgi_usable(S, x) || !tgi_usable(S, weight) || (bias && !tgi_usable(S, bias)))
@@ -18087,7 +18087,7 @@ static bool tgi_conv_product(const tgi_conv_job *job)
     return job->c->backend->gemm(job->c->S, &gemm);
 }
 
-/* The same, by_image, for images from `first` on: of each image, maps [F, windows] lie in y, and columns
+/* The products by_image, for images from `first` on: of each image, maps [F, windows] lie in y, and columns
    [taps, windows] in those of all images, which are side by side, or in x. */
 static bool tgi_conv_products_by_image(const tgi_conv_job *job, int64_t first)
 {
@@ -18138,7 +18138,7 @@ static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
     return backend->accumulate(S, &add);
 }
 
-/* All of it at once, if the backend can; bias may be NULL. */
+/* Asks the backend for the whole convolution; TGI_COMPOSE if it has none for these operands.  bias may be NULL. */
 static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
 {
     const tg_tensor *y = job->t[TGI_CONV_Y];
@@ -18360,7 +18360,7 @@ static tgi_text tgi_conv_sizes_text(int dims, const int64_t *size)
     return text;
 }
 
-/* size [dims] := of the result, before the first number of each dim is the padding in front. */
+/* size [dims] := the sizes of the result; geometry->before gets the padding in front of each dim. */
 static bool tgi_conv_sizes(const tgi_conv_call *call, bool same, tgi_conv_geometry *geometry, int64_t *size)
 {
     const int dims = call->dims, lead = 3 - dims;
@@ -21631,7 +21631,7 @@ static bool tgi_visit_number(const tgi_optim_file *f, const char *name, double *
     return f->S->raised == raised;
 }
 
-/* The same with a whole number from 0 to most. */
+/* tgi_visit_number for a whole number from 0 to most. */
 static bool tgi_visit_whole(const tgi_optim_file *f, const char *name, int64_t *whole, int64_t most)
 {
     double number = (double)*whole;
@@ -21725,7 +21725,8 @@ static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
     return true;
 }
 
-/* The state of parameter i.  sgd may be without, and the others without states that belong to options. */
+/* The state of parameter i.  These may be missing: the momentum of sgd, the states of amsgrad and of centered, and the
+   momentum of rmsprop. */
 static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
 {
     tgi_optim_param *e = &o->param[i];
@@ -21780,7 +21781,7 @@ static bool tgi_visit_optim(const tgi_optim_file *f, tg_optim *o)
     return ok && (o->kind != TGI_LBFGS || tgi_visit_lbfgs(f, o));
 }
 
-/* Gives all of an optimizer to put.  What is no state yet, since there was no step, is left out. */
+/* Calls put for each tensor of the state.  Parameters that have made no step have none. */
 static bool tgi_optim_save(tgi_thread *S, const char *op, tg_optim *o, tgi_optim_put put, void *user)
 {
     const tgi_optim_file f = {S, op, put, NULL, user};
@@ -21969,7 +21970,8 @@ static void tgi_graph_settle(tg_graph *g, int from, int to, bool undo)
    Its scale lies in device memory, where the host writes it before a launch.  Whether the gradients are finite the host
    reads between two parts, as tg_grad_scaler_step does. */
 
-/* Also begins a round, which ends with the update. */
+/* Checks the numbers of a scaler.  The first call after an update begins a round: a serial, which tells the steps and
+   unscalings of this round from older ones. */
 static bool tgi_check_scaler(tgi_thread *S, const char *op, tg_grad_scaler *s)
 {
     if (!s) return tgi_null_argument(S, op, "scaler");
@@ -22962,7 +22964,7 @@ static tgi_answer tgi_unscale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *c
     return answer;
 }
 
-/* The same by ops; *finite is a bool [].  clip->norms [n]: for the flag of each gradient. */
+/* Unscales by ops, gradient by gradient; *finite is a bool [].  clip->norms [n]: for the flag of each gradient. */
 static bool tgi_unscale_each(tg_tensor *const *params, int n, tgi_clip *clip, float inverse, tg_tensor **finite)
 {
     *finite = tgi_all_finite(params, n, clip->norms);
@@ -22971,7 +22973,7 @@ static bool tgi_unscale_each(tg_tensor *const *params, int n, tgi_clip *clip, fl
     return ok;
 }
 
-/* The gradients of params [n], some of which have one, are those of o. */
+/* Unscales the gradients of o.  params [n] are its parameters; at least one of them has a .grad. */
 static bool tgi_unscale_all(tgi_thread *S, const tg_grad_scaler *s, tg_optim *o, tg_tensor *const *params, int n,
                             tgi_clip *clip)
 {
@@ -23663,7 +23665,7 @@ static bool tgi_file_fail(const tgi_file *f, tg_status code, const char *format,
                     f->part ? tgi_shown(f->part).text : "", f->part ? "'" : "", text);
 }
 
-/* The same for a failed call of the system, with the reason that it gave. */
+/* tgi_file_fail for a failed call of the system, with the reason that it gave. */
 static bool tgi_file_fail_system(const tgi_file *f, const char *what)
 {
     const int reason = errno;
@@ -26346,8 +26348,8 @@ static bool tgi_loader_gather(tgi_thread *S, tg_tensor *y, tg_tensor *t, int64_t
     return t->storage->backend->gather(S, &rows);
 }
 
-/* The same rows of a data tensor on the loader's device, in a new tensor.  They go up to a GPU by way of page-locked
-   memory. */
+/* The rows of a batch of one data tensor, on the loader's device, in a new tensor.  Rows go up to a GPU by way of
+   page-locked memory. */
 static tg_tensor *tgi_loader_rows(tgi_thread *S, const tg_loader *l, tg_tensor *t, int64_t first, int64_t count,
                                   tg_tensor *index)
 {
@@ -26505,7 +26507,7 @@ static tgi_member *tgi_member_at(const tg_module *m, int i)
 
 /* ---- a walk through a tree of modules ---- */
 
-/* It comes to every member of the tree, in PyTorch's order; to a module with several parents only the first time,
+/* A walk comes to every member of the tree, in PyTorch's order; to a module with several parents only the first time,
    unless `again`.  module[k] and next[k]: the modules on the path from the root to where it is, and the member of each
    that comes next. */
 typedef struct {
@@ -29170,7 +29172,7 @@ tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t
 
 enum { TGI_STATE_PATH = TGI_PATH + 16 }; /* bytes of a path with a prefix */
 
-/* Its names begin with a prefix. */
+/* A new dict of the tensors of m, under their paths with a prefix; NULL after recording an error. */
 static tg_dict *tgi_module_state(tgi_thread *S, const char *op, tg_module *m, const char *prefix)
 {
     tgi_walk w;
@@ -29394,7 +29396,7 @@ static tg_status tgi_state_end(tgi_composite *c, tg_dict *state, bool ok)
     return ok ? TG_OK : tgi_failed(c->S);
 }
 
-/* Their begin: nothing is recorded. */
+/* The begin of the functions below: a composite in which nothing is recorded. */
 static bool tgi_state_begin(tgi_composite *c, const char *op, const char *argument, const tg_module *m)
 {
     if (!tgi_module_argument(tgi_self(), op, argument, m) || !tgi_composite_begin(c, op)) return false;
