@@ -18963,7 +18963,7 @@ tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------
 
-   Promise: random tensors of every dtype on every device; dropout; multinomial.
+   Promise: random tensors on every device: uniform, normal, integers, categories; dropout.
    Types: tgi_random is the distribution; tg_rng, the seed and the offset, is the state of a thread.
    Way:
        tgi_random_tensor: checks, a new tensor, one call of the backend with the thread's state, which then moves on by
@@ -22692,7 +22692,7 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
    Types: tgi_clip is the memory for one call: what one kernel for many tensors is told, and a norm for each gradient.
    Way:
        tgi_clip_check: every gradient can be written
-       on one device that is not the host, where all are of one dtype: one kernel for the norm and one for the product
+       contiguous, of one dtype and on one device that is not the host: one kernel for the norm and one for the product
        else: the norm of each gradient, the norm of these, and a product for each gradient
    (1) All checks, norms and factors come before the first gradient changes.
    (2) Nothing waits for the device, unless error_if_nonfinite asks for it.
