@@ -4099,44 +4099,19 @@ __device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_
     for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale;
 }
 
-/* partial [blocks, 2, held * threads] = the sums of dweight and of dbias over the teams of each block, which add theirs
-   one after the other; x[e] of thread t goes to partial[.., e * threads + t]. */
-template <int dtype, int width, class real, int held>
-__device__ inline void tgi_norm_block_sums(const tgi_team_job &job, void *partial, real (&dweight)[held],
-                                           real (&dbias)[held])
-{
-    __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
-    const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
-    const tgi_team team = {threads, t, true, job.rows.length};
-    real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
-    for (int k = 0; k < teams; ++k) {
-#pragma unroll
-        for (int e = 0; e < held && (int)threadIdx.x / threads == k; ++e) {
-            const int at = e * threads + t;
-            if (k > 0) dweight[e] += sum[0][at], dbias[e] += sum[1][at];
-            if (k + 1 < teams)
-                sum[0][at] = dweight[e], sum[1][at] = dbias[e];
-            else if (tgi_place<width>(team, e) < job.rows.length)
-                to[at] = dweight[e], to[held * threads + at] = dbias[e];
-        }
-        __syncthreads();
-    }
-}
-
 /* dx, g, x [rows, n]; mean, rstd [rows]; weight [n] or NULL.  Where there is no mean, x is xn already.
    With xn = (x - mean) * rstd and h = g * weight:
        dx = rstd * (h - mean(h) - xn * mean(h * xn));  with rms, without mean(h)
-   also: flags.  TGI_NORM_ADDS: plus g_sum [rows, n], the gradient that x itself has.  TGI_NORM_SUMS: partial, too, is
-   made, the sums of g * xn and of g over the rows of each block, for dweight and dbias.  Each thread adds up x[e] of
-   all of its rows, which are one chunk each; then the block does. */
-enum { TGI_NORM_SUMS = 1, TGI_NORM_ADDS = 2 };
-template <int dtype, int width, int also>
+   adds: plus g_sum [rows, n], the gradient that x itself has.
+   sums: also partial [blocks, 2, held * threads] = the sums of g * xn and of g over the rows of each block, for dweight
+   and dbias.  Each thread adds up x[e] of all of its rows, which are one chunk each, for partial[.., e * threads + t];
+   then the teams of the block, one after the other, add theirs. */
+template <int dtype, int width, bool sums, bool adds>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
     tgi_norm_backward_rows(tgi_team_job job, const void *weight, const void *mean_of_row, void *partial, bool rms)
 {
     typedef typename tgi_computed<dtype>::type real;
     constexpr int held = tgi_held<dtype>;
-    constexpr bool sums = (also & TGI_NORM_SUMS) != 0, adds = (also & TGI_NORM_ADDS) != 0;
     const real n = (real)job.rows.length;
     tgi_row arg[4]; /* dx, g, x, rstd; g_sum, operand 4, lies as dx does */
     const tgi_team any = tgi_team_begin(job, 0, arg);
@@ -4178,10 +4153,27 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             tgi_team_store<dtype, width>(team, i, arg[0], h);
         }
     }
-    if constexpr (sums) tgi_norm_block_sums<dtype, width>(job, partial, dweight, dbias);
+    if constexpr (sums) {
+        __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
+        const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
+        const tgi_team team = {threads, t, true, job.rows.length};
+        real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
+        for (int k = 0; k < teams; ++k) {
+#pragma unroll
+            for (int e = 0; e < held && (int)threadIdx.x / threads == k; ++e) {
+                const int at = e * threads + t;
+                if (k > 0) dweight[e] += sum[0][at], dbias[e] += sum[1][at];
+                if (k + 1 < teams)
+                    sum[0][at] = dweight[e], sum[1][at] = dbias[e];
+                else if (tgi_place<width>(team, e) < job.rows.length)
+                    to[at] = dweight[e], to[held * threads + at] = dbias[e];
+            }
+            __syncthreads();
+        }
+    }
 }
 
-template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, 0>;
+template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, false, false>;
 
 static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
@@ -4264,7 +4256,7 @@ __global__ void tgi_norm_columns(tgi_team_job job, const void *partial, int64_t 
 
 /* Both kernels, for one dtype.  The number of blocks, and so the order of all sums, depends on the shape alone; it is
    small, so that partial is, but enough for all of a GPU. */
-template <int dtype, int also>
+template <int dtype, bool adds>
 static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_norm *norm, const tgi_team_job &job)
 {
     constexpr int width = tgi_width<dtype>;
@@ -4273,7 +4265,7 @@ static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_
     void *const partial = tgi_scratch_alloc(S, d, "layer_norm", blocks * 2 * places, sizeof(float));
     const int threads = (int)(teams * job.threads);
     const bool ok = partial &&
-                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, also>, blocks, threads, job,
+                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job,
                                norm->weight, norm->stats, partial, norm->rms) &&
                     tgi_launch(S, d, tgi_norm_columns<dtype, width>, 2 * places / 32, TGI_BLOCK, job, partial, blocks,
                                norm->dweight, norm->dbias);
@@ -4281,12 +4273,12 @@ static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_
     return ok;
 }
 
-template <int also>
+template <bool adds>
 static bool tgi_norm_backward_for(tgi_thread *S, tgi_cuda_device *d, const tgi_row_norm *norm, const tgi_team_job &job)
 {
-    return norm->dtype == TG_F32    ? tgi_norm_with_sums<TG_F32, also>(S, d, norm, job)
-           : norm->dtype == TG_BF16 ? tgi_norm_with_sums<TG_BF16, also>(S, d, norm, job)
-                                    : tgi_norm_with_sums<TG_F16, also>(S, d, norm, job);
+    return norm->dtype == TG_F32    ? tgi_norm_with_sums<TG_F32, adds>(S, d, norm, job)
+           : norm->dtype == TG_BF16 ? tgi_norm_with_sums<TG_BF16, adds>(S, d, norm, job)
+                                    : tgi_norm_with_sums<TG_F16, adds>(S, d, norm, job);
 }
 
 static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
@@ -4302,8 +4294,8 @@ static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm
     if (!job.packed || (uintptr_t)norm->weight % TGI_PACK_BYTES || norm->n > tgi_held<TG_F32> * TGI_TEAM_MOST)
         return TGI_COMPOSE;
     if (!d) return TGI_FAILED;
-    const bool ok = norm->g_sum ? tgi_norm_backward_for<TGI_NORM_SUMS | TGI_NORM_ADDS>(S, d, norm, job)
-                                : tgi_norm_backward_for<TGI_NORM_SUMS>(S, d, norm, job);
+    const bool ok = norm->g_sum ? tgi_norm_backward_for<true>(S, d, norm, job)
+                                : tgi_norm_backward_for<false>(S, d, norm, job);
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
@@ -6041,42 +6033,6 @@ template <int dtype> static __global__ void tgi_flash_row_sums(const tgi_flash_j
     }
 }
 
-/* The scores s, in base 2, become p = 2^(s - lse), and dp = g v^T becomes ds = p (dp - sum(g y)); both are 0 where s is
-   hidden, even if g or v has NaN.  lse and sum(g y) of the queries: `across` where they are the columns, else `own`. */
-template <bool keys_own, int columns>
-__device__ inline void tgi_flash_score_gradient(float (&s)[columns][4], float (&dp)[columns][4], const float2 *across,
-                                                const float2 (&own)[2])
-{
-    const int lane = (int)threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 4 * columns; ++i) {
-        float &x = s[i / 4][i % 4], &dx = dp[i / 4][i % 4];
-        const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        const float2 of_query = keys_own ? across[column] : own[i % 4 / 2];
-        const bool hidden = x == -INFINITY;
-        x = hidden ? 0 : tgi_exp2(x - of_query.x);
-        dx = hidden ? 0 : x * (dx - of_query.y);
-    }
-}
-
-/* Stores dq, or with keys_own dk and dv, those that are wanted: sum1 times scale, and sum2. */
-template <int dtype, int D, bool keys_own, class T, int tiles>
-__device__ inline void tgi_flash_store_gradients(const tgi_flash_job &job, const tgi_flash_head &head,
-                                                 float (&sum1)[D / 8][4], float (&sum2)[tiles][4], T *own1, T *own2,
-                                                 int row)
-{
-    const int length = keys_own ? job.keys : job.queries;
-    const tgi_flash_operand &d1 = keys_own ? job.dk : job.dq;
-    const float scale[2] = {job.scale, job.scale}, one[2] = {1, 1};
-    if (d1.data)
-        tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(d1, head), sum1, scale, own1, row, length, job.width);
-    if constexpr (keys_own) {
-        if (job.dv.data)
-            tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.dv, head), sum2, one, own2, row, length,
-                                      job.value_width);
-    }
-}
-
 /* dq, or with keys_own dk and dv, whose scores are transposed.  The rows that a block owns are x1 and x2, the columns
    c1 and c2: with s = x1 c1^T and dp = x2 c2^T it sums ds c1 and p c2. */
 template <int dtype, int D, bool keys_own>
@@ -6131,7 +6087,15 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
             products::scores(s, own1, tile);
             tgi_flash_mask<dtype, keys_own, COLUMNS>(s, job, mask, row, j * COLUMNS);
             products::scores(dp, own2, tile + TILE);
-            tgi_flash_score_gradient<keys_own>(s, dp, sums_stages + j % 2 * COLUMNS, own_sums);
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; ++i) {
+                float &x = s[i / 4][i % 4], &dx = dp[i / 4][i % 4];
+                const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                const float2 of_query = keys_own ? sums_stages[j % 2 * COLUMNS + column] : own_sums[i % 4 / 2];
+                const bool hidden = x == -INFINITY; /* then 0, even if g or v has NaN */
+                x = hidden ? 0 : tgi_exp2(x - of_query.x);
+                dx = hidden ? 0 : x * (dx - of_query.y);
+            }
             if constexpr (keys_own) products::add(sum2, s, tile + TILE);
             products::add(sum1, dp, tile);
         }
@@ -6139,7 +6103,15 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
     }
     tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
     __syncthreads();
-    tgi_flash_store_gradients<dtype, D, keys_own>(job, head, sum1, sum2, own1, own2, row);
+    const tgi_flash_operand &d1 = keys_own ? job.dk : job.dq;
+    const float scale[2] = {job.scale, job.scale}, one[2] = {1, 1};
+    if (d1.data)
+        tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(d1, head), sum1, scale, own1, row, length, job.width);
+    if constexpr (keys_own) {
+        if (job.dv.data)
+            tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.dv, head), sum2, one, own2, row, length,
+                                      job.value_width);
+    }
 }
 
 /* ---- what the host does ---- */

@@ -130,10 +130,10 @@ cat >"$folder/list" <<'END'
 128 ld128,st128,f32 tgi_norm_rows<2, 8, false>
 128 ld128,st128,f32 tgi_norm_rows<0, 4, true>
 128 ld128,st128,f32 tgi_norm_rows<2, 8, true>
-128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, 1>
-128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, 1>
-128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, 3>
-128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, 3>
+128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, true, false>
+128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, false>
+128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, true, true>
+128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, true>
 40 f32 tgi_norm_columns<2, 8>
 80 ld128,f32 tgi_class_loss_rows<0, 4>
 80 ld128,f32 tgi_class_loss_rows<2, 8>

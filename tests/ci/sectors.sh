@@ -10,8 +10,8 @@ shift
     'tgi_map_packs<tgi_gradient<28, float>, 2, 0, 0, 0>' \
     'tgi_class_mean<0>' 'tgi_class_mean<2>' 'tgi_fold_across<tgi_combine_sum, float, 0, 4>' \
     'tgi_fold_across<tgi_combine_sum, float, 2, 4>' tgi_fill_flat 'tgi_norm_rows<0, 4, false>' 'tgi_norm_rows<2, 8, false>' \
-    'tgi_norm_rows<0, 4, true>' 'tgi_norm_rows<2, 8, true>' 'tgi_norm_backward_rows<0, 4, 1>' \
-    'tgi_norm_backward_rows<0, 4, 3>' 'tgi_norm_backward_rows<2, 8, 3>' 'tgi_flash_forward<2, 64>' \
+    'tgi_norm_rows<0, 4, true>' 'tgi_norm_rows<2, 8, true>' 'tgi_norm_backward_rows<0, 4, true, false>' \
+    'tgi_norm_backward_rows<0, 4, true, true>' 'tgi_norm_backward_rows<2, 8, true, true>' 'tgi_flash_forward<2, 64>' \
     'tgi_flash_backward<2, 64, false>' 'tgi_flash_backward<2, 64, true>'
 passed=0 failed=0
 for kernel in "$@"; do
