@@ -702,11 +702,12 @@ TG_API tg_tensor *tg_retain_grad(tg_tensor *t);
 
    Each such function, and likewise an error handler, forward or hook of a module, closure, deleter, free_user or step
    of a graph, must return, and calls the library on the stack on which it was called.  If it is left by longjmp or by
-   a C++ exception, functions of the library are left in the middle of their work, too.  The thread's next call then
-   records an error, ends all scopes, modes and backward runs, and goes on as in a new thread: to use what this thread
-   had made is an error, and its memory is lost.  An error handler that was left so is not called again for errors of
-   this thread, which are printed, until tg_set_error_handler is called.  Catch exceptions inside the function, note
-   them in user, and throw when the call has returned.  Only the functions of a tg_allocator must never be left so. */
+   a C++ exception, functions of the library are left in the middle of their work, too.  The thread's next call, or the
+   next from less deep on the stack, records an error, ends all scopes, modes and backward runs, and goes on as in a
+   new thread: to use what this thread had made is an error, and its memory is lost.  An error handler that was left
+   so is not called again for errors of this thread, which are printed, until tg_set_error_handler is called.  Catch
+   exceptions inside the function, note them in user, and throw when the call has returned.  Only the functions of a
+   tg_allocator must never be left so. */
 typedef tg_tensor *(*tg_hook_fn)(tg_tensor *grad, void *user);
 /* A post-accumulate hook: called after backward has updated leaf's .grad, which stays even if it raises an error. */
 typedef void (*tg_post_hook_fn)(tg_tensor *leaf, void *user);
