@@ -3029,12 +3029,12 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
 {
     if (S->in_handler || S->silent) return;
     while (TGI_ATOMIC_SWAP(&tgi_handler.lock, 1)) {}
-    const bool set = tgi_handler.set;
+    const bool set = tgi_handler.set && !S->handler_jumps;
     const tg_error_handler call = tgi_handler.call;
     void *const user = tgi_handler.user;
     TGI_ATOMIC_STORE(&tgi_handler.lock, 0);
-    if (!set || S->handler_jumps) tgi_print_error(text);
-    if (!set || S->handler_jumps || !call) return;
+    if (!set) tgi_print_error(text);
+    if (!set || !call) return;
     tgi_guard guard;
     S->in_handler = true;
     tgi_guards.open_interrupt(&guard, S, "the error handler");
@@ -3386,20 +3386,15 @@ typedef struct tgi_lost { struct tgi_lost *next; tgi_thread state; } tgi_lost;
 static tgi_lost *tgi_lost_states;
 static int tgi_losing; /* 1 while a thread adds to them */
 
-/* The callback that was left while the thread had this number: "the hook"; NULL if none was. */
-static const char *tgi_lost_in(uint64_t thread)
+/* Whether the argument, which the thread of number `owner` has made, is lost: then after recording an error. */
+static bool tgi_lost_argument(tgi_thread *S, const char *op, const char *argument, uint64_t owner)
 {
     const tgi_lost *lost = (const tgi_lost *)TGI_ATOMIC_LOAD(&tgi_lost_states);
-    while (lost && lost->state.id != thread) lost = lost->next;
-    return lost ? lost->state.callback : NULL;
-}
-
-static bool tgi_lost_argument(tgi_thread *S, const char *op, const char *argument, const char *callback)
-{
-    return tgi_fail(S, TG_ERR_ARGUMENT, op,
-                    "argument %s is lost: it was made before %s was left by longjmp or an exception\n"
-                    "a callback has to return; make %s again",
-                    argument, callback, argument);
+    while (lost && lost->state.id != owner) lost = lost->next;
+    return lost && !tgi_fail(S, TG_ERR_ARGUMENT, op,
+                             "argument %s is lost: it was made before %s was left by longjmp or an exception\n"
+                             "a callback has to return; make %s again",
+                             argument, lost->state.callback, argument);
 }
 
 /* The functions that called the callback were left, too, in the middle of their work, and what they had on the stack is
@@ -5508,7 +5503,7 @@ static const struct {
     void (*store)(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n);
     void (*add_run)(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
 } tgi_speed = {tgi_cpu_backend,   tgi_map_kernel_of,  tgi_gradient_kernel_of,
-                   tgi_load_elements, tgi_store_elements, tgi_add_run};
+               tgi_load_elements, tgi_store_elements, tgi_add_run};
 
 /* ---- the devices ---- */
 
@@ -6717,7 +6712,7 @@ TGI_NOINLINE static bool tgi_bad_object(tgi_thread *S, const char *op, const cha
                         "argument %s is %s that has ended\nit was made by tg_%s, and freed by %s", argument,
                         tgi_object_text(head).text, head->maker, tgi_object_kinds[kind].freed_by);
     }
-    if (tgi_lost_in(head->owner)) return tgi_lost_argument(S, op, argument, tgi_lost_in(head->owner));
+    if (tgi_lost_argument(S, op, argument, head->owner)) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s%s%s%s belongs to another thread\nmake %s in each thread; %s",
                     argument, *head->name ? ", '" : "", head->name, *head->name ? "'," : "", what,
                     tgi_object_kinds[kind].hint);
@@ -7816,7 +7811,7 @@ TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const c
     if (!t) return tgi_null_argument(S, op, argument);
     if (!tgi_is_address(t)) return tgi_number_argument(S, op, argument, t);
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
-    if (tgi_lost_in(t->owner)) return tgi_lost_argument(S, op, argument, tgi_lost_in(t->owner));
+    if (tgi_lost_argument(S, op, argument, t->owner)) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op,
                     "argument %s belongs to another thread\n"
                     "tg_share(t) lets other threads use a leaf",
@@ -11457,8 +11452,7 @@ TGI_CALLERS_END
        else.
    (4) In a write, all that can fail without harm is done before the kernel runs: afterwards the elements are changed.
    To add an op: see the head of TABLE.  Its rule is tgi_rule_NAME(step, g), which reads step and stores each input's
-   gradient by
-   tgi_set_input_grad. */
+   gradient by tgi_set_input_grad. */
 
 /* ---- the call of an op ----
 
@@ -12527,8 +12521,7 @@ bool tg_is_pinned(const tg_tensor *t)
 /* ======== @@AUTOCAST ==============================================================================================
 
    Promise: while a TG_AUTOCAST is open, the inputs of an op become the dtype that the flags of its row say, by a
-   recorded
-   tg_to_dtype, so that gradients come back in the dtype of the parameters.
+   recorded tg_to_dtype, so that gradients come back in the dtype of the parameters.
    Types: tgi_cast is a cast of a parameter that is kept; S->casts is the table of them, S->cast_of finds a place in it.
    Way of an op: tgi_autocast (variables), tgi_autocast_list (a list) or tgi_autocast_input (one input) with its flags:
            tgi_autocast_to         the dtype that its inputs become
@@ -23678,8 +23671,8 @@ static const char *tgi_special_file(const char *path)
 {
 #ifdef TGI_POSIX
     struct stat info;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return "this is a folder, not a file";
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return "this is not a regular file";
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return S_ISDIR(info.st_mode) ? "this is a folder, not a file" : "this is not a regular file";
 #endif
     (void)path;
     return NULL;
@@ -23761,7 +23754,8 @@ static bool tgi_file_begin(tgi_file *f, const char *op, const char *path)
     f->op = op;
     f->path = path;
     if (!path) return tgi_null_argument(f->S, op, "path");
-    if (tgi_special_file(path)) return tgi_file_fail(f, TG_ERR_IO, "%s", tgi_special_file(path));
+    const char *special = tgi_special_file(path);
+    if (special) return tgi_file_fail(f, TG_ERR_IO, "%s", special);
     errno = 0;
     return true;
 }
@@ -31696,8 +31690,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
            the kernel
            tgi_store_row or tgi_row_done  the result, converted to its dtype
        sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; tgi_sort_pairs merges,
-       and
-       tgi_select_row keeps a heap where few of many are asked for.
+       and tgi_select_row keeps a heap where few of many are asked for.
    (1) A row is computed by one thread.
    (2) A result is rounded to its dtype once, when it is stored.
    (3) Sorting is stable, and NaN counts as larger than every number.

@@ -2293,14 +2293,19 @@ static void check_table(void)
 
 /* ---- epochs ---- */
 
+static void forget_objects(void)
+{
+    pool_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
+}
+
 static void epoch_begins(void)
 {
     remove_files();
     random_state = fuzz.seed * 1000003 + (uint64_t)fuzz.epoch;
     random_state = random_bits();
     fuzz.calls = 0;
-    pool_count = frame_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
-    ended_count = custom_user_count = 0;
+    forget_objects();
+    frame_count = ended_count = custom_user_count = 0;
     memset(&freed, 0, sizeof freed);
     context = NULL;
     memset(holds, 0, sizeof holds);
@@ -2404,7 +2409,7 @@ static void jumping_calls(void)
         memory.paused = false;
         frame_count = 0;
         context = NULL;
-        if (percent(50)) pool_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
+        if (percent(50)) forget_objects();
         jumps++;
     }
     tg_release(NULL); /* finds the jump */
