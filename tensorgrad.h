@@ -161,7 +161,7 @@
 
        @@CHECK         gradcheck and gradgradcheck
        @@OPTIM         optimizers, their state in files, schedules
-       @@RECORD        a step of training, recorded on a GPU and replayed
+       @@CAPTURE       a step of training, captured on a GPU and replayed
        @@LBFGS         steps that compute the loss themselves: closures, L-BFGS
        @@CLIP          clipping of gradients
        @@SCALER        scaling of the loss for training in f16
@@ -1800,9 +1800,9 @@ typedef struct {
    torch.optim.lr_scheduler.ReduceLROnPlateau */
 TG_API double tg_lr_plateau(tg_plateau *plateau, double lr, double metric);
 
-/* ======== @@RECORD ================================================================================================ */
+/* ======== @@CAPTURE =============================================================================================== */
 
-/* A step of training on a GPU that is recorded once and then replayed, which takes the host microseconds.
+/* A step of training on a GPU that is captured once and then replayed, which takes the host microseconds.
 
        static bool step(void *model)
        {
@@ -1810,44 +1810,44 @@ TG_API double tg_lr_plateau(tg_plateau *plateau, double lr, double metric);
            tg_tensor *loss = tg_cross_entropy(tg_forward((tg_module *)model, x), y);
            return tg_backward(loss) == TG_OK && tg_step(opt) == TG_OK && tg_copy_(loss_out, tg_detach(loss));
        }
-       tg_graph *graph = tg_graph_new(TG_CUDA(0), step, model);
+       tg_capture *capture = tg_capture_new(TG_CUDA(0), step, model);
        for (each batch) {
            tg_copy_(x, batch), tg_copy_(y, targets);      x, y and loss_out stay: they were made before
            opt->lr = tg_lr_cosine(...);
-           tg_graph_run(graph);
+           tg_capture_run(capture);
        }
 
-   tg_graph_run calls step twice, records it at the third run, and from then on replays what was recorded, without
+   tg_capture_run calls step twice, captures it at the third run, and from then on replays what was captured, without
    calling step: the same ops on the same memory.  Random numbers go on, and tg_step uses the settings that the
    optimizer has at each run.  Everything else is as it was at the third run: sizes, numbers, which branch was taken.
-   So every tensor that step uses and does not make must stay as long as the graph, and so must its optimizers and the
+   So every tensor that step uses and does not make must stay as long as the capture, and so must its optimizers and the
    gradients.  step runs in a scope of its own.
 
    A tg_grad_scaler is used as in a step that is called: once in the step, with a loss in f32.  A run then waits once
    for the GPU, and leaves out the step of the optimizer where a gradient is infinite or NaN.
 
-   A step cannot be recorded if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
-   calls step, with the same results; tg_graph_obstacle says why.  While one thread records, another one that wants to
-   wait for the whole GPU, to allocate its memory or page-locked memory, or to record, waits for it.  If the step
-   itself waits for that thread, the recording is given up after a tenth of a second, and made again by a later run.
+   A step cannot be captured if it waits for the GPU or copies from another device.  Then, and on the CPU, each run
+   calls step, with the same results; tg_capture_obstacle says why.  While one thread captures, another one that wants
+   to wait for the whole GPU, to allocate its memory or page-locked memory, or to capture, waits for it.  If the step
+   itself waits for that thread, the capture is given up after a tenth of a second, and made again by a later run.
 
-   A recording that fails is undone: gradients, optimizers and random numbers are as before, and the same run calls step
+   A capture that fails is undone: gradients, optimizers and random numbers are as before, and the same run calls step
    once more.  A replay that fails leaves parameters, optimizers and random numbers as before; with a scaler it may have
-   written the gradients.  Call tg_graph_free before the thread ends.
+   written the gradients.  Call tg_capture_free before the thread ends.
    torch.cuda.CUDAGraph */
-typedef struct tg_graph tg_graph;
+typedef struct tg_capture tg_capture;
 
-/* A graph of the step on this device; NULL after an error. */
-TG_API tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user);
+/* A capture of the step on this device; NULL after an error. */
+TG_API tg_capture *tg_capture_new(tg_device device, bool (*step)(void *user), void *user);
 
 /* Runs the step. */
-TG_API tg_status tg_graph_run(tg_graph *graph);
+TG_API tg_status tg_capture_run(tg_capture *capture);
 
 /* Why the step is not replayed: "tg_item waits for the GPU"; NULL: it is, or will be. */
-TG_API const char *tg_graph_obstacle(const tg_graph *graph);
+TG_API const char *tg_capture_obstacle(const tg_capture *capture);
 
 /* Ends it; NULL is allowed. */
-TG_API void tg_graph_free(tg_graph *graph);
+TG_API void tg_capture_free(tg_capture *capture);
 
 /* ======== @@LBFGS ================================================================================================= */
 
@@ -2461,7 +2461,7 @@ TG_API const char *tg_cpu_capability(void);
         @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
-   II   @@CHECK, @@OPTIM, @@RECORD, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
+   II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
         @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@FLASH, @@FUSED, @@SIMD, @@SIMD_ROWS,
         @@SIMD_GEMM
@@ -2730,14 +2730,14 @@ struct tgi_thread {
     tg_precision precision;
     tg_rng rng;
 
-    /* recorded steps (see tg_graph_run) */
-    struct tg_graph *trying;    /* the step that is tried out or recorded, or NULL */
-    struct tg_graph *recording; /* the step that is being recorded, or replayed; or NULL */
-    void (*give_up)(tgi_thread *S); /* ends the recording or replaying, which a callback was left in; or NULL */
-    bool silent;                /* it is being recorded: if that fails the step is called, and raises its own errors */
-    char obstacle[240];         /* why the step that is tried out or recorded cannot be recorded, or "" */
+    /* captured steps (see tg_capture_run) */
+    struct tg_capture *trying;      /* the step that is tried out or captured, or NULL */
+    struct tg_capture *capturing;   /* the step that is being captured, or replayed; or NULL */
+    void (*give_up)(tgi_thread *S); /* ends the capture or replay, which a callback was left in; or NULL */
+    bool silent;                /* it is being captured: if that fails the step is called, and raises its own errors */
+    char obstacle[240];         /* why the step that is tried out or captured cannot be captured, or "" */
     const char *entered;        /* name of the public function that runs: an obstacle is reported under it */
-    struct tgi_grad_before *grads_before; /* the gradients that the recording has replaced */
+    struct tgi_grad_before *grads_before; /* the gradients that the capture has replaced */
     const struct tgi_backend *cpu;     /* its backend: see tgi_choose_backend; NULL until it is asked for */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
 
@@ -3132,18 +3132,18 @@ static TGI_UNUSED bool tgi_fails_again(tgi_thread *S)
     return true;
 }
 
-/* The public function that runs cannot be recorded in a graph, for this reason: "waits for the GPU".  Notes the first
-   one of a step, with the function's name; an error, and false, while the step is recorded. */
+/* The public function that runs cannot be part of a capture, for this reason: "waits for the GPU".  Notes the first
+   one of a step, with the function's name; an error, and false, while the step is captured. */
 static TGI_UNUSED bool tgi_obstacle(tgi_thread *S, const char *why)
 {
     char text[TGI_ERROR_TEXT];
     if (!S->obstacle[0]) {
-        const char *op = S->composite ? S->composite : S->entered ? S->entered : "graph_run";
+        const char *op = S->composite ? S->composite : S->entered ? S->entered : "capture_run";
         snprintf(S->obstacle, sizeof S->obstacle, "tg_%.60s %.160s", op, why);
     }
-    if (!S->recording) return true;
-    snprintf(text, sizeof text, "the step cannot be %s: %s", S->silent ? "recorded" : "replayed", S->obstacle);
-    return tgi_fail_later(S, TG_ERR_UNSUPPORTED, "graph_run", text);
+    if (!S->capturing) return true;
+    snprintf(text, sizeof text, "the step cannot be %s: %s", S->silent ? "captured" : "replayed", S->obstacle);
+    return tgi_fail_later(S, TG_ERR_UNSUPPORTED, "capture_run", text);
 }
 
 /* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
@@ -4854,18 +4854,18 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(DEVICE, bool, event_sync, (tgi_thread *S, int index, void *event))                                              \
     OP(DEVICE, void, event_destroy, (tgi_thread *S, void *event))                                                      \
                                                                                                                        \
-    /* From now on, what this thread asks for and a graph of the device cannot record is an obstacle (see tgi_host);   \
-       until a call with index -1.  Returns why nothing can be recorded at all, or NULL. */                            \
-    OP(DEVICE, const char *, graph_watch, (tgi_thread *S, int index))                                                  \
-    /* Makes a graph: from now on work is recorded in it, and not done.  rng: the state of the random numbers. */      \
-    OP(DEVICE, void *, graph_begin, (tgi_thread *S, int index, tg_rng rng))                                            \
-    /* TGI_COMPOSE, and not TGI_FAILED: what another thread did has ended it, so a later recording may succeed. */     \
-    OP(DEVICE, tgi_answer, graph_end, (tgi_thread *S, int index, void *graph))                                         \
-    /* From now until graph_launch, optim_step does not work, but gives the graph the numbers of the next launch. */   \
-    OP(DEVICE, void, graph_renumber, (tgi_thread *S, int index, void *graph))                                          \
-    /* Does the recorded work, unless ok is false. */                                                                  \
-    OP(DEVICE, bool, graph_launch, (tgi_thread *S, int index, void *graph, bool ok, tg_rng rng))                       \
-    OP(DEVICE, void, graph_free, (tgi_thread *S, int index, void *graph))                                              \
+    /* From now on, what this thread asks for and a capture cannot hold is an obstacle (see tgi_host);                 \
+       until a call with index -1.  Returns why nothing can be captured at all, or NULL. */                            \
+    OP(DEVICE, const char *, capture_watch, (tgi_thread *S, int index))                                                \
+    /* Begins a capture: from now on work is captured, and not done.  rng: the state of the random numbers. */         \
+    OP(DEVICE, void *, capture_begin, (tgi_thread *S, int index, tg_rng rng))                                          \
+    /* TGI_COMPOSE, and not TGI_FAILED: what another thread did has ended it, so a later capture may succeed. */       \
+    OP(DEVICE, tgi_answer, capture_end, (tgi_thread *S, int index, void *capture))                                     \
+    /* Until capture_launch, optim_step does not work, but gives the capture the numbers of the next launch. */        \
+    OP(DEVICE, void, capture_renumber, (tgi_thread *S, int index, void *capture))                                      \
+    /* Does the captured work, unless ok is false. */                                                                  \
+    OP(DEVICE, bool, capture_launch, (tgi_thread *S, int index, void *capture, bool ok, tg_rng rng))                   \
+    OP(DEVICE, void, capture_free, (tgi_thread *S, int index, void *capture))                                          \
                                                                                                                        \
     /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
     OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
@@ -6618,7 +6618,7 @@ static inline bool tgi_is_address(const void *t)
     return (uintptr_t)t - TGI_NO_ADDRESSES < (uintptr_t)0 - 2 * TGI_NO_ADDRESSES && (uintptr_t)t % sizeof(void *) == 0;
 }
 
-typedef enum { TGI_MODULE, TGI_DICT, TGI_LOADER, TGI_OPTIM, TGI_GRAPH_OBJECT, TGI_RUN } tgi_object_kind;
+typedef enum { TGI_MODULE, TGI_DICT, TGI_LOADER, TGI_OPTIM, TGI_CAPTURE_OBJECT, TGI_RUN } tgi_object_kind;
 static const struct {
     const char *name, *freed_by, *hint;
 } tgi_object_kinds[] = {
@@ -6626,7 +6626,7 @@ static const struct {
     {"a dict", "tg_dict_free, or with the dict that held it", "tg_share lets it use their tensors"},
     {"a loader", "tg_loader_free", "tg_share(t) lets them use the same data"},
     {"an optimizer", "tg_optim_free", "tg_share(t) lets another thread use a parameter"},
-    {"a graph", "tg_graph_free", "what a step uses belongs to one thread"},
+    {"a capture", "tg_capture_free", "what a step uses belongs to one thread"},
     {"a run", "tg_backward_end", "tg_backward_begin begins one in each"}};
 
 typedef struct tgi_object {
@@ -7308,7 +7308,7 @@ static void tgi_unref_by(tgi_thread *S, tg_tensor *t, tgi_cause cause)
     S->cause = before;
 }
 
-/* The .grad that a tensor had before a recording replaced it for the first time.  Both are references. */
+/* The .grad that a tensor had before a capture replaced it for the first time.  Both are references. */
 typedef struct tgi_grad_before {
     struct tgi_grad_before *next;
     tg_tensor *t, *grad;
@@ -7321,7 +7321,7 @@ static bool tgi_note_grad(tgi_thread *S, tg_tensor *t)
     while (e && e->t != t) e = e->next;
     if (e) return true;
     e = (tgi_grad_before *)tgi_alloc(S, sizeof *e);
-    if (!e) return tgi_no_memory(S, "graph_run", sizeof *e);
+    if (!e) return tgi_no_memory(S, "capture_run", sizeof *e);
     e->next = S->grads_before;
     e->t = t;
     e->grad = t->grad;
@@ -7331,8 +7331,8 @@ static bool tgi_note_grad(tgi_thread *S, tg_tensor *t)
     return true;
 }
 
-/* g, or none, becomes the .grad of t, which takes over a reference of the caller's.  In a recording the one before is
-   noted; without memory for that it stays, and the recording fails. */
+/* g, or none, becomes the .grad of t, which takes over a reference of the caller's.  In a capture the one before is
+   noted; without memory for that it stays, and the capture fails. */
 static void tgi_replace_grad(tgi_thread *S, tg_tensor *t, tg_tensor *g)
 {
     tg_tensor *before = t->grad;
@@ -7348,7 +7348,7 @@ static void tgi_replace_grad(tgi_thread *S, tg_tensor *t, tg_tensor *g)
     tgi_unref_by(S, before, TGI_BY_GRADIENT);
 }
 
-/* After the recording: forgets the gradients of before, or puts them back. */
+/* After the capture: forgets the gradients of before, or puts them back. */
 static void tgi_settle_grads(tgi_thread *S, bool undo)
 {
     while (S->grads_before) {
@@ -20891,7 +20891,7 @@ typedef struct tgi_optim_param {
     tg_tensor *t, *state[TGI_STATES]; /* the parameter, and its state like t: s[] of tgi_optim_step, and master */
     const tg_optim_group *group;      /* NULL: its numbers are those of the optimizer */
     int64_t steps;                    /* done */
-    int recorded;                     /* of these, while a graph is recorded */
+    int captured;                     /* of these, while a step is captured */
     bool has_momentum;                /* sgd: the momentum buffer has been set */
     tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
@@ -21199,7 +21199,7 @@ static void tgi_optim_own(tgi_thread *S, tg_tensor **state, tg_tensor *t)
 static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *t, tg_dtype dtype)
 {
     if (tgi_same_place(*state, t) && (*state)->dtype == (uint8_t)dtype) return true;
-    if (S->recording) return tgi_obstacle(S, "moves the state of a parameter");
+    if (S->capturing) return tgi_obstacle(S, "moves the state of a parameter");
     tg_tensor *moved = tg_to_ex(*state, tgi_device_of(t), dtype, 0);
     if (moved) tgi_optim_own(S, state, moved);
     return moved != NULL;
@@ -21211,7 +21211,7 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     tg_tensor *const t = e->t;
     const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
     if (e->state[k]) return tgi_optim_follow(S, &e->state[k], t, dtype);
-    if (S->recording) return tgi_obstacle(S, "makes the state of a parameter that has a gradient for the first time");
+    if (S->capturing) return tgi_obstacle(S, "makes the state of a parameter that has a gradient for the first time");
     tg_tensor *s = tgi_new(S, "step", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
     const double first = o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0;
     const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t)
@@ -21254,69 +21254,71 @@ static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_pa
     return true;
 }
 
-/* Recorded steps: what the recording notes of tg_step. */
-enum { TGI_GRAPH_OPTIMS = 8, TGI_GRAPH_TRIES = 2 };
+/* Captured steps: what the capture notes of tg_step. */
+enum { TGI_CAPTURE_OPTIMS = 8, TGI_CAPTURE_TRIES = 2 };
 
-/* A parameter that a recorded tg_step has changed, the gradient that it used, and the .grad after the recording, which
+/* A parameter that a captured tg_step has changed, the gradient that it used, and the .grad after the capture, which
    may be NULL.  All are references. */
-typedef struct { tg_tensor *t, *grad, *after; } tgi_graph_grad;
-
-/* Recorded work.  A step with a tg_grad_scaler has three parts: what comes before tg_grad_scaler_step, the step of the
-   optimizer, which is left out if a gradient is infinite or NaN, and what comes after it.  Other steps have one. */
-enum { TGI_GRAPH_PARTS = 3, TGI_GRAPH_SCALED = 1 };
-enum { TGI_GRAPH_INTERRUPTIONS = 8 }; /* then it is not tried again: a step that waits for other threads always is */
 typedef struct {
-    void *graph;        /* of the backend */
-    uint64_t offset;    /* random counters that the parts before use */
-    int optims, grads;  /* how many of the graph's lists were noted at its end */
-} tgi_graph_part;
+    tg_tensor *t, *grad, *after;
+} tgi_capture_grad;
 
-struct tg_graph {
+/* Captured work.  A step with a tg_grad_scaler has three parts: what comes before tg_grad_scaler_step, the step of the
+   optimizer, which is left out if a gradient is infinite or NaN, and what comes after it.  Other steps have one. */
+enum { TGI_CAPTURE_PARTS = 3, TGI_CAPTURE_SCALED = 1 };
+enum { TGI_CAPTURE_INTERRUPTIONS = 8 }; /* then it is not tried again: a step that waits for other threads always is */
+typedef struct {
+    void *capture;      /* of the backend */
+    uint64_t offset;    /* random counters that the parts before use */
+    int optims, grads;  /* how many of the capture's lists were noted at its end */
+} tgi_capture_part;
+
+struct tg_capture {
     const tgi_backend *backend;
     int index;
     bool (*step)(void *user);
     void *user;
-    bool refused;       /* it cannot be recorded: */
+    bool refused;       /* it cannot be captured: */
     char obstacle[240]; /* why not */
     int tries;          /* runs that were watched */
-    bool recorded, open; /* open: the last part is being recorded */
-    bool interrupted;    /* the recording, by what another thread did; it is made again */
+    bool captured, open; /* open: the last part is being captured */
+    bool interrupted;    /* the capture, by what another thread did; it is made again */
     int interruptions;   /* how many times that was */
-    tgi_graph_part part[TGI_GRAPH_PARTS];
+    tgi_capture_part part[TGI_CAPTURE_PARTS];
     int parts;
-    uint64_t begin;     /* the random counter when the recording began */
+    uint64_t begin;     /* the random counter when the capture began */
     uint64_t offset;    /* random counters that a run uses */
     int optims;         /* the calls of tg_step, in their order */
-    tg_optim *optim[TGI_GRAPH_OPTIMS];
-    tgi_graph_grad *grad; /* [grads_room], the gradients that they used, in this order */
+    tg_optim *optim[TGI_CAPTURE_OPTIMS];
+    tgi_capture_grad *grad; /* [grads_room], the gradients that they used, in this order */
     int grads, grads_room, next_grad;
 
     tg_grad_scaler *scaler;     /* of the step, or NULL */
     tg_tensor *scale, *inverse; /* f32 [], references: the scaler's numbers, written before each launch */
-    tg_optim *scaled;           /* the optimizer of the part TGI_GRAPH_SCALED, or NULL */
+    tg_optim *scaled;           /* the optimizer of the part TGI_CAPTURE_SCALED, or NULL */
     tg_tensor *finite;          /* f32 [], a reference: what decides whether that part is launched */
     tg_optim *unscaled;         /* whose gradients the scaler has unscaled, or NULL */
     bool updates;               /* the step calls tg_grad_scaler_update */
 };
 
-/* The gradient of a parameter in a step that is recorded: notes it.  In a replay *g becomes the one that was noted,
-   which the recorded work uses, whatever the parameter's .grad is now. */
-static bool tgi_graph_gradient(tgi_thread *S, tg_tensor *t, tg_tensor **g)
+/* The gradient of a parameter in a step that is captured: notes it.  In a replay *g becomes the one that was noted,
+   which the captured work uses, whatever the parameter's .grad is now. */
+static bool tgi_capture_gradient(tgi_thread *S, tg_tensor *t, tg_tensor **g)
 {
-    tg_graph *graph = S->recording;
-    if (graph->recorded) {
-        const tgi_graph_grad *next = graph->grad + graph->next_grad;
-        const bool took_part = graph->next_grad < graph->grads && next->t == t;
+    tg_capture *capture = S->capturing;
+    if (capture->captured) {
+        const tgi_capture_grad *next = capture->grad + capture->next_grad;
+        const bool took_part = capture->next_grad < capture->grads && next->t == t;
         *g = took_part ? next->grad : NULL;
-        graph->next_grad += took_part;
+        capture->next_grad += took_part;
         return true;
     }
     if (!*g) return true;
-    tgi_graph_grad *list =
-        (tgi_graph_grad *)tgi_grow(S, "graph_run", graph->grad, graph->grads, &graph->grads_room, sizeof *list);
+    tgi_capture_grad *list = (tgi_capture_grad *)tgi_grow(S, "capture_run", capture->grad, capture->grads,
+                                                          &capture->grads_room, sizeof *list);
     if (!list) return false;
-    graph->grad = list;
-    list += graph->grads++;
+    capture->grad = list;
+    list += capture->grads++;
     list->t = t;
     list->grad = *g;
     list->after = NULL;
@@ -21325,23 +21327,24 @@ static bool tgi_graph_gradient(tgi_thread *S, tg_tensor *t, tg_tensor **g)
     return true;
 }
 
-/* Whether each parameter has the gradient that it had at the end of the recording, or none if it had none then: else
-   the recorded work would use another one than the step. */
-static bool tgi_graph_has_gradients(tgi_thread *S, const tg_graph *g)
+/* Whether each parameter has the gradient that it had at the end of the capture, or none if it had none then: else
+   the captured work would use another one than the step. */
+static bool tgi_capture_has_gradients(tgi_thread *S, const tg_capture *g)
 {
     for (int i = 0; i < g->grads; ++i) {
         if (g->grad[i].t->grad == g->grad[i].after) continue;
-        return tgi_fail(S, TG_ERR_GRAPH, "graph_run", "the gradient of a parameter%s is not the one that the recorded "
+        return tgi_fail(S, TG_ERR_GRAPH, "capture_run",
+                        "the gradient of a parameter%s is not the one that the captured "
                         "step left\nset and clear gradients in the step, not between its runs",
                         tgi_name_text(g->grad[i].t).text);
     }
     return true;
 }
 
-/* Ends what was recorded. */
-static void tgi_graph_forget(tgi_thread *S, tg_graph *g)
+/* Ends what was captured. */
+static void tgi_capture_forget(tgi_thread *S, tg_capture *g)
 {
-    while (g->parts > 0) g->backend->graph_free(S, g->index, g->part[--g->parts].graph);
+    while (g->parts > 0) g->backend->capture_free(S, g->index, g->part[--g->parts].capture);
     tgi_unref(S, g->finite);
     g->finite = NULL;
     g->scaled = NULL;
@@ -21355,13 +21358,13 @@ static void tgi_graph_forget(tgi_thread *S, tg_graph *g)
     g->grads = g->grads_room = 0;
 }
 
-/* The recording notes that tg_step begins.  False after recording an error. */
-static bool tgi_graph_note_step(tgi_thread *S, tg_optim *opt)
+/* The capture notes that tg_step begins.  False after recording an error. */
+static bool tgi_capture_note_step(tgi_thread *S, tg_optim *opt)
 {
-    tg_graph *g = S->recording;
-    if (!g || g->recorded) return true;
+    tg_capture *g = S->capturing;
+    if (!g || g->captured) return true;
     S->entered = "step";
-    if (g->optims == TGI_GRAPH_OPTIMS) return tgi_obstacle(S, "is called more than 8 times");
+    if (g->optims == TGI_CAPTURE_OPTIMS) return tgi_obstacle(S, "is called more than 8 times");
     for (int i = 0; i < g->optims; ++i) {
         if (g->scaled && g->optim[i] == opt) return tgi_obstacle(S, "is called twice, and a scaler is used");
     }
@@ -21374,7 +21377,7 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
 {
     tg_tensor *t = e->t, *g = t->grad;
     e->p = e->g = NULL;
-    if (S->recording && !tgi_graph_gradient(S, t, &g)) return false;
+    if (S->capturing && !tgi_capture_gradient(S, t, &g)) return false;
     if (!g) return true;
     if (!tgi_optim_check(S, o, e, g)) return false;
     const unsigned states = tgi_optim_states(o, e);
@@ -21429,7 +21432,7 @@ static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param 
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
     if (o->kind == TGI_SGD && o->momentum != 0) e->has_momentum = true;
     e->steps++;
-    if (S->recording) e->recorded++;
+    if (S->capturing) e->captured++;
     tgi_bump_version(S, e->t->storage, "step");
     e->p = NULL; /* this parameter is done */
     return true;
@@ -21481,7 +21484,7 @@ tg_status tg_step(tg_optim *opt)
                  "tg_step_closure(opt, closure, user)");
         return TG_ERR_UNSUPPORTED;
     }
-    if (!tgi_check_hyperparameters(S, "step", opt) || !tgi_graph_note_step(S, opt)) return tgi_failed(S);
+    if (!tgi_check_hyperparameters(S, "step", opt) || !tgi_capture_note_step(S, opt)) return tgi_failed(S);
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* closing the scope restores it */
@@ -21491,7 +21494,7 @@ tg_status tg_step(tg_optim *opt)
     }
     tgi_frame_close(S, scope);
     if (!ok) return tgi_failed(S);
-    if (!S->recording && tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
+    if (!S->capturing && tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
     return TG_OK;
 }
 
@@ -21862,65 +21865,66 @@ static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
     tg_optim_free(draft);
 }
 
-/* ======== @@RECORD ================================================================================================
+/* ======== @@CAPTURE ===============================================================================================
 
-   Promise: a step of training on a GPU is recorded once and then replayed with the results that calls of it would have;
-   where it cannot be recorded, each run calls it.
-   Types: tg_graph is a step; tgi_graph_part is recorded work that one launch repeats, up to three of them with a
+   Promise: a step of training on a GPU is captured once and then replayed with the results that calls of it would have;
+   where it cannot be captured, each run calls it.
+   Types: tg_capture is a step; tgi_capture_part is captured work that one launch repeats, up to three of them with a
    scaler.
-   Way of tg_graph_run:
-       the first two runs       tgi_graph_try calls the step, and notes what keeps it from being recorded
-       the next one             tgi_graph_record: tgi_graph_capture records, checks and launches; if that fails,
+   Way of tg_capture_run:
+       the first two runs       tgi_capture_try calls the step, and notes what keeps it from being captured
+       the next one             tgi_capture_step: tgi_capture_work captures, checks and launches; if that fails,
                                 everything is made as it was, and the step is called
-       all others               tgi_graph_replay: the optimizers give their new numbers, then tgi_graph_launch
-       after an obstacle        tgi_graph_call
-   (1) A graph notes each tg_step of the step and the gradients that it used; what a replay finds changed is an error.
-   (2) A recording or replay that fails leaves optimizers, scaler and random numbers as before (tgi_graph_settle).
-   (3) The offset of the random numbers goes on by as much as the recorded step used.
-   What tg_step calls of a recording stands in OPTIM.
-   To add what a step may do while it is recorded: make it an op without a wait; what waits calls tgi_obstacle. */
+       all others               tgi_capture_replay: the optimizers give their new numbers, then tgi_capture_launch
+       after an obstacle        tgi_capture_call
+   (1) A capture notes each tg_step of the step and the gradients that it used; what a replay finds changed is an error.
+   (2) A capture or replay that fails leaves optimizers, scaler and random numbers as before (tgi_capture_settle).
+   (3) The offset of the random numbers goes on by as much as the captured step used.
+   What tg_step calls of a capture stands in OPTIM.
+   To add what a step may do while it is captured: make it an op without a wait; what waits calls tgi_obstacle. */
 
-/* The step is not recorded, now or later. */
-static void tgi_graph_refuse(tg_graph *g, const char *why)
+/* The step is not captured, now or later. */
+static void tgi_capture_refuse(tg_capture *g, const char *why)
 {
     g->refused = true;
     snprintf(g->obstacle, sizeof g->obstacle, "%.239s", why);
 }
 
-tg_graph *tg_graph_new(tg_device device, bool (*step)(void *user), void *user)
+tg_capture *tg_capture_new(tg_device device, bool (*step)(void *user), void *user)
 {
     tgi_thread *S = tgi_self();
-    const tgi_backend *backend = tgi_backend_for(S, "graph_new", &device);
+    const tgi_backend *backend = tgi_backend_for(S, "capture_new", &device);
     if (!backend) return NULL;
-    if (!step) return tgi_null_argument(S, "graph_new", "step"), (tg_graph *)NULL;
-    tg_graph *g = (tg_graph *)tgi_object_new(S, "graph_new", TGI_GRAPH_OBJECT, sizeof *g, NULL);
+    if (!step) return tgi_null_argument(S, "capture_new", "step"), (tg_capture *)NULL;
+    tg_capture *g = (tg_capture *)tgi_object_new(S, "capture_new", TGI_CAPTURE_OBJECT, sizeof *g, NULL);
     if (!g) return NULL;
     g->backend = backend;
     g->index = device.index;
     g->step = step;
     g->user = user;
-    if (!backend->graph_begin) tgi_graph_refuse(g, "it runs on the CPU");
+    if (!backend->capture_begin) tgi_capture_refuse(g, "it runs on the CPU");
     return g;
 }
 
-void tg_graph_free(tg_graph *graph)
+void tg_capture_free(tg_capture *capture)
 {
     tgi_thread *S = tgi_self();
-    if (!graph || !tgi_object_argument(S, "graph_free", "graph", graph, TGI_GRAPH_OBJECT)) return;
-    tgi_graph_forget(S, graph);
-    tgi_unref(S, graph->scale);
-    tgi_unref(S, graph->inverse);
-    tgi_object_free(S, graph);
+    if (!capture || !tgi_object_argument(S, "capture_free", "capture", capture, TGI_CAPTURE_OBJECT)) return;
+    tgi_capture_forget(S, capture);
+    tgi_unref(S, capture->scale);
+    tgi_unref(S, capture->inverse);
+    tgi_object_free(S, capture);
 }
 
-const char *tg_graph_obstacle(const tg_graph *graph) 
+const char *tg_capture_obstacle(const tg_capture *capture)
 {
-    if (!graph || !tgi_object_argument(tgi_self(), "graph_obstacle", "graph", graph, TGI_GRAPH_OBJECT)) return NULL;
-    return graph->refused ? graph->obstacle : NULL;
+    if (!capture || !tgi_object_argument(tgi_self(), "capture_obstacle", "capture", capture, TGI_CAPTURE_OBJECT))
+        return NULL;
+    return capture->refused ? capture->obstacle : NULL;
 }
 
 /* Calls the user's function, in a scope of its own. */
-static bool tgi_graph_call(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_call(tgi_thread *S, tg_capture *g)
 {
     tgi_guard guard;
     const uint64_t raised = S->raised, scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
@@ -21928,38 +21932,38 @@ static bool tgi_graph_call(tgi_thread *S, tg_graph *g)
     tgi_guard_open(&guard, S, "the step");
     const bool done = g->step(g->user), ok = tgi_guard_close(&guard);
     tgi_frame_close(S, scope);
-    if (ok && !done && S->raised == raised) tgi_fail(S, TG_ERR_ARGUMENT, "graph_run", "the step returned false");
+    if (ok && !done && S->raised == raised) tgi_fail(S, TG_ERR_ARGUMENT, "capture_run", "the step returned false");
     return ok && done;
 }
 
-/* Tries the step out: calls it, and notes what keeps it from being recorded. */
-static bool tgi_graph_try(tgi_thread *S, tg_graph *g)
+/* Tries the step out: calls it, and notes what keeps it from being captured. */
+static bool tgi_capture_try(tgi_thread *S, tg_capture *g)
 {
-    const char *why = g->backend->graph_watch(S, g->index);
+    const char *why = g->backend->capture_watch(S, g->index);
     S->obstacle[0] = 0;
     S->trying = g;
-    const bool ok = tgi_graph_call(S, g);
+    const bool ok = tgi_capture_call(S, g);
     S->trying = NULL;
-    g->backend->graph_watch(S, -1);
-    if (why || S->obstacle[0]) tgi_graph_refuse(g, why ? why : S->obstacle);
+    g->backend->capture_watch(S, -1);
+    if (why || S->obstacle[0]) tgi_capture_refuse(g, why ? why : S->obstacle);
     g->tries++;
     return ok;
 }
 
-/* After a recording or a replay: the steps of optimizers `from` .. that it has made count, or are undone because they
+/* After a capture or a replay: the steps of optimizers `from` .. that it has made count, or are undone because they
    were not launched. */
-static void tgi_graph_settle(tg_graph *g, int from, int to, bool undo)
+static void tgi_capture_settle(tg_capture *g, int from, int to, bool undo)
 {
     for (int k = from; k < to; ++k) {
         tg_optim *o = g->optim[k];
         for (tgi_optim_param *e = o->param; e < o->param + o->count; ++e) {
-            if (undo) e->steps -= e->recorded;
-            e->recorded = 0;
+            if (undo) e->steps -= e->captured;
+            e->captured = 0;
         }
     }
 }
 
-/* ---- the scaler of a recorded step ----
+/* ---- the scaler of a captured step ----
 
    Its scale lies in device memory, where the host writes it before a launch.  Whether the gradients are finite the host
    reads between two parts, as tg_grad_scaler_step does. */
@@ -22000,13 +22004,13 @@ static void tgi_scaler_update(tg_grad_scaler *scaler)
     scaler->round = 0;
 }
 
-/* While a step is tried out or recorded: it uses this scaler.  False after recording an error. */
-static bool tgi_graph_scaler(tgi_thread *S, tg_grad_scaler *s)
+/* While a step is tried out or captured: it uses this scaler.  False after recording an error. */
+static bool tgi_capture_scaler(tgi_thread *S, tg_grad_scaler *s)
 {
-    tg_graph *g = S->trying;
+    tg_capture *g = S->trying;
     if (!g || g->scaler == s) return true;
     if (g->scaler) return tgi_obstacle(S, "takes another scaler than a call before it");
-    if (S->recording) return tgi_obstacle(S, "is called for the first time");
+    if (S->capturing) return tgi_obstacle(S, "is called for the first time");
     tg_device device = TG_CPU_INIT;
     device.type = g->backend->type;
     device.index = g->index;
@@ -22021,106 +22025,106 @@ static bool tgi_graph_scaler(tgi_thread *S, tg_grad_scaler *s)
 static float tgi_scaler_inverse(const tg_grad_scaler *s) { return (float)(1 / s->scale); }
 
 /* Before the launch of a step. */
-static bool tgi_scaler_begin(tgi_thread *S, const tg_graph *g)
+static bool tgi_scaler_begin(tgi_thread *S, const tg_capture *g)
 {
     tg_grad_scaler *s = g->scaler;
     if (!s) return true;
-    if (!tgi_check_scaler(S, "graph_run", s)) return false;
+    if (!tgi_check_scaler(S, "capture_run", s)) return false;
     if (!s->enabled)
-        return tgi_fail(S, TG_ERR_GRAPH, "graph_run", "the scaler was enabled when the step was recorded");
+        return tgi_fail(S, TG_ERR_GRAPH, "capture_run", "the scaler was enabled when the step was captured");
     if (g->scaled && g->scaled->stepped == s->round)
-        return tgi_fail(S, TG_ERR_ARGUMENT, "graph_run", "step() has already been called since the last update().");
+        return tgi_fail(S, TG_ERR_ARGUMENT, "capture_run", "step() has already been called since the last update().");
     return tgi_fill_elements(S, g->scale, s->scale) &&
            tgi_fill_elements(S, g->inverse, (double)tgi_scaler_inverse(s));
 }
 
-/* Waits for the flag of unscaled gradients: that is no obstacle, since a graph is launched in parts. */
+/* Waits for the flag of unscaled gradients: that is no obstacle, since a capture is launched in parts. */
 static bool tgi_scaler_reads(tgi_thread *S, tg_tensor *finite, bool *skipped)
 {
     const uint64_t raised = S->raised;
-    tg_graph *g = S->trying;
-    if (g) g->backend->graph_watch(S, -1);
+    tg_capture *g = S->trying;
+    if (g) g->backend->capture_watch(S, -1);
     *skipped = tg_item(finite) == 0;
-    if (g) g->backend->graph_watch(S, g->index);
+    if (g) g->backend->capture_watch(S, g->index);
     return S->raised == raised;
 }
 
 /* After the launch. */
-static void tgi_scaler_end(const tg_graph *g, bool skipped)
+static void tgi_scaler_end(const tg_capture *g, bool skipped)
 {
     if (!g->scaled) return;
     tgi_scaler_stepped(g->scaler, g->scaled, !skipped);
     if (g->updates) tgi_scaler_update(g->scaler);
 }
 
-/* ---- the parts of a recorded step ---- */
+/* ---- the parts of a captured step ---- */
 
-/* For a callback that is left by a jump while the step is recorded or replayed: the device works again. */
-static void tgi_graph_give_up(tgi_thread *S)
+/* For a callback that is left by a jump while the step is captured or replayed: the device works again. */
+static void tgi_capture_give_up(tgi_thread *S)
 {
-    const tg_graph *g = S->recording;
-    if (g->open) g->backend->graph_end(S, g->index, g->part[g->parts - 1].graph);
-    if (!S->silent) g->backend->graph_launch(S, g->index, g->part[0].graph, false, S->rng);
-    g->backend->graph_watch(S, -1);
+    const tg_capture *g = S->capturing;
+    if (g->open) g->backend->capture_end(S, g->index, g->part[g->parts - 1].capture);
+    if (!S->silent) g->backend->capture_launch(S, g->index, g->part[0].capture, false, S->rng);
+    g->backend->capture_watch(S, -1);
 }
 
 /* Launches the parts.  replays: the optimizers give them new numbers first.  *skipped: without the scaled step. */
-static bool tgi_graph_launch(tgi_thread *S, tg_graph *g, tg_rng begin, bool replays, bool *skipped)
+static bool tgi_capture_launch(tgi_thread *S, tg_capture *g, tg_rng begin, bool replays, bool *skipped)
 {
     bool ok = tgi_scaler_begin(S, g);
     int k = 0;
     *skipped = false;
     for (int p = 0; ok && p < g->parts; ++p) {
-        const tgi_graph_part *part = &g->part[p];
+        const tgi_capture_part *part = &g->part[p];
         tg_rng rng = begin;
         rng.offset += part->offset;
-        if (p == TGI_GRAPH_SCALED) ok = tgi_scaler_reads(S, g->finite, skipped);
+        if (p == TGI_CAPTURE_SCALED) ok = tgi_scaler_reads(S, g->finite, skipped);
         if (!ok) break;
-        if (p == TGI_GRAPH_SCALED && *skipped) {
+        if (p == TGI_CAPTURE_SCALED && *skipped) {
             k = part->optims;
             g->next_grad = part->grads;
             continue;
         }
         if (replays) {
-            S->give_up = tgi_graph_give_up;
-            g->backend->graph_renumber(S, g->index, part->graph);
+            S->give_up = tgi_capture_give_up;
+            g->backend->capture_renumber(S, g->index, part->capture);
         }
         for (; replays && ok && k < part->optims; ++k) ok = tg_step(g->optim[k]) == TG_OK;
-        ok = g->backend->graph_launch(S, g->index, part->graph, ok, rng);
+        ok = g->backend->capture_launch(S, g->index, part->capture, ok, rng);
         S->give_up = NULL;
     }
     if (ok) tgi_scaler_end(g, *skipped);
     return ok;
 }
 
-static bool tgi_graph_begin_part(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_begin_part(tgi_thread *S, tg_capture *g)
 {
-    tgi_graph_part *part = &g->part[g->parts];
-    part->graph = g->backend->graph_begin(S, g->index, S->rng);
-    if (!part->graph) return false;
+    tgi_capture_part *part = &g->part[g->parts];
+    part->capture = g->backend->capture_begin(S, g->index, S->rng);
+    if (!part->capture) return false;
     part->offset = S->rng.offset - g->begin;
     g->parts++;
     return g->open = true;
 }
 
-static bool tgi_graph_end_part(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_end_part(tgi_thread *S, tg_capture *g)
 {
     if (!g->open) return false;
     g->open = false;
     g->part[g->parts - 1].optims = g->optims;
     g->part[g->parts - 1].grads = g->grads;
-    const tgi_answer answer = g->backend->graph_end(S, g->index, g->part[g->parts - 1].graph);
+    const tgi_answer answer = g->backend->capture_end(S, g->index, g->part[g->parts - 1].capture);
     if (answer == TGI_COMPOSE) g->interrupted = true;
     return answer == TGI_DONE;
 }
 
-static bool tgi_graph_next_part(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_next_part(tgi_thread *S, tg_capture *g)
 {
-    return tgi_graph_end_part(S, g) && tgi_graph_begin_part(S, g);
+    return tgi_capture_end_part(S, g) && tgi_capture_begin_part(S, g);
 }
 
-/* What the step must not have done, found when it has been recorded. */
-static bool tgi_graph_check(tgi_thread *S, const tg_graph *g, uint64_t seed)
+/* What the step must not have done, found when it has been captured. */
+static bool tgi_capture_check(tgi_thread *S, const tg_capture *g, uint64_t seed)
 {
     S->entered = "seed";
     if (S->rng.seed != seed) return tgi_obstacle(S, "is called");
@@ -22128,9 +22132,9 @@ static bool tgi_graph_check(tgi_thread *S, const tg_graph *g, uint64_t seed)
     return !g->unscaled || g->scaled || tgi_obstacle(S, "is called, but not tg_grad_scaler_step");
 }
 
-/* Records the step in a new graph, and launches it for the first time.  False after an error: then the optimizers, the
+/* Captures the step, and launches it for the first time.  False after an error: then the optimizers, the
    scaler and the random numbers are as before, and nothing has been done on the device. */
-static bool tgi_graph_capture(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_work(tgi_thread *S, tg_capture *g)
 {
     const tg_rng before = S->rng;
     const uint64_t raised = S->raised;
@@ -22140,32 +22144,32 @@ static bool tgi_graph_capture(tgi_thread *S, tg_graph *g)
     g->unscaled = NULL;
     g->updates = false;
     g->begin = before.offset;
-    S->trying = S->recording = g;
-    S->give_up = tgi_graph_give_up;
-    g->backend->graph_watch(S, g->index);
-    bool ok = tgi_graph_begin_part(S, g) && tgi_graph_call(S, g);
-    ok = tgi_graph_end_part(S, g) && ok && S->raised == raised && tgi_graph_check(S, g, before.seed);
-    g->backend->graph_watch(S, -1);
+    S->trying = S->capturing = g;
+    S->give_up = tgi_capture_give_up;
+    g->backend->capture_watch(S, g->index);
+    bool ok = tgi_capture_begin_part(S, g) && tgi_capture_call(S, g);
+    ok = tgi_capture_end_part(S, g) && ok && S->raised == raised && tgi_capture_check(S, g, before.seed);
+    g->backend->capture_watch(S, -1);
     if (g->scaler) *g->scaler = scaler;
     if (g->unscaled) g->unscaled->unscaled = g->unscaled->stepped = 0; /* no round: neither has happened yet */
     g->offset = S->rng.offset - before.offset;
     S->trying = NULL;
     S->give_up = NULL;
-    ok = ok && tgi_graph_launch(S, g, before, false, &skipped);
-    S->recording = NULL;
-    if (skipped) tgi_graph_settle(g, g->part[0].optims, g->part[TGI_GRAPH_SCALED].optims, true);
-    tgi_graph_settle(g, 0, g->optims, !ok);
+    ok = ok && tgi_capture_launch(S, g, before, false, &skipped);
+    S->capturing = NULL;
+    if (skipped) tgi_capture_settle(g, g->part[0].optims, g->part[TGI_CAPTURE_SCALED].optims, true);
+    tgi_capture_settle(g, 0, g->optims, !ok);
     for (int i = 0; ok && i < g->grads; ++i) {
         g->grad[i].after = g->grad[i].t->grad;
         if (g->grad[i].after) tgi_ref(g->grad[i].after);
     }
-    if (ok) return g->recorded = true;
-    tgi_graph_forget(S, g);
+    if (ok) return g->captured = true;
+    tgi_capture_forget(S, g);
     S->rng = before;
     return false;
 }
 
-/* The record of errors, which a recording that fails leaves as it was. */
+/* The record of errors, which a capture that fails leaves as it was. */
 typedef struct { tg_status error, last_error; int64_t errors; char message[TGI_ERROR_TEXT]; } tgi_error_record;
 
 static void tgi_take_errors(tgi_thread *S, tgi_error_record *record)
@@ -22189,52 +22193,57 @@ static void tgi_restore_errors(tgi_thread *S, const tgi_error_record *record)
 /* Records the step.  Where this fails, everything is made as it was, and the step is called instead, now and, unless
    another thread was the cause, in later runs.  In silence, because the call will raise the errors that are the step's
    own. */
-static bool tgi_graph_record(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_step(tgi_thread *S, tg_capture *g)
 {
     tgi_error_record errors;
     tgi_take_errors(S, &errors);
-    tgi_casts_clear(S); /* the recorded work must not use casts that it does not make, and has not made its own yet */
+    tgi_casts_clear(S); /* the captured work must not use casts that it does not make, and has not made its own yet */
     S->obstacle[0] = 0;
     S->silent = true;
     g->interrupted = false;
-    const bool ok = tgi_graph_capture(S, g);
+    const bool ok = tgi_capture_work(S, g);
     S->silent = false;
     tgi_casts_clear(S);
-    const bool again = g->interrupted && !S->obstacle[0] && ++g->interruptions < TGI_GRAPH_INTERRUPTIONS;
-    if (!ok && !again) tgi_graph_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
+    const bool again = g->interrupted && !S->obstacle[0] && ++g->interruptions < TGI_CAPTURE_INTERRUPTIONS;
+    if (!ok && !again) tgi_capture_refuse(g, S->obstacle[0] ? S->obstacle : S->message);
     tgi_settle_grads(S, !ok);
     tgi_restore_errors(S, &errors);
-    return ok || tgi_graph_call(S, g);
+    return ok || tgi_capture_call(S, g);
 }
 
-static bool tgi_graph_replay(tgi_thread *S, tg_graph *g)
+static bool tgi_capture_replay(tgi_thread *S, tg_capture *g)
 {
     bool skipped;
     for (int i = 0; i < g->optims; ++i) {
-        if (!tgi_object_argument(S, "graph_run", "opt of the recorded step", g->optim[i], TGI_OPTIM)) return false;
+        if (!tgi_object_argument(S, "capture_run", "opt of the captured step", g->optim[i], TGI_OPTIM)) return false;
     }
-    if (!tgi_graph_has_gradients(S, g)) return false;
+    if (!tgi_capture_has_gradients(S, g)) return false;
     S->obstacle[0] = 0;
-    S->recording = g;
+    S->capturing = g;
     g->next_grad = 0;
-    const bool ok = tgi_graph_launch(S, g, S->rng, true, &skipped);
-    S->recording = NULL;
-    tgi_graph_settle(g, 0, g->optims, !ok);
+    const bool ok = tgi_capture_launch(S, g, S->rng, true, &skipped);
+    S->capturing = NULL;
+    tgi_capture_settle(g, 0, g->optims, !ok);
     if (ok) S->rng.offset += g->offset;
     return ok;
 }
 
-tg_status tg_graph_run(tg_graph *graph)
+tg_status tg_capture_run(tg_capture *capture)
 {
     tgi_thread *S = tgi_self();
     bool ok = true;
-    if (!tgi_object_argument(S, "graph_run", "graph", graph, TGI_GRAPH_OBJECT)) return tgi_failed(S);
-    S->entered = "graph_run";
-    if (S->trying) ok = tgi_obstacle(S, "is called by the step itself") && tgi_graph_call(S, graph);
-    else if (graph->recorded) ok = tgi_graph_replay(S, graph);
-    else if (graph->refused) ok = tgi_graph_call(S, graph);
-    else if (graph->tries < TGI_GRAPH_TRIES) ok = tgi_graph_try(S, graph);
-    else ok = tgi_graph_record(S, graph);
+    if (!tgi_object_argument(S, "capture_run", "capture", capture, TGI_CAPTURE_OBJECT)) return tgi_failed(S);
+    S->entered = "capture_run";
+    if (S->trying)
+        ok = tgi_obstacle(S, "is called by the step itself") && tgi_capture_call(S, capture);
+    else if (capture->captured)
+        ok = tgi_capture_replay(S, capture);
+    else if (capture->refused)
+        ok = tgi_capture_call(S, capture);
+    else if (capture->tries < TGI_CAPTURE_TRIES)
+        ok = tgi_capture_try(S, capture);
+    else
+        ok = tgi_capture_step(S, capture);
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -22885,10 +22894,10 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
        tg_grad_scaler_scale     loss times the scale
        tg_grad_scaler_unscale_  tgi_unscale: divides and finds out whether all are finite, in one kernel or by ops
        tg_grad_scaler_step      unscales if that has not been done, reads the flag, then tg_step or nothing
-       tg_grad_scaler_update    the new scale, by tgi_scaler_update in RECORD
+       tg_grad_scaler_update    the new scale, by tgi_scaler_update in CAPTURE
    (1) The flag is computed where the gradients are; the host waits once, in tg_grad_scaler_step.
    (2) A round begins with the first call after an update.  An optimizer is unscaled and steps at most once in it.
-   (3) In a step that is recorded, the step of the optimizer is a part of its own, so that a replay can leave it out.
+   (3) In a step that is captured, the step of the optimizer is a part of its own, so that a replay can leave it out.
    To add a rule for the scale: tgi_scaler_update is the only place where it changes. */
 
 tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
@@ -22899,10 +22908,10 @@ tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
     if (!scaler->enabled) return tgi_argument(tgi_self(), op, "loss", loss) ? loss : NULL;
     if (!tgi_composite_begin_with(&c, op, "loss", loss)) return NULL;
     if (tgi_is_half(loss) && loss->ndim == 0) loss = tg_to_dtype(loss, TG_F32); /* f16 has no 65536 */
-    if (!loss || !tgi_graph_scaler(c.S, scaler)) return tgi_composite_end(&c, NULL);
-    if (!c.S->recording) return tgi_composite_end(&c, tg_mul_scalar(loss, scaler->scale));
+    if (!loss || !tgi_capture_scaler(c.S, scaler)) return tgi_composite_end(&c, NULL);
+    if (!c.S->capturing) return tgi_composite_end(&c, tg_mul_scalar(loss, scaler->scale));
     const bool fits = loss->dtype == TG_F32 || tgi_obstacle(c.S, "has a loss that is not in f32");
-    return tgi_composite_end(&c, fits ? tg_mul(loss, c.S->recording->scale) : NULL);
+    return tgi_composite_end(&c, fits ? tg_mul(loss, c.S->capturing->scale) : NULL);
 }
 
 /* Whether all gradients are finite, as a bool [] on the device of the first; NULL after recording an error.  flags [n]:
@@ -22944,9 +22953,8 @@ static tgi_answer tgi_unscale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *c
     if (clip->multi.count == 0) return TGI_COMPOSE;
     const tg_device device = tgi_device_of(clip->norms[0]);
     const tg_dtype dtype = tgi_compute_dtype(clip->multi.dtype);
-    if (S->recording && dtype != TG_F32) return tgi_obstacle(S, "has gradients in f64"), TGI_FAILED;
-    tg_tensor *number =
-        S->recording ? S->recording->inverse : tg_full_on(TG_SCALAR, (double)inverse, dtype, device);
+    if (S->capturing && dtype != TG_F32) return tgi_obstacle(S, "has gradients in f64"), TGI_FAILED;
+    tg_tensor *number = S->capturing ? S->capturing->inverse : tg_full_on(TG_SCALAR, (double)inverse, dtype, device);
     tg_tensor *flag = tg_ones_on(TG_SCALAR, TG_F32, device);
     if (!number || !flag) return TGI_FAILED;
     clip->multi.kind = TGI_MULTI_UNSCALE;
@@ -22978,7 +22986,7 @@ static bool tgi_unscale_all(tgi_thread *S, const tg_grad_scaler *s, tg_optim *o,
     tg_tensor *finite = NULL;
     bool ok = tgi_clip_describe(S, params, n, clip);
     const tgi_answer answer = ok ? tgi_unscale_in_one(S, clip, params, n, inverse, &finite) : TGI_FAILED;
-    if (answer == TGI_COMPOSE && S->recording) ok = tgi_obstacle(S, "has gradients that differ in dtype or layout");
+    if (answer == TGI_COMPOSE && S->capturing) ok = tgi_obstacle(S, "has gradients that differ in dtype or layout");
     ok = answer == TGI_DONE || (ok && answer == TGI_COMPOSE && tgi_unscale_each(params, n, clip, inverse, &finite));
     if (ok) tgi_optim_own(S, &o->finite, finite);
     tgi_frame_close(S, scope);
@@ -22988,10 +22996,10 @@ static bool tgi_unscale_all(tgi_thread *S, const tg_grad_scaler *s, tg_optim *o,
 static bool tgi_unscale(tgi_thread *S, const char *op, tg_grad_scaler *s, tg_optim *o)
 {
     S->entered = op;
-    if (!tgi_graph_scaler(S, s)) return false;
+    if (!tgi_capture_scaler(S, s)) return false;
     if (!tgi_check_unscale(S, op, s, o)) return false;
-    if (S->recording) {
-        tg_graph *g = S->recording;
+    if (S->capturing) {
+        tg_capture *g = S->capturing;
         if (g->unscaled) return tgi_obstacle(S, "is called twice");
         g->unscaled = o;
     }
@@ -23023,12 +23031,12 @@ tg_status tg_grad_scaler_unscale_(tg_grad_scaler *scaler, tg_optim *opt)
 }
 
 /* Records the step of the optimizer as a part of its own. */
-static bool tgi_graph_scaled_step(tgi_thread *S, tg_graph *g, tg_optim *opt)
+static bool tgi_capture_scaled_step(tgi_thread *S, tg_capture *g, tg_optim *opt)
 {
     if (g->scaled) return tgi_obstacle(S, "is called twice");
     g->scaled = opt;
     tgi_optim_own(S, &g->finite, opt->finite);
-    return tgi_graph_next_part(S, g) && tg_step(opt) == TG_OK && tgi_graph_next_part(S, g);
+    return tgi_capture_next_part(S, g) && tg_step(opt) == TG_OK && tgi_capture_next_part(S, g);
 }
 
 tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt)
@@ -23050,7 +23058,8 @@ tg_status tg_grad_scaler_step(tg_grad_scaler *scaler, tg_optim *opt)
     }
     bool skipped = false, ok = true;
     S->entered = op;
-    if (S->recording) ok = tgi_graph_scaled_step(S, S->recording, opt);
+    if (S->capturing)
+        ok = tgi_capture_scaled_step(S, S->capturing, opt);
     else ok = tgi_scaler_reads(S, opt->finite, &skipped) && (skipped || tg_step(opt) == TG_OK);
     if (!ok) return tgi_failed(S);
     tgi_scaler_stepped(scaler, opt, !skipped);
@@ -23068,9 +23077,9 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
         tgi_fail(S, TG_ERR_ARGUMENT, "grad_scaler_update", "No inf checks were recorded prior to update.");
         return tgi_failed(S);
     }
-    if (!tgi_graph_scaler(S, scaler)) return tgi_failed(S);
-    if (S->recording) {
-        S->recording->updates = true;
+    if (!tgi_capture_scaler(S, scaler)) return tgi_failed(S);
+    if (S->capturing) {
+        S->capturing->updates = true;
         scaler->steps = 0;
         scaler->round = 0;
         return TG_OK;
@@ -24959,7 +24968,7 @@ tg_status tg_safetensors_save(const char *path, tg_dict *dict)
    Promise: NumPy's files: .npy, one tensor, and .npz, a ZIP archive of them, read stored or deflated and written
    stored.
    Types: tgi_npy is a header; tgi_inflate is a stream that is inflated; tgi_zip_directory says where an archive lists
-   its entries; tgi_record is a record that is written.
+   its entries; tgi_zip_record is a record that is written.
    Way:
        npy     tgi_read_npy: tgi_read_npy_header, tgi_read_tensor, Fortran order as strides; tgi_write_npy
        npz     tgi_read_npz: tgi_zip_find, tgi_zip_entry for each, sorted by place, then tgi_zip_read, which checks the
@@ -25566,54 +25575,54 @@ tg_dict *tg_npz_list(const char *path) { return tgi_load_dict("npz_list", path, 
 typedef struct {
     unsigned char bytes[TGI_ZIP_END64_SIZE + TGI_ZIP_LOCATOR_SIZE + TGI_ZIP_END_SIZE];
     int size;
-} tgi_record;
+} tgi_zip_record;
 
-static void tgi_record_add(tgi_record *r, int bytes, uint64_t number)
+static void tgi_zip_add(tgi_zip_record *r, int bytes, uint64_t number)
 {
     tgi_put_little(r->bytes + r->size, bytes, number);
     r->size += bytes;
 }
 
 /* What the header and the directory have in common: from the version to the sizes.  All files are of 1980-01-01. */
-static void tgi_zip_describe(tgi_record *r, const tgi_named *item)
+static void tgi_zip_describe(tgi_zip_record *r, const tgi_named *item)
 {
     bool ascii = true;
     for (const char *p = item->name; *p; ++p) ascii = ascii && (unsigned char)*p < 0x80;
-    tgi_record_add(r, 2, 45);
-    tgi_record_add(r, 2, ascii ? 0 : 0x800); /* the name is UTF-8 */
-    tgi_record_add(r, 4, 0);                 /* stored; the time */
-    tgi_record_add(r, 2, 1 << 5 | 1);
-    tgi_record_add(r, 4, item->crc);
-    tgi_record_add(r, 4, TGI_ZIP_FULL);
-    tgi_record_add(r, 4, TGI_ZIP_FULL);
-    tgi_record_add(r, 2, strlen(item->name) + 4);
+    tgi_zip_add(r, 2, 45);
+    tgi_zip_add(r, 2, ascii ? 0 : 0x800); /* the name is UTF-8 */
+    tgi_zip_add(r, 4, 0);                 /* stored; the time */
+    tgi_zip_add(r, 2, 1 << 5 | 1);
+    tgi_zip_add(r, 4, item->crc);
+    tgi_zip_add(r, 4, TGI_ZIP_FULL);
+    tgi_zip_add(r, 4, TGI_ZIP_FULL);
+    tgi_zip_add(r, 2, strlen(item->name) + 4);
 }
 
 /* The header of an entry, without its name: first with CRC-32 and size 0, then again with the real ones. */
-static tgi_record tgi_zip_header_of(const tgi_named *item, tgi_record *sizes)
+static tgi_zip_record tgi_zip_header_of(const tgi_named *item, tgi_zip_record *sizes)
 {
-    tgi_record r;
+    tgi_zip_record r;
     r.size = sizes->size = 0;
-    tgi_record_add(&r, 4, TGI_ZIP_HEADER);
+    tgi_zip_add(&r, 4, TGI_ZIP_HEADER);
     tgi_zip_describe(&r, item);
-    tgi_record_add(&r, 2, 20);
-    tgi_record_add(sizes, 4, 1 | 16 << 16); /* ZIP64: 16 bytes */
-    tgi_record_add(sizes, 8, item->size);
-    tgi_record_add(sizes, 8, item->size);
+    tgi_zip_add(&r, 2, 20);
+    tgi_zip_add(sizes, 4, 1 | 16 << 16); /* ZIP64: 16 bytes */
+    tgi_zip_add(sizes, 8, item->size);
+    tgi_zip_add(sizes, 8, item->size);
     return r;
 }
 
-static bool tgi_write_record(tgi_file *f, const tgi_record *r) { return tgi_write(f, r->bytes, (size_t)r->size); }
+static bool tgi_zip_write(tgi_file *f, const tgi_zip_record *r) { return tgi_write(f, r->bytes, (size_t)r->size); }
 
 static bool tgi_write_zip_entry(tgi_file *f, tgi_named *item)
 {
-    tgi_record sizes, r = tgi_zip_header_of(item, &sizes);
+    tgi_zip_record sizes, r = tgi_zip_header_of(item, &sizes);
     if (strlen(item->name) > 65535 - 4) return tgi_file_fail(f, TG_ERR_ARGUMENT, "a name is longer than 65531 bytes");
     if (!tgi_is_utf8(item->name))
         return tgi_file_fail(f, TG_ERR_ARGUMENT, "'%s' is not UTF-8", tgi_shown(item->name).text);
     item->begin = f->at;
-    if (!tgi_write_record(f, &r) || !tgi_write_text(f, item->name) || !tgi_write_text(f, ".npy") ||
-        !tgi_write_record(f, &sizes)) {
+    if (!tgi_zip_write(f, &r) || !tgi_write_text(f, item->name) || !tgi_write_text(f, ".npy") ||
+        !tgi_zip_write(f, &sizes)) {
         return false;
     }
     const uint64_t data = f->at;
@@ -25628,21 +25637,21 @@ static bool tgi_write_zip_entry(tgi_file *f, tgi_named *item)
 
 static bool tgi_write_zip_directory_entry(tgi_file *f, const tgi_named *item)
 {
-    tgi_record r, further;
+    tgi_zip_record r, further;
     r.size = further.size = 0;
-    tgi_record_add(&r, 4, TGI_ZIP_ENTRY);
-    tgi_record_add(&r, 2, 3 << 8 | 45); /* made by Unix */
+    tgi_zip_add(&r, 4, TGI_ZIP_ENTRY);
+    tgi_zip_add(&r, 2, 3 << 8 | 45); /* made by Unix */
     tgi_zip_describe(&r, item);
-    tgi_record_add(&r, 2, 28);
-    tgi_record_add(&r, 6, 0);           /* no comment; disk 0; no text */
-    tgi_record_add(&r, 4, 0600u << 16); /* the mode of the file */
-    tgi_record_add(&r, 4, TGI_ZIP_FULL);
-    tgi_record_add(&further, 4, 1 | 24 << 16); /* ZIP64: 24 bytes */
-    tgi_record_add(&further, 8, item->size);
-    tgi_record_add(&further, 8, item->size);
-    tgi_record_add(&further, 8, item->begin);
-    return tgi_write_record(f, &r) && tgi_write_text(f, item->name) && tgi_write_text(f, ".npy") &&
-           tgi_write_record(f, &further);
+    tgi_zip_add(&r, 2, 28);
+    tgi_zip_add(&r, 6, 0);           /* no comment; disk 0; no text */
+    tgi_zip_add(&r, 4, 0600u << 16); /* the mode of the file */
+    tgi_zip_add(&r, 4, TGI_ZIP_FULL);
+    tgi_zip_add(&further, 4, 1 | 24 << 16); /* ZIP64: 24 bytes */
+    tgi_zip_add(&further, 8, item->size);
+    tgi_zip_add(&further, 8, item->size);
+    tgi_zip_add(&further, 8, item->begin);
+    return tgi_zip_write(f, &r) && tgi_write_text(f, item->name) && tgi_write_text(f, ".npy") &&
+           tgi_zip_write(f, &further);
 }
 
 static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
@@ -25657,27 +25666,27 @@ static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
         if (!tgi_write_zip_directory_entry(f, &list->item[i])) return false;
     }
     const uint64_t end = f->at;
-    tgi_record r;
+    tgi_zip_record r;
     r.size = 0;
-    tgi_record_add(&r, 4, TGI_ZIP_END64);
-    tgi_record_add(&r, 8, TGI_ZIP_END64_SIZE - 12);
-    tgi_record_add(&r, 4, 45 << 16 | 45);
-    tgi_record_add(&r, 8, 0); /* disk 0, here and below */
-    tgi_record_add(&r, 8, list->count);
-    tgi_record_add(&r, 8, list->count);
-    tgi_record_add(&r, 8, end - begin);
-    tgi_record_add(&r, 8, begin);
-    tgi_record_add(&r, 4, TGI_ZIP_LOCATOR);
-    tgi_record_add(&r, 4, 0);
-    tgi_record_add(&r, 8, end);
-    tgi_record_add(&r, 4, 1);
-    tgi_record_add(&r, 4, TGI_ZIP_END);
-    tgi_record_add(&r, 4, 0);
-    tgi_record_add(&r, 4, TGI_ZIP_FULL); /* two counts of entries */
-    tgi_record_add(&r, 4, TGI_ZIP_FULL);
-    tgi_record_add(&r, 4, TGI_ZIP_FULL);
-    tgi_record_add(&r, 2, 0);
-    return tgi_write_record(f, &r);
+    tgi_zip_add(&r, 4, TGI_ZIP_END64);
+    tgi_zip_add(&r, 8, TGI_ZIP_END64_SIZE - 12);
+    tgi_zip_add(&r, 4, 45 << 16 | 45);
+    tgi_zip_add(&r, 8, 0); /* disk 0, here and below */
+    tgi_zip_add(&r, 8, list->count);
+    tgi_zip_add(&r, 8, list->count);
+    tgi_zip_add(&r, 8, end - begin);
+    tgi_zip_add(&r, 8, begin);
+    tgi_zip_add(&r, 4, TGI_ZIP_LOCATOR);
+    tgi_zip_add(&r, 4, 0);
+    tgi_zip_add(&r, 8, end);
+    tgi_zip_add(&r, 4, 1);
+    tgi_zip_add(&r, 4, TGI_ZIP_END);
+    tgi_zip_add(&r, 4, 0);
+    tgi_zip_add(&r, 4, TGI_ZIP_FULL); /* two counts of entries */
+    tgi_zip_add(&r, 4, TGI_ZIP_FULL);
+    tgi_zip_add(&r, 4, TGI_ZIP_FULL);
+    tgi_zip_add(&r, 2, 0);
+    return tgi_zip_write(f, &r);
 }
 
 tg_status tg_npz_save(const char *path, tg_dict *dict) { return tgi_save_dict("npz_save", path, dict, tgi_write_npz); }

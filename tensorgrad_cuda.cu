@@ -8,7 +8,7 @@
    for a newer one the program warns.  The host is Linux, or WSL 2 in Windows.
 
    Contents, by the tags of the rooms of tensorgrad.h whose entries stand here, in the order of TGI_BACKEND_ENTRIES:
-       @@BACKEND        the runtime: streams, errors, device memory, copies, events, recorded steps; the backend's row
+       @@BACKEND        the runtime: streams, errors, device memory, copies, events, captured steps; the backend's row
        @@KERNELS        what kernels share: loads and stores of any dtype, packs, addresses, sums over a block
        @@ELEMENTWISE    sin and cos, the ops of the op table and their gradients
        @@WRITE          copy, fill; the sort of pairs, with sums over equal keys; accumulate, arange
@@ -130,7 +130,7 @@ typedef struct {
     cudaEvent_t mark;         /* the work that the stream had been given when the copy stream last got a block */
     uint64_t marks;           /* how many times that was */
     unsigned peers;           /* bit i: the access to device i has been asked for */
-    bool recording;           /* into `graph`: work is recorded, and not done */
+    bool capturing;           /* into `graph`: work is captured, and not done */
     bool renumbering;         /* the optimizers' steps only give `graph` new numbers */
     struct tgi_device_graph *graph; /* NULL but for these two */
     cudaEvent_t event;        /* recorded in one stream for another one to wait for */
@@ -157,8 +157,8 @@ typedef struct {
     bool inside;         /* a function of the backend has asked for a device: the next two are valid */
     int active, callers; /* CUDA's current device: now, and the one that is current again when the call ends */
     unsigned contexts;   /* bit i: device i was seen to have a context */
-    int watched;         /* 1 + the device of a step that is tried out, to be recorded, or is recorded; 0: none */
-    uint64_t recording;  /* the number of the recording that this thread has begun and not ended; 0: none */
+    int watched;         /* 1 + the device of a step that is tried out, to be captured, or is captured; 0: none */
+    uint64_t capturing;  /* the number of the capture that this thread has begun and not ended; 0: none */
     bool calling;        /* a function of the backend adds to it, and will return */
     cudaError_t fault;   /* the error after which no call of CUDA works any more in this process; cudaSuccess: none */
     tgi_cuda_device device[TGI_MAX_DEVICES];
@@ -173,24 +173,24 @@ static tgi_host tgi_host_api; /* functions of tensorgrad.h; set by tgi_cuda_back
 TGI_BACKEND_ENTRIES(TGI_CUDA_DECLARATION)
 #undef TGI_CUDA_DECLARATION
 
-/* ---- one records, others wait ----
+/* ---- one captures, others wait ----
 
-   While a stream is recorded, CUDA refuses in every thread to wait for the whole device and to allocate or free
-   page-locked memory, and the recording is lost.  So one thread records at a time, and such a call of another thread
-   (TGI_ALONE) waits until it has ended.  The step that is recorded may itself wait for that thread: then it makes no
-   call.  After a tenth of a second without one, the thread that waits ends the recording, which is made again in a
-   later run.  Every call that adds to a recording is counted here: none is running then, and none begins after it.
+   While a stream is captured, CUDA refuses in every thread to wait for the whole device and to allocate or free
+   page-locked memory, and the capture is lost.  So one thread captures at a time, and such a call of another thread
+   (TGI_ALONE) waits until it has ended.  The step that is captured may itself wait for that thread: then it makes no
+   call.  After a tenth of a second without one, the thread that waits ends the capture, which is made again in a
+   later run.  Every call that adds to a capture is counted here: none is running then, and none begins after it.
 
-   The calls of two threads that do not record do not wait for each other: `alone` counts them. */
+   The calls of two threads that do not capture do not wait for each other: `alone` counts them. */
 static struct {
     char locked;
-    bool active;         /* a thread records */
-    int alone, wanted;   /* calls in TGI_ALONE that run; threads that wait to record */
-    uint64_t number;     /* of the last recording */
+    bool active;         /* a thread captures */
+    int alone, wanted;   /* calls in TGI_ALONE that run; threads that wait to capture */
+    uint64_t number;     /* of the last capture */
     uint64_t calls;      /* changes when a call that adds to it begins or ends; odd while one runs */
-    cudaStream_t stream; /* what it records */
+    cudaStream_t stream; /* what it captures */
     int index;           /* of the device */
-} tgi_recording;
+} tgi_capturing;
 
 static void tgi_lock(char *lock)
 {
@@ -205,100 +205,100 @@ static double tgi_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Ends the recording of another thread, whose next call finds that out.  CUDA allows that, as it is a relaxed one. */
-static void tgi_recording_interrupt(void)
+/* Ends the capture of another thread, whose next call finds that out.  CUDA allows that, as it is a relaxed one. */
+static void tgi_capturing_interrupt(void)
 {
     int device = 0;
     cudaGraph_t graph = NULL;
     cudaGetDevice(&device);
-    cudaSetDevice(tgi_recording.index);
-    if (cudaStreamEndCapture(tgi_recording.stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+    cudaSetDevice(tgi_capturing.index);
+    if (cudaStreamEndCapture(tgi_capturing.stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
     cudaSetDevice(device);
     cudaGetLastError(); /* clears the runtime's own record of an error */
-    tgi_recording.active = false;
+    tgi_capturing.active = false;
 }
 
-/* Whether the calling thread records, and nobody has ended that. */
-static bool tgi_recording_is_mine(void)
+/* Whether the calling thread captures, and nobody has ended that. */
+static bool tgi_capturing_is_mine(void)
 {
-    return tgi_recording.active && tgi_recording.number == tgi_this_cuda.recording;
+    return tgi_capturing.active && tgi_capturing.number == tgi_this_cuda.capturing;
 }
 
-/* Returns with the lock, when the calling thread may record, or be in TGI_ALONE. */
-static void tgi_recording_wait(bool to_record)
+/* Returns with the lock, when the calling thread may capture, or be in TGI_ALONE. */
+static void tgi_capturing_wait(bool to_capture)
 {
-    const struct timespec pause = {0, 20000}; /* a recording takes from microseconds to milliseconds */
+    const struct timespec pause = {0, 20000}; /* a capture takes from microseconds to milliseconds */
     uint64_t calls = 0;
     double since = 0;
     for (;; nanosleep(&pause, NULL)) {
-        tgi_lock(&tgi_recording.locked);
-        if (tgi_recording_is_mine() ||
-            (!tgi_recording.active && (to_record ? !tgi_recording.alone : !tgi_recording.wanted)))
+        tgi_lock(&tgi_capturing.locked);
+        if (tgi_capturing_is_mine() ||
+            (!tgi_capturing.active && (to_capture ? !tgi_capturing.alone : !tgi_capturing.wanted)))
             return;
-        const uint64_t seen = tgi_recording.active ? tgi_recording.calls + 1 : 0;
+        const uint64_t seen = tgi_capturing.active ? tgi_capturing.calls + 1 : 0;
         const double now = tgi_seconds();
         if (seen != calls) since = now;
         calls = seen;
-        if (seen % 2 && now - since > 0.1) tgi_recording_interrupt();
-        tgi_unlock(&tgi_recording.locked);
+        if (seen % 2 && now - since > 0.1) tgi_capturing_interrupt();
+        tgi_unlock(&tgi_capturing.locked);
     }
 }
 
 static void tgi_alone_begin(void)
 {
-    tgi_recording_wait(false);
-    tgi_recording.alone++;
-    tgi_unlock(&tgi_recording.locked);
+    tgi_capturing_wait(false);
+    tgi_capturing.alone++;
+    tgi_unlock(&tgi_capturing.locked);
 }
 template <class T> static T tgi_alone_end(T status)
 {
-    tgi_lock(&tgi_recording.locked);
-    tgi_recording.alone--;
-    tgi_unlock(&tgi_recording.locked);
+    tgi_lock(&tgi_capturing.locked);
+    tgi_capturing.alone--;
+    tgi_unlock(&tgi_capturing.locked);
     return status;
 }
 #define TGI_ALONE(call) (tgi_alone_begin(), tgi_alone_end(call))
 
-/* Around each call that adds to the calling thread's recording; false if another thread has ended that. */
-static bool tgi_recording_enter(void)
+/* Around each call that adds to the calling thread's capture; false if another thread has ended that. */
+static bool tgi_capturing_enter(void)
 {
-    tgi_lock(&tgi_recording.locked);
-    const bool mine = tgi_recording_is_mine();
-    if (mine && !tgi_this_cuda.calling) tgi_recording.calls++;
+    tgi_lock(&tgi_capturing.locked);
+    const bool mine = tgi_capturing_is_mine();
+    if (mine && !tgi_this_cuda.calling) tgi_capturing.calls++;
     tgi_this_cuda.calling = mine;
-    tgi_unlock(&tgi_recording.locked);
+    tgi_unlock(&tgi_capturing.locked);
     return mine;
 }
-static void tgi_recording_leave(void)
+static void tgi_capturing_leave(void)
 {
-    tgi_lock(&tgi_recording.locked);
-    tgi_recording.calls++;
+    tgi_lock(&tgi_capturing.locked);
+    tgi_capturing.calls++;
     tgi_this_cuda.calling = false;
-    tgi_unlock(&tgi_recording.locked);
+    tgi_unlock(&tgi_capturing.locked);
 }
 
-static void tgi_recording_begin(int index, cudaStream_t stream)
+static void tgi_capturing_begin(int index, cudaStream_t stream)
 {
-    tgi_lock(&tgi_recording.locked);
-    tgi_recording.wanted++;
-    tgi_unlock(&tgi_recording.locked);
-    tgi_recording_wait(true);
-    tgi_recording.wanted--;
-    tgi_recording.active = true;
-    tgi_recording.calls += 1 + tgi_recording.calls % 2;
-    tgi_recording.stream = stream;
-    tgi_recording.index = index;
-    tgi_this_cuda.recording = ++tgi_recording.number;
+    tgi_lock(&tgi_capturing.locked);
+    tgi_capturing.wanted++;
+    tgi_unlock(&tgi_capturing.locked);
+    tgi_capturing_wait(true);
+    tgi_capturing.wanted--;
+    tgi_capturing.active = true;
+    tgi_capturing.calls += 1 + tgi_capturing.calls % 2;
+    tgi_capturing.stream = stream;
+    tgi_capturing.index = index;
+    tgi_this_cuda.capturing = ++tgi_capturing.number;
     tgi_this_cuda.calling = true;
-    tgi_unlock(&tgi_recording.locked);
+    tgi_unlock(&tgi_capturing.locked);
 }
-static void tgi_recording_end(void)
+static void tgi_capturing_end(void)
 {
-    tgi_lock(&tgi_recording.locked);
-    if (tgi_recording_is_mine()) tgi_recording.active = false;
-    tgi_this_cuda.recording = 0;
+    tgi_lock(&tgi_capturing.locked);
+    if (tgi_capturing_is_mine()) tgi_capturing.active = false;
+    tgi_this_cuda.capturing = 0;
     tgi_this_cuda.calling = false;
-    tgi_unlock(&tgi_recording.locked);
+    tgi_unlock(&tgi_capturing.locked);
 }
 
 /* ---- errors ---- */
@@ -468,7 +468,7 @@ static bool tgi_has_context(tgi_cuda_thread *t, int index)
     return active != 0;
 }
 
-static const char tgi_interrupted[] = "the step is not recorded, because another thread used the GPU meanwhile";
+static const char tgi_interrupted[] = "the step is not captured, because another thread used the GPU meanwhile";
 
 /* Makes the device current until the function of the backend that is running returns (tgi_leave).  The program may use
    CUDA itself: its own current device must be the same after a call of the library as before.  Not so one without a
@@ -484,8 +484,8 @@ static bool tgi_enter(tgi_thread *S, int index)
         t->inside = true;
         if (t->callers != index && !tgi_has_context(t, t->callers)) t->callers = index;
     }
-    if (t->recording && !tgi_recording_enter())
-        return !tgi_host_api.fails_again(S) && tgi_host_api.fail(S, TG_ERR_GRAPH, "graph_run", "%s", tgi_interrupted);
+    if (t->capturing && !tgi_capturing_enter())
+        return !tgi_host_api.fails_again(S) && tgi_host_api.fail(S, TG_ERR_GRAPH, "capture_run", "%s", tgi_interrupted);
     if (t->active == index) return true;
     if (!TGI_CUDA(cudaSetDevice(index))) return false;
     t->active = index;
@@ -500,7 +500,7 @@ static void tgi_leave(void)
     if (!restored) cudaGetLastError();
     CUDASIM_CHECK_CALL(t->inside && restored ? t->callers : -1);
     t->inside = false;
-    if (t->calling) tgi_recording_leave();
+    if (t->calling) tgi_capturing_leave();
 }
 
 static __global__ void tgi_store_element(void *to, uint64_t bits, int64_t size);
@@ -571,7 +571,7 @@ static bool tgi_report_bad_index(tgi_thread *S, tgi_cuda_device *d, const char *
         tgi_text_of_bad_index((tgi_index_message)bad.message, bad.value, bad.position, bad.axis, bad.size, later).text);
 }
 
-/* Called before what cannot be recorded.  False after recording an error, while a step is recorded. */
+/* Called before what cannot be captured.  False after recording an error, while a step is captured. */
 static bool tgi_may_wait(tgi_thread *S)
 {
     return !tgi_this_cuda.watched || tgi_host_api.obstacle(S, "waits for the GPU");
@@ -657,14 +657,14 @@ static bool tgi_cuda_set_current(tgi_thread *S, int index)
    Sizes are rounded up to one of a few classes, so that a block that is kept fits many requests.  With the environment
    variable TG_CUDA_PASS_THROUGH=1 nothing is kept: each block is an allocation of the driver, so that a tool such as
    compute-sanitizer finds every access to a freed block, and beyond the end of one. */
-struct tgi_device_graph; /* see recorded steps */
+struct tgi_device_graph; /* see captured steps */
 typedef struct tgi_device_block {
     struct tgi_device_block *next;
     void *data;
     size_t bytes;
     int index, size_class;
     cudaStream_t stream; /* of the thread that has freed it; NULL: that thread has no stream here */
-    struct tgi_device_graph *graph; /* the recorded step that uses it: nothing else may, until that is freed; or NULL */
+    struct tgi_device_graph *graph; /* the captured step that uses it: nothing else may, until that is freed; or NULL */
     uint64_t freed_at;   /* the `marks` of that stream then */
 } tgi_device_block;
 
@@ -722,7 +722,7 @@ static tgi_device_block *tgi_unuse_block(const void *data)
 static void tgi_keep_block(const tgi_cuda_device *d, tgi_device_block *block)
 {
     block->stream = d ? d->stream : NULL;
-    if (d && d->recording) block->graph = d->graph;
+    if (d && d->capturing) block->graph = d->graph;
     if (d) CUDASIM_BLOCK_FREED(block->data, d->stream);
     block->freed_at = d ? d->marks : 0;
     tgi_lock_blocks();
@@ -734,10 +734,10 @@ static void tgi_keep_block(const tgi_cuda_device *d, tgi_device_block *block)
 }
 
 /* Takes out a kept block of the class that d's stream has freed, and before d->marks was `before`; NULL if there is
-   none.  A step that is recorded gets only blocks of its own. */
+   none.  A step that is captured gets only blocks of its own. */
 static tgi_device_block *tgi_kept_block(const tgi_cuda_device *d, int size_class, uint64_t before)
 {
-    const tgi_device_graph *const graph = d->recording ? d->graph : NULL;
+    const tgi_device_graph *const graph = d->capturing ? d->graph : NULL;
     tgi_lock_blocks();
     tgi_device_block **at = &tgi_device_blocks.kept[d->index][size_class];
     while (*at && ((*at)->stream != d->stream || (*at)->graph != graph || (*at)->freed_at >= before))
@@ -751,7 +751,7 @@ static tgi_device_block *tgi_kept_block(const tgi_cuda_device *d, int size_class
     return block;
 }
 
-/* Returns kept blocks to the driver, after all work of the device is done: all that no recorded step uses, or those of
+/* Returns kept blocks to the driver, after all work of the device is done: all that no captured step uses, or those of
    one stream. */
 static bool tgi_return_blocks(tgi_thread *S, int index, bool all, cudaStream_t stream)
 {
@@ -807,7 +807,7 @@ static tgi_device_block *tgi_new_block(tgi_thread *S, const tgi_cuda_device *d, 
     block->index = d->index;
     block->bytes = bytes;
     block->size_class = size_class;
-    block->graph = d->recording ? d->graph : NULL;
+    block->graph = d->capturing ? d->graph : NULL;
     if (tgi_ask_driver(S, d, d->stream, &block->data, bytes) == cudaSuccess) return block;
     tgi_host_api.give_back(S, block, sizeof *block);
     return NULL;
@@ -842,7 +842,7 @@ static void *tgi_cuda_alloc(tgi_thread *S, int index, size_t bytes, bool for_cop
     if (size_class < 0) return NULL;
     tgi_device_block *block =
         for_copy_stream ? tgi_block_for_copy(S, d, size_class) : tgi_kept_block(d, size_class, UINT64_MAX);
-    if (block && d->recording == (d->graph != NULL)) /* else it is no part of the recorded work */
+    if (block && d->capturing == (d->graph != NULL)) /* else it is no part of the captured work */
         CUDASIM_BLOCK_GIVEN(block->data, for_copy_stream ? d->copies[0] : d->stream);
     if (!block) block = tgi_new_block(S, d, bytes, size_class);
     if (!block) return NULL;
@@ -1072,7 +1072,7 @@ static void *tgi_cuda_alloc_pinned(tgi_thread *S, size_t bytes)
         tgi_host_api.give_back(S, p, sizeof *p);
         return data;
     }
-    if (tgi_this_cuda.recording && !tgi_host_api.obstacle(S, "allocates page-locked memory")) return NULL;
+    if (tgi_this_cuda.capturing && !tgi_host_api.obstacle(S, "allocates page-locked memory")) return NULL;
     const cudaError_t status = TGI_ALONE(cudaHostAlloc(&data, size, cudaHostAllocPortable));
     if (status == cudaErrorMemoryAllocation) return cudaGetLastError(), (void *)NULL;
     return tgi_cuda_ok(S, status, "cudaHostAlloc", __LINE__) ? data : NULL;
@@ -1138,11 +1138,11 @@ static bool tgi_cuda_event_sync(tgi_thread *S, int index, void *event)
 
 static void tgi_cuda_event_destroy(tgi_thread *S, void *event) { TGI_CUDA(cudaEventDestroy((cudaEvent_t)event)); }
 
-/* ---- recorded steps ----
+/* ---- captured steps ----
 
-   A step of training is recorded as a graph of CUDA, and launched as a whole: the host then needs microseconds for it.
+   A step of training is captured as a graph of CUDA, and launched as a whole: the host then needs microseconds for it.
    What changes from step to step, the numbers of optimizers and the state of the random numbers, lies in device memory,
-   which the host writes before each launch.  Blocks of memory that the step allocates or frees while it is recorded
+   which the host writes before each launch.  Blocks of memory that the step allocates or frees while it is captured
    are the graph's until it is freed. */
 
 /* Numbers of an optimizer's step; a kernel with a thread for each word stores them. */
@@ -1156,7 +1156,7 @@ typedef struct tgi_graph_slot {
 
 typedef struct tgi_device_graph {
     cudaGraphExec_t exec;
-    tg_rng rng;     /* when the recording began */
+    tg_rng rng;     /* when the capture began */
     tg_rng *begin;  /* on the device: when the launch began */
     bool index_checked;
     tgi_graph_slot *slot, **next; /* next: where the one that comes next is linked, or to be linked */
@@ -1169,23 +1169,23 @@ static __global__ void tgi_store_words(uint32_t *to, tgi_graph_words words)
 
 static bool tgi_other_steps(tgi_thread *S)
 {
-    return tgi_host_api.fail(S, TG_ERR_GRAPH, "graph_run",
-                             "the optimizers do not make the steps that were recorded\n"
+    return tgi_host_api.fail(S, TG_ERR_GRAPH, "capture_run",
+                             "the optimizers do not make the steps that were captured\n"
                              "do parameters still have the gradients that they had then?");
 }
 
-/* Device memory that holds these numbers when the graph is launched: new while the step is recorded, then the same in
+/* Device memory that holds these numbers when the graph is launched: new while the step is captured, then the same in
    the same order.  NULL after recording an error. */
 static void *tgi_graph_number(tgi_thread *S, tgi_cuda_device *d, const void *numbers, size_t bytes)
 {
     tgi_device_graph *g = d->graph;
     tgi_graph_slot *slot = *g->next;
-    if (!slot && d->recording) {
+    if (!slot && d->capturing) {
         slot = (tgi_graph_slot *)tgi_host_api.take(S, sizeof *slot);
         if (slot) memset(slot, 0, sizeof *slot);
-        d->recording = false; /* the work that is recorded must not use this memory */
-        if (slot) slot->at = tgi_scratch_alloc(S, d, "graph_run", 1, sizeof slot->words);
-        d->recording = true;
+        d->capturing = false; /* the work that is captured must not use this memory */
+        if (slot) slot->at = tgi_scratch_alloc(S, d, "capture_run", 1, sizeof slot->words);
+        d->capturing = true;
         if (slot && !slot->at) {
             tgi_host_api.give_back(S, slot, sizeof *slot);
             slot = NULL;
@@ -1198,7 +1198,7 @@ static void *tgi_graph_number(tgi_thread *S, tgi_cuda_device *d, const void *num
     return slot->at;
 }
 
-/* The random numbers of a kernel.  begin: NULL, or where the state lies with which a launch of a recorded step begins:
+/* The random numbers of a kernel.  begin: NULL, or where the state lies with which a launch of a captured step begins:
    then rng.offset is counted from there. */
 typedef struct {
     tg_rng rng;
@@ -1208,7 +1208,7 @@ typedef struct {
 static tgi_device_rng tgi_rng_for(const tgi_cuda_device *d, tg_rng rng)
 {
     tgi_device_rng state = {rng, NULL};
-    if (d && d->recording) {
+    if (d && d->capturing) {
         state.rng.offset -= d->graph->rng.offset;
         state.begin = d->graph->begin;
     }
@@ -1224,7 +1224,7 @@ __device__ inline tg_rng tgi_rng_now(tgi_device_rng state)
     return state.rng;
 }
 
-static const char *tgi_cuda_graph_watch(tgi_thread *S, int index)
+static const char *tgi_cuda_capture_watch(tgi_thread *S, int index)
 {
     tgi_this_cuda.watched = 0;
     const tgi_cuda_device *d = index < 0 ? NULL : tgi_device_for(S, index);
@@ -1232,8 +1232,8 @@ static const char *tgi_cuda_graph_watch(tgi_thread *S, int index)
     return d && d->pass_through ? "TG_CUDA_PASS_THROUGH is set" : NULL;
 }
 
-/* Begins the recording. */
-static void *tgi_cuda_graph_begin(tgi_thread *S, int index, tg_rng rng)
+/* Begins the capture. */
+static void *tgi_cuda_capture_begin(tgi_thread *S, int index, tg_rng rng)
 {
     tgi_cuda_device *d = tgi_device_for(S, index);
     tgi_device_graph *g = d ? (tgi_device_graph *)tgi_host_api.take(S, sizeof *g) : NULL;
@@ -1241,21 +1241,21 @@ static void *tgi_cuda_graph_begin(tgi_thread *S, int index, tg_rng rng)
     memset(g, 0, sizeof *g);
     g->rng = rng;
     g->next = &g->slot;
-    g->begin = (tg_rng *)tgi_scratch_alloc(S, d, "graph_run", 1, sizeof(tgi_graph_words));
+    g->begin = (tg_rng *)tgi_scratch_alloc(S, d, "capture_run", 1, sizeof(tgi_graph_words));
     g->index_checked = d->index_checked;
-    if (g->begin) tgi_recording_begin(index, d->stream);
+    if (g->begin) tgi_capturing_begin(index, d->stream);
     if (!g->begin || !TGI_CUDA(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed))) {
-        tgi_recording_end();
-        tgi_cuda_graph_free(S, index, g);
+        tgi_capturing_end();
+        tgi_cuda_capture_free(S, index, g);
         return NULL;
     }
     d->index_checked = false;
-    d->recording = true;
+    d->capturing = true;
     d->graph = g;
     return g;
 }
 
-/* Whether CUDA has refused the recording because of a call that was made meanwhile. */
+/* Whether CUDA has refused the capture because of a call that was made meanwhile. */
 static bool tgi_is_interruption(cudaError_t status)
 {
     return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
@@ -1263,29 +1263,29 @@ static bool tgi_is_interruption(cudaError_t status)
 
 /* Ends it.  TGI_FAILED after recording an error; TGI_COMPOSE, too, if another thread has ended it, or has made a call
    that CUDA does not allow meanwhile. */
-static tgi_answer tgi_cuda_graph_end(tgi_thread *S, int index, void *graph)
+static tgi_answer tgi_cuda_capture_end(tgi_thread *S, int index, void *graph)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     tgi_device_graph *g = (tgi_device_graph *)graph;
     const bool checked = g->index_checked;
-    cudaGraph_t recorded = NULL;
+    cudaGraph_t captured = NULL;
     bool ok = tgi_enter(S, index);
-    const bool interrupted = !tgi_recording_enter();
-    const cudaError_t status = interrupted ? cudaSuccess : cudaStreamEndCapture(d->stream, &recorded);
-    tgi_recording_end();
-    ok = tgi_cuda_ok(S, status, "cudaStreamEndCapture(d->stream, &recorded)", __LINE__) && ok;
-    ok = ok && TGI_CUDA(cudaGraphInstantiate(&g->exec, recorded, 0));
-    if (recorded) ok = TGI_CUDA(cudaGraphDestroy(recorded)) && ok;
+    const bool interrupted = !tgi_capturing_enter();
+    const cudaError_t status = interrupted ? cudaSuccess : cudaStreamEndCapture(d->stream, &captured);
+    tgi_capturing_end();
+    ok = tgi_cuda_ok(S, status, "cudaStreamEndCapture(d->stream, &captured)", __LINE__) && ok;
+    ok = ok && TGI_CUDA(cudaGraphInstantiate(&g->exec, captured, 0));
+    if (captured) ok = TGI_CUDA(cudaGraphDestroy(captured)) && ok;
     g->index_checked = d->index_checked;
     d->index_checked = checked;
-    d->recording = false;
+    d->capturing = false;
     d->graph = NULL;
     if (interrupted || tgi_is_interruption(status)) return TGI_COMPOSE;
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-/* From now on, optim_step gives the graph new numbers instead of working; until graph_launch. */
-static void tgi_cuda_graph_renumber(tgi_thread *S, int index, void *graph)
+/* From now on, optim_step gives the graph new numbers instead of working; until capture_launch. */
+static void tgi_cuda_capture_renumber(tgi_thread *S, int index, void *graph)
 {
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
     (void)S;
@@ -1294,8 +1294,8 @@ static void tgi_cuda_graph_renumber(tgi_thread *S, int index, void *graph)
     d->renumbering = true;
 }
 
-/* Does the recorded work, if ok. */
-static bool tgi_cuda_graph_launch(tgi_thread *S, int index, void *graph, bool ok, tg_rng rng)
+/* Does the captured work, if ok. */
+static bool tgi_cuda_capture_launch(tgi_thread *S, int index, void *graph, bool ok, tg_rng rng)
 {
     tgi_device_graph *g = (tgi_device_graph *)graph;
     tgi_cuda_device *d = &tgi_this_cuda.device[index];
@@ -1329,7 +1329,7 @@ static void tgi_graph_free_blocks(int index, const tgi_device_graph *g)
     tgi_unlock_blocks();
 }
 
-static void tgi_cuda_graph_free(tgi_thread *S, int index, void *graph)
+static void tgi_cuda_capture_free(tgi_thread *S, int index, void *graph)
 {
     tgi_device_graph *g = (tgi_device_graph *)graph;
     if (g->exec) TGI_CUDA(cudaGraphExecDestroy(g->exec));
@@ -6851,7 +6851,7 @@ __device__ inline void tgi_optim_pack(const tgi_optim_step *step, const formula 
 template <class formula, int dtype>
 __global__ void tgi_optim_pieces(const __grid_constant__ tgi_optim_job job, formula optim, const formula *now)
 {
-    if (now) optim = *now; /* of a recorded step */
+    if (now) optim = *now; /* of a captured step */
     constexpr int width = (int)(TGI_PACK_BYTES / sizeof(typename formula::real));
     for (int64_t piece = blockIdx.x; piece < job.pieces; piece += gridDim.x) {
         const int t = tgi_tensor_of_piece(job, piece);

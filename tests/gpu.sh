@@ -85,9 +85,9 @@ demo() # DEVICE STEPS: trains, and prints milliseconds per step, its few validat
          END { if (!ms) exit 1; printf "%.2f ms\n", ms }' "$B/demo-$1.txt" >"$B/demo-$1.ms"
 }
 
-# "not recorded: ..." in the log: a step was called where it was to be recorded.  A shape that the step has for the first time while
-# it is recorded makes CUDA load a kernel of cuBLAS then; recordings are relaxed, so that this is allowed.
-benchmarks() { TG_CUDA_PASS_THROUGH=0 "$B/device" $([ $mode = gpu ] || echo tiny) >"$B/device.txt"; } # 0: steps can be recorded
+# "not captured: ..." in the log: a step was called where it was to be captured.  A shape that the step has for the first time while
+# it is captured makes CUDA load a kernel of cuBLAS then; captures are relaxed, so that this is allowed.
+benchmarks() { TG_CUDA_PASS_THROUGH=0 "$B/device" $([ $mode = gpu ] || echo tiny) >"$B/device.txt"; } # 0: steps can be captured
 export -f build suite sanitizer demo benchmarks
 
 # figure NAME VALUE: a row of the table; one that a failed part owes is "not run"

@@ -561,10 +561,10 @@ static const struct {
     const char *name;
     void (*call)(void);
 } by_hand[] = {
-    {"tg_graph_new", hand_graph},
-    {"tg_graph_run", hand_graph},
-    {"tg_graph_obstacle", hand_graph},
-    {"tg_graph_free", hand_graph},
+    {"tg_capture_new", hand_capture},
+    {"tg_capture_run", hand_capture},
+    {"tg_capture_obstacle", hand_capture},
+    {"tg_capture_free", hand_capture},
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_dict_set_dict", hand_set_dict},

@@ -249,10 +249,10 @@ static bool by_closure(void)
 static bool by_step(void)
 {
     tg_tensor *x = leaf("[1, 2]");
-    tg_graph *graph = tg_graph_new(HERE, bad_step, x);
+    tg_capture *capture = tg_capture_new(HERE, bad_step, x);
     bool ok = true;
-    for (steps = 0; ok && steps < 4; ++steps) ok = tg_graph_run(graph) == TG_OK;
-    tg_graph_free(graph);
+    for (steps = 0; ok && steps < 4; ++steps) ok = tg_capture_run(capture) == TG_OK;
+    tg_capture_free(capture);
     return ok;
 }
 

@@ -224,35 +224,35 @@ TEST(scaler_and_autocast)
 typedef struct {
     net *n;
     tg_tensor *loss;
-} recorded;
+} captured;
 
-static bool recorded_step(void *user)
+static bool captured_step(void *user)
 {
-    recorded *r = (recorded *)user;
+    captured *r = (captured *)user;
     tg_optim_zero_grad(r->n->opt);
     tg_tensor *loss = loss_of(r->n);
     return tg_backward(loss) == TG_OK && tg_step(r->n->opt) == TG_OK && tg_copy_(r->loss, tg_detach(loss)) != NULL;
 }
 
-TEST(recorded_steps)
+TEST(captured_steps)
 {
     net n;
-    recorded r;
-    tg_graph *graph;
+    captured r;
+    tg_capture *capture;
     net_new(&n);
     r.n = &n, r.loss = tg_scalar(0);
-    graph = tg_graph_new(HERE, recorded_step, &r);
+    capture = tg_capture_new(HERE, captured_step, &r);
     LOOP(step)
     {
         {
             TG_SCOPE;
             tg_copy_(n.x, tg_randn(TG_SHAPE(3, 2)));
-            CHECK(tg_graph_run(graph) == TG_OK);
+            CHECK(tg_capture_run(capture) == TG_OK);
         }
         lap(step);
     }
     CHECK(tg_item(r.loss) > 0);
-    tg_graph_free(graph);
+    tg_capture_free(capture);
     net_free(&n);
 }
 
@@ -731,7 +731,7 @@ int main(int argc, char **argv)
     RUN(closures);
     RUN(optimizers_made_and_freed);
     RUN(scaler_and_autocast);
-    RUN(recorded_steps);
+    RUN(captured_steps);
     RUN(a_loader_in_the_scope_of_the_step);
     RUN(a_loader_around_the_scope_of_the_step);
     RUN(training_and_evaluation);

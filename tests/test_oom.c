@@ -20,7 +20,7 @@
 static struct {
     int64_t calls, fail_at;               /* since armed; 0: never */
     bool persistent, fired, armed, again; /* the device's allocation is tried once more after a failure */
-    bool recording;                       /* not there: a graph is being recorded */
+    bool capturing;                       /* not there: a step is being captured */
     int64_t live, wrong_sizes, injected, on_device;
     int64_t kept; /* of what is live, what a device keeps until the thread ends: its plans of products and workspace */
 } memory;
@@ -41,7 +41,7 @@ static int device_memory_is_left(void)
 {
     bool refused = memory.again || next_allocation_fails();
     memory.on_device += refused && !memory.again;
-    memory.again = refused && !memory.again && !memory.recording;
+    memory.again = refused && !memory.again && !memory.capturing;
     return !refused;
 }
 #endif
@@ -88,9 +88,9 @@ struct state {
     tg_tensor *large;
     operation op;
     tg_module *net; /* of a, b, v and q */
-    tg_graph *graph;
+    tg_capture *capture;
     tg_grad_scaler scaler;
-    tg_dtype low;    /* what the steps of the graph compute products in */
+    tg_dtype low;    /* what the captured steps compute products in */
     int calls, runs; /* of its step, and of itself without an error */
 };
 
@@ -101,7 +101,7 @@ enum {
     PREPARES = 2,     /* what it made before it failed stays, for the next time */
     SEVERAL = 4,      /* made of several calls: what the first ones made stays in the scope when a later one fails */
     DOES_WITHOUT = 8, /* may succeed: page-locked memory that cannot be kept for reuse is freed, and a step that cannot
-                         be recorded is called */
+                         be captured is called */
     WHOLE_STEP = 16   /* a forward and its backward: it can be repeated although the backward alone cannot */
 };
 typedef struct {
@@ -161,7 +161,7 @@ typedef struct {
     bool grad_mode;
 } snapshot;
 
-/* Versions count only without a graph, since a recording that is undone has counted writes. */
+/* Versions count only without a capture, since a capture that is undone has counted writes. */
 static uint64_t mix_tracked(const state *s, bool with_gradients)
 {
     uint64_t hash = HARNESS_HASH;
@@ -171,7 +171,7 @@ static uint64_t mix_tracked(const state *s, bool with_gradients)
     for (k = 0; k <= INPUTS; ++k) {
         tg_tensor *t = k < INPUTS ? s->t[k] : s->w;
         if (!t) continue;
-        version = s->graph ? 0 : tg_version_of(t);
+        version = s->capture ? 0 : tg_version_of(t);
         device = tg_device_of(t);
         hash = harness_mix(hash, &device, sizeof device);
         hash = harness_mix(mix_tensor(hash, t), &version, sizeof version);
@@ -185,7 +185,7 @@ static snapshot take_snapshot(const state *s)
 {
     snapshot now;
     memory.armed = false;
-    now.tracked = mix_tracked(s, !s->graph || !s->scaler.enabled);
+    now.tracked = mix_tracked(s, !s->capture || !s->scaler.enabled);
     now.rng = tg_rng_state();
     now.stats = tg_stats();
     now.grad_mode = tg_is_grad_enabled();
@@ -235,7 +235,7 @@ static void end_thread(void)
     tg_set_cache_limit(0);
 }
 
-/* Whether the device keeps freed blocks and uses them again: only then steps can be recorded.  The device asks for the
+/* Whether the device keeps freed blocks and uses them again: only then steps can be captured.  The device asks for the
  * setting when it is first used. */
 static bool keeps_blocks;
 static void keep_blocks(bool keep)
@@ -292,7 +292,7 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
     return memory.fired;
 }
 
-static void free_graph(state *s);
+static void free_capture(state *s);
 
 static void run_scenario(const scenario *what)
 {
@@ -302,7 +302,7 @@ static void run_scenario(const scenario *what)
     char text[96];
     harness.test = what->name;
     harness.sample = "untouched";
-    keep_blocks(what->finish == free_graph);
+    keep_blocks(what->finish == free_capture);
     if (HERE.type == TG_DEV_CUDA) memory.kept = -1; /* the first run shows how much it is */
     run_once(what, 0, false, &reference);
     run_once(what, 0, false, &hash);
@@ -731,7 +731,7 @@ static bool mixed_loss(state *s)
     return s->y[1] != NULL;
 }
 
-/* ---- steps that a graph records on a device, and calls on the CPU ---- */
+/* ---- steps that a device captures, and calls on the CPU ---- */
 
 static void forward_of_net(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
 {
@@ -757,13 +757,13 @@ static bool step_of_training(state *s)
     return s->scaler.enabled || tg_optim_zero_grad(s->opt) == TG_OK;
 }
 
-static bool step_of_graph(void *user)
+static bool step_of_capture(void *user)
 {
     state *s = (state *)user;
     bool ok;
-    memory.recording = ++s->calls == 3 && !tg_graph_obstacle(s->graph);
+    memory.capturing = ++s->calls == 3 && !tg_capture_obstacle(s->capture);
     ok = step_of_training(s);
-    memory.recording = false;
+    memory.capturing = false;
     return ok;
 }
 
@@ -776,25 +776,25 @@ static bool new_net(state *s)
     if (!ok) tg_module_free(s->net), s->net = NULL;
     return ok;
 }
-static bool graph_in_bf16(state *s)
+static bool capture_in_bf16(state *s)
 {
     const tg_grad_scaler scaler = TG_GRAD_SCALER;
     s->low = TG_BF16, s->scaler = scaler, s->scaler.enabled = false;
-    if ((s->graph = tg_graph_new(HERE, step_of_graph, s)) == NULL) return false;
+    if ((s->capture = tg_capture_new(HERE, step_of_capture, s)) == NULL) return false;
     for (int k = 0; k < 4; ++k) tg_retain(s->t[k]); /* a net that is freed must not end them */
     return true;
 }
-static bool graph_in_f16(state *s)
+static bool capture_in_f16(state *s)
 {
-    if (!graph_in_bf16(s)) return false;
+    if (!capture_in_bf16(s)) return false;
     s->low = TG_F16, s->scaler.scale = 1024, s->scaler.growth_interval = 2;
     return s->scaler.enabled = true;
 }
 
-/* A step that was called and failed leaves what it has done, as without a graph: that is undone here.  One that is
-   replayed, or was recorded in vain before it is called, leaves nothing. */
+/* A step that was called and failed leaves what it has done, as without a capture: that is undone here.  One that is
+   replayed, or was captured in vain before it is called, leaves nothing. */
 enum { IN_A_RUN = PREPARES | DOES_WITHOUT | WHOLE_STEP };
-static bool run_graph(state *s)
+static bool run_capture(state *s)
 {
     const int calls = s->calls;
     const tg_rng rng = tg_rng_state();
@@ -803,7 +803,7 @@ static bool run_graph(state *s)
     bool ok;
     for (int k = 0; k < 4; ++k) grad[k] = tg_grad(s->t[k]) ? tg_retain(tg_grad(s->t[k])) : NULL;
     s->opt->lr = 0.1 / (s->runs + 1);
-    ok = tg_graph_run(s->graph) == TG_OK;
+    ok = tg_capture_run(s->capture) == TG_OK;
     s->runs += ok;
     if (!ok && s->calls > calls) {
         tg_rng_set_state(rng);
@@ -815,14 +815,14 @@ static bool run_graph(state *s)
 }
 static bool was_replayed(state *s)
 {
-    const bool untouched = !memory.fail_at && !memory.fired; /* else the failure may have kept it from being recorded */
-    const char *obstacle = tg_graph_obstacle(s->graph);
+    const bool untouched = !memory.fail_at && !memory.fired; /* else the failure may have kept it from being captured */
+    const char *obstacle = tg_capture_obstacle(s->capture);
     CHECK(!untouched || (HERE.type == TG_DEV_CUDA ? !obstacle && s->calls == 3 : s->calls == s->runs));
     return true;
 }
-static void free_graph(state *s)
+static void free_capture(state *s)
 {
-    tg_graph_free(s->graph);
+    tg_capture_free(s->capture);
     tg_module_free(s->net);
     tg_release_all(s->t, 4);
     free_optimizer(s);
@@ -1003,9 +1003,9 @@ static bool show(state *s)
       {loss_of_layers, 0}, {backward, UNREPEATABLE}, {clip, 0}, {optimize, PREPARES}, {clip_values, 0},                \
       {optimize, PREPARES}}},
 
-#define RECORDED_STEPS(begin)                                                                                          \
-    {{to_f32, 0}, {new_adamw, 0}, {begin, 0}, {new_net, 0}, {run_graph, IN_A_RUN}, {run_graph, IN_A_RUN},              \
-     {run_graph, IN_A_RUN}, {run_graph, IN_A_RUN}, {run_graph, IN_A_RUN}, {was_replayed, 0}}
+#define CAPTURED_STEPS(begin)                                                                                          \
+    {{to_f32, 0}, {new_adamw, 0}, {begin, 0}, {new_net, 0}, {run_capture, IN_A_RUN}, {run_capture, IN_A_RUN},              \
+     {run_capture, IN_A_RUN}, {run_capture, IN_A_RUN}, {run_capture, IN_A_RUN}, {was_replayed, 0}}
 
 static const scenario scenarios[] = {
     OPERATIONS(OPERATION_ROW)
@@ -1015,8 +1015,8 @@ static const scenario scenarios[] = {
     {"steps_mixed", NULL, free_optimizer,
      {{to_f32, 0}, {new_adamw, 0}, {zero_grad, 0}, {mixed_loss, 0}, {backward, UNREPEATABLE}, {clip, 0},
       {optimize, PREPARES}}},
-    {"steps_recorded", NULL, free_graph, RECORDED_STEPS(graph_in_bf16)},
-    {"steps_recorded_with_a_scaler", NULL, free_graph, RECORDED_STEPS(graph_in_f16)},
+    {"steps_captured", NULL, free_capture, CAPTURED_STEPS(capture_in_bf16)},
+    {"steps_captured_with_a_scaler", NULL, free_capture, CAPTURED_STEPS(capture_in_f16)},
     {"hooks", NULL, NULL,
      {{product, 0}, {hook_product, 0}, {retain_product, 0}, {hook_leaf, 0}, {hook_after, 0}, {sum_up, 0},
       {backward_retain, 0}, {backward_retain, 0}, {read_retained, 0}}},

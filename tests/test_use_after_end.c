@@ -205,7 +205,7 @@ static void inside_a_custom_rule(void)
 
 /* ---- objects ---- */
 
-static bool step_of_graph(void *user) { return (void)user, true; }
+static bool step_of_capture(void *user) { return (void)user, true; }
 
 static void passes_on(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
 {
@@ -227,16 +227,16 @@ static void freed_objects(void)
     tg_dict *dict = tg_dict_new(), *inner = tg_dict_new();
     tg_loader *loader = tg_loader_new(&x, 1, 1, 0, TG_CPU);
     tg_optim *opt = tg_adamw(&p, 1, 0.1);
-    tg_graph *graph = tg_graph_new(TG_CPU, step_of_graph, NULL);
+    tg_capture *capture = tg_capture_new(TG_CPU, step_of_capture, NULL);
     tg_backward_run *run;
     tg_grad_scaler scaler = TG_GRAD_SCALER;
     CHECK(tg_module_child(m, "inner", child) == child && tg_dict_set_dict(dict, "a", inner) == TG_OK);
-    CHECK(tg_forward(m, x) != NULL && tg_loader_next(loader, batch) && tg_graph_run(graph) == TG_OK);
+    CHECK(tg_forward(m, x) != NULL && tg_loader_next(loader, batch) && tg_capture_run(capture) == TG_OK);
     loss = tg_sum(tg_mul(p, x));
     run = tg_backward_begin(&loss, 1, NULL, 0);
     while (tg_backward_step(run, NULL)) {}
     CHECK(tg_backward_end(run) == TG_OK && tg_step(opt) == TG_OK);
-    tg_module_free(m), tg_dict_free(dict), tg_loader_free(loader), tg_optim_free(opt), tg_graph_free(graph);
+    tg_module_free(m), tg_dict_free(dict), tg_loader_free(loader), tg_optim_free(opt), tg_capture_free(capture);
     CHECK(tg_ok());
     make_other_objects();
 
@@ -256,9 +256,10 @@ static void freed_objects(void)
     CHECK(tg_step(opt) != TG_OK && says("tg_step: argument opt is an optimizer that has ended", "made by tg_adamw", ""));
     CHECK(tg_grad_scaler_step(&scaler, opt) != TG_OK && says("tg_grad_scaler_step: argument opt", "has ended", ""));
     tg_optim_free(opt), CHECK(says("tg_optim_free: argument opt", "has ended", ""));
-    CHECK(tg_graph_run(graph) != TG_OK && says("tg_graph_run: argument graph is a graph that has ended", "", ""));
-    CHECK(!tg_graph_obstacle(graph) && says("tg_graph_obstacle: argument graph", "has ended", ""));
-    tg_graph_free(graph), CHECK(says("tg_graph_free: argument graph", "has ended", ""));
+    CHECK(tg_capture_run(capture) != TG_OK &&
+          says("tg_capture_run: argument capture is a capture that has ended", "", ""));
+    CHECK(!tg_capture_obstacle(capture) && says("tg_capture_obstacle: argument capture", "has ended", ""));
+    tg_capture_free(capture), CHECK(says("tg_capture_free: argument capture", "has ended", ""));
     CHECK(!tg_backward_step(run, NULL) && says("tg_backward_step: argument run is a run that has ended", "", ""));
     CHECK(tg_backward_end(run) != TG_OK && says("tg_backward_end: argument run", "tg_backward_end", ""));
     CHECK(tg_ok() && tg_forward((tg_module *)(intptr_t)7, x) == NULL && says("argument m is not a module", "0x7", ""));

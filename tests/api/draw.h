@@ -60,20 +60,23 @@ static void check_mark(tg_mark result);
 /* Whether the function that is called has this name. */
 static bool is(const char *name);
 
-/* The calls of recorded steps, which the table leaves to the program: one of them is checked. */
+/* The calls of captured steps, which the table leaves to the program: one of them is checked. */
 static bool any_step(void *user)
 {
     (void)user;
     return true;
 }
 
-static void hand_graph(void)
+static void hand_capture(void)
 {
-    tg_graph *graph = is("tg_graph_new") ? NULL : tg_graph_new(TG_CPU, any_step, NULL);
+    tg_capture *capture = is("tg_capture_new") ? NULL : tg_capture_new(TG_CPU, any_step, NULL);
     call_starts();
-    if (is("tg_graph_new")) check_pointer(graph = tg_graph_new(TG_CPU, any_step, NULL));
-    else if (is("tg_graph_run")) check_status(tg_graph_run(graph));
-    else if (is("tg_graph_obstacle")) check_string(tg_graph_obstacle(graph));
-    tg_graph_free(graph);
-    if (is("tg_graph_free")) check_void();
+    if (is("tg_capture_new"))
+        check_pointer(capture = tg_capture_new(TG_CPU, any_step, NULL));
+    else if (is("tg_capture_run"))
+        check_status(tg_capture_run(capture));
+    else if (is("tg_capture_obstacle"))
+        check_string(tg_capture_obstacle(capture));
+    tg_capture_free(capture);
+    if (is("tg_capture_free")) check_void();
 }

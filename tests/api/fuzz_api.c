@@ -2210,10 +2210,10 @@ static const struct {
     const char *name;
     any_call call;
 } by_hand_calls[] = {
-    {"tg_graph_new", hand_graph},
-    {"tg_graph_run", hand_graph},
-    {"tg_graph_obstacle", hand_graph},
-    {"tg_graph_free", hand_graph},
+    {"tg_capture_new", hand_capture},
+    {"tg_capture_run", hand_capture},
+    {"tg_capture_obstacle", hand_capture},
+    {"tg_capture_free", hand_capture},
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_scope_end", hand_scope_end},

@@ -122,7 +122,12 @@ static double attend_both(void)
 
 /* ---- steps of training ---- */
 
-typedef struct { gpt g; tg_tensor *in, *targets; tg_optim *optim; tg_graph *graph; } training;
+typedef struct {
+    gpt g;
+    tg_tensor *in, *targets;
+    tg_optim *optim;
+    tg_capture *capture;
+} training;
 static training mlp, gpt2;
 
 static bool update(training *t, tg_tensor *loss)
@@ -140,9 +145,9 @@ static bool gpt2_step(void *t_)
     return update(t, gpt_loss(&t->g, t->in, t->targets));
 }
 static double mlp_called(void) { return mlp_step(&mlp), 1; }
-static double mlp_recorded(void) { return tg_graph_run(mlp.graph), 1; }
+static double mlp_captured(void) { return tg_capture_run(mlp.capture), 1; }
 static double gpt2_called(void) { return gpt2_step(&gpt2), 1; }
-static double gpt2_recorded(void) { return tg_graph_run(gpt2.graph), 1; }
+static double gpt2_captured(void) { return tg_capture_run(gpt2.capture), 1; }
 
 static const struct { const char *name, *unit; double (*work)(void); } figures[] = {
     {"an op of one element, queued", "ns", launch},
@@ -171,9 +176,9 @@ static const struct { const char *name, *unit; double (*work)(void); } figures[]
     {"attention 16x12x1024x64, bf16", "GFLOP/s", attend},
     {"attention with its gradients", "GFLOP/s", attend_both},
     {"a step of MLP 784-512-512-10", "us", mlp_called},
-    {"the same, recorded", "us", mlp_recorded},
+    {"the same, captured", "us", mlp_captured},
     {"a step of GPT-2 124M, B 16, bf16", "us", gpt2_called},
-    {"GPT-2 124M, recorded", "us", gpt2_recorded},
+    {"GPT-2 124M, captured", "us", gpt2_captured},
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 
@@ -219,12 +224,12 @@ static void begin_training(training *t, bool (*step)(void *), tg_tensor *in, tg_
     t->in = tg_retain(in);
     t->targets = tg_retain(classes);
     t->optim = tg_adamw(tg_module_params(t->g.net), tg_module_count(t->g.net), 1e-3);
-    t->graph = tg_graph_new(gpu, step, t);
+    t->capture = tg_capture_new(gpu, step, t);
 }
 
 static void end_training(training *t)
 {
-    tg_graph_free(t->graph);
+    tg_capture_free(t->capture);
     tg_optim_free(t->optim);
     tg_module_free(t->g.net);
     tg_release(t->in), tg_release(t->targets), tg_release(t->g.position);
@@ -289,10 +294,10 @@ int main(int argc, char **argv)
         if (seconds == 0) printf("not run\n");
         else printf("%.1f %s\n", strchr(figures[i].unit, '/') ? 1e-9 / seconds : factor * seconds, figures[i].unit);
     }
-    const char *obstacle = NULL; /* "recorded" would be the time of a step that is called */
+    const char *obstacle = NULL; /* "captured" would be the time of a step that is called */
     for (int i = 0; runs && tg_ok() && i < 2; ++i) {
-        const char *const why = tg_graph_obstacle(i == 0 ? mlp.graph : gpt2.graph);
-        if (why) fprintf(stderr, "not recorded: %s\n", obstacle = why);
+        const char *const why = tg_capture_obstacle(i == 0 ? mlp.capture : gpt2.capture);
+        if (why) fprintf(stderr, "not captured: %s\n", obstacle = why);
     }
     if (runs) release_all();
     return obstacle || !tg_ok() || tg_shutdown() != TG_OK;

@@ -53,7 +53,7 @@ on_sim() { run "sim-$1" "sim-$2" env SMALL=1 TG_SIM_DEVICES=2 TG_SIM_STREAMS=laz
 
 if have c++; then
     one sim-build-test_oom sim_build test_oom # makes what all are linked with
-    kernels=$(cd tests && ls cuda/test_*.c | sed 's/\.c$//') # test_faults, test_graph and others
+    kernels=$(cd tests && ls cuda/test_*.c | sed 's/\.c$//') # test_faults, test_capture and others
     for name in $ON_DEVICE test_moves test_streams test_use_after_end test_callbacks test_ops $kernels; do
         job "sim-build-${name##*/}" sim_build $name
     done

@@ -1,4 +1,4 @@
-/* Steps of training that are recorded and replayed: N runs of a graph give the bits of N calls of the step, with
+/* Steps of training that are captured and replayed: N runs of a capture give the bits of N calls of the step, with
  * inputs, learning rate and random numbers that change.  Built with `make sim`. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "tensorgrad.h"
@@ -20,7 +20,7 @@ typedef struct {
     float losses[STEPS], weights[INPUTS * HIDDEN];
 } model;
 
-/* What a step cannot do that is recorded. */
+/* What a step cannot do that is captured. */
 static void read_loss(const model *m, tg_tensor *loss, int where)
 {
     if (m->reads_from && m->calls >= m->reads_from && m->reads == where) tg_item(loss);
@@ -68,8 +68,8 @@ static void model_begin(model *m, tg_device device, bool adamw)
     m->loss = tg_retain(tg_zeros_on(TG_SCALAR, TG_F32, device));
 }
 
-/* STEPS steps, by a graph or by calls. */
-static void train(model *m, tg_graph *graph)
+/* STEPS steps, by a capture or by calls. */
+static void train(model *m, tg_capture *capture)
 {
     for (int i = 0; i < STEPS; ++i) {
         TG_SCOPE;
@@ -79,8 +79,8 @@ static void train(model *m, tg_graph *graph)
         tg_copy_(m->x, tg_mul_scalar(x, i == m->infinite ? INFINITY : 0.01 * (i + 1)));
         tg_copy_(m->target, ids);
         m->optim->lr = 0.1 / (i + 1);
-        if (graph) {
-            CHECK(tg_graph_run(graph) == TG_OK);
+        if (capture) {
+            CHECK(tg_capture_run(capture) == TG_OK);
         } else {
             TG_SCOPE;
             CHECK(step(m));
@@ -88,7 +88,7 @@ static void train(model *m, tg_graph *graph)
         m->losses[i] = (float)tg_item(m->loss);
         {
             TG_NO_GRAD;
-            tg_forward(m->net, m->x); /* other work, whose memory is not the graph's */
+            tg_forward(m->net, m->x); /* other work, whose memory is not the capture's */
         }
     }
     { TG_SCOPE; CHECK(tg_copy_out(tg_module_params(m->net)[0], m->weights, sizeof m->weights) == TG_OK); }
@@ -101,7 +101,7 @@ static void model_end(model *m)
     tg_release(m->x), tg_release(m->target), tg_release(m->loss);
 }
 
-/* The settings of a model, and how many times its step is called when a graph runs it STEPS times. */
+/* The settings of a model, and how many times its step is called when a capture runs it STEPS times. */
 typedef struct {
     tg_device device;
     bool adamw;
@@ -109,15 +109,15 @@ typedef struct {
     int scales, infinite; /* the step, from 0, whose inputs are infinite; only with a scaler */
 } setting;
 
-/* The function of CUDA that fails when the graph calls it the n-th time, from 0, or NULL. */
+/* The function of CUDA that fails when the capture calls it the n-th time, from 0, or NULL. */
 static const char *failure_of;
 static int failure_at;
 enum { OUT_OF_MEMORY = 2, CAPTURE_UNSUPPORTED = 900, PARTS_WITH_A_SCALER = 3 };
 
 static void compare(setting how)
 {
-    model m[2]; /* by calls, by a graph */
-    tg_graph *graph = NULL;
+    model m[2]; /* by calls, by a capture */
+    tg_capture *capture = NULL;
     tg_rng rng = tg_rng_state();
     for (int k = 0; k < 2; ++k) {
         model_begin(&m[k], how.device, how.adamw);
@@ -126,15 +126,15 @@ static void compare(setting how)
         m[k].reads = how.reads;
         m[k].scales = how.scales;
         m[k].infinite = how.scales ? how.infinite : -1;
-        if (k == 1) graph = tg_graph_new(how.device, step, &m[k]);
+        if (k == 1) capture = tg_capture_new(how.device, step, &m[k]);
         if (k == 1 && failure_of) cudasim_fail_call(failure_of, failure_at, OUT_OF_MEMORY);
-        train(&m[k], graph);
+        train(&m[k], capture);
         if (k == 0) rng = tg_rng_state();
         if (k == 0) model_end(&m[k]);
     }
     if (failure_of) CHECK((cudasim_failure_left() < 0) == (how.calls != 3));
     cudasim_fail_call("", -1, 0);
-    CHECK((tg_graph_obstacle(graph) == NULL) == (how.calls == 3));
+    CHECK((tg_capture_obstacle(capture) == NULL) == (how.calls == 3));
     CHECK(m[0].calls == STEPS && m[1].calls == how.calls);
     CHECK(memcmp(m[0].losses, m[1].losses, sizeof m[0].losses) == 0);
     CHECK(memcmp(m[0].weights, m[1].weights, sizeof m[0].weights) == 0);
@@ -143,7 +143,7 @@ static void compare(setting how)
     CHECK(m[0].scaler.scale == 8192 || how.scales == NO_SCALER || how.infinite >= 0); /* three times twice 1024 */
     CHECK(tg_rng_state().offset == rng.offset && rng.offset > 0 && m[0].losses[0] != m[0].losses[STEPS - 1]);
     CHECK(tg_ok());
-    tg_graph_free(graph);
+    tg_capture_free(capture);
     model_end(&m[1]);
 }
 
@@ -164,7 +164,7 @@ TEST(steps_in_mixed_precision)
     compare(mixed);
 }
 
-TEST(steps_that_cannot_be_recorded)
+TEST(steps_that_cannot_be_captured)
 {
     const setting on_cpu = {TG_CPU, true, ZEROES_FIRST, 0, 0, STEPS, NO_SCALER, 0};
     const setting reading = {TG_CUDA(0), true, ZEROES_FIRST, 1, BEFORE_BACKWARD, STEPS, NO_SCALER, 0};
@@ -172,8 +172,8 @@ TEST(steps_that_cannot_be_recorded)
     compare(reading);
 }
 
-/* A step that waits for the first time when it is recorded is undone, wherever that is, and called once more. */
-TEST(recordings_that_fail)
+/* A step that waits for the first time when it is captured is undone, wherever that is, and called once more. */
+TEST(captures_that_fail)
 {
     static const int gradients[] = {ZEROES_FIRST, ZEROES_LAST, ACCUMULATES};
     for (int k = 0; k < 9; ++k) {
@@ -182,7 +182,7 @@ TEST(recordings_that_fail)
     }
 }
 
-/* A scaler decides in each run whether the step is made: also in the one that is recorded, and in replays. */
+/* A scaler decides in each run whether the step is made: also in the one that is captured, and in replays. */
 TEST(steps_with_a_scaler)
 {
     for (int infinite = -1; infinite < STEPS - 1; ++infinite) {
@@ -199,8 +199,8 @@ TEST(steps_with_a_scaler_in_f16)
     compare(mixed);
 }
 
-/* A recording that fails leaves the scaler, too, as it was. */
-TEST(recordings_with_a_scaler_that_fail)
+/* A capture that fails leaves the scaler, too, as it was. */
+TEST(captures_with_a_scaler_that_fail)
 {
     for (int k = 0; k < 6; ++k) {
         const int gradients = k % 2 ? ZEROES_LAST : ZEROES_FIRST;
@@ -209,30 +209,30 @@ TEST(recordings_with_a_scaler_that_fail)
     }
 }
 
-/* What was done to a scaler between two runs, so that the recorded step does not fit it any more. */
-TEST(scalers_that_do_not_fit_the_recording)
+/* What was done to a scaler between two runs, so that the captured step does not fit it any more. */
+TEST(scalers_that_do_not_fit_the_capture)
 {
     model m;
     model_begin(&m, TG_CUDA(0), false);
     m.scales = SCALER;
-    tg_graph *graph = tg_graph_new(TG_CUDA(0), step, &m);
-    train(&m, graph);
+    tg_capture *capture = tg_capture_new(TG_CUDA(0), step, &m);
+    train(&m, capture);
     m.scaler.enabled = false;
-    CHECK_FAILS(tg_graph_run(graph), "the scaler was enabled when the step was recorded");
+    CHECK_FAILS(tg_capture_run(capture), "the scaler was enabled when the step was captured");
     m.scaler.enabled = true;
-    CHECK(tg_graph_run(graph) == TG_OK);
+    CHECK(tg_capture_run(capture) == TG_OK);
     { TG_SCOPE; CHECK(tg_backward(tg_grad_scaler_scale(&m.scaler, tg_sum(tg_forward(m.net, m.x)))) == TG_OK); }
     CHECK(tg_grad_scaler_step(&m.scaler, m.optim) == TG_OK);
-    CHECK_FAILS(tg_graph_run(graph), "step() has already been called since the last update()");
+    CHECK_FAILS(tg_capture_run(capture), "step() has already been called since the last update()");
     CHECK(tg_grad_scaler_update(&m.scaler) == TG_OK);
-    CHECK(tg_graph_run(graph) == TG_OK);
-    tg_graph_free(graph);
+    CHECK(tg_capture_run(capture) == TG_OK);
+    tg_capture_free(capture);
     model_end(&m);
 }
 
-/* CUDA fails to begin or to finish the recording of a part of a step; with a scaler the first part ends, and the second
+/* CUDA fails to begin or to finish the capture of a part of a step; with a scaler the first part ends, and the second
    begins, in the middle of the step.  The step is then undone and called, and so are those after it. */
-TEST(parts_that_cannot_be_recorded)
+TEST(parts_that_cannot_be_captured)
 {
     static const char *const call[] = {"cudaStreamBeginCapture", "cudaGraphInstantiate"};
     for (int k = 0; k < 2; ++k) {
@@ -246,7 +246,7 @@ TEST(parts_that_cannot_be_recorded)
     }
 }
 
-/* ---- what cannot be recorded is named ---- */
+/* ---- what cannot be captured is named ---- */
 
 enum { READS, MOVES, MOVES_BESIDE, UPLOADS, WAITS, TRIMS, PINS, COUNTS, NESTS, ELSEWHERE, SCALES_F64, TWO_SCALERS,
        SCALES_TWICE, UNSCALES, SEEDS, STEPS_OFTEN, BEGINS, RAISES };
@@ -254,7 +254,7 @@ typedef struct {
     int what, calls;
     tg_tensor *kept, *w; /* f32 [2] */
     tg_optim *optim;     /* of w */
-    tg_graph *inner;     /* of an empty step */
+    tg_capture *inner;   /* of an empty step */
     tg_grad_scaler scaler[2];
 } refused_step;
 
@@ -264,7 +264,7 @@ static bool empty_step(void *user)
     return true;
 }
 
-/* Uses of a scaler that cannot be recorded. */
+/* Uses of a scaler that cannot be captured. */
 static void forbidden_scaling(refused_step *r, tg_tensor *x)
 {
     tg_tensor *loss = tg_sum(tg_mul(r->w, x));
@@ -283,7 +283,7 @@ static void forbidden_scaling(refused_step *r, tg_tensor *x)
     tg_grad_scaler_update(&r->scaler[0]);
 }
 
-/* Adds 1 to `kept`, beside what cannot be recorded; the last two begin with that at the third call. */
+/* Adds 1 to `kept`, beside what cannot be captured; the last two begin with that at the third call. */
 static bool forbidden(void *user)
 {
     refused_step *r = (refused_step *)user;
@@ -301,7 +301,7 @@ static bool forbidden(void *user)
     case TRIMS: tg_empty_cache(gpu); break;
     case PINS: (void)tg_pin_memory(tg_ones(TG_SHAPE(4096 << r->calls))); break;
     case COUNTS: (void)tg_nonzero(x); break;
-    case NESTS: tg_graph_run(r->inner); break;
+    case NESTS: tg_capture_run(r->inner); break;
     case ELSEWHERE: (void)tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(1)); break;
     case SCALES_F64:
     case TWO_SCALERS:
@@ -321,10 +321,10 @@ static bool forbidden(void *user)
     return tg_add_scalar_(r->kept, 1) != NULL;
 }
 
-/* Runs it five times by a graph, and returns why it is not recorded.  calls: how many times that must call the step. */
-static tg_graph *run_forbidden(refused_step *r, int what, int calls)
+/* Runs it five times by a capture, and returns why it is not captured.  calls: how many times that must call the step. */
+static tg_capture *run_forbidden(refused_step *r, int what, int calls)
 {
-    tg_graph *graph = tg_graph_new(TG_CUDA(0), forbidden, r);
+    tg_capture *capture = tg_capture_new(TG_CUDA(0), forbidden, r);
     const tg_grad_scaler scaler = TG_GRAD_SCALER;
     memset(r, 0, sizeof *r);
     r->what = what;
@@ -332,20 +332,22 @@ static tg_graph *run_forbidden(refused_step *r, int what, int calls)
     r->kept = tg_retain(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
     r->w = tg_param(tg_ones_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
     r->optim = tg_adamw(&r->w, 1, 0.1);
-    r->inner = tg_graph_new(TG_CUDA(0), empty_step, NULL);
+    r->inner = tg_capture_new(TG_CUDA(0), empty_step, NULL);
     for (int i = 0; i < 5; ++i) {
-        if (what == RAISES && i >= 2) CHECK_FAILS(tg_graph_run(graph), "The size of tensor a (2) must match");
-        else CHECK(tg_graph_run(graph) == TG_OK && tg_ok());
+        if (what == RAISES && i >= 2)
+            CHECK_FAILS(tg_capture_run(capture), "The size of tensor a (2) must match");
+        else
+            CHECK(tg_capture_run(capture) == TG_OK && tg_ok());
     }
     CHECK(r->calls == calls);
     CHECK_NEAR(tg_item(tg_sum(r->kept)), what == RAISES ? 4 : 10, 0);
-    return graph;
+    return capture;
 }
 
-static void refused_end(refused_step *r, tg_graph *graph)
+static void refused_end(refused_step *r, tg_capture *capture)
 {
-    tg_graph_free(graph);
-    tg_graph_free(r->inner);
+    tg_capture_free(capture);
+    tg_capture_free(r->inner);
     tg_optim_free(r->optim);
     tg_release(r->w), tg_release(r->kept);
 }
@@ -363,7 +365,7 @@ TEST(refusals_name_the_op_and_the_reason)
         {TRIMS, 5, "tg_empty_cache", " waits for the GPU"},
         {PINS, 6, "tg_pin_memory", " allocates page-locked memory"},
         {COUNTS, 5, "tg_nonzero", " waits for the GPU"},
-        {NESTS, 5, "tg_graph_run", " is called by the step itself"},
+        {NESTS, 5, "tg_capture_run", " is called by the step itself"},
         {ELSEWHERE, 5, "tg_ones_on", " uses another GPU"},
         {SCALES_F64, 6, "tg_grad_scaler_scale", " has a loss that is not in f32"},
         {TWO_SCALERS, 5, "tg_grad_scaler_scale", " takes another scaler than a call before it"},
@@ -376,12 +378,12 @@ TEST(refusals_name_the_op_and_the_reason)
     for (size_t k = 0; k < sizeof refusals / sizeof refusals[0]; ++k) {
         refused_step r;
         char wanted[200];
-        tg_graph *graph = run_forbidden(&r, refusals[k].what, refusals[k].calls);
+        tg_capture *capture = run_forbidden(&r, refusals[k].what, refusals[k].calls);
         harness.sample = refusals[k].op;
         snprintf(wanted, sizeof wanted, "%s%s", refusals[k].op, refusals[k].why ? refusals[k].why : copies);
-        if (!CHECK(tg_graph_obstacle(graph) && strcmp(tg_graph_obstacle(graph), wanted) == 0))
-            printf("    obstacle: %s\n", tg_graph_obstacle(graph) ? tg_graph_obstacle(graph) : "none");
-        refused_end(&r, graph);
+        if (!CHECK(tg_capture_obstacle(capture) && strcmp(tg_capture_obstacle(capture), wanted) == 0))
+            printf("    obstacle: %s\n", tg_capture_obstacle(capture) ? tg_capture_obstacle(capture) : "none");
+        refused_end(&r, capture);
     }
     harness.sample = NULL;
 }
@@ -389,15 +391,15 @@ TEST(refusals_name_the_op_and_the_reason)
 TEST(refusals_without_an_op)
 {
     refused_step r;
-    tg_graph *graph = tg_graph_new(TG_CPU, empty_step, NULL);
-    CHECK(strcmp(tg_graph_obstacle(graph), "it runs on the CPU") == 0);
-    tg_graph_free(graph);
-    graph = run_forbidden(&r, RAISES, 6);
-    CHECK(strstr(tg_graph_obstacle(graph), "tg_add: The size of tensor a (2) must match") != NULL);
-    refused_end(&r, graph);
+    tg_capture *capture = tg_capture_new(TG_CPU, empty_step, NULL);
+    CHECK(strcmp(tg_capture_obstacle(capture), "it runs on the CPU") == 0);
+    tg_capture_free(capture);
+    capture = run_forbidden(&r, RAISES, 6);
+    CHECK(strstr(tg_capture_obstacle(capture), "tg_add: The size of tensor a (2) must match") != NULL);
+    refused_end(&r, capture);
 }
 
-/* ---- other threads that use the GPU while a step is recorded ---- */
+/* ---- other threads that use the GPU while a step is captured ---- */
 
 extern int cudaDeviceSynchronize(void); /* of the CUDA runtime, whose header is for C++ */
 
@@ -410,7 +412,7 @@ typedef struct {
 
 static bool add_one(void *x) { return tg_add_scalar_((tg_tensor *)x, 1) != NULL; }
 
-/* What CUDA allows in no thread while another one records, and a recording. */
+/* What CUDA allows in no thread while another one captures, and a capture. */
 static void *use_the_gpu(void *user)
 {
     busy_step *b = (busy_step *)user;
@@ -420,17 +422,17 @@ static void *use_the_gpu(void *user)
         (void)tg_matmul(tg_ones_on(TG_SHAPE(3, 3), TG_F32, TG_CUDA(0)), tg_ones_on(TG_SHAPE(3, 3), TG_F32, TG_CUDA(0)));
         if (!x || !tg_add_scalar_(b->shared, 1) || tg_empty_cache(TG_CUDA(0)) != TG_OK) b->failed = true;
         x = tg_zeros_on(TG_SCALAR, TG_F32, TG_CUDA(0));
-        tg_graph *graph = tg_graph_new(TG_CUDA(0), add_one, x);
-        for (int i = 0; i < 4; ++i) tg_graph_run(graph);
-        if (!graph || tg_graph_obstacle(graph) || tg_item(x) != 4) b->failed = true;
-        tg_graph_free(graph);
+        tg_capture *capture = tg_capture_new(TG_CUDA(0), add_one, x);
+        for (int i = 0; i < 4; ++i) tg_capture_run(capture);
+        if (!capture || tg_capture_obstacle(capture) || tg_item(x) != 4) b->failed = true;
+        tg_capture_free(capture);
     }
     if (!tg_ok()) b->failed = true;
     if (tg_thread_end() != TG_OK || !tg_ok()) b->failed = true;
     return NULL;
 }
 
-/* The program uses CUDA itself: that fails, and ends the recording. */
+/* The program uses CUDA itself: that fails, and ends the capture. */
 static void *wait_for_the_gpu(void *user)
 {
     busy_step *b = (busy_step *)user;
@@ -451,19 +453,19 @@ static bool busy(void *user)
     return tg_add_scalar_(b->x, 1) != NULL;
 }
 
-/* Runs the step by a graph, and checks that each run has done it once.  Returns why it is not recorded, or NULL. */
+/* Runs the step by a capture, and checks that each run has done it once.  Returns why it is not captured, or NULL. */
 static const char *run_busy(busy_step *b, int runs)
 {
     static char why[240];
     double wanted = 0;
-    tg_graph *graph = tg_graph_new(TG_CUDA(0), busy, b);
+    tg_capture *capture = tg_capture_new(TG_CUDA(0), busy, b);
     b->calls = 0;
     tg_zero_(b->x);
-    for (int i = 0; i < runs; ++i, wanted = wanted * 2 + 1) CHECK(tg_graph_run(graph) == TG_OK && tg_ok());
+    for (int i = 0; i < runs; ++i, wanted = wanted * 2 + 1) CHECK(tg_capture_run(capture) == TG_OK && tg_ok());
     CHECK(!b->failed);
     CHECK_NEAR(tg_get(b->x, TG_INDEX(1)), wanted, 0);
-    snprintf(why, sizeof why, "%s", tg_graph_obstacle(graph) ? tg_graph_obstacle(graph) : "");
-    tg_graph_free(graph);
+    snprintf(why, sizeof why, "%s", tg_capture_obstacle(capture) ? tg_capture_obstacle(capture) : "");
+    tg_capture_free(capture);
     return why[0] ? why : NULL;
 }
 
@@ -474,7 +476,7 @@ static void *use_it_until_the_end(void *user)
     return NULL;
 }
 
-TEST(other_threads_use_the_gpu_while_a_step_is_recorded)
+TEST(other_threads_use_the_gpu_while_a_step_is_captured)
 {
     busy_step b = {NULL, NULL, 0, 3, use_the_gpu, false}, others[2];
     pthread_t other[2];
@@ -482,7 +484,7 @@ TEST(other_threads_use_the_gpu_while_a_step_is_recorded)
     int calls = 0;
     b.x = tg_retain(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
     b.shared = tg_share(tg_zeros_on(TG_SHAPE(2), TG_F32, TG_CUDA(0)));
-    CHECK(run_busy(&b, 6) == NULL && b.calls == 5); /* the third run records in vain, the fourth is the recording */
+    CHECK(run_busy(&b, 6) == NULL && b.calls == 5); /* the third run captures in vain, the fourth is the capture */
     b.joins = 3;
     b.other = wait_for_the_gpu;
     CHECK(run_busy(&b, 6) == NULL && b.calls == 5);
@@ -497,7 +499,7 @@ TEST(other_threads_use_the_gpu_while_a_step_is_recorded)
         CHECK(pthread_create(&other[k], NULL, use_it_until_the_end, &others[k]) == 0);
     }
     for (int i = 0; i < 50; ++i, calls += b.calls) CHECK(run_busy(&b, 5) == NULL);
-    CHECK(calls <= 160); /* 150, and two more for each recording in vain, on a machine that stops this thread */
+    CHECK(calls <= 160); /* 150, and two more for each capture in vain, on a machine that stops this thread */
     __atomic_store_n(&over, true, __ATOMIC_RELEASE);
     for (int k = 0; k < 2; ++k) {
         pthread_join(other[k], NULL);
@@ -510,50 +512,50 @@ TEST(other_threads_use_the_gpu_while_a_step_is_recorded)
 /* The setting counts from the first use of a device on; not a TEST, since tg_shutdown ends its scope. */
 static void refused_by_pass_through(void)
 {
-    tg_graph *graph;
+    tg_capture *capture;
     tg_shutdown();
     setenv("TG_CUDA_PASS_THROUGH", "1", 1);
-    graph = tg_graph_new(TG_CUDA(0), empty_step, NULL);
-    CHECK(tg_graph_run(graph) == TG_OK && strcmp(tg_graph_obstacle(graph), "TG_CUDA_PASS_THROUGH is set") == 0);
-    tg_graph_free(graph);
+    capture = tg_capture_new(TG_CUDA(0), empty_step, NULL);
+    CHECK(tg_capture_run(capture) == TG_OK && strcmp(tg_capture_obstacle(capture), "TG_CUDA_PASS_THROUGH is set") == 0);
+    tg_capture_free(capture);
 }
 
 /* A replay is one launch for the host, and allocates nothing. */
 TEST(what_a_replay_asks_for)
 {
     model m;
-    tg_graph *graph;
+    tg_capture *capture;
     long long before;
     model_begin(&m, TG_CUDA(0), true);
-    graph = tg_graph_new(TG_CUDA(0), step, &m);
-    for (int i = 0; i < 3; ++i) CHECK(tg_graph_run(graph) == TG_OK);
+    capture = tg_capture_new(TG_CUDA(0), step, &m);
+    for (int i = 0; i < 3; ++i) CHECK(tg_capture_run(capture) == TG_OK);
     before = cudasim_total(CUDASIM_DRIVER_ALLOCATIONS) + cudasim_total(CUDASIM_WAITS);
-    for (int i = 0; i < 3; ++i) CHECK(tg_graph_run(graph) == TG_OK);
+    for (int i = 0; i < 3; ++i) CHECK(tg_capture_run(capture) == TG_OK);
     CHECK(cudasim_total(CUDASIM_DRIVER_ALLOCATIONS) + cudasim_total(CUDASIM_WAITS) == before);
     tg_optim_zero_grad(m.optim);
-    CHECK_FAILS(tg_graph_run(graph), "is not the one that the recorded step left");
-    tg_graph_free(graph);
+    CHECK_FAILS(tg_capture_run(capture), "is not the one that the captured step left");
+    tg_capture_free(capture);
     model_end(&m);
 }
 
 int main(int argc, char **argv)
 {
-    setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* else nothing is recorded */
+    setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* else nothing is captured */
     setenv("TG_SIM_REUSE", "1", 1);         /* each replay fills the blocks that it uses again */
     harness_begin(argc, argv);
     RUN(replays_are_steps);
     RUN(steps_in_mixed_precision);
-    RUN(steps_that_cannot_be_recorded);
-    RUN(recordings_that_fail);
+    RUN(steps_that_cannot_be_captured);
+    RUN(captures_that_fail);
     RUN(steps_with_a_scaler);
     RUN(steps_with_a_scaler_in_f16);
-    RUN(recordings_with_a_scaler_that_fail);
-    RUN(scalers_that_do_not_fit_the_recording);
-    RUN(parts_that_cannot_be_recorded);
+    RUN(captures_with_a_scaler_that_fail);
+    RUN(scalers_that_do_not_fit_the_capture);
+    RUN(parts_that_cannot_be_captured);
     RUN(refusals_name_the_op_and_the_reason);
     RUN(refusals_without_an_op);
     RUN(what_a_replay_asks_for);
-    RUN(other_threads_use_the_gpu_while_a_step_is_recorded);
+    RUN(other_threads_use_the_gpu_while_a_step_is_captured);
     refused_by_pass_through();
     tg_shutdown();
     return harness_end();
