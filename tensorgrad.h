@@ -8748,6 +8748,35 @@ static bool tgi_wrap_dim(tgi_thread *S, const char *op, int ndim, int *dim)
     return true;
 }
 
+/* A dim that the user gave as int64_t.  One that does not fit becomes INT_MAX, which is out of range, too. */
+static int tgi_int_dim(int64_t dim) { return dim < INT_MIN || dim > INT_MAX ? INT_MAX : (int)dim; }
+
+/* Checks a list of dims of t, none of them twice, and makes them non-negative. */
+static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
+{
+    int seen = 0;
+    if (!tgi_shape_argument(S, op, "dims", dims)) return false;
+    for (int i = 0; i < dims->ndim; ++i) {
+        int dim = tgi_int_dim(dims->dim[i]);
+        if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
+        if (seen >> dim & 1) {
+            return tgi_fail(S, TG_ERR_SHAPE, op, "dim %d appears multiple times in the list of dims", dim);
+        }
+        seen |= 1 << dim;
+        dims->dim[i] = dim;
+    }
+    return true;
+}
+
+static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
+{
+    if (tgi_dtypes[t->dtype].floating) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op,
+                    "could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
+                    "Got: %s\nconvert first: tg_to_dtype(t, TG_F32)",
+                    tg_dtype_name((tg_dtype)t->dtype));
+}
+
 /* Whether t, the argument of a getter, can be used.  Does not begin the state of the thread. */
 TGI_NOINLINE static bool tgi_check_tensor(const tg_tensor *t, const char *op)
 {
@@ -13879,26 +13908,6 @@ static bool tgi_rule_permute(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_permute(g, back));
 }
 
-/* A dim that the user gave as int64_t.  One that does not fit becomes INT_MAX, which is out of range, too. */
-static int tgi_int_dim(int64_t dim) { return dim < INT_MIN || dim > INT_MAX ? INT_MAX : (int)dim; }
-
-/* Checks a list of dims of t, none of them twice, and makes them non-negative. */
-static bool tgi_wrap_dims(tgi_thread *S, const char *op, const tg_tensor *t, tg_shape *dims)
-{
-    int seen = 0;
-    if (!tgi_shape_argument(S, op, "dims", dims)) return false;
-    for (int i = 0; i < dims->ndim; ++i) {
-        int dim = tgi_int_dim(dims->dim[i]);
-        if (!tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
-        if (seen >> dim & 1) {
-            return tgi_fail(S, TG_ERR_SHAPE, op, "dim %d appears multiple times in the list of dims", dim);
-        }
-        seen |= 1 << dim;
-        dims->dim[i] = dim;
-    }
-    return true;
-}
-
 tg_tensor *tg_permute(tg_tensor *t, tg_shape dims)
 {
     tgi_thread *S = tgi_self();
@@ -15112,15 +15121,6 @@ static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule
 
 tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, &tgi_no_dims, false); }
 tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, &tgi_no_dims, false); }
-
-static bool tgi_need_floating(tgi_thread *S, const char *op, const tg_tensor *t)
-{
-    if (tgi_dtypes[t->dtype].floating) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, op,
-                    "could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
-                    "Got: %s\nconvert first: tg_to_dtype(t, TG_F32)",
-                    tg_dtype_name((tg_dtype)t->dtype));
-}
 
 /* Begins an op that reduces floating point over dims; params.dim is their mask from here on. */
 static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, const tg_shape *dims)
