@@ -2469,7 +2469,8 @@ TG_API const char *tg_cpu_capability(void);
    Act III is below the other two, which reach it through the backend table, as they reach a GPU, and through the few
    functions that the end of BACKEND declares; it calls nothing of theirs but what stands up to there.  Other calls of a
    later room are declared where they are made: the gradient rules of the op table call ops; an error calls the user's
-   handler, under a guard of SCOPE; and SCOPE and TAPE release what later rooms have made. */
+   handler, under a guard of SCOPE; SCOPE and TAPE release what later rooms have made; and a call that begins has
+   AUTOCAST cast its inputs. */
 
 #include <errno.h>
 #include <float.h>
@@ -4213,7 +4214,10 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
         function, tgi_cuda_ENTRY, in tensorgrad_cuda.cu; where the loop is too slow a faster one for the CPU,
         tgi_cpu_ENTRY (@@CPU), makes the kind ALL;
      7. its row and 8. its samples in tests/samples.h.
-   An op made of other ops (a composite, like tg_layer_norm) has no row here: a declaration, a function and samples.
+   An op made of other ops (a composite, like tg_embedding) needs its row in TGI_COMPOSITES, or, where an op has its
+   name, that one's; a declaration, a function between tgi_composite_begin_with and tgi_composite_end, and samples.
+   What TG_AUTOCAST makes of the inputs, that they are floating point, and that dims are wrapped and in range, is said
+   by the flags of the row alone (CAST_.., FLOAT_INPUT, DIM, DIMS), and done where the call begins (@@CALL).
 
    Columns of the elementwise tables, in which x (or a, b, c) are the inputs, y the output, s and t the op's numbers and
    g the gradient of y:
@@ -4249,7 +4253,12 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
     /* under TG_AUTOCAST its inputs become: of the block's dtype; f32; the widest of them */                           \
     FLAG(CAST_LOW, 22) FLAG(CAST_F32, 23) FLAG(CAST_WIDEST, 24)                                                        \
     /* the rule takes NULL for the gradient of y if there is only one of another output */                             \
-    FLAG(NO_ZEROS, 25)
+    FLAG(NO_ZEROS, 25)                                                                                                 \
+    /* of a composite: the ops in it cast nothing under TG_AUTOCAST */                                                 \
+    FLAG(CAST_OFF, 26)                                                                                                 \
+    /* of an op that is not elementwise: input 0 must be floating point; the call has a dim of input 0; or a list of   \
+       its dims, where none stands for all */                                                                          \
+    FLAG(FLOAT_INPUT, 27) FLAG(DIM, 28) FLAG(DIMS, 29)
 
 enum {
 #define TGI_FLAG(name, bit) TGI_FLAG_##name = 1 << bit,
@@ -4400,20 +4409,22 @@ enum {
        "x: g where x > 0, else g * w, w: g * x where x <= 0, else 0", "x,weight")                                      \
     OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
        a, A | B | NO_CPU_SCALARS, tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),        \
-       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)", "input,target")                                        \
+       "x: g * (x - t) / (x (1 - x)), t: g * log((1 - x) / x)", "input,target,weight??")                               \
     OP(binary_cross_entropy_with_logits, FLOATS, ((1 - b) * a + (a < 0 ? -a : 0)) + tgi_log1p(tgi_exp(-tgi_fabs(a))),  \
-       a, A | B, tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)), "x: g * (sigmoid(x) - t), t: -g * x",      \
-       "input,target")                                                                                                 \
-    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B | FLOATS_ONLY, tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)),         \
-       tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)), "a: g * 2 * (a - b), b: g * 2 * (b - a)", "a,b")                     \
+       a, A | B | CAST_F32, tg_mul(g, tg_sub(tg_sigmoid(a), b)), tg_neg(tg_mul(g, a)),                                 \
+       "x: g * (sigmoid(x) - t), t: -g * x", "input,target,weight??,pos_weight??")                                     \
+    OP(mse_loss, FLOATS, (a - b) * (a - b), a, A | B | FLOATS_ONLY | CAST_F32,                                         \
+       tg_mul(tg_mul_scalar(g, 2), tg_sub(a, b)), tg_mul(tg_mul_scalar(g, 2), tg_sub(b, a)),                           \
+       "a: g * 2 * (a - b), b: g * 2 * (b - a)", "a,b")                                                                \
     OP(smooth_l1_loss, FLOATS,                                                                                         \
        tgi_fabs(a - b) < s ? (real)0.5 * (a - b) * (a - b) / s : tgi_fabs(a - b) - (real)0.5 * s, a,                   \
-       A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                                \
+       A | B | FLOATS_ONLY | CAST_F32, tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(a, b), s), -1, 1)),                     \
        tg_mul(g, tg_clamp(tg_div_scalar(tg_sub(b, a), s), -1, 1)),                                                     \
        "a: g * clamp((a - b) / beta, -1, 1), b: minus that", "a,b")                                                    \
     OP(huber_loss, FLOATS,                                                                                             \
        tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a,                \
-       A | B | FLOATS_ONLY, tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)), tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),        \
+       A | B | FLOATS_ONLY | CAST_F32, tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)),                                       \
+       tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                                                                       \
        "a: g * clamp(a - b, -delta, delta), b: minus that", "a,b")
 
 /* Gradients of ops with one input as one expression, for kernels: of g, of x or y, whichever the op saves, and of s and
@@ -4461,67 +4472,88 @@ enum {
     OP(reshape, "t", VIEW, "g in the shape of t")                                                                      \
     OP(permute, "t", VIEW, "g with the dims back in order")                                                            \
     OP(expand, "t", VIEW, "g summed over the expanded dims")                                                           \
-    OP(slice, "t", VIEW, "g in its place among zeros")                                                                 \
-    OP(select, "t", VIEW, "g in its place among zeros")                                                                \
-    OP(diagonal, "t", VIEW, "g on the diagonal of zeros")                                                              \
-    OP(unfold, "t", VIEW, "every window of g added to its place")                                                      \
-    OP(split, "t", VIEW, "the pieces of g joined")                                                                     \
-    OP(unbind, "t", VIEW, "the pieces of g stacked")                                                                   \
+    OP(slice, "t", VIEW | DIM, "g in its place among zeros")                                                           \
+    OP(select, "t", VIEW | DIM, "g in its place among zeros")                                                          \
+    OP(diagonal, "t", VIEW | DIM, "g on the diagonal of zeros")                                                        \
+    OP(unfold, "t", VIEW | DIM, "every window of g added to its place")                                                \
+    OP(split, "t", VIEW | DIM, "the pieces of g joined")                                                               \
+    OP(unbind, "t", VIEW | DIM, "the pieces of g stacked")                                                             \
     OP(sum_to, "t", NOTHING, "g expanded")                                                                             \
-    OP(sum, "t", CAST_F32, "g expanded")                                                                               \
-    OP(mean, "t", NOTHING, "g expanded, divided by the count")                                                         \
-    OP(prod, "t", A | CAST_F32, "g times the product of the others")                                                   \
-    OP(amax, "t", A | Y, "g shared among the largest")                                                                 \
-    OP(amin, "t", A | Y, "g shared among the smallest")                                                                \
-    OP(max, "t", A | Y, "g shared among the largest, or among the NaN")                                                \
-    OP(min, "t", A | Y, "g shared among the smallest, or among the NaN")                                               \
-    OP(max_dim, "t", Y2, "g to the index found")                                                                       \
-    OP(min_dim, "t", Y2, "g to the index found")                                                                       \
-    OP(var, "t", A, "g * 2 * (t - mean) / (n - correction)")                                                           \
-    OP(std, "t", A | Y, "g * (t - mean) / (y * (n - correction))")                                                     \
-    OP(norm, "t", A | Y | CAST_F32, "g * sign(t) * |t|^(p-1) / y^(p-1)")                                               \
-    OP(logsumexp, "t", A | Y | CAST_F32, "g * exp(t - y)")                                                             \
-    OP(cumsum, "t", CAST_F32, "reverse running sum of g")                                                              \
-    OP(sort, "t", Y2, "g back in the order of t")                                                                      \
-    OP(softmax, "t", Y | CAST_F32, "y * (g - sum(g * y))")                                                             \
-    OP(log_softmax, "t", Y | CAST_F32, "g - exp(y) * sum(g)")                                                          \
-    OP(normalize, "x", Y | Y2, "rstd * (g - mean(g) - y * mean(g * y))")                                               \
-    OP(layer_norm, "x,weight,bias", A | B | Y2 | CAST_F32,                                                             \
+    OP(sum, "t", CAST_F32 | DIMS, "g expanded")                                                                        \
+    OP(mean, "t", FLOAT_INPUT | DIMS, "g expanded, divided by the count")                                              \
+    OP(prod, "t", A | CAST_F32 | DIMS, "g times the product of the others")                                            \
+    OP(amax, "t", A | Y | DIMS, "g shared among the largest")                                                          \
+    OP(amin, "t", A | Y | DIMS, "g shared among the smallest")                                                         \
+    OP(max, "t", A | Y | DIMS, "g shared among the largest, or among the NaN")                                         \
+    OP(min, "t", A | Y | DIMS, "g shared among the smallest, or among the NaN")                                        \
+    OP(max_dim, "t", Y2 | DIM, "g to the index found")                                                                 \
+    OP(min_dim, "t", Y2 | DIM, "g to the index found")                                                                 \
+    OP(var, "t", A | FLOAT_INPUT | DIMS, "g * 2 * (t - mean) / (n - correction)")                                      \
+    OP(std, "t", A | Y | FLOAT_INPUT | DIMS, "g * (t - mean) / (y * (n - correction))")                                \
+    OP(norm, "t", A | Y | CAST_F32 | FLOAT_INPUT | DIMS, "g * sign(t) * |t|^(p-1) / y^(p-1)")                          \
+    OP(logsumexp, "t", A | Y | CAST_F32 | DIMS, "g * exp(t - y)")                                                      \
+    OP(cumsum, "t", CAST_F32 | DIM, "reverse running sum of g")                                                        \
+    OP(sort, "t", Y2 | DIM, "g back in the order of t")                                                                \
+    OP(softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "y * (g - sum(g * y))")                                         \
+    OP(log_softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "g - exp(y) * sum(g)")                                      \
+    OP(normalize, "x", Y | Y2 | FLOAT_INPUT, "rstd * (g - mean(g) - y * mean(g * y))")                                 \
+    OP(layer_norm, "x,weight?,bias?", A | B | Y2 | CAST_F32 | FLOAT_INPUT,                                             \
        "weight: g * n, bias: g, x: rstd * (h - mean(h) - n * mean(h * n)), n = (x - mean) * rstd, h = g * weight")     \
-    OP(rms_norm, "x,weight", A | B | Y2 | CAST_F32,                                                                    \
+    OP(rms_norm, "x,weight?", A | B | Y2 | CAST_F32 | FLOAT_INPUT,                                                     \
        "weight: g * n, x: rstd * (h - n * mean(h * n)), n = x * rstd, h = g * weight")                                 \
-    OP(add_layer_norm, "x,residual,weight,bias", C | Y2, "that of layer_norm; x, residual: with the sum's g added")    \
-    OP(add_rms_norm, "x,residual,weight", C | Y2, "that of rms_norm; x, residual: with the sum's g added")             \
+    OP(add_layer_norm, "x,residual,weight?,bias?", C | Y2 | FLOAT_INPUT,                                               \
+       "that of layer_norm; x, residual: with the sum's g added")                                                      \
+    OP(add_rms_norm, "x,residual,weight?", C | Y2 | FLOAT_INPUT,                                                       \
+       "that of rms_norm; x, residual: with the sum's g added")                                                        \
     OP(lstm_cell, "from_x,from_h,c", C | Y2,                                                                           \
        "from_x, from_h: the gradient of i f g o times their slopes, c: (gc + g * o * (1 - tanh(c')^2)) * f")           \
-    OP(cross_entropy, "logits,targets,weight", A | B | C | Y2 | CAST_F32,                                              \
+    OP(cross_entropy, "logits,targets,weight?", A | B | C | Y2 | CAST_F32 | FLOAT_INPUT,                               \
        "g * weight[t] * (softmax(logits) - 1 at t)")                                                                   \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A | CAST_LOW, "a: g @ b^T, b: a^T @ g")                                          \
-    OP(linear, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                          \
+    OP(linear, "x,weight,bias?", A_FOR_B | B_FOR_A | CAST_LOW,                                                         \
        "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")                                                 \
-    OP(linear_gelu, "x,weight,bias", A_FOR_B | B_FOR_A | Y2 | CAST_LOW | NO_ZEROS,                                     \
+    OP(linear_gelu, "x,weight,bias?", A_FOR_B | B_FOR_A | Y2 | CAST_LOW | NO_ZEROS,                                    \
        "those of linear with g * gelu'(z), z = x @ weight^T + bias")                                                   \
-    OP(scaled_dot_product_attention, "q,k,v,mask", A | B | C | D | Y | Y2 | CAST_LOW,                                  \
+    OP(scaled_dot_product_attention, "q,k,v,mask?", A | B | C | D | Y | Y2 | CAST_LOW,                                 \
        "q: scale * ds @ k, k: scale * ds^T @ q, v: p^T @ g, where ds = p * (dp - sum(dp * p)), dp = g @ v^T")          \
-    OP(conv, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                            \
+    OP(conv, "x,weight,bias?", A_FOR_B | B_FOR_A | CAST_LOW,                                                           \
        "x: conv_transpose(g, w), w: conv_weight(x, g), bias: g summed over all windows")                               \
-    OP(conv_transpose, "x,weight,bias", A_FOR_B | B_FOR_A | CAST_LOW,                                                  \
+    OP(conv_transpose, "x,weight,bias?", A_FOR_B | B_FOR_A | CAST_LOW,                                                 \
        "x: conv(g, w), w: conv_weight(g, x), bias: g summed over all windows")                                         \
     OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
-    OP(max_pool, "x", Y2, "g added at the indices found")                                                              \
-    OP(window_sum, "x", NOTHING, "g times the weights, added to each window")                                          \
-    OP(gather, "t,index", B, "g added at index to zeros")                                                              \
-    OP(scatter, "t,index,src", B, "t: g with 0 at index, src: g at index")                                             \
-    OP(scatter_add, "t,index,src", B | CAST_WIDEST, "t: g, src: g at index")                                           \
+    OP(max_pool, "x", Y2 | FLOAT_INPUT, "g added at the indices found")                                                \
+    OP(window_sum, "x", FLOAT_INPUT, "g times the weights, added to each window")                                      \
+    OP(gather, "t,index", B | DIM, "g added at index to zeros")                                                        \
+    OP(scatter, "t,index,src", B | DIM, "t: g with 0 at index, src: g at index")                                       \
+    OP(scatter_add, "t,index,src", B | CAST_WIDEST | DIM, "t: g, src: g at index")                                     \
     OP(cat, "tensors", NOTHING, "each its slice of g")                                                                 \
-    OP(flip, "t", NOTHING, "g flipped")                                                                                \
+    OP(flip, "t", DIMS, "g flipped")                                                                                   \
     OP(pad, "t", NOTHING, "the part of g inside")                                                                      \
-    OP(dropout, "x", NOTHING, "g * the same mask / (1 - p)")                                                           \
+    OP(dropout, "x", FLOAT_INPUT, "g * the same mask / (1 - p)")                                                       \
     OP(checkpoint, "inputs", RECOMPUTES, "runs the function again, then through it")                                   \
     OP(custom, "inputs", CUSTOM, "your backward")
 
-/* Ops that are never recorded: name and names of the inputs, for messages. */
-#define TGI_PLAIN_OPS(OP) OP(any, "t") OP(all, "t") OP(nonzero, "t")
+/* Ops that are never recorded: name; names of the inputs, for messages; flags. */
+#define TGI_PLAIN_OPS(OP) OP(any, "t", DIMS) OP(all, "t", DIMS) OP(nonzero, "t", NOTHING)
+
+/* Composites: functions that are made of other ops, and no op has their name.  The columns are the same.  A name of an
+   input ends in ? if that may be NULL, in ?? if it may also be a number on the CPU. */
+#define TGI_COMPOSITES(OP)                                                                                             \
+    OP(repeat, "t", NOTHING) OP(repeat_interleave, "t", DIM) OP(roll, "t", NOTHING) OP(tril, "t", NOTHING)             \
+    OP(triu, "t", NOTHING) OP(trace, "t", CAST_OFF) OP(cosine_similarity, "a,b", CAST_F32 | FLOAT_INPUT)               \
+    OP(cdist, "a,b", CAST_F32) OP(index_select, "t,index", DIM) OP(take_along_dim, "t,index", DIM)                     \
+    OP(embedding, "weight,ids", NOTHING) OP(index_add, "t,index,src", CAST_OFF | DIM)                                  \
+    OP(bincount, "ids,weights?", NOTHING) OP(index, "t", NOTHING) OP(index_put, "t,values??", CAST_WIDEST)             \
+    OP(index_put_, "t,values??", CAST_OFF)                                                                             \
+    OP(masked_select, "t,mask", NOTHING) OP(one_hot, "ids", NOTHING) OP(glu, "t", FLOAT_INPUT | DIM)                   \
+    OP(batch_norm, "x,running_mean?,running_var?,weight?,bias?", FLOAT_INPUT)                                          \
+    OP(instance_norm, "x,running_mean?,running_var?,weight?,bias?", FLOAT_INPUT)                                       \
+    OP(group_norm, "x,weight?,bias?", CAST_F32 | FLOAT_INPUT) OP(mm, "a,b", CAST_LOW) OP(bmm, "a,b", CAST_LOW)         \
+    OP(mv, "a,b", CAST_LOW) OP(dot, "a,b", CAST_WIDEST) OP(outer, "a,b", NOTHING) OP(addmm, "c,a,b", CAST_LOW)         \
+    OP(einsum, "tensors", CAST_LOW) OP(interpolate, "x", CAST_F32 | FLOAT_INPUT) OP(l1_loss, "a,b", CAST_F32)          \
+    OP(nll_loss, "log_probs,targets,weight?", CAST_F32 | FLOAT_INPUT) OP(kl_div, "input,target", CAST_F32)             \
+    OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
+    OP(nn_bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
 /* Public functions that wait for a device, because they read a value from it: see tg_op_waits.  Most are not in the
    table of ops. */
@@ -4533,7 +4565,7 @@ enum {
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
-    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_OP_COUNT
+    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_COMPOSITES(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
 };
 
@@ -9280,12 +9312,12 @@ static const tgi_op *tgi_op_row(int op)
     TGI_ROW_OF_MORE(name, kind, arguments, (flags) | NUMBERED, formula)
 #define TGI_ROW(name, arguments, flags, formula)                                                                       \
     {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, NULL, formula},
-#define TGI_PLAIN_ROW(name, arguments)                                                                                 \
-    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, NOTHING, NULL, NULL, NULL, NULL},
+#define TGI_PLAIN_ROW(name, arguments, flags)                                                                          \
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, NULL, NULL, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
         TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
-        TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW)
+        TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW) TGI_COMPOSITES(TGI_PLAIN_ROW)
     };
     return &rows[op];
 }
@@ -11492,6 +11524,8 @@ TGI_CALLERS_END
        tgi_op_end       makes the node, if the call is recorded, and returns the output
    An op that writes its first input calls tgi_op_begin_in_place and tgi_op_end_in_place in place of the last two. */
 
+enum { TGI_CASTS = 4 }; /* an op whose row says CAST_.. has at most that many inputs */
+
 typedef struct {
     tgi_thread *S;
     const tgi_op *op;
@@ -11503,7 +11537,9 @@ typedef struct {
     int nin, nout;
     tg_tensor *const *in; /* [nin]: in_storage, or a list of the user's */
     tg_tensor **out;      /* [nout]: out_storage, or a list of the user's */
-    tg_tensor *in_storage[3], *out_storage[3];
+    tg_tensor *in_storage[TGI_CASTS], *out_storage[3];
+    int casts;                  /* inputs that are casts of the caller's, which end with the call */
+    tg_tensor *cast[TGI_CASTS]; /* [casts] */
     bool has_params;              /* the rule reads params: see tgi_params */
     tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
@@ -11661,7 +11697,7 @@ static inline void tgi_call_init(tgi_call *c, tgi_thread *S, const char *name, c
     c->index = 0;
     c->in = in;
     c->nin = nin;
-    c->nout = 0;
+    c->nout = c->casts = 0;
     c->out = c->out_storage;
     c->records = c->has_params = c->mixed = false;
     memset(&c->params, 0, sizeof c->params);
@@ -11698,28 +11734,94 @@ static bool tgi_call_begin(tgi_call *c)
     return true;
 }
 
-/* tgi_call_init and tgi_call_begin for the public function `name` (NULL: that with the op's own name). */
-static bool tgi_op_begin_as(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin)
+/* ---- what the row of an op says of its calls: the two doors, tgi_op_begin_along and tgi_composite_begin_with, ask
+   here, so that no op can forget it ---- */
+
+/* Of AUTOCAST, a later room: makes of list [n] what TG_AUTOCAST does by these flags, in a scope of the caller's; and
+   makes the inputs of a call casts that end with the call.  False after recording an error. */
+static bool tgi_autocast_inputs(tgi_thread *S, int flags, tg_tensor **list, int n);
+static bool tgi_autocast_call(tgi_call *c);
+static bool (*const tgi_later_autocast_inputs)(tgi_thread *S, int flags, tg_tensor **list, int n) = tgi_autocast_inputs;
+static bool (*const tgi_later_autocast_call)(tgi_call *c) = tgi_autocast_call;
+
+TGI_NOINLINE static void tgi_drop_casts(tgi_call *c)
+{
+    while (c->casts > 0) tg_drop(c->cast[--c->casts]);
+}
+
+/* Whether t is what the flags say of input 0; makes *dim non-negative if they say DIM. */
+static bool tgi_check_input(tgi_thread *S, const char *name, int flags, const tg_tensor *t, int *dim)
+{
+    if ((flags & TGI_FLAG_FLOAT_INPUT) && !tgi_need_floating(S, name, t)) return false;
+    return !(flags & TGI_FLAG_DIM) || tgi_wrap_dim(S, name, t->ndim, dim);
+}
+
+/* The dims of a list as a mask; an empty list is all of them. */
+static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, const tg_shape *dims, int *mask)
+{
+    tg_shape wrapped = *dims;
+    *mask = dims->ndim ? 0 : (1 << t->ndim) - 1;
+    if (!tgi_wrap_dims(c->S, c->name, t, &wrapped)) return false;
+    for (int i = 0; i < dims->ndim && t->ndim; ++i) *mask |= 1 << wrapped.dim[i];
+    return true;
+}
+
+/* tgi_check_input for a call.  params.dim := the dim, or the mask of the dims. */
+static bool tgi_check_flags(tgi_call *c, const int *dim, const tg_shape *dims)
+{
+    const int flags = c->op->flags;
+    if (!(flags & (TGI_FLAG_FLOAT_INPUT | TGI_FLAG_DIM | TGI_FLAG_DIMS))) return true;
+    if (flags & (TGI_FLAG_DIM | TGI_FLAG_DIMS)) c->has_params = true;
+    if (flags & TGI_FLAG_DIM) c->params.dim = *dim;
+    return tgi_check_input(c->S, c->name, flags, c->in[0], &c->params.dim) &&
+           (!(flags & TGI_FLAG_DIMS) || tgi_dims_mask(c, c->in[0], dims, &c->params.dim));
+}
+
+/* tgi_call_init and tgi_call_begin for the public function `name` (NULL: that with the op's own name), and what the row
+   says of each call.  *dim or *dims: what the caller gave, if the row says DIM or DIMS; else NULL.  The inputs of the
+   call are c->in, which may be casts. */
+static bool tgi_op_begin_along(tgi_call *c, const char *name, int op, tg_tensor *const *in, int nin, const int *dim,
+                               const tg_shape *dims)
 {
     tgi_thread *S = tgi_self();
     const tgi_op *row = tgi_op_row(op);
     tgi_check_unscoped(S);
     S->entered = name ? name : row->name;
     tgi_call_init(c, S, S->entered, row, in, nin);
-    return tgi_call_begin(c);
+    if (!TGI_LIKELY(S->autocast == TG_F32) && !tgi_later_autocast_call(c)) return false;
+    if (tgi_call_begin(c) && tgi_check_flags(c, dim, dims)) return true;
+    tgi_drop_casts(c);
+    return false;
 }
 
-/* tgi_op_begin_as by the op's own name, for a list of inputs (which must stay valid during the call); the functions
-   below are for one to three inputs. */
+/* For an op with one input and a dim, or a list of dims.  *t becomes its cast, if there is one. */
+static bool tgi_op_begin_dim(tgi_call *c, const char *name, int op, tg_tensor **t, int dim)
+{
+    c->in_storage[0] = *t;
+    const bool ok = tgi_op_begin_along(c, name, op, c->in_storage, 1, &dim, NULL);
+    if (ok) *t = c->in[0];
+    return ok;
+}
+
+static bool tgi_op_begin_dims(tgi_call *c, const char *name, int op, tg_tensor **t, const tg_shape *dims)
+{
+    c->in_storage[0] = *t;
+    const bool ok = tgi_op_begin_along(c, name, op, c->in_storage, 1, NULL, dims);
+    if (ok) *t = c->in[0];
+    return ok;
+}
+
+/* For an op without dims, by its own name and for a list of inputs (which must stay valid during the call); the
+   functions below are for one or two inputs. */
 static bool tgi_op_begin(tgi_call *c, int op, tg_tensor *const *in, int nin)
 {
-    return tgi_op_begin_as(c, NULL, op, in, nin);
+    return tgi_op_begin_along(c, NULL, op, in, nin, NULL, NULL);
 }
 
 static bool tgi_op_begin1_as(tgi_call *c, const char *name, int op, tg_tensor *a)
 {
     c->in_storage[0] = a;
-    return tgi_op_begin_as(c, name, op, c->in_storage, 1);
+    return tgi_op_begin_along(c, name, op, c->in_storage, 1, NULL, NULL);
 }
 
 static bool tgi_op_begin1(tgi_call *c, int op, tg_tensor *a) { return tgi_op_begin1_as(c, NULL, op, a); }
@@ -11729,14 +11831,6 @@ static bool tgi_op_begin2(tgi_call *c, int op, tg_tensor *a, tg_tensor *b)
     c->in_storage[0] = a;
     c->in_storage[1] = b;
     return tgi_op_begin(c, op, c->in_storage, 2);
-}
-
-static bool tgi_op_begin3_as(tgi_call *c, const char *name, int op, tg_tensor *a, tg_tensor *b, tg_tensor *d)
-{
-    c->in_storage[0] = a;
-    c->in_storage[1] = b;
-    c->in_storage[2] = d;
-    return tgi_op_begin_as(c, name, op, c->in_storage, 3);
 }
 
 /* Adds an output: a new tensor where the inputs are.  NULL after recording an error. */
@@ -11822,10 +11916,11 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
             tgi_unref(S, c->out[--c->nout]);
             c->out[c->nout] = NULL;
         }
-        return NULL;
+    } else if (n) {
+        tgi_record_node(S, n, c->in, c->nin, saved, c->out, c->nout);
     }
-    if (n) tgi_record_node(S, n, c->in, c->nin, saved, c->out, c->nout);
-    return c->out[0];
+    if (c->casts) tgi_drop_casts(c);
+    return ok ? c->out[0] : NULL;
 }
 
 /* The op's numbers, to be set by its public function.  After this call the node keeps a copy of them for the rule. */
@@ -11987,7 +12082,7 @@ static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
 /* ---- composites: ops made of other ops.  Their temporaries belong to a scope that ends with the call; only the result
    moves to the caller's scope:
        tgi_composite c;
-       if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
+       if (!tgi_composite_begin_with(&c, TGI_OP_layer_norm, NULL, &x, &weight, &bias)) return NULL;
        if (!tgi_check_...(c.S, ...)) return tgi_composite_end(&c, NULL);
        ...
        return tgi_composite_end(&c, y);
@@ -12005,31 +12100,6 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     if (!c->scope) return false;
     if (!c->outer) c->S->composite = op; /* the outermost one is what the user called */
     return true;
-}
-
-/* tgi_composite_begin, after checking the tensors that the user passed.  `arguments` names them, with a ? after those
-   that may be NULL, and as many variables of type tg_tensor * follow.  Each must be usable, and all must be on one
-   device; after ?? also a number on the CPU will do.  False after recording an error; then the scope is not open. */
-static bool tgi_composite_begin_with(tgi_composite *c, const char *op, const char *arguments, ...)
-{
-    tgi_thread *S = tgi_self();
-    tg_tensor *in[5];
-    bool ok = true;
-    int n = 0;
-    va_list list;
-    va_start(list, arguments);
-    for (const char *p = arguments; ok; ++p) {
-        while (*p && *p != ',') ++p; /* the end of a name */
-        tg_tensor *t = in[n] = va_arg(list, tg_tensor *);
-        const bool optional = p[-1] == '?';
-        ok = TGI_LIKELY(tgi_usable(S, t)) || (!t && optional) ||
-             tgi_bad_argument(S, op, tgi_argument_name(arguments, n, n + 1).text, t);
-        if (ok && t && optional && p[-2] == '?' && t->ndim == 0 && t->storage->backend->host) in[n] = NULL;
-        n++;
-        if (!*p) break;
-    }
-    va_end(list);
-    return ok && tgi_one_device(S, op, arguments, in, n) && tgi_composite_begin(c, op);
 }
 
 /* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
@@ -12054,6 +12124,42 @@ TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
     c->S->composite = c->outer;
     tgi_frame_close(c->S, c->scope);
     return y;
+}
+
+/* tgi_composite_begin for the public function `name` (NULL: that with the row's own name), and what the row of op says
+   of the call.  As many addresses of variables (tg_tensor **) follow as the row names inputs, and that of the dim
+   (int *) if it says DIM; the variables become what the casts of TG_AUTOCAST and the wrapping make of them.  Each
+   tensor must be usable, and all must be on one device, except for NULL and numbers where the row allows them.  False
+   after recording an error; then the scope is not open. */
+static bool tgi_composite_begin_with(tgi_composite *c, int op, const char *name, ...)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_op *row = tgi_op_row(op);
+    tg_tensor **variable[5], *in[5], *on_device[5];
+    int n = 0, *dim;
+    bool ok = true;
+    va_list list;
+    if (!name) name = row->name;
+    va_start(list, name);
+    for (const char *p = row->arguments; *p; p += *p == ',') {
+        p += strcspn(p, ","); /* the end of a name */
+        variable[n] = va_arg(list, tg_tensor **);
+        tg_tensor *t = in[n] = on_device[n] = *variable[n];
+        const bool optional = p[-1] == '?';
+        ok = ok && (TGI_LIKELY(tgi_usable(S, t)) || (!t && optional) ||
+                    tgi_bad_argument(S, name, tgi_argument_name(row->arguments, n, n + 1).text, t));
+        if (ok && t && optional && p[-2] == '?' && t->ndim == 0 && t->storage->backend->host) on_device[n] = NULL;
+        n++;
+    }
+    dim = row->flags & TGI_FLAG_DIM ? va_arg(list, int *) : NULL;
+    va_end(list);
+    if (!ok || !tgi_one_device(S, name, row->arguments, on_device, n) || !tgi_composite_begin(c, name)) return false;
+    if (row->flags & TGI_CAST_FLAGS) ok = tgi_later_autocast_inputs(S, row->flags, in, n);
+    if (row->flags & (TGI_CAST_FLAGS | TGI_FLAG_CAST_OFF)) S->autocast = TG_F32; /* the end of the scope restores it */
+    for (int i = 0; i < n; ++i) *variable[i] = in[i];
+    if (ok && tgi_check_input(S, name, row->flags, in[0], dim)) return true;
+    tgi_composite_end(c, NULL);
+    return false;
 }
 
 TGI_CALLERS_END
@@ -12552,7 +12658,7 @@ bool tg_is_pinned(const tg_tensor *t)
    Promise: while a TG_AUTOCAST is open, the inputs of an op become the dtype that the flags of its row say, by a
    recorded tg_to_dtype, so that gradients come back in the dtype of the parameters.
    Types: tgi_cast is a cast of a parameter that is kept; S->casts is the table of them, S->cast_of finds a place in it.
-   Way of an op: tgi_autocast (variables), tgi_autocast_list (a list) or tgi_autocast_input (one input) with its flags:
+   Way of an op: the doors of CALL ask for tgi_autocast_call or, of a composite, tgi_autocast_inputs, with its flags:
            tgi_autocast_to         the dtype that its inputs become
            tgi_autocast_tensor     of each of them, the kept cast, or a new one
        On a GPU, tgi_cast_params makes the casts of all parameters of a module's forward in one call of the backend.
@@ -12561,8 +12667,8 @@ bool tg_is_pinned(const tg_tensor *t)
        backward (tgi_may_keep_cast).
    (3) A kept cast is used only if its dtype fits, the parameter was not written since, and it was recorded or grad mode
        is off (tgi_kept_cast).
-   (4) A composite that has cast its inputs (tgi_autocast_list) turns the mode off: the ops in it take what they get.
-   To add an op: one of the flags CAST_LOW, CAST_F32 and CAST_WIDEST in its row, or in the call of a composite. */
+   (4) A composite that has cast its inputs turns the mode off: the ops in it take what they get.
+   To add an op: one of the flags CAST_LOW, CAST_F32, CAST_WIDEST and CAST_OFF in its row. */
 
 /* What TG_AUTOCAST does to the inputs of an op whose row says TGI_FLAG_CAST_... */
 
@@ -12743,42 +12849,27 @@ static bool tgi_autocast_inputs(tgi_thread *S, int flags, tg_tensor **list, int 
     return true;
 }
 
-/* tgi_autocast_inputs for a composite: also turns the mode off, so that the ops inside take what they get, until the
-   end of the composite's scope restores it. */
-static bool tgi_autocast_list(tgi_thread *S, int flags, tg_tensor **list, int n)
+/* The casts of a call's inputs, none of which the table keeps: they end with the call.  A call in place casts none. */
+static bool tgi_autocast_call(tgi_call *c)
 {
-    const bool ok = tgi_autocast_inputs(S, flags, list, n);
-    S->autocast = TG_F32;
-    return ok;
-}
-
-/* tgi_autocast_list for up to three variables; b and c may be NULL. */
-static bool tgi_autocast(tgi_thread *S, int flags, tg_tensor **a, tg_tensor **b, tg_tensor **c)
-{
-    tg_tensor *list[3] = {*a, b ? *b : NULL, c ? *c : NULL};
-    if (!tgi_autocast_list(S, flags, list, 3)) return false;
-    *a = list[0];
-    if (b) *b = list[1];
-    if (c) *c = list[2];
+    tgi_thread *S = c->S;
+    if (!(c->op->flags & TGI_CAST_FLAGS) || c->name == c->op->in_place) return true;
+    const tg_dtype dtype = tgi_autocast_to(S, c->op->flags, c->in, c->nin);
+    for (int i = 0; i < c->nin; ++i) {
+        tg_tensor *t = c->in[i];
+        if (tgi_is_castable(S, t) && t->dtype != (uint8_t)dtype) {
+            t = tg_to_dtype(t, dtype);
+            if (!t) {
+                tgi_drop_casts(c);
+                return false;
+            }
+            c->cast[c->casts++] = t;
+        }
+        c->in_storage[i] = t;
+    }
+    c->in = c->in_storage;
+    S->entered = c->name;
     return true;
-}
-
-/* For an op with one input: t itself, or what the mode makes of it, which is the caller's to end by tgi_with_cast; NULL
-   after recording an error. */
-static tg_tensor *tgi_autocast_input(int op, tg_tensor *t)
-{
-    tgi_thread *S = tgi_self();
-    const int flags = tgi_op_row(op)->flags;
-    if (TGI_LIKELY(S->autocast == TG_F32) || !(flags & TGI_CAST_FLAGS) || !tgi_is_castable(S, t)) return t;
-    const tg_dtype dtype = tgi_autocast_to(S, flags, &t, 1);
-    return t->dtype == (uint8_t)dtype ? t : tg_to_dtype(t, dtype);
-}
-
-/* y, which was computed from such an input. */
-static tg_tensor *tgi_with_cast(tg_tensor *cast, tg_tensor *y)
-{
-    tg_drop(cast);
-    return y;
 }
 
 TGI_CALLERS_END
@@ -13124,7 +13215,8 @@ static tg_tensor *tgi_map_casts(const char *name, int op, tg_tensor *const *in, 
     tgi_composite c;
     if (!tgi_composite_begin(&c, name)) return NULL;
     memcpy(cast, in, sizeof *in * (size_t)n);
-    const bool ok = tgi_autocast_list(c.S, tgi_op_row(op)->flags, cast, n);
+    const bool ok = tgi_autocast_inputs(c.S, tgi_op_row(op)->flags, cast, n);
+    c.S->autocast = TG_F32; /* the end of the scope restores it */
     return tgi_composite_end(&c, ok ? tgi_elementwise(name, op, false, cast, n, s, t) : NULL);
 }
 
@@ -14131,21 +14223,18 @@ static bool tgi_rule_select(tgi_step *step, tg_tensor *g) { return tgi_part_rule
 static bool tgi_rule_diagonal(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_diagonal); }
 static bool tgi_rule_unfold(tgi_step *step, tg_tensor *g) { return tgi_part_rule(step, g, TGI_OP_unfold); }
 
-/* Makes dim non-negative; it must be one of t's, which must have some. */
-static bool tgi_check_dim(tgi_call *c, const tg_tensor *t, int *dim)
+/* The input, whose dim params.dim is, must have dims.  not_0d: the message. */
+static bool tgi_has_dims(tgi_call *c, const char *not_0d)
 {
-    if (t->ndim == 0)
-        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "this function cannot be applied to a 0-dim tensor.");
-    return tgi_wrap_dim(c->S, c->name, t->ndim, dim);
+    return c->in[0]->ndim > 0 || tgi_fail(c->S, TG_ERR_SHAPE, c->name, "%s", not_0d);
 }
 
-/* `size` elements of input 0 along dim, from start on, `step` apart. */
-static tg_tensor *tgi_slice_view(tgi_call *c, int dim, int64_t start, int64_t size, int64_t step)
+/* `size` elements of input 0 along params.dim, from start on, `step` apart. */
+static tg_tensor *tgi_slice_view(tgi_call *c, int64_t start, int64_t size, int64_t step)
 {
     tg_tensor *t = c->in[0];
     tg_shape shape = tgi_shape_of(t);
-    shape.dim[dim] = size;
-    c->params.dim = dim;
+    shape.dim[c->params.dim] = size;
     c->params.i = start;
     c->params.j = size > 1 ? step : 1;
     return tgi_part_view(c, TGI_OP_slice, t, shape.ndim, shape.dim);
@@ -14154,38 +14243,37 @@ static tg_tensor *tgi_slice_view(tgi_call *c, int dim, int64_t start, int64_t si
 tg_tensor *tg_slice(tg_tensor *t, int dim, int64_t start, int64_t end, int64_t step)
 {
     tgi_call c;
-    if (!tgi_op_begin1(&c, TGI_OP_slice, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_slice, &t, dim)) return NULL;
+    if (!tgi_has_dims(&c, "this function cannot be applied to a 0-dim tensor.")) return NULL;
     if (step <= 0) return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "slice", "slice step must be positive"));
-    const int64_t size = t->dim[dim];
+    const int64_t size = t->dim[c.params.dim];
     start = start < 0 ? start + size : start;
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
     end = end < start ? start : end > size ? size : end;
-    return tgi_slice_view(&c, dim, start, (end - start) / step + ((end - start) % step != 0), step);
+    return tgi_slice_view(&c, start, (end - start) / step + ((end - start) % step != 0), step);
 }
 
 tg_tensor *tg_narrow(tg_tensor *t, int dim, int64_t start, int64_t length)
 {
     tgi_call c;
-    if (!tgi_op_begin1_as(&c, "narrow", TGI_OP_slice, t)) return NULL;
-    if (t->ndim == 0) {
-        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "narrow", "narrow() cannot be applied to a 0-dim tensor."));
-    }
-    if (!tgi_wrap_dim(c.S, "narrow", t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin_dim(&c, "narrow", TGI_OP_slice, &t, dim)) return NULL;
+    if (!tgi_has_dims(&c, "narrow() cannot be applied to a 0-dim tensor.")) return NULL;
+    const int64_t size = t->dim[c.params.dim];
     if (length < 0)
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow", "narrow(): length must be non-negative."));
-    if (start < -t->dim[dim] || start > t->dim[dim]) {
+    if (start < -size || start > size) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
                                       "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
-                                      -(long long)t->dim[dim], (long long)t->dim[dim], (long long)start));
+                                      -(long long)size, (long long)size, (long long)start));
     }
-    if (start < 0) start += t->dim[dim];
-    if (length > t->dim[dim] - start) {
+    if (start < 0) start += size;
+    if (length > size - start) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "narrow",
                                       "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
-                                      (long long)length, (long long)t->dim[dim]));
+                                      (long long)length, (long long)size));
     }
-    return tgi_slice_view(&c, dim, start, length, 1);
+    return tgi_slice_view(&c, start, length, 1);
 }
 
 tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
@@ -14193,11 +14281,9 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
     int n = 0;
-    if (!tgi_op_begin1(&c, TGI_OP_select, t)) return NULL;
-    if (t->ndim == 0) {
-        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "select", "select() cannot be applied to a 0-dim tensor."));
-    }
-    if (!tgi_wrap_dim(c.S, "select", t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_select, &t, dim)) return NULL;
+    if (!tgi_has_dims(&c, "select() cannot be applied to a 0-dim tensor.")) return NULL;
+    dim = c.params.dim;
     if (index < -t->dim[dim] || index >= t->dim[dim]) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_ARGUMENT, "select",
                                       "index %lld out of range for tensor of size %s at dimension %d", (long long)index,
@@ -14206,7 +14292,6 @@ tg_tensor *tg_select(tg_tensor *t, int dim, int64_t index)
     for (int i = 0; i < t->ndim; ++i) {
         if (i != dim) dims[n++] = t->dim[i];
     }
-    c.params.dim = dim;
     c.params.i = index < 0 ? index + t->dim[dim] : index;
     return tgi_part_view(&c, TGI_OP_select, t, n, dims);
 }
@@ -14216,10 +14301,9 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
     tgi_call c;
     int64_t dims[TG_MAX_DIMS];
     int n = 0;
-    if (!tgi_op_begin1(&c, TGI_OP_diagonal, t) || !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim0) ||
-        !tgi_wrap_dim(c.S, "diagonal", t->ndim, &dim1)) {
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_diagonal, &t, dim0) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim1))
         return NULL;
-    }
+    dim0 = c.params.dim;
     if (dim0 == dim1 || t->ndim < 2) {
         return tgi_no_tensor(
             tgi_fail(c.S, TG_ERR_SHAPE, "diagonal", "diagonal dimensions cannot be identical %d, %d", dim0, dim1));
@@ -14231,7 +14315,6 @@ tg_tensor *tg_diagonal(tg_tensor *t, int64_t offset, int dim0, int dim1)
         if (i != dim0 && i != dim1) dims[n++] = t->dim[i];
     }
     dims[n++] = length;
-    c.params.dim = dim0;
     c.params.flag = dim1;
     c.params.i = length ? offset : 0;
     return tgi_part_view(&c, TGI_OP_diagonal, t, n, dims);
@@ -14247,7 +14330,8 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
         t = tg_unfold(tg_unsqueeze(t, 0), 0, size, step);
         return tgi_composite_end(&inner, t ? tg_select(t, 0, 0) : NULL);
     }
-    if (!tgi_op_begin1(&c, TGI_OP_unfold, t) || !tgi_check_dim(&c, t, &dim)) return NULL;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_unfold, &t, dim)) return NULL;
+    dim = c.params.dim;
     if (t->ndim == TG_MAX_DIMS)
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"));
     if (size < 0)
@@ -14264,7 +14348,6 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     dims[dim] = (t->dim[dim] - size) / step + 1;
     dims[t->ndim] = size;
     if (!tgi_check_shape(c.S, "unfold", t->ndim + 1, dims, &numel)) return NULL;
-    c.params.dim = dim;
     c.params.j = dims[dim] > 1 ? step : 1;
     c.params.i = 0;
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
@@ -14495,25 +14578,24 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
    an error, as in PyTorch ---- */
 
 /* Sets all entries of out to NULL, begins the op and checks its arguments. */
-static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int *dim, tg_tensor **out, int max)
+static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t, int dim, tg_tensor **out, int max)
 {
     for (int i = 0; out && i < max; ++i) out[i] = NULL;
-    if (!tgi_op_begin1_as(c, name, op, t)) return false;
+    if (!tgi_op_begin_dim(c, name, op, &t, dim)) return false;
     if (!out) return tgi_null_argument(c->S, name, "out");
-    if (t->ndim == 0) {
-        return tgi_fail(c->S, TG_ERR_SHAPE, name,
-                        op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
-                                            : "%s expects at least a 1-dimensional tensor, which has a dim %d",
-                        name, *dim);
-    }
-    return tgi_wrap_dim(c->S, name, t->ndim, dim);
+    return t->ndim > 0 ||
+           tgi_fail(c->S, TG_ERR_SHAPE, name,
+                    op == TGI_OP_unbind ? "Dimension specified as %.0s%d but tensor has no dimensions"
+                                        : "%s expects at least a 1-dimensional tensor, which has a dim %d",
+                    name, dim);
 }
 
-/* Makes `count` views of t in out: of `size` elements along dim each (the last may have fewer), or, for unbind, without
-   the dim.  Returns count, or 0 after recording an error. */
-static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t count, tg_tensor **out, int max)
+/* Makes `count` views of t in out: of `size` elements along params.dim each (the last may have fewer), or, for unbind,
+   without the dim.  Returns count, or 0 after recording an error. */
+static int tgi_pieces(tgi_call *c, tg_tensor *t, int64_t size, int64_t count, tg_tensor **out, int max)
 {
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
+    const int dim = c->params.dim;
     int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
     bool ok = true;
     int n = 0;
@@ -14526,7 +14608,6 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int dim, int64_t size, int64_t 
         dims[n] = t->dim[i];
         strides[n++] = t->stride[i];
     }
-    tgi_params(c)->dim = dim;
     c->out = out;
     for (k = 0; ok && k < count; ++k, start += size) {
         const int64_t rest = t->dim[dim] - start;
@@ -14593,8 +14674,8 @@ static bool tgi_rule_unbind(tgi_step *step, tg_tensor *g)
 int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, &dim, out, max)) return 0;
-    const int64_t total = t->dim[dim];
+    if (!tgi_begin_pieces(&c, "split", TGI_OP_split, t, dim, out, max)) return 0;
+    const int64_t total = t->dim[c.params.dim];
     if (size < 0 || (size == 0 && total != 0)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "split",
                  size < 0 ? "split expects split_size be non-negative, but got split_size=%lld"
@@ -14603,40 +14684,39 @@ int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
         return 0;
     }
     const int64_t count = total ? total / size + (total % size != 0) : 1;
-    return tgi_pieces(&c, t, dim, size, count, out, max);
+    return tgi_pieces(&c, t, size, count, out, max);
 }
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, &dim, out, max)) return 0;
+    if (!tgi_begin_pieces(&c, "chunk", TGI_OP_split, t, dim, out, max)) return 0;
     if (chunks <= 0) {
         return tgi_fail(c.S, TG_ERR_ARGUMENT, "chunk", "chunk expects `chunks` to be greater than 0, got: %lld",
                         (long long)chunks),
                0;
     }
-    const int64_t total = t->dim[dim];
+    const int64_t total = t->dim[c.params.dim];
     const int64_t size = total / chunks + (total % chunks != 0);
-    return tgi_pieces(&c, t, dim, size, total ? total / size + (total % size != 0) : chunks, out, max);
+    return tgi_pieces(&c, t, size, total ? total / size + (total % size != 0) : chunks, out, max);
 }
 
 int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max)
 {
     tgi_call c;
-    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, &dim, out, max)) return 0;
-    return tgi_pieces(&c, t, dim, 1, t->dim[dim], out, max);
+    if (!tgi_begin_pieces(&c, "unbind", TGI_OP_unbind, t, dim, out, max)) return 0;
+    return tgi_pieces(&c, t, 1, t->dim[c.params.dim], out, max);
 }
 
 /* ---- copies in another order: flip, pad, repeat, roll, tril ---- */
 
-/* y := t read backwards, from the last element on, along the dims of params.list */
+/* y := t read backwards, from the last element on, along the dims of the mask params.dim */
 static bool tgi_flip_kernel(tgi_call *c, tg_tensor *y)
 {
     const tg_tensor *t = c->in[0];
     tgi_operand from = tgi_operand_of(t);
-    for (int i = 0; i < c->params.listed; ++i) {
-        const int dim = (int)c->params.list[i];
-        if (t->ndim == 0 || t->dim[dim] == 0) continue;
+    for (int dim = 0; dim < t->ndim; ++dim) {
+        if (!(c->params.dim >> dim & 1) || t->dim[dim] == 0) continue;
         tgi_operand_skip(&from, dim, t->dim[dim] - 1);
         from.stride[dim] = -t->stride[dim];
     }
@@ -14647,15 +14727,18 @@ static bool tgi_flip_kernel(tgi_call *c, tg_tensor *y)
 tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
 {
     tgi_call c;
-    if (!tgi_op_begin1(&c, TGI_OP_flip, t) || !tgi_wrap_dims(c.S, "flip", t, &dims)) return NULL;
-    tgi_params(&c)->listed = dims.ndim;
-    memcpy(c.numbers, dims.dim, sizeof(int64_t) * (size_t)dims.ndim);
+    if (!tgi_op_begin_dims(&c, NULL, TGI_OP_flip, &t, &dims)) return NULL;
+    if (dims.ndim == 0) c.params.dim = 0; /* unlike a reduction, which takes an empty list for all dims */
     return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_flip_kernel);
 }
 
 static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
 {
-    return tgi_set_input_grad(step, 0, tg_flip(g, tg_make_shape(step->params->listed, step->params->list)));
+    tg_shape dims = TG_SCALAR;
+    for (int i = 0; i < g->ndim; ++i) {
+        if (step->params->dim >> i & 1) dims.dim[dims.ndim++] = i;
+    }
+    return tgi_set_input_grad(step, 0, tg_flip(g, dims));
 }
 
 /* Where t is in the padded tensor y: along a dim, elements [to, to + size) of y are [from, from + size) of t. */
@@ -14745,7 +14828,7 @@ static bool tgi_check_repeat(tgi_thread *S, const tg_tensor *t, const tg_shape *
 tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "repeat", "t", t)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_repeat, NULL, &t)) return NULL;
     if (!tgi_check_repeat(c.S, t, &counts)) return tgi_composite_end(&c, NULL);
     const int lead = counts.ndim - t->ndim;
     tg_shape shape = counts;
@@ -14786,8 +14869,7 @@ static tg_tensor *tgi_roll_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t shi
 tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "repeat_interleave", "t", t)) return NULL;
-    if (!tgi_wrap_dim(c.S, "repeat_interleave", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_repeat_interleave, NULL, &t, &dim)) return NULL;
     if (repeats < 0) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "repeat_interleave", "Repeats must be non-negative, not %lld",
                  (long long)repeats);
@@ -14860,7 +14942,7 @@ tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "roll", "t", t)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_roll, NULL, &t)) return NULL;
     if (!tgi_shape_argument(c.S, "roll", "shifts", &shifts) || !tgi_shape_argument(c.S, "roll", "dims", &dims))
         return tgi_composite_end(&c, NULL);
     if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
@@ -14877,7 +14959,7 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
 static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, bool lower)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "t", t)) return NULL;
+    if (!tgi_composite_begin_with(&c, lower ? TGI_OP_tril : TGI_OP_triu, op, &t)) return NULL;
     if (t->ndim < 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions");
         return tgi_composite_end(&c, NULL);
@@ -14913,16 +14995,6 @@ tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu",
    TGI_REDUCTION and a rule here; declarations and samples.  One that is made of other ops needs no kind. */
 
 /* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
-
-/* The dims of a list as a mask; an empty list is all of them. */
-static bool tgi_dims_mask(tgi_call *c, const tg_tensor *t, const tg_shape *dims, int *mask)
-{
-    tg_shape wrapped = *dims;
-    *mask = dims->ndim ? 0 : (1 << t->ndim) - 1;
-    if (!tgi_wrap_dims(c->S, c->name, t, &wrapped)) return false;
-    for (int i = 0; i < dims->ndim && t->ndim; ++i) *mask |= 1 << wrapped.dim[i];
-    return true;
-}
 
 /* The shape of t reduced over the dims of mask. */
 static tg_shape tgi_reduced_shape(const tg_tensor *t, int mask, bool keepdim)
@@ -14977,10 +15049,8 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
                                    bool keepdim)
 {
     tgi_call c;
-    int mask;
-    tg_tensor *const cast = tgi_autocast_input(op, t);
-    if (cast != t) return tgi_with_cast(cast, tgi_reduction_op(name, op, kind, cast, dims, keepdim));
-    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
+    if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
+    const int mask = c.params.dim;
     if ((kind == TGI_AMAX || kind == TGI_AMIN) && tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
         return tgi_no_tensor(
             tgi_fail(c.S, TG_ERR_SHAPE, c.name,
@@ -14989,7 +15059,6 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
                                  "reduction dim with the 'dim' argument.",
                      c.op->name, dims->ndim ? (int)dims->dim[0] : 0));
     }
-    tgi_params(&c)->dim = mask;
     c.params.flag = (int)kind;
     const tg_dtype dtype = kind == TGI_ANY || kind == TGI_ALL    ? TG_BOOL
                            : kind == TGI_SUM || kind == TGI_PROD ? tgi_sum_dtype(t)
@@ -15122,14 +15191,6 @@ static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule
 tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, &tgi_no_dims, false); }
 tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, &tgi_no_dims, false); }
 
-/* Begins an op that reduces floating point over dims; params.dim is their mask from here on. */
-static bool tgi_begin_floating_reduction(tgi_call *c, const char *name, int op, tg_tensor *t, const tg_shape *dims)
-{
-    if (!tgi_op_begin1_as(c, name, op, t) || !tgi_need_floating(c->S, name, t)) return false;
-    c->has_params = true;
-    return tgi_dims_mask(c, t, dims, &c->params.dim);
-}
-
 /* Whether all elements of t, f32 or f64 and contiguous, are known to be in [least, most], in size: those on a device
    are not looked at, since that would wait for it. */
 static bool tgi_sizes_within(const tg_tensor *t, double least, double most)
@@ -15184,7 +15245,7 @@ static bool tgi_mean_kernel(tgi_call *c, tg_tensor *y)
 static tg_tensor *tgi_mean(const char *name, int op, tg_tensor *t, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
-    if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
+    if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
     c.params.i = tgi_reduced_count(t->dim, t->ndim, c.params.dim);
     return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), (tg_dtype)t->dtype, tgi_mean_kernel);
 }
@@ -15200,8 +15261,7 @@ TGI_REDUCTION(mean, tgi_mean, TGI_OP_mean)
 tg_tensor *tg_trace(tg_tensor *t)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "trace", "t", t)) return NULL;
-    c.S->autocast = TG_F32; /* trace keeps its dtype, unlike sum; closing the scope restores the mode */
+    if (!tgi_composite_begin_with(&c, TGI_OP_trace, NULL, &t)) return NULL;
     if (t->ndim != 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, "trace", "trace: expected a matrix, but got tensor with dim %d", t->ndim);
         return tgi_composite_end(&c, NULL);
@@ -15269,9 +15329,8 @@ static tg_tensor *tgi_mean_square(tg_tensor *t, const tg_shape *dims, bool keepd
 static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *y)
 {
     y = tgi_composite_end(inner, y); /* which puts grad mode back */
-    if (!y) return NULL;
-    c->out[c->nout++] = y;
-    return tgi_op_end(c, true);
+    if (y) c->out[c->nout++] = y;
+    return tgi_op_end(c, y != NULL);
 }
 
 /* var, and std, its root. */
@@ -15280,9 +15339,9 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_sh
 {
     tgi_call c;
     tgi_composite inner;
-    if (!tgi_begin_floating_reduction(&c, name, op, t, dims)) return NULL;
+    if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
     c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
-    if (!tgi_composite_begin(&inner, name)) return NULL;
+    if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
     c.S->grad_off = true;
     const double degrees = c.params.s > 0 ? c.params.s : 0;
     return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, true, degrees, op == TGI_OP_std));
@@ -15350,19 +15409,18 @@ static tg_tensor *tgi_norm_as(const char *name, tg_tensor *t, double p, const tg
 {
     tgi_call c;
     tgi_composite inner;
-    tg_tensor *y, *const cast = tgi_autocast_input(TGI_OP_norm, t);
-    if (cast != t) return tgi_with_cast(cast, tgi_norm_as(name, cast, p, dims, keepdim, whole));
-    if (!tgi_begin_floating_reduction(&c, name, TGI_OP_norm, t, dims)) return NULL;
+    tg_tensor *y;
+    if (!tgi_op_begin_dims(&c, name, TGI_OP_norm, &t, dims)) return NULL;
     if ((tgi_is_infinite(p) || p < 0) && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
-        return tgi_no_tensor(tgi_fail(
-            c.S, TG_ERR_SHAPE, name,
-            "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
-            "an identity (shape %s)",
-            p, tgi_shape_text(t).text));
+        tgi_fail(c.S, TG_ERR_SHAPE, name,
+                 "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
+                 "an identity (shape %s)",
+                 p, tgi_shape_text(t).text);
+        return tgi_op_end(&c, false);
     }
     c.params.s = p;
     c.params.flag = whole;
-    if (!tgi_composite_begin(&inner, name)) return NULL;
+    if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
     c.S->grad_off = true;
     if (p == 2) return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, false, 1, true));
     tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
@@ -15426,20 +15484,16 @@ static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, const tg
     tgi_call c;
     tgi_composite inner;
     tg_tensor *shift, *y;
-    int mask;
     if (tgi_usable(tgi_self(), t) && !tgi_dtypes[t->dtype].floating) { /* integers become the default dtype */
         if (!tgi_composite_begin(&inner, name)) return NULL;
         t = tg_to_dtype(t, inner.S->default_dtype);
         return tgi_composite_end(&inner, tgi_logsumexp(name, op, t, dims, keepdim));
     }
-    tg_tensor *const cast = tgi_autocast_input(op, t);
-    if (cast != t) return tgi_with_cast(cast, tgi_logsumexp(name, op, cast, dims, keepdim));
-    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_dims_mask(&c, t, dims, &mask)) return NULL;
-    tgi_params(&c)->dim = mask;
-    if (!tgi_composite_begin(&inner, name)) return NULL;
+    if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
+    if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
     c.S->grad_off = true;
     tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
-    if (tgi_reduced_count(t->dim, t->ndim, mask) == 0) {
+    if (tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         y = tg_log(tg_sum_dims(x, *dims, keepdim)); /* log 0 */
     } else { /* shifted by the largest, where that is finite */
         shift = tg_amax_dims(x, *dims, true);
@@ -15469,7 +15523,7 @@ static tg_tensor *tgi_of_length_1(tg_tensor *x, double p, int dim, double eps)
 tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "normalize", "x", x)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_normalize, NULL, &x)) return NULL;
     return tgi_composite_end(&c, tgi_of_length_1(x, p, dim, eps));
 }
 
@@ -15477,14 +15531,11 @@ tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
 {
     tgi_composite c;
     tg_shape shape = TG_SCALAR;
-    if (!tgi_composite_begin_with(&c, "cosine_similarity", "a,b", a, b)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_cosine_similarity, NULL, &a, &b)) return NULL;
     tg_tensor *in[2] = {a, b};
     for (int i = 0; i < 2; ++i) {
-        if (!tgi_need_floating(c.S, "cosine_similarity", in[i]) ||
-            !tgi_broadcast(c.S, "cosine_similarity", &shape.ndim, shape.dim, in[i], in, 2)) {
+        if (!tgi_broadcast(c.S, "cosine_similarity", &shape.ndim, shape.dim, in[i], in, 2))
             return tgi_composite_end(&c, NULL);
-        }
     }
     a = tgi_of_length_1(tg_expand(a, shape), 2, dim, eps);
     b = tgi_of_length_1(tg_expand(b, shape), 2, dim, eps);
@@ -15494,8 +15545,7 @@ tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
 tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "cdist", "a,b", a, b)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_cdist, NULL, &a, &b)) return NULL;
     if (a->ndim < 2 || b->ndim < 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
                  a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
@@ -15628,12 +15678,13 @@ static bool tgi_gather_kernel(tgi_call *c, tg_tensor *y)
 static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_index_message message)
 {
     tgi_call c;
-    if (!tgi_op_begin2(&c, TGI_OP_gather, t, index) || !tgi_wrap_dim(c.S, "gather", t->ndim, &dim) ||
-        !tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
+    tg_tensor *const in[2] = {t, index};
+    if (!tgi_op_begin_along(&c, NULL, TGI_OP_gather, in, 2, &dim, NULL)) return NULL;
+    dim = c.params.dim;
+    if (!tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
         !tgi_check_index_values(c.S, "gather", index, dim, tgi_size_along(t, dim), message)) {
         return NULL;
     }
-    tgi_params(&c)->dim = dim;
     return tgi_run_like(&c, index, (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
@@ -15706,19 +15757,18 @@ static tg_tensor *tgi_scatter_flagged(int op, int flag, bool in_place, tg_tensor
                                       tg_tensor *src)
 {
     tgi_call c;
-    if (!tgi_op_begin3_as(&c, in_place ? tgi_op_row(op)->in_place : NULL, op, t, index, src) ||
-        !tgi_wrap_dim(c.S, c.name, t->ndim, &dim) || !tgi_check_index_dtype(c.S, c.name, index)) {
-        return NULL;
-    }
+    tg_tensor *const in[3] = {t, index, src};
+    if (!tgi_op_begin_along(&c, in_place ? tgi_op_row(op)->in_place : NULL, op, in, 3, &dim, NULL)) return NULL;
+    dim = c.params.dim, t = c.in[0], src = c.in[2];
+    if (!tgi_check_index_dtype(c.S, c.name, index)) return tgi_op_end(&c, false);
     if (t->dtype != src->dtype) {
-        return tgi_no_tensor(
-            tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype", c.name));
+        tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype", c.name);
+        return tgi_op_end(&c, false);
     }
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
         !tgi_check_index_values(c.S, c.name, index, dim, tgi_size_along(t, dim), TGI_INDEX_OUT_OF_BOUNDS)) {
-        return NULL;
+        return tgi_op_end(&c, false);
     }
-    tgi_params(&c)->dim = dim;
     c.params.flag = flag | (op == TGI_OP_scatter_add ? TGI_SCATTER_ADDS : 0);
     return in_place ? tgi_run_in_place(&c, tgi_scatter_kernel)
                     : tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_scatter_kernel);
@@ -15750,12 +15800,7 @@ tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 
 tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
-    if (TGI_LIKELY(tgi_self()->autocast == TG_F32))
-        return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
-    tgi_composite c;
-    if (!tgi_composite_begin(&c, "scatter_add")) return NULL;
-    const bool ok = tgi_autocast(c.S, tgi_op_row(TGI_OP_scatter_add)->flags, &t, &src, NULL);
-    return tgi_composite_end(&c, ok ? tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src) : NULL);
+    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
 }
 
 tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
@@ -15841,9 +15886,8 @@ static bool tgi_check_index_vector(tgi_thread *S, const char *op, const tg_tenso
 tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "index_select", "t,index", t, index)) return NULL;
-    if (!tgi_wrap_dim(c.S, "index_select", t->ndim, &dim) || !tgi_check_index_vector(c.S, "index_select", index))
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_index_select, NULL, &t, &index, &dim)) return NULL;
+    if (!tgi_check_index_vector(c.S, "index_select", index)) return tgi_composite_end(&c, NULL);
     if (t->ndim == 0 && tgi_numel(index) != 1) {
         tgi_fail(c.S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
                  (long long)tgi_numel(index));
@@ -15856,8 +15900,7 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
 tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "take_along_dim", "t,index", t, index)) return NULL;
-    if (!tgi_wrap_dim(c.S, "take_along_dim", t->ndim, &dim)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_take_along_dim, NULL, &t, &index, &dim)) return NULL;
     if (t->ndim != index->ndim) {
         tgi_fail(c.S, TG_ERR_SHAPE, "take_along_dim",
                  "torch.take_along_dim(): input and indices should have the same number of dimensions, "
@@ -15883,7 +15926,7 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "embedding", "weight,ids", weight, ids)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_embedding, NULL, &weight, &ids)) return NULL;
     if (weight->ndim != 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D");
         return tgi_composite_end(&c, NULL);
@@ -15923,11 +15966,9 @@ static bool tgi_check_index_add(tgi_thread *S, const tg_tensor *t, int dim, cons
 static tg_tensor *tgi_index_add(const char *op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "t,index,src", t, index, src)) return NULL;
-    if (!tgi_wrap_dim(c.S, op, t->ndim, &dim) || !tgi_check_index_vector(c.S, op, index) ||
-        !tgi_check_index_add(c.S, t, dim, index, src)) {
+    if (!tgi_composite_begin_with(&c, TGI_OP_index_add, op, &t, &index, &src, &dim)) return NULL;
+    if (!tgi_check_index_vector(c.S, op, index) || !tgi_check_index_add(c.S, t, dim, index, src))
         return tgi_composite_end(&c, NULL);
-    }
     index = tgi_expand_index(index, tgi_shape_of(t), dim);
     tg_tensor *y = tgi_scatter_op(TGI_OP_scatter_add, in_place, t, dim, index, src);
     if (!in_place) return tgi_composite_end(&c, y);
@@ -15964,7 +16005,7 @@ static bool tgi_check_bincount(tgi_thread *S, const tg_tensor *ids, const tg_ten
 tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "bincount", "ids,weights?", ids, weights)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_bincount, NULL, &ids, &weights)) return NULL;
     if (!tgi_check_bincount(c.S, ids, weights, minlength)) return tgi_composite_end(&c, NULL);
     ids = tg_to_dtype(ids, TG_I64);
     if (ids && tgi_numel(ids) > 0) {
@@ -16144,7 +16185,7 @@ tg_tensor *tg_index(tg_tensor *t, tg_tensor *const *indices, int n)
 {
     tgi_composite c;
     tgi_indexing x;
-    if (!tgi_composite_begin_with(&c, "index", "t", t)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_index, NULL, &t)) return NULL;
     if (!tgi_check_indices(c.S, "index", indices, n) || !tgi_indexing_of(c.S, "index", t, indices, n, &x))
         return tgi_composite_end(&c, NULL);
     const tg_shape flat = tgi_indexed_shape(&x, TG_SHAPE(x.size));
@@ -16199,18 +16240,13 @@ static tg_tensor *tgi_index_put(const char *op, bool in_place, tg_tensor *t, tg_
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_arguments(S, op, "t,values", t, values) || !tgi_check_indices(S, op, indices, n) ||
-        !tgi_composite_begin(&c, op)) {
-        return NULL;
-    }
-    if (!in_place && !tgi_autocast(S, TGI_FLAG_CAST_WIDEST, &t, &values, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_arguments(S, op, "t,values", t, values) || !tgi_check_indices(S, op, indices, n)) return NULL;
+    if (!tgi_composite_begin_with(&c, in_place ? TGI_OP_index_put_ : TGI_OP_index_put, NULL, &t, &values)) return NULL;
     if (values->ndim == 0 && values->storage->backend->host) values = tg_to(values, tgi_device_of(t));
     tg_tensor *y = NULL;
     tgi_call write; /* only to check that t may be written */
     tgi_indexing x;
-    tg_tensor *const both[2] = {t, values};
-    if (values && tgi_one_device(S, op, "t,values", both, 2) &&
-        (!in_place || (tgi_op_begin1(&write, TGI_OP_scatter, t) && tgi_may_write(&write, t))) &&
+    if (values && (!in_place || (tgi_op_begin1(&write, TGI_OP_fill_, t) && tgi_may_write(&write, t))) &&
         tgi_indexing_of(S, op, t, indices, n, &x)) {
         y = tgi_index_write(S, &x, in_place, t, values, accumulate);
     }
@@ -16230,7 +16266,7 @@ tg_tensor *tg_index_put_(tg_tensor *t, tg_tensor *const *indices, int n, tg_tens
 tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "masked_select", "t,mask", t, mask)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_masked_select, NULL, &t, &mask)) return NULL;
     if (mask->dtype != TG_BOOL) {
         tgi_fail(c.S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
         return tgi_composite_end(&c, NULL);
@@ -16246,7 +16282,7 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "one_hot", "ids", ids)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_one_hot, NULL, &ids)) return NULL;
     if (!tgi_check_long(c.S, "one_hot", ids, "one_hot is only applicable to index tensor of type LongTensor"))
         return tgi_composite_end(&c, NULL);
     if (classes < 0 && tgi_numel(ids) > 0) { /* the largest id + 1: this waits for the device */
@@ -16318,7 +16354,8 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
 {
     if (indices) *indices = NULL;
     tgi_call c;
-    if (!tgi_op_begin1_as(&c, name, op, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin_dim(&c, name, op, &t, dim)) return NULL;
+    dim = c.params.dim;
     if (t->ndim && t->dim[dim] == 0) {
         return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, name, "%s(): Expected reduction dim %d to have non-zero size.",
                                       kind == TGI_AMAX ? (values ? "max" : "argmax")
@@ -16326,7 +16363,6 @@ static tg_tensor *tgi_extreme_dim(const char *name, int op, tgi_reduction kind, 
                                                        : "argmin",
                                       dim));
     }
-    tgi_params(&c)->dim = dim;
     tg_tensor *y = values ? tgi_output_keepdim(&c, t, dim, (tg_dtype)t->dtype) : NULL;
     tg_tensor *at = !values || y ? tgi_output_keepdim(&c, t, dim, TG_I64) : NULL;
     if (!at) return tgi_op_end(&c, false);
@@ -16388,10 +16424,7 @@ static bool tgi_cumsum_kernel(tgi_call *c, tg_tensor *y)
 tg_tensor *tg_cumsum(tg_tensor *t, int dim)
 {
     tgi_call c;
-    tg_tensor *const cast = tgi_autocast_input(TGI_OP_cumsum, t);
-    if (cast != t) return tgi_with_cast(cast, tg_cumsum(cast, dim));
-    if (!tgi_op_begin1(&c, TGI_OP_cumsum, t) || !tgi_wrap_dim(c.S, "cumsum", t->ndim, &dim)) return NULL;
-    tgi_params(&c)->dim = dim;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_cumsum, &t, dim)) return NULL;
     return tgi_run_like(&c, t, tgi_sum_dtype(t), tgi_cumsum_kernel);
 }
 
@@ -16407,14 +16440,14 @@ static tg_tensor *tgi_sort_dim(const char *name, tg_tensor *t, int64_t k, int di
 {
     if (indices) *indices = NULL;
     tgi_call c;
-    if (!tgi_op_begin1_as(&c, name, TGI_OP_sort, t) || !tgi_wrap_dim(c.S, name, t->ndim, &dim)) return NULL;
+    if (!tgi_op_begin_dim(&c, name, TGI_OP_sort, &t, dim)) return NULL;
+    dim = c.params.dim;
     const int64_t size = tgi_size_along(t, dim);
     if (k == -1) k = size;
     if (k < 0 || k > size) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, name, "selected index k out of range");
         return tgi_op_end(&c, false);
     }
-    tgi_params(&c)->dim = dim;
     tg_shape shape = tg_shape_of(t);
     if (t->ndim) shape.dim[dim] = k;
     tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)t->dtype);
@@ -16468,11 +16501,7 @@ static bool tgi_softmax_kernel(tgi_call *c, tg_tensor *y)
 static tg_tensor *tgi_softmax_op(int op, tg_tensor *t, int dim)
 {
     tgi_call c;
-    tg_tensor *const cast = tgi_autocast_input(op, t);
-    if (cast != t) return tgi_with_cast(cast, tgi_softmax_op(op, cast, dim));
-    if (!tgi_op_begin1(&c, op, t) || !tgi_need_floating(c.S, c.name, t) || !tgi_wrap_dim(c.S, c.name, t->ndim, &dim))
-        return NULL;
-    tgi_params(&c)->dim = dim;
+    if (!tgi_op_begin_dim(&c, NULL, op, &t, dim)) return NULL;
     c.params.flag = op == TGI_OP_log_softmax;
     return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_softmax_kernel);
 }
@@ -16512,9 +16541,7 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 tg_tensor *tg_glu(tg_tensor *t, int dim)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "glu", "t", t)) return NULL;
-    if (!tgi_need_floating(c.S, "glu", t) || !tgi_wrap_dim(c.S, "glu", t->ndim, &dim))
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_glu, NULL, &t, &dim)) return NULL;
     if (t->ndim == 0 || t->dim[dim] % 2 != 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, "glu", "Halving dimension must be even, but dimension %d is size %lld", dim,
                  (long long)tgi_size_along(t, dim));
@@ -16528,8 +16555,7 @@ tg_tensor *tg_glu(tg_tensor *t, int dim)
 tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "prelu", "x,weight", x, weight)) return NULL;
-    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_prelu)->flags, &x, &weight, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_prelu, NULL, &x, &weight)) return NULL;
     const int64_t channels = x->ndim > 1 ? x->dim[1] : 1, count = tgi_numel(weight);
     if (weight->ndim > 1) {
         tgi_fail(c.S, TG_ERR_SHAPE, "prelu", "Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d",
@@ -16766,7 +16792,6 @@ static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor 
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "normalized_ndim is %d, but must be between 1 and the %d dims of x",
                         inner, x->ndim);
     }
-    if (!tgi_need_floating(S, op, x)) return false;
     if (!w || (w->ndim == inner && memcmp(w->dim, x->dim + x->ndim - inner, sizeof(int64_t) * (size_t)inner) == 0))
         return true;
     return tgi_fail(S, TG_ERR_SHAPE, op,
@@ -16778,9 +16803,7 @@ static bool tgi_check_normalized(tgi_thread *S, const char *op, const tg_tensor 
 tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, tg_tensor *bias, double eps)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "layer_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
-    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_layer_norm)->flags, &x, &weight, &bias))
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_layer_norm, NULL, &x, &weight, &bias)) return NULL;
     if (!tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, weight, "weight") ||
         !tgi_check_normalized(c.S, "layer_norm", x, normalized_ndim, bias, "bias")) {
         return tgi_composite_end(&c, NULL);
@@ -16791,8 +16814,7 @@ tg_tensor *tg_layer_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, t
 tg_tensor *tg_rms_norm(tg_tensor *x, int normalized_ndim, tg_tensor *weight, double eps)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "rms_norm", "x,weight?", x, weight)) return NULL;
-    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_rms_norm)->flags, &x, &weight, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_rms_norm, NULL, &x, &weight)) return NULL;
     if (!tgi_check_normalized(c.S, "rms_norm", x, normalized_ndim, weight, "weight"))
         return tgi_composite_end(&c, NULL);
     return tgi_composite_end(&c, tgi_norm_by(TGI_OP_rms_norm, x, normalized_ndim, weight, NULL, eps));
@@ -16806,7 +16828,10 @@ static tg_tensor *tgi_add_norm(int op, tg_tensor *x, tg_tensor *residual, int in
     const char *const name = tgi_op_row(op)->name;
     tg_tensor *total = NULL, *y = NULL;
     if (sum) *sum = NULL;
-    if (!tgi_composite_begin_with(&c, name, "x,residual,weight?,bias?", x, residual, weight, bias)) return NULL;
+    if (op == TGI_OP_add_rms_norm ? !tgi_composite_begin_with(&c, op, NULL, &x, &residual, &weight)
+                                  : !tgi_composite_begin_with(&c, op, NULL, &x, &residual, &weight, &bias)) {
+        return NULL;
+    }
     if (!tgi_same_shape(residual, x->ndim, x->dim)) {
         tgi_fail(c.S, TG_ERR_SHAPE, name, "x %s and residual %s must be of the same shape", tgi_shape_text(x).text,
                  tgi_shape_text(residual).text);
@@ -16843,10 +16868,9 @@ tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndi
 /* ---- batch_norm, instance_norm, group_norm: the op normalize on rows that are made of x [N, C, L], where L stands for
    all dims after C ---- */
 
-/* x must be floating point [N, C, ..]. */
+/* x must be [N, C, ..]. */
 static bool tgi_check_channels(tgi_thread *S, const char *op, const tg_tensor *x)
 {
-    if (!tgi_need_floating(S, op, x)) return false;
     if (x->ndim >= 2) return true;
     return tgi_fail(S, TG_ERR_SHAPE, op,
                     "Expected at least 2 dimensions for input tensor but received %d\nx %s must be [N, C, ..]", x->ndim,
@@ -16983,8 +17007,8 @@ static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x,
                                        double momentum, double eps)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "x,running_mean?,running_var?,weight?,bias?", x, running_mean, running_var,
-                                  weight, bias)) {
+    if (!tgi_composite_begin_with(&c, batch ? TGI_OP_batch_norm : TGI_OP_instance_norm, NULL, &x, &running_mean,
+                                  &running_var, &weight, &bias)) {
         return NULL;
     }
     if (!tgi_check_norm_of_channels(c.S, op, batch, x, running_mean, running_var, weight, bias, training, eps))
@@ -17051,8 +17075,7 @@ static bool tgi_check_group_norm(tgi_thread *S, const tg_tensor *x, int64_t grou
 tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_tensor *bias, double eps)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "group_norm", "x,weight?,bias?", x, weight, bias)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_group_norm, NULL, &x, &weight, &bias)) return NULL;
     if (!tgi_check_group_norm(c.S, x, groups, weight, bias)) return tgi_composite_end(&c, NULL);
     tg_tensor *y = tgi_as_channels(x);
     const tg_shape channels = y ? tgi_shape_of(y) : TG_SCALAR;
@@ -17221,24 +17244,25 @@ static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
     return tg_reshape(tgi_batched_matmul(tg_flatten(x, 0, -2), matrix), shape);
 }
 
+/* Whether tg_matmul is exactly one op here, so that the scope of a composite can be left out. */
+static bool tgi_is_one_matmul(const tgi_thread *S, const tg_tensor *a, const tg_tensor *b)
+{
+    if (S->autocast != TG_F32 || !tgi_usable(S, a) || !tgi_usable(S, b) || !tgi_same_place(a, b)) return false;
+    return a->ndim > 1 && b->ndim > 1 && (a->ndim == 2 || b->ndim > 2);
+}
+
 tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
 {
-    tgi_thread *S = tgi_self();
-    tg_tensor *const both[2] = {a, b};
-    if (!tgi_arguments(S, "matmul", "a,b", a, b) || !tgi_one_device(S, "matmul", "a,b", both, 2)) return NULL;
-    if (a->ndim == 0 || b->ndim == 0) {
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "matmul",
-                                      "both arguments to matmul need to be at least 1D, but they are %dD and %dD",
-                                      a->ndim, b->ndim));
-    }
-    const bool row = a->ndim == 1, column = b->ndim == 1, folds = a->ndim > 2 && b->ndim == 2;
-    if (!row && !column && !folds && S->autocast == TG_F32) return tgi_batched_matmul(a, b);
     tgi_composite c;
-    if (!tgi_composite_begin(&c, "matmul")) return NULL;
-    if (!tgi_autocast(S, tgi_op_row(TGI_OP_matmul)->flags, &a, &b, NULL) ||
-        !tgi_check_product_dtypes(S, "matmul", "a", a, "b", b)) {
+    if (tgi_is_one_matmul(tgi_self(), a, b)) return tgi_batched_matmul(a, b);
+    if (!tgi_composite_begin_with(&c, TGI_OP_matmul, NULL, &a, &b)) return NULL;
+    if (a->ndim == 0 || b->ndim == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
+                 "both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->ndim, b->ndim);
         return tgi_composite_end(&c, NULL);
     }
+    if (!tgi_check_product_dtypes(c.S, "matmul", "a", a, "b", b)) return tgi_composite_end(&c, NULL);
+    const bool row = a->ndim == 1, column = b->ndim == 1;
     if (row) a = tg_unsqueeze(a, 0);
     if (column) b = tg_unsqueeze(b, 1);
     tg_tensor *y = a && b && a->ndim > 2 && b->ndim == 2 ? tgi_folded_matmul(a, b) : tgi_batched_matmul(a, b);
@@ -17273,25 +17297,23 @@ static bool tgi_check_product_shapes(tgi_thread *S, const char *op, const tg_ten
     return true;
 }
 
-static tg_tensor *tgi_strict_matmul(const char *op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
+static tg_tensor *tgi_strict_matmul(int op, tg_tensor *a, tg_tensor *b, int a_ndim, int b_ndim)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "a,b", a, b)) return NULL;
-    const bool is_dot = a_ndim == 1; /* which PyTorch does not compute in the lower dtype */
-    const bool ok = (!is_dot || tgi_autocast(c.S, TGI_FLAG_CAST_WIDEST, &a, &b, NULL)) &&
-                    tgi_check_product_shapes(c.S, op, a, b, a_ndim, b_ndim);
+    if (!tgi_composite_begin_with(&c, op, NULL, &a, &b)) return NULL;
+    const bool ok = tgi_check_product_shapes(c.S, tgi_op_row(op)->name, a, b, a_ndim, b_ndim);
     return tgi_composite_end(&c, ok ? tg_matmul(a, b) : NULL);
 }
 
-tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mm", a, b, 2, 2); }
-tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("bmm", a, b, 3, 3); }
-tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("mv", a, b, 2, 1); }
-tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul("dot", a, b, 1, 1); }
+tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul(TGI_OP_mm, a, b, 2, 2); }
+tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul(TGI_OP_bmm, a, b, 3, 3); }
+tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul(TGI_OP_mv, a, b, 2, 1); }
+tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b) { return tgi_strict_matmul(TGI_OP_dot, a, b, 1, 1); }
 
 tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "outer", "a,b", a, b)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_outer, NULL, &a, &b)) return NULL;
     if (a->ndim != 1 || b->ndim != 1) {
         tgi_fail(c.S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim);
         return tgi_composite_end(&c, NULL);
@@ -17498,8 +17520,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 {
     tgi_composite c;
     if (tgi_is_one_linear(tgi_self(), x, weight, bias)) return tgi_linear(x, weight, bias);
-    if (!tgi_composite_begin_with(&c, "linear", "x,weight,bias?", x, weight, bias)) return NULL;
-    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_linear)->flags, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_linear, NULL, &x, &weight, &bias)) return NULL;
     if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
         tgi_fail(c.S, TG_ERR_SHAPE, "linear",
                  "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
@@ -17562,9 +17583,7 @@ tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool
 {
     tgi_composite c;
     tg_tensor *y = NULL;
-    if (!tgi_composite_begin_with(&c, "linear_gelu", "x,weight,bias?", x, weight, bias)) return NULL;
-    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_linear_gelu)->flags, &x, &weight, &bias))
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_linear_gelu, NULL, &x, &weight, &bias)) return NULL;
     const tgi_answer answer = tanh_approx ? tgi_linear_gelu_in_one(x, weight, bias, &y) : TGI_COMPOSE;
     if (answer == TGI_COMPOSE) {
         y = tg_linear(x, weight, bias);
@@ -17577,8 +17596,7 @@ tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool
 tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
 {
     tgi_composite inner;
-    if (!tgi_composite_begin_with(&inner, "addmm", "c,a,b", c, a, b)) return NULL;
-    if (!tgi_autocast(inner.S, TGI_FLAG_CAST_LOW, &c, &a, &b)) return tgi_composite_end(&inner, NULL);
+    if (!tgi_composite_begin_with(&inner, TGI_OP_addmm, NULL, &c, &a, &b)) return NULL;
     tg_tensor *y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
     if (y && beta == 0) c = tg_zeros_like(c); /* NaN in c must not reach the result */
@@ -17894,7 +17912,9 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tg_tensor *y = NULL, **list = (tg_tensor **)tgi_alloc(S, bytes); /* the operands as TG_AUTOCAST has them */
     if (list) memcpy(list, tensors, bytes);
     else tgi_no_memory(S, "einsum", bytes);
-    if (list && tgi_autocast_list(S, TGI_FLAG_CAST_LOW, list, n)) y = tgi_einsum(S, equation, list, n);
+    const bool ok = list && tgi_autocast_inputs(S, tgi_op_row(TGI_OP_einsum)->flags, list, n);
+    S->autocast = TG_F32; /* the end of the scope restores it */
+    if (ok) y = tgi_einsum(S, equation, list, n);
     tgi_free(S, list, bytes);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y); /* y is a tensor of the user */
     return tgi_composite_end(&c, y);
@@ -18431,9 +18451,8 @@ static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor 
     tgi_composite c;
     tgi_conv_geometry geometry;
     tg_shape shape, wide = TG_SCALAR;
-    if (!tgi_composite_begin_with(&c, op, "x,weight,bias?", x, weight, bias)) return NULL;
-    const int flags = tgi_op_row(transposed ? TGI_OP_conv_transpose : TGI_OP_conv)->flags;
-    if (!tgi_autocast(c.S, flags, &x, &weight, &bias)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, transposed ? TGI_OP_conv_transpose : TGI_OP_conv, op, &x, &weight, &bias))
+        return NULL;
     const tgi_conv_call call = {c.S,     op,       dims,      transposed,      x,     weight, bias,
                                 *stride, *padding, *dilation, *output_padding, groups};
     if (!tgi_conv_shape(&call, &geometry, &shape)) return tgi_composite_end(&c, NULL);
@@ -18690,7 +18709,7 @@ static bool tgi_check_pool_input(tgi_thread *S, const char *op, const tg_tensor 
 {
     bool ok = x->ndim == n + 1 || x->ndim == n + 2;
     for (int i = x->ndim - n - 1; ok && i < x->ndim; ++i) ok = x->dim[i] > 0;
-    if (ok) return tgi_need_floating(S, op, x);
+    if (ok) return true;
     return tgi_fail(S, TG_ERR_SHAPE, op,
                     "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input, but got:%s",
                     n + 1, n + 2, tgi_shape_text(x).text);
@@ -18747,7 +18766,7 @@ static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_
                         "with dimension %d being empty",
                         op, tgi_shape_text(x).text, i);
     }
-    if (!tgi_need_floating(S, op, x) || !tgi_pool_numbers(S, op, "output_size", n, output, NULL, out)) return false;
+    if (!tgi_pool_numbers(S, op, "output_size", n, output, NULL, out)) return false;
     if (out[0] < 0 || out[1] < 0) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op,
                         "%s: elements of output_size must be greater than or equal to 0 but received {%lld, %lld}", op,
@@ -18772,7 +18791,7 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     tgi_windows w[2];
     tg_tensor *y = NULL;
     if (indices) *indices = NULL;
-    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_max_pool, op, &x)) return NULL;
     if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, dilation, ceil_mode, w))
         y = tgi_max_pool(tg_contiguous(x), n, w, indices);
     if (y && indices) tg_keep(*indices);
@@ -18807,7 +18826,7 @@ static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     tgi_composite c;
     tgi_windows w[2];
     tg_tensor *y = NULL;
-    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_window_sum, op, &x)) return NULL;
     if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, &tgi_no_dims, ceil_mode, w)) {
         w[0].count_padding = w[1].count_padding = count_padding;
         y = tgi_window_sum(tg_contiguous(x), n, w, false);
@@ -18844,7 +18863,7 @@ static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, 
     tgi_windows w[2];
     tg_tensor *y = NULL;
     if (indices) *indices = NULL;
-    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_max_pool, op, &x)) return NULL;
     if (tgi_adaptive_windows(c.S, op, n, x, output, true, w)) y = tgi_max_pool(tg_contiguous(x), n, w, indices);
     if (y && indices) tg_keep(*indices);
     return tgi_composite_end(&c, y);
@@ -18876,7 +18895,7 @@ static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, 
     tgi_composite c;
     tgi_windows w[2];
     tg_tensor *y = NULL;
-    if (!tgi_composite_begin_with(&c, op, "x", x)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_window_sum, op, &x)) return NULL;
     if (tgi_adaptive_windows(c.S, op, n, x, output, false, w)) {
         y = w[0].out == 1 && w[1].out == 1 ? tg_mean_dims(x, n == 1 ? TG_DIMS(-1) : TG_DIMS(-2, -1), true)
                                            : tgi_window_sum(tg_contiguous(x), n, w, false);
@@ -18931,7 +18950,7 @@ static bool tgi_interpolate_windows(tgi_thread *S, const tg_tensor *x, tg_shape 
         const bool exact = x->dtype == TG_F64 || w[k].in > 1 << 24 || w[k].out > 1 << 24;
         w[k].kind = !nearest ? TGI_LINEAR : exact ? TGI_NEAREST_EXACT : TGI_NEAREST;
     }
-    if (w[0].in > 0 && w[0].out > 0 && w[1].in > 0 && w[1].out > 0) return tgi_need_floating(S, op, x);
+    if (w[0].in > 0 && w[0].out > 0 && w[1].in > 0 && w[1].out > 0) return true;
     if (n == 1) {
         return tgi_fail(S, TG_ERR_SHAPE, op,
                         "Input and output sizes should be greater than 0, but got input (W: %lld) and output (W: %lld)",
@@ -18949,8 +18968,7 @@ tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
     tgi_windows w[2];
     tg_tensor *y = NULL;
     if (!mode) return tgi_no_tensor(tgi_null_argument(tgi_self(), "interpolate", "mode"));
-    if (!tgi_composite_begin_with(&c, "interpolate", "x", x)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &x, NULL, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_interpolate, NULL, &x)) return NULL;
     if (tgi_interpolate_windows(c.S, x, size, mode, w)) y = tgi_window_sum(tg_contiguous(x), x->ndim - 2, w, false);
     return tgi_composite_end(&c, y);
 }
@@ -19203,7 +19221,7 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     if (!training || p == 0) return x;
     tgi_composite c;
     tg_tensor *y = NULL;
-    if (!tgi_need_floating(S, "dropout", x) || !tgi_composite_begin(&c, "dropout")) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_dropout, NULL, &x)) return NULL;
     const tgi_answer answer = tgi_dropout_in_one(x, p, S->rng, &y);
     if (y) S->rng.offset += tgi_random_counters(TGI_BERNOULLI, (tg_dtype)x->dtype, tgi_numel(x));
     if (answer == TGI_COMPOSE) {
@@ -19230,7 +19248,7 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
 /* Begins a composite that writes t, unrecorded. */
 static bool tgi_init_begin(tgi_composite *c, const char *op, tg_tensor *t)
 {
-    if (!tgi_composite_begin_with(c, op, "t", t)) return false;
+    if (!tgi_composite_begin_with(c, TGI_OP_fill_, op, &t)) return false;
     c->S->grad_off = true; /* closing the scope restores it */
     return true;
 }
@@ -19705,14 +19723,11 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
                                            bool is_causal, double scale)
 {
     const char *op = "scaled_dot_product_attention";
-    tg_tensor *in[4] = {q, k, v, mask};
     tgi_composite c;
     tg_tensor *y = NULL;
     tgi_answer answer = TGI_COMPOSE;
-    if (!tgi_composite_begin_with(&c, op, "q,k,v,mask?", q, k, v, mask)) return NULL;
-    if (!tgi_autocast_list(c.S, tgi_op_row(TGI_OP_scaled_dot_product_attention)->flags, in, 4))
-        return tgi_composite_end(&c, NULL);
-    q = in[0], k = in[1], v = in[2], mask = in[3];
+    if (!tgi_composite_begin_with(&c, TGI_OP_scaled_dot_product_attention, NULL, &q, &k, &v, &mask)) return NULL;
+    tg_tensor *in[4] = {q, k, v, mask};
     if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
     if (dropout_p == 0 && !c.S->composes) answer = tgi_fused_attention(&y, in, is_causal, scale);
@@ -19751,8 +19766,7 @@ static tg_tensor *tgi_reduce_loss(tgi_thread *S, tg_tensor *loss, int reduction)
 static tg_tensor *tgi_difference_loss(const char *name, int op, tg_tensor *a, tg_tensor *b, int reduction, double width)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, name, "a,b", a, b)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &a, &b, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, op == TGI_OP_sub ? TGI_OP_l1_loss : op, NULL, &a, &b)) return NULL;
     if (!(width >= 0) || (op == TGI_OP_huber_loss && width == 0)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, name,
                  op == TGI_OP_huber_loss ? "huber_loss does not support non-positive values for delta."
@@ -19995,10 +20009,8 @@ tg_tensor *tg_nll_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *weig
 {
     const char *op = "nll_loss";
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "log_probs,targets,weight?", log_probs, targets, weight)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &log_probs, &targets, &weight)) return tgi_composite_end(&c, NULL);
-    if (!tgi_need_floating(c.S, op, log_probs) || !tgi_check_targets(c.S, op, log_probs, targets))
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_nll_loss, NULL, &log_probs, &targets, &weight)) return NULL;
+    if (!tgi_check_targets(c.S, op, log_probs, targets)) return tgi_composite_end(&c, NULL);
     return tgi_composite_end(&c, tgi_nll(c.S, op, log_probs, false, targets, weight, ignore_index, 0, reduction));
 }
 
@@ -20032,14 +20044,11 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
                                     int64_t ignore_index, double label_smoothing, int reduction)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "logits,targets,weight?", logits, targets, weight)) return NULL;
-    if (!tgi_autocast(c.S, tgi_op_row(TGI_OP_cross_entropy)->flags, &logits, &targets, &weight))
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_cross_entropy, op, &logits, &targets, &weight)) return NULL;
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
         return tgi_composite_end(&c, NULL);
     }
-    if (!tgi_need_floating(c.S, op, logits)) return tgi_composite_end(&c, NULL);
     if (logits->ndim == 0) {
         tgi_fail(c.S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes");
         return tgi_composite_end(&c, NULL);
@@ -20071,7 +20080,7 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
 {
     const char *op = "binary_cross_entropy";
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "input,target,weight??", input, target, weight)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_binary_cross_entropy, NULL, &input, &target, &weight)) return NULL;
     if (c.S->autocast != TG_F32) {
         tgi_fail(c.S, TG_ERR_UNSUPPORTED, op,
                  "binary_cross_entropy and sigmoid before it are unsafe to autocast.\n"
@@ -20098,13 +20107,10 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
 {
     const char *op = "binary_cross_entropy_with_logits";
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, op, "input,target,weight??,pos_weight??", input, target, weight,
-                                  pos_weight)) {
+    if (!tgi_composite_begin_with(&c, TGI_OP_binary_cross_entropy_with_logits, NULL, &input, &target, &weight,
+                                  &pos_weight)) {
         return NULL;
     }
-    tg_tensor *in[4] = {input, target, weight, pos_weight};
-    if (!tgi_autocast_list(c.S, TGI_FLAG_CAST_F32, in, 4)) return tgi_composite_end(&c, NULL);
-    input = in[0], target = in[1], weight = in[2], pos_weight = in[3];
     if (!tgi_same_shape(target, input->ndim, input->dim)) {
         tgi_fail(c.S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
                  tgi_shape_text(target).text, tgi_shape_text(input).text);
@@ -20124,8 +20130,7 @@ tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *targ
 tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "kl_div", "input,target", input, target)) return NULL;
-    if (!tgi_autocast(c.S, TGI_FLAG_CAST_F32, &input, &target, NULL)) return tgi_composite_end(&c, NULL);
+    if (!tgi_composite_begin_with(&c, TGI_OP_kl_div, NULL, &input, &target)) return NULL;
     tg_tensor *loss;
     if (log_target) {
         loss = tg_mul(tg_exp(target), tg_sub(target, input));
@@ -20151,7 +20156,7 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
 bool tg_equal(tg_tensor *a, tg_tensor *b)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "equal", "a,b", a, b)) return false;
+    if (!tgi_composite_begin_with(&c, TGI_OP_equal, NULL, &a, &b)) return false;
     tg_tensor *all = tgi_same_shape(a, b->ndim, b->dim) ? tg_all(tg_eq(a, b)) : NULL;
     const bool same = all && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
@@ -20162,7 +20167,7 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
 bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "allclose", "a,b", a, b)) return false;
+    if (!tgi_composite_begin_with(&c, TGI_OP_allclose, NULL, &a, &b)) return false;
     c.S->grad_off = true; /* closing the composite's scope restores it */
     tg_tensor *x = tg_to_dtype(a, TG_F64);
     tg_tensor *y = tg_to_dtype(b, TG_F64);
@@ -22906,7 +22911,7 @@ tg_tensor *tg_grad_scaler_scale(tg_grad_scaler *scaler, tg_tensor *loss)
     tgi_composite c;
     if (!tgi_check_scaler(tgi_self(), op, scaler)) return NULL;
     if (!scaler->enabled) return tgi_argument(tgi_self(), op, "loss", loss) ? loss : NULL;
-    if (!tgi_composite_begin_with(&c, op, "loss", loss)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_grad_scaler_scale, NULL, &loss)) return NULL;
     if (tgi_is_half(loss) && loss->ndim == 0) loss = tg_to_dtype(loss, TG_F32); /* f16 has no 65536 */
     if (!loss || !tgi_capture_scaler(c.S, scaler)) return tgi_composite_end(&c, NULL);
     if (!c.S->capturing) return tgi_composite_end(&c, tg_mul_scalar(loss, scaler->scale));
@@ -27633,10 +27638,7 @@ tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias)
 static tg_tensor *tgi_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, tg_tensor *bias)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, "nn_bilinear", "x1,x2,weight,bias?", x1, x2, weight, bias)) return NULL;
-    tg_tensor *in[4] = {x1, x2, weight, bias};
-    if (!tgi_autocast_list(c.S, TGI_FLAG_CAST_WIDEST, in, 4)) return tgi_composite_end(&c, NULL);
-    x1 = in[0], x2 = in[1], weight = in[2], bias = in[3];
+    if (!tgi_composite_begin_with(&c, TGI_OP_nn_bilinear, NULL, &x1, &x2, &weight, &bias)) return NULL;
     tg_shape shape = tg_shape_of(x1);
     bool fits = x1->ndim == x2->ndim && x1->ndim > 0 && x1->dim[x1->ndim - 1] == weight->dim[1] &&
                 x2->dim[x2->ndim - 1] == weight->dim[2];

@@ -145,7 +145,7 @@ static inline bool like_literal(tg_tensor *t, const char *wanted, bool computed,
 /* One check: the tensor that the call gives is the literal. */
 static inline bool match(tg_tensor *t, const char *wanted, bool computed, const char *call, const char *file, int line)
 {
-    char why[400] = "", message[600];
+    char why[400] = "", message[900];
     const bool same = like_literal(t, wanted, computed, why, sizeof why);
     snprintf(message, sizeof message, "%s%s", call, why);
     return harness_check(same, message, file, line);

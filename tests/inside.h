@@ -15,6 +15,10 @@ void inside_compose(bool on);           /* fused ops of this thread are composed
 bool inside_bf16_tile(bool use);        /* products of this thread with the instruction for bf16; whether there is one */
 /* Name of the i-th op of the table, whether it has a rule, and its formula; NULL after the last. */
 const char *inside_op(int i, bool *has_rule, const char **formula);
+/* What the row of the op says of each of its calls, as a sum of these: input 0 is floating point; there is a dim of input
+   0; there is a list of its dims; under TG_AUTOCAST the inputs become the block's dtype, f32, or the widest. */
+enum { INSIDE_FLOAT_INPUT = 1, INSIDE_DIM = 2, INSIDE_DIMS = 4, INSIDE_LOW = 8, INSIDE_F32 = 16, INSIDE_WIDEST = 32 };
+int inside_op_flags(int i);
 const char *inside_size_text(double bytes);
 int inside_size_class(size_t bytes, size_t *rounded); /* -1: too large for the cache */
 size_t inside_largest_class(int *number);             /* bytes of a block of the largest class */

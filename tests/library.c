@@ -37,6 +37,14 @@ const char *inside_op(int i, bool *has_rule, const char **formula)
     return tgi_op_row(i)->name;
 }
 
+int inside_op_flags(int i)
+{
+    const int flags = tgi_op_row(i)->flags;
+    return (flags & TGI_FLAG_FLOAT_INPUT ? INSIDE_FLOAT_INPUT : 0) | (flags & TGI_FLAG_DIM ? INSIDE_DIM : 0) |
+           (flags & TGI_FLAG_DIMS ? INSIDE_DIMS : 0) | (flags & TGI_FLAG_CAST_LOW ? INSIDE_LOW : 0) |
+           (flags & TGI_FLAG_CAST_F32 ? INSIDE_F32 : 0) | (flags & TGI_FLAG_CAST_WIDEST ? INSIDE_WIDEST : 0);
+}
+
 const char *inside_size_text(double bytes)
 {
     static char text[64];

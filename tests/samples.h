@@ -3129,7 +3129,8 @@ static void pool_refusals(pool_function pool, int pooled)
     refuse(pool(ones(1, 1, 1, 1, 5), one, one, TG_SCALAR), "batch size for input, but got:[1, 1, 1, 1, 5]");
     refuse(pool(pooled == 1 ? ones(2, 0, 5) : ones(2, 0, 5, 5), one, one, TG_SCALAR), "but got:[2, 0, 5");
     refuse(pool(pooled == 1 ? ones(2, 3, 0) : ones(2, 3, 5, 0), one, one, TG_SCALAR), "but got:[2, 3, ");
-    refuse(pool(i64("[[[[1]]]]"), one, one, TG_SCALAR), pooled == 1 ? "3D (batch mode)" : "Got: i64");
+    refuse(pool(i64(pooled == 1 ? "[[[1]]]" : "[[[[1]]]]"), one, one, TG_SCALAR), "Got: i64");
+    refuse(pool(ones(1), one, one, TG_SCALAR), pooled == 1 ? "2D or 3D (batch mode)" : "3D or 4D (batch mode)");
 }
 
 SAMPLES(max_pool)

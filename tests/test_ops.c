@@ -23,6 +23,7 @@ static bool small;
 static FILE *hashes; /* NULL: not used */
 static uint64_t hash = HARNESS_HASH;
 static bool seen[400];          /* ops whose rule a backward has run */
+static int shown[400];          /* flags of an op's row that a sample has shown: a sum of INSIDE_... */
 static bool waited[OP_ROWS];    /* rows whose call has waited for the device */
 
 /* ---- layouts ---- */
@@ -665,6 +666,86 @@ static void check_wanted(outcome plain)
     harness_check(k == at.grads, "as many gradients as are wanted", __FILE__, at.line);
 }
 
+/* ---- what the row of an op says of every call: a new op is checked by its samples ---- */
+
+/* The op whose row the call of a sample begins with, by the names: "sum_dim" is op sum, "conv2d" conv; -1: not known. */
+static int op_of_sample(const char *name)
+{
+    static const char *const endings[] = {"", "_dim", "_dims", "_ex", "1d", "2d", "3d"};
+    const char *op, *formula;
+    bool has_rule;
+    size_t longest = 0; /* max_dim is an op, besides max */
+    int i, k, found = -1;
+    for (i = 0; (op = inside_op(i, &has_rule, &formula)) != NULL; ++i) {
+        if (strncmp(op, name, strlen(op)) != 0 || strlen(op) <= longest) continue;
+        for (k = 0; k < (int)(sizeof endings / sizeof *endings); ++k) {
+            if (strcmp(name + strlen(op), endings[k]) == 0) longest = strlen(op), found = i;
+        }
+    }
+    return found;
+}
+
+/* Dims of the input count from its end if they are negative, and one out of range is refused. */
+static void check_dims_of_row(int op)
+{
+    const int ndim = tg_ndim(at.in[0]), n = ndim ? ndim : 1;
+    const bool list = (inside_op_flags(op) & INSIDE_DIMS) != 0;
+    numbers p = at.p;
+    char message[120];
+    int outside;
+    for (outside = 0; outside < 2; ++outside) {
+        const int dim = outside ? -n - 1 : n;
+        tg_tensor *y;
+        p.dim = dim, p.dims = list ? TG_DIMS(dim) : at.p.dims;
+        y = at.row->call(at.in, at.n, &p);
+        if (list && y) return; /* the function takes no dims: the others of its op do */
+        snprintf(message, sizeof message, "Dimension out of range (expected to be in range of [%d, %d], but got %d)", -n,
+                 n - 1, dim);
+        refused(y == NULL, message, "a dim out of range", at.line);
+    }
+    p = at.p;
+    p.dim += p.dim < 0 ? n : -n;
+    if (!list) agree("dim counted from the other end", at.row->call(at.in, at.n, &p), at.row->call(at.in, at.n, &at.p), 0);
+    shown[op] |= list ? INSIDE_DIMS : INSIDE_DIM;
+}
+
+/* The dtype of the output under TG_AUTOCAST(TG_BF16), of inputs that have another one. */
+static void check_autocast_of_row(int op)
+{
+    const int flags = inside_op_flags(op) & (INSIDE_LOW | INSIDE_F32 | INSIDE_WIDEST);
+    const tg_dtype first = flags & INSIDE_F32 ? TG_BF16 : TG_F32, others = flags & INSIDE_LOW ? TG_F32 : TG_BF16;
+    tg_tensor *in_[MAX_INPUTS], *y;
+    int i;
+    for (i = 0; i < at.n; ++i) {
+        const bool floats = tg_is_floating_point(tg_dtype_of(at.in[i]));
+        in_[i] = floats ? tg_to_dtype(at.in[i], i ? others : first) : at.in[i];
+    }
+    {
+        TG_AUTOCAST(TG_BF16);
+        y = at.row->call(in_, at.n, &at.p);
+    }
+    if (!harness_check(y != NULL && tg_ok(), "the call under TG_AUTOCAST", __FILE__, at.line)) return;
+    if (tg_dtype_of(y) != (flags & INSIDE_LOW ? TG_BF16 : TG_F32)) fail("autocast", "the output has another dtype");
+    shown[op] |= flags;
+}
+
+static void check_row(void)
+{
+    const int op = op_of_sample(at.row->name), flags = op < 0 ? 0 : inside_op_flags(op);
+    tg_tensor *in_[MAX_INPUTS], *y;
+    if (flags & (INSIDE_DIM | INSIDE_DIMS)) check_dims_of_row(op);
+    if (flags & (INSIDE_LOW | INSIDE_F32 | INSIDE_WIDEST)) check_autocast_of_row(op);
+    if (!(flags & INSIDE_FLOAT_INPUT)) return;
+    memcpy(in_, at.in, sizeof in_);
+    in_[0] = tg_to_dtype(at.in[0], TG_I64);
+    y = at.row->call(in_, at.n, &at.p);
+    if (y && y == in_[0]) return; /* no op was called, as in a dropout of nothing */
+    refused(y == NULL,
+            "could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: i64",
+            "integers", at.line);
+    shown[op] |= INSIDE_FLOAT_INPUT;
+}
+
 static void check_sample(void)
 {
     outcome plain = run(at.row->call, at.in, at.n, &at.p, NULL);
@@ -680,6 +761,7 @@ static void check_sample(void)
     check_composed();
     check_nan(plain);
     check_null();
+    check_row();
     check_twin(plain);
     check_again(plain);
     check_second_order(plain);
@@ -1818,7 +1900,8 @@ static const char *const tested_elsewhere[] = {
     "set", "equal", "allclose", "rand", "randn", "randint", "randperm", "rand_on", "randn_on", "randint_on",
     "rand_like", "randn_like", "bernoulli_on", "set_matmul_precision", "matmul_precision",
     "constant_", "uniform_", "normal_", "bernoulli_", "random_", "trunc_normal_", "xavier_uniform_",
-    "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "calculate_gain"};
+    "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "calculate_gain", "nn_bilinear",
+    "grad_scaler_scale"};
 
 static bool has_samples(const char *name)
 {
@@ -1868,6 +1951,22 @@ TEST(every_row_of_the_op_table_has_samples)
             harness_check(seen[i], message, __FILE__, __LINE__);
         snprintf(message, sizeof message, "op %s has a rule, but no formula", name);
         harness_check(formula && *formula, message, __FILE__, __LINE__);
+    }
+}
+
+TEST(every_flag_of_a_row_is_shown_by_a_sample)
+{
+    const char *name, *formula;
+    bool has_rule;
+    int i;
+    for (i = 0; (name = inside_op(i, &has_rule, &formula)) != NULL; ++i) {
+        int flags = inside_op_flags(i);
+        char message[160];
+        /* reductions over all dims, which no caller names; a layer, and an op inside of others */
+        if (strcmp(name, "max") == 0 || strcmp(name, "min") == 0) flags &= ~INSIDE_DIMS;
+        if (strcmp(name, "nn_bilinear") == 0) continue;
+        snprintf(message, sizeof message, "no sample shows flags %d of op %s", flags & ~shown[i], name);
+        harness_check((flags & ~shown[i]) == 0, message, __FILE__, __LINE__);
     }
 }
 
@@ -1943,6 +2042,7 @@ static void run_tests(void)
     RUN(accuracy);
     RUN(rows_of_nothing);
     if (!harness.only && harness.parts == 1) { /* these need all rows to have run */
+        RUN(every_flag_of_a_row_is_shown_by_a_sample);
         RUN(every_row_of_the_op_table_has_samples);
         RUN(ops_that_wait);
     }

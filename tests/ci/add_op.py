@@ -32,8 +32,8 @@ TANHSHRINK = [
 ]
 
 RCUMSUM = [
-    (HEADER, "    OP(cumsum, \"t\", CAST_F32,",
-     "    OP(rcumsum, \"t\", CAST_F32, \"running sum of g\") \\\n"),
+    (HEADER, "    OP(cumsum, \"t\", CAST_F32 | DIM,",
+     "    OP(rcumsum, \"t\", CAST_F32 | DIM, \"running sum of g\") \\\n"),
     (HEADER, "TG_API tg_tensor *tg_cumsum(",
      "TG_API tg_tensor *tg_rcumsum(tg_tensor *t, int dim); /* y[i] = t[i] + ... + t[n - 1] */\n"),
     (HEADER, "tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices)\n{", """\
@@ -46,8 +46,7 @@ static bool tgi_rcumsum_kernel(tgi_call *c, tg_tensor *y)
 tg_tensor *tg_rcumsum(tg_tensor *t, int dim)
 {
     tgi_call c;
-    if (!tgi_op_begin1(&c, TGI_OP_rcumsum, t) || !tgi_wrap_dim(c.S, "rcumsum", t->ndim, &dim)) return NULL;
-    tgi_params(&c)->dim = dim;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_rcumsum, &t, dim)) return NULL;
     return tgi_run(&c, tgi_shape_of(t), tgi_sum_dtype(t), tgi_rcumsum_kernel);
 }
 
