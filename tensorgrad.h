@@ -13442,23 +13442,20 @@ enum { TGI_NO_KERNEL = -1, TGI_G_ITSELF = -2, TGI_ROW_OF_GRADIENTS = -3, TGI_WIT
     RULE(mul, TGI_OP_mul, 1, TGI_OP_mul, 0)                                                                            \
     RULE(div, TGI_OP_div, 1, TGI_NO_KERNEL, 0)
 
-static tgi_short_rule tgi_short_rule_of(int op)
+static const tgi_short_rule *tgi_short_rule_of(int op)
 {
-#define TGI_SHORT_RULE(name, kernel_a, with_a, kernel_b, with_b) {{kernel_a, kernel_b}, {with_a, with_b}},
-#define TGI_SHORT_PLACE(name, ...) TGI_SHORT_##name,
+    static const tgi_short_rule gradient = {{TGI_ROW_OF_GRADIENTS, TGI_NO_KERNEL}, {0, 0}};
+    static const tgi_short_rule none = {{TGI_NO_KERNEL, TGI_NO_KERNEL}, {0, 0}};
+#define TGI_SHORT_RULE(name, kernel_a, with_a, kernel_b, with_b) \
+    static const tgi_short_rule name = {{kernel_a, kernel_b}, {with_a, with_b}};
 #define TGI_SHORT_CASE(name, ...) \
-    case TGI_OP_##name: return rules[TGI_SHORT_##name];
-    enum { TGI_SHORT_RULES(TGI_SHORT_PLACE) TGI_SHORT_GRADIENT, TGI_SHORT_NONE };
-    static const tgi_short_rule rules[] = {
-        TGI_SHORT_RULES(TGI_SHORT_RULE){{TGI_ROW_OF_GRADIENTS, TGI_NO_KERNEL}, {0, 0}},
-        {{TGI_NO_KERNEL, TGI_NO_KERNEL}, {0, 0}}
-    };
+    case TGI_OP_##name: return &name;
+    TGI_SHORT_RULES(TGI_SHORT_RULE)
     switch (op) {
         TGI_SHORT_RULES(TGI_SHORT_CASE)
-    default: return rules[tgi_gradient_of(op) >= 0 ? TGI_SHORT_GRADIENT : TGI_SHORT_NONE];
+    default: return tgi_gradient_of(op) >= 0 ? &gradient : &none;
     }
 #undef TGI_SHORT_RULE
-#undef TGI_SHORT_PLACE
 #undef TGI_SHORT_CASE
 }
 
@@ -13496,7 +13493,7 @@ static tgi_answer tgi_rule_few(tgi_step *step, int op, tg_tensor *g)
     const tg_tensor *with[2] = {NULL, NULL};
     int first = -1; /* the input whose gradient is computed last */
     if (g->few < 0 || g->storage->pending || !tgi_fuses(S) || S->captures) return TGI_COMPOSE;
-    tgi_short_rule rule = tgi_short_rule_of(op);
+    tgi_short_rule rule = *tgi_short_rule_of(op);
     if (rule.kernel[0] == TGI_NO_KERNEL) return TGI_COMPOSE;
     if (n->op->flags & TGI_FLAG_Y) rule.with[0] = -1;
     for (int i = n->inputs - 1; i >= 0; --i) {
@@ -18467,44 +18464,26 @@ static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor 
     return tgi_composite_end(&c, y);
 }
 
-tg_tensor *tg_conv1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                     tg_shape dilation, int64_t groups)
-{
-    return tgi_conv("conv1d", 1, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);
-}
+/* The public functions of `dims` dims. */
+#define TGI_CONV(name, dims)                                                                                           \
+    tg_tensor *tg_##name(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,          \
+                         tg_shape dilation, int64_t groups)                                                            \
+    {                                                                                                                  \
+        return tgi_conv(#name, dims, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);      \
+    }
+TGI_CONV(conv1d, 1)
+TGI_CONV(conv2d, 2)
+TGI_CONV(conv3d, 3)
 
-tg_tensor *tg_conv2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                     tg_shape dilation, int64_t groups)
-{
-    return tgi_conv("conv2d", 2, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);
-}
-
-tg_tensor *tg_conv3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                     tg_shape dilation, int64_t groups)
-{
-    return tgi_conv("conv3d", 3, false, x, weight, bias, &stride, &padding, &dilation, groups, &tgi_no_dims);
-}
-
-tg_tensor *tg_conv_transpose1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                               tg_shape output_padding, int64_t groups, tg_shape dilation)
-{
-    return tgi_conv("conv_transpose1d", 1, true, x, weight, bias, &stride, &padding, &dilation, groups,
-                    &output_padding);
-}
-
-tg_tensor *tg_conv_transpose2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                               tg_shape output_padding, int64_t groups, tg_shape dilation)
-{
-    return tgi_conv("conv_transpose2d", 2, true, x, weight, bias, &stride, &padding, &dilation, groups,
-                    &output_padding);
-}
-
-tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                               tg_shape output_padding, int64_t groups, tg_shape dilation)
-{
-    return tgi_conv("conv_transpose3d", 3, true, x, weight, bias, &stride, &padding, &dilation, groups,
-                    &output_padding);
-}
+#define TGI_CONV_TRANSPOSE(name, dims)                                                                                 \
+    tg_tensor *tg_##name(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,          \
+                         tg_shape output_padding, int64_t groups, tg_shape dilation)                                   \
+    {                                                                                                                  \
+        return tgi_conv(#name, dims, true, x, weight, bias, &stride, &padding, &dilation, groups, &output_padding);    \
+    }
+TGI_CONV_TRANSPOSE(conv_transpose1d, 1)
+TGI_CONV_TRANSPOSE(conv_transpose2d, 2)
+TGI_CONV_TRANSPOSE(conv_transpose3d, 3)
 
 /* -------- @@POOL --------------------------------------------------------------------------------------------------
 
@@ -18798,27 +18777,19 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     return tgi_composite_end(&c, y);
 }
 
-tg_tensor *tg_max_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_max_pool_nd("max_pool1d", 1, x, &kernel, &stride, &padding, &tgi_no_dims, false, NULL);
-}
-
-tg_tensor *tg_max_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_max_pool_nd("max_pool2d", 2, x, &kernel, &stride, &padding, &tgi_no_dims, false, NULL);
-}
-
-tg_tensor *tg_max_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
-                            bool ceil_mode, tg_tensor **indices)
-{
-    return tgi_max_pool_nd("max_pool1d_ex", 1, x, &kernel, &stride, &padding, &dilation, ceil_mode, indices);
-}
-
-tg_tensor *tg_max_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
-                            bool ceil_mode, tg_tensor **indices)
-{
-    return tgi_max_pool_nd("max_pool2d_ex", 2, x, &kernel, &stride, &padding, &dilation, ceil_mode, indices);
-}
+/* The public functions of n dims, by name. */
+#define TGI_MAX_POOL(name, n)                                                                                          \
+    tg_tensor *tg_##name(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)                             \
+    {                                                                                                                  \
+        return tgi_max_pool_nd(#name, n, x, &kernel, &stride, &padding, &tgi_no_dims, false, NULL);                    \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,     \
+                              bool ceil_mode, tg_tensor **indices)                                                     \
+    {                                                                                                                  \
+        return tgi_max_pool_nd(#name "_ex", n, x, &kernel, &stride, &padding, &dilation, ceil_mode, indices);          \
+    }
+TGI_MAX_POOL(max_pool1d, 1)
+TGI_MAX_POOL(max_pool2d, 2)
 
 static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *kernel, const tg_shape *stride,
                                   const tg_shape *padding, bool ceil_mode, bool count_padding)
@@ -18834,27 +18805,18 @@ static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     return tgi_composite_end(&c, y);
 }
 
-tg_tensor *tg_avg_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_avg_pool_nd("avg_pool1d", 1, x, &kernel, &stride, &padding, false, true);
-}
-
-tg_tensor *tg_avg_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_avg_pool_nd("avg_pool2d", 2, x, &kernel, &stride, &padding, false, true);
-}
-
-tg_tensor *tg_avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
-                            bool count_padding)
-{
-    return tgi_avg_pool_nd("avg_pool1d_ex", 1, x, &kernel, &stride, &padding, ceil_mode, count_padding);
-}
-
-tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
-                            bool count_padding)
-{
-    return tgi_avg_pool_nd("avg_pool2d_ex", 2, x, &kernel, &stride, &padding, ceil_mode, count_padding);
-}
+#define TGI_AVG_POOL(name, n)                                                                                          \
+    tg_tensor *tg_##name(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)                             \
+    {                                                                                                                  \
+        return tgi_avg_pool_nd(#name, n, x, &kernel, &stride, &padding, false, true);                                  \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,        \
+                              bool count_padding)                                                                      \
+    {                                                                                                                  \
+        return tgi_avg_pool_nd(#name "_ex", n, x, &kernel, &stride, &padding, ceil_mode, count_padding);               \
+    }
+TGI_AVG_POOL(avg_pool1d, 1)
+TGI_AVG_POOL(avg_pool2d, 2)
 
 static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *output,
                                            tg_tensor **indices)
@@ -18869,25 +18831,17 @@ static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, 
     return tgi_composite_end(&c, y);
 }
 
-tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output)
-{
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d", 1, x, &output, NULL);
-}
-
-tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output)
-{
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d", 2, x, &output, NULL);
-}
-
-tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)
-{
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool1d_ex", 1, x, &output, indices);
-}
-
-tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)
-{
-    return tgi_adaptive_max_pool_nd("adaptive_max_pool2d_ex", 2, x, &output, indices);
-}
+#define TGI_ADAPTIVE_MAX_POOL(name, n)                                                                                 \
+    tg_tensor *tg_##name(tg_tensor *x, tg_shape output)                                                                \
+    {                                                                                                                  \
+        return tgi_adaptive_max_pool_nd(#name, n, x, &output, NULL);                                                   \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_ex(tg_tensor *x, tg_shape output, tg_tensor **indices)                                      \
+    {                                                                                                                  \
+        return tgi_adaptive_max_pool_nd(#name "_ex", n, x, &output, indices);                                          \
+    }
+TGI_ADAPTIVE_MAX_POOL(adaptive_max_pool1d, 1)
+TGI_ADAPTIVE_MAX_POOL(adaptive_max_pool2d, 2)
 
 /* The average of all is a mean, whose kernel works on one window with many threads. */
 static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *output)
