@@ -7436,43 +7436,11 @@ static void tgi_unref_all(tgi_thread *S, tg_tensor *const *list, int n)
     for (int i = 0; i < n; ++i) tgi_unref(S, list[i]);
 }
 
-/* ---- casts that an autocast keeps ---- */
-
-/* The cast of one parameter. */
-typedef struct tgi_cast {
-    tg_tensor *source, *cast; /* references */
-    uint32_t version;         /* of the source when it was converted */
-    bool recorded;            /* the conversion has a node, so gradients go through it */
-} tgi_cast;
-
-static void tgi_casts_clear(tgi_thread *S)
-{
-    tgi_cast *const casts = S->casts;
-    const int count = S->casts_count, room = S->casts_room;
-    S->casts = NULL; /* first: what ends may call the user's deleters */
-    S->casts_count = S->casts_room = 0;
-    tgi_map_close(S, &S->cast_of);
-    S->cast_of.slot = NULL;
-    for (int i = 0; i < count; ++i) {
-        tgi_unref(S, casts[i].cast);
-        tgi_unref(S, casts[i].source);
-    }
-    tgi_free(S, casts, sizeof *casts * (size_t)room);
-}
-
-/* Restores the mode of before; the casts end with the outermost block. */
-static void tgi_autocast_restore(tgi_thread *S, tg_dtype before)
-{
-    const bool was_on = S->autocast != TG_F32;
-    S->autocast = before;
-    if (was_on && before == TG_F32 && S->casts) tgi_casts_clear(S);
-}
-
-static bool tgi_check_autocast(tgi_thread *S, int dtype)
-{
-    if (dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16) return true;
-    return tgi_fail(S, TG_ERR_DTYPE, "autocast", "autocast takes bf16, f16, or f32 for off, but not dtype %d", dtype);
-}
+/* Of AUTOCAST, a later room: sets the mode that was before; and whether dtype is one of a block. */
+static void tgi_autocast_restore(tgi_thread *S, tg_dtype before);
+static bool tgi_check_autocast(tgi_thread *S, int dtype);
+static void (*const tgi_later_autocast_restore)(tgi_thread *S, tg_dtype before) = tgi_autocast_restore;
+static bool (*const tgi_later_check_autocast)(tgi_thread *S, int dtype) = tgi_check_autocast;
 
 /* ---- scopes ---- */
 
@@ -7571,7 +7539,7 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
         S->scope = f->scope;
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
-        if (S->autocast != f->autocast) tgi_autocast_restore(S, f->autocast);
+        if (S->autocast != f->autocast) tgi_later_autocast_restore(S, f->autocast);
         if (f->kind == TGI_GUARD_SCOPE && S->batches) tgi_take_batches(S->batches, f);
         if (f->kind == TGI_GUARD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
         tgi_free(S, f, sizeof *f);
@@ -7685,7 +7653,7 @@ static bool tgi_guard_close(tgi_guard *g)
     S->guard = g->outer;
     S->composite = g->composite;
     S->grad_off = g->grad_off;
-    tgi_autocast_restore(S, g->autocast);
+    tgi_later_autocast_restore(S, g->autocast);
     if (left_open) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_begin", "%s left a scope open\n"
                  "end it with tg_scope_end, after tg_keep of the result", g->what);
@@ -7773,7 +7741,7 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     hold.self = self;
     hold.serial = tgi_block_open(S, kind);
     if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
-    if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_check_autocast(S, value)) S->autocast = (tg_dtype)value;
+    if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_later_check_autocast(S, value)) S->autocast = (tg_dtype)value;
     tgi_frame *around = kind == TGI_GUARD_SCOPE && !hold.serial ? tgi_innermost_scope(S) : NULL;
     if (around) {
         around->missing++;
@@ -8045,7 +8013,7 @@ static void tgi_report_owned(tgi_thread *S, const char *op)
 static tg_status tgi_end_thread(tgi_thread *S, const char *op)
 {
     tgi_frames_close(S, NULL);
-    tgi_autocast_restore(S, TG_F32);
+    tgi_later_autocast_restore(S, TG_F32);
     tgi_end_batches(S);
     tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
     if (S->debug) tgi_report_owned(S, op);
@@ -12669,6 +12637,42 @@ bool tg_is_pinned(const tg_tensor *t)
        is off (tgi_kept_cast).
    (4) A composite that has cast its inputs turns the mode off: the ops in it take what they get.
    To add an op: one of the flags CAST_LOW, CAST_F32, CAST_WIDEST and CAST_OFF in its row. */
+
+/* The cast of one parameter. */
+typedef struct tgi_cast {
+    tg_tensor *source, *cast; /* references */
+    uint32_t version;         /* of the source when it was converted */
+    bool recorded;            /* the conversion has a node, so gradients go through it */
+} tgi_cast;
+
+static void tgi_casts_clear(tgi_thread *S)
+{
+    tgi_cast *const casts = S->casts;
+    const int count = S->casts_count, room = S->casts_room;
+    S->casts = NULL; /* first: what ends may call the user's deleters */
+    S->casts_count = S->casts_room = 0;
+    tgi_map_close(S, &S->cast_of);
+    S->cast_of.slot = NULL;
+    for (int i = 0; i < count; ++i) {
+        tgi_unref(S, casts[i].cast);
+        tgi_unref(S, casts[i].source);
+    }
+    tgi_free(S, casts, sizeof *casts * (size_t)room);
+}
+
+/* Restores the mode of before; the casts end with the outermost block. */
+static void tgi_autocast_restore(tgi_thread *S, tg_dtype before)
+{
+    const bool was_on = S->autocast != TG_F32;
+    S->autocast = before;
+    if (was_on && before == TG_F32 && S->casts) tgi_casts_clear(S);
+}
+
+static bool tgi_check_autocast(tgi_thread *S, int dtype)
+{
+    if (dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, "autocast", "autocast takes bf16, f16, or f32 for off, but not dtype %d", dtype);
+}
 
 /* What TG_AUTOCAST does to the inputs of an op whose row says TGI_FLAG_CAST_... */
 
