@@ -4099,13 +4099,36 @@ __device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_
     for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale;
 }
 
+/* partial [blocks, 2, held * threads] = dweight and dbias of each block: its teams, one after the other, add theirs.
+   Element e of thread t of a team goes to partial[.., e * threads + t]. */
+template <int width, class real, int held>
+__device__ inline void tgi_norm_block_sums(const tgi_team_job &job, void *partial, real (&dweight)[held],
+                                           real (&dbias)[held])
+{
+    __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
+    const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
+    const tgi_team team = {threads, t, true, job.rows.length};
+    real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
+    for (int k = 0; k < teams; ++k) {
+#pragma unroll
+        for (int e = 0; e < held && (int)threadIdx.x / threads == k; ++e) {
+            const int at = e * threads + t;
+            if (k > 0) dweight[e] += sum[0][at], dbias[e] += sum[1][at];
+            if (k + 1 < teams)
+                sum[0][at] = dweight[e], sum[1][at] = dbias[e];
+            else if (tgi_place<width>(team, e) < job.rows.length)
+                to[at] = dweight[e], to[held * threads + at] = dbias[e];
+        }
+        __syncthreads();
+    }
+}
+
 /* dx, g, x [rows, n]; mean, rstd [rows]; weight [n] or NULL.  Where there is no mean, x is xn already.
    With xn = (x - mean) * rstd and h = g * weight:
        dx = rstd * (h - mean(h) - xn * mean(h * xn));  with rms, without mean(h)
    adds: plus g_sum [rows, n], the gradient that x itself has.
-   sums: also partial [blocks, 2, held * threads] = the sums of g * xn and of g over the rows of each block, for dweight
-   and dbias.  Each thread adds up x[e] of all of its rows, which are one chunk each, for partial[.., e * threads + t];
-   then the teams of the block, one after the other, add theirs. */
+   sums: also partial, the sums of g * xn and of g over the rows of each block, for dweight and dbias.  Each thread adds
+   up those of its places in all of its rows, which are one chunk each; then tgi_norm_block_sums does in its block. */
 template <int dtype, int width, bool sums, bool adds>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
     tgi_norm_backward_rows(tgi_team_job job, const void *weight, const void *mean_of_row, void *partial, bool rms)
@@ -4153,24 +4176,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             tgi_team_store<dtype, width>(team, i, arg[0], h);
         }
     }
-    if constexpr (sums) {
-        __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
-        const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
-        const tgi_team team = {threads, t, true, job.rows.length};
-        real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
-        for (int k = 0; k < teams; ++k) {
-#pragma unroll
-            for (int e = 0; e < held && (int)threadIdx.x / threads == k; ++e) {
-                const int at = e * threads + t;
-                if (k > 0) dweight[e] += sum[0][at], dbias[e] += sum[1][at];
-                if (k + 1 < teams)
-                    sum[0][at] = dweight[e], sum[1][at] = dbias[e];
-                else if (tgi_place<width>(team, e) < job.rows.length)
-                    to[at] = dweight[e], to[held * threads + at] = dbias[e];
-            }
-            __syncthreads();
-        }
-    }
+    if constexpr (sums) tgi_norm_block_sums<width>(job, partial, dweight, dbias);
 }
 
 template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, false, false>;
@@ -5938,11 +5944,21 @@ __device__ inline void tgi_flash_softmax(float (&s)[columns][4], float (&y)[tile
     }
 }
 
-/* The number of tiles of keys that queries [first, first + rows) see. */
-__device__ inline int tgi_flash_tiles(const tgi_flash_job &job, int first, int rows, int columns)
+/* What a block works on: in head number `head` it owns rows [first, first + rows), which are keys with keys_own, else
+   queries, and loops over tiles [begin, end) of columns.  The blocks with the most tiles to loop over come first.  With
+   is_causal these are the last queries, which see the most keys, and the first keys, which the most queries see. */
+struct tgi_flash_block {
+    int head, first, begin, end;
+};
+template <bool keys_own>
+__device__ inline tgi_flash_block tgi_flash_block_of(const tgi_flash_job &job, int rows, int columns)
 {
-    const int seen = job.is_causal && first + rows < job.keys ? first + rows : job.keys;
-    return (seen + columns - 1) / columns;
+    const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
+    const int tiles = (length + rows - 1) / rows, number = (int)blockIdx.x % tiles;
+    const int first = (keys_own ? number : tiles - 1 - number) * rows;
+    const int seen = !keys_own && job.is_causal && first + rows < others ? first + rows : others;
+    const int begin = keys_own && job.is_causal ? first / columns : 0; /* the queries before see none of these keys */
+    return {(int)blockIdx.x / tiles, first, begin, (seen + columns - 1) / columns};
 }
 
 /* y and lse: a block for each tile of queries of each head, those that see most keys first. */
@@ -5955,23 +5971,23 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128
     typedef typename sizes::element T;
     enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
     TGI_DYNAMIC_SHARED(T, shared); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
-    const int tiles = (job.queries + ROWS - 1) / ROWS, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int first = (tiles - 1 - (int)blockIdx.x % tiles) * ROWS, row = first + 16 * warp;
-    const tgi_flash_head head = tgi_flash_head_of(job, (int)blockIdx.x / tiles);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
+    const int first = block.first, row = first + 16 * warp;
+    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
     const tgi_flash_matrix<T> k = tgi_flash_matrix_of<T>(job.k, head), v = tgi_flash_matrix_of<T>(job.v, head);
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
-    const int end = tgi_flash_tiles(job, first, ROWS, COLUMNS);
     T *const own = shared + 16 * warp * D, *const stages = shared + ROWS * D;
     float y[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
-        if (j < end) tgi_flash_load<dtype, D, COLUMNS>(to, k, j * COLUMNS, job.keys, job.width);
-        if (j < end) tgi_flash_load<dtype, D, COLUMNS>(to + TILE, v, j * COLUMNS, job.keys, job.value_width);
+        if (j < block.end) tgi_flash_load<dtype, D, COLUMNS>(to, k, j * COLUMNS, job.keys, job.width);
+        if (j < block.end) tgi_flash_load<dtype, D, COLUMNS>(to + TILE, v, j * COLUMNS, job.keys, job.value_width);
         tgi_copy_async_commit();
     };
     tgi_flash_load<dtype, D, ROWS>(shared, tgi_flash_matrix_of<T>(job.q, head), first, job.queries, job.width);
-    for (int j = -1; j < end; ++j) {
+    for (int j = -1; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
         load(j + 1);
         if (j < 0) continue;      /* the first turn only loads */
@@ -6033,6 +6049,45 @@ template <int dtype> static __global__ void tgi_flash_row_sums(const tgi_flash_j
     }
 }
 
+/* Begins to load the rows that a block owns, x1 and x2 [ROWS, D] of tgi_flash_backward, one after the other. */
+template <int dtype, int D, bool keys_own, class T>
+__device__ inline void tgi_flash_load_own(T *tile, const tgi_flash_job &job, const tgi_flash_head &head, int first)
+{
+    enum { ROWS = tgi_flash_sizes<dtype, D>::ROWS };
+    const int length = keys_own ? job.keys : job.queries;
+    tgi_flash_load<dtype, D, ROWS>(tile, tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length,
+                                   job.width);
+    tgi_flash_load<dtype, D, ROWS>(tile + ROWS * D, tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first,
+                                   length, job.value_width);
+    tgi_copy_async_commit();
+}
+
+/* Begins to load the sums of as many queries as a tile has columns, two in each copy. */
+template <int columns> __device__ inline void tgi_flash_load_sums(float2 *to, const float2 *from)
+{
+    const int two = 2 * (int)threadIdx.x;
+    if (two < columns) tgi_copy_async(to + two, from + two, true);
+}
+
+/* One score s of a query, in base 2, becomes p = 2^(s - lse), and dp = g v^T becomes ds = p (dp - d).  Where s is
+   hidden, p and ds are 0, even if g or v has NaN.  of_query: lse and d. */
+__device__ inline void tgi_flash_score_gradient(float &s, float &dp, float2 of_query)
+{
+    const bool hidden = s == -INFINITY;
+    s = hidden ? 0 : tgi_exp2(s - of_query.x);
+    dp = hidden ? 0 : s * (dp - of_query.y);
+}
+
+/* tgi_flash_store of the gradient sum [16, D] times scale, if it is wanted. */
+template <int dtype, int D, class T>
+__device__ inline void tgi_flash_store_gradient(const tgi_flash_operand &to, const tgi_flash_head &head,
+                                                const float (&sum)[D / 8][4], float scale, T *tile, int row, int limit,
+                                                int width)
+{
+    const float scales[2] = {scale, scale};
+    if (to.data) tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(to, head), sum, scales, tile, row, limit, width);
+}
+
 /* dq, or with keys_own dk and dv, whose scores are transposed.  The rows that a block owns are x1 and x2, the columns
    c1 and c2: with s = x1 c1^T and dp = x2 c2^T it sums ds c1 and p c2. */
 template <int dtype, int D, bool keys_own>
@@ -6044,16 +6099,14 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
     enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
     TGI_DYNAMIC_SHARED(T, shared); /* x1 and x2 [ROWS, D], two stages of c1 and c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
-    const int tiles = (length + ROWS - 1) / ROWS, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int number = (int)blockIdx.x % tiles, first = (keys_own ? number : tiles - 1 - number) * ROWS;
-    const int row = first + 16 * warp, index = (int)blockIdx.x / tiles;
-    const tgi_flash_head head = tgi_flash_head_of(job, index);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
+    const int first = block.first, row = first + 16 * warp;
+    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
     const tgi_flash_matrix<T> c1 = tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head);
     const tgi_flash_matrix<T> c2 = tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head);
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
-    const float2 *const sums = job.sums + (int64_t)index * job.sums_row;
-    const int begin = keys_own && job.is_causal ? first / COLUMNS : 0; /* the queries before see none of these keys */
-    const int end = keys_own ? (others + COLUMNS - 1) / COLUMNS : tgi_flash_tiles(job, first, ROWS, COLUMNS);
+    const float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
     T *const own1 = shared + 16 * warp * D, *const own2 = own1 + ROWS * D, *const stages = shared + 2 * ROWS * D;
     float2 *const sums_stages = (float2 *)(stages + 4 * TILE);
     float sum1[D / 8][4] = {}, sum2[keys_own ? D / 8 : 1][4] = {};
@@ -6062,24 +6115,18 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
-        if (j < end) {
+        if (j < block.end) {
             tgi_flash_load<dtype, D, COLUMNS>(to, c1, j * COLUMNS, others, job.width);
             tgi_flash_load<dtype, D, COLUMNS>(to + TILE, c2, j * COLUMNS, others, job.value_width);
-            const int two = 2 * (int)threadIdx.x; /* sums in one copy */
-            if (keys_own && two < COLUMNS)
-                tgi_copy_async(sums_stages + j % 2 * COLUMNS + two, sums + j * COLUMNS + two, true);
+            if (keys_own) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
         }
         tgi_copy_async_commit();
     };
-    tgi_flash_load<dtype, D, ROWS>(shared, tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length,
-                                   job.width);
-    tgi_flash_load<dtype, D, ROWS>(shared + ROWS * D, tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first,
-                                   length, job.value_width);
-    tgi_copy_async_commit();
-    for (int j = begin - 1; j < end; ++j) {
+    tgi_flash_load_own<dtype, D, keys_own>(shared, job, head, first);
+    for (int j = block.begin - 1; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
         load(j + 1);
-        if (j < begin) continue;
+        if (j < block.begin) continue;
         tgi_copy_async_wait<1>();
         __syncthreads();
         if (tgi_flash_sees<keys_own>(job, row, j * COLUMNS, COLUMNS)) {
@@ -6089,12 +6136,9 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
             products::scores(dp, own2, tile + TILE);
 #pragma unroll
             for (int i = 0; i < COLUMNS / 2; ++i) {
-                float &x = s[i / 4][i % 4], &dx = dp[i / 4][i % 4];
                 const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
                 const float2 of_query = keys_own ? sums_stages[j % 2 * COLUMNS + column] : own_sums[i % 4 / 2];
-                const bool hidden = x == -INFINITY; /* then 0, even if g or v has NaN */
-                x = hidden ? 0 : tgi_exp2(x - of_query.x);
-                dx = hidden ? 0 : x * (dx - of_query.y);
+                tgi_flash_score_gradient(s[i / 4][i % 4], dp[i / 4][i % 4], of_query);
             }
             if constexpr (keys_own) products::add(sum2, s, tile + TILE);
             products::add(sum1, dp, tile);
@@ -6103,15 +6147,9 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
     }
     tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
     __syncthreads();
-    const tgi_flash_operand &d1 = keys_own ? job.dk : job.dq;
-    const float scale[2] = {job.scale, job.scale}, one[2] = {1, 1};
-    if (d1.data)
-        tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(d1, head), sum1, scale, own1, row, length, job.width);
-    if constexpr (keys_own) {
-        if (job.dv.data)
-            tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.dv, head), sum2, one, own2, row, length,
-                                      job.value_width);
-    }
+    tgi_flash_store_gradient<dtype, D>(keys_own ? job.dk : job.dq, head, sum1, job.scale, own1, row, length, job.width);
+    if constexpr (keys_own)
+        tgi_flash_store_gradient<dtype, D>(job.dv, head, sum2, 1, own2, row, length, job.value_width);
 }
 
 /* ---- what the host does ---- */
@@ -6228,30 +6266,27 @@ static bool tgi_flash_takes(const tgi_attention *a)
            blocks < INT_MAX;
 }
 
-/* By the dtype of q, then by the wider of the two widths: up to 64, up to 128. */
-typedef tgi_answer (*tgi_flash_run)(tgi_thread *S, const tgi_attention *a);
-typedef tgi_flash_run tgi_flash_runs[TG_F16 + 1][2];
-static tgi_answer tgi_flash_choose(tgi_thread *S, const tgi_attention *a, const tgi_flash_runs &run)
+/* forward or backward of D = 64, if both widths are at most that, else of D = 128. */
+template <int dtype> static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a, bool backward)
 {
-    return tgi_flash_takes(a) ? run[a->q.dtype][a->width > 64 || a->value_width > 64](S, a) : TGI_COMPOSE;
+    const bool wide = a->width > 64 || a->value_width > 64;
+    if (backward) return wide ? tgi_flash_backward_run<dtype, 128>(S, a) : tgi_flash_backward_run<dtype, 64>(S, a);
+    return wide ? tgi_flash_forward_run<dtype, 128>(S, a) : tgi_flash_forward_run<dtype, 64>(S, a);
 }
 
-static tgi_answer tgi_cuda_attention(tgi_thread *S, const tgi_attention *a)
+static tgi_answer tgi_flash_choose(tgi_thread *S, const tgi_attention *a, bool backward)
 {
-    static const tgi_flash_runs run = {{tgi_flash_forward_run<TG_F32, 64>, tgi_flash_forward_run<TG_F32, 128>},
-                                       {NULL, NULL},
-                                       {tgi_flash_forward_run<TG_BF16, 64>, tgi_flash_forward_run<TG_BF16, 128>},
-                                       {tgi_flash_forward_run<TG_F16, 64>, tgi_flash_forward_run<TG_F16, 128>}};
-    return tgi_flash_choose(S, a, run);
+    if (!tgi_flash_takes(a)) return TGI_COMPOSE;
+    return a->q.dtype == TG_F32    ? tgi_flash_run<TG_F32>(S, a, backward)
+           : a->q.dtype == TG_BF16 ? tgi_flash_run<TG_BF16>(S, a, backward)
+                                   : tgi_flash_run<TG_F16>(S, a, backward);
 }
+
+static tgi_answer tgi_cuda_attention(tgi_thread *S, const tgi_attention *a) { return tgi_flash_choose(S, a, false); }
 
 static tgi_answer tgi_cuda_attention_backward(tgi_thread *S, const tgi_attention *a)
 {
-    static const tgi_flash_runs run = {{tgi_flash_backward_run<TG_F32, 64>, tgi_flash_backward_run<TG_F32, 128>},
-                                       {NULL, NULL},
-                                       {tgi_flash_backward_run<TG_BF16, 64>, tgi_flash_backward_run<TG_BF16, 128>},
-                                       {tgi_flash_backward_run<TG_F16, 64>, tgi_flash_backward_run<TG_F16, 128>}};
-    return tgi_flash_choose(S, a, run);
+    return tgi_flash_choose(S, a, true);
 }
 
 /* ======== @@LAYERS ================================================================================================ */

@@ -7,8 +7,8 @@ or only above the latter if the contents mark it with *; there is no bar of anot
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
 LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
 comment begins with words that only the text before it explains (LEANS).  The tags of the companion are the
-header's, its bars are its own contents, in order, and its entries stand in the order of TGI_BACKEND_ENTRIES, but for those
-that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too,
+header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
+order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too,
 which must not pass."""
 import re
 import sys
@@ -16,6 +16,7 @@ import sys
 from checks import check, summary
 
 LONGEST = 1200
+MOST_LINES = 60
 OUT_OF_ORDER = "Out of the order of the table:"
 LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
 FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
@@ -94,6 +95,10 @@ def faults_of_companion(header, companion):
     found += ["a bar has no tag: " + line for line in re.findall(r"^/\* ={8} (?!@@).*", companion, re.M)]
     if there != contents:
         found.append("the contents are %s and the bars %s" % (" ".join(contents), " ".join(there)))
+    for m in re.finditer(r"\n([^\n]*)\n\{\n.*?\n\}(?=\n)", companion, re.S):
+        lines = m[0].count("\n") - 1
+        if lines > MOST_LINES:
+            found.append("a function has %d lines, more than %d: %s" % (lines, MOST_LINES, m[1].strip()))
     table = re.search(r"^#define TGI_BACKEND_ENTRIES\(OP\)(.*\\\n)+.*", header, re.M)[0]
     entries = re.findall(r"OP\((?:ALL|PLAIN|MEMORY|DEVICE), [^,]+, (\w+),", table)
     defined = re.findall(r"^static [^;{}=]*?\btgi_cuda_(\w+)\([^;{}]*\)\s*\{", companion, re.M)
@@ -120,6 +125,7 @@ def damaged_companions(companion):
     yield "a bar without a tag", companion.replace("/* ======== @@LOSS ", "/* ======== Losses ")
     yield "two rooms whose tags are exchanged", companion.replace(
         "= @@LOSS", "= @@X").replace("= @@INDEX", "= @@LOSS").replace("= @@X", "= @@INDEX")
+    yield "a function that is too long", companion.replace("\n{\n", "\n{\n" + "\n" * MOST_LINES, 1)
     yield "an entry in another place", re.sub(
         r"(static bool tgi_cuda_gather\(.*?\n}\n)(.*?static bool tgi_cuda_scatter\(.*?\n}\n)", r"\2\1", companion, flags=re.S)
     yield "an entry that is not there", companion.replace("tgi_cuda_softmax(tgi_thread *S,", "tgi_cuda_softest(tgi_thread *S,")
