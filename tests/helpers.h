@@ -8,6 +8,7 @@
 #define HELPERS_H
 
 #include "harness.h"
+#include "inside.h"
 #include <locale.h>
 #include <time.h>
 
@@ -159,6 +160,54 @@ static inline bool has(tg_tensor *t, const char *wanted)
     const bool same = like_literal(t, wanted, false, why, sizeof why);
     if (!same) printf("    the tensor%s\n", why);
     return same;
+}
+
+/* ---- the oracle: what the plain backend computes ---- */
+
+/* Between the two calls HERE is the CPU, and what is made there is of the plain backend.  A tensor takes part in the ops
+   of the backend that made it, and in those of the other by a copy. */
+static tg_device oracle_for;
+static inline void oracle_begin(void)
+{
+    oracle_for = HERE, HERE = TG_CPU;
+    tg_set_default_device(HERE);
+    inside_plain(true);
+}
+
+static inline void oracle_end(void)
+{
+    inside_plain(false);
+    HERE = oracle_for;
+    tg_set_default_device(HERE);
+}
+
+/* The elements of t on the CPU, contiguous, without a history; NULL for NULL. */
+static inline tg_tensor *copy_here(tg_tensor *t)
+{
+    const size_t bytes = t ? (size_t)tg_numel(t) * tg_dtype_size(tg_dtype_of(t)) : 0;
+    void *data = t ? malloc(bytes + 1) : NULL;
+    tg_tensor *copy = NULL;
+    if (data && tg_copy_out(tg_detach(t), data, bytes) == TG_OK)
+        copy = tg_from_on(data, tg_shape_of(t), tg_dtype_of(t), TG_CPU);
+    free(data);
+    return copy;
+}
+
+/* A leaf with the elements of t in f64, from which the oracle computes what is exact. */
+static inline tg_tensor *exact_leaf(tg_tensor *t)
+{
+    return tg_set_requires_grad(tg_to_dtype(copy_here(t), TG_F64), true);
+}
+
+/* Whether t, of any dtype and on any device, has the elements that the oracle gave: exactly, or nearly. */
+static inline bool is_exactly(tg_tensor *t, tg_tensor *wanted)
+{
+    return t && wanted && tg_equal(tg_to_dtype(copy_here(t), tg_dtype_of(wanted)), copy_here(wanted));
+}
+
+static inline bool is_nearly(tg_tensor *t, tg_tensor *wanted, double tolerance, double least)
+{
+    return t && wanted && tg_allclose(tg_to_dtype(copy_here(t), TG_F64), tg_to_dtype(copy_here(wanted), TG_F64), tolerance, least);
 }
 
 /* ---- gradients ---- */

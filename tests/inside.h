@@ -12,6 +12,8 @@ extern "C" {
 void inside_count_aborts(int *count);   /* tg_abort_on_error adds to it instead of ending the program; NULL: it ends it */
 void inside_print_first_errors(void);   /* the handler of a program that has set none */
 void inside_compose(bool on);           /* fused ops of this thread are composed of others */
+/* What this thread makes on the CPU is from now on of the plain backend; with false again of the one that is usual. */
+void inside_plain(bool on);
 bool inside_bf16_tile(bool use);        /* products of this thread with the instruction for bf16; whether there is one */
 /* Name of the i-th op of the table, whether it has a rule, and its formula; NULL after the last. */
 const char *inside_op(int i, bool *has_rule, const char **formula);

@@ -19,6 +19,8 @@ void inside_print_first_errors(void) { tgi_handler.set = false; }
 
 void inside_compose(bool on) { tgi_self()->composes = on; }
 
+void inside_plain(bool on) { tgi_self()->cpu = on ? &tgi_plain : tgi_choose_backend(); }
+
 bool inside_bf16_tile(bool use)
 {
     static tgi_kernels without;

@@ -1,10 +1,8 @@
 /* Matrix products, linear, convolutions, max_pool and transposed copies of sizes that cross the blocks of the CPU's
- * kernels.  All numbers
- * are small integers, whose sums a float holds exactly: a result is right to the last bit or wrong.  The optional
- * entries of the backend (linear, convolution) are compared with the ops that stand in for them. */
+ * kernels, against the plain backend.  All numbers are small integers, whose sums a float holds exactly: a result is
+ * right to the last bit or wrong.  Convolutions are compared with the ops that stand in for them, too. */
 #include "tensorgrad.h"
 #include "helpers.h"
-#include "inside.h"
 
 /* Integers from -3 to 3. */
 static tg_tensor *integers(tg_shape shape, tg_dtype dtype)
@@ -26,23 +24,13 @@ static float *values_of(tg_tensor *t)
     return values;
 }
 
-/* Whether y [m, n] = a [m, k] b [k, n] + bias [n] (or NULL) */
-static bool is_product(tg_tensor *y, tg_tensor *a, tg_tensor *b, tg_tensor *bias)
+/* a times b, by the plain backend. */
+static tg_tensor *plain_product(tg_tensor *a, tg_tensor *b)
 {
-    const int64_t m = tg_dim(a, 0), k = tg_dim(a, 1), n = tg_dim(b, 1);
-    float *const py = values_of(y), *const pa = values_of(a), *const pb = values_of(b);
-    float *const start = bias ? values_of(bias) : NULL, *const row = (float *)calloc((size_t)n + 1, sizeof(float));
-    bool equal = row && tg_numel(y) == m * n;
-    for (int64_t i = 0; i < m && equal; ++i) {
-        for (int64_t j = 0; j < n; ++j) row[j] = start ? start[j] : 0;
-        for (int64_t l = 0; l < k; ++l) {
-            const float factor = pa[i * k + l];
-            for (int64_t j = 0; j < n; ++j) row[j] += factor * pb[l * n + j];
-        }
-        equal = n == 0 || memcmp(row, py + i * n, (size_t)n * sizeof *row) == 0;
-    }
-    free(py), free(pa), free(pb), free(start), free(row);
-    return equal;
+    oracle_begin();
+    tg_tensor *y = tg_matmul(copy_here(a), copy_here(b));
+    oracle_end();
+    return y;
 }
 
 /* Whether the plain backend would take long for such a product. */
@@ -58,19 +46,21 @@ TEST(products)
                                       {48, 1027, 9},  {90, 70, 500},  {65, 130, 1024}, {128, 97, 1024},
                                       {160, 48, 512}, {161, 40, 512}, {143, 33, 7}};
     for (size_t i = 0; i < sizeof size / sizeof *size; ++i) {
+        TG_SCOPE;
+        if (is_long(plain, size[i][0], size[i][1], size[i][2])) continue;
+        tg_tensor *a = integers(TG_SHAPE(size[i][0], size[i][2]), TG_F64);
+        tg_tensor *b = integers(TG_SHAPE(size[i][2], size[i][1]), TG_F64), *wanted = plain_product(a, b);
         for (int how = 0; how < 8; ++how) {
-            TG_SCOPE;
-            if (is_long(plain, size[i][0], size[i][1], size[i][2])) continue;
-            const tg_dtype dtype = how < 4 ? TG_F32 : TG_F64;
-            tg_tensor *a = matrix(size[i][0], size[i][2], how & 1, dtype);
-            tg_tensor *b = matrix(size[i][2], size[i][1], (how & 2) != 0, dtype);
-            CHECK(is_product(tg_matmul(a, b), a, b, NULL));
+            tg_tensor *x = tg_to_dtype(a, how < 4 ? TG_F32 : TG_F64), *y = tg_to_dtype(b, how < 4 ? TG_F32 : TG_F64);
+            if (how & 1) x = tg_t(tg_contiguous(tg_t(x)));
+            if (how & 2) y = tg_t(tg_contiguous(tg_t(y)));
+            CHECK(is_exactly(tg_matmul(x, y), wanted));
         }
     }
     TG_SCOPE; /* steps that are neither 1 nor those of a whole row */
     tg_tensor *a = tg_slice(integers(TG_SHAPE(90, 300), TG_F32), 1, 0, 300, 3);
     tg_tensor *b = tg_slice(tg_slice(integers(TG_SHAPE(100, 400), TG_F32), 1, 0, 400, 5), 0, 0, 100, 1);
-    CHECK(is_product(tg_matmul(a, b), a, b, NULL));
+    CHECK(is_exactly(tg_matmul(a, b), plain_product(a, b)));
 }
 
 /* Of integers, whose products and sums wrap around. */
@@ -86,26 +76,13 @@ TEST(integer_products)
         const tg_shape shape[2] = {turned[0] ? TG_SHAPE(k, m) : TG_SHAPE(m, k),
                                    turned[1] ? TG_SHAPE(n, k) : TG_SHAPE(k, n)};
         const tg_dtype dtype = dtypes[i / rows / 4];
-        int64_t *const value = (int64_t *)calloc((size_t)(m * n + m * k + k * n), sizeof *value);
-        int64_t *number[3] = {value, value + m * n, value + m * n + m * k};
         tg_tensor *in[2];
         for (int side = 0; side < 2; ++side) {
             tg_tensor *t = tg_randint_on(-(1LL << 53), 1LL << 53, shape[side], TG_I64, HERE);
             t = tg_mul(t, t); /* has all 64 bits */
             in[side] = tg_to_dtype(turned[side] ? tg_t(t) : t, dtype);
-            tg_tensor *const wide = tg_contiguous(tg_to_dtype(in[side], TG_I64));
-            CHECK(value && tg_copy_out(wide, number[1 + side], (size_t)tg_numel(t) * sizeof *value) == TG_OK);
         }
-        for (int64_t at = 0; at < m * n; ++at) {
-            uint64_t sum = 0;
-            for (int64_t l = 0; l < k; ++l) {
-                sum += (uint64_t)number[1][at / n * k + l] * (uint64_t)number[2][l * n + at % n];
-            }
-            value[at] = (int64_t)sum;
-        }
-        tg_tensor *const expected = tg_to_dtype(tg_from_on(value, TG_SHAPE(m, n), TG_I64, HERE), dtype);
-        CHECK(tg_equal(tg_matmul(in[0], in[1]), expected));
-        free(value);
+        CHECK(is_exactly(tg_matmul(in[0], in[1]), plain_product(in[0], in[1])));
     }
 }
 
@@ -167,7 +144,10 @@ TEST(linears)
             tg_tensor *bias = how & 1 ? integers(TG_SHAPE(s[3]), TG_F32) : NULL;
             if (how / 2 == 1) x = tg_slice(x, 1, 0, 2 * s[1], 2);
             if (how / 2 == 2) x = tg_transpose(x, 0, 1);
-            CHECK(is_product(tg_linear(x, w, bias), tg_reshape(x, TG_SHAPE(tg_numel(x) / s[2], s[2])), tg_t(w), bias));
+            oracle_begin();
+            tg_tensor *wanted = tg_linear(copy_here(x), copy_here(w), copy_here(bias));
+            oracle_end();
+            CHECK(is_exactly(tg_linear(x, w, bias), wanted));
         }
     }
 }
@@ -250,7 +230,7 @@ TEST(convolutions)
         for (int strided = 0; strided < 2; ++strided) {
             TG_SCOPE;
             int64_t x_dim[5], w_dim[5];
-            tg_tensor *fused[CONVOLVED], *composed[CONVOLVED];
+            tg_tensor *fused[CONVOLVED], *composed[CONVOLVED], *plain[CONVOLVED];
             for (int d = 0; d < row[i].ndim; ++d) x_dim[d] = row[i].x[d], w_dim[d] = row[i].w[d];
             tg_tensor *x = integers(tg_make_shape(row[i].ndim, x_dim), TG_F32);
             if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 1, -1)), 1, -1);
@@ -263,6 +243,12 @@ TEST(convolutions)
             CHECK(convolve(in, row[i].p, composed));
             inside_compose(false);
             for (int k = 0; k < CONVOLVED; ++k) CHECK(tg_equal(tg_detach(fused[k]), tg_detach(composed[k])));
+            if (strided) continue; /* has cost the oracle once already */
+            oracle_begin();
+            for (int k = 0; k < 3; ++k) in[k] = tg_set_requires_grad(copy_here(in[k]), true);
+            CHECK(convolve(in, row[i].p, plain));
+            oracle_end();
+            for (int k = 0; k < CONVOLVED; ++k) CHECK(is_exactly(fused[k], plain[k]));
         }
     }
 }
@@ -282,7 +268,7 @@ static int64_t pool(tg_tensor *x, const int *p, float **result)
     return y ? tg_numel(y) : 0;
 }
 
-/* f32, of which the CPU takes four windows at a time, against f64, with NaN, -inf and many equal elements. */
+/* f32, of which the CPU takes four windows at a time, with NaN, -inf and many equal elements, against the oracle. */
 TEST(max_pools)
 {
     static const int row[][11] = {/* plane; kernel, stride, padding and dilation in both dims; ceil_mode */
@@ -295,9 +281,10 @@ TEST(max_pools)
         tg_tensor *x = integers(TG_SHAPE(2, 3, row[i][0], row[i][1]), TG_F32);
         x = tg_masked_fill(x, tg_lt_scalar(x, -1), -HUGE_VAL);
         x = tg_masked_fill(x, tg_lt_scalar(tg_rand_like(x), 0.03), (double)NAN);
-        tg_tensor *wide = tg_to_dtype(x, TG_F64);
         const int64_t outputs = pool(tg_set_requires_grad(x, true), row[i] + 2, found);
-        CHECK(pool(tg_set_requires_grad(wide, true), row[i] + 2, expected) == outputs);
+        oracle_begin();
+        CHECK(pool(tg_set_requires_grad(copy_here(x), true), row[i] + 2, expected) == outputs);
+        oracle_end();
         for (int k = 0; k < 3; ++k) {
             const size_t n = (size_t)(k < 2 ? outputs : tg_numel(x));
             CHECK(found[k] && expected[k] && memcmp(found[k], expected[k], n * sizeof(float)) == 0);
@@ -318,14 +305,10 @@ TEST(transposed_copies)
             tg_tensor *x = tg_abs(integers(TG_SHAPE(batch, rows, cols * step), dtypes[d])), *y;
             x = tg_slice(x, 2, 0, cols * step, step);
             y = tg_contiguous(tg_transpose(x, 1, 2));
-            float *const px = values_of(tg_clone(x)), *const py = values_of(y);
-            int64_t wrong = !tg_is_contiguous(y) || tg_numel(y) != batch * rows * cols;
-            for (int64_t i = 0; i < batch * rows * cols && !wrong; ++i) {
-                const int64_t plane = i / (rows * cols), row = i / cols % rows, col = i % cols;
-                wrong += px[i] != py[(plane * cols + col) * rows + row];
-            }
-            CHECK(wrong == 0);
-            free(px), free(py);
+            oracle_begin();
+            tg_tensor *wanted = tg_contiguous(tg_transpose(copy_here(x), 1, 2));
+            oracle_end();
+            CHECK(tg_is_contiguous(y) && is_exactly(y, wanted));
         }
     }
 }

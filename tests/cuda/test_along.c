@@ -1,9 +1,10 @@
-/* Kernels of tensorgrad_cuda.cu that go along dims or by indices, against the CPU: reductions, argmax, cumsum, sort,
-   scatter, gather.  The sizes are such that every way through the kernels is taken: blocks of one warp and of many,
+/* Kernels of tensorgrad_cuda.cu that go along dims or by indices, against the plain backend: reductions, argmax,
+   cumsum, sort, scatter, gather.  The sizes are such that every way through the kernels is taken: blocks of one warp and of many,
    pieces, packs and none.  The line `bits` must be the same in every schedule of the simulator.  Built by
    `make sim MAIN=tests/cuda/test_along.c OUT=prog`; it runs on GPUs, too. */
 #include "tensorgrad.h"
 #include "counting.h"
+#include "../inside.h"
 
 static uint64_t bits = HARNESS_HASH;
 static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64, TG_I32, TG_I64, TG_U8, TG_BOOL};
@@ -152,6 +153,7 @@ TEST(sorts)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
         for (int k = 0; k < DTYPES; ++k) {
             TG_SCOPE;
+            inside_plain(i < 3); /* its sort compares each element with each */
             tg_tensor *x = numbers(shapes[i], dtypes[k], dtypes[k] < TG_I32), *index, *at;
             tg_tensor *y = tg_sort(tg_cuda(x), -1, k % 2, &at), *z = tg_sort(x, -1, k % 2, &index);
             if (!CHECK(same(at, index, 0))) printf("    %s, shape %d\n", tg_dtype_name(dtypes[k]), (int)i);
@@ -162,6 +164,7 @@ TEST(sorts)
             CHECK(same(at, index, 0) && tg_dim(y, 0) == tg_dim(z, 0));
         }
     }
+    inside_plain(true);
     TG_SCOPE; /* zeros of both signs are equal; infinities */
     tg_tensor *x = tg_div_scalar(tg_sub_scalar(tg_arange_on(0, 600, 1, TG_F32, TG_CPU), 300), 0), *index, *at;
     x = tg_where(tg_gt_scalar(tg_rand_on(TG_SHAPE(600), TG_F32, TG_CPU), 0.5), x, tg_mul_scalar(tg_sign(x), 0));
@@ -299,6 +302,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     if (harness_has_no_gpu()) return 0;
+    inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(reductions);
     RUN(long_sums_are_accurate);
     RUN(extremes_with_nan);

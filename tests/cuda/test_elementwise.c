@@ -1,8 +1,9 @@
 /* Kernels of tensorgrad_cuda.cu that go over elements: sin, cos and tan against the C library; those for elements that
-   lie side by side, for rows, and random numbers, against the CPU; the optimizers; products in f32 and TF32.  Built by
-   `make sim MAIN=tests/cuda/test_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
+   lie side by side, for rows, and random numbers, against the plain backend of the CPU; the optimizers; products in f32
+   and TF32.  Built by `make sim MAIN=tests/cuda/test_elementwise.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
 #include "counting.h"
+#include "../inside.h"
 
 /* ---- sin, cos, tan ---- */
 
@@ -732,6 +733,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     if (harness_has_no_gpu()) return 0;
+    inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(trigonometry_in_f64);
     RUN(trigonometry_in_f64_strided);
     RUN(trigonometry_in_f32);

@@ -1,9 +1,10 @@
 /* The attention kernels of tensorgrad_cuda.cu: values and gradients against the same in f64, which is composed of
-   products and a softmax, and against the CPU's kernels, at the edges of their tiles; on the simulator also how many
+   products and a softmax, and against the plain backend, at the edges of their tiles; on the simulator also how many
    kernels run and how much memory they take.  Built by `make sim MAIN=tests/cuda/test_flash.c OUT=prog` for the
    simulator; it runs on GPUs, too.  SMALL=1: fewer sizes. */
 #include "tensorgrad.h"
 #include "counting.h"
+#include "../inside.h"
 
 /* q [heads, group, queries, width], k [heads, 1, keys, width], v [heads, 1, keys, value_width] */
 typedef struct { int64_t heads, group, queries, keys, width, value_width; } sizes;
@@ -208,6 +209,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     if (harness_has_no_gpu()) return 0;
+    inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(tiles);
     RUN(masks_and_layouts);
     RUN(what_attention_moves);

@@ -1,9 +1,10 @@
-/* Kernels of tensorgrad_cuda.cu that keep rows in registers, against the CPU in f64: softmax, layer_norm, rms_norm and
- * cross_entropy, forward and backward, for rows of all lengths that the kernels tell apart; how many kernels run, and
+/* Kernels of tensorgrad_cuda.cu that keep rows in registers, against the plain backend in f64: softmax, layer_norm,
+ * rms_norm and cross_entropy, forward and backward, for rows of all lengths that the kernels tell apart; how many kernels run, and
  * how many bytes they move; and a step of an LSTM.  Built by `make sim MAIN=tests/cuda/test_rows.c OUT=prog` for the
  * simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
 #include "counting.h"
+#include "../inside.h"
 
 static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
 static const double tolerances[] = {3e-6, 1e-12, 1.2e-2, 1.5e-3}; /* of the largest element */
@@ -324,6 +325,7 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     small = getenv("SMALL") != NULL;
     if (harness_has_no_gpu()) return 0;
+    inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(rows_in_registers);
     RUN(rows_in_chunks);
     RUN(many_rows);

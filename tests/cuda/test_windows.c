@@ -1,8 +1,9 @@
-/* Kernels of tensorgrad_cuda.cu for windows that move over images, against the CPU in f64: convolutions, pools and
-   interpolation, forward and backward, in each dtype and layout; how many kernels run, and what they move.  Built by
+/* Kernels of tensorgrad_cuda.cu for windows that move over images, against the plain backend in f64: convolutions,
+   pools and interpolation, forward and backward, in each dtype and layout; how many kernels run, and what they move.  Built by
    `make sim MAIN=tests/cuda/test_windows.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
 #include "counting.h"
+#include "../inside.h"
 
 static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
 static const double tolerances[] = {4e-6, 1e-12, 2e-2, 3e-3}; /* of the largest element */
@@ -210,6 +211,7 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     small = getenv("SMALL") != NULL;
     if (harness_has_no_gpu()) return 0;
+    inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(convolutions);
     RUN(pools);
     RUN(what_is_moved);
