@@ -13934,8 +13934,8 @@ tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_argument(S, "flatten", "t", t)) return NULL;
-    if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (!tgi_wrap_dim(S, "flatten", t->ndim, &start_dim) || !tgi_wrap_dim(S, "flatten", t->ndim, &end_dim)) return NULL;
+    if (t->ndim == 0) return tgi_reshape("flatten", t, TG_SHAPE(1));
     if (start_dim > end_dim) {
         return tgi_no_tensor(
             tgi_fail(S, TG_ERR_SHAPE, "flatten", "flatten() has invalid args: start_dim cannot come after end_dim"));

@@ -55,6 +55,7 @@ static struct {
     const op_row *row;
     numbers p;
     int n, line, grads;
+    bool has_dim; /* p.dim was given */
     tg_tensor *in[MAX_INPUTS];
     bool differentiable[MAX_INPUTS];
     const char *gives, *grad[MAX_INPUTS];
@@ -71,6 +72,7 @@ static void begin_sample(int line)
 {
     memset(&at.p, 0, sizeof at.p);
     at.n = at.grads = 0;
+    at.has_dim = false;
     at.line = line;
     at.gives = NULL;
     at.low = -2, at.high = 2;
@@ -140,7 +142,7 @@ static void mask(const char *text) { add_input(boolean(text), false); }
 static void range(double low, double high) { at.low = low, at.high = high; }
 static void num(double value) { at.p.num = value; }
 static void num2(double value) { at.p.num2 = value; }
-static void dim(int value) { at.p.dim = value; }
+static void dim(int value) { at.p.dim = value, at.has_dim = true; }
 static void dim2(int value) { at.p.dim2 = value; }
 static void flag(int value) { at.p.flag = value; }
 static void count(int64_t value) { at.p.count = value; }

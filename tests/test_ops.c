@@ -666,28 +666,32 @@ static int op_of_sample(const char *name)
     return found;
 }
 
-/* Dims of the input count from its end if they are negative, and one out of range is refused. */
+/* The dim of a sample, or a list of dims, counts from the end if it is negative, and is refused out of range; whether
+   the row of an op (-1: none) says that it has one, or the function looks after its dim itself. */
 static void check_dims_of_row(int op)
 {
-    const int ndim = tg_ndim(at.in[0]), n = ndim ? ndim : 1;
-    const bool list = (inside_op_flags(op) & INSIDE_DIMS) != 0;
+    const bool longer = strcmp(at.row->name, "unsqueeze") == 0 || strcmp(at.row->name, "stack") == 0; /* by a new dim */
+    int i, n = 1;
+    const bool list = op >= 0 && (inside_op_flags(op) & INSIDE_DIMS) != 0;
     numbers p = at.p;
     char message[120];
     int outside;
+    for (i = 0; i < at.n; ++i) n = tg_ndim(at.in[i]) + longer > n ? tg_ndim(at.in[i]) + longer : n; /* they broadcast */
     for (outside = 0; outside < 2; ++outside) {
         const int dim = outside ? -n - 1 : n;
         tg_tensor *y;
         p.dim = dim, p.dims = list ? TG_DIMS(dim) : at.p.dims;
         y = at.row->call(at.in, at.n, &p);
-        if (list && y) return; /* the function takes no dims: the others of its op do */
+        if (list && y && !at.has_dim) return; /* the function takes no dims: the others of its op do */
         snprintf(message, sizeof message, "Dimension out of range (expected to be in range of [%d, %d], but got %d)", -n,
                  n - 1, dim);
         refused(y == NULL, message, "a dim out of range", at.line);
     }
     p = at.p;
     p.dim += p.dim < 0 ? n : -n;
-    if (!list) agree("dim counted from the other end", at.row->call(at.in, at.n, &p), at.row->call(at.in, at.n, &at.p), 0);
-    shown[op] |= list ? INSIDE_DIMS : INSIDE_DIM;
+    if (at.has_dim)
+        agree("dim counted from the other end", at.row->call(at.in, at.n, &p), at.row->call(at.in, at.n, &at.p), 0);
+    if (op >= 0) shown[op] |= list ? INSIDE_DIMS : INSIDE_DIM;
 }
 
 /* The dtype of the output under TG_AUTOCAST(TG_BF16), of inputs that have another one. */
@@ -714,7 +718,8 @@ static void check_row(void)
 {
     const int op = op_of_sample(at.row->name), flags = op < 0 ? 0 : inside_op_flags(op);
     tg_tensor *in_[MAX_INPUTS], *y;
-    if (flags & (INSIDE_DIM | INSIDE_DIMS)) check_dims_of_row(op);
+    if (strncmp(at.row->name, "conv", 4) == 0) at.has_dim = false; /* another number, in samples of convolutions */
+    if (at.has_dim || (flags & (INSIDE_DIM | INSIDE_DIMS))) check_dims_of_row(op);
     if (flags & (INSIDE_LOW | INSIDE_F32 | INSIDE_WIDEST)) check_autocast_of_row(op);
     if (!(flags & INSIDE_FLOAT_INPUT)) return;
     memcpy(in_, at.in, sizeof in_);
