@@ -12110,7 +12110,7 @@ static bool tgi_composite_begin_with(tgi_composite *c, int op, const char *name,
     if (!name) name = row->name;
     va_start(list, name);
     for (const char *p = row->arguments; *p; p += *p == ',') {
-        p += strcspn(p, ","); /* the end of a name */
+        while (*p && *p != ',') ++p; /* the end of a name */
         variable[n] = va_arg(list, tg_tensor **);
         tg_tensor *t = in[n] = on_device[n] = *variable[n];
         const bool optional = p[-1] == '?';
