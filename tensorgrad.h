@@ -1710,7 +1710,7 @@ typedef struct tg_optim {
     double tolerance_grad;         /* lbfgs: 1e-7.  A step ends when no element of the gradient is larger, */
     double tolerance_change;       /* lbfgs: 1e-9, or when parameters and loss change by less than this */
     bool strong_wolfe;             /* lbfgs: false; true searches a step size by the strong Wolfe conditions */
-    int kind;                      /* read only: 0 sgd, 1 adam, 2 adamw, 3 rmsprop, 4 adagrad, 5 adadelta, 6 lbfgs */
+    int kind;                      /* private: which optimizer it is */
     int count;                     /* read only: number of parameters, those of all groups */
     tg_optim_group *group;         /* read only: the first group that was added, or NULL */
     struct tgi_optim_param *param; /* private: the parameters and their state */
@@ -4769,11 +4769,9 @@ typedef enum { TGI_SCATTER_SET, TGI_SCATTER_ADD, TGI_SCATTER_UNIQUE } tgi_scatte
 /* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype, but
    for f16 and bf16: then s[] are f32, and so is master [n], from which p is rounded.  An element of master that does
    not round to that of p, because the program has written p since, is replaced by it first.
-   TGI_LBFGS alone has no kernel.
    All bytes before `index` are equal where a step differs in nothing but the memory it works on. */
-typedef enum { TGI_SGD, TGI_ADAM, TGI_ADAMW, TGI_RMSPROP, TGI_ADAGRAD, TGI_ADADELTA, TGI_LBFGS } tgi_optimizer;
 typedef struct {
-    tgi_optimizer kind;
+    int kind; /* tgi_optimizer, but lbfgs, which has no kernel */
     bool first, nesterov, amsgrad, centered;
     double lr, weight_decay, momentum, dampening, beta1, beta2, eps, alpha, lr_decay; /* adagrad: lr comes decayed */
     double bias1, bias2;                                                              /* 1 - beta^t */
@@ -4782,7 +4780,7 @@ typedef struct {
     int64_t n;
     void *p;
     const void *g;
-    void *s[3];    /* see tgi_optim_kinds; NULL when not used */
+    void *s[3];    /* see TGI_OPTIMIZERS; NULL when not used */
     float *master; /* NULL unless dtype is f16 or bf16 */
 } tgi_optim_step;
 
@@ -5261,51 +5259,103 @@ TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, in
     OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                      \
     OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
 
-/* Optimizers, PyTorch's formulas for one element: p the parameter, g its gradient, a, b and c its state (see
-   tgi_optim_step), in f32 or f64. */
-
-#define TGI_OPTIMIZERS(OP, suffix, type)                                  \
-    OP(sgd, suffix, type, {                                               \
-        g += decay * p;                                                   \
-        if (step->momentum != 0) {                                        \
-            a = step->first ? g : momentum * a + one_minus_dampening * g; \
-            g = step->nesterov ? g + momentum * a : a;                    \
-        }                                                                 \
-        p -= lr * g;                                                      \
-    })                                                                    \
-    OP(adam, suffix, type, {                                              \
-        g += decay * p;                                                   \
-        TGI_ADAM_STEP                                                     \
-    })                                                                    \
-    OP(adamw, suffix, type, {                                             \
-        p -= lr * decay * p;                                              \
-        TGI_ADAM_STEP                                                     \
-    })                                                                    \
-    OP(rmsprop, suffix, type, {                                           \
-        g += decay * p;                                                   \
-        a = alpha * a + (1 - alpha) * g * g;                              \
-        if (step->centered) b += (1 - alpha) * (g - b);                   \
-        g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;              \
-        if (step->momentum > 0) g = c = momentum * c + g;                 \
-        p -= lr * g;                                                      \
-    })                                                                    \
-    OP(adagrad, suffix, type, {                                           \
-        g += decay * p;                                                   \
-        a += g * g;                                                       \
-        p -= lr * g / (tgi_sqrt(a) + eps);                                \
-    })                                                                    \
-    OP(adadelta, suffix, type, {                                          \
-        g += decay * p;                                                   \
-        a = alpha * a + (1 - alpha) * g * g;                              \
-        g *= tgi_sqrt(b + eps) / tgi_sqrt(a + eps);                       \
-        b = alpha * b + (1 - alpha) * g * g;                              \
-        p -= lr * g;                                                      \
+/* Optimizers, but lbfgs, whose steps are made of ops (see LBFGS):
+   OP(name, suffix, type, a, b, c, used, reads, defaults, formula).
+     suffix, type    passed on to OP
+     a, b, c         the names of its states, as in a state_dict of PyTorch, or NULL
+     used            which of them the optimizer o uses, a bit for each
+     reads           the rows of TGI_HYPERPARAMETERS (OPTIM) that it reads, besides lr and weight_decay
+     defaults        what sets the fields of o whose first value is not that of the others
+     formula         PyTorch's for one element, in f32 or f64: p is the parameter, g its gradient, a, b and c its
+                     state; the numbers are those of TGI_OPTIM_NUMBERS */
+#define TGI_OPTIMIZERS(OP, suffix, type)                                                                               \
+    OP(sgd, suffix, type, "momentum_buffer", NULL, NULL, o->momentum != 0 ? 1 : 0,                                     \
+       TGI_READS(momentum) | TGI_READS(dampening) | TGI_READS(nesterov), (void)o, {                                    \
+           g += decay * p;                                                                                             \
+           if (step->momentum != 0) {                                                                                  \
+               a = step->first ? g : momentum * a + one_minus_dampening * g;                                           \
+               g = step->nesterov ? g + momentum * a : a;                                                              \
+           }                                                                                                           \
+           p -= lr * g;                                                                                                \
+       })                                                                                                              \
+    OP(adam, suffix, type, "exp_avg", "exp_avg_sq", "max_exp_avg_sq", o->amsgrad ? 7 : 3, TGI_ADAM_READS, (void)o, {   \
+        g += decay * p;                                                                                                \
+        TGI_ADAM_STEP                                                                                                  \
+    })                                                                                                                 \
+    OP(adamw, suffix, type, "exp_avg", "exp_avg_sq", "max_exp_avg_sq", o->amsgrad ? 7 : 3, TGI_ADAM_READS,             \
+       o->weight_decay = 0.01, {                                                                                       \
+           p -= lr * decay * p;                                                                                        \
+           TGI_ADAM_STEP                                                                                               \
+       })                                                                                                              \
+    OP(rmsprop, suffix, type, "square_avg", "grad_avg", "momentum_buffer",                                             \
+       1 | (o->centered ? 2 : 0) | (o->momentum > 0 ? 4 : 0),                                                          \
+       TGI_READS(momentum) | TGI_READS(eps) | TGI_READS(alpha) | TGI_READS(centered), (void)o, {                       \
+           g += decay * p;                                                                                             \
+           a = alpha * a + (1 - alpha) * g * g;                                                                        \
+           if (step->centered) b += (1 - alpha) * (g - b);                                                             \
+           g /= tgi_sqrt(step->centered ? a - b * b : a) + eps;                                                        \
+           if (step->momentum > 0) g = c = momentum * c + g;                                                           \
+           p -= lr * g;                                                                                                \
+       })                                                                                                              \
+    OP(adagrad, suffix, type, "sum", NULL, NULL, 1,                                                                    \
+       TGI_READS(eps) | TGI_READS(lr_decay) | TGI_READS(initial_accumulator_value), o->eps = 1e-10, {                  \
+           g += decay * p;                                                                                             \
+           a += g * g;                                                                                                 \
+           p -= lr * g / (tgi_sqrt(a) + eps);                                                                          \
+       })                                                                                                              \
+    OP(adadelta, suffix, type, "square_avg", "acc_delta", NULL, 3, TGI_READS(eps) | TGI_READS(rho), o->eps = 1e-6, {   \
+        g += decay * p;                                                                                                \
+        a = alpha * a + (1 - alpha) * g * g;                                                                           \
+        g *= tgi_sqrt(b + eps) / tgi_sqrt(a + eps);                                                                    \
+        b = alpha * b + (1 - alpha) * g * g;                                                                           \
+        p -= lr * g;                                                                                                   \
     })
+#define TGI_ADAM_READS TGI_READS(beta1) | TGI_READS(beta2) | TGI_READS(amsgrad) | TGI_READS(eps)
 #define TGI_ADAM_STEP                        \
     a += one_minus_beta1 * (g - a);          \
     b = beta2 * b + one_minus_beta2 * g * g; \
     if (step->amsgrad) c = b > c ? b : c;    \
     p -= rate * a / (tgi_sqrt(step->amsgrad ? c : b) / sqrt_bias_correction2 + eps);
+
+#define TGI_OPTIMIZER_KIND(name, ...) TGI_OPTIM_##name,
+typedef enum { TGI_OPTIMIZERS(TGI_OPTIMIZER_KIND, , ) TGI_OPTIM_lbfgs } tgi_optimizer;
+
+/* NUMBER(name in the formulas, value): what a step computes once, in f64, and rounds to the type of the formula. */
+#define TGI_OPTIM_NUMBERS(NUMBER)                    \
+    NUMBER(lr, step->lr)                             \
+    NUMBER(decay, step->weight_decay)                \
+    NUMBER(eps, step->eps)                           \
+    NUMBER(momentum, step->momentum)                 \
+    NUMBER(one_minus_dampening, 1 - step->dampening) \
+    NUMBER(alpha, step->alpha)                       \
+    NUMBER(beta2, step->beta2)                       \
+    NUMBER(one_minus_beta1, 1 - step->beta1)         \
+    NUMBER(one_minus_beta2, 1 - step->beta2)         \
+    NUMBER(rate, step->lr / step->bias1)             \
+    NUMBER(sqrt_bias_correction2, sqrt(step->bias2))
+
+/* One step of an optimizer for n elements: parameters P, gradients G, state [3]. */
+typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *P, const void *G, void *const *state);
+#define TGI_OPTIM_NUMBER(name, value)      \
+    const real name = (real)(value);       \
+    (void)name;
+#define TGI_OPTIMIZER(name, suffix, type, state_a, state_b, state_c, used, reads, defaults, formula)                   \
+    static void TGI_OPTIMIZER_NAME_##suffix(name)(const tgi_optim_step *step, int64_t n, void *P, const void *G,       \
+                                                  void *const *state)                                                  \
+    {                                                                                                                  \
+        typedef type real;                                                                                             \
+        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                    \
+        TGI_OPTIM_NUMBERS(TGI_OPTIM_NUMBER)                                                                            \
+        TGI_OPTIMIZER_LOOP_##suffix                                                                                    \
+        for (int64_t i = 0; i < n; ++i) {                                                                              \
+            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                   \
+            real a = A[i], b = B[i], c = C[i];                                                                         \
+            formula                                                                                                    \
+            ((real *)P)[i] = p;                                                                                        \
+            A[i] = a, B[i] = b, C[i] = c;                                                                              \
+        }                                                                                                              \
+    }
+#define TGI_OPTIMIZER_ENTRY(name, suffix, ...) TGI_OPTIMIZER_NAME_##suffix(name),
 
 /* ---- shared by all backends: windows ---- */
 
@@ -6519,23 +6569,9 @@ static bool tgi_plain_random(tgi_thread *S, tgi_random kind, tgi_operand out, in
     return true;
 }
 
-/* n [5] = p, g, a, b, c of one element, before and after the step */
-#define TGI_PLAIN_OPTIMIZER(name, suffix, type, update)                                                                \
-    static void tgi_plain_##name##_step(const tgi_optim_step *step, double *n)                                         \
-    {                                                                                                                  \
-        typedef double real;                                                                                           \
-        double p = n[0], g = n[1], a = n[2], b = n[3], c = n[4];                                                       \
-        const real lr = step->lr, decay = step->weight_decay, eps = step->eps, momentum = step->momentum;              \
-        const double alpha = step->alpha, one_minus_dampening = 1 - step->dampening, rate = step->lr / step->bias1;    \
-        const double one_minus_beta1 = 1 - step->beta1, beta2 = step->beta2, one_minus_beta2 = 1 - step->beta2;        \
-        const double sqrt_bias_correction2 = sqrt(step->bias2);                                                        \
-        (void)lr, (void)decay, (void)eps, (void)momentum, (void)alpha, (void)one_minus_dampening, (void)rate;          \
-        (void)one_minus_beta1, (void)beta2, (void)one_minus_beta2, (void)sqrt_bias_correction2;                        \
-        update;                                                                                                        \
-        n[0] = p, n[2] = a, n[3] = b, n[4] = c;                                                                        \
-    }
-TGI_OPTIMIZERS(TGI_PLAIN_OPTIMIZER, f64, double)
-#define TGI_PLAIN_OPTIMIZER_ROW(name, ...) tgi_plain_##name##_step,
+#define TGI_OPTIMIZER_NAME_plain(name) tgi_plain_##name##_step
+#define TGI_OPTIMIZER_LOOP_plain
+TGI_OPTIMIZERS(TGI_OPTIMIZER, plain, double)
 
 /* Whether x rounds to element i of y. */
 static bool tgi_plain_rounds_to(tgi_plain_line y, int64_t i, double x)
@@ -6549,27 +6585,28 @@ static bool tgi_plain_rounds_to(tgi_plain_line y, int64_t i, double x)
 /* p, g, s[0..3), master [n]: master is the parameter if there is one, and p is rounded from it */
 static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n)
 {
-    static void (*const update[])(const tgi_optim_step *step, double *n) = {
-        TGI_OPTIMIZERS(TGI_PLAIN_OPTIMIZER_ROW, f64, double)};
+    static const tgi_optimizer_kernel update[] = {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, plain, double)};
     (void)S;
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
         const tgi_plain_line p = tgi_plain_flat(step->dtype, step->p), g = tgi_plain_flat(step->dtype, step->g);
         const tgi_plain_line master = tgi_plain_flat(TG_F32, step->master);
         for (int64_t i = 0; i < step->n; ++i) {
-            double number[5] = {tgi_plain_real(p, i), tgi_plain_real(g, i), 0, 0, 0};
+            double number = tgi_plain_real(p, i), state[3] = {0, 0, 0};
+            const double gradient = tgi_plain_real(g, i);
+            void *const states[3] = {&state[0], &state[1], &state[2]};
             if (step->master && tgi_plain_rounds_to(p, i, tgi_plain_real(master, i)))
-                number[0] = tgi_plain_real(master, i);
+                number = tgi_plain_real(master, i);
             for (int k = 0; k < 3; ++k) {
-                const tgi_plain_line state = tgi_plain_flat(tgi_compute_dtype(step->dtype), step->s[k]);
-                if (step->s[k]) number[2 + k] = tgi_plain_real(state, i);
+                const tgi_plain_line line = tgi_plain_flat(tgi_compute_dtype(step->dtype), step->s[k]);
+                if (step->s[k]) state[k] = tgi_plain_real(line, i);
             }
-            update[step->kind](step, number);
+            update[step->kind](step, 1, &number, &gradient, states);
             for (int k = 0; k < 3; ++k) {
-                const tgi_plain_line state = tgi_plain_flat(tgi_compute_dtype(step->dtype), step->s[k]);
-                if (step->s[k]) tgi_plain_put_real(state, i, number[2 + k]);
+                const tgi_plain_line line = tgi_plain_flat(tgi_compute_dtype(step->dtype), step->s[k]);
+                if (step->s[k]) tgi_plain_put_real(line, i, state[k]);
             }
-            if (step->master) tgi_plain_put_real(master, i, number[0]);
-            tgi_plain_put_real(p, i, step->master ? tgi_plain_real(master, i) : number[0]);
+            if (step->master) tgi_plain_put_real(master, i, number);
+            tgi_plain_put_real(p, i, step->master ? tgi_plain_real(master, i) : number);
         }
     }
     return true;
@@ -20842,11 +20879,11 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
    (2) The states are made at the first step of a parameter.  They are f32 for one in bf16 or f16, which has a master
        copy.
    (3) The optimizer has a reference to each parameter and owns its states.  They follow a parameter to another device.
-   To add an optimizer: its kind in tgi_optimizer; a row of TGI_OPTIMIZERS in the same order, the formula on every
-   device; a row of tgi_optim_kinds, the names of its states; which of them are used in tgi_optim_states; defaults in
-   tgi_optim_new; its constructor and declaration; tests in test_optim.c.  A number that no other optimizer has is a
-   field of tg_optim, a check in tgi_check_hyperparameters, a line in tgi_optim_describe and one of
-   tgi_hyperparameters. */
+   To add an optimizer:
+     1. its row in TGI_OPTIMIZERS (BACKEND), which is its name, states, defaults, checks, constructor and, on every
+        device, its formula; 2. its declaration; 3. its samples in tests/test_optim.c.
+   A number that no other optimizer has is a field of tg_optim and a row of TGI_HYPERPARAMETERS; where its formula uses
+   it, a member of tgi_optim_step, a line in tgi_optim_describe and a row of TGI_OPTIM_NUMBERS (BACKEND), too. */
 
 enum { TGI_MASTER = 3, TGI_STATES = 4 };
 
@@ -20855,49 +20892,85 @@ typedef struct tgi_optim_param {
     const tg_optim_group *group;      /* NULL: its numbers are those of the optimizer */
     int64_t steps;                    /* done */
     int captured;                     /* of these, while a step is captured */
-    bool has_momentum;                /* sgd: the momentum buffer has been set */
+    bool begun;                       /* a step has set state[0] */
     tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
 
-/* In the order of tgi_optimizer: its name, and those of its state, as in a state_dict of PyTorch, but for the master
-   copy, which PyTorch has not. */
-static const struct { const char *name, *state[TGI_MASTER]; } tgi_optim_kinds[] = {
-    {"sgd", {"momentum_buffer", NULL, NULL}},
-    {"adam", {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
-    {"adamw", {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
-    {"rmsprop", {"square_avg", "grad_avg", "momentum_buffer"}},
-    {"adagrad", {"sum", NULL, NULL}},
-    {"adadelta", {"square_avg", "acc_delta", NULL}},
-    {"lbfgs", {NULL, NULL, NULL}},
+/* The hyperparameters, in the order in which files hold them: OP(field of tg_optim, type, most, what errors call it,
+   whether the value x is allowed).  most: the largest value of a whole number; 0 for other numbers. */
+#define TGI_HYPERPARAMETERS(OP)                                                                   \
+    OP(lr, double, 0, "learning rate", x >= 0)                                                    \
+    OP(weight_decay, double, 0, "weight_decay value", x >= 0)                                     \
+    OP(momentum, double, 0, "momentum value", x >= 0)                                             \
+    OP(dampening, double, 0, "dampening value", true)                                             \
+    OP(nesterov, bool, 1, "nesterov value", true)                                                 \
+    OP(beta1, double, 0, "beta parameter at index 0", x >= 0 && x < 1)                            \
+    OP(beta2, double, 0, "beta parameter at index 1", x >= 0 && x < 1)                            \
+    OP(amsgrad, bool, 1, "amsgrad value", true)                                                   \
+    OP(eps, double, 0, "epsilon value", x >= 0)                                                   \
+    OP(alpha, double, 0, "alpha value", x >= 0)                                                   \
+    OP(rho, double, 0, "rho value", x >= 0 && x <= 1)                                             \
+    OP(centered, bool, 1, "centered value", true)                                                 \
+    OP(lr_decay, double, 0, "lr_decay value", x >= 0)                                             \
+    OP(initial_accumulator_value, double, 0, "initial_accumulator_value value", x >= 0)           \
+    OP(max_iter, int, INT_MAX, "max_iter", true)                                                  \
+    OP(max_eval, int, INT_MAX, "max_eval", true)                                                  \
+    OP(history_size, int, INT_MAX, "history_size", true)                                          \
+    OP(tolerance_grad, double, 0, "tolerance_grad value", true)                                   \
+    OP(tolerance_change, double, 0, "tolerance_change value", true)                               \
+    OP(strong_wolfe, bool, 1, "strong_wolfe value", true)
+
+#define TGI_HYPERPARAMETER(name, ...) TGI_HYPERPARAMETER_##name,
+enum { TGI_HYPERPARAMETERS(TGI_HYPERPARAMETER) TGI_HYPERPARAMETER_COUNT };
+
+#define TGI_HYPERPARAMETER_ROW(name, type, most, what, fits) \
+    {#name, offsetof(tg_optim, name), sizeof(type), most, what},
+typedef struct { const char *name; size_t at, size; int64_t most; const char *what; } tgi_hyperparameter;
+static const tgi_hyperparameter tgi_hyperparameters[] = {TGI_HYPERPARAMETERS(TGI_HYPERPARAMETER_ROW)};
+
+/* Whether a hyperparameter has a value that is allowed; *value: which it has. */
+static bool tgi_hyperparameter_fits(const tg_optim *o, int hyperparameter, double *value)
+{
+    double x = 0;
+    bool fits = true;
+    switch (hyperparameter) {
+#define TGI_FITS(name, type, most, what, condition) \
+    case TGI_HYPERPARAMETER_##name: x = (double)o->name, fits = condition; break;
+        TGI_HYPERPARAMETERS(TGI_FITS)
+#undef TGI_FITS
+    default: break;
+    }
+    *value = x;
+    return fits;
+}
+
+/* In the order of tgi_optimizer: its name, the names of its states, and a bit for each row of TGI_HYPERPARAMETERS that
+   it reads. */
+#define TGI_READS(name) 1u << TGI_HYPERPARAMETER_##name
+#define TGI_OPTIM_KIND(name, suffix, type, a, b, c, used, reads, ...) \
+    {#name, {a, b, c}, TGI_READS(lr) | TGI_READS(weight_decay) | reads},
+static const struct { const char *name, *state[TGI_MASTER]; unsigned reads; } tgi_optim_kinds[] = {
+    TGI_OPTIMIZERS(TGI_OPTIM_KIND, , )
+    TGI_OPTIM_KIND(lbfgs, , , NULL, NULL, NULL, 0, TGI_READS(eps), )
 };
+
+static bool tgi_optim_reads(const tg_optim *o, int hyperparameter)
+{
+    return tgi_optim_kinds[o->kind].reads >> hyperparameter & 1;
+}
 
 /* Called before every step, since the fields of tg_optim are public. */
 static bool tgi_check_hyperparameters(tgi_thread *S, const char *op, const tg_optim *o)
 {
-    const bool adam = o->kind == TGI_ADAM || o->kind == TGI_ADAMW;
     const tg_status code = TG_ERR_ARGUMENT;
-    if (!(o->lr >= 0)) return tgi_fail(S, code, op, "Invalid learning rate: %g", o->lr);
-    if (!(o->weight_decay >= 0)) return tgi_fail(S, code, op, "Invalid weight_decay value: %g", o->weight_decay);
-    if (o->kind != TGI_SGD && !(o->eps >= 0)) return tgi_fail(S, code, op, "Invalid epsilon value: %g", o->eps);
-    if ((o->kind == TGI_SGD || o->kind == TGI_RMSPROP) && !(o->momentum >= 0)) {
-        return tgi_fail(S, code, op, "Invalid momentum value: %g", o->momentum);
+    double x;
+    for (int i = 0; i < TGI_HYPERPARAMETER_COUNT; ++i) {
+        if (tgi_optim_reads(o, i) && !tgi_hyperparameter_fits(o, i, &x))
+            return tgi_fail(S, code, op, "Invalid %s: %g", tgi_hyperparameters[i].what, x);
     }
-    if (o->kind == TGI_SGD && o->nesterov && (!(o->momentum > 0) || o->dampening != 0)) {
+    if (tgi_optim_reads(o, TGI_HYPERPARAMETER_nesterov) && o->nesterov && (!(o->momentum > 0) || o->dampening != 0))
         return tgi_fail(S, code, op, "Nesterov momentum requires a momentum and zero dampening");
-    }
-    if (adam && !(o->beta1 >= 0 && o->beta1 < 1))
-        return tgi_fail(S, code, op, "Invalid beta parameter at index 0: %g", o->beta1);
-    if (adam && !(o->beta2 >= 0 && o->beta2 < 1))
-        return tgi_fail(S, code, op, "Invalid beta parameter at index 1: %g", o->beta2);
-    if (o->kind == TGI_RMSPROP && !(o->alpha >= 0)) return tgi_fail(S, code, op, "Invalid alpha value: %g", o->alpha);
-    if (o->kind == TGI_ADADELTA && !(o->rho >= 0 && o->rho <= 1))
-        return tgi_fail(S, code, op, "Invalid rho value: %g", o->rho);
-    if (o->kind == TGI_ADAGRAD && !(o->lr_decay >= 0))
-        return tgi_fail(S, code, op, "Invalid lr_decay value: %g", o->lr_decay);
-    if (o->kind == TGI_ADAGRAD && !(o->initial_accumulator_value >= 0)) {
-        return tgi_fail(S, code, op, "Invalid initial_accumulator_value value: %g", o->initial_accumulator_value);
-    }
-    if (o->kind == TGI_LBFGS && (o->max_iter < 0 || o->max_eval < 0 || o->history_size < 1)) {
+    if (o->kind == TGI_OPTIM_lbfgs && (o->max_iter < 0 || o->max_eval < 0 || o->history_size < 1)) {
         return tgi_fail(S, code, op, "Invalid max_iter %d, max_eval %d or history_size %d", o->max_iter, o->max_eval,
                         o->history_size);
     }
@@ -20985,6 +21058,18 @@ static void tgi_warn_of_duplicate(tgi_thread *S)
              "  hint: each is moved once for every time it is listed");
 }
 
+/* Sets the fields whose first value is another than with most optimizers. */
+static void tgi_optim_defaults(tg_optim *o)
+{
+    switch (o->kind) {
+#define TGI_OPTIM_DEFAULTS(name, suffix, type, a, b, c, used, reads, defaults, formula) \
+    case TGI_OPTIM_##name: defaults; break;
+        TGI_OPTIMIZERS(TGI_OPTIM_DEFAULTS, , )
+#undef TGI_OPTIM_DEFAULTS
+    default: break;
+    }
+}
+
 static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double lr)
 {
     tgi_thread *S = tgi_self();
@@ -20995,16 +21080,16 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     if (!o) return NULL;
     o->kind = kind;
     o->lr = lr;
-    o->weight_decay = kind == TGI_ADAMW ? 0.01 : 0;
     o->beta1 = 0.9;
     o->beta2 = 0.999;
-    o->eps = kind == TGI_ADAGRAD ? 1e-10 : kind == TGI_ADADELTA ? 1e-6 : 1e-8;
+    o->eps = 1e-8;
     o->alpha = 0.99;
     o->rho = 0.9;
     o->max_iter = 20;
     o->history_size = 100;
     o->tolerance_grad = 1e-7;
     o->tolerance_change = 1e-9;
+    tgi_optim_defaults(o);
     bool twice = false;
     if (!tgi_check_hyperparameters(S, op, o) || !tgi_optim_append(S, op, o, params, n, NULL, &twice)) {
         tgi_object_free(S, o);
@@ -21014,13 +21099,13 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     return o;
 }
 
-tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_SGD, params, n, lr); }
-tg_optim *tg_adam(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAM, params, n, lr); }
-tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAMW, params, n, lr); }
-tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_RMSPROP, params, n, lr); }
-tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADAGRAD, params, n, lr); }
-tg_optim *tg_adadelta(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_ADADELTA, params, n, lr); }
-tg_optim *tg_lbfgs(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_LBFGS, params, n, lr); }
+#define TGI_OPTIM_CONSTRUCTOR(name, ...)                                \
+    tg_optim *tg_##name(tg_tensor *const *params, int n, double lr)     \
+    {                                                                   \
+        return tgi_optim_new(TGI_OPTIM_##name, params, n, lr);          \
+    }
+TGI_OPTIMIZERS(TGI_OPTIM_CONSTRUCTOR, , )
+tg_optim *tg_lbfgs(tg_tensor *const *params, int n, double lr) { return tgi_optim_new(TGI_OPTIM_lbfgs, params, n, lr); }
 
 tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *params, int n)
 {
@@ -21030,7 +21115,7 @@ tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *params, int 
     bool twice = false;
     if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return group;
     if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a group of %d parameters cannot be", n), group;
-    if (opt->kind == TGI_LBFGS) {
+    if (opt->kind == TGI_OPTIM_lbfgs) {
         return tgi_fail(S, TG_ERR_UNSUPPORTED, op, "LBFGS doesn't support per-parameter options (parameter groups)"),
                group;
     }
@@ -21135,18 +21220,21 @@ tg_status tg_optim_zero_grad(tg_optim *opt)
    for each parameter:  tgi_optim_prepare (checks, then its state, contiguous p and g)
    for each device:     tgi_optim_update (one kernel call for all parameters there) */
 
-/* The states of a parameter that are used, a bit for each; s[] of tgi_optim_step says what each is. */
+/* The states that an optimizer uses, a bit for each of s[] of tgi_optim_step. */
+static unsigned tgi_optim_used(const tg_optim *o)
+{
+    switch (o->kind) {
+#define TGI_OPTIM_USED(name, suffix, type, a, b, c, used, ...) case TGI_OPTIM_##name: return used;
+        TGI_OPTIMIZERS(TGI_OPTIM_USED, , )
+#undef TGI_OPTIM_USED
+    default: return 0;
+    }
+}
+
+/* The states of a parameter that are used: these, and its master copy. */
 static unsigned tgi_optim_states(const tg_optim *o, const tgi_optim_param *e)
 {
-    const unsigned master = tgi_is_half(e->t) ? 1u << TGI_MASTER : 0;
-    switch (o->kind) {
-    case TGI_SGD: return master | (o->momentum != 0 ? 1u : 0);
-    case TGI_ADAM:
-    case TGI_ADAMW: return master | (o->amsgrad ? 7u : 3u);
-    case TGI_RMSPROP: return master | 1u | (o->centered ? 2u : 0) | (o->momentum > 0 ? 4u : 0);
-    case TGI_ADADELTA: return master | 3u;
-    default: return master | 1u;
-    }
+    return tgi_optim_used(o) | (tgi_is_half(e->t) ? 1u << TGI_MASTER : 0);
 }
 
 /* Makes *state a reference to t: the optimizer owns its state, also when a scope of t's ends. */
@@ -21176,9 +21264,9 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     if (e->state[k]) return tgi_optim_follow(S, &e->state[k], t, dtype);
     if (S->capturing) return tgi_obstacle(S, "makes the state of a parameter that has a gradient for the first time");
     tg_tensor *s = tgi_new(S, "step", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
-    const double first = o->kind == TGI_ADAGRAD ? o->initial_accumulator_value : 0;
+    const bool filled = tgi_optim_reads(o, TGI_HYPERPARAMETER_initial_accumulator_value);
     const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t)
-                                          : tgi_fill_elements(S, s, first));
+                                          : tgi_fill_elements(S, s, filled ? o->initial_accumulator_value : 0));
     if (ok) tgi_optim_own(S, &e->state[k], s);
     return ok;
 }
@@ -21359,25 +21447,24 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
 static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_optim_step *step)
 {
     const double t = (double)(e->steps + 1), lr = e->group ? o->lr * e->group->lr_scale : o->lr;
-    const bool adam = o->kind == TGI_ADAM || o->kind == TGI_ADAMW;
     const unsigned states = tgi_optim_states(o, e);
     memset(step, 0, sizeof *step);
-    step->kind = (tgi_optimizer)o->kind;
-    step->first = !e->has_momentum;
+    step->kind = o->kind;
+    step->first = !e->begun;
     step->nesterov = o->nesterov;
     step->amsgrad = o->amsgrad;
     step->centered = o->centered;
-    step->lr = o->kind == TGI_ADAGRAD ? lr / (1 + (t - 1) * o->lr_decay) : lr;
+    step->lr = tgi_optim_reads(o, TGI_HYPERPARAMETER_lr_decay) ? lr / (1 + (t - 1) * o->lr_decay) : lr;
     step->weight_decay = e->group ? e->group->weight_decay : o->weight_decay;
     step->momentum = o->momentum;
     step->dampening = o->dampening;
     step->beta1 = o->beta1;
     step->beta2 = o->beta2;
     step->eps = o->eps;
-    step->alpha = o->kind == TGI_ADADELTA ? o->rho : o->alpha;
+    step->alpha = tgi_optim_reads(o, TGI_HYPERPARAMETER_rho) ? o->rho : o->alpha;
     step->lr_decay = o->lr_decay;
-    step->bias1 = adam ? 1 - pow(o->beta1, t) : 1;
-    step->bias2 = adam ? 1 - pow(o->beta2, t) : 1;
+    step->bias1 = tgi_optim_reads(o, TGI_HYPERPARAMETER_beta1) ? 1 - pow(o->beta1, t) : 1;
+    step->bias2 = tgi_optim_reads(o, TGI_HYPERPARAMETER_beta2) ? 1 - pow(o->beta2, t) : 1;
     step->dtype = (tg_dtype)e->t->dtype;
     step->index = e->t->storage->index;
     step->n = tgi_numel(e->t);
@@ -21393,7 +21480,7 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
 static bool tgi_optim_updated(tgi_thread *S, const tg_optim *o, tgi_optim_param *e)
 {
     if (e->p != e->t && !tgi_copy_elements(S, e->t, e->p)) return false;
-    if (o->kind == TGI_SGD && o->momentum != 0) e->has_momentum = true;
+    if (tgi_optim_used(o) & 1) e->begun = true;
     e->steps++;
     if (S->capturing) e->captured++;
     tgi_bump_version(S, e->t->storage, "step");
@@ -21442,7 +21529,7 @@ tg_status tg_step(tg_optim *opt)
     tgi_thread *S = tgi_self();
     bool ok = true;
     if (!tgi_object_argument(S, "step", "opt", opt, TGI_OPTIM)) return tgi_failed(S);
-    if (opt->kind == TGI_LBFGS) {
+    if (opt->kind == TGI_OPTIM_lbfgs) {
         tgi_fail(S, TG_ERR_UNSUPPORTED, "step", "lbfgs needs a closure that computes the loss anew\n"
                  "tg_step_closure(opt, closure, user)");
         return TG_ERR_UNSUPPORTED;
@@ -21620,26 +21707,9 @@ static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor
     return t != NULL;
 }
 
-/* The fields of tg_optim that a file holds: numbers (double), flags (bool) and counts (int). */
-typedef struct { const char *name; size_t at, size; int64_t most; } tgi_hyperparameter; /* most: 0 for numbers */
-static const tgi_hyperparameter tgi_hyperparameters[] = {
-#define TGI_NUMBER(name) {#name, offsetof(tg_optim, name), sizeof(double), 0},
-#define TGI_FLAG(name) {#name, offsetof(tg_optim, name), sizeof(bool), 1},
-#define TGI_COUNT(name) {#name, offsetof(tg_optim, name), sizeof(int), INT_MAX},
-    TGI_NUMBER(lr) TGI_NUMBER(weight_decay) TGI_NUMBER(momentum) TGI_NUMBER(dampening) TGI_FLAG(nesterov)
-    TGI_NUMBER(beta1) TGI_NUMBER(beta2) TGI_FLAG(amsgrad) TGI_NUMBER(eps) TGI_NUMBER(alpha) TGI_NUMBER(rho)
-    TGI_FLAG(centered) TGI_NUMBER(lr_decay) TGI_NUMBER(initial_accumulator_value) TGI_COUNT(max_iter)
-    TGI_COUNT(max_eval) TGI_COUNT(history_size) TGI_NUMBER(tolerance_grad) TGI_NUMBER(tolerance_change)
-    TGI_FLAG(strong_wolfe)
-#undef TGI_NUMBER
-#undef TGI_FLAG
-#undef TGI_COUNT
-};
-enum { TGI_HYPERPARAMETERS = (int)(sizeof tgi_hyperparameters / sizeof tgi_hyperparameters[0]) };
-
 static bool tgi_visit_hyperparameters(const tgi_optim_file *f, tg_optim *o)
 {
-    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
+    for (int i = 0; i < TGI_HYPERPARAMETER_COUNT; ++i) {
         const tgi_hyperparameter *row = &tgi_hyperparameters[i];
         const tgi_text name = tgi_optim_name(o, NULL, 0, row->name);
         void *const field = (char *)o + row->at;
@@ -21685,24 +21755,27 @@ static bool tgi_visit_groups(const tgi_optim_file *f, tg_optim *o)
     return true;
 }
 
-/* The state of parameter i.  These may be missing: the momentum of sgd, the states of amsgrad and of centered, and the
-   momentum of rmsprop. */
+/* The state of parameter i.  What only an option makes an optimizer use may be missing: the momentum of sgd, the states
+   of amsgrad and of centered, and the momentum of rmsprop. */
 static bool tgi_visit_parameter(const tgi_optim_file *f, tg_optim *o, int i)
 {
     tgi_optim_param *e = &o->param[i];
     const tg_shape shape = tgi_shape_of(e->t);
     const tgi_text step = tgi_optim_name(o, "state", i, "step");
+    tg_optim bare; /* without options */
     if (f->put ? e->steps == 0 : !f->get(f->user, step.text)) return true;
+    memset(&bare, 0, sizeof bare);
+    bare.kind = o->kind;
     bool ok = tgi_visit_whole(f, step.text, &e->steps, (int64_t)1 << 53);
     for (int k = 0; ok && k < TGI_STATES; ++k) {
         const char *state = k == TGI_MASTER ? "master_param" : tgi_optim_kinds[o->kind].state[k];
         const tgi_text name = tgi_optim_name(o, "state", i, state ? state : "");
-        const bool unset = f->put && o->kind == TGI_SGD && !e->has_momentum && k != TGI_MASTER;
-        const bool needed = k != TGI_MASTER && o->kind != TGI_SGD && (k == 0 || (k == 1 && o->kind != TGI_RMSPROP));
+        const bool unset = f->put && !e->begun && k != TGI_MASTER;
+        const bool needed = tgi_optim_used(&bare) >> k & 1;
         if (!state || unset) continue;
         ok = tgi_visit_state(f, name.text, &e->state[k], &shape, e->t, needed);
     }
-    if (!f->put) e->has_momentum = e->state[0] != NULL;
+    if (!f->put) e->begun = e->state[0] != NULL;
     return ok;
 }
 
@@ -21738,7 +21811,7 @@ static bool tgi_visit_optim(const tgi_optim_file *f, tg_optim *o)
 {
     bool ok = tgi_visit_hyperparameters(f, o) && tgi_visit_groups(f, o);
     for (int i = 0; ok && i < o->count; ++i) ok = tgi_visit_parameter(f, o, i);
-    return ok && (o->kind != TGI_LBFGS || tgi_visit_lbfgs(f, o));
+    return ok && (o->kind != TGI_OPTIM_lbfgs || tgi_visit_lbfgs(f, o));
 }
 
 /* Calls put for each tensor of the state.  Parameters that have made no step have none. */
@@ -21807,7 +21880,7 @@ static tg_optim *tgi_optim_load(tgi_thread *S, const char *op, const tg_optim *o
 /* Makes the hyperparameters and the state of a draft those of o, and frees the draft.  It cannot fail. */
 static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
 {
-    for (int i = 0; i < TGI_HYPERPARAMETERS; ++i) {
+    for (int i = 0; i < TGI_HYPERPARAMETER_COUNT; ++i) {
         const tgi_hyperparameter *row = &tgi_hyperparameters[i];
         memcpy((char *)o + row->at, (const char *)draft + row->at, row->size);
     }
@@ -22639,8 +22712,8 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
     r.user = user;
     opt->runs = true;
     S->grad_off = true; /* the end of the scope restores it */
-    const bool ok = opt->kind == TGI_LBFGS ? tgi_lbfgs_step(&r) : tgi_closure_call(&r) && tg_step(opt) == TG_OK;
-    const bool idle = ok && opt->kind == TGI_LBFGS && tgi_optim_is_idle(opt);
+    const bool ok = opt->kind == TGI_OPTIM_lbfgs ? tgi_lbfgs_step(&r) : tgi_closure_call(&r) && tg_step(opt) == TG_OK;
+    const bool idle = ok && opt->kind == TGI_OPTIM_lbfgs && tgi_optim_is_idle(opt);
     if (r.first && !r.first->link.next && r.first->refs == 1) /* the closure has released it since */
         tgi_join_list(S, r.first, S->scope, S->scope_serial);
     else
@@ -30432,8 +30505,6 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
-typedef void (*tgi_optimizer_kernel)(const tgi_optim_step *step, int64_t n, void *p, const void *g, void *const *state);
-
 /* Reductions.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
    result[i] with column i of x [rows, n]; step in bytes, from row to row. */
 typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
@@ -30448,7 +30519,7 @@ typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
     tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
-    tgi_optimizer_kernel optimizer_f32[6]; /* by tgi_optimizer */
+    tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
     tgi_gemm_tile_fn gemm_tile[3];
     int short_rows;
@@ -30600,33 +30671,10 @@ TGI_GRADIENTS(TGI_KERNELS_GXY)
 
 /* ---- steps of the optimizers ---- */
 
-/* One step of an optimizer for n elements: parameters P, gradients G, state; `update` is the row's statement in p, g,
-   a, b and c (see TGI_OPTIMIZERS). */
-#define TGI_OPTIMIZER(name, suffix, type, update)                                                                   \
-    static void TGI_OPTIMIZER_NAME_##suffix(name)(const tgi_optim_step *step, int64_t n, void *P, const void *G,    \
-                                                  void *const *state)                                               \
-    {                                                                                                               \
-        typedef type real;                                                                                          \
-        real *const A = (real *)state[0], *const B = (real *)state[1], *const C = (real *)state[2];                 \
-        const real lr = (real)step->lr, decay = (real)step->weight_decay, eps = (real)step->eps;                    \
-        const real momentum = (real)step->momentum, one_minus_dampening = (real)(1 - step->dampening);              \
-        const real alpha = (real)step->alpha, beta2 = (real)step->beta2, one_minus_beta1 = (real)(1 - step->beta1); \
-        const real one_minus_beta2 = (real)(1 - step->beta2), rate = (real)(step->lr / step->bias1);                \
-        const real sqrt_bias_correction2 = (real)sqrt(step->bias2);                                                 \
-        (void)lr, (void)eps, (void)momentum, (void)one_minus_dampening, (void)alpha, (void)beta2;                   \
-        (void)one_minus_beta1, (void)one_minus_beta2, (void)rate, (void)sqrt_bias_correction2;                      \
-        TGI_INDEPENDENT                                                                                             \
-        for (int64_t i = 0; i < n; ++i) {                                                                           \
-            real p = ((const real *)P)[i], g = ((const real *)G)[i];                                                \
-            real a = A[i], b = B[i], c = C[i];                                                                      \
-            update;                                                                                                 \
-            ((real *)P)[i] = p;                                                                                     \
-            A[i] = a, B[i] = b, C[i] = c;                                                                           \
-        }                                                                                                           \
-    }
 #define TGI_OPTIMIZER_NAME_f64(name) tgi_##name##_f64
+#define TGI_OPTIMIZER_LOOP_f64 TGI_INDEPENDENT
 #define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_LIGHT(name##_f32)
-#define TGI_OPTIMIZER_ENTRY(name, suffix, ...) TGI_OPTIMIZER_NAME_##suffix(name),
+#define TGI_OPTIMIZER_LOOP_f32_isa TGI_INDEPENDENT
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
 
 /* What is known only where the kernels of all instruction sets are: see SIMD. */

@@ -6804,17 +6804,17 @@ static tgi_answer tgi_cuda_multi(tgi_thread *S, const tgi_multi *m)
 
 /* ---- a step of an optimizer ---- */
 
-/* The numbers of a step in the type in which it is computed, under the names that the formulas of TGI_OPTIMIZERS
-   use. */
+/* The numbers of a step in the type in which it is computed. */
 template <class real_> struct tgi_optim_numbers {
     typedef real_ real;
-    real lr, decay, eps, momentum, one_minus_dampening, alpha, beta2, one_minus_beta1, one_minus_beta2, rate,
-        sqrt_bias_correction2;
+#define TGI_OPTIM_MEMBER(name, value) real name;
+    TGI_OPTIM_NUMBERS(TGI_OPTIM_MEMBER)
+#undef TGI_OPTIM_MEMBER
 };
 
 /* Each row of TGI_OPTIMIZERS as a type that holds these numbers: update updates one element of the parameter p and of
    the state a, b, c by the gradient g. */
-#define TGI_OPTIM_FORMULA(name, suffix, type, formula)                                                       \
+#define TGI_OPTIM_FORMULA(name, suffix, type, state_a, state_b, state_c, used, reads, defaults, formula)     \
     struct tgi_optim_##name##_##suffix : tgi_optim_numbers<type> {                                           \
         __device__ void update(const tgi_optim_step *step, real &p, real g, real &a, real &b, real &c) const \
         {                                                                                                    \
@@ -6909,17 +6909,9 @@ static bool tgi_optim_launch(tgi_thread *S, tgi_cuda_device *d, const tgi_optim_
     typedef typename formula::real real;
     const tgi_optim_step *step = &job->step;
     formula optim;
-    optim.lr = (real)step->lr;
-    optim.decay = (real)step->weight_decay;
-    optim.eps = (real)step->eps;
-    optim.momentum = (real)step->momentum;
-    optim.one_minus_dampening = (real)(1 - step->dampening);
-    optim.alpha = (real)step->alpha;
-    optim.beta2 = (real)step->beta2;
-    optim.one_minus_beta1 = (real)(1 - step->beta1);
-    optim.one_minus_beta2 = (real)(1 - step->beta2);
-    optim.rate = (real)(step->lr / step->bias1);
-    optim.sqrt_bias_correction2 = (real)sqrt(step->bias2);
+#define TGI_OPTIM_SET(name, value) optim.name = (real)(value);
+    TGI_OPTIM_NUMBERS(TGI_OPTIM_SET)
+#undef TGI_OPTIM_SET
     const formula *now = NULL;
     if (d->graph && !(now = (const formula *)tgi_graph_number(S, d, &optim, sizeof optim))) return false;
     return d->renumbering ||

@@ -85,6 +85,32 @@ static const struct {
     /* clang-format on */
 };
 
+/* The optimizers, with the options under which their state goes through files. */
+static const struct {
+    const char *name;
+    tg_optim *(*make)(tg_tensor *const *params, int n, double lr);
+    double momentum, dampening;
+    bool centered, closure, strong_wolfe;
+} optimizers[] = {
+    {"sgd", tg_sgd, 0, 0, false, false, false},
+    {"sgd", tg_sgd, 0.9, 0.25, false, false, false},
+    {"adam", tg_adam, 0, 0, false, false, false},
+    {"adamw", tg_adamw, 0, 0, false, false, false},
+    {"rmsprop", tg_rmsprop, 0.9, 0, true, false, false},
+    {"adagrad", tg_adagrad, 0, 0, false, false, false},
+    {"adadelta", tg_adadelta, 0, 0, false, false, false},
+    {"lbfgs", tg_lbfgs, 0, 0, false, true, false},
+    {"lbfgs", tg_lbfgs, 0, 0, false, true, true},
+};
+enum { KINDS = COUNT(optimizers) };
+
+static int kind_of(const char *name)
+{
+    int kind = 0;
+    while (strcmp(name, optimizers[kind].name) != 0) ++kind;
+    return kind;
+}
+
 static void set_number(double *field, double value)
 {
     if (value >= 0) *field = value;
@@ -93,12 +119,7 @@ static void set_number(double *field, double value)
 static tg_optim *optimizer_of(int i, tg_tensor *const *p, int n)
 {
     const char *kind = trajectories[i].kind;
-    tg_optim *o = strcmp(kind, "sgd") == 0       ? tg_sgd(p, n, 0.1)
-                  : strcmp(kind, "adam") == 0    ? tg_adam(p, n, 0.1)
-                  : strcmp(kind, "adamw") == 0   ? tg_adamw(p, n, 0.1)
-                  : strcmp(kind, "rmsprop") == 0 ? tg_rmsprop(p, n, 0.1)
-                  : strcmp(kind, "adagrad") == 0 ? tg_adagrad(p, n, 0.1)
-                                                 : tg_adadelta(p, n, 0.1);
+    tg_optim *o = optimizers[kind_of(kind)].make(p, n, 0.1);
     set_number(&o->momentum, trajectories[i].momentum);
     set_number(&o->dampening, trajectories[i].dampening);
     set_number(&o->weight_decay, trajectories[i].weight_decay);
@@ -799,32 +820,28 @@ static bool load(tg_optim *o)
     return inside_optim_load(o, store_get);
 }
 
-enum { KINDS = 9 };
 /* Optimizers of three parameters in two groups; of lbfgs, in one. */
 static tg_optim *any_optimizer(int kind, tg_tensor *const *p, double lr)
 {
-    tg_optim *(*const make[KINDS])(tg_tensor *const *params, int n, double rate) = {
-        tg_sgd, tg_sgd, tg_adam, tg_adamw, tg_rmsprop, tg_adagrad, tg_adadelta, tg_lbfgs, tg_lbfgs};
-    return make[kind](p, kind >= 7 ? 3 : 2, lr);
+    return optimizers[kind].make(p, optimizers[kind].closure ? 3 : 2, lr);
 }
 
 static tg_optim_group *any_group(int kind, tg_optim *o, tg_tensor *const *p)
 {
-    return kind >= 7 ? NULL : tg_optim_add_group(o, p + 2, 1);
+    return optimizers[kind].closure ? NULL : tg_optim_add_group(o, p + 2, 1);
 }
 
 static void any_options(int kind, tg_optim *o)
 {
-    o->momentum = kind == 1 || kind == 4 ? 0.9 : 0;
-    o->dampening = kind == 1 ? 0.25 : 0;
-    o->centered = kind == 4;
+    o->momentum = optimizers[kind].momentum, o->dampening = optimizers[kind].dampening;
+    o->centered = optimizers[kind].centered;
     o->weight_decay = 0.01, o->lr_decay = 0.1, o->initial_accumulator_value = 0.5;
-    o->max_iter = 2, o->history_size = 3, o->strong_wolfe = kind == 8;
+    o->max_iter = 2, o->history_size = 3, o->strong_wolfe = optimizers[kind].strong_wolfe;
     if (o->group) o->group->lr_scale = 0.3, o->group->weight_decay = 0.2;
 }
 
 /* The last parameter gets its first gradient in step 4. */
-static void any_steps(tg_optim *o, problem *m, int from, int to)
+static void any_steps(int kind, tg_optim *o, problem *m, int from, int to)
 {
     int i, k;
     for (k = from; k < to; ++k) {
@@ -833,7 +850,7 @@ static void any_steps(tg_optim *o, problem *m, int from, int to)
         for (i = 0; i < (k < 4 ? 2 : 3); ++i) {
             tg_set_grad(m->p[i], tg_cos(tg_add_scalar(tg_mul_scalar(tg_detach(m->p[i]), 3), k)));
         }
-        if (o->kind == 6) CHECK(tg_step_closure(o, solve, m) != NULL);
+        if (optimizers[kind].closure) CHECK(tg_step_closure(o, solve, m) != NULL);
         else CHECK(tg_step(o) == TG_OK);
         o->amsgrad = k >= 3; /* its state begins later than the others */
     }
@@ -852,21 +869,21 @@ TEST(resumed_bit_for_bit)
             split_start(&m);
             o = m.opt = any_optimizer(kind, m.p, 0.1);
             any_group(kind, o, m.p), any_options(kind, o);
-            any_steps(o, &m, 0, stop);
+            any_steps(kind, o, &m, 0, stop);
             CHECK(save(o));
             for (i = 0; i < 3; ++i) again.p[i] = tg_set_requires_grad(tg_clone(tg_detach(m.p[i])), true);
-            any_steps(o, &m, stop, 7);
+            any_steps(kind, o, &m, stop, 7);
             again.opt = any_optimizer(kind, again.p, 3); /* other hyperparameters, and a step of its own */
             group = any_group(kind, again.opt, again.p);
             {
                 tg_tensor *before[3];
                 for (i = 0; i < 3; ++i) before[i] = tg_clone(tg_detach(again.p[i]));
-                any_steps(again.opt, &again, 4, 5);
+                any_steps(kind, again.opt, &again, 4, 5);
                 for (i = 0; i < 3; ++i) tg_copy_(tg_detach(again.p[i]), before[i]);
             }
             CHECK(load(again.opt) && again.opt->lr == 0.1 && again.opt->group == group);
             CHECK(!group || (group->lr_scale == 0.3 && group->weight_decay == 0.2));
-            any_steps(again.opt, &again, stop, 7);
+            any_steps(kind, again.opt, &again, stop, 7);
             for (i = 0; i < 3; ++i) {
                 if (!CHECK(tg_equal(m.p[i], again.p[i]))) printf("    kind %d, stop %d, parameter %d\n", kind, stop, i);
             }
@@ -886,7 +903,7 @@ TEST(state_that_does_not_fit)
     o = m.opt = tg_adamw(m.p, 2, 0.1);
     tg_optim_add_group(o, m.p + 2, 1);
     sgd = tg_sgd(m.p, 3, 0.1), single = tg_adamw(m.p, 3, 0.1);
-    any_steps(o, &m, 0, 5);
+    any_steps(kind_of("adamw"), o, &m, 0, 5);
     CHECK_FAILS(load(o), "the optimizer is adamw, but there is the state of none");
     CHECK(save(o));
     CHECK(store_get(NULL, "adamw.lr") && store_get(NULL, "adamw.groups.0.lr_scale"));
@@ -940,11 +957,11 @@ TEST(lbfgs_history_that_does_not_fit)
     split_start(&m);
     o = m.opt = tg_lbfgs(m.p, 3, 0.1);
     CHECK(save(o) && load(o) && !store_get(NULL, "lbfgs.n_iter")); /* before its first step */
-    any_steps(o, &m, 0, 1);
+    any_steps(kind_of("lbfgs"), o, &m, 0, 1);
     CHECK(save(o) && store_get(NULL, "lbfgs.state.2.old_dirs"));
     o->history_size = 1;
     CHECK(save(o) && load(o)); /* what there is, is saved; the next step keeps the newest pair */
-    any_steps(o, &m, 1, 2);
+    any_steps(kind_of("lbfgs"), o, &m, 1, 2);
     CHECK(save(o) && store_get(NULL, "lbfgs.state.0.ro") && !store_get(NULL, "lbfgs.state.1.ro"));
     store_set("lbfgs.pairs", tg_scalar(2e9));
     CHECK_FAILS(load(o), "the history is not complete: 'lbfgs.pairs' is 2000000000, the optimizer has 1");
