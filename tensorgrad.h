@@ -20879,9 +20879,9 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
    (2) The states are made at the first step of a parameter.  They are f32 for one in bf16 or f16, which has a master
        copy.
    (3) The optimizer has a reference to each parameter and owns its states.  They follow a parameter to another device.
-   To add an optimizer:
+   To add an optimizer (tests/ci/add_optimizer.py adds Adamax):
      1. its row in TGI_OPTIMIZERS (BACKEND), which is its name, states, defaults, checks, constructor and, on every
-        device, its formula; 2. its declaration; 3. its samples in tests/test_optim.c.
+        device, its formula; 2. its declaration; in tests/test_optim.c, 3. its row in optimizers, 4. its trajectories.
    A number that no other optimizer has is a field of tg_optim and a row of TGI_HYPERPARAMETERS; where its formula uses
    it, a member of tgi_optim_step, a line in tgi_optim_describe and a row of TGI_OPTIM_NUMBERS (BACKEND), too. */
 

@@ -3,19 +3,13 @@
 holds that the copy passes its tests; ends in "N passed, N failed".
 
 tanhshrink is elementwise: 5 places.  rcumsum, the running sum from the end, has kernels of its own: 8 places in three files.
-A place is one insertion.  tests/test_ops.c then checks values, gradients, gradients of gradients, layouts, dtypes and leaks
+tests/test_ops.c then checks values, gradients, gradients of gradients, layouts, dtypes and leaks
 of both, on the CPU and, without "cpu" and where there is a C++ compiler, with the CUDA kernels on a pretend device."""
-import os
-import re
-import shutil
-import subprocess
 import sys
 
 from checks import check, summary
+from copies import CUDA, DEVICE, HEADER, SAMPLES, add, build, build_on_device, copy, test
 
-HEADER, CUDA, SAMPLES = "tensorgrad.h", "tensorgrad_cuda.cu", "tests/samples.h"
-
-# (file, text in front of which the insertion goes, insertion)
 TANHSHRINK = [
     (HEADER, "    OP(logsigmoid, FLOATS, (x < 0",
      "    OP(tanhshrink, FLOATS, x - tgi_tanh(x), x, A, tg_mul(g, tg_square(tg_tanh(x))), \"g * tanh(x)^2\") \\\n"),
@@ -111,53 +105,21 @@ SAMPLES(rcumsum)
 """),
 ]
 
-def insert(folder, places):
-    """Inserts the text of each place; false where a place was not found, and then the copy is not worth compiling."""
-    whole = True
-    for name, anchor, text in places:
-        path = os.path.join(folder, name)
-        with open(path, encoding="utf-8") as file:
-            before, found, after = file.read().partition(anchor)
-        if not check(found, "%s has no %r" % (name, anchor)):
-            whole = False
-            continue
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(before + text + found + after)
-    return whole
-
-
-def run(folder, command, **more):
-    done = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env=dict(os.environ, **more))
-    check(done.returncode == 0, " ".join(command), done.stdout[-3000:])
-    return done.stdout
-
 
 def main():
-    folder = os.path.abspath(sys.argv[1])
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    for name in subprocess.check_output(["git", "ls-files"], text=True).split():
-        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
-        shutil.copy(name, os.path.join(folder, name))
-    check(len(TANHSHRINK) <= 5, "an elementwise op takes more than 5 places")
-    check(len(RCUMSUM) <= 8 and len({name for name, _, _ in RCUMSUM}) <= 3, "an op with kernels takes more than 8 places")
-    if not insert(folder, TANHSHRINK + RCUMSUM):
+    folder = copy(sys.argv[1])
+    check(len({name for name, _, _ in RCUMSUM}) <= 3, "an op with kernels takes more than 3 files")
+    if not (add(folder, "an elementwise op", TANHSHRINK, 5) and add(folder, "an op with kernels", RCUMSUM, 8)):
         return summary()
-    programs = [("make", "OPENMP=", "CFLAGS=-O1", "build/test_ops"), ("build/test_ops", {})]
+    programs = [(build(folder, "test_ops"), {})]
     if "cpu" in sys.argv:
         print("skipped: the pretend device, which takes turns by commit")
-    elif shutil.which("c++"):
-        programs += [("make", "-s", "sim", "MAIN=tests/test_ops.c", "OUT=build/sim", "CFLAGS=-O1"),
-                     ("build/sim", {"TG_SIM_DEVICES": "1", "TG_TEST_DEVICE": "cuda:0"})]
-    for program in programs:
-        if program[0] == "make":
-            run(folder, list(program))
-            continue
+    else:
+        programs.append((build_on_device(folder, "test_ops"), DEVICE))
+    for program, environment in programs:
         for op in ("tanhshrink", "rcumsum"):
-            output = run(folder, [program[0], op], SMALL="1", **program[1])
-            count = re.search(r"^(\d+) passed, 0 failed$", output, re.M)
-            check(count and int(count[1]) > 100, "the samples of %s" % op, output)
+            if program:
+                test(folder, program, 101, op, **environment)
     return summary()
 
 
