@@ -5775,7 +5775,7 @@ TGI_CALLERS_END
    Types: tgi_plain_number is an element as it is computed with, a double, or an int64_t for integers and bool.
    tgi_plain_line is elements in memory that are equally far apart, read and written one by one.
    Way of an entry: for each element or row of the output, by its number, it finds the lines that it is made from
-   (tgi_plain_at, tgi_plain_row, tgi_plain_flat), gets the elements (tgi_plain_get, or tgi_plain_real where they are
+   (tgi_plain_at, tgi_plain_row, tgi_plain_dense), gets the elements (tgi_plain_get, or tgi_plain_real where they are
    floats), computes, and puts the result (tgi_plain_put).  The formulas are those of the op table's rows.
    (1) Elements are visited in the order of their number: row-major over the dims of the call.
    (2) All floats are computed as doubles and rounded when they are stored: once, or where an elementwise op computes
@@ -5793,47 +5793,34 @@ TGI_CALLERS_BEGIN
 static int tgi_host_device_count(void) { return 1; }
 static void tgi_host_thread_end(tgi_thread *S) { (void)S; }
 
-static bool tgi_host_resolve(tgi_thread *S, const char *op, int *index)
+static bool tgi_host_resolve(TGI_UNUSED tgi_thread *S, TGI_UNUSED const char *op, int *index)
 {
-    (void)S, (void)op;
     *index = 0;
     return true;
 }
 
-static bool tgi_host_set_current(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
-    return true;
-}
+static bool tgi_host_set_current(TGI_UNUSED tgi_thread *S, TGI_UNUSED int index) { return true; }
 
-static void *tgi_host_alloc(tgi_thread *S, int index, size_t bytes, bool for_copy_stream)
+static void *tgi_host_alloc(tgi_thread *S, TGI_UNUSED int index, size_t bytes, TGI_UNUSED bool for_copy_stream)
 {
-    (void)index, (void)for_copy_stream;
     return tgi_alloc(S, bytes);
 }
 
-static void tgi_host_release(tgi_thread *S, int index, void *data, size_t bytes)
+static void tgi_host_release(tgi_thread *S, TGI_UNUSED int index, void *data, size_t bytes)
 {
-    (void)index;
     tgi_free(S, data, bytes);
 }
 
-static int64_t tgi_host_cached(tgi_thread *S, int index)
-{
-    (void)index;
-    return S->stats.cached_bytes;
-}
+static int64_t tgi_host_cached(tgi_thread *S, TGI_UNUSED int index) { return S->stats.cached_bytes; }
 
-static bool tgi_host_trim(tgi_thread *S, int index)
+static bool tgi_host_trim(tgi_thread *S, TGI_UNUSED int index)
 {
-    (void)index;
     tgi_trim(S, 0);
     return true;
 }
 
-static bool tgi_host_upload(tgi_thread *S, int index, void *dst, const void *host, size_t bytes)
+static bool tgi_host_upload(TGI_UNUSED tgi_thread *S, TGI_UNUSED int index, void *dst, const void *host, size_t bytes)
 {
-    (void)S, (void)index;
     if (bytes) memmove(dst, host, bytes);
     return true;
 }
@@ -5848,17 +5835,12 @@ static bool tgi_host_put_element(tgi_thread *S, int index, void *dst, const void
     return tgi_host_upload(S, index, dst, host, bytes);
 }
 
-static bool tgi_host_peer_copy(tgi_thread *S, int to, void *dst, int from, const void *src, size_t bytes)
+static bool tgi_host_peer_copy(tgi_thread *S, int to, void *dst, TGI_UNUSED int from, const void *src, size_t bytes)
 {
-    (void)from;
     return tgi_host_upload(S, to, dst, src, bytes);
 }
 
-static bool tgi_host_synchronize(tgi_thread *S, int index)
-{
-    (void)S, (void)index;
-    return true;
-}
+static bool tgi_host_synchronize(TGI_UNUSED tgi_thread *S, TGI_UNUSED int index) { return true; }
 
 static bool tgi_host_device_sync(tgi_thread *S, int index) { return tgi_host_synchronize(S, index); }
 
@@ -5999,13 +5981,18 @@ static void tgi_plain_split(int ndim, const int64_t *dim, int64_t i, int64_t *in
     for (int d = ndim - 1; d >= 0; i /= dim[d], --d) index[d] = i % dim[d];
 }
 
+/* How many elements element number i over dim is from the first. */
+static int64_t tgi_plain_offset(int ndim, const int64_t *dim, const int64_t *stride, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = ndim - 1; d >= 0; i /= dim[d], --d) at += i % dim[d] * stride[d];
+    return at;
+}
+
 /* The line of x, elements `step` apart, that begins at element number i over dim. */
 static tgi_plain_line tgi_plain_line_of(const tgi_operand *x, int ndim, const int64_t *dim, int64_t i, int64_t step)
 {
-    int64_t index[TG_MAX_DIMS], at = 0;
-    tgi_plain_split(ndim, dim, i, index);
-    for (int d = 0; d < ndim; ++d) at += index[d] * x->stride[d];
-    const int64_t size = tgi_bytes_of(x->dtype);
+    const int64_t size = tgi_bytes_of(x->dtype), at = tgi_plain_offset(ndim, dim, x->stride, i);
     const tgi_plain_line line = {x->dtype, (char *)x->data + at * size, step * size};
     return line;
 }
@@ -6016,6 +6003,9 @@ static tgi_plain_line tgi_plain_flat(tg_dtype dtype, const void *data)
     const tgi_plain_line line = {dtype, (char *)(uintptr_t)data, tgi_bytes_of(dtype)};
     return line;
 }
+
+/* All elements of a contiguous operand. */
+static tgi_plain_line tgi_plain_dense(const tgi_operand *x) { return tgi_plain_flat(x->dtype, x->data); }
 
 /* Element number i of operand k of a loop, as a line of one. */
 static tgi_plain_line tgi_plain_at(const tgi_loop *loop, int k, int64_t i)
@@ -6060,10 +6050,9 @@ static double tgi_plain_rounded(tg_dtype compute, double x) { return compute == 
 /* y, a, b, c [dim]: y = formula(a, b, c, s, t) */
 static void tgi_plain_each(const tgi_loop *loop, tgi_plain_reals reals, tgi_plain_wholes wholes)
 {
-    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
     const tg_dtype compute = loop->compute;
     const double s = tgi_plain_rounded(compute, loop->scalar[0]), t = tgi_plain_rounded(compute, loop->scalar[1]);
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < tgi_plain_count(loop->ndim, loop->dim); ++i) {
         double x[3] = {0, 0, 0};
         int64_t whole[3] = {0, 0, 0};
         for (int k = 1; k < loop->nargs; ++k) {
@@ -6079,29 +6068,25 @@ static void tgi_plain_each(const tgi_loop *loop, tgi_plain_reals reals, tgi_plai
     }
 }
 
-static bool tgi_plain_map(tgi_thread *S, const tgi_loop *loop)
+static bool tgi_plain_map(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
     static const tgi_plain_reals reals[] = {TGI_ELEMENTWISE_OPS(TGI_PLAIN_REALS)};
     static const tgi_plain_wholes wholes[] = {TGI_ELEMENTWISE_OPS(TGI_PLAIN_WHOLES)};
-    (void)S;
     tgi_plain_each(loop, reals[loop->kernel], wholes[loop->kernel]);
     return true;
 }
 
-static tgi_answer tgi_plain_map_gradient(tgi_thread *S, const tgi_loop *loop)
+static tgi_answer tgi_plain_map_gradient(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
     static const tgi_plain_reals gradients[] = {TGI_GRADIENTS(TGI_PLAIN_GRADIENTS)};
-    (void)S;
     tgi_plain_each(loop, gradients[tgi_gradient_of(loop->kernel)], NULL);
     return TGI_DONE;
 }
 
 /* y, x [dim]: y = x */
-static bool tgi_plain_copy(tgi_thread *S, const tgi_loop *loop)
+static bool tgi_plain_copy(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
-    (void)S;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < tgi_plain_count(loop->ndim, loop->dim); ++i) {
         const tgi_plain_line y = tgi_plain_at(loop, 0, i), x = tgi_plain_at(loop, 1, i);
         if (y.dtype == x.dtype) tgi_plain_move(y, 0, x, 0);
         else tgi_plain_put(y, 0, tgi_plain_get(x, 0));
@@ -6110,20 +6095,17 @@ static bool tgi_plain_copy(tgi_thread *S, const tgi_loop *loop)
 }
 
 /* y [dim] = scalar[0] */
-static bool tgi_plain_fill(tgi_thread *S, const tgi_loop *loop)
+static bool tgi_plain_fill(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
-    (void)S;
-    for (int64_t i = 0; i < n; ++i) tgi_plain_put_real(tgi_plain_at(loop, 0, i), 0, loop->scalar[0]);
+    for (int64_t i = 0; i < tgi_plain_count(loop->ndim, loop->dim); ++i)
+        tgi_plain_put_real(tgi_plain_at(loop, 0, i), 0, loop->scalar[0]);
     return true;
 }
 
 /* y, x [dim]: y += x */
-static bool tgi_plain_accumulate(tgi_thread *S, const tgi_loop *loop)
+static bool tgi_plain_accumulate(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
-    const int64_t n = tgi_plain_count(loop->ndim, loop->dim);
-    (void)S;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < tgi_plain_count(loop->ndim, loop->dim); ++i) {
         const tgi_plain_line y = tgi_plain_at(loop, 0, i);
         tgi_plain_put(y, 0, tgi_plain_sum(tgi_plain_get(y, 0), tgi_plain_get(tgi_plain_at(loop, 1, i), 0)));
     }
@@ -6131,11 +6113,10 @@ static bool tgi_plain_accumulate(tgi_thread *S, const tgi_loop *loop)
 }
 
 /* out [n]: out[i] = start + i * step */
-static bool tgi_plain_arange(tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
+static bool tgi_plain_arange(TGI_UNUSED tgi_thread *S, tgi_operand out, int64_t n, double start, double step)
 {
     const tgi_plain_line y = tgi_plain_line_of(&out, 0, NULL, 0, out.stride[0]);
     const int64_t first = tgi_f64_to_i64(start), by = tgi_f64_to_i64(step);
-    (void)S;
     for (int64_t i = 0; i < n; ++i) {
         tgi_plain_put(y, i,
                       tgi_dtypes[out.dtype].floating ? tgi_plain_of_real(start + (double)i * step)
@@ -6147,29 +6128,24 @@ static bool tgi_plain_arange(tgi_thread *S, tgi_operand out, int64_t n, double s
 /* ---- reductions, and kernels along one dim ---- */
 
 /* out [dim], in [dim, rdim]: out[i] = in[i, 0] with in[i, 1] with .. */
-static bool tgi_plain_reduce(tgi_thread *S, const tgi_reduce *r)
+static bool tgi_plain_reduce(TGI_UNUSED tgi_thread *S, const tgi_reduce *r)
 {
     const int64_t n = tgi_plain_count(r->ndim, r->dim), m = tgi_plain_count(r->rndim, r->rdim);
     const tgi_plain_reduction *reduction = &tgi_plain_reductions[r->kind];
-    (void)S;
     for (int64_t i = 0; i < n; ++i) {
-        tgi_operand reduced = r->in;
-        reduced.data = tgi_plain_line_of(&r->in, r->ndim, r->dim, i, 0).first;
-        memcpy(reduced.stride, r->rstride, sizeof reduced.stride);
-        tgi_plain_number y = reduction->of_none(tgi_dtypes[r->in.dtype].floating);
+        const tgi_plain_line in = tgi_plain_line_of(&r->in, r->ndim, r->dim, i, 1);
+        tgi_plain_number y = reduction->of_none(tgi_dtypes[in.dtype].floating);
         for (int64_t j = 0; j < m; ++j)
-            y = reduction->with(y, tgi_plain_get(tgi_plain_line_of(&reduced, r->rndim, r->rdim, j, 0), 0));
+            y = reduction->with(y, tgi_plain_get(in, tgi_plain_offset(r->rndim, r->rdim, r->rstride, j)));
         tgi_plain_put(tgi_plain_line_of(&r->out, r->ndim, r->dim, i, 0), 0, y);
     }
     return true;
 }
 
 /* values, indices [rows], in [rows, n]: the first NaN, or else the first of the largest (smallest) */
-static bool tgi_plain_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+static bool tgi_plain_arg_reduce(TGI_UNUSED tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line in = tgi_plain_row(rows, 2, row);
         int64_t found = 0;
         for (int64_t i = 1; i < rows->length; ++i) {
@@ -6185,11 +6161,9 @@ static bool tgi_plain_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_ro
 }
 
 /* y, x [rows, n]: y[i] = x[0] + .. + x[i] */
-static bool tgi_plain_cumsum(tgi_thread *S, const tgi_rows *rows)
+static bool tgi_plain_cumsum(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
         tgi_plain_number sum = tgi_plain_zero(x.dtype);
         for (int64_t i = 0; i < rows->length; ++i) {
@@ -6202,11 +6176,9 @@ static bool tgi_plain_cumsum(tgi_thread *S, const tgi_rows *rows)
 
 /* values, indices [rows, size], in [rows, n]: an element's place is the number of those that come before it, where of
    equal ones the first does */
-static bool tgi_plain_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
+static bool tgi_plain_sort(TGI_UNUSED tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line values = tgi_plain_row(rows, 0, row), indices = tgi_plain_row(rows, 1, row);
         const tgi_plain_line in = tgi_plain_row(rows, 2, row);
         for (int64_t i = 0; i < rows->length; ++i) {
@@ -6226,11 +6198,9 @@ static bool tgi_plain_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 }
 
 /* y, x [rows, n]: y = exp(x - most) / sum(exp(x - most)); log: y = x - most - log(sum(exp(x - most))) */
-static bool tgi_plain_softmax(tgi_thread *S, bool log_of_it, const tgi_rows *rows)
+static bool tgi_plain_softmax(TGI_UNUSED tgi_thread *S, bool log_of_it, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
         double most = -HUGE_VAL, sum = 0;
         for (int64_t i = 0; i < rows->length; ++i) most = tgi_plain_real(x, i) > most ? tgi_plain_real(x, i) : most;
@@ -6244,11 +6214,9 @@ static bool tgi_plain_softmax(tgi_thread *S, bool log_of_it, const tgi_rows *row
 }
 
 /* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g) */
-static bool tgi_plain_softmax_backward(tgi_thread *S, bool log_of_it, const tgi_rows *rows)
+static bool tgi_plain_softmax_backward(TGI_UNUSED tgi_thread *S, bool log_of_it, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line dx = tgi_plain_row(rows, 0, row), g = tgi_plain_row(rows, 1, row);
         const tgi_plain_line y = tgi_plain_row(rows, 2, row);
         double sum = 0;
@@ -6263,12 +6231,10 @@ static bool tgi_plain_softmax_backward(tgi_thread *S, bool log_of_it, const tgi_
 }
 
 /* y, x [rows, n], rstd [rows]: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms: mean is 0 */
-static bool tgi_plain_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+static bool tgi_plain_layer_norm(TGI_UNUSED tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
     const double length = (double)rows->length;
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 2, row);
         double sum = 0, squares = 0;
         for (int64_t i = 0; i < rows->length && !rms; ++i) sum += tgi_plain_real(x, i);
@@ -6283,12 +6249,10 @@ static bool tgi_plain_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_
 }
 
 /* dx, g, y [rows, n], rstd [rows]: dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g) */
-static bool tgi_plain_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+static bool tgi_plain_layer_norm_backward(TGI_UNUSED tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
     const double length = (double)rows->length;
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line dx = tgi_plain_row(rows, 0, row), g = tgi_plain_row(rows, 1, row);
         const tgi_plain_line y = tgi_plain_row(rows, 2, row);
         const double rstd = tgi_plain_real(tgi_plain_row(rows, 3, row), 0);
@@ -6309,10 +6273,10 @@ static bool tgi_plain_layer_norm_backward(tgi_thread *S, bool rms, const tgi_row
 
 /* index [dim]: the first one outside of [0, size) is an error */
 static bool tgi_plain_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
-                                  int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
+                                  int64_t size, const int64_t *spared, tgi_index_message message, int axis,
+                                  TGI_UNUSED bool now)
 {
     const int64_t n = tgi_plain_count(ndim, dim), least = message == TGI_INDEX_FROM_END ? -size : 0;
-    (void)now;
     for (int64_t i = 0; i < n; ++i) {
         const int64_t at = tgi_plain_whole(tgi_plain_line_of(&index, ndim, dim, i, 0), 0);
         if ((at >= least && at < size) || (spared && at == *spared)) continue;
@@ -6322,11 +6286,9 @@ static bool tgi_plain_index_check(tgi_thread *S, const char *op, tgi_operand ind
 }
 
 /* out, index [rows, n], x [rows, size]: out[i] = x[index[i]] */
-static bool tgi_plain_gather(tgi_thread *S, const tgi_rows *rows)
+static bool tgi_plain_gather(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line out = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
         const tgi_plain_line index = tgi_plain_row(rows, 2, row);
         for (int64_t i = 0; i < rows->length; ++i) {
@@ -6338,11 +6300,9 @@ static bool tgi_plain_gather(tgi_thread *S, const tgi_rows *rows)
 }
 
 /* x [rows, size], src, index [rows, n]: x[index[i]] = src[i], or += */
-static bool tgi_plain_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
+static bool tgi_plain_scatter(TGI_UNUSED tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line x = tgi_plain_row(rows, 0, row), src = tgi_plain_row(rows, 1, row);
         const tgi_plain_line index = tgi_plain_row(rows, 2, row);
         for (int64_t i = 0; i < rows->length; ++i) {
@@ -6358,10 +6318,9 @@ static bool tgi_plain_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_ro
 }
 
 /* in [dim], out [count, ndim]: the indices of the elements that are not 0 */
-static bool tgi_plain_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
+static bool tgi_plain_nonzero(TGI_UNUSED tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
     const int64_t n = tgi_plain_count(in->ndim, in->dim);
-    (void)S;
     *count = 0;
     for (int64_t i = 0; i < n; ++i) {
         const tgi_plain_number x = tgi_plain_get(tgi_plain_at(in, 0, i), 0);
@@ -6376,14 +6335,12 @@ static bool tgi_plain_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count,
 
 /* y, index [planes, h.out, w.out], x [planes, h.in, w.in]: the last NaN of the window, or else the first of its largest
    elements */
-static bool tgi_plain_max_pool(tgi_thread *S, const tgi_pool *pool)
+static bool tgi_plain_max_pool(TGI_UNUSED tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *h = &pool->dim[0], *w = &pool->dim[1];
     const int64_t dim[3] = {pool->planes, h->out, w->out}, n = tgi_plain_count(3, dim);
-    const tgi_plain_line y = tgi_plain_flat(pool->arg[0].dtype, pool->arg[0].data);
+    const tgi_plain_line y = tgi_plain_dense(&pool->arg[0]), x = tgi_plain_dense(&pool->arg[2]);
     const tgi_plain_line index = tgi_plain_flat(TG_I64, pool->arg[1].data);
-    const tgi_plain_line x = tgi_plain_flat(pool->arg[2].dtype, pool->arg[2].data);
-    (void)S;
     for (int64_t i = 0; i < n; ++i) {
         int64_t at[3];
         tgi_plain_split(3, dim, i, at);
@@ -6403,14 +6360,12 @@ static bool tgi_plain_max_pool(tgi_thread *S, const tgi_pool *pool)
 }
 
 /* dx [planes, h.in, w.in], g, index [planes, h.out, w.out]: dx = the sum of g over the windows that found it */
-static bool tgi_plain_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
+static bool tgi_plain_max_pool_backward(TGI_UNUSED tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *h = &pool->dim[0], *w = &pool->dim[1];
     const int64_t dim[3] = {pool->planes, h->in, w->in}, n = tgi_plain_count(3, dim);
-    const tgi_plain_line dx = tgi_plain_flat(pool->arg[0].dtype, pool->arg[0].data);
-    const tgi_plain_line g = tgi_plain_flat(pool->arg[1].dtype, pool->arg[1].data);
+    const tgi_plain_line dx = tgi_plain_dense(&pool->arg[0]), g = tgi_plain_dense(&pool->arg[1]);
     const tgi_plain_line index = tgi_plain_flat(TG_I64, pool->arg[2].data);
-    (void)S;
     for (int64_t i = 0; i < n; ++i) {
         int64_t at[3];
         double sum = 0;
@@ -6429,15 +6384,13 @@ static bool tgi_plain_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
 
 /* y [planes, h.out, w.out], x [planes, h.in, w.in], transposed the other way round: y = the sum of weight * x over the
    rows and columns of its window */
-static bool tgi_plain_window_sum(tgi_thread *S, const tgi_pool *pool)
+static bool tgi_plain_window_sum(TGI_UNUSED tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *h = &pool->dim[0], *w = &pool->dim[1];
     const bool turned = pool->transposed;
     const int64_t dim[3] = {pool->planes, turned ? h->in : h->out, turned ? w->in : w->out};
     const int64_t x_rows = turned ? h->out : h->in, x_columns = turned ? w->out : w->in, n = tgi_plain_count(3, dim);
-    const tgi_plain_line y = tgi_plain_flat(pool->arg[0].dtype, pool->arg[0].data);
-    const tgi_plain_line x = tgi_plain_flat(pool->arg[1].dtype, pool->arg[1].data);
-    (void)S;
+    const tgi_plain_line y = tgi_plain_dense(&pool->arg[0]), x = tgi_plain_dense(&pool->arg[1]);
     for (int64_t i = 0; i < n; ++i) {
         int64_t at[3];
         double sum = 0;
@@ -6456,14 +6409,12 @@ static bool tgi_plain_window_sum(tgi_thread *S, const tgi_pool *pool)
 }
 
 /* columns [channels, kernel.., images, windows..], image [images, channels, size..]: what the tap sees in the window */
-static bool tgi_plain_im2col(tgi_thread *S, const tgi_im2col *m)
+static bool tgi_plain_im2col(TGI_UNUSED tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t dim[8] = {m->channels, m->kernel[0],  m->kernel[1],  m->kernel[2],
                             m->images,   m->windows[0], m->windows[1], m->windows[2]};
     const int64_t n = tgi_plain_count(8, dim);
-    const tgi_plain_line columns = tgi_plain_flat(m->columns.dtype, m->columns.data);
-    const tgi_plain_line image = tgi_plain_flat(m->image.dtype, m->image.data);
-    (void)S;
+    const tgi_plain_line columns = tgi_plain_dense(&m->columns), image = tgi_plain_dense(&m->image);
     for (int64_t i = 0; i < n; ++i) {
         int64_t at[8];
         tgi_plain_split(8, dim, i, at);
@@ -6480,12 +6431,11 @@ static bool tgi_plain_im2col(tgi_thread *S, const tgi_im2col *m)
 }
 
 /* image [images, channels, size..], columns [channels, kernel.., images, windows..]: the sum of what has seen it */
-static bool tgi_plain_col2im(tgi_thread *S, const tgi_im2col *m)
+static bool tgi_plain_col2im(TGI_UNUSED tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t dim[5] = {m->images, m->channels, m->size[0], m->size[1], m->size[2]}, n = tgi_plain_count(5, dim);
     const int64_t taps = tgi_plain_count(3, m->kernel);
-    const tgi_plain_line columns = tgi_plain_flat(m->columns.dtype, m->columns.data);
-    (void)S;
+    const tgi_plain_line columns = tgi_plain_dense(&m->columns);
     for (int64_t i = 0; i < n; ++i) {
         int64_t at[5];
         tgi_plain_number sum = tgi_plain_zero(m->columns.dtype);
@@ -6509,11 +6459,10 @@ static bool tgi_plain_col2im(tgi_thread *S, const tgi_im2col *m)
 /* ---- products ---- */
 
 /* out [b.., m, n] = a [b.., m, k] times b [b.., k, n], or += that */
-static bool tgi_plain_gemm(tgi_thread *S, const tgi_gemm *g)
+static bool tgi_plain_gemm(TGI_UNUSED tgi_thread *S, const tgi_gemm *g)
 {
     const int64_t batches = tgi_plain_count(g->ndim, g->dim);
     const bool floats = tgi_dtypes[g->out.dtype].floating;
-    (void)S;
     for (int64_t batch = 0; batch < batches; ++batch) {
         const tgi_plain_line a = tgi_plain_line_of(&g->a, g->ndim, g->dim, batch, 1);
         const tgi_plain_line b = tgi_plain_line_of(&g->b, g->ndim, g->dim, batch, 1);
@@ -6554,12 +6503,11 @@ static tgi_plain_number tgi_plain_random_number(tgi_random kind, tg_dtype dtype,
 }
 
 /* out [n]; a uniform number that rounds to hi becomes lo */
-static bool tgi_plain_random(tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi,
-                             tg_rng rng)
+static bool tgi_plain_random(TGI_UNUSED tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo,
+                             double hi, tg_rng rng)
 {
     const int64_t per = tgi_random_per_counter(kind, out.dtype);
-    const tgi_plain_line y = tgi_plain_flat(out.dtype, out.data);
-    (void)S;
+    const tgi_plain_line y = tgi_plain_dense(&out);
     for (int64_t i = 0; i < n; ++i) {
         uint32_t word[4];
         tgi_random_block(rng, (uint64_t)(i / per), word);
@@ -6614,32 +6562,31 @@ static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int
 
 /* ---- optional entries: composed of those above ---- */
 
-#define TGI_PLAIN_COMPOSES(name, arguments, type)                                                                      \
-    static tgi_answer tgi_plain_##name(tgi_thread *S, const type *arguments)                                           \
+#define TGI_PLAIN_COMPOSES(name, type)                                                                                 \
+    static tgi_answer tgi_plain_##name(TGI_UNUSED tgi_thread *S, TGI_UNUSED const type *arguments)                     \
     {                                                                                                                  \
-        (void)S, (void)arguments;                                                                                      \
         return TGI_COMPOSE;                                                                                            \
     }
-TGI_PLAIN_COMPOSES(norm, row_norm, tgi_row_norm)
-TGI_PLAIN_COMPOSES(norm_backward, row_norm, tgi_row_norm)
-TGI_PLAIN_COMPOSES(cross_entropy, loss, tgi_class_loss)
-TGI_PLAIN_COMPOSES(cross_entropy_backward, loss, tgi_class_loss)
-TGI_PLAIN_COMPOSES(embedding_backward, table, tgi_table_gradient)
-TGI_PLAIN_COMPOSES(attention, call, tgi_attention)
-TGI_PLAIN_COMPOSES(attention_backward, call, tgi_attention)
-TGI_PLAIN_COMPOSES(convolution, conv, tgi_convolution)
-TGI_PLAIN_COMPOSES(lstm_cell, cell, tgi_lstm_cell)
-TGI_PLAIN_COMPOSES(lstm_cell_backward, cell, tgi_lstm_cell)
+TGI_PLAIN_COMPOSES(norm, tgi_row_norm)
+TGI_PLAIN_COMPOSES(norm_backward, tgi_row_norm)
+TGI_PLAIN_COMPOSES(cross_entropy, tgi_class_loss)
+TGI_PLAIN_COMPOSES(cross_entropy_backward, tgi_class_loss)
+TGI_PLAIN_COMPOSES(embedding_backward, tgi_table_gradient)
+TGI_PLAIN_COMPOSES(attention, tgi_attention)
+TGI_PLAIN_COMPOSES(attention_backward, tgi_attention)
+TGI_PLAIN_COMPOSES(convolution, tgi_convolution)
+TGI_PLAIN_COMPOSES(lstm_cell, tgi_lstm_cell)
+TGI_PLAIN_COMPOSES(lstm_cell_backward, tgi_lstm_cell)
 
-static tgi_answer tgi_plain_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
+static tgi_answer tgi_plain_linear(TGI_UNUSED tgi_thread *S, TGI_UNUSED const tgi_gemm *gemm,
+                                   TGI_UNUSED const void *bias)
 {
-    (void)S, (void)gemm, (void)bias;
     return TGI_COMPOSE;
 }
 
-static tgi_answer tgi_plain_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, int64_t n, double p, tg_rng rng)
+static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_operand y, TGI_UNUSED tgi_operand x,
+                                    TGI_UNUSED int64_t n, TGI_UNUSED double p, TGI_UNUSED tg_rng rng)
 {
-    (void)S, (void)y, (void)x, (void)n, (void)p, (void)rng;
     return TGI_COMPOSE;
 }
 

@@ -53,11 +53,9 @@ static bool tgi_rule_rcumsum(tgi_step *step, tg_tensor *g)
     (HEADER, "    OP(ALL, bool, cumsum, (",
      "    OP(PLAIN, bool, rcumsum, (tgi_thread *S, const tgi_rows *rows)) \\\n"),
     (HEADER, "/* y, x [rows, n]: y[i] = x[0] + .. + x[i] */\nstatic bool tgi_plain_cumsum(", """\
-static bool tgi_plain_rcumsum(tgi_thread *S, const tgi_rows *rows)
+static bool tgi_plain_rcumsum(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
 {
-    const int64_t n = tgi_plain_count(rows->ndim, rows->dim);
-    (void)S;
-    for (int64_t row = 0; row < n; ++row) {
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
         tgi_plain_number sum = tgi_plain_zero(x.dtype);
         for (int64_t i = rows->length - 1; i >= 0; --i) {
