@@ -7672,14 +7672,12 @@ static bool tgi_lists_hold(const tgi_lists *l, tgi_thread *S, const char *op)
 {
     static tg_tensor *const none[TGI_BEHIND_OUT] = {NULL};
     if (TGI_LIKELY(memcmp(l->out + l->n_out, none, sizeof none) == 0)) return true;
-    for (int i = l->n_out; i < l->n_out + TGI_BEHIND_OUT; ++i) {
-        if (!l->out[i]) continue;
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s '%.100s' sets %s[%d], but %d %s%s asked for%s", l->what, l->name,
-                        l->backward ? "grad_in" : "out", i, l->n_out, l->backward ? "gradient" : "output",
-                        l->n_out == 1 ? " was" : "s were",
-                        strcmp(op, "forward") ? "" : "\ntg_forward_n(m, in, n, out, n_out) asks for several");
-    }
-    return true;
+    int i = l->n_out;
+    while (!l->out[i]) ++i;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s '%.100s' sets %s[%d], but %d %s%s asked for%s", l->what, l->name,
+                    l->backward ? "grad_in" : "out", i, l->n_out, l->backward ? "gradient" : "output",
+                    l->n_out == 1 ? " was" : "s were",
+                    strcmp(op, "forward") ? "" : "\ntg_forward_n(m, in, n, out, n_out) asks for several");
 }
 
 /* Whether the callback of this guard raised an error and did not clear it. */

@@ -1086,6 +1086,26 @@ TEST(hostile_zip64)
     remove(path);
 }
 
+/* "aaaaaaaaaa.npy" and, in the place of "bbbbbb.npy", "aaaaaaaaaa": two entries, but one name of a tensor. */
+TEST(entries_that_differ_in_their_ending)
+{
+    char bytes[1000];
+    const char *path = beside("ending.npz");
+    tg_dict *d = tg_dict_new();
+    size_t size = 0, i, found = 0;
+    FILE *file;
+    CHECK(tg_dict_set(d, "aaaaaaaaaa", f32("[1, 2]")) == TG_OK && tg_dict_set(d, "bbbbbb", f32("3")) == TG_OK);
+    CHECK(tg_npz_save(path, d) == TG_OK);
+    file = fopen(path, "rb");
+    if (file) size = fread(bytes, 1, sizeof bytes, file), fclose(file);
+    for (i = 0; i + 10 <= size; ++i)
+        if (!memcmp(bytes + i, "bbbbbb.npy", 10)) memcpy(bytes + i, "aaaaaaaaaa", 10), ++found;
+    CHECK(found == 2); /* in its header and in the directory */
+    refused(NPZ, bytes, size, "two tensors have this name");
+    tg_dict_free(d);
+    remove(path);
+}
+
 /* `deflated`: f.npy at 0 (header 30 + 5, then 82 bytes), d.npy at 117 (254 bytes), s.npy at 406 (141 bytes); the
    directory at 582: 3 times 51 bytes; the end. */
 TEST(hostile_deflated_npz)
@@ -1507,6 +1527,7 @@ int main(int argc, char **argv)
     RUN(hostile_npy);
     RUN(hostile_npz);
     RUN(hostile_zip64);
+    RUN(entries_that_differ_in_their_ending);
     RUN(hostile_deflated_npz);
     RUN(truncated_and_changed_files);
     RUN(idx);

@@ -5,7 +5,7 @@
 # Prints the percentages and every line that no program reaches; of functions that a macro makes, for each by itself.
 # With the simulator each of them must have a reason in tests/unreached.txt, and each entry there must be of such a
 # line: anything else is a failure.  Code that is not compiled is not counted: what #if leaves out with this compiler.
-# Allocation failures are those of test_oom, in full on the CPU and one scenario in 32 on the simulator, with the recorded
+# Allocation failures are those of test_oom, in full on the CPU and one scenario in 32 on the simulator, with the captured
 # steps and those in mixed precision.
 B=${1:-build/coverage}
 . tests/ci/lib.sh
@@ -13,7 +13,7 @@ if ! have gcc || ! have gcov; then skip coverage "no gcc with gcov"; exit 0; fi
 rm -rf "$B"
 mkdir -p "$B/log"
 : >"$B/counts"
-HOW='-std=c99 -O0 -g --coverage -fprofile-update=atomic -ffp-contract=off'
+HOW='-std=c99 -O0 -g --coverage -fprofile-update=atomic -ffp-contract=off -DHARNESS_COVERAGE'
 # gcov leaves out the functions that OpenMP makes of loops.  With the pragmas not read, the parts run one by one.
 parts= LIBRARIES=
 if echo 'int omp_get_num_procs(void); int main(void) { return omp_get_num_procs() < 1; }' >"$B/omp.c" &&
@@ -41,6 +41,7 @@ for path in tests/test_*.c; do
 done
 run test_use_after_end-cpu test_use_after_end-debug env TG_DEBUG=1 "$B/test_use_after_end-cpu"
 run test_ops-cpu test_ops-small env SMALL=1 "$B/test_ops-cpu"
+for name in $(short_tests); do run "$name-cpu" "$name-plain" env TG_PLAIN=1 SMALL=1 "$B/$name-cpu"; done
 run test_ops-cpu test_ops-portable env SMALL=1 TG_SIMD=portable "$B/test_ops-cpu"
 wait
 
