@@ -244,17 +244,25 @@ typedef enum {
     TG_ERR_UNSUPPORTED  /* not supported by this build, device or dtype */
 } tg_status;
 
-TG_API const char *tg_version(void);    /* version of the linked implementation, "0.1.0" */
-TG_API const char *tg_build_info(void); /* one line: version, compiler; C++, OpenMP and CBLAS if they were used */
+/* Version of the linked implementation, "0.1.0" */
+TG_API const char *tg_version(void);
+/* One line: version, compiler; C++, OpenMP and CBLAS if they were used */
+TG_API const char *tg_build_info(void);
 
 /* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
    counted.  The message says what was wrong, with shapes, dtypes and devices, then perhaps a line "  hint: ...".  The
    text stays until tg_clear_error, also after tg_shutdown. */
-TG_API bool tg_ok(void);                   /* true when no error is recorded */
-TG_API const char *tg_error_message(void); /* message of the first error; "" when there is none */
-TG_API tg_status tg_error_code(void);      /* its status; TG_OK when there is none */
-TG_API int64_t tg_error_count(void);       /* errors since the last tg_clear_error */
-TG_API void tg_clear_error(void);          /* empties the record */
+
+/* True when no error is recorded */
+TG_API bool tg_ok(void);
+/* Message of the first error; "" when there is none */
+TG_API const char *tg_error_message(void);
+/* Status of the first error; TG_OK when there is none */
+TG_API tg_status tg_error_code(void);
+/* Errors since the last tg_clear_error */
+TG_API int64_t tg_error_count(void);
+/* Clears the error that is recorded */
+TG_API void tg_clear_error(void);
 
 /* An error handler is called for each error when it is raised, not when a later call merely receives the resulting
    NULL; and for warnings, with code TG_OK.  It may call the library.  An error inside it is recorded, but the handler
@@ -305,7 +313,8 @@ typedef struct {
 } tg_stats_info;
 /* The counts as of now.  Those of the whole process include other threads as of their last tg_stats or end. */
 TG_API tg_stats_info tg_stats(void);
-TG_API void tg_reset_peak(void); /* sets the peaks of this thread, those of tg_stats_on too, to the current values */
+/* Sets the peaks of this thread, those of tg_stats_on too, to the current values */
+TG_API void tg_reset_peak(void);
 
 /* Threads that one op may use when the library is compiled with OpenMP.  0 or less: OpenMP's own choice, the default.
    At most four per processor (64 if there are fewer than 16 processors) and at most OMP_THREAD_LIMIT are used; a larger
@@ -335,9 +344,12 @@ typedef enum {
     TG_BOOL             /* one byte, 0 or 1 */
 } tg_dtype;
 
-TG_API const char *tg_dtype_name(tg_dtype dtype);   /* "f32", "bool", ...: static text */
-TG_API size_t tg_dtype_size(tg_dtype dtype);        /* bytes of one element; 0 for an unknown dtype (no error) */
-TG_API bool tg_is_floating_point(tg_dtype dtype);   /* true for f32, f64, bf16 and f16 */
+/* "f32", "bool", ...: static text */
+TG_API const char *tg_dtype_name(tg_dtype dtype);
+/* Bytes of one element; 0 for an unknown dtype (no error) */
+TG_API size_t tg_dtype_size(tg_dtype dtype);
+/* True for f32, f64, bf16 and f16 */
+TG_API bool tg_is_floating_point(tg_dtype dtype);
 
 /* Result dtype of two operands that both have at least one dim.  If their kinds differ (bool < integer < float), it is
    the dtype of the higher kind, whatever its size: i64 with f16 gives f16.  Else it is the larger dtype; bf16 with f16
@@ -348,7 +360,8 @@ TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
    floating-point results of integers.  Per thread; TG_F32 at first.  Errors: not f32, f64, bf16 or f16.
    torch.set_default_dtype */
 TG_API tg_status tg_set_default_dtype(tg_dtype dtype);
-TG_API tg_dtype tg_default_dtype(void); /* the default dtype of this thread.  torch.get_default_dtype */
+/* The default dtype of this thread.  torch.get_default_dtype */
+TG_API tg_dtype tg_default_dtype(void);
 
 /* ======== @@RANDOM ================================================================================================ */
 
@@ -361,9 +374,12 @@ typedef struct {
     uint64_t seed;   /* as set by tg_seed; 0 at first */
     uint64_t offset; /* random counters used since: each call uses as many as its elements need */
 } tg_rng;
-TG_API void tg_seed(uint64_t seed);           /* restarts from a seed, at offset 0.  torch.manual_seed */
-TG_API tg_rng tg_rng_state(void);             /* the state, to save.  torch.get_rng_state */
-TG_API void tg_rng_set_state(tg_rng state);   /* restores a saved state.  torch.set_rng_state */
+/* Restarts from a seed, at offset 0.  torch.manual_seed */
+TG_API void tg_seed(uint64_t seed);
+/* State of the random numbers, to save.  torch.get_rng_state */
+TG_API tg_rng tg_rng_state(void);
+/* Restores a saved state.  torch.set_rng_state */
+TG_API void tg_rng_set_state(tg_rng state);
 
 /* ======== @@BACKEND =============================================================================================== */
 
@@ -391,14 +407,21 @@ enum {
 /* tg_device_parse reads "cpu", "cuda" or "cuda:1" into *device.  "cuda" becomes TG_CUDA(-1), the current device when it
    is used.  The device need not exist.  Errors: torch.device's, such as "Invalid device string: 'cuda:'". */
 TG_API tg_status tg_device_parse(const char *text, tg_device *device);
-TG_API const char *tg_device_str(tg_device device);       /* the inverse of tg_device_parse: static text */
-TG_API bool tg_device_equal(tg_device a, tg_device b);    /* same type and index */
+/* The inverse of tg_device_parse: static text */
+TG_API const char *tg_device_str(tg_device device);
+/* Whether a and b have the same type and index */
+TG_API bool tg_device_equal(tg_device a, tg_device b);
 
 /* CUDA devices of this build and machine.  The first two never fail: without CUDA they return false and 0. */
-TG_API bool tg_cuda_is_available(void);           /* whether there is one.  torch.cuda.is_available */
-TG_API int tg_cuda_device_count(void);            /* how many there are.  torch.cuda.device_count */
-TG_API tg_status tg_cuda_set_device(int index);   /* what TG_CUDA(-1) means in this thread.  torch.cuda.set_device */
-TG_API int tg_cuda_current_device(void);          /* its index, 0 without CUDA.  torch.cuda.current_device */
+
+/* Whether there is a GPU.  torch.cuda.is_available */
+TG_API bool tg_cuda_is_available(void);
+/* How many GPUs there are.  torch.cuda.device_count */
+TG_API int tg_cuda_device_count(void);
+/* Sets what TG_CUDA(-1) means in this thread.  torch.cuda.set_device */
+TG_API tg_status tg_cuda_set_device(int index);
+/* Index of the GPU that TG_CUDA(-1) means in this thread, 0 without CUDA.  torch.cuda.current_device */
+TG_API int tg_cuda_current_device(void);
 
 /* Waits until everything that this thread has queued on the device is done, copies included.  No wait on the CPU.
    torch.cuda.synchronize */
@@ -413,8 +436,11 @@ TG_API tg_status tg_synchronize(tg_device device);
    A copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An
    error that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op
    that caused it. */
-TG_API bool tg_op_waits(const char *op);    /* whether a function may wait; op is its name without tg_, as "item" */
-TG_API void tg_set_sync_checks(bool on);    /* on: every op waits and reports its own errors.  Per thread */
+
+/* Whether a function may wait; op is its name without tg_, as "item" */
+TG_API bool tg_op_waits(const char *op);
+/* Switches on that every op waits and reports its own errors.  Per thread */
+TG_API void tg_set_sync_checks(bool on);
 
 /* Gives freed memory that is kept for reuse back: that of this thread to its allocator on the CPU, that of the process
    to the driver on a GPU, after waiting for this thread's work there.  torch.cuda.empty_cache */
@@ -504,9 +530,13 @@ extern "C" {
    clang.  TG_SCOPE is defined below.
 
    The plain form works with every compiler: tg_mark m = tg_scope_begin(); ... tg_scope_end(m); */
-typedef struct { uint64_t serial; } tg_mark; /* which scope tg_scope_begin has opened; 0: it failed */
-TG_API tg_mark tg_scope_begin(void);         /* opens a scope */
-TG_API void tg_scope_end(tg_mark mark);      /* ends it, and scopes inside it that are open.  Errors: it has ended */
+
+/* Which scope tg_scope_begin has opened; 0: it failed */
+typedef struct { uint64_t serial; } tg_mark;
+/* Opens a scope */
+TG_API tg_mark tg_scope_begin(void);
+/* Ends the scope of mark, and scopes inside it that are open.  Errors: it has ended */
+TG_API void tg_scope_end(tg_mark mark);
 /* How TG_SCOPE, TG_NO_GRAD, TG_ENABLE_GRAD and TG_AUTOCAST work: a variable is initialised by tgi_scope_guard_open, and
    at the end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode.  They stand in a
    block, not behind if, else or for alone, where they would end at once: C allows no declaration there, and in C++ the
@@ -563,9 +593,10 @@ extern "C" {
 TG_API tg_tensor *tg_keep(tg_tensor *t);
 TG_API tg_tensor *tg_retain(tg_tensor *t);
 TG_API void tg_release(tg_tensor *t);
-TG_API void tg_release_all(tg_tensor *const *list, int n); /* tg_release of each; entries may be NULL */
 TG_API void tg_drop(tg_tensor *t);
 TG_API tg_tensor *tg_share(tg_tensor *t);
+/* tg_release of each; entries may be NULL */
+TG_API void tg_release_all(tg_tensor *const *list, int n);
 
 /* Ends the scopes of the calling thread and its tensors in no scope, and frees its cache.  Call it before a worker
    thread ends.  What you own (tg_param, tg_retain, tg_share, optimizers) it does not free: release it before.  The
@@ -580,34 +611,58 @@ TG_API tg_status tg_shutdown(void);
    _like has shape, dtype and device of t (neither its history nor requires_grad).  Errors: a negative size; a value
    that an integer dtype cannot hold, here and wherever a number is written into a tensor (TG_BOOL takes any: true
    unless 0). */
-TG_API tg_tensor *tg_zeros(tg_shape shape);                                           /* zeros.  torch.zeros */
-TG_API tg_tensor *tg_ones(tg_shape shape);                                            /* ones.  torch.ones */
-TG_API tg_tensor *tg_full(tg_shape shape, double value);                              /* value.  torch.full */
-TG_API tg_tensor *tg_empty(tg_shape shape);                                           /* undefined.  torch.empty */
-TG_API tg_tensor *tg_scalar(double value);                                            /* 0-dim.  torch.tensor(value) */
-TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);      /* zeros */
-TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);       /* ones */
-TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device); /* value */
-TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);      /* undefined elements */
-TG_API tg_tensor *tg_zeros_like(tg_tensor *t);                                        /* zeros.  torch.zeros_like */
-TG_API tg_tensor *tg_ones_like(tg_tensor *t);                                         /* ones.  torch.ones_like */
-TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);                           /* value.  torch.full_like */
-TG_API tg_tensor *tg_empty_like(tg_tensor *t);                                        /* undefined.  torch.empty_like */
+
+/* Zeros.  torch.zeros */
+TG_API tg_tensor *tg_zeros(tg_shape shape);
+/* Ones.  torch.ones */
+TG_API tg_tensor *tg_ones(tg_shape shape);
+/* Elements of that value.  torch.full */
+TG_API tg_tensor *tg_full(tg_shape shape, double value);
+/* Undefined elements.  torch.empty */
+TG_API tg_tensor *tg_empty(tg_shape shape);
+/* 0-dim, of that value.  torch.tensor(value) */
+TG_API tg_tensor *tg_scalar(double value);
+/* Zeros */
+TG_API tg_tensor *tg_zeros_on(tg_shape shape, tg_dtype dtype, tg_device device);
+/* Ones */
+TG_API tg_tensor *tg_ones_on(tg_shape shape, tg_dtype dtype, tg_device device);
+/* Elements of that value */
+TG_API tg_tensor *tg_full_on(tg_shape shape, double value, tg_dtype dtype, tg_device device);
+/* Undefined elements */
+TG_API tg_tensor *tg_empty_on(tg_shape shape, tg_dtype dtype, tg_device device);
+/* Zeros.  torch.zeros_like */
+TG_API tg_tensor *tg_zeros_like(tg_tensor *t);
+/* Ones.  torch.ones_like */
+TG_API tg_tensor *tg_ones_like(tg_tensor *t);
+/* Elements of that value.  torch.full_like */
+TG_API tg_tensor *tg_full_like(tg_tensor *t, double value);
+/* Undefined elements.  torch.empty_like */
+TG_API tg_tensor *tg_empty_like(tg_tensor *t);
 
 /* New 1-dim tensors of numbers at equal steps, and the identity.  All but tg_arange_on have the default dtype, also for
    whole numbers, where PyTorch's arange makes i64. */
-TG_API tg_tensor *tg_arange(double start, double end, double step); /* start, start + step, ... < end.  torch.arange */
+
+/* The numbers start, start + step, ... < end.  torch.arange */
+TG_API tg_tensor *tg_arange(double start, double end, double step);
 /* tg_arange_on is tg_arange in a dtype, on a device.  Errors of both: step is 0, or leads away from end. */
 TG_API tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);       /* n numbers from a to b.  torch.linspace */
-TG_API tg_tensor *tg_eye(int64_t n);                                /* identity [n, n].  torch.eye */
+/* n numbers from a to b.  torch.linspace */
+TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);
+/* identity [n, n].  torch.eye */
+TG_API tg_tensor *tg_eye(int64_t n);
 
 /* New tensors with a copy of host memory: the elements of `shape` in row-major order.  torch.tensor */
-TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype); /* elements of dtype, default device */
-TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device); /* on a device */
-TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);            /* tg_from with TG_F32 */
-TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);           /* tg_from with TG_F64 */
-TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);          /* tg_from with TG_I64 */
+
+/* Elements of dtype, default device */
+TG_API tg_tensor *tg_from(const void *data, tg_shape shape, tg_dtype dtype);
+/* Elements of dtype, on a device */
+TG_API tg_tensor *tg_from_on(const void *data, tg_shape shape, tg_dtype dtype, tg_device device);
+/* tg_from with TG_F32 */
+TG_API tg_tensor *tg_from_f32(const float *data, tg_shape shape);
+/* tg_from with TG_F64 */
+TG_API tg_tensor *tg_from_f64(const double *data, tg_shape shape);
+/* tg_from with TG_I64 */
+TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);
 
 /* A CPU tensor that uses host memory of yours, row-major, without a copy.  data must stay valid while the tensor or a
    view of it exists; then deleter(user) is called once, if not NULL.  A call that fails does not call it.
@@ -618,33 +673,55 @@ TG_API tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*del
 TG_API tg_status tg_set_default_device(tg_device device);
 
 /* What a tensor is.  dim counts from the end when negative. */
-TG_API int tg_ndim(const tg_tensor *t);                   /* number of dims; 0 on error.  torch.Tensor.dim */
-TG_API int64_t tg_dim(const tg_tensor *t, int dim);       /* size of one dim; 0 on error.  torch.Tensor.size */
-TG_API int64_t tg_stride(const tg_tensor *t, int dim);    /* its stride in elements; 0 on error.  torch.Tensor.stride */
-TG_API int64_t tg_numel(const tg_tensor *t);              /* number of elements; 0 on error.  torch.numel */
-TG_API tg_shape tg_shape_of(const tg_tensor *t);          /* all sizes; ndim 0 on error.  torch.Tensor.shape */
-TG_API tg_dtype tg_dtype_of(const tg_tensor *t);          /* dtype; TG_F32 on error.  torch.Tensor.dtype */
-TG_API tg_device tg_device_of(const tg_tensor *t);        /* device; the CPU on error.  torch.Tensor.device */
-TG_API bool tg_is_cuda(const tg_tensor *t);               /* on a GPU.  torch.Tensor.is_cuda */
-TG_API bool tg_is_contiguous(const tg_tensor *t);         /* row-major without gaps.  torch.Tensor.is_contiguous */
 
-TG_API tg_status tg_set_name(tg_tensor *t, const char *name); /* a name for messages and prints; copied; NULL: none */
-TG_API const char *tg_name(const tg_tensor *t);               /* that name, owned by t; "" when there is none */
+/* Number of dims; 0 on error.  torch.Tensor.dim */
+TG_API int tg_ndim(const tg_tensor *t);
+/* Size of one dim; 0 on error.  torch.Tensor.size */
+TG_API int64_t tg_dim(const tg_tensor *t, int dim);
+/* Stride of one dim in elements; 0 on error.  torch.Tensor.stride */
+TG_API int64_t tg_stride(const tg_tensor *t, int dim);
+/* Number of elements; 0 on error.  torch.numel */
+TG_API int64_t tg_numel(const tg_tensor *t);
+/* All sizes; ndim 0 on error.  torch.Tensor.shape */
+TG_API tg_shape tg_shape_of(const tg_tensor *t);
+/* Dtype; TG_F32 on error.  torch.Tensor.dtype */
+TG_API tg_dtype tg_dtype_of(const tg_tensor *t);
+/* Device; the CPU on error.  torch.Tensor.device */
+TG_API tg_device tg_device_of(const tg_tensor *t);
+/* Whether t is on a GPU.  torch.Tensor.is_cuda */
+TG_API bool tg_is_cuda(const tg_tensor *t);
+/* Whether t is row-major without gaps.  torch.Tensor.is_contiguous */
+TG_API bool tg_is_contiguous(const tg_tensor *t);
+
+/* A name for messages and prints; copied; NULL: none */
+TG_API tg_status tg_set_name(tg_tensor *t, const char *name);
+/* The name of t, owned by t; "" when there is none */
+TG_API const char *tg_name(const tg_tensor *t);
 
 /* Elements one by one, from any device; they wait for the device.  An index has one number per dim, negative ones
    counting from the end.  tg_set, under WRITE, sets one. */
-TG_API double tg_item(tg_tensor *t);                 /* the only element of t; NaN on error.  torch.Tensor.item */
-TG_API int64_t tg_item_i64(tg_tensor *t);            /* the same as int64_t, exactly; 0 on error */
-TG_API double tg_get(tg_tensor *t, tg_shape index);  /* t[index]: tg_get(t, TG_INDEX(i, j)); NaN on error */
+
+/* The only element of t; NaN on error.  torch.Tensor.item */
+TG_API double tg_item(tg_tensor *t);
+/* The only element of t as int64_t, exactly; 0 on error */
+TG_API int64_t tg_item_i64(tg_tensor *t);
+/* t[index]: tg_get(t, TG_INDEX(i, j)); NaN on error */
+TG_API double tg_get(tg_tensor *t, tg_shape index);
 
 /* Pointers to the first element; elements lie at the strides of tg_stride.  Valid as long as t.  The typed forms return
    NULL, with an error, unless t is a contiguous CPU tensor of that dtype.  After writing through a pointer call
    tg_touch_(t), or backward may silently use the changed values. */
-TG_API void *tg_data(tg_tensor *t);          /* any dtype; on a GPU a device pointer, not for the host */
-TG_API float *tg_data_f32(tg_tensor *t);     /* of f32 */
-TG_API double *tg_data_f64(tg_tensor *t);    /* of f64 */
-TG_API int64_t *tg_data_i64(tg_tensor *t);   /* of i64 */
-TG_API tg_tensor *tg_touch_(tg_tensor *t);   /* counts a write through a pointer; of any tensor; returns t */
+
+/* Pointer of any dtype; on a GPU a device pointer, not for the host */
+TG_API void *tg_data(tg_tensor *t);
+/* Pointer to f32 */
+TG_API float *tg_data_f32(tg_tensor *t);
+/* Pointer to f64 */
+TG_API double *tg_data_f64(tg_tensor *t);
+/* Pointer to i64 */
+TG_API int64_t *tg_data_i64(tg_tensor *t);
+/* Counts a write through a pointer to any tensor; returns t */
+TG_API tg_tensor *tg_touch_(tg_tensor *t);
 
 /* Copies the elements, row-major, to host memory at dst, from any device and layout; waits for the device.  Errors:
    bytes is not exactly tg_numel(t) * tg_dtype_size(tg_dtype_of(t)). */
@@ -660,14 +737,17 @@ TG_API tg_tensor *tg_param(tg_tensor *t);
    tg_set_requires_grad switches it on or off and returns t, which stays in its scope.  Errors: on for integers, off for
    a non-leaf.  torch.Tensor.requires_grad_ */
 TG_API tg_tensor *tg_set_requires_grad(tg_tensor *t, bool on);
-TG_API bool tg_requires_grad(const tg_tensor *t); /* whether t requires grad.  torch.Tensor.requires_grad */
-TG_API bool tg_is_leaf(const tg_tensor *t);       /* whether t is a leaf.  torch.Tensor.is_leaf */
+/* Whether t requires grad.  torch.Tensor.requires_grad */
+TG_API bool tg_requires_grad(const tg_tensor *t);
+/* Whether t is a leaf.  torch.Tensor.is_leaf */
+TG_API bool tg_is_leaf(const tg_tensor *t);
 
 /* Grad mode: whether ops are recorded at all, per thread; on at first.  TG_NO_GRAD; switches it off until the end of
    the enclosing block, TG_ENABLE_GRAD; on.  torch.no_grad, torch.enable_grad */
 #define TG_NO_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_no_grad_), TGI_GUARD_GRAD, 0)
 #define TG_ENABLE_GRAD TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_enable_grad_), TGI_GUARD_GRAD, 1)
-TG_API bool tg_is_grad_enabled(void);     /* grad mode now.  torch.is_grad_enabled */
+/* Grad mode now.  torch.is_grad_enabled */
+TG_API bool tg_is_grad_enabled(void);
 /* Sets grad mode until the innermost TG_SCOPE, TG_NO_GRAD or TG_ENABLE_GRAD ends, for good if none is open; returns
    what it was.  torch.set_grad_enabled */
 TG_API bool tg_set_grad_enabled(bool on);
@@ -735,12 +815,13 @@ enum {
     TG_MATERIALIZE_GRADS = 8 /* tg_gradients: zeros for such an input */
 };
 
-/* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It frees
-   what the graph has saved: a second backward through the same graph is an error, unless the first one had
-   TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no gradient
-   is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, and the graph may be
-   freed in part, which the message says.  (A post-accumulate hook is called after that: its error changes no .grad.) */
-TG_API tg_status tg_backward(tg_tensor *root); /* root has one element, as a loss.  torch.Tensor.backward */
+/* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It
+   frees what the graph has saved: a second backward through the same graph is an error, unless the first one had
+   TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no
+   gradient is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, and the
+   graph may be freed in part, which the message says.  (A post-accumulate hook is called after that: its error
+   changes no .grad.)  root has one element, as a loss.  torch.Tensor.backward */
+TG_API tg_status tg_backward(tg_tensor *root);
 /* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
    torch.autograd.backward */
 TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
@@ -802,10 +883,15 @@ TG_API tg_status tg_custom_ex(const char *name, tg_custom_forward forward, tg_cu
                               int n_out);
 
 /* For use inside forward and backward of tg_custom. */
-TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);           /* forward: saves t, as number 0, 1, ... */
-TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);                /* saved tensor number k; it belongs to ctx */
-TG_API void *tg_ctx_user(tg_ctx *ctx);                         /* the argument user of tg_custom */
-TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);          /* memory that is freed with ctx; uninitialised */
+
+/* In forward: saves t, as number 0, 1, ... */
+TG_API tg_status tg_save(tg_ctx *ctx, tg_tensor *t);
+/* Saved tensor number k; it belongs to ctx */
+TG_API tg_tensor *tg_saved(tg_ctx *ctx, int k);
+/* The argument user of tg_custom */
+TG_API void *tg_ctx_user(tg_ctx *ctx);
+/* Memory that is freed with ctx; uninitialised */
+TG_API void *tg_ctx_alloc(tg_ctx *ctx, size_t bytes);
 /* forward: says that out, one of its outputs, has no gradient */
 TG_API tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out);
 
@@ -836,12 +922,19 @@ enum {
    TG_NON_BLOCKING: a move from page-locked memory (tg_pin_memory), contiguous and of the same dtype, to a GPU returns
    at once; do not write t through a pointer before tg_synchronize.  A move from a GPU to the CPU returns at once, too,
    with a result in page-locked memory; the first call that uses it waits for it.  Other moves ignore the flag. */
-TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);         /* to a device; the dtype stays */
-TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);     /* to a dtype; the device stays */
-TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);    /* to device and dtype of other */
-TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags); /* dtype: or TG_SAME_DTYPE */
-TG_API tg_tensor *tg_cuda(tg_tensor *t);                         /* to the current GPU.  torch.Tensor.cuda */
-TG_API tg_tensor *tg_cpu(tg_tensor *t);                          /* to the CPU.  torch.Tensor.cpu */
+
+/* t to a device; the dtype stays */
+TG_API tg_tensor *tg_to(tg_tensor *t, tg_device device);
+/* t to a dtype; the device stays */
+TG_API tg_tensor *tg_to_dtype(tg_tensor *t, tg_dtype dtype);
+/* t to device and dtype of other */
+TG_API tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other);
+/* t to device and dtype, or TG_SAME_DTYPE */
+TG_API tg_tensor *tg_to_ex(tg_tensor *t, tg_device device, tg_dtype dtype, int flags);
+/* t to the current GPU.  torch.Tensor.cuda */
+TG_API tg_tensor *tg_cuda(tg_tensor *t);
+/* t to the CPU.  torch.Tensor.cpu */
+TG_API tg_tensor *tg_cpu(tg_tensor *t);
 
 /* Replaces each list[i] by tg_to(list[i], device); on error all are unchanged.  The new ones belong to the calling
    scope, the old ones stay with their owners.  A new one whose old one requires grad is a non-leaf, and its gradient
@@ -861,9 +954,13 @@ TG_API tg_status tg_to_all_ex(tg_tensor **list, int n, tg_device device, tg_dtyp
    Errors: not a leaf; a tensor of tg_share; one that a running backward, gradcheck or closure of an optimizer may need;
    any tensor in the error handler or a deleter; the .grad of another tensor, which takes it along; .grad has a graph
    (TG_CREATE_GRAPH); an integer dtype for a tensor that requires grad.  torch.nn.Module.to, for single tensors */
-TG_API tg_tensor *tg_to_(tg_tensor *leaf, tg_device device);            /* to a device; returns leaf */
-TG_API tg_tensor *tg_to_dtype_(tg_tensor *leaf, tg_dtype dtype);        /* to a dtype; returns leaf */
-TG_API tg_status tg_to_all_(tg_tensor *const *leaves, int n, tg_device device); /* several, all or none */
+
+/* leaf to a device; returns leaf */
+TG_API tg_tensor *tg_to_(tg_tensor *leaf, tg_device device);
+/* leaf to a dtype; returns leaf */
+TG_API tg_tensor *tg_to_dtype_(tg_tensor *leaf, tg_dtype dtype);
+/* Several leaves to a device, all or none */
+TG_API tg_status tg_to_all_(tg_tensor *const *leaves, int n, tg_device device);
 /* tg_to_all_ to a device and in a dtype (or TG_SAME_DTYPE), with flags. */
 TG_API tg_status tg_to_all_ex_(tg_tensor *const *leaves, int n, tg_device device, tg_dtype dtype, int flags);
 
@@ -871,7 +968,8 @@ TG_API tg_status tg_to_all_ex_(tg_tensor *const *leaves, int n, tg_device device
    itself if it is there already.  A differentiable op.  Such memory is kept for reuse until the thread ends.  Errors: t
    is not on the CPU, or there is no GPU.  torch.Tensor.pin_memory */
 TG_API tg_tensor *tg_pin_memory(tg_tensor *t);
-TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.Tensor.is_pinned */
+/* Whether t is in page-locked memory.  torch.Tensor.is_pinned */
+TG_API bool tg_is_pinned(const tg_tensor *t);
 
 /* ======== @@AUTOCAST ============================================================================================== */
 
@@ -897,7 +995,8 @@ TG_API bool tg_is_pinned(const tg_tensor *t); /* in page-locked memory.  torch.T
 /* tg_set_autocast sets the dtype, TG_F32 for off, until the innermost TG_SCOPE or other such block ends, for good if
    none is open; returns what it was.  For compilers without TG_AUTOCAST.  torch.set_autocast_dtype */
 TG_API tg_dtype tg_set_autocast(tg_dtype dtype);
-TG_API tg_dtype tg_autocast_dtype(void); /* the dtype now; TG_F32 when off.  torch.get_autocast_dtype */
+/* The dtype of autocast now; TG_F32 when off.  torch.get_autocast_dtype */
+TG_API tg_dtype tg_autocast_dtype(void);
 
 /* ======== @@OPS ===================================================================================================
 
@@ -928,150 +1027,282 @@ TG_API tg_dtype tg_autocast_dtype(void); /* the dtype now; TG_F32 when off.  tor
 /* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
 /* Two operands, elementwise. */
-TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);     /* a + b.  torch.add */
-TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);     /* a - b; not of two bools.  torch.sub */
-TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);     /* a * b.  torch.mul */
-TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);     /* a / b; the default dtype for integers.  torch.div */
-TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);     /* a to the power b.  torch.pow */
-TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b); /* the larger; NaN if one is; equal: half the gradient each */
-TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b); /* the smaller; otherwise as tg_maximum.  torch.minimum */
-TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);   /* the angle of the point (x, y) = (b, a).  torch.atan2 */
-TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);    /* a = a + b.  torch.Tensor.add_ */
-TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);    /* a = a - b.  torch.Tensor.sub_ */
-TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);    /* a = a * b.  torch.Tensor.mul_ */
-TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);    /* a = a / b; a must be floating point.  torch.Tensor.div_ */
-TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);    /* a = a to the power b.  torch.Tensor.pow_ */
+
+/* a + b.  torch.add */
+TG_API tg_tensor *tg_add(tg_tensor *a, tg_tensor *b);
+/* a - b; not of two bools.  torch.sub */
+TG_API tg_tensor *tg_sub(tg_tensor *a, tg_tensor *b);
+/* a * b.  torch.mul */
+TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);
+/* a / b; the default dtype for integers.  torch.div */
+TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);
+/* a to the power b.  torch.pow */
+TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);
+/* The larger; NaN if one is; equal: half the gradient each */
+TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b);
+/* The smaller; otherwise as tg_maximum.  torch.minimum */
+TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b);
+/* The angle of the point (x, y) = (b, a).  torch.atan2 */
+TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);
+/* a = a + b.  torch.Tensor.add_ */
+TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);
+/* a = a - b.  torch.Tensor.sub_ */
+TG_API tg_tensor *tg_sub_(tg_tensor *a, tg_tensor *b);
+/* a = a * b.  torch.Tensor.mul_ */
+TG_API tg_tensor *tg_mul_(tg_tensor *a, tg_tensor *b);
+/* a = a / b; a must be floating point.  torch.Tensor.div_ */
+TG_API tg_tensor *tg_div_(tg_tensor *a, tg_tensor *b);
+/* a = a to the power b.  torch.Tensor.pow_ */
+TG_API tg_tensor *tg_pow_(tg_tensor *a, tg_tensor *b);
 
 /* A tensor and a number, elementwise: PyTorch's functions of the names without _scalar. */
-TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);  /* x + s.  torch.add */
-TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);  /* x - s.  torch.sub */
-TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s); /* s - x.  torch.rsub */
-TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);  /* x * s.  torch.mul */
-TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);  /* x / s; the default dtype for integers.  torch.div */
-TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);  /* to the power s.  Errors: s < 0 for integers.  torch.pow */
-TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s); /* x = x + s */
-TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s); /* x = x - s */
-TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s); /* x = x * s */
-TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s); /* x = x / s; x must be floating point */
-TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s); /* x = x to the power s */
+
+/* x + s.  torch.add */
+TG_API tg_tensor *tg_add_scalar(tg_tensor *x, double s);
+/* x - s.  torch.sub */
+TG_API tg_tensor *tg_sub_scalar(tg_tensor *x, double s);
+/* s - x.  torch.rsub */
+TG_API tg_tensor *tg_rsub_scalar(tg_tensor *x, double s);
+/* x * s.  torch.mul */
+TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);
+/* x / s; the default dtype for integers.  torch.div */
+TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);
+/* x to the power s.  Errors: s < 0 for integers.  torch.pow */
+TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);
+/* x = x + s */
+TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s);
+/* x = x - s */
+TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s);
+/* x = x * s */
+TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s);
+/* x = x / s; x must be floating point */
+TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s);
+/* x = x to the power s */
+TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s);
 
 /* Comparison and logic, elementwise.  The result is bool and has no gradient.  Comparison with NaN is false, except by
    tg_ne.  In the logical functions every number but 0 is true. */
-TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);          /* a == b.  torch.eq */
-TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);          /* a != b.  torch.ne */
-TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);          /* a < b.  torch.lt */
-TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);          /* a <= b.  torch.le */
-TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);          /* a > b.  torch.gt */
-TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);          /* a >= b.  torch.ge */
-TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);       /* x == s */
-TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);       /* x != s */
-TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);       /* x < s */
-TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);       /* x <= s */
-TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);       /* x > s */
-TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);       /* x >= s */
-TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b); /* both true.  torch.logical_and */
-TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);  /* one or both true.  torch.logical_or */
-TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b); /* just one true.  torch.logical_xor */
-TG_API tg_tensor *tg_logical_not(tg_tensor *x);               /* x is false.  torch.logical_not */
-TG_API tg_tensor *tg_isnan(tg_tensor *x);                     /* x is NaN.  torch.isnan */
-TG_API tg_tensor *tg_isinf(tg_tensor *x);                     /* x is infinite.  torch.isinf */
-TG_API tg_tensor *tg_isfinite(tg_tensor *x);                  /* x is neither.  torch.isfinite */
+
+/* a == b.  torch.eq */
+TG_API tg_tensor *tg_eq(tg_tensor *a, tg_tensor *b);
+/* a != b.  torch.ne */
+TG_API tg_tensor *tg_ne(tg_tensor *a, tg_tensor *b);
+/* a < b.  torch.lt */
+TG_API tg_tensor *tg_lt(tg_tensor *a, tg_tensor *b);
+/* a <= b.  torch.le */
+TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);
+/* a > b.  torch.gt */
+TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);
+/* a >= b.  torch.ge */
+TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);
+/* x == s */
+TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);
+/* x != s */
+TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);
+/* x < s */
+TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);
+/* x <= s */
+TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);
+/* x > s */
+TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);
+/* x >= s */
+TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);
+/* True where a and b are true.  torch.logical_and */
+TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b);
+/* True where a or b is true, or both.  torch.logical_or */
+TG_API tg_tensor *tg_logical_or(tg_tensor *a, tg_tensor *b);
+/* True where just one of a and b is true.  torch.logical_xor */
+TG_API tg_tensor *tg_logical_xor(tg_tensor *a, tg_tensor *b);
+/* x is false.  torch.logical_not */
+TG_API tg_tensor *tg_logical_not(tg_tensor *x);
+/* x is NaN.  torch.isnan */
+TG_API tg_tensor *tg_isnan(tg_tensor *x);
+/* x is infinite.  torch.isinf */
+TG_API tg_tensor *tg_isinf(tg_tensor *x);
+/* x is neither NaN nor infinite.  torch.isfinite */
+TG_API tg_tensor *tg_isfinite(tg_tensor *x);
 
 /* Functions of one tensor, elementwise: torch's of the same name.  Integers give the default dtype, except with tg_neg,
    tg_abs, tg_sign, tg_square, tg_floor, tg_ceil, tg_round and tg_trunc, which keep it. */
-TG_API tg_tensor *tg_neg(tg_tensor *x);        /* -x; not of bool */
-TG_API tg_tensor *tg_abs(tg_tensor *x);        /* |x|; gradient 0 at 0 */
-TG_API tg_tensor *tg_sign(tg_tensor *x);       /* -1, 0 or 1; 0 for NaN; gradient 0 */
-TG_API tg_tensor *tg_square(tg_tensor *x);     /* x * x */
-TG_API tg_tensor *tg_exp(tg_tensor *x);        /* e to the power x */
-TG_API tg_tensor *tg_expm1(tg_tensor *x);      /* exp(x) - 1, exact near 0 */
-TG_API tg_tensor *tg_log(tg_tensor *x);        /* natural logarithm */
-TG_API tg_tensor *tg_log2(tg_tensor *x);       /* logarithm to base 2 */
-TG_API tg_tensor *tg_log10(tg_tensor *x);      /* logarithm to base 10 */
-TG_API tg_tensor *tg_log1p(tg_tensor *x);      /* log(1 + x), exact near 0 */
-TG_API tg_tensor *tg_sqrt(tg_tensor *x);       /* square root */
-TG_API tg_tensor *tg_rsqrt(tg_tensor *x);      /* 1 / sqrt(x) */
-TG_API tg_tensor *tg_reciprocal(tg_tensor *x); /* 1 / x */
-TG_API tg_tensor *tg_sin(tg_tensor *x);        /* sine */
-TG_API tg_tensor *tg_cos(tg_tensor *x);        /* cosine */
-TG_API tg_tensor *tg_tan(tg_tensor *x);        /* tangent */
-TG_API tg_tensor *tg_asin(tg_tensor *x);       /* inverse sine */
-TG_API tg_tensor *tg_acos(tg_tensor *x);       /* inverse cosine */
-TG_API tg_tensor *tg_atan(tg_tensor *x);       /* inverse tangent */
-TG_API tg_tensor *tg_sinh(tg_tensor *x);       /* hyperbolic sine */
-TG_API tg_tensor *tg_cosh(tg_tensor *x);       /* hyperbolic cosine */
-TG_API tg_tensor *tg_tanh(tg_tensor *x);       /* hyperbolic tangent */
-TG_API tg_tensor *tg_erf(tg_tensor *x);        /* error function */
-TG_API tg_tensor *tg_floor(tg_tensor *x);      /* rounded down; gradient 0 */
-TG_API tg_tensor *tg_ceil(tg_tensor *x);       /* rounded up; gradient 0 */
-TG_API tg_tensor *tg_round(tg_tensor *x);      /* to the nearest integer, half to even; gradient 0 */
-TG_API tg_tensor *tg_trunc(tg_tensor *x);      /* rounded towards 0; gradient 0 */
+
+/* -x; not of bool */
+TG_API tg_tensor *tg_neg(tg_tensor *x);
+/* |x|; gradient 0 at 0 */
+TG_API tg_tensor *tg_abs(tg_tensor *x);
+/* -1, 0 or 1; 0 for NaN; gradient 0 */
+TG_API tg_tensor *tg_sign(tg_tensor *x);
+/* x * x */
+TG_API tg_tensor *tg_square(tg_tensor *x);
+/* e to the power x */
+TG_API tg_tensor *tg_exp(tg_tensor *x);
+/* exp(x) - 1, exact near 0 */
+TG_API tg_tensor *tg_expm1(tg_tensor *x);
+/* Natural logarithm */
+TG_API tg_tensor *tg_log(tg_tensor *x);
+/* Logarithm to base 2 */
+TG_API tg_tensor *tg_log2(tg_tensor *x);
+/* Logarithm to base 10 */
+TG_API tg_tensor *tg_log10(tg_tensor *x);
+/* log(1 + x), exact near 0 */
+TG_API tg_tensor *tg_log1p(tg_tensor *x);
+/* Square root */
+TG_API tg_tensor *tg_sqrt(tg_tensor *x);
+/* 1 / sqrt(x) */
+TG_API tg_tensor *tg_rsqrt(tg_tensor *x);
+/* 1 / x */
+TG_API tg_tensor *tg_reciprocal(tg_tensor *x);
+/* Sine */
+TG_API tg_tensor *tg_sin(tg_tensor *x);
+/* Cosine */
+TG_API tg_tensor *tg_cos(tg_tensor *x);
+/* Tangent */
+TG_API tg_tensor *tg_tan(tg_tensor *x);
+/* Inverse sine */
+TG_API tg_tensor *tg_asin(tg_tensor *x);
+/* Inverse cosine */
+TG_API tg_tensor *tg_acos(tg_tensor *x);
+/* Inverse tangent */
+TG_API tg_tensor *tg_atan(tg_tensor *x);
+/* Hyperbolic sine */
+TG_API tg_tensor *tg_sinh(tg_tensor *x);
+/* Hyperbolic cosine */
+TG_API tg_tensor *tg_cosh(tg_tensor *x);
+/* Hyperbolic tangent */
+TG_API tg_tensor *tg_tanh(tg_tensor *x);
+/* Error function */
+TG_API tg_tensor *tg_erf(tg_tensor *x);
+/* Rounded down; gradient 0 */
+TG_API tg_tensor *tg_floor(tg_tensor *x);
+/* Rounded up; gradient 0 */
+TG_API tg_tensor *tg_ceil(tg_tensor *x);
+/* Rounded to the nearest integer, half to even; gradient 0 */
+TG_API tg_tensor *tg_round(tg_tensor *x);
+/* Rounded towards 0; gradient 0 */
+TG_API tg_tensor *tg_trunc(tg_tensor *x);
 
 /* Unary functions in place, x = f(x).  x must be floating point where integers would give the default dtype. */
-TG_API tg_tensor *tg_neg_(tg_tensor *x);        /* x = tg_neg(x).  torch.Tensor.neg_ */
-TG_API tg_tensor *tg_abs_(tg_tensor *x);        /* x = tg_abs(x).  torch.Tensor.abs_ */
-TG_API tg_tensor *tg_sign_(tg_tensor *x);       /* x = tg_sign(x).  torch.Tensor.sign_ */
-TG_API tg_tensor *tg_square_(tg_tensor *x);     /* x = tg_square(x).  torch.Tensor.square_ */
-TG_API tg_tensor *tg_exp_(tg_tensor *x);        /* x = tg_exp(x).  torch.Tensor.exp_ */
-TG_API tg_tensor *tg_expm1_(tg_tensor *x);      /* x = tg_expm1(x).  torch.Tensor.expm1_ */
-TG_API tg_tensor *tg_log_(tg_tensor *x);        /* x = tg_log(x).  torch.Tensor.log_ */
-TG_API tg_tensor *tg_log2_(tg_tensor *x);       /* x = tg_log2(x).  torch.Tensor.log2_ */
-TG_API tg_tensor *tg_log10_(tg_tensor *x);      /* x = tg_log10(x).  torch.Tensor.log10_ */
-TG_API tg_tensor *tg_log1p_(tg_tensor *x);      /* x = tg_log1p(x).  torch.Tensor.log1p_ */
-TG_API tg_tensor *tg_sqrt_(tg_tensor *x);       /* x = tg_sqrt(x).  torch.Tensor.sqrt_ */
-TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);      /* x = tg_rsqrt(x).  torch.Tensor.rsqrt_ */
-TG_API tg_tensor *tg_reciprocal_(tg_tensor *x); /* x = tg_reciprocal(x).  torch.Tensor.reciprocal_ */
-TG_API tg_tensor *tg_sin_(tg_tensor *x);        /* x = tg_sin(x).  torch.Tensor.sin_ */
-TG_API tg_tensor *tg_cos_(tg_tensor *x);        /* x = tg_cos(x).  torch.Tensor.cos_ */
-TG_API tg_tensor *tg_tan_(tg_tensor *x);        /* x = tg_tan(x).  torch.Tensor.tan_ */
-TG_API tg_tensor *tg_asin_(tg_tensor *x);       /* x = tg_asin(x).  torch.Tensor.asin_ */
-TG_API tg_tensor *tg_acos_(tg_tensor *x);       /* x = tg_acos(x).  torch.Tensor.acos_ */
-TG_API tg_tensor *tg_atan_(tg_tensor *x);       /* x = tg_atan(x).  torch.Tensor.atan_ */
-TG_API tg_tensor *tg_sinh_(tg_tensor *x);       /* x = tg_sinh(x).  torch.Tensor.sinh_ */
-TG_API tg_tensor *tg_cosh_(tg_tensor *x);       /* x = tg_cosh(x).  torch.Tensor.cosh_ */
-TG_API tg_tensor *tg_tanh_(tg_tensor *x);       /* x = tg_tanh(x).  torch.Tensor.tanh_ */
-TG_API tg_tensor *tg_erf_(tg_tensor *x);        /* x = tg_erf(x).  torch.Tensor.erf_ */
-TG_API tg_tensor *tg_floor_(tg_tensor *x);      /* x = tg_floor(x).  torch.Tensor.floor_ */
-TG_API tg_tensor *tg_ceil_(tg_tensor *x);       /* x = tg_ceil(x).  torch.Tensor.ceil_ */
-TG_API tg_tensor *tg_round_(tg_tensor *x);      /* x = tg_round(x).  torch.Tensor.round_ */
-TG_API tg_tensor *tg_trunc_(tg_tensor *x);      /* x = tg_trunc(x).  torch.Tensor.trunc_ */
-TG_API tg_tensor *tg_relu_(tg_tensor *x);       /* x = tg_relu(x).  torch.relu_ */
-TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);    /* x = tg_sigmoid(x).  torch.Tensor.sigmoid_ */
-TG_API tg_tensor *tg_silu_(tg_tensor *x);       /* x = tg_silu(x).  F.silu(x, inplace=True) */
-TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x); /* x = tg_logsigmoid(x).  F.logsigmoid, in place */
-TG_API tg_tensor *tg_mish_(tg_tensor *x);        /* x = tg_mish(x).  F.mish(x, inplace=True) */
-TG_API tg_tensor *tg_selu_(tg_tensor *x);        /* x = tg_selu(x).  torch.selu_ */
-TG_API tg_tensor *tg_softsign_(tg_tensor *x);    /* x = tg_softsign(x).  F.softsign, in place */
-TG_API tg_tensor *tg_hardsigmoid_(tg_tensor *x); /* x = tg_hardsigmoid(x).  F.hardsigmoid(x, inplace=True) */
-TG_API tg_tensor *tg_hardswish_(tg_tensor *x);   /* x = tg_hardswish(x).  F.hardswish(x, inplace=True) */
+
+/* x = tg_neg(x).  torch.Tensor.neg_ */
+TG_API tg_tensor *tg_neg_(tg_tensor *x);
+/* x = tg_abs(x).  torch.Tensor.abs_ */
+TG_API tg_tensor *tg_abs_(tg_tensor *x);
+/* x = tg_sign(x).  torch.Tensor.sign_ */
+TG_API tg_tensor *tg_sign_(tg_tensor *x);
+/* x = tg_square(x).  torch.Tensor.square_ */
+TG_API tg_tensor *tg_square_(tg_tensor *x);
+/* x = tg_exp(x).  torch.Tensor.exp_ */
+TG_API tg_tensor *tg_exp_(tg_tensor *x);
+/* x = tg_expm1(x).  torch.Tensor.expm1_ */
+TG_API tg_tensor *tg_expm1_(tg_tensor *x);
+/* x = tg_log(x).  torch.Tensor.log_ */
+TG_API tg_tensor *tg_log_(tg_tensor *x);
+/* x = tg_log2(x).  torch.Tensor.log2_ */
+TG_API tg_tensor *tg_log2_(tg_tensor *x);
+/* x = tg_log10(x).  torch.Tensor.log10_ */
+TG_API tg_tensor *tg_log10_(tg_tensor *x);
+/* x = tg_log1p(x).  torch.Tensor.log1p_ */
+TG_API tg_tensor *tg_log1p_(tg_tensor *x);
+/* x = tg_sqrt(x).  torch.Tensor.sqrt_ */
+TG_API tg_tensor *tg_sqrt_(tg_tensor *x);
+/* x = tg_rsqrt(x).  torch.Tensor.rsqrt_ */
+TG_API tg_tensor *tg_rsqrt_(tg_tensor *x);
+/* x = tg_reciprocal(x).  torch.Tensor.reciprocal_ */
+TG_API tg_tensor *tg_reciprocal_(tg_tensor *x);
+/* x = tg_sin(x).  torch.Tensor.sin_ */
+TG_API tg_tensor *tg_sin_(tg_tensor *x);
+/* x = tg_cos(x).  torch.Tensor.cos_ */
+TG_API tg_tensor *tg_cos_(tg_tensor *x);
+/* x = tg_tan(x).  torch.Tensor.tan_ */
+TG_API tg_tensor *tg_tan_(tg_tensor *x);
+/* x = tg_asin(x).  torch.Tensor.asin_ */
+TG_API tg_tensor *tg_asin_(tg_tensor *x);
+/* x = tg_acos(x).  torch.Tensor.acos_ */
+TG_API tg_tensor *tg_acos_(tg_tensor *x);
+/* x = tg_atan(x).  torch.Tensor.atan_ */
+TG_API tg_tensor *tg_atan_(tg_tensor *x);
+/* x = tg_sinh(x).  torch.Tensor.sinh_ */
+TG_API tg_tensor *tg_sinh_(tg_tensor *x);
+/* x = tg_cosh(x).  torch.Tensor.cosh_ */
+TG_API tg_tensor *tg_cosh_(tg_tensor *x);
+/* x = tg_tanh(x).  torch.Tensor.tanh_ */
+TG_API tg_tensor *tg_tanh_(tg_tensor *x);
+/* x = tg_erf(x).  torch.Tensor.erf_ */
+TG_API tg_tensor *tg_erf_(tg_tensor *x);
+/* x = tg_floor(x).  torch.Tensor.floor_ */
+TG_API tg_tensor *tg_floor_(tg_tensor *x);
+/* x = tg_ceil(x).  torch.Tensor.ceil_ */
+TG_API tg_tensor *tg_ceil_(tg_tensor *x);
+/* x = tg_round(x).  torch.Tensor.round_ */
+TG_API tg_tensor *tg_round_(tg_tensor *x);
+/* x = tg_trunc(x).  torch.Tensor.trunc_ */
+TG_API tg_tensor *tg_trunc_(tg_tensor *x);
+/* x = tg_relu(x).  torch.relu_ */
+TG_API tg_tensor *tg_relu_(tg_tensor *x);
+/* x = tg_sigmoid(x).  torch.Tensor.sigmoid_ */
+TG_API tg_tensor *tg_sigmoid_(tg_tensor *x);
+/* x = tg_silu(x).  F.silu(x, inplace=True) */
+TG_API tg_tensor *tg_silu_(tg_tensor *x);
+/* x = tg_logsigmoid(x).  F.logsigmoid, in place */
+TG_API tg_tensor *tg_logsigmoid_(tg_tensor *x);
+/* x = tg_mish(x).  F.mish(x, inplace=True) */
+TG_API tg_tensor *tg_mish_(tg_tensor *x);
+/* x = tg_selu(x).  torch.selu_ */
+TG_API tg_tensor *tg_selu_(tg_tensor *x);
+/* x = tg_softsign(x).  F.softsign, in place */
+TG_API tg_tensor *tg_softsign_(tg_tensor *x);
+/* x = tg_hardsigmoid(x).  F.hardsigmoid(x, inplace=True) */
+TG_API tg_tensor *tg_hardsigmoid_(tg_tensor *x);
+/* x = tg_hardswish(x).  F.hardswish(x, inplace=True) */
+TG_API tg_tensor *tg_hardswish_(tg_tensor *x);
 
 /* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype (not tg_relu). */
-TG_API tg_tensor *tg_relu(tg_tensor *x);                                /* max(x, 0); gradient 0 at 0 */
-TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);   /* x if x > 0, else negative_slope * x */
-TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);                   /* x if x > 0, else alpha * (exp(x) - 1) */
-TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);              /* x * Phi(x); true: the tanh approximation */
-TG_API tg_tensor *tg_silu(tg_tensor *x);                                /* x * sigmoid(x) */
-TG_API tg_tensor *tg_sigmoid(tg_tensor *x);                             /* 1 / (1 + exp(-x)) */
+
+/* max(x, 0); gradient 0 at 0 */
+TG_API tg_tensor *tg_relu(tg_tensor *x);
+/* x if x > 0, else negative_slope * x */
+TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);
+/* x if x > 0, else alpha * (exp(x) - 1) */
+TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);
+/* x * Phi(x); true: the tanh approximation */
+TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);
+/* x * sigmoid(x) */
+TG_API tg_tensor *tg_silu(tg_tensor *x);
+/* 1 / (1 + exp(-x)) */
+TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
 /* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20. */
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
-TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);                          /* log(sigmoid(x)) */
-TG_API tg_tensor *tg_mish(tg_tensor *x);                                /* x * tanh(log(1 + exp(x))) */
-TG_API tg_tensor *tg_selu(tg_tensor *x);                                /* 1.0507 * tg_elu(x, 1.6733) */
-TG_API tg_tensor *tg_celu(tg_tensor *x, double alpha);                  /* x if x > 0, else alpha (exp(x/alpha) - 1) */
-TG_API tg_tensor *tg_softsign(tg_tensor *x);                            /* x / (1 + |x|) */
-TG_API tg_tensor *tg_hardtanh(tg_tensor *x, double lo, double hi);      /* tg_clamp(x, lo, hi); PyTorch's are -1, 1 */
-TG_API tg_tensor *tg_relu6(tg_tensor *x);                               /* tg_clamp(x, 0, 6) */
-TG_API tg_tensor *tg_hardsigmoid(tg_tensor *x);                         /* tg_relu6(x + 3) / 6 */
-TG_API tg_tensor *tg_hardswish(tg_tensor *x);                           /* x * tg_hardsigmoid(x) */
+/* log(sigmoid(x)) */
+TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
+/* x * tanh(log(1 + exp(x))) */
+TG_API tg_tensor *tg_mish(tg_tensor *x);
+/* 1.0507 * tg_elu(x, 1.6733) */
+TG_API tg_tensor *tg_selu(tg_tensor *x);
+/* x if x > 0, else alpha (exp(x/alpha) - 1) */
+TG_API tg_tensor *tg_celu(tg_tensor *x, double alpha);
+/* x / (1 + |x|) */
+TG_API tg_tensor *tg_softsign(tg_tensor *x);
+/* tg_clamp(x, lo, hi); PyTorch's are -1, 1 */
+TG_API tg_tensor *tg_hardtanh(tg_tensor *x, double lo, double hi);
+/* tg_clamp(x, 0, 6) */
+TG_API tg_tensor *tg_relu6(tg_tensor *x);
+/* tg_relu6(x + 3) / 6 */
+TG_API tg_tensor *tg_hardsigmoid(tg_tensor *x);
+/* x * tg_hardsigmoid(x) */
+TG_API tg_tensor *tg_hardswish(tg_tensor *x);
 
 /* Selection, elementwise. */
-TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b); /* a where cond (bool), else b.  torch.where */
+
+/* a where cond (bool), else b.  torch.where */
+TG_API tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b);
 /* tg_clamp limits x to [lo, hi].  Use -INFINITY or INFINITY for a side without bound.  hi wins if lo > hi; NaN stays
    NaN, and a bound that is NaN gives NaN.  The gradient is 0 outside and at a bound.  torch.clamp */
 TG_API tg_tensor *tg_clamp(tg_tensor *x, double lo, double hi);
-TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);                 /* to [lo, INFINITY].  torch.clamp_min */
-TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);                 /* to [-INFINITY, hi].  torch.clamp_max */
-TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);         /* x = tg_clamp(x, lo, hi).  torch.clamp_ */
+/* x clamped to [lo, INFINITY].  torch.clamp_min */
+TG_API tg_tensor *tg_clamp_min(tg_tensor *x, double lo);
+/* x clamped to [-INFINITY, hi].  torch.clamp_max */
+TG_API tg_tensor *tg_clamp_max(tg_tensor *x, double hi);
+/* x = tg_clamp(x, lo, hi).  torch.clamp_ */
+TG_API tg_tensor *tg_clamp_(tg_tensor *x, double lo, double hi);
 /* value where mask (bool, broadcast with x) is true, else x.  torch.masked_fill */
 TG_API tg_tensor *tg_masked_fill(tg_tensor *x, tg_tensor *mask, double value);
 /* tg_masked_fill in place: x[mask] = value.  torch.Tensor.masked_fill_ */
@@ -1080,16 +1311,27 @@ TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
 /* Sums of products, elementwise, as optimizers and moving averages use them: tg_lerp_scalar_(mean, x, 0.1) is a moving
    average of x.  The last argument is a number, but in tg_lerp.  tg_addcdiv and tg_lerp take floating point; a number
    beside integers must be one that their dtype holds.  torch.add(a, b, alpha=alpha), addcmul, addcdiv, lerp */
-TG_API tg_tensor *tg_add_alpha(tg_tensor *a, tg_tensor *b, double alpha);                 /* a + alpha * b */
-TG_API tg_tensor *tg_addcmul(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);     /* x + value * a * b */
-TG_API tg_tensor *tg_addcdiv(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);     /* x + value * a / b */
-TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);                 /* a + weight * (b - a) */
-TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);              /* a + weight * (b - a) */
-TG_API tg_tensor *tg_add_alpha_(tg_tensor *a, tg_tensor *b, double alpha);                /* a = a + alpha * b */
-TG_API tg_tensor *tg_addcmul_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);    /* x = x + value * a * b */
-TG_API tg_tensor *tg_addcdiv_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);    /* x = x + value * a / b */
-TG_API tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight);                /* a = tg_lerp(..) */
-TG_API tg_tensor *tg_lerp_scalar_(tg_tensor *a, tg_tensor *b, double weight);             /* a = tg_lerp_scalar(..) */
+
+/* a + alpha * b */
+TG_API tg_tensor *tg_add_alpha(tg_tensor *a, tg_tensor *b, double alpha);
+/* x + value * a * b */
+TG_API tg_tensor *tg_addcmul(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
+/* x + value * a / b */
+TG_API tg_tensor *tg_addcdiv(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
+/* a + weight * (b - a) */
+TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
+/* a + weight * (b - a) */
+TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
+/* a = a + alpha * b */
+TG_API tg_tensor *tg_add_alpha_(tg_tensor *a, tg_tensor *b, double alpha);
+/* x = x + value * a * b */
+TG_API tg_tensor *tg_addcmul_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
+/* x = x + value * a / b */
+TG_API tg_tensor *tg_addcdiv_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
+/* a = tg_lerp(..) */
+TG_API tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
+/* a = tg_lerp_scalar(..) */
+TG_API tg_tensor *tg_lerp_scalar_(tg_tensor *a, tg_tensor *b, double weight);
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
@@ -1105,11 +1347,16 @@ TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
 /* Dims start_dim to end_dim as one: [2, 3, 4] from 1 to -1 is [2, 12].  Copies where tg_reshape does.  torch.flatten */
 TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
 
-TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);       /* dim removed if its size is 1.  torch.squeeze */
-TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);     /* a dim of size 1 inserted at dim.  torch.unsqueeze */
-TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1); /* two dims exchanged.  torch.transpose */
-TG_API tg_tensor *tg_t(tg_tensor *t);                      /* [n, m] -> [m, n]; fewer dims: unchanged.  torch.t */
-TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims); /* dim i of the result is dim dims[i] of t.  torch.permute */
+/* dim removed if its size is 1.  torch.squeeze */
+TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);
+/* A dim of size 1 inserted at dim.  torch.unsqueeze */
+TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);
+/* Two dims exchanged.  torch.transpose */
+TG_API tg_tensor *tg_transpose(tg_tensor *t, int dim0, int dim1);
+/* [n, m] -> [m, n]; fewer dims: unchanged.  torch.t */
+TG_API tg_tensor *tg_t(tg_tensor *t);
+/* Dim i of the result is dim dims[i] of t.  torch.permute */
+TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims);
 /* Dim source moved to destination, the others in order: [2, 3, 4] from 0 to 2 is [3, 4, 2].  torch.movedim */
 TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
 /* Dims of size 1 repeated to shape, without a copy; new dims in front; -1: the size stays.  torch.Tensor.expand */
@@ -1129,12 +1376,15 @@ TG_API tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step);
 /* Copies with the shape of t.  tg_contiguous: t itself if it is row-major, else a row-major copy.
    torch.Tensor.contiguous */
 TG_API tg_tensor *tg_contiguous(tg_tensor *t);
-TG_API tg_tensor *tg_clone(tg_tensor *t); /* always a copy; a dense layout stays.  torch.clone */
+/* Always a copy; a dense layout stays.  torch.clone */
+TG_API tg_tensor *tg_clone(tg_tensor *t);
 
 /* -------- @@WRITE ------------------------------------------------------------------------------------------------- */
 
-TG_API tg_tensor *tg_fill_(tg_tensor *t, double value); /* t[..] = value, in place.  torch.Tensor.fill_ */
-TG_API tg_tensor *tg_zero_(tg_tensor *t);               /* t[..] = 0, in place.  torch.Tensor.zero_ */
+/* t[..] = value, in place.  torch.Tensor.fill_ */
+TG_API tg_tensor *tg_fill_(tg_tensor *t, double value);
+/* t[..] = 0, in place.  torch.Tensor.zero_ */
+TG_API tg_tensor *tg_zero_(tg_tensor *t);
 
 /* dst = src in place, broadcast, converted and moved as needed.  The gradient goes to src; dst's former history gets
    zeros.  Returns dst.  Errors: see the in-place ops in OPS.  torch.Tensor.copy_ */
@@ -1169,10 +1419,12 @@ TG_API tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim);
 TG_API tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out);
 /* tg_roll: a copy cyclically shifted by shifts[i] elements along dims[i], towards larger indices.  torch.roll */
 TG_API tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims);
-TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims); /* a copy reversed along dims.  torch.flip */
+/* A copy reversed along dims.  torch.flip */
+TG_API tg_tensor *tg_flip(tg_tensor *t, tg_shape dims);
 /* tg_tril: a copy of t [.., n, m] with 0 above a diagonal: 0 is the main one, 1 the one above it.  torch.tril */
 TG_API tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal);
-TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal); /* a copy with 0 below that diagonal.  torch.triu */
+/* A copy with 0 below a diagonal, numbered as for tg_tril.  torch.triu */
+TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal);
 /* A copy with value around it.  pads: (before, after) of the last dim, then of the one before it, and so on; dims that
    are not listed stay.  A negative pad crops.  tg_pad(t, TG_SHAPE(1, 2), 0) makes [n, 4] a [n, 7].  F.pad (mode
    constant) */
@@ -1194,54 +1446,96 @@ TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
                      is NaN for one element.  Floating point only.  torch.var, std
      norm            sum(|t|^p)^(1/p).  p may be INFINITY (largest |t|), -INFINITY (smallest |t|) or 0 (how many are not
                      0), and is 2 in the short form.  Floating point only.  torch.linalg.vector_norm */
-TG_API tg_tensor *tg_sum(tg_tensor *t);                                                  /* sum over all dims */
-TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);                       /* sum over dim */
-TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* sum over dims */
-TG_API tg_tensor *tg_mean(tg_tensor *t);                                                 /* mean over all dims */
-TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);                      /* mean over dim */
-TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* mean over dims */
-TG_API tg_tensor *tg_prod(tg_tensor *t);                                                 /* product over all dims */
-TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);                      /* product over dim */
-TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* product over dims */
-TG_API tg_tensor *tg_amax(tg_tensor *t);                                                 /* largest over all dims */
-TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);                      /* largest over dim */
-TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* largest over dims */
-TG_API tg_tensor *tg_amin(tg_tensor *t);                                                 /* smallest over all dims */
-TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);                      /* smallest over dim */
-TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);               /* smallest over dims */
-TG_API tg_tensor *tg_any(tg_tensor *t);                                                  /* any not 0 over all dims */
-TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);                       /* any not 0 over dim */
-TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* any not 0 over dims */
-TG_API tg_tensor *tg_all(tg_tensor *t);                                                  /* all not 0 over all dims */
-TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);                       /* all not 0 over dim */
-TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);                /* all not 0 over dims */
-TG_API tg_tensor *tg_logsumexp(tg_tensor *t);                                            /* logsumexp over all dims */
-TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);                 /* logsumexp over dim */
-TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);          /* logsumexp over dims */
-TG_API tg_tensor *tg_var(tg_tensor *t);                                                  /* variance over all dims */
-TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* variance over dim */
-TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* variance over dims */
-TG_API tg_tensor *tg_std(tg_tensor *t);                                                  /* std over all dims */
-TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);   /* std over dim */
-TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim); /* std over dims */
-TG_API tg_tensor *tg_norm(tg_tensor *t);                                                 /* norm over all dims */
-TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);            /* norm over dim */
-TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);     /* norm over dims */
 
-TG_API tg_tensor *tg_trace(tg_tensor *t); /* the sum of the diagonal of t [n, m].  torch.trace */
+/* Sum over all dims */
+TG_API tg_tensor *tg_sum(tg_tensor *t);
+/* Sum over dim */
+TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);
+/* Sum over dims */
+TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Mean over all dims */
+TG_API tg_tensor *tg_mean(tg_tensor *t);
+/* Mean over dim */
+TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);
+/* Mean over dims */
+TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Product over all dims */
+TG_API tg_tensor *tg_prod(tg_tensor *t);
+/* Product over dim */
+TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);
+/* Product over dims */
+TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Largest over all dims */
+TG_API tg_tensor *tg_amax(tg_tensor *t);
+/* Largest over dim */
+TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);
+/* Largest over dims */
+TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Smallest over all dims */
+TG_API tg_tensor *tg_amin(tg_tensor *t);
+/* Smallest over dim */
+TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);
+/* Smallest over dims */
+TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Any not 0 over all dims */
+TG_API tg_tensor *tg_any(tg_tensor *t);
+/* Any not 0 over dim */
+TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);
+/* Any not 0 over dims */
+TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* All not 0 over all dims */
+TG_API tg_tensor *tg_all(tg_tensor *t);
+/* All not 0 over dim */
+TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);
+/* All not 0 over dims */
+TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Logsumexp over all dims */
+TG_API tg_tensor *tg_logsumexp(tg_tensor *t);
+/* Logsumexp over dim */
+TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);
+/* Logsumexp over dims */
+TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Variance over all dims */
+TG_API tg_tensor *tg_var(tg_tensor *t);
+/* Variance over dim */
+TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
+/* Variance over dims */
+TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
+/* Std over all dims */
+TG_API tg_tensor *tg_std(tg_tensor *t);
+/* Std over dim */
+TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
+/* Std over dims */
+TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
+/* Norm over all dims */
+TG_API tg_tensor *tg_norm(tg_tensor *t);
+/* Norm over dim */
+TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
+/* Norm over dims */
+TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
+
+/* The sum of the diagonal of t [n, m].  torch.trace */
+TG_API tg_tensor *tg_trace(tg_tensor *t);
 
 /* Of all elements, 0-dim; NaN if there is one.  Equal ones, or the NaNs, get equal parts of the gradient.  Errors: no
    elements. */
-TG_API tg_tensor *tg_max(tg_tensor *t); /* the largest.  torch.max */
-TG_API tg_tensor *tg_min(tg_tensor *t); /* the smallest.  torch.min */
+
+/* The largest element.  torch.max */
+TG_API tg_tensor *tg_max(tg_tensor *t);
+/* The smallest element.  torch.min */
+TG_API tg_tensor *tg_min(tg_tensor *t);
 
 /* Lengths, by the p-norm of tg_norm_dim (2 in tg_cosine_similarity), of floating point.  A length below eps counts as
    eps; PyTorch's defaults are p = 2, dim = 1, and eps = 1e-12 and 1e-8.  In tg_cdist the rows of a [.., n, k] and of
    b [.., m, k] give their distances [.., n, m]; it needs memory for n * m * k elements.  F.normalize,
    F.cosine_similarity, torch.cdist */
-TG_API tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps); /* x / length along dim */
-TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps); /* sum of products of these */
-TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);                        /* lengths of differences */
+
+/* x / length along dim */
+TG_API tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps);
+/* Sum over dim of the products of a and b, each divided by its length */
+TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps);
+/* Distances of the rows of a and b */
+TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);
 
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
@@ -1268,9 +1562,13 @@ TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_ten
 /* A copy y of t with y[.., index[i], ..] += src[.., i, ..] along dim, index [n].  torch.index_add */
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* tg_scatter, tg_scatter_add and tg_index_add in place, writing t.  torch.Tensor.scatter_, scatter_add_, index_add_ */
-TG_API tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);     /* t = tg_scatter(..) */
-TG_API tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src); /* t = tg_scatter_add(..) */
-TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);   /* t = tg_index_add(..) */
+
+/* t = tg_scatter(..) */
+TG_API tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* t = tg_scatter_add(..) */
+TG_API tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* t = tg_index_add(..) */
+TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* How often each number occurs in ids, integers [n] >= 0: i64 [at least minlength], of size the largest + 1; or the sum
    of the weights [n] of its places, in their dtype (f64 for integers).  Waits for the device.  torch.bincount */
 TG_API tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength);
@@ -1306,12 +1604,16 @@ TG_API tg_tensor *tg_nonzero(tg_tensor *t);
 TG_API tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
 /* tg_min_dim: the smallest along dim; the gradient goes to the one found.  torch.min(t, dim) */
 TG_API tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
-TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim); /* i64 index of the largest.  torch.argmax */
-TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim); /* i64 index of the smallest.  torch.argmin */
+/* i64 index of the largest.  torch.argmax */
+TG_API tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim);
+/* i64 index of the smallest.  torch.argmin */
+TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim);
 
 /* Along one dim; indices as above.  Sorting is stable, and NaN is larger than all numbers: last in ascending order,
    first in descending order. */
-TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim); /* y[i] = t[0] + ... + t[i]; integers give i64.  torch.cumsum */
+
+/* y[i] = t[0] + ... + t[i]; integers give i64.  torch.cumsum */
+TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim);
 /* The elements in order, ascending or descending.  torch.sort (stable) */
 TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
 /* The k largest in descending order, or the k smallest in ascending order: dim has size k then.  torch.topk */
@@ -1320,9 +1622,13 @@ TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_ten
 /* -------- @@NORM -------------------------------------------------------------------------------------------------- */
 
 /* Of floating point, along dim. */
-TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);     /* exp(t) / sum(exp(t)): sums to 1 along dim.  torch.softmax */
-TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim); /* its logarithm, without overflow.  torch.log_softmax */
-TG_API tg_tensor *tg_glu(tg_tensor *t, int dim);         /* a * sigmoid(b) for the halves a, b of t.  F.glu */
+
+/* exp(t) / sum(exp(t)): sums to 1 along dim.  torch.softmax */
+TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);
+/* Logarithm of tg_softmax, without overflow.  torch.log_softmax */
+TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim);
+/* a * sigmoid(b) for the halves a, b of t.  F.glu */
+TG_API tg_tensor *tg_glu(tg_tensor *t, int dim);
 /* x where x > 0, else weight * x; weight has one element, or one for each channel of x [N, C, ..].  F.prelu */
 TG_API tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight);
 
@@ -1363,11 +1669,16 @@ TG_API tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight,
    tg_matmul multiplies vectors, matrices and batches: [.., n, k] x [.., k, m] -> [.., n, m], and the dims in front
    broadcast.  A 1-dim a counts as [1, k], a 1-dim b as [k, 1]; that 1 is removed from the result.  torch.matmul */
 TG_API tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b);
-TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k, m] -> [n, m].  torch.mm */
-TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);   /* [b, n, k] x [b, k, m] -> [b, n, m].  torch.bmm */
-TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);    /* [n, k] x [k] -> [n].  torch.mv */
-TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);   /* [n] x [n] -> [].  torch.dot */
-TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b); /* [n] x [m] -> [n, m]; dtypes are promoted.  torch.outer */
+/* [n, k] x [k, m] -> [n, m].  torch.mm */
+TG_API tg_tensor *tg_mm(tg_tensor *a, tg_tensor *b);
+/* [b, n, k] x [b, k, m] -> [b, n, m].  torch.bmm */
+TG_API tg_tensor *tg_bmm(tg_tensor *a, tg_tensor *b);
+/* [n, k] x [k] -> [n].  torch.mv */
+TG_API tg_tensor *tg_mv(tg_tensor *a, tg_tensor *b);
+/* [n] x [n] -> [].  torch.dot */
+TG_API tg_tensor *tg_dot(tg_tensor *a, tg_tensor *b);
+/* [n] x [m] -> [n, m]; dtypes are promoted.  torch.outer */
+TG_API tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b);
 /* x [.., in] times weight [out, in] transposed, plus bias [out] or NULL -> [.., out].  F.linear */
 TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
 /* tg_gelu of tg_linear, the hidden layer of a feed-forward network.  With tanh_approx, CUDA computes gelu in the
@@ -1388,7 +1699,8 @@ typedef enum {
 /* tg_set_matmul_precision sets it for this thread.  TF32 needs compute capability 8.0.  Other dtypes and the CPU are
    not affected.  torch.set_float32_matmul_precision: "highest", "high" */
 TG_API tg_status tg_set_matmul_precision(tg_precision precision);
-TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_matmul_precision */
+/* The precision that was set.  torch.get_float32_matmul_precision */
+TG_API tg_precision tg_matmul_precision(void);
 
 /* -------- @@CONV -------------------------------------------------------------------------------------------------- */
 
@@ -1403,12 +1715,16 @@ TG_API tg_precision tg_matmul_precision(void); /* as set.  torch.get_float32_mat
    All tensors have the same dtype, any but bool.  The size of a dim becomes
 
        (size + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1, rounded down */
+
+/* F.conv1d */
 TG_API tg_tensor *tg_conv1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                            tg_shape dilation, int64_t groups); /* F.conv1d */
+                            tg_shape dilation, int64_t groups);
+/* F.conv2d */
 TG_API tg_tensor *tg_conv2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                            tg_shape dilation, int64_t groups); /* F.conv2d */
+                            tg_shape dilation, int64_t groups);
+/* F.conv3d */
 TG_API tg_tensor *tg_conv3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,
-                            tg_shape dilation, int64_t groups); /* F.conv3d */
+                            tg_shape dilation, int64_t groups);
 
 /* Transposed convolutions of x [N, C, ...] with weight [C, O / groups, kernel..] and bias [O] or NULL: the gradient of
    a convolution of O channels to C, as a function of its own.  Each element of x adds the kernel, scaled, to the
@@ -1416,15 +1732,19 @@ TG_API tg_tensor *tg_conv3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg
    stride or dilation, added behind.  The size of a dim becomes
 
        (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1 */
+
+/* F.conv_transpose1d */
 TG_API tg_tensor *tg_conv_transpose1d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride,
                                       tg_shape padding, tg_shape output_padding, int64_t groups,
-                                      tg_shape dilation); /* F.conv_transpose1d */
+                                      tg_shape dilation);
+/* F.conv_transpose2d */
 TG_API tg_tensor *tg_conv_transpose2d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride,
                                       tg_shape padding, tg_shape output_padding, int64_t groups,
-                                      tg_shape dilation); /* F.conv_transpose2d */
+                                      tg_shape dilation);
+/* F.conv_transpose3d */
 TG_API tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride,
                                       tg_shape padding, tg_shape output_padding, int64_t groups,
-                                      tg_shape dilation); /* F.conv_transpose3d */
+                                      tg_shape dilation);
 
 /* -------- @@POOL -------------------------------------------------------------------------------------------------- */
 
@@ -1460,12 +1780,19 @@ TG_API tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape strid
 
 /* Pools to a given size: window i of n along a dim of size L takes the elements from floor(i L / n) to
    ceil((i + 1) L / n); indices as above. */
-TG_API tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output); /* F.adaptive_avg_pool1d */
-TG_API tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output); /* F.adaptive_avg_pool2d */
-TG_API tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output); /* F.adaptive_max_pool1d */
-TG_API tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output); /* F.adaptive_max_pool2d */
-TG_API tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices); /* with indices */
-TG_API tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices); /* with indices */
+
+/* F.adaptive_avg_pool1d */
+TG_API tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output);
+/* F.adaptive_avg_pool2d */
+TG_API tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output);
+/* F.adaptive_max_pool1d */
+TG_API tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output);
+/* F.adaptive_max_pool2d */
+TG_API tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output);
+/* tg_adaptive_max_pool1d with indices */
+TG_API tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
+/* tg_adaptive_max_pool2d with indices */
+TG_API tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
 
 /* x [N, C, L] or [N, C, H, W] in another size, floating point only.  Each element is the nearest one of x, with mode
    "nearest", or a mixture of the two next to it in each dim, "linear" for [N, C, L] and "bilinear" for [N, C, H, W];
@@ -1476,16 +1803,25 @@ TG_API tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode);
 
 /* New tensors of random numbers, by the state of tg_rng_state.  Without a suffix they have the default dtype and are on
    the default device, as with tg_zeros; _on and _like as there. */
-TG_API tg_tensor *tg_rand(tg_shape shape);                               /* uniform in [0, 1).  torch.rand */
-TG_API tg_tensor *tg_randn(tg_shape shape);                              /* normal, mean 0, variance 1.  torch.randn */
-TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape); /* i64 in [low, high).  torch.randint */
-TG_API tg_tensor *tg_randperm(int64_t n);                                /* i64 0..n-1, shuffled.  torch.randperm */
-TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);  /* tg_rand; floating point only */
-TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device); /* tg_randn; floating point only */
+
+/* Uniform in [0, 1).  torch.rand */
+TG_API tg_tensor *tg_rand(tg_shape shape);
+/* Normal, mean 0, variance 1.  torch.randn */
+TG_API tg_tensor *tg_randn(tg_shape shape);
+/* i64 in [low, high).  torch.randint */
+TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape);
+/* i64 0..n-1, shuffled.  torch.randperm */
+TG_API tg_tensor *tg_randperm(int64_t n);
+/* tg_rand; floating point only */
+TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);
+/* tg_randn; floating point only */
+TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device);
 /* tg_randint_on is tg_randint in any dtype. */
 TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
-TG_API tg_tensor *tg_rand_like(tg_tensor *t);  /* tg_rand.  torch.rand_like */
-TG_API tg_tensor *tg_randn_like(tg_tensor *t); /* tg_randn.  torch.randn_like */
+/* tg_rand.  torch.rand_like */
+TG_API tg_tensor *tg_rand_like(tg_tensor *t);
+/* tg_randn.  torch.randn_like */
+TG_API tg_tensor *tg_randn_like(tg_tensor *t);
 /* 1 with probability p, else 0, in any dtype.  torch.bernoulli */
 TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_device device);
 /* n categories drawn from each row of probs [C] or [N, C]: i64 [n] or [N, n].  A row holds floating-point weights >= 0,
@@ -1504,11 +1840,17 @@ TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
    never recorded, so t may be a leaf that requires grad, without TG_NO_GRAD; it counts as one in tg_version_of.  t has
    any layout and is on any device: the numbers depend on tg_rng_state and the shape alone.  Floating point only, but
    for tg_bernoulli_ and tg_random_.  torch.nn.init */
-TG_API tg_tensor *tg_constant_(tg_tensor *t, double value);            /* value.  torch.nn.init.constant_ */
-TG_API tg_tensor *tg_uniform_(tg_tensor *t, double low, double high);  /* in [low, high).  torch.nn.init.uniform_ */
-TG_API tg_tensor *tg_normal_(tg_tensor *t, double mean, double std);   /* torch.nn.init.normal_ */
-TG_API tg_tensor *tg_bernoulli_(tg_tensor *t, double p);               /* 1 with probability p.  Tensor.bernoulli_ */
-TG_API tg_tensor *tg_random_(tg_tensor *t, int64_t low, int64_t high); /* integers in [low, high).  Tensor.random_ */
+
+/* Fills t with value.  torch.nn.init.constant_ */
+TG_API tg_tensor *tg_constant_(tg_tensor *t, double value);
+/* Uniform in [low, high).  torch.nn.init.uniform_ */
+TG_API tg_tensor *tg_uniform_(tg_tensor *t, double low, double high);
+/* torch.nn.init.normal_ */
+TG_API tg_tensor *tg_normal_(tg_tensor *t, double mean, double std);
+/* 1 with probability p.  Tensor.bernoulli_ */
+TG_API tg_tensor *tg_bernoulli_(tg_tensor *t, double p);
+/* Integers in [low, high).  Tensor.random_ */
+TG_API tg_tensor *tg_random_(tg_tensor *t, int64_t low, int64_t high);
 /* The normal distribution within [a, b], which need not contain mean.  torch.nn.init.trunc_normal_ */
 TG_API tg_tensor *tg_trunc_normal_(tg_tensor *t, double mean, double std, double a, double b);
 
@@ -1519,8 +1861,11 @@ TG_API tg_tensor *tg_trunc_normal_(tg_tensor *t, double mean, double std, double
      kaiming    uniform within gain * sqrt(3 / fan), or normal with std = gain / sqrt(fan), where mode, "fan_in" or
                 "fan_out", says which fan, and gain = tg_calculate_gain(nonlinearity, a)
    PyTorch's defaults are gain 1, a 0, "fan_in" and "leaky_relu". */
-TG_API tg_tensor *tg_xavier_uniform_(tg_tensor *t, double gain); /* torch.nn.init.xavier_uniform_ */
-TG_API tg_tensor *tg_xavier_normal_(tg_tensor *t, double gain);  /* torch.nn.init.xavier_normal_ */
+
+/* torch.nn.init.xavier_uniform_ */
+TG_API tg_tensor *tg_xavier_uniform_(tg_tensor *t, double gain);
+/* torch.nn.init.xavier_normal_ */
+TG_API tg_tensor *tg_xavier_normal_(tg_tensor *t, double gain);
 /* tg_kaiming_uniform_ is uniform.  torch.nn.init.kaiming_uniform_ */
 TG_API tg_tensor *tg_kaiming_uniform_(tg_tensor *t, double a, const char *mode, const char *nonlinearity);
 /* tg_kaiming_normal_ is normal.  torch.nn.init.kaiming_normal_ */
@@ -1555,8 +1900,11 @@ enum {
 };
 /* Losses of the difference d = a - b.  Different shapes broadcast, with a warning.  In tg_mse_loss, tg_smooth_l1_loss
    and tg_huber_loss one operand is floating point. */
-TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction); /* d^2.  F.mse_loss */
-TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);  /* |d|.  F.l1_loss */
+
+/* d^2.  F.mse_loss */
+TG_API tg_tensor *tg_mse_loss(tg_tensor *a, tg_tensor *b, int reduction);
+/* |d|.  F.l1_loss */
+TG_API tg_tensor *tg_l1_loss(tg_tensor *a, tg_tensor *b, int reduction);
 /* d^2 / (2 beta) where |d| < beta, else |d| - beta / 2.  PyTorch's default is 1.  F.smooth_l1_loss */
 TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, double beta);
 /* d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2).  PyTorch's default is 1.  F.huber_loss */
@@ -1592,7 +1940,9 @@ TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, 
 
 /* Comparison of whole tensors.  They wait for the device; false on error.  NaN is equal to nothing.  Dtypes are
    promoted in tg_equal and taken as f64 in tg_allclose. */
-TG_API bool tg_equal(tg_tensor *a, tg_tensor *b); /* same shape and elements.  torch.equal */
+
+/* Whether a and b have the same shape and elements.  torch.equal */
+TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
 /* |a - b| <= atol + rtol * |b| for every element, a and b broadcast.  torch.allclose */
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
 
@@ -1726,14 +2076,23 @@ typedef struct tg_optim {
    (PyTorch has neither): each step changes the copy and rounds it to the parameter.  Elements that you have written
    since the last step count instead of the copy.  tg_lbfgs has no copies.  Errors: "optimizer got an
    empty parameter list", "can't optimize a non-leaf Tensor", "Invalid learning rate". */
-TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);     /* torch.optim.SGD */
-TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);    /* torch.optim.Adam */
-TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);   /* torch.optim.AdamW */
-TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr); /* torch.optim.RMSprop */
-TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr); /* torch.optim.Adagrad */
-TG_API tg_optim *tg_adadelta(tg_tensor *const *params, int n, double lr); /* torch.optim.Adadelta, whose lr is 1 */
-TG_API tg_optim *tg_lbfgs(tg_tensor *const *params, int n, double lr);    /* torch.optim.LBFGS, whose lr is 1 */
-TG_API void tg_optim_free(tg_optim *opt); /* frees opt and its state, not your parameters; NULL is allowed */
+
+/* torch.optim.SGD */
+TG_API tg_optim *tg_sgd(tg_tensor *const *params, int n, double lr);
+/* torch.optim.Adam */
+TG_API tg_optim *tg_adam(tg_tensor *const *params, int n, double lr);
+/* torch.optim.AdamW */
+TG_API tg_optim *tg_adamw(tg_tensor *const *params, int n, double lr);
+/* torch.optim.RMSprop */
+TG_API tg_optim *tg_rmsprop(tg_tensor *const *params, int n, double lr);
+/* torch.optim.Adagrad */
+TG_API tg_optim *tg_adagrad(tg_tensor *const *params, int n, double lr);
+/* torch.optim.Adadelta, whose lr is 1 */
+TG_API tg_optim *tg_adadelta(tg_tensor *const *params, int n, double lr);
+/* torch.optim.LBFGS, whose lr is 1 */
+TG_API tg_optim *tg_lbfgs(tg_tensor *const *params, int n, double lr);
+/* Frees opt and its state, not your parameters; NULL is allowed */
+TG_API void tg_optim_free(tg_optim *opt);
 
 /* Adds n leaf tensors, or none, as a group with a learning rate and a weight decay of its own, and returns the group
    for you to change them; the other hyperparameters are those of opt.  The parameters with which opt was made follow
@@ -1939,8 +2298,10 @@ TG_API tg_status tg_grad_scaler_update(tg_grad_scaler *scaler);
    dots: without an inner dictionary "fc", "fc.weight" is one name, as in the state dicts of PyTorch. */
 typedef struct tg_dict tg_dict;
 
-TG_API tg_dict *tg_dict_new(void);       /* a new dictionary without entries */
-TG_API void tg_dict_free(tg_dict *dict); /* frees it and its inner ones; NULL is allowed.  Errors: it is inside one */
+/* A new dictionary without entries */
+TG_API tg_dict *tg_dict_new(void);
+/* Frees dict and its inner ones; NULL is allowed.  Errors: it is inside one */
+TG_API void tg_dict_free(tg_dict *dict);
 
 /* Sets the entry of this path, in the inner dictionary that the path leads to.  An entry that is there is replaced in
    its place, else the new one is the last.  Errors: an empty name.  dict[path] = t */
@@ -1954,9 +2315,12 @@ TG_API tg_status tg_dict_remove(tg_dict *dict, const char *path);
 
 /* tg_dict_get is the tensor of this path, or NULL without an error if there is none.  dict.get(path) */
 TG_API tg_tensor *tg_dict_get(tg_dict *dict, const char *path);
-TG_API tg_dict *tg_dict_get_dict(tg_dict *dict, const char *path); /* the inner dictionary of this path, or NULL */
-TG_API int tg_dict_count(const tg_dict *dict);                     /* of its own entries, not those of inner ones */
-TG_API const char *tg_dict_name(const tg_dict *dict, int i);       /* name of entry i, until that is removed */
+/* The inner dictionary of this path, or NULL */
+TG_API tg_dict *tg_dict_get_dict(tg_dict *dict, const char *path);
+/* How many entries dict has itself, without those of inner ones */
+TG_API int tg_dict_count(const tg_dict *dict);
+/* Name of entry i, until that is removed */
+TG_API const char *tg_dict_name(const tg_dict *dict, int i);
 
 /* tg_dict_to returns a new dictionary of the same form, also nested, whose tensors are tg_to(t, device).  tg_dict_to_
    replaces each tensor of dict by that; on error all are as before.  A tensor that you hold beside it stays where it
@@ -2005,11 +2369,17 @@ TG_API tg_dict *tg_safetensors_list(const char *path);
    the tensors of inner dictionaries under their paths.  A Fortran-ordered array becomes a tensor whose first dim is the
    innermost in memory.  Of several arrays in a file the first is read; 2-byte records are bf16, as ml_dtypes saves it.
    Errors: saving bf16, which NumPy does not have.  numpy.load, numpy.save, numpy.savez */
-TG_API tg_tensor *tg_npy_load(const char *path);                /* numpy.load of a .npy file */
-TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);   /* numpy.save */
-TG_API tg_dict *tg_npz_load(const char *path);                  /* numpy.load of a .npz file */
-TG_API tg_dict *tg_npz_list(const char *path);                  /* what it has, as of tg_safetensors_list */
-TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);  /* numpy.savez */
+
+/* numpy.load of a .npy file */
+TG_API tg_tensor *tg_npy_load(const char *path);
+/* numpy.save */
+TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);
+/* numpy.load of a .npz file */
+TG_API tg_dict *tg_npz_load(const char *path);
+/* What a .npz file has, as of tg_safetensors_list */
+TG_API tg_dict *tg_npz_list(const char *path);
+/* numpy.savez */
+TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);
 
 /* ======== @@CSV =================================================================================================== */
 
@@ -2087,7 +2457,8 @@ TG_API tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_siz
    call that returns false, tg_loader_seek and tg_loader_free end none. */
 TG_API bool tg_loader_next(tg_loader *loader, tg_tensor **out);
 
-TG_API int64_t tg_loader_batches(const tg_loader *loader); /* batches of an epoch; 0 on error.  len(DataLoader) */
+/* Batches of an epoch; 0 on error.  len(DataLoader) */
+TG_API int64_t tg_loader_batches(const tg_loader *loader);
 
 /* The next batch is number `batch`, counted from 0 at the first batch of the first epoch.  A program that goes on from
    a checkpoint after `step` steps makes its loader as the first run did, and calls tg_loader_seek(loader, step): the
@@ -2121,8 +2492,10 @@ TG_API void tg_module_free(tg_module *m);
 /* Adds a reference of yours, to be given up by tg_module_free: so a module can be the child of two parents, as in
    tg_module_child(b, "shared", tg_module_retain(m)).  Returns m. */
 TG_API tg_module *tg_module_retain(tg_module *m);
-TG_API void *tg_module_self(tg_module *m);       /* its self_bytes bytes, zero at first; NULL on error */
-TG_API const char *tg_module_name(tg_module *m); /* the name given to tg_module_new; "" on error */
+/* The self_bytes bytes of m, zero at first; NULL on error */
+TG_API void *tg_module_self(tg_module *m);
+/* The name given to tg_module_new; "" on error */
+TG_API const char *tg_module_name(tg_module *m);
 /* Sets what tg_module_print writes in the parentheses, as "in_features=4"; copied.  torch.nn.Module.extra_repr */
 TG_API tg_status tg_module_set_extra(tg_module *m, const char *text);
 
@@ -2135,33 +2508,48 @@ TG_API tg_status tg_module_set_extra(tg_module *m, const char *text);
    tensor without a name gets this one.  tg_module_child takes the child over even when it fails, and frees it then.
    torch.nn.Module.register_parameter, register_buffer, add_module */
 
-TG_API tg_tensor *tg_module_param(tg_module *m, const char *name, tg_tensor *t);     /* a parameter */
-TG_API tg_tensor *tg_module_buffer(tg_module *m, const char *name, tg_tensor *t);    /* a buffer, of any dtype */
-TG_API tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child); /* a child */
+/* Registers a parameter */
+TG_API tg_tensor *tg_module_param(tg_module *m, const char *name, tg_tensor *t);
+/* Registers a buffer, of any dtype */
+TG_API tg_tensor *tg_module_buffer(tg_module *m, const char *name, tg_tensor *t);
+/* Registers a child */
+TG_API tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child);
 
 /* Questions.  No member of that path: NULL, without an error. */
-TG_API tg_tensor *tg_module_get(tg_module *m, const char *path);       /* a parameter or buffer: "fc.weight" */
-TG_API tg_module *tg_module_get_child(tg_module *m, const char *path); /* a child: "blocks.0" */
-TG_API int tg_module_child_count(tg_module *m);                        /* how many children it has itself */
-TG_API tg_module *tg_module_child_at(tg_module *m, int i);             /* child i, in the order of registration */
-TG_API const char *tg_module_child_name(tg_module *m, int i);          /* its name */
+
+/* A parameter or buffer: "fc.weight" */
+TG_API tg_tensor *tg_module_get(tg_module *m, const char *path);
+/* A child: "blocks.0" */
+TG_API tg_module *tg_module_get_child(tg_module *m, const char *path);
+/* How many children m has itself */
+TG_API int tg_module_child_count(tg_module *m);
+/* Child i, in the order of registration */
+TG_API tg_module *tg_module_child_at(tg_module *m, int i);
+/* Name of child i */
+TG_API const char *tg_module_child_name(tg_module *m, int i);
 
 /* The parameters of m and of its children, each once, in PyTorch's order: own ones, then those of each child.  The
    array belongs to m and is valid until a parameter or child is added below m.  NULL on error, and where there are
    none:
        tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 1e-3);   torch.nn.Module.parameters */
 TG_API tg_tensor *const *tg_module_params(tg_module *m);
-TG_API int tg_module_count(tg_module *m);                /* how many parameters that are */
-TG_API int64_t tg_module_numel(tg_module *m);            /* how many elements they have together */
-TG_API const char *tg_module_path(tg_module *m, int i);  /* the path of parameter i, valid as the array is */
-TG_API tg_status tg_module_zero_grad(tg_module *m);      /* removes their .grad.  torch.nn.Module.zero_grad */
-TG_API tg_module *tg_module_requires_grad_(tg_module *m, bool on); /* off freezes them; returns m */
+/* How many parameters tg_module_params gives */
+TG_API int tg_module_count(tg_module *m);
+/* How many elements the parameters have together */
+TG_API int64_t tg_module_numel(tg_module *m);
+/* The path of parameter i, valid as the array is */
+TG_API const char *tg_module_path(tg_module *m, int i);
+/* Removes .grad of the parameters.  torch.nn.Module.zero_grad */
+TG_API tg_status tg_module_zero_grad(tg_module *m);
+/* Whether the parameters require grad: off freezes them; returns m */
+TG_API tg_module *tg_module_requires_grad_(tg_module *m, bool on);
 
 /* Training or evaluation, which dropout and batch norm ask: of m and all children.  Training at first.  Returns m.
    torch.nn.Module.train, .eval */
 TG_API tg_module *tg_module_train(tg_module *m, bool on);
 
-TG_API bool tg_module_is_training(tg_module *m); /* which of the two; false on error */
+/* Whether m is in training mode; false on error */
+TG_API bool tg_module_is_training(tg_module *m);
 
 /* Moves all parameters, buffers and gradients of m and of its children, in place as tg_to_ does, all or none; returns
    m.  Tied tensors stay tied, an optimizer made before stays valid, TG_CUDA(-1) is resolved once.  Not moved: what is
@@ -2186,9 +2574,12 @@ TG_API tg_status tg_forward_n(tg_module *m, tg_tensor *const *in, int n, tg_tens
    torch.nn.Module.register_forward_hook, register_forward_pre_hook */
 typedef void (*tg_module_hook_fn)(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user);
 
-TG_API int tg_module_hook(tg_module *m, tg_module_hook_fn hook, void *user);     /* after; its number, 0 on error */
-TG_API int tg_module_pre_hook(tg_module *m, tg_module_hook_fn hook, void *user); /* before; its number, 0 on error */
-TG_API tg_status tg_module_unhook(tg_module *m, int hook);                       /* removes the hook of that number */
+/* Registers a hook that is called after forward; returns its number, 0 on error */
+TG_API int tg_module_hook(tg_module *m, tg_module_hook_fn hook, void *user);
+/* Registers a hook that is called before forward; returns its number, 0 on error */
+TG_API int tg_module_pre_hook(tg_module *m, tg_module_hook_fn hook, void *user);
+/* Removes the hook of that number */
+TG_API tg_status tg_module_unhook(tg_module *m, int hook);
 
 /* Prints the tree as PyTorch does, with shape, dtype and device of each tensor, and the number of parameters. */
 TG_API tg_status tg_module_print(FILE *file, tg_module *m);
@@ -2263,8 +2654,10 @@ TG_API tg_module *tg_nn_group_norm_ex(int64_t groups, int64_t channels, double e
 /* Zeroes elements with probability p while training, and scales the others by 1 / (1 - p).  torch.nn.Dropout */
 TG_API tg_module *tg_nn_dropout(double p);
 
-TG_API tg_module *tg_nn_dropout1d(double p); /* zeroes whole channels of x [N, C, L] or [C, L] */
-TG_API tg_module *tg_nn_dropout2d(double p); /* zeroes whole channels of x [N, C, H, W] or [C, H, W] */
+/* Zeroes whole channels of x [N, C, L] or [C, L] */
+TG_API tg_module *tg_nn_dropout1d(double p);
+/* Zeroes whole channels of x [N, C, H, W] or [C, H, W] */
+TG_API tg_module *tg_nn_dropout2d(double p);
 
 /* Pools: the functions of the same names, with their rules for kernel, stride and padding. */
 
@@ -2277,10 +2670,14 @@ TG_API tg_module *tg_nn_avg_pool1d(tg_shape kernel, tg_shape stride, tg_shape pa
 /* tg_avg_pool2d.  torch.nn.AvgPool2d */
 TG_API tg_module *tg_nn_avg_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding);
 
-TG_API tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output); /* torch.nn.AdaptiveAvgPool1d */
-TG_API tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output); /* torch.nn.AdaptiveAvgPool2d */
-TG_API tg_module *tg_nn_adaptive_max_pool1d(tg_shape output); /* torch.nn.AdaptiveMaxPool1d */
-TG_API tg_module *tg_nn_adaptive_max_pool2d(tg_shape output); /* torch.nn.AdaptiveMaxPool2d */
+/* torch.nn.AdaptiveAvgPool1d */
+TG_API tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output);
+/* torch.nn.AdaptiveAvgPool2d */
+TG_API tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output);
+/* torch.nn.AdaptiveMaxPool1d */
+TG_API tg_module *tg_nn_adaptive_max_pool1d(tg_shape output);
+/* torch.nn.AdaptiveMaxPool2d */
+TG_API tg_module *tg_nn_adaptive_max_pool2d(tg_shape output);
 
 /* tg_interpolate to this size; or, where size is TG_SCALAR, to `scale` times the size of x.  mode: as there.
    torch.nn.Upsample */
@@ -2293,38 +2690,62 @@ TG_API tg_module *tg_nn_unflatten(int dim, tg_shape sizes);
 
 /* Functions as layers. */
 
-TG_API tg_module *tg_nn_identity(void);                   /* x itself.  torch.nn.Identity */
-TG_API tg_module *tg_nn_relu(void);                       /* tg_relu.  torch.nn.ReLU */
-TG_API tg_module *tg_nn_leaky_relu(double negative_slope); /* tg_leaky_relu.  torch.nn.LeakyReLU */
-TG_API tg_module *tg_nn_elu(double alpha);                /* tg_elu.  torch.nn.ELU */
-TG_API tg_module *tg_nn_gelu(bool tanh_approx);           /* tg_gelu.  torch.nn.GELU */
-TG_API tg_module *tg_nn_silu(void);                       /* tg_silu.  torch.nn.SiLU */
-TG_API tg_module *tg_nn_tanh(void);                       /* tg_tanh.  torch.nn.Tanh */
-TG_API tg_module *tg_nn_sigmoid(void);                    /* tg_sigmoid.  torch.nn.Sigmoid */
-TG_API tg_module *tg_nn_logsigmoid(void);                 /* tg_logsigmoid.  torch.nn.LogSigmoid */
-TG_API tg_module *tg_nn_mish(void);                       /* tg_mish.  torch.nn.Mish */
-TG_API tg_module *tg_nn_selu(void);                       /* tg_selu.  torch.nn.SELU */
-TG_API tg_module *tg_nn_celu(double alpha);               /* tg_celu.  torch.nn.CELU */
-TG_API tg_module *tg_nn_softsign(void);                   /* tg_softsign.  torch.nn.Softsign */
-TG_API tg_module *tg_nn_relu6(void);                      /* tg_relu6.  torch.nn.ReLU6 */
-TG_API tg_module *tg_nn_hardtanh(double lo, double hi);   /* tg_hardtanh.  torch.nn.Hardtanh */
-TG_API tg_module *tg_nn_hardsigmoid(void);                /* tg_hardsigmoid.  torch.nn.Hardsigmoid */
-TG_API tg_module *tg_nn_hardswish(void);                  /* tg_hardswish.  torch.nn.Hardswish */
-TG_API tg_module *tg_nn_glu(int dim);                     /* tg_glu.  torch.nn.GLU */
+/* x itself.  torch.nn.Identity */
+TG_API tg_module *tg_nn_identity(void);
+/* tg_relu.  torch.nn.ReLU */
+TG_API tg_module *tg_nn_relu(void);
+/* tg_leaky_relu.  torch.nn.LeakyReLU */
+TG_API tg_module *tg_nn_leaky_relu(double negative_slope);
+/* tg_elu.  torch.nn.ELU */
+TG_API tg_module *tg_nn_elu(double alpha);
+/* tg_gelu.  torch.nn.GELU */
+TG_API tg_module *tg_nn_gelu(bool tanh_approx);
+/* tg_silu.  torch.nn.SiLU */
+TG_API tg_module *tg_nn_silu(void);
+/* tg_tanh.  torch.nn.Tanh */
+TG_API tg_module *tg_nn_tanh(void);
+/* tg_sigmoid.  torch.nn.Sigmoid */
+TG_API tg_module *tg_nn_sigmoid(void);
+/* tg_logsigmoid.  torch.nn.LogSigmoid */
+TG_API tg_module *tg_nn_logsigmoid(void);
+/* tg_mish.  torch.nn.Mish */
+TG_API tg_module *tg_nn_mish(void);
+/* tg_selu.  torch.nn.SELU */
+TG_API tg_module *tg_nn_selu(void);
+/* tg_celu.  torch.nn.CELU */
+TG_API tg_module *tg_nn_celu(double alpha);
+/* tg_softsign.  torch.nn.Softsign */
+TG_API tg_module *tg_nn_softsign(void);
+/* tg_relu6.  torch.nn.ReLU6 */
+TG_API tg_module *tg_nn_relu6(void);
+/* tg_hardtanh.  torch.nn.Hardtanh */
+TG_API tg_module *tg_nn_hardtanh(double lo, double hi);
+/* tg_hardsigmoid.  torch.nn.Hardsigmoid */
+TG_API tg_module *tg_nn_hardsigmoid(void);
+/* tg_hardswish.  torch.nn.Hardswish */
+TG_API tg_module *tg_nn_hardswish(void);
+/* tg_glu.  torch.nn.GLU */
+TG_API tg_module *tg_nn_glu(int dim);
 /* tg_nn_prelu is tg_prelu with weight [count], which starts at init (PyTorch's is 0.25); count is 1 or the number of
    channels.  torch.nn.PReLU */
 TG_API tg_module *tg_nn_prelu(int64_t count, double init);
-TG_API tg_module *tg_nn_softplus(double beta, double threshold); /* tg_softplus.  torch.nn.Softplus */
-TG_API tg_module *tg_nn_softmax(int dim);                 /* tg_softmax.  torch.nn.Softmax */
-TG_API tg_module *tg_nn_log_softmax(int dim);             /* tg_log_softmax.  torch.nn.LogSoftmax */
+/* tg_softplus.  torch.nn.Softplus */
+TG_API tg_module *tg_nn_softplus(double beta, double threshold);
+/* tg_softmax.  torch.nn.Softmax */
+TG_API tg_module *tg_nn_softmax(int dim);
+/* tg_log_softmax.  torch.nn.LogSoftmax */
+TG_API tg_module *tg_nn_log_softmax(int dim);
 
 /* Modules of modules, which these take over; on an error all of them are freed.  The children are named "0", "1", ...;
    those of tg_nn_dict names[0], ...  A sequence gives x to the first, its output to the second, and so on; a list and a
    dict have no forward. */
 
-TG_API tg_module *tg_nn_sequential(tg_module *const *modules, int n); /* torch.nn.Sequential */
-TG_API tg_module *tg_nn_list(tg_module *const *modules, int n);       /* torch.nn.ModuleList */
-TG_API tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n); /* torch.nn.ModuleDict */
+/* torch.nn.Sequential */
+TG_API tg_module *tg_nn_sequential(tg_module *const *modules, int n);
+/* torch.nn.ModuleList */
+TG_API tg_module *tg_nn_list(tg_module *const *modules, int n);
+/* torch.nn.ModuleDict */
+TG_API tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n);
 
 /* ======== @@SEQUENCES ============================================================================================= */
 
@@ -2338,9 +2759,13 @@ TG_API tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules
      rnn     h' = tanh(a), where a = W_ih x + b_ih + W_hh h + b_hh
      lstm    i, f, g, o: four such sums.  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c')
      gru     r, z: the sigmoid of such sums.  n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h */
-TG_API tg_module *tg_nn_rnn(int64_t input, int64_t hidden, int layers);  /* torch.nn.RNN */
-TG_API tg_module *tg_nn_lstm(int64_t input, int64_t hidden, int layers); /* torch.nn.LSTM */
-TG_API tg_module *tg_nn_gru(int64_t input, int64_t hidden, int layers);  /* torch.nn.GRU */
+
+/* torch.nn.RNN */
+TG_API tg_module *tg_nn_rnn(int64_t input, int64_t hidden, int layers);
+/* torch.nn.LSTM */
+TG_API tg_module *tg_nn_lstm(int64_t input, int64_t hidden, int layers);
+/* torch.nn.GRU */
+TG_API tg_module *tg_nn_gru(int64_t input, int64_t hidden, int layers);
 /* tg_nn_rnn with options, in PyTorch's order.  nonlinearity: "tanh" or "relu".  batch_first: x and y are [N, T, ..].
    dropout: between the layers, while training.  bidirectional: each layer reads the steps in reverse, too, with other
    weights (weight_ih_l0_reverse, ...); y is [T, N, 2 hidden], and the states are [2 layers, N, hidden]. */
@@ -2354,8 +2779,11 @@ TG_API tg_module *tg_nn_gru_ex(int64_t input, int64_t hidden, int layers, bool b
                                bool bidirectional);
 /* One step of these.  In: x [N, input] and the state h [N, hidden], and c of an LSTM; zeros if left out.  Out: the next
    state.  Parameters weight_ih, weight_hh, bias_ih, bias_hh.  nonlinearity: as above. */
-TG_API tg_module *tg_nn_lstm_cell(int64_t input, int64_t hidden, bool bias); /* torch.nn.LSTMCell */
-TG_API tg_module *tg_nn_gru_cell(int64_t input, int64_t hidden, bool bias);  /* torch.nn.GRUCell */
+
+/* torch.nn.LSTMCell */
+TG_API tg_module *tg_nn_lstm_cell(int64_t input, int64_t hidden, bool bias);
+/* torch.nn.GRUCell */
+TG_API tg_module *tg_nn_gru_cell(int64_t input, int64_t hidden, bool bias);
 /* The cell of tg_nn_rnn_ex.  torch.nn.RNNCell */
 TG_API tg_module *tg_nn_rnn_cell(int64_t input, int64_t hidden, bool bias, const char *nonlinearity);
 
@@ -2427,7 +2855,8 @@ TG_API tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *op
    elements:  "..." in the middle of each long dim.  Then what is not the default: dtype (as dtype=f64), device, grad_fn
    or requires_grad.  Waits for the device.  print(t) */
 TG_API tg_status tg_print(tg_tensor *t);
-TG_API tg_status tg_fprint(FILE *file, tg_tensor *t); /* tg_print to a file.  Errors: the file cannot be written */
+/* tg_print to a file.  Errors: the file cannot be written */
+TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
 
 /* Prints the tape that leads to root as a table: leaves, then ops in the order in which they were made.  Columns: id,
    op, name, shape, dtype, device; in (ids of the inputs; "." for one that needs no gradient); data and grad (value of

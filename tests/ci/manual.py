@@ -2,8 +2,8 @@
 """manual.py: the manual, that is the public part of tensorgrad.h, is complete and names nothing that is not there.
 
 Every public function, type and TG_ macro has a comment of its own, and so has every field and enumerator.  A comment is a
-declaration's own if it stands on its lines, or directly above it and no other declaration follows; a comment above several
-declarations counts only for those that it names.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
+declaration's own if it stands directly above it, where editors look, and no other declaration follows; a comment above several
+declarations counts only for those that it names, and one on the lines of a declaration only for a macro, field or enumerator.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
 tensorgrad_cuda.cu, and in the READMEs, exists: in the public part and the READMEs a tg_ name is a public one.  `tg_*_scalar`
 stands for any name of that form.  Before that the script plants such mistakes in copies of the text, and each must be found."""
 import re, sys
@@ -72,7 +72,7 @@ def is_documented(items, k):
     item, above = items[k], k - 1
     inside = "{" in item.code and "\n" in item.code # then comments on its lines are those of fields
     if item.own and not inside:
-        return True
+        return item.kind == "macro"
     if item.kind == "macro": # definitions stand in branches of #ifdef: any comment since the last declaration may name it
         while above >= 0 and not (items[above] and items[above].kind in ("function", "type")):
             if items[above] and items[above].kind == "comment" and re.search(r"\b%s\b" % item.name, items[above].own):
@@ -165,11 +165,13 @@ def plant(header, companion, readme):
     before = problems(header, companion, readme)
     without_lines = {re.sub(r"line \d+", "", p) for p in before}
     last = "\n#ifdef __cplusplus\n}\n#endif\n" + END
-    family = re.search(r"\nTG_API tg_tensor \*tg_mul\(.*\n", header).group()
-    alone = "\n/* Two functions. */\nTG_API void tg_planted(void);\nTG_API void tg_other(void); /* of which one is told */\n"
+    family = re.search(r"\nTG_API void tg_drop\(.*\n", header).group()
+    alone = "\n/* Two functions, of which tg_other is told. */\nTG_API void tg_planted(void);\nTG_API void tg_other(void);\n"
+    beside = "\nTG_API void tg_planted(void); /* The comment stands beside it. */\n"
     finds("tg_planted", family, family + "TG_API tg_tensor *tg_planted(tg_tensor *a, tg_tensor *b);\n")
     finds("tg_planted", last, "\nTG_API tg_tensor *tg_planted(tg_tensor *a,\n                             tg_tensor *b);\n" + last)
     finds("tg_planted", last, alone + last)
+    finds("tg_planted", last, beside + last)
     finds("tg_planted", last, "\ntypedef struct tg_planted tg_planted;\n" + last)
     finds("TG_PLANTED", last, "\n#define TG_PLANTED(x) (x)\n" + last)
     finds("int more;", "    TG_BOOL ", "    int more;\n    TG_BOOL ")
