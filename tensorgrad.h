@@ -23956,8 +23956,10 @@ tg_status tg_dict_to_(tg_dict *dict, tg_device device)
        links to it; where that cannot be, the complete bytes are copied over the old ones.
    (3) Of several tensors, one of a dtype or form that the library lacks is left out with a warning; a broken file is an
        error as a whole.
-   To add a format: a function bool read(tgi_file *, tg_dict *) or tg_tensor *read(tgi_file *); one that writes, if
-   it is to be saved; the public functions, one line each; declarations; tests in test_files.c. */
+   To add a format (tests/ci/add_format.py adds PGM):
+     1. its declarations; 2. its screen, in a room here: a function bool read(tgi_file *, tg_dict *) or tg_tensor
+        *read(tgi_file *), one that writes, if it is to be saved, and the public functions; 3. a test in
+        tests/test_files.c, 4. its RUN there. */
 
 /* ---- numbers in files: their bytes have an order that does not depend on the machine ---- */
 
@@ -27889,7 +27891,9 @@ tg_status tg_module_print(FILE *file, tg_module *m)
    (1) The module owns its parameters, buffers and children; self holds plain pointers to them.
    (2) A constructor that fails in between frees what it has made and returns NULL.
    (3) A forward calls public functions, so that it needs no gradient of its own.
-   To add a layer: its declaration, its screen here (self, forward, constructor), its row in tests/layers.h. */
+   To add a layer (tests/ci/add_layer.py adds one with a parameter):
+     1. its declaration; 2. its screen here (self, forward, constructor), or for one without parameters and numbers its
+        line of TGI_PLAIN_LAYER; 3. its row in tests/layers.h. */
 
 /* ---- how a layer is made ----
 
