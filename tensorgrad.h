@@ -63,10 +63,10 @@
 
    SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, under any options but -O0, and
    the best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  For
-   this the file includes itself by its name, whatever that is; with GCC before 12 under another name than tensorgrad.h,
-   and as part of a .c file, it works, but slowly.  Sums are in another order under each of the three, so that the last
-   bits differ; under one of them a program gives the same bits in every run.  Products of matrices in bf16 use
-   AVX512_BF16 if the processor has it, too: they take denormals as 0.
+   this, and for loops in f64, the file includes itself by its name, whatever that is; with GCC before 12 under another
+   name than tensorgrad.h, and as part of a .c file, it works, but slowly.  Sums are in another order under each of the
+   three, so that the last bits differ; under one of them a program gives the same bits in every run.  Products of
+   matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
@@ -188,7 +188,8 @@
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
-       @@SIMD_ROWS   * of these, the loops over rows: softmax, norms, losses, attention
+       @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention; the file includes itself here
+       @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
 */
 #ifndef TENSORGRAD_H
@@ -2892,8 +2893,8 @@ TG_API const char *tg_cpu_capability(void);
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
         @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@FLASH, @@FUSED, @@SIMD, @@SIMD_ROWS,
-        @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@FLASH, @@FUSED, @@SIMD, @@SIMD_TYPED,
+        @@SIMD_ROWS, @@SIMD_GEMM
 
    Act III is below the other two, which reach it through the backend table, as they reach a GPU, and through the few
    functions that the end of BACKEND declares; it calls nothing of theirs but what stands up to there.  Other calls of a
@@ -30705,10 +30706,13 @@ TGI_CALLERS_END
 #define TG_SELF "tensorgrad.h"
 #endif
 #endif
-#if defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__) && defined(__has_include)
-#if __has_include(TG_SELF) && __INCLUDE_LEVEL__ > 0 /* not within a .c file, which cannot include itself */
-#define TGI_HAS_X86_KERNELS 1
+#ifdef __has_include
+#if __has_include(TG_SELF) && (!defined(__INCLUDE_LEVEL__) || __INCLUDE_LEVEL__ > 0) /* a .c file cannot */
+#define TGI_INCLUDES_ITSELF 1
 #endif
+#endif
+#if defined(TGI_INCLUDES_ITSELF) && defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__)
+#define TGI_HAS_X86_KERNELS 1
 #endif
 
 /* ---- conversions between memory and tiles ---- */
@@ -31062,6 +31066,18 @@ static const struct {
     const tgi_kernels *(*choose)(void);
     bool (*has_gemm_tile_bf16)(const tgi_kernels *kernels);
 } tgi_simd = {tgi_choose_kernels, tgi_has_gemm_tile_bf16};
+
+/* Whether the loops of SIMD_TYPED for this dtype were left out, since the file cannot include itself.  The entries then
+   take other ways: those of PLAIN, or several ops. */
+static bool tgi_lacks_loops(tg_dtype dtype)
+{
+#ifdef TGI_INCLUDES_ITSELF
+    (void)dtype;
+    return false;
+#else
+    return dtype == TG_F64;
+#endif
+}
 
 static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
 {
@@ -32550,6 +32566,7 @@ static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *ro
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
+    if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
     return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double), false);
 }
 
@@ -33618,7 +33635,8 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     const double work = tgi_gemm_begin(&job, gemm);
     const int64_t batches = job.batch.numel;
     if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
-    if (gemm->adds || !tgi_is_gemv(gemm, &gemv)) return tgi_gemm_run(S, &job, NULL, work);
+    const bool vectors = !gemm->adds && !tgi_lacks_loops(job.compute) && tgi_is_gemv(gemm, &gemv);
+    if (!vectors) return tgi_gemm_run(S, &job, NULL, work);
     const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
     gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
     const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
@@ -34532,6 +34550,7 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     tgi_flash_job job;
     int64_t heads = 1;
     for (int d = 0; d < a->ndim; ++d) heads *= a->dim[d];
+    if (tgi_lacks_loops(a->q.dtype)) return TGI_COMPOSE;
     if ((double)a->keys * (double)(a->width + a->value_width + 1) > 1e15) /* more bytes than can be counted below */
         return tgi_no_memory(S, op, SIZE_MAX), TGI_FAILED;
     job.a = a;
@@ -34573,7 +34592,7 @@ TGI_CALLERS_END
    Way of the norms and of cross_entropy: tgi_cpu_NAME fills in the job, tgi_parallel_for gives each thread a range of
    rows (of a norm's backward, of blocks of them), and of each row come
        tgi_row_from      the row, converted if its dtype is not the one that is computed in
-       a kernel          kernels->norm, ->class_loss and their backward, in SIMD_ROWS
+       a kernel          kernels->norm, ->class_loss and their backward, in SIMD_TYPED
        tgi_row_to        the result, converted in the same way
    (1) The same values are computed without these entries by the op that asks for them; tests compare the two.
    (2) A row is computed by one thread, and sums over rows are made in an order that does not depend on threads.
@@ -34757,6 +34776,7 @@ static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_n
 static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
 {
     tgi_norm_job job;
+    if (tgi_lacks_loops(norm->dtype)) return TGI_COMPOSE;
     return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_part);
 }
 
@@ -34899,6 +34919,7 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     const bool converted = tgi_compute_dtype(loss->dtype) != loss->dtype;
     tgi_class_job job;
     size_t bytes = 0;
+    if (tgi_lacks_loops(loss->dtype)) return TGI_COMPOSE;
     job.loss = loss;
     job.kernels = tgi_kernels_of(S);
     job.format = tgi_row_format_of(loss->dtype, loss->classes);
@@ -35101,17 +35122,21 @@ extern float sqrtf(float) __attribute__((__const__));
    GCC and clang, and the compiler makes of it what the processor has. */
 #ifdef TGI_ISA
 
-#ifndef TGI_AGAIN
-#define TGI_SERIAL 1 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 1
+#if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
+#define TGI_SERIAL 2 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 2
 #define TGI_CAME
 #endif
 
+#undef TGI_PASS_BEGIN
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
-TGI_SPARE_BEGIN
+#define TGI_PASS_BEGIN TGI_SPARE_BEGIN
 #else
-TGI_LOOPS_BEGIN
+#define TGI_PASS_BEGIN TGI_LOOPS_BEGIN
 #endif
+
+#ifndef TGI_SECOND_TYPE /* once for each instruction set */
+TGI_PASS_BEGIN
 
 #ifdef TGI_HAS_VECTORS
 typedef float TGI_V(vector_f32) __attribute__((__vector_size__(TGI_V(vector_bytes)), __aligned__(4), __may_alias__));
@@ -35673,115 +35698,389 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
 }
 
-/* ======== @@SIMD_ROWS =============================================================================================
+TGI_LOOPS_END
+#endif /* !TGI_SECOND_TYPE */
 
-   Promise: the loops over rows of contiguous elements: sums, maxima, softmax, norms, the weights of attention, the loss
-   of a class, a step of an LSTM.
-   Types: rows are arrays of n floats or doubles; tgi_norm_row, tgi_class_row and tgi_lstm_cell hold the operands of
-   loops that have many.
-   Way: a macro makes the functions for a type: TGI_ROWS, TGI_ATTENTION_ROWS, TGI_NORM, TGI_CLASS_LOSS.  It is expanded
-   for float in each pass and for double in the first one.  TGI_V(kernels) lists the results.
+/* ======== @@SIMD_TYPED ============================================================================================
+
+   Promise: loops that exist in f32 and in f64, written once: sums and maxima of rows, the weights of attention, norms,
+   the loss of a class; the product of a matrix and a vector.
+   Types: tgi_real is the type of the elements, float or double; tgi_vector a vector of them.  TGI_T(name) is the name
+   with the type and the instruction set at its end: tgi_row_sum_f32_avx2.
+   Way: the text is compiled for f32 where it stands; then the file includes itself once more, with TGI_SECOND_TYPE, and
+   only the text from here to "the end of the loops for one type" is compiled, for f64.  So each loop is written once,
+   as C that a debugger steps through.  Where the file cannot include itself there are no loops in f64, and the entries
+   of the CPU do without (tgi_lacks_loops).
    (1) Sums and maxima go by TGI_LANES lanes in every instruction set: element i belongs to lane i modulo TGI_LANES.
    (2) A sum of floats is in floats over TGI_SUM_BLOCK elements at most, and in doubles over these blocks.
-   (3) The loops for double are compiled in the first pass, and all instruction sets share them (TGI_F64_ROW).
-   To add a loop: see SIMD. */
+   (3) The loops over rows of doubles are compiled in the first pass, and all instruction sets share them (TGI_F64_ROW).
+   To add a loop: its function here as TGI_T(name), and its pointers in tgi_kernels (KERNELS) and in TGI_V(kernels). */
 
-/* ---- rows: x, y, g, dx [n], in f32 or f64 ----
+#ifdef TGI_SECOND_TYPE
+#define TGI_T(name) TGI_V(name##_f64)
+#define tgi_real double
+#define tgi_exp_of exp
+#else
+#define TGI_T(name) TGI_V(name##_f32)
+#define tgi_real float
+#define tgi_exp_of TGI_V(exp_below_88f)
+#endif
+#define tgi_vector TGI_T(vector)
+TGI_PASS_BEGIN
 
-   All instruction sets share the kernels for f64, which are compiled once.
+/* ---- rows: x, y, g, dx [n] ----
 
    Sums and maxima go by TGI_LANES lanes, whatever the instruction set: element i belongs to lane i modulo TGI_LANES.
    A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
    blocks. */
 
-#undef TGI_F64_ROW
-#define TGI_F64_ROW(name) tgi_##name##_f64_portable
+#if !defined(TGI_SECOND_TYPE) || !defined(TGI_AGAIN)
+enum { TGI_T(vectors) = (int)(TGI_LANES * sizeof(tgi_real) / sizeof(tgi_vector)) }; /* that hold the lanes */
 
-#ifndef TGI_ROWS
-#define TGI_ROWS(suffix, real, vector)                                                                             \
-    enum { TGI_V(vectors_##suffix) = (int)(TGI_LANES * sizeof(real) / sizeof(vector)) }; /* that hold the lanes */ \
-    /* The sum of the lanes, two by two. */                                                                        \
-    static inline real TGI_V(lanes_total_##suffix)(real *lane)                                                     \
-    {                                                                                                              \
-        TGI_UNROLL                                                                                                 \
-        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
-            for (int l = 0; l < w; ++l) lane[l] += lane[l + w];                                                    \
-        }                                                                                                          \
-        return lane[0];                                                                                            \
-    }                                                                                                              \
-    /* The largest lane, by twos as well; both leave the lanes changed. */                                         \
-    static inline real TGI_V(lanes_largest_##suffix)(real *lane)                                                   \
-    {                                                                                                              \
-        TGI_UNROLL                                                                                                 \
-        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                               \
-            for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];                   \
-        }                                                                                                          \
-        return lane[0];                                                                                            \
-    }                                                                                                              \
-    static inline real TGI_V(vectors_total_##suffix)(const vector *v)                                              \
-    {                                                                                                              \
-        real lane[TGI_LANES];                                                                                      \
-        memcpy(lane, v, sizeof lane);                                                                              \
-        return TGI_V(lanes_total_##suffix)(lane);                                                                  \
-    }                                                                                                              \
-    /* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */                     \
-    static inline void TGI_V(add_to_lanes_##suffix)(vector *lane, const real *a, const real *b, real shift)        \
-    {                                                                                                              \
-        TGI_UNROLL                                                                                                 \
-        for (int k = 0; k < TGI_V(vectors_##suffix); ++k) {                                                        \
-            vector x = ((const vector *)a)[k] - shift;                                                             \
-            if (b) x *= ((const vector *)b)[k] - shift;                                                            \
-            lane[k] += x;                                                                                          \
-        }                                                                                                          \
-    }                                                                                                              \
-    /* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */                   \
-    TGI_ALWAYS_INLINE double TGI_V(shifted_sum_##suffix)(const real *a, const real *b, real shift, int64_t n)      \
-    {                                                                                                              \
-        double sum = 0;                                                                                            \
-        for (int64_t i = 0; i < n;) {                                                                              \
-            const vector zero = {0};                                                                               \
-            const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);                                                 \
-            vector lane[TGI_V(vectors_##suffix)];                                                                  \
-            TGI_UNROLL                                                                                             \
-            for (int k = 0; k < TGI_V(vectors_##suffix); ++k) lane[k] = zero;                                      \
-            for (; i + TGI_LANES <= end; i += TGI_LANES)                                                           \
-                TGI_V(add_to_lanes_##suffix)(lane, a + i, b ? b + i : NULL, shift);                                \
-            if (i < end) { /* the last elements, made as many as there are lanes */                                \
-                real x[TGI_LANES], y[TGI_LANES];                                                                   \
-                for (int l = 0; l < TGI_LANES; ++l) {                                                              \
-                    x[l] = i + l < end ? a[i + l] : shift;                                                         \
-                    y[l] = b && i + l < end ? b[i + l] : shift;                                                    \
-                }                                                                                                  \
-                TGI_V(add_to_lanes_##suffix)(lane, x, b ? y : NULL, shift);                                        \
-                i = end;                                                                                           \
-            }                                                                                                      \
-            sum += (double)TGI_V(vectors_total_##suffix)(lane);                                                    \
-        }                                                                                                          \
-        return sum;                                                                                                \
-    }                                                                                                              \
-    /* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */                                                              \
-    static double TGI_V(row_sum_##suffix)(const real *a, const real *b, int64_t n)                                 \
-    {                                                                                                              \
-        return b ? TGI_V(shifted_sum_##suffix)(a, b, 0, n) : TGI_V(shifted_sum_##suffix)(a, NULL, 0, n);           \
-    }                                                                                                              \
-    /* The largest number; NaN is passed over. */                                                                  \
-    static real TGI_V(row_largest_##suffix)(const real *x, int64_t n)                                              \
-    {                                                                                                              \
-        real lane[TGI_LANES];                                                                                      \
-        int64_t i = 0;                                                                                             \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = -(real)HUGE_VAL;                                             \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                               \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];                 \
-        }                                                                                                          \
-        real largest = TGI_V(lanes_largest_##suffix)(lane);                                                        \
-        for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;                                              \
-        return largest;                                                                                            \
+/* The sum of the lanes, two by two. */
+static inline tgi_real TGI_T(lanes_total)(tgi_real *lane)
+{
+    TGI_UNROLL
+    for (int w = TGI_LANES / 2; w > 0; w /= 2) {
+        for (int l = 0; l < w; ++l) lane[l] += lane[l + w];
     }
+    return lane[0];
+}
+
+/* The largest lane, by twos as well; both leave the lanes changed. */
+static inline tgi_real TGI_T(lanes_largest)(tgi_real *lane)
+{
+    TGI_UNROLL
+    for (int w = TGI_LANES / 2; w > 0; w /= 2) {
+        for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];
+    }
+    return lane[0];
+}
+
+static inline tgi_real TGI_T(vectors_total)(const tgi_vector *v)
+{
+    tgi_real lane[TGI_LANES];
+    memcpy(lane, v, sizeof lane);
+    return TGI_T(lanes_total)(lane);
+}
+
+/* lane [TGI_LANES] += (a[i] - shift) * (b[i] - shift); b may be NULL: += a[i] - shift. */
+static inline void TGI_T(add_to_lanes)(tgi_vector *lane, const tgi_real *a, const tgi_real *b, tgi_real shift)
+{
+    TGI_UNROLL
+    for (int k = 0; k < TGI_T(vectors); ++k) {
+        tgi_vector x = ((const tgi_vector *)a)[k] - shift;
+        if (b) x *= ((const tgi_vector *)b)[k] - shift;
+        lane[k] += x;
+    }
+}
+
+/* The sum over i < n of (a[i] - shift) * (b[i] - shift); b may be NULL: of a[i] - shift. */
+TGI_ALWAYS_INLINE double TGI_T(shifted_sum)(const tgi_real *a, const tgi_real *b, tgi_real shift, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n;) {
+        const tgi_vector zero = {0};
+        const int64_t end = tgi_at_most(n, i + TGI_SUM_BLOCK);
+        tgi_vector lane[TGI_T(vectors)];
+        TGI_UNROLL
+        for (int k = 0; k < TGI_T(vectors); ++k) lane[k] = zero;
+        for (; i + TGI_LANES <= end; i += TGI_LANES)
+            TGI_T(add_to_lanes)(lane, a + i, b ? b + i : NULL, shift);
+        if (i < end) { /* the last elements, made as many as there are lanes */
+            tgi_real x[TGI_LANES], y[TGI_LANES];
+            for (int l = 0; l < TGI_LANES; ++l) {
+                x[l] = i + l < end ? a[i + l] : shift;
+                y[l] = b && i + l < end ? b[i + l] : shift;
+            }
+            TGI_T(add_to_lanes)(lane, x, b ? y : NULL, shift);
+            i = end;
+        }
+        sum += (double)TGI_T(vectors_total)(lane);
+    }
+    return sum;
+}
+
+/* sum(a[i] * b[i]); b may be NULL: sum(a[i]). */
+static double TGI_T(row_sum)(const tgi_real *a, const tgi_real *b, int64_t n)
+{
+    return b ? TGI_T(shifted_sum)(a, b, 0, n) : TGI_T(shifted_sum)(a, NULL, 0, n);
+}
+
+/* The largest number; NaN is passed over. */
+static tgi_real TGI_T(row_largest)(const tgi_real *x, int64_t n)
+{
+    tgi_real lane[TGI_LANES];
+    int64_t i = 0;
+    for (int l = 0; l < TGI_LANES; ++l) lane[l] = -(tgi_real)HUGE_VAL;
+    for (; i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+    }
+    tgi_real largest = TGI_T(lanes_largest)(lane);
+    for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+/* ---- rows of attention ----
+
+   The scores of one query with n keys, in memory for `end` of them, a multiple of TGI_LANES; mask [n], to be added to
+   the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
+
+/* x [TGI_LANES], of which the first n stay and the others become `rest`. */
+static inline void TGI_T(attention_rest)(tgi_real *x, int64_t n, tgi_real rest)
+{
+    for (int l = 0; l < TGI_LANES; ++l) x[l] = l < (int)n ? x[l] : rest;
+}
+
+/* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf, where
+   the weights are 0, it is infinity. */
+static double TGI_T(attention_weights)(void *scores, const void *mask, int64_t n, int64_t end)
+{
+    tgi_real *const s = (tgi_real *)scores, lane[TGI_LANES];
+    const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;
+    for (int64_t i = 0; mask && i < n; ++i) s[i] += ((const tgi_real *)mask)[i];
+    TGI_T(attention_rest)(s + last, n - last, -(tgi_real)HUGE_VAL);
+    for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];
+    for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];
+    }
+    const tgi_real largest = TGI_T(lanes_largest)(lane), shift = largest > -(tgi_real)HUGE_VAL ? largest : 0;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < whole; ++i) s[i] = tgi_exp_of(s[i] - shift);
+    for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];
+    for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];
+    }
+    const tgi_real sum = TGI_T(lanes_total)(lane), scale = sum == 0 ? 0 : 1 / sum;
+    for (int64_t i = 0; i < whole; ++i) s[i] *= scale;
+    TGI_T(attention_rest)(s + last, n - last, 0); /* NaN goes to no key that is not seen */
+    for (int64_t i = whole; i < end; ++i) s[i] = 0;
+    return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);
+}
+
+/* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the scores. */
+static void TGI_T(attention_gradient)(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse)
+{
+    tgi_real *const p = (tgi_real *)scores, *const d = (tgi_real *)dp, lane[TGI_LANES];
+    const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;
+    const tgi_real shift = (tgi_real)lse;
+    for (int64_t i = 0; mask && i < n; ++i) p[i] += ((const tgi_real *)mask)[i];
+    TGI_T(attention_rest)(p + last, n - last, -(tgi_real)HUGE_VAL);
+    TGI_T(attention_rest)(d + last, n - last, 0);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < whole; ++i) p[i] = tgi_exp_of(p[i] - shift);
+    TGI_T(attention_rest)(p + last, n - last, 0);
+    if (shift > 64 || shift < -64) { /* a large lse is rounded: the sum of the weights is made 1 again */
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l];
+        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l];
+        }
+        const tgi_real weights = TGI_T(lanes_total)(lane), scale = weights == 0 ? 0 : 1 / weights;
+        for (int64_t i = 0; i < whole; ++i) p[i] *= scale;
+    }
+    for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];
+    for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];
+    }
+    const tgi_real sum = TGI_T(lanes_total)(lane);
+    for (int64_t i = 0; i < whole; ++i) d[i] = p[i] * (d[i] - sum);
+    for (int64_t i = whole; i < end; ++i) p[i] = d[i] = 0;
+}
+
+/* layer_norm and rms_norm, y = (x - mean) * rstd * weight + bias: see tgi_norm_row.  mean and rstd, 1 / sqrt(mean((x -
+   mean)^2) + eps), are of the row; rms: with 0 in place of the mean.
+
+   Backward, with xn = (x - mean) * rstd and h = g * weight: dweight += g * xn, dbias += g, and
+   dx = rstd * (h - mean(h) - xn * mean(h * xn)); rms: without mean(h).  The means are the gradients that reach x by way
+   of the row's mean and of rstd. */
+static void TGI_T(norm)(tgi_norm_row *row)
+{
+    const tgi_real *const x = (const tgi_real *)row->x, *const weight = (const tgi_real *)row->weight;
+    const tgi_real *const bias = (const tgi_real *)row->bias;
+    tgi_real *const y = (tgi_real *)row->y;
+    const int64_t n = row->n;
+    const tgi_real mean = row->rms ? 0 : (tgi_real)(TGI_T(shifted_sum)(x, NULL, 0, n) / (double)n);
+    /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */
+    const tgi_real rstd = (tgi_real)(1 / sqrt(TGI_T(shifted_sum)(x, x, mean, n) / (double)n + row->eps));
+    if (bias) {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+    } else if (weight) {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i];
+    } else {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;
+    }
+    row->mean = (double)mean;
+    row->rstd = (double)rstd;
+}
+
+static void TGI_T(norm_backward)(const tgi_norm_row *row)
+{
+    enum { VECTORS = TGI_T(vectors) };
+    const tgi_real *const x = (const tgi_real *)row->x, *const g = (const tgi_real *)row->g;
+    const tgi_real *const weight = (const tgi_real *)row->weight;
+    tgi_real *const dx = (tgi_real *)row->dx;
+    tgi_real *const dweight = (tgi_real *)row->dweight, *const dbias = (tgi_real *)row->dbias;
+    const tgi_real mean = (tgi_real)row->mean, rstd = (tgi_real)row->rstd;
+    const int64_t n = row->n, whole = n - n % TGI_LANES;
+    double h_sum = 0, hxn_sum = 0;
+    for (int64_t i = 0; i < whole;) {
+        const int64_t end = tgi_at_most(whole, i + TGI_SUM_BLOCK);
+        const tgi_vector zero = {0};
+        tgi_vector h_lane[TGI_T(vectors)], hxn_lane[TGI_T(vectors)];
+        TGI_UNROLL
+        for (int k = 0; k < VECTORS; ++k) h_lane[k] = hxn_lane[k] = zero;
+        for (; i < end; i += TGI_LANES) {
+            TGI_UNROLL
+            for (int k = 0; k < VECTORS; ++k) {
+                const tgi_vector gk = ((const tgi_vector *)(g + i))[k], h = gk * ((const tgi_vector *)(weight + i))[k];
+                const tgi_vector xn = (((const tgi_vector *)(x + i))[k] - mean) * rstd;
+                ((tgi_vector *)(dweight + i))[k] += gk * xn;
+                ((tgi_vector *)(dbias + i))[k] += gk;
+                h_lane[k] += h;
+                hxn_lane[k] += h * xn;
+            }
+        }
+        h_sum += (double)TGI_T(vectors_total)(h_lane);
+        hxn_sum += (double)TGI_T(vectors_total)(hxn_lane);
+    }
+    for (int64_t i = whole; i < n; ++i) {
+        const tgi_real xn = (x[i] - mean) * rstd, h = g[i] * weight[i];
+        dweight[i] += g[i] * xn;
+        dbias[i] += g[i];
+        h_sum += (double)h;
+        hxn_sum += (double)(h * xn);
+    }
+    const tgi_real h_mean = row->rms ? 0 : (tgi_real)(h_sum / (double)n), hxn_mean = (tgi_real)(hxn_sum / (double)n);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i)
+        dx[i] = rstd * (g[i] * weight[i] - h_mean - (x[i] - mean) * rstd * hxn_mean);
+}
+
+/* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
+   are. */
+static void TGI_T(class_loss)(tgi_class_row *row)
+{
+    const tgi_real *const x = (const tgi_real *)row->x, *const weight = (const tgi_real *)row->weight;
+    const tgi_real largest = TGI_T(row_largest)(x, row->n);
+    tgi_real part[TGI_SUM_BLOCK];
+    row->largest = (double)largest;
+    row->sum = row->weighted = 0;
+    for (int64_t i = 0, n; i < row->n; i += n) {
+        n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);
+        for (int64_t k = 0; row->smoothed && k < n; ++k) part[k] = x[i + k] - largest;
+        if (row->smoothed) row->weighted += TGI_T(row_sum)(part, weight ? weight + i : NULL, n);
+        TGI_INDEPENDENT
+        for (int64_t k = 0; k < n; ++k) part[k] = tgi_exp_of(x[i + k] - largest);
+        row->sum += TGI_T(row_sum)(part, NULL, n);
+    }
+}
+
+static void TGI_T(class_loss_backward)(const tgi_class_row *row)
+{
+    const tgi_real *const x = (const tgi_real *)row->x, *const weight = (const tgi_real *)row->weight;
+    const tgi_real largest = (tgi_real)row->largest, scale = (tgi_real)row->scale, shift = (tgi_real)row->shift;
+    const int64_t n = row->n;
+    tgi_real *const dx = (tgi_real *)row->dx;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) dx[i] = tgi_exp_of(x[i] - largest) * scale;
+    if (shift == 0) return;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;
+}
 #endif
-TGI_ROWS(f32, float, TGI_V(vector_f32))
+
+/* ---- products of a matrix and a vector ---- */
+
+TGI_FMA_BEGIN
+/* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
+   dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
+static tgi_real TGI_T(dot)(const tgi_real *x, const tgi_real *y, int64_t n)
+{
+    TGI_FMA
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    tgi_vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};
+    tgi_real part[LANES], sum = 0;
+    for (; n >= 4 * LANES; n -= 4 * LANES, x += 4 * LANES, y += 4 * LANES) {
+        const tgi_vector *const u = (const tgi_vector *)x, *const v = (const tgi_vector *)y;
+        sum0 += u[0] * v[0];
+        sum1 += u[1] * v[1];
+        sum2 += u[2] * v[2];
+        sum3 += u[3] * v[3];
+    }
+    sum0 = (sum0 + sum1) + (sum2 + sum3);
+    memcpy(part, &sum0, sizeof part);
+    for (int lane = 0; lane < LANES; ++lane) sum += part[lane];
+    for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+    return sum;
+}
+
+static void TGI_T(gemv)(const tgi_gemv *g, void *y_, int64_t n, const void *x_, const void *a_)
+{
+    TGI_FMA
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    const int64_t x_step = g->x_step, a_step = g->col;
+    const tgi_real *x = (const tgi_real *)x_, *a = (const tgi_real *)a_;
+    tgi_real *const y = (tgi_real *)y_;
+    const bool dot = g->dot;
+    int64_t k = g->k;
+    for (int64_t i = 0; i < n; ++i) y[i] = dot ? TGI_T(dot)(x, a + i * g->row, k) : 0;
+    for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {
+        const tgi_real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];
+        const tgi_real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;
+        int64_t i = 0;
+        for (; i + LANES <= n; i += LANES) {
+            *(tgi_vector *)(y + i) += (*(const tgi_vector *)(a + i) * x0 + *(const tgi_vector *)(a1 + i) * x1) +
+                                      (*(const tgi_vector *)(a2 + i) * x2 + *(const tgi_vector *)(a3 + i) * x3);
+        }
+        for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);
+    }
+    for (; k > 0 && !dot; --k, x += x_step, a += a_step) {
+        for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];
+    }
+}
+TGI_FMA_END
+
+TGI_LOOPS_END
+#undef tgi_real
+#undef tgi_exp_of
+#undef TGI_T
+#undef tgi_vector
+/* ---- the end of the loops for one type ---- */
+
+#ifndef TGI_SECOND_TYPE
+#ifdef TGI_INCLUDES_ITSELF
+#define TGI_SECOND_TYPE
+#include TG_SELF
+#ifndef TGI_CAME
+#error "TG_SELF is not the name of this file, or another version stands where it is looked for"
+#endif
 #ifndef TGI_AGAIN
-TGI_ROWS(f64, double, TGI_V(vector_f64))
+#undef TGI_CAME
 #endif
+#undef TGI_SECOND_TYPE
+#endif
+
+/* ======== @@SIMD_ROWS =============================================================================================
+
+   Promise: the loops over rows of contiguous floats: sums, softmax, the gradient of a norm, a step of an LSTM.
+   Types: rows are arrays of n floats; tgi_lstm_cell holds the operands of a loop that has many.
+   Way: sums and maxima are those of SIMD_TYPED; the pointers stand in TGI_V(kernels).
+   (1) Of an entry that has a loop here, the one in f64 goes row by row through CPU_ROWS, and is compiled once.
+   To add a loop: see SIMD. */
+
+#undef TGI_F64_ROW
+#undef TGI_F64
+#ifdef TGI_INCLUDES_ITSELF
+#define TGI_F64_ROW(name) tgi_##name##_f64_portable
+#define TGI_F64(name) TGI_V(name##_f64)
+#else
+#define TGI_F64_ROW(name) NULL
+#define TGI_F64(name) NULL
+#endif
+TGI_PASS_BEGIN
 
 static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
 {
@@ -35850,193 +36149,6 @@ static void TGI_V(layer_norm_backward)(float *dx, const float *g, const float *y
     for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
 }
 
-/* ---- rows of attention ----
-
-   The scores of one query with n keys, in memory for `end` of them, a multiple of TGI_LANES; mask [n], to be added to
-   the scores, or NULL.  All is in place, and zeros are written from n to `end`.  Sums go by lanes, as above. */
-#ifndef TGI_ATTENTION_ROWS
-#define TGI_ATTENTION_ROWS(suffix, real, exponential)                                                                  \
-    /* x [TGI_LANES], of which the first n stay and the others become `rest`. */                                       \
-    static inline void TGI_V(attention_rest_##suffix)(real *x, int64_t n, real rest)                                   \
-    {                                                                                                                  \
-        for (int l = 0; l < TGI_LANES; ++l) x[l] = l < (int)n ? x[l] : rest;                                           \
-    }                                                                                                                  \
-    /* scores := softmax(scores + mask).  Returns the logarithm of the sum of exp(scores + mask); of a row of -inf,    \
-       where the weights are 0, it is infinity. */                                                                     \
-    static double TGI_V(attention_weights_##suffix)(void *scores, const void *mask, int64_t n, int64_t end)            \
-    {                                                                                                                  \
-        real *const s = (real *)scores, lane[TGI_LANES];                                                               \
-        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
-        for (int64_t i = 0; mask && i < n; ++i) s[i] += ((const real *)mask)[i];                                       \
-        TGI_V(attention_rest_##suffix)(s + last, n - last, -(real)HUGE_VAL);                                           \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
-        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];                     \
-        }                                                                                                              \
-        const real largest = TGI_V(lanes_largest_##suffix)(lane), shift = largest > -(real)HUGE_VAL ? largest : 0;     \
-        TGI_INDEPENDENT                                                                                                \
-        for (int64_t i = 0; i < whole; ++i) s[i] = exponential(s[i] - shift);                                          \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = s[l];                                                            \
-        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] += s[i + l];                                                   \
-        }                                                                                                              \
-        const real sum = TGI_V(lanes_total_##suffix)(lane), scale = sum == 0 ? 0 : 1 / sum;                            \
-        for (int64_t i = 0; i < whole; ++i) s[i] *= scale;                                                             \
-        TGI_V(attention_rest_##suffix)(s + last, n - last, 0); /* NaN goes to no key that is not seen */               \
-        for (int64_t i = whole; i < end; ++i) s[i] = 0;                                                                \
-        return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);                                                 \
-    }                                                                                                                  \
-    /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the      \
-       scores. */                                                                                                      \
-    static void TGI_V(attention_gradient_##suffix)(void *scores, void *dp, const void *mask, int64_t n, int64_t end,   \
-                                                   double lse)                                                         \
-    {                                                                                                                  \
-        real *const p = (real *)scores, *const d = (real *)dp, lane[TGI_LANES];                                        \
-        const int64_t last = n > 0 ? (n - 1) / TGI_LANES * TGI_LANES : 0, whole = last + TGI_LANES;                    \
-        const real shift = (real)lse;                                                                                  \
-        for (int64_t i = 0; mask && i < n; ++i) p[i] += ((const real *)mask)[i];                                       \
-        TGI_V(attention_rest_##suffix)(p + last, n - last, -(real)HUGE_VAL);                                           \
-        TGI_V(attention_rest_##suffix)(d + last, n - last, 0);                                                         \
-        TGI_INDEPENDENT                                                                                                \
-        for (int64_t i = 0; i < whole; ++i) p[i] = exponential(p[i] - shift);                                          \
-        TGI_V(attention_rest_##suffix)(p + last, n - last, 0);                                                         \
-        if (shift > 64 || shift < -64) { /* a large lse is rounded: the sum of the weights is made 1 again */          \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l];                                                        \
-            for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                   \
-                for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l];                                               \
-            }                                                                                                          \
-            const real weights = TGI_V(lanes_total_##suffix)(lane), scale = weights == 0 ? 0 : 1 / weights;            \
-            for (int64_t i = 0; i < whole; ++i) p[i] *= scale;                                                         \
-        }                                                                                                              \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = p[l] * d[l];                                                     \
-        for (int64_t i = TGI_LANES; i < whole; i += TGI_LANES) {                                                       \
-            for (int l = 0; l < TGI_LANES; ++l) lane[l] += p[i + l] * d[i + l];                                        \
-        }                                                                                                              \
-        const real sum = TGI_V(lanes_total_##suffix)(lane);                                                            \
-        for (int64_t i = 0; i < whole; ++i) d[i] = p[i] * (d[i] - sum);                                                \
-        for (int64_t i = whole; i < end; ++i) p[i] = d[i] = 0;                                                         \
-    }
-#endif
-TGI_ATTENTION_ROWS(f32, float, TGI_V(exp_below_88f))
-#ifndef TGI_AGAIN
-TGI_ATTENTION_ROWS(f64, double, exp)
-#endif
-
-/* layer_norm and rms_norm, y = (x - mean) * rstd * weight + bias: see tgi_norm_row.  mean and rstd, 1 / sqrt(mean((x -
-   mean)^2) + eps), are of the row; rms: with 0 in place of the mean.
-
-   Backward, with xn = (x - mean) * rstd and h = g * weight: dweight += g * xn, dbias += g, and
-   dx = rstd * (h - mean(h) - xn * mean(h * xn)); rms: without mean(h).  The means are the gradients that reach x by way
-   of the row's mean and of rstd. */
-#ifndef TGI_NORM
-#define TGI_NORM(suffix, real, vector)                                                                              \
-    static void TGI_V(norm_##suffix)(tgi_norm_row *row)                                                             \
-    {                                                                                                               \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                      \
-        const real *const bias = (const real *)row->bias;                                                           \
-        real *const y = (real *)row->y;                                                                             \
-        const int64_t n = row->n;                                                                                   \
-        const real mean = row->rms ? 0 : (real)(TGI_V(shifted_sum_##suffix)(x, NULL, 0, n) / (double)n);            \
-        /* the variance in a second pass over x - mean: mean(x^2) - mean^2 would cancel where the mean is large */  \
-        const real rstd = (real)(1 / sqrt(TGI_V(shifted_sum_##suffix)(x, x, mean, n) / (double)n + row->eps));      \
-        if (bias) {                                                                                                 \
-            TGI_INDEPENDENT                                                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];                      \
-        } else if (weight) {                                                                                        \
-            TGI_INDEPENDENT                                                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i];                                \
-        } else {                                                                                                    \
-            TGI_INDEPENDENT                                                                                         \
-            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd;                                            \
-        }                                                                                                           \
-        row->mean = (double)mean;                                                                                   \
-        row->rstd = (double)rstd;                                                                                   \
-    }                                                                                                               \
-    static void TGI_V(norm_backward_##suffix)(const tgi_norm_row *row)                                              \
-    {                                                                                                               \
-        enum { VECTORS = TGI_V(vectors_##suffix) };                                                                 \
-        const real *const x = (const real *)row->x, *const g = (const real *)row->g;                                \
-        const real *const weight = (const real *)row->weight;                                                       \
-        real *const dx = (real *)row->dx, *const dweight = (real *)row->dweight, *const dbias = (real *)row->dbias; \
-        const real mean = (real)row->mean, rstd = (real)row->rstd;                                                  \
-        const int64_t n = row->n, whole = n - n % TGI_LANES;                                                        \
-        double h_sum = 0, hxn_sum = 0;                                                                              \
-        for (int64_t i = 0; i < whole;) {                                                                           \
-            const int64_t end = tgi_at_most(whole, i + TGI_SUM_BLOCK);                                              \
-            const vector zero = {0};                                                                                \
-            vector h_lane[TGI_V(vectors_##suffix)], hxn_lane[TGI_V(vectors_##suffix)];                              \
-            TGI_UNROLL                                                                                              \
-            for (int k = 0; k < VECTORS; ++k) h_lane[k] = hxn_lane[k] = zero;                                       \
-            for (; i < end; i += TGI_LANES) {                                                                       \
-                TGI_UNROLL                                                                                          \
-                for (int k = 0; k < VECTORS; ++k) {                                                                 \
-                    const vector gk = ((const vector *)(g + i))[k], h = gk * ((const vector *)(weight + i))[k];     \
-                    const vector xn = (((const vector *)(x + i))[k] - mean) * rstd;                                 \
-                    ((vector *)(dweight + i))[k] += gk * xn;                                                        \
-                    ((vector *)(dbias + i))[k] += gk;                                                               \
-                    h_lane[k] += h;                                                                                 \
-                    hxn_lane[k] += h * xn;                                                                          \
-                }                                                                                                   \
-            }                                                                                                       \
-            h_sum += (double)TGI_V(vectors_total_##suffix)(h_lane);                                                 \
-            hxn_sum += (double)TGI_V(vectors_total_##suffix)(hxn_lane);                                             \
-        }                                                                                                           \
-        for (int64_t i = whole; i < n; ++i) {                                                                       \
-            const real xn = (x[i] - mean) * rstd, h = g[i] * weight[i];                                             \
-            dweight[i] += g[i] * xn;                                                                                \
-            dbias[i] += g[i];                                                                                       \
-            h_sum += (double)h;                                                                                     \
-            hxn_sum += (double)(h * xn);                                                                            \
-        }                                                                                                           \
-        const real h_mean = row->rms ? 0 : (real)(h_sum / (double)n), hxn_mean = (real)(hxn_sum / (double)n);       \
-        TGI_INDEPENDENT                                                                                             \
-        for (int64_t i = 0; i < n; ++i)                                                                             \
-            dx[i] = rstd * (g[i] * weight[i] - h_mean - (x[i] - mean) * rstd * hxn_mean);                           \
-    }
-#endif
-TGI_NORM(f32, float, TGI_V(vector_f32))
-#ifndef TGI_AGAIN
-TGI_NORM(f64, double, TGI_V(vector_f64))
-#endif
-
-/* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
-   are. */
-#ifndef TGI_CLASS_LOSS
-#define TGI_CLASS_LOSS(suffix, real, exponential)                                                             \
-    static void TGI_V(class_loss_##suffix)(tgi_class_row *row)                                                \
-    {                                                                                                         \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
-        const real largest = TGI_V(row_largest_##suffix)(x, row->n);                                          \
-        real part[TGI_SUM_BLOCK];                                                                             \
-        row->largest = (double)largest;                                                                       \
-        row->sum = row->weighted = 0;                                                                         \
-        for (int64_t i = 0, n; i < row->n; i += n) {                                                          \
-            n = tgi_at_most(row->n - i, TGI_SUM_BLOCK);                                                       \
-            for (int64_t k = 0; row->smoothed && k < n; ++k) part[k] = x[i + k] - largest;                    \
-            if (row->smoothed) row->weighted += TGI_V(row_sum_##suffix)(part, weight ? weight + i : NULL, n); \
-            TGI_INDEPENDENT                                                                                   \
-            for (int64_t k = 0; k < n; ++k) part[k] = exponential(x[i + k] - largest);                        \
-            row->sum += TGI_V(row_sum_##suffix)(part, NULL, n);                                               \
-        }                                                                                                     \
-    }                                                                                                         \
-    static void TGI_V(class_loss_backward_##suffix)(const tgi_class_row *row)                                 \
-    {                                                                                                         \
-        const real *const x = (const real *)row->x, *const weight = (const real *)row->weight;                \
-        const real largest = (real)row->largest, scale = (real)row->scale, shift = (real)row->shift;          \
-        const int64_t n = row->n;                                                                             \
-        real *const dx = (real *)row->dx;                                                                     \
-        TGI_INDEPENDENT                                                                                       \
-        for (int64_t i = 0; i < n; ++i) dx[i] = exponential(x[i] - largest) * scale;                          \
-        if (shift == 0) return;                                                                               \
-        TGI_INDEPENDENT                                                                                       \
-        for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;                            \
-    }
-#endif
-TGI_CLASS_LOSS(f32, float, TGI_V(exp_below_88f))
-#ifndef TGI_AGAIN
-TGI_CLASS_LOSS(f64, double, exp)
-#endif
-
 /* Rows of tgi_lstm_cell. */
 static void TGI_V(lstm_cell)(const tgi_lstm_cell *cell, int64_t row)
 {
@@ -36080,9 +36192,9 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
 /* ======== @@SIMD_GEMM =============================================================================================
 
    Promise: the micro-kernel of the product of matrices, which adds the product of two panels to one tile of the output;
-   the product of a matrix and a vector, four windows of a pool at a time, stores past the caches; and, behind them, the
-   table of an instruction set, its passes and the choice among them.
-   Types: tgi_gemm_tile has the panels, the tile and their steps; tgi_gemv and tgi_pool_run are those of the other two.
+   four windows of a pool at a time, stores past the caches; and, behind them, the table of an instruction set, its
+   passes and the choice among them.
+   Types: tgi_gemm_tile has the panels, the tile and their steps; tgi_pool_run is that of a pool.
    Way: TGI_GEMM_KERNEL makes a function for a type, a number of rows and of vectors, the layouts of a that it can read
    and the instruction that adds: gemm_tile_f32, _f64, _i64, and where the set has them _short, _narrow and _bf16.
    (1) The sums of a tile stay in registers from the first k to the last of the call.
@@ -36210,57 +36322,6 @@ TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_ro
 TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PAIRS)
 #endif
 
-/* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
-   dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
-#ifndef TGI_GEMV
-#define TGI_GEMV(suffix, real, vector, lanes)                                                                \
-    static real TGI_V(dot_##suffix)(const real *x, const real *y, int64_t n)                                 \
-    {                                                                                                        \
-        TGI_FMA                                                                                              \
-        vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};                                               \
-        real part[lanes], sum = 0;                                                                           \
-        for (; n >= 4 * (lanes); n -= 4 * (lanes), x += 4 * (lanes), y += 4 * (lanes)) {                     \
-            const vector *const u = (const vector *)x, *const v = (const vector *)y;                         \
-            sum0 += u[0] * v[0];                                                                             \
-            sum1 += u[1] * v[1];                                                                             \
-            sum2 += u[2] * v[2];                                                                             \
-            sum3 += u[3] * v[3];                                                                             \
-        }                                                                                                    \
-        sum0 = (sum0 + sum1) + (sum2 + sum3);                                                                \
-        memcpy(part, &sum0, sizeof part);                                                                    \
-        for (int lane = 0; lane < (lanes); ++lane) sum += part[lane];                                        \
-        for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];                                                  \
-        return sum;                                                                                          \
-    }                                                                                                        \
-    static void TGI_V(gemv_##suffix)(const tgi_gemv *g, void *y_, int64_t n, const void *x_, const void *a_) \
-    {                                                                                                        \
-        TGI_FMA                                                                                              \
-        const int64_t x_step = g->x_step, a_step = g->col;                                                   \
-        const real *x = (const real *)x_, *a = (const real *)a_;                                             \
-        real *const y = (real *)y_;                                                                          \
-        const bool dot = g->dot;                                                                             \
-        int64_t k = g->k;                                                                                    \
-        for (int64_t i = 0; i < n; ++i) y[i] = dot ? TGI_V(dot_##suffix)(x, a + i * g->row, k) : 0;          \
-        for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {                                   \
-            const real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];                    \
-            const real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;             \
-            int64_t i = 0;                                                                                   \
-            for (; i + (lanes) <= n; i += (lanes)) {                                                         \
-                *(vector *)(y + i) += (*(const vector *)(a + i) * x0 + *(const vector *)(a1 + i) * x1) +     \
-                                      (*(const vector *)(a2 + i) * x2 + *(const vector *)(a3 + i) * x3);     \
-            }                                                                                                \
-            for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);                 \
-        }                                                                                                    \
-        for (; k > 0 && !dot; --k, x += x_step, a += a_step) {                                               \
-            for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];                                             \
-        }                                                                                                    \
-    }
-#endif
-TGI_FMA_BEGIN
-TGI_GEMV(f32, float, TGI_V(vector_f32), (int64_t)(sizeof(TGI_V(vector_f32)) / sizeof(float)))
-TGI_GEMV(f64, double, TGI_V(vector_f64), (int64_t)(sizeof(TGI_V(vector_f64)) / sizeof(double)))
-TGI_FMA_END
-
 /* y, index [n] (index may be NULL): the largest of each window, the last NaN if it has any, and its index.  x: the
    first one's corner.  Four windows at a time; the last four may have some of the ones before again. */
 #ifdef TGI_HAS_VECTORS
@@ -36363,7 +36424,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     NULL,
 #endif
-    {TGI_V(gemv_f32), TGI_V(gemv_f64)},
+    {TGI_V(gemv_f32), TGI_F64(gemv)},
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
     {TGI_V(norm_f32), TGI_F64_ROW(norm)},
@@ -36394,10 +36455,11 @@ static const tgi_kernels TGI_V(kernels) = {
 };
 
 TGI_LOOPS_END
+#endif /* !TGI_SECOND_TYPE */
 #endif
 /* ---- the end of the kernels ---- */
 
-#if defined(TGI_ISA) && !defined(TGI_AGAIN) /* the first time: the rest */
+#if defined(TGI_ISA) && !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE) /* the first time: the rest */
 #undef TGI_ISA
 
 #ifdef TGI_HAS_X86_KERNELS
