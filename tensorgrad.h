@@ -14745,8 +14745,6 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     }
     if (!tgi_op_begin_dim(&c, NULL, TGI_OP_unfold, &t, dim)) return NULL;
     dim = c.params.dim;
-    if (t->ndim == TG_MAX_DIMS)
-        return tgi_no_tensor(tgi_fail(c.S, TG_ERR_SHAPE, "unfold", "a tensor has at most 8 dims"));
     if (size < 0)
         return tgi_no_tensor(
             tgi_fail(c.S, TG_ERR_ARGUMENT, "unfold", "size is %lld but must be >= 0", (long long)size));

@@ -3066,6 +3066,7 @@ SAMPLES(multinomial)
            "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
     refuse(tg_multinomial(tg_expand(ones(1), TG_SHAPE((1 << 24) + 1)), 1, false), "cannot exceed 2^24");
     refuse(tg_multinomial(ones(2, 0), 1, true), "invalid multinomial distribution (sum of probabilities <= 0)");
+    refuse(tg_multinomial(ones(0, 0), 1, true), "invalid multinomial distribution (sum of probabilities <= 0)");
     refuse(tg_multinomial(f64("[1, -1]"), 1, true), "contains either `inf`, `nan` or element < 0");
     refuse(tg_multinomial(f64("[1, inf]"), 1, true), "contains either `inf`, `nan` or element < 0");
     refuse(tg_multinomial(f64("[1, nan]"), 1, true), "contains either `inf`, `nan` or element < 0");

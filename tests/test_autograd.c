@@ -480,6 +480,20 @@ TEST(backward_step_by_step)
     CHECK_FAILS(tg_backward_end(NULL), "NULL");
 }
 
+/* A run that has failed says so at its end, too, even if the error of the step was cleared. */
+TEST(the_end_of_a_run_that_failed)
+{
+    tg_tensor *x = leaf("[1, 2]"), *y = tg_exp(tg_mul_scalar(x, 2)), *sum = tg_sum(y);
+    tg_backward_run *run = tg_backward_begin(&sum, 1, NULL, 0);
+    tg_fill_(y, 0); /* exp has saved its output */
+    CHECK(tg_backward_step(run, NULL));
+    CHECK_FAILS(tg_backward_step(run, NULL), "modified");
+    tg_clear_error();
+    CHECK(tg_backward_end(run) != TG_OK && strstr(tg_error_message(), "this run has failed in a step before") != NULL);
+    tg_clear_error();
+    CHECK(tg_grad(x) == NULL);
+}
+
 TEST(live_runs_interleaved)
 {
     tg_tensor *x = leaf("[0.5, 0.5]"), *y = tg_exp(x), *z = tg_mul(y, y), *l = tg_sum(z), *k = tg_sum(tg_mul(z, x));
@@ -792,6 +806,7 @@ int main(int argc, char **argv)
     RUN(modes);
     RUN(anomaly_mode);
     RUN(backward_step_by_step);
+    RUN(the_end_of_a_run_that_failed);
     RUN(live_runs_interleaved);
     RUN(a_backward_that_fails_changes_no_gradient);
     RUN(sixty_doublings);

@@ -143,6 +143,14 @@ TEST(second_derivatives_at_kinks)
     HAS(slope_of_slope(tg_selu, "[-1, 0, 1]"), "[0.646768603035, 0, 0]");
 }
 
+/* The largest difference alone has a gradient, which is the one of its distance. */
+TEST(gradients_of_largest_differences)
+{
+    tg_tensor *x = leaf("[[1, 2], [5, 1]]"), *y = tg_cdist(x, f64("[[0, 0]]"), (double)INFINITY), *g = f64("[[10], [100]]");
+    CHECK(tg_backward_ex(&y, 1, &g, 0) == TG_OK);
+    HAS(tg_grad(x), "[[0, 10], [100, 0]]");
+}
+
 static tg_tensor *powers(tg_tensor *x, double p) { return tg_norm_dim(x, p, 0, false); }
 static tg_tensor *deviation(tg_tensor *x, double p) { (void)p; return tg_std(x); }
 static tg_tensor *average(tg_tensor *x, double p) { (void)p; return tg_mean(x); }
@@ -338,6 +346,16 @@ static bool loss_is(tg_tensor *loss, const char *value, const char *gradient_of_
 }
 
 /* Large logits that are equal, or differ by little: log(sum(exp(logits))) would round to them. */
+/* The gradient in one kernel is the one of the rule in ops, which is what can be derived again. */
+TEST(cross_entropy_weighted_and_smoothed)
+{
+    tg_tensor *x = leaf("[[1, -2, 0.5], [0, 3, 1]]"), *targets = of(TG_I64, "[2, 0]"), *weight = f64("[0.5, 2, 3]");
+    tg_tensor *y = tg_cross_entropy_ex(x, targets, weight, -100, 0.3, TG_SUM), *once, *again;
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, &once, TG_RETAIN_GRAPH) == TG_OK);
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, &again, TG_CREATE_GRAPH) == TG_OK);
+    CHECK(tg_allclose(once, again, 1e-12, 1e-12));
+}
+
 TEST(cross_entropy_of_large_logits)
 {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
@@ -803,8 +821,10 @@ int main(int argc, char **argv)
     harness_take_device();
     RUN(shapes_of_gradients);
     RUN(second_derivatives_at_kinks);
+    RUN(gradients_of_largest_differences);
     RUN(numbers_near_the_limits);
     RUN(gradients_at_kinks);
+    RUN(cross_entropy_weighted_and_smoothed);
     RUN(cross_entropy_of_large_logits);
     RUN(losses_at_edges);
     RUN(powers_neither_overflow_nor_vanish);

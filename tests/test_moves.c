@@ -1591,6 +1591,7 @@ static void moved_lists(void)
     HAS(list[0], "[1.5, 2]");
     memcpy(kept, list, sizeof kept);
     CHECK_FAILS(tg_to_all_ex(list, 2, HERE, (tg_dtype)-2, 0), "unknown dtype -2");
+    CHECK_FAILS(tg_to_all_ex_(list, 0, HERE, (tg_dtype)-2, 0), "unknown dtype -2");
     CHECK(memcmp(kept, list, sizeof kept) == 0);
     list[0] = a, list[1] = b;
     before = tg_stats().bytes;

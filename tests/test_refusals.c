@@ -80,6 +80,16 @@ static tg_status backward_of_one(tg_ctx *ctx, tg_tensor *const *grad_out, tg_ten
     return TG_OK;
 }
 
+static bool fails_silently(void *user) { return user != NULL; }
+
+TEST(captures_without_a_step)
+{
+    NULLS(capture_new, "step", (TG_CPU, NULL, NULL));
+    tg_capture *capture = tg_capture_new(TG_CPU, fails_silently, NULL);
+    CHECK_FAILS(tg_capture_run(capture), "the step returned false");
+    tg_capture_free(capture);
+}
+
 TEST(null_in_the_tape)
 {
     tg_tensor *x = tg_set_requires_grad(ones(2, 2), true), *y = tg_sum(x), *none = NULL, *result = NULL, *out[1];
@@ -98,6 +108,7 @@ TEST(null_in_the_tape)
     NULLS(saved, "ctx", (NULL, 0));
     NULLS(save, "ctx", (NULL, x));
     NULLS(ctx_alloc, "ctx", (NULL, 8));
+    NULLS(ctx_user, "ctx", (NULL));
     NULLS(mark_non_differentiable, "ctx", (NULL, x));
     CHECK_FAILS(tg_custom("one", forward_of_one, backward_of_one, NULL, &none, 1, out, 1), "argument in is NULL");
     CHECK_FAILS(tg_custom("one", forward_of_one, backward_of_one, NULL, &x, 1, out, 65536), "65536 outputs are too many");
@@ -485,6 +496,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     RUN(null_in_access_and_scopes);
+    RUN(captures_without_a_step);
     RUN(null_in_the_tape);
     RUN(null_in_moves_and_views);
     RUN(null_in_ops);
