@@ -19,11 +19,12 @@ static bool tgi_site(int number)
     if (chosen == -2) {
         const char *mutant = getenv("TG_MUTANT"), *path = getenv("TG_TRACE");
         chosen = mutant ? atoi(mutant) : -1;
-        trace = path ? fopen(path, "w") : NULL;
+        trace = path ? fopen(path, "a") : NULL;
     }
     if (trace && last[number] != (tgi_site_test ? *tgi_site_test : "")) {
         last[number] = tgi_site_test ? *tgi_site_test : "";
         fprintf(trace, "%%d %%s\n", number, last[number]);
+        fflush(trace); /* a child of the test may end by _exit */
     }
     return number == chosen;
 }
@@ -51,6 +52,10 @@ NEVER = re.compile(r"TG_ERR_(MEMORY|IO)\b")               # those have tests of 
 class Site:
     def __init__(self, number, kind, where, line, text):
         self.number, self.kind, self.where, self.line, self.text = number, kind, where, line, text
+
+    def place(self):
+        """As survivors.txt names it."""
+        return "%s %s: %s" % (self.kind, self.where, self.text)
 
     def __str__(self):
         return "tensorgrad.h:%d: %s in %s: %s" % (self.line, self.kind, self.where, self.text)
@@ -164,8 +169,10 @@ class Mutator:
                 continue
             number = self.site("check", m.start(), shown)
             statement = not before.group(1) and self.code[:start].rstrip()[-1] in ";{})"
-            new = "if (!tgi_site(%d)) " if statement else "tgi_site(%d) || "
-            self.edits.append((m.start(), m.start(), 1, new % number))
+            if statement:
+                self.edits.append((m.start(), m.start(), 1, "if (!tgi_site(%d)) " % number))
+            else:
+                self.wrap(m.start(), end + 1, "(tgi_site(%d) || " % number, ")")
 
     def header(self):
         """The header with every mutant in it."""
