@@ -1003,7 +1003,6 @@ static bool show(state *s)
            tg_tape_dot(sink, s->y[1]) == TG_OK;
 }
 
-/* clang-format off */
 #define OPERATION_ROW(name, expression)                                                                                \
     {#name, do_##name, NULL, {{apply, 0}, {sum_up, 0}, {backward_retain, 0}, {first_gradient, 0}, {sum_gradient, 0},   \
                               {backward_gradient, 0}, {all_gradients, 0}}},
@@ -1057,7 +1056,6 @@ static const scenario scenarios[] = {
     {"gradcheck", NULL, NULL, {{check_cube, SEVERAL}}},
     {"show", NULL, NULL, {{product, 0}, {sum_up, 0}, {show, 0}}},
 };
-/* clang-format on */
 
 /* ---- a handler that frees the optimizer whose state is being saved: seen by a memory checker ---- */
 

@@ -895,7 +895,6 @@ struct Mistake {
     }
 static const char *const wrong = "wrong result", *const race = "error: race:", *const bounds = "out of bounds";
 static const char *const unordered = "error: nothing orders";
-/* clang-format off */
 static const Mistake mistakes[] = {
     {"missing barrier: read after write", KERNEL(try_mean_variance(Bug::no_barrier_before_read)),
      {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
@@ -1018,7 +1017,6 @@ static const Mistake mistakes[] = {
      EVERY("handle belongs to device 0"), "fwd", "lazy", nullptr},
     {"cuBLAS: no event", gemm_without_event, EVERY(unordered), "fwd", "others", nullptr},
 };
-/* clang-format on */
 
 /* Runs it in a process of its own; returns what it printed, and its exit code in *code. */
 static std::string run_apart(void (*run)(), const char *order, const char *streams, const char *setting, int *code)

@@ -718,7 +718,6 @@ CALL(linspace, (need(c, given(c, -1, "dtype") || integer(c, 2, "steps", 0) < 0, 
 CALL(eye, (find(c, -1, "dtype"), tg_eye(integer(c, 0, "n", 0))))
 CALL(full_like, tg_full_like(first(c), number(c, 1, "fill_value", 0)))
 
-/* clang-format off */
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
@@ -785,7 +784,6 @@ static const row rows[] = {
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
-/* clang-format on */
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
