@@ -3036,6 +3036,50 @@ enum { TGI_DEVICE_TYPES = 2, TGI_MAX_DEVICES = 16, TGI_PLACES = TGI_DEVICE_TYPES
 
 typedef struct tgi_thread tgi_thread;
 #ifndef TGI_CUDA_COMPANION
+
+/* Compilers without vectors, and those that compute floats in a wider type (x87), where results would differ, use
+   vectors of one number. */
+#ifdef __FLT_EVAL_METHOD__
+#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
+#else
+#define TGI_WIDER_FLOATS 0
+#endif
+#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
+#define TGI_HAS_VECTORS 1
+#endif
+
+/* What to optimise, and how much, when the compiler optimises at all; it is worth a third of the time to compile.
+
+       TGI_LOOPS     where the time of a program goes.  GCC makes vectors of these loops at -O2, too, and of those with
+                     sqrt or a choice of two values.
+       TGI_SPARE     in their place, portable kernels where there are those of x86, too: few processors use them.
+       TGI_CALLERS   functions whose time goes into the kernels that they call, or that run rarely.
+
+   GCC gets all options of a region in one pragma, as a second one would undo those of the first. */
+#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && defined(__clang__)
+#define TGI_LOOPS_BEGIN _Pragma("clang attribute push")
+#define TGI_SPARE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
+#define TGI_CALLERS_BEGIN TGI_SPARE_BEGIN
+#define TGI_LOOPS_END _Pragma("clang attribute pop")
+#define TGI_CALLERS_END TGI_LOOPS_END
+#elif defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__)
+#define TGI_OPTIMIZE(...) _Pragma("GCC push_options") TGI_PRAGMA(GCC optimize(__VA_ARGS__))
+#define TGI_PRAGMA(text) _Pragma(#text)
+#define TGI_LOOPS_BEGIN                                                                                   \
+    TGI_OPTIMIZE("O3", "no-ipa-cp-clone", "no-predictive-commoning", "no-trapping-math", "no-math-errno", \
+                 "fp-contract=off")
+#define TGI_SPARE_BEGIN TGI_OPTIMIZE("Og", "no-trapping-math", "no-math-errno", "fp-contract=off")
+#define TGI_CALLERS_BEGIN TGI_OPTIMIZE("Og")
+#define TGI_LOOPS_END _Pragma("GCC pop_options")
+#define TGI_CALLERS_END TGI_LOOPS_END
+#else
+#define TGI_LOOPS_BEGIN
+#define TGI_SPARE_BEGIN
+#define TGI_CALLERS_BEGIN
+#define TGI_LOOPS_END
+#define TGI_CALLERS_END
+#endif
+
 typedef struct tgi_node tgi_node;
 typedef struct tgi_frame tgi_frame;
 
@@ -5940,49 +5984,6 @@ typedef struct {
 extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version);
 
 #ifndef TGI_CUDA_COMPANION
-
-/* Compilers without vectors, and those that compute floats in a wider type (x87), where results would differ, use
-   vectors of one number. */
-#ifdef __FLT_EVAL_METHOD__
-#define TGI_WIDER_FLOATS (__FLT_EVAL_METHOD__ != 0)
-#else
-#define TGI_WIDER_FLOATS 0
-#endif
-#if (defined(__GNUC__) || defined(__clang__)) && !defined(__TINYC__) && !TGI_WIDER_FLOATS
-#define TGI_HAS_VECTORS 1
-#endif
-
-/* What to optimise, and how much, when the compiler optimises at all; it is worth a third of the time to compile.
-
-       TGI_LOOPS     where the time of a program goes.  GCC makes vectors of these loops at -O2, too, and of those with
-                     sqrt or a choice of two values.
-       TGI_SPARE     in their place, portable kernels where there are those of x86, too: few processors use them.
-       TGI_CALLERS   functions whose time goes into the kernels that they call, or that run rarely.
-
-   GCC gets all options of a region in one pragma, as a second one would undo those of the first. */
-#if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && defined(__clang__)
-#define TGI_LOOPS_BEGIN _Pragma("clang attribute push")
-#define TGI_SPARE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
-#define TGI_CALLERS_BEGIN TGI_SPARE_BEGIN
-#define TGI_LOOPS_END _Pragma("clang attribute pop")
-#define TGI_CALLERS_END TGI_LOOPS_END
-#elif defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__)
-#define TGI_OPTIMIZE(...) _Pragma("GCC push_options") TGI_PRAGMA(GCC optimize(__VA_ARGS__))
-#define TGI_PRAGMA(text) _Pragma(#text)
-#define TGI_LOOPS_BEGIN                                                                                   \
-    TGI_OPTIMIZE("O3", "no-ipa-cp-clone", "no-predictive-commoning", "no-trapping-math", "no-math-errno", \
-                 "fp-contract=off")
-#define TGI_SPARE_BEGIN TGI_OPTIMIZE("Og", "no-trapping-math", "no-math-errno", "fp-contract=off")
-#define TGI_CALLERS_BEGIN TGI_OPTIMIZE("Og")
-#define TGI_LOOPS_END _Pragma("GCC pop_options")
-#define TGI_CALLERS_END TGI_LOOPS_END
-#else
-#define TGI_LOOPS_BEGIN
-#define TGI_SPARE_BEGIN
-#define TGI_CALLERS_BEGIN
-#define TGI_LOOPS_END
-#define TGI_CALLERS_END
-#endif
 
 /* ---- what acts I and II ask of act III besides the CPU's row of the backend table ---- */
 
