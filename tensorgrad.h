@@ -4023,16 +4023,22 @@ static tgi_size_text tgi_text_of_size(double bytes)
     return size;
 }
 
+static const struct {
+    const char *(*text)(tg_device device);
+} tgi_device_room = {tg_device_str}; /* what a device is called: see BACKEND */
+
 /* The error of a device that has no memory for this many bytes, a double because they may be more than SIZE_MAX.
    `cached` bytes are kept for reuse; those in use are counted over all threads. */
 TGI_NOINLINE static bool tgi_no_memory_on(tgi_thread *S, const char *op, int type, int index, double bytes,
                                           int64_t cached)
 {
-    char device[24] = "cpu";
-    if (type != TG_DEV_CPU) snprintf(device, sizeof device, "cuda:%d", index);
+    tg_device device = TG_CPU_INIT;
+    device.type = type;
+    device.index = index;
     tgi_report_stats(S);
     return tgi_fail(S, TG_ERR_MEMORY, op,
-                    "%s is out of memory: tried to allocate %s, %s in use, %s kept for reuse", device,
+                    "%s is out of memory: tried to allocate %s, %s in use, %s kept for reuse",
+                    tgi_device_room.text(device),
                     tgi_text_of_size(bytes).text,
                     tgi_text_of_size((double)TGI_ATOMIC_LOAD(&tgi_total_bytes_on[type * TGI_MAX_DEVICES + index])).text,
                     tgi_text_of_size((double)cached).text);
@@ -5065,7 +5071,7 @@ enum {
    (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
    To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_plain_NAME, tgi_cpu_NAME in act III (if its kind is ALL) and
    tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend: its row, all functions of the table for its kind, beginning
-   with a copy of the room PLAIN; its type in tgi_device_types, TGI_DEVICE_TYPES and tgi_backend_of. */
+   with a copy of the room PLAIN; its TG_DEV_.. and its line in tgi_device_kinds, which TGI_DEVICE_TYPES counts. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -5961,7 +5967,9 @@ typedef struct {
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
 } tgi_host;
 
-/* The handshake: the program and the companion must be compiled from one header.  They compare these; the number is
+/* ---- the handshake with tensorgrad_cuda.cu ---- */
+
+/* The program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
 enum { TGI_CUDA_ABI = 26, TGI_CUDA_SIZES = 17 };
 typedef struct {
@@ -6027,21 +6035,56 @@ static const struct {
     const tgi_backend *(*choose)(void);
 } tgi_plain_room = {tgi_choose_backend}; /* which backend of the CPU this thread uses: see PLAIN */
 
-static const char *const tgi_device_types[TGI_DEVICE_TYPES] = {"cpu", "cuda"};
+/* What generic code knows of a kind of device besides its row of the backend table. */
+typedef struct {
+    const char *text[TGI_MAX_DEVICES + 2]; /* its name, then with each index, then with one beyond; only the name where
+                                              there is but one device */
+    const char *constant;                  /* of the program's: TG_CPU, TG_CUDA(index) */
+    const char *missing;                   /* how to get what a build lacks */
+    bool pins;                             /* tg_pin_memory asks this kind for memory */
+    const tgi_backend *(*row)(tgi_thread *S); /* NULL where the build lacks it */
+} tgi_device_kind;
+
+/* ---- the kinds of devices, each with its name: no other code says it ---- */
+
+static const tgi_backend *tgi_row_of_cpu(tgi_thread *S)
+{
+    if (!S->cpu) S->cpu = tgi_plain_room.choose();
+    return S->cpu;
+}
+
+#ifdef TG_ENABLE_CUDA
+static const tgi_backend *tgi_row_of_cuda(tgi_thread *S)
+{
+    static const tgi_host host = {tgi_fail,     tgi_no_memory_on, tgi_fail_later, tgi_fails_again, tgi_obstacle,
+                                  tgi_warn,     tgi_count_wait,   tgi_alloc,      tgi_free};
+    static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
+    return tgi_cuda_backend(S, &host, &version);
+}
+#define TGI_ROW_OF_CUDA tgi_row_of_cuda
+#else
+#define TGI_ROW_OF_CUDA NULL
+#endif
+
+#define TGI_NUMBERED(name)                                                                                             \
+    name, name ":0", name ":1", name ":2", name ":3", name ":4", name ":5", name ":6", name ":7", name ":8", name ":9",\
+        name ":10", name ":11", name ":12", name ":13", name ":14", name ":15", name ":16 or above"
+
+/* In the order of TG_DEV_... */
+static const tgi_device_kind tgi_device_kinds[TGI_DEVICE_TYPES] = {
+    {{"cpu"}, "TG_CPU", "", false, tgi_row_of_cpu},
+    {{TGI_NUMBERED("cuda")}, "TG_CUDA",
+     "tensorgrad not compiled with CUDA enabled\nbuild with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o", true,
+     TGI_ROW_OF_CUDA}};
+
+/* ---- devices of any kind ---- */
 
 /* The backend of a device type; NULL if the build has none, or, after recording an error, if the companion was compiled
    from another version. */
 static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
-#ifdef TG_ENABLE_CUDA
-    static const tgi_host host = {tgi_fail,     tgi_no_memory_on, tgi_fail_later, tgi_fails_again, tgi_obstacle,
-                                  tgi_warn,     tgi_count_wait,   tgi_alloc,      tgi_free};
-    static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
-    if (type == TG_DEV_CUDA) return tgi_cuda_backend(S, &host, &version);
-#endif
-    if (type != TG_DEV_CPU) return NULL;
-    if (!S->cpu) S->cpu = tgi_plain_room.choose();
-    return S->cpu;
+    if (type < 0 || type >= TGI_DEVICE_TYPES || !tgi_device_kinds[type].row) return NULL;
+    return tgi_device_kinds[type].row(S);
 }
 
 /* Called when the state of a thread ends. */
@@ -6057,13 +6100,23 @@ bool tg_device_equal(tg_device a, tg_device b) { return a.type == b.type && a.in
 
 const char *tg_device_str(tg_device device)
 {
-    static const char *const cuda[TGI_MAX_DEVICES] = {
-        "cuda:0", "cuda:1", "cuda:2",  "cuda:3",  "cuda:4",  "cuda:5",  "cuda:6",  "cuda:7",
-        "cuda:8", "cuda:9", "cuda:10", "cuda:11", "cuda:12", "cuda:13", "cuda:14", "cuda:15"};
-    if (device.type == TG_DEV_CPU) return "cpu";
-    if (device.type != TG_DEV_CUDA) return "unknown device";
-    if (device.index < 0) return "cuda";
-    return device.index < TGI_MAX_DEVICES ? cuda[device.index] : "cuda:16 or above";
+    if (device.type < 0 || device.type >= TGI_DEVICE_TYPES) return "unknown device";
+    const char *const *text = tgi_device_kinds[device.type].text;
+    const int at = device.index < 0 ? 0 : device.index < TGI_MAX_DEVICES ? device.index + 1 : TGI_MAX_DEVICES + 1;
+    return text[at] ? text[at] : text[0];
+}
+
+/* "cpu, cuda": the names of all kinds. */
+typedef struct { char text[64]; } tgi_kinds_text;
+static tgi_kinds_text tgi_text_of_kinds(void)
+{
+    tgi_kinds_text names;
+    size_t used = 0;
+    for (int type = 0; type < TGI_DEVICE_TYPES && used < sizeof names.text; ++type) {
+        used += (size_t)snprintf(names.text + used, sizeof names.text - used, type ? ", %s" : "%s",
+                                 tgi_device_kinds[type].text[0]);
+    }
+    return names;
 }
 
 /* type(:index)?, the whole string; an index has no leading zero and fits in a byte.  torch.device */
@@ -6085,15 +6138,17 @@ tg_status tg_device_parse(const char *text, tg_device *device)
         while (*p >= '0' && *p <= '9') ++p;
     }
     if (!name || *p) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Invalid device string: '%s'\nwrite cpu, cuda or cuda:1", text);
+        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Invalid device string: '%s'\nwrite %s or %s", text,
+                 tgi_text_of_kinds().text, tgi_device_kinds[TGI_DEVICE_TYPES - 1].text[2]);
         return TG_ERR_ARGUMENT;
     }
     for (; type < TGI_DEVICE_TYPES; ++type) {
-        if (strlen(tgi_device_types[type]) == name && memcmp(text, tgi_device_types[type], name) == 0) break;
+        const char *kind = tgi_device_kinds[type].text[0];
+        if (strlen(kind) == name && memcmp(text, kind, name) == 0) break;
     }
     if (type == TGI_DEVICE_TYPES) {
         tgi_fail(S, TG_ERR_ARGUMENT, "device_parse",
-                 "Expected one of cpu, cuda device type at start of device string: %s", text);
+                 "Expected one of %s device type at start of device string: %s", tgi_text_of_kinds().text, text);
         return TG_ERR_ARGUMENT;
     }
     if (index > 127) {
@@ -6102,7 +6157,7 @@ tg_status tg_device_parse(const char *text, tg_device *device)
         return TG_ERR_ARGUMENT;
     }
     device->type = type;
-    device->index = type == TG_DEV_CPU ? 0 : index; /* cpu:0 is cpu */
+    device->index = tgi_device_kinds[type].text[1] ? index : 0; /* cpu:0 is cpu */
     return TG_OK;
 }
 
@@ -6130,10 +6185,8 @@ static const tgi_backend *tgi_backend_for(tgi_thread *S, const char *op, tg_devi
     const tgi_backend *backend = tgi_backend_of(S, device->type);
     if (backend) return backend->resolve(S, op, &device->index) ? backend : NULL;
     if (S->raised == raised) { /* else: a companion of another version */
-        tgi_fail(S, TG_ERR_DEVICE, op,
-                 "device %s cannot be used: tensorgrad not compiled with CUDA enabled\n"
-                 "build with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o",
-                 tg_device_str(*device));
+        tgi_fail(S, TG_ERR_DEVICE, op, "device %s cannot be used: %s", tg_device_str(*device),
+                 tgi_device_kinds[device->type].missing);
     }
     return NULL;
 }
@@ -6148,13 +6201,15 @@ tg_status tg_cuda_set_device(int index)
     return backend && backend->set_current(S, device.index) ? TG_OK : TG_ERR_DEVICE;
 }
 
-int tg_cuda_current_device(void)
+/* The index that -1 stands for; 0 where there is no device. */
+static int tgi_current_index(tgi_thread *S, const char *op, int type)
 {
-    tgi_thread *S = tgi_self();
-    const tgi_backend *backend = tg_cuda_device_count() > 0 ? tgi_backend_of(S, TG_DEV_CUDA) : NULL;
+    const tgi_backend *backend = tgi_backend_of(S, type);
     int index = -1;
-    return backend && backend->resolve(S, "cuda_current_device", &index) ? index : 0;
+    return backend && backend->device_count() > 0 && backend->resolve(S, op, &index) ? index : 0;
 }
+
+int tg_cuda_current_device(void) { return tgi_current_index(tgi_self(), "cuda_current_device", TG_DEV_CUDA); }
 
 tg_status tg_synchronize(tg_device device)
 {
@@ -10078,7 +10133,7 @@ static void tgi_warn_of_no_grad(const tg_tensor *t)
              "warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it is "
              "never filled\n  hint: %s, or call tg_retain_grad(t) before backward",
              moved ? "t was made by a move (tg_to): read the gradient of its original x, make the leaf there with "
-                     "tg_set_requires_grad(tg_to(tg_detach(x), TG_CUDA(0)), true)"
+                     "tg_set_requires_grad(tg_to(tg_detach(x), device), true)"
                    : "read the leaf's");
     tgi_warn(tgi_self(), text);
 }
@@ -11990,8 +12045,8 @@ static int tgi_input_at_home(const char *op, const char *arguments, tg_tensor *c
 static tgi_text tgi_device_constant(tg_device device)
 {
     tgi_text name;
-    if (device.type == TG_DEV_CPU) snprintf(name.text, sizeof name.text, "TG_CPU");
-    else snprintf(name.text, sizeof name.text, "TG_CUDA(%d)", device.index);
+    const tgi_device_kind *kind = &tgi_device_kinds[device.type];
+    snprintf(name.text, sizeof name.text, kind->text[1] ? "%s(%d)" : "%s", kind->constant, device.index);
     return name;
 }
 
@@ -13018,8 +13073,8 @@ tg_tensor *tg_pin_memory(tg_tensor *t)
                                       tg_device_str(tgi_device_of(t))));
     }
     if (tgi_pinned_by(t->storage)) return t;
-    tg_device gpu;
-    gpu.type = TG_DEV_CUDA;
+    tg_device gpu = TG_CPU_INIT;
+    while (!tgi_device_kinds[gpu.type].pins) ++gpu.type;
     gpu.index = -1; /* the current one */
     const tgi_backend *pinning = tgi_backend_for(S, "pin_memory", &gpu);
     tgi_composite c;
@@ -30241,7 +30296,7 @@ static void tgi_print_suffixes(tgi_printer *p, const tg_tensor *t)
     int length = p->column + 2;
     tgi_text s;
     if (device.type != S->default_device.type ||
-        (device.type == TG_DEV_CUDA && device.index != tg_cuda_current_device())) {
+        device.index != tgi_current_index(tgi_self(), "print", device.type)) {
         snprintf(s.text, sizeof s.text, "device='%s'", tg_device_str(device));
         tgi_print_suffix(p, &length, s.text);
     }

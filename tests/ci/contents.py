@@ -6,7 +6,8 @@ Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) abov
 or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
 LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
-comment begins with words that only the text before it explains (LEANS).  The tags of the companion are the
+comment begins with words that only the text before it explains (LEANS); no generic code says "cuda": that word stands
+only in the sections ABOUT_CUDA, in preprocessor lines and in the public functions with it in their name.  The tags of the companion are the
 header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
 order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too,
 which must not pass."""
@@ -19,6 +20,7 @@ LONGEST = 1200
 MOST_LINES = 60
 OUT_OF_ORDER = "Out of the order of the table:"
 LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
+ABOUT_CUDA = ("the handshake with tensorgrad_cuda.cu", "the kinds of devices, each with its name: no other code says it")
 FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
         "To add": r"\n   To add\b"}
 
@@ -30,6 +32,20 @@ def bars(text):
 
 def tag_at(marks, position):
     return next((tag for start, tag in reversed(marks) if start <= position), None)
+
+
+def cuda_in_generic_code(implementation):
+    """The lines of generic code with the word "cuda" in a name or a text."""
+    def blank(m):
+        return re.sub(r"[^\n]", " ", m[0])
+    for section in ABOUT_CUDA:
+        implementation = re.sub(r"/\* ---- %s ---- \*/.*?(?=\n/\* (?:---- |[-=]{8} @@))" % re.escape(section), blank,
+                                implementation, count=1, flags=re.S)
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", blank, implementation, flags=re.S)
+    code = re.sub(r"^ *#(?:[^\n]*\\\n)*[^\n]*", blank, code, flags=re.M)
+    code = re.sub(r"^[a-z][^\n;={}]*\btg_(?:cuda\w*|is_cuda)\([^;{}]*\)\s*\{(?:[^\n]*\}|.*?\n\})(?=\n)", blank, code,
+                  flags=re.M | re.S)
+    return [line.strip() for line in code.split("\n") if re.search("cuda", line, re.I)]
 
 
 def faults(header):
@@ -68,6 +84,7 @@ def faults(header):
         lacks = [part for part, form in FORM.items() if not re.search(form, head)]
         if lacks:
             found.append("the head of @@%s lacks %s" % (tag, ", ".join(lacks)))
+    found += ["generic code says cuda: " + line for line in cuda_in_generic_code(implementation)]
     found += ["a comment leans on its neighbour: " + line for line in re.findall(LEANS, header, re.M)]
     return found
 
@@ -82,6 +99,9 @@ def damaged(header):
                                                   flags=re.S)
     yield "a room without a head", re.sub(r"\* (=+ @@MOVE =+)\n\n   Promise", r"* \1 */\n\n/* Promise", header, count=1)
     yield "a comment that leans on its neighbour", header.replace("/* tgi_run with an output", "/* The same with an output")
+    yield "a kind of device in generic code", header.replace("if (!t->storage->backend->host) {",
+                                                              "if (t->storage->backend->type == TG_DEV_CUDA) {", 1)
+    yield "a name of a device in generic code", header.replace('"cannot pin a tensor on %s:', '"cannot pin a cuda tensor %s:')
     yield "a room that is too long", header.replace("/* ======== @@CHECK", "\n" * LONGEST + "/* ======== @@CHECK")
 
 
