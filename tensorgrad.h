@@ -5070,8 +5070,9 @@ enum {
    (3) Strides of operands are in elements, those of a tgi_iter in bytes.
    (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
    To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_plain_NAME, tgi_cpu_NAME in act III (if its kind is ALL) and
-   tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend: its row, all functions of the table for its kind, beginning
-   with a copy of the room PLAIN; its TG_DEV_.. and its line in tgi_device_kinds, which TGI_DEVICE_TYPES counts. */
+   tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend: a copy of the room PLAIN under another name, in a file
+   of its own, with MEMORY and DEVICE entries of its own; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES, 3. a declaration of the
+   function that gives its row, 4. its line in tgi_device_kinds, 5. the #include of the file, below PLAIN. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -6270,7 +6271,7 @@ TGI_CALLERS_END
    (4) No entry allocates scratch memory or starts a thread, so that none can fail but the check of indices.
    (5) Nothing is scaled: layer_norm overflows where squares of f64 do.
    To add an entry: its line in TGI_BACKEND_ENTRIES and tgi_plain_NAME here.  To begin a backend of another device: copy
-   this room under its name, replace the entries of kind MEMORY, which are the host's, and add those of kind DEVICE. */
+   this room, as BACKEND says, which has the places. */
 
 TGI_CALLERS_BEGIN
 
