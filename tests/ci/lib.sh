@@ -20,18 +20,20 @@ note()
 }
 
 # one NAME COMMAND...: runs it, keeps what it prints in $B/log/NAME.txt, and counts what its last "N passed, N failed" (or
-# "N held, N broken") says; a command that counts nothing is one check
+# "N held, N broken") says; a command that counts nothing is one check.  Its processor seconds are those of all that it has waited
+# for: a busy machine stretches them less than those of the clock.
 one()
 {
-    local name=$1 log=$B/log/$1.txt start=$SECONDS status counts p f
+    local name=$1 log=$B/log/$1.txt start=$SECONDS status counts p f cpu TIMEFORMAT='%U %S'
     shift
-    "$@" >"$log" 2>&1 </dev/null
+    { time "$@" >"$log" 2>&1 </dev/null; } 2>"$log.cpu"
     status=$?
+    cpu=$(awk '{ printf "%.0f", $1 + $2 }' "$log.cpu")
     counts=$(sed -nE 's/^([0-9]+) (passed|held), ([0-9]+) (failed|broken).*/\1 \3/p' "$log" | tail -n 1)
     p=${counts% *} f=${counts#* }
     if [ -z "$counts" ]; then p=$((status == 0)) f=$((status != 0)); fi
     if [ $status -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
-    note "$name" "$p" "$f" "$p passed, $f failed, $((SECONDS - start)) s"
+    note "$name" "$p" "$f" "$p passed, $f failed, $((SECONDS - start)) s, processor $cpu s"
     grep -E '^skipped' "$log" | sed 's/^/      /'
     if [ "$f" -ne 0 ]; then echo "      exit code $status of: $*"; tail -n 30 "$log" | cut -c1-300 | sed 's/^/      | /'; fi
 }
@@ -43,18 +45,24 @@ job()
     one "$@" &
 }
 
-# stage NAME: runs the function stage_NAME and prints its seconds and counts
+# stage NAME[+NAME]: runs the function stage_NAME and prints its seconds and counts.  Of two stages that keep one processor busy
+# each has its jobs one by one, beside the other.
 stage()
 {
-    local start=$SECONDS passed failed
+    local start=$SECONDS passed failed cpu
     printf '\n== stage: %s\n' "$1"
     : >"$B/counts"
-    "stage_$1"
+    cpu_seconds; cpu=$CPU
+    case $1 in
+    *+*) JOBS=1 "stage_${1%+*}" & JOBS=1 "stage_${1#*+}" & ;;
+    *) "stage_$1" ;;
+    esac
     wait
+    cpu_seconds
     passed=$(awk '{ n += $1 } END { print n + 0 }' "$B/counts")
     failed=$(awk '{ n += $2 } END { print n + 0 }' "$B/counts")
     total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed))
-    printf 'stage %s: %d s, %d passed, %d failed\n' "$1" $((SECONDS - start)) "$passed" "$failed"
+    printf 'stage %s: %d s, processors %d s, %d passed, %d failed\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$passed" "$failed"
 }
 
 # library WAY COMPILER FLAGS...: the library, compiled in a way that has a name; tests that are built in this way are linked with it
@@ -93,6 +101,8 @@ rotation() { echo $(($(git rev-list --count HEAD 2>/dev/null || echo 0) % $1)); 
 # CPU: processor seconds of all commands that have ended, which a busy machine does not stretch as it does the clock.
 cpu_seconds()
 {
-    times >"$B/times.txt" # not in a substitution: a subshell has its own
-    CPU=$(awk 'NR == 2 { split($1, t, /[ms]/); printf "%d", 60 * t[1] + t[2] }' "$B/times.txt")
+    local file=$B/times.$BASHPID
+    times >"$file" # not in a substitution: a subshell has its own
+    CPU=$(awk 'NR == 2 { gsub(/[ms]/, " "); printf "%d", 60 * ($1 + $3) + $2 + $4 }' "$file")
+    rm "$file"
 }
