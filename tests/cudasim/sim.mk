@@ -14,6 +14,7 @@ CXX ?= c++
 CLANGXX ?= clang++
 SIM_DIR := tests/cudasim
 SIM_BUILD := $(BUILD)/sim-$(SIM)
+SIM_HOST = $(BUILD)/sim-host$(if $(SIM_SANITIZE),-$(SIM))
 SIM_HEADERS := $(wildcard $(SIM_DIR)/*.h)
 SIM_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas
 SIM_SANITIZE :=
@@ -67,20 +68,23 @@ $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@$(SIM_RENAME) $@.new && mv $@.new $@
 
 SIM_CC = $(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
-# An archive: the linker takes its only member where the program has not defined the functions itself.
-$(SIM_BUILD)/library.a: tests/library.c tests/inside.h tensorgrad.h $(SIM_BUILD)/flags
-	$(SIM_CC) -c $< -o $(SIM_BUILD)/library.o
-	$(AR) rcs $@ $(SIM_BUILD)/library.o
+# An archive: the linker takes its only member where the program has not defined the functions itself.  What is no kernel is
+# compiled in one way for the builds without sanitizers, and once for all of them.
+$(SIM_HOST)/library.a: tests/library.c tests/inside.h tensorgrad.h $(SIM_HOST)/flags
+	$(SIM_CC) -c $< -o $(SIM_HOST)/library.o
+	$(AR) rcs $@ $(SIM_HOST)/library.o
+
+sim-library: $(SIM_HOST)/library.a
 
 # Changes when the compiler or a flag does, so that the library is built again.
-$(SIM_BUILD)/flags: FORCE
-	@mkdir -p $(SIM_BUILD)
+$(SIM_HOST)/flags: FORCE
+	@mkdir -p $(SIM_HOST)
 	@echo '$(SIM_CC)' > $@.$(SIM_STEM) && if cmp -s $@.$(SIM_STEM) $@; then rm $@.$(SIM_STEM); else mv $@.$(SIM_STEM) $@; fi
 
 ifneq ($(and $(MAIN),$(OUT)),)
-$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_BUILD)/library.a tensorgrad.h FORCE
+$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_HOST)/library.a tensorgrad.h FORCE
 	$(SIM_CC) $(SIM_CFLAGS) -c $(MAIN) -o $(SIM_BUILD)/$(SIM_STEM).o
-	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(SIM_BUILD)/library.a \
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(SIM_HOST)/library.a \
 	    $(LDFLAGS) -o $@ -lpthread -lm $(LDLIBS)
 else
 sim: sim-usage
@@ -88,7 +92,7 @@ sim-usage:
 	@echo 'make sim MAIN=main.c OUT=prog [SIM=plain|asan|check] [SIM_CFLAGS=...]'; exit 2
 endif
 
-.PHONY: sim sim-usage
+.PHONY: sim sim-usage sim-library
 
 # Tests the simulator in the build SIM: correct programs run without an error, and each of a list of mistakes is found.
 SELFTEST := $(SIM_BUILD)/selftest
