@@ -11,7 +11,7 @@ from checks import check, summary
 FOLDER = sys.argv[1]
 READMES = ("README.md", "examples/README.md", "tests/README.md")
 LANGUAGES = (("cc", ".c", "-std=c99"), ("c++", ".cc", "-std=c++11"))
-FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O1 -I.".split()
+FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O0 -I.".split()
 
 
 def library(compiler, suffix, standard):

@@ -18,7 +18,7 @@ compile() # UNIT LANGUAGE FLAGS...
 languages=c
 if command -v c++ >/dev/null 2>&1; then languages='c c++'; else echo "skipped: no C++ compiler"; fi
 for language in $languages; do
-    compile main $language -O1 && compile user $language -O3 -DNDEBUG && compile private $language -O0 -fno-strict-aliasing
+    compile main $language -O0 && compile user $language -O3 -DNDEBUG && compile private $language -O0 -fno-strict-aliasing
     verdict $? "compiling as $language"
 done
 for a in $languages; do
