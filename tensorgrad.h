@@ -4274,8 +4274,10 @@ static void tgi_names_remove(tgi_names *names, const char *name, size_t length)
        f32 that is rounded to odd, which has the same effect (tgi_f64_to_odd_f32, tgi_i64_to_odd_f32).
    (2) A float that becomes an integer is cut to the range of the dtype, and NaN becomes 0; integers wrap around.
    (3) tg_promote_types takes the higher category (bool, integer, float), then the larger type; bf16 with f16 gives f32.
-   To add a dtype: a name in tg_dtype, a row in tgi_dtypes and one in TGI_ELEMENTS, all at the same place in their
-   order, and its conversions; then the tables of files by dtype, and those of tensorgrad_cuda.cu. */
+   To add a dtype (tests/ci/add_dtype.py adds i16):
+     1. its name in tg_dtype, 2. its row in tgi_dtypes, 3. that in TGI_ELEMENTS and 4. that in tgi_file_dtypes (FILES),
+        all at the same place in their order; 5. its conversion from f64 here; in tensorgrad_cuda.cu 6. its name in
+        TGI_AS_.., 7. its case in tgi_size_of.  A float stands before i32, for there floats end. */
 
 typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
 static const tgi_dtype_row tgi_dtypes[] = {
@@ -24613,8 +24615,8 @@ static const struct {
                        {"F6_E3M2", "", 0, TG_F32, 6, true},
                        {"F4", "", 0, TG_F32, 4, true},
                        {"C64", "", 0, TG_F32, 64, true}};
-enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = 8,
-       TGI_FILE_UNREAD = 13 };
+enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = TGI_DTYPES,
+       TGI_FILE_UNREAD = TGI_FILE_WIDENED + 5 };
 
 /* Whether a list with spaces between its words has this one. */
 static bool tgi_has_word(const char *list, const char *word)
