@@ -3137,8 +3137,8 @@ enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP) + 
 enum { TGI_AHEAD = 8 }; /* nodes: how far before a node is the one that backward fetches */
 
 /* A hash table from addresses to numbers: linear probing, at most half full. */
-typedef struct { const void *key; int64_t value; } tgi_map_slot; /* key NULL: empty */
-typedef struct { tgi_map_slot *slot; size_t size; } tgi_map;         /* slot [size], a power of 2 */
+typedef struct { const void *key; int64_t value; } tgi_table_slot; /* key NULL: empty */
+typedef struct { tgi_table_slot *slot; size_t size; } tgi_table;         /* slot [size], a power of 2 */
 
 /* A hash table from names to numbers; the names stand elsewhere.  slot [size], a power of 2, or none at first */
 typedef struct { const char *name; size_t length; int64_t value; } tgi_name_slot; /* name NULL: empty */
@@ -3245,7 +3245,7 @@ struct tgi_thread {
     /* casts of parameters that are kept while a TG_AUTOCAST is open, and the place in them of each parameter */
     struct tgi_cast *casts; /* [casts_room], or NULL */
     int casts_count, casts_room;
-    tgi_map cast_of;
+    tgi_table cast_of;
 };
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
@@ -4141,21 +4141,21 @@ static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 
 /* ======== @@HASH ==================================================================================================
 
-   Promise: two small hash tables, from addresses (tgi_map) and from names (tgi_names) to whole numbers.
-   Types: tgi_map and tgi_names are tables of slots, tgi_map_slot and tgi_name_slot.  They stand in BASE, since the
+   Promise: two small hash tables, from addresses (tgi_table) and from names (tgi_names) to whole numbers.
+   Types: tgi_table and tgi_names are tables of slots, tgi_table_slot and tgi_name_slot.  They stand in BASE, since the
    state of a thread has one.
    Way: the search begins at the slot that the hash of the key says, and goes from slot to slot up to the key or an
-   empty slot (linear probing): tgi_map_find, tgi_name_slot_of.
-   (1) At least half of the slots are empty, so each search ends soon.  tgi_map_open is told how many entries will come,
-       tgi_names_reserve makes a larger table when it is needed.
+   empty slot (linear probing): tgi_table_find, tgi_name_slot_of.
+   (1) At least half of the slots are empty, so each search ends soon.  tgi_table_open is told how many entries will
+       come, tgi_names_reserve makes a larger table when it is needed.
    (2) The number of slots is a power of 2, so that a mask is the remainder of a division by it.
    (3) A table does not own its keys: a name must stay where it is as long as it is in the table.
-   To add an entry: tgi_map_find, then set key and value; or tgi_names_reserve, then tgi_names_put.  Only names can be
+   To add an entry: tgi_table_find, then set key and value; or tgi_names_reserve, then tgi_names_put.  Only names can be
    removed (tgi_names_remove). */
 
 /* ---- a hash table from addresses to numbers ---- */
 
-static size_t tgi_map_size(int64_t entries)
+static size_t tgi_table_size(int64_t entries)
 {
     size_t size = 8;
     while (size < 2 * (size_t)entries) size *= 2;
@@ -4163,18 +4163,18 @@ static size_t tgi_map_size(int64_t entries)
 }
 
 /* Memory for that many entries; false, without an error, if there is none. */
-static bool tgi_map_open(tgi_thread *S, tgi_map *m, int64_t entries)
+static bool tgi_table_open(tgi_thread *S, tgi_table *m, int64_t entries)
 {
-    m->size = tgi_map_size(entries);
-    m->slot = (tgi_map_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    m->size = tgi_table_size(entries);
+    m->slot = (tgi_table_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
     if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
     return m->slot != NULL;
 }
 
-static void tgi_map_close(tgi_thread *S, tgi_map *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
+static void tgi_table_close(tgi_thread *S, tgi_table *m) { tgi_free(S, m->slot, m->size * sizeof *m->slot); }
 
 /* The slot of a key, or the empty one where it belongs. */
-TGI_NOINLINE static tgi_map_slot *tgi_map_find(const tgi_map *m, const void *key)
+TGI_NOINLINE static tgi_table_slot *tgi_table_find(const tgi_table *m, const void *key)
 {
     size_t i = (size_t)(((uint64_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20) & (m->size - 1);
     while (m->slot[i].key && m->slot[i].key != key) i = (i + 1) & (m->size - 1);
@@ -6011,7 +6011,7 @@ typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const v
                                const void *in2);
 
 /* For fewer elements than this, if all operands are contiguous, neither an iterator nor threads save time. */
-enum { TGI_FEW = 4096 };
+enum { TGI_SMALL = 4096 };
 
 static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute);
 static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute);
@@ -7368,7 +7368,7 @@ struct tg_tensor {
     int32_t refs, saved_refs; /* invariants 1 and 3 */
     uint8_t dtype, ndim;
     uint16_t flags;
-    int16_t few;         /* see tgi_count_few */
+    int16_t few;         /* see tgi_count_small */
     uint8_t ended;       /* a tgi_cause: what ended it, or TGI_ALIVE */
     uint8_t known_cause; /* the cause to report when it ends, where that is known before; TGI_ALIVE: S->cause */
     tgi_storage *storage;
@@ -8540,7 +8540,7 @@ tg_status tg_shutdown(void)
    (1) A function that fails after the handle was made releases it (tgi_or_release): nothing is left behind.
    (2) Before the host reads or writes bytes, tgi_wait_ready waits for the pending events of their storage.
    (3) t->few is the number of elements if t is contiguous, on the host, f32 or f64 and has few of them, else -1
-       (tgi_count_few).  Whoever changes strides calls tgi_strides_changed.
+       (tgi_count_small).  Whoever changes strides calls tgi_strides_changed.
    To add a way to make tensors: a function that calls tgi_empty or tgi_new and fills the result, its declaration and a
    test; one that takes the default dtype and device and a twin with _on that is given both. */
 
@@ -8713,12 +8713,12 @@ static inline void tgi_set_contiguous(tg_tensor *t, int ndim, const int64_t *dim
     tgi_contiguous_strides(ndim, dims, t->stride);
 }
 
-/* t->few: the number of elements if t can go the short way of elementwise ops (tgi_are_few), else -1.  They are less
-   than TGI_FEW, of f32 or f64, row-major in the memory of a direct backend, and t is no view. */
-static inline int16_t tgi_count_few(const tg_tensor *t, int64_t numel)
+/* t->few: the number of elements if t can take the small path of an op (tgi_are_small), else -1.  They are less
+   than TGI_SMALL, of f32 or f64, row-major in the memory of a direct backend, and t is no view. */
+static inline int16_t tgi_count_small(const tg_tensor *t, int64_t numel)
 {
     const bool floats = t->dtype == TG_F32 || t->dtype == TG_F64;
-    return floats && numel < TGI_FEW && t->storage->backend->direct ? (int16_t)numel : -1;
+    return floats && numel < TGI_SMALL && t->storage->backend->direct ? (int16_t)numel : -1;
 }
 
 /* A new tensor of x's shape and device, row-major, of this many bytes, contents undefined. */
@@ -8754,7 +8754,7 @@ static tg_tensor *tgi_new_in(tgi_thread *S, const char *op, int ndim, const int6
     t->storage = tgi_new_storage(S, op, backend, index, (size_t)numel * size, memory, pinning);
     if (!t->storage) return tgi_or_release(S, t, false);
     tgi_set_contiguous(t, ndim, dims);
-    t->few = tgi_count_few(t, numel);
+    t->few = tgi_count_small(t, numel);
     return t;
 }
 
@@ -8902,7 +8902,7 @@ static bool tgi_add_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor 
 {
     tgi_loop loop;
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
-    if (y->storage->backend->direct && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_FEW) {
+    if (y->storage->backend->direct && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_SMALL) {
         const int64_t size = tgi_bytes_of((tg_dtype)y->dtype);
         tgi_speed.add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size, (const char *)tgi_first_element(x),
                           size, tgi_numel(y));
@@ -9146,7 +9146,7 @@ tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(v
     source->user = user;
     source->borrowed = true;
     tgi_set_contiguous(t, shape.ndim, shape.dim);
-    t->few = tgi_count_few(t, numel);
+    t->few = tgi_count_small(t, numel);
     return t;
 }
 
@@ -9160,7 +9160,7 @@ tg_status tg_set_default_device(tg_device device)
 
 /* ---- what a tensor is ---- */
 
-static bool tgi_same_place(const tg_tensor *a, const tg_tensor *b)
+static bool tgi_same_device(const tg_tensor *a, const tg_tensor *b)
 {
     return a->storage->backend == b->storage->backend && a->storage->index == b->storage->index;
 }
@@ -10826,7 +10826,7 @@ static inline bool tgi_has_edge(const tgi_node *n, int i) { return tgi_edges(n)[
 static bool tgi_check_hook_result(tgi_thread *S, const tgi_hook_entry *e, const tg_tensor *g, const tg_tensor *result)
 {
     const bool size = !tgi_same_shape(result, g->ndim, g->dim), type = result->dtype != g->dtype;
-    if (!size && !type && tgi_same_place(result, g)) return true;
+    if (!size && !type && tgi_same_device(result, g)) return true;
     return tgi_fail(S, size ? TG_ERR_SHAPE : type ? TG_ERR_DTYPE : TG_ERR_DEVICE, S->run_op,
                     "hook %d has changed the %s of value (was %s %s on %s got %s %s on %s)", e->id,
                     size ? "size" : type ? "type" : "device", tg_dtype_name((tg_dtype)g->dtype), tgi_shape_text(g).text,
@@ -12021,7 +12021,7 @@ static int64_t tgi_reason_to_stay(const char *op, const char *arguments, tg_tens
     int64_t count = 0;
     bool written = false, parameter = false, weight = false;
     for (int i = 0; i < nin; ++i) {
-        if (!in[i] || !tgi_same_place(in[i], in[place])) continue;
+        if (!in[i] || !tgi_same_device(in[i], in[place])) continue;
         written = written || (in_place && i == 0);
         parameter = parameter || tgi_is_parameter(in[i]);
         weight = weight || tgi_is_weight(tgi_argument_name(arguments, i, nin).text, in[i]);
@@ -12037,7 +12037,7 @@ static int tgi_input_at_home(const char *op, const char *arguments, tg_tensor *c
     while (!in[home]) ++home;
     int64_t most = tgi_reason_to_stay(op, arguments, in, nin, home);
     for (int i = home + 1, last = home; i < nin; ++i) { /* inputs in a row are in one place, so this is short */
-        if (!in[i] || tgi_same_place(in[i], in[last]) || tgi_same_place(in[i], in[home])) continue;
+        if (!in[i] || tgi_same_device(in[i], in[last]) || tgi_same_device(in[i], in[home])) continue;
         const int64_t reason = tgi_reason_to_stay(op, arguments, in, nin, last = i);
         if (reason > most) most = reason, home = i;
     }
@@ -12061,7 +12061,7 @@ static tgi_text tgi_move_hint(const char *op, const char *arguments, tg_tensor *
     const tgi_forward *forward = tgi_self()->forward;
     tgi_text hint;
     int odd = 0;
-    while (!in[odd] || tgi_same_place(in[odd], in[home])) ++odd;
+    while (!in[odd] || tgi_same_device(in[odd], in[home])) ++odd;
     if (forward && forward->why(forward, in[odd], in[home], hint.text, sizeof hint.text)) return hint;
     const tgi_text name = tgi_argument_name(arguments, odd, nin);
     snprintf(hint.text, sizeof hint.text, "move %.60s: tg_to(%.60s, %.20s)", name.text, name.text,
@@ -12078,7 +12078,7 @@ static bool tgi_other_device(tgi_thread *S, const char *op, const char *argument
         if (in[i] && ++count == 1) first = i;
     }
     if (count == 2) home = first;
-    while (!in[odd] || tgi_same_place(in[odd], in[home])) ++odd;
+    while (!in[odd] || tgi_same_device(in[odd], in[home])) ++odd;
     return tgi_fail(S, TG_ERR_DEVICE, op,
                     "Expected all tensors to be on the same device, but got %s is on %s, different from other tensors "
                     "on %s\n%s",
@@ -12094,7 +12094,7 @@ static bool tgi_one_device(tgi_thread *S, const char *op, const char *arguments,
     for (int i = 0; i < nin; ++i) {
         if (!in[i]) continue;
         if (first < 0) first = i;
-        else if (!tgi_same_place(in[i], in[first])) return tgi_other_device(S, op, arguments, in, nin);
+        else if (!tgi_same_device(in[i], in[first])) return tgi_other_device(S, op, arguments, in, nin);
     }
     return true;
 }
@@ -12164,7 +12164,7 @@ static bool tgi_call_begin(tgi_call *c)
             if (!S->grad_off) c->records = true;
             if (S->captures && !tgi_capture(S, t)) return false;
         }
-        if (!TGI_LIKELY(tgi_same_place(t, in[0]))) elsewhere = true;
+        if (!TGI_LIKELY(tgi_same_device(t, in[0]))) elsewhere = true;
     }
     c->mixed = elsewhere && c->op->kind != TGI_KIND_NOT_ELEMENTWISE; /* see tgi_across_devices */
     if (elsewhere) return !c->mixed && tgi_other_device(S, c->name, c->op->arguments, in, nin);
@@ -13122,7 +13122,7 @@ static void tgi_casts_clear(tgi_thread *S)
     const int count = S->casts_count, room = S->casts_room;
     S->casts = NULL; /* first: what ends may call the user's deleters */
     S->casts_count = S->casts_room = 0;
-    tgi_map_close(S, &S->cast_of);
+    tgi_table_close(S, &S->cast_of);
     S->cast_of.slot = NULL;
     for (int i = 0; i < count; ++i) {
         tgi_unref(S, casts[i].cast);
@@ -13176,7 +13176,7 @@ static tg_dtype tgi_autocast_to(const tgi_thread *S, int flags, tg_tensor *const
 /* The table's entry for parameter t, valid or outdated; NULL if there is none. */
 static tgi_cast *tgi_find_cast(const tgi_thread *S, const tg_tensor *t)
 {
-    const tgi_map_slot *slot = S->casts ? tgi_map_find(&S->cast_of, t) : NULL;
+    const tgi_table_slot *slot = S->casts ? tgi_table_find(&S->cast_of, t) : NULL;
     return slot && slot->key ? &S->casts[slot->value] : NULL;
 }
 
@@ -13186,20 +13186,20 @@ static bool tgi_casts_reserve(tgi_thread *S)
 {
     if (S->casts_count < S->casts_room) return true;
     const int room = S->casts_room ? 2 * S->casts_room : 32;
-    tgi_map map;
+    tgi_table map;
     tgi_cast *casts = (tgi_cast *)tgi_alloc(S, sizeof *casts * (size_t)room);
-    if (!casts || !tgi_map_open(S, &map, room)) {
+    if (!casts || !tgi_table_open(S, &map, room)) {
         tgi_free(S, casts, sizeof *casts * (size_t)room);
         return tgi_no_memory(S, "to_dtype", sizeof *casts * (size_t)room);
     }
     for (int i = 0; i < S->casts_count; ++i) {
         casts[i] = S->casts[i];
-        tgi_map_slot *slot = tgi_map_find(&map, casts[i].source);
+        tgi_table_slot *slot = tgi_table_find(&map, casts[i].source);
         slot->key = casts[i].source;
         slot->value = i;
     }
     tgi_free(S, S->casts, sizeof *casts * (size_t)S->casts_room);
-    tgi_map_close(S, &S->cast_of);
+    tgi_table_close(S, &S->cast_of);
     S->casts = casts;
     S->casts_room = room;
     S->cast_of = map;
@@ -13232,7 +13232,7 @@ static bool tgi_keep_cast(tgi_thread *S, tg_tensor *t, tg_tensor *cast)
     if (c) {
         tgi_unref(S, c->cast);
     } else {
-        tgi_map_slot *slot = tgi_map_find(&S->cast_of, t);
+        tgi_table_slot *slot = tgi_table_find(&S->cast_of, t);
         tgi_ref(t);
         slot->key = t;
         slot->value = S->casts_count;
@@ -13278,7 +13278,7 @@ static bool tgi_cast_params(tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
     bool ok = true;
     for (int i = 0; ok && i < n; ++i) {
         tg_tensor *p = params[i];
-        if (!tgi_usable(S, p) || !(p->flags & TGI_WAS_CAST) || !tgi_may_keep_cast(S, p) || !tgi_same_place(p, t) ||
+        if (!tgi_usable(S, p) || !(p->flags & TGI_WAS_CAST) || !tgi_may_keep_cast(S, p) || !tgi_same_device(p, t) ||
             !tgi_is_dense(p) || tgi_numel(p) == 0 || tgi_kept_cast(S, p, dtype)) {
             continue;
         }
@@ -13368,11 +13368,11 @@ TGI_CALLERS_END
    Types: tgi_op is the row; tgi_call is one call of it; tgi_step is one run of its rule in backward.
    Way:
        tgi_map1, tgi_map2, tgi_map3 -> tgi_elementwise
-           few elements of one float dtype and shape, contiguous on the host: tgi_map_few, the kernel at once
+           few elements of one float dtype and shape, contiguous on the host: tgi_map_small, the kernel at once
            anything else: tgi_map_any = casts of TG_AUTOCAST, checks and device (tgi_call_begin), dtype
            (tgi_elementwise_dtype), shape (tgi_broadcast_inputs), output, kernel (tgi_map_elements), node (tgi_op_end)
-       backward -> tgi_rule_elementwise, which takes the first of these that can be: tgi_rule_few, one kernel for each
-           gradient of few elements; tgi_gradient_in_one, the kernel of a row of TGI_GRADIENTS; the rule of the row
+       backward -> tgi_rule_elementwise, which takes the first of these that can be: tgi_rule_small, one kernel for each
+           gradient of few elements; tgi_gradient_fused, the kernel of a row of TGI_GRADIENTS; the rule of the row
    (1) The rule of a row is written in public ops.  With create_graph it alone is taken, so that it can be recorded.
    (2) An input that a call in place would change before it is read is copied first.
    (3) One 0-dim operand on the CPU may meet operands on a GPU: its move is recorded, unless the flags of the row
@@ -13579,7 +13579,7 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     while (in[k]->storage->backend->host) k++; /* the op runs on the device of the first input that is not on the CPU */
     for (i = 0; i < n; ++i) {
         const bool scalar = in[i]->storage->backend->host && in[i]->ndim == 0 && !(in_place && i == 0);
-        if (tgi_same_place(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
+        if (tgi_same_device(in[i], in[k]) || (scalar && scalars-- > 0)) continue;
         return tgi_no_tensor(tgi_fail(
             tgi_self(), TG_ERR_DEVICE, name,
             "Expected all tensors to be on the same device, but found at least two devices, %s and %s! (%s is on "
@@ -13595,7 +13595,7 @@ static tg_tensor *tgi_across_devices(const char *name, int op, bool in_place, tg
     return tgi_composite_end(&c, y);
 }
 
-/* ---- the short way of an elementwise op: few elements of one float dtype and one shape, contiguous in the host's
+/* ---- the small path of an elementwise op: few elements of one float dtype and one shape, contiguous in the host's
    memory (t->few), so that nothing is to be promoted, converted or broadcast, and no loop to be described ---- */
 
 static inline bool tgi_are_alike(const tg_tensor *a, const tg_tensor *b)
@@ -13607,9 +13607,9 @@ static inline bool tgi_are_alike(const tg_tensor *a, const tg_tensor *b)
     return true;
 }
 
-/* Whether a call with these inputs can go the short way: that holds, and tgi_call_begin would find nothing to do.
+/* Whether a call with these inputs can take the small path: that holds, and tgi_call_begin would find nothing to do.
    Stores whether the call is recorded. */
-static inline bool tgi_are_few(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, bool *records)
+static inline bool tgi_are_small(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, bool *records)
 {
     int flags = 0;
     if (S->captures || (op->flags & TGI_FLAG_LAST_IS_MASK)) return false;
@@ -13625,8 +13625,8 @@ static inline bool tgi_are_few(const tgi_thread *S, const tgi_op *op, tg_tensor 
 }
 
 /* The result of such a call, not recorded; NULL after recording an error. */
-static inline tg_tensor *tgi_map_few(tgi_thread *S, const char *name, int op, bool test, tg_tensor *const *in, int n,
-                                     double s, double t)
+static inline tg_tensor *tgi_map_small(tgi_thread *S, const char *name, int op, bool test, tg_tensor *const *in, int n,
+                                       double s, double t)
 {
     const tg_tensor *a = in[0];
     const tg_dtype dtype = (tg_dtype)a->dtype, result = test ? TG_BOOL : dtype;
@@ -13651,9 +13651,9 @@ static inline void tgi_elementwise_init(tgi_call *c, tgi_thread *S, const char *
     c->has_params = (row->flags & TGI_FLAG_NUMBERS) != 0;
 }
 
-/* Records a call whose result y was computed on the short way.  NULL if that fails; then y has ended. */
-TGI_NOINLINE static tg_tensor *tgi_record_few(tgi_thread *S, const tgi_op *row, tg_tensor *const *in, int n, double s,
-                                              double t, tg_tensor *y)
+/* Records a call whose result y was computed on the small path.  NULL if that fails; then y has ended. */
+TGI_NOINLINE static tg_tensor *tgi_record_small(tgi_thread *S, const tgi_op *row, tg_tensor *const *in, int n, double s,
+                                                double t, tg_tensor *y)
 {
     const int saved = tgi_saved_inputs(row, in, n), saves = tgi_count_saved(row, saved, 1);
     tgi_node *node;
@@ -13730,9 +13730,9 @@ static tg_tensor *tgi_elementwise(const char *name, int op, bool in_place, tg_te
     bool records;
     if (!name) name = in_place ? row->in_place : row->name;
     tgi_check_unscoped(S);
-    if (in_place || !tgi_are_few(S, row, in, n, &records)) return tgi_map_any(S, name, op, in_place, in, n, s, t);
-    tg_tensor *y = tgi_map_few(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t);
-    return y && records ? tgi_record_few(S, row, in, n, s, t, y) : y;
+    if (in_place || !tgi_are_small(S, row, in, n, &records)) return tgi_map_any(S, name, op, in_place, in, n, s, t);
+    tg_tensor *y = tgi_map_small(S, name, op, row->kind == TGI_KIND_TEST, in, n, s, t);
+    return y && records ? tgi_record_small(S, row, in, n, s, t, y) : y;
 }
 
 TGI_NOINLINE static tg_tensor *tgi_map1(int op, bool in_place, tg_tensor *x, double s, double t)
@@ -13873,8 +13873,8 @@ static inline bool tgi_fuses(const tgi_thread *S) { return S->grad_off && !S->co
 
 /* *dx = the gradient of an op with one input by its row in TGI_GRADIENTS; saved: x or y.  It takes the place of g where
    g belongs to the run alone. */
-TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_tensor *g, tg_tensor *saved,
-                                                   tg_tensor **dx)
+TGI_NOINLINE static tgi_answer tgi_gradient_fused(tgi_step *step, int op, tg_tensor *g, tg_tensor *saved,
+                                                  tg_tensor **dx)
 {
     tgi_call c;
     if (tgi_gradient_of(op) < 0 || !tgi_fuses(step->S)) return TGI_COMPOSE;
@@ -13895,11 +13895,11 @@ TGI_NOINLINE static tgi_answer tgi_gradient_in_one(tgi_step *step, int op, tg_te
     return answer == TGI_DONE && !*dx ? TGI_FAILED : answer;
 }
 
-/* ---- the short way of a rule, on few elements like that of its op: each gradient by one kernel ---- */
+/* ---- the small path of a rule, on few elements like that of its op: each gradient by one kernel ---- */
 
 /* For each of at most two inputs: the op whose kernel computes the gradient from g and, where it takes one, a saved
    tensor (the which of tgi_saved). */
-typedef struct { int kernel[2], with[2]; } tgi_short_rule;
+typedef struct { int kernel[2], with[2]; } tgi_small_rule;
 enum { TGI_NO_KERNEL = -1, TGI_G_ITSELF = -2, TGI_ROW_OF_GRADIENTS = -3, TGI_WITH_NOTHING = 2 };
 
 /* The rules that are one elementwise op, or g itself; those of TGI_GRADIENTS come by themselves. */
@@ -13917,12 +13917,12 @@ enum { TGI_NO_KERNEL = -1, TGI_G_ITSELF = -2, TGI_ROW_OF_GRADIENTS = -3, TGI_WIT
     RULE(mul, TGI_OP_mul, 1, TGI_OP_mul, 0)                                                                            \
     RULE(div, TGI_OP_div, 1, TGI_NO_KERNEL, 0)
 
-static const tgi_short_rule *tgi_short_rule_of(int op)
+static const tgi_small_rule *tgi_small_rule_of(int op)
 {
-    static const tgi_short_rule gradient = {{TGI_ROW_OF_GRADIENTS, TGI_NO_KERNEL}, {0, 0}};
-    static const tgi_short_rule none = {{TGI_NO_KERNEL, TGI_NO_KERNEL}, {0, 0}};
+    static const tgi_small_rule gradient = {{TGI_ROW_OF_GRADIENTS, TGI_NO_KERNEL}, {0, 0}};
+    static const tgi_small_rule none = {{TGI_NO_KERNEL, TGI_NO_KERNEL}, {0, 0}};
 #define TGI_SHORT_RULE(name, kernel_a, with_a, kernel_b, with_b) \
-    static const tgi_short_rule name = {{kernel_a, kernel_b}, {with_a, with_b}};
+    static const tgi_small_rule name = {{kernel_a, kernel_b}, {with_a, with_b}};
 #define TGI_SHORT_CASE(name, ...) \
     case TGI_OP_##name: return &name;
     TGI_SHORT_RULES(TGI_SHORT_RULE)
@@ -13937,7 +13937,7 @@ static const tgi_short_rule *tgi_short_rule_of(int op)
 /* The gradient of input i, which the kernel computes from g and `with`, is added to what the input has received, or
    becomes a result of the step: in the place of g, if g is the slot's alone and this is its last use.  False after
    recording an error. */
-TGI_ALWAYS_INLINE bool tgi_give_few(tgi_step *step, int i, tgi_map_kernel kernel, tg_tensor *g, const tg_tensor *with,
+TGI_ALWAYS_INLINE bool tgi_give_small(tgi_step *step, int i, tgi_map_kernel kernel, tg_tensor *g, const tg_tensor *with,
                                 bool last)
 {
     tgi_thread *S = step->S;
@@ -13961,14 +13961,14 @@ TGI_ALWAYS_INLINE bool tgi_give_few(tgi_step *step, int i, tgi_map_kernel kernel
 
 /* The gradients of all inputs that need one, by the short rule of the op.  TGI_COMPOSE, and nothing is done: one of
    them has no kernel, or is not of few elements like g. */
-static tgi_answer tgi_rule_few(tgi_step *step, int op, tg_tensor *g)
+static tgi_answer tgi_rule_small(tgi_step *step, int op, tg_tensor *g)
 {
     tgi_thread *S = step->S;
     const tgi_node *n = step->node;
     const tg_tensor *with[2] = {NULL, NULL};
     int first = -1; /* the input whose gradient is computed last */
     if (g->few < 0 || g->storage->pending || !tgi_fuses(S) || S->captures) return TGI_COMPOSE;
-    tgi_short_rule rule = *tgi_short_rule_of(op);
+    tgi_small_rule rule = *tgi_small_rule_of(op);
     if (rule.kernel[0] == TGI_NO_KERNEL) return TGI_COMPOSE;
     if (n->op->flags & TGI_FLAG_Y) rule.with[0] = -1;
     for (int i = n->inputs - 1; i >= 0; --i) {
@@ -13989,23 +13989,23 @@ static tgi_answer tgi_rule_few(tgi_step *step, int op, tg_tensor *g)
         const tgi_map_kernel kernel = op_of_kernel == TGI_ROW_OF_GRADIENTS
                                           ? tgi_speed.gradient_kernel(S, op, (tg_dtype)g->dtype)
                                           : tgi_speed.map_kernel(S, op_of_kernel, (tg_dtype)g->dtype);
-        if (!tgi_give_few(step, i, kernel, g, with[i], i == first)) return TGI_FAILED;
+        if (!tgi_give_small(step, i, kernel, g, with[i], i == first)) return TGI_FAILED;
     }
     return TGI_DONE;
 }
 
-/* What backward calls for every elementwise op: the short way, or one kernel for the gradient of an op with one input,
+/* What backward calls for every elementwise op: the small path, or one kernel for the gradient of an op with one input,
    or the rule of the row. */
 static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g)
 {
     const tgi_op *row = step->node->op;
     const int op = (int)(row - tgi_op_row(0));
-    tgi_answer answer = tgi_rule_few(step, op, g);
+    tgi_answer answer = tgi_rule_small(step, op, g);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     if (step->node->inputs > 1) return row->composed(step, g);
     tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *dx = NULL;
     const tgi_op_params *numbers = step->params;
-    answer = tgi_gradient_in_one(step, op, g, x ? x : y, &dx);
+    answer = tgi_gradient_fused(step, op, g, x ? x : y, &dx);
     if (answer == TGI_COMPOSE) dx = row->composed_x(g, x, y, numbers ? numbers->s : 0, numbers ? numbers->t : 0);
     return tgi_set_input_grad(step, 0, dx);
 }
@@ -14884,7 +14884,7 @@ tg_tensor *tg_copy_(tg_tensor *dst, tg_tensor *src)
         return dst;
     }
     if (!tgi_composite_begin(&c, "copy_")) return NULL;
-    if (!tgi_same_place(src, dst)) from = tg_to(src, tgi_device_of(dst));
+    if (!tgi_same_device(src, dst)) from = tg_to(src, tgi_device_of(dst));
     else if (tgi_overlaps(dst, src)) from = tg_clone(src);
     dst = tgi_copy_from(dst, from);
     tgi_composite_end(&c, NULL);
@@ -16525,7 +16525,7 @@ static int tgi_dims_of_index(const tg_tensor *index) { return index && tgi_is_ma
 /* Whether indices[i] may index t at dim. */
 static bool tgi_check_index(tgi_thread *S, const char *op, const tg_tensor *t, const tg_tensor *index, int i, int dim)
 {
-    if (!index->storage->backend->host && !tgi_same_place(index, t)) {
+    if (!index->storage->backend->host && !tgi_same_device(index, t)) {
         return tgi_fail(S, TG_ERR_DEVICE, op,
                         "indices should be either on cpu or on the same device as the indexed tensor (%s)\n"
                         "indices[%d] is on %s: tg_cpu(indices[%d])",
@@ -16981,7 +16981,7 @@ tg_tensor *tg_log_softmax(tg_tensor *t, int dim) { return tgi_softmax_op(TGI_OP_
 
 /* The rules below in one kernel instead of four, for a backward that records no graph (create_graph off).  Tests hold
    both equal. */
-static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
+static bool tgi_softmax_backward_fused(tgi_step *step, tg_tensor *g, bool log)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *dx = tgi_new_like(step->S, step->node->op->name, y);
     if (!dx) return false;
@@ -16993,7 +16993,7 @@ static bool tgi_softmax_fused(tgi_step *step, tg_tensor *g, bool log)
 static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
-    if (step->S->grad_off) return tgi_softmax_fused(step, g, false);
+    if (step->S->grad_off) return tgi_softmax_backward_fused(step, g, false);
     tg_tensor *gy = tg_sum_dim(tg_mul(g, y), step->params->dim, true);
     return tgi_set_input_grad(step, 0, tg_mul(y, tg_sub(g, gy)));
 }
@@ -17002,7 +17002,7 @@ static bool tgi_rule_softmax(tgi_step *step, tg_tensor *g)
 static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1);
-    if (step->S->grad_off) return tgi_softmax_fused(step, g, true);
+    if (step->S->grad_off) return tgi_softmax_backward_fused(step, g, true);
     return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
 
@@ -17089,7 +17089,7 @@ static tg_tensor *tgi_normalize(tg_tensor *x, int inner, bool rms, double eps, t
 }
 
 /* dx of the rule below from g of y alone, in one kernel. */
-static tg_tensor *tgi_normalize_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
+static tg_tensor *tgi_normalize_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *y, tg_tensor *rstd)
 {
     tg_tensor *dx = tgi_new_like(step->S, "layer_norm", y);
     g = tg_contiguous(g);
@@ -17115,7 +17115,7 @@ static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *y = tgi_saved_tensor(step, -1), *rstd = tgi_saved_tensor(step, -2);
     const int inner = (int)step->params->i;
-    tg_tensor *dx = step->S->grad_off ? tgi_normalize_fused(step, g, y, rstd)
+    tg_tensor *dx = step->S->grad_off ? tgi_normalize_backward_fused(step, g, y, rstd)
                                       : tgi_normalized_gradient(g, y, rstd, inner, step->params->flag != 0);
     if (step->received & 2) { /* output 1, rstd, has a gradient */
         const int64_t n = tgi_reduced_count(y->dim + y->ndim - inner, inner, (1 << inner) - 1);
@@ -17145,8 +17145,8 @@ static tgi_row_norm tgi_norm_of(const tg_tensor *x, const tg_tensor *weight, boo
 
 /* *y = the op layer_norm or rms_norm of x, or add_layer_norm or add_rms_norm of x and residual, whose sum becomes *sum.
    stats, the output after y, and sum are saved for backward.  params as in normalize. */
-static tgi_answer tgi_norm_in_one(int op, tg_tensor *x, tg_tensor *residual, int inner, tg_tensor *weight,
-                                  tg_tensor *bias, double eps, tg_tensor **y, tg_tensor **sum)
+static tgi_answer tgi_norm_fused(int op, tg_tensor *x, tg_tensor *residual, int inner, tg_tensor *weight,
+                                 tg_tensor *bias, double eps, tg_tensor **y, tg_tensor **sum)
 {
     tgi_call c;
     tg_tensor *const given[4] = {x, residual, weight, bias}, *in[4], *of_norm[2] = {NULL, NULL};
@@ -17184,8 +17184,8 @@ static tgi_answer tgi_norm_in_one(int op, tg_tensor *x, tg_tensor *residual, int
 
 /* The gradients of x (and residual), weight and bias, of those that are wanted, in one kernel.  `terms` tensors, the
    inputs before weight, were added to make x; g_sum, the gradient of their sum, is NULL if there is none. */
-static tgi_answer tgi_norm_fused(tgi_step *step, int terms, tg_tensor *g, tg_tensor *g_sum, tg_tensor *x,
-                                 tg_tensor *weight)
+static tgi_answer tgi_norm_backward_fused(tgi_step *step, int terms, tg_tensor *g, tg_tensor *g_sum, tg_tensor *x,
+                                          tg_tensor *weight)
 {
     tg_tensor *stats = tgi_saved_tensor(step, -2), *of_norm[2] = {NULL, NULL};
     const int inputs = step->node->inputs;
@@ -17221,7 +17221,7 @@ static bool tgi_norm_rule(tgi_step *step, int terms, tg_tensor *g)
     tg_tensor *g_sum = terms == 2 ? step->grad[2] : NULL, *dx = NULL;
     const int inner = (int)step->params->i;
     const bool rms = step->params->flag != 0;
-    const tgi_answer answer = tgi_norm_fused(step, terms, g, g_sum, x, weight);
+    const tgi_answer answer = tgi_norm_backward_fused(step, terms, g, g_sum, x, weight);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     tg_tensor *n = tgi_normalize(x, inner, rms, step->params->s, &rstd);
     if (!n) return false;
@@ -17247,7 +17247,7 @@ static bool tgi_rule_add_rms_norm(tgi_step *step, tg_tensor *g) { return tgi_nor
 static tg_tensor *tgi_norm_by(int op, tg_tensor *x, int inner, tg_tensor *weight, tg_tensor *bias, double eps)
 {
     tg_tensor *y = NULL;
-    const tgi_answer answer = tgi_norm_in_one(op, x, NULL, inner, weight, bias, eps, &y, NULL);
+    const tgi_answer answer = tgi_norm_fused(op, x, NULL, inner, weight, bias, eps, &y, NULL);
     if (answer != TGI_COMPOSE) return y;
     y = tgi_normalize(tg_contiguous(x), inner, op == TGI_OP_rms_norm, eps, NULL);
     if (weight) y = tg_mul(y, weight);
@@ -17313,7 +17313,7 @@ static tg_tensor *tgi_add_norm(int op, tg_tensor *x, tg_tensor *residual, int in
     }
     tgi_answer answer = TGI_COMPOSE;
     if (c.S->autocast == TG_F32 || x->dtype == TG_F32) /* else the norm would be computed in another dtype */
-        answer = tgi_norm_in_one(op, x, residual, inner, weight, bias, eps, &y, &total);
+        answer = tgi_norm_fused(op, x, residual, inner, weight, bias, eps, &y, &total);
     if (answer == TGI_COMPOSE) {
         total = tg_add(x, residual);
         y = op == TGI_OP_add_rms_norm ? tg_rms_norm(total, inner, weight, eps)
@@ -17717,7 +17717,7 @@ static tg_tensor *tgi_folded_matmul(tg_tensor *x, tg_tensor *matrix)
 /* Whether tg_matmul is exactly one op here, so that the scope of a composite can be left out. */
 static bool tgi_is_one_matmul(const tgi_thread *S, const tg_tensor *a, const tg_tensor *b)
 {
-    if (S->autocast != TG_F32 || !tgi_usable(S, a) || !tgi_usable(S, b) || !tgi_same_place(a, b)) return false;
+    if (S->autocast != TG_F32 || !tgi_usable(S, a) || !tgi_usable(S, b) || !tgi_same_device(a, b)) return false;
     return a->ndim > 1 && b->ndim > 1 && (a->ndim == 2 || b->ndim > 2);
 }
 
@@ -18013,7 +18013,7 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
 /* ---- linear and gelu as one op, where the backend has a product with gelu ---- */
 
 /* *y = gelu(z), by tanh, with z = linear of the inputs.  z is the output after y, made for backward alone. */
-static tgi_answer tgi_linear_gelu_in_one(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_tensor **y)
+static tgi_answer tgi_linear_gelu_fused(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_tensor **y)
 {
     tgi_call c;
     tg_tensor *const in[3] = {x, weight, bias}, *z = NULL;
@@ -18042,7 +18042,7 @@ static tgi_answer tgi_linear_gelu_in_one(tg_tensor *x, tg_tensor *weight, tg_ten
 static bool tgi_rule_linear_gelu(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *z = tgi_saved_tensor(step, -2), *dz = step->grad[1], *more = NULL;
-    const tgi_answer answer = g ? tgi_gradient_in_one(step, TGI_OP_gelu, g, z, &more) : TGI_DONE;
+    const tgi_answer answer = g ? tgi_gradient_fused(step, TGI_OP_gelu, g, z, &more) : TGI_DONE;
     if (answer == TGI_FAILED) return false;
     if (answer == TGI_COMPOSE) more = tgi_gelu_gradient(g, z, true);
     if (g) dz = dz ? tg_add(dz, more) : more;
@@ -18054,7 +18054,7 @@ tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool
     tgi_composite c;
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_linear_gelu, NULL, &x, &weight, &bias)) return NULL;
-    const tgi_answer answer = tanh_approx ? tgi_linear_gelu_in_one(x, weight, bias, &y) : TGI_COMPOSE;
+    const tgi_answer answer = tanh_approx ? tgi_linear_gelu_fused(x, weight, bias, &y) : TGI_COMPOSE;
     if (answer == TGI_COMPOSE) {
         y = tg_linear(x, weight, bias);
         y = y ? tg_gelu(y, tanh_approx) : NULL;
@@ -19044,7 +19044,8 @@ static tg_tensor *tgi_max_pool(tg_tensor *x, int n, const tgi_windows *w, tg_ten
 
 /* The rule below in one kernel, for a backward that records no graph: the sum for each element of x, in the order of
    the outputs.  Tests hold both equal. */
-static tg_tensor *tgi_max_pool_fused(tgi_step *step, tg_tensor *g, tg_tensor *index, tg_shape in, const tgi_windows *w)
+static tg_tensor *tgi_max_pool_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *index, tg_shape in,
+                                              const tgi_windows *w)
 {
     g = tg_contiguous(g);
     if (!g) return NULL;
@@ -19063,7 +19064,7 @@ static bool tgi_rule_max_pool(tgi_step *step, tg_tensor *g)
     const int n = (int)step->params->i;
     tgi_windows w[2];
     tgi_pool_windows(step->params, w);
-    if (step->S->grad_off) return tgi_set_input_grad(step, 0, tgi_max_pool_fused(step, g, index, in, w));
+    if (step->S->grad_off) return tgi_set_input_grad(step, 0, tgi_max_pool_backward_fused(step, g, index, in, w));
     zeros = tg_flatten(tg_zeros_on(in, (tg_dtype)g->dtype, tgi_device_of(g)), -n, -1);
     zeros = tg_scatter_add(zeros, -1, tg_flatten(index, -n, -1), tg_flatten(g, -n, -1));
     return tgi_set_input_grad(step, 0, tg_reshape(zeros, in));
@@ -19606,7 +19607,7 @@ static tg_tensor *tgi_dropout_mask(tg_tensor *x, double p)
 
 /* *y = x times the mask of rng, as one op that stores no mask: backward makes it again.  params: s is p, i and j the
    seed and offset of rng */
-static tgi_answer tgi_dropout_in_one(tg_tensor *x, double p, tg_rng rng, tg_tensor **y)
+static tgi_answer tgi_dropout_fused(tg_tensor *x, double p, tg_rng rng, tg_tensor **y)
 {
     tgi_call c;
     if (tgi_self()->composes) return TGI_COMPOSE;
@@ -19628,7 +19629,7 @@ static bool tgi_rule_dropout(tgi_step *step, tg_tensor *g)
     const double p = step->params->s;
     const tg_rng now = S->rng, rng = {(uint64_t)step->params->i, (uint64_t)step->params->j};
     tg_tensor *dx = NULL;
-    const tgi_answer answer = tgi_fuses(S) ? tgi_dropout_in_one(g, p, rng, &dx) : TGI_COMPOSE;
+    const tgi_answer answer = tgi_fuses(S) ? tgi_dropout_fused(g, p, rng, &dx) : TGI_COMPOSE;
     if (answer != TGI_COMPOSE) return tgi_set_input_grad(step, 0, dx);
     S->rng = rng;
     tg_tensor *mask = tgi_dropout_mask(g, p);
@@ -19649,7 +19650,7 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     tgi_composite c;
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_dropout, NULL, &x)) return NULL;
-    const tgi_answer answer = tgi_dropout_in_one(x, p, S->rng, &y);
+    const tgi_answer answer = tgi_dropout_fused(x, p, S->rng, &y);
     if (y) S->rng.offset += tgi_random_counters(TGI_BERNOULLI, (tg_dtype)x->dtype, tgi_numel(x));
     if (answer == TGI_COMPOSE) {
         tg_tensor *mask = tgi_dropout_mask(x, p);
@@ -19889,10 +19890,10 @@ tg_tensor *tg_orthogonal_(tg_tensor *t, double gain)
    Types: tgi_attention tells the backend where q, k, v, mask and the result lie, and their sizes.
    Way:
        tg_scaled_dot_product_attention: the casts of TG_AUTOCAST, the checks, then
-           tgi_fused_attention      one call of the backend, which stores no scores
+           tgi_attention_fused      one call of the backend, which stores no scores
            tgi_composed_attention   the formula in public ops: with dropout, with a mask that requires grad, and where
                                     the backend answers TGI_COMPOSE
-       rule: the backend's backward (tgi_fused_attention_backward), else the formula above the rule, in ops
+       rule: the backend's backward (tgi_attention_backward_fused), else the formula above the rule, in ops
    (1) Whether grad mode is on does not change which of the two computes y.
    (2) The result and the gradients lie in memory in the order of dims of q, k and v, so that heads which lie side by
        side there do so everywhere.
@@ -20037,7 +20038,7 @@ static bool tgi_attention_init(tgi_attention *a, const tgi_thread *S, tg_tensor 
 
 /* y without the scores in memory: TGI_DONE, TGI_COMPOSE if that cannot be, or TGI_FAILED.
    params: flag is_causal, s scale */
-static tgi_answer tgi_fused_attention(tg_tensor **y, tg_tensor *const *in, bool is_causal, double scale)
+static tgi_answer tgi_attention_fused(tg_tensor **y, tg_tensor *const *in, bool is_causal, double scale)
 {
     tgi_call c;
     tgi_attention a;
@@ -20092,7 +20093,7 @@ static bool tgi_new_packed(tgi_step *step, tg_tensor *const *in, tg_tensor **d)
 }
 
 /* The gradients of q, k and v, those that are needed, from g of y. */
-static tgi_answer tgi_fused_attention_backward(tgi_step *step, tg_tensor *const *in, tg_tensor *g)
+static tgi_answer tgi_attention_backward_fused(tgi_step *step, tg_tensor *const *in, tg_tensor *g)
 {
     tgi_attention a;
     if (!tgi_attention_init(&a, step->S, in, step->params->flag != 0, step->params->s)) return TGI_COMPOSE;
@@ -20126,7 +20127,7 @@ static bool tgi_rule_scaled_dot_product_attention(tgi_step *step, tg_tensor *g)
     tg_tensor *in[4], *blind = NULL;
     for (int i = 0; i < 4; ++i) in[i] = tgi_saved_tensor(step, i);
     if (tgi_fuses(step->S)) {
-        const tgi_answer answer = tgi_fused_attention_backward(step, in, g);
+        const tgi_answer answer = tgi_attention_backward_fused(step, in, g);
         if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     }
     tg_tensor *q = tgi_upcast(in[0]), *k = tgi_upcast(in[1]), *v = tgi_upcast(in[2]), *mask = in[3];
@@ -20157,7 +20158,7 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     tg_tensor *in[4] = {q, k, v, mask};
     if (!tgi_check_attention(c.S, op, q, k, v, mask, is_causal)) return tgi_composite_end(&c, NULL);
     if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
-    if (dropout_p == 0 && !c.S->composes) answer = tgi_fused_attention(&y, in, is_causal, scale);
+    if (dropout_p == 0 && !c.S->composes) answer = tgi_attention_fused(&y, in, is_causal, scale);
     if (answer == TGI_COMPOSE) y = tgi_composed_attention(q, k, v, mask, dropout_p, is_causal, scale);
     return tgi_composite_end(&c, answer == TGI_FAILED ? NULL : y);
 }
@@ -20319,8 +20320,8 @@ static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor
 /* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities: a second output,
    stats, is saved for backward: see tgi_class_loss.
    params: i ignore_index, s smoothing, flag mean */
-static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
-                                           int64_t ignore_index, double smoothing, bool mean, tg_tensor **y)
+static tgi_answer tgi_cross_entropy_fused(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
+                                          int64_t ignore_index, double smoothing, bool mean, tg_tensor **y)
 {
     tgi_call c;
     if (logits->ndim > 2 || tgi_numel(logits) == 0 || tgi_self()->composes ||
@@ -20352,7 +20353,7 @@ static tgi_answer tgi_cross_entropy_in_one(tg_tensor *logits, tg_tensor *targets
     return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
 }
 
-static tgi_answer tgi_cross_entropy_fused(tgi_step *step, tg_tensor *g)
+static tgi_answer tgi_cross_entropy_backward_fused(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0);
     if (!tgi_fuses(step->S)) return TGI_COMPOSE;
@@ -20374,7 +20375,7 @@ static tgi_answer tgi_cross_entropy_fused(tgi_step *step, tg_tensor *g)
 static bool tgi_rule_cross_entropy(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 2), *each = NULL, *ignored;
-    const tgi_answer answer = tgi_cross_entropy_fused(step, g);
+    const tgi_answer answer = tgi_cross_entropy_backward_fused(step, g);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     const int dim = x->ndim - 1;
     const double smoothing = step->params->s, classes = (double)x->dim[dim];
@@ -20410,7 +20411,7 @@ static tg_tensor *tgi_nll(tgi_thread *S, const char *op, tg_tensor *x, bool logi
     if (!targets || (weight && !each)) return NULL;
     tgi_answer answer = TGI_COMPOSE;
     if (logits) {
-        answer = tgi_cross_entropy_in_one(x, targets, weight, ignore_index, smoothing, reduction == TG_MEAN, &loss);
+        answer = tgi_cross_entropy_fused(x, targets, weight, ignore_index, smoothing, reduction == TG_MEAN, &loss);
     }
     if (answer == TGI_FAILED) return NULL;
     if (answer == TGI_DONE) return reduction == TG_MEAN ? loss : tgi_reduce_loss(S, loss, reduction);
@@ -21433,20 +21434,20 @@ static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const
 static size_t tgi_optim_bytes(int n) { return (sizeof(tgi_optim_param) + sizeof(tgi_optim_step)) * (size_t)n; }
 
 /* Whether none of the new parameters is one of the optimizer's already; *twice: whether one of them is listed twice.
-   memory: at least tgi_map_size(of all) slots.  A flag in the tensors would not do, since they may be shared with other
-   threads. */
+   memory: at least tgi_table_size(of all) slots.  A flag in the tensors would not do, since they may be shared with
+   other threads. */
 static bool tgi_optim_disjoint(tgi_thread *S, const char *op, const tg_optim *o, tg_tensor *const *params, int n,
                                void *memory, bool *twice)
 {
     enum { OLD = 0, NEW = 1 };
-    tgi_map seen;
-    seen.slot = (tgi_map_slot *)memory;
-    seen.size = tgi_map_size((int64_t)o->count + n);
+    tgi_table seen;
+    seen.slot = (tgi_table_slot *)memory;
+    seen.size = tgi_table_size((int64_t)o->count + n);
     memset(memory, 0, seen.size * sizeof *seen.slot);
-    for (int i = 0; i < o->count; ++i) tgi_map_find(&seen, o->param[i].t)->key = o->param[i].t;
+    for (int i = 0; i < o->count; ++i) tgi_table_find(&seen, o->param[i].t)->key = o->param[i].t;
     *twice = false;
     for (int i = 0; i < n; ++i) {
-        tgi_map_slot *slot = tgi_map_find(&seen, params[i]);
+        tgi_table_slot *slot = tgi_table_find(&seen, params[i]);
         if (slot->key && slot->value == OLD) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "some parameters appear in more than one parameter group: "
                             "parameter %d%s is in the optimizer already\nlist it in one group",
@@ -21681,7 +21682,7 @@ static void tgi_optim_own(tgi_thread *S, tg_tensor **state, tg_tensor *t)
 /* Moves a state to the device of a parameter that may have been moved since its last step, and to this dtype. */
 static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *t, tg_dtype dtype)
 {
-    if (tgi_same_place(*state, t) && (*state)->dtype == (uint8_t)dtype) return true;
+    if (tgi_same_device(*state, t) && (*state)->dtype == (uint8_t)dtype) return true;
     if (S->capturing) return tgi_obstacle(S, "moves the state of a parameter");
     tg_tensor *moved = tg_to_ex(*state, tgi_device_of(t), dtype, 0);
     if (moved) tgi_optim_own(S, state, moved);
@@ -21716,9 +21717,9 @@ static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_pa
 {
     const tg_tensor *t = e->t;
     if (!tgi_argument(S, "step", "params", t) || (g && !tgi_argument(S, "step", "grad", g))) return false;
-    if (g && (!tgi_same_place(t, g) || t->dtype != g->dtype)) {
+    if (g && (!tgi_same_device(t, g) || t->dtype != g->dtype)) {
         return tgi_fail(
-            S, tgi_same_place(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
+            S, tgi_same_device(t, g) ? TG_ERR_DTYPE : TG_ERR_DEVICE, "step",
             "parameter %d%s is %s on %s, but its gradient is %s on %s\nmove the gradient along, or clear it",
             (int)(e - o->param), tgi_name_text(t).text, tg_dtype_name((tg_dtype)t->dtype),
             tg_device_str(tgi_device_of(t)), tg_dtype_name((tg_dtype)g->dtype), tg_device_str(tgi_device_of(g)));
@@ -21927,13 +21928,13 @@ static bool tgi_optim_update(tgi_thread *S, const tg_optim *o, int i)
     tgi_optim_step *const steps = (tgi_optim_step *)(void *)end;
     int n = 0;
     for (tgi_optim_param *e = first; e < end; ++e) {
-        if (!e->p || !tgi_same_place(e->t, first->t)) continue;
+        if (!e->p || !tgi_same_device(e->t, first->t)) continue;
         if (!tgi_wait_ready(S, e->t, true)) return false;
         tgi_optim_describe(o, e, &steps[n++]);
     }
     if (!first->t->storage->backend->optim_step(S, steps, n)) return false;
     for (tgi_optim_param *e = first; e < end; ++e) {
-        if (e->p && tgi_same_place(e->t, first->t) && !tgi_optim_updated(S, o, e)) return false;
+        if (e->p && tgi_same_device(e->t, first->t) && !tgi_optim_updated(S, o, e)) return false;
     }
     return true;
 }
@@ -23219,7 +23220,7 @@ static bool tgi_clip_describe(tgi_thread *S, tg_tensor *const *params, int n, tg
         if (!tgi_wait_ready(S, g, true)) return false;
         bool fits = !g->storage->backend->host && tgi_is_contiguous(g) && !S->composes && m->count < 2048;
         for (int k = 0; k < m->count && fits; ++k) fits = g->storage != clip->norms[k]->storage;
-        if (m->count > 0) fits = fits && tgi_same_place(g, clip->norms[0]) && g->dtype == clip->norms[0]->dtype;
+        if (m->count > 0) fits = fits && tgi_same_device(g, clip->norms[0]) && g->dtype == clip->norms[0]->dtype;
         if (!fits) return m->count = 0, true;
         clip->norms[m->count] = g;
         clip->spans[m->count].data = tgi_first_element(g);
@@ -23231,7 +23232,7 @@ static bool tgi_clip_describe(tgi_thread *S, tg_tensor *const *params, int n, tg
 }
 
 /* The 2-norm over all gradients, 0-dim, in one kernel call. */
-static tgi_answer tgi_clip_total_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor **total)
+static tgi_answer tgi_clip_total_fused(tgi_thread *S, tgi_clip *clip, tg_tensor **total)
 {
     if (clip->multi.count == 0) return TGI_COMPOSE;
     const tg_tensor *g = clip->norms[0];
@@ -23254,8 +23255,8 @@ static void tgi_clip_written(tgi_thread *S, tg_tensor *const *params, int n, con
     }
 }
 
-/* Multiplies all gradients by scale in one kernel call, after tgi_clip_total_in_one has been done. */
-static bool tgi_clip_scale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, tg_tensor *scale)
+/* Multiplies all gradients by scale in one kernel call, after tgi_clip_total_fused has been done. */
+static bool tgi_clip_scale_fused(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, tg_tensor *scale)
 {
     scale = tg_to_dtype(scale, tgi_compute_dtype(clip->multi.dtype));
     if (!scale) return false;
@@ -23287,7 +23288,7 @@ static bool tgi_clip_scale(tgi_thread *S, tg_tensor *const *params, int n, doubl
 {
     tg_tensor *scale = tg_mul_scalar(tg_reciprocal(tg_add_scalar(total, 1e-6)), max_norm), **scales = clip->norms;
     scale = tg_clamp_max(scale, 1); /* always multiplied, so that the host need not wait for the value */
-    if (scale && clip->multi.count > 0) return tgi_clip_scale_in_one(S, clip, params, n, scale);
+    if (scale && clip->multi.count > 0) return tgi_clip_scale_fused(S, clip, params, n, scale);
     for (int i = 0; scale && i < n; ++i) {
         if (params[i]->grad) scales[i] = scale = tg_to(scale, tgi_device_of(params[i]->grad));
     }
@@ -23310,7 +23311,7 @@ static tg_tensor *tgi_clip_grad_norm(const char *op, tg_tensor *const *params, i
         S->grad_off = true;
         bool ok = tgi_clip_describe(S, params, n, &clip);
         if (norm_type != 2) clip.multi.count = 0;
-        const tgi_answer answer = ok ? tgi_clip_total_in_one(S, &clip, &total) : TGI_FAILED;
+        const tgi_answer answer = ok ? tgi_clip_total_fused(S, &clip, &total) : TGI_FAILED;
         if (answer == TGI_COMPOSE) total = tgi_clip_total(params, n, norm_type, clip.norms);
         ok = total != NULL;
         if (ok && error_if_nonfinite && !tgi_is_finite(tg_item(total))) {
@@ -23415,8 +23416,8 @@ static bool tgi_check_unscale(tgi_thread *S, const char *op, const tg_grad_scale
 }
 
 /* Multiplies all gradients by `inverse`, in one kernel call.  *finite: f32 [], 0 if one was infinite or NaN, else 1. */
-static tgi_answer tgi_unscale_in_one(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, float inverse,
-                                     tg_tensor **finite)
+static tgi_answer tgi_unscale_fused(tgi_thread *S, tgi_clip *clip, tg_tensor *const *params, int n, float inverse,
+                                    tg_tensor **finite)
 {
     if (clip->multi.count == 0) return TGI_COMPOSE;
     const tg_device device = tgi_device_of(clip->norms[0]);
@@ -23453,7 +23454,7 @@ static bool tgi_unscale_all(tgi_thread *S, const tg_grad_scaler *s, tg_optim *o,
     S->grad_off = true; /* closing the scope restores it */
     tg_tensor *finite = NULL;
     bool ok = tgi_clip_describe(S, params, n, clip);
-    const tgi_answer answer = ok ? tgi_unscale_in_one(S, clip, params, n, inverse, &finite) : TGI_FAILED;
+    const tgi_answer answer = ok ? tgi_unscale_fused(S, clip, params, n, inverse, &finite) : TGI_FAILED;
     if (answer == TGI_COMPOSE && S->capturing) ok = tgi_obstacle(S, "has gradients that differ in dtype or layout");
     ok = answer == TGI_DONE || (ok && answer == TGI_COMPOSE && tgi_unscale_each(params, n, clip, inverse, &finite));
     if (ok) tgi_optim_own(S, &o->finite, finite);
@@ -26803,8 +26804,8 @@ static bool tgi_loader_shuffle(tgi_thread *S, tg_loader *l)
 /* The row numbers of a batch, where t is.  index [count] is them on the CPU, here (or NULL) where another tensor is. */
 static tg_tensor *tgi_loader_index(tg_tensor *index, tg_tensor *here, const tg_tensor *t)
 {
-    if (here && tgi_same_place(here, t)) return here;
-    return tgi_same_place(index, t) ? index
+    if (here && tgi_same_device(here, t)) return here;
+    return tgi_same_device(index, t) ? index
                                     : tg_to_ex(tg_pin_memory(index), tgi_device_of(t), TG_I64, TG_NON_BLOCKING);
 }
 
@@ -27071,18 +27072,18 @@ static int tgi_module_gather(tgi_thread *S, const char *op, tg_module *m, tgi_me
                              int room)
 {
     tgi_walk w;
-    tgi_map seen;
+    tgi_table seen;
     int n = 0;
-    if (!tgi_map_open(S, &seen, room)) return tgi_no_memory(S, op, seen.size * sizeof *seen.slot), -1;
+    if (!tgi_table_open(S, &seen, room)) return tgi_no_memory(S, op, seen.size * sizeof *seen.slot), -1;
     tgi_walk_begin(&w, S, op, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t || e->kind > last) continue;
-        tgi_map_slot *slot = tgi_map_find(&seen, e->t);
+        tgi_table_slot *slot = tgi_table_find(&seen, e->t);
         if (slot->key) continue;
         slot->key = e->t;
         list[n++] = e->t;
     }
-    tgi_map_close(S, &seen);
+    tgi_table_close(S, &seen);
     return n;
 }
 
@@ -27548,7 +27549,7 @@ static void tgi_module_look(tgi_thread *S, const char *op, tg_module *m, tgi_mod
     tgi_walk_begin(&w, S, op, m, false);
     for (tgi_member *e; !p->t[1] && (e = tgi_walk_next(&w)) != NULL;) {
         const int k = p->t[0] != NULL;
-        if (!e->t || (k && tgi_same_place(p->t[0], e->t))) continue;
+        if (!e->t || (k && tgi_same_device(p->t[0], e->t))) continue;
         p->t[k] = e->t;
         tgi_walk_path(&w, p->path[k], sizeof p->path[k]);
     }
@@ -27616,7 +27617,7 @@ static const tgi_forward *tgi_forward_with_input(const tgi_forward *f, const tg_
     for (; f; f = f->outer) {
         for (int i = 0; i < f->n; ++i) {
             const bool made_here = t->link.next && t->scope >= f->scope;
-            if (f->in[i]->storage != t->storage && !(made_here && tgi_same_place(f->in[i], t))) continue;
+            if (f->in[i]->storage != t->storage && !(made_here && tgi_same_device(f->in[i], t))) continue;
             found = f;
             *input = i;
             break;
@@ -28973,11 +28974,11 @@ static tgi_lstm_cell tgi_lstm_cell_of(const tg_tensor *act, const tg_tensor *nex
 }
 
 /* *h = the new state [N, H], and *c [N, H] replaced, as one op, which is for f32. */
-static tgi_answer tgi_lstm_in_one(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c, tg_tensor **h)
+static tgi_answer tgi_lstm_fused(tg_tensor *from_x, tg_tensor *from_h, tg_tensor **c, tg_tensor **h)
 {
     tgi_call call;
     if (from_x->dtype != TG_F32 || from_h->dtype != TG_F32 || (*c)->dtype != TG_F32 || tgi_numel(*c) == 0 ||
-        !tgi_same_place(from_x, *c) || tgi_self()->composes) {
+        !tgi_same_device(from_x, *c) || tgi_self()->composes) {
         return TGI_COMPOSE;
     }
     tg_tensor *in[3] = {tg_contiguous(from_x), tg_contiguous(from_h), tg_contiguous(*c)};
@@ -29007,14 +29008,15 @@ static tg_tensor *tgi_lstm_step(tg_tensor *from_x, tg_tensor *from_h, tg_tensor 
     tg_tensor *gate[4], *h = NULL;
     if (!tgi_arguments(S, "lstm_cell", "from_x,from_h", from_x, from_h) || !tgi_argument(S, "lstm_cell", "c", *c))
         return NULL;
-    if (tgi_lstm_in_one(from_x, from_h, c, &h) != TGI_COMPOSE) return h;
+    if (tgi_lstm_fused(from_x, from_h, c, &h) != TGI_COMPOSE) return h;
     if (tg_chunk(tg_add(from_x, from_h), 4, 1, gate, 4) != 4) return NULL;
     tg_tensor *kept = tg_mul(tg_sigmoid(gate[1]), *c);
     *c = tg_add(kept, tg_mul(tg_sigmoid(gate[0]), tg_tanh(gate[2])));
     return tg_mul(tg_sigmoid(gate[3]), tg_tanh(*c));
 }
 
-static tgi_answer tgi_lstm_fused(tgi_step *step, tg_tensor *gnext, tg_tensor *act, tg_tensor *next, tg_tensor *c)
+static tgi_answer tgi_lstm_backward_fused(tgi_step *step, tg_tensor *gnext, tg_tensor *act, tg_tensor *next,
+                                          tg_tensor *c)
 {
     if (!tgi_fuses(step->S) || step->grad[1]) return TGI_COMPOSE;
     tg_tensor *gh = tg_contiguous(step->grad[0]);
@@ -29037,7 +29039,7 @@ static bool tgi_rule_lstm_cell(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *act = tgi_saved_tensor(step, -2), *next = tgi_saved_tensor(step, -3), *c = tgi_saved_tensor(step, 2);
     tg_tensor *gnext = step->grad[2] ? step->grad[2] : tg_zeros_like(next);
-    const tgi_answer answer = tgi_lstm_fused(step, gnext, act, next, c);
+    const tgi_answer answer = tgi_lstm_backward_fused(step, gnext, act, next, c);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     tg_tensor *gate[4], *slope[4]; /* i f g o */
     if (tg_chunk(act, 4, 1, gate, 4) != 4) return false;
@@ -29707,7 +29709,7 @@ typedef struct {
 
 /* Finds the source of each tensor by its name, and lists in `given` the tensors that have one: under another of its
    paths a tied tensor needs none.  False after recording an error. */
-static bool tgi_find_sources(tgi_state_copy *c, tgi_map *given)
+static bool tgi_find_sources(tgi_state_copy *c, tgi_table *given)
 {
     tgi_names names = {NULL, 0, 0};
     for (size_t i = 0; i < c->source.count; ++i) {
@@ -29720,7 +29722,7 @@ static bool tgi_find_sources(tgi_state_copy *c, tgi_map *given)
         if (source < 0) continue;
         c->from[i] = c->source.item[source].t;
         c->used[source] = true;
-        tgi_map_find(given, c->to.item[i].t)->key = c->to.item[i].t;
+        tgi_table_find(given, c->to.item[i].t)->key = c->to.item[i].t;
     }
     tgi_names_close(c->S, &names);
     return true;
@@ -29761,7 +29763,7 @@ static const char *tgi_prefix_hint(const tg_dict *d, const char *missing, const 
 
 /* Whether the sources that tgi_find_sources found fit: an error lists all that are missing, unexpected or of another
    shape; of what is missing or unexpected without strict there is a report. */
-static bool tgi_sources_fit(tgi_state_copy *c, const tgi_map *given, const tg_module *m, const tg_dict *d,
+static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const tg_module *m, const tg_dict *d,
                             tgi_load_report *report)
 {
     tgi_name_list missing = {"", 0, 0}, unexpected = {"", 0, 0}, shapes = {"", 0, 0};
@@ -29771,7 +29773,7 @@ static bool tgi_sources_fit(tgi_state_copy *c, const tgi_map *given, const tg_mo
         const tgi_named *to = &c->to.item[i];
         const tg_tensor *t = to->t, *from = c->from[i];
         any = any || from;
-        if (!from && !tgi_map_find(given, t)->key) {
+        if (!from && !tgi_table_find(given, t)->key) {
             if (!missing.n) first[0] = to->name;
             if (!tgi_report_name(c, to, &missing, "; missing: ", report ? report->missing : NULL)) return false;
         }
@@ -29807,11 +29809,11 @@ static bool tgi_sources_fit(tgi_state_copy *c, const tgi_map *given, const tg_mo
 
 static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, const tg_dict *d, tgi_load_report *report)
 {
-    tgi_map given;
-    if (!tgi_map_open(c->S, &given, (int64_t)c->to.count))
+    tgi_table given;
+    if (!tgi_table_open(c->S, &given, (int64_t)c->to.count))
         return tgi_no_memory(c->S, c->op, given.size * sizeof *given.slot);
     const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, m, d, report);
-    tgi_map_close(c->S, &given);
+    tgi_table_close(c->S, &given);
     return ok;
 }
 
@@ -30375,8 +30377,8 @@ typedef struct {
     tgi_tape_row *row; /* leaves in the order of their first use, then nodes, oldest first */
     size_t row_bytes;
     int64_t leaves, ops, saved_bytes;
-    tgi_map ids;   /* from a node or leaf to its row */
-    tgi_map saved; /* the saved tensors that saved_bytes counts */
+    tgi_table ids;   /* from a node or leaf to its row */
+    tgi_table saved; /* the saved tensors that saved_bytes counts */
 } tgi_tape;
 
 enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a tape is collected */
@@ -30384,7 +30386,7 @@ enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a
 /* The row of a node or leaf; -1 if it has none. */
 static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
 {
-    const tgi_map_slot *slot = tgi_map_find(&tape->ids, key);
+    const tgi_table_slot *slot = tgi_table_find(&tape->ids, key);
     return slot->key ? slot->value : -1;
 }
 
@@ -30392,7 +30394,7 @@ static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
 static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
 {
     const void *key = node ? (const void *)node : (const void *)leaf;
-    tgi_map_slot *slot = tgi_map_find(&tape->ids, key);
+    tgi_table_slot *slot = tgi_table_find(&tape->ids, key);
     slot->key = key;
     slot->value = id;
     tape->row[id].node = node;
@@ -30461,7 +30463,7 @@ static void tgi_tape_add_saved(tgi_tape *tape, const tgi_node *n)
 {
     for (int k = 0; k < n->saves; ++k) {
         const tgi_saved *s = &tgi_saved_of(n)[k];
-        tgi_map_slot *slot = tgi_map_find(&tape->saved, s->t);
+        tgi_table_slot *slot = tgi_table_find(&tape->saved, s->t);
         if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
         slot->key = s->t;
         if (s->which == TGI_SAVED_OTHER || (n->flags & TGI_WROTE_VIEW)) continue;
@@ -30485,8 +30487,8 @@ static void tgi_tape_find_outputs(tgi_tape *tape, tg_tensor *root)
 
 static void tgi_tape_free(tgi_tape *tape)
 {
-    tgi_map_close(tape->S, &tape->ids);
-    tgi_map_close(tape->S, &tape->saved);
+    tgi_table_close(tape->S, &tape->ids);
+    tgi_table_close(tape->S, &tape->saved);
     tgi_free(tape->S, tape->row, tape->row_bytes);
 }
 
@@ -30503,7 +30505,7 @@ static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor 
     if (root->node) tgi_tape_reach(S, root->node, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
     tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
-    bool ok = tape->row && tgi_map_open(S, &tape->ids, ops + leaf_edges) && tgi_map_open(S, &tape->saved, saves);
+    bool ok = tape->row && tgi_table_open(S, &tape->ids, ops + leaf_edges) && tgi_table_open(S, &tape->saved, saves);
     if (ok && root->node) tgi_tape_rows(tape, root->node);
     if (root->node) tgi_tape_clear_flags(S, root->node);
     if (!ok) {
@@ -31157,7 +31159,7 @@ const char *tg_cpu_capability(void)
    Way of an elementwise op: tgi_cpu_map -> tgi_map_with
            few contiguous elements     the kernel at once
            many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of items:
-               tgi_map_part            through tiles where an operand has gaps or another dtype (tgi_load_tile, _store_)
+               tgi_map_range            in tiles where an operand has gaps or another dtype (tgi_load_tile, _store_)
                tgi_map_runs            run by run, where no operand needs a tile
    (1) The result of an item does not depend on the range that it is in, so any number of threads gives the same bits.
    (2) All threads of a call round and take denormals as the calling thread does (tgi_parallel_for).
@@ -31171,7 +31173,7 @@ static int64_t tgi_small_contiguous(const tgi_loop *loop, int nargs)
 {
     int64_t n = 1;
     for (int d = 0; d < loop->ndim; ++d) n *= loop->dim[d];
-    return n < TGI_FEW && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
+    return n < TGI_SMALL && tgi_all_dense(loop->ndim, loop->dim, nargs, loop->arg) ? n : -1;
 }
 
 /* A position in an iteration: an index, and the address of that element in each operand. */
@@ -31346,7 +31348,7 @@ static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype res
 
 /* Calls the kernel on up to `most` elements at a time.  Operands that are not contiguous or have another dtype go
    through tiles: at[k] points to the elements themselves or to the tile. */
-static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
     const tgi_iter *iter = &job->iter;
@@ -31386,7 +31388,7 @@ static void tgi_map_part(const void *job_, int thread, int64_t first, int64_t en
 /* From this many runs on, work is divided between runs, not inside them. */
 enum { TGI_MANY_RUNS = 256 };
 
-/* tgi_map_part for whole runs [first, end) whose operands need no tiles, as the rows of a matrix beside a bias. */
+/* tgi_map_range for whole runs [first, end) whose operands need no tiles, as the rows of a matrix beside a bias. */
 static void tgi_map_runs(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
@@ -31468,7 +31470,8 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     const int64_t runs = job.iter.numel / job.iter.dim[inner];
     const bool whole = all_direct && job.long_runs && runs >= TGI_MANY_RUNS;
     const int64_t items = whole ? runs : job.iter.numel;
-    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, items), items, whole ? tgi_map_runs : tgi_map_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, items), items, whole ? tgi_map_runs : tgi_map_range,
+                     &job);
     return true;
 }
 
@@ -31531,7 +31534,7 @@ typedef struct {
     const tgi_kernels *kernels;
 } tgi_copy_job;
 
-static void tgi_copy_part(const void *job, int thread, int64_t first, int64_t end)
+static void tgi_copy_range(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_iter *iter = &((const tgi_copy_job *)job)->iter;
     const int inner = iter->ndim - 1;
@@ -31605,7 +31608,7 @@ static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, i
                       rows - whole_rows, columns, 4);
 }
 
-static void tgi_transpose_part(const void *job, int thread, int64_t first, int64_t end)
+static void tgi_transpose_range(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
     const int r = iter->ndim - 2, c = iter->ndim - 1;
@@ -31651,12 +31654,12 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
         if (llabs(iter->stride[1][d]) < llabs(iter->stride[1][closest])) closest = d;
     }
     if (closest == iter->ndim - 1 || iter->stride[1][closest] == 0 || iter->dtype[0] != iter->dtype[1]) {
-        tgi_parallel_for(parts, iter->numel, tgi_copy_part, &job);
+        tgi_parallel_for(parts, iter->numel, tgi_copy_range, &job);
         return true;
     }
     for (; closest < iter->ndim - 2; ++closest) tgi_iter_swap(iter, closest, closest + 1);
     const int64_t rows = iter->dim[iter->ndim - 2], others = iter->numel / rows / iter->dim[iter->ndim - 1];
-    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_part, iter);
+    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_range, iter);
     return true;
 }
 
@@ -31666,7 +31669,7 @@ typedef struct {
     tgi_tile tile;
 } tgi_fill_job;
 
-static void tgi_fill_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_fill_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_fill_job *job = (const tgi_fill_job *)job_;
     const int64_t size = tgi_bytes_of(job->iter.dtype[0]), step = job->iter.stride[0][job->iter.ndim - 1];
@@ -31689,7 +31692,7 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
     if (n == 0) return true;
     for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
     tgi_store_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
-    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_range, &job);
     return true;
 }
 
@@ -31808,7 +31811,7 @@ static tg_dtype tgi_random_tile(const tgi_random_job *job, tgi_tile *tile, int64
 }
 
 /* Items: tiles. */
-static void tgi_random_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_random_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_random_job *job = (const tgi_random_job *)job_;
     const int64_t size = tgi_bytes_of(job->out.dtype);
@@ -31833,7 +31836,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     job.lo = lo;
     job.hi = hi;
     job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_range, &job);
     return true;
 }
 
@@ -31859,7 +31862,7 @@ static void tgi_follow_written(float *master, tg_dtype dtype, const char *p, int
 
 /* Tile by tile: all is used in place if p is f32 or f64.  Else its master copy stands for it and is rounded to it, and
    g is converted to a tile.  A state that the optimizer does not use is a tile of zeros. */
-static void tgi_optim_part(const void *job, int thread, int64_t first, int64_t end)
+static void tgi_optim_range(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_optim_step *step = ((const tgi_optim_job *)job)->step;
     const tg_dtype compute = tgi_compute_dtype(step->dtype);
@@ -31893,7 +31896,7 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
         const tgi_optim_job job = {
             step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
-        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_part, &job);
+        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_range, &job);
     }
     return true;
 }
@@ -31903,7 +31906,7 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
    Promise: tgi_cpu_reduce, the entry for all kinds of tgi_reduction, over any dims, in any layout and dtype.
    Types: tgi_reduction_row has the loops of a kind, made by TGI_REDUCTIONS; tgi_accumulator is a double or an int64_t;
    tgi_reduce_job is what the threads of a call share.
-   Way: tgi_cpu_reduce chooses loops and pieces; tgi_parallel_for calls tgi_reduce_part for each piece of each output:
+   Way: tgi_cpu_reduce chooses loops and pieces; tgi_parallel_for calls tgi_reduce_range for each piece of each output:
            tgi_fold_piece       the reduced elements of one output, tile by tile
            tgi_fold_across      those of many neighbouring outputs, row by row, where these lie closer together
        tgi_reduce_pieces combines the accumulators of the pieces, two by two, and stores the results.
@@ -32053,7 +32056,7 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
 }
 
 /* Items: for each piece all outputs, one output or a block of neighbouring ones per item. */
-static void tgi_reduce_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
     const tgi_iter *kept = &job->kept;
@@ -32140,7 +32143,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
     const int64_t items = outputs / columns * job.blocks * job.pieces;
-    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_part,
+    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_range,
                      &job);
     if (job.partial) tgi_reduce_pieces(&job);
     tgi_free(S, job.partial, bytes);
@@ -32184,7 +32187,7 @@ struct tgi_row_job {
     tgi_scratch scratch;
 };
 
-static void tgi_row_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_row_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_row_job *job = (const tgi_row_job *)job_;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
@@ -32219,7 +32222,7 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     const int parts = tgi_parts_for(S, numel, job.iter.numel);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
     if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job.iter.numel, tgi_row_part, &job);
+    tgi_parallel_for(parts, job.iter.numel, tgi_row_range, &job);
     tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
@@ -32697,7 +32700,7 @@ static inline void tgi_gather_run(char *y, int64_t y_step, const char *x, int64_
     }
 }
 
-static void tgi_gather_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_gather_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_index_job *job = (const tgi_index_job *)job_;
     const tgi_iter *iter = &job->iter;
@@ -32727,7 +32730,7 @@ static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 {
     const tgi_index_job job = tgi_index_job_of(rows, 0, 1, true); /* the order of y's elements in memory */
     const int64_t n = job.iter.numel;
-    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_part, &job);
+    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_range, &job);
     return true;
 }
 
@@ -32765,7 +32768,7 @@ typedef struct {
     int64_t *order; /* [n] */
 } tgi_table_job;
 
-static void tgi_table_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_table_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_table_job *job = (const tgi_table_job *)job_;
     const tgi_table_gradient *table = job->table;
@@ -32798,7 +32801,7 @@ static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_grad
     for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, table->id_dtype) + 1]++;
     for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
     for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, table->id_dtype)]++] = i;
-    tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_range, &job);
     tgi_free(S, job.end, bytes);
     return TGI_DONE;
 }
@@ -32911,7 +32914,7 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
     return ok;
 }
 
-static void tgi_max_pool_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_max_pool_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
@@ -32987,7 +32990,7 @@ static tgi_span tgi_whole_windows(const tgi_pool_job *job)
 }
 
 /* For f32, whose elements are compared where they lie. */
-static void tgi_max_pool_f32_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_max_pool_f32_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
@@ -33019,8 +33022,8 @@ static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const w = &pool->dim[1];
     if (pool->arg[0].dtype == TG_F32)
-        return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_part);
-    return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_part);
+        return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_range);
+    return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_range);
 }
 
 /* dx [n] = the elements of g [out] whose index is that of an element of dx, the first of which is `start`. */
@@ -33038,7 +33041,7 @@ TGI_MAX_POOL_ADD(tgi_max_pool_add_f64, double)
 /* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere.
    Sums of f32 are made where they will lie, others as doubles. */
 enum { TGI_POOL_ROWS = 16 };
-static void tgi_max_pool_backward_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_max_pool_backward_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
@@ -33072,7 +33075,7 @@ static bool tgi_cpu_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS, rows = tgi_at_most(h->in, TGI_POOL_ROWS);
-    return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_part);
+    return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_range);
 }
 
 /* In f32 and f64, for a row.  sum_windows: y [out] = the sums over the windows of x [in].  spread_windows: its
@@ -33125,7 +33128,7 @@ TGI_WINDOW_SUMS(f64, double)
 TGI_LOOPS_END
 
 /* For f32, whose sums are made in f32: where they will lie, and those of rows in scratch memory. */
-static void tgi_window_sum_f32_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_window_sum_f32_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
@@ -33151,7 +33154,7 @@ static void tgi_window_sum_f32_part(const void *job_, int thread, int64_t first,
 }
 
 /* First the rows of x that the row of y is made from are added, then the columns of their sum. */
-static void tgi_window_sum_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_window_sum_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
@@ -33185,8 +33188,8 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
     const int64_t x_columns = pool->transposed ? w->out : w->in, y_columns = pool->transposed ? w->in : w->out;
     const int64_t y_rows = pool->transposed ? h->in : h->out;
     if (pool->arg[0].dtype == TG_F32)
-        return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_part);
-    return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_part);
+        return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_range);
+    return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_range);
 }
 
 /* ======== @@GEMM ==================================================================================================
@@ -33195,10 +33198,10 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
    tgi_cpu_im2col and tgi_cpu_col2im for the convolutions that it leaves to products.
    Types: tgi_matrix is a matrix in memory; tgi_gemm_job and tgi_conv_cpu what the threads of a call share;
    tgi_gemm_tile the arguments of the kernel, which computes one tile.
-   Way of a product: tgi_gemm_begin, then a vector by tgi_gemv_part (tgi_is_gemv), or tgi_gemm_run: tgi_gemm_plan
-   chooses tile, packing and blocks; tgi_gemm_part takes blocks; tgi_gemm_block is the loop below; kernels->gemm_tile
+   Way of a product: tgi_gemm_begin, then a vector by tgi_gemv_range (tgi_is_gemv), or tgi_gemm_run: tgi_gemm_plan
+   chooses tile, packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; kernels->gemm_tile
    adds.
-   Way of a convolution: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_part or tgi_conv_weight_part reads windows
+   Way of a convolution: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows
    where they are in the image, and the kernel of the product adds.
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
@@ -33439,7 +33442,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
 }
 
 /* Items: blocks of the output, batch by batch. */
-static void tgi_gemm_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
     const tg_dtype out = job->gemm->out.dtype;
@@ -33602,7 +33605,7 @@ static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
 }
 
 /* Items: blocks of outputs, batch by batch. */
-static void tgi_gemv_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_gemv_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
     const int64_t blocks = (job->outputs + job->block - 1) / job->block;
@@ -33670,7 +33673,7 @@ static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, dou
     const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
     const int parts = (int)tgi_at_most(items, threads);
     if (!tgi_scratch_alloc(S, "matmul", &job->scratch, job->scratch.bytes, parts)) return false;
-    tgi_parallel_for(parts, items, tgi_gemm_part, job);
+    tgi_parallel_for(parts, items, tgi_gemm_range, job);
     tgi_free(S, job->scratch.each, job->scratch.total);
     return true;
 }
@@ -33699,7 +33702,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
     gemv.batch = job.batch;
     gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_gemv_part, &gemv);
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_gemv_range, &gemv);
     return true;
 }
 
@@ -33841,7 +33844,7 @@ static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64
 }
 
 /* y [images, maps, windows].  Items: parts of the windows, group by group, image by image. */
-static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
     const int64_t nr = job->nr, groups = job->conv.groups, block = TGI_CONV_WINDOWS / job->mr * job->mr;
@@ -33879,7 +33882,7 @@ static void tgi_conv_maps_part(const void *job_, int thread, int64_t first, int6
 
 /* product [chunks, groups, taps, maps of all panels]: w^T, the sum over the images of a chunk.  Items: parts of the
    taps, group by group, chunk by chunk. */
-static void tgi_conv_weight_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_conv_weight_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
     const tgi_convolution *conv = &job->conv;
@@ -34047,7 +34050,7 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     if (ok) {
         tgi_conv_places(&job, tap);
         if (!to_w) tgi_conv_weight_pack(&job);
-        tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_part : tgi_conv_maps_part, &job);
+        tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
         if (to_w) tgi_conv_weight_sum(&job);
         tgi_free(S, job.scratch.each, job.scratch.total);
     }
@@ -34100,7 +34103,7 @@ static void tgi_windows_within(const tgi_im2col *m, int64_t tap, int64_t from, i
 }
 
 /* Items: rows of columns, what one tap sees in the windows of one channel of one image. */
-static void tgi_im2col_part(const void *job, int thread, int64_t first, int64_t end)
+static void tgi_im2col_range(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_im2col *m = (const tgi_im2col *)job;
     const int64_t *const windows = m->windows, *const step = m->image.stride;
@@ -34134,7 +34137,7 @@ static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
     const double work = (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_part, m);
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_range, m);
     return true;
 }
 
@@ -34165,7 +34168,7 @@ static void tgi_col2im_run(const tgi_im2col *m, const int64_t *row, int64_t from
 }
 
 /* Items: rows of the image, [images, channels, size[0], size[1]]. */
-static void tgi_col2im_part(const void *job, int thread, int64_t first, int64_t end)
+static void tgi_col2im_range(const void *job, int thread, int64_t first, int64_t end)
 {
     const tgi_im2col *m = (const tgi_im2col *)job;
     const int64_t dim[4] = {m->images, m->channels, m->size[0], m->size[1]}, *const step = m->image.stride;
@@ -34192,7 +34195,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
     const int64_t items = m->images * m->channels * m->size[0] * m->size[1];
     const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
     const double work = (double)items * (double)m->size[2] * (double)taps;
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_part, m);
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_range, m);
     return true;
 }
 
@@ -34740,7 +34743,7 @@ static const void *tgi_norm_input(const tgi_norm_job *job, int64_t r, char *cons
 }
 
 /* Rows [first, end) of y and stats. */
-static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_norm_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
@@ -34759,7 +34762,7 @@ static void tgi_norm_part(const void *job_, int thread, int64_t first, int64_t e
 }
 
 /* Blocks [first, end) of rows: dx, and the sums of dweight and dbias over each block. */
-static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_norm_backward_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
@@ -34790,7 +34793,7 @@ static void tgi_norm_backward_part(const void *job_, int thread, int64_t first, 
 }
 
 /* Tiles [first, end) of the columns of dweight and dbias: the sums of the blocks, one after the other. */
-static void tgi_norm_columns_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_norm_columns_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
@@ -34834,7 +34837,7 @@ static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
 {
     tgi_norm_job job;
     if (tgi_lacks_loops(norm->dtype)) return TGI_COMPOSE;
-    return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_part);
+    return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_range);
 }
 
 /* The blocks depend on the shape alone, so that the sums over rows do not depend on the number of threads. */
@@ -34847,10 +34850,10 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
     const size_t bytes = (size_t)(job.blocks * 2 * norm->n * tgi_bytes_of(tgi_compute_dtype(norm->dtype)));
     job.sums = (char *)tgi_alloc(S, bytes);
     if (!job.sums) return tgi_no_memory(S, "layer_norm", bytes), TGI_FAILED;
-    const tgi_answer answer = tgi_norm_run(S, &job, norm, job.blocks, tgi_norm_backward_part);
+    const tgi_answer answer = tgi_norm_run(S, &job, norm, job.blocks, tgi_norm_backward_range);
     const int64_t tiles = (norm->n + TGI_TILE - 1) / TGI_TILE;
     const int parts = tgi_parts_for(S, (double)job.blocks * 2 * (double)norm->n, tiles);
-    if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_part, &job);
+    if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_range, &job);
     tgi_free(S, job.sums, bytes);
     return answer;
 }
@@ -34925,7 +34928,7 @@ static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
 }
 
 /* Rows [first, end). */
-static void tgi_class_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_class_job *job = (const tgi_class_job *)job_;
     const tgi_class_loss *p = job->loss;
@@ -34990,7 +34993,7 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     if (losses_bytes && !job.losses) return tgi_no_memory(S, "cross_entropy", losses_bytes), TGI_FAILED;
     const bool ok = tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts);
     if (ok) {
-        tgi_parallel_for(parts, loss->rows, tgi_class_part, &job);
+        tgi_parallel_for(parts, loss->rows, tgi_class_range, &job);
         if (losses_bytes) tgi_class_mean(&job);
         tgi_free(S, job.scratch.each, job.scratch.total);
     }
@@ -35011,7 +35014,7 @@ typedef struct {
     void (*row)(const tgi_lstm_cell *cell, int64_t row);
 } tgi_lstm_job;
 
-static void tgi_lstm_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_lstm_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_lstm_job *job = (const tgi_lstm_job *)job_;
     (void)thread;
@@ -35023,7 +35026,7 @@ static tgi_answer tgi_lstm_run(tgi_thread *S, const tgi_lstm_cell *cell,
 {
     const tgi_lstm_job job = {cell, row};
     const double work = (double)cell->rows * (double)cell->n * 16;
-    tgi_parallel_for(tgi_parts_for(S, work, cell->rows), cell->rows, tgi_lstm_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, work, cell->rows), cell->rows, tgi_lstm_range, &job);
     return TGI_DONE;
 }
 
@@ -35049,7 +35052,7 @@ typedef struct {
 
 /* Items: tiles. */
 TGI_LOOPS_BEGIN
-static void tgi_dropout_part(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_dropout_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_dropout_job *job = (const tgi_dropout_job *)job_;
     const tg_dtype dtype = job->y.dtype, compute = tgi_compute_dtype(dtype);
@@ -35085,7 +35088,7 @@ static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, i
     job.n = n;
     job.last = p < 1 ? (uint32_t)(ceil((1 - p) * 4294967296.0) - 1) : 0; /* as in tgi_random_bernoulli */
     job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_dropout_part, &job);
+    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_dropout_range, &job);
     return TGI_DONE;
 }
 

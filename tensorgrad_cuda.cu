@@ -2735,7 +2735,7 @@ __device__ inline uint64_t tgi_key_of(tg_dtype dtype, const void *at)
 }
 
 /* The same in few bits, for dtypes of 4 bytes and less: those of tgi_key_bits. */
-__device__ inline uint32_t tgi_short_key_of(tg_dtype dtype, const void *at)
+__device__ inline uint32_t tgi_small_key_of(tg_dtype dtype, const void *at)
 {
     const uint32_t sign = (uint32_t)1 << 31;
     if (!tgi_is_floating(dtype)) {
@@ -3615,7 +3615,7 @@ static __global__ void tgi_load_keys(tgi_row_job job, bool descending, tgi_pairs
         const tgi_row x = arg[2];
         const int bits = tgi_key_bits(x.dtype);
         const char *const at = tgi_row_at(x, i);
-        const uint64_t key = bits == 64 ? tgi_key_of(x.dtype, at) : tgi_short_key_of(x.dtype, at);
+        const uint64_t key = bits == 64 ? tgi_key_of(x.dtype, at) : tgi_small_key_of(x.dtype, at);
         tgi_set_pair(pairs, e, descending ? ~key & UINT64_MAX >> (64 - bits) : key, i);
     }
 }
