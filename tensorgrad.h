@@ -1008,6 +1008,9 @@ TG_API tg_dtype tg_autocast_dtype(void);
             without elements are ordinary operands; where an op has no value for zero elements, its comment says so.
    Dtypes   Operands that have dims are promoted by tg_promote_types.  A 0-dim operand changes the dtype only if it is
             of a higher kind (bool < integer < float): f16 [2] with f64 [] gives f16, i32 [2] with f32 [] gives f32.
+   Layout   The result of an elementwise op is dense, its dims in the order that they have in memory in its inputs, in
+            the first before others: two transposed matrices give a transposed one, and contiguous ones a contiguous
+            one.  Those of other ops are contiguous, unless their comments differ.
    Scalars  A number beside an integer tensor must be integral, in comparisons, tg_clamp and tg_masked_fill too, and the
             dtype stays (bool becomes i64).  In tg_div_scalar and tg_pow_scalar it may have a fraction, which gives the
             default dtype.
@@ -10592,7 +10595,7 @@ static inline bool tgi_accumulate(tg_backward_run *run, tg_tensor **grad, tg_ten
         *grad = g;
         return true;
     }
-    if (!(run->flags & TG_CREATE_GRAPH) && tgi_is_exclusive(*grad) && tgi_is_contiguous(*grad))
+    if (!(run->flags & TG_CREATE_GRAPH) && tgi_is_exclusive(*grad) && tgi_is_dense(*grad))
         return tgi_add_elements(run->S, *grad, g);
     tg_tensor *sum = tgi_later_add(*grad, g);
     if (sum) tgi_replace(run->S, grad, sum);
@@ -12664,20 +12667,38 @@ static tg_shape tgi_input_shape(const tgi_step *step, int i)
 
 TGI_CALLERS_BEGIN
 
-/* Sets the strides of y, a copy of t or as many dims: t's own if t is dense, else dense ones in the order of t's.
-   torch.preserve_format */
-static void tgi_preserve_strides(tg_tensor *y, const tg_tensor *t)
+/* The stride of a dim of y in t, which broadcasts to y; 0 where t has one element for all of the dim. */
+static int64_t tgi_stride_along(const tg_tensor *y, int dim, const tg_tensor *t)
 {
-    int order[TG_MAX_DIMS]; /* the dims, outermost first; one with stride 0 (expanded) stays where it is */
-    if (tgi_is_contiguous(t)) return;
-    for (int i = 0; i < t->ndim; ++i) {
+    const int own = dim - (y->ndim - t->ndim);
+    return own < 0 || (t->dim[own] == 1 && y->dim[dim] != 1) ? 0 : t->stride[own];
+}
+
+/* Whether dim i of y should lie outside of dim k: the first of `in` that has both of them, not expanded, says so. */
+static bool tgi_lies_outside(const tg_tensor *y, int i, int k, tg_tensor *const *in, int n)
+{
+    for (int j = 0; j < n; ++j) {
+        const int64_t outer = tgi_stride_along(y, i, in[j]), inner = tgi_stride_along(y, k, in[j]);
+        if (outer != 0 && inner != 0 && outer != inner) return outer > inner;
+    }
+    return false;
+}
+
+/* Sets the strides of y, a new tensor to whose shape all of `in` [n] broadcast: dense ones in the order that the dims
+   have in the inputs, so that the inputs are read as they lie, and a dense one has the strides of y.
+   torch.preserve_format */
+static void tgi_preserve_strides(tg_tensor *y, tg_tensor *const *in, int n)
+{
+    int order[TG_MAX_DIMS], ordered = 0; /* the dims, outermost first */
+    while (ordered < n && tgi_is_contiguous(in[ordered])) ordered++;
+    if (ordered == n) return;
+    for (int i = 0; i < y->ndim; ++i) {
         int k = i;
-        for (; k > 0 && t->stride[i] > t->stride[order[k - 1]] && t->stride[order[k - 1]] != 0; --k)
-            order[k] = order[k - 1];
+        for (; k > 0 && tgi_lies_outside(y, i, order[k - 1], in, n); --k) order[k] = order[k - 1];
         order[k] = i;
     }
     int64_t stride = 1;
-    for (int i = t->ndim - 1; i >= 0; --i) {
+    for (int i = y->ndim - 1; i >= 0; --i) {
         y->stride[order[i]] = stride;
         stride *= y->dim[order[i]] ? y->dim[order[i]] : 1;
     }
@@ -12738,7 +12759,7 @@ static bool tgi_move_elements(tgi_thread *S, tg_tensor *y, tg_tensor *x, bool no
     if (x->dtype != y->dtype || !tgi_is_dense(x)) {
         dense = tgi_new(S, "to", x->ndim, x->dim, (tg_dtype)y->dtype, x->storage->backend, x->storage->index);
         if (!dense) return false;
-        tgi_preserve_strides(dense, x);
+        tgi_preserve_strides(dense, &x, 1);
         ok = tgi_copy_elements(S, dense, x);
     }
     ok = ok && (non_blocking ? tgi_start_transfer(S, y, dense) : tgi_transfer(S, y, dense));
@@ -12773,7 +12794,7 @@ static tg_tensor *tgi_moved(const char *name, tg_tensor *t, const tgi_backend *t
     tg_tensor *y = tgi_new_in(c.S, name, t->ndim, t->dim, dtype, to, index, memory, pinning);
     if (!y) return NULL;
     c.out[c.nout++] = y;
-    tgi_preserve_strides(y, t);
+    tgi_preserve_strides(y, &t, 1);
     return tgi_op_end(&c, same_place ? tgi_copy_elements(c.S, y, t) : tgi_move_elements(c.S, y, t, non_blocking));
 }
 
@@ -13255,7 +13276,7 @@ static tg_tensor *tgi_begin_cast(tgi_thread *S, tg_tensor *t, tg_dtype dtype, tg
     tg_tensor *y = tgi_new(S, "to_dtype", t->ndim, t->dim, dtype, t->storage->backend, t->storage->index);
     if (!y) return NULL;
     c.out[c.nout++] = y;
-    tgi_preserve_strides(y, t);
+    tgi_preserve_strides(y, &t, 1);
     y = tgi_op_end(&c, true);
     if (!y) return NULL;
     flat->data = tgi_first_element(y);
@@ -13717,6 +13738,7 @@ TGI_NOINLINE static tg_tensor *tgi_map_any(tgi_thread *S, const char *name, int 
         return tgi_op_end_in_place(&c, tgi_map_elements(&c, op, in[0], compute));
     }
     tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, row->kind == TGI_KIND_TEST ? TG_BOOL : dtype);
+    if (y) tgi_preserve_strides(y, c.in, n);
     return tgi_op_end(&c, y && tgi_map_elements(&c, op, y, compute));
 }
 
@@ -13879,9 +13901,10 @@ TGI_NOINLINE static tgi_answer tgi_gradient_fused(tgi_step *step, int op, tg_ten
     tgi_call c;
     if (tgi_gradient_of(op) < 0 || !tgi_fuses(step->S)) return TGI_COMPOSE;
     if (!tgi_op_begin2(&c, op, g, saved)) return TGI_FAILED;
-    const bool in_place = tgi_is_exclusive(g) && tgi_is_contiguous(g) && g->dtype == saved->dtype;
+    const bool in_place = tgi_is_exclusive(g) && tgi_is_dense(g) && g->dtype == saved->dtype;
     tg_tensor *out = in_place ? g : tgi_output_like(&c, saved, (tg_dtype)saved->dtype);
     if (!out) return TGI_FAILED;
+    if (!in_place) tgi_preserve_strides(out, c.in, 2);
     tgi_loop loop = tgi_loop_over(out);
     loop.kernel = op;
     loop.compute = tgi_compute_dtype((tg_dtype)saved->dtype);
@@ -14624,7 +14647,7 @@ static bool tgi_rule_sum_to(tgi_step *step, tg_tensor *g)
 
 static bool tgi_clone_kernel(tgi_call *c, tg_tensor *y)
 {
-    tgi_preserve_strides(y, c->in[0]);
+    tgi_preserve_strides(y, c->in, 1);
     return tgi_copy_elements(c->S, y, c->in[0]);
 }
 
@@ -19992,9 +20015,9 @@ static tg_shape tgi_attention_shape(const tgi_attention *a, int64_t rows, int64_
 
 /* Puts the dims of y, a new tensor, in the order of those of x in memory: heads that lie side by side in q, k and v do
    so in y and in the gradients, too. */
-static void tgi_order_like(tg_tensor *y, const tg_tensor *x)
+static void tgi_order_like(tg_tensor *y, tg_tensor *x)
 {
-    if (y->ndim == x->ndim) tgi_preserve_strides(y, x);
+    if (y->ndim == x->ndim) tgi_preserve_strides(y, &x, 1);
 }
 
 /* What the inputs q, k, v and mask (or NULL) say of a call of the backend.  False if it cannot be asked: without

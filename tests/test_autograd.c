@@ -158,7 +158,7 @@ TEST(graph_basics)
         CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), exp(1.0), 1e-12);
     }
     ROW(2.14) {
-        tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *y = tg_sum(tg_view(tg_add(tg_t(x), x), TG_SHAPE(4))), *trunk, *one,
+        tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *y = tg_sum(tg_view(tg_add(x, tg_t(x)), TG_SHAPE(4))), *trunk, *one,
                   *two;
         CHECK(tg_backward(y) == TG_OK && tg_backward(y) == TG_OK);
         HAS(tg_grad(x), "[[4, 4], [4, 4]]");
