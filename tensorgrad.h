@@ -51,8 +51,8 @@
        TG_SELF              the name of this file, in quotes, if the compiler cannot tell it: see SPEED
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
-       TG_PLAIN             compute on the CPU by plain loops, easy to read and many times slower (see the room PLAIN),
-                            but with TG_PLAIN=0 in the environment; TG_PLAIN=1 there does so without the macro
+       TG_PLAIN             leave act III (see CONTENTS) out: the CPU computes by the loops of the room PLAIN, which are
+                            easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
        TG_ALLOW_FAST_MATH   allow options that change results: -ffast-math and -ffinite-math-only, which break NaN and
                             infinity, -funsafe-math-optimizations, -fassociative-math, -freciprocal-math and
@@ -179,7 +179,7 @@
 
    Act III, speed: how the CPU does what a backend must do.
 
-       @@KERNELS       the elementwise kernels in f64 and i64; the table of those in f32
+       @@KERNELS     * the elementwise kernels in f64 and i64; the table of those in f32
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
        @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort; gather, scatter, nonzero
@@ -458,6 +458,10 @@ typedef struct {
 } tg_device_stats;
 /* The counts as of now.  Errors: the device does not exist; all counts are then 0.  torch.cuda.memory_stats */
 TG_API tg_device_stats tg_stats_on(tg_device device);
+
+/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512"; or "plain".  See
+   SPEED and TG_PLAIN above.  torch.backends.cpu.get_cpu_capability */
+TG_API const char *tg_cpu_capability(void);
 
 /* ======== @@TENSOR ================================================================================================ */
 
@@ -2871,12 +2875,6 @@ TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
    200 nodes only the newest are drawn; one more node counts the others. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
-/* ======== @@KERNELS =============================================================================================== */
-
-/* The instruction set whose kernels this thread uses on the CPU: "portable", "avx2" or "avx512"; or "plain".  See
-   SPEED and TG_PLAIN above.  torch.backends.cpu.get_cpu_capability */
-TG_API const char *tg_cpu_capability(void);
-
 #ifdef __cplusplus
 }
 #endif
@@ -2899,8 +2897,8 @@ TG_API const char *tg_cpu_capability(void);
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@FLASH, @@FUSED, @@SIMD, @@SIMD_TYPED,
         @@SIMD_ROWS, @@SIMD_GEMM
 
-   Act III is below the other two, which reach it through the backend table, as they reach a GPU, and through the few
-   functions that the end of BACKEND declares; it calls nothing of theirs but what stands up to there.  Other calls of a
+   Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
+   of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
    later room are declared where they are made: the gradient rules of the op table call ops; an error calls the user's
    handler, under a guard of SCOPE; SCOPE and TAPE release what later rooms have made; and a call that begins has
    AUTOCAST cast its inputs. */
@@ -5063,7 +5061,7 @@ enum {
 /* ======== @@BACKEND ===============================================================================================
 
    Promise: all that a device must be able to do is one table of functions, TGI_BACKEND_ENTRIES.  The ops reach a
-   device through it alone, and the CPU, for tensors of a few elements, through tgi_speed as well.
+   device through it alone, and the CPU, for tensors of a few elements, through the tgi_direct of its row as well.
    Types: tgi_operand is a kernel's view of a tensor.  tgi_loop, tgi_rows, tgi_reduce, tgi_gemm, tgi_attention,
    tgi_convolution, tgi_pool, .. are the arguments of one entry or of several like ones.  tgi_backend is the row of a
    device kind, tgi_iter a loop over operands in its simplest form, tgi_window what a window of a pool covers.
@@ -5478,11 +5476,25 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     /* n steps, one after the other, on one device. */                                                                 \
     OP(ALL, bool, optim_step, (tgi_thread * S, const tgi_optim_step *steps, int n))
 
+/* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
+typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
+                               const void *in2);
+
+/* What a backend in the host's memory may offer besides the entries: for few elements, side by side (see t->few), the
+   ops call the kernels themselves. */
+typedef struct {
+    const char *(*name)(tgi_thread *S); /* of what these kernels are compiled for: see tg_cpu_capability */
+    tgi_map_kernel (*map_kernel)(tgi_thread *S, int op, tg_dtype compute);
+    tgi_map_kernel (*gradient_kernel)(tgi_thread *S, int op, tg_dtype compute);
+    /* y [n] += x [n], their elements so many bytes apart */
+    void (*add_run)(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
+} tgi_direct;
+
 typedef struct tgi_backend {
     const char *name;
     int type;  /* TG_DEV_... */
-    bool host;   /* its memory is the host's */
-    bool direct; /* elementwise ops on few elements go by the kernels of act III, without the table: see t->few */
+    bool host; /* its memory is the host's */
+    const tgi_direct *direct; /* or NULL */
 #define TGI_BACKEND_POINTER(kinds, result, name, arguments) result(*name) arguments;
     TGI_BACKEND_ENTRIES(TGI_BACKEND_POINTER)
 #undef TGI_BACKEND_POINTER
@@ -5561,8 +5573,8 @@ static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_ope
 
 /* any_order: the kernel may see the elements in any order, so the dims are sorted by the strides of the first operand,
    the smallest innermost. */
-static void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
-                          bool any_order)
+static TGI_UNUSED void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
+                                     bool any_order)
 {
     iter->ndim = 0;
     iter->nargs = nargs;
@@ -5593,7 +5605,7 @@ static void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int narg
 }
 
 /* Whether operand k is contiguous over the loop. */
-static bool tgi_is_flat(const tgi_iter *iter, int k)
+static TGI_UNUSED bool tgi_is_flat(const tgi_iter *iter, int k)
 {
     int64_t stride = tgi_bytes_of(iter->dtype[k]);
     for (int d = iter->ndim - 1; d >= 0; stride *= iter->dim[d], --d) {
@@ -5604,7 +5616,7 @@ static bool tgi_is_flat(const tgi_iter *iter, int k)
 
 /* Whether no two indices are the same element of operand 0: each stride is larger than the distance that the smaller
    ones cover together.  May return false for some operands without overlap. */
-static bool tgi_no_overlap(const tgi_iter *iter)
+static TGI_UNUSED bool tgi_no_overlap(const tgi_iter *iter)
 {
     bool seen[TG_MAX_DIMS] = {false};
     int64_t reach = tgi_bytes_of(iter->dtype[0]);
@@ -5650,7 +5662,7 @@ static TGI_UNUSED tgi_bad_index_text tgi_text_of_bad_index(tgi_index_message mes
 }
 
 /* The loop of accumulate as one of the op add, for operands without overlap: arg[0] = arg[0] + arg[1]. */
-static tgi_loop tgi_as_addition(const tgi_loop *loop)
+static TGI_UNUSED tgi_loop tgi_as_addition(const tgi_loop *loop)
 {
     tgi_loop add = *loop;
     add.kernel = TGI_OP_add;
@@ -5999,8 +6011,6 @@ extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, 
 
 #ifndef TGI_CUDA_COMPANION
 
-/* ---- what acts I and II ask of act III besides the CPU's row of the backend table ---- */
-
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
 typedef union {
@@ -6009,28 +6019,8 @@ typedef union {
     int64_t i64[TGI_TILE];
 } tgi_tile;
 
-/* y [n] = the expression of the op's row in x [n], or in a, b and c [n]; all contiguous; y may be one of the inputs. */
-typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
-                               const void *in2);
-
 /* For fewer elements than this, if all operands are contiguous, neither an iterator nor threads save time. */
 enum { TGI_SMALL = 4096 };
-
-static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute);
-static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute);
-static void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step, int64_t n);
-static void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n);
-static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
-static const tgi_backend *tgi_cpu_backend(void);
-static const struct {
-    const tgi_backend *(*backend)(void);
-    tgi_map_kernel (*map_kernel)(tgi_thread *S, int op, tg_dtype compute);
-    tgi_map_kernel (*gradient_kernel)(tgi_thread *S, int op, tg_dtype compute);
-    void (*load)(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step, int64_t n);
-    void (*store)(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step, int64_t n);
-    void (*add_run)(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
-} tgi_speed = {tgi_cpu_backend,   tgi_map_kernel_of,  tgi_gradient_kernel_of,
-               tgi_load_elements, tgi_store_elements, tgi_add_run};
 
 /* ---- the devices ---- */
 
@@ -6091,6 +6081,13 @@ static const tgi_backend *tgi_backend_of(tgi_thread *S, int type)
 {
     if (type < 0 || type >= TGI_DEVICE_TYPES || !tgi_device_kinds[type].row) return NULL;
     return tgi_device_kinds[type].row(S);
+}
+
+const char *tg_cpu_capability(void)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_direct *direct = tgi_row_of_cpu(S)->direct;
+    return direct ? direct->name(S) : "plain";
 }
 
 /* Called when the state of a thread ends. */
@@ -6263,7 +6260,8 @@ TGI_CALLERS_END
 /* ======== @@PLAIN =================================================================================================
 
    Promise: a backend in its plainest form: what each entry of the backend table computes, as loops that can be read
-   aloud, for every shape, stride and dtype.  TG_PLAIN=1 in the environment runs the library on it in place of act III.
+   aloud, for every shape, stride and dtype.  TG_PLAIN=1 in the environment runs the library on it in place of act III,
+   which the macro TG_PLAIN leaves out.
    Types: tgi_plain_number is an element as it is computed with, a double, or an int64_t for integers and bool.
    tgi_plain_line is elements in memory that are equally far apart, read and written one by one.
    Way of an entry: for each element or row of the output, by its number, it finds the lines that it is made from
@@ -7089,19 +7087,22 @@ static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_ope
 #define TGI_PLAIN_ENTRY_MEMORY(name) tgi_host_##name,
 #define TGI_PLAIN_ENTRY_DEVICE(name) NULL,
 #define TGI_PLAIN_ENTRY(kinds, result, name, arguments) TGI_PLAIN_ENTRY_##kinds(name)
-static const tgi_backend tgi_plain = {"cpu", TG_DEV_CPU, true, false, TGI_BACKEND_ENTRIES(TGI_PLAIN_ENTRY)};
+static const tgi_backend tgi_plain = {"cpu", TG_DEV_CPU, true, NULL, TGI_BACKEND_ENTRIES(TGI_PLAIN_ENTRY)};
 
-/* TG_PLAIN in the environment decides, 0 for no; without it the macro TG_PLAIN. */
+#ifdef TG_PLAIN /* act III is left out */
+static const tgi_backend *tgi_choose_backend(void) { return &tgi_plain; }
+#else
+static const tgi_backend *tgi_cpu_backend(void);
+static const struct {
+    const tgi_backend *(*backend)(void);
+} tgi_speed = {tgi_cpu_backend}; /* all of act III: its row of the backend table, and in that tgi_direct */
+
 static const tgi_backend *tgi_choose_backend(void)
 {
     const char *wish = getenv("TG_PLAIN");
-#ifdef TG_PLAIN
-    const bool otherwise = true;
-#else
-    const bool otherwise = false;
-#endif
-    return (wish && *wish ? strcmp(wish, "0") != 0 : otherwise) ? &tgi_plain : tgi_speed.backend();
+    return wish && *wish && strcmp(wish, "0") != 0 ? &tgi_plain : tgi_speed.backend();
 }
+#endif
 
 TGI_CALLERS_END
 
@@ -8907,8 +8908,8 @@ static bool tgi_add_elements(tgi_thread *S, const tg_tensor *y, const tg_tensor 
     if (!tgi_wait_ready(S, y, true) || !tgi_wait_ready(S, x, false)) return false;
     if (y->storage->backend->direct && tgi_is_contiguous(y) && tgi_is_contiguous(x) && tgi_numel(y) < TGI_SMALL) {
         const int64_t size = tgi_bytes_of((tg_dtype)y->dtype);
-        tgi_speed.add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size, (const char *)tgi_first_element(x),
-                          size, tgi_numel(y));
+        y->storage->backend->direct->add_run((tg_dtype)y->dtype, (char *)tgi_first_element(y), size,
+                                             (const char *)tgi_first_element(x), size, tgi_numel(y));
         return true;
     }
     tgi_loop_init(&loop, y);
@@ -13654,9 +13655,9 @@ static inline tg_tensor *tgi_map_small(tgi_thread *S, const char *name, int op, 
     const double scalar[2] = {s, t};
     tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)a->few * tgi_dtypes[result].size);
     if (!y) return NULL;
-    tgi_speed.map_kernel(S, op, dtype)(a->few, scalar, y->storage->data, tgi_first_element(a),
-                                       n > 1 ? tgi_first_element(in[1]) : NULL,
-                                       n > 2 ? tgi_first_element(in[2]) : NULL);
+    const tgi_map_kernel kernel = y->storage->backend->direct->map_kernel(S, op, dtype);
+    kernel(a->few, scalar, y->storage->data, tgi_first_element(a), n > 1 ? tgi_first_element(in[1]) : NULL,
+           n > 2 ? tgi_first_element(in[2]) : NULL);
     return y;
 }
 
@@ -13972,7 +13973,7 @@ TGI_ALWAYS_INLINE bool tgi_give_small(tgi_step *step, int i, tgi_map_kernel kern
         void *sum = tgi_first_element(y);
         tgi_tile term;
         kernel(g->few, scalar, &term, a, b, NULL);
-        tgi_speed.map_kernel(S, TGI_OP_add, dtype)(g->few, scalar, sum, sum, &term, NULL);
+        g->storage->backend->direct->map_kernel(S, TGI_OP_add, dtype)(g->few, scalar, sum, sum, &term, NULL);
         return true;
     }
     y = last && tgi_is_exclusive(g)
@@ -14009,9 +14010,10 @@ static tgi_answer tgi_rule_small(tgi_step *step, int op, tg_tensor *g)
             step->result[i] = g;
             continue;
         }
+        const tgi_direct *direct = g->storage->backend->direct;
         const tgi_map_kernel kernel = op_of_kernel == TGI_ROW_OF_GRADIENTS
-                                          ? tgi_speed.gradient_kernel(S, op, (tg_dtype)g->dtype)
-                                          : tgi_speed.map_kernel(S, op_of_kernel, (tg_dtype)g->dtype);
+                                          ? direct->gradient_kernel(S, op, (tg_dtype)g->dtype)
+                                          : direct->map_kernel(S, op_of_kernel, (tg_dtype)g->dtype);
         if (!tgi_give_small(step, i, kernel, g, with[i], i == first)) return TGI_FAILED;
     }
     return TGI_DONE;
@@ -26473,10 +26475,10 @@ static bool tgi_csv_fits(tgi_csv *c, double value, int64_t line, int64_t column)
 {
     const tg_dtype dtype = c->f->S->default_dtype;
     const char *digits = c->cell + (*c->cell == '-' || *c->cell == '+');
-    double held, stored;
+    double stored = 0;
     if (value != value) return true;
-    tgi_speed.store(TG_F64, &value, dtype, (char *)&stored, 0, 1);
-    tgi_speed.load(TG_F64, &held, dtype, (const char *)&stored, 0, 1);
+    tgi_plain_put_real(tgi_plain_flat(dtype, &stored), 0, value);
+    const double held = tgi_plain_real(tgi_plain_flat(dtype, &stored), 0);
     if (!tgi_is_finite(held) && strpbrk(c->cell, "0123456789")) {
         return tgi_file_fail(c->f, TG_ERR_FORMAT, "line %lld, column %lld: '%s' is too large for %s%s", (long long)line,
                              (long long)column, tgi_shown(c->cell).text, tg_dtype_name(dtype),
@@ -30765,6 +30767,8 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 
 TGI_CALLERS_END
 
+#ifndef TG_PLAIN /* act III, up to "the end of the kernels" */
+
 /* ======== @@KERNELS ===============================================================================================
 
    Promise: the elementwise kernels in f64 and i64, loading and storing of elements of any dtype; and tgi_kernels, the
@@ -31167,11 +31171,7 @@ static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
     return S->kernels;
 }
 
-const char *tg_cpu_capability(void)
-{
-    tgi_thread *S = tgi_self();
-    return tgi_backend_of(S, TG_DEV_CPU) == &tgi_plain ? "plain" : tgi_kernels_of(S)->name;
-}
+static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->name; }
 
 /* ======== @@CPU ===================================================================================================
 
@@ -35122,7 +35122,8 @@ static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, i
 #define TGI_CPU_ENTRY_MEMORY(name) tgi_host_##name,
 #define TGI_CPU_ENTRY_DEVICE(name) NULL,
 #define TGI_CPU_ENTRY(kinds, result, name, arguments) TGI_CPU_ENTRY_##kinds(name)
-static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, true, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
+static const tgi_direct tgi_cpu_direct = {tgi_kernels_name, tgi_map_kernel_of, tgi_gradient_kernel_of, tgi_add_run};
+static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, &tgi_cpu_direct, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
 
 static const tgi_backend *tgi_cpu_backend(void) { return &tgi_cpu; }
 
@@ -35190,6 +35191,9 @@ extern float sqrtf(float) __attribute__((__const__));
 #define tgi_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
 
 #define TGI_ISA portable
+#elif defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
+#pragma float_control(pop)
+#endif /* !TG_PLAIN */
 #endif /* !TGI_CUDA_COMPANION */
 
 #ifdef __cplusplus

@@ -1359,7 +1359,7 @@ template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
     }
 };
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_entry<tgi_cuda_##name>::call,
-static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, false, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
+static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, NULL, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
 
 extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
 {

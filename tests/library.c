@@ -21,6 +21,9 @@ void inside_compose(bool on) { tgi_self()->composes = on; }
 
 void inside_plain(bool on) { tgi_self()->cpu = on ? &tgi_plain : tgi_choose_backend(); }
 
+#ifdef TG_PLAIN
+bool inside_bf16_tile(bool use) { return use && false; }
+#else
 bool inside_bf16_tile(bool use)
 {
     static tgi_kernels without;
@@ -31,6 +34,7 @@ bool inside_bf16_tile(bool use)
     if (!use) self->kernels = &without;
     return tgi_has_gemm_tile_bf16(tgi_kernels_of(self));
 }
+#endif
 
 const char *inside_op(int i, bool *has_rule, const char **formula)
 {

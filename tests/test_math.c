@@ -10,6 +10,11 @@
 
 enum { AT_ONCE = 1 << 16 };
 static const char *capability;
+#ifdef TG_PLAIN
+static const bool left_out = true; /* act III: there is only the plain backend */
+#else
+static const bool left_out = false;
+#endif
 
 static tg_tensor *gelu_erf(tg_tensor *x) { return tg_gelu(x, false); }
 static tg_tensor *gelu_tanh(tg_tensor *x) { return tg_gelu(x, true); }
@@ -171,7 +176,7 @@ int main(int argc, char **argv)
 #if defined(__unix__) || defined(__APPLE__)
     for (int plain = 0; plain < 2; ++plain) {
         setenv("TG_PLAIN", plain ? "1" : "0", 1), tg_shutdown();
-        CHECK((strcmp(tg_cpu_capability(), "plain") == 0) == (plain != 0));
+        CHECK((strcmp(tg_cpu_capability(), "plain") == 0) == (plain || left_out));
     }
 #endif
     return harness_end();

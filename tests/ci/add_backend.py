@@ -220,11 +220,11 @@ def room(header):
     text = header[start:header.index("/* ======== @@OBJECT", start)]
     text = text[text.index("TGI_CALLERS_BEGIN"):]
     text = re.sub(r"/\* ---- entries of kind MEMORY.*?(?=/\* ---- numbers)", lambda m: MEMORY, text, flags=re.S)
-    text = re.sub(r"/\* TG_PLAIN in the environment.*?\n}\n", "", text, flags=re.S)
+    text = re.sub(r"#ifdef TG_PLAIN /.*?#endif\n", "", text, flags=re.S)
     text = re.sub(r"tgi_(?:plain|host)_", "tgi_third_", text).replace("TGI_PLAIN", "TGI_THIRD")
     text = re.sub(r"(TGI_OPTIMIZER_(?:NAME|LOOP)_|TGI_OPTIMIZER, )plain", r"\1third", text)
     text = text.replace("_DEVICE(name) NULL,", "_DEVICE(name) tgi_third_##name,")
-    text = text.replace('tgi_plain = {"cpu", TG_DEV_CPU, true, false,', 'tgi_third = {"third", TG_DEV_THIRD, false, false,')
+    text = text.replace('tgi_plain = {"cpu", TG_DEV_CPU, true, NULL,', 'tgi_third = {"third", TG_DEV_THIRD, false, NULL,')
     text = re.sub(r"\*\((const )?type \*\)at", r"*(\1type *)tgi_third_home(at)", text)
     return text + "static const tgi_backend *tgi_row_of_third(tgi_thread *S) { return (void)S, &tgi_third; }\n"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # builds.sh FOLDER: how the header and the Makefile answer to unusual wishes: options that break NaN are refused; a 32-bit x86
-# compiles without a warning and links without a library for atomics; the header includes itself under any name; make finds
-# OpenMP with a C++ compiler as well, passes on a text with an apostrophe, and refuses a folder with a space.
+# compiles without a warning and links without a library for atomics; the header includes itself under any name; TG_PLAIN
+# leaves act III out; make finds OpenMP with a C++ compiler as well, passes on a text with an apostrophe, and refuses a folder
+# with a space.
 set -u
 out=$1 passed=0 failed=0
 mkdir -p "$out"
@@ -65,6 +66,20 @@ for name in attention layers products; do
     cc -std=c99 -O1 -ffp-contract=off -I. tests/test_$name.c "$out/pasted_library.o" -o "$out/pasted_$name" -lm -lpthread &&
         SMALL=1 "$out/pasted_$name" >"$out/pasted_$name.txt" 2>&1
     verdict $? "test_$name with the header in a .c file"
+done
+
+# Act III left out: the object has no loop of it, and test_ops passes on the plain backend alone.
+fast() { nm "$1" | grep -cE ' tgi_(cpu_|kernels_)|_(portable|avx2|avx512)$'; }
+cc -std=c99 -O1 -ffp-contract=off $WARN -DTG_PLAIN -I. -Itests -c tests/library.c -o "$out/plain.o"
+verdict $? "the library without act III"
+echo "functions and tables of act III: $(fast "$out/pasted_library.o"), with TG_PLAIN $(fast "$out/plain.o"); bytes:"
+size "$out/pasted_library.o" "$out/plain.o"
+[ "$(fast "$out/pasted_library.o")" -gt 100 ] && [ "$(fast "$out/plain.o")" -eq 0 ]
+verdict $? "TG_PLAIN leaves the fast loops out of the object"
+for name in ops math; do
+    cc -std=c99 -O1 -ffp-contract=off -DTG_PLAIN -I. tests/test_$name.c "$out/plain.o" -o "$out/plain_$name" -lm -lpthread &&
+        SMALL=1 TG_PLAIN=0 "$out/plain_$name" >"$out/plain_$name.txt" 2>&1
+    verdict $? "test_$name without act III"
 done
 
 # Debian's cross compilers displace its package with the headers of the kernel for -m32; those for 64 bits serve as well.
