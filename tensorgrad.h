@@ -4683,20 +4683,25 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    (1) The number of an op is the place of its row; all expansions of a table have the same order.
    (2) The rule of a row is written in public ops, so that a gradient has a gradient.
 
-   To add an elementwise op:
+   To add an elementwise op (tests/ci/add_op.py adds tanhshrink):
      1. its row, in the table below that fits its inputs;
      2. its declaration in the public part, under @@ELEMENTWISE, and its name in TGI_RESULTS;
      3. the declaration of its twin in place, if the row makes one;
      4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
    An op with one input whose rule takes several ops may have its gradient in one, too: a row of TGI_GRADIENTS.
    One whose rule is a single op, or g itself, may have a row of TGI_SHORT_RULES, for tensors of a few elements.
-   To add an op with a kernel of its own, like cumsum:
+   To add an op with a kernel of its own, like cumsum (tests/ci/add_op.py adds rcumsum):
      1. its row in TGI_OPS, 2. its declaration in the public part, and its name in TGI_RESULTS;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
      4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), of kind PLAIN, 5. its loop, tgi_plain_ENTRY (@@PLAIN), 6. CUDA's
         function, tgi_cuda_ENTRY, in tensorgrad_cuda.cu; where the loop is too slow a faster one for the CPU,
         tgi_cpu_ENTRY (@@CPU), makes the kind ALL;
      7. its row and 8. its samples in tests/samples.h.
+   To add an op like convolution, of a weight and options (tests/ci/add_op.py adds locally_connected1d): these eight,
+   where the public function is a composite that checks sizes and options before its op, the rule is an op for each
+   input, and the entry is of kind ALL; and
+     9. the struct of the entry's arguments, with the formula that devices share (@@BACKEND), 10. tgi_cpu_ENTRY (@@CPU);
+     11. arguments that fit each other, unless tensors of size [2, 3] and the number 1 do, in tests/api/recipes.h.
    An op made of other ops (a composite, like tg_embedding) needs its row in TGI_COMPOSITES, or, where an op has its
    name, that one's; a declaration, a function between tgi_composite_begin_with and tgi_composite_end, and samples.
    What TG_AUTOCAST makes of the inputs, that they are floating point, and that dims are wrapped and in range, is said
@@ -5073,9 +5078,9 @@ enum {
    (3) Strides of operands are in elements, those of a tgi_iter in bytes.
    (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
    To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_plain_NAME, tgi_cpu_NAME in act III (if its kind is ALL) and
-   tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend: a copy of the room PLAIN under another name, in a file
-   of its own, with MEMORY and DEVICE entries of its own; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES, 3. a declaration of the
-   function that gives its row, 4. its line in tgi_device_kinds, 5. the #include of the file, below PLAIN. */
+   tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend (tests/ci/add_backend.py adds one): a copy of the room PLAIN
+   under another name, in its own file, with its own MEMORY and DEVICE entries; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES,
+   3. a declaration of the function of its row, 4. its line in tgi_device_kinds, 5. the file's #include, below PLAIN. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -18428,7 +18433,8 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
    (1) Inside there are always 3 dims: those that are missing come first and have size 1.
    (2) conv, conv_transpose and conv_weight are closed under gradients, so no rule needs a kernel of its own.
    (3) Columns take 1 MB on the host and 256 MB on a device, or what a single image needs if that is more.
-   To add a kind of convolution: express it by the geometry of these three ops, or as a composite of them. */
+   To add a kind of convolution: express it by the geometry of these three ops, or as a composite of them.  For one that
+   needs kernels of its own the head of TABLE has a recipe. */
 
 /* ---- conv, conv_transpose and conv_weight ----
 

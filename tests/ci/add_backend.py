@@ -240,7 +240,7 @@ def main():
         file.write(room(header))
     with open(os.path.join(folder, "program.c"), "w", encoding="utf-8") as file:
         file.write(PROGRAM)
-    if not add(folder, "a backend, besides its own file", PLACES, MOST):
+    if not add(folder, "a backend", PLACES, MOST):
         return summary()
     run(folder, *"cc -std=c99 -O0 -ffp-contract=off -I. program.c -o program -lm -lpthread".split())
     if os.path.exists(os.path.join(folder, "program")):

@@ -95,7 +95,7 @@ TEST(pgm)
 
 def main():
     folder = copy(sys.argv[1])
-    if not add(folder, "a file format", PGM, 4):
+    if not add(folder, "a format", PGM, 4):
         return summary()
     test(folder, build(folder, "test_files"), 10, "pgm")
     return summary()

@@ -1,6 +1,7 @@
 """What the scripts add_*.py share: a copy of the library in a folder, insertions into it, programs built and run there.
 
-A place is one insertion: (file, text in front of which it goes, insertion)."""
+A place is one insertion: (file, text in front of which it goes, insertion).  The text must stand there exactly once, so that a
+script fails where the library has moved away from its recipe."""
 import os
 import re
 import shutil
@@ -27,19 +28,31 @@ def insert(folder, places):
     for name, anchor, text in places:
         path = os.path.join(folder, name)
         with open(path, encoding="utf-8") as file:
-            before, found, after = file.read().partition(anchor)
-        if not check(found, "%s has no %r" % (name, anchor)):
+            parts = file.read().split(anchor)
+        if not check(len(parts) == 2, "%s has %r %d times, not once" % (name, anchor, len(parts) - 1)):
             whole = False
             continue
         with open(path, "w", encoding="utf-8") as file:
-            file.write(before + text + found + after)
+            file.write(parts[0] + text + anchor + parts[1])
     return whole
 
 
+def recipe(what):
+    """The numbers of the steps that a head of the header has after "To add WHAT (tests/ci/add_..py adds ..):"."""
+    words = r"To add %s\b[^:]*\(tests/ci/add_\w+\.py\s+adds [^)]*\)(.*?)(?=To add |\*/)" % what
+    with open(HEADER, encoding="utf-8") as file:
+        steps = re.findall(words, file.read(), re.S)
+    check(len(steps) == 1, "%d recipes for %s, not one" % (len(steps), what))
+    return [int(n) for n in re.findall(r"\b(\d+)\. ", " ".join(steps))]
+
+
 def add(folder, what, places, most):
-    """Adds the places of a thing, of which a recipe promises that they are no more than `most`."""
+    """Adds the places of a thing: no more than `most`, and as many as its recipe in the header numbers, which may go on from
+    the numbers of another recipe."""
     print("%s: %d places in %d files, of %d" % (what, len(places), len({name for name, _, _ in places}), most))
     check(len(places) <= most, "%s takes %d places, more than %d" % (what, len(places), most))
+    steps = recipe(what)
+    check(steps and steps == list(range(steps[0], len(places) + 1)), "the recipe for %s has the steps %s" % (what, steps))
     return insert(folder, places)
 
 
