@@ -30,6 +30,7 @@ help:
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
 	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: 40 quiet minutes'
 	@echo 'make bench ROWS=sgemm    the rows whose name contains the text; BENCH="--help" for more; with DEVICE=cuda the GPU, too'
+	@echo 'make bench-sweep     every op over a grid of shapes, dtypes and layouts beside PyTorch: 15 minutes; SWEEP=--coarse: two'
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
@@ -44,7 +45,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples bench bench-quick fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test check-examples examples bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -92,13 +93,22 @@ check-deep:
 coverage:
 	@bash tests/ci/coverage.sh $(BUILD)/coverage
 
-# What the header costs to compile and what an op costs; then every row of tests/bench/workloads.c beside other libraries.
-bench: $(BUILD)/workloads $(if $(CUDA),$(BUILD)/device)
+# What the header costs to compile and what an op costs; every row of tests/bench/workloads.c beside other libraries; then
+# every op.
+bench: $(BUILD)/workloads $(BUILD)/sweep $(if $(CUDA),$(BUILD)/device)
 	$(if $(ROWS),,@bash tests/ci/figures.sh $(BUILD)/figures)
 	@if command -v '$(TG_PYTHON)' >/dev/null; then \
 	    '$(TG_PYTHON)' tests/bench/bench.py $(BENCH) $(if $(RESULTS),--results '$(RESULTS)') $(BUILD)/workloads $(ROWS); \
 	else echo 'no $(TG_PYTHON): without other libraries'; OMP_PROC_BIND=true $(BUILD)/workloads quick; fi
 	$(if $(CUDA),$(BUILD)/device)
+	$(if $(ROWS),@echo 'skipped: make bench-sweep, as ROWS is given',$(RUN_SWEEP))
+
+bench-sweep: $(BUILD)/sweep
+	$(RUN_SWEEP)
+
+RUN_SWEEP = @if command -v '$(TG_PYTHON)' >/dev/null; then \
+	    '$(TG_PYTHON)' tests/bench/sweep.py $(SWEEP) $(if $(RESULTS),--results '$(RESULTS)') $(BUILD)/sweep $(ROWS); \
+	else echo 'skipped: PyTorch, as there is no $(TG_PYTHON); our times of the coarse grid alone'; $(BUILD)/sweep alone; fi
 
 bench-quick: $(BUILD)/workloads
 	@OMP_PROC_BIND=true $(BUILD)/workloads quick
@@ -138,6 +148,9 @@ $(BENCH_PARTS): $(BUILD)/bench_%.o: tests/bench/%.c tests/bench/roof.h tests/ben
 $(BUILD)/workloads: tests/bench/workloads.c $(BENCH_PARTS) $(BUILD)/library.o
 	$(COMPILE)
 
+$(BUILD)/sweep: tests/bench/sweep.c tests/bench/cells.h tests/samples.h $(BUILD)/bench_roof.o $(BUILD)/library.o
+	$(COMPILE)
+
 # The declarations of the header as a table of calls; two programs include it and draw the arguments.
 $(BUILD)/declarations: tests/api/declarations.c $(BUILD)/flags
 	$(CC) $(CPPFLAGS) $(CFLAGS) -o $@ $< $(LDFLAGS)
@@ -172,4 +185,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test check-examples check-deep coverage fuzz bench bench-quick examples clean FORCE
+.PHONY: help demo test check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples clean FORCE

@@ -3617,7 +3617,7 @@ enum { OP_ROWS = (int)(sizeof op_rows / sizeof op_rows[0]) };
 
 /* The samples are on HERE, while the default device is the CPU: tensors that an op makes must be where its inputs
  * are. */
-static void run_samples(void)
+static inline void run_samples(void)
 {
     int i;
     tg_set_default_device(TG_CPU);

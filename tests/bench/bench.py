@@ -97,19 +97,19 @@ class Failed(Exception):
 
 
 class Worker:
-    """A process that answers one line for each line."""
+    """A process that answers one line for each line.  pinned: to so many processors, of different cores."""
 
-    def __init__(self, library, command, threads, log):
+    def __init__(self, library, command, threads, log, pinned=True):
         environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", JAX_PLATFORMS="cpu", PYTHONPATH=HERE + "/peers")
         for name in ("OMP", "MKL", "OPENBLAS", "BLIS", "NUMEXPR"):
             environment[name + "_NUM_THREADS"] = str(threads)
-        if library in ("tensorgrad", "pytorch"):  # others lose their second thread to the processor of the first
+        if pinned and library in ("tensorgrad", "pytorch"):  # others lose their second thread to the processor of the first
             environment["OMP_PROC_BIND"] = "true"
         if library == "jax" and threads == 1:
             environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
         self.library, self.rest = library, REST.get(library, 0.02)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                                        env=environment, preexec_fn=lambda: use_processors(threads))
+                                        env=environment, preexec_fn=lambda: use_processors(threads) if pinned else None)
 
     def ask(self, line):
         try:
@@ -489,7 +489,7 @@ class Bench:
 
 CPU_TITLE = "# Results on a CPU"
 OTHER_TITLES = ("# Newer results on the same processor", "# Results on a processor with half the multiply-adds",
-                "# Earlier results on a CPU with AVX2", "# Counted on the simulator", "# Results on a GPU")
+                "# Earlier results on a CPU with AVX2", "# The sweep", "# Counted on the simulator", "# Results on a GPU")
 INTRODUCTION = """\
 Written by `make bench RESULTS=tests/bench/RESULTS.md`.  "not run" is what nobody has measured, "contended" what
 something else on the machine disturbed; "behind" is short of what the row must reach, "must" and "aim" say how far it

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # bench.sh BUILD: the benchmarks run.  The rows of `make bench-quick`, less than a millisecond each; other workloads in
-# small; the driver with one row and without another library; RESULTS.md has every row; and small networks lose the same
-# in PyTorch, where there is one.
+# small; the driver with one row and without another library; RESULTS.md has every row; small networks lose the same in
+# PyTorch, where there is one; and the sweep has cells of every op, which run, and agree with PyTorch's.
 passed=0 failed=0
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
-make -s BUILD="$1" "$1/workloads" || { echo "0 passed, 1 failed"; exit 1; }
+make -s BUILD="$1" "$1/workloads" "$1/sweep" || { echo "0 passed, 1 failed"; exit 1; }
 "$1/workloads" tiny
 verdict $? "workloads tiny"
 for name in conv2d-1x2x4x4 log_softmax-3x5-backward cat-3x5-both embedding-7x3x5-both bias_add-3x5-backward topk-3x9x2 \
@@ -15,7 +15,26 @@ for name in conv2d-1x2x4x4 log_softmax-3x5-backward cat-3x5-both embedding-7x3x5
     [[ $answer =~ ^[0-9.e+-]+$ ]]
     verdict $? "$name: $answer"
 done
+"$1/sweep" missing
+verdict $? "ops without a cell in tests/bench/cells.h: sweep missing"
+[ "$("$1/sweep" missing softmax | uniq)" = softmax ] && ! "$1/sweep" missing softmax >/dev/null
+verdict $? "sweep missing finds an op without a cell"
+"$1/sweep" tiny
+verdict $? "sweep tiny"
 if command -v python3 >/dev/null 2>&1; then
+    small=(--coarse --threads 1 --rounds 1 --ms 0.01)
+    cells=("softmax f32 64x1024" "add f32 256x256:t" "sort i64 1024x64 dim=1")
+    python3 tests/bench/sweep.py "${small[@]}" --peers none --all "$1/sweep.txt" "$1/sweep" "${cells[@]}"
+    verdict $? "the driver of the sweep"
+    for cell in "${cells[@]}"; do
+        grep -q "^$cell.*	1	[0-9]" "$1/sweep.txt"
+        verdict $? "the cell of the sweep: $cell"
+    done
+    (cd tests/bench && python3 -B -c 'from sweep import agree
+cell = "softmax f32 2x3 dim=1"
+assert agree(cell, "6 2 5 2", "6 2 5.00001 2") and not agree(cell, "6 2 5 2", "6 2 5.1 2")
+assert not agree(cell, "6 2 5 2", "5 2 5 2") and agree(cell, "6 nan 5 2", "6 nan 5 2")')
+    verdict $? "the sweep tells results that differ"
     brief=(--pairs 2 --ms 0.1 --repeats 0 --threads 1)
     python3 tests/bench/bench.py "${brief[@]}" --peers none --results "$1/RESULTS.md" "$1/workloads" sgemm-8x8x8-NT
     verdict $? "the driver"
@@ -37,6 +56,14 @@ if command -v python3 >/dev/null 2>&1; then
             grep -c 'losses of 20 steps agree')
         [ "$agree" -eq 5 ] && grep -q '^embedding-7x3x5-backward  *1 .*pytorch eager' "$1/bench-pytorch.txt"
         verdict $? "beside PyTorch: $(cat "$1/bench-pytorch.txt")"
+        cp tests/bench/RESULTS.md "$1/sweep-RESULTS.md"
+        "$python" tests/bench/sweep.py "${small[@]}" --results "$1/sweep-RESULTS.md" "$1/sweep" "${cells[@]}" \
+            'matmul f32 64x64,64x64' 'layer_norm bf16' 'index_put_ f32' > "$1/sweep-pytorch.txt" &&
+            grep -q '^matmul  *[0-9]* ' "$1/sweep-pytorch.txt" &&
+            grep -q '^1 thread: .* geometric mean ' "$1/sweep-pytorch.txt" &&
+            grep -q '^| [0-9.]* | softmax f32 64x1024 dim=1' "$1/sweep-RESULTS.md" &&
+            diff <(rows tests/bench/RESULTS.md) <(rows "$1/sweep-RESULTS.md")
+        verdict $? "the sweep beside PyTorch: $(cat "$1/sweep-pytorch.txt")"
     else
         echo "skipped: no python with PyTorch and NumPy"
     fi

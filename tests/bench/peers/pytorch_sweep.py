@@ -1,0 +1,417 @@
+"""The cells of the sweep in PyTorch: answers the lines that `sweep worker` of tests/bench/sweep.c answers, for the same
+cells with the same numbers.  An op that PyTorch has not is in NONE, and answered with "error: no counterpart"."""
+import functools
+import operator
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from common import random_bits
+
+THREADS = int(sys.argv[1])
+NOW = time.process_time if THREADS == 1 else time.perf_counter  # as in sweep.c
+torch.set_num_threads(THREADS)
+torch.set_flush_denormal(True)
+
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64,
+          "u8": torch.uint8, "bool": torch.bool}
+REDUCTIONS = ("none", "mean", "sum", "batchmean")
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------------
+
+
+def as_strided(x, p):
+    copy = x.clone()
+    view = copy.transpose(0, 1)
+    copy.mul_(p.num)
+    return view * view
+
+
+def strided_add(x, p):
+    copy = x * x
+    windows = copy.unfold(0, 2, 1)
+    copy.mul_(3)
+    return windows * windows
+
+
+def scatter_view(x, y, p):
+    copy = x.clone()
+    copy.select(0, 1).copy_(y * y)
+    return copy
+
+
+def index_of(given, whole):
+    """The indices, with a whole dim before those whose bit of whole is set."""
+    index = []
+    for i, t in enumerate(given):
+        index += [slice(None), t] if whole >> i & 1 else [t]
+    return tuple(index)
+
+
+def index_put(x, values, *rest):
+    *given, p = rest
+    return x.index_put(index_of(given, p.count), values, accumulate=p.flag != 0)
+
+
+def index_put_in_place(x, values, *rest):
+    *given, p = rest
+    return x.clone().index_put_(index_of(given, p.count), values, accumulate=p.flag != 0)
+
+
+def sliced(x, p):
+    return x[(slice(None),) * p.dim + (slice(*p.dims),)]
+
+
+def convolution(function):
+    def call(x, w, bias, p):
+        return function(x, w, bias, p.dims or 1, p.dims2 or 0, p.count or 1, p.count2 or 1)
+    return call
+
+
+def transposed_convolution(function):
+    def call(x, w, bias, p):
+        return function(x, w, bias, p.dims or 1, p.dims2 or 0, p.dim, p.count2 or 1)
+    return call
+
+
+def pool(function, **options):
+    return lambda x, p: function(x, p.dims, p.dims2 or None, p.count, **options)
+
+
+def pool_ex(function):
+    return lambda x, p: function(x, p.dims, p.dims2 or None, p.count, p.count2, ceil_mode=p.flag != 0)
+
+
+def loss(function, **options):
+    """options: names of keyword arguments, and which number they are"""
+    def call(a, b, p):
+        named = {name: getattr(p, number) for name, number in options.items()}
+        return function(a, b, reduction=REDUCTIONS[p.flag], **named)
+    return call
+
+
+def with_dim(function):
+    return lambda x, p: function(x, p.dim)
+
+
+def with_dims(function):
+    return lambda x, p: function(x, p.dims, keepdim=p.flag != 0)
+
+
+def with_number(function):
+    return lambda x, p: function(x, p.num)
+
+
+def cross_entropy_ex(x, target, *rest):
+    p = rest[-1]
+    return F.cross_entropy(x, target, *rest[:-1], ignore_index=p.count, label_smoothing=p.num,
+                           reduction=REDUCTIONS[p.flag])
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def norm_of_sum(norm):
+    def call(a, b, *rest):
+        return norm(a + b, rest[0].shape, *rest[:-1], rest[-1].num)
+    return call
+
+
+scaler = torch.amp.GradScaler("cpu")
+
+CALLS = {
+    "add_scalar": with_number(torch.add), "sub_scalar": with_number(torch.sub), "rsub_scalar": lambda x, p: p.num - x,
+    "mul_scalar": with_number(torch.mul), "div_scalar": with_number(torch.div), "pow_scalar": with_number(torch.pow),
+    "clamp": lambda x, p: torch.clamp(x, p.num, p.num2), "clamp_min": with_number(torch.clamp_min),
+    "clamp_max": with_number(torch.clamp_max), "leaky_relu": with_number(F.leaky_relu), "elu": with_number(F.elu),
+    "celu": with_number(F.celu), "hardtanh": lambda x, p: F.hardtanh(x, p.num, p.num2),
+    "softplus": lambda x, p: F.softplus(x, p.num, p.num2),
+    "gelu": lambda x, p: F.gelu(x, approximate="tanh" if p.flag else "none"),
+    **{name + "_scalar": with_number(getattr(torch, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "add_alpha": lambda a, b, p: torch.add(a, b, alpha=p.num), "lerp_scalar": lambda a, b, p: torch.lerp(a, b, p.num),
+    "addcmul": lambda x, a, b, p: torch.addcmul(x, a, b, value=p.num),
+    "addcdiv": lambda x, a, b, p: torch.addcdiv(x, a, b, value=p.num),
+    "where": lambda a, b, c, p: torch.where(c, a, b), "masked_fill": lambda x, m, p: x.masked_fill(m, p.num),
+    # losses
+    "mse_loss": loss(F.mse_loss), "l1_loss": loss(F.l1_loss), "smooth_l1_loss": loss(F.smooth_l1_loss, beta="num"),
+    "huber_loss": loss(F.huber_loss, delta="num"), "binary_cross_entropy": loss(F.binary_cross_entropy),
+    "binary_cross_entropy_with_logits": loss(F.binary_cross_entropy_with_logits), "kl_div": loss(F.kl_div),
+    "cross_entropy": lambda x, t, p: F.cross_entropy(x, t),
+    "cross_entropy_ex": cross_entropy_ex,
+    "nll_loss": lambda x, t, w, p: F.nll_loss(x, t, w, ignore_index=p.count, reduction=REDUCTIONS[p.flag]),
+    # reductions
+    "logsumexp": lambda x, p: torch.logsumexp(x, tuple(range(x.dim()))),
+    "norm": lambda x, p: torch.linalg.vector_norm(x),
+    **{name + "_dim": with_dim(getattr(torch, name)) for name in (
+        "sum", "prod", "amax", "amin", "any", "all", "mean", "logsumexp", "max", "min")},
+    **{name + "_dims": with_dims(getattr(torch, name)) for name in (
+        "sum", "amax", "amin", "any", "all", "mean", "logsumexp")},
+    **{name + "_dim": (lambda function: lambda x, p: function(x, p.dim, correction=p.count))(getattr(torch, name))
+       for name in ("var", "std")},
+    **{name + "_dims": (lambda function: lambda x, p: function(x, p.dims, correction=p.count, keepdim=p.flag != 0))(
+        getattr(torch, name)) for name in ("var", "std")},
+    "norm_dim": lambda x, p: torch.linalg.vector_norm(x, p.num, p.dim),
+    "norm_dims": lambda x, p: torch.linalg.vector_norm(x, p.num, p.dims, p.flag != 0),
+    "sum_to": lambda x, b, p: x * (b * b),
+    # along a dim
+    **{name: with_dim(getattr(torch, name)) for name in ("argmax", "argmin", "cumsum", "softmax", "log_softmax")},
+    "glu": with_dim(F.glu), "sort": lambda x, p: torch.sort(x, p.dim, p.flag != 0),
+    "topk": lambda x, p: torch.topk(x, p.count, p.dim, p.flag != 0),
+    "unit_length": lambda x, p: F.normalize(x, p.num, p.dim, p.num2),
+    "cosine_similarity": lambda a, b, p: F.cosine_similarity(a, b, p.dim, p.num),
+    "cdist": lambda a, b, p: torch.cdist(a, b, p.num),
+    # norms
+    "normalize": lambda x, p: F.layer_norm(x, x.shape[-1:], None, None, p.num),
+    "layer_norm": lambda x, w, b, p: F.layer_norm(x, w.shape, w, b, p.num),
+    "rms_norm": lambda x, w, p: F.rms_norm(x, w.shape, w, p.num),
+    "add_layer_norm": norm_of_sum(F.layer_norm), "add_rms_norm": norm_of_sum(F.rms_norm),
+    "batch_norm": lambda x, w, b, p: F.batch_norm(x, None, None, w, b, True, 0.1, p.num),
+    "batch_norm_by_running": lambda x, m, v, w, b, p: F.batch_norm(x, m, v, w, b, False, 0, p.num),
+    "instance_norm": lambda x, w, b, p: F.instance_norm(x, None, None, w, b, True, 0.1, p.num),
+    "group_norm": lambda x, w, b, p: F.group_norm(x, p.count, w, b, p.num),
+    # copies and views
+    "to": lambda x, p: x.to(DTYPES.get(p.text, x.dtype), copy=True), "contiguous": lambda x, p: x.contiguous(),
+    "copy_": lambda x, y, p: x.clone().copy_(y), "fill_": lambda x, p: x.clone().fill_(p.num),
+    "zero_": lambda x, p: x.clone().zero_(), "as_strided": as_strided, "strided_add": strided_add,
+    "scatter_view": scatter_view, "view": lambda x, p: x.contiguous().view(p.dims),
+    "reshape": lambda x, p: x.reshape(p.dims),
+    "flatten": lambda x, p: x.flatten(p.dim, p.dim2), "squeeze": lambda x, p: x.squeeze(p.dim),
+    "unsqueeze": lambda x, p: x.unsqueeze(p.dim), "transpose": lambda x, p: x.transpose(p.dim, p.dim2),
+    "movedim": lambda x, p: x.movedim(p.dim, p.dim2), "permute": lambda x, p: x.permute(p.dims),
+    "expand": lambda x, p: x.expand(p.dims), "narrow": lambda x, p: x.narrow(p.dim, p.count, p.count2),
+    "select": lambda x, p: x.select(p.dim, p.count), "slice": sliced,
+    "diagonal": lambda x, p: x.diagonal(p.count, p.dim, p.dim2),
+    "unfold": lambda x, p: x.unfold(p.dim, p.count, p.count2),
+    "split": lambda x, p: x.split(p.count, p.dim)[0], "chunk": lambda x, p: x.chunk(p.count, p.dim)[0],
+    "unbind": lambda x, p: x.unbind(p.dim)[0], "cat": lambda *x: torch.cat(x[:-1], x[-1].dim),
+    "stack": lambda *x: torch.stack(x[:-1], x[-1].dim), "repeat": lambda x, p: x.repeat(p.dims),
+    "roll": lambda x, p: torch.roll(x, p.dims, p.dims2),
+    "repeat_interleave": lambda x, p: torch.repeat_interleave(x, p.count, p.dim),
+    "meshgrid": lambda *x: torch.stack(torch.meshgrid(*x[:-1], indexing="ij"), 0),
+    "flip": lambda x, p: torch.flip(x, p.dims),
+    "tril": lambda x, p: torch.tril(x, p.count), "triu": lambda x, p: torch.triu(x, p.count),
+    "pad": lambda x, p: F.pad(x, p.dims, value=p.num),
+    # indexing
+    "index_select": lambda x, i, p: torch.index_select(x, p.dim, i),
+    "gather": lambda x, i, p: torch.gather(x, p.dim, i),
+    "take_along_dim": lambda x, i, p: torch.take_along_dim(x, i, p.dim), "embedding": lambda w, i, p: F.embedding(i, w),
+    "scatter": lambda x, i, src, p: torch.scatter(x, p.dim, i, src),
+    "scatter_": lambda x, i, src, p: x.clone().scatter_(p.dim, i, src),
+    "scatter_add": lambda x, i, src, p: torch.scatter_add(x, p.dim, i, src),
+    "scatter_add_": lambda x, i, src, p: x.clone().scatter_add_(p.dim, i, src),
+    "index_add": lambda x, i, src, p: torch.index_add(x, p.dim, i, src),
+    "index_add_": lambda x, i, src, p: x.clone().index_add_(p.dim, i, src),
+    "index": lambda x, *rest: x[index_of(rest[:-1], rest[-1].count)], "index_put": index_put,
+    "index_put_": index_put_in_place, "one_hot": lambda i, p: F.one_hot(i, p.count),
+    "bincount": lambda *x: torch.bincount(*x[:-1]),
+    # products, convolutions, pools
+    "linear_gelu": lambda x, w, b, p: F.gelu(F.linear(x, w, b)),
+    "addmm": lambda c, a, b, p: torch.addmm(c, a, b, beta=p.num, alpha=p.num2),
+    "einsum": lambda *x: torch.einsum(x[-1].text, *x[:-1]),
+    "nn_bilinear": lambda a, b, w, bias, p: F.bilinear(a, b, w, bias),
+    "scaled_dot_product_attention": lambda q, k, v, *rest: F.scaled_dot_product_attention(
+        q, k, v, *rest[:-1], is_causal=rest[-1].flag != 0),
+    **{"conv" + dims: convolution(getattr(F, "conv" + dims)) for dims in ("1d", "2d", "3d")},
+    "conv": convolution(F.conv1d), "conv_transpose": transposed_convolution(F.conv_transpose1d),
+    **{"conv_transpose" + dims: transposed_convolution(getattr(F, "conv_transpose" + dims))
+       for dims in ("1d", "2d", "3d")},
+    "conv_weight": lambda x, g, p: torch.nn.grad.conv1d_weight(x, p.dims, g, p.dim, p.dim2, 1, p.count2),
+    "max_pool": pool(F.max_pool2d), "max_pool1d": pool(F.max_pool1d), "max_pool2d": pool(F.max_pool2d),
+    "max_pool1d_ex": pool_ex(F.max_pool1d), "max_pool2d_ex": pool_ex(F.max_pool2d),
+    "window_sum": pool(F.avg_pool2d, count_include_pad=True), "avg_pool1d": pool(F.avg_pool1d),
+    "avg_pool2d": pool(F.avg_pool2d),
+    "avg_pool1d_ex": lambda x, p: F.avg_pool1d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
+    "avg_pool2d_ex": lambda x, p: F.avg_pool2d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
+    **{name: (lambda function: lambda x, p: function(x, p.dims))(getattr(F, name)) for name in (
+        "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")},
+    "adaptive_max_pool1d_ex": lambda x, p: F.adaptive_max_pool1d(x, p.dims),
+    "adaptive_max_pool2d_ex": lambda x, p: F.adaptive_max_pool2d(x, p.dims),
+    "interpolate": lambda x, p: F.interpolate(x, p.dims, mode=p.text),
+    # others
+    "dropout": lambda x, p: F.dropout(x, p.num, p.flag != 0),
+    "multinomial": lambda x, p: torch.multinomial(x, p.count, p.flag != 0),
+    "checkpoint": lambda x, p: checkpoint(lambda t: (t * t).sum(0), x, use_reentrant=False),
+    "custom": lambda x, p: Double.apply(x), "equal": lambda a, b, p: a if torch.equal(a, b) else None,
+    "allclose": lambda a, b, p: a if torch.allclose(a, b, 1e-5, 1e-8) else None,
+    "grad_scaler_scale": lambda x, p: scaler.scale(x),
+}
+NONE = ("lstm_cell", "prod_dims")  # torch.prod takes no list of dims
+
+
+def call_of(op):
+    """The function of the inputs and the numbers.  Ops that are not in CALLS are called by their names."""
+    if op in CALLS:
+        return CALLS[op]
+    for module in (torch, F):
+        if op not in NONE and hasattr(module, op):
+            function = getattr(module, op)
+            return lambda *x: function(*x[:-1])
+    raise LookupError("no counterpart")
+
+
+# ---- a cell --------------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """The numbers of a cell; the names are those of samples.h."""
+
+    def __init__(self):
+        self.num = self.num2 = self.dim = self.dim2 = self.flag = self.count = self.count2 = 0
+        self.dims = self.dims2 = ()
+        self.text = None
+
+    def read(self, name, value):
+        if name in ("dims", "dims2"):
+            value = tuple(int(size) for size in value.split(","))
+        elif name != "text":
+            value = float(value)
+            value = int(value) if value.is_integer() else value
+        setattr(self, name, value)
+
+
+@functools.lru_cache(maxsize=64)
+def bits_of(count, seed):
+    return torch.from_numpy(random_bits(count, seed).astype("int32"))
+
+
+def numbers_of(shape, dtype, seed, classes, positive):
+    bits = bits_of(functools.reduce(operator.mul, shape, 1), seed)
+    if classes:
+        return (bits % classes).reshape(shape).to(dtype)
+    x = bits.to(torch.float32) * 2 ** -23 - 1
+    if dtype == torch.bool:
+        x = (x > 0).to(torch.float32)
+    elif positive:
+        x = 0.1 + 0.4 * (x + 1)
+    if dtype in (torch.int64, torch.uint8):
+        x = x * 100
+    return (x.abs() if dtype == torch.uint8 else x).reshape(shape).to(dtype)
+
+
+def arranged(shape, layout, dtype, seed, classes, positive):
+    base = list(shape)
+    if layout == "t":
+        base[-2:] = shape[-1], shape[-2]
+    elif layout and layout in "sg":
+        base[-1] *= 2
+    elif layout == "e":
+        base[0] = 1
+    x = numbers_of(base, dtype, seed, classes, positive)
+    if layout == "t":
+        return x.transpose(-2, -1)
+    if layout == "s":
+        return x.narrow(-1, 0, shape[-1])
+    if layout == "g":
+        return x[..., ::2]
+    return x.expand(shape) if layout == "e" else x
+
+
+class Cell:
+    def __init__(self, text):
+        op, dtype, inputs, *words = text.split(" ")
+        self.call, self.inputs, self.leaves = call_of(op), [], []
+        self.backward, positive, self.numbers = "backward" in words, "positive" in words, Numbers()
+        for word in words:
+            if "=" in word:
+                self.numbers.read(*word.split("=", 1))
+        for i, part in enumerate(inputs.split(",")):
+            self.add_input(i, DTYPES[dtype], positive, *part.split(":"))
+        self.calls = None
+        if self.backward:
+            y = self.output()
+            self.gradient = numbers_of(list(y.shape), y.dtype, 99, 0, positive)
+
+    def add_input(self, i, dtype, positive, sizes, *kinds):
+        shape = [] if sizes == "0d" else [int(size) for size in sizes.split("x")]
+        layout, constant, classes, seed = "", False, 0, i + 1
+        for kind in kinds:
+            if kind[0] == "i":
+                dtype, classes = torch.int64, int(kind[1:])
+            elif kind == "m":
+                dtype = torch.bool
+            elif kind == "c":
+                constant = True
+            elif kind == "a":
+                seed = 1
+            else:
+                layout = kind
+        x = arranged(shape, layout, dtype, seed, classes, positive)
+        if self.backward and not constant and x.is_floating_point():
+            self.leaves.append(x.requires_grad_())
+        self.inputs.append(x)
+
+    def output(self):
+        y = self.call(*self.inputs, self.numbers)
+        return y[0] if isinstance(y, tuple) else y
+
+    def turn(self):
+        """The work that is measured: a function without arguments."""
+        call = functools.partial(self.call, *self.inputs, self.numbers)
+        if not self.backward:
+            return call
+        leaves, gradient, gradients = self.leaves, self.gradient, torch.autograd.grad
+
+        def both():
+            y = call()
+            return gradients(y[0] if isinstance(y, tuple) else y, leaves, gradient)
+        return both
+
+    def about(self):
+        """What sweep.c says about the results."""
+        about = [0.0] * 4
+        for t in torch.autograd.grad(self.output(), self.leaves, self.gradient) if self.backward else [self.output()]:
+            t = t.detach().to(torch.float64).reshape(-1)
+            weights = (torch.arange(t.numel()) % 7).to(torch.float64)
+            for i, value in enumerate((t.numel(), t.sum(), (t * weights).sum(), t.abs().sum())):
+                about[i] += float(value)
+        return "%.17g %.17g %.17g %.17g" % tuple(about)
+
+    def seconds_of(self, calls, turn):
+        begun = NOW()
+        for _ in range(calls):
+            turn()
+        return (NOW() - begun) / calls
+
+    def measure(self, seconds):
+        turn = self.turn()
+        if self.calls is None:
+            self.seconds_of(1, turn)
+            self.calls = max(1, int(seconds / 4 / self.seconds_of(1, turn)))
+        begun = NOW()
+        least = self.seconds_of(self.calls, turn)
+        while NOW() - begun < seconds:
+            least = min(least, self.seconds_of(self.calls, turn))
+        return least
+
+
+def main():
+    out, cell = sys.stdout, None
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        word, _, rest = line.strip().partition(" ")
+        try:
+            if word == "version":
+                text = "PyTorch %s, %s" % (torch.__version__, torch.backends.cpu.get_cpu_capability())
+            elif word == "cell":
+                cell = None
+                cell = Cell(rest)
+                text = cell.about()
+            else:
+                text = "%.9g" % cell.measure(float(rest) / 1000)
+        except Exception as error:  # the driver goes on without this cell
+            text = "error: " + " ".join(str(error).split())[:200]
+        print(text, file=out, flush=True)
+
+
+main()
