@@ -127,7 +127,8 @@
        @@DTYPE         element types, promotion and conversion
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
-       @@BACKEND       devices: what each kind must be able to do, the loops and formulas that all use, names and counts
+       @@ENTRIES     * what each kind of device must be able to do, and the loops and formulas that all kinds use
+       @@BACKEND       the kinds of devices: names and counts, the row of entries of each
        @@PLAIN       * a backend in its plainest form, as loops: what each entry computes
        @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
        @@TENSOR        tensors and their storage, and the invariants of both; shapes
@@ -2888,8 +2889,8 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE,
-        @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE,
+        @@TAPE, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
@@ -4693,14 +4694,14 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    To add an op with a kernel of its own, like cumsum (tests/ci/add_op.py adds rcumsum):
      1. its row in TGI_OPS, 2. its declaration in the public part, and its name in TGI_RESULTS;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
-     4. its entry in TGI_BACKEND_ENTRIES (@@BACKEND), of kind PLAIN, 5. its loop, tgi_plain_ENTRY (@@PLAIN), 6. CUDA's
+     4. its entry in TGI_BACKEND_ENTRIES (@@ENTRIES), of kind PLAIN, 5. its loop, tgi_plain_ENTRY (@@PLAIN), 6. CUDA's
         function, tgi_cuda_ENTRY, in tensorgrad_cuda.cu; where the loop is too slow a faster one for the CPU,
         tgi_cpu_ENTRY (@@CPU), makes the kind ALL;
      7. its row and 8. its samples in tests/samples.h.
    To add an op like convolution, of a weight and options (tests/ci/add_op.py adds locally_connected1d): these eight,
    where the public function is a composite that checks sizes and options before its op, the rule is an op for each
    input, and the entry is of kind ALL; and
-     9. the struct of the entry's arguments, with the formula that devices share (@@BACKEND), 10. tgi_cpu_ENTRY (@@CPU);
+     9. the struct of the entry's arguments, with the formula that devices share (@@ENTRIES), 10. tgi_cpu_ENTRY (@@CPU);
      11. arguments that fit each other, unless tensors of size [2, 3] and the number 1 do, in tests/api/recipes.h.
    An op made of other ops (a composite, like tg_embedding) needs its row in TGI_COMPOSITES, or, where an op has its
    name, that one's; a declaration, a function between tgi_composite_begin_with and tgi_composite_end, and samples.
@@ -5063,24 +5064,21 @@ enum {
 #undef TGI_GRADIENT
 };
 
-/* ======== @@BACKEND ===============================================================================================
+/* ======== @@ENTRIES ===============================================================================================
 
    Promise: all that a device must be able to do is one table of functions, TGI_BACKEND_ENTRIES.  The ops reach a
    device through it alone, and the CPU, for tensors of a few elements, through the tgi_direct of its row as well.
    Types: tgi_operand is a kernel's view of a tensor.  tgi_loop, tgi_rows, tgi_reduce, tgi_gemm, tgi_attention,
    tgi_convolution, tgi_pool, .. are the arguments of one entry or of several like ones.  tgi_backend is the row of a
    device kind, tgi_iter a loop over operands in its simplest form, tgi_window what a window of a pool covers.
-   Way: an op fills in such a struct and calls the entry of the backend that its inputs are on.  tgi_backend_of gives
-   the row of a device kind; tgi_backend_for checks a device that the program names and fills in its index.
+   Way: an op fills in such a struct and calls the entry of the backend that its inputs are on.
    (1) An entry that returns bool returns false after recording an error.  One that returns a tgi_answer is optional:
        after TGI_COMPOSE the op computes the same by other entries.
    (2) An entry of kind DEVICE is NULL in the row of a backend whose memory is the host's.
    (3) Strides of operands are in elements, those of a tgi_iter in bytes.
    (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
    To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_plain_NAME, tgi_cpu_NAME in act III (if its kind is ALL) and
-   tgi_cuda_NAME in tensorgrad_cuda.cu.  To add a backend (tests/ci/add_backend.py adds one): a copy of the room PLAIN
-   under another name, in its own file, with its own MEMORY and DEVICE entries; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES,
-   3. a declaration of the function of its row, 4. its line in tgi_device_kinds, 5. the file's #include, below PLAIN. */
+   tgi_cuda_NAME in tensorgrad_cuda.cu. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -5975,6 +5973,20 @@ typedef struct {
     uint64_t key;
     int64_t index;
 } tgi_sort_pair;
+
+/* ======== @@BACKEND ===============================================================================================
+
+   Promise: programs name devices of every kind in one way, a tg_device, and one table, tgi_device_kinds, says which
+   kinds there are.
+   Types: tgi_device_kind is what generic code knows of a kind besides its row of entries; tgi_host is the functions
+   that the CUDA companion calls, tgi_cuda_version what it compares with the program.
+   Way: tgi_backend_of gives the row of a device kind; tgi_backend_for checks a device that the program names and
+   fills in its index.
+   (1) A kind whose row is NULL is missing in this build: what names it fails, and the message says how to get it.
+   (2) A companion that was compiled from another header gives no row: tgi_cuda_backend records an error.
+   To add a backend (tests/ci/add_backend.py adds one): a copy of the room PLAIN under another name, in a file of its
+   own, with MEMORY and DEVICE entries of its own; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES, 3. a declaration of the
+   function that gives its row, 4. its line in tgi_device_kinds, 5. the #include of the file, below PLAIN. */
 
 /* The functions of the library that the CUDA companion calls: it is compiled separately and cannot call static
    functions of the header. */
@@ -21344,10 +21356,10 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
        copy.
    (3) The optimizer has a reference to each parameter and owns its states.  They follow a parameter to another device.
    To add an optimizer (tests/ci/add_optimizer.py adds Adamax):
-     1. its row in TGI_OPTIMIZERS (BACKEND), which is its name, states, defaults, checks, constructor and, on every
+     1. its row in TGI_OPTIMIZERS (ENTRIES), which is its name, states, defaults, checks, constructor and, on every
         device, its formula; 2. its declaration; in tests/test_optim.c, 3. its row in optimizers, 4. its trajectories.
    A number that no other optimizer has is a field of tg_optim and a row of TGI_HYPERPARAMETERS; where its formula uses
-   it, a member of tgi_optim_step, a line in tgi_optim_describe and a row of TGI_OPTIM_NUMBERS (BACKEND), too. */
+   it, a member of tgi_optim_step, a line in tgi_optim_describe and a row of TGI_OPTIM_NUMBERS (ENTRIES), too. */
 
 enum { TGI_MASTER = 3, TGI_STATES = 4 };
 
@@ -31193,7 +31205,7 @@ static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->n
    (1) The result of an item does not depend on the range that it is in, so any number of threads gives the same bits.
    (2) All threads of a call round and take denormals as the calling thread does (tgi_parallel_for).
    (3) Memory of the CPU is that of tgi_alloc, and its work is done when an entry returns: no entry waits for anything.
-   To add an entry: its line in TGI_BACKEND_ENTRIES (BACKEND) and tgi_cpu_NAME here or in the room of its kind. */
+   To add an entry: its line in TGI_BACKEND_ENTRIES (ENTRIES) and tgi_cpu_NAME here or in the room of its kind. */
 
 /* ---- iteration over strided operands, threads, scratch memory ---- */
 
@@ -31943,7 +31955,7 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
    (2) Floats accumulate in doubles, integers and bool in int64_t; the result is rounded once, to the dtype of the
        output.
    (3) Without elements to reduce, the result is the identity of the kind.
-   To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (BACKEND), at the same place; and its loop in
+   To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (ENTRIES), at the same place; and its loop in
    tensorgrad_cuda.cu. */
 
 /* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
@@ -32194,7 +32206,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
    (1) A row is computed by one thread.
    (2) A result is rounded to its dtype once, when it is stored.
    (3) Sorting is stable, and NaN counts as larger than every number.
-   To add a kernel: tgi_NAME_row here, tgi_cpu_NAME that hands it to tgi_each_row, and the entry (see BACKEND). */
+   To add a kernel: tgi_NAME_row here, tgi_cpu_NAME that hands it to tgi_each_row, and the entry (see ENTRIES). */
 
 /* ---- kernels along one dim: softmax, layer_norm, cumsum, max, sort ----
 
@@ -32864,17 +32876,17 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
 
    Promise: the entries of pools and of interpolation: max_pool and its backward, and window_sum, which is average and
    adaptive pooling and interpolation, and transposed their backward.
-   Types: tgi_pool_job is what the threads of a call share; tgi_window (BACKEND) says which inputs an output is made of,
+   Types: tgi_pool_job is what the threads of a call share; tgi_window (ENTRIES) says which inputs an output is made of,
    tgi_span which elements a sum takes.
    Way: tgi_cpu_max_pool, tgi_cpu_max_pool_backward, tgi_cpu_window_sum -> tgi_each_pool_row, which computes the windows
    of a row and of a column once and calls a part function for ranges of rows:
            ..._f32_part    rows of floats, with the kernels of the instruction set where they apply
            ..._part        all other dtypes: a row is loaded as doubles and stored in its dtype
    (1) An item is one row of the result, or several, and is computed by one thread: the bits depend on no other.
-   (2) The formulas of the windows are those of BACKEND (tgi_pool_window, tgi_span_of), which CUDA uses as well.
+   (2) The formulas of the windows are those of ENTRIES (tgi_pool_window, tgi_span_of), which CUDA uses as well.
    (3) max_pool takes the last NaN of a window that has one, else the first of the largest.
    To add a kind of window: a kind in tgi_windows, its case in tgi_window_at and, if it does not interpolate, in
-   tgi_pool_span (BACKEND). */
+   tgi_pool_span (ENTRIES). */
 
 /* ---- pools and interpolation ----
 
@@ -34240,7 +34252,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
        tgi_flash_backward   block by block: the weights again, then tgi_flash_gradient for dk and dv
    (1) A block of queries is computed by one thread, in an order that does not depend on the number of threads.
    (2) A row whose keys are all hidden by the mask gives 0.
-   To add an operand: a member of tgi_attention (BACKEND), its part in TGI_FLASH_.. and its load in tgi_flash_open.
+   To add an operand: a member of tgi_attention (ENTRIES), its part in TGI_FLASH_.. and its load in tgi_flash_open.
 
    The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
    head, which is an index of the batch dims, is computed in blocks of queries, one after the other.  The scores of a
