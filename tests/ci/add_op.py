@@ -161,7 +161,7 @@ TGI_INLINE bool tgi_local_term(const tgi_local *m, int64_t i, int64_t term, int6
 }
 
 """),
-    (HEADER, "    /* columns = what the taps see of the image */",
+    (HEADER, "    /* image = for each element the sum of all entries of columns",
      "    OP(ALL, bool, local, (tgi_thread *S, const tgi_local *local)) \\\n"),
     (HEADER, "/* columns [channels, kernel.., images, windows..], image [images, channels, size..]: what the tap", """\
 static bool tgi_plain_local(TGI_UNUSED tgi_thread *S, const tgi_local *m)
