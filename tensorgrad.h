@@ -76,7 +76,7 @@
        tg_param(t)     makes t a parameter (a leaf that requires grad) that belongs to you until tg_release(t)
 
    A tensor made outside of every scope lives until tg_release, tg_thread_end or tg_shutdown.  The graph keeps alive
-   what backward needs, and lives as long as a tensor that was computed by it.
+   what backward needs, and lives as long as a tensor that was computed by it.  tg_grad(t) belongs to t.
 
    A tensor that lives from one turn of a loop to the next is retained when it is made, and released when the next one
    replaces it: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one
@@ -97,13 +97,13 @@
    and nothing moves by itself: operands on different devices are an error.  GPU calls queue their work and return;
    those that wait are listed under BACKEND.  Without CUDA the same calls exist and fail; work on the CPU goes on.
 
-   ERRORS  Nothing aborts.  A failing call changes nothing, prints its error to stderr (tg_set_error_handler changes
-   that), records it if it is the first of its thread, and returns NULL, a status other than TG_OK, or, where it returns
-   a value, 0, NaN or false.  Every op accepts NULL after an error and returns NULL, so one check at the end of a chain
-   is enough: `if (!tg_ok()) puts(tg_error_message());`.  Unless its comment says otherwise, a function fails on a NULL
-   argument, when an allocation fails, and on operands whose shapes, dtypes or devices do not fit.  To stop where an
-   error is raised, set a breakpoint on tgi_fail, or on a handler of yours.  tg_set_name gives a tensor a name that the
-   messages show.
+   ERRORS  Nothing aborts.  A failing call changes nothing (but a backward may free its graph), prints its error to
+   stderr (tg_set_error_handler changes that), records it if it is the first of its thread, and returns NULL, a status
+   other than TG_OK, or, where it returns a value, 0, NaN or false.  Every op accepts NULL after an error and returns
+   NULL, so one check at the end of a chain is enough: `if (!tg_ok()) puts(tg_error_message());`.  Unless its comment
+   says otherwise, a function fails on a NULL argument, when an allocation fails, and on operands whose shapes, dtypes
+   or devices do not fit.  To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours.
+   tg_set_name gives a tensor a name that the messages show.
    Floating-point traps that the program switches on (feenableexcept) are not for the library: it computes NaN and
    infinity wherever PyTorch does, and meets them on the way to ordinary results, as in the softmax of a masked row.
    There a trap ends the program.  Switch traps off around the calls, and look for NaN with tg_isfinite.
@@ -118,7 +118,8 @@
    that began with it can use; and give the child a tg_seed of its own, or both draw the same random numbers.
 
    CONTENTS (search for a tag: it stands here, above the declarations, and above the implementation; those marked *
-   have no declarations)
+   have no declarations.  The head of an implementation says what the room promises, the way of a call through it, what
+   always holds, and how to add to it)
 
    Act I, the model: what a tensor is, how gradients are computed, every op.
 
@@ -291,9 +292,10 @@ TG_API tg_status tg_set_allocator(const tg_allocator *allocator);
 /* Freed host memory is kept for reuse, by the thread that frees it, before the allocator gets it back.  What a thread
    keeps and what it has in use are together at most 64 MiB more than 5/4 of the most that it ever had in use.  All is
    given back before an allocation fails, by tg_trim and at the end of the thread.
-   tg_set_cache_limit sets another limit to what is kept.  0 frees each block at once, so that a memory checker sees
-   every use after free.  The memory of a handle is only reused for handles: until that happens, using the ended tensor
-   is an error; so is using a module, dict, loader, optimizer or graph that was freed, but for the oldest of many. */
+   tg_set_cache_limit sets another limit to what is kept.  The memory of a handle that is kept is only reused for
+   handles: until that happens, using the ended tensor is an error; so is using a module, dict, loader, optimizer or
+   graph that was freed, but for the oldest of many.  0 frees each block at once, so that a memory checker sees every
+   use after free, handles included: without a checker, such a use is then an error under TG_DEBUG alone. */
 TG_API void tg_set_cache_limit(size_t bytes);
 /* Gives all the memory that this thread keeps for reuse, except that of handles, back to the allocator.  The most that
    the thread ever had in use is counted from here again. */
@@ -433,9 +435,9 @@ TG_API tg_status tg_synchronize(tg_device device);
    tg_item_i64, tg_get, tg_copy_out, tg_print and tg_fprint, tg_tape_print and tg_tape_dot, tg_equal, tg_allclose,
    tg_nonzero, tg_masked_select, tg_index and tg_index_put with a mask, tg_one_hot without a class count, tg_bincount,
    tg_gradcheck, tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, tg_step_closure of tg_lbfgs,
-   tg_nn_batch_norm without a momentum, tg_empty_cache, and
-   moves and tg_copy_ to the CPU, in backward too (without TG_NON_BLOCKING; with it, the first use of the result waits).
-   A copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An
+   tg_grad_scaler_step, tg_nn_batch_norm without a momentum, tg_empty_cache, writing tensors to files, moves and
+   tg_copy_ to the CPU (with TG_NON_BLOCKING the first use of the result waits), and in backward every move there.  A
+   copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An
    error that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op
    that caused it. */
 
@@ -759,9 +761,10 @@ TG_API bool tg_is_grad_enabled(void);
 TG_API bool tg_set_grad_enabled(bool on);
 
 /* The accumulated gradient of a leaf, of t's shape, dtype and device; NULL when there is none (no error).  It belongs
-   to t: do not release it, and tg_retain it if you need it after the next tg_optim_zero_grad or tg_set_grad, or after
-   t.  A later backward may add to it in place.  Of a non-leaf it is NULL, with a warning, unless tg_retain_grad was
-   called.  torch.Tensor.grad */
+   to t: do not release it.  It ends with t, at the next tg_set_grad or zero_grad of any kind, and at a backward that
+   replaces it (with TG_CREATE_GRAPH, or where the old one has a graph): tg_retain it if you need it longer.  Other
+   backward runs add to it in place.  Of a non-leaf it is NULL, with a warning, unless tg_retain_grad was called.
+   torch.Tensor.grad */
 TG_API tg_tensor *tg_grad(tg_tensor *t);
 /* Replaces .grad; NULL removes it.  t adds a reference to g, which stays yours as well.  Errors: g has not t's shape,
    dtype and device. */
@@ -824,9 +827,10 @@ enum {
 /* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It
    frees what the graph has saved: a second backward through the same graph is an error, unless the first one had
    TG_RETAIN_GRAPH or nothing was saved.  Errors: a root does not require grad; it has several elements and no
-   gradient is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, and the
-   graph may be freed in part, which the message says.  (A post-accumulate hook is called after that: its error
-   changes no .grad.)  root has one element, as a loss.  torch.Tensor.backward */
+   gradient is given; a saved tensor was modified in place.  If it fails, every .grad is as it was before, unless the
+   device itself failed; hooks that were called have been called; and the graph may be freed in part, which the message
+   says.  (A post-accumulate hook is called after that: its error changes no .grad.)  root has one element, as a loss.
+   torch.Tensor.backward */
 TG_API tg_status tg_backward(tg_tensor *root);
 /* Several roots.  grads: one per root, of its shape; NULL, or a NULL entry, stands for 1 for a root with one element.
    torch.autograd.backward */
@@ -3184,6 +3188,7 @@ struct tgi_thread {
     struct tgi_guard *guard; /* of the innermost callback that is running, or NULL */
     const char *callback;    /* what it is, for messages */
     tgi_forward *forward;    /* the innermost forward of a module that is running, or NULL */
+    const char *note;        /* what errors say at their end, while a backward runs that has freed part of its graph */
 
     /* memory: freed blocks by size class */
     void *free_blocks[TGI_CLASSES];
@@ -3492,7 +3497,7 @@ typedef struct tgi_guard {
 } tgi_guard;
 
 /* Errors call the user's handler, so they need guards; but guards need scopes and lifetimes, which stand in SCOPE, a
-   higher layer.  This is the one call from here to there. */
+   later room.  This is the one call from here to there. */
 static void tgi_guard_open_interrupt(tgi_guard *g, tgi_thread *S, const char *what);
 static bool tgi_guard_close(tgi_guard *g);
 static const struct {
@@ -3520,9 +3525,9 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     S->in_handler = false;
 }
 
-/* Raises an error: "tg_op: message"; after a newline in the format, the hint; inside a forward, the path of its module.
-   Returns false, for
-   `return tgi_fail(...);`.  The record keeps the thread's first error. */
+/* Raises an error: "tg_op: message"; after a newline in the format, the hint; inside a forward, the path of its module;
+   at the end S->note, if there is one.  Returns false, for `return tgi_fail(...);`.  The record keeps the thread's
+   first error. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5)
     TGI_NOINLINE;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
@@ -3544,6 +3549,7 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
         strcpy(text + end, "\n  in ");
         S->forward->path(S->forward, text, sizeof text);
     }
+    if (S->note && strlen(text) + strlen(S->note) + 10 < sizeof text) strcat(strcat(text, "\n  note: "), S->note);
     S->raised++;
     S->last_error = code;
     if (S->errors++ == 0) {
@@ -4677,9 +4683,11 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
 /* ======== @@TABLE =================================================================================================
 
-   Promise: the op table has one row per op, and is all that enumerates ops.  The rows are expanded into op numbers,
+   Promise: the op table has one row per op, and no other place enumerates ops.  The rows are expanded into op numbers,
    kernels (here and in tensorgrad_cuda.cu), backward rules, public functions, names for messages, and tests.
    Types: TGI_OP_name is the number of an op, TGI_FLAG_.. a flag; tgi_op (TAPE) is the row as the library reads it.
+   Besides the ops, two lists of names: TGI_RESULTS, whose result must be used, and TGI_WAITING, which wait for a
+   device.
    Way: a table is a macro that expands its argument, a macro as well, for each row: TGI_UNARY_OPS(TGI_ENUM).
    (1) The number of an op is the place of its row; all expansions of a table have the same order.
    (2) The rule of a row is written in public ops, so that a gradient has a gradient.
@@ -5023,7 +5031,7 @@ enum {
     OP(custom, "inputs", CUSTOM, "your backward")
 
 /* Ops that are never recorded: name; names of the inputs, for messages; flags. */
-#define TGI_PLAIN_OPS(OP) OP(any, "t", DIMS) OP(all, "t", DIMS) OP(nonzero, "t", NOTHING)
+#define TGI_UNRECORDED_OPS(OP) OP(any, "t", DIMS) OP(all, "t", DIMS) OP(nonzero, "t", NOTHING)
 
 /* Composites: functions that are made of other ops, and no op has their name.  The columns are the same.  A name of an
    input ends in ? if that may be NULL, in ?? if it may also be a number on the CPU. */
@@ -5050,11 +5058,13 @@ enum {
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
     OP(index_put_) OP(masked_select) OP(one_hot) OP(bincount) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like)        \
     OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
-    OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)
+    OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
+    OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
+    OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save) OP(checkpoint_save)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
-    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_PLAIN_OPS(TGI_ENUM) TGI_COMPOSITES(TGI_ENUM) TGI_OP_COUNT
+    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_UNRECORDED_OPS(TGI_ENUM) TGI_COMPOSITES(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
 };
 
@@ -5071,14 +5081,14 @@ enum {
    Types: tgi_operand is a kernel's view of a tensor.  tgi_loop, tgi_rows, tgi_reduce, tgi_gemm, tgi_attention,
    tgi_convolution, tgi_pool, .. are the arguments of one entry or of several like ones.  tgi_backend is the row of a
    device kind, tgi_iter a loop over operands in its simplest form, tgi_window what a window of a pool covers.
-   Way: an op fills in such a struct and calls the entry of the backend that its inputs are on.
+   Way: an op fills in such a struct and calls the entry of the backend that its inputs are on.  The entry NAME is
+   tgi_plain_NAME (PLAIN), tgi_cpu_NAME (act III) and tgi_cuda_NAME (tensorgrad_cuda.cu).
    (1) An entry that returns bool returns false after recording an error.  One that returns a tgi_answer is optional:
        after TGI_COMPOSE the op computes the same by other entries.
    (2) An entry of kind DEVICE is NULL in the row of a backend whose memory is the host's.
    (3) Strides of operands are in elements, those of a tgi_iter in bytes.
    (4) The formulas of the op table, of optimizers and of windows stand here once, so that devices agree.
-   To add an entry: its line in TGI_BACKEND_ENTRIES, tgi_plain_NAME, tgi_cpu_NAME in act III (if its kind is ALL) and
-   tgi_cuda_NAME in tensorgrad_cuda.cu. */
+   To add an entry: see TGI_BACKEND_ENTRIES. */
 
 /* A kernel's view of a tensor: the first element, its type, and strides in elements over the kernel's own dims. */
 typedef struct {
@@ -5315,8 +5325,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
        MEMORY   each device has its own; backends whose memory is the host's share tgi_host_NAME
        DEVICE   only devices whose memory is not the host's have it; it is NULL in the other rows
 
-   The struct, the row of each backend and the handshake are made from this table: a new entry is a line here, and
-   tgi_plain_NAME, tgi_cuda_NAME in tensorgrad_cuda.cu and, if the kind is ALL, tgi_cpu_NAME.
+   The struct, the row of each backend and the handshake are made from this table.  A new entry is a line here and
+   tgi_cuda_NAME in tensorgrad_cuda.cu; besides, tgi_plain_NAME if the kind is ALL or PLAIN (an optional entry: a word
+   in TGI_PLAIN_COMPOSES), tgi_cpu_NAME if it is ALL, tgi_host_NAME if it is MEMORY.
 
    Functions that return bool return false after recording an error; those that return a tgi_answer are optional.
    `index` is the device's; kernels find it in their operands.  Operands are listed in the order of arg[], the output
@@ -6290,8 +6301,10 @@ TGI_CALLERS_END
    (3) Optional entries answer TGI_COMPOSE, but the gradients of elementwise ops.
    (4) No entry allocates scratch memory or starts a thread, so that none can fail but the check of indices.
    (5) Nothing is scaled: layer_norm overflows where squares of f64 do.
-   To add an entry: its line in TGI_BACKEND_ENTRIES and tgi_plain_NAME here.  To begin a backend of another device: copy
-   this room, as BACKEND says, which has the places. */
+   To add an entry: see TGI_BACKEND_ENTRIES.  To begin a backend of another device: copy this room to the places that
+   BACKEND names; in the copy: the row (name, TG_DEV_.., its memory is not the host's), MEMORY and DEVICE entries of its
+   own, tgi_plain_get and _put if the host cannot read that memory; tgi_choose_backend goes.  tests/ci/add_backend.py
+   does just that. */
 
 TGI_CALLERS_BEGIN
 
@@ -6737,7 +6750,8 @@ static bool tgi_plain_softmax_backward(TGI_UNUSED tgi_thread *S, bool log_of_it,
     return true;
 }
 
-/* y, x [rows, n], rstd [rows]: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms: mean is 0 */
+/* y, x [rows, n], rstd [rows]: y = (x - mean) * rstd, rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms: mean is 0.
+   Weight and bias are a product and a sum after it: tgi_norm_by (NORM). */
 static bool tgi_plain_layer_norm(TGI_UNUSED tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
     const double length = (double)rows->length;
@@ -7788,7 +7802,7 @@ static void tgi_saved_unref(tgi_thread *S, tg_tensor *t)
     tgi_free_handle(S, t);
 }
 
-/* The two functions of the tape, a higher layer, that tensors need. */
+/* The two functions of the tape, a later room, that tensors need. */
 static void tgi_release_history(tgi_thread *S, tg_tensor *t);
 static char **tgi_history_name(tg_tensor *t);
 static const struct {
@@ -9772,17 +9786,17 @@ static const tgi_op *tgi_op_row(int op)
     TGI_ROW_OF_MORE(name, kind, arguments, (flags) | NUMBERED, formula)
 #define TGI_ROW(name, arguments, flags, formula)                                                                       \
     {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, NULL, formula},
-#define TGI_PLAIN_ROW(name, arguments, flags)                                                                          \
+#define TGI_UNRECORDED_ROW(name, arguments, flags)                                                                     \
     {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, NULL, NULL, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
         TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
-        TGI_OPS(TGI_ROW) TGI_PLAIN_OPS(TGI_PLAIN_ROW) TGI_COMPOSITES(TGI_PLAIN_ROW)
+        TGI_OPS(TGI_ROW) TGI_UNRECORDED_OPS(TGI_UNRECORDED_ROW) TGI_COMPOSITES(TGI_UNRECORDED_ROW)
     };
     return &rows[op];
 }
 
-/* Backward itself calls these ops, which stand in later layers.  It calls them by pointers with names of their own, so
+/* Backward itself calls these ops, which stand in later rooms.  It calls them by pointers with names of their own, so
    that this list shows every call from the tape up to the ops; rules, which belong to the ops, need none. */
 static tg_tensor *tgi_sum_to(tg_tensor *t, int ndim, const int64_t *dims);
 static tg_tensor *tgi_as_strided(tg_tensor *t, const tgi_view_info *view);
@@ -10380,7 +10394,7 @@ TGI_CALLERS_END
        FAILED     run->failed: no further node runs
    tgi_begin_run makes a run that is STEPPING (or DONE, if all roots are leaves).  tg_backward_step runs one node, the
    last one makes the run DONE.  tgi_end_run makes a DONE run COMMITTED (tgi_commit) and frees the run in any state; one
-   that is STEPPING is thus abandoned.  Each of them makes it FAILED after an error (tgi_run_fail).
+   that is STEPPING is thus abandoned.  Each of them makes it FAILED after an error.
 
    (9)  Once the roots have their gradients, a node is queued exactly if its slot has a gradient and it has not run.
    (10) A node that is taken from the queue has received all its gradients, for they come from newer nodes only, and
@@ -10398,9 +10412,8 @@ struct tg_backward_run {
     int flags;
     const char *op;                    /* the public function that was called, for messages */
     const char *outer_op;              /* S->run_op when the run began */
-    uint64_t raised;                   /* S->raised when the run began */
     bool failed;                       /* the state is FAILED */
-    bool partial;                      /* some nodes have dropped their saved tensors */
+    const char *note;                  /* once a node has dropped saved tensors: what errors say besides (11) */
     tgi_grad_slot *head, *tail, *heap; /* the queue: see tgi_enqueue */
     tgi_grad_slot *leaves;             /* of leaves and of tensors with tg_retain_grad */
     tgi_grad_slot *spare;              /* memory of slots of one output that were freed: the next ones take it */
@@ -11037,18 +11050,6 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
     return ok;
 }
 
-/* The run is FAILED from here on.  The message says so if saved tensors were dropped before: invariant (11). */
-static void tgi_run_fail(tg_backward_run *run)
-{
-    tgi_thread *S = run->S;
-    static const char note[] = "\n  note: this backward has freed part of its graph: it cannot be repeated";
-    const size_t used = strlen(S->message);
-    /* the error on record is this run's if it was the first one raised after its beginning */
-    if (run->partial && !run->failed && S->errors && S->raised - (uint64_t)S->errors >= run->raised &&
-        used + sizeof note <= sizeof S->message)
-        memcpy(S->message + used, note, sizeof note);
-    run->failed = true;
-}
 
 /* A scope for one step, which needs no memory and so cannot fail to open, and the mode of its ops: invariant (12). */
 typedef struct {
@@ -11105,22 +11106,27 @@ static bool tgi_backward_step(tg_backward_run *run, tg_step_info *info)
     tgi_grad_slot *slot = tgi_dequeue(run);
     if (!slot) return false;
     tgi_thread *S = run->S;
+    const char *note = S->note;
     tgi_step_scope scope;
+    S->note = run->note;
     tgi_step_scope_open(S, &scope, !(run->flags & TG_CREATE_GRAPH));
     bool ok = tgi_prepare(run, slot);
     if (ok && info) tgi_describe_step(run, slot, info);
     if (ok && slot->needed) {
         ok = tgi_run_node(run, slot);
         if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
-            if (slot->node->saves) slot->node->flags |= TGI_FREED;
+            if (slot->node->saves) {
+                slot->node->flags |= TGI_FREED;
+                run->note = "this backward has freed part of its graph: it cannot be repeated";
+            }
             tgi_drop_saved(S, slot->node);
-            run->partial = true;
         }
     }
     tgi_step_scope_close(S, &scope);
     if (slot->listed) tgi_drop_grads(S, slot, slot->node->outputs);
     else tgi_grad_slot_free(run, slot);
-    if (!ok) tgi_run_fail(run);
+    run->failed = run->failed || !ok;
+    S->note = note;
     return ok;
 }
 
@@ -11232,7 +11238,6 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     run->op = op;
     run->outer_op = S->run_op;
     S->run_op = n_inputs ? op : "backward";
-    run->raised = S->raised;
     run->flags = flags;
     run->inputs = inputs;
     run->n_inputs = n_inputs;
@@ -11240,7 +11245,7 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     bool ok = true;
     for (int i = 0; ok && i < n_inputs; ++i) ok = inputs[i]->node || tgi_leaf_grad_slot(run, inputs[i], false);
     ok = ok && (!n_inputs || tgi_discover(run, roots, n)) && tgi_send_root_grads(run, roots, n, grads);
-    if (!ok) tgi_run_fail(run);
+    run->failed = !ok;
     return run;
 }
 
@@ -11383,13 +11388,16 @@ static bool tgi_end_run(tg_backward_run *run)
     bool ok = !run->failed && !run->head && !run->heap;
     const bool was_off = S->grad_off;
     const tg_dtype autocast = S->autocast;
+    const char *note = S->note;
+    S->note = run->note;
     const uint64_t scope = ok ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
     S->autocast = TG_F32;
     if (ok && !(scope && tgi_commit(run))) {
         ok = false;
-        tgi_run_fail(run);
+        run->failed = true;
     }
+    S->note = note;
     S->running--;
     S->run_op = run->outer_op;
     if (ok) ok = tgi_run_all_post_hooks(run); /* after an error in one, every .grad stays as committed */
@@ -11968,7 +11976,8 @@ TGI_CALLERS_END
    Way of a composite: tgi_composite_begin opens a scope and gives messages the name of the public function; ops;
    tgi_composite_end hands the result out of the scope.
    (1) A step that fails has recorded an error, and the call leaves nothing behind: no output, no node.
-   (2) A call is recorded if an input requires grad, grad mode is on and the first output is floating point.
+   (2) A call is recorded if an input requires grad, grad mode is on and the first output is floating point; a write, if
+       its target is.  tgi_op_end, tgi_record_small (ELEMENTWISE) and tg_custom each ask this.
    (3) What a rule needs is said by the flags of the op's row alone (tgi_saved_inputs); the node of an op saves nothing
        else.
    (4) In a write, all that can fail without harm is done before the kernel runs: afterwards the elements are changed.
@@ -12359,8 +12368,8 @@ static inline void tgi_record_node(tgi_thread *S, tgi_node *n, tg_tensor *const 
     tgi_node_link(S, n);
 }
 
-/* The end of a call whose outputs have been computed, if ok: records the op if an input requires grad, and returns the
-   first output.  NULL if the kernel failed or the node could not be made; then there are no outputs. */
+/* The end of a call whose outputs have been computed, if ok: records the op by rule (2), and returns the first
+   output.  NULL if the kernel failed or the node could not be made; then there are no outputs. */
 static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
@@ -12723,8 +12732,8 @@ static void tgi_preserve_strides(tg_tensor *y, tg_tensor *const *in, int n)
     tgi_strides_changed(y);
 }
 
-/* Copies the bytes of x to y on another device, and waits for the end.  Both are dense, with the same strides and
-   dtype.  False after recording an error. */
+/* Copies the bytes of x to y on another device; when it returns, x may be changed.  Both are dense, with the same
+   strides and dtype.  False after recording an error. */
 static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
 {
     const tgi_backend *to = y->storage->backend, *from = x->storage->backend;
@@ -13395,7 +13404,8 @@ TGI_CALLERS_END
    Types: tg_tensor and tg_shape for the program; tgi_call (CALL), tgi_op and tgi_step (TAPE) within.
    Way: each op is one screen in the room of its kind, from ELEMENTWISE to COMPARE: kernel, which fills in a struct and
    calls the backend; public function; rule, named tgi_rule_NAME.
-   (1) The row of an op in TABLE says what its rule needs; the op has no other list to stand in.
+   (1) The row of an op in TABLE says what its rule needs.  Beside the table are TGI_RESULTS, and TGI_WAITING for an op
+       that waits; the op has no other list to stand in.
    (2) Rules are written in public ops, so that a gradient has a gradient.  A fused rule stands beside the composed one.
    To add an op: see the head of TABLE. */
 
@@ -15503,8 +15513,9 @@ tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu",
        with a scale if the first result shows that this has happened.
    (4) The gradient of an extreme is divided among the elements that are equal to it.
    tg_normalize, tg_cosine_similarity and tg_cdist, at the end of the room, are composites.
-   To add a reduction by one kernel: a kind in tgi_reduction and its loop on both devices; a row in TGI_OPS; a line
-   TGI_REDUCTION and a rule here; declarations and samples.  One that is made of other ops needs no kind. */
+   To add a reduction by one kernel: a kind in tgi_reduction, its row in TGI_REDUCTIONS and its loop in
+   tensorgrad_cuda.cu; a row in TGI_OPS; a line TGI_REDUCTION and a rule here; declarations and samples.  One that is
+   made of other ops needs no kind. */
 
 /* ---- reductions.  params: dim is the mask of the dims reduced over ---- */
 
@@ -21356,8 +21367,9 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
        copy.
    (3) The optimizer has a reference to each parameter and owns its states.  They follow a parameter to another device.
    To add an optimizer (tests/ci/add_optimizer.py adds Adamax):
-     1. its row in TGI_OPTIMIZERS (ENTRIES), which is its name, states, defaults, checks, constructor and, on every
-        device, its formula; 2. its declaration; in tests/test_optim.c, 3. its row in optimizers, 4. its trajectories.
+     1. its row in TGI_OPTIMIZERS (ENTRIES), which is its name, states, the numbers that it reads and so checks, its
+        defaults, constructor and, on every device, its formula; 2. its declaration (and its name in the comments of the
+        fields of tg_optim that it reads); in tests/test_optim.c, 3. its row in optimizers, 4. its trajectories.
    A number that no other optimizer has is a field of tg_optim and a row of TGI_HYPERPARAMETERS; where its formula uses
    it, a member of tgi_optim_step, a line in tgi_optim_describe and a row of TGI_OPTIM_NUMBERS (ENTRIES), too. */
 
@@ -21937,7 +21949,7 @@ static void tgi_optim_describe(const tg_optim *o, const tgi_optim_param *e, tgi_
     step->beta1 = o->beta1;
     step->beta2 = o->beta2;
     step->eps = o->eps;
-    step->alpha = tgi_optim_reads(o, TGI_HYPERPARAMETER_rho) ? o->rho : o->alpha;
+    step->alpha = tgi_optim_reads(o, TGI_HYPERPARAMETER_rho) ? o->rho : o->alpha; /* rho is adadelta's alpha */
     step->lr_decay = o->lr_decay;
     step->bias1 = tgi_optim_reads(o, TGI_HYPERPARAMETER_beta1) ? 1 - pow(o->beta1, t) : 1;
     step->bias2 = tgi_optim_reads(o, TGI_HYPERPARAMETER_beta2) ? 1 - pow(o->beta2, t) : 1;
@@ -31193,8 +31205,8 @@ static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->n
 
 /* ======== @@CPU ===================================================================================================
 
-   Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random
-   numbers and optimizers; and what the rooms behind share, loops over strides, threads and scratch memory.
+   Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random numbers and optimizers;
+   and what the rooms behind share, loops over strides, threads and scratch memory.
    Types: tgi_cursor is a position in a tgi_iter; tgi_tile some elements in a compute dtype; tgi_scratch memory for each
    thread; tgi_map_job, tgi_random_job and tgi_optim_job what the threads of a call share.
    Way of an elementwise op: tgi_cpu_map -> tgi_map_with
@@ -32199,7 +32211,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
    gather and scatter; tgi_sort_pair a key and its index.
    Way: tgi_cpu_NAME -> tgi_each_row, which iterates over the other dims and calls the kernel for each row:
            tgi_load_row or tgi_row_f32    the row as doubles, or as floats where there is a kernel for those
-           the kernel
+           the kernel                     kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
            tgi_store_row or tgi_row_done  the result, converted to its dtype
        sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; tgi_sort_pairs merges,
        and tgi_select_row keeps a heap where few of many are asked for.
@@ -33240,8 +33252,8 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
    Types: tgi_matrix is a matrix in memory; tgi_gemm_job and tgi_conv_cpu what the threads of a call share;
    tgi_gemm_tile the arguments of the kernel, which computes one tile.
    Way of a product: tgi_gemm_begin, then a vector by tgi_gemv_range (tgi_is_gemv), or tgi_gemm_run: tgi_gemm_plan
-   chooses tile, packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; kernels->gemm_tile
-   adds.
+   chooses tile, packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds
+   (TGI_GEMM_KERNEL in SIMD_GEMM).
    Way of a convolution: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows
    where they are in the image, and the kernel of the product adds.
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
@@ -34697,8 +34709,8 @@ TGI_CALLERS_END
        tgi_row_to        the result, converted in the same way
    (1) The same values are computed without these entries by the op that asks for them; tests compare the two.
    (2) A row is computed by one thread, and sums over rows are made in an order that does not depend on threads.
-   To add an entry: a line of kind tgi_answer in TGI_BACKEND_ENTRIES, tgi_cpu_NAME here, tgi_cuda_NAME in
-   tensorgrad_cuda.cu; the op asks for it and composes when the answer is TGI_COMPOSE. */
+   To add an entry: see TGI_BACKEND_ENTRIES (BACKEND); its result is a tgi_answer, and tgi_cpu_NAME stands here.  The op
+   asks for it, and composes when the answer is TGI_COMPOSE. */
 
 /* ---- rows in the dtype that is computed in ---- */
 
@@ -35160,7 +35172,8 @@ TGI_CALLERS_END
    (2) The elementwise loops in f64 and i64 stand in KERNELS, and are the same for all instruction sets.
    (3) TGI_AGAIN is defined in all passes but the first.
    To add a kernel: its function here as TGI_V(name), its pointer in tgi_kernels (KERNELS) and, at the same place, in
-   TGI_V(kernels).  To add an instruction set: an include at the end of the file, and a line in tgi_choose_kernels. */
+   TGI_V(kernels).  To add an instruction set: its sizes of vectors and tiles (KERNELS), an include between its target
+   pragmas at the end of the file, and a line in tgi_choose_kernels.  So far those besides portable are of x86-64. */
 
 /* In the kernels for f32, the functions in the expressions of the op table are these. */
 #undef TGI_REAL

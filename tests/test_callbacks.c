@@ -656,6 +656,36 @@ TEST(handler_that_releases_operands)
     CHECK_FAILS(tg_neg(list[0]), "ended by tg_release");
 }
 
+/* What the handler was told of a backward that fails half-way. */
+static void keeps_text(tg_status code, const char *text, void *user) { (void)code, strcpy((char *)user, text); }
+
+static tg_tensor *fails(tg_tensor *g, void *user) { return (void)user, tg_add(g, tg_ones_on(TG_SHAPE(3), TG_F64, HERE)); }
+
+TEST(handler_hears_that_a_backward_cannot_be_repeated)
+{
+    static const char note[] = "note: this backward has freed part of its graph: it cannot be repeated";
+    char text[2000];
+    int flags, saves;
+    tg_set_error_handler(keeps_text, text);
+    for (flags = 0; flags <= TG_RETAIN_GRAPH; flags += TG_RETAIN_GRAPH) {
+        for (saves = 0; saves < 2; ++saves) { /* what runs before the hook fails: exp, which saves, or neg */
+            tg_tensor *x = leaf("[1, 2]"), *y = tg_neg(x), *loss = tg_sum(saves ? tg_exp(y) : tg_neg(y));
+            bool freed = saves && flags == 0;
+            int hook = tg_hook(y, fails, NULL);
+            CHECK(tg_backward_ex(&loss, 1, NULL, flags) != TG_OK);
+            CHECK((strstr(text, note) != NULL) == freed && strcmp(text, tg_error_message()) == 0);
+            CHECK(!tg_grad(x));
+            tg_clear_error();
+            tg_unhook(y, hook);
+            CHECK((tg_backward_ex(&loss, 1, NULL, flags) == TG_OK) == !freed);
+            tg_clear_error();
+            CHECK(!tg_zeros(tg_make_shape(-1, NULL)) && !strstr(text, note)); /* no later error says so */
+            tg_clear_error();
+        }
+    }
+    tg_set_error_handler(NULL, NULL);
+}
+
 /* ---- what outlives tg_shutdown ---- */
 
 TEST(graph_and_scope_across_tg_shutdown)
@@ -836,6 +866,7 @@ int main(int argc, char **argv)
     RUN(hook_that_forgives_its_own_error);
     RUN(handler_that_raises_errors);
     RUN(handler_that_releases_operands);
+    RUN(handler_hears_that_a_backward_cannot_be_repeated);
     RUN(forwards_that_store_or_read_beyond_their_lists);
     RUN(module_hooks_that_store_beyond_their_lists);
     RUN(functions_that_store_or_read_beyond_their_lists);

@@ -243,6 +243,44 @@ TEST(gradients_that_arrive)
     }
 }
 
+/* Calls that are no ops, but wait: tg_op_waits knows them. */
+TEST(calls_that_wait)
+{
+    static const char path[] = "test_streams.tmp";
+    static const char *const name[] = {"npy_save", "npz_save", "safetensors_save", "module_save", "checkpoint_save",
+                                       "tape_print", "tape_dot", "backward", "gradients", "forward"};
+    tg_module *net = tg_nn_batch_norm(2, 1e-5, -1);
+    FILE *nowhere = fopen(path, "wb");
+    size_t k;
+    CHECK(nowhere && tg_module_to(net, first) != NULL);
+    for (k = 0; nowhere && k < sizeof name / sizeof *name; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2, 2, 3, 3), TG_F32, TG_CPU), true);
+        tg_tensor *y = tg_to(x, first), *loss = tg_sum(y), *dx;
+        tg_dict *dict = tg_dict_new();
+        int64_t before;
+        tg_dict_set(dict, "y", y);
+        tg_synchronize(first);
+        before = waits();
+        if (k == 0) CHECK(tg_npy_save(path, y) == TG_OK);
+        if (k == 1) CHECK(tg_npz_save(path, dict) == TG_OK);
+        if (k == 2) CHECK(tg_safetensors_save(path, dict) == TG_OK);
+        if (k == 3) CHECK(tg_module_save(net, path) == TG_OK);
+        if (k == 4) CHECK(tg_checkpoint_save(path, net, NULL, 1) == TG_OK);
+        if (k == 5) CHECK(tg_tape_print(nowhere, loss) == TG_OK);
+        if (k == 6) CHECK(tg_tape_dot(nowhere, loss) == TG_OK);
+        if (k == 7) CHECK(tg_backward(loss) == TG_OK);
+        if (k == 8) CHECK(tg_gradients(&loss, 1, NULL, &x, 1, &dx, 0) == TG_OK);
+        if (k == 9) CHECK(tg_forward(net, y) != NULL);
+        if (waits() <= before) printf("    %s did not wait\n", name[k]);
+        CHECK(waits() > before && tg_op_waits(name[k]));
+        tg_dict_free(dict);
+    }
+    if (nowhere) fclose(nowhere);
+    tg_module_free(net);
+    remove(path);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -264,6 +302,7 @@ int main(int argc, char **argv)
     RUN(weights_of_two_threads);
     RUN(a_write_after_the_reads_of_another_thread);
     RUN(gradients_that_arrive);
+    RUN(calls_that_wait);
     tg_shutdown();
     return harness_end();
 }
