@@ -6541,37 +6541,47 @@ static tgi_plain_line tgi_plain_row(const tgi_rows *rows, int k, int64_t i)
 
 /* ---- elementwise ops ---- */
 
-/* The expression of each op's row, for floats and for integers, of inputs a (or x), b and c and the numbers s and t;
-   and that of each gradient, of g and x (or y). */
-#define TGI_PLAIN_FORMULA(name, type, x_is, expression)                                                                \
-    static type name(type a, type b, type c, type s, type t)                                                           \
-    {                                                                                                                  \
-        typedef type real;                                                                                             \
-        const real x = x_is, y = x, g = a;                                                                             \
-        (void)b, (void)c, (void)s, (void)t, (void)x, (void)y, (void)g;                                                 \
-        return (real)(expression);                                                                                     \
-    }
-#define TGI_PLAIN_OP(name, kind, y, yi, ...)                                                                           \
-    TGI_PLAIN_FORMULA(tgi_plain_##name##_of_reals, double, a, y)                                                       \
-    TGI_PLAIN_FORMULA(tgi_plain_##name##_of_wholes, int64_t, a, yi)
-#define TGI_PLAIN_GRADIENT(name, kind, numbers, dx) TGI_PLAIN_FORMULA(tgi_plain_##name##_gradient, double, b, dx)
-TGI_ELEMENTWISE_OPS(TGI_PLAIN_OP)
-TGI_GRADIENTS(TGI_PLAIN_GRADIENT)
+/* What the rows of the op table compute, one case each: of inputs a (or x), b and c and the numbers s and t; and what
+   those of the gradients do, of g and x (or y). */
+#define TGI_PLAIN_CASE(name, kind, y, ...) case TGI_OP_##name: return (real)(y);
+static double tgi_plain_op(int row, double a, double b, double c, double s, double t)
+{
+    typedef double real;
+    const real x = a;
+    switch (row) { TGI_ELEMENTWISE_OPS(TGI_PLAIN_CASE) }
+    return 0;
+}
 
-typedef double (*tgi_plain_reals)(double a, double b, double c, double s, double t);
-typedef int64_t (*tgi_plain_wholes)(int64_t a, int64_t b, int64_t c, int64_t s, int64_t t);
-#define TGI_PLAIN_REALS(name, ...) tgi_plain_##name##_of_reals,
-#define TGI_PLAIN_WHOLES(name, ...) tgi_plain_##name##_of_wholes,
-#define TGI_PLAIN_GRADIENTS(name, ...) tgi_plain_##name##_gradient,
+#define TGI_PLAIN_CASE_I64(name, kind, y, yi, ...) case TGI_OP_##name: return (real)(yi);
+static int64_t tgi_plain_op_i64(int row, int64_t a, int64_t b, int64_t c, int64_t s, int64_t t)
+{
+    typedef int64_t real;
+    const real x = a;
+    switch (row) { TGI_ELEMENTWISE_OPS(TGI_PLAIN_CASE_I64) }
+    return 0;
+}
+
+#define TGI_PLAIN_CASE_GRADIENT(name, kind, numbers, dx) case TGI_GRADIENT_##name: return (real)(dx);
+static double tgi_plain_gradient(int row, double g, double x, double c, double s, double t)
+{
+    typedef double real;
+    const real y = x;
+    (void)c;
+    switch (row) { TGI_GRADIENTS(TGI_PLAIN_CASE_GRADIENT) }
+    return 0;
+}
+
+typedef double (*tgi_plain_formula)(int row, double a, double b, double c, double s, double t);
 
 /* A number in the dtype that a loop computes in. */
 static double tgi_plain_rounded(tg_dtype compute, double x) { return compute == TG_F32 ? (double)(float)x : x; }
 
-/* y, a, b, c [dim]: y = formula(a, b, c, s, t) */
-static void tgi_plain_each(const tgi_loop *loop, tgi_plain_reals reals, tgi_plain_wholes wholes)
+/* y, a, b, c [dim]: y = formula(a, b, c, s, t), that of a row; for integers it is one of the op table. */
+static void tgi_plain_each(const tgi_loop *loop, tgi_plain_formula formula, int row)
 {
     const tg_dtype compute = loop->compute;
     const double s = tgi_plain_rounded(compute, loop->scalar[0]), t = tgi_plain_rounded(compute, loop->scalar[1]);
+    const int64_t whole_s = tgi_f64_to_i64(s), whole_t = tgi_f64_to_i64(t);
     for (int64_t i = 0; i < tgi_plain_count(loop->ndim, loop->dim); ++i) {
         double x[3] = {0, 0, 0};
         int64_t whole[3] = {0, 0, 0};
@@ -6580,26 +6590,25 @@ static void tgi_plain_each(const tgi_loop *loop, tgi_plain_reals reals, tgi_plai
             if (compute == TG_I64) whole[k - 1] = tgi_plain_whole(in, 0);
             else x[k - 1] = tgi_plain_rounded(compute, tgi_plain_real(in, 0));
         }
-        const tgi_plain_number y =
-            compute == TG_I64
-                ? tgi_plain_of_whole(wholes(whole[0], whole[1], whole[2], tgi_f64_to_i64(s), tgi_f64_to_i64(t)))
-                : tgi_plain_of_real(tgi_plain_rounded(compute, reals(x[0], x[1], x[2], s, t)));
-        tgi_plain_put(tgi_plain_at(loop, 0, i), 0, y);
+        const tgi_plain_line y = tgi_plain_at(loop, 0, i);
+        if (compute == TG_I64) {
+            const int64_t result = tgi_plain_op_i64(row, whole[0], whole[1], whole[2], whole_s, whole_t);
+            tgi_plain_put(y, 0, tgi_plain_of_whole(result));
+        } else {
+            tgi_plain_put_real(y, 0, tgi_plain_rounded(compute, formula(row, x[0], x[1], x[2], s, t)));
+        }
     }
 }
 
 static bool tgi_plain_map(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
-    static const tgi_plain_reals reals[] = {TGI_ELEMENTWISE_OPS(TGI_PLAIN_REALS)};
-    static const tgi_plain_wholes wholes[] = {TGI_ELEMENTWISE_OPS(TGI_PLAIN_WHOLES)};
-    tgi_plain_each(loop, reals[loop->kernel], wholes[loop->kernel]);
+    tgi_plain_each(loop, tgi_plain_op, loop->kernel);
     return true;
 }
 
 static tgi_answer tgi_plain_map_gradient(TGI_UNUSED tgi_thread *S, const tgi_loop *loop)
 {
-    static const tgi_plain_reals gradients[] = {TGI_GRADIENTS(TGI_PLAIN_GRADIENTS)};
-    tgi_plain_each(loop, gradients[tgi_gradient_of(loop->kernel)], NULL);
+    tgi_plain_each(loop, tgi_plain_gradient, tgi_gradient_of(loop->kernel));
     return TGI_DONE;
 }
 
