@@ -3073,7 +3073,7 @@ typedef struct tgi_thread tgi_thread;
 #define TGI_PRAGMA(text) _Pragma(#text)
 #define TGI_LOOPS_BEGIN                                                                                   \
     TGI_OPTIMIZE("O3", "no-ipa-cp-clone", "no-predictive-commoning", "no-trapping-math", "no-math-errno", \
-                 "fp-contract=off")
+                 "no-tree-loop-distribute-patterns", "fp-contract=off")
 #define TGI_SPARE_BEGIN TGI_OPTIMIZE("Og", "no-trapping-math", "no-math-errno", "fp-contract=off")
 #define TGI_CALLERS_BEGIN TGI_OPTIMIZE("Og")
 #define TGI_LOOPS_END _Pragma("GCC pop_options")
@@ -5763,13 +5763,14 @@ TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, in
 /* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.
    Floats accumulate in double, integers and bool in int64_t. */
 
-#define TGI_REDUCTIONS(OP)                                                 \
-    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                               \
-    OP(prod, 1, a *x, 1, tgi_wrap_mul(a, x))                               \
-    OP(amax, -HUGE_VAL, a > x || a != a ? a : x, INT64_MIN, a > x ? a : x) \
-    OP(amin, HUGE_VAL, a < x || a != a ? a : x, INT64_MAX, a < x ? a : x)  \
-    OP(any, 0, a != 0 || x != 0, 0, a != 0 || x != 0)                      \
-    OP(all, 1, a != 0 && x != 0, 1, a != 0 && x != 0)
+#define TGI_CHOOSE(condition, a, x) ((condition) ? (a) : (x))
+#define TGI_REDUCTIONS(OP)                                                                       \
+    OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                                                     \
+    OP(prod, 1, a *x, 1, tgi_wrap_mul(a, x))                                                     \
+    OP(amax, -HUGE_VAL, TGI_CHOOSE((a > x) | (a != a), a, x), INT64_MIN, a > x ? a : x)          \
+    OP(amin, HUGE_VAL, TGI_CHOOSE((a < x) | (a != a), a, x), INT64_MAX, a < x ? a : x)           \
+    OP(any, 0, (a != 0) | (x != 0), 0, (a != 0) | (x != 0))                                      \
+    OP(all, 1, (a != 0) & (x != 0), 1, (a != 0) & (x != 0))
 
 /* Optimizers, but lbfgs, whose steps are made of ops (see LBFGS):
    OP(name, suffix, type, a, b, c, used, reads, defaults, formula).
@@ -31012,10 +31013,13 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
-/* Reductions.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
+/* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64.  Results are doubles or, of i64,
+   int64_t.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
    result[i] with column i of x [rows, n]; step in bytes, from row to row. */
-typedef void (*tgi_folder)(void *result, const void *x, int64_t n);
-typedef void (*tgi_across_fn)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+typedef struct {
+    void (*fold[3])(void *result, const void *x, int64_t n);
+    void (*across[3])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+} tgi_reduction_row;
 
 /* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
@@ -31046,8 +31050,7 @@ typedef struct tgi_kernels {
     void (*from_f32[2])(void *y, const float *x, int64_t n);
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
-    tgi_folder sum_f32; /* see CPU_REDUCE */
-    tgi_across_fn sum_across_f32;
+    const tgi_reduction_row *reductions; /* as tgi_reduction */
     void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
     void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
@@ -31622,6 +31625,9 @@ static void tgi_copy_range(const void *job, int thread, int64_t first, int64_t e
    the cache. */
 enum { TGI_SQUARE = 64 };
 
+/* Rows of at most so many contiguous elements are handled as columns: see tgi_load_columns. */
+enum { TGI_SHORT_ROW = 32 };
+
 /* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
 static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
 {
@@ -31668,6 +31674,39 @@ static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, i
                       whole_rows, columns - whole_columns, 4);
     tgi_gather_square((char *)(buffer + whole_rows * TGI_SQUARE), (const char *)(x + whole_rows), 4, 4 * step,
                       rows - whole_rows, columns, 4);
+}
+
+/* tgi_load_elements, by a kernel where there is one. */
+static void tgi_load_line(const tgi_kernels *kernels, tg_dtype compute, void *tile, tg_dtype dtype, const char *at,
+                          int64_t step, int64_t n)
+{
+    if (compute == TG_F32 && step == 2 && (dtype == TG_BF16 || dtype == TG_F16))
+        kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
+    else tgi_load_elements(compute, tile, dtype, at, step, n);
+}
+
+/* tile [rows, columns] of `compute`, its rows `pitch` elements apart, = x [rows, columns] of a dtype, steps in bytes.
+   Loops along a dim that is not the last, or over many short rows, take such tiles: then their vectors are made of
+   neighbouring columns, whatever the layout and the dtype. */
+static void tgi_load_columns(const tgi_kernels *kernels, tg_dtype compute, void *tile, int64_t pitch, tg_dtype dtype,
+                             const char *x, int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
+{
+    const int64_t size = tgi_bytes_of(compute);
+    int64_t row = 0;
+    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
+        const int64_t step = column_step / 4, at[4] = {0, step, 2 * step, 3 * step};
+        const float *const from = (const float *)(const void *)x;
+        for (; row + 4 <= rows; row += 4) {
+            for (int64_t i = 0; i < columns; i += 4) {
+                const int64_t column = tgi_at_most(i, columns - 4); /* the last four again */
+                tgi_transpose_four(from + column * step + row, at, (float *)tile + row * pitch + column, pitch);
+            }
+        }
+    }
+    for (; row < rows; ++row) {
+        tgi_load_line(kernels, compute, (char *)tile + row * pitch * size, dtype, x + row * row_step, column_step,
+                      columns);
+    }
 }
 
 static void tgi_transpose_range(const void *job, int thread, int64_t first, int64_t end)
@@ -31966,70 +32005,29 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
 /* ======== @@CPU_REDUCE ============================================================================================
 
    Promise: tgi_cpu_reduce, the entry for all kinds of tgi_reduction, over any dims, in any layout and dtype.
-   Types: tgi_reduction_row has the loops of a kind, made by TGI_REDUCTIONS; tgi_accumulator is a double or an int64_t;
+   Types: tgi_reduction_row has the loops of a kind (SIMD_ROWS); tgi_accumulator is a double or an int64_t;
    tgi_reduce_job is what the threads of a call share.
-   Way: tgi_cpu_reduce chooses loops and pieces; tgi_parallel_for calls tgi_reduce_range for each piece of each output:
-           tgi_fold_piece       the reduced elements of one output, tile by tile
-           tgi_fold_across      those of many neighbouring outputs, row by row, where these lie closer together
+   Way: tgi_cpu_reduce chooses loops and pieces; tgi_parallel_for calls tgi_reduce_range for each piece of a block of
+   neighbouring outputs:
+           tgi_fold_pieces      output by output: the reduced elements of each, where they are or tile by tile
+           tgi_fold_across      row by row, all outputs at once, where these lie closer together or rows are short
        tgi_reduce_pieces combines the accumulators of the pieces, two by two, and stores the results.
    (1) The order of the additions depends on the shapes and strides alone, not on threads.
-   (2) Floats accumulate in doubles, integers and bool in int64_t; the result is rounded once, to the dtype of the
-       output.
+   (2) Floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; bool and u8 as floats, which hold the
+       sum of a block; other integers in int64_t.  The result is rounded once, to the dtype of the output.
    (3) Without elements to reduce, the result is the identity of the kind.
    To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (ENTRIES), at the same place; and its loop in
    tensorgrad_cuda.cu. */
 
-/* A fold is in eight partial results, so that one addition need not wait for the one before.  `sum` is the column of
-   the accumulators, in which tgi_NAME_two_SUM combines a and one x. */
-#define TGI_FOLD(name, column, type, sum, sum_type, identity)                                             \
-    static void tgi_##name##_fold_##column(void *result, const void *elements, int64_t n)                 \
-    {                                                                                                     \
-        const type *const x = (const type *)elements;                                                     \
-        sum_type part[8], total = *(sum_type *)result;                                                    \
-        int64_t i = 0;                                                                                    \
-        for (int k = 0; k < 8; ++k) part[k] = (sum_type)(identity);                                       \
-        for (; i + 8 <= n; i += 8) {                                                                      \
-            for (int k = 0; k < 8; ++k) part[k] = tgi_##name##_two_##sum(part[k], (sum_type)x[i + k]);    \
-        }                                                                                                 \
-        for (; i < n; ++i) part[i & 7] = tgi_##name##_two_##sum(part[i & 7], (sum_type)x[i]);             \
-        for (int half = 4; half > 0; half /= 2) {                                                         \
-            for (int k = 0; k < half; ++k) part[k] = tgi_##name##_two_##sum(part[k], part[k + half]);     \
-        }                                                                                                 \
-        total = tgi_##name##_two_##sum(total, part[0]);                                                   \
-        *(sum_type *)result = total;                                                                      \
-    }                                                                                                     \
-    static void tgi_##name##_across_##column(void *result, const void *elements, int64_t step,            \
-                                             int64_t rows, int64_t n)                                     \
-    {                                                                                                     \
-        sum_type *const a = (sum_type *)result;                                                           \
-        for (int64_t row = 0; row < rows; ++row) {                                                        \
-            const type *const x = (const type *)(const void *)((const char *)elements + row * step);      \
-            for (int64_t i = 0; i < n; ++i) a[i] = tgi_##name##_two_##sum(a[i], (sum_type)x[i]);          \
-        }                                                                                                 \
-    }
-#define TGI_TWO(name, sum, sum_type, combination) \
-    static sum_type tgi_##name##_two_##sum(sum_type a, sum_type x) { return (sum_type)(combination); }
-#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64) \
-    static double tgi_##name##_identity(void) { return identity; }            \
-    TGI_TWO(name, f64, double, combination)                                   \
-    TGI_TWO(name, i64, int64_t, combination_i64)                              \
-    TGI_FOLD(name, f32, float, f64, double, identity)                         \
-    TGI_FOLD(name, f64, double, f64, double, identity)                        \
-    TGI_FOLD(name, i64, int64_t, i64, int64_t, identity_i64)
-TGI_REDUCTIONS(TGI_FOLDS)
-
-typedef struct {
-    tgi_folder fold[3];
-    tgi_across_fn across[3];
-    double (*identity)(void); /* infinity is no constant to every compiler */
-    int64_t identity_i64;
-} tgi_reduction_row;
-#define TGI_REDUCTION_ROW(name, identity, combination, identity_i64, combination_i64) \
-    {{tgi_##name##_fold_f32, tgi_##name##_fold_f64, tgi_##name##_fold_i64},           \
-     {tgi_##name##_across_f32, tgi_##name##_across_f64, tgi_##name##_across_i64},     \
-     tgi_##name##_identity,                                                           \
-     identity_i64},
-static const tgi_reduction_row tgi_reduction_rows[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)}; /* as tgi_reduction */
+/* The identities of each kind: as a function, since infinity is no constant to every compiler; and in i64. */
+#define TGI_IDENTITY(name, identity, ...) \
+    static double tgi_##name##_identity(void) { return identity; }
+#define TGI_IDENTITIES(name, identity, combination, identity_i64, ...) {tgi_##name##_identity, identity_i64},
+TGI_REDUCTIONS(TGI_IDENTITY)
+static const struct {
+    double (*f64)(void);
+    int64_t i64;
+} tgi_identities[] = {TGI_REDUCTIONS(TGI_IDENTITIES)}; /* as tgi_reduction */
 
 /* An accumulator: eight bytes, a double or an int64_t. */
 typedef union {
@@ -32042,82 +32040,97 @@ typedef union {
    accumulators, which are doubles, are then combined pairwise.  So rounding errors hardly grow with the number of
    elements. */
 typedef struct {
+    const tgi_kernels *kernels;
     const tgi_reduction_row *row;
-    tgi_folder fold;
-    tgi_across_fn across;
+    tgi_accumulator identity;
     tg_dtype compute, sum; /* of elements and of accumulators */
     tgi_iter kept, reduced;
+    bool across;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
-    int64_t width, blocks;    /* outputs per item (1: not across); items in the innermost kept dim */
+    int64_t blocks;           /* of neighbouring outputs, TGI_REDUCE_WIDTH or less, in the innermost kept dim: items */
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
-enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_ACROSS_WIDTH = 512 };
+enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_REDUCE_WIDTH = 512 };
 
-static void tgi_set_identity(const tgi_reduce_job *job, tgi_accumulator *sums, int64_t n)
+/* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
+static void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
 {
-    tgi_accumulator identity;
-    if (job->sum == TG_F64)
-        identity.f64 = job->row->identity();
-    else
-        identity.i64 = job->row->identity_i64;
-    for (int64_t i = 0; i < n; ++i) sums[i] = identity;
+    const int column = tgi_compute_index(job->compute);
+    const int64_t size = tgi_bytes_of(job->compute);
+    for (int64_t i = 0; i < n; i += TGI_SUM_BLOCK)
+        job->row->fold[column](sum, x + i * size, tgi_at_most(n - i, TGI_SUM_BLOCK));
 }
 
-/* Folds elements [first, end) of the reduced dims into *sum; base: the output's offset in bytes. */
+/* Folds elements [first, end) of the reduced dims of one output into *sum; base: the output's offset in bytes. */
 static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t first, int64_t end, tgi_accumulator *sum)
 {
     const tgi_iter *iter = &job->reduced;
     const int inner = iter->ndim - 1;
-    const bool direct = iter->dtype[0] == job->compute && iter->stride[0][inner] == tgi_bytes_of(job->compute);
-    const bool long_runs = iter->dim[inner] >= TGI_TILE / 4;
+    const int64_t step = iter->stride[0][inner], size = tgi_bytes_of(job->compute);
+    const bool long_runs = iter->ndim == 1 || iter->dim[inner] >= TGI_TILE / 4;
+    const bool direct = iter->dtype[0] == job->compute && step == size && long_runs;
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     tgi_tile tile;
     for (int64_t n; first < end; first += n) {
-        if (direct && (long_runs || iter->ndim == 1)) {
-            n = tgi_cursor_run(&cursor, iter, end - first);
-            job->fold(sum, cursor.at[0] + base, n);
+        n = direct ? end - first : tgi_at_most(end - first, TGI_TILE);
+        if (long_runs) n = tgi_cursor_run(&cursor, iter, n);
+        if (direct) {
+            tgi_fold_run(job, cursor.at[0] + base, n, sum);
             tgi_cursor_advance(&cursor, iter, n);
             continue;
         }
-        n = tgi_at_most(end - first, TGI_TILE);
-        if (long_runs || iter->ndim == 1) n = tgi_cursor_run(&cursor, iter, n);
         for (int64_t done = 0, run; done < n; done += run) {
             run = tgi_cursor_run(&cursor, iter, n - done);
-            tgi_load_elements(job->compute, (char *)&tile + done * tgi_bytes_of(job->compute), iter->dtype[0],
-                              cursor.at[0] + base, iter->stride[0][inner], run);
+            tgi_load_line(job->kernels, job->compute, (char *)&tile + done * size, iter->dtype[0],
+                          cursor.at[0] + base, step, run);
             tgi_cursor_advance(&cursor, iter, run);
         }
-        job->fold(sum, &tile, n);
+        tgi_fold_run(job, (const char *)&tile, n, sum);
     }
 }
 
-/* Folds elements [first, end) of the reduced dims into sums [width], those of `width` neighbouring outputs, which are
-   `step` bytes apart in the input. */
-static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
+/* Folds elements [first, end) of the reduced dims of `width` neighbouring outputs, which are `step` bytes apart in the
+   input, into sums [width]: output by output.  Rows of contiguous elements need no cursor. */
+static void tgi_fold_pieces(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
                             int64_t end, tgi_accumulator *sums)
 {
     const tgi_iter *iter = &job->reduced;
-    const bool direct = iter->dtype[0] == job->compute && step == tgi_bytes_of(job->compute);
-    const int64_t row_step = iter->stride[0][iter->ndim - 1];
+    const int64_t size = tgi_bytes_of(job->compute);
+    const bool direct = iter->ndim == 1 && iter->dtype[0] == job->compute && iter->stride[0][0] == size;
+    for (int64_t i = 0; i < width; ++i) {
+        if (direct) tgi_fold_run(job, iter->data[0] + base + i * step + first * size, end - first, sums + i);
+        else tgi_fold_piece(job, base + i * step, first, end, sums + i);
+    }
+}
+
+/* As tgi_fold_pieces, but row by row of the reduced dims, across the outputs.  Elements that have gaps between them or
+   another dtype go through a tile of eight rows. */
+static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
+                            int64_t end, tgi_accumulator *sums)
+{
+    enum { ROWS = 8 };
+    const tgi_iter *iter = &job->reduced;
+    const int column = tgi_compute_index(job->compute);
+    const int64_t size = tgi_bytes_of(job->compute), row_step = iter->stride[0][iter->ndim - 1];
+    const bool direct = iter->dtype[0] == job->compute && step == size;
+    union { char bytes[sizeof(float) * ROWS * TGI_REDUCE_WIDTH]; double f64; } tile; /* [rows, columns] */
+    const int64_t columns = row_step < step ? 2 * TGI_LANES : (int64_t)sizeof tile / ROWS / size; /* all fits in L1 */
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     for (int64_t rows; first < end; first += rows) {
-        rows = tgi_cursor_run(&cursor, iter, end - first);
-        if (direct) job->across(sums, cursor.at[0] + base, row_step, rows, width);
-        for (int64_t row = 0; row < rows && !direct; ++row) {
-            for (int64_t i = 0, n; i < width; i += n) {
-                tgi_tile tile;
-                n = tgi_at_most(width - i, TGI_TILE);
-                tgi_load_elements(job->compute, &tile, iter->dtype[0],
-                                  cursor.at[0] + base + row * row_step + i * step, step, n);
-                job->across(sums + i, &tile, 0, 1, n);
-            }
+        rows = tgi_cursor_run(&cursor, iter, direct ? end - first : tgi_at_most(end - first, ROWS));
+        if (direct) job->row->across[column](sums, cursor.at[0] + base, row_step, rows, width);
+        for (int64_t i = 0, n; i < width && !direct; i += n) {
+            n = tgi_at_most(width - i, columns);
+            tgi_load_columns(job->kernels, job->compute, tile.bytes, columns, iter->dtype[0],
+                             cursor.at[0] + base + i * step, row_step, step, rows, n);
+            job->row->across[column](sums + i, &tile, columns * size, rows, n);
         }
         tgi_cursor_advance(&cursor, iter, rows);
     }
 }
 
-/* Items: for each piece all outputs, one output or a block of neighbouring ones per item. */
+/* Items: for each piece all outputs, in blocks of neighbouring ones. */
 static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_reduce_job *job = (const tgi_reduce_job *)job_;
@@ -32125,18 +32138,16 @@ static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_
     const int inner = kept->ndim - 1;
     const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
     int64_t piece = first / items,
-            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
+            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * TGI_REDUCE_WIDTH;
     tgi_cursor cursor = tgi_cursor_at(kept, output);
     (void)thread;
     for (; first < end; ++first) {
-        tgi_accumulator sums[TGI_ACROSS_WIDTH];
+        tgi_accumulator sums[TGI_REDUCE_WIDTH];
         const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
-        const int64_t width = tgi_cursor_run(&cursor, kept, job->width), base = cursor.at[1] - kept->data[1];
-        tgi_set_identity(job, sums, width);
-        if (job->width > 1 && from < to)
-            tgi_fold_across(job, base, kept->stride[1][inner], width, from, to, sums);
-        else if (from < to)
-            tgi_fold_piece(job, base, from, to, sums);
+        const int64_t width = tgi_cursor_run(&cursor, kept, TGI_REDUCE_WIDTH), base = cursor.at[1] - kept->data[1];
+        for (int64_t i = 0; i < width; ++i) sums[i] = job->identity;
+        if (from < to)
+            (job->across ? tgi_fold_across : tgi_fold_pieces)(job, base, kept->stride[1][inner], width, from, to, sums);
         if (job->partial)
             memcpy(job->partial + piece * kept->numel + output, sums, (size_t)width * sizeof *sums);
         else
@@ -32177,15 +32188,14 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
     tgi_reduce_job job;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
-    job.row = &tgi_reduction_rows[reduce->kind];
+    job.kernels = tgi_kernels_of(S);
+    job.row = &job.kernels->reductions[reduce->kind];
     job.compute = tgi_compute_dtype(in.dtype);
+    if (tgi_bytes_of(in.dtype) == 1 && reduce->kind != TGI_PROD) job.compute = TG_F32; /* sums of blocks are exact */
+    if (reduce->kind == TGI_ANY || reduce->kind == TGI_ALL) in.dtype = in.dtype == TG_BOOL ? TG_U8 : in.dtype;
     job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
-    job.fold = job.row->fold[tgi_compute_index(job.compute)];
-    job.across = job.row->across[tgi_compute_index(job.compute)];
-    if (reduce->kind == TGI_SUM && job.compute == TG_F32) {
-        job.fold = tgi_kernels_of(S)->sum_f32;
-        job.across = tgi_kernels_of(S)->sum_across_f32;
-    }
+    if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
+    else job.identity.i64 = tgi_identities[reduce->kind].i64;
     tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
     tgi_iter_init(&job.reduced, reduce->rndim, reduce->rdim, 1, &in, true);
     job.partial = NULL;
@@ -32193,10 +32203,9 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
-    const bool across = columns >= 4 && (kept_step < reduced_step || job.reduced.numel <= 16);
-    job.width = across ? (int64_t)TGI_ACROSS_WIDTH : 1;
-    job.blocks = (columns + job.width - 1) / job.width;
-    job.piece = across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
+    job.across = columns >= 4 && (kept_step < reduced_step || job.reduced.numel <= TGI_SHORT_ROW);
+    job.blocks = (columns + TGI_REDUCE_WIDTH - 1) / TGI_REDUCE_WIDTH;
+    job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
     job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
     if (job.pieces == 0) job.pieces = 1;
     const size_t bytes = (size_t)(job.pieces * outputs) * sizeof *job.partial;
@@ -32323,10 +32332,10 @@ static void tgi_row_done(const tgi_row_job *job, char *const *at, const float *y
     else tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
 }
 
-static double tgi_row_sum(const double *x, int64_t n)
+static double tgi_row_sum(const tgi_row_job *job, const double *x)
 {
     double sum = 0;
-    tgi_sum_fold_f64(&sum, x, n);
+    job->kernels->reductions[TGI_SUM].fold[1](&sum, x, job->length);
     return sum;
 }
 
@@ -32347,7 +32356,7 @@ static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scrat
         x[i] -= largest;
         power[i] = exp(x[i]);
     }
-    const double sum = tgi_row_sum(power, n), scale = 1 / sum, log_sum = log(sum);
+    const double sum = tgi_row_sum(job, power), scale = 1 / sum, log_sum = log(sum);
     for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
     tgi_store_row(job, 0, at, x);
 }
@@ -32368,7 +32377,7 @@ static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, ch
     tgi_load_row(job, 2, at, y);
     /* the sum over the row first: every element of dx needs it */
     for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
-    const double sum = tgi_row_sum(terms, n);
+    const double sum = tgi_row_sum(job, terms);
     for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
     tgi_store_row(job, 0, at, g);
 }
@@ -32459,7 +32468,7 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_load_row(job, 2, at, y);
     tgi_load_elements(TG_F64, &rstd, job->iter.dtype[3], at[3], 0, 1);
     for (int64_t i = 0; i < n; ++i) gy[i] = g[i] * y[i];
-    const double mean_g = job->flag ? 0 : tgi_row_sum(g, n) / (double)n, mean_gy = tgi_row_sum(gy, n) / (double)n;
+    const double mean_g = job->flag ? 0 : tgi_row_sum(job, g) / (double)n, mean_gy = tgi_row_sum(job, gy) / (double)n;
     for (int64_t i = 0; i < n; ++i) g[i] = rstd * (g[i] - mean_g - y[i] * mean_gy);
     tgi_store_row(job, 0, at, g);
 }
@@ -36209,30 +36218,115 @@ TGI_LOOPS_END
 #endif
 TGI_PASS_BEGIN
 
-static void TGI_V(sum_f32)(void *result, const void *x, int64_t n)
+/* ---- reductions ----
+
+   A fold goes by TGI_LANES lanes, as the sums of SIMD_TYPED do; across, eight rows are combined two by two, and then
+   with the results, which are wider.  `part` is the type of both: sums of floats are in floats over `block` elements at
+   most, those of a row or eight of a column; the largest of floats is exact in floats; products, which may leave the
+   range of a float on their way, are in doubles. */
+#ifndef TGI_LIGHT_AS_AVX2
+/* A choice that is no branch, so that the loop becomes vectors: of the bits. */
+static inline float TGI_V(choose_f32)(bool first, float a, float x)
 {
-    *(double *)result += TGI_V(row_sum_f32)((const float *)x, NULL, n);
+    const uint32_t mask = first ? UINT32_MAX : 0;
+    return tgi_float_of_bits((tgi_bits_of_float(a) & mask) | (tgi_bits_of_float(x) & ~mask));
 }
 
-/* Eight rows are added in floats, two by two; their sum is added in doubles. */
-static void TGI_V(sum_across_f32)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)
+static inline double TGI_V(choose_f64)(bool first, double a, double x)
 {
-    double *const sum = (double *)result;
-    const char *at = (const char *)x;
-    const int64_t by = step / (int64_t)sizeof(float);
-    for (; rows >= 8; rows -= 8, at += 8 * step) {
-        const float *const a = (const float *)(const void *)at, *const b = a + by, *const c = b + by, *const d = c + by;
-        const float *const e = d + by, *const f = e + by, *const g = f + by, *const h = g + by;
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i)
-            sum[i] += (double)(((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i])));
-    }
-    for (; rows > 0; --rows, at += step) {
-        const float *const a = (const float *)(const void *)at;
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) sum[i] += (double)a[i];
-    }
+    const uint64_t mask = first ? UINT64_MAX : 0;
+    uint64_t bits[2];
+    memcpy(bits, &a, sizeof a);
+    memcpy(bits + 1, &x, sizeof x);
+    bits[0] = (bits[0] & mask) | (bits[1] & ~mask);
+    memcpy(&a, bits, sizeof a);
+    return a;
 }
+
+#ifndef TGI_FOLD
+#undef TGI_CHOOSE
+#define TGI_CHOOSE(condition, a, x)                                                       \
+    (sizeof(a) == sizeof(float) ? (double)TGI_V(choose_f32)(condition, (float)(a), (float)(x)) \
+                                : TGI_V(choose_f64)(condition, (double)(a), (double)(x)))
+#define TGI_TWO(y, type, u, v, combination)    \
+    {                                          \
+        const type a = (type)(u), x = (type)(v); \
+        y = (type)(combination);               \
+    }
+#define TGI_FOLD(fold, across, type, part, sum, identity, combination)                                         \
+    static void fold(void *result, const void *elements, int64_t n)                                            \
+    {                                                                                                          \
+        const type *const from = (const type *)elements;                                                          \
+        part lane[TGI_LANES];                                                                                  \
+        int64_t i = 0;                                                                                         \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = (part)(identity);                                        \
+        for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {                                                   \
+            for (int l = 0; l < TGI_LANES; ++l) {                                                              \
+                part both;                                                                                     \
+                TGI_TWO(both, part, from[i + l], from[i + TGI_LANES + l], combination)                         \
+                TGI_TWO(lane[l], part, lane[l], both, combination)                                             \
+            }                                                                                                  \
+        }                                                                                                      \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                           \
+            for (int l = 0; l < TGI_LANES; ++l) TGI_TWO(lane[l], part, lane[l], from[i + l], combination)      \
+        }                                                                                                      \
+        for (int l = 0; i + l < n; ++l) TGI_TWO(lane[l], part, lane[l], from[i + l], combination)                 \
+        TGI_UNROLL                                                                                             \
+        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                           \
+            for (int l = 0; l < w; ++l) TGI_TWO(lane[l], part, lane[l], lane[l + w], combination)              \
+        }                                                                                                      \
+        TGI_TWO(*(sum *)result, sum, *(sum *)result, lane[0], combination)                                     \
+    }                                                                                                          \
+    static void across(void *result, const void *elements, int64_t step, int64_t rows, int64_t n)              \
+    {                                                                                                          \
+        const char *at = (const char *)elements;                                                               \
+        const int64_t by = step / (int64_t)sizeof(type);                                                       \
+        sum *const y = (sum *)result;                                                                          \
+        for (; rows >= 8; rows -= 8, at += 8 * step) {                                                         \
+            const type *const r0 = (const type *)(const void *)at, *const r1 = r0 + by, *const r2 = r1 + by;   \
+            const type *const r3 = r2 + by, *const r4 = r3 + by, *const r5 = r4 + by, *const r6 = r5 + by;     \
+            const type *const r7 = r6 + by;                                                                    \
+            TGI_INDEPENDENT                                                                                    \
+            for (int64_t i = 0; i < n; ++i) {                                                                  \
+                part p, q, r, s;                                                                               \
+                TGI_TWO(p, part, r0[i], r1[i], combination)                                                    \
+                TGI_TWO(q, part, r2[i], r3[i], combination)                                                    \
+                TGI_TWO(r, part, r4[i], r5[i], combination)                                                    \
+                TGI_TWO(s, part, r6[i], r7[i], combination)                                                    \
+                TGI_TWO(p, part, p, q, combination)                                                            \
+                TGI_TWO(r, part, r, s, combination)                                                            \
+                TGI_TWO(p, part, p, r, combination)                                                            \
+                TGI_TWO(y[i], sum, y[i], p, combination)                                                       \
+            }                                                                                                  \
+        }                                                                                                      \
+        for (; rows > 0; --rows, at += step) {                                                                 \
+            const type *const row = (const type *)(const void *)at;                                            \
+            TGI_INDEPENDENT                                                                                    \
+            for (int64_t i = 0; i < n; ++i) TGI_TWO(y[i], sum, y[i], row[i], combination)                      \
+        }                                                                                                      \
+    }
+#define TGI_PART_sum float
+#define TGI_PART_prod double
+#define TGI_PART_amax float
+#define TGI_PART_amin float
+#define TGI_PART_any float
+#define TGI_PART_all float
+#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                  \
+    TGI_FOLD(TGI_V(name##_fold_f32), TGI_V(name##_across_f32), float, TGI_PART_##name, double,  \
+             identity, combination)                                                                            \
+    TGI_FOLD(TGI_V(name##_fold_f64), TGI_V(name##_across_f64), double, double, double, identity,            \
+             combination)                                                                                      \
+    TGI_FOLD(TGI_V(name##_fold_i64), TGI_V(name##_across_i64), int64_t, int64_t, int64_t, identity_i64,     \
+             combination_i64)
+#define TGI_REDUCTION_ROW(name, ...)                                              \
+    {{TGI_V(name##_fold_f32), TGI_V(name##_fold_f64), TGI_V(name##_fold_i64)},    \
+     {TGI_V(name##_across_f32), TGI_V(name##_across_f64), TGI_V(name##_across_i64)}},
+#endif
+TGI_REDUCTIONS(TGI_FOLDS)
+static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
+#endif
+
+/* ---- softmax, the gradient of a norm, a step of an LSTM ---- */
 
 /* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
    keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
@@ -36564,8 +36658,7 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
     TGI_V(random_words),
     TGI_V(random_normal),
-    TGI_V(sum_f32),
-    TGI_V(sum_across_f32),
+    TGI_LIGHT(reductions),
     TGI_V(softmax),
     TGI_V(softmax_backward),
     TGI_V(layer_norm_backward),
