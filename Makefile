@@ -28,7 +28,7 @@ help:
 	@echo 'make check-deep      all checks, with the tools that are installed: sanitizers, valgrind, mutants; an hour'
 	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; or SECONDS=60 SEED=7'
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
-	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: 40 quiet minutes'
+	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: a quiet hour'
 	@echo 'make bench ROWS=sgemm    the rows whose name contains the text; BENCH="--help" for more; with DEVICE=cuda the GPU, too'
 	@echo 'make bench-sweep     every op over a grid of shapes, dtypes and layouts beside PyTorch: 15 minutes; SWEEP=--coarse: two'
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
@@ -101,7 +101,7 @@ bench: $(BUILD)/workloads $(BUILD)/sweep $(if $(CUDA),$(BUILD)/device)
 	    '$(TG_PYTHON)' tests/bench/bench.py $(BENCH) $(if $(RESULTS),--results '$(RESULTS)') $(BUILD)/workloads $(ROWS); \
 	else echo 'no $(TG_PYTHON): without other libraries'; OMP_PROC_BIND=true $(BUILD)/workloads quick; fi
 	$(if $(CUDA),$(BUILD)/device)
-	$(if $(ROWS),@echo 'skipped: make bench-sweep, as ROWS is given',$(RUN_SWEEP))
+	$(if $(ROWS),@echo 'skipped because ROWS is given: make bench-sweep',$(RUN_SWEEP))
 
 bench-sweep: $(BUILD)/sweep
 	$(RUN_SWEEP)

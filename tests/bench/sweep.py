@@ -90,7 +90,7 @@ class Sweep:
         """Those that are selected, without those that are listed twice."""
         texts = self.options.text
         found = dict.fromkeys(ours.lines("list " + ("coarse" if self.options.coarse else "full")))
-        return [cell for cell in found if not texts or any(text in cell for text in texts)]
+        return [cell for cell in found if not texts or any(text in " " + cell for text in texts)]
 
     def cell(self, cell, threads, ours, theirs):
         try:
@@ -199,7 +199,7 @@ def times_text(m):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", help="the compiled tests/bench/sweep.c")
-    parser.add_argument("text", nargs="*", help="parts of cells")
+    parser.add_argument("text", nargs="*", help="parts of cells; ' add ' is the op alone")
     parser.add_argument("--coarse", action="store_true", help="the coarse grid: two minutes in place of fifteen")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (1,2)")
     parser.add_argument("--peers", default="pytorch", help="pytorch, or none")
