@@ -64,6 +64,7 @@ if have c++; then
     for name in $ON_DEVICE; do on_sim $name ${name#test_} TG_TEST_DEVICE=cuda:0 "$B/sim-$name"; done
     on_sim test_oom oom TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" --part 0/32
     on_sim test_oom oom-steps TG_TEST_DEVICE=cuda:0 "$B/sim-test_oom" steps_
+    on_sim test_callbacks callbacks-reuse TG_TEST_DEVICE=cuda:0 TG_SIM_REUSE=1 "$B/sim-test_callbacks" # a captured step
     for devices in 0 1 2; do on_sim test_moves moves-$devices TG_SIM_DEVICES=$devices "$B/sim-test_moves"; done
     on_sim test_moves moves-debug TG_DEBUG=1 "$B/sim-test_moves"
     for name in test_streams test_use_after_end test_callbacks $kernels; do
