@@ -53,6 +53,8 @@
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
        TG_PLAIN             leave act III (see CONTENTS) out: the CPU computes by the loops of the room PLAIN, which are
                             easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro
+       TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
+                            and otherwise the same options.  An edit of the rest then costs two fifths of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
        TG_ALLOW_FAST_MATH   allow options that change results: -ffast-math and -ffinite-math-only, which break NaN and
                             infinity, -funsafe-math-optimizations, -fassociative-math, -freciprocal-math and
@@ -216,7 +218,7 @@
 #endif
 
 #ifndef TG_API
-#ifdef TG_STATIC
+#if defined(TG_STATIC) && !defined(TG_KERNELS_ONLY)
 #if defined(__GNUC__) || defined(__clang__)
 #define TG_API __attribute__((__unused__)) static
 #else
@@ -2933,6 +2935,11 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 #include <cblas.h>
 #endif
 
+/* A companion is an object that the library calls: it has no state, and only those rooms that both need. */
+#if defined(TGI_CUDA_COMPANION) || defined(TG_KERNELS_ONLY)
+#define TGI_COMPANION
+#endif
+
 #ifndef TG_ALLOW_FAST_MATH
 #if defined(__FAST_MATH__) || (__FINITE_MATH_ONLY__ + 0)
 #error "tensorgrad needs NaN and infinity: no -ffast-math, -Ofast, -ffinite-math-only (or define TG_ALLOW_FAST_MATH)"
@@ -3254,6 +3261,49 @@ struct tgi_thread {
     int casts_count, casts_room;
     tgi_table cast_of;
 };
+
+/* ---- numbers ---- */
+
+/* In place of the macros of math.h, which convert a double to float on some systems. */
+static bool tgi_is_nan(double x) { return x != x; }
+static bool tgi_is_finite(double x) { return x - x == 0; }
+static TGI_UNUSED bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
+
+/* ---- sizes ---- */
+
+enum { TGI_CACHE_LINE = 64 };
+
+static bool tgi_mul_size(size_t a, size_t b, size_t *product)
+{
+    if (a && b > SIZE_MAX / a) return false;
+    *product = a * b;
+    return true;
+}
+
+/* The part of the processor's control register that says how this thread rounds and whether denormals are 0; and its
+   bits for denormals, as results and as operands, or 0 where that is not known. */
+#if defined(__SSE2_MATH__) && defined(__GNUC__)
+enum { TGI_FLAGS = 0x3F, TGI_FLUSH = 0x8040 }; /* MXCSR: what has happened so far; flush to zero, denormals are zeros */
+static unsigned tgi_float_mode(void) { return __builtin_ia32_stmxcsr() & ~(unsigned)TGI_FLAGS; }
+static void tgi_set_float_mode(unsigned mode) { __builtin_ia32_ldmxcsr(mode | (__builtin_ia32_stmxcsr() & TGI_FLAGS)); }
+#elif defined(__aarch64__) && defined(__GNUC__)
+enum { TGI_FLUSH = 1 << 24 }; /* FPCR.FZ */
+static unsigned tgi_float_mode(void)
+{
+    uint64_t mode;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(mode));
+    return (unsigned)mode;
+}
+static void tgi_set_float_mode(unsigned mode) { __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)mode)); }
+#else
+enum { TGI_FLUSH = 0 };
+static unsigned tgi_float_mode(void) { return 0; }
+static void tgi_set_float_mode(unsigned mode) { (void)mode; }
+#endif
+
+#endif /* !TGI_CUDA_COMPANION */
+
+#ifndef TGI_COMPANION /* up to the end of HASH */
 
 static TG_THREAD_LOCAL tgi_thread tgi_this_thread;
 
@@ -3657,22 +3707,6 @@ static bool tgi_flush(tgi_thread *S, const char *op, FILE *file)
     return tgi_fail(S, TG_ERR_IO, op, "the file could not be written");
 }
 
-/* ---- numbers ---- */
-
-/* In place of the macros of math.h, which convert a double to float on some systems. */
-static bool tgi_is_nan(double x) { return x != x; }
-static bool tgi_is_finite(double x) { return x - x == 0; }
-static bool tgi_is_infinite(double x) { return !tgi_is_nan(x) && !tgi_is_finite(x); }
-
-/* ---- sizes ---- */
-
-static bool tgi_mul_size(size_t a, size_t b, size_t *product)
-{
-    if (a && b > SIZE_MAX / a) return false;
-    *product = a * b;
-    return true;
-}
-
 /* ---- memory ---- */
 
 /* Blocks come in size classes: 24, 56, 88 bytes and so on up to 1 KiB, which together with the 8 bytes that malloc
@@ -3703,7 +3737,7 @@ static int tgi_size_class(size_t bytes, size_t *rounded)
 /* Where a block of this size begins: at a multiple of 64 bytes, the length of a cache line, because a vector that lies
    in two lines takes twice the time; a block of less than a page where the allocator puts it.  Large blocks begin where
    a huge page of Linux can, unless they come from an allocator of the user's, which may have no room for that. */
-enum { TGI_CACHE_LINE = 64, TGI_PAGE = 4096, TGI_HUGE_PAGE = 2 << 20, TGI_HUGE_BLOCK = 2 * TGI_HUGE_PAGE };
+enum { TGI_PAGE = 4096, TGI_HUGE_PAGE = 2 << 20, TGI_HUGE_BLOCK = 2 * TGI_HUGE_PAGE };
 static size_t tgi_alignment(size_t bytes)
 {
 #ifdef __linux__
@@ -4105,27 +4139,6 @@ void tg_set_num_threads(int threads)
     tgi_self()->threads = threads > 0 ? threads : 0;
 }
 
-/* The part of the processor's control register that says how this thread rounds and whether denormals are 0; and its
-   bits for denormals, as results and as operands, or 0 where that is not known. */
-#if defined(__SSE2_MATH__) && defined(__GNUC__)
-enum { TGI_FLAGS = 0x3F, TGI_FLUSH = 0x8040 }; /* MXCSR: what has happened so far; flush to zero, denormals are zeros */
-static unsigned tgi_float_mode(void) { return __builtin_ia32_stmxcsr() & ~(unsigned)TGI_FLAGS; }
-static void tgi_set_float_mode(unsigned mode) { __builtin_ia32_ldmxcsr(mode | (__builtin_ia32_stmxcsr() & TGI_FLAGS)); }
-#elif defined(__aarch64__) && defined(__GNUC__)
-enum { TGI_FLUSH = 1 << 24 }; /* FPCR.FZ */
-static unsigned tgi_float_mode(void)
-{
-    uint64_t mode;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(mode));
-    return (unsigned)mode;
-}
-static void tgi_set_float_mode(unsigned mode) { __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)mode)); }
-#else
-enum { TGI_FLUSH = 0 };
-static unsigned tgi_float_mode(void) { return 0; }
-static void tgi_set_float_mode(unsigned mode) { (void)mode; }
-#endif
-
 bool tg_set_flush_denormal(bool on)
 {
     const unsigned rest = tgi_float_mode() & ~(unsigned)TGI_FLUSH;
@@ -4269,7 +4282,7 @@ static void tgi_names_remove(tgi_names *names, const char *name, size_t length)
     names->count--;
 }
 
-#endif /* !TGI_CUDA_COMPANION */
+#endif /* !TGI_COMPANION */
 
 /* ======== @@DTYPE =================================================================================================
 
@@ -4427,7 +4440,7 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
     OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
     OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
 
-#ifndef TGI_CUDA_COMPANION
+#ifndef TGI_COMPANION
 static bool tgi_dtype_known(tg_dtype dtype) { return (int)dtype >= 0 && (int)dtype < TGI_DTYPES; }
 const char *tg_dtype_name(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].name : "unknown dtype"; }
 size_t tg_dtype_size(tg_dtype dtype) { return tgi_dtype_known(dtype) ? tgi_dtypes[dtype].size : 0; }
@@ -4459,7 +4472,7 @@ tg_status tg_set_default_dtype(tg_dtype dtype)
 }
 
 tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
-#endif /* !TGI_CUDA_COMPANION */
+#endif /* !TGI_COMPANION */
 
 /* ======== @@RANDOM ================================================================================================
 
@@ -4476,7 +4489,7 @@ tg_dtype tg_default_dtype(void) { return tgi_self()->default_dtype; }
    To add a kind: a name in tgi_random, its case in tgi_random_per_counter if it needs two words, its formula here, and
    a case in tgi_random_tile (CPU) and in tensorgrad_cuda.cu. */
 
-#ifndef TGI_CUDA_COMPANION
+#ifndef TGI_COMPANION
 void tg_seed(uint64_t seed)
 {
     tgi_thread *S = tgi_self();
@@ -4486,7 +4499,7 @@ void tg_seed(uint64_t seed)
 
 tg_rng tg_rng_state(void) { return tgi_self()->rng; }
 void tg_rng_set_state(tg_rng state) { tgi_self()->rng = state; }
-#endif /* !TGI_CUDA_COMPANION */
+#endif /* !TGI_COMPANION */
 
 /* Random kinds; lo and hi are their two numbers. */
 typedef enum {
@@ -5991,17 +6004,19 @@ typedef struct {
    Promise: programs name devices of every kind in one way, a tg_device, and one table, tgi_device_kinds, says which
    kinds there are.
    Types: tgi_device_kind is what generic code knows of a kind besides its row of entries; tgi_host is the functions
-   that the CUDA companion calls, tgi_cuda_version what it compares with the program.
+   that a companion calls, an object compiled apart, and tgi_version what it compares with the program.
    Way: tgi_backend_of gives the row of a device kind; tgi_backend_for checks a device that the program names and
    fills in its index.
    (1) A kind whose row is NULL is missing in this build: what names it fails, and the message says how to get it.
-   (2) A companion that was compiled from another header gives no row: tgi_cuda_backend records an error.
+   (2) A companion that was compiled from another header gives no row, and an error is recorded.
+   (3) The object of TG_KERNELS_ONLY has no variables that change: the names that act III calls stand for tgi_library.
    To add a backend (tests/ci/add_backend.py adds one): a copy of the room PLAIN under another name, in a file of its
    own, with MEMORY and DEVICE entries of its own; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES, 3. a declaration of the
    function that gives its row, 4. its line in tgi_device_kinds, 5. the #include of the file, below PLAIN. */
 
-/* The functions of the library that the CUDA companion calls: it is compiled separately and cannot call static
-   functions of the header. */
+/* ---- companions: tensorgrad_cuda.cu, and the object of TG_KERNELS_ONLY; they compile what both sides need ---- */
+
+/* The functions that a companion calls, since it cannot call static ones. */
 typedef struct {
     bool (*fail)(tgi_thread *S, tg_status code, const char *op, const char *format, ...);
     bool (*no_memory)(tgi_thread *S, const char *op, int type, int index, double bytes, int64_t cached);
@@ -6012,33 +6027,61 @@ typedef struct {
     void (*count_wait)(tgi_thread *S, int type, int index);
     void *(*take)(tgi_thread *S, size_t bytes); /* tgi_alloc, and below tgi_free: host memory */
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
+    void (*trim)(tgi_thread *S, size_t keep);
+    int (*threads_for)(const tgi_thread *S, double work);
 } tgi_host;
 
-/* ---- the handshake with tensorgrad_cuda.cu ---- */
+/* Linkage of what acts I and II and act III have of each other: tgi_library, and tgi_cpu_backend. */
+#if defined(TG_KERNELS_ELSEWHERE) || defined(TG_KERNELS_ONLY)
+#define TGI_BETWEEN
+extern const tgi_host tgi_library;
+#else
+#define TGI_BETWEEN static
+#endif
+
+#ifdef TG_KERNELS_ONLY
+#define tgi_fail tgi_library.fail
+#define tgi_no_memory(S, op, bytes) \
+    tgi_library.no_memory(S, op, TG_DEV_CPU, 0, (double)(bytes), (S)->stats.cached_bytes)
+#define tgi_alloc tgi_library.take
+#define tgi_free tgi_library.give_back
+#define tgi_trim tgi_library.trim
+#define tgi_threads_for tgi_library.threads_for
+#endif
+
+/* ---- the handshake with a companion ---- */
 
 /* The program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_CUDA_ABI = 26, TGI_CUDA_SIZES = 17 };
+enum { TGI_ABI = 27, TGI_SIZES = 17 };
 typedef struct {
     int abi;
-    size_t size[TGI_CUDA_SIZES];
+    size_t size[TGI_SIZES];
     const char *entry[TGI_BACKEND_COUNT]; /* result, name and arguments of the backend's functions, as text */
-} tgi_cuda_version;
+} tgi_version;
 #define TGI_BACKEND_TEXT(kinds, result, name, arguments) #result " " #name #arguments,
-#define TGI_CUDA_VERSION_INIT                                                                                          \
-    {                                                                                                                  \
-        TGI_CUDA_ABI,                                                                                                  \
-        {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),                \
-         sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),    \
-         sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient), sizeof(tgi_optim_step), sizeof(tgi_multi),                 \
-         sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},                                          \
-        {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}                                                                        \
-    }
+static const tgi_version tgi_this_version = {
+    TGI_ABI,
+    {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),
+     sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),
+     sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient), sizeof(tgi_optim_step), sizeof(tgi_multi),
+     sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},
+    {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}};
+
+static TGI_UNUSED bool tgi_is_this_version(const tgi_version *other)
+{
+    bool same = other->abi == tgi_this_version.abi;
+    for (int k = 0; same && k < TGI_SIZES; ++k) same = other->size[k] == tgi_this_version.size[k];
+    for (int k = 0; same && k < TGI_BACKEND_COUNT; ++k) same = strcmp(other->entry[k], tgi_this_version.entry[k]) == 0;
+    return same;
+}
 
 /* tensorgrad_cuda.cu: the CUDA row, or NULL after recording an error when the two versions differ. */
-extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version);
-
-#ifndef TGI_CUDA_COMPANION
+extern const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_version *version);
+#if !defined(TGI_CUDA_COMPANION) && !defined(TG_PLAIN)
+/* Act III: the CPU's row, or NULL when the two versions differ, or the place of `kernels` in a tgi_thread. */
+TGI_BETWEEN const tgi_backend *tgi_cpu_backend(const tgi_version *version, size_t kernels_at);
+#endif
 
 /* A tile: up to this many elements side by side in a compute dtype (f32, f64 or i64), on the stack. */
 enum { TGI_TILE = 256 };
@@ -6051,13 +6094,15 @@ typedef union {
 /* For fewer elements than this, if all operands are contiguous, neither an iterator nor threads save time. */
 enum { TGI_SMALL = 4096 };
 
+#ifndef TGI_COMPANION
+
 /* ---- the devices ---- */
 
 TGI_CALLERS_BEGIN
 
-static const tgi_backend *tgi_choose_backend(void);
+static const tgi_backend *tgi_choose_backend(tgi_thread *S);
 static const struct {
-    const tgi_backend *(*choose)(void);
+    const tgi_backend *(*choose)(tgi_thread *S);
 } tgi_plain_room = {tgi_choose_backend}; /* which backend of the CPU this thread uses: see PLAIN */
 
 /* What generic code knows of a kind of device besides its row of the backend table. */
@@ -6074,17 +6119,19 @@ typedef struct {
 
 static const tgi_backend *tgi_row_of_cpu(tgi_thread *S)
 {
-    if (!S->cpu) S->cpu = tgi_plain_room.choose();
+    if (!S->cpu) S->cpu = tgi_plain_room.choose(S);
     return S->cpu;
 }
+
+/* What companions call. */
+TGI_BETWEEN TGI_UNUSED const tgi_host tgi_library = {tgi_fail, tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
+                                                    tgi_obstacle, tgi_warn, tgi_count_wait, tgi_alloc, tgi_free,
+                                                    tgi_trim, tgi_threads_for};
 
 #ifdef TG_ENABLE_CUDA
 static const tgi_backend *tgi_row_of_cuda(tgi_thread *S)
 {
-    static const tgi_host host = {tgi_fail,     tgi_no_memory_on, tgi_fail_later, tgi_fails_again, tgi_obstacle,
-                                  tgi_warn,     tgi_count_wait,   tgi_alloc,      tgi_free};
-    static const tgi_cuda_version version = TGI_CUDA_VERSION_INIT;
-    return tgi_cuda_backend(S, &host, &version);
+    return tgi_cuda_backend(S, &tgi_library, &tgi_this_version);
 }
 #define TGI_ROW_OF_CUDA tgi_row_of_cuda
 #else
@@ -6285,6 +6332,7 @@ bool tg_op_waits(const char *op)
 }
 
 TGI_CALLERS_END
+#endif /* !TGI_COMPANION */
 
 /* ======== @@PLAIN =================================================================================================
 
@@ -6306,6 +6354,8 @@ TGI_CALLERS_END
    BACKEND names; in the copy: the row (name, TG_DEV_.., its memory is not the host's), MEMORY and DEVICE entries of its
    own, tgi_plain_get and _put if the host cannot read that memory; tgi_choose_backend goes.  tests/ci/add_backend.py
    does just that. */
+
+#ifndef TGI_CUDA_COMPANION /* up to "the end of the kernels" */
 
 TGI_CALLERS_BEGIN
 
@@ -7130,22 +7180,30 @@ static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_ope
 #define TGI_PLAIN_ENTRY(kinds, result, name, arguments) TGI_PLAIN_ENTRY_##kinds(name)
 static const tgi_backend tgi_plain = {"cpu", TG_DEV_CPU, true, NULL, TGI_BACKEND_ENTRIES(TGI_PLAIN_ENTRY)};
 
+TGI_CALLERS_END
+
+#ifndef TG_KERNELS_ONLY /* up to the end of act II */
+
 #ifdef TG_PLAIN /* act III is left out */
-static const tgi_backend *tgi_choose_backend(void) { return &tgi_plain; }
+static const tgi_backend *tgi_choose_backend(TGI_UNUSED tgi_thread *S) { return &tgi_plain; }
 #else
-static const tgi_backend *tgi_cpu_backend(void);
 static const struct {
-    const tgi_backend *(*backend)(void);
+    const tgi_backend *(*backend)(const tgi_version *version, size_t kernels_at);
 } tgi_speed = {tgi_cpu_backend}; /* all of act III: its row of the backend table, and in that tgi_direct */
 
-static const tgi_backend *tgi_choose_backend(void)
+static const tgi_backend *tgi_choose_backend(tgi_thread *S)
 {
     const char *wish = getenv("TG_PLAIN");
-    return wish && *wish && strcmp(wish, "0") != 0 ? &tgi_plain : tgi_speed.backend();
+    if (wish && *wish && strcmp(wish, "0") != 0) return &tgi_plain;
+    const tgi_backend *fast = tgi_speed.backend(&tgi_this_version, offsetof(tgi_thread, kernels));
+    if (!fast) {
+        tgi_fail(S, TG_ERR_UNSUPPORTED, "cpu",
+                 "the objects of TG_KERNELS_ELSEWHERE and of TG_KERNELS_ONLY are not of one version\n"
+                 "compile both again, from one tensorgrad.h; until then, TG_PLAIN=1 is what the CPU does");
+    }
+    return fast ? fast : &tgi_plain;
 }
 #endif
-
-TGI_CALLERS_END
 
 /* ======== @@OBJECT ================================================================================================
 
@@ -30807,7 +30865,8 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 
 TGI_CALLERS_END
 
-#ifndef TG_PLAIN /* act III, up to "the end of the kernels" */
+#endif /* !TG_KERNELS_ONLY */
+#if !defined(TG_PLAIN) && !defined(TG_KERNELS_ELSEWHERE) /* act III, up to "the end of the kernels" */
 
 /* ======== @@KERNELS ===============================================================================================
 
@@ -31545,7 +31604,7 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
-                        tg_dtype_name(loop->compute));
+                        tgi_dtypes[loop->compute].name);
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
     const bool light = row->kernel[2] != NULL && loop->nargs > 2;
     return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light);
@@ -35173,7 +35232,10 @@ static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, i
 static const tgi_direct tgi_cpu_direct = {tgi_kernels_name, tgi_map_kernel_of, tgi_gradient_kernel_of, tgi_add_run};
 static const tgi_backend tgi_cpu = {"cpu", TG_DEV_CPU, true, &tgi_cpu_direct, TGI_BACKEND_ENTRIES(TGI_CPU_ENTRY)};
 
-static const tgi_backend *tgi_cpu_backend(void) { return &tgi_cpu; }
+TGI_BETWEEN const tgi_backend *tgi_cpu_backend(const tgi_version *version, size_t kernels_at)
+{
+    return tgi_is_this_version(version) && kernels_at == offsetof(tgi_thread, kernels) ? &tgi_cpu : NULL;
+}
 
 TGI_CALLERS_END
 
@@ -35242,7 +35304,7 @@ extern float sqrtf(float) __attribute__((__const__));
 #define TGI_ISA portable
 #elif defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
 #pragma float_control(pop)
-#endif /* !TG_PLAIN */
+#endif /* !TG_PLAIN && !TG_KERNELS_ELSEWHERE */
 #endif /* !TGI_CUDA_COMPANION */
 
 #ifdef __cplusplus

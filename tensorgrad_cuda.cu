@@ -1361,20 +1361,16 @@ template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_entry<tgi_cuda_##name>::call,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, NULL, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
 
-extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_cuda_version *version)
+extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *host, const tgi_version *version)
 {
-    static const tgi_cuda_version mine = TGI_CUDA_VERSION_INIT;
-    static const tgi_cuda_version *compared; /* the last one that was the same */
+    static const tgi_version *compared; /* the last one that was the same */
     static char locked;
     if (TGI_ATOMIC_LOAD(&compared) == version) return &tgi_cuda;
-    bool same = version->abi == mine.abi;
-    for (int k = 0; same && k < TGI_CUDA_SIZES; ++k) same = version->size[k] == mine.size[k];
-    for (int k = 0; same && k < TGI_BACKEND_COUNT; ++k) same = strcmp(version->entry[k], mine.entry[k]) == 0;
-    if (!same) {
+    if (!tgi_is_this_version(version)) {
         host->fail(S, TG_ERR_CUDA, "cuda",
                    "tensorgrad_cuda.o (number %d) and tensorgrad.h (number %d) are not of one version\n"
                    "compile tensorgrad_cuda.cu again, beside the tensorgrad.h that the program includes",
-                   mine.abi, version->abi);
+                   tgi_this_version.abi, version->abi);
         return NULL;
     }
     tgi_lock(&locked);

@@ -19,9 +19,9 @@ void inside_print_first_errors(void) { tgi_handler.set = false; }
 
 void inside_compose(bool on) { tgi_self()->composes = on; }
 
-void inside_plain(bool on) { tgi_self()->cpu = on ? &tgi_plain : tgi_choose_backend(); }
+void inside_plain(bool on) { tgi_self()->cpu = on ? &tgi_plain : NULL; /* chosen where it is asked for */ }
 
-#ifdef TG_PLAIN
+#if defined(TG_PLAIN) || defined(TG_KERNELS_ELSEWHERE)
 bool inside_bf16_tile(bool use) { return use && false; }
 #else
 bool inside_bf16_tile(bool use)

@@ -220,7 +220,7 @@ def room(header):
     text = header[start:header.index("/* ======== @@OBJECT", start)]
     text = text[text.index("TGI_CALLERS_BEGIN"):]
     text = re.sub(r"/\* ---- entries of kind MEMORY.*?(?=/\* ---- numbers)", lambda m: MEMORY, text, flags=re.S)
-    text = re.sub(r"#ifdef TG_PLAIN /.*?#endif\n", "", text, flags=re.S)
+    text = re.sub(r"#ifndef TG_KERNELS_ONLY.*", "", text, flags=re.S)
     text = re.sub(r"tgi_(?:plain|host)_", "tgi_third_", text).replace("TGI_PLAIN", "TGI_THIRD")
     text = re.sub(r"(TGI_OPTIMIZER_(?:NAME|LOOP)_|TGI_OPTIMIZER, )plain", r"\1third", text)
     text = text.replace("_DEVICE(name) NULL,", "_DEVICE(name) tgi_third_##name,")

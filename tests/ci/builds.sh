@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # builds.sh FOLDER: how the header and the Makefile answer to unusual wishes: options that break NaN are refused; a 32-bit x86
 # compiles without a warning and links without a library for atomics; the header includes itself under any name; TG_PLAIN
-# leaves act III out; make finds OpenMP with a C++ compiler as well, passes on a text with an apostrophe, and refuses a folder
+# leaves act III out, and TG_KERNELS_ELSEWHERE to another object; make finds OpenMP with a C++ compiler as well, passes on a text with an apostrophe, and refuses a folder
 # with a space.
 set -u
 out=$1 passed=0 failed=0
@@ -81,6 +81,42 @@ for name in ops math; do
         SMALL=1 TG_PLAIN=0 "$out/plain_$name" >"$out/plain_$name.txt" 2>&1
     verdict $? "test_$name without act III"
 done
+
+# Act III as an object of its own: it has no variables that change, the two objects share a function and a table, and give
+# the results of one object to the last bit.  Of two versions they are not used together.
+printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/tg.c"
+TIMEFORMAT=%U
+compile() { time cc -std=c99 -O1 -ffp-contract=off $WARN -Itests "${@:2}" -c -o "$1"; }
+echo "seconds to compile the library, acts I and II alone, act III alone:"
+compile "$out/one.o" -I. tests/library.c && compile "$out/two.o" -I. -DTG_KERNELS_ELSEWHERE tests/library.c &&
+    compile "$out/kernels.o" -I. -DTG_KERNELS_ONLY "$out/tg.c"
+verdict $? "the library as two objects"
+[ "$(nm -g "$out/kernels.o" | grep -oE '. (tg_|tgi_)[a-z_]*' | tr '\n' ' ')" = 'T tgi_cpu_backend U tgi_library ' ] &&
+    ! nm "$out/kernels.o" | grep -E ' [bBcC] ' && [ "$(fast "$out/two.o")" -eq 1 ] && nm "$out/two.o" | grep -q 'U tgi_cpu_backend'
+verdict $? "a function and a table between the two objects"
+for name in ops autograd; do
+    for objects in one.o 'two.o kernels.o'; do
+        (cd "$out" && cc -std=c99 -O1 -ffp-contract=off "-I$OLDPWD" "$OLDPWD/tests/test_$name.c" $objects -o "${objects%%.*}_$name" -lm -lpthread) &&
+            SMALL=1 "$out/${objects%%.*}_$name" >"$out/${objects%%.*}_$name.txt" 2>&1
+        verdict $? "test_$name with $objects"
+    done
+    [ "$(tail -n 1 "$out/one_$name.txt")" = "$(tail -n 1 "$out/two_$name.txt")" ]
+    verdict $? "test_$name passes as many checks with two objects"
+done
+for objects in one two; do
+    cc -std=c99 -O1 -ffp-contract=off -DTG_COMPILED -I. examples/04_chargpt.c "$out/$objects.o" $([ $objects = one ] || echo "$out/kernels.o") \
+        -o "$out/${objects}_demo" -lm && "$out/${objects}_demo" --text LICENSE --steps 20 --out "$out/$objects-demo" >"$out/${objects}_demo.txt"
+    verdict $? "the demo with $objects"
+done
+cmp "$out/one-demo/checkpoint.safetensors" "$out/two-demo/checkpoint.safetensors"
+verdict $? "20 steps of the demo with one object and with two: the same checkpoint"
+mkdir -p "$out/other"
+sed 's/TGI_ABI = [0-9]*/TGI_ABI = 987654/' tensorgrad.h >"$out/other/tensorgrad.h"
+printf '#include "tensorgrad.h"\nint main(void) { puts(tg_cpu_capability()); return tg_item(tg_sum(tg_ones(TG_SHAPE(3)))) != 3; }\n' >"$out/other.c"
+cc -std=c99 -O1 "-I$out/other" -DTG_KERNELS_ONLY -c "$out/tg.c" -o "$out/other.o" &&
+    cc -std=c99 -O1 -I. "$out/other.c" "$out/two.o" "$out/other.o" -o "$out/other_version" -lm -lpthread &&
+    "$out/other_version" >"$out/other.txt" 2>&1 && grep -q plain "$out/other.txt" && grep -q 'are not of one version' "$out/other.txt"
+verdict $? "two objects of two versions are noticed, and the CPU computes all the same"
 
 # Debian's cross compilers displace its package with the headers of the kernel for -m32; those for 64 bits serve as well.
 printf '#include <errno.h>\nint main(void) { return 0; }\n' >"$out/empty.c"

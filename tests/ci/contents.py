@@ -20,7 +20,7 @@ LONGEST = 1200
 MOST_LINES = 60
 OUT_OF_ORDER = "Out of the order of the table:"
 LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
-ABOUT_CUDA = ("the handshake with tensorgrad_cuda.cu", "the kinds of devices, each with its name: no other code says it")
+ABOUT_CUDA = ("the handshake with a companion", "the kinds of devices, each with its name: no other code says it")
 FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
         "To add": r"\n   To add\b"}
 

@@ -35,7 +35,7 @@ END
     grep -q 'on the CPU: 3, devices: 0' "$dir/$1/said.txt"
 }
 
-refused number 's/TGI_CUDA_ABI = [0-9]*/TGI_CUDA_ABI = 987654/'
+refused number 's/TGI_ABI = [0-9]*/TGI_ABI = 987654/'
 refused size 's/#define TG_MAX_DIMS 8/#define TG_MAX_DIMS 7/'
 refused devices 's/TGI_MAX_DEVICES = 16/TGI_MAX_DEVICES = 17/'
 refused entry 's/OP(ALL, bool, cumsum, (tgi_thread \*S, const tgi_rows \*rows))/OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *x))/'
