@@ -30967,6 +30967,19 @@ static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dty
     tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
 }
 
+/* ---- four floats at a time ---- */
+
+/* Vectors of four floats and of four integers, and four of the eight elements of two of them. */
+#ifdef TGI_HAS_VECTORS
+typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
+typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
+#ifdef __clang__
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
+#else
+#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shuffle(x, y, __extension__(tgi_four_places){i, j, k, l})
+#endif
+#endif
+
 /* Copies n elements of `size` bytes from x to y, steps in bytes, bits unchanged. */
 static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size)
 {
@@ -30982,6 +30995,12 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 2);
         return;
     case 4:
+#ifdef TGI_HAS_VECTORS
+        for (; x_step == 8 && y_step == 4 && n > 4; n -= 4, x += 32, y += 16) { /* every other one: of two vectors */
+            const tgi_four one = *(const tgi_four *)(const void *)x, two = *(const tgi_four *)(const void *)(x + 16);
+            *(tgi_four *)(void *)y = TGI_FOUR_OF(one, two, 0, 2, 4, 6);
+        }
+#endif
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
         return;
     default:
@@ -30989,19 +31008,6 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
         return;
     }
 }
-
-/* ---- four floats at a time ---- */
-
-/* Vectors of four floats and of four integers, and four of the eight elements of two of them. */
-#ifdef TGI_HAS_VECTORS
-typedef float tgi_four __attribute__((__vector_size__(16), __aligned__(4), __may_alias__));
-typedef int32_t tgi_four_places __attribute__((__vector_size__(16)));
-#ifdef __clang__
-#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
-#else
-#define TGI_FOUR_OF(x, y, i, j, k, l) __builtin_shuffle(x, y, __extension__(tgi_four_places){i, j, k, l})
-#endif
-#endif
 
 /* ---- the kernels: what they are given ---- */
 
@@ -31278,13 +31284,14 @@ static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->n
 
    Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random numbers and optimizers;
    and what the rooms behind share, loops over strides, threads and scratch memory.
-   Types: tgi_cursor is a position in a tgi_iter; tgi_tile some elements in a compute dtype; tgi_scratch memory for each
-   thread; tgi_map_job, tgi_random_job and tgi_optim_job what the threads of a call share.
+   Types: tgi_cursor is a position in a tgi_iter; tgi_blocks a loop cut into blocks, tgi_part one of them; tgi_tile some
+   elements in a compute dtype; tgi_scratch memory for each thread; tgi_map_job, tgi_random_job and tgi_optim_job
+   what the threads of a call share.
    Way of an elementwise op: tgi_cpu_map -> tgi_map_with
            few contiguous elements     the kernel at once
-           many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of items:
-               tgi_map_range            in tiles where an operand has gaps or another dtype (tgi_load_tile, _store_)
-               tgi_map_runs            run by run, where no operand needs a tile
+           many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of blocks:
+               tgi_map_plan             chooses the blocks, by the strides of all operands
+               tgi_map_range            goes from block to block, by tiles where an operand has gaps or another dtype
    (1) The result of an item does not depend on the range that it is in, so any number of threads gives the same bits.
    (2) All threads of a call round and take denormals as the calling thread does (tgi_parallel_for).
    (3) Memory of the CPU is that of tgi_alloc, and its work is done when an entry returns: no entry waits for anything.
@@ -31426,111 +31433,342 @@ enum { TGI_STREAM_LEAST = 64 << 20 };
 #define TGI_STREAM_END() (void)0
 #endif
 
+/* ---- blocks: a loop over strided operands is cut into parts of its two inner dims ----
+
+   A block is rows times columns of neighbouring elements.  An operand of an elementwise loop is used where it lies if
+   it can be, else by way of a tile, [rows, columns] without gaps.  The strides of all operands choose the shape of a
+   block, once for the whole loop:
+       an operand lies across (it is transposed: its neighbours are in another dim than the output's): that dim is the
+           rows, and a block is a cache line of it times TGI_BLOCK_COLUMNS, so that each line is read once
+       rows are short (as in [n, 8] beside [n, 1] or [8]): whole rows, so many that one call of the kernel is long
+       else: pieces of rows, each a call of the kernel */
+
+/* Elements of a block with tiles; of a block that needs none; the shape where an operand lies across.  Rows of fewer
+   bytes than TGI_SHORT_BYTES are put together. */
+enum { TGI_BLOCK = 1024, TGI_BLOCK_DIRECT = 16384, TGI_BLOCK_ROWS = 16, TGI_BLOCK_COLUMNS = 64, TGI_SHORT_BYTES = 128 };
+
+/* dims of iter: others.., rows, columns. */
 typedef struct {
     tgi_iter iter;
+    int64_t rows, columns;         /* of a block, at most */
+    int64_t count, bands, stripes; /* blocks in all; along the dim of the rows, of the columns */
+} tgi_blocks;
+
+/* A block: its shape, and the address of its first element in each operand. */
+typedef struct {
+    int64_t rows, columns;
+    char *at[TGI_MAX_ARGS];
+} tgi_part;
+
+/* Makes sure that there are two dims, and makes the rows that dim along which an operand lies across.  Returns whether
+   one does. */
+static bool tgi_blocks_choose_rows(tgi_iter *iter)
+{
+    int closest = iter->ndim - 1;
+    if (iter->ndim == 1) {
+        iter->dim[1] = 1;
+        for (int k = 0; k < iter->nargs; ++k) iter->stride[k][1] = 0;
+        tgi_iter_swap(iter, 0, 1);
+        iter->ndim = 2;
+        return false;
+    }
+    for (int k = 1; k < iter->nargs && closest == iter->ndim - 1; ++k) {
+        for (int d = iter->ndim - 2; d >= 0; --d) {
+            const int64_t stride = llabs(iter->stride[k][d]);
+            if (stride != 0 && stride < llabs(iter->stride[k][closest])) closest = d;
+        }
+    }
+    for (int d = closest; d < iter->ndim - 2; ++d) tgi_iter_swap(iter, d, d + 1);
+    return closest != iter->ndim - 1;
+}
+
+/* Sets the shape of the blocks: at most so many rows and columns. */
+static void tgi_blocks_of(tgi_blocks *b, int64_t rows, int64_t columns)
+{
+    const int64_t *const dim = b->iter.dim + b->iter.ndim - 2;
+    b->rows = tgi_at_most(dim[0], rows > 1 ? rows : 1);
+    b->columns = tgi_at_most(dim[1], columns);
+    b->bands = (dim[0] + b->rows - 1) / b->rows;
+    b->stripes = (dim[1] + b->columns - 1) / b->columns;
+    b->count = b->iter.numel / dim[0] / dim[1] * b->bands * b->stripes;
+}
+
+static tgi_part tgi_block_at(const tgi_blocks *b, int64_t index)
+{
+    const tgi_iter *iter = &b->iter;
+    const int r = iter->ndim - 2, c = r + 1;
+    const int64_t column = index % b->stripes * b->columns, row = index / b->stripes % b->bands * b->rows;
+    tgi_part block;
+    block.rows = tgi_at_most(iter->dim[r] - row, b->rows);
+    block.columns = tgi_at_most(iter->dim[c] - column, b->columns);
+    for (int k = 0; k < iter->nargs; ++k)
+        block.at[k] = iter->data[k] + row * iter->stride[k][r] + column * iter->stride[k][c];
+    index = index / b->stripes / b->bands;
+    for (int d = r - 1; d >= 0 && index > 0; --d) {
+        for (int k = 0; k < iter->nargs; ++k) block.at[k] += index % iter->dim[d] * iter->stride[k][d];
+        index /= iter->dim[d];
+    }
+    return block;
+}
+
+/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
+static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
+{
+#ifdef TGI_HAS_VECTORS
+    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
+    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
+    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
+    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
+    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
+    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
+    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
+    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
+#else
+    for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
+    }
+#endif
+}
+
+/* tgi_gather for an operand that lies across: its columns are read, one after the other. */
+static void tgi_gather_columns(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step,
+                               int64_t rows, int64_t columns, int64_t size)
+{
+    for (int64_t column = 0; column < columns; ++column)
+        tgi_copy_run(y + column * size, y_step, x + column * column_step, row_step, rows, size);
+}
+
+/* tgi_gather_columns for elements of four bytes whose rows are neighbours, four by four, while the block to the right
+   is fetched; step and y_step in elements. */
+static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t step, int64_t rows, int64_t columns)
+{
+    const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+    for (int64_t column = 0; column < whole_columns; column += 4) {
+        const float *const from = x + column * step;
+        const uintptr_t right = (uintptr_t)from + (uintptr_t)(TGI_BLOCK_COLUMNS * step) * sizeof *x;
+        for (int i = 0; i < 4; ++i) {
+            for (int64_t row = 0; row < whole_rows; row += TGI_CACHE_LINE / 4)
+                TGI_PREFETCH((const void *)(right + (uintptr_t)(at[i] + row) * sizeof *x));
+        }
+        for (int64_t row = 0; row < whole_rows; row += 4)
+            tgi_transpose_four(from + row, at, y + row * y_step + column, y_step);
+    }
+    tgi_gather_columns((char *)(y + whole_columns), 4 * y_step, (const char *)(x + whole_columns * step), 4, 4 * step,
+                       whole_rows, columns - whole_columns, 4);
+    tgi_gather_columns((char *)(y + whole_rows * y_step), 4 * y_step, (const char *)(x + whole_rows), 4, 4 * step,
+                       rows - whole_rows, columns, 4);
+}
+
+/* y [bytes] = x [bytes], which is short: with as few moves as can be. */
+static inline void tgi_copy_short(char *y, const char *x, int64_t bytes)
+{
+    if (bytes >= 16) {
+        for (int64_t i = 0; i < bytes - 16; i += 16) memcpy(y + i, x + i, 16);
+        memcpy(y + bytes - 16, x + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(y, x, 8);
+        memcpy(y + bytes - 8, x + bytes - 8, 8);
+    } else {
+        for (; bytes >= 4; bytes -= 4, y += 4, x += 4) memcpy(y, x, 4);
+        for (; bytes > 0; --bytes) *y++ = *x++;
+    }
+}
+
+/* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
+   Moves of 16 bytes may go beyond a row without gaps, into the next one. */
+TGI_ALWAYS_INLINE void tgi_repeat_elements(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows,
+                                           int64_t bytes, size_t size)
+{
+    const char *const last = y + (rows - 1) * y_step + bytes;
+    for (int64_t row = 0; row < rows; ++row, x += x_step) {
+        char *const start = y + row * y_step;
+        const char *const end = y_step == bytes ? last : start + bytes;
+        uint64_t pair[2];
+        uint32_t four;
+        uint16_t two;
+        int64_t i = 0;
+        if (size == 8) memcpy(pair, x, 8);
+        else if (size == 4) memcpy(&four, x, 4), pair[0] = four * 0x0000000100000001u;
+        else if (size == 2) memcpy(&two, x, 2), pair[0] = two * 0x0001000100010001u;
+        else pair[0] = (uint8_t)*x * 0x0101010101010101u;
+        pair[1] = pair[0];
+        for (; i < bytes && end - start - i >= 16; i += 16) memcpy(start + i, pair, 16);
+        if (i < bytes) tgi_copy_short(start + i, (const char *)pair, bytes - i);
+    }
+}
+
+/* y [rows, columns] = x [rows, columns], elements of `size` bytes; y's rows are y_step bytes apart, and their elements
+   side by side. */
+static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step, int64_t rows,
+                       int64_t columns, int64_t size)
+{
+    const int64_t bytes = columns * size;
+    if (column_step == 0 || columns == 1) {
+        if (bytes == size && y_step == size) tgi_copy_run(y, size, x, row_step, rows, size);
+        else if (size == 1) tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 1);
+        else if (size == 2) tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 2);
+        else if (size == 4) tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 4);
+        else tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 8);
+    } else if (column_step == size && bytes < 8 * TGI_CACHE_LINE) {
+        for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * row_step, bytes);
+    } else if (row_step == 0 || rows == 1 || llabs(row_step) >= llabs(column_step)) {
+        for (int64_t i = 0; i < rows; ++i)
+            tgi_copy_run(y + i * y_step, size, x + i * row_step, column_step, columns, size);
+    } else if (size == 4 && row_step == 4 && column_step % 4 == 0 && y_step % 4 == 0) {
+        tgi_gather_across((float *)(void *)y, y_step / 4, (const float *)(const void *)x, column_step / 4, rows,
+                          columns);
+    } else {
+        tgi_gather_columns(y, y_step, x, row_step, column_step, rows, columns, size);
+    }
+}
+
+/* tgi_load_elements, by a kernel where there is one. */
+static void tgi_load_line(const tgi_kernels *kernels, tg_dtype compute, void *tile, tg_dtype dtype, const char *at,
+                          int64_t step, int64_t n)
+{
+    if (compute == TG_F32 && step == 2 && (dtype == TG_BF16 || dtype == TG_F16))
+        kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
+    else tgi_load_elements(compute, tile, dtype, at, step, n);
+}
+
+/* Rows of at most so many contiguous elements are handled as columns: see tgi_load_columns. */
+enum { TGI_SHORT_ROW = 32 };
+
+/* tile [rows, columns] of `compute`, its rows `pitch` elements apart, = x [rows, columns] of a dtype, steps in bytes.
+   Loops along a dim that is not the last, or over many short rows, take such tiles: then their vectors are made of
+   neighbouring columns, whatever the layout and the dtype. */
+static void tgi_load_columns(const tgi_kernels *kernels, tg_dtype compute, void *tile, int64_t pitch, tg_dtype dtype,
+                             const char *x, int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
+{
+    const int64_t size = tgi_bytes_of(compute);
+    int64_t row = 0;
+    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
+        const int64_t step = column_step / 4, at[4] = {0, step, 2 * step, 3 * step};
+        const float *const from = (const float *)(const void *)x;
+        for (; row + 4 <= rows; row += 4) {
+            for (int64_t i = 0; i < columns; i += 4) {
+                const int64_t column = tgi_at_most(i, columns - 4); /* the last four again */
+                tgi_transpose_four(from + column * step + row, at, (float *)tile + row * pitch + column, pitch);
+            }
+        }
+    }
+    for (; row < rows; ++row) {
+        tgi_load_line(kernels, compute, (char *)tile + row * pitch * size, dtype, x + row * row_step, column_step,
+                      columns);
+    }
+}
+
+/* Memory for a block with gaps, in any dtype. */
+typedef union { char bytes[8 * TGI_BLOCK]; double align; } tgi_block_tile;
+
+/* ---- elementwise ops on blocks ---- */
+
+typedef struct {
+    tgi_blocks blocks;
     tgi_map_kernel kernel;
+    const tgi_kernels *kernels;
     double scalar[2];
-    tg_dtype compute, result; /* of the kernel's inputs and of what it writes */
-    bool long_runs; /* a tile holds a part of one run; else several runs */
-    bool direct[TGI_MAX_ARGS]; /* of the kernel's dtype, and contiguous, or each of its long runs: needs no tile */
-    bool same[TGI_MAX_ARGS];  /* an input that is one number everywhere: its tile is filled once */
-    int64_t most;             /* elements per call of the kernel */
+    tg_dtype compute, result;    /* of the kernel's inputs and of what it writes */
+    bool direct[TGI_MAX_ARGS];   /* needs no tile: of the kernel's dtype, and each call's elements lie side by side */
+    bool constant[TGI_MAX_ARGS]; /* the tile holds the same in all blocks, and is filled once */
+    bool by_rows;                /* a call of the kernel for each row of a block; else one for the block */
     void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
 } tgi_map_job;
 
-/* Loads n elements of operand k, from the cursor on, into a tile. */
-static void tgi_load_tile(const tgi_iter *iter, int k, tgi_cursor cursor, tg_dtype compute, tgi_tile *tile, int64_t n)
+/* y [n] = a tile [n], side by side, converted. */
+static void tgi_store_run(const tgi_kernels *kernels, tg_dtype result, const void *tile, tg_dtype dtype, char *y,
+                          int64_t n)
 {
-    const int64_t size = tgi_bytes_of(compute), step = iter->stride[k][iter->ndim - 1];
-    for (int64_t done = 0, run; done < n; done += run) {
-        run = tgi_cursor_run(&cursor, iter, n - done);
-        tgi_load_elements(compute, (char *)tile + done * size, iter->dtype[k], cursor.at[k], step, run);
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-}
-
-/* Stores n elements of a tile to operand 0 (the output), from the cursor on, converting to its dtype.  A tile of bool
-   holds bytes 0 and 1. */
-static void tgi_store_tile(const tgi_iter *iter, tgi_cursor cursor, tg_dtype result, const tgi_tile *tile, int64_t n)
-{
-    const int64_t size = tgi_bytes_of(result), step = iter->stride[0][iter->ndim - 1];
-    for (int64_t done = 0, run; done < n; done += run) {
-        const char *from = (const char *)tile + done * size;
-        run = tgi_cursor_run(&cursor, iter, n - done);
-        if (iter->dtype[0] == result)
-            tgi_copy_run(cursor.at[0], step, from, size, run, size);
-        else if (result == TG_BOOL) {
+    const int64_t size = tgi_bytes_of(dtype);
+    if (result == TG_F32 && (dtype == TG_BF16 || dtype == TG_F16)) {
+        kernels->from_f32[dtype == TG_F16](y, (const float *)tile, n);
+    } else if (result == TG_BOOL) {
+        for (int64_t i = 0, run; i < n; i += run) {
             tgi_tile wide;
-            tgi_load_elements(TG_I64, &wide, TG_BOOL, from, 1, run);
-            tgi_store_elements(TG_I64, &wide, iter->dtype[0], cursor.at[0], step, run);
-        } else {
-            tgi_store_elements(result, from, iter->dtype[0], cursor.at[0], step, run);
+            run = tgi_at_most(n - i, TGI_TILE);
+            tgi_load_elements(TG_I64, &wide, TG_BOOL, (const char *)tile + i, 1, run);
+            tgi_store_elements(TG_I64, &wide, dtype, y + i * size, size, run);
         }
-        tgi_cursor_advance(&cursor, iter, run);
+    } else {
+        tgi_store_elements(result, tile, dtype, y, size, n);
     }
 }
 
-/* Calls the kernel on up to `most` elements at a time.  Operands that are not contiguous or have another dtype go
-   through tiles: at[k] points to the elements themselves or to the tile. */
+/* Whether the block of operand k lies in memory as in a tile. */
+static inline bool tgi_is_dense_block(const tgi_iter *iter, int k, int64_t rows, int64_t columns)
+{
+    const int r = iter->ndim - 2;
+    const int64_t size = tgi_bytes_of(iter->dtype[k]);
+    return (columns == 1 || iter->stride[k][r + 1] == size) && (rows == 1 || iter->stride[k][r] == columns * size);
+}
+
+/* tile [rows, columns] = the block of operand k at x. */
+static void tgi_load_block(const tgi_map_job *job, int k, void *tile, const char *x, int64_t rows, int64_t columns)
+{
+    const tgi_iter *const iter = &job->blocks.iter;
+    const int r = iter->ndim - 2;
+    const tg_dtype dtype = iter->dtype[k];
+    const int64_t size = tgi_bytes_of(dtype);
+    tgi_block_tile own;
+    if (!tgi_is_dense_block(iter, k, rows, columns)) {
+        char *const to = dtype == job->compute ? (char *)tile : own.bytes;
+        tgi_gather(to, columns * size, x, iter->stride[k][r], iter->stride[k][r + 1], rows, columns, size);
+        if (dtype == job->compute) return;
+        x = own.bytes;
+    }
+    tgi_load_line(job->kernels, job->compute, tile, dtype, x, size, rows * columns);
+}
+
+/* The block of the output at y = tile [rows, columns].  A tile of bool holds bytes 0 and 1. */
+static void tgi_store_block(const tgi_map_job *job, char *y, const tgi_block_tile *tile, int64_t rows, int64_t columns)
+{
+    const tgi_iter *const iter = &job->blocks.iter;
+    const int r = iter->ndim - 2;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]), step = iter->stride[0][r];
+    tgi_block_tile own;
+    const char *from = tile->bytes;
+    if (iter->dtype[0] != job->result) {
+        const bool dense = tgi_is_dense_block(iter, 0, rows, columns);
+        tgi_store_run(job->kernels, job->result, tile, iter->dtype[0], dense ? y : own.bytes, rows * columns);
+        if (dense) return;
+        from = own.bytes;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+        const char *const row = from + i * columns * size;
+        if (job->stream) job->stream(y + i * step, row, columns * size);
+        else tgi_copy_run(y + i * step, iter->stride[0][r + 1], row, size, columns, size);
+    }
+}
+
+/* Blocks [first, end).  In each call of the kernel, at[k] points to the elements themselves or to the tile. */
 static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_map_job *job = (const tgi_map_job *)job_;
-    const tgi_iter *iter = &job->iter;
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    tgi_tile tile[4];
+    const tgi_iter *const iter = &job->blocks.iter;
+    const int r = iter->ndim - 2;
+    tgi_block_tile tile[4];
     bool filled[4] = {false, false, false, false};
     (void)thread;
-    for (int64_t n; first < end; first += n) {
-        void *at[4] = {NULL, NULL, NULL, NULL};
-        bool in_tile = false;
-        n = tgi_at_most(end - first, job->most);
-        if (job->long_runs) n = tgi_cursor_run(&cursor, iter, n);
+    for (; first < end; ++first) {
+        const tgi_part block = tgi_block_at(&job->blocks, first);
+        const int64_t calls = job->by_rows ? block.rows : 1, n = block.rows * block.columns / calls;
+        char *at[4] = {NULL, NULL, NULL, NULL};
+        int64_t step[4] = {0, 0, 0, 0};
         for (int k = iter->nargs - 1; k >= 0; --k) {
-            const tg_dtype dtype = k ? job->compute : job->result;
-            at[k] = cursor.at[k];
-            if (job->direct[k]) continue;
-            at[k] = &tile[k];
-            if (k == 0)
-                in_tile = true;
-            else if (!job->same[k])
-                tgi_load_tile(iter, k, cursor, dtype, &tile[k], n);
-            else if (!filled[k])
-                tgi_load_elements(dtype, &tile[k], iter->dtype[k], cursor.at[k], 0, tgi_at_most(end - first, TGI_TILE));
-            filled[k] = job->same[k];
+            at[k] = job->direct[k] ? block.at[k] : tile[k].bytes;
+            step[k] = job->direct[k] ? iter->stride[k][r] : n * tgi_bytes_of(k ? job->compute : job->result);
+            if (k == 0 || job->direct[k] || filled[k]) continue;
+            filled[k] = job->constant[k];
+            tgi_load_block(job, k, at[k], block.at[k], filled[k] ? job->blocks.rows : block.rows,
+                           filled[k] ? job->blocks.columns : block.columns);
         }
-        job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
-        if (in_tile && job->stream) job->stream(cursor.at[0], &tile[0], n * tgi_bytes_of(job->result));
-        else if (in_tile) tgi_store_tile(iter, cursor, job->result, &tile[0], n);
-        for (int64_t done = 0, run; done < n; done += run) {
-            run = tgi_cursor_run(&cursor, iter, n - done);
-            tgi_cursor_advance(&cursor, iter, run);
+        for (int64_t i = 0; i < calls; ++i) {
+            job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
+            for (int k = 0; k < iter->nargs; ++k) at[k] += step[k];
         }
+        if (!job->direct[0]) tgi_store_block(job, block.at[0], &tile[0], block.rows, block.columns);
     }
     if (job->stream) TGI_STREAM_END();
-}
-
-/* From this many runs on, work is divided between runs, not inside them. */
-enum { TGI_MANY_RUNS = 256 };
-
-/* tgi_map_range for whole runs [first, end) whose operands need no tiles, as the rows of a matrix beside a bias. */
-static void tgi_map_runs(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_map_job *job = (const tgi_map_job *)job_;
-    const int64_t length = job->iter.dim[job->iter.ndim - 1];
-    tgi_iter runs = job->iter;
-    runs.ndim--;
-    tgi_cursor cursor = tgi_cursor_at(&runs, first);
-    (void)thread;
-    for (int64_t n; first < end; first += n) {
-        char *at[4] = {NULL, NULL, NULL, NULL};
-        for (int k = 0; k < runs.nargs; ++k) at[k] = cursor.at[k];
-        n = tgi_cursor_run(&cursor, &runs, end - first);
-        for (int64_t i = 0; i < n; ++i) {
-            job->kernel(length, job->scalar, at[0], at[1], at[2], at[3]);
-            for (int k = 0; k < runs.nargs; ++k) at[k] += runs.stride[k][runs.ndim - 1];
-        }
-        tgi_cursor_advance(&cursor, &runs, n);
-    }
 }
 
 /* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
@@ -31552,13 +31790,44 @@ static bool tgi_streams(const tgi_iter *iter, double numel)
     return bytes >= (double)TGI_STREAM_LEAST;
 }
 
+/* Chooses the blocks, which operands need tiles, and which of these are filled once. */
+static void tgi_map_plan(tgi_map_job *job)
+{
+    tgi_iter *const iter = &job->blocks.iter;
+    const bool across = tgi_blocks_choose_rows(iter);
+    const int r = iter->ndim - 2, c = r + 1;
+    const bool short_rows = iter->dim[c] * tgi_bytes_of(job->compute) < TGI_SHORT_BYTES;
+    bool all_direct = true, streams = job->stream != NULL;
+    job->by_rows = false;
+    for (int k = 0; k < iter->nargs; ++k) {
+        const bool dense = tgi_is_dense_block(iter, k, iter->dim[r], iter->dim[c]);
+        const bool rows = !short_rows && iter->stride[k][c] == tgi_bytes_of(iter->dtype[k]);
+        job->direct[k] = iter->dtype[k] == (k ? job->compute : job->result) && (dense || rows);
+        all_direct = all_direct && job->direct[k];
+    }
+    if (streams && job->direct[0]) job->direct[0] = all_direct = false;
+    else job->stream = NULL;
+    if (across && !short_rows) tgi_blocks_of(&job->blocks, TGI_BLOCK_ROWS, TGI_BLOCK_COLUMNS);
+    else {
+        const int64_t most = all_direct ? (int64_t)TGI_BLOCK_DIRECT : (int64_t)TGI_BLOCK;
+        tgi_blocks_of(&job->blocks, most / iter->dim[c], most);
+    }
+    for (int k = 0; k < iter->nargs; ++k) {
+        const bool one_row = iter->stride[k][r] == 0 || iter->dim[r] == 1;
+        job->by_rows = job->by_rows || (job->direct[k] && job->blocks.rows > 1 &&
+                                        !tgi_is_dense_block(iter, k, job->blocks.rows, job->blocks.columns));
+        job->constant[k] = k > 0 && one_row && (iter->stride[k][c] == 0 || job->blocks.stripes == 1);
+        for (int d = 0; d < r; ++d) job->constant[k] = job->constant[k] && iter->stride[k][d] == 0;
+    }
+}
+
 /* Runs a kernel over the loop.  result: the dtype that it writes; light: the op reads two tensors at least, and
    computes little for each number. */
 static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, bool light)
 {
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
-    bool direct = true, all_flat = true, all_direct = true;
+    bool direct = true;
     job.kernel = kernel;
     job.compute = loop->compute;
     job.result = result;
@@ -31569,33 +31838,15 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
         job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
         return true;
     }
-    tgi_iter_init(&job.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
-    if (job.iter.numel == 0) return true;
+    job.kernels = tgi_kernels_of(S);
     job.scalar[0] = loop->scalar[0];
     job.scalar[1] = loop->scalar[1];
-    const int inner = job.iter.ndim - 1;
-    for (int k = 0; k < job.iter.nargs; ++k) {
-        const tg_dtype dtype = k ? job.compute : job.result;
-        all_flat = all_flat && job.iter.dtype[k] == dtype && tgi_is_flat(&job.iter, k);
-    }
-    job.long_runs = !all_flat && job.iter.dim[inner] >= TGI_TILE / 4;
-    for (int k = 0; k < job.iter.nargs; ++k) {
-        const tg_dtype dtype = k ? job.compute : job.result;
-        const bool dense = job.long_runs && job.iter.stride[k][inner] == tgi_bytes_of(dtype);
-        job.direct[k] = job.iter.dtype[k] == dtype && (dense || tgi_is_flat(&job.iter, k));
-        job.same[k] = k > 0;
-        for (int d = 0; d < job.iter.ndim; ++d) job.same[k] = job.same[k] && job.iter.stride[k][d] == 0;
-    }
-    const bool streams = light && job.direct[0] && tgi_streams(&job.iter, (double)job.iter.numel);
-    job.stream = streams ? tgi_kernels_of(S)->stream : NULL;
-    if (job.stream) job.direct[0] = false;
-    for (int k = 0; k < job.iter.nargs; ++k) all_direct = all_direct && job.direct[k];
-    job.most = all_direct ? INT64_MAX : (int64_t)TGI_TILE;
-    const int64_t runs = job.iter.numel / job.iter.dim[inner];
-    const bool whole = all_direct && job.long_runs && runs >= TGI_MANY_RUNS;
-    const int64_t items = whole ? runs : job.iter.numel;
-    tgi_parallel_for(tgi_parts_for(S, (double)job.iter.numel, items), items, whole ? tgi_map_runs : tgi_map_range,
-                     &job);
+    tgi_iter_init(&job.blocks.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
+    const int64_t numel = job.blocks.iter.numel;
+    if (numel == 0) return true;
+    job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? job.kernels->stream : NULL;
+    tgi_map_plan(&job);
+    tgi_parallel_for(tgi_parts_for(S, (double)numel, job.blocks.count), job.blocks.count, tgi_map_range, &job);
     return true;
 }
 
@@ -31654,145 +31905,46 @@ static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, in
 
 /* Copies of one dtype move bits. */
 typedef struct {
-    tgi_iter iter;
+    tgi_blocks blocks;
     const tgi_kernels *kernels;
+    bool across; /* x lies across */
 } tgi_copy_job;
 
-static void tgi_copy_range(const void *job, int thread, int64_t first, int64_t end)
+/* A block goes row by row to y, if it has to be converted or y's rows have gaps; by way of a square without gaps, if x
+   lies across, since rows that are a power of two apart would drive each other out of the cache. */
+static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
 {
-    const tgi_iter *iter = &((const tgi_copy_job *)job)->iter;
-    const int inner = iter->ndim - 1;
+    const tgi_iter *const iter = &job->blocks.iter;
+    const int r = iter->ndim - 2, c = r + 1;
     const tg_dtype to = iter->dtype[0], from = iter->dtype[1];
-    const int64_t step0 = iter->stride[0][inner], step1 = iter->stride[1][inner];
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
-    (void)thread;
-    for (int64_t run; first < end; first += run) {
-        run = tgi_cursor_run(&cursor, iter, end - first);
-        if (to == from) {
-            tgi_copy_run(cursor.at[0], step0, cursor.at[1], step1, run, tgi_bytes_of(to));
-        } else {
-            tgi_convert_run(((const tgi_copy_job *)job)->kernels, to, cursor.at[0], step0, from, cursor.at[1], step1,
-                            run);
-        }
-        tgi_cursor_advance(&cursor, iter, run);
+    const int64_t size = tgi_bytes_of(from), y_step = iter->stride[0][c];
+    union { char bytes[8 * TGI_BLOCK_COLUMNS * TGI_BLOCK_COLUMNS]; double align; } square;
+    char *y = block->at[0];
+    const char *x = block->at[1];
+    int64_t row_step = iter->stride[1][r], step = iter->stride[1][c];
+    if (to == from && y_step == size && !job->across) {
+        tgi_gather(y, iter->stride[0][r], x, row_step, step, block->rows, block->columns, size);
+        return;
+    }
+    if (job->across) {
+        tgi_gather(square.bytes, block->columns * size, x, row_step, step, block->rows, block->columns, size);
+        x = square.bytes;
+        step = size;
+        row_step = block->columns * size;
+    }
+    for (int64_t i = 0; i < block->rows; ++i, y += iter->stride[0][r], x += row_step) {
+        if (to == from) tgi_copy_run(y, y_step, x, step, block->columns, size);
+        else tgi_convert_run(job->kernels, to, y, y_step, from, x, step, block->columns);
     }
 }
 
-/* A transpose goes by squares of 64 x 64 elements: in the memory order of one side, every access to the other would
-   miss the cache.  A square spans the innermost dim, the columns, and the dim in which the source has its smallest
-   stride, the rows.  It is gathered in a buffer, since rows that are a power of two apart would drive each other out of
-   the cache. */
-enum { TGI_SQUARE = 64 };
-
-/* Rows of at most so many contiguous elements are handled as columns: see tgi_load_columns. */
-enum { TGI_SHORT_ROW = 32 };
-
-/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
-static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
+static void tgi_copy_range(const void *job_, int thread, int64_t first, int64_t end)
 {
-#ifdef TGI_HAS_VECTORS
-    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
-    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
-    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
-    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
-    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
-    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
-    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
-    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
-#else
-    for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
-    }
-#endif
-}
-
-/* buffer [rows, TGI_SQUARE] = x [rows, columns], steps in bytes. */
-static void tgi_gather_square(char *buffer, const char *x, int64_t row_step, int64_t column_step, int64_t rows,
-                              int64_t columns, int64_t size)
-{
-    for (int64_t column = 0; column < columns; ++column)
-        tgi_copy_run(buffer + column * size, TGI_SQUARE * size, x + column * column_step, row_step, rows, size);
-}
-
-/* tgi_gather_square for f32 whose rows are neighbours, four by four, while the square to the right is fetched. */
-static void tgi_gather_square_f32(float *buffer, const float *x, int64_t step, int64_t rows, int64_t columns)
-{
-    const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
-    for (int64_t column = 0; column < whole_columns; column += 4) {
-        const float *const from = x + column * step;
-        const uintptr_t right = (uintptr_t)from + (uintptr_t)(TGI_SQUARE * step) * sizeof *x;
-        for (int i = 0; i < 4; ++i) {
-            for (int64_t row = 0; row < whole_rows; row += TGI_CACHE_LINE / 4)
-                TGI_PREFETCH((const void *)(right + (uintptr_t)(at[i] + row) * sizeof *x));
-        }
-        for (int64_t row = 0; row < whole_rows; row += 4) {
-            tgi_transpose_four(from + row, at, buffer + row * TGI_SQUARE + column, TGI_SQUARE);
-        }
-    }
-    tgi_gather_square((char *)(buffer + whole_columns), (const char *)(x + whole_columns * step), 4, 4 * step,
-                      whole_rows, columns - whole_columns, 4);
-    tgi_gather_square((char *)(buffer + whole_rows * TGI_SQUARE), (const char *)(x + whole_rows), 4, 4 * step,
-                      rows - whole_rows, columns, 4);
-}
-
-/* tgi_load_elements, by a kernel where there is one. */
-static void tgi_load_line(const tgi_kernels *kernels, tg_dtype compute, void *tile, tg_dtype dtype, const char *at,
-                          int64_t step, int64_t n)
-{
-    if (compute == TG_F32 && step == 2 && (dtype == TG_BF16 || dtype == TG_F16))
-        kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
-    else tgi_load_elements(compute, tile, dtype, at, step, n);
-}
-
-/* tile [rows, columns] of `compute`, its rows `pitch` elements apart, = x [rows, columns] of a dtype, steps in bytes.
-   Loops along a dim that is not the last, or over many short rows, take such tiles: then their vectors are made of
-   neighbouring columns, whatever the layout and the dtype. */
-static void tgi_load_columns(const tgi_kernels *kernels, tg_dtype compute, void *tile, int64_t pitch, tg_dtype dtype,
-                             const char *x, int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
-{
-    const int64_t size = tgi_bytes_of(compute);
-    int64_t row = 0;
-    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
-        const int64_t step = column_step / 4, at[4] = {0, step, 2 * step, 3 * step};
-        const float *const from = (const float *)(const void *)x;
-        for (; row + 4 <= rows; row += 4) {
-            for (int64_t i = 0; i < columns; i += 4) {
-                const int64_t column = tgi_at_most(i, columns - 4); /* the last four again */
-                tgi_transpose_four(from + column * step + row, at, (float *)tile + row * pitch + column, pitch);
-            }
-        }
-    }
-    for (; row < rows; ++row) {
-        tgi_load_line(kernels, compute, (char *)tile + row * pitch * size, dtype, x + row * row_step, column_step,
-                      columns);
-    }
-}
-
-static void tgi_transpose_range(const void *job, int thread, int64_t first, int64_t end)
-{
-    const tgi_iter *iter = (const tgi_iter *)job; /* dims: others.., rows, columns */
-    const int r = iter->ndim - 2, c = iter->ndim - 1;
-    const int64_t size = tgi_bytes_of(iter->dtype[0]), columns = iter->dim[c];
-    const int64_t row_step = iter->stride[1][r], column_step = iter->stride[1][c];
-    const int64_t bands = (iter->dim[r] + TGI_SQUARE - 1) / TGI_SQUARE; /* of rows, per index of the others */
-    union { char bytes[8 * TGI_SQUARE * TGI_SQUARE]; float f32[TGI_SQUARE * TGI_SQUARE]; double f64; } square;
+    const tgi_copy_job *job = (const tgi_copy_job *)job_;
     (void)thread;
     for (; first < end; ++first) {
-        const int64_t band = first % bands * TGI_SQUARE, rows = tgi_at_most(iter->dim[r] - band, TGI_SQUARE);
-        const tgi_cursor cursor = tgi_cursor_at(iter, (first / bands * iter->dim[r] + band) * columns);
-        for (int64_t column = 0; column < columns; column += TGI_SQUARE) {
-            const int64_t run = tgi_at_most(columns - column, TGI_SQUARE);
-            const char *const x = cursor.at[1] + column * column_step;
-            char *const y = cursor.at[0] + column * iter->stride[0][c];
-            if (size == 4 && row_step == 4 && column_step % 4 == 0)
-                tgi_gather_square_f32(square.f32, (const float *)(const void *)x, column_step / 4, rows, run);
-            else
-                tgi_gather_square(square.bytes, x, row_step, column_step, rows, run, size);
-            for (int64_t i = 0; i < rows; ++i) {
-                const char *const row = square.bytes + i * TGI_SQUARE * size;
-                tgi_copy_run(y + i * iter->stride[0][r], iter->stride[0][c], row, size, run, size);
-            }
-        }
+        const tgi_part block = tgi_block_at(&job->blocks, first);
+        tgi_copy_block(job, &block);
     }
 }
 
@@ -31800,60 +31952,33 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_small_contiguous(loop, 2);
     tgi_copy_job job;
-    tgi_iter *const iter = &job.iter;
+    tgi_blocks *const blocks = &job.blocks;
     if (few >= 0 && loop->arg[0].dtype == loop->arg[1].dtype) {
         if (few > 0) memmove(loop->arg[0].data, loop->arg[1].data, (size_t)few * tgi_dtypes[loop->arg[0].dtype].size);
         return true;
     }
-    tgi_iter_init(iter, loop->ndim, loop->dim, 2, loop->arg, true);
+    tgi_iter_init(&blocks->iter, loop->ndim, loop->dim, 2, loop->arg, true);
+    const int64_t numel = blocks->iter.numel;
+    if (numel == 0) return true;
     job.kernels = tgi_kernels_of(S);
-    const int parts = tgi_parts_for(S, (double)iter->numel, iter->numel);
-    int closest = iter->ndim - 1;
-    if (iter->numel == 0) return true;
-    for (int d = 0; d < iter->ndim; ++d) {
-        if (llabs(iter->stride[1][d]) < llabs(iter->stride[1][closest])) closest = d;
-    }
-    if (closest == iter->ndim - 1 || iter->stride[1][closest] == 0 || iter->dtype[0] != iter->dtype[1]) {
-        tgi_parallel_for(parts, iter->numel, tgi_copy_range, &job);
-        return true;
-    }
-    for (; closest < iter->ndim - 2; ++closest) tgi_iter_swap(iter, closest, closest + 1);
-    const int64_t rows = iter->dim[iter->ndim - 2], others = iter->numel / rows / iter->dim[iter->ndim - 1];
-    tgi_parallel_for(parts, others * ((rows + TGI_SQUARE - 1) / TGI_SQUARE), tgi_transpose_range, iter);
+    job.across = tgi_blocks_choose_rows(&blocks->iter);
+    if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
+    else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / blocks->iter.dim[blocks->iter.ndim - 1], TGI_BLOCK_DIRECT);
+    tgi_parallel_for(tgi_parts_for(S, (double)numel, blocks->count), blocks->count, tgi_copy_range, &job);
     return true;
 }
 
-/* fill: a tile is filled with the number in the output's dtype and then copied to all of the output. */
-typedef struct {
-    tgi_iter iter;
-    tgi_tile tile;
-} tgi_fill_job;
-
-static void tgi_fill_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_fill_job *job = (const tgi_fill_job *)job_;
-    const int64_t size = tgi_bytes_of(job->iter.dtype[0]), step = job->iter.stride[0][job->iter.ndim - 1];
-    tgi_cursor cursor = tgi_cursor_at(&job->iter, first);
-    (void)thread;
-    for (int64_t run; first < end; first += run) {
-        run = tgi_cursor_run(&cursor, &job->iter, tgi_at_most(end - first, TGI_TILE));
-        tgi_copy_run(cursor.at[0], step, (const char *)&job->tile, size, run, size);
-        tgi_cursor_advance(&cursor, &job->iter, run);
-    }
-}
-
+/* A copy of the number, expanded. */
 static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 {
-    tgi_fill_job job;
-    tgi_tile value;
-    const tg_dtype dtype = loop->arg[0].dtype;
-    tgi_iter_init(&job.iter, loop->ndim, loop->dim, 1, loop->arg, true);
-    const int64_t n = job.iter.numel, copies = tgi_at_most(n, TGI_TILE);
-    if (n == 0) return true;
-    for (int64_t i = 0; i < copies; ++i) value.f64[i] = loop->scalar[0];
-    tgi_store_elements(TG_F64, &value, dtype, (char *)&job.tile, tgi_bytes_of(dtype), copies);
-    tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_fill_range, &job);
-    return true;
+    tgi_loop copy = *loop;
+    union { char bytes[8]; double align; } value;
+    tgi_store_elements(TG_F64, loop->scalar, loop->arg[0].dtype, value.bytes, 0, 1);
+    copy.nargs = 2;
+    copy.arg[1] = loop->arg[0];
+    copy.arg[1].data = value.bytes;
+    for (int d = 0; d < loop->ndim; ++d) copy.arg[1].stride[d] = 0;
+    return tgi_cpu_copy(S, &copy);
 }
 
 /* y[i] += x[i] for n elements of a dtype, steps in bytes; in order, since all y[i] may be one element (y_step 0). */

@@ -1246,7 +1246,7 @@ TEST(layouts_of_results)
     CHECK(has_strides(tg_neg(tg_t(x)), TG_SHAPE(1, 2)) && has_strides(tg_isnan(tg_t(x)), TG_SHAPE(1, 2)));
     CHECK(has_strides(tg_add(tg_t(x), x), TG_SHAPE(1, 2)) && has_strides(tg_add(x, tg_t(x)), TG_SHAPE(2, 1)));
     CHECK(has_strides(tg_mul(tg_t(x), column), TG_SHAPE(1, 2)) && has_strides(tg_mul(column, tg_t(x)), TG_SHAPE(1, 2)));
-    CHECK(has_strides(tg_where(tg_gt_scalar(tg_t(x), 0), x, x), TG_SHAPE(1, 2)));
+    CHECK(has_strides(tg_where(tg_gt_scalar(x, 0), tg_t(x), x), TG_SHAPE(1, 2)));
     CHECK(has_strides(tg_mul(ones(3, 1), ones(4)), TG_SHAPE(4, 1)) && has_strides(tg_exp(e), TG_SHAPE(3, 1)));
     CHECK(has_strides(tg_exp(a), TG_SHAPE(1, 12, 4)) && has_strides(tg_mul(a, ones(4, 1, 1)), TG_SHAPE(1, 12, 4)));
     CHECK(has_strides(tg_exp(tg_slice(a, 0, 0, 4, 2)), TG_SHAPE(1, 6, 2)));
@@ -1638,6 +1638,70 @@ TEST(blocks)
         CHECK(tg_equal(tg_to_dtype(tg_sum_dim(x, 0, false), TG_F32), tg_sum_dim(y, 0, false)));
         CHECK(tg_equal(tg_to_dtype(tg_sum_dim(x, 1, false), TG_F32), tg_sum_dim(y, 1, false)));
         CHECK(tg_equal(tg_sum_dim(tg_t(y), 0, false), tg_sum_dim(y, 1, false)));
+    }
+}
+
+/* An operand of shape [batch, rows, columns], or one that broadcasts to it. */
+enum { LIES_CONTIGUOUS, LIES_ACROSS, LIES_OUTER, LIES_APART, LIES_IN_WIDE_ROWS, LIES_COLUMN, LIES_ROW, LIES_REPEATED };
+static tg_tensor *lying(int how, tg_dtype dtype, int64_t batch, int64_t rows, int64_t columns)
+{
+    const int64_t step = how == LIES_APART ? 2 : 1, gap = how == LIES_IN_WIDE_ROWS ? 3 : 0;
+    tg_shape shape = TG_SHAPE(batch, rows, columns * step + gap);
+    tg_tensor *t;
+    if (how == LIES_ACROSS) shape = TG_SHAPE(batch, columns, rows);
+    if (how == LIES_OUTER) shape = TG_SHAPE(rows, columns, batch);
+    if (how == LIES_COLUMN || how == LIES_REPEATED) shape.dim[2] = 1;
+    if (how == LIES_ROW) shape = TG_SHAPE(columns);
+    t = tg_to(tg_to_dtype(tg_randint(0, dtype == TG_BOOL ? 2 : 9, shape), dtype), HERE);
+    if (how == LIES_ACROSS) t = tg_transpose(t, 1, 2);
+    if (how == LIES_OUTER) t = tg_permute(t, TG_SHAPE(2, 0, 1));
+    if (how == LIES_REPEATED) t = tg_expand(t, TG_SHAPE(batch, rows, columns));
+    if (step > 1 || gap) t = tg_slice(t, 2, gap ? 1 : 0, columns * step + (gap ? 1 : 0), step);
+    return t;
+}
+
+/* Loops over operands that lie in memory in any two ways, by their blocks: elements one by one, as the plain backend
+   computes them.  The sizes are those at which blocks, tiles and vectors end, and one more or less. */
+TEST(blocks_of_loops)
+{
+    static const int64_t sizes[][3] = {{1, 5, 3}, {1, 70, 130}, {3, 33, 4}, {2, 300, 1}, {1, 3, 1100}, {2, 17, 65},
+                                       {1, 65, 31}, {5, 2, 7}, {1, 1, 2100}, {2, 0, 5}, {1, 16, 64}, {40, 3, 33}};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_U8, TG_I64, TG_I32};
+    unsigned size, k;
+    int a, b;
+    for (size = 0; size < sizeof sizes / sizeof *sizes; ++size) {
+        for (a = LIES_CONTIGUOUS; a <= LIES_REPEATED; ++a) {
+            for (b = LIES_CONTIGUOUS; b <= LIES_REPEATED; ++b) {
+                for (k = 0; k < 6; ++k) {
+                    const int64_t *n = sizes[size];
+                    tg_mark mark = tg_scope_begin();
+                    tg_tensor *x = (tg_seed(7), lying(a, dtypes[k], n[0], n[1], n[2]));
+                    tg_tensor *z = lying(b, dtypes[k], n[0], n[1], n[2]);
+                    tg_tensor *sum, *test, *copy, *wanted_sum, *wanted_test, *wanted_copy, *plain_x, *plain_z;
+                    if (small && (size + (unsigned)a + (unsigned)b + k) % 3) {
+                        tg_scope_end(mark);
+                        continue;
+                    }
+                    sum = tg_add(x, z);
+                    test = tg_lt(x, z);
+                    copy = tg_contiguous(tg_expand(x, TG_SHAPE(n[0], n[1], n[2])));
+                    copy = tg_copy_(tg_transpose(tg_zeros_like(tg_contiguous(tg_transpose(copy, 1, 2))), 1, 2), x);
+                    if (b != LIES_COLUMN && b != LIES_ROW && b != LIES_REPEATED) tg_add_(z, x); /* where z lies */
+                    oracle_begin();
+                    tg_seed(7);
+                    plain_x = lying(a, dtypes[k], n[0], n[1], n[2]);
+                    plain_z = lying(b, dtypes[k], n[0], n[1], n[2]);
+                    wanted_sum = tg_add(plain_x, plain_z);
+                    wanted_test = tg_lt(plain_x, plain_z);
+                    wanted_copy = tg_contiguous(tg_expand(plain_x, TG_SHAPE(n[0], n[1], n[2])));
+                    if (b != LIES_COLUMN && b != LIES_ROW && b != LIES_REPEATED) tg_add_(plain_z, plain_x);
+                    oracle_end();
+                    CHECK(is_exactly(sum, wanted_sum) && is_exactly(test, wanted_test));
+                    CHECK(is_exactly(copy, wanted_copy) && is_exactly(z, plain_z));
+                    tg_scope_end(mark);
+                }
+            }
+        }
     }
 }
 
@@ -2046,6 +2110,7 @@ static void run_tests(void)
     RUN(what_is_saved);
     RUN(broadcast_patterns);
     RUN(views_share_storage);
+    RUN(layouts_of_results);
     RUN(dims_out_of_range);
     RUN(random);
     RUN(comparing);
@@ -2055,6 +2120,7 @@ static void run_tests(void)
     RUN(large_rows);
     RUN(conversions_by_vectors);
     RUN(blocks);
+    RUN(blocks_of_loops);
     RUN(first_of_many);
     RUN(long_inputs);
     RUN(composed_rows);
