@@ -31235,6 +31235,7 @@ enum {
 #define TGI_KERNELS_AB(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, NONE, y, yi)
 #define TGI_KERNELS_ABS(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, AB, S, y, yi)
 #define TGI_KERNELS_ABC(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, ABC, S, y, yi)
+TGI_LOOPS_BEGIN
 TGI_UNARY_OPS(TGI_KERNELS_X)
 TGI_SCALAR_OPS(TGI_KERNELS_XS)
 TGI_BINARY_OPS(TGI_KERNELS_AB)
@@ -31251,6 +31252,7 @@ TGI_GRADIENTS(TGI_KERNELS_GXY)
 #define TGI_OPTIMIZER_NAME_f32_isa(name) TGI_LIGHT(name##_f32)
 #define TGI_OPTIMIZER_LOOP_f32_isa TGI_INDEPENDENT
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f64, double)
+TGI_LOOPS_END
 
 /* What is known only where the kernels of all instruction sets are: see SIMD. */
 static const tgi_kernels *tgi_choose_kernels(void);
