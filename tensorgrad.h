@@ -31054,8 +31054,26 @@ typedef struct {
 } tgi_gemm_tile;
 typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
 
-/* y [n] = a [n, k] times x [k]; steps in elements.  dot: the rows of a and x are contiguous; else its columns are. */
-typedef struct { int64_t k, row, col, x_step; bool dot; } tgi_gemv;
+/* The product of few rows with a piece of a weight: see tgi_few_job.  Vectors are as long as those of the instruction
+   set: sum [rows, groups, TGI_FEW] += x [rows, steps] times w [steps, groups, TGI_FEW], lane by lane.  copies: a vector
+   of x is made of copies of one element; else it is one in memory.  pairs: w, and x if it is not copied, are bf16, of
+   which a vector in memory makes two: of the elements with even places, and of those with odd ones; and of copies
+   and pairs, a group has two such vectors of w.  total: NULL, or where the sums of the lanes go, [rows, groups,
+   TGI_FEW]; or, of copies, all lanes, in the order of the elements of w.  Steps in elements, neighbours where none is
+   given. */
+enum { TGI_FEW = 4 };
+typedef struct {
+    int64_t rows, groups, steps;
+    bool copies, pairs;
+    int64_t x_row, w_step, w_group, w_apart, sum_row, total_row; /* apart: from vector to vector of a group */
+    const void *x, *w;
+    void *sum, *total;
+} tgi_few;
+#if defined(TGI_HAS_VECTORS) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define TGI_READS_PAIRS true
+#else
+#define TGI_READS_PAIRS false
+#endif
 
 /* A row of tgi_row_norm: all [n] in f32 or f64.  dweight and dbias are added to.  Forward, weight and bias may be NULL.
    */
@@ -31102,7 +31120,7 @@ typedef struct tgi_kernels {
     tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
-    void (*gemv[2])(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
+    void (*few_rows[2])(const tgi_few *f);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
     void (*norm[2])(tgi_norm_row *row);
@@ -33455,14 +33473,16 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
    tgi_cpu_im2col and tgi_cpu_col2im for the convolutions that it leaves to products.
    Types: tgi_matrix is a matrix in memory; tgi_gemm_job and tgi_conv_cpu what the threads of a call share;
    tgi_gemm_tile the arguments of the kernel, which computes one tile.
-   Way of a product: tgi_gemm_begin, then a vector by tgi_gemv_range (tgi_is_gemv), or tgi_gemm_run: tgi_gemm_plan
-   chooses tile, packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds
-   (TGI_GEMM_KERNEL in SIMD_GEMM).
+   Way of a product: tgi_gemm_begin, then tgi_few_run if its rows or columns are few (tgi_is_few): tgi_few_range takes
+   blocks, kernels->few_rows adds what a piece of the weight gives.  Else tgi_gemm_run: tgi_gemm_plan chooses tile,
+   packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds (TGI_GEMM_KERNEL
+   in SIMD_GEMM).
    Way of a convolution: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows
    where they are in the image, and the kernel of the product adds.
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
-   (2) f16 and bf16 are computed in f32, integers in i64; but for products in bf16 on a processor with AVX512_BF16.
+   (2) f16 and bf16 are computed in f32, integers in i64; but for products of many rows in bf16 on a processor with
+       AVX512_BF16.
    (3) An operand is packed unless the kernel reads it as fast where it is (tgi_gemm_plan).
    To add a tile: its kernel in SIMD_GEMM, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
 
@@ -33834,47 +33854,198 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
 
-/* out = matrix [outputs, k] times vector [k], all f32 or all f64.  A block of outputs: from least to most. */
-static const int64_t tgi_gemv_least = 512, tgi_gemv_most = 4096;
+/* ---- few rows: y [rows, outputs] = x [rows, k] times w [k, outputs], where w is read from memory once ----
+
+   What takes time is to read w, whose elements are neighbours along k or along the outputs: along its lines.  A piece
+   of w, of as many lines as stay in the first cache, is multiplied with all rows before the next one is looked at.
+   A vector of a line meets what belongs to it:
+
+       along k              vectors of a row of x; at the end the lanes of the sums are added up
+       along the outputs    vectors of copies of an element of x
+
+   so that one kernel, tgi_few, does both.  It reads w where it lies in the compute dtype and in bf16; in f16, or at the
+   end of w, a piece is converted, or copied, with zeros behind it. */
 typedef struct {
     tgi_iter batch; /* operands out, a, b */
-    int matrix;     /* which of them: a, or b transposed */
-    int64_t outputs, block;
-    tgi_gemv gemv;
-    void (*kernel)(const tgi_gemv *g, void *y, int64_t n, const void *x, const void *a);
-} tgi_gemv_job;
+    tg_dtype compute, out;
+    const tgi_kernels *kernels;
+    int64_t rows, outputs, k;
+    bool along_k, pairs;  /* pairs: see tgi_few */
+    int x_operand;        /* of the batch; w is the other */
+    tgi_matrix x, w;
+    int64_t c_row, c_col; /* steps in out */
+    int64_t lanes, block; /* of a vector; outputs of an item */
+    tg_dtype x_dtype, w_dtype; /* of what the kernel reads */
+    int64_t x_row;             /* of that */
+    int64_t x_bytes, w_bytes, sum_bytes; /* of scratch: x if it does not lie so, a piece of w, sums; y [rows, block] */
+    tgi_scratch scratch;
+} tgi_few_job;
 
-/* Whether the product is one of a matrix and a vector, of a layout that the kernels above can read; fills in the job.
-   */
-static bool tgi_is_gemv(const tgi_gemm *g, tgi_gemv_job *job)
+/* Rows at most; along k: lines of a piece, and elements of one; along the outputs, too; outputs of an item. */
+enum { TGI_FEW_ROWS = 16, TGI_FEW_LINES = 8, TGI_FEW_K = 512, TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 256 };
+enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024 };
+
+/* to [width] of dtype = x [n], with zeros behind. */
+static void tgi_few_line(const tgi_kernels *kernels, tg_dtype dtype, char *to, int64_t width, tg_dtype from,
+                         const char *x, int64_t x_step, int64_t n)
 {
-    const tg_dtype dtype = g->out.dtype;
-    if ((g->n != 1 && g->m != 1) || g->a.dtype != dtype || g->b.dtype != dtype) return false;
-    if (dtype != TG_F32 && dtype != TG_F64) return false;
-    job->matrix = g->n == 1 ? 1 : 2;
-    job->outputs = g->n == 1 ? g->m : g->n;
-    job->gemv.row = g->n == 1 ? g->a_row : g->b_col;
-    job->gemv.col = g->n == 1 ? g->a_col : g->b_row;
-    job->gemv.x_step = g->n == 1 ? g->b_row : g->a_col;
-    job->gemv.k = g->k;
-    job->gemv.dot = job->gemv.col == 1 && job->gemv.x_step == 1;
-    return job->gemv.dot || (job->gemv.row == 1 && g->k >= 4);
+    const int64_t size = tgi_bytes_of(dtype);
+    if (dtype == from)
+        tgi_copy_run(to, size, x, x_step, n, size);
+    else
+        tgi_convert_run(kernels, dtype, to, size, from, x, x_step, n);
+    memset(to + n * size, 0, (size_t)((width - n) * size));
+}
+
+/* A piece of w, lines [lines, n], of which `from` is the first element, as the kernel reads it, [all, width]: where it
+   lies, or in scratch.  `behind` lines of w follow, whose elements may be read behind those of a line.  *line is the
+   step from line to line. */
+static const char *tgi_few_piece(const tgi_few_job *job, const char *from, int64_t lines, int64_t behind, int64_t n,
+                                 int64_t all, int64_t width, char *scratch, int64_t *line)
+{
+    const int64_t size = tgi_bytes_of(job->w_dtype), step = tgi_bytes_of(job->w.dtype);
+    *line = job->along_k ? job->w.col : job->w.row;
+    if (job->w.dtype == job->w_dtype && lines == all && width - n <= behind * *line) return from;
+    for (int64_t i = 0; i < all; ++i) {
+        tgi_few_line(job->kernels, job->w_dtype, scratch + i * width * size, width, job->w.dtype, from, step,
+                     i < lines ? n : 0);
+        if (i + 1 < lines) from += *line * step;
+    }
+    *line = width;
+    return scratch;
+}
+
+/* y [rows, block]: n outputs; w: of the first of them.  f has the rows of x and room for sums [rows, TGI_FEW_LINES,
+   lanes]. */
+static void tgi_few_along_k(const tgi_few_job *job, tgi_few f, const char *w, int64_t n, char *piece, char *y)
+{
+    const int64_t vector = job->pairs ? 2 * job->lanes : job->lanes; /* elements of one in memory */
+    const char *const x = (const char *)f.x;
+    f.sum_row = TGI_FEW_LINES * job->lanes;
+    f.w_step = vector;
+    for (int64_t j = 0, lines; j < n; j += lines) {
+        lines = tgi_at_most(n - j, TGI_FEW_LINES);
+        f.groups = (lines + TGI_FEW - 1) / TGI_FEW;
+        memset(f.sum, 0, (size_t)job->sum_bytes);
+        for (int64_t k = 0, run; k < job->k; k += run) {
+            run = tgi_at_most(job->k - k, TGI_FEW_K);
+            const int64_t width = tgi_round_up(run, vector);
+            f.x = x + k * tgi_bytes_of(job->x_dtype);
+            f.w = tgi_few_piece(job, w + (j * job->w.col + k) * tgi_bytes_of(job->w.dtype), lines, 0, run,
+                                TGI_FEW * f.groups, width, piece, &f.w_apart);
+            f.w_group = TGI_FEW * f.w_apart;
+            f.steps = width / vector;
+            f.total = k + run == job->k ? y + j * tgi_bytes_of(job->compute) : NULL;
+            job->kernels->few_rows[tgi_compute_index(job->compute)](&f);
+        }
+    }
+}
+
+/* tgi_few_along_k, but along the outputs; and the sums are [rows, block]. */
+static void tgi_few_along_outputs(const tgi_few_job *job, tgi_few f, const char *w, int64_t n, char *piece, char *y)
+{
+    const int64_t size = tgi_bytes_of(job->compute);
+    const char *const x = (const char *)f.x;
+    char *const sums = (char *)f.sum;
+    f.sum_row = job->block;
+    f.w_apart = job->pairs ? 2 * job->lanes : job->lanes;
+    f.w_group = TGI_FEW * job->lanes;
+    memset(sums, 0, (size_t)job->sum_bytes);
+    for (int64_t k = 0; k < job->k; k += TGI_FEW_DEPTH) {
+        f.steps = tgi_at_most(job->k - k, TGI_FEW_DEPTH);
+        f.x = x + k * size;
+        for (int64_t j = 0, run; j < n; j += run) {
+            run = tgi_at_most(n - j, TGI_FEW_OUTPUTS);
+            const int64_t width = tgi_round_up(run, f.w_group);
+            f.groups = width / f.w_group;
+            f.w = tgi_few_piece(job, w + (k * job->w.row + j) * tgi_bytes_of(job->w.dtype), f.steps,
+                                job->k - k - f.steps, run, f.steps, width, piece, &f.w_step);
+            f.sum = sums + j * size;
+            f.total = k + f.steps == job->k ? y + j * size : NULL;
+            job->kernels->few_rows[tgi_compute_index(job->compute)](&f);
+        }
+    }
 }
 
 /* Items: blocks of outputs, batch by batch. */
-static void tgi_gemv_range(const void *job_, int thread, int64_t first, int64_t end)
+static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t end)
 {
-    const tgi_gemv_job *job = (const tgi_gemv_job *)job_;
-    const int64_t blocks = (job->outputs + job->block - 1) / job->block;
-    const int64_t size = tgi_bytes_of(job->batch.dtype[0]);
-    (void)thread;
+    const tgi_few_job *job = (const tgi_few_job *)job_;
+    const int64_t blocks = (job->outputs + job->block - 1) / job->block, size = tgi_bytes_of(job->compute);
+    const int64_t out_size = tgi_bytes_of(job->out), x_size = tgi_bytes_of(job->x.dtype);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const copy = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    char *const piece = copy + job->x_bytes, *const sums = piece + job->w_bytes, *const y = sums + job->sum_bytes;
     for (; first < end; ++first) {
         const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
         const int64_t from = first % blocks * job->block, n = tgi_at_most(job->outputs - from, job->block);
-        void *y = cursor.at[0] + from * size;
-        job->kernel(&job->gemv, y, n, cursor.at[3 - job->matrix],
-                    cursor.at[job->matrix] + from * job->gemv.row * size);
+        const char *const x = cursor.at[job->x_operand];
+        const char *const w = cursor.at[3 - job->x_operand] + from * job->w.col * tgi_bytes_of(job->w.dtype);
+        char *c = cursor.at[0] + from * job->c_col * out_size;
+        tgi_few f;
+        f.rows = job->rows;
+        f.copies = !job->along_k;
+        f.pairs = job->pairs;
+        f.x_row = job->x_row;
+        f.total_row = job->block;
+        f.x = job->x_bytes ? copy : x;
+        f.sum = sums;
+        for (int64_t r = 0; job->x_bytes && r < job->rows; ++r) {
+            tgi_few_line(job->kernels, job->x_dtype, copy + r * job->x_row * tgi_bytes_of(job->x_dtype), job->x_row,
+                         job->x.dtype, x + r * job->x.row * x_size, job->x.col * x_size, job->k);
+        }
+        (job->along_k ? tgi_few_along_k : tgi_few_along_outputs)(job, f, w, n, piece, y);
+        for (int64_t r = 0; r < job->rows; ++r, c += job->c_row * out_size) {
+            tgi_convert_run(job->kernels, job->out, c, job->c_col * out_size, job->compute, y + r * job->block * size,
+                            size, n);
+        }
     }
+}
+
+/* Whether the product is one of few rows, of a layout that is read as it lies; fills in the job but for its plan. */
+static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
+{
+    const tgi_matrix a = {g->a.dtype, NULL, g->a_row, g->a_col}, b = {g->b.dtype, NULL, g->b_row, g->b_col};
+    const bool turned = g->n < g->m; /* the columns are few: y^T = b^T a^T */
+    job->rows = turned ? g->n : g->m;
+    job->outputs = turned ? g->m : g->n;
+    job->k = g->k;
+    job->x = turned ? tgi_transposed(b) : a;
+    job->w = turned ? tgi_transposed(a) : b;
+    job->x_operand = turned ? 2 : 1;
+    job->c_row = turned ? 1 : g->n;
+    job->c_col = turned ? g->n : 1;
+    job->out = g->out.dtype;
+    job->along_k = job->w.row == 1;
+    const bool is_long = job->k >= (job->along_k ? 16 * job->rows : 4); /* else tiles are faster, as measured */
+    return is_long && (job->along_k || job->w.col == 1) && job->rows <= TGI_FEW_ROWS && !g->adds;
+}
+
+static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
+{
+    const int64_t size = tgi_bytes_of(job->compute), share = job->outputs / tgi_threads_for(S, work) + 1;
+    const int64_t block = tgi_at_most(share < TGI_FEW_LEAST ? (int64_t)TGI_FEW_LEAST : share, TGI_FEW_BLOCK);
+    job->kernels = tgi_kernels_of(S);
+    job->lanes = job->kernels->tile_cols[tgi_compute_index(job->compute)] / 2;
+    job->pairs = TGI_READS_PAIRS && job->w.dtype == TG_BF16;
+    job->block = tgi_round_up(tgi_at_most(job->outputs, block), TGI_FEW * job->lanes);
+    job->w_dtype = job->pairs ? TG_BF16 : job->compute;
+    job->x_dtype = job->along_k ? job->w_dtype : job->compute;
+    const int64_t width = job->along_k ? tgi_round_up(job->k, job->pairs ? 2 * job->lanes : job->lanes) : job->k;
+    const bool lies = job->x.dtype == job->x_dtype && job->x.col == 1 && job->k == width;
+    job->x_row = lies ? job->x.row : width;
+    job->x_bytes = lies ? 0 : tgi_round_up(job->rows * width * tgi_bytes_of(job->x_dtype), 64);
+    job->w_bytes = (job->along_k ? TGI_FEW_LINES * tgi_at_most(width, TGI_FEW_K)
+                                 : TGI_FEW_DEPTH * tgi_at_most(job->block, TGI_FEW_OUTPUTS)) *
+                   tgi_bytes_of(job->w_dtype);
+    job->sum_bytes = job->rows * (job->along_k ? TGI_FEW_LINES * job->lanes : job->block) * size;
+    const int64_t items = job->batch.numel * ((job->outputs + job->block - 1) / job->block);
+    const int64_t bytes = job->x_bytes + job->w_bytes + job->sum_bytes + job->rows * job->block * size;
+    const int parts = tgi_parts_for(S, work, items);
+    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, (size_t)bytes, parts)) return false;
+    tgi_parallel_for(parts, items, tgi_few_range, job);
+    tgi_free(S, job->scratch.each, job->scratch.total);
+    return true;
 }
 
 #ifdef TG_USE_CBLAS
@@ -33948,26 +34119,23 @@ static double tgi_gemm_begin(tgi_gemm_job *job, const tgi_gemm *gemm)
 static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
 {
     tgi_gemm_job job;
-    tgi_gemv_job gemv;
+    tgi_few_job few;
     const double work = tgi_gemm_begin(&job, gemm);
-    const int64_t batches = job.batch.numel;
-    if (batches == 0 || gemm->m == 0 || gemm->n == 0) return true;
-    const bool vectors = !gemm->adds && !tgi_lacks_loops(job.compute) && tgi_is_gemv(gemm, &gemv);
-    if (!vectors) return tgi_gemm_run(S, &job, NULL, work);
-    const int64_t share = gemv.outputs / tgi_threads_for(S, work) + 1;
-    gemv.block = share < tgi_gemv_least ? tgi_gemv_least : tgi_at_most(share, tgi_gemv_most);
-    const int64_t items = batches * ((gemv.outputs + gemv.block - 1) / gemv.block);
-    gemv.batch = job.batch;
-    gemv.kernel = tgi_kernels_of(S)->gemv[job.compute == TG_F64];
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_gemv_range, &gemv);
-    return true;
+    if (job.batch.numel == 0 || gemm->m == 0 || gemm->n == 0) return true;
+    if (job.compute != TG_I64 && !tgi_lacks_loops(job.compute) && tgi_is_few(gemm, &few)) {
+        few.batch = job.batch;
+        few.compute = job.compute;
+        return tgi_few_run(S, &few, work);
+    }
+    return tgi_gemm_run(S, &job, NULL, work);
 }
 
 static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
 {
     tgi_gemm_job job;
+    tgi_few_job few;
     const double work = tgi_gemm_begin(&job, gemm);
-    if (job.compute != gemm->out.dtype || job.compute == TG_I64 || gemm->m == 1 || gemm->n == 1) return TGI_COMPOSE;
+    if (job.compute != gemm->out.dtype || job.compute == TG_I64 || tgi_is_few(gemm, &few)) return TGI_COMPOSE;
     return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
 }
 
@@ -36029,7 +36197,7 @@ TGI_LOOPS_END
 /* ======== @@SIMD_TYPED ============================================================================================
 
    Promise: loops that exist in f32 and in f64, written once: sums and maxima of rows, the weights of attention, norms,
-   the loss of a class; the product of a matrix and a vector.
+   the loss of a class; products of few rows with a piece of a weight.
    Types: tgi_real is the type of the elements, float or double; tgi_vector a vector of them.  TGI_T(name) is the name
    with the type and the instruction set at its end: tgi_row_sum_f32_avx2.
    Way: the text is compiled for f32 where it stands; then the file includes itself once more, with TGI_SECOND_TYPE, and
@@ -36317,53 +36485,112 @@ static void TGI_T(class_loss_backward)(const tgi_class_row *row)
 }
 #endif
 
-/* ---- products of a matrix and a vector ---- */
+/* ---- products of few rows with a weight ---- */
+
+#undef TGI_HALF
+#if !defined(TGI_SECOND_TYPE) && defined(TGI_HAS_VECTORS)
+/* One of two neighbours in bf16 in each lane, the first or the second, as floats. */
+typedef uint32_t TGI_V(vector_bits) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+#define TGI_HALF(pairs, second) \
+    ((tgi_vector)((second) ? (TGI_V(vector_bits))(pairs) & 0xffff0000u : (TGI_V(vector_bits))(pairs) << 16))
+#else
+#define TGI_HALF(pairs, second) (pairs)
+#endif
 
 TGI_FMA_BEGIN
-/* The product of a matrix and a vector.  Every element of a is used once, so nothing is packed. dot: each y[i] is a
-   dot product, in four vectors of partial sums; else y += column of a * x[k], for four columns at a time. */
-static tgi_real TGI_T(dot)(const tgi_real *x, const tgi_real *y, int64_t n)
+/* A group of tgi_few for `many` rows at a time, constants: rows that are not there are computed like the last one, and
+   not stored.  copies, pairs: see there. */
+TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t rows, const char *from, tgi_real *sum,
+                                   const int many, const bool copies, const bool pairs)
 {
     TGI_FMA
-    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
-    tgi_vector sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};
-    tgi_real part[LANES], sum = 0;
-    for (; n >= 4 * LANES; n -= 4 * LANES, x += 4 * LANES, y += 4 * LANES) {
-        const tgi_vector *const u = (const tgi_vector *)x, *const v = (const tgi_vector *)y;
-        sum0 += u[0] * v[0];
-        sum1 += u[1] * v[1];
-        sum2 += u[2] * v[2];
-        sum3 += u[3] * v[3];
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MOST = 4 };
+    const int vectors = pairs && copies ? 2 : TGI_FEW, halves = pairs && !copies ? 2 : 1;
+    const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real)), apart = f->w_apart * size;
+    const int64_t w_step = f->w_step * size, x_step = (int64_t)(copies ? sizeof(tgi_real) : sizeof(tgi_vector));
+    const int64_t x_row = f->x_row * (copies ? (int64_t)sizeof(tgi_real) : size);
+    const tgi_vector zero = {0};
+    const char *x[MOST];
+    tgi_vector sums[MOST][TGI_FEW];
+    TGI_UNROLL
+    for (int r = 0; r < many; ++r) {
+        x[r] = from + (r < rows ? r : rows - 1) * x_row;
+        TGI_UNROLL
+        for (int v = 0; v < TGI_FEW; ++v) sums[r][v] = zero;
     }
-    sum0 = (sum0 + sum1) + (sum2 + sum3);
-    memcpy(part, &sum0, sizeof part);
-    for (int lane = 0; lane < LANES; ++lane) sum += part[lane];
-    for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
-    return sum;
+    for (int64_t at = 0, end = f->steps * x_step; at < end; at += x_step, w += w_step) {
+        tgi_vector in[TGI_FEW], part[TGI_FEW];
+        TGI_UNROLL
+        for (int v = 0; v < vectors; ++v) in[v] = *(const tgi_vector *)(const void *)(w + v * apart);
+        TGI_UNROLL
+        for (int half = 0; half < halves; ++half) {
+            TGI_UNROLL
+            for (int v = 0; v < TGI_FEW; ++v) {
+                part[v] = !pairs ? in[v] : copies ? TGI_HALF(in[v / 2], v % 2) : TGI_HALF(in[v], half);
+            }
+            TGI_UNROLL
+            for (int r = 0; r < many; ++r) {
+                const void *const next = x[r] + at;
+                tgi_vector factor = *(const tgi_real *)next - zero;
+                if (!copies) factor = *(const tgi_vector *)next;
+                if (!copies && pairs) factor = TGI_HALF(factor, half);
+                TGI_UNROLL
+                for (int v = 0; v < TGI_FEW; ++v) sums[r][v] += factor * part[v];
+            }
+        }
+    }
+    TGI_UNROLL
+    for (int r = 0; r < many; ++r, sum += f->sum_row) {
+        if (r >= rows) break;
+        TGI_UNROLL
+        for (int v = 0; v < TGI_FEW; ++v) ((tgi_vector *)sum)[v] += sums[r][v];
+    }
 }
 
-static void TGI_T(gemv)(const tgi_gemv *g, void *y_, int64_t n, const void *x_, const void *a_)
+static void TGI_T(few_rows)(const tgi_few *f)
 {
-    TGI_FMA
-    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
-    const int64_t x_step = g->x_step, a_step = g->col;
-    const tgi_real *x = (const tgi_real *)x_, *a = (const tgi_real *)a_;
-    tgi_real *const y = (tgi_real *)y_;
-    const bool dot = g->dot;
-    int64_t k = g->k;
-    for (int64_t i = 0; i < n; ++i) y[i] = dot ? TGI_T(dot)(x, a + i * g->row, k) : 0;
-    for (; k >= 4 && !dot; k -= 4, x += 4 * x_step, a += 4 * a_step) {
-        const tgi_real x0 = x[0], x1 = x[x_step], x2 = x[2 * x_step], x3 = x[3 * x_step];
-        const tgi_real *const a1 = a + a_step, *const a2 = a1 + a_step, *const a3 = a2 + a_step;
-        int64_t i = 0;
-        for (; i + LANES <= n; i += LANES) {
-            *(tgi_vector *)(y + i) += (*(const tgi_vector *)(a + i) * x0 + *(const tgi_vector *)(a1 + i) * x1) +
-                                      (*(const tgi_vector *)(a2 + i) * x2 + *(const tgi_vector *)(a3 + i) * x3);
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MANY = TGI_V(tile_rows) < 8 ? 2 : 4 };
+    enum { GROUP = TGI_FEW * LANES };
+    const bool may = TGI_READS_PAIRS && sizeof(tgi_real) == sizeof(float), pairs = may && f->pairs;
+    const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real));
+    const int64_t x_row = f->x_row * (f->copies ? (int64_t)sizeof(tgi_real) : size);
+    for (int64_t r = 0; r < f->rows; r += MANY) {
+        const char *const x = (const char *)f->x + r * x_row, *w = (const char *)f->w;
+        tgi_real *sum = (tgi_real *)f->sum + r * f->sum_row;
+        const int64_t rows = f->rows - r;
+        for (int64_t group = 0; group < f->groups; ++group, w += f->w_group * size, sum += GROUP) {
+            const int one = rows == 1;
+            switch (one + (f->copies ? 4 : 0) + (pairs ? 2 : 0)) { /* constants make it fast */
+                case 0: TGI_T(few_pass)(f, w, rows, x, sum, MANY, false, false); break;
+                case 1: TGI_T(few_pass)(f, w, rows, x, sum, 1, false, false); break;
+                case 2: TGI_T(few_pass)(f, w, rows, x, sum, MANY, false, may); break;
+                case 3: TGI_T(few_pass)(f, w, rows, x, sum, 1, false, may); break;
+                case 4: TGI_T(few_pass)(f, w, rows, x, sum, MANY, true, false); break;
+                case 5: TGI_T(few_pass)(f, w, rows, x, sum, 1, true, false); break;
+                case 6: TGI_T(few_pass)(f, w, rows, x, sum, MANY, true, may); break;
+                default: TGI_T(few_pass)(f, w, rows, x, sum, 1, true, may); break;
+            }
         }
-        for (; i < n; ++i) y[i] += (a[i] * x0 + a1[i] * x1) + (a2[i] * x2 + a3[i] * x3);
     }
-    for (; k > 0 && !dot; --k, x += x_step, a += a_step) {
-        for (int64_t i = 0; i < n; ++i) y[i] += a[i] * x[0];
+    for (int64_t r = 0; f->total && r < f->rows; ++r) {
+        const tgi_real *sum = (const tgi_real *)f->sum + r * f->sum_row;
+        tgi_real *total = (tgi_real *)f->total + r * f->total_row;
+        const int64_t step = f->copies ? (int64_t)GROUP : (int64_t)TGI_FEW;
+        for (int64_t group = 0; group < f->groups; ++group, sum += GROUP, total += step) {
+            tgi_real lane[GROUP];
+            if (f->copies && !pairs) memcpy(total, sum, sizeof lane);
+            for (int i = 0; i < GROUP && f->copies && pairs; ++i)
+                total[i] = sum[i / (2 * LANES) * (2 * LANES) + i % 2 * LANES + i / 2 % LANES];
+            if (f->copies) continue;
+            memcpy(lane, sum, sizeof lane);
+            TGI_UNROLL
+            for (int width = LANES / 2; width > 0; width /= 2) {
+                for (int v = 0; v < TGI_FEW; ++v) {
+                    for (int l = 0; l < width; ++l) lane[v * LANES + l] += lane[v * LANES + l + width];
+                }
+            }
+            for (int v = 0; v < TGI_FEW; ++v) total[v] = lane[v * LANES];
+        }
     }
 }
 TGI_FMA_END
@@ -36834,7 +37061,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     NULL,
 #endif
-    {TGI_V(gemv_f32), TGI_F64(gemv)},
+    {TGI_V(few_rows_f32), TGI_F64(few_rows)},
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
     {TGI_V(norm_f32), TGI_F64_ROW(norm)},

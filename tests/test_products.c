@@ -63,6 +63,40 @@ TEST(products)
     CHECK(is_exactly(tg_matmul(a, b), plain_product(a, b)));
 }
 
+/* Few rows times a weight, and a weight times few columns: each of 1 to 17, where the last are too many; in each dtype
+   and layout, batched, from places that are and are not those of a vector.  Behind the elements of a view of the weight
+   are NaNs, which no sum may contain. */
+TEST(few_rows)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64};
+    static const int64_t size[][3] = {{1, 70, 530}, {3, 1, 64}, {2, 9, 300}, {1, 1030, 19}, {2, 300, 35}, {1, 64, 128}};
+    for (int64_t i = 0; i < 4 * 17 * 6; ++i) {
+        const int64_t *const s = size[i % 6], batch = s[0], n = s[1], k = s[2], rows = 1 + i / 6 % 17;
+        const tg_dtype dtype = dtypes[i / 6 / 17];
+        TG_SCOPE;
+        tg_tensor *x = integers(TG_SHAPE(batch, rows, k), dtype), *w = integers(TG_SHAPE(batch, k, n), dtype);
+        tg_tensor *bias = integers(TG_SHAPE(n), dtype), *wanted = plain_product(x, w);
+        for (int how = 0; how < 6; ++how) {
+            const bool turned = how % 2, apart = how / 2 == 1, strided = how / 2 == 2;
+            const int64_t ahead = how % 3, height = k + ahead + 5, width = n + ahead + 5;
+            tg_tensor *all = tg_full_on(turned ? TG_SHAPE(batch, width, height) : TG_SHAPE(batch, height, width),
+                                        (double)NAN, dtype, HERE);
+            tg_tensor *part = turned ? tg_transpose(all, 1, 2) : all, *in = x;
+            part = tg_narrow(tg_narrow(part, 1, ahead, k), 2, ahead, n);
+            tg_copy_(part, w);
+            if (!apart) part = turned ? tg_transpose(tg_contiguous(tg_transpose(w, 1, 2)), 1, 2) : w;
+            if (strided) in = tg_slice(tg_repeat_interleave(x, 2, 2), 2, 0, 2 * k, 2);
+            CHECK(is_exactly(tg_matmul(in, part), wanted));
+            tg_tensor *columns = tg_matmul(tg_transpose(part, 1, 2), tg_transpose(in, 1, 2));
+            CHECK(is_exactly(columns, tg_transpose(wanted, 1, 2)));
+            if (batch == 1) {
+                tg_tensor *y = tg_linear(tg_select(in, 0, 0), tg_t(tg_select(part, 0, 0)), bias);
+                CHECK(is_exactly(y, tg_add(tg_select(wanted, 0, 0), bias)));
+            }
+        }
+    }
+}
+
 /* Of integers, whose products and sums wrap around. */
 TEST(integer_products)
 {
@@ -87,7 +121,7 @@ TEST(integer_products)
 }
 
 /* Integers, of which the products in f32 are exact, and other numbers, of which the error may be one of bf16; in all
-   layouts, from places that are and are not those of a float; rows that are computed alone, with the same bits. */
+   layouts, from places that are and are not those of a float. */
 static void check_bf16_products(bool plain)
 {
     static const int64_t size[][3] = {{1, 1, 1},    {15, 33, 2},    {14, 32, 2048}, {40, 65, 2049}, {3, 40, 4097},
@@ -108,8 +142,6 @@ static void check_bf16_products(bool plain)
         tg_tensor *bound = tg_add(tg_mul_scalar(tg_abs(tg_matmul(x, y)), 1.0 / 256), /* half a unit in the last place */
                                   tg_mul_scalar(tg_matmul(tg_abs(x), tg_abs(y)), 1e-5));
         CHECK(tg_item(tg_all(tg_le(error, bound))) == 1);
-        CHECK(tg_equal(tg_matmul(tg_narrow(a, 0, m / 2, 1), b), tg_narrow(product, 0, m / 2, 1)));
-        CHECK(tg_equal(tg_matmul(a, tg_narrow(b, 1, n / 3, 1)), tg_narrow(product, 1, n / 3, 1)));
     }
 }
 
@@ -126,6 +158,8 @@ TEST(bf16_products)
         tg_tensor *ones = tg_ones_like(tg_t(x));
         HAS(tg_select(tg_matmul(x, ones), 1, 3), "[nan, -inf, nan, 10]");
         tg_tensor *tiny = tg_full_like(x, ldexp(1, -130)), *large = tg_full_like(ones, ldexp(1, 120));
+        if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == 5 * ldexp(1, -10)); /* few rows: in f32 */
+        tiny = tg_repeat(tiny, TG_SHAPE(10, 1)), large = tg_repeat(large, TG_SHAPE(1, 10));
         if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == (flushes ? 0 : 5 * ldexp(1, -10)));
     }
     inside_bf16_tile(true);
