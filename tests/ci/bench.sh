@@ -61,6 +61,7 @@ assert not agree(cell, "6 2 5 2", "5 2 5 2") and agree(cell, "6 nan 5 2", "6 nan
             'matmul f32 64x64,64x64' 'layer_norm bf16' 'index_put_ f32' > "$1/sweep-pytorch.txt" &&
             grep -q '^matmul  *[0-9]* ' "$1/sweep-pytorch.txt" &&
             grep -q '^1 thread: .* geometric mean ' "$1/sweep-pytorch.txt" &&
+            ! grep 'results that differ' "$1/sweep-pytorch.txt" &&
             grep -q '^| [0-9.]* | softmax f32 64x1024 dim=1' "$1/sweep-RESULTS.md" &&
             diff <(rows tests/bench/RESULTS.md) <(rows "$1/sweep-RESULTS.md")
         verdict $? "the sweep beside PyTorch: $(cat "$1/sweep-pytorch.txt")"
