@@ -31134,13 +31134,16 @@ typedef struct tgi_kernels {
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
     const tgi_reduction_row *reductions; /* as tgi_reduction */
-    void (*softmax)(float *y, const float *x, int64_t n, bool log_of_it);
-    void (*softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it);
+    void (*softmax[2])(void *y, const void *x, int64_t n, bool log_of_it);
+    void (*softmax_backward[2])(void *dx, const void *g, const void *y, int64_t n, bool log_of_it);
+    void (*softmax_columns[2])(void *x, int64_t n, bool log_of_it);
+    void (*softmax_columns_backward[2])(void *g, const void *y, int64_t n, bool log_of_it);
+    void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
     void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
 } tgi_kernels;
-enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512 };
+enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64 };
 
 /* tgi_NAME_avx2 in the kernels for AVX2. */
 #define TGI_JOIN(name, isa) tgi_##name##_##isa
@@ -31648,6 +31651,7 @@ static void tgi_load_line(const tgi_kernels *kernels, tg_dtype compute, void *ti
 {
     if (compute == TG_F32 && step == 2 && (dtype == TG_BF16 || dtype == TG_F16))
         kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
+    else if (dtype == compute && step == tgi_bytes_of(compute)) memcpy(tile, at, (size_t)(n * step));
     else tgi_load_elements(compute, tile, dtype, at, step, n);
 }
 
@@ -31920,6 +31924,30 @@ static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, in
             tgi_load_elements(compute, &tile, from, x + i * x_step, x_step, run);
             tgi_store_elements(compute, &tile, to, y + i * y_step, y_step, run);
         }
+    }
+}
+
+/* The inverse of tgi_load_columns: y [rows, columns] of a dtype = the tile. */
+static void tgi_store_columns(const tgi_kernels *kernels, tg_dtype compute, const void *tile, int64_t pitch,
+                              tg_dtype dtype, char *y, int64_t row_step, int64_t column_step, int64_t rows,
+                              int64_t columns)
+{
+    const int64_t size = tgi_bytes_of(compute), four = pitch, at[4] = {0, four, 2 * four, 3 * four};
+    int64_t row = 0;
+    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
+        const int64_t step = column_step / 4;
+        for (; row + 4 <= rows; row += 4) {
+            for (int64_t i = 0; i < columns; i += 4) {
+                const int64_t column = tgi_at_most(i, columns - 4); /* the last four again */
+                tgi_transpose_four((const float *)tile + row * pitch + column, at,
+                                   (float *)(void *)y + column * step + row, step);
+            }
+        }
+    }
+    for (; row < rows; ++row) {
+        const char *const from = (const char *)tile + row * pitch * size;
+        if (dtype == compute && column_step == size) memcpy(y + row * row_step, from, (size_t)(columns * size));
+        else tgi_convert_run(kernels, dtype, y + row * row_step, column_step, compute, from, size, columns);
     }
 }
 
@@ -32450,8 +32478,11 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 
 typedef struct tgi_row_job tgi_row_job;
 typedef void (*tgi_row_fn)(const tgi_row_job *job, char *const *at, char *scratch);
+typedef void (*tgi_column_fn)(const tgi_row_job *job, char *const *at, int64_t width, char *scratch);
 struct tgi_row_job {
     tgi_row_fn row;
+    tgi_column_fn column; /* NULL: row by row */
+    int64_t blocks;       /* of TGI_LANES rows, in the innermost of the other dims */
     const tgi_kernels *kernels;
     bool flag;  /* log, rms or descending: the kernel's */
     double eps; /* of layer_norm */
@@ -32475,14 +32506,57 @@ static void tgi_row_range(const void *job_, int thread, int64_t first, int64_t e
     if (job->stream) TGI_STREAM_END();
 }
 
+/* Items: blocks of up to TGI_LANES rows that are neighbours, in the innermost of the other dims.  Where the elements of
+   different rows lie closer together than those of a row, as in a softmax over channels, or rows are short, the block
+   is loaded as a tile [length, TGI_LANES] of the compute dtype, a row in each column; the kernel's vectors go across
+   the columns, and the tile is stored in the same way.  So a kernel is written once for all layouts, dtypes and
+   lengths, and reads each element of memory once. */
+static void tgi_column_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_row_job *job = (const tgi_row_job *)job_;
+    const tgi_iter *iter = &job->iter;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (const int64_t dim = iter->dim[iter->ndim - 1]; first < end; ++first) {
+        const int64_t begin = first % job->blocks * TGI_LANES;
+        const tgi_cursor cursor = tgi_cursor_at(iter, first / job->blocks * dim + begin);
+        job->column(job, cursor.at, tgi_at_most(dim - begin, TGI_LANES), scratch);
+    }
+}
+
+/* Operand k of a block as a tile; columns beyond `width` are zeros. */
+static void tgi_load_rows(const tgi_row_job *job, int k, char *const *at, int64_t width, tg_dtype compute, void *tile)
+{
+    const int64_t bytes = job->length * TGI_LANES * tgi_bytes_of(compute);
+    if (width < TGI_LANES) memset(tile, 0, (size_t)bytes);
+    tgi_load_columns(job->kernels, compute, tile, TGI_LANES, job->iter.dtype[k], at[k], job->step[k],
+                     job->iter.stride[k][job->iter.ndim - 1], job->length, width);
+}
+
+static void tgi_store_rows(const tgi_row_job *job, char *const *at, int64_t width, tg_dtype compute, const void *tile)
+{
+    tgi_store_columns(job->kernels, compute, tile, TGI_LANES, job->iter.dtype[0], at[0], job->step[0],
+                      job->iter.stride[0][job->iter.ndim - 1], job->length, width);
+}
+
+/* Whether rows go by blocks: those of the input, the last operand but for those with one number for each row. */
+static bool tgi_by_columns(const tgi_row_job *job, int in)
+{
+    const int inner = job->iter.ndim - 1;
+    const int64_t across = llabs(job->iter.stride[in][inner]), along = llabs(job->step[in]);
+    const bool neighbours = across < along && across > 0, short_rows = job->length <= TGI_SHORT_ROW;
+    return job->iter.dim[inner] >= 8 && job->length > 1 && job->length <= 65536 && (neighbours || short_rows);
+}
+
 /* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
    computes little for each number; where the operands are large, its rows are written past the caches. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, bool flag, double eps,
-                         size_t bytes, bool light)
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
+                         bool flag, double eps, size_t bytes, bool light)
 {
     tgi_row_job job;
     size_t scratch;
     job.row = row;
+    job.column = NULL;
     job.kernels = tgi_kernels_of(S);
     job.flag = flag;
     job.eps = eps;
@@ -32494,10 +32568,18 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     const double numel = (double)job.iter.numel * (double)rows->length;
     light = light && rows->arg[0].dtype == TG_F32 && rows->step[0] == 1 && rows->length <= 4096;
     job.stream = light && tgi_streams(&job.iter, numel) ? job.kernels->stream : NULL;
-    const int parts = tgi_parts_for(S, numel, job.iter.numel);
+    const int64_t columns = job.iter.dim[job.iter.ndim - 1];
+    int64_t items = job.iter.numel;
+    if (column && tgi_by_columns(&job, rows->nargs - 1)) {
+        job.column = column;
+        job.blocks = (columns + TGI_LANES - 1) / TGI_LANES;
+        items = items / columns * job.blocks;
+        bytes *= TGI_LANES;
+    }
+    const int parts = tgi_parts_for(S, numel, items);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
     if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, job.iter.numel, tgi_row_range, &job);
+    tgi_parallel_for(parts, items, job.column ? tgi_column_range : tgi_row_range, &job);
     tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
 }
@@ -32543,47 +32625,64 @@ static double tgi_row_sum(const tgi_row_job *job, const double *x)
     return sum;
 }
 
-/* softmax of one row of x [rows, n]: f32, f16 and bf16 by kernels->softmax, f64 by the loops below. */
+/* Row k in the dtype that is computed in: where it is, if its elements are of that dtype and side by side, else loaded
+   into x. */
+static const void *tgi_row_of(const tgi_row_job *job, int k, char *const *at, void *x)
+{
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[k]);
+    if (job->iter.dtype[k] == compute && job->step[k] == tgi_bytes_of(compute)) return at[k];
+    tgi_load_line(job->kernels, compute, x, job->iter.dtype[k], at[k], job->step[k], job->length);
+    return x;
+}
+
+/* softmax of a row of x [rows, n]. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    double *x = (double *)(void *)scratch, *power = x + n, largest = -HUGE_VAL;
     if (job->iter.dtype[1] != TG_F64) {
-        float *const y = tgi_row_result(job, at, 1, (float *)(void *)scratch);
-        job->kernels->softmax(y, tgi_row_f32(job, 1, at, (float *)(void *)scratch + n), n, job->flag);
+        float *const x = (float *)(void *)scratch, *const y = tgi_row_result(job, at, 1, x);
+        job->kernels->softmax[0](y, tgi_row_of(job, 1, at, x + n), n, job->flag);
         tgi_row_done(job, at, y);
-        return;
+    } else {
+        double *const y = (double *)(void *)scratch;
+        job->kernels->softmax[1](y, tgi_row_of(job, 1, at, y + n), n, job->flag);
+        tgi_store_row(job, 0, at, y);
     }
-    tgi_load_row(job, 1, at, x);
-    for (int64_t i = 0; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-    for (int64_t i = 0; i < n; ++i) {
-        x[i] -= largest;
-        power[i] = exp(x[i]);
-    }
-    const double sum = tgi_row_sum(job, power), scale = 1 / sum, log_sum = log(sum);
-    for (int64_t i = 0; i < n; ++i) x[i] = job->flag ? x[i] - log_sum : power[i] * scale;
-    tgi_store_row(job, 0, at, x);
 }
 
-/* dx, g, y [rows, n], as in the kernel for f32. */
+static void tgi_softmax_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[1]);
+    tgi_load_rows(job, 1, at, width, compute, scratch);
+    job->kernels->softmax_columns[tgi_compute_index(compute)](scratch, job->length, job->flag);
+    tgi_store_rows(job, at, width, compute, scratch);
+}
+
+/* dx, g, y [rows, n] */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    double *g = (double *)(void *)scratch, *y = g + n, *terms = y + n;
     if (job->iter.dtype[0] != TG_F64) {
         float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
-        job->kernels->softmax_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
-                                       job->flag);
+        job->kernels->softmax_backward[0](dx, tgi_row_of(job, 1, at, x + n), tgi_row_of(job, 2, at, x + 2 * n), n,
+                                          job->flag);
         tgi_row_done(job, at, dx);
-        return;
+    } else {
+        double *const dx = (double *)(void *)scratch;
+        job->kernels->softmax_backward[1](dx, tgi_row_of(job, 1, at, dx + n), tgi_row_of(job, 2, at, dx + 2 * n), n,
+                                          job->flag);
+        tgi_store_row(job, 0, at, dx);
     }
-    tgi_load_row(job, 1, at, g);
-    tgi_load_row(job, 2, at, y);
-    /* the sum over the row first: every element of dx needs it */
-    for (int64_t i = 0; i < n; ++i) terms[i] = job->flag ? g[i] : g[i] * y[i];
-    const double sum = tgi_row_sum(job, terms);
-    for (int64_t i = 0; i < n; ++i) g[i] = job->flag ? g[i] - exp(y[i]) * sum : y[i] * (g[i] - sum);
-    tgi_store_row(job, 0, at, g);
+}
+
+static void tgi_softmax_backward_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[0]);
+    char *const y = scratch + job->length * TGI_LANES * tgi_bytes_of(compute);
+    tgi_load_rows(job, 1, at, width, compute, scratch);
+    tgi_load_rows(job, 2, at, width, compute, y);
+    job->kernels->softmax_columns_backward[tgi_compute_index(compute)](scratch, y, job->length, job->flag);
+    tgi_store_rows(job, at, width, compute, scratch);
 }
 
 /* y, mean and rstd of a row, f32 or (wide) f64, in f64 and with x scaled by a power of 2, so that no sum overflows or
@@ -32698,6 +32797,21 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     }
 }
 
+static void tgi_cumsum_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
+    const int64_t n = job->length * TGI_LANES;
+    tgi_load_rows(job, 1, at, width, compute, scratch);
+    if (compute == TG_F64) {
+        double *const x = (double *)(void *)scratch;
+        for (int64_t i = TGI_LANES; i < n; ++i) x[i] += x[i - TGI_LANES];
+    } else {
+        int64_t *const x = (int64_t *)(void *)scratch;
+        for (int64_t i = TGI_LANES; i < n; ++i) x[i] = tgi_wrap_add(x[i], x[i - TGI_LANES]);
+    }
+    tgi_store_rows(job, at, width, compute, scratch);
+}
+
 /* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
    a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
    is the largest.  f16 and bf16 go by f32, whose keys are in the upper half. */
@@ -32728,29 +32842,77 @@ static void tgi_load_keys(uint64_t *key, tg_dtype dtype, const char *at, int64_t
 }
 TGI_LOOPS_END
 
+/* Stores the index of the element found of a row, and, where there is a place for it, its value; row: how many rows
+   behind the one at `at`. */
+static void tgi_put_found(const tgi_row_job *job, char *const *at, int64_t row, int64_t found)
+{
+    const tgi_iter *iter = &job->iter;
+    const int in = iter->nargs - 1, inner = iter->ndim - 1;
+    char *const index = at[in - 1] + row * iter->stride[in - 1][inner];
+    tgi_store_elements(TG_I64, &found, iter->dtype[in - 1], index, 0, 1);
+    if (in == 2) {
+        memcpy(at[0] + row * iter->stride[0][inner], at[2] + row * iter->stride[2][inner] + found * job->step[2],
+               tgi_dtypes[iter->dtype[2]].size);
+    }
+}
+
 /* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
-   of the first one; the first NaN if there is one. */
+   of the first one; the first NaN if there is one.  Floats, and integers that a double holds, by blocks: see
+   extreme_columns in SIMD_TYPED. */
+static void tgi_arg_reduce_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const int in = job->iter.nargs - 1;
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]) == TG_F32 ? TG_F32 : TG_F64;
+    double best[TGI_LANES];
+    int64_t found[TGI_LANES];
+    tgi_load_rows(job, in, at, width, compute, scratch);
+    job->kernels->extreme_columns[compute == TG_F64](scratch, job->length, job->flag, best, found);
+    for (int64_t i = 0; i < width; ++i) tgi_put_found(job, at, i, found[i]);
+}
+
+/* A row of x [n] as columns [n / TGI_LANES, TGI_LANES]; then the last elements. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
-    const tg_dtype dtype = job->iter.dtype[in];
-    uint64_t key[TGI_TILE], best = 0;
-    int64_t found = 0;
-    (void)scratch;
-    for (int64_t i = 0, run; i < job->length; i += run) {
-        run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_load_keys(key, dtype, at[in] + i * job->step[in], job->step[in], run);
-        for (int64_t j = 0; j < run; ++j) {
-            const bool nan = tgi_dtypes[dtype].floating && key[j] == UINT64_MAX;
-            if (job->flag && !nan) key[j] = ~key[j]; /* the smallest has the largest flipped key; NaN wins either way */
-            if (key[j] > best || i + j == 0) {
-                best = key[j];
-                found = i + j;
-            }
-        }
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]) == TG_F32 ? TG_F32 : TG_F64;
+    const int64_t n = job->length, rows = n / TGI_LANES, size = tgi_bytes_of(compute);
+    const bool there = job->iter.dtype[in] == compute && job->step[in] == size;
+    const char *const x = there ? at[in] : scratch;
+    double best[TGI_LANES], next[TGI_LANES], most = 0;
+    int64_t row[TGI_LANES], found = -1;
+    if (!there) tgi_load_line(job->kernels, compute, scratch, job->iter.dtype[in], at[in], job->step[in], n);
+    job->kernels->extreme_columns[compute == TG_F64](x, rows, job->flag, best, row);
+    tgi_load_elements(TG_F64, next, compute, (const char *)best, size, TGI_LANES);
+    for (int64_t i = 0; i < TGI_LANES && rows > 0; ++i) {
+        const int64_t here = row[i] * TGI_LANES + i;
+        const bool nan = next[i] != next[i], had_nan = most != most, same = next[i] == most || (nan && had_nan);
+        if (found >= 0 && !(next[i] > most || (nan && !had_nan) || (same && here < found))) continue;
+        most = next[i];
+        found = here;
     }
-    tgi_store_elements(TG_I64, &found, job->iter.dtype[in - 1], at[in - 1], 0, 1);
-    if (in == 2) memcpy(at[0], at[in] + found * job->step[in], tgi_dtypes[dtype].size);
+    tgi_load_elements(TG_F64, next, compute, x + rows * TGI_LANES * size, size, n - rows * TGI_LANES);
+    for (int64_t i = rows * TGI_LANES, k = 0; i < n; ++i, ++k) {
+        const double value = job->flag ? -next[k] : next[k];
+        if (found >= 0 && !(value > most || (value != value && most == most))) continue;
+        most = value;
+        found = i;
+    }
+    tgi_put_found(job, at, 0, found);
+}
+
+/* A row of i64. */
+static void tgi_arg_reduce_i64(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const char *const x = at[job->iter.nargs - 1];
+    const int64_t step = job->step[job->iter.nargs - 1];
+    const int64_t flip = job->flag ? -1 : 0; /* ~x is larger where x is smaller */
+    int64_t found = 0, most = *(const int64_t *)(const void *)x ^ flip;
+    (void)scratch;
+    for (int64_t i = 1; i < job->length; ++i) {
+        const int64_t next = *(const int64_t *)(const void *)(x + i * step) ^ flip;
+        if (next > most) most = next, found = i;
+    }
+    tgi_put_found(job, at, 0, found);
 }
 
 /* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
@@ -32873,41 +33035,47 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
             kept.step[k] = rows->step[k + 1];
         }
     }
-    return tgi_each_row(S, "max", &kept, tgi_arg_reduce_row, kind == TGI_AMIN, 0, 0, false);
+    const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
+    if (tgi_lacks_loops(TG_F64) && tgi_compute_dtype(dtype) != TG_F32) return tgi_plain_arg_reduce(S, kind, rows);
+    return tgi_each_row(S, "max", &kept, dtype == TG_I64 ? tgi_arg_reduce_i64 : tgi_arg_reduce_row,
+                        dtype == TG_I64 ? NULL : tgi_arg_reduce_column, kind == TGI_AMIN, 0, sizeof(double), false);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, false, 0, 0, false);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, tgi_cumsum_column, false, 0, sizeof(double), false);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
     const bool few = rows->size > 0 && rows->size <= rows->length / 8;
     if (rows->size == 0) return true;
-    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, descending, 0, 2 * sizeof(tgi_sort_pair),
-                        false);
+    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
+                        2 * sizeof(tgi_sort_pair), false);
 }
 
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, log, 0, 2 * sizeof(double), false);
+    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false);
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, log, 0, 3 * sizeof(double), !log);
+    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax_backward(S, log, rows);
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, tgi_softmax_backward_column, log, 0,
+                        3 * sizeof(double), !log);
 }
 
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
     if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, rms, eps, 2 * sizeof(double), false);
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, NULL, rms, eps, 2 * sizeof(double), false);
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, rms, 0, 3 * sizeof(double), true);
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
 }
 
 /* ---- gather, scatter, nonzero ---- */
@@ -35721,6 +35889,24 @@ static inline float TGI_V(exp_below_88f)(float x)
     return x < -87.0f ? 0.0f : y;
 }
 
+/* exp_below_88f of doubles: exp(x), x < 708.  What would be below 2^-1022 is 0.  Taylor's series of exp(r), |r| <=
+   log(2) / 2, is off by 5e-18 after r^13. */
+static inline double TGI_V(exp_below_708)(double x)
+{
+    const double sum = x * 1.44269504088896341 + 6755399441055744.0, n = sum - 6755399441055744.0;
+    const double r = x - n * 6.93147180369123816490e-01 - n * 1.90821492927058770002e-10, r2 = r * r, r4 = r2 * r2;
+    const double low = (1.0 / 2 + r * (1.0 / 6)) + r2 * (1.0 / 24 + r * (1.0 / 120));
+    const double middle = (1.0 / 720 + r * (1.0 / 5040)) + r2 * (1.0 / 40320 + r * (1.0 / 362880));
+    const double high = (1.0 / 3628800 + r * (1.0 / 39916800)) + r2 * (1.0 / 479001600 + r * (1.0 / 6227020800));
+    double scale;
+    uint64_t bits; /* n stands in the low bits of sum */
+    memcpy(&bits, &sum, sizeof bits);
+    bits = (bits + 1023) << 52;
+    memcpy(&scale, &bits, sizeof scale);
+    const double y = scale + scale * (r + r2 * (low + r4 * (middle + r4 * high)));
+    return x < -708.0 ? 0.0 : y;
+}
+
 /* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
 static inline float TGI_V(logf)(float x)
 {
@@ -36206,17 +36392,21 @@ TGI_LOOPS_END
    of the CPU do without (tgi_lacks_loops).
    (1) Sums and maxima go by TGI_LANES lanes in every instruction set: element i belongs to lane i modulo TGI_LANES.
    (2) A sum of floats is in floats over TGI_SUM_BLOCK elements at most, and in doubles over these blocks.
-   (3) The loops over rows of doubles are compiled in the first pass, and all instruction sets share them (TGI_F64_ROW).
+   (3) AVX-512 takes the loops over rows of doubles for AVX2 (TGI_F64_ROW).
    To add a loop: its function here as TGI_T(name), and its pointers in tgi_kernels (KERNELS) and in TGI_V(kernels). */
 
 #ifdef TGI_SECOND_TYPE
 #define TGI_T(name) TGI_V(name##_f64)
 #define tgi_real double
-#define tgi_exp_of exp
+#define tgi_whole int64_t
+#define tgi_exp_of TGI_V(exp_below_708)
+#define tgi_log_of log
 #else
 #define TGI_T(name) TGI_V(name##_f32)
 #define tgi_real float
+#define tgi_whole int32_t
 #define tgi_exp_of TGI_V(exp_below_88f)
+#define tgi_log_of TGI_V(logf)
 #endif
 #define tgi_vector TGI_T(vector)
 TGI_PASS_BEGIN
@@ -36227,7 +36417,7 @@ TGI_PASS_BEGIN
    A sum is in floats over TGI_SUM_BLOCK elements, in at most 21 steps one after the other, and in doubles over the
    blocks. */
 
-#if !defined(TGI_SECOND_TYPE) || !defined(TGI_AGAIN)
+#if !defined(TGI_SECOND_TYPE) || !defined(TGI_LIGHT_AS_AVX2)
 enum { TGI_T(vectors) = (int)(TGI_LANES * sizeof(tgi_real) / sizeof(tgi_vector)) }; /* that hold the lanes */
 
 /* The sum of the lanes, two by two. */
@@ -36452,6 +36642,134 @@ static void TGI_T(norm_backward)(const tgi_norm_row *row)
         dx[i] = rstd * (g[i] * weight[i] - h_mean - (x[i] - mean) * rstd * hxn_mean);
 }
 
+/* ---- softmax ----
+
+   y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
+   keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
+static void TGI_T(softmax)(void *y_, const void *x_, int64_t n, bool log_of_it)
+{
+    tgi_real *const y = (tgi_real *)y_;
+    const tgi_real *const x = (const tgi_real *)x_, largest = TGI_T(row_largest)(x, n);
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] = tgi_exp_of(x[i] - largest);
+    const double sum = TGI_T(row_sum)(y, NULL, n);
+    if (log_of_it) {
+        const tgi_real log_sum = (tgi_real)log(sum);
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
+    } else {
+        const tgi_real scale = (tgi_real)(1 / sum);
+        for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+    }
+}
+
+/* dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
+static void TGI_T(softmax_backward)(void *dx_, const void *g_, const void *y_, int64_t n, bool log_of_it)
+{
+    tgi_real *const dx = (tgi_real *)dx_;
+    const tgi_real *const g = (const tgi_real *)g_, *const y = (const tgi_real *)y_;
+    /* the sum over the row first: every element of dx needs it */
+    const tgi_real sum = (tgi_real)TGI_T(row_sum)(g, log_of_it ? NULL : y, n);
+    if (log_of_it) {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - tgi_exp_of(y[i]) * sum;
+    } else {
+        TGI_INDEPENDENT
+        for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - sum);
+    }
+}
+
+/* ---- columns: x, y, g [n, TGI_LANES], a row of the call in each column (see tgi_column_range) ----
+
+   A sum is in tgi_real over TGI_COLUMN_BLOCK rows at most, and in doubles over these blocks. */
+
+/* Softmax of each column, in place. */
+static void TGI_T(softmax_columns)(void *x_, int64_t n, bool log_of_it)
+{
+    tgi_real *const x = (tgi_real *)x_, largest[TGI_LANES], last[TGI_LANES];
+    double sum[TGI_LANES];
+    for (int l = 0; l < TGI_LANES; ++l) largest[l] = -(tgi_real)HUGE_VAL, sum[l] = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const tgi_real *const row = x + i * TGI_LANES;
+        for (int l = 0; l < TGI_LANES; ++l) largest[l] = row[l] > largest[l] ? row[l] : largest[l];
+    }
+    for (int64_t i = 0; i < n;) {
+        const int64_t end = tgi_at_most(n, i + TGI_COLUMN_BLOCK);
+        tgi_real part[TGI_LANES] = {0};
+        for (; i < end; ++i) {
+            tgi_real *const row = x + i * TGI_LANES;
+            tgi_real power[TGI_LANES];
+            for (int l = 0; l < TGI_LANES; ++l) {
+                row[l] -= largest[l];
+                power[l] = tgi_exp_of(row[l]);
+                part[l] += power[l];
+            }
+            if (!log_of_it) memcpy(row, power, sizeof power);
+        }
+        for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];
+    }
+    if (log_of_it) {
+        for (int l = 0; l < TGI_LANES; ++l) last[l] = tgi_log_of((tgi_real)sum[l]);
+    } else {
+        for (int l = 0; l < TGI_LANES; ++l) last[l] = (tgi_real)(1 / sum[l]);
+    }
+    for (int64_t i = 0; i < n && log_of_it; ++i) {
+        for (int l = 0; l < TGI_LANES; ++l) x[i * TGI_LANES + l] -= last[l];
+    }
+    for (int64_t i = 0; i < n && !log_of_it; ++i) {
+        for (int l = 0; l < TGI_LANES; ++l) x[i * TGI_LANES + l] *= last[l];
+    }
+}
+
+/* g becomes dx. */
+static void TGI_T(softmax_columns_backward)(void *g_, const void *y_, int64_t n, bool log_of_it)
+{
+    tgi_real *const g = (tgi_real *)g_, last[TGI_LANES];
+    const tgi_real *const y = (const tgi_real *)y_;
+    double sum[TGI_LANES] = {0};
+    for (int64_t i = 0; i < n;) {
+        const int64_t end = tgi_at_most(n, i + TGI_COLUMN_BLOCK);
+        tgi_real part[TGI_LANES] = {0};
+        for (; i < end; ++i) {
+            const tgi_real *const row = g + i * TGI_LANES, *const of_y = y + i * TGI_LANES;
+            for (int l = 0; l < TGI_LANES; ++l) part[l] += log_of_it ? row[l] : row[l] * of_y[l];
+        }
+        for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];
+    }
+    for (int l = 0; l < TGI_LANES; ++l) last[l] = (tgi_real)sum[l];
+    for (int64_t i = 0; i < n; ++i) {
+        tgi_real *const row = g + i * TGI_LANES;
+        const tgi_real *const of_y = y + i * TGI_LANES;
+        if (log_of_it) {
+            for (int l = 0; l < TGI_LANES; ++l) row[l] -= tgi_exp_of(of_y[l]) * last[l];
+        } else {
+            for (int l = 0; l < TGI_LANES; ++l) row[l] = of_y[l] * (row[l] - last[l]);
+        }
+    }
+}
+
+/* best [TGI_LANES]: the largest of each column, or minus the smallest; at: the row of the first one, or of the first
+   NaN. */
+static void TGI_T(extreme_columns)(const void *x_, int64_t n, bool least, void *best_, int64_t *at_)
+{
+    const tgi_real *const x = (const tgi_real *)x_, unit = least ? -1 : 1;
+    tgi_real best[TGI_LANES];
+    tgi_whole at[TGI_LANES] = {0};
+    for (int l = 0; l < TGI_LANES; ++l) best[l] = -(tgi_real)HUGE_VAL;
+    for (int64_t i = 0; i < n; ++i) {
+        const tgi_real *const row = x + i * TGI_LANES;
+        const tgi_whole here = (tgi_whole)i;
+        for (int l = 0; l < TGI_LANES; ++l) {
+            const tgi_real next = unit * row[l];
+            const bool better = (next > best[l]) | ((next != next) & (best[l] == best[l]));
+            best[l] = better ? next : best[l];
+            at[l] = better ? here : at[l];
+        }
+    }
+    memcpy(best_, best, sizeof best);
+    for (int l = 0; l < TGI_LANES; ++l) at_[l] = (int64_t)at[l];
+}
+
 /* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
    are. */
 static void TGI_T(class_loss)(tgi_class_row *row)
@@ -36597,7 +36915,9 @@ TGI_FMA_END
 
 TGI_LOOPS_END
 #undef tgi_real
+#undef tgi_whole
 #undef tgi_exp_of
+#undef tgi_log_of
 #undef TGI_T
 #undef tgi_vector
 /* ---- the end of the loops for one type ---- */
@@ -36626,7 +36946,7 @@ TGI_LOOPS_END
 #undef TGI_F64_ROW
 #undef TGI_F64
 #ifdef TGI_INCLUDES_ITSELF
-#define TGI_F64_ROW(name) tgi_##name##_f64_portable
+#define TGI_F64_ROW(name) TGI_LIGHT(name##_f64)
 #define TGI_F64(name) TGI_V(name##_f64)
 #else
 #define TGI_F64_ROW(name) NULL
@@ -36743,38 +37063,6 @@ static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTI
 #endif
 
 /* ---- softmax, the gradient of a norm, a step of an LSTM ---- */
-
-/* y = exp(x - max) / sum(exp(x - max)), max and sum over the row; log: y = x - max - log(sum).  Subtracting the maximum
-   keeps exp from overflowing and changes nothing else.  A row of only -inf gives NaN.  y is not x. */
-static void TGI_V(softmax)(float *y, const float *x, int64_t n, bool log_of_it)
-{
-    const float largest = TGI_V(row_largest_f32)(x, n);
-    TGI_INDEPENDENT
-    for (int64_t i = 0; i < n; ++i) y[i] = TGI_V(exp_below_88f)(x[i] - largest);
-    const double sum = TGI_V(row_sum_f32)(y, NULL, n);
-    if (log_of_it) {
-        const float log_sum = (float)log(sum);
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
-    } else {
-        const float scale = (float)(1 / sum);
-        for (int64_t i = 0; i < n; ++i) y[i] *= scale;
-    }
-}
-
-/* dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
-static void TGI_V(softmax_backward)(float *dx, const float *g, const float *y, int64_t n, bool log_of_it)
-{
-    /* the sum over the row first: every element of dx needs it */
-    const float sum = (float)TGI_V(row_sum_f32)(g, log_of_it ? NULL : y, n);
-    if (log_of_it) {
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) dx[i] = g[i] - TGI_V(exp_below_88f)(y[i]) * sum;
-    } else {
-        TGI_INDEPENDENT
-        for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (g[i] - sum);
-    }
-}
 
 /* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are the gradients that reach x by way
    of the row's mean and of rstd. */
@@ -37075,8 +37363,11 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(random_words),
     TGI_V(random_normal),
     TGI_LIGHT(reductions),
-    TGI_V(softmax),
-    TGI_V(softmax_backward),
+    {TGI_V(softmax_f32), TGI_F64_ROW(softmax)},
+    {TGI_V(softmax_backward_f32), TGI_F64_ROW(softmax_backward)},
+    {TGI_V(softmax_columns_f32), TGI_F64_ROW(softmax_columns)},
+    {TGI_V(softmax_columns_backward_f32), TGI_F64_ROW(softmax_columns_backward)},
+    {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
     TGI_V(layer_norm_backward),
 #ifdef TGI_HAS_VECTORS
     TGI_V(max_pool),

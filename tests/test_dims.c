@@ -1,0 +1,120 @@
+/* Reductions, extremes with their indices, running sums and softmax along a dim, in rows and columns of sizes that
+ * cross the blocks and tiles of the CPU's kernels, against the plain backend.  Numbers are small integers with ties,
+ * whose sums a float holds exactly, and some are NaN: but for softmax, a result is right to the last bit or wrong. */
+#include "tensorgrad.h"
+#include "helpers.h"
+
+static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_I32, TG_U8, TG_BOOL};
+
+/* [outer, n, inner]: dim 1 is a row of contiguous elements where inner is 1; else rows lie side by side. */
+static const int64_t shapes[][3] = {{40, 1, 1}, {70, 2, 1},  {45, 7, 1}, {3, 31, 1}, {70, 32, 1},
+                                    {9, 33, 1}, {5, 70, 1},  {2, 650, 1}, {1, 0, 9}, {2, 1, 33},
+                                    {2, 2, 8},  {3, 7, 9},   {2, 8, 31}, {1, 9, 64}, {2, 70, 33},
+                                    {1, 300, 40}, {3, 5, 3}, {1, 17, 600}, {13, 8, 4}};
+enum { SHAPES = sizeof shapes / sizeof *shapes, DTYPES = sizeof dtypes / sizeof *dtypes };
+
+/* Integers from 0 to 4, or from -2 to 2 where the dtype has them; `missing` is the part of NaN among floats. */
+static tg_tensor *integers(const int64_t *dim, tg_dtype dtype, double missing)
+{
+    const bool with_sign = dtype != TG_U8 && dtype != TG_BOOL;
+    const tg_shape shape = TG_SHAPE(dim[0], dim[1], dim[2]);
+    tg_tensor *x = tg_floor(tg_mul_scalar(tg_rand_on(shape, TG_F32, HERE), 5));
+    if (with_sign) x = tg_add_scalar(x, -2);
+    if (tg_is_floating_point(dtype))
+        x = tg_masked_fill(x, tg_lt_scalar(tg_rand_on(shape, TG_F32, HERE), missing), (double)NAN);
+    return tg_to_dtype(x, dtype);
+}
+
+enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, OPS };
+
+static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
+{
+    *indices = NULL;
+    switch (op) {
+    case SUM: return tg_sum_dim(x, 1, false);
+    case PROD: return tg_prod_dim(tg_add_scalar(tg_mul_scalar(tg_eq_scalar(x, 0), 2), -1), 1, false); /* of 1 and -1 */
+    case ANY: return tg_any_dim(x, 1, false);
+    case ALL: return tg_all_dim(x, 1, false);
+    case CUMSUM: return tg_cumsum(x, 1);
+    case AMAX: return tg_amax_dim(x, 1, false);
+    case AMIN: return tg_amin_dim(x, 1, false);
+    case MAX_DIM: return tg_max_dim(x, 1, false, indices);
+    case MIN_DIM: return tg_min_dim(x, 1, false, indices);
+    case ARGMAX: return tg_argmax(x, 1, false);
+    default: return tg_argmin(x, 1, false);
+    }
+}
+
+/* NaN becomes a number that is no result, since it is equal to nothing. */
+static tg_tensor *without_nan(tg_tensor *t)
+{
+    return tg_is_floating_point(tg_dtype_of(t)) ? tg_masked_fill(t, tg_isnan(t), 12345) : t;
+}
+
+TEST(along_a_dim)
+{
+    for (int i = 0; i < SHAPES * DTYPES * 2; ++i) {
+        TG_SCOPE;
+        const int64_t *const dim = shapes[i % SHAPES];
+        const tg_dtype dtype = dtypes[i / SHAPES % DTYPES];
+        const bool strided = i / SHAPES / DTYPES != 0;
+        tg_tensor *x = integers(dim, dtype, 0.003), *indices, *wanted_indices;
+        if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 0, 1)), 0, 1);
+        for (int op = 0; op < OPS; ++op) {
+            if (dim[1] == 0 && op >= AMAX) continue;
+            if (dtype == TG_BOOL && op == PROD) continue;
+            oracle_begin();
+            tg_tensor *wanted = along(op, copy_here(x), &wanted_indices);
+            wanted = without_nan(wanted);
+            oracle_end();
+            tg_tensor *y = along(op, x, &indices);
+            bool right = is_exactly(without_nan(y), wanted);
+            if (indices) right = right && is_exactly(indices, wanted_indices);
+            if (!CHECK(right)) {
+                printf("    op %d of [%d, %d, %d] %s%s\n", op, (int)dim[0], (int)dim[1], (int)dim[2],
+                       tg_dtype_name(dtype), strided ? ", strided" : "");
+            }
+        }
+    }
+}
+
+TEST(softmax_along_a_dim)
+{
+    static const double tolerance[] = {1e-5, 1e-12, 1e-2, 2e-3};
+    for (int i = 0; i < SHAPES * 4 * 2; ++i) {
+        TG_SCOPE;
+        const int64_t *const dim = shapes[i % SHAPES];
+        const tg_dtype dtype = dtypes[i / SHAPES % 4];
+        const bool log = i / SHAPES / 4 != 0;
+        tg_tensor *x = tg_randn_on(TG_SHAPE(dim[0], dim[1], dim[2]), TG_F32, HERE);
+        x = tg_add(integers(dim, dtype, 0), tg_to_dtype(x, dtype));
+        if (!log) x = tg_masked_fill(x, tg_gt_scalar(x, 3), -(double)INFINITY);
+        x = tg_set_requires_grad(tg_detach(x), true);
+        tg_tensor *y = log ? tg_log_softmax(x, 1) : tg_softmax(x, 1);
+        tg_tensor *g = tg_detach(tg_sin(y)), *dx = NULL;
+        CHECK(tg_gradients(&y, 1, &g, &x, 1, &dx, 0) == TG_OK);
+        oracle_begin();
+        tg_tensor *u = exact_leaf(x), *v = log ? tg_log_softmax(u, 1) : tg_softmax(u, 1), *du = NULL;
+        tg_tensor *h = tg_to_dtype(copy_here(g), TG_F64);
+        CHECK(tg_gradients(&v, 1, &h, &u, 1, &du, 0) == TG_OK);
+        v = tg_masked_fill(v, tg_isnan(v), 12345), du = tg_masked_fill(du, tg_isnan(du), 12345);
+        oracle_end();
+        const double least = tolerance[i / SHAPES % 4] * (log ? (double)dim[1] + 4 : 1);
+        const bool right = is_nearly(without_nan(y), v, least, least) && is_nearly(without_nan(dx), du, least, least);
+        if (!CHECK(right)) {
+            printf("    %s of [%d, %d, %d] %s\n", log ? "log_softmax" : "softmax", (int)dim[0], (int)dim[1],
+                   (int)dim[2], tg_dtype_name(dtype));
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(argc, argv);
+    harness_take_device();
+    tg_seed(5);
+    RUN(along_a_dim);
+    RUN(softmax_along_a_dim);
+    CHECK(tg_shutdown() == TG_OK);
+    return harness_end();
+}
