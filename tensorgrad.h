@@ -4359,7 +4359,8 @@ TGI_ALWAYS_INLINE uint16_t tgi_f32_to_bf16(float x)
 TGI_ALWAYS_INLINE float tgi_f16_to_f32(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = (uint32_t)(half & 0x7FFF) << 13;
-    const uint32_t normal = rest + (112u << 23), special = rest | 0x7F800000; /* the biases: 127 - 15; infinity, NaN */
+    const uint32_t normal = rest + (112u << 23);                                     /* the biases: 127 - 15 */
+    const uint32_t special = rest | (rest > 0x7C00u << 13 ? 0x7FC00000 : 0x7F800000); /* a quiet NaN, or infinity */
     const uint32_t subnormal = tgi_bits_of_float((float)(int32_t)(half & 0x7FFF) * (1 / 16777216.0f)); /* of 2^-24 */
     return tgi_float_of_bits(sign | (rest >= 0x7C00u << 13 ? special : rest >= 0x0400u << 13 ? normal : subnormal));
 }
@@ -4377,13 +4378,11 @@ TGI_ALWAYS_INLINE uint16_t tgi_f32_to_f16(float x)
 /* A double as the float from which f16 or bf16 is made.  To round twice would be wrong, so the float is cut off, and
    its last bit is set if anything was lost ("round to odd"): the second rounding then sees on which side of a tie the
    number lies. */
-TGI_INLINE float tgi_f64_to_odd_f32(double x)
+TGI_ALWAYS_INLINE float tgi_f64_to_odd_f32(double x)
 {
     const float f = (float)x;
-    uint32_t bits = tgi_bits_of_float(f);
-    if ((double)f == x || x != x) return f;
-    if (fabs((double)f) > fabs(x)) bits -= 1;
-    return tgi_float_of_bits(bits | 1);
+    const uint32_t lost = (double)f < x || (double)f > x, above = fabs((double)f) > fabs(x);
+    return tgi_float_of_bits((tgi_bits_of_float(f) - (lost & above)) | lost);
 }
 
 TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
@@ -6029,6 +6028,7 @@ typedef struct {
     void (*give_back)(tgi_thread *S, void *block, size_t bytes);
     void (*trim)(tgi_thread *S, size_t keep);
     int (*threads_for)(const tgi_thread *S, double work);
+    const struct tgi_kernels **kernels; /* tgi_last_kernels */
 } tgi_host;
 
 /* Linkage of what acts I and II and act III have of each other: tgi_library, and tgi_cpu_backend. */
@@ -6053,7 +6053,7 @@ extern const tgi_host tgi_library;
 
 /* The program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_ABI = 27, TGI_SIZES = 17 };
+enum { TGI_ABI = 28, TGI_SIZES = 17 };
 typedef struct {
     int abi;
     size_t size[TGI_SIZES];
@@ -6123,10 +6123,14 @@ static const tgi_backend *tgi_row_of_cpu(tgi_thread *S)
     return S->cpu;
 }
 
+/* The CPU's kernels that a thread chose last: for conversions of f16 and bf16, which run where no tgi_thread is at hand
+   and give the same bits with all kernels. */
+static TGI_UNUSED const struct tgi_kernels *tgi_last_kernels;
+
 /* What companions call. */
 TGI_BETWEEN TGI_UNUSED const tgi_host tgi_library = {tgi_fail, tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
                                                     tgi_obstacle, tgi_warn, tgi_count_wait, tgi_alloc, tgi_free,
-                                                    tgi_trim, tgi_threads_for};
+                                                    tgi_trim, tgi_threads_for, &tgi_last_kernels};
 
 #ifdef TG_ENABLE_CUDA
 static const tgi_backend *tgi_row_of_cuda(tgi_thread *S)
@@ -30953,20 +30957,6 @@ typedef void (*tgi_store_fn)(const void *tile, char *at, int64_t step, int64_t n
 static const tgi_load_fn tgi_loaders[][3] = {TGI_ELEMENTS(TGI_LOADERS)};
 static const tgi_store_fn tgi_storers[][3] = {TGI_ELEMENTS(TGI_STORERS)};
 
-/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`. */
-static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
-                                     int64_t n)
-{
-    tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
-}
-
-/* Stores n elements of a tile of `compute` as `dtype`, step bytes apart. */
-static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
-                                      int64_t n)
-{
-    tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
-}
-
 /* ---- four floats at a time ---- */
 
 /* Vectors of four floats and of four integers, and four of the eight elements of two of them. */
@@ -31295,13 +31285,79 @@ static bool tgi_lacks_loops(tg_dtype dtype)
 #endif
 }
 
+TGI_NOINLINE static const tgi_kernels *tgi_new_kernels(void)
+{
+    const tgi_kernels *const kernels = tgi_simd.choose();
+    TGI_ATOMIC_STORE(tgi_library.kernels, kernels);
+    return kernels;
+}
+
 static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
 {
-    if (!S->kernels) S->kernels = tgi_simd.choose();
+    if (!S->kernels) S->kernels = tgi_new_kernels();
     return S->kernels;
 }
 
 static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->name; }
+
+/* ---- elements to tiles and back ---- */
+
+/* The kernels by which n elements of this dtype and step are converted, if they are bf16 or f16 side by side; NULL for
+   others, and for few, where the kernels gain nothing. */
+static inline const tgi_kernels *tgi_converts_halves(tg_dtype compute, tg_dtype dtype, int64_t step, int64_t n)
+{
+    if ((dtype != TG_BF16 && dtype != TG_F16) || step != 2 || n < 8 || compute == TG_I64) return NULL;
+    const tgi_kernels *const kernels = TGI_ATOMIC_LOAD(tgi_library.kernels);
+    return kernels ? kernels : tgi_new_kernels();
+}
+
+/* Floats between an element of 16 bits and a double: so many at a time. */
+enum { TGI_HALVES_PART = 128 };
+
+TGI_NOINLINE static void tgi_load_halves_as_f64(const tgi_kernels *kernels, double *tile, bool f16, const char *at,
+                                                int64_t n)
+{
+    float part[TGI_HALVES_PART];
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = tgi_at_most(n - i, TGI_HALVES_PART);
+        kernels->to_f32[f16](part, at + 2 * i, run);
+        tgi_load_f32_as_f64(tile + i, (const char *)part, sizeof *part, run);
+    }
+}
+
+TGI_LOOPS_BEGIN
+TGI_NOINLINE static void tgi_store_f64_as_halves(const tgi_kernels *kernels, const double *tile, bool f16, char *at,
+                                                 int64_t n)
+{
+    float part[TGI_HALVES_PART];
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = tgi_at_most(n - i, TGI_HALVES_PART);
+        for (int64_t j = 0; j < run; ++j) part[j] = tgi_f64_to_odd_f32(tile[i + j]);
+        kernels->from_f32[f16](at + 2 * i, part, run);
+    }
+}
+TGI_LOOPS_END
+
+/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`. */
+static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
+                                     int64_t n)
+{
+    const tgi_kernels *const kernels = tgi_converts_halves(compute, dtype, step, n);
+    if (dtype == compute && step == tgi_bytes_of(compute)) memcpy(tile, at, (size_t)(n * step));
+    else if (!kernels) tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
+    else if (compute == TG_F32) kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
+    else tgi_load_halves_as_f64(kernels, (double *)tile, dtype == TG_F16, at, n);
+}
+
+/* Stores n elements of a tile of `compute` as `dtype`, step bytes apart. */
+static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
+                                      int64_t n)
+{
+    const tgi_kernels *const kernels = tgi_converts_halves(compute, dtype, step, n);
+    if (!kernels) tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
+    else if (compute == TG_F32) kernels->from_f32[dtype == TG_F16](at, (const float *)tile, n);
+    else tgi_store_f64_as_halves(kernels, (const double *)tile, dtype == TG_F16, at, n);
+}
 
 /* ======== @@CPU ===================================================================================================
 
@@ -31645,24 +31701,14 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
     }
 }
 
-/* tgi_load_elements, by a kernel where there is one. */
-static void tgi_load_line(const tgi_kernels *kernels, tg_dtype compute, void *tile, tg_dtype dtype, const char *at,
-                          int64_t step, int64_t n)
-{
-    if (compute == TG_F32 && step == 2 && (dtype == TG_BF16 || dtype == TG_F16))
-        kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
-    else if (dtype == compute && step == tgi_bytes_of(compute)) memcpy(tile, at, (size_t)(n * step));
-    else tgi_load_elements(compute, tile, dtype, at, step, n);
-}
-
 /* Rows of at most so many contiguous elements are handled as columns: see tgi_load_columns. */
 enum { TGI_SHORT_ROW = 32 };
 
 /* tile [rows, columns] of `compute`, its rows `pitch` elements apart, = x [rows, columns] of a dtype, steps in bytes.
    Loops along a dim that is not the last, or over many short rows, take such tiles: then their vectors are made of
    neighbouring columns, whatever the layout and the dtype. */
-static void tgi_load_columns(const tgi_kernels *kernels, tg_dtype compute, void *tile, int64_t pitch, tg_dtype dtype,
-                             const char *x, int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
+static void tgi_load_columns(tg_dtype compute, void *tile, int64_t pitch, tg_dtype dtype, const char *x,
+                             int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
 {
     const int64_t size = tgi_bytes_of(compute);
     int64_t row = 0;
@@ -31677,8 +31723,7 @@ static void tgi_load_columns(const tgi_kernels *kernels, tg_dtype compute, void 
         }
     }
     for (; row < rows; ++row) {
-        tgi_load_line(kernels, compute, (char *)tile + row * pitch * size, dtype, x + row * row_step, column_step,
-                      columns);
+        tgi_load_elements(compute, (char *)tile + row * pitch * size, dtype, x + row * row_step, column_step, columns);
     }
 }
 
@@ -31690,7 +31735,6 @@ typedef union { char bytes[8 * TGI_BLOCK]; double align; } tgi_block_tile;
 typedef struct {
     tgi_blocks blocks;
     tgi_map_kernel kernel;
-    const tgi_kernels *kernels;
     double scalar[2];
     tg_dtype compute, result;    /* of the kernel's inputs and of what it writes */
     bool direct[TGI_MAX_ARGS];   /* needs no tile: of the kernel's dtype, and each call's elements lie side by side */
@@ -31700,13 +31744,10 @@ typedef struct {
 } tgi_map_job;
 
 /* y [n] = a tile [n], side by side, converted. */
-static void tgi_store_run(const tgi_kernels *kernels, tg_dtype result, const void *tile, tg_dtype dtype, char *y,
-                          int64_t n)
+static void tgi_store_run(tg_dtype result, const void *tile, tg_dtype dtype, char *y, int64_t n)
 {
     const int64_t size = tgi_bytes_of(dtype);
-    if (result == TG_F32 && (dtype == TG_BF16 || dtype == TG_F16)) {
-        kernels->from_f32[dtype == TG_F16](y, (const float *)tile, n);
-    } else if (result == TG_BOOL) {
+    if (result == TG_BOOL) {
         for (int64_t i = 0, run; i < n; i += run) {
             tgi_tile wide;
             run = tgi_at_most(n - i, TGI_TILE);
@@ -31740,7 +31781,7 @@ static void tgi_load_block(const tgi_map_job *job, int k, void *tile, const char
         if (dtype == job->compute) return;
         x = own.bytes;
     }
-    tgi_load_line(job->kernels, job->compute, tile, dtype, x, size, rows * columns);
+    tgi_load_elements(job->compute, tile, dtype, x, size, rows * columns);
 }
 
 /* The block of the output at y = tile [rows, columns].  A tile of bool holds bytes 0 and 1. */
@@ -31753,7 +31794,7 @@ static void tgi_store_block(const tgi_map_job *job, char *y, const tgi_block_til
     const char *from = tile->bytes;
     if (iter->dtype[0] != job->result) {
         const bool dense = tgi_is_dense_block(iter, 0, rows, columns);
-        tgi_store_run(job->kernels, job->result, tile, iter->dtype[0], dense ? y : own.bytes, rows * columns);
+        tgi_store_run(job->result, tile, iter->dtype[0], dense ? y : own.bytes, rows * columns);
         if (dense) return;
         from = own.bytes;
     }
@@ -31862,13 +31903,12 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
         job.kernel(few, loop->scalar, loop->arg[0].data, in[0], in[1], in[2]);
         return true;
     }
-    job.kernels = tgi_kernels_of(S);
     job.scalar[0] = loop->scalar[0];
     job.scalar[1] = loop->scalar[1];
     tgi_iter_init(&job.blocks.iter, loop->ndim, loop->dim, loop->nargs, loop->arg, true);
     const int64_t numel = job.blocks.iter.numel;
     if (numel == 0) return true;
-    job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? job.kernels->stream : NULL;
+    job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? tgi_kernels_of(S)->stream : NULL;
     tgi_map_plan(&job);
     tgi_parallel_for(tgi_parts_for(S, (double)numel, job.blocks.count), job.blocks.count, tgi_map_range, &job);
     return true;
@@ -31904,16 +31944,12 @@ static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
 /* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
    are if one of the dtypes is the source's compute dtype, which holds all its values; others go through a tile of it.
    */
-static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, int64_t y_step, tg_dtype from,
-                            const char *x, int64_t x_step, int64_t n)
+static void tgi_convert_run(tg_dtype to, char *y, int64_t y_step, tg_dtype from, const char *x, int64_t x_step,
+                            int64_t n)
 {
     const tg_dtype compute = tgi_compute_dtype(from);
     const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
-    if (x_dense && y_dense && from == TG_F32 && (to == TG_BF16 || to == TG_F16)) {
-        kernels->from_f32[to == TG_F16](y, (const float *)(const void *)x, n);
-    } else if (x_dense && y_dense && to == TG_F32 && (from == TG_BF16 || from == TG_F16)) {
-        kernels->to_f32[from == TG_F16]((float *)(void *)y, x, n);
-    } else if (x_dense && from == compute) {
+    if (x_dense && from == compute) {
         tgi_store_elements(compute, x, to, y, y_step, n);
     } else if (y_dense && to == compute) {
         tgi_load_elements(compute, y, from, x, x_step, n);
@@ -31928,9 +31964,8 @@ static void tgi_convert_run(const tgi_kernels *kernels, tg_dtype to, char *y, in
 }
 
 /* The inverse of tgi_load_columns: y [rows, columns] of a dtype = the tile. */
-static void tgi_store_columns(const tgi_kernels *kernels, tg_dtype compute, const void *tile, int64_t pitch,
-                              tg_dtype dtype, char *y, int64_t row_step, int64_t column_step, int64_t rows,
-                              int64_t columns)
+static void tgi_store_columns(tg_dtype compute, const void *tile, int64_t pitch, tg_dtype dtype, char *y,
+                              int64_t row_step, int64_t column_step, int64_t rows, int64_t columns)
 {
     const int64_t size = tgi_bytes_of(compute), four = pitch, at[4] = {0, four, 2 * four, 3 * four};
     int64_t row = 0;
@@ -31947,14 +31982,13 @@ static void tgi_store_columns(const tgi_kernels *kernels, tg_dtype compute, cons
     for (; row < rows; ++row) {
         const char *const from = (const char *)tile + row * pitch * size;
         if (dtype == compute && column_step == size) memcpy(y + row * row_step, from, (size_t)(columns * size));
-        else tgi_convert_run(kernels, dtype, y + row * row_step, column_step, compute, from, size, columns);
+        else tgi_convert_run(dtype, y + row * row_step, column_step, compute, from, size, columns);
     }
 }
 
 /* Copies of one dtype move bits. */
 typedef struct {
     tgi_blocks blocks;
-    const tgi_kernels *kernels;
     bool across; /* x lies across */
 } tgi_copy_job;
 
@@ -31982,7 +32016,7 @@ static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
     }
     for (int64_t i = 0; i < block->rows; ++i, y += iter->stride[0][r], x += row_step) {
         if (to == from) tgi_copy_run(y, y_step, x, step, block->columns, size);
-        else tgi_convert_run(job->kernels, to, y, y_step, from, x, step, block->columns);
+        else tgi_convert_run(to, y, y_step, from, x, step, block->columns);
     }
 }
 
@@ -32008,7 +32042,6 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     tgi_iter_init(&blocks->iter, loop->ndim, loop->dim, 2, loop->arg, true);
     const int64_t numel = blocks->iter.numel;
     if (numel == 0) return true;
-    job.kernels = tgi_kernels_of(S);
     job.across = tgi_blocks_choose_rows(&blocks->iter);
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / blocks->iter.dim[blocks->iter.ndim - 1], TGI_BLOCK_DIRECT);
@@ -32314,8 +32347,8 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
         }
         for (int64_t done = 0, run; done < n; done += run) {
             run = tgi_cursor_run(&cursor, iter, n - done);
-            tgi_load_line(job->kernels, job->compute, (char *)&tile + done * size, iter->dtype[0],
-                          cursor.at[0] + base, step, run);
+            tgi_load_elements(job->compute, (char *)&tile + done * size, iter->dtype[0], cursor.at[0] + base, step,
+                              run);
             tgi_cursor_advance(&cursor, iter, run);
         }
         tgi_fold_run(job, (const char *)&tile, n, sum);
@@ -32354,8 +32387,8 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
         if (direct) job->row->across[column](sums, cursor.at[0] + base, row_step, rows, width);
         for (int64_t i = 0, n; i < width && !direct; i += n) {
             n = tgi_at_most(width - i, columns);
-            tgi_load_columns(job->kernels, job->compute, tile.bytes, columns, iter->dtype[0],
-                             cursor.at[0] + base + i * step, row_step, step, rows, n);
+            tgi_load_columns(job->compute, tile.bytes, columns, iter->dtype[0], cursor.at[0] + base + i * step,
+                             row_step, step, rows, n);
             job->row->across[column](sums + i, &tile, columns * size, rows, n);
         }
         tgi_cursor_advance(&cursor, iter, rows);
@@ -32529,13 +32562,13 @@ static void tgi_load_rows(const tgi_row_job *job, int k, char *const *at, int64_
 {
     const int64_t bytes = job->length * TGI_LANES * tgi_bytes_of(compute);
     if (width < TGI_LANES) memset(tile, 0, (size_t)bytes);
-    tgi_load_columns(job->kernels, compute, tile, TGI_LANES, job->iter.dtype[k], at[k], job->step[k],
+    tgi_load_columns(compute, tile, TGI_LANES, job->iter.dtype[k], at[k], job->step[k],
                      job->iter.stride[k][job->iter.ndim - 1], job->length, width);
 }
 
 static void tgi_store_rows(const tgi_row_job *job, char *const *at, int64_t width, tg_dtype compute, const void *tile)
 {
-    tgi_store_columns(job->kernels, compute, tile, TGI_LANES, job->iter.dtype[0], at[0], job->step[0],
+    tgi_store_columns(compute, tile, TGI_LANES, job->iter.dtype[0], at[0], job->step[0],
                       job->iter.stride[0][job->iter.ndim - 1], job->length, width);
 }
 
@@ -32631,7 +32664,7 @@ static const void *tgi_row_of(const tgi_row_job *job, int k, char *const *at, vo
 {
     const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[k]);
     if (job->iter.dtype[k] == compute && job->step[k] == tgi_bytes_of(compute)) return at[k];
-    tgi_load_line(job->kernels, compute, x, job->iter.dtype[k], at[k], job->step[k], job->length);
+    tgi_load_elements(compute, x, job->iter.dtype[k], at[k], job->step[k], job->length);
     return x;
 }
 
@@ -32880,7 +32913,7 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     const char *const x = there ? at[in] : scratch;
     double best[TGI_LANES], next[TGI_LANES], most = 0;
     int64_t row[TGI_LANES], found = -1;
-    if (!there) tgi_load_line(job->kernels, compute, scratch, job->iter.dtype[in], at[in], job->step[in], n);
+    if (!there) tgi_load_elements(compute, scratch, job->iter.dtype[in], at[in], job->step[in], n);
     job->kernels->extreme_columns[compute == TG_F64](x, rows, job->flag, best, row);
     tgi_load_elements(TG_F64, next, compute, (const char *)best, size, TGI_LANES);
     for (int64_t i = 0; i < TGI_LANES && rows > 0; ++i) {
@@ -33910,8 +33943,8 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
         char *const sums = scratch + job->a_bytes + job->b_bytes;
         tgi_gemm_block(job, a, b, job->bias, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
         for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
-            tgi_convert_run(job->kernels, out, c, job->c_col * tgi_bytes_of(out), job->compute,
-                            sums + (i - i0) * (j1 - j0) * size, size, j1 - j0);
+            tgi_convert_run(out, c, job->c_col * tgi_bytes_of(out), job->compute, sums + (i - i0) * (j1 - j0) * size,
+                            size, j1 - j0);
         }
     }
 }
@@ -34054,14 +34087,14 @@ enum { TGI_FEW_ROWS = 16, TGI_FEW_LINES = 8, TGI_FEW_K = 512, TGI_FEW_DEPTH = 16
 enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024 };
 
 /* to [width] of dtype = x [n], with zeros behind. */
-static void tgi_few_line(const tgi_kernels *kernels, tg_dtype dtype, char *to, int64_t width, tg_dtype from,
-                         const char *x, int64_t x_step, int64_t n)
+static void tgi_few_line(tg_dtype dtype, char *to, int64_t width, tg_dtype from, const char *x, int64_t x_step,
+                         int64_t n)
 {
     const int64_t size = tgi_bytes_of(dtype);
     if (dtype == from)
         tgi_copy_run(to, size, x, x_step, n, size);
     else
-        tgi_convert_run(kernels, dtype, to, size, from, x, x_step, n);
+        tgi_convert_run(dtype, to, size, from, x, x_step, n);
     memset(to + n * size, 0, (size_t)((width - n) * size));
 }
 
@@ -34075,8 +34108,7 @@ static const char *tgi_few_piece(const tgi_few_job *job, const char *from, int64
     *line = job->along_k ? job->w.col : job->w.row;
     if (job->w.dtype == job->w_dtype && lines == all && width - n <= behind * *line) return from;
     for (int64_t i = 0; i < all; ++i) {
-        tgi_few_line(job->kernels, job->w_dtype, scratch + i * width * size, width, job->w.dtype, from, step,
-                     i < lines ? n : 0);
+        tgi_few_line(job->w_dtype, scratch + i * width * size, width, job->w.dtype, from, step, i < lines ? n : 0);
         if (i + 1 < lines) from += *line * step;
     }
     *line = width;
@@ -34159,13 +34191,12 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
         f.x = job->x_bytes ? copy : x;
         f.sum = sums;
         for (int64_t r = 0; job->x_bytes && r < job->rows; ++r) {
-            tgi_few_line(job->kernels, job->x_dtype, copy + r * job->x_row * tgi_bytes_of(job->x_dtype), job->x_row,
-                         job->x.dtype, x + r * job->x.row * x_size, job->x.col * x_size, job->k);
+            tgi_few_line(job->x_dtype, copy + r * job->x_row * tgi_bytes_of(job->x_dtype), job->x_row, job->x.dtype,
+                         x + r * job->x.row * x_size, job->x.col * x_size, job->k);
         }
         (job->along_k ? tgi_few_along_k : tgi_few_along_outputs)(job, f, w, n, piece, y);
         for (int64_t r = 0; r < job->rows; ++r, c += job->c_row * out_size) {
-            tgi_convert_run(job->kernels, job->out, c, job->c_col * out_size, job->compute, y + r * job->block * size,
-                            size, n);
+            tgi_convert_run(job->out, c, job->c_col * out_size, job->compute, y + r * job->block * size, size, n);
         }
     }
 }
@@ -36340,41 +36371,52 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
     for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
 }
 
-/* The processors with AVX2 have an instruction for eight conversions to or from f16, which no loop becomes. */
+/* The processors with AVX2 have an instruction for eight conversions to or from f16, those with AVX-512 for sixteen;
+   no loop becomes one.  Rounding is to the nearest, ties to even. */
+#ifdef TGI_AGAIN
+typedef short TGI_V(vector_f16)
+    __attribute__((__vector_size__(TGI_V(vector_bytes) / 2), __aligned__(2), __may_alias__));
+#endif
+#undef TGI_FLOATS_OF
+#undef TGI_HALVES_OF
+#ifdef TGI_TABLES
+#define TGI_FLOATS_OF(x) __builtin_ia32_vcvtph2ps512_mask(x, floats, TGI_ALL_16, 4)
+#define TGI_HALVES_OF(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, halves, 0xffff)
+#else
+#define TGI_FLOATS_OF(x) __builtin_ia32_vcvtph2ps256(x)
+#define TGI_HALVES_OF(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#endif
+
 static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
 {
     const uint16_t *const half = (const uint16_t *)x;
-    int64_t i = 0;
+    int64_t done = 0;
 #ifdef TGI_AGAIN
-    typedef short halves __attribute__((__vector_size__(16)));
-    typedef float floats __attribute__((__vector_size__(32)));
-    for (; i + 8 <= n; i += 8) {
-        halves eight;
-        memcpy(&eight, half + i, sizeof eight);
-        const floats wide = __builtin_ia32_vcvtph2ps256(eight);
-        memcpy(y + i, &wide, sizeof wide);
+    const int64_t together = TGI_V(vector_bytes) / (int)sizeof(float);
+    TGI_V(vector_f32) floats = {0};
+    for (; done + together <= n; done += together) {
+        floats = TGI_FLOATS_OF(*(const TGI_V(vector_f16) *)(const void *)(half + done));
+        *(TGI_V(vector_f32) *)(void *)(y + done) = floats;
     }
 #endif
     TGI_INDEPENDENT
-    for (int64_t j = i; j < n; ++j) y[j] = tgi_f16_to_f32(half[j]);
+    for (int64_t i = done; i < n; ++i) y[i] = tgi_f16_to_f32(half[i]);
 }
 
 static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
 {
     uint16_t *const half = (uint16_t *)y;
-    int64_t i = 0;
+    int64_t done = 0;
 #ifdef TGI_AGAIN
-    typedef short halves __attribute__((__vector_size__(16)));
-    typedef float floats __attribute__((__vector_size__(32)));
-    for (; i + 8 <= n; i += 8) {
-        floats wide;
-        memcpy(&wide, x + i, sizeof wide);
-        const halves eight = __builtin_ia32_vcvtps2ph256(wide, 0); /* to the nearest, ties to even */
-        memcpy(half + i, &eight, sizeof eight);
+    const int64_t together = TGI_V(vector_bytes) / (int)sizeof(float);
+    TGI_V(vector_f16) halves = {0};
+    for (; done + together <= n; done += together) {
+        halves = TGI_HALVES_OF(*(const TGI_V(vector_f32) *)(const void *)(x + done));
+        *(TGI_V(vector_f16) *)(void *)(half + done) = halves;
     }
 #endif
     TGI_INDEPENDENT
-    for (int64_t j = i; j < n; ++j) half[j] = tgi_f32_to_f16(x[j]);
+    for (int64_t i = done; i < n; ++i) half[i] = tgi_f32_to_f16(x[i]);
 }
 
 TGI_LOOPS_END
@@ -37420,8 +37462,10 @@ TGI_LOOPS_END
 #define TGI_TABLES
 #ifdef __clang__
 #define TGI_LOOK_UP(table, at) __builtin_ia32_vpermi2varps512((table)[0], at, (table)[1])
+#define TGI_ALL_16 0xffff /* as a mask of the type that the compiler gives it */
 #else
 #define TGI_LOOK_UP(table, at) __builtin_shuffle((table)[0], (table)[1], at)
+#define TGI_ALL_16 (-1)
 #endif
 #if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
 #define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */

@@ -154,11 +154,95 @@ TEST(errors_of_gradients)
     }
 }
 
+/* The number with these bits, of a type with so many bits of fraction and exponent.  Infinity has the value that would
+ * follow the largest number, beside which the type rounds to infinity from half the way on. */
+static double value_of(unsigned bits, int fraction, int exponent)
+{
+    const unsigned rest = bits & 0x7fff, size = rest >> fraction, digits = rest & ((1u << fraction) - 1);
+    const int bias = (1 << (exponent - 1)) - 1;
+    const double y = size ? ldexp((double)(digits + (1u << fraction)), (int)size - bias - fraction)
+                          : ldexp((double)digits, 1 - bias - fraction);
+    return bits & 0x8000 ? -y : y;
+}
+
+/* Numbers `wide` [n] of f32 and f64 become `narrow` [n] of the dtype, bit for bit. */
+static void check_rounding(const double *wide, const uint16_t *narrow, int n, tg_dtype dtype)
+{
+    static uint16_t found[AT_ONCE];
+    for (int by_f64 = 0; by_f64 < 2; ++by_f64) {
+        TG_SCOPE;
+        tg_tensor *x = tg_from(wide, TG_SHAPE(n), TG_F64);
+        if (!by_f64) x = tg_to_dtype(x, TG_F32);
+        if (!CHECK(tg_copy_out(tg_to_dtype(x, dtype), found, (size_t)n * sizeof *found) == TG_OK)) return;
+        int wrong = 0;
+        for (int i = 0; i < n; ++i) {
+            if (found[i] == narrow[i]) continue;
+            if (wrong++ == 0)
+                printf("%s: %a of %s gives %04x, not %04x\n", capability, wide[i], by_f64 ? "f64" : "f32",
+                       (unsigned)found[i], (unsigned)narrow[i]);
+        }
+        CHECK(wrong == 0);
+    }
+}
+
+/* Every bf16 and f16 as f32 and as f64; and back from the numbers halfway between two neighbours, from the floats next
+ * to those, and from the doubles next to some. */
+TEST(halves)
+{
+    static const struct { tg_dtype dtype; int fraction, exponent; } types[] = {{TG_BF16, 7, 8}, {TG_F16, 10, 5}};
+    static uint16_t bits[AT_ONCE], narrow[AT_ONCE];
+    static double wide[AT_ONCE];
+    static float single[AT_ONCE];
+    for (int t = 0; t < 2; ++t) {
+        const int fraction = types[t].fraction, exponent = types[t].exponent;
+        const unsigned infinity = 0x7fffu >> fraction << fraction;
+        TG_SCOPE;
+        for (int i = 0; i < AT_ONCE; ++i) bits[i] = (uint16_t)i;
+        tg_tensor *all = tg_from(bits, TG_SHAPE(AT_ONCE), types[t].dtype);
+        CHECK(tg_copy_out(tg_to_dtype(all, TG_F32), single, sizeof single) == TG_OK);
+        CHECK(tg_copy_out(tg_to_dtype(all, TG_F64), wide, sizeof wide) == TG_OK);
+        int wrong = 0;
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const unsigned rest = (unsigned)i & 0x7fff;
+            const double number = value_of((unsigned)i, fraction, exponent);
+            const double exact = rest < infinity ? number : number * HUGE_VAL;
+            const bool nan = rest > infinity, same_sign = signbit(wide[i]) == signbit(exact);
+            wrong += nan ? !isnan(single[i]) || !isnan(wide[i])
+                         : (double)single[i] != exact || wide[i] != exact || !same_sign;
+        }
+        CHECK(wrong == 0);
+        CHECK(tg_copy_out(tg_to_dtype(tg_to_dtype(all, TG_F32), types[t].dtype), narrow, sizeof narrow) == TG_OK);
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const bool nan = ((unsigned)i & 0x7fff) > infinity;
+            wrong += nan ? (narrow[i] & 0x7fff) <= infinity : narrow[i] != bits[i];
+        }
+        CHECK(wrong == 0);
+        int n = 0;
+        for (unsigned low = 0; low < 0x10000; ++low) {
+            if ((low & 0x7fff) >= infinity) continue;
+            const double half = (value_of(low, fraction, exponent) + value_of(low + 1, fraction, exponent)) / 2;
+            const double out = half < 0 ? -HUGE_VAL : HUGE_VAL;
+            const uint16_t up = (uint16_t)(low + 1), even = (uint16_t)(low & 1 ? low + 1 : low);
+            wide[n] = half, narrow[n++] = even;
+            if (fabs(half) < 3.4e38) wide[n] = (double)nextafterf((float)half, (float)out), narrow[n++] = up;
+            wide[n] = (double)nextafterf((float)half, 0), narrow[n++] = (uint16_t)low;
+            if (n > AT_ONCE - 8 || low == 0x8000 + infinity - 1) check_rounding(wide, narrow, n, types[t].dtype), n = 0;
+        }
+        for (int i = 0; i < 3; ++i) { /* f64 alone: too near to half for f32 */
+            const double half = (value_of(0x3c01, fraction, exponent) + value_of(0x3c02, fraction, exponent)) / 2;
+            for (int k = 0; k < 21; ++k) wide[k] = i == 0 ? half : nextafter(half, i == 1 ? 0 : 8);
+            tg_tensor *x = tg_to_dtype(tg_from(wide, TG_SHAPE(21), TG_F64), types[t].dtype);
+            CHECK(tg_copy_out(x, narrow, 21 * sizeof *narrow) == TG_OK);
+            for (int k = 0; k < 21; ++k) CHECK(narrow[k] == (i == 1 ? 0x3c01 : 0x3c02));
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char *const wishes[] = {"portable", "avx2", "avx512", ""};
     harness_begin(argc, argv);
-    const int sets = harness_skips_plain("errors and errors_of_gradients for each instruction set") ? 0 : 4;
+    const int sets = harness_skips_plain("halves, errors and errors_of_gradients for each instruction set") ? 0 : 4;
     for (int k = 0; k < sets; ++k) {
 #if defined(__unix__) || defined(__APPLE__)
         setenv("TG_SIMD", wishes[k], 1);
@@ -169,6 +253,7 @@ int main(int argc, char **argv)
         if (*wishes[k] && strcmp(capability, wishes[k]) != 0)
             printf("skipped: %s: not on this processor\n", wishes[k]);
         else if (*wishes[k]) {
+            RUN(halves);
             RUN(errors);
             RUN(errors_of_gradients);
         }
