@@ -4346,6 +4346,20 @@ TGI_ALWAYS_INLINE uint32_t tgi_bits_of_float(float x)
     return bits;
 }
 
+TGI_ALWAYS_INLINE double tgi_double_of_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+TGI_ALWAYS_INLINE uint64_t tgi_bits_of_double(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 /* The conversions of bf16 and f16 have no branches, so that loops over neighbouring elements become vectors. */
 
 TGI_ALWAYS_INLINE float tgi_bf16_to_f32(uint16_t bits) { return tgi_float_of_bits((uint32_t)bits << 16); }
@@ -4732,7 +4746,8 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    g the gradient of y:
      name      the op is TGI_OP_name, its function tg_name
      kind      FLOATS computes in floating point, where integers become the default dtype; CHOICE, too, and s is a
-               flag that chooses between two kernels; ANY keeps the dtype; TEST makes bool
+               flag that chooses between two kernels; ANGLE, too, and x is an angle; ANY keeps the dtype; POWER, too,
+               and it takes many steps; TEST makes bool
      y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS)
      flags     NOTHING, or a sum of the flags below
      rule      the gradient of each input in public ops; NULL where there is none
@@ -4793,9 +4808,9 @@ enum {
     OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
        "g * -y^3 / 2")                                                                                                 \
     OP(reciprocal, FLOATS, 1 / x, x, Y | CAST_F32, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                      \
-    OP(sin, FLOATS, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
-    OP(cos, FLOATS, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
-    OP(tan, FLOATS, tgi_tan(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")           \
+    OP(sin, ANGLE, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
+    OP(cos, ANGLE, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
+    OP(tan, ANGLE, tgi_tan(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")           \
     OP(asin, FLOATS, tgi_asin(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))),               \
        "g / sqrt(1 - x*x)")                                                                                            \
     OP(acos, FLOATS, tgi_acos(x), x, A | CAST_F32, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),       \
@@ -4840,7 +4855,7 @@ enum {
     OP(rsub_scalar, ANY, s - x, tgi_wrap_sub(s, x), BOOL_TO_I64, tg_neg(g), "-g", S)                                   \
     OP(mul_scalar, ANY, x * s, tgi_wrap_mul(x, s), BOOL_TO_I64, tg_mul_scalar(g, s), "g * s", S_TWIN)                  \
     OP(div_scalar, FLOATS, x / s, x, NOTHING, tg_div_scalar(g, s), "g / s", S_TWIN)                                    \
-    OP(pow_scalar, ANY, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A | BOOL_TO_I64 | S_EXPONENT | CAST_F32,             \
+    OP(pow_scalar, POWER, tgi_pow_number(x, s), tgi_wrap_pow(x, s), A | BOOL_TO_I64 | S_EXPONENT | CAST_F32,           \
        tgi_pow_scalar_gradient(g, x, s), "g * s * x^(s-1)", S_TWIN)                                                    \
     OP(clamp, ANY, tgi_bound_above(tgi_bound_below(x, s), t), (x < s ? s : x) > t ? t : (x < s ? s : x),               \
        A | BOOL_TO_I64 | S_T_BOUNDS, tgi_clamp_gradient(g, x, s, t), "g where s < x < t, else 0", S_T_TWIN)            \
@@ -4871,7 +4886,7 @@ enum {
        AB_TWIN)                                                                                                        \
     OP(div, FLOATS, a / b, a, A_FOR_B | B, tg_div(g, b), tg_neg(tg_mul(g, tg_div(tg_div(a, b), b))),                   \
        "a: g / b, b: -g * a / b^2", AB_TWIN)                                                                           \
-    OP(pow, ANY, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y | CAST_F32, tgi_pow_base_gradient(g, a, b),              \
+    OP(pow, POWER, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y | CAST_F32, tgi_pow_base_gradient(g, a, b),            \
        tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)", AB_TWIN)                        \
     OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal", AB)                                  \
@@ -5510,7 +5525,7 @@ typedef void (*tgi_map_kernel)(int64_t n, const double *scalar, void *y, const v
    ops call the kernels themselves. */
 typedef struct {
     const char *(*name)(tgi_thread *S); /* of what these kernels are compiled for: see tg_cpu_capability */
-    tgi_map_kernel (*map_kernel)(tgi_thread *S, int op, tg_dtype compute);
+    tgi_map_kernel (*map_kernel)(tgi_thread *S, int op, tg_dtype compute, double s);
     tgi_map_kernel (*gradient_kernel)(tgi_thread *S, int op, tg_dtype compute);
     /* y [n] += x [n], their elements so many bytes apart */
     void (*add_run)(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n);
@@ -5733,8 +5748,10 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_rint(x) TGI_REAL(rint, x)
 #define tgi_trunc(x) TGI_REAL(trunc, x)
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
-#define tgi_pow_number(x, s) /* PyTorch's roots, which know -0 and -infinity */ \
-    ((s) == (real)0.5 ? tgi_sqrt(x) : (s) == (real)-0.5 ? 1 / tgi_sqrt(x) : tgi_pow(x, s))
+#define tgi_pow_number(x, s) /* PyTorch's: its roots know -0 and -infinity */                  \
+    ((s) == 2 ? (x) * (x) : (s) == 3 ? (x) * (x) * (x) : (s) == -1 ? 1 / (x)                    \
+     : (s) == -2 ? 1 / ((x) * (x)) : (s) == (real)0.5 ? tgi_sqrt(x)                             \
+     : (s) == (real)-0.5 ? 1 / tgi_sqrt(x) : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
 #define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
 #define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
@@ -9804,7 +9821,9 @@ typedef enum {
     TGI_KIND_FLOATS,
     TGI_KIND_ANY,
     TGI_KIND_TEST,
-    TGI_KIND_CHOICE = TGI_KIND_FLOATS
+    TGI_KIND_CHOICE = TGI_KIND_FLOATS,
+    TGI_KIND_ANGLE = TGI_KIND_FLOATS,
+    TGI_KIND_POWER = TGI_KIND_ANY
 } tgi_kind;
 typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
@@ -9820,6 +9839,8 @@ typedef struct tgi_op {
 #define TGI_UNLESS_TEST_TEST(...)
 #define TGI_UNLESS_TEST_ANY(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_CHOICE(...) __VA_ARGS__
+#define TGI_UNLESS_TEST_ANGLE(...) __VA_ARGS__
+#define TGI_UNLESS_TEST_POWER(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_FLOATS(...) __VA_ARGS__
 #define TGI_RULE_OF_X(name) \
     static tg_tensor *tgi_rule_##name(tg_tensor *g, tg_tensor *x, tg_tensor *y, double s, double t)
@@ -9842,6 +9863,8 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULES_ANY(x, more) tgi_rule_elementwise, x, more
 #define TGI_RULES_FLOATS TGI_RULES_ANY
 #define TGI_RULES_CHOICE TGI_RULES_ANY
+#define TGI_RULES_ANGLE TGI_RULES_ANY
+#define TGI_RULES_POWER TGI_RULES_ANY
 #define TGI_RULES_TEST(x, more) NULL, NULL, NULL
 #define TGI_ROW_OF_X(name, kind, flags, formula)                                                                       \
     {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), formula},
@@ -13754,7 +13777,7 @@ static inline tg_tensor *tgi_map_small(tgi_thread *S, const char *name, int op, 
     const double scalar[2] = {s, t};
     tg_tensor *y = tgi_new_shaped(S, name, a, result, (size_t)a->few * tgi_dtypes[result].size);
     if (!y) return NULL;
-    const tgi_map_kernel kernel = y->storage->backend->direct->map_kernel(S, op, dtype);
+    const tgi_map_kernel kernel = y->storage->backend->direct->map_kernel(S, op, dtype, s);
     kernel(a->few, scalar, y->storage->data, tgi_first_element(a), n > 1 ? tgi_first_element(in[1]) : NULL,
            n > 2 ? tgi_first_element(in[2]) : NULL);
     return y;
@@ -14072,7 +14095,7 @@ TGI_ALWAYS_INLINE bool tgi_give_small(tgi_step *step, int i, tgi_map_kernel kern
         void *sum = tgi_first_element(y);
         tgi_tile term;
         kernel(g->few, scalar, &term, a, b, NULL);
-        g->storage->backend->direct->map_kernel(S, TGI_OP_add, dtype)(g->few, scalar, sum, sum, &term, NULL);
+        g->storage->backend->direct->map_kernel(S, TGI_OP_add, dtype, 0)(g->few, scalar, sum, sum, &term, NULL);
         return true;
     }
     y = last && tgi_is_exclusive(g)
@@ -14112,7 +14135,7 @@ static tgi_answer tgi_rule_small(tgi_step *step, int op, tg_tensor *g)
         const tgi_direct *direct = g->storage->backend->direct;
         const tgi_map_kernel kernel = op_of_kernel == TGI_ROW_OF_GRADIENTS
                                           ? direct->gradient_kernel(S, op, (tg_dtype)g->dtype)
-                                          : direct->map_kernel(S, op_of_kernel, (tg_dtype)g->dtype);
+                                          : direct->map_kernel(S, op_of_kernel, (tg_dtype)g->dtype, 0);
         if (!tgi_give_small(step, i, kernel, g, with[i], i == first)) return TGI_FAILED;
     }
     return TGI_DONE;
@@ -14180,6 +14203,7 @@ TGI_BINARY_SCALAR_OPS(TGI_RULE2)
 #define TGI_PUBLIC1_ANY(name)                                                                                          \
     tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
+#define TGI_PUBLIC1_ANGLE(name) TGI_PUBLIC1_ANY(name)
 TGI_UNARY_OPS(TGI_PUBLIC1)
 
 #define TGI_PUBLIC_FLAG(name)                                                                                          \
@@ -31234,9 +31258,11 @@ enum {
 #define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) \
     TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
+#define TGI_KERNELS_ANGLE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
     TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi)  \
     TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
+#define TGI_KERNELS_POWER TGI_KERNELS_ANY
 #define TGI_KERNELS_TEST(name, inputs, numbers, y, yi)                        \
     TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, numbers, y) \
     TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
@@ -31255,6 +31281,12 @@ TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 
 #define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNELS_##kind(name##_gradient, GXY, numbers, dx, 0)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
+
+/* The powers that are no other op's. */
+TGI_KERNEL(tgi_cube_f32, float, real, (real), X, NONE, x * x * x)
+TGI_KERNEL(tgi_cube_f64, double, real, (real), X, NONE, x * x * x)
+TGI_KERNEL(tgi_inverse_square_f32, float, real, (real), X, NONE, 1 / (x * x))
+TGI_KERNEL(tgi_inverse_square_f64, double, real, (real), X, NONE, 1 / (x * x))
 
 /* ---- steps of the optimizers ---- */
 
@@ -31496,7 +31528,9 @@ typedef struct {
 } tgi_map_row;
 #define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, NULL}, false},
 #define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_ANGLE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, false},
+#define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
 #define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, true},
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
@@ -31836,10 +31870,17 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
     if (job->stream) TGI_STREAM_END();
 }
 
-/* The kernel of an elementwise op that computes in this dtype; NULL if it has none. */
-static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute)
+/* The kernel of an elementwise op, with the number s, that computes in this dtype; NULL if it has none.  Some powers
+   have kernels that compute nothing else. */
+static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute, double s)
 {
     const int column = tgi_compute_index(compute);
+    if (op == TGI_OP_pow_scalar && s == 2) op = TGI_OP_square;
+    if (op == TGI_OP_pow_scalar && compute != TG_I64) {
+        if (s == 3) return compute == TG_F32 ? tgi_cube_f32 : tgi_cube_f64;
+        if (s == -2) return compute == TG_F32 ? tgi_inverse_square_f32 : tgi_inverse_square_f64;
+        op = s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
+    }
     return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
 }
 
@@ -31916,7 +31957,7 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
 
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
-    const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute);
+    const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute, loop->scalar[0]);
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tgi_dtypes[loop->compute].name);
@@ -35448,7 +35489,7 @@ static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_n
     job->norm = norm;
     job->kernels = tgi_kernels_of(S);
     job->format = tgi_row_format_of(norm->dtype, norm->n);
-    job->add = tgi_map_kernel_of(S, TGI_OP_add, job->format.compute);
+    job->add = tgi_map_kernel_of(S, TGI_OP_add, job->format.compute, 0);
     if (!tgi_mul_size((size_t)norm->n, TGI_NORM_ROWS * (size_t)tgi_bytes_of(job->format.compute), &bytes))
         return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
     if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
@@ -35752,20 +35793,26 @@ TGI_CALLERS_END
 /* In the kernels for f32, the functions in the expressions of the op table are these. */
 #undef TGI_REAL
 #define TGI_REAL(call, x) TGI_F32_##call(x)
+#undef TGI_REAL2
+#define TGI_REAL2(call, x, y) TGI_F32_##call(x, y)
+#define TGI_F32_pow(x, y) TGI_V(powf)(x, y)
+#undef tgi_pow_number
+#define tgi_pow_number(x, s) tgi_pow(x, s) /* the other formulas are those of other kernels: see tgi_map_kernel_of */
+#define TGI_F32_atan2(y, x) TGI_V(atan2f)(y, x)
 #define TGI_F32_fabs(x) fabsf(x)
 #define TGI_F32_exp(x) TGI_V(expf)(x)
 #define TGI_F32_expm1(x) TGI_V(expm1f)(x)
 #define TGI_F32_log(x) TGI_V(logf)(x)
-#define TGI_F32_log2(x) log2f(x)
-#define TGI_F32_log10(x) log10f(x)
+#define TGI_F32_log2(x) TGI_V(log2f)(x)
+#define TGI_F32_log10(x) TGI_V(log10f)(x)
 #define TGI_F32_log1p(x) TGI_V(log1pf)(x)
 #define TGI_F32_sqrt(x) sqrtf(x)
-#define TGI_F32_sin(x) sinf(x)
-#define TGI_F32_cos(x) cosf(x)
-#define TGI_F32_tan(x) tanf(x)
-#define TGI_F32_asin(x) asinf(x)
-#define TGI_F32_acos(x) acosf(x)
-#define TGI_F32_atan(x) atanf(x)
+#define TGI_F32_sin(x) TGI_V(sinf)(x)
+#define TGI_F32_cos(x) TGI_V(cosf)(x)
+#define TGI_F32_tan(x) TGI_V(tanf)(x)
+#define TGI_F32_asin(x) TGI_V(asinf)(x)
+#define TGI_F32_acos(x) TGI_V(acosf)(x)
+#define TGI_F32_atan(x) TGI_V(atanf)(x)
 #define TGI_F32_sinh(x) sinhf(x)
 #define TGI_F32_cosh(x) coshf(x)
 #define TGI_F32_tanh(x) TGI_V(tanhf)(x)
@@ -35938,20 +35985,15 @@ static inline double TGI_V(exp_below_708)(double x)
     return x < -708.0 ? 0.0 : y;
 }
 
-/* log(x), from x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial in f (Cephes). */
-static inline float TGI_V(logf)(float x)
+/* x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial p in f (Cephes): log(1 + f) = f - f^2 / 2 + f^3 p. */
+typedef struct { float e, f, p; } TGI_V(log_parts);
+static inline TGI_V(log_parts) TGI_V(parts_of_log)(float x)
 {
+    TGI_V(log_parts) y;
     const bool tiny = x < 1.17549435e-38f; /* subnormal */
-    const float scaled = tiny ? x * 8388608.0f : x;
-    uint32_t bits;
-    memcpy(&bits, &scaled, sizeof bits);
-    const uint32_t above = bits - 0x3f3504f3u; /* of sqrt(1/2) */
-    const float e = (float)((int32_t)above >> 23) - (tiny ? 23.0f : 0.0f);
-    bits = (above & 0x7fffffu) + 0x3f3504f3u;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    f -= 1.0f;
-    const float z = f * f;
+    const uint32_t bits = tgi_bits_of_float(tiny ? x * 8388608.0f : x), above = bits - 0x3f3504f3u; /* of sqrt(1/2) */
+    y.e = (float)((int32_t)above >> 23) - (tiny ? 23.0f : 0.0f);
+    const float f = tgi_float_of_bits((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
     float p = 7.0376836292e-2f;
     p = p * f - 1.1514610310e-1f;
     p = p * f + 1.1676998740e-1f;
@@ -35960,10 +36002,39 @@ static inline float TGI_V(logf)(float x)
     p = p * f - 1.6668057665e-1f;
     p = p * f + 2.0000714765e-1f;
     p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
-    const float y = (f * z * p - e * 2.12194440e-4f - 0.5f * z) + f + e * 0.693359375f;
+    y.p = p * f + 3.3333331174e-1f;
+    y.f = f;
+    return y;
+}
+
+/* y, the logarithm of x, or what it is for 0, infinity, NaN and numbers below 0. */
+static inline float TGI_V(log_or_special)(float x, float y)
+{
     const float special = x == 0 ? -HUGE_VALF : x < 0 ? NAN : x; /* infinity and NaN stay */
     return x > 0 && x < HUGE_VALF ? y : special;
+}
+
+static inline float TGI_V(logf)(float x)
+{
+    const TGI_V(log_parts) l = TGI_V(parts_of_log)(x);
+    const float f = l.f, z = f * f;
+    return TGI_V(log_or_special)(x, (f * z * l.p - l.e * 2.12194440e-4f - 0.5f * z) + f + l.e * 0.693359375f);
+}
+
+/* Logarithms to another base: log(1 + f) times a factor, which is in two parts, as is the logarithm of 2. */
+static inline float TGI_V(log2f)(float x)
+{
+    const TGI_V(log_parts) l = TGI_V(parts_of_log)(x);
+    const float f = l.f, z = f * f, rest = f * z * l.p - 0.5f * z;
+    return TGI_V(log_or_special)(x, (rest * 1.44269502f + (f + rest) * 1.92596299e-8f) + f * 1.44269502f + l.e);
+}
+
+static inline float TGI_V(log10f)(float x)
+{
+    const TGI_V(log_parts) l = TGI_V(parts_of_log)(x);
+    const float f = l.f, z = f * f, rest = f * z * l.p - 0.5f * z;
+    const float low = rest * 0.434294492f - (f + rest) * 1.01030501e-8f + l.e * 4.60503898e-6f;
+    return TGI_V(log_or_special)(x, low + f * 0.434294492f + l.e * 0.301025391f);
 }
 
 /* log(1 + x): log(u) with a correction for what u = 1 + x has lost. */
@@ -36024,6 +36095,150 @@ static inline float TGI_V(erff)(float x)
     q = q * a + 0.00017992664652410895f;
     const float inner = p * b + b, outer = 1.0f - TGI_V(expf)(q);
     return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
+}
+
+/* asin(|x|), or, where |x| > 1/2, asin(sqrt((1 - |x|) / 2)), of which asin and acos are made (polynomial: Cephes). */
+static inline float TGI_V(small_asinf)(float a)
+{
+    const float z = a > 0.5f ? 0.5f * (1.0f - a) : a * a, w = a > 0.5f ? sqrtf(z) : a;
+    const float low = TGI_F32_FMA(7.4953002686e-2f, z, 1.6666752422e-1f);
+    const float p = TGI_F32_FMA(TGI_F32_FMA(4.2163199048e-2f, z, 2.4181311049e-2f), z, 4.5470025998e-2f);
+    return TGI_F32_FMA(TGI_F32_FMA(p, z * z, low), z * w, w);
+}
+
+/* y with the sign of x; y >= 0 */
+static inline float TGI_V(signed_as)(float y, float x)
+{
+    return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
+}
+
+static inline float TGI_V(asinf)(float x)
+{
+    const float a = fabsf(x), y = TGI_V(small_asinf)(a);
+    return TGI_V(signed_as)(a > 0.5f ? 1.57079637f - (2.0f * y + 4.37113883e-8f) : y, x);
+}
+
+static inline float TGI_V(acosf)(float x)
+{
+    const float a = fabsf(x), y = TGI_V(small_asinf)(a);
+    const float outer = x > 0 ? 2.0f * y : 3.14159274f - (2.0f * y + 8.74227766e-8f);
+    return a > 0.5f ? outer : 1.57079637f - (TGI_V(signed_as)(y, x) + 4.37113883e-8f);
+}
+
+/* The angle of the point (x, y), from the atan of the smaller part of the larger one. */
+static inline float TGI_V(atan2f)(float y, float x)
+{
+    const float a = fabsf(y), b = fabsf(x), low = a > b ? b : a, high = a > b ? a : b;
+    const float t = low == high ? (high != 0 ? 1.0f : 0.0f) : low / high, z = t * t; /* infinite ones are equal, too */
+    float p = TGI_F32_FMA(-0.0023869972f, z, 0.01350777109f);
+    p = TGI_F32_FMA(p, z, -0.03587153838f);
+    p = TGI_F32_FMA(p, z, 0.06250169388f);
+    p = TGI_F32_FMA(p, z, -0.086568804f);
+    p = TGI_F32_FMA(p, z, 0.1103376411f);
+    p = TGI_F32_FMA(p, z, -0.1427856875f);
+    p = TGI_F32_FMA(p, z, 0.1999973933f);
+    p = TGI_F32_FMA(p, z, -0.3333333173f);
+    const float first = TGI_F32_FMA(p * z, t, t), second = a > b ? 1.57079637f - (first + 4.37113883e-8f) : first;
+    const float all = tgi_bits_of_float(x) >> 31 ? 3.14159274f - (second + 8.74227766e-8f) : second;
+    return ((x != x) | (y != y)) ? x + y : TGI_V(signed_as)(all, y);
+}
+
+static inline float TGI_V(atanf)(float x) { return TGI_V(atan2f)(x, 1.0f); }
+
+/* Functions that need more digits on the way than a float has go by doubles. */
+
+/* x = r + n pi/2, |r| <= pi/4, for |x| < 1e6: pi/2 is in two parts, of which n times the first is exact.  The lowest
+   two bits of `turns` are those of n. */
+typedef struct { double r; uint64_t turns; } TGI_V(angle);
+static inline TGI_V(angle) TGI_V(quarter_turns)(float x)
+{
+    TGI_V(angle) y;
+    const double sum = (double)x * 0.63661977236758134 + 6755399441055744.0, n = sum - 6755399441055744.0;
+    y.r = (double)x - n * 1.57079632673412561 - n * 6.0771005065061926e-11;
+    y.turns = tgi_bits_of_double(sum);
+    return y;
+}
+
+static inline double TGI_V(small_sin)(double r, double z) /* z = r^2 */
+{
+    return r + r * z * (-0.16666666663741366 + z * (0.0083333318306292597 +
+                        z * (-0.0001984006304074997 + z * 2.7246868717912346e-6)));
+}
+
+static inline double TGI_V(small_cos)(double z)
+{
+    return 1 - 0.5 * z + z * z * (0.041666666664226024 + z * (-0.0013888887635213898 +
+                                  z * (2.48005805968367e-5 - z * 2.7298407238463468e-7)));
+}
+
+/* The sine of an angle that is `turns` quarters of a turn and r. */
+static inline float TGI_V(sin_of)(double r, uint64_t turns)
+{
+    const double z = r * r;
+    const float y = (float)(turns & 1 ? TGI_V(small_cos)(z) : TGI_V(small_sin)(r, z));
+    return tgi_float_of_bits(tgi_bits_of_float(y) ^ (uint32_t)(turns & 2) << 30);
+}
+
+static inline float TGI_V(sinf)(float x)
+{
+    const TGI_V(angle) a = TGI_V(quarter_turns)(x);
+    return x == 0 ? x : TGI_V(sin_of)(a.r, a.turns); /* -0 */
+}
+
+static inline float TGI_V(cosf)(float x)
+{
+    const TGI_V(angle) a = TGI_V(quarter_turns)(x);
+    return TGI_V(sin_of)(a.r, a.turns + 1);
+}
+
+static inline float TGI_V(tanf)(float x)
+{
+    const TGI_V(angle) a = TGI_V(quarter_turns)(x);
+    const double z = a.r * a.r, sine = TGI_V(small_sin)(a.r, z), cosine = TGI_V(small_cos)(z);
+    const float y = (float)((a.turns & 1 ? -cosine : sine) / (a.turns & 1 ? sine : cosine));
+    return x == 0 ? x : y;
+}
+
+/* log2(a), a > 0: a = 2^n m, sqrt(1/2) <= m < sqrt(2), and log2(m) by a polynomial in ((m - 1) / (m + 1))^2. */
+static inline double TGI_V(log2_of)(double a)
+{
+    const uint64_t root = 0x3fe6a09e667f3bcdu, above = tgi_bits_of_double(a) - root + ((uint64_t)1023 << 52);
+    const double n = tgi_double_of_bits(above >> 52 | (uint64_t)0x433 << 52) - (4503599627370496.0 + 1023);
+    const double m = tgi_double_of_bits((above & 0xfffffffffffffu) + root), z = (m - 1) / (m + 1), u = z * z;
+    double p = 0.31990680380701337 + u * 0.28288502340748236;
+    p = 0.41220922406110435 + u * p;
+    p = 0.57707794266030447 + u * p;
+    p = 0.96179669411226483 + u * p;
+    return n + z * (2.8853900817778506 + u * p);
+}
+
+/* 2^t, |t| < 1000: 2^n times a polynomial in the rest. */
+static inline double TGI_V(exp2_of)(double t)
+{
+    const double sum = t + 6755399441055744.0, f = t - (sum - 6755399441055744.0);
+    double p = 0.00015469729214118297 + f * 1.5303700711365694e-5;
+    p = 0.0013333478473685415 + f * p;
+    p = 0.0096180256133180342 + f * p;
+    p = 0.055504109063258666 + f * p;
+    p = 0.24022651213498093 + f * p;
+    p = 0.69314718055683241 + f * p;
+    return tgi_double_of_bits((tgi_bits_of_double(sum) + 1023) << 52) * (0.99999999995956175 + f * p);
+}
+
+/* x to the power y = 2^(y log2|x|), with a sign where y is odd.  0 and infinity have logarithms so large that any y but
+   0 leads out of the floats; y may be so large, too. */
+static inline float TGI_V(powf)(float x, float y)
+{
+    const float a = fabsf(x), e = TGI_V(between)(y, -1e30f, 1e30f), sum = x + y;
+    const double positive = TGI_V(log2_of)((double)a), finite = a == 0 ? -1e50 : positive;
+    const double log2 = a > 3.40282347e38f ? 1e50 : finite, t = (double)e * log2;
+    const double above = t < -200 ? -200 : t, exponent = above > 200 ? 200 : above;
+    const float size = (float)TGI_V(exp2_of)(exponent), half = 0.5f * y;
+    const bool whole = rintf(y) == y, even = rintf(half) == half;
+    const float odd = TGI_V(signed_as)(size, x), of_whole = even ? size : odd;
+    const float of_part = ((x < 0) & (x >= -3.40282347e38f)) ? NAN : size, result = whole ? of_whole : of_part;
+    const float of_nan = ((y == 0) | (x == 1)) ? 1.0f : sum;
+    return ((x != x) | (y != y)) ? of_nan : result;
 }
 
 /* m / (1 + 2^n (1 + p)), -86 <= n <= 167.  Both parts of the quotient are times 2^-40, so that none of them is beyond
@@ -36164,6 +36379,7 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
 #endif
 #define TGI_F32_ROW_FLOATS(name, inputs, numbers, y) \
     TGI_KERNEL_OF(TGI_V(name##_f32), float, real, TGI_F32_TOGETHER, (real)scalar[0], (real), inputs, numbers, y)
+#define TGI_F32_ROW_POWER TGI_F32_ROW_FLOATS
 #define TGI_F32_ROW_ANY(name, inputs, numbers, y) TGI_F32_LIGHT(name, real, inputs, numbers, y)
 #ifndef __OPTIMIZE__
 #define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
@@ -36177,6 +36393,36 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
         TGI_CHOSEN_F32(name, scalar[0])(n, scalar, out, in0, in1, in2);                                              \
     }
 #endif
+/* y [n] = a function of angles x [n], tile by tile: by its kernel, but the few that are too large for quarter_turns by
+   libm's function. */
+static void TGI_V(map_angles)(int64_t n, const double *scalar, float *y, const float *x, tgi_map_kernel kernel,
+                              float (*exact)(float))
+{
+    for (int64_t run; n > 0; n -= run, x += run, y += run) {
+        uint32_t large = 0;
+        tgi_tile angle;
+        run = tgi_at_most(n, TGI_TILE);
+        for (int64_t i = 0; i < run; ++i) {
+            const uint32_t size = tgi_bits_of_float(x[i]) & 0x7fffffff;
+            large = size > large ? size : large;
+        }
+        const bool any = large >= tgi_bits_of_float(1e6f);
+        if (any) memcpy(&angle, x, (size_t)run * sizeof *x); /* y may be x */
+        kernel(run, scalar, y, x, NULL, NULL);
+        for (int64_t i = 0; any && i < run; ++i) {
+            if (fabsf(angle.f32[i]) >= 1e6f) y[i] = exact(angle.f32[i]);
+        }
+    }
+}
+
+#define TGI_F32_ROW_ANGLE(name, inputs, numbers, y)                                                               \
+    TGI_F32_ROW_FLOATS(name##_near, inputs, numbers, y)                                                           \
+    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,   \
+                                  const void *in2)                                                                \
+    {                                                                                                             \
+        (void)in1, (void)in2;                                                                                     \
+        TGI_V(map_angles)(n, scalar, (float *)out, (const float *)in0, TGI_V(name##_near_f32), name##f);          \
+    }
 #define TGI_F32_ROW_TEST(name, inputs, numbers, y) TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)
 #define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, NONE, y)
 #define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y)
@@ -37361,6 +37607,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {
 #define TGI_F32_ENTRY_FLOATS TGI_V
 #define TGI_F32_ENTRY_CHOICE TGI_V
+#define TGI_F32_ENTRY_ANGLE TGI_V
+#define TGI_F32_ENTRY_POWER TGI_V
 #define TGI_F32_ENTRY_ANY TGI_LIGHT
 #define TGI_F32_ENTRY_TEST TGI_LIGHT
 #define TGI_F32_ENTRY(name, kind, ...) TGI_F32_ENTRY_##kind(name##_f32),

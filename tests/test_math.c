@@ -19,6 +19,11 @@ static const bool left_out = false;
 static tg_tensor *gelu_erf(tg_tensor *x) { return tg_gelu(x, false); }
 static tg_tensor *gelu_tanh(tg_tensor *x) { return tg_gelu(x, true); }
 
+static tg_tensor *power(tg_tensor *x) { return tg_pow_scalar(x, 2.25); }
+static tg_tensor *inverse_cube(tg_tensor *x) { return tg_pow_scalar(x, -3); }
+static double exact_power(double x) { return pow(x, 2.25); }
+static double exact_inverse_cube(double x) { return pow(x, -3); }
+
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double silu(double x) { return x / (1 + exp(-x)); }
 static double normal_gelu(double x) { return x * 0.5 * erfc(-x * 0.70710678118654752440); }
@@ -34,6 +39,16 @@ static const struct {
     {"expm1", tg_expm1, expm1, 2},
     {"log", tg_log, log, 1},
     {"log1p", tg_log1p, log1p, 2},
+    {"log2", tg_log2, log2, 2},
+    {"log10", tg_log10, log10, 2},
+    {"sin", tg_sin, sin, 1},
+    {"cos", tg_cos, cos, 1},
+    {"tan", tg_tan, tan, 1},
+    {"asin", tg_asin, asin, 2.5},
+    {"acos", tg_acos, acos, 2},
+    {"atan", tg_atan, atan, 2},
+    {"x^2.25", power, exact_power, 1},
+    {"x^-3", inverse_cube, exact_inverse_cube, 1},
     {"tanh", tg_tanh, tanh, 2},
     {"erf", tg_erf, erf, 2},
     {"sigmoid", tg_sigmoid, sigmoid, 2},
@@ -50,6 +65,43 @@ static double distance(float y, double exact)
     if (isnan(exact)) return isnan(y) ? 0 : HUGE_VAL;
     if ((double)y == exact || (float)exact == y) return 0;
     return isinf(y) || isinf((float)exact) ? HUGE_VAL : fabs((double)y - exact) / ldexp(1, place);
+}
+
+/* pow and atan2 of each two of some numbers, special ones among them. */
+TEST(pairs)
+{
+    static const float number[] = {0.0f,   -0.0f,   1,     -1,     2,        -2,        0.5f, -0.5f,
+                                   3,      -3,      0.3f,  -7.7f,  1e-40f,   -1e-40f,   3e38f, -3e38f,
+                                   1e-10f, INFINITY, -INFINITY, NAN, 16777216, -16777218, 12.5f, -101};
+    enum { NUMBERS = (int)(sizeof number / sizeof number[0]), PAIRS = NUMBERS * NUMBERS };
+    static float a[PAIRS], b[PAIRS], y[PAIRS], angle[PAIRS];
+    tg_mark mark = tg_scope_begin();
+    tg_tensor *x, *e;
+    int i;
+    for (i = 0; i < PAIRS; ++i) a[i] = number[i / NUMBERS], b[i] = number[i % NUMBERS];
+    x = tg_from_f32(a, TG_SHAPE(PAIRS)), e = tg_from_f32(b, TG_SHAPE(PAIRS));
+    CHECK(tg_copy_out(tg_pow(x, e), y, sizeof y) == TG_OK && tg_copy_out(tg_atan2(x, e), angle, sizeof angle) == TG_OK);
+    for (i = 0; i < PAIRS; ++i) {
+        const double power = pow((double)a[i], (double)b[i]), wanted = atan2((double)a[i], (double)b[i]);
+        CHECK(distance(y[i], power) <= 1 && distance(angle[i], wanted) <= 2);
+        CHECK(isnan(power) || !signbit(y[i]) == !signbit(power));
+        CHECK(isnan(wanted) || !signbit(angle[i]) == !signbit(wanted));
+    }
+    tg_scope_end(mark);
+}
+
+/* Angles of all sizes, those for libm among others, in place, too. */
+TEST(large_angles)
+{
+    static float x[1000], y[1000];
+    tg_mark mark = tg_scope_begin();
+    tg_tensor *t;
+    int i;
+    for (i = 0; i < 1000; ++i) x[i] = i % 7 ? (float)i : (float)i * 3e6f;
+    t = tg_sin_(tg_from_f32(x, TG_SHAPE(1000)));
+    CHECK(tg_copy_out(t, y, sizeof y) == TG_OK);
+    for (i = 0; i < 1000; ++i) CHECK(distance(y[i], sin((double)x[i])) <= 1);
+    tg_scope_end(mark);
 }
 
 /* One in so many of all floats, NaN and infinity among them. */
@@ -255,6 +307,8 @@ int main(int argc, char **argv)
         else if (*wishes[k]) {
             RUN(halves);
             RUN(errors);
+            RUN(pairs);
+            RUN(large_angles);
             RUN(errors_of_gradients);
         }
     }
