@@ -31122,6 +31122,8 @@ typedef struct {
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
 typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
 
+typedef struct tgi_index_block tgi_index_block; /* see CPU_ROWS */
+
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
@@ -31145,6 +31147,8 @@ typedef struct tgi_kernels {
     void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
+    bool (*indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end);
+    void (*add_f16)(const tgi_index_block *block);
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
     const tgi_reduction_row *reductions; /* as tgi_reduction */
@@ -33154,133 +33158,298 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
 
 /* ---- gather, scatter, nonzero ---- */
 
-static inline int64_t tgi_index_at(const char *at, tg_dtype dtype)
+TGI_ALWAYS_INLINE int64_t tgi_index_at(const char *at, bool wide)
 {
-    return dtype == TG_I64 ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
+    return wide ? *(const int64_t *)(const void *)at : *(const int32_t *)(const void *)at;
 }
 
+/* kernels->indices_are_in for indices that have gaps, or are i32: steps in bytes. */
+static bool tgi_strided_indices_are_in(const char *at, int64_t step, bool wide, int64_t n, int64_t least, int64_t end)
+{
+    uint64_t outside = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const uint64_t index = (uint64_t)tgi_index_at(at + i * step, wide);
+        outside |= (index - (uint64_t)least) | ((uint64_t)end - 1 - index);
+    }
+    return outside >> 63 == 0;
+}
+
+/* A run with an index outside is read again, one by one: for the message, and where one number is spared. */
 static bool tgi_cpu_index_check(tgi_thread *S, const char *op, tgi_operand index, int ndim, const int64_t *dim,
                                 int64_t size, const int64_t *spared, tgi_index_message message, int axis, bool now)
 {
+    const tgi_kernels *const kernels = tgi_kernels_of(S);
+    const bool wide = index.dtype == TG_I64;
+    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
     tgi_iter iter;
     tgi_iter_init(&iter, ndim, dim, 1, &index, false);
-    const int inner = iter.ndim - 1;
-    const int64_t least = message == TGI_INDEX_FROM_END ? -size : 0;
+    const int64_t length = iter.dim[iter.ndim - 1], step = iter.stride[0][iter.ndim - 1];
     (void)now;
     if (iter.numel == 0) return true;
     tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t row = 0; row < iter.numel; row += iter.dim[inner]) {
-        for (int64_t i = 0; i < iter.dim[inner]; ++i) {
-            const int64_t at = tgi_index_at(cursor.at[0] + i * iter.stride[0][inner], index.dtype);
+    for (int64_t row = 0; row < iter.numel; row += length) {
+        const int64_t *const first = (const int64_t *)(const void *)cursor.at[0];
+        const bool inside = wide && step == 8
+                                ? kernels->indices_are_in(first, length, least, size)
+                                : tgi_strided_indices_are_in(cursor.at[0], step, wide, length, least, size);
+        for (int64_t i = 0; !inside && i < length; ++i) {
+            const int64_t at = tgi_index_at(cursor.at[0] + i * step, wide);
             if ((at >= least && at < size) || (spared && at == *spared)) continue;
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s",
                             tgi_text_of_bad_index(message, at, row + i, axis, size, "").text);
         }
-        tgi_cursor_advance(&cursor, &iter, iter.dim[inner]);
+        tgi_cursor_advance(&cursor, &iter, length);
     }
     return true;
 }
 
-/* gather and scatter loop over all of index, the row's dim outermost, so that neighbours with the same index (the
-   columns of an embedding) are copied or added as one run, and the elements of a row keep their order.  Operands: out
-   or src, which have the shape of index; x, with stride 0 along the row's dim, where index gives the position; index.
-   */
+/* gather and scatter take what an index moves as one element, of any number of bytes: one number, or all columns of an
+   embedding, where index has stride 0 and the others lie side by side.  They loop over blocks of such elements in two
+   dims, the row's dim and one other, the one with the smaller step inside.  For one place of the others the elements of
+   the row are met in their order, so that the last write stays, and sums have their order.
+
+   A block: like is out or src, which have the shape of index; x moves by `step` for an index of 1.  All in bytes. */
+struct tgi_index_block {
+    char *like, *x;
+    const char *index;
+    int64_t n[2], like_step[2], x_step[2], index_step[2]; /* of the two dims; 1 is inside */
+    int64_t step, size; /* size: of what an index moves */
+    tg_dtype dtype;
+    bool wide; /* index is i64, not i32 */
+    const tgi_kernels *kernels;
+};
+typedef void (*tgi_index_fn)(const tgi_index_block *b);
+
+/* y [bytes] = x [bytes], which do not overlap: a call of memcpy costs more than a short copy. */
+TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
+{
+    if (bytes < 16 || bytes >= 8 * TGI_CACHE_LINE) {
+        memcpy(y, x, (size_t)bytes);
+        return;
+    }
+    for (int64_t i = 0; i < bytes - 16; i += 16) memcpy(y + i, x + i, 16);
+    memcpy(y + bytes - 16, x + bytes - 16, 16); /* some of them again */
+}
+
+/* Whether the inside of a block is x[index[i]], and nothing has a gap. */
+static bool tgi_is_flat_block(const tgi_index_block *b)
+{
+    return b->wide && b->index_step[1] == 8 && b->like_step[1] == b->size && b->x_step[1] == 0 && b->step == b->size;
+}
+
+/* Moves the elements of a block: to where the indices say (scatters), or from there.  size: 0 stands for b->size. */
+TGI_ALWAYS_INLINE void tgi_move_block(const tgi_index_block *b, bool flat, int64_t size, bool scatters)
+{
+    const int64_t step = flat ? size : b->step, like_step = flat ? size : b->like_step[1];
+    const int64_t x_step = flat ? 0 : b->x_step[1], index_step = flat ? 8 : b->index_step[1];
+    for (int64_t row = 0; row < b->n[0]; ++row) {
+        const char *const index = b->index + row * b->index_step[0];
+        char *const like = b->like + row * b->like_step[0], *const x = b->x + row * b->x_step[0];
+        for (int64_t i = 0; i < b->n[1]; ++i) {
+            char *const here = like + i * like_step;
+            char *const there = x + i * x_step + tgi_index_at(index + i * index_step, flat || b->wide) * step;
+            if (size == 0) tgi_move_bytes(scatters ? there : here, scatters ? here : there, b->size);
+            else memcpy(scatters ? there : here, scatters ? here : there, (size_t)size); /* one load and one store */
+        }
+    }
+}
+
+/* The sizes of an element that have a loop of their own are those of the dtypes, and four numbers of f32, for the cell
+   embedding f32 16384x4; the flat loops are for gather f32 64x1024,64x1024 dim=1. */
+static void tgi_move_by_size(const tgi_index_block *b, bool scatters)
+{
+#define TGI_MOVE(flat, size) scatters ? tgi_move_block(b, flat, size, true) : tgi_move_block(b, flat, size, false)
+    const bool flat = tgi_is_flat_block(b);
+    switch (b->size) {
+    case 1: flat ? TGI_MOVE(true, 1) : TGI_MOVE(false, 1); break;
+    case 2: flat ? TGI_MOVE(true, 2) : TGI_MOVE(false, 2); break;
+    case 4: flat ? TGI_MOVE(true, 4) : TGI_MOVE(false, 4); break;
+    case 8: flat ? TGI_MOVE(true, 8) : TGI_MOVE(false, 8); break;
+    case 16: TGI_MOVE(false, 16); break;
+    default: TGI_MOVE(false, 0); break;
+    }
+#undef TGI_MOVE
+}
+static void tgi_gather_block(const tgi_index_block *b) { tgi_move_by_size(b, false); }
+static void tgi_scatter_block(const tgi_index_block *b) { tgi_move_by_size(b, true); }
+
+/* By dtype: the sum of the elements a and b, as an element.  That of f16 is in SIMD. */
+#define TGI_SUMS_OF_ELEMENTS(OP)                                                         \
+    OP(f32, float, a + b)                                                                \
+    OP(f64, double, a + b)                                                               \
+    OP(bf16, uint16_t, tgi_f32_to_bf16(tgi_bf16_to_f32(a) + tgi_bf16_to_f32(b)))         \
+    OP(i32, int32_t, (int32_t)((uint32_t)a + (uint32_t)b))                               \
+    OP(i64, int64_t, tgi_wrap_add(a, b))                                                 \
+    OP(u8, uint8_t, (uint8_t)(a + b))                                                    \
+    OP(b8, uint8_t, (uint8_t)((a | b) != 0))
+
+/* y [n] += x [n] of a dtype, both side by side. */
+static void tgi_add_row(const tgi_kernels *kernels, tg_dtype dtype, char *y, const char *x, int64_t n)
+{
+    const tgi_map_kernel add = kernels->map_f32[TGI_OP_add];
+    const double no_scalar[2] = {0, 0};
+    const int64_t size = tgi_bytes_of(dtype);
+    if (dtype == TG_F32) {
+        add(n, no_scalar, y, y, x, NULL);
+        return;
+    }
+    if (dtype != TG_BF16 && dtype != TG_F16) {
+        tgi_add_run(dtype, y, size, x, size, n);
+        return;
+    }
+    for (int64_t i = 0, run; i < n; i += run) {
+        float sum[TGI_TILE], term[TGI_TILE];
+        run = tgi_at_most(n - i, TGI_TILE);
+        kernels->to_f32[dtype == TG_F16](sum, y + i * size, run);
+        kernels->to_f32[dtype == TG_F16](term, x + i * size, run);
+        add(run, no_scalar, sum, sum, term, NULL);
+        kernels->from_f32[dtype == TG_F16](y + i * size, sum, run);
+    }
+}
+
+/* Elements of so many numbers are added by the kernels of the instruction set. */
+enum { TGI_WIDE_SUM = 16 };
+
+/* width: of an element, in numbers. */
+#define TGI_ADD_ELEMENTS(name, inlined, type, sum)                                                         \
+    TGI_ALWAYS_INLINE void inlined(const tgi_index_block *block, bool flat, int64_t width)                 \
+    {                                                                                                      \
+        const int64_t size = (int64_t)sizeof(type), step = flat ? size : block->step;                      \
+        const int64_t like_step = flat ? size : block->like_step[1], x_step = flat ? 0 : block->x_step[1]; \
+        const int64_t index_step = flat ? 8 : block->index_step[1];                                        \
+        for (int64_t row = 0; row < block->n[0]; ++row) {                                                  \
+            const char *const index = block->index + row * block->index_step[0];                           \
+            const char *const src = block->like + row * block->like_step[0];                               \
+            char *const x = block->x + row * block->x_step[0];                                             \
+            for (int64_t i = 0; i < block->n[1]; ++i) {                                                    \
+                const int64_t at = tgi_index_at(index + i * index_step, flat || block->wide);              \
+                type *const to = (type *)(void *)(x + i * x_step + at * step);                             \
+                const type *const from = (const type *)(const void *)(src + i * like_step);                \
+                for (int64_t j = 0; j < width; ++j) {                                                      \
+                    const type a = to[j], b = from[j];                                                     \
+                    to[j] = (type)(sum);                                                                   \
+                }                                                                                          \
+            }                                                                                              \
+        }                                                                                                  \
+    }                                                                                                      \
+    static void name(const tgi_index_block *b)                                                             \
+    {                                                                                                      \
+        const int64_t width = b->size / (int64_t)sizeof(type);                                             \
+        if (width > 1) inlined(b, false, width);                                                           \
+        else if (tgi_is_flat_block(b)) inlined(b, true, 1);                                                \
+        else inlined(b, false, 1);                                                                         \
+    }
+#define TGI_ADD_ELEMENTS_OF(name, type, sum) TGI_ADD_ELEMENTS(tgi_add_block_##name, tgi_add_block_of_##name, type, sum)
+TGI_SUMS_OF_ELEMENTS(TGI_ADD_ELEMENTS_OF)
+
+static void tgi_scatter_add_block(const tgi_index_block *b)
+{
+    static const tgi_index_fn add[] = {tgi_add_block_f32, tgi_add_block_f64, tgi_add_block_bf16,
+                                       NULL, /* the kernels have that of f16 */
+                                       tgi_add_block_i32, tgi_add_block_i64, tgi_add_block_u8,
+                                       tgi_add_block_b8};
+    const int64_t size = tgi_bytes_of(b->dtype), width = b->size / size;
+    if (width < TGI_WIDE_SUM) {
+        if (b->dtype == TG_F16) b->kernels->add_f16(b);
+        else add[b->dtype](b);
+        return;
+    }
+    for (int64_t row = 0; row < b->n[0]; ++row) {
+        for (int64_t i = 0; i < b->n[1]; ++i) {
+            const int64_t at = tgi_index_at(b->index + row * b->index_step[0] + i * b->index_step[1], b->wide);
+            tgi_add_row(b->kernels, b->dtype, b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step,
+                        b->like + row * b->like_step[0] + i * b->like_step[1], width);
+        }
+    }
+}
+
 typedef struct {
-    tgi_iter iter;
-    int64_t step; /* of x along the row's dim, in bytes */
+    tgi_iter others;  /* the dims besides the row's: of like, x and index */
+    int64_t length, row_step[3]; /* of the row; the steps of the three along it, 0 for x, which has block.step */
+    bool whole;       /* what an index moves is a run of the innermost of the others */
+    bool by_rows;     /* items are elements of the row, not of the others */
+    tgi_index_block block;
+    tgi_index_fn loop;
 } tgi_index_job;
 
-static tgi_index_job tgi_index_job_of(const tgi_rows *rows, int like_index, int x, bool any_order)
+static bool tgi_row_is_inside(const tgi_index_job *job)
 {
-    tgi_index_job job;
-    int64_t dim[TG_MAX_DIMS];
-    tgi_operand arg[3];
-    const int from[3] = {like_index, x, 2};
-    dim[0] = rows->length;
-    memcpy(dim + 1, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
-    for (int k = 0; k < 3; ++k) {
-        arg[k] = rows->arg[from[k]];
-        arg[k].stride[0] = k == 1 ? 0 : rows->step[from[k]];
-        memcpy(arg[k].stride + 1, rows->arg[from[k]].stride, sizeof(int64_t) * (size_t)rows->ndim);
-    }
-    tgi_iter_init(&job.iter, rows->ndim + 1, dim, 3, arg, any_order);
-    job.step = rows->step[x] * tgi_bytes_of(rows->arg[x].dtype);
-    return job;
+    const int inner = job->others.ndim - 1;
+    if (job->whole || job->others.dim[inner] == 1) return true;
+    return job->length > 1 && llabs(job->row_step[0]) <= llabs(job->others.stride[0][inner]);
 }
 
-/* y [n]: element i is x[i] of the part of x that index[i] says; steps in bytes, elements of `size` bytes. */
-static inline void tgi_gather_run(char *y, int64_t y_step, const char *x, int64_t x_step, const char *index,
-                                  int64_t index_step, tg_dtype index_dtype, int64_t step, int64_t n, size_t size)
-{
-    for (int64_t i = 0; i < n; ++i) {
-        memcpy(y + i * y_step, x + i * x_step + tgi_index_at(index + i * index_step, index_dtype) * step, size);
-    }
-}
-
-static void tgi_gather_range(const void *job_, int thread, int64_t first, int64_t end)
+/* Items are elements of the others, so that no two threads write to one row of x; where nothing is written to x, they
+   may be elements of the row. */
+static void tgi_index_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_index_job *job = (const tgi_index_job *)job_;
-    const tgi_iter *iter = &job->iter;
-    const int inner = iter->ndim - 1;
-    const int64_t y_step = iter->stride[0][inner], x_step = iter->stride[1][inner], index_step = iter->stride[2][inner];
-    const tg_dtype index_dtype = iter->dtype[2];
-    const int64_t size = tgi_bytes_of(iter->dtype[0]);
-    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    const tgi_iter *others = &job->others;
+    const int inner = others->ndim - 1, row_dim = tgi_row_is_inside(job);
+    const int64_t start = job->by_rows ? first : 0, rows = job->by_rows ? end - first : job->length;
+    tgi_index_block b = job->block;
     (void)thread;
+    if (job->by_rows) first = 0, end = others->numel;
+    b.n[row_dim] = rows;
+    b.like_step[row_dim] = job->row_step[0], b.like_step[!row_dim] = others->stride[0][inner];
+    b.x_step[row_dim] = 0, b.x_step[!row_dim] = others->stride[1][inner];
+    b.index_step[row_dim] = job->row_step[2], b.index_step[!row_dim] = others->stride[2][inner];
+    tgi_cursor cursor = tgi_cursor_at(others, first);
     for (int64_t run; first < end; first += run) {
-        run = tgi_cursor_run(&cursor, iter, end - first);
-        char *const y = cursor.at[0];
-        const char *const x = cursor.at[1], *const index = cursor.at[2];
-        if (index_step == 0)
-            tgi_copy_run(y, y_step, x + tgi_index_at(index, index_dtype) * job->step, x_step, run, size);
-        else if (size == 4 && index_dtype == TG_I64 && y_step == 4 && x_step == 0 && index_step == 8 && job->step == 4)
-            tgi_gather_run(y, 4, x, 0, index, 8, TG_I64, 4, run, 4); /* constants make it fast: of rows, one by one */
-        else if (size == 4 && index_dtype == TG_I64)
-            tgi_gather_run(y, y_step, x, x_step, index, index_step, TG_I64, job->step, run, 4);
-        else
-            tgi_gather_run(y, y_step, x, x_step, index, index_step, index_dtype, job->step, run, (size_t)size);
-        tgi_cursor_advance(&cursor, iter, run);
+        run = tgi_cursor_run(&cursor, others, end - first);
+        b.like = cursor.at[0] + start * job->row_step[0];
+        b.x = cursor.at[1];
+        b.index = cursor.at[2] + start * job->row_step[2];
+        b.n[!row_dim] = job->whole ? 1 : run;
+        b.size = job->whole ? run * job->block.size : job->block.size;
+        job->loop(&b);
+        tgi_cursor_advance(&cursor, others, run);
     }
+}
+
+/* like, x: which operands of rows they are; index is operand 2. */
+static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_index_fn loop)
+{
+    const tgi_operand arg[3] = {rows->arg[like], rows->arg[x], rows->arg[2]};
+    const int64_t size = tgi_bytes_of(arg[1].dtype);
+    tgi_index_job job;
+    tgi_iter *const others = &job.others;
+    tgi_iter_init(others, rows->ndim, rows->dim, 3, arg, true);
+    const double numel = (double)others->numel * (double)rows->length;
+    if (numel == 0) return true;
+    job.length = rows->length;
+    job.row_step[0] = rows->step[like] * size;
+    job.row_step[1] = 0;
+    job.row_step[2] = rows->step[2] * tgi_bytes_of(arg[2].dtype);
+    job.block.step = rows->step[x] * size;
+    job.block.size = size;
+    job.block.dtype = arg[1].dtype;
+    job.block.wide = arg[2].dtype == TG_I64;
+    job.block.kernels = tgi_kernels_of(S);
+    job.loop = loop;
+    const int inner = others->ndim - 1;
+    job.whole = others->stride[0][inner] == size && others->stride[1][inner] == size && others->stride[2][inner] == 0;
+    job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
+    const int64_t items = job.by_rows ? rows->length : others->numel;
+    tgi_parallel_for(tgi_parts_for(S, numel, items), items, tgi_index_range, &job);
+    return true;
 }
 
 static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 {
-    const tgi_index_job job = tgi_index_job_of(rows, 0, 1, true); /* the order of y's elements in memory */
-    const int64_t n = job.iter.numel;
-    if (n > 0) tgi_parallel_for(tgi_parts_for(S, (double)n, n), n, tgi_gather_range, &job);
-    return true;
+    return tgi_index_run(S, rows, 0, 1, tgi_gather_block);
 }
 
 static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
-    const tgi_index_job job = tgi_index_job_of(rows, 1, 0, false);
-    const tgi_iter *iter = &job.iter;
-    const int inner = iter->ndim - 1;
-    const int64_t src_step = iter->stride[0][inner], x_step = iter->stride[1][inner],
-                  index_step = iter->stride[2][inner];
-    const int64_t run = iter->dim[inner], same = index_step == 0 ? run : 1, size = tgi_bytes_of(iter->dtype[1]);
-    (void)S;
-    if (iter->numel == 0) return true;
-    tgi_cursor cursor = tgi_cursor_at(iter, 0);
-    for (int64_t done = 0; done < iter->numel; done += run) {
-        for (int64_t i = 0; i < run; i += same) {
-            const int64_t at = tgi_index_at(cursor.at[2] + i * index_step, iter->dtype[2]);
-            char *x = cursor.at[1] + i * x_step + at * job.step;
-            const char *src = cursor.at[0] + i * src_step;
-            if (kind == TGI_SCATTER_ADD)
-                tgi_add_run(iter->dtype[1], x, x_step, src, src_step, same);
-            else
-                tgi_copy_run(x, x_step, src, src_step, same, size);
-        }
-        tgi_cursor_advance(&cursor, iter, run);
-    }
-    return true;
+    return tgi_index_run(S, rows, 1, 0, kind == TGI_SCATTER_ADD ? tgi_scatter_add_block : tgi_scatter_block);
 }
 
 /* The rows of g are sorted by their ids, which takes two passes over the ids alone; then each row of dweight is written
    once, from the first row of g to the last, and no two threads have the same row. */
 typedef struct {
     const tgi_table_gradient *table;
+    const tgi_kernels *kernels;
     int64_t *end;   /* [count + 1]: the rows of g for row r of dweight are order[end[r - 1] .. end[r]); end[-1] is 0 */
     int64_t *order; /* [n] */
 } tgi_table_job;
@@ -33300,49 +33469,117 @@ static void tgi_table_range(const void *job_, int thread, int64_t first, int64_t
         else
             memcpy(to, g + job->order[i++] * bytes, (size_t)bytes);
         for (; i < job->end[row]; ++i)
-            tgi_add_run(table->dtype, to, size, g + job->order[i] * bytes, size, table->width);
+            tgi_add_row(job->kernels, table->dtype, to, g + job->order[i] * bytes, table->width);
     }
 }
 
 static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_gradient *table)
 {
     const int64_t count = table->count, n = table->n, id_size = tgi_bytes_of(table->id_dtype);
+    const bool wide = table->id_dtype == TG_I64;
     const char *const ids = (const char *)table->ids;
     const size_t bytes = sizeof(int64_t) * ((size_t)count + 1 + (size_t)n);
     tgi_table_job job;
     job.table = table;
+    job.kernels = tgi_kernels_of(S);
     job.end = (int64_t *)tgi_alloc(S, bytes);
     if (!job.end) return tgi_no_memory(S, "embedding", bytes), TGI_FAILED;
     job.order = job.end + count + 1;
     memset(job.end, 0, sizeof(int64_t) * ((size_t)count + 1));
-    for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, table->id_dtype) + 1]++;
+    for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, wide) + 1]++;
     for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
-    for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, table->id_dtype)]++] = i;
+    for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, wide)]++] = i;
     tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_range, &job);
     tgi_free(S, job.end, bytes);
     return TGI_DONE;
 }
 
+/* Of n <= TGI_TILE elements, steps in bytes: how many have a bit of `mask` set, which is all of a float's but its sign;
+   and the places of those, in order. */
+#define TGI_FIND_BITS(type)                                                                                       \
+    static int64_t tgi_count_bits_##type(const char *at, int64_t step, int64_t n, uint64_t mask)                  \
+    {                                                                                                             \
+        const type bits = (type)mask;                                                                             \
+        uint32_t count = 0;                                                                                       \
+        for (int64_t i = 0; step == (int64_t)sizeof(type) && i < n; ++i)                                          \
+            count += (((const type *)(const void *)at)[i] & bits) != 0;                                           \
+        for (int64_t i = 0; step != (int64_t)sizeof(type) && i < n; ++i)                                          \
+            count += (*(const type *)(const void *)(at + i * step) & bits) != 0;                                  \
+        return count;                                                                                             \
+    }                                                                                                             \
+    static int64_t tgi_find_bits_##type(const char *at, int64_t step, int64_t n, uint64_t mask, int32_t *place)   \
+    {                                                                                                             \
+        const type bits = (type)mask;                                                                             \
+        int64_t count = 0;                                                                                        \
+        for (int64_t i = 0; i < n; ++i) { /* without a branch: every place is written, and kept if one is found */ \
+            place[count] = (int32_t)i;                                                                            \
+            count += (*(const type *)(const void *)(at + i * step) & bits) != 0;                                  \
+        }                                                                                                         \
+        return count;                                                                                             \
+    }
+TGI_LOOPS_BEGIN
+TGI_FIND_BITS(uint8_t)
+TGI_FIND_BITS(uint16_t)
+TGI_FIND_BITS(uint32_t)
+TGI_FIND_BITS(uint64_t)
+TGI_LOOPS_END
+
+/* place: NULL, where only the number is asked for. */
+static int64_t tgi_find_nonzero(tg_dtype dtype, const char *at, int64_t step, int64_t n, int32_t *place)
+{
+    const int64_t size = tgi_bytes_of(dtype);
+    const uint64_t all = UINT64_MAX >> (64 - 8 * size), mask = tgi_dtypes[dtype].floating ? all >> 1 : all;
+    switch (size) {
+    case 1: return place ? tgi_find_bits_uint8_t(at, step, n, mask, place) : tgi_count_bits_uint8_t(at, step, n, mask);
+    case 2:
+        return place ? tgi_find_bits_uint16_t(at, step, n, mask, place) : tgi_count_bits_uint16_t(at, step, n, mask);
+    case 4:
+        return place ? tgi_find_bits_uint32_t(at, step, n, mask, place) : tgi_count_bits_uint32_t(at, step, n, mask);
+    default:
+        return place ? tgi_find_bits_uint64_t(at, step, n, mask, place) : tgi_count_bits_uint64_t(at, step, n, mask);
+    }
+}
+
+/* out [n, ndim]: the indices of the elements that stand place[i] behind the index `at`, in a tensor of these dims.
+   at moves to the last of them. */
+static void tgi_store_places(int64_t *out, int ndim, const int64_t *dim, int64_t *at, const int32_t *place, int64_t n)
+{
+    const int last = ndim - 1;
+    for (int64_t i = 0; i < n; ++i, out += ndim) {
+        at[last] += i > 0 ? place[i] - place[i - 1] : place[i];
+        while (at[last] >= dim[last]) { /* once per row of the tensor, in all */
+            at[last] -= dim[last];
+            for (int d = last - 1; d >= 0 && ++at[d] == dim[d] && d > 0; --d) at[d] = 0;
+        }
+        for (int d = 0; d < ndim; ++d) out[d] = at[d];
+    }
+}
+
 static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
+    const tg_dtype dtype = in->arg[0].dtype;
+    const int ndim = in->ndim;
+    int64_t at[TG_MAX_DIMS] = {0};
+    int32_t place[TGI_TILE];
     tgi_iter iter;
-    tgi_iter_init(&iter, in->ndim, in->dim, 1, in->arg, false);
-    const tg_dtype compute = tgi_dtypes[in->arg[0].dtype].floating ? TG_F64 : TG_I64;
+    tgi_iter_init(&iter, ndim, in->dim, 1, in->arg, false);
     (void)S;
     *count = 0;
     if (iter.numel == 0) return true;
     tgi_cursor cursor = tgi_cursor_at(&iter, 0);
-    for (int64_t i = 0, run; i < iter.numel; i += run) {
-        tgi_tile tile;
+    for (int64_t i = 0, run, before = 0; i < iter.numel; i += run) { /* before: the elements since the index `at` */
         run = tgi_cursor_run(&cursor, &iter, TGI_TILE);
-        tgi_load_elements(compute, &tile, iter.dtype[0], cursor.at[0], iter.stride[0][iter.ndim - 1], run);
-        for (int64_t j = 0; j < run; ++j) {
-            int64_t element = i + j;
-            if (compute == TG_F64 ? tile.f64[j] == 0 : tile.i64[j] == 0) continue;
-            for (int d = in->ndim - 1; out && d >= 0; element /= in->dim[d], --d) out[d] = element % in->dim[d];
-            if (out) out += in->ndim;
-            ++*count;
+        const int64_t found =
+            tgi_find_nonzero(dtype, cursor.at[0], iter.stride[0][iter.ndim - 1], run, out ? place : NULL);
+        if (out && ndim > 0 && found > 0) {
+            at[ndim - 1] += before;
+            tgi_store_places(out, ndim, in->dim, at, place, found);
+            out += found * ndim;
+            before = run - place[found - 1];
+        } else {
+            before += run;
         }
+        *count += found;
         tgi_cursor_advance(&cursor, &iter, run);
     }
     return true;
@@ -35588,7 +35825,8 @@ static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int
 /* The target of row r; -1 if it is ignored, or no class. */
 static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
 {
-    const int64_t t = tgi_index_at((const char *)p->targets + r * tgi_bytes_of(p->target_dtype), p->target_dtype);
+    const bool wide = p->target_dtype == TG_I64;
+    const int64_t t = tgi_index_at((const char *)p->targets + r * tgi_bytes_of(p->target_dtype), wide);
     return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
 }
 
@@ -35862,8 +36100,8 @@ extern float sqrtf(float) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 2 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 2
+#define TGI_SERIAL 3 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 3
 #define TGI_CAME
 #endif
 
@@ -36664,6 +36902,33 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     TGI_INDEPENDENT
     for (int64_t i = done; i < n; ++i) half[i] = tgi_f32_to_f16(x[i]);
 }
+
+/* ---- indices ---- */
+
+/* Whether all of n indices are in [least, end): then neither index - least nor end - 1 - index has its sign bit set. */
+static bool TGI_V(indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end)
+{
+    uint64_t outside = 0;
+    for (int64_t i = 0; i < n; ++i)
+        outside |= ((uint64_t)index[i] - (uint64_t)least) | ((uint64_t)end - 1 - (uint64_t)index[i]);
+    return outside >> 63 == 0;
+}
+
+/* a + b as f16, by the instruction that tgi_cpu_scatter needs for scatter_add f16 1024x64,1024x64 dim=1. */
+static inline uint16_t TGI_V(sum_of_f16)(uint16_t a, uint16_t b)
+{
+#ifdef TGI_AGAIN
+    typedef short halves __attribute__((__vector_size__(16)));
+    typedef float floats __attribute__((__vector_size__(32)));
+    const halves both = {(short)a, (short)b};
+    const floats wide = __builtin_ia32_vcvtph2ps256(both), sum = {wide[0] + wide[1]};
+    const halves y = __builtin_ia32_vcvtps2ph256(sum, 0);
+    return (uint16_t)y[0];
+#else
+    return tgi_f32_to_f16(tgi_f16_to_f32(a) + tgi_f16_to_f32(b));
+#endif
+}
+TGI_ADD_ELEMENTS(TGI_V(add_f16), TGI_V(add_f16_of), uint16_t, TGI_V(sum_of_f16)(a, b))
 
 TGI_LOOPS_END
 #endif /* !TGI_SECOND_TYPE */
@@ -37650,6 +37915,8 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
+    TGI_V(indices_are_in),
+    TGI_V(add_f16),
     TGI_V(random_words),
     TGI_V(random_normal),
     TGI_LIGHT(reductions),

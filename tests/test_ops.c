@@ -1705,6 +1705,58 @@ TEST(blocks_of_loops)
     }
 }
 
+/* Indices in memory in any way: dense, across, with gaps, the same in each row or column; of i64 and i32, many of them
+   equal.  gather, scatter and sums, by loops for each size of an element, as the plain backend computes them. */
+TEST(blocks_of_indices)
+{
+    static const int64_t sizes[][3] = {{9, 70, 4}, {33, 9, 1}, {10, 40, 3}, {9, 3, 65}, {1, 1, 1300}, {2, 300, 16}};
+    static const int ways[] = {LIES_CONTIGUOUS, LIES_ACROSS, LIES_APART, LIES_IN_WIDE_ROWS};
+    const bool in_order = HERE.type == TG_DEV_CPU;
+    unsigned size, way, k;
+    int how, dim;
+    for (size = 0; size < sizeof sizes / sizeof *sizes; ++size) {
+        for (dim = 0; dim < 3; ++dim) {
+            for (how = LIES_CONTIGUOUS; how <= LIES_REPEATED && sizes[size][dim] >= 9; ++how) {
+                for (way = 0; way < 4; ++way) {
+                    for (k = TG_F32; k <= TG_BOOL; ++k) {
+                        const int64_t *n = sizes[size];
+                        tg_shape shape = TG_SHAPE(n[0], n[1], n[2]);
+                        tg_tensor *result[2][5];
+                        tg_mark mark = tg_scope_begin();
+                        int turn;
+                        shape.dim[dim] += way == 0; /* an index may be longer than what it indexes */
+                        for (turn = 0; turn < 2; ++turn) {
+                            tg_tensor *x, *src, *at_, **y = result[turn];
+                            if (small && (size + way + k + (unsigned)how) % 3) continue;
+                            if (turn) oracle_begin();
+                            tg_seed(7);
+                            x = lying(ways[way], (tg_dtype)k, n[0], n[1], n[2]);
+                            at_ = lying(how, k % 2 ? TG_I64 : TG_I32, shape.dim[0], shape.dim[1], shape.dim[2]);
+                            at_ = tg_expand(at_, shape);
+                            src = lying(ways[(way + (unsigned)how) % 4], (tg_dtype)k, shape.dim[0], shape.dim[1],
+                                        shape.dim[2]);
+                            if (tg_is_floating_point((tg_dtype)k) && in_order)
+                                src = tg_add_(src, tg_rand_like(src)); /* sums are rounded: their order counts */
+                            y[0] = tg_gather(x, dim, at_);
+                            y[1] = tg_scatter(x, dim, at_, src);
+                            y[2] = tg_scatter_add_(tg_clone(x), dim, at_, src);
+                            while (tg_ndim(at_) > 1) at_ = tg_select(at_, tg_ndim(at_) > dim + 1 ? -1 : 0, 0);
+                            y[3] = tg_index_select(x, dim, at_);
+                            y[4] = tg_scatter_add_(x, dim, tg_expand(tg_zeros_on(TG_SHAPE(1, 1, 1), TG_I64, HERE), shape),
+                                                   src); /* where x lies */
+                            if (turn) oracle_end();
+                        }
+                        if (!(small && (size + way + k + (unsigned)how) % 3)) {
+                            for (turn = 0; turn < 5; ++turn) CHECK(is_exactly(result[0][turn], result[1][turn]));
+                        }
+                        tg_scope_end(mark);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /* NaN comes last in order, and equal numbers keep theirs, also among the first of many. */
 TEST(first_of_many)
 {
@@ -2121,6 +2173,7 @@ static void run_tests(void)
     RUN(conversions_by_vectors);
     RUN(blocks);
     RUN(blocks_of_loops);
+    RUN(blocks_of_indices);
     RUN(first_of_many);
     RUN(long_inputs);
     RUN(composed_rows);
