@@ -30,6 +30,7 @@ help:
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
 	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: a quiet hour'
 	@echo 'make bench ROWS=sgemm    the rows whose name contains the text; BENCH="--help" for more; with DEVICE=cuda the GPU, too'
+	@echo 'make bench ROWS=program  whole programs beside PyTorch: ResNet, U-Net, GAN, ...; loss and speed of a step'
 	@echo 'make bench-sweep     every op over a grid of shapes, dtypes and layouts beside PyTorch: 15 minutes; SWEEP=--coarse: two'
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
@@ -140,7 +141,7 @@ $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 $(BUILD)/device: tests/bench/device.c tests/cuda/models.h tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
-BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks roof)
+BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks programs roof)
 
 $(BENCH_PARTS): $(BUILD)/bench_%.o: tests/bench/%.c tests/bench/roof.h tests/bench/workloads.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(OPENMP) -c -o $@ $<

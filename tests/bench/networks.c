@@ -25,27 +25,20 @@ static tg_module *child(tg_module *m)
     return tg_module_child(network.net, name, m);
 }
 
-/* The same numbers as in the other libraries: matrices and more dims are uniform within 1 / sqrt(inputs), weights of
-   norms are 1 and biases 0.  flops: of a step without the optimizer. */
-static void begin_training(double flops)
+void first_weights(tg_module *net)
 {
-    tg_tensor *const *params = tg_module_params(network.net);
-    const int n = tg_module_count(network.net);
-    const bool adamw = option("adamw");
+    tg_tensor *const *params = tg_module_params(net);
+    const int n = tg_module_count(net);
     for (int i = 0; i < n; ++i) {
         const int64_t rows = tg_dim(params[i], 0);
-        const char *path = tg_module_path(network.net, i), *name = strrchr(path, '.');
+        const char *path = tg_module_path(net, i), *name = strrchr(path, '.');
         TG_NO_GRAD;
         if (tg_ndim(params[i]) > 1) fill(params[i], (uint32_t)i + 1, 1 / sqrtf((float)(tg_numel(params[i]) / rows)));
         else tg_fill_(params[i], strcmp(name ? name + 1 : path, "weight") ? 0 : 1);
     }
-    now.mode = TRAIN;
-    network.optim = adamw ? tg_adamw(params, n, 3e-4) : tg_sgd(params, n, 0.01);
-    /* weights and moments are read and written, gradients read */
-    cost(flops, (adamw ? 7 : 3) * (double)tg_module_numel(network.net));
 }
 
-double train(void)
+static double train(void)
 {
     TG_SCOPE;
     tg_optim_zero_grad(network.optim);
@@ -54,6 +47,20 @@ double train(void)
     tg_step(network.optim);
     ++network.step;
     return tg_item(loss);
+}
+
+/* flops: of a step without the optimizer. */
+static void begin_training(double flops)
+{
+    tg_tensor *const *params = tg_module_params(network.net);
+    const int n = tg_module_count(network.net);
+    const bool adamw = option("adamw");
+    first_weights(network.net);
+    now.mode = TRAIN;
+    now.train = train;
+    network.optim = adamw ? tg_adamw(params, n, 3e-4) : tg_sgd(params, n, 0.01);
+    /* weights and moments are read and written, gradients read */
+    cost(flops, (adamw ? 7 : 3) * (double)tg_module_numel(network.net));
 }
 
 /* Batches of x [sizes] with one label, or numbers where classes is 0, for each of their rows. */

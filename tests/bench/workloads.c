@@ -1,5 +1,5 @@
-/* What is measured on the CPU: the rows of the benchmark, and the programs that run them.  The workloads are in ops.c
- * and networks.c.
+/* What is measured on the CPU: the rows of the benchmark, and the programs that run them.  The workloads are in ops.c,
+ * networks.c and programs.c.
  *
  *     workloads worker THREADS    answers lines of stdin, one line each; bench.py asks this and other libraries
  *     workloads quick             the rows that need a minute, each with its part of what the processor could do
@@ -119,6 +119,22 @@ static const struct { const char *name; bool quick; } rows[] = {
     {"f32_to_f16-1048576", false},
     {"matmul_i64-256x256x256-NN", false},
     {"matmul_bf16-512x512x512-NN", false},
+    {"program-4x32-resnet18", false},
+    {"program-8x64-mobilenet", false},
+    {"program-16x32-vit", false},
+    {"program-4x64-unet", false},
+    {"program-8x32-ddpm", false},
+    {"program-32x32-vae", false},
+    {"program-16x32-dcgan", false},
+    {"program-16x32-wgan_gp", false},
+    {"program-16x32-simclr", false},
+    {"program-8x64-deeplab", false},
+    {"program-2x64-style", false},
+    {"program-16x32-transfer", false},
+    {"program-16x32-vgg", false},
+    {"program-16x32-siamese", false},
+    {"program-8x32-densenet", false},
+    {"program-8x32-super_resolution", false},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -179,6 +195,7 @@ static void end_workload(void)
     const int threads = now.threads;
     end_op();
     end_network();
+    end_program();
     tg_release_all(now.input, now.inputs);
     tg_release(now.index);
     tg_release(now.output);
@@ -190,8 +207,8 @@ static void end_workload(void)
 
 static const kind *kind_of(const char *name)
 {
-    const kind *tables[] = {op_kinds, network_kinds};
-    for (int i = 0; i < 2; ++i)
+    const kind *tables[] = {op_kinds, network_kinds, program_kinds};
+    for (int i = 0; i < 3; ++i)
         for (const kind *k = tables[i]; k->name; ++k)
             if (!strcmp(k->name, name)) return k;
     return NULL;
@@ -223,6 +240,7 @@ static bool begin_workload(const char *name)
     tg_set_flush_denormal(!option("denormal")); /* as the peers do */
     TG_SCOPE;
     now.kind->setup();
+    if (now.mode != TRAIN && !now.kind->forward) return false; /* there is no such program */
     if (now.mode == BACKWARD || now.mode == BOTH) {
         tg_tensor *y = now.kind->forward();
         if (now.mode == BACKWARD) now.output = tg_retain(y);
@@ -239,7 +257,7 @@ static void turn(void)
     tg_tensor *y, *results[MOST_INPUTS], *leaves[MOST_INPUTS];
     int n = 0;
     if (now.mode == TRAIN) {
-        train();
+        now.train();
         return;
     }
     y = now.mode == BACKWARD ? now.output : now.kind->forward();
@@ -328,7 +346,7 @@ static void answer(char *line, double idle_bytes)
         if (tg_ok()) printf("%.9g\n", seconds);
         else printf("error: %s\n", tg_error_message());
     } else if (!strcmp(word, "losses") && now.mode == TRAIN) {
-        for (int i = 0; i < (int)value; ++i) printf("%.9g ", train());
+        for (int i = 0; i < (int)value; ++i) printf("%.9g ", now.train());
         putchar('\n');
         end_workload();
     } else if (!strcmp(word, "memory")) {

@@ -1,4 +1,4 @@
-/* The workload that is measured, and what ops.c and networks.c share with workloads.c. */
+/* The workload that is measured, and what ops.c, networks.c and programs.c share with workloads.c. */
 #ifndef WORKLOADS_H
 #define WORKLOADS_H
 
@@ -22,7 +22,7 @@ typedef struct {
     tg_tensor *(*binary)(tg_tensor *a, tg_tensor *b);
 } kind;
 
-extern const kind op_kinds[], network_kinds[]; /* each ends with a kind without a name */
+extern const kind op_kinds[], network_kinds[], program_kinds[]; /* each ends with a kind without a name */
 
 /* The workload that is set up, one at a time. */
 typedef struct {
@@ -31,6 +31,7 @@ typedef struct {
     int64_t size[MOST_SIZES];
     int sizes, threads;
     mode mode;
+    double (*train)(void);      /* one step of TRAIN; returns the loss */
     bool grad;                  /* the inputs require grad */
     double flops, bytes, calls; /* of one turn of the loop; a turn that repeats a small op counts as several calls */
     double seconds;             /* per turn, as far as known */
@@ -50,8 +51,12 @@ tg_tensor *fill(tg_tensor *t, uint32_t seed, float scale);         /* t, in [-sc
 tg_tensor *numbers(tg_shape shape, uint32_t seed);                 /* f32 in [-1, 1), retained */
 tg_tensor *labels(tg_shape shape, uint32_t seed, int64_t classes); /* i64 in [0, classes), retained */
 
-double train(void);     /* one step of the network; returns the loss */
+/* The parameters get the same numbers as in the other libraries: matrices and more dims are uniform within
+   1 / sqrt(inputs), weights of norms are 1 and biases 0. */
+void first_weights(tg_module *net);
+
 void end_network(void); /* frees what networks.c keeps beside the workload */
+void end_program(void); /* the same of programs.c */
 void end_op(void);      /* the same of ops.c */
 
 #endif

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # bench.sh BUILD: the benchmarks run.  The rows of `make bench-quick`, less than a millisecond each; other workloads in
-# small; the driver with one row and without another library; RESULTS.md has every row; small networks lose the same in
-# PyTorch, where there is one; and the sweep has cells of every op, which run, and agree with PyTorch's.
+# small; the driver with one row and without another library; RESULTS.md has every row; small networks and all programs
+# lose the same in PyTorch, where there is one; and the sweep has cells of every op, which run, and agree with PyTorch's.
 passed=0 failed=0
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
 make -s BUILD="$1" "$1/workloads" "$1/sweep" || { echo "0 passed, 1 failed"; exit 1; }
 "$1/workloads" tiny
 verdict $? "workloads tiny"
+mapfile -t programs < <(echo rows | "$1/workloads" worker 1 | grep '^program-')
 for name in conv2d-1x2x4x4 log_softmax-3x5-backward cat-3x5-both embedding-7x3x5-both bias_add-3x5-backward topk-3x9x2 \
     index_select-4x6 f32_to_f16-9 matmul_i64-3x4x5-NT matmul_bf16-3x4x5-TN randn-9 cross_entropy-3x5-both \
     scalar_graph-2 mlp-4x3x5x2-adamw conv_net-2x8x2x3x5x4-sgd lstm-2x3x4x5x3-sgd gru-2x3x4x5x3-sgd \
-    gpt-2x4x1x8x2x11-adamw-tied; do
+    gpt-2x4x1x8x2x11-adamw-tied "${programs[@]}"; do
     answer=$(echo "time $name 0.1" | "$1/workloads" worker 1)
     [[ $answer =~ ^[0-9.e+-]+$ ]]
     verdict $? "$name: $answer"
@@ -51,11 +52,15 @@ assert not agree(cell, "6 2 5 2", "5 2 5 2") and agree(cell, "6 nan 5 2", "6 nan
     if [ "$python" ]; then
         nets=(mlp-4x3x5x2-adamw mlp-4x3x5x1-sgd-tanh conv_net-2x8x2x3x5x4-sgd lstm-2x3x4x5x3-sgd
             gpt-2x4x1x8x2x11-adamw-tied)
-        agree=$(TG_BENCH_COMPILE=0 "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" \
-            "${nets[@]}" cat-3x5-both embedding-7x3x5-backward | tee "$1/bench-pytorch.txt" |
-            grep -c 'losses of 20 steps agree')
-        [ "$agree" -eq 5 ] && grep -q '^embedding-7x3x5-backward  *1 .*pytorch eager' "$1/bench-pytorch.txt"
+        ran() { [ "$(grep -c 'losses of [0-9]* steps agree' "$1")" -eq "$2" ] && grep -q "^$3  *1 .*pytorch " "$1"; }
+        export TG_BENCH_COMPILE=0
+        "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${nets[@]}" cat-3x5-both \
+            embedding-7x3x5-backward > "$1/bench-pytorch.txt" &&
+            ran "$1/bench-pytorch.txt" 5 embedding-7x3x5-backward
         verdict $? "beside PyTorch: $(cat "$1/bench-pytorch.txt")"
+        "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${programs[@]}" \
+            > "$1/bench-programs.txt" && ran "$1/bench-programs.txt" ${#programs[@]} "${programs[-1]}"
+        verdict $? "programs beside PyTorch: $(cat "$1/bench-programs.txt")"
         cp tests/bench/RESULTS.md "$1/sweep-RESULTS.md"
         "$python" tests/bench/sweep.py "${small[@]}" --results "$1/sweep-RESULTS.md" "$1/sweep" "${cells[@]}" \
             'matmul f32 64x64,64x64' 'layer_norm bf16' 'index_put_ f32' > "$1/sweep-pytorch.txt" &&

@@ -8,7 +8,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from common import labels, numbers, serve, weight
+from common import labels, numbers, serve
+from pytorch_programs import first_weights, program, program_modes
 
 THREADS = int(sys.argv[1])
 REPEATED = 1000
@@ -109,13 +110,7 @@ def network(w):
 def training(w, mode):
     net, shape, (target_shape, classes) = network(w)
     params = list(net.parameters())
-    with torch.no_grad():
-        for number, (name, param) in enumerate(net.named_parameters()):
-            values = weight(list(param.shape), number)
-            if values is not None:
-                param.copy_(torch.from_numpy(values))
-            else:
-                param.fill_(1 if name.split(".")[-1] == "weight" else 0)
+    first_weights(net)
     batches = []
     for i in range(4 if w.kind == "gpt" else 8):
         x = torch.from_numpy(labels(shape, 1000 + i, classes)) if w.kind == "gpt" else tensor(shape, 1000 + i)
@@ -239,8 +234,8 @@ PRODUCTS = {"sgemm": torch.float32, "matmul_i64": torch.int64, "matmul_bf16": to
 
 
 def modes(w):
-    if w.kind in NETWORKS:
-        found = ["eager"]
+    if w.kind in NETWORKS or w.kind == "program":
+        found = program_modes(w) if w.kind == "program" else ["eager"]
         if "sgd" in w.options:
             found.append("fused")
         if w.kind == "conv_net":
@@ -256,6 +251,8 @@ def op_known(w):
 
 
 def build(w, mode):
+    if w.kind == "program":
+        return program(w, mode)
     if w.kind in NETWORKS:
         return training(w, mode)
     if w.kind in PRODUCTS:
