@@ -5016,6 +5016,7 @@ enum {
     OP(std, "t", A | Y | FLOAT_INPUT | DIMS, "g * (t - mean) / (y * (n - correction))")                                \
     OP(norm, "t", A | Y | CAST_F32 | FLOAT_INPUT | DIMS, "g * sign(t) * |t|^(p-1) / y^(p-1)")                          \
     OP(logsumexp, "t", A | Y | CAST_F32 | DIMS, "g * exp(t - y)")                                                      \
+    OP(cdist, "a,b", A | B | Y | CAST_F32, "that of norm for x = a - b; a: summed over the rows of b, b: the reverse") \
     OP(cumsum, "t", CAST_F32 | DIM, "reverse running sum of g")                                                        \
     OP(sort, "t", Y2 | DIM, "g back in the order of t")                                                                \
     OP(softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "y * (g - sum(g * y))")                                         \
@@ -5065,7 +5066,7 @@ enum {
 #define TGI_COMPOSITES(OP)                                                                                             \
     OP(repeat, "t", NOTHING) OP(repeat_interleave, "t", DIM) OP(roll, "t", NOTHING) OP(tril, "t", NOTHING)             \
     OP(triu, "t", NOTHING) OP(trace, "t", CAST_OFF) OP(cosine_similarity, "a,b", CAST_F32 | FLOAT_INPUT)               \
-    OP(cdist, "a,b", CAST_F32) OP(index_select, "t,index", DIM) OP(take_along_dim, "t,index", DIM)                     \
+    OP(index_select, "t,index", DIM) OP(take_along_dim, "t,index", DIM)                     \
     OP(embedding, "weight,ids", NOTHING) OP(index_add, "t,index,src", CAST_OFF | DIM)                                  \
     OP(bincount, "ids,weights?", NOTHING) OP(index, "t", NOTHING) OP(index_put, "t,values??", CAST_WIDEST)             \
     OP(index_put_, "t,values??", CAST_OFF)                                                                             \
@@ -5245,6 +5246,17 @@ typedef struct {
     void *y, *sum, *stats;
     void *dx, *dweight, *dbias; /* NULL: not wanted */
 } tgi_row_norm;
+
+/* y [batches, n, m], where y[.., i, j] is the p-norm of row i of a [batches, n, k] minus row j of b [batches, m, k].
+   All are contiguous, and of one dtype, f32 or f64.  Backward computes da and db from g, the gradient of y. */
+typedef struct {
+    double p;
+    int64_t batches, n, m, k;
+    tg_dtype dtype;
+    int index; /* of the device */
+    const void *a, *b, *g;
+    void *y, *da, *db; /* da, db: NULL if not wanted */
+} tgi_distances;
 
 /* A step of an LSTM: i f g o = sigmoid, sigmoid, tanh and sigmoid of from_x + from_h, next = f * c + i * g and h = o *
    tanh(next).  from_x, from_h and act, which is i f g o, [rows, 4 n]; c, next, h [rows, n]; all contiguous, and f32.
@@ -5455,6 +5467,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
                                                                                                                        \
     OP(ALL, tgi_answer, norm, (tgi_thread *S, const tgi_row_norm *norm))                                               \
     OP(ALL, tgi_answer, norm_backward, (tgi_thread *S, const tgi_row_norm *norm))                                      \
+    OP(ALL, tgi_answer, cdist, (tgi_thread *S, const tgi_distances *distances))                                        \
+    OP(ALL, tgi_answer, cdist_backward, (tgi_thread *S, const tgi_distances *distances))                               \
     OP(ALL, tgi_answer, cross_entropy, (tgi_thread *S, const tgi_class_loss *loss))                                    \
     OP(ALL, tgi_answer, cross_entropy_backward, (tgi_thread *S, const tgi_class_loss *loss))                           \
                                                                                                                        \
@@ -7171,6 +7185,8 @@ static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int
     }
 TGI_PLAIN_COMPOSES(norm, tgi_row_norm)
 TGI_PLAIN_COMPOSES(norm_backward, tgi_row_norm)
+TGI_PLAIN_COMPOSES(cdist, tgi_distances)
+TGI_PLAIN_COMPOSES(cdist_backward, tgi_distances)
 TGI_PLAIN_COMPOSES(cross_entropy, tgi_class_loss)
 TGI_PLAIN_COMPOSES(cross_entropy_backward, tgi_class_loss)
 TGI_PLAIN_COMPOSES(embedding_backward, tgi_table_gradient)
@@ -16022,9 +16038,7 @@ static tg_tensor *tgi_norm_by_powers(tg_tensor *a, double p, const tg_shape *dim
     return y ? tg_mul(y, tg_reshape(unit, tgi_shape_of(y))) : NULL;
 }
 
-/* whole: where p is infinite, the gradient of each largest element is the whole of g, as in cdist. */
-static tg_tensor *tgi_norm_as(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim,
-                              bool whole)
+static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
@@ -16038,7 +16052,6 @@ static tg_tensor *tgi_norm_as(const char *name, tg_tensor *t, double p, const tg
         return tgi_op_end(&c, false);
     }
     c.params.s = p;
-    c.params.flag = whole;
     if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
     c.S->grad_off = true;
     if (p == 2) return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, false, 1, true));
@@ -16050,41 +16063,44 @@ static tg_tensor *tgi_norm_as(const char *name, tg_tensor *t, double p, const tg
     return tgi_op_end_with(&c, &inner, tg_to_dtype(y, (tg_dtype)t->dtype));
 }
 
-static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_shape *dims, bool keepdim)
-{
-    return tgi_norm_as(name, t, p, dims, keepdim, false);
-}
-
-/* g times
-     0                                                 if p is 0
-     sign(x)                                           if p is 1
-     x / y                                             if p is 2
-     sign(x), divided among the x with |x| = y         if p is infinite; not divided if params.flag
-     sign(x) (|x| / y)^(p-1), 0 where x is 0           else
+/* The gradient of x, from that of its length y: g times
+     0                             if p is 0
+     sign(x)                       if p is 1
+     x / y                         if p is 2
+     sign(x) where |x| = y, else 0 if p is infinite
+     sign(x) (|x| / y)^(p-1), 0 where x is 0, else
    and 0 where y is 0: y is replaced by infinity there, so that the derivative of this is 0, too. */
-static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
+static tg_tensor *tgi_norm_gradient(tg_tensor *x, tg_tensor *y, tg_tensor *g, double p)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1)), *slope, *zero;
-    double p = step->params->s;
-    g = tgi_step_dims(step, g);
-    if (p == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(x));
-    if (p == 1) return tgi_set_input_grad(step, 0, tg_mul(g, tg_sign(x)));
+    if (p == 0) return tg_zeros_like(x);
+    if (p == 1) return tg_mul(g, tg_sign(x));
     if (tgi_is_infinite(p)) {
-        tg_tensor *hit = tg_eq(tg_abs(x), y), *count;
-        hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
-        if (step->params->flag) return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), g));
-        count = hit ? tgi_step_dims(step, tg_sum_dim(tgi_rows_last(hit, step->params->dim), -1, false)) : NULL;
-        count = tg_clamp_min(count, 1); /* none where y is NaN */
-        return tgi_set_input_grad(step, 0, tg_mul(tg_mul(tg_sign(x), hit), tg_div(g, count)));
+        tg_tensor *hit = tg_eq(tg_abs(x), y);
+        return hit ? tg_mul(tg_mul(tg_sign(x), tg_to_dtype(hit, (tg_dtype)x->dtype)), g) : NULL;
     }
     y = tg_masked_fill(y, tg_eq_scalar(y, 0), (double)INFINITY);
-    if (p == 2) return tgi_set_input_grad(step, 0, tg_mul(g, tg_div(x, y)));
+    if (p == 2) return tg_mul(g, tg_div(x, y));
     if (p < 0) x = tg_masked_fill(x, tg_isinf(x), 0); /* the slope is 0 there, too, and where another element is 0 */
-    zero = tg_eq_scalar(x, 0);
+    tg_tensor *zero = tg_eq_scalar(x, 0);
     if (p < 0) zero = tg_logical_or(zero, tg_isinf(y));
-    slope = tg_pow_scalar(tg_masked_fill(tg_div(tg_abs(x), y), zero, 1), p - 1);
-    slope = tg_mul(tg_sign(x), tg_masked_fill(slope, zero, 0));
-    return tgi_set_input_grad(step, 0, tg_mul(g, slope));
+    tg_tensor *slope = tg_pow_scalar(tg_masked_fill(tg_div(tg_abs(x), y), zero, 1), p - 1);
+    return tg_mul(g, tg_mul(tg_sign(x), tg_masked_fill(slope, zero, 0)));
+}
+
+/* If p is infinite, g is divided among the x with |x| = y. */
+static bool tgi_rule_norm(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *y = tgi_step_dims(step, tgi_saved_tensor(step, -1));
+    const double p = step->params->s;
+    g = tgi_step_dims(step, g);
+    if (tgi_is_infinite(p)) {
+        tg_tensor *hit = tg_eq(tg_abs(x), y);
+        hit = hit ? tg_to_dtype(hit, (tg_dtype)x->dtype) : NULL;
+        tg_tensor *count = hit ? tg_sum_dim(tgi_rows_last(hit, step->params->dim), -1, false) : NULL;
+        count = count ? tgi_step_dims(step, count) : NULL;
+        g = tg_div(g, tg_clamp_min(count, 1)); /* none where y is NaN */
+    }
+    return tgi_set_input_grad(step, 0, tgi_norm_gradient(x, y, g, p));
 }
 
 tg_tensor *tg_norm(tg_tensor *t) { return tgi_norm("norm", t, 2, &tgi_no_dims, false); }
@@ -16161,27 +16177,118 @@ tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
     return tgi_composite_end(&c, tg_sum_dim(tg_mul(a, b), dim, false));
 }
 
+/* What the kernels are told of a [.., n, k] and b [.., m, k]. */
+static tgi_distances tgi_distances_of(const tg_tensor *a, const tg_tensor *b, double p)
+{
+    tgi_distances d;
+    memset(&d, 0, sizeof d);
+    d.p = p;
+    d.n = a->dim[a->ndim - 2];
+    d.m = b->dim[b->ndim - 2];
+    d.k = a->dim[a->ndim - 1];
+    d.batches = tgi_reduced_count(a->dim, a->ndim - 2, (1 << (a->ndim - 2)) - 1);
+    d.dtype = (tg_dtype)a->dtype;
+    d.index = a->storage->index;
+    d.a = tgi_first_element(a);
+    d.b = tgi_first_element(b);
+    return d;
+}
+
+/* a [.., n, k] - b [.., m, k] -> [.., n, m, k] */
+static tg_tensor *tgi_differences(tg_tensor *a, tg_tensor *b)
+{
+    return tg_sub(tg_unsqueeze(a, -2), tg_unsqueeze(b, -3));
+}
+
+/* a and b are contiguous, of one dtype, and have the same batch dims.  fused: the backend is asked first. */
+static tg_tensor *tgi_cdist(tg_tensor *a, tg_tensor *b, double p, bool fused)
+{
+    tgi_call c;
+    tgi_composite inner;
+    tg_tensor *in[2] = {a, b};
+    tg_shape shape = tg_shape_of(a);
+    const tg_shape last = TG_DIMS(-1);
+    if (!tgi_op_begin(&c, TGI_OP_cdist, in, 2)) return NULL;
+    tgi_params(&c)->s = p;
+    shape.dim[shape.ndim - 1] = b->dim[b->ndim - 2];
+    if (fused) {
+        tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)a->dtype);
+        tgi_distances d = tgi_distances_of(a, b, p);
+        if (y) d.y = tgi_first_element(y);
+        const tgi_answer answer = y ? c.backend->cdist(c.S, &d) : TGI_FAILED;
+        y = tgi_op_end(&c, answer == TGI_DONE);
+        return answer == TGI_COMPOSE ? tgi_cdist(a, b, p, false) : y;
+    }
+    if (!tgi_composite_begin(&inner, "cdist")) return tgi_op_end(&c, false);
+    c.S->grad_off = true;
+    return tgi_op_end_with(&c, &inner, tgi_norm("cdist", tgi_differences(a, b), p, &last, false));
+}
+
+static tgi_answer tgi_cdist_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *y)
+{
+    tg_tensor *const in[2] = {a, b}, *d_in[2] = {NULL, NULL};
+    tgi_distances d = tgi_distances_of(a, b, step->params->s);
+    if (!tgi_fuses(step->S) || tgi_numel(y) == 0 || d.k == 0) return TGI_COMPOSE;
+    if (!(g = tg_contiguous(g))) return TGI_FAILED;
+    for (int i = 0; i < 2; ++i) {
+        if (tgi_input_needs_grad(step, i) && !(d_in[i] = tgi_new_like(step->S, "cdist", in[i]))) return TGI_FAILED;
+    }
+    d.g = tgi_first_element(g);
+    d.y = tgi_first_element(y);
+    d.da = d_in[0] ? tgi_first_element(d_in[0]) : NULL;
+    d.db = d_in[1] ? tgi_first_element(d_in[1]) : NULL;
+    const tgi_answer answer = a->storage->backend->cdist_backward(step->S, &d);
+    for (int i = 0; i < 2 && answer == TGI_DONE; ++i) {
+        if (d_in[i]) tgi_set_input_grad(step, i, d_in[i]);
+    }
+    return answer;
+}
+
+static bool tgi_rule_cdist(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1), *y = tgi_saved_tensor(step, -1);
+    const tgi_answer answer = tgi_cdist_backward_fused(step, g, a, b, y);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    g = tgi_norm_gradient(tgi_differences(a, b), tg_unsqueeze(y, -1), tg_unsqueeze(g, -1), step->params->s);
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_sum_dim(g, -2, false))) &&
+           (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, tg_neg(tg_sum_dim(g, -3, false))));
+}
+
+/* Checks what a caller gave, but for the batch dims. */
+static bool tgi_check_cdist(tgi_thread *S, const tg_tensor *a, const tg_tensor *b, double p)
+{
+    if (a->ndim < 2 || b->ndim < 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
+                        a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
+    }
+    if (a->dim[a->ndim - 1] != b->dim[b->ndim - 1]) {
+        return tgi_fail(S, TG_ERR_SHAPE, "cdist", "a and b must have the same number of columns. a: %lld b: %lld",
+                        (long long)a->dim[a->ndim - 1], (long long)b->dim[b->ndim - 1]);
+    }
+    return p >= 0 || tgi_fail(S, TG_ERR_ARGUMENT, "cdist", "cdist only supports non-negative p values, not %g", p);
+}
+
 tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
 {
     tgi_composite c;
+    tg_shape shape = TG_SCALAR; /* [.., n, m, k] */
     if (!tgi_composite_begin_with(&c, TGI_OP_cdist, NULL, &a, &b)) return NULL;
-    if (a->ndim < 2 || b->ndim < 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "cdist only supports at least 2D tensors, %s got: %dD",
-                 a->ndim < 2 ? "a" : "b", a->ndim < 2 ? a->ndim : b->ndim);
-        return tgi_composite_end(&c, NULL);
+    if (!tgi_check_cdist(c.S, a, b, p)) return tgi_composite_end(&c, NULL);
+    tg_tensor *in[2] = {a, b}, *const wide[2] = {tg_unsqueeze(a, -2), tg_unsqueeze(b, -3)}, *y = NULL;
+    const tg_dtype dtype = tgi_result_dtype(in, 2);
+    for (int i = 0; i < 2; ++i) {
+        if (!wide[i] || !tgi_broadcast(c.S, "cdist", &shape.ndim, shape.dim, wide[i], wide, 2))
+            return tgi_composite_end(&c, NULL);
     }
-    if (a->dim[a->ndim - 1] != b->dim[b->ndim - 1]) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "cdist", "a and b must have the same number of columns. a: %lld b: %lld",
-                 (long long)a->dim[a->ndim - 1], (long long)b->dim[b->ndim - 1]);
-        return tgi_composite_end(&c, NULL);
+    --shape.ndim;
+    for (int i = 0; i < 2; ++i) { /* of one dtype and the same batch dims */
+        shape.dim[shape.ndim - 2] = in[i]->dim[in[i]->ndim - 2];
+        shape.dim[shape.ndim - 1] = in[i]->dim[in[i]->ndim - 1];
+        in[i] = tg_contiguous(tg_expand(tg_to_dtype(in[i], tgi_compute_dtype(dtype)), shape));
     }
-    if (!(p >= 0)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "cdist", "cdist only supports non-negative p values, not %g", p);
-        return tgi_composite_end(&c, NULL);
-    }
-    tg_tensor *rows = tg_unsqueeze(a, -2), *columns = tg_unsqueeze(b, -3); /* [.., n, 1, k], [.., 1, m, k] */
-    const tg_shape last = TG_DIMS(-1);
-    return tgi_composite_end(&c, tgi_norm_as("cdist", tg_sub(rows, columns), p, &last, false, true));
+    const bool fused = in[0] && in[1] && !c.S->composes && tgi_numel(in[0]) && tgi_numel(in[1]);
+    if (in[0] && in[1] && tgi_need_floating(c.S, "cdist", in[0])) y = tgi_cdist(in[0], in[1], p, fused);
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
 }
 
 /* -------- @@INDEX -------------------------------------------------------------------------------------------------
@@ -31099,6 +31206,25 @@ typedef struct {
     void *y, *dx, *dweight, *dbias;
 } tgi_norm_row;
 
+/* A tile of tgi_distances.  y [rows, columns], y_row apart, from a [rows, k] and from columns of b, packed: panel [k,
+   TGI_LANES].  At most TGI_DISTANCE_ROWS rows and TGI_LANES columns. */
+enum { TGI_DISTANCE_ROWS = 6 };
+typedef struct {
+    bool squares; /* p is 2 */
+    int64_t k, rows, columns, y_row;
+    const void *a, *panel;
+    void *y;
+} tgi_distance_tile;
+
+/* A row of a gradient of distances: dx [k] = the sum over j < m of weight[j] times (x - other[j]), x [k], other [m, k];
+   or times the sign of that.  k is in whole vectors of any instruction set; elements weight_step apart. */
+typedef struct {
+    bool squares;
+    int64_t k, m, weight_step;
+    const void *x, *other, *weight;
+    void *dx;
+} tgi_distance_row;
+
 /* A row of tgi_class_loss: all [n] in f32 or f64.  weight may be NULL: ones. */
 typedef struct {
     int64_t n;
@@ -31141,6 +31267,8 @@ typedef struct tgi_kernels {
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
     void (*norm[2])(tgi_norm_row *row);
     void (*norm_backward[2])(const tgi_norm_row *row);
+    bool (*distances[2])(const tgi_distance_tile *tile);
+    void (*distance_gradient[2])(const tgi_distance_row *row);
     void (*class_loss[2])(tgi_class_row *row);
     void (*class_loss_backward[2])(const tgi_class_row *row);
     void (*lstm_cell)(const tgi_lstm_cell *cell, int64_t row);
@@ -35546,9 +35674,9 @@ TGI_CALLERS_END
 
 /* ======== @@FUSED =================================================================================================
 
-   Promise: optional entries of the backend table that do the work of several ops in one pass over memory: norm and its
-   backward, cross_entropy of class indices and its backward, a step of an LSTM, dropout; and at the end the CPU's row
-   of the table, tgi_cpu.
+   Promise: optional entries of the backend table that do the work of several ops in one pass over memory: norm, cdist
+   and cross_entropy of class indices, and the backward of each, a step of an LSTM, dropout; and at the end the CPU's
+   row of the table, tgi_cpu.
    Types: tgi_row_format says in which dtype rows are stored and computed; tgi_norm_job, tgi_class_job and
    tgi_dropout_job are what the threads of a call share.
    Way of the norms and of cross_entropy: tgi_cpu_NAME fills in the job, tgi_parallel_for gives each thread a range of
@@ -35758,6 +35886,161 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
     if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_range, &job);
     tgi_free(S, job.sums, bytes);
     return answer;
+}
+
+/* ---- distances ---- */
+
+/* An item is a tile of TGI_DISTANCE_BAND rows of a and TGI_LANES rows of b; of backward, a row of a or b. */
+enum { TGI_DISTANCE_BAND = 192 };
+typedef struct {
+    const tgi_distances *d;
+    const tgi_kernels *kernels;
+    tgi_scratch scratch;   /* per thread: [k, TGI_LANES], rows of b side by side */
+    int64_t bands, panels; /* of a and of b */
+    uint8_t *odd;          /* [items]: a sum of squares of the item may have lost terms */
+    int64_t padded;        /* backward: k in whole vectors */
+    char *rows[2];         /* backward: a [batches, n, padded], b [batches, m, padded], with zeros at the end of rows */
+    const void *weight;    /* backward: g, or if p is 2, g / y */
+    void *dx;              /* backward: of side */
+    int side;
+} tgi_distance_job;
+
+/* Whether a tile has a distance that is 0 though the rows differ, or so large or small that terms were lost. */
+static bool tgi_distances_lost(const tgi_distances *d, const char *a, const char *b, const tgi_distance_tile *tile)
+{
+    const bool wide = d->dtype == TG_F64;
+    const double low = ldexp(1, wide ? -400 : -50);
+    const size_t bytes = (size_t)(d->k * tgi_bytes_of(d->dtype));
+    for (int64_t i = 0; i < tile->rows * tile->columns; ++i) {
+        const int64_t r = i / tile->columns, column = i % tile->columns, at = r * tile->y_row + column;
+        const double y = wide ? ((const double *)tile->y)[at] : (double)((const float *)tile->y)[at];
+        if (y == 0 ? memcmp(a + (size_t)r * bytes, b + (size_t)column * bytes, bytes) != 0 : y < low || y > 1 / low)
+            return true;
+    }
+    return false;
+}
+
+static void tgi_distance_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_distance_job *job = (const tgi_distance_job *)job_;
+    const tgi_distances *d = job->d;
+    const int64_t size = tgi_bytes_of(d->dtype), row = d->k * size;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const panel = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        const int64_t batch = first / (job->bands * job->panels), band = first / job->panels % job->bands;
+        const int64_t column = first % job->panels * TGI_LANES;
+        const int64_t last = tgi_at_most(d->n, (band + 1) * TGI_DISTANCE_BAND);
+        const char *const b = (const char *)d->b + (batch * d->m + column) * row;
+        tgi_distance_tile tile = {d->p == 2, d->k, 0, tgi_at_most(d->m - column, TGI_LANES), d->m, NULL, panel, NULL};
+        for (int64_t l = 0; l < TGI_LANES; ++l) { /* columns that are not there are copies of the last one */
+            const char *const from = b + tgi_at_most(l, tile.columns - 1) * row;
+            tgi_copy_run(panel + l * size, TGI_LANES * size, from, size, d->k, size);
+        }
+        job->odd[first] = 0;
+        for (int64_t r = band * TGI_DISTANCE_BAND; r < last; r += TGI_DISTANCE_ROWS) {
+            const char *const a = (const char *)d->a + (batch * d->n + r) * row;
+            tile.rows = tgi_at_most(last - r, TGI_DISTANCE_ROWS);
+            tile.a = a;
+            tile.y = (char *)d->y + ((batch * d->n + r) * d->m + column) * size;
+            if (job->kernels->distances[tgi_compute_index(d->dtype)](&tile) && tgi_distances_lost(d, a, b, &tile))
+                job->odd[first] = 1;
+        }
+    }
+}
+
+/* Where terms of a sum were lost, all is composed: that computes in f64, or scales. */
+static tgi_answer tgi_cpu_cdist(tgi_thread *S, const tgi_distances *d)
+{
+    tgi_distance_job job;
+    size_t bytes;
+    if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
+    memset(&job, 0, sizeof job);
+    job.d = d;
+    job.kernels = tgi_kernels_of(S);
+    job.bands = (d->n + TGI_DISTANCE_BAND - 1) / TGI_DISTANCE_BAND;
+    job.panels = (d->m + TGI_LANES - 1) / TGI_LANES;
+    const int64_t items = d->batches * job.bands * job.panels;
+    const int parts = tgi_parts_for(S, (double)d->batches * (double)d->n * (double)d->m * (double)d->k, items);
+    if (!tgi_mul_size((size_t)d->k, TGI_LANES * (size_t)tgi_bytes_of(d->dtype), &bytes))
+        return tgi_no_memory(S, "cdist", SIZE_MAX), TGI_FAILED;
+    job.odd = (uint8_t *)tgi_alloc(S, (size_t)items);
+    if (!job.odd) return tgi_no_memory(S, "cdist", (size_t)items), TGI_FAILED;
+    tgi_answer answer = tgi_scratch_alloc(S, "cdist", &job.scratch, bytes, parts) ? TGI_DONE : TGI_FAILED;
+    if (answer == TGI_DONE) {
+        tgi_parallel_for(parts, items, tgi_distance_range, &job);
+        tgi_free(S, job.scratch.each, job.scratch.total);
+        if (memchr(job.odd, 1, (size_t)items)) answer = TGI_COMPOSE;
+    }
+    tgi_free(S, job.odd, (size_t)items);
+    return answer;
+}
+
+/* Rows [first, end) of da or db. */
+static void tgi_distance_gradient_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_distance_job *job = (const tgi_distance_job *)job_;
+    const tgi_distances *d = job->d;
+    const int64_t size = tgi_bytes_of(d->dtype), count = job->side ? d->m : d->n, others = job->side ? d->n : d->m;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const dx = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_distance_row row = {d->p == 2, job->padded, others, job->side ? d->m : 1, NULL, NULL, NULL, dx};
+    for (; first < end; ++first) {
+        const int64_t batch = first / count, i = first % count;
+        row.x = job->rows[job->side] + first * job->padded * size;
+        row.other = job->rows[!job->side] + batch * others * job->padded * size;
+        row.weight = (const char *)job->weight + (batch * d->n * d->m + (job->side ? i : i * d->m)) * size;
+        job->kernels->distance_gradient[tgi_compute_index(d->dtype)](&row);
+        memcpy((char *)job->dx + first * d->k * size, dx, (size_t)(d->k * size));
+    }
+}
+
+/* g / y, 0 where y is 0, in f32 or f64. */
+static void tgi_distance_weights(const tgi_distances *d, void *weight)
+{
+    const int64_t n = d->batches * d->n * d->m;
+    for (int64_t i = 0; d->dtype == TG_F32 && i < n; ++i) {
+        const float y = ((const float *)d->y)[i];
+        ((float *)weight)[i] = ((const float *)d->g)[i] / (y == 0 ? (float)HUGE_VAL : y);
+    }
+    for (int64_t i = 0; d->dtype == TG_F64 && i < n; ++i) {
+        const double y = ((const double *)d->y)[i];
+        ((double *)weight)[i] = ((const double *)d->g)[i] / (y == 0 ? HUGE_VAL : y);
+    }
+}
+
+static tgi_answer tgi_cpu_cdist_backward(tgi_thread *S, const tgi_distances *d)
+{
+    const int64_t size = tgi_bytes_of(d->dtype), rows = d->batches * (d->n + d->m), lanes = 64 / size;
+    const int64_t weights = d->p == 2 ? d->batches * d->n * d->m : 0;
+    tgi_distance_job job;
+    if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
+    memset(&job, 0, sizeof job);
+    job.d = d;
+    job.kernels = tgi_kernels_of(S);
+    job.padded = tgi_round_up(d->k, lanes);
+    const size_t bytes = (size_t)(rows * job.padded + weights) * (size_t)size, row = (size_t)(job.padded * size);
+    const double work = (double)d->batches * (double)d->n * (double)d->m * (double)d->k;
+    const int parts = tgi_parts_for(S, work, d->batches * (d->n < d->m ? d->n : d->m));
+    char *const memory = (char *)tgi_alloc(S, bytes);
+    if (!memory) return tgi_no_memory(S, "cdist", bytes), TGI_FAILED;
+    if (!tgi_scratch_alloc(S, "cdist", &job.scratch, row, parts)) return tgi_free(S, memory, bytes), TGI_FAILED;
+    job.rows[0] = memory;
+    job.rows[1] = memory + d->batches * d->n * job.padded * size;
+    job.weight = weights ? memory + rows * job.padded * size : (const char *)d->g;
+    for (int64_t r = 0; r < rows; ++r) {
+        const int64_t of_b = r - d->batches * d->n, at = (of_b < 0 ? r : of_b) * d->k * size;
+        memcpy(memory + r * job.padded * size, (const char *)(of_b < 0 ? d->a : d->b) + at, (size_t)(d->k * size));
+        memset(memory + (r * job.padded + d->k) * size, 0, row - (size_t)(d->k * size));
+    }
+    if (weights) tgi_distance_weights(d, memory + rows * job.padded * size);
+    for (job.side = 0; job.side < 2; ++job.side) {
+        job.dx = job.side ? d->db : d->da;
+        if (job.dx) tgi_parallel_for(parts, d->batches * (job.side ? d->m : d->n), tgi_distance_gradient_range, &job);
+    }
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    tgi_free(S, memory, bytes);
+    return TGI_DONE;
 }
 
 TGI_CALLERS_BEGIN
@@ -36064,8 +36347,10 @@ TGI_CALLERS_END
 #if defined(__GLIBC__) && defined(TGI_HAS_VECTORS) && !defined(__clang__)
 #ifdef __cplusplus
 extern float sqrtf(float) noexcept(true) __attribute__((__const__));
+extern double sqrt(double) noexcept(true) __attribute__((__const__));
 #else
 extern float sqrtf(float) __attribute__((__const__));
+extern double sqrt(double) __attribute__((__const__));
 #endif
 #endif
 
@@ -36953,12 +37238,14 @@ TGI_LOOPS_END
 #define tgi_real double
 #define tgi_whole int64_t
 #define tgi_exp_of TGI_V(exp_below_708)
+#define tgi_sqrt_of sqrt
 #define tgi_log_of log
 #else
 #define TGI_T(name) TGI_V(name##_f32)
 #define tgi_real float
 #define tgi_whole int32_t
 #define tgi_exp_of TGI_V(exp_below_88f)
+#define tgi_sqrt_of sqrtf
 #define tgi_log_of TGI_V(logf)
 #endif
 #define tgi_vector TGI_T(vector)
@@ -37464,12 +37751,141 @@ static void TGI_T(few_rows)(const tgi_few *f)
         }
     }
 }
+
+/* ---- distances: sizes and signs of differences ---- */
+
+/* |x|; and w where x > 0, -w where x < 0, 0 where x is 0. */
+#ifdef TGI_HAS_VECTORS
+typedef TGI_V(vector_u64) TGI_T(bits);
+static inline tgi_vector TGI_T(size_of)(tgi_vector x)
+{
+    const uint64_t size = sizeof(tgi_real) == sizeof(float) ? 0x7fffffff7fffffffu : 0x7fffffffffffffffu;
+    return (tgi_vector)((TGI_T(bits))x & size);
+}
+static inline tgi_vector TGI_T(with_sign)(tgi_vector w, tgi_vector x)
+{
+    const tgi_vector zero = {0};
+    const TGI_T(bits) bits = (TGI_T(bits))x, other = bits ^ (TGI_T(bits))TGI_T(size_of)(x);
+    return (tgi_vector)(((TGI_T(bits))w ^ other) & (TGI_T(bits))(x != zero));
+}
+#else
+static inline tgi_vector TGI_T(size_of)(tgi_vector x) { return x < 0 ? -x : x; }
+static inline tgi_vector TGI_T(with_sign)(tgi_vector w, tgi_vector x) { return x > 0 ? w : x < 0 ? -w : 0; }
+#endif
+
+/* Sums in the dtype are of 64 terms, and then of these sums. */
+enum { TGI_T(distance_block) = 64 };
+
+TGI_ALWAYS_INLINE void TGI_T(distance_pass)(const tgi_distance_tile *t, int64_t first, tgi_vector total[][2],
+                                            const bool squares)
+{
+    TGI_FMA
+    const tgi_vector zero = {0};
+    const tgi_real *a[TGI_DISTANCE_ROWS], *b = (const tgi_real *)t->panel + first;
+    TGI_UNROLL
+    for (int r = 0; r < TGI_DISTANCE_ROWS; ++r) { /* rows that are not there are computed like the last one */
+        a[r] = (const tgi_real *)t->a + (r < t->rows ? r : t->rows - 1) * t->k;
+        total[r][0] = total[r][1] = zero;
+    }
+    for (int64_t i = 0; i < t->k;) {
+        const int64_t end = tgi_at_most(t->k, i + TGI_T(distance_block));
+        tgi_vector sum[TGI_DISTANCE_ROWS][2];
+        TGI_UNROLL
+        for (int r = 0; r < TGI_DISTANCE_ROWS; ++r) sum[r][0] = sum[r][1] = zero;
+        for (; i < end; ++i, b += TGI_LANES) {
+            TGI_UNROLL
+            for (int r = 0; r < TGI_DISTANCE_ROWS; ++r) {
+                TGI_UNROLL
+                for (int v = 0; v < 2; ++v) {
+                    const tgi_vector x = a[r][i] - ((const tgi_vector *)b)[v];
+                    if (squares) sum[r][v] += x * x;
+                    else sum[r][v] += TGI_T(size_of)(x);
+                }
+            }
+        }
+        TGI_UNROLL
+        for (int r = 0; r < TGI_DISTANCE_ROWS; ++r) total[r][0] += sum[r][0], total[r][1] += sum[r][1];
+    }
+}
+
+/* Returns whether a sum of squares is 0, or so large or small that terms of it may be lost. */
+static bool TGI_T(distances)(const tgi_distance_tile *t)
+{
+    enum { WIDTH = (int)(2 * sizeof(tgi_vector) / sizeof(tgi_real)) };
+    const tgi_real low = (tgi_real)ldexp(1, sizeof(tgi_real) == sizeof(float) ? -100 : -800), high = 1 / low;
+    bool odd = false;
+    for (int64_t first = 0; first < t->columns; first += WIDTH) {
+        tgi_vector total[TGI_DISTANCE_ROWS][2];
+        const int64_t n = tgi_at_most(t->columns - first, WIDTH);
+        tgi_real least[WIDTH], most[WIDTH];
+        if (t->squares) TGI_T(distance_pass)(t, first, total, true);
+        else TGI_T(distance_pass)(t, first, total, false);
+        for (int i = 0; i < WIDTH; ++i) least[i] = most[i] = 1;
+        for (int64_t r = 0; r < t->rows; ++r) {
+            tgi_real sum[WIDTH], *const y = (tgi_real *)t->y + r * t->y_row + first;
+            memcpy(sum, total[r], sizeof sum);
+            for (int i = 0; i < WIDTH; ++i) least[i] = sum[i] < least[i] ? sum[i] : least[i];
+            for (int i = 0; i < WIDTH; ++i) most[i] = sum[i] > most[i] ? sum[i] : most[i];
+            for (int i = 0; t->squares && i < WIDTH; ++i) sum[i] = tgi_sqrt_of(sum[i]);
+            if (n == WIDTH) memcpy(y, sum, sizeof sum);
+            else memcpy(y, sum, sizeof *y * (size_t)n);
+        }
+        for (int i = 0; t->squares && i < WIDTH; ++i) odd |= least[i] < low || most[i] > high;
+    }
+    return odd;
+}
+
+/* Elements [first, first + vectors) of dx. */
+TGI_ALWAYS_INLINE void TGI_T(distance_gradient_pass)(const tgi_distance_row *row, int64_t first, const int vectors,
+                                                     const bool squares)
+{
+    TGI_FMA
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MOST = 4 };
+    const tgi_vector zero = {0}, *const x = (const tgi_vector *)((const tgi_real *)row->x + first);
+    const tgi_real *other = (const tgi_real *)row->other + first, *weight = (const tgi_real *)row->weight;
+    tgi_vector total[MOST];
+    TGI_UNROLL
+    for (int v = 0; v < vectors; ++v) total[v] = zero;
+    for (int64_t j = 0; j < row->m;) {
+        const int64_t end = tgi_at_most(row->m, j + TGI_T(distance_block));
+        tgi_vector sum[MOST];
+        TGI_UNROLL
+        for (int v = 0; v < vectors; ++v) sum[v] = zero;
+        for (; j < end; ++j, other += row->k, weight += row->weight_step) {
+            const tgi_vector w = *weight - zero;
+            TGI_UNROLL
+            for (int v = 0; v < vectors; ++v) {
+                const tgi_vector d = x[v] - ((const tgi_vector *)other)[v];
+                if (squares) sum[v] += w * d;
+                else sum[v] += TGI_T(with_sign)(w, d);
+            }
+        }
+        TGI_UNROLL
+        for (int v = 0; v < vectors; ++v) total[v] += sum[v];
+    }
+    TGI_UNROLL
+    for (int v = 0; v < vectors; ++v) *(tgi_vector *)((tgi_real *)row->dx + first + v * LANES) = total[v];
+}
+
+static void TGI_T(distance_gradient)(const tgi_distance_row *row)
+{
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MOST = 4 };
+    for (int64_t i = 0; i < row->k;) {
+        const bool many = row->k - i >= MOST * LANES;
+        if (many && row->squares) TGI_T(distance_gradient_pass)(row, i, MOST, true);
+        else if (many) TGI_T(distance_gradient_pass)(row, i, MOST, false);
+        else if (row->squares) TGI_T(distance_gradient_pass)(row, i, 1, true);
+        else TGI_T(distance_gradient_pass)(row, i, 1, false);
+        i += many ? MOST * LANES : LANES;
+    }
+}
 TGI_FMA_END
 
 TGI_LOOPS_END
 #undef tgi_real
 #undef tgi_whole
 #undef tgi_exp_of
+#undef tgi_sqrt_of
 #undef tgi_log_of
 #undef TGI_T
 #undef tgi_vector
@@ -37909,6 +38325,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
     {TGI_V(norm_f32), TGI_F64_ROW(norm)},
     {TGI_V(norm_backward_f32), TGI_F64_ROW(norm_backward)},
+    {TGI_V(distances_f32), TGI_F64(distances)},
+    {TGI_V(distance_gradient_f32), TGI_F64(distance_gradient)},
     {TGI_V(class_loss_f32), TGI_F64_ROW(class_loss)},
     {TGI_V(class_loss_backward_f32), TGI_F64_ROW(class_loss_backward)},
     TGI_V(lstm_cell),

@@ -4305,6 +4305,10 @@ static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
+/* Distances are composed of differences and their norm. */
+static tgi_answer tgi_cuda_cdist(tgi_thread *, const tgi_distances *) { return TGI_COMPOSE; }
+static tgi_answer tgi_cuda_cdist_backward(tgi_thread *, const tgi_distances *) { return TGI_COMPOSE; }
+
 /* ======== @@LOSS ================================================================================================== */
 
 /* ---- cross_entropy of class indices ---- */

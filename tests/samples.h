@@ -2774,12 +2774,18 @@ SAMPLES(cdist)
     sample(S(2, 3), S(4, 3), num(2));
     sample(S(2, 1, 3), S(2, 3), num(1.5));
     sample(S(0, 3), S(2, 3), num(2));
+    sample(S(2, 1, 3), S(2, 3), num(2));
+    sample(S(7, 2), S(33, 2), num(2)); /* several tiles */
+    sample(S(7, 2), S(33, 2), num(1));
+    sample(S(1, 66), S(2, 66), num(2)); /* sums of several blocks */
     edge(in("[[3, 4], [1, 2]]"), in("[[1, 2], [2, 4], [1, 1]]"), num(2),
          gives("[[2.8284271247462, 1, 3.6055512754640], [0, 2.2360679774998, 1]]"),
          grads("[[2.2618069774118, 1.5391570755254], [-0.447213595499958, 0.10557280900008]]"),
          grads("[[-0.70710678118655, -0.70710678118655], [-0.55278640450004, 0.89442719099992], "
                "[-0.55470019622523, -1.83205029433784]]")); /* 2.71: 0 from points that coincide */
     expect(tg_cdist(f64("[[3, 4], [1, 2]]"), f64("[[1, 2], [2, 4], [1, 1]]"), 1), "[[4, 1, 5], [0, 3, 1]]");
+    expect(tg_mul_scalar(tg_cdist(f64("[[3e200, 4e200], [0, 0]]"), f64("[[0, 0]]"), 2), 1e-200), "[[5], [0]]");
+    expect(tg_mul_scalar(tg_cdist(f64("[[3e-200, 4e-200], [0, 0]]"), f64("[[0, 0]]"), 2), 1e200), "[[5], [0]]");
     refuse(tg_cdist(ones(2, 3), ones(2, 4), 2), "a and b must have the same number of columns. a: 3 b: 4");
     refuse(tg_cdist(ones(3), ones(2, 3), 2), "cdist only supports at least 2D tensors, a got: 1D");
     refuse(tg_cdist(ones(2, 3), ones(3), 2), "cdist only supports at least 2D tensors, b got: 1D");
