@@ -15601,9 +15601,10 @@ static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, b
     const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
     const tg_device device = tgi_device_of(t);
     diagonal = diagonal > cols ? cols : diagonal < -rows - 1 ? -rows - 1 : diagonal; /* f64 holds it exactly */
-    tg_tensor *row = tg_unsqueeze(tg_arange_on(0, (double)rows, 1, TG_I64, device), 1); /* [rows, 1] */
-    tg_tensor *right = tg_sub(tg_arange_on(0, (double)cols, 1, TG_I64, device), row);    /* [rows, cols]: col - row */
-    tg_tensor *zero = lower ? tg_gt_scalar(right, (double)diagonal) : tg_lt_scalar(right, (double)diagonal);
+    const double first = (double)diagonal; /* the column at which the diagonal begins */
+    tg_tensor *end = tg_unsqueeze(tg_arange_on(first, first + (double)rows, 1, TG_I64, device), 1); /* [rows, 1] */
+    tg_tensor *column = tg_arange_on(0, (double)cols, 1, TG_I64, device);
+    tg_tensor *zero = lower ? tg_gt(column, end) : tg_lt(column, end); /* [rows, cols] */
     return tgi_composite_end(&c, tg_masked_fill(t, zero, 0));
 }
 
@@ -31110,6 +31111,13 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
     switch (size) { /* a memcpy of constant size is one load and one store */
     case 1:
+#ifdef TGI_HAS_VECTORS
+        for (uint64_t word; x_step == -1 && y_step == 1 && n >= 8; n -= 8, x -= 8, y += 8) { /* backwards, as below */
+            memcpy(&word, x - 7, 8);
+            word = __builtin_bswap64(word);
+            memcpy(y, &word, 8);
+        }
+#endif
         for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
         return;
     case 2:
@@ -31120,6 +31128,10 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
         for (; x_step == 8 && y_step == 4 && n > 4; n -= 4, x += 32, y += 16) { /* every other one: of two vectors */
             const tgi_four one = *(const tgi_four *)(const void *)x, two = *(const tgi_four *)(const void *)(x + 16);
             *(tgi_four *)(void *)y = TGI_FOUR_OF(one, two, 0, 2, 4, 6);
+        }
+        for (; x_step == -4 && y_step == 4 && n >= 4; n -= 4, x -= 16, y += 16) {
+            const tgi_four last = *(const tgi_four *)(const void *)(x - 12);
+            *(tgi_four *)(void *)y = TGI_FOUR_OF(last, last, 3, 2, 1, 0);
         }
 #endif
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);

@@ -1678,6 +1678,7 @@ TEST(blocks_of_loops)
                     tg_tensor *x = (tg_seed(7), lying(a, dtypes[k], n[0], n[1], n[2]));
                     tg_tensor *z = lying(b, dtypes[k], n[0], n[1], n[2]);
                     tg_tensor *sum, *test, *copy, *wanted_sum, *wanted_test, *wanted_copy, *plain_x, *plain_z;
+                    tg_tensor *flipped, *wanted_flipped;
                     if (small && (size + (unsigned)a + (unsigned)b + k) % 3) {
                         tg_scope_end(mark);
                         continue;
@@ -1687,6 +1688,7 @@ TEST(blocks_of_loops)
                     copy = tg_contiguous(tg_expand(x, TG_SHAPE(n[0], n[1], n[2])));
                     copy = tg_copy_(tg_transpose(tg_zeros_like(tg_contiguous(tg_transpose(copy, 1, 2))), 1, 2), x);
                     if (b != LIES_COLUMN && b != LIES_ROW && b != LIES_REPEATED) tg_add_(z, x); /* where z lies */
+                    flipped = tg_flip(x, TG_DIMS(-1));
                     oracle_begin();
                     tg_seed(7);
                     plain_x = lying(a, dtypes[k], n[0], n[1], n[2]);
@@ -1695,7 +1697,9 @@ TEST(blocks_of_loops)
                     wanted_test = tg_lt(plain_x, plain_z);
                     wanted_copy = tg_contiguous(tg_expand(plain_x, TG_SHAPE(n[0], n[1], n[2])));
                     if (b != LIES_COLUMN && b != LIES_ROW && b != LIES_REPEATED) tg_add_(plain_z, plain_x);
+                    wanted_flipped = tg_flip(plain_x, TG_DIMS(-1));
                     oracle_end();
+                    CHECK(is_exactly(flipped, wanted_flipped));
                     CHECK(is_exactly(sum, wanted_sum) && is_exactly(test, wanted_test));
                     CHECK(is_exactly(copy, wanted_copy) && is_exactly(z, plain_z));
                     tg_scope_end(mark);
