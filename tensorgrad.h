@@ -31868,7 +31868,7 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
         else tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 8);
     } else if (column_step == size && bytes < 8 * TGI_CACHE_LINE) {
         for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * row_step, bytes);
-    } else if (row_step == 0 || rows == 1 || llabs(row_step) >= llabs(column_step)) {
+    } else if (row_step == 0 || rows < 4 || llabs(row_step) >= llabs(column_step)) { /* few rows share their lines */
         for (int64_t i = 0; i < rows; ++i)
             tgi_copy_run(y + i * y_step, size, x + i * row_step, column_step, columns, size);
     } else if (size == 4 && row_step == 4 && column_step % 4 == 0 && y_step % 4 == 0) {
