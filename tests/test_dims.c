@@ -1,6 +1,7 @@
-/* Reductions, extremes with their indices, running sums and softmax along a dim, in rows and columns of sizes that
- * cross the blocks and tiles of the CPU's kernels, against the plain backend.  Numbers are small integers with ties,
- * whose sums a float holds exactly, and some are NaN: but for softmax, a result is right to the last bit or wrong. */
+/* Reductions, extremes with their indices, running sums, softmax and indexing along a dim, in rows and columns of
+ * sizes that cross the blocks and tiles of the CPU's kernels, against the plain backend.  Numbers are small integers
+ * with ties, whose sums a float holds exactly, and some are NaN: but for softmax, a result is right to the last bit or
+ * wrong. */
 #include "tensorgrad.h"
 #include "helpers.h"
 
@@ -108,6 +109,66 @@ TEST(softmax_along_a_dim)
     }
 }
 
+enum { GATHER, SCATTER, SCATTER_ADD, INDEX_SELECT, INDEX_ADD, INDEX_OPS };
+
+/* By index [like x, or n], whose numbers occur several times. */
+static tg_tensor *by_index(int op, tg_tensor *x, tg_tensor *index, tg_tensor *src)
+{
+    switch (op) {
+    case GATHER: return tg_gather(x, 1, index);
+    case SCATTER: return tg_scatter(x, 1, index, src);
+    case SCATTER_ADD: return tg_scatter_add(x, 1, index, src);
+    case INDEX_SELECT: return tg_index_select(x, 1, index);
+    default: return tg_index_add(x, 1, index, src);
+    }
+}
+
+TEST(indices_along_a_dim)
+{
+    static const tg_dtype index_dtypes[] = {TG_I64, TG_I32};
+    for (int i = 0; i < SHAPES * DTYPES * 2; ++i) {
+        TG_SCOPE;
+        const int64_t *const dim = shapes[i % SHAPES];
+        const tg_dtype dtype = dtypes[i / SHAPES % DTYPES], index_dtype = index_dtypes[i % 2];
+        const bool strided = i / SHAPES / DTYPES != 0;
+        tg_tensor *x = integers(dim, dtype, 0);
+        if (dim[1] == 0 || dtype == TG_BOOL) continue;
+        if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 1, 2)), 1, 2);
+        for (int op = 0; op < INDEX_OPS; ++op) {
+            const int64_t length = dim[1] + 3;
+            const tg_shape whole = TG_SHAPE(dim[0], length, dim[2]), one = TG_SHAPE(length);
+            tg_tensor *index = tg_randint_on(0, dim[1], op < INDEX_SELECT ? whole : one, index_dtype, HERE);
+            tg_tensor *src = integers(whole.dim, dtype, 0);
+            if (strided && op < INDEX_SELECT) index = tg_transpose(tg_contiguous(tg_transpose(index, 0, 1)), 0, 1);
+            oracle_begin();
+            tg_tensor *wanted = by_index(op, copy_here(x), copy_here(index), copy_here(src));
+            oracle_end();
+            if (!CHECK(is_exactly(by_index(op, x, index, src), wanted))) {
+                printf("    op %d of [%d, %d, %d] %s%s\n", op, (int)dim[0], (int)dim[1], (int)dim[2],
+                       tg_dtype_name(dtype), strided ? ", strided" : "");
+            }
+        }
+    }
+}
+
+TEST(nonzero_and_one_hot)
+{
+    for (int i = 0; i < SHAPES * DTYPES; ++i) {
+        TG_SCOPE;
+        const int64_t *const dim = shapes[i % SHAPES];
+        tg_tensor *x = integers(dim, dtypes[i / SHAPES], 0.01);
+        for (int layout = 0; layout < 2; ++layout, x = tg_transpose(x, 0, 2)) {
+            oracle_begin();
+            tg_tensor *wanted = tg_nonzero(copy_here(x));
+            oracle_end();
+            CHECK(is_exactly(tg_nonzero(x), wanted));
+        }
+        tg_tensor *ids = tg_randint_on(0, 7, TG_SHAPE(dim[0], dim[2]), TG_I64, HERE);
+        tg_tensor *classes = tg_arange_on(0, 7, 1, TG_I64, HERE);
+        CHECK(is_exactly(tg_one_hot(ids, 7), tg_to_dtype(tg_eq(tg_unsqueeze(ids, -1), classes), TG_I64)));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -115,6 +176,8 @@ int main(int argc, char **argv)
     tg_seed(5);
     RUN(along_a_dim);
     RUN(softmax_along_a_dim);
+    RUN(indices_along_a_dim);
+    RUN(nonzero_and_one_hot);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
