@@ -32682,7 +32682,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
            the kernel                     kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
            tgi_store_row or tgi_row_done  the result, converted to its dtype
        sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; tgi_sort_pairs merges,
-       and tgi_select_row keeps a heap where few of many are asked for.
+       or goes by bytes (tgi_sort_by_bytes), and tgi_select_row keeps a heap where few of many are asked for.
    (1) A row is computed by one thread.
    (2) A result is rounded to its dtype once, when it is stored.
    (3) Sorting is stable, and NaN counts as larger than every number.
@@ -33133,6 +33133,9 @@ static void tgi_arg_reduce_i64(const tgi_row_job *job, char *const *at, char *sc
     tgi_put_found(job, at, 0, found);
 }
 
+/* From so many elements on a row is sorted by bytes: before, counting the 256 values of each takes longer. */
+enum { TGI_LONG_SORT = 192 };
+
 /* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
    half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
    order. */
@@ -33148,9 +33151,36 @@ static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t n
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
 }
 
+/* Long rows are sorted by the bytes of their keys, the lowest first, as punched cards were: n steps for each byte in
+   which keys differ, and stable.  Returns the half that holds the result: pairs or other. */
+static tgi_sort_pair *tgi_sort_by_bytes(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
+{
+    int64_t count[8][256];
+    memset(count, 0, sizeof count);
+    for (int64_t i = 0; i < n; ++i) {
+        for (int byte = 0; byte < 8; ++byte) count[byte][pairs[i].key >> (8 * byte) & 255]++;
+    }
+    for (int byte = 0; byte < 8; ++byte) {
+        int64_t *const place = count[byte];
+        int64_t begin = 0;
+        if (place[pairs[0].key >> (8 * byte) & 255] == n) continue; /* all keys have the same */
+        for (int value = 0; value < 256; ++value) {
+            const int64_t these = place[value];
+            place[value] = begin;
+            begin += these;
+        }
+        for (int64_t i = 0; i < n; ++i) other[place[pairs[i].key >> (8 * byte) & 255]++] = pairs[i];
+        tgi_sort_pair *const sorted = other;
+        other = pairs;
+        pairs = sorted;
+    }
+    return pairs;
+}
+
 /* Returns the half that holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
+    if (n >= TGI_LONG_SORT) return tgi_sort_by_bytes(pairs, other, n);
     for (int64_t start = 0; start < n; start += 8) {
         for (int64_t i = start + 1; i < n && i < start + 8; ++i) {
             const tgi_sort_pair pair = pairs[i];

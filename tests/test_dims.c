@@ -26,7 +26,7 @@ static tg_tensor *integers(const int64_t *dim, tg_dtype dtype, double missing)
     return tg_to_dtype(x, dtype);
 }
 
-enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, OPS };
+enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, SORT, DESCENDING, TOPK, OPS };
 
 static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
 {
@@ -42,6 +42,9 @@ static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
     case MAX_DIM: return tg_max_dim(x, 1, false, indices);
     case MIN_DIM: return tg_min_dim(x, 1, false, indices);
     case ARGMAX: return tg_argmax(x, 1, false);
+    case SORT: return tg_sort(x, 1, false, indices);
+    case DESCENDING: return tg_sort(x, 1, true, indices);
+    case TOPK: return tg_topk(x, 1, 1, true, indices);
     default: return tg_argmin(x, 1, false);
     }
 }
