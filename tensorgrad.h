@@ -33296,7 +33296,7 @@ static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    const bool few = rows->size > 0 && rows->size <= rows->length / 8;
+    const bool few = rows->size > 0 && rows->size <= rows->length / 4;
     if (rows->size == 0) return true;
     return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
                         2 * sizeof(tgi_sort_pair), false);
@@ -36229,7 +36229,11 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss) { return tgi_class_run(S, loss); }
+/* Rows of few classes are composed: log_softmax takes many of them at a time (see tgi_column_range). */
+static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
+{
+    return loss->classes <= 16 && loss->smoothing == 0 ? TGI_COMPOSE : tgi_class_run(S, loss);
+}
 static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
 {
     return tgi_class_run(S, loss);
