@@ -32763,7 +32763,7 @@ static bool tgi_by_columns(const tgi_row_job *job, int in)
     const int inner = job->iter.ndim - 1;
     const int64_t across = llabs(job->iter.stride[in][inner]), along = llabs(job->step[in]);
     const bool neighbours = across < along && across > 0, short_rows = job->length <= TGI_SHORT_ROW;
-    return job->iter.dim[inner] >= 8 && job->length > 1 && job->length <= 65536 && (neighbours || short_rows);
+    return job->iter.dim[inner] >= 8 && job->length <= 65536 && (neighbours || short_rows);
 }
 
 /* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
@@ -33101,12 +33101,17 @@ static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *sc
     if (!there) tgi_load_elements(compute, scratch, job->iter.dtype[in], at[in], job->step[in], n);
     job->kernels->extreme_columns[compute == TG_F64](x, rows, job->flag, best, row);
     tgi_load_elements(TG_F64, next, compute, (const char *)best, size, TGI_LANES);
-    for (int64_t i = 0; i < TGI_LANES && rows > 0; ++i) {
-        const int64_t here = row[i] * TGI_LANES + i;
-        const bool nan = next[i] != next[i], had_nan = most != most, same = next[i] == most || (nan && had_nan);
-        if (found >= 0 && !(next[i] > most || (nan && !had_nan) || (same && here < found))) continue;
-        most = next[i];
-        found = here;
+    if (rows > 0) { /* the best column, and of equal ones the first element */
+        bool nan = false;
+        for (int l = 0; l < TGI_LANES; ++l) nan = nan || next[l] != next[l];
+        most = next[0];
+        for (int l = 1; l < TGI_LANES; ++l) most = next[l] > most ? next[l] : most;
+        if (nan) most = NAN;
+        found = n;
+        for (int l = 0; l < TGI_LANES; ++l) {
+            const int64_t here = nan == (next[l] != next[l]) && (nan || next[l] == most) ? row[l] * TGI_LANES + l : n;
+            found = here < found ? here : found;
+        }
     }
     tgi_load_elements(TG_F64, next, compute, x + rows * TGI_LANES * size, size, n - rows * TGI_LANES);
     for (int64_t i = rows * TGI_LANES, k = 0; i < n; ++i, ++k) {
