@@ -17021,9 +17021,14 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
         return tgi_composite_end(&c, NULL);
     }
     if (!tgi_check_index_values(c.S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
-    tg_tensor *range = tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(ids));
-    tg_tensor *y = tg_eq(tg_unsqueeze(ids, -1), range);
-    return tgi_composite_end(&c, y ? tg_to_dtype(y, TG_I64) : NULL);
+    tg_shape shape = tg_shape_of(ids);
+    tg_tensor *places = tg_unsqueeze(ids, -1), *one = tg_ones_on(TG_SCALAR, TG_I64, tgi_device_of(ids));
+    if (!places || !one) return tgi_composite_end(&c, NULL);
+    shape.dim[shape.ndim++] = classes;
+    tg_tensor *y = tg_zeros_on(shape, TG_I64, tgi_device_of(ids));
+    one = y ? tg_expand(one, tgi_shape_of(places)) : NULL;
+    return tgi_composite_end(
+        &c, one ? tgi_scatter_flagged(TGI_OP_scatter, TGI_SCATTER_ONCE, true, y, -1, places, one) : NULL);
 }
 
 /* -> [count, t's dims] i64: the kernel runs twice, first to count. */
