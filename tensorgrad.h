@@ -4427,6 +4427,10 @@ TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64
 TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
+/* Functions, since of an unsigned type x < 0 would be a warning. */
+TGI_INLINE int64_t tgi_int_sign(int64_t x) { return (x > 0) - (x < 0); }
+TGI_INLINE int64_t tgi_int_relu(int64_t x) { return x < 0 ? 0 : x; }
+
 /* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
    for the bases 1 and -1. */
 TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
@@ -4794,8 +4798,8 @@ enum {
 /* One input, x. */
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
-    OP(abs, ANY, tgi_fabs(x), (x < 0 ? tgi_wrap_sub(0, x) : x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
-    OP(sign, ANY, (real)((x > 0) - (x < 0)), (x > 0) - (x < 0), NOTHING, tg_zeros_like(g), "0")                        \
+    OP(abs, ANY, tgi_fabs(x), tgi_wrap_mul(x, tgi_int_sign(x)), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
+    OP(sign, ANY, (real)((x > 0) - (x < 0)), tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                          \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, FLOATS, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                    \
@@ -4826,7 +4830,7 @@ enum {
     OP(ceil, ANY, tgi_ceil(x), x, NOTHING, tg_zeros_like(g), "0")                                                      \
     OP(round, ANY, tgi_rint(x), x, NOTHING, tg_zeros_like(g), "0")                                                     \
     OP(trunc, ANY, tgi_trunc(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
-    OP(relu, ANY, x < 0 ? 0 : x, x < 0 ? 0 : x, Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")      \
+    OP(relu, ANY, x < 0 ? 0 : x, tgi_int_relu(x), Y, tg_masked_fill(g, tg_le_scalar(y, 0), 0), "g, 0 where y <= 0")    \
     OP(silu, FLOATS, tgi_silu(x), x, A, tgi_silu_gradient(g, x), "g * sigmoid(x) * (1 + x - x*sigmoid(x))")            \
     OP(logsigmoid, FLOATS, (x < 0 ? x : 0) - tgi_log1p(tgi_exp(-tgi_fabs(x))), x, A,                                   \
        tg_mul(g, tgi_sigmoid_of_minus(x)), "g * sigmoid(-x)")                                                          \
@@ -31015,8 +31019,8 @@ TGI_CALLERS_END
    table of the loops that are compiled for each instruction set.
    Types: tgi_map_kernel is y [n] = f(x [n], ..); tgi_map_row the kernels of an op in f64 and i64; tgi_kernels one
    instruction set's loops in f32 and their like.
-   Way: the rows of the op table are expanded into a loop each: here for f64 and i64, in SIMD for f32.  A caller gets
-   the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
+   Way: the rows of the op table are expanded into a loop each: here for f64 and i64, in SIMD for f32 and u8.  A caller
+   gets the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
    (1) Operands of a kernel are contiguous and of its dtype; the output may be one of the inputs.
    (2) An element is loaded as a number of the compute dtype and stored by rounding once (tgi_load_elements,
        tgi_store_elements; the expressions are those of TGI_ELEMENTS in DTYPE).
@@ -31271,6 +31275,7 @@ typedef struct tgi_index_block tgi_index_block; /* see CPU_ROWS */
 typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
+    tgi_map_kernel map_u8[TGI_OP_to];      /* NULL: not for integers */
     tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
@@ -31547,7 +31552,7 @@ static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dty
    Types: tgi_cursor is a position in a tgi_iter; tgi_blocks a loop cut into blocks, tgi_part one of them; tgi_tile some
    elements in a compute dtype; tgi_scratch memory for each thread; tgi_map_job, tgi_random_job and tgi_optim_job
    what the threads of a call share.
-   Way of an elementwise op: tgi_cpu_map -> tgi_map_with
+   Way of an elementwise op: tgi_cpu_map -> tgi_map_with, by the kernels for u8 if tgi_is_map_of_bytes
            few contiguous elements     the kernel at once
            many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of blocks:
                tgi_map_plan             chooses the blocks, by the strides of all operands
@@ -32104,8 +32109,36 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     return true;
 }
 
+/* Whether all operands are bytes, u8 or bool, and the kernel for u8 does on them what that for i64 does: its
+   expressions are those of integers that hold more than a byte, so it does if the numbers of the op are bytes, too, and
+   a result that is bool is 0 or 1.  Then *bytes is the loop for it, by the op itself or by a faster one. */
+static bool tgi_is_map_of_bytes(const tgi_loop *loop, tgi_loop *bytes)
+{
+    for (int k = 0; k < loop->nargs; ++k) {
+        if (tgi_bytes_of(loop->arg[k].dtype) != 1) return false;
+    }
+    const bool to_bool = loop->arg[0].dtype == TG_BOOL && !tgi_map_rows[loop->kernel].test;
+    double *const s = bytes->scalar;
+    *bytes = *loop;
+    bytes->compute = TG_U8;
+    for (int k = 0; k < loop->nargs; ++k) bytes->arg[k].dtype = TG_U8;
+    if (to_bool && loop->kernel == TGI_OP_add_alpha) return false;
+    if (to_bool && loop->kernel == TGI_OP_add) bytes->kernel = TGI_OP_logical_or;
+    if (to_bool && loop->kernel == TGI_OP_mul) bytes->kernel = TGI_OP_logical_and;
+    if (loop->kernel == TGI_OP_neg) bytes->kernel = TGI_OP_rsub_scalar, s[0] = 0; /* GCC makes no vectors of -x */
+    if (loop->kernel == TGI_OP_clamp) { /* bounds beyond those of the dtype bound nothing */
+        s[0] = s[0] < 0 ? 0 : s[0];
+        s[1] = s[1] > UINT8_MAX ? UINT8_MAX : s[1];
+    }
+    const double most = to_bool ? 1 : UINT8_MAX;
+    return s[0] >= 0 && s[0] <= most && s[1] >= 0 && s[1] <= most;
+}
+
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
+    tgi_loop bytes;
+    if (loop->compute == TG_I64 && tgi_is_map_of_bytes(loop, &bytes) && tgi_kernels_of(S)->map_u8[bytes.kernel])
+        return tgi_map_with(S, &bytes, tgi_kernels_of(S)->map_u8[bytes.kernel], TG_U8, loop->nargs > 2);
     const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute, loop->scalar[0]);
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
@@ -36353,8 +36386,8 @@ TGI_CALLERS_END
 
 /* ======== @@SIMD ==================================================================================================
 
-   Promise: each inner loop in f32 is written once, and compiled for every instruction set: portable, avx2 and avx512 on
-   x86-64 if the compiler optimises, else portable alone.
+   Promise: each inner loop in f32 or u8 is written once, and compiled for every instruction set: portable, avx2 and
+   avx512 on x86-64 if the compiler optimises, else portable alone.
    Types: tgi_kernels (KERNELS) is the table of these loops for one instruction set; TGI_V(vector_f32) a vector of it.
    Way: what follows is compiled under TGI_ISA portable; then the file includes itself for each further instruction set,
    and only the text from "the kernels for one instruction set" to "the end of the kernels" is compiled, under another
@@ -36934,13 +36967,17 @@ static inline float TGI_V(gelu_tanhf)(float x)
    AVX-512 takes the kernels for AVX2. */
 #undef TGI_LIGHT
 #undef TGI_F32_LIGHT
+#undef TGI_U8_LIGHT
 #ifdef TGI_LIGHT_AS_AVX2
 #define TGI_LIGHT(name) TGI_JOIN(name, avx2)
 #define TGI_F32_LIGHT(name, result, inputs, numbers, y)
+#define TGI_U8_LIGHT(name, result, inputs, numbers, y)
 #else
 #define TGI_LIGHT(name) TGI_V(name)
 #define TGI_F32_LIGHT(name, result, inputs, numbers, y) \
     TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, numbers, y)
+#define TGI_U8_LIGHT(name, result, inputs, numbers, y) \
+    TGI_KERNEL(TGI_V(name##_u8), uint8_t, result, tgi_f64_to_u8, inputs, numbers, y)
 #endif
 
 #undef TGI_CHOSEN_F32
@@ -36956,14 +36993,16 @@ static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void
 #else
 #define TGI_F32_TOGETHER 1 /* no vectors */
 #endif
-#define TGI_F32_ROW_FLOATS(name, inputs, numbers, y) \
+#define TGI_F32_ROW_FLOATS(name, inputs, numbers, y, yi) \
     TGI_KERNEL_OF(TGI_V(name##_f32), float, real, TGI_F32_TOGETHER, (real)scalar[0], (real), inputs, numbers, y)
 #define TGI_F32_ROW_POWER TGI_F32_ROW_FLOATS
-#define TGI_F32_ROW_ANY(name, inputs, numbers, y) TGI_F32_LIGHT(name, real, inputs, numbers, y)
+#define TGI_F32_ROW_ANY(name, inputs, numbers, y, yi) \
+    TGI_F32_LIGHT(name, real, inputs, numbers, y)     \
+    TGI_U8_LIGHT(name, real, inputs, numbers, yi)
 #ifndef __OPTIMIZE__
 #define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
 #else
-#define TGI_F32_ROW_CHOICE(name, inputs, numbers, y)                                                                 \
+#define TGI_F32_ROW_CHOICE(name, inputs, numbers, y, yi)                                                             \
     TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, TGI_F32_TOGETHER, 0, (real), inputs, numbers, y)               \
     TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, TGI_F32_TOGETHER, 1, (real), inputs, numbers, y)               \
     static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
@@ -36994,20 +37033,22 @@ static void TGI_V(map_angles)(int64_t n, const double *scalar, float *y, const f
     }
 }
 
-#define TGI_F32_ROW_ANGLE(name, inputs, numbers, y)                                                               \
-    TGI_F32_ROW_FLOATS(name##_near, inputs, numbers, y)                                                           \
+#define TGI_F32_ROW_ANGLE(name, inputs, numbers, y, yi)                                                           \
+    TGI_F32_ROW_FLOATS(name##_near, inputs, numbers, y, yi)                                                       \
     static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,   \
                                   const void *in2)                                                                \
     {                                                                                                             \
         (void)in1, (void)in2;                                                                                     \
         TGI_V(map_angles)(n, scalar, (float *)out, (const float *)in0, TGI_V(name##_near_f32), name##f);          \
     }
-#define TGI_F32_ROW_TEST(name, inputs, numbers, y) TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)
-#define TGI_F32_ROW_X(name, kind, y, ...) TGI_F32_ROW_##kind(name, X, NONE, y)
-#define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y)
-#define TGI_F32_ROW_AB(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, NONE, y)
-#define TGI_F32_ROW_ABS(name, kind, y, ...) TGI_F32_ROW_##kind(name, AB, S, y)
-#define TGI_F32_ROW_ABC(name, kind, y, ...) TGI_F32_ROW_##kind(name, ABC, S, y)
+#define TGI_F32_ROW_TEST(name, inputs, numbers, y, yi) \
+    TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)   \
+    TGI_U8_LIGHT(name, uint8_t, inputs, numbers, yi)
+#define TGI_F32_ROW_X(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, X, NONE, y, yi)
+#define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y, yi)
+#define TGI_F32_ROW_AB(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, AB, NONE, y, yi)
+#define TGI_F32_ROW_ABS(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, AB, S, y, yi)
+#define TGI_F32_ROW_ABC(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, ABC, S, y, yi)
 TGI_UNARY_OPS(TGI_F32_ROW_X)
 TGI_SCALAR_OPS(TGI_F32_ROW_XS)
 TGI_BINARY_OPS(TGI_F32_ROW_AB)
@@ -37125,7 +37166,7 @@ TGI_FMA_END
 #endif
 
 #ifndef TGI_LIGHT_AS_AVX2
-#define TGI_F32_ROW_GXY(name, kind, numbers, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, numbers, dx)
+#define TGI_F32_ROW_GXY(name, kind, numbers, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, numbers, dx, 0)
 TGI_GRADIENTS(TGI_F32_ROW_GXY)
 
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
@@ -38351,6 +38392,17 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_F32_ENTRY(name, kind, ...) TGI_F32_ENTRY_##kind(name##_f32),
         TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
 #undef TGI_F32_ENTRY
+    },
+    {
+#define TGI_U8_ENTRY_FLOATS(name) NULL
+#define TGI_U8_ENTRY_CHOICE(name) NULL
+#define TGI_U8_ENTRY_POWER(name) NULL
+#define TGI_U8_ENTRY_ANGLE(name) NULL
+#define TGI_U8_ENTRY_ANY(name) TGI_LIGHT(name##_u8)
+#define TGI_U8_ENTRY_TEST(name) TGI_LIGHT(name##_u8)
+#define TGI_U8_ENTRY(name, kind, ...) TGI_U8_ENTRY_##kind(name),
+        TGI_ELEMENTWISE_OPS(TGI_U8_ENTRY)
+#undef TGI_U8_ENTRY
     },
     {
 #define TGI_F32_ENTRY(name, ...) TGI_LIGHT(name##_gradient_f32),

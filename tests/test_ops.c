@@ -951,6 +951,82 @@ TEST(mixed_dtype_gradients)
     }
 }
 
+/* An op of integers on a and b, the number s, and the mask. */
+enum { OPS_OF_INTEGERS = 31 };
+static tg_tensor *of_integers(int op, tg_tensor *a, tg_tensor *b, double s, tg_tensor *mask)
+{
+    switch (op) {
+    case 0: return tg_add(a, b);
+    case 1: return tg_sub(a, b);
+    case 2: return tg_mul(a, b);
+    case 3: return tg_maximum(a, b);
+    case 4: return tg_minimum(a, b);
+    case 5: return tg_eq(a, b);
+    case 6: return tg_ne(a, b);
+    case 7: return tg_lt(a, b);
+    case 8: return tg_le(a, b);
+    case 9: return tg_gt(a, b);
+    case 10: return tg_ge(a, b);
+    case 11: return tg_logical_and(a, b);
+    case 12: return tg_logical_or(a, b);
+    case 13: return tg_logical_xor(a, b);
+    case 14: return tg_logical_not(b);
+    case 15: return tg_where(mask, a, b);
+    case 16: return tg_add_alpha(a, b, s);
+    case 17: return tg_addcmul(a, b, a, s);
+    case 18: return tg_masked_fill(a, mask, s);
+    case 19: return tg_neg(b);
+    case 20: return tg_abs(b);
+    case 21: return tg_sign(b);
+    case 22: return tg_relu(b);
+    case 23: return tg_square(b);
+    case 24: return tg_add_scalar(b, s);
+    case 25: return tg_rsub_scalar(b, s);
+    case 26: return tg_mul_scalar(b, s);
+    case 27: return tg_clamp(b, s, s + 20);
+    case 28: return tg_clamp_min(b, s);
+    case 29: return tg_clamp_max(b, s);
+    default: return tg_lt_scalar(b, s);
+    }
+}
+
+/* Ops on bytes have kernels of their own: every pair of u8, and of bool, side by side and with gaps, gives what i64
+ * gives, cut to a byte.  Where a number is no byte, or bool is refused, there is nothing to compare. */
+TEST(bytes)
+{
+    static const double numbers[] = {0, 1, 2, 100, 255, 256, 1000, -1, -100};
+    for (int is_bool = 0; is_bool < 2; ++is_bool) {
+        TG_SCOPE;
+        const tg_dtype dtype = is_bool ? TG_BOOL : TG_U8;
+        const tg_shape square = TG_SHAPE(256, 256);
+        tg_tensor *row = tg_to_dtype(tg_to_dtype(tg_to(tg_arange(0, 256, 1), HERE), dtype), TG_I64);
+        if (is_bool) row = tg_mul(row, tg_to_dtype(tg_lt_scalar(tg_rand_on(TG_SHAPE(256), TG_F32, HERE), 0.5), TG_I64));
+        tg_tensor *b = tg_contiguous(tg_expand(row, square)), *a = tg_contiguous(tg_transpose(b, 0, 1));
+        tg_tensor *mask = tg_lt_scalar(tg_rand_on(square, TG_F32, HERE), 0.5);
+        tg_tensor *a8 = tg_to_dtype(a, dtype), *b8 = tg_to_dtype(b, dtype), *across = tg_transpose(b8, 0, 1);
+        tg_tensor *gaps = tg_slice(tg_zeros_on(TG_SHAPE(256, 512), dtype, HERE), 1, 0, 512, 2);
+        tg_copy_(gaps, b8);
+        for (int op = 0; op < OPS_OF_INTEGERS; ++op) {
+            int compared = 0;
+            for (int n = 0; n < 9; ++n) {
+                TG_SCOPE;
+                for (int layout = 0; layout < 2; ++layout) {
+                    tg_tensor *y = layout ? of_integers(op, across, gaps, numbers[n], mask)
+                                          : of_integers(op, a8, b8, numbers[n], mask);
+                    if (!y) tg_clear_error();
+                    if (!y) continue;
+                    const double s = is_bool && op == 16 ? numbers[n] != 0 : numbers[n]; /* of add_alpha, a bool */
+                    tg_tensor *wanted = tg_to_dtype(of_integers(op, a, b, s, mask), tg_dtype_of(y));
+                    if (!CHECK(tg_equal(y, wanted)))
+                        printf("op %d of integers, %s, number %g\n", op, tg_dtype_name(dtype), numbers[n]);
+                    compared++;
+                }
+            }
+            CHECK(compared >= 2 || (is_bool && (op == 1 || op == 17 || op == 19)));
+        }
+    }
+}
+
 /* Integers never pass through a float, and wrap around. */
 TEST(integers)
 {
@@ -2160,6 +2236,7 @@ static void run_tests(void)
     run_samples();
     RUN(promotion);
     RUN(mixed_dtype_gradients);
+    RUN(bytes);
     RUN(integers);
     RUN(halves);
     RUN(in_place_errors);
