@@ -188,7 +188,8 @@
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
        @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort; gather, scatter, nonzero
        @@CPU_POOL    * pools and interpolation
-       @@GEMM        * matrix products and convolutions on the CPU
+       @@GEMM        * matrix products on the CPU
+       @@CPU_CONV    * convolutions on the CPU
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
@@ -2901,8 +2902,8 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
         @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@FLASH, @@FUSED, @@SIMD, @@SIMD_TYPED,
-        @@SIMD_ROWS, @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
+        @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
 
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
    of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
@@ -31309,9 +31310,12 @@ typedef struct tgi_kernels {
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
     void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
+    /* See CPU_CONV. */
+    void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
+    void (*slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n);
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
 } tgi_kernels;
-enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64 };
+enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64, TGI_SLIDE = 64 };
 
 /* tgi_NAME_avx2 in the kernels for AVX2. */
 #define TGI_JOIN(name, isa) tgi_##name##_##isa
@@ -34161,16 +34165,13 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
 /* ======== @@GEMM ==================================================================================================
 
-   Promise: tgi_cpu_gemm and tgi_cpu_linear, products of matrices in every dtype and layout; tgi_cpu_convolution, and
-   tgi_cpu_im2col and tgi_cpu_col2im for the convolutions that it leaves to products.
-   Types: tgi_matrix is a matrix in memory; tgi_gemm_job and tgi_conv_cpu what the threads of a call share;
+   Promise: tgi_cpu_gemm and tgi_cpu_linear, products of matrices in every dtype and layout.
+   Types: tgi_matrix is a matrix in memory; tgi_gemm_job and tgi_few_job what the threads of a call share;
    tgi_gemm_tile the arguments of the kernel, which computes one tile.
    Way of a product: tgi_gemm_begin, then tgi_few_run if its rows or columns are few (tgi_is_few): tgi_few_range takes
    blocks, kernels->few_rows adds what a piece of the weight gives.  Else tgi_gemm_run: tgi_gemm_plan chooses tile,
    packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds (TGI_GEMM_KERNEL
    in SIMD_GEMM).
-   Way of a convolution: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows
-   where they are in the image, and the kernel of the product adds.
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
    (2) f16 and bf16 are computed in f32, integers in i64; but for products of many rows in bf16 on a processor with
@@ -34829,6 +34830,15 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
     return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
 }
 
+/* ======== @@CPU_CONV ==============================================================================================
+
+   Promise: tgi_cpu_convolution, and tgi_cpu_im2col and tgi_cpu_col2im for the convolutions that it leaves to products.
+   Types: tgi_conv_cpu and tgi_slide_job are what the threads of a call share.
+   Way: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows where they are
+   in the image, and the kernel of the product adds.  With few maps for each group: tgi_slide_run.
+   (1) An item of a loop is computed by one thread, its sums in one order: threads do not change the bits.
+   To add a kind: its case in tgi_cpu_convolution, which answers TGI_COMPOSE for what it has no loop for. */
+
 /* ---- convolution: products with the columns, [taps, windows], what each tap of the kernel sees in each window ----
 
        y [maps, windows] = w [maps, taps] columns            w [maps, taps] = y [maps, windows] columns^T
@@ -35193,16 +35203,194 @@ static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
     return tgi_conv_cpu_run(S, &turned, true);
 }
 
+/* ---- convolutions with few maps for each group, depthwise ones above all: no matrices, as most of their tiles would
+   be empty ----
+
+   A channel of an image, with its padding, is divided into planes: one for each remainder of the places along the dims
+   divided by the strides, with the elements that have it.  So a tap sees, in neighbouring windows, neighbours of one
+   plane; and counted along the planes, whose rows are longer than those of windows, all windows of an image are one
+   run:
+
+       y[i] += w[t] x[i + tap[t]]        w[t] += y[i] x[i + tap[t]]        x[i] += w[t] y[i - tap[t]], plane by plane
+
+   with zeros in y where a row of windows has ended.  The first and the third are kernels->slide, the second is
+   kernels->slide_weight. */
+typedef struct {
+    tgi_convolution conv;
+    const tgi_kernels *kernels;
+    int64_t channels, maps, taps;   /* of a group; of a channel */
+    int64_t size[3], plane, planes; /* of a plane; its elements; planes of a channel */
+    int64_t run, room;              /* elements from the first window to the last, and of a channel or map in scratch */
+    tgi_scratch scratch;
+} tgi_slide_job;
+
+/* The number of the plane in which the place is along the dims, and where it is there. */
+static int64_t tgi_slide_place(const tgi_slide_job *job, const int64_t *place, int64_t *plane)
+{
+    const int64_t *const stride = job->conv.m.stride, *const size = job->size;
+    *plane = (place[0] % stride[0] * stride[1] + place[1] % stride[1]) * stride[2] + place[2] % stride[2];
+    return (place[0] / stride[0] * size[1] + place[1] / stride[1]) * size[2] + place[2] / stride[2];
+}
+
+/* Copies a channel of an image into its planes, which are zero, or the planes into the channel. */
+static void tgi_slide_copy(const tgi_slide_job *job, float *image, float *planes, bool into)
+{
+    const tgi_im2col *m = &job->conv.m;
+    const int64_t *const step = m->image.stride + 2, apart = m->stride[2];
+    int64_t place[3], e[3];
+    for (e[0] = 0; e[0] < m->size[0]; ++e[0]) {
+        for (e[1] = 0; e[1] < m->size[1]; ++e[1]) {
+            place[0] = e[0] + m->before[0], place[1] = e[1] + m->before[1];
+            if (place[0] < 0 || place[0] >= job->size[0] * m->stride[0]) continue;
+            if (place[1] < 0 || place[1] >= job->size[1] * m->stride[1]) continue;
+            const int64_t first = m->before[2] < 0 ? -m->before[2] : 0; /* of the elements with a place */
+            const int64_t end = tgi_at_most(m->size[2], job->size[2] * apart - m->before[2]);
+            for (e[2] = first; e[2] < first + apart && e[2] < end; ++e[2]) {
+                int64_t plane;
+                place[2] = e[2] + m->before[2];
+                const int64_t at = tgi_slide_place(job, place, &plane), n = (end - e[2] + apart - 1) / apart;
+                char *const x = (char *)(image + e[0] * step[0] + e[1] * step[1] + e[2] * step[2]);
+                char *const p = (char *)(planes + plane * job->plane + at);
+                const int64_t x_step = apart * step[2] * (int64_t)sizeof(float), p_step = (int64_t)sizeof(float);
+                if (into)
+                    tgi_copy_run(p, p_step, x, x_step, n, p_step);
+                else
+                    tgi_copy_run(x, x_step, p, p_step, n, p_step);
+            }
+        }
+    }
+}
+
+/* Copies a map of an image into a run, which is zero, or the run into the map. */
+static void tgi_slide_copy_map(const tgi_slide_job *job, float *map, float *run, bool into)
+{
+    const int64_t *const windows = job->conv.m.windows, *const step = job->conv.y.stride + 2;
+    const int64_t size = (int64_t)sizeof(float);
+    for (int64_t row = 0; row < windows[0] * windows[1]; ++row) {
+        char *const y = (char *)(map + row / windows[1] * step[0] + row % windows[1] * step[1]);
+        char *const r = (char *)(run + (row / windows[1] * job->size[1] + row % windows[1]) * job->size[2]);
+        if (into)
+            tgi_copy_run(r, size, y, step[2] * size, windows[2], size);
+        else
+            tgi_copy_run(y, step[2] * size, r, size, windows[2], size);
+    }
+}
+
+/* x of one channel from the maps [maps, room] of its group, w of this channel and the first map, and the taps: plane by
+   plane, whose taps are collected in at and factor [taps]. */
+static void tgi_slide_image(const tgi_slide_job *job, float *x, const float *maps, const float *w, const int64_t *plane,
+                            const int64_t *tap, int64_t *at, float *factor)
+{
+    const int64_t n = tgi_round_up(job->plane, TGI_SLIDE);
+    float *const sums = factor + job->taps; /* [n]: more than the plane has */
+    for (int64_t p = 0; p < job->planes; ++p) {
+        memset(sums, 0, (size_t)n * sizeof *sums);
+        for (int64_t map = 0; map < job->maps; ++map) {
+            int64_t taps = 0;
+            for (int64_t t = 0; t < job->taps; ++t) {
+                if (plane[t] != p) continue;
+                at[taps] = -tap[t];
+                factor[taps++] = w[map * job->channels * job->taps + t];
+            }
+            job->kernels->slide(sums, maps + map * job->room + job->plane, at, factor, taps, n);
+        }
+        memcpy(x + p * job->plane, sums, (size_t)job->plane * sizeof *sums);
+    }
+}
+
+/* Items: groups, image by image; or groups, of all images, for w. */
+static void tgi_slide_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_slide_job *job = (const tgi_slide_job *)job_;
+    const tgi_convolution *conv = &job->conv;
+    const tgi_im2col *m = &conv->m;
+    const int64_t channels = job->channels, maps = job->maps, taps = job->taps, *const step = m->image.stride;
+    const int64_t all = channels * taps, n = tgi_round_up(job->run, TGI_SLIDE);
+    const bool to_w = conv->result == TGI_CONV_W;
+    int64_t *const tap = (int64_t *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
+    int64_t *const plane = tap + all, *const at = plane + all;
+    float *const x = (float *)(void *)(at + taps), *const y = x + channels * job->room;
+    float *const factor = y + maps * job->room; /* what tgi_slide_image needs */
+    for (int64_t t = 0; t < all; ++t) {
+        int64_t place[3], rest = t % taps;
+        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) place[d] = rest % m->kernel[d] * m->dilation[d];
+        tap[t] = tgi_slide_place(job, place, plane + t);
+        if (conv->result != TGI_CONV_X) tap[t] += t / taps * job->room + plane[t] * job->plane;
+    }
+    for (; first < end; ++first) {
+        const int64_t group = first % conv->groups, images = to_w ? m->images : first / conv->groups + 1;
+        float *const w = (float *)conv->w.data + group * maps * all;
+        if (to_w) memset(w, 0, (size_t)(maps * all) * sizeof *w);
+        for (int64_t image = to_w ? 0 : first / conv->groups; image < images; ++image) {
+            float *const in = (float *)m->image.data + image * step[0] + group * channels * step[1];
+            float *const out = (float *)conv->y.data + image * conv->y.stride[0] + group * maps * conv->y.stride[1];
+            memset(x, 0, (size_t)((channels + maps) * job->room) * sizeof *x);
+            for (int64_t c = 0; c < channels && conv->result != TGI_CONV_X; ++c)
+                tgi_slide_copy(job, in + c * step[1], x + c * job->room, true);
+            for (int64_t map = 0; map < maps; ++map) { /* a run has zeros before and behind it, a plane each */
+                float *const run = y + map * job->room + job->plane, *const of = out + map * conv->y.stride[1];
+                const int64_t index = (group * maps + map) * conv->bias.stride[0];
+                for (int64_t i = 0; i < n && conv->result == TGI_CONV_Y && conv->bias.data; ++i)
+                    run[i] = ((const float *)conv->bias.data)[index];
+                if (conv->result != TGI_CONV_Y) tgi_slide_copy_map(job, of, run, true);
+                if (conv->result == TGI_CONV_Y) job->kernels->slide(run, x, tap, w + map * all, all, n);
+                if (conv->result == TGI_CONV_Y) tgi_slide_copy_map(job, of, run, false);
+                if (to_w) job->kernels->slide_weight(w + map * all, x, tap, run, all, n);
+            }
+            for (int64_t c = 0; c < channels && conv->result == TGI_CONV_X; ++c) {
+                memset(in + c * step[1], 0, (size_t)(m->size[0] * m->size[1] * m->size[2]) * sizeof *in);
+                tgi_slide_image(job, x, y, w + c * taps, plane, tap, at, factor); /* the others see no window */
+                tgi_slide_copy(job, in + c * step[1], x, false);
+            }
+        }
+    }
+}
+
+static tgi_answer tgi_slide_run(tgi_thread *S, const tgi_convolution *conv)
+{
+    const tgi_im2col *m = &conv->m;
+    tgi_slide_job job;
+    double places = 1, work = (double)m->images * (double)conv->maps;
+    job.conv = *conv;
+    job.kernels = tgi_kernels_of(S);
+    job.channels = m->channels / conv->groups;
+    job.maps = conv->maps / conv->groups;
+    job.taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
+    job.plane = job.planes = 1;
+    for (int d = 0; d < 3; ++d) {
+        const int64_t seen = (m->windows[d] - 1) * m->stride[d] + (m->kernel[d] - 1) * m->dilation[d] + 1;
+        job.size[d] = (seen + m->stride[d] - 1) / m->stride[d];
+        places *= (double)job.size[d] * (double)m->stride[d];
+        work *= (double)m->windows[d] * (double)m->kernel[d];
+        if (places * (double)(job.channels + 3 * job.maps) > (double)TGI_CONV_MOST) return TGI_COMPOSE;
+        job.plane *= job.size[d];
+        job.planes *= m->stride[d];
+    }
+    if (conv->result == TGI_CONV_X && conv->bias.data) return TGI_COMPOSE;
+    job.run = ((m->windows[0] - 1) * job.size[1] + m->windows[1] - 1) * job.size[2] + m->windows[2];
+    job.room = job.plane * (job.planes > 3 ? job.planes : 3) + 2 * TGI_SLIDE; /* planes, or a run and its zeros */
+    const int64_t all = job.channels * job.taps, floats = (job.channels + job.maps) * job.room + job.taps + job.room;
+    const int64_t items = conv->result == TGI_CONV_W ? conv->groups : conv->groups * m->images;
+    const int parts = tgi_parts_for(S, work, items);
+    const size_t bytes = (size_t)(2 * all + job.taps) * sizeof(int64_t) + (size_t)floats * sizeof(float);
+    const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* so that none is on the stack */
+    if (!tgi_scratch_alloc(S, "conv", &job.scratch, bytes < least ? least : bytes, parts)) return TGI_FAILED;
+    tgi_parallel_for(parts, items, tgi_slide_range, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
 static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv)
 {
     const tgi_im2col *m = &conv->m;
     const int64_t *const stride = conv->y.stride, *const windows = m->windows;
     const bool plain = stride[4] == 1 && stride[3] == windows[2] && stride[2] == windows[1] * windows[2];
     const bool image = conv->result == TGI_CONV_X;
-    if (conv->w.dtype != TG_F32 || (conv->result == TGI_CONV_W && !plain)) return TGI_COMPOSE;
+    if (conv->w.dtype != TG_F32) return TGI_COMPOSE;
+    if (conv->groups > 1 && conv->maps < 3 * conv->groups) return tgi_slide_run(S, conv);
+    if (conv->result == TGI_CONV_W && !plain) return TGI_COMPOSE;
     /* tiles of few windows or of few maps are mostly empty */
     if (windows[0] * windows[1] * windows[2] < 16 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
-    if (conv->groups > 1 && conv->maps < 3 * conv->groups) return TGI_COMPOSE;
     if (!image) return tgi_conv_cpu_run(S, conv, false);
     return m->stride[0] == 1 && m->stride[1] == 1 && m->stride[2] == 1 ? tgi_conv_cpu_image(S, conv) : TGI_COMPOSE;
 }
@@ -37752,6 +37940,12 @@ typedef uint32_t TGI_V(vector_bits) __attribute__((__vector_size__(TGI_V(vector_
 #define TGI_HALF(pairs, second) (pairs)
 #endif
 
+#ifdef TGI_HAS_VECTORS
+typedef tgi_vector TGI_T(vector_anywhere) __attribute__((__aligned__(2), __may_alias__)); /* where bf16 may be */
+#else
+typedef tgi_real TGI_T(vector_anywhere);
+#endif
+
 TGI_FMA_BEGIN
 /* A group of tgi_few for `many` rows at a time, constants: rows that are not there are computed like the last one, and
    not stored.  copies, pairs: see there. */
@@ -37776,7 +37970,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t 
     for (int64_t at = 0, end = f->steps * x_step; at < end; at += x_step, w += w_step) {
         tgi_vector in[TGI_FEW], part[TGI_FEW];
         TGI_UNROLL
-        for (int v = 0; v < vectors; ++v) in[v] = *(const tgi_vector *)(const void *)(w + v * apart);
+        for (int v = 0; v < vectors; ++v) in[v] = *(const TGI_T(vector_anywhere) *)(const void *)(w + v * apart);
         TGI_UNROLL
         for (int half = 0; half < halves; ++half) {
             TGI_UNROLL
@@ -37787,7 +37981,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t 
             for (int r = 0; r < many; ++r) {
                 const void *const next = x[r] + at;
                 tgi_vector factor = *(const tgi_real *)next - zero;
-                if (!copies) factor = *(const tgi_vector *)next;
+                if (!copies) factor = *(const TGI_T(vector_anywhere) *)next;
                 if (!copies && pairs) factor = TGI_HALF(factor, half);
                 TGI_UNROLL
                 for (int v = 0; v < TGI_FEW; ++v) sums[r][v] += factor * part[v];
@@ -38358,6 +38552,53 @@ static void TGI_V(max_pool)(const tgi_pool_run *run, const float *x, float *y, i
 }
 #endif
 
+/* Convolutions of few maps: y[i] += the sum of w[t] * x[i + tap[t]], and w[t] += the sum of y[i] * x[i + tap[t]], for i
+   in [0, n) and t in [0, taps).  n is a multiple of TGI_SLIDE. */
+TGI_FMA_BEGIN
+static void TGI_V(slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n)
+{
+    TGI_FMA
+    enum { VECTORS = (int)(TGI_SLIDE * sizeof(float) / sizeof(TGI_V(vector_f32))) };
+    for (; n > 0; n -= TGI_SLIDE, x += TGI_SLIDE, y += TGI_SLIDE) {
+        TGI_V(vector_f32) sum[VECTORS];
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) sum[v] = ((const TGI_V(vector_f32) *)y)[v];
+        for (int64_t t = 0; t < taps; ++t) {
+            const float *const at = x + tap[t], factor = w[t];
+            TGI_UNROLL
+            for (int v = 0; v < VECTORS; ++v) sum[v] += factor * ((const TGI_V(vector_f32) *)at)[v];
+        }
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) ((TGI_V(vector_f32) *)y)[v] = sum[v];
+    }
+}
+
+static void TGI_V(slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n)
+{
+    TGI_FMA
+    enum { VECTORS = (int)(TGI_SLIDE * sizeof(float) / sizeof(TGI_V(vector_f32))) };
+    const TGI_V(vector_f32) zero = {0};
+    for (int64_t t = 0; t < taps; ++t) {
+        const float *const at = x + tap[t];
+        TGI_V(vector_f32) sum[VECTORS];
+        float lane[TGI_SLIDE];
+        TGI_UNROLL
+        for (int v = 0; v < VECTORS; ++v) sum[v] = zero;
+        for (int64_t i = 0; i < n; i += TGI_SLIDE) {
+            TGI_UNROLL
+            for (int v = 0; v < VECTORS; ++v)
+                sum[v] += ((const TGI_V(vector_f32) *)(y + i))[v] * ((const TGI_V(vector_f32) *)(at + i))[v];
+        }
+        memcpy(lane, sum, sizeof lane);
+        TGI_UNROLL
+        for (int width = TGI_SLIDE / 2; width > 0; width /= 2) {
+            for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
+        }
+        w[t] += lane[0];
+    }
+}
+TGI_FMA_END
+
 /* y [bytes] = x, written past the caches, which would first read what is there.  Bytes before the first whole vector of
    y and behind the last are copied as usual. */
 #ifdef TGI_AGAIN
@@ -38457,6 +38698,8 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     NULL,
 #endif
+    TGI_V(slide),
+    TGI_V(slide_weight),
 #ifdef TGI_AGAIN
     TGI_V(stream),
 #else
