@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_PARTS = 2, MOST_GIVEN = 8 };
+enum { MOST_PARTS = 2, MOST_GIVEN = 12 };
 
 typedef enum { NOTHING, SGD, ADAM, ADAMW, RMSPROP } optimizer;
 
@@ -76,6 +76,12 @@ static tg_tensor *linear(tg_tensor *x, int64_t out)
 {
     tg_module *layer = known();
     return tg_forward(layer ? layer : made(tg_nn_linear(tg_dim(x, -1), out, true)), x);
+}
+
+static tg_tensor *embedding(tg_tensor *ids, int64_t count, int64_t width)
+{
+    tg_module *layer = known();
+    return tg_forward(layer ? layer : made(tg_nn_embedding(count, width)), ids);
 }
 
 static tg_tensor *batch_norm(tg_tensor *x)
@@ -439,6 +445,348 @@ static tg_tensor *super_resolution(void)
     return tg_l1_loss(x, given(tg_shape_of(x)), TG_MEAN);
 }
 
+/* ---- sequences ------------------------------------------------------------------------------------------------- */
+
+/* The loss of logits [B, T, V] of the next tokens */
+static tg_tensor *predicted(tg_tensor *logits)
+{
+    const int64_t tokens = tg_dim(logits, 0) * tg_dim(logits, 1), V = tg_dim(logits, 2);
+    return tg_cross_entropy(tg_reshape(logits, TG_SHAPE(tokens, V)), given_labels(TG_SHAPE(tokens), V));
+}
+
+static tg_tensor *tokens_given(int64_t V) { return given_labels(TG_SHAPE(now.size[0], now.size[1]), V); }
+
+static tg_tensor *lstm_lm(void)
+{
+    tg_tensor *x = embedding(tokens_given(1000), 1000, 128);
+    tg_module *lstm = known();
+    x = tg_forward(lstm ? lstm : made(tg_nn_lstm_ex(128, 128, 2, true, true, 0, false)), x);
+    return predicted(linear(x, 1000));
+}
+
+/* A GRU reads; a cell writes, which looks at all that was read. */
+static tg_tensor *seq2seq(void)
+{
+    enum { MOST_TOKENS = 64 };
+    const int64_t T = now.size[1];
+    tg_tensor *x = embedding(tokens_given(500), 500, 128), *y, *h, *part, *written[MOST_TOKENS];
+    tg_module *gru = known(), *cell;
+    x = tg_forward(gru ? gru : made(tg_nn_gru_ex(128, 128, 1, true, true, 0, false)), x);
+    y = embedding(tokens_given(500), 500, 128);
+    cell = known();
+    if (!cell) cell = made(tg_nn_gru_cell(128, 128, true));
+    h = tg_select(x, 1, -1);
+    for (int64_t t = 0; t < T && t < MOST_TOKENS; ++t) {
+        tg_forward_n(cell, TG_LIST(tg_select(y, 1, t), h), &h, 1);
+        part = tg_softmax(tg_bmm(x, tg_unsqueeze(h, 2)), 1);
+        written[t] = tg_cat(TG_LIST(h, tg_squeeze(tg_bmm(tg_transpose(part, 1, 2), x), 1)), 1);
+    }
+    return predicted(linear(tg_stack(written, (int)T, 1), 500));
+}
+
+/* The layers of nn.TransformerEncoder; one token in four is padding. */
+static tg_tensor *bert(void)
+{
+    const int64_t B = now.size[0], T = now.size[1];
+    tg_tensor *x = embedding(tokens_given(1000), 1000, 128), *padding = tg_eq_scalar(tokens_given(4), 0);
+    x = tg_add(x, parameter(TG_SHAPE(1, T, 128)));
+    for (int i = 0; i < 2; ++i) {
+        tg_module *layer = known();
+        if (!layer) layer = made(tg_nn_transformer_encoder_layer(128, 4, 512, 0, true, false));
+        tg_forward_n(layer, TG_LIST(x, tg_view(padding, TG_SHAPE(B, 1, 1, T))), &x, 1);
+    }
+    return predicted(linear(x, 1000));
+}
+
+static tg_tensor *rms_norm(tg_tensor *x)
+{
+    tg_module *layer = known();
+    return tg_forward(layer ? layer : made(tg_nn_rms_norm(TG_SHAPE(tg_dim(x, -1)), 1e-6, true)), x);
+}
+
+/* Turns pairs of x [B, heads, T, D] by angles [T, D / 2]. */
+static tg_tensor *turned(tg_tensor *x, tg_tensor *angles)
+{
+    const int64_t D = tg_dim(x, 3);
+    tg_tensor *a = tg_narrow(x, 3, 0, D / 2), *b = tg_narrow(x, 3, D / 2, D / 2);
+    tg_tensor *c = tg_cos(angles), *s = tg_sin(angles);
+    return tg_cat(TG_LIST(tg_sub(tg_mul(a, c), tg_mul(b, s)), tg_add(tg_mul(b, c), tg_mul(a, s))), 3);
+}
+
+/* Heads of 32 that share keys and values by four */
+static tg_tensor *llama_attention(tg_tensor *x, tg_tensor *angles)
+{
+    const int64_t B = tg_dim(x, 0), T = tg_dim(x, 1), C = tg_dim(x, 2);
+    tg_tensor *q = tg_transpose(tg_view(linear(x, C), TG_SHAPE(B, T, C / 32, 32)), 1, 2);
+    tg_tensor *k = tg_transpose(tg_view(linear(x, C / 4), TG_SHAPE(B, T, C / 128, 32)), 1, 2);
+    tg_tensor *v = tg_transpose(tg_view(linear(x, C / 4), TG_SHAPE(B, T, C / 128, 32)), 1, 2);
+    k = tg_repeat_interleave(turned(k, angles), 4, 1);
+    v = tg_repeat_interleave(v, 4, 1);
+    q = tg_scaled_dot_product_attention(turned(q, angles), k, v, NULL, 0, true, 0);
+    return linear(tg_reshape(tg_transpose(q, 1, 2), TG_SHAPE(B, T, C)), C);
+}
+
+static tg_tensor *llama(void)
+{
+    tg_tensor *x = embedding(tokens_given(1000), 1000, 256), *y, *gate;
+    tg_tensor *rates = tg_exp(tg_mul_scalar(tg_arange(0, 16, 1), -log(10000) / 16));
+    tg_tensor *angles = tg_outer(tg_arange(0, (double)now.size[1], 1), rates);
+    for (int i = 0; i < 2; ++i) {
+        x = tg_add(x, llama_attention(rms_norm(x), angles));
+        y = rms_norm(x);
+        gate = tg_silu(linear(y, 768));
+        x = tg_add(x, linear(tg_mul(gate, linear(y, 768)), 256));
+    }
+    return predicted(linear(rms_norm(x), 1000));
+}
+
+/* Dilated convolutions that see the past alone; x [B, 16, T] */
+static tg_tensor *tcn(void)
+{
+    tg_tensor *x = given(TG_SHAPE(now.size[0], 16, now.size[1])), *y;
+    for (int i = 0; i < 8; ++i) {
+        const int64_t dilation = 1 << i / 2;
+        tg_module *layer = known();
+        if (!layer)
+            layer = made(tg_nn_conv1d(tg_dim(x, 1), 64, TG_SHAPE(3), TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(dilation), 1,
+                                      true));
+        y = tg_relu(tg_forward(layer, tg_pad(x, TG_SHAPE(2 * dilation, 0), 0)));
+        x = i ? tg_add(x, y) : y;
+    }
+    return classified(linear(tg_mean_dim(x, 2, false), 10));
+}
+
+/* The scan of Mamba, x [B, T, 64] with a state [B, 64, 16], one step after the other */
+static tg_tensor *mamba(void)
+{
+    enum { MOST_STEPS = 256 };
+    const int64_t B = now.size[0], T = now.size[1];
+    tg_tensor *x = given(TG_SHAPE(B, T, 64)), *in, *out, *step, *keep, *add, *h, *y[MOST_STEPS];
+    step = tg_softplus(linear(x, 64), 1, 20);
+    in = linear(x, 16);
+    out = linear(x, 16);
+    keep = tg_exp(tg_mul(tg_unsqueeze(step, 3), tg_neg(tg_exp(parameter(TG_SHAPE(64, 16))))));
+    add = tg_mul(tg_unsqueeze(tg_mul(step, x), 3), tg_unsqueeze(in, 2));
+    h = tg_zeros(TG_SHAPE(B, 64, 16));
+    for (int64_t t = 0; t < T && t < MOST_STEPS; ++t) {
+        h = tg_add(tg_mul(tg_select(keep, 1, t), h), tg_select(add, 1, t));
+        y[t] = tg_sum_dim(tg_mul(h, tg_unsqueeze(tg_select(out, 1, t), 1)), 2, false);
+    }
+    return tg_mse_loss(linear(tg_stack(y, (int)T, 1), 64), given(TG_SHAPE(B, T, 64)), TG_MEAN);
+}
+
+/* ---- graphs, tables, games and equations ----------------------------------------------------------------------- */
+
+/* Adds to each node [N, ..] what comes along its edges [E, ..]. */
+static tg_tensor *arrived(tg_tensor *along, tg_tensor *target)
+{
+    tg_shape shape = tg_shape_of(along);
+    shape.dim[0] = now.size[0];
+    return tg_index_add(tg_zeros(shape), 0, target, along);
+}
+
+/* sizes: nodes, edges */
+static tg_tensor *gcn(void)
+{
+    const int64_t N = now.size[0], E = now.size[1];
+    tg_tensor *x = given(TG_SHAPE(N, 64)), *source = given_labels(TG_SHAPE(E), N);
+    tg_tensor *target = given_labels(TG_SHAPE(E), N), *weight = given(TG_SHAPE(E, 1));
+    for (int i = 0; i < 2; ++i)
+        x = tg_relu(arrived(tg_mul(tg_index_select(linear(x, 64), 0, source), weight), target));
+    return classified(linear(x, 10));
+}
+
+/* Attention of 4 heads along the edges */
+static tg_tensor *gat(void)
+{
+    const int64_t N = now.size[0], E = now.size[1];
+    tg_tensor *x = given(TG_SHAPE(N, 64)), *source = given_labels(TG_SHAPE(E), N);
+    tg_tensor *target = given_labels(TG_SHAPE(E), N), *from, *to, *part;
+    for (int i = 0; i < 2; ++i) {
+        x = tg_view(linear(x, 64), TG_SHAPE(N, 4, 16));
+        from = tg_sum_dim(tg_mul(x, parameter(TG_SHAPE(1, 4, 16))), 2, false);
+        to = tg_sum_dim(tg_mul(x, parameter(TG_SHAPE(1, 4, 16))), 2, false);
+        part = tg_add(tg_index_select(from, 0, source), tg_index_select(to, 0, target));
+        part = tg_exp(tg_leaky_relu(part, 0.2));
+        part = tg_div(part, tg_index_select(arrived(part, target), 0, target));
+        x = tg_elu(tg_flatten(arrived(tg_mul(tg_index_select(x, 0, source), tg_unsqueeze(part, 2)), target), 1, -1), 1);
+    }
+    return classified(linear(x, 10));
+}
+
+/* sizes: points, dims.  One step of Lloyd's algorithm */
+static tg_tensor *kmeans(void)
+{
+    TG_NO_GRAD;
+    tg_tensor *points = given(tg_make_shape(2, now.size)), *centres = given(TG_SHAPE(64, now.size[1])), *nearest;
+    tg_tensor *distance = tg_min_dim(tg_cdist(points, centres, 2), 1, false, &nearest);
+    tg_tensor *sums = tg_index_add(tg_zeros_like(centres), 0, nearest, points);
+    tg_tensor *counts = tg_bincount(nearest, NULL, 64);
+    tg_copy_(centres, tg_div(sums, tg_unsqueeze(tg_clamp_min(counts, 1), 1)));
+    return tg_mean(distance);
+}
+
+/* sizes: pairs, words.  Skip-gram with 5 negative samples */
+static tg_tensor *word2vec(void)
+{
+    const int64_t B = now.size[0], V = now.size[1];
+    tg_tensor *word = embedding(given_labels(TG_SHAPE(B), V), V, 100);
+    tg_tensor *others = embedding(given_labels(TG_SHAPE(B, 6), V), V, 100);
+    tg_tensor *scores = tg_squeeze(tg_bmm(others, tg_unsqueeze(word, 2)), 2);
+    tg_tensor *near = tg_logsigmoid(tg_narrow(scores, 1, 0, 1));
+    tg_tensor *far = tg_logsigmoid(tg_neg(tg_narrow(scores, 1, 1, 5)));
+    return tg_neg(tg_add(tg_mean(near), tg_mean(tg_sum_dim(far, 1, false))));
+}
+
+/* sizes: ratings, users; as many things are rated */
+static tg_tensor *factorisation(void)
+{
+    const int64_t B = now.size[0], count = now.size[1];
+    tg_tensor *user = given_labels(TG_SHAPE(B), count), *thing = given_labels(TG_SHAPE(B), count), *rating;
+    tg_tensor *a = embedding(user, count, 32), *b = embedding(thing, count, 32);
+    rating = tg_sum_dim(tg_mul(a, b), 1, true);
+    rating = tg_add(rating, embedding(user, count, 1));
+    rating = tg_add(rating, embedding(thing, count, 1));
+    return tg_mse_loss(rating, given(TG_SHAPE(B, 1)), TG_MEAN);
+}
+
+/* Linear layers with an activation between them */
+static tg_tensor *mlp(tg_tensor *x, int64_t width, int hidden, int64_t out, tg_tensor *(*activation)(tg_tensor *x))
+{
+    for (int i = 0; i < hidden; ++i) x = activation(linear(x, width));
+    return linear(x, out);
+}
+
+static tg_tensor *observations(void) { return given(tg_make_shape(2, now.size)); }
+
+/* The second part gives the values of the next state. */
+static tg_tensor *dqn(void)
+{
+    const int64_t B = now.size[0];
+    tg_tensor *value = mlp(observations(), 128, 2, 4, tg_relu), *next, *reward;
+    value = tg_gather(value, 1, given_labels(TG_SHAPE(B, 1), 4));
+    reward = given(TG_SHAPE(B, 1));
+    begin(1);
+    next = tg_max_dim(mlp(observations(), 128, 2, 4, tg_relu), 1, true, NULL);
+    return tg_smooth_l1_loss(value, tg_add(reward, tg_mul_scalar(next, 0.99)), TG_MEAN, 1);
+}
+
+static tg_tensor *ppo(void)
+{
+    const int64_t B = now.size[0];
+    tg_tensor *x = observations(), *action = given_labels(TG_SHAPE(B, 1), 4), *before = given(TG_SHAPE(B, 1));
+    tg_tensor *advantage = given(TG_SHAPE(B, 1)), *log_p, *ratio, *gain, *entropy, *value;
+    log_p = tg_log_softmax(mlp(x, 64, 2, 4, tg_tanh), 1);
+    value = tg_mse_loss(mlp(x, 64, 2, 1, tg_tanh), given(TG_SHAPE(B, 1)), TG_MEAN);
+    ratio = tg_exp(tg_sub(tg_gather(log_p, 1, action), before));
+    gain = tg_minimum(tg_mul(ratio, advantage), tg_mul(tg_clamp(ratio, 0.8, 1.2), advantage));
+    entropy = tg_mean(tg_sum_dim(tg_mul(tg_exp(log_p), log_p), 1, false));
+    return tg_add(tg_sub(tg_mul_scalar(value, 0.5), tg_mean(gain)), tg_mul_scalar(entropy, 0.01));
+}
+
+/* Eight columns of categories, and size[1] of numbers */
+static tg_tensor *tabular(void)
+{
+    const int64_t B = now.size[0];
+    tg_tensor *column[9], *x;
+    for (int i = 0; i < 8; ++i) column[i] = embedding(given_labels(TG_SHAPE(B), 100), 100, 8);
+    column[8] = batch_norm(given(TG_SHAPE(B, now.size[1])));
+    x = tg_cat(column, 9, 1);
+    for (int i = 0; i < 3; ++i) x = batch_norm(tg_relu(linear(x, 256)));
+    x = linear(x, 1);
+    return tg_binary_cross_entropy_with_logits(x, tg_to_dtype(given_labels(TG_SHAPE(B, 1), 2), TG_F32), NULL, TG_MEAN,
+                                               NULL);
+}
+
+/* A normalizing flow: each layer scales and shifts one half by functions of the other. */
+static tg_tensor *flow(void)
+{
+    const int64_t half_width = now.size[1] / 2;
+    tg_tensor *x = observations(), *volume = NULL, *a, *b, *change, *scale, *energy;
+    for (int i = 0; i < 6; ++i) {
+        a = tg_narrow(x, 1, 0, half_width);
+        b = tg_narrow(x, 1, half_width, half_width);
+        change = mlp(a, 64, 2, 2 * half_width, tg_relu);
+        scale = tg_tanh(tg_narrow(change, 1, 0, half_width));
+        b = tg_add(tg_mul(b, tg_exp(scale)), tg_narrow(change, 1, half_width, half_width));
+        scale = tg_sum_dim(scale, 1, false);
+        volume = volume ? tg_add(volume, scale) : scale;
+        x = tg_cat(TG_LIST(b, a), 1);
+    }
+    energy = tg_mul_scalar(tg_sum_dim(tg_square(x), 1, false), 0.5);
+    return tg_mean(tg_sub(energy, volume));
+}
+
+/* Predicts the noise in a point. */
+static tg_tensor *diffusion_mlp(void)
+{
+    tg_tensor *x = observations(), *target = observations(), *time = given(TG_SHAPE(now.size[0], 1)), *angles;
+    angles = tg_mul(time, tg_exp(tg_mul_scalar(tg_arange(0, 16, 1), 0.25)));
+    x = tg_add(tg_mul_scalar(x, 0.8), tg_mul_scalar(target, 0.6));
+    x = linear(tg_cat(TG_LIST(x, tg_sin(angles), tg_cos(angles)), 1), 256);
+    for (int i = 0; i < 3; ++i) x = tg_add(x, linear(tg_silu(layer_norm(x)), 256));
+    return tg_mse_loss(linear(x, now.size[1]), target, TG_MEAN);
+}
+
+static tg_tensor *autoencoder(void)
+{
+    tg_tensor *x = observations(), *y = mlp(x, 256, 1, 32, tg_relu);
+    return tg_mse_loss(mlp(tg_relu(y), 256, 1, now.size[1], tg_relu), x, TG_MEAN);
+}
+
+/* sizes: examples of a task, width.  The loss after three steps of training; backward goes through these steps. */
+static tg_tensor *maml(void)
+{
+    const int64_t B = now.size[0], width = now.size[1];
+    tg_tensor *first[4], *w[4], *gradient[4], *x, *y, *loss = tg_zeros(TG_SCALAR);
+    first[0] = parameter(TG_SHAPE(width, 1));
+    first[1] = parameter(TG_SHAPE(1, width));
+    first[2] = parameter(TG_SHAPE(width, width));
+    first[3] = parameter(TG_SHAPE(1, width));
+    for (int task = 0; task < 4; ++task) {
+        x = given(TG_SHAPE(B, 1));
+        y = tg_sin(tg_mul_scalar(x, task + 1));
+        memcpy(w, first, sizeof w);
+        for (int i = 0;; ++i) {
+            tg_tensor *h = tg_tanh(tg_add(tg_linear(x, w[0], NULL), w[1]));
+            h = tg_linear(tg_tanh(tg_linear(h, w[2], NULL)), w[3], NULL);
+            h = tg_mse_loss(h, y, TG_MEAN);
+            if (i == 3) loss = tg_add(loss, h);
+            if (i == 3) break;
+            tg_gradients(&h, 1, NULL, w, 4, gradient, TG_CREATE_GRAPH);
+            for (int k = 0; k < 4; ++k) w[k] = tg_sub(w[k], tg_mul_scalar(gradient[k], 0.1));
+        }
+    }
+    return loss;
+}
+
+/* sizes: networks, width.  A network makes the weights of others. */
+static tg_tensor *hypernetwork(void)
+{
+    const int64_t B = now.size[0], width = now.size[1];
+    tg_tensor *weights = mlp(noise(), 64, 1, 18 * width, tg_relu), *x = given(TG_SHAPE(B, 64, 16));
+    tg_tensor *first = tg_view(tg_narrow(weights, 1, 0, 16 * width), TG_SHAPE(B, 16, width));
+    tg_tensor *second = tg_view(tg_narrow(weights, 1, 16 * width, 2 * width), TG_SHAPE(B, width, 2));
+    x = tg_bmm(tg_tanh(tg_bmm(x, first)), second);
+    return tg_mse_loss(x, given(tg_shape_of(x)), TG_MEAN);
+}
+
+/* sizes: points, width.  Burgers' equation u_t + u u_x = 0.01 u_xx for u(x, t), and u itself at the points */
+static tg_tensor *pinn(void)
+{
+    const int64_t B = now.size[0];
+    tg_tensor *at = tg_set_requires_grad(tg_detach(given(TG_SHAPE(B, 2))), true), *u, *slope, *u_x, *curve, *sum, *rest;
+    u = mlp(at, now.size[1], 3, 1, tg_tanh);
+    sum = tg_sum(u);
+    tg_gradients(&sum, 1, NULL, &at, 1, &slope, TG_CREATE_GRAPH);
+    u_x = tg_narrow(slope, 1, 0, 1);
+    sum = tg_sum(u_x);
+    tg_gradients(&sum, 1, NULL, &at, 1, &curve, TG_CREATE_GRAPH);
+    rest = tg_add(tg_narrow(slope, 1, 1, 1), tg_mul(u, u_x));
+    rest = tg_sub(rest, tg_mul_scalar(tg_narrow(curve, 1, 0, 1), 0.01));
+    return tg_add(tg_mean(tg_square(rest)), tg_mse_loss(u, given(TG_SHAPE(B, 1)), TG_MEAN));
+}
+
 /* ---- training, and the table ----------------------------------------------------------------------------------- */
 
 static const row rows[] = {
@@ -458,6 +806,26 @@ static const row rows[] = {
     {"siamese", {siamese, NULL}, ADAM},
     {"densenet", {densenet, NULL}, SGD},
     {"super_resolution", {super_resolution, NULL}, ADAM},
+    {"lstm_lm", {lstm_lm, NULL}, ADAM},
+    {"seq2seq", {seq2seq, NULL}, ADAM},
+    {"bert", {bert, NULL}, ADAMW},
+    {"llama", {llama, NULL}, ADAMW},
+    {"tcn", {tcn, NULL}, ADAM},
+    {"mamba", {mamba, NULL}, ADAM},
+    {"gcn", {gcn, NULL}, ADAM},
+    {"gat", {gat, NULL}, ADAM},
+    {"kmeans", {kmeans, NULL}, NOTHING},
+    {"word2vec", {word2vec, NULL}, ADAM},
+    {"factorisation", {factorisation, NULL}, ADAM},
+    {"dqn", {dqn, NULL}, ADAM},
+    {"ppo", {ppo, NULL}, ADAM},
+    {"tabular", {tabular, NULL}, ADAM},
+    {"flow", {flow, NULL}, ADAM},
+    {"diffusion_mlp", {diffusion_mlp, NULL}, ADAM},
+    {"autoencoder", {autoencoder, NULL}, ADAM},
+    {"maml", {maml, NULL}, ADAM},
+    {"hypernetwork", {hypernetwork, NULL}, ADAM},
+    {"pinn", {pinn, NULL}, ADAM},
     {NULL, {NULL, NULL}, NOTHING},
 };
 

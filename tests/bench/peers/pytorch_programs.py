@@ -1,6 +1,8 @@
 """The programs of tests/bench/programs.c in PyTorch, in the same order.  A class is a program: its network, made from
 the sizes of the workload; given, the shapes of its inputs, with the number of classes where they are labels; and its
 losses.  The parameters are registered in the order in which programs.c makes them."""
+import math
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -390,6 +392,349 @@ class SuperResolution(Program):
         return F.l1_loss(self.body(x), target)
 
 
+# ---- sequences -----------------------------------------------------------------------------------------------------
+
+
+class Tokens(Program):
+    """Reads tokens, and predicts others of the same vocabulary."""
+
+    def of_tokens(self, B, T, V, width, *more):
+        self.given = [([B, T], V), *more, ([B * T], V)]
+        self.embed = nn.Embedding(V, width)
+
+    @staticmethod
+    def loss(logits, target):
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), target)
+
+
+class LSTMLM(Tokens):
+    def __init__(self, B, T):
+        super().__init__()
+        self.of_tokens(B, T, 1000, 128)
+        self.lstm, self.head = nn.LSTM(128, 128, 2, batch_first=True), nn.Linear(128, 1000)
+
+    def forward(self, ids, target):
+        return self.loss(self.head(self.lstm(self.embed(ids))[0]), target)
+
+
+class Seq2Seq(Tokens):
+    def __init__(self, B, T):
+        super().__init__()
+        self.of_tokens(B, T, 500, 128, ([B, T], 500))
+        self.read, self.embed_output = nn.GRU(128, 128, batch_first=True), nn.Embedding(500, 128)
+        self.write, self.head = nn.GRUCell(128, 128), nn.Linear(256, 500)
+
+    def forward(self, ids, output, target):
+        x, _ = self.read(self.embed(ids))
+        y, h, written = self.embed_output(output), x[:, -1], []
+        for t in range(y.shape[1]):
+            h = self.write(y[:, t], h)
+            part = torch.softmax(torch.bmm(x, h[:, :, None]), 1)
+            written.append(torch.cat([h, torch.bmm(part.transpose(1, 2), x).squeeze(1)], 1))
+        return self.loss(self.head(torch.stack(written, 1)), target)
+
+
+class BERT(Tokens):
+    def __init__(self, B, T):
+        super().__init__()
+        self.of_tokens(B, T, 1000, 128, ([B, T], 4))
+        self.positions = Parameter(1, T, 128)
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(128, 4, 512, 0, "gelu", batch_first=True)
+                                     for _ in range(2)])
+        self.head = nn.Linear(128, 1000)
+
+    def forward(self, ids, kinds, target):
+        x = self.embed(ids) + self.positions.weight
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=kinds == 0)
+        return self.loss(self.head(x), target)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.q = nn.RMSNorm(width, 1e-6), nn.Linear(width, width)
+        self.k, self.v = nn.Linear(width, width // 4), nn.Linear(width, width // 4)
+        self.out, self.mlp_norm = nn.Linear(width, width), nn.RMSNorm(width, 1e-6)
+        self.gate, self.up, self.down = nn.Linear(width, 768), nn.Linear(width, 768), nn.Linear(768, width)
+
+    def forward(self, x, angles):
+        def turned(heads):
+            a, b = heads.chunk(2, 3)
+            c, s = angles.cos(), angles.sin()
+            return torch.cat([a * c - b * s, b * c + a * s], 3)
+
+        B, T, C = x.shape
+        y = self.norm(x)
+        q, k, v = (layer(y).view(B, T, -1, 32).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        k, v = turned(k).repeat_interleave(4, 1), v.repeat_interleave(4, 1)
+        y = F.scaled_dot_product_attention(turned(q), k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(B, T, C))
+        y = self.mlp_norm(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(Tokens):
+    def __init__(self, B, T):
+        super().__init__()
+        self.of_tokens(B, T, 1000, 256)
+        self.blocks = nn.ModuleList([LlamaBlock(256) for _ in range(2)])
+        self.head = nn.Sequential(nn.RMSNorm(256, 1e-6), nn.Linear(256, 1000))
+
+    def forward(self, ids, target):
+        x = self.embed(ids)
+        angles = torch.outer(torch.arange(ids.shape[1]), torch.exp(torch.arange(16) * (-math.log(10000) / 16)))
+        for block in self.blocks:
+            x = block(x, angles)
+        return self.loss(self.head(x), target)
+
+
+class TCN(Program):
+    def __init__(self, B, T):
+        super().__init__()
+        self.given = [[B, 16, T], ([B], 10)]
+        self.layers = nn.ModuleList([nn.Conv1d(64 if i else 16, 64, 3, dilation=1 << i // 2) for i in range(8)])
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x, target):
+        for i, layer in enumerate(self.layers):
+            y = F.relu(layer(F.pad(x, (2 * layer.dilation[0], 0))))
+            x = x + y if i else y
+        return F.cross_entropy(self.head(x.mean(2)), target)
+
+
+class Mamba(Program):
+    def __init__(self, B, T):
+        super().__init__()
+        self.given = [[B, T, 64], [B, T, 64]]
+        self.step, self.input, self.output = nn.Linear(64, 64), nn.Linear(64, 16), nn.Linear(64, 16)
+        self.rates, self.head = Parameter(64, 16), nn.Linear(64, 64)
+
+    def forward(self, x, target):
+        step, out = F.softplus(self.step(x)), self.output(x)
+        keep = torch.exp(step[..., None] * -torch.exp(self.rates.weight))
+        add = (step * x)[..., None] * self.input(x)[:, :, None, :]
+        h, y = torch.zeros(x.shape[0], 64, 16), []
+        for t in range(x.shape[1]):
+            h = keep[:, t] * h + add[:, t]
+            y.append((h * out[:, t, None, :]).sum(2))
+        return F.mse_loss(self.head(torch.stack(y, 1)), target)
+
+
+# ---- graphs, tables, games and equations ---------------------------------------------------------------------------
+
+
+def arrived(along, target, nodes):
+    return torch.zeros(nodes, *along.shape[1:]).index_add(0, target, along)
+
+
+class GCN(Program):
+    def __init__(self, N, E):
+        super().__init__()
+        self.given = [[N, 64], ([E], N), ([E], N), [E, 1], ([N], 10)]
+        self.layers, self.head = nn.ModuleList([nn.Linear(64, 64) for _ in range(2)]), nn.Linear(64, 10)
+
+    def forward(self, x, source, target, edges, classes):
+        for layer in self.layers:
+            x = F.relu(arrived(layer(x).index_select(0, source) * edges, target, x.shape[0]))
+        return F.cross_entropy(self.head(x), classes)
+
+
+class GAT(Program):
+    def __init__(self, N, E):
+        super().__init__()
+        self.given = [[N, 64], ([E], N), ([E], N), ([N], 10)]
+        self.layers = nn.ModuleList([nn.ModuleList([nn.Linear(64, 64), Parameter(1, 4, 16), Parameter(1, 4, 16)])
+                                     for _ in range(2)])
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x, source, target, classes):
+        N = x.shape[0]
+        for layer, start, end in self.layers:
+            x = layer(x).view(N, 4, 16)
+            part = (x * start.weight).sum(2).index_select(0, source) + (x * end.weight).sum(2).index_select(0, target)
+            part = torch.exp(F.leaky_relu(part, 0.2))
+            part = part / arrived(part, target, N).index_select(0, target)
+            x = F.elu(arrived(x.index_select(0, source) * part[:, :, None], target, N).flatten(1))
+        return F.cross_entropy(self.head(x), classes)
+
+
+class KMeans(Program):
+    def __init__(self, points, dims):
+        super().__init__()
+        self.given = [[points, dims], [64, dims]]
+        self.trained = [("forward", None)]
+
+    @torch.no_grad()
+    def forward(self, points, centres):
+        distance, nearest = torch.cdist(points, centres).min(1)
+        sums = torch.zeros_like(centres).index_add(0, nearest, points)
+        centres.copy_(sums / torch.bincount(nearest, minlength=64).clamp_min(1)[:, None])
+        return distance.mean()
+
+
+class Word2Vec(Program):
+    def __init__(self, B, V):
+        super().__init__()
+        self.given = [([B], V), ([B, 6], V)]
+        self.word, self.others = nn.Embedding(V, 100), nn.Embedding(V, 100)
+
+    def forward(self, word, others):
+        scores = torch.bmm(self.others(others), self.word(word)[:, :, None]).squeeze(2)
+        return -(F.logsigmoid(scores[:, :1]).mean() + F.logsigmoid(-scores[:, 1:]).sum(1).mean())
+
+
+class Factorisation(Program):
+    def __init__(self, B, count):
+        super().__init__()
+        self.given = [([B], count), ([B], count), [B, 1]]
+        self.user, self.thing = nn.Embedding(count, 32), nn.Embedding(count, 32)
+        self.user_bias, self.thing_bias = nn.Embedding(count, 1), nn.Embedding(count, 1)
+
+    def forward(self, user, thing, rating):
+        found = (self.user(user) * self.thing(thing)).sum(1, keepdim=True)
+        return F.mse_loss(found + self.user_bias(user) + self.thing_bias(thing), rating)
+
+
+def mlp(inputs, width, hidden, out, activation):
+    widths = [inputs] + [width] * hidden
+    layers = [layer for a, b in zip(widths, widths[1:]) for layer in (nn.Linear(a, b), activation())]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], out))
+
+
+class DQN(Program):
+    def __init__(self, B, inputs):
+        super().__init__()
+        self.given = [[B, inputs], ([B, 1], 4), [B, 1], [B, inputs]]
+        self.net, self.next = mlp(inputs, 128, 2, 4, nn.ReLU), mlp(inputs, 128, 2, 4, nn.ReLU).requires_grad_(False)
+        self.trained = [("forward", self.net)]
+
+    def forward(self, x, action, reward, after):
+        return F.smooth_l1_loss(self.net(x).gather(1, action), reward + 0.99 * self.next(after).max(1, keepdim=True)[0])
+
+
+class PPO(Program):
+    def __init__(self, B, inputs):
+        super().__init__()
+        self.given = [[B, inputs], ([B, 1], 4), [B, 1], [B, 1], [B, 1]]
+        self.policy, self.value = mlp(inputs, 64, 2, 4, nn.Tanh), mlp(inputs, 64, 2, 1, nn.Tanh)
+
+    def forward(self, x, action, before, advantage, returns):
+        log_p = torch.log_softmax(self.policy(x), 1)
+        value = F.mse_loss(self.value(x), returns)
+        ratio = torch.exp(log_p.gather(1, action) - before)
+        gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+        return 0.5 * value - gain.mean() + 0.01 * (log_p.exp() * log_p).sum(1).mean()
+
+
+class Tabular(Program):
+    def __init__(self, B, columns):
+        super().__init__()
+        self.given = [([B], 100)] * 8 + [[B, columns], ([B, 1], 2)]
+        self.embed, self.norm = nn.ModuleList([nn.Embedding(100, 8) for _ in range(8)]), nn.BatchNorm1d(columns)
+        self.body = nn.Sequential(*[layer for i in range(3) for layer in (
+            nn.Linear(256 if i else 64 + columns, 256), nn.ReLU(), nn.BatchNorm1d(256))], nn.Linear(256, 1))
+
+    def forward(self, *given):
+        x = torch.cat([embed(ids) for embed, ids in zip(self.embed, given)] + [self.norm(given[8])], 1)
+        return F.binary_cross_entropy_with_logits(self.body(x), given[9].float())
+
+
+class Flow(Program):
+    def __init__(self, B, dims):
+        super().__init__()
+        self.given = [[B, dims]]
+        self.layers = nn.ModuleList([mlp(dims // 2, 64, 2, dims, nn.ReLU) for _ in range(6)])
+
+    def forward(self, x):
+        volume = 0
+        for layer in self.layers:
+            a, b = x.chunk(2, 1)
+            scale, shift = layer(a).chunk(2, 1)
+            scale = torch.tanh(scale)
+            x = torch.cat([b * torch.exp(scale) + shift, a], 1)
+            volume = volume + scale.sum(1)
+        return (0.5 * (x ** 2).sum(1) - volume).mean()
+
+
+class DiffusionMLP(Program):
+    def __init__(self, B, dims):
+        super().__init__()
+        self.given = [[B, dims], [B, dims], [B, 1]]
+        self.embed = nn.Linear(dims + 32, 256)
+        self.layers = nn.ModuleList([nn.Sequential(nn.LayerNorm(256), nn.SiLU(), nn.Linear(256, 256))
+                                     for _ in range(3)])
+        self.head = nn.Linear(256, dims)
+
+    def forward(self, x, noise, time):
+        angles = time * torch.exp(torch.arange(16) * 0.25)
+        x = self.embed(torch.cat([0.8 * x + 0.6 * noise, angles.sin(), angles.cos()], 1))
+        for layer in self.layers:
+            x = x + layer(x)
+        return F.mse_loss(self.head(x), noise)
+
+
+class Autoencoder(Program):
+    def __init__(self, B, inputs):
+        super().__init__()
+        self.given = [[B, inputs]]
+        self.body = nn.Sequential(mlp(inputs, 256, 1, 32, nn.ReLU), nn.ReLU(), mlp(32, 256, 1, inputs, nn.ReLU))
+
+    def forward(self, x):
+        return F.mse_loss(self.body(x), x)
+
+
+class MAML(Program):
+    def __init__(self, B, width):
+        super().__init__()
+        self.given = [[B, 1]] * 4
+        self.first = nn.ModuleList([Parameter(width, 1), Parameter(1, width), Parameter(width, width),
+                                    Parameter(1, width)])
+
+    @staticmethod
+    def loss(w, x, y):
+        h = torch.tanh(F.linear(x, w[0]) + w[1])
+        return F.mse_loss(F.linear(torch.tanh(F.linear(h, w[2])), w[3]), y)
+
+    def forward(self, *tasks):
+        total = 0
+        for number, x in enumerate(tasks):
+            y, w = torch.sin(x * (number + 1)), [first.weight for first in self.first]
+            for _ in range(3):
+                gradients = torch.autograd.grad(self.loss(w, x, y), w, create_graph=True)
+                w = [weight - 0.1 * gradient for weight, gradient in zip(w, gradients)]
+            total = total + self.loss(w, x, y)
+        return total
+
+
+class Hypernetwork(Program):
+    def __init__(self, B, width):
+        super().__init__()
+        self.given = [[B, 64], [B, 64, 16], [B, 64, 2]]
+        self.body, self.width = mlp(64, 64, 1, 18 * width, nn.ReLU), width
+
+    def forward(self, noise, x, target):
+        B, width = x.shape[0], self.width
+        first, second = self.body(noise).split([16 * width, 2 * width], 1)
+        y = torch.tanh(torch.bmm(x, first.reshape(B, 16, width)))
+        return F.mse_loss(torch.bmm(y, second.reshape(B, width, 2)), target)
+
+
+class PINN(Program):
+    def __init__(self, B, width):
+        super().__init__()
+        self.given = [[B, 2], [B, 1]]
+        self.body = mlp(2, width, 3, 1, nn.Tanh)
+
+    def forward(self, at, target):
+        at = at.detach().requires_grad_()
+        u = self.body(at)
+        slope, = torch.autograd.grad(u.sum(), at, create_graph=True)
+        u_x, u_t = slope[:, :1], slope[:, 1:]
+        curve, = torch.autograd.grad(u_x.sum(), at, create_graph=True)
+        return ((u_t + u * u_x - 0.01 * curve[:, :1]) ** 2).mean() + F.mse_loss(u, target)
+
+
 # ---- training, and the table ---------------------------------------------------------------------------------------
 
 OPTIMIZERS = {
@@ -415,6 +760,26 @@ PROGRAMS = {
     "siamese": (Siamese, "adam"),
     "densenet": (DenseNet, "sgd"),
     "super_resolution": (SuperResolution, "adam"),
+    "lstm_lm": (LSTMLM, "adam"),
+    "seq2seq": (Seq2Seq, "adam"),
+    "bert": (BERT, "adamw"),
+    "llama": (Llama, "adamw"),
+    "tcn": (TCN, "adam"),
+    "mamba": (Mamba, "adam"),
+    "gcn": (GCN, "adam"),
+    "gat": (GAT, "adam"),
+    "kmeans": (KMeans, None),
+    "word2vec": (Word2Vec, "adam"),
+    "factorisation": (Factorisation, "adam"),
+    "dqn": (DQN, "adam"),
+    "ppo": (PPO, "adam"),
+    "tabular": (Tabular, "adam"),
+    "flow": (Flow, "adam"),
+    "diffusion_mlp": (DiffusionMLP, "adam"),
+    "autoencoder": (Autoencoder, "adam"),
+    "maml": (MAML, "adam"),
+    "hypernetwork": (Hypernetwork, "adam"),
+    "pinn": (PINN, "adam"),
 }
 
 
@@ -445,17 +810,20 @@ def program(w, mode):
     if mode == "channels_last":
         net = net.to(memory_format=torch.channels_last)
         given = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in given]
-    losses = [(getattr(net, name), OPTIMIZERS[optimizer](part.parameters())) for name, part in net.trained]
+    losses = [(getattr(net, name), OPTIMIZERS[optimizer](part.parameters()) if part else None)
+              for name, part in net.trained]
     if mode == "compile":
         losses = [(torch.compile(loss, dynamic=False), optim) for loss, optim in losses]
 
     def step():
         total = 0
         for loss_of, optim in losses:
-            optim.zero_grad(set_to_none=True)
+            if optim:
+                optim.zero_grad(set_to_none=True)
             loss = loss_of(*given)
-            loss.backward()
-            optim.step()
+            if optim:
+                loss.backward()
+                optim.step()
             total += loss.item()
         return total
 
