@@ -16599,6 +16599,19 @@ static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
            (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g, false)));
 }
 
+/* index with `size` added to the negative ones, which count from the end: index itself, where the host sees that there
+   is none. */
+static tg_tensor *tgi_wrap_index(tg_tensor *index, int64_t size)
+{
+    if (index->storage->backend->host && index->dtype == TG_I64 && tgi_is_contiguous(index)) {
+        const int64_t *const at = (const int64_t *)tgi_operand_of(index).data, n = tgi_numel(index);
+        int64_t signs = 0;
+        for (int64_t i = 0; i < n; ++i) signs |= at[i];
+        if (signs >= 0) return index;
+    }
+    return tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)size), index);
+}
+
 /* index [n] expanded to `shape` with size n at dim: along dim it is index, everywhere the same. */
 static tg_tensor *tgi_expand_index(tg_tensor *index, tg_shape shape, int dim)
 {
@@ -16648,9 +16661,7 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     }
     t = tg_expand(t, a);
     index = tg_expand(index, b);
-    if (index && t && t->ndim) { /* negative indices count from the end */
-        index = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
-    }
+    if (index && t && t->ndim) index = tgi_wrap_index(index, t->dim[dim]);
     return tgi_composite_end(&c, tg_gather(t, dim, index));
 }
 
@@ -16753,7 +16764,8 @@ tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength)
         const int64_t size = tgi_wrap_add(tg_item_i64(most), 1);
         minlength = size > minlength ? size : minlength;
     }
-    tg_tensor *each = ids && !weights ? tg_ones_like(ids) : weights;
+    tg_tensor *each = ids && !weights ? tg_expand(tg_ones_on(TG_SCALAR, TG_I64, tgi_device_of(ids)), tg_shape_of(ids))
+                                      : weights;
     if (each && weights && !tgi_dtypes[weights->dtype].floating) each = tg_to_dtype(weights, TG_F64);
     if (!ids || !each) return tgi_composite_end(&c, NULL);
     tg_tensor *zeros = tg_zeros_on(TG_SHAPE(minlength), (tg_dtype)each->dtype, tgi_device_of(ids));
@@ -16828,7 +16840,7 @@ static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_t
             continue;
         }
         index = tg_to_dtype(index, TG_I64);
-        at[dim] = tg_where(tg_lt_scalar(index, 0), tg_add_scalar(index, (double)t->dim[dim]), index);
+        at[dim] = index ? tgi_wrap_index(index, t->dim[dim]) : NULL;
         if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
             !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
             return false;
@@ -16865,16 +16877,37 @@ static bool tgi_index_shape(tgi_thread *S, const char *op, tg_tensor *const *at,
                     "shape mismatch: indexing tensors could not be broadcast together with shapes %s", text);
 }
 
+/* Fills in x for a mask alone, at dims from `first` on: its dims are taken as one, and so is the mask. */
+static bool tgi_indexing_of_mask(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *mask, int first,
+                                 tgi_indexing *x)
+{
+    if (!tgi_check_index(S, op, t, mask, first, first)) return false;
+    tg_tensor *found = tg_nonzero(tg_reshape(mask, TG_SHAPE(-1))); /* [count, 1] */
+    x->places = tg_reshape(found ? tg_to(found, tgi_device_of(t)) : NULL, TG_SHAPE(-1));
+    if (!x->places) return false;
+    x->shape = tgi_shape_of(x->places);
+    x->size = tgi_numel(mask);
+    x->first = first;
+    x->indexed = mask->ndim;
+    for (int i = 0; i < t->ndim; ++i) x->order[i] = i;
+    x->t = tgi_permute(t, x->order);
+    return x->t != NULL;
+}
+
 /* Fills in x.  Called inside a composite. */
 static bool tgi_indexing_of(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *const *indices, int n,
                             tgi_indexing *x)
 {
     tg_tensor *at[TG_MAX_DIMS] = {NULL};
-    int dims = 0;
-    for (int i = 0; i < n; ++i) dims += tgi_dims_of_index(indices[i]);
+    int dims = 0, given = 0, last = 0;
+    for (int i = 0; i < n; ++i) {
+        dims += tgi_dims_of_index(indices[i]);
+        if (indices[i]) last = i, given++;
+    }
     if (dims > t->ndim) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "too many indices for tensor of dimension %d (got %d)", t->ndim, dims);
     }
+    if (given == 1 && tgi_is_mask(indices[last])) return tgi_indexing_of_mask(S, op, t, indices[last], last, x);
     if (!tgi_index_each_dim(S, op, t, indices, n, at)) return false;
     x->indexed = 0;
     for (int i = 0; i < t->ndim; ++i) {
@@ -33448,16 +33481,16 @@ TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
     memcpy(y + bytes - 16, x + bytes - 16, 16); /* some of them again */
 }
 
-/* Whether the inside of a block is x[index[i]], and nothing has a gap. */
+/* Whether the inside of a block is x[index[i]], and neither x nor index has a gap. */
 static bool tgi_is_flat_block(const tgi_index_block *b)
 {
-    return b->wide && b->index_step[1] == 8 && b->like_step[1] == b->size && b->x_step[1] == 0 && b->step == b->size;
+    return b->wide && b->index_step[1] == 8 && b->x_step[1] == 0 && b->step == b->size;
 }
 
 /* Moves the elements of a block: to where the indices say (scatters), or from there.  size: 0 stands for b->size. */
 TGI_ALWAYS_INLINE void tgi_move_block(const tgi_index_block *b, bool flat, int64_t size, bool scatters)
 {
-    const int64_t step = flat ? size : b->step, like_step = flat ? size : b->like_step[1];
+    const int64_t step = flat ? size : b->step, like_step = b->like_step[1];
     const int64_t x_step = flat ? 0 : b->x_step[1], index_step = flat ? 8 : b->index_step[1];
     for (int64_t row = 0; row < b->n[0]; ++row) {
         const char *const index = b->index + row * b->index_step[0];
@@ -33532,7 +33565,7 @@ enum { TGI_WIDE_SUM = 16 };
     TGI_ALWAYS_INLINE void inlined(const tgi_index_block *block, bool flat, int64_t width)                 \
     {                                                                                                      \
         const int64_t size = (int64_t)sizeof(type), step = flat ? size : block->step;                      \
-        const int64_t like_step = flat ? size : block->like_step[1], x_step = flat ? 0 : block->x_step[1]; \
+        const int64_t like_step = block->like_step[1], x_step = flat ? 0 : block->x_step[1];               \
         const int64_t index_step = flat ? 8 : block->index_step[1];                                        \
         for (int64_t row = 0; row < block->n[0]; ++row) {                                                  \
             const char *const index = block->index + row * block->index_step[0];                           \
@@ -33697,6 +33730,7 @@ static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_grad
     const char *const ids = (const char *)table->ids;
     const size_t bytes = sizeof(int64_t) * ((size_t)count + 1 + (size_t)n);
     tgi_table_job job;
+    if (table->width * tgi_bytes_of(table->dtype) < TGI_CACHE_LINE) return TGI_COMPOSE; /* sorting costs more */
     job.table = table;
     job.kernels = tgi_kernels_of(S);
     job.end = (int64_t *)tgi_alloc(S, bytes);
@@ -33762,13 +33796,20 @@ static int64_t tgi_find_nonzero(tg_dtype dtype, const char *at, int64_t step, in
 static void tgi_store_places(int64_t *out, int ndim, const int64_t *dim, int64_t *at, const int32_t *place, int64_t n)
 {
     const int last = ndim - 1;
+    if (ndim == 1) { /* nonzero f32 65536, and each indexing by a mask */
+        for (int64_t i = 0; i < n; ++i) out[i] = at[0] + place[i];
+        at[0] += place[n - 1];
+        return;
+    }
     for (int64_t i = 0; i < n; ++i, out += ndim) {
         at[last] += i > 0 ? place[i] - place[i - 1] : place[i];
         while (at[last] >= dim[last]) { /* once per row of the tensor, in all */
             at[last] -= dim[last];
             for (int d = last - 1; d >= 0 && ++at[d] == dim[d] && d > 0; --d) at[d] = 0;
         }
-        for (int d = 0; d < ndim; ++d) out[d] = at[d];
+        out[last] = at[last];
+        out[last - 1] = at[last - 1];
+        for (int d = 0; d < last - 1; ++d) out[d] = at[d];
     }
 }
 
@@ -37489,10 +37530,11 @@ static inline uint16_t TGI_V(sum_of_f16)(uint16_t a, uint16_t b)
 {
 #ifdef TGI_AGAIN
     typedef short halves __attribute__((__vector_size__(16)));
+    typedef int pairs __attribute__((__vector_size__(16)));
     typedef float floats __attribute__((__vector_size__(32)));
-    const halves both = {(short)a, (short)b};
-    const floats wide = __builtin_ia32_vcvtph2ps256(both), sum = {wide[0] + wide[1]};
-    const halves y = __builtin_ia32_vcvtps2ph256(sum, 0);
+    const pairs both = {(int)((uint32_t)b << 16 | a)}; /* one move to a vector, where two halves would take two */
+    const floats wide = __builtin_ia32_vcvtph2ps256((halves)both), sum = {wide[0] + wide[1]};
+    const pairs y = (pairs)__builtin_ia32_vcvtps2ph256(sum, 0);
     return (uint16_t)y[0];
 #else
     return tgi_f32_to_f16(tgi_f16_to_f32(a) + tgi_f16_to_f32(b));
