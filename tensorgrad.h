@@ -31291,12 +31291,12 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
-/* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64.  Results are doubles or, of i64,
-   int64_t.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
+/* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64, u8.  Results are doubles or, of i64
+   and u8, int64_t.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
    result[i] with column i of x [rows, n]; step in bytes, from row to row. */
 typedef struct {
-    void (*fold[3])(void *result, const void *x, int64_t n);
-    void (*across[3])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+    void (*fold[4])(void *result, const void *x, int64_t n);
+    void (*across[4])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 } tgi_reduction_row;
 
 /* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
@@ -31561,12 +31561,12 @@ TGI_NOINLINE static void tgi_store_f64_as_halves(const tgi_kernels *kernels, con
 }
 TGI_LOOPS_END
 
-/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`. */
+/* Loads n elements of `dtype`, step bytes apart, into a tile of `compute`, which may also be this dtype, any one. */
 static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtype, const char *at, int64_t step,
                                      int64_t n)
 {
     const tgi_kernels *const kernels = tgi_converts_halves(compute, dtype, step, n);
-    if (dtype == compute && step == tgi_bytes_of(compute)) memcpy(tile, at, (size_t)(n * step));
+    if (dtype == compute) tgi_copy_run((char *)tile, tgi_bytes_of(dtype), at, step, n, tgi_bytes_of(dtype));
     else if (!kernels) tgi_loaders[dtype][tgi_compute_index(compute)](tile, at, step, n);
     else if (compute == TG_F32) kernels->to_f32[dtype == TG_F16]((float *)tile, at, n);
     else tgi_load_halves_as_f64(kernels, (double *)tile, dtype == TG_F16, at, n);
@@ -32202,12 +32202,11 @@ static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
 }
 
 /* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
-   are if one of the dtypes is the source's compute dtype, which holds all its values; others go through a tile of it.
-   */
+   are if one of the dtypes is a compute dtype that holds all values of the source; others go through a tile of it. */
 static void tgi_convert_run(tg_dtype to, char *y, int64_t y_step, tg_dtype from, const char *x, int64_t x_step,
                             int64_t n)
 {
-    const tg_dtype compute = tgi_compute_dtype(from);
+    const tg_dtype compute = tgi_compute_dtype(tgi_bytes_of(from) == 1 ? to : from); /* every dtype holds a byte */
     const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
     if (x_dense && from == compute) {
         tgi_store_elements(compute, x, to, y, y_step, n);
@@ -32538,8 +32537,8 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
            tgi_fold_across      row by row, all outputs at once, where these lie closer together or rows are short
        tgi_reduce_pieces combines the accumulators of the pieces, two by two, and stores the results.
    (1) The order of the additions depends on the shapes and strides alone, not on threads.
-   (2) Floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; bool and u8 as floats, which hold the
-       sum of a block; other integers in int64_t.  The result is rounded once, to the dtype of the output.
+   (2) Floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; integers in int64_t, bool and u8 of a
+       block in as much as that needs.  The result is rounded once, to the dtype of the output.
    (3) Without elements to reduce, the result is the identity of the kind.
    To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (ENTRIES), at the same place; and its loop in
    tensorgrad_cuda.cu. */
@@ -32576,15 +32575,17 @@ typedef struct {
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
+/* The column of a tgi_reduction_row. */
+static int tgi_reduce_column(tg_dtype compute) { return compute == TG_U8 ? 3 : tgi_compute_index(compute); }
+
 enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_REDUCE_WIDTH = 512 };
 
 /* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
 static void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
 {
-    const int column = tgi_compute_index(job->compute);
-    const int64_t size = tgi_bytes_of(job->compute);
-    for (int64_t i = 0; i < n; i += TGI_SUM_BLOCK)
-        job->row->fold[column](sum, x + i * size, tgi_at_most(n - i, TGI_SUM_BLOCK));
+    const int column = tgi_reduce_column(job->compute);
+    const int64_t size = tgi_bytes_of(job->compute), block = TGI_SUM_BLOCK * (size == 1 ? 16 : 1);
+    for (int64_t i = 0; i < n; i += block) job->row->fold[column](sum, x + i * size, tgi_at_most(n - i, block));
 }
 
 /* Folds elements [first, end) of the reduced dims of one output into *sum; base: the output's offset in bytes. */
@@ -32636,7 +32637,7 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
 {
     enum { ROWS = 8 };
     const tgi_iter *iter = &job->reduced;
-    const int column = tgi_compute_index(job->compute);
+    const int column = tgi_reduce_column(job->compute);
     const int64_t size = tgi_bytes_of(job->compute), row_step = iter->stride[0][iter->ndim - 1];
     const bool direct = iter->dtype[0] == job->compute && step == size;
     union { char bytes[sizeof(float) * ROWS * TGI_REDUCE_WIDTH]; double f64; } tile; /* [rows, columns] */
@@ -32715,10 +32716,9 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.kernels = tgi_kernels_of(S);
     job.row = &job.kernels->reductions[reduce->kind];
-    job.compute = tgi_compute_dtype(in.dtype);
-    if (tgi_bytes_of(in.dtype) == 1 && reduce->kind != TGI_PROD) job.compute = TG_F32; /* sums of blocks are exact */
-    if (reduce->kind == TGI_ANY || reduce->kind == TGI_ALL) in.dtype = in.dtype == TG_BOOL ? TG_U8 : in.dtype;
-    job.sum = job.compute == TG_I64 ? TG_I64 : TG_F64;
+    if (in.dtype == TG_BOOL) in.dtype = TG_U8;
+    job.compute = in.dtype == TG_U8 ? TG_U8 : tgi_compute_dtype(in.dtype);
+    job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
     else job.identity.i64 = tgi_identities[reduce->kind].i64;
     tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
@@ -38349,16 +38349,24 @@ static inline double TGI_V(choose_f64)(bool first, double a, double x)
 #define TGI_PART_amin float
 #define TGI_PART_any float
 #define TGI_PART_all float
+#define TGI_PART_U8_sum int32_t
+#define TGI_PART_U8_prod int64_t
+#define TGI_PART_U8_amax uint8_t
+#define TGI_PART_U8_amin uint8_t
+#define TGI_PART_U8_any uint8_t
+#define TGI_PART_U8_all uint8_t
 #define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                  \
     TGI_FOLD(TGI_V(name##_fold_f32), TGI_V(name##_across_f32), float, TGI_PART_##name, double,  \
              identity, combination)                                                                            \
     TGI_FOLD(TGI_V(name##_fold_f64), TGI_V(name##_across_f64), double, double, double, identity,            \
              combination)                                                                                      \
     TGI_FOLD(TGI_V(name##_fold_i64), TGI_V(name##_across_i64), int64_t, int64_t, int64_t, identity_i64,     \
+             combination_i64)                                                                                  \
+    TGI_FOLD(TGI_V(name##_fold_u8), TGI_V(name##_across_u8), uint8_t, TGI_PART_U8_##name, int64_t, identity_i64, \
              combination_i64)
 #define TGI_REDUCTION_ROW(name, ...)                                              \
-    {{TGI_V(name##_fold_f32), TGI_V(name##_fold_f64), TGI_V(name##_fold_i64)},    \
-     {TGI_V(name##_across_f32), TGI_V(name##_across_f64), TGI_V(name##_across_i64)}},
+    {{TGI_V(name##_fold_f32), TGI_V(name##_fold_f64), TGI_V(name##_fold_i64), TGI_V(name##_fold_u8)}, \
+     {TGI_V(name##_across_f32), TGI_V(name##_across_f64), TGI_V(name##_across_i64), TGI_V(name##_across_u8)}},
 #endif
 TGI_REDUCTIONS(TGI_FOLDS)
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
