@@ -193,7 +193,8 @@
        @@FLASH       * attention on the CPU, block by block
        @@FUSED       * the CPU's optional entries: several ops in one; and its row of the backend table
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
-       @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention; the file includes itself here
+       @@SIMD_MATH   * of these, the functions and kernels of the op table in f32 and f64; the file includes itself here
+       @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention
        @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
 */
@@ -2903,7 +2904,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
         @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
-        @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
+        @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
 
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
    of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
@@ -5768,7 +5769,7 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_trunc(x) TGI_REAL(trunc, x)
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
 #define tgi_pow_number(x, s) /* PyTorch's: its roots know -0 and -infinity */                  \
-    ((s) == 2 ? (x) * (x) : (s) == 3 ? (x) * (x) * (x) : (s) == -1 ? 1 / (x)                    \
+    ((s) == 1 ? (x) : (s) == 2 ? (x) * (x) : (s) == 3 ? (x) * (x) * (x) : (s) == -1 ? 1 / (x)                    \
      : (s) == -2 ? 1 / ((x) * (x)) : (s) == (real)0.5 ? tgi_sqrt(x)                             \
      : (s) == (real)-0.5 ? 1 / tgi_sqrt(x) : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
@@ -31049,12 +31050,12 @@ TGI_CALLERS_END
 
 /* ======== @@KERNELS ===============================================================================================
 
-   Promise: the elementwise kernels in f64 and i64, loading and storing of elements of any dtype; and tgi_kernels, the
+   Promise: the elementwise kernels in i64, loading and storing of elements of any dtype; and tgi_kernels, the
    table of the loops that are compiled for each instruction set.
    Types: tgi_map_kernel is y [n] = f(x [n], ..); tgi_map_row the kernels of an op in f64 and i64; tgi_kernels one
    instruction set's loops in f32 and their like.
-   Way: the rows of the op table are expanded into a loop each: here for f64 and i64, in SIMD for f32 and u8.  A caller
-   gets the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
+   Way: the rows of the op table are expanded into a loop each: here for i64, in SIMD for u8, in SIMD_MATH for f32 and
+   f64.  A caller gets the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
    (1) Operands of a kernel are contiguous and of its dtype; the output may be one of the inputs.
    (2) An element is loaded as a number of the compute dtype and stored by rounding once (tgi_load_elements,
        tgi_store_elements; the expressions are those of TGI_ELEMENTS in DTYPE).
@@ -31188,24 +31189,25 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 /* ---- the kernels: what they are given ---- */
 
 
-/* Elements that a kernel for f32 takes at a time, if its expression takes many steps: a power of two, of which vectors
-   are parts.  So its loop is one of whole vectors, and needs no others for the elements that are left, which would be
-   two thirds of the kernel's code. */
+/* Elements that a kernel for floats takes at a time, if its expression takes many steps: a power of two, of which
+   vectors are parts.  So its loop is one of whole vectors, and needs no others for the elements that are left, which
+   would be two thirds of the kernel's code. */
 enum { TGI_TOGETHER = 16 };
 
-/* The kernel for the last elements, those of n that are left, n % TGI_TOGETHER: on copies, with zeros beside them. */
+/* The kernel for the last elements, those of n that are left, n % TGI_TOGETHER, of `size` bytes: on copies, with zeros
+   beside them. */
 TGI_NOINLINE static void tgi_map_rest(int64_t n, const double *scalar, void *y, const void *in0, const void *in1,
-                                      const void *in2, tgi_map_kernel kernel)
+                                      const void *in2, tgi_map_kernel kernel, size_t size)
 {
-    const float *const in[3] = {(const float *)in0, (const float *)in1, (const float *)in2};
-    const int64_t rest = n % TGI_TOGETHER, whole = n - rest;
-    float x[3][TGI_TOGETHER], result[TGI_TOGETHER];
+    const char *const in[3] = {(const char *)in0, (const char *)in1, (const char *)in2};
+    const size_t rest = (size_t)(n % TGI_TOGETHER) * size, whole = (size_t)n * size - rest;
+    double x[3][TGI_TOGETHER], result[TGI_TOGETHER];
     for (int k = 0; k < 3 && in[k]; ++k) {
         for (int i = 0; i < TGI_TOGETHER; ++i) x[k][i] = 0;
-        for (int64_t i = 0; i < rest; ++i) x[k][i] = in[k][whole + i];
+        memcpy(x[k], in[k] + whole, rest);
     }
     kernel(TGI_TOGETHER, scalar, result, x[0], in[1] ? x[1] : NULL, in[2] ? x[2] : NULL);
-    for (int64_t i = 0; i < rest; ++i) ((float *)y)[whole + i] = result[i];
+    memcpy((char *)y + whole, result, rest);
 }
 
 /* A number of an op, as the kernels for integers read it. */
@@ -31308,9 +31310,9 @@ typedef struct tgi_index_block tgi_index_block; /* see CPU_ROWS */
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
     const char *name;
-    tgi_map_kernel map_f32[TGI_OP_to];     /* by elementwise op: the ops before `to` */
+    tgi_map_kernel map[2][TGI_OP_to];      /* by elementwise op: the ops before `to` */
     tgi_map_kernel map_u8[TGI_OP_to];      /* NULL: not for integers */
-    tgi_map_kernel gradient_f32[TGI_GRADIENT_COUNT];
+    tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
     tgi_gemm_tile_fn gemm_tile[3];
@@ -31423,7 +31425,7 @@ enum {
             TGI_IN_##inputs;                                                                                   \
             ((result *)out)[i] = (result)(expression);                                                         \
         }                                                                                                      \
-        if ((together) > 1 && end < n) tgi_map_rest(n, scalar, out, in0, in1, in2, function);                  \
+        if ((together) > 1 && end < n) tgi_map_rest(n, scalar, out, in0, in1, in2, function, sizeof(real));    \
     }
 #define TGI_IN_X const real x = ((const real *)in0)[i]
 #define TGI_IN_GXY                                                                   \
@@ -31446,16 +31448,21 @@ enum {
 #define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
 #define TGI_NUMBERS_FLAG TGI_NUMBERS_S
 
-#define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) \
-    TGI_KERNEL(tgi_##name##_f64, double, real, (real), inputs, numbers, y)
+#ifdef TGI_INCLUDES_ITSELF
+#define TGI_KERNEL_F64(name, result, inputs, numbers, y) /* in SIMD_MATH */
+#else
+#define TGI_KERNEL_F64(name, result, inputs, numbers, y) \
+    TGI_KERNEL(tgi_##name##_f64_portable, double, result, (real), inputs, numbers, y)
+#endif
+#define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) TGI_KERNEL_F64(name, real, inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANGLE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
-    TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi)  \
+    TGI_KERNEL_F64(name, real, inputs, numbers, y)    \
     TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
 #define TGI_KERNELS_POWER TGI_KERNELS_ANY
-#define TGI_KERNELS_TEST(name, inputs, numbers, y, yi)                        \
-    TGI_KERNEL(tgi_##name##_f64, double, uint8_t, (real), inputs, numbers, y) \
+#define TGI_KERNELS_TEST(name, inputs, numbers, y, yi) \
+    TGI_KERNEL_F64(name, uint8_t, inputs, numbers, y)  \
     TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
 
 #define TGI_KERNELS_X(name, kind, y, yi, ...) TGI_KERNELS_##kind(name, X, NONE, y, yi)
@@ -31470,7 +31477,7 @@ TGI_BINARY_OPS(TGI_KERNELS_AB)
 TGI_TERNARY_OPS(TGI_KERNELS_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 
-#define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNELS_##kind(name##_gradient, GXY, numbers, dx, 0)
+#define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNEL_F64(name##_gradient, real, GXY, numbers, dx)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
 
 /* The powers that are no other op's. */
@@ -31706,23 +31713,25 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
-/* tgi_exp_f32_portable and others, of SIMD. */
-#define TGI_PORTABLE_KERNEL(name, ...)                                                                        \
-    static void tgi_##name##_f32_portable(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, \
-                                          const void *in2);
+/* tgi_exp_f32_portable, tgi_exp_f64_portable and others, of SIMD_MATH. */
+#define TGI_PORTABLE_KERNEL_OF(name) \
+    static void name(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, const void *in2);
+#define TGI_PORTABLE_KERNEL(name, ...) \
+    TGI_PORTABLE_KERNEL_OF(tgi_##name##_f32_portable) TGI_PORTABLE_KERNEL_OF(tgi_##name##_f64_portable)
 TGI_ELEMENTWISE_OPS(TGI_PORTABLE_KERNEL)
 
-/* By op: the kernel in f32, on any processor, in f64 and i64 (NULL: not for integers), and whether it makes bool. */
+/* By op: the kernel in f32 and f64, on any processor, in i64 (NULL: not for integers), and whether it makes bool. */
 typedef struct {
     tgi_map_kernel kernel[3];
     bool test;
 } tgi_map_row;
-#define TGI_MAP_ROW_FLOATS(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, NULL}, false},
+#define TGI_MAP_ROW_OF(name, i64, test) {{tgi_##name##_f32_portable, tgi_##name##_f64_portable, i64}, test},
+#define TGI_MAP_ROW_FLOATS(name) TGI_MAP_ROW_OF(name, NULL, false)
 #define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANGLE TGI_MAP_ROW_FLOATS
-#define TGI_MAP_ROW_ANY(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, false},
+#define TGI_MAP_ROW_ANY(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, false)
 #define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
-#define TGI_MAP_ROW_TEST(name) {{tgi_##name##_f32_portable, tgi_##name##_f64, tgi_##name##_i64}, true},
+#define TGI_MAP_ROW_TEST(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, true)
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
 
@@ -32066,13 +32075,14 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
 static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute, double s)
 {
     const int column = tgi_compute_index(compute);
+    if (op == TGI_OP_pow_scalar && s == 1) op = TGI_OP_mul_scalar;
     if (op == TGI_OP_pow_scalar && s == 2) op = TGI_OP_square;
     if (op == TGI_OP_pow_scalar && compute != TG_I64) {
         if (s == 3) return compute == TG_F32 ? tgi_cube_f32 : tgi_cube_f64;
         if (s == -2) return compute == TG_F32 ? tgi_inverse_square_f32 : tgi_inverse_square_f64;
         op = s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
     }
-    return column == 0 ? tgi_kernels_of(S)->map_f32[op] : tgi_map_rows[op].kernel[column];
+    return column < 2 ? tgi_kernels_of(S)->map[column][op] : tgi_map_rows[op].kernel[column];
 }
 
 /* Whether the result is stored past the caches: all operands, of `numel` elements each, have TGI_STREAM_LEAST bytes
@@ -32188,11 +32198,7 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 /* The kernel of an op with a row in TGI_GRADIENTS. */
 static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype compute)
 {
-#define TGI_GRADIENT(name, ...) tgi_##name##_gradient_f64,
-    static const tgi_map_kernel f64[] = {TGI_GRADIENTS(TGI_GRADIENT)};
-#undef TGI_GRADIENT
-    const int row = tgi_gradient_of(op);
-    return compute == TG_F32 ? tgi_kernels_of(S)->gradient_f32[row] : f64[row];
+    return tgi_kernels_of(S)->gradient[tgi_compute_index(compute)][tgi_gradient_of(op)];
 }
 
 static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
@@ -33536,10 +33542,10 @@ static void tgi_scatter_block(const tgi_index_block *b) { tgi_move_by_size(b, tr
 /* y [n] += x [n] of a dtype, both side by side. */
 static void tgi_add_row(const tgi_kernels *kernels, tg_dtype dtype, char *y, const char *x, int64_t n)
 {
-    const tgi_map_kernel add = kernels->map_f32[TGI_OP_add];
+    const tgi_map_kernel add = kernels->map[dtype == TG_F64][TGI_OP_add];
     const double no_scalar[2] = {0, 0};
     const int64_t size = tgi_bytes_of(dtype);
-    if (dtype == TG_F32) {
+    if (dtype == TG_F32 || dtype == TG_F64) {
         add(n, no_scalar, y, y, x, NULL);
         return;
     }
@@ -36629,37 +36635,77 @@ TGI_CALLERS_END
    TGI_V(kernels).  To add an instruction set: its sizes of vectors and tiles (KERNELS), an include between its target
    pragmas at the end of the file, and a line in tgi_choose_kernels.  So far those besides portable are of x86-64. */
 
-/* In the kernels for f32, the functions in the expressions of the op table are these. */
-#undef TGI_REAL
-#define TGI_REAL(call, x) TGI_F32_##call(x)
-#undef TGI_REAL2
-#define TGI_REAL2(call, x, y) TGI_F32_##call(x, y)
-#define TGI_F32_pow(x, y) TGI_V(powf)(x, y)
-#undef tgi_pow_number
-#define tgi_pow_number(x, s) tgi_pow(x, s) /* the other formulas are those of other kernels: see tgi_map_kernel_of */
-#define TGI_F32_atan2(y, x) TGI_V(atan2f)(y, x)
-#define TGI_F32_fabs(x) fabsf(x)
+/* In the kernels for f32 and f64, the functions in the expressions of the op table are these. */
 #define TGI_F32_exp(x) TGI_V(expf)(x)
 #define TGI_F32_expm1(x) TGI_V(expm1f)(x)
-#define TGI_F32_log(x) TGI_V(logf)(x)
-#define TGI_F32_log2(x) TGI_V(log2f)(x)
-#define TGI_F32_log10(x) TGI_V(log10f)(x)
-#define TGI_F32_log1p(x) TGI_V(log1pf)(x)
-#define TGI_F32_sqrt(x) sqrtf(x)
-#define TGI_F32_sin(x) TGI_V(sinf)(x)
-#define TGI_F32_cos(x) TGI_V(cosf)(x)
-#define TGI_F32_tan(x) TGI_V(tanf)(x)
-#define TGI_F32_asin(x) TGI_V(asinf)(x)
-#define TGI_F32_acos(x) TGI_V(acosf)(x)
-#define TGI_F32_atan(x) TGI_V(atanf)(x)
-#define TGI_F32_sinh(x) sinhf(x)
-#define TGI_F32_cosh(x) coshf(x)
+#define TGI_F32_log(x) TGI_V(log_of_f32)(x)
+#define TGI_F32_log2(x) TGI_V(log2_of_f32)(x)
+#define TGI_F32_log10(x) TGI_V(log10_of_f32)(x)
+#define TGI_F32_log1p(x) TGI_V(log1p_of_f32)(x)
+#define TGI_F32_sin(x) TGI_V(sin_of_f32)(x)
+#define TGI_F32_cos(x) TGI_V(cos_of_f32)(x)
+#define TGI_F32_tan(x) TGI_V(tan_of_f32)(x)
+#define TGI_F32_asin(x) TGI_V(asin_of_f32)(x)
+#define TGI_F32_acos(x) TGI_V(acos_of_f32)(x)
+#define TGI_F32_atan(x) TGI_V(atan_of_f32)(x)
+#define TGI_F32_sinh(x) TGI_V(sinh_of_f32)(x)
+#define TGI_F32_cosh(x) TGI_V(cosh_of_f32)(x)
 #define TGI_F32_tanh(x) TGI_V(tanhf)(x)
 #define TGI_F32_erf(x) TGI_V(erff)(x)
+#define TGI_F32_sigmoid(x) TGI_V(sigmoidf)(x)
+#define TGI_F32_silu(x) TGI_V(siluf)(x)
+#define TGI_F32_gelu_erf(x) TGI_V(gelu_erff)(x)
+#define TGI_F32_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
+#define TGI_F32_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
+#define TGI_F32_fabs(x) fabsf(x)
+#define TGI_F32_sqrt(x) sqrtf(x)
 #define TGI_F32_floor(x) floorf(x)
 #define TGI_F32_ceil(x) ceilf(x)
 #define TGI_F32_rint(x) rintf(x)
 #define TGI_F32_trunc(x) truncf(x)
+#define TGI_F32_pow(x, y) TGI_V(pow_of_f32)(x, y)
+#define TGI_F32_atan2(x, y) TGI_V(atan2_of_f32)(x, y)
+#define TGI_F64_exp(x) TGI_V(exp_of_f64)(x)
+#define TGI_F64_expm1(x) TGI_V(expm1_of_f64)(x)
+#define TGI_F64_log(x) TGI_V(log_of_f64)(x)
+#define TGI_F64_log2(x) TGI_V(log2_of_f64)(x)
+#define TGI_F64_log10(x) TGI_V(log10_of_f64)(x)
+#define TGI_F64_log1p(x) TGI_V(log1p_of_f64)(x)
+#define TGI_F64_sin(x) TGI_V(sin_of_f64)(x)
+#define TGI_F64_cos(x) TGI_V(cos_of_f64)(x)
+#define TGI_F64_tan(x) TGI_V(tan_of_f64)(x)
+#define TGI_F64_asin(x) TGI_V(asin_of_f64)(x)
+#define TGI_F64_acos(x) TGI_V(acos_of_f64)(x)
+#define TGI_F64_atan(x) TGI_V(atan_of_f64)(x)
+#define TGI_F64_sinh(x) TGI_V(sinh_of_f64)(x)
+#define TGI_F64_cosh(x) TGI_V(cosh_of_f64)(x)
+#define TGI_F64_tanh(x) TGI_V(tanh_of_f64)(x)
+#define TGI_F64_erf(x) TGI_V(erf_of_f64)(x)
+#define TGI_F64_sigmoid(x) TGI_V(sigmoid_of_f64)(x)
+#define TGI_F64_silu(x) TGI_V(silu_of_f64)(x)
+#define TGI_F64_gelu_erf(x) TGI_V(gelu_erf_of_f64)(x)
+#define TGI_F64_gelu_tanh(x) TGI_V(gelu_tanh_of_f64)(x)
+#define TGI_F64_gelu_erf_slope(x) TGI_V(gelu_erf_slope_of_f64)(x)
+#define TGI_F64_fabs(x) fabs(x)
+#define TGI_F64_sqrt(x) sqrt(x)
+#define TGI_F64_floor(x) floor(x)
+#define TGI_F64_ceil(x) ceil(x)
+#define TGI_F64_rint(x) rint(x)
+#define TGI_F64_trunc(x) trunc(x)
+#define TGI_F64_pow(x, y) TGI_V(pow_of_f64)(x, y)
+#define TGI_F64_atan2(x, y) TGI_V(atan2_of_f64)(x, y)
+#undef tgi_pow_number
+#define tgi_pow_number(x, s) tgi_pow(x, s) /* the other formulas are those of other kernels: see tgi_map_kernel_of */
+#undef tgi_sigmoid
+#undef tgi_silu
+#undef tgi_gelu_erf
+#undef tgi_gelu_tanh
+#undef tgi_gelu_erf_slope
+#define tgi_sigmoid(x) TGI_REAL(sigmoid, x)
+#define tgi_silu(x) TGI_REAL(silu, x)
+#define tgi_gelu_erf(x) TGI_REAL(gelu_erf, x)
+#define tgi_gelu_tanh(x) TGI_REAL(gelu_tanh, x)
+#define tgi_gelu_erf_slope(x) TGI_REAL(gelu_erf_slope, x)
 
 /* Without errno, which nobody reads here, the square root is an instruction of the vectors, too. */
 #if defined(__GLIBC__) && defined(TGI_HAS_VECTORS) && !defined(__clang__)
@@ -36672,16 +36718,108 @@ extern double sqrt(double) __attribute__((__const__));
 #endif
 #endif
 
-#undef tgi_sigmoid
-#undef tgi_silu
-#undef tgi_gelu_erf
-#undef tgi_gelu_tanh
-#define tgi_sigmoid(x) TGI_V(sigmoidf)(x)
-#define tgi_silu(x) TGI_V(siluf)(x)
-#define tgi_gelu_erf(x) TGI_V(gelu_erff)(x)
-#define tgi_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
-#undef tgi_gelu_erf_slope
-#define tgi_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
+#define TGI_LARGE_ANGLE 100000 /* up to which sin, cos and tan are loops of SIMD_MATH */
+
+/* c_0 + c_1 x + c_2 x^2 + ..: TGI_POLYNOMIAL(x, c_0, c_1, ..), 20 numbers at most, of the type of TGI_T. */
+#define TGI_POLYNOMIAL(x, ...)                                                                                        \
+    TGI_POLYNOMIAL_OF(__VA_ARGS__, TGI_P20, TGI_P19, TGI_P18, TGI_P17, TGI_P16, TGI_P15, TGI_P14, TGI_P13, TGI_P12,   \
+                      TGI_P11, TGI_P10, TGI_P9, TGI_P8, TGI_P7, TGI_P6, TGI_P5, TGI_P4, TGI_P3, TGI_P2, TGI_P1, none) \
+    (x, __VA_ARGS__)
+#define TGI_POLYNOMIAL_OF(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, polynomial, ...) polynomial
+#define TGI_P1(x, a) (a)
+#define TGI_P2(x, a, ...) TGI_T_FMA(TGI_P1(x, __VA_ARGS__), x, a)
+#define TGI_P3(x, a, ...) TGI_T_FMA(TGI_P2(x, __VA_ARGS__), x, a)
+#define TGI_P4(x, a, ...) TGI_T_FMA(TGI_P3(x, __VA_ARGS__), x, a)
+#define TGI_P5(x, a, ...) TGI_T_FMA(TGI_P4(x, __VA_ARGS__), x, a)
+#define TGI_P6(x, a, ...) TGI_T_FMA(TGI_P5(x, __VA_ARGS__), x, a)
+#define TGI_P7(x, a, ...) TGI_T_FMA(TGI_P6(x, __VA_ARGS__), x, a)
+#define TGI_P8(x, a, ...) TGI_T_FMA(TGI_P7(x, __VA_ARGS__), x, a)
+#define TGI_P9(x, a, ...) TGI_T_FMA(TGI_P8(x, __VA_ARGS__), x, a)
+#define TGI_P10(x, a, ...) TGI_T_FMA(TGI_P9(x, __VA_ARGS__), x, a)
+#define TGI_P11(x, a, ...) TGI_T_FMA(TGI_P10(x, __VA_ARGS__), x, a)
+#define TGI_P12(x, a, ...) TGI_T_FMA(TGI_P11(x, __VA_ARGS__), x, a)
+#define TGI_P13(x, a, ...) TGI_T_FMA(TGI_P12(x, __VA_ARGS__), x, a)
+#define TGI_P14(x, a, ...) TGI_T_FMA(TGI_P13(x, __VA_ARGS__), x, a)
+#define TGI_P15(x, a, ...) TGI_T_FMA(TGI_P14(x, __VA_ARGS__), x, a)
+#define TGI_P16(x, a, ...) TGI_T_FMA(TGI_P15(x, __VA_ARGS__), x, a)
+#define TGI_P17(x, a, ...) TGI_T_FMA(TGI_P16(x, __VA_ARGS__), x, a)
+#define TGI_P18(x, a, ...) TGI_T_FMA(TGI_P17(x, __VA_ARGS__), x, a)
+#define TGI_P19(x, a, ...) TGI_T_FMA(TGI_P18(x, __VA_ARGS__), x, a)
+#define TGI_P20(x, a, ...) TGI_T_FMA(TGI_P19(x, __VA_ARGS__), x, a)
+
+/* Coefficients, those for floats and those for doubles, of the least relative error of the function.  With z = r^2:
+       SIN   (sin(r) / r - 1) / z, |r| < 0.79            COS   (cos(r) - 1 + z / 2) / z^2, |r| < 0.79
+       TAN   (tan(r) / r - 1) / z, |r| < 0.79            ASIN  (asin(r) / r - 1) / z, |r| <= 0.5
+       ATAN  (atan(r) / r - 1) / z, |r| <= 1             SINH  (sinh(r) / r - 1) / z, |r| <= 1
+       LOG   (log(1 + r) - r) / z, sqrt(1/2) <= 1 + r <= sqrt(2); for doubles A, (log((1 + r) / (1 - r)) / r - 2) / z,
+             |r| < 0.172
+       EXP   (exp(r) - 1 - r) / z, |r| < 0.35
+       ERF   erf(r) / r - 1, |r| <= 1                    ERFC  log(1 - erf(r)), 1 <= r <= 6, in r
+       POW   A; for powers of doubles (A - 2/3) / z      POW_EXP  as EXP
+   Those of POW and POW_EXP for powers of floats are for a computation in doubles, too. */
+#define TGI_SIN_f32 \
+    -0.166666538f, 0.00833210628f, -0.000195078828f
+#define TGI_SIN_f64 \
+    -0.16666666666666627, 0.0083333333333211277, -0.00019841269828771831, 2.7557313330406442e-06, \
+        -2.5050701292056131e-08, 1.5893502077027619e-10
+#define TGI_COS_f32 \
+    0.0416666456f, -0.00138873036f, 2.44311959e-05f
+#define TGI_COS_f64 \
+    0.041666666666666588, -0.001388888888887216, 2.4801587288268149e-05, -2.7557314004940641e-07, \
+        2.0875676459750894e-09, -1.1357242643342097e-11
+#define TGI_TAN_f32 \
+    0.333333492f, 0.133326665f, 0.0540607721f, 0.0212726556f, 0.0108717363f, 3.17775011e-05f, 0.0044100103f
+#define TGI_TAN_f64                                                                                                  \
+    0.33333333333332721, 0.13333333333422423, 0.053968253922949572, 0.021869489697937235, 0.0088632179139010291,     \
+        0.0035923003389378709, 0.0014546896687723308, 0.00059535175835632808, 0.00022153412515669269,                \
+        0.00013826723653090255, -2.8841478851910791e-05, 9.1709627131432274e-05, -4.609565629187419e-05,             \
+        2.1156591393110161e-05
+#define TGI_ASIN_f32 0.166667521f, 0.0749530941f, 0.0454691537f, 0.0241847429f, 0.0421583876f
+#define TGI_ASIN_f64                                                                                                 \
+    0.1666666666666676, 0.074999999999708647, 0.044642857174565911, 0.030381942709456763, 0.022372214951636965,      \
+        0.017351612504467758, 0.013980816181295918, 0.011398937541146249, 0.010780161034971564,                      \
+        0.0037065894312147737, 0.021707366062250481, -0.020999404417529951, 0.032629097286443448
+#define TGI_ATAN_f32                                                                                                  \
+    -0.333332986f, 0.199985296f, -0.142640144f, 0.109508589f, -0.0839918628f, 0.0578780547f, -0.0310920812f,          \
+        0.0108650513f, -0.00178175466f
+#define TGI_ATAN_f64                                                                                                  \
+    -0.33333333333333071, 0.1999999999995189, -0.14285714282597661, 0.11111111007616256, -0.090909070122166813,       \
+        0.076922799339986886, -0.06666404732684228, 0.058805312729421189, -0.052535315353670092,                      \
+        0.047223581742935838, -0.04219251803385516, 0.036642951837715522, -0.02990478986715852, 0.021985089673149816, \
+        -0.013899900975293996, 0.0071953918717241111, -0.0028840035885806629, 0.00083087375627787115,                 \
+        -0.00015203588083004946, 1.3209678260498276e-05
+#define TGI_SINH_f32 0.166666672f, 0.00833331048f, 0.000198428956f, 2.78221319e-06f
+#define TGI_SINH_f64                                                                                                 \
+    0.16666666666666669, 0.0083333333333329117, 0.00019841269841593411, 2.7557319106756317e-06,                      \
+        2.5052130998842857e-08, 1.6056659154680883e-10, 7.776600591242759e-13
+#define TGI_LOG_f32                                                                                                  \
+    -0.499999881f, 0.333333254f, -0.250016004f, 0.200019598f, -0.166087165f, 0.141823277f, -0.132464215f,            \
+        0.129010007f, -0.0760850608f
+#define TGI_LOG_f64 \
+    0.6666666666666734, 0.39999999999416525, 0.28571428742071325, 0.22222198599273077, 0.18183563210042633, \
+        0.15314074368369651, 0.14795749731859736
+#define TGI_EXP_f64                                                                                                   \
+    0.50000000000000056, 0.16666666666666588, 0.041666666666576112, 0.0083333333333899581, 0.0013888888931794937,     \
+        0.00019841269718343235, 2.4801504978951435e-05, 2.7557407864273854e-06, 2.7626161396486972e-07,               \
+        2.5053776606132484e-08
+#define TGI_ERF_f64                                                                                                   \
+    0.12837916709551256, -0.37612638903183521, 0.11283791670944185, -0.026866170643111479, 0.0052239776061185758,     \
+        -0.00085483259293197829, 0.00012055293577066666, -1.492471230531065e-05, 1.6447131613087193e-06,              \
+        -1.6206314085344617e-07, 1.3710981835032562e-08, -7.7794712058106179e-10
+#define TGI_ERFC_f64                                                                                                  \
+    -5.1325965350880358e-07, -1.1283739915457023, -0.63664405579582506, -0.10270228799546562, 0.01898803881880478,    \
+        0.00041354076607934878, -0.001918949775912609, 0.00077304626001821887, -0.00013655609762138875,               \
+        -1.9522908474794077e-05, 2.2532923080765871e-05, -8.5788021343556465e-06, 2.114805585865831e-06,              \
+        -3.6956652857020987e-07, 4.59333572321853e-08, -3.8900261881347886e-09, 2.0203499226722042e-10,               \
+        -4.8651194706706258e-12
+#define TGI_POW_f32 \
+    0.66666666675804642, 0.39999995620739498, 0.28572109262051948, 0.22176184779185704, 0.19584202988772501
+#define TGI_POW_f64                                                                                                   \
+    0.3999999999999998, 0.28571428571445112, 0.22222222217536483, 0.18181818870311803, 0.15384556871209581,           \
+        0.13336317410944235, 0.1167481866236087, 0.11989011976814914
+#define TGI_POW_EXP_f32 \
+    0.50000000783242649, 0.16666666861783794, 0.041666268512500798, 0.0083332640981210026, 0.0013946176347960318, \
+        0.00019918528573049148
 
 #define TGI_ISA portable
 #elif defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
@@ -36703,8 +36841,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 3 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 3
+#define TGI_SERIAL 4 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 4
 #define TGI_CAME
 #endif
 
@@ -36729,10 +36867,17 @@ typedef uint64_t TGI_V(vector_u64);
 #endif
 
 /* a * b + c, rounded once where the processor can. */
+#undef TGI_HAS_FMA
+#undef TGI_F32_FMA
+#undef TGI_F64_FMA
 #if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define TGI_HAS_FMA 1
 #define TGI_F32_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define TGI_F64_FMA(a, b, c) __builtin_fma(a, b, c)
 #else
+#define TGI_HAS_FMA 0
 #define TGI_F32_FMA(a, b, c) ((a) * (b) + (c))
+#define TGI_F64_FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
 /* The functions below have no branches, so that the loops of the ops become vectors.  Their errors, in units in the
@@ -36740,7 +36885,7 @@ typedef uint64_t TGI_V(vector_u64);
    */
 
 /* 2^n, -126 <= n <= 127. */
-static inline float TGI_V(power_of_2)(int32_t n) { return tgi_float_of_bits((uint32_t)(n + 127) << 23); }
+static inline float TGI_V(power_of_2_f32)(int32_t n) { return tgi_float_of_bits((uint32_t)(n + 127) << 23); }
 
 /* x, but at least `least` < 0 and at most `most` > 0; a NaN becomes one of them.  Done with the bits, which are in the
    order of the numbers, or of their sizes: GCC has one instruction for each bound then. */
@@ -36782,10 +36927,10 @@ static inline float TGI_V(small_expm1)(float r)
 
 /* exp(c) = 2^n (1 + p), |c| < 1e5: c = n log(2) + r, |r| <= log(2) / 2; log(2) is in two parts, of which n times the
    first is exact.  Of NaN, p is NaN. */
-typedef struct { float p; int32_t n; } TGI_V(power);
-static inline TGI_V(power) TGI_V(exp_parts)(float c)
+typedef struct { float p; int32_t n; } TGI_V(power_f32);
+static inline TGI_V(power_f32) TGI_V(exp_parts_f32)(float c)
 {
-    TGI_V(power) e;
+    TGI_V(power_f32) e;
     const float n = TGI_V(nearest)(c, 1.44269504088896341f, &e.n);
     e.p = TGI_V(small_expm1)(TGI_F32_FMA(n, 2.12194440e-4f, TGI_F32_FMA(n, -0.693359375f, c)));
     return e;
@@ -36794,8 +36939,8 @@ static inline TGI_V(power) TGI_V(exp_parts)(float c)
 /* 2^n in two factors, since it may be too large or too small for a float. */
 static inline float TGI_V(expf)(float x)
 {
-    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -104.0f, 89.0f));
-    const float y = (1.0f + e.p) * TGI_V(power_of_2)(e.n >> 1) * TGI_V(power_of_2)(e.n - (e.n >> 1));
+    const TGI_V(power_f32) e = TGI_V(exp_parts_f32)(TGI_V(between)(x, -104.0f, 89.0f));
+    const float y = (1.0f + e.p) * TGI_V(power_of_2_f32)(e.n >> 1) * TGI_V(power_of_2_f32)(e.n - (e.n >> 1));
     return x == x ? y : x;
 }
 
@@ -36803,8 +36948,8 @@ static inline float TGI_V(expf)(float x)
    the smallest of the normal floats, is 0. */
 static inline float TGI_V(exp_below_88f)(float x)
 {
-    const TGI_V(power) e = TGI_V(exp_parts)(x);
-    const float scale = TGI_V(power_of_2)(e.n), y = TGI_F32_FMA(scale, e.p, scale);
+    const TGI_V(power_f32) e = TGI_V(exp_parts_f32)(x);
+    const float scale = TGI_V(power_of_2_f32)(e.n), y = TGI_F32_FMA(scale, e.p, scale);
     return x < -87.0f ? 0.0f : y;
 }
 
@@ -36826,71 +36971,11 @@ static inline double TGI_V(exp_below_708)(double x)
     return x < -708.0 ? 0.0 : y;
 }
 
-/* x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and a polynomial p in f (Cephes): log(1 + f) = f - f^2 / 2 + f^3 p. */
-typedef struct { float e, f, p; } TGI_V(log_parts);
-static inline TGI_V(log_parts) TGI_V(parts_of_log)(float x)
-{
-    TGI_V(log_parts) y;
-    const bool tiny = x < 1.17549435e-38f; /* subnormal */
-    const uint32_t bits = tgi_bits_of_float(tiny ? x * 8388608.0f : x), above = bits - 0x3f3504f3u; /* of sqrt(1/2) */
-    y.e = (float)((int32_t)above >> 23) - (tiny ? 23.0f : 0.0f);
-    const float f = tgi_float_of_bits((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
-    float p = 7.0376836292e-2f;
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    y.p = p * f + 3.3333331174e-1f;
-    y.f = f;
-    return y;
-}
-
-/* y, the logarithm of x, or what it is for 0, infinity, NaN and numbers below 0. */
-static inline float TGI_V(log_or_special)(float x, float y)
-{
-    const float special = x == 0 ? -HUGE_VALF : x < 0 ? NAN : x; /* infinity and NaN stay */
-    return x > 0 && x < HUGE_VALF ? y : special;
-}
-
-static inline float TGI_V(logf)(float x)
-{
-    const TGI_V(log_parts) l = TGI_V(parts_of_log)(x);
-    const float f = l.f, z = f * f;
-    return TGI_V(log_or_special)(x, (f * z * l.p - l.e * 2.12194440e-4f - 0.5f * z) + f + l.e * 0.693359375f);
-}
-
-/* Logarithms to another base: log(1 + f) times a factor, which is in two parts, as is the logarithm of 2. */
-static inline float TGI_V(log2f)(float x)
-{
-    const TGI_V(log_parts) l = TGI_V(parts_of_log)(x);
-    const float f = l.f, z = f * f, rest = f * z * l.p - 0.5f * z;
-    return TGI_V(log_or_special)(x, (rest * 1.44269502f + (f + rest) * 1.92596299e-8f) + f * 1.44269502f + l.e);
-}
-
-static inline float TGI_V(log10f)(float x)
-{
-    const TGI_V(log_parts) l = TGI_V(parts_of_log)(x);
-    const float f = l.f, z = f * f, rest = f * z * l.p - 0.5f * z;
-    const float low = rest * 0.434294492f - (f + rest) * 1.01030501e-8f + l.e * 4.60503898e-6f;
-    return TGI_V(log_or_special)(x, low + f * 0.434294492f + l.e * 0.301025391f);
-}
-
-/* log(1 + x): log(u) with a correction for what u = 1 + x has lost. */
-static inline float TGI_V(log1pf)(float x)
-{
-    const float u = 1.0f + x, lost = x - (u - 1.0f);
-    const float y = TGI_V(logf)(u) + lost / u;
-    return u == 1.0f || !(x < HUGE_VALF) ? x : u == 0 ? -HUGE_VALF : y;
-}
-
 /* exp(x) - 1 = 2^n p + (2^n - 1) */
 static inline float TGI_V(expm1f)(float x)
 {
-    const TGI_V(power) e = TGI_V(exp_parts)(TGI_V(between)(x, -30.0f, 89.0f));
-    const float half = TGI_V(power_of_2)(e.n - 1); /* 2^n may be too large for a float */
+    const TGI_V(power_f32) e = TGI_V(exp_parts_f32)(TGI_V(between)(x, -30.0f, 89.0f));
+    const float half = TGI_V(power_of_2_f32)(e.n - 1); /* 2^n may be too large for a float */
     const float y = 2.0f * TGI_F32_FMA(half, e.p, half - 0.5f);
     return x == x && x != 0 ? y : x;
 }
@@ -36910,7 +36995,7 @@ static inline float TGI_V(tanhf)(float x)
     power = TGI_F32_FMA(power, f, 9.618436918e-3f);
     power = TGI_F32_FMA(power, square, TGI_F32_FMA(5.550332367e-2f, f, 2.402264774e-1f));
     power = TGI_F32_FMA(power, square, TGI_F32_FMA(6.931471825e-1f, f, 1.0f));
-    const float outer = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2)(n), power, 1.0f);
+    const float outer = 1.0f - 2.0f / TGI_F32_FMA(TGI_V(power_of_2_f32)(n), power, 1.0f);
     const float y = a >= 0.55f ? outer : TGI_F32_FMA(p * z, a, a); /* NaN: the second */
     return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
 }
@@ -36938,162 +37023,18 @@ static inline float TGI_V(erff)(float x)
     return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
 }
 
-/* asin(|x|), or, where |x| > 1/2, asin(sqrt((1 - |x|) / 2)), of which asin and acos are made (polynomial: Cephes). */
-static inline float TGI_V(small_asinf)(float a)
-{
-    const float z = a > 0.5f ? 0.5f * (1.0f - a) : a * a, w = a > 0.5f ? sqrtf(z) : a;
-    const float low = TGI_F32_FMA(7.4953002686e-2f, z, 1.6666752422e-1f);
-    const float p = TGI_F32_FMA(TGI_F32_FMA(4.2163199048e-2f, z, 2.4181311049e-2f), z, 4.5470025998e-2f);
-    return TGI_F32_FMA(TGI_F32_FMA(p, z * z, low), z * w, w);
-}
-
-/* y with the sign of x; y >= 0 */
-static inline float TGI_V(signed_as)(float y, float x)
-{
-    return tgi_float_of_bits(tgi_bits_of_float(y) | (tgi_bits_of_float(x) & 0x80000000u));
-}
-
-static inline float TGI_V(asinf)(float x)
-{
-    const float a = fabsf(x), y = TGI_V(small_asinf)(a);
-    return TGI_V(signed_as)(a > 0.5f ? 1.57079637f - (2.0f * y + 4.37113883e-8f) : y, x);
-}
-
-static inline float TGI_V(acosf)(float x)
-{
-    const float a = fabsf(x), y = TGI_V(small_asinf)(a);
-    const float outer = x > 0 ? 2.0f * y : 3.14159274f - (2.0f * y + 8.74227766e-8f);
-    return a > 0.5f ? outer : 1.57079637f - (TGI_V(signed_as)(y, x) + 4.37113883e-8f);
-}
-
-/* The angle of the point (x, y), from the atan of the smaller part of the larger one. */
-static inline float TGI_V(atan2f)(float y, float x)
-{
-    const float a = fabsf(y), b = fabsf(x), low = a > b ? b : a, high = a > b ? a : b;
-    const float t = low == high ? (high != 0 ? 1.0f : 0.0f) : low / high, z = t * t; /* infinite ones are equal, too */
-    float p = TGI_F32_FMA(-0.0023869972f, z, 0.01350777109f);
-    p = TGI_F32_FMA(p, z, -0.03587153838f);
-    p = TGI_F32_FMA(p, z, 0.06250169388f);
-    p = TGI_F32_FMA(p, z, -0.086568804f);
-    p = TGI_F32_FMA(p, z, 0.1103376411f);
-    p = TGI_F32_FMA(p, z, -0.1427856875f);
-    p = TGI_F32_FMA(p, z, 0.1999973933f);
-    p = TGI_F32_FMA(p, z, -0.3333333173f);
-    const float first = TGI_F32_FMA(p * z, t, t), second = a > b ? 1.57079637f - (first + 4.37113883e-8f) : first;
-    const float all = tgi_bits_of_float(x) >> 31 ? 3.14159274f - (second + 8.74227766e-8f) : second;
-    return ((x != x) | (y != y)) ? x + y : TGI_V(signed_as)(all, y);
-}
-
-static inline float TGI_V(atanf)(float x) { return TGI_V(atan2f)(x, 1.0f); }
-
-/* Functions that need more digits on the way than a float has go by doubles. */
-
-/* x = r + n pi/2, |r| <= pi/4, for |x| < 1e6: pi/2 is in two parts, of which n times the first is exact.  The lowest
-   two bits of `turns` are those of n. */
-typedef struct { double r; uint64_t turns; } TGI_V(angle);
-static inline TGI_V(angle) TGI_V(quarter_turns)(float x)
-{
-    TGI_V(angle) y;
-    const double sum = (double)x * 0.63661977236758134 + 6755399441055744.0, n = sum - 6755399441055744.0;
-    y.r = (double)x - n * 1.57079632673412561 - n * 6.0771005065061926e-11;
-    y.turns = tgi_bits_of_double(sum);
-    return y;
-}
-
-static inline double TGI_V(small_sin)(double r, double z) /* z = r^2 */
-{
-    return r + r * z * (-0.16666666663741366 + z * (0.0083333318306292597 +
-                        z * (-0.0001984006304074997 + z * 2.7246868717912346e-6)));
-}
-
-static inline double TGI_V(small_cos)(double z)
-{
-    return 1 - 0.5 * z + z * z * (0.041666666664226024 + z * (-0.0013888887635213898 +
-                                  z * (2.48005805968367e-5 - z * 2.7298407238463468e-7)));
-}
-
-/* The sine of an angle that is `turns` quarters of a turn and r. */
-static inline float TGI_V(sin_of)(double r, uint64_t turns)
-{
-    const double z = r * r;
-    const float y = (float)(turns & 1 ? TGI_V(small_cos)(z) : TGI_V(small_sin)(r, z));
-    return tgi_float_of_bits(tgi_bits_of_float(y) ^ (uint32_t)(turns & 2) << 30);
-}
-
-static inline float TGI_V(sinf)(float x)
-{
-    const TGI_V(angle) a = TGI_V(quarter_turns)(x);
-    return x == 0 ? x : TGI_V(sin_of)(a.r, a.turns); /* -0 */
-}
-
-static inline float TGI_V(cosf)(float x)
-{
-    const TGI_V(angle) a = TGI_V(quarter_turns)(x);
-    return TGI_V(sin_of)(a.r, a.turns + 1);
-}
-
-static inline float TGI_V(tanf)(float x)
-{
-    const TGI_V(angle) a = TGI_V(quarter_turns)(x);
-    const double z = a.r * a.r, sine = TGI_V(small_sin)(a.r, z), cosine = TGI_V(small_cos)(z);
-    const float y = (float)((a.turns & 1 ? -cosine : sine) / (a.turns & 1 ? sine : cosine));
-    return x == 0 ? x : y;
-}
-
-/* log2(a), a > 0: a = 2^n m, sqrt(1/2) <= m < sqrt(2), and log2(m) by a polynomial in ((m - 1) / (m + 1))^2. */
-static inline double TGI_V(log2_of)(double a)
-{
-    const uint64_t root = 0x3fe6a09e667f3bcdu, above = tgi_bits_of_double(a) - root + ((uint64_t)1023 << 52);
-    const double n = tgi_double_of_bits(above >> 52 | (uint64_t)0x433 << 52) - (4503599627370496.0 + 1023);
-    const double m = tgi_double_of_bits((above & 0xfffffffffffffu) + root), z = (m - 1) / (m + 1), u = z * z;
-    double p = 0.31990680380701337 + u * 0.28288502340748236;
-    p = 0.41220922406110435 + u * p;
-    p = 0.57707794266030447 + u * p;
-    p = 0.96179669411226483 + u * p;
-    return n + z * (2.8853900817778506 + u * p);
-}
-
-/* 2^t, |t| < 1000: 2^n times a polynomial in the rest. */
-static inline double TGI_V(exp2_of)(double t)
-{
-    const double sum = t + 6755399441055744.0, f = t - (sum - 6755399441055744.0);
-    double p = 0.00015469729214118297 + f * 1.5303700711365694e-5;
-    p = 0.0013333478473685415 + f * p;
-    p = 0.0096180256133180342 + f * p;
-    p = 0.055504109063258666 + f * p;
-    p = 0.24022651213498093 + f * p;
-    p = 0.69314718055683241 + f * p;
-    return tgi_double_of_bits((tgi_bits_of_double(sum) + 1023) << 52) * (0.99999999995956175 + f * p);
-}
-
-/* x to the power y = 2^(y log2|x|), with a sign where y is odd.  0 and infinity have logarithms so large that any y but
-   0 leads out of the floats; y may be so large, too. */
-static inline float TGI_V(powf)(float x, float y)
-{
-    const float a = fabsf(x), e = TGI_V(between)(y, -1e30f, 1e30f), sum = x + y;
-    const double positive = TGI_V(log2_of)((double)a), finite = a == 0 ? -1e50 : positive;
-    const double log2 = a > 3.40282347e38f ? 1e50 : finite, t = (double)e * log2;
-    const double above = t < -200 ? -200 : t, exponent = above > 200 ? 200 : above;
-    const float size = (float)TGI_V(exp2_of)(exponent), half = 0.5f * y;
-    const bool whole = rintf(y) == y, even = rintf(half) == half;
-    const float odd = TGI_V(signed_as)(size, x), of_whole = even ? size : odd;
-    const float of_part = ((x < 0) & (x >= -3.40282347e38f)) ? NAN : size, result = whole ? of_whole : of_part;
-    const float of_nan = ((y == 0) | (x == 1)) ? 1.0f : sum;
-    return ((x != x) | (y != y)) ? of_nan : result;
-}
-
 /* m / (1 + 2^n (1 + p)), -86 <= n <= 167.  Both parts of the quotient are times 2^-40, so that none of them is beyond
    the floats; 2^n p is added to the smaller of the two other terms first, or to 1. */
-static inline float TGI_V(over_1_plus)(float m, TGI_V(power) e)
+static inline float TGI_V(over_1_plus)(float m, TGI_V(power_f32) e)
 {
-    const float one = 9.094947017729282e-13f, scale = TGI_V(power_of_2)(e.n - 40);
+    const float one = 9.094947017729282e-13f, scale = TGI_V(power_of_2_f32)(e.n - 40);
     return m / (TGI_F32_FMA(scale, e.p, one) + scale) * one;
 }
 
 /* 1 / (1 + exp(-x)) */
 static inline float TGI_V(sigmoidf)(float x)
 {
-    const float y = TGI_V(over_1_plus)(1, TGI_V(exp_parts)(-TGI_V(between)(x, -104.0f, 20.0f)));
+    const float y = TGI_V(over_1_plus)(1, TGI_V(exp_parts_f32)(-TGI_V(between)(x, -104.0f, 20.0f)));
     return x == x ? y : x;
 }
 
@@ -37101,14 +37042,14 @@ static inline float TGI_V(sigmoidf)(float x)
 static inline float TGI_V(siluf)(float x)
 {
     const float c = TGI_V(between)(x, -110.0f, 20.0f);
-    const float y = TGI_V(over_1_plus)(c, TGI_V(exp_parts)(-c)) - (x - x);
+    const float y = TGI_V(over_1_plus)(c, TGI_V(exp_parts_f32)(-c)) - (x - x);
     return x > 20.0f ? x : y;
 }
 
 /* a^2 / 2 - h, h = a^2 / 2 rounded.  Without an FMA, a = high + low, of which the square of the first is exact. */
 static inline float TGI_V(half_square_rest)(float a, float h)
 {
-#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if TGI_HAS_FMA
     return __builtin_fmaf(0.5f * a, a, -h);
 #else
     const float high = tgi_float_of_bits(tgi_bits_of_float(a) & 0xfffff000u);
@@ -37137,7 +37078,7 @@ static inline float TGI_V(gelu_erff)(float x)
     below = TGI_F32_FMA(below, a2, TGI_F32_FMA(1.56224993f, a, 1.0f));
     const float d = above / below, part = 0.3125f + TGI_F32_FMA(0.3125f + d, p, d); /* (0.3125 + d) (1 + p) */
     /* half + |x| / 2 is x or 0, and NaN for -infinity, as in PyTorch; 2^-64, since 2^n may be too small for a float */
-    const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2)(n + 64);
+    const float upper = TGI_F32_FMA(0.5f, b, half), scaled = part * TGI_V(power_of_2_f32)(n + 64);
     const float outer = TGI_F32_FMA(scaled, -5.42101086242752217e-20f, upper);
     return b >= 0.70710678f ? outer : inner;
 }
@@ -37163,7 +37104,7 @@ typedef struct { float large, rest; } TGI_V(two_parts);
 static inline TGI_V(two_parts) TGI_V(gelu_tanh_exponent)(float x)
 {
     TGI_V(two_parts) y;
-#if defined(TGI_AGAIN) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if TGI_HAS_FMA
     const float constant = -2.30220795f, factor = -0.102943242f, square = x * x;
     const float square_rest = TGI_F32_FMA(x, x, -square), sum = TGI_F32_FMA(factor, square, constant);
     const float rests = TGI_F32_FMA(factor, square_rest, TGI_F32_FMA(2.01619854e-9f, square, -2.5136697e-7f));
@@ -37183,222 +37124,41 @@ static inline float TGI_V(gelu_tanhf)(float x)
 {
     const float c = TGI_V(between)(x, -11.0f, 8.0f);
     const TGI_V(two_parts) w = TGI_V(gelu_tanh_exponent)(c);
-    TGI_V(power) e; /* exp(w) = 2^n (1 + p) */
+    TGI_V(power_f32) e; /* exp(w) = 2^n (1 + p) */
     const float n = TGI_V(nearest)(w.large, 1.0f, &e.n);
     e.p = TGI_V(small_expm1)(0.693147182f * (w.large - n + w.rest));
     const float y = TGI_V(over_1_plus)(c, e) - (x - x); /* as in silu */
     return x > 8.0f ? x : y;
 }
 
-#undef TGI_F32_FMA
-
 /* Ops of kind ANY and TEST, gradients of ops and steps of optimizers compute little for each number that they read:
    AVX-512 takes the kernels for AVX2. */
 #undef TGI_LIGHT
-#undef TGI_F32_LIGHT
-#undef TGI_U8_LIGHT
 #ifdef TGI_LIGHT_AS_AVX2
 #define TGI_LIGHT(name) TGI_JOIN(name, avx2)
-#define TGI_F32_LIGHT(name, result, inputs, numbers, y)
-#define TGI_U8_LIGHT(name, result, inputs, numbers, y)
 #else
 #define TGI_LIGHT(name) TGI_V(name)
-#define TGI_F32_LIGHT(name, result, inputs, numbers, y) \
-    TGI_KERNEL(TGI_V(name##_f32), float, result, (real), inputs, numbers, y)
-#define TGI_U8_LIGHT(name, result, inputs, numbers, y) \
-    TGI_KERNEL(TGI_V(name##_u8), uint8_t, result, tgi_f64_to_u8, inputs, numbers, y)
-#endif
-
-#undef TGI_CHOSEN_F32
-#ifdef TGI_TABLES
-#define TGI_CHOSEN_F32(name, choice) TGI_V(name##_by_table_f32)
-static void TGI_V(gelu_by_table_f32)(int64_t, const double *, void *, const void *, const void *, const void *);
-#else
-#define TGI_CHOSEN_F32(name, choice) ((choice) != 0 ? TGI_V(name##_yes_f32) : TGI_V(name##_not_f32))
-#endif
-#undef TGI_F32_TOGETHER
-#if defined(TGI_AGAIN) || (defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(TGI_HAS_X86_KERNELS))
-#define TGI_F32_TOGETHER TGI_TOGETHER
-#else
-#define TGI_F32_TOGETHER 1 /* no vectors */
-#endif
-#define TGI_F32_ROW_FLOATS(name, inputs, numbers, y, yi) \
-    TGI_KERNEL_OF(TGI_V(name##_f32), float, real, TGI_F32_TOGETHER, (real)scalar[0], (real), inputs, numbers, y)
-#define TGI_F32_ROW_POWER TGI_F32_ROW_FLOATS
-#define TGI_F32_ROW_ANY(name, inputs, numbers, y, yi) \
-    TGI_F32_LIGHT(name, real, inputs, numbers, y)     \
-    TGI_U8_LIGHT(name, real, inputs, numbers, yi)
-#ifndef __OPTIMIZE__
-#define TGI_F32_ROW_CHOICE TGI_F32_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
-#else
-#define TGI_F32_ROW_CHOICE(name, inputs, numbers, y, yi)                                                             \
-    TGI_KERNEL_OF(TGI_V(name##_not_f32), float, real, TGI_F32_TOGETHER, 0, (real), inputs, numbers, y)               \
-    TGI_KERNEL_OF(TGI_V(name##_yes_f32), float, real, TGI_F32_TOGETHER, 1, (real), inputs, numbers, y)               \
-    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,      \
-                                  const void *in2)                                                                   \
-    {                                                                                                                \
-        TGI_CHOSEN_F32(name, scalar[0])(n, scalar, out, in0, in1, in2);                                              \
-    }
-#endif
-/* y [n] = a function of angles x [n], tile by tile: by its kernel, but the few that are too large for quarter_turns by
-   libm's function. */
-static void TGI_V(map_angles)(int64_t n, const double *scalar, float *y, const float *x, tgi_map_kernel kernel,
-                              float (*exact)(float))
-{
-    for (int64_t run; n > 0; n -= run, x += run, y += run) {
-        uint32_t large = 0;
-        tgi_tile angle;
-        run = tgi_at_most(n, TGI_TILE);
-        for (int64_t i = 0; i < run; ++i) {
-            const uint32_t size = tgi_bits_of_float(x[i]) & 0x7fffffff;
-            large = size > large ? size : large;
-        }
-        const bool any = large >= tgi_bits_of_float(1e6f);
-        if (any) memcpy(&angle, x, (size_t)run * sizeof *x); /* y may be x */
-        kernel(run, scalar, y, x, NULL, NULL);
-        for (int64_t i = 0; any && i < run; ++i) {
-            if (fabsf(angle.f32[i]) >= 1e6f) y[i] = exact(angle.f32[i]);
-        }
-    }
-}
-
-#define TGI_F32_ROW_ANGLE(name, inputs, numbers, y, yi)                                                           \
-    TGI_F32_ROW_FLOATS(name##_near, inputs, numbers, y, yi)                                                       \
-    static void TGI_V(name##_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,   \
-                                  const void *in2)                                                                \
-    {                                                                                                             \
-        (void)in1, (void)in2;                                                                                     \
-        TGI_V(map_angles)(n, scalar, (float *)out, (const float *)in0, TGI_V(name##_near_f32), name##f);          \
-    }
-#define TGI_F32_ROW_TEST(name, inputs, numbers, y, yi) \
-    TGI_F32_LIGHT(name, uint8_t, inputs, numbers, y)   \
-    TGI_U8_LIGHT(name, uint8_t, inputs, numbers, yi)
-#define TGI_F32_ROW_X(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, X, NONE, y, yi)
-#define TGI_F32_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_F32_ROW_##kind(name, X, public, y, yi)
-#define TGI_F32_ROW_AB(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, AB, NONE, y, yi)
-#define TGI_F32_ROW_ABS(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, AB, S, y, yi)
-#define TGI_F32_ROW_ABC(name, kind, y, yi, ...) TGI_F32_ROW_##kind(name, ABC, S, y, yi)
-TGI_UNARY_OPS(TGI_F32_ROW_X)
-TGI_SCALAR_OPS(TGI_F32_ROW_XS)
-TGI_BINARY_OPS(TGI_F32_ROW_AB)
-TGI_TERNARY_OPS(TGI_F32_ROW_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_F32_ROW_ABS)
-
-/* With AVX-512 a table of 32 numbers is two registers, in which one instruction looks up 16 places at once.  So gelu
-   needs no exponential where a = |x| < 3.9375.  It is max(x, 0) - a P, where P is the part of the normal distribution
-   below -a; of gelu by tanh, P = 1 / (1 + exp(2 sqrt(2 / pi) (a + 0.044715 a^3))).  P = c_0 + c_1 d + ... + c_5 d^5,
-   where d is what a is more than the nearest multiple of 1/8, that of number k; tgi_gelu_below[tanh][j][k] = c_j is
-   chosen for the least relative error: that of c_0 as a float.  The few numbers beyond are left to the formulas above.
-   Each result depends on its own x alone. */
-#ifdef TGI_TABLES
-static const float tgi_gelu_below[2][6][32] = {
-    {{0.5f, 0.450261772f, 0.401293665f, 0.353830248f, 0.308537543f, 0.265985519f, 0.22662735f, 0.190786958f,
-      0.158655256f, 0.130294517f, 0.105649777f, 0.0845657215f, 0.066807203f, 0.0520812795f, 0.0400591567f,
-      0.0303963609f, 0.0227501318f, 0.0167933069f, 0.0122244731f, 0.00877447519f, 0.00620966544f, 0.00433244836f,
-      0.00297976332f, 0.00202013738f, 0.00134989806f, 0.000889025279f, 0.000577025057f, 0.000369078451f,
-      0.000232629085f, 0.000144480728f, 8.84172841e-05f, 5.33123493e-05f},
-     {-0.398942292f, -0.395837694f, -0.386668116f, -0.37185508f, -0.352065325f, -0.328160971f, -0.301137418f,
-      -0.272055f, -0.241970718f, -0.211876646f, -0.182649091f, -0.155012265f, -0.1295176f, -0.106538266f,
-      -0.086277321f, -0.0687862784f, -0.0539909676f, -0.0417209864f, -0.0317396522f, -0.0237719007f, -0.0175283011f,
-      -0.0127241816f, -0.00909356214f, -0.00639812043f, -0.00443184841f, -0.00302225794f, -0.00202904805f,
-      -0.00134111883f, -0.000872682664f, -0.000559061533f, -0.000352595671f, -0.000218931629f},
-     {-1.48297075e-09f, 0.0247398466f, 0.0483334996f, 0.0697228089f, 0.0880163088f, 0.102550276f, 0.112926513f,
-      0.119024038f, 0.120985344f, 0.119180605f, 0.114155672f, 0.106570937f, 0.0971382037f, 0.0865623504f,
-      0.0754926652f, 0.0644871444f, 0.0539909787f, 0.0443285555f, 0.0357071161f, 0.0282291379f, 0.0219103806f,
-      0.0167004913f, 0.0125036491f, 0.00919729751f, 0.00664777169f, 0.0047222767f, 0.00329720136f, 0.00226313644f,
-      0.00152719324f, 0.0010132977f, 0.000661115802f, 0.000424179161f},
-     {0.0664904714f, 0.0649420917f, 0.0604168586f, 0.0532604568f, 0.0440081283f, 0.0333288126f, 0.021957906f,
-      0.0106271235f, -1.53873891e-08f, -0.0093799606f, -0.0171233471f, -0.0230096187f, -0.0269828103f, -0.0291315299f,
-      -0.0296577979f, -0.0288400482f, -0.026995454f, -0.0244458653f, -0.021490369f, -0.018386066f, -0.0153372539f,
-      -0.0124922264f, -0.00994608365f, -0.00774772651f, -0.00590913603f, -0.00441533653f, -0.00323380204f,
-      -0.0023225171f, -0.00163628615f, -0.00113123131f, -0.000767634658f, -0.000511414255f},
-     {-2.53185544e-06f, -0.00614678068f, -0.0118203405f, -0.0165982079f, -0.0201524291f, -0.0222805943f,
-      -0.0229204055f, -0.0221466832f, -0.0201524217f, -0.0172176734f, -0.0136715239f, -0.00985282473f,
-      -0.00607497944f, -0.00259859348f, 0.000385532476f, 0.00276276493f, 0.00449135434f, 0.0055917562f,
-      0.00613136124f, 0.00620748196f, 0.00593105657f, 0.00541286729f, 0.00475329254f, 0.00403588964f, 0.00332453148f,
-      0.00266340235f, 0.00207904354f, 0.00158355944f, 0.00117826578f, 0.000857214211f, 0.000610239629f,
-      0.00042535286f},
-     {-0.00994680915f, -0.00957698002f, -0.00845998619f, -0.0067324792f, -0.00457479618f, -0.00220437115f,
-      0.000152242777f, 0.00228689658f, 0.00403284794f, 0.00528028468f, 0.00598280178f, 0.00615492091f, 0.00586192217f,
-      0.00520508131f, 0.00430410029f, 0.00328060961f, 0.00224429229f, 0.00128322234f, 0.00045887247f,
-      -0.000194534558f, -0.000667217129f, -0.000968770764f, -0.00112208282f, -0.00115730171f, -0.00110659271f,
-      -0.00100026291f, -0.000864156173f, -0.000718448602f, -0.00057745201f, -0.000450151769f, -0.000341161271f,
-      -0.000251828576f}},
-    {{0.5f, 0.4502624f, 0.40129858f, 0.35384595f, 0.308572f, 0.26604617f, 0.22671926f, 0.19091122f, 0.15880801f,
-      0.13046685f, 0.105828635f, 0.084735595f, 0.06695228f, 0.05218771f, 0.040116925f, 0.030400515f, 0.022701154f,
-      0.01669666f, 0.01208948f, 0.008612803f, 0.0060337065f, 0.004153871f, 0.002808416f, 0.0018633975f, 0.0012124641f,
-      0.00077308f, 0.00048265452f, 0.00029482326f, 0.00017605648f, 0.00010269617f, 5.846722e-05f, 3.2461467e-05f},
-     {-0.3989423f, -0.39582253f, -0.38661078f, -0.37173772f, -0.35188377f, -0.32792673f, -0.30087668f, -0.2718047f,
-      -0.2417721f, -0.21176763f, -0.18265702f, -0.15514855f, -0.12977539f, -0.106893666f, -0.08669366f, -0.06922041f,
-      -0.054400206f, -0.04206924f, -0.032001786f, -0.023935692f, -0.017594114f, -0.012702751f, -0.009002668f,
-      -0.0062589194f, -0.0042655435f, -0.002847557f, -0.0018606154f, -0.001188995f, -0.00074248575f, -0.0004527111f,
-      -0.0002692872f, -0.0001561372f},
-     {2.158562e-12f, 0.02485884f, 0.04854583f, 0.069981374f, 0.08826061f, 0.102717504f, 0.1129639f, 0.11890021f,
-      0.120697975f, 0.11875828f, 0.11365322f, 0.10605899f, 0.096689664f, 0.086238645f, 0.0753332f, 0.06450389f,
-      0.054168884f, 0.04463105f, 0.036084834f, 0.028629633f, 0.022286728f, 0.017017374f, 0.012740248f, 0.009347177f,
-      0.006716457f, 0.0047235233f, 0.0032489437f, 0.0021839074f, 0.0014334887f, 0.00091804727f, 0.0005731702f,
-      0.000348565f},
-     {0.06681946f, 0.06523604f, 0.06061102f, 0.053306792f, 0.043884646f, 0.033045713f, 0.021558182f, 0.010180211f,
-      -0.0004112793f, -0.009676517f, -0.01724701f, -0.022935538f, -0.026724005f, -0.028734578f, -0.029191252f,
-      -0.028379058f, -0.026606645f, -0.024175934f, -0.021360423f, -0.018391969f, -0.015454824f, -0.012685221f,
-      -0.01017477f, -0.007976165f, -0.006110057f, -0.004572252f, -0.0033406855f, -0.0023817695f, -0.0016558685f,
-      -0.0011217425f, -0.00073988683f, -0.0004747844f},
-     {-8.6664486e-13f, -0.006285196f, -0.012074666f, -0.016925089f, -0.020492269f, -0.022566414f, -0.023090718f,
-      -0.022159845f, -0.019998116f, -0.016921313f, -0.013289367f, -0.009458832f, -0.0057431962f, -0.00238634f,
-      0.000449136f, 0.0026803329f, 0.0042928997f, 0.005324709f, 0.005848304f, 0.005954915f, 0.0057415976f,
-      0.00530192f, 0.004719937f, 0.0040668217f, 0.0033994613f, 0.0027604308f, 0.0021788895f, 0.0016721081f,
-      0.0012474043f, 0.00090430427f, 0.0006367602f, 0.00043525215f},
-     {-0.010193062f, -0.009787419f, -0.008616707f, -0.0068047107f, -0.004542373f, -0.0020649638f, 0.00037812014f,
-      0.0025567568f, 0.0042905435f, 0.005469913f, 0.006063664f, 0.0061122803f, 0.005710143f, 0.004982095f,
-      0.0040601725f, 0.0030649635f, 0.0020938343f, 0.0012160736f, 0.0004735463f, -0.00011520248f, -0.0005493539f,
-      -0.000840197f, -0.0010063265f, -0.0010699561f, -0.0010542903f, -0.0009817276f, -0.00087264733f, -0.00074459944f,
-      -0.0006118011f, -0.0004849129f, -0.00037109203f, -0.0002743072f}}};
-
-/* y [16], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0. */
-TGI_NOINLINE static TGI_V(vector_f32) TGI_V(gelu_beyond)(TGI_V(vector_f32) x, TGI_V(vector_f32) y, float limit,
-                                                         const double *choice)
-{
-    TGI_V(vector_f32) outer;
-    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &outer, &x, NULL, NULL);
-    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : outer[l];
-    return y;
-}
-
-TGI_FMA_BEGIN
-static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,
-                                     const void *in2)
-{
-    TGI_FMA
-    typedef TGI_V(vector_f32) floats;
-    typedef int ints __attribute__((__vector_size__(64)));
-    const floats zero = {0}, limit = zero + 3.9375f;
-    floats table[6][2], last = zero;
-    (void)in1, (void)in2;
-    memcpy(table, tgi_gelu_below[*scalar != 0], sizeof table);
-    memcpy(&last, (const float *)in0 + n / 16 * 16, (size_t)(n % 16) * sizeof(float));
-    for (int64_t i = 0; i < n; i += 16) {
-        const bool whole = n - i >= 16;
-        const floats x = whole ? *(const floats *)((const float *)in0 + i) : last;
-        const floats half = 0.5f * x, b = (floats)((ints)half & 0x7fffffff), a = b + b;
-        const floats sum = 8.0f * a + 12582912.0f, d = a - 0.125f * (sum - 12582912.0f); /* k: the sum's low bits */
-        floats p = TGI_LOOK_UP(table[5], (ints)sum);
-        TGI_UNROLL
-        for (int j = 4; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
-        floats y = b + half - a * p; /* max(x, 0) - a P */
-        if (__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4)) y = TGI_V(gelu_beyond)(x, y, limit[0], scalar);
-        if (whole) *(floats *)((float *)out + i) = y;
-        else last = y;
-    }
-    memcpy((float *)out + n / 16 * 16, &last, (size_t)(n % 16) * sizeof(float));
-}
-TGI_FMA_END
+TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #endif
 
 #ifndef TGI_LIGHT_AS_AVX2
-#define TGI_F32_ROW_GXY(name, kind, numbers, dx) TGI_F32_ROW_##kind(name##_gradient, GXY, numbers, dx, 0)
-TGI_GRADIENTS(TGI_F32_ROW_GXY)
-
-TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
+#define TGI_U8_ROW_FLOATS(name, inputs, numbers, yi)
+#define TGI_U8_ROW_CHOICE TGI_U8_ROW_FLOATS
+#define TGI_U8_ROW_ANGLE TGI_U8_ROW_FLOATS
+#define TGI_U8_ROW_POWER TGI_U8_ROW_FLOATS
+#define TGI_U8_ROW_ANY(name, inputs, numbers, yi) \
+    TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi)
+#define TGI_U8_ROW_TEST TGI_U8_ROW_ANY
+#define TGI_U8_ROW_X(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, X, NONE, yi)
+#define TGI_U8_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_U8_ROW_##kind(name, X, public, yi)
+#define TGI_U8_ROW_AB(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, AB, NONE, yi)
+#define TGI_U8_ROW_ABS(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, AB, S, yi)
+#define TGI_U8_ROW_ABC(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, ABC, S, yi)
+TGI_UNARY_OPS(TGI_U8_ROW_X)
+TGI_SCALAR_OPS(TGI_U8_ROW_XS)
+TGI_BINARY_OPS(TGI_U8_ROW_AB)
+TGI_TERNARY_OPS(TGI_U8_ROW_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_U8_ROW_ABS)
 #endif
 
 /* ---- random numbers ---- */
@@ -37545,36 +37305,655 @@ TGI_ADD_ELEMENTS(TGI_V(add_f16), TGI_V(add_f16_of), uint16_t, TGI_V(sum_of_f16)(
 TGI_LOOPS_END
 #endif /* !TGI_SECOND_TYPE */
 
+/* ======== @@SIMD_MATH =============================================================================================
+
+   Promise: the functions in the expressions of the op table, for floats and for doubles, and the kernels of its rows.
+   Types: tgi_real is the type of the elements, float or double.  TGI_T(name) is the name with the type and the
+   instruction set at its end: tgi_sin_of_f32_avx2.  TGI_COEFFICIENTS(SIN) are those of the type, and TGI_BY_TYPE(1, 2)
+   is 1 for floats and 2 for doubles.
+   Way: the file includes itself once more, with TGI_SECOND_TYPE, and only the text from here to "the end of the loops
+   for one type" (SIMD_TYPED) is compiled, for doubles; then it is for floats, where it stands.  So each function and
+   loop is written once, as C that a debugger steps through.  Where the file cannot include itself, KERNELS has loops in
+   f64 that call the C library.
+   (1) The functions have no branches, so that loops over them become vectors; an angle beyond TGI_LARGE_ANGLE is for
+       the C library, as is a power where there is no FMA.
+   (2) Their errors, in units in the last place, are printed by test_math, and bounded there.
+   (3) A result depends on its own x alone: not on the elements beside it, nor on how many they are.
+   To add a function: here as TGI_T(name_of), and as TGI_REAL finds it, in SIMD and in ENTRIES. */
+
+#ifndef TGI_SECOND_TYPE
+#ifdef TGI_INCLUDES_ITSELF
+#define TGI_SECOND_TYPE
+#include TG_SELF
+#ifndef TGI_CAME
+#error "TG_SELF is not the name of this file, or another version stands where it is looked for"
+#endif
+#ifndef TGI_AGAIN
+#undef TGI_CAME
+#endif
+#undef TGI_SECOND_TYPE
+#endif
+#endif
+
+#undef TGI_REAL
+#undef TGI_REAL2
+#ifdef TGI_SECOND_TYPE
+#define TGI_T(name) TGI_V(name##_f64)
+#define TGI_LIGHT_T(name) TGI_LIGHT(name##_f64)
+#define tgi_real double
+#define TGI_BY_TYPE(f32, f64) f64
+#define TGI_T_FMA TGI_F64_FMA
+#define TGI_T_ABS(x) fabs(x)
+#define TGI_COEFFICIENTS(name) TGI_##name##_f64
+#define TGI_REAL(call, x) TGI_F64_##call(x)
+#define TGI_REAL2(call, x, y) TGI_F64_##call(x, y)
+#else
+#define TGI_T(name) TGI_V(name##_f32)
+#define TGI_LIGHT_T(name) TGI_LIGHT(name##_f32)
+#define tgi_real float
+#define TGI_BY_TYPE(f32, f64) f32
+#define TGI_T_FMA TGI_F32_FMA
+#define TGI_T_ABS(x) fabsf(x)
+#define TGI_COEFFICIENTS(name) TGI_##name##_f32
+#define TGI_REAL(call, x) TGI_F32_##call(x)
+#define TGI_REAL2(call, x, y) TGI_F32_##call(x, y)
+#endif
+TGI_PASS_BEGIN
+
+/* ---- functions for both types ---- */
+
+typedef TGI_BY_TYPE(uint32_t, uint64_t) TGI_T(word);
+
+static inline TGI_T(word) TGI_T(bits_of)(tgi_real x)
+{
+    TGI_T(word) bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline tgi_real TGI_T(real_of)(TGI_T(word) bits)
+{
+    tgi_real x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The sign of x as a bit, and y with its sign changed if that bit is set. */
+static inline TGI_T(word) TGI_T(sign_of)(tgi_real x)
+{
+    return TGI_T(bits_of)(x) & (TGI_T(word))1 << (8 * sizeof(tgi_real) - 1);
+}
+
+static inline tgi_real TGI_T(signed_by)(tgi_real y, TGI_T(word) sign)
+{
+    return TGI_T(real_of)(TGI_T(bits_of)(y) ^ sign);
+}
+
+/* The integer next to x, |x| < 2^21 (2^51), and in *n its low bits: see nearest, in SIMD. */
+static inline tgi_real TGI_T(whole)(tgi_real x, TGI_T(word) *n)
+{
+#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
+    const tgi_real large = TGI_BY_TYPE(12582912.0f, 6755399441055744.0), sum = x + large;
+    *n = TGI_T(bits_of)(sum);
+    return sum - large;
+#else
+    const tgi_real y = TGI_BY_TYPE(rintf, rint)(x);
+    *n = (TGI_T(word))(int64_t)(y > -1e6 && y < 1e6 ? y : 0);
+    return y;
+#endif
+}
+
+/* x - k pi/2 for the integer k next to x / (pi/2), |x| <= TGI_LARGE_ANGLE.  pi/2 is in three parts: x less k times the
+   first is exact with an FMA; without one k times each of the first two is, for floats as doubles. */
+static inline tgi_real TGI_T(less_quarter_turns)(tgi_real x, tgi_real k)
+{
+#if TGI_HAS_FMA
+    const tgi_real d = TGI_T_FMA(k, TGI_BY_TYPE(-1.57079637f, -1.5707963267948966), x);
+    return TGI_T_FMA(k, TGI_BY_TYPE(1.71512451e-15f, 1.4973849048591698e-33),
+                     TGI_T_FMA(k, TGI_BY_TYPE(4.37113883e-08f, -6.123233995736766e-17), d));
+#else
+    const double d = (double)x - (double)k * 1.5707963267341256 - (double)k * 6.077100506303966e-11;
+    return (tgi_real)(d - (double)k * 2.0222662487959506e-21);
+#endif
+}
+
+/* r + r^3 p: what an odd function of r is, with its polynomial p of r^2. */
+static inline tgi_real TGI_T(odd)(tgi_real r, tgi_real z, tgi_real p) { return TGI_T_FMA(r * z, p, r); }
+
+/* sin(a + quarters pi/2), a >= 0: sin or cos, up to its sign, of the part r that is less than a quarter turn. */
+static inline tgi_real TGI_T(turned_sin)(tgi_real a, TGI_T(word) quarters)
+{
+    TGI_T(word) n;
+    const tgi_real k = TGI_T(whole)(a * TGI_BY_TYPE(0.636619747f, 0.63661977236758138), &n);
+    const tgi_real r = TGI_T(less_quarter_turns)(a, k), z = r * r, half = TGI_BY_TYPE(0.5f, 0.5);
+    const tgi_real s = TGI_T(odd)(r, z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(SIN)));
+    const tgi_real w = TGI_T_FMA(z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(COS)), -half);
+    const tgi_real c = TGI_T_FMA(z, w, 2 * half);
+    n += quarters;
+    return TGI_T(signed_by)((n & 1) != 0 ? c : s, n >> 1 << (8 * sizeof(tgi_real) - 1));
+}
+
+static inline tgi_real TGI_T(sin_of)(tgi_real x)
+{
+    return TGI_T(signed_by)(TGI_T(turned_sin)(TGI_T_ABS(x), 0), TGI_T(sign_of)(x));
+}
+
+static inline tgi_real TGI_T(cos_of)(tgi_real x) { return TGI_T(turned_sin)(TGI_T_ABS(x), 1); }
+
+/* tan(r), or -1 / tan(r) after an odd number of quarter turns. */
+static inline tgi_real TGI_T(tan_of)(tgi_real x)
+{
+    TGI_T(word) n;
+    const tgi_real a = TGI_T_ABS(x), k = TGI_T(whole)(a * TGI_BY_TYPE(0.636619747f, 0.63661977236758138), &n);
+    const tgi_real r = TGI_T(less_quarter_turns)(a, k), z = r * r, one = 1;
+    const tgi_real t = TGI_T(odd)(r, z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(TAN)));
+    const bool even = (n & 1) == 0;
+    return TGI_T(signed_by)((even ? t : -one) / (even ? one : t), TGI_T(sign_of)(x));
+}
+
+/* asin(s), s = |x| or, where that is more than 1/2, s = sqrt((1 - |x|) / 2), of which asin is pi/4 - asin(|x|) / 2;
+   with the sign of x. */
+static inline tgi_real TGI_T(asin_part)(tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), half = TGI_BY_TYPE(0.5f, 0.5);
+    const tgi_real z = a > half ? half - half * a : a * a, s = a > half ? TGI_BY_TYPE(sqrtf, sqrt)(z) : a;
+    return TGI_T(signed_by)(TGI_T(odd)(s, z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(ASIN))), TGI_T(sign_of)(x));
+}
+
+/* base + y, where base is a multiple of pi/2 that lacks as much as the float next to it does. */
+static inline tgi_real TGI_T(from_quarter)(tgi_real base, tgi_real factor, tgi_real y)
+{
+    return TGI_T_FMA(base, TGI_BY_TYPE(-2.78275e-8f, 3.8981718325193755e-17), TGI_T_FMA(factor, y, base));
+}
+
+static inline tgi_real TGI_T(asin_of)(tgi_real x)
+{
+    const tgi_real p = TGI_T(asin_part)(x), quarter = TGI_BY_TYPE(1.57079637f, 1.5707963267948966);
+    const bool large = TGI_T_ABS(x) > TGI_BY_TYPE(0.5f, 0.5);
+    const tgi_real y = TGI_T(from_quarter)(TGI_T(signed_by)(quarter, TGI_T(sign_of)(x)), -2, p);
+    return large ? y : p;
+}
+
+static inline tgi_real TGI_T(acos_of)(tgi_real x)
+{
+    const tgi_real p = TGI_T(asin_part)(x), quarter = TGI_BY_TYPE(1.57079637f, 1.5707963267948966);
+    const bool large = TGI_T_ABS(x) > TGI_BY_TYPE(0.5f, 0.5);
+    return TGI_T(from_quarter)(large ? (x < 0 ? 2 * quarter : 0) : quarter, large ? (tgi_real)2 : -1, p);
+}
+
+/* atan2(y, x) for |y| and |x|: both are divided by the larger one; then what the signs say. */
+static inline tgi_real TGI_T(atan2_of)(tgi_real y, tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(y), b = TGI_T_ABS(x), half = TGI_BY_TYPE(3.14159274f, 3.1415926535897931);
+    const bool steep = a > b, left = TGI_T(sign_of)(x) != 0;
+    const tgi_real least = steep ? b : a, most = steep ? a : b;
+    const tgi_real t = least == most ? (most == 0 ? 0 : (tgi_real)1) : least / most, z = t * t;
+    const tgi_real p = TGI_T(odd)(t, z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(ATAN)));
+    const tgi_real angle = TGI_T(from_quarter)(steep ? half / 2 : left ? half : 0, steep != left ? -1 : (tgi_real)1, p);
+    return TGI_T(signed_by)(angle, TGI_T(sign_of)(y));
+}
+
+static inline tgi_real TGI_T(atan_of)(tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), one = 1, quarter = TGI_BY_TYPE(1.57079637f, 1.5707963267948966);
+    const bool steep = a > one;
+    const tgi_real t = (steep ? one : a) / (steep ? a : one), z = t * t;
+    const tgi_real p = TGI_T(odd)(t, z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(ATAN)));
+    return TGI_T(signed_by)(steep ? TGI_T(from_quarter)(quarter, -1, p) : p, TGI_T(sign_of)(x));
+}
+
+/* x = 2^e m, x > 0, sqrt(1/2) <= m < sqrt(2). */
+static inline tgi_real TGI_T(exponent)(tgi_real x, tgi_real *m)
+{
+    enum { DIGITS = TGI_BY_TYPE(23, 52) };
+    const TGI_T(word) one = TGI_BY_TYPE(0x3f800000u, 0x3ff0000000000000u);
+    const TGI_T(word) root = TGI_BY_TYPE(0x3f3504f3u, 0x3fe6a09e667f3bcdu); /* sqrt(1/2) */
+    const bool tiny = x < TGI_BY_TYPE(1.17549435e-38f, 2.2250738585072014e-308); /* subnormal */
+    const TGI_T(word) bits = TGI_T(bits_of)(tiny ? x * TGI_BY_TYPE(8388608.0f, 4503599627370496.0) : x) + (one - root);
+    const tgi_real above = TGI_BY_TYPE(8388608.0f, 4503599627370496.0); /* 2^DIGITS: the last digit is worth 1 */
+    *m = TGI_T(real_of)((bits & (((TGI_T(word))1 << DIGITS) - 1)) + root);
+    return TGI_T(real_of)(bits >> DIGITS | TGI_T(bits_of)(above)) -
+           (above + (tiny ? TGI_BY_TYPE(127 + 23, 1023 + 52) : TGI_BY_TYPE(127, 1023)));
+}
+
+/* log(1 + f) - f.  For doubles, with s = f / (2 + f), log(1 + f) = 2 s + s^3 (2/3 + ..), and f - 2 s = s f. */
+static inline tgi_real TGI_T(log1p_rest)(tgi_real f)
+{
+#ifdef TGI_SECOND_TYPE
+    const double s = f / (2 + f), z = s * s, square = 0.5 * f * f;
+    return s * TGI_T_FMA(z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(LOG)), square) - square;
+#else
+    return f * f * TGI_POLYNOMIAL(f, TGI_COEFFICIENTS(LOG));
+#endif
+}
+
+/* The logarithm of x to a base: `unit` and unit_rest are 1 / log(base), `twice` and twice_rest that of 2, of which the
+   first has so few digits that its product with an exponent is exact.  x = 2^e (1 + f). */
+static inline tgi_real TGI_T(log_to)(tgi_real x, tgi_real unit, tgi_real unit_rest, tgi_real twice, tgi_real twice_rest)
+{
+    const tgi_real infinite = (tgi_real)HUGE_VAL;
+    tgi_real m;
+    const tgi_real e = TGI_T(exponent)(x, &m), f = m - 1, w = TGI_T(log1p_rest)(f);
+    const tgi_real low = TGI_T_FMA(w, unit, TGI_T_FMA(f, unit_rest, e * twice_rest));
+    const tgi_real y = TGI_T_FMA(e, twice, TGI_T_FMA(f, unit, low));
+    const tgi_real special = x == 0 ? -infinite : x < 0 ? (tgi_real)NAN : x; /* infinity and NaN stay */
+    return x > 0 && x < infinite ? y : special;
+}
+
+static inline tgi_real TGI_T(log_of)(tgi_real x)
+{
+    return TGI_T(log_to)(x, 1, 0, TGI_BY_TYPE(0.693359375f, 0.69314718055989033),
+                         TGI_BY_TYPE(-2.12194440e-4f, 5.4979230187083712e-14));
+}
+
+static inline tgi_real TGI_T(log2_of)(tgi_real x)
+{
+    return TGI_T(log_to)(x, TGI_BY_TYPE(1.44269502f, 1.4426950408889634),
+                         TGI_BY_TYPE(1.92596303e-08f, 2.0355273740931033e-17), 1, 0);
+}
+
+static inline tgi_real TGI_T(log10_of)(tgi_real x)
+{
+    return TGI_T(log_to)(x, TGI_BY_TYPE(0.434294492f, 0.43429448190325182),
+                         TGI_BY_TYPE(-1.010305e-08f, 1.0983196502167651e-17),
+                         TGI_BY_TYPE(0.301025391f, 0.30102999566395283),
+                         TGI_BY_TYPE(4.60503898e-06f, 2.8363394551044964e-14));
+}
+
+/* log(1 + x): log(u) with a correction for what u = 1 + x has lost. */
+static inline tgi_real TGI_T(log1p_of)(tgi_real x)
+{
+    const tgi_real u = 1 + x, lost = x - (u - 1), infinite = (tgi_real)HUGE_VAL;
+    const tgi_real y = TGI_T(log_of)(u) + lost / u;
+    return u == 1 || !(x < infinite) ? x : u == 0 ? -infinite : y;
+}
+
+/* ---- the exponential of doubles: that of floats is in SIMD ---- */
+
+#ifdef TGI_SECOND_TYPE
+static inline double TGI_V(power_of_2_f64)(uint64_t n) { return TGI_V(real_of_f64)((n + 1023) << 52); }
+
+typedef struct { double p; uint64_t n; } TGI_V(power_f64);
+static inline TGI_V(power_f64) TGI_V(exp_parts_f64)(double c)
+{
+    TGI_V(power_f64) e;
+    const double k = TGI_V(whole_f64)(c * 1.4426950408889634, &e.n);
+    const double r = TGI_T_FMA(k, -5.4979230187083712e-14, TGI_T_FMA(k, -0.69314718055989033, c));
+    e.p = TGI_T_FMA(r * r, TGI_POLYNOMIAL(r, TGI_EXP_f64), r);
+    return e;
+}
+
+/* 2^(n - 1) times 2 (1 + p); where that is subnormal or almost, 2^(n + 127) first. */
+static inline double TGI_V(exp_of_f64)(double x)
+{
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(x < -746 ? -746 : x);
+    const bool tiny = x < -708;
+    const double y = TGI_V(power_of_2_f64)(e.n + (tiny ? (uint64_t)127 : ~(uint64_t)0)) * (2 + 2 * e.p);
+    const double scaled = tiny ? 2.938735877055719e-39 * y : y; /* 2^-128 */
+    return x > 709.78271289338397 ? HUGE_VAL : scaled;
+}
+
+static inline double TGI_V(expm1_of_f64)(double x)
+{
+    const double low = x < -50 ? -50 : x;
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(low > 710 ? 710 : low);
+    const double half = TGI_V(power_of_2_f64)(e.n - 1), y = 2 * TGI_T_FMA(half, e.p, half - 0.5);
+    return x != 0 ? y : x;
+}
+
+/* t / (t + 2), t = exp(2 |x|) - 1 */
+static inline double TGI_V(tanh_of_f64)(double x)
+{
+    const double a = fabs(x), t = TGI_V(expm1_of_f64)(a > 20 ? 40 : 2 * a);
+    return TGI_V(signed_by_f64)(t / (t + 2), TGI_V(sign_of_f64)(x));
+}
+
+static inline double TGI_V(erf_of_f64)(double x)
+{
+    const double b = fabs(x), a = b > 6 ? 6 : b, z = a * a;
+    const double inner = TGI_T_FMA(a, TGI_POLYNOMIAL(z, TGI_ERF_f64), a);
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(TGI_POLYNOMIAL(a, TGI_ERFC_f64));
+    const double scale = TGI_V(power_of_2_f64)(e.n), outer = 1 - TGI_T_FMA(scale, e.p, scale);
+    return TGI_V(signed_by_f64)(a < 1 ? inner : outer, TGI_V(sign_of_f64)(x));
+}
+
+static inline double TGI_V(sigmoid_of_f64)(double x) { return 1 / (1 + TGI_V(exp_of_f64)(-x)); }
+static inline double TGI_V(silu_of_f64)(double x) { return x / (1 + TGI_V(exp_of_f64)(-x)); }
+
+/* The formulas of ENTRIES. */
+static inline double TGI_V(gelu_erf_of_f64)(double x)
+{
+    return 0.5 * x * (1 + TGI_V(erf_of_f64)(x * 0.70710678118654752));
+}
+
+static inline double TGI_V(gelu_tanh_of_f64)(double x)
+{
+    return x / (1 + TGI_V(exp_of_f64)(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
+}
+
+static inline double TGI_V(gelu_erf_slope_of_f64)(double x)
+{
+    return 0.5 * (1 + TGI_V(erf_of_f64)(x * 0.70710678118654752)) +
+           x * (0.3989422804014327 * TGI_V(exp_of_f64)(-0.5 * x * x));
+}
+
+/* ---- powers ---- */
+
+#if TGI_HAS_FMA
+/* x^y from p = |x|^y: for negative x by whether y is an integer, and an odd one; and 1 where it always is. */
+static inline double TGI_V(power_of)(double x, double y, double p)
+{
+    const double a = fabs(x), infinite = HUGE_VAL;
+    const bool whole = rint(y) == y, odd = whole & (2 * rint(0.5 * y) != y);
+    const double defined = ((x < 0) & !whole & (a < infinite)) ? (double)NAN : p;
+    const double z = TGI_V(signed_by_f64)(defined, odd ? TGI_V(sign_of_f64)(x) : 0);
+    return (y == 0) | (x == 1) | ((a == 1) & (fabs(y) == infinite)) ? 1 : z;
+}
+
+/* exp(p + rest) */
+static inline double TGI_V(exp_of_sum)(double p, double rest)
+{
+    const double low = p < -746 ? -746 : p;
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(low > 710 ? 710 : low);
+    const uint64_t half = ((e.n + 2048) >> 1 & 2047) - 1024;
+    const double both = e.p + (fabs(p) < 750 ? rest + rest * e.p : 0);
+    return (1 + both) * TGI_V(power_of_2_f64)(half) * TGI_V(power_of_2_f64)(e.n - half);
+}
+
+/* |x|^y = exp(y log(|x|)), where the logarithm has 64 digits or more: it is h + l, and so are the other numbers.  With
+   |x| = 2^e m and s = (m - 1) / (m + 1), log(m) = 2 s + s^3 (2/3 + ..). */
+static inline double TGI_V(pow_of_f64)(double x, double y)
+{
+    const double a = fabs(x), third = 0.66666666666666663;
+    double m;
+    const double e = TGI_V(exponent_f64)(a, &m), d = m + 1, d_rest = m - (d - 1), r = 1 / d;
+    const double s = (m - 1) * r, s_rest = r * (TGI_T_FMA(-s, d, m - 1) - s * d_rest);
+    const double z = s * s, z_rest = TGI_T_FMA(s, s, -z) + 2 * s * s_rest;
+    const double q = z * TGI_POLYNOMIAL(z, TGI_POW_f64), c = third + q;
+    const double c_rest = (third - c + q) + 3.7007434154171883e-17, t = z * c;
+    const double t_rest = TGI_T_FMA(z, c, -t) + (z * c_rest + z_rest * c), u = s * t;
+    const double u_rest = TGI_T_FMA(s, t, -u) + (s * t_rest + s_rest * t), v = 2 * s + u;
+    const double v_rest = (2 * s - v + u) + (2 * s_rest + u_rest), w = e * 0.69314718055989033, sum = w + v;
+    const double l = (w - sum + v) + (v_rest + e * 5.4979230187083712e-14);
+    const double h = a == 0 ? -HUGE_VAL : a < HUGE_VAL ? sum : a, p = y * h;
+    return TGI_V(power_of)(x, y, TGI_V(exp_of_sum)(p, TGI_T_FMA(y, h, -p) + y * l));
+}
+
+/* The power of floats, by doubles without a rest. */
+static inline float TGI_V(pow_of_f32)(float x, float y)
+{
+    const double a = fabs((double)x), b = (double)y;
+    double m;
+    const double e = TGI_V(exponent_f64)(a, &m), s = (m - 1) / (m + 1), z = s * s;
+    const double sum = e * 0.69314718055994529 + s * TGI_T_FMA(z, TGI_POLYNOMIAL(z, TGI_POW_f32), 2);
+    const double p = b * (a == 0 ? -HUGE_VAL : a < HUGE_VAL ? sum : a);
+    const double low = p < -200 ? -200 : p, c = low > 200 ? 200 : low;
+    TGI_V(power_f64) n;
+    const double k = TGI_V(whole_f64)(c * 1.4426950408889634, &n.n);
+    const double r = TGI_T_FMA(k, -0.69314718055994529, c);
+    const double f = TGI_V(power_of_2_f64)(n.n) * (1 + TGI_T_FMA(r * r, TGI_POLYNOMIAL(r, TGI_POW_EXP_f32), r));
+    return (float)TGI_V(power_of)((double)x, b, f);
+}
+#else
+static inline double TGI_V(pow_of_f64)(double x, double y) { return pow(x, y); }
+#endif
+#elif !TGI_HAS_FMA || !defined(TGI_INCLUDES_ITSELF)
+static inline float TGI_V(pow_of_f32)(float x, float y) { return powf(x, y); }
+#endif
+
+/* ---- hyperbolic functions, for both types ---- */
+
+/* exp(a) / 4 = 2^n (1 + p) / 4, a <= 89.5 (710.5), so that it is not beyond the numbers yet. */
+static inline tgi_real TGI_T(quarter_exp)(tgi_real a, tgi_real *less_a_quarter)
+{
+    const TGI_T(power) e = TGI_T(exp_parts)(a);
+    const tgi_real scale = TGI_T(power_of_2)(e.n - 2), quarter = TGI_BY_TYPE(0.25f, 0.25);
+    *less_a_quarter = TGI_T_FMA(scale, e.p, scale - quarter);
+    return TGI_T_FMA(scale, e.p, scale);
+}
+
+static inline tgi_real TGI_T(sinh_of)(tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), most = TGI_BY_TYPE(89.5f, 710.5), z = x * x;
+    const tgi_real half = TGI_BY_TYPE(0.5f, 0.5);
+    tgi_real t;
+    TGI_T(quarter_exp)(a > most ? most : a, &t);
+    const tgi_real p = TGI_T(odd)(a, z, TGI_POLYNOMIAL(z, TGI_COEFFICIENTS(SINH)));
+    return TGI_T(signed_by)(a < 1 ? p : 2 * t + t / (2 * t + half), TGI_T(sign_of)(x));
+}
+
+static inline tgi_real TGI_T(cosh_of)(tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), most = TGI_BY_TYPE(89.5f, 710.5);
+    tgi_real t;
+    const tgi_real e = TGI_T(quarter_exp)(a > most ? most : a, &t);
+    return 2 * e + TGI_BY_TYPE(0.125f, 0.125) / e;
+}
+
+/* ---- kernels of the elementwise ops ---- */
+
+#undef TGI_TYPED_LIGHT
+#ifdef TGI_LIGHT_AS_AVX2
+#define TGI_TYPED_LIGHT(name, result, number_s, inputs, numbers, y)
+#else
+#define TGI_TYPED_LIGHT(name, result, number_s, inputs, numbers, y) \
+    TGI_KERNEL_OF(TGI_T(name), tgi_real, result, 1, number_s, (real), inputs, numbers, y)
+#endif
+#undef TGI_TYPED_TOGETHER
+#if defined(TGI_AGAIN) || (defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && !defined(TGI_HAS_X86_KERNELS))
+#define TGI_TYPED_TOGETHER TGI_TOGETHER
+#else
+#define TGI_TYPED_TOGETHER 1 /* no vectors */
+#endif
+#undef TGI_TYPED_HEAVY
+#define TGI_TYPED_HEAVY(name, number_s, inputs, numbers, y) \
+    TGI_KERNEL_OF(TGI_T(name), tgi_real, real, TGI_TYPED_TOGETHER, number_s, (real), inputs, numbers, y)
+#define TGI_TYPED_CALLER(name)                                                                               \
+    static void TGI_T(name)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,  \
+                            const void *in2)
+
+#undef TGI_CHOSEN
+#if defined(TGI_TABLES) && !defined(TGI_SECOND_TYPE)
+#define TGI_CHOSEN(name, choice) TGI_T(name##_by_table)
+TGI_TYPED_CALLER(gelu_by_table);
+#else
+#define TGI_CHOSEN(name, choice) ((choice) != 0 ? TGI_T(name##_yes) : TGI_T(name##_not))
+#endif
+#define TGI_TYPED_ROW_FLOATS(name, inputs, numbers, y) TGI_TYPED_HEAVY(name, (real)scalar[0], inputs, numbers, y)
+#define TGI_TYPED_ROW_ANY(name, inputs, numbers, y) \
+    TGI_TYPED_LIGHT(name, real, (real)scalar[0], inputs, numbers, y)
+#define TGI_TYPED_ROW_TEST(name, inputs, numbers, y) \
+    TGI_TYPED_LIGHT(name, uint8_t, (real)scalar[0], inputs, numbers, y)
+#ifndef __OPTIMIZE__
+#define TGI_TYPED_ROW_CHOICE TGI_TYPED_ROW_FLOATS /* no vectors: nothing is gained by two kernels */
+#else
+#define TGI_TYPED_ROW_CHOICE(name, inputs, numbers, y)     \
+    TGI_TYPED_HEAVY(name##_not, 0, inputs, numbers, y)     \
+    TGI_TYPED_HEAVY(name##_yes, 1, inputs, numbers, y)     \
+    TGI_TYPED_CALLER(name) { TGI_CHOSEN(name, scalar[0])(n, scalar, out, in0, in1, in2); }
+#endif
+
+/* Angles beyond TGI_LARGE_ANGLE are left to the C library: `exact`. */
+static void TGI_T(map_angles)(int64_t n, void *out, const void *in, tgi_map_kernel kernel, double (*exact)(double))
+{
+    enum { BLOCK = 256 };
+    const tgi_real large = TGI_LARGE_ANGLE;
+    tgi_real copy[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const tgi_real *const x = (const tgi_real *)in + i;
+        tgi_real *const y = (tgi_real *)out + i;
+        const int64_t count = tgi_at_most(n - i, BLOCK);
+        TGI_T(word) beyond = 0;
+        for (int64_t k = 0; k < count; ++k) beyond |= TGI_T_ABS(x[k]) > large ? 1 : 0;
+        if (beyond) memcpy(copy, x, (size_t)count * sizeof *copy);
+        kernel(count, NULL, y, x, NULL, NULL);
+        for (int64_t k = 0; beyond && k < count; ++k) {
+            if (TGI_T_ABS(copy[k]) > large) y[k] = (tgi_real)exact((double)copy[k]);
+        }
+    }
+}
+#define TGI_TYPED_ROW_ANGLE(name, inputs, numbers, y)      \
+    TGI_TYPED_HEAVY(name##_near, 0, inputs, numbers, y)    \
+    TGI_TYPED_CALLER(name)                                 \
+    {                                                      \
+        (void)scalar, (void)in1, (void)in2;                \
+        TGI_T(map_angles)(n, out, in0, TGI_T(name##_near), name); \
+    }
+
+#define TGI_TYPED_ROW_POWER TGI_TYPED_ROW_FLOATS
+#define TGI_TYPED_ROW_X(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, X, NONE, y)
+#define TGI_TYPED_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_TYPED_ROW_##kind(name, X, public, y)
+#define TGI_TYPED_ROW_AB(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, AB, NONE, y)
+#define TGI_TYPED_ROW_ABS(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, AB, S, y)
+#define TGI_TYPED_ROW_ABC(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, ABC, S, y)
+TGI_UNARY_OPS(TGI_TYPED_ROW_X)
+TGI_SCALAR_OPS(TGI_TYPED_ROW_XS)
+TGI_BINARY_OPS(TGI_TYPED_ROW_AB)
+TGI_TERNARY_OPS(TGI_TYPED_ROW_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_TYPED_ROW_ABS)
+
+#ifndef TGI_LIGHT_AS_AVX2
+#define TGI_TYPED_ROW_GXY(name, kind, numbers, dx) TGI_TYPED_ROW_##kind(name##_gradient, GXY, numbers, dx)
+TGI_GRADIENTS(TGI_TYPED_ROW_GXY)
+#endif
+
+#ifndef TGI_SECOND_TYPE
+/* With AVX-512 a table of 32 numbers is two registers, in which one instruction looks up 16 places at once.  So gelu
+   needs no exponential where a = |x| < 3.9375.  It is max(x, 0) - a P, where P is the part of the normal distribution
+   below -a; of gelu by tanh, P = 1 / (1 + exp(2 sqrt(2 / pi) (a + 0.044715 a^3))).  P = c_0 + c_1 d + ... + c_5 d^5,
+   where d is what a is more than the nearest multiple of 1/8, that of number k; tgi_gelu_below[tanh][j][k] = c_j is
+   chosen for the least relative error: that of c_0 as a float.  The few numbers beyond are left to the formulas above.
+   Each result depends on its own x alone. */
+#ifdef TGI_TABLES
+static const float tgi_gelu_below[2][6][32] = {
+    {{0.5f, 0.450261772f, 0.401293665f, 0.353830248f, 0.308537543f, 0.265985519f, 0.22662735f, 0.190786958f,
+      0.158655256f, 0.130294517f, 0.105649777f, 0.0845657215f, 0.066807203f, 0.0520812795f, 0.0400591567f,
+      0.0303963609f, 0.0227501318f, 0.0167933069f, 0.0122244731f, 0.00877447519f, 0.00620966544f, 0.00433244836f,
+      0.00297976332f, 0.00202013738f, 0.00134989806f, 0.000889025279f, 0.000577025057f, 0.000369078451f,
+      0.000232629085f, 0.000144480728f, 8.84172841e-05f, 5.33123493e-05f},
+     {-0.398942292f, -0.395837694f, -0.386668116f, -0.37185508f, -0.352065325f, -0.328160971f, -0.301137418f,
+      -0.272055f, -0.241970718f, -0.211876646f, -0.182649091f, -0.155012265f, -0.1295176f, -0.106538266f,
+      -0.086277321f, -0.0687862784f, -0.0539909676f, -0.0417209864f, -0.0317396522f, -0.0237719007f, -0.0175283011f,
+      -0.0127241816f, -0.00909356214f, -0.00639812043f, -0.00443184841f, -0.00302225794f, -0.00202904805f,
+      -0.00134111883f, -0.000872682664f, -0.000559061533f, -0.000352595671f, -0.000218931629f},
+     {-1.48297075e-09f, 0.0247398466f, 0.0483334996f, 0.0697228089f, 0.0880163088f, 0.102550276f, 0.112926513f,
+      0.119024038f, 0.120985344f, 0.119180605f, 0.114155672f, 0.106570937f, 0.0971382037f, 0.0865623504f,
+      0.0754926652f, 0.0644871444f, 0.0539909787f, 0.0443285555f, 0.0357071161f, 0.0282291379f, 0.0219103806f,
+      0.0167004913f, 0.0125036491f, 0.00919729751f, 0.00664777169f, 0.0047222767f, 0.00329720136f, 0.00226313644f,
+      0.00152719324f, 0.0010132977f, 0.000661115802f, 0.000424179161f},
+     {0.0664904714f, 0.0649420917f, 0.0604168586f, 0.0532604568f, 0.0440081283f, 0.0333288126f, 0.021957906f,
+      0.0106271235f, -1.53873891e-08f, -0.0093799606f, -0.0171233471f, -0.0230096187f, -0.0269828103f, -0.0291315299f,
+      -0.0296577979f, -0.0288400482f, -0.026995454f, -0.0244458653f, -0.021490369f, -0.018386066f, -0.0153372539f,
+      -0.0124922264f, -0.00994608365f, -0.00774772651f, -0.00590913603f, -0.00441533653f, -0.00323380204f,
+      -0.0023225171f, -0.00163628615f, -0.00113123131f, -0.000767634658f, -0.000511414255f},
+     {-2.53185544e-06f, -0.00614678068f, -0.0118203405f, -0.0165982079f, -0.0201524291f, -0.0222805943f,
+      -0.0229204055f, -0.0221466832f, -0.0201524217f, -0.0172176734f, -0.0136715239f, -0.00985282473f,
+      -0.00607497944f, -0.00259859348f, 0.000385532476f, 0.00276276493f, 0.00449135434f, 0.0055917562f,
+      0.00613136124f, 0.00620748196f, 0.00593105657f, 0.00541286729f, 0.00475329254f, 0.00403588964f, 0.00332453148f,
+      0.00266340235f, 0.00207904354f, 0.00158355944f, 0.00117826578f, 0.000857214211f, 0.000610239629f,
+      0.00042535286f},
+     {-0.00994680915f, -0.00957698002f, -0.00845998619f, -0.0067324792f, -0.00457479618f, -0.00220437115f,
+      0.000152242777f, 0.00228689658f, 0.00403284794f, 0.00528028468f, 0.00598280178f, 0.00615492091f, 0.00586192217f,
+      0.00520508131f, 0.00430410029f, 0.00328060961f, 0.00224429229f, 0.00128322234f, 0.00045887247f,
+      -0.000194534558f, -0.000667217129f, -0.000968770764f, -0.00112208282f, -0.00115730171f, -0.00110659271f,
+      -0.00100026291f, -0.000864156173f, -0.000718448602f, -0.00057745201f, -0.000450151769f, -0.000341161271f,
+      -0.000251828576f}},
+    {{0.5f, 0.4502624f, 0.40129858f, 0.35384595f, 0.308572f, 0.26604617f, 0.22671926f, 0.19091122f, 0.15880801f,
+      0.13046685f, 0.105828635f, 0.084735595f, 0.06695228f, 0.05218771f, 0.040116925f, 0.030400515f, 0.022701154f,
+      0.01669666f, 0.01208948f, 0.008612803f, 0.0060337065f, 0.004153871f, 0.002808416f, 0.0018633975f, 0.0012124641f,
+      0.00077308f, 0.00048265452f, 0.00029482326f, 0.00017605648f, 0.00010269617f, 5.846722e-05f, 3.2461467e-05f},
+     {-0.3989423f, -0.39582253f, -0.38661078f, -0.37173772f, -0.35188377f, -0.32792673f, -0.30087668f, -0.2718047f,
+      -0.2417721f, -0.21176763f, -0.18265702f, -0.15514855f, -0.12977539f, -0.106893666f, -0.08669366f, -0.06922041f,
+      -0.054400206f, -0.04206924f, -0.032001786f, -0.023935692f, -0.017594114f, -0.012702751f, -0.009002668f,
+      -0.0062589194f, -0.0042655435f, -0.002847557f, -0.0018606154f, -0.001188995f, -0.00074248575f, -0.0004527111f,
+      -0.0002692872f, -0.0001561372f},
+     {2.158562e-12f, 0.02485884f, 0.04854583f, 0.069981374f, 0.08826061f, 0.102717504f, 0.1129639f, 0.11890021f,
+      0.120697975f, 0.11875828f, 0.11365322f, 0.10605899f, 0.096689664f, 0.086238645f, 0.0753332f, 0.06450389f,
+      0.054168884f, 0.04463105f, 0.036084834f, 0.028629633f, 0.022286728f, 0.017017374f, 0.012740248f, 0.009347177f,
+      0.006716457f, 0.0047235233f, 0.0032489437f, 0.0021839074f, 0.0014334887f, 0.00091804727f, 0.0005731702f,
+      0.000348565f},
+     {0.06681946f, 0.06523604f, 0.06061102f, 0.053306792f, 0.043884646f, 0.033045713f, 0.021558182f, 0.010180211f,
+      -0.0004112793f, -0.009676517f, -0.01724701f, -0.022935538f, -0.026724005f, -0.028734578f, -0.029191252f,
+      -0.028379058f, -0.026606645f, -0.024175934f, -0.021360423f, -0.018391969f, -0.015454824f, -0.012685221f,
+      -0.01017477f, -0.007976165f, -0.006110057f, -0.004572252f, -0.0033406855f, -0.0023817695f, -0.0016558685f,
+      -0.0011217425f, -0.00073988683f, -0.0004747844f},
+     {-8.6664486e-13f, -0.006285196f, -0.012074666f, -0.016925089f, -0.020492269f, -0.022566414f, -0.023090718f,
+      -0.022159845f, -0.019998116f, -0.016921313f, -0.013289367f, -0.009458832f, -0.0057431962f, -0.00238634f,
+      0.000449136f, 0.0026803329f, 0.0042928997f, 0.005324709f, 0.005848304f, 0.005954915f, 0.0057415976f,
+      0.00530192f, 0.004719937f, 0.0040668217f, 0.0033994613f, 0.0027604308f, 0.0021788895f, 0.0016721081f,
+      0.0012474043f, 0.00090430427f, 0.0006367602f, 0.00043525215f},
+     {-0.010193062f, -0.009787419f, -0.008616707f, -0.0068047107f, -0.004542373f, -0.0020649638f, 0.00037812014f,
+      0.0025567568f, 0.0042905435f, 0.005469913f, 0.006063664f, 0.0061122803f, 0.005710143f, 0.004982095f,
+      0.0040601725f, 0.0030649635f, 0.0020938343f, 0.0012160736f, 0.0004735463f, -0.00011520248f, -0.0005493539f,
+      -0.000840197f, -0.0010063265f, -0.0010699561f, -0.0010542903f, -0.0009817276f, -0.00087264733f, -0.00074459944f,
+      -0.0006118011f, -0.0004849129f, -0.00037109203f, -0.0002743072f}}};
+
+/* y [16], but where |x| is not less than the limit, or NaN, by the formula: that by tanh if *choice is not 0. */
+TGI_NOINLINE static TGI_V(vector_f32) TGI_V(gelu_beyond)(TGI_V(vector_f32) x, TGI_V(vector_f32) y, float limit,
+                                                         const double *choice)
+{
+    TGI_V(vector_f32) outer;
+    (*choice != 0 ? TGI_V(gelu_yes_f32) : TGI_V(gelu_not_f32))(16, choice, &outer, &x, NULL, NULL);
+    for (int l = 0; l < 16; ++l) y[l] = fabsf(x[l]) < limit ? y[l] : outer[l];
+    return y;
+}
+
+TGI_FMA_BEGIN
+static void TGI_V(gelu_by_table_f32)(int64_t n, const double *scalar, void *out, const void *in0, const void *in1,
+                                     const void *in2)
+{
+    TGI_FMA
+    typedef TGI_V(vector_f32) floats;
+    typedef int ints __attribute__((__vector_size__(64)));
+    const floats zero = {0}, limit = zero + 3.9375f;
+    floats table[6][2], last = zero;
+    (void)in1, (void)in2;
+    memcpy(table, tgi_gelu_below[*scalar != 0], sizeof table);
+    memcpy(&last, (const float *)in0 + n / 16 * 16, (size_t)(n % 16) * sizeof(float));
+    for (int64_t i = 0; i < n; i += 16) {
+        const bool whole = n - i >= 16;
+        const floats x = whole ? *(const floats *)((const float *)in0 + i) : last;
+        const floats half = 0.5f * x, b = (floats)((ints)half & 0x7fffffff), a = b + b;
+        const floats sum = 8.0f * a + 12582912.0f, d = a - 0.125f * (sum - 12582912.0f); /* k: the sum's low bits */
+        floats p = TGI_LOOK_UP(table[5], (ints)sum);
+        TGI_UNROLL
+        for (int j = 4; j >= 0; --j) p = p * d + TGI_LOOK_UP(table[j], (ints)sum);
+        floats y = b + half - a * p; /* max(x, 0) - a P */
+        if (__builtin_ia32_cmpps512_mask(a, limit, 21, 0xffff, 4)) y = TGI_V(gelu_beyond)(x, y, limit[0], scalar);
+        if (whole) *(floats *)((float *)out + i) = y;
+        else last = y;
+    }
+    memcpy((float *)out + n / 16 * 16, &last, (size_t)(n % 16) * sizeof(float));
+}
+TGI_FMA_END
+#endif
+#endif
+
+TGI_LOOPS_END
+
 /* ======== @@SIMD_TYPED ============================================================================================
 
    Promise: loops that exist in f32 and in f64, written once: sums and maxima of rows, the weights of attention, norms,
    the loss of a class; products of few rows with a piece of a weight.
    Types: tgi_real is the type of the elements, float or double; tgi_vector a vector of them.  TGI_T(name) is the name
    with the type and the instruction set at its end: tgi_row_sum_f32_avx2.
-   Way: the text is compiled for f32 where it stands; then the file includes itself once more, with TGI_SECOND_TYPE, and
-   only the text from here to "the end of the loops for one type" is compiled, for f64.  So each loop is written once,
-   as C that a debugger steps through.  Where the file cannot include itself there are no loops in f64, and the entries
-   of the CPU do without (tgi_lacks_loops).
+   Way: the text is compiled for each of the two types, as that of SIMD_MATH is.  Where the file cannot include itself
+   there are no loops in f64, and the entries of the CPU do without (tgi_lacks_loops).
    (1) Sums and maxima go by TGI_LANES lanes in every instruction set: element i belongs to lane i modulo TGI_LANES.
    (2) A sum of floats is in floats over TGI_SUM_BLOCK elements at most, and in doubles over these blocks.
    (3) AVX-512 takes the loops over rows of doubles for AVX2 (TGI_F64_ROW).
    To add a loop: its function here as TGI_T(name), and its pointers in tgi_kernels (KERNELS) and in TGI_V(kernels). */
 
 #ifdef TGI_SECOND_TYPE
-#define TGI_T(name) TGI_V(name##_f64)
-#define tgi_real double
 #define tgi_whole int64_t
 #define tgi_exp_of TGI_V(exp_below_708)
 #define tgi_sqrt_of sqrt
-#define tgi_log_of log
 #else
-#define TGI_T(name) TGI_V(name##_f32)
-#define tgi_real float
 #define tgi_whole int32_t
 #define tgi_exp_of TGI_V(exp_below_88f)
 #define tgi_sqrt_of sqrtf
-#define tgi_log_of TGI_V(logf)
 #endif
+#define tgi_log_of TGI_T(log_of)
 #define tgi_vector TGI_T(vector)
 TGI_PASS_BEGIN
 
@@ -38222,21 +38601,14 @@ TGI_LOOPS_END
 #undef tgi_log_of
 #undef TGI_T
 #undef tgi_vector
+#undef TGI_LIGHT_T
+#undef TGI_BY_TYPE
+#undef TGI_T_FMA
+#undef TGI_T_ABS
+#undef TGI_COEFFICIENTS
 /* ---- the end of the loops for one type ---- */
 
 #ifndef TGI_SECOND_TYPE
-#ifdef TGI_INCLUDES_ITSELF
-#define TGI_SECOND_TYPE
-#include TG_SELF
-#ifndef TGI_CAME
-#error "TG_SELF is not the name of this file, or another version stands where it is looked for"
-#endif
-#ifndef TGI_AGAIN
-#undef TGI_CAME
-#endif
-#undef TGI_SECOND_TYPE
-#endif
-
 /* ======== @@SIMD_ROWS =============================================================================================
 
    Promise: the loops over rows of contiguous floats: sums, softmax, the gradient of a norm, a step of an LSTM.
@@ -38673,17 +39045,15 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
 
 static const tgi_kernels TGI_V(kernels) = {
     TGI_TEXT(TGI_ISA),
-    {
-#define TGI_F32_ENTRY_FLOATS TGI_V
-#define TGI_F32_ENTRY_CHOICE TGI_V
-#define TGI_F32_ENTRY_ANGLE TGI_V
-#define TGI_F32_ENTRY_POWER TGI_V
-#define TGI_F32_ENTRY_ANY TGI_LIGHT
-#define TGI_F32_ENTRY_TEST TGI_LIGHT
-#define TGI_F32_ENTRY(name, kind, ...) TGI_F32_ENTRY_##kind(name##_f32),
-        TGI_ELEMENTWISE_OPS(TGI_F32_ENTRY)
-#undef TGI_F32_ENTRY
-    },
+#define TGI_ENTRY_FLOATS TGI_V
+#define TGI_ENTRY_CHOICE TGI_V
+#define TGI_ENTRY_ANGLE TGI_V
+#define TGI_ENTRY_POWER TGI_V
+#define TGI_ENTRY_ANY TGI_LIGHT
+#define TGI_ENTRY_TEST TGI_LIGHT
+#define TGI_ENTRY_F32(name, kind, ...) TGI_ENTRY_##kind(name##_f32),
+#define TGI_ENTRY_F64(name, kind, ...) TGI_ENTRY_##kind(name##_f64),
+    {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_F32)}, {TGI_ELEMENTWISE_OPS(TGI_ENTRY_F64)}},
     {
 #define TGI_U8_ENTRY_FLOATS(name) NULL
 #define TGI_U8_ENTRY_CHOICE(name) NULL
@@ -38695,11 +39065,9 @@ static const tgi_kernels TGI_V(kernels) = {
         TGI_ELEMENTWISE_OPS(TGI_U8_ENTRY)
 #undef TGI_U8_ENTRY
     },
-    {
-#define TGI_F32_ENTRY(name, ...) TGI_LIGHT(name##_gradient_f32),
-        TGI_GRADIENTS(TGI_F32_ENTRY)
-#undef TGI_F32_ENTRY
-    },
+#define TGI_GRADIENT_F32(name, ...) TGI_LIGHT(name##_gradient_f32),
+#define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),
+    {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
     TGI_V(tile_rows),
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
@@ -38823,6 +39191,7 @@ TGI_LOOPS_END
 
 #undef TGI_REAL
 #define TGI_REAL(call, x) TGI_REAL_OF(call, x)
+#undef TGI_REAL2
 
 #ifdef __cplusplus
 extern "C" {
