@@ -15608,8 +15608,9 @@ static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, b
     const tg_device device = tgi_device_of(t);
     diagonal = diagonal > cols ? cols : diagonal < -rows - 1 ? -rows - 1 : diagonal; /* f64 holds it exactly */
     const double first = (double)diagonal; /* the column at which the diagonal begins */
-    tg_tensor *end = tg_unsqueeze(tg_arange_on(first, first + (double)rows, 1, TG_I64, device), 1); /* [rows, 1] */
-    tg_tensor *column = tg_arange_on(0, (double)cols, 1, TG_I64, device);
+    const tg_dtype dtype = rows + cols < 1 << 24 ? TG_F32 : TG_I64; /* f32 has vectors, and is exact so far */
+    tg_tensor *end = tg_unsqueeze(tg_arange_on(first, first + (double)rows, 1, dtype, device), 1); /* [rows, 1] */
+    tg_tensor *column = tg_arange_on(0, (double)cols, 1, dtype, device);
     tg_tensor *zero = lower ? tg_gt(column, end) : tg_lt(column, end); /* [rows, cols] */
     return tgi_composite_end(&c, tg_masked_fill(t, zero, 0));
 }
