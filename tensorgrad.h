@@ -33238,30 +33238,55 @@ static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t n
     if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
 }
 
+/* other [n] = pairs [n] sorted by one byte of their keys.  count [256]: how often each value occurs. */
+static void tgi_sort_by_byte(tgi_sort_pair *other, const tgi_sort_pair *pairs, int64_t n, int byte,
+                             const int64_t *count)
+{
+    int64_t place[256], begin = 0;
+    for (int value = 0; value < 256; ++value) {
+        place[value] = begin;
+        begin += count[value];
+    }
+    for (int64_t i = 0; i < n; ++i) other[place[pairs[i].key >> (8 * byte) & 255]++] = pairs[i];
+}
+
+/* Sorts pairs [n] by insertion, but gives up after n moves by one place.  False if it did. */
+static bool tgi_sort_few(tgi_sort_pair *pairs, int64_t n)
+{
+    int64_t moves = n;
+    for (int64_t i = 1; i < n && moves > 0; ++i) {
+        const tgi_sort_pair pair = pairs[i];
+        int64_t j = i;
+        for (; j > 0 && pair.key < pairs[j - 1].key && moves > 0; --j, --moves) pairs[j] = pairs[j - 1];
+        pairs[j] = pair;
+    }
+    return moves > 0;
+}
+
 /* Long rows are sorted by the bytes of their keys, the lowest first, as punched cards were: n steps for each byte in
-   which keys differ, and stable.  Returns the half that holds the result: pairs or other. */
+   which keys differ, and stable.  Of more than four such bytes the highest four may be enough: of random numbers few
+   pairs are then out of order, which insertion mends.  Where there are many, all bytes follow.  Returns the half that
+   holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_by_bytes(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
     int64_t count[8][256];
+    int bytes[8], differ = 0;
     memset(count, 0, sizeof count);
     for (int64_t i = 0; i < n; ++i) {
         for (int byte = 0; byte < 8; ++byte) count[byte][pairs[i].key >> (8 * byte) & 255]++;
     }
     for (int byte = 0; byte < 8; ++byte) {
-        int64_t *const place = count[byte];
-        int64_t begin = 0;
-        if (place[pairs[0].key >> (8 * byte) & 255] == n) continue; /* all keys have the same */
-        for (int value = 0; value < 256; ++value) {
-            const int64_t these = place[value];
-            place[value] = begin;
-            begin += these;
-        }
-        for (int64_t i = 0; i < n; ++i) other[place[pairs[i].key >> (8 * byte) & 255]++] = pairs[i];
-        tgi_sort_pair *const sorted = other;
-        other = pairs;
-        pairs = sorted;
+        if (count[byte][pairs[0].key >> (8 * byte) & 255] < n) bytes[differ++] = byte;
     }
-    return pairs;
+    for (int first = differ > 4 ? differ - 4 : 0;; first = 0) {
+        for (int k = first; k < differ; ++k) {
+            tgi_sort_by_byte(other, pairs, n, bytes[k], count[bytes[k]]);
+            tgi_sort_pair *const sorted = other;
+            other = pairs;
+            pairs = sorted;
+        }
+        if (first == 0 || tgi_sort_few(pairs, n)) return pairs;
+    }
 }
 
 /* Returns the half that holds the result: pairs or other. */
@@ -33288,13 +33313,28 @@ static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other,
     return pairs;
 }
 
+/* y[i] = x[pairs[i].index] of this size, for n pairs; steps in bytes */
+TGI_ALWAYS_INLINE void tgi_take_pairs(char *y, int64_t y_step, const char *x, int64_t x_step,
+                                      const tgi_sort_pair *pairs, int64_t n, size_t size)
+{
+    for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + pairs[i].index * x_step, size);
+}
+
 /* values, indices [rows, k]; in [rows, n]: stores where the first k pairs say. */
 static void tgi_store_sorted(const tgi_row_job *job, char *const *at, const tgi_sort_pair *pairs, int64_t k)
 {
-    const int64_t size = tgi_bytes_of(job->iter.dtype[2]);
-    for (int64_t i = 0; i < k; ++i) {
-        tgi_copy_run(at[0] + i * job->step[0], 0, at[2] + pairs[i].index * job->step[2], 0, 1, size);
-        tgi_store_elements(TG_I64, &pairs[i].index, job->iter.dtype[1], at[1] + i * job->step[1], 0, 1);
+    const int64_t y_step = job->step[0], x_step = job->step[2];
+    switch (tgi_bytes_of(job->iter.dtype[2])) {
+    case 1: tgi_take_pairs(at[0], y_step, at[2], x_step, pairs, k, 1); break;
+    case 2: tgi_take_pairs(at[0], y_step, at[2], x_step, pairs, k, 2); break;
+    case 4: tgi_take_pairs(at[0], y_step, at[2], x_step, pairs, k, 4); break;
+    default: tgi_take_pairs(at[0], y_step, at[2], x_step, pairs, k, 8); break;
+    }
+    for (int64_t i = 0, run; i < k; i += run) {
+        int64_t index[TGI_TILE];
+        run = tgi_at_most(k - i, TGI_TILE);
+        for (int64_t j = 0; j < run; ++j) index[j] = pairs[i + j].index;
+        tgi_store_elements(TG_I64, index, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
     }
 }
 

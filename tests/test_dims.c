@@ -112,6 +112,28 @@ TEST(softmax_along_a_dim)
     }
 }
 
+/* Long rows whose keys differ in more than four bytes: with few pairs, or many, that the highest four do not order. */
+TEST(sorts_of_long_rows)
+{
+    for (int i = 0; i < 4; ++i) {
+        TG_SCOPE;
+        const bool crowded = i % 2 != 0, descending = i / 2 != 0;
+        const tg_shape shape = TG_SHAPE(2, 3000);
+        tg_tensor *x = tg_rand_on(shape, TG_F64, HERE), *indices = NULL;
+        if (crowded) { /* 2000 numbers close to 1, many of them equal, among a few of all sizes */
+            x = tg_add_scalar(tg_mul_scalar(tg_to_dtype(tg_randint_on(0, 2000, shape, TG_I64, HERE), TG_F64),
+                                            1.0 / (1 << 30) / (1 << 20)), 1);
+            tg_tensor *both[2] = {tg_mul_scalar(tg_randn_on(TG_SHAPE(2, 9), TG_F64, HERE), 1e100), x};
+            x = tg_cat(both, 2, 1);
+        }
+        tg_tensor *y = tg_sort(x, 1, descending, &indices);
+        oracle_begin();
+        tg_tensor *wanted_indices = NULL, *wanted = tg_sort(copy_here(x), 1, descending, &wanted_indices);
+        oracle_end();
+        CHECK(is_exactly(y, wanted) && is_exactly(indices, wanted_indices));
+    }
+}
+
 enum { GATHER, SCATTER, SCATTER_ADD, INDEX_SELECT, INDEX_ADD, INDEX_OPS };
 
 /* By index [like x, or n], whose numbers occur several times. */
@@ -179,6 +201,7 @@ int main(int argc, char **argv)
     tg_seed(5);
     RUN(along_a_dim);
     RUN(softmax_along_a_dim);
+    RUN(sorts_of_long_rows);
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
     CHECK(tg_shutdown() == TG_OK);
