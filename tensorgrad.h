@@ -15465,6 +15465,27 @@ static bool tgi_check_repeat(tgi_thread *S, const tg_tensor *t, const tg_shape *
     return tgi_check_shape(S, "repeat", shape.ndim, shape.dim, &numel);
 }
 
+/* t of this shape repeated along as many dims as one copy can, whose counts become 1; shape becomes that of the result.
+   Before a dim that is repeated there is one of size 1, expanded to its count. */
+static tg_tensor *tgi_repeat_at_once(tg_tensor *t, tg_shape *shape, tg_shape *counts)
+{
+    tg_shape apart, wide;
+    int spare = TG_MAX_DIMS - shape->ndim; /* dims that may be added */
+    apart.ndim = wide.ndim = 0;
+    for (int i = 0; i < shape->ndim; ++i) {
+        const int64_t size = shape->dim[i], count = counts->dim[i];
+        if (count != 1 && spare > 0) {
+            apart.dim[apart.ndim++] = 1;
+            wide.dim[wide.ndim++] = count;
+            shape->dim[i] *= count;
+            counts->dim[i] = 1;
+            spare--;
+        }
+        apart.dim[apart.ndim++] = wide.dim[wide.ndim++] = size;
+    }
+    return tg_reshape(tg_expand(tg_reshape(t, apart), wide), *shape);
+}
+
 tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
 {
     tgi_composite c;
@@ -15473,7 +15494,7 @@ tg_tensor *tg_repeat(tg_tensor *t, tg_shape counts)
     const int lead = counts.ndim - t->ndim;
     tg_shape shape = counts;
     for (int i = 0; i < counts.ndim; ++i) shape.dim[i] = i < lead ? 1 : t->dim[i - lead];
-    tg_tensor *y = tg_reshape(t, shape);
+    tg_tensor *y = tgi_repeat_at_once(t, &shape, &counts);
     for (int i = 0; y && i < counts.ndim; ++i) { /* dim i: [outer, 1, inner] is expanded to [outer, count, inner] */
         int64_t outer = 1, inner = 1;
         if (counts.dim[i] == 1) continue;
@@ -20884,17 +20905,30 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
    (3) After an error the answer is false.
    To add a comparison: a function of this form.  It returns no tensor, so it is no op and has no row. */
 
+/* Whether the elements of t are bytes that the host can compare: equal numbers have the same ones, unlike 0 and -0. */
+static bool tgi_has_whole_numbers_here(const tg_tensor *t)
+{
+    return t->storage->backend->host && !tgi_dtypes[t->dtype].floating && tgi_is_contiguous(t);
+}
+
 bool tg_equal(tg_tensor *a, tg_tensor *b)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_equal, NULL, &a, &b)) return false;
-    tg_tensor *all = tgi_same_shape(a, b->ndim, b->dim) ? tg_all(tg_eq(a, b)) : NULL;
-    const bool same = all && tg_item(all) != 0;
+    bool same = tgi_same_shape(a, b->ndim, b->dim);
+    if (same && tgi_has_whole_numbers_here(a) && tgi_has_whole_numbers_here(b) && a->dtype == b->dtype) {
+        const size_t bytes = (size_t)tgi_numel(a) * tgi_dtypes[a->dtype].size;
+        same = bytes == 0 || memcmp(tgi_operand_of(a).data, tgi_operand_of(b).data, bytes) == 0;
+    } else if (same) {
+        tg_tensor *all = tg_all(tg_eq(a, b));
+        same = all && tg_item(all) != 0;
+    }
     tgi_composite_end(&c, NULL);
     return same;
 }
 
-/* |a - b| <= atol + rtol |b| for every element; infinities are close to equal ones alone */
+/* |a - b| <= atol + rtol |b| for every element; infinities are close to equal ones alone: where b is one, the tolerance
+   would be, too, and so it ends at the largest number.  Equal infinities differ by NaN: they are looked for last. */
 bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 {
     tgi_composite c;
@@ -20902,10 +20936,10 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     c.S->grad_off = true; /* closing the composite's scope restores it */
     tg_tensor *x = tg_to_dtype(a, TG_F64);
     tg_tensor *y = tg_to_dtype(b, TG_F64);
-    tg_tensor *alike = tg_le(tg_abs(tg_sub(x, y)), tg_add_scalar(tg_mul_scalar(tg_abs(y), rtol), atol));
-    alike = tg_logical_and(alike, tg_isfinite(y));
-    tg_tensor *all = tg_all(tg_logical_or(tg_eq(x, y), alike));
-    const bool close = all && tg_item(all) != 0;
+    tg_tensor *tolerance = tg_add_scalar_(tg_mul_scalar_(tg_abs(y), rtol), atol);
+    tg_tensor *alike = tg_le(tg_abs_(tg_sub(x, y)), tg_clamp_max(tolerance, DBL_MAX)), *all = tg_all(alike);
+    bool close = all && tg_item(all) != 0;
+    if (all && !close) close = (all = tg_all(tg_logical_or(tg_eq(x, y), alike))) != NULL && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
     return close;
 }

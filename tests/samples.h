@@ -1558,6 +1558,11 @@ SAMPLES(repeat)
     sample(S0, dims(3));
     sample(S(2), dims(0));
     edge(in("[1, 2]"), dims(2, 2), gives("[[1, 2, 1, 2], [1, 2, 1, 2]]"), grads("[4, 4]"));
+    /* of as many dims as there can be: not all of them by one copy */
+    expect(tg_flatten(tg_repeat(tg_reshape(f64("[1, 2]"), TG_SHAPE(2, 1)), TG_SHAPE(1, 1, 1, 1, 1, 1, 2, 2)), 0, -1),
+           "[1, 1, 2, 2, 1, 1, 2, 2]");
+    expect(tg_sum_dims(tg_repeat(f64("[[1, 2], [3, 4]]"), TG_SHAPE(3, 1, 2, 1, 2, 2)), TG_SHAPE(0, 1, 2, 3), false),
+           "[[6, 12, 6, 12], [18, 24, 18, 24], [6, 12, 6, 12], [18, 24, 18, 24]]");
     refuse(tg_repeat(ones(2, 3), TG_SHAPE(2)),
            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
            "tensor");
