@@ -16573,9 +16573,15 @@ tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *s
 static tg_tensor *tgi_last_writes(tg_tensor *part, tg_tensor *whole, int dim, tg_tensor *index)
 {
     const tg_device device = tgi_device_of(index);
-    tg_tensor *number = tg_arange_on(0, (double)tgi_numel(index), 1, TG_I64, device), *last;
+    tg_shape shape = tg_shape_of(whole);
+    for (int i = 0; index && i < shape.ndim; ++i) { /* along a dim where all indices are the same, one speaks for all */
+        if (i == dim || index->stride[i] != 0 || index->dim[i] <= 1) continue;
+        index = tg_narrow(index, i, 0, 1);
+        shape.dim[i] = 1;
+    }
+    tg_tensor *number = index ? tg_arange_on(0, (double)tgi_numel(index), 1, TG_I64, device) : NULL, *last;
     number = number ? tg_reshape(number, tgi_shape_of(index)) : NULL;
-    last = number ? tg_scatter(tg_zeros_on(tgi_shape_of(whole), TG_I64, device), dim, index, number) : NULL;
+    last = number ? tg_scatter(tg_zeros_on(shape, TG_I64, device), dim, index, number) : NULL;
     last = last ? tg_ne(tg_gather(last, dim, index), number) : NULL;
     return last ? tg_masked_fill(part, last, 0) : NULL;
 }
