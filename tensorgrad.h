@@ -34983,6 +34983,7 @@ typedef struct {
     int64_t mr, nr;               /* of a tile */
     int64_t channels, taps, maps; /* of a group; taps of all its channels */
     int64_t windows, panels;      /* of an image; of nr maps */
+    int64_t together;             /* images of an item of y: several if they have few windows */
     bool padded;                  /* whether the images have padding */
     int64_t size[3], volume;      /* of an image with its padding, and of a channel of it: 0 without padding */
     int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
@@ -34990,6 +34991,7 @@ typedef struct {
     float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
     float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
     int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
+    int64_t items;                /* of the loop */
     int64_t elements;             /* of product */
     tgi_scratch scratch;          /* the image with its padding; the sums of a block of y^T, or a panel of y^T */
 } tgi_conv_cpu;
@@ -35096,26 +35098,32 @@ static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64
     }
 }
 
-/* y [images, maps, windows].  Items: parts of the windows, group by group, image by image. */
+/* y [images, maps, windows].  Items: parts of the windows, group by group, image by image.  Of images with few windows
+   an item has several, for which a panel of w^T is read once: with 16 windows, 4 images and 512 maps of 512 channels,
+   w^T is 9 MB, and reading it takes longer than the sums. */
 static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
     const int64_t nr = job->nr, groups = job->conv.groups, block = TGI_CONV_WINDOWS / job->mr * job->mr;
     const int64_t share = tgi_round_up((job->windows + job->parts - 1) / job->parts, block);
     float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
-    float *const sums = scratch + job->channels * job->volume;
-    memset(scratch, 0, (size_t)(job->channels * job->volume) * sizeof *scratch);
+    const int64_t one = job->channels * job->volume, apart = job->padded ? one : job->conv.m.image.stride[0];
+    float *const sums = scratch + job->together * one;
+    memset(scratch, 0, (size_t)(job->together * one) * sizeof *scratch);
     for (; first < end; ++first) {
-        const int64_t group = first / job->parts % groups, image = first / job->parts / groups;
+        const int64_t group = first / job->parts % groups, image = first / job->parts / groups * job->together;
+        const int64_t images = tgi_at_most(job->conv.m.images - image, job->together);
         const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
         float *const y = (float *)job->conv.y.data + (image * groups + group) * job->maps * job->windows;
         const float *const w = job->product + group * job->panels * job->taps * nr;
         const float *const bias = job->bias ? job->bias + group * job->panels * nr : NULL;
         const float *const x = tgi_conv_image(job, image, group, 0, job->channels, scratch);
+        for (int64_t i = 1; i < images; ++i) tgi_conv_image(job, image + i, group, 0, job->channels, scratch + i * one);
         for (int64_t j = from; j < to; j += block) {
             int64_t start[TGI_CONV_WINDOWS];
-            const int64_t n = tgi_at_most(to - j, block);
+            const int64_t n = tgi_at_most(to - j, block); /* all windows if there are several images */
             tgi_conv_starts(job, j, n, start);
+            for (int64_t i = n; i < images * n; ++i) start[i] = start[i - n] + apart;
             for (int64_t panel = 0; panel < job->panels; ++panel) {
                 const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
                 for (int64_t i = 0; i < maps; ++i) { /* lines of y, of which each is elsewhere */
@@ -35124,10 +35132,13 @@ static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int
                 for (int64_t k = 0; k < job->taps; k += TGI_CONV_K) {
                     const tgi_gemm_tile t = tgi_conv_tile(job, x, w + (panel * job->taps + k) * nr, nr);
                     const float *const first_sums = bias ? bias + map : NULL;
-                    tgi_conv_tiles(job, t, start, n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K), sums,
-                                   k > 0 ? sums : first_sums);
+                    tgi_conv_tiles(job, t, start, images * n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K),
+                                   sums, k > 0 ? sums : first_sums);
                 }
-                tgi_conv_store(sums, nr, maps, n, y + map * job->windows + j, job->windows);
+                for (int64_t i = 0; i < images; ++i) {
+                    float *const to_image = y + (i * groups * job->maps + map) * job->windows + j;
+                    tgi_conv_store(sums + i * n * nr, nr, maps, n, to_image, job->windows);
+                }
             }
         }
     }
@@ -35250,11 +35261,15 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int
     job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
     while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
     job->elements = job->chunks * sums + (to_w ? 0 : conv->groups * job->panels * job->nr); /* the bias */
-    const int64_t items = conv->groups * (to_w ? job->chunks : m->images), each = (threads + items - 1) / items;
+    job->together = to_w ? 1 : tgi_at_most(TGI_CONV_WINDOWS / job->mr * job->mr / job->windows, m->images / threads);
+    if (job->together < 1) job->together = 1;
+    const int64_t turns = (m->images + job->together - 1) / job->together;
+    const int64_t items = conv->groups * (to_w ? job->chunks : turns), each = (threads + items - 1) / items;
     const int64_t blocks = to_w ? (job->taps + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1;
     const int64_t most = to_w ? job->taps / job->mr : job->windows / TGI_CONV_WINDOWS;
     job->parts = tgi_at_most(blocks > each ? blocks : each, most + 1);
-    job->scratch.bytes = (size_t)(job->channels * job->volume + TGI_CONV_K * job->nr) * sizeof(float);
+    job->scratch.bytes = (size_t)(job->together * job->channels * job->volume + TGI_CONV_K * job->nr) * sizeof(float);
+    job->items = items * job->parts;
 }
 
 /* tap [taps] */
@@ -35295,15 +35310,14 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     job.tap = tap;
     job.product = (float *)tgi_alloc(S, bytes);
     job.bias = conv->bias.data ? job.product + (job.elements - conv->groups * job.panels * job.nr) : NULL;
-    const int64_t items = conv->groups * (to_w ? job.chunks : m->images) * job.parts;
-    const int parts = (int)tgi_at_most(items, threads);
+    const int parts = (int)tgi_at_most(job.items, threads);
     bool ok = tap && job.product;
     if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
     ok = ok && tgi_scratch_alloc(S, "conv", &job.scratch, job.scratch.bytes < least ? least : job.scratch.bytes, parts);
     if (ok) {
         tgi_conv_places(&job, tap);
         if (!to_w) tgi_conv_weight_pack(&job);
-        tgi_parallel_for(parts, items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
+        tgi_parallel_for(parts, job.items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
         if (to_w) tgi_conv_weight_sum(&job);
         tgi_free(S, job.scratch.each, job.scratch.total);
     }
