@@ -5036,6 +5036,8 @@ enum {
        "that of layer_norm; x, residual: with the sum's g added")                                                      \
     OP(add_rms_norm, "x,residual,weight?", C | Y2 | FLOAT_INPUT,                                                       \
        "that of rms_norm; x, residual: with the sum's g added")                                                        \
+    OP(channel_norm, "x,weight?,bias?,running_mean?,running_var?", A | B | D | Y2 | FLOAT_INPUT,                       \
+       "those of layer_norm, with means over all that has one mean; x by running statistics: g * weight * rstd")       \
     OP(lstm_cell, "from_x,from_h,c", C | Y2,                                                                           \
        "from_x, from_h: the gradient of i f g o times their slopes, c: (gc + g * o * (1 - tanh(c')^2)) * f")           \
     OP(cross_entropy, "logits,targets,weight?", A | B | C | Y2 | CAST_F32 | FLOAT_INPUT,                               \
@@ -5252,6 +5254,24 @@ typedef struct {
     void *y, *sum, *stats;
     void *dx, *dweight, *dbias; /* NULL: not wanted */
 } tgi_row_norm;
+
+/* y = (x - mean) * rstd * weight + bias of x [samples, channels, length], with weight and bias [channels].  mean and
+   rstd = 1 / sqrt(variance + eps) are of a set of elements: of each channel, over all samples (TGI_NORM_BATCH, and
+   TGI_NORM_RUNNING, to which they are given), or of each sample and of one of `groups` groups of channels.  stats
+   [3, sets]: mean, rstd, variance, in the dtype that is computed in.  All else is contiguous and of one float dtype.
+   Backward computes dx, dweight and dbias from g, the gradient of y. */
+enum { TGI_NORM_GROUPS, TGI_NORM_BATCH, TGI_NORM_RUNNING };
+typedef struct {
+    int kind;
+    double eps;
+    int64_t samples, channels, length, groups;
+    tg_dtype dtype;
+    int index; /* of the device */
+    const void *x, *weight, *bias, *g;
+    const void *mean, *variance; /* running, in the dtype that is computed in; else NULL */
+    void *y, *stats;
+    void *dx, *dweight, *dbias; /* NULL: not wanted */
+} tgi_channel_norm;
 
 /* y [batches, n, m], where y[.., i, j] is the p-norm of row i of a [batches, n, k] minus row j of b [batches, m, k].
    All are contiguous, and of one dtype, f32 or f64.  Backward computes da and db from g, the gradient of y. */
@@ -5473,6 +5493,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
                                                                                                                        \
     OP(ALL, tgi_answer, norm, (tgi_thread *S, const tgi_row_norm *norm))                                               \
     OP(ALL, tgi_answer, norm_backward, (tgi_thread *S, const tgi_row_norm *norm))                                      \
+    OP(ALL, tgi_answer, channel_norm, (tgi_thread *S, const tgi_channel_norm *norm))                                   \
+    OP(ALL, tgi_answer, channel_norm_backward, (tgi_thread *S, const tgi_channel_norm *norm))                          \
     OP(ALL, tgi_answer, cdist, (tgi_thread *S, const tgi_distances *distances))                                        \
     OP(ALL, tgi_answer, cdist_backward, (tgi_thread *S, const tgi_distances *distances))                               \
     OP(ALL, tgi_answer, cross_entropy, (tgi_thread *S, const tgi_class_loss *loss))                                    \
@@ -7191,6 +7213,8 @@ static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int
     }
 TGI_PLAIN_COMPOSES(norm, tgi_row_norm)
 TGI_PLAIN_COMPOSES(norm_backward, tgi_row_norm)
+TGI_PLAIN_COMPOSES(channel_norm, tgi_channel_norm)
+TGI_PLAIN_COMPOSES(channel_norm_backward, tgi_channel_norm)
 TGI_PLAIN_COMPOSES(cdist, tgi_distances)
 TGI_PLAIN_COMPOSES(cdist_backward, tgi_distances)
 TGI_PLAIN_COMPOSES(cross_entropy, tgi_class_loss)
@@ -17281,7 +17305,8 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
    Way:
        layer_norm, rms_norm     tgi_norm_by: one kernel with weight and bias if the backend has it, else the op
                                 normalize (tgi_normalize), then tg_mul and tg_add
-       batch, instance, group   the op normalize on rows made of x [N, C, L] (tgi_as_channels), then weight and bias
+       batch, instance, group   the op channel_norm, one kernel with weight and bias, if the backend has it; else the op
+                                normalize on rows made of x [N, C, L] (tgi_as_channels), then weight and bias
                                 (tgi_scale_and_shift)
        rules                    one kernel where no graph of the gradient is made, else the formula above the rule
    (1) batch_norm, instance_norm and group_norm compute bf16 and f16 in f32, and round at the end.
@@ -17726,17 +17751,141 @@ static tg_tensor *tgi_as_channels(tg_tensor *x)
     return tgi_upcast(tg_reshape(x, TG_SHAPE(x->dim[0], x->dim[1], tgi_length_of_channels(x))));
 }
 
-/* Moves running_mean and running_var [C] towards the mean and the unbiased variance of t [B, C, L] over L, averaged
-   over B. */
-static bool tgi_update_running(tgi_thread *S, tg_tensor *t, tg_tensor *running_mean, tg_tensor *running_var,
-                               double momentum)
+/* ---- the same as one op, where the backend has a kernel for it ---- */
+
+/* What the kernels are told of x [N, C, ..], weight and params: flag the kind, i groups, s eps. */
+static tgi_channel_norm tgi_channel_norm_of(const tg_tensor *x, const tg_tensor *weight, const tgi_op_params *params)
+{
+    tgi_channel_norm norm;
+    memset(&norm, 0, sizeof norm);
+    norm.kind = params->flag;
+    norm.eps = params->s;
+    norm.samples = x->dim[0];
+    norm.channels = x->dim[1];
+    norm.length = tgi_length_of_channels(x);
+    norm.groups = params->i;
+    norm.dtype = (tg_dtype)x->dtype;
+    norm.index = x->storage->index;
+    norm.x = tgi_first_element(x);
+    norm.weight = tgi_first_element(weight);
+    return norm;
+}
+
+/* *y = the op channel_norm.  *stats [3, sets]: see tgi_channel_norm.  running: the mean and the variance, or NULL. */
+static tgi_answer tgi_channel_norm_fused(tgi_thread *S, int kind, int64_t groups, tg_tensor *x, tg_tensor *weight,
+                                         tg_tensor *bias, tg_tensor *const running[2], double eps, tg_tensor **y,
+                                         tg_tensor **stats)
+{
+    tgi_call c;
+    const bool by_running = kind == TGI_NORM_RUNNING;
+    tg_tensor *given[2] = {NULL, NULL};
+    if (S->composes || !(eps > 0) || !weight || !bias || tgi_numel(x) == 0 || weight->dtype != x->dtype ||
+        bias->dtype != x->dtype) {
+        return TGI_COMPOSE;
+    }
+    for (int i = 0; i < 2 && by_running; ++i) {
+        given[i] = tg_contiguous(tg_to_dtype(tg_detach(running[i]), tgi_compute_dtype((tg_dtype)x->dtype)));
+        if (!given[i]) return TGI_FAILED;
+    }
+    tg_tensor *in[5] = {tg_contiguous(x), tg_contiguous(weight), tg_contiguous(bias), NULL, NULL};
+    for (int i = 0; i < 2 && by_running; ++i) in[3 + i] = running[i]; /* so that writes before backward are noticed */
+    if (!tgi_op_begin(&c, TGI_OP_channel_norm, in, by_running ? 5 : 3)) return TGI_FAILED;
+    tgi_params(&c)->i = groups;
+    c.params.flag = kind;
+    c.params.s = eps;
+    tgi_channel_norm norm = tgi_channel_norm_of(in[0], in[1], &c.params);
+    const int64_t dims[2] = {3, kind == TGI_NORM_GROUPS ? norm.samples * groups : norm.channels};
+    *y = tgi_output_like(&c, in[0], norm.dtype);
+    *stats = *y ? tgi_output(&c, 2, dims, tgi_compute_dtype(norm.dtype)) : NULL;
+    tgi_answer answer = TGI_FAILED;
+    if (*stats) {
+        norm.bias = tgi_first_element(in[2]);
+        norm.y = tgi_first_element(*y);
+        norm.stats = tgi_first_element(*stats);
+        norm.mean = given[0] ? tgi_first_element(given[0]) : NULL;
+        norm.variance = given[1] ? tgi_first_element(given[1]) : NULL;
+        answer = c.backend->channel_norm(c.S, &norm);
+    }
+    *y = tgi_op_end(&c, answer == TGI_DONE);
+    return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
+}
+
+static tgi_answer tgi_channel_norm_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *x, tg_tensor *weight)
+{
+    tg_tensor *d[3] = {NULL, NULL, NULL};
+    if (!tgi_fuses(step->S)) return TGI_COMPOSE;
+    tgi_channel_norm norm = tgi_channel_norm_of(x, weight, step->params);
+    if (!(g = tg_contiguous(g))) return TGI_FAILED;
+    for (int i = 0; i < 3; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        if (!(d[i] = tgi_new_like(step->S, "channel_norm", i ? weight : x))) return TGI_FAILED;
+    }
+    norm.g = tgi_first_element(g);
+    norm.stats = tgi_first_element(tgi_saved_tensor(step, -2));
+    norm.dx = d[0] ? tgi_first_element(d[0]) : NULL;
+    norm.dweight = d[1] ? tgi_first_element(d[1]) : NULL;
+    norm.dbias = d[2] ? tgi_first_element(d[2]) : NULL;
+    const tgi_answer answer = x->storage->backend->channel_norm_backward(step->S, &norm);
+    for (int i = 0; i < 3 && answer == TGI_DONE; ++i) {
+        if (d[i]) tgi_set_input_grad(step, i, d[i]);
+    }
+    return answer;
+}
+
+/* With n = (x - mean) rstd and h = g weight: x: rstd (h - mean(h) - n mean(h n)), weight: the sum of g n, bias: that of
+   g.  x becomes [N, P, Q, L], so that the means are over Q and L, or for a batch over N and L. */
+static bool tgi_rule_channel_norm(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *x = tgi_saved_tensor(step, 0), *weight = tgi_saved_tensor(step, 1);
+    const tgi_answer answer = tgi_channel_norm_backward_fused(step, g, x, weight);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    const bool running = step->params->flag == TGI_NORM_RUNNING, batch = step->params->flag != TGI_NORM_GROUPS;
+    const int64_t parts = batch ? x->dim[1] : step->params->i;
+    const tg_shape form = TG_SHAPE(x->dim[0], parts, x->dim[1] / parts, tgi_length_of_channels(x));
+    const tg_shape dims = batch ? TG_DIMS(0, 3) : TG_DIMS(2, 3), channel = TG_SHAPE(form.dim[1], form.dim[2], 1);
+    const tg_dtype dtype = (tg_dtype)x->dtype;
+    tg_tensor *stats = tgi_saved_tensor(step, -2), *n = tg_reshape(tgi_upcast(x), form), *rstd;
+    tg_tensor *gs = tg_reshape(tgi_upcast(g), form), *dx = tg_mul(gs, tg_reshape(tgi_upcast(weight), channel));
+    n = tg_sub(n, running ? tg_reshape(tg_select(stats, 0, 0), channel) : tg_mean_dims(n, dims, true));
+    if (running) rstd = tg_reshape(tg_select(stats, 0, 1), channel);
+    else rstd = tg_rsqrt(tg_add_scalar(tg_mean_dims(tg_square(n), dims, true), step->params->s));
+    n = tg_mul(n, rstd);
+    if (!running) {
+        tg_tensor *both = tg_mul(n, tg_mean_dims(tg_mul(dx, n), dims, true));
+        dx = tg_sub(tg_sub(dx, tg_mean_dims(dx, dims, true)), both);
+    }
+    dx = tg_mul(rstd, dx);
+    tg_tensor *d[3] = {dx, tg_sum_dims(tg_mul(gs, n), TG_DIMS(0, 3), false), tg_sum_dims(gs, TG_DIMS(0, 3), false)};
+    for (int i = 0; i < 3; ++i) {
+        const tg_shape shape = tg_shape_of(i ? weight : x);
+        d[i] = d[i] ? tg_to_dtype(tg_reshape(d[i], shape), dtype) : NULL;
+        if (tgi_input_needs_grad(step, i) && !tgi_set_input_grad(step, i, d[i])) return false;
+    }
+    return true;
+}
+
+/* Moves the running mean and variance [C] towards the mean and the unbiased variance over L of t [B, C, L], averaged
+   over B; or towards those in stats [3, B, C], if that is not NULL, of x. */
+static bool tgi_update_running(tgi_thread *S, bool batch, const tg_tensor *x, tg_tensor *stats, tg_tensor *t,
+                               tg_tensor *const running[2], double momentum)
 {
     const bool was_off = S->grad_off;
+    const int64_t sets = batch ? 1 : x->dim[0];
+    const double n = (double)(tgi_numel(x) / x->dim[1] / sets);
     S->grad_off = true;
-    tg_tensor *mean = tg_mean_dim(tg_mean_dim(t, 2, false), 0, false);
-    tg_tensor *var = tg_mean_dim(tg_var_dim(t, 2, 1, false), 0, false);
-    const bool ok =
-        mean && var && tg_lerp_scalar_(running_mean, mean, momentum) && tg_lerp_scalar_(running_var, var, momentum);
+    tg_tensor *mean, *var;
+    if (stats) {
+        const tg_shape form = TG_SHAPE(sets, x->dim[1]);
+        mean = tg_reshape(tg_select(stats, 0, 0), form);
+        var = tg_mul_scalar(tg_reshape(tg_select(stats, 0, 2), form), n / (n - 1));
+    } else {
+        mean = tg_mean_dim(t, 2, false);
+        var = tg_var_dim(t, 2, 1, false);
+    }
+    mean = tg_mean_dim(mean, 0, false);
+    var = tg_mean_dim(var, 0, false);
+    const bool ok = mean && var && tg_lerp_scalar_(running[0], mean, momentum) &&
+                    tg_lerp_scalar_(running[1], var, momentum);
     S->grad_off = was_off;
     return ok;
 }
@@ -17801,6 +17950,20 @@ static tg_tensor *tgi_normalize_without_eps(tg_tensor *t)
     return t ? tg_masked_fill(tgi_normalize(t, 1, false, 0, NULL), equal, 0) : NULL;
 }
 
+/* batch_norm or instance_norm by several ops; *t: x [N, C, L], or for batch_norm [1, C, N * L]. */
+static tg_tensor *tgi_composed_channel_norm(bool batch, tg_tensor *x, tg_tensor *weight, tg_tensor *bias, double eps,
+                                            tg_tensor **t)
+{
+    const bool plain = eps > 0 || tgi_numel(x) == 0;
+    tg_tensor *rows = tgi_as_channels(x);
+    if (rows && batch)
+        rows = tg_reshape(tg_transpose(rows, 0, 1), TG_SHAPE(1, rows->dim[1], rows->dim[0] * rows->dim[2]));
+    *t = rows = rows ? tg_contiguous(rows) : NULL;
+    tg_tensor *y = !plain ? tgi_normalize_without_eps(rows) : rows ? tgi_normalize(rows, 1, false, eps, NULL) : NULL;
+    if (y && batch) y = tg_transpose(tg_reshape(y, TG_SHAPE(x->dim[1], x->dim[0], tgi_length_of_channels(x))), 0, 1);
+    return y ? tgi_scale_and_shift(y, weight, bias, x) : NULL;
+}
+
 static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x, tg_tensor *running_mean,
                                        tg_tensor *running_var, tg_tensor *weight, tg_tensor *bias, bool training,
                                        double momentum, double eps)
@@ -17812,16 +17975,17 @@ static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x,
     }
     if (!tgi_check_norm_of_channels(c.S, op, batch, x, running_mean, running_var, weight, bias, training, eps))
         return tgi_composite_end(&c, NULL);
-    if (!training)
-        return tgi_composite_end(&c, tgi_normalize_by_running(x, running_mean, running_var, weight, bias, eps));
-    tg_tensor *t = tgi_as_channels(x); /* [N, C, L], or for batch_norm [1, C, N * L] */
-    if (t && batch) t = tg_reshape(tg_transpose(t, 0, 1), TG_SHAPE(1, t->dim[1], t->dim[0] * t->dim[2]));
-    t = t ? tg_contiguous(t) : NULL;
-    const bool plain = eps > 0 || tgi_numel(x) == 0;
-    tg_tensor *y = !plain ? tgi_normalize_without_eps(t) : t ? tgi_normalize(t, 1, false, eps, NULL) : NULL;
-    if (y && batch) y = tg_transpose(tg_reshape(y, TG_SHAPE(x->dim[1], x->dim[0], tgi_length_of_channels(x))), 0, 1);
-    y = y ? tgi_scale_and_shift(y, weight, bias, x) : NULL;
-    if (y && running_mean && tgi_numel(x) > 0 && !tgi_update_running(c.S, t, running_mean, running_var, momentum))
+    const int kind = !training ? TGI_NORM_RUNNING : batch ? TGI_NORM_BATCH : TGI_NORM_GROUPS;
+    tg_tensor *const running[2] = {running_mean, running_var};
+    tg_tensor *y = NULL, *stats = NULL, *t = NULL; /* [N, C, L], or for batch_norm [1, C, N * L] */
+    const tgi_answer answer = tgi_channel_norm_fused(c.S, kind, x->dim[1], x, weight, bias, running, eps, &y, &stats);
+    if (answer == TGI_FAILED) return tgi_composite_end(&c, NULL);
+    if (!training) {
+        if (answer == TGI_COMPOSE) y = tgi_normalize_by_running(x, running_mean, running_var, weight, bias, eps);
+        return tgi_composite_end(&c, y);
+    }
+    if (answer == TGI_COMPOSE) y = tgi_composed_channel_norm(batch, x, weight, bias, eps, &t), stats = NULL;
+    if (y && running_mean && tgi_numel(x) > 0 && !tgi_update_running(c.S, batch, x, stats, t, running, momentum))
         y = NULL;
     return tgi_composite_end(&c, y);
 }
@@ -17876,7 +18040,11 @@ tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_ten
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_group_norm, NULL, &x, &weight, &bias)) return NULL;
     if (!tgi_check_group_norm(c.S, x, groups, weight, bias)) return tgi_composite_end(&c, NULL);
-    tg_tensor *y = tgi_as_channels(x);
+    tg_tensor *y = NULL, *stats = NULL;
+    const tgi_answer answer =
+        tgi_channel_norm_fused(c.S, TGI_NORM_GROUPS, groups, x, weight, bias, NULL, eps, &y, &stats);
+    if (answer != TGI_COMPOSE) return tgi_composite_end(&c, y);
+    y = tgi_as_channels(x);
     const tg_shape channels = y ? tgi_shape_of(y) : TG_SCALAR;
     if (y) y = tg_reshape(y, TG_SHAPE(y->dim[0], groups, y->dim[1] / groups * y->dim[2]));
     y = y ? tgi_normalize(tg_contiguous(y), 1, false, eps, NULL) : NULL;
@@ -31304,6 +31472,19 @@ typedef struct {
     void *y, *dx, *dweight, *dbias;
 } tgi_norm_row;
 
+/* A run of tgi_channel_norm: rows of n elements, `step` apart, of x and g.  Its numbers are one each for all elements,
+   or if `columns`, where n is at most TGI_LANES, one for each column.
+   channel_sums: sum[0] += the sum of x - shift, or if there is g, of g; sum[1] += the sum of (x - shift)^2, or of
+   g (x - shift).  channel_apply: out = (x - shift) * scale + add, and if there is g, + g * factor. */
+typedef struct {
+    bool columns;
+    int64_t rows, n, step;
+    const void *x, *g;
+    void *out;
+    const double *shift, *scale, *add, *factor;
+    double *sum[2];
+} tgi_channel_run;
+
 /* A tile of tgi_distances.  y [rows, columns], y_row apart, from a [rows, k] and from columns of b, packed: panel [k,
    TGI_LANES].  At most TGI_DISTANCE_ROWS rows and TGI_LANES columns. */
 enum { TGI_DISTANCE_ROWS = 6 };
@@ -31366,6 +31547,8 @@ typedef struct tgi_kernels {
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
     void (*norm[2])(tgi_norm_row *row);
     void (*norm_backward[2])(const tgi_norm_row *row);
+    void (*channel_sums[2])(const tgi_channel_run *run);
+    void (*channel_apply[2])(const tgi_channel_run *run);
     bool (*distances[2])(const tgi_distance_tile *tile);
     void (*distance_gradient[2])(const tgi_distance_row *row);
     void (*class_loss[2])(tgi_class_row *row);
@@ -36089,9 +36272,9 @@ TGI_CALLERS_END
 
 /* ======== @@FUSED =================================================================================================
 
-   Promise: optional entries of the backend table that do the work of several ops in one pass over memory: norm, cdist
-   and cross_entropy of class indices, and the backward of each, a step of an LSTM, dropout; and at the end the CPU's
-   row of the table, tgi_cpu.
+   Promise: optional entries of the backend table that do the work of several ops in one pass over memory: norm,
+   channel_norm, cdist and cross_entropy of class indices, and the backward of each, a step of an LSTM, dropout; and at
+   the end the CPU's row of the table, tgi_cpu.
    Types: tgi_row_format says in which dtype rows are stored and computed; tgi_norm_job, tgi_class_job and
    tgi_dropout_job are what the threads of a call share.
    Way of the norms and of cross_entropy: tgi_cpu_NAME fills in the job, tgi_parallel_for gives each thread a range of
@@ -36140,6 +36323,19 @@ static void tgi_row_to(const tgi_row_format *f, void *to, int64_t first, const v
     const int64_t size = tgi_bytes_of(f->dtype);
     if (f->dtype != f->compute)
         tgi_store_elements(f->compute, row, f->dtype, (char *)to + first * size, size, f->n);
+}
+
+/* Element i, as a double. */
+static double tgi_element_f64(tg_dtype dtype, const void *from, int64_t i)
+{
+    double x = 0;
+    tgi_load_elements(TG_F64, &x, dtype, (const char *)from + i * tgi_bytes_of(dtype), 0, 1);
+    return x;
+}
+
+static void tgi_put_f64(tg_dtype dtype, void *to, int64_t i, double x)
+{
+    tgi_store_elements(TG_F64, &x, dtype, (char *)to + i * tgi_bytes_of(dtype), 0, 1);
 }
 
 /* ---- layer_norm and rms_norm with weight and bias ---- */
@@ -36301,6 +36497,242 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
     if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_range, &job);
     tgi_free(S, job.sums, bytes);
     return answer;
+}
+
+/* ---- norms of channels ----
+
+   An item is a set of elements with one mean.  It is made of runs: of each sample the `length` elements of a channel;
+   or where that is 1, as in [samples, channels], TGI_LANES sets at a time are the columns of one run. */
+
+typedef struct {
+    const tgi_channel_norm *norm;
+    const tgi_kernels *kernels;
+    tgi_row_format format;
+    tgi_scratch scratch; /* per thread: three runs */
+    int64_t sets, runs;  /* sets; runs of each */
+    bool columns;
+    double *weight, *bias; /* [channels] */
+    double *sums; /* backward: [samples or, of columns, 1, channels, 2], the sums of g and of g (x - mean) rstd */
+} tgi_channel_job;
+
+/* What a thread holds while it works on a set, or on some side by side. */
+typedef struct {
+    tgi_channel_run run;
+    int64_t first, sets; /* of the item */
+    char *part[3];
+    double mean[TGI_LANES], rstd[TGI_LANES], scale[TGI_LANES], add[TGI_LANES], factor[TGI_LANES], sum[2][TGI_LANES];
+} tgi_channel_item;
+
+/* Number k of the runs of the item: its channel, and its place among [samples, channels]. */
+static int64_t tgi_channel_of(const tgi_channel_job *job, const tgi_channel_item *item, int64_t k, int64_t *place)
+{
+    const tgi_channel_norm *norm = job->norm;
+    const bool batch = norm->kind != TGI_NORM_GROUPS;
+    const int64_t channel = batch ? item->first : item->first % norm->groups * job->runs + k;
+    *place = (batch ? k : item->first / norm->groups) * norm->channels + channel;
+    return channel;
+}
+
+static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t number, char *local,
+                              tgi_channel_item *item)
+{
+    const int64_t size = tgi_bytes_of(job->format.compute);
+    memset(&item->run, 0, sizeof item->run);
+    item->first = job->columns ? number * TGI_LANES : number;
+    item->sets = job->columns ? tgi_at_most(job->sets - item->first, TGI_LANES) : 1;
+    for (int k = 0; k < 3; ++k) {
+        item->part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : local;
+        item->part[k] += k * job->norm->length * size;
+    }
+    item->run.columns = job->columns;
+    item->run.rows = job->columns ? job->norm->samples : 1;
+    item->run.n = job->columns ? item->sets : job->norm->length;
+    item->run.step = job->columns ? job->norm->channels : job->norm->length;
+    item->run.shift = item->mean;
+    item->run.scale = item->scale;
+    item->run.add = item->add;
+    item->run.factor = item->factor;
+    item->run.sum[0] = item->sum[0];
+    item->run.sum[1] = item->sum[1];
+}
+
+/* The sums of channel_sums over the runs of an item, or of one of them. */
+static void tgi_channel_add(const tgi_channel_job *job, tgi_channel_item *item, int64_t first, int64_t end)
+{
+    const tgi_channel_norm *norm = job->norm;
+    int64_t place;
+    for (int64_t i = 0; i < item->sets; ++i) item->sum[0][i] = item->sum[1][i] = 0;
+    for (int64_t k = first; k < end; ++k) {
+        tgi_channel_of(job, item, k, &place);
+        item->run.x = tgi_row_from(&job->format, norm->x, place * norm->length, item->part[0]);
+        item->run.g = tgi_row_from(&job->format, norm->g, place * norm->length, item->part[1]);
+        job->kernels->channel_sums[tgi_compute_index(job->format.compute)](&item->run);
+    }
+}
+
+/* out = channel_apply of run k */
+static void tgi_channel_put(const tgi_channel_job *job, tgi_channel_item *item, int64_t k, void *out)
+{
+    const tgi_channel_norm *norm = job->norm;
+    int64_t place;
+    tgi_channel_of(job, item, k, &place);
+    item->run.x = tgi_row_from(&job->format, norm->x, place * norm->length, item->part[0]);
+    item->run.g = tgi_row_from(&job->format, norm->g, place * norm->length, item->part[1]);
+    item->run.out = tgi_row_place(&job->format, out, place * norm->length, item->part[2]);
+    job->kernels->channel_apply[tgi_compute_index(job->format.compute)](&item->run);
+    tgi_row_to(&job->format, out, place * norm->length, item->run.out);
+}
+
+/* mean and rstd of an item, which are stored to stats. */
+static void tgi_channel_statistics(const tgi_channel_job *job, tgi_channel_item *item)
+{
+    const tgi_channel_norm *norm = job->norm;
+    const tg_dtype compute = job->format.compute;
+    const double count = (double)(norm->samples * norm->channels * norm->length / job->sets);
+    const bool given = norm->kind == TGI_NORM_RUNNING;
+    double value[2][TGI_LANES];
+    for (int64_t i = 0; i < item->sets; ++i) item->mean[i] = 0;
+    for (int pass = 0; pass < 2; ++pass) { /* the mean first, for the squares of differences lose no digits */
+        if (!given) tgi_channel_add(job, item, 0, job->runs);
+        for (int64_t i = 0; i < item->sets; ++i) {
+            const double found = given ? tgi_element_f64(compute, pass ? norm->variance : norm->mean, item->first + i)
+                                       : item->sum[pass][i] / count;
+            value[pass][i] = found;
+            if (!pass) item->mean[i] = compute == TG_F32 ? (double)(float)found : found;
+        }
+    }
+    for (int64_t i = 0; i < item->sets; ++i) {
+        item->rstd[i] = 1 / sqrt(value[1][i] + norm->eps);
+        tgi_put_f64(compute, norm->stats, item->first + i, item->mean[i]);
+        tgi_put_f64(compute, norm->stats, job->sets + item->first + i, item->rstd[i]);
+        tgi_put_f64(compute, norm->stats, 2 * job->sets + item->first + i, value[1][i]);
+    }
+}
+
+static void tgi_channel_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_channel_job *job = (const tgi_channel_job *)job_;
+    const tgi_channel_norm *norm = job->norm;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    tgi_channel_item item;
+    int64_t place;
+    for (; first < end; ++first) {
+        tgi_channel_begin(job, thread, first, (char *)local, &item);
+        tgi_channel_statistics(job, &item);
+        for (int64_t k = 0; k < job->runs; ++k) {
+            const int64_t channel = tgi_channel_of(job, &item, k, &place);
+            for (int64_t i = 0; i < item.sets; ++i) {
+                item.scale[i] = item.rstd[i] * job->weight[channel + i];
+                item.add[i] = job->bias[channel + i];
+            }
+            tgi_channel_put(job, &item, k, norm->y);
+        }
+    }
+}
+
+/* With h = g weight: dx = rstd (h - mean(h) - n mean(h n)), n = (x - mean) rstd; by running statistics rstd h. */
+static void tgi_channel_backward_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_channel_job *job = (const tgi_channel_job *)job_;
+    const tgi_channel_norm *norm = job->norm;
+    const tg_dtype compute = job->format.compute;
+    const double count = (double)(norm->samples * norm->channels * norm->length / job->sets);
+    const bool given = norm->kind == TGI_NORM_RUNNING;
+    double local[TGI_STACK_SCRATCH / sizeof(double)], h[TGI_LANES], hn[TGI_LANES];
+    tgi_channel_item item;
+    int64_t place;
+    for (; first < end; ++first) {
+        tgi_channel_begin(job, thread, first, (char *)local, &item);
+        for (int64_t i = 0; i < item.sets; ++i) {
+            item.mean[i] = tgi_element_f64(compute, norm->stats, item.first + i);
+            item.rstd[i] = tgi_element_f64(compute, norm->stats, job->sets + item.first + i);
+            h[i] = hn[i] = 0;
+        }
+        for (int64_t k = 0; k < job->runs; ++k) {
+            const int64_t channel = tgi_channel_of(job, &item, k, &place);
+            tgi_channel_add(job, &item, k, k + 1);
+            for (int64_t i = 0; i < item.sets; ++i) {
+                const double weight = job->weight[channel + i];
+                double *const sums = job->sums + 2 * (place + i);
+                sums[0] = item.sum[0][i];
+                sums[1] = item.sum[1][i] * item.rstd[i];
+                if (!given) h[i] += weight * sums[0] / count, hn[i] += weight * sums[1] / count;
+            }
+        }
+        for (int64_t k = 0; norm->dx && k < job->runs; ++k) {
+            const int64_t channel = tgi_channel_of(job, &item, k, &place);
+            for (int64_t i = 0; i < item.sets; ++i) {
+                item.factor[i] = item.rstd[i] * job->weight[channel + i];
+                item.scale[i] = -item.rstd[i] * item.rstd[i] * hn[i];
+                item.add[i] = -item.rstd[i] * h[i];
+            }
+            tgi_channel_put(job, &item, k, norm->dx);
+        }
+    }
+}
+
+/* Calls part for all items, with the weights as doubles and room for `sums` more. */
+static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64_t sums, tgi_range_fn part)
+{
+    const tgi_channel_norm *norm = job->norm;
+    const bool batch = norm->kind != TGI_NORM_GROUPS, converted = norm->dtype != tgi_compute_dtype(norm->dtype);
+    const size_t numbers = (size_t)(2 * norm->channels + sums) * sizeof(double);
+    size_t bytes = 0;
+    job->kernels = tgi_kernels_of(S);
+    job->format = tgi_row_format_of(norm->dtype, norm->length);
+    job->sets = batch ? norm->channels : norm->samples * norm->groups;
+    job->runs = job->columns ? 1 : batch ? norm->samples : norm->channels / norm->groups;
+    const int64_t items = job->columns ? (job->sets + TGI_LANES - 1) / TGI_LANES : job->sets;
+    const int parts = tgi_parts_for(S, (double)norm->samples * (double)norm->channels * (double)norm->length, items);
+    if (converted && !tgi_mul_size((size_t)norm->length, 3 * sizeof(float), &bytes))
+        return tgi_no_memory(S, "channel_norm", SIZE_MAX), TGI_FAILED;
+    job->weight = (double *)tgi_alloc(S, numbers);
+    if (!job->weight) return tgi_no_memory(S, "channel_norm", numbers), TGI_FAILED;
+    job->bias = job->weight + norm->channels;
+    job->sums = job->bias + norm->channels;
+    for (int64_t c = 0; c < norm->channels; ++c) {
+        job->weight[c] = tgi_element_f64(norm->dtype, norm->weight, c);
+        job->bias[c] = norm->bias ? tgi_element_f64(norm->dtype, norm->bias, c) : 0;
+    }
+    const bool ok = tgi_scratch_alloc(S, "channel_norm", &job->scratch, bytes, parts);
+    if (ok) tgi_parallel_for(parts, items, part, job);
+    if (ok) tgi_free(S, job->scratch.each, job->scratch.total);
+    for (int64_t c = 0; ok && sums && c < norm->channels; ++c) {
+        double sum[2] = {0, 0};
+        for (int64_t n = c; n < sums / 2; n += norm->channels) {
+            sum[0] += job->sums[2 * n];
+            sum[1] += job->sums[2 * n + 1];
+        }
+        if (norm->dbias) tgi_put_f64(norm->dtype, norm->dbias, c, sum[0]);
+        if (norm->dweight) tgi_put_f64(norm->dtype, norm->dweight, c, sum[1]);
+    }
+    tgi_free(S, job->weight, numbers);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* Short runs are composed: a call of the kernels for each would cost more than it saves. */
+static bool tgi_channel_init(tgi_channel_job *job, const tgi_channel_norm *norm)
+{
+    enum { LEAST = 8, LEAST_COLUMNS = 16 };
+    const bool one = norm->length == 1 && norm->kind != TGI_NORM_GROUPS && norm->channels >= LEAST_COLUMNS;
+    memset(job, 0, sizeof *job);
+    job->norm = norm;
+    job->columns = one && norm->dtype == tgi_compute_dtype(norm->dtype);
+    return !tgi_lacks_loops(norm->dtype) && (job->columns || norm->length >= LEAST);
+}
+
+static tgi_answer tgi_cpu_channel_norm(tgi_thread *S, const tgi_channel_norm *norm)
+{
+    tgi_channel_job job;
+    return tgi_channel_init(&job, norm) ? tgi_channel_run_all(S, &job, 0, tgi_channel_range) : TGI_COMPOSE;
+}
+
+static tgi_answer tgi_cpu_channel_norm_backward(tgi_thread *S, const tgi_channel_norm *norm)
+{
+    tgi_channel_job job;
+    if (!tgi_channel_init(&job, norm)) return TGI_COMPOSE;
+    const int64_t sums = 2 * norm->channels * (job.columns ? 1 : norm->samples);
+    return tgi_channel_run_all(S, &job, sums, tgi_channel_backward_range);
 }
 
 /* ---- distances ---- */
@@ -36471,18 +36903,6 @@ typedef struct {
     double *losses;      /* [rows], for their mean; or NULL */
     double share;        /* of a row in g: 1, or 1 / the sum of the weights of the targets */
 } tgi_class_job;
-
-static double tgi_element_f64(tg_dtype dtype, const void *from, int64_t i)
-{
-    double x = 0;
-    tgi_load_elements(TG_F64, &x, dtype, (const char *)from + i * tgi_bytes_of(dtype), 0, 1);
-    return x;
-}
-
-static void tgi_put_f64(tg_dtype dtype, void *to, int64_t i, double x)
-{
-    tgi_store_elements(TG_F64, &x, dtype, (char *)to + i * tgi_bytes_of(dtype), 0, 1);
-}
 
 static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
 {
@@ -38558,6 +38978,107 @@ static void TGI_T(few_rows)(const tgi_few *f)
         }
     }
 }
+TGI_FMA_END
+
+/* ---- norms of channels ---- */
+
+enum { TGI_T(channel_vectors) = (int)(TGI_LANES * sizeof(tgi_real) / sizeof(tgi_vector)) }; /* that hold the lanes */
+
+/* lane [2, TGI_LANES] += the terms of both sums, of TGI_LANES elements; shift [TGI_LANES]. */
+TGI_ALWAYS_INLINE void TGI_T(channel_terms)(tgi_vector *lane, const tgi_real *x, const tgi_real *g,
+                                            const tgi_vector *shift)
+{
+    TGI_UNROLL
+    for (int v = 0; v < TGI_T(channel_vectors); ++v) {
+        const tgi_vector from_mean = ((const tgi_vector *)x)[v] - shift[v];
+        const tgi_vector term = g ? ((const tgi_vector *)g)[v] : from_mean;
+        lane[v] += term;
+        lane[TGI_T(channel_vectors) + v] += term * from_mean;
+    }
+}
+
+/* A step is of TGI_LANES elements, the last ones of a row, or a row of columns.  The sums of lanes are of 64 terms at
+   most in the dtype; these are added as doubles. */
+static void TGI_T(channel_sums)(const tgi_channel_run *run)
+{
+    enum { TERMS = 64, VECTORS = TGI_T(channel_vectors), WIDTH = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    const int64_t apart = run->columns ? run->step : (int64_t)TGI_LANES;
+    const int64_t steps = run->columns ? run->rows : (run->n + TGI_LANES - 1) / TGI_LANES;
+    const int64_t whole = !run->columns ? run->n / TGI_LANES : run->n == TGI_LANES ? steps : 0;
+    const tgi_real *x = (const tgi_real *)run->x, *g = (const tgi_real *)run->g;
+    tgi_real value[TGI_LANES];
+    tgi_vector shift[VECTORS], lane[2 * VECTORS];
+    for (int l = 0; l < TGI_LANES; ++l) value[l] = (tgi_real)run->shift[run->columns && l < (int)run->n ? l : 0];
+    memcpy(shift, value, sizeof value);
+    for (int64_t i = 0; i < steps;) {
+        const int64_t end = tgi_at_most(steps, i + TERMS), last = tgi_at_most(end, whole);
+        const tgi_vector zero = {0};
+        TGI_UNROLL
+        for (int v = 0; v < 2 * VECTORS; ++v) lane[v] = zero;
+        for (; g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, g + i * apart, shift);
+        for (; !g && i < last; ++i) TGI_T(channel_terms)(lane, x + i * apart, NULL, shift);
+        for (; i < end; ++i) {
+            const int n = (int)(run->columns ? run->n : run->n - i * TGI_LANES);
+            tgi_real rest[2][TGI_LANES];
+            for (int l = 0; l < TGI_LANES; ++l) {
+                rest[0][l] = l < n ? x[i * apart + l] : value[l];
+                rest[1][l] = g && l < n ? g[i * apart + l] : 0;
+            }
+            TGI_T(channel_terms)(lane, rest[0], g ? rest[1] : NULL, shift);
+        }
+        for (int k = 0; k < 2; ++k) {
+            tgi_vector *const of = lane + k * VECTORS;
+            if (run->columns) {
+                memcpy(value, of, sizeof value);
+                for (int64_t l = 0; l < run->n; ++l) run->sum[k][l] += (double)value[l];
+                memcpy(value, shift, sizeof value);
+                continue;
+            }
+            tgi_real sum[WIDTH];
+            TGI_UNROLL
+            for (int w = VECTORS / 2; w > 0; w /= 2) {
+                for (int v = 0; v < w; ++v) of[v] += of[v + w];
+            }
+            memcpy(sum, of, sizeof sum);
+            TGI_UNROLL
+            for (int w = WIDTH / 2; w > 0; w /= 2) {
+                for (int l = 0; l < w; ++l) sum[l] += sum[l + w];
+            }
+            run->sum[k][0] += (double)sum[0];
+        }
+    }
+}
+
+static void TGI_T(channel_apply)(const tgi_channel_run *run)
+{
+    tgi_real shift[TGI_LANES], scale[TGI_LANES], add[TGI_LANES], factor[TGI_LANES];
+    for (int64_t l = 0; l < (run->columns ? run->n : 1); ++l) {
+        shift[l] = (tgi_real)run->shift[l];
+        scale[l] = (tgi_real)run->scale[l];
+        add[l] = (tgi_real)run->add[l];
+        factor[l] = run->g ? (tgi_real)run->factor[l] : 0;
+    }
+    for (int64_t r = 0; r < run->rows; ++r) {
+        const tgi_real *const x = (const tgi_real *)run->x + r * run->step;
+        const tgi_real *const g = run->g ? (const tgi_real *)run->g + r * run->step : NULL;
+        tgi_real *const out = (tgi_real *)run->out + r * run->step;
+        const tgi_real f = factor[0], m = shift[0], k = scale[0], a = add[0];
+        if (run->columns && g) {
+            TGI_INDEPENDENT
+            for (int64_t i = 0; i < run->n; ++i) out[i] = (x[i] - shift[i]) * scale[i] + add[i] + g[i] * factor[i];
+        } else if (run->columns) {
+            TGI_INDEPENDENT
+            for (int64_t i = 0; i < run->n; ++i) out[i] = (x[i] - shift[i]) * scale[i] + add[i];
+        } else if (g) {
+            TGI_INDEPENDENT
+            for (int64_t i = 0; i < run->n; ++i) out[i] = (x[i] - m) * k + a + g[i] * f;
+        } else {
+            TGI_INDEPENDENT
+            for (int64_t i = 0; i < run->n; ++i) out[i] = (x[i] - m) * k + a;
+        }
+    }
+}
+TGI_FMA_BEGIN
 
 /* ---- distances: sizes and signs of differences ---- */
 
@@ -39187,6 +39708,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
     {TGI_V(norm_f32), TGI_F64_ROW(norm)},
     {TGI_V(norm_backward_f32), TGI_F64_ROW(norm_backward)},
+    {TGI_V(channel_sums_f32), TGI_F64(channel_sums)},
+    {TGI_V(channel_apply_f32), TGI_F64(channel_apply)},
     {TGI_V(distances_f32), TGI_F64(distances)},
     {TGI_V(distance_gradient_f32), TGI_F64(distance_gradient)},
     {TGI_V(class_loss_f32), TGI_F64_ROW(class_loss)},

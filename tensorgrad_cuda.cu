@@ -4305,7 +4305,9 @@ static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-/* Distances are composed of differences and their norm. */
+/* These two are composed: of the op normalize, and of differences and their norm. */
+static tgi_answer tgi_cuda_channel_norm(tgi_thread *, const tgi_channel_norm *) { return TGI_COMPOSE; }
+static tgi_answer tgi_cuda_channel_norm_backward(tgi_thread *, const tgi_channel_norm *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_cdist(tgi_thread *, const tgi_distances *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_cdist_backward(tgi_thread *, const tgi_distances *) { return TGI_COMPOSE; }
 

@@ -545,6 +545,7 @@ enum {
     OP(batch_norm_by_running, tg_batch_norm(a, b, c, d, n > 4 ? in_[4] : NULL, false, 0, p->num), 0) \
     OP(instance_norm, tg_instance_norm(a, NULL, NULL, b, c, true, 0.1, p->num), 0)                   \
     OP(group_norm, tg_group_norm(a, p->count, b, c, p->num), 0)                                      \
+    OP(channel_norm, tg_group_norm(a, p->count, b, c, p->num), 0)                                    \
     OP(lstm_cell, lstm_call(a, b, c), 0)                                                             \
     OP(unit_length, tg_normalize(a, p->num, p->dim, p->num2), 0)                                     \
     OP(cosine_similarity, tg_cosine_similarity(a, b, p->dim, p->num), 0)                             \
@@ -2648,6 +2649,15 @@ static tg_tensor *running_after(tg_tensor *x, bool batch, double momentum)
         y = tg_instance_norm(x, mean, var, NULL, NULL, true, momentum, 1e-5);
     return y ? tg_stack(TG_LIST(mean, var), 0) : NULL;
 }
+/* What a weight changes in the statistics, where rows are long enough for one kernel: nothing. */
+static tg_tensor *running_with_weights(bool batch)
+{
+    tg_tensor *x = tg_sin(tg_reshape(tg_arange_on(0, 40, 1, TG_F64, HERE), TG_SHAPE(2, 2, 10)));
+    tg_tensor *mean = f64("[1, -1]"), *var = f64("[2, 0.5]"), *w = f64("[3, 4]"), *y;
+    if (batch) y = tg_batch_norm(x, mean, var, w, w, true, 0.3, 1e-5);
+    else y = tg_instance_norm(x, mean, var, w, w, true, 0.3, 1e-5);
+    return y ? tg_sub(tg_stack(TG_LIST(mean, var), 0), running_after(x, batch, 0.3)) : NULL;
+}
 #define CHANNELS "[[[1, 2, 4], [-1, 0, 3]], [[0.5, -2, 1], [2, 2, -1]]]"
 SAMPLES(batch_norm)
 {
@@ -2656,6 +2666,10 @@ SAMPLES(batch_norm)
     sample(S(2, 3, 2), S(3), S(3), num(1e-2));
     sample(S(3, 2, 2, 2), S(2), num(1e-5));
     sample(S(1, 2, 3), num(1e-3));
+    sample(S(2, 2, 3, 3), S(2), S(2), num(1e-5));
+    sample(S(3, 34), S(34), S(34), num(1e-2));
+    expect(running_with_weights(true), "[[0, 0], [0, 0]]");
+    expect(running_with_weights(false), "[[0, 0], [0, 0]]");
     expect(tg_batch_norm(f64("[[1, 2], [4, -1], [0, 3]]"), NULL, NULL, w, b, true, 0.1, 1e-5),
            "[[-0.0883473871219, 0.215536817171], [2.55921585493, 3.7456211399], [-0.970868467805, -0.961157957073]]");
     expect(tg_square(tg_batch_norm(x, NULL, NULL, w, b, true, 0.1, 1e-5)),
@@ -2697,6 +2711,7 @@ SAMPLES(batch_norm_by_running)
     sample(S(4, 3), constant("[1, 0, -2]"), constant("[2, 1, 0.5]"), S(3), S(3), num(1e-5));
     sample(S(1, 2, 1), constant("[1, 0]"), constant("[2, 1]"), S(2), num(0));
     sample(S(2, 2, 2, 2), constant("[1, 0]"), constant("[2, 1]"), num(1e-2));
+    sample(S(2, 2, 9), constant("[1, 0]"), constant("[2, 1]"), S(2), S(2), num(1e-2));
     edge(in(CHANNELS), constant("[1, -1]"), constant("[2, 0.5]"), in("[1.5, -2]"), in("[0.5, 1]"), num(1e-5),
          gives("[[[0.5, 1.56065752014, 3.68197256042], [1, -1.82839884089, -10.3135953636]], "
                "[[-0.0303287600697, -2.68197256042, 0.5], [-7.4851965227, -7.4851965227, 1]]]"),
@@ -2713,6 +2728,7 @@ SAMPLES(instance_norm)
     tg_tensor *x = f64(CHANNELS), *w = f64("[1.5, -2]"), *b = f64("[0.5, 1]");
     sample(S(2, 3, 3), S(3), S(3), num(1e-5));
     sample(S(2, 2, 2, 3), S(2), num(1e-2));
+    sample(S(2, 3, 9), S(3), S(3), num(1e-5));
     expect(tg_square(tg_instance_norm(x, NULL, NULL, w, b, true, 0.1, 1e-5)),
            "[[[1.21784974375, 0.0098226782638, 6.27228418541], [8.76845644673, 3.18430885087, 3.04719316407]], "
            "[[1.59264033957, 2.54560752371, 3.36171294339], [0.171569946345, 0.171569946345, 14.6568001076]]]");
@@ -2750,6 +2766,12 @@ SAMPLES(group_norm)
         "Expected weight to be a vector of size equal to the number of channels in input, but got weight of shape [3] "
         "and input of shape [2, 4]");
     refuse(tg_group_norm(ones(2, 4), 2, NULL, ones(3), 1e-5), "got bias of shape [3]");
+}
+SAMPLES(channel_norm)
+{
+    sample(S(2, 4, 9), S(4), S(4), count(2), num(1e-5));
+    sample(S(2, 2, 3, 5), S(2), S(2), count(1), num(1e-2));
+    sample(S(1, 2, 40), S(2), S(2), count(2), num(1e-5));
 }
 SAMPLES(unit_length)
 {

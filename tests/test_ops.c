@@ -492,6 +492,7 @@ static void check_null(void)
                     {"batch_norm_by_running", 3},
                     {"instance_norm", 1},
                     {"group_norm", 1},
+                    {"channel_norm", 1},
                     {"bincount", 1},
                     {"conv1d", 2},
                     {"conv2d", 2},

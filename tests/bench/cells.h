@@ -116,6 +116,7 @@ static const family families[] = {
     {"batch_norm instance_norm", FLOATS, once, "8x64x16x16,64,64; 4x16x32x32,16,16; 16x64x64,64,64"},
     {"batch_norm", "f32", rows, "NxC,C,C"},
     {"batch_norm_by_running", FLOATS, once, "8x64x16x16,64:c,64:c,64,64; 1024x64,64:c,64:c,64,64"},
+    {"channel_norm", "f32", once, "8x64x16x16,64,64 count=4"},
     {"group_norm", FLOATS, once, "8x64x16x16,64,64 count=8; 4x16x32x32,16,16 count=1; 64x128,128,128 count=32"},
     /* copies, and views: these cost what a call costs */
     {"to clone contiguous fill_ zero_", ALL, sizes, "N"},
@@ -259,7 +260,8 @@ static const struct { const char *op, *options, *refused; } extras[] = {
     {"std_dims", "count=1", ""}, {"unit_length", "num=2 num2=1e-12", ""}, {"cosine_similarity", "num=1e-8", ""},
     {"cdist", "num=2", ""}, {"normalize", "num=1e-5", ""}, {"layer_norm", "num=1e-5", ""}, {"rms_norm", "num=1e-5", ""},
     {"add_layer_norm", "num=1e-5", ""}, {"add_rms_norm", "num=1e-5", ""}, {"batch_norm", "num=1e-5", ""},
-    {"instance_norm", "num=1e-5", ""}, {"group_norm", "num=1e-5", ""}, {"batch_norm_by_running", "num=1e-5 positive",
+    {"instance_norm", "num=1e-5", ""}, {"channel_norm", "num=1e-5", ""},
+    {"group_norm", "num=1e-5", ""}, {"batch_norm_by_running", "num=1e-5 positive",
      ""},
     {"fill_", "num=1", ""}, {"as_strided", "num=2", ""}, {"addmm", "num=1 num2=1", ""}, {"multinomial", "positive", ""},
 };

@@ -180,6 +180,7 @@ CALLS = {
     "batch_norm_by_running": lambda x, m, v, w, b, p: F.batch_norm(x, m, v, w, b, False, 0, p.num),
     "instance_norm": lambda x, w, b, p: F.instance_norm(x, None, None, w, b, True, 0.1, p.num),
     "group_norm": lambda x, w, b, p: F.group_norm(x, p.count, w, b, p.num),
+    "channel_norm": lambda x, w, b, p: F.group_norm(x, p.count, w, b, p.num),
     # copies and views
     "to": lambda x, p: x.to(DTYPES.get(p.text, x.dtype), copy=True), "contiguous": lambda x, p: x.contiguous(),
     "copy_": lambda x, y, p: x.clone().copy_(y), "fill_": lambda x, p: x.clone().fill_(p.num),
