@@ -34121,6 +34121,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
    tgi_span which elements a sum takes.
    Way: tgi_cpu_max_pool, tgi_cpu_max_pool_backward, tgi_cpu_window_sum -> tgi_each_pool_row, which computes the windows
    of a row and of a column once and calls a part function for ranges of rows:
+           ..._values_...  max_pool without indices: rows in the dtype that is computed in
            ..._f32_part    rows of floats, with the kernels of the instruction set where they apply
            ..._part        all other dtypes: a row is loaded as doubles and stored in its dtype
    (1) An item is one row of the result, or several, and is computed by one thread: the bits depend on no other.
@@ -34300,9 +34301,106 @@ static void tgi_max_pool_f32_range(const void *job_, int thread, int64_t first, 
     }
 }
 
+/* y [out] = the largest of y and of each window of the row x [in], or NaN if there is one: without indices, windows
+   side by side are compared tap by tap, and the elements of a long window TGI_MAX_LANES at a time. */
+enum { TGI_MAX_LANES = 16 };
+#define TGI_LARGER(x, best) ((x) > (best) || (x) != (x) ? (x) : (best))
+#define TGI_MAX_WINDOWS(name, real)                                                                             \
+    static real name##_of_long(const real *x, int64_t n)                                                        \
+    {                                                                                                           \
+        real lane[TGI_MAX_LANES], best = x[0];                                                                  \
+        int64_t i = TGI_MAX_LANES;                                                                              \
+        for (int l = 0; l < TGI_MAX_LANES; ++l) lane[l] = x[l];                                                 \
+        for (; i + TGI_MAX_LANES <= n; i += TGI_MAX_LANES) {                                                    \
+            for (int l = 0; l < TGI_MAX_LANES; ++l) lane[l] = TGI_LARGER(x[i + l], lane[l]);                    \
+        }                                                                                                       \
+        for (int l = 0; l < TGI_MAX_LANES; ++l) best = TGI_LARGER(lane[l], best);                               \
+        for (; i < n; ++i) best = TGI_LARGER(x[i], best);                                                       \
+        return best;                                                                                            \
+    }                                                                                                           \
+    static void name(const tgi_windows *w, const tgi_window *window, tgi_span whole, const real *x, real *y)    \
+    {                                                                                                           \
+        for (int64_t o = 0; o < w->out; ++o) {                                                                  \
+            if (o == whole.first) o = whole.end;                                                                \
+            if (o == w->out) break;                                                                             \
+            const int64_t first = window[o].first, n = window[o].end - first;                                   \
+            real best = y[o];                                                                                   \
+            if (n >= TGI_MAX_LANES && w->dilation == 1) {                                                       \
+                const real largest = name##_of_long(x + first, n);                                              \
+                best = TGI_LARGER(largest, best);                                                               \
+            } else {                                                                                            \
+                for (int64_t j = 0; j < n; j += w->dilation) best = TGI_LARGER(x[first + j], best);             \
+            }                                                                                                   \
+            y[o] = best;                                                                                        \
+        }                                                                                                       \
+        if (whole.first == whole.end) return;                                                                   \
+        const real *const from = x + window[whole.first].first;                                                 \
+        const int64_t n = whole.end - whole.first, stride = w->stride, dilation = w->dilation;                  \
+        real *const to = y + whole.first;                                                                       \
+        for (int64_t k = 0; k < w->kernel; ++k) {                                                               \
+            const real *const tap = from + k * dilation;                                                        \
+            if (stride == 1)                                                                                    \
+                for (int64_t o = 0; o < n; ++o) to[o] = TGI_LARGER(tap[o], to[o]);                              \
+            else if (stride == 2)                                                                               \
+                for (int64_t o = 0; o < n; ++o) to[o] = TGI_LARGER(tap[2 * o], to[o]);                          \
+            else                                                                                                \
+                for (int64_t o = 0; o < n; ++o) to[o] = TGI_LARGER(tap[o * stride], to[o]);                     \
+        }                                                                                                       \
+    }
+TGI_LOOPS_BEGIN
+TGI_MAX_WINDOWS(tgi_max_windows_f32, float)
+TGI_MAX_WINDOWS(tgi_max_windows_f64, double)
+TGI_LOOPS_END
+
+/* Where no index is wanted: first the largest of each column, then of the windows of that row, in the dtype that is
+   computed in. */
+static void tgi_max_pool_values_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_pool *pool = job->pool;
+    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
+    const tg_dtype dtype = pool->arg[0].dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t size = tgi_bytes_of(dtype);
+    const tgi_span whole = tgi_inner_windows(w);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const row_x = tgi_pool_scratch(job, thread, local), *const row_y = row_x + w->in;
+    double *const largest = row_y + w->out; /* [in] */
+    const tgi_windows each = {TGI_SLIDING, w->in, w->in, 1, 1, 0, 1, 0};
+    const tgi_span all = {0, w->in};
+    const tgi_window corner = {0, 1, {1, 1}, 1};
+    for (; first < end; ++first) {
+        const int64_t plane = first / h->out, row = first % h->out;
+        const tgi_window rows = job->row[row];
+        char *const to = tgi_pool_row(pool, 0, plane, h->out, row, w->out);
+        void *const y = dtype == compute ? (void *)to : (void *)row_y;
+        const void *x = row_x;
+        const bool one = rows.first + h->dilation >= rows.end;
+        for (int64_t o = 0; o < w->out; ++o) {
+            if (compute == TG_F64) ((double *)y)[o] = -HUGE_VAL;
+            else ((float *)y)[o] = -(float)HUGE_VAL;
+        }
+        for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
+            const char *const from = tgi_pool_row(pool, 2, plane, h->in, i, w->in);
+            if (dtype != compute) tgi_load_elements(compute, row_x, dtype, from, size, w->in);
+            x = dtype == compute ? (const void *)from : (const void *)row_x;
+            if (one) continue;
+            if (i == rows.first) memcpy(largest, x, (size_t)(w->in * tgi_bytes_of(compute)));
+            else if (compute == TG_F64) tgi_max_windows_f64(&each, &corner, all, (const double *)x, largest);
+            else tgi_max_windows_f32(&each, &corner, all, (const float *)x, (float *)(void *)largest);
+        }
+        if (!one) x = largest;
+        if (compute == TG_F64) tgi_max_windows_f64(w, job->column, whole, (const double *)x, (double *)y);
+        else tgi_max_windows_f32(w, job->column, whole, (const float *)x, (float *)y);
+        if (dtype != compute) tgi_store_elements(compute, y, dtype, to, size, w->out);
+    }
+}
+
 static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const w = &pool->dim[1];
+    const bool one_row = pool->dim[0].in == 1, adaptive = w->kind != TGI_SLIDING;
+    if (!pool->arg[1].data && (pool->arg[0].dtype != TG_F32 || one_row || adaptive))
+        return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 2 * w->in + w->out, tgi_max_pool_values_range);
     if (pool->arg[0].dtype == TG_F32)
         return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_range);
     return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_range);

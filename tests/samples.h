@@ -3184,8 +3184,29 @@ SAMPLES(max_pool)
     edge(in("[[[1, nan], [nan, 3]]]"), dims(2), gives("[[[nan]]]"), grads("[[[0, 0], [1, 0]]]"));
     pool_refusals(tg_max_pool2d, 2);
 }
+/* The largest are the same with indices, which backward needs, and without; with a NaN at place `nan`, too. */
+static void largest_without_indices(int64_t nan)
+{
+    const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_F16, TG_BF16};
+    for (int i = 0; i < 8; ++i) {
+        tg_tensor *place = tg_reshape(tg_arange_on(0, 185, 1, TG_F64, HERE), TG_SHAPE(1, 5, 37)), *y[2];
+        tg_tensor *x = tg_sin(tg_mul_scalar(place, 1.7));
+        x = tg_to_dtype(tg_masked_fill(x, tg_eq_scalar(place, (double)nan), (double)NAN), dtypes[i / 2]);
+        for (int k = 0; k < 2; ++k) {
+            x = tg_set_requires_grad(tg_clone(x), k == 1);
+            y[k] = i % 2 ? tg_adaptive_max_pool2d(x, TG_SHAPE(2, 2))
+                         : tg_max_pool2d(x, TG_SHAPE(1, 3), TG_SHAPE(1, 2), TG_SHAPE(0, 1));
+            y[k] = y[k] ? tg_masked_fill(tg_detach(y[k]), tg_isnan(tg_detach(y[k])), 9) : NULL;
+            x = tg_detach(x);
+        }
+        CHECK(y[0] && y[1] && tg_equal(y[0], y[1]));
+        CHECK(tg_item(tg_amax(y[0])) == (nan < 185 ? 9 : tg_item(tg_amax(x))));
+    }
+}
 SAMPLES(max_pool1d)
 {
+    const int64_t places[] = {0, 20, 36, 37 * 2 + 5, 184, 185}; /* the last one is none */
+    for (int i = 0; i < 6; ++i) largest_without_indices(places[i]);
     sample(S(2, 3, 7), dims(3), dims2(2), count(1));
     sample(S(3, 7), dims(2), dims2(1), count(1));
     edge(in(LINE_OF_5), dims(3), dims2(2), count(1), gives("[[4, 8, 8]]"), grads("[[0, 1, 0, 2, 0]]"));
@@ -3232,6 +3253,7 @@ SAMPLES(adaptive_max_pool1d)
 {
     sample(S(2, 3, 7), dims(3));
     sample(S(3, 4), dims(6));
+    sample(S(2, 37), dims(2)); /* long windows */
     edge(in(LINE_OF_5), dims(3), gives("[[4, 8, 8]]"), grads("[[0, 1, 0, 2, 0]]"));
     refuse(tg_adaptive_max_pool1d(ones(2, 0, 3), TG_SHAPE(1)),
            "Expected input to have non-zero size for non-batch dimensions, but input has sizes [2, 0, 3] with "
