@@ -39014,8 +39014,9 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t 
             TGI_UNROLL
             for (int r = 0; r < many; ++r) {
                 const void *const next = x[r] + at;
-                tgi_vector factor = *(const tgi_real *)next - zero;
-                if (!copies) factor = *(const TGI_T(vector_anywhere) *)next;
+                tgi_vector factor;
+                if (copies) factor = *(const tgi_real *)next - zero;
+                else factor = *(const TGI_T(vector_anywhere) *)next;
                 if (!copies && pairs) factor = TGI_HALF(factor, half);
                 TGI_UNROLL
                 for (int v = 0; v < TGI_FEW; ++v) sums[r][v] += factor * part[v];
@@ -39033,7 +39034,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t 
 static void TGI_T(few_rows)(const tgi_few *f)
 {
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MANY = TGI_V(tile_rows) < 8 ? 2 : 4 };
-    enum { GROUP = TGI_FEW * LANES };
+    enum { GROUP = (int)TGI_FEW * (int)LANES };
     const bool may = TGI_READS_PAIRS && sizeof(tgi_real) == sizeof(float), pairs = may && f->pairs;
     const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real));
     const int64_t x_row = f->x_row * (f->copies ? (int64_t)sizeof(tgi_real) : size);

@@ -995,7 +995,7 @@ static tg_tensor *of_integers(int op, tg_tensor *a, tg_tensor *b, double s, tg_t
  * gives, cut to a byte.  Where a number is no byte, or bool is refused, there is nothing to compare. */
 TEST(bytes)
 {
-    static const double numbers[] = {0, 1, 2, 100, 255, 256, 1000, -1, -100};
+    static const double scalars[] = {0, 1, 2, 100, 255, 256, 1000, -1, -100};
     for (int is_bool = 0; is_bool < 2; ++is_bool) {
         TG_SCOPE;
         const tg_dtype dtype = is_bool ? TG_BOOL : TG_U8;
@@ -1012,14 +1012,14 @@ TEST(bytes)
             for (int n = 0; n < 9; ++n) {
                 TG_SCOPE;
                 for (int layout = 0; layout < 2; ++layout) {
-                    tg_tensor *y = layout ? of_integers(op, across, gaps, numbers[n], mask)
-                                          : of_integers(op, a8, b8, numbers[n], mask);
+                    tg_tensor *y = layout ? of_integers(op, across, gaps, scalars[n], mask)
+                                          : of_integers(op, a8, b8, scalars[n], mask);
                     if (!y) tg_clear_error();
                     if (!y) continue;
-                    const double s = is_bool && op == 16 ? numbers[n] != 0 : numbers[n]; /* of add_alpha, a bool */
+                    const double s = is_bool && op == 16 ? scalars[n] != 0 : scalars[n]; /* of add_alpha, a bool */
                     tg_tensor *wanted = tg_to_dtype(of_integers(op, a, b, s, mask), tg_dtype_of(y));
                     if (!CHECK(tg_equal(y, wanted)))
-                        printf("op %d of integers, %s, number %g\n", op, tg_dtype_name(dtype), numbers[n]);
+                        printf("op %d of integers, %s, number %g\n", op, tg_dtype_name(dtype), scalars[n]);
                     compared++;
                 }
             }
