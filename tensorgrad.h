@@ -21092,7 +21092,8 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
     bool same = tgi_same_shape(a, b->ndim, b->dim);
     if (same && tgi_has_whole_numbers_here(a) && tgi_has_whole_numbers_here(b) && a->dtype == b->dtype) {
         const size_t bytes = (size_t)tgi_numel(a) * tgi_dtypes[a->dtype].size;
-        same = bytes == 0 || memcmp(tgi_operand_of(a).data, tgi_operand_of(b).data, bytes) == 0;
+        same = tgi_wait_ready(c.S, a, false) && tgi_wait_ready(c.S, b, false) &&
+               (bytes == 0 || memcmp(tgi_operand_of(a).data, tgi_operand_of(b).data, bytes) == 0);
     } else if (same) {
         tg_tensor *all = tg_all(tg_eq(a, b));
         same = all && tg_item(all) != 0;

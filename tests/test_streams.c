@@ -258,9 +258,11 @@ TEST(calls_that_wait)
         tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2, 2, 3, 3), TG_F32, TG_CPU), true);
         tg_tensor *y = tg_to(x, first), *loss = tg_sum(y), *dx;
         tg_dict *dict = tg_dict_new();
-        int64_t before;
+        int64_t before = waits();
+        bool pends; /* where work is done when it is queued, nothing waits */
         tg_dict_set(dict, "y", y);
-        tg_synchronize(first);
+        (void)tg_item(loss);
+        pends = waits() > before;
         before = waits();
         if (k == 0) CHECK(tg_npy_save(path, y) == TG_OK);
         if (k == 1) CHECK(tg_npz_save(path, dict) == TG_OK);
@@ -272,8 +274,8 @@ TEST(calls_that_wait)
         if (k == 7) CHECK(tg_backward(loss) == TG_OK);
         if (k == 8) CHECK(tg_gradients(&loss, 1, NULL, &x, 1, &dx, 0) == TG_OK);
         if (k == 9) CHECK(tg_forward(net, y) != NULL);
-        if (waits() <= before) printf("    %s did not wait\n", name[k]);
-        CHECK(waits() > before && tg_op_waits(name[k]));
+        if (waits() <= before && pends) printf("    %s did not wait\n", name[k]);
+        CHECK((waits() > before || !pends) && tg_op_waits(name[k]));
         tg_dict_free(dict);
     }
     if (nowhere) fclose(nowhere);
