@@ -2153,7 +2153,8 @@ static bool has_samples(const char *name)
 static bool is_optional(const char *name)
 {
     static const char *const names[] = {"layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "lstm_cell",
-                                        "cross_entropy", "scaled_dot_product_attention", "dropout"};
+                                        "cross_entropy", "scaled_dot_product_attention", "dropout",
+                                        "channel_norm"};
     for (int i = 0; i < (int)(sizeof names / sizeof *names); ++i) {
         if (strcmp(names[i], name) == 0) return true;
     }
