@@ -16654,8 +16654,9 @@ static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
 
 /* index with `size` added to the negative ones, which count from the end: index itself, where the host sees that there
    is none. */
-static tg_tensor *tgi_wrap_index(tg_tensor *index, int64_t size)
+static tg_tensor *tgi_wrap_index(tgi_thread *S, tg_tensor *index, int64_t size)
 {
+    if (!tgi_wait_ready(S, index, false)) return NULL;
     if (index->storage->backend->host && index->dtype == TG_I64 && tgi_is_contiguous(index)) {
         const int64_t *const at = (const int64_t *)tgi_operand_of(index).data, n = tgi_numel(index);
         int64_t signs = 0;
@@ -16714,7 +16715,7 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
     }
     t = tg_expand(t, a);
     index = tg_expand(index, b);
-    if (index && t && t->ndim) index = tgi_wrap_index(index, t->dim[dim]);
+    if (index && t && t->ndim) index = tgi_wrap_index(c.S, index, t->dim[dim]);
     return tgi_composite_end(&c, tg_gather(t, dim, index));
 }
 
@@ -16893,7 +16894,7 @@ static bool tgi_index_each_dim(tgi_thread *S, const char *op, tg_tensor *t, tg_t
             continue;
         }
         index = tg_to_dtype(index, TG_I64);
-        at[dim] = index ? tgi_wrap_index(index, t->dim[dim]) : NULL;
+        at[dim] = index ? tgi_wrap_index(S, index, t->dim[dim]) : NULL;
         if (!at[dim] || !tgi_check_index_values(S, op, index, dim, t->dim[dim], TGI_INDEX_FROM_END) ||
             !(at[dim] = tg_to(at[dim], tgi_device_of(t)))) {
             return false;

@@ -243,6 +243,23 @@ TEST(gradients_that_arrive)
     }
 }
 
+/* What the host itself looks at may still be on its way from the device: integers that are compared, indices. */
+TEST(integers_that_arrive)
+{
+    tg_tensor *wanted = tg_to_dtype(tg_arange(0, 300, 1), TG_I64), *there = tg_to(wanted, first), *list[1];
+    tg_tensor *table = tg_arange(0, 300, 1), *taken;
+    CHECK(tg_equal(tg_to_ex(there, TG_CPU, TG_I64, TG_NON_BLOCKING), wanted));
+    taken = tg_take_along_dim(table, tg_to_ex(there, TG_CPU, TG_I64, TG_NON_BLOCKING), 0);
+    CHECK(taken && tg_equal(taken, table));
+    list[0] = tg_to_ex(there, TG_CPU, TG_I64, TG_NON_BLOCKING);
+    taken = tg_index(table, list, 1);
+    CHECK(taken && tg_equal(taken, table));
+    taken = tg_one_hot(tg_to_ex(there, TG_CPU, TG_I64, TG_NON_BLOCKING), 300);
+    CHECK(taken && tg_item(tg_sum(tg_diagonal(taken, 0, 0, 1))) == 300);
+    taken = tg_bincount(tg_to_ex(there, TG_CPU, TG_I64, TG_NON_BLOCKING), NULL, 0);
+    CHECK(taken && tg_item(tg_sum(taken)) == 300);
+}
+
 /* Calls that are no ops, but wait: tg_op_waits knows them. */
 TEST(calls_that_wait)
 {
@@ -304,6 +321,7 @@ int main(int argc, char **argv)
     RUN(weights_of_two_threads);
     RUN(a_write_after_the_reads_of_another_thread);
     RUN(gradients_that_arrive);
+    RUN(integers_that_arrive);
     RUN(calls_that_wait);
     tg_shutdown();
     return harness_end();
