@@ -54,7 +54,7 @@
        TG_PLAIN             leave act III (see CONTENTS) out: the CPU computes by the loops of the room PLAIN, which are
                             easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
-                            and otherwise the same options.  An edit of the rest then costs two fifths of the time
+                            and otherwise the same options.  An edit of the rest then costs a third of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
        TG_ALLOW_FAST_MATH   allow options that change results: -ffast-math and -ffinite-math-only, which break NaN and
                             infinity, -funsafe-math-optimizations, -fassociative-math, -freciprocal-math and
@@ -183,7 +183,7 @@
 
    Act III, speed: how the CPU does what a backend must do.
 
-       @@KERNELS     * the elementwise kernels in f64 and i64; the table of those in f32
+       @@KERNELS     * the elementwise kernels in i64; the table of the loops of an instruction set
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
        @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort; gather, scatter, nonzero
@@ -5074,7 +5074,7 @@ enum {
 #define TGI_COMPOSITES(OP)                                                                                             \
     OP(repeat, "t", NOTHING) OP(repeat_interleave, "t", DIM) OP(roll, "t", NOTHING) OP(tril, "t", NOTHING)             \
     OP(triu, "t", NOTHING) OP(trace, "t", CAST_OFF) OP(cosine_similarity, "a,b", CAST_F32 | FLOAT_INPUT)               \
-    OP(index_select, "t,index", DIM) OP(take_along_dim, "t,index", DIM)                     \
+    OP(index_select, "t,index", DIM) OP(take_along_dim, "t,index", DIM)                                                \
     OP(embedding, "weight,ids", NOTHING) OP(index_add, "t,index,src", CAST_OFF | DIM)                                  \
     OP(bincount, "ids,weights?", NOTHING) OP(index, "t", NOTHING) OP(index_put, "t,values??", CAST_WIDEST)             \
     OP(index_put_, "t,values??", CAST_OFF)                                                                             \
@@ -5790,10 +5790,15 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
 #define tgi_rint(x) TGI_REAL(rint, x)
 #define tgi_trunc(x) TGI_REAL(trunc, x)
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
-#define tgi_pow_number(x, s) /* PyTorch's: its roots know -0 and -infinity */                  \
-    ((s) == 1 ? (x) : (s) == 2 ? (x) * (x) : (s) == 3 ? (x) * (x) * (x) : (s) == -1 ? 1 / (x)                    \
-     : (s) == -2 ? 1 / ((x) * (x)) : (s) == (real)0.5 ? tgi_sqrt(x)                             \
-     : (s) == (real)-0.5 ? 1 / tgi_sqrt(x) : tgi_pow(x, s))
+#define tgi_pow_number(x, s) /* PyTorch's: its roots know -0 and -infinity */           \
+    ((s) == 1              ? (x)                                                        \
+     : (s) == 2            ? (x) * (x)                                                  \
+     : (s) == 3            ? (x) * (x) * (x)                                            \
+     : (s) == -1           ? 1 / (x)                                                    \
+     : (s) == -2           ? 1 / ((x) * (x))                                            \
+     : (s) == (real)0.5    ? tgi_sqrt(x)                                                \
+     : (s) == (real)-0.5   ? 1 / tgi_sqrt(x)                                            \
+                           : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
 #define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
 #define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
@@ -5832,7 +5837,8 @@ TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, in
 }
 
 /* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.
-   Floats accumulate in double, integers and bool in int64_t. */
+   Floats accumulate in double, integers and bool in int64_t.  TGI_CHOOSE is a choice that SIMD_ROWS writes without a
+   branch. */
 
 #define TGI_CHOOSE(condition, a, x) ((condition) ? (a) : (x))
 #define TGI_REDUCTIONS(OP)                                                                       \
@@ -6112,7 +6118,7 @@ extern const tgi_host tgi_library;
 
 /* The program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_ABI = 28, TGI_SIZES = 17 };
+enum { TGI_ABI = 29, TGI_SIZES = 19 };
 typedef struct {
     int abi;
     size_t size[TGI_SIZES];
@@ -6123,7 +6129,8 @@ static const tgi_version tgi_this_version = {
     TGI_ABI,
     {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),
      sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),
-     sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient), sizeof(tgi_optim_step), sizeof(tgi_multi),
+     sizeof(tgi_channel_norm), sizeof(tgi_distances), sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient),
+     sizeof(tgi_optim_step), sizeof(tgi_multi),
      sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},
     {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}};
 
@@ -15677,7 +15684,8 @@ tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu",
    (3) Sums of squares and of powers, which may overflow or vanish where their root does not, are repeated in f64 or
        with a scale if the first result shows that this has happened.
    (4) The gradient of an extreme is divided among the elements that are equal to it.
-   tg_normalize, tg_cosine_similarity and tg_cdist, at the end of the room, are composites.
+   tg_normalize and tg_cosine_similarity, at the end of the room, are composites; tg_cdist is an op, whose kernel is
+   optional.
    To add a reduction by one kernel: a kind in tgi_reduction, its row in TGI_REDUCTIONS and its loop in
    tensorgrad_cuda.cu; a row in TGI_OPS; a line TGI_REDUCTION and a rule here; declarations and samples.  One that is
    made of other ops needs no kind. */
@@ -31263,8 +31271,8 @@ TGI_CALLERS_END
 
    Promise: the elementwise kernels in i64, loading and storing of elements of any dtype; and tgi_kernels, the
    table of the loops that are compiled for each instruction set.
-   Types: tgi_map_kernel is y [n] = f(x [n], ..); tgi_map_row the kernels of an op in f64 and i64; tgi_kernels one
-   instruction set's loops in f32 and their like.
+   Types: tgi_map_kernel is y [n] = f(x [n], ..); tgi_map_row (CPU) the kernels of an op on any
+   processor; tgi_kernels one instruction set's loops.
    Way: the rows of the op table are expanded into a loop each: here for i64, in SIMD for u8, in SIMD_MATH for f32 and
    f64.  A caller gets the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
    (1) Operands of a kernel are contiguous and of its dtype; the output may be one of the inputs.
@@ -31398,7 +31406,6 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
 }
 
 /* ---- the kernels: what they are given ---- */
-
 
 /* Elements that a kernel for floats takes at a time, if its expression takes many steps: a power of two, of which
    vectors are parts.  So its loop is one of whole vectors, and needs no others for the elements that are left, which
