@@ -146,10 +146,10 @@ BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks programs roof)
 $(BENCH_PARTS): $(BUILD)/bench_%.o: tests/bench/%.c tests/bench/roof.h tests/bench/workloads.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(OPENMP) -c -o $@ $<
 
-$(BUILD)/workloads: tests/bench/workloads.c $(BENCH_PARTS) $(BUILD)/library.o
+$(BUILD)/workloads: tests/bench/workloads.c tests/bench/bits.h $(BENCH_PARTS) $(BUILD)/library.o
 	$(COMPILE)
 
-$(BUILD)/sweep: tests/bench/sweep.c tests/bench/cells.h tests/samples.h $(BUILD)/bench_roof.o $(BUILD)/library.o
+$(BUILD)/sweep: tests/bench/sweep.c tests/bench/bits.h tests/bench/cells.h tests/samples.h $(BUILD)/bench_roof.o $(BUILD)/library.o
 	$(COMPILE)
 
 # The declarations of the header as a table of calls; two programs include it and draw the arguments.

@@ -32106,7 +32106,7 @@ static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t 
 }
 
 /* y [bytes] = x [bytes], which is short: with as few moves as can be. */
-static inline void tgi_copy_short(char *y, const char *x, int64_t bytes)
+TGI_ALWAYS_INLINE void tgi_copy_short(char *y, const char *x, int64_t bytes)
 {
     if (bytes >= 16) {
         for (int64_t i = 0; i < bytes - 16; i += 16) memcpy(y + i, x + i, 16);
@@ -32118,6 +32118,13 @@ static inline void tgi_copy_short(char *y, const char *x, int64_t bytes)
         for (; bytes >= 4; bytes -= 4, y += 4, x += 4) memcpy(y, x, 4);
         for (; bytes > 0; --bytes) *y++ = *x++;
     }
+}
+
+/* y [bytes] = x [bytes], which do not overlap: a call of memcpy costs more than a short copy. */
+TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
+{
+    if (bytes >= 8 * TGI_CACHE_LINE) memcpy(y, x, (size_t)bytes);
+    else tgi_copy_short(y, x, bytes);
 }
 
 /* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
@@ -32440,14 +32447,17 @@ static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
     return tgi_map_with(S, loop, kernel, loop->compute, false) ? TGI_DONE : TGI_FAILED;
 }
 
-/* y [n] of one dtype = x [n] of another, steps in bytes.  The elements of a row without gaps are converted where they
-   are if one of the dtypes is a compute dtype that holds all values of the source; others go through a tile of it. */
+/* y [n] = x [n], steps in bytes.  Of one dtype bits are moved.  Else the elements of a row without gaps are converted
+   where they are if one of the dtypes is a compute dtype that holds all values of the source; others go through a tile
+   of it. */
 static void tgi_convert_run(tg_dtype to, char *y, int64_t y_step, tg_dtype from, const char *x, int64_t x_step,
                             int64_t n)
 {
     const tg_dtype compute = tgi_compute_dtype(tgi_bytes_of(from) == 1 ? to : from); /* every dtype holds a byte */
     const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
-    if (x_dense && from == compute) {
+    if (to == from) {
+        tgi_copy_run(y, y_step, x, x_step, n, tgi_bytes_of(to));
+    } else if (x_dense && from == compute) {
         tgi_store_elements(compute, x, to, y, y_step, n);
     } else if (y_dense && to == compute) {
         tgi_load_elements(compute, y, from, x, x_step, n);
@@ -32513,8 +32523,7 @@ static void tgi_copy_block(const tgi_copy_job *job, const tgi_part *block)
         row_step = block->columns * size;
     }
     for (int64_t i = 0; i < block->rows; ++i, y += iter->stride[0][r], x += row_step) {
-        if (to == from) tgi_copy_run(y, y_step, x, step, block->columns, size);
-        else tgi_convert_run(to, y, y_step, from, x, step, block->columns);
+        tgi_convert_run(to, y, y_step, from, x, step, block->columns);
     }
 }
 
@@ -33748,17 +33757,6 @@ struct tgi_index_block {
     const tgi_kernels *kernels;
 };
 typedef void (*tgi_index_fn)(const tgi_index_block *b);
-
-/* y [bytes] = x [bytes], which do not overlap: a call of memcpy costs more than a short copy. */
-TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
-{
-    if (bytes < 16 || bytes >= 8 * TGI_CACHE_LINE) {
-        memcpy(y, x, (size_t)bytes);
-        return;
-    }
-    for (int64_t i = 0; i < bytes - 16; i += 16) memcpy(y + i, x + i, 16);
-    memcpy(y + bytes - 16, x + bytes - 16, 16); /* some of them again */
-}
 
 /* Whether the inside of a block is x[index[i]], and neither x nor index has a gap. */
 static bool tgi_is_flat_block(const tgi_index_block *b)
@@ -35001,10 +34999,7 @@ static void tgi_few_line(tg_dtype dtype, char *to, int64_t width, tg_dtype from,
                          int64_t n)
 {
     const int64_t size = tgi_bytes_of(dtype);
-    if (dtype == from)
-        tgi_copy_run(to, size, x, x_step, n, size);
-    else
-        tgi_convert_run(dtype, to, size, from, x, x_step, n);
+    tgi_convert_run(dtype, to, size, from, x, x_step, n);
     memset(to + n * size, 0, (size_t)((width - n) * size));
 }
 
@@ -37575,24 +37570,6 @@ static inline float TGI_V(exp_below_88f)(float x)
     return x < -87.0f ? 0.0f : y;
 }
 
-/* exp_below_88f of doubles: exp(x), x < 708.  What would be below 2^-1022 is 0.  Taylor's series of exp(r), |r| <=
-   log(2) / 2, is off by 5e-18 after r^13. */
-static inline double TGI_V(exp_below_708)(double x)
-{
-    const double sum = x * 1.44269504088896341 + 6755399441055744.0, n = sum - 6755399441055744.0;
-    const double r = x - n * 6.93147180369123816490e-01 - n * 1.90821492927058770002e-10, r2 = r * r, r4 = r2 * r2;
-    const double low = (1.0 / 2 + r * (1.0 / 6)) + r2 * (1.0 / 24 + r * (1.0 / 120));
-    const double middle = (1.0 / 720 + r * (1.0 / 5040)) + r2 * (1.0 / 40320 + r * (1.0 / 362880));
-    const double high = (1.0 / 3628800 + r * (1.0 / 39916800)) + r2 * (1.0 / 479001600 + r * (1.0 / 6227020800));
-    double scale;
-    uint64_t bits; /* n stands in the low bits of sum */
-    memcpy(&bits, &sum, sizeof bits);
-    bits = (bits + 1023) << 52;
-    memcpy(&scale, &bits, sizeof scale);
-    const double y = scale + scale * (r + r2 * (low + r4 * (middle + r4 * high)));
-    return x < -708.0 ? 0.0 : y;
-}
-
 /* exp(x) - 1 = 2^n p + (2^n - 1) */
 static inline float TGI_V(expm1f)(float x)
 {
@@ -38213,6 +38190,14 @@ static inline double TGI_V(exp_of_f64)(double x)
     const double y = TGI_V(power_of_2_f64)(e.n + (tiny ? (uint64_t)127 : ~(uint64_t)0)) * (2 + 2 * e.p);
     const double scaled = tiny ? 2.938735877055719e-39 * y : y; /* 2^-128 */
     return x > 709.78271289338397 ? HUGE_VAL : scaled;
+}
+
+/* exp(x), x < 708, as softmax needs it: see exp_below_88f, in SIMD.  What would be below 2^-1022 is 0. */
+static inline double TGI_V(exp_below_708)(double x)
+{
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(x);
+    const double scale = TGI_V(power_of_2_f64)(e.n), y = TGI_T_FMA(scale, e.p, scale);
+    return x < -708 ? 0 : y;
 }
 
 static inline double TGI_V(expm1_of_f64)(double x)

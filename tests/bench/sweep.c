@@ -31,6 +31,7 @@
  */
 #include "tensorgrad.h"
 #include "../samples.h"
+#include "bits.h"
 #include "cells.h"
 #include "roof.h"
 #include <stdbool.h>
@@ -118,17 +119,6 @@ static tg_function call_of(const char *op)
 }
 
 /* ---- the inputs of a cell ---- */
-
-/* 24 random bits, the same for an index and a seed in every language: see peers/common.py. */
-static uint32_t random_bits(uint32_t i, uint32_t seed)
-{
-    uint32_t x = i * 2654435761u + seed * 2246822519u;
-    for (int round = 0; round < 2; ++round) {
-        x ^= x >> 16;
-        x *= 0x45d9f3bu;
-    }
-    return (x ^ (x >> 16)) >> 8;
-}
 
 /* Numbers for a dtype: floats as they are, i64 a hundred times as large, u8 the same of absolute values, bool where
    they are positive; below classes, if that is not 0. */

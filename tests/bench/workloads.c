@@ -16,6 +16,7 @@
  *     drop                 frees the workload that is set up
  *     version              one line
  */
+#include "bits.h"
 #include "roof.h"
 #include "workloads.h"
 #include <math.h>
@@ -159,17 +160,6 @@ static const struct { const char *name; bool quick; } rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 
 /* ---- numbers that every worker makes alike --------------------------------------------------------------------- */
-
-/* 24 random bits, the same for an index and a seed in every language. */
-static uint32_t random_bits(uint32_t i, uint32_t seed)
-{
-    uint32_t x = i * 2654435761u + seed * 2246822519u;
-    for (int round = 0; round < 2; ++round) {
-        x ^= x >> 16;
-        x *= 0x45d9f3bu;
-    }
-    return (x ^ (x >> 16)) >> 8;
-}
 
 tg_tensor *fill(tg_tensor *t, uint32_t seed, float scale)
 {
