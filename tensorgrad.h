@@ -37827,18 +37827,21 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
 
 /* The processors with AVX2 have an instruction for eight conversions to or from f16, those with AVX-512 for sixteen;
    no loop becomes one.  Rounding is to the nearest, ties to even. */
-#ifdef TGI_AGAIN
-typedef short TGI_V(vector_f16)
-    __attribute__((__vector_size__(TGI_V(vector_bytes) / 2), __aligned__(2), __may_alias__));
-#endif
+#undef TGI_HALVES
 #undef TGI_FLOATS_OF
 #undef TGI_HALVES_OF
 #ifdef TGI_TABLES
+#define TGI_HALVES 16
 #define TGI_FLOATS_OF(x) __builtin_ia32_vcvtph2ps512_mask(x, floats, TGI_ALL_16, 4)
 #define TGI_HALVES_OF(x) __builtin_ia32_vcvtps2ph512_mask(x, 0, halves, 0xffff)
 #else
+#define TGI_HALVES 8
 #define TGI_FLOATS_OF(x) __builtin_ia32_vcvtph2ps256(x)
 #define TGI_HALVES_OF(x) __builtin_ia32_vcvtps2ph256(x, 0)
+#endif
+#ifdef TGI_AGAIN
+typedef short TGI_V(halves) __attribute__((__vector_size__(TGI_HALVES * 2), __aligned__(2), __may_alias__));
+typedef float TGI_V(floats) __attribute__((__vector_size__(TGI_HALVES * 4), __aligned__(4), __may_alias__));
 #endif
 
 static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
@@ -37846,11 +37849,10 @@ static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
     const uint16_t *const half = (const uint16_t *)x;
     int64_t done = 0;
 #ifdef TGI_AGAIN
-    const int64_t together = TGI_V(vector_bytes) / (int)sizeof(float);
-    TGI_V(vector_f32) floats = {0};
-    for (; done + together <= n; done += together) {
-        floats = TGI_FLOATS_OF(*(const TGI_V(vector_f16) *)(const void *)(half + done));
-        *(TGI_V(vector_f32) *)(void *)(y + done) = floats;
+    TGI_V(floats) floats = {0};
+    for (; done + TGI_HALVES <= n; done += TGI_HALVES) {
+        floats = TGI_FLOATS_OF(*(const TGI_V(halves) *)(const void *)(half + done));
+        *(TGI_V(floats) *)(void *)(y + done) = floats;
     }
 #endif
     TGI_INDEPENDENT
@@ -37862,11 +37864,10 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     uint16_t *const half = (uint16_t *)y;
     int64_t done = 0;
 #ifdef TGI_AGAIN
-    const int64_t together = TGI_V(vector_bytes) / (int)sizeof(float);
-    TGI_V(vector_f16) halves = {0};
-    for (; done + together <= n; done += together) {
-        halves = TGI_HALVES_OF(*(const TGI_V(vector_f32) *)(const void *)(x + done));
-        *(TGI_V(vector_f16) *)(void *)(half + done) = halves;
+    TGI_V(halves) halves = {0};
+    for (; done + TGI_HALVES <= n; done += TGI_HALVES) {
+        halves = TGI_HALVES_OF(*(const TGI_V(floats) *)(const void *)(x + done));
+        *(TGI_V(halves) *)(void *)(half + done) = halves;
     }
 #endif
     TGI_INDEPENDENT
