@@ -48,6 +48,7 @@
        TG_STATIC            make every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
+                            (tcc has none)
        TG_SELF              the name of this file, in quotes, if the compiler cannot tell it: see SPEED
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
@@ -205,6 +206,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#ifdef __TINYC__
+#undef __attribute__ /* glibc defines it away for tcc, which knows those that stand here */
+#endif
 
 /* ======== @@BASE ================================================================================================== */
 
@@ -538,8 +542,8 @@ extern "C" {
 
 /* TG_SCOPE; opens a scope that ends where the enclosing block ends, however control leaves it: at the brace, or by
    break, continue, return or goto (not longjmp).  Tensors made meanwhile then end, except those that tg_keep, tg_retain
-   or tg_param took out.  A function that returns a tensor: { TG_SCOPE; ... return tg_keep(y); }.  It needs C++, gcc or
-   clang.  TG_SCOPE is defined below.
+   or tg_param took out.  A function that returns a tensor: { TG_SCOPE; ... return tg_keep(y); }.  It needs C++, gcc,
+   clang or tcc.  TG_SCOPE is defined below.
 
    The plain form works with every compiler: tg_mark m = tg_scope_begin(); ... tg_scope_end(m); */
 
@@ -579,7 +583,7 @@ extern "C" {
 #define TGI_SCOPE_GUARD_(name, kind, value) \
     tgi_block name(kind, value);            \
     static_assert(sizeof(name) > 0, "")
-#elif defined(__GNUC__) || defined(__clang__)
+#elif defined(__GNUC__) || defined(__clang__) || defined(__TINYC__)
 #define TGI_SCOPE_GUARD_(name, kind, value)                                                \
     tgi_scope_guard name __attribute__((__cleanup__(tgi_scope_guard_close), __unused__)) = \
         tgi_scope_guard_open(&name, kind, value)
@@ -8382,11 +8386,35 @@ void tg_scope_end(tg_mark mark)
    tg_drop do nothing there, since they would act on that scope's own tensors. */
 #define TGI_MISSING UINT64_MAX
 
+/* Whether the cleanup of a variable runs at the end of its block.  A tcc of before 2019 knows no such attribute and
+   ignores it, with a warning: its scopes would never end. */
+#ifdef __TINYC__
+static void tgi_note_end(bool **ended) { **ended = true; }
+
+static bool tgi_blocks_end(void)
+{
+    bool ended = false;
+    {
+        bool *block __attribute__((__cleanup__(tgi_note_end))) = &ended;
+    }
+    return ended;
+}
+#else
+static bool tgi_blocks_end(void) { return true; }
+#endif
+
 tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
 {
     tgi_thread *S = tgi_self();
     tgi_scope_guard hold;
     hold.self = self;
+    hold.serial = 0;
+    if (!tgi_blocks_end()) {
+        tgi_fail(S, TG_ERR_UNSUPPORTED, "scope",
+                 "this compiler ignores the cleanup attribute, so that the block of TG_SCOPE would never end\n"
+                 "a newer tcc knows it; tg_scope_begin and tg_scope_end work with every compiler");
+        return hold;
+    }
     hold.serial = tgi_block_open(S, kind);
     if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
     if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_later_check_autocast(S, value)) S->autocast = (tg_dtype)value;

@@ -75,9 +75,9 @@ static double distance(float y, double exact)
 /* pow and atan2 of each two of some numbers, special ones among them. */
 TEST(pairs)
 {
-    static const float number[] = {0.0f,   -0.0f,   1,     -1,     2,        -2,        0.5f, -0.5f,
-                                   3,      -3,      0.3f,  -7.7f,  1e-40f,   -1e-40f,   3e38f, -3e38f,
-                                   1e-10f, INFINITY, -INFINITY, NAN, 16777216, -16777218, 12.5f, -101};
+    const float number[] = {0.0f,   -0.0f,    1,         -1,    2,        -2,        0.5f,  -0.5f,
+                            3,      -3,       0.3f,      -7.7f, 1e-40f,   -1e-40f,   3e38f, -3e38f,
+                            1e-10f, INFINITY, -INFINITY, NAN,   16777216, -16777218, 12.5f, -101};
     enum { NUMBERS = (int)(sizeof number / sizeof number[0]), PAIRS = NUMBERS * NUMBERS };
     static float a[PAIRS], b[PAIRS], y[PAIRS], angle[PAIRS];
     tg_mark mark = tg_scope_begin();
@@ -159,9 +159,13 @@ static double some_double(uint64_t *state)
     return x;
 }
 
-static const double special[] = {0, -0.0, 1, -1, 2, -2, 3, 0.5, -0.5, -2.5, 5e-324, -5e-324, 1e300, -1e300, HUGE_VAL,
-                                 -HUGE_VAL, (double)NAN};
-enum { SPECIAL = (int)(sizeof special / sizeof special[0]) };
+enum { SPECIAL = 17 };
+static double special(int i)
+{
+    const double numbers[SPECIAL] = {0, -0.0, 1, -1, 2, -2, 3, 0.5, -0.5, -2.5, 5e-324, -5e-324, 1e300, -1e300,
+                                     HUGE_VAL, -HUGE_VAL, (double)NAN}; /* not static: to tcc -HUGE_VAL is no constant */
+    return numbers[i];
+}
 
 TEST(errors_f64)
 {
@@ -170,7 +174,7 @@ TEST(errors_f64)
     double worst[FUNCTIONS] = {0};
     uint64_t state = 1;
     for (int round = 0; round < rounds; ++round) {
-        for (int i = 0; i < AT_ONCE; ++i) x[i] = i < SPECIAL ? special[i] : some_double(&state);
+        for (int i = 0; i < AT_ONCE; ++i) x[i] = i < SPECIAL ? special(i) : some_double(&state);
         for (int f = 0; f < FUNCTIONS; ++f) {
             if (!functions[f].wide) continue;
             TG_SCOPE;
@@ -198,8 +202,8 @@ static void errors_of_two(const char *name, tg_tensor *(*op)(tg_tensor *a, tg_te
     uint64_t state = 2;
     for (int i = 0; i < AT_ONCE; ++i) {
         const bool pair = i < SPECIAL * SPECIAL;
-        a[i] = pair ? special[i / SPECIAL] : some_double(&state);
-        b[i] = pair ? special[i % SPECIAL] : some_double(&state);
+        a[i] = pair ? special(i / SPECIAL) : some_double(&state);
+        b[i] = pair ? special(i % SPECIAL) : some_double(&state);
         if (dtype == TG_F32) a[i] = (double)(float)a[i], b[i] = (double)(float)b[i];
     }
     TG_SCOPE;
@@ -219,6 +223,10 @@ static void errors_of_two(const char *name, tg_tensor *(*op)(tg_tensor *a, tg_te
 
 TEST(errors_of_pow_and_atan2)
 {
+#ifdef __TINYC__
+    printf("skipped: errors_of_pow_and_atan2, as the wide functions called by tcc give NaN for pow(0, 1)\n");
+    return;
+#endif
     errors_of_two("pow", tg_pow, powl, TG_F32, 1.5);
     errors_of_two("pow", tg_pow, powl, TG_F64, 1.5);
     errors_of_two("atan2", tg_atan2, atan2l, TG_F32, 2);

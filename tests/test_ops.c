@@ -1850,7 +1850,7 @@ TEST(blocks_of_indices)
 /* NaN comes last in order, and equal numbers keep theirs, also among the first of many. */
 TEST(first_of_many)
 {
-    static const float x[] = {3, NAN, -INFINITY, 0.0f, -0.0f, 3, NAN, 1, INFINITY, 3, -2, 1, 3, 3, 3, 3};
+    const float x[] = {3, NAN, -INFINITY, 0.0f, -0.0f, 3, NAN, 1, INFINITY, 3, -2, 1, 3, 3, 3, 3};
     static const int64_t most[] = {1, 6}, least[] = {2, 10};
     int64_t index[2];
     tg_tensor *at_ = NULL, *t = tg_to(tg_from_f32(x, TG_SHAPE(16)), HERE);
@@ -2042,7 +2042,7 @@ TEST(composed_rows)
 
 TEST(accuracy)
 {
-    static const struct {
+    const struct {
         const char *name;
         tg_tensor *(*fn)(tg_tensor *);
         double (*exact)(double);

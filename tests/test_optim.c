@@ -924,7 +924,7 @@ TEST(state_that_does_not_fit)
     store_set("adamw.state.1.exp_avg", was), tg_release(was);
     store_set("adamw.amsgrad", tg_scalar(2));
     CHECK_FAILS(load(o), "'adamw.amsgrad' cannot be 2");
-    store_set("adamw.amsgrad", tg_scalar(NAN));
+    store_set("adamw.amsgrad", tg_scalar(fabs(NAN))); /* the sign of NAN depends on the compiler */
     CHECK_FAILS(load(o), "'adamw.amsgrad' cannot be nan");
     store_set("adamw.amsgrad", tg_scalar(0));
     store_set("adamw.state.2.step", tg_scalar(-1));
