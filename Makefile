@@ -123,7 +123,7 @@ $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
 
 $(TESTS) $(EXAMPLES) $(BUILD)/fuzz_api $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/library.o
 
-$(EXAMPLES): $(BUILD)/%: examples/%.c tensorgrad.h $(BUILD)/flags
+$(EXAMPLES): $(BUILD)/%: examples/%.c $(wildcard examples/*.h) tensorgrad.h $(BUILD)/flags
 	$(COMPILE) -DTG_COMPILED
 
 $(TESTS:=.o): $(BUILD)/%.o: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD)/flags
