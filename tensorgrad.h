@@ -4898,9 +4898,9 @@ enum {
        "a: g / b, b: -g * a / b^2", AB_TWIN)                                                                           \
     OP(pow, POWER, tgi_pow(a, b), tgi_wrap_pow(a, b), A | B | Y | CAST_F32, tgi_pow_base_gradient(g, a, b),            \
        tgi_pow_exponent_gradient(g, a, b, y), "a: g * b * a^(b-1), b: g * y * log(a)", AB_TWIN)                        \
-    OP(maximum, ANY, ((b > a) | (b != b)) ? b : a, a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                 \
+    OP(maximum, ANY, tgi_larger(a, b), a > b ? a : b, A | B, tgi_larger_gradient(g, a, b),                             \
        tgi_larger_gradient(g, b, a), "g to the larger, half to each where equal", AB)                                  \
-    OP(minimum, ANY, ((b < a) | (b != b)) ? b : a, a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                 \
+    OP(minimum, ANY, tgi_smaller(a, b), a < b ? a : b, A | B, tgi_larger_gradient(g, b, a),                            \
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
@@ -5658,6 +5658,13 @@ static bool tgi_all_dense(int ndim, const int64_t *dim, int nargs, const tgi_ope
     return true;
 }
 
+/* The size of operand 0's stride along dim d.  A dim along which it is repeated (expanded) counts as the largest. */
+static inline uint64_t tgi_iter_step(const tgi_iter *iter, int d)
+{
+    const int64_t stride = iter->stride[0][d];
+    return stride ? (uint64_t)llabs(stride) : UINT64_MAX;
+}
+
 /* any_order: the kernel may see the elements in any order, so the dims are sorted by the strides of the first operand,
    the smallest innermost. */
 static TGI_UNUSED void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *dim, int nargs, const tgi_operand *arg,
@@ -5685,7 +5692,7 @@ static TGI_UNUSED void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *di
         return;
     }
     for (int d = 1; any_order && d < iter->ndim; ++d) { /* insertion sort: stable */
-        for (int e = d; e > 0 && llabs(iter->stride[0][e - 1]) < llabs(iter->stride[0][e]); --e)
+        for (int e = d; e > 0 && tgi_iter_step(iter, e - 1) < tgi_iter_step(iter, e); --e)
             tgi_iter_swap(iter, e - 1, e);
     }
     tgi_iter_merge(iter);
@@ -5805,8 +5812,10 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
                            : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
 #define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
-#define tgi_bound_below(x, s) ((((x) < (s)) | ((s) != (s))) ? (s) : (x)) /* a bound that is NaN gives NaN */
-#define tgi_bound_above(x, t) ((((x) > (t)) | ((t) != (t))) ? (t) : (x))
+#define tgi_larger(a, b) ((((b) > (a)) | ((b) != (b))) ? (b) : (a)) /* NaN if one of them is */
+#define tgi_smaller(a, b) ((((b) < (a)) | ((b) != (b))) ? (b) : (a))
+#define tgi_bound_below(x, s) (((x) < (s) ? (s) : (x)) - ((s) != (s) ? (s) : 0)) /* a bound that is NaN gives NaN */
+#define tgi_bound_above(x, t) (((x) > (t) ? (t) : (x)) - ((t) != (t) ? (t) : 0))
 #define tgi_sigmoid(x) (1 / (1 + tgi_exp(-(x))))
 #define tgi_silu(x) ((x) / (1 + tgi_exp(-(x))))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
@@ -5841,15 +5850,13 @@ TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, in
 }
 
 /* Reductions: the identity and the combination of an accumulator a with an element x, for floats and for integers.
-   Floats accumulate in double, integers and bool in int64_t.  TGI_CHOOSE is a choice that SIMD_ROWS writes without a
-   branch. */
+   Floats accumulate in double, integers and bool in int64_t. */
 
-#define TGI_CHOOSE(condition, a, x) ((condition) ? (a) : (x))
 #define TGI_REDUCTIONS(OP)                                                                       \
     OP(sum, 0, a + x, 0, tgi_wrap_add(a, x))                                                     \
     OP(prod, 1, a *x, 1, tgi_wrap_mul(a, x))                                                     \
-    OP(amax, -HUGE_VAL, TGI_CHOOSE((a > x) | (a != a), a, x), INT64_MIN, a > x ? a : x)          \
-    OP(amin, HUGE_VAL, TGI_CHOOSE((a < x) | (a != a), a, x), INT64_MAX, a < x ? a : x)           \
+    OP(amax, -HUGE_VAL, ((a > x) | (a != a)) ? a : x, INT64_MIN, a > x ? a : x)                  \
+    OP(amin, HUGE_VAL, ((a < x) | (a != a)) ? a : x, INT64_MAX, a < x ? a : x)                   \
     OP(any, 0, (a != 0) | (x != 0), 0, (a != 0) | (x != 0))                                      \
     OP(all, 1, (a != 0) & (x != 0), 1, (a != 0) & (x != 0))
 
@@ -31433,6 +31440,21 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
+/* y [bytes] = x [bytes], which is short: with as few moves as can be. */
+TGI_ALWAYS_INLINE void tgi_copy_short(char *y, const char *x, int64_t bytes)
+{
+    if (bytes >= 16) {
+        for (int64_t i = 0; i < bytes - 16; i += 16) memcpy(y + i, x + i, 16);
+        memcpy(y + bytes - 16, x + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(y, x, 8);
+        memcpy(y + bytes - 8, x + bytes - 8, 8);
+    } else {
+        for (; bytes >= 4; bytes -= 4, y += 4, x += 4) memcpy(y, x, 4);
+        for (; bytes > 0; --bytes) *y++ = *x++;
+    }
+}
+
 /* ---- the kernels: what they are given ---- */
 
 /* Elements that a kernel for floats takes at a time, if its expression takes many steps: a power of two, of which
@@ -31554,11 +31576,12 @@ typedef struct {
 
 /* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64, u8.  Results are doubles or, of i64
    and u8, int64_t.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
-   result[i] with column i of x [rows, n]; step in bytes, from row to row. */
+   result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in bytes, from row to row. */
 typedef struct {
     void (*fold[4])(void *result, const void *x, int64_t n);
     void (*across[4])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 } tgi_reduction_row;
+enum { TGI_REDUCE_WIDTH = 512 };
 
 /* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
@@ -31610,6 +31633,7 @@ typedef struct tgi_kernels {
     void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
     void (*slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n);
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
+    void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
 } tgi_kernels;
 enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64, TGI_SLIDE = 64 };
 
@@ -31793,13 +31817,18 @@ static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->n
 
 /* ---- elements to tiles and back ---- */
 
+/* For functions that know no thread. */
+static inline const tgi_kernels *tgi_any_kernels(void)
+{
+    const tgi_kernels *const kernels = TGI_ATOMIC_LOAD(tgi_library.kernels);
+    return kernels ? kernels : tgi_new_kernels();
+}
+
 /* The kernels by which n elements of this dtype and step are converted, if they are bf16 or f16 side by side; NULL for
    others, and for few, where the kernels gain nothing. */
 static inline const tgi_kernels *tgi_converts_halves(tg_dtype compute, tg_dtype dtype, int64_t step, int64_t n)
 {
-    if ((dtype != TG_BF16 && dtype != TG_F16) || step != 2 || n < 8 || compute == TG_I64) return NULL;
-    const tgi_kernels *const kernels = TGI_ATOMIC_LOAD(tgi_library.kernels);
-    return kernels ? kernels : tgi_new_kernels();
+    return (dtype != TG_BF16 && dtype != TG_F16) || step != 2 || n < 8 || compute == TG_I64 ? NULL : tgi_any_kernels();
 }
 
 /* Floats between an element of 16 bits and a double: so many at a time. */
@@ -32067,22 +32096,21 @@ static void tgi_blocks_of(tgi_blocks *b, int64_t rows, int64_t columns)
     b->count = b->iter.numel / dim[0] / dim[1] * b->bands * b->stripes;
 }
 
-static tgi_part tgi_block_at(const tgi_blocks *b, int64_t index)
+/* Sets the members of *block, which a copy of it would wait for. */
+static void tgi_block_at(const tgi_blocks *b, int64_t index, tgi_part *block)
 {
     const tgi_iter *iter = &b->iter;
     const int r = iter->ndim - 2, c = r + 1;
     const int64_t column = index % b->stripes * b->columns, row = index / b->stripes % b->bands * b->rows;
-    tgi_part block;
-    block.rows = tgi_at_most(iter->dim[r] - row, b->rows);
-    block.columns = tgi_at_most(iter->dim[c] - column, b->columns);
+    block->rows = tgi_at_most(iter->dim[r] - row, b->rows);
+    block->columns = tgi_at_most(iter->dim[c] - column, b->columns);
     for (int k = 0; k < iter->nargs; ++k)
-        block.at[k] = iter->data[k] + row * iter->stride[k][r] + column * iter->stride[k][c];
+        block->at[k] = iter->data[k] + row * iter->stride[k][r] + column * iter->stride[k][c];
     index = index / b->stripes / b->bands;
     for (int d = r - 1; d >= 0 && index > 0; --d) {
-        for (int k = 0; k < iter->nargs; ++k) block.at[k] += index % iter->dim[d] * iter->stride[k][d];
+        for (int k = 0; k < iter->nargs; ++k) block->at[k] += index % iter->dim[d] * iter->stride[k][d];
         index /= iter->dim[d];
     }
-    return block;
 }
 
 /* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
@@ -32133,49 +32161,11 @@ static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t 
                        rows - whole_rows, columns, 4);
 }
 
-/* y [bytes] = x [bytes], which is short: with as few moves as can be. */
-TGI_ALWAYS_INLINE void tgi_copy_short(char *y, const char *x, int64_t bytes)
-{
-    if (bytes >= 16) {
-        for (int64_t i = 0; i < bytes - 16; i += 16) memcpy(y + i, x + i, 16);
-        memcpy(y + bytes - 16, x + bytes - 16, 16);
-    } else if (bytes >= 8) {
-        memcpy(y, x, 8);
-        memcpy(y + bytes - 8, x + bytes - 8, 8);
-    } else {
-        for (; bytes >= 4; bytes -= 4, y += 4, x += 4) memcpy(y, x, 4);
-        for (; bytes > 0; --bytes) *y++ = *x++;
-    }
-}
-
 /* y [bytes] = x [bytes], which do not overlap: a call of memcpy costs more than a short copy. */
 TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
 {
     if (bytes >= 8 * TGI_CACHE_LINE) memcpy(y, x, (size_t)bytes);
     else tgi_copy_short(y, x, bytes);
-}
-
-/* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
-   Moves of 16 bytes may go beyond a row without gaps, into the next one. */
-TGI_ALWAYS_INLINE void tgi_repeat_elements(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows,
-                                           int64_t bytes, size_t size)
-{
-    const char *const last = y + (rows - 1) * y_step + bytes;
-    for (int64_t row = 0; row < rows; ++row, x += x_step) {
-        char *const start = y + row * y_step;
-        const char *const end = y_step == bytes ? last : start + bytes;
-        uint64_t pair[2];
-        uint32_t four;
-        uint16_t two;
-        int64_t i = 0;
-        if (size == 8) memcpy(pair, x, 8);
-        else if (size == 4) memcpy(&four, x, 4), pair[0] = four * 0x0000000100000001u;
-        else if (size == 2) memcpy(&two, x, 2), pair[0] = two * 0x0001000100010001u;
-        else pair[0] = (uint8_t)*x * 0x0101010101010101u;
-        pair[1] = pair[0];
-        for (; i < bytes && end - start - i >= 16; i += 16) memcpy(start + i, pair, 16);
-        if (i < bytes) tgi_copy_short(start + i, (const char *)pair, bytes - i);
-    }
 }
 
 /* y [rows, columns] = x [rows, columns], elements of `size` bytes; y's rows are y_step bytes apart, and their elements
@@ -32186,10 +32176,7 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
     const int64_t bytes = columns * size;
     if (column_step == 0 || columns == 1) {
         if (bytes == size && y_step == size) tgi_copy_run(y, size, x, row_step, rows, size);
-        else if (size == 1) tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 1);
-        else if (size == 2) tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 2);
-        else if (size == 4) tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 4);
-        else tgi_repeat_elements(y, y_step, x, row_step, rows, bytes, 8);
+        else tgi_any_kernels()->repeat(y, y_step, x, row_step, rows, bytes, size);
     } else if (column_step == size && bytes < 8 * TGI_CACHE_LINE) {
         for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * row_step, bytes);
     } else if (row_step == 0 || rows < 4 || llabs(row_step) >= llabs(column_step)) { /* few rows share their lines */
@@ -32317,7 +32304,8 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
     bool filled[4] = {false, false, false, false};
     (void)thread;
     for (; first < end; ++first) {
-        const tgi_part block = tgi_block_at(&job->blocks, first);
+        tgi_part block;
+        tgi_block_at(&job->blocks, first, &block);
         const int64_t calls = job->by_rows ? block.rows : 1, n = block.rows * block.columns / calls;
         char *at[4] = {NULL, NULL, NULL, NULL};
         int64_t step[4] = {0, 0, 0, 0};
@@ -32560,7 +32548,8 @@ static void tgi_copy_range(const void *job_, int thread, int64_t first, int64_t 
     const tgi_copy_job *job = (const tgi_copy_job *)job_;
     (void)thread;
     for (; first < end; ++first) {
-        const tgi_part block = tgi_block_at(&job->blocks, first);
+        tgi_part block;
+        tgi_block_at(&job->blocks, first, &block);
         tgi_copy_block(job, &block);
     }
 }
@@ -32841,7 +32830,9 @@ typedef union {
    elements. */
 typedef struct {
     const tgi_kernels *kernels;
-    const tgi_reduction_row *row;
+    void (*fold)(void *result, const void *x, int64_t n); /* of the dtype that is computed in, as `across` */
+    void (*across_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+    void (*across_sums)(void *result, const void *x, int64_t step, int64_t rows, int64_t n); /* of accumulators */
     tgi_accumulator identity;
     tg_dtype compute, sum; /* of elements and of accumulators */
     tgi_iter kept, reduced;
@@ -32851,17 +32842,14 @@ typedef struct {
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
-/* The column of a tgi_reduction_row. */
-static int tgi_reduce_column(tg_dtype compute) { return compute == TG_U8 ? 3 : tgi_compute_index(compute); }
-
-enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256, TGI_REDUCE_WIDTH = 512 };
+enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256 };
 
 /* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
-static void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
+static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
 {
-    const int column = tgi_reduce_column(job->compute);
     const int64_t size = tgi_bytes_of(job->compute), block = TGI_SUM_BLOCK * (size == 1 ? 16 : 1);
-    for (int64_t i = 0; i < n; i += block) job->row->fold[column](sum, x + i * size, tgi_at_most(n - i, block));
+    for (; n > block; n -= block, x += block * size) job->fold(sum, x, block);
+    job->fold(sum, x, n);
 }
 
 /* Folds elements [first, end) of the reduced dims of one output into *sum; base: the output's offset in bytes. */
@@ -32892,16 +32880,40 @@ static void tgi_fold_piece(const tgi_reduce_job *job, int64_t base, int64_t firs
     }
 }
 
+/* sums [width] of rows of contiguous elements of another dtype than the one computed in, `step` bytes apart: as many of
+   them as a tile holds are converted at once, if there are no gaps between them. */
+static void tgi_fold_converted(const tgi_reduce_job *job, const char *x, int64_t step, int64_t width, int64_t n,
+                               tgi_accumulator *sums)
+{
+    const tg_dtype dtype = job->reduced.dtype[0];
+    const int64_t size = tgi_bytes_of(dtype), together = step == n * size && n <= TGI_TILE ? TGI_TILE / n : 1;
+    tgi_tile tile;
+    for (int64_t i = 0, rows; i < width; i += rows) {
+        rows = tgi_at_most(width - i, together);
+        for (int64_t done = 0, run; done < n; done += run) {
+            run = tgi_at_most(n - done, TGI_TILE);
+            tgi_load_elements(job->compute, &tile, dtype, x + i * step + done * size, size, rows * run);
+            for (int64_t row = 0; row < rows; ++row)
+                tgi_fold_run(job, (const char *)&tile + row * run * tgi_bytes_of(job->compute), run, sums + i + row);
+        }
+    }
+}
+
 /* Folds elements [first, end) of the reduced dims of `width` neighbouring outputs, which are `step` bytes apart in the
    input, into sums [width]: output by output.  Rows of contiguous elements need no cursor. */
 static void tgi_fold_pieces(const tgi_reduce_job *job, int64_t base, int64_t step, int64_t width, int64_t first,
                             int64_t end, tgi_accumulator *sums)
 {
     const tgi_iter *iter = &job->reduced;
-    const int64_t size = tgi_bytes_of(job->compute);
-    const bool direct = iter->ndim == 1 && iter->dtype[0] == job->compute && iter->stride[0][0] == size;
+    const int64_t size = tgi_bytes_of(iter->dtype[0]);
+    const char *const x = iter->data[0] + base + first * size;
+    const bool rows = iter->ndim == 1 && iter->stride[0][0] == size, direct = rows && iter->dtype[0] == job->compute;
+    if (rows && !direct) {
+        tgi_fold_converted(job, x, step, width, end - first, sums);
+        return;
+    }
     for (int64_t i = 0; i < width; ++i) {
-        if (direct) tgi_fold_run(job, iter->data[0] + base + i * step + first * size, end - first, sums + i);
+        if (direct) tgi_fold_run(job, x + i * step, end - first, sums + i);
         else tgi_fold_piece(job, base + i * step, first, end, sums + i);
     }
 }
@@ -32913,7 +32925,6 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
 {
     enum { ROWS = 8 };
     const tgi_iter *iter = &job->reduced;
-    const int column = tgi_reduce_column(job->compute);
     const int64_t size = tgi_bytes_of(job->compute), row_step = iter->stride[0][iter->ndim - 1];
     const bool direct = iter->dtype[0] == job->compute && step == size;
     union { char bytes[sizeof(float) * ROWS * TGI_REDUCE_WIDTH]; double f64; } tile; /* [rows, columns] */
@@ -32921,12 +32932,12 @@ static void tgi_fold_across(const tgi_reduce_job *job, int64_t base, int64_t ste
     tgi_cursor cursor = tgi_cursor_at(iter, first);
     for (int64_t rows; first < end; first += rows) {
         rows = tgi_cursor_run(&cursor, iter, direct ? end - first : tgi_at_most(end - first, ROWS));
-        if (direct) job->row->across[column](sums, cursor.at[0] + base, row_step, rows, width);
+        if (direct) job->across_rows(sums, cursor.at[0] + base, row_step, rows, width);
         for (int64_t i = 0, n; i < width && !direct; i += n) {
             n = tgi_at_most(width - i, columns);
             tgi_load_columns(job->compute, tile.bytes, columns, iter->dtype[0], cursor.at[0] + base + i * step,
                              row_step, step, rows, n);
-            job->row->across[column](sums + i, &tile, columns * size, rows, n);
+            job->across_rows(sums + i, &tile, columns * size, rows, n);
         }
         tgi_cursor_advance(&cursor, iter, rows);
     }
@@ -32947,7 +32958,8 @@ static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_
         tgi_accumulator sums[TGI_REDUCE_WIDTH];
         const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
         const int64_t width = tgi_cursor_run(&cursor, kept, TGI_REDUCE_WIDTH), base = cursor.at[1] - kept->data[1];
-        for (int64_t i = 0; i < width; ++i) sums[i] = job->identity;
+        job->kernels->repeat((char *)sums, 0, (const char *)&job->identity, 0, 1, width * (int64_t)sizeof *sums,
+                             sizeof *sums);
         if (from < to)
             (job->across ? tgi_fold_across : tgi_fold_pieces)(job, base, kept->stride[1][inner], width, from, to, sums);
         if (job->partial)
@@ -32973,8 +32985,11 @@ static void tgi_reduce_pieces(const tgi_reduce_job *job)
     const int64_t outputs = kept->numel;
     for (int64_t step = 1; step < job->pieces; step *= 2) {
         for (int64_t p = 0; p + step < job->pieces; p += 2 * step) {
-            job->row->across[tgi_compute_index(job->sum)](job->partial + p * outputs,
-                                                          job->partial + (p + step) * outputs, 0, 1, outputs);
+            tgi_accumulator *const sums = job->partial + p * outputs;
+            for (int64_t i = 0; i < outputs; i += TGI_REDUCE_WIDTH) {
+                job->across_sums(sums + i, sums + step * outputs + i, 0, 1,
+                                 tgi_at_most(outputs - i, TGI_REDUCE_WIDTH));
+            }
         }
     }
     tgi_cursor cursor = tgi_cursor_at(kept, 0);
@@ -32991,10 +33006,13 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     tgi_reduce_job job;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.kernels = tgi_kernels_of(S);
-    job.row = &job.kernels->reductions[reduce->kind];
+    const tgi_reduction_row *const row = &job.kernels->reductions[reduce->kind];
     if (in.dtype == TG_BOOL) in.dtype = TG_U8;
     job.compute = in.dtype == TG_U8 ? TG_U8 : tgi_compute_dtype(in.dtype);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
+    job.fold = row->fold[job.compute == TG_U8 ? 3 : tgi_compute_index(job.compute)];
+    job.across_rows = row->across[job.compute == TG_U8 ? 3 : tgi_compute_index(job.compute)];
+    job.across_sums = row->across[tgi_compute_index(job.sum)];
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
     else job.identity.i64 = tgi_identities[reduce->kind].i64;
     tgi_iter_init(&job.kept, reduce->ndim, reduce->dim, 2, arg, true);
@@ -33004,7 +33022,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t outputs = job.kept.numel, columns = job.kept.dim[job.kept.ndim - 1];
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
-    job.across = columns >= 4 && (kept_step < reduced_step || job.reduced.numel <= TGI_SHORT_ROW);
+    job.across =
+        columns >= 4 && (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
     job.blocks = (columns + TGI_REDUCE_WIDTH - 1) / TGI_REDUCE_WIDTH;
     job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
     job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
@@ -37310,6 +37329,8 @@ TGI_CALLERS_END
 #define TGI_F32_trunc(x) truncf(x)
 #define TGI_F32_pow(x, y) TGI_V(pow_of_f32)(x, y)
 #define TGI_F32_atan2(x, y) TGI_V(atan2_of_f32)(x, y)
+#define TGI_F32_larger(x, y) TGI_V(larger_of_f32)(x, y)
+#define TGI_F32_smaller(x, y) TGI_V(smaller_of_f32)(x, y)
 #define TGI_F64_exp(x) TGI_V(exp_of_f64)(x)
 #define TGI_F64_expm1(x) TGI_V(expm1_of_f64)(x)
 #define TGI_F64_log(x) TGI_V(log_of_f64)(x)
@@ -37339,13 +37360,19 @@ TGI_CALLERS_END
 #define TGI_F64_trunc(x) trunc(x)
 #define TGI_F64_pow(x, y) TGI_V(pow_of_f64)(x, y)
 #define TGI_F64_atan2(x, y) TGI_V(atan2_of_f64)(x, y)
+#define TGI_F64_larger(x, y) TGI_V(larger_of_f64)(x, y)
+#define TGI_F64_smaller(x, y) TGI_V(smaller_of_f64)(x, y)
 #undef tgi_pow_number
 #define tgi_pow_number(x, s) tgi_pow(x, s) /* the other formulas are those of other kernels: see tgi_map_kernel_of */
+#undef tgi_larger
+#undef tgi_smaller
 #undef tgi_sigmoid
 #undef tgi_silu
 #undef tgi_gelu_erf
 #undef tgi_gelu_tanh
 #undef tgi_gelu_erf_slope
+#define tgi_larger(a, b) TGI_REAL2(larger, a, b)
+#define tgi_smaller(a, b) TGI_REAL2(smaller, a, b)
 #define tgi_sigmoid(x) TGI_REAL(sigmoid, x)
 #define tgi_silu(x) TGI_REAL(silu, x)
 #define tgi_gelu_erf(x) TGI_REAL(gelu_erf, x)
@@ -38015,6 +38042,17 @@ static inline TGI_T(word) TGI_T(sign_of)(tgi_real x)
 static inline tgi_real TGI_T(signed_by)(tgi_real y, TGI_T(word) sign)
 {
     return TGI_T(real_of)(TGI_T(bits_of)(y) ^ sign);
+}
+
+/* One instruction chooses, a where one of them is NaN; the bits of a NaN b make NaN of that. */
+static inline tgi_real TGI_T(larger_of)(tgi_real a, tgi_real b)
+{
+    return TGI_T(real_of)(TGI_T(bits_of)(a < b ? b : a) | (b != b ? (TGI_T(word))-1 : 0));
+}
+
+static inline tgi_real TGI_T(smaller_of)(tgi_real a, tgi_real b)
+{
+    return TGI_T(real_of)(TGI_T(bits_of)(b < a ? b : a) | (b != b ? (TGI_T(word))-1 : 0));
 }
 
 /* The integer next to x, |x| < 2^21 (2^51), and in *n its low bits: see nearest, in SIMD. */
@@ -39373,86 +39411,90 @@ TGI_PASS_BEGIN
    most, those of a row or eight of a column; the largest of floats is exact in floats; products, which may leave the
    range of a float on their way, are in doubles. */
 #ifndef TGI_LIGHT_AS_AVX2
-/* A choice that is no branch, so that the loop becomes vectors: of the bits. */
-static inline float TGI_V(choose_f32)(bool first, float a, float x)
-{
-    const uint32_t mask = first ? UINT32_MAX : 0;
-    return tgi_float_of_bits((tgi_bits_of_float(a) & mask) | (tgi_bits_of_float(x) & ~mask));
-}
-
-static inline double TGI_V(choose_f64)(bool first, double a, double x)
-{
-    const uint64_t mask = first ? UINT64_MAX : 0;
-    uint64_t bits[2];
-    memcpy(bits, &a, sizeof a);
-    memcpy(bits + 1, &x, sizeof x);
-    bits[0] = (bits[0] & mask) | (bits[1] & ~mask);
-    memcpy(&a, bits, sizeof a);
-    return a;
-}
-
 #ifndef TGI_FOLD
-#undef TGI_CHOOSE
-#define TGI_CHOOSE(condition, a, x)                                                       \
-    (sizeof(a) == sizeof(float) ? (double)TGI_V(choose_f32)(condition, (float)(a), (float)(x)) \
-                                : TGI_V(choose_f64)(condition, (double)(a), (double)(x)))
 #define TGI_TWO(y, type, u, v, combination)    \
     {                                          \
         const type a = (type)(u), x = (type)(v); \
         y = (type)(combination);               \
     }
-#define TGI_FOLD(fold, across, type, part, sum, identity, combination)                                         \
-    static void fold(void *result, const void *elements, int64_t n)                                            \
-    {                                                                                                          \
-        const type *const from = (const type *)elements;                                                          \
-        part lane[TGI_LANES];                                                                                  \
-        int64_t i = 0;                                                                                         \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = (part)(identity);                                        \
-        for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {                                                   \
-            for (int l = 0; l < TGI_LANES; ++l) {                                                              \
-                part both;                                                                                     \
-                TGI_TWO(both, part, from[i + l], from[i + TGI_LANES + l], combination)                         \
-                TGI_TWO(lane[l], part, lane[l], both, combination)                                             \
-            }                                                                                                  \
-        }                                                                                                      \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                           \
-            for (int l = 0; l < TGI_LANES; ++l) TGI_TWO(lane[l], part, lane[l], from[i + l], combination)      \
-        }                                                                                                      \
-        for (int l = 0; i + l < n; ++l) TGI_TWO(lane[l], part, lane[l], from[i + l], combination)                 \
-        TGI_UNROLL                                                                                             \
-        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                           \
-            for (int l = 0; l < w; ++l) TGI_TWO(lane[l], part, lane[l], lane[l + w], combination)              \
-        }                                                                                                      \
-        TGI_TWO(*(sum *)result, sum, *(sum *)result, lane[0], combination)                                     \
-    }                                                                                                          \
-    static void across(void *result, const void *elements, int64_t step, int64_t rows, int64_t n)              \
-    {                                                                                                          \
-        const char *at = (const char *)elements;                                                               \
-        const int64_t by = step / (int64_t)sizeof(type);                                                       \
-        sum *const y = (sum *)result;                                                                          \
-        for (; rows >= 8; rows -= 8, at += 8 * step) {                                                         \
-            const type *const r0 = (const type *)(const void *)at, *const r1 = r0 + by, *const r2 = r1 + by;   \
-            const type *const r3 = r2 + by, *const r4 = r3 + by, *const r5 = r4 + by, *const r6 = r5 + by;     \
-            const type *const r7 = r6 + by;                                                                    \
-            TGI_INDEPENDENT                                                                                    \
-            for (int64_t i = 0; i < n; ++i) {                                                                  \
-                part p, q, r, s;                                                                               \
-                TGI_TWO(p, part, r0[i], r1[i], combination)                                                    \
-                TGI_TWO(q, part, r2[i], r3[i], combination)                                                    \
-                TGI_TWO(r, part, r4[i], r5[i], combination)                                                    \
-                TGI_TWO(s, part, r6[i], r7[i], combination)                                                    \
-                TGI_TWO(p, part, p, q, combination)                                                            \
-                TGI_TWO(r, part, r, s, combination)                                                            \
-                TGI_TWO(p, part, p, r, combination)                                                            \
-                TGI_TWO(y[i], sum, y[i], p, combination)                                                       \
-            }                                                                                                  \
-        }                                                                                                      \
-        for (; rows > 0; --rows, at += step) {                                                                 \
-            const type *const row = (const type *)(const void *)at;                                            \
-            TGI_INDEPENDENT                                                                                    \
-            for (int64_t i = 0; i < n; ++i) TGI_TWO(y[i], sum, y[i], row[i], combination)                      \
-        }                                                                                                      \
+#define TGI_FOLD(fold, across, type, part, sum, identity, combination, flag, is_odd, none)                    \
+    static void fold(void *result, const void *elements, int64_t n)                                           \
+    {                                                                                                         \
+        const type *const from = (const type *)elements;                                                      \
+        part lane[TGI_LANES];                                                                                 \
+        flag odd[TGI_LANES], any = 0;                                                                         \
+        int64_t i = 0;                                                                                        \
+        for (int l = 0; l < TGI_LANES; ++l) lane[l] = (part)(identity), odd[l] = 0;                           \
+        for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {                                                  \
+            for (int l = 0; l < TGI_LANES; ++l) {                                                             \
+                part both;                                                                                    \
+                odd[l] |= is_odd(flag, from[i + l]) | is_odd(flag, from[i + TGI_LANES + l]);                  \
+                TGI_TWO(both, part, from[i + l], from[i + TGI_LANES + l], combination)                        \
+                TGI_TWO(lane[l], part, lane[l], both, combination)                                            \
+            }                                                                                                 \
+        }                                                                                                     \
+        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                          \
+            for (int l = 0; l < TGI_LANES; ++l) {                                                             \
+                odd[l] |= is_odd(flag, from[i + l]);                                                          \
+                TGI_TWO(lane[l], part, lane[l], from[i + l], combination)                                     \
+            }                                                                                                 \
+        }                                                                                                     \
+        for (int l = 0; i + l < n; ++l) {                                                                     \
+            any |= is_odd(flag, from[i + l]);                                                                 \
+            TGI_TWO(lane[l], part, lane[l], from[i + l], combination)                                         \
+        }                                                                                                     \
+        for (int l = 0; l < TGI_LANES; ++l) any |= odd[l];                                                    \
+        TGI_UNROLL                                                                                            \
+        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                          \
+            for (int l = 0; l < w; ++l) TGI_TWO(lane[l], part, lane[l], lane[l + w], combination)             \
+        }                                                                                                     \
+        TGI_TWO(*(sum *)result, sum, *(sum *)result, lane[0], combination)                                    \
+        if (any) *(sum *)result = (sum)(none);                                                                \
+    }                                                                                                         \
+    static void across(void *result, const void *elements, int64_t step, int64_t rows, int64_t n)             \
+    {                                                                                                         \
+        const char *at = (const char *)elements;                                                              \
+        const int64_t by = step / (int64_t)sizeof(type);                                                      \
+        sum *const y = (sum *)result;                                                                         \
+        type lacking[TGI_REDUCE_WIDTH]; /* in place of the rows that eight lack */                            \
+        for (int64_t i = 0; rows % 8 != 0 && i < n; ++i) lacking[i] = (type)(identity);                       \
+        for (; rows > 0; rows -= 8, at += 8 * step) {                                                         \
+            const type *row[8];                                                                               \
+            for (int k = 0; k < 8; ++k) row[k] = k < rows ? (const type *)(const void *)at + k * by : lacking;\
+            const type *const r0 = row[0], *const r1 = row[1], *const r2 = row[2], *const r3 = row[3];        \
+            const type *const r4 = row[4], *const r5 = row[5], *const r6 = row[6], *const r7 = row[7];        \
+            TGI_INDEPENDENT                                                                                   \
+            for (int64_t i = 0; i < n; ++i) {                                                                 \
+                const flag any = is_odd(flag, r0[i]) | is_odd(flag, r1[i]) | is_odd(flag, r2[i]) |            \
+                                 is_odd(flag, r3[i]) | is_odd(flag, r4[i]) | is_odd(flag, r5[i]) |            \
+                                 is_odd(flag, r6[i]) | is_odd(flag, r7[i]);                                   \
+                part p, q, r, s;                                                                              \
+                TGI_TWO(p, part, r0[i], r1[i], combination)                                                   \
+                TGI_TWO(q, part, r2[i], r3[i], combination)                                                   \
+                TGI_TWO(r, part, r4[i], r5[i], combination)                                                   \
+                TGI_TWO(s, part, r6[i], r7[i], combination)                                                   \
+                TGI_TWO(p, part, p, q, combination)                                                           \
+                TGI_TWO(r, part, r, s, combination)                                                           \
+                TGI_TWO(p, part, p, r, combination)                                                           \
+                TGI_TWO(y[i], sum, y[i], p, combination)                                                      \
+                y[i] = any ? (sum)(none) : y[i];                                                              \
+            }                                                                                                 \
+        }                                                                                                     \
     }
+/* The larger one of two floats is here that of the instruction that chooses, which forgets a NaN x: NaN is looked for
+   beside it, by flags as wide as the elements. */
+#define TGI_CHOICE_sum(combination) combination
+#define TGI_CHOICE_prod(combination) combination
+#define TGI_CHOICE_amax(combination) (a < x ? x : a)
+#define TGI_CHOICE_amin(combination) (x < a ? x : a)
+#define TGI_CHOICE_any(combination) combination
+#define TGI_CHOICE_all(combination) combination
+#define TGI_IS_ODD_sum(flag, x) ((flag)0)
+#define TGI_IS_ODD_prod(flag, x) ((flag)0)
+#define TGI_IS_ODD_amax(flag, x) ((x) != (x) ? (flag)-1 : (flag)0)
+#define TGI_IS_ODD_amin(flag, x) ((x) != (x) ? (flag)-1 : (flag)0)
+#define TGI_IS_ODD_any(flag, x) ((flag)0)
+#define TGI_IS_ODD_all(flag, x) ((flag)0)
 #define TGI_PART_sum float
 #define TGI_PART_prod double
 #define TGI_PART_amax float
@@ -39465,15 +39507,15 @@ static inline double TGI_V(choose_f64)(bool first, double a, double x)
 #define TGI_PART_U8_amin uint8_t
 #define TGI_PART_U8_any uint8_t
 #define TGI_PART_U8_all uint8_t
-#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                  \
-    TGI_FOLD(TGI_V(name##_fold_f32), TGI_V(name##_across_f32), float, TGI_PART_##name, double,  \
-             identity, combination)                                                                            \
-    TGI_FOLD(TGI_V(name##_fold_f64), TGI_V(name##_across_f64), double, double, double, identity,            \
-             combination)                                                                                      \
-    TGI_FOLD(TGI_V(name##_fold_i64), TGI_V(name##_across_i64), int64_t, int64_t, int64_t, identity_i64,     \
-             combination_i64)                                                                                  \
-    TGI_FOLD(TGI_V(name##_fold_u8), TGI_V(name##_across_u8), uint8_t, TGI_PART_U8_##name, int64_t, identity_i64, \
-             combination_i64)
+#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                          \
+    TGI_FOLD(TGI_V(name##_fold_f32), TGI_V(name##_across_f32), float, TGI_PART_##name, double, identity,               \
+             TGI_CHOICE_##name(combination), uint32_t, TGI_IS_ODD_##name, NAN)                                         \
+    TGI_FOLD(TGI_V(name##_fold_f64), TGI_V(name##_across_f64), double, double, double, identity,                       \
+             TGI_CHOICE_##name(combination), uint64_t, TGI_IS_ODD_##name, NAN)                                         \
+    TGI_FOLD(TGI_V(name##_fold_i64), TGI_V(name##_across_i64), int64_t, int64_t, int64_t, identity_i64,                \
+             combination_i64, uint64_t, TGI_IS_ODD_sum, 0)                                                             \
+    TGI_FOLD(TGI_V(name##_fold_u8), TGI_V(name##_across_u8), uint8_t, TGI_PART_U8_##name, int64_t, identity_i64,       \
+             combination_i64, uint8_t, TGI_IS_ODD_sum, 0)
 #define TGI_REDUCTION_ROW(name, ...)                                              \
     {{TGI_V(name##_fold_f32), TGI_V(name##_fold_f64), TGI_V(name##_fold_i64), TGI_V(name##_fold_u8)}, \
      {TGI_V(name##_across_f32), TGI_V(name##_across_f64), TGI_V(name##_across_i64), TGI_V(name##_across_u8)}},
@@ -39781,6 +39823,31 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
 }
 #endif
 
+/* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
+   Whole vectors may go beyond a row without gaps, into the next one. */
+static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes,
+                          int64_t size)
+{
+    const char *const last = y + (rows - 1) * y_step + bytes;
+    const TGI_V(vector_u64) zero = {0};
+    for (int64_t row = 0; row < rows; ++row, x += x_step) {
+        char *const start = y + row * y_step;
+        const char *const end = y_step == bytes ? last : start + bytes;
+        uint64_t word = (uint8_t)*x;
+        uint32_t four;
+        uint16_t two;
+        int64_t i = 0;
+        if (size == 8) memcpy(&word, x, 8);
+        else if (size == 4) memcpy(&four, x, 4), word = four * 0x0000000100000001u;
+        else if (size == 2) memcpy(&two, x, 2), word = two * 0x0001000100010001u;
+        else word *= 0x0101010101010101u;
+        const TGI_V(vector_u64) whole = zero + word;
+        for (; i < bytes && end - start - i >= (int64_t)sizeof whole; i += (int64_t)sizeof whole)
+            memcpy(start + i, &whole, sizeof whole);
+        if (i < bytes) tgi_copy_short(start + i, (const char *)&whole, bytes - i);
+    }
+}
+
 static const tgi_kernels TGI_V(kernels) = {
     TGI_TEXT(TGI_ISA),
 #define TGI_ENTRY_FLOATS TGI_V
@@ -39863,6 +39930,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     NULL,
 #endif
+    TGI_V(repeat),
 };
 
 TGI_LOOPS_END
