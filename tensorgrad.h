@@ -139,6 +139,7 @@
        @@SCOPE         lifetimes: scopes, keep, retain, release; callbacks; arguments; the end of a thread
        @@MAKE          creation of tensors, what a tensor is, access to its elements
        @@TAPE          the graph: nodes, leaves and .grad, no_grad, hooks
+       @@ROWS        * the tape as rows: the one number of each leaf and node; what a run that is watched shows
        @@BACKWARD      gradients: the backward run, step by step or as a whole; anomaly mode
        @@CUSTOM        functions of the user's that are one node of the tape: custom functions, checkpoints
        @@CALL        * the recording of a call: operands, outputs, saved tensors, writes in place
@@ -826,10 +827,11 @@ TG_API int64_t tg_version_of(const tg_tensor *t);
 
 /* Flags for tg_backward_ex, tg_backward_begin and tg_gradients, to be combined by |. */
 enum {
-    TG_RETAIN_GRAPH = 1,     /* do not free what the graph has saved, so that backward can run through it again */
-    TG_CREATE_GRAPH = 2,     /* record backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
-    TG_ALLOW_UNUSED = 4,     /* tg_gradients: NULL for an input that no output depends on, instead of an error */
-    TG_MATERIALIZE_GRADS = 8 /* tg_gradients: zeros for such an input */
+    TG_RETAIN_GRAPH = 1,      /* do not free what the graph has saved, so that backward can run through it again */
+    TG_CREATE_GRAPH = 2,      /* record backward itself, for gradients of gradients; implies TG_RETAIN_GRAPH */
+    TG_ALLOW_UNUSED = 4,      /* tg_gradients: NULL for an input that no output depends on, instead of an error */
+    TG_MATERIALIZE_GRADS = 8, /* tg_gradients: zeros for such an input */
+    TG_RETAIN_GRADS = 16      /* keep the gradient of every node, named or not, for tg_tape_print and its like */
 };
 
 /* Backward adds d roots / d leaf to the .grad of every leaf that requires grad and that the roots depend on.  It
@@ -852,20 +854,23 @@ TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const
 
 /* A backward run that is executed node by node: see tg_backward_begin. */
 typedef struct tg_backward_run tg_backward_run;
-/* What tg_backward_step has done. */
+/* What tg_backward_step has done.  Its pointers are valid until the next step. */
 typedef struct {
-    int64_t node;        /* number of the node on the tape */
+    int64_t node;        /* its row in tg_tape_print of the root; -1 for one that a checkpoint recorded meanwhile */
     const char *op;      /* its op: "mul" */
     const char *name;    /* name of the tensor that it made, or "" */
     const char *formula; /* its rule: "a: g * b, b: g * a" */
-    tg_tensor *grad;     /* gradient of its output 0; valid until the next step */
-    int inputs;          /* how many inputs the node has */
+    tg_tensor *grad;     /* gradient of its output 0 */
+    int inputs;          /* how many inputs the node has: tg_step_input tells what each got */
 } tg_step_info;
 
 /* Backward one node at a time, for lectures and debuggers.  tg_backward_ex is tg_backward_begin, tg_backward_step until
-   it returns false, tg_backward_end. */
+   it returns false, tg_backward_end.  Between two steps tg_tape_print shows the gradients as far as they have come.
+   Nodes have the numbers of their rows there; those of several roots are counted as in one tape that leads to all. */
 
-/* Starts a run; arguments as of tg_backward_ex.  NULL on error; otherwise tg_backward_end must be called. */
+/* Starts a run; arguments as of tg_backward_ex.  NULL on error; otherwise tg_backward_end must be called.  The run
+   keeps the nodes of the graph, and the values that are shown, until its end.  Each gradient is sent by itself, so a
+   sum of long products may be rounded in another order than in tg_backward_ex. */
 TG_API tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags);
 /* Runs the next node and fills *info (may be NULL).  False when no node is left, or on error. */
 TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
@@ -2881,8 +2886,29 @@ TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
 
 /* Prints the tape that leads to root as a table: leaves, then ops in the order in which they were made.  Columns: id,
    op, name, shape, dtype, device; in (ids of the inputs; "." for one that needs no gradient); data and grad (value of
-   one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward). */
+   one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward).  grad is,
+   in a run of tg_backward_begin that has not come to the row, the sum so far; else what the last run with
+   TG_RETAIN_GRADS has kept, else .grad. */
 TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
+
+/* An input of the node of a step, and what it got.  Its pointers are valid until the next step. */
+typedef struct {
+    int64_t node;        /* row of the leaf or node in tg_tape_print; -1 if the input needs no gradient */
+    const char *name;    /* name of the tensor, or "" */
+    tg_tensor *value;    /* the tensor; NULL if it has ended and nothing has saved it */
+    tg_tensor *sent;     /* the gradient that the step added to that of this input; NULL if none */
+    tg_tensor *sum;      /* all that has been added in this run so far; NULL if sent is */
+} tg_step_input_info;
+/* Fills *input for input i of the node that the last step has run.  Errors: no step was made; i is not in
+   [0, inputs) */
+TG_API bool tg_step_input(tg_backward_run *run, int i, tg_step_input_info *input);
+
+/* Prints the last step of a run as one line: row, op, gradient, and for each input what was added to its gradient, by
+   the formula of the op with names and with numbers; of more than 6 numbers the shape.  "now" is the sum in this run
+   where that is more.  An input without a name is called by its row, as #3.  As
+   "   4  mul x*w   g = 0.42   x.grad += g*w = 0.42 * -3 = -1.26   w.grad += g*x = 0.42 * 2 = 0.84".
+   Errors: the run has made no step, or its last step failed; the file cannot be written */
+TG_API tg_status tg_step_print(FILE *file, tg_backward_run *run);
 
 /* Writes the tape as a graph for Graphviz (dot -Tsvg): leaves blue, ops white, views green, moves orange.  Of more than
    200 nodes only the newest are drawn; one more node counts the others. */
@@ -2902,7 +2928,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
    I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE,
-        @@TAPE, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
+        @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
@@ -5100,7 +5126,7 @@ enum {
     OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
-    OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save) OP(checkpoint_save)
+    OP(step_print) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save) OP(checkpoint_save)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -9855,8 +9881,8 @@ struct tgi_grad_slot {
     tg_tensor *first;
 };
 
-/* A hook or a request for .grad, of a leaf or of an output of a node.  An entry with none of hook, post and retain was
-   removed while hooks were running, and is freed afterwards. */
+/* A hook or a request for .grad, of a leaf or of an output of a node; or a gradient that TG_RETAIN_GRADS has kept.  An
+   entry with none of hook, post, retain and kept was removed while hooks were running, and is freed afterwards. */
 struct tgi_hook_entry {
     tgi_hook_entry *next;
     int id, output;
@@ -9864,6 +9890,7 @@ struct tgi_hook_entry {
     tg_post_hook_fn post;
     void *user;
     tg_tensor *retain; /* the tensor whose .grad tg_retain_grad asked for; not counted, for its end removes the entry */
+    tg_tensor *kept;   /* the gradient of this output in the last run with TG_RETAIN_GRADS; a saved reference (2) */
 };
 
 /* The call of a custom function or of a checkpoint: first of the function that is running, then of its node. */
@@ -10436,6 +10463,7 @@ static void tgi_hooks_free(tgi_thread *S, tgi_hook_entry **hooks)
         tgi_hook_entry *e = *hooks;
         *hooks = e->next;
         if (e->retain) e->retain->flags &= (uint16_t)~TGI_RETAINS_GRAD;
+        if (e->kept) tgi_saved_unref(S, e->kept);
         tgi_free(S, e, sizeof *e);
     }
 }
@@ -10462,7 +10490,7 @@ static void tgi_sweep_hooks(tgi_thread *S, tgi_hook_entry **at)
 {
     while (*at) {
         tgi_hook_entry *e = *at;
-        if (e->hook || e->post || e->retain) {
+        if (e->hook || e->post || e->retain || e->kept) {
             at = &e->next;
         } else {
             *at = e->next;
@@ -10557,6 +10585,354 @@ tg_status tg_unhook(tg_tensor *t, int hook)
 
 TGI_CALLERS_END
 
+/* ======== @@ROWS =====================================================================================================
+
+   Promise: the tape that leads to some roots, as rows: first the leaves, then the nodes.  The number of a row is the
+   number of its leaf or node wherever one is shown: in tg_tape_print and its like, in a step of a run, in messages.
+   Types: tgi_tape_row is a row, tgi_tape the rows; tgi_watch is what a run that is watched keeps to be shown.
+   Way of the rows: tgi_tape_open counts what the roots reach (tgi_tape_reach), adds a row for each (tgi_tape_rows) and
+   looks for their values (tgi_tape_find_outputs); tgi_tape_close ends it.
+   Way of a watch: tgi_watch_open when the run begins; for each step tgi_watch_node before the rule, tgi_watch_keep for
+   each gradient that was sent and each sum, tgi_watch_values after the rule; tgi_watch_close.
+   (1) Leaves come in the order of their first use, nodes in that of their recording.  So the same roots have the same
+       numbers, whatever else was recorded since.
+   (2) No node holds its output: row->t of a node is what a saved tensor or a scope still has when the tape is opened.
+   (3) A watch holds its nodes, so that none gives its address to another, and saved references to its values.  Handles
+       it has only of what the last step shows, and drops them before the next rule runs: where a rule's ops are
+       recorded, they need to find a tensor whose handles are gone (tgi_revive).
+   (4) A tape changes nothing but the flag TGI_ON_TAPE, which is cleared before tgi_tape_open ends.
+   To add what a row shows: a member of tgi_tape_row, which tgi_tape_add sets. */
+
+/* A leaf t; or a node, with its output t if that is still found (else NULL). */
+typedef struct { tgi_node *node; tg_tensor *t; bool shown; } tgi_tape_row;
+
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tgi_tape_row *row; /* leaves, then nodes: invariant (1) */
+    size_t row_bytes;
+    int64_t leaves, ops, saved_bytes;
+    tgi_table ids;   /* from a node or leaf to its row */
+    tgi_table saved; /* the saved tensors that saved_bytes counts */
+    bool held;       /* the rows have references: invariant (3) */
+} tgi_tape;
+
+enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that the roots reach, while a tape is collected */
+
+/* The row of a node or leaf; -1 if it has none. */
+static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
+{
+    const tgi_table_slot *slot = tgi_table_find(&tape->ids, key);
+    return slot->key ? slot->value : -1;
+}
+
+/* The row to which an edge points, or -1. */
+static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e) { return e->to ? tgi_tape_id(tape, e->to) : -1; }
+
+/* Fills row `id` for a node, or for a leaf when node is NULL. */
+static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
+{
+    const void *key = node ? (const void *)node : (const void *)leaf;
+    tgi_table_slot *slot = tgi_table_find(&tape->ids, key);
+    slot->key = key;
+    slot->value = id;
+    tape->row[id].node = node;
+    tape->row[id].t = leaf;
+    tape->row[id].shown = false;
+}
+
+/* Sets TGI_ON_TAPE in the nodes that the roots reach, and counts them, their leaf edges and their saved tensors.  Edges
+   go from newer nodes to older ones, so one pass over the list of nodes, newest first, is enough.  Returns where it
+   begins: the newest node, or the list itself if there is none. */
+static tgi_link *tgi_tape_reach(tgi_thread *S, tg_tensor *const *roots, int n, int64_t *ops, int64_t *leaf_edges,
+                                int64_t *saves)
+{
+    tgi_node *newest = NULL;
+    for (int i = 0; i < n; ++i) {
+        tgi_node *node = roots[i]->node;
+        if (node) node->flags |= TGI_ON_TAPE;
+        if (node && (!newest || node->number > newest->number)) newest = node;
+    }
+    tgi_link *const newest_link = newest ? &newest->link : &S->nodes;
+    for (tgi_link *l = newest_link; l != &S->nodes; l = l->prev) {
+        tgi_node *node = (tgi_node *)(void *)l;
+        if (!(node->flags & TGI_ON_TAPE)) continue;
+        ++*ops;
+        *saves += node->saves;
+        for (int i = 0; i < node->inputs; ++i) {
+            tgi_node *to = tgi_edge_node(&tgi_edges(node)[i]);
+            if (to) to->flags |= TGI_ON_TAPE;
+            if (tgi_edge_leaf(&tgi_edges(node)[i])) ++*leaf_edges;
+        }
+    }
+    return newest_link;
+}
+
+static void tgi_tape_clear_flags(tgi_thread *S, tgi_link *newest)
+{
+    for (tgi_link *l = newest; l != &S->nodes; l = l->prev) {
+        tgi_node *n = (tgi_node *)(void *)l;
+        n->flags &= (uint16_t)~TGI_ON_TAPE;
+    }
+}
+
+/* Adds a row for every leaf and every node that the roots reach; newest is the last of these nodes. */
+static void tgi_tape_rows(tgi_tape *tape, tg_tensor *const *roots, int n, tgi_link *newest)
+{
+    tgi_link *const nodes = &tape->S->nodes, *const end = newest == nodes ? nodes->next : newest->next;
+    for (tgi_link *l = nodes->next; l != end; l = l->next) {
+        tgi_node *node = (tgi_node *)(void *)l;
+        for (int i = 0; (node->flags & TGI_ON_TAPE) && i < node->inputs; ++i) {
+            tg_tensor *leaf = tgi_edge_leaf(&tgi_edges(node)[i]);
+            if (leaf && tgi_tape_id(tape, leaf) < 0) tgi_tape_add(tape, tape->leaves++, NULL, leaf);
+        }
+    }
+    for (int i = 0; i < n; ++i) {
+        if (!roots[i]->node && tgi_tape_id(tape, roots[i]) < 0) tgi_tape_add(tape, tape->leaves++, NULL, roots[i]);
+    }
+    for (tgi_link *l = nodes->next; l != end; l = l->next) {
+        tgi_node *node = (tgi_node *)(void *)l;
+        if (node->flags & TGI_ON_TAPE) tgi_tape_add(tape, tape->leaves + tape->ops++, node, NULL);
+    }
+}
+
+/* Sets t in the row of the node that made it. */
+static void tgi_tape_set_output(const tgi_tape *tape, tg_tensor *t)
+{
+    int64_t id = t->node && t->output == 0 ? tgi_tape_id(tape, t->node) : -1;
+    if (id >= 0) tape->row[id].t = t;
+}
+
+static void tgi_tape_set_outputs(const tgi_tape *tape, const tgi_link *list)
+{
+    for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_set_output(tape, (tg_tensor *)(uintptr_t)l);
+}
+
+/* Adds up the bytes of the tensors that node n saved, each tensor once, and sets those that are the output of a node in
+   the row of that node, if they have not been written since. */
+static void tgi_tape_add_saved(tgi_tape *tape, const tgi_node *n)
+{
+    for (int k = 0; k < n->saves; ++k) {
+        const tgi_saved *s = &tgi_saved_of(n)[k];
+        tgi_table_slot *slot = tgi_table_find(&tape->saved, s->t);
+        if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
+        slot->key = s->t;
+        if (s->which == TGI_SAVED_OTHER || (n->flags & TGI_WROTE_VIEW)) continue;
+        const tgi_node *maker = s->which < 0 ? n : tgi_edge_node(&tgi_edges(n)[s->which]);
+        const int output = s->which < 0 ? -1 - s->which : tgi_edges(n)[s->which].output;
+        if (!maker || output != 0 || s->t->storage->version != s->version) continue;
+        tape->row[tgi_tape_id(tape, maker)].t = s->t;
+    }
+}
+
+/* Looks for the outputs of the nodes among the saved tensors and in all scopes: invariant (2). */
+static void tgi_tape_find_outputs(tgi_tape *tape, tg_tensor *const *roots, int n)
+{
+    for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) tgi_tape_add_saved(tape, tape->row[id].node);
+    tgi_tape_set_outputs(tape, &tape->S->unscoped);
+    for (const tgi_frame *f = tape->S->frame; f; f = f->below) {
+        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_set_outputs(tape, &f->list);
+    }
+    for (int i = 0; i < n; ++i) tgi_tape_set_output(tape, roots[i]);
+}
+
+static void tgi_tape_close(tgi_tape *tape)
+{
+    for (int64_t id = tape->held ? tape->leaves + tape->ops - 1 : -1; id >= 0; --id) {
+        if (tape->row[id].node) tgi_node_unref(tape->S, tape->row[id].node);
+        if (tape->row[id].t) tgi_saved_unref(tape->S, tape->row[id].t);
+    }
+    tgi_table_close(tape->S, &tape->ids);
+    tgi_table_close(tape->S, &tape->saved);
+    tgi_free(tape->S, tape->row, tape->row_bytes);
+}
+
+/* Collects the tape under the roots [n], whose views are refreshed; with_values: with what the nodes have made.  False
+   after recording an error. */
+static bool tgi_tape_open(tgi_tape *tape, tgi_thread *S, const char *op, tg_tensor *const *roots, int n,
+                          bool with_values)
+{
+    int64_t ops = 0, leaf_edges = n, saves = 0;
+    memset(tape, 0, sizeof *tape);
+    tape->S = S;
+    tape->op = op;
+    tgi_link *newest = tgi_tape_reach(S, roots, n, &ops, &leaf_edges, &saves);
+    tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
+    tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
+    bool ok = tape->row && tgi_table_open(S, &tape->ids, ops + leaf_edges) && tgi_table_open(S, &tape->saved, saves);
+    if (ok) tgi_tape_rows(tape, roots, n, newest);
+    tgi_tape_clear_flags(S, newest);
+    if (!ok) {
+        const size_t bytes = tape->row_bytes;
+        tgi_tape_close(tape);
+        return tgi_no_memory(S, op, bytes);
+    }
+    if (with_values) tgi_tape_find_outputs(tape, roots, n);
+    return true;
+}
+
+/* ---- gradients that are kept to be shown ---- */
+
+/* The entry of TG_RETAIN_GRADS for output 0 of n, or NULL. */
+static tgi_hook_entry *tgi_kept_grad(const tgi_node *n)
+{
+    tgi_hook_entry *e = n->hooks;
+    while (e && !e->kept) e = e->next;
+    return e;
+}
+
+/* Keeps g as the gradient of n's output 0 in place of the one before, as bytes alone (TAPE (3)): a gradient with a
+   history leads back to n.  False after recording an error. */
+static bool tgi_keep_grad(tgi_thread *S, tgi_node *n, tg_tensor *g)
+{
+    tgi_hook_entry *e = tgi_kept_grad(n);
+    if (!e) {
+        e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
+        if (!e) return tgi_no_memory(S, n->op->name, sizeof *e);
+        memset(e, 0, sizeof *e);
+        e->next = n->hooks;
+        n->hooks = e;
+    }
+    tgi_saved_ref(g);
+    if (e->kept) tgi_saved_unref(S, e->kept);
+    e->kept = g;
+    return true;
+}
+
+/* The gradient of a row: in a run that has not used it, the sum so far; else what TG_RETAIN_GRADS has kept; else .grad.
+   NULL if there is none. */
+static const tg_tensor *tgi_row_grad(const tgi_tape_row *row)
+{
+    const tgi_grad_slot *slot = row->node ? row->node->slot : row->t->flags & TGI_SHARED ? NULL : row->t->slot;
+    if (slot && slot->grad[0]) return slot->grad[0];
+    const tgi_hook_entry *kept = row->node ? tgi_kept_grad(row->node) : NULL;
+    if (kept) return kept->kept;
+    return row->t ? row->t->grad : NULL;
+}
+
+/* ---- a run that is watched ---- */
+
+/* The tape of the run's roots, and its last step: tensors in it are handles of the watch, invariant (3). */
+typedef struct {
+    tgi_tape tape;
+    tgi_node *node;  /* which ran, a reference; NULL if there was no step, or if it failed */
+    int64_t id;      /* its row, or -1 */
+    tg_tensor *grad; /* the gradient of its output 0 */
+    tg_tensor *y;    /* its output 0 if that is known */
+    int inputs, room;
+    tg_step_input_info *input; /* [inputs], memory for `room` */
+} tgi_watch;
+
+static void tgi_watch_forget(tgi_thread *S, tgi_watch *watch)
+{
+    for (int i = 0; i < watch->inputs; ++i) {
+        tgi_unref(S, watch->input[i].value);
+        tgi_unref(S, watch->input[i].sent);
+        tgi_unref(S, watch->input[i].sum);
+    }
+    tgi_unref(S, watch->grad);
+    tgi_unref(S, watch->y);
+    if (watch->node) tgi_node_unref(S, watch->node);
+    watch->inputs = 0;
+    watch->grad = watch->y = NULL;
+    watch->node = NULL;
+}
+
+static void tgi_watch_close(tgi_thread *S, tgi_watch *watch)
+{
+    tgi_watch_forget(S, watch);
+    tgi_tape_close(&watch->tape);
+    tgi_free(S, watch->input, sizeof *watch->input * (size_t)watch->room);
+    tgi_free(S, watch, sizeof *watch);
+}
+
+/* A watch of a run with these roots [n].  with_values: for the program, which may look at each step; else for anomaly
+   mode, which asks for numbers.  clear: removes the gradients that a run before has kept.  NULL after recording an
+   error. */
+TGI_NOINLINE static tgi_watch *tgi_watch_open(tgi_thread *S, const char *op, tg_tensor *const *roots, int n,
+                                              bool with_values, bool clear)
+{
+    tgi_watch *watch = (tgi_watch *)tgi_alloc(S, sizeof *watch);
+    if (!watch) return tgi_no_memory(S, op, sizeof *watch), watch;
+    memset(watch, 0, sizeof *watch);
+    if (!tgi_tape_open(&watch->tape, S, op, roots, n, with_values)) {
+        tgi_free(S, watch, sizeof *watch);
+        return NULL;
+    }
+    watch->tape.held = true;
+    for (int64_t id = 0; id < watch->tape.leaves + watch->tape.ops; ++id) {
+        const tgi_tape_row *row = &watch->tape.row[id];
+        if (row->node) row->node->refs++;
+        if (row->t) tgi_saved_ref(row->t);
+        tgi_hook_entry *kept = clear && row->node ? tgi_kept_grad(row->node) : NULL;
+        if (!kept) continue;
+        tgi_saved_unref(S, kept->kept);
+        kept->kept = NULL; /* the entry goes when the node does, or when its hooks are swept */
+    }
+    return watch;
+}
+
+/* *at, a handle of the watch or NULL, becomes one of t. */
+static void tgi_watch_keep(tgi_thread *S, tg_tensor **at, tg_tensor *t)
+{
+    if (t) tgi_ref(t);
+    tgi_unref(S, *at);
+    *at = t;
+}
+
+/* Input i of n: the row and name of what it points to, and its value if that is known. */
+static tg_step_input_info tgi_watch_input(const tgi_watch *watch, const tgi_node *n, int i)
+{
+    const tgi_edge *e = &tgi_edges(n)[i];
+    const tgi_node *from = tgi_edge_node(e);
+    tg_step_input_info input = {tgi_edge_id(&watch->tape, e), "", tgi_edge_leaf(e), NULL, NULL};
+    for (int k = 0; k < n->saves; ++k) {
+        if (tgi_saved_of(n)[k].which == i) input.value = tgi_saved_of(n)[k].t;
+    }
+    if (!input.value && from && e->output == 0 && input.node >= 0) input.value = watch->tape.row[input.node].t;
+    const char *name = from && e->output == 0 ? from->name : input.value ? input.value->name : NULL;
+    if (name) input.name = name;
+    return input;
+}
+
+/* Begins a step: n runs next, g is the gradient of its output 0 (or NULL), and is kept if keep.  False after recording
+   an error. */
+static bool tgi_watch_node(tgi_thread *S, tgi_watch *watch, tgi_node *n, tg_tensor *g, bool keep)
+{
+    tgi_watch_forget(S, watch);
+    if (n->inputs > watch->room) {
+        const size_t bytes = sizeof *watch->input * (size_t)n->inputs;
+        tgi_free(S, watch->input, sizeof *watch->input * (size_t)watch->room);
+        watch->input = (tg_step_input_info *)tgi_alloc(S, bytes);
+        watch->room = watch->input ? n->inputs : 0;
+        if (!watch->input) return tgi_no_memory(S, n->op->name, bytes);
+    }
+    if (n->inputs) memset(watch->input, 0, sizeof *watch->input * (size_t)n->inputs);
+    watch->inputs = n->inputs;
+    watch->node = n;
+    n->refs++;
+    watch->id = tgi_tape_id(&watch->tape, n);
+    tgi_watch_keep(S, &watch->grad, g);
+    return !keep || !g || tgi_keep_grad(S, n, g);
+}
+
+/* Completes a step whose rule has run, while its node has its saved tensors: what the inputs and the output are. */
+static void tgi_watch_values(tgi_thread *S, tgi_watch *watch)
+{
+    const tgi_node *n = watch->node;
+    for (int i = 0; i < n->inputs; ++i) {
+        tg_step_input_info *const input = &watch->input[i], found = tgi_watch_input(watch, n, i);
+        input->node = found.node;
+        input->name = found.name;
+        tgi_watch_keep(S, &input->value, found.value);
+    }
+    tg_tensor *y = watch->id >= 0 ? watch->tape.row[watch->id].t : NULL;
+    for (int k = 0; k < n->saves && !y; ++k) {
+        if (tgi_saved_of(n)[k].which == -1) y = tgi_saved_of(n)[k].t;
+    }
+    tgi_watch_keep(S, &watch->y, y);
+}
+
 /* ======== @@BACKWARD =================================================================================================
 
    Promise: gradients of roots with respect to leaves (tg_backward) or to chosen tensors (tg_gradients), all or none;
@@ -10589,6 +10965,10 @@ TGI_CALLERS_END
 
    To add a flag of a run: a name beside TG_RETAIN_GRAPH; run->flags has it in every step. */
 
+/* A flag of tg_backward_begin; and the flags of runs in which the program may look at each gradient, which is then sent
+   by itself. */
+enum { TGI_BY_STEPS = 1 << 30, TGI_LOOKED_AT = TGI_BY_STEPS | TG_RETAIN_GRADS };
+
 struct tg_backward_run {
     tgi_thread *S;
     uint64_t id; /* tells this run's slots from those of others */
@@ -10604,8 +10984,7 @@ struct tg_backward_run {
     tg_tensor *const *inputs;          /* tg_gradients: [n_inputs], what the results are the gradients of */
     tg_tensor **results;               /* [n_inputs] */
     int n_inputs;                      /* 0 in other runs */
-    bool by_steps;                     /* the program runs it step by step, and may look at each gradient */
-    tg_tensor *shown;                  /* the gradient in the last tg_step_info, which is valid until the next step */
+    tgi_watch *watch;                  /* of a run that is watched (ROWS); else NULL */
 };
 
 /* The queue gives the slot with the largest number.  A chain or a tree of ops sends gradients in the order of falling
@@ -10838,6 +11217,15 @@ TGI_ALWAYS_INLINE bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg
 
 static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
 
+/* A node for messages: "mul", or "mul, which made e". */
+static tgi_text tgi_node_called(const tgi_node *n)
+{
+    tgi_text s;
+    snprintf(s.text, sizeof s.text, "%.100s%s%.100s", tgi_node_name(n), n->name ? ", which made " : "",
+             n->name ? n->name : "");
+    return s;
+}
+
 /* "ExpBackward0", as PyTorch would call the node of op exp; a custom one is "NameBackward". */
 static tgi_text tgi_backward_name(const tgi_node *node)
 {
@@ -10864,11 +11252,11 @@ static tgi_text tgi_backward_name(const tgi_node *node)
 TGI_NOINLINE static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t)
 {
     return tgi_fail(S, TG_ERR_GRAPH, S->run_op,
-                    "a tensor that the graph depends on was moved in place after it was used by %s (node %lld): "
+                    "a tensor that the graph depends on was moved in place after it was used by %s: "
                     "[%s %s], which is on %s now\n"
                     "call backward before the move (tg_to_, tg_to_dtype_, tg_to_all_), or compute the loss again after "
                     "it",
-                    tgi_node_name(n), (long long)n->number, tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
+                    tgi_node_called(n).text, tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
                     tg_device_str(tgi_device_of(t)));
 }
 
@@ -10895,11 +11283,10 @@ TGI_NOINLINE static bool tgi_freed_before(tgi_thread *S, const tgi_node *n)
     return tgi_fail(
         S, TG_ERR_GRAPH, S->run_op,
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
-        "been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. (at node %lld, "
-        "%s)\n"
+        "been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. (at %s)\n"
         "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH); or, where a "
         "state of the step before is still attached, as that of an RNN: tg_detach(state)",
-        (long long)n->number, tgi_node_name(n));
+        tgi_node_called(n).text);
 }
 
 /* Whether the rule of n can run: no leaf was moved in place since (see "Moves in place" above), and the saved tensors
@@ -10961,7 +11348,7 @@ static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
 
 /* Makes the saved tensors of n whose last handle was released temporaries of the step, so that the rule can use them
    like any other; with_history: with their nodes, too, for a rule whose ops are recorded. */
-static inline bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
+TGI_ALWAYS_INLINE bool tgi_revive(tgi_thread *S, tgi_node *n, bool with_history)
 {
     for (int i = 0; i < n->saves; ++i) {
         const tgi_saved *s = &tgi_saved_of(n)[i];
@@ -11106,11 +11493,14 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
         tg_tensor *any = tgi_later_any(tgi_later_isnan(step->result[i]));
         if (!any) return false;
         if (tg_item(any) == 0) continue;
+        const tgi_watch *watch = step->run->watch;
+        const int64_t row = watch ? tgi_tape_id(&watch->tape, n) : -1;
+        char number[40] = ""; /* none if anomaly mode was switched on in the middle of the run */
+        if (row >= 0) snprintf(number, sizeof number, " (node %lld of its tape)", (long long)row);
         return tgi_fail(S, TG_ERR_GRAPH, S->run_op,
                         "Function '%s' returned nan values in its %dth output.\n"
-                        "the op was %s%s%s (node %lld): look at its inputs",
-                        tgi_backward_name(n).text, i, tgi_node_name(n), n->name ? ", which made " : "",
-                        n->name ? n->name : "", (long long)n->number);
+                        "the op was %s%s: look at its inputs",
+                        tgi_backward_name(n).text, i, tgi_node_called(n).text, number);
     }
     return true;
 }
@@ -11157,7 +11547,7 @@ static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
     for (int i = 0; i < n->outputs && slot->needed; ++i) {
         const tgi_output_info info = tgi_node_output_info(n, i);
         if (slot->grad[i] || (!tgi_dtypes[info.dtype].floating && !n->ctx)) continue;
-        if (n->op->flags & (i > 0 ? TGI_FLAG_Y2 : run->by_steps ? 0 : TGI_FLAG_NO_ZEROS)) continue;
+        if (n->op->flags & (i > 0 ? TGI_FLAG_Y2 : run->flags & TGI_LOOKED_AT ? 0 : TGI_FLAG_NO_ZEROS)) continue;
         tg_tensor *zeros =
             tg_zeros_on(tg_make_shape(info.ndim, info.dim), (tg_dtype)info.dtype, tgi_output_device(&info));
         if (!zeros) return false;
@@ -11168,7 +11558,7 @@ static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 
 /* Runs the rule of a node.  The output of a TGI_WROTE_VIEW node is the whole base after the op wrote the view: the rule
    gets the view of g, and the gradient of the base before is g with the rule's result for input 0 in the view. */
-static inline bool tgi_run_rule(tgi_step *step)
+TGI_ALWAYS_INLINE bool tgi_run_rule(tgi_step *step)
 {
     tgi_node *n = step->node;
     tg_tensor *g = step->grad[0];
@@ -11203,8 +11593,8 @@ static inline void tgi_leave_step(tgi_thread *S, tg_tensor *const *result, int i
 enum { TGI_STEP_RESULTS = 8 }; /* results of a rule that need no allocation */
 
 /* Runs the rule of the slot's node and sends its results on, last input first: later inputs are mostly newer, so the
-   numbers that arrive in the queue fall.  False after recording an error. */
-TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
+   numbers that arrive in the queue fall.  watch: the run's, or NULL.  False after recording an error. */
+TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot, tgi_watch *watch)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
@@ -11228,11 +11618,29 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot)
         if (!tgi_is_like(result[i], &info)) result[i] = tgi_validate_grad(S, n, i, result[i], &info);
         ok = result[i] && tgi_send_grad(run, &tgi_edges(n)[i], result[i]);
         if (ok) tgi_leave_step(S, result, i);
+        if (ok && watch) tgi_watch_keep(S, &watch->input[i].sent, result[i]);
     }
     if (result != few) tgi_free(S, result, bytes);
     return ok;
 }
 
+/* tgi_run_node in a run that is watched, which notes what is sent, and what has arrived there so far. */
+TGI_NOINLINE static bool tgi_run_watched(tg_backward_run *run, tgi_grad_slot *slot)
+{
+    tgi_watch *watch = run->watch;
+    tgi_node *n = slot->node;
+    if (!tgi_watch_node(run->S, watch, n, slot->grad[0], (run->flags & TG_RETAIN_GRADS) != 0)) return false;
+    if (slot->needed && !tgi_run_node(run, slot, watch)) return false;
+    for (int i = 0; i < n->inputs; ++i) {
+        const tgi_edge *e = &tgi_edges(n)[i];
+        const tg_tensor *leaf = tgi_edge_leaf(e);
+        const tgi_grad_slot *to = leaf ? tgi_find_leaf(run, leaf) : NULL;
+        if (tgi_edge_node(e)) to = tgi_find_grad_slot(tgi_edge_node(e)->slot, run->id);
+        if (to && watch->input[i].sent) tgi_watch_keep(run->S, &watch->input[i].sum, to->grad[leaf ? 0 : e->output]);
+    }
+    tgi_watch_values(run->S, watch);
+    return true;
+}
 
 /* A scope for one step, which needs no memory and so cannot fail to open, and the mode of its ops: invariant (12). */
 typedef struct {
@@ -11267,23 +11675,8 @@ static inline void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
     S->autocast = scope->autocast;
 }
 
-/* Fills in *info for the step that runs the slot's node; the run keeps the gradient in it until the next step. */
-static void tgi_describe_step(tg_backward_run *run, const tgi_grad_slot *slot, tg_step_info *info)
-{
-    const tgi_node *n = slot->node;
-    info->node = (int64_t)n->number;
-    info->op = tgi_node_name(n);
-    info->name = n->name ? n->name : "";
-    info->formula = n->op->formula;
-    info->inputs = n->inputs;
-    info->grad = slot->grad[0];
-    tgi_unref(run->S, run->shown);
-    run->shown = slot->grad[0];
-    if (run->shown) tgi_ref(run->shown);
-}
-
 /* STEPPING to STEPPING, DONE or FAILED. */
-static bool tgi_backward_step(tg_backward_run *run, tg_step_info *info)
+static bool tgi_backward_step(tg_backward_run *run)
 {
     if (run->failed) return false;
     tgi_grad_slot *slot = tgi_dequeue(run);
@@ -11294,10 +11687,9 @@ static bool tgi_backward_step(tg_backward_run *run, tg_step_info *info)
     S->note = run->note;
     tgi_step_scope_open(S, &scope, !(run->flags & TG_CREATE_GRAPH));
     bool ok = tgi_prepare(run, slot);
-    if (ok && info) tgi_describe_step(run, slot, info);
-    if (ok && slot->needed) {
-        ok = tgi_run_node(run, slot);
-        if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
+    if (ok && (slot->needed || run->watch)) {
+        ok = TGI_LIKELY(!run->watch) ? tgi_run_node(run, slot, NULL) : tgi_run_watched(run, slot);
+        if (ok && slot->needed && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
             if (slot->node->saves) {
                 slot->node->flags |= TGI_FREED;
                 run->note = "this backward has freed part of its graph: it cannot be repeated";
@@ -11316,7 +11708,16 @@ static bool tgi_backward_step(tg_backward_run *run, tg_step_info *info)
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
 {
     if (!run || !tgi_object_argument(tgi_self(), "backward_step", "run", run, TGI_RUN)) return false;
-    return tgi_backward_step(run, info);
+    if (!tgi_backward_step(run)) return false;
+    const tgi_watch *watch = run->watch;
+    if (!info) return true;
+    info->node = watch->id;
+    info->op = tgi_node_name(watch->node);
+    info->name = watch->node->name ? watch->node->name : "";
+    info->formula = watch->node->op->formula;
+    info->grad = watch->grad;
+    info->inputs = watch->inputs;
+    return true;
 }
 
 /* ---- begin: the roots' gradients, and for tg_gradients the nodes that lead to an input ---- */
@@ -11428,6 +11829,10 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     bool ok = true;
     for (int i = 0; ok && i < n_inputs; ++i) ok = inputs[i]->node || tgi_leaf_grad_slot(run, inputs[i], false);
     ok = ok && (!n_inputs || tgi_discover(run, roots, n)) && tgi_send_root_grads(run, roots, n, grads);
+    if (ok && ((flags & TGI_LOOKED_AT) || S->anomaly)) {
+        run->watch = tgi_watch_open(S, op, roots, n, (flags & TGI_LOOKED_AT) != 0, (flags & TG_RETAIN_GRADS) != 0);
+        ok = run->watch != NULL;
+    }
     run->failed = !ok;
     return run;
 }
@@ -11445,9 +11850,7 @@ static tg_backward_run *tgi_begin_backward(const char *op, const char *list, tg_
 
 tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *const *grads, int flags)
 {
-    tg_backward_run *run = tgi_begin_backward("backward_begin", "roots", roots, n, grads, flags);
-    if (run) run->by_steps = true;
-    return run;
+    return tgi_begin_backward("backward_begin", "roots", roots, n, grads, flags | TGI_BY_STEPS);
 }
 
 /* ---- end: leaves get their gradients, or nothing does ---- */
@@ -11601,7 +12004,7 @@ static bool tgi_end_run(tg_backward_run *run)
         run->spare = slot->all;
         tgi_free(S, slot, sizeof *slot);
     }
-    tgi_unref(S, run->shown);
+    if (run->watch) tgi_watch_close(S, run->watch);
     if (scope) tgi_frame_close(S, scope);
     tgi_object_free(S, run);
     return ok;
@@ -11631,7 +12034,7 @@ static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const
 {
     tg_backward_run *run = tgi_begin_backward(op, list, roots, n, grads, flags);
     if (!run) return tgi_failed(tgi_self());
-    while (tgi_backward_step(run, NULL)) {}
+    while (tgi_backward_step(run)) {}
     return tgi_backward_end(run);
 }
 
@@ -11699,7 +12102,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     }
     for (int i = 0; i < m; ++i) results[i] = NULL; /* which may be one of the lists that were given */
     if (!run) return tgi_failed(S);
-    while (tgi_backward_step(run, NULL)) {}
+    while (tgi_backward_step(run)) {}
     bool ok = tgi_end_run(run);
     S->grad_off = !(flags & TG_CREATE_GRAPH);
     for (int i = 0; i < m; ++i) {
@@ -12841,8 +13244,8 @@ static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 static tg_tensor *tgi_received_grad(const tgi_step *step, int i)
 {
     const tgi_edge *e = &tgi_edges(step->node)[i];
-    if ((step->run->flags & TG_CREATE_GRAPH) || step->S->anomaly || (step->node->flags & TGI_WROTE_VIEW)) return NULL;
-    if (!e->to) return NULL;
+    if ((step->run->flags & (TG_CREATE_GRAPH | TGI_LOOKED_AT)) || step->S->anomaly) return NULL;
+    if (!e->to || (step->node->flags & TGI_WROTE_VIEW)) return NULL;
     const tg_tensor *leaf = tgi_edge_leaf(e);
     const tgi_grad_slot *slot =
         leaf ? tgi_find_leaf(step->run, leaf) : tgi_find_grad_slot(tgi_edge_node(e)->slot, step->run->id);
@@ -18450,7 +18853,7 @@ static tgi_answer tgi_send_before_gelu(tgi_step *step, tg_tensor *g, tg_tensor *
     tgi_edge to = tgi_edges(step->node)[0];
     const tgi_node *maker = tgi_edge_node(&to);
     if (!maker || maker->op != tgi_op_row(TGI_OP_linear_gelu) || maker->hooks || !tgi_fuses(S) || S->anomaly ||
-        step->run->by_steps || tgi_numel(g) == 0) {
+        (step->run->flags & TGI_LOOKED_AT) || tgi_numel(g) == 0) {
         return TGI_COMPOSE;
     }
     const tgi_grad_slot *slot = tgi_find_grad_slot(maker->slot, step->run->id);
@@ -30651,14 +31054,14 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
 /* ======== @@SHOW ==================================================================================================
 
    Promise: tensors are printed as PyTorch prints them; the tape is printed as a table or drawn as a graph.
-   Types: tgi_printer prints one tensor, slot by slot; tgi_tape is what a root reaches, as rows of nodes and leaves.
+   Types: tgi_printer prints one tensor, slot by slot; a tgi_tape (ROWS) is printed row by row.
    Way:
        tg_print       tgi_choose_format: one format for all that is shown; tgi_print_elements, tgi_print_suffixes
-       tg_tape_print  tgi_tape_open collects the rows, oldest first; tgi_tape_cells makes the texts of a row
+       tg_tape_print  tgi_tape_open (ROWS) collects the rows, oldest first; tgi_tape_cells makes the texts of a row
+       tg_step_print  tgi_formula_of_input takes an input's part of the op's formula, tgi_fill_formula fills it in
        tg_tape_dot    tgi_dot_choose takes the newest rows; tgi_dot_row and tgi_dot_edges write them
-   (1) Nothing here changes a tensor or the tape, but for the flag TGI_ON_TAPE, which is cleared before the end.
+   (1) Nothing here changes a tensor or the tape.
    (2) tg_print copies a tensor on a device to the host first, and so waits for the device.
-   (3) No node holds its output: a value is shown if a saved tensor or a scope still has it.
    To add a column: an entry of the enum that ends in TGI_CELLS, its text in tgi_tape_cells. */
 
 /* ---- tensors, as PyTorch prints them (torch/_tensor_str.py) ---- */
@@ -30923,164 +31326,22 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
 tg_status tg_fprint(FILE *file, tg_tensor *t) { return tgi_fprint("fprint", file, t); }
 tg_status tg_print(tg_tensor *t) { return tgi_fprint("print", stdout, t); }
 
-/* ---- the tape: what root reaches, as rows ---- */
+/* ---- the tape: the text of a row ---- */
 
-/* A leaf t; or a node, with its output t if that is still found (else NULL). */
-typedef struct { tgi_node *node; tg_tensor *t; bool shown; } tgi_tape_row;
-
-typedef struct {
-    tgi_thread *S;
-    const char *op;
-    tgi_tape_row *row; /* leaves in the order of their first use, then nodes, oldest first */
-    size_t row_bytes;
-    int64_t leaves, ops, saved_bytes;
-    tgi_table ids;   /* from a node or leaf to its row */
-    tgi_table saved; /* the saved tensors that saved_bytes counts */
-} tgi_tape;
-
-enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that root reaches, while a tape is collected */
-
-/* The row of a node or leaf; -1 if it has none. */
-static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
-{
-    const tgi_table_slot *slot = tgi_table_find(&tape->ids, key);
-    return slot->key ? slot->value : -1;
-}
-
-/* Fills row `id` for a node, or for a leaf when node is NULL. */
-static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
-{
-    const void *key = node ? (const void *)node : (const void *)leaf;
-    tgi_table_slot *slot = tgi_table_find(&tape->ids, key);
-    slot->key = key;
-    slot->value = id;
-    tape->row[id].node = node;
-    tape->row[id].t = leaf;
-    tape->row[id].shown = false;
-}
-
-/* Sets TGI_ON_TAPE in the nodes that root reaches, and counts them, their leaf edges and their saved tensors.  Edges go
-   from newer nodes to older ones, so one pass over the list of nodes, newest first, is enough. */
-static void tgi_tape_reach(tgi_thread *S, tgi_node *root, int64_t *ops, int64_t *leaf_edges, int64_t *saves)
-{
-    root->flags |= TGI_ON_TAPE;
-    for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
-        tgi_node *n = (tgi_node *)(void *)l;
-        if (!(n->flags & TGI_ON_TAPE)) continue;
-        ++*ops;
-        *saves += n->saves;
-        for (int i = 0; i < n->inputs; ++i) {
-            tgi_node *to = tgi_edge_node(&tgi_edges(n)[i]);
-            if (to) to->flags |= TGI_ON_TAPE;
-            if (tgi_edge_leaf(&tgi_edges(n)[i])) ++*leaf_edges;
-        }
-    }
-}
-
-static void tgi_tape_clear_flags(tgi_thread *S, tgi_node *root)
-{
-    for (tgi_link *l = &root->link; l != &S->nodes; l = l->prev) {
-        tgi_node *n = (tgi_node *)(void *)l;
-        n->flags &= (uint16_t)~TGI_ON_TAPE;
-    }
-}
-
-/* Adds a row for every leaf and every node that root reaches. */
-static void tgi_tape_rows(tgi_tape *tape, tgi_node *root)
-{
-    tgi_link *end = root->link.next;
-    for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
-        tgi_node *n = (tgi_node *)(void *)l;
-        for (int i = 0; (n->flags & TGI_ON_TAPE) && i < n->inputs; ++i) {
-            tg_tensor *leaf = tgi_edge_leaf(&tgi_edges(n)[i]);
-            if (leaf && tgi_tape_id(tape, leaf) < 0) tgi_tape_add(tape, tape->leaves++, NULL, leaf);
-        }
-    }
-    for (tgi_link *l = tape->S->nodes.next; l != end; l = l->next) {
-        tgi_node *n = (tgi_node *)(void *)l;
-        if (n->flags & TGI_ON_TAPE) tgi_tape_add(tape, tape->leaves + tape->ops++, n, NULL);
-    }
-}
-
-/* Sets t in the row of the node that made it. */
-static void tgi_tape_set_output(const tgi_tape *tape, tg_tensor *t)
-{
-    int64_t id = t->node && t->output == 0 ? tgi_tape_id(tape, t->node) : -1;
-    if (id >= 0) tape->row[id].t = t;
-}
-
-static void tgi_tape_set_outputs(const tgi_tape *tape, const tgi_link *list)
-{
-    for (const tgi_link *l = list->next; l != list; l = l->next) tgi_tape_set_output(tape, (tg_tensor *)(uintptr_t)l);
-}
-
-/* Adds up the bytes of the tensors that node n saved, each tensor once, and sets those that are the output of a node in
-   the row of that node, if they have not been written since. */
-static void tgi_tape_add_saved(tgi_tape *tape, const tgi_node *n)
-{
-    for (int k = 0; k < n->saves; ++k) {
-        const tgi_saved *s = &tgi_saved_of(n)[k];
-        tgi_table_slot *slot = tgi_table_find(&tape->saved, s->t);
-        if (!slot->key) tape->saved_bytes += tgi_numel(s->t) * (int64_t)tgi_dtypes[s->t->dtype].size;
-        slot->key = s->t;
-        if (s->which == TGI_SAVED_OTHER || (n->flags & TGI_WROTE_VIEW)) continue;
-        const tgi_node *maker = s->which < 0 ? n : tgi_edge_node(&tgi_edges(n)[s->which]);
-        const int output = s->which < 0 ? -1 - s->which : tgi_edges(n)[s->which].output;
-        if (!maker || output != 0 || s->t->storage->version != s->version) continue;
-        tape->row[tgi_tape_id(tape, maker)].t = s->t;
-    }
-}
-
-/* A node has no reference to its output: this looks for the outputs among the saved tensors and in all scopes. */
-static void tgi_tape_find_outputs(tgi_tape *tape, tg_tensor *root)
-{
-    for (int64_t id = tape->leaves; id < tape->leaves + tape->ops; ++id) tgi_tape_add_saved(tape, tape->row[id].node);
-    tgi_tape_set_outputs(tape, &tape->S->unscoped);
-    for (const tgi_frame *f = tape->S->frame; f; f = f->below) {
-        if (f->kind == TGI_GUARD_SCOPE) tgi_tape_set_outputs(tape, &f->list);
-    }
-    tgi_tape_set_output(tape, root);
-}
-
-static void tgi_tape_free(tgi_tape *tape)
-{
-    tgi_table_close(tape->S, &tape->ids);
-    tgi_table_close(tape->S, &tape->saved);
-    tgi_free(tape->S, tape->row, tape->row_bytes);
-}
-
-/* Collects the tape under root; false after recording an error. */
-static bool tgi_tape_open(tgi_tape *tape, const char *op, FILE *file, tg_tensor *root)
+/* The tape under root, for one of the functions below; false after recording an error. */
+static bool tgi_tape_begin(tgi_tape *tape, const char *op, FILE *file, tg_tensor *root)
 {
     tgi_thread *S = tgi_self();
-    int64_t ops = 0, leaf_edges = 1, saves = 0;
     if (!tgi_argument(S, op, "root", root) || !tgi_refresh_view(S, root)) return false;
     if (!file) return tgi_null_argument(S, op, "file");
-    memset(tape, 0, sizeof *tape);
-    tape->S = S;
-    tape->op = op;
-    if (root->node) tgi_tape_reach(S, root->node, &ops, &leaf_edges, &saves);
-    tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
-    tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
-    bool ok = tape->row && tgi_table_open(S, &tape->ids, ops + leaf_edges) && tgi_table_open(S, &tape->saved, saves);
-    if (ok && root->node) tgi_tape_rows(tape, root->node);
-    if (root->node) tgi_tape_clear_flags(S, root->node);
-    if (!ok) {
-        tgi_tape_free(tape);
-        return tgi_no_memory(S, op, tape->row_bytes);
-    }
-    if (root->node) tgi_tape_find_outputs(tape, root);
-    else tgi_tape_add(tape, tape->leaves++, NULL, root);
-    return true;
+    return tgi_tape_open(tape, S, op, &root, 1, true);
 }
 
 static tg_status tgi_tape_finish(tgi_tape *tape, FILE *file)
 {
-    tgi_tape_free(tape);
+    tgi_tape_close(tape);
     return tgi_flush(tape->S, tape->op, file) ? TG_OK : TG_ERR_IO;
 }
-
-/* ---- the text of a row ---- */
 
 enum {
     TGI_CELL_OP,
@@ -31130,11 +31391,6 @@ static void tgi_list_row(const tgi_tape *tape, tgi_text *s, int64_t id, bool by_
     tgi_list_word(s, by_name && tgi_row_name(&tape->row[id])[0] ? tgi_row_name(&tape->row[id]) : number);
 }
 
-static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e)
-{
-    return e->to ? tgi_tape_id(tape, e->to) : -1;
-}
-
 /* The lists of a node's inputs, by number, and of the tensors that it saved, by name where they have one. */
 static void tgi_tape_lists(const tgi_tape *tape, int64_t id, tgi_text *in, tgi_text *saved)
 {
@@ -31170,7 +31426,269 @@ static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_C
     snprintf(cell[TGI_CELL_DEVICE].text, sizeof cell->text, "%s", tg_device_str(device));
     tgi_tape_lists(tape, id, &cell[TGI_CELL_IN], &cell[TGI_CELL_SAVED]);
     tgi_value_text(tape->S, &cell[TGI_CELL_DATA], row->t);
-    tgi_value_text(tape->S, &cell[TGI_CELL_GRAD], row->t ? row->t->grad : NULL);
+    tgi_value_text(tape->S, &cell[TGI_CELL_GRAD], tgi_row_grad(row));
+}
+
+/* ---- a step of backward, as a line ---- */
+
+/* What a word in a formula stands for: a gradient, a tensor or a number. */
+typedef struct { const char *name; const tg_tensor *t; bool known; double number; } tgi_word;
+
+enum { TGI_SHOWN_NUMBERS = 6 }; /* numbers of a tensor that are written out */
+
+/* Appends to a text, up to its end. */
+static void tgi_say(tgi_text *s, const char *format, ...) TGI_PRINTF(2, 3);
+static void tgi_say(tgi_text *s, const char *format, ...)
+{
+    const size_t used = strlen(s->text);
+    va_list args;
+    va_start(args, format);
+    tgi_vformat(s->text + used, sizeof s->text - used, format, args);
+    va_end(args);
+}
+
+/* Appends t: a number, a few numbers as "[[1, 2], [3, 4]]", or else a shape; "?" where t is NULL.  Whether these were
+   numbers. */
+static bool tgi_say_values(tgi_thread *S, tgi_text *s, const tg_tensor *t)
+{
+    const int64_t n = t ? tgi_numel(t) : 0;
+    if (!t) return tgi_say(s, "?"), false;
+    if (n == 0 || n > TGI_SHOWN_NUMBERS) return tgi_say(s, "shape %s", tgi_shape_text(t).text), false;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t at = 0, element[1], block = 1;
+        int brackets = 0; /* that end behind this element */
+        double x = 0;
+        for (int d = t->ndim - 1, open = 1; d >= 0; --d) {
+            at += i / block % t->dim[d] * t->stride[d];
+            block *= t->dim[d];
+            open = open && i % block == 0;
+            if (open) tgi_say(s, "[");
+            brackets += (i + 1) % block == 0;
+        }
+        if (tgi_read_element(S, t, at, element)) tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype);
+        if (tgi_is_nan(x)) tgi_say(s, "nan");
+        else tgi_say(s, "%.4g", x);
+        tgi_say(s, "%.*s%s", brackets, "]]]]]]]]", i + 1 < n ? ", " : "");
+    }
+    return true;
+}
+
+/* The name of input i of the step: its own, or "#4" for that of row 4; "." if it has neither. */
+static tgi_text tgi_input_name(const tgi_watch *watch, int i)
+{
+    tgi_text s;
+    const tg_step_input_info *input = &watch->input[i];
+    if (input->name[0]) snprintf(s.text, sizeof s.text, "%.40s", input->name);
+    else if (input->node >= 0) snprintf(s.text, sizeof s.text, "#%lld", (long long)input->node);
+    else strcpy(s.text, ".");
+    return s;
+}
+
+static bool tgi_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool tgi_is_word(char c) { return tgi_is_letter(c) || (c >= '0' && c <= '9'); }
+static size_t tgi_word_length(const char *at)
+{
+    size_t n = 0;
+    while (tgi_is_letter(*at) && tgi_is_word(at[n])) n++;
+    return n;
+}
+
+/* Argument i of an op, of its list "x,weight,bias?": where it begins, and its length; NULL after the last. */
+static const char *tgi_op_argument(const tgi_op *op, int i, size_t *length)
+{
+    const char *at = op->arguments;
+    for (; i > 0 && at; --i) at = (at = strchr(at, ',')) != NULL ? at + 1 : NULL;
+    *length = at ? strcspn(at, ",?") : 0;
+    return at;
+}
+
+/* Which argument of the op a word of its formula is, as "w" of "weight"; -1 for none. */
+static int tgi_argument_of_word(const tgi_op *op, const char *word, size_t n)
+{
+    const char *at;
+    size_t length;
+    for (int i = 0; (at = tgi_op_argument(op, i, &length)) != NULL; ++i) {
+        if (n <= length && (n == length || n == 1) && strncmp(at, word, n) == 0) return i;
+    }
+    return -1;
+}
+
+/* If labels stand at this place of a formula, as in "x, residual: ..", the text behind them; else NULL.  *mine: whether
+   one of them is argument i. */
+static const char *tgi_behind_labels(const tgi_op *op, const char *at, int i, bool *mine)
+{
+    *mine = false;
+    for (size_t n; (n = tgi_word_length(at)) > 0; at += 2) {
+        if (tgi_argument_of_word(op, at, n) == i) *mine = true;
+        at += n;
+        if (at[0] == ':' && at[1] == ' ') return at + 2;
+        if (at[0] != ',' || at[1] != ' ') return NULL;
+    }
+    return NULL;
+}
+
+/* The part of an op's formula that is about input i: of "a: g * b, b: g * a", for input 0, "g * b".  All of it if no
+   part is labelled so. */
+static tgi_text tgi_formula_of_input(const tgi_op *op, int i)
+{
+    const char *from = NULL, *to = NULL;
+    const char *const formula = op->formula ? op->formula : "";
+    for (const char *at = formula; *at && !to; ++at) {
+        bool mine;
+        const bool first = at == formula, after = !first && at[-1] == ' ' && at - formula > 1 && strchr(",;", at[-2]);
+        const char *behind = first || after ? tgi_behind_labels(op, at, i, &mine) : NULL;
+        if (!behind) continue;
+        if (from) to = at - 2;
+        else if (mine) from = behind;
+        at = behind - 1;
+    }
+    tgi_text s;
+    if (!from) from = formula;
+    snprintf(s.text, sizeof s.text, "%.*s", (int)(to ? (size_t)(to - from) : strlen(from)), from);
+    return s;
+}
+
+/* What a word of the formula stands for in this step; its name is NULL if it is only a word. */
+static tgi_word tgi_meaning(const tgi_watch *watch, const char *word, size_t n, tgi_text *name)
+{
+    const tgi_op *op = watch->node->op;
+    const tgi_op_params *params = op->flags & TGI_FLAG_NUMBERS ? watch->node->params : NULL;
+    tgi_word w = {NULL, NULL, false, 0};
+    const int i = tgi_argument_of_word(op, word, n);
+    if (n == 1 && *word == 'g') {
+        w.name = "g";
+        w.t = watch->grad;
+    } else if (i >= 0 && i < watch->inputs) {
+        *name = tgi_input_name(watch, i);
+        w.name = name->text;
+        w.t = watch->input[i].value;
+    } else if (n == 1 && *word == 'y') {
+        w.name = watch->node->name ? watch->node->name : "y";
+        w.t = watch->y;
+    } else if (n == 1 && params && (*word == 's' || *word == 't')) {
+        w.known = true;
+        w.number = *word == 's' ? params->s : params->t;
+        name->text[0] = 0;
+        tgi_say(name, "%.6g", w.number);
+        w.name = name->text;
+    }
+    return w;
+}
+
+/* Writes a formula with the names of this step, and with its numbers.  False if it has words or tensors that are not
+   numbers: then `numbers` says nothing. */
+static bool tgi_fill_formula(tgi_thread *S, const tgi_watch *watch, const char *formula, tgi_text *names,
+                             tgi_text *numbers)
+{
+    bool all = formula[0] != 0;
+    names->text[0] = numbers->text[0] = 0;
+    for (const char *at = formula; *at;) {
+        const size_t n = tgi_word_length(at);
+        tgi_text name, value;
+        const tgi_word w = n ? tgi_meaning(watch, at, n, &name) : tgi_meaning(watch, "", 0, &name);
+        value.text[0] = 0;
+        if (w.name && !w.known) all = tgi_say_values(S, &value, w.t) && all;
+        if (w.name) {
+            const char *const shown = w.known ? w.name : value.text;
+            const bool minus = shown[0] == '-' && (at[n] == '^' || (at > formula && at[-1] == '-'));
+            tgi_say(names, "%s", w.name);
+            tgi_say(numbers, minus ? "(%s)" : "%s", shown);
+        } else if (n) {
+            tgi_say(names, "%.*s", (int)n, at);
+            tgi_say(numbers, "%.*s", (int)n, at);
+            all = all && at[n] == '('; /* the name of a function */
+        } else {
+            const bool tight = *at == ' ' && (strchr("*/@", at[1]) || (at > formula && strchr("*/@", at[-1])));
+            if (!tight) tgi_say(names, "%c", *at);
+            tgi_say(numbers, "%c", *at);
+            all = all && !strchr("@,;=<>", *at);
+        }
+        at += n ? n : 1;
+    }
+    return all;
+}
+
+/* The op with its inputs: "mul x*w", or "tanh(n)". */
+static void tgi_print_call(FILE *file, const tgi_watch *watch)
+{
+    static const char *const sign[][2] = {
+        {"add", " + "}, {"sub", " - "}, {"mul", "*"}, {"div", "/"}, {"matmul", " @ "}};
+    const char *between = NULL, *const op = tgi_node_name(watch->node);
+    for (size_t k = 0; k < sizeof sign / sizeof sign[0]; ++k) {
+        if (strcmp(op, sign[k][0]) == 0) between = sign[k][1];
+    }
+    fprintf(file, between ? "%s " : "%s(", op);
+    for (int i = 0; i < watch->inputs && (i < 4 || watch->inputs == 5); ++i)
+        fprintf(file, "%s%s", i == 0 ? "" : between ? between : ", ", tgi_input_name(watch, i).text);
+    if (watch->inputs > 5) fprintf(file, ", .. %d inputs", watch->inputs);
+    if (!between) fputc(')', file);
+}
+
+/* What input i got: "x.grad += g*w = 0.42 * -3 = -1.26, now 2".  The sum is said where it is not this alone. */
+static void tgi_print_sent(tgi_thread *S, FILE *file, const tgi_watch *watch, int i)
+{
+    const tg_step_input_info *input = &watch->input[i];
+    tgi_text names, numbers, sent, sum;
+    sent.text[0] = sum.text[0] = 0;
+    const tgi_text formula = tgi_formula_of_input(watch->node->op, i);
+    const bool reduced = watch->node->op->kind != TGI_KIND_NOT_ELEMENTWISE && watch->grad &&
+                         tgi_numel(watch->grad) != tgi_numel(input->sent);
+    const bool exact = tgi_fill_formula(S, watch, formula.text, &names, &numbers);
+    const bool few = tgi_say_values(S, &sent, input->sent);
+    fprintf(file, "   %s.grad += ", tgi_input_name(watch, i).text);
+    if (exact && few) {
+        fprintf(file, reduced ? "sum(%s) = " : "%s = ", names.text);
+        if (strcmp(numbers.text, sent.text)) fprintf(file, reduced ? "sum(%s) = " : "%s = ", numbers.text);
+        fputs(sent.text, file);
+    } else {
+        fprintf(file, "%s (%s%s)", sent.text, names.text, reduced ? ", summed" : "");
+    }
+    bool last = true;
+    for (int k = i + 1; k < watch->inputs; ++k) {
+        if (watch->input[k].sent && watch->input[k].node == input->node) last = false;
+    }
+    if (last && input->sum && input->sum != input->sent && tgi_say_values(S, &sum, input->sum))
+        fprintf(file, ", now %s", sum.text);
+}
+
+static bool tgi_has_step(tgi_thread *S, const char *op, const tg_backward_run *run)
+{
+    if (!run->failed && run->watch->node) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "this run has no step to show");
+}
+
+bool tg_step_input(tg_backward_run *run, int i, tg_step_input_info *input)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_object_argument(S, "step_input", "run", run, TGI_RUN)) return false;
+    if (!input) return tgi_null_argument(S, "step_input", "input");
+    if (!tgi_has_step(S, "step_input", run)) return false;
+    if (i < 0 || i >= run->watch->inputs) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "step_input", "input %d of a node with %d inputs", i, run->watch->inputs);
+    }
+    *input = run->watch->input[i];
+    return true;
+}
+
+tg_status tg_step_print(FILE *file, tg_backward_run *run)
+{
+    tgi_thread *S = tgi_self();
+    if (!file) return tgi_null_argument(S, "step_print", "file"), tgi_failed(S);
+    if (!tgi_object_argument(S, "step_print", "run", run, TGI_RUN)) return tgi_failed(S);
+    if (!tgi_has_step(S, "step_print", run)) return tgi_failed(S);
+    const tgi_watch *watch = run->watch;
+    tgi_text g;
+    g.text[0] = 0;
+    tgi_say_values(S, &g, watch->grad);
+    if (watch->id >= 0) fprintf(file, "%4lld  ", (long long)watch->id);
+    else fputs("   -  ", file);
+    tgi_print_call(file, watch);
+    fprintf(file, "   g = %s", g.text);
+    for (int i = 0; i < watch->inputs; ++i) {
+        if (watch->input[i].sent) tgi_print_sent(S, file, watch, i);
+    }
+    fputc('\n', file);
+    return tgi_flush(S, "step_print", file) ? TG_OK : TG_ERR_IO;
 }
 
 /* ---- as a table ---- */
@@ -31191,7 +31709,7 @@ tg_status tg_tape_print(FILE *file, tg_tensor *root)
     int width[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0}; /* as wide as the longest text, and at least this */
     tgi_tape tape;
     tgi_text cell[TGI_CELLS];
-    if (!tgi_tape_open(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
+    if (!tgi_tape_begin(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
     const int64_t rows = tape.leaves + tape.ops;
     for (int64_t id = 0; id < rows; ++id) {
         tgi_tape_cells(&tape, id, cell);
@@ -31282,7 +31800,7 @@ static void tgi_dot_edges(FILE *file, const tgi_tape *tape, int64_t id)
 tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 {
     tgi_tape tape;
-    if (!tgi_tape_open(&tape, "tape_dot", file, root)) return tgi_failed(tgi_self());
+    if (!tgi_tape_begin(&tape, "tape_dot", file, root)) return tgi_failed(tgi_self());
     int64_t hidden = tgi_dot_choose(&tape);
     fprintf(file, "digraph tape {\n    rankdir=LR;\n    node [shape=record, style=filled, fillcolor=white];\n");
     if (hidden)

@@ -150,7 +150,7 @@ TEST(graph_basics)
         CHECK_FAILS(tg_backward(y),
                     "Trying to backward through the graph a second time (or directly access saved tensors after "
                     "they have already been freed). Saved intermediate values of the graph are freed by tg_backward "
-                    "and tg_gradients. (at node ");
+                    "and tg_gradients. (at exp)");
         CHECK_FAILS(tg_backward(y), "\n  hint: pass TG_RETAIN_GRAPH to the first backward");
         CHECK_FAILS(tg_backward(y), "a state of the step before is still attached, as that of an RNN: tg_detach(state)");
         CHECK_FAILS(tg_gradients(&y, 1, NULL, &x, 1, &g, 0), "tg_gradients: Trying to backward through the graph");
@@ -424,7 +424,7 @@ TEST(anomaly_mode)
         tg_set_name(y, "root");
         CHECK(backward_sum(y) != TG_OK);
         CHECK(strstr(tg_error_message(), "Function 'SqrtBackward0' returned nan values in its 0th output.") != NULL);
-        CHECK(strstr(tg_error_message(), "sqrt") != NULL);
+        CHECK(strstr(tg_error_message(), "the op was sqrt, which made root (node 1 of its tape)") != NULL);
         tg_clear_error();
         CHECK(tg_grad(x) == NULL && backward_sum(tg_sqrt(tg_abs(x))) == TG_OK);
         tg_set_anomaly(false);
@@ -478,6 +478,88 @@ TEST(backward_step_by_step)
     tg_clear_error();
     CHECK(tg_backward_step(NULL, &info) == false);
     CHECK_FAILS(tg_backward_end(NULL), "NULL");
+}
+
+/* One numbering for steps, rows and messages; and what a step says of each input. */
+TEST(what_a_step_shows)
+{
+    tg_tensor *x = leaf("[1, 2]"), *c = f64("[5, 6]"), *other = tg_exp(x), *e = tg_exp(x), *y, *sum, *value;
+    tg_backward_run *run;
+    tg_step_info info;
+    tg_step_input_info in;
+    tg_set_name(x, "x"), tg_set_name(c, "c");
+    y = tg_mul(tg_mul(e, x), c);
+    sum = tg_sum(y); /* rows: 0 x, 1 exp, 2 mul, 3 mul, 4 sum */
+    CHECK(other != NULL);
+    run = tg_backward_begin(&sum, 1, NULL, 0);
+    CHECK_FAILS(tg_step_input(run, 0, &in), "this run has no step to show");
+    CHECK(tg_backward_step(run, &info) && info.node == 4 && info.inputs == 1);
+    CHECK(tg_step_input(run, 0, &in) && in.node == 3 && in.name[0] == 0 && in.value == y && in.sent == in.sum);
+    HAS(in.sent, "[1, 1]");
+    CHECK(tg_backward_step(run, &info) && info.node == 3 && info.inputs == 2);
+    CHECK(tg_step_input(run, 1, &in) && in.node == -1 && !in.sent && !in.sum && in.value == c && !strcmp(in.name, "c"));
+    CHECK(tg_step_input(run, 0, &in) && in.node == 2 && in.value != NULL);
+    HAS(in.sent, "[5, 6]");
+    CHECK_FAILS(tg_step_input(run, 2, &in), "input 2 of a node with 2 inputs");
+    CHECK_FAILS(tg_step_input(run, -1, &in), "input -1 of a node with 2 inputs");
+    CHECK_FAILS(tg_step_input(run, 0, NULL), "argument input is NULL");
+    CHECK_FAILS(tg_step_input(NULL, 0, &in), "argument run is NULL");
+    CHECK(tg_backward_step(run, &info) && info.node == 2);
+    CHECK(tg_step_input(run, 1, &in) && in.node == 0 && in.value == x && !strcmp(in.name, "x"));
+    CHECK_NEAR(tg_get(in.sum, TG_INDEX(0)), 5 * exp(1.0), 1e-12);
+    value = tg_retain(in.sum); /* stays as it is when more arrives */
+    CHECK(tg_backward_step(run, &info) && info.node == 1 && tg_step_input(run, 0, &in) && in.node == 0);
+    CHECK_NEAR(tg_get(in.sent, TG_INDEX(0)), 5 * exp(1.0), 1e-12);
+    CHECK_NEAR(tg_get(in.sum, TG_INDEX(0)), 10 * exp(1.0), 1e-12);
+    CHECK_NEAR(tg_get(value, TG_INDEX(0)), 5 * exp(1.0), 1e-12);
+    tg_release(value);
+    CHECK(!tg_backward_step(run, &info) && tg_backward_end(run) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), 10 * exp(1.0), 1e-12);
+
+    { /* two roots are one tape; the root and its nodes may go before the run ends, and the numbers stay */
+        tg_tensor *roots[2];
+        int64_t last = 100;
+        int k;
+        tg_set_grad(x, NULL);
+        {
+            TG_SCOPE;
+            roots[0] = tg_sum(tg_exp(x)), roots[1] = tg_sum(tg_neg(x));
+            run = tg_backward_begin(roots, 2, NULL, TG_RETAIN_GRADS);
+        }
+        for (k = 4; k > 0; --k) CHECK(tg_backward_step(run, &info) && info.node == k && info.node < last);
+        CHECK(!tg_backward_step(run, &info) && tg_backward_end(run) == TG_OK);
+        CHECK_NEAR(tg_get(tg_grad(x), TG_INDEX(0)), exp(1.0) - 1, 1e-12);
+    }
+    sum = tg_sum(tg_mul(x, x));
+    run = tg_backward_begin(&sum, 1, NULL, TG_CREATE_GRAPH | TG_RETAIN_GRADS); /* the history of a gradient is whole */
+    tg_set_grad(x, NULL);
+    while (tg_backward_step(run, &info)) CHECK(tg_step_input(run, 0, &in));
+    CHECK(tg_backward_end(run) == TG_OK);
+    value = tg_grad(x);
+    CHECK(tg_requires_grad(value) && tg_gradients(&value, 1, &c, &x, 1, &y, 0) == TG_OK);
+    HAS(y, "[10, 12]");
+    tg_set_grad(x, NULL);
+}
+
+/* A node that a checkpoint records in the run has no row. */
+static tg_tensor *square_in_checkpoint(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_mul(in[0], in[0]);
+}
+TEST(a_step_inside_a_checkpoint)
+{
+    tg_tensor *x = leaf("3"), *y = tg_checkpoint(square_in_checkpoint, &x, 1, NULL);
+    const int64_t rows[2] = {1, -1};
+    tg_backward_run *run = tg_backward_begin(&y, 1, NULL, TG_RETAIN_GRADS);
+    tg_step_info info;
+    tg_step_input_info in;
+    int k;
+    for (k = 0; k < 2; ++k) CHECK(tg_backward_step(run, &info) && info.node == rows[k] && tg_step_input(run, 0, &in));
+    CHECK(in.node == 0 && in.value == x);
+    HAS(in.sum, "6");
+    CHECK(tg_backward_end(run) == TG_OK);
+    HAS(tg_grad(x), "6");
 }
 
 /* A run that has failed says so at its end, too, even if the error of the step was cleared. */
@@ -806,6 +888,8 @@ int main(int argc, char **argv)
     RUN(modes);
     RUN(anomaly_mode);
     RUN(backward_step_by_step);
+    RUN(what_a_step_shows);
+    RUN(a_step_inside_a_checkpoint);
     RUN(the_end_of_a_run_that_failed);
     RUN(live_runs_interleaved);
     RUN(a_backward_that_fails_changes_no_gradient);

@@ -849,15 +849,16 @@ static bool read_retained(state *s) { return (s->y[11] = tg_grad(s->y[0])) != NU
 
 static bool begin_run(state *s)
 {
-    return s->run || (s->run = tg_backward_begin(&s->y[1], 1, NULL, TG_RETAIN_GRAPH)) != NULL;
+    return s->run || (s->run = tg_backward_begin(&s->y[1], 1, NULL, TG_RETAIN_GRAPH | TG_RETAIN_GRADS)) != NULL;
 }
 static bool run_to_end(state *s) /* a run that failed is over: it starts anew */
 {
-    tg_backward_run *run = s->run ? s->run : tg_backward_begin(&s->y[1], 1, NULL, TG_RETAIN_GRAPH);
+    tg_backward_run *run = s->run ? s->run : tg_backward_begin(&s->y[1], 1, NULL, TG_RETAIN_GRAPH | TG_RETAIN_GRADS);
     tg_step_info info;
+    tg_step_input_info input;
     s->run = NULL;
     if (!run) return false;
-    while (tg_backward_step(run, &info)) {}
+    while (tg_backward_step(run, &info)) tg_step_input(run, 0, &input);
     return tg_backward_end(run) == TG_OK;
 }
 

@@ -117,6 +117,7 @@ static tg_tensor *cotangent(tg_tensor *y)
 }
 
 /* Backward of y from g by steps, noting whose rules ran. */
+static FILE *lines; /* of tg_step_print */
 static bool step_back(tg_tensor *y, tg_tensor *g, int flags)
 {
     tg_backward_run *run = tg_backward_begin(&y, 1, &g, flags);
@@ -125,7 +126,10 @@ static bool step_back(tg_tensor *y, tg_tensor *g, int flags)
     bool has_rule;
     int i;
     if (!run) return false;
+    if (!lines) lines = tmpfile();
     while (tg_backward_step(run, &info)) {
+        rewind(lines);
+        if (tg_step_print(lines, run) != TG_OK) return tg_backward_end(run), false;
         for (i = 0; (name = inside_op(i, &has_rule, &formula)) != NULL; ++i) {
             if (strcmp(name, info.op) == 0) seen[i] = true;
         }

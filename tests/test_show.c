@@ -270,12 +270,104 @@ TEST(tape_dot)
     fclose(file);
 }
 
+/* Every step of L = (x*w + b) * x, as a line, and the tape between two of them. */
+TEST(steps_as_lines)
+{
+    tg_tensor *x = named_leaf("x", 2), *w = named_leaf("w", -3), *b = named_leaf("b", 7), *m = tg_mul(x, w), *L;
+    FILE *file = tmpfile();
+    tg_backward_run *run;
+    L = tg_mul(tg_tanh(tg_add(m, b)), x);
+    tg_set_name(L, "L");
+    run = tg_backward_begin(&L, 1, NULL, TG_RETAIN_GRAPH | TG_RETAIN_GRADS);
+    CHECK_FAILS(tg_step_print(file, run), "this run has no step to show");
+    while (tg_backward_step(run, NULL)) CHECK(tg_step_print(file, run) == TG_OK);
+    CHECK(prints(file, "   6  mul #5*x   g = 1   #5.grad += g*x = 1 * 2 = 2   x.grad += g*#5 = 1 * 0.7616 = 0.7616\n"
+                       "   5  tanh(#4)   g = 2   #4.grad += g*(1 - y*y) = 2 * (1 - 0.7616*0.7616) = 0.8399\n"
+                       "   4  add #3 + b   g = 0.8399   #3.grad += g = 0.8399   b.grad += g = 0.8399\n"
+                       "   3  mul x*w   g = 0.8399   x.grad += g*w = 0.8399 * -3 = -2.52, now -1.758"
+                       "   w.grad += g*x = 0.8399 * 2 = 1.68\n"));
+    CHECK(tg_backward_end(run) == TG_OK);
+    CHECK_FAILS(tg_step_print(NULL, run), "argument file is NULL");
+    CHECK_FAILS(tg_step_print(stdout, NULL), "argument run is NULL");
+    file = tmpfile();
+    CHECK(tg_tape_print(file, L) == TG_OK); /* the gradients of all nodes are kept, and those of the leaves are there */
+    CHECK(prints(file, "tape: 3 leaves, 4 ops, 24 bytes saved for backward\n"
+                       "  id  op     name  shape  dtype dev   in        data      grad   saved\n"
+                       "   0  leaf   x     []     f64   cpu   -       2.0000   -1.7583   -\n"
+                       "   1  leaf   w     []     f64   cpu   -      -3.0000    1.6799   -\n"
+                       "   2  leaf   b     []     f64   cpu   -       7.0000    0.8399   -\n"
+                       "   3  mul    -     []     f64   cpu   0 1    -6.0000    0.8399   x w\n"
+                       "   4  add    -     []     f64   cpu   3 2     1.0000    0.8399   -\n"
+                       "   5  tanh   -     []     f64   cpu   4       0.7616    2.0000   5\n"
+                       "   6  mul    L     []     f64   cpu   5 0     1.5232    1.0000   5 x\n"));
+    CHECK(tg_grad(m) == NULL); /* kept to be shown: .grad is not for it */
+    file = tmpfile();
+    run = tg_backward_begin(&L, 1, NULL, TG_RETAIN_GRAPH);
+    CHECK(tg_backward_step(run, NULL) && tg_tape_print(file, L) == TG_OK);
+    CHECK(strstr(text_of(file), "   0  leaf   x     []     f64   cpu   -       2.0000    0.7616   -\n"));
+    CHECK(strstr(printed, "   5  tanh   -     []     f64   cpu   4       0.7616    2.0000   5\n"));
+    CHECK(tg_backward_step(run, NULL) && tg_backward_step(run, NULL) && tg_backward_step(run, NULL));
+    file = tmpfile();
+    CHECK(tg_tape_print(file, L) == TG_OK); /* the sum of this run grows, .grad is as it was */
+    CHECK(strstr(text_of(file), "   0  leaf   x     []     f64   cpu   -       2.0000   -1.7583   -\n"));
+    CHECK_NEAR(tg_item(tg_grad(x)), -1.7583, 1e-4);
+    CHECK(tg_backward_end(run) == TG_OK);
+    CHECK_NEAR(tg_item(tg_grad(x)), 2 * -1.7583, 2e-4);
+    run = tg_backward_begin(&L, 1, NULL, 0);
+    tg_fill_(tg_detach(x), 1);
+    CHECK_FAILS(tg_backward_step(run, NULL), "modified");
+    CHECK_FAILS(tg_step_print(stdout, run), "this run has no step to show");
+    CHECK(tg_backward_end(run) != TG_OK);
+    tg_clear_error();
+}
+
+/* The lines of all steps of y, from g or 1. */
+static const char *lines_of(tg_tensor *y, tg_tensor *g)
+{
+    FILE *file = tmpfile();
+    tg_backward_run *run = tg_backward_begin(&y, 1, g ? &g : NULL, 0);
+    while (tg_backward_step(run, NULL)) CHECK(tg_step_print(file, run) == TG_OK);
+    CHECK(tg_backward_end(run) == TG_OK);
+    return text_of(file);
+}
+
+/* Lines of tensors, of broadcasts, of formulas with words, numbers and signs, of many inputs. */
+TEST(steps_of_many_kinds)
+{
+    tg_tensor *a = tg_set_requires_grad(f64("[1, 2]"), true), *s = named_leaf("s", 3), *all[7], *y, *g;
+    int i;
+    g = f64("[1, -1]");
+    tg_set_default_device(TG_CPU);
+    CHECK(strcmp(lines_of(tg_mul(tg_to(a, TG_CPU), s), tg_to(g, TG_CPU)) + 0, printed) == 0);
+    CHECK(strstr(printed, ".grad += g*s = [1, -1] * 3 = [3, -3]   s.grad += sum(g*"));
+    CHECK(strstr(printed, ") = sum([1, -1] * [1, 2]) = -1\n"));
+    CHECK(strstr(lines_of(tg_relu(s), NULL), "relu(s)   g = 1   s.grad += 1 (g, 0 where y <= 0)\n"));
+    CHECK(strstr(lines_of(tg_neg(tg_neg(s)), NULL), "neg(s)   g = -1   s.grad += -g = -(-1) = 1\n"));
+    CHECK(strstr(lines_of(tg_pow_scalar(tg_neg(s), 2), NULL), "#1.grad += g*2*#1^(2-1) = 1 * 2 * (-3)^(2-1) = -6\n"));
+    CHECK(strstr(lines_of(tg_log(tg_mul_scalar(s, 0)), NULL), "s.grad += g*0 = inf * 0 = nan\n"));
+    y = tg_set_requires_grad(tg_ones(TG_SHAPE(3, 4)), true);
+    tg_set_name(y, "y0");
+    CHECK(strstr(lines_of(tg_sum(y), NULL), "sum(y0)   g = 1   y0.grad += shape [3, 4] (g expanded)\n"));
+    CHECK(strstr(lines_of(tg_sum(tg_matmul(y, tg_ones(TG_SHAPE(4, 1)))), NULL),
+                 "matmul y0 @ .   g = [[1], [1], [1]]   y0.grad += shape [3, 4] (g@.^T)\n"));
+    for (i = 0; i < 7; ++i) all[i] = s;
+    CHECK(strstr(lines_of(tg_sum(tg_stack(all, 7, 0)), NULL), ", .. 7 inputs)"));
+    y = tg_linear(tg_ones(TG_SHAPE(1, 2)), tg_set_requires_grad(tg_ones(TG_SHAPE(1, 2)), true), NULL);
+    CHECK(strstr(lines_of(tg_sum(y), NULL), "linear(., #0)   g = [[1]]   #0.grad += [[1, 1]] (g^T@.)\n"));
+    y = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(0), TG_F64, TG_CPU), true);
+    CHECK(strstr(lines_of(tg_sum(y), NULL), "#0.grad += shape [0] (g expanded)\n"));
+}
+
 static bool scenario_show(void)
 {
     tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(3)), true), *y = x ? tg_sum(tg_exp(x)) : NULL;
     FILE *file = tmpfile();
     bool ok = y && tg_print(NULL) != TG_OK;
+    tg_backward_run *run = ok ? tg_backward_begin(&y, 1, NULL, TG_RETAIN_GRAPH | TG_RETAIN_GRADS) : NULL;
     tg_clear_error();
+    ok = ok && run && tg_backward_step(run, NULL) && tg_step_print(file, run) == TG_OK && tg_backward_step(run, NULL);
+    ok = ok && tg_step_print(file, run) == TG_OK;
+    if (run) ok = tg_backward_end(run) == TG_OK && ok;
     ok = ok && tg_fprint(file, y) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK;
     fclose(file);
     return ok;
@@ -294,10 +386,15 @@ static const char *numbers_printed(tg_tensor *x, tg_tensor *y, tg_module *m)
     static char text[sizeof printed];
     FILE *file = tmpfile();
     tg_gradcheck_options options;
+    tg_backward_run *run;
     memset(&options, 0, sizeof options);
     options.report = file;
+    tg_set_grad(x, NULL);
     CHECK(tg_fprint(file, x) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK);
     CHECK(tg_module_print(file, m) == TG_OK);
+    run = tg_backward_begin(&y, 1, NULL, TG_RETAIN_GRAPH);
+    while (tg_backward_step(run, NULL)) CHECK(tg_step_print(file, run) == TG_OK);
+    CHECK(tg_backward_end(run) == TG_OK);
     CHECK(!tg_gradcheck_ex(half_of, &x, 1, NULL, &options));
     fprintf(file, "%s\n", tg_error_message());
     tg_clear_error();
@@ -321,7 +418,7 @@ TEST(in_a_locale_with_a_comma)
     list[0] = tg_nn_dropout(0.25), list[1] = tg_nn_leaky_relu(0.01), list[2] = tg_nn_layer_norm(TG_SHAPE(2), 1e-5, true);
     m = tg_nn_sequential(list, 3);
     snprintf(plain, sizeof plain, "%s", numbers_printed(x, y, m));
-    CHECK(strstr(plain, "p=0.25") && strstr(plain, "1.5000e+00") && strstr(plain, "got 1.25") && strstr(plain, "2097152.00 TiB"));
+    CHECK(strstr(plain, "p=0.25") && strstr(plain, "g*1.5 = [4.5, -6.75, 3e-07, 3.704e+05] * 1.5") && strstr(plain, "1.5000e+00") && strstr(plain, "got 1.25") && strstr(plain, "2097152.00 TiB"));
     if (comma_locale()) CHECK(strcmp(plain, numbers_printed(x, y, m)) == 0);
     setlocale(LC_ALL, "C");
     tg_module_free(m);
@@ -339,6 +436,8 @@ int main(int argc, char **argv)
     RUN(tape_print);
     RUN(tape_deep);
     RUN(tape_dot);
+    RUN(steps_as_lines);
+    RUN(steps_of_many_kinds);
     RUN(in_a_locale_with_a_comma);
     check_rows("test_show");
     CHECK(tg_shutdown() == TG_OK);

@@ -229,6 +229,7 @@ static void freed_objects(void)
     tg_optim *opt = tg_adamw(&p, 1, 0.1);
     tg_capture *capture = tg_capture_new(TG_CPU, step_of_capture, NULL);
     tg_backward_run *run;
+    tg_step_input_info input;
     tg_grad_scaler scaler = TG_GRAD_SCALER;
     CHECK(tg_module_child(m, "inner", child) == child && tg_dict_set_dict(dict, "a", inner) == TG_OK);
     CHECK(tg_forward(m, x) != NULL && tg_loader_next(loader, batch) && tg_capture_run(capture) == TG_OK);
@@ -262,6 +263,8 @@ static void freed_objects(void)
     tg_capture_free(capture), CHECK(says("tg_capture_free: argument capture", "has ended", ""));
     CHECK(!tg_backward_step(run, NULL) && says("tg_backward_step: argument run is a run that has ended", "", ""));
     CHECK(tg_backward_end(run) != TG_OK && says("tg_backward_end: argument run", "tg_backward_end", ""));
+    CHECK(!tg_step_input(run, 0, &input) && says("tg_step_input: argument run is a run that has ended", "", ""));
+    CHECK(tg_step_print(stdout, run) != TG_OK && says("tg_step_print: argument run is a run that has ended", "", ""));
     CHECK(tg_ok() && tg_forward((tg_module *)(intptr_t)7, x) == NULL && says("argument m is not a module", "0x7", ""));
     tg_release(p);
 }

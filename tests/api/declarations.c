@@ -90,6 +90,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"bool (*)(void *user)", NULL, NULL},
     {"tg_device *", NULL, NULL},
     {"tg_step_info *", NULL, NULL},
+    {"tg_step_input_info *", NULL, NULL},
     {"tg_backward_run *", NULL, NULL},
     {"tgi_scope_guard *", NULL, NULL},
 };

@@ -2107,6 +2107,30 @@ static void hand_backward_step(void)
     if (more && !now->disturbed && percent(20)) pool_add(info.grad, true);
 }
 
+static void hand_step_input(void)
+{
+    tg_backward_run *run = run_count && percent(95) ? runs[pick(run_count)] : NULL;
+    tg_step_input_info input;
+    int i = percent(80) ? 0 : draw_int("i");
+    bool found;
+    memset(&input, 0, sizeof input);
+    call_starts();
+    found = tg_step_input(run, i, percent(5) ? (tg_step_input_info *)NULL : &input);
+    check_bool(found);
+    if (!found || now->disturbed || !percent(20)) return;
+    if (input.value) pool_add(input.value, true);
+    if (input.sent) pool_add(input.sent, true);
+    if (input.sum) pool_add(input.sum, true);
+}
+
+static void hand_step_print(void)
+{
+    tg_backward_run *run = run_count && percent(95) ? runs[pick(run_count)] : NULL;
+    FILE *file = draw_file("file");
+    call_starts();
+    check_status(tg_step_print(file, run));
+}
+
 static void hand_backward_end(void)
 {
     tg_backward_run *run = run_count && percent(95) ? runs[--run_count] : NULL;
@@ -2259,6 +2283,8 @@ static const struct {
     {"tg_device_parse", hand_device_parse},
     {"tg_make_shape", hand_make_shape},
     {"tg_backward_step", hand_backward_step},
+    {"tg_step_input", hand_step_input},
+    {"tg_step_print", hand_step_print},
     {"tg_backward_end", hand_backward_end},
     {"tg_custom", hand_custom},
     {"tg_custom_ex", hand_custom},
