@@ -10967,7 +10967,7 @@ static void tgi_watch_values(tgi_thread *S, tgi_watch *watch)
 
 /* A flag of tg_backward_begin; and the flags of runs in which the program may look at each gradient, which is then sent
    by itself. */
-enum { TGI_BY_STEPS = 1 << 30, TGI_LOOKED_AT = TGI_BY_STEPS | TG_RETAIN_GRADS };
+enum { TGI_BY_STEPS = 1 << 30, TGI_LOOKED_AT = TGI_BY_STEPS | (int)TG_RETAIN_GRADS };
 
 struct tg_backward_run {
     tgi_thread *S;
@@ -11687,15 +11687,17 @@ static bool tgi_backward_step(tg_backward_run *run)
     S->note = run->note;
     tgi_step_scope_open(S, &scope, !(run->flags & TG_CREATE_GRAPH));
     bool ok = tgi_prepare(run, slot);
-    if (ok && (slot->needed || run->watch)) {
+    if (ok && TGI_LIKELY(slot->needed)) {
         ok = TGI_LIKELY(!run->watch) ? tgi_run_node(run, slot, NULL) : tgi_run_watched(run, slot);
-        if (ok && slot->needed && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
+        if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
             if (slot->node->saves) {
                 slot->node->flags |= TGI_FREED;
                 run->note = "this backward has freed part of its graph: it cannot be repeated";
             }
             tgi_drop_saved(S, slot->node);
         }
+    } else if (ok && run->watch) {
+        ok = tgi_run_watched(run, slot);
     }
     tgi_step_scope_close(S, &scope);
     if (slot->listed) tgi_drop_grads(S, slot, slot->node->outputs);
@@ -13244,7 +13246,7 @@ static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 static tg_tensor *tgi_received_grad(const tgi_step *step, int i)
 {
     const tgi_edge *e = &tgi_edges(step->node)[i];
-    if ((step->run->flags & (TG_CREATE_GRAPH | TGI_LOOKED_AT)) || step->S->anomaly) return NULL;
+    if (step->run->flags & ((int)TG_CREATE_GRAPH | (int)TGI_LOOKED_AT) || step->S->anomaly) return NULL;
     if (!e->to || (step->node->flags & TGI_WROTE_VIEW)) return NULL;
     const tg_tensor *leaf = tgi_edge_leaf(e);
     const tgi_grad_slot *slot =
