@@ -3,8 +3,8 @@
    READ    engine.h, all of it; then loss_of() and step(): what a library does for you.
    CHANGE  the number of neurons; TANH to RELU in layer(), and with it what is printed.
    PRINTS  what Python prints for the same: the three numbers of micrograd's README; then every line of LLM101n's
-           micrograd, which learns a yin-yang with two dots, three classes of points, from the same random numbers by the
-           same AdamW (losses to 12 digits). */
+           micrograd, which learns a yin-yang with two dots, three classes of points, from the same random numbers by
+           the same AdamW (losses to 12 digits). */
 #include "engine.h"
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ static double uniform(double low, double high)
     return low + (high - low) * ((word >> 8) / 16777216.0);
 }
 
-/* ---- the points: a disc of radius 1/2 around (1/2, 1/2), scaled to -2 .. 2; classes yin 0, yang 1, dots 2, in turns ---- */
+/* ---- the points: a disc around (1/2, 1/2), scaled to -2 .. 2; classes yin 0, yang 1, dots 2, in turns ---- */
 
 enum { POINTS = 100, TRAINED = 80, VALIDATED = 10, HIDDEN = 8, CLASSES = 3, STEPS = 100 };
 static struct { double x, y; int label; } point[POINTS];

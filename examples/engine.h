@@ -1,5 +1,5 @@
-/* engine.h: automatic differentiation of numbers in a hundred lines, as micrograd does it in Python.  tensorgrad does the
-   same with tensors: "header:" names the room and what to look for there.
+/* engine.h: automatic differentiation of numbers in a hundred lines, as micrograd does it in Python.  tensorgrad does
+   the same with tensors: "header:" names the room and what to look for there.
 
    11_engine.c shows the engine at work, 12_bugs.c plants mistakes in it. */
 #ifndef ENGINE_H
@@ -38,7 +38,8 @@ static inline value *record(operation op, double data, value *a, value *b)
     return v;
 }
 
-/* Forward: an op computes its value at once and records what it did.  header: @@ELEMENTWISE tg_mul; @@CALL tgi_record_node */
+/* Forward: an op computes its value at once and records what it did.  header: @@ELEMENTWISE tg_mul;
+   @@CALL tgi_record_node */
 static inline value *v_leaf(double data) { return record(LEAF, data, NULL, NULL); }
 static inline value *v_add(value *a, value *b) { return record(ADD, a->data + b->data, a, b); }
 static inline value *v_mul(value *a, value *b) { return record(MUL, a->data * b->data, a, b); }
@@ -59,8 +60,8 @@ static inline value *v_neg(value *a) { return v_mul(a, v_leaf(-1)); }
 static inline value *v_sub(value *a, value *b) { return v_add(a, v_neg(b)); }
 static inline value *v_div(value *a, value *b) { return v_mul(a, v_power(b, -1)); }
 
-/* Backward, one number: gives its gradient g on to its inputs, times the slope of the op.  A number that is used twice gets
-   two terms, hence += and not =.  header: @@TABLE TGI_UNARY_OPS and TGI_BINARY_OPS; @@BACKWARD tgi_accumulate */
+/* Backward, one number: gives its gradient g on to its inputs, times the slope of the op.  A number that is used twice
+   gets two terms, hence += and not =.  header: @@TABLE TGI_UNARY_OPS and TGI_BINARY_OPS; @@BACKWARD tgi_accumulate */
 static inline void backward_of(value *v)
 {
     value *const a = v->a, *const b = v->b;
@@ -77,8 +78,8 @@ static inline void backward_of(value *v)
     }
 }
 
-/* Backward, the whole tape: newest first, so that a number has all of its gradient when its turn comes.  Leaves keep what
-   an earlier backward has given them.  header: @@BACKWARD tg_backward, tgi_backward_step */
+/* Backward, the whole tape: newest first, so that a number has all of its gradient when its turn comes.  Leaves keep
+   what an earlier backward has given them.  header: @@BACKWARD tg_backward, tgi_backward_step */
 static inline void v_backward(value *root)
 {
     for (value *v = tape.values; v <= root; ++v)
@@ -93,6 +94,7 @@ static inline void v_zero_grad(void)
     for (int i = 0; i < tape.count; ++i) tape.values[i].grad = 0;
 }
 
-/* Frees what was made since the tape had this length: all but the parameters, after a step.  header: @@SCOPE tg_scope_end */
+/* Frees what was made since the tape had this length: all but the parameters, after a step.  header: @@SCOPE
+   tg_scope_end */
 static inline void v_forget(int length) { tape.count = length; }
 #endif
