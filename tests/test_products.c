@@ -65,7 +65,7 @@ TEST(products)
 
 /* Few rows times a weight, and a weight times few columns: each of 1 to 17, where the last are too many; in each dtype
    and layout, batched, from places that are and are not those of a vector.  Behind the elements of a view of the weight
-   are NaNs, which no sum may contain. */
+   are NaNs, which no sum may contain.  A device may add the bias before it rounds the product to a half. */
 TEST(few_rows)
 {
     static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64};
@@ -78,6 +78,8 @@ TEST(few_rows)
         tg_tensor *bias = integers(TG_SHAPE(n), dtype), *wanted = plain_product(x, w);
         oracle_begin();
         tg_tensor *shifted = tg_add(tg_select(wanted, 0, 0), copy_here(bias));
+        tg_tensor *product = tg_matmul(tg_to_dtype(copy_here(x), TG_F64), tg_to_dtype(copy_here(w), TG_F64));
+        tg_tensor *once = tg_to_dtype(tg_add(tg_select(product, 0, 0), tg_to_dtype(copy_here(bias), TG_F64)), dtype);
         oracle_end();
         for (int how = 0; how < 6; ++how) {
             const bool turned = how % 2, apart = how / 2 == 1, strided = how / 2 == 2;
@@ -94,7 +96,7 @@ TEST(few_rows)
             CHECK(is_exactly(columns, tg_transpose(wanted, 1, 2)));
             if (batch == 1) {
                 tg_tensor *y = tg_linear(tg_select(in, 0, 0), tg_t(tg_select(part, 0, 0)), bias);
-                CHECK(is_exactly(y, shifted));
+                CHECK(is_exactly(y, shifted) || is_exactly(y, once));
             }
         }
     }
