@@ -5724,16 +5724,6 @@ static TGI_UNUSED void tgi_iter_init(tgi_iter *iter, int ndim, const int64_t *di
     tgi_iter_merge(iter);
 }
 
-/* Whether operand k is contiguous over the loop. */
-static TGI_UNUSED bool tgi_is_flat(const tgi_iter *iter, int k)
-{
-    int64_t stride = tgi_bytes_of(iter->dtype[k]);
-    for (int d = iter->ndim - 1; d >= 0; stride *= iter->dim[d], --d) {
-        if (iter->stride[k][d] != stride) return false;
-    }
-    return true;
-}
-
 /* Whether no two indices are the same element of operand 0: each stride is larger than the distance that the smaller
    ones cover together.  May return false for some operands without overlap. */
 static TGI_UNUSED bool tgi_no_overlap(const tgi_iter *iter)

@@ -2416,6 +2416,16 @@ static bool tgi_convert_dense(tgi_thread *S, const tgi_cuda_device *d, const tgi
     return true;
 }
 
+/* Whether operand k is contiguous over the loop. */
+static bool tgi_is_flat(const tgi_iter *iter, int k)
+{
+    int64_t stride = tgi_bytes_of(iter->dtype[k]);
+    for (int d = iter->ndim - 1; d >= 0; stride *= iter->dim[d], --d) {
+        if (iter->stride[k][d] != stride) return false;
+    }
+    return true;
+}
+
 static bool tgi_cuda_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_cuda_device *d = tgi_device_for(S, loop->arg[0].index);

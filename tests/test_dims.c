@@ -1,7 +1,7 @@
 /* Reductions, extremes with their indices, running sums, softmax and indexing along a dim, in rows and columns of
  * sizes that cross the blocks and tiles of the CPU's kernels, against the plain backend.  Numbers are small integers
  * with ties, whose sums a float holds exactly, and some are NaN: but for softmax, a result is right to the last bit or
- * wrong. */
+ * wrong.  At the end ops on bytes, and the gradient of a table. */
 #include "tensorgrad.h"
 #include "helpers.h"
 
@@ -33,7 +33,9 @@ static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
     *indices = NULL;
     switch (op) {
     case SUM: return tg_sum_dim(x, 1, false);
-    case PROD: return tg_prod_dim(tg_add_scalar(tg_mul_scalar(tg_eq_scalar(x, 0), 2), -1), 1, false); /* of 1 and -1 */
+    case PROD:
+        if (tg_dtype_of(x) == TG_U8) return tg_prod_dim(x, 1, false);
+        return tg_prod_dim(tg_add_scalar(tg_mul_scalar(tg_eq_scalar(x, 0), 2), -1), 1, false); /* of 1 and -1 */
     case ANY: return tg_any_dim(x, 1, false);
     case ALL: return tg_all_dim(x, 1, false);
     case CUMSUM: return tg_cumsum(x, 1);
@@ -194,6 +196,49 @@ TEST(nonzero_and_one_hot)
     }
 }
 
+/* What the kernels for bytes compute of every byte is what the plain backend does; and tests of them against a number. */
+TEST(bytes)
+{
+    static tg_tensor *(*const unary[])(tg_tensor *) = {tg_floor, tg_ceil, tg_round, tg_trunc, tg_neg, tg_abs, tg_sign,
+                                                       tg_relu, tg_square, tg_isfinite, tg_isinf, tg_isnan, tg_logical_not};
+    static tg_tensor *(*const against[])(tg_tensor *, double) = {tg_eq_scalar, tg_ne_scalar, tg_lt_scalar,
+                                                                 tg_le_scalar, tg_gt_scalar, tg_ge_scalar};
+    enum { UNARY = sizeof unary / sizeof *unary, BYTE_OPS = UNARY + sizeof against / sizeof *against };
+    uint8_t every[256];
+    for (int i = 0; i < 256; ++i) every[i] = (uint8_t)i;
+    tg_tensor *x = tg_from_on(every, TG_SHAPE(256), TG_U8, HERE);
+    for (int i = 0; i < (int)BYTE_OPS; ++i) {
+        TG_SCOPE;
+        tg_tensor *y[2];
+        for (int plain = 0; plain < 2; ++plain) {
+            if (plain) oracle_begin();
+            tg_tensor *in = plain ? copy_here(x) : x;
+            y[plain] = i < (int)UNARY ? unary[i](in) : against[i - (int)UNARY](in, 77);
+            if (plain) oracle_end();
+        }
+        CHECK(y[0] && y[1] && tg_dtype_of(y[0]) == tg_dtype_of(y[1]) && is_exactly(y[0], y[1]));
+    }
+}
+
+/* Rows of the table that no id names have the gradient 0, those that many name the sum. */
+TEST(gradient_of_a_table)
+{
+    for (int i = 0; i < 3; ++i) {
+        const int64_t sizes[3] = {1, 40, 300}, shape[3] = {1, 200, 33};
+        TG_SCOPE;
+        tg_tensor *g = tg_select(integers(shape, TG_F32, 0), 0, 0);
+        tg_tensor *ids = tg_randint_on(0, sizes[i], TG_SHAPE(200), TG_I64, HERE), *grad[2];
+        for (int plain = 0; plain < 2; ++plain) {
+            if (plain) oracle_begin();
+            tg_tensor *table = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(sizes[i], 33), TG_F32, HERE), true);
+            tg_tensor *y = tg_embedding(table, plain ? copy_here(ids) : ids);
+            grad[plain] = gradient(tg_mul(y, plain ? copy_here(g) : g), table, 0);
+            if (plain) oracle_end();
+        }
+        CHECK(is_exactly(grad[0], grad[1]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -204,6 +249,8 @@ int main(int argc, char **argv)
     RUN(sorts_of_long_rows);
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
+    RUN(bytes);
+    RUN(gradient_of_a_table);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

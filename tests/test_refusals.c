@@ -320,6 +320,8 @@ TEST(targets_of_losses)
     int64_t two[4] = {0, 1, 0, 1};
     tg_tensor *x = ones(2, 3), *ids = tg_from_i64(two, TG_SHAPE(2)), *image = tg_ones(TG_SHAPE(2, 3, 4));
     CHECK_FAILS(tg_nll_loss(tg_scalar(1), ids, NULL, -100, TG_MEAN), "at least one dim");
+    int64_t bad[2] = {2, 9};
+    CHECK_FAILS(tg_cross_entropy(x, tg_from_i64(bad, TG_SHAPE(2))), "Target 9 is out of bounds");
     CHECK_FAILS(tg_cross_entropy(tg_scalar(1), ids), "logits must have at least one dim");
     CHECK_FAILS(tg_cross_entropy(tg_scalar(1), tg_scalar(1)), "logits must have at least one dim");
     CHECK_FAILS(tg_nll_loss(x, tg_reshape(ids, TG_SHAPE(2, 1)), NULL, -100, TG_MEAN), "needs targets of 1 dims");
