@@ -9,7 +9,7 @@ verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((faile
 
 cc -O1 tests/tools/check_output.c -o "$out/check_output" -lm
 TIMEFORMAT='%U %S'
-for name in 01_hello_grad 02_slope 03_moons 05_device_tour 08_pipeline 09_tutorials_tensors 10_tutorials_modules 11_engine 12_bugs; do
+for name in 01_hello_grad 02_slope 03_moons 05_device_tour 08_pipeline 09_tutorials_tensors 10_tutorials_modules 11_engine 12_bugs 13_xor 14_by_hand; do
     tcc -lm -run "examples/$name.c" >"$out/$name.txt" 2>&1 && "$out/check_output" "examples/expected/$name.txt" "$out/$name.txt"
     verdict $? "$name by tcc -run"
 done
