@@ -53,8 +53,8 @@ int main(void)
     tg_module *line = tg_nn_linear(2, 1, true), *hidden = tg_nn_linear(2, HIDDEN, true);
     tg_module *layers[3] = {hidden, tg_nn_tanh(), tg_nn_linear(HIDDEN, 1, true)}, *net = tg_nn_sequential(layers, 3);
     tg_tensor *x = tg_from_f64(&points[0][0], TG_SHAPE(4, 2)), *y = tg_from_f64(classes, TG_SHAPE(4, 1));
-    train(line, x, y, line_loss);
     train(net, x, y, net_loss);
+    train(line, x, y, line_loss);
     printf("step  line    network\n");
     for (int i = 0; i < LOSSES; ++i) printf("%4d  %.4f  %.4f\n", i * EVERY, line_loss[i], net_loss[i]);
     printf("of the 4 points, the line has %s right, the network %d\n", count_right(line, x, y) < 4 ? "some" : "all",
