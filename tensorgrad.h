@@ -181,7 +181,8 @@
        @@LAYERS        layers: linear, convolution, norms, functions; modules of modules
        @@SEQUENCES     recurrent layers, attention with several heads, transformers
        @@SAVE          modules and checkpoints in files
-       @@SHOW          printing tensors and the tape
+       @@SHOW          printing tensors, the tape and the steps of backward
+       @@DRAW          the tape as a drawing
 
    Act III, speed: how the CPU does what a backend must do.
 
@@ -2914,6 +2915,14 @@ TG_API tg_status tg_step_print(FILE *file, tg_backward_run *run);
    200 nodes only the newest are drawn; one more node counts the others. */
 TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
 
+/* ======== @@DRAW ================================================================================================== */
+
+/* Writes the tape as an SVG image, which browsers show as it is: what tg_tape_print prints, as boxes from left to
+   right, leaves blue, ops white, views green, moves orange; light or dark as the reader prefers.  Each device has a
+   band of its own, whose border the wires of a move cross.  Of more than 200 rows only the newest are drawn, and one
+   more box counts the others.  Errors: the file cannot be written */
+TG_API tg_status tg_tape_svg(FILE *file, tg_tensor *root);
+
 #ifdef __cplusplus
 }
 #endif
@@ -2932,7 +2941,7 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
-        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW
+        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW, @@DRAW
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
         @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
 
@@ -5126,7 +5135,7 @@ enum {
     OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
-    OP(step_print) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save) OP(checkpoint_save)
+    OP(step_print) OP(tape_svg) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save) OP(checkpoint_save)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -31600,47 +31609,69 @@ static bool tgi_fill_formula(tgi_thread *S, const tgi_watch *watch, const char *
     return all;
 }
 
+/* A part of the line of a step: the texts that it is made of fit. */
+typedef struct { char text[1024]; } tgi_line;
+
+/* Appends to a line, up to its end. */
+static void tgi_add_to_line(tgi_line *line, const char *text)
+{
+    const size_t used = strlen(line->text);
+    snprintf(line->text + used, sizeof line->text - used, "%s", text);
+}
+
 /* The op with its inputs: "mul x*w", or "tanh(n)". */
-static void tgi_print_call(FILE *file, const tgi_watch *watch)
+static tgi_line tgi_call_line(const tgi_watch *watch)
 {
     static const char *const sign[][2] = {
         {"add", " + "}, {"sub", " - "}, {"mul", "*"}, {"div", "/"}, {"matmul", " @ "}};
+    tgi_line line;
+    char count[40] = "";
     const char *between = NULL, *const op = tgi_node_name(watch->node);
     for (size_t k = 0; k < sizeof sign / sizeof sign[0]; ++k) {
         if (strcmp(op, sign[k][0]) == 0) between = sign[k][1];
     }
-    fprintf(file, between ? "%s " : "%s(", op);
-    for (int i = 0; i < watch->inputs && (i < 4 || watch->inputs == 5); ++i)
-        fprintf(file, "%s%s", i == 0 ? "" : between ? between : ", ", tgi_input_name(watch, i).text);
-    if (watch->inputs > 5) fprintf(file, ", .. %d inputs", watch->inputs);
-    if (!between) fputc(')', file);
+    snprintf(line.text, sizeof line.text, between ? "%.100s " : "%.100s(", op);
+    for (int i = 0; i < watch->inputs && (i < 4 || watch->inputs == 5); ++i) {
+        if (i) tgi_add_to_line(&line, between ? between : ", ");
+        tgi_add_to_line(&line, tgi_input_name(watch, i).text);
+    }
+    if (watch->inputs > 5) snprintf(count, sizeof count, ", .. %d inputs", watch->inputs);
+    tgi_add_to_line(&line, count);
+    if (!between) tgi_add_to_line(&line, ")");
+    return line;
 }
 
-/* What input i got: "x.grad += g*w = 0.42 * -3 = -1.26, now 2".  The sum is said where it is not this alone. */
-static void tgi_print_sent(tgi_thread *S, FILE *file, const tgi_watch *watch, int i)
+/* What input i got: "x.grad += g*w = 0.42 * -3 = -1.26, now 2".  The sum is said where it is not this alone, once for
+   each tensor. */
+static tgi_line tgi_sent_line(tgi_thread *S, const tgi_watch *watch, int i)
 {
     const tg_step_input_info *input = &watch->input[i];
+    tgi_line line;
     tgi_text names, numbers, sent, sum;
     sent.text[0] = sum.text[0] = 0;
-    const tgi_text formula = tgi_formula_of_input(watch->node->op, i);
+    const tgi_text formula = tgi_formula_of_input(watch->node->op, i), name = tgi_input_name(watch, i);
     const bool reduced = watch->node->op->kind != TGI_KIND_NOT_ELEMENTWISE && watch->grad &&
                          tgi_numel(watch->grad) != tgi_numel(input->sent);
     const bool exact = tgi_fill_formula(S, watch, formula.text, &names, &numbers);
     const bool few = tgi_say_values(S, &sent, input->sent);
-    fprintf(file, "   %s.grad += ", tgi_input_name(watch, i).text);
-    if (exact && few) {
-        fprintf(file, reduced ? "sum(%s) = " : "%s = ", names.text);
-        if (strcmp(numbers.text, sent.text)) fprintf(file, reduced ? "sum(%s) = " : "%s = ", numbers.text);
-        fputs(sent.text, file);
+    const char *const open = reduced ? "sum(" : "", *const close = reduced ? ")" : "";
+    if (exact && few && strcmp(numbers.text, sent.text) == 0) {
+        snprintf(line.text, sizeof line.text, "%s.grad += %s%s%s = %s", name.text, open, names.text, close, sent.text);
+    } else if (exact && few) {
+        snprintf(line.text, sizeof line.text, "%s.grad += %s%s%s = %s%s%s = %s", name.text, open, names.text, close,
+                 open, numbers.text, close, sent.text);
     } else {
-        fprintf(file, "%s (%s%s)", sent.text, names.text, reduced ? ", summed" : "");
+        snprintf(line.text, sizeof line.text, "%s.grad += %s (%s%s)", name.text, sent.text, names.text,
+                 reduced ? ", summed" : "");
     }
     bool last = true;
     for (int k = i + 1; k < watch->inputs; ++k) {
         if (watch->input[k].sent && watch->input[k].node == input->node) last = false;
     }
-    if (last && input->sum && input->sum != input->sent && tgi_say_values(S, &sum, input->sum))
-        fprintf(file, ", now %s", sum.text);
+    if (!last || !input->sum || input->sum == input->sent || !tgi_say_values(S, &sum, input->sum)) return line;
+    tgi_add_to_line(&line, ", now ");
+    tgi_add_to_line(&line, sum.text);
+    return line;
 }
 
 static bool tgi_has_step(tgi_thread *S, const char *op, const tg_backward_run *run)
@@ -31674,10 +31705,9 @@ tg_status tg_step_print(FILE *file, tg_backward_run *run)
     tgi_say_values(S, &g, watch->grad);
     if (watch->id >= 0) fprintf(file, "%4lld  ", (long long)watch->id);
     else fputs("   -  ", file);
-    tgi_print_call(file, watch);
-    fprintf(file, "   g = %s", g.text);
+    fprintf(file, "%s   g = %s", tgi_call_line(watch).text, g.text);
     for (int i = 0; i < watch->inputs; ++i) {
-        if (watch->input[i].sent) tgi_print_sent(S, file, watch, i);
+        if (watch->input[i].sent) fprintf(file, "   %s", tgi_sent_line(S, watch, i).text);
     }
     fputc('\n', file);
     return tgi_flush(S, "step_print", file) ? TG_OK : TG_ERR_IO;
@@ -31805,6 +31835,339 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
     }
     fprintf(file, "}\n");
     return tgi_tape_finish(&tape, file);
+}
+
+/* ======== @@DRAW =====================================================================================================
+
+   Promise: the tape as a drawing that needs no other program: as SVG.
+   Types: tgi_box is a row that is drawn, tgi_drawing the drawing.
+   Way: tgi_draw_begin chooses the rows, as tg_tape_dot does, and places them: a column for each step of the way from
+   the leaves (tgi_draw_columns), a band for each device (tgi_draw_bands), a slot in its column (tgi_draw_slots).  Then
+   the wires are written, and over them the boxes.
+   (1) A box stands to the right of all that it is computed from, so every wire goes from left to right.
+   (2) Every text of the program's passes tgi_write_escaped: what is written is well-formed XML in UTF-8.
+   (3) All coordinates are whole numbers, and values are the texts of tg_tape_print, so no locale changes them.
+   To add something to a box: a line in tgi_draw_box, and its height in TGI_BOX_HEIGHT. */
+
+enum {
+    TGI_BOX_WIDTH = 150,
+    TGI_BOX_HEIGHT = 72,
+    TGI_BOX_GAP = 96, /* between columns: a wire and a number on it */
+    TGI_BOX_BELOW = 20,
+    TGI_BAND_HEAD = 34, /* above the boxes of a band, where its device is named */
+    TGI_MAX_BANDS = 16  /* devices after these share the last band */
+};
+
+/* A row of the tape: its column, band and slot, counted from 0. */
+typedef struct { int64_t id; int column, band, slot; bool placed; } tgi_box;
+
+typedef struct {
+    FILE *file;
+    tgi_tape tape;
+    int64_t hidden; /* rows that are not drawn */
+    int boxes, columns, bands;
+    tgi_box box[TGI_DOT_ROWS]; /* [boxes], by id */
+    tg_device device[TGI_MAX_BANDS];
+    int slots[TGI_MAX_BANDS]; /* the height of each band */
+} tgi_drawing;
+
+/* How many bytes the character at s has if it may stand in XML; 0 if it may not, or is no UTF-8. */
+static int tgi_xml_character(const char *s)
+{
+    const unsigned char *c = (const unsigned char *)s;
+    if (c[0] < 0x80) return c[0] >= ' ' && c[0] != 0x7F;
+    const int n = c[0] >= 0xF0 ? 4 : c[0] >= 0xE0 ? 3 : 2;
+    unsigned code = c[0] & (0xFFu >> (n + 1));
+    if (c[0] < 0xC2 || c[0] > 0xF4) return 0;
+    for (int i = 1; i < n; ++i) {
+        if ((c[i] & 0xC0) != 0x80) return 0;
+        code = code << 6 | (c[i] & 0x3Fu);
+    }
+    const bool shorter = code < (n == 4 ? 0x10000u : n == 3 ? 0x800u : 0x80u);
+    if (shorter || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) || (code & 0xFFFE) == 0xFFFE) return 0;
+    return n;
+}
+
+/* Writes a text into XML, or with json between the quotes of JSON that stands in XML.  A character that may not stand
+   there becomes "?". */
+static void tgi_write_escaped(FILE *file, const char *text, bool json)
+{
+    for (int n; *text; text += n) {
+        n = tgi_xml_character(text);
+        if (n == 0) {
+            fputc('?', file);
+            n = 1;
+        } else if (n > 1) {
+            fwrite(text, 1, (size_t)n, file);
+        } else if (strchr("<>&\"'\\", *text)) {
+            fprintf(file, json ? "\\u%04x" : "&#%d;", *text);
+        } else {
+            fputc(*text, file);
+        }
+    }
+}
+
+static tgi_box *tgi_box_of(tgi_drawing *d, int64_t id)
+{
+    int first = 0, end = d->boxes;
+    while (first < end) {
+        const int middle = (first + end) / 2;
+        if (d->box[middle].id < id) first = middle + 1;
+        else end = middle;
+    }
+    return first < d->boxes && d->box[first].id == id ? &d->box[first] : NULL;
+}
+
+/* The box to which an edge points; NULL if none does or it is hidden. */
+static tgi_box *tgi_box_of_edge(tgi_drawing *d, const tgi_edge *e) { return tgi_box_of(d, tgi_edge_id(&d->tape, e)); }
+
+/* Nodes go to the right of their inputs, and leaves next to the first node that uses them; one column more if a box for
+   the hidden rows stands before all. */
+static void tgi_draw_columns(tgi_drawing *d)
+{
+    const int first = d->hidden ? 1 : 0;
+    for (int k = 0; k < d->boxes; ++k) {
+        tgi_box *b = &d->box[k];
+        const tgi_node *n = d->tape.row[b->id].node;
+        b->column = n ? first + 1 : INT_MAX;
+        for (int i = 0; n && i < n->inputs; ++i) {
+            const tgi_box *from = tgi_box_of_edge(d, &tgi_edges(n)[i]);
+            if (from && d->tape.row[from->id].node && from->column >= b->column) b->column = from->column + 1;
+        }
+        for (int i = 0; n && i < n->inputs; ++i) {
+            tgi_box *from = tgi_box_of_edge(d, &tgi_edges(n)[i]);
+            if (from && !d->tape.row[from->id].node && from->column >= b->column) from->column = b->column - 1;
+        }
+    }
+    for (int k = 0; k < d->boxes; ++k) {
+        if (d->box[k].column == INT_MAX) d->box[k].column = first; /* a leaf that is the root */
+        if (d->box[k].column >= d->columns) d->columns = d->box[k].column + 1;
+    }
+}
+
+/* A band for each device, in the order in which they are met. */
+static void tgi_draw_bands(tgi_drawing *d)
+{
+    for (int k = 0; k < d->boxes; ++k) {
+        const tgi_tape_row *row = &d->tape.row[d->box[k].id];
+        const tgi_output_info m = row->node ? tgi_node_output_info(row->node, 0) : tgi_output_info_of(row->t);
+        const tg_device device = tgi_output_device(&m);
+        int band = 0;
+        while (band < d->bands && !(d->device[band].type == device.type && d->device[band].index == device.index))
+            band++;
+        if (band == TGI_MAX_BANDS) band--;
+        if (band == d->bands) d->device[d->bands++] = device;
+        d->box[k].band = band;
+    }
+}
+
+/* Where a box would stand in its column, if it stood beside its inputs: the mean of their slots; after all others if it
+   has none. */
+static double tgi_draw_wish(tgi_drawing *d, const tgi_box *b)
+{
+    const tgi_node *n = d->tape.row[b->id].node;
+    double sum = 0;
+    int count = 0;
+    for (int i = 0; n && i < n->inputs; ++i) {
+        const tgi_box *from = tgi_box_of_edge(d, &tgi_edges(n)[i]);
+        if (!from || from->band != b->band) continue;
+        sum += from->slot;
+        count++;
+    }
+    return count ? sum / count : n ? 0 : INT_MAX;
+}
+
+/* The slots of each column, from left to right: the box with the least wish is above the others. */
+static void tgi_draw_slots(tgi_drawing *d)
+{
+    for (int column = 0; column < d->columns; ++column) {
+        int used[TGI_MAX_BANDS] = {0};
+        if (d->hidden && column == 0) used[0] = 1;
+        for (;;) {
+            tgi_box *next = NULL;
+            double least = 0;
+            for (int k = 0; k < d->boxes; ++k) {
+                tgi_box *b = &d->box[k];
+                if (b->column != column || b->placed) continue;
+                const double wish = tgi_draw_wish(d, b);
+                if (next && wish >= least) continue;
+                next = b;
+                least = wish;
+            }
+            if (!next) break;
+            next->slot = used[next->band]++;
+            next->placed = true;
+        }
+        for (int band = 0; band < d->bands; ++band) {
+            if (used[band] > d->slots[band]) d->slots[band] = used[band];
+        }
+    }
+}
+
+static int tgi_band_top(const tgi_drawing *d, int band)
+{
+    int top = 10;
+    for (int k = 0; k < band; ++k) top += TGI_BAND_HEAD + d->slots[k] * (TGI_BOX_HEIGHT + TGI_BOX_BELOW) + 10;
+    return top;
+}
+
+static int tgi_box_x(const tgi_box *b) { return 24 + b->column * (TGI_BOX_WIDTH + TGI_BOX_GAP); }
+static int tgi_box_y(const tgi_drawing *d, const tgi_box *b)
+{
+    return tgi_band_top(d, b->band) + TGI_BAND_HEAD + b->slot * (TGI_BOX_HEIGHT + TGI_BOX_BELOW);
+}
+
+static int tgi_drawing_width(const tgi_drawing *d)
+{
+    return 48 + d->columns * (TGI_BOX_WIDTH + TGI_BOX_GAP) - TGI_BOX_GAP;
+}
+
+/* Chooses and places the boxes of the tape under root; false after recording an error. */
+static bool tgi_draw_begin(tgi_drawing *d, const char *op, FILE *file, tg_tensor *root)
+{
+    memset(d, 0, sizeof *d);
+    d->file = file;
+    if (!tgi_tape_begin(&d->tape, op, file, root)) return false;
+    d->hidden = tgi_dot_choose(&d->tape);
+    for (int64_t id = 0; id < d->tape.leaves + d->tape.ops; ++id) {
+        if (d->tape.row[id].shown) d->box[d->boxes++].id = id;
+    }
+    tgi_draw_columns(d);
+    tgi_draw_bands(d);
+    tgi_draw_slots(d);
+    return true;
+}
+
+/* A wire from the right side of a box to its place on the left side of b, input i of n; dashed where `from` is NULL,
+   from the box of the hidden rows.  The text on it is for the gradient, which a page fills in. */
+static void tgi_draw_wire(tgi_drawing *d, const tgi_box *from, const tgi_box *b, int i, int inputs)
+{
+    const tgi_box none = {-1, 0, 0, 0, true};
+    if (!from) from = &none;
+    const int x1 = tgi_box_x(from) + TGI_BOX_WIDTH, y1 = tgi_box_y(d, from) + TGI_BOX_HEIGHT / 2;
+    const int x2 = tgi_box_x(b), y2 = tgi_box_y(d, b) + TGI_BOX_HEIGHT * (i + 1) / (inputs + 1);
+    const int bend = TGI_BOX_GAP / 2;
+    fprintf(d->file, "<path id=\"w%lld-%d\" class=\"wire%s%s\" d=\"M%d %d C%d %d %d %d %d %d\"/>\n",
+            (long long)b->id, i, from->id < 0 ? " hidden" : "", from->band != b->band ? " crosses" : "", x1, y1,
+            x1 + bend, y1, x2 - bend, y2, x2, y2);
+    fprintf(d->file, "<text id=\"t%lld-%d\" class=\"sent\" x=\"%d\" y=\"%d\"></text>\n", (long long)b->id, i, x2 - 5,
+            y2 - 4);
+}
+
+static void tgi_draw_wires(tgi_drawing *d)
+{
+    for (int k = 0; k < d->boxes; ++k) {
+        const tgi_node *n = d->tape.row[d->box[k].id].node;
+        for (int i = 0; n && i < n->inputs; ++i) {
+            if (tgi_edge_id(&d->tape, &tgi_edges(n)[i]) >= 0)
+                tgi_draw_wire(d, tgi_box_of_edge(d, &tgi_edges(n)[i]), &d->box[k], i, n->inputs);
+        }
+    }
+}
+
+/* One line of text in a box. */
+static void tgi_draw_text(FILE *file, const char *kind, int x, int y, const char *label, const char *text)
+{
+    fprintf(file, "<text class=\"%s\" x=\"%d\" y=\"%d\">%s", kind, x, y, label);
+    tgi_write_escaped(file, text, false);
+    fputs("</text>", file);
+}
+
+static const char *tgi_row_kind(const tgi_node *n)
+{
+    if (!n) return "leaf";
+    return n->op->flags & TGI_FLAG_MOVE ? "move" : n->op->flags & TGI_FLAG_VIEW ? "view" : "op";
+}
+
+static void tgi_draw_box(tgi_drawing *d, const tgi_box *b)
+{
+    const tgi_node *n = d->tape.row[b->id].node;
+    const int x = tgi_box_x(b), y = tgi_box_y(d, b);
+    FILE *const file = d->file;
+    tgi_text cell[TGI_CELLS], type, head;
+    tgi_tape_cells(&d->tape, b->id, cell);
+    const char *const name = strcmp(cell[TGI_CELL_NAME].text, "-") ? cell[TGI_CELL_NAME].text : "";
+    snprintf(head.text, sizeof head.text, "%lld %.40s %.40s", (long long)b->id, cell[TGI_CELL_OP].text, name);
+    snprintf(type.text, sizeof type.text, "%.100s %.20s", cell[TGI_CELL_SHAPE].text, cell[TGI_CELL_DTYPE].text);
+    fprintf(file, "<g id=\"n%lld\" class=\"node %s\"><title>", (long long)b->id, tgi_row_kind(n));
+    tgi_write_escaped(file, head.text, false);
+    fprintf(file, ", %s on %s, saved for backward: ", type.text, cell[TGI_CELL_DEVICE].text);
+    tgi_write_escaped(file, cell[TGI_CELL_SAVED].text, false);
+    if (n && n->op->formula) {
+        fputs(", rule: ", file);
+        tgi_write_escaped(file, n->op->formula, false);
+    }
+    fprintf(file, "</title><rect class=\"box\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\"/>", x, y,
+            (int)TGI_BOX_WIDTH, (int)TGI_BOX_HEIGHT);
+    if (strlen(head.text) > 19) memcpy(head.text + 17, "..", 3); /* as wide as the box */
+    if (strlen(type.text) > 20) memcpy(type.text + 18, "..", 3);
+    tgi_draw_text(file, "head", x + 8, y + 16, "", head.text);
+    tgi_draw_text(file, "type", x + 8, y + 32, "", type.text);
+    tgi_draw_text(file, "data", x + 8, y + 48, "data ", cell[TGI_CELL_DATA].text);
+    tgi_draw_text(file, "grad", x + 8, y + 64, "grad ", cell[TGI_CELL_GRAD].text);
+    fputs("</g>\n", file);
+}
+
+/* The bands, if there is more than one device, and the box of the hidden rows. */
+static void tgi_draw_ground(tgi_drawing *d)
+{
+    for (int band = 0; band < d->bands && d->bands > 1; ++band) {
+        const int top = tgi_band_top(d, band);
+        fprintf(d->file, "<rect class=\"band\" x=\"8\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>", top,
+                tgi_drawing_width(d) - 16, tgi_band_top(d, band + 1) - top - 10);
+        tgi_draw_text(d->file, "device", 18, top + 20, "", tg_device_str(d->device[band]));
+        fputc('\n', d->file);
+    }
+    if (!d->hidden) return;
+    const tgi_box at = {-1, 0, 0, 0, true};
+    const int x = tgi_box_x(&at), y = tgi_box_y(d, &at);
+    fprintf(d->file,
+            "<g class=\"node hidden\"><rect class=\"box\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\"/>"
+            "<text class=\"head\" x=\"%d\" y=\"%d\">... %lld nodes hidden</text></g>\n",
+            x, y, (int)TGI_BOX_WIDTH, (int)TGI_BOX_HEIGHT, x + 8, y + 40, (long long)d->hidden);
+}
+
+/* How drawing and page look, in light and in dark. */
+static const char tgi_draw_style[] =
+    ".tape{font:12px ui-monospace,Menlo,Consolas,monospace;--paper:#ffffff;--ink:#16202a;--line:#5b6875;"
+    "--leaf:#dbeafe;--op:#ffffff;--view:#dcfce7;--move:#ffe8cc;--mark:#b45309}\n"
+    "@media (prefers-color-scheme:dark){.tape{--paper:#12171d;--ink:#e6edf3;--line:#8b98a5;--leaf:#17365c;"
+    "--op:#1d252e;--view:#123d25;--move:#5a3410;--mark:#fbbf24}}\n"
+    "@media print{.tape{--paper:#ffffff;--ink:#000000;--line:#444444;--leaf:#dbeafe;--op:#ffffff;--view:#dcfce7;"
+    "--move:#ffe8cc;--mark:#b45309}}\n"
+    ".tape .paper{fill:var(--paper)}.tape text{fill:var(--ink)}.tape .head{font-weight:bold}\n"
+    ".tape .box{fill:var(--op);stroke:var(--line)}.tape .leaf .box{fill:var(--leaf)}.tape .view .box{fill:var(--view)}"
+    ".tape .move .box{fill:var(--move)}.tape .hidden .box{stroke-dasharray:4 3}\n"
+    ".tape .wire{fill:none;stroke:var(--line)}.tape .hidden{stroke-dasharray:4 3}"
+    ".tape .crosses{stroke:var(--mark)}\n"
+    ".tape .band{fill:none;stroke:var(--mark);stroke-dasharray:8 5}.tape .device{font-weight:bold}"
+    ".tape .sent{text-anchor:end;fill:var(--mark)}\n"
+    ".tape .now .box{stroke:var(--mark);stroke-width:3}.tape .now.wire{stroke:var(--mark);stroke-width:2.5}\n";
+
+static void tgi_draw_svg(tgi_drawing *d)
+{
+    const int width = tgi_drawing_width(d), height = tgi_band_top(d, d->bands);
+    FILE *const file = d->file;
+    fprintf(file,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tape\" role=\"img\" aria-labelledby=\"tape-title\" "
+            "width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n",
+            width, height, width, height);
+    fprintf(file, "<title id=\"tape-title\">The tape: %lld %s, %lld op%s</title>\n<style>\n%s</style>\n",
+            (long long)d->tape.leaves, d->tape.leaves == 1 ? "leaf" : "leaves", (long long)d->tape.ops,
+            d->tape.ops == 1 ? "" : "s", tgi_draw_style);
+    fprintf(file, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", width, height);
+    tgi_draw_ground(d);
+    tgi_draw_wires(d);
+    for (int k = 0; k < d->boxes; ++k) tgi_draw_box(d, &d->box[k]);
+    fputs("</svg>\n", file);
+}
+
+tg_status tg_tape_svg(FILE *file, tg_tensor *root)
+{
+    tgi_drawing d;
+    if (!tgi_draw_begin(&d, "tape_svg", file, root)) return tgi_failed(tgi_self());
+    tgi_draw_svg(&d);
+    return tgi_tape_finish(&d.tape, file);
 }
 
 TGI_CALLERS_END

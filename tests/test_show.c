@@ -1,5 +1,5 @@
-/* tg_print of tensors, which prints what PyTorch prints but for the names of dtypes, and prints of the tape, as text
- * and for graphviz. */
+/* tg_print of tensors, which prints what PyTorch prints but for the names of dtypes; the tape and the steps of backward
+ * as text, for graphviz and as drawings. */
 #include "tensorgrad.h"
 #include "semantics.h"
 #include "helpers.h"
@@ -358,6 +358,96 @@ TEST(steps_of_many_kinds)
     CHECK(strstr(lines_of(tg_sum(y), NULL), "#0.grad += shape [0] (g expanded)\n"));
 }
 
+/* ---- drawings ---- */
+
+static char page[2000000];
+
+/* What draw has written for root. */
+static const char *drawn(tg_status (*draw)(FILE *file, tg_tensor *root), tg_tensor *root)
+{
+    FILE *file = tmpfile();
+    size_t n;
+    CHECK(draw(file, root) == TG_OK);
+    rewind(file);
+    n = fread(page, 1, sizeof page - 1, file);
+    page[n] = 0;
+    CHECK(n > 0 && n < sizeof page - 1);
+    fclose(file);
+    return page;
+}
+
+/* Whether a text is well-formed XML without comments: elements are closed in order, attributes are quoted, and & begins
+   an entity. */
+static bool well_formed(const char *s)
+{
+    static const char *open[100];
+    int depth = 0;
+    for (; *s; ++s) {
+        if (*s == '&' && strncmp(s, "&#", 2) != 0) return false;
+        if (*s != '<' || s[1] == '!') continue;
+        if (s[1] == '/') {
+            size_t n = strcspn(s + 2, ">");
+            if (depth == 0 || strncmp(open[--depth], s + 2, n) != 0 || !strchr(" />", open[depth][n])) return false;
+            s += 2 + n;
+            continue;
+        }
+        if (depth == 100) return false;
+        open[depth++] = s + 1;
+        for (s += strcspn(s, " />"); *s && *s != '>'; ++s) {
+            if (*s == '"' && (s = strchr(s + 1, '"')) == NULL) return false;
+            if (*s == '/' && s[1] == '>') depth--;
+            if (*s == '<') return false;
+        }
+    }
+    return depth == 0;
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part)) n++;
+    return n;
+}
+
+TEST(tape_as_svg)
+{
+    tg_tensor *a = named_leaf("a<&\">'\\", 2), *b = named_leaf("\xC3\xA4\xFF\xC3\x01", -3), *y, *moved;
+    FILE *file = tmpfile();
+    int i;
+    y = tg_tanh(tg_reshape(tg_to_dtype(tg_mul(tg_mul(a, b), a), TG_F32), TG_SHAPE(1)));
+    tg_set_name(y, "L");
+    CHECK(well_formed(drawn(tg_tape_svg, y)) && strncmp(page, "<svg xmlns=\"http://www.w3.org/2000/svg\"", 39) == 0);
+    CHECK(count_of(page, "<rect class=\"box\"") == 7 && count_of(page, "<path ") == 7 && !strstr(page, "class=\"band\""));
+    CHECK(strstr(page, "<title id=\"tape-title\">The tape: 2 leaves, 5 ops</title>") && !strstr(page, "a<&"));
+    CHECK(strstr(page, ">0 leaf a&#60;&#38;&#34;&#62;&#39;&#92;</text>"));
+    CHECK(strstr(page, ">1 leaf \xC3\xA4?\?\?</text>")); /* what is no UTF-8, and no character of XML */
+    CHECK(strstr(page, "<g id=\"n4\" class=\"node move\">") && strstr(page, "<g id=\"n5\" class=\"node view\">"));
+    CHECK(strstr(page, ">6 tanh L</text>") && strstr(page, ">[1] f32</text>") && strstr(page, ">data 1.0000</text>") == NULL);
+    CHECK(strstr(page, "rule: g * (1 - y*y)</title>") && strstr(page, ">data -1.0000</text>"));
+    CHECK(strstr(page, "<path id=\"w3-0\"") && strstr(page, "<path id=\"w3-1\"") && !strstr(page, "<path id=\"w0-0\""));
+    moved = tg_exp(tg_to(a, HERE)); /* to another device: its border is crossed */
+    drawn(tg_tape_svg, moved);
+    CHECK(well_formed(page));
+    CHECK(count_of(page, "<rect class=\"band\"") == (tg_is_cuda(moved) ? 2 : 0));
+    CHECK(count_of(page, "class=\"wire crosses\"") == (tg_is_cuda(moved) ? 1 : 0));
+    CHECK(!tg_is_cuda(moved) || strstr(page, tg_device_str(HERE)));
+    CHECK(well_formed(drawn(tg_tape_svg, a)) && count_of(page, "<rect class=\"box\"") == 1); /* a leaf alone */
+    for (i = 0, y = a; i < 300; ++i) y = tg_mul(y, b);
+    CHECK(well_formed(drawn(tg_tape_svg, y)) && strstr(page, "... 102 nodes hidden"));
+    CHECK(count_of(page, "<rect class=\"box\"") == 201 && count_of(page, "class=\"wire hidden\"") == 1);
+    for (i = 0, y = a; i < 40; ++i) y = tg_add(y, y); /* wires beside each other, and a tape that is wide */
+    CHECK(well_formed(drawn(tg_tape_svg, y)) && count_of(page, "<path ") == 80);
+    CHECK_FAILS(tg_tape_svg(file, NULL), "argument root is NULL");
+    CHECK_FAILS(tg_tape_svg(NULL, y), "argument file is NULL");
+    fclose(file);
+    file = fopen("/dev/full", "w");
+    if (file) {
+        setvbuf(file, NULL, _IONBF, 0);
+        CHECK_FAILS(tg_tape_svg(file, y), "could not be written");
+        fclose(file);
+    }
+}
+
 static bool scenario_show(void)
 {
     tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(3)), true), *y = x ? tg_sum(tg_exp(x)) : NULL;
@@ -369,6 +459,7 @@ static bool scenario_show(void)
     ok = ok && tg_step_print(file, run) == TG_OK;
     if (run) ok = tg_backward_end(run) == TG_OK && ok;
     ok = ok && tg_fprint(file, y) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK;
+    ok = ok && tg_tape_svg(file, y) == TG_OK;
     fclose(file);
     return ok;
 }
@@ -391,7 +482,7 @@ static const char *numbers_printed(tg_tensor *x, tg_tensor *y, tg_module *m)
     options.report = file;
     tg_set_grad(x, NULL);
     CHECK(tg_fprint(file, x) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK);
-    CHECK(tg_module_print(file, m) == TG_OK);
+    CHECK(tg_tape_svg(file, y) == TG_OK && tg_module_print(file, m) == TG_OK);
     run = tg_backward_begin(&y, 1, NULL, TG_RETAIN_GRAPH);
     while (tg_backward_step(run, NULL)) CHECK(tg_step_print(file, run) == TG_OK);
     CHECK(tg_backward_end(run) == TG_OK);
@@ -438,6 +529,7 @@ int main(int argc, char **argv)
     RUN(tape_dot);
     RUN(steps_as_lines);
     RUN(steps_of_many_kinds);
+    RUN(tape_as_svg);
     RUN(in_a_locale_with_a_comma);
     check_rows("test_show");
     CHECK(tg_shutdown() == TG_OK);
