@@ -36182,8 +36182,9 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
    image with padding is copied into its zeros first. */
 
 typedef struct {
-    tgi_convolution conv; /* result: y, or w */
-    bool turned;          /* result: y; w is that of the transposed convolution: see tgi_conv_cpu_image */
+    tgi_convolution conv;     /* result: y, or w */
+    const tgi_im2col *of;     /* the result is x of a convolution with these windows: see tgi_conv_cpu_image; or NULL */
+    int64_t phases, shift[3]; /* 1 and 0 without `of` */
     tgi_gemm_tile_fn tile;
     int64_t mr, nr;               /* of a tile */
     int64_t channels, taps, maps; /* of a group; taps of all its channels */
@@ -36193,6 +36194,7 @@ typedef struct {
     int64_t size[3], volume;      /* of an image with its padding, and of a channel of it: 0 without padding */
     int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
     const int64_t *tap;           /* [taps]: the place of each in the image, counted from that of its window */
+    int64_t next_tap, *terms;     /* from the taps of a panel to those of the next; [panels]: how many each has */
     float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
     float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
     int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
@@ -36273,6 +36275,45 @@ static void tgi_conv_store(const float *x, int64_t width, int64_t lanes, int64_t
     }
 }
 
+/* Elements of an image and a group of the result y, or of the x that it is. */
+static int64_t tgi_conv_elements(const tgi_conv_cpu *job)
+{
+    if (!job->of) return job->maps * job->windows;
+    return job->maps / job->phases * job->of->size[0] * job->of->size[1] * job->of->size[2];
+}
+
+/* The phase of a map along the dims: see tgi_conv_cpu_image. */
+static void tgi_conv_phase(const tgi_conv_cpu *job, int64_t map, int64_t *phase)
+{
+    int64_t rest = map / (job->maps / job->phases);
+    for (int d = 2; d >= 0; rest /= job->of->stride[d], --d) phase[d] = rest % job->of->stride[d];
+}
+
+/* x [channels, size..]: sums [n, nr] of the windows from `first` on, of maps [map, map + maps), become elements of it.
+   Those of a map have its phase in its channel. */
+static void tgi_conv_spread(const tgi_conv_cpu *job, const float *sums, int64_t map, int64_t maps, int64_t first,
+                            int64_t n, float *x)
+{
+    const int64_t *const windows = job->conv.m.windows, *const size = job->of->size, *const stride = job->of->stride;
+    const int64_t nr = job->nr, channels = job->maps / job->phases;
+    for (int64_t lane = 0; lane < maps; ++lane) {
+        int64_t phase[3], at = first % windows[2], row = first / windows[2], run;
+        tgi_conv_phase(job, map + lane, phase);
+        const int64_t channel = (map + lane) % channels;
+        const float *sum = sums + lane;
+        for (int64_t left = n; left > 0; left -= run, sum += run * nr, at = 0, ++row) {
+            const int64_t e0 = row / windows[1] * stride[0] + phase[0] - job->shift[0];
+            const int64_t e1 = row % windows[1] * stride[1] + phase[1] - job->shift[1];
+            const int64_t e2 = phase[2] - job->shift[2]; /* of window 0 of the row; outside of x if it is negative */
+            run = tgi_at_most(left, windows[2] - at);
+            if (e0 < 0 || e0 >= size[0] || e1 < 0 || e1 >= size[1]) continue;
+            float *const to = x + ((channel * size[0] + e0) * size[1] + e1) * size[2];
+            for (int64_t i = at == 0 && e2 < 0; i < run && (at + i) * stride[2] + e2 < size[2]; ++i)
+                to[(at + i) * stride[2] + e2] = sum[i * nr];
+        }
+    }
+}
+
 /* The tile of a product with columns, whose sums c are c_row apart from row to row. */
 static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, const float *panel, int64_t c_row)
 {
@@ -36313,13 +36354,14 @@ static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int
     const int64_t share = tgi_round_up((job->windows + job->parts - 1) / job->parts, block);
     float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
     const int64_t one = job->channels * job->volume, apart = job->padded ? one : job->conv.m.image.stride[0];
+    const int64_t of_group = tgi_conv_elements(job);
     float *const sums = scratch + job->together * one;
     memset(scratch, 0, (size_t)(job->together * one) * sizeof *scratch);
     for (; first < end; ++first) {
         const int64_t group = first / job->parts % groups, image = first / job->parts / groups * job->together;
         const int64_t images = tgi_at_most(job->conv.m.images - image, job->together);
         const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
-        float *const y = (float *)job->conv.y.data + (image * groups + group) * job->maps * job->windows;
+        float *const y = (float *)job->conv.y.data + (image * groups + group) * of_group;
         const float *const w = job->product + group * job->panels * job->taps * nr;
         const float *const bias = job->bias ? job->bias + group * job->panels * nr : NULL;
         const float *const x = tgi_conv_image(job, image, group, 0, job->channels, scratch);
@@ -36331,18 +36373,23 @@ static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int
             for (int64_t i = n; i < images * n; ++i) start[i] = start[i - n] + apart;
             for (int64_t panel = 0; panel < job->panels; ++panel) {
                 const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
-                for (int64_t i = 0; i < maps; ++i) { /* lines of y, of which each is elsewhere */
+                for (int64_t i = 0; i < maps && job->phases == 1; ++i) { /* lines of y, of which each is elsewhere */
                     for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + (map + i) * job->windows + j + k);
                 }
-                for (int64_t k = 0; k < job->taps; k += TGI_CONV_K) {
+                const int64_t *const tap = job->tap + panel * job->next_tap, terms = job->terms[panel];
+                const float *const first_sums = bias ? bias + map : NULL;
+                int64_t k = 0;
+                do { /* once if there are no terms: then x is the bias, or 0 */
                     const tgi_gemm_tile t = tgi_conv_tile(job, x, w + (panel * job->taps + k) * nr, nr);
-                    const float *const first_sums = bias ? bias + map : NULL;
-                    tgi_conv_tiles(job, t, start, images * n, job->tap + k, tgi_at_most(job->taps - k, TGI_CONV_K),
-                                   sums, k > 0 ? sums : first_sums);
-                }
+                    tgi_conv_tiles(job, t, start, images * n, tap + k, tgi_at_most(terms - k, TGI_CONV_K), sums,
+                                   k > 0 ? sums : first_sums);
+                } while ((k += TGI_CONV_K) < terms);
                 for (int64_t i = 0; i < images; ++i) {
-                    float *const to_image = y + (i * groups * job->maps + map) * job->windows + j;
-                    tgi_conv_store(sums + i * n * nr, nr, maps, n, to_image, job->windows);
+                    float *const to_image = y + i * groups * of_group;
+                    if (job->phases == 1)
+                        tgi_conv_store(sums + i * n * nr, nr, maps, n, to_image + map * job->windows + j, job->windows);
+                    else
+                        tgi_conv_spread(job, sums + i * n * nr, map, maps, j, n, to_image);
                 }
             }
         }
@@ -36399,36 +36446,81 @@ static void tgi_conv_weight_sum(const tgi_conv_cpu *job)
     }
 }
 
-/* panel [taps, nr] = a transposed convolution's w [channels, maps, taps of a channel] for nr maps, its taps in reverse
-   order. */
-static void tgi_conv_turn(const tgi_conv_cpu *job, const float *w, int64_t maps, float *panel)
+/* lane [nr]: where nr maps from `map` on have the weight of the tap at [3] of job->conv.m, in a row [channels of x,
+   taps] of the w of job->of; -1 if they have none.  Returns whether one has. */
+static bool tgi_conv_lanes(const tgi_conv_cpu *job, int64_t map, const int64_t *at, int64_t *lane)
 {
-    const int64_t taps = job->taps / job->channels;
-    if (maps > job->nr) maps = job->nr;
-    for (int64_t channel = 0; channel < job->channels; ++channel, w += job->maps * taps) {
-        for (int64_t t = taps - 1; t >= 0; --t, panel += job->nr) {
-            for (int64_t map = 0; map < job->nr; ++map) panel[map] = map < maps ? w[map * taps + t] : 0;
+    const tgi_im2col *const m = &job->conv.m, *const of = job->of;
+    const int64_t channels = job->maps / job->phases, taps = of->kernel[0] * of->kernel[1] * of->kernel[2];
+    bool any = false, seen = false;
+    for (int64_t i = 0, channel = map % channels, tap = 0; i < job->nr; ++i, ++channel) {
+        if (channel == channels) channel = 0;
+        int64_t phase[3];
+        if (channel == 0 || i == 0) { /* the first of a phase */
+            seen = map + i < job->maps;
+            tap = 0;
+            tgi_conv_phase(job, map + i, phase);
+            for (int d = 0; d < 3 && seen; ++d) {
+                const int64_t apart = m->before[d] - at[d] * m->dilation[d]; /* windows of job->of back from its own */
+                const int64_t from = apart * of->stride[d] + phase[d] - job->shift[d] + of->before[d];
+                seen = from >= 0 && from % of->dilation[d] == 0 && from / of->dilation[d] < of->kernel[d];
+                tap = tap * of->kernel[d] + from / of->dilation[d];
+            }
         }
+        lane[i] = seen && map + i < job->maps ? channel * taps + tap : -1;
+        any |= seen;
     }
+    return any;
 }
 
-/* product = w^T in panels; and the bias, with zeros between groups. */
-static void tgi_conv_weight_pack(const tgi_conv_cpu *job)
+/* A panel [terms, nr] of the weight of x, for each group, from w [channels, channels of x, taps of job->of]; and the
+   places of its taps, without those that no map of the panel has. */
+static void tgi_conv_turn(const tgi_conv_cpu *job, int64_t panel, int64_t *tap)
+{
+    enum { MOST = 256 }; /* of nr */
+    const tgi_im2col *const m = &job->conv.m, *const of = job->of;
+    const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2], nr = job->nr;
+    const int64_t row = job->maps / job->phases * of->kernel[0] * of->kernel[1] * of->kernel[2]; /* of w */
+    int64_t lane[MOST], at[3], used = 0;
+    for (int pass = 0; pass < 2; ++pass) { /* counts the taps; then packs them, channel by channel */
+        int64_t index = 0;
+        for (int64_t t = 0; t < taps; ++t) {
+            int64_t rest = t, place = 0;
+            for (int d = 2; d >= 0; rest /= m->kernel[d], --d) {
+                at[d] = rest % m->kernel[d];
+                place += at[d] * m->dilation[d] * job->step[d];
+            }
+            if (!tgi_conv_lanes(job, panel * nr, at, lane)) continue;
+            for (int64_t i = 0; i < job->channels * job->conv.groups && pass > 0; ++i) {
+                const int64_t group = i / job->channels, channel = i % job->channels, k = channel * used + index;
+                float *const to = job->product + ((group * job->panels + panel) * job->taps + k) * nr;
+                const float *const w = (const float *)job->conv.w.data + i * row;
+                tap[k] = channel * job->channel + place;
+                for (int64_t l = 0; l < nr; ++l) to[l] = lane[l] >= 0 ? w[lane[l]] : 0;
+            }
+            ++index;
+        }
+        used = index;
+    }
+    job->terms[panel] = job->channels * used;
+}
+
+/* product = w^T in panels; and the bias, with zeros between groups.  tap is set where each panel has its own. */
+static void tgi_conv_weight_pack(const tgi_conv_cpu *job, int64_t *tap)
 {
     const float *const bias = (const float *)job->conv.bias.data;
+    const int64_t channels = job->maps / job->phases; /* of the result */
     for (int64_t i = 0, n = job->panels * job->nr; job->bias && i < job->conv.groups * n; ++i) {
         const int64_t map = i % n;
-        job->bias[i] = map < job->maps ? bias[(i / n * job->maps + map) * job->conv.bias.stride[0]] : 0;
+        job->bias[i] = map < job->maps ? bias[(i / n * channels + map % channels) * job->conv.bias.stride[0]] : 0;
     }
-    for (int64_t i = 0; i < job->conv.groups * job->panels; ++i) {
+    for (int64_t i = 0; i < job->panels && job->of; ++i) tgi_conv_turn(job, i, tap + i * job->next_tap);
+    for (int64_t i = 0; i < job->conv.groups * job->panels && !job->of; ++i) {
         const int64_t map = i % job->panels * job->nr, maps = job->maps - map;
         const float *const from = (const float *)job->conv.w.data + i / job->panels * job->maps * job->taps;
         float *const panel = job->product + i * job->taps * job->nr;
         const tgi_matrix w = {TG_F32, (const char *)from, job->taps, 1};
-        if (job->turned)
-            tgi_conv_turn(job, from + map * (job->taps / job->channels), maps, panel);
-        else
-            tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
+        tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
     }
 }
 
@@ -36491,13 +36583,14 @@ static void tgi_conv_places(const tgi_conv_cpu *job, int64_t *tap)
     }
 }
 
-static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, bool turned)
+/* job: what callers set, conv, of, phases and shift. */
+static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
 {
+    const tgi_convolution *const conv = &job.conv;
     const tgi_im2col *m = &conv->m;
     const bool to_w = conv->result == TGI_CONV_W;
     const size_t taps = (size_t)(m->channels / conv->groups * m->kernel[0] * m->kernel[1] * m->kernel[2]);
     const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* of scratch: so that none is on the stack */
-    tgi_conv_cpu job;
     double padded = (double)(m->channels / conv->groups), work = (double)m->images * (double)conv->maps * (double)taps;
     for (int d = 0; d < 3; ++d) {
         padded *= (double)(m->windows[d] - 1) * (double)m->stride[d] +
@@ -36506,13 +36599,14 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     }
     if (padded > (double)TGI_CONV_MOST) return TGI_COMPOSE;
     const int threads = tgi_threads_for(S, work);
-    job.conv = *conv;
-    job.turned = turned;
     tgi_conv_cpu_plan(&job, tgi_kernels_of(S), threads);
     if ((uint64_t)job.elements > SIZE_MAX / sizeof(float)) return TGI_COMPOSE;
-    const size_t table = taps * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
+    const size_t panels = (size_t)job.panels, tables = job.of ? panels : 1; /* of taps: all panels have the same ones */
+    const size_t table = (taps * tables + panels) * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
     int64_t *const tap = (int64_t *)tgi_alloc(S, table);
     job.tap = tap;
+    job.terms = tap + taps * tables;
+    job.next_tap = job.of ? job.taps : 0;
     job.product = (float *)tgi_alloc(S, bytes);
     job.bias = conv->bias.data ? job.product + (job.elements - conv->groups * job.panels * job.nr) : NULL;
     const int parts = (int)tgi_at_most(job.items, threads);
@@ -36520,8 +36614,9 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
     ok = ok && tgi_scratch_alloc(S, "conv", &job.scratch, job.scratch.bytes < least ? least : job.scratch.bytes, parts);
     if (ok) {
-        tgi_conv_places(&job, tap);
-        if (!to_w) tgi_conv_weight_pack(&job);
+        if (!job.of) tgi_conv_places(&job, tap);
+        for (int64_t i = 0; i < job.panels && !job.of; ++i) job.terms[i] = job.taps;
+        if (!to_w) tgi_conv_weight_pack(&job, tap);
         tgi_parallel_for(parts, job.items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
         if (to_w) tgi_conv_weight_sum(&job);
         tgi_free(S, job.scratch.each, job.scratch.total);
@@ -36531,23 +36626,43 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, const tgi_convolution *conv, b
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-/* x, for strides of 1, is a convolution, too: of y, by the weight with its taps in reverse order, in which maps and
-   channels have changed places. */
+/* x is a convolution, too, with strides of 1: of y, by the weight with its taps in reverse order, in which maps and
+   channels have changed places.  With a stride s, the elements
+
+       s p + phase - shift        phase 0 .. s - 1
+
+   of x are seen by other taps in each phase, so phases are maps: those of all channels for the first phase, then for
+   the next.  The taps of such a convolution are all windows in which an element of some phase is seen; panels skip
+   those that their maps do not have.  The shift makes these taps few where one panel has several phases; else the
+   elements p are fewer without a shift.  Columns, of which x would be the sum, have an element for each tap of each
+   window: to make and to add them took longer than the products (program-16x32-dcgan). */
 static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
 {
     const tgi_im2col *m = &conv->m;
-    tgi_convolution turned = *conv;
-    turned.result = TGI_CONV_Y;
-    turned.maps = m->channels;
-    turned.y = m->image;
-    turned.m.channels = conv->maps;
-    turned.m.image = conv->y;
+    tgi_conv_cpu job;
+    memset(&job, 0, sizeof job);
+    job.conv = *conv;
+    job.of = m;
+    job.phases = m->stride[0] * m->stride[1] * m->stride[2];
+    tgi_convolution *const turned = &job.conv;
+    turned->result = TGI_CONV_Y;
+    turned->maps = m->channels * job.phases;
+    turned->y = m->image;
+    turned->m.channels = conv->maps;
+    turned->m.image = conv->y;
     for (int d = 0; d < 3; ++d) {
-        turned.m.size[d] = m->windows[d];
-        turned.m.windows[d] = m->size[d];
-        turned.m.before[d] = m->dilation[d] * (m->kernel[d] - 1) - m->before[d];
+        const int64_t stride = m->stride[d], last = m->dilation[d] * (m->kernel[d] - 1);
+        const int64_t shift = m->channels / conv->groups < 16 ? (m->before[d] % stride + stride) % stride : 0;
+        const int64_t least = shift - m->before[d], up = m->before[d] > 0 ? m->before[d] : 0; /* up: >= 0 is divided */
+        job.shift[d] = shift;
+        turned->m.size[d] = m->windows[d];
+        turned->m.windows[d] = (m->size[d] - 1 + shift) / stride + 1;
+        turned->m.stride[d] = 1;
+        turned->m.dilation[d] = stride > 1 ? 1 : m->dilation[d];
+        turned->m.before[d] = (last + least + up * stride) / stride - up;
+        turned->m.kernel[d] = (turned->m.before[d] - (least + up * stride) / stride + up) / turned->m.dilation[d] + 1;
     }
-    return tgi_conv_cpu_run(S, &turned, true);
+    return tgi_conv_cpu_run(S, job);
 }
 
 /* ---- convolutions with few maps for each group, depthwise ones above all: no matrices, as most of their tiles would
@@ -36737,9 +36852,14 @@ static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv
     if (conv->groups > 1 && conv->maps < 3 * conv->groups) return tgi_slide_run(S, conv);
     if (conv->result == TGI_CONV_W && !plain) return TGI_COMPOSE;
     /* tiles of few windows or of few maps are mostly empty */
-    if (windows[0] * windows[1] * windows[2] < 16 || (image && m->channels < 4 * conv->groups)) return TGI_COMPOSE;
-    if (!image) return tgi_conv_cpu_run(S, conv, false);
-    return m->stride[0] == 1 && m->stride[1] == 1 && m->stride[2] == 1 ? tgi_conv_cpu_image(S, conv) : TGI_COMPOSE;
+    const int64_t maps = image ? m->channels * m->stride[0] * m->stride[1] * m->stride[2] : conv->maps;
+    if (windows[0] * windows[1] * windows[2] < 16 || (image && maps < 4 * conv->groups)) return TGI_COMPOSE;
+    if (image) return tgi_conv_cpu_image(S, conv);
+    tgi_conv_cpu job;
+    memset(&job, 0, sizeof job);
+    job.conv = *conv;
+    job.phases = 1;
+    return tgi_conv_cpu_run(S, job);
 }
 
 /* ---- im2col and col2im ---- */

@@ -1522,6 +1522,27 @@ TEST(convolutions_in_parts)
     CHECK(tg_allclose(tg_to_dtype(grad[1], TG_F64), sum, 0, 0.02 * tg_item(tg_amax(tg_abs(sum)))));
 }
 
+/* The gradient of x where steps of windows are longer than 1: each element is seen by taps of its own. */
+TEST(strided_convolutions)
+{
+    static const int64_t channels[2] = {2, 20}; /* phases share a panel of the weight, or each has its own */
+    for (int i = 0; i < 2 * 2 * 3 * 4 * 2; ++i) {
+        const int64_t stride = 2 + i / 2 % 2, padding = i / 4 % 3, kernel = 1 + i / 12 % 4, dilation = 1 + i / 48;
+        tg_tensor *in[2][2], *y[2], *x[2];
+        TG_SCOPE;
+        tg_seed(3);
+        in[0][0] = tg_set_requires_grad(tg_randn_on(TG_SHAPE(2, channels[i % 2], 23, 20), TG_F64, HERE), true);
+        in[0][1] = tg_randn_on(TG_SHAPE(5, channels[i % 2], kernel, kernel), TG_F64, HERE);
+        in[1][0] = tg_set_requires_grad(tg_to_dtype(tg_detach(in[0][0]), TG_F32), true);
+        in[1][1] = tg_to_dtype(in[0][1], TG_F32);
+        for (int k = 0; k < 2; ++k) {
+            y[k] = tg_conv2d(in[k][0], in[k][1], NULL, TG_SHAPE(stride), TG_SHAPE(padding), TG_SHAPE(dilation), 1);
+            CHECK(tg_gradients(&y[k], 1, &y[k], in[k], 1, &x[k], 0) == TG_OK);
+        }
+        CHECK(tg_allclose(tg_to_dtype(x[1], TG_F64), x[0], 1e-4, 1e-6 * tg_item(tg_amax(tg_abs(x[0])))));
+    }
+}
+
 TEST(large_products)
 {
     static const int sizes[][3] = {{1, 300, 1},     {7, 65, 9},   {33, 129, 70},
@@ -2263,6 +2284,7 @@ static void run_tests(void)
     RUN(random);
     RUN(comparing);
     RUN(convolutions_in_parts);
+    RUN(strided_convolutions);
     RUN(large_products);
     RUN(large_reductions);
     RUN(large_rows);
