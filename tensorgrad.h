@@ -32492,6 +32492,7 @@ typedef struct tgi_kernels {
     void (*from_f32[2])(void *y, const float *x, int64_t n);
     bool (*indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end);
     void (*add_f16)(const tgi_index_block *block);
+    void (*ranks)(int64_t *rank, const int64_t *key, int64_t n);
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
     const tgi_reduction_row *reductions; /* as tgi_reduction */
@@ -33924,8 +33925,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
            tgi_load_row or tgi_row_f32    the row as doubles, or as floats where there is a kernel for those
            the kernel                     kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
            tgi_store_row or tgi_row_done  the result, converted to its dtype
-       sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; tgi_sort_pairs merges,
-       or goes by bytes (tgi_sort_by_bytes), and tgi_select_row keeps a heap where few of many are asked for.
+       sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; they are sorted by rank
+       or by bytes (tgi_sort_by_bytes), and tgi_select_row keeps a heap where few of many are asked for.
    (1) A row is computed by one thread.
    (2) A result is rounded to its dtype once, when it is stored.
    (3) Sorting is stable, and NaN counts as larger than every number.
@@ -34000,13 +34001,21 @@ static void tgi_store_rows(const tgi_row_job *job, char *const *at, int64_t widt
                       job->iter.stride[0][job->iter.ndim - 1], job->length, width);
 }
 
-/* Whether rows go by blocks: those of the input, the last operand but for those with one number for each row. */
+/* Whether the elements of operand k lie closer together across rows than along them; the same element all along a row
+   does, too. */
+static bool tgi_lies_across(const tgi_row_job *job, int k)
+{
+    const int64_t across = llabs(job->iter.stride[k][job->iter.ndim - 1]), along = llabs(job->step[k]);
+    return across > 0 && (across < along || along == 0);
+}
+
+/* Whether rows go by blocks: those of the input, the last operand but for those with one number for each row, or those
+   of an output that is a row. */
 static bool tgi_by_columns(const tgi_row_job *job, int in)
 {
-    const int inner = job->iter.ndim - 1;
-    const int64_t across = llabs(job->iter.stride[in][inner]), along = llabs(job->step[in]);
-    const bool neighbours = across < along && across > 0, short_rows = job->length <= TGI_SHORT_ROW;
-    return job->iter.dim[inner] >= 8 && job->length <= 65536 && (neighbours || short_rows);
+    const bool across = tgi_lies_across(job, in) || (job->step[0] != 0 && tgi_lies_across(job, 0));
+    return job->iter.dim[job->iter.ndim - 1] >= 8 && job->length <= 65536 &&
+           (across || job->length <= TGI_SHORT_ROW);
 }
 
 /* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
@@ -34237,7 +34246,66 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_store_row(job, 0, at, g);
 }
 
-/* y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t. */
+/* ---- running sums ----
+
+   y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t.  Tiles are floats if both
+   operands are, else of the sum's dtype. */
+
+static tg_dtype tgi_cumsum_dtype(const tgi_row_job *job)
+{
+    if (job->iter.dtype[0] == TG_F32 && job->iter.dtype[1] == TG_F32) return TG_F32;
+    return tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
+}
+
+/* x [n]: running sums that begin with *sum, and in *sum the last one.  An addition has to wait for the one before, so
+   that four parts of x are added up side by side, when the sums of the first three of them are known. */
+TGI_LOOPS_BEGIN
+static void tgi_cumsum_tile_f64(double *x, int64_t n, double *sum)
+{
+    const int64_t part = n / 4;
+    double a = *sum, b = 0, c = 0, d = 0;
+    for (int64_t i = 0; i < part; ++i) {
+        b += x[i];
+        c += x[part + i];
+        d += x[2 * part + i];
+    }
+    b += a, c += b, d += c;
+    for (int64_t i = 0; i < part; ++i) {
+        x[i] = a += x[i];
+        x[part + i] = b += x[part + i];
+        x[2 * part + i] = c += x[2 * part + i];
+        x[3 * part + i] = d += x[3 * part + i];
+    }
+    for (int64_t i = 4 * part; i < n; ++i) x[i] = d += x[i];
+    *sum = d;
+}
+
+static void tgi_cumsum_tile_i64(int64_t *x, int64_t n, int64_t *sum)
+{
+    for (int64_t i = 0; i < n; ++i) x[i] = *sum = tgi_wrap_add(*sum, x[i]);
+}
+
+/* tile [rows, width]: sum [width] goes on along each column. */
+static void tgi_cumsum_rows(tg_dtype compute, void *tile, int64_t rows, int64_t width, tgi_accumulator *sum)
+{
+    for (int64_t row = 0; row < rows; ++row) {
+        float *const x32 = (float *)tile + row * width;
+        double *const x64 = (double *)tile + row * width;
+        int64_t *const whole = (int64_t *)tile + row * width;
+        if (compute == TG_F32) {
+            TGI_INDEPENDENT
+            for (int64_t l = 0; l < width; ++l) x32[l] = (float)(sum[l].f64 += (double)x32[l]);
+        } else if (compute == TG_F64) {
+            TGI_INDEPENDENT
+            for (int64_t l = 0; l < width; ++l) x64[l] = sum[l].f64 += x64[l];
+        } else {
+            TGI_INDEPENDENT
+            for (int64_t l = 0; l < width; ++l) whole[l] = sum[l].i64 = tgi_wrap_add(sum[l].i64, whole[l]);
+        }
+    }
+}
+TGI_LOOPS_END
+
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
@@ -34248,29 +34316,38 @@ static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratc
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
         tgi_load_elements(compute, &tile, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
-        for (int64_t j = 0; j < run; ++j) {
-            if (compute == TG_F64)
-                tile.f64[j] = sum += tile.f64[j];
-            else
-                tile.i64[j] = sum_i64 = tgi_wrap_add(sum_i64, tile.i64[j]);
-        }
+        if (compute == TG_F64) tgi_cumsum_tile_f64(tile.f64, run, &sum);
+        else tgi_cumsum_tile_i64(tile.i64, run, &sum_i64);
         tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
     }
 }
 
 static void tgi_cumsum_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
-    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
-    const int64_t n = job->length * TGI_LANES;
-    tgi_load_rows(job, 1, at, width, compute, scratch);
-    if (compute == TG_F64) {
-        double *const x = (double *)(void *)scratch;
-        for (int64_t i = TGI_LANES; i < n; ++i) x[i] += x[i - TGI_LANES];
-    } else {
-        int64_t *const x = (int64_t *)(void *)scratch;
-        for (int64_t i = TGI_LANES; i < n; ++i) x[i] = tgi_wrap_add(x[i], x[i - TGI_LANES]);
+    enum { ROWS = 16 };
+    const tg_dtype compute = tgi_cumsum_dtype(job);
+    const int inner = job->iter.ndim - 1;
+    const int64_t size[2] = {tgi_bytes_of(job->iter.dtype[0]), tgi_bytes_of(job->iter.dtype[1])};
+    bool dense[2];
+    double tile[(int)ROWS * (int)TGI_LANES];
+    tgi_accumulator sum[TGI_LANES];
+    (void)scratch;
+    memset(sum, 0, sizeof sum);
+    for (int k = 0; k < 2; ++k)
+        dense[k] = job->iter.stride[k][inner] == size[k] && job->step[k] == width * size[k];
+    for (int64_t i = 0, rows; i < job->length; i += rows) {
+        char *const y = at[0] + i * job->step[0], *const x = at[1] + i * job->step[1];
+        rows = tgi_at_most(job->length - i, ROWS);
+        if (dense[1]) tgi_load_elements(compute, tile, job->iter.dtype[1], x, size[1], rows * width);
+        else
+            tgi_load_columns(compute, tile, width, job->iter.dtype[1], x, job->step[1], job->iter.stride[1][inner],
+                             rows, width);
+        tgi_cumsum_rows(compute, tile, rows, width, sum);
+        if (dense[0]) tgi_store_elements(compute, tile, job->iter.dtype[0], y, size[0], rows * width);
+        else
+            tgi_store_columns(compute, tile, width, job->iter.dtype[0], y, job->step[0], job->iter.stride[0][inner],
+                              rows, width);
     }
-    tgi_store_rows(job, at, width, compute, scratch);
 }
 
 /* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
@@ -34381,23 +34458,9 @@ static void tgi_arg_reduce_i64(const tgi_row_job *job, char *const *at, char *sc
     tgi_put_found(job, at, 0, found);
 }
 
-/* From so many elements on a row is sorted by bytes: before, counting the 256 values of each takes longer. */
-enum { TGI_LONG_SORT = 192 };
-
-/* Stable merge sort of (key, index) pairs: runs of up to 8 are sorted by insertion, then merged two by two from one
-   half of the scratch memory to the other.  Descending sorts flipped keys, so that equal elements still keep their
-   order. */
-static void tgi_merge_pairs(tgi_sort_pair *to, const tgi_sort_pair *a, int64_t na, const tgi_sort_pair *b, int64_t nb)
-{
-    while (na > 0 && nb > 0) {
-        if (b->key < a->key)
-            *to++ = *b++, nb--;
-        else
-            *to++ = *a++, na--;
-    }
-    if (na > 0) memcpy(to, a, (size_t)na * sizeof *a);
-    if (nb > 0) memcpy(to, b, (size_t)nb * sizeof *b);
-}
+/* Up to so many elements of a row are sorted by rank, for counting the 256 values of each byte takes longer.  Each
+   way is stable; descending sorts flipped keys, so that equal elements still keep their order. */
+enum { TGI_SHORT_SORT = 192 };
 
 /* other [n] = pairs [n] sorted by one byte of their keys.  count [256]: how often each value occurs. */
 static void tgi_sort_by_byte(tgi_sort_pair *other, const tgi_sort_pair *pairs, int64_t n, int byte,
@@ -34450,28 +34513,16 @@ static tgi_sort_pair *tgi_sort_by_bytes(tgi_sort_pair *pairs, tgi_sort_pair *oth
     }
 }
 
-/* Returns the half that holds the result: pairs or other. */
-static tgi_sort_pair *tgi_sort_pairs(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
+/* Short rows: other [n] = pairs [n], each at its rank, which is the number of pairs that come before: n^2 / 2
+   comparisons that wait for nothing, several in an instruction.  Returns other. */
+static tgi_sort_pair *tgi_sort_by_rank(const tgi_kernels *kernels, const tgi_sort_pair *pairs, tgi_sort_pair *other,
+                                       int64_t n)
 {
-    if (n >= TGI_LONG_SORT) return tgi_sort_by_bytes(pairs, other, n);
-    for (int64_t start = 0; start < n; start += 8) {
-        for (int64_t i = start + 1; i < n && i < start + 8; ++i) {
-            const tgi_sort_pair pair = pairs[i];
-            int64_t j = i;
-            for (; j > start && pair.key < pairs[j - 1].key; --j) pairs[j] = pairs[j - 1];
-            pairs[j] = pair;
-        }
-    }
-    for (int64_t run = 8; run < n; run *= 2) {
-        for (int64_t start = 0; start < n; start += 2 * run) {
-            const int64_t middle = n - start < run ? n : start + run, end = n - start < 2 * run ? n : start + 2 * run;
-            tgi_merge_pairs(other + start, pairs + start, middle - start, pairs + middle, end - middle);
-        }
-        tgi_sort_pair *const sorted = other;
-        other = pairs;
-        pairs = sorted;
-    }
-    return pairs;
+    int64_t key[TGI_SHORT_SORT], rank[TGI_SHORT_SORT];
+    for (int64_t i = 0; i < n; ++i) key[i] = (int64_t)(pairs[i].key ^ (uint64_t)1 << 63);
+    kernels->ranks(rank, key, n);
+    for (int64_t i = 0; i < n; ++i) other[rank[i]] = pairs[i];
+    return other;
 }
 
 /* y[i] = x[pairs[i].index] of this size, for n pairs; steps in bytes */
@@ -34503,6 +34554,8 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
     tgi_sort_pair *pairs = (tgi_sort_pair *)(void *)scratch;
+    uint64_t last = 0;
+    bool sorted = true;
     for (int64_t i = 0, run; i < n; i += run) {
         uint64_t key[TGI_TILE];
         run = tgi_at_most(n - i, TGI_TILE);
@@ -34510,9 +34563,14 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
         for (int64_t j = 0; j < run; ++j) {
             pairs[i + j].key = job->flag ? ~key[j] : key[j];
             pairs[i + j].index = i + j;
+            sorted = sorted && pairs[i + j].key >= last;
+            last = pairs[i + j].key;
         }
     }
-    tgi_store_sorted(job, at, tgi_sort_pairs(pairs, pairs + n, n), job->kept);
+    if (!sorted)
+        pairs = n <= TGI_SHORT_SORT ? tgi_sort_by_rank(job->kernels, pairs, pairs + n, n)
+                                    : tgi_sort_by_bytes(pairs, pairs + n, n);
+    tgi_store_sorted(job, at, pairs, job->kept);
 }
 
 static inline bool tgi_pair_before(tgi_sort_pair a, tgi_sort_pair b)
@@ -34579,12 +34637,12 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, tgi_cumsum_column, false, 0, sizeof(double), false);
+    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, tgi_cumsum_column, false, 0, 0, false);
 }
 
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
-    const bool few = rows->size > 0 && rows->size <= rows->length / 4;
+    const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
     if (rows->size == 0) return true;
     return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
                         2 * sizeof(tgi_sort_pair), false);
@@ -38933,6 +38991,24 @@ static bool TGI_V(indices_are_in)(const int64_t *index, int64_t n, int64_t least
     return outside >> 63 == 0;
 }
 
+/* rank [n]: how many come before each of n keys in ascending order; of equal ones, the first comes before. */
+#ifndef TGI_LIGHT_AS_AVX2
+static void TGI_V(ranks)(int64_t *rank, const int64_t *key, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t mine = key[i];
+        int64_t behind = 0;
+        TGI_INDEPENDENT
+        for (int64_t j = 0; j < i; ++j) {
+            const int64_t larger = key[j] > mine ? 1 : 0;
+            rank[j] += larger;
+            behind += larger;
+        }
+        rank[i] = i - behind;
+    }
+}
+#endif
+
 /* a + b as f16, by the instruction that tgi_cpu_scatter needs for scatter_add f16 1024x64,1024x64 dim=1. */
 static inline uint16_t TGI_V(sum_of_f16)(uint16_t a, uint16_t b)
 {
@@ -39224,7 +39300,8 @@ static inline tgi_real TGI_T(log1p_of)(tgi_real x)
 {
     const tgi_real u = 1 + x, lost = x - (u - 1), infinite = (tgi_real)HUGE_VAL;
     const tgi_real y = TGI_T(log_of)(u) + lost / u;
-    return u == 1 || !(x < infinite) ? x : u == 0 ? -infinite : y;
+    const tgi_real there = u == 0 ? -infinite : y, small = u == 1 ? x : there;
+    return x < infinite ? small : x;
 }
 
 /* ---- the exponential of doubles: that of floats is in SIMD ---- */
@@ -39242,14 +39319,14 @@ static inline TGI_V(power_f64) TGI_V(exp_parts_f64)(double c)
     return e;
 }
 
-/* 2^(n - 1) times 2 (1 + p); where that is subnormal or almost, 2^(n + 127) first. */
+/* 2^(n - 1) times 2 (1 + p), which is infinite from 709.8 on; where it is subnormal or almost, 2^(n + 127) first. */
 static inline double TGI_V(exp_of_f64)(double x)
 {
-    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(x < -746 ? -746 : x);
-    const bool tiny = x < -708;
+    const double low = x < -746 ? -746 : x, c = low > 710 ? 710 : low;
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(c);
+    const bool tiny = c < -708;
     const double y = TGI_V(power_of_2_f64)(e.n + (tiny ? (uint64_t)127 : ~(uint64_t)0)) * (2 + 2 * e.p);
-    const double scaled = tiny ? 2.938735877055719e-39 * y : y; /* 2^-128 */
-    return x > 709.78271289338397 ? HUGE_VAL : scaled;
+    return y * (tiny ? 2.938735877055719e-39 : 1); /* 2^-128 */
 }
 
 /* exp(x), x < 708, as softmax needs it: see exp_below_88f, in SIMD.  What would be below 2^-1022 is 0. */
@@ -40902,6 +40979,7 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
     TGI_V(indices_are_in),
     TGI_V(add_f16),
+    TGI_LIGHT(ranks),
     TGI_V(random_words),
     TGI_V(random_normal),
     TGI_LIGHT(reductions),
