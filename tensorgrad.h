@@ -2023,7 +2023,8 @@ TGI_RESULTS(TGI_USE_RESULT)
    Jacobian of its output, of any shape, with respect to every input that requires grad.  True if |analytic - numeric|
    <= atol + rtol * |numeric| everywhere, backward gives the same values twice, and zeros for a gradient of zeros, and
    an output that does not require grad does not depend on the inputs.  False otherwise, with an error that names input,
-   index, both numbers and a likely cause.
+   index, both numbers and a likely cause.  Rules of tg_custom must return gradients of their inputs' shapes: others,
+   which backward sums where it can, are errors here.
 
    Use f64 inputs (others give a warning) that do not overlap themselves.  They are changed in place, one element at a
    time, and restored exactly.  fn is called with grad mode on, and with the same random numbers each time; afterwards
@@ -3251,6 +3252,7 @@ struct tgi_thread {
 
     /* modes and defaults */
     bool grad_off, anomaly;
+    bool exact_shapes; /* gradcheck: a custom function must return a gradient of its input's shape, not a larger one */
     tg_dtype autocast; /* of TG_AUTOCAST; TG_F32: none */
     bool sync_checks; /* every op waits for its device and reports what failed there */
     bool composes;    /* tests: optional entries of the backend are not asked (see tgi_answer) */
@@ -11408,6 +11410,14 @@ TGI_NOINLINE static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *
                 S, TG_ERR_SHAPE, S->run_op,
                 "Function %s returned an invalid gradient at index %d - got %s but expected shape compatible with %s",
                 tgi_backward_name(node).text, i, tgi_shape_text(g).text, tgi_dims_text(info->ndim, info->dim).text));
+        }
+        if (S->exact_shapes && node->ctx) {
+            return tgi_no_tensor(
+                tgi_fail(S, TG_ERR_SHAPE, S->run_op,
+                         "Function %s returned a gradient of shape %s at index %d, for an input of shape %s\n"
+                         "backward would sum it: do that in the rule, over the dims that were broadcast",
+                         tgi_backward_name(node).text, tgi_shape_text(g).text, i,
+                         tgi_dims_text(info->ndim, info->dim).text));
         }
         g = tgi_later_sum_to(g, info->ndim, info->dim);
         if (!g) return NULL;
@@ -21764,8 +21774,12 @@ static bool tgi_write_element(tgi_thread *S, const tg_tensor *t, int64_t at, con
 /* row [columns]: the gradients of the checked inputs when the gradient of y is g. */
 static bool tgi_check_backward(tgi_check *c, tg_tensor *g, double *row)
 {
-    if (tg_gradients(&c->y, 1, &g, c->checked, c->checked_count, c->grad, TG_RETAIN_GRAPH | TG_ALLOW_UNUSED) != TG_OK)
-        return false;
+    const int flags = TG_RETAIN_GRAPH | TG_ALLOW_UNUSED;
+    const bool before = c->S->exact_shapes;
+    c->S->exact_shapes = true;
+    const tg_status status = tg_gradients(&c->y, 1, &g, c->checked, c->checked_count, c->grad, flags);
+    c->S->exact_shapes = before;
+    if (status != TG_OK) return false;
     for (int i = 0; i < c->checked_count; ++i) {
         const int64_t count = tgi_numel(c->checked[i]);
         if (!tgi_check_read(c, c->grad[i], row, count)) return false;

@@ -131,7 +131,8 @@ static tg_tensor *product(tg_tensor *const *in, int n, void *user)
     return y;
 }
 
-/* y = x + b, whose gradient of b [1, 3] is averaged over the rows of x where it should be summed. */
+/* y = x + b, whose gradient of b [1, 3] is averaged over the rows of x where it should be summed, or is left to be. */
+static bool shift_forgets_sum;
 static tg_status shift_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
 {
     (void)c;
@@ -143,7 +144,7 @@ static tg_status shift_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
 {
     (void)c;
     gin[0] = g[0];
-    gin[1] = tg_mean_dim(g[0], 0, true);
+    gin[1] = shift_forgets_sum ? g[0] : tg_mean_dim(g[0], 0, true);
     return tg_ok() ? TG_OK : tg_error_code();
 }
 
@@ -258,6 +259,10 @@ TEST(gradcheck_finds_planted_bugs)
     CHECK_FAILS(tg_gradgradcheck(product, in, 2, &p), "gradgradcheck: Jacobian mismatch");
     in[0] = random_f64(TG_SHAPE(4, 3)), in[1] = random_f64(TG_SHAPE(1, 3));
     CHECK_FAILS(tg_gradcheck(shifted, in, 2, NULL), "1/4 of the numeric: not reduced over broadcast axes");
+    shift_forgets_sum = true;
+    CHECK_FAILS(tg_gradcheck(shifted, in, 2, NULL), "returned a gradient of shape [4, 3] at index 1, for an input of");
+    CHECK(tg_backward(shifted(in, 2, NULL)) == TG_OK && tg_numel(tg_grad(in[1])) == 3); /* backward sums it */
+    shift_forgets_sum = false;
 }
 
 /* One of 200 graphs of 2 to 9 ops drawn by the seed *user, over in[0] [2, 3], in[1] [3] and in[2] [3, 2]. */
