@@ -182,7 +182,7 @@
        @@SEQUENCES     recurrent layers, attention with several heads, transformers
        @@SAVE          modules and checkpoints in files
        @@SHOW          printing tensors, the tape and the steps of backward
-       @@DRAW          the tape as a drawing
+       @@DRAW          the tape as a drawing, and as a page that plays backward
 
    Act III, speed: how the CPU does what a backend must do.
 
@@ -2924,6 +2924,13 @@ TG_API tg_status tg_tape_dot(FILE *file, tg_tensor *root);
    more box counts the others.  Errors: the file cannot be written */
 TG_API tg_status tg_tape_svg(FILE *file, tg_tensor *root);
 
+/* Writes a page that plays the backward of root step by step: one file for any browser, without network.  It has the
+   drawing of tg_tape_svg, the lines of tg_step_print, on each wire the gradient that was sent by it, and in each box
+   the sum so far; the steps are those of the rows that are drawn.  For that it runs backward with TG_RETAIN_GRAPH,
+   hooks included, but changes no .grad.  Errors: those of tg_backward; the file cannot be written.  After an error in a
+   step the page has the steps before it. */
+TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
+
 #ifdef __cplusplus
 }
 #endif
@@ -5137,7 +5144,8 @@ enum {
     OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
-    OP(step_print) OP(tape_svg) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save) OP(checkpoint_save)
+    OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
+    OP(checkpoint_save)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -31853,11 +31861,13 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
 
 /* ======== @@DRAW =====================================================================================================
 
-   Promise: the tape as a drawing that needs no other program: as SVG.
+   Promise: the tape as a drawing that needs no other program: as SVG, or in a page that plays backward.
    Types: tgi_box is a row that is drawn, tgi_drawing the drawing.
    Way: tgi_draw_begin chooses the rows, as tg_tape_dot does, and places them: a column for each step of the way from
    the leaves (tgi_draw_columns), a band for each device (tgi_draw_bands), a slot in its column (tgi_draw_slots).  Then
    the wires are written, and over them the boxes.
+   Way of a page: tg_tape_html begins a run; tgi_page_head writes the drawing and the table, tgi_page_steps makes the
+   steps and writes them as JSON; tgi_page_script shows them.
    (1) A box stands to the right of all that it is computed from, so every wire goes from left to right.
    (2) Every text of the program's passes tgi_write_escaped: what is written is well-formed XML in UTF-8.
    (3) All coordinates are whole numbers, and values are the texts of tg_tape_print, so no locale changes them.
@@ -32053,18 +32063,22 @@ static bool tgi_draw_begin(tgi_drawing *d, const char *op, FILE *file, tg_tensor
 }
 
 /* A wire from the right side of a box to its place on the left side of b, input i of n; dashed where `from` is NULL,
-   from the box of the hidden rows.  The text on it is for the gradient, which a page fills in. */
+   from the box of the hidden rows.  One that passes columns goes between the slots, where no box stands.  The text on
+   it is for the gradient, which a page fills in. */
 static void tgi_draw_wire(tgi_drawing *d, const tgi_box *from, const tgi_box *b, int i, int inputs)
 {
     const tgi_box none = {-1, 0, 0, 0, true};
     if (!from) from = &none;
+    FILE *const file = d->file;
     const int x1 = tgi_box_x(from) + TGI_BOX_WIDTH, y1 = tgi_box_y(d, from) + TGI_BOX_HEIGHT / 2;
     const int x2 = tgi_box_x(b), y2 = tgi_box_y(d, b) + TGI_BOX_HEIGHT * (i + 1) / (inputs + 1);
-    const int bend = TGI_BOX_GAP / 2;
-    fprintf(d->file, "<path id=\"w%lld-%d\" class=\"wire%s%s\" d=\"M%d %d C%d %d %d %d %d %d\"/>\n",
-            (long long)b->id, i, from->id < 0 ? " hidden" : "", from->band != b->band ? " crosses" : "", x1, y1,
-            x1 + bend, y1, x2 - bend, y2, x2, y2);
-    fprintf(d->file, "<text id=\"t%lld-%d\" class=\"sent\" x=\"%d\" y=\"%d\"></text>\n", (long long)b->id, i, x2 - 5,
+    const int bend = TGI_BOX_GAP / 2, below = tgi_box_y(d, from) + TGI_BOX_HEIGHT + 4 + (int)((b->id + i) % 4) * 4;
+    fprintf(file, "<path id=\"w%lld-%d\" class=\"wire%s%s\" d=\"M%d %d C%d %d ", (long long)b->id, i,
+            from->id < 0 ? " hidden" : "", from->band != b->band ? " crosses" : "", x1, y1, x1 + bend, y1);
+    if (b->column > from->column + 1)
+        fprintf(file, "%d %d %d %d H%d C%d %d ", x1, below, x1 + bend, below, x2 - bend, x2, below);
+    fprintf(file, "%d %d %d %d\"/>\n", x2 - bend, y2, x2, y2);
+    fprintf(file, "<text id=\"t%lld-%d\" class=\"sent\" x=\"%d\" y=\"%d\"></text>\n", (long long)b->id, i, x2 - 5,
             y2 - 4);
 }
 
@@ -32118,7 +32132,8 @@ static void tgi_draw_box(tgi_drawing *d, const tgi_box *b)
     tgi_draw_text(file, "head", x + 8, y + 16, "", head.text);
     tgi_draw_text(file, "type", x + 8, y + 32, "", type.text);
     tgi_draw_text(file, "data", x + 8, y + 48, "data ", cell[TGI_CELL_DATA].text);
-    tgi_draw_text(file, "grad", x + 8, y + 64, "grad ", cell[TGI_CELL_GRAD].text);
+    fprintf(file, "<text id=\"g%lld\" class=\"grad\" x=\"%d\" y=\"%d\">grad %s</text>", (long long)b->id, x + 8, y + 64,
+            cell[TGI_CELL_GRAD].text);
     fputs("</g>\n", file);
 }
 
@@ -32155,7 +32170,7 @@ static const char tgi_draw_style[] =
     ".tape .wire{fill:none;stroke:var(--line)}.tape .hidden{stroke-dasharray:4 3}"
     ".tape .crosses{stroke:var(--mark)}\n"
     ".tape .band{fill:none;stroke:var(--mark);stroke-dasharray:8 5}.tape .device{font-weight:bold}"
-    ".tape .sent{text-anchor:end;fill:var(--mark)}\n"
+    ".tape .sent{text-anchor:end;fill:var(--mark);stroke:var(--paper);stroke-width:3px;paint-order:stroke}\n"
     ".tape .now .box{stroke:var(--mark);stroke-width:3}.tape .now.wire{stroke:var(--mark);stroke-width:2.5}\n";
 
 static void tgi_draw_svg(tgi_drawing *d)
@@ -32182,6 +32197,241 @@ tg_status tg_tape_svg(FILE *file, tg_tensor *root)
     if (!tgi_draw_begin(&d, "tape_svg", file, root)) return tgi_failed(tgi_self());
     tgi_draw_svg(&d);
     return tgi_tape_finish(&d.tape, file);
+}
+
+/* ---- the page that plays backward ---- */
+
+static const char tgi_page_style[] =
+    "body{margin:0;background:#ffffff;color:#16202a;font:16px/1.45 system-ui,sans-serif}"
+    "main{max-width:1180px;margin:auto;padding:16px}h1{font-size:1.3rem}h2{font-size:1.05rem;margin-bottom:.3rem}\n"
+    ".view,.scroll{overflow-x:auto;border:1px solid #8b98a5;border-radius:8px}.view svg{display:block}"
+    "#line{font-family:ui-monospace,Menlo,Consolas,monospace;min-height:4.4em;margin:.8em 0;padding:.4em .8em;"
+    "border-left:4px solid #b45309;overflow-wrap:anywhere;white-space:pre-wrap}\n"
+    ".controls{display:flex;flex-wrap:wrap;gap:8px;align-items:center;margin:.8em 0}.controls label{flex:1 1 160px}"
+    ".controls input{width:100%}button{font:inherit;min-height:44px;padding:0 .9em;border:1px solid #5b6875;"
+    "border-radius:8px;background:#f1f5f9;color:inherit}button:disabled{opacity:.45}"
+    ":focus-visible{outline:3px solid #b45309;outline-offset:2px}\n"
+    "table{border-collapse:collapse;font:14px ui-monospace,Menlo,Consolas,monospace}"
+    "th,td{text-align:left;padding:.2em .8em;white-space:nowrap}thead th{border-bottom:1px solid #8b98a5}"
+    "tr.now,li.now{background:#fde9c8}.used{text-decoration:line-through}"
+    "#log{font:14px ui-monospace,Menlo,Consolas,monospace}"
+    "#log li{overflow-wrap:anywhere;white-space:pre-wrap;padding:.1em .3em}\n"
+    "@media (prefers-color-scheme:dark){body{background:#12171d;color:#e6edf3}button{background:#26303b}"
+    "tr.now,li.now{background:#4a3413}#line{border-color:#fbbf24}:focus-visible{outline-color:#fbbf24}}\n"
+    "@media print{body{background:#ffffff;color:#000000;font-size:11pt}.controls,.keys,#line{display:none}"
+    ".view,.scroll{overflow:visible;border:0}.view svg{max-width:100%;height:auto}tr.now,li.now{background:none}}\n";
+
+/* The script has neither < nor &, so that the page is XML, too. */
+static const char tgi_page_script[] =
+    "const data = JSON.parse(document.getElementById('run').textContent), steps = data.steps;\n"
+    "const find = id => document.getElementById(id), all = s => Array.from(document.querySelectorAll(s));\n"
+    "const put = (id, text) => { if (find(id)) find(id).textContent = text; };\n"
+    "const mark = id => { if (find(id)) find(id).classList.add('now'); };\n"
+    "const cut = text => text.length > 14 ? text.slice(0, 12) + '..' : text;\n"
+    "let at = 0, timer = 0;\n"
+    "steps.forEach(s => {\n"
+    "    const item = document.createElement('li');\n"
+    "    item.textContent = s.line;\n"
+    "    find('log').appendChild(item);\n"
+    "});\n"
+    "function show(k) { /* the state after k steps */\n"
+    "    at = Math.max(0, Math.min(k, steps.length));\n"
+    "    const sum = {}, step = steps[at - 1];\n"
+    "    sum[data.root] = data.start;\n"
+    "    all('.now').forEach(e => e.classList.remove('now'));\n"
+    "    all('.used').forEach(e => e.classList.remove('used'));\n"
+    "    all('.sent').forEach(e => { e.textContent = ''; });\n"
+    "    steps.slice(0, at).forEach(s => {\n"
+    "        if (find('s' + s.row)) find('s' + s.row).classList.add('used');\n"
+    "        s.sends.forEach(x => { sum[x.row] = x.sum; put('t' + s.row + '-' + x.wire, cut(x.sent)); });\n"
+    "    });\n"
+    "    data.rows.forEach(r => {\n"
+    "        const g = r in sum ? sum[r] : '-';\n"
+    "        put('g' + r, 'grad ' + cut(g));\n"
+    "        put('c' + r, g);\n"
+    "    });\n"
+    "    if (step) {\n"
+    "        mark('n' + step.row);\n"
+    "        mark('r' + step.row);\n"
+    "        step.sends.forEach(x => mark('w' + step.row + '-' + x.wire));\n"
+    "        find('log').children[at - 1].classList.add('now');\n"
+    "    }\n"
+    "    put('line', step ? 'step ' + at + ' of ' + steps.length + ', node ' + step.line\n"
+    "        : 'before the first step: the gradient of row ' + data.root + ' is ' + data.start);\n"
+    "    find('at').value = at;\n"
+    "    find('at').setAttribute('aria-valuetext', 'after step ' + at + ' of ' + steps.length);\n"
+    "    ['first', 'back'].forEach(id => { find(id).disabled = at === 0; });\n"
+    "    ['next', 'last'].forEach(id => { find(id).disabled = at === steps.length; });\n"
+    "    const box = step ? find('n' + step.row) : null, view = find('view');\n"
+    "    if (box) view.scrollLeft = box.getBBox().x + box.getBBox().width / 2 - view.clientWidth / 2;\n"
+    "}\n"
+    "function play(on) {\n"
+    "    clearInterval(timer);\n"
+    "    timer = on ? setInterval(() => at === steps.length ? play(false) : show(at + 1), 1500) : 0;\n"
+    "    put('play', on ? 'Pause' : 'Play');\n"
+    "    if (on) show(at === steps.length ? 0 : at + 1);\n"
+    "}\n"
+    "const go = { first: () => show(0), back: () => show(at - 1), next: () => show(at + 1),\n"
+    "    last: () => show(steps.length), play: () => play(!timer) };\n"
+    "Object.keys(go).forEach(id => find(id).addEventListener('click', go[id]));\n"
+    "const keys = { ArrowLeft: 'back', ArrowRight: 'next', Home: 'first', End: 'last', ' ': 'play' };\n"
+    "document.addEventListener('keydown', e => {\n"
+    "    const plain = !(e.ctrlKey || e.altKey || e.metaKey);\n"
+    "    const own = e.key === ' ' ? e.target.tagName === 'BUTTON' : e.target.tagName === 'INPUT';\n"
+    "    if (e.key in keys ? plain ? !own : false : false) {\n"
+    "        e.preventDefault();\n"
+    "        go[keys[e.key]]();\n"
+    "    }\n"
+    "});\n"
+    "find('at').max = steps.length;\n"
+    "find('at').addEventListener('input', () => show(Number(find('at').value)));\n"
+    "show(0);\n";
+
+/* A cell of the page's table. */
+static void tgi_page_cell(FILE *file, const char *tag, const char *kind, int64_t id, const char *text)
+{
+    fprintf(file, kind[0] ? "<%s id=\"%s%lld\">" : "<%s>", tag, kind, (long long)id);
+    tgi_write_escaped(file, text, false);
+    fprintf(file, "</%s>", tag);
+}
+
+/* The rows as a table: for a screen reader it is the drawing. */
+static void tgi_page_table(tgi_drawing *d)
+{
+    static const char *const title[] = {"id", "op", "name", "shape", "data", "grad", "saved", "in"};
+    FILE *const file = d->file;
+    fputs("<h2>Rows</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Rows of the tape\">\n"
+          "<table><thead><tr>",
+          file);
+    for (size_t k = 0; k < sizeof title / sizeof title[0]; ++k) fprintf(file, "<th scope=\"col\">%s</th>", title[k]);
+    fputs("</tr></thead><tbody>\n", file);
+    for (int k = 0; k < d->boxes; ++k) {
+        const int64_t id = d->box[k].id;
+        tgi_text cell[TGI_CELLS];
+        tgi_tape_cells(&d->tape, id, cell);
+        fprintf(file, "<tr id=\"r%lld\"><th scope=\"row\">%lld</th>", (long long)id, (long long)id);
+        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_OP].text);
+        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_NAME].text);
+        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_SHAPE].text);
+        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_DATA].text);
+        tgi_page_cell(file, "td", "c", id, cell[TGI_CELL_GRAD].text);
+        tgi_page_cell(file, "td", "s", id, cell[TGI_CELL_SAVED].text);
+        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_IN].text);
+        fputs("</tr>\n", file);
+    }
+    fputs("</tbody></table></div>\n", file);
+}
+
+static void tgi_page_string(FILE *file, const char *before, const char *text)
+{
+    fputs(before, file);
+    fputc('"', file);
+    tgi_write_escaped(file, text, true);
+    fputc('"', file);
+}
+
+/* One step as JSON: its row, its line as tg_step_print writes it, and what it sent. */
+static void tgi_page_step(tgi_thread *S, FILE *file, const tgi_watch *watch, bool first)
+{
+    tgi_text g;
+    char id[40];
+    g.text[0] = 0;
+    tgi_say_values(S, &g, watch->grad);
+    snprintf(id, sizeof id, watch->id < 0 ? "-  " : "%lld  ", (long long)watch->id);
+    fprintf(file, "%s{\"row\":%lld,\"line\":\"%s", first ? "" : ",\n", (long long)watch->id, id);
+    tgi_write_escaped(file, tgi_call_line(watch).text, true);
+    fprintf(file, "   g = %s", g.text);
+    for (int i = 0; i < watch->inputs; ++i) {
+        if (!watch->input[i].sent) continue;
+        fputs("   ", file);
+        tgi_write_escaped(file, tgi_sent_line(S, watch, i).text, true);
+    }
+    fputs("\",\"sends\":[", file);
+    const char *between = "";
+    for (int i = 0; i < watch->inputs; ++i) {
+        tgi_text sent, sum;
+        const tg_step_input_info *input = &watch->input[i];
+        if (!input->sent) continue;
+        sent.text[0] = sum.text[0] = 0;
+        tgi_say_values(S, &sent, input->sent);
+        tgi_say_values(S, &sum, input->sum);
+        fprintf(file, "%s{\"row\":%lld,\"wire\":%d", between, (long long)input->node, i);
+        tgi_page_string(file, ",\"sent\":", sent.text);
+        tgi_page_string(file, ",\"sum\":", sum.text);
+        fputc('}', file);
+        between = ",";
+    }
+    fputs("]}", file);
+}
+
+/* Makes the steps of the run and writes them as JSON: those of the rows that are drawn, and at most as many as these.
+   False after recording an error. */
+static bool tgi_page_steps(tgi_drawing *d, tg_backward_run *run, tg_tensor *root)
+{
+    tgi_thread *S = run->S;
+    FILE *const file = d->file;
+    tgi_text start;
+    start.text[0] = 0;
+    const tgi_edge to = tgi_edge_to(root);
+    const tgi_grad_slot *slot = root->node ? tgi_find_grad_slot(root->node->slot, run->id) : tgi_find_leaf(run, root);
+    tgi_say_values(S, &start, slot ? slot->grad[root->node ? root->output : 0] : NULL);
+    fprintf(file, "{\"root\":%lld", (long long)tgi_edge_id(&d->tape, &to));
+    tgi_page_string(file, ",\"start\":", start.text);
+    fputs(",\"rows\":[", file);
+    for (int k = 0; k < d->boxes; ++k) fprintf(file, k ? ",%lld" : "%lld", (long long)d->box[k].id);
+    fputs("],\"steps\":[\n", file);
+    int steps = 0;
+    for (; steps < TGI_DOT_ROWS && tgi_backward_step(run); ++steps) {
+        if (d->hidden && run->watch->id >= 0 && !tgi_box_of(d, run->watch->id)) break;
+        tgi_page_step(S, file, run->watch, steps == 0);
+    }
+    fputs("\n]}\n", file);
+    return !run->failed;
+}
+
+/* All of the page but the run, which stands between `head` and the script. */
+static void tgi_page_head(tgi_drawing *d)
+{
+    static const char *const button[][2] = {
+        {"first", "First"}, {"back", "Back"}, {"play", "Play"}, {"next", "Next"}, {"last", "Last"}};
+    FILE *const file = d->file;
+    fprintf(file,
+            "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n"
+            "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+            "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>Backward, step by step</title>\n"
+            "<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Backward, step by step</h1>\n",
+            tgi_page_style);
+    fputs("<div class=\"view\" id=\"view\" tabindex=\"0\" role=\"region\" aria-label=\"Drawing of the tape\">\n", file);
+    tgi_draw_svg(d);
+    fputs("</div>\n<p id=\"line\" role=\"status\" aria-live=\"polite\"></p>\n<div class=\"controls\">\n", file);
+    for (size_t k = 0; k < sizeof button / sizeof button[0]; ++k)
+        fprintf(file, "<button type=\"button\" id=\"%s\">%s</button>\n", button[k][0], button[k][1]);
+    fputs("<label>Step <input type=\"range\" id=\"at\" min=\"0\" max=\"1\" value=\"0\"/></label>\n</div>\n"
+          "<p class=\"keys\">Keys: right and left arrow for a step onward and back, Home and End, space to play and to "
+          "pause. A gradient stands on the wire by which it was sent, and grad is the sum so far. Saved values that "
+          "were used are struck through.</p>\n",
+          file);
+    tgi_page_table(d);
+    fputs("<h2>Steps</h2>\n<ol id=\"log\"></ol>\n</main>\n<script id=\"run\" type=\"application/json\">\n", file);
+}
+
+tg_status tg_tape_html(FILE *file, tg_tensor *root)
+{
+    tgi_thread *S = tgi_self();
+    tgi_drawing d;
+    if (!tgi_draw_begin(&d, "tape_html", file, root)) return tgi_failed(S);
+    tg_backward_run *run =
+        tgi_begin_backward("tape_html", "root", &root, 1, NULL, TG_RETAIN_GRAPH | (int)TGI_BY_STEPS);
+    bool ok = run != NULL;
+    if (ok) {
+        tgi_page_head(&d);
+        ok = tgi_page_steps(&d, run, root);
+        fprintf(file, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", tgi_page_script);
+        run->failed = true; /* so that its end changes no .grad */
+        tgi_end_run(run);
+    }
+    const tg_status status = tgi_tape_finish(&d.tape, file);
+    return ok ? status : tgi_failed(S);
 }
 
 TGI_CALLERS_END

@@ -448,6 +448,59 @@ TEST(tape_as_svg)
     }
 }
 
+static tg_tensor *count_hook(tg_tensor *g, void *calls)
+{
+    ++*(int *)calls;
+    return g;
+}
+
+/* The page has every number of the run: each line that tg_step_print writes, what was sent and the sums. */
+TEST(tape_as_page)
+{
+    tg_tensor *x = named_leaf("x<", 2), *w = named_leaf("w", -3), *y, *deep;
+    tg_backward_run *run;
+    FILE *file = tmpfile();
+    int i, calls = 0;
+    y = tg_mul(tg_tanh(tg_mul(x, w)), x);
+    tg_hook(w, count_hook, &calls);
+    CHECK(well_formed(drawn(tg_tape_html, y)) && strncmp(page, "<!DOCTYPE html>", 15) == 0);
+    CHECK(tg_grad(x) == NULL && calls == 0 && tg_ok()); /* nothing is committed */
+    CHECK(strstr(page, "{\"root\":4,\"start\":\"1\",\"rows\":[0,1,2,3,4],\"steps\":[\n{\"row\":4,"));
+    CHECK(count_of(page, "\"line\":") == 3 && count_of(page, "\"wire\":") == 5 && strstr(page, "aria-live=\"polite\""));
+    CHECK(strstr(page, "{\"row\":3,\"wire\":0,\"sent\":\"2\",\"sum\":\"2\"},{\"row\":0,\"wire\":1,\"sent\":\"-1\",\"sum\":\"-1\"}]}"));
+    CHECK(strstr(page, "<tr id=\"r0\"><th scope=\"row\">0</th><td>leaf</td><td>x&#60;</td>"));
+    CHECK(strstr(page, "\"4  mul #3*x\\u003c   g = 1   #3.grad += g*x\\u003c = 1 * 2 = 2   x\\u003c.grad += g*#3 = 1 * -1 = -1\""));
+    CHECK(!strstr(page, "http:") || strstr(page, "http://www.w3.org/")); /* names of formats, and no address */
+    CHECK(count_of(page, "http") == count_of(page, "http://www.w3.org/"));
+    run = tg_backward_begin(&y, 1, NULL, TG_RETAIN_GRAPH);
+    while (tg_backward_step(run, NULL)) {
+        const char *line, *sends = "   g = ";
+        CHECK(tg_step_print(file, run) == TG_OK);
+        line = strstr(text_of(file), sends); /* from g on: the names before and after are written in another way */
+        CHECK(line && strlen(line) > 9 && strstr(page, "   g = ") != NULL);
+        printed[strcspn(printed, "x<\n")] = 0;
+        CHECK(strstr(page, printed + strspn(printed, " ")));
+        file = tmpfile();
+    }
+    CHECK(tg_backward_end(run) == TG_OK && calls == 1);
+    for (i = 0, deep = x; i < 300; ++i) deep = tg_mul(deep, w);
+    CHECK(well_formed(drawn(tg_tape_html, deep)) && count_of(page, "\"line\":") == 199); /* those of the rows drawn */
+    CHECK(tg_tape_html(file, x) == TG_OK); /* a leaf has no steps */
+    CHECK_FAILS(tg_tape_html(file, tg_detach(x)), "does not require grad");
+    CHECK_FAILS(tg_tape_html(file, tg_set_requires_grad(f64("[1, 2]"), true)), "only for scalar outputs");
+    CHECK_FAILS(tg_tape_html(file, NULL), "argument root is NULL");
+    CHECK_FAILS(tg_tape_html(NULL, y), "argument file is NULL");
+    CHECK(tg_backward(y) == TG_OK);
+    CHECK_FAILS(tg_tape_html(file, y), "a second time");
+    fclose(file);
+    file = fopen("/dev/full", "w");
+    if (file) {
+        setvbuf(file, NULL, _IONBF, 0);
+        CHECK_FAILS(tg_tape_html(file, deep), "could not be written");
+        fclose(file);
+    }
+}
+
 static bool scenario_show(void)
 {
     tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(3)), true), *y = x ? tg_sum(tg_exp(x)) : NULL;
@@ -459,7 +512,7 @@ static bool scenario_show(void)
     ok = ok && tg_step_print(file, run) == TG_OK;
     if (run) ok = tg_backward_end(run) == TG_OK && ok;
     ok = ok && tg_fprint(file, y) == TG_OK && tg_tape_print(file, y) == TG_OK && tg_tape_dot(file, y) == TG_OK;
-    ok = ok && tg_tape_svg(file, y) == TG_OK;
+    ok = ok && tg_tape_svg(file, y) == TG_OK && tg_tape_html(file, y) == TG_OK;
     fclose(file);
     return ok;
 }
@@ -530,6 +583,7 @@ int main(int argc, char **argv)
     RUN(steps_as_lines);
     RUN(steps_of_many_kinds);
     RUN(tape_as_svg);
+    RUN(tape_as_page);
     RUN(in_a_locale_with_a_comma);
     check_rows("test_show");
     CHECK(tg_shutdown() == TG_OK);
