@@ -31631,8 +31631,8 @@ static bool tgi_fill_formula(tgi_thread *S, const tgi_watch *watch, const char *
     return all;
 }
 
-/* A part of the line of a step: the texts that it is made of fit. */
-typedef struct { char text[1024]; } tgi_line;
+/* A part of the line of a step, long enough for the four texts that it is made of and the words between them. */
+typedef struct { char text[5 * sizeof(tgi_text)]; } tgi_line;
 
 /* Appends to a line, up to its end. */
 static void tgi_add_to_line(tgi_line *line, const char *text)
