@@ -4458,19 +4458,23 @@ TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
 }
 
 /* Doubles to integers: numbers out of range become the nearest one in range, and NaN becomes 0. */
-TGI_INLINE int64_t tgi_f64_to_i64(double x)
+TGI_ALWAYS_INLINE int64_t tgi_f64_to_i64(double x)
 {
-    if (x != x) return 0;
-    return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+    if (x >= -9223372036854775808.0 && x < 9223372036854775808.0) return (int64_t)x;
+    return x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
 }
 
-TGI_INLINE int32_t tgi_f64_to_i32(double x)
+TGI_ALWAYS_INLINE int32_t tgi_f64_to_i32(double x)
 {
-    if (x != x) return 0;
-    return x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
+    const double above = x > -2147483648.0 ? x : -2147483648.0, both = above < 2147483647.0 ? above : 2147483647.0;
+    return (int32_t)(x != x ? 0 : both);
 }
 
-TGI_INLINE uint8_t tgi_f64_to_u8(double x) { return (uint8_t)(x >= 255 ? 255 : x > 0 ? x : 0); /* NaN is not > 0 */ }
+TGI_ALWAYS_INLINE uint8_t tgi_f64_to_u8(double x)
+{
+    const double above = x > 0 ? x : 0; /* NaN is not > 0 */
+    return (uint8_t)(int32_t)(above < 255 ? above : 255);
+}
 
 /* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
 TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
@@ -32739,6 +32743,7 @@ typedef struct tgi_kernels {
     tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
+    double (*dot[2])(const void *a, const void *b, int64_t n);
     void (*few_rows[2])(const tgi_few *f);
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
@@ -34275,17 +34280,18 @@ static bool tgi_lies_across(const tgi_row_job *job, int k)
 
 /* Whether rows go by blocks: those of the input, the last operand but for those with one number for each row, or those
    of an output that is a row. */
-static bool tgi_by_columns(const tgi_row_job *job, int in)
+static bool tgi_by_columns(const tgi_row_job *job, int in, int64_t short_row)
 {
     const bool across = tgi_lies_across(job, in) || (job->step[0] != 0 && tgi_lies_across(job, 0));
     return job->iter.dim[job->iter.ndim - 1] >= 8 && job->length <= 65536 &&
-           (across || job->length <= TGI_SHORT_ROW);
+           (across || job->length <= short_row);
 }
 
 /* Calls the kernel for each row, with `bytes` of scratch memory per element of a row.  light: a kernel for f32 that
-   computes little for each number; where the operands are large, its rows are written past the caches. */
-static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
-                         bool flag, double eps, size_t bytes, bool light)
+   computes little for each number; where the operands are large, its rows are written past the caches.  short_row: rows
+   up to this length go by columns. */
+static bool tgi_each_row_of(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
+                            bool flag, double eps, size_t bytes, bool light, int64_t short_row)
 {
     tgi_row_job job;
     size_t scratch;
@@ -34304,7 +34310,7 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     job.stream = light && tgi_streams(&job.iter, numel) ? job.kernels->stream : NULL;
     const int64_t columns = job.iter.dim[job.iter.ndim - 1];
     int64_t items = job.iter.numel;
-    if (column && tgi_by_columns(&job, rows->nargs - 1)) {
+    if (column && tgi_by_columns(&job, rows->nargs - 1, short_row)) {
         job.column = column;
         job.blocks = (columns + TGI_LANES - 1) / TGI_LANES;
         items = items / columns * job.blocks;
@@ -34316,6 +34322,12 @@ static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tg
     tgi_parallel_for(parts, items, job.column ? tgi_column_range : tgi_row_range, &job);
     tgi_free(S, job.scratch.each, job.scratch.total);
     return true;
+}
+
+static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
+                         bool flag, double eps, size_t bytes, bool light)
+{
+    return tgi_each_row_of(S, op, rows, row, column, flag, eps, bytes, light, TGI_SHORT_ROW);
 }
 
 static void tgi_load_row(const tgi_row_job *job, int k, char *const *at, double *x)
@@ -34893,10 +34905,12 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
             kept.step[k] = rows->step[k + 1];
         }
     }
-    const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
+    tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
+    if (dtype == TG_BOOL) dtype = kept.arg[kept.nargs - 1].dtype = TG_U8;
     if (tgi_lacks_loops(TG_F64) && tgi_compute_dtype(dtype) != TG_F32) return tgi_plain_arg_reduce(S, kind, rows);
-    return tgi_each_row(S, "max", &kept, dtype == TG_I64 ? tgi_arg_reduce_i64 : tgi_arg_reduce_row,
-                        dtype == TG_I64 ? NULL : tgi_arg_reduce_column, kind == TGI_AMIN, 0, sizeof(double), false);
+    return tgi_each_row_of(S, "max", &kept, dtype == TG_I64 ? tgi_arg_reduce_i64 : tgi_arg_reduce_row,
+                           dtype == TG_I64 ? NULL : tgi_arg_reduce_column, kind == TGI_AMIN, 0, sizeof(double), false,
+                           4 * TGI_SHORT_ROW);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
@@ -36462,12 +36476,78 @@ static double tgi_gemm_begin(tgi_gemm_job *job, const tgi_gemm *gemm)
     return (double)gemm->m * (double)gemm->n * (double)gemm->k * (double)job->batch.numel;
 }
 
+/* ---- one sum of products of neighbours: cut into pieces by its length alone, which are added in order ---- */
+
+enum { TGI_DOT_PIECE = 1 << 16, TGI_DOT_PIECES = 64 };
+typedef struct {
+    const tgi_kernels *kernels;
+    const tgi_gemm *gemm;
+    int64_t piece;
+    double *sum; /* [pieces] */
+} tgi_dot_job;
+
+static bool tgi_is_dot(const tgi_gemm *g)
+{
+    const tg_dtype dtype = g->out.dtype;
+    return g->m == 1 && g->n == 1 && g->a_col == 1 && g->b_row == 1 && !g->adds && g->a.dtype == dtype &&
+           g->b.dtype == dtype && (dtype == TG_F32 || dtype == TG_F64 || dtype == TG_I64 || dtype == TG_U8);
+}
+
+static void tgi_dot_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_dot_job *job = (const tgi_dot_job *)job_;
+    const tgi_gemm *g = job->gemm;
+    const int64_t size = tgi_bytes_of(g->out.dtype);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t at = first * job->piece;
+        job->sum[first] = job->kernels->dot[g->out.dtype == TG_F64]((const char *)g->a.data + at * size,
+                                                                    (const char *)g->b.data + at * size,
+                                                                    tgi_at_most(g->k - at, job->piece));
+    }
+}
+
+/* Unsigned: it wraps. */
+TGI_LOOPS_BEGIN
+static int64_t tgi_dot_whole(const tgi_gemm *g)
+{
+    const uint64_t *const a = (const uint64_t *)g->a.data, *const b = (const uint64_t *)g->b.data;
+    const uint8_t *const a8 = (const uint8_t *)g->a.data, *const b8 = (const uint8_t *)g->b.data;
+    uint64_t sum = 0;
+    uint32_t sum_u8 = 0;
+    for (int64_t i = 0; g->out.dtype == TG_I64 && i < g->k; ++i) sum += a[i] * b[i];
+    for (int64_t i = 0; g->out.dtype == TG_U8 && i < g->k; ++i) sum_u8 += (uint32_t)a8[i] * b8[i];
+    return g->out.dtype == TG_I64 ? (int64_t)sum : (int64_t)sum_u8;
+}
+TGI_LOOPS_END
+
+static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
+{
+    double sum[TGI_DOT_PIECES], total = 0;
+    tgi_dot_job job;
+    if (!tgi_dtypes[g->out.dtype].floating) {
+        const int64_t whole = tgi_dot_whole(g);
+        tgi_store_elements(TG_I64, &whole, g->out.dtype, (char *)g->out.data, 0, 1);
+        return true;
+    }
+    job.kernels = tgi_kernels_of(S);
+    job.gemm = g;
+    job.piece = g->k / TGI_DOT_PIECES + 1 > TGI_DOT_PIECE ? g->k / TGI_DOT_PIECES + 1 : TGI_DOT_PIECE;
+    job.sum = sum;
+    const int64_t pieces = (g->k + job.piece - 1) / job.piece;
+    tgi_parallel_for(tgi_parts_for(S, (double)g->k, pieces), pieces, tgi_dot_range, &job);
+    for (int64_t k = 0; k < pieces; ++k) total += sum[k];
+    tgi_store_elements(TG_F64, &total, g->out.dtype, (char *)g->out.data, 0, 1);
+    return true;
+}
+
 static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
 {
     tgi_gemm_job job;
     tgi_few_job few;
     const double work = tgi_gemm_begin(&job, gemm);
     if (job.batch.numel == 0 || gemm->m == 0 || gemm->n == 0) return true;
+    if (job.batch.numel == 1 && !tgi_lacks_loops(job.compute) && tgi_is_dot(gemm)) return tgi_dot_run(S, gemm);
     if (job.compute != TG_I64 && !tgi_lacks_loops(job.compute) && tgi_is_few(gemm, &few)) {
         few.batch = job.batch;
         few.compute = job.compute;
@@ -39808,7 +39888,20 @@ static void TGI_T(map_angles)(int64_t n, void *out, const void *in, tgi_map_kern
         TGI_T(map_angles)(n, out, in0, TGI_T(name##_near), name); \
     }
 
-#define TGI_TYPED_ROW_POWER TGI_TYPED_ROW_FLOATS
+/* A power with a number is that with copies of it: from the number alone GCC makes no vectors. */
+TGI_TYPED_CALLER(pow);
+TGI_TYPED_CALLER(pow_scalar)
+{
+    enum { BLOCK = 256 };
+    tgi_real copies[BLOCK];
+    for (int k = 0; k < BLOCK; ++k) copies[k] = (tgi_real)scalar[0];
+    for (int64_t i = 0; i < n; i += BLOCK)
+        TGI_T(pow)(tgi_at_most(n - i, BLOCK), scalar, (tgi_real *)out + i, (const tgi_real *)in0 + i, copies, NULL);
+    (void)in1, (void)in2;
+}
+#define TGI_TYPED_POWER_X(name, ...)
+#define TGI_TYPED_POWER_AB(name, numbers, y) TGI_TYPED_ROW_FLOATS(name, AB, numbers, y)
+#define TGI_TYPED_ROW_POWER(name, inputs, numbers, y) TGI_TYPED_POWER_##inputs(name, numbers, y)
 #define TGI_TYPED_ROW_X(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, X, NONE, y)
 #define TGI_TYPED_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_TYPED_ROW_##kind(name, X, public, y)
 #define TGI_TYPED_ROW_AB(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, AB, NONE, y)
@@ -40042,6 +40135,11 @@ TGI_ALWAYS_INLINE double TGI_T(shifted_sum)(const tgi_real *a, const tgi_real *b
 static double TGI_T(row_sum)(const tgi_real *a, const tgi_real *b, int64_t n)
 {
     return b ? TGI_T(shifted_sum)(a, b, 0, n) : TGI_T(shifted_sum)(a, NULL, 0, n);
+}
+
+static double TGI_T(row_dot)(const void *a, const void *b, int64_t n)
+{
+    return TGI_T(row_sum)((const tgi_real *)a, (const tgi_real *)b, n);
 }
 
 /* The largest number; NaN is passed over. */
@@ -41226,6 +41324,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     NULL,
 #endif
+    {TGI_V(row_dot_f32), TGI_F64_ROW(row_dot)},
     {TGI_V(few_rows_f32), TGI_F64(few_rows)},
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
