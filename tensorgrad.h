@@ -4483,7 +4483,12 @@ TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64
 
 /* Functions, since of an unsigned type x < 0 would be a warning. */
 TGI_INLINE int64_t tgi_int_sign(int64_t x) { return (x > 0) - (x < 0); }
-TGI_INLINE int64_t tgi_int_relu(int64_t x) { return x < 0 ? 0 : x; }
+TGI_INLINE int64_t tgi_int_relu(int64_t x) { return x & ((int64_t)(x < 0) - 1); } /* all bits, or none */
+TGI_INLINE int64_t tgi_int_abs(int64_t x)
+{
+    const int64_t negative = -(int64_t)(x < 0); /* all bits, or none */
+    return tgi_wrap_sub(x ^ negative, negative);
+}
 
 /* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
    for the bases 1 and -1. */
@@ -4852,7 +4857,7 @@ enum {
 /* One input, x. */
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
-    OP(abs, ANY, tgi_fabs(x), tgi_wrap_mul(x, tgi_int_sign(x)), A, tg_mul(g, tg_sign(x)), "g * sign(x)")               \
+    OP(abs, ANY, tgi_fabs(x), tgi_int_abs(x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")                                 \
     OP(sign, ANY, (real)((x > 0) - (x < 0)), tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                          \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, FLOATS, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
@@ -32576,6 +32581,12 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
         return;
     default:
+#ifdef TGI_HAS_VECTORS
+        for (; x_step == -8 && y_step == 8 && n >= 2; n -= 2, x -= 16, y += 16) {
+            const tgi_four last = *(const tgi_four *)(const void *)(x - 8);
+            *(tgi_four *)(void *)y = TGI_FOUR_OF(last, last, 2, 3, 0, 1);
+        }
+#endif
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 8);
         return;
     }
@@ -32907,6 +32918,10 @@ TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 
 #define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNEL_F64(name##_gradient, real, GXY, numbers, dx)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
+
+/* neg and abs of f16 and bf16: the sign bit alone. */
+TGI_KERNEL(tgi_neg_halves, uint16_t, real, (real), X, NONE, x ^ 0x8000)
+TGI_KERNEL(tgi_abs_halves, uint16_t, real, (real), X, NONE, x & 0x7FFF)
 
 /* The powers that are no other op's. */
 TGI_KERNEL(tgi_cube_f32, float, real, (real), X, NONE, x * x * x)
@@ -33580,9 +33595,23 @@ static bool tgi_is_map_of_bytes(const tgi_loop *loop, tgi_loop *bytes)
     return s[0] >= 0 && s[0] <= most && s[1] >= 0 && s[1] <= most;
 }
 
+/* Whether the op changes the sign bit alone, of elements of 16 bits: then *halves is a loop that computes in these. */
+static bool tgi_is_map_of_signs(const tgi_loop *loop, tgi_loop *halves)
+{
+    const tg_dtype dtype = loop->arg[0].dtype;
+    if (loop->kernel != TGI_OP_neg && loop->kernel != TGI_OP_abs) return false;
+    if ((dtype != TG_BF16 && dtype != TG_F16) || loop->arg[1].dtype != dtype) return false;
+    *halves = *loop;
+    halves->compute = dtype;
+    return true;
+}
+
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
-    tgi_loop bytes;
+    tgi_loop bytes, halves;
+    if (tgi_is_map_of_signs(loop, &halves))
+        return tgi_map_with(S, &halves, loop->kernel == TGI_OP_neg ? tgi_neg_halves : tgi_abs_halves, halves.compute,
+                            false);
     if (loop->compute == TG_I64 && tgi_is_map_of_bytes(loop, &bytes) && tgi_kernels_of(S)->map_u8[bytes.kernel])
         return tgi_map_with(S, &bytes, tgi_kernels_of(S)->map_u8[bytes.kernel], TG_U8, loop->nargs > 2);
     const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute, loop->scalar[0]);
@@ -34166,7 +34195,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
     job.across =
-        columns >= 4 && (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
+        columns >= 4 && kept_step > 0 &&
+        (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
     job.blocks = (columns + TGI_REDUCE_WIDTH - 1) / TGI_REDUCE_WIDTH;
     job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
     job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
@@ -34558,7 +34588,9 @@ static void tgi_cumsum_tile_f64(double *x, int64_t n, double *sum)
 
 static void tgi_cumsum_tile_i64(int64_t *x, int64_t n, int64_t *sum)
 {
-    for (int64_t i = 0; i < n; ++i) x[i] = *sum = tgi_wrap_add(*sum, x[i]);
+    int64_t total = *sum; /* in a register */
+    for (int64_t i = 0; i < n; ++i) x[i] = total = tgi_wrap_add(total, x[i]);
+    *sum = total;
 }
 
 /* tile [rows, width]: sum [width] goes on along each column. */
