@@ -36564,7 +36564,8 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
     }
     job.kernels = tgi_kernels_of(S);
     job.gemm = g;
-    job.piece = g->k / TGI_DOT_PIECES + 1 > TGI_DOT_PIECE ? g->k / TGI_DOT_PIECES + 1 : TGI_DOT_PIECE;
+    job.piece = g->k / TGI_DOT_PIECES + 1;
+    if (job.piece < TGI_DOT_PIECE) job.piece = TGI_DOT_PIECE;
     job.sum = sum;
     const int64_t pieces = (g->k + job.piece - 1) / job.piece;
     tgi_parallel_for(tgi_parts_for(S, (double)g->k, pieces), pieces, tgi_dot_range, &job);
