@@ -11830,6 +11830,7 @@ static bool tgi_send_root_grads(tg_backward_run *run, tg_tensor *const *roots, i
     return ok;
 }
 
+TGI_CALLERS_BEGIN
 /* A run whose roots have their gradients.  It may be FAILED; NULL if there is not even that, after recording an error.
    list: the name of the argument `roots`.  inputs [n_inputs] and results: those of tg_gradients, or NULL, 0, NULL. */
 static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tensor *const *roots, int n,
@@ -11880,6 +11881,7 @@ tg_backward_run *tg_backward_begin(tg_tensor *const *roots, int n, tg_tensor *co
 {
     return tgi_begin_backward("backward_begin", "roots", roots, n, grads, flags | TGI_BY_STEPS);
 }
+TGI_CALLERS_END
 
 /* ---- end: leaves get their gradients, or nothing does ---- */
 
@@ -12038,6 +12040,7 @@ static bool tgi_end_run(tg_backward_run *run)
     return ok;
 }
 
+TGI_CALLERS_BEGIN
 /* Ends a run; to abandon one is no error. */
 static tg_status tgi_backward_end(tg_backward_run *run)
 {
@@ -12072,8 +12075,6 @@ tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads
 }
 
 tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root", &root, 1, NULL, 0); }
-
-TGI_CALLERS_BEGIN
 
 void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
 
