@@ -10647,6 +10647,17 @@ static int64_t tgi_tape_id(const tgi_tape *tape, const void *key)
 /* The row to which an edge points, or -1. */
 static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e) { return e->to ? tgi_tape_id(tape, e->to) : -1; }
 
+static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
+
+/* A node for messages: "mul", or "mul, which made e". */
+static tgi_text tgi_node_called(const tgi_node *n)
+{
+    tgi_text s;
+    snprintf(s.text, sizeof s.text, "%.100s%s%.100s", tgi_node_name(n), n->name ? ", which made " : "",
+             n->name ? n->name : "");
+    return s;
+}
+
 /* Fills row `id` for a node, or for a leaf when node is NULL. */
 static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
 {
@@ -11233,17 +11244,6 @@ TGI_ALWAYS_INLINE bool tgi_send_grad(tg_backward_run *run, const tgi_edge *e, tg
 
 /* ---- one step ---- */
 
-static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
-
-/* A node for messages: "mul", or "mul, which made e". */
-static tgi_text tgi_node_called(const tgi_node *n)
-{
-    tgi_text s;
-    snprintf(s.text, sizeof s.text, "%.100s%s%.100s", tgi_node_name(n), n->name ? ", which made " : "",
-             n->name ? n->name : "");
-    return s;
-}
-
 /* "ExpBackward0", as PyTorch would call the node of op exp; a custom one is "NameBackward". */
 static tgi_text tgi_backward_name(const tgi_node *node)
 {
@@ -11556,7 +11556,7 @@ static void tgi_return_grads(tg_backward_run *run, const tgi_grad_slot *slot)
    puts zeros where an output has none, but not for outputs after the first of an op that saves those: most are made for
    the rule alone, and receive a gradient only where the rule is recorded; nor for the first one of an op with the flag
    NO_ZEROS, whose rule takes NULL.  False after recording an error. */
-static inline bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
+TGI_ALWAYS_INLINE bool tgi_prepare(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tgi_thread *S = run->S;
     tgi_node *n = slot->node;
@@ -11650,13 +11650,10 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot, t
     return ok;
 }
 
-/* tgi_run_node in a run that is watched, which notes what is sent, and what has arrived there so far. */
-TGI_NOINLINE static bool tgi_run_watched(tg_backward_run *run, tgi_grad_slot *slot)
+/* Completes a step of a watched run: the sums that have arrived where it sent something, and the values. */
+TGI_NOINLINE static void tgi_watch_arrived(tg_backward_run *run, const tgi_node *n)
 {
     tgi_watch *watch = run->watch;
-    tgi_node *n = slot->node;
-    if (!tgi_watch_node(run->S, watch, n, slot->grad[0], (run->flags & TG_RETAIN_GRADS) != 0)) return false;
-    if (slot->needed && !tgi_run_node(run, slot, watch)) return false;
     for (int i = 0; i < n->inputs; ++i) {
         const tgi_edge *e = &tgi_edges(n)[i];
         const tg_tensor *leaf = tgi_edge_leaf(e);
@@ -11665,7 +11662,6 @@ TGI_NOINLINE static bool tgi_run_watched(tg_backward_run *run, tgi_grad_slot *sl
         if (to && watch->input[i].sent) tgi_watch_keep(run->S, &watch->input[i].sum, to->grad[leaf ? 0 : e->output]);
     }
     tgi_watch_values(run->S, watch);
-    return true;
 }
 
 /* A scope for one step, which needs no memory and so cannot fail to open, and the mode of its ops: invariant (12). */
@@ -11701,10 +11697,9 @@ static inline void tgi_step_scope_close(tgi_thread *S, tgi_step_scope *scope)
     S->autocast = scope->autocast;
 }
 
-/* STEPPING to STEPPING, DONE or FAILED. */
-static bool tgi_backward_step(tg_backward_run *run)
+/* STEPPING to STEPPING, DONE or FAILED.  watch: the run's, or NULL. */
+TGI_ALWAYS_INLINE bool tgi_make_step(tg_backward_run *run, tgi_watch *watch)
 {
-    if (run->failed) return false;
     tgi_grad_slot *slot = tgi_dequeue(run);
     if (!slot) return false;
     tgi_thread *S = run->S;
@@ -11713,8 +11708,10 @@ static bool tgi_backward_step(tg_backward_run *run)
     S->note = run->note;
     tgi_step_scope_open(S, &scope, !(run->flags & TG_CREATE_GRAPH));
     bool ok = tgi_prepare(run, slot);
-    if (ok && TGI_LIKELY(slot->needed)) {
-        ok = TGI_LIKELY(!run->watch) ? tgi_run_node(run, slot, NULL) : tgi_run_watched(run, slot);
+    if (ok && watch) ok = tgi_watch_node(S, watch, slot->node, slot->grad[0], (run->flags & TG_RETAIN_GRADS) != 0);
+    if (ok && slot->needed) {
+        ok = tgi_run_node(run, slot, watch);
+        if (ok && watch) tgi_watch_arrived(run, slot->node);
         if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
             if (slot->node->saves) {
                 slot->node->flags |= TGI_FREED;
@@ -11722,8 +11719,6 @@ static bool tgi_backward_step(tg_backward_run *run)
             }
             tgi_drop_saved(S, slot->node);
         }
-    } else if (ok && run->watch) {
-        ok = tgi_run_watched(run, slot);
     }
     tgi_step_scope_close(S, &scope);
     if (slot->listed) tgi_drop_grads(S, slot, slot->node->outputs);
@@ -11731,6 +11726,14 @@ static bool tgi_backward_step(tg_backward_run *run)
     run->failed = run->failed || !ok;
     S->note = note;
     return ok;
+}
+
+TGI_NOINLINE static bool tgi_watched_step(tg_backward_run *run) { return tgi_make_step(run, run->watch); }
+
+static bool tgi_backward_step(tg_backward_run *run)
+{
+    if (run->failed) return false;
+    return TGI_LIKELY(!run->watch) ? tgi_make_step(run, NULL) : tgi_watched_step(run);
 }
 
 bool tg_backward_step(tg_backward_run *run, tg_step_info *info)
