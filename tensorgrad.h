@@ -39676,8 +39676,8 @@ static inline tgi_real TGI_T(log1p_of)(tgi_real x)
 {
     const tgi_real u = 1 + x, lost = x - (u - 1), infinite = (tgi_real)HUGE_VAL;
     const tgi_real y = TGI_T(log_of)(u) + lost / u;
-    const tgi_real there = u == 0 ? -infinite : y, small = u == 1 ? x : there;
-    return x < infinite ? small : x;
+    const tgi_real there = u == 0 ? -infinite : y, finite = u == 1 ? x : there;
+    return x < infinite ? finite : x;
 }
 
 /* ---- the exponential of doubles: that of floats is in SIMD ---- */
