@@ -31483,6 +31483,13 @@ static void tgi_say(tgi_text *s, const char *format, ...)
     va_end(args);
 }
 
+/* Four digits, and six where four would make x a whole number that it is not: 1 - y*y is not 0 for y = 0.99997. */
+static int tgi_digits_of(double x)
+{
+    const double whole = floor(x + 0.5);
+    return x != whole && fabs(x) < 1000 && fabs(x - whole) < 5e-5 * fabs(x) ? 6 : 4;
+}
+
 /* Appends t: a number, a few numbers as "[[1, 2], [3, 4]]", or else a shape; "?" where t is NULL.  Whether these were
    numbers. */
 static bool tgi_say_values(tgi_thread *S, tgi_text *s, const tg_tensor *t)
@@ -31503,7 +31510,7 @@ static bool tgi_say_values(tgi_thread *S, tgi_text *s, const tg_tensor *t)
         }
         if (tgi_read_element(S, t, at, element)) tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype);
         if (tgi_is_nan(x)) tgi_say(s, "nan");
-        else tgi_say(s, "%.4g", x);
+        else tgi_say(s, "%.*g", tgi_digits_of(x), x);
         tgi_say(s, "%.*s%s", brackets, "]]]]]]]]", i + 1 < n ? ", " : "");
     }
     return true;
