@@ -2107,9 +2107,23 @@ static void hand_backward_step(void)
     if (more && !now->disturbed && percent(20)) pool_add(info.grad, true);
 }
 
+/* A run; if the arguments fit one of its own, *own, which has done a step. */
+static tg_backward_run *draw_run_after_step(tg_backward_run **own)
+{
+    tg_tensor *x, *y;
+    *own = NULL;
+    if (now->fits) {
+        x = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
+        y = tg_sum(tg_mul(x, x));
+        *own = tg_backward_begin(&y, 1, NULL, 0);
+        if (*own) tg_backward_step(*own, NULL);
+    }
+    return *own ? *own : run_count && percent(95) ? runs[pick(run_count)] : NULL;
+}
+
 static void hand_step_input(void)
 {
-    tg_backward_run *run = run_count && percent(95) ? runs[pick(run_count)] : NULL;
+    tg_backward_run *own, *run = draw_run_after_step(&own);
     tg_step_input_info input;
     int i = percent(80) ? 0 : draw_int("i");
     bool found;
@@ -2117,18 +2131,21 @@ static void hand_step_input(void)
     call_starts();
     found = tg_step_input(run, i, percent(5) ? (tg_step_input_info *)NULL : &input);
     check_bool(found);
-    if (!found || now->disturbed || !percent(20)) return;
-    if (input.value) pool_add(input.value, true);
-    if (input.sent) pool_add(input.sent, true);
-    if (input.sum) pool_add(input.sum, true);
+    if (found && !now->disturbed && percent(20)) {
+        if (input.value) pool_add(input.value, true);
+        if (input.sent) pool_add(input.sent, true);
+        if (input.sum) pool_add(input.sum, true);
+    }
+    if (own) tg_backward_end(own);
 }
 
 static void hand_step_print(void)
 {
-    tg_backward_run *run = run_count && percent(95) ? runs[pick(run_count)] : NULL;
+    tg_backward_run *own, *run = draw_run_after_step(&own);
     FILE *file = draw_file("file");
     call_starts();
     check_status(tg_step_print(file, run));
+    if (own) tg_backward_end(own);
 }
 
 static void hand_backward_end(void)
