@@ -116,7 +116,8 @@ static tg_tensor *cotangent(tg_tensor *y)
     return tg_to_like(tg_from_f64(value, tg_shape_of(y)), y);
 }
 
-/* Backward of y from g by steps, noting whose rules ran. */
+/* Backward of y from g by steps, noting whose rules ran.  On the CPU each step is printed, too; on a device that would
+   wait for the numbers, and hide what else waits. */
 static FILE *lines; /* of tg_step_print */
 static bool step_back(tg_tensor *y, tg_tensor *g, int flags)
 {
@@ -129,7 +130,7 @@ static bool step_back(tg_tensor *y, tg_tensor *g, int flags)
     if (!lines) lines = tmpfile();
     while (tg_backward_step(run, &info)) {
         rewind(lines);
-        if (tg_step_print(lines, run) != TG_OK) return tg_backward_end(run), false;
+        if (HERE.type == TG_DEV_CPU && tg_step_print(lines, run) != TG_OK) return tg_backward_end(run), false;
         for (i = 0; (name = inside_op(i, &has_rule, &formula)) != NULL; ++i) {
             if (strcmp(name, info.op) == 0) seen[i] = true;
         }
