@@ -31716,6 +31716,23 @@ static tgi_line tgi_sent_line(tgi_thread *S, const tgi_watch *watch, int i)
     return line;
 }
 
+static void tgi_write_plain(FILE *file, const char *text) { fputs(text, file); }
+
+/* The line of a step behind its row; `write` writes the texts that have names of the program's in them. */
+static void tgi_write_step(tgi_thread *S, FILE *file, const tgi_watch *watch, void (*write)(FILE *, const char *))
+{
+    tgi_text g;
+    g.text[0] = 0;
+    tgi_say_values(S, &g, watch->grad);
+    write(file, tgi_call_line(watch).text);
+    fprintf(file, "   g = %s", g.text);
+    for (int i = 0; i < watch->inputs; ++i) {
+        if (!watch->input[i].sent) continue;
+        fputs("   ", file);
+        write(file, tgi_sent_line(S, watch, i).text);
+    }
+}
+
 static bool tgi_has_step(tgi_thread *S, const char *op, const tg_backward_run *run)
 {
     if (!run->failed && run->watch->node) return true;
@@ -31741,16 +31758,9 @@ tg_status tg_step_print(FILE *file, tg_backward_run *run)
     if (!file) return tgi_null_argument(S, "step_print", "file"), tgi_failed(S);
     if (!tgi_object_argument(S, "step_print", "run", run, TGI_RUN)) return tgi_failed(S);
     if (!tgi_has_step(S, "step_print", run)) return tgi_failed(S);
-    const tgi_watch *watch = run->watch;
-    tgi_text g;
-    g.text[0] = 0;
-    tgi_say_values(S, &g, watch->grad);
-    if (watch->id >= 0) fprintf(file, "%4lld  ", (long long)watch->id);
+    if (run->watch->id >= 0) fprintf(file, "%4lld  ", (long long)run->watch->id);
     else fputs("   -  ", file);
-    fprintf(file, "%s   g = %s", tgi_call_line(watch).text, g.text);
-    for (int i = 0; i < watch->inputs; ++i) {
-        if (watch->input[i].sent) fprintf(file, "   %s", tgi_sent_line(S, watch, i).text);
-    }
+    tgi_write_step(S, file, run->watch, tgi_write_plain);
     fputc('\n', file);
     return tgi_flush(S, "step_print", file) ? TG_OK : TG_ERR_IO;
 }
@@ -31997,8 +32007,7 @@ static void tgi_draw_bands(tgi_drawing *d)
         const tgi_output_info m = row->node ? tgi_node_output_info(row->node, 0) : tgi_output_info_of(row->t);
         const tg_device device = tgi_output_device(&m);
         int band = 0;
-        while (band < d->bands && !(d->device[band].type == device.type && d->device[band].index == device.index))
-            band++;
+        while (band < d->bands && !tg_device_equal(d->device[band], device)) band++;
         if (band == TGI_MAX_BANDS) band--;
         if (band == d->bands) d->device[d->bands++] = device;
         d->box[k].band = band;
@@ -32342,30 +32351,23 @@ static void tgi_page_table(tgi_drawing *d)
     fputs("</tbody></table></div>\n", file);
 }
 
+static void tgi_write_quoted(FILE *file, const char *text) { tgi_write_escaped(file, text, true); }
+
 static void tgi_page_string(FILE *file, const char *before, const char *text)
 {
     fputs(before, file);
     fputc('"', file);
-    tgi_write_escaped(file, text, true);
+    tgi_write_quoted(file, text);
     fputc('"', file);
 }
 
 /* One step as JSON: its row, its line as tg_step_print writes it, and what it sent. */
 static void tgi_page_step(tgi_thread *S, FILE *file, const tgi_watch *watch, bool first)
 {
-    tgi_text g;
     char id[40];
-    g.text[0] = 0;
-    tgi_say_values(S, &g, watch->grad);
     snprintf(id, sizeof id, watch->id < 0 ? "-  " : "%lld  ", (long long)watch->id);
     fprintf(file, "%s{\"row\":%lld,\"line\":\"%s", first ? "" : ",\n", (long long)watch->id, id);
-    tgi_write_escaped(file, tgi_call_line(watch).text, true);
-    fprintf(file, "   g = %s", g.text);
-    for (int i = 0; i < watch->inputs; ++i) {
-        if (!watch->input[i].sent) continue;
-        fputs("   ", file);
-        tgi_write_escaped(file, tgi_sent_line(S, watch, i).text, true);
-    }
+    tgi_write_step(S, file, watch, tgi_write_quoted);
     fputs("\",\"sends\":[", file);
     const char *between = "";
     for (int i = 0; i < watch->inputs; ++i) {
@@ -34193,8 +34195,9 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     if (in.dtype == TG_BOOL) in.dtype = TG_U8;
     job.compute = in.dtype == TG_U8 ? TG_U8 : tgi_compute_dtype(in.dtype);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
-    job.fold = row->fold[job.compute == TG_U8 ? 3 : tgi_compute_index(job.compute)];
-    job.across_rows = row->across[job.compute == TG_U8 ? 3 : tgi_compute_index(job.compute)];
+    const int column = job.compute == TG_U8 ? 3 : tgi_compute_index(job.compute);
+    job.fold = row->fold[column];
+    job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
     else job.identity.i64 = tgi_identities[reduce->kind].i64;

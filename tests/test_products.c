@@ -96,7 +96,7 @@ TEST(few_rows)
             CHECK(is_exactly(columns, tg_transpose(wanted, 1, 2)));
             if (batch == 1) {
                 tg_tensor *y = tg_linear(tg_select(in, 0, 0), tg_t(tg_select(part, 0, 0)), bias);
-                CHECK(is_exactly(y, shifted) || is_exactly(y, once));
+                CHECK(is_exactly(y, shifted) || (HERE.type != TG_DEV_CPU && is_exactly(y, once)));
             }
         }
     }

@@ -129,6 +129,15 @@ static tg_status copy_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
     return TG_OK;
 }
 
+static void fails_on_a_full_disk(tg_status (*draw)(FILE *, tg_tensor *), tg_tensor *root)
+{
+    FILE *file = fopen("/dev/full", "w");
+    if (!file) return;
+    setvbuf(file, NULL, _IONBF, 0);
+    CHECK_FAILS(draw(file, root), "could not be written");
+    fclose(file);
+}
+
 TEST(print_history)
 {
     tg_tensor *x = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true), *y = NULL, *many;
@@ -159,14 +168,9 @@ TEST(print_history)
     CHECK_FAILS(tg_fprint(NULL, x), "argument file is NULL");
     CHECK_FAILS(tg_print(NULL), "argument t is NULL");
     fclose(file);
-    file = fopen("/dev/full", "w");
-    if (file) {
-        setvbuf(file, NULL, _IONBF, 0);
-        CHECK_FAILS(tg_fprint(file, x), "could not be written");
-        CHECK_FAILS(tg_tape_print(file, x), "could not be written");
-        CHECK_FAILS(tg_tape_dot(file, x), "could not be written");
-        fclose(file);
-    }
+    fails_on_a_full_disk(tg_fprint, x);
+    fails_on_a_full_disk(tg_tape_print, x);
+    fails_on_a_full_disk(tg_tape_dot, x);
 }
 
 /* ---- the tape: on the CPU, which is in the text ---- */
@@ -440,12 +444,7 @@ TEST(tape_as_svg)
     CHECK_FAILS(tg_tape_svg(file, NULL), "argument root is NULL");
     CHECK_FAILS(tg_tape_svg(NULL, y), "argument file is NULL");
     fclose(file);
-    file = fopen("/dev/full", "w");
-    if (file) {
-        setvbuf(file, NULL, _IONBF, 0);
-        CHECK_FAILS(tg_tape_svg(file, y), "could not be written");
-        fclose(file);
-    }
+    fails_on_a_full_disk(tg_tape_svg, y);
 }
 
 static tg_tensor *count_hook(tg_tensor *g, void *calls)
@@ -493,12 +492,7 @@ TEST(tape_as_page)
     CHECK(tg_backward(y) == TG_OK);
     CHECK_FAILS(tg_tape_html(file, y), "a second time");
     fclose(file);
-    file = fopen("/dev/full", "w");
-    if (file) {
-        setvbuf(file, NULL, _IONBF, 0);
-        CHECK_FAILS(tg_tape_html(file, deep), "could not be written");
-        fclose(file);
-    }
+    fails_on_a_full_disk(tg_tape_html, deep);
 }
 
 static bool scenario_show(void)
