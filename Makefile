@@ -72,8 +72,8 @@ $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
 endif
 
-demo: $(BUILD)/04_chargpt
-	$(BUILD)/04_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(if $(RESUME),--resume 1) \
+demo: $(BUILD)/12_chargpt
+	$(BUILD)/12_chargpt --text '$(subst ','\'',$(TEXT))' --device $(DEVICE) $(if $(RESUME),--resume 1) \
 	    $(if $(SAMPLE),--sample '$(subst ','\'',$(SAMPLE))') $(ARGS)
 
 # Before anything is compiled: how long it takes.
@@ -117,7 +117,7 @@ bench-quick: $(BUILD)/workloads
 examples: $(EXAMPLES)
 
 # The library is compiled once for all tests and examples; an example is a whole program, too, and without TG_COMPILED it
-# compiles the library itself, as `cc examples/03_moons.c -I. -lm` does.
+# compiles the library itself, as `cc examples/05_moons.c -I. -lm` does.
 $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -c -o $@ $<
 

@@ -1,4 +1,4 @@
-/* bugs.h: what finds mistakes in 12_bugs.c: each function returns what it has to say, or NULL. */
+/* bugs.h: what finds mistakes in bugs.c: each function returns what it has to say, or NULL. */
 #ifndef BUGS_H
 #define BUGS_H
 #include "engine.h"

@@ -1,7 +1,7 @@
 /* engine.h: automatic differentiation of numbers in a hundred lines, as micrograd does it in Python.  tensorgrad does
    the same with tensors: "header:" names the room and what to look for there.
 
-   11_engine.c shows the engine at work, 12_bugs.c plants mistakes in it. */
+   06_engine.c shows the engine at work, bugs.c plants mistakes in it. */
 #ifndef ENGINE_H
 #define ENGINE_H
 #include <math.h>

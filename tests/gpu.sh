@@ -59,7 +59,7 @@ build()
         return 1
     fi
     make BUILD="$B" "$B/check_output" || return
-    for source in examples/04_chargpt.c examples/05_device_tour.c tests/bench/device.c tests/test_ops.c; do
+    for source in examples/12_chargpt.c examples/14_device_tour.c tests/bench/device.c tests/test_ops.c; do
         make sim MAIN=$source OUT="$B/$(basename $source .c)" BUILD="$B" || return
     done
 }
@@ -80,7 +80,7 @@ sanitizer() # TOOL
 
 demo() # DEVICE STEPS: trains, and prints milliseconds per step, its few validations included
 {
-    "$B/04_chargpt" --device "$1" --text LICENSE --steps "$2" --out "$B/demo-$1" | tee "$B/demo-$1.txt"
+    "$B/12_chargpt" --device "$1" --text LICENSE --steps "$2" --out "$B/demo-$1" | tee "$B/demo-$1.txt"
     awk '{ for (i = 2; i <= NF; ++i) if ($i == "tokens/s" && $(i - 1) > 0) ms = 16 * 32 * 1e3 / $(i - 1) } # batch x context
          END { if (!ms) exit 1; printf "%.2f ms\n", ms }' "$B/demo-$1.txt" >"$B/demo-$1.ms"
 }
@@ -149,8 +149,8 @@ small=$([ $mode = gpu ] && echo 300 || echo 2)
 rm -f "$B/device.txt" "$B"/demo-*.ms
 part build 240 build
 part benchmarks 60 benchmarks
-part "device tour" 20 bash tests/ci/tour_same.sh "$B/05_device_tour" "$B/check_output" "$B"
-part "demo, GPU against CPU" 60 bash tests/ci/demo_same.sh "$B/04_chargpt" "$B/check_output" "$B"
+part "device tour" 20 bash tests/ci/tour_same.sh "$B/14_device_tour" "$B/check_output" "$B"
+part "demo, GPU against CPU" 60 bash tests/ci/demo_same.sh "$B/12_chargpt" "$B/check_output" "$B"
 part "demo, CPU" 40 demo cpu "$small"
 part "demo, GPU" 40 demo cuda "$small"
 part "test suite" 240 suite

@@ -84,17 +84,17 @@ run_chargpt()
         fi
         tail -n 1 "$dir.txt" | cat "$dir/log.csv" - >"$dir/result.txt"
     done
-    check 04_chargpt "$BUILD/check_output" examples/expected/04_chargpt.txt "$log/chargpt1/result.txt"
+    check 12_chargpt "$BUILD/check_output" examples/expected/12_chargpt.txt "$log/chargpt1/result.txt"
     for file in result.txt loss.svg sample.txt model.safetensors; do
-        check "04_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
+        check "12_chargpt-threads-$file" cmp "$log/chargpt1/$file" "$log/chargpt2/$file"
     done
-    check 04_chargpt-complete test ! -e "$log/chargpt2/log.csv.part" -a -s "$log/chargpt2/log.csv"
+    check 12_chargpt-complete test ! -e "$log/chargpt2/log.csv.part" -a -s "$log/chargpt2/log.csv"
     if [ -w /dev/full ]; then
         "$1" --steps 1 --text LICENSE --out "$log/chargpt2" >/dev/full 2>"$log/chargpt-full.txt"
-        check 04_chargpt-full-device test $? -eq 1
+        check 12_chargpt-full-device test $? -eq 1
     fi
     "$1" --text "$log/no such text" --out "$log/chargpt1" >"$log/chargpt-error.txt" 2>&1
-    check 04_chargpt-no-text test $? -eq 1
+    check 12_chargpt-no-text test $? -eq 1
 }
 
 # run.sh one PROGRAM: this program alone.  Its lines come at once, so that those of two programs do not mix; the first says how
@@ -104,7 +104,7 @@ if [ "$1" = one ]; then
     {
         case $(basename "$2") in
             test_*) run_test "$2" ;;
-            04_chargpt) run_chargpt "$2" ;;
+            12_chargpt) run_chargpt "$2" ;;
             *) run_example "$2" ;;
         esac
         echo "$passed $failed" >"${lines%.lines}.counts"

@@ -104,7 +104,7 @@ for name in ops autograd; do
     verdict $? "test_$name passes as many checks with two objects"
 done
 for objects in one two; do
-    cc -std=c99 -O1 -ffp-contract=off -DTG_COMPILED -I. examples/04_chargpt.c "$out/$objects.o" $([ $objects = one ] || echo "$out/kernels.o") \
+    cc -std=c99 -O1 -ffp-contract=off -DTG_COMPILED -I. examples/12_chargpt.c "$out/$objects.o" $([ $objects = one ] || echo "$out/kernels.o") \
         -o "$out/${objects}_demo" -lm && "$out/${objects}_demo" --text LICENSE --steps 20 --out "$out/$objects-demo" >"$out/${objects}_demo.txt"
     verdict $? "the demo with $objects"
 done

@@ -3,11 +3,11 @@
 # they are, whichever stream runs first.
 set -e
 make -s "$1/check_output" BUILD="$1"
-make -s sim MAIN=examples/08_pipeline.c OUT="$2/pipeline-sim" BUILD="$1" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-DTG_COMPILED
+make -s sim MAIN=examples/pipeline.c OUT="$2/pipeline-sim" BUILD="$1" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-DTG_COMPILED
 for streams in lazy others; do
     TG_SIM_DEVICES=2 TG_SIM_STREAMS=$streams "$2/pipeline-sim" >"$2/pipeline.txt"
     sed 's/cuda:[01]/cpu/g' "$2/pipeline.txt" >"$2/pipeline-cpu.txt"
-    "$1/check_output" examples/expected/08_pipeline.txt "$2/pipeline-cpu.txt"
+    "$1/check_output" examples/expected/pipeline.txt "$2/pipeline-cpu.txt"
     grep -q 'weight \[32, 2\] f64 cuda:0 ' "$2/pipeline.txt"
     grep -q 'weight \[3, 32\] f64 cuda:1 ' "$2/pipeline.txt"
 done

@@ -2,7 +2,7 @@
 # tour_device.sh BUILD FOLDER: the device tour on one and on two simulated GPUs, whichever stream runs first.
 set -e
 make -s "$1/check_output" BUILD="$1"
-make -s sim MAIN=examples/05_device_tour.c OUT="$2/tour-sim" BUILD="$1" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-DTG_COMPILED
+make -s sim MAIN=examples/14_device_tour.c OUT="$2/tour-sim" BUILD="$1" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-DTG_COMPILED
 for devices in 1 2; do
     for streams in lazy others; do
         export TG_SIM_DEVICES=$devices TG_SIM_STREAMS=$streams TG_SIM_LEAKS=1

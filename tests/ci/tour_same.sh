@@ -5,7 +5,7 @@ set -e
 same() { grep -oE '(gradient|loss) [0-9].*' "$1"; }
 "$1" | tee "$3/tour.txt"
 same "$3/tour.txt" >"$3/tour-device.txt"
-same examples/expected/05_device_tour.txt >"$3/tour-cpu.txt"
+same examples/expected/14_device_tour.txt >"$3/tour-cpu.txt"
 "$2" "$3/tour-cpu.txt" "$3/tour-device.txt"
 grep -q 'its square on cuda:0' "$3/tour.txt"
 grep -q 'batches moved  *4608 bytes there and  *0 back' "$3/tour.txt"

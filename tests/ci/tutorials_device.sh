@@ -4,7 +4,7 @@
 set -e
 lines() { sed -E '/^[! ]/d; s/cuda:[0-9]/cpu/g' "$1"; }
 make -s "$1/check_output" BUILD="$1"
-for program in 09_tutorials_tensors 10_tutorials_modules; do
+for program in tutorials_tensors tutorials_modules; do
     make -s sim MAIN="examples/$program.c" OUT="$2/$program" BUILD="$1" CFLAGS='-O1 -ffp-contract=off' SIM_CFLAGS=-DTG_COMPILED
     lines "examples/expected/$program.txt" >"$2/tutorial-cpu.txt"
     for devices in 1 2; do

@@ -1,4 +1,4 @@
-"""engine.py EXPECTED: what examples/11_engine.c is to print (examples/expected/11_engine.txt), computed by PyTorch in f64: the
+"""engine.py EXPECTED: what examples/06_engine.c is to print (examples/expected/06_engine.txt), computed by PyTorch in f64: the
 expression of micrograd's README, and LLM101n's training of a small network on a yin-yang.  The network, the loss and AdamW are
 PyTorch's own; the random numbers and the points are made here.  Every line must be the same text.  With --write EXPECTED it writes
 the file instead."""

@@ -1,9 +1,9 @@
-/* 05_device_tour.c: what a move to a device is and is not, on whatever devices this machine has.
+/* 14_device_tour.c: what a move to a device is and is not, on whatever devices this machine has.
 
    READ    every section begins with a belief about .to(device) that tutorials spread, and shows what happens.
    CHANGE  STEPS, BATCH and WIDTH; take TG_NO_GRAD out of move_layer and read the error; print tg_grad of a moved tensor
    PRINTS  devices, gradients and losses (these two are the same everywhere), bytes moved and time spent in moves.
-           Without a GPU: make sim MAIN=examples/05_device_tour.c OUT=tour; TG_SIM_DEVICES=2 ./tour */
+           Without a GPU: make sim MAIN=examples/14_device_tour.c OUT=tour; TG_SIM_DEVICES=2 ./tour */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* gettimeofday */
 #endif
@@ -55,7 +55,7 @@ static void no_silent_moves(void)
     tg_set_error_handler(tg_abort_on_error, NULL);
 }
 
-/* ---- a network of plain tensors; 10_tutorials_modules.c writes one in modules ------------------------------------ */
+/* ---- a network of plain tensors; tutorials_modules.c writes one in modules --------------------------------------- */
 
 typedef struct { tg_tensor *weight, *bias; } layer;
 

@@ -1,11 +1,11 @@
-/* 08_pipeline.c: a network in two halves on two devices, as one does when it is too large for one.
+/* pipeline.c: a network in two halves on two devices, as one does when it is too large for one.
 
    READ    pipeline_forward(): the move between the halves is one more op, so gradients come back through it.  A batch
            goes through in pieces: while the second device works on one, the first is already at the next.
    CHANGE  PIECES, the widths; take tg_to out of pipeline_forward and read the error (with two devices).
    PRINTS  the network with the device of every tensor, then loss and accuracy while it learns to tell the three arms of
            a spiral apart.  Without GPUs both halves are on the CPU, and the numbers are the same.  Two pretend ones:
-           make sim MAIN=examples/08_pipeline.c OUT=pipeline; TG_SIM_DEVICES=2 ./pipeline */
+           make sim MAIN=examples/pipeline.c OUT=pipeline; TG_SIM_DEVICES=2 ./pipeline */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* 13_xor.c: a line cannot separate XOR; a network with one hidden layer can.
+/* 04_xor.c: a line cannot separate XOR; a network with one hidden layer can.
 
    READ    main(): two models, the same training.
    CHANGE  HIDDEN: how few suffice, and for how many seeds?  Leave tg_nn_tanh out: why is it a line again?

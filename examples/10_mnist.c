@@ -1,7 +1,7 @@
-/* 06_mnist.c: a convolutional network learns to read digits of 28 x 28 pixels.
+/* 10_mnist.c: a convolutional network learns to read digits of 28 x 28 pixels.
 
    READ    make_network(), then train(): a loader gives the batches, and a step is what follows TG_SCOPE.
-   CHANGE  the layers, EPOCHS, BATCH; how crooked the digits are that draw() makes.  06_mnist FOLDER reads MNIST's test
+   CHANGE  the layers, EPOCHS, BATCH; how crooked the digits are that draw() makes.  10_mnist FOLDER reads MNIST's test
            images instead: the files t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte in that folder.
    PRINTS  after each epoch the loss, and the part that it reads right of 2000 digits that it does not learn from; then
            some of these, and what it takes them for.  Uses a GPU if there is one. */

@@ -1,7 +1,7 @@
-/* 12_bugs.c: fourteen mistakes that are made in autograd and with it, and what finds each of them.
+/* bugs.c: fourteen mistakes that are made in autograd and with it, and what finds each of them.
 
    READ    the functions that make them: a mistake is there where `bug` is its number, else that line is right.
-   CHANGE  12_bugs 6 prints all that is said of mistake 6: find out why, before you read its line.  Plant one of yours.
+   CHANGE  bugs 6 prints all that is said of mistake 6: find out why, before you read its line.  Plant one of yours.
    PRINTS  what finds each mistake, and what it says; then, for 200 random graphs by engine, library and numeric slopes,
            how often there is an alarm: without a mistake (0), and with two of them; last, how many are found. */
 #include "graphs.h"

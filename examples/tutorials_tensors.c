@@ -1,10 +1,10 @@
-/* 09_tutorials_tensors.c: two tutorials about PyTorch's .to(device), "PyTorch tensor .to(device) is differentiable" and
+/* tutorials_tensors.c: two tutorials about PyTorch's .to(device), "PyTorch tensor .to(device) is differentiable" and
    "GPU tensors (to, cuda) in PyTorch", as a C program, with what is true of what they say.
 
    READ    in quotes stands what a tutorial says; the lines under it print what happens.
    CHANGE  the devices; print tg_grad of a moved tensor; take a move away and read the error.
    PRINTS  numbers, the same on every device; where tensors are; after ! what a forgotten move gives if there is a GPU.
-           Without one: make sim MAIN=examples/09_tutorials_tensors.c OUT=tutorials; TG_SIM_DEVICES=2 ./tutorials */
+           Without one: make sim MAIN=examples/tutorials_tensors.c OUT=tutorials; TG_SIM_DEVICES=2 ./tutorials */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* 14_by_hand.c: backprop by hand, through each step of a network, and compared with the tape.
+/* 09_by_hand.c: backprop by hand, through each step of a network, and compared with the tape.
 
    READ    forward() from the top down, then by_hand() from its end: the gradient of each tensor from that of the next.
    CHANGE  cover by_hand() and write it again.  Then shorter: logits in one line from p, hidden from normal.

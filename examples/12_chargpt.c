@@ -1,4 +1,4 @@
-/* 04_chargpt.c: a small GPT learns to write, one byte at a time, on one CPU core in about a minute (`make demo`), or on
+/* 12_chargpt.c: a small GPT learns to write, one byte at a time, on one CPU core in about a minute (`make demo`), or on
    a GPU (`make demo DEVICE=cuda`).
 
    READ    "the model" (a page of modules), then train(): one step of training is the ten lines after TG_SCOPE.

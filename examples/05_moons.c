@@ -1,4 +1,4 @@
-/* 03_moons.c: a small network learns to tell two interleaved half circles apart (after micrograd's demo).
+/* 05_moons.c: a small network learns to tell two interleaved half circles apart (after micrograd's demo).
 
    READ    score() is the network, the loop in main() is training: forward, zero_grad, backward, step.
    CHANGE  the widths in sizes[], the noise, POINTS; leave out the relu and see that a line does not part the moons.

@@ -1,7 +1,7 @@
-/* 07_names.c: a recurrent network (LSTM) learns how names are spelled, and then makes up some of its own.
+/* 08_names.c: a recurrent network (LSTM) learns how names are spelled, and then makes up some of its own.
 
    READ    names_forward(), then train(), then make_up(): the state of the LSTM goes from one letter to the next.
-   CHANGE  STEPS, HIDDEN, the temperature in make_up(), the list of names; 07_names FILE learns the words of a file.
+   CHANGE  STEPS, HIDDEN, the temperature in make_up(), the list of names; 08_names FILE learns the words of a file.
    PRINTS  the loss while it learns (in nats per letter: 3.3 is guessing), then names; a + if it is one of the list.
            Always the same ones: the library's own random numbers draw the letters. */
 #define TENSORGRAD_IMPLEMENTATION

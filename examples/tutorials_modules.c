@@ -1,10 +1,10 @@
-/* 10_tutorials_modules.c: three tutorials about the .to(device) of PyTorch's modules as a C program, with what is true
+/* tutorials_modules.c: three tutorials about the .to(device) of PyTorch's modules as a C program, with what is true
    of what they say: "pytorch tensor.to", "Why aren't all tensors being moved ..." and "Why isn't a PyTorch layer ...".
 
    READ    in quotes stands what a tutorial says; the lines under it print what happens.
    CHANGE  take a tg_module_child, a tg_module_buffer or the move of an input away, and read the error.
    PRINTS  numbers, the same on every device; where tensors are; after ! what a forgotten move gives if there is a GPU.
-           Without one: make sim MAIN=examples/10_tutorials_modules.c OUT=tutorials; TG_SIM_DEVICES=1 ./tutorials */
+           Without one: make sim MAIN=examples/tutorials_modules.c OUT=tutorials; TG_SIM_DEVICES=1 ./tutorials */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* 11_engine.c: the engine of numbers in engine.h trains a network.
+/* 06_engine.c: the engine of numbers in engine.h trains a network.
 
    READ    engine.h, all of it; then loss_of() and step(): what a library does for you.
    CHANGE  the number of neurons; TANH to RELU in layer(), and with it what is printed.
