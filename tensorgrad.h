@@ -2514,6 +2514,14 @@ typedef void (*tg_forward_fn)(tg_module *m, tg_tensor *const *in, int n, tg_tens
 /* A new module without members.  name is its kind ("Block"), for messages and prints.  forward may be NULL, for a
    module that only holds others.  The module is yours until tg_module_free, or until it becomes a child. */
 TG_API tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_bytes);
+
+/* The forward of a module that has one input and one output: returns y, computed from x, or NULL after a failed call.
+   It runs in a scope of its own, as tg_forward_fn does. */
+typedef tg_tensor *(*tg_forward_one_fn)(tg_module *m, tg_tensor *x);
+
+/* As tg_module_new, for a module with one input and one output, as most have.  Given other numbers of them,
+   tg_forward_n is an error. */
+TG_API tg_module *tg_nn_module(const char *name, tg_forward_one_fn forward, size_t self_bytes);
 /* Gives up one reference to m; with the last one it is freed, with its children, and its references to its tensors are
    dropped.  NULL is allowed.  Errors: m belongs to its parents alone. */
 TG_API void tg_module_free(tg_module *m);
@@ -2522,7 +2530,7 @@ TG_API void tg_module_free(tg_module *m);
 TG_API tg_module *tg_module_retain(tg_module *m);
 /* The self_bytes bytes of m, zero at first; NULL on error */
 TG_API void *tg_module_self(tg_module *m);
-/* The name given to tg_module_new; "" on error */
+/* The name given to tg_module_new or tg_nn_module; "" on error */
 TG_API const char *tg_module_name(tg_module *m);
 /* Sets what tg_module_print writes in the parentheses, as "in_features=4"; copied.  torch.nn.Module.extra_repr */
 TG_API tg_status tg_module_set_extra(tg_module *m, const char *text);
@@ -27942,6 +27950,7 @@ struct tg_module {
     void *self; /* [self_bytes], what tg_module_self returns */
     size_t self_bytes;
     tg_forward_fn forward;
+    tg_forward_one_fn forward_one; /* of tg_nn_module, in place of forward */
     tgi_members of[TGI_MEMBER_KINDS];
     tgi_names numbers; /* of the members, by name */
     tgi_module_hook *hook;
@@ -28085,10 +28094,9 @@ static int tgi_module_gather(tgi_thread *S, const char *op, tg_module *m, tgi_me
 
 /* ---- life of a module ---- */
 
-tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_bytes)
+static tg_module *tgi_module_new(const char *op, const char *name, size_t self_bytes)
 {
     tgi_thread *S = tgi_self();
-    const char *op = "module_new";
     if (!name) return tgi_null_argument(S, op, "name"), (tg_module *)NULL;
     tg_module *m = (tg_module *)tgi_object_new(S, op, TGI_MODULE, sizeof *m, name);
     if (!m) return NULL;
@@ -28103,8 +28111,21 @@ tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_by
     }
     m->refs = 1;
     m->training = true;
-    m->forward = forward;
     S->stats.modules++;
+    return m;
+}
+
+tg_module *tg_module_new(const char *name, tg_forward_fn forward, size_t self_bytes)
+{
+    tg_module *m = tgi_module_new("module_new", name, self_bytes);
+    if (m) m->forward = forward;
+    return m;
+}
+
+tg_module *tg_nn_module(const char *name, tg_forward_one_fn forward, size_t self_bytes)
+{
+    tg_module *m = tgi_module_new("nn_module", name, self_bytes);
+    if (m) m->forward_one = forward;
     return m;
 }
 
@@ -28716,7 +28737,8 @@ static bool tgi_module_hooks(tgi_thread *S, tg_module *m, bool before, tg_tensor
 static bool tgi_forward_only(tgi_thread *S, const char *op, tg_module *m, tg_tensor *const *in, const tgi_lists *l)
 {
     const uint64_t raised = S->raised;
-    m->forward(m, in, l->n, l->out, l->n_out);
+    if (m->forward_one) l->out[0] = m->forward_one(m, in[0]);
+    else m->forward(m, in, l->n, l->out, l->n_out);
     return !tgi_raised_since(S, raised) && tgi_lists_hold(l, S, op);
 }
 
@@ -28756,8 +28778,9 @@ static bool tgi_forward_outputs(tgi_thread *S, const char *op, tg_module *m, tg_
 {
     for (int i = 0; i < n_out; ++i) {
         if (!out[i]) {
-            return tgi_fail(S, TG_ERR_ARGUMENT, op, "the forward of '%.100s' did not set out[%d]", tg_module_name(m),
-                            i);
+            const char *name = tg_module_name(m);
+            if (m->forward_one) return tgi_fail(S, TG_ERR_ARGUMENT, op, "the forward of '%.100s' returned NULL", name);
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "the forward of '%.100s' did not set out[%d]", name, i);
         }
         if (!tgi_argument(S, op, "out", out[i])) return false;
     }
@@ -28771,9 +28794,13 @@ static bool tgi_forward_check(tgi_thread *S, const char *op, const char *argumen
     if (n < 0 || n_out < 0) { return tgi_fail(S, TG_ERR_ARGUMENT, op, "%d inputs and %d outputs cannot be", n, n_out); }
     if ((!in && n > 0) || (!out && n_out > 0)) return tgi_null_argument(S, op, !in && n > 0 ? "in" : "out");
     if (!tgi_argument_list(S, op, argument, in, n, n)) return false;
-    if (!m->forward) {
+    if (!m->forward && !m->forward_one) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' has no forward: it only holds other modules",
                         tg_module_name(m));
+    }
+    if (m->forward_one && (n != 1 || n_out != 1)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "the forward of '%.100s' has one input and one output, not %d and %d",
+                        tg_module_name(m), n, n_out);
     }
     if (S->forward && S->forward->depth == TGI_FORWARDS) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "%d forwards run one inside the other: a module may call itself",

@@ -439,7 +439,10 @@ static void square_module(tg_module *m, tg_tensor *const *in, int n, tg_tensor *
     out[0] = tg_mul(in[0], in[0]);
 }
 
+static tg_tensor *square_one(tg_module *m, tg_tensor *x) { return m ? tg_mul(x, x) : x; }
+
 static tg_forward_fn draw_module_forward(const char *name) { return (void)name, now.at++, square_module; }
+static tg_forward_one_fn draw_forward_one(const char *name) { return (void)name, now.at++, square_one; }
 static tg_module_hook_fn draw_module_hook(const char *name) { return (void)name, now.at++, (tg_module_hook_fn)NULL; }
 static tg_tensor *a_loss(void *user) { return (void)user, tg_ones(TG_SCALAR); }
 static tg_closure draw_closure(const char *name) { return (void)name, now.at++, a_loss; }

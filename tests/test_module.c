@@ -311,6 +311,47 @@ TEST(forwards_that_fail)
     CHECK(rng.offset == tg_rng_state().offset);
 }
 
+static tg_tensor *net_forward(tg_module *m, tg_tensor *x) { return tg_tanh(tg_forward(tg_module_child_at(m, 0), x)); }
+
+static tg_tensor *nothing_forward(tg_module *m, tg_tensor *x) { return m && x ? (tg_tensor *)NULL : x; }
+
+static tg_tensor *ended_forward(tg_module *m, tg_tensor *x)
+{
+    TG_SCOPE;
+    return m ? tg_neg(x) : x;
+}
+
+TEST(forward_of_one_input)
+{
+    tg_module *m = tg_nn_module("Net", net_forward, sizeof(double)), *list[2];
+    tg_tensor *x = tg_ones(TG_SHAPE(3, 4)), *two[2], *out[2];
+    two[0] = two[1] = x;
+    CHECK(*(double *)tg_module_self(m) == 0 && strcmp(tg_module_name(m), "Net") == 0);
+    list[0] = tg_module_child(m, "fc", tg_nn_linear(4, 2, true));
+    const int64_t before = tg_stats().tensors;
+    tg_tensor *y = tg_forward(m, x);
+    CHECK(tg_equal(y, tg_tanh(tg_forward(list[0], x))) && tg_forward_n(m, &x, 1, out, 1) == TG_OK);
+    CHECK(tg_equal(out[0], y) && tg_backward(tg_sum(y)) == TG_OK && tg_grad(tg_module_params(m)[0]));
+    CHECK(tg_stats().tensors >= before && tg_forward(m, NULL) == NULL && strstr(tg_error_message(), "NULL"));
+    tg_clear_error();
+    CHECK_FAILS(tg_forward_n(m, two, 2, out, 1), "the forward of 'Net' has one input and one output, not 2 and 1");
+    CHECK_FAILS(tg_forward_n(m, two, 1, out, 2), "has one input and one output, not 1 and 2");
+    CHECK_FAILS(tg_forward_n(m, NULL, 0, out, 1), "has one input and one output, not 0 and 1");
+    CHECK_FAILS(tg_forward(m, tg_ones(TG_SHAPE(3, 5))), "\n  in Net.fc");
+    list[0] = m, list[1] = tg_nn_module("Nothing", nothing_forward, 0);
+    CHECK_FAILS(tg_forward(list[1], x), "the forward of 'Nothing' returned NULL");
+    tg_module *net = tg_nn_sequential(list, 2);
+    CHECK_FAILS(tg_forward(net, x), "\n  in Sequential.1");
+    tg_module_free(net);
+    m = tg_nn_module("Ended", ended_forward, 0);
+    CHECK_FAILS(tg_forward(m, x), "ended with its scope");
+    tg_module_free(m);
+    m = tg_nn_module("Holder", NULL, 0);
+    CHECK_FAILS(tg_forward(m, x), "'Holder' has no forward: it only holds other modules");
+    tg_module_free(m);
+    CHECK_FAILS(tg_nn_module(NULL, net_forward, 0), "nn_module: ");
+}
+
 TEST(errors_name_the_path)
 {
     tg_module *list[2], *net;
@@ -727,6 +768,7 @@ int main(int argc, char **argv)
     RUN(results_that_are_stored_over_the_arguments);
     RUN(what_a_forward_makes_ends_with_it);
     RUN(forwards_that_fail);
+    RUN(forward_of_one_input);
     RUN(errors_name_the_path);
     RUN(hooks_of_forwards);
     RUN(modes_and_gradients);

@@ -63,6 +63,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tg_module *const *", NULL, NULL},
     {"const char *const *", NULL, NULL},
     {"tg_forward_fn", NULL, "module_forward"},
+    {"tg_forward_one_fn", NULL, "forward_one"},
     {"tg_module_hook_fn", NULL, "module_hook"},
     {"tg_ctx *", NULL, "ctx"},
     {"FILE *", NULL, "file"},

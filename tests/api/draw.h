@@ -25,6 +25,7 @@ static tg_dict *draw_dict(const char *name);
 static tg_loader *draw_loader(const char *name);
 static tg_module *draw_module(const char *name);
 static tg_forward_fn draw_module_forward(const char *name);
+static tg_forward_one_fn draw_forward_one(const char *name);
 static tg_module_hook_fn draw_module_hook(const char *name);
 static tg_ctx *draw_ctx(const char *name);
 static FILE *draw_file(const char *name);

@@ -1484,6 +1484,15 @@ static void any_module_forward(tg_module *m, tg_tensor *const *in, int n, tg_ten
     callback_ends(o);
 }
 
+static tg_tensor *any_forward_one(tg_module *m, tg_tensor *x)
+{
+    outside o = callback_begins();
+    (void)m;
+    tg_tensor *y = any_answer_of_callback(x);
+    callback_ends(o);
+    return y;
+}
+
 static void any_module_hook(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user)
 {
     tg_tensor **list = out ? out : in;
@@ -1569,6 +1578,12 @@ static tg_forward_fn draw_module_forward(const char *name)
 {
     (void)name;
     return percent(3) ? (tg_forward_fn)NULL : any_module_forward;
+}
+
+static tg_forward_one_fn draw_forward_one(const char *name)
+{
+    (void)name;
+    return percent(3) ? (tg_forward_one_fn)NULL : any_forward_one;
 }
 
 static tg_module_hook_fn draw_module_hook(const char *name)
