@@ -32333,7 +32333,7 @@ static const char tgi_page_script[] =
     "const keys = { ArrowLeft: 'back', ArrowRight: 'next', Home: 'first', End: 'last', ' ': 'play' };\n"
     "document.addEventListener('keydown', e => {\n"
     "    const plain = !(e.ctrlKey || e.altKey || e.metaKey);\n"
-    "    const own = e.key === ' ' ? e.target.tagName === 'BUTTON' : e.target.tagName === 'INPUT';\n"
+    "    const own = e.key === ' ' ? e.target.localName === 'button' : e.target.localName === 'input';\n"
     "    if (e.key in keys ? plain ? !own : false : false) {\n"
     "        e.preventDefault();\n"
     "        go[keys[e.key]]();\n"
