@@ -24,7 +24,10 @@ static tg_tensor *named(const char *name, tg_tensor *t)
     return t;
 }
 
-static tg_tensor *leaf(const char *name, double value) { return named(name, tg_set_requires_grad(tg_scalar(value), true)); }
+static tg_tensor *leaf(const char *name, double value)
+{
+    return named(name, tg_set_requires_grad(tg_scalar(value), true));
+}
 
 /* The neuron of micrograd's lecture: o = tanh(x1*w1 + x2*w2 + b). */
 static tg_tensor *neuron(void)

@@ -1,66 +1,30 @@
 /* 08_names.c: a recurrent network (LSTM) learns how names are spelled, and then makes up some of its own.
 
    READ    names_forward(), then train(), then make_up(): the state of the LSTM goes from one letter to the next.
-   CHANGE  STEPS, HIDDEN, the temperature in make_up(), the list of names; 08_names FILE learns the words of a file.
+   CHANGE  STEPS, HIDDEN, the temperature in make_up(), the list of names; 08_names FILE learns the words of a file,
+           as does TG_DATA=FOLDER 08_names those of names.txt in a folder.
    PRINTS  the loss while it learns (in nats per letter: 3.3 is guessing), then names; a + if it is one of the list.
            Always the same ones: the library's own random numbers draw the letters. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
-#include <ctype.h>
-#include <stdio.h>
-#include <string.h>
+#include "names.h"
 
-/* Letters are 1 to 26; 0 is the end of a name, and what comes before its first letter. */
-enum { LETTERS = 27, MOST_NAMES = 40000, LONGEST = 15, WIDTH = 16, HIDDEN = 64, BATCH = 32, STEPS = 300, PAD = -100 };
-
-static const char *const some_names =
-    "ada adam alan albert alice amelia anna anton arthur barbara bruno camille carla carlos charles clara claude cora "
-    "daniel david diana dora edgar edith eleanor elena ella elsa emil emilia emma ester eugene eva evelyn felix fiona "
-    "florian frances gabriel george gloria grace greta hannah harold helen henry herman hugo ida ingrid irene isaac "
-    "ivan jacob jasmin joan john jonas joseph julia julian karen karl laura leo leon leonard lena linda lisa louis "
-    "louise lucas lucy lydia maria marie mark marta martin max maya michael mila miriam monica nathan nina nora "
-    "norman olga oliver olivia oscar paul paula peter philip ralph richard rita robert robin roman rosa ruth samuel "
-    "sandra sara simon sofia stella susan sylvia theresa thomas tina vera victor viola walter william yvonne zoe";
+enum { WIDTH = 16, HIDDEN = 64, BATCH = 32, STEPS = 300, PAD = -100 };
 
 /* ---- the data ---------------------------------------------------------------------------------------------------- */
-
-static char names[MOST_NAMES][LONGEST + 1]; /* each ended by 0 */
-static int count;
-
-/* Names are the words of a text; longer ones than LONGEST are left out. */
-static void find_names(const char *text)
-{
-    for (; *text && count < MOST_NAMES; text += *text != 0) {
-        int length = 0;
-        for (; isalpha((unsigned char)*text); ++text, ++length) {
-            if (length < LONGEST) names[count][length] = (char)tolower((unsigned char)*text);
-        }
-        names[count][length < LONGEST ? length : LONGEST] = 0;
-        if (length > 0 && length <= LONGEST) ++count;
-    }
-}
-
-static const char *read_text(const char *path)
-{
-    static char text[1 << 20];
-    FILE *file = fopen(path, "r");
-    text[file ? fread(text, 1, sizeof text - 1, file) : 0] = 0;
-    if (file) fclose(file);
-    return text;
-}
 
 /* letters [n, LONGEST + 1]: what the network sees, 0 and then the name.  next: what it should say, the name and 0, and
    PAD in the rest of the row, which the loss leaves out. */
 static void make_data(tg_tensor **letters, tg_tensor **next)
 {
-    *letters = tg_full_on(TG_SHAPE(count, LONGEST + 1), 0, TG_I64, TG_CPU);
-    *next = tg_full_on(TG_SHAPE(count, LONGEST + 1), PAD, TG_I64, TG_CPU);
+    *letters = tg_full_on(TG_SHAPE(name_count, LONGEST + 1), 0, TG_I64, TG_CPU);
+    *next = tg_full_on(TG_SHAPE(name_count, LONGEST + 1), PAD, TG_I64, TG_CPU);
     int64_t *sees = tg_data_i64(*letters), *says = tg_data_i64(*next);
-    for (int i = 0; sees && says && i < count; ++i) {
+    for (int i = 0; sees && says && i < name_count; ++i) {
         for (int k = 0; k <= LONGEST && (k == 0 || names[i][k - 1]); ++k) {
             const int64_t at = (int64_t)i * (LONGEST + 1) + k;
-            sees[at] = k ? names[i][k - 1] - 'a' + 1 : 0;
-            says[at] = k < LONGEST && names[i][k] ? names[i][k] - 'a' + 1 : 0;
+            sees[at] = k ? letter_of(i, k - 1) : 0;
+            says[at] = letter_of(i, k);
         }
     }
 }
@@ -105,7 +69,10 @@ static void train(tg_module *net, tg_loader *loader)
         tg_backward(loss);
         tg_step(opt);
         sum += tg_item(loss);
-        if (++step % 50 == 0) printf("step %3d  loss %.4f\n", step, sum / 50), sum = 0;
+        if (++step % 50 == 0) {
+            printf("step %3d  loss %.4f\n", step, sum / 50);
+            sum = 0;
+        }
     }
     tg_optim_free(opt);
 }
@@ -116,7 +83,6 @@ static void make_up(tg_module *net)
     TG_SCOPE;
     TG_NO_GRAD;
     char name[LONGEST + 1] = "";
-    bool known = false;
     tg_tensor *x[3] = {tg_full_on(TG_SHAPE(1, 1), 0, TG_I64, TG_CPU), NULL, NULL}, *out[3];
     for (int length = 0; length < LONGEST; ++length) {
         if (tg_forward_n(net, x, length ? 3 : 1, out, 3) != TG_OK) return;
@@ -124,25 +90,30 @@ static void make_up(tg_module *net)
         const int letter = (int)tg_item_i64(tg_multinomial(p, 1, false));
         if (letter == 0) break;
         name[length] = (char)('a' + letter - 1);
-        x[0] = tg_full_on(TG_SHAPE(1, 1), letter, TG_I64, TG_CPU), x[1] = out[1], x[2] = out[2];
+        x[0] = tg_full_on(TG_SHAPE(1, 1), letter, TG_I64, TG_CPU);
+        x[1] = out[1];
+        x[2] = out[2];
     }
-    for (int i = 0; i < count; ++i) known = known || strcmp(names[i], name) == 0;
-    printf("  %s%s\n", name, known ? " +" : "");
+    printf("  %s%s\n", name, is_known(name) ? " +" : "");
 }
 
 int main(int argc, char **argv)
 {
     TG_SCOPE;
     tg_tensor *data[2];
-    tg_seed(7), tg_set_default_dtype(TG_F64);
-    find_names(argc > 1 ? read_text(argv[1]) : some_names);
-    if (count == 0) return printf("%s: there are no names\n", argv[1]), 1;
+    tg_seed(7);
+    tg_set_default_dtype(TG_F64);
+    if (find_names(argc > 1 ? argv[1] : NULL) == 0) {
+        printf("%s: there are no names\n", argv[1]);
+        return 1;
+    }
     make_data(&data[0], &data[1]);
     tg_module *net = make_network();
     tg_loader *loader = tg_loader_new(data, 2, BATCH, TG_SHUFFLE, TG_CPU);
     tg_module_print(stdout, net);
     train(net, loader);
     for (int i = 0; i < 12; ++i) make_up(net);
-    tg_loader_free(loader), tg_module_free(net);
+    tg_loader_free(loader);
+    tg_module_free(net);
     return tg_ok() ? 0 : 1;
 }
