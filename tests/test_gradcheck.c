@@ -91,7 +91,7 @@ static tg_tensor *noisy(tg_tensor *const *in, int n, void *user)
 }
 
 /* y = x w with a backward that is wrong in the way that `user` names. */
-enum { RIGHT, SIGN, TWICE, HALF, MISSING, NEVER, TRANSPOSED, OFFSET, UNSTEADY, ONCE, BUGS };
+enum { RIGHT, SIGN, TWICE, HALF, MISSING, NEVER, TRANSPOSED, OFFSET, UNSTEADY, ONCE, NO_G, FAILING };
 typedef struct {
     int bug, calls;
 } planted;
@@ -118,6 +118,8 @@ static tg_status product_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gi
     case OFFSET: gw = tg_add_scalar(gw, 1); break;
     case UNSTEADY: gw = tg_mul_scalar(gw, p->calls++ % 2 ? 1 : 1.0000001); break;
     case ONCE: gw = tg_matmul(tg_t(x), tg_detach(g[0])); break;
+    case NO_G: gw = tg_contiguous(tg_expand(tg_sum_dim(tg_t(x), 1, true), tg_shape_of(w))); break;
+    case FAILING: gw = tg_matmul(x, g[0]); break;
     default: break;
     }
     gin[1] = gw;
@@ -131,29 +133,49 @@ static tg_tensor *product(tg_tensor *const *in, int n, void *user)
     return y;
 }
 
-/* y = x + b, whose gradient of b [1, 3] is averaged over the rows of x where it should be summed, or is left to be. */
-static bool shift_forgets_sum;
+/* y = x + b, with b broadcast to x, and a gradient of b that is wrong in the way that `shift` names. */
+enum { SUMMED, UNSUMMED, AVERAGED, AVERAGED_ONCE, ONE_ROW, HALVED, EIGHTFOLD };
+static int shift;
+
 static tg_status shift_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
 {
-    (void)c;
+    tg_save(c, in[1]);
     out[0] = tg_add(in[0], in[1]);
-    return tg_ok() ? TG_OK : tg_error_code();
+    return TG_OK;
+}
+
+/* g [2 dims], summed to a shape that can be broadcast to its own */
+static tg_tensor *summed_to(tg_tensor *g, tg_shape shape)
+{
+    if (shape.ndim < 2 || shape.dim[0] == 1) g = tg_sum_dim(g, 0, true);
+    if (shape.dim[shape.ndim - 1] == 1) g = tg_sum_dim(g, 1, true);
+    return tg_reshape(g, shape);
 }
 
 static tg_status shift_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
 {
-    (void)c;
+    const tg_shape shape = tg_shape_of(tg_saved(c, 0));
+    tg_tensor *sum = summed_to(g[0], shape);
+    const double repeated = (double)tg_numel(g[0]) / (double)tg_numel(sum);
     gin[0] = g[0];
-    gin[1] = shift_forgets_sum ? g[0] : tg_mean_dim(g[0], 0, true);
-    return tg_ok() ? TG_OK : tg_error_code();
+    switch (shift) {
+    case UNSUMMED: gin[1] = g[0]; break;
+    case AVERAGED: gin[1] = tg_div_scalar(sum, repeated); break;
+    case AVERAGED_ONCE: gin[1] = tg_div_scalar(sum, (double)tg_dim(g[0], 0)); break;
+    case ONE_ROW: gin[1] = tg_reshape(tg_select(g[0], 0, 1), shape); break;
+    case HALVED: gin[1] = tg_div_scalar(sum, 2); break;
+    case EIGHTFOLD: gin[1] = tg_mul_scalar(sum, 8); break;
+    default: gin[1] = sum;
+    }
+    return TG_OK;
 }
 
+/* user: not NULL if the result is to be a scalar */
 static tg_tensor *shifted(tg_tensor *const *in, int n, void *user)
 {
     tg_tensor *y = NULL;
-    (void)user;
     tg_custom("shift", shift_forward, shift_backward, NULL, in, n, &y, 1);
-    return y ? tg_sum(tg_mul(y, y)) : NULL;
+    return y && user ? tg_sum(tg_mul(y, y)) : y;
 }
 
 /* ---- gradcheck ---- */
@@ -229,6 +251,8 @@ TEST(gradcheck_finds_planted_bugs)
         {NEVER, "Jacobian mismatch for output 0 with respect to input 1", "gradient never written"},
         {TRANSPOSED, "Jacobian mismatch for output 0 with respect to input 1", "transposed"},
         {OFFSET, "backward not multiplied by grad_output", "g as a factor"},
+        {NO_G, "backward not multiplied by grad_output", "g as a factor"},
+        {FAILING, "tg_matmul: ", "a is [2, 3] and b is [2, 3]"},
         {UNSTEADY, "Backward is not reentrant", "must not write"},
     };
     tg_tensor *in[2];
@@ -247,22 +271,59 @@ TEST(gradcheck_finds_planted_bugs)
         p.bug = bugs[i].bug;
         CHECK(!tg_gradcheck_ex(product, in, 2, &p, &options));
         CHECK(strstr(tg_error_message(), bugs[i].error) && strstr(tg_error_message(), bugs[i].hint));
-        CHECK(tg_error_code() == TG_ERR_GRAPH);
+        CHECK(tg_error_code() == (p.bug == FAILING ? TG_ERR_SHAPE : TG_ERR_GRAPH));
         tg_clear_error();
         text_of(report);
-        if (p.bug != OFFSET && p.bug != UNSTEADY)
-            CHECK(strstr(printed, "FAIL  hint: ") && strstr(printed, bugs[i].hint));
+        CHECK(strncmp(printed, "gradcheck product  f64", 22) == 0 && strstr(printed, "FAIL  hint: "));
+        if (p.bug < OFFSET) CHECK(strstr(printed, bugs[i].hint));
     }
     harness.sample = NULL;
     p.bug = ONCE; /* the gradient is right, but has no history */
     CHECK(tg_gradcheck(product, in, 2, &p));
     CHECK_FAILS(tg_gradgradcheck(product, in, 2, &p), "gradgradcheck: Jacobian mismatch");
-    in[0] = random_f64(TG_SHAPE(4, 3)), in[1] = random_f64(TG_SHAPE(1, 3));
-    CHECK_FAILS(tg_gradcheck(shifted, in, 2, NULL), "1/4 of the numeric: not reduced over broadcast axes");
-    shift_forgets_sum = true;
-    CHECK_FAILS(tg_gradcheck(shifted, in, 2, NULL), "returned a gradient of shape [4, 3] at index 1, for an input of");
-    CHECK(tg_backward(shifted(in, 2, NULL)) == TG_OK && tg_numel(tg_grad(in[1])) == 3); /* backward sums it */
-    shift_forgets_sum = false;
+}
+
+/* A lost factor and a sum that is missing or only a part are told apart, by the sizes that are broadcast. */
+TEST(gradcheck_tells_a_factor_from_a_sum)
+{
+    int scalar = 1;
+    tg_tensor *in[2];
+    const struct {
+        int shift;
+        tg_shape x, b;
+        const char *hint;
+    } rows[] = {
+        {AVERAGED, TG_SHAPE(4, 3), TG_SHAPE(3), "1/4 of the numeric: averaged over the broadcast dims [0], not summed"},
+        {AVERAGED, TG_SHAPE(4, 3), TG_SHAPE(4, 1), "1/3 of the numeric: averaged over the broadcast dims [1], not sum"},
+        {AVERAGED, TG_SHAPE(4, 3), TG_SHAPE(1), "1/12 of the numeric: averaged over the broadcast dims [0, 1], not sum"},
+        {AVERAGED, TG_SHAPE(2, 3), TG_SHAPE(3), "dims [0], not summed; or a factor 2 was lost (as of x*x)"},
+        {AVERAGED_ONCE, TG_SHAPE(5, 3), TG_SHAPE(1, 1), "1/5 of the numeric: averaged over the broadcast dims [0], not"},
+        {ONE_ROW, TG_SHAPE(4, 3), TG_SHAPE(3), "only a part is summed of the broadcast dims [0]"},
+        {HALVED, TG_SHAPE(4, 3), TG_SHAPE(3), "1/2 of the numeric: a factor 2 was lost (as of x*x)"},
+        {HALVED, TG_SHAPE(2, 3), TG_SHAPE(2, 3), "1/2 of the numeric: a factor 2 was lost (as of x*x)"},
+        {AVERAGED_ONCE, TG_SHAPE(3, 4), TG_SHAPE(3, 4), "1/3 of the numeric: divided by that size once too often, or"},
+        {EIGHTFOLD, TG_SHAPE(8, 3), TG_SHAPE(3), "constant ratio: analytic is 8 times numeric: not divided by that si"},
+    };
+    tg_seed(9);
+    for (int i = 0; i < COUNT(rows); ++i) {
+        in[0] = random_f64(rows[i].x), in[1] = random_f64(rows[i].b);
+        harness.sample = rows[i].hint;
+        shift = SUMMED;
+        CHECK(tg_gradcheck(shifted, in, 2, NULL) && tg_gradcheck(shifted, in, 2, &scalar));
+        shift = rows[i].shift;
+        CHECK_FAILS(tg_gradcheck(shifted, in, 2, NULL), rows[i].hint);
+        /* of a sum of all, which has no dims, the other input tells what is broadcast; one row is any wrong number */
+        CHECK_FAILS(tg_gradcheck(shifted, in, 2, &scalar),
+                    shift == ONE_ROW ? "a term is missing or wrong, or not summed over the broadcast dims [0]"
+                                     : rows[i].hint);
+    }
+    harness.sample = NULL;
+    in[0] = random_f64(TG_SHAPE(5, 3)), in[1] = random_f64(TG_SHAPE(3));
+    CHECK(!tg_gradcheck(shifted, in, 2, NULL) && !strstr(tg_error_message(), "not divided"));
+    CHECK_FAILS((tg_clear_error(), tg_gradcheck(shifted, in, 2, NULL)), "constant ratio: analytic is 8 times numeric");
+    shift = UNSUMMED;
+    CHECK_FAILS(tg_gradcheck(shifted, in, 2, &scalar), "returned a gradient of shape [5, 3] at index 1, for an input of");
+    CHECK(tg_backward(shifted(in, 2, &scalar)) == TG_OK && tg_numel(tg_grad(in[1])) == 3); /* backward sums it */
 }
 
 /* One of 200 graphs of 2 to 9 ops drawn by the seed *user, over in[0] [2, 3], in[1] [3] and in[2] [3, 2]. */
@@ -342,7 +403,38 @@ TEST(gradcheck_report)
                          "  input 0  4    [0,0]      [0,0]    0.5000000     0.5000000     0.0e+00   0.0e+00  ok\n"
                          "  weight   4    [1,0]      [1,0]    0.0000000     4.0000000     4.0e+00   1.0e+00  FAIL  "
                          "hint: gradient never written\n"));
-    in[0] = random_f64(TG_SHAPE(0, 2));
+    /* without g as a factor; an input that does not require grad; a rule that fails, and one that leaves the sum */
+    p.bug = NO_G;
+    tg_set_requires_grad(in[0], false);
+    options.report = report = tmpfile();
+    CHECK(!tg_gradcheck_ex(product, in, 2, &p, &options) && tg_ok());
+    CHECK(prints(report, "gradcheck product  f64  h=5e-01  centred\n"
+                         "  param    n    worst idx  out idx  analytic      numeric       abs       rel      verdict\n"
+                         "  input 0  4    -          -        -             -             -         -        "
+                         "does not require grad\n"
+                         "  weight   4    [1,1]      [0,0]    6.0000000     0.0000000     6.0e+00   1.0e+00  FAIL  "
+                         "hint: backward not multiplied by grad_output\n"));
+    p.bug = FAILING;
+    in[0] = tg_ones_on(TG_SHAPE(3, 2), TG_F64, HERE);
+    options.report = report = tmpfile();
+    CHECK_FAILS(tg_gradcheck_ex(product, in, 2, &p, &options), "tg_matmul: ");
+    CHECK(strstr(text_of(report), "  weight   4    -          -        -             -             -         -        "
+                                  "FAIL  hint: tg_matmul: "));
+    CHECK(strstr(printed, "  input 0  6    -          -        -             -             -         -        does not"));
+    shift = UNSUMMED;
+    options.report = report = tmpfile();
+    in[0] = random_f64(TG_SHAPE(4, 3)), in[1] = random_f64(TG_SHAPE(3));
+    CHECK_FAILS(tg_gradcheck_ex(shifted, in, 2, NULL, &options), "at index 1");
+    CHECK(strstr(text_of(report), "  input 1  3    -          -        -             -             -         -        "
+                                  "FAIL  hint: tg_") && strstr(printed, "returned a gradient of shape [4, 3] at index"));
+    /* with an error that is older than the check, the message is that of the older one */
+    options.report = report = tmpfile();
+    (void)tg_sum(NULL);
+    CHECK(!tg_gradcheck_ex(shifted, in, 2, NULL, &options));
+    CHECK(strstr(text_of(report), "FAIL  hint: backward failed\n") && strstr(tg_error_message(), "tg_sum"));
+    tg_clear_error();
+    in[0] = random_f64(TG_SHAPE(0, 2)), in[1] = random_f64(TG_SHAPE(2, 2));
+    tg_set_name(in[1], "weight");
     p.bug = RIGHT;
     options.report = report = tmpfile();
     CHECK(tg_gradcheck_ex(product, in, 2, &p, &options));
@@ -394,33 +486,34 @@ TEST(gradcheck_refuses)
     tg_set_error_handler(NULL, NULL);
 }
 
-/* y = 7 x, and a gradient of 1: a ratio that is no size of anything here. */
-static tg_status sevenfold_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
+/* y = a x, and a gradient of 1: a ratio that is no size of anything here.  user: a */
+static tg_status scaled_forward(tg_ctx *c, tg_tensor *const *in, tg_tensor **out)
 {
-    (void)c;
-    out[0] = tg_mul_scalar(in[0], 7);
+    out[0] = tg_mul_scalar(in[0], *(const double *)tg_ctx_user(c));
     return tg_ok() ? TG_OK : tg_error_code();
 }
 
-static tg_status sevenfold_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
+static tg_status scaled_backward(tg_ctx *c, tg_tensor *const *g, tg_tensor **gin)
 {
     (void)c;
     gin[0] = g[0];
     return TG_OK;
 }
 
-static tg_tensor *sevenfold(tg_tensor *const *in, int n, void *user)
+static tg_tensor *scaled(tg_tensor *const *in, int n, void *user)
 {
     tg_tensor *y = NULL;
-    (void)user;
-    tg_custom("sevenfold", sevenfold_forward, sevenfold_backward, NULL, in, n, &y, 1);
+    tg_custom("scaled", scaled_forward, scaled_backward, user, in, n, &y, 1);
     return y;
 }
 
 TEST(gradcheck_names_a_ratio_that_is_no_size)
 {
     tg_tensor *x = random_f64(TG_SHAPE(2, 3));
-    CHECK_FAILS(tg_gradcheck(sevenfold, &x, 1, NULL), "constant ratio: analytic is 0.1429 times numeric");
+    double factors[] = {7, 0.4, 1};
+    CHECK_FAILS(tg_gradcheck(scaled, &x, 1, &factors[0]), "1/7 of the numeric: a factor 7 was lost");
+    CHECK_FAILS(tg_gradcheck(scaled, &x, 1, &factors[1]), "constant ratio: analytic is 2.5 times numeric");
+    CHECK(tg_gradcheck(scaled, &x, 1, &factors[2]));
 }
 
 static bool scenario_check(void)
@@ -442,6 +535,7 @@ int main(int argc, char **argv)
     RUN(gradcheck_passes);
     RUN(gradcheck_leaves_all_as_it_was);
     RUN(gradcheck_finds_planted_bugs);
+    RUN(gradcheck_tells_a_factor_from_a_sum);
     RUN(gradcheck_has_no_false_alarms);
     RUN(gradcheck_report);
     RUN(gradcheck_refuses);
