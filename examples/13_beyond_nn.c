@@ -97,7 +97,7 @@ static void curvature_and_difference(void)
    steps of time in which first the speed changes, and then the angle. */
 static tg_tensor *swing(tg_tensor *length)
 {
-    const double dt = 0.05 / STEPS_PER_ANGLE;
+    const double dt = 0.05 / (double)STEPS_PER_ANGLE;
     tg_tensor *angle = tg_scalar(1), *speed = tg_scalar(0), *seen[ANGLES];
     tg_tensor *pull = tg_mul_scalar(tg_reciprocal(length), -9.81 * dt);
     for (int i = 0; i < ANGLES; ++i) {
