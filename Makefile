@@ -35,6 +35,7 @@ help:
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
+	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make clean           removes $(BUILD)/ and out/'
@@ -46,7 +47,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test check-examples examples picture bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -116,12 +117,16 @@ bench-quick: $(BUILD)/workloads
 
 examples: $(EXAMPLES)
 
+picture: $(BUILD)/picture
+	$(BUILD)/picture > examples/player.svg
+
 # The library is compiled once for all tests and examples; an example is a whole program, too, and without TG_COMPILED it
 # compiles the library itself, as `cc examples/05_moons.c -I. -lm` does.
 $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -c -o $@ $<
 
-$(TESTS) $(EXAMPLES) $(BUILD)/fuzz_api $(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/library.o
+TOOLS := $(BUILD)/replay $(BUILD)/copy_tensors $(BUILD)/picture
+$(TESTS) $(EXAMPLES) $(BUILD)/fuzz_api $(TOOLS): $(BUILD)/library.o
 
 $(EXAMPLES): $(BUILD)/%: examples/%.c $(wildcard examples/*.h) tensorgrad.h $(BUILD)/flags
 	$(COMPILE) -DTG_COMPILED
@@ -132,7 +137,7 @@ $(TESTS:=.o): $(BUILD)/%.o: tests/%.c tensorgrad.h $(wildcard tests/*.h) $(BUILD
 $(TESTS): $(BUILD)/%: $(BUILD)/%.o
 	$(COMPILE)
 
-$(BUILD)/replay $(BUILD)/copy_tensors: $(BUILD)/%: tests/tools/%.c tensorgrad.h $(BUILD)/flags
+$(TOOLS): $(BUILD)/%: tests/tools/%.c tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
 $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
@@ -186,4 +191,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples clean FORCE
+.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples clean FORCE

@@ -713,6 +713,8 @@ TG_API bool tg_is_contiguous(const tg_tensor *t);
 
 /* A name for messages and prints; copied; NULL: none */
 TG_API tg_status tg_set_name(tg_tensor *t, const char *name);
+/* Gives a variable's tensor the variable's name: TG_NAME(w) is tg_set_name(w, "w"). */
+#define TG_NAME(variable) tg_set_name(variable, #variable)
 /* The name of t, owned by t; "" when there is none */
 TG_API const char *tg_name(const tg_tensor *t);
 

@@ -4,7 +4,7 @@ and as C++11, and print what stands there; the one on a GPU also as the README's
 tests/ and examples/: the rows of the op table and the error messages that they quote are the real ones, the figures are those of
 RESULTS.md, every link leads somewhere, and every example and belief is listed.  With nvcc: the README's lines of nvcc and cc, just
 as they stand, build that program, and it runs, be there a GPU or not."""
-import os, re, shutil, subprocess, sys
+import os, re, shutil, subprocess, sys, xml.dom.minidom
 
 from checks import check, summary
 
@@ -40,6 +40,19 @@ def run(name, program, wanted, whole=False):
                                   cwd=FOLDER)
             check(said.returncode == 0, "%s ends with %d" % (name, said.returncode), said.stderr)
             check(said.stdout.strip() == wanted.strip(), name, "prints:\n%s\nwanted:\n%s" % (said.stdout, wanted))
+
+
+def picture():
+    """The picture of README.md is what `make picture` writes: XML, and the steps that the first program prints."""
+    compiler, suffix, standard = LANGUAGES[0]
+    program, committed = os.path.join(FOLDER, "picture"), open("examples/player.svg").read()
+    subprocess.check_call([compiler, standard] + FLAGS + ["-DTG_COMPILED", "tests/tools/picture.c", library(compiler, suffix, standard),
+                          "-o", program, "-lm"])
+    drawn = subprocess.run([os.path.abspath(program)], capture_output=True, text=True).stdout
+    check(drawn == committed, "examples/player.svg is as `make picture` draws it")
+    texts = [e.firstChild.data for e in xml.dom.minidom.parseString(committed).getElementsByTagName("text") if e.firstChild]
+    steps = [line for line in texts if line.startswith("   ")]
+    check(len(steps) == 3 and all(line + "\n" in open("README.md").read() for line in steps), "the README's steps are those of its picture")
 
 
 def shell(lines, name, **options):
@@ -185,6 +198,7 @@ def main():
         check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
     check(programs > 0, "the README has no program")
     pages(readmes)
+    picture()
 
 
 main()
