@@ -52,6 +52,8 @@
        TG_SELF              the name of this file, in quotes, if the compiler cannot tell it: see SPEED
        TG_ABORT             the function that tg_abort_on_error calls (default: abort)
        TG_DEBUG             find every use of an ended tensor, as TG_DEBUG=1 in the environment does: see OWNERSHIP
+       TG_HANDLE_STOCK      how many handles of ended tensors wait before one is used again (default 128, 34 KB a
+                            thread): with 0 least memory is needed, and the use of an ended tensor is noticed least
        TG_PLAIN             leave act III (see CONTENTS) out: the CPU computes by the loops of the room PLAIN, which are
                             easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
@@ -7949,21 +7951,24 @@ static void tgi_free_name(tgi_thread *S, char *name)
     if (name) tgi_free(S, name, strlen(name) + 1);
 }
 
+#ifndef TG_HANDLE_STOCK
+#define TG_HANDLE_STOCK 128
+#endif
+
 /* Memory for a handle, or NULL.  Freed handles are reused for handles alone, so that tgi_usable may read `ended` of one
    that was freed: the oldest first, and only while more than a stock of them is left, so that a tensor which a function
    forgot to keep is still known to have ended when its caller has made others.  With TG_DEBUG they are not reused at
    all. */
-enum { TGI_HANDLE_STOCK = 128 };
 static tg_tensor *tgi_alloc_handle(tgi_thread *S)
 {
     if (!S->debug) {
         tgi_link *block = S->free_handles;
         S->handle_bytes = sizeof(tg_tensor);
-        if (!TGI_LIKELY(S->free_handle_count > TGI_HANDLE_STOCK)) {
+        if (!TGI_LIKELY(S->free_handle_count > TG_HANDLE_STOCK)) {
             tg_tensor *t = (tg_tensor *)tgi_alloc_or_trim(S, sizeof(tg_tensor));
             if (t || S->free_handle_count == 0) return t;
-            if (S->free_handle_count == 1) S->handles_end = &S->free_handles;
         }
+        if (S->free_handle_count == 1) S->handles_end = &S->free_handles;
         S->free_handles = block->next;
         S->free_handle_count--;
         S->stats.cached_bytes -= (int64_t)sizeof(tg_tensor);
