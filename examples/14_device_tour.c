@@ -1,7 +1,7 @@
 /* 14_device_tour.c: what a move to a device is and is not, on whatever devices this machine has.
 
    READ    every section begins with a belief about .to(device) that tutorials spread, and shows what happens.
-   CHANGE  STEPS, BATCH and WIDTH; take TG_NO_GRAD out of move_layer and read the error; print tg_grad of a moved tensor
+   CHANGE  STEPS, BATCH and WIDTH; take TG_NO_GRAD out of move_layer in layer.h and read the error
    PRINTS  devices, gradients and losses (these two are the same everywhere), bytes moved and time spent in moves.
            Without a GPU: make sim MAIN=examples/14_device_tour.c OUT=tour; TG_SIM_DEVICES=2 ./tour */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
@@ -9,7 +9,7 @@
 #endif
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
-#include <math.h>
+#include "layer.h"
 #include <stdio.h>
 #include <sys/time.h>
 
@@ -34,7 +34,8 @@ static void gradients(void)
     TG_SCOPE;
     tg_tensor *x = tg_set_requires_grad(tg_arange(1, 4, 1), true);
     tg_tensor *moved = tg_to(x, first), *squares = tg_to(tg_mul(moved, moved), last), *loss = tg_sum(squares);
-    tg_set_name(x, "x"), tg_set_name(loss, "loss");
+    tg_set_name(x, "x");
+    tg_set_name(loss, "loss");
     printf("2. x on %s, its square on %s, the loss on %s\n", place(x), place(moved), place(loss));
     tg_tape_print(stdout, loss);
     tg_backward(loss);
@@ -55,38 +56,6 @@ static void no_silent_moves(void)
     tg_set_error_handler(tg_abort_on_error, NULL);
 }
 
-/* ---- a network of plain tensors; tutorials_modules.c writes one in modules --------------------------------------- */
-
-typedef struct { tg_tensor *weight, *bias; } layer;
-
-static layer make_layer(int inputs, int outputs)
-{
-    TG_SCOPE;
-    layer l;
-    l.weight = tg_param(tg_mul_scalar(tg_randn(TG_SHAPE(outputs, inputs)), 1 / sqrt(inputs)));
-    l.bias = tg_param(tg_zeros(TG_SHAPE(outputs)));
-    return l;
-}
-
-/* As a tensor is moved: out of place, and gradients of the moved layer come back to the parameters of this one. */
-static layer layer_to(layer l, tg_device device)
-{
-    l.weight = tg_to(l.weight, device);
-    l.bias = tg_to(l.bias, device);
-    return l;
-}
-
-/* As a PyTorch module is moved: in place.  The parameters are new leaves there, and the old ones end. */
-static void move_layer(layer *l, tg_device device)
-{
-    TG_SCOPE;
-    TG_NO_GRAD;
-    const layer moved = layer_to(*l, device);
-    if (moved.weight == l->weight) return;
-    tg_release(l->weight), tg_release(l->bias);
-    l->weight = tg_param(moved.weight), l->bias = tg_param(moved.bias);
-}
-
 /* "Moving a layer is shallow: weights follow when used."  All at once; what is made later is on the default device. */
 static void layers(void)
 {
@@ -95,7 +64,8 @@ static void layers(void)
     late = make_layer(2, 2);
     printf("4. moved: weight on %s, bias on %s; made later: weight on %s\n", place(early.weight), place(early.bias),
            place(late.weight));
-    tg_release(early.weight), tg_release(early.bias), tg_release(late.weight), tg_release(late.bias);
+    free_layer(early);
+    free_layer(late);
 }
 
 /* ---- what moves cost --------------------------------------------------------------------------------------------- */
@@ -121,8 +91,14 @@ static double train(int way)
     tg_seed(14);
     layer hidden = make_layer(INPUTS, WIDTH), out = make_layer(WIDTH, 1);
     tg_tensor *x = tg_randn(TG_SHAPE(STEPS * BATCH, INPUTS)), *y = tg_sin(tg_narrow(x, 1, 0, 1));
-    if (way == PIN_BATCH && device.type == TG_DEV_CUDA) x = tg_pin_memory(x), y = tg_pin_memory(y);
-    if (way != MOVE_ALL) move_layer(&hidden, device), move_layer(&out, device);
+    if (way == PIN_BATCH && device.type == TG_DEV_CUDA) {
+        x = tg_pin_memory(x);
+        y = tg_pin_memory(y);
+    }
+    if (way != MOVE_ALL) {
+        move_layer(&hidden, device);
+        move_layer(&out, device);
+    }
     tg_optim *opt = tg_sgd(TG_LIST(hidden.weight, hidden.bias, out.weight, out.bias), 0.2);
     const tg_device_stats before = tg_stats_on(device);
     const int flags = way == PIN_BATCH ? TG_NON_BLOCKING : 0;
@@ -145,7 +121,8 @@ static double train(int way)
     printf("   %-31s %6.0f bytes there and %5.0f back a step, loss %.6f\n", way_names[way],
            (double)(after.received - before.received) / STEPS, (double)(after.sent - before.sent) / STEPS, last_loss);
     tg_optim_free(opt);
-    tg_release(hidden.weight), tg_release(hidden.bias), tg_release(out.weight), tg_release(out.bias);
+    free_layer(hidden);
+    free_layer(out);
     return 1e3 * in_moves / STEPS;
 }
 
@@ -155,7 +132,8 @@ int main(void)
     const int gpus = tg_cuda_device_count();
     tg_set_error_handler(tg_abort_on_error, NULL);
     tg_set_default_dtype(TG_F64);
-    first = gpus ? TG_CUDA(0) : TG_CPU, last = gpus ? TG_CUDA(gpus - 1) : TG_CPU;
+    first = gpus ? TG_CUDA(0) : TG_CPU;
+    last = gpus ? TG_CUDA(gpus - 1) : TG_CPU;
     printf("devices: cpu");
     for (int i = 0; i < gpus; ++i) printf(" %s", tg_device_str(TG_CUDA(i)));
     printf("\n");
@@ -165,7 +143,8 @@ int main(void)
     layers();
     printf("5. training on %s\n", tg_device_str(first));
     for (int way = 0; way < WAYS; ++way) milliseconds[way] = train(way);
-    for (int way = 0; way < WAYS; ++way)
+    for (int way = 0; way < WAYS; ++way) {
         printf("   %-31s %6.3f ms a step in moves\n", way_names[way], milliseconds[way]);
+    }
     return tg_shutdown() == TG_OK ? 0 : 1;
 }
