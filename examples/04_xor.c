@@ -60,6 +60,9 @@ int main(void)
     printf("of the 4 points, the line has %s right, the network %d\n", count_right(line, x, y) < 4 ? "some" : "all",
            count_right(net, x, y));
     map(net);
-    tg_module_free(line), tg_module_free(net), tg_release(x), tg_release(y);
+    tg_module_free(line);
+    tg_module_free(net);
+    tg_release(x);
+    tg_release(y);
     return tg_ok() && tg_shutdown() == TG_OK ? 0 : 1;
 }

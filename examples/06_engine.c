@@ -14,7 +14,9 @@ static uint64_t state = 42;
 
 static double uniform(double low, double high)
 {
-    state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
     const uint32_t word = (uint32_t)(state * 0x2545F4914F6CDD1DU >> 32);
     return low + (high - low) * ((word >> 8) / 16777216.0);
 }
@@ -37,7 +39,9 @@ static void make_points(void)
         const int yin = right <= 0.1 || (left > 0.1 && left <= 0.25) || (y > 0.5 && right > 0.25);
         const int label = right < 0.1 || left < 0.1 ? 2 : yin ? 0 : 1;
         if (label != n % CLASSES) continue;
-        point[n].x = (x / 0.5 - 1) * 2, point[n].y = (y / 0.5 - 1) * 2, point[n++].label = label;
+        point[n].x = (x / 0.5 - 1) * 2;
+        point[n].y = (y / 0.5 - 1) * 2;
+        point[n++].label = label;
     }
 }
 

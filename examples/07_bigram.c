@@ -19,9 +19,12 @@ static tg_tensor *count_pairs(void)
 {
     static double pairs[LETTERS * LETTERS];
     for (int i = 0; i < name_count; ++i) {
-        int before = 0, letter;
-        for (int k = 0; (letter = letter_of(i, k)) != 0; before = letter, ++k) pairs[before * LETTERS + letter] += 1;
-        pairs[before * LETTERS] += 1; /* the name ends */
+        int before = 0, k = 0;
+        do {
+            const int letter = letter_of(i, k++);
+            pairs[before * LETTERS + letter] += 1;
+            before = letter;
+        } while (before != 0);
     }
     return tg_from_f64(pairs, TG_SHAPE(LETTERS, LETTERS));
 }
@@ -70,10 +73,7 @@ int main(int argc, char **argv)
     char name[2][LONGEST + 1];
     tg_set_default_dtype(TG_F64);
     tg_seed(1);
-    if (find_names(argc > 1 ? argv[1] : NULL) == 0) {
-        printf("%s: there are no names\n", argv[1]);
-        return 1;
-    }
+    if (find_names(argc > 1 ? argv[1] : NULL) == 0) return 1;
     tg_tensor *pairs = count_pairs(), *smoothed = tg_add_scalar(pairs, SMOOTH);
     tg_tensor *counted = tg_div(smoothed, tg_sum_dim(smoothed, 1, true));
     printf("%d names, %g pairs of letters\n", name_count, tg_item(tg_sum(pairs)));

@@ -54,7 +54,7 @@ static tg_tensor *columns(tg_tensor *t) { return tg_sum_dim(t, 1, true); }
 static void by_hand(const network *n, network *d, tg_tensor *x, tg_tensor *y)
 {
     tg_tensor *one = tg_to_dtype(tg_one_hot(tg_reshape(y, TG_SHAPE(ROWS)), LETTERS), TG_F64);
-    d->logp = tg_mul_scalar(one, -1.0 / ROWS);
+    d->logp = tg_mul_scalar(one, -1.0 / (int)ROWS);
     d->p = tg_div(d->logp, n->p);
     d->inverse = columns(tg_mul(d->p, n->e));
     d->sum = tg_neg(tg_mul(d->inverse, tg_square(n->inverse)));
@@ -102,9 +102,12 @@ int main(void)
     tg_seed(1);
     tg_tensor *x = tg_randint(0, LETTERS, TG_SHAPE(ROWS, CONTEXT)), *y = tg_randint(0, LETTERS, TG_SHAPE(ROWS, 1));
     n.table = parameter(TG_SHAPE(LETTERS, SIZE), 1);
-    n.w1 = parameter(TG_SHAPE(FLAT, HIDDEN), 0.3), n.b1 = parameter(TG_SHAPE(1, HIDDEN), 0.1);
-    n.gain = parameter(TG_SHAPE(1, HIDDEN), 1), n.bias = parameter(TG_SHAPE(1, HIDDEN), 0.1);
-    n.w2 = parameter(TG_SHAPE(HIDDEN, LETTERS), 0.1), n.b2 = parameter(TG_SHAPE(1, LETTERS), 0.1);
+    n.w1 = parameter(TG_SHAPE(FLAT, HIDDEN), 0.3);
+    n.b1 = parameter(TG_SHAPE(1, HIDDEN), 0.1);
+    n.gain = parameter(TG_SHAPE(1, HIDDEN), 1);
+    n.bias = parameter(TG_SHAPE(1, HIDDEN), 0.1);
+    n.w2 = parameter(TG_SHAPE(HIDDEN, LETTERS), 0.1);
+    n.b2 = parameter(TG_SHAPE(1, LETTERS), 0.1);
     forward(&n, x, y);
 #define RETAIN(name) tg_retain_grad(n.name);
     TENSORS(RETAIN)

@@ -1,57 +1,18 @@
 /* 10_mnist.c: a convolutional network learns to read digits of 28 x 28 pixels.
 
    READ    make_network(), then train(): a loader gives the batches, and a step is what follows TG_SCOPE.
-   CHANGE  the layers, EPOCHS, BATCH; how crooked the digits are that draw() makes.  10_mnist FOLDER reads MNIST's test
-           images instead: the files t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte in that folder.
+   CHANGE  the layers, EPOCHS, BATCH; how crooked the digits are that draw() in digits.h makes.  10_mnist FOLDER reads
+           MNIST's test images instead: t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte in that folder, as does
+           TG_DATA=FOLDER 10_mnist.
    PRINTS  after each epoch the loss, and the part that it reads right of 2000 digits that it does not learn from; then
            some of these, and what it takes them for.  Uses a GPU if there is one. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
-#include <math.h>
+#include "digits.h"
 #include <stdio.h>
+#include <stdlib.h>
 
-enum { SIDE = 28, IMAGES = 10000, LEARN = 8000, BATCH = 32, EPOCHS = 3, SHOWN = 4 };
-
-/* The distance of the point (x, y) from the line that joins two others. */
-static double distance(double x, double y, const double *a, const double *b)
-{
-    const double dx = b[0] - a[0], dy = b[1] - a[1], length = dx * dx + dy * dy + 1e-9;
-    const double part = fmax(0, fmin(1, ((x - a[0]) * dx + (y - a[1]) * dy) / length));
-    return hypot(x - a[0] - part * dx, y - a[1] - part * dy);
-}
-
-/* Draws a digit: a stroke from point to point of a grid, abc/def/ghi/jkl/mno from the top.  32 random numbers r say how
-   far each point is off its place, how the grid is scaled, turned and moved, and how thick the stroke is. */
-static void draw(uint8_t *pixel, int64_t digit, const double *r)
-{
-    static const char *const strokes[] = {"bflnjdb", "dbn",     "dbfmo", "dbfhlnj",   "bgihen",
-                                          "caghlnm", "bdjnlhg", "acn",   "bdhlnjhfb", "fbdhfn"};
-    const char *const stroke = strokes[digit];
-    const double c = cos(0.6 * (r[0] - 0.5)), s = sin(0.6 * (r[0] - 0.5));
-    double point[12][2];
-    for (int i = 0; stroke[i]; ++i) {
-        const double x = (4 + 3 * r[1]) * ((stroke[i] - 'a') % 3 - 1 + 0.5 * (r[8 + 2 * i] - 0.5));
-        const double y = (3.2 + 1.8 * r[2]) * ((stroke[i] - 'a') / 3 - 2 + 0.5 * (r[9 + 2 * i] - 0.5));
-        point[i][0] = 10.5 + 6 * r[3] + c * x - s * y;
-        point[i][1] = 10.5 + 6 * r[4] + s * x + c * y;
-    }
-    for (int at = 0; at < SIDE * SIDE; ++at) {
-        double nearest = SIDE;
-        for (int i = 1; stroke[i]; ++i)
-            nearest = fmin(nearest, distance(at % SIDE, at / SIDE, point[i - 1], point[i]));
-        pixel[at] = (uint8_t)(255 * fmax(0, fmin(1, 1.6 + 1.2 * r[5] - nearest)));
-    }
-}
-
-/* labels i64 [IMAGES] -> images u8 [IMAGES, SIDE, SIDE] */
-static tg_tensor *draw_digits(tg_tensor *labels)
-{
-    tg_tensor *images = tg_full_on(TG_SHAPE(IMAGES, SIDE, SIDE), 0, TG_U8, TG_CPU);
-    tg_tensor *random = tg_rand_on(TG_SHAPE(IMAGES, 32), TG_F64, TG_CPU);
-    for (int i = 0; i < IMAGES && tg_ok(); ++i)
-        draw((uint8_t *)tg_data(images) + SIDE * SIDE * i, tg_data_i64(labels)[i], tg_data_f64(random) + 32 * i);
-    return images;
-}
+enum { LEARN = 8000, BATCH = 32, EPOCHS = 3, SHOWN = 4 };
 
 static tg_tensor *read_bytes(const char *folder, const char *name)
 {
@@ -133,17 +94,26 @@ int main(int argc, char **argv)
     const tg_device device = tg_cuda_is_available() ? TG_CUDA(-1) : TG_CPU;
     tg_tensor *data[2], *learn[2], *held_out[2];
     tg_seed(6);
-    data[1] = argc > 1 ? tg_to_dtype(read_bytes(argv[1], "t10k-labels-idx1-ubyte"), TG_I64)
-                       : tg_randint(0, 10, TG_SHAPE(IMAGES));
-    data[0] = argc > 1 ? read_bytes(argv[1], "t10k-images-idx3-ubyte") : draw_digits(data[1]);
+    const char *folder = argc > 1 ? argv[1] : getenv("TG_DATA");
+    if (folder && *folder) {
+        data[0] = read_bytes(folder, "t10k-images-idx3-ubyte");
+        data[1] = tg_to_dtype(read_bytes(folder, "t10k-labels-idx1-ubyte"), TG_I64);
+    } else {
+        data[1] = tg_randint(0, 10, TG_SHAPE(IMAGES));
+        data[0] = draw_digits(data[1]);
+    }
     data[0] = tg_div_scalar(tg_to_dtype(tg_reshape(data[0], TG_SHAPE(IMAGES, 1, SIDE, SIDE)), TG_F32), 255);
-    for (int i = 0; i < 2; ++i)
-        learn[i] = tg_narrow(data[i], 0, 0, LEARN), held_out[i] = tg_narrow(data[i], 0, LEARN, IMAGES - LEARN);
+    for (int i = 0; i < 2; ++i) {
+        learn[i] = tg_narrow(data[i], 0, 0, LEARN);
+        held_out[i] = tg_narrow(data[i], 0, LEARN, IMAGES - LEARN);
+    }
     tg_module *net = tg_module_to(make_network(), device);
     tg_loader *learning = tg_loader_new(learn, 2, BATCH, TG_SHUFFLE, device);
     tg_loader *testing = tg_loader_new(held_out, 2, 250, 0, device);
     train(net, learning, testing);
     show(net, tg_narrow(data[0], 0, LEARN, SHOWN), device);
-    tg_loader_free(learning), tg_loader_free(testing), tg_module_free(net);
+    tg_loader_free(learning);
+    tg_loader_free(testing);
+    tg_module_free(net);
     return tg_ok() ? 0 : 1;
 }

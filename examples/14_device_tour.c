@@ -118,12 +118,12 @@ static double train(int way)
         if (step == STEPS - 1) last_loss = tg_item(loss);
     }
     const tg_device_stats after = tg_stats_on(device);
-    printf("   %-31s %6.0f bytes there and %5.0f back a step, loss %.6f\n", way_names[way],
-           (double)(after.received - before.received) / STEPS, (double)(after.sent - before.sent) / STEPS, last_loss);
+    printf("   %-31s %6d bytes there and %5d back a step, loss %.6f\n", way_names[way],
+           (int)((after.received - before.received) / STEPS), (int)((after.sent - before.sent) / STEPS), last_loss);
     tg_optim_free(opt);
     free_layer(hidden);
     free_layer(out);
-    return 1e3 * in_moves / STEPS;
+    return 1e3 * in_moves / (int)STEPS;
 }
 
 int main(void)

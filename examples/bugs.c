@@ -25,7 +25,8 @@ static void recurse(value *v) /* goes on before v has all of its gradient, and a
 
 static void backward(value *root)
 {
-    v_zero_grad(), root->grad = 1;
+    v_zero_grad();
+    root->grad = 1;
     if (bug == 2 || bug == 14) recurse(root);
     else for (value *v = root + 1; v-- > tape.values;) visit(v);
 }
@@ -52,7 +53,7 @@ static tg_status rule(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad)
     tg_tensor *largest = tg_to_dtype(tg_eq(x, y), TG_F64); /* 1 or 0 */
     const double n = (double)tg_numel(x);
     switch (mistake) {
-    case 4: grad[0] = gy, grad[1] = bug == 4 ? tg_mean_dim(gy, 0, false) : tg_sum_dim(gy, 0, false); break;
+    case 4: grad[0] = gy; grad[1] = bug == 4 ? tg_mean_dim(gy, 0, false) : tg_sum_dim(gy, 0, false); break;
     case 8: grad[0] = tg_mul(gy, bug == 8 ? largest : tg_div(largest, tg_sum(largest))); break;
     case 11: grad[0] = tg_expand(tg_div_scalar(gy, bug == 11 ? n * n : n), tg_shape_of(x)); break;
     default: /* gy may be a transpose, whose rows are columns in memory */
@@ -64,9 +65,9 @@ static tg_status rule(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad)
 
 static tg_tensor *function(tg_tensor *const *in, int n, void *user)
 {
-    tg_tensor *x = in[0], *b = in[1], *y = tg_tanh(b);
+    tg_tensor *x = in[0], *b = in[n - 1], *y = tg_tanh(b);
     const tg_device gpu = tg_cuda_is_available() ? TG_CUDA(0) : TG_CPU;
-    (void)n, (void)user;
+    (void)user;
     if (mistake == 10) return tg_mul(bug == 10 ? tg_detach(y) : y, x);
     tg_tensor *there = bug == 12 ? tg_from_on(tg_data(b), tg_shape_of(b), TG_F64, gpu) : tg_to(b, gpu);
     if (mistake == 12) return tg_mul(tg_to(there, TG_CPU), x);
@@ -78,7 +79,8 @@ static tg_tensor *function(tg_tensor *const *in, int n, void *user)
 static const char *rules(void)
 {
     tg_tensor *in[2] = {tg_reshape(tg_linspace(-1, 1, 6), TG_SHAPE(2, 3)), tg_linspace(0.5, 1, 3)};
-    in[0] = tg_set_requires_grad(in[0], true), in[1] = tg_set_requires_grad(in[1], mistake != 5 && mistake != 6);
+    tg_set_requires_grad(in[0], true);
+    tg_set_requires_grad(in[1], mistake != 5 && mistake != 6);
     return gradcheck(function, in, 2);
 }
 
@@ -86,20 +88,19 @@ static const char *rules(void)
 
 static const char *training(void)
 {
-    tg_tensor *w = tg_param(tg_scalar(0.5)), *total = tg_retain(tg_scalar(0)), *fresh = NULL;
+    tg_tensor *w = tg_set_requires_grad(tg_scalar(0.5), true), *total = tg_scalar(0), *fresh = NULL;
     const int64_t nodes = tg_stats().nodes;
     const char *said = NULL;
     for (int step = 0; step < 5; ++step) {
         TG_SCOPE;
-        tg_tensor *loss = tg_square(tg_add_scalar(w, -2)), *old = total;
+        tg_tensor *loss = tg_square(tg_add_scalar(w, -2));
         if (bug != 3) tg_zero_grad(&w, 1);
         tg_gradients(&loss, 1, NULL, &w, 1, &fresh, TG_RETAIN_GRAPH);
         tg_backward(loss);
         if (tg_item(tg_grad(w)) != tg_item(fresh)) said = ".grad has more in it than tg_gradients gives: tg_zero_grad";
-        total = tg_retain(tg_add(total, bug == 13 ? loss : tg_detach(loss))), tg_release(old);
+        total = tg_keep(tg_add(total, bug == 13 ? loss : tg_detach(loss)));
     }
     if (tg_stats().nodes > nodes) said = "tg_stats() counts more nodes of the tape after each step: tg_detach";
-    tg_release(total), tg_release(w);
     return said;
 }
 
@@ -107,15 +108,13 @@ static const char *messages(void)
 {
     tg_tensor *x = tg_set_requires_grad(tg_linspace(0, 1000, 3), true), *shift = tg_detach(tg_amax(x));
     tg_tensor *e = tg_exp(bug == 7 ? x : tg_sub(x, shift)), *y = tg_div(e, tg_sum(e)); /* softmax of x */
-    tg_set_anomaly(true);
     tg_backward(tg_sum(bug == 9 ? tg_add_scalar_(e, 1) : tg_add_scalar(y, 1)));
-    tg_set_anomaly(false);
     return message();
 }
 
 int main(int argc, char **argv)
 {
-    static const struct { const char *name, *tool, *(*find)(void); } mistakes[] = {
+    static const struct { const char *name, *tool, *(*find)(void); } table[] = {
         {"a gradient is stored, not added", "slopes", numbers},
         {"recursion in place of an order", "slopes", numbers},
         {"tg_zero_grad is forgotten", "tg_gradients", training},
@@ -133,16 +132,17 @@ int main(int argc, char **argv)
     int found = 0, alarms = 0;
     tg_set_default_dtype(TG_F64);
     tg_set_error_handler(heard, NULL);
+    tg_set_anomaly(true);
     verbose = argc > 1;
     for (mistake = 1; mistake <= 14; ++mistake) {
         TG_SCOPE;
         if (verbose && mistake != atoi(argv[1])) continue;
-        bug = 0, alarms += mistakes[mistake - 1].find() != NULL;
+        bug = 0;
+        alarms += table[mistake - 1].find() != NULL;
         bug = mistake;
-        const char *said = mistakes[mistake - 1].find();
+        const char *said = table[mistake - 1].find();
         found += said != NULL;
-        printf("%2d  %-32s %-14s ", mistake, mistakes[mistake - 1].name, mistakes[mistake - 1].tool);
-        printf("%s\n", said ? said : "-");
+        printf("%2d  %-32s %-14s %s\n", mistake, table[mistake - 1].name, table[mistake - 1].tool, said ? said : "-");
     }
     for (int k = 0; k < 3 && !verbose; ++k) printf("200 graphs, mistake %d: %d alarms\n", k, graph_alarms(k, backward));
     printf("%d of 14 found; %d alarms without a mistake, %d warnings\n", found, alarms, warnings);

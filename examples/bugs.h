@@ -54,13 +54,17 @@ static inline void note_stack(void)
 /* The same for the engine: f of the first n values of the tape.  Then, whether backward took much of the stack. */
 static inline const char *slopes(value *(*f)(void), int n, void (*backward)(value *root))
 {
-    v_forget(0), stack_top = 0;
+    v_forget(0);
+    stack_top = 0;
     for (int i = 0; i < n; ++i) (void)v_leaf(0.5 - 0.4 * i);
     for (int i = 0; i < n; ++i) {
         double *x = &tape.values[i].data, here = *x, right, left;
-        *x = here + 1e-6, right = f()->data;
-        *x = here - 1e-6, left = f()->data;
-        *x = here, backward(f());
+        *x = here + 1e-6;
+        right = f()->data;
+        *x = here - 1e-6;
+        left = f()->data;
+        *x = here;
+        backward(f());
         const double numeric = (right - left) / 2e-6, analytic = tape.values[i].grad;
         v_forget(n);
         if (fabs(numeric - analytic) > 1e-5 * (1 + fabs(numeric))) {

@@ -33,9 +33,9 @@ static inline value *record(operation op, double data, value *a, value *b)
         fprintf(stderr, "the tape is full\n");
         exit(1);
     }
-    value *v = &tape.values[tape.count++];
-    v->op = op, v->data = data, v->grad = 0, v->a = a, v->b = b, v->exponent = 0;
-    return v;
+    const value made = {data, 0, op, a, b, 0};
+    tape.values[tape.count] = made;
+    return &tape.values[tape.count++];
 }
 
 /* Forward: an op computes its value at once and records what it did.  header: @@ELEMENTWISE tg_mul;
@@ -68,8 +68,8 @@ static inline void backward_of(value *v)
     const double g = v->grad, y = v->data;
     switch (v->op) {
     case LEAF: break;
-    case ADD: a->grad += g, b->grad += g; break;
-    case MUL: a->grad += b->data * g, b->grad += a->data * g; break;
+    case ADD: a->grad += g; b->grad += g; break;
+    case MUL: a->grad += b->data * g; b->grad += a->data * g; break;
     case POWER: a->grad += v->exponent * pow(a->data, v->exponent - 1) * g; break;
     case RELU: a->grad += y > 0 ? g : 0; break;
     case TANH: a->grad += (1 - y * y) * g; break;

@@ -27,14 +27,15 @@ static inline value *engine_graph(void)
 
 static inline tg_tensor *library_graph(tg_tensor *const *in, int n, void *user)
 {
-    tg_tensor *t[INPUTS + OPS] = {in[0], in[1], in[2]}, *sum = tg_scalar(0);
+    tg_tensor *t[INPUTS + OPS], *sum = tg_scalar(0);
+    for (int i = 0; i < n; ++i) t[i] = in[i];
     for (int i = 0; i < OPS; ++i) {
         tg_tensor *a = t[program[i].a], *b = t[program[i].b];
         t[INPUTS + i] = program[i].op == ADD ? tg_add(a, b) : program[i].op == MUL ? tg_mul(a, b) :
                         program[i].op == EXP ? tg_exp(tg_tanh(a)) : tg_tanh(a);
         sum = tg_add(sum, tg_sum(t[INPUTS + i]));
     }
-    (void)n, (void)user;
+    (void)user;
     return sum;
 }
 
@@ -45,7 +46,8 @@ static inline const char *random_graph(void (*backward)(value *root))
     const operation ops[] = {ADD, MUL, TANH, EXP};
     for (int i = 0; i < OPS; ++i) {
         program[i].op = ops[random_below(4)];
-        program[i].a = random_below(INPUTS + i), program[i].b = random_below(INPUTS + i);
+        program[i].a = random_below(INPUTS + i);
+        program[i].b = random_below(INPUTS + i);
     }
     tg_tensor *x = tg_randn(TG_SHAPE(2, 3)), *b = tg_randn(TG_SHAPE(3)), *transposed = tg_t(tg_randn(TG_SHAPE(3, 2)));
     tg_tensor *in[INPUTS] = {x, b, transposed}, *number[INPUTS];

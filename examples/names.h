@@ -45,15 +45,17 @@ static inline void add_names(const char *text)
 }
 
 /* Finds the names of this file, or without one those of names.txt in the folder that the variable TG_DATA of the
-   environment names, or else those of the list.  How many there are. */
+   environment names, or without that those of the list.  How many there are; says so if there are none. */
 static inline int find_names(const char *path)
 {
-    char in_folder[1024] = "";
+    char in_folder[1024];
     const char *folder = getenv("TG_DATA");
-    if (!path && folder && *folder) snprintf(in_folder, sizeof in_folder, "%s/names.txt", folder);
-    if (path) add_names(read_text(path));
-    else if (*in_folder) add_names(read_text(in_folder));
-    if (!path && name_count == 0) add_names(some_names);
+    if (!path && folder && *folder) {
+        snprintf(in_folder, sizeof in_folder, "%s/names.txt", folder);
+        path = in_folder;
+    }
+    add_names(path ? read_text(path) : some_names);
+    if (name_count == 0) printf("%s: there are no names\n", path);
     return name_count;
 }
 

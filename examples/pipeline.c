@@ -21,19 +21,18 @@ typedef struct {
 
 /* Calls to a GPU return at once.  So the first device gets the work on all pieces, and begins a piece while the second
    one, which waits for the moves alone, is at the piece before. */
-static void pipeline_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+static tg_tensor *pipeline_forward(tg_module *m, tg_tensor *x)
 {
     const pipeline *self = (const pipeline *)tg_module_self(m);
     tg_tensor *piece[PIECES];
     tg_device there;
-    (void)n, (void)n_out;
-    const int pieces = tg_chunk(in[0], self->pieces, 0, piece, PIECES);
+    const int pieces = tg_chunk(x, self->pieces, 0, piece, PIECES);
     tg_module_device(self->back, &there);
     for (int i = 0; i < pieces; ++i) {
         tg_tensor *hidden = tg_forward(self->front, piece[i]);
         piece[i] = tg_forward(self->back, tg_to(hidden, there));
     }
-    out[0] = tg_cat(piece, pieces, 0);
+    return tg_cat(piece, pieces, 0);
 }
 
 static tg_module *linear_relu(int in, int out)
@@ -46,7 +45,7 @@ static tg_module *linear_relu(int in, int out)
    optimizer, self) still does. */
 static tg_module *make_pipeline(tg_device first, tg_device second)
 {
-    tg_module *m = tg_module_new("Pipeline", pipeline_forward, sizeof(pipeline));
+    tg_module *m = tg_nn_module("Pipeline", pipeline_forward, sizeof(pipeline));
     pipeline *self = (pipeline *)tg_module_self(m);
     tg_module *front[2], *back[2];
     if (!self) return NULL;
@@ -134,6 +133,8 @@ int main(void)
                    accuracy(net, data[0], data[1], first));
         }
     }
-    tg_loader_free(loader), tg_optim_free(opt), tg_module_free(net);
+    tg_loader_free(loader);
+    tg_optim_free(opt);
+    tg_module_free(net);
     return tg_ok() ? 0 : 1;
 }

@@ -24,10 +24,9 @@ static void refused(const tg_tensor *result)
 enum { TOKENS = 10, PAIRS = 60, BATCH = 16, EPOCHS = 8 };
 
 /* ids of tokens [N] -> scores of the tokens that may follow [N, TOKENS] */
-static void bigram_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+static tg_tensor *bigram_forward(tg_module *m, tg_tensor *ids)
 {
-    (void)n, (void)n_out;
-    out[0] = tg_forward(tg_module_get_child(m, "table"), in[0]);
+    return tg_forward(tg_module_get_child(m, "table"), ids);
 }
 
 /* "It returns a reference to the same model."  So the optimizer may be made before the move as well as after it. */
@@ -35,7 +34,7 @@ static void train(bool optimizer_first)
 {
     TG_SCOPE;
     tg_seed(1);
-    tg_module *model = tg_module_new("BigramLanguageModel", bigram_forward, 0), *m = model;
+    tg_module *model = tg_nn_module("BigramLanguageModel", bigram_forward, 0), *m = model;
     tg_module_child(model, "table", tg_nn_embedding(TOKENS, TOKENS));
     if (!optimizer_first) m = tg_module_to(model, gpu);
     tg_optim *optimizer = tg_adam(tg_module_params(model), tg_module_count(model), 0.1);
@@ -55,20 +54,21 @@ static void train(bool optimizer_first)
     }
     printf("m is %s, on %s; optimizer made %s the move: loss %.6f\n", m == model ? "model" : "a copy",
            place(tg_module_get(m, "table.weight")), optimizer_first ? "before" : "after", last_loss);
-    tg_optim_free(optimizer), tg_loader_free(loader), tg_module_free(model);
+    tg_optim_free(optimizer);
+    tg_loader_free(loader);
+    tg_module_free(model);
 }
 
 /* ---- "Why aren't all tensors being moved to the desired device" ---- */
 
-static void custom_linear_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+static tg_tensor *custom_linear_forward(tg_module *m, tg_tensor *x)
 {
-    (void)n, (void)n_out;
-    out[0] = tg_add(tg_matmul(in[0], tg_t(tg_module_get(m, "weight"))), tg_module_get(m, "bias"));
+    return tg_add(tg_matmul(x, tg_t(tg_module_get(m, "weight"))), tg_module_get(m, "bias"));
 }
 
 static void example_model_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
 {
-    (void)n;
+    (void)n; /* one input, but three outputs */
     tg_split(tg_relu(tg_forward(tg_module_get_child(m, "linear"), in[0])), 2, 1, out, n_out);
 }
 
@@ -78,7 +78,7 @@ static void custom_modules(void)
 {
     TG_SCOPE;
     tg_module *model = tg_module_new("ExampleModel", example_model_forward, 0);
-    tg_module *linear = tg_module_child(model, "linear", tg_module_new("CustomLinear", custom_linear_forward, 0));
+    tg_module *linear = tg_module_child(model, "linear", tg_nn_module("CustomLinear", custom_linear_forward, 0));
     tg_module_param(linear, "weight", tg_randn(TG_SHAPE(5, 10)));
     tg_module_param(linear, "bias", tg_randn(TG_SHAPE(5)));
     tg_module_to(model, gpu); /* in place: the result need not be used */
@@ -100,19 +100,19 @@ static void nested_batches(void)
     tg_dict_set_dict(data, "list", list);
     tg_dict *moved = tg_dict_to(data, gpu);
     printf("list.0 on %s, moved on %s\n", place(tg_dict_get(data, "list.0")), place(tg_dict_get(moved, "list.0")));
-    tg_dict_free(data), tg_dict_free(moved);
+    tg_dict_free(data);
+    tg_dict_free(moved);
 }
 
 /* ---- "Why isn't a PyTorch layer transferring to the GPU" ---- */
 
 typedef struct { tg_module *linear; tg_tensor *some_tensor; } my_self;
 
-static void my_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+static tg_tensor *my_forward(tg_module *m, tg_tensor *x)
 {
     my_self *self = (my_self *)tg_module_self(m);
-    (void)n, (void)n_out;
     if (!self->linear) self->linear = tg_module_child(m, "linear", tg_nn_linear(10, 5, true)); /* too late */
-    out[0] = tg_add(tg_forward(self->linear, in[0]), self->some_tensor);
+    return tg_add(tg_forward(self->linear, x), self->some_tensor);
 }
 
 /* "The layer inherits the device of the input."  It is on the default device until the next move.  "All tensors that
@@ -120,7 +120,7 @@ static void my_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **ou
 static void late_and_plain(void)
 {
     TG_SCOPE;
-    tg_module *model = tg_module_new("MyModule", my_forward, sizeof(my_self));
+    tg_module *model = tg_nn_module("MyModule", my_forward, sizeof(my_self));
     my_self *self = (my_self *)tg_module_self(model);
     self->some_tensor = tg_module_buffer(model, "some_tensor", tg_ones(TG_SHAPE(5, 5)));
     tg_module_to(model, gpu);

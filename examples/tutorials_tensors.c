@@ -49,7 +49,8 @@ static void layers_on_two_devices(void)
     printf("of the weights: %.6f on %s, %.6f on %s\n", tg_item(tg_grad(w_on_cpu)), place(tg_grad(w_on_cpu)),
            tg_item(tg_grad(w_on_gpu)), place(tg_grad(w_on_gpu)));
     printf("of what was moved: %.6f on %s\n", tg_item(tg_grad(out_on_gpu)), place(tg_grad(out_on_gpu)));
-    tg_module_free(lin_on_cpu), tg_module_free(lin_on_gpu);
+    tg_module_free(lin_on_cpu);
+    tg_module_free(lin_on_gpu);
 }
 
 /* ---- "GPU tensors (to, cuda) in PyTorch" ---- */
@@ -126,7 +127,8 @@ int main(void)
     tg_set_error_handler(NULL, NULL);
     tg_set_default_dtype(TG_F64);
     tg_seed(5);
-    first = gpus ? TG_CUDA(0) : TG_CPU, last = gpus ? TG_CUDA(gpus - 1) : TG_CPU;
+    first = gpus ? TG_CUDA(0) : TG_CPU;
+    last = gpus ? TG_CUDA(gpus - 1) : TG_CPU;
     one_graph();
     layers_on_two_devices();
     pitfall_1();
