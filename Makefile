@@ -1,6 +1,6 @@
 # tensorgrad is one header: nothing has to be built to use it.  This builds its tests and examples, with a C compiler and
 # GNU make alone.  CC, CFLAGS, CPPFLAGS, LDFLAGS and LDLIBS are honoured; BUILD is the folder for programs, out/ for what
-# the demo writes.
+# the demo, manual and book write.
 
 BUILD ?= build
 CFLAGS ?= -O2 -ffp-contract=off
@@ -38,6 +38,8 @@ help:
 	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
+	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
+	@echo 'make book            writes the source as pages with links, and the manual beside them; needs python3'
 	@echo 'make clean           removes $(BUILD)/ and out/'
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 
@@ -120,6 +122,14 @@ examples: $(EXAMPLES)
 picture: $(BUILD)/picture
 	$(BUILD)/picture > examples/player.svg
 
+manual:
+	@command -v python3 >/dev/null || { echo 'make manual needs python3'; exit 1; }
+	@python3 tests/tools/book.py manual out/manual.html
+
+book:
+	@command -v python3 >/dev/null || { echo 'make book needs python3'; exit 1; }
+	@python3 tests/tools/book.py book out/book
+
 # The library is compiled once for all tests and examples; an example is a whole program, too, and without TG_COMPILED it
 # compiles the library itself, as `cc examples/05_moons.c -I. -lm` does.
 $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
@@ -191,4 +201,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples clean FORCE
+.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples manual book clean FORCE

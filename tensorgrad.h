@@ -202,6 +202,9 @@
        @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention
        @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
+
+   In the repository of tensorgrad `make manual` writes the public part as a page that can be searched, and `make book`
+   the whole file as pages, one for each room, where a name leads to its definition and a function to its row.
 */
 #ifndef TENSORGRAD_H
 #define TENSORGRAD_H
@@ -14703,6 +14706,7 @@ static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g)
         (void)x, (void)y, (void)s, (void)t;                                                                            \
         return rule;                                                                                                   \
     }
+/* tgi_rule_tanh and its like are made here, from the column `rule` of the row: search for OP(tanh. */
 TGI_UNARY_OPS(TGI_RULE1)
 TGI_SCALAR_OPS(TGI_RULE1)
 
@@ -14728,6 +14732,7 @@ TGI_SCALAR_OPS(TGI_RULE1)
                (!tgi_input_needs_grad(step, 1) || tgi_set_input_grad(step, 1, rule_b)) &&                              \
                (!tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, rule_c));                                \
     }
+/* tgi_rule_mul and its like are made here, from the columns rule_a, rule_b and rule_c: search for OP(mul. */
 TGI_BINARY_OPS(TGI_RULE2)
 TGI_TERNARY_OPS(TGI_RULE3)
 TGI_BINARY_SCALAR_OPS(TGI_RULE2)
@@ -14742,6 +14747,8 @@ TGI_BINARY_SCALAR_OPS(TGI_RULE2)
     tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_ANGLE(name) TGI_PUBLIC1_ANY(name)
+/* tg_tanh and every other function of an op with one input are made here, with their twins in place.  What an op
+   computes, and its gradient, is its row of the op table (room TABLE): search for OP(tanh. */
 TGI_UNARY_OPS(TGI_PUBLIC1)
 
 #define TGI_PUBLIC_FLAG(name)                                                                                          \
@@ -14757,6 +14764,7 @@ TGI_UNARY_OPS(TGI_PUBLIC1)
     TGI_PUBLIC_S_T(name)                                                                                               \
     tg_tensor *tg_##name##_(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, true, x, s, t); }
 #define TGI_PUBLIC_SCALAR(name, kind, y, yi, flags, rule, formula, public) TGI_PUBLIC_##public(name)
+/* tg_add_scalar and its like are made here, and tg_clamp and tg_gelu: search for OP(add_scalar, the row of the op. */
 TGI_SCALAR_OPS(TGI_PUBLIC_SCALAR)
 
 tg_tensor *tg_clamp_min(tg_tensor *x, double lo)
@@ -14784,6 +14792,7 @@ tg_tensor *tg_relu6(tg_tensor *x) { return tgi_elementwise("relu6", TGI_OP_clamp
     TGI_PUBLIC_AB(name)                                                                                                \
     tg_tensor *tg_##name##_(tg_tensor *a, tg_tensor *b) { return tgi_map2(TGI_OP_##name, true, a, b, 0); }
 #define TGI_PUBLIC_BINARY(name, kind, y, yi, flags, rule_a, rule_b, formula, public) TGI_PUBLIC_##public(name)
+/* tg_mul and its like, of two tensors, are made here: search for OP(mul, the row of the op. */
 TGI_BINARY_OPS(TGI_PUBLIC_BINARY)
 
 tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b)
@@ -14791,7 +14800,8 @@ tg_tensor *tg_where(tg_tensor *cond, tg_tensor *a, tg_tensor *b)
     return tgi_map3(TGI_OP_where, false, a, b, cond, 0);
 }
 
-/* With a number, and the twin in place: of two tensors and of three. */
+/* With a number, and the twin in place: of two tensors and of three.  Search for OP(masked_fill to see the row of
+   tg_masked_fill, in TGI_BINARY_SCALAR_OPS or TGI_TERNARY_OPS. */
 #define TGI_PUBLIC_AB_S(name)                                                                                          \
     tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b, double s) { return tgi_map2(TGI_OP_##name, false, a, b, s); }     \
     tg_tensor *tg_##name##_(tg_tensor *a, tg_tensor *b, double s) { return tgi_map2(TGI_OP_##name, true, a, b, s); }
@@ -16247,7 +16257,8 @@ static tg_tensor *tgi_reduction_op(const char *name, int op, tgi_reduction kind,
     return tgi_run(&c, tgi_reduced_shape(t, mask, keepdim), dtype, tgi_reduction_kernel);
 }
 
-/* The three public functions of a reduction: over all dims, one or several. */
+/* The three public functions of a reduction: over all dims, one or several.  tg_sum, tg_sum_dim and tg_sum_dims are the
+   op sum, whose row is OP(sum in TGI_OPS, and whose rule is tgi_rule_sum. */
 #define TGI_REDUCTION(name, function, ...)                                                                             \
     tg_tensor *tg_##name(tg_tensor *t) { return function(#name, __VA_ARGS__, t, &tgi_no_dims, false); }                \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim)                                                    \
@@ -16552,6 +16563,7 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_to_dtype(slope, (tg_dtype)g->dtype));
 }
 
+/* The three public functions of tg_var, and of tg_std: rows OP(var and OP(std in TGI_OPS, rules above. */
 #define TGI_SPREAD(name)                                                                                               \
     tg_tensor *tg_##name(tg_tensor *t) { return tgi_spread(#name, TGI_OP_##name, t, &tgi_no_dims, 1, false); }         \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)                                \
@@ -19929,7 +19941,8 @@ static tg_tensor *tgi_conv(const char *op, int dims, bool transposed, tg_tensor 
     return tgi_composite_end(&c, y);
 }
 
-/* The public functions of `dims` dims. */
+/* The public functions of `dims` dims.  tg_conv2d and its like are the op conv: its row is OP(conv in TGI_OPS, its rule
+   tgi_rule_conv. */
 #define TGI_CONV(name, dims)                                                                                           \
     tg_tensor *tg_##name(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,          \
                          tg_shape dilation, int64_t groups)                                                            \
@@ -19940,6 +19953,7 @@ TGI_CONV(conv1d, 1)
 TGI_CONV(conv2d, 2)
 TGI_CONV(conv3d, 3)
 
+/* Likewise of the op conv_transpose: OP(conv_transpose in TGI_OPS, and tgi_rule_conv_transpose. */
 #define TGI_CONV_TRANSPOSE(name, dims)                                                                                 \
     tg_tensor *tg_##name(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, tg_shape stride, tg_shape padding,          \
                          tg_shape output_padding, int64_t groups, tg_shape dilation)                                   \
@@ -20243,7 +20257,7 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     return tgi_composite_end(&c, y);
 }
 
-/* The public functions of n dims, by name. */
+/* The public functions of n dims, by name.  Their op is max_pool: OP(max_pool in TGI_OPS, and tgi_rule_max_pool. */
 #define TGI_MAX_POOL(name, n)                                                                                          \
     tg_tensor *tg_##name(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)                             \
     {                                                                                                                  \
@@ -20271,6 +20285,7 @@ static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     return tgi_composite_end(&c, y);
 }
 
+/* tg_avg_pool2d and its like are the op window_sum: OP(window_sum in TGI_OPS, and tgi_rule_window_sum. */
 #define TGI_AVG_POOL(name, n)                                                                                          \
     tg_tensor *tg_##name(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)                             \
     {                                                                                                                  \
@@ -20297,6 +20312,7 @@ static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, 
     return tgi_composite_end(&c, y);
 }
 
+/* tg_adaptive_max_pool2d and its like are the op max_pool, too. */
 #define TGI_ADAPTIVE_MAX_POOL(name, n)                                                                                 \
     tg_tensor *tg_##name(tg_tensor *x, tg_shape output)                                                                \
     {                                                                                                                  \
@@ -22676,6 +22692,7 @@ static tg_optim *tgi_optim_new(int kind, tg_tensor *const *params, int n, double
     return o;
 }
 
+/* tg_adam and its like are made here; each is a row of TGI_OPTIMIZERS, where its step stands: search for OP(adam. */
 #define TGI_OPTIM_CONSTRUCTOR(name, ...)                                \
     tg_optim *tg_##name(tg_tensor *const *params, int n, double lr)     \
     {                                                                   \
@@ -29790,6 +29807,7 @@ static tg_module *tgi_plain_new(const char *op, const char *kind, tg_tensor *(*f
 }
 
 tg_module *tg_nn_identity(void) { return tgi_plain_new("nn_identity", "Identity", NULL); }
+/* tg_nn_tanh and its like are made here: the function of a layer is the op of its name, tg_tanh. */
 #define TGI_PLAIN_LAYER(name, kind) \
     tg_module *tg_nn_##name(void) { return tgi_plain_new("nn_" #name, kind, tg_##name); }
 TGI_PLAIN_LAYER(relu, "ReLU")

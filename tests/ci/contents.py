@@ -11,10 +11,13 @@ only in the sections ABOUT_CUDA, in preprocessor lines and in the public functio
 header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
 order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too,
 which must not pass."""
+import os
 import re
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "..", "tools"))
 from checks import check, summary
+from header import bars
 
 LONGEST = 1200
 MOST_LINES = 60
@@ -23,11 +26,6 @@ LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
 ABOUT_CUDA = ("the handshake with a companion", "the kinds of devices, each with its name: no other code says it")
 FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
         "To add": r"\n   To add\b"}
-
-
-def bars(text):
-    """[(position, tag)] of a half of the header"""
-    return [(m.start(), m[1]) for m in re.finditer(r"^/\* [=-]{8} @@([A-Z_]+)", text, re.M)]
 
 
 def tag_at(marks, position):

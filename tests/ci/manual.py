@@ -6,67 +6,11 @@ declaration's own if it stands directly above it, where editors look, and no oth
 declarations counts only for those that it names, and one on the lines of a declaration only for a macro, field or enumerator.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
 tensorgrad_cuda.cu, and in the READMEs, exists: in the public part and the READMEs a tg_ name is a public one.  `tg_*_scalar`
 stands for any name of that form.  Before that the script plants such mistakes in copies of the text, and each must be found."""
-import re, sys
+import os, re, sys
 
+sys.path.append(os.path.join(os.path.dirname(__file__), "..", "tools"))
 from checks import check, summary
-
-END = "#endif /* TENSORGRAD_H */"
-
-
-def split(text):
-    """The code, with a space for every character of a comment, and the comments as (start, end) in the text."""
-    comments = [m.span() for m in re.finditer(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', text, re.S) if m.group()[0] == "/"]
-    code = list(text)
-    for start, end in comments:
-        code[start:end] = re.sub(r"[^\n]", " ", text[start:end])
-    return "".join(code), comments
-
-
-class Item:
-    """A comment that stands alone, a directive or a declaration, with its lines; `own` is the text of comments on its lines."""
-
-    def __init__(self, kind, name, line, end, own):
-        self.kind, self.name, self.line, self.end, self.own = kind, name, line, end, own
-
-
-def name_of(code):
-    """Kind and name of a declaration or directive: kind "" for what the manual need not describe."""
-    for kind, pattern in (("macro", r"\s*#\s*define (TG_\w+)"), ("function", r"\s*TG_API\b[^(]*?(\w+)\s*\("),
-                          ("type", r"\s*typedef\b[^{]*?\(\*(tg_\w+)\)"), ("type", r"\s*typedef\b.*?(tg_\w+)\s*;\s*$")):
-        found = re.match(pattern, code, re.S)
-        if found:
-            return kind, found.group(1)
-    return ("type", "enum") if re.match(r"\s*enum\s*\{\s*TG_", code) else ("", "")
-
-
-def items_of(public):
-    """The items of the public part in order; None is a blank line."""
-    code, comments = split(public)
-    lines = code.split("\n")
-    at = {public.count("\n", 0, start): (start, end) for start, end in comments} # the last comment that starts on a line
-    items, line = [], 0
-    while line < len(lines):
-        first, text = line, lines[line]
-        if not text.strip():
-            span = at.get(line)
-            line = public.count("\n", 0, span[1]) if span else line
-            items.append(Item("comment", "", first, line, public[span[0]:span[1]]) if span else None)
-        else:
-            directive = text.lstrip().startswith("#")
-            while line + 1 < len(lines) and not re.match(r'\s*(extern "C" \{|\}|template.*>|(private|public):|TGI_\w+\(\w+\))\s*$', text):
-                if lines[line].endswith("\\") if directive else text.count("{") != text.count("}") or text.rstrip()[-1] not in ";}":
-                    line += 1
-                    text += "\n" + lines[line]
-                else:
-                    break
-            own = [at[k] for k in range(first, line + 1) if k in at]
-            if own:
-                line = max(line, public.count("\n", 0, own[-1][1]))
-            items.append(Item(*name_of(text), first, line, " ".join(public[a:b] for a, b in own)))
-            items[-1].code = text
-        line += 1
-    return items
-
+from header import END, items_of, split
 
 def is_documented(items, k):
     item, above = items[k], k - 1
