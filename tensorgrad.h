@@ -3014,7 +3014,7 @@ TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
 typedef char tgi_constants_are_not_double_under_fsingle_precision_constant[sizeof(0.1) == sizeof(double) ? 1 : -1];
 #endif
 
-#if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
+#if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12 && !defined(__wasm__)
 #pragma float_control(push)
 #pragma float_control(precise, on) /* -fassociative-math and its like, for which clang has no macros, end here */
 #endif
@@ -25629,6 +25629,16 @@ static bool tgi_create_temporary(tgi_file *f, int mode)
     return f->temporary != NULL;
 }
 
+static FILE *tgi_unnamed_file(void)
+{
+#ifdef __wasi__ /* WASI has no tmpfile */
+    errno = ENOTSUP;
+    return NULL;
+#else
+    return tmpfile();
+#endif
+}
+
 /* Begins a file that will replace the one at path, or be copied to it where only that keeps what it is: it has several
    names or another owner, or its folder takes no new file. */
 static bool tgi_file_create(tgi_file *f, const char *op, const char *path)
@@ -25649,7 +25659,7 @@ static bool tgi_file_create(tgi_file *f, const char *op, const char *path)
 #endif
     if (may) errno = 0;
     if (may && !tgi_create_temporary(f, mode) && f->exists && f->S->errors == errors) {
-        f->file = tmpfile();
+        f->file = tgi_unnamed_file();
         f->in_place = true;
     }
     if (!f->file) {
@@ -39116,7 +39126,7 @@ extern double sqrt(double) __attribute__((__const__));
         0.00019918528573049148
 
 #define TGI_ISA portable
-#elif defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
+#elif defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12 && !defined(__wasm__)
 #pragma float_control(pop)
 #endif /* !TG_PLAIN && !TG_KERNELS_ELSEWHERE */
 #endif /* !TGI_CUDA_COMPANION */
@@ -41697,7 +41707,7 @@ static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
     return kernels->gemm_tile_bf16 != NULL;
 }
 
-#if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12
+#if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12 && !defined(__wasm__)
 #pragma float_control(pop)
 #endif
 
