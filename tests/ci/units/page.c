@@ -1,6 +1,6 @@
-/* page.c FOLDER: writes the pages of some graphs by tg_tape_html, NAME.html, and beside each NAME.json, what a run of backward
-   says that the page has to show: of each step the line of tg_step_print, what went over each wire, the sums so far; then .grad.
-   page.sh compares. */
+/* page.c FOLDER: writes the pages of some graphs by tg_tape_html, NAME.html, and beside each NAME.json, what a run of
+   backward says that the page has to show: of each step the line of tg_step_print, what went over each wire, the sums
+   so far; then .grad.  page.sh compares. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "tensorgrad.h"
 #include <stdio.h>

@@ -1,23 +1,20 @@
-/* page.js: put at the end of a page of tg_tape_html, with `expected` from page.c before it, steps through the page by keys and
- * buttons as a reader does, and writes into it what differs from the run: lines "failed: ..", then "N passed, N failed". */
-const verdicts = { passed: 0, failed: [] };
-function check(is, what) {
-    if (is) verdicts.passed++;
-    else verdicts.failed.push(what);
-}
-const textOf = id => find(id) ? find(id).textContent : null;
-const press = (key, more) => (document.activeElement || document.body).dispatchEvent(
-    new KeyboardEvent('keydown', Object.assign({ key, bubbles: true, cancelable: true }, more)));
-
+/* page.js: put at the end of a page of tg_tape_html, with `expected` from page.c before it, steps through the page by
+ * keys and buttons as a reader does, and compares what it shows with the run. */
 /* What the page says beside what the run has: numbers are written with four digits. */
 function same(text, values) {
     if (text === null) return false;
     if (typeof values === 'string') return text === values;
     const found = text.replace(/[[\],]/g, ' ').trim().split(/ +/).map(Number);
-    return found.length === values.length && found.every((x, i) => Math.abs(x - values[i]) <= 6e-4 * Math.abs(values[i]));
+    return found.length === values.length &&
+        found.every((x, i) => Math.abs(x - values[i]) <= 6e-4 * Math.abs(values[i]));
 }
-const cutAsOnWire = (text, values) => text.endsWith('..') ? typeof values === 'string' ? values.startsWith(text.slice(0, 12))
-    : same(text.slice(0, text.lastIndexOf(', ')), values.slice(0, text.split(', ').length - 1)) : same(text, values);
+
+/* The same of a text that was cut where it stands on a wire: the numbers that are whole. */
+function sameOnWire(text, values) {
+    if (!text.endsWith('..')) return same(text, values);
+    if (typeof values === 'string') return values.startsWith(text.slice(0, 12));
+    return same(text.slice(0, text.lastIndexOf(', ')), values.slice(0, text.split(', ').length - 1));
+}
 
 /* After step k, counted from 1. */
 function checkStep(k) {
@@ -35,7 +32,7 @@ function checkStep(k) {
     check(wires.length > 0, at + 'no wire');
     check(all('.wire.now').map(e => e.id).sort().join() === wires.map(i => 'w' + step.row + '-' + i).sort().join(),
         at + 'other wires are marked');
-    wires.forEach(i => check(cutAsOnWire(textOf('t' + step.row + '-' + i), step.wires[i]),
+    wires.forEach(i => check(sameOnWire(textOf('t' + step.row + '-' + i), step.wires[i]),
         at + 'wire ' + i + ' has ' + textOf('t' + step.row + '-' + i) + ', not ' + step.wires[i]));
     all('td[id^=c]').map(e => e.id.slice(1)).forEach(row => {
         const has = textOf('c' + row);
@@ -47,14 +44,16 @@ function checkStep(k) {
 
 function checkStart() {
     const root = expected.steps[0].row;
-    check(textOf('line') === 'before the first step: the gradient of row ' + root + ' is 1', 'before: ' + textOf('line'));
+    check(textOf('line') === 'before the first step: the gradient of row ' + root + ' is 1',
+        'before: ' + textOf('line'));
     check(all('.now, .used').length === 0 && all('.sent').every(e => !e.textContent), 'before: something is marked');
     check(all('td[id^=c]').every(e => e.textContent === (e.id === 'c' + root ? '1' : '-')), 'before: there are sums');
 }
 
 /* The same keys as a reader's, and buttons, and the slider. */
 function checkKeys() {
-    const end = expected.steps.length, is = (k, what) => check(find('at').value === String(k), what + ': at ' + find('at').value);
+    const end = expected.steps.length;
+    const is = (k, what) => check(find('at').value === String(k), what + ': at ' + find('at').value);
     press('Home'); is(0, 'Home'); checkStart();
     press('ArrowLeft'); is(0, 'left of the first');
     press('ArrowRight'); press('ArrowRight'); press('ArrowLeft'); is(1, 'right, right, left'); checkStep(1);
@@ -71,7 +70,7 @@ function checkKeys() {
 
 /* Plays from the start, with a pause. */
 async function checkPlay() {
-    const wait = ms => new Promise(done => setTimeout(done, ms)), end = expected.steps.length;
+    const end = expected.steps.length;
     press('End'); press(' ');
     check(find('at').value === '0' && textOf('play') === 'Pause', 'play begins anew: at ' + find('at').value);
     await wait(1600);
@@ -84,33 +83,21 @@ async function checkPlay() {
     check(find('at').value === String(end) && textOf('play') === 'Play', 'played: at ' + find('at').value);
 }
 
-/* Texts on their ground, in the colours of this run: at least 4.5 to 1, as readers need. */
-function contrast(a, b) {
-    const light = colour => colour.match(/[0-9.]+/g).slice(0, 3).map(c => c / 255)
-        .map(c => c > 0.04 ? Math.pow((c + 0.055) / 1.055, 2.4) : c / 12.92).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-    const two = [light(a), light(b)].sort((p, q) => p - q);
-    return (two[1] + 0.05) / (two[0] + 0.05);
-}
 function checkLook() {
-    const style = s => getComputedStyle(document.querySelector(s)), dark = location.hash.includes('dark');
-    const legible = (what, ink, paper) => check(contrast(ink, paper) >= 4.5, what + ': ' + ink + ' on ' + paper);
+    const style = s => getComputedStyle(document.querySelector(s)), ground = style('body').backgroundColor;
     press('End');
-    check(matchMedia('(prefers-color-scheme: dark)').matches === dark, 'the scheme is not the one that was asked for');
-    const ground = style('body').backgroundColor;
-    check(contrast(ground, dark ? 'rgb(0, 0, 0)' : 'rgb(255, 255, 255)') < 1.5, 'the page has the ground ' + ground);
-    legible('text', style('body').color, style('body').backgroundColor);
-    legible('a button', style('#first').color, style('#first').backgroundColor);
-    legible('the marked row', style('tr.now').color, style('tr.now').backgroundColor);
-    all('svg .node').forEach(e => legible('box ' + e.id, getComputedStyle(e.querySelector('text')).fill, getComputedStyle(e.querySelector('.box')).fill));
-    legible('a number on a wire', style('.sent').fill, style('.paper').fill);
-    check(document.documentElement.scrollWidth <= innerWidth,
-        'the page is wider than its window: ' + document.documentElement.scrollWidth + ' of ' + innerWidth);
+    checkColours([['text', style('body').color, ground],
+        ['a button', style('#first').color, style('#first').backgroundColor],
+        ['the marked row', style('tr.now').color, style('tr.now').backgroundColor],
+        ['a number on a wire', style('.sent').fill, style('.paper').fill]]);
+    checkColours(all('svg .node').map(e => ['box ' + e.id, getComputedStyle(e.querySelector('text')).fill,
+        getComputedStyle(e.querySelector('.box')).fill]));
 }
 
-/* Only now, when the page has shown itself; what follows stands in the page that Chromium prints. */
 async function checkPage() {
     const end = expected.steps.length;
-    check(find('log').children.length === end && Number(find('at').max) === end, 'the page has other steps than the run');
+    check(find('log').children.length === end && Number(find('at').max) === end,
+        'the page has other steps than the run');
     checkStart();
     for (let k = 1; k <= end; ++k) {
         press('ArrowRight');
@@ -129,11 +116,4 @@ async function checkPage() {
     if (end < 20) await checkPlay();
     checkLook();
 }
-checkPage().catch(e => check(false, String(e))).then(() => {
-    const report = document.createElement('pre');
-    report.textContent = verdicts.failed.slice(0, 20).map(what => 'failed: ' + what + '\n').join('') + 'in a window of ' + innerWidth +
-        ': ' + verdicts.passed + ' passed, ' + verdicts.failed.length + ' failed\n';
-    report.id = 'report';
-    document.body.appendChild(report);
-    if (parent !== window) parent.postMessage(report.textContent, '*');
-});
+report(checkPage());
