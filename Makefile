@@ -36,6 +36,7 @@ help:
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
 	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
+	@echo 'make web             writes out/web.html, the library inside a page: expressions to play with, two moons; needs clang, lld'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
@@ -130,6 +131,23 @@ book:
 	@command -v python3 >/dev/null || { echo 'make book needs python3'; exit 1; }
 	@python3 tests/tools/book.py book out/book
 
+# A page with the library inside, as WebAssembly: needs a clang that makes that and a libc for it.
+WEB ?= out/web.html
+WEB_CC ?= clang
+WEB_COMPILE = $(WEB_CC) --target=wasm32-wasi -std=c99 -Os -ffp-contract=off -mexec-model=reactor -Wl,--strip-all
+
+web: $(WEB)
+
+$(WEB): examples/web/web.c examples/web/page.html examples/05_moons.c tensorgrad.h
+	@mkdir -p $(BUILD) $(dir $@)
+	@echo 'int main(void) { return 0; }' > $(BUILD)/empty.c; $(WEB_COMPILE) $(BUILD)/empty.c -o $(BUILD)/web.wasm || { \
+	    echo 'make web needs clang, lld and a libc for WebAssembly: apt-get install clang lld wasi-libc libclang-rt-dev-wasm32'; \
+	    exit 1; }
+	$(WEB_COMPILE) -I. examples/web/web.c -o $(BUILD)/web.wasm -lm
+	@{ sed '/^@WASM@$$/,$$d' examples/web/page.html && base64 -w 0 $(BUILD)/web.wasm && echo && \
+	    sed '1,/^@WASM@$$/d' examples/web/page.html; } > $@.part && mv $@.part $@
+	@echo "$@: $$(wc -c < $@) bytes"
+
 # The library is compiled once for all tests and examples; an example is a whole program, too, and without TG_COMPILED it
 # compiles the library itself, as `cc examples/05_moons.c -I. -lm` does.
 $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
@@ -201,4 +219,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples manual book clean FORCE
+.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples manual book web clean FORCE
