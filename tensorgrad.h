@@ -64,7 +64,11 @@
                             -fno-signed-zeros.  Without this macro they are a compile error; clang shows a header only
                             the first two, and compiles this one as if the others were not given
 
-   Files that only include the header need none of these: no macro changes a public struct.
+   Files that only include the header need none of these: no macro changes a public struct.  Any file may have one more,
+   before the include:
+
+       TG_LINES             each message ends with the line of the call, as "at main.c:26", and nodes remember theirs:
+                            anomaly mode, gradcheck, the tape and its drawings name it; see ERRORS
 
    SPEED  On x86-64, GCC and clang compile the inner loops for AVX2 and AVX-512 as well, under any options but -O0, and
    the best that the processor has are used; TG_SIMD=portable, avx2 or avx512 in the environment asks for others.  For
@@ -109,6 +113,12 @@
    says otherwise, a function fails on a NULL argument, when an allocation fails, and on operands whose shapes, dtypes
    or devices do not fit.  To stop where an error is raised, set a breakpoint on tgi_fail, or on a handler of yours.
    tg_set_name gives a tensor a name that the messages show.
+   In a file with TG_LINES, messages and warnings end with the place of the call, "at main.c:26", as __FILE__ has it.
+   The call is the one that fails: calls in its arguments, in functions that are called there and in callbacks have
+   places of their own.  If it spans lines, GCC counts the first one and clang the last.  An error that a GPU reports
+   later has the place of the call that finds it.  Functions are macros then, too: a name without parentheses is still
+   the function, whose calls have no place, or, in a callback, that of the call outside.  So have those of files without
+   TG_LINES, which may be linked with others.
    Floating-point traps that the program switches on (feenableexcept) are not for the library: it computes NaN and
    infinity wherever PyTorch does, and meets them on the way to ordinary results, as in the softmax of a masked row.
    There a trap ends the program.  Switch traps off around the calls, and look for NaN with tg_isfinite.
@@ -203,6 +213,10 @@
        @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
 
+   At the end, for files with TG_LINES: macros around the calls of the program.
+
+       @@LINES       * where the program calls: the line at the end of each message
+
    In the repository of tensorgrad `make manual` writes the public part as a page that can be searched, and `make book`
    the whole file as pages, one for each room, where a name leads to its definition and a function to its row.
 */
@@ -281,6 +295,8 @@ TG_API tg_status tg_error_code(void);
 TG_API int64_t tg_error_count(void);
 /* Clears the error that is recorded */
 TG_API void tg_clear_error(void);
+/* For TG_LINES: sets the place from which this thread calls, "main.c:26", and returns the one before. */
+TG_API const char *tgi_enter(const char *place);
 
 /* An error handler is called for each error when it is raised, not when a later call merely receives the resulting
    NULL; and for warnings, with code TG_OK.  It may call the library.  An error inside it is recorded, but the handler
@@ -2967,12 +2983,20 @@ TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
         @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW, @@DRAW
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
         @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
+   and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
    of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
-   later room are declared where they are made: the gradient rules of the op table call ops; an error calls the user's
-   handler, under a guard of SCOPE; SCOPE and TAPE release what later rooms have made; and a call that begins has
-   AUTOCAST cast its inputs. */
+   later room are declared where they are made: a thread whose callback was left by a jump begins anew in OBJECT; the
+   gradient rules of the op table call ops; an error calls the user's handler, under a guard of SCOPE; SCOPE and TAPE
+   release what later rooms have made; and a call that begins has AUTOCAST cast its inputs. */
+
+#ifdef TGI_CALL /* the macros of LINES are there from an include before this one: they change nothing up to LINES */
+#undef TGI_CALL
+#undef TGI_CALL0
+#define TGI_CALL(like, name, ...) tg_##name(__VA_ARGS__)
+#define TGI_CALL0(like, name, ...) tg_##name(__VA_ARGS__)
+#endif
 
 #include <errno.h>
 #include <float.h>
@@ -3030,8 +3054,7 @@ extern "C" {
 
    Promise: an error is recorded once and never ends the program; memory comes from one allocator and is kept for reuse;
    each thread has a state of its own; numbers are printed with a point in every locale.
-   Types: tgi_thread is the state of one thread, tgi_guard and tgi_lists what is noted around a callback, tgi_lost the
-   state of a thread whose callback was left by a jump.
+   Types: tgi_thread is the state of one thread, tgi_guard and tgi_lists what is noted around a callback.
    Way of an error:
        S = tgi_self(); return tgi_fail(S, code, op, "what was wrong\nthe hint")
            tgi_vformat makes the text; the record keeps it if it is the first; tgi_call_handler gives it to the handler
@@ -3251,6 +3274,7 @@ struct tgi_thread {
     int64_t objects;           /* how many of this thread's have not ended */
     int running;               /* how many backward runs are not COMMITTED yet */
     const char *run_op;        /* what errors in the last of them name: "backward" or "gradients" */
+    const char *place;         /* "main.c:26", where the program called (see LINES); NULL where that is not known */
     tgi_link nodes;            /* live nodes, oldest first */
 
     const char *composite;   /* the op that the user called, where it calls other ops: messages name it.  Or NULL.  This
@@ -3427,7 +3451,18 @@ static void tgi_reset(tgi_thread *S)
     S->kept_end = &S->kept;
 }
 
-TGI_NOINLINE static tgi_thread *tgi_start_or_lose(tgi_thread *S);
+/* What begins the state of a thread after a callback was left by a jump: see OBJECT. */
+static tgi_thread *tgi_lose(tgi_thread *S);
+static tgi_thread *(*const tgi_later_lose)(tgi_thread *S) = tgi_lose;
+
+TGI_NOINLINE static tgi_thread *tgi_start_or_lose(tgi_thread *S)
+{
+    if (S->started) return tgi_later_lose(S);
+    S->started = true;
+    tgi_reset(S);
+    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
+    return S;
+}
 
 /* Whether the frame in which the outermost callback was called is still on the stack, or anything else stands there. */
 TGI_ANY_MEMORY static inline bool tgi_is_marked(const tgi_thread *S) { return *S->mark == S->marks; }
@@ -3640,9 +3675,35 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     S->in_handler = false;
 }
 
+/* The end of a place, of at most `most` bytes: in a long path the names at its end tell more. */
+static TGI_UNUSED const char *tgi_place_end(const char *place, size_t most)
+{
+    const size_t length = strlen(place);
+    return length > most ? place + (length - most) : place;
+}
+
+/* Ends a message with the place of the call, if that is known.  A text that leaves no room for it is cut. */
+static void tgi_add_place(const tgi_thread *S, char text[TGI_ERROR_TEXT])
+{
+    if (!S->place) return;
+    const char *place = tgi_place_end(S->place, TGI_ERROR_TEXT / 4);
+    const size_t room = TGI_ERROR_TEXT - sizeof "\n  at " - strlen(place);
+    size_t end = strlen(text) < room ? strlen(text) : room;
+    while (end > 0 && ((unsigned char)text[end] & 0xC0) == 0x80) end--; /* not within a letter in UTF-8 */
+    snprintf(text + end, TGI_ERROR_TEXT - end, "\n  at %s", place);
+}
+
+const char *tgi_enter(const char *place)
+{
+    tgi_thread *S = &tgi_this_thread; /* its state need not have begun, and may have ended */
+    const char *before = S->place;
+    S->place = place;
+    return before;
+}
+
 /* Raises an error: "tg_op: message"; after a newline in the format, the hint; inside a forward, the path of its module;
-   at the end S->note, if there is one.  Returns false, for `return tgi_fail(...);`.  The record keeps the thread's
-   first error. */
+   S->note, if there is one; at the end the place of the call, if that is known.  Returns false, for
+   `return tgi_fail(...);`.  The record keeps the thread's first error. */
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...) TGI_PRINTF(4, 5)
     TGI_NOINLINE;
 static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *format, ...)
@@ -3665,6 +3726,7 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
         S->forward->path(S->forward, text, sizeof text);
     }
     if (S->note && strlen(text) + strlen(S->note) + 10 < sizeof text) strcat(strcat(text, "\n  note: "), S->note);
+    tgi_add_place(S, text);
     S->raised++;
     S->last_error = code;
     if (S->errors++ == 0) {
@@ -3682,7 +3744,8 @@ static inline tg_tensor *tgi_no_tensor(bool failed)
     return NULL;
 }
 
-/* Raises an error of an op that has ended, so that neither S->composite nor the running forward is where it failed. */
+/* Raises an error of an op that has ended, so that neither S->composite nor the running forward is where it failed.
+   The message ends with the place of the call that finds it. */
 static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char *op, const char *text)
 {
     const char *running = S->composite;
@@ -3696,7 +3759,13 @@ static TGI_UNUSED bool tgi_fail_later(tgi_thread *S, tg_status code, const char 
 }
 
 /* Passes a warning to the handler: its code is TG_OK, and nothing is recorded. */
-static void tgi_warn(tgi_thread *S, const char *text) { tgi_call_handler(S, TG_OK, text); }
+static void tgi_warn(tgi_thread *S, const char *text)
+{
+    char placed[TGI_ERROR_TEXT];
+    snprintf(placed, sizeof placed, "%s", text);
+    tgi_add_place(S, placed);
+    tgi_call_handler(S, TG_OK, placed);
+}
 
 /* The getters of the record do not begin the state of a thread, so they can be called after tg_thread_end. */
 bool tg_ok(void) { return tgi_this_thread.errors == 0; }
@@ -3959,69 +4028,6 @@ static inline void tgi_free(tgi_thread *S, void *block, size_t bytes)
     const int k = bytes <= TGI_SMALL_BYTES ? tgi_small_class(bytes, &rounded) : -1;
     if (TGI_LIKELY(k >= 0 && tgi_may_cache(S, rounded))) tgi_cache(S, block, k, rounded);
     else tgi_free_any(S, block, bytes);
-}
-
-/* ---- a callback that was left by a jump ---- */
-
-/* What a thread had made until then.  All threads' stay where they are, so that leak checkers find what they own. */
-typedef struct tgi_lost { struct tgi_lost *next; tgi_thread state; } tgi_lost;
-static tgi_lost *tgi_lost_states;
-static int tgi_losing; /* 1 while a thread adds to them */
-
-/* Whether the argument, which the thread of number `owner` has made, is lost: then after recording an error. */
-static bool tgi_lost_argument(tgi_thread *S, const char *op, const char *argument, uint64_t owner)
-{
-    const tgi_lost *lost = (const tgi_lost *)TGI_ATOMIC_LOAD(&tgi_lost_states);
-    while (lost && lost->state.id != owner) lost = lost->next;
-    return lost && !tgi_fail(S, TG_ERR_ARGUMENT, op,
-                             "argument %s is lost: it was made before %s was left by longjmp or an exception\n"
-                             "a callback has to return; make %s again",
-                             argument, lost->state.callback, argument);
-}
-
-/* The functions that called the callback were left, too, in the middle of their work, and what they had on the stack is
-   gone.  So the thread begins anew, as another one with the same settings: what it had made belongs to nobody, and to
-   use it is an error. */
-static tgi_thread *tgi_lose(tgi_thread *S)
-{
-    if (S->give_up) S->give_up(S);
-    tgi_trim(S, 0);
-    const tgi_thread before = *S;
-    tgi_lost *lost = (tgi_lost *)malloc(sizeof *lost);
-    if (lost) {
-        lost->state = before;
-        while (TGI_ATOMIC_SWAP(&tgi_losing, 1)) {}
-        lost->next = tgi_lost_states;
-        TGI_ATOMIC_STORE(&tgi_lost_states, lost);
-        TGI_ATOMIC_STORE(&tgi_losing, 0);
-    }
-    S->id = 0;
-    S->handler_jumps = before.handler_jumps || before.in_handler;
-    S->in_handler = false;
-    tgi_reset(S);
-    S->stats = before.stats;
-    S->reported = before.reported;
-    memcpy(S->on, before.on, sizeof S->on);
-    memcpy(S->reported_on, before.reported_on, sizeof S->reported_on);
-    S->threads = before.threads;
-    S->default_dtype = before.default_dtype;
-    S->default_device = before.default_device;
-    S->precision = before.precision;
-    S->rng = before.rng;
-    S->cache_limit = before.cache_limit;
-    S->may_keep = before.may_keep;
-    tgi_fail(S, TG_ERR_ARGUMENT, NULL, "%s was left by longjmp or an exception: all that this thread had made is lost\n"
-             "a callback has to return; the thread may go on with new tensors", before.callback);
-    return S;
-}
-
-TGI_NOINLINE static tgi_thread *tgi_start_or_lose(tgi_thread *S)
-{
-    if (S->started) return tgi_lose(S);
-    S->started = true;
-    tgi_reset(S);
-    TGI_ATOMIC_ADD(&tgi_threads_alive, 1);
-    return S;
 }
 
 /* Blocks that were freed, but are still told from those in use: all but the newest few are given back. */
@@ -4798,13 +4804,13 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
 
    To add an elementwise op (tests/ci/add_op.py adds tanhshrink):
      1. its row, in the table below that fits its inputs;
-     2. its declaration in the public part, under @@ELEMENTWISE, and its name in TGI_RESULTS;
+     2. its declaration in the public part, under @@ELEMENTWISE, its name in TGI_RESULTS, and its line in LINES;
      3. the declaration of its twin in place, if the row makes one;
      4. its row in tests/samples.h (the call, and the call in place), 5. its samples there, beside those of a neighbour.
    An op with one input whose rule takes several ops may have its gradient in one, too: a row of TGI_GRADIENTS.
    One whose rule is a single op, or g itself, may have a row of TGI_SHORT_RULES, for tensors of a few elements.
    To add an op with a kernel of its own, like cumsum (tests/ci/add_op.py adds rcumsum):
-     1. its row in TGI_OPS, 2. its declaration in the public part, and its name in TGI_RESULTS;
+     1. its row in TGI_OPS, 2. its declaration in the public part, and its name in TGI_RESULTS and in LINES;
      3. its screen in OPS, in this order: kernel, which calls the backend; public function; rule (tgi_rule_NAME);
      4. its entry in TGI_BACKEND_ENTRIES (@@ENTRIES), of kind PLAIN, 5. its loop, tgi_plain_ENTRY (@@PLAIN), 6. CUDA's
         function, tgi_cuda_ENTRY, in tensorgrad_cuda.cu; where the loop is too slow a faster one for the CPU,
@@ -7353,7 +7359,8 @@ static const tgi_backend *tgi_choose_backend(tgi_thread *S)
 
    Promise: to use a module, dict, loader, optimizer, graph or backward run of another thread, or one that was freed, is
    an error that says so.
-   Types: tgi_object is the head, which stands in memory before the object; tgi_object_kinds has a row for each kind.
+   Types: tgi_object is the head, which stands in memory before the object; tgi_object_kinds has a row for each kind;
+   tgi_lost is the state of a thread whose callback was left by a jump, to which all belongs that it had made.
    Way: tgi_object_new makes head and object, tgi_object_free ends them; every public function begins with
    tgi_object_argument, which asks the head whether the function may use the object.
    (1) The thread that made an object uses it alone.
@@ -7369,6 +7376,62 @@ static inline bool tgi_is_address(const void *t)
 {
     return (uintptr_t)t - TGI_NO_ADDRESSES < (uintptr_t)0 - 2 * TGI_NO_ADDRESSES && (uintptr_t)t % sizeof(void *) == 0;
 }
+
+/* ---- a callback that was left by a jump ---- */
+
+/* What a thread had made until then.  All threads' stay where they are, so that leak checkers find what they own. */
+typedef struct tgi_lost { struct tgi_lost *next; tgi_thread state; } tgi_lost;
+static tgi_lost *tgi_lost_states;
+static int tgi_losing; /* 1 while a thread adds to them */
+
+/* Whether the argument, which the thread of number `owner` has made, is lost: then after recording an error. */
+static bool tgi_lost_argument(tgi_thread *S, const char *op, const char *argument, uint64_t owner)
+{
+    const tgi_lost *lost = (const tgi_lost *)TGI_ATOMIC_LOAD(&tgi_lost_states);
+    while (lost && lost->state.id != owner) lost = lost->next;
+    return lost && !tgi_fail(S, TG_ERR_ARGUMENT, op,
+                             "argument %s is lost: it was made before %s was left by longjmp or an exception\n"
+                             "a callback has to return; make %s again",
+                             argument, lost->state.callback, argument);
+}
+
+/* The functions that called the callback were left, too, in the middle of their work, and what they had on the stack is
+   gone.  So the thread begins anew, as another one with the same settings: what it had made belongs to nobody, and to
+   use it is an error. */
+static tgi_thread *tgi_lose(tgi_thread *S)
+{
+    if (S->give_up) S->give_up(S);
+    tgi_trim(S, 0);
+    const tgi_thread before = *S;
+    tgi_lost *lost = (tgi_lost *)malloc(sizeof *lost);
+    if (lost) {
+        lost->state = before;
+        while (TGI_ATOMIC_SWAP(&tgi_losing, 1)) {}
+        lost->next = tgi_lost_states;
+        TGI_ATOMIC_STORE(&tgi_lost_states, lost);
+        TGI_ATOMIC_STORE(&tgi_losing, 0);
+    }
+    S->id = 0;
+    S->handler_jumps = before.handler_jumps || before.in_handler;
+    S->in_handler = false;
+    tgi_reset(S);
+    S->stats = before.stats;
+    S->reported = before.reported;
+    memcpy(S->on, before.on, sizeof S->on);
+    memcpy(S->reported_on, before.reported_on, sizeof S->reported_on);
+    S->threads = before.threads;
+    S->default_dtype = before.default_dtype;
+    S->default_device = before.default_device;
+    S->precision = before.precision;
+    S->rng = before.rng;
+    S->cache_limit = before.cache_limit;
+    S->may_keep = before.may_keep;
+    tgi_fail(S, TG_ERR_ARGUMENT, NULL, "%s was left by longjmp or an exception: all that this thread had made is lost\n"
+             "a callback has to return; the thread may go on with new tensors", before.callback);
+    return S;
+}
+
+/* ---- objects ---- */
 
 typedef enum { TGI_MODULE, TGI_DICT, TGI_LOADER, TGI_OPTIM, TGI_CAPTURE_OBJECT, TGI_RUN } tgi_object_kind;
 static const struct {
@@ -9872,7 +9935,8 @@ typedef struct {
 
 enum {
     TGI_FREED = 1,     /* a backward has dropped the saved tensors */
-    TGI_WROTE_VIEW = 2 /* the op wrote to its base through a view: see tgi_run_rule */
+    TGI_WROTE_VIEW = 2, /* the op wrote to its base through a view: see tgi_run_rule */
+    TGI_PLACED = 4      /* the last word of the block is the place of the call: see tgi_node_place */
 };
 
 struct tgi_node {
@@ -9898,6 +9962,13 @@ struct tgi_node {
 static inline tgi_edge *tgi_edges(const tgi_node *n) { return (tgi_edge *)(n + 1); }
 static inline tgi_node_output *tgi_outputs(const tgi_node *n) { return (tgi_node_output *)(tgi_edges(n) + n->inputs); }
 static inline tgi_saved *tgi_saved_of(const tgi_node *n) { return (tgi_saved *)(tgi_outputs(n) + n->outputs); }
+
+/* Where the program made the call that the node records, "main.c:26", or NULL: see LINES. */
+static const char *tgi_node_place(const tgi_node *n)
+{
+    if (!(n->flags & TGI_PLACED)) return NULL;
+    return *(const char *const *)(const void *)((const int64_t *)(const void *)n + (n->words - 1));
+}
 
 /* What a running backward has for a node or a leaf: the gradients that have arrived so far. */
 struct tgi_grad_slot {
@@ -10092,10 +10163,11 @@ static tg_device tgi_output_device(const tgi_output_info *info)
 }
 
 /* A node that is not on the tape, with its arrays in the same block: edges empty, params copied, outputs described,
-   saved tensors still to come.  The caller owns the one reference.  NULL after recording an error. */
+   saved tensors still to come.  `place` is that of the call, or NULL.  The caller owns the one reference.  NULL after
+   recording an error. */
 TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op, int inputs, int saves, int outputs,
                                                 tg_tensor *const *out, const tgi_op_params *params,
-                                                const tgi_view_info *view)
+                                                const tgi_view_info *view, const char *place)
 {
     const size_t arrays = sizeof(tgi_edge) * (size_t)inputs + sizeof(tgi_node_output) * (size_t)outputs +
                           sizeof(tgi_saved) * (size_t)saves;
@@ -10103,6 +10175,7 @@ TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op,
     uint64_t words = (sizeof(tgi_node) + arrays + 7) / 8, rest = words;
     if (params) words += (sizeof *params + list_bytes) / 8;
     for (int i = 0; i < outputs; ++i) words += out[i]->ndim;
+    if (place) words++;
     const size_t bytes = (size_t)8 * (size_t)words;
     tgi_node *n = words <= UINT32_MAX && bytes / 8 == words ? (tgi_node *)tgi_alloc(S, bytes) : NULL;
     if (!n) return tgi_no_memory(S, op->name, bytes), n;
@@ -10111,7 +10184,7 @@ TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op,
     n->inputs = inputs;
     n->saves = 0;
     n->outputs = outputs;
-    n->flags = 0;
+    n->flags = place ? TGI_PLACED : 0;
     n->op = op;
     n->number = 0;
     n->slot = NULL;
@@ -10140,6 +10213,7 @@ TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op,
         described->dims = (uint32_t)rest;
         for (int d = 0; d < y->ndim; ++d) word[rest++] = y->dim[d];
     }
+    if (place) *(const char **)(void *)(word + rest) = place;
     if (!view) return n;
     n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
     if (!n->view) {
@@ -10155,7 +10229,7 @@ TGI_NOINLINE static tgi_node *tgi_node_new(tgi_thread *S, const tgi_op *op, int 
                                            tg_tensor *const *out, const tgi_op_params *params,
                                            const tgi_view_info *view)
 {
-    return tgi_node_new_inline(S, op, inputs, saves, outputs, out, params, view);
+    return tgi_node_new_inline(S, op, inputs, saves, outputs, out, params, view, S->place);
 }
 
 /* Puts a node, whose edges are set, on the tape: invariant (4). */
@@ -10651,6 +10725,7 @@ typedef struct {
     tgi_table ids;   /* from a node or leaf to its row */
     tgi_table saved; /* the saved tensors that saved_bytes counts */
     bool held;       /* the rows have references: invariant (3) */
+    bool placed;     /* a row has a place: see LINES */
 } tgi_tape;
 
 enum { TGI_ON_TAPE = 0x8000 }; /* a flag of the nodes that the roots reach, while a tape is collected */
@@ -10676,6 +10751,15 @@ static tgi_text tgi_node_called(const tgi_node *n)
     return s;
 }
 
+/* What follows the name of a node in messages: " at main.c:26", or "" where its place is not known. */
+static tgi_text tgi_node_at(const tgi_node *n)
+{
+    tgi_text s;
+    const char *place = tgi_node_place(n);
+    snprintf(s.text, sizeof s.text, "%s%.100s", place ? " at " : "", place ? tgi_place_end(place, 100) : "");
+    return s;
+}
+
 /* Fills row `id` for a node, or for a leaf when node is NULL. */
 static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *leaf)
 {
@@ -10686,6 +10770,7 @@ static void tgi_tape_add(tgi_tape *tape, int64_t id, tgi_node *node, tg_tensor *
     tape->row[id].node = node;
     tape->row[id].t = leaf;
     tape->row[id].shown = false;
+    if (node && tgi_node_place(node)) tape->placed = true;
 }
 
 /* Sets TGI_ON_TAPE in the nodes that the roots reach, and counts them, their leaf edges and their saved tensors.  Edges
@@ -11288,12 +11373,12 @@ static tgi_text tgi_backward_name(const tgi_node *node)
 TGI_NOINLINE static bool tgi_moved_since(tgi_thread *S, const tgi_node *n, const tg_tensor *t)
 {
     return tgi_fail(S, TG_ERR_GRAPH, S->run_op,
-                    "a tensor that the graph depends on was moved in place after it was used by %s: "
+                    "a tensor that the graph depends on was moved in place after it was used by %s%s: "
                     "[%s %s], which is on %s now\n"
                     "call backward before the move (tg_to_, tg_to_dtype_, tg_to_all_), or compute the loss again after "
                     "it",
-                    tgi_node_called(n).text, tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text,
-                    tg_device_str(tgi_device_of(t)));
+                    tgi_node_called(n).text, tgi_node_at(n).text, tg_dtype_name((tg_dtype)t->dtype),
+                    tgi_shape_text(t).text, tg_device_str(tgi_device_of(t)));
 }
 
 /* Raises the error that saved tensor s of a node was written after the node was made. */
@@ -11305,12 +11390,13 @@ TGI_NOINLINE static bool tgi_written_since(tgi_thread *S, const tgi_node *n, con
     return tgi_fail(
         S, TG_ERR_GRAPH, S->run_op,
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        "[%s %s], which is output %d of %s, is at version %u; expected version %u instead. It is needed by the "
-        "backward of %s and was last written by %s.\n"
+        "[%s %s], which is output %d of %s%s, is at version %u; expected version %u instead. It is needed by the "
+        "backward of %s%s and was last written by %s.\n"
         "write to a copy (tg_clone), or use the op without the underscore",
         tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
-        maker ? tgi_backward_name(maker).text : "a leaf", (unsigned)t->storage->version, (unsigned)s->version,
-        tgi_node_name(n), t->storage->writer ? t->storage->writer : "the program");
+        maker ? tgi_backward_name(maker).text : "a leaf", maker ? tgi_node_at(maker).text : "",
+        (unsigned)t->storage->version, (unsigned)s->version, tgi_node_name(n), tgi_node_at(n).text,
+        t->storage->writer ? t->storage->writer : "the program");
 }
 
 /* Raises the error that a backward before has dropped the saved tensors of n (8). */
@@ -11319,10 +11405,10 @@ TGI_NOINLINE static bool tgi_freed_before(tgi_thread *S, const tgi_node *n)
     return tgi_fail(
         S, TG_ERR_GRAPH, S->run_op,
         "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
-        "been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. (at %s)\n"
+        "been freed). Saved intermediate values of the graph are freed by tg_backward and tg_gradients. (at %s%s%s)\n"
         "pass TG_RETAIN_GRAPH to the first backward: tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH); or, where a "
         "state of the step before is still attached, as that of an RNN: tg_detach(state)",
-        tgi_node_called(n).text);
+        tgi_node_called(n).text, n->flags & TGI_PLACED ? "," : "", tgi_node_at(n).text);
 }
 
 /* Whether the rule of n can run: no leaf was moved in place since (see "Moves in place" above), and the saved tensors
@@ -11543,8 +11629,8 @@ static bool tgi_check_anomaly(tgi_thread *S, const tgi_step *step)
         if (row >= 0) snprintf(number, sizeof number, " (node %lld of its tape)", (long long)row);
         return tgi_fail(S, TG_ERR_GRAPH, S->run_op,
                         "Function '%s' returned nan values in its %dth output.\n"
-                        "the op was %s%s: look at its inputs",
-                        tgi_backward_name(n).text, i, tgi_node_called(n).text, number);
+                        "the op was %s%s%s: look at its inputs",
+                        tgi_backward_name(n).text, i, tgi_node_called(n).text, number, tgi_node_at(n).text);
     }
     return true;
 }
@@ -14349,8 +14435,10 @@ TGI_NOINLINE static tg_tensor *tgi_record_small(tgi_thread *S, const tgi_op *row
         params.s = s;
         params.t = t;
         node = tgi_node_new(S, row, n, saves, 1, &y, &params, NULL);
+    } else if (S->place) {
+        node = tgi_node_new(S, row, n, saves, 1, &y, NULL, NULL);
     } else {
-        node = tgi_node_new_inline(S, row, n, saves, 1, &y, NULL, NULL);
+        node = tgi_node_new_inline(S, row, n, saves, 1, &y, NULL, NULL, NULL);
     }
     if (!node) return tgi_or_release(S, y, false);
     tgi_record_node(S, node, in, n, saved, &y, 1);
@@ -22301,17 +22389,22 @@ static void tgi_check_mismatch(const tgi_check *c, const tgi_comparison *v, cons
         tgi_fail(c->S, TG_ERR_GRAPH, c->op, "Numerical gradient for function expected to be zero\n%s", hint);
         return;
     }
+    tgi_text maker = {""};
+    const tgi_node *n = c->y->node;
+    if (n && tgi_node_place(n))
+        snprintf(maker.text, sizeof maker.text, "; the output was made by %.100s%.100s", tgi_node_name(n),
+                 tgi_node_at(n).text);
     if (tgi_check_unmultiplied(v)) {
-        tgi_fail(c->S, TG_ERR_GRAPH, c->op, "%s\n"
-                 "a gradient of zeros must give zeros: every term of a rule has g as a factor", hint);
+        tgi_fail(c->S, TG_ERR_GRAPH, c->op, "%s%s\n"
+                 "a gradient of zeros must give zeros: every term of a rule has g as a factor", hint, maker.text);
         return;
     }
     const bool scalar = c->m == 1;
     tgi_fail(c->S, TG_ERR_GRAPH, c->op,
-             "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical %g\n%s",
+             "Jacobian mismatch for output 0 with respect to input %d: at %s%s%s numerical %g, analytical %g%s\n%s",
              tgi_check_input_number(c, v->t), tgi_index_text(v->t->ndim, v->t->dim, v->worst).text,
              scalar ? "" : ", output ", scalar ? "" : tgi_index_text(c->y->ndim, c->y->dim, v->worst_out).text, v->n,
-             v->a, hint);
+             v->a, maker.text, hint);
 }
 
 /* Compares one input after the other and prints the report; records the error of the first that does not agree. */
@@ -31584,6 +31677,7 @@ enum {
     TGI_CELL_DATA,
     TGI_CELL_GRAD,
     TGI_CELL_SAVED,
+    TGI_CELL_AT, /* shown if a row of the tape has a place */
     TGI_CELLS
 };
 
@@ -31658,6 +31752,8 @@ static void tgi_tape_cells(const tgi_tape *tape, int64_t id, tgi_text cell[TGI_C
     tgi_tape_lists(tape, id, &cell[TGI_CELL_IN], &cell[TGI_CELL_SAVED]);
     tgi_value_text(tape->S, &cell[TGI_CELL_DATA], row->t);
     tgi_value_text(tape->S, &cell[TGI_CELL_GRAD], tgi_row_grad(row));
+    const char *place = row->node ? tgi_node_place(row->node) : NULL;
+    snprintf(cell[TGI_CELL_AT].text, sizeof cell->text, "%.100s", place ? tgi_place_end(place, 100) : "-");
 }
 
 /* ---- a step of backward, as a line ---- */
@@ -31969,13 +32065,16 @@ static void tgi_tape_print_row(FILE *file, int id_width, const char *id, const i
         fprintf(file, k == TGI_CELL_DEVICE ? " %-*s" : "  %-*s", width[k], cell[k].text);
     fprintf(file, "  %-*s", width[TGI_CELL_IN], cell[TGI_CELL_IN].text);
     for (int k = TGI_CELL_DATA; k <= TGI_CELL_GRAD; ++k) fprintf(file, "  %*s", width[k], cell[k].text);
-    fprintf(file, "   %s\n", cell[TGI_CELL_SAVED].text);
+    fprintf(file, "   %-*s", width[TGI_CELL_SAVED], cell[TGI_CELL_SAVED].text);
+    if (width[TGI_CELL_AT]) fprintf(file, "  %s", cell[TGI_CELL_AT].text);
+    fputc('\n', file);
 }
 
 tg_status tg_tape_print(FILE *file, tg_tensor *root)
 {
-    static const char *const title[TGI_CELLS] = {"op", "name", "shape", "dtype", "dev", "in", "data", "grad", "saved"};
-    int width[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 0}; /* as wide as the longest text, and at least this */
+    static const char *const title[TGI_CELLS] = {"op", "name", "shape", "dtype", "dev",
+                                                 "in", "data", "grad",  "saved", "at"};
+    int width[TGI_CELLS] = {5, 4, 5, 5, 4, 4, 8, 8, 5, 2}; /* as wide as the longest text, and at least this */
     tgi_tape tape;
     tgi_text cell[TGI_CELLS];
     if (!tgi_tape_begin(&tape, "tape_print", file, root)) return tgi_failed(tgi_self());
@@ -31984,6 +32083,7 @@ tg_status tg_tape_print(FILE *file, tg_tensor *root)
         tgi_tape_cells(&tape, id, cell);
         for (int k = 0; k < TGI_CELLS; ++k) width[k] = tgi_wider(width[k], cell[k].text);
     }
+    if (!tape.placed) width[TGI_CELL_SAVED] = width[TGI_CELL_AT] = 0; /* the last column is as wide as its text */
     int id_width = 4;
     for (int64_t id = rows; id >= 10000; id /= 10) id_width++;
     fprintf(file, "tape: %lld %s, %lld op%s, %lld bytes saved for backward\n", (long long)tape.leaves,
@@ -32030,8 +32130,13 @@ static void tgi_dot_row(FILE *file, const tgi_tape *tape, int64_t id)
         fputc(' ', file);
         tgi_dot_text(file, cell[TGI_CELL_NAME].text);
     }
-    fprintf(file, " | %s %s %s | data %s | grad %s }\"];\n", cell[TGI_CELL_SHAPE].text, cell[TGI_CELL_DTYPE].text,
+    fprintf(file, " | %s %s %s | data %s | grad %s", cell[TGI_CELL_SHAPE].text, cell[TGI_CELL_DTYPE].text,
             cell[TGI_CELL_DEVICE].text, cell[TGI_CELL_DATA].text, cell[TGI_CELL_GRAD].text);
+    if (n && tgi_node_place(n)) {
+        fputs(" | at ", file);
+        tgi_dot_text(file, cell[TGI_CELL_AT].text);
+    }
+    fputs(" }\"];\n", file);
 }
 
 /* Chooses the newest nodes and their leaves; returns the number of rows that are not shown. */
@@ -32096,11 +32201,11 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
    (1) A box stands to the right of all that it is computed from, so every wire goes from left to right.
    (2) Every text of the program's passes tgi_write_escaped: what is written is well-formed XML in UTF-8.
    (3) All coordinates are whole numbers, and values are the texts of tg_tape_print, so no locale changes them.
-   To add something to a box: a line in tgi_draw_box, and its height in TGI_BOX_HEIGHT. */
+   To add something to a box: a line in tgi_draw_box, and its height in tgi_draw_begin. */
 
 enum {
     TGI_BOX_WIDTH = 150,
-    TGI_BOX_HEIGHT = 72,
+    TGI_BOX_LINE = 16, /* of text in a box */
     TGI_BOX_GAP = 96, /* between columns: a wire and a number on it */
     TGI_BOX_BELOW = 20,
     TGI_BAND_HEAD = 34, /* above the boxes of a band, where its device is named */
@@ -32118,6 +32223,7 @@ typedef struct {
     tgi_box box[TGI_DOT_ROWS]; /* [boxes], by id */
     tg_device device[TGI_MAX_BANDS];
     int slots[TGI_MAX_BANDS]; /* the height of each band */
+    int box_height;           /* of all boxes: where rows have places, these take a line more */
 } tgi_drawing;
 
 /* How many bytes the character at s has if it may stand in XML; 0 if it may not, or is no UTF-8. */
@@ -32255,14 +32361,14 @@ static void tgi_draw_slots(tgi_drawing *d)
 static int tgi_band_top(const tgi_drawing *d, int band)
 {
     int top = 10;
-    for (int k = 0; k < band; ++k) top += TGI_BAND_HEAD + d->slots[k] * (TGI_BOX_HEIGHT + TGI_BOX_BELOW) + 10;
+    for (int k = 0; k < band; ++k) top += TGI_BAND_HEAD + d->slots[k] * (d->box_height + TGI_BOX_BELOW) + 10;
     return top;
 }
 
 static int tgi_box_x(const tgi_box *b) { return 24 + b->column * (TGI_BOX_WIDTH + TGI_BOX_GAP); }
 static int tgi_box_y(const tgi_drawing *d, const tgi_box *b)
 {
-    return tgi_band_top(d, b->band) + TGI_BAND_HEAD + b->slot * (TGI_BOX_HEIGHT + TGI_BOX_BELOW);
+    return tgi_band_top(d, b->band) + TGI_BAND_HEAD + b->slot * (d->box_height + TGI_BOX_BELOW);
 }
 
 static int tgi_drawing_width(const tgi_drawing *d)
@@ -32276,6 +32382,7 @@ static bool tgi_draw_begin(tgi_drawing *d, const char *op, FILE *file, tg_tensor
     memset(d, 0, sizeof *d);
     d->file = file;
     if (!tgi_tape_begin(&d->tape, op, file, root)) return false;
+    d->box_height = (d->tape.placed ? 5 : 4) * TGI_BOX_LINE + 8;
     d->hidden = tgi_dot_choose(&d->tape);
     for (int64_t id = 0; id < d->tape.leaves + d->tape.ops; ++id) {
         if (d->tape.row[id].shown) d->box[d->boxes++].id = id;
@@ -32294,9 +32401,9 @@ static void tgi_draw_wire(tgi_drawing *d, const tgi_box *from, const tgi_box *b,
     const tgi_box none = {-1, 0, 0, 0, true};
     if (!from) from = &none;
     FILE *const file = d->file;
-    const int x1 = tgi_box_x(from) + TGI_BOX_WIDTH, y1 = tgi_box_y(d, from) + TGI_BOX_HEIGHT / 2;
-    const int x2 = tgi_box_x(b), y2 = tgi_box_y(d, b) + TGI_BOX_HEIGHT * (i + 1) / (inputs + 1);
-    const int bend = TGI_BOX_GAP / 2, below = tgi_box_y(d, from) + TGI_BOX_HEIGHT + 4 + (int)((b->id + i) % 4) * 4;
+    const int x1 = tgi_box_x(from) + TGI_BOX_WIDTH, y1 = tgi_box_y(d, from) + d->box_height / 2;
+    const int x2 = tgi_box_x(b), y2 = tgi_box_y(d, b) + d->box_height * (i + 1) / (inputs + 1);
+    const int bend = TGI_BOX_GAP / 2, below = tgi_box_y(d, from) + d->box_height + 4 + (int)((b->id + i) % 4) * 4;
     fprintf(file, "<path id=\"w%lld-%d\" class=\"wire%s%s\" d=\"M%d %d C%d %d ", (long long)b->id, i,
             from->id < 0 ? " hidden" : "", from->band != b->band ? " crosses" : "", x1, y1, x1 + bend, y1);
     if (b->column > from->column + 1)
@@ -32349,8 +32456,13 @@ static void tgi_draw_box(tgi_drawing *d, const tgi_box *b)
         fputs(", rule: ", file);
         tgi_write_escaped(file, n->op->formula, false);
     }
+    const char *const place = n && tgi_node_place(n) ? cell[TGI_CELL_AT].text : NULL;
+    if (place) {
+        fputs(", at ", file);
+        tgi_write_escaped(file, place, false);
+    }
     fprintf(file, "</title><rect class=\"box\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\"/>", x, y,
-            (int)TGI_BOX_WIDTH, (int)TGI_BOX_HEIGHT);
+            (int)TGI_BOX_WIDTH, d->box_height);
     if (strlen(head.text) > 19) memcpy(head.text + 17, "..", 3); /* as wide as the box */
     if (strlen(type.text) > 20) memcpy(type.text + 18, "..", 3);
     tgi_draw_text(file, "head", x + 8, y + 16, "", head.text);
@@ -32358,6 +32470,7 @@ static void tgi_draw_box(tgi_drawing *d, const tgi_box *b)
     tgi_draw_text(file, "data", x + 8, y + 48, "data ", cell[TGI_CELL_DATA].text);
     fprintf(file, "<text id=\"g%lld\" class=\"grad\" x=\"%d\" y=\"%d\">grad %s</text>", (long long)b->id, x + 8, y + 64,
             cell[TGI_CELL_GRAD].text);
+    if (place) tgi_draw_text(file, "at", x + 8, y + 80, strlen(place) > 17 ? "at .." : "at ", tgi_place_end(place, 15));
     fputs("</g>\n", file);
 }
 
@@ -32377,7 +32490,7 @@ static void tgi_draw_ground(tgi_drawing *d)
     fprintf(d->file,
             "<g class=\"node hidden\"><rect class=\"box\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\"/>"
             "<text class=\"head\" x=\"%d\" y=\"%d\">... %lld nodes hidden</text></g>\n",
-            x, y, (int)TGI_BOX_WIDTH, (int)TGI_BOX_HEIGHT, x + 8, y + 40, (long long)d->hidden);
+            x, y, (int)TGI_BOX_WIDTH, d->box_height, x + 8, y + 40, (long long)d->hidden);
 }
 
 /* How drawing and page look, in light and in dark. */
@@ -32522,12 +32635,13 @@ static void tgi_page_cell(FILE *file, const char *tag, const char *kind, int64_t
 /* The rows as a table: for a screen reader it is the drawing. */
 static void tgi_page_table(tgi_drawing *d)
 {
-    static const char *const title[] = {"id", "op", "name", "shape", "data", "grad", "saved", "in"};
+    static const char *const title[] = {"id", "op", "name", "shape", "data", "grad", "saved", "in", "at"};
+    const int titles = (int)(sizeof title / sizeof title[0]) - !d->tape.placed;
     FILE *const file = d->file;
     fputs("<h2>Rows</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Rows of the tape\">\n"
           "<table><thead><tr>",
           file);
-    for (size_t k = 0; k < sizeof title / sizeof title[0]; ++k) fprintf(file, "<th scope=\"col\">%s</th>", title[k]);
+    for (int k = 0; k < titles; ++k) fprintf(file, "<th scope=\"col\">%s</th>", title[k]);
     fputs("</tr></thead><tbody>\n", file);
     for (int k = 0; k < d->boxes; ++k) {
         const int64_t id = d->box[k].id;
@@ -32541,6 +32655,7 @@ static void tgi_page_table(tgi_drawing *d)
         tgi_page_cell(file, "td", "c", id, cell[TGI_CELL_GRAD].text);
         tgi_page_cell(file, "td", "s", id, cell[TGI_CELL_SAVED].text);
         tgi_page_cell(file, "td", "", id, cell[TGI_CELL_IN].text);
+        if (d->tape.placed) tgi_page_cell(file, "td", "", id, cell[TGI_CELL_AT].text);
         fputs("</tr>\n", file);
     }
     fputs("</tbody></table></div>\n", file);
@@ -41715,6 +41830,1027 @@ static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
 }
 #endif
 #endif /* the rest of the implementation */
+
+/* ======== @@LINES ====================================================================================================
+
+   Promise: in a file with TG_LINES each call of a public function tells the library where it stands, as "main.c:26".
+   Messages and warnings end with that place, and nodes remember it; without TG_LINES nothing of this is there.
+   Types: a place is the text of a literal, which lives as long as the program.
+   Way of a call: tg_sub(f(x), b) is a macro, tgi_at_add(f(x), b, tg_sub, "main.c:26"): tg_sub is called like tg_add,
+   which has the same types.  tgi_at_add gets its arguments when they have been computed, says where the call is
+   (tgi_enter), makes it, and says again what was said before.  A tg_sub without parentheses is the function itself.
+   (1) The place that a thread has is that of the innermost call that has begun and not returned: whatever calls f made,
+       in its argument or in a callback, its message ends with its own place.
+   (2) Calls of the library's own are not made by these macros, which stand behind it.  Where they come from an include
+       before it, TGI_CALL makes the plain call up to here.
+   To add a function: nothing but its declaration; then python3 tests/ci/lines.py --write. */
+#if (defined(TG_LINES) || defined(TGI_CALL)) && !defined(TGI_ISA) && !defined(TGI_CUDA_COMPANION)
+#undef TGI_CALL
+#undef TGI_CALL0
+#define TGI_CALL(like, name, ...) tgi_at_##like(__VA_ARGS__, tg_##name, TGI_PLACE)
+#define TGI_CALL0(like, name, ...) tgi_at_##like(tg_##name, TGI_PLACE __VA_ARGS__)
+#ifndef TGI_PLACE
+#define TGI_PLACE __FILE__ ":" TGI_LINE_AS_TEXT(__LINE__)
+#define TGI_LINE_AS_TEXT(line) TGI_LINE_IN_QUOTES(line)
+#define TGI_LINE_IN_QUOTES(line) #line
+
+#if defined(__clang__)
+#define TGI_USED __attribute__((__warn_unused_result__))
+#elif defined(__GNUC__) && __GNUC__ >= 10 && !defined(__CUDACC__)
+#define TGI_USED [[nodiscard]]
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic" /* of [[nodiscard]] before C23 */
+#else
+#define TGI_USED
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef void tgi_user_fn(void *user);
+typedef bool tgi_user_test_fn(void *user);
+#define TGI_GIVE(R, made)                                                                                              \
+    {                                                                                                                  \
+        const char *before = tgi_enter(place);                                                                         \
+        R result = made;                                                                                               \
+        tgi_enter(before);                                                                                             \
+        return result;                                                                                                 \
+    }
+#define TGI_DO(done)                                                                                                   \
+    {                                                                                                                  \
+        const char *before = tgi_enter(place);                                                                         \
+        done;                                                                                                          \
+        tgi_enter(before);                                                                                             \
+    }
+
+/* What follows is written by tests/ci/lines.py --write. */
+#define TGI_GIVES0(R, like)                                                                                            \
+    static inline R tgi_at_##like(R (*call)(void), const char *place) TGI_GIVE(R, call())
+#define TGI_GIVES1(R, like, A)                                                                                         \
+    static inline R tgi_at_##like(A a, R (*call)(A), const char *place) TGI_GIVE(R, call(a))
+#define TGI_DOES1(like, A)                                                                                             \
+    static inline void tgi_at_##like(A a, void (*call)(A), const char *place) TGI_DO(call(a))
+#define TGI_GIVES2(R, like, A, B)                                                                                      \
+    static inline R tgi_at_##like(A a, B b, R (*call)(A, B), const char *place) TGI_GIVE(R, call(a, b))
+#define TGI_DOES2(like, A, B)                                                                                          \
+    static inline void tgi_at_##like(A a, B b, void (*call)(A, B), const char *place) TGI_DO(call(a, b))
+#define TGI_GIVES3(R, like, A, B, C)                                                                                   \
+    static inline R tgi_at_##like(A a, B b, C c, R (*call)(A, B, C), const char *place) TGI_GIVE(R, call(a, b, c))
+#define TGI_GIVES4(R, like, A, B, C, D)                                                                                \
+    static inline R tgi_at_##like(A a, B b, C c, D d, R (*call)(A, B, C, D), const char *place)                        \
+        TGI_GIVE(R, call(a, b, c, d))
+#define TGI_GIVES5(R, like, A, B, C, D, E)                                                                             \
+    static inline R tgi_at_##like(A a, B b, C c, D d, E e, R (*call)(A, B, C, D, E), const char *place)                \
+        TGI_GIVE(R, call(a, b, c, d, e))
+#define TGI_GIVES6(R, like, A, B, C, D, E, F)                                                                          \
+    static inline R tgi_at_##like(A a, B b, C c, D d, E e, F f, R (*call)(A, B, C, D, E, F), const char *place)        \
+        TGI_GIVE(R, call(a, b, c, d, e, f))
+#define TGI_GIVES7(R, like, A, B, C, D, E, F, G)                                                                       \
+    static inline R tgi_at_##like(A a, B b, C c, D d, E e, F f, G g,                                                   \
+        R (*call)(A, B, C, D, E, F, G), const char *place)                                                             \
+        TGI_GIVE(R, call(a, b, c, d, e, f, g))
+#define TGI_GIVES8(R, like, A, B, C, D, E, F, G, H)                                                                    \
+    static inline R tgi_at_##like(A a, B b, C c, D d, E e, F f, G g, H h,                                              \
+        R (*call)(A, B, C, D, E, F, G, H), const char *place)                                                          \
+        TGI_GIVE(R, call(a, b, c, d, e, f, g, h))
+#define TGI_GIVES9(R, like, A, B, C, D, E, F, G, H, I)                                                                 \
+    static inline R tgi_at_##like(A a, B b, C c, D d, E e, F f, G g, H h, I i,                                         \
+        R (*call)(A, B, C, D, E, F, G, H, I), const char *place)                                                       \
+        TGI_GIVE(R, call(a, b, c, d, e, f, g, h, i))
+
+TGI_GIVES1(tg_status, set_allocator, const tg_allocator *)
+TGI_DOES1(set_cache_limit, size_t)
+TGI_GIVES0(tg_stats_info, stats)
+TGI_DOES1(set_num_threads, int)
+TGI_GIVES1(bool, set_flush_denormal, bool)
+TGI_GIVES1(const char *, dtype_name, tg_dtype)
+TGI_GIVES1(size_t, dtype_size, tg_dtype)
+TGI_GIVES1(bool, is_floating_point, tg_dtype)
+TGI_GIVES2(tg_dtype, promote_types, tg_dtype, tg_dtype)
+TGI_GIVES1(tg_status, set_default_dtype, tg_dtype)
+TGI_DOES1(seed, uint64_t)
+TGI_GIVES0(tg_rng, rng_state)
+TGI_DOES1(rng_set_state, tg_rng)
+TGI_GIVES2(tg_status, device_parse, const char *, tg_device *)
+TGI_GIVES1(const char *, device_str, tg_device)
+TGI_GIVES2(bool, device_equal, tg_device, tg_device)
+TGI_GIVES0(bool, cuda_is_available)
+TGI_GIVES0(int, cuda_device_count)
+TGI_GIVES1(tg_status, cuda_set_device, int)
+TGI_GIVES1(tg_status, synchronize, tg_device)
+TGI_GIVES1(bool, op_waits, const char *)
+TGI_DOES1(set_sync_checks, bool)
+TGI_GIVES1(tg_device_stats, stats_on, tg_device)
+TGI_GIVES2(tg_shape, make_shape, int, const int64_t *)
+TGI_GIVES0(tg_mark, scope_begin)
+TGI_DOES1(scope_end, tg_mark)
+TGI_GIVES1(tg_tensor *, keep, tg_tensor *)
+TGI_DOES1(release, tg_tensor *)
+TGI_DOES2(release_all, tg_tensor *const *, int)
+TGI_GIVES0(tg_status, thread_end)
+TGI_USED TGI_GIVES1(tg_tensor *, zeros, tg_shape)
+TGI_USED TGI_GIVES2(tg_tensor *, full, tg_shape, double)
+TGI_USED TGI_GIVES1(tg_tensor *, scalar, double)
+TGI_USED TGI_GIVES3(tg_tensor *, zeros_on, tg_shape, tg_dtype, tg_device)
+TGI_USED TGI_GIVES4(tg_tensor *, full_on, tg_shape, double, tg_dtype, tg_device)
+TGI_USED TGI_GIVES3(tg_tensor *, arange, double, double, double)
+TGI_USED TGI_GIVES5(tg_tensor *, arange_on, double, double, double, tg_dtype, tg_device)
+TGI_USED TGI_GIVES3(tg_tensor *, linspace, double, double, int64_t)
+TGI_USED TGI_GIVES1(tg_tensor *, eye, int64_t)
+TGI_USED TGI_GIVES3(tg_tensor *, from, const void *, tg_shape, tg_dtype)
+TGI_USED TGI_GIVES4(tg_tensor *, from_on, const void *, tg_shape, tg_dtype, tg_device)
+TGI_USED TGI_GIVES2(tg_tensor *, from_f32, const float *, tg_shape)
+TGI_USED TGI_GIVES2(tg_tensor *, from_f64, const double *, tg_shape)
+TGI_USED TGI_GIVES2(tg_tensor *, from_i64, const int64_t *, tg_shape)
+TGI_USED TGI_GIVES5(tg_tensor *, wrap, void *, tg_shape, tg_dtype, tgi_user_fn *, void *)
+TGI_GIVES1(int, ndim, const tg_tensor *)
+TGI_GIVES2(int64_t, dim, const tg_tensor *, int)
+TGI_GIVES1(int64_t, numel, const tg_tensor *)
+TGI_GIVES1(tg_shape, shape_of, const tg_tensor *)
+TGI_GIVES1(tg_dtype, dtype_of, const tg_tensor *)
+TGI_GIVES1(tg_device, device_of, const tg_tensor *)
+TGI_GIVES1(bool, is_cuda, const tg_tensor *)
+TGI_GIVES2(tg_status, set_name, tg_tensor *, const char *)
+TGI_GIVES1(const char *, name, const tg_tensor *)
+TGI_GIVES1(double, item, tg_tensor *)
+TGI_GIVES1(int64_t, item_i64, tg_tensor *)
+TGI_GIVES2(double, get, tg_tensor *, tg_shape)
+TGI_GIVES1(void *, data, tg_tensor *)
+TGI_GIVES1(float *, data_f32, tg_tensor *)
+TGI_GIVES1(double *, data_f64, tg_tensor *)
+TGI_GIVES1(int64_t *, data_i64, tg_tensor *)
+TGI_GIVES3(tg_status, copy_out, tg_tensor *, void *, size_t)
+TGI_GIVES2(tg_tensor *, set_requires_grad, tg_tensor *, bool)
+TGI_GIVES2(tg_status, set_grad, tg_tensor *, tg_tensor *)
+TGI_GIVES2(tg_status, zero_grad, tg_tensor *const *, int)
+TGI_GIVES3(int, hook, tg_tensor *, tg_hook_fn, void *)
+TGI_GIVES3(int, hook_post_accumulate, tg_tensor *, tg_post_hook_fn, void *)
+TGI_GIVES2(tg_status, unhook, tg_tensor *, int)
+TGI_GIVES1(tg_status, backward, tg_tensor *)
+TGI_GIVES4(tg_status, backward_ex, tg_tensor *const *, int, tg_tensor *const *, int)
+TGI_GIVES7(tg_status, gradients, tg_tensor *const *, int, tg_tensor *const *, tg_tensor *const *, int, tg_tensor **,
+    int)
+TGI_GIVES4(tg_backward_run *, backward_begin, tg_tensor *const *, int, tg_tensor *const *, int)
+TGI_GIVES2(bool, backward_step, tg_backward_run *, tg_step_info *)
+TGI_GIVES1(tg_status, backward_end, tg_backward_run *)
+TGI_GIVES8(tg_status, custom, const char *, tg_custom_forward, tg_custom_backward, void *, tg_tensor *const *, int,
+    tg_tensor **, int)
+TGI_GIVES9(tg_status, custom_ex, const char *, tg_custom_forward, tg_custom_backward, void *, tgi_user_fn *,
+    tg_tensor *const *, int, tg_tensor **, int)
+TGI_GIVES2(tg_status, save, tg_ctx *, tg_tensor *)
+TGI_GIVES2(tg_tensor *, saved, tg_ctx *, int)
+TGI_GIVES1(void *, ctx_user, tg_ctx *)
+TGI_GIVES2(void *, ctx_alloc, tg_ctx *, size_t)
+TGI_USED TGI_GIVES4(tg_tensor *, checkpoint, tg_function, tg_tensor *const *, int, void *)
+TGI_USED TGI_GIVES2(tg_tensor *, to, tg_tensor *, tg_device)
+TGI_USED TGI_GIVES2(tg_tensor *, to_dtype, tg_tensor *, tg_dtype)
+TGI_USED TGI_GIVES4(tg_tensor *, to_ex, tg_tensor *, tg_device, tg_dtype, int)
+TGI_GIVES3(tg_status, to_all, tg_tensor **, int, tg_device)
+TGI_GIVES5(tg_status, to_all_ex, tg_tensor **, int, tg_device, tg_dtype, int)
+TGI_GIVES2(tg_tensor *, to_, tg_tensor *, tg_device)
+TGI_GIVES2(tg_tensor *, to_dtype_, tg_tensor *, tg_dtype)
+TGI_GIVES3(tg_status, to_all_, tg_tensor *const *, int, tg_device)
+TGI_GIVES5(tg_status, to_all_ex_, tg_tensor *const *, int, tg_device, tg_dtype, int)
+TGI_GIVES1(tg_dtype, set_autocast, tg_dtype)
+TGI_USED TGI_GIVES2(tg_tensor *, add, tg_tensor *, tg_tensor *)
+TGI_GIVES2(tg_tensor *, add_, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES2(tg_tensor *, add_scalar, tg_tensor *, double)
+TGI_GIVES2(tg_tensor *, add_scalar_, tg_tensor *, double)
+TGI_USED TGI_GIVES1(tg_tensor *, exp, tg_tensor *)
+TGI_USED TGI_GIVES2(tg_tensor *, gelu, tg_tensor *, bool)
+TGI_USED TGI_GIVES3(tg_tensor *, softplus, tg_tensor *, double, double)
+TGI_USED TGI_GIVES3(tg_tensor *, where, tg_tensor *, tg_tensor *, tg_tensor *)
+TGI_GIVES3(tg_tensor *, clamp_, tg_tensor *, double, double)
+TGI_USED TGI_GIVES3(tg_tensor *, masked_fill, tg_tensor *, tg_tensor *, double)
+TGI_GIVES3(tg_tensor *, masked_fill_, tg_tensor *, tg_tensor *, double)
+TGI_USED TGI_GIVES4(tg_tensor *, addcmul, tg_tensor *, tg_tensor *, tg_tensor *, double)
+TGI_GIVES4(tg_tensor *, addcmul_, tg_tensor *, tg_tensor *, tg_tensor *, double)
+TGI_GIVES3(tg_tensor *, lerp_, tg_tensor *, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES2(tg_tensor *, reshape, tg_tensor *, tg_shape)
+TGI_USED TGI_GIVES3(tg_tensor *, flatten, tg_tensor *, int, int)
+TGI_USED TGI_GIVES4(tg_tensor *, narrow, tg_tensor *, int, int64_t, int64_t)
+TGI_USED TGI_GIVES3(tg_tensor *, select, tg_tensor *, int, int64_t)
+TGI_USED TGI_GIVES5(tg_tensor *, slice, tg_tensor *, int, int64_t, int64_t, int64_t)
+TGI_USED TGI_GIVES4(tg_tensor *, diagonal, tg_tensor *, int64_t, int, int)
+TGI_GIVES3(tg_status, set, tg_tensor *, tg_shape, double)
+TGI_GIVES5(int, split, tg_tensor *, int64_t, int, tg_tensor **, int)
+TGI_GIVES4(int, unbind, tg_tensor *, int, tg_tensor **, int)
+TGI_USED TGI_GIVES3(tg_tensor *, cat, tg_tensor *const *, int, int)
+TGI_USED TGI_GIVES3(tg_tensor *, repeat_interleave, tg_tensor *, int64_t, int)
+TGI_GIVES3(tg_status, meshgrid, tg_tensor *const *, int, tg_tensor **)
+TGI_USED TGI_GIVES3(tg_tensor *, roll, tg_tensor *, tg_shape, tg_shape)
+TGI_USED TGI_GIVES2(tg_tensor *, tril, tg_tensor *, int64_t)
+TGI_USED TGI_GIVES3(tg_tensor *, pad, tg_tensor *, tg_shape, double)
+TGI_USED TGI_GIVES3(tg_tensor *, sum_dim, tg_tensor *, int, bool)
+TGI_USED TGI_GIVES3(tg_tensor *, sum_dims, tg_tensor *, tg_shape, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, var_dim, tg_tensor *, int, int64_t, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, var_dims, tg_tensor *, tg_shape, int64_t, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, norm_dim, tg_tensor *, double, int, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, norm_dims, tg_tensor *, double, tg_shape, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, normalize, tg_tensor *, double, int, double)
+TGI_USED TGI_GIVES4(tg_tensor *, cosine_similarity, tg_tensor *, tg_tensor *, int, double)
+TGI_USED TGI_GIVES3(tg_tensor *, index_select, tg_tensor *, int, tg_tensor *)
+TGI_USED TGI_GIVES3(tg_tensor *, take_along_dim, tg_tensor *, tg_tensor *, int)
+TGI_USED TGI_GIVES4(tg_tensor *, scatter, tg_tensor *, int, tg_tensor *, tg_tensor *)
+TGI_GIVES4(tg_tensor *, scatter_, tg_tensor *, int, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES3(tg_tensor *, bincount, tg_tensor *, tg_tensor *, int64_t)
+TGI_USED TGI_GIVES3(tg_tensor *, index, tg_tensor *, tg_tensor *const *, int)
+TGI_USED TGI_GIVES5(tg_tensor *, index_put, tg_tensor *, tg_tensor *const *, int, tg_tensor *, bool)
+TGI_GIVES5(tg_tensor *, index_put_, tg_tensor *, tg_tensor *const *, int, tg_tensor *, bool)
+TGI_GIVES4(tg_tensor *, max_dim, tg_tensor *, int, bool, tg_tensor **)
+TGI_GIVES5(tg_tensor *, topk, tg_tensor *, int64_t, int, bool, tg_tensor **)
+TGI_USED TGI_GIVES2(tg_tensor *, softmax, tg_tensor *, int)
+TGI_USED TGI_GIVES5(tg_tensor *, layer_norm, tg_tensor *, int, tg_tensor *, tg_tensor *, double)
+TGI_USED TGI_GIVES4(tg_tensor *, rms_norm, tg_tensor *, int, tg_tensor *, double)
+TGI_GIVES7(tg_tensor *, add_layer_norm, tg_tensor *, tg_tensor *, int, tg_tensor *, tg_tensor *, double, tg_tensor **)
+TGI_GIVES6(tg_tensor *, add_rms_norm, tg_tensor *, tg_tensor *, int, tg_tensor *, double, tg_tensor **)
+TGI_GIVES8(tg_tensor *, batch_norm, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, bool, double,
+    double)
+TGI_USED TGI_GIVES5(tg_tensor *, group_norm, tg_tensor *, int64_t, tg_tensor *, tg_tensor *, double)
+TGI_USED TGI_GIVES4(tg_tensor *, linear_gelu, tg_tensor *, tg_tensor *, tg_tensor *, bool)
+TGI_USED TGI_GIVES5(tg_tensor *, addmm, tg_tensor *, tg_tensor *, tg_tensor *, double, double)
+TGI_USED TGI_GIVES3(tg_tensor *, einsum, const char *, tg_tensor *const *, int)
+TGI_GIVES1(tg_status, set_matmul_precision, tg_precision)
+TGI_GIVES0(tg_precision, matmul_precision)
+TGI_USED TGI_GIVES7(tg_tensor *, conv1d, tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, int64_t)
+TGI_USED TGI_GIVES8(tg_tensor *, conv_transpose1d, tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape,
+    int64_t, tg_shape)
+TGI_USED TGI_GIVES4(tg_tensor *, max_pool1d, tg_tensor *, tg_shape, tg_shape, tg_shape)
+TGI_GIVES7(tg_tensor *, max_pool1d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape, bool, tg_tensor **)
+TGI_USED TGI_GIVES6(tg_tensor *, avg_pool1d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool)
+TGI_GIVES3(tg_tensor *, adaptive_max_pool1d_ex, tg_tensor *, tg_shape, tg_tensor **)
+TGI_USED TGI_GIVES3(tg_tensor *, interpolate, tg_tensor *, tg_shape, const char *)
+TGI_USED TGI_GIVES3(tg_tensor *, randint, int64_t, int64_t, tg_shape)
+TGI_USED TGI_GIVES5(tg_tensor *, randint_on, int64_t, int64_t, tg_shape, tg_dtype, tg_device)
+TGI_USED TGI_GIVES3(tg_tensor *, multinomial, tg_tensor *, int64_t, bool)
+TGI_USED TGI_GIVES3(tg_tensor *, dropout, tg_tensor *, double, bool)
+TGI_GIVES3(tg_tensor *, random_, tg_tensor *, int64_t, int64_t)
+TGI_GIVES5(tg_tensor *, trunc_normal_, tg_tensor *, double, double, double, double)
+TGI_GIVES4(tg_tensor *, kaiming_uniform_, tg_tensor *, double, const char *, const char *)
+TGI_GIVES2(double, calculate_gain, const char *, double)
+TGI_USED TGI_GIVES7(tg_tensor *, scaled_dot_product_attention, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *,
+    double, bool, double)
+TGI_USED TGI_GIVES6(tg_tensor *, cross_entropy_ex, tg_tensor *, tg_tensor *, tg_tensor *, int64_t, double, int)
+TGI_USED TGI_GIVES5(tg_tensor *, nll_loss, tg_tensor *, tg_tensor *, tg_tensor *, int64_t, int)
+TGI_USED TGI_GIVES4(tg_tensor *, binary_cross_entropy, tg_tensor *, tg_tensor *, tg_tensor *, int)
+TGI_USED TGI_GIVES5(tg_tensor *, binary_cross_entropy_with_logits, tg_tensor *, tg_tensor *, tg_tensor *, int,
+    tg_tensor *)
+TGI_USED TGI_GIVES4(tg_tensor *, kl_div, tg_tensor *, tg_tensor *, int, bool)
+TGI_GIVES2(bool, equal, tg_tensor *, tg_tensor *)
+TGI_GIVES4(bool, allclose, tg_tensor *, tg_tensor *, double, double)
+TGI_GIVES4(bool, gradcheck, tg_function, tg_tensor *const *, int, void *)
+TGI_GIVES5(bool, gradcheck_ex, tg_function, tg_tensor *const *, int, void *, const tg_gradcheck_options *)
+TGI_GIVES3(tg_optim *, sgd, tg_tensor *const *, int, double)
+TGI_DOES1(optim_free, tg_optim *)
+TGI_GIVES3(tg_optim_group *, optim_add_group, tg_optim *, tg_tensor *const *, int)
+TGI_GIVES1(tg_status, step, tg_optim *)
+TGI_GIVES5(double, lr_cosine, int64_t, int64_t, int64_t, double, double)
+TGI_GIVES4(double, lr_step, int64_t, int64_t, double, double)
+TGI_GIVES3(double, lr_exponential, int64_t, double, double)
+TGI_GIVES6(double, lr_one_cycle, int64_t, int64_t, double, double, double, double)
+TGI_GIVES3(double, lr_plateau, tg_plateau *, double, double)
+TGI_GIVES3(tg_capture *, capture_new, tg_device, tgi_user_test_fn *, void *)
+TGI_GIVES1(tg_status, capture_run, tg_capture *)
+TGI_GIVES1(const char *, capture_obstacle, const tg_capture *)
+TGI_DOES1(capture_free, tg_capture *)
+TGI_GIVES3(tg_tensor *, step_closure, tg_optim *, tg_closure, void *)
+TGI_GIVES3(tg_tensor *, clip_grad_norm, tg_tensor *const *, int, double)
+TGI_GIVES5(tg_tensor *, clip_grad_norm_ex, tg_tensor *const *, int, double, double, bool)
+TGI_GIVES3(tg_status, clip_grad_value, tg_tensor *const *, int, double)
+TGI_GIVES2(tg_tensor *, grad_scaler_scale, tg_grad_scaler *, tg_tensor *)
+TGI_GIVES2(tg_status, grad_scaler_unscale_, tg_grad_scaler *, tg_optim *)
+TGI_GIVES1(tg_status, grad_scaler_update, tg_grad_scaler *)
+TGI_GIVES0(tg_dict *, dict_new)
+TGI_DOES1(dict_free, tg_dict *)
+TGI_GIVES3(tg_status, dict_set, tg_dict *, const char *, tg_tensor *)
+TGI_GIVES3(tg_status, dict_set_dict, tg_dict *, const char *, tg_dict *)
+TGI_GIVES2(tg_status, dict_remove, tg_dict *, const char *)
+TGI_GIVES2(tg_tensor *, dict_get, tg_dict *, const char *)
+TGI_GIVES2(tg_dict *, dict_get_dict, tg_dict *, const char *)
+TGI_GIVES1(int, dict_count, const tg_dict *)
+TGI_GIVES2(const char *, dict_name, const tg_dict *, int)
+TGI_GIVES2(tg_dict *, dict_to, tg_dict *, tg_device)
+TGI_GIVES2(tg_status, dict_to_, tg_dict *, tg_device)
+TGI_GIVES3(tg_status, dict_set_metadata, tg_dict *, const char *, const char *)
+TGI_GIVES2(const char *, dict_metadata, const tg_dict *, const char *)
+TGI_GIVES1(tg_tensor *, idx_load, const char *)
+TGI_GIVES1(tg_dict *, safetensors_load, const char *)
+TGI_GIVES2(tg_status, safetensors_save, const char *, tg_dict *)
+TGI_GIVES2(tg_status, npy_save, const char *, tg_tensor *)
+TGI_GIVES2(tg_tensor *, csv_load_ex, const char *, const char *)
+TGI_GIVES2(tg_tensor *, csv_load_options, const char *, const tg_csv_options *)
+TGI_GIVES5(tg_loader *, loader_new, tg_tensor *const *, int, int64_t, int, tg_device)
+TGI_GIVES2(bool, loader_next, tg_loader *, tg_tensor **)
+TGI_GIVES1(int64_t, loader_batches, const tg_loader *)
+TGI_GIVES2(tg_status, loader_seek, tg_loader *, int64_t)
+TGI_DOES1(loader_free, tg_loader *)
+TGI_GIVES3(tg_module *, module_new, const char *, tg_forward_fn, size_t)
+TGI_GIVES3(tg_module *, nn_module, const char *, tg_forward_one_fn, size_t)
+TGI_DOES1(module_free, tg_module *)
+TGI_GIVES1(tg_module *, module_retain, tg_module *)
+TGI_GIVES1(void *, module_self, tg_module *)
+TGI_GIVES1(const char *, module_name, tg_module *)
+TGI_GIVES2(tg_status, module_set_extra, tg_module *, const char *)
+TGI_GIVES3(tg_tensor *, module_param, tg_module *, const char *, tg_tensor *)
+TGI_GIVES3(tg_module *, module_child, tg_module *, const char *, tg_module *)
+TGI_GIVES2(tg_tensor *, module_get, tg_module *, const char *)
+TGI_GIVES2(tg_module *, module_get_child, tg_module *, const char *)
+TGI_GIVES1(int, module_child_count, tg_module *)
+TGI_GIVES2(tg_module *, module_child_at, tg_module *, int)
+TGI_GIVES2(const char *, module_child_name, tg_module *, int)
+TGI_GIVES1(tg_tensor *const *, module_params, tg_module *)
+TGI_GIVES1(int64_t, module_numel, tg_module *)
+TGI_GIVES1(tg_status, module_zero_grad, tg_module *)
+TGI_GIVES2(tg_module *, module_requires_grad_, tg_module *, bool)
+TGI_GIVES1(bool, module_is_training, tg_module *)
+TGI_GIVES2(tg_module *, module_to, tg_module *, tg_device)
+TGI_GIVES2(tg_module *, module_to_dtype, tg_module *, tg_dtype)
+TGI_GIVES2(tg_status, module_device, tg_module *, tg_device *)
+TGI_GIVES2(tg_tensor *, forward, tg_module *, tg_tensor *)
+TGI_GIVES5(tg_status, forward_n, tg_module *, tg_tensor *const *, int, tg_tensor **, int)
+TGI_GIVES3(int, module_hook, tg_module *, tg_module_hook_fn, void *)
+TGI_GIVES2(tg_status, module_unhook, tg_module *, int)
+TGI_GIVES2(tg_status, module_print, FILE *, tg_module *)
+TGI_GIVES3(tg_module *, nn_linear, int64_t, int64_t, bool)
+TGI_GIVES4(tg_module *, nn_bilinear, int64_t, int64_t, int64_t, bool)
+TGI_GIVES2(tg_module *, nn_embedding, int64_t, int64_t)
+TGI_GIVES3(tg_module *, nn_embedding_ex, int64_t, int64_t, int64_t)
+TGI_GIVES8(tg_module *, nn_conv1d, int64_t, int64_t, tg_shape, tg_shape, tg_shape, tg_shape, int64_t, bool)
+TGI_GIVES9(tg_module *, nn_conv_transpose1d, int64_t, int64_t, tg_shape, tg_shape, tg_shape, tg_shape, int64_t, bool,
+    tg_shape)
+TGI_GIVES3(tg_module *, nn_layer_norm, tg_shape, double, bool)
+TGI_GIVES3(tg_module *, nn_batch_norm, int64_t, double, double)
+TGI_GIVES5(tg_module *, nn_batch_norm_ex, int64_t, double, double, bool, bool)
+TGI_GIVES2(tg_module *, nn_instance_norm, int64_t, double)
+TGI_GIVES3(tg_module *, nn_group_norm, int64_t, int64_t, double)
+TGI_GIVES4(tg_module *, nn_group_norm_ex, int64_t, int64_t, double, bool)
+TGI_GIVES1(tg_module *, nn_dropout, double)
+TGI_GIVES3(tg_module *, nn_max_pool1d, tg_shape, tg_shape, tg_shape)
+TGI_GIVES1(tg_module *, nn_adaptive_avg_pool1d, tg_shape)
+TGI_GIVES3(tg_module *, nn_upsample, tg_shape, int64_t, const char *)
+TGI_GIVES2(tg_module *, nn_flatten, int, int)
+TGI_GIVES2(tg_module *, nn_unflatten, int, tg_shape)
+TGI_GIVES0(tg_module *, nn_identity)
+TGI_GIVES1(tg_module *, nn_gelu, bool)
+TGI_GIVES2(tg_module *, nn_hardtanh, double, double)
+TGI_GIVES1(tg_module *, nn_glu, int)
+TGI_GIVES2(tg_module *, nn_sequential, tg_module *const *, int)
+TGI_GIVES3(tg_module *, nn_dict, const char *const *, tg_module *const *, int)
+TGI_GIVES3(tg_module *, nn_rnn, int64_t, int64_t, int)
+TGI_GIVES8(tg_module *, nn_rnn_ex, int64_t, int64_t, int, const char *, bool, bool, double, bool)
+TGI_GIVES7(tg_module *, nn_lstm_ex, int64_t, int64_t, int, bool, bool, double, bool)
+TGI_GIVES4(tg_module *, nn_rnn_cell, int64_t, int64_t, bool, const char *)
+TGI_GIVES6(tg_module *, nn_multihead_attention_ex, int64_t, int64_t, double, bool, int64_t, int64_t)
+TGI_GIVES6(tg_module *, nn_transformer_encoder_layer, int64_t, int64_t, int64_t, double, bool, bool)
+TGI_GIVES1(tg_dict *, module_state, tg_module *)
+TGI_GIVES3(tg_status, module_load_state, tg_module *, tg_dict *, bool)
+TGI_GIVES5(tg_status, module_load_state_ex, tg_module *, tg_dict *, bool, tg_dict **, tg_dict **)
+TGI_GIVES2(tg_status, module_copy_, tg_module *, tg_module *)
+TGI_GIVES1(tg_dict *, grad_scaler_state, tg_grad_scaler *)
+TGI_GIVES2(tg_status, grad_scaler_load_state, tg_grad_scaler *, tg_dict *)
+TGI_GIVES4(tg_status, checkpoint_save, const char *, tg_module *, tg_optim *, int64_t)
+TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, int64_t *)
+TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
+TGI_GIVES3(bool, step_input, tg_backward_run *, int, tg_step_input_info *)
+TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
+
+#define tg_set_allocator(...) TGI_CALL(set_allocator, set_allocator, __VA_ARGS__)
+#define tg_set_cache_limit(...) TGI_CALL(set_cache_limit, set_cache_limit, __VA_ARGS__)
+#define tg_stats(...) TGI_CALL0(stats, stats, __VA_ARGS__)
+#define tg_set_num_threads(...) TGI_CALL(set_num_threads, set_num_threads, __VA_ARGS__)
+#define tg_set_flush_denormal(...) TGI_CALL(set_flush_denormal, set_flush_denormal, __VA_ARGS__)
+#define tg_dtype_name(...) TGI_CALL(dtype_name, dtype_name, __VA_ARGS__)
+#define tg_dtype_size(...) TGI_CALL(dtype_size, dtype_size, __VA_ARGS__)
+#define tg_is_floating_point(...) TGI_CALL(is_floating_point, is_floating_point, __VA_ARGS__)
+#define tg_promote_types(...) TGI_CALL(promote_types, promote_types, __VA_ARGS__)
+#define tg_set_default_dtype(...) TGI_CALL(set_default_dtype, set_default_dtype, __VA_ARGS__)
+#define tg_seed(...) TGI_CALL(seed, seed, __VA_ARGS__)
+#define tg_rng_state(...) TGI_CALL0(rng_state, rng_state, __VA_ARGS__)
+#define tg_rng_set_state(...) TGI_CALL(rng_set_state, rng_set_state, __VA_ARGS__)
+#define tg_device_parse(...) TGI_CALL(device_parse, device_parse, __VA_ARGS__)
+#define tg_device_str(...) TGI_CALL(device_str, device_str, __VA_ARGS__)
+#define tg_device_equal(...) TGI_CALL(device_equal, device_equal, __VA_ARGS__)
+#define tg_cuda_is_available(...) TGI_CALL0(cuda_is_available, cuda_is_available, __VA_ARGS__)
+#define tg_cuda_device_count(...) TGI_CALL0(cuda_device_count, cuda_device_count, __VA_ARGS__)
+#define tg_cuda_set_device(...) TGI_CALL(cuda_set_device, cuda_set_device, __VA_ARGS__)
+#define tg_cuda_current_device(...) TGI_CALL0(cuda_device_count, cuda_current_device, __VA_ARGS__)
+#define tg_synchronize(...) TGI_CALL(synchronize, synchronize, __VA_ARGS__)
+#define tg_op_waits(...) TGI_CALL(op_waits, op_waits, __VA_ARGS__)
+#define tg_set_sync_checks(...) TGI_CALL(set_sync_checks, set_sync_checks, __VA_ARGS__)
+#define tg_empty_cache(...) TGI_CALL(synchronize, empty_cache, __VA_ARGS__)
+#define tg_stats_on(...) TGI_CALL(stats_on, stats_on, __VA_ARGS__)
+#define tg_make_shape(...) TGI_CALL(make_shape, make_shape, __VA_ARGS__)
+#define tg_scope_begin(...) TGI_CALL0(scope_begin, scope_begin, __VA_ARGS__)
+#define tg_scope_end(...) TGI_CALL(scope_end, scope_end, __VA_ARGS__)
+#define tg_keep(...) TGI_CALL(keep, keep, __VA_ARGS__)
+#define tg_retain(...) TGI_CALL(keep, retain, __VA_ARGS__)
+#define tg_release(...) TGI_CALL(release, release, __VA_ARGS__)
+#define tg_drop(...) TGI_CALL(release, drop, __VA_ARGS__)
+#define tg_share(...) TGI_CALL(keep, share, __VA_ARGS__)
+#define tg_release_all(...) TGI_CALL(release_all, release_all, __VA_ARGS__)
+#define tg_thread_end(...) TGI_CALL0(thread_end, thread_end, __VA_ARGS__)
+#define tg_shutdown(...) TGI_CALL0(thread_end, shutdown, __VA_ARGS__)
+#define tg_zeros(...) TGI_CALL(zeros, zeros, __VA_ARGS__)
+#define tg_ones(...) TGI_CALL(zeros, ones, __VA_ARGS__)
+#define tg_full(...) TGI_CALL(full, full, __VA_ARGS__)
+#define tg_empty(...) TGI_CALL(zeros, empty, __VA_ARGS__)
+#define tg_scalar(...) TGI_CALL(scalar, scalar, __VA_ARGS__)
+#define tg_zeros_on(...) TGI_CALL(zeros_on, zeros_on, __VA_ARGS__)
+#define tg_ones_on(...) TGI_CALL(zeros_on, ones_on, __VA_ARGS__)
+#define tg_full_on(...) TGI_CALL(full_on, full_on, __VA_ARGS__)
+#define tg_empty_on(...) TGI_CALL(zeros_on, empty_on, __VA_ARGS__)
+#define tg_zeros_like(...) TGI_CALL(exp, zeros_like, __VA_ARGS__)
+#define tg_ones_like(...) TGI_CALL(exp, ones_like, __VA_ARGS__)
+#define tg_full_like(...) TGI_CALL(add_scalar, full_like, __VA_ARGS__)
+#define tg_empty_like(...) TGI_CALL(exp, empty_like, __VA_ARGS__)
+#define tg_arange(...) TGI_CALL(arange, arange, __VA_ARGS__)
+#define tg_arange_on(...) TGI_CALL(arange_on, arange_on, __VA_ARGS__)
+#define tg_linspace(...) TGI_CALL(linspace, linspace, __VA_ARGS__)
+#define tg_eye(...) TGI_CALL(eye, eye, __VA_ARGS__)
+#define tg_from(...) TGI_CALL(from, from, __VA_ARGS__)
+#define tg_from_on(...) TGI_CALL(from_on, from_on, __VA_ARGS__)
+#define tg_from_f32(...) TGI_CALL(from_f32, from_f32, __VA_ARGS__)
+#define tg_from_f64(...) TGI_CALL(from_f64, from_f64, __VA_ARGS__)
+#define tg_from_i64(...) TGI_CALL(from_i64, from_i64, __VA_ARGS__)
+#define tg_wrap(...) TGI_CALL(wrap, wrap, __VA_ARGS__)
+#define tg_set_default_device(...) TGI_CALL(synchronize, set_default_device, __VA_ARGS__)
+#define tg_ndim(...) TGI_CALL(ndim, ndim, __VA_ARGS__)
+#define tg_dim(...) TGI_CALL(dim, dim, __VA_ARGS__)
+#define tg_stride(...) TGI_CALL(dim, stride, __VA_ARGS__)
+#define tg_numel(...) TGI_CALL(numel, numel, __VA_ARGS__)
+#define tg_shape_of(...) TGI_CALL(shape_of, shape_of, __VA_ARGS__)
+#define tg_dtype_of(...) TGI_CALL(dtype_of, dtype_of, __VA_ARGS__)
+#define tg_device_of(...) TGI_CALL(device_of, device_of, __VA_ARGS__)
+#define tg_is_cuda(...) TGI_CALL(is_cuda, is_cuda, __VA_ARGS__)
+#define tg_is_contiguous(...) TGI_CALL(is_cuda, is_contiguous, __VA_ARGS__)
+#define tg_set_name(...) TGI_CALL(set_name, set_name, __VA_ARGS__)
+#define tg_name(...) TGI_CALL(name, name, __VA_ARGS__)
+#define tg_item(...) TGI_CALL(item, item, __VA_ARGS__)
+#define tg_item_i64(...) TGI_CALL(item_i64, item_i64, __VA_ARGS__)
+#define tg_get(...) TGI_CALL(get, get, __VA_ARGS__)
+#define tg_data(...) TGI_CALL(data, data, __VA_ARGS__)
+#define tg_data_f32(...) TGI_CALL(data_f32, data_f32, __VA_ARGS__)
+#define tg_data_f64(...) TGI_CALL(data_f64, data_f64, __VA_ARGS__)
+#define tg_data_i64(...) TGI_CALL(data_i64, data_i64, __VA_ARGS__)
+#define tg_touch_(...) TGI_CALL(keep, touch_, __VA_ARGS__)
+#define tg_copy_out(...) TGI_CALL(copy_out, copy_out, __VA_ARGS__)
+#define tg_param(...) TGI_CALL(keep, param, __VA_ARGS__)
+#define tg_set_requires_grad(...) TGI_CALL(set_requires_grad, set_requires_grad, __VA_ARGS__)
+#define tg_requires_grad(...) TGI_CALL(is_cuda, requires_grad, __VA_ARGS__)
+#define tg_is_leaf(...) TGI_CALL(is_cuda, is_leaf, __VA_ARGS__)
+#define tg_set_grad_enabled(...) TGI_CALL(set_flush_denormal, set_grad_enabled, __VA_ARGS__)
+#define tg_grad(...) TGI_CALL(keep, grad, __VA_ARGS__)
+#define tg_set_grad(...) TGI_CALL(set_grad, set_grad, __VA_ARGS__)
+#define tg_zero_grad(...) TGI_CALL(zero_grad, zero_grad, __VA_ARGS__)
+#define tg_detach(...) TGI_CALL(exp, detach, __VA_ARGS__)
+#define tg_retain_grad(...) TGI_CALL(keep, retain_grad, __VA_ARGS__)
+#define tg_hook(...) TGI_CALL(hook, hook, __VA_ARGS__)
+#define tg_hook_post_accumulate(...) TGI_CALL(hook_post_accumulate, hook_post_accumulate, __VA_ARGS__)
+#define tg_unhook(...) TGI_CALL(unhook, unhook, __VA_ARGS__)
+#define tg_version_of(...) TGI_CALL(numel, version_of, __VA_ARGS__)
+#define tg_backward(...) TGI_CALL(backward, backward, __VA_ARGS__)
+#define tg_backward_ex(...) TGI_CALL(backward_ex, backward_ex, __VA_ARGS__)
+#define tg_gradients(...) TGI_CALL(gradients, gradients, __VA_ARGS__)
+#define tg_backward_begin(...) TGI_CALL(backward_begin, backward_begin, __VA_ARGS__)
+#define tg_backward_step(...) TGI_CALL(backward_step, backward_step, __VA_ARGS__)
+#define tg_backward_end(...) TGI_CALL(backward_end, backward_end, __VA_ARGS__)
+#define tg_set_anomaly(...) TGI_CALL(set_sync_checks, set_anomaly, __VA_ARGS__)
+#define tg_custom(...) TGI_CALL(custom, custom, __VA_ARGS__)
+#define tg_custom_ex(...) TGI_CALL(custom_ex, custom_ex, __VA_ARGS__)
+#define tg_save(...) TGI_CALL(save, save, __VA_ARGS__)
+#define tg_saved(...) TGI_CALL(saved, saved, __VA_ARGS__)
+#define tg_ctx_user(...) TGI_CALL(ctx_user, ctx_user, __VA_ARGS__)
+#define tg_ctx_alloc(...) TGI_CALL(ctx_alloc, ctx_alloc, __VA_ARGS__)
+#define tg_mark_non_differentiable(...) TGI_CALL(save, mark_non_differentiable, __VA_ARGS__)
+#define tg_checkpoint(...) TGI_CALL(checkpoint, checkpoint, __VA_ARGS__)
+#define tg_to(...) TGI_CALL(to, to, __VA_ARGS__)
+#define tg_to_dtype(...) TGI_CALL(to_dtype, to_dtype, __VA_ARGS__)
+#define tg_to_like(...) TGI_CALL(add, to_like, __VA_ARGS__)
+#define tg_to_ex(...) TGI_CALL(to_ex, to_ex, __VA_ARGS__)
+#define tg_cuda(...) TGI_CALL(exp, cuda, __VA_ARGS__)
+#define tg_cpu(...) TGI_CALL(exp, cpu, __VA_ARGS__)
+#define tg_to_all(...) TGI_CALL(to_all, to_all, __VA_ARGS__)
+#define tg_to_all_ex(...) TGI_CALL(to_all_ex, to_all_ex, __VA_ARGS__)
+#define tg_to_(...) TGI_CALL(to_, to_, __VA_ARGS__)
+#define tg_to_dtype_(...) TGI_CALL(to_dtype_, to_dtype_, __VA_ARGS__)
+#define tg_to_all_(...) TGI_CALL(to_all_, to_all_, __VA_ARGS__)
+#define tg_to_all_ex_(...) TGI_CALL(to_all_ex_, to_all_ex_, __VA_ARGS__)
+#define tg_pin_memory(...) TGI_CALL(exp, pin_memory, __VA_ARGS__)
+#define tg_is_pinned(...) TGI_CALL(is_cuda, is_pinned, __VA_ARGS__)
+#define tg_set_autocast(...) TGI_CALL(set_autocast, set_autocast, __VA_ARGS__)
+#define tg_add(...) TGI_CALL(add, add, __VA_ARGS__)
+#define tg_sub(...) TGI_CALL(add, sub, __VA_ARGS__)
+#define tg_mul(...) TGI_CALL(add, mul, __VA_ARGS__)
+#define tg_div(...) TGI_CALL(add, div, __VA_ARGS__)
+#define tg_pow(...) TGI_CALL(add, pow, __VA_ARGS__)
+#define tg_maximum(...) TGI_CALL(add, maximum, __VA_ARGS__)
+#define tg_minimum(...) TGI_CALL(add, minimum, __VA_ARGS__)
+#define tg_atan2(...) TGI_CALL(add, atan2, __VA_ARGS__)
+#define tg_add_(...) TGI_CALL(add_, add_, __VA_ARGS__)
+#define tg_sub_(...) TGI_CALL(add_, sub_, __VA_ARGS__)
+#define tg_mul_(...) TGI_CALL(add_, mul_, __VA_ARGS__)
+#define tg_div_(...) TGI_CALL(add_, div_, __VA_ARGS__)
+#define tg_pow_(...) TGI_CALL(add_, pow_, __VA_ARGS__)
+#define tg_add_scalar(...) TGI_CALL(add_scalar, add_scalar, __VA_ARGS__)
+#define tg_sub_scalar(...) TGI_CALL(add_scalar, sub_scalar, __VA_ARGS__)
+#define tg_rsub_scalar(...) TGI_CALL(add_scalar, rsub_scalar, __VA_ARGS__)
+#define tg_mul_scalar(...) TGI_CALL(add_scalar, mul_scalar, __VA_ARGS__)
+#define tg_div_scalar(...) TGI_CALL(add_scalar, div_scalar, __VA_ARGS__)
+#define tg_pow_scalar(...) TGI_CALL(add_scalar, pow_scalar, __VA_ARGS__)
+#define tg_add_scalar_(...) TGI_CALL(add_scalar_, add_scalar_, __VA_ARGS__)
+#define tg_sub_scalar_(...) TGI_CALL(add_scalar_, sub_scalar_, __VA_ARGS__)
+#define tg_mul_scalar_(...) TGI_CALL(add_scalar_, mul_scalar_, __VA_ARGS__)
+#define tg_div_scalar_(...) TGI_CALL(add_scalar_, div_scalar_, __VA_ARGS__)
+#define tg_pow_scalar_(...) TGI_CALL(add_scalar_, pow_scalar_, __VA_ARGS__)
+#define tg_eq(...) TGI_CALL(add, eq, __VA_ARGS__)
+#define tg_ne(...) TGI_CALL(add, ne, __VA_ARGS__)
+#define tg_lt(...) TGI_CALL(add, lt, __VA_ARGS__)
+#define tg_le(...) TGI_CALL(add, le, __VA_ARGS__)
+#define tg_gt(...) TGI_CALL(add, gt, __VA_ARGS__)
+#define tg_ge(...) TGI_CALL(add, ge, __VA_ARGS__)
+#define tg_eq_scalar(...) TGI_CALL(add_scalar, eq_scalar, __VA_ARGS__)
+#define tg_ne_scalar(...) TGI_CALL(add_scalar, ne_scalar, __VA_ARGS__)
+#define tg_lt_scalar(...) TGI_CALL(add_scalar, lt_scalar, __VA_ARGS__)
+#define tg_le_scalar(...) TGI_CALL(add_scalar, le_scalar, __VA_ARGS__)
+#define tg_gt_scalar(...) TGI_CALL(add_scalar, gt_scalar, __VA_ARGS__)
+#define tg_ge_scalar(...) TGI_CALL(add_scalar, ge_scalar, __VA_ARGS__)
+#define tg_logical_and(...) TGI_CALL(add, logical_and, __VA_ARGS__)
+#define tg_logical_or(...) TGI_CALL(add, logical_or, __VA_ARGS__)
+#define tg_logical_xor(...) TGI_CALL(add, logical_xor, __VA_ARGS__)
+#define tg_logical_not(...) TGI_CALL(exp, logical_not, __VA_ARGS__)
+#define tg_isnan(...) TGI_CALL(exp, isnan, __VA_ARGS__)
+#define tg_isinf(...) TGI_CALL(exp, isinf, __VA_ARGS__)
+#define tg_isfinite(...) TGI_CALL(exp, isfinite, __VA_ARGS__)
+#define tg_neg(...) TGI_CALL(exp, neg, __VA_ARGS__)
+#define tg_abs(...) TGI_CALL(exp, abs, __VA_ARGS__)
+#define tg_sign(...) TGI_CALL(exp, sign, __VA_ARGS__)
+#define tg_square(...) TGI_CALL(exp, square, __VA_ARGS__)
+#define tg_exp(...) TGI_CALL(exp, exp, __VA_ARGS__)
+#define tg_expm1(...) TGI_CALL(exp, expm1, __VA_ARGS__)
+#define tg_log(...) TGI_CALL(exp, log, __VA_ARGS__)
+#define tg_log2(...) TGI_CALL(exp, log2, __VA_ARGS__)
+#define tg_log10(...) TGI_CALL(exp, log10, __VA_ARGS__)
+#define tg_log1p(...) TGI_CALL(exp, log1p, __VA_ARGS__)
+#define tg_sqrt(...) TGI_CALL(exp, sqrt, __VA_ARGS__)
+#define tg_rsqrt(...) TGI_CALL(exp, rsqrt, __VA_ARGS__)
+#define tg_reciprocal(...) TGI_CALL(exp, reciprocal, __VA_ARGS__)
+#define tg_sin(...) TGI_CALL(exp, sin, __VA_ARGS__)
+#define tg_cos(...) TGI_CALL(exp, cos, __VA_ARGS__)
+#define tg_tan(...) TGI_CALL(exp, tan, __VA_ARGS__)
+#define tg_asin(...) TGI_CALL(exp, asin, __VA_ARGS__)
+#define tg_acos(...) TGI_CALL(exp, acos, __VA_ARGS__)
+#define tg_atan(...) TGI_CALL(exp, atan, __VA_ARGS__)
+#define tg_sinh(...) TGI_CALL(exp, sinh, __VA_ARGS__)
+#define tg_cosh(...) TGI_CALL(exp, cosh, __VA_ARGS__)
+#define tg_tanh(...) TGI_CALL(exp, tanh, __VA_ARGS__)
+#define tg_erf(...) TGI_CALL(exp, erf, __VA_ARGS__)
+#define tg_floor(...) TGI_CALL(exp, floor, __VA_ARGS__)
+#define tg_ceil(...) TGI_CALL(exp, ceil, __VA_ARGS__)
+#define tg_round(...) TGI_CALL(exp, round, __VA_ARGS__)
+#define tg_trunc(...) TGI_CALL(exp, trunc, __VA_ARGS__)
+#define tg_neg_(...) TGI_CALL(keep, neg_, __VA_ARGS__)
+#define tg_abs_(...) TGI_CALL(keep, abs_, __VA_ARGS__)
+#define tg_sign_(...) TGI_CALL(keep, sign_, __VA_ARGS__)
+#define tg_square_(...) TGI_CALL(keep, square_, __VA_ARGS__)
+#define tg_exp_(...) TGI_CALL(keep, exp_, __VA_ARGS__)
+#define tg_expm1_(...) TGI_CALL(keep, expm1_, __VA_ARGS__)
+#define tg_log_(...) TGI_CALL(keep, log_, __VA_ARGS__)
+#define tg_log2_(...) TGI_CALL(keep, log2_, __VA_ARGS__)
+#define tg_log10_(...) TGI_CALL(keep, log10_, __VA_ARGS__)
+#define tg_log1p_(...) TGI_CALL(keep, log1p_, __VA_ARGS__)
+#define tg_sqrt_(...) TGI_CALL(keep, sqrt_, __VA_ARGS__)
+#define tg_rsqrt_(...) TGI_CALL(keep, rsqrt_, __VA_ARGS__)
+#define tg_reciprocal_(...) TGI_CALL(keep, reciprocal_, __VA_ARGS__)
+#define tg_sin_(...) TGI_CALL(keep, sin_, __VA_ARGS__)
+#define tg_cos_(...) TGI_CALL(keep, cos_, __VA_ARGS__)
+#define tg_tan_(...) TGI_CALL(keep, tan_, __VA_ARGS__)
+#define tg_asin_(...) TGI_CALL(keep, asin_, __VA_ARGS__)
+#define tg_acos_(...) TGI_CALL(keep, acos_, __VA_ARGS__)
+#define tg_atan_(...) TGI_CALL(keep, atan_, __VA_ARGS__)
+#define tg_sinh_(...) TGI_CALL(keep, sinh_, __VA_ARGS__)
+#define tg_cosh_(...) TGI_CALL(keep, cosh_, __VA_ARGS__)
+#define tg_tanh_(...) TGI_CALL(keep, tanh_, __VA_ARGS__)
+#define tg_erf_(...) TGI_CALL(keep, erf_, __VA_ARGS__)
+#define tg_floor_(...) TGI_CALL(keep, floor_, __VA_ARGS__)
+#define tg_ceil_(...) TGI_CALL(keep, ceil_, __VA_ARGS__)
+#define tg_round_(...) TGI_CALL(keep, round_, __VA_ARGS__)
+#define tg_trunc_(...) TGI_CALL(keep, trunc_, __VA_ARGS__)
+#define tg_relu_(...) TGI_CALL(keep, relu_, __VA_ARGS__)
+#define tg_sigmoid_(...) TGI_CALL(keep, sigmoid_, __VA_ARGS__)
+#define tg_silu_(...) TGI_CALL(keep, silu_, __VA_ARGS__)
+#define tg_logsigmoid_(...) TGI_CALL(keep, logsigmoid_, __VA_ARGS__)
+#define tg_mish_(...) TGI_CALL(keep, mish_, __VA_ARGS__)
+#define tg_selu_(...) TGI_CALL(keep, selu_, __VA_ARGS__)
+#define tg_softsign_(...) TGI_CALL(keep, softsign_, __VA_ARGS__)
+#define tg_hardsigmoid_(...) TGI_CALL(keep, hardsigmoid_, __VA_ARGS__)
+#define tg_hardswish_(...) TGI_CALL(keep, hardswish_, __VA_ARGS__)
+#define tg_relu(...) TGI_CALL(exp, relu, __VA_ARGS__)
+#define tg_leaky_relu(...) TGI_CALL(add_scalar, leaky_relu, __VA_ARGS__)
+#define tg_elu(...) TGI_CALL(add_scalar, elu, __VA_ARGS__)
+#define tg_gelu(...) TGI_CALL(gelu, gelu, __VA_ARGS__)
+#define tg_silu(...) TGI_CALL(exp, silu, __VA_ARGS__)
+#define tg_sigmoid(...) TGI_CALL(exp, sigmoid, __VA_ARGS__)
+#define tg_softplus(...) TGI_CALL(softplus, softplus, __VA_ARGS__)
+#define tg_logsigmoid(...) TGI_CALL(exp, logsigmoid, __VA_ARGS__)
+#define tg_mish(...) TGI_CALL(exp, mish, __VA_ARGS__)
+#define tg_selu(...) TGI_CALL(exp, selu, __VA_ARGS__)
+#define tg_celu(...) TGI_CALL(add_scalar, celu, __VA_ARGS__)
+#define tg_softsign(...) TGI_CALL(exp, softsign, __VA_ARGS__)
+#define tg_hardtanh(...) TGI_CALL(softplus, hardtanh, __VA_ARGS__)
+#define tg_relu6(...) TGI_CALL(exp, relu6, __VA_ARGS__)
+#define tg_hardsigmoid(...) TGI_CALL(exp, hardsigmoid, __VA_ARGS__)
+#define tg_hardswish(...) TGI_CALL(exp, hardswish, __VA_ARGS__)
+#define tg_where(...) TGI_CALL(where, where, __VA_ARGS__)
+#define tg_clamp(...) TGI_CALL(softplus, clamp, __VA_ARGS__)
+#define tg_clamp_min(...) TGI_CALL(add_scalar, clamp_min, __VA_ARGS__)
+#define tg_clamp_max(...) TGI_CALL(add_scalar, clamp_max, __VA_ARGS__)
+#define tg_clamp_(...) TGI_CALL(clamp_, clamp_, __VA_ARGS__)
+#define tg_masked_fill(...) TGI_CALL(masked_fill, masked_fill, __VA_ARGS__)
+#define tg_masked_fill_(...) TGI_CALL(masked_fill_, masked_fill_, __VA_ARGS__)
+#define tg_add_alpha(...) TGI_CALL(masked_fill, add_alpha, __VA_ARGS__)
+#define tg_addcmul(...) TGI_CALL(addcmul, addcmul, __VA_ARGS__)
+#define tg_addcdiv(...) TGI_CALL(addcmul, addcdiv, __VA_ARGS__)
+#define tg_lerp(...) TGI_CALL(where, lerp, __VA_ARGS__)
+#define tg_lerp_scalar(...) TGI_CALL(masked_fill, lerp_scalar, __VA_ARGS__)
+#define tg_add_alpha_(...) TGI_CALL(masked_fill_, add_alpha_, __VA_ARGS__)
+#define tg_addcmul_(...) TGI_CALL(addcmul_, addcmul_, __VA_ARGS__)
+#define tg_addcdiv_(...) TGI_CALL(addcmul_, addcdiv_, __VA_ARGS__)
+#define tg_lerp_(...) TGI_CALL(lerp_, lerp_, __VA_ARGS__)
+#define tg_lerp_scalar_(...) TGI_CALL(masked_fill_, lerp_scalar_, __VA_ARGS__)
+#define tg_view(...) TGI_CALL(reshape, view, __VA_ARGS__)
+#define tg_reshape(...) TGI_CALL(reshape, reshape, __VA_ARGS__)
+#define tg_flatten(...) TGI_CALL(flatten, flatten, __VA_ARGS__)
+#define tg_squeeze(...) TGI_CALL(softmax, squeeze, __VA_ARGS__)
+#define tg_unsqueeze(...) TGI_CALL(softmax, unsqueeze, __VA_ARGS__)
+#define tg_transpose(...) TGI_CALL(flatten, transpose, __VA_ARGS__)
+#define tg_t(...) TGI_CALL(exp, t, __VA_ARGS__)
+#define tg_permute(...) TGI_CALL(reshape, permute, __VA_ARGS__)
+#define tg_movedim(...) TGI_CALL(flatten, movedim, __VA_ARGS__)
+#define tg_expand(...) TGI_CALL(reshape, expand, __VA_ARGS__)
+#define tg_narrow(...) TGI_CALL(narrow, narrow, __VA_ARGS__)
+#define tg_select(...) TGI_CALL(select, select, __VA_ARGS__)
+#define tg_slice(...) TGI_CALL(slice, slice, __VA_ARGS__)
+#define tg_diagonal(...) TGI_CALL(diagonal, diagonal, __VA_ARGS__)
+#define tg_unfold(...) TGI_CALL(narrow, unfold, __VA_ARGS__)
+#define tg_contiguous(...) TGI_CALL(exp, contiguous, __VA_ARGS__)
+#define tg_clone(...) TGI_CALL(exp, clone, __VA_ARGS__)
+#define tg_fill_(...) TGI_CALL(add_scalar_, fill_, __VA_ARGS__)
+#define tg_zero_(...) TGI_CALL(keep, zero_, __VA_ARGS__)
+#define tg_copy_(...) TGI_CALL(add_, copy_, __VA_ARGS__)
+#define tg_set(...) TGI_CALL(set, set, __VA_ARGS__)
+#define tg_split(...) TGI_CALL(split, split, __VA_ARGS__)
+#define tg_chunk(...) TGI_CALL(split, chunk, __VA_ARGS__)
+#define tg_unbind(...) TGI_CALL(unbind, unbind, __VA_ARGS__)
+#define tg_cat(...) TGI_CALL(cat, cat, __VA_ARGS__)
+#define tg_stack(...) TGI_CALL(cat, stack, __VA_ARGS__)
+#define tg_repeat(...) TGI_CALL(reshape, repeat, __VA_ARGS__)
+#define tg_repeat_interleave(...) TGI_CALL(repeat_interleave, repeat_interleave, __VA_ARGS__)
+#define tg_meshgrid(...) TGI_CALL(meshgrid, meshgrid, __VA_ARGS__)
+#define tg_roll(...) TGI_CALL(roll, roll, __VA_ARGS__)
+#define tg_flip(...) TGI_CALL(reshape, flip, __VA_ARGS__)
+#define tg_tril(...) TGI_CALL(tril, tril, __VA_ARGS__)
+#define tg_triu(...) TGI_CALL(tril, triu, __VA_ARGS__)
+#define tg_pad(...) TGI_CALL(pad, pad, __VA_ARGS__)
+#define tg_sum(...) TGI_CALL(exp, sum, __VA_ARGS__)
+#define tg_sum_dim(...) TGI_CALL(sum_dim, sum_dim, __VA_ARGS__)
+#define tg_sum_dims(...) TGI_CALL(sum_dims, sum_dims, __VA_ARGS__)
+#define tg_mean(...) TGI_CALL(exp, mean, __VA_ARGS__)
+#define tg_mean_dim(...) TGI_CALL(sum_dim, mean_dim, __VA_ARGS__)
+#define tg_mean_dims(...) TGI_CALL(sum_dims, mean_dims, __VA_ARGS__)
+#define tg_prod(...) TGI_CALL(exp, prod, __VA_ARGS__)
+#define tg_prod_dim(...) TGI_CALL(sum_dim, prod_dim, __VA_ARGS__)
+#define tg_prod_dims(...) TGI_CALL(sum_dims, prod_dims, __VA_ARGS__)
+#define tg_amax(...) TGI_CALL(exp, amax, __VA_ARGS__)
+#define tg_amax_dim(...) TGI_CALL(sum_dim, amax_dim, __VA_ARGS__)
+#define tg_amax_dims(...) TGI_CALL(sum_dims, amax_dims, __VA_ARGS__)
+#define tg_amin(...) TGI_CALL(exp, amin, __VA_ARGS__)
+#define tg_amin_dim(...) TGI_CALL(sum_dim, amin_dim, __VA_ARGS__)
+#define tg_amin_dims(...) TGI_CALL(sum_dims, amin_dims, __VA_ARGS__)
+#define tg_any(...) TGI_CALL(exp, any, __VA_ARGS__)
+#define tg_any_dim(...) TGI_CALL(sum_dim, any_dim, __VA_ARGS__)
+#define tg_any_dims(...) TGI_CALL(sum_dims, any_dims, __VA_ARGS__)
+#define tg_all(...) TGI_CALL(exp, all, __VA_ARGS__)
+#define tg_all_dim(...) TGI_CALL(sum_dim, all_dim, __VA_ARGS__)
+#define tg_all_dims(...) TGI_CALL(sum_dims, all_dims, __VA_ARGS__)
+#define tg_logsumexp(...) TGI_CALL(exp, logsumexp, __VA_ARGS__)
+#define tg_logsumexp_dim(...) TGI_CALL(sum_dim, logsumexp_dim, __VA_ARGS__)
+#define tg_logsumexp_dims(...) TGI_CALL(sum_dims, logsumexp_dims, __VA_ARGS__)
+#define tg_var(...) TGI_CALL(exp, var, __VA_ARGS__)
+#define tg_var_dim(...) TGI_CALL(var_dim, var_dim, __VA_ARGS__)
+#define tg_var_dims(...) TGI_CALL(var_dims, var_dims, __VA_ARGS__)
+#define tg_std(...) TGI_CALL(exp, std, __VA_ARGS__)
+#define tg_std_dim(...) TGI_CALL(var_dim, std_dim, __VA_ARGS__)
+#define tg_std_dims(...) TGI_CALL(var_dims, std_dims, __VA_ARGS__)
+#define tg_norm(...) TGI_CALL(exp, norm, __VA_ARGS__)
+#define tg_norm_dim(...) TGI_CALL(norm_dim, norm_dim, __VA_ARGS__)
+#define tg_norm_dims(...) TGI_CALL(norm_dims, norm_dims, __VA_ARGS__)
+#define tg_trace(...) TGI_CALL(exp, trace, __VA_ARGS__)
+#define tg_max(...) TGI_CALL(exp, max, __VA_ARGS__)
+#define tg_min(...) TGI_CALL(exp, min, __VA_ARGS__)
+#define tg_normalize(...) TGI_CALL(normalize, normalize, __VA_ARGS__)
+#define tg_cosine_similarity(...) TGI_CALL(cosine_similarity, cosine_similarity, __VA_ARGS__)
+#define tg_cdist(...) TGI_CALL(masked_fill, cdist, __VA_ARGS__)
+#define tg_index_select(...) TGI_CALL(index_select, index_select, __VA_ARGS__)
+#define tg_gather(...) TGI_CALL(index_select, gather, __VA_ARGS__)
+#define tg_take_along_dim(...) TGI_CALL(take_along_dim, take_along_dim, __VA_ARGS__)
+#define tg_embedding(...) TGI_CALL(add, embedding, __VA_ARGS__)
+#define tg_one_hot(...) TGI_CALL(tril, one_hot, __VA_ARGS__)
+#define tg_scatter(...) TGI_CALL(scatter, scatter, __VA_ARGS__)
+#define tg_scatter_add(...) TGI_CALL(scatter, scatter_add, __VA_ARGS__)
+#define tg_index_add(...) TGI_CALL(scatter, index_add, __VA_ARGS__)
+#define tg_scatter_(...) TGI_CALL(scatter_, scatter_, __VA_ARGS__)
+#define tg_scatter_add_(...) TGI_CALL(scatter_, scatter_add_, __VA_ARGS__)
+#define tg_index_add_(...) TGI_CALL(scatter_, index_add_, __VA_ARGS__)
+#define tg_bincount(...) TGI_CALL(bincount, bincount, __VA_ARGS__)
+#define tg_index(...) TGI_CALL(index, index, __VA_ARGS__)
+#define tg_index_put(...) TGI_CALL(index_put, index_put, __VA_ARGS__)
+#define tg_index_put_(...) TGI_CALL(index_put_, index_put_, __VA_ARGS__)
+#define tg_masked_select(...) TGI_CALL(add, masked_select, __VA_ARGS__)
+#define tg_nonzero(...) TGI_CALL(exp, nonzero, __VA_ARGS__)
+#define tg_max_dim(...) TGI_CALL(max_dim, max_dim, __VA_ARGS__)
+#define tg_min_dim(...) TGI_CALL(max_dim, min_dim, __VA_ARGS__)
+#define tg_argmax(...) TGI_CALL(sum_dim, argmax, __VA_ARGS__)
+#define tg_argmin(...) TGI_CALL(sum_dim, argmin, __VA_ARGS__)
+#define tg_cumsum(...) TGI_CALL(softmax, cumsum, __VA_ARGS__)
+#define tg_sort(...) TGI_CALL(max_dim, sort, __VA_ARGS__)
+#define tg_topk(...) TGI_CALL(topk, topk, __VA_ARGS__)
+#define tg_softmax(...) TGI_CALL(softmax, softmax, __VA_ARGS__)
+#define tg_log_softmax(...) TGI_CALL(softmax, log_softmax, __VA_ARGS__)
+#define tg_glu(...) TGI_CALL(softmax, glu, __VA_ARGS__)
+#define tg_prelu(...) TGI_CALL(add, prelu, __VA_ARGS__)
+#define tg_layer_norm(...) TGI_CALL(layer_norm, layer_norm, __VA_ARGS__)
+#define tg_rms_norm(...) TGI_CALL(rms_norm, rms_norm, __VA_ARGS__)
+#define tg_add_layer_norm(...) TGI_CALL(add_layer_norm, add_layer_norm, __VA_ARGS__)
+#define tg_add_rms_norm(...) TGI_CALL(add_rms_norm, add_rms_norm, __VA_ARGS__)
+#define tg_batch_norm(...) TGI_CALL(batch_norm, batch_norm, __VA_ARGS__)
+#define tg_instance_norm(...) TGI_CALL(batch_norm, instance_norm, __VA_ARGS__)
+#define tg_group_norm(...) TGI_CALL(group_norm, group_norm, __VA_ARGS__)
+#define tg_matmul(...) TGI_CALL(add, matmul, __VA_ARGS__)
+#define tg_mm(...) TGI_CALL(add, mm, __VA_ARGS__)
+#define tg_bmm(...) TGI_CALL(add, bmm, __VA_ARGS__)
+#define tg_mv(...) TGI_CALL(add, mv, __VA_ARGS__)
+#define tg_dot(...) TGI_CALL(add, dot, __VA_ARGS__)
+#define tg_outer(...) TGI_CALL(add, outer, __VA_ARGS__)
+#define tg_linear(...) TGI_CALL(where, linear, __VA_ARGS__)
+#define tg_linear_gelu(...) TGI_CALL(linear_gelu, linear_gelu, __VA_ARGS__)
+#define tg_addmm(...) TGI_CALL(addmm, addmm, __VA_ARGS__)
+#define tg_einsum(...) TGI_CALL(einsum, einsum, __VA_ARGS__)
+#define tg_set_matmul_precision(...) TGI_CALL(set_matmul_precision, set_matmul_precision, __VA_ARGS__)
+#define tg_matmul_precision(...) TGI_CALL0(matmul_precision, matmul_precision, __VA_ARGS__)
+#define tg_conv1d(...) TGI_CALL(conv1d, conv1d, __VA_ARGS__)
+#define tg_conv2d(...) TGI_CALL(conv1d, conv2d, __VA_ARGS__)
+#define tg_conv3d(...) TGI_CALL(conv1d, conv3d, __VA_ARGS__)
+#define tg_conv_transpose1d(...) TGI_CALL(conv_transpose1d, conv_transpose1d, __VA_ARGS__)
+#define tg_conv_transpose2d(...) TGI_CALL(conv_transpose1d, conv_transpose2d, __VA_ARGS__)
+#define tg_conv_transpose3d(...) TGI_CALL(conv_transpose1d, conv_transpose3d, __VA_ARGS__)
+#define tg_max_pool1d(...) TGI_CALL(max_pool1d, max_pool1d, __VA_ARGS__)
+#define tg_max_pool2d(...) TGI_CALL(max_pool1d, max_pool2d, __VA_ARGS__)
+#define tg_avg_pool1d(...) TGI_CALL(max_pool1d, avg_pool1d, __VA_ARGS__)
+#define tg_avg_pool2d(...) TGI_CALL(max_pool1d, avg_pool2d, __VA_ARGS__)
+#define tg_max_pool1d_ex(...) TGI_CALL(max_pool1d_ex, max_pool1d_ex, __VA_ARGS__)
+#define tg_max_pool2d_ex(...) TGI_CALL(max_pool1d_ex, max_pool2d_ex, __VA_ARGS__)
+#define tg_avg_pool1d_ex(...) TGI_CALL(avg_pool1d_ex, avg_pool1d_ex, __VA_ARGS__)
+#define tg_avg_pool2d_ex(...) TGI_CALL(avg_pool1d_ex, avg_pool2d_ex, __VA_ARGS__)
+#define tg_adaptive_avg_pool1d(...) TGI_CALL(reshape, adaptive_avg_pool1d, __VA_ARGS__)
+#define tg_adaptive_avg_pool2d(...) TGI_CALL(reshape, adaptive_avg_pool2d, __VA_ARGS__)
+#define tg_adaptive_max_pool1d(...) TGI_CALL(reshape, adaptive_max_pool1d, __VA_ARGS__)
+#define tg_adaptive_max_pool2d(...) TGI_CALL(reshape, adaptive_max_pool2d, __VA_ARGS__)
+#define tg_adaptive_max_pool1d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool1d_ex, __VA_ARGS__)
+#define tg_adaptive_max_pool2d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool2d_ex, __VA_ARGS__)
+#define tg_interpolate(...) TGI_CALL(interpolate, interpolate, __VA_ARGS__)
+#define tg_rand(...) TGI_CALL(zeros, rand, __VA_ARGS__)
+#define tg_randn(...) TGI_CALL(zeros, randn, __VA_ARGS__)
+#define tg_randint(...) TGI_CALL(randint, randint, __VA_ARGS__)
+#define tg_randperm(...) TGI_CALL(eye, randperm, __VA_ARGS__)
+#define tg_rand_on(...) TGI_CALL(zeros_on, rand_on, __VA_ARGS__)
+#define tg_randn_on(...) TGI_CALL(zeros_on, randn_on, __VA_ARGS__)
+#define tg_randint_on(...) TGI_CALL(randint_on, randint_on, __VA_ARGS__)
+#define tg_rand_like(...) TGI_CALL(exp, rand_like, __VA_ARGS__)
+#define tg_randn_like(...) TGI_CALL(exp, randn_like, __VA_ARGS__)
+#define tg_bernoulli_on(...) TGI_CALL(full_on, bernoulli_on, __VA_ARGS__)
+#define tg_multinomial(...) TGI_CALL(multinomial, multinomial, __VA_ARGS__)
+#define tg_dropout(...) TGI_CALL(dropout, dropout, __VA_ARGS__)
+#define tg_constant_(...) TGI_CALL(add_scalar_, constant_, __VA_ARGS__)
+#define tg_uniform_(...) TGI_CALL(clamp_, uniform_, __VA_ARGS__)
+#define tg_normal_(...) TGI_CALL(clamp_, normal_, __VA_ARGS__)
+#define tg_bernoulli_(...) TGI_CALL(add_scalar_, bernoulli_, __VA_ARGS__)
+#define tg_random_(...) TGI_CALL(random_, random_, __VA_ARGS__)
+#define tg_trunc_normal_(...) TGI_CALL(trunc_normal_, trunc_normal_, __VA_ARGS__)
+#define tg_xavier_uniform_(...) TGI_CALL(add_scalar_, xavier_uniform_, __VA_ARGS__)
+#define tg_xavier_normal_(...) TGI_CALL(add_scalar_, xavier_normal_, __VA_ARGS__)
+#define tg_kaiming_uniform_(...) TGI_CALL(kaiming_uniform_, kaiming_uniform_, __VA_ARGS__)
+#define tg_kaiming_normal_(...) TGI_CALL(kaiming_uniform_, kaiming_normal_, __VA_ARGS__)
+#define tg_orthogonal_(...) TGI_CALL(add_scalar_, orthogonal_, __VA_ARGS__)
+#define tg_calculate_gain(...) TGI_CALL(calculate_gain, calculate_gain, __VA_ARGS__)
+#define tg_scaled_dot_product_attention(...)                                                                           \
+    TGI_CALL(scaled_dot_product_attention, scaled_dot_product_attention, __VA_ARGS__)
+#define tg_mse_loss(...) TGI_CALL(take_along_dim, mse_loss, __VA_ARGS__)
+#define tg_l1_loss(...) TGI_CALL(take_along_dim, l1_loss, __VA_ARGS__)
+#define tg_smooth_l1_loss(...) TGI_CALL(cosine_similarity, smooth_l1_loss, __VA_ARGS__)
+#define tg_huber_loss(...) TGI_CALL(cosine_similarity, huber_loss, __VA_ARGS__)
+#define tg_cross_entropy(...) TGI_CALL(add, cross_entropy, __VA_ARGS__)
+#define tg_cross_entropy_ex(...) TGI_CALL(cross_entropy_ex, cross_entropy_ex, __VA_ARGS__)
+#define tg_nll_loss(...) TGI_CALL(nll_loss, nll_loss, __VA_ARGS__)
+#define tg_binary_cross_entropy(...) TGI_CALL(binary_cross_entropy, binary_cross_entropy, __VA_ARGS__)
+#define tg_binary_cross_entropy_with_logits(...)                                                                       \
+    TGI_CALL(binary_cross_entropy_with_logits, binary_cross_entropy_with_logits, __VA_ARGS__)
+#define tg_kl_div(...) TGI_CALL(kl_div, kl_div, __VA_ARGS__)
+#define tg_equal(...) TGI_CALL(equal, equal, __VA_ARGS__)
+#define tg_allclose(...) TGI_CALL(allclose, allclose, __VA_ARGS__)
+#define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)
+#define tg_gradgradcheck(...) TGI_CALL(gradcheck, gradgradcheck, __VA_ARGS__)
+#define tg_gradcheck_ex(...) TGI_CALL(gradcheck_ex, gradcheck_ex, __VA_ARGS__)
+#define tg_gradgradcheck_ex(...) TGI_CALL(gradcheck_ex, gradgradcheck_ex, __VA_ARGS__)
+#define tg_sgd(...) TGI_CALL(sgd, sgd, __VA_ARGS__)
+#define tg_adam(...) TGI_CALL(sgd, adam, __VA_ARGS__)
+#define tg_adamw(...) TGI_CALL(sgd, adamw, __VA_ARGS__)
+#define tg_rmsprop(...) TGI_CALL(sgd, rmsprop, __VA_ARGS__)
+#define tg_adagrad(...) TGI_CALL(sgd, adagrad, __VA_ARGS__)
+#define tg_adadelta(...) TGI_CALL(sgd, adadelta, __VA_ARGS__)
+#define tg_lbfgs(...) TGI_CALL(sgd, lbfgs, __VA_ARGS__)
+#define tg_optim_free(...) TGI_CALL(optim_free, optim_free, __VA_ARGS__)
+#define tg_optim_add_group(...) TGI_CALL(optim_add_group, optim_add_group, __VA_ARGS__)
+#define tg_step(...) TGI_CALL(step, step, __VA_ARGS__)
+#define tg_optim_zero_grad(...) TGI_CALL(step, optim_zero_grad, __VA_ARGS__)
+#define tg_lr_cosine(...) TGI_CALL(lr_cosine, lr_cosine, __VA_ARGS__)
+#define tg_lr_linear(...) TGI_CALL(lr_cosine, lr_linear, __VA_ARGS__)
+#define tg_lr_step(...) TGI_CALL(lr_step, lr_step, __VA_ARGS__)
+#define tg_lr_exponential(...) TGI_CALL(lr_exponential, lr_exponential, __VA_ARGS__)
+#define tg_lr_one_cycle(...) TGI_CALL(lr_one_cycle, lr_one_cycle, __VA_ARGS__)
+#define tg_lr_plateau(...) TGI_CALL(lr_plateau, lr_plateau, __VA_ARGS__)
+#define tg_capture_new(...) TGI_CALL(capture_new, capture_new, __VA_ARGS__)
+#define tg_capture_run(...) TGI_CALL(capture_run, capture_run, __VA_ARGS__)
+#define tg_capture_obstacle(...) TGI_CALL(capture_obstacle, capture_obstacle, __VA_ARGS__)
+#define tg_capture_free(...) TGI_CALL(capture_free, capture_free, __VA_ARGS__)
+#define tg_step_closure(...) TGI_CALL(step_closure, step_closure, __VA_ARGS__)
+#define tg_clip_grad_norm(...) TGI_CALL(clip_grad_norm, clip_grad_norm, __VA_ARGS__)
+#define tg_clip_grad_norm_ex(...) TGI_CALL(clip_grad_norm_ex, clip_grad_norm_ex, __VA_ARGS__)
+#define tg_clip_grad_value(...) TGI_CALL(clip_grad_value, clip_grad_value, __VA_ARGS__)
+#define tg_grad_scaler_scale(...) TGI_CALL(grad_scaler_scale, grad_scaler_scale, __VA_ARGS__)
+#define tg_grad_scaler_unscale_(...) TGI_CALL(grad_scaler_unscale_, grad_scaler_unscale_, __VA_ARGS__)
+#define tg_grad_scaler_step(...) TGI_CALL(grad_scaler_unscale_, grad_scaler_step, __VA_ARGS__)
+#define tg_grad_scaler_update(...) TGI_CALL(grad_scaler_update, grad_scaler_update, __VA_ARGS__)
+#define tg_dict_new(...) TGI_CALL0(dict_new, dict_new, __VA_ARGS__)
+#define tg_dict_free(...) TGI_CALL(dict_free, dict_free, __VA_ARGS__)
+#define tg_dict_set(...) TGI_CALL(dict_set, dict_set, __VA_ARGS__)
+#define tg_dict_set_dict(...) TGI_CALL(dict_set_dict, dict_set_dict, __VA_ARGS__)
+#define tg_dict_remove(...) TGI_CALL(dict_remove, dict_remove, __VA_ARGS__)
+#define tg_dict_get(...) TGI_CALL(dict_get, dict_get, __VA_ARGS__)
+#define tg_dict_get_dict(...) TGI_CALL(dict_get_dict, dict_get_dict, __VA_ARGS__)
+#define tg_dict_count(...) TGI_CALL(dict_count, dict_count, __VA_ARGS__)
+#define tg_dict_name(...) TGI_CALL(dict_name, dict_name, __VA_ARGS__)
+#define tg_dict_to(...) TGI_CALL(dict_to, dict_to, __VA_ARGS__)
+#define tg_dict_to_(...) TGI_CALL(dict_to_, dict_to_, __VA_ARGS__)
+#define tg_dict_set_metadata(...) TGI_CALL(dict_set_metadata, dict_set_metadata, __VA_ARGS__)
+#define tg_dict_metadata(...) TGI_CALL(dict_metadata, dict_metadata, __VA_ARGS__)
+#define tg_dict_metadata_key(...) TGI_CALL(dict_name, dict_metadata_key, __VA_ARGS__)
+#define tg_idx_load(...) TGI_CALL(idx_load, idx_load, __VA_ARGS__)
+#define tg_safetensors_load(...) TGI_CALL(safetensors_load, safetensors_load, __VA_ARGS__)
+#define tg_safetensors_save(...) TGI_CALL(safetensors_save, safetensors_save, __VA_ARGS__)
+#define tg_safetensors_list(...) TGI_CALL(safetensors_load, safetensors_list, __VA_ARGS__)
+#define tg_npy_load(...) TGI_CALL(idx_load, npy_load, __VA_ARGS__)
+#define tg_npy_save(...) TGI_CALL(npy_save, npy_save, __VA_ARGS__)
+#define tg_npz_load(...) TGI_CALL(safetensors_load, npz_load, __VA_ARGS__)
+#define tg_npz_list(...) TGI_CALL(safetensors_load, npz_list, __VA_ARGS__)
+#define tg_npz_save(...) TGI_CALL(safetensors_save, npz_save, __VA_ARGS__)
+#define tg_csv_load(...) TGI_CALL(idx_load, csv_load, __VA_ARGS__)
+#define tg_csv_load_ex(...) TGI_CALL(csv_load_ex, csv_load_ex, __VA_ARGS__)
+#define tg_csv_load_options(...) TGI_CALL(csv_load_options, csv_load_options, __VA_ARGS__)
+#define tg_loader_new(...) TGI_CALL(loader_new, loader_new, __VA_ARGS__)
+#define tg_loader_next(...) TGI_CALL(loader_next, loader_next, __VA_ARGS__)
+#define tg_loader_batches(...) TGI_CALL(loader_batches, loader_batches, __VA_ARGS__)
+#define tg_loader_seek(...) TGI_CALL(loader_seek, loader_seek, __VA_ARGS__)
+#define tg_loader_free(...) TGI_CALL(loader_free, loader_free, __VA_ARGS__)
+#define tg_module_new(...) TGI_CALL(module_new, module_new, __VA_ARGS__)
+#define tg_nn_module(...) TGI_CALL(nn_module, nn_module, __VA_ARGS__)
+#define tg_module_free(...) TGI_CALL(module_free, module_free, __VA_ARGS__)
+#define tg_module_retain(...) TGI_CALL(module_retain, module_retain, __VA_ARGS__)
+#define tg_module_self(...) TGI_CALL(module_self, module_self, __VA_ARGS__)
+#define tg_module_name(...) TGI_CALL(module_name, module_name, __VA_ARGS__)
+#define tg_module_set_extra(...) TGI_CALL(module_set_extra, module_set_extra, __VA_ARGS__)
+#define tg_module_param(...) TGI_CALL(module_param, module_param, __VA_ARGS__)
+#define tg_module_buffer(...) TGI_CALL(module_param, module_buffer, __VA_ARGS__)
+#define tg_module_child(...) TGI_CALL(module_child, module_child, __VA_ARGS__)
+#define tg_module_get(...) TGI_CALL(module_get, module_get, __VA_ARGS__)
+#define tg_module_get_child(...) TGI_CALL(module_get_child, module_get_child, __VA_ARGS__)
+#define tg_module_child_count(...) TGI_CALL(module_child_count, module_child_count, __VA_ARGS__)
+#define tg_module_child_at(...) TGI_CALL(module_child_at, module_child_at, __VA_ARGS__)
+#define tg_module_child_name(...) TGI_CALL(module_child_name, module_child_name, __VA_ARGS__)
+#define tg_module_params(...) TGI_CALL(module_params, module_params, __VA_ARGS__)
+#define tg_module_count(...) TGI_CALL(module_child_count, module_count, __VA_ARGS__)
+#define tg_module_numel(...) TGI_CALL(module_numel, module_numel, __VA_ARGS__)
+#define tg_module_path(...) TGI_CALL(module_child_name, module_path, __VA_ARGS__)
+#define tg_module_zero_grad(...) TGI_CALL(module_zero_grad, module_zero_grad, __VA_ARGS__)
+#define tg_module_requires_grad_(...) TGI_CALL(module_requires_grad_, module_requires_grad_, __VA_ARGS__)
+#define tg_module_train(...) TGI_CALL(module_requires_grad_, module_train, __VA_ARGS__)
+#define tg_module_is_training(...) TGI_CALL(module_is_training, module_is_training, __VA_ARGS__)
+#define tg_module_to(...) TGI_CALL(module_to, module_to, __VA_ARGS__)
+#define tg_module_to_dtype(...) TGI_CALL(module_to_dtype, module_to_dtype, __VA_ARGS__)
+#define tg_module_device(...) TGI_CALL(module_device, module_device, __VA_ARGS__)
+#define tg_forward(...) TGI_CALL(forward, forward, __VA_ARGS__)
+#define tg_forward_n(...) TGI_CALL(forward_n, forward_n, __VA_ARGS__)
+#define tg_module_hook(...) TGI_CALL(module_hook, module_hook, __VA_ARGS__)
+#define tg_module_pre_hook(...) TGI_CALL(module_hook, module_pre_hook, __VA_ARGS__)
+#define tg_module_unhook(...) TGI_CALL(module_unhook, module_unhook, __VA_ARGS__)
+#define tg_module_print(...) TGI_CALL(module_print, module_print, __VA_ARGS__)
+#define tg_nn_linear(...) TGI_CALL(nn_linear, nn_linear, __VA_ARGS__)
+#define tg_nn_bilinear(...) TGI_CALL(nn_bilinear, nn_bilinear, __VA_ARGS__)
+#define tg_nn_embedding(...) TGI_CALL(nn_embedding, nn_embedding, __VA_ARGS__)
+#define tg_nn_embedding_ex(...) TGI_CALL(nn_embedding_ex, nn_embedding_ex, __VA_ARGS__)
+#define tg_nn_conv1d(...) TGI_CALL(nn_conv1d, nn_conv1d, __VA_ARGS__)
+#define tg_nn_conv2d(...) TGI_CALL(nn_conv1d, nn_conv2d, __VA_ARGS__)
+#define tg_nn_conv3d(...) TGI_CALL(nn_conv1d, nn_conv3d, __VA_ARGS__)
+#define tg_nn_conv_transpose1d(...) TGI_CALL(nn_conv_transpose1d, nn_conv_transpose1d, __VA_ARGS__)
+#define tg_nn_conv_transpose2d(...) TGI_CALL(nn_conv_transpose1d, nn_conv_transpose2d, __VA_ARGS__)
+#define tg_nn_conv_transpose3d(...) TGI_CALL(nn_conv_transpose1d, nn_conv_transpose3d, __VA_ARGS__)
+#define tg_nn_layer_norm(...) TGI_CALL(nn_layer_norm, nn_layer_norm, __VA_ARGS__)
+#define tg_nn_rms_norm(...) TGI_CALL(nn_layer_norm, nn_rms_norm, __VA_ARGS__)
+#define tg_nn_batch_norm(...) TGI_CALL(nn_batch_norm, nn_batch_norm, __VA_ARGS__)
+#define tg_nn_batch_norm_ex(...) TGI_CALL(nn_batch_norm_ex, nn_batch_norm_ex, __VA_ARGS__)
+#define tg_nn_instance_norm(...) TGI_CALL(nn_instance_norm, nn_instance_norm, __VA_ARGS__)
+#define tg_nn_instance_norm_ex(...) TGI_CALL(nn_batch_norm_ex, nn_instance_norm_ex, __VA_ARGS__)
+#define tg_nn_group_norm(...) TGI_CALL(nn_group_norm, nn_group_norm, __VA_ARGS__)
+#define tg_nn_group_norm_ex(...) TGI_CALL(nn_group_norm_ex, nn_group_norm_ex, __VA_ARGS__)
+#define tg_nn_dropout(...) TGI_CALL(nn_dropout, nn_dropout, __VA_ARGS__)
+#define tg_nn_dropout1d(...) TGI_CALL(nn_dropout, nn_dropout1d, __VA_ARGS__)
+#define tg_nn_dropout2d(...) TGI_CALL(nn_dropout, nn_dropout2d, __VA_ARGS__)
+#define tg_nn_max_pool1d(...) TGI_CALL(nn_max_pool1d, nn_max_pool1d, __VA_ARGS__)
+#define tg_nn_max_pool2d(...) TGI_CALL(nn_max_pool1d, nn_max_pool2d, __VA_ARGS__)
+#define tg_nn_avg_pool1d(...) TGI_CALL(nn_max_pool1d, nn_avg_pool1d, __VA_ARGS__)
+#define tg_nn_avg_pool2d(...) TGI_CALL(nn_max_pool1d, nn_avg_pool2d, __VA_ARGS__)
+#define tg_nn_adaptive_avg_pool1d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_avg_pool1d, __VA_ARGS__)
+#define tg_nn_adaptive_avg_pool2d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_avg_pool2d, __VA_ARGS__)
+#define tg_nn_adaptive_max_pool1d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_max_pool1d, __VA_ARGS__)
+#define tg_nn_adaptive_max_pool2d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_max_pool2d, __VA_ARGS__)
+#define tg_nn_upsample(...) TGI_CALL(nn_upsample, nn_upsample, __VA_ARGS__)
+#define tg_nn_flatten(...) TGI_CALL(nn_flatten, nn_flatten, __VA_ARGS__)
+#define tg_nn_unflatten(...) TGI_CALL(nn_unflatten, nn_unflatten, __VA_ARGS__)
+#define tg_nn_identity(...) TGI_CALL0(nn_identity, nn_identity, __VA_ARGS__)
+#define tg_nn_relu(...) TGI_CALL0(nn_identity, nn_relu, __VA_ARGS__)
+#define tg_nn_leaky_relu(...) TGI_CALL(nn_dropout, nn_leaky_relu, __VA_ARGS__)
+#define tg_nn_elu(...) TGI_CALL(nn_dropout, nn_elu, __VA_ARGS__)
+#define tg_nn_gelu(...) TGI_CALL(nn_gelu, nn_gelu, __VA_ARGS__)
+#define tg_nn_silu(...) TGI_CALL0(nn_identity, nn_silu, __VA_ARGS__)
+#define tg_nn_tanh(...) TGI_CALL0(nn_identity, nn_tanh, __VA_ARGS__)
+#define tg_nn_sigmoid(...) TGI_CALL0(nn_identity, nn_sigmoid, __VA_ARGS__)
+#define tg_nn_logsigmoid(...) TGI_CALL0(nn_identity, nn_logsigmoid, __VA_ARGS__)
+#define tg_nn_mish(...) TGI_CALL0(nn_identity, nn_mish, __VA_ARGS__)
+#define tg_nn_selu(...) TGI_CALL0(nn_identity, nn_selu, __VA_ARGS__)
+#define tg_nn_celu(...) TGI_CALL(nn_dropout, nn_celu, __VA_ARGS__)
+#define tg_nn_softsign(...) TGI_CALL0(nn_identity, nn_softsign, __VA_ARGS__)
+#define tg_nn_relu6(...) TGI_CALL0(nn_identity, nn_relu6, __VA_ARGS__)
+#define tg_nn_hardtanh(...) TGI_CALL(nn_hardtanh, nn_hardtanh, __VA_ARGS__)
+#define tg_nn_hardsigmoid(...) TGI_CALL0(nn_identity, nn_hardsigmoid, __VA_ARGS__)
+#define tg_nn_hardswish(...) TGI_CALL0(nn_identity, nn_hardswish, __VA_ARGS__)
+#define tg_nn_glu(...) TGI_CALL(nn_glu, nn_glu, __VA_ARGS__)
+#define tg_nn_prelu(...) TGI_CALL(nn_instance_norm, nn_prelu, __VA_ARGS__)
+#define tg_nn_softplus(...) TGI_CALL(nn_hardtanh, nn_softplus, __VA_ARGS__)
+#define tg_nn_softmax(...) TGI_CALL(nn_glu, nn_softmax, __VA_ARGS__)
+#define tg_nn_log_softmax(...) TGI_CALL(nn_glu, nn_log_softmax, __VA_ARGS__)
+#define tg_nn_sequential(...) TGI_CALL(nn_sequential, nn_sequential, __VA_ARGS__)
+#define tg_nn_list(...) TGI_CALL(nn_sequential, nn_list, __VA_ARGS__)
+#define tg_nn_dict(...) TGI_CALL(nn_dict, nn_dict, __VA_ARGS__)
+#define tg_nn_rnn(...) TGI_CALL(nn_rnn, nn_rnn, __VA_ARGS__)
+#define tg_nn_lstm(...) TGI_CALL(nn_rnn, nn_lstm, __VA_ARGS__)
+#define tg_nn_gru(...) TGI_CALL(nn_rnn, nn_gru, __VA_ARGS__)
+#define tg_nn_rnn_ex(...) TGI_CALL(nn_rnn_ex, nn_rnn_ex, __VA_ARGS__)
+#define tg_nn_lstm_ex(...) TGI_CALL(nn_lstm_ex, nn_lstm_ex, __VA_ARGS__)
+#define tg_nn_gru_ex(...) TGI_CALL(nn_lstm_ex, nn_gru_ex, __VA_ARGS__)
+#define tg_nn_lstm_cell(...) TGI_CALL(nn_linear, nn_lstm_cell, __VA_ARGS__)
+#define tg_nn_gru_cell(...) TGI_CALL(nn_linear, nn_gru_cell, __VA_ARGS__)
+#define tg_nn_rnn_cell(...) TGI_CALL(nn_rnn_cell, nn_rnn_cell, __VA_ARGS__)
+#define tg_nn_multihead_attention(...) TGI_CALL(nn_linear, nn_multihead_attention, __VA_ARGS__)
+#define tg_nn_multihead_attention_ex(...) TGI_CALL(nn_multihead_attention_ex, nn_multihead_attention_ex, __VA_ARGS__)
+#define tg_nn_transformer_encoder_layer(...)                                                                           \
+    TGI_CALL(nn_transformer_encoder_layer, nn_transformer_encoder_layer, __VA_ARGS__)
+#define tg_nn_transformer_decoder_layer(...)                                                                           \
+    TGI_CALL(nn_transformer_encoder_layer, nn_transformer_decoder_layer, __VA_ARGS__)
+#define tg_module_state(...) TGI_CALL(module_state, module_state, __VA_ARGS__)
+#define tg_module_load_state(...) TGI_CALL(module_load_state, module_load_state, __VA_ARGS__)
+#define tg_module_load_state_ex(...) TGI_CALL(module_load_state_ex, module_load_state_ex, __VA_ARGS__)
+#define tg_module_copy_(...) TGI_CALL(module_copy_, module_copy_, __VA_ARGS__)
+#define tg_grad_scaler_state(...) TGI_CALL(grad_scaler_state, grad_scaler_state, __VA_ARGS__)
+#define tg_grad_scaler_load_state(...) TGI_CALL(grad_scaler_load_state, grad_scaler_load_state, __VA_ARGS__)
+#define tg_module_save(...) TGI_CALL(module_set_extra, module_save, __VA_ARGS__)
+#define tg_module_load(...) TGI_CALL(module_set_extra, module_load, __VA_ARGS__)
+#define tg_checkpoint_save(...) TGI_CALL(checkpoint_save, checkpoint_save, __VA_ARGS__)
+#define tg_checkpoint_load(...) TGI_CALL(checkpoint_load, checkpoint_load, __VA_ARGS__)
+#define tg_print(...) TGI_CALL(backward, print, __VA_ARGS__)
+#define tg_fprint(...) TGI_CALL(fprint, fprint, __VA_ARGS__)
+#define tg_tape_print(...) TGI_CALL(fprint, tape_print, __VA_ARGS__)
+#define tg_step_input(...) TGI_CALL(step_input, step_input, __VA_ARGS__)
+#define tg_step_print(...) TGI_CALL(step_print, step_print, __VA_ARGS__)
+#define tg_tape_dot(...) TGI_CALL(fprint, tape_dot, __VA_ARGS__)
+#define tg_tape_svg(...) TGI_CALL(fprint, tape_svg, __VA_ARGS__)
+#define tg_tape_html(...) TGI_CALL(fprint, tape_html, __VA_ARGS__)
+/* the end of what lines.py writes */
+#ifdef __cplusplus
+}
+#endif
+#if defined(__GNUC__) && __GNUC__ >= 10 && !defined(__clang__) && !defined(__CUDACC__)
+#pragma GCC diagnostic pop
+#endif
+#endif /* !TGI_PLACE */
+#endif /* TG_LINES */
 
 /*
 tensorgrad is available under either of two licences, at your choice.

@@ -18,6 +18,7 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "tools"))
 from checks import check, summary
 from header import bars
+from lines import FIRST, LAST, check_lists
 
 LONGEST = 1200
 MOST_LINES = 60
@@ -39,6 +40,7 @@ def cuda_in_generic_code(implementation):
     for section in ABOUT_CUDA:
         implementation = re.sub(r"/\* ---- %s ---- \*/.*?(?=\n/\* (?:---- |[-=]{8} @@))" % re.escape(section), blank,
                                 implementation, count=1, flags=re.S)
+    implementation = re.sub(re.escape(FIRST) + ".*" + re.escape(LAST), blank, implementation, flags=re.S) # names of functions
     code = re.sub(r"/\*.*?\*/|//[^\n]*", blank, implementation, flags=re.S)
     code = re.sub(r"^ *#(?:[^\n]*\\\n)*[^\n]*", blank, code, flags=re.M)
     code = re.sub(r"^[a-z][^\n;={}]*\btg_(?:cuda\w*|is_cuda)\([^;{}]*\)\s*\{(?:[^\n]*\}|.*?\n\})(?=\n)", blank, code,
@@ -163,6 +165,7 @@ def main():
         check(copy != companion and len(faults_of_companion(header, copy)) > len(found), "not noticed: " + name)
     found = faults(header)
     check(not found, "the contents of " + path, "\n".join(found))
+    check_lists(header)
     for name, copy in damaged(header):
         check(copy != header and len(faults(copy)) > len(found), "not noticed: " + name)
     return summary()
