@@ -581,7 +581,9 @@ TG_API void tg_scope_end(tg_mark mark);
    block, not behind if, else or for alone, where they would end at once: C allows no declaration there, and in C++ the
    static_assert behind the variable does not see it. */
 typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
+/* Begins what kind (TGI_GUARD_SCOPE, ..) says, with its value; self is the variable that is initialised */
 TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
+/* Ends that */
 TG_API void tgi_scope_guard_close(tgi_scope_guard *guard);
 enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD, TGI_GUARD_AUTOCAST };
 #define TGI_PASTE_(a, b) a##b
@@ -617,22 +619,23 @@ extern "C" {
 #define TGI_SCOPE_GUARD(name, kind, value) TGI_SCOPE_GUARD_(name, kind, value)
 #define TG_SCOPE TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_scope_), TGI_GUARD_SCOPE, 0) /* opens a scope: see above */
 
-/* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then.
-     tg_keep     moves t from the innermost scope to the one outside it: for the result of a function.  If there is
-                 none outside, t lives until tg_release.  A tensor of another scope, or of none, stays where it is.
-     tg_retain   adds a reference of yours: t lives at least until you give it up by tg_release.
-     tg_release  gives up one reference of tg_retain, tg_param or tg_share.  A tensor made outside of every scope has
-                 one such reference from the start.  The tensor ends with its last reference.  Errors: t has none.
-     tg_drop     ends a temporary of the innermost scope early.  It does nothing to other tensors, so tg_drop(tg_to(x,
-                 device)) is right even where tg_to has returned x itself.
-     tg_share    allows other threads to use t (weights, data); called by the thread that made t.  t is then the
-                 caller's until tg_release, as after tg_param, which it may follow without a further tg_release.  No
-                 thread may write t while another uses it; a backward that adds to t's .grad writes .grad, so threads
-                 that share weights call tg_gradients.  Errors: a view, or a computed tensor that requires grad. */
+/* Lifetime of one tensor.  These return t, but for tg_release and tg_drop, which accept NULL and do nothing then. */
+
+/* Moves t from the innermost scope to the one outside it: for the result of a function.  If there is none outside, t
+   lives until tg_release.  A tensor of another scope, or of none, stays where it is. */
 TG_API tg_tensor *tg_keep(tg_tensor *t);
+/* Adds a reference of yours: t lives at least until you give it up by tg_release. */
 TG_API tg_tensor *tg_retain(tg_tensor *t);
+/* Gives up one reference of tg_retain, tg_param or tg_share.  A tensor made outside of every scope has one such
+   reference from the start.  The tensor ends with its last reference.  Errors: t has none. */
 TG_API void tg_release(tg_tensor *t);
+/* Ends a temporary of the innermost scope early.  Other tensors stay, so tg_drop(tg_to(x, device)) is right even where
+   tg_to has returned x itself. */
 TG_API void tg_drop(tg_tensor *t);
+/* Allows other threads to use t (weights, data); called by the thread that made t.  t is then the caller's until
+   tg_release, as after tg_param, which it may follow without a further tg_release.  No thread may write t while another
+   uses it; a backward that adds to t's .grad writes .grad, so threads that share weights call tg_gradients.
+   Errors: a view, or a computed tensor that requires grad. */
 TG_API tg_tensor *tg_share(tg_tensor *t);
 /* tg_release of each; entries may be NULL */
 TG_API void tg_release_all(tg_tensor *const *list, int n);
@@ -1446,17 +1449,18 @@ TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
 
 /* Pieces of t along dim, as views.  They are stored in out[0..count), belong to the calling scope, and the count is
    returned; 0 on error, or for a dim of size 0 in tg_unbind.  Other entries of out[0..max) become NULL.  Errors: more
-   than max pieces.
-     tg_split    pieces of `size` elements along dim, the last one perhaps smaller.  torch.split
-     tg_chunk    at most `chunks` pieces of equal size, the last one perhaps smaller.  torch.chunk
-     tg_unbind   one piece for each index of dim, without that dim.  torch.unbind */
+   than max pieces. */
+
+/* Pieces of `size` elements along dim, the last one perhaps smaller.  torch.split */
 TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
+/* At most `chunks` pieces of equal size, the last one perhaps smaller.  torch.chunk */
 TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
+/* One piece for each index of dim, without that dim.  torch.unbind */
 TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
 
-/* n tensors joined, their dtypes promoted: tg_cat along a dim that they have (two [2, 3] along 0 give [4, 3]), tg_stack
-   along a new dim (two [3] along 0 give [2, 3]).  torch.cat, torch.stack */
+/* n tensors joined along a dim that they have, their dtypes promoted: two [2, 3] along 0 give [4, 3].  torch.cat */
 TG_API tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim);
+/* n tensors joined along a new dim, their dtypes promoted: two [3] along 0 give [2, 3].  torch.stack */
 TG_API tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim);
 
 /* A copy of t repeated counts[i] times along dim i: [2, 3] by (1, 2) is [2, 6].  More counts than dims add dims in
@@ -1696,20 +1700,22 @@ TG_API tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int norma
 TG_API tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight, double eps,
                                   tg_tensor **sum);
 
-/* (x - mean) / sqrt(variance + eps) * weight + bias for x [N, C, ..], floating point, with biased variance.  weight and
-   bias are [C] or NULL.  bf16 and f16 are computed in f32.  Mean and variance are taken
-     tg_batch_norm      of each channel, over N and all dims after C.  F.batch_norm
-     tg_instance_norm   of each channel of each sample, over the dims after C.  F.instance_norm
-     tg_group_norm      of each sample and of `groups` groups of C / groups channels.  F.group_norm
+/* Three functions compute (x - mean) / sqrt(variance + eps) * weight + bias for x [N, C, ..], floating point, with
+   biased variance.  weight and bias are [C] or NULL.  bf16 and f16 are computed in f32.  They differ in what has one
+   mean and variance.
 
    running_mean and running_var are [C], or both NULL.  If training (in tg_instance_norm use_input_stats), each becomes
    (1 - momentum) * itself + momentum * the value of x (the variance unbiased; of tg_instance_norm the mean over the
    samples), in place; otherwise they take the place of mean and variance, which need not exist then.  x without
    elements leaves them.  Errors: "Expected more than 1 value per channel when training, got input size [1, 3]". */
+
+/* Mean and variance of each channel, over N and all dims after C.  F.batch_norm */
 TG_API tg_tensor *tg_batch_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
                                 tg_tensor *bias, bool training, double momentum, double eps);
+/* Mean and variance of each channel of each sample, over the dims after C.  F.instance_norm */
 TG_API tg_tensor *tg_instance_norm(tg_tensor *x, tg_tensor *running_mean, tg_tensor *running_var, tg_tensor *weight,
                                    tg_tensor *bias, bool use_input_stats, double momentum, double eps);
+/* Mean and variance of each sample and of `groups` groups of C / groups channels.  F.group_norm */
 TG_API tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_tensor *bias, double eps);
 
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------ */
@@ -2165,19 +2171,17 @@ TG_API tg_status tg_step(tg_optim *opt);
 /* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
-/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  tg_lr_cosine and tg_lr_linear rise to lr
-   in `warmup` steps, then fall to lr_min at step `total`, and stay there:
-       step < warmup       lr * (step + 1) / (warmup + 1)
-       otherwise           with p = min(1, (step - warmup) / (total - warmup)):
-       tg_lr_cosine        lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2
-       tg_lr_linear        lr + (lr_min - lr) * p
-   Without warmup:
-       tg_lr_step          lr * gamma^floor(step / size)
-       tg_lr_exponential   lr * gamma^step
-   torch.optim.lr_scheduler */
+/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  torch.optim.lr_scheduler */
+
+/* Rises to lr in `warmup` steps, then falls along half a cosine to lr_min at step `total`, and stays there:
+       step < warmup   lr * (step + 1) / (warmup + 1)
+       otherwise       lr_min + (lr - lr_min) * (1 + cos(pi * p)) / 2, p = min(1, (step - warmup) / (total - warmup)) */
 TG_API double tg_lr_cosine(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
+/* Rises as tg_lr_cosine, then falls along a line: lr + (lr_min - lr) * p */
 TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double lr, double lr_min);
+/* lr * gamma^floor(step / size) */
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
+/* lr * gamma^step */
 TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
 
 /* One cycle in `total` steps: from first at step 0 along half a cosine to top, which is reached after the part
@@ -2373,17 +2377,20 @@ TG_API int tg_dict_count(const tg_dict *dict);
 /* Name of entry i, until that is removed */
 TG_API const char *tg_dict_name(const tg_dict *dict, int i);
 
-/* tg_dict_to returns a new dictionary of the same form, also nested, whose tensors are tg_to(t, device).  tg_dict_to_
-   replaces each tensor of dict by that; on error all are as before.  A tensor that you hold beside it stays where it
-   is.  {name: t.to(device) for name, t in dict.items()} */
+/* A new dictionary of the same form, also nested, whose tensors are tg_to(t, device).
+   {name: t.to(device) for name, t in dict.items()} */
 TG_API tg_dict *tg_dict_to(tg_dict *dict, tg_device device);
+/* Replaces each tensor t of dict, also nested, by tg_to(t, device); on error all are as before.  A tensor that you hold
+   beside dict stays where it is. */
 TG_API tg_status tg_dict_to_(tg_dict *dict, tg_device device);
 
-/* Texts by key that a dictionary carries: the __metadata__ of a safetensors file.  tg_dict_set_metadata copies the
-   text; NULL removes the key.  tg_dict_metadata is the text of a key, or NULL without an error.
-   tg_dict_metadata_key is the key of text i, NULL without an error from the last on. */
+/* Texts by key that a dictionary carries: the __metadata__ of a safetensors file. */
+
+/* Copies the text; NULL removes the key */
 TG_API tg_status tg_dict_set_metadata(tg_dict *dict, const char *key, const char *text);
+/* The text of a key, or NULL without an error */
 TG_API const char *tg_dict_metadata(const tg_dict *dict, const char *key);
+/* The key of text i; NULL without an error after the last one */
 TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
 
 /* ======== @@FILES ================================================================================================= */
@@ -2405,10 +2412,10 @@ TG_API tg_tensor *tg_idx_load(const char *path);
 
 /* ======== @@SAFETENSORS =========================================================================================== */
 
-/* safetensors: a dictionary.  tg_safetensors_load returns a new one without inner ones: "fc.weight" is one name.
-   tg_safetensors_save writes the tensors of inner dictionaries under their paths, and the texts of
-   tg_dict_set_metadata, in the same bytes as the Python package.  safetensors.torch.load_file, save_file */
+/* Reads a new dictionary without inner ones: "fc.weight" is one name.  safetensors.torch.load_file */
 TG_API tg_dict *tg_safetensors_load(const char *path);
+/* Writes a dictionary, the tensors of inner ones under their paths, and the texts of tg_dict_set_metadata, in the same
+   bytes as the Python package.  safetensors.torch.save_file */
 TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
 /* What the file has: a new dictionary without tensors, whose texts (tg_dict_metadata) are "f32 [2, 3]" under the name
    of a tensor, as it is loaded, or "cannot be read: " and the reason.  safetensors.safe_open(path).keys() */
@@ -2887,10 +2894,10 @@ TG_API tg_status tg_module_load_state_ex(tg_module *m, tg_dict *dict, bool stric
 /* Copies the parameters and buffers of src to those of dst, a module with the same paths and shapes. */
 TG_API tg_status tg_module_copy_(tg_module *dst, tg_module *src);
 
-/* tg_grad_scaler_state is a new dict with the numbers of a scaler, 0-dim f64: scale, growth_factor, backoff_factor,
-   growth_interval, _growth_tracker.  tg_grad_scaler_load_state takes them from such a dict.  Errors: one is missing, or
-   cannot be.  torch.amp.GradScaler.state_dict, load_state_dict */
+/* A new dict with the numbers of a scaler, 0-dim f64: scale, growth_factor, backoff_factor, growth_interval,
+   _growth_tracker.  torch.amp.GradScaler.state_dict */
 TG_API tg_dict *tg_grad_scaler_state(tg_grad_scaler *scaler);
+/* Takes them from such a dict.  Errors: one is missing, or cannot be.  torch.amp.GradScaler.load_state_dict */
 TG_API tg_status tg_grad_scaler_load_state(tg_grad_scaler *scaler, tg_dict *dict);
 
 /* Saves tg_module_state as a safetensors file, which PyTorch reads by safetensors.torch.load_file. */

