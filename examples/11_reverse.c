@@ -3,15 +3,15 @@
    READ    attention(), written in matrix products and a softmax: each position asks a question (query) of all tokens,
            and takes the mean of their values, weighted by how well their keys answer.
    CHANGE  TOKENS, WIDTH, STEPS; let the target be x itself, or x sorted: which of them needs positions?
-   PRINTS  the loss without positions and with them, and how many tokens of 1,000 new sequences are right: with
-           positions more than 95 %; without them the network sees a bag of tokens, and names the most frequent one.
-           Then where each place of an answer looks, the darker the more: place 0 at the last token, and so on. */
+   PRINTS  the loss with positions, how many tokens of 1,000 new sequences are right (more than 95 %), and where each
+           place of an answer looks, the darker the more: place 0 at the last token, and so on.  Then the loss without
+           positions: the network sees a bag of tokens, and can only guess which of them it is. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
 #include <math.h>
 #include <stdio.h>
 
-enum { TOKENS = 6, KINDS = 10, WIDTH = 32, BATCH = 64, STEPS = 100, EVERY = 20, TESTED = 1000 };
+enum { TOKENS = 6, KINDS = 10, WIDTH = 32, BATCH = 64, STEPS = 60, EVERY = 10, TESTED = 1000 };
 
 /* The parameters of the network, all in one list for the optimizer. */
 enum { TOKEN, POSITION, QUERY, KEY, VALUE, OUT, COUNT };
@@ -89,15 +89,17 @@ static void show(tg_tensor *const p[COUNT])
 int main(void)
 {
     TG_SCOPE;
-    tg_tensor *p[COUNT];
+    tg_tensor *with[COUNT], *without[COUNT];
     tg_set_default_dtype(TG_F64);
     tg_seed(1);
-    for (int positions = 0; positions <= 1; ++positions) {
-        printf("%s positions\n", positions ? "with" : "without");
-        make_parameters(p);
-        train(p, positions != 0);
-        printf("  right: %.0f %%\n", 100 * test(p, positions != 0));
-    }
-    show(p);
+    make_parameters(with);
+    make_parameters(without);
+    printf("with positions\n");
+    train(with, true);
+    printf("  right: %.0f %%\n", 100 * test(with, true));
+    show(with);
+    printf("without positions\n");
+    train(without, false);
+    printf("  right: %.0f %%\n", 100 * test(without, false));
     return tg_ok() ? 0 : 1;
 }

@@ -115,17 +115,16 @@ static void pendulum(void)
     TG_SCOPE;
     tg_tensor *length = tg_set_requires_grad(tg_scalar(0.7), true);
     tg_tensor *measured = tg_add(swing(tg_scalar(1.3)), tg_mul_scalar(tg_randn(TG_SHAPE(ANGLES)), 0.01));
-    tg_optim *opt = tg_sgd(TG_LIST(length), 0.2);
     printf("a pendulum of 1.3 m, measured up to 0.01 rad\n");
     for (int step = 0; step <= FITTED; ++step) {
         TG_SCOPE;
         tg_tensor *loss = tg_mse_loss(swing(length), measured, TG_MEAN);
         if (step % 4 == 0) printf("  step %2d  length %.4f  loss %.6f\n", step, tg_item(length), tg_item(loss));
-        tg_optim_zero_grad(opt);
         tg_backward(loss);
-        tg_step(opt);
+        TG_NO_GRAD; /* descent by hand: one number needs no optimizer */
+        tg_sub_(length, tg_mul_scalar(tg_grad(length), 0.2));
+        tg_set_grad(length, NULL);
     }
-    tg_optim_free(opt);
 }
 
 int main(void)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """engine.py: the map of examples/engine.h and 06_engine.c is true: where a comment says "header: @@ROOM name, name; @@ROOM name",
 tensorgrad.h has that room, and the name stands in it.  Each piece of engine.h, a comment and what it is about, is on the map; the
-engine has at most a hundred lines; each file of examples/ has at most 150, but for those that LONGER names.  A map with a wrong name
-and one with a wrong room do not pass."""
+engine has at most a hundred lines.  The examples: 01 to 14 are there, and each has at most 150 lines, has what it prints in
+examples/expected, and begins with what to READ, what to CHANGE and what it PRINTS.  A map with a wrong name and one with a wrong room
+do not pass."""
 import glob
+import os
 import re
 
 from checks import check, summary
 
-LONGER = ()
 header = open("tensorgrad.h").read()
 bars = [(m.start(), m[1]) for m in re.finditer(r"^/\* [=-]{8} @@([A-Z_]+)", header, re.M)]
 rooms = {}
@@ -40,7 +41,14 @@ check(wrong(files["engine.h"].replace("@@SCOPE", "@@SCOOP")), "a wrong room is n
 for comment in re.findall(r"^/\*.*?\*/", files["engine.h"], re.S | re.M)[1:]:
     check("header:" in comment, "engine.h: this piece is on the map", comment)
 check(files["engine.h"].count("\n") <= 100, "engine.h has at most a hundred lines")
-for path in sorted(glob.glob("examples/*.c")):
-    if path[len("examples/"):] not in LONGER:
-        check(open(path).read().count("\n") <= 150, "%s has at most 150 lines" % path)
+programs = [os.path.basename(path) for path in sorted(glob.glob("examples/*.c"))]
+check([p[:2] for p in programs[:14]] == ["%02d" % n for n in range(1, 15)], "the examples 01 to 14")
+for program in programs:
+    text, name = open("examples/" + program).read(), program[:-2]
+    first = text[:text.find("*/")]
+    parts = re.findall(r"^   ([A-Z]+)  ", first, re.M)
+    check(text.count("\n") <= 150, "%s has at most 150 lines" % program)
+    check(first.startswith("/* %s: " % program), "%s begins with its name" % program)
+    check(parts[:3] == ["READ", "CHANGE", "PRINTS"], "%s: READ, CHANGE, PRINTS" % program)
+    check(os.path.getsize("examples/expected/%s.txt" % name) > 0, "%s: what it prints" % program)
 raise SystemExit(summary())
