@@ -35,6 +35,7 @@ help:
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
+	@echo 'make lab LAB=file    grades a solution of the tasks in examples/lab, the answers when not told; TASK=3 one of them'
 	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
 	@echo 'make web             writes out/web.html, the library inside a page: expressions to play with, two moons; needs clang, lld'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
@@ -50,7 +51,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples picture bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test check-examples examples picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -148,6 +149,13 @@ $(WEB): examples/web/web.c examples/web/page.html examples/05_moons.c tensorgrad
 	    sed '1,/^@WASM@$$/d' examples/web/page.html; } > $@.part && mv $@.part $@
 	@echo "$@: $$(wc -c < $@) bytes"
 
+# A student's file, or another, and the grader, which ends with 1 unless all points are got.
+LAB ?= examples/lab/answers.c
+lab: $(BUILD)/library.o $(CUDA_OBJECT)
+	@$(CC) -I. -Iexamples/lab $(CPPFLAGS) $(CFLAGS) $(CUDA_FLAGS) $(OPENMP) -DTG_COMPILED -o $(BUILD)/grade \
+	    examples/lab/grade.c '$(LAB)' $(BUILD)/library.o $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
+	@$(BUILD)/grade $(TASK)
+
 # The library is compiled once for all tests and examples; an example is a whole program, too, and without TG_COMPILED it
 # compiles the library itself, as `cc examples/05_moons.c -I. -lm` does.
 $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
@@ -219,4 +227,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples manual book web clean FORCE
+.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples lab manual book web clean FORCE

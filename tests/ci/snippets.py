@@ -10,6 +10,7 @@ from checks import check, summary
 
 FOLDER = sys.argv[1]
 READMES = ("README.md", "examples/README.md", "tests/README.md")
+COURSE = ("examples/LECTURER.md", "examples/lab/README.md") # lab.sh runs what they tell to type
 LANGUAGES = (("cc", ".c", "-std=c99"), ("c++", ".cc", "-std=c++11"))
 FLAGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror -O0 -I.".split()
 
@@ -137,9 +138,14 @@ def unmeasured(readme, results):
 def pages(readmes):
     """What the READMEs say beside their programs."""
     readme, examples = (readmes[f] for f in READMES[:2])
-    for path, text in readmes.items():
+    course = {f: open(f).read() for f in COURSE}
+    for path, text in list(readmes.items()) + list(course.items()):
         broken = broken_links(path, text)
         check(not broken, "links of %s" % path, "lead nowhere: %s" % broken)
+    known = set(re.findall(r"\btg_\w+", open("tensorgrad.h").read()))
+    for path, text in course.items():
+        unknown = sorted(set(re.findall(r"\btg_\w+", text)) - known)
+        check(not unknown, "names in %s" % path, "not in tensorgrad.h: %s" % unknown)
     results = open("tests/bench/RESULTS.md").read()
     missing, points = unmeasured(readme, results)
     check(len(points) == 5 and not missing, "the README's figures", "not in the rows of RESULTS.md that stand beside them: %s" % missing)

@@ -2,9 +2,10 @@
 # warnings.sh COMPILER FLAGS: every test and example, and the header alone, passes the compiler without a warning; the library
 # itself in tests/library.c.  Examples have no comma operator, of which clang warns.
 passed=0 failed=0
-for source in tests/*.c tests/api/*.c tests/bench/*.c tests/ci/units/*.c tests/cuda/*.c tests/tools/*.c examples/*.c examples/web/*.c; do
+for source in tests/*.c tests/api/*.c tests/bench/*.c tests/ci/units/*.c tests/cuda/*.c tests/tools/*.c examples/*.c examples/web/*.c examples/lab/*.c \
+    examples/lab/wrong/*.c; do
     case $source in */nonsense.c) continue ;; esac # misuse.sh compiles it
-    case $1 in *c++*) case $source in tests/library.c | tests/test_* | tests/api/* | tests/ci/*) ;; *) continue ;; esac ;; esac # only those are C++ as well
+    case $1 in *c++*) case $source in tests/library.c | tests/test_* | tests/api/* | tests/ci/* | examples/lab/*) ;; *) continue ;; esac ;; esac # only those are C++ as well
     compiled=
     case $source in examples/*) compiled=-DTG_COMPILED ;; esac
     case $1$source in clang*examples/*) compiled+=' -Wcomma' ;; esac
