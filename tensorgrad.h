@@ -1074,8 +1074,7 @@ TG_API tg_dtype tg_autocast_dtype(void);
               it is a view of a tensor that requires grad, and was made by tg_split, tg_chunk or tg_unbind, or under
               TG_NO_GRAD.
 
-   F. stands for torch.nn.functional.  Where a comment names no PyTorch function, the counterpart is torch's function of
-   the same name without tg_. */
+   F. stands for torch.nn.functional. */
 
 /* -------- @@ELEMENTWISE ------------------------------------------------------------------------------------------- */
 
@@ -1091,7 +1090,7 @@ TG_API tg_tensor *tg_mul(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_div(tg_tensor *a, tg_tensor *b);
 /* a to the power b.  torch.pow */
 TG_API tg_tensor *tg_pow(tg_tensor *a, tg_tensor *b);
-/* The larger; NaN if one is; equal: half the gradient each */
+/* The larger; NaN if one is; equal: half the gradient each.  torch.maximum */
 TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b);
 /* The smaller; otherwise as tg_maximum.  torch.minimum */
 TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b);
@@ -1122,15 +1121,15 @@ TG_API tg_tensor *tg_mul_scalar(tg_tensor *x, double s);
 TG_API tg_tensor *tg_div_scalar(tg_tensor *x, double s);
 /* x to the power s.  Errors: s < 0 for integers.  torch.pow */
 TG_API tg_tensor *tg_pow_scalar(tg_tensor *x, double s);
-/* x = x + s */
+/* x = x + s.  torch.Tensor.add_ */
 TG_API tg_tensor *tg_add_scalar_(tg_tensor *x, double s);
-/* x = x - s */
+/* x = x - s.  torch.Tensor.sub_ */
 TG_API tg_tensor *tg_sub_scalar_(tg_tensor *x, double s);
-/* x = x * s */
+/* x = x * s.  torch.Tensor.mul_ */
 TG_API tg_tensor *tg_mul_scalar_(tg_tensor *x, double s);
-/* x = x / s; x must be floating point */
+/* x = x / s; x must be floating point.  torch.Tensor.div_ */
 TG_API tg_tensor *tg_div_scalar_(tg_tensor *x, double s);
-/* x = x to the power s */
+/* x = x to the power s.  torch.Tensor.pow_ */
 TG_API tg_tensor *tg_pow_scalar_(tg_tensor *x, double s);
 
 /* Comparison and logic, elementwise.  The result is bool and has no gradient.  Comparison with NaN is false, except by
@@ -1148,17 +1147,17 @@ TG_API tg_tensor *tg_le(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_gt(tg_tensor *a, tg_tensor *b);
 /* a >= b.  torch.ge */
 TG_API tg_tensor *tg_ge(tg_tensor *a, tg_tensor *b);
-/* x == s */
+/* x == s.  torch.eq */
 TG_API tg_tensor *tg_eq_scalar(tg_tensor *x, double s);
-/* x != s */
+/* x != s.  torch.ne */
 TG_API tg_tensor *tg_ne_scalar(tg_tensor *x, double s);
-/* x < s */
+/* x < s.  torch.lt */
 TG_API tg_tensor *tg_lt_scalar(tg_tensor *x, double s);
-/* x <= s */
+/* x <= s.  torch.le */
 TG_API tg_tensor *tg_le_scalar(tg_tensor *x, double s);
-/* x > s */
+/* x > s.  torch.gt */
 TG_API tg_tensor *tg_gt_scalar(tg_tensor *x, double s);
-/* x >= s */
+/* x >= s.  torch.ge */
 TG_API tg_tensor *tg_ge_scalar(tg_tensor *x, double s);
 /* True where a and b are true.  torch.logical_and */
 TG_API tg_tensor *tg_logical_and(tg_tensor *a, tg_tensor *b);
@@ -1178,59 +1177,59 @@ TG_API tg_tensor *tg_isfinite(tg_tensor *x);
 /* Functions of one tensor, elementwise: torch's of the same name.  Integers give the default dtype, except with tg_neg,
    tg_abs, tg_sign, tg_square, tg_floor, tg_ceil, tg_round and tg_trunc, which keep it. */
 
-/* -x; not of bool */
+/* -x; not of bool.  torch.neg */
 TG_API tg_tensor *tg_neg(tg_tensor *x);
-/* |x|; gradient 0 at 0 */
+/* |x|; gradient 0 at 0.  torch.abs */
 TG_API tg_tensor *tg_abs(tg_tensor *x);
-/* -1, 0 or 1; 0 for NaN; gradient 0 */
+/* -1, 0 or 1; 0 for NaN; gradient 0.  torch.sign */
 TG_API tg_tensor *tg_sign(tg_tensor *x);
-/* x * x */
+/* x * x.  torch.square */
 TG_API tg_tensor *tg_square(tg_tensor *x);
-/* e to the power x */
+/* e to the power x.  torch.exp */
 TG_API tg_tensor *tg_exp(tg_tensor *x);
-/* exp(x) - 1, exact near 0 */
+/* exp(x) - 1, exact near 0.  torch.expm1 */
 TG_API tg_tensor *tg_expm1(tg_tensor *x);
-/* Natural logarithm */
+/* Natural logarithm.  torch.log */
 TG_API tg_tensor *tg_log(tg_tensor *x);
-/* Logarithm to base 2 */
+/* Logarithm to base 2.  torch.log2 */
 TG_API tg_tensor *tg_log2(tg_tensor *x);
-/* Logarithm to base 10 */
+/* Logarithm to base 10.  torch.log10 */
 TG_API tg_tensor *tg_log10(tg_tensor *x);
-/* log(1 + x), exact near 0 */
+/* log(1 + x), exact near 0.  torch.log1p */
 TG_API tg_tensor *tg_log1p(tg_tensor *x);
-/* Square root */
+/* Square root.  torch.sqrt */
 TG_API tg_tensor *tg_sqrt(tg_tensor *x);
-/* 1 / sqrt(x) */
+/* 1 / sqrt(x).  torch.rsqrt */
 TG_API tg_tensor *tg_rsqrt(tg_tensor *x);
-/* 1 / x */
+/* 1 / x.  torch.reciprocal */
 TG_API tg_tensor *tg_reciprocal(tg_tensor *x);
-/* Sine */
+/* Sine.  torch.sin */
 TG_API tg_tensor *tg_sin(tg_tensor *x);
-/* Cosine */
+/* Cosine.  torch.cos */
 TG_API tg_tensor *tg_cos(tg_tensor *x);
-/* Tangent */
+/* Tangent.  torch.tan */
 TG_API tg_tensor *tg_tan(tg_tensor *x);
-/* Inverse sine */
+/* Inverse sine.  torch.asin */
 TG_API tg_tensor *tg_asin(tg_tensor *x);
-/* Inverse cosine */
+/* Inverse cosine.  torch.acos */
 TG_API tg_tensor *tg_acos(tg_tensor *x);
-/* Inverse tangent */
+/* Inverse tangent.  torch.atan */
 TG_API tg_tensor *tg_atan(tg_tensor *x);
-/* Hyperbolic sine */
+/* Hyperbolic sine.  torch.sinh */
 TG_API tg_tensor *tg_sinh(tg_tensor *x);
-/* Hyperbolic cosine */
+/* Hyperbolic cosine.  torch.cosh */
 TG_API tg_tensor *tg_cosh(tg_tensor *x);
-/* Hyperbolic tangent */
+/* Hyperbolic tangent.  torch.tanh */
 TG_API tg_tensor *tg_tanh(tg_tensor *x);
-/* Error function */
+/* Error function.  torch.erf */
 TG_API tg_tensor *tg_erf(tg_tensor *x);
-/* Rounded down; gradient 0 */
+/* Rounded down; gradient 0.  torch.floor */
 TG_API tg_tensor *tg_floor(tg_tensor *x);
-/* Rounded up; gradient 0 */
+/* Rounded up; gradient 0.  torch.ceil */
 TG_API tg_tensor *tg_ceil(tg_tensor *x);
-/* Rounded to the nearest integer, half to even; gradient 0 */
+/* Rounded to the nearest integer, half to even; gradient 0.  torch.round */
 TG_API tg_tensor *tg_round(tg_tensor *x);
-/* Rounded towards 0; gradient 0 */
+/* Rounded towards 0; gradient 0.  torch.trunc */
 TG_API tg_tensor *tg_trunc(tg_tensor *x);
 
 /* Unary functions in place, x = f(x).  x must be floating point where integers would give the default dtype. */
@@ -1310,37 +1309,38 @@ TG_API tg_tensor *tg_hardswish_(tg_tensor *x);
 
 /* Activations, elementwise: torch.nn.functional's of the same name.  Integers give the default dtype (not tg_relu). */
 
-/* max(x, 0); gradient 0 at 0 */
+/* max(x, 0); gradient 0 at 0.  torch.relu */
 TG_API tg_tensor *tg_relu(tg_tensor *x);
-/* x if x > 0, else negative_slope * x */
+/* x if x > 0, else negative_slope * x.  F.leaky_relu */
 TG_API tg_tensor *tg_leaky_relu(tg_tensor *x, double negative_slope);
-/* x if x > 0, else alpha * (exp(x) - 1) */
+/* x if x > 0, else alpha * (exp(x) - 1).  F.elu */
 TG_API tg_tensor *tg_elu(tg_tensor *x, double alpha);
-/* x * Phi(x); true: the tanh approximation */
+/* x * Phi(x); true: the tanh approximation.  F.gelu */
 TG_API tg_tensor *tg_gelu(tg_tensor *x, bool tanh_approx);
-/* x * sigmoid(x) */
+/* x * sigmoid(x).  F.silu */
 TG_API tg_tensor *tg_silu(tg_tensor *x);
-/* 1 / (1 + exp(-x)) */
+/* 1 / (1 + exp(-x)).  torch.sigmoid */
 TG_API tg_tensor *tg_sigmoid(tg_tensor *x);
-/* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20. */
+/* tg_softplus is log(1 + exp(beta * x)) / beta, and x where beta * x > threshold.  PyTorch's defaults are 1 and 20.
+   F.softplus */
 TG_API tg_tensor *tg_softplus(tg_tensor *x, double beta, double threshold);
-/* log(sigmoid(x)) */
+/* log(sigmoid(x)).  F.logsigmoid */
 TG_API tg_tensor *tg_logsigmoid(tg_tensor *x);
-/* x * tanh(log(1 + exp(x))) */
+/* x * tanh(log(1 + exp(x))).  F.mish */
 TG_API tg_tensor *tg_mish(tg_tensor *x);
-/* 1.0507 * tg_elu(x, 1.6733) */
+/* 1.0507 * tg_elu(x, 1.6733).  F.selu */
 TG_API tg_tensor *tg_selu(tg_tensor *x);
-/* x if x > 0, else alpha (exp(x/alpha) - 1) */
+/* x if x > 0, else alpha (exp(x/alpha) - 1).  F.celu */
 TG_API tg_tensor *tg_celu(tg_tensor *x, double alpha);
-/* x / (1 + |x|) */
+/* x / (1 + |x|).  F.softsign */
 TG_API tg_tensor *tg_softsign(tg_tensor *x);
-/* tg_clamp(x, lo, hi); PyTorch's are -1, 1 */
+/* tg_clamp(x, lo, hi); PyTorch's are -1, 1.  F.hardtanh */
 TG_API tg_tensor *tg_hardtanh(tg_tensor *x, double lo, double hi);
-/* tg_clamp(x, 0, 6) */
+/* tg_clamp(x, 0, 6).  F.relu6 */
 TG_API tg_tensor *tg_relu6(tg_tensor *x);
-/* tg_relu6(x + 3) / 6 */
+/* tg_relu6(x + 3) / 6.  F.hardsigmoid */
 TG_API tg_tensor *tg_hardsigmoid(tg_tensor *x);
-/* x * tg_hardsigmoid(x) */
+/* x * tg_hardsigmoid(x).  F.hardswish */
 TG_API tg_tensor *tg_hardswish(tg_tensor *x);
 
 /* Selection, elementwise. */
@@ -1365,25 +1365,25 @@ TG_API tg_tensor *tg_masked_fill_(tg_tensor *x, tg_tensor *mask, double value);
    average of x.  The last argument is a number, but in tg_lerp.  tg_addcdiv and tg_lerp take floating point; a number
    beside integers must be one that their dtype holds.  torch.add(a, b, alpha=alpha), addcmul, addcdiv, lerp */
 
-/* a + alpha * b */
+/* a + alpha * b.  torch.add */
 TG_API tg_tensor *tg_add_alpha(tg_tensor *a, tg_tensor *b, double alpha);
-/* x + value * a * b */
+/* x + value * a * b.  torch.addcmul */
 TG_API tg_tensor *tg_addcmul(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
-/* x + value * a / b */
+/* x + value * a / b.  torch.addcdiv */
 TG_API tg_tensor *tg_addcdiv(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
-/* a + weight * (b - a) */
+/* a + weight * (b - a).  torch.lerp */
 TG_API tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
-/* a + weight * (b - a) */
+/* a + weight * (b - a).  torch.lerp */
 TG_API tg_tensor *tg_lerp_scalar(tg_tensor *a, tg_tensor *b, double weight);
-/* a = a + alpha * b */
+/* a = a + alpha * b.  torch.Tensor.add_ */
 TG_API tg_tensor *tg_add_alpha_(tg_tensor *a, tg_tensor *b, double alpha);
-/* x = x + value * a * b */
+/* x = x + value * a * b.  torch.Tensor.addcmul_ */
 TG_API tg_tensor *tg_addcmul_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
-/* x = x + value * a / b */
+/* x = x + value * a / b.  torch.Tensor.addcdiv_ */
 TG_API tg_tensor *tg_addcdiv_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double value);
-/* a = tg_lerp(..) */
+/* a = tg_lerp(..).  torch.Tensor.lerp_ */
 TG_API tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
-/* a = tg_lerp_scalar(..) */
+/* a = tg_lerp_scalar(..).  torch.Tensor.lerp_ */
 TG_API tg_tensor *tg_lerp_scalar_(tg_tensor *a, tg_tensor *b, double weight);
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
@@ -1501,71 +1501,71 @@ TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
      norm            sum(|t|^p)^(1/p).  p may be INFINITY (largest |t|), -INFINITY (smallest |t|) or 0 (how many are not
                      0), and is 2 in the short form.  Floating point only.  torch.linalg.vector_norm */
 
-/* Sum over all dims */
+/* Sum over all dims.  torch.sum */
 TG_API tg_tensor *tg_sum(tg_tensor *t);
-/* Sum over dim */
+/* Sum over dim.  torch.sum */
 TG_API tg_tensor *tg_sum_dim(tg_tensor *t, int dim, bool keepdim);
-/* Sum over dims */
+/* Sum over dims.  torch.sum */
 TG_API tg_tensor *tg_sum_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Mean over all dims */
+/* Mean over all dims.  torch.mean */
 TG_API tg_tensor *tg_mean(tg_tensor *t);
-/* Mean over dim */
+/* Mean over dim.  torch.mean */
 TG_API tg_tensor *tg_mean_dim(tg_tensor *t, int dim, bool keepdim);
-/* Mean over dims */
+/* Mean over dims.  torch.mean */
 TG_API tg_tensor *tg_mean_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Product over all dims */
+/* Product over all dims.  torch.prod */
 TG_API tg_tensor *tg_prod(tg_tensor *t);
-/* Product over dim */
+/* Product over dim.  torch.prod */
 TG_API tg_tensor *tg_prod_dim(tg_tensor *t, int dim, bool keepdim);
-/* Product over dims */
+/* Product over dims.  torch.prod */
 TG_API tg_tensor *tg_prod_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Largest over all dims */
+/* Largest over all dims.  torch.amax */
 TG_API tg_tensor *tg_amax(tg_tensor *t);
-/* Largest over dim */
+/* Largest over dim.  torch.amax */
 TG_API tg_tensor *tg_amax_dim(tg_tensor *t, int dim, bool keepdim);
-/* Largest over dims */
+/* Largest over dims.  torch.amax */
 TG_API tg_tensor *tg_amax_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Smallest over all dims */
+/* Smallest over all dims.  torch.amin */
 TG_API tg_tensor *tg_amin(tg_tensor *t);
-/* Smallest over dim */
+/* Smallest over dim.  torch.amin */
 TG_API tg_tensor *tg_amin_dim(tg_tensor *t, int dim, bool keepdim);
-/* Smallest over dims */
+/* Smallest over dims.  torch.amin */
 TG_API tg_tensor *tg_amin_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Any not 0 over all dims */
+/* Any not 0 over all dims.  torch.any */
 TG_API tg_tensor *tg_any(tg_tensor *t);
-/* Any not 0 over dim */
+/* Any not 0 over dim.  torch.any */
 TG_API tg_tensor *tg_any_dim(tg_tensor *t, int dim, bool keepdim);
-/* Any not 0 over dims */
+/* Any not 0 over dims.  torch.any */
 TG_API tg_tensor *tg_any_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* All not 0 over all dims */
+/* All not 0 over all dims.  torch.all */
 TG_API tg_tensor *tg_all(tg_tensor *t);
-/* All not 0 over dim */
+/* All not 0 over dim.  torch.all */
 TG_API tg_tensor *tg_all_dim(tg_tensor *t, int dim, bool keepdim);
-/* All not 0 over dims */
+/* All not 0 over dims.  torch.all */
 TG_API tg_tensor *tg_all_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Logsumexp over all dims */
+/* Logsumexp over all dims.  torch.logsumexp */
 TG_API tg_tensor *tg_logsumexp(tg_tensor *t);
-/* Logsumexp over dim */
+/* Logsumexp over dim.  torch.logsumexp */
 TG_API tg_tensor *tg_logsumexp_dim(tg_tensor *t, int dim, bool keepdim);
-/* Logsumexp over dims */
+/* Logsumexp over dims.  torch.logsumexp */
 TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);
-/* Variance over all dims */
+/* Variance over all dims.  torch.var */
 TG_API tg_tensor *tg_var(tg_tensor *t);
-/* Variance over dim */
+/* Variance over dim.  torch.var */
 TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
-/* Variance over dims */
+/* Variance over dims.  torch.var */
 TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
-/* Std over all dims */
+/* Std over all dims.  torch.std */
 TG_API tg_tensor *tg_std(tg_tensor *t);
-/* Std over dim */
+/* Std over dim.  torch.std */
 TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
-/* Std over dims */
+/* Std over dims.  torch.std */
 TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
-/* Norm over all dims */
+/* Norm over all dims.  torch.norm */
 TG_API tg_tensor *tg_norm(tg_tensor *t);
-/* Norm over dim */
+/* Norm over dim.  torch.norm */
 TG_API tg_tensor *tg_norm_dim(tg_tensor *t, double p, int dim, bool keepdim);
-/* Norm over dims */
+/* Norm over dims.  torch.norm */
 TG_API tg_tensor *tg_norm_dims(tg_tensor *t, double p, tg_shape dims, bool keepdim);
 
 /* The sum of the diagonal of t [n, m].  torch.trace */
@@ -1584,11 +1584,11 @@ TG_API tg_tensor *tg_min(tg_tensor *t);
    b [.., m, k] give their distances [.., n, m]; it needs memory for n * m * k elements.  F.normalize,
    F.cosine_similarity, torch.cdist */
 
-/* x / length along dim */
+/* x / length along dim.  F.normalize */
 TG_API tg_tensor *tg_normalize(tg_tensor *x, double p, int dim, double eps);
-/* Sum over dim of the products of a and b, each divided by its length */
+/* Sum over dim of the products of a and b, each divided by its length.  torch.cosine_similarity */
 TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps);
-/* Distances of the rows of a and b */
+/* Distances of the rows of a and b.  torch.cdist */
 TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);
 
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
@@ -1617,11 +1617,11 @@ TG_API tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_ten
 TG_API tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* tg_scatter, tg_scatter_add and tg_index_add in place, writing t.  torch.Tensor.scatter_, scatter_add_, index_add_ */
 
-/* t = tg_scatter(..) */
+/* t = tg_scatter(..).  torch.Tensor.scatter_ */
 TG_API tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
-/* t = tg_scatter_add(..) */
+/* t = tg_scatter_add(..).  torch.Tensor.scatter_add_ */
 TG_API tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
-/* t = tg_index_add(..) */
+/* t = tg_index_add(..).  torch.Tensor.index_add_ */
 TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* How often each number occurs in ids, integers [n] >= 0: i64 [at least minlength], of size the largest + 1; or the sum
    of the weights [n] of its places, in their dtype (f64 for integers).  Waits for the device.  torch.bincount */
@@ -1845,9 +1845,9 @@ TG_API tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output);
 TG_API tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output);
 /* F.adaptive_max_pool2d */
 TG_API tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output);
-/* tg_adaptive_max_pool1d with indices */
+/* tg_adaptive_max_pool1d with indices.  F.adaptive_max_pool1d */
 TG_API tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
-/* tg_adaptive_max_pool2d with indices */
+/* tg_adaptive_max_pool2d with indices.  F.adaptive_max_pool2d */
 TG_API tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
 
 /* x [N, C, L] or [N, C, H, W] in another size, floating point only.  Each element is the nearest one of x, with mode
@@ -1868,11 +1868,11 @@ TG_API tg_tensor *tg_randn(tg_shape shape);
 TG_API tg_tensor *tg_randint(int64_t low, int64_t high, tg_shape shape);
 /* i64 0..n-1, shuffled.  torch.randperm */
 TG_API tg_tensor *tg_randperm(int64_t n);
-/* tg_rand; floating point only */
+/* tg_rand; floating point only.  torch.rand */
 TG_API tg_tensor *tg_rand_on(tg_shape shape, tg_dtype dtype, tg_device device);
-/* tg_randn; floating point only */
+/* tg_randn; floating point only.  torch.randn */
 TG_API tg_tensor *tg_randn_on(tg_shape shape, tg_dtype dtype, tg_device device);
-/* tg_randint_on is tg_randint in any dtype. */
+/* tg_randint_on is tg_randint in any dtype.  torch.randint */
 TG_API tg_tensor *tg_randint_on(int64_t low, int64_t high, tg_shape shape, tg_dtype dtype, tg_device device);
 /* tg_rand.  torch.rand_like */
 TG_API tg_tensor *tg_rand_like(tg_tensor *t);
@@ -1903,9 +1903,9 @@ TG_API tg_tensor *tg_constant_(tg_tensor *t, double value);
 TG_API tg_tensor *tg_uniform_(tg_tensor *t, double low, double high);
 /* torch.nn.init.normal_ */
 TG_API tg_tensor *tg_normal_(tg_tensor *t, double mean, double std);
-/* 1 with probability p.  Tensor.bernoulli_ */
+/* 1 with probability p.  torch.Tensor.bernoulli_ */
 TG_API tg_tensor *tg_bernoulli_(tg_tensor *t, double p);
-/* Integers in [low, high).  Tensor.random_ */
+/* Integers in [low, high).  torch.Tensor.random_ */
 TG_API tg_tensor *tg_random_(tg_tensor *t, int64_t low, int64_t high);
 /* The normal distribution within [a, b], which need not contain mean.  torch.nn.init.trunc_normal_ */
 TG_API tg_tensor *tg_trunc_normal_(tg_tensor *t, double mean, double std, double a, double b);
@@ -1973,7 +1973,8 @@ TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, doubl
 TG_API tg_tensor *tg_cross_entropy(tg_tensor *logits, tg_tensor *targets);
 /* tg_cross_entropy with options.  weight [C] scales the classes; NULL: all 1.  Targets equal to ignore_index (PyTorch's
    default is -100) count for nothing.  label_smoothing mixes each target with 1 / C.  TG_MEAN divides by the sum of the
-   weights of the targets that count (NaN if none does), for probabilities by N times the product of d... */
+   weights of the targets that count (NaN if none does), for probabilities by N times the product of d...
+   F.cross_entropy */
 TG_API tg_tensor *tg_cross_entropy_ex(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight, int64_t ignore_index,
                                       double label_smoothing, int reduction);
 /* tg_cross_entropy_ex from log-probabilities instead of logits, with class indices only.  F.nll_loss */

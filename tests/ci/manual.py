@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """manual.py: the manual, that is the public part of tensorgrad.h, is complete and names nothing that is not there.
 
-Every public function, type and TG_ macro has a comment of its own, and so has every field and enumerator.  A comment is that of
-the one declaration directly below it, where editors look; in a comment above several macros each must be named, and a comment on the
-lines of a declaration counts only for a macro, field or enumerator.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
+Every public function, type and TG_ macro has a comment of its own, and so has every field and enumerator; that of an op names the
+function of PyTorch.  A comment is that of the one declaration directly below it, where editors look; in a comment above several
+macros each must be named, and a comment on the lines of a declaration counts only for a macro, field or enumerator.  And every tg_ or tgi_ name in a comment of tensorgrad.h and
 tensorgrad_cuda.cu, and in the READMEs, exists: in the public part and the READMEs a tg_ name is a public one.  `tg_*_scalar`
 stands for any name of that form.  Before that the script plants such mistakes in copies of the text, and each must be found."""
 import os, re, sys
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "tools"))
 from checks import check, summary
-from header import END, items_of, split
+from header import END, TORCH, items_of, split
+
+NOT_IN_PYTORCH = ("tg_set",)
 
 
 def is_documented(items, k):
@@ -34,12 +36,16 @@ def undocumented(public):
     configured = set(re.findall(r"^ {7}(TG_\w+) {3}", first_comment, re.M))
     documented = {i.name for k, i in enumerate(items) if i and i.kind == "macro" and is_documented(items, k)} | configured
     source = public.split("\n")
+    line_of = lambda bar: public.count("\n", 0, public.index(bar))
+    ops = range(line_of("/* -------- @@ELEMENTWISE"), line_of("/* ======== @@CHECK")) # the rooms of the ops
     for k, item in enumerate(items):
         if not item or item.kind not in ("function", "type", "macro"):
             continue
         looked += 1
         if not (item.name in documented if item.kind == "macro" else is_documented(items, k)):
             missing.append("%s %s (line %d) has no comment of its own" % (item.kind, item.name, item.line + 1))
+        elif item.kind == "function" and item.line in ops and not TORCH.search(items[k - 1].own) and item.name not in NOT_IN_PYTORCH:
+            missing.append("the comment of %s names no function of PyTorch" % item.name)
         if item.kind == "type" and "{" in item.code and "\n" in item.code:
             for n in range(item.line + 1, item.end):
                 if re.search(r"\w", split(source[n])[0]):
@@ -111,6 +117,7 @@ def plant(header, companion, readme):
     finds("tg_planted", last, "\nTG_API tg_tensor *tg_planted(tg_tensor *a,\n                             tg_tensor *b);\n" + last)
     finds("tg_planted", last, alone + last)
     finds("tg_planted", last, beside + last)
+    finds("tg_tanh", "/* Hyperbolic tangent.  torch.tanh */", "/* Hyperbolic tangent. */")
     finds("tg_planted", last, "\ntypedef struct tg_planted tg_planted;\n" + last)
     finds("TG_PLANTED", last, "\n#define TG_PLANTED(x) (x)\n" + last)
     finds("int more;", "    TG_BOOL ", "    int more;\n    TG_BOOL ")

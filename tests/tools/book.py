@@ -7,7 +7,7 @@ import re
 import sys
 from html import escape
 
-from header import END, Names, TABLES, chunks, contents, items_of, ops_of, split
+from header import END, Names, TABLES, TORCH, chunks, contents, items_of, ops_of, split
 
 HEADER, COMPANION = "tensorgrad.h", "tensorgrad_cuda.cu"
 KEYWORDS = set("""auto bool break case char class const constexpr continue default do double else enum extern false float for goto if
@@ -15,9 +15,8 @@ inline int int8_t int16_t int32_t int64_t long namespace nullptr private public 
 switch template true typedef typename uint8_t uint16_t uint32_t uint64_t union unsigned using void volatile while __device__
 __global__ __shared__ __host__ NULL""".split())
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[ ]*[a-z]+|[A-Za-z_]\w*|\n|[^\w"\'/#\n]+|.', re.S)
-WORDS_OF_COMMENTS = re.compile(r"@@([A-Z_]+)|\b(?:TGI?_\w+|tgi?_\w+)|\b[A-Z]{2,}\b")
+WORDS_OF_COMMENTS = re.compile(r"@@([A-Z_]+)|\b(?:TGI?_\w+|tgi?_\w+)|(?<![.\w])[A-Z]{2,}\b")
 TERM = re.compile(r"(\S+(?: \S+)*?(?<![.,;:?!)])|\w+\(\w+\)) {2,}(?:\* )?(\S.*)$") # and what it means, in a list
-TORCH = re.compile(r"\b(?:torch(?:\.\w+)+|F\.\w+|nn\.[A-Z]\w+)")
 
 WORDS = ("CPU", "CSV", "NPZ", "NN", "SIMD") # are said of other things than the rooms, too
 
@@ -53,7 +52,8 @@ table { border-collapse: collapse; } td, th { text-align: left; vertical-align: 
   user-select: none; -webkit-user-select: none; } .l::before { content: counter(line); } .l:target { background: var(--mark); font-weight: 700; }
 .x { display: block; margin: 0 0 .2rem 4.5rem; color: var(--quiet); user-select: none; -webkit-user-select: none; white-space: normal;
   max-width: 60rem; font-family: system-ui, sans-serif; } .x a { text-decoration: underline; }
-@media (max-width: 40rem) { body { font-size: 15px; } .source { font-size: .72rem; padding: .5rem .3rem; } .x { max-width: 82vw; }
+.prose { border-top: 3px double var(--line); margin-top: 1rem; padding-top: .4rem; } h2 + .prose { border: 0; margin: 0; }
+@media (max-width: 40rem) { html { scroll-padding-top: .6rem; } header { position: static; } body { font-size: 15px; } .source { font-size: .72rem; padding: .5rem .3rem; } .x { max-width: 82vw; }
   .l { width: 2.7rem; margin-right: .5rem; } .x { margin-left: 3.2rem; } }
 @media print { header, .skip { display: none; } body { font-size: 10pt; background: #fff; color: #000; } article { break-inside: avoid; }
   pre { white-space: pre-wrap; background: #fff; border: 0; overflow: visible; } .source { font-size: 6.6pt; } .x { font-size: 6.6pt; }
@@ -404,7 +404,8 @@ def entry_of(library, comment, items, lines, code, given, book):
             shown = re.sub(r'(^\s+)(?:<a href="#%s">)?\b%s\b(?:</a>)?' % (e, e), r'\1<span id="%s" class="d">%s</span>' % (e, e), shown, count=1, flags=re.M)
     head = ", ".join('<code%s>%s</code>' % (' id="%s"' % n if n in fresh else "", n) for n in names) or "constants"
     out = ["<article><h3>%s</h3>" % head, "<pre><code>%s</code></pre>" % shown]
-    out += [prose(comment, inner)] if comment else []
+    said = re.sub(r"(\.|/\*|\n)\s+(torch(\.\w+)+|F\.\w+) \*/$", r"\1 */", comment) # PyTorch's function has a line of its own
+    out += [prose(said, inner)] if comment else []
     torch = dict.fromkeys(t.replace("F.", "torch.nn.functional.", 1) if t.startswith("F.") else t for t in TORCH.findall(re.sub(r"\s+", " ", comment)))
     more = ["PyTorch: " + ", ".join("<code>%s</code>" % t for t in torch)] if torch else []
     if book:

@@ -4,6 +4,7 @@ import bisect
 import re
 
 END = "#endif /* TENSORGRAD_H */"
+TORCH = re.compile(r"\b(?:torch(?:\.\w+)+|F\.\w+|nn\.[A-Z]\w+)") # functions of PyTorch
 
 
 def split(text):
