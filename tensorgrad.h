@@ -29,7 +29,10 @@
                tg_step(opt);
            }
            printf("w %.4f  b %.4f\n", tg_item(w), tg_item(b));   // w 3.0000  b 2.0000
-           tg_optim_free(opt), tg_release(w), tg_release(b), tg_shutdown();
+           tg_optim_free(opt);
+           tg_release(w);
+           tg_release(b);
+           tg_shutdown();
            return tg_ok() ? 0 : 1;                               // one check is enough: the first error is kept
        }
 

@@ -102,6 +102,19 @@ def separate(lines, program, wanted):
     check(shell(lines + "./a.out", "the README's tg.c", cwd=folder) == wanted, "what it prints with the library in tg.c")
 
 
+def first(lines, program, wanted):
+    """The lines that run the first program, each in a folder that has nothing else but the header."""
+    folder = os.path.join(FOLDER, "first")
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy("tensorgrad.h", folder)
+    open(os.path.join(folder, "first.c"), "w").write(program)
+    for line in lines.strip().split("\n"):
+        if not shutil.which(line.split()[0]):
+            print("skipped: no %s" % line.split()[0])
+            continue
+        check(shell(line, "the README's %s" % line, cwd=folder) == wanted, "what the first program prints", line)
+
+
 def error_program(message):
     """A program that makes the error that the README quotes: an op on tensors of the shapes in its hint."""
     op = re.match(r"(tg_\w+): ", message).group(1)
@@ -124,14 +137,16 @@ def broken_links(path, text):
 
 
 def unmeasured(readme, results):
-    """The figures under "Measured" that no row of RESULTS.md has of those that the same point names; its points."""
+    """The figures under "Measured" and of the door "Embed" that no row of RESULTS.md has of those that the same point names; these
+    points."""
     rows = [[cell.strip() for cell in line.split("|")] for line in results.split("\n") if line.startswith("| ")]
     points = re.split(r"^- ", readme.split("\n## Measured\n")[1].split("\n## ")[0], flags=re.M)[1:]
+    points.append(re.search(r"^- (\*\*Embed\..*?)^- ", readme, re.M | re.S).group(1))
     missing = []
     for point in points:
         cells = [cell for row in rows if "`%s`" % row[1] in point for cell in row]
         known = set(cells) | {re.sub(r" \[.*", " times", cell) for cell in cells}
-        missing += [f for f in re.findall(r"\b[\d.]+ (?:[nm]?s|us|MB|GB|%|times)(?!\w)", re.sub(r"\s+", " ", point)) if f not in known]
+        missing += [f for f in re.findall(r"\b[\d.,]+ (?:[nm]?s|us|bytes|MB|GB|%|times)(?!\w)", re.sub(r"\s+", " ", point)) if f not in known]
     return missing, points
 
 
@@ -148,7 +163,7 @@ def pages(readmes):
         check(not unknown, "names in %s" % path, "not in tensorgrad.h: %s" % unknown)
     results = open("tests/bench/RESULTS.md").read()
     missing, points = unmeasured(readme, results)
-    check(len(points) == 5 and not missing, "the README's figures", "not in the rows of RESULTS.md that stand beside them: %s" % missing)
+    check(len(points) == 6 and not missing, "the README's figures", "not in the rows of RESULTS.md that stand beside them: %s" % missing)
     point = next(p for p in points if "times" in p)
     planted = readme.replace(point, re.sub(r"\d(?=\s+times)", lambda m: str((int(m.group()) + 1) % 10), point, count=1))
     check(len(unmeasured(planted, results)[0]) == 1, "planting: a figure of the README that is in no row is found")
@@ -158,7 +173,9 @@ def pages(readmes):
     listed = set(re.findall(r"\| (\d+:\d+) \|$", examples, re.M))
     check(tested == listed, "the table of beliefs", "only in examples/README.md or only in test_moves: %s" % sorted(tested ^ listed))
     first = re.search(r"^```c\n(.*?)^```", readme, re.M | re.S).group(1)
-    check(len([line for line in first.split("\n") if line.strip()]) <= 12, "the README's first program has twelve lines")
+    check(len(first.strip().split("\n")) <= 20, "the README's first program has twenty lines at most")
+    door = [line.strip() for line in re.sub(r"```.*?```", "", readme, flags=re.S).split("\n") if line.startswith("- **")]
+    check([line.split("**")[1] for line in door[:3]] == ["Teach.", "Embed.", "Train."], "the three doors")
 
 
 def main():
@@ -188,6 +205,8 @@ def main():
             check(all(line in header for line in text.strip().split("\n")), "a row that the op table does not have", text)
         elif re.match(r"tg_\w+: ", text):
             run("readme-error", error_program(text), text)
+        elif text.startswith("cc first.c"):
+            first(text, blocks[0][1], blocks[1][1])
         elif text == prints or re.match(r"(cc|make) ", text):
             for target in re.findall(r"^make ([\w-]+)(?!\S)", text, re.M):
                 check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
