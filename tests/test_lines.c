@@ -1,8 +1,15 @@
 /* TG_LINES: messages that end with the place of the call, and nodes that remember it.  A call that spans lines has the
  * first of them or the last, as the compiler counts; the tests take any of its lines. */
+#if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
 #define TG_LINES
 #include "tensorgrad.h"
 #include "helpers.h"
+#if (defined(__unix__) || defined(__APPLE__)) && !defined(__TINYC__) /* tcc has no thread-local variables */
+#define HAS_THREADS
+#include <pthread.h>
+#endif
 
 /* The number of the place at the end of a message, if that is in this file and the only one that begins a line; else 0 */
 static int line_of(const char *message)
@@ -17,12 +24,17 @@ static int line_of(const char *message)
     return *end ? 0 : (int)line;
 }
 
-/* The same of a place that stands in the middle of a message, behind this text. */
+/* What stands behind a part of a text; "" if the text has no such part. */
+static const char *behind(const char *text, const char *part)
+{
+    const char *at = strstr(text, part);
+    return at ? at + strlen(part) : "";
+}
+
+/* The number of a place that stands in the middle of a message, behind this text; 0 if there is none. */
 static int line_behind(const char *message, const char *text)
 {
-    const char *place = strstr(message, text), *file = __FILE__ ":";
-    if (!place) return 0;
-    place += strlen(text);
+    const char *place = behind(message, text), *file = __FILE__ ":";
     return strncmp(place, file, strlen(file)) ? 0 : (int)strtol(place + strlen(file), NULL, 10);
 }
 
@@ -196,6 +208,35 @@ TEST(callbacks_of_the_graph)
     CHECK(tg_backward(tg_sum(y)) != TG_OK && failed_in(inner_line, inner_line));
 }
 
+/* A thread that fails, from within a hook of the other one. */
+#ifdef HAS_THREADS
+static int thread_line;
+static void *thread_that_fails(void *found)
+{
+    tg_set_default_device(HERE);
+    thread_line = __LINE__ + 1;
+    if (!tg_add(two(), three())) *(int *)found = line_of(tg_error_message());
+    tg_thread_end();
+    return found;
+}
+
+static tg_tensor *hook_with_thread(tg_tensor *g, void *found)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, thread_that_fails, found) == 0 && pthread_join(thread, NULL) == 0);
+    return (tg_add)(g, three()); /* without a place of its own */
+}
+
+TEST(threads)
+{
+    tg_tensor *x = two_leaf();
+    int found = 0;
+    CHECK(tg_hook(x, hook_with_thread, &found) > 0);
+    CHECK(tg_backward(tg_sum(x)) != TG_OK && failed_in(__LINE__, __LINE__));
+    CHECK(found > 0 && found == thread_line);
+}
+#endif
+
 static char handled[2][1024];
 static void handler_with_calls(tg_status code, const char *message, void *user)
 {
@@ -255,19 +296,21 @@ TEST(long_places)
     CHECK(strcmp(message + strlen(message) - 12, "d/long.c:123") == 0);
     tg_clear_error();
     for (size_t i = 0; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa4", 2); /* a letter of two bytes */
-    m = tg_module_new("Fails", forward_that_fails, 0);
-    for (int outer = 0; outer < 12; ++outer) {
-        tg_module *child = m;
-        m = tg_module_new("Outer", forward_of_child, 0);
-        CHECK(tg_module_child(m, name, child) == child);
+    for (int length = 1; length <= 2; ++length) { /* of the first name of the path: one of the two is cut in a letter */
+        m = tg_module_new("Fails", forward_that_fails, 0);
+        for (int outer = 0; outer < 12; ++outer) {
+            tg_module *child = m;
+            m = tg_module_new(length == 1 ? "A" : "AB", forward_of_child, 0);
+            CHECK(tg_module_child(m, name, child) == child);
+        }
+        CHECK(tg_forward(m, x) == NULL && line_of(message) == inner_line);
+        CHECK(strlen(message) > 1000);
+        for (const char *p = message; *p; ++p) {
+            if (*p == '\xc3') CHECK(p[1] == '\xa4');
+        }
+        tg_clear_error();
+        tg_module_free(m);
     }
-    CHECK(tg_forward(m, x) == NULL && line_of(message) == inner_line);
-    CHECK(strlen(message) > 1000);
-    for (const char *p = message; *p; ++p) { /* no letter was cut */
-        if (*p == '\xc3') CHECK(p[1] == '\xa4');
-    }
-    tg_clear_error();
-    tg_module_free(m);
 }
 
 /* ---- nodes ---- */
@@ -301,8 +344,7 @@ TEST(anomalies_name_the_node)
     tg_set_anomaly(true);
     CHECK(tg_backward(y) != TG_OK && line_of(message) == __LINE__);
     tg_set_anomaly(false);
-    CHECK(strstr(message, "SqrtBackward0") && strstr(message, " at " __FILE__ ":"));
-    CHECK(line_behind(strstr(message, "the op was sqrt"), "its tape) at ") == made);
+    CHECK(strstr(message, "SqrtBackward0") && line_behind(behind(message, "the op was sqrt"), "its tape) at ") == made);
     tg_clear_error();
 }
 
@@ -358,15 +400,16 @@ TEST(tapes)
         if (strcmp(printed, wanted)) printf("%s", printed);
     }
     snprintf(wanted, sizeof wanted, " | at %s }", place);
-    CHECK(strstr(written(tg_tape_dot, y), wanted) && !strstr(strstr(printed, wanted) + 1, " | at "));
+    CHECK(strstr(written(tg_tape_dot, y), wanted) && !strstr(behind(printed, wanted), " | at "));
     snprintf(wanted, sizeof wanted, ", at %s</title>", place);
     CHECK(strstr(written(tg_tape_svg, y), wanted) && strstr(printed, "\">at .."));
-    CHECK(!strstr(strstr(printed, wanted) + 1, ", at "));
+    CHECK(!strstr(behind(printed, wanted), ", at ") && strstr(printed, "width=\"150\" height=\"88\""));
     snprintf(wanted, sizeof wanted, "<td>%s</td>", place);
     CHECK(strstr(written(tg_tape_html, y), wanted) && strstr(printed, "<th scope=\"col\">at</th>"));
     plain = (tg_neg)((tg_mul)(x, x));
     CHECK(!strstr(written(tg_tape_print, plain), "  at") && !strstr(written(tg_tape_dot, plain), " at "));
-    CHECK(!strstr(written(tg_tape_svg, plain), ">at ") && !strstr(written(tg_tape_html, plain), ">at<"));
+    CHECK(!strstr(written(tg_tape_svg, plain), ">at ") && strstr(printed, "width=\"150\" height=\"72\""));
+    CHECK(!strstr(written(tg_tape_html, plain), ">at<"));
 }
 
 /* Ops of all kinds of nodes, some with numbers and with views, keep places apart from what else stands in the block. */
@@ -420,6 +463,9 @@ int main(int argc, char **argv)
     RUN(blocks);
     RUN(modules);
     RUN(callbacks_of_the_graph);
+#ifdef HAS_THREADS
+    RUN(threads);
+#endif
     RUN(error_handlers);
     RUN(warnings);
     RUN(long_places);
