@@ -306,8 +306,8 @@ TG_API const char *tgi_enter(const char *place);
    is not called for that one, and tensors that it makes end when it returns, unless retained.  It must return: see
    tg_hook_fn. */
 typedef void (*tg_error_handler)(tg_status code, const char *message, void *user);
-/* Sets the handler of the whole process.  The default handler prints to stderr, and the same text only once in a row;
-   NULL is silent.  user is passed on to the handler. */
+/* Sets the handler of the whole process.  The default handler prints to stderr, and a text again only after 16 others:
+   an error in a loop does not fill the screen.  NULL is silent.  user is passed on to the handler. */
 TG_API void tg_set_error_handler(tg_error_handler handler, void *user);
 /* A handler to pass to tg_set_error_handler: prints the message and aborts, also for a warning.  For prototypes. */
 TG_API void tg_abort_on_error(tg_status code, const char *message, void *user);
@@ -3242,7 +3242,8 @@ struct tgi_forward {
 enum { TGI_SMALL_STEP = 32, TGI_MALLOC_BYTES = 8, TGI_SMALL_CLASSES = 32 };
 enum { TGI_SMALL_BYTES = TGI_SMALL_STEP * TGI_SMALL_CLASSES - TGI_MALLOC_BYTES };
 enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
-enum { TGI_ERROR_TEXT = 1024 };
+enum { TGI_ERROR_TEXT = 1024, TGI_PRINTED = 16 };
+enum { TGI_CHECKS_DEVICE = 1, TGI_CHECKS_NAN = 2, TGI_CHECKS_CAPTURES = 4 };
 enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP) + 1, TGI_KEPT_ANYHOW = 64 << 20 };
 
 enum { TGI_AHEAD = 8 }; /* nodes: how far before a node is the one that backward fetches */
@@ -3272,7 +3273,7 @@ struct tgi_thread {
     tg_status last_error; /* code of the last error raised */
     bool in_handler;      /* the error handler runs: an error in it is recorded, but not handed to it again */
     bool handler_jumps;   /* the error handler was left by a jump: this thread's errors are only printed from then on */
-    char printed[TGI_ERROR_TEXT]; /* what the default handler printed last */
+    uint64_t printed[TGI_PRINTED], printed_next; /* hashes of what the default handler printed last; how many so far */
 
     /* tg_shutdown does not reset these counters: tensors, graphs and open blocks that outlive it carry their numbers,
        so no number may be used twice. */
@@ -3594,12 +3595,17 @@ static int tgi_format(char *text, size_t size, const char *format, ...)
 
 /* ---- errors ---- */
 
-/* The default handler.  It does not print the same message twice in a row: an error in a loop would fill the screen. */
+/* The default handler.  It does not print a text that is among the last TGI_PRINTED, which it knows by their hashes
+   (FNV-1a): errors in a loop, also several by turns, would fill the screen. */
 static void tgi_print_error(const char *message)
 {
     tgi_thread *S = &tgi_this_thread;
-    if (strncmp(S->printed, message, sizeof S->printed - 1) == 0) return;
-    snprintf(S->printed, sizeof S->printed, "%s", message);
+    uint64_t hash = 0xCBF29CE484222325u;
+    int i = 0;
+    for (const char *p = message; *p; ++p) hash = (hash ^ (unsigned char)*p) * 0x100000001B3u;
+    while (i < TGI_PRINTED && S->printed[i] != (hash | 1)) ++i;
+    if (i < TGI_PRINTED) return;
+    S->printed[S->printed_next++ % TGI_PRINTED] = hash | 1;
     fprintf(stderr, "tensorgrad: %s\n", message);
 }
 
