@@ -8590,10 +8590,13 @@ TGI_CALLERS_END
 
 /* ---- arguments: every public function checks its tensors by tgi_argument or tgi_arguments ---- */
 
-/* Invariants 4 and 9. */
+/* Invariants 4 and 9.  The number of a thread is small: what stands there in memory that is no tensor's is often an
+   address, and what would be the flags anything. */
+#define TGI_THREADS_MOST ((uint64_t)1 << 32)
 static inline bool tgi_usable(const tgi_thread *S, const tg_tensor *t)
 {
-    return tgi_is_address(t) && !t->ended && (t->owner == S->id || (t->flags & TGI_SHARED));
+    return tgi_is_address(t) && !t->ended &&
+           (t->owner == S->id || ((t->flags & TGI_SHARED) && t->owner < TGI_THREADS_MOST));
 }
 
 /* The error of a tensor that has ended.  With TG_DEBUG it says what the tensor was. */
@@ -8630,11 +8633,24 @@ static bool tgi_number_argument(tgi_thread *S, const char *op, const char *argum
                     (unsigned long long)bits);
 }
 
+/* Whether what stands at t may be a tensor: a thread that there was has made it, and if it has ended, the cause is one
+   of those.  Else t is another pointer, as of the list that TG_LIST(list) makes a tensor of. */
+static bool tgi_may_be_tensor(const tg_tensor *t)
+{
+    return t->ended <= TGI_BY_OWNER && t->owner > 0 && t->owner <= TGI_ATOMIC_LOAD(&tgi_threads_ever) &&
+           t->ndim <= TG_MAX_DIMS && t->dtype <= TG_BOOL;
+}
+
 /* The error that says why t cannot be used; false, always. */
 TGI_NOINLINE static bool tgi_bad_argument(tgi_thread *S, const char *op, const char *argument, const tg_tensor *t)
 {
     if (!t) return tgi_null_argument(S, op, argument);
     if (!tgi_is_address(t)) return tgi_number_argument(S, op, argument, t);
+    if (!tgi_may_be_tensor(t)) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "argument %s is no tensor: something else stands at its address\n"
+                        "TG_LIST(a, b) makes a list of tensors; a list that you have is passed itself, with its length",
+                        argument);
+    }
     if (t->ended) return tgi_ended_argument(S, op, argument, t);
     if (tgi_lost_argument(S, op, argument, t->owner)) return false;
     return tgi_fail(S, TG_ERR_ARGUMENT, op,
@@ -10498,18 +10514,26 @@ tg_tensor *tg_detach(tg_tensor *t)
     return tgi_argument(S, "detach", "t", t) ? tgi_alias(S, "detach", t) : NULL;
 }
 
-/* A non-leaf has no .grad unless tg_retain_grad was called.  The copy that a move makes is often taken for a leaf: the
-   warning then says how to make it one. */
-static void tgi_warn_of_no_grad(const tg_tensor *t)
+/* A non-leaf has no .grad unless tg_retain_grad was called.  Two are often taken for a leaf: the copy that a move
+   makes, and the result of an update that is not in place, w = tg_sub(w, ...).  The warning then says how to do
+   better. */
+static void tgi_warn_of_no_grad(tg_tensor *t)
 {
-    char text[TGI_ERROR_TEXT];
-    const bool moved = (t->node->op->flags & TGI_FLAG_MOVE) != 0;
+    char text[TGI_ERROR_TEXT], what[300] = "read the leaf's";
+    const tgi_node *n = t->node;
+    const tg_tensor *leaf = n->inputs > 0 ? tgi_edge_leaf(&tgi_edges(n)[0]) : NULL;
+    if (n->op->flags & TGI_FLAG_MOVE)
+        snprintf(what, sizeof what,
+                 "t was made by a move (tg_to): read the gradient of its original x, make the leaf there with "
+                 "tg_set_requires_grad(tg_to(tg_detach(x), device), true)");
+    else if (n->op->in_place && leaf && leaf->ndim == t->ndim)
+        snprintf(what, sizeof what,
+                 "t%.60s was made by tg_%.30s: a new tensor, no parameter.  An update writes the parameter in place: "
+                 "{ TG_NO_GRAD; tg_%.30s(w, ...); }.  Else read the leaf's",
+                 tgi_name_text(t).text, n->op->name, n->op->in_place);
     snprintf(text, sizeof text,
              "warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it is "
-             "never filled\n  hint: %s, or call tg_retain_grad(t) before backward",
-             moved ? "t was made by a move (tg_to): read the gradient of its original x, make the leaf there with "
-                     "tg_set_requires_grad(tg_to(tg_detach(x), device), true)"
-                   : "read the leaf's");
+             "never filled\n  hint: %s, or call tg_retain_grad(t) before backward", what);
     tgi_warn(tgi_self(), text);
 }
 
@@ -11880,7 +11904,8 @@ static tg_tensor *tgi_root_grad(tgi_thread *S, const char *op, int i, tg_tensor 
     if (!(root->flags & TGI_REQUIRES_GRAD)) {
         return tgi_no_tensor(tgi_fail(S, TG_ERR_GRAPH, op,
                                       "element %d of tensors does not require grad and does not have a grad_fn\n"
-                                      "no input of it requires grad, or it was computed under TG_NO_GRAD",
+                                      "no input of it requires grad, which tg_param(t) or tg_set_requires_grad(t, "
+                                      "true) says, or it was computed under TG_NO_GRAD or from tg_detach(t)",
                                       i));
     }
     if (!g && tgi_numel(root) == 1) return tg_ones_like(root);
@@ -18742,15 +18767,23 @@ static bool tgi_product(tgi_thread *S, const tg_tensor *y, const tg_tensor *a, c
 
 static bool tgi_matmul_kernel(tgi_call *c, tg_tensor *y) { return tgi_product(c->S, y, c->in[0], c->in[1], false); }
 
+/* Which transpose would make a product of a [.., m, k] and b [.., l, n] fit, k and l being different. */
+static const char *tgi_transpose_hint(const tg_tensor *a, const tg_tensor *b)
+{
+    if (a->dim[a->ndim - 1] == b->dim[b->ndim - 1])
+        return b->ndim == 2 ? "tg_t(b) would fit, or tg_linear(a, b, NULL)" : "tg_transpose(b, -2, -1) would fit";
+    if (a->dim[a->ndim - 2] == b->dim[b->ndim - 2])
+        return a->ndim == 2 ? "tg_t(a) would fit" : "tg_transpose(a, -2, -1) would fit";
+    return "the last size of a must be the last but one of b";
+}
+
 /* Raises the error that the inner sizes of a product a b differ, with the transpose that would fit.  a has 2 dims and
    more; of those before the last two, PyTorch's sentence counts the rows. */
 TGI_NOINLINE static tg_tensor *tgi_product_misfits(tgi_thread *S, const tg_tensor *a, const tg_tensor *b, bool folds)
 {
     const int64_t k = a->dim[a->ndim - 1], inner = b->dim[b->ndim - 2], n = b->dim[b->ndim - 1];
     const int64_t rows = folds ? tgi_reduced_count(a->dim, a->ndim - 1, (1 << (a->ndim - 1)) - 1) : a->dim[a->ndim - 2];
-    const char *fits = k == n ? "tg_transpose(b, -2, -1) would fit"
-                       : a->dim[a->ndim - 2] == inner ? "tg_transpose(a, -2, -1) would fit"
-                                                      : "the last size of a must be the last but one of b";
+    const char *fits = tgi_transpose_hint(a, b);
     return tgi_no_tensor(
         tgi_fail(S, TG_ERR_SHAPE, "matmul",
                  "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\na is %s and b is %s: %s",
@@ -18869,8 +18902,11 @@ static bool tgi_check_product_shapes(tgi_thread *S, const char *op, const tg_ten
     if (a_ndim == 3 && (a->dim[0] != b->dim[0] || a->dim[2] != b->dim[1])) {
         return tgi_fail(
             S, TG_ERR_SHAPE, op,
-            "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].",
-            (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1]);
+            "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: [%lld, %lld].\n"
+            "a is %s and b is %s: %s",
+            (long long)a->dim[0], (long long)a->dim[2], (long long)b->dim[0], (long long)b->dim[1],
+            tgi_shape_text(a).text, tgi_shape_text(b).text,
+            a->dim[0] == b->dim[0] ? tgi_transpose_hint(a, b) : "tg_matmul broadcasts the dims before the last two");
     }
     return true;
 }
@@ -19072,8 +19108,8 @@ static bool tgi_is_one_linear(const tgi_thread *S, const tg_tensor *x, const tg_
     return x->dtype != TG_BOOL && tgi_is_plain_linear(x, weight, bias);
 }
 
-/* Raises the error that the last size of x is not the `in` of weight [out, in]; says which dims to flatten, where that
-   mends it. */
+/* Raises the error that the last size of x is not the `in` of weight [out, in]; says which dims to flatten, or which
+   tensor to transpose, where that mends it. */
 TGI_NOINLINE static tg_tensor *tgi_linear_misfits(tgi_thread *S, const tg_tensor *x, const tg_tensor *weight)
 {
     const int64_t k = x->dim[x->ndim - 1], rows = tgi_reduced_count(x->dim, x->ndim - 1, (1 << (x->ndim - 1)) - 1);
@@ -19081,10 +19117,13 @@ TGI_NOINLINE static tg_tensor *tgi_linear_misfits(tgi_thread *S, const tg_tensor
     int first = x->ndim - 1;
     char mend[60] = "";
     while (first > 0 && size < weight->dim[1]) size *= x->dim[--first];
+    while (first > 1 && x->dim[first - 1] == 1) --first;
     if (first < x->ndim - 1 && size == weight->dim[1])
         snprintf(mend, sizeof mend, ": tg_flatten(x, %d, -1)", first);
+    else if (weight->dim[0] == k)
+        snprintf(mend, sizeof mend, ": tg_t(weight) would fit");
     else if (x->ndim > 1 && x->dim[x->ndim - 2] == weight->dim[1])
-        snprintf(mend, sizeof mend, ": tg_transpose(x, -2, -1) would fit");
+        snprintf(mend, sizeof mend, ": %s would fit", x->ndim == 2 ? "tg_t(x)" : "tg_transpose(x, -2, -1)");
     return tgi_no_tensor(tgi_fail(
         S, TG_ERR_SHAPE, "linear",
         "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)\nx is %s and weight %s%s is [out, in]: "
@@ -31045,15 +31084,21 @@ static bool tgi_report_name(const tgi_state_copy *c, const tgi_named *item, tgi_
     return !d || tgi_dict_put(c->S, c->op, d, item->name, item->t, NULL);
 }
 
-/* Why no path fits, where that can be seen: the file is a checkpoint, or all paths of one side begin with a word more.
-   missing, unexpected: a path of m, and one of the dict. */
+/* Whether the dict is that of a checkpoint. */
+static bool tgi_is_checkpoint(const tg_dict *d)
+{
+    return tgi_dict_entry_of(d, "rng", 3) && tgi_dict_entry_of(d, "step", 4);
+}
+
+/* Why no path fits, where that can be seen: all paths of one side begin with a word more.  missing, unexpected: a path
+   of m, and one of the dict. */
 static const char *tgi_prefix_hint(const tg_dict *d, const char *missing, const char *unexpected, tgi_text *text)
 {
     const char *sides[2] = {missing, unexpected};
     const int longer = strlen(unexpected) > strlen(missing);
     const size_t extra = strlen(sides[longer]) - strlen(sides[!longer]);
     text->text[0] = 0;
-    if (tgi_dict_entry_of(d, "rng", 3) && tgi_dict_entry_of(d, "step", 4)) {
+    if (tgi_is_checkpoint(d)) {
         snprintf(text->text, sizeof text->text, "\nthis is a checkpoint: tg_checkpoint_load reads it");
     } else if (extra > 1 && sides[longer][extra - 1] == '.' && strcmp(sides[longer] + extra, sides[!longer]) == 0) {
         snprintf(text->text, sizeof text->text, "\nthe paths of the %s begin with '%.*s'",
@@ -31095,6 +31140,10 @@ static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const tg_
     tgi_text hint;
     const char *why = any ? "" : tgi_prefix_hint(d, first[0], first[1], &hint), *name = m->name ? m->name : "";
     const bool strict = !report || report->strict;
+    if (misfits && strict && !any && tgi_is_checkpoint(d)) {
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "this is a checkpoint, not the state of '%.60s'\n"
+                        "tg_checkpoint_load reads it", name);
+    }
     if (shapes.n || (misfits && strict)) {
         return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "these tensors do not fit '%.60s'%s%s%s%s", name, shapes.text,
                         strict ? missing.text : "", strict ? unexpected.text : "", why);

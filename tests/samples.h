@@ -2391,8 +2391,11 @@ SAMPLES(matmul)
     expect(tg_matmul(ones(2, 0), ones(0, 2)), "[[0, 0], [0, 0]]"); /* 2.80: K = 0 */
     expect(tg_matmul(i64("[[9007199254740993]]"), i64("[[3]]")), "[[27021597764222979]]");
     refuse(tg_matmul(ones(2, 3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
-    refuse(tg_matmul(ones(2, 3), ones(4, 3)), "a is [2, 3] and b is [4, 3]: tg_transpose(b, -2, -1) would fit");
-    refuse(tg_matmul(ones(3, 2), ones(3, 4)), "tg_transpose(a, -2, -1) would fit");
+    refuse(tg_matmul(ones(2, 3), ones(4, 3)), "a is [2, 3] and b is [4, 3]: tg_t(b) would fit, or tg_linear(a, b, NULL)");
+    refuse(tg_matmul(ones(5, 2, 3), ones(5, 4, 3)), "tg_transpose(b, -2, -1) would fit");
+    refuse(tg_matmul(ones(5, 3, 2), ones(5, 3, 4)), "tg_transpose(a, -2, -1) would fit");
+    refuse(tg_matmul(ones(2, 3), ones(4, 5)), "the last size of a must be the last but one of b");
+    refuse(tg_matmul(ones(3, 2), ones(3, 4)), "tg_t(a) would fit");
     refuse(tg_matmul(ones(2, 3, 5), ones(4, 6)), "a is [2, 3, 5] and b is [4, 6]: the last size of a must be the last");
     refuse(tg_matmul(ones(3), ones(2, 3)), "mat1 and mat2 shapes cannot be multiplied (1x3 and 2x3)");
     refuse(tg_matmul(f64("1"), ones(2)), "both arguments to matmul need to be at least 1D, but they are 0D and 1D");
@@ -2421,7 +2424,9 @@ SAMPLES(bmm)
     sample(S(0, 2, 3), S(0, 3, 2));
     edge(in("[[[1, 2]]]"), in("[[[3], [4]]]"), gives("[[[11]]]"), grads("[[[3, 4]]]"), grads("[[[1], [2]]]"));
     refuse(tg_bmm(ones(2, 2, 3), ones(3, 3, 2)),
-           "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].");
+           "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].\n"
+           "  hint: a is [2, 2, 3] and b is [3, 3, 2]: tg_matmul broadcasts the dims before the last two");
+    refuse(tg_bmm(ones(2, 2, 3), ones(2, 4, 3)), "a is [2, 2, 3] and b is [2, 4, 3]: tg_transpose(b, -2, -1) would fit");
     refuse(tg_bmm(ones(2, 3), ones(3, 2)), "3D tensor");
 }
 SAMPLES(mv)
@@ -2462,7 +2467,10 @@ SAMPLES(linear)
     refuse(tg_linear(ones(2, 3), ones(2, 2), NULL), "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x2)");
     refuse(tg_linear(ones(2, 3, 4), ones(5, 12), NULL), "x is [2, 3, 4] and weight [5, 12] is [out, in]: the last size of "
                                                         "x must be 12: tg_flatten(x, 1, -1)");
-    refuse(tg_linear(ones(3, 2), ones(5, 3), NULL), "the last size of x must be 3: tg_transpose(x, -2, -1) would fit");
+    refuse(tg_linear(ones(3, 2), ones(5, 3), NULL), "the last size of x must be 3: tg_t(x) would fit");
+    refuse(tg_linear(ones(6, 3, 2), ones(5, 3), NULL), "the last size of x must be 3: tg_transpose(x, -2, -1) would fit");
+    refuse(tg_linear(ones(4, 2), ones(2, 5), NULL), "the last size of x must be 5: tg_t(weight) would fit");
+    refuse(tg_linear(ones(4, 1, 2, 3), ones(5, 6), NULL), "the last size of x must be 6: tg_flatten(x, 1, -1)");
     refuse(tg_linear(ones(2, 3), ones(4, 3), ones(3)), "");
     refuse(tg_linear(ones(2, 3), tg_zeros_on(TG_SHAPE(4, 3), TG_F32, HERE), NULL),
            "tg_linear: expected m1 and m2 to have the same dtype, but got: f64 != f32\n"

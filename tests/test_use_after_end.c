@@ -111,6 +111,21 @@ static void numbers(void)
     CHECK(!tg_neg((tg_tensor *)((char *)x + 1)) && says("tg_neg: argument x is no tensor", "address 0x", ""));
 }
 
+/* A list of tensors where one is expected, as TG_LIST(list) makes it: in the middle of others, since its memory is read
+   as if it were a tensor. */
+static void lists(void)
+{
+    tg_tensor *list[64], *x = leaf("[1, 2]");
+    tg_optim *opt;
+    for (int i = 0; i < 64; ++i) list[i] = x;
+    CHECK(!tg_neg((tg_tensor *)(void *)(list + 8)) && says("argument x is no tensor: something else", "TG_LIST", ""));
+    opt = tg_sgd(TG_LIST((tg_tensor *)(void *)(list + 8)), 0.1);
+    CHECK(!opt && says("tg_sgd: argument params is no tensor", "a list that you have is passed itself", ""));
+    opt = tg_sgd(list, 1, 0.1);
+    CHECK(opt && tg_ok());
+    tg_optim_free(opt);
+}
+
 /* The memory of a saved tensor stays; its handle has ended all the same. */
 static void saved_by_the_tape(void)
 {
@@ -301,6 +316,7 @@ static void all(bool with_debug)
     used_later();
     stock();
     numbers();
+    lists();
     saved_by_the_tape();
     after_release();
     after_drop();
