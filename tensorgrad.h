@@ -2127,6 +2127,8 @@ typedef struct tg_optim {
     struct tgi_optim_param *param; /* private: the parameters and their state */
     struct tgi_lbfgs *lbfgs;       /* private: the state of lbfgs */
     bool warned, runs, ended;      /* private: of a step without gradients; in its closure; freed in its closure */
+    signed char summed;            /* private: a gradient was not zeroed (1), and that was told (-1) */
+    signed char calls;             /* private: of tg_step, up to the one that looks for parameters without gradients */
     tg_tensor *finite;             /* private: whether all gradients are, since tg_grad_scaler_unscale_; else NULL */
     uint64_t unscaled, stepped;    /* private: the rounds of the scaler in which that and the step happened last */
 } tg_optim;
@@ -7686,7 +7688,12 @@ enum {
     TGI_RELEASING = 64,    /* is in S->ended_tensors */
     TGI_MOVING = 128,      /* is in the list of the tgi_to_all_ that runs */
     TGI_WAS_CAST = 256,    /* an autocast has kept a cast of it */
-    TGI_BATCH = 512        /* it was made by a loader, and may be in the list of that */
+    TGI_BATCH = 512,       /* it was made by a loader, and may be in the list of that */
+    /* a .grad that nothing has written since its storage had the version whose last bits are the upper four of flags:
+       see tgi_mark_grad */
+    TGI_GRAD_USED = 1024,   /* a step of an optimizer has used it */
+    TGI_GRAD_SUMMED = 2048, /* that, and then backward has added to it */
+    TGI_GRAD_VERSION = 4096 /* times these bits */
 };
 
 /* The handle: see the invariants above.  What every op uses stands first, what most tensors do not have together. */
@@ -10600,6 +10607,52 @@ tg_status tg_zero_grad(tg_tensor *const *params, int n)
     return TG_OK;
 }
 
+/* ---- zero_grad forgotten: backward adds to a .grad that a step has used, and the next step uses the sum ----
+
+   Nobody wants that: the step before has taken part of it already.  tg_step marks each .grad that it uses
+   (TGI_GRAD_USED); backward, where it adds to one that has been marked and not been written since, marks the sum
+   (TGI_GRAD_SUMMED); and tg_step warns of it.  A .grad that was removed is another tensor, without a mark, and one that
+   was written, by tg_zero_ or any other op, has another version.  Sums of several backwards before one step have no
+   mark. */
+
+/* g, a .grad, gets this mark (0: none) and its version.  Not if other threads may read its flags. */
+static void tgi_mark_grad(tg_tensor *g, unsigned mark)
+{
+    if (g->flags & TGI_SHARED) return;
+    const unsigned others = g->flags & (TGI_GRAD_USED - 1u);
+    g->flags = (uint16_t)(others | mark | (g->storage->version % 16) * TGI_GRAD_VERSION);
+}
+
+/* The mark of a .grad that backward has added to: whether it had one, and has not been zeroed since.  That may have
+   been done through a pointer, which nobody notices; so its first element, if the host can see it, must not be 0. */
+static unsigned tgi_mark_of_sum(const tg_tensor *g)
+{
+    static const char zeros[8] = {0};
+    if (!(g->flags & (TGI_GRAD_USED | TGI_GRAD_SUMMED)) || tgi_numel(g) == 0) return 0;
+    if ((unsigned)g->flags / TGI_GRAD_VERSION != g->storage->version % 16) return 0;
+    if (!g->storage->backend->host) return TGI_GRAD_SUMMED;
+    const bool zero = memcmp(tgi_first_element(g), zeros, tgi_dtypes[g->dtype].size) == 0;
+    return zero || g->storage->pending ? 0 : TGI_GRAD_SUMMED;
+}
+
+/* grad + g, which will be a .grad in place of grad; NULL after recording an error. */
+static tg_tensor *tgi_new_sum(tg_tensor *grad, tg_tensor *g)
+{
+    const unsigned mark = tgi_mark_of_sum(grad);
+    tg_tensor *sum = tgi_later_add(grad, g);
+    if (sum && mark) tgi_mark_grad(sum, mark);
+    return sum;
+}
+
+/* grad += g; false after recording an error. */
+static bool tgi_add_to_grad(tg_tensor *grad, tg_tensor *g)
+{
+    const unsigned mark = tgi_mark_of_sum(grad);
+    if (!tgi_later_add_(grad, g)) return false;
+    tgi_mark_grad(grad, mark);
+    return true;
+}
+
 int64_t tg_version_of(const tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "version_of")) return 0;
@@ -12055,7 +12108,7 @@ static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tg_tensor *leaf = slot->leaf, *g = slot->grad[0];
-    if (leaf->grad) return tgi_later_add(leaf->grad, g);
+    if (leaf->grad) return tgi_new_sum(leaf->grad, g);
     const bool exclusive = tgi_is_exclusive(g), dense = tgi_is_dense(leaf);
     if (exclusive && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
     if (run->flags & TG_CREATE_GRAPH) return exclusive ? g : tgi_later_clone(g);
@@ -12114,7 +12167,7 @@ static bool tgi_assign_grads(tg_backward_run *run)
         tg_tensor *leaf = slot->leaf;
         if (tgi_refs(leaf) == 0) continue;
         if (tgi_adds_in_place(run, leaf)) {
-            if (!tgi_later_add_(leaf->grad, slot->grad[0])) return false;
+            if (!tgi_add_to_grad(leaf->grad, slot->grad[0])) return false;
         } else {
             tg_tensor *grad = slot->grad[0];
             slot->grad[0] = NULL;
@@ -23249,6 +23302,20 @@ static bool tgi_optim_update(tgi_thread *S, const tg_optim *o, int i)
     return true;
 }
 
+/* ---- what a step warns of, once for each optimizer ---- */
+
+/* Marks the gradients as used, and notes whether one of them is the sum of what a step before has used and of more. */
+static void tgi_optim_mark_grads(tgi_thread *S, tg_optim *o)
+{
+    if (S->capturing) return; /* a replay uses others */
+    for (int i = 0; i < o->count; ++i) {
+        tg_tensor *g = o->param[i].t->grad;
+        if (!g) continue;
+        if ((g->flags & TGI_GRAD_SUMMED) && o->summed == 0) o->summed = 1;
+        tgi_mark_grad(g, TGI_GRAD_USED);
+    }
+}
+
 /* Whether no parameter has a gradient. */
 static bool tgi_optim_is_idle(const tg_optim *o)
 {
@@ -23257,7 +23324,7 @@ static bool tgi_optim_is_idle(const tg_optim *o)
     return i == o->count;
 }
 
-/* Warns at the first step that finds no gradient: most often the loss was not computed from these tensors. */
+/* Most often the loss was not computed from these tensors. */
 static void tgi_warn_of_no_step(tgi_thread *S, tg_optim *o)
 {
     if (o->warned) return;
@@ -23265,6 +23332,69 @@ static void tgi_warn_of_no_step(tgi_thread *S, tg_optim *o)
     tgi_warn(S, "warning: tg_step: no parameter of the optimizer has a gradient, so none of them changed\n"
              "  hint: call tg_backward first, with a loss of these parameters and not of copies of them, such as tg_to "
              "returns");
+}
+
+static void tgi_warn_of_sums(tgi_thread *S, tg_optim *o)
+{
+    o->summed = -1;
+    tgi_warn(S, "warning: tg_step: the gradients still contain those that the step before has used: backward adds to "
+             "what there is\n"
+             "  hint: call tg_optim_zero_grad(opt) before each tg_backward, or after each tg_step; the gradients of "
+             "several backwards are summed between two steps");
+}
+
+/* Appends the parameters of a group (NULL: those with which the optimizer was made) that have never had a gradient,
+   though they require one: "1 of 2 parameters: 0 'w1'"; then how the group is called.  Returns how many these are. */
+static int tgi_list_unused(const tg_optim *o, const tg_optim_group *group, int number, char *text, size_t size)
+{
+    tgi_text names = {""};
+    int all = 0, unused = 0;
+    for (int i = 0; i < o->count; ++i) {
+        const tgi_optim_param *e = &o->param[i];
+        if (e->group != group) continue;
+        all++;
+        if (e->steps > 0 || e->t->grad || !(e->t->flags & TGI_REQUIRES_GRAD)) continue;
+        const size_t used = strlen(names.text);
+        if (unused < 4)
+            snprintf(names.text + used, sizeof names.text - used, "%s%d%.30s", unused ? ", " : ": ", i,
+                     tgi_name_text(e->t).text);
+        else if (unused == 4) snprintf(names.text + used, sizeof names.text - used, ", ...");
+        unused++;
+    }
+    const size_t used = strlen(text);
+    if (!unused || used + 1 >= size) return unused;
+    snprintf(text + used, size - used, "%s%d of %d parameters%s", used ? "; " : "", unused, all, names.text);
+    if (o->group) {
+        const size_t end = strlen(text);
+        snprintf(text + end, size - end, number ? " (group %d)" : " (those given first)", number);
+    }
+    return unused;
+}
+
+/* After this many calls of tg_step a parameter without a gradient is told: most often tg_detach stands in the wrong
+   place.  Some networks use each of their parts now and then, so it is not told at once. */
+enum { TGI_UNUSED_STEPS = 10 };
+static void tgi_warn_of_unused(tgi_thread *S, tg_optim *o)
+{
+    char text[TGI_ERROR_TEXT], list[TGI_ERROR_TEXT / 2] = "";
+    int number = 0, unused = tgi_list_unused(o, NULL, number, list, sizeof list);
+    for (const tg_optim_group *group = o->group; group; group = group->next)
+        unused += tgi_list_unused(o, group, ++number, list, sizeof list);
+    if (!unused) return;
+    snprintf(text, sizeof text,
+             "warning: tg_step: in %d steps no gradient came to %s\n"
+             "  hint: the loss does not depend on them, or only through tg_detach, tg_item or TG_NO_GRAD; where that "
+             "is meant, tg_set_requires_grad(t, false) says so", TGI_UNUSED_STEPS, list);
+    tgi_warn(S, text);
+}
+
+/* The last thing in a step, since the handler may free the optimizer. */
+static void tgi_optim_warn(tgi_thread *S, tg_optim *o)
+{
+    const bool looks = o->calls < TGI_UNUSED_STEPS && ++o->calls == TGI_UNUSED_STEPS;
+    if (o->summed > 0) tgi_warn_of_sums(S, o);
+    else if (tgi_optim_is_idle(o)) tgi_warn_of_no_step(S, o);
+    else if (looks) tgi_warn_of_unused(S, o);
 }
 
 tg_status tg_step(tg_optim *opt)
@@ -23287,7 +23417,8 @@ tg_status tg_step(tg_optim *opt)
     }
     tgi_frame_close(S, scope);
     if (!ok) return tgi_failed(S);
-    if (!S->capturing && tgi_optim_is_idle(opt)) tgi_warn_of_no_step(S, opt); /* last, since the handler may free opt */
+    tgi_optim_mark_grads(S, opt);
+    if (!S->capturing) tgi_optim_warn(S, opt);
     return TG_OK;
 }
 
@@ -24073,6 +24204,7 @@ static tg_tensor *tgi_closure_call(tgi_closure_run *r)
     ok = ok && loss && tgi_argument(S, "step_closure", "of the closure's result", loss);
     if (ok && r->o->ended) ok = tgi_fail(S, TG_ERR_ARGUMENT, "step_closure", "the closure freed the optimizer");
     if (ok) tg_keep(loss);
+    if (ok && r->o->kind == TGI_OPTIM_lbfgs) tgi_optim_mark_grads(S, r->o);
     if (ok && r->calls++ == 0) tgi_optim_own(S, &r->first, loss);
     tgi_frame_close(S, scope);
     return ok ? loss : NULL;
@@ -24456,13 +24588,13 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
     opt->runs = true;
     S->grad_off = true; /* the end of the scope restores it */
     const bool ok = opt->kind == TGI_OPTIM_lbfgs ? tgi_lbfgs_step(&r) : tgi_closure_call(&r) && tg_step(opt) == TG_OK;
-    const bool idle = ok && opt->kind == TGI_OPTIM_lbfgs && tgi_optim_is_idle(opt);
+    const bool warns = ok && opt->kind == TGI_OPTIM_lbfgs; /* tg_step does so itself */
     if (r.first && !r.first->link.next && r.first->refs == 1) /* the closure has released it since */
         tgi_join_list(S, r.first, S->scope, S->scope_serial);
     else
         tgi_unref(S, r.first);
     tg_tensor *loss = tgi_composite_end(&c, ok ? r.first : NULL);
-    if (idle) tgi_warn_of_no_step(S, opt);
+    if (warns) tgi_optim_warn(S, opt);
     opt->runs = nested;
     if (!nested && opt->ended) tg_optim_free(opt);
     return loss;

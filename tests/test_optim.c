@@ -382,6 +382,186 @@ TEST(group_errors)
     tg_optim_free(o);
 }
 
+/* A parameter [2] of ones, and backward of a loss whose gradient is 2 p. */
+static tg_tensor *parameter_of_ones(void) { return tg_set_requires_grad(tg_ones_on(TG_SHAPE(2), TG_F64, HERE), true); }
+static bool adds_gradient(tg_tensor *p) { return tg_backward(tg_sum(tg_mul(p, p))) == TG_OK; }
+static bool steps_after_backward(tg_optim *o, tg_tensor *p) { return adds_gradient(p) && tg_step(o) == TG_OK; }
+static tg_tensor *forgetful_closure(void *user)
+{
+    tg_tensor *p = *(tg_tensor **)user, *loss = tg_sum(tg_mul(p, p));
+    return tg_backward(loss) == TG_OK ? loss : NULL;
+}
+
+/* A .grad that a step has used, to which backward has added since, is told when the next step uses it: once. */
+TEST(forgotten_zero_grad)
+{
+    tg_tensor *p[2];
+    tg_optim *o, *other;
+    p[0] = parameter_of_ones(), p[1] = parameter_of_ones();
+    o = tg_sgd(p, 2, 0.01);
+    other = tg_adamw(p, 1, 0.01);
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    CHECK(steps_after_backward(o, p[1]) && warnings == 0);
+    CHECK(adds_gradient(p[1]) && warnings == 0); /* whether it is used again is not known yet */
+    CHECK(tg_clip_grad_norm(p + 1, 1, 0.5) && tg_step(o) == TG_OK && warnings == 1);
+    CHECK(strstr(warned, "warning: tg_step: the gradients still contain those that the step before has used") &&
+          strstr(warned, "\n  hint: call tg_optim_zero_grad(opt) before each tg_backward, or after each tg_step"));
+    CHECK(steps_after_backward(o, p[1]) && steps_after_backward(o, p[0]) && warnings == 1);
+    tg_zero_grad(p, 2);
+    CHECK(steps_after_backward(other, p[0]) && warnings == 1);
+    CHECK(steps_after_backward(other, p[0]) && warnings == 2); /* each optimizer tells it */
+    tg_set_error_handler(NULL, NULL);
+    tg_optim_free(o), tg_optim_free(other);
+}
+
+/* The same where the sum is a new tensor, in closures, and with a scaler. */
+TEST(forgotten_zero_grad_in_other_ways)
+{
+    tg_tensor *p = parameter_of_ones(), *loss;
+    tg_optim *o = tg_sgd(&p, 1, 0.01), *closed = tg_sgd(&p, 1, 0.01), *l = tg_lbfgs(&p, 1, 0.1);
+    tg_grad_scaler scaler = TG_GRAD_SCALER;
+    scaler.scale = 4;
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    loss = tg_sum(tg_mul(p, p));
+    CHECK(tg_backward_ex(&loss, 1, NULL, TG_CREATE_GRAPH) == TG_OK && tg_step(o) == TG_OK);
+    loss = tg_sum(tg_mul(p, p));
+    CHECK(tg_backward_ex(&loss, 1, NULL, TG_CREATE_GRAPH) == TG_OK && warnings == 0);
+    CHECK(tg_step(o) == TG_OK && warnings == 1);
+    tg_set_grad(p, NULL);
+    CHECK(tg_step_closure(closed, forgetful_closure, &p) && warnings == 1);
+    CHECK(tg_step_closure(closed, forgetful_closure, &p) && warnings == 2);
+    tg_set_grad(p, NULL);
+    CHECK(tg_step_closure(l, forgetful_closure, &p) && warnings == 3);
+    CHECK(tg_step_closure(l, forgetful_closure, &p) && warnings == 3);
+    tg_optim_free(o);
+    o = tg_sgd(&p, 1, 0.01);
+    tg_set_grad(p, NULL);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(tg_backward(tg_grad_scaler_scale(&scaler, tg_sum(tg_mul(p, p)))) == TG_OK);
+        CHECK(tg_grad_scaler_step(&scaler, o) == TG_OK && tg_grad_scaler_update(&scaler) == TG_OK);
+        CHECK(warnings == 3 + (i > 0));
+    }
+    tg_set_error_handler(NULL, NULL);
+    tg_optim_free(o), tg_optim_free(closed), tg_optim_free(l);
+}
+
+/* Way number `way` to begin a gradient anew; false if there are no more. */
+static bool zero_gradient(tg_optim *o, tg_tensor *p, int way)
+{
+    const double zeros[2] = {0, 0};
+    tg_tensor *g = tg_grad(p);
+    const bool host = tg_device_of(p).type == TG_DEV_CPU;
+    TG_NO_GRAD;
+    switch (way) {
+    case 0: return tg_optim_zero_grad(o) == TG_OK;
+    case 1: return tg_zero_grad(&p, 1) == TG_OK;
+    case 2: return tg_set_grad(p, NULL) == TG_OK;
+    case 3: return tg_set_grad(p, tg_zeros_like(p)) == TG_OK;
+    case 4: return tg_zero_(g) != NULL;
+    case 5: return tg_fill_(g, 0) != NULL;
+    case 6: return tg_mul_scalar_(g, 0.9) != NULL; /* some of it, on purpose */
+    case 7: return tg_copy_(g, tg_zeros_like(g)) != NULL;
+    case 8: return tg_zero_(tg_narrow(g, 0, 0, 2)) != NULL;
+    case 9:
+        if (host) memcpy(tg_data(g), zeros, sizeof zeros);
+        else tg_zero_(g);
+        return tg_touch_(g) != NULL;
+    case 10: /* nothing tells the library */
+        if (host) memcpy(tg_data(g), zeros, sizeof zeros);
+        else tg_zero_(g);
+        return true;
+    default: return false;
+    }
+}
+
+TEST(gradients_that_are_zeroed)
+{
+    tg_tensor *p = parameter_of_ones(), *unused = parameter_of_ones();
+    tg_set_requires_grad(unused, false);
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    for (int way = 0, more = 1; more; ++way) {
+        tg_optim *o = tg_adam(TG_LIST(p, unused), 0.01);
+        for (int i = 0; i < 20 && more; ++i) { /* before backward; then after the step */
+            if (i > 0 && i <= 10) more = zero_gradient(o, p, way);
+            if (!more) break;
+            CHECK(steps_after_backward(o, p) && warnings == 0);
+            if (i >= 10) more = zero_gradient(o, p, way);
+        }
+        CHECK(adds_gradient(p)); /* of another loss; zeroed by hand then */
+        if (more) CHECK(zero_gradient(o, p, way) && steps_after_backward(o, p) && warnings == 0);
+        tg_set_grad(p, NULL);
+        tg_optim_free(o);
+        CHECK(more || way == 11);
+    }
+    tg_set_error_handler(NULL, NULL);
+}
+
+/* Sums between two steps, steps of two optimizers, and a gradient that another loss has added to are no mistakes. */
+TEST(gradients_that_are_summed_on_purpose)
+{
+    tg_tensor *p = parameter_of_ones(), *q = parameter_of_ones();
+    tg_optim *o = tg_adam(&p, 1, 0.01), *both = tg_sgd(TG_LIST(p, q), 0.01), *of_q = tg_sgd(&q, 1, 0.01);
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    for (int i = 0; i < 12; ++i) {
+        tg_optim_zero_grad(both);
+        for (int k = 0; k < 4; ++k) CHECK(adds_gradient(p) && adds_gradient(q));
+        CHECK(tg_step(o) == TG_OK && tg_step(both) == TG_OK && tg_step(o) == TG_OK);
+    }
+    tg_optim_zero_grad(both);
+    for (int i = 0; i < 3; ++i) { /* two networks by turns: the loss of one reaches the other */
+        tg_optim_zero_grad(o);
+        CHECK(steps_after_backward(o, p));
+        tg_optim_zero_grad(of_q);
+        CHECK(tg_backward(tg_sum(tg_mul(p, q))) == TG_OK && tg_step(of_q) == TG_OK);
+    }
+    CHECK(warnings == 0);
+    tg_set_error_handler(NULL, NULL);
+    tg_optim_free(o), tg_optim_free(both), tg_optim_free(of_q);
+}
+
+/* After ten steps the parameters that no gradient has reached are told, by groups. */
+TEST(parameters_that_no_gradient_reaches)
+{
+    tg_tensor *p[8];
+    tg_optim *o;
+    tg_optim_group *group;
+    for (int i = 0; i < 8; ++i) p[i] = parameter_of_ones();
+    tg_set_name(p[0], "w1"), tg_set_name(p[6], "head");
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    o = tg_sgd(p, 2, 0.001);
+    for (int i = 0; i < 30; ++i) {
+        tg_optim_zero_grad(o);
+        CHECK(tg_backward(tg_sum(tg_mul(tg_detach(tg_mul(p[0], p[0])), p[1]))) == TG_OK && tg_step(o) == TG_OK);
+        CHECK(warnings == (i >= 9));
+    }
+    CHECK(strstr(warned, "warning: tg_step: in 10 steps no gradient came to 1 of 2 parameters: 0 'w1'\n  hint: ") &&
+          strstr(warned, "tg_detach") && strstr(warned, "tg_set_requires_grad(t, false)"));
+    tg_optim_free(o);
+    o = tg_sgd(p, 2, 0.001);
+    group = tg_optim_add_group(o, p + 2, 6);
+    tg_set_requires_grad(p[7], false); /* frozen: meant */
+    for (int i = 0; i < 20; ++i) {
+        tg_optim_zero_grad(o);
+        CHECK(adds_gradient(p[i == 3]) && tg_step(o) == TG_OK);
+    }
+    CHECK(group && warnings == 2 && strstr(warned, "no gradient came to 5 of 6 parameters: 2, 3, 4, 5, ... (group 1)\n"));
+    tg_optim_free(o);
+    o = tg_sgd(p, 1, 0.001); /* each has had one: no warning */
+    group = tg_optim_add_group(o, p + 6, 1);
+    for (int i = 0; i < 20; ++i) {
+        tg_optim_zero_grad(o);
+        CHECK(adds_gradient(p[i == 9 ? 6 : 0]) && tg_step(o) == TG_OK);
+    }
+    CHECK(warnings == 2);
+    tg_optim_free(o);
+    tg_set_error_handler(NULL, NULL);
+}
+
 /* The first step that finds no gradient warns, and only the first; a frozen parameter among others is no reason to. */
 TEST(step_without_gradients)
 {
@@ -1246,6 +1426,11 @@ int main(int argc, char **argv)
     RUN(groups_follow_pytorch);
     RUN(group_errors);
     RUN(step_without_gradients);
+    RUN(forgotten_zero_grad);
+    RUN(forgotten_zero_grad_in_other_ways);
+    RUN(gradients_that_are_zeroed);
+    RUN(gradients_that_are_summed_on_purpose);
+    RUN(parameters_that_no_gradient_reaches);
     RUN(lbfgs_follows_pytorch);
     RUN(lbfgs_undoes_what_failed);
     RUN(lbfgs_without_gradients);
