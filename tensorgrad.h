@@ -908,8 +908,9 @@ TG_API bool tg_backward_step(tg_backward_run *run, tg_step_info *info);
    Frees run in any case. */
 TG_API tg_status tg_backward_end(tg_backward_run *run);
 
-/* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.
-   torch.autograd.set_detect_anomaly */
+/* Anomaly mode, per thread: backward fails at the first NaN and names the op whose gradient it is.  Forward warns of
+   each op that makes NaN where its inputs have none, and of the first leaf with NaN that an op gets.  Every op takes
+   longer, as its result is looked at.  torch.autograd.set_detect_anomaly, which looks at backward alone */
 TG_API void tg_set_anomaly(bool on);
 
 /* ======== @@CUSTOM ================================================================================================ */
@@ -3311,10 +3312,11 @@ struct tgi_thread {
     int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
 
     /* modes and defaults */
-    bool grad_off, anomaly;
+    bool grad_off;
+    uint8_t checks; /* what each op does beside its work: wait for its device and report what failed there; look for NaN
+                       (tg_set_anomaly); note what the forward of a checkpoint depends on */
     bool exact_shapes; /* gradcheck: a custom function must return a gradient of its input's shape, not a larger one */
     tg_dtype autocast; /* of TG_AUTOCAST; TG_F32: none */
-    bool sync_checks; /* every op waits for its device and reports what failed there */
     bool composes;    /* tests: optional entries of the backend are not asked (see tgi_answer) */
     int threads;      /* for OpenMP; 0: OpenMP's own choice */
     tg_dtype default_dtype;
@@ -3338,6 +3340,7 @@ struct tgi_thread {
     tgi_link unscoped, *scope;
     uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
     bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
+    bool warned_nan;       /* since anomaly mode was switched on: that a leaf has NaN */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
     /* lifetimes (see the invariants at the top of TENSOR) */
@@ -4234,20 +4237,6 @@ bool tg_set_flush_denormal(bool on)
     const unsigned rest = tgi_float_mode() & ~(unsigned)TGI_FLUSH;
     tgi_set_float_mode(on ? rest | TGI_FLUSH : rest);
     return TGI_FLUSH != 0;
-}
-
-/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
-   longer than the loop, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent has. */
-static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
-{
-#ifdef _OPENMP
-    if (work < 262144 || omp_in_parallel()) return 1;
-    const int threads = S->threads ? S->threads : omp_get_max_threads();
-    return threads > 1 && S->process != tgi_process() ? 1 : threads;
-#else
-    (void)S, (void)work;
-    return 1;
-#endif
 }
 
 /* ======== @@HASH ==================================================================================================
@@ -6288,6 +6277,20 @@ static const tgi_backend *tgi_row_of_cpu(tgi_thread *S)
    and give the same bits with all kernels. */
 static TGI_UNUSED const struct tgi_kernels *tgi_last_kernels;
 
+/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
+   longer than the loop, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent has. */
+static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
+{
+#ifdef _OPENMP
+    if (work < 262144 || omp_in_parallel()) return 1;
+    const int threads = S->threads ? S->threads : omp_get_max_threads();
+    return threads > 1 && S->process != tgi_process() ? 1 : threads;
+#else
+    (void)S, (void)work;
+    return 1;
+#endif
+}
+
 /* What companions call. */
 TGI_BETWEEN TGI_UNUSED const tgi_host tgi_library = {tgi_fail, tgi_no_memory_on, tgi_fail_later, tgi_fails_again,
                                                     tgi_obstacle, tgi_warn, tgi_count_wait, tgi_alloc, tgi_free,
@@ -6469,7 +6472,11 @@ tg_status tg_empty_cache(tg_device device)
     return backend && backend->trim(S, device.index) ? TG_OK : tgi_failed(S);
 }
 
-void tg_set_sync_checks(bool on) { tgi_self()->sync_checks = on; }
+void tg_set_sync_checks(bool on)
+{
+    tgi_thread *S = tgi_self();
+    S->checks = (uint8_t)((S->checks & ~TGI_CHECKS_DEVICE) | (on ? TGI_CHECKS_DEVICE : 0));
+}
 
 tg_device_stats tg_stats_on(tg_device device)
 {
@@ -7765,6 +7772,24 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 
 /* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
+
+/* The index of element number `at` of a shape, as text: "[1,7]". */
+static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
+{
+    int64_t index[TG_MAX_DIMS];
+    for (int i = ndim - 1; i >= 0; --i) {
+        index[i] = at % dims[i];
+        at /= dims[i];
+    }
+    tgi_text s;
+    size_t used = 1;
+    strcpy(s.text, "[");
+    for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
+        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
+    }
+    strcpy(s.text + used, "]");
+    return s;
+}
 
 /* " 'weight'", or "" of a tensor without a name */
 static tgi_text tgi_name_text(const tg_tensor *t)
@@ -11835,7 +11860,8 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot, t
     }
     tgi_step step = {S, run, n, n->params, slot->grad, slot->received, result};
     const bool with_history = (run->flags & TG_CREATE_GRAPH) || (n->op->flags & TGI_FLAG_RECOMPUTES);
-    bool ok = tgi_revive(S, n, with_history) && tgi_run_rule(&step) && (!S->anomaly || tgi_check_anomaly(S, &step));
+    bool ok = tgi_revive(S, n, with_history) && tgi_run_rule(&step) &&
+              (!(S->checks & TGI_CHECKS_NAN) || tgi_check_anomaly(S, &step));
     for (int i = n->inputs - 1; ok && i >= 0; --i) {
         if (!result[i] || !tgi_has_edge(n, i)) continue;
         const tgi_output_info info = tgi_input_info(n, i);
@@ -12060,7 +12086,7 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
     bool ok = true;
     for (int i = 0; ok && i < n_inputs; ++i) ok = inputs[i]->node || tgi_leaf_grad_slot(run, inputs[i], false);
     ok = ok && (!n_inputs || tgi_discover(run, roots, n)) && tgi_send_root_grads(run, roots, n, grads);
-    if (ok && ((flags & TGI_LOOKED_AT) || S->anomaly)) {
+    if (ok && ((flags & TGI_LOOKED_AT) || (S->checks & TGI_CHECKS_NAN))) {
         run->watch = tgi_watch_open(S, op, roots, n, (flags & TGI_LOOKED_AT) != 0, (flags & TG_RETAIN_GRADS) != 0);
         ok = run->watch != NULL;
     }
@@ -12278,7 +12304,12 @@ tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const *grads
 
 tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root", &root, 1, NULL, 0); }
 
-void tg_set_anomaly(bool on) { tgi_self()->anomaly = on; }
+void tg_set_anomaly(bool on)
+{
+    tgi_thread *S = tgi_self();
+    S->checks = (uint8_t)((S->checks & ~TGI_CHECKS_NAN) | (on ? TGI_CHECKS_NAN : 0));
+    S->warned_nan = false;
+}
 
 /* ---- gradients of chosen inputs ---- */
 
@@ -12583,6 +12614,10 @@ static void tgi_unrecorded_end(tg_ctx *ctx, bool ok, tgi_lists *l, tg_tensor **o
     tgi_frame_close(S, scope);
 }
 
+/* Of CALL, a later room: what anomaly mode asks of the outputs. */
+static bool tgi_check_custom_nan(tgi_thread *S, const tg_ctx *ctx);
+static bool (*const tgi_later_check_custom)(tgi_thread *S, const tg_ctx *ctx) = tgi_check_custom_nan;
+
 /* Calls forward, and makes outputs and node of what it did. */
 static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, const tgi_lists *l, bool records)
 {
@@ -12598,7 +12633,8 @@ static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx
     }
     ok = ok && tgi_lists_hold(l, S, "custom") && tgi_own_outputs(S, ctx);
     ctx->forward = false;
-    return ok && (!records || tgi_custom_node(S, TGI_OP_custom, ctx));
+    ok = ok && (!records || tgi_custom_node(S, TGI_OP_custom, ctx));
+    return ok && (!(S->checks & TGI_CHECKS_NAN) || tgi_later_check_custom(S, ctx));
 }
 
 static bool tgi_check_custom(tgi_thread *S, const char *op, const char *name, tg_custom_forward forward,
@@ -12699,10 +12735,13 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
 static bool tgi_checkpoint_run(tgi_thread *S, tg_ctx *ctx)
 {
     tgi_capture_list captures = {NULL, 0, 0}, *outer = S->captures;
+    const unsigned checks = S->checks & ~(unsigned)TGI_CHECKS_CAPTURES;
     S->captures = &captures;
+    S->checks |= TGI_CHECKS_CAPTURES;
     ctx->out[0] = tgi_checkpoint_call(S, ctx->function, ctx->in, ctx->n_in, ctx->user);
     bool ok = ctx->out[0] && tgi_own_outputs(S, ctx); /* captures a result that is an input or from outside, too */
     S->captures = outer;
+    S->checks = (uint8_t)(checks | (outer ? (unsigned)TGI_CHECKS_CAPTURES : 0u));
     ctx->forward = true;
     for (int i = 0; ok && i < ctx->n_in; ++i) ok = tg_save(ctx, ctx->in[i]) == TG_OK;
     ctx->forward = false;
@@ -12819,6 +12858,8 @@ typedef struct {
     const tgi_backend *backend; /* where the inputs are and the op runs */
     int index;                  /* of the device */
     bool records;               /* an input requires grad, and grad mode is on */
+    bool was_nan;               /* an input that requires grad had NaN, which anomaly mode asks */
+    bool has_params;            /* the rule reads params: see tgi_params */
     bool mixed;                 /* tgi_op_begin of an elementwise op failed because the inputs are on several devices */
     int nin, nout;
     tg_tensor *const *in; /* [nin]: in_storage, or a list of the user's */
@@ -12826,7 +12867,6 @@ typedef struct {
     tg_tensor *in_storage[TGI_CASTS], *out_storage[3];
     int casts;                  /* inputs that are casts of the caller's, which end with the call */
     tg_tensor *cast[TGI_CASTS]; /* [casts] */
-    bool has_params;              /* the rule reads params: see tgi_params */
     tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
     const tgi_view_info *view;    /* for the node, or NULL */
@@ -12985,12 +13025,206 @@ static inline void tgi_call_init(tgi_call *c, tgi_thread *S, const char *name, c
     c->nin = nin;
     c->nout = c->casts = 0;
     c->out = c->out_storage;
-    c->records = c->has_params = c->mixed = false;
+    c->records = c->was_nan = c->has_params = c->mixed = false;
     memset(&c->params, 0, sizeof c->params);
     c->params.list = c->numbers;
     c->view = NULL;
     c->target = c->before = NULL;
     c->node = c->view_node = NULL;
+}
+
+/* ---- NaN in forward, which anomaly mode looks for: an op that makes it of numbers is told, and none that passes it
+   on ---- */
+
+/* *any := whether t has NaN; false after recording an error.  In a scope of the caller's. */
+static bool tgi_has_nan(tgi_thread *S, tg_tensor *t, bool *any)
+{
+    *any = false;
+    if (!tgi_dtypes[t->dtype].floating || tgi_numel(t) == 0) return true;
+    const uint64_t raised = S->raised;
+    tg_tensor *found = tgi_later_any(tgi_later_isnan(t));
+    *any = found && tg_item(found) != 0;
+    return S->raised == raised;
+}
+
+/* Whether any of the tensors [n] has NaN, in a scope of its own and without checks of the ops that find out. */
+static bool tgi_any_has_nan(tgi_thread *S, tg_tensor *const *list, int n, bool *any)
+{
+    const uint8_t checks = S->checks;
+    const char *entered = S->entered;
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+    bool ok = scope != 0;
+    *any = false;
+    S->grad_off = true; /* the end of the scope restores it */
+    S->checks = 0;
+    for (int i = 0; i < n && ok && !*any; ++i) ok = !list[i] || tgi_has_nan(S, list[i], any);
+    S->checks = checks;
+    if (scope) tgi_frame_close(S, scope);
+    S->entered = entered;
+    return ok;
+}
+
+/* Where the first NaN of t is; false if it would take long to find. */
+static bool tgi_first_nan(tg_tensor *t, tg_shape *index)
+{
+    const int64_t most = t->storage->backend->host ? 65536 : 64, n = tgi_numel(t);
+    index->ndim = t->ndim;
+    for (int64_t at = 0; n <= most && at < n; ++at) {
+        int64_t rest = at;
+        for (int d = t->ndim - 1; d >= 0; --d) {
+            index->dim[d] = rest % t->dim[d];
+            rest /= t->dim[d];
+        }
+        if (tgi_is_nan(tg_get(t, *index))) return true;
+    }
+    return false;
+}
+
+/* Appends the inputs of an op: names and shapes; for an elementwise op whose result is NaN at `index` (or NULL) the
+   numbers there.  Those that are NULL or the target, which has been written, are left out. */
+static void tgi_list_operands(const tgi_call *c, const tg_shape *index, char *text, size_t size)
+{
+    for (int i = 0; i < c->nin; ++i) {
+        tg_tensor *x = c->in[i];
+        size_t used = strlen(text);
+        if (!x || x == c->target || used + 1 >= size) continue;
+        snprintf(text + used, size - used, "%s%.40s%.60s", used ? ", " : "",
+                 tgi_argument_name(c->op->arguments, i, c->nin).text, tgi_name_text(x).text);
+        used = strlen(text);
+        if (!index || c->op->kind == TGI_KIND_NOT_ELEMENTWISE) {
+            snprintf(text + used, size - used, " %.60s", tgi_dims_text(x->ndim, x->dim).text);
+            continue;
+        }
+        tg_shape at;
+        at.ndim = x->ndim;
+        for (int d = 0; d < x->ndim; ++d) at.dim[d] = x->dim[d] == 1 ? 0 : index->dim[index->ndim - x->ndim + d];
+        tgi_format(text + used, size - used, " = %g", tg_get(x, at));
+    }
+    const size_t used = strlen(text);
+    if (c->op->kind != TGI_KIND_NOT_ELEMENTWISE && (c->op->flags & TGI_FLAG_NUMBERS))
+        tgi_format(text + used, size - used, ", number %g", c->params.s);
+}
+
+/* The row that the node of a recorded call will have in the tape of its output, as text: the last one. */
+static tgi_text tgi_row_of_call(const tgi_call *c)
+{
+    enum { MOST = 16 };
+    tg_tensor *roots[MOST];
+    int n = 0;
+    tgi_text s = {""};
+    tgi_tape tape;
+    if (c->nin > MOST || !c->records) return s;
+    for (int i = 0; i < c->nin; ++i) {
+        if (c->in[i] && (c->in[i]->flags & TGI_REQUIRES_GRAD)) roots[n++] = c->in[i];
+    }
+    if (!n || !tgi_tape_open(&tape, c->S, c->name, roots, n, false)) return s;
+    snprintf(s.text, sizeof s.text, " (node %lld of its tape)", (long long)(tape.leaves + tape.ops));
+    tgi_tape_close(&tape);
+    return s;
+}
+
+/* The function that was called, and in brackets the op of it, or the custom function: "layer_norm (rsqrt)". */
+static tgi_text tgi_call_called(const tgi_call *c, const char *op)
+{
+    const char *called = c->S->composite ? c->S->composite : c->name;
+    const bool in_place = c->op->in_place && strcmp(called, c->op->in_place) == 0;
+    const bool one = in_place || strcmp(called, op) == 0;
+    tgi_text s;
+    snprintf(s.text, sizeof s.text, "%.60s%s%.60s%s", called, one ? "" : " (", one ? "" : op, one ? "" : ")");
+    return s;
+}
+
+/* The warning that y, the output of the call of op, has NaN, which no input has had. */
+static void tgi_warn_of_nan(const tgi_call *c, const char *op, tg_tensor *y)
+{
+    char text[TGI_ERROR_TEXT], operands[TGI_ERROR_TEXT / 2] = "";
+    tg_shape index;
+    const bool found = tgi_first_nan(y, &index);
+    int64_t at = 0;
+    for (int d = 0; found && d < y->ndim; ++d) at = at * y->dim[d] + index.dim[d];
+    tgi_list_operands(c, found ? &index : NULL, operands, sizeof operands);
+    snprintf(text, sizeof text,
+             "warning: tg_%.130s: the result %.60s has nan values%s%.60s, where the inputs have none%s%s%s\n"
+             "  hint: keep the inputs where the op is defined: tg_clamp, an eps, or another formula",
+             tgi_call_called(c, op).text, tgi_dims_text(y->ndim, y->dim).text, found ? ", the first at " : "",
+             found ? tgi_index_text(y->ndim, y->dim, at).text : "", *operands ? ": " : "", operands,
+             tgi_row_of_call(c).text);
+    if (c->S->forward && strlen(text) + 8 < sizeof text) {
+        strcat(text, "\n  in ");
+        c->S->forward->path(c->S->forward, text, sizeof text);
+    }
+    tgi_warn(c->S, text);
+}
+
+/* The warning, once, that an input with NaN is a leaf, so that no op has made it. */
+static bool tgi_check_leaf_nan(const tgi_call *c, const char *op)
+{
+    char text[TGI_ERROR_TEXT];
+    for (int i = 0; i < c->nin && !c->S->warned_nan; ++i) {
+        tg_tensor *x = c->in[i];
+        bool any = false;
+        if (!x || x == c->target || x->node) continue;
+        if (!tgi_any_has_nan(c->S, &x, 1, &any)) return false;
+        if (!any) continue;
+        c->S->warned_nan = true;
+        snprintf(text, sizeof text, "warning: tg_%.130s: input %.60s%.100s, a leaf of shape %.60s, has nan values",
+                 tgi_call_called(c, op).text, tgi_argument_name(c->op->arguments, i, c->nin).text,
+                 tgi_name_text(x).text, tgi_dims_text(x->ndim, x->dim).text);
+        tgi_warn(c->S, text);
+    }
+    return true;
+}
+
+/* For a call whose output y has been computed.  Not in backward, where tgi_check_anomaly looks at what rules return,
+   and not while a step is captured, which cannot wait for numbers.  False after recording an error. */
+static bool tgi_check_nan(const tgi_call *c, const char *op, tg_tensor *y)
+{
+    tgi_thread *S = c->S;
+    bool any = false;
+    if (S->running || S->capturing || (c->target && !c->records)) return true;
+    if (!tgi_any_has_nan(S, &y, 1, &any)) return false;
+    if (!any) return true;
+    any = c->was_nan;
+    for (int i = 0; i < c->nin && !any; ++i) {
+        tg_tensor *x = c->in[i] != c->target ? c->in[i] : NULL;
+        if (!tgi_any_has_nan(S, &x, 1, &any)) return false;
+    }
+    if (any) return tgi_check_leaf_nan(c, op);
+    tgi_warn_of_nan(c, op, y);
+    return true;
+}
+
+/* What the thread asks for beside the work of an op (S->checks), of an input that requires grad and before it may be
+   overwritten, ... */
+TGI_NOINLINE static bool tgi_look_at_input(tgi_call *c, tg_tensor *t)
+{
+    tgi_thread *S = c->S;
+    bool any = false;
+    if (S->captures && !tgi_capture(S, t)) return false;
+    if (!(S->checks & TGI_CHECKS_NAN) || S->running || S->capturing) return true;
+    if (!tgi_any_has_nan(S, &t, 1, &any)) return false;
+    c->was_nan = c->was_nan || any;
+    return true;
+}
+
+/* ... and of the output.  False after recording an error. */
+TGI_NOINLINE static bool tgi_look_at_output(const tgi_call *c, tg_tensor *y)
+{
+    const unsigned checks = c->S->checks;
+    if ((checks & TGI_CHECKS_DEVICE) && !y->storage->backend->synchronize(c->S, c->index)) return false;
+    return !(checks & TGI_CHECKS_NAN) || tgi_check_nan(c, c->op->name, y);
+}
+
+/* tgi_check_nan for the outputs of a custom function; what may be NULL is left out. */
+static bool tgi_check_custom_nan(tgi_thread *S, const tg_ctx *ctx)
+{
+    tgi_call c;
+    tgi_call_init(&c, S, "custom", tgi_op_row(TGI_OP_custom), ctx->in, ctx->n_in);
+    c.records = ctx->node != NULL;
+    for (int i = 0; i < ctx->n_out; ++i) {
+        if (ctx->out[i] && !tgi_check_nan(&c, ctx->name, ctx->out[i])) return false;
+    }
+    return true;
 }
 
 /* Begins a call: checks the inputs.  False after recording an error, and for an elementwise op whose inputs are on
@@ -13009,7 +13243,7 @@ static bool tgi_call_begin(tgi_call *c)
         if (!TGI_LIKELY(!t->storage->pending) && !tgi_wait_pending(S, t->storage, false)) return false;
         if (t->flags & TGI_REQUIRES_GRAD) {
             if (!S->grad_off) c->records = true;
-            if (S->captures && !tgi_capture(S, t)) return false;
+            if (S->checks && !tgi_look_at_input(c, t)) return false;
         }
         if (!TGI_LIKELY(tgi_same_device(t, in[0]))) elsewhere = true;
     }
@@ -13192,7 +13426,7 @@ static tg_tensor *tgi_op_end(tgi_call *c, bool ok)
     tgi_thread *S = c->S;
     tgi_node *n = NULL;
     int saved = 0;
-    ok = ok && c->nout > 0 && (!S->sync_checks || c->out[0]->storage->backend->synchronize(S, c->index));
+    ok = ok && c->nout > 0 && (!S->checks || tgi_look_at_output(c, c->out[0]));
     if (ok && c->records && tgi_dtypes[c->out[0]->dtype].floating) {
         n = tgi_call_node(c, c->out, c->nout, saved = tgi_saved_inputs(c->op, c->in, c->nin));
         ok = n != NULL;
@@ -13320,7 +13554,7 @@ static bool tgi_op_begin_in_place(tgi_call *c)
 static tg_tensor *tgi_op_end_in_place(tgi_call *c, bool ok)
 {
     tgi_thread *S = c->S;
-    if (!ok || (S->sync_checks && !c->backend->synchronize(S, c->index))) {
+    if (!ok || (S->checks && !tgi_look_at_output(c, c->target))) {
         tgi_op_abandon_in_place(c);
         return NULL;
     }
@@ -13475,7 +13709,8 @@ static bool tgi_set_input_grad(tgi_step *step, int i, tg_tensor *g)
 static tg_tensor *tgi_received_grad(const tgi_step *step, int i)
 {
     const tgi_edge *e = &tgi_edges(step->node)[i];
-    if (step->run->flags & ((int)TG_CREATE_GRAPH | (int)TGI_LOOKED_AT) || step->S->anomaly) return NULL;
+    if (step->run->flags & ((int)TG_CREATE_GRAPH | (int)TGI_LOOKED_AT) || (step->S->checks & TGI_CHECKS_NAN))
+        return NULL;
     if (!e->to || (step->node->flags & TGI_WROTE_VIEW)) return NULL;
     const tg_tensor *leaf = tgi_edge_leaf(e);
     const tgi_grad_slot *slot =
@@ -14478,7 +14713,7 @@ static inline bool tgi_are_alike(const tg_tensor *a, const tg_tensor *b)
 static inline bool tgi_are_small(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, bool *records)
 {
     int flags = 0;
-    if (S->captures || (op->flags & TGI_FLAG_LAST_IS_MASK)) return false;
+    if (S->checks || (op->flags & TGI_FLAG_LAST_IS_MASK)) return false;
     if (S->autocast != TG_F32 && (op->flags & TGI_CAST_FLAGS)) return false;
     for (int i = 0; i < n; ++i) {
         const tg_tensor *x = in[i];
@@ -17123,7 +17358,8 @@ static bool tgi_check_index_but(tgi_thread *S, const char *op, const tg_tensor *
     if (!tgi_wait_ready(S, index, false)) return false;
     if (S->composite) op = S->composite; /* the composite may be over when the error is reported */
     return index->storage->backend->index_check(S, op, tgi_operand_of(index), index->ndim, dims, size, spared,
-                                                message, dim, S->sync_checks);
+                                                message, dim,
+                                                (S->checks & TGI_CHECKS_DEVICE) != 0);
 }
 
 static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tensor *index, int dim, int64_t size,
@@ -19105,8 +19341,8 @@ static tgi_answer tgi_send_before_gelu(tgi_step *step, tg_tensor *g, tg_tensor *
     tgi_thread *S = step->S;
     tgi_edge to = tgi_edges(step->node)[0];
     const tgi_node *maker = tgi_edge_node(&to);
-    if (!maker || maker->op != tgi_op_row(TGI_OP_linear_gelu) || maker->hooks || !tgi_fuses(S) || S->anomaly ||
-        (step->run->flags & TGI_LOOKED_AT) || tgi_numel(g) == 0) {
+    if (!maker || maker->op != tgi_op_row(TGI_OP_linear_gelu) || maker->hooks || !tgi_fuses(S) ||
+        (S->checks & TGI_CHECKS_NAN) || (step->run->flags & TGI_LOOKED_AT) || tgi_numel(g) == 0) {
         return TGI_COMPOSE;
     }
     const tgi_grad_slot *slot = tgi_find_grad_slot(maker->slot, step->run->id);
@@ -21866,24 +22102,6 @@ typedef struct {
     double *constant;             /* [columns]: what backward gives for a gradient of zeros, which must be zeros */
     int64_t errors;               /* the thread's count before the check */
 } tgi_check;
-
-/* The index of element number `at` of a shape, as text: "[1,7]". */
-static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
-{
-    int64_t index[TG_MAX_DIMS];
-    for (int i = ndim - 1; i >= 0; --i) {
-        index[i] = at % dims[i];
-        at /= dims[i];
-    }
-    tgi_text s;
-    size_t used = 1;
-    strcpy(s.text, "[");
-    for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
-        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
-    }
-    strcpy(s.text + used, "]");
-    return s;
-}
 
 /* ---- what is checked ---- */
 

@@ -67,7 +67,8 @@ TEST(graph_basics)
     }
     ROW(2.5) {
         tg_tensor *roots[2];
-        CHECK_FAILS(tg_backward(scalar(1)), "element 0 of tensors does not require grad and does not have a grad_fn");
+        CHECK_FAILS(tg_backward(scalar(1)), "element 0 of tensors does not require grad and does not have a grad_fn\n  hint: "
+                                            "no input of it requires grad, which tg_param(t) or ");
         roots[0] = scalar_leaf(1), roots[1] = scalar(1);
         CHECK_FAILS(tg_backward_ex(roots, 2, NULL, 0), "element 1 of tensors does not require grad");
         CHECK(tg_grad(roots[0]) == NULL);
@@ -415,6 +416,26 @@ TEST(modes)
     }
 }
 
+/* w = tg_sub(w, ...) in place of an update: w is then no leaf, and the warning says so. */
+TEST(gradients_of_a_new_tensor)
+{
+    tg_tensor *w = leaf("[1, 2]"), *y = tg_sub(w, f64("[1, 1]")), *h = tg_tanh(y);
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    tg_set_name(y, "w");
+    CHECK(tg_grad(y) == NULL && warnings == 1);
+    CHECK(strstr(warned, "t 'w' was made by tg_sub: a new tensor, no parameter.  An update writes the parameter in place: "
+                         "{ TG_NO_GRAD; tg_sub_(w, ...); }.  Else read the leaf's, or call tg_retain_grad(t)"));
+    CHECK(tg_grad(h) == NULL && warnings == 2 && strstr(warned, "hint: read the leaf's, or call tg_retain_grad(t)"));
+    CHECK(tg_grad(tg_exp(w)) == NULL && warnings == 3 && strstr(warned, "t was made by tg_exp"));
+    CHECK(tg_grad(tg_sum(w)) == NULL && warnings == 4 && strstr(warned, "hint: read the leaf's"));
+    CHECK(tg_grad(w) == NULL && warnings == 4); /* a leaf without gradient yet */
+    CHECK(tg_grad(tg_detach(y)) == NULL && warnings == 4);
+    tg_retain_grad(h);
+    CHECK(tg_grad(h) == NULL && warnings == 4);
+    tg_set_error_handler(NULL, NULL);
+}
+
 TEST(anomaly_mode)
 {
     ROW(2.89) {
@@ -432,6 +453,102 @@ TEST(anomaly_mode)
         CHECK(backward_sum(tg_sqrt(x)) == TG_OK);
         HAS(tg_grad(x), "[nan, 0.5]");
     }
+}
+
+static tg_status roots(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out) /* a NaN that no op of the library makes */
+{
+    double y[2] = {0, 0};
+    (void)ctx;
+    y[1] = tg_get(in[0], TG_INDEX(1)) - INFINITY;
+    y[0] = INFINITY + y[1];
+    out[0] = tg_to(tg_from_f64(y, TG_SHAPE(2)), tg_device_of(in[0]));
+    return TG_OK;
+}
+static tg_status no_gradient(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx, (void)grad_out, (void)grad_in;
+    return TG_OK;
+}
+
+/* Anomaly mode, forward: the op that makes NaN of numbers is told once, and nothing that passes it on. */
+TEST(anomaly_mode_in_forward)
+{
+    tg_tensor *x = leaf("[0, 1]"), *y, *z = NULL, *other = f64("[[1, nan]]"), *w = leaf("[[1, 2], [3, 4]]");
+    int64_t tensors;
+    tg_set_name(x, "x"), tg_set_name(other, "other");
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    y = tg_mul(tg_log(x), x);
+    CHECK(warnings == 0); /* not asked for */
+    tg_set_anomaly(true);
+    y = tg_mul(tg_log(x), x);
+    CHECK(warnings == 1 && strstr(warned, "tg_mul: the result [2] has nan values, the first at [0], where the inputs "
+                                          "have none: a = -inf, b 'x' = 0 (node 2 of its tape)\n  hint: "));
+    tensors = tg_stats().tensors;
+    z = tg_sum(tg_add_scalar(tg_relu(tg_to_dtype(y, TG_F32)), 1));
+    CHECK(warnings == 1 && tg_stats().tensors == tensors + 4 && tg_ok()); /* the look leaves nothing behind */
+    z = tg_sub(tg_log(x), tg_log(x)); /* the row is the one that the tape prints */
+    CHECK(warnings == 2 && strstr(warned, "(node 3 of its tape)") && strstr(warned, "a = -inf, b = -inf"));
+    z = tg_mul_scalar(tg_log(x), 0); /* the number of the op; a result that is not written */
+    CHECK(warnings == 3 && strstr(warned, "x = -inf, number 0 (node 2 of its tape)"));
+    {
+        TG_NO_GRAD; /* no node */
+        z = tg_add(tg_log(x), tg_neg(tg_log(x)));
+        CHECK(warnings == 4 && strstr(warned, "b = inf\n  hint: "));
+        z = tg_linear(tg_log(x), tg_zeros_on(TG_SHAPE(3, 2), TG_F64, HERE), NULL);
+        CHECK(warnings == 5 && strstr(warned, "tg_linear: the result [3] has nan values, the first at [0]") &&
+              strstr(warned, "x [2], weight [3, 2]"));
+    }
+    y = tg_log(tg_mul_scalar(w, 1));
+    z = tg_log_(tg_sub_scalar(y, 1)); /* in place: what was overwritten is not shown */
+    CHECK(warnings == 6 && strstr(warned, "tg_log_: the result [2, 2] has nan values, the first at [0,0]"));
+    tg_add_scalar_(z, 1); /* it has been NaN before */
+    CHECK(warnings == 6);
+    z = tg_mul(w, other); /* a leaf: once */
+    z = tg_add(z, other);
+    CHECK(warnings == 7 && strstr(warned, "tg_mul: input b 'other', a leaf of shape [1, 2], has nan values"));
+    tg_set_anomaly(false);
+    z = tg_mul(tg_log(x), x);
+    tg_set_anomaly(true);
+    CHECK(warnings == 7);
+    z = tg_add(w, other); /* once more since it was switched on */
+    CHECK(warnings == 8);
+    y = NULL;
+    CHECK(tg_custom("roots", roots, no_gradient, NULL, &x, 1, &y, 1) == TG_OK && warnings == 9);
+    CHECK(strstr(warned, "tg_custom (roots): the result [2] has nan values, the first at [0]") &&
+          strstr(warned, "(node 1 of its tape)"));
+    tg_set_error_handler(NULL, NULL);
+    tg_set_anomaly(false);
+    tg_clear_error();
+}
+
+/* No false alarm: infinities, integers, masked results, empty tensors, backward and checkpoints; the same results. */
+static tg_tensor *logs(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_log(tg_mul(in[0], in[0]));
+}
+TEST(anomaly_mode_without_nan)
+{
+    tg_tensor *x = leaf("[0, 1, 4]"), *y, *z;
+    warnings = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    tg_set_anomaly(true);
+    y = tg_where(tg_gt_scalar(x, 0), tg_log(tg_clamp(x, 0.5, INFINITY)), tg_zeros_like(x));
+    HAS(y, "[0, 0, 1.3862943611198906]");
+    CHECK(tg_sum(tg_log(x)) && tg_div(x, tg_zeros_like(tg_narrow(x, 0, 1, 0))) == NULL);
+    tg_clear_error();
+    CHECK(tg_exp(tg_zeros_on(TG_SHAPE(0, 3), TG_F64, HERE)) && tg_add(of(TG_I64, "[1, 2]"), of(TG_I64, "[1, 2]")));
+    CHECK(backward_sum(tg_softmax(tg_mul(y, y), 0)) == TG_OK);
+    z = tg_narrow(x, 0, 1, 2);
+    CHECK(backward_sum(tg_checkpoint(logs, &z, 1, NULL)) == TG_OK);
+    {
+        TG_NO_GRAD;
+        tg_add_scalar_(tg_detach(x), 1);
+    }
+    CHECK(warnings == 0 && tg_ok());
+    tg_set_error_handler(NULL, NULL);
+    tg_set_anomaly(false);
 }
 
 /* ---- the run, a step at a time ---- */
@@ -887,6 +1004,9 @@ int main(int argc, char **argv)
     RUN(gradients_of_several_outputs);
     RUN(modes);
     RUN(anomaly_mode);
+    RUN(anomaly_mode_in_forward);
+    RUN(anomaly_mode_without_nan);
+    RUN(gradients_of_a_new_tensor);
     RUN(backward_step_by_step);
     RUN(what_a_step_shows);
     RUN(a_step_inside_a_checkpoint);
