@@ -22077,7 +22077,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
    (1) fn draws the same random numbers in every call, and the state of the thread is restored at the end.
    (2) An element that was moved gets its bytes back in every case, also after an error.
    (3) No .grad changes, and an input is written without the tape noticing it.
-   A backward that fails ends the check after tgi_check_unknown, a table without numbers.
+   A backward that fails, or a later call of fn, ends the check after tgi_check_unknown, a table without numbers.
    To add a hint: a test of a tgi_comparison, as tgi_check_transposed, and its place in tgi_check_hint. */
 
 /* One check of y = fn(inputs).  The Jacobian [m, columns] is dy / dx: a row for each element of y, a column for each
@@ -22101,6 +22101,7 @@ typedef struct {
     double *again;                /* [columns]: a row of the Jacobian from a second backward */
     double *constant;             /* [columns]: what backward gives for a gradient of zeros, which must be zeros */
     int64_t errors;               /* the thread's count before the check */
+    bool failed;                  /* an op has failed in a backward that went on nonetheless */
 } tgi_check;
 
 /* ---- what is checked ---- */
@@ -22301,6 +22302,7 @@ static bool tgi_check_analytic(tgi_check *c)
         if (scope) tgi_frame_close(S, scope);
         if (!ok) return false;
     }
+    c->failed = S->errors > c->errors;
     return true;
 }
 
@@ -22584,7 +22586,8 @@ static tgi_text tgi_check_hint(tgi_check *c, const tgi_comparison *v)
     } else if (tgi_check_kink(c, v)) {
         snprintf(s.text, sizeof s.text, "kink suspected: the slope jumps here, try other values");
     } else if (tgi_check_all_zero(c, v)) {
-        snprintf(s.text, sizeof s.text, "gradient never written");
+        snprintf(s.text, sizeof s.text, c->failed ? "never written, since an op of backward has failed: see the error"
+                                                  : "gradient never written");
     } else if ((ratio = tgi_check_ratio(c, v)) != 0) {
         s = tgi_check_ratio_hint(c, v, ratio);
     } else if (tgi_check_transposed(c, v)) {
@@ -22692,7 +22695,8 @@ static void tgi_check_print(const tgi_check *c, const tgi_check_widths *w, const
             verdict);
 }
 
-/* The table when backward has failed: the first line of what it said is the verdict of every input.  Returns false. */
+/* The table when backward or fn has failed: the first line of what it said is the verdict of every input.  Returns
+   false. */
 static bool tgi_check_unknown(const tgi_check *c)
 {
     const tgi_check_widths w = tgi_check_measure(c);
@@ -22700,7 +22704,7 @@ static bool tgi_check_unknown(const tgi_check *c)
     tgi_text verdict;
     if (!c->options.report) return false;
     snprintf(verdict.text, sizeof verdict.text, "FAIL  hint: %.*s", (int)strcspn(why, "\n"), why);
-    if (c->errors > 0) strcpy(verdict.text, "FAIL  hint: backward failed"); /* and the message is an older one */
+    if (c->errors > 0) strcpy(verdict.text, "FAIL  hint: the check failed"); /* and the message is an older one */
     tgi_check_header(c, &w);
     for (int i = 0; i < c->n; ++i) {
         const bool checked = (c->in[i]->flags & TGI_REQUIRES_GRAD) != 0;
@@ -22806,8 +22810,8 @@ static bool tgi_gradcheck(tgi_check *c, tg_tensor **list)
 {
     (void)list;
     if (!tgi_check_prepare(c)) return false;
-    if (!tgi_check_analytic(c)) return tgi_check_unknown(c);
-    return tgi_check_numeric(c) && tgi_check_report(c);
+    if (!tgi_check_analytic(c) || !tgi_check_numeric(c)) return tgi_check_unknown(c);
+    return tgi_check_report(c);
 }
 
 bool tg_gradcheck_ex(tg_function fn, tg_tensor *const *inputs, int n, void *user, const tg_gradcheck_options *options)
