@@ -16,7 +16,7 @@ switch template true typedef typename uint8_t uint16_t uint32_t uint64_t union u
 __global__ __shared__ __host__ NULL""".split())
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[ ]*[a-z]+|[A-Za-z_]\w*|\n|[^\w"\'/#\n]+|.', re.S)
 WORDS_OF_COMMENTS = re.compile(r"@@([A-Z_]+)|\b(?:TGI?_\w+|tgi?_\w+)|(?<![.\w])[A-Z]{2,}\b")
-TERM = re.compile(r"(\S+(?: \S+)*?(?<![.,;:?!)])|\w+\(\w+\)) {2,}(?:\* )?(\S.*)$") # and what it means, in a list
+TERM = re.compile(r"(?=[\w@].{0,27} {2})(\S+(?: \S+)*(?<![.,;:?!])) {2,}(?:\* )?(\S.*)$") # and what it means, in a list
 
 WORDS = ("CPU", "CSV", "NPZ", "NN", "SIMD") # are said of other things than the rooms, too
 
@@ -45,16 +45,17 @@ pre { background: var(--soft); margin: .5rem 0; padding: .6rem .8rem; overflow-x
 article { border-top: 1px solid var(--line); padding: .9rem 0 .5rem; } h2 + article { border: 0; } article:has(:target) { background: var(--mark); }
 p { margin: .5rem 0; max-width: 46rem; } .more { color: var(--quiet); font-size: .88rem; } dl { margin: .6rem 0; max-width: 52rem; }
 dt { font-weight: 600; } dd { margin: 0 0 .4rem 1.5rem; } .columns { columns: 14rem; padding-left: 1.1rem; overflow-wrap: anywhere; }
-table { border-collapse: collapse; } td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; }
+dl.rooms { display: grid; grid-template-columns: 11rem 1fr; gap: .2rem 1rem; max-width: none; } .rooms dd { margin: 0; }
 .c { color: var(--comment); } .k { color: var(--word); } .s { color: var(--text); } .c a, .d { font-weight: 600; } summary { cursor: pointer; }
 .source { max-width: none; margin-left: -1rem; margin-right: -1rem; border-radius: 0; font-size: .78rem; counter-reset: line var(--from); }
-.l { counter-increment: line; display: inline-block; width: 3.6rem; margin-right: .9rem; text-align: right; color: var(--quiet);
+.r { display: block; padding-left: var(--number); text-indent: calc(-1 * var(--number)); } .source { --number: 4.5rem; }
+.l { counter-increment: line; display: inline-block; width: calc(var(--number) - .9rem); margin-right: .9rem; text-indent: 0; text-align: right; color: var(--quiet);
   user-select: none; -webkit-user-select: none; } .l::before { content: counter(line); } .l:target { background: var(--mark); font-weight: 700; }
-.x { display: block; margin: 0 0 .2rem 4.5rem; color: var(--quiet); user-select: none; -webkit-user-select: none; white-space: normal;
+.x { display: block; margin: 0 0 .2rem var(--number); color: var(--quiet); user-select: none; -webkit-user-select: none; white-space: normal;
   max-width: 60rem; font-family: system-ui, sans-serif; } .x a { text-decoration: underline; }
 .prose { border-top: 3px double var(--line); margin-top: 1rem; padding-top: .4rem; } h2 + .prose { border: 0; margin: 0; }
-@media (max-width: 40rem) { html { scroll-padding-top: .6rem; } header { position: static; } body { font-size: 15px; } .source { font-size: .72rem; padding: .5rem .3rem; } .x { max-width: 82vw; }
-  .l { width: 2.7rem; margin-right: .5rem; } .x { margin-left: 3.2rem; } }
+@media (max-width: 40rem) { html { scroll-padding-top: .6rem; } header { position: static; } body { font-size: 15px; } .source { font-size: .72rem; padding: .5rem .3rem;
+  --number: 3.4rem; white-space: pre-wrap; overflow-wrap: anywhere; } .l { padding-right: .3rem; margin-right: .3rem; } dl.rooms { display: block; } }
 @media print { header, .skip { display: none; } body { font-size: 10pt; background: #fff; color: #000; } article { break-inside: avoid; }
   pre { white-space: pre-wrap; background: #fff; border: 0; overflow: visible; } .source { font-size: 6.6pt; } .x { font-size: 6.6pt; }
   h2, h3 { break-after: avoid; } a { color: inherit; } main { max-width: none; } }
@@ -279,13 +280,26 @@ def prose(comment, code):
         rows = block.split("\n") if block else []
         indent = min([len(row) - len(row.lstrip()) for row in rows] or [0])
         rows = [row[indent:] for row in rows]
-        while rows and indent < 4 and not rows[0].startswith(" ") and not TERM.match(rows[0]): # a paragraph, until a list begins
-            end = next(i for i, row in enumerate(rows + [" "]) if row.startswith(" ") or TERM.match(row))
-            out.append("<p>%s</p>" % marked(" ".join(rows[:end])))
-            rows = rows[end:]
-        if rows:
-            out.append(listed(rows, marked))
-    return "\n".join(out).replace("</pre>\n<pre>", "\n\n")
+        while rows:
+            end, column = 1, 0
+            if indent > 3: # a listing, or a list that stands apart
+                end = len(rows)
+            while end < len(rows) and kind_of(rows[end], column) in {"-": " ", "p": "p", " ": " t"}.get(kind_of(rows[0]), " tc"):
+                column = len(rows[end - 1]) - len(TERM.match(rows[end - 1])[2]) if TERM.match(rows[end - 1]) else column
+                end += 1
+            part, rows, kind = rows[:end], rows[end:], "" if indent > 3 else kind_of(rows[0])
+            if kind == "-":
+                out.append("<ul><li>%s</li></ul>" % marked(" ".join(row.strip() for row in part)[2:]))
+            else:
+                out.append("<p>%s</p>" % marked(" ".join(part)) if kind == "p" else listed(part, marked))
+    return "\n".join(out).replace("</pre>\n<pre>", "\n\n").replace("</ul>\n<ul>", "\n").replace("</dl>\n<dl>", "\n")
+
+
+def kind_of(row, column=0):
+    """What a row of a comment is: indented, an item, a term with its meaning, c: one that fills its column; or p, of a paragraph."""
+    if row[0] == " " or row.startswith("- "):
+        return row[0]
+    return "t" if TERM.match(row) else "c" if column and row[column - 1:column] == " " and row[column:column + 1].strip() else "p"
 
 
 def listed(rows, marked):
@@ -503,7 +517,7 @@ def book(library):
         nav = "".join(link(p, w + title_of_page(library, p, pages)[0], ' rel="%s"' % w[:-2].lower().replace("before", "prev")) for w, p in around if p)
         head = '<nav aria-label="Pages">%s%s%s</nav>' % (link("index.html", "Contents"), link("../manual.html", "Manual"), nav)
         title, sentence = title_of_page(library, name, pages)
-        body = ["<h1>%s%s</h1>" % (escape(title), ": " + escape(sentence) if sentence else "")]
+        body = ["<h1>%s</h1>\n<p>%s</p>" % (escape(title), escape(sentence))]
         named = sorted(d.name for d in library.names.defined.values() if d.file == file and d.kind in ("function", "type", "made")
                        and any(c.first <= d.line < c.end for c in parts))
         if named:
@@ -512,7 +526,7 @@ def book(library):
         for c in parts:
             what = (c.half.capitalize() + ", l" if len(parts) > 1 else file + ", l") + "ines %d to %d" % (c.first + 1, c.end)
             body.append('<h2 id="%s">%s</h2>' % (c.half, what))
-            rows = ['<a class="l" id="L%d" href="#L%d" aria-hidden="true" tabindex="-1"></a>%s\n%s' % (
+            rows = ['<span class="r"><a class="l" id="L%d" href="#L%d" aria-hidden="true" tabindex="-1"></a>%s\n</span>%s' % (
                 k + 1, k + 1, written[file][k], '<small class="x">%s</small>' % notes[file, k] if (file, k) in notes else "")
                 for k in range(c.first, c.end)]
             body.append('<pre class="source" style="--from: %d" tabindex="0" role="region" aria-label="%s">%s</pre>' % (c.first, what, "".join(rows)))
@@ -537,7 +551,7 @@ def title_of_page(library, name, pages):
 
 def index(library, order, pages):
     size = lambda p: sum(c.end - c.first for c in pages[p][1])
-    row = lambda p: "<tr><th scope=\"row\">%s</th><td>%s</td><td>%d lines</td></tr>" % (
+    row = lambda p: "<dt>%s</dt><dd>%s <span class=\"more\">(%d lines)</span></dd>" % (
         link(p, title_of_page(library, p, pages)[0]), escape(title_of_page(library, p, pages)[1]), size(p))
     body = ["<h1>tensorgrad: the source</h1>",
             "<p>tensorgrad.h and tensorgrad_cuda.cu, a page for each room.  A name leads to its definition; a function or a rule that "
@@ -548,10 +562,10 @@ def index(library, order, pages):
         if tag:
             rows.append(row("room-%s.html" % tag.lower()))
             continue
-        body.append("<table>%s</table>\n<h2>%s</h2>" % ("".join(rows), escape(sentence.rstrip("."))))
+        body.append("<dl class=\"rooms\">%s</dl>\n<h2>%s</h2>" % ("".join(rows), escape(sentence.rstrip("."))))
         rows = []
     rows = [row(p) for p in order if pages[p][0] == COMPANION]
-    body.append("<table>%s</table>\n<h2>The end</h2>\n<table>%s</table>" % ("".join(rows), row("licence.html")))
+    body.append("<dl class=\"rooms\">%s</dl>\n<h2>The end</h2>\n<dl class=\"rooms\">%s</dl>" % ("".join(rows), row("licence.html")))
     return page("tensorgrad: the source", '<nav aria-label="Pages">%s</nav>' % link("../manual.html", "Manual"), "\n".join(body))
 
 
