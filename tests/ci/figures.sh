@@ -11,13 +11,14 @@ for compiler in ${FIGURES:-gcc clang g++ clang++}; do
     language='-std=c99'
     case $compiler in *++) language='-std=c++11 -x c++' ;; esac
     for opt in -O0 -O2; do
-        s=$(seconds $compiler $language $opt -I. -c "$out/implementation.c" -o "$out/implementation.o")
-        printf 'compile %-8s %s   %6s s, object %d KB\n' $compiler $opt "$s" $(($(wc -c <"$out/implementation.o") / 1024))
+        s=$(seconds $compiler $language $opt -I. -c "$out/implementation.c" -o "$out/$compiler.o")
+        printf 'compile %-8s %s   %6s s, object %d KB\n' $compiler $opt "$s" $(($(wc -c <"$out/$compiler.o") / 1024))
     done
+    library=${library:-$out/$compiler.o}
     for part in TG_KERNELS_ELSEWHERE TG_KERNELS_ONLY TG_PLAIN; do
         s=$(seconds $compiler $language -O2 -D$part -I. -c "$out/implementation.c" -o "$out/part.o")
         printf 'compile %-8s -O2   %6s s, with %s\n' $compiler "$s" $part
     done
     printf 'include %-8s       %6s s\n' $compiler "$(seconds $compiler $language -I. -c "$out/include.c" -o "$out/include.o")"
 done
-cc -std=c99 -O2 -ffp-contract=off -I. tests/bench/figures.c -o "$out/figures" -lm && "$out/figures"
+cc -std=c99 -O2 -DTG_COMPILED -I. tests/bench/figures.c "$library" -o "$out/figures" -lm && "$out/figures"
