@@ -2933,9 +2933,9 @@ TG_API tg_status tg_fprint(FILE *file, tg_tensor *t);
 
 /* Prints the tape that leads to root as a table: leaves, then ops in the order in which they were made.  Columns: id,
    op, name, shape, dtype, device; in (ids of the inputs; "." for one that needs no gradient); data and grad (value of
-   one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward).  grad is,
-   in a run of tg_backward_begin that has not come to the row, the sum so far; else what the last run with
-   TG_RETAIN_GRADS has kept, else .grad. */
+   one element, "..." of more, "-" if there is none or it has been freed); saved (what is kept for backward); with
+   TG_LINES at (the place of the call).  grad is, in a run of tg_backward_begin that has not come to the row, the sum so
+   far; else what the last run with TG_RETAIN_GRADS has kept, else .grad. */
 TG_API tg_status tg_tape_print(FILE *file, tg_tensor *root);
 
 /* An input of the node of a step, and what it got.  Its pointers are valid until the next step. */

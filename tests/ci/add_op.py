@@ -18,7 +18,7 @@ ARGUMENTS = "tests/api/recipes.h"
 TANHSHRINK = [
     (HEADER, "    OP(logsigmoid, FLOATS, (x < 0",
      "    OP(tanhshrink, FLOATS, x - tgi_tanh(x), x, A, tg_mul(g, tg_square(tg_tanh(x))), \"g * tanh(x)^2\") \\\n"),
-    (HEADER, "/* log(sigmoid(x)) */",
+    (HEADER, "/* log(sigmoid(x)).  F.logsigmoid */",
      "/* x - tanh(x) */\nTG_API tg_tensor *tg_tanhshrink(tg_tensor *x);\n"),
     (HEADER, "/* x = tg_logsigmoid(x). ",
      "/* x = tg_tanhshrink(x) */\nTG_API tg_tensor *tg_tanhshrink_(tg_tensor *x);\n"),
