@@ -13,8 +13,8 @@
 
 enum { TOKENS = 6, KINDS = 10, WIDTH = 32, BATCH = 64, STEPS = 60, EVERY = 10, TESTED = 1000 };
 
-/* The parameters of the network, all in one list for the optimizer. */
-enum { TOKEN, POSITION, QUERY, KEY, VALUE, OUT, COUNT };
+/* The parameters of the network, in one list for the optimizer; positions last, so that it can leave them out. */
+enum { TOKEN, QUERY, KEY, VALUE, OUT, POSITION, COUNT };
 
 /* x [N, TOKENS, WIDTH] -> the same.  weights: receives what each place (row) takes of each token (column)
    [N, TOKENS, TOKENS]; rows sum to 1. */
@@ -36,7 +36,7 @@ static tg_tensor *network(tg_tensor *const p[COUNT], bool positions, tg_tensor *
 
 static void make_parameters(tg_tensor *p[COUNT])
 {
-    const int64_t rows[COUNT] = {KINDS, TOKENS, WIDTH, WIDTH, WIDTH, WIDTH};
+    const int64_t rows[COUNT] = {KINDS, WIDTH, WIDTH, WIDTH, WIDTH, TOKENS};
     for (int i = 0; i < COUNT; ++i) {
         const int64_t columns = i == OUT ? KINDS : WIDTH;
         const double scale = i == TOKEN || i == POSITION ? 1 : 1 / sqrt((double)WIDTH);
@@ -46,7 +46,7 @@ static void make_parameters(tg_tensor *p[COUNT])
 
 static void train(tg_tensor *p[COUNT], bool positions)
 {
-    tg_optim *opt = tg_adam(p, COUNT, 0.01);
+    tg_optim *opt = tg_adam(p, positions ? COUNT : POSITION, 0.01);
     for (int step = 0; step <= STEPS; ++step) {
         TG_SCOPE;
         tg_tensor *weights, *x = tg_randint(0, KINDS, TG_SHAPE(BATCH, TOKENS)), *reversed = tg_flip(x, TG_DIMS(1));
