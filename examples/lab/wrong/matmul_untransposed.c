@@ -2,7 +2,7 @@
 
    not ok 3 - matmul: 0 of 15 points, matmul_backward is wrong
    # tg_matmul: mat1 and mat2 shapes cannot be multiplied (4x5 and 4x3)
-   #   hint: a is [4, 5] 'a' and b is [4, 3]: tg_transpose(a, -2, -1) would fit */
+   #   hint: a is [4, 5] 'a' and b is [4, 3]: tg_t(a) would fit */
 #include "../lab.h"
 
 #define matmul_backward right_matmul_backward
