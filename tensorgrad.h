@@ -13053,13 +13053,14 @@ static bool tgi_any_has_nan(tgi_thread *S, tg_tensor *const *list, int n, bool *
     const uint8_t checks = S->checks;
     const char *entered = S->entered;
     const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    bool ok = scope != 0;
+    bool ok = true;
     *any = false;
+    if (!scope) return false;
     S->grad_off = true; /* the end of the scope restores it */
     S->checks = 0;
     for (int i = 0; i < n && ok && !*any; ++i) ok = !list[i] || tgi_has_nan(S, list[i], any);
     S->checks = checks;
-    if (scope) tgi_frame_close(S, scope);
+    tgi_frame_close(S, scope);
     S->entered = entered;
     return ok;
 }
@@ -13105,22 +13106,40 @@ static void tgi_list_operands(const tgi_call *c, const tg_shape *index, char *te
         tgi_format(text + used, size - used, ", number %g", c->params.s);
 }
 
-/* The row that the node of a recorded call will have in the tape of its output, as text: the last one. */
-static tgi_text tgi_row_of_call(const tgi_call *c)
+/* *s := the row that the node of a recorded call will have in the tape of its output, the last one; false after
+   recording an error. */
+static bool tgi_row_of_call(const tgi_call *c, tgi_text *s)
 {
     enum { MOST = 16 };
     tg_tensor *roots[MOST];
     int n = 0;
-    tgi_text s = {""};
     tgi_tape tape;
-    if (c->nin > MOST || !c->records) return s;
+    s->text[0] = 0;
+    if (c->nin > MOST || !c->records) return true;
     for (int i = 0; i < c->nin; ++i) {
         if (c->in[i] && (c->in[i]->flags & TGI_REQUIRES_GRAD)) roots[n++] = c->in[i];
     }
-    if (!n || !tgi_tape_open(&tape, c->S, c->name, roots, n, false)) return s;
-    snprintf(s.text, sizeof s.text, " (node %lld of its tape)", (long long)(tape.leaves + tape.ops));
+    if (!n) return true;
+    if (!tgi_tape_open(&tape, c->S, c->name, roots, n, false)) return false;
+    snprintf(s->text, sizeof s->text, " (node %lld of its tape)", (long long)(tape.leaves + tape.ops));
     tgi_tape_close(&tape);
-    return s;
+    return true;
+}
+
+/* Warns in the middle of a call.  The handler may release its inputs, which the call still needs: these then end with
+   the scope. */
+static void tgi_warn_in_call(const tgi_call *c, const char *text)
+{
+    tgi_thread *S = c->S;
+    for (int i = 0; i < c->nin; ++i) {
+        if (c->in[i]) tgi_ref(c->in[i]);
+    }
+    tgi_warn(S, text);
+    for (int i = 0; i < c->nin; ++i) {
+        tg_tensor *x = c->in[i];
+        if (x && !x->link.next && tgi_refs(x) == 1) tgi_join_list(S, x, S->scope, S->scope_serial);
+        else tgi_unref(S, x);
+    }
 }
 
 /* The function that was called, and in brackets the op of it, or the custom function: "layer_norm (rsqrt)". */
@@ -13134,26 +13153,30 @@ static tgi_text tgi_call_called(const tgi_call *c, const char *op)
     return s;
 }
 
-/* The warning that y, the output of the call of op, has NaN, which no input has had. */
-static void tgi_warn_of_nan(const tgi_call *c, const char *op, tg_tensor *y)
+/* The warning that y, the output of the call of op, has NaN, which no input has had.  False after recording an
+   error. */
+static bool tgi_warn_of_nan(const tgi_call *c, const char *op, tg_tensor *y)
 {
+    tgi_text row;
     char text[TGI_ERROR_TEXT], operands[TGI_ERROR_TEXT / 2] = "";
     tg_shape index;
     const bool found = tgi_first_nan(y, &index);
     int64_t at = 0;
     for (int d = 0; found && d < y->ndim; ++d) at = at * y->dim[d] + index.dim[d];
+    if (!tgi_row_of_call(c, &row)) return false;
     tgi_list_operands(c, found ? &index : NULL, operands, sizeof operands);
     snprintf(text, sizeof text,
              "warning: tg_%.130s: the result %.60s has nan values%s%.60s, where the inputs have none%s%s%s\n"
              "  hint: keep the inputs where the op is defined: tg_clamp, an eps, or another formula",
              tgi_call_called(c, op).text, tgi_dims_text(y->ndim, y->dim).text, found ? ", the first at " : "",
              found ? tgi_index_text(y->ndim, y->dim, at).text : "", *operands ? ": " : "", operands,
-             tgi_row_of_call(c).text);
+             row.text);
     if (c->S->forward && strlen(text) + 8 < sizeof text) {
         strcat(text, "\n  in ");
         c->S->forward->path(c->S->forward, text, sizeof text);
     }
-    tgi_warn(c->S, text);
+    tgi_warn_in_call(c, text);
+    return true;
 }
 
 /* The warning, once, that an input with NaN is a leaf, so that no op has made it. */
@@ -13170,7 +13193,7 @@ static bool tgi_check_leaf_nan(const tgi_call *c, const char *op)
         snprintf(text, sizeof text, "warning: tg_%.130s: input %.60s%.100s, a leaf of shape %.60s, has nan values",
                  tgi_call_called(c, op).text, tgi_argument_name(c->op->arguments, i, c->nin).text,
                  tgi_name_text(x).text, tgi_dims_text(x->ndim, x->dim).text);
-        tgi_warn(c->S, text);
+        tgi_warn_in_call(c, text);
     }
     return true;
 }
@@ -13189,9 +13212,7 @@ static bool tgi_check_nan(const tgi_call *c, const char *op, tg_tensor *y)
         tg_tensor *x = c->in[i] != c->target ? c->in[i] : NULL;
         if (!tgi_any_has_nan(S, &x, 1, &any)) return false;
     }
-    if (any) return tgi_check_leaf_nan(c, op);
-    tgi_warn_of_nan(c, op, y);
-    return true;
+    return any ? tgi_check_leaf_nan(c, op) : tgi_warn_of_nan(c, op, y);
 }
 
 /* What the thread asks for beside the work of an op (S->checks), of an input that requires grad and before it may be

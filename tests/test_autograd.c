@@ -522,6 +522,32 @@ TEST(anomaly_mode_in_forward)
     tg_clear_error();
 }
 
+/* A handler may end the inputs of the op that the warning is about: they are still there for backward. */
+static tg_tensor *ended_by_handler[2];
+static void ends_inputs(tg_status code, const char *message, void *user)
+{
+    (void)code, (void)message, (void)user;
+    tg_release(ended_by_handler[0]);
+    ended_by_handler[0] = NULL;
+    ++warnings;
+}
+TEST(inputs_that_end_in_the_warning_of_nan)
+{
+    tg_tensor *x, *y;
+    tg_mark mark = tg_scope_begin();
+    x = tg_param(of(TG_F64, "[0, 2]"));
+    ended_by_handler[0] = x;
+    warnings = 0;
+    tg_set_anomaly(true);
+    tg_set_error_handler(ends_inputs, NULL);
+    y = tg_div(x, x);
+    tg_set_error_handler(NULL, NULL);
+    tg_set_anomaly(false);
+    CHECK(warnings == 1 && y && tg_get(y, TG_INDEX(1)) == 1 && tg_ok());
+    CHECK(backward_sum(y) == TG_OK && tg_get(tg_grad(x), TG_INDEX(1)) == 0);
+    tg_scope_end(mark);
+}
+
 /* No false alarm: infinities, integers, masked results, empty tensors, backward and checkpoints; the same results. */
 static tg_tensor *logs(tg_tensor *const *in, int n, void *user)
 {
@@ -547,6 +573,10 @@ TEST(anomaly_mode_without_nan)
         tg_add_scalar_(tg_detach(x), 1);
     }
     CHECK(warnings == 0 && tg_ok());
+    y = tg_sum(tg_mul_scalar(tg_sqrt(tg_mul_scalar(x, 0)), 0)); /* the ops of a rule: backward's error says it all */
+    CHECK(tg_backward_ex(&y, 1, NULL, TG_CREATE_GRAPH) != TG_OK && warnings == 0);
+    CHECK(strstr(tg_error_message(), "Function 'SqrtBackward0' returned nan values") != NULL);
+    tg_clear_error();
     tg_set_error_handler(NULL, NULL);
     tg_set_anomaly(false);
 }
@@ -1005,6 +1035,7 @@ int main(int argc, char **argv)
     RUN(modes);
     RUN(anomaly_mode);
     RUN(anomaly_mode_in_forward);
+    RUN(inputs_that_end_in_the_warning_of_nan);
     RUN(anomaly_mode_without_nan);
     RUN(gradients_of_a_new_tensor);
     RUN(backward_step_by_step);

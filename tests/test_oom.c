@@ -997,6 +997,12 @@ static bool load_another(state *s)
     return ok;
 }
 
+/* Anomaly mode looks at each result, and finds a NaN in that of infinities. */
+static bool anomaly_on(state *s) { return (void)s, tg_set_anomaly(true), true; }
+static bool anomaly_off(state *s) { return (void)s, tg_set_anomaly(false), true; }
+static bool infinities(state *s) { return (s->y[0] = tg_mul_scalar(tg_exp(s->t[0]), INFINITY)) != NULL; }
+static bool nan_of_infinities(state *s) { return (s->y[1] = tg_sub(s->y[0], s->y[0])) != NULL; }
+
 static FILE *sink;
 static bool show(state *s)
 {
@@ -1057,6 +1063,8 @@ static const scenario scenarios[] = {
      {{new_loader, SEVERAL}, {first_batch, PREPARES | DOES_WITHOUT}, {second_batch, PREPARES | DOES_WITHOUT},
       {seek_last, 0}, {last_batch, PREPARES | DOES_WITHOUT}, {no_batch, 0}}},
     {"gradcheck", NULL, NULL, {{check_cube, SEVERAL}}},
+    {"anomaly", NULL, NULL,
+     {{anomaly_on, 0}, {infinities, SEVERAL}, {nan_of_infinities, 0}, {anomaly_off, 0}}},
     {"show", NULL, NULL, {{product, 0}, {sum_up, 0}, {show, 0}}},
 };
 
