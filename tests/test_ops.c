@@ -1653,6 +1653,11 @@ TEST(large_rows)
     CHECK(tg_item(tg_all(tg_le(tg_narrow(y, 1, 0, 1299), tg_narrow(y, 1, 1, 1299)))) == 1);
     CHECK(tg_equal(tg_gather(x, 1, at_), y) && tg_item_i64(tg_sum(at_)) == 7 * 1300 * 1299 / 2);
     CHECK(tg_equal(tg_topk(x, 100, 1, true, NULL), tg_narrow(tg_sort(x, 1, true, NULL), 1, 0, 100)));
+    for (int largest = 0; largest < 2; ++largest) { /* few of many: by a heap */
+        tg_tensor *at_few = NULL, *few = tg_topk(x, 40, 1, largest != 0, &at_few);
+        y = tg_sort(x, 1, largest != 0, &at_);
+        CHECK(tg_equal(few, tg_narrow(y, 1, 0, 40)) && tg_equal(at_few, tg_narrow(at_, 1, 0, 40)));
+    }
     CHECK(tg_equal(tg_flip(tg_cumsum(tg_flip(tg_ones_like(x), TG_DIMS(1)), 1), TG_DIMS(1)),
                    tg_expand(tg_arange_on(1300, 0, -1, TG_F64, HERE), TG_SHAPE(7, 1300))));
     CHECK(tg_allclose(tg_embedding(table, ids_), tg_matmul(hot, table), 1e-12, 1e-12));

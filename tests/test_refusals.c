@@ -322,6 +322,8 @@ TEST(targets_of_losses)
     CHECK_FAILS(tg_nll_loss(tg_scalar(1), ids, NULL, -100, TG_MEAN), "at least one dim");
     int64_t bad[2] = {2, 9};
     CHECK_FAILS(tg_cross_entropy(x, tg_from_i64(bad, TG_SHAPE(2))), "Target 9 is out of bounds");
+    bad[0] = 20; /* of many classes, by one kernel */
+    CHECK_FAILS(tg_cross_entropy(ones(2, 20), tg_from_i64(bad, TG_SHAPE(2))), "Target 20 is out of bounds");
     CHECK_FAILS(tg_cross_entropy(tg_scalar(1), ids), "logits must have at least one dim");
     CHECK_FAILS(tg_cross_entropy(tg_scalar(1), tg_scalar(1)), "logits must have at least one dim");
     CHECK_FAILS(tg_nll_loss(x, tg_reshape(ids, TG_SHAPE(2, 1)), NULL, -100, TG_MEAN), "needs targets of 1 dims");
