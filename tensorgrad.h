@@ -8303,7 +8303,8 @@ static inline void tgi_prefetch_ending(const tgi_link *list, const tgi_link *nex
     for (int line = 0; line < 192; line += 64) TGI_PREFETCH((const char *)(const void *)second->prev + line);
     if (second == list) return;
     TGI_PREFETCH(t->storage);
-    for (int line = 0; line < 256; line += 64) TGI_PREFETCH((const char *)(const void *)t->node + line);
+    const char *node = (const char *)(const void *)t->node;
+    for (int line = 0; node && line < 256; line += 64) TGI_PREFETCH(node + line); /* NULL + 0 is undefined in C */
 }
 
 /* Ends the tensors of a list, newest first, but for the newest of all: that one most likely is the result of a function
