@@ -34,6 +34,7 @@ function checkAnswer({ text, answer }) {
     check(ask('web_play') === answer, what + ': not the bytes of the native program');
     check(find('player').classList.contains('stale') === Boolean(said.error), what + ': the drawing is dimmed or not');
     check(find('text').getAttribute('aria-invalid') === String(Boolean(said.error)), what + ': aria-invalid');
+    check(find('numbers').disabled === Boolean(said.error), what + ': the sliders are disabled or not');
     if (said.error) {
         const lines = textOf('error').split('\n'), before = decode(encode(text).slice(0, said.at));
         check(lines[0] === said.error, what + ': the error is ' + lines[0] + ', not ' + said.error);
@@ -89,6 +90,13 @@ function checkExpressions() {
     find('last').click();
     drag(0, 3); /* the step stays while a number is dragged */
     check(at === 2 && textOf('line').endsWith('now 27'), 'dragged at the last step: ' + textOf('line'));
+    let bytes = 0;
+    for (let i = 0; i < 300; ++i) {
+        drag(0, i / 100);
+        if (i === 50) bytes = library.memory.buffer.byteLength;
+    }
+    check(library.memory.buffer.byteLength === bytes, 'the memory grows from ' + bytes + ' as a number is dragged');
+    drag(0, 3);
 }
 
 async function checkKeys() {
