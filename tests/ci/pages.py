@@ -72,9 +72,9 @@ class Page:
 
 def made(library):
     """The pages as {path: text}."""
-    pages = {"book/" + name: text for name, text in book.book(library).items()}
-    pages["manual.html"] = book.manual(library, "book/")
-    pages["alone.html"] = book.manual(library)
+    pages = {"book/" + name: text for name, text in book.Book(library).texts().items()}
+    pages["manual.html"] = book.Manual(library, "book/").text()
+    pages["alone.html"] = book.Manual(library).text()
     return pages
 
 
@@ -95,8 +95,9 @@ class Site:
         if not page or not re.fullmatch(r"L\d+", anchor):
             return ""
         first = last = int(anchor[1:])
-        while re.match("(static|typedef) [^()]*{$", page.code.get(first, "").rstrip()) and not page.code.get(last, "}").startswith("}"):
-            last += 1
+        if re.match("(static|typedef) [^()]*{$", page.code.get(first, "").rstrip()):
+            while not page.code.get(last, "}").startswith("}"):
+                last += 1
         return page.code.get(first, "") + (page.code.get(last, "") if last > first else "")
 
 
@@ -106,7 +107,8 @@ def problems(pages, header, companion, rows):
     for path, page in pages.items():
         if page.broken:
             found.append("%s: %s" % (path, page.broken))
-        found += ["%s has the anchor %s twice" % (path, i) for i in set(page.ids) if len(page.ids) != len(site.ids[path]) and page.ids.count(i) > 1]
+        if len(page.ids) != len(site.ids[path]):
+            found += ["%s has the anchor %s twice" % (path, i) for i in site.ids[path] if page.ids.count(i) > 1]
         for href in set(page.links):
             file, anchor = site.at(path, href)
             if file not in pages or (anchor and anchor not in site.ids[file]):
@@ -122,7 +124,8 @@ def problems(pages, header, companion, rows):
         if whole != text:
             same = len(os.path.commonprefix([whole, text]))
             found.append("the pages are not %s, from line %d on" % (file, text.count("\n", 0, same) + 1))
-    functions = set(re.findall(r"^TG_API [^;(]*?\b(tg_\w+)\(", re.sub(r"/\*.*?\*/", "", header[:header.index(book.END)], flags=re.S), re.M))
+    public = re.sub(r"/\*.*?\*/", "", header[:header.index(book.END)], flags=re.S)
+    functions = set(re.findall(r"^TG_API [^;(]*?\b(tg_\w+)\(", public, re.M))
     for name in functions:
         found += ["%s has no entry for %s" % (m, name) for m in ("manual.html", "alone.html") if name not in site.ids[m]]
     return found + wrong_uses(site, functions) + wrong_notes(site, functions, rows)
@@ -163,7 +166,8 @@ def wrong_notes(site, functions, rows):
         if has_rule != bool(rules) or (rules and not re.search(r"\btgi_rule_%s\b|_RULE\d\)|^TGI_\w+\(TGI_RULE" % op, rules[0])):
             found.append("the row of %s: rule" % op)
         kernels = [line for line, text in links if text in ("plain", "cpu", "cuda")]
-        if (has_rule and (op in WITHOUT_KERNEL) == bool(kernels)) or any(not re.search(r"tgi_(plain|cpu|cuda)_|TGI_PLAIN_COMPOSES", k) for k in kernels):
+        wrong = any(not re.search(r"tgi_(plain|cpu|cuda)_|TGI_PLAIN_COMPOSES", k) for k in kernels)
+        if wrong or (has_rule and (op in WITHOUT_KERNEL) == bool(kernels)):
             found.append("the row of %s: kernels" % op)
         if "tg_" + op in functions:
             if not any(re.search(r"\bOP\(%s," % op, line) for line, _ in declared.get("tg_" + op, [])):
@@ -202,19 +206,23 @@ def plant(pages, header, companion, rows):
     finds("twice", norm, 'id="L%d"' % changed, 'id="L%d"' % (changed + 1))
     finds("are not tensorgrad.h, from line %d" % changed, norm, "/* Of floating point", "/* of floating point")
     finds("are not tensorgrad_cuda.cu", "book/cuda-norm.html", "/* softmax, layer", "/* softmux, layer")
-    finds("tg_softmax leads", norm, re.search('href="room-norm[^"]*">tg_softmax<', pages[norm].text)[0], 'href="#L%d">tg_softmax<' % changed)
-    finds("of tg_softmax has no link to its impl", norm, re.search('">implementation</a>. op <a href="[^"]*">softmax<', pages[norm].text)[0], '">softmax<')
-    finds("of tg_softmax has no link to its row", norm, re.search('op <a href="[^"]*">softmax<', pages[norm].text)[0], '<a href="#L%d">softmax<' % changed)
+    text = pages[norm].text
+    finds("tg_softmax leads", norm, re.search('href="room-norm[^"]*">tg_softmax<', text)[0], 'href="#L%d">tg_softmax<' % changed)
+    implementation = re.search('">implementation</a>. op <a href="[^"]*">softmax<', text)[0]
+    finds("of tg_softmax has no link to its impl", norm, implementation, '">softmax<')
+    row = re.search('op <a href="[^"]*">softmax<', text)[0]
+    finds("of tg_softmax has no link to its row", norm, row, '<a href="#L%d">softmax<' % changed)
     row = re.search(r"\n.*OP</a>\(softmax,|\n.*OP\(softmax,.*\n.*", pages[table].text)[0]
     finds("row of softmax: rule", table, row, row.replace(">rule<", ">gradient<"))
     finds("row of softmax: kernels", table, row, re.sub(">(plain|cpu|cuda)<", "><", row))
-    missing = header.replace("\n/* a - b; not of two bools", "\nTG_API tg_tensor *tg_planted(tg_tensor *a);\n/* a - b; not of two bools")
-    finds("no entry for tg_planted", norm, "a", "a", missing)
+    below = "\n/* a - b; not of two bools"
+    finds("no entry for tg_planted", norm, "a", "a", header.replace(below, "\nTG_API tg_tensor *tg_planted(tg_tensor *a);" + below))
 
 
 def searches(page):
     """What the search box of the manual does, in chromium: [(what is typed, a name that is shown, one that is not)]."""
-    tries = [("tg_matmul", "tg_matmul", "tg_tanh"), ("integers torch.cumsum", "tg_cumsum", "tg_matmul"), ("MATMUL", "tg_matmul", "tg_tanh"), ("", "tg_tanh", None)]
+    tries = [("tg_matmul", "tg_matmul", "tg_tanh"), ("integers torch.cumsum", "tg_cumsum", "tg_matmul"),
+             ("MATMUL", "tg_matmul", "tg_tanh"), ("", "tg_tanh", None)]
     script = "<script>var box = document.querySelector('input'), said = '';\n"
     for typed, shown, hidden in tries:
         script += "box.value = '%s'; box.dispatchEvent(new Event('input'));\n" % typed
@@ -225,7 +233,8 @@ def searches(page):
         path = os.path.join(folder, "manual.html")
         book.write(path, page.replace("</body>", script))
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" + folder, "--dump-dom"]
-        dom = subprocess.run(["chromium"] + flags + ["file://" + path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120).stdout.decode()
+        run = subprocess.run(["chromium"] + flags + ["file://" + path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
+        dom = run.stdout.decode()
     check("<title>search +-+-+-+</title>" in dom, "the search of the manual", "".join(re.findall("<title>.*?</title>", dom)))
 
 

@@ -8,114 +8,9 @@ import sys
 from html import escape
 
 from header import END, Names, TABLES, TORCH, chunks, contents, items_of, ops_of, split
+from markup import Code, SCRIPT, WORDS, link, page, prose
 
 HEADER, COMPANION = "tensorgrad.h", "tensorgrad_cuda.cu"
-KEYWORDS = set("""auto bool break case char class const constexpr continue default do double else enum extern false float for goto if
-inline int int8_t int16_t int32_t int64_t long namespace nullptr private public return short signed size_t sizeof static struct
-switch template true typedef typename uint8_t uint16_t uint32_t uint64_t union unsigned using void volatile while __device__
-__global__ __shared__ __host__ NULL""".split())
-TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[ ]*[a-z]+|[A-Za-z_]\w*|\n|[^\w"\'/#\n]+|.', re.S)
-WORDS_OF_COMMENTS = re.compile(r"@@([A-Z_]+)|\b(?:TGI?_\w+|tgi?_\w+)|(?<![.\w])[A-Z]{2,}\b")
-TERM = re.compile(r"(?=[\w@].{0,27} {2})(\S+(?: \S+)*(?<![.,;:?!])) {2,}(?:\* )?(\S.*)$") # and what it means, in a list
-
-WORDS = ("CPU", "CSV", "NPZ", "NN", "SIMD") # are said of other things than the rooms, too
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d232a; --paper: #fff; --soft: #f4f5f7; --line: #d5d9df; --quiet: #59636e; --link: #0b57b0;
-  --comment: #3f6d3f; --word: #8a2252; --text: #95520a; --mark: #fff3bf; }
-@media (prefers-color-scheme: dark) { :root { --ink: #dfe3e8; --paper: #15191e; --soft: #1e242b; --line: #39424d; --quiet: #a0abb7;
-  --link: #86bbff; --comment: #93bf8d; --word: #ee9dc5; --text: #e5b077; --mark: #4a4108; } }
-* { box-sizing: border-box; }
-html { scroll-padding-top: 4.5rem; -webkit-text-size-adjust: 100%; }
-body { margin: 0; color: var(--ink); background: var(--paper); font: 16px/1.55 system-ui, sans-serif; }
-main, footer { max-width: 68rem; margin: 0 auto; padding: 0 1rem 2rem; }
-a { color: var(--link); text-decoration: none; } a:hover { text-decoration: underline; } p a, li a, dd a { text-decoration: underline; }
-:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-.skip { position: absolute; left: -99rem; } .skip:focus { left: 1rem; top: .5rem; background: var(--paper); padding: .3rem; z-index: 3; }
-header { position: sticky; top: 0; z-index: 2; background: var(--paper); border-bottom: 1px solid var(--line); padding: .45rem 1rem; }
-header nav, header form { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; align-items: center; max-width: 66rem; margin: 0 auto; }
-[hidden] { display: none !important; }
-input { font: inherit; color: inherit; background: var(--soft); border: 1px solid var(--quiet); border-radius: 5px; padding: .25rem .5rem;
-  width: 22rem; max-width: 100%; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 1.6rem 0 .6rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.3rem; margin: 2.4rem 0 .6rem; border-bottom: 1px solid var(--line); } h3 { font-size: 1.02rem; margin: 0 0 .4rem; }
-code, pre { font: .84rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; tab-size: 4; }
-h3 code { font-size: 1.02rem; overflow-wrap: anywhere; }
-pre { background: var(--soft); margin: .5rem 0; padding: .6rem .8rem; overflow-x: auto; border-radius: 5px; }
-article { border-top: 1px solid var(--line); padding: .9rem 0 .5rem; } h2 + article { border: 0; } article:has(:target) { background: var(--mark); }
-p { margin: .5rem 0; max-width: 46rem; } .more { color: var(--quiet); font-size: .88rem; } dl { margin: .6rem 0; max-width: 52rem; }
-dt { font-weight: 600; } dd { margin: 0 0 .4rem 1.5rem; } .columns { columns: 14rem; padding-left: 1.1rem; overflow-wrap: anywhere; }
-dl.rooms { display: grid; grid-template-columns: 11rem 1fr; gap: .2rem 1rem; max-width: none; } .rooms dd { margin: 0; }
-.c { color: var(--comment); } .k { color: var(--word); } .s { color: var(--text); } .c a, .d { font-weight: 600; } summary { cursor: pointer; }
-.source { max-width: none; margin-left: -1rem; margin-right: -1rem; border-radius: 0; font-size: .78rem; counter-reset: line var(--from); }
-.r { display: block; padding-left: var(--number); text-indent: calc(-1 * var(--number)); } .source { --number: 4.5rem; }
-.l { counter-increment: line; display: inline-block; width: calc(var(--number) - .9rem); margin-right: .9rem; text-indent: 0; text-align: right; color: var(--quiet);
-  user-select: none; -webkit-user-select: none; } .l::before { content: counter(line); } .l:target { background: var(--mark); font-weight: 700; }
-.x { display: block; margin: 0 0 .2rem var(--number); color: var(--quiet); user-select: none; -webkit-user-select: none; white-space: normal;
-  max-width: 60rem; font-family: system-ui, sans-serif; } .x a { text-decoration: underline; }
-.prose { border-top: 3px double var(--line); margin-top: 1rem; padding-top: .4rem; } h2 + .prose { border: 0; margin: 0; }
-@media (max-width: 40rem) { html { scroll-padding-top: .6rem; } header { position: static; } body { font-size: 15px; } .source { font-size: .72rem; padding: .5rem .3rem;
-  --number: 3.4rem; white-space: pre-wrap; overflow-wrap: anywhere; } .l { padding-right: .3rem; margin-right: .3rem; } dl.rooms { display: block; } }
-@media print { header, .skip { display: none; } body { font-size: 10pt; background: #fff; color: #000; } article { break-inside: avoid; }
-  pre { white-space: pre-wrap; background: #fff; border: 0; overflow: visible; } .source { font-size: 6.6pt; } .x { font-size: 6.6pt; }
-  h2, h3 { break-after: avoid; } a { color: inherit; } main { max-width: none; } }
-"""
-
-# Shows the entries that have every word typed, and says how many; Escape empties the box, / goes to it.
-SCRIPT = """
-(function () {
-  var form = document.querySelector('form'), box = form.querySelector('input'), count = form.querySelector('output');
-  var parts = Array.prototype.slice.call(document.querySelectorAll('main section')), entries = [];
-  parts.forEach(function (part) {
-    part.querySelectorAll('article').forEach(function (entry) { entries.push({ entry: entry, text: entry.textContent.toLowerCase() }); });
-  });
-  function show() {
-    var words = box.value.toLowerCase().split(/[ ,()]+/).filter(Boolean), found = 0;
-    entries.forEach(function (e) {
-      e.entry.hidden = !words.every(function (word) { return e.text.includes(word); });
-      if (!e.entry.hidden) found++;
-    });
-    parts.forEach(function (part) { part.hidden = words.length !== 0 ? part.querySelector('article:not([hidden])') === null : false; });
-    document.querySelectorAll('.prose').forEach(function (p) { p.hidden = words.length !== 0; });
-    count.textContent = words.length ? found + (found === 1 ? ' entry' : ' entries') : '';
-  }
-  form.hidden = false;
-  form.addEventListener('submit', function (event) { event.preventDefault(); });
-  box.addEventListener('input', show);
-  document.addEventListener('keydown', function (event) {
-    if (event.key === '/') { if (document.activeElement !== box) { event.preventDefault(); box.focus(); } }
-    if (event.key === 'Escape') { if (document.activeElement === box) { box.value = ''; show(); } }
-  });
-  window.addEventListener('hashchange', function () {
-    var target = document.getElementById(location.hash.slice(1));
-    if (target) { if (target.closest('[hidden]')) { box.value = ''; show(); target.scrollIntoView(); } }
-  });
-})();
-"""
-
-
-def page(title, head, body, script=""):
-    return """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8" />
-<meta name="viewport" content="width=device-width, initial-scale=1" />
-<title>%s</title>
-<style>%s</style>
-</head>
-<body>
-<a class="skip" href="#content">Skip to the content</a>
-<header>%s</header>
-<main id="content">
-%s
-</main>
-%s</body>
-</html>
-""" % (escape(title), STYLE, head, body, script and "<script>%s</script>\n" % script)
-
-
-def link(href, text, more=""):
-    return '<a href="%s"%s>%s</a>' % (escape(href), more, escape(text))
 
 
 class Library:
@@ -130,7 +25,8 @@ class Library:
         self.chunks = {file: chunks(text) for file, text in self.text.items()}
         self.public = header[:header.index(END)]
         public = split(self.public)[0]
-        self.declared = {m[1]: public.count("\n", 0, m.start(1)) for m in re.finditer(r"^\s*TG_API\b[^(;]*?(\w+)\s*\(", public, re.M)}
+        found = re.finditer(r"^\s*TG_API\b[^(;]*?(\w+)\s*\(", public, re.M)
+        self.declared = {m[1]: public.count("\n", 0, m.start(1)) for m in found}
         entries = re.search(r"^#define TGI_BACKEND_ENTRIES\(OP\)(?:.*\\\n)*.*", header, re.M)[0]
         self.entries = re.findall(r"OP\(\w+, [^,]+, (\w+),", entries[entries.index("bool, map,") - 10:]) # those that compute
         self.gradients = {columns[0] for _, columns in self.names.rows("TGI_GRADIENTS", 10 ** 5)}
@@ -148,7 +44,9 @@ class Library:
     def page_of(self, file, chunk):
         if chunk.tag:
             return "%s-%s.html" % ("room" if file == HEADER else "cuda", chunk.tag.lower())
-        return "%s.html" % ("cuda" if file == COMPANION else "start" if not chunk.first else "halves" if chunk.end < self.chunks[file][-1].end else "licence")
+        if file == COMPANION:
+            return "cuda.html"
+        return "start.html" if not chunk.first else "halves.html" if chunk.end < self.chunks[file][-1].end else "licence.html"
 
     def place(self, file, line):
         return "%s#L%d" % (self.page_of(file, self.chunk_at(file, line)), line + 1)
@@ -158,7 +56,7 @@ class Library:
         if name.startswith("TGI_OP_") and name[7:] in self.ops:
             return self.place(HEADER, self.ops[name[7:]].line)
         d = self.names.defined.get(name)
-        return d and self.place(*(HEADER, d.row) if d.row and d.kind == "made" and not d.name.startswith("tgi_cuda") else (d.file, d.line))
+        return d and (self.place(HEADER, d.row) if d.row and d.kind == "made" else self.place(d.file, d.line))
 
     def reached(self, names, room, wanted):
         """What `wanted` finds first in the code of the functions, then of those of the room that these name, and so on."""
@@ -169,7 +67,8 @@ class Library:
             if found:
                 return found
             seen |= set(level)
-            level = [n for n in dict.fromkeys(re.findall(r"\btgi?_\w+", " ".join(code))) if n in self.by_room[room] and n not in seen]
+            named = dict.fromkeys(re.findall(r"\btgi?_\w+", " ".join(code)))
+            level = [n for n in named if n in self.by_room[room] and n not in seen]
         return []
 
     def ops_behind(self, function):
@@ -184,6 +83,10 @@ class Library:
     def rule(self, op):
         return self.names.defined.get("tgi_rule_" + op)
 
+    def where(self, name):
+        d = self.names.defined[name]
+        return self.place(d.file, d.line)
+
     def kernels(self, op):
         """The entries of the backend table that an op and its rule call."""
         if op not in self.mentions:
@@ -191,7 +94,7 @@ class Library:
             if self.ops[op].table == TABLES[0]:
                 found = ["map"] + ["map_gradient"] * (op in self.gradients)
             else:
-                home = self.names.defined.get("tgi_rule_" + op) or self.names.defined.get("tg_" + op)
+                home = self.rule(op) or self.names.defined.get("tg_" + op)
                 near = self.by_room.get(home and self.room_of(home), {}).values()
                 starts = [d.name for d in near if re.search(r"\bTGI_OP_%s\b" % op, d.code)]
                 for name in starts + ["tgi_rule_" + op, "tg_" + op]:
@@ -227,105 +130,6 @@ class Library:
         return "; ".join(parts)
 
 
-class Code:
-    """Writes source as HTML: colours, and links by `target`, a function of a name; `names` may only be links where it gives one."""
-
-    def __init__(self, target, room, manual=None):
-        self.target, self.room, self.manual = target, room, manual
-
-    def comment(self, text):
-        rooms = text[:1] != '"' # a text of the program names functions, too, but no rooms
-
-        def word(m):
-            href = rooms and self.room(m[1] or m[0]) if m[1] or m[0].isupper() and "_" not in m[0] else self.target(m[0])
-            return link(href, m[0]) if href else escape(m[0])
-        parts, at = [], 0
-        for m in WORDS_OF_COMMENTS.finditer(text):
-            parts += [escape(text[at:m.start()]), word(m)]
-            at = m.end()
-        return "".join(parts) + escape(text[at:])
-
-    def token(self, text):
-        if text.startswith(("/*", "//")):
-            return '<span class="c">%s</span>' % self.comment(text)
-        if text[0] in "\"'":
-            return '<span class="s">%s</span>' % self.comment(text)
-        if text[0] == "#" or text in KEYWORDS:
-            return '<span class="k">%s</span>' % escape(text)
-        href = self.target(text) if re.match(r"tgi?_|TGI?_", text) else None
-        return link(href, text) if href else escape(text)
-
-    def lines(self, text):
-        """The text as HTML, line by line; what spans lines is closed and opened again."""
-        whole = "".join(self.token(m[0]) for m in TOKEN.finditer(text))
-        lines, opened = [], ""
-        for line in whole.split("\n"):
-            line = opened + line
-            last = max(line.rfind('<span class="c">'), line.rfind('<span class="s">'))
-            opened = line[last:last + 16] if last >= 0 and "</span>" not in line[last:] else ""
-            lines.append(line + ("</span>" if opened else ""))
-        return lines
-
-
-def prose(comment, code):
-    """A comment as paragraphs, lists and listings, by its indents."""
-    text = re.sub(r"^/\* [=-]{8} @@.*$", "", re.sub(r"\s*\*/$", "", comment), count=1, flags=re.M)
-    if text.lstrip().startswith("/*"):
-        text = text.replace("/*", "  ", 1)
-    lines = [line.rstrip().replace("/* ---- ", "        ") for line in text.split("\n")]
-    base = min([len(line) - len(line.lstrip()) for line in lines if line.strip()] or [0])
-    out = []
-    marked = lambda t: re.sub(r"`([^`]+)`", r"<code>\1</code>", code.comment(t))
-    for block in re.split(r"\n(?:\s*\n)+", "\n".join(line[base:] for line in lines).strip("\n")):
-        rows = block.split("\n") if block else []
-        indent = min([len(row) - len(row.lstrip()) for row in rows] or [0])
-        rows = [row[indent:] for row in rows]
-        while rows:
-            end, column = 1, 0
-            if indent > 3: # a listing, or a list that stands apart
-                end = len(rows)
-            while end < len(rows) and kind_of(rows[end], column) in {"-": " ", "p": "p", " ": " t"}.get(kind_of(rows[0]), " tc"):
-                column = len(rows[end - 1]) - len(TERM.match(rows[end - 1])[2]) if TERM.match(rows[end - 1]) else column
-                end += 1
-            part, rows, kind = rows[:end], rows[end:], "" if indent > 3 else kind_of(rows[0])
-            if kind == "-":
-                out.append("<ul><li>%s</li></ul>" % marked(" ".join(row.strip() for row in part)[2:]))
-            else:
-                out.append("<p>%s</p>" % marked(" ".join(part)) if kind == "p" else listed(part, marked))
-    return "\n".join(out).replace("</pre>\n<pre>", "\n\n").replace("</ul>\n<ul>", "\n").replace("</dl>\n<dl>", "\n")
-
-
-def kind_of(row, column=0):
-    """What a row of a comment is: indented, an item, a term with its meaning, c: one that fills its column; or p, of a paragraph."""
-    if row[0] == " " or row.startswith("- "):
-        return row[0]
-    return "t" if TERM.match(row) else "c" if column and row[column - 1:column] == " " and row[column:column + 1].strip() else "p"
-
-
-def listed(rows, marked):
-    """Rows `term  text`, whose texts go on below, as a list; other rows, and tables, as they stand."""
-    indent = min(len(row) - len(row.lstrip()) for row in rows)
-    rows = [row[indent:] for row in rows]
-    entries, column = [], 0
-    for row in rows:
-        m = TERM.match(row)
-        if m and "{" not in row and not re.search(r"\S {4,}\S", m[2]):
-            column = len(row) - len(m[2])
-            entries.append([m[1], m[2]])
-        elif entries and row[0] != " " and row[column - 1:column + 1].strip() and row[column - 1] == " ": # the term fills its column
-            entries.append([row[:column].strip(), row[column:]])
-        elif entries and len(row) - len(row.lstrip()) >= min(column, 6) and "{" not in row and not re.search(r"\S {4,}\S", row):
-            entries[-1][1] += " " + row.strip()
-        else:
-            return "<pre>%s</pre>" % marked("\n".join(rows))
-    return "<dl>%s</dl>" % "".join("<dt>%s</dt><dd>%s</dd>" % (marked(a), marked(b)) for a, b in entries)
-
-
-class Section:
-    def __init__(self, tag, title):
-        self.tag, self.title, self.parts, self.entries = tag, title, [], 0
-
-
 def groups_of(public):
     """The public part in order: ("room", tag, comment), ("prose", comment) or ("entry", comment, items)."""
     items, out, comment, entry = items_of(public), [], None, []
@@ -348,225 +152,274 @@ def groups_of(public):
     return out
 
 
-def manual(library, book=None):
-    """The manual as a page; book: the folder of the pages of the source, to link to, or None."""
-    public, lines = library.public, library.public.split("\n")
-    rooms = {tag for _, tag in re.findall(r"^/\* ([=-]{8}) @@([A-Z_]+)", public, re.M)}
-    first, chapters = public[:public.index("*/")], []
-    for block in re.split(r"\n\n(?= {3}[A-Z]{2,}(?: [A-Z]{2,})?(?: {2,}| (?=[a-z(])))", first):
-        m = re.match(r" {3}([A-Z]{2,}(?: [A-Z]{2,})?) +", block)
-        chapters.append((m[1] if m else "", block))
-    ids = {title: re.sub(r"\W+", "-", title.lower()) for title, _ in chapters if title}
-    known, groups = {}, groups_of(public)
-    for g in groups:
-        if g[0] == "entry":
-            for item in g[2]:
-                for name in [item.name] if item.name and item.name != "enum" else []:
-                    known[name] = "#" + name
-                for name in re.findall(r"^\s+(TG_\w+)", item.code, re.M) if re.match(r"(typedef )?enum", item.code) else []:
-                    known.setdefault(name, "#" + name)
-    configured = re.findall(r"^ {7}(TG_\w+) {2,}", first, re.M)
-    known.update((name, "#" + name) for name in configured)
-
-    def room(word):
-        return "#" + ids[word] if word in ids else "#room-" + word.lower() if word in rooms and word not in WORDS else None
-    code = Code(lambda name: known.get(name) or (book and library.names.defined.get(name) and book + library.target(name)), room)
-    sections, body = [], []
-    for title, block in chapters:
-        text = re.sub(r"^ {3}[A-Z]{2,}(?: [A-Z]{2,})? {2,}(?!.* {4,})", "   ", block) if title and title != "BUILD" else re.sub("^ {3}BUILD", " " * 8, block)
-        name = title.capitalize() if title else ""
-        own = Code(code.target, lambda word: room(word) if word != title.split(" ")[0] else None)
-        body.append('<section class="chapter"%s>%s<article>%s</article></section>' % (
-            ' aria-labelledby="%s"' % ids[title] if title else "", '<h2 id="%s">%s</h2>' % (ids[title], name) if title else "",
-            re.sub(r'<dt><a href="#(TG_\w+)">\w+</a></dt>', r'<dt id="\1">\1</dt>', prose(text if title else re.sub(r"^/\* [^\n]*", "", text), own))))
-        if title:
-            sections.append((ids[title], name))
-    opened, given = False, set(configured)
-    for g in groups:
-        if g[0] == "room":
-            body.append(("</section>" if opened else "") + '<section aria-labelledby="room-%s">\n<h2 id="room-%s">%s: %s</h2>' % (
-                g[1].lower(), g[1].lower(), g[1], escape(library.sentence[g[1]].rstrip(".:"))))
-            opened = True
-            sections.append(("room-" + g[1].lower(), g[1]))
-            text = prose(g[2], code)
-            body.append('<div class="prose">%s</div>' % text if text else "")
-        elif opened and g[0] == "prose":
-            body.append('<div class="prose">%s</div>' % prose(g[1], code))
-        elif opened and (g[1] or not all(i.name in configured for i in g[2] if i.name)):
-            body.append(entry_of(library, g[1], g[2], lines, code, given, book))
-    body.append("</section>")
-    head = ('<form role="search" hidden="hidden"><label for="search">Search</label><input id="search" type="search" autocomplete="off" '
-            'placeholder="names and words, as: matmul, running sum" /><output aria-live="polite"></output>'
-            '<a href="#toc">Contents</a>%s</form>' % ('<a href="%sindex.html">The source</a>' % book if book else ""))
-    title = re.match(r"/\* (.*?)\s*$", first.split("\n")[0])[1]
-    toc = "".join("<li>%s</li>" % link("#" + a, t) for a, t in sections)
-    return page("tensorgrad: the manual", head, "<h1>tensorgrad: the manual</h1>\n<p>%s</p>\n<nav id=\"toc\" aria-label=\"Contents\">"
-                "<ul class=\"columns\">%s</ul></nav>\n%s" % (escape(title), toc, "\n".join(body)), SCRIPT)
+CHAPTER = r" {3}([A-Z]{2,}(?: [A-Z]{2,})?)(?: {2,}| (?=[a-z(]))" # how a chapter of the first comment begins
 
 
-def entry_of(library, comment, items, lines, code, given, book):
-    """An entry of the manual: names, declarations as they stand, comment, PyTorch's functions, and links to the source."""
-    names = list(dict.fromkeys(i.name for i in items if i.name and i.name != "enum"))
-    text = "\n".join(lines[items[0].line:items[-1].end + 1])
-    fresh = [n for n in names if n not in given]
-    given.update(names)
-    inner = Code(lambda name: None if name in names else code.target(name), code.room)
-    shown = "\n".join(inner.lines(text))
-    for e in re.findall(r"^\s+(TG_\w+)(?=\s*[=,/]|\s*$)", text, re.M) if "enum" in text else []: # the anchors of enumerators
-        if e not in given:
-            given.add(e)
-            shown = re.sub(r'(^\s+)(?:<a href="#%s">)?\b%s\b(?:</a>)?' % (e, e), r'\1<span id="%s" class="d">%s</span>' % (e, e), shown, count=1, flags=re.M)
-    head = ", ".join('<code%s>%s</code>' % (' id="%s"' % n if n in fresh else "", n) for n in names) or "constants"
-    out = ["<article><h3>%s</h3>" % head, "<pre><code>%s</code></pre>" % shown]
-    said = re.sub(r"(\.|/\*|\n)\s+(torch(\.\w+)+|F\.\w+) \*/$", r"\1 */", comment) # PyTorch's function has a line of its own
-    out += [prose(said, inner)] if comment else []
-    torch = dict.fromkeys(t.replace("F.", "torch.nn.functional.", 1) if t.startswith("F.") else t for t in TORCH.findall(re.sub(r"\s+", " ", comment)))
-    more = ["PyTorch: " + ", ".join("<code>%s</code>" % t for t in torch)] if torch else []
-    if book:
-        to = lambda place, what: '<a href="%s%s">%s</a>' % (book, place, escape(what))
-        more.append("Source: " + to(library.place(HEADER, items[0].line), "declaration"))
-        for name in names:
-            if name in library.declared:
-                more += links_of(library, name, to, name + " " if len(names) > 1 else "")
-    if more:
-        out.append('<p class="more">%s</p>' % ". ".join(more))
-    return "\n".join(out) + "</article>"
+class Manual:
+    """The manual as a page.  book: the folder of the pages of the source, to link to, or None."""
+
+    def __init__(self, library, book=None):
+        self.library, self.book, self.lines = library, book, library.public.split("\n")
+        self.first = library.public[:library.public.index("*/")]
+        blocks = re.split(r"\n\n(?=%s)" % CHAPTER.replace("([A-Z]", "(?:[A-Z]"), self.first)
+        self.chapters = [((re.match(CHAPTER, block) or {1: ""})[1], block) for block in blocks]
+        self.ids = {title: re.sub(r"\W+", "-", title.lower()) for title, _ in self.chapters if title}
+        self.rooms = set(re.findall(r"^/\* [=-]{8} @@([A-Z_]+)", library.public, re.M))
+        self.configured = re.findall(r"^ {7}(TG_\w+) {2,}", self.first, re.M)
+        self.groups, self.given, self.known = groups_of(library.public), set(self.configured), set(self.configured)
+        for item in [item for group in self.groups if group[0] == "entry" for item in group[2]]:
+            self.known |= {item.name} - {"", "enum"}
+            if re.match(r"(typedef )?enum", item.code):
+                self.known |= set(re.findall(r"^\s+(TG_\w+)", item.code, re.M))
+        self.code = Code(self.target, self.room)
+
+    def target(self, name):
+        if name in self.known:
+            return "#" + name
+        return self.book + self.library.target(name) if self.book and self.library.names.defined.get(name) else None
+
+    def room(self, word):
+        if word in self.ids:
+            return "#" + self.ids[word]
+        return "#room-" + word.lower() if word in self.rooms and word not in WORDS else None
+
+    def chapter(self, title, block):
+        """A chapter of the first comment; the text of the first begins after the title of the page."""
+        if not title:
+            return "<section><article>%s</article></section>" % prose(re.sub(r"^/\* [^\n]*", "", block), self.code)
+        if title == "BUILD": # a table
+            block = re.sub("^ {3}BUILD", " " * 8, block)
+        else:
+            block = re.sub(r"^ {3}%s {2,}" % title, "   ", block)
+        own = Code(self.target, lambda word: self.room(word) if word not in title.split(" ") else None)
+        text = re.sub(r'<dt><a href="#(TG_\w+)">\w+</a></dt>', r'<dt id="\1">\1</dt>', prose(block, own))
+        return '<section aria-labelledby="%s"><h2 id="%s">%s</h2><article>%s</article></section>' % (
+            self.ids[title], self.ids[title], title.capitalize(), text)
+
+    def section(self, tag, groups):
+        """A room: its title, and its groups of declarations."""
+        body = ['<section aria-labelledby="room-%s">' % tag.lower(), '<h2 id="room-%s">%s: %s</h2>' % (
+            tag.lower(), tag, escape(self.library.sentence[tag].rstrip(".:")))]
+        for group in groups:
+            if group[0] == "entry":
+                if group[1] or not all(i.name in self.configured for i in group[2] if i.name):
+                    body.append(self.entry(group[1], group[2]))
+            else:
+                text = prose(group[-1], self.code)
+                body.append('<div class="prose">%s</div>' % text if text else "")
+        return "\n".join(body + ["</section>"])
+
+    def declarations(self, names, text):
+        """Declarations as they stand, with the anchors of enumerators."""
+        shown = "\n".join(Code(lambda name: None if name in names else self.target(name), self.room).lines(text))
+        for e in re.findall(r"^\s+(TG_\w+)(?=\s*[=,/]|\s*$)", text, re.M) if "enum" in text else []:
+            if e not in self.given:
+                self.given.add(e)
+                anchor = r'\1<span id="%s" class="d">%s</span>' % (e, e)
+                shown = re.sub(r'(^\s+)(?:<a href="#%s">)?\b%s\b(?:</a>)?' % (e, e), anchor, shown, count=1, flags=re.M)
+        return "<pre><code>%s</code></pre>" % shown
+
+    def entry(self, comment, items):
+        """Names, declarations, comment, PyTorch's functions, and links to the source."""
+        names = list(dict.fromkeys(i.name for i in items if i.name and i.name != "enum"))
+        head = ", ".join("<code%s>%s</code>" % (' id="%s"' % n if n not in self.given else "", n) for n in names)
+        self.given.update(names)
+        out = ["<article><h3>%s</h3>" % (head or "constants"),
+               self.declarations(names, "\n".join(self.lines[items[0].line:items[-1].end + 1]))]
+        if comment: # PyTorch's function, at its end, has a line of its own
+            said = re.sub(r"(\.|/\*|\n)\s+(torch(\.\w+)+|F\.\w+) \*/$", r"\1 */", comment)
+            out.append(prose(said, Code(lambda name: None if name in names else self.target(name), self.room)))
+        torch = dict.fromkeys(re.sub(r"^F\.", "torch.nn.functional.", t) for t in TORCH.findall(re.sub(r"\s+", " ", comment)))
+        more = ["PyTorch: " + ", ".join("<code>%s</code>" % t for t in torch)] if torch else []
+        if self.book:
+            to = lambda place, what: link(self.book + place, what)
+            more.append("Source: " + to(self.library.place(HEADER, items[0].line), "declaration"))
+            for name in names:
+                if name in self.library.declared:
+                    more += links_of(self.library, name, to, name + " " if len(names) > 1 else "")
+        return "\n".join(out + (['<p class="more">%s</p>' % ". ".join(more)] if more else [])) + "</article>"
+
+    def text(self):
+        sections = [(self.ids[title], title.capitalize()) for title, _ in self.chapters if title]
+        body, rooms = [self.chapter(*c) for c in self.chapters], []
+        for group in self.groups:
+            if group[0] == "room":
+                rooms.append((group[1], [group]))
+                sections.append(("room-" + group[1].lower(), group[1]))
+            elif rooms:
+                rooms[-1][1].append(group)
+        body += [self.section(*room) for room in rooms]
+        head = ('<form role="search" hidden="hidden"><label for="search">Search</label>'
+                '<input id="search" type="search" autocomplete="off" placeholder="names and words, as: matmul, norm" />'
+                '<output aria-live="polite"></output><a href="#toc">Contents</a>%s</form>')
+        title = re.match(r"/\* (.*?)\s*$", self.first.split("\n")[0])[1]
+        toc = '<nav id="toc" aria-label="Contents"><ul class="columns">%s</ul></nav>' % "".join(
+            "<li>%s</li>" % link("#" + anchor, name) for anchor, name in sections)
+        return page("tensorgrad: the manual", head % (link(self.book + "index.html", "The source") if self.book else ""), "\n".join(
+            ["<h1>tensorgrad: the manual</h1>", "<p>%s</p>" % escape(title), toc] + body), SCRIPT)
 
 
 def links_of(library, name, to, before=""):
     """Links from a public function: its implementation; the row of each op that it runs, with rule and kernels."""
-    d = library.names.defined[name]
-    parts = [before + to(library.place(d.file, d.line), "implementation")]
+    parts = [before + to(library.where(name), "implementation")]
     for op in library.ops_behind(name):
         rest = library.links_of_op(op, to)
         parts.append("op " + to(library.place(HEADER, library.ops[op].line), op) + (": " + rest if rest else ""))
     return parts
 
 
-def title_of(library, at):
-    """The room of a place, as the text of a link."""
-    return ("CUDA: " if at[0] == COMPANION else "@@") + library.chunk_at(*at).tag
+class Notes:
+    """The links that stand under a line: under declarations, rows, rules and definitions.  at: {(file, line): [HTML]}"""
 
+    def __init__(self, library):
+        self.library, self.at = library, {}
+        self.code = {file: text.split("\n") for file, text in library.names.code.items()}
+        for name, line in library.declared.items():
+            self.add_head(HEADER, line, ". ".join([link("../manual.html#" + name, "manual")] + links_of(library, name, link)))
+            d = library.names.defined[name]
+            if d.kind == "function":
+                self.add_head(d.file, d.line, "manual: " + self.manual(name))
+        for op in library.ops:
+            self.row(op)
+        for (file, line), names in library.names.made.items():
+            self.made(file, line, names)
+        for entry in library.entries:
+            self.kernels(entry)
 
-def beside(library):
-    """{(file, line): HTML} of the links that stand under a line: under declarations, rows, rules and definitions."""
-    notes, to = {}, lambda place, what: link(place, what)
-    add = lambda file, line, text: notes.setdefault((file, line), []).append(text)
-    code = {file: text.split("\n") for file, text in library.names.code.items()}
-    head_end = lambda file, line: next(k - code[file][k].startswith("{") for k in range(line, 10 ** 6) if re.search("[;{]", code[file][k]))
-    depth = lambda text: text.count("(") - text.count(")")
-    row_end = lambda line: next(k for k in range(line, 10 ** 6) if depth("".join(code[HEADER][line:k + 1])) <= 0)
-    by_manual = lambda n: link("../manual.html#" + n, n)
-    for name, line in library.declared.items():
-        add(HEADER, head_end(HEADER, line), ". ".join([link("../manual.html#" + name, "manual")] + links_of(library, name, to)))
-        d = library.names.defined[name]
-        if d.kind == "function":
-            add(d.file, head_end(d.file, d.line), "manual: " + by_manual(name))
-    for op, o in library.ops.items():
+    def manual(self, name):
+        return link("../manual.html#" + name, name)
+
+    def row_link(self, op, text=None):
+        return link(self.library.place(HEADER, self.library.ops[op].line), text or op)
+
+    def add(self, file, line, text):
+        self.at.setdefault((file, line), []).append(text)
+
+    def add_head(self, file, line, text):
+        """Under the last line of a declaration, or of the head of a definition."""
+        last = next(k for k in range(line, 10 ** 6) if re.search("[;{]", self.code[file][k]))
+        self.add(file, last - self.code[file][last].startswith("{"), text)
+
+    def row(self, op):
+        library, line = self.library, self.library.ops[op].line
         functions = [n for n in ("tg_" + op, "tg_" + op + "_") if n in library.declared]
-        parts = ["manual: " + ", ".join(by_manual(n) for n in functions)] if functions else []
-        parts += [link(library.place(library.names.defined[n].file, library.names.defined[n].line), "implementation") for n in functions[:1]]
-        rest = library.links_of_op(op, to)
-        loops = [link(library.place(*at), title_of(library, at)) for at, names in library.names.made.items()
-                 if any(row == o.line and not re.match("tg_|tgi_rule_", n) for n, row in names)]
-        parts += [rest] if rest else []
-        parts += ["made of the row: " + ", ".join(loops)] if loops else []
-        add(HEADER, row_end(o.line), ". ".join(parts) or "no function, rule or kernel of its own")
-        if library.rule(op) and library.rule(op).kind == "function":
-            add(library.rule(op).file, head_end(library.rule(op).file, library.rule(op).line), "row of the op: " + link(library.place(HEADER, o.line), op))
-    for (file, line), names in library.names.made.items():
+        loops = [link(library.place(*at), ("CUDA: " if at[0] == COMPANION else "@@") + library.chunk_at(*at).tag)
+                 for at, names in library.names.made.items()
+                 if any(row == line and not re.match("tg_|tgi_rule_", n) for n, row in names)]
+        parts = ["manual: " + ", ".join(map(self.manual, functions)) if functions else "",
+                 link(library.where(functions[0]), "implementation") if functions else "", library.links_of_op(op, link),
+                 "made of the row: " + ", ".join(loops) if loops else ""]
+        last, depth = line, 0
+        while True: # the end of the row
+            depth += self.code[HEADER][last].count("(") - self.code[HEADER][last].count(")")
+            if depth <= 0:
+                break
+            last += 1
+        self.add(HEADER, last, ". ".join(filter(None, parts)) or "no function, rule or kernel of its own")
+        rule = library.rule(op)
+        if rule and rule.kind == "function":
+            self.add_head(rule.file, rule.line, "row of the op: " + self.row_link(op))
+
+    def made(self, file, line, names):
+        """What the call of a macro makes: names with their rows."""
         what = []
         for n, row in names:
-            if n in library.declared:
-                what.append(by_manual(n) + (" (%s)" % link(library.place(HEADER, row), "row") if row else ""))
+            place = self.library.place(HEADER, row) if row else None
+            if n in self.library.declared:
+                what.append(self.manual(n) + (" (%s)" % link(place, "row") if row else ""))
             elif row or len(names) < 9:
-                what.append(link(library.place(HEADER, row), n) if row else escape(n))
+                what.append(link(place, n) if row else escape(n))
         if what:
-            add(file, line, "makes " + ", ".join(what))
-    for entry in library.entries:
-        kinds = [library.names.defined.get("tgi_%s_%s" % (kind, entry)) for kind in ("plain", "cpu", "cuda")]
-        for d in filter(None, kinds):
-            others = ["%s: %s" % (o.name, link(library.place(o.file, o.line), "line %d" % (o.line + 1))) for o in kinds if o and o is not d]
-            ops = [link(library.place(HEADER, library.ops[op].line), op) for op in library.ops if entry in library.kernels(op)]
-            add(d.file, head_end(d.file, d.line) if d.kind == "function" else d.line, ". ".join((others and ["the same elsewhere: " + ", ".join(others)] or []) + (
-                ["ops: " + ", ".join(ops)] if ops and len(ops) < 40 else [])))
-    return {at: ". ".join(filter(None, texts)) for at, texts in notes.items()}
+            self.add(file, line, "makes " + ", ".join(what))
+
+    def kernels(self, entry):
+        """Under the functions of an entry of the backend table: those of the other devices, and the ops."""
+        found = [self.library.names.defined.get("tgi_%s_%s" % (kind, entry)) for kind in ("plain", "cpu", "cuda")]
+        ops = [self.row_link(op) for op in self.library.ops if entry in self.library.kernels(op)]
+        for d in filter(None, found):
+            others = ["%s: %s" % (o.name, link(self.library.where(o.name), "line %d" % (o.line + 1)))
+                      for o in found if o and o is not d]
+            parts = ["the same elsewhere: " + ", ".join(others)] if others else []
+            parts += ["ops: " + ", ".join(ops)] if ops and len(ops) < 40 else []
+            if parts:
+                (self.add_head if d.kind == "function" else self.add)(d.file, d.line, ". ".join(parts))
+
+    def under(self, file, line):
+        return '<small class="x">%s</small>' % ". ".join(self.at[file, line]) if (file, line) in self.at else ""
 
 
-def book(library):
-    """{name of a page: its text}."""
-    notes, pages, order = beside(library), {}, []
-    written = {}
-    for file in (HEADER, COMPANION):
-        whole = Code(library.target, lambda word: "room-%s.html" % word.lower() if word in library.sentence and word not in WORDS else None)
-        written[file] = whole.lines(library.text[file])
-        tags = [""] + [tag for tag, _ in library.contents if tag] if file == HEADER else [None]
-        found = [(library.page_of(file, c), c) for c in library.chunks[file]]
-        rank = {tag: n for n, tag in enumerate(tags)}
-        if file == HEADER:
-            found.sort(key=lambda f: (f[0] == "licence.html", rank[f[1].tag] if f[1].tag else f[0] == "halves.html" and -1, f[1].first))
-            found.sort(key=lambda f: {"start.html": 0, "halves.html": 1, "licence.html": 3}.get(f[0], 2))
-        for name, chunk in found:
-            if name not in pages:
-                order.append(name)
-            pages.setdefault(name, (file, []))[1].append(chunk)
-    out = {}
-    for n, name in enumerate(order):
-        file, parts = pages[name]
-        around = [("Before: ", order[n - 1] if n else None), ("Next: ", order[n + 1] if n + 1 < len(order) else None)]
-        nav = "".join(link(p, w + title_of_page(library, p, pages)[0], ' rel="%s"' % w[:-2].lower().replace("before", "prev")) for w, p in around if p)
-        head = '<nav aria-label="Pages">%s%s%s</nav>' % (link("index.html", "Contents"), link("../manual.html", "Manual"), nav)
-        title, sentence = title_of_page(library, name, pages)
-        body = ["<h1>%s</h1>\n<p>%s</p>" % (escape(title), escape(sentence))]
-        named = sorted(d.name for d in library.names.defined.values() if d.file == file and d.kind in ("function", "type", "made")
+class Book:
+    """The pages of the source: {name: (file, chunks)}, in the order of the contents."""
+
+    def __init__(self, library):
+        self.library, self.notes, self.pages = library, Notes(library), {}
+        room = lambda word: "room-%s.html" % word.lower() if word in library.sentence and word not in WORDS else None
+        code = Code(library.target, room)
+        self.written = {file: code.lines(text) for file, text in library.text.items()}
+        found = [(library.page_of(file, c), file, c) for file in (HEADER, COMPANION) for c in library.chunks[file]]
+        order = ["start.html", "halves.html"] + ["room-%s.html" % tag.lower() for tag, _ in library.contents if tag]
+        for name, file, chunk in sorted((f for f in found if f[0] in order), key=lambda f: order.index(f[0])) + [
+                f for f in found if f[0] not in order and f[1] == COMPANION] + [f for f in found if f[0] == "licence.html"]:
+            self.pages.setdefault(name, (file, []))[1].append(chunk)
+
+    def title(self, name):
+        """The title of a page, and the sentence that describes it in the contents of its file."""
+        file, parts = self.pages[name]
+        tag = parts[0].tag
+        if file == COMPANION:
+            head = self.library.text[COMPANION][:self.library.text[COMPANION].index("*/")]
+            said = dict(re.findall(r"^ +@@([A-Z_]+) +(\S.*)$", head, re.M))
+            return ("CUDA: " + tag, said[tag]) if tag else ("CUDA", "the head of tensorgrad_cuda.cu")
+        if tag:
+            return "@@" + tag, self.library.sentence[tag].rstrip(".:")
+        return {"start.html": ("The first comment", "how to use the library, and the contents"),
+                "halves.html": ("Between", "public part and implementation: the order of the rooms, what is included"),
+                "licence.html": ("The licence", "at the end of the header")}[name]
+
+    def room(self, name):
+        file, parts = self.pages[name]
+        title, sentence = self.title(name)
+        defined = self.library.names.defined
+        named = sorted(d.name for d in defined.values() if d.file == file and d.kind in ("function", "type", "made")
                        and any(c.first <= d.line < c.end for c in parts))
+        body = ["<h1>%s</h1>" % escape(title), "<p>%s</p>" % escape(sentence)]
         if named:
             body.append('<details><summary>%d names defined here</summary><ul class="columns">%s</ul></details>' % (
-                len(named), "".join("<li>%s</li>" % link("#L%d" % (library.names.defined[d].line + 1), d) for d in named)))
+                len(named), "".join("<li>%s</li>" % link("#L%d" % (defined[n].line + 1), n) for n in named)))
         for c in parts:
-            what = (c.half.capitalize() + ", l" if len(parts) > 1 else file + ", l") + "ines %d to %d" % (c.first + 1, c.end)
-            body.append('<h2 id="%s">%s</h2>' % (c.half, what))
+            what = "%s, lines %d to %d" % (c.half.capitalize() if len(parts) > 1 else file, c.first + 1, c.end)
             rows = ['<span class="r"><a class="l" id="L%d" href="#L%d" aria-hidden="true" tabindex="-1"></a>%s\n</span>%s' % (
-                k + 1, k + 1, written[file][k], '<small class="x">%s</small>' % notes[file, k] if (file, k) in notes else "")
-                for k in range(c.first, c.end)]
-            body.append('<pre class="source" style="--from: %d" tabindex="0" role="region" aria-label="%s">%s</pre>' % (c.first, what, "".join(rows)))
-        out[name] = page("%s - tensorgrad" % title, head, "\n".join(body))
-    out["index.html"] = index(library, order, pages)
-    return out
+                k + 1, k + 1, self.written[file][k], self.notes.under(file, k)) for k in range(c.first, c.end)]
+            body.append('<h2 id="%s">%s</h2>' % (c.half, what))
+            body.append('<pre class="source" style="--from: %d" tabindex="0" role="region" aria-label="%s">%s</pre>' % (
+                c.first, what, "".join(rows)))
+        order = list(self.pages)
+        at = order.index(name)
+        nav = [("index.html", "Contents", ""), ("../manual.html", "Manual", "")]
+        nav += [(order[at - 1], "Before: " + self.title(order[at - 1])[0], ' rel="prev"')] if at else []
+        nav += [(order[at + 1], "Next: " + self.title(order[at + 1])[0], ' rel="next"')] if at + 1 < len(order) else []
+        return page(title + " - tensorgrad", '<nav aria-label="Pages">%s</nav>' % "".join(link(*n) for n in nav), "\n".join(body))
 
+    def index(self):
+        body = ["<h1>tensorgrad: the source</h1>",
+                "<p>tensorgrad.h and tensorgrad_cuda.cu, a page for each room.  A name leads to its definition; a function or a rule "
+                "that comes from a row of the op table leads to that row; under a declaration stand its implementation, the rows of "
+                "its ops, their rules and their kernels.  Lines have the numbers that they have in their file.</p>"]
+        parts = [("", ["start.html", "halves.html"])]
+        for tag, sentence in self.library.contents:
+            if tag:
+                parts[-1][1].append("room-%s.html" % tag.lower())
+            else:
+                parts.append((sentence.rstrip("."), []))
+        parts += [("On NVIDIA GPUs: tensorgrad_cuda.cu", [p for p in self.pages if self.pages[p][0] == COMPANION])]
+        for title, names in parts + [("The end", ["licence.html"])]:
+            body.append("<h2>%s</h2>" % escape(title) if title else "")
+            body.append('<dl class="rooms">%s</dl>' % "".join('<dt>%s</dt><dd>%s <span class="more">(%d lines)</span></dd>' % (
+                link(p, self.title(p)[0]), escape(self.title(p)[1]), sum(c.end - c.first for c in self.pages[p][1])) for p in names))
+        return page("tensorgrad: the source", '<nav aria-label="Pages">%s</nav>' % link("../manual.html", "Manual"), "\n".join(body))
 
-def title_of_page(library, name, pages):
-    """The title of a page, and the sentence that describes it in the contents of its file."""
-    file, parts = pages[name]
-    tag = parts[0].tag
-    if file == COMPANION:
-        said = dict(re.findall(r"^ +@@([A-Z_]+) +(\S.*)$", library.text[COMPANION][:library.text[COMPANION].index("*/")], re.M))
-        return ("CUDA: " + tag, said[tag]) if tag else ("CUDA", "the head of tensorgrad_cuda.cu")
-    if tag:
-        return "@@" + tag, library.sentence[tag].rstrip(".:")
-    return {"start.html": ("The first comment", "how to use the library, and the contents"),
-            "halves.html": ("Between the halves", "the order of the rooms, what the implementation includes"),
-            "licence.html": ("The licence", "at the end of the header")}[name]
-
-
-def index(library, order, pages):
-    size = lambda p: sum(c.end - c.first for c in pages[p][1])
-    row = lambda p: "<dt>%s</dt><dd>%s <span class=\"more\">(%d lines)</span></dd>" % (
-        link(p, title_of_page(library, p, pages)[0]), escape(title_of_page(library, p, pages)[1]), size(p))
-    body = ["<h1>tensorgrad: the source</h1>",
-            "<p>tensorgrad.h and tensorgrad_cuda.cu, a page for each room.  A name leads to its definition; a function or a rule that "
-            "comes from a row of the op table leads to that row; under a declaration stand its implementation, the rows of its ops, "
-            "their rules and their kernels.  Lines have the numbers that they have in their file.</p>"]
-    rows = [row(p) for p in order if p in ("start.html", "halves.html")]
-    for tag, sentence in library.contents + [(None, "On NVIDIA GPUs: tensorgrad_cuda.cu.")]:
-        if tag:
-            rows.append(row("room-%s.html" % tag.lower()))
-            continue
-        body.append("<dl class=\"rooms\">%s</dl>\n<h2>%s</h2>" % ("".join(rows), escape(sentence.rstrip("."))))
-        rows = []
-    rows = [row(p) for p in order if pages[p][0] == COMPANION]
-    body.append("<dl class=\"rooms\">%s</dl>\n<h2>The end</h2>\n<dl class=\"rooms\">%s</dl>" % ("".join(rows), row("licence.html")))
-    return page("tensorgrad: the source", '<nav aria-label="Pages">%s</nav>' % link("../manual.html", "Manual"), "\n".join(body))
+    def texts(self):
+        return dict({name: self.room(name) for name in self.pages}, **{"index.html": self.index()})
 
 
 def write(path, text):
@@ -581,12 +434,12 @@ def main():
     what, path = sys.argv[1:]
     library = Library(*(open(f, encoding="utf-8").read() for f in (HEADER, COMPANION)))
     if what == "manual":
-        write(path, manual(library))
+        write(path, Manual(library).text())
         print("written: " + path)
         return
     folder = os.path.basename(os.path.normpath(path))
-    write(os.path.join(path, "..", "manual.html"), manual(library, folder + "/"))
-    pages = book(library)
+    write(os.path.join(path, "..", "manual.html"), Manual(library, folder + "/").text())
+    pages = Book(library).texts()
     for name, text in pages.items():
         write(os.path.join(path, name), text)
     print("written: %d pages, %s first, and the manual beside them" % (len(pages), os.path.join(path, "index.html")))
