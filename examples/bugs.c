@@ -3,7 +3,7 @@
    READ    the functions that make them: a mistake is there where `bug` is its number, else that line is right.
    CHANGE  bugs 6 prints all that is said of mistake 6: find out why, before you read its line.  Plant one of yours.
    PRINTS  what finds each mistake, and what it says; then, for 200 random graphs by engine, library and numeric slopes,
-           how often there is an alarm: without a mistake (0), and with two; last, how many are found; 7 warns, too. */
+           how often there is an alarm: without a mistake (0), and with two of them; last, how many are found. */
 #include "graphs.h"
 
 /* ---- 1, 2, 14: backward in the engine, by the graphs twice() and chain() of bugs.h ---- */
@@ -145,6 +145,6 @@ int main(int argc, char **argv)
         printf("%2d  %-32s %-14s %s\n", mistake, table[mistake - 1].name, table[mistake - 1].tool, said ? said : "-");
     }
     for (int k = 0; k < 3 && !verbose; ++k) printf("200 graphs, mistake %d: %d alarms\n", k, graph_alarms(k, backward));
-    printf("%d of 14 found; %d alarms without a mistake, %d warning\n", found, alarms, warnings);
+    printf("%d of 14 found; %d alarms without a mistake, %d warnings\n", found, alarms, warnings);
     return tg_shutdown() == TG_OK ? 0 : 1;
 }
