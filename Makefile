@@ -139,7 +139,7 @@ WEB_COMPILE = $(WEB_CC) --target=wasm32-wasi -std=c99 -Os -ffp-contract=off -mex
 
 web: $(WEB)
 
-$(WEB): examples/web/web.c examples/web/page.html examples/05_moons.c tensorgrad.h
+$(WEB): examples/web/web.c examples/web/page.html examples/05_moons.c examples/sets.h tensorgrad.h
 	@mkdir -p $(BUILD) $(dir $@)
 	@echo 'int main(void) { return 0; }' > $(BUILD)/empty.c; $(WEB_COMPILE) $(BUILD)/empty.c -o $(BUILD)/web.wasm || { \
 	    echo 'make web needs clang, lld and a libc for WebAssembly: apt-get install clang lld wasi-libc libclang-rt-dev-wasm32'; \

@@ -2,13 +2,13 @@
 
    READ    score() is the network, the loop in main() is training: forward, zero_grad, backward, step.
    CHANGE  the widths in sizes[], the noise, POINTS; leave out the relu and see that a line does not part the moons.
+           05_moons NAME learns another set, of simple, diagonal, split, xor, circle and spiral: which is the hardest?
    PRINTS  loss and accuracy while it learns, then a map: o and x are the two moons, capitals the points that are on
            the wrong side, . and + the side that the network gives to empty places.  Always the same numbers: the data
            are drawn with the library's own random numbers. */
 #define TENSORGRAD_IMPLEMENTATION
 #include "../tensorgrad.h"
-#include <math.h>
-#include <stdio.h>
+#include "sets.h"
 
 enum { POINTS = 200, STEPS = 200, LAYERS = 3, MAP_WIDTH = 72, MAP_HEIGHT = 28 };
 
@@ -97,14 +97,15 @@ static void print_map(const network *net, tg_tensor *points, tg_tensor *labels)
     for (int row = 0; row < MAP_HEIGHT; ++row) printf("%.*s\n", MAP_WIDTH, map[row]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     TG_SCOPE;
     network net;
     tg_tensor *points, *labels;
     tg_set_default_dtype(TG_F64);
     tg_seed(1337);
-    make_moons(&points, &labels);
+    if (argc < 2) make_moons(&points, &labels);
+    else if (!make_set(argv[1], POINTS, &points, &labels)) return 1;
     make_network(&net);
     tg_optim *opt = tg_sgd(net.params, 2 * LAYERS, 0.5);
     for (int step = 0; step <= STEPS && tg_ok(); ++step) {
