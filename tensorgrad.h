@@ -713,6 +713,12 @@ TG_API tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape);
    view of it exists; then deleter(user) is called once, if not NULL.  A call that fails does not call it.
    torch.from_numpy */
 TG_API tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user);
+/* tg_wrap of memory that is only read, as that of a const array.  What would write it is an error: an op in place on
+   the tensor or a view of it, tg_touch_, the step of an optimizer.  Of a tensor that requires grad the .grad is an
+   ordinary one.  tg_clone and moves to a device make tensors that can be written; tg_data gives the address for reading
+   alone. */
+TG_API tg_tensor *tg_wrap_const(const void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user),
+                                void *user);
 
 /* Sets the device for functions that are given none.  Per thread; the CPU at first.  torch.set_default_device */
 TG_API tg_status tg_set_default_device(tg_device device);
@@ -7644,6 +7650,8 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
        used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
        when it was opened, and ends its tensors.
   (11) What holds while a function of the user's runs stands at "guards".
+  (12) Bytes of a storage that is read_only are never written: whatever writes calls tgi_wait_ready first, which refuses
+       it.  Functions that write several tensors ask tgi_writable of each before they write the first.
 
    To add a member of tg_tensor: here, its first value in tgi_new_handle, and, if it is a reference to something that
    ends with the tensor, its release in tgi_release_tensors. */
@@ -7667,6 +7675,7 @@ typedef struct tgi_storage {
     int16_t index;    /* of the device */
     bool shared;      /* with other threads: refs is atomic */
     bool compact;     /* data stands behind the struct */
+    bool read_only;   /* data must not be written: invariant 12 */
     const tgi_backend *backend;
     void *data;
     size_t bytes;               /* of data */
@@ -9044,7 +9053,7 @@ TGI_ALWAYS_INLINE tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *
     s->refs = 1; /* each member by itself: that is faster than memset */
     s->version = s->start = 0;
     s->index = (int16_t)index;
-    s->shared = s->compact = false;
+    s->shared = s->compact = s->read_only = false;
     s->backend = backend;
     s->pending = NULL;
     s->writer = NULL;
@@ -9182,12 +9191,27 @@ static tg_tensor *tgi_alias(tgi_thread *S, const char *op, tg_tensor *t)
     return y;
 }
 
+/* Whether t's bytes may be written (invariant 12), else an error. */
+static bool tgi_writable(tgi_thread *S, const char *op, const tg_tensor *t)
+{
+    if (!t->storage->read_only) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "the memory of the tensor%s, of shape %s, is read-only\n"
+                    "write to a copy of its own: tg_clone(t)", tgi_name_text(t).text,
+                    tgi_dims_text(t->ndim, t->dim).text);
+}
+
+/* The way of tgi_wait_ready where there may be something to do. */
+TGI_NOINLINE static bool tgi_wait_or_refuse(tgi_thread *S, const tg_tensor *t, bool writing)
+{
+    return (!writing || tgi_writable(S, S->entered, t)) && tgi_wait_pending(S, t->storage, writing);
+}
+
 /* Called before t is read or written: see tgi_wait_pending.  False after recording an error.  tgi_op_begin does it for
    an op's inputs, tgi_op_begin_in_place for what the op writes. */
 static bool tgi_wait_ready(tgi_thread *S, const tg_tensor *t, bool writing)
 {
-    tgi_storage *s = t->storage;
-    return TGI_LIKELY(!s->pending && !(writing && s->shared)) || tgi_wait_pending(S, s, writing);
+    const tgi_storage *s = t->storage;
+    return TGI_LIKELY(!s->pending && !(writing && (s->shared || s->read_only))) || tgi_wait_or_refuse(S, t, writing);
 }
 
 static inline void *tgi_first_element(const tg_tensor *t)
@@ -9530,27 +9554,48 @@ tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape)
     return tgi_from_default("from_i64", data, &shape, TG_I64);
 }
 
-tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user)
+/* A tensor of host memory that does not belong to the library. */
+static tg_tensor *tgi_wrap(tgi_thread *S, const char *op, const void *data, int ndim, const int64_t *dims,
+                           tg_dtype dtype, bool read_only)
+{
+    int64_t numel;
+    if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
+    if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, op, "data"));
+    tg_tensor *t = tgi_new_handle(S, op, dtype);
+    if (!t) return NULL;
+    t->storage = tgi_new_large_storage(S, op, tgi_backend_of(S, TG_DEV_CPU), 0);
+    if (!t->storage) return tgi_or_release(S, t, false);
+    t->storage->data = (void *)(uintptr_t)data;
+    t->storage->read_only = read_only;
+    tgi_source_of(t->storage)->borrowed = true;
+    tgi_set_contiguous(t, ndim, dims);
+    t->few = tgi_count_small(t, numel);
+    return t;
+}
+
+static tg_tensor *tgi_wrap_for(const char *op, const void *data, const tg_shape *shape, tg_dtype dtype, bool read_only,
+                               void (*deleter)(void *user), void *user)
 {
     tgi_thread *S = tgi_self();
-    int64_t numel;
     if (!tgi_dtype_known(dtype))
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "wrap", "unknown dtype %d", (int)dtype));
-    if (!tgi_shape_argument(S, "wrap", "shape", &shape)) return NULL;
-    if (!tgi_check_shape(S, "wrap", shape.ndim, shape.dim, &numel)) return NULL;
-    if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, "wrap", "data"));
-    tg_tensor *t = tgi_new_handle(S, "wrap", dtype);
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype));
+    if (!tgi_shape_argument(S, op, "shape", shape)) return NULL;
+    tg_tensor *t = tgi_wrap(S, op, data, shape->ndim, shape->dim, dtype, read_only);
     if (!t) return NULL;
-    t->storage = tgi_new_large_storage(S, "wrap", tgi_backend_of(S, TG_DEV_CPU), 0);
-    if (!t->storage) return tgi_or_release(S, t, false);
-    t->storage->data = data;
     tgi_memory_source *source = tgi_source_of(t->storage);
     source->deleter = deleter;
     source->user = user;
-    source->borrowed = true;
-    tgi_set_contiguous(t, shape.ndim, shape.dim);
-    t->few = tgi_count_small(t, numel);
     return t;
+}
+
+tg_tensor *tg_wrap(void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user)
+{
+    return tgi_wrap_for("wrap", data, &shape, dtype, false, deleter, user);
+}
+
+tg_tensor *tg_wrap_const(const void *data, tg_shape shape, tg_dtype dtype, void (*deleter)(void *user), void *user)
+{
+    return tgi_wrap_for("wrap_const", data, &shape, dtype, true, deleter, user);
 }
 
 tg_status tg_set_default_device(tg_device device)
@@ -9844,7 +9889,7 @@ double tg_get(tg_tensor *t, tg_shape index)
 void *tg_data(tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "data")) return NULL;
-    return tgi_bytes_at(tgi_self(), t, 0, true); /* the caller may write through the pointer */
+    return tgi_bytes_at(tgi_self(), t, 0, !t->storage->read_only); /* the caller may write through the pointer */
 }
 
 static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
@@ -9867,7 +9912,7 @@ static void *tgi_host_data(tg_tensor *t, const char *op, tg_dtype dtype)
                  away && gaps ? " with " : "", gaps ? "tg_contiguous" : "");
         return NULL;
     }
-    return tgi_bytes_at(S, t, 0, true);
+    return tgi_bytes_at(S, t, 0, !t->storage->read_only);
 }
 
 float *tg_data_f32(tg_tensor *t) { return (float *)tgi_host_data(t, "data_f32", TG_F32); }
@@ -9877,7 +9922,7 @@ int64_t *tg_data_i64(tg_tensor *t) { return (int64_t *)tgi_host_data(t, "data_i6
 tg_tensor *tg_touch_(tg_tensor *t)
 {
     if (!tgi_check_tensor(t, "touch_")) return NULL;
-    if (!tgi_wait_ready(tgi_self(), t, true)) return NULL;
+    if (!tgi_writable(tgi_self(), "touch_", t) || !tgi_wait_ready(tgi_self(), t, true)) return NULL;
     tgi_bump_version(tgi_self(), t->storage, "touch_");
     return t;
 }
@@ -11420,8 +11465,8 @@ static inline void tgi_grad_slot_free(tg_backward_run *run, tgi_grad_slot *slot)
 /* Whether g belongs to the run alone, so that the run may write it or make it a .grad as it is. */
 static bool tgi_is_exclusive(const tg_tensor *g)
 {
-    return !(g->flags & TGI_SHARED) && !g->storage->shared && g->refs == 1 && g->saved_refs == 1 && !g->base &&
-           g->storage->refs == 1;
+    return !(g->flags & TGI_SHARED) && !g->storage->shared && !g->storage->read_only && g->refs == 1 &&
+           g->saved_refs == 1 && !g->base && g->storage->refs == 1;
 }
 
 /* *grad, the gradient of a slot or NULL, becomes a handle of t in place of the tensor before. */
@@ -12123,11 +12168,11 @@ static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
 }
 
 /* Whether the leaf's .grad is added to in place.  It is not if it has a graph, or gets one now: ops that have saved it
-   would find it changed. */
+   would find it changed; or if its memory is read-only. */
 static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
 {
     return leaf->grad && !(run->flags & TG_CREATE_GRAPH) && !(leaf->grad->flags & TGI_REQUIRES_GRAD) &&
-           !tgi_overlaps_itself(leaf->grad);
+           !leaf->grad->storage->read_only && !tgi_overlaps_itself(leaf->grad);
 }
 
 /* The tensor that will be the leaf's .grad: a sum if it has one that is not added to in place; else the gradient
@@ -13500,6 +13545,7 @@ static bool tgi_may_write(tgi_call *c, tg_tensor *t)
     const char *op = c->name;
     tg_tensor *base = t->base ? t->base : t;
     bool tracked; /* a view whose base has a history, or would get one */
+    if (!tgi_writable(S, op, t)) return false;
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
             S, TG_ERR_ARGUMENT, op,
@@ -18680,6 +18726,7 @@ static bool tgi_check_running(tgi_thread *S, const char *op, const tg_tensor *x,
                                  : " must be defined in evaluation mode",
                         missing);
     }
+    if (mean && training && !(tgi_writable(S, op, mean) && tgi_writable(S, op, var))) return false;
     if (!mean || S->grad_off || !((mean->flags | var->flags) & TGI_REQUIRES_GRAD)) return true;
     return tgi_fail(S, TG_ERR_GRAPH, op,
                     "not differentiable with respect to argument '%s'. This input cannot have requires_grad True.",
@@ -22151,6 +22198,7 @@ static bool tgi_check_inputs(tgi_check *c)
         tg_tensor *t = c->in[i];
         if (!tgi_refresh_view(S, t)) return false;
         if (!(t->flags & TGI_REQUIRES_GRAD)) continue;
+        if (!tgi_writable(S, c->op, t)) return false;
         if (tgi_overlaps_itself(t)) {
             return tgi_fail(S, TG_ERR_ARGUMENT, c->op,
                             "The %dth input has a dimension with stride 0. gradcheck only supports inputs that are "
@@ -23335,6 +23383,7 @@ static bool tgi_optim_check(tgi_thread *S, const tg_optim *o, const tgi_optim_pa
         return tgi_fail(S, TG_ERR_DTYPE, "step", "parameter %d%s is %s: only floating point can be optimized",
                         (int)(e - o->param), tgi_name_text(t).text, tg_dtype_name((tg_dtype)t->dtype));
     }
+    if (g && !tgi_writable(S, "step", t)) return false;
     if (tgi_overlaps_itself(t)) {
         return tgi_fail(
             S, TG_ERR_ARGUMENT, "step",
@@ -24481,7 +24530,7 @@ static tg_tensor *tgi_lbfgs_row(tgi_closure_run *r, bool gradients)
     for (int i = 0; i < r->o->count; ++i) {
         const tgi_optim_param *e = &r->o->param[i];
         tg_tensor *t = gradients ? e->t->grad : e->t;
-        if (!tgi_optim_check(r->S, r->o, e, e->t->grad)) return NULL;
+        if (!tgi_optim_check(r->S, r->o, e, e->t->grad) || !tgi_writable(r->S, "step", e->t)) return NULL;
         r->part[i] = t ? tg_reshape(t, TG_SHAPE(tgi_numel(t)))
                        : tg_zeros_on(TG_SHAPE(tgi_numel(e->t)), (tg_dtype)e->t->dtype, tgi_device_of(e->t));
         if (!r->part[i]) return NULL;
@@ -24865,7 +24914,7 @@ static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *para
     for (int i = 0; i < n; ++i) {
         const tg_tensor *g = params[i]->grad;
         if (!g) continue;
-        if (!tgi_argument(S, op, "grad", g) || !tgi_need_floating(S, op, g)) return false;
+        if (!tgi_argument(S, op, "grad", g) || !tgi_need_floating(S, op, g) || !tgi_writable(S, op, g)) return false;
         if (tgi_overlaps_itself(g)) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "the gradient of parameter %d has several elements in one place\n"
                             "tg_set_grad(t, tg_contiguous(tg_grad(t)))", i);
@@ -31551,6 +31600,7 @@ static bool tgi_copy_state(tgi_state_copy *c)
     for (size_t i = 0; i < c->to.count; ++i) {
         const tg_tensor *t = c->to.item[i].t;
         if (!c->from[i] || c->from[i] == t) continue;
+        if (!tgi_writable(S, c->op, t)) return false;
         c->from[i] = tg_to_ex(c->from[i], tgi_device_of(t), (tg_dtype)t->dtype, 0);
         if (!c->from[i]) return false;
     }
@@ -42404,6 +42454,7 @@ TGI_USED TGI_GIVES2(tg_tensor *, from_f32, const float *, tg_shape)
 TGI_USED TGI_GIVES2(tg_tensor *, from_f64, const double *, tg_shape)
 TGI_USED TGI_GIVES2(tg_tensor *, from_i64, const int64_t *, tg_shape)
 TGI_USED TGI_GIVES5(tg_tensor *, wrap, void *, tg_shape, tg_dtype, tgi_user_fn *, void *)
+TGI_GIVES5(tg_tensor *, wrap_const, const void *, tg_shape, tg_dtype, tgi_user_fn *, void *)
 TGI_GIVES1(int, ndim, const tg_tensor *)
 TGI_GIVES2(int64_t, dim, const tg_tensor *, int)
 TGI_GIVES1(int64_t, numel, const tg_tensor *)
@@ -42714,6 +42765,7 @@ TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
 #define tg_from_f64(...) TGI_CALL(from_f64, from_f64, __VA_ARGS__)
 #define tg_from_i64(...) TGI_CALL(from_i64, from_i64, __VA_ARGS__)
 #define tg_wrap(...) TGI_CALL(wrap, wrap, __VA_ARGS__)
+#define tg_wrap_const(...) TGI_CALL(wrap_const, wrap_const, __VA_ARGS__)
 #define tg_set_default_device(...) TGI_CALL(synchronize, set_default_device, __VA_ARGS__)
 #define tg_ndim(...) TGI_CALL(ndim, ndim, __VA_ARGS__)
 #define tg_dim(...) TGI_CALL(dim, dim, __VA_ARGS__)

@@ -470,6 +470,8 @@ static void hand_from(void)
         check_tensor(tg_from_f64(host_memory, shape));
     else if (is("tg_from_i64"))
         check_tensor(tg_from_i64((const int64_t *)(const void *)host_memory, shape));
+    else if (is("tg_wrap_const"))
+        check_tensor(tg_wrap_const(host_memory, shape, TG_F64, NULL, NULL));
     else
         check_tensor(tg_wrap(host_memory, shape, TG_F64, NULL, NULL));
 }
@@ -581,6 +583,7 @@ static const struct {
     {"tg_from_f64", hand_from},
     {"tg_from_i64", hand_from},
     {"tg_wrap", hand_from},
+    {"tg_wrap_const", hand_from},
     {"tg_copy_out", hand_copy_out},
     {"tg_custom_ex", hand_custom_ex},
     {"tg_to_all", hand_to_all},

@@ -62,6 +62,92 @@ TEST(wrapped_memory_is_borrowed)
     CHECK(deleted == 1); /* a call that fails leaves the memory to the caller */
 }
 
+/* Memory that is only read: a write of any kind is an error, and the array stays as it is. */
+static const float read_only[4] = {1, -2, 3, 4};
+
+#define REFUSED(call) CHECK_FAILS(call, "is read-only\n  hint: write to a copy of its own: tg_clone(t)")
+
+TEST(memory_that_is_read_only)
+{
+    deleted = 0;
+    {
+        TG_SCOPE;
+        tg_tensor *t = tg_wrap_const(read_only, TG_SHAPE(2, 2), TG_F32, count_deletion, &deleted), *row = tg_select(t, 0, 1);
+        tg_tensor *flat = tg_view(t, TG_SHAPE(4)), *list[1];
+        CHECK(tg_data_f32(t) == read_only && tg_data(row) == (const void *)(read_only + 2) && tg_version_of(t) == 0);
+        CHECK(tg_stats().bytes == 0);
+        CHECK_NEAR(tg_item(tg_sum(t)), 6, 0);
+        CHECK_FAILS(tg_add_(t, t), "tg_add_: the memory of the tensor, of shape [2, 2], is read-only\n"
+                                   "  hint: write to a copy of its own: tg_clone(t)");
+        REFUSED(tg_mul_scalar_(row, 10));
+        REFUSED(tg_relu_(tg_transpose(t, 0, 1)));
+        REFUSED(tg_fill_(flat, 0));
+        REFUSED(tg_zero_(tg_detach(t)));
+        REFUSED(tg_copy_(row, tg_zeros(TG_SHAPE(2))));
+        REFUSED(tg_set(t, TG_INDEX(0, 0), 7));
+        REFUSED(tg_touch_(t));
+        REFUSED(tg_scatter_(flat, 0, tg_full_on(TG_SHAPE(1), 0, TG_I64, TG_CPU), tg_zeros(TG_SHAPE(1))));
+        list[0] = tg_full_on(TG_SHAPE(1), 0, TG_I64, TG_CPU);
+        REFUSED(tg_index_put_(flat, list, 1, tg_zeros(TG_SHAPE(1)), false));
+        REFUSED(tg_uniform_(t, 0, 1));
+        REFUSED(tg_kaiming_uniform_(t, 0, "fan_in", "relu"));
+        REFUSED(tg_orthogonal_(t, 1));
+        REFUSED(tg_batch_norm(tg_ones(TG_SHAPE(3, 4)), tg_zeros(TG_SHAPE(4)), flat, NULL, NULL, true, 0.1, 1e-5));
+        REFUSED(tg_batch_norm(tg_ones(TG_SHAPE(3, 4)), flat, tg_ones(TG_SHAPE(4)), NULL, NULL, true, 0.1, 1e-5));
+        CHECK(tg_batch_norm(tg_ones(TG_SHAPE(3, 4)), flat, flat, NULL, NULL, false, 0.1, 1e-5) != NULL && tg_ok());
+        tg_set_name(t, "table");
+        CHECK_FAILS(tg_neg_(row), "the memory of the tensor 'table', of shape [2], is read-only");
+        CHECK(tg_mul_scalar_(tg_clone(t), 2) != NULL && tg_add_(tg_zeros_like(t), t) != NULL && tg_ok());
+        CHECK(tg_contiguous(t) == t && tg_to(t, TG_CPU) == t);
+        CHECK(deleted == 0);
+    }
+    CHECK(deleted == 1);
+    CHECK(read_only[0] == 1 && read_only[1] == -2 && read_only[2] == 3 && read_only[3] == 4);
+    CHECK_FAILS(tg_wrap_const(NULL, TG_SHAPE(1), TG_F32, count_deletion, &deleted), "tg_wrap_const: argument data is NULL");
+    CHECK_FAILS(tg_wrap_const(read_only, TG_SHAPE(-1), TG_F32, NULL, NULL), "negative dimension");
+    CHECK_FAILS(tg_wrap_const(read_only, TG_SHAPE(4), (tg_dtype)99, NULL, NULL), "unknown dtype 99");
+    CHECK(deleted == 1);
+    tg_tensor *none = tg_wrap_const(NULL, TG_SHAPE(0, 3), TG_F32, NULL, NULL);
+    CHECK(none && tg_numel(none) == 0);
+}
+
+/* A parameter in such memory gets gradients, and no step; gradients that are such memory are added to elsewhere. */
+TEST(gradients_of_read_only_memory)
+{
+    TG_SCOPE;
+    tg_tensor *t = tg_wrap_const(read_only, TG_SHAPE(4), TG_F32, NULL, NULL), *other = tg_ones(TG_SHAPE(2));
+    tg_tensor *params[2];
+    tg_set_requires_grad(t, true);
+    tg_set_requires_grad(other, true);
+    params[0] = other, params[1] = t;
+    tg_optim *sgd = tg_sgd(params, 2, 0.5);
+    CHECK(tg_backward(tg_sum(other)) == TG_OK && tg_step(sgd) == TG_OK); /* without a gradient it is left out */
+    CHECK_NEAR(tg_item(tg_sum(other)), 1, 0);
+    for (int i = 0; i < 2; ++i) CHECK(tg_backward(tg_sum(tg_mul(t, t))) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(t), TG_INDEX(1)), -8, 0);
+    REFUSED(tg_step(sgd));
+    CHECK_NEAR(tg_item(tg_sum(other)), 1, 0); /* nothing has been written */
+    tg_optim_free(sgd);
+    tg_set_grad(other, tg_select(tg_wrap_const(read_only, TG_SHAPE(2, 2), TG_F32, NULL, NULL), 0, 1));
+    params[0] = t, params[1] = other;
+    REFUSED(tg_clip_grad_norm(params, 2, 1e-3));
+    CHECK_NEAR(tg_get(tg_grad(t), TG_INDEX(1)), -8, 0);
+    CHECK(tg_backward(tg_sum(other)) == TG_OK);
+    CHECK_NEAR(tg_get(tg_grad(other), TG_INDEX(1)), 5, 0);
+    CHECK(read_only[2] == 3 && read_only[3] == 4);
+}
+
+static const double read_only_wide[2] = {1, 2};
+static tg_tensor *square(tg_tensor *const *in, int n, void *user) { (void)n, (void)user; return tg_mul(in[0], in[0]); }
+
+TEST(gradcheck_writes_no_read_only_memory)
+{
+    TG_SCOPE;
+    tg_tensor *t = tg_wrap_const(read_only_wide, TG_SHAPE(2), TG_F64, NULL, NULL);
+    tg_set_requires_grad(t, true);
+    CHECK_FAILS(tg_gradcheck(square, &t, 1, NULL), "tg_gradcheck: the memory of the tensor, of shape [2], is read-only");
+}
+
 /* The allocator of this program: malloc, but no block of more than 1 GiB. */
 static void *small_alloc(size_t bytes, void *user)
 {
@@ -295,6 +381,9 @@ int main(int argc, char **argv)
     RUN(empty_tensors_have_shape_dtype_and_device);
     RUN(host_memory_is_copied);
     RUN(wrapped_memory_is_borrowed);
+    RUN(memory_that_is_read_only);
+    RUN(gradients_of_read_only_memory);
+    RUN(gradcheck_writes_no_read_only_memory);
     RUN(out_of_memory_names_device_and_figures);
     RUN(typed_pointers);
     RUN(a_list_evaluates_each_element_once);

@@ -2074,7 +2074,8 @@ static void hand_wrap(void)
     tg_tensor *t;
     call_starts();
     ++wraps_alive;
-    t = tg_wrap(has_data ? data : NULL, shape, dtype, delete_wrapped, data);
+    if (is("tg_wrap_const")) t = tg_wrap_const(has_data ? data : NULL, shape, dtype, delete_wrapped, data);
+    else t = tg_wrap(has_data ? data : NULL, shape, dtype, delete_wrapped, data);
     if (!t) --wraps_alive, free(data);
     check_tensor(t);
 }
@@ -2311,6 +2312,7 @@ static const struct {
     {"tg_from_f64", hand_from},
     {"tg_from_i64", hand_from},
     {"tg_wrap", hand_wrap},
+    {"tg_wrap_const", hand_wrap},
     {"tg_copy_out", hand_copy_out},
     {"tg_device_parse", hand_device_parse},
     {"tg_make_shape", hand_make_shape},
