@@ -10916,11 +10916,11 @@ static tgi_text tgi_node_called(const tgi_node *n)
     return s;
 }
 
-/* What follows the name of a node in messages: " at main.c:26", or "" where its place is not known. */
+/* What follows the name of a node in messages: " at main.c:26", or "" where its place is not known.  n may be NULL. */
 static tgi_text tgi_node_at(const tgi_node *n)
 {
     tgi_text s;
-    const char *place = tgi_node_place(n);
+    const char *place = n ? tgi_node_place(n) : NULL;
     snprintf(s.text, sizeof s.text, "%s%.100s", place ? " at " : "", place ? tgi_place_end(place, 100) : "");
     return s;
 }
@@ -11559,8 +11559,8 @@ TGI_NOINLINE static bool tgi_written_since(tgi_thread *S, const tgi_node *n, con
         "backward of %s%s and was last written by %s.\n"
         "write to a copy (tg_clone), or use the op without the underscore",
         tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (int)t->output,
-        maker ? tgi_backward_name(maker).text : "a leaf", maker ? tgi_node_at(maker).text : "",
-        (unsigned)t->storage->version, (unsigned)s->version, tgi_node_name(n), tgi_node_at(n).text,
+        maker ? tgi_backward_name(maker).text : "a leaf", tgi_node_at(maker).text, (unsigned)t->storage->version,
+        (unsigned)s->version, tgi_node_name(n), tgi_node_at(n).text,
         t->storage->writer ? t->storage->writer : "the program");
 }
 
@@ -11667,9 +11667,9 @@ static tg_tensor *tgi_convert_grad(tgi_thread *S, const char *op, const tgi_node
     const tg_device device = tgi_output_device(info);
     if (elsewhere && g->ndim > 0) {
         return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_DEVICE, op, "%s%s%sinvalid gradient at index %d - expected device %s but got %s",
-                     node ? "Function " : "", node ? tgi_backward_name(node).text : "", node ? " returned an " : "", i,
-                     tg_device_str(device), tg_device_str(tgi_device_of(g))));
+            tgi_fail(S, TG_ERR_DEVICE, op, "%s%s%s%sinvalid gradient at index %d - expected device %s but got %s",
+                     node ? "Function " : "", node ? tgi_backward_name(node).text : "", tgi_node_at(node).text,
+                     node ? " returned an " : "", i, tg_device_str(device), tg_device_str(tgi_device_of(g))));
     }
     return tgi_later_to(g, device, (tg_dtype)info->dtype, 0);
 }
@@ -11692,17 +11692,17 @@ TGI_NOINLINE static tg_tensor *tgi_validate_grad(tgi_thread *S, const tgi_node *
 {
     if (!tgi_same_shape(g, info->ndim, info->dim)) {
         if (!tgi_expandable_to(g, info->ndim, info->dim)) {
-            return tgi_no_tensor(tgi_fail(
-                S, TG_ERR_SHAPE, S->run_op,
-                "Function %s returned an invalid gradient at index %d - got %s but expected shape compatible with %s",
-                tgi_backward_name(node).text, i, tgi_shape_text(g).text, tgi_dims_text(info->ndim, info->dim).text));
+            return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, S->run_op,
+                "Function %s%s returned an invalid gradient at index %d - got %s but expected shape compatible with %s",
+                tgi_backward_name(node).text, tgi_node_at(node).text, i, tgi_shape_text(g).text,
+                tgi_dims_text(info->ndim, info->dim).text));
         }
         if (S->exact_shapes && node->ctx) {
             return tgi_no_tensor(
                 tgi_fail(S, TG_ERR_SHAPE, S->run_op,
-                         "Function %s returned a gradient of shape %s at index %d, for an input of shape %s\n"
+                         "Function %s%s returned a gradient of shape %s at index %d, for an input of shape %s\n"
                          "backward would sum it: do that in the rule, over the dims that were broadcast",
-                         tgi_backward_name(node).text, tgi_shape_text(g).text, i,
+                         tgi_backward_name(node).text, tgi_node_at(node).text, tgi_shape_text(g).text, i,
                          tgi_dims_text(info->ndim, info->dim).text));
         }
         g = tgi_later_sum_to(g, info->ndim, info->dim);

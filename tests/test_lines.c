@@ -348,6 +348,43 @@ TEST(anomalies_name_the_node)
     tg_clear_error();
 }
 
+static tg_status unshaped_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx, (void)grad_out;
+    grad_in[0] = three();
+    return TG_OK;
+}
+
+static tg_status unsummed_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)ctx;
+    grad_in[0] = tg_cat(TG_LIST(tg_unsqueeze(grad_out[0], 0), tg_unsqueeze(tg_zeros_like(grad_out[0]), 0)), 0);
+    return TG_OK;
+}
+
+static tg_tensor *unsummed(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = NULL;
+    (void)n, (void)user;
+    inner_line = __LINE__ + 1;
+    (void)tg_custom("Own", custom_forward, unsummed_backward, NULL, in, 1, &y, 1);
+    return y;
+}
+
+TEST(rules_that_return_other_shapes)
+{
+    tg_tensor *x = two_leaf(), *y = NULL;
+    const char *message = tg_error_message();
+    CHECK(tg_custom("Own", custom_forward, unshaped_backward, NULL, &x, 1, &y, 1) == TG_OK);
+    const int made = __LINE__ - 1;
+    CHECK(tg_backward(tg_sum(y)) != TG_OK && line_of(message) == __LINE__);
+    CHECK(line_behind(message, "Function OwnBackward at ") == made && strstr(message, " returned an invalid gradient"));
+    tg_clear_error();
+    CHECK(!tg_gradcheck(unsummed, &x, 1, NULL) && line_of(message) == __LINE__);
+    CHECK(line_behind(message, "Function OwnBackward at ") == inner_line);
+    tg_clear_error();
+}
+
 static tg_status halved_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
 {
     (void)ctx;
@@ -471,6 +508,7 @@ int main(int argc, char **argv)
     RUN(long_places);
     RUN(backward_names_the_node);
     RUN(anomalies_name_the_node);
+    RUN(rules_that_return_other_shapes);
     RUN(gradcheck_names_the_node);
     RUN(tapes);
     RUN(nodes_of_many_kinds);
