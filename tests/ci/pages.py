@@ -5,8 +5,8 @@ The pages are well-formed, fetch nothing, and each of their links leads to an an
 entry in the manual.  The pages of the source hold the lines of both files, to the byte.  A name in the source leads to a line that
 has the name, or to the row that it was made from.  Under each declaration and each row of the op table stand links to the
 implementation, the row, the rule and the kernels, and they lead to lines that are those things; only ops of WITHOUT_KERNEL have no
-kernel.  A search in the manual shows what it should, where there is chromium.  Before that, mistakes are planted, and each must be
-found."""
+kernel.  A search in the manual shows what it should, and on a telephone nothing of it is too wide, where there is chromium.
+Before that, mistakes are planted, and each must be found."""
 import os
 import re
 import shutil
@@ -220,7 +220,7 @@ def plant(pages, header, companion, rows):
 
 
 def searches(page):
-    """What the search box of the manual does, in chromium: [(what is typed, a name that is shown, one that is not)]."""
+    """What the search box of the manual does, in chromium; tries: (what is typed, a name that is shown, one that is not)."""
     tries = [("tg_matmul", "tg_matmul", "tg_tanh"), ("integers torch.cumsum", "tg_cumsum", "tg_matmul"),
              ("MATMUL", "tg_matmul", "tg_tanh"), ("", "tg_tanh", None)]
     script = "<script>var box = document.querySelector('input'), said = '';\n"
@@ -228,14 +228,20 @@ def searches(page):
         script += "box.value = '%s'; box.dispatchEvent(new Event('input'));\n" % typed
         for name in filter(None, (shown, hidden)):
             script += "said += document.getElementById('%s').closest('[hidden]') ? '-' : '+';\n" % name
-    script += "document.title = 'search ' + said;</script></body>"
+    # No name is wider than a telephone, of 390 pixels; what is preformatted scrolls in itself.
+    script += """var main = document.querySelector('main'), wide = [];
+        main.style.width = '390px'; main.style.margin = 0;
+        main.querySelectorAll('*').forEach(function (e) {
+            if (e.getBoundingClientRect().right > 390) { if (!e.closest('pre')) { wide.push(e.textContent); } }
+        });
+        document.title = 'search ' + said + ', too wide: ' + wide.length;</script></body>"""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "manual.html")
         book.write(path, page.replace("</body>", script))
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" + folder, "--dump-dom"]
         run = subprocess.run(["chromium"] + flags + ["file://" + path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=120)
         dom = run.stdout.decode()
-    check("<title>search +-+-+-+</title>" in dom, "the search of the manual", "".join(re.findall("<title>.*?</title>", dom)))
+    check("<title>search +-+-+-+, too wide: 0</title>" in dom, "the search and the width of the manual", "".join(re.findall("<title>.*?</title>", dom)))
 
 
 def main():

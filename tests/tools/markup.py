@@ -20,7 +20,7 @@ STYLE = """
 * { box-sizing: border-box; }
 html { scroll-padding-top: 4.5rem; -webkit-text-size-adjust: 100%; }
 body { margin: 0; color: var(--ink); background: var(--paper); font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 0 1rem 2rem; }
+main { overflow-wrap: break-word; max-width: 68rem; margin: 0 auto; padding: 0 1rem 2rem; }
 a { color: var(--link); text-decoration: none; } a:hover { text-decoration: underline; }
 p a, li a, dd a { text-decoration: underline; }
 :focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
