@@ -2,11 +2,11 @@
 """pages.py: what `make manual` and `make book` write (tests/tools/book.py) is whole and true; ends in "N passed, N failed".
 
 The pages are well-formed, fetch nothing, and each of their links leads to an anchor that is there.  Every public function has its
-entry in the manual.  The pages of the source hold the lines of both files, to the byte.  A name in the source leads to a line that
-has the name, or to the row that it was made from.  Under each declaration and each row of the op table stand links to the
-implementation, the row, the rule and the kernels, and they lead to lines that are those things; only ops of WITHOUT_KERNEL have no
-kernel.  A search in the manual shows what it should, and on a telephone nothing of it is too wide, where there is chromium.
-Before that, mistakes are planted, and each must be found."""
+entry in the manual.  The pages of the source hold the lines of both files, to the byte.  A name in the source, of a public function
+or of any that is called, leads to a line that has the name, or to the row that it was made from.  Under each declaration and each
+row of the op table stand links to the implementation, the row, the rule and the kernels, and they lead to lines that are those
+things; only ops of WITHOUT_KERNEL have no kernel.  A search in the manual shows what it should, and on a telephone nothing of it is
+too wide, where there is chromium.  Before that, mistakes are planted, and each must be found."""
 import os
 import re
 import shutil
@@ -18,6 +18,7 @@ import xml.etree.ElementTree as xml
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "tools"))
 import book
 from checks import check, summary
+from header import split
 
 # No kernel: a view whose rule is views, too; a function of the program; what computes by other ops.
 WITHOUT_KERNEL = set("reshape permute split unbind checkpoint custom var std norm logsumexp".split())
@@ -27,7 +28,7 @@ class Page:
     """A page, read: `broken` says why it cannot be; links [(href, element)]; code {line: text} and notes {line: [(href, text)]}."""
 
     def __init__(self, text):
-        self.text, self.broken, self.ids, self.links, self.code, self.notes, self.uses = text, "", [], [], {}, {}, []
+        self.text, self.broken, self.ids, self.links, self.code, self.notes, self.uses, self.called = text, "", [], [], {}, {}, [], set()
         try:
             root = xml.fromstring(text.split("\n", 1)[1])
         except xml.ParseError as error:
@@ -35,6 +36,8 @@ class Page:
             return
         self.line = None
         self.walk(root, False, False)
+        code = split("".join(self.code.values()))[0]
+        self.called = set(re.findall(r"\btgi_[a-z0-9_]*[a-z0-9](?=\()", code))
 
     def walk(self, element, in_code, in_link):
         name, kind = element.tag, element.get("class", "")
@@ -141,8 +144,9 @@ def wrong_uses(site, functions):
                 if not re.search(r"\b%s\b" % name, line) and not any(row in name for row in rows):
                     found.append("%s: %s leads to a line without it: %s" % (path, name, line.strip()))
         linked = {name for _, name in page.uses}
-        words = set(re.findall(r"\btg_\w+", "".join(page.code.values())))
-        found += ["%s: %s leads nowhere" % (path, name) for name in words & functions if name not in linked]
+        text = "".join(page.code.values())
+        words = set(re.findall(r"\btg_\w+", text)) & functions
+        found += ["%s: %s leads nowhere" % (path, name) for name in (words | page.called) - linked]
     return found
 
 
@@ -207,6 +211,7 @@ def plant(pages, header, companion, rows):
     finds("are not tensorgrad.h, from line %d" % changed, norm, "/* Of floating point", "/* of floating point")
     finds("are not tensorgrad_cuda.cu", "book/cuda-norm.html", "/* softmax, layer", "/* softmux, layer")
     text = pages[norm].text
+    finds("tgi_unheard leads nowhere", norm, "</span>", "</span>tgi_unheard(")
     finds("tg_softmax leads", norm, re.search('href="room-norm[^"]*">tg_softmax<', text)[0], 'href="#L%d">tg_softmax<' % changed)
     implementation = re.search('">implementation</a>. op <a href="[^"]*">softmax<', text)[0]
     finds("of tg_softmax has no link to its impl", norm, implementation, '">softmax<')

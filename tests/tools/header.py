@@ -160,7 +160,7 @@ class Names:
                 self.add(m[1], file, line(m.start(1)), "function", code=m[2])
             else:
                 self.add(m[1], file, line(m.start(1)), "declared")
-        for m in re.finditer(r"^(?:template <[^;{]*>\s+)?(?:typedef )?(?:struct|enum|union)\b(?: alignas\([^)]*\)| __align__\([^)]*\))?"
+        for m in re.finditer(r"^(?:template <[^;{]*>\s+)?(?:typedef )?(?:struct|enum|union)\b(?: alignas\(.*\)| __align__\([^)]*\))?"
                              r" ?(tgi?_\w+)?[^;{]*\{(?:.*\}|(?:(?!\}).*\n)*\})\s*(tgi?_\w+)?[^;\n]*;", code, re.M):
             for name in filter(None, m.groups()):
                 self.add(name, file, line(m.start()), "type")
@@ -170,6 +170,8 @@ class Names:
             self.add(m[1], file, line(m.start()), "variable")
         for m in re.finditer(r"^typedef [^{};]*?(?:\(\*(tgi?_\w+)\)[^;]*|\b(tgi?_\w+)(?:\[\w+\]| __attribute__.*)?);", code, re.M):
             self.add(m[1] or m[2], file, line(m.start()), "type")
+        for m in re.finditer(r"\bFLAG\((\w+), \d+\)", self.code[file]): # enumerators that a table makes
+            self.add("TGI_FLAG_" + m[1], file, line(m.start(1)), "enumerator")
         for m in re.finditer(r"\benum\b[^{};]*\{([^}]*)\}", code):
             for e in re.finditer(r"(?:^|,)\s*(TGI?_\w+)", m[1]):
                 self.add(e[1], file, line(m.start(1) + e.start(1)), "enumerator")
