@@ -2418,15 +2418,27 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
    it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, more than 8 dims, or a name
    with a zero character.
    Of a file of several tensors those that cannot be read for such a reason are left out, and a warning names them; it
-   is an error if there is no other. */
+   is an error if there is no other.
+
+   The functions with _parse read the bytes of such a file from memory, [data, data + bytes), as those of an array in
+   the program, with the same checks and errors.  Their tensors are read-only, as those of tg_wrap_const; tg_clone makes
+   one that can be written.  A tensor uses the bytes where they are, without a copy, if the file has its dtype,
+   uncompressed and in this machine's byte order, and it begins at an address that is a multiple of the size of its
+   elements.  In a .npy file, and in a safetensors file of this library or the Python package, all begin so if data is a
+   multiple of 8; in an .npz archive it is chance; IDX has the other byte order.  All other tensors are copies.  So the
+   bytes must stay as they are while a tensor exists. */
 
 /* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
 TG_API tg_tensor *tg_idx_load(const char *path);
+/* tg_idx_load of bytes in memory */
+TG_API tg_tensor *tg_idx_parse(const void *data, size_t bytes);
 
 /* ======== @@SAFETENSORS =========================================================================================== */
 
 /* Reads a new dictionary without inner ones: "fc.weight" is one name.  safetensors.torch.load_file */
 TG_API tg_dict *tg_safetensors_load(const char *path);
+/* tg_safetensors_load of bytes in memory: see FILES.  safetensors.torch.load */
+TG_API tg_dict *tg_safetensors_parse(const void *data, size_t bytes);
 /* Writes a dictionary, the tensors of inner ones under their paths, and the texts of tg_dict_set_metadata, in the same
    bytes as the Python package.  safetensors.torch.save_file */
 TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
@@ -2443,10 +2455,14 @@ TG_API tg_dict *tg_safetensors_list(const char *path);
 
 /* numpy.load of a .npy file */
 TG_API tg_tensor *tg_npy_load(const char *path);
+/* tg_npy_load of bytes in memory: see FILES.  numpy.load(io.BytesIO(data)) */
+TG_API tg_tensor *tg_npy_parse(const void *data, size_t bytes);
 /* numpy.save */
 TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);
 /* numpy.load of a .npz file */
 TG_API tg_dict *tg_npz_load(const char *path);
+/* tg_npz_load of bytes in memory */
+TG_API tg_dict *tg_npz_parse(const void *data, size_t bytes);
 /* What a .npz file has, as of tg_safetensors_list */
 TG_API tg_dict *tg_npz_list(const char *path);
 /* numpy.savez */
@@ -2918,6 +2934,8 @@ TG_API tg_status tg_module_save(tg_module *m, const char *path);
 /* Loads such a file, also one that PyTorch has written, into the tensors of m, where they are; strict.  Errors: those
    of tg_safetensors_load and tg_module_load_state. */
 TG_API tg_status tg_module_load(tg_module *m, const char *path);
+/* tg_module_load of the bytes of such a file, which are copied and not needed any more after the call. */
+TG_API tg_status tg_module_load_from(tg_module *m, const void *data, size_t bytes);
 
 /* Saves all that a training run needs to go on as if it had not stopped, bit for bit, in one safetensors file: the
    state of m, that of opt (or NULL), the random numbers of this thread, and the number of steps done. */
@@ -25744,6 +25762,7 @@ tg_status tg_dict_to_(tg_dict *dict, tg_device device)
    Way:
        read one tensor   tgi_load_tensor: tgi_file_open, the format's function, which calls tgi_read_tensor
        read a dict       tgi_load_dict: the same with tgi_take_tensor for each, then tgi_tell_left_out
+       from memory       tgi_parse_tensor, tgi_parse_dict: tgi_file_open_bytes, and the same functions
        write             tgi_file_create, tgi_write .., tgi_file_complete; of a dict, tgi_save_dict does that
    (1) Memory is allocated only for bytes that the file has (tgi_file_has).
    (2) A file is written under a temporary name and renamed when it is on the disk.  It keeps its mode and owner, and
@@ -25836,7 +25855,9 @@ typedef struct {
     const char *part;           /* the tensor that is read of several, for messages; or NULL */
     tgi_left_out *left_out;     /* reading several tensors: where TG_ERR_UNSUPPORTED is told in place of an error */
     FILE *file;
-    const unsigned char *bytes; /* an inflated entry, which is read in place of the file; or NULL */
+    const unsigned char *bytes; /* memory that is read in place of a file, or an inflated entry; or NULL */
+    bool lends;                 /* the tensors may use these bytes */
+    bool read_only;             /* the tensors are: bytes of the user's are read */
     uint64_t at;                /* bytes read or written so far */
     uint64_t size;              /* reading: where the file, or the part of it that is read, ends */
     char *target;               /* writing: the path, or the file that a symbolic link there means */
@@ -25905,7 +25926,7 @@ static int64_t tgi_seek(FILE *file, int64_t at)
 #endif
 }
 
-static int64_t tgi_file_seek(const tgi_file *f, int64_t at) { return tgi_seek(f->file, at); }
+static int64_t tgi_file_seek(const tgi_file *f, int64_t at) { return f->bytes ? at : tgi_seek(f->file, at); }
 
 static bool tgi_is_utf8(const char *text);
 
@@ -25991,6 +26012,26 @@ static bool tgi_file_open(tgi_file *f, const char *op, const char *path)
     return false;
 }
 
+/* Begins to read bytes in memory, under a name for messages. */
+static bool tgi_file_open_bytes(tgi_file *f, const char *op, const void *data, size_t bytes)
+{
+    memset(f, 0, sizeof *f);
+    f->S = tgi_self();
+    f->op = op;
+    f->path = "bytes in memory";
+    if (!data) return tgi_null_argument(f->S, op, "data");
+    f->bytes = (const unsigned char *)data;
+    f->lends = f->read_only = true;
+    f->size = bytes;
+    return true;
+}
+
+/* Ends the reading. */
+static void tgi_file_close(const tgi_file *f)
+{
+    if (f->file) fclose(f->file);
+}
+
 /* Whether so many bytes follow and memory can have them, else an error.  Called before memory is allocated for them. */
 static bool tgi_file_has(const tgi_file *f, uint64_t bytes)
 {
@@ -25999,15 +26040,40 @@ static bool tgi_file_has(const tgi_file *f, uint64_t bytes)
                          (unsigned long long)bytes, (unsigned long long)f->at, (unsigned long long)(f->size - f->at));
 }
 
+/* So many bytes, which follow in memory that is read, where they are. */
+static const unsigned char *tgi_read_in_place(tgi_file *f, uint64_t bytes)
+{
+    const unsigned char *data = f->bytes + f->at;
+    f->at += bytes;
+    if (f->counts_crc) f->crc = tgi_crc32(f->crc, data, (size_t)bytes);
+    return data;
+}
+
 static bool tgi_read(tgi_file *f, void *data, uint64_t bytes)
 {
     if (!tgi_file_has(f, bytes)) return false;
+    if (f->bytes) {
+        memcpy(data, tgi_read_in_place(f, bytes), (size_t)bytes);
+        return true;
+    }
     errno = 0;
-    if (f->bytes) memcpy(data, f->bytes + f->at, (size_t)bytes);
-    else if (fread(data, 1, (size_t)bytes, f->file) != bytes) return tgi_file_fail_system(f, "the file cannot be read");
+    if (fread(data, 1, (size_t)bytes, f->file) != bytes) return tgi_file_fail_system(f, "the file cannot be read");
     f->at += bytes;
     if (f->counts_crc) f->crc = tgi_crc32(f->crc, data, (size_t)bytes);
     return true;
+}
+
+/* Copies the bytes [at, at + most), or *n of them up to the end, and goes on where it was.  False if the file fails. */
+static bool tgi_peek(const tgi_file *f, uint64_t at, void *data, size_t most, size_t *n)
+{
+    *n = f->size - at < most ? (size_t)(f->size - at) : most;
+    if (f->bytes) {
+        memcpy(data, f->bytes + at, *n);
+        return true;
+    }
+    if (tgi_seek(f->file, (int64_t)at) < 0) return false;
+    *n = fread(data, 1, *n, f->file);
+    return tgi_seek(f->file, (int64_t)f->at) >= 0;
 }
 
 /* Whether nothing follows, else an error. */
@@ -26127,12 +26193,12 @@ static bool tgi_is_other_file(const tgi_file *f, const char *wanted)
 {
     char start[1025] = "";
     const char *hint = NULL;
-    if (f->part || tgi_seek(f->file, 0) < 0) return false;
-    size_t n = fread(start, 1, sizeof start - 1, f->file);
+    size_t n;
+    if (f->part || !tgi_peek(f, 0, start, sizeof start - 1, &n)) return false;
     while (n > sizeof start - 5 && (start[n - 1] & 0xC0) == 0x80) start[--n] = 0; /* perhaps part of a character */
     if (n > sizeof start - 5 && (start[n - 1] & 0xC0) == 0xC0) start[--n] = 0;
     const char *what = tgi_file_kind(start, n, &hint);
-    if (tgi_seek(f->file, (int64_t)f->at) < 0 || !what || strstr(what, wanted)) return false;
+    if (!what || strstr(what, wanted)) return false;
     const bool shows = strcmp(what, "text") == 0 || strcmp(what, "JSON text") == 0;
     for (char *p = start; *p; ++p) *p = strchr("\t\r\n", *p) ? ' ' : *p;
     tgi_file_fail(f, TG_ERR_FORMAT, "this is no %s: it is %s%s%s%s%s%s", wanted, what, shows ? ", which begins '" : "",
@@ -26418,29 +26484,43 @@ static bool tgi_widen_integers(const tgi_file *f, tg_tensor *t, int type, bool b
     return true;
 }
 
-/* The elements that follow in a file, stored as `type`, as a new tensor; they may have the most significant byte
-   first. */
+/* Reads the elements of t, so many bytes stored as `type`; or, if t uses the bytes that are read, only checks them. */
+static bool tgi_read_elements(tgi_file *f, tg_tensor *t, uint64_t bytes, int type, bool big_endian, bool shares)
+{
+    unsigned char *data = (unsigned char *)t->storage->data;
+    if (type >= TGI_FILE_WIDENED) {
+        const size_t all = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+        return tgi_read(f, data + all - (size_t)bytes, bytes) && tgi_widen_integers(f, t, type, big_endian);
+    }
+    if (shares) {
+        tgi_read_in_place(f, bytes);
+    } else {
+        if (!tgi_read(f, data, bytes)) return false;
+        if (big_endian != tgi_host_is_big_endian()) tgi_reverse_bytes(data, (size_t)bytes, tgi_dtypes[t->dtype].size);
+    }
+    for (size_t i = 0; t->dtype == TG_BOOL && i < (size_t)bytes; ++i) {
+        if (data[i] > 1) return tgi_file_fail(f, TG_ERR_FORMAT, "a bool is stored as %d, not as 0 or 1", data[i]);
+    }
+    return true;
+}
+
+/* The elements that follow in a file, stored as `type`, as a new tensor; they may have the most significant byte first.
+   It uses the bytes that are read where they can be its elements. */
 static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, int type, bool big_endian)
 {
     const tg_dtype dtype = tgi_file_dtypes[type].dtype;
     uint64_t bytes;
     if (!tgi_file_bytes(f, ndim, dims, type, &bytes) || !tgi_file_has(f, bytes)) return NULL;
-    tg_tensor *t = tgi_new(f->S, f->op, ndim, dims, dtype, tgi_backend_of(f->S, TG_DEV_CPU), 0);
+    const unsigned char *here = f->lends && bytes ? f->bytes + f->at : NULL;
+    const size_t size = tgi_dtypes[dtype].size;
+    const bool shares = here && type < TGI_FILE_WIDENED && (uintptr_t)here % size == 0 &&
+                        (size == 1 || big_endian == tgi_host_is_big_endian());
+    tg_tensor *t = shares ? tgi_wrap(f->S, f->op, here, ndim, dims, dtype, true)
+                          : tgi_new(f->S, f->op, ndim, dims, dtype, tgi_backend_of(f->S, TG_DEV_CPU), 0);
     if (!t) return NULL;
-    unsigned char *data = (unsigned char *)t->storage->data;
-    if (type >= TGI_FILE_WIDENED) {
-        const size_t all = (size_t)tgi_numel(t) * tgi_dtypes[dtype].size;
-        return tgi_or_release(f->S, t, tgi_read(f, data + all - (size_t)bytes, bytes) &&
-                                           tgi_widen_integers(f, t, type, big_endian));
-    }
-    if (!tgi_read(f, data, bytes)) return tgi_or_release(f->S, t, false);
-    if (big_endian != tgi_host_is_big_endian()) tgi_reverse_bytes(data, (size_t)bytes, tgi_dtypes[dtype].size);
-    for (size_t i = 0; dtype == TG_BOOL && i < (size_t)bytes; ++i) {
-        if (data[i] <= 1) continue;
-        tgi_file_fail(f, TG_ERR_FORMAT, "a bool is stored as %d, not as 0 or 1", data[i]);
-        return tgi_or_release(f->S, t, false);
-    }
-    return t;
+    const bool ok = tgi_read_elements(f, t, bytes, type, big_endian, shares);
+    t->storage->read_only = f->read_only;
+    return tgi_or_release(f->S, t, ok);
 }
 
 /* Writes t's elements, row-major and with the least significant byte first. */
@@ -26608,28 +26688,42 @@ static bool tgi_tell_left_out(const tgi_file *f, const tg_dict *d)
     return true;
 }
 
-/* A new dict of what a function reads from a file, or with the descriptions of its tensors as texts; or NULL. */
-static tg_dict *tgi_load_dict(const char *op, const char *path, bool lists, bool (*read)(tgi_file *f, tg_dict *d))
+/* A new dict of what a function reads from a file that has been opened, or with the descriptions of its tensors as
+   texts; or NULL.  f is NULL if the file could not be opened.  Ends the composite. */
+static tg_dict *tgi_read_dict(tgi_composite *c, tgi_file *f, bool lists, bool (*read)(tgi_file *f, tg_dict *d))
 {
-    tgi_composite c;
     tgi_left_out left_out;
-    tgi_file f;
-    if (!tgi_composite_begin(&c, op)) return NULL;
     tg_dict *d = NULL;
-    if (tgi_file_open(&f, op, path)) {
+    if (f) {
         memset(&left_out, 0, sizeof left_out);
         left_out.lists = lists;
-        f.left_out = &left_out;
-        d = tgi_dict_new(c.S, op);
-        const bool ok = d && read(&f, d);
-        fclose(f.file);
-        if (d && !(ok && tgi_tell_left_out(&f, d))) {
-            tgi_dict_free(c.S, d);
+        f->left_out = &left_out;
+        d = tgi_dict_new(c->S, f->op);
+        const bool ok = d && read(f, d);
+        tgi_file_close(f);
+        if (d && !(ok && tgi_tell_left_out(f, d))) {
+            tgi_dict_free(c->S, d);
             d = NULL;
         }
     }
-    tgi_composite_end(&c, NULL);
+    tgi_composite_end(c, NULL);
     return d;
+}
+
+static tg_dict *tgi_load_dict(const char *op, const char *path, bool lists, bool (*read)(tgi_file *f, tg_dict *d))
+{
+    tgi_composite c;
+    tgi_file f;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    return tgi_read_dict(&c, tgi_file_open(&f, op, path) ? &f : NULL, lists, read);
+}
+
+static tg_dict *tgi_parse_dict(const char *op, const void *data, size_t bytes, bool (*read)(tgi_file *f, tg_dict *d))
+{
+    tgi_composite c;
+    tgi_file f;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    return tgi_read_dict(&c, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL, false, read);
 }
 
 /* A file that a function writes from a dict. */
@@ -26650,8 +26744,14 @@ static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(
     tgi_file f;
     if (!tgi_file_open(&f, op, path)) return NULL;
     tg_tensor *t = read(&f);
-    fclose(f.file);
+    tgi_file_close(&f);
     return t;
+}
+
+static tg_tensor *tgi_parse_tensor(const char *op, const void *data, size_t bytes, tg_tensor *(*read)(tgi_file *f))
+{
+    tgi_file f;
+    return tgi_file_open_bytes(&f, op, data, bytes) ? read(&f) : NULL;
 }
 
 /* ---- the text of headers, character by character ---- */
@@ -26789,6 +26889,11 @@ static tg_tensor *tgi_read_idx(tgi_file *f)
 }
 
 tg_tensor *tg_idx_load(const char *path) { return tgi_load_tensor("idx_load", path, tgi_read_idx); }
+
+tg_tensor *tg_idx_parse(const void *data, size_t bytes)
+{
+    return tgi_parse_tensor("idx_parse", data, bytes, tgi_read_idx);
+}
 
 /* ======== @@SAFETENSORS ===========================================================================================
 
@@ -27091,6 +27196,11 @@ tg_dict *tg_safetensors_load(const char *path)
     return tgi_load_dict("safetensors_load", path, false, tgi_read_safetensors);
 }
 
+tg_dict *tg_safetensors_parse(const void *data, size_t bytes)
+{
+    return tgi_parse_dict("safetensors_parse", data, bytes, tgi_read_safetensors);
+}
+
 tg_dict *tg_safetensors_list(const char *path)
 {
     return tgi_load_dict("safetensors_list", path, true, tgi_read_safetensors);
@@ -27319,9 +27429,10 @@ static void tgi_set_fortran_order(tg_tensor *t)
 /* Whether another array follows in the file, as numpy.save puts them there one after the other. */
 static bool tgi_another_npy(const tgi_file *f)
 {
-    char start[6];
-    return !f->part && f->size - f->at > sizeof start && fread(start, 1, sizeof start, f->file) == sizeof start &&
-           memcmp(start, "\x93NUMPY", sizeof start) == 0;
+    char start[7];
+    size_t n;
+    return !f->part && tgi_peek(f, f->at, start, sizeof start, &n) && n == sizeof start &&
+           memcmp(start, "\x93NUMPY", 6) == 0;
 }
 
 static tg_tensor *tgi_read_npy(tgi_file *f)
@@ -27358,6 +27469,11 @@ static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
 }
 
 tg_tensor *tg_npy_load(const char *path) { return tgi_load_tensor("npy_load", path, tgi_read_npy); }
+
+tg_tensor *tg_npy_parse(const void *data, size_t bytes)
+{
+    return tgi_parse_tensor("npy_parse", data, bytes, tgi_read_npy);
+}
 
 tg_status tg_npy_save(const char *path, tg_tensor *t)
 {
@@ -27727,6 +27843,7 @@ static tg_tensor *tgi_zip_inflated(tgi_file *f, const tgi_file_item *item)
         tgi_no_memory(f->S, f->op, (size_t)item->size + 1);
     } else if (tgi_inflate_all(packed, (size_t)item->packed, bytes, (size_t)item->size)) {
         f->bytes = bytes;
+        f->lends = false; /* they are freed below */
         f->at = 0;
         f->size = item->size;
         t = tgi_zip_tensor(f, item);
@@ -27785,6 +27902,7 @@ static bool tgi_read_npz(tgi_file *f, tg_dict *d)
 }
 
 tg_dict *tg_npz_load(const char *path) { return tgi_load_dict("npz_load", path, false, tgi_read_npz); }
+tg_dict *tg_npz_parse(const void *data, size_t bytes) { return tgi_parse_dict("npz_parse", data, bytes, tgi_read_npz); }
 tg_dict *tg_npz_list(const char *path) { return tgi_load_dict("npz_list", path, true, tgi_read_npz); }
 
 /* A record that is written: numbers, one after the other. */
@@ -31765,6 +31883,15 @@ tg_status tg_module_load(tg_module *m, const char *path)
     const char *op = "module_load";
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
     tg_dict *state = tg_safetensors_load(path);
+    return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, m, state, NULL));
+}
+
+tg_status tg_module_load_from(tg_module *m, const void *data, size_t bytes)
+{
+    tgi_composite c;
+    const char *op = "module_load_from";
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    tg_dict *state = tg_safetensors_parse(data, bytes);
     return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, m, state, NULL));
 }
 
@@ -42626,7 +42753,9 @@ TGI_GIVES2(tg_status, dict_to_, tg_dict *, tg_device)
 TGI_GIVES3(tg_status, dict_set_metadata, tg_dict *, const char *, const char *)
 TGI_GIVES2(const char *, dict_metadata, const tg_dict *, const char *)
 TGI_GIVES1(tg_tensor *, idx_load, const char *)
+TGI_GIVES2(tg_tensor *, idx_parse, const void *, size_t)
 TGI_GIVES1(tg_dict *, safetensors_load, const char *)
+TGI_GIVES2(tg_dict *, safetensors_parse, const void *, size_t)
 TGI_GIVES2(tg_status, safetensors_save, const char *, tg_dict *)
 TGI_GIVES2(tg_status, npy_save, const char *, tg_tensor *)
 TGI_GIVES2(tg_tensor *, csv_load_ex, const char *, const char *)
@@ -42700,6 +42829,7 @@ TGI_GIVES5(tg_status, module_load_state_ex, tg_module *, tg_dict *, bool, tg_dic
 TGI_GIVES2(tg_status, module_copy_, tg_module *, tg_module *)
 TGI_GIVES1(tg_dict *, grad_scaler_state, tg_grad_scaler *)
 TGI_GIVES2(tg_status, grad_scaler_load_state, tg_grad_scaler *, tg_dict *)
+TGI_GIVES3(tg_status, module_load_from, tg_module *, const void *, size_t)
 TGI_GIVES4(tg_status, checkpoint_save, const char *, tg_module *, tg_optim *, int64_t)
 TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, int64_t *)
 TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
@@ -43198,12 +43328,16 @@ TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
 #define tg_dict_metadata(...) TGI_CALL(dict_metadata, dict_metadata, __VA_ARGS__)
 #define tg_dict_metadata_key(...) TGI_CALL(dict_name, dict_metadata_key, __VA_ARGS__)
 #define tg_idx_load(...) TGI_CALL(idx_load, idx_load, __VA_ARGS__)
+#define tg_idx_parse(...) TGI_CALL(idx_parse, idx_parse, __VA_ARGS__)
 #define tg_safetensors_load(...) TGI_CALL(safetensors_load, safetensors_load, __VA_ARGS__)
+#define tg_safetensors_parse(...) TGI_CALL(safetensors_parse, safetensors_parse, __VA_ARGS__)
 #define tg_safetensors_save(...) TGI_CALL(safetensors_save, safetensors_save, __VA_ARGS__)
 #define tg_safetensors_list(...) TGI_CALL(safetensors_load, safetensors_list, __VA_ARGS__)
 #define tg_npy_load(...) TGI_CALL(idx_load, npy_load, __VA_ARGS__)
+#define tg_npy_parse(...) TGI_CALL(idx_parse, npy_parse, __VA_ARGS__)
 #define tg_npy_save(...) TGI_CALL(npy_save, npy_save, __VA_ARGS__)
 #define tg_npz_load(...) TGI_CALL(safetensors_load, npz_load, __VA_ARGS__)
+#define tg_npz_parse(...) TGI_CALL(safetensors_parse, npz_parse, __VA_ARGS__)
 #define tg_npz_list(...) TGI_CALL(safetensors_load, npz_list, __VA_ARGS__)
 #define tg_npz_save(...) TGI_CALL(safetensors_save, npz_save, __VA_ARGS__)
 #define tg_csv_load(...) TGI_CALL(idx_load, csv_load, __VA_ARGS__)
@@ -43326,6 +43460,7 @@ TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
 #define tg_grad_scaler_load_state(...) TGI_CALL(grad_scaler_load_state, grad_scaler_load_state, __VA_ARGS__)
 #define tg_module_save(...) TGI_CALL(module_set_extra, module_save, __VA_ARGS__)
 #define tg_module_load(...) TGI_CALL(module_set_extra, module_load, __VA_ARGS__)
+#define tg_module_load_from(...) TGI_CALL(module_load_from, module_load_from, __VA_ARGS__)
 #define tg_checkpoint_save(...) TGI_CALL(checkpoint_save, checkpoint_save, __VA_ARGS__)
 #define tg_checkpoint_load(...) TGI_CALL(checkpoint_load, checkpoint_load, __VA_ARGS__)
 #define tg_print(...) TGI_CALL(backward, print, __VA_ARGS__)

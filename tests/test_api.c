@@ -483,6 +483,21 @@ static void hand_copy_out(void)
     check_status(tg_copy_out(t, host_memory, 6 * sizeof(float)));
 }
 
+/* The bytes are those of no file. */
+static void hand_parse(void)
+{
+    tg_module *m = is("tg_module_load_from") ? draw_module("m") : NULL;
+    call_starts();
+    if (is("tg_module_load_from"))
+        check_status(tg_module_load_from(m, host_memory, sizeof host_memory));
+    else if (is("tg_npy_parse"))
+        check_tensor(tg_npy_parse(host_memory, sizeof host_memory));
+    else if (is("tg_idx_parse"))
+        check_tensor(tg_idx_parse(host_memory, sizeof host_memory));
+    else
+        check_dict((is("tg_npz_parse") ? tg_npz_parse : tg_safetensors_parse)(host_memory, sizeof host_memory));
+}
+
 static void hand_custom_ex(void)
 {
     tg_tensor *const *in = (now.at += 5, draw_tensors("in"));
@@ -585,6 +600,11 @@ static const struct {
     {"tg_wrap", hand_from},
     {"tg_wrap_const", hand_from},
     {"tg_copy_out", hand_copy_out},
+    {"tg_idx_parse", hand_parse},
+    {"tg_npy_parse", hand_parse},
+    {"tg_npz_parse", hand_parse},
+    {"tg_safetensors_parse", hand_parse},
+    {"tg_module_load_from", hand_parse},
     {"tg_custom_ex", hand_custom_ex},
     {"tg_to_all", hand_to_all},
     {"tg_to_all_ex", hand_to_all},

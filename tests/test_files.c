@@ -630,7 +630,58 @@ static bool load(format f, const char *path)
     return d != NULL;
 }
 
-/* One check: the bytes are refused with this text, the name of the file, and nothing left alive. */
+/* load of the bytes in memory, or false with an error where there is no such function.  They end with their block, so
+   that a sanitizer sees a read behind them, and begin `off` bytes behind a multiple of 16. */
+static bool parse(format f, const void *whole, size_t size, size_t off)
+{
+    char *block = (char *)malloc(size + off + 1), *bytes = block + off;
+    tg_mark mark = tg_scope_begin();
+    tg_module *m;
+    tg_dict *d = NULL;
+    bool ok = false;
+    memcpy(bytes, whole, size);
+    if (size + off > 0) block = (char *)realloc(block, size + off), bytes = block + off;
+    switch (f) {
+    case MODULE:
+        m = tg_nn_linear(2, 1, true);
+        ok = tg_module_load_from(m, bytes, size) == TG_OK;
+        tg_module_free(m);
+        break;
+    case NPZ: d = tg_npz_parse(bytes, size); break;
+    case NPY: ok = tg_npy_parse(bytes, size) != NULL; break;
+    case IDX: ok = tg_idx_parse(bytes, size) != NULL; break;
+    default: d = tg_safetensors_parse(bytes, size);
+    }
+    ok = ok || d;
+    tg_dict_free(d);
+    tg_scope_end(mark);
+    free(block);
+    return ok;
+}
+
+static bool can_parse(format f) { return f != LIST && f != CHECKPOINT && f != NPZ_LIST && f != CSV; }
+
+/* What the last error says behind the name of what was read. */
+static const char *said_behind(const char *name)
+{
+    const char *at = strstr(tg_error_message(), name);
+    return at ? at + strlen(name) : "";
+}
+
+/* Whether bytes in memory get what the file has got, which was loaded or is refused by the error that is pending: the
+   text behind the name `file`. */
+static bool parses_alike(format f, const void *bytes, size_t size, size_t off, const char *file, bool loaded)
+{
+    char text[2000];
+    const tg_status code = tg_error_code();
+    if (!can_parse(f)) return true;
+    snprintf(text, sizeof text, "%s", loaded ? "" : said_behind(file));
+    tg_clear_error();
+    return parse(f, bytes, size, off) == loaded && tg_error_code() == code &&
+           (loaded || strcmp(said_behind("bytes in memory'"), text) == 0);
+}
+
+/* One check: the bytes are refused with this text, the name of the file, and nothing left alive; and in memory, too. */
 static void refused(format f, const void *bytes, size_t size, const char *wanted)
 {
     const char *path = beside("hostile");
@@ -643,8 +694,10 @@ static void refused(format f, const void *bytes, size_t size, const char *wanted
     const bool holds = !loaded && (code == TG_ERR_FORMAT || code == TG_ERR_UNSUPPORTED) &&
                        strstr(tg_error_message(), wanted) && strstr(tg_error_message(), "hostile'");
     snprintf(why, sizeof why, "wanted \"%s\", not %s: %s", wanted, loaded ? "success" : "this", tg_error_message());
+    const bool alike = parses_alike(f, bytes, size, 0, "hostile'", loaded);
     tg_clear_error();
     harness_check(holds && !alive_changed(&before), why, __FILE__, __LINE__);
+    harness_check(alike && !alive_changed(&before), "bytes in memory are refused as the file is", __FILE__, __LINE__);
     remove(path);
 }
 
@@ -1033,6 +1086,7 @@ static void damaged(format f, const char *whole, size_t size)
         write_file(path, whole, n);
         tg_clear_error();
         bad += load(f, path) || tg_error_code() != TG_ERR_FORMAT || !strstr(tg_error_message(), "damaged'");
+        bad += !parses_alike(f, whole, n, n % 2, "damaged'", false);
         tg_scope_end(mark);
     }
     CHECK(bad == 0);
@@ -1046,6 +1100,7 @@ static void damaged(format f, const char *whole, size_t size)
         refusals += !loaded;
         bad += loaded != tg_ok() || (!loaded && !strstr(tg_error_message(), "damaged'")) ||
                (!loaded && tg_error_code() != TG_ERR_FORMAT && tg_error_code() != TG_ERR_UNSUPPORTED);
+        bad += !parses_alike(f, bytes, size, i % 2, "damaged'", loaded);
         tg_scope_end(mark);
     }
     tg_clear_error();
@@ -1145,6 +1200,121 @@ TEST(truncated_and_changed_files)
     strcpy(bytes + 8, header);
     damaged(SAFETENSORS, strcat(bytes + 8, "12345") - 8, 8 + sizeof header - 1 + 5);
     damaged(NPY, BYTES("\x93NUMPY\1\0\x3e\0{'shape': (3L, ), 'fortran_order': True , \"descr\": u'>i2',}  \n123456"));
+}
+
+/* ---- files in memory ---- */
+
+static unsigned char *read_file(const char *path, size_t *size)
+{
+    FILE *file = fopen(path, "rb");
+    unsigned char *bytes = (unsigned char *)malloc(20000);
+    *size = file ? fread(bytes, 1, 20000, file) : 0;
+    if (file) fclose(file);
+    return bytes;
+}
+
+static bool is_within(tg_tensor *t, const unsigned char *bytes, size_t size)
+{
+    const uintptr_t at = (uintptr_t)tg_data(t), from = (uintptr_t)bytes;
+    return at >= from && at < from + size;
+}
+
+static bool is_little_endian(void) { const int one = 1; return *(const char *)&one == 1; }
+
+/* Every tensor has the values of the file's, is read-only, and uses the bytes where they are aligned for it. */
+TEST(safetensors_in_memory)
+{
+    size_t size;
+    const char *path = beside("memory.safetensors");
+    tg_dict *d = many(), *back;
+    CHECK(tg_safetensors_save(path, d) == TG_OK);
+    unsigned char *bytes = read_file(path, &size), *apart = (unsigned char *)malloc(size + 1);
+    memcpy(apart + 1, bytes, size);
+    for (int off = 0; off < 2; ++off) {
+        const unsigned char *here = off ? apart + 1 : bytes;
+        const int64_t before = tg_stats().bytes;
+        back = tg_safetensors_parse(here, size);
+        const bool copied = tg_stats().bytes > before;
+        check_many(back, d);
+        CHECK(copied == (off || !is_little_endian()));
+        for (int i = 0; i < tg_dict_count(back); ++i) {
+            tg_tensor *t = tg_dict_get(back, tg_dict_name(back, i));
+            if (tg_numel(t) > 0) {
+                const bool fits = is_little_endian() ? !off || tg_dtype_size(tg_dtype_of(t)) == 1 :
+                                                       tg_dtype_size(tg_dtype_of(t)) == 1;
+                CHECK(is_within(t, here, size) == fits);
+            }
+            CHECK_FAILS(tg_zero_(t), "is read-only\n  hint: write to a copy of its own: tg_clone(t)");
+        }
+        tg_dict_free(back);
+    }
+    CHECK(tg_safetensors_save(path, d) == TG_OK && file_is(path, bytes, size)); /* nothing has written there */
+    CHECK_FAILS(tg_safetensors_parse(NULL, 8), "tg_safetensors_parse: argument data is NULL");
+    CHECK_FAILS(tg_safetensors_parse(bytes, 0), "tg_safetensors_parse: 'bytes in memory': this is no safetensors file: it is empty");
+    tg_dict_free(d);
+    free(bytes), free(apart);
+    remove(path);
+}
+
+TEST(npy_in_memory)
+{
+    size_t size;
+    const char *path = beside("memory.npy");
+    tg_tensor *t = tg_reshape(tg_arange(0, 6, 1), TG_SHAPE(2, 3)), *back;
+    CHECK(tg_npy_save(path, t) == TG_OK);
+    unsigned char *bytes = read_file(path, &size);
+    back = tg_npy_parse(bytes, size);
+    CHECK(tg_equal(tg_to(back, HERE), t) && is_within(back, bytes, size) == is_little_endian());
+    CHECK_FAILS(tg_fill_(tg_select(back, 0, 1), 7), "is read-only");
+    HAS(tg_npy_parse(bytes, size), "[[0, 1, 2], [3, 4, 5]]");
+    CHECK_FAILS(tg_npy_parse(bytes, size - 1), "tg_npy_parse: 'bytes in memory': the file ends too early");
+    CHECK_FAILS(tg_npy_parse(NULL, 0), "argument data is NULL");
+    free(bytes);
+    /* the first of several arrays; columns first in memory; elements with the most significant byte first */
+    HAS(tg_npy_parse(BYTES("\x93NUMPY\1\0\x38\0{'descr': '|u1', 'fortran_order': False, 'shape': (2,)}\n\1\2\x93NUMPY\1\0")),
+        "[1, 2]");
+    HAS(tg_npy_parse(BYTES("\x93NUMPY\1\0\x39\0{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2)}\n\1\2\3\4")),
+        "[[1, 3], [2, 4]]");
+    HAS(tg_npy_parse(BYTES("\x93NUMPY\1\0\x39\0{'descr': '>i4', 'fortran_order': False, 'shape': (1,) }\n\0\0\1\2")), "[258]");
+    CHECK_FAILS(tg_npy_parse(BYTES("\x93NUMPY\1\0\x39\0{'descr': '|b1', 'fortran_order': False, 'shape': (1,) }\n\2")),
+                "a bool is stored as 2, not as 0 or 1");
+    remove(path);
+}
+
+TEST(npz_and_idx_in_memory)
+{
+    size_t size;
+    const char *path = beside("memory.npz");
+    tg_dict *d = tg_dict_new(), *back;
+    tg_tensor *t = f32("[[1, 2, 3], [4, 5, 6]]");
+    CHECK(tg_dict_set(d, "a", t) == TG_OK && tg_dict_set(d, "b.c", of(TG_I64, "[7]")) == TG_OK);
+    CHECK(tg_npz_save(path, d) == TG_OK);
+    unsigned char *bytes = read_file(path, &size);
+    back = tg_npz_parse(bytes, size);
+    CHECK(tg_dict_count(back) == 2 && same(tg_dict_get(back, "a"), t));
+    CHECK(same(tg_dict_get(back, "b.c"), tg_dict_get(d, "b.c")));
+    CHECK_FAILS(tg_zero_(tg_dict_get(back, tg_dict_name(back, 0))), "is read-only");
+    tg_dict_free(back);
+    tg_dict_free(d);
+    free(bytes);
+    back = tg_npz_parse(BYTES(deflated)); /* the tensors outlive what was inflated */
+    write_file(path, BYTES(deflated));
+    d = tg_npz_load(path);
+    CHECK(tg_dict_count(back) > 0 && tg_dict_count(back) == tg_dict_count(d));
+    for (int i = 0; i < tg_dict_count(d); ++i) {
+        t = tg_dict_get(back, tg_dict_name(d, i));
+        CHECK(t && same(t, tg_dict_get(d, tg_dict_name(d, i))));
+        CHECK(!is_within(t, (const unsigned char *)deflated, sizeof deflated));
+        CHECK_FAILS(tg_zero_(t), "is read-only");
+    }
+    tg_dict_free(back), tg_dict_free(d);
+    CHECK_FAILS(tg_npz_parse(NULL, 0), "tg_npz_parse: argument data is NULL");
+    HAS(tg_idx_parse(BYTES(idx_file)), "[[1, 2, -3], [4, 5, 262]]");
+    t = tg_idx_parse(BYTES("\0\0\10\1\0\0\0\2\7\10"));
+    HAS(t, "[7, 8]");
+    CHECK_FAILS(tg_zero_(t), "is read-only");
+    CHECK_FAILS(tg_idx_parse(NULL, 0), "tg_idx_parse: argument data is NULL");
+    remove(path);
 }
 
 /* ---- IDX and CSV ---- */
@@ -1530,6 +1700,9 @@ int main(int argc, char **argv)
     RUN(entries_that_differ_in_their_ending);
     RUN(hostile_deflated_npz);
     RUN(truncated_and_changed_files);
+    RUN(safetensors_in_memory);
+    RUN(npy_in_memory);
+    RUN(npz_and_idx_in_memory);
     RUN(idx);
     RUN(csv);
     RUN(forms_of_csv);

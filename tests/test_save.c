@@ -170,6 +170,44 @@ TEST(a_file)
     tg_module_free(a), tg_module_free(b), tg_module_free(c);
 }
 
+/* A module gets the bytes of a file, from an address that is aligned for no element, and keeps none of them. */
+TEST(a_file_in_memory)
+{
+    char bytes[2000];
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1), *c = net_new(2, 4, 1);
+    CHECK(tg_module_save(a, path) == TG_OK);
+    FILE *file = fopen(path, "rb");
+    const size_t size = file ? fread(bytes + 1, 1, sizeof bytes - 1, file) : 0;
+    if (file) fclose(file);
+    CHECK(bits_of(a) != bits_of(b) && tg_module_load_from(b, bytes + 1, size) == TG_OK && bits_of(a) == bits_of(b));
+    memset(bytes + 1 + size - 8, 0, 8);
+    CHECK(bits_of(a) == bits_of(b) && tg_fill_(tg_detach(tg_module_get(b, "0.bias")), 0) != NULL);
+    CHECK(tg_module_load_from(a, bytes + 1, size) == TG_OK && bits_of(a) != bits_of(b));
+    CHECK_FAILS(tg_module_load_from(c, bytes + 1, size),
+                "tg_module_load_from: these tensors do not fit 'Sequential': 0.weight is [3, 2], not [4, 2]");
+    CHECK_FAILS(tg_module_load_from(b, bytes + 1, size - 1), "tg_module_load_from: 'bytes in memory': the file ends too early");
+    CHECK_FAILS(tg_module_load_from(b, NULL, 0), "tg_module_load_from: argument data is NULL");
+    CHECK_FAILS(tg_module_load_from(NULL, bytes + 1, size), "argument m is NULL");
+    remove(path);
+    tg_module_free(a), tg_module_free(b), tg_module_free(c);
+}
+
+/* A module whose tensors are read-only memory takes no state, and keeps what it has. */
+TEST(a_module_of_read_only_memory)
+{
+    static const float weight[2] = {1, 2};
+    tg_module *a = tg_module_new("A", NULL, 0), *b = tg_module_new("B", NULL, 0);
+    tg_module_param(a, "first", tg_ones(TG_SHAPE(2)));
+    tg_module_param(a, "weight", tg_to(tg_wrap_const(weight, TG_SHAPE(2), TG_F32, NULL, NULL), TG_CPU));
+    tg_module_param(b, "first", tg_zeros(TG_SHAPE(2)));
+    tg_module_param(b, "weight", tg_zeros(TG_SHAPE(2)));
+    const uint64_t before = bits_of(a);
+    CHECK_FAILS(tg_module_copy_(a, b), "tg_module_copy_: the memory of the tensor 'weight', of shape [2], is read-only");
+    CHECK(bits_of(a) == before && weight[0] == 1 && weight[1] == 2);
+    CHECK(tg_module_copy_(b, a) == TG_OK && bits_of(b) == before);
+    tg_module_free(a), tg_module_free(b);
+}
+
 /* A tied tensor is written under both of its names, as PyTorch does, and may be read under one. */
 TEST(tied_tensors)
 {
@@ -351,6 +389,8 @@ int main(int argc, char **argv)
     RUN(what_does_not_fit_is_one_error);
     RUN(what_a_partial_load_leaves_out);
     RUN(a_file);
+    RUN(a_file_in_memory);
+    RUN(a_module_of_read_only_memory);
     RUN(tied_tensors);
     RUN(resumed_bit_for_bit);
     RUN(resumed_elsewhere);

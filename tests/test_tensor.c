@@ -105,7 +105,6 @@ TEST(memory_that_is_read_only)
     CHECK(read_only[0] == 1 && read_only[1] == -2 && read_only[2] == 3 && read_only[3] == 4);
     CHECK_FAILS(tg_wrap_const(NULL, TG_SHAPE(1), TG_F32, count_deletion, &deleted), "tg_wrap_const: argument data is NULL");
     CHECK_FAILS(tg_wrap_const(read_only, TG_SHAPE(-1), TG_F32, NULL, NULL), "negative dimension");
-    CHECK_FAILS(tg_wrap_const(read_only, TG_SHAPE(4), (tg_dtype)99, NULL, NULL), "unknown dtype 99");
     CHECK(deleted == 1);
     tg_tensor *none = tg_wrap_const(NULL, TG_SHAPE(0, 3), TG_F32, NULL, NULL);
     CHECK(none && tg_numel(none) == 0);

@@ -819,14 +819,14 @@ static const char *fitting_file(void)
         text[0] = (char)(header % 256), text[1] = (char)(header / 256);
         snprintf(text + 8, sizeof text - 8, "%s%s", safetensors_files[k].header, safetensors_files[k].data);
         write_file(path, text, 8 + header + strlen(safetensors_files[k].data));
-    } else if (strstr(name, "npy_load")) {
+    } else if (strstr(name, "npy_load") || strstr(name, "npy_parse")) {
         const int k = pick(COUNT(npy_files));
         const size_t header = strlen(npy_files[k].bytes) + 1, data = strlen(npy_files[k].array);
         memcpy(text, "\x93NUMPY\1\0", 8);
         text[8] = (char)header, text[9] = 0;
         snprintf(text + 10, sizeof text - 10, "%s\n%s", npy_files[k].bytes, npy_files[k].array);
         write_file(path, text, 10 + header + data);
-    } else if (strstr(name, "_load") || strstr(name, "_list")) {
+    } else if (strstr(name, "_load") || strstr(name, "_list") || strstr(name, "_parse")) {
         dict = tg_dict_new();
         tg_dict_set(dict, "x", tg_ones(TG_SHAPE(2, 3)));
         tg_dict_set(dict, "y.z", tg_zeros(TG_SHAPE(0)));
@@ -2237,6 +2237,36 @@ static void hand_gradcheck_ex(void)
         check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
 }
 
+/* The bytes of a file, which end with their block.  Tensors that use them end before they are freed: the result is a
+   copy. */
+static void hand_parse(void)
+{
+    tg_module *m = is("tg_module_load_from") ? draw_module("m") : NULL;
+    const char *path = draw_string("path");
+    char *block = (char *)malloc(5000);
+    FILE *file = path ? fopen(path, "rb") : NULL;
+    const size_t n = file ? fread(block, 1, 5000, file) : 0;
+    if (file) fclose(file);
+    block = (char *)realloc(block, n + 1);
+    const void *data = path ? block + 1 : NULL; /* aligned for nothing */
+    if (path) memmove(block + 1, block, n);
+    if (path && percent(50)) memmove(block, block + 1, n), data = block;
+    call_starts();
+    if (m || is("tg_module_load_from")) {
+        check_status(tg_module_load_from(m, data, n));
+    } else if (is("tg_npy_parse") || is("tg_idx_parse")) {
+        tg_tensor *t = (is("tg_npy_parse") ? tg_npy_parse : tg_idx_parse)(data, n);
+        tg_tensor *copy = t ? tg_clone(t) : NULL;
+        if (t) tg_drop(t);
+        check_tensor(copy);
+    } else {
+        tg_dict *d = (is("tg_npz_parse") ? tg_npz_parse : tg_safetensors_parse)(data, n);
+        check_record(!d, !d);
+        if (d) tg_dict_free(d);
+    }
+    free(block);
+}
+
 static void hand_csv_load_options(void)
 {
     tg_csv_options options;
@@ -2303,6 +2333,11 @@ static const struct {
     {"tg_module_buffer", hand_module_tensor},
     {"tg_module_device", hand_module_device},
     {"tg_checkpoint_load", hand_checkpoint_load},
+    {"tg_idx_parse", hand_parse},
+    {"tg_npy_parse", hand_parse},
+    {"tg_npz_parse", hand_parse},
+    {"tg_safetensors_parse", hand_parse},
+    {"tg_module_load_from", hand_parse},
     {"tg_nn_sequential", hand_container},
     {"tg_nn_list", hand_container},
     {"tg_nn_dict", hand_container},
