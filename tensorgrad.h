@@ -10720,8 +10720,8 @@ static unsigned tgi_mark_of_sum(const tg_tensor *g)
     if (!(g->flags & (TGI_GRAD_USED | TGI_GRAD_SUMMED)) || tgi_numel(g) == 0) return 0;
     if ((unsigned)g->flags / TGI_GRAD_VERSION != g->storage->version % 16) return 0;
     if (!g->storage->backend->host) return TGI_GRAD_SUMMED;
-    const bool zero = memcmp(tgi_first_element(g), zeros, tgi_dtypes[g->dtype].size) == 0;
-    return zero || g->storage->pending ? 0 : TGI_GRAD_SUMMED;
+    if (g->storage->pending) return 0; /* a move is still writing it */
+    return memcmp(tgi_first_element(g), zeros, tgi_dtypes[g->dtype].size) == 0 ? 0 : TGI_GRAD_SUMMED;
 }
 
 /* grad + g, which will be a .grad in place of grad; NULL after recording an error. */
