@@ -13230,7 +13230,7 @@ static bool tgi_warn_of_nan(const tgi_call *c, const char *op, tg_tensor *y)
     if (!tgi_row_of_call(c, &row)) return false;
     tgi_list_operands(c, found ? &index : NULL, operands, sizeof operands);
     snprintf(text, sizeof text,
-             "warning: tg_%.130s: the result %.60s has nan values%s%.60s, where the inputs have none%s%s%s\n"
+             "warning: tg_%.130s: the result %.60s has nan values%s%.60s, where the inputs have none%s%.400s%.200s\n"
              "  hint: keep the inputs where the op is defined: tg_clamp, an eps, or another formula",
              tgi_call_called(c, op).text, tgi_dims_text(y->ndim, y->dim).text, found ? ", the first at " : "",
              found ? tgi_index_text(y->ndim, y->dim, at).text : "", *operands ? ": " : "", operands,
