@@ -15,6 +15,9 @@ SEED ?= $(shell date +%s)
 TG_PYTHON ?= python3
 NVCC ?= nvcc
 NVCCFLAGS ?= -O2 -arch=native
+PREFIX ?= /usr/local
+DESTDIR ?=
+VERSION = $(shell sed -n 's/^.define TG_VERSION_STRING "\(.*\)"/\1/p' tensorgrad.h)
 
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c))
@@ -42,6 +45,8 @@ help:
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
 	@echo 'make book            writes the source as pages with links, and the manual beside them; needs python3'
+	@echo 'make install         header, CUDA file, licence, files of pkg-config and CMake, below PREFIX=/usr/local; DESTDIR='
+	@echo 'make uninstall       removes them;  make dist: the tracked files as out/tensorgrad-$(VERSION).tar.gz; needs git'
 	@echo 'make clean           removes $(BUILD)/ and out/'
 	@echo 'CC, CFLAGS, CPPFLAGS, LDFLAGS, LDLIBS are honoured; OPENMP= builds without OpenMP; BUILD=dir builds elsewhere'
 
@@ -220,6 +225,36 @@ $(BUILD)/flags: FORCE
 	@echo '$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(OPENMP) $(if $(CUDA_FLAGS),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LDLIBS)' > $@.$$$$; \
 	cmp -s $@.$$$$ $@ && rm $@.$$$$ || mv $@.$$$$ $@
 
+# Below DESTDIR a package is put together that will be at PREFIX.
+ROOT = $(DESTDIR)$(PREFIX)
+FILL_IN = sed -e 's|@VERSION@|$(VERSION)|' -e 's|@PREFIX@|$(PREFIX)|' examples/package
+PLACES := include share/pkgconfig share/cmake/tensorgrad share/doc/tensorgrad
+INSTALLED := include/tensorgrad.h include/tensorgrad_cuda.cu share/pkgconfig/tensorgrad.pc share/doc/tensorgrad/LICENSE \
+    share/cmake/tensorgrad/tensorgrad-config.cmake share/cmake/tensorgrad/tensorgrad-config-version.cmake
+
+install:
+	@case '$(PREFIX)' in *[!A-Za-z0-9_./+-]* | [!/]* | '') echo "PREFIX is '$(PREFIX)': make install needs a path that begins with /, \
+	of letters, digits and _./+-"; exit 1;; esac
+	mkdir -p $(PLACES:%='$(ROOT)/%')
+	install -m 644 tensorgrad.h tensorgrad_cuda.cu '$(ROOT)/include'
+	install -m 644 LICENSE '$(ROOT)/share/doc/tensorgrad'
+	install -m 644 examples/package/tensorgrad-config.cmake '$(ROOT)/share/cmake/tensorgrad'
+	$(FILL_IN)/tensorgrad-config-version.cmake.in > '$(ROOT)/share/cmake/tensorgrad/tensorgrad-config-version.cmake'
+	$(FILL_IN)/tensorgrad.pc.in > '$(ROOT)/share/pkgconfig/tensorgrad.pc'
+	chmod 644 '$(ROOT)/share/cmake/tensorgrad/tensorgrad-config-version.cmake' '$(ROOT)/share/pkgconfig/tensorgrad.pc'
+
+uninstall:
+	rm -f $(INSTALLED:%='$(ROOT)/%')
+	-@rmdir '$(ROOT)/share/cmake/tensorgrad' '$(ROOT)/share/doc/tensorgrad' 2>/dev/null || true
+
+# The files of the last commit.  Its date is theirs, and gzip adds none: a commit gives the same bytes each time.
+DIST = out/tensorgrad-$(VERSION).tar
+dist:
+	@git rev-parse -q --verify HEAD >/dev/null || { echo 'make dist needs git and a checkout with a commit'; exit 1; }
+	@mkdir -p out
+	git -c tar.umask=0022 archive --format=tar --prefix=tensorgrad-$(VERSION)/ HEAD > $(DIST)
+	gzip -9 -n -f $(DIST)
+
 include tests/cudasim/sim.mk
 
 clean:
@@ -227,4 +262,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples lab manual book web clean FORCE
+.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples lab manual book web install uninstall dist clean FORCE

@@ -102,6 +102,44 @@ def separate(lines, program, wanted):
     check(shell(lines + "./a.out", "the README's tg.c", cwd=folder) == wanted, "what it prints with the library in tg.c")
 
 
+def installed(lines, blocks, program, wanted):
+    """The block that installs the library in a home of its own, and those below it: main.c by pkg-config and by both ways of CMake,
+    and the shared library, which main.c is linked with."""
+    home = os.path.abspath(os.path.join(FOLDER, "home"))
+    os.makedirs(home, exist_ok=True)
+    main = os.path.join(home, "main.c")
+    open(main, "w").write(program)
+    lines = re.sub(r"^make ", "make -s ", lines).replace("cc -O2 main.c", "cc -O0 -o %s/main %s" % (home, main))
+    if not shutil.which("pkg-config"):
+        print("skipped: no pkg-config")
+        lines = lines.split("\n")[0] + "\n"
+    else:
+        lines += home + "/main\n"
+    said = shell(lines, "the README's make install", env=dict(os.environ, HOME=home))
+    check(said == (wanted if "pkg-config" in lines else ""), "what the program by pkg-config prints", said)
+    cmake(next(text for language, text in blocks if language == "cmake"), home)
+    shared = next(text for _, text in blocks if "-shared" in text).replace("-O2", "-O0")
+    shutil.copy("tensorgrad.h", home)
+    shared += "cc -DTG_COMPILED main.c libtensorgrad.so.0 -Wl,-rpath,. -lm\n./a.out\n"
+    check(shell(shared, "the README's shared library", cwd=home) == wanted, "what the program with the shared library prints")
+
+
+def cmake(text, home):
+    """The README's lines of CMake, each of its two ways alone; install.sh builds such projects."""
+    if not shutil.which("cmake"):
+        print("skipped: no cmake")
+        return
+    find, link = (next(line for line in text.split("\n") if line.startswith(word)) for word in ("find_package", "target_link"))
+    fetch = "include(FetchContent)\n" + "\n".join(re.findall(r"^# (Fetch.*)", text, re.M)).replace("path/to/tensorgrad", os.getcwd())
+    for name, way in (("find", find), ("fetch", fetch)):
+        folder = os.path.join(home, name)
+        os.makedirs(folder, exist_ok=True)
+        shutil.copy(os.path.join(home, "main.c"), folder)
+        open(os.path.join(folder, "CMakeLists.txt"), "w").write(
+            "cmake_minimum_required(VERSION 3.18)\nproject(main C)\nadd_executable(main main.c)\n%s\n%s\n" % (way, link))
+        shell("cmake -S . -B build -DCMAKE_PREFIX_PATH=%s/tg" % home, "the README's CMake, %s" % name, cwd=folder)
+
+
 def first(lines, program, wanted):
     """The lines that run the first program, each in a folder that has nothing else but the header."""
     folder = os.path.join(FOLDER, "first")
@@ -207,6 +245,10 @@ def main():
             run("readme-error", error_program(text), text)
         elif text.startswith("cc first.c"):
             first(text, blocks[0][1], blocks[1][1])
+        elif text.startswith("make install"):
+            installed(text, blocks, *next((t, blocks[i + 1][1]) for i, (language, t) in enumerate(blocks) if "int main" in t))
+        elif language == "cmake" or "-shared" in text:
+            check(any(t.startswith("make install") for _, t in blocks), "this block is checked with that of make install", text)
         elif text == prints or re.match(r"(cc|make) ", text):
             for target in re.findall(r"^make ([\w-]+)(?!\S)", text, re.M):
                 check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
