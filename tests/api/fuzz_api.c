@@ -1796,6 +1796,17 @@ static void hand_set_allocator(void)
 
 static void hand_nothing(void) {}
 
+/* A place is not copied: it stays until the next one is set. */
+static void hand_enter(void)
+{
+    static const char *const places[] = {NULL, "", "main.c:1", "a longer name of a file in folders/of/it/program.c:123456"};
+    const int place = (int)pick(COUNT(places));
+    say(now, "place=%d ", place);
+    call_starts();
+    (void)tgi_enter(places[place]);
+    check_void();
+}
+
 /* A gradient that the tensor itself is part of is a cycle of references, which nothing ends: it does not stay. */
 static void hand_set_grad(void)
 {
@@ -2317,6 +2328,7 @@ static const struct {
     {"tg_shutdown", hand_thread_end},
     {"tg_set_allocator", hand_set_allocator},
     {"tg_abort_on_error", hand_nothing}, /* it would end the program */
+    {"tgi_enter", hand_enter},
     {"tg_set_grad", hand_set_grad},
     {"tg_unhook", hand_unhook},
     {"tg_optim_free", hand_optim_free},
