@@ -10,7 +10,7 @@ verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((faile
 cc -O1 tests/tools/check_output.c -o "$out/check_output" -lm
 TIMEFORMAT='%U %S'
 for name in 01_hello_grad 02_slope 03_step 04_xor 05_moons 06_engine 07_bigram 09_by_hand 11_reverse 13_beyond_nn \
-    14_device_tour bugs pipeline tutorials_tensors tutorials_modules; do
+    14_device_tour bugs from_pytorch pipeline tutorials_tensors tutorials_modules; do
     TG_DATA='' tcc -lm -run "examples/$name.c" >"$out/$name.txt" 2>&1 && "$out/check_output" "examples/expected/$name.txt" "$out/$name.txt"
     verdict $? "$name by tcc -run"
 done
