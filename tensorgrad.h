@@ -2936,6 +2936,12 @@ TG_API tg_status tg_module_save(tg_module *m, const char *path);
 TG_API tg_status tg_module_load(tg_module *m, const char *path);
 /* tg_module_load of the bytes of such a file, which are copied and not needed any more after the call. */
 TG_API tg_status tg_module_load_from(tg_module *m, const void *data, size_t bytes);
+/* Prints the file of tg_module_save as C, which is C++, too: `static const` a union with this name, a C identifier,
+   whose array net.bytes are the bytes, aligned as a double is.  A program that includes it needs no file:
+       #include "net.h"
+       tg_module_load_from(m, net.bytes, sizeof net.bytes);
+   The same weights give the same text.  Errors: the name is none; the file cannot be written. */
+TG_API tg_status tg_module_export_c(FILE *file, tg_module *m, const char *name);
 
 /* Saves all that a training run needs to go on as if it had not stopped, bit for bit, in one safetensors file: the
    state of m, that of opt (or NULL), the random numbers of this thread, and the number of steps done. */
@@ -25863,6 +25869,8 @@ typedef struct {
     char *target;               /* writing: the path, or the file that a symbolic link there means */
     char *temporary;            /* writing: the name of the file until it is complete; or NULL: it has none */
     bool exists, in_place;      /* writing: there is a file; it cannot be replaced, so the bytes are copied to it */
+    bool to_memory;             /* writing: to `memory`; if that is NULL, bytes are only counted */
+    unsigned char *memory;
     bool counts_crc;            /* crc is kept up to date: the CRC-32 of what is read or written */
     uint32_t crc;
 } tgi_file;
@@ -26320,7 +26328,9 @@ static bool tgi_file_create(tgi_file *f, const char *op, const char *path)
 static bool tgi_write(tgi_file *f, const void *data, size_t bytes)
 {
     errno = 0;
-    if (fwrite(data, 1, bytes, f->file) != bytes) return tgi_file_fail_system(f, "the file cannot be written");
+    if (f->memory) memcpy(f->memory + f->at, data, bytes);
+    else if (!f->to_memory && fwrite(data, 1, bytes, f->file) != bytes)
+        return tgi_file_fail_system(f, "the file cannot be written");
     f->at += bytes;
     if (f->counts_crc) f->crc = tgi_crc32(f->crc, data, bytes);
     return true;
@@ -26332,6 +26342,8 @@ static bool tgi_write_text(tgi_file *f, const char *text) { return tgi_write(f, 
 static bool tgi_write_at(tgi_file *f, uint64_t at, const void *data, size_t bytes)
 {
     errno = 0;
+    if (f->memory) memcpy(f->memory + at, data, bytes);
+    if (f->to_memory) return true;
     if (tgi_file_seek(f, (int64_t)at) < 0 || fwrite(data, 1, bytes, f->file) != bytes ||
         tgi_file_seek(f, (int64_t)f->at) < 0) {
         return tgi_file_fail_system(f, "the file cannot be written");
@@ -26528,6 +26540,7 @@ static bool tgi_write_elements(tgi_file *f, tg_tensor *t)
 {
     const size_t bytes = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (bytes == 0) return true;
+    if (f->to_memory && !f->memory) return f->at += bytes, true;
     if (t->storage->backend->host && tgi_is_contiguous(t) && !tgi_host_is_big_endian()) {
         const void *data = tgi_bytes_at(f->S, t, 0, false);
         return data && tgi_write(f, data, bytes);
@@ -26737,6 +26750,34 @@ static tg_status tgi_save_dict(const char *op, const char *path, tg_dict *d,
     const bool ok = tgi_file_create(&f, op, path) && tgi_file_complete(&f, write(&f, d, &list));
     tgi_free_named(S, &list);
     return ok ? TG_OK : tgi_failed(S);
+}
+
+/* What tgi_save_dict would write, in new memory, for tgi_free of *bytes.  NULL after recording an error. */
+static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg_dict *d, size_t *bytes,
+                                         bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
+{
+    tgi_named_list list;
+    tgi_file f;
+    memset(&f, 0, sizeof f);
+    f.S = S;
+    f.op = op;
+    f.path = "bytes in memory";
+    f.to_memory = true;
+    if (!tgi_list_tensors(S, op, d, &list)) return NULL;
+    unsigned char *memory = NULL;
+    if (write(&f, d, &list)) {
+        *bytes = (size_t)f.at;
+        memory = f.at < SIZE_MAX / 2 ? (unsigned char *)tgi_alloc(S, *bytes) : NULL;
+        if (!memory) tgi_no_memory(S, op, *bytes);
+    }
+    f.at = 0;
+    f.memory = memory;
+    if (memory && !write(&f, d, &list)) {
+        tgi_free(S, memory, *bytes);
+        memory = NULL;
+    }
+    tgi_free_named(S, &list);
+    return memory;
 }
 
 static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
@@ -31893,6 +31934,66 @@ tg_status tg_module_load_from(tg_module *m, const void *data, size_t bytes)
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
     tg_dict *state = tg_safetensors_parse(data, bytes);
     return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, m, state, NULL));
+}
+
+/* ---- weights as C ---- */
+
+static bool tgi_is_identifier(const char *name)
+{
+    static const char letters[] = "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    return *name && !(*name >= '0' && *name <= '9') && name[strspn(name, letters)] == 0;
+}
+
+/* The bytes as an initialiser, 28 in a line. */
+static void tgi_print_bytes(FILE *file, const unsigned char *data, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        char line[28 * 4 + 2];
+        size_t used = 0;
+        for (int i = 0; i < 28 && at < bytes; ++i) {
+            const int byte = data[at++];
+            if (byte > 99) line[used++] = (char)('0' + byte / 100);
+            if (byte > 9) line[used++] = (char)('0' + byte / 10 % 10);
+            line[used++] = (char)('0' + byte % 10);
+            if (at < bytes) line[used++] = ',';
+        }
+        line[used++] = '\n';
+        fwrite(line, 1, used, file);
+    }
+}
+
+static bool tgi_export_c(tgi_thread *S, const char *op, FILE *file, tg_module *m, const char *name)
+{
+    size_t bytes;
+    tg_dict *state = tgi_module_state(S, op, m, "");
+    unsigned char *data = state ? tgi_dict_in_memory(S, op, state, &bytes, tgi_write_safetensors) : NULL;
+    tgi_dict_free(S, state);
+    if (!data) return false;
+    fprintf(file, "/* The weights of a module as a safetensors file, written by tg_module_export_c.\n"
+                  "   tg_module_load_from(m, %s.bytes, sizeof %s.bytes) loads them. */\n"
+                  "static const union {\n"
+                  "    unsigned char bytes[%llu];\n"
+                  "    double aligned;\n"
+                  "} %s = {{\n", name, name, (unsigned long long)bytes, name);
+    tgi_print_bytes(file, data, bytes);
+    fprintf(file, "}};\n");
+    tgi_free(S, data, bytes);
+    return tgi_flush(S, op, file);
+}
+
+tg_status tg_module_export_c(FILE *file, tg_module *m, const char *name)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    const char *op = "module_export_c";
+    if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
+    if (!name) return tgi_null_argument(S, op, "name"), tgi_failed(S);
+    if (!tgi_is_identifier(name)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%s' is no identifier of C", tgi_shown(name).text);
+        return TG_ERR_ARGUMENT;
+    }
+    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(S);
+    return tgi_state_end(&c, NULL, tgi_export_c(c.S, op, file, m, name));
 }
 
 /* ---- checkpoints: one dict with the names
@@ -42830,6 +42931,7 @@ TGI_GIVES2(tg_status, module_copy_, tg_module *, tg_module *)
 TGI_GIVES1(tg_dict *, grad_scaler_state, tg_grad_scaler *)
 TGI_GIVES2(tg_status, grad_scaler_load_state, tg_grad_scaler *, tg_dict *)
 TGI_GIVES3(tg_status, module_load_from, tg_module *, const void *, size_t)
+TGI_GIVES3(tg_status, module_export_c, FILE *, tg_module *, const char *)
 TGI_GIVES4(tg_status, checkpoint_save, const char *, tg_module *, tg_optim *, int64_t)
 TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, int64_t *)
 TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
@@ -43461,6 +43563,7 @@ TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
 #define tg_module_save(...) TGI_CALL(module_set_extra, module_save, __VA_ARGS__)
 #define tg_module_load(...) TGI_CALL(module_set_extra, module_load, __VA_ARGS__)
 #define tg_module_load_from(...) TGI_CALL(module_load_from, module_load_from, __VA_ARGS__)
+#define tg_module_export_c(...) TGI_CALL(module_export_c, module_export_c, __VA_ARGS__)
 #define tg_checkpoint_save(...) TGI_CALL(checkpoint_save, checkpoint_save, __VA_ARGS__)
 #define tg_checkpoint_load(...) TGI_CALL(checkpoint_load, checkpoint_load, __VA_ARGS__)
 #define tg_print(...) TGI_CALL(backward, print, __VA_ARGS__)

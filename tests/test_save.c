@@ -192,6 +192,77 @@ TEST(a_file_in_memory)
     tg_module_free(a), tg_module_free(b), tg_module_free(c);
 }
 
+/* Reads what tg_module_export_c has printed to path: the numbers behind "= {{".  Returns how many. */
+static size_t read_exported(unsigned char *bytes, size_t most)
+{
+    static char text[20000];
+    FILE *file = fopen(path, "rb");
+    const size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    char *at, *end;
+    size_t count = 0;
+    if (file) fclose(file);
+    text[n] = 0;
+    at = strstr(text, "= {{");
+    for (at = at ? at + 4 : text + n; count < most; at = end + 1) {
+        const long value = strtol(at, &end, 10);
+        if (end == at) break;
+        bytes[count++] = (unsigned char)value;
+        if (*end != ',') break;
+    }
+    return count;
+}
+
+static tg_status export_to_path(tg_module *m, const char *mode, const char *name)
+{
+    FILE *file = fopen(path, mode);
+    const tg_status status = tg_module_export_c(file, m, name);
+    if (file) fclose(file);
+    return status;
+}
+
+/* The array has the bytes of the file, the same each time, and a program can go without a copy of them. */
+TEST(weights_as_c)
+{
+    static double aligned[300];
+    unsigned char *bytes = (unsigned char *)aligned, whole[2000], again[2000];
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1), *none = tg_module_new("None", NULL, 0);
+    CHECK(tg_module_save(a, path) == TG_OK);
+    FILE *file = fopen(path, "rb");
+    const size_t size = file ? fread(whole, 1, sizeof whole, file) : 0;
+    if (file) fclose(file);
+    CHECK(size > 100 && export_to_path(a, "wb", "net") == TG_OK);
+    CHECK(read_exported(bytes, sizeof aligned) == size && memcmp(bytes, whole, size) == 0);
+    CHECK(export_to_path(a, "wb", "_Net9") == TG_OK && read_exported(again, sizeof again) == size);
+    CHECK(memcmp(again, whole, size) == 0 && bits_of(a) != bits_of(b));
+    CHECK(tg_module_load_from(b, bytes, size) == TG_OK && bits_of(a) == bits_of(b));
+    CHECK(export_to_path(none, "wb", "net") == TG_OK && tg_module_load_from(none, bytes, read_exported(bytes, sizeof aligned)) == TG_OK);
+    CHECK_FAILS(tg_module_export_c(NULL, a, "net"), "tg_module_export_c: argument file is NULL");
+    CHECK_FAILS(tg_module_export_c(stdout, NULL, "net"), "argument m is NULL");
+    CHECK_FAILS(tg_module_export_c(stdout, a, NULL), "argument name is NULL");
+    CHECK_FAILS(tg_module_export_c(stdout, a, ""), "'' is no identifier of C");
+    CHECK_FAILS(tg_module_export_c(stdout, a, "9net"), "'9net' is no identifier of C");
+    CHECK_FAILS(tg_module_export_c(stdout, a, "n; x"), "'n; x' is no identifier of C");
+    CHECK_FAILS(export_to_path(a, "rb", "net"), "tg_module_export_c: ");
+    CHECK(export_to_path(a, "rb", "net") == TG_ERR_IO);
+    tg_clear_error();
+    remove(path);
+    tg_module_free(a), tg_module_free(b), tg_module_free(none);
+}
+
+/* Each allocation fails once, and the next try succeeds. */
+static bool export_scenario(void)
+{
+    TG_SCOPE;
+    tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1);
+    unsigned char bytes[2000];
+    bool ok = a && b && export_to_path(a, "wb", "net") == TG_OK;
+    ok = ok && tg_module_load_from(b, bytes, read_exported(bytes, sizeof bytes)) == TG_OK;
+    remove(path);
+    if (a) tg_module_free(a);
+    if (b) tg_module_free(b);
+    return ok;
+}
+
 /* A module whose tensors are read-only memory takes no state, and keeps what it has. */
 TEST(a_module_of_read_only_memory)
 {
@@ -383,7 +454,7 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     harness_take_device();
     snprintf(path, sizeof path, "%s", beside("save.safetensors"));
-    if (!harness.only) out_of_memory(oom_scenario);
+    if (!harness.only) out_of_memory(oom_scenario), out_of_memory(export_scenario);
     RUN(state);
     RUN(copies);
     RUN(what_does_not_fit_is_one_error);
@@ -391,6 +462,7 @@ int main(int argc, char **argv)
     RUN(a_file);
     RUN(a_file_in_memory);
     RUN(a_module_of_read_only_memory);
+    RUN(weights_as_c);
     RUN(tied_tensors);
     RUN(resumed_bit_for_bit);
     RUN(resumed_elsewhere);
