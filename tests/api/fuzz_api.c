@@ -1139,7 +1139,7 @@ static void run_function(const api_function *f)
 static const char *const null_is_no_error[] = {"tg_grad",     "tg_data",          "tg_data_f32",         "tg_data_f64",
                                                "tg_data_i64", "tg_dict_get",      "tg_dict_get_dict",
                                                "tg_dict_metadata", "tg_dict_metadata_key",
-                                               "tg_module_get", "tg_module_params"};
+                                               "tg_module_get", "tg_module_params", "tgi_enter"};
 static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_hook", "tg_hook_post_accumulate"};
 static const char *const borrows[] = {"tg_grad", "tg_saved", "tg_dict_get", "tg_module_get"};
 /* Functions that return their module, or one inside it. */
