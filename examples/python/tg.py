@@ -21,10 +21,11 @@ DTYPES = [("f32", "float32", "f4", c.c_float), ("f64", "float64", "f8", c.c_doub
           ("u8", "uint8", "u1", c.c_uint8), ("bool", "bool", "b1", c.c_bool)]
 # The arguments that may be left out, by their names in the header, with PyTorch's defaults
 DEFAULTS = dict(keepdim=False, bias=True, affine=True, eps=1e-5, momentum=0.1, stride=1, padding=0, dilation=1, groups=1,
-                output_padding=0, correction=1, descending=False, largest=True, layers=1, strict=True, flags=0,
+                output_padding=0, correction=1, descending=False, largest=True, layers=1, strict=True, flags=0, on=True,
                 accumulate=False, tanh_approx=False, reduction=1, batch_first=False, dropout=0, bidirectional=False)
-# What this file does itself: references, scopes, errors, dictionaries
-HIDDEN = "scope_.*|keep|retain|release.*|drop|share|param|dict_.*|.*_list|meshgrid|to_all.*|thread_end|shutdown|.*error.*"
+# What this file does itself, as references, scopes and errors, and what would use the memory of a text after its end
+HIDDEN = ("scope_.*|keep|retain|release.*|drop|share|param|dict_.*|.*_list|meshgrid|to_all.*|thread_end|shutdown|.*error.*"
+          "|.*_free|module_(retain|child|param|buffer)|nn_(list|sequential)|from|from_on|.*_parse")
 class Error(RuntimeError):
     """What the library refused, in its own words; status names its tg_status: "ERR_SHAPE" """
 
@@ -135,7 +136,7 @@ class Function:
                     bound.append((c.c_void_p * max(1, len(value)))(*handles))
                 else:
                     bound.append(value if value is None and "*" in kind else CONVERT[kind](value))
-                if kind in LISTS and next_word in ("n", "m"):
+                if kind in LISTS and next_word in ("n", "m") or kind == "const void *" and next_word == "bytes":
                     bound.append(len(value or ()))
                     next(arguments)
         if given or named:
@@ -329,8 +330,7 @@ class Module(Owned):
         each = c.cast(lib.tg_module_params(self), c.POINTER(c.c_void_p))
         return {lib.tg_module_path(self, i).decode(): Tensor.of(each[i]) for i in range(lib.tg_module_count(self))}
     parameters = lambda self: list(self.named_parameters().values())
-    train = lambda self, on=True: functions["module_train"](self, on)
-    eval = lambda self: functions["module_train"](self, False)
+    eval = lambda self: self.train(False)
     state_dict, load_state_dict = method("module_state"), method("module_load_state")
     __getitem__ = lambda self, i: getattr(self, str(i))
     __repr__ = lambda self: functions["module_print"](self).rstrip("\n")

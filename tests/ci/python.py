@@ -111,6 +111,8 @@ def errors():
     refuses(TypeError, "sequences of length 2", lambda: tg.tensor([[1, 2], [3]]))
     refuses(TypeError, "is not a dtype", lambda: a.to_dtype("f8"))
     refuses(AttributeError, "tg_no_such_op", lambda: a.no_such_op)
+    for hidden in ("release", "param", "module_free", "safetensors_parse", "from_on", "scope_begin", "clear_error", "wrap"):
+        refuses(AttributeError, "there is no tg_" + hidden, lambda: getattr(tg, hidden))
     refuses(AttributeError, "tg_nn.NoLayer", lambda: tg.nn.NoLayer)
     try:
         a @ a
@@ -148,6 +150,10 @@ def modules():
     check(not tg.allclose(other(x), net(x), 1e-5, 1e-8), "another net has other numbers")
     other.load(path)
     check(other(x).tolist() == net(x).tolist(), "a net loads what another has saved")
+    with open(path, "rb") as file:
+        other = Net()
+        other.load_from(file.read())
+    check(other(x).tolist() == net(x).tolist(), "a net loads bytes")
     third = Net()
     third.load_state_dict(tg.safetensors_load(path))
     check(third(x).tolist() == net(x).tolist(), "load_state_dict, from a file as a dictionary")
