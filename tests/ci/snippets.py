@@ -153,6 +153,16 @@ def first(lines, program, wanted):
         check(shell(line, "the README's %s" % line, cwd=folder) == wanted, "what the first program prints", line)
 
 
+def python(program, wanted):
+    """The program in Python, over the shared library as the line at the head of tg.py builds it, but unoptimised."""
+    line = re.search(r"^ +(cc .* -shared .*)$", open("examples/python/tg.py").read(), re.M).group(1).replace("-O2", "-O0")
+    where = os.path.abspath(os.path.join(FOLDER, "libtensorgrad.so"))
+    shell(line.replace("libtensorgrad.so", where), "the line that tg.py names")
+    said = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True,
+                          env=dict(os.environ, PYTHONPATH="examples/python", TENSORGRAD_LIBRARY=where))
+    check(said.stdout == wanted, "the program in Python", "prints:\n%s%s\nwanted:\n%s" % (said.stdout, said.stderr, wanted))
+
+
 def error_program(message):
     """A program that makes the error that the README quotes: an op on tensors of the shapes in its hint."""
     op = re.match(r"(tg_\w+): ", message).group(1)
@@ -239,6 +249,9 @@ def main():
             programs += 1
             prints = follows
             run("readme-%d" % programs, text, follows)
+        elif language == "python":
+            prints = follows
+            python(text, follows)
         elif text.startswith("OP("):
             check(all(line in header for line in text.strip().split("\n")), "a row that the op table does not have", text)
         elif re.match(r"tg_\w+: ", text):
