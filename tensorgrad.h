@@ -127,9 +127,9 @@
    There a trap ends the program.  Switch traps off around the calls, and look for NaN with tg_isfinite.
 
    THREADS  Each thread has its own errors, scopes, graph, modes, defaults, random numbers and cache.  A tensor can be
-   used by the thread that made it; by others only after tg_share.  Modules, dicts and all else that is made and freed
-   are for the thread that made them.  A thread calls tg_thread_end before it ends, the last one tg_shutdown.  The
-   threads that OpenMP uses inside an op need no such call.
+   used by the thread that made it; by others only after tg_share, and a module, for inference, after tg_module_share.
+   Dicts and all else that is made and freed are for the thread that made them.  A thread calls tg_thread_end before it
+   ends, the last one tg_shutdown.  The threads that OpenMP uses inside an op need no such call.
    After fork() the child can go on with what the thread had that called it.  That thread's ops use one thread in it,
    for GCC's OpenMP would wait there forever for threads that only the parent has, with the same results; a thread that
    the child starts has as many as usual.  Fork before the program itself uses OpenMP, or a GPU, which only the process
@@ -2560,9 +2560,9 @@ TG_API void tg_loader_free(tg_loader *loader);
 /* A module: named parameters (tensors that are trained), buffers (tensors that only move and are saved along) and
    children (other modules), some bytes of its own, and a forward function.  torch.nn.Module
 
-   A tree of modules belongs to the thread that made it: in another it is an error.  Names have at most 100 bytes and
-   no dot; a path is the names from a module down to a tensor or child, with dots between: "blocks.0.fc.weight".
-   Modules nest 32 deep. */
+   A tree of modules belongs to the thread that made it: in another it is an error, unless tg_module_share allows it.
+   Names have at most 100 bytes and no dot; a path is the names from a module down to a tensor or child, with dots
+   between: "blocks.0.fc.weight".  Modules nest 32 deep. */
 typedef struct tg_module tg_module;
 
 /* The forward of a module: computes out[0..n_out) from in[0..n).  It runs in a scope of its own, and what it stores in
@@ -2600,7 +2600,8 @@ TG_API tg_status tg_module_set_extra(tg_module *m, const char *text);
 
    A tensor leaves its scope and belongs to the module, and to every other module that it is registered with: tied
    weights are tg_module_param(b, "weight", tg_module_get(a, "weight")).  tg_module_param makes it require grad; a
-   tensor without a name gets this one.  tg_module_child takes the child over even when it fails, and frees it then.
+   tensor without a name gets this one.  tg_module_child takes the child over even when it fails, and frees it then,
+   unless it is shared: a shared module is no child of another that is not.
    torch.nn.Module.register_parameter, register_buffer, add_module */
 
 /* Registers a parameter */
@@ -2655,6 +2656,19 @@ TG_API tg_module *tg_module_to_dtype(tg_module *m, tg_dtype dtype);
 /* Stores the device of all parameters and buffers in *device.  Errors: there are none; they are on several devices,
    which the message names. */
 TG_API tg_status tg_module_device(tg_module *m, tg_device *device);
+
+/* Allows other threads to use m and its children, for inference: from now on any thread may run their forwards, several
+   at once and with the same bits, ask them questions, print and save them.  Shares all parameters and buffers as
+   tg_share does.  Called by the thread that made m, in evaluation mode; returns m; to share m again changes nothing.
+
+   A shared module stays as it is, and stays shared: all that would change it is an error in every thread, as members,
+   hooks, moves, training mode, tg_module_zero_grad and tg_module_load; for other weights make and share another module.
+   A forward may be recorded, each on the tape of its thread: take gradients by tg_gradients, since tg_backward writes
+   .grad, which all threads have in common.  Forward functions and hooks of yours run in several threads at once, and
+   must write nothing but what they make.  Only the thread that made m may free it, when no other uses it any more.
+   Errors: m or a child is in training mode; a forward runs; m or a child is the child of a module outside of m (share
+   that one); a parameter or buffer is a view or was computed. */
+TG_API tg_module *tg_module_share(tg_module *m);
 
 /* Runs the forward of m: one in, one out.  NULL on error.  An error inside names the path of the module ("in
    Net.blocks.0.fc"), and where operands are on different devices the message says which of them is not where the module
@@ -2831,9 +2845,9 @@ TG_API tg_module *tg_nn_softmax(int dim);
 /* tg_log_softmax.  torch.nn.LogSoftmax */
 TG_API tg_module *tg_nn_log_softmax(int dim);
 
-/* Modules of modules, which these take over; on an error all of them are freed.  The children are named "0", "1", ...;
-   those of tg_nn_dict names[0], ...  A sequence gives x to the first, its output to the second, and so on; a list and a
-   dict have no forward. */
+/* Modules of modules, which these take over; on an error all but those that are shared are freed.  The children are
+   named "0", "1", ...; those of tg_nn_dict names[0], ...  A sequence gives x to the first, its output to the second,
+   and so on; a list and a dict have no forward. */
 
 /* torch.nn.Sequential */
 TG_API tg_module *tg_nn_sequential(tg_module *const *modules, int n);
@@ -7414,12 +7428,12 @@ static const tgi_backend *tgi_choose_backend(tgi_thread *S)
 /* ======== @@OBJECT ================================================================================================
 
    Promise: to use a module, dict, loader, optimizer, graph or backward run of another thread, or one that was freed, is
-   an error that says so.
+   an error that says so; of other threads' objects only a shared module may be used.
    Types: tgi_object is the head, which stands in memory before the object; tgi_object_kinds has a row for each kind;
    tgi_lost is the state of a thread whose callback was left by a jump, to which all belongs that it had made.
    Way: tgi_object_new makes head and object, tgi_object_free ends them; every public function begins with
    tgi_object_argument, which asks the head whether the function may use the object.
-   (1) The thread that made an object uses it alone.
+   (1) The thread that made an object uses it alone, unless it is shared: then all do, and none changes it ((5) of NN).
    (2) An object that was freed has ended.  Each thread keeps the memory of the TGI_FREED_OBJECTS that it freed last,
        and with it their heads, so that to use one of them is an error.  With TG_DEBUG all stay forever.
    (3) The cache limit holds for that memory as for all that is kept.
@@ -7493,7 +7507,7 @@ typedef enum { TGI_MODULE, TGI_DICT, TGI_LOADER, TGI_OPTIM, TGI_CAPTURE_OBJECT, 
 static const struct {
     const char *name, *freed_by, *hint;
 } tgi_object_kinds[] = {
-    {"a module", "tg_module_free, or with the module that held it last", "tg_share lets it use their tensors"},
+    {"a module", "tg_module_free, or with the module that held it last", "tg_module_share lets all run one"},
     {"a dict", "tg_dict_free, or with the dict that held it", "tg_share lets it use their tensors"},
     {"a loader", "tg_loader_free", "tg_share(t) lets them use the same data"},
     {"an optimizer", "tg_optim_free", "tg_share(t) lets another thread use a parameter"},
@@ -7507,7 +7521,8 @@ typedef struct tgi_object {
     uint8_t kind;      /* tgi_object_kind */
     bool ended, debug; /* debug: the memory is never freed */
     bool held;         /* another object owns it, not the program */
-    char name[45];     /* what the program called it, or "" */
+    bool shared;       /* a module of tg_module_share */
+    char name[44];     /* what the program called it, or "" */
 } tgi_object;
 enum {
     TGI_OBJECT_HEAD = (int)((sizeof(tgi_object) + 15) / 16 * 16),
@@ -7533,7 +7548,7 @@ static void *tgi_object_new(tgi_thread *S, const char *op, tgi_object_kind kind,
     head->kept.bytes = all;
     head->kind = (uint8_t)kind;
     head->debug = S->debug;
-    if (name) snprintf(head->name, sizeof head->name, "%.44s", name);
+    if (name) snprintf(head->name, sizeof head->name, "%.43s", name);
     if (S->debug) head->kept.next = (tgi_kept *)(uintptr_t)TGI_ATOMIC_SWAP(&tgi_debug_objects, &head->kept);
     return (char *)head + TGI_OBJECT_HEAD;
 }
@@ -7591,12 +7606,19 @@ TGI_NOINLINE static bool tgi_bad_object(tgi_thread *S, const char *op, const cha
 
 static inline bool tgi_object_is(const void *p) { return tgi_is_address(p) && !tgi_object_of(p)->ended; }
 
+/* Whether p, which is no object of this thread, is one that is shared; if not, after recording the error. */
+TGI_NOINLINE static bool tgi_shared_object(tgi_thread *S, const char *op, const char *argument, const void *p,
+                                           tgi_object_kind kind)
+{
+    return (tgi_object_is(p) && tgi_object_of(p)->shared) || tgi_bad_object(S, op, argument, p, kind);
+}
+
 /* Whether p, the argument of that name, is an object that this thread may use. */
 static inline bool tgi_object_argument(tgi_thread *S, const char *op, const char *argument, const void *p,
                                        tgi_object_kind kind)
 {
     return TGI_LIKELY(tgi_object_is(p) && tgi_object_of(p)->owner == S->id) ||
-           tgi_bad_object(S, op, argument, p, kind);
+           tgi_shared_object(S, op, argument, p, kind);
 }
 
 /* The warnings of what a thread still owns at its end, with TG_DEBUG alone: the first twenty one by one. */
@@ -8870,6 +8892,12 @@ static bool tgi_make_shared(tgi_thread *S, tg_tensor *t)
     return true;
 }
 
+static bool tgi_make_shared_with_grad(tgi_thread *S, tg_tensor *t)
+{
+    if (t->grad && !t->grad->node && !t->grad->base && !tgi_make_shared(S, t->grad)) return false;
+    return tgi_make_shared(S, t);
+}
+
 tg_tensor *tg_share(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
@@ -8880,8 +8908,7 @@ tg_tensor *tg_share(tg_tensor *t)
                  "share tg_clone(tg_detach(t))", t->base ? "view" : "computed tensor that requires grad");
         return NULL;
     }
-    if (t->grad && !t->grad->node && !t->grad->base && !tgi_make_shared(S, t->grad)) return NULL;
-    if (!tgi_make_shared(S, t)) return NULL;
+    if (!tgi_make_shared_with_grad(S, t)) return NULL;
     if (t->link.next) tgi_retain_from_list(S, t);
     return t;
 }
@@ -28812,7 +28839,7 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
        tree      tgi_walk_begin, then tgi_walk_next until NULL: each member once, in PyTorch's order, without recursion
        forward   tg_forward, tg_forward_n: a scope and a guard, hooks before, the module's function, hooks after
        moves     tgi_module_move: every tensor of the tree moves in place and stays the same tensor
-   The invariants (1) to (4) stand above struct tg_module.
+   The invariants (1) to (5) stand above struct tg_module.
    To add what a module holds: a kind in tgi_member_kind, before TGI_MEMBER_KINDS, with its functions as those of
    buffers. */
 
@@ -28840,9 +28867,12 @@ typedef struct {
        say where they are.
    (3) A member's number, in numbers, is its place among those of its kind times TGI_MEMBER_KINDS, plus the kind.  It
        stays: no member is removed.
-   (4) params and paths describe the tree as it was when S->grown was params_of and paths_of: until the next member. */
+   (4) params and paths describe the tree as it was when S->grown was params_of and paths_of: until the next member.
+   (5) A module is shared exactly if its children and its parents are.  Then nothing of it changes, params and paths are
+       filled, it is in evaluation mode, and no walk writes `visited`: threads only read.  Only `running` changes,
+       atomically, and refs and parents, which the owner alone reads.  What changes a module asks tgi_module_change. */
 struct tg_module {
-    int refs, parents, running;
+    int32_t refs, parents, running;
     bool training, placed;
     tg_device place;
     uint64_t visited; /* the last walk that came here */
@@ -28870,9 +28900,32 @@ enum {
     TGI_PATH = TGI_NESTING * (TGI_MEMBER_NAME + 1)
 };
 
+/* Whether this thread may use m without changing it. */
 static bool tgi_module_argument(tgi_thread *S, const char *op, const char *argument, const tg_module *m)
 {
     return tgi_object_argument(S, op, argument, m, TGI_MODULE);
+}
+
+static inline bool tgi_is_shared(const tg_module *m) { return tgi_object_of(m)->shared; }
+
+/* Whether this thread may change m and its children (5). */
+static bool tgi_module_change(tgi_thread *S, const char *op, const char *argument, const tg_module *m)
+{
+    if (!tgi_module_argument(S, op, argument, m)) return false;
+    if (!tgi_is_shared(m)) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                    "argument %s, '%.100s', is shared by tg_module_share, and other threads may be using it\n"
+                    "change a module before it is shared, or make and share another one", argument, m->name);
+}
+
+/* Whether this thread may add and give up references to m: the one that made it, shared or not. */
+static bool tgi_module_owned(tgi_thread *S, const char *op, const tg_module *m)
+{
+    if (!tgi_module_argument(S, op, "m", m)) return false;
+    if (tgi_object_of(m)->owner == S->id) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                    "argument m, '%.100s', is shared by another thread, which alone retains and frees it\n"
+                    "let it call tg_%s", m->name, op);
 }
 
 /* Member i of all, or NULL at the end. */
@@ -28888,8 +28941,8 @@ static tgi_member *tgi_member_at(const tg_module *m, int i)
 /* ---- a walk through a tree of modules ---- */
 
 /* A walk comes to every member of the tree, in PyTorch's order; to a module with several parents only the first time,
-   unless `again`.  module[k] and next[k]: the modules on the path from the root to where it is, and the member of each
-   that comes next. */
+   unless `again`, as in modules that are shared.  module[k] and next[k]: the modules on the path from the root to where
+   it is, and the member of each that comes next. */
 typedef struct {
     tgi_thread *S;
     const char *op; /* for the error that the tree is too deep; NULL: what is too deep is left out */
@@ -28904,13 +28957,13 @@ static void tgi_walk_begin(tgi_walk *w, tgi_thread *S, const char *op, tg_module
 {
     w->S = S;
     w->op = op;
-    w->again = again;
+    w->again = again || tgi_is_shared(m); /* (5) */
     w->failed = false;
     w->serial = (S->id << 40) + ++S->serials;
     w->depth = 1;
     w->module[0] = m;
     w->next[0] = 0;
-    m->visited = w->serial;
+    if (!w->again) m->visited = w->serial;
 }
 
 /* The next member; a child comes before its own members.  NULL at the end, and after an error: then w->failed. */
@@ -28923,7 +28976,7 @@ static tgi_member *tgi_walk_next(tgi_walk *w)
             continue;
         }
         if (!e->child) return e;
-        if (e->child->visited == w->serial && !w->again) continue;
+        if (!w->again && e->child->visited == w->serial) continue;
         if (w->depth == TGI_NESTING) {
             if (!w->op) continue;
             w->failed = true;
@@ -28931,7 +28984,7 @@ static tgi_member *tgi_walk_next(tgi_walk *w)
                      e->name);
             return NULL;
         }
-        e->child->visited = w->serial;
+        if (!w->again) e->child->visited = w->serial;
         w->module[w->depth] = e->child;
         w->next[w->depth++] = 0;
         return e;
@@ -29059,15 +29112,32 @@ static void tgi_module_unref(tgi_thread *S, tg_module *m)
     }
 }
 
+/* Whether a forward of m or of one of its children runs, in any thread. */
+static bool tgi_module_runs(tgi_thread *S, tg_module *m)
+{
+    tgi_walk w;
+    bool runs = TGI_ATOMIC_LOAD(&m->running) > 0;
+    tgi_walk_begin(&w, S, NULL, m, false);
+    for (tgi_member *e; !runs && (e = tgi_walk_next(&w)) != NULL;)
+        runs = e->child && TGI_ATOMIC_LOAD(&e->child->running) > 0;
+    return runs;
+}
+
 void tg_module_free(tg_module *m)
 {
     tgi_thread *S = tgi_self();
-    if (!m || !tgi_module_argument(S, "module_free", "m", m)) return;
+    if (!m || !tgi_module_owned(S, "module_free", m)) return;
     if (m->refs == 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, "module_free",
                  "this '%.100s' belongs to a module that it is a child of\n"
                  "free that one; tg_module_retain gives a child an owner of its own",
                  tg_module_name(m));
+        return;
+    }
+    if (tgi_is_shared(m) && m->refs + m->parents == 1 && tgi_module_runs(S, m)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "module_free",
+                 "a forward of this '%.100s' runs in another thread, or around this call\n"
+                 "wait for the threads that use a shared module before it is freed", m->name);
         return;
     }
     tgi_object_of(m)->held = --m->refs == 0;
@@ -29076,7 +29146,7 @@ void tg_module_free(tg_module *m)
 
 tg_module *tg_module_retain(tg_module *m)
 {
-    if (!tgi_module_argument(tgi_self(), "module_retain", "m", m)) return NULL;
+    if (!tgi_module_owned(tgi_self(), "module_retain", m)) return NULL;
     m->refs++;
     tgi_object_of(m)->held = false;
     return m;
@@ -29096,7 +29166,7 @@ tg_status tg_module_set_extra(tg_module *m, const char *text)
 {
     tgi_thread *S = tgi_self();
     char *copy;
-    if (!tgi_module_argument(S, "module_set_extra", "m", m) || !tgi_copy_name(S, text, &copy)) return tgi_failed(S);
+    if (!tgi_module_change(S, "module_set_extra", "m", m) || !tgi_copy_name(S, text, &copy)) return tgi_failed(S);
     tgi_free_name(S, m->extra);
     m->extra = copy;
     return TG_OK;
@@ -29160,7 +29230,7 @@ static tgi_member *tgi_member_add(tgi_thread *S, const char *op, tg_module *m, t
 static tg_tensor *tgi_module_tensor(const char *op, tg_module *m, tgi_member_kind kind, const char *name, tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_module_argument(S, op, "m", m) || !tgi_argument(S, op, "t", t)) return NULL;
+    if (!tgi_module_change(S, op, "m", m) || !tgi_argument(S, op, "t", t)) return NULL;
     if (!tgi_refresh_view(S, t) || !tgi_member_name(S, op, m, kind, name)) return NULL;
     if (t->node) {
         return tgi_no_tensor(tgi_fail(S, TG_ERR_GRAPH, op,
@@ -29213,7 +29283,7 @@ tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child)
 {
     tgi_thread *S = tgi_self();
     const char *op = "module_child";
-    if (!tgi_module_argument(S, op, "child", child)) return NULL;
+    if (!tgi_module_change(S, op, "child", child)) return NULL;
     if (child->refs == 0) {
         tgi_fail(S, TG_ERR_ARGUMENT, op,
                  "this '%.100s' is the child of another module\n"
@@ -29222,7 +29292,7 @@ tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child)
         return NULL;
     }
     tgi_member *e = NULL;
-    if (tgi_module_argument(S, op, "m", m) && tgi_may_be_child(S, op, m, child))
+    if (tgi_module_change(S, op, "m", m) && tgi_may_be_child(S, op, m, child))
         e = tgi_member_add(S, op, m, TGI_CHILD, name);
     tgi_object_of(child)->held = --child->refs == 0;
     if (!e) return tgi_module_unref(S, child), (tg_module *)NULL;
@@ -29282,7 +29352,7 @@ const char *tg_module_child_name(tg_module *m, int i)
 static int tgi_module_params(tgi_thread *S, const char *op, tg_module *m)
 {
     if (!tgi_module_argument(S, op, "m", m)) return -1;
-    if (S->grown && m->params_of == S->grown) return m->count;
+    if (tgi_is_shared(m) || (S->grown && m->params_of == S->grown)) return m->count;
     const int room = tgi_module_entries(S, op, m, TGI_PARAM);
     if (room < 0) return -1;
     if (room > m->params_room) {
@@ -29370,7 +29440,7 @@ const char *tg_module_path(tg_module *m, int i)
 tg_status tg_module_zero_grad(tg_module *m)
 {
     tgi_thread *S = tgi_self();
-    const int n = tgi_module_params(S, "module_zero_grad", m);
+    const int n = tgi_module_change(S, "module_zero_grad", "m", m) ? tgi_module_params(S, "module_zero_grad", m) : -1;
     if (n < 0) return tgi_failed(S);
     for (int i = 0; i < n; ++i) {
         if (tg_set_grad(m->params[i], NULL) != TG_OK) return tgi_failed(S);
@@ -29380,7 +29450,9 @@ tg_status tg_module_zero_grad(tg_module *m)
 
 tg_module *tg_module_requires_grad_(tg_module *m, bool on)
 {
-    const int n = tgi_module_params(tgi_self(), "module_requires_grad_", m);
+    tgi_thread *S = tgi_self();
+    const char *op = "module_requires_grad_";
+    const int n = tgi_module_change(S, op, "m", m) ? tgi_module_params(S, op, m) : -1;
     if (n < 0) return NULL;
     for (int i = 0; i < n; ++i) {
         if (!tg_set_requires_grad(m->params[i], on)) return NULL;
@@ -29393,6 +29465,8 @@ tg_module *tg_module_train(tg_module *m, bool on)
     tgi_thread *S = tgi_self();
     tgi_walk w;
     if (!tgi_module_argument(S, "module_train", "m", m)) return NULL;
+    if (tgi_is_shared(m) && !on) return m; /* which it is */
+    if (!tgi_module_change(S, "module_train", "m", m)) return NULL;
     if (tgi_module_entries(S, "module_train", m, TGI_BUFFER) < 0) return NULL; /* too deep: none changes */
     m->training = on;
     tgi_walk_begin(&w, S, NULL, m, false);
@@ -29413,7 +29487,7 @@ bool tg_module_is_training(tg_module *m)
 static tg_module *tgi_module_move(const char *op, tg_module *m, const tg_device *device, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_module_argument(S, op, "m", m)) return NULL;
+    if (!tgi_module_change(S, op, "m", m)) return NULL;
     const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
     if (room < 0) return NULL;
     const size_t bytes = sizeof(tg_tensor *) * (size_t)room;
@@ -29494,6 +29568,75 @@ tg_status tg_module_device(tg_module *m, tg_device *device)
     }
     *device = tgi_device_of(p.t[0]);
     return TG_OK;
+}
+
+/* ---- sharing (5) ---- */
+
+/* Whether a member of m may be shared, with an error that names its path. */
+static bool tgi_may_share_member(tgi_thread *S, const char *op, tg_module *m, const tgi_walk *w, const tgi_member *e)
+{
+    char path[200] = "";
+    if (e->child ? !e->child->training : !e->t->node && !e->t->base) return true;
+    tgi_walk_path(w, path, sizeof path);
+    if (e->child) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "child '%s' of '%.100s' is in training mode, in which a forward may write buffers\n"
+                        "call tg_module_train(m, false) before", path, m->name);
+    }
+    return tgi_fail(S, TG_ERR_GRAPH, op,
+                    "only leaves and constants can be shared between threads, and '%s' of '%.100s' is a %s\n"
+                    "register tg_clone(tg_detach(t))", path, m->name,
+                    e->t->base ? "view" : "computed tensor that requires grad");
+}
+
+/* Whether m, of this thread and not shared, may be.  Each module but m is the child of one in m, as often as it has
+   parents, if there are as many children as parents. */
+static bool tgi_may_share(tgi_thread *S, const char *op, tg_module *m)
+{
+    tgi_walk w;
+    int64_t children = m->of[TGI_CHILD].count, parents = m->parents;
+    if (m->training) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "'%.100s' is in training mode, in which a forward may write buffers\n"
+                        "call tg_module_train(m, false) before", m->name);
+    }
+    if (tgi_module_runs(S, m)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a forward of '%.100s' is running", m->name);
+    tgi_walk_begin(&w, S, op, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (!tgi_may_share_member(S, op, m, &w, e)) return false;
+        if (e->child) children += e->child->of[TGI_CHILD].count, parents += e->child->parents;
+    }
+    if (w.failed || children == parents) return !w.failed;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                    "'%.100s', or a child of it, is also the child of a module outside, which would not be shared\n"
+                    "share the module that holds it", m->name);
+}
+
+/* Fills params and paths, which no thread may do later. */
+static bool tgi_fill_params(tgi_thread *S, const char *op, tg_module *m)
+{
+    const int n = tgi_module_params(S, op, m);
+    return n == 0 || (n > 0 && tgi_module_paths(S, op, m));
+}
+
+tg_module *tg_module_share(tg_module *m)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_share";
+    tgi_walk w;
+    if (!tgi_module_argument(S, op, "m", m)) return NULL;
+    if (tgi_is_shared(m)) return m;
+    if (!tgi_may_share(S, op, m) || !tgi_fill_params(S, op, m)) return NULL;
+    tgi_walk_begin(&w, S, op, m, true); /* again: tgi_fill_params walks, too */
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child ? !tgi_fill_params(S, op, e->child) : !tgi_make_shared_with_grad(S, e->t)) return NULL;
+    }
+    tgi_object_of(m)->shared = true;
+    tgi_walk_begin(&w, S, op, m, true);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child) tgi_object_of(e->child)->shared = true;
+    }
+    return m;
 }
 
 /* ---- forward ---- */
@@ -29751,7 +29894,9 @@ static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, 
     f.why = tgi_forward_why;
     f.params = tgi_forward_params;
     S->forward = &f;
-    m->running++; /* it may be freed meanwhile */
+    const bool shared = tgi_is_shared(m);
+    if (shared) TGI_ATOMIC_ADD(&m->running, 1);
+    else m->running++; /* it may be freed meanwhile */
     tgi_ref_all(l.in, n);
     tgi_guard_open(&guard, S, "the forward of a module");
     guard.lists = &l;
@@ -29762,8 +29907,12 @@ static bool tgi_forward_run(const char *op, const char *argument, tg_module *m, 
     tgi_unref_all(S, l.in, n);
     tgi_lists_close(&l, S);
     if (!ok) S->rng = rng; /* a call that fails consumes no random numbers */
-    if (--m->running == 0 && m->hooks) tgi_forget_hooks(m);
-    tgi_module_unref(S, m);
+    if (shared) {
+        TGI_ATOMIC_ADD(&m->running, -1); /* from here on its owner may free it */
+    } else {
+        if (--m->running == 0 && m->hooks) tgi_forget_hooks(m);
+        tgi_module_unref(S, m);
+    }
     tgi_frame_close(S, f.scope);
     return ok;
 }
@@ -29782,7 +29931,7 @@ tg_status tg_forward_n(tg_module *m, tg_tensor *const *in, int n, tg_tensor **ou
 static int tgi_module_hook_add(const char *op, tg_module *m, bool before, tg_module_hook_fn call, void *user)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_module_argument(S, op, "m", m)) return 0;
+    if (!tgi_module_change(S, op, "m", m)) return 0;
     if (!call) return tgi_null_argument(S, op, "hook"), 0;
     void *array = tgi_grow(S, op, m->hook, m->hooks, &m->hook_room, sizeof *m->hook);
     if (!array) return 0;
@@ -29808,7 +29957,7 @@ int tg_module_pre_hook(tg_module *m, tg_module_hook_fn hook, void *user)
 tg_status tg_module_unhook(tg_module *m, int hook)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_module_argument(S, "module_unhook", "m", m)) return tgi_failed(S);
+    if (!tgi_module_change(S, "module_unhook", "m", m)) return tgi_failed(S);
     for (int i = 0; i < m->hooks; ++i) {
         if (hook == 0 || m->hook[i].number != hook) continue;
         m->hook[i].number = 0;
@@ -30844,7 +30993,9 @@ static tg_module *tgi_container_new(const char *op, const char *kind, tg_forward
         }
         ok = tgi_layer_child(&l, named ? names[taken] : number, modules[taken]) != NULL;
     }
-    for (int i = taken; !ok && modules && i < n; ++i) tg_module_free(modules[i]);
+    for (int i = taken; !ok && modules && i < n; ++i) {
+        if (!tgi_object_is(modules[i]) || !tgi_is_shared(modules[i])) tg_module_free(modules[i]);
+    }
     if (!l.m) return NULL;
     if (!ok) l.failed = true;
     return tgi_layer_end(&l, "%s", "");
@@ -31777,6 +31928,7 @@ static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg
 {
     tgi_state_copy c;
     bool ok = false;
+    if (!tgi_module_change(S, op, "m", m)) return false;
     memset(&c, 0, sizeof c);
     c.S = S;
     c.op = op;
@@ -31904,7 +32056,8 @@ tg_status tg_module_copy_(tg_module *dst, tg_module *src)
 {
     tgi_composite c;
     const char *op = "module_copy_";
-    if (!tgi_state_begin(&c, op, "dst", dst)) return tgi_failed(tgi_self());
+    if (!tgi_module_change(tgi_self(), op, "dst", dst) || !tgi_state_begin(&c, op, "dst", dst))
+        return tgi_failed(tgi_self());
     tg_dict *state = tgi_module_argument(c.S, op, "src", src) ? tgi_module_state(c.S, op, src, "") : NULL;
     return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, dst, state, NULL));
 }
@@ -43476,6 +43629,7 @@ TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
 #define tg_module_to(...) TGI_CALL(module_to, module_to, __VA_ARGS__)
 #define tg_module_to_dtype(...) TGI_CALL(module_to_dtype, module_to_dtype, __VA_ARGS__)
 #define tg_module_device(...) TGI_CALL(module_device, module_device, __VA_ARGS__)
+#define tg_module_share(...) TGI_CALL(module_retain, module_share, __VA_ARGS__)
 #define tg_forward(...) TGI_CALL(forward, forward, __VA_ARGS__)
 #define tg_forward_n(...) TGI_CALL(forward_n, forward_n, __VA_ARGS__)
 #define tg_module_hook(...) TGI_CALL(module_hook, module_hook, __VA_ARGS__)

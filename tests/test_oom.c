@@ -997,6 +997,17 @@ static bool load_another(state *s)
     return ok;
 }
 
+/* Sharing a module fills in what its threads read later. */
+static bool share_module(state *s)
+{
+    tg_module *m = tg_module_new("One", forward_of_net, 0), *child = m ? tg_nn_linear(2, 3, true) : NULL;
+    bool ok = child && tg_module_child(m, "child", child) && tg_module_share(tg_module_train(m, false));
+    (void)s;
+    ok = ok && tg_module_count(m) == 2 && strcmp(tg_module_path(m, 1), "child.bias") == 0;
+    tg_module_free(m);
+    return ok;
+}
+
 /* Anomaly mode looks at each result, and finds a NaN in that of infinities. */
 static bool anomaly_on(state *s) { return (void)s, tg_set_anomaly(true), true; }
 static bool anomaly_off(state *s) { return (void)s, tg_set_anomaly(false), true; }
@@ -1043,7 +1054,7 @@ static const scenario scenarios[] = {
     {"runs", NULL, NULL, {{product, 0}, {sum_up, 0}, {begin_run, 0}, {run_to_end, SEVERAL}}},
     {"created_graphs", NULL, NULL,
      {{product, 0}, {sum_up, 0}, {backward_create, 0}, {backward_create, 0}, {backward, UNREPEATABLE}}},
-    {"reports", NULL, NULL, {{load_another, SEVERAL}}},
+    {"reports", NULL, NULL, {{load_another, SEVERAL}, {share_module, SEVERAL}}},
     {"views", NULL, NULL,
      {{make_target, 0}, {view_target, SEVERAL}, {view_target_again, 0}, {write_view, 0}, {use_view, SEVERAL},
       {add_uses, SEVERAL}, {backward_uses, 0}}},

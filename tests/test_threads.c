@@ -1,5 +1,5 @@
-/* Four threads train shared weights, each with a tape of its own, with the same bits as one thread; a tensor that is
- * not shared can only be used by its thread.  Build with -pthread; must be clean under -fsanitize=thread. */
+/* Four threads train shared weights, each with a tape of its own, with the same bits as one thread, and run one module; a
+ * tensor or a module that is not shared can only be used by its thread.  Build with -pthread; must be clean under -fsanitize=thread. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -521,7 +521,8 @@ static void *use_module(void *user)
         const bool refused = !tg_forward(shared_module, tg_ones(TG_SHAPE(2, 4))) && !tg_module_train(shared_module, false) &&
                              !tg_module_retain(shared_module) &&
                              tg_module_count(shared_module) == 0 && !tg_module_get(shared_module, "weight");
-        *told = refused && strstr(tg_error_message(), "argument m, 'Linear', belongs to another thread");
+        *told = refused && strstr(tg_error_message(), "argument m, 'Linear', belongs to another thread\n") &&
+                strstr(tg_error_message(), "make a module in each thread; tg_module_share lets all run one");
     }
     tg_clear_error();
     tg_thread_end();
@@ -544,6 +545,344 @@ TEST(a_module_of_another_thread)
     tg_module_free(shared_module);
 }
 
+/* ---- modules that are shared ---- */
+
+enum { FORWARDS = 200, TOKENS = 5, BATCH = 2, SIDE = 6, WORDS = 11, WIDTH = 8, ANSWERS = 3 };
+
+/* A network with two inputs, ids [BATCH, TOKENS] and pictures [BATCH, 1, SIDE, SIDE] -> [BATCH, ANSWERS]. */
+typedef struct { tg_module *embed, *attention, *picture, *head; } reader;
+
+static void reader_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const reader *r = (const reader *)tg_module_self(m);
+    tg_tensor *words = tg_forward(r->embed, in[0]), *qkv[3], *read;
+    (void)n, (void)n_out;
+    qkv[0] = qkv[1] = qkv[2] = words;
+    if (tg_forward_n(r->attention, qkv, 3, &read, 1) != TG_OK) return;
+    out[0] = tg_forward(r->head, tg_add(tg_mean_dim(read, 1, false), tg_forward(r->picture, in[1])));
+}
+
+/* A hook that writes nothing but what it makes. */
+static void doubles_outputs(tg_module *m, tg_tensor **in, int n, tg_tensor **out, int n_out, void *user)
+{
+    (void)m, (void)in, (void)n, (void)n_out, (void)user;
+    out[0] = tg_mul_scalar(out[0], 2);
+}
+
+/* In evaluation mode, after batches that moved the statistics of its batch norm. */
+static tg_module *reader_new(void)
+{
+    const tg_shape one = TG_SHAPE(1), three = TG_SHAPE(3);
+    tg_module *m, *picture[5], *head[3];
+    reader *r;
+    tg_seed(7);
+    m = tg_module_new("Reader", reader_forward, sizeof(reader));
+    r = (reader *)tg_module_self(m);
+    picture[0] = tg_nn_conv2d(1, 4, three, one, one, one, 1, true);
+    picture[1] = tg_nn_batch_norm(4, 1e-5, 0.1);
+    picture[2] = tg_nn_relu();
+    picture[3] = tg_nn_flatten(1, -1);
+    picture[4] = tg_nn_linear(4 * SIDE * SIDE, WIDTH, true);
+    head[0] = tg_nn_layer_norm(TG_SHAPE(WIDTH), 1e-5, true);
+    head[1] = tg_nn_dropout(0.5);
+    head[2] = tg_nn_linear(WIDTH, ANSWERS, true);
+    r->embed = tg_module_child(m, "embed", tg_nn_embedding(WORDS, WIDTH));
+    r->attention = tg_module_child(m, "attention", tg_nn_multihead_attention(WIDTH, 2, true));
+    r->picture = tg_module_child(m, "picture", tg_nn_sequential(picture, 5));
+    r->head = tg_module_child(m, "head", tg_nn_sequential(head, 3));
+    {
+        TG_SCOPE;
+        tg_forward(r->picture, tg_randn(TG_SHAPE(4, 1, SIDE, SIDE)));
+        tg_forward(r->picture, tg_add_scalar(tg_randn(TG_SHAPE(4, 1, SIDE, SIDE)), 1));
+    }
+    CHECK(tg_module_hook(r->head, doubles_outputs, NULL) > 0);
+    return tg_module_train(m, false);
+}
+
+typedef struct {
+    float plain[BATCH * ANSWERS], mixed[BATCH * ANSWERS], gradient[ANSWERS];
+} reader_answers;
+
+/* What m answers to the inputs of this thread: without a tape, in bf16, and the gradient of a bias on a tape. */
+static bool reader_asked(tg_module *m, int thread, reader_answers *a)
+{
+    TG_SCOPE;
+    tg_tensor *in[2], *y, *bias, *g;
+    bool ok;
+    tg_seed((uint64_t)(100 + thread));
+    in[0] = tg_randint(0, WORDS, TG_SHAPE(BATCH, TOKENS));
+    in[1] = tg_randn(TG_SHAPE(BATCH, 1, SIDE, SIDE));
+    {
+        TG_NO_GRAD;
+        ok = tg_forward_n(m, in, 2, &y, 1) == TG_OK && tg_copy_out(y, a->plain, sizeof a->plain) == TG_OK;
+    }
+    {
+        TG_AUTOCAST(TG_BF16);
+        ok = ok && tg_forward_n(m, in, 2, &y, 1) == TG_OK;
+    }
+    ok = ok && tg_copy_out(tg_to_dtype(tg_detach(y), TG_F32), a->mixed, sizeof a->mixed) == TG_OK;
+    ok = ok && tg_forward_n(m, in, 2, &y, 1) == TG_OK && (y = tg_sum(tg_mul(y, y))) != NULL;
+    bias = tg_module_get(m, "head.2.bias");
+    ok = ok && tg_gradients(&y, 1, NULL, &bias, 1, &g, 0) == TG_OK;
+    return ok && tg_copy_out(g, a->gradient, sizeof a->gradient) == TG_OK;
+}
+
+/* Questions that count nothing: no atomic access puts those of several threads in an order, which would hide a race. */
+static bool reader_questions(tg_module *m)
+{
+    const int last = tg_module_count(m) - 1;
+    tg_device device;
+    bool ok = tg_module_numel(m) > 1000 && tg_module_device(m, &device) == TG_OK && device.type == TG_CPU.type;
+    ok = ok && strcmp(tg_module_path(m, last), "head.2.bias") == 0;
+    ok = ok && tg_module_params(m)[last] == tg_module_get(m, "head.2.bias");
+    ok = ok && strcmp(tg_module_path(tg_module_get_child(m, "head"), 0), "0.weight") == 0;
+    return ok && !tg_module_is_training(m) && tg_module_train(m, false) == m && tg_module_share(m) == m && tg_ok();
+}
+
+/* A dict, and a forward that fails, whose message has the path of the module. */
+static bool reader_state_and_error(tg_module *m)
+{
+    TG_SCOPE;
+    tg_tensor *in[2], *y;
+    tg_dict *state = tg_module_state(m);
+    bool ok = state && tg_dict_get(state, "picture.1.running_var");
+    tg_dict_free(state);
+    in[0] = tg_zeros_on(TG_SHAPE(BATCH, TOKENS), TG_I64, TG_CPU);
+    in[1] = tg_ones(TG_SHAPE(BATCH, 1, SIDE + 1, SIDE));
+    ok = ok && tg_forward_n(m, in, 2, &y, 1) != TG_OK && strstr(tg_error_message(), "in Reader.picture.4");
+    tg_clear_error();
+    return ok;
+}
+
+static tg_module *shared_reader;
+static reader_answers wanted[THREADS];
+
+static void *reads(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    int i;
+    w->ok = true;
+    pthread_barrier_wait(&barrier);
+    for (i = 0; i < 20; ++i) w->ok = reader_questions(shared_reader) && w->ok;
+    for (i = 0; i < FORWARDS && w->ok; ++i) {
+        reader_answers got;
+        w->ok = reader_asked(shared_reader, w->thread, &got);
+        w->ok = w->ok && memcmp(&got, &wanted[w->thread], sizeof got) == 0;
+        if (i % 20 == 0) w->ok = w->ok && reader_state_and_error(shared_reader);
+    }
+    w->ok = w->ok && tg_ok() && tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(four_threads_run_one_module)
+{
+    worker_state w[THREADS];
+    int i;
+    shared_reader = reader_new();
+    for (i = 0; i < THREADS; ++i) CHECK(reader_asked(shared_reader, i, &wanted[i]));
+    CHECK(memcmp(&wanted[0], &wanted[1], sizeof wanted[0]) != 0 && wanted[0].gradient[0] != 0);
+    CHECK(tg_module_share(shared_reader) == shared_reader && tg_module_share(shared_reader) == shared_reader);
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    CHECK(run_threads(reads, w, THREADS));
+    pthread_barrier_destroy(&barrier);
+    CHECK(reader_asked(shared_reader, 0, &wanted[1]) && memcmp(&wanted[0], &wanted[1], sizeof wanted[0]) == 0);
+    CHECK(reader_questions(shared_reader) && reader_state_and_error(shared_reader));
+    tg_module_free(shared_reader);
+    CHECK(tg_stats().modules == 0);
+}
+
+#define IS_SHARED "is shared by tg_module_share, and other threads may be using it"
+
+/* Everything that would change a shared module; what holds in every thread. */
+static void refuses_changes(tg_module *m)
+{
+    tg_module *other = tg_nn_linear(4, 3, true), *list[3];
+    tg_dict *state = tg_module_state(other);
+    tg_tensor *t = tg_ones(TG_SHAPE(2));
+    CHECK_FAILS(tg_module_train(m, true), "argument m, 'Linear', " IS_SHARED);
+    CHECK_FAILS(tg_module_to(m, TG_CPU), IS_SHARED);
+    CHECK_FAILS(tg_module_to_dtype(m, TG_F64), IS_SHARED);
+    CHECK_FAILS(tg_module_zero_grad(m), IS_SHARED);
+    CHECK_FAILS(tg_module_requires_grad_(m, false), IS_SHARED);
+    CHECK_FAILS(tg_module_set_extra(m, "any"), IS_SHARED);
+    CHECK_FAILS(tg_module_param(m, "p", t), IS_SHARED);
+    CHECK_FAILS(tg_module_buffer(m, "b", t), IS_SHARED);
+    CHECK_FAILS(tg_module_child(m, "c", tg_nn_relu()), IS_SHARED);
+    CHECK_FAILS(tg_module_child(other, "c", m), "argument child, 'Linear', " IS_SHARED);
+    CHECK_FAILS(tg_module_hook(m, doubles_outputs, NULL), IS_SHARED);
+    CHECK_FAILS(tg_module_pre_hook(m, doubles_outputs, NULL), IS_SHARED);
+    CHECK_FAILS(tg_module_unhook(m, 1), IS_SHARED);
+    CHECK_FAILS(tg_module_load_state(m, state, true), IS_SHARED);
+    CHECK_FAILS(tg_module_load_state_ex(m, state, true, NULL, NULL), IS_SHARED);
+    CHECK_FAILS(tg_module_copy_(m, other), "argument dst, 'Linear', " IS_SHARED);
+    list[0] = tg_nn_relu(), list[1] = m, list[2] = tg_nn_relu();
+    CHECK_FAILS(tg_nn_sequential(list, 3), "argument child, 'Linear', " IS_SHARED); /* frees the two others */
+    list[0] = NULL;
+    CHECK_FAILS(tg_nn_list(list, 2), "argument modules[0] is NULL");
+    CHECK(tg_module_copy_(other, m) == TG_OK && tg_module_count(m) == 2);
+    tg_dict_free(state);
+    tg_module_free(other);
+}
+
+static void *changes_a_shared_module(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    tg_set_error_handler(NULL, NULL);
+    {
+        TG_SCOPE;
+        refuses_changes(shared_module);
+        CHECK_FAILS(tg_module_retain(shared_module), "argument m, 'Linear', is shared by another thread, which alone");
+        CHECK_FAILS(tg_module_free(shared_module), "let it call tg_module_free");
+        CHECK(tg_forward(shared_module, tg_ones(TG_SHAPE(2, 4))) != NULL);
+    }
+    w->ok = tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+TEST(a_shared_module_stays_as_it_is)
+{
+    TG_SCOPE;
+    worker_state w[1];
+    FILE *file = tmpfile();
+    shared_module = tg_module_train(tg_nn_linear(4, 3, true), false);
+    CHECK(file && tg_module_share(shared_module) == shared_module);
+    CHECK(tg_module_retain(shared_module) == shared_module); /* its owner may */
+    tg_module_free(shared_module);
+    refuses_changes(shared_module);
+    CHECK(run_threads(changes_a_shared_module, w, 1));
+    CHECK(tg_module_child_count(shared_module) == 0 && tg_module_count(shared_module) == 2);
+    CHECK(file && tg_module_print(file, shared_module) == TG_OK);
+    CHECK(tg_module_save(shared_module, "build/shared.safetensors") == TG_OK);
+    CHECK_FAILS(tg_module_load(shared_module, "build/shared.safetensors"), IS_SHARED);
+    remove("build/shared.safetensors");
+    if (file) fclose(file);
+    tg_module_free(shared_module);
+}
+
+/* ---- a shared module is freed by its owner, when no forward of it runs ---- */
+
+static void waits_twice(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    (void)m, (void)n, (void)n_out;
+    pthread_barrier_wait(&barrier);
+    out[0] = tg_mul(in[0], in[0]);
+    pthread_barrier_wait(&barrier);
+}
+
+static void *runs_the_child(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    {
+        TG_SCOPE;
+        w->ok = tg_forward(tg_module_get_child(shared_module, "waits"), tg_ones(TG_SHAPE(2))) && tg_ok();
+    }
+    w->ok = w->ok && tg_thread_end() == TG_OK;
+    return NULL;
+}
+
+static void frees_and_shares_itself(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    (void)n, (void)n_out;
+    if (tg_module_share(m)) tg_module_free(m);
+    out[0] = in[0];
+}
+
+TEST(a_shared_module_is_freed_last)
+{
+    TG_SCOPE;
+    pthread_t thread;
+    worker_state w;
+    tg_module *itself = tg_module_train(tg_module_new("Itself", frees_and_shares_itself, 0), false);
+    memset(&w, 0, sizeof w);
+    shared_module = tg_module_new("Holder", NULL, 0);
+    tg_module_child(shared_module, "waits", tg_module_new("Waits", waits_twice, 0));
+    CHECK(tg_module_share(tg_module_train(shared_module, false)) == shared_module);
+    pthread_barrier_init(&barrier, NULL, 2);
+    CHECK(pthread_create(&thread, NULL, runs_the_child, &w) == 0);
+    pthread_barrier_wait(&barrier);
+    CHECK_FAILS(tg_module_free(shared_module), "a forward of this 'Holder' runs in another thread, or around this call");
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&barrier);
+    CHECK(w.ok);
+    CHECK_FAILS(tg_module_free(tg_module_child_at(shared_module, 0)), "belongs to a module that it is a child of");
+    tg_module_free(shared_module);
+    CHECK_FAILS(tg_forward(itself, tg_ones(TG_SHAPE(2))), "a forward of 'Itself' is running");
+    tg_clear_error();
+    CHECK(tg_module_share(itself) == itself);
+    CHECK_FAILS(tg_forward(itself, tg_ones(TG_SHAPE(2))), "a forward of this 'Itself' runs");
+    tg_module_free(itself);
+    CHECK(tg_stats().modules == 0);
+}
+
+/* ---- what can be shared ---- */
+
+static void *shares_what_is_not_its_own(void *argument)
+{
+    worker_state *w = (worker_state *)argument;
+    tg_set_error_handler(NULL, NULL);
+    w->ok = !tg_module_share(shared_module) && strstr(tg_error_message(), "argument m, 'Any', belongs to another thread") &&
+            strstr(tg_error_message(), "tg_module_share lets all run one");
+    tg_clear_error();
+    w->ok = tg_thread_end() == TG_OK && w->ok;
+    return NULL;
+}
+
+TEST(what_modules_can_be_shared)
+{
+    TG_SCOPE;
+    worker_state w[1];
+    tg_module *m = tg_module_new("Any", NULL, 0), *child, *outside = tg_module_new("Outside", NULL, 0), *none;
+    int i;
+    shared_module = m;
+    CHECK_FAILS(tg_module_share(NULL), "argument m is NULL");
+    CHECK(run_threads(shares_what_is_not_its_own, w, 1));
+    child = tg_module_child(m, "a", tg_module_retain(tg_nn_batch_norm(3, 1e-5, 0.1)));
+    CHECK(tg_module_child(m, "again", child) == child); /* twice in one tree */
+    CHECK_FAILS(tg_module_share(m), "'Any' is in training mode, in which a forward may write buffers");
+    tg_module_train(m, false), tg_module_train(child, true);
+    CHECK_FAILS(tg_module_share(m), "child 'a' of 'Any' is in training mode");
+    tg_module_train(m, false);
+    CHECK_FAILS(tg_module_share(child), "'BatchNorm', or a child of it, is also the child of a module outside");
+    CHECK(tg_module_child(outside, "b", tg_module_retain(child)) == child);
+    CHECK_FAILS(tg_module_share(m), "'Any', or a child of it, is also the child of a module outside");
+    tg_module_free(outside);
+    none = tg_module_child(m, "none", tg_module_train(tg_nn_relu(), false)); /* it has no parameters */
+    CHECK(tg_module_buffer(none, "view", tg_narrow(tg_ones(TG_SHAPE(4)), 0, 0, 2)) != NULL);
+    CHECK_FAILS(tg_module_share(m), "'none.view' of 'Any' is a view");
+    tg_module_free(m);
+    m = tg_module_train(tg_nn_relu(), false); /* nor has this one */
+    CHECK(tg_module_share(m) == m && tg_module_count(m) == 0 && !tg_module_params(m));
+    CHECK_FAILS(tg_module_path(m, 0), "there is no parameter 0");
+    CHECK(tg_equal(tg_forward(m, tg_ones(TG_SHAPE(2))), tg_ones(TG_SHAPE(2))));
+    tg_module_free(m);
+    m = tg_module_train(tg_module_new("Deep", NULL, 0), false); /* too deep: an error, and none is shared */
+    for (child = m, i = 0; i < 32; ++i)
+        child = tg_module_child(child, "0", tg_module_train(tg_module_new("Deep", NULL, 0), false));
+    CHECK_FAILS(tg_module_share(m), "nested deeper than 32");
+    CHECK(tg_module_set_extra(m, "it can still change") == TG_OK);
+    tg_module_free(m);
+}
+
+/* A child of a shared module is shared, and outlives it if its owner has retained it. */
+TEST(a_child_of_a_shared_module)
+{
+    TG_SCOPE;
+    worker_state w[1];
+    tg_module *m = tg_module_new("Any", NULL, 0), *child = tg_module_child(m, "a", tg_nn_linear(4, 3, true));
+    tg_tensor *weight = tg_module_get(m, "a.weight");
+    CHECK(tg_backward(tg_sum(tg_forward(child, tg_ones(TG_SHAPE(2, 4))))) == TG_OK); /* with a .grad */
+    CHECK(tg_module_share(tg_module_train(m, false)) == m && tg_module_share(child) == child);
+    CHECK_FAILS(tg_module_hook(child, doubles_outputs, NULL), "argument m, 'Linear', " IS_SHARED);
+    CHECK(tg_module_retain(child) == child);
+    tg_module_free(m);
+    CHECK(tg_module_params(child)[0] == weight && tg_get(tg_grad(weight), TG_INDEX(0, 0)) == 2);
+    shared_module = child;
+    CHECK(run_threads(changes_a_shared_module, w, 1));
+    tg_module_free(child);
+    CHECK(tg_stats().modules == 0);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -559,6 +898,11 @@ int main(int argc, char **argv)
     RUN(a_gradient_in_a_scope_of_its_thread);
     RUN(handlers_change_beside_errors);
     RUN(a_module_of_another_thread);
+    RUN(four_threads_run_one_module);
+    RUN(a_shared_module_stays_as_it_is);
+    RUN(a_shared_module_is_freed_last);
+    RUN(what_modules_can_be_shared);
+    RUN(a_child_of_a_shared_module);
     check_rows("test_threads");
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -243,6 +243,7 @@ static struct { tg_optim *optim; tg_dict *dict; tg_loader *loader; tg_module *mo
 static int loader_count;
 static tg_module *modules[4]; /* none is a child of another */
 static int module_count;
+static tg_module *shared_module; /* of tg_module_share, or NULL; not in modules */
 static tg_backward_run *runs[2];
 static int run_count;
 static tgi_scope_guard holds[8];
@@ -1144,7 +1145,8 @@ static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_hook"
 static const char *const borrows[] = {"tg_grad", "tg_saved", "tg_dict_get", "tg_module_get"};
 /* Functions that return their module, or one inside it. */
 static const char *const returns_module[] = {"tg_module_to",     "tg_module_to_dtype",  "tg_module_requires_grad_",
-                                             "tg_module_train",  "tg_module_get_child", "tg_module_child_at"};
+                                             "tg_module_train",  "tg_module_get_child", "tg_module_child_at",
+                                             "tg_module_share"};
 
 /* Contract (1) to (3).  has_failed: the result says that the call failed; may_have_failed: it may say so. */
 static void check_record(bool has_failed, bool may_have_failed)
@@ -1916,6 +1918,7 @@ static tg_module *draw_module(const char *name)
 {
     tg_module *m = module_count && !percent(5) ? modules[pick(module_count)] : NULL;
     now->module = m;
+    if (shared_module && percent(10)) return say(now, "%s=shared ", name), now->module = shared_module;
     if (foreign_module && percent(3)) return say(now, "%s=foreign ", name), foreign_module;
     if (uses_freed(freed.module, name)) return now->module = NULL, freed.module;
     say(now, "%s=%s ", name, m ? tg_module_name(m) : "NULL");
@@ -1968,6 +1971,21 @@ static void hand_module_child(void)
     call_starts();
     if (m == child && m) tg_module_retain(m), modules[module_count++] = m; /* its own child: refused */
     check_record(!tg_module_child(m, name, child), true);
+}
+
+/* Mostly a module in evaluation mode.  One is shared in an epoch, until its end: no call frees it or takes it over. */
+static void hand_module_share(void)
+{
+    tg_module *m = draw_module("m"), *result;
+    int i;
+    if (m && m != shared_module && shared_module) return;
+    if (m && m != foreign_module && percent(80)) tg_module_train(m, false);
+    call_starts();
+    result = tg_module_share(m);
+    if (result && result != m) fail("another module was returned");
+    check_module(result);
+    for (i = 0; result && i < module_count; ++i)
+        if (modules[i] == result) shared_module = result, modules[i] = modules[--module_count];
 }
 
 static void hand_module_tensor(void)
@@ -2340,6 +2358,7 @@ static const struct {
     {"tg_module_free", hand_module_free},
     {"tg_module_unhook", hand_module_unhook},
     {"tg_module_retain", hand_module_retain},
+    {"tg_module_share", hand_module_share},
     {"tg_module_child", hand_module_child},
     {"tg_module_param", hand_module_tensor},
     {"tg_module_buffer", hand_module_tensor},
@@ -2403,6 +2422,7 @@ static void check_table(void)
 static void forget_objects(void)
 {
     pool_count = optim_count = dict_count = loader_count = module_count = run_count = 0;
+    shared_module = NULL;
 }
 
 static void epoch_begins(void)
@@ -2468,6 +2488,8 @@ static void epoch_ends(void)
     while (dict_count > 0) tg_dict_free(dicts[--dict_count]);
     while (loader_count > 0) tg_loader_free(loaders[--loader_count].loader);
     while (module_count > 0) tg_module_free(modules[--module_count]);
+    tg_module_free(shared_module);
+    shared_module = NULL;
     for (i = 0; i < pool_count; ++i) tg_set_grad(pool[i].t, NULL);
     while (pool_count > 0) pool_evict(&pool[pool_count - 1]);
     other_end();
