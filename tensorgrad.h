@@ -2025,8 +2025,8 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
 #define TGI_RESULTS(R)                                                                                                 \
     R(zeros) R(ones) R(full) R(empty) R(scalar) R(zeros_on) R(ones_on) R(full_on) R(empty_on) R(zeros_like)            \
     R(ones_like) R(full_like) R(empty_like) R(arange) R(arange_on) R(linspace) R(eye) R(from) R(from_on) R(from_f32)   \
-    R(from_f64) R(from_i64) R(wrap) R(detach) R(checkpoint) R(to) R(to_dtype) R(to_like) R(to_ex) R(cuda) R(cpu)       \
-    R(pin_memory) R(add) R(sub) R(mul) R(div) R(pow) R(maximum) R(minimum) R(atan2) R(add_scalar) R(sub_scalar)        \
+    R(from_f64) R(from_i64) R(wrap) R(wrap_const) R(detach) R(checkpoint) R(to) R(to_dtype) R(to_like) R(to_ex) R(cuda)\
+    R(cpu) R(pin_memory) R(add) R(sub) R(mul) R(div) R(pow) R(maximum) R(minimum) R(atan2) R(add_scalar) R(sub_scalar) \
     R(rsub_scalar) R(mul_scalar) R(div_scalar) R(pow_scalar) R(eq) R(ne) R(lt) R(le) R(gt) R(ge) R(eq_scalar)          \
     R(ne_scalar) R(lt_scalar) R(le_scalar) R(gt_scalar) R(ge_scalar) R(logical_and) R(logical_or) R(logical_xor)       \
     R(logical_not) R(isnan) R(isinf) R(isfinite) R(neg) R(abs) R(sign) R(square) R(exp) R(expm1) R(log) R(log2)        \
@@ -25833,9 +25833,9 @@ static void tgi_reverse_bytes(void *data, size_t bytes, size_t element)
     unsigned char *p = (unsigned char *)data;
     for (size_t at = 0; at < bytes; at += element) {
         for (size_t i = 0; i < element / 2; ++i) {
-            const unsigned char byte = p[at + i];
+            const unsigned char first = p[at + i];
             p[at + i] = p[at + element - 1 - i];
-            p[at + element - 1 - i] = byte;
+            p[at + element - 1 - i] = first;
         }
     }
 }
@@ -32104,10 +32104,10 @@ static void tgi_print_bytes(FILE *file, const unsigned char *data, size_t bytes)
         char line[28 * 4 + 2];
         size_t used = 0;
         for (int i = 0; i < 28 && at < bytes; ++i) {
-            const int byte = data[at++];
-            if (byte > 99) line[used++] = (char)('0' + byte / 100);
-            if (byte > 9) line[used++] = (char)('0' + byte / 10 % 10);
-            line[used++] = (char)('0' + byte % 10);
+            const int value = data[at++];
+            if (value > 99) line[used++] = (char)('0' + value / 100);
+            if (value > 9) line[used++] = (char)('0' + value / 10 % 10);
+            line[used++] = (char)('0' + value % 10);
             if (at < bytes) line[used++] = ',';
         }
         line[used++] = '\n';
@@ -35968,7 +35968,7 @@ static void tgi_arg_reduce_i64(const tgi_row_job *job, char *const *at, char *sc
 enum { TGI_SHORT_SORT = 192 };
 
 /* other [n] = pairs [n] sorted by one byte of their keys.  count [256]: how often each value occurs. */
-static void tgi_sort_by_byte(tgi_sort_pair *other, const tgi_sort_pair *pairs, int64_t n, int byte,
+static void tgi_sort_by_byte(tgi_sort_pair *other, const tgi_sort_pair *pairs, int64_t n, int digit,
                              const int64_t *count)
 {
     int64_t place[256], begin = 0;
@@ -35976,7 +35976,7 @@ static void tgi_sort_by_byte(tgi_sort_pair *other, const tgi_sort_pair *pairs, i
         place[value] = begin;
         begin += count[value];
     }
-    for (int64_t i = 0; i < n; ++i) other[place[pairs[i].key >> (8 * byte) & 255]++] = pairs[i];
+    for (int64_t i = 0; i < n; ++i) other[place[pairs[i].key >> (8 * digit) & 255]++] = pairs[i];
 }
 
 /* Sorts pairs [n] by insertion, but gives up after n moves by one place.  False if it did. */
@@ -35992,20 +35992,20 @@ static bool tgi_sort_few(tgi_sort_pair *pairs, int64_t n)
     return moves > 0;
 }
 
-/* Long rows are sorted by the bytes of their keys, the lowest first, as punched cards were: n steps for each byte in
-   which keys differ, and stable.  Of more than four such bytes the highest four may be enough: of random numbers few
-   pairs are then out of order, which insertion mends.  Where there are many, all bytes follow.  Returns the half that
-   holds the result: pairs or other. */
+/* Long rows are sorted by the bytes of their keys, their digits, the lowest first, as punched cards were: n steps for
+   each byte in which keys differ, and stable.  Of more than four such bytes the highest four may be enough: of random
+   numbers few pairs are then out of order, which insertion mends.  Where there are many, all bytes follow.  Returns
+   the half that holds the result: pairs or other. */
 static tgi_sort_pair *tgi_sort_by_bytes(tgi_sort_pair *pairs, tgi_sort_pair *other, int64_t n)
 {
     int64_t count[8][256];
     int bytes[8], differ = 0;
     memset(count, 0, sizeof count);
     for (int64_t i = 0; i < n; ++i) {
-        for (int byte = 0; byte < 8; ++byte) count[byte][pairs[i].key >> (8 * byte) & 255]++;
+        for (int digit = 0; digit < 8; ++digit) count[digit][pairs[i].key >> (8 * digit) & 255]++;
     }
-    for (int byte = 0; byte < 8; ++byte) {
-        if (count[byte][pairs[0].key >> (8 * byte) & 255] < n) bytes[differ++] = byte;
+    for (int digit = 0; digit < 8; ++digit) {
+        if (count[digit][pairs[0].key >> (8 * digit) & 255] < n) bytes[differ++] = digit;
     }
     for (int first = differ > 4 ? differ - 4 : 0;; first = 0) {
         for (int k = first; k < differ; ++k) {
@@ -41752,7 +41752,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t 
 static void TGI_T(few_rows)(const tgi_few *f)
 {
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MANY = TGI_V(tile_rows) < 8 ? 2 : 4 };
-    enum { GROUP = (int)TGI_FEW * (int)LANES };
+    enum { PER_GROUP = (int)TGI_FEW * (int)LANES };
     const bool may = TGI_READS_PAIRS && sizeof(tgi_real) == sizeof(float), pairs = may && f->pairs;
     const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real));
     const int64_t x_row = f->x_row * (f->copies ? (int64_t)sizeof(tgi_real) : size);
@@ -41760,7 +41760,7 @@ static void TGI_T(few_rows)(const tgi_few *f)
         const char *const x = (const char *)f->x + r * x_row, *w = (const char *)f->w;
         tgi_real *sum = (tgi_real *)f->sum + r * f->sum_row;
         const int64_t rows = f->rows - r;
-        for (int64_t group = 0; group < f->groups; ++group, w += f->w_group * size, sum += GROUP) {
+        for (int64_t group = 0; group < f->groups; ++group, w += f->w_group * size, sum += PER_GROUP) {
             const int one = rows == 1;
             switch (one + (f->copies ? 4 : 0) + (pairs ? 2 : 0)) { /* constants make it fast */
                 case 0: TGI_T(few_pass)(f, w, rows, x, sum, MANY, false, false); break;
@@ -41777,11 +41777,11 @@ static void TGI_T(few_rows)(const tgi_few *f)
     for (int64_t r = 0; f->total && r < f->rows; ++r) {
         const tgi_real *sum = (const tgi_real *)f->sum + r * f->sum_row;
         tgi_real *total = (tgi_real *)f->total + r * f->total_row;
-        const int64_t step = f->copies ? (int64_t)GROUP : (int64_t)TGI_FEW;
-        for (int64_t group = 0; group < f->groups; ++group, sum += GROUP, total += step) {
-            tgi_real lane[GROUP];
+        const int64_t step = f->copies ? (int64_t)PER_GROUP : (int64_t)TGI_FEW;
+        for (int64_t group = 0; group < f->groups; ++group, sum += PER_GROUP, total += step) {
+            tgi_real lane[PER_GROUP];
             if (f->copies && !pairs) memcpy(total, sum, sizeof lane);
-            for (int i = 0; i < GROUP && f->copies && pairs; ++i)
+            for (int i = 0; i < PER_GROUP && f->copies && pairs; ++i)
                 total[i] = sum[i / (2 * LANES) * (2 * LANES) + i % 2 * LANES + i / 2 % LANES];
             if (f->copies) continue;
             memcpy(lane, sum, sizeof lane);
@@ -42835,7 +42835,7 @@ TGI_USED TGI_GIVES2(tg_tensor *, from_f32, const float *, tg_shape)
 TGI_USED TGI_GIVES2(tg_tensor *, from_f64, const double *, tg_shape)
 TGI_USED TGI_GIVES2(tg_tensor *, from_i64, const int64_t *, tg_shape)
 TGI_USED TGI_GIVES5(tg_tensor *, wrap, void *, tg_shape, tg_dtype, tgi_user_fn *, void *)
-TGI_GIVES5(tg_tensor *, wrap_const, const void *, tg_shape, tg_dtype, tgi_user_fn *, void *)
+TGI_USED TGI_GIVES5(tg_tensor *, wrap_const, const void *, tg_shape, tg_dtype, tgi_user_fn *, void *)
 TGI_GIVES1(int, ndim, const tg_tensor *)
 TGI_GIVES2(int64_t, dim, const tg_tensor *, int)
 TGI_GIVES1(int64_t, numel, const tg_tensor *)

@@ -30,11 +30,11 @@ if(NOT TARGET tensorgrad::tensorgrad)
     set_target_properties(tensorgrad_compiled PROPERTIES OUTPUT_NAME tensorgrad POSITION_INDEPENDENT_CODE ON)
     add_library(tensorgrad::compiled ALIAS tensorgrad_compiled)
 
-    if(TENSORGRAD_CUDA) # CMake links the CUDA runtime by itself, as CMAKE_CUDA_RUNTIME_LIBRARY says
-        enable_language(CUDA)
+    if(TENSORGRAD_CUDA)
+        enable_language(CUDA) # known in this folder alone: a program in another one gets the runtime from CUDA::cudart
         find_package(CUDAToolkit REQUIRED)
         add_library(tensorgrad_cuda STATIC EXCLUDE_FROM_ALL "${TENSORGRAD_INCLUDE_DIR}/tensorgrad_cuda.cu")
-        target_link_libraries(tensorgrad_cuda PUBLIC tensorgrad::tensorgrad CUDA::cublas CUDA::cublasLt)
+        target_link_libraries(tensorgrad_cuda PUBLIC tensorgrad::tensorgrad CUDA::cudart CUDA::cublas CUDA::cublasLt)
         target_compile_definitions(tensorgrad_cuda INTERFACE TG_ENABLE_CUDA)
         set_target_properties(tensorgrad_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON)
         target_link_libraries(tensorgrad_compiled PUBLIC tensorgrad_cuda)

@@ -173,6 +173,10 @@ END
     verdict $? "FetchContent"
     built fetch && "$out/fetch/build/route-c" && "$out/fetch/build/route-c++"
     verdict $? "FetchContent, C and C++"
+    cmake -S examples/package -B "$out/package" >"$out/package.txt" 2>&1 &&
+        cmake --install "$out/package" --prefix "$out/same" >>"$out/package.txt" 2>&1 && make -s install PREFIX="$out/same" DESTDIR="$out/made" &&
+        diff -r "$out/same" "$out/made$out/same"
+    verdict $? "cmake --install writes what make install does"
     if have nvcc; then # minutes are needed to compile the CUDA file: only how it would be is looked at
         cmake_project cuda C -DCMAKE_PREFIX_PATH="$prefix" -DTENSORGRAD_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90 \
             -DCMAKE_EXPORT_COMPILE_COMMANDS=ON <<END
@@ -182,7 +186,7 @@ target_link_libraries(route tensorgrad::compiled)
 END
         grep -q 'nvcc.* -c .*tensorgrad_cuda.cu' "$out/cuda/build/compile_commands.json" &&
             grep -q -- '-DTG_ENABLE_CUDA .*/tensorgrad.c"' "$out/cuda/build/compile_commands.json" &&
-            grep -rq 'tensorgrad_cuda.a.*cublasLt' "$out/cuda/build/CMakeFiles/route.dir"
+            grep -rq 'tensorgrad_cuda.a.*libcudart.so.*cublasLt' "$out/cuda/build/CMakeFiles/route.dir"
         verdict $? "the CUDA target"
     else
         echo "skipped: no nvcc"
