@@ -78,7 +78,8 @@
    this, and for loops in f64, the file includes itself by its name, whatever that is; with GCC before 12 under another
    name than tensorgrad.h, and as part of a .c file, it works, but slowly.  Sums are in another order under each of the
    three, so that the last bits differ; under one of them a program gives the same bits in every run.  Products of
-   matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.
+   matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.  Where the time of a program
+   goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
@@ -198,6 +199,7 @@
        @@SAVE          modules and checkpoints in files
        @@SHOW          printing tensors, the tape and the steps of backward
        @@DRAW          the tape as a drawing, and as a page that plays backward
+       @@PROFILE       what ran, when and for how long: a trace and a table
 
    Act III, speed: how the CPU does what a backend must do.
 
@@ -3020,6 +3022,40 @@ TG_API tg_status tg_tape_svg(FILE *file, tg_tensor *root);
    step the page has the steps before it. */
 TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
 
+/* ======== @@PROFILE =============================================================================================== */
+
+/* Begins a profile of this thread, which finds what takes the time of a program: until tg_profile_end it keeps a slice
+   for each call of an op, each node that backward runs ("mul backward"), each step of an optimizer, each copy of bytes
+   between devices and each wait for a device, with when it began and how long it took.  Slices are nested as the calls
+   were.  A call that fails may have no slice.  Without a profile nothing is kept, and an op costs the same.  With one
+   each slice costs two looks at the clock and about 50 bytes, and small elementwise ops take the way of large ones.
+   The slices of the profile before are dropped; else they are kept until the thread ends.
+   Times are those of the host.  An op on a GPU is only queued in them, and the device works later, mostly in what is
+   shown as a wait or as a move to the CPU.  Under tg_set_sync_checks(true) each op waits for its device, and its time
+   includes the work there.
+   Errors: a profile is running.  torch.profiler.profile */
+TG_API tg_status tg_profile_begin(void);
+
+/* Ends the profile and, if path is not NULL, writes its slices as a file for chrome://tracing and ui.perfetto.dev: JSON
+   in Chrome's trace event format, one row for each device, times in microseconds since tg_profile_begin.  The args of
+   a slice are its bytes, and for products flop.  Errors: no profile is running; the file cannot be written
+   (the profile still runs then, and an end with another path may follow); memory ran out in the profile, which then
+   has what was before, and ends all the same.  prof.export_chrome_trace */
+TG_API tg_status tg_profile_end(const char *path);
+
+/* Prints a table of the profile that runs, or else the last one: a row for each kind of slice, longest first.
+       calls     how many there were; a call inside of one of the same name is part of it
+       total ms  how long they took
+       self ms   less the slices inside of them
+       share     of the sum of all self times
+       GB/s      bytes of the operands that were read and written, or moved, by total time; "-" for views and where the
+                 slices inside of them have the bytes
+       GFLOP/s   for matmul, linear, conv and scaled_dot_product_attention: 2 for each product that is added, by total
+                 time; else "-"
+   Errors: there was no profile since the thread began; the file cannot be written.
+   prof.key_averages().table() */
+TG_API tg_status tg_profile_print(FILE *file);
+
 #ifdef __cplusplus
 }
 #endif
@@ -3038,7 +3074,7 @@ TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
-        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW, @@DRAW
+        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
         @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -3047,7 +3083,8 @@ TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
    of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
    later room are declared where they are made: a thread whose callback was left by a jump begins anew in OBJECT; the
    gradient rules of the op table call ops; an error calls the user's handler, under a guard of SCOPE; SCOPE and TAPE
-   release what later rooms have made; and a call that begins has AUTOCAST cast its inputs. */
+   release what later rooms have made; a call that begins has AUTOCAST cast its inputs; and PROFILE is told what
+   begins and ends. */
 
 #ifdef TGI_CALL /* the macros of LINES are there from an include before this one: they change nothing up to LINES */
 #undef TGI_CALL
@@ -3064,10 +3101,12 @@ TG_API tg_status tg_tape_html(FILE *file, tg_tensor *root);
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #if defined(__unix__) || defined(__APPLE__)
 #define TGI_POSIX 1
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
 #endif
@@ -3290,7 +3329,7 @@ enum { TGI_SMALL_STEP = 32, TGI_MALLOC_BYTES = 8, TGI_SMALL_CLASSES = 32 };
 enum { TGI_SMALL_BYTES = TGI_SMALL_STEP * TGI_SMALL_CLASSES - TGI_MALLOC_BYTES };
 enum { TGI_FIRST_STEP = 6, TGI_LAST_STEP = sizeof(size_t) > 4 ? 54 : 27 };
 enum { TGI_ERROR_TEXT = 1024, TGI_PRINTED = 16 };
-enum { TGI_CHECKS_DEVICE = 1, TGI_CHECKS_NAN = 2, TGI_CHECKS_CAPTURES = 4 };
+enum { TGI_CHECKS_DEVICE = 1, TGI_CHECKS_NAN = 2, TGI_CHECKS_CAPTURES = 4, TGI_CHECKS_PROFILE = 8 };
 enum { TGI_CLASSES = TGI_SMALL_CLASSES + 8 * (TGI_LAST_STEP - TGI_FIRST_STEP) + 1, TGI_KEPT_ANYHOW = 64 << 20 };
 
 enum { TGI_AHEAD = 8 }; /* nodes: how far before a node is the one that backward fetches */
@@ -3358,7 +3397,7 @@ struct tgi_thread {
     /* modes and defaults */
     bool grad_off;
     uint8_t checks; /* what each op does beside its work: wait for its device and report what failed there; look for NaN
-                       (tg_set_anomaly); note what the forward of a checkpoint depends on */
+                       (tg_set_anomaly); note what the forward of a checkpoint depends on; be in the profile */
     bool exact_shapes; /* gradcheck: a custom function must return a gradient of its input's shape, not a larger one */
     tg_dtype autocast; /* of TG_AUTOCAST; TG_F32: none */
     bool composes;    /* tests: optional entries of the backend are not asked (see tgi_answer) */
@@ -3405,6 +3444,8 @@ struct tgi_thread {
     bool releasing_nodes;
     int hooking;                       /* how many hooks run, one inside the other */
     struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
+
+    struct tgi_profile *profile; /* the last one, or NULL (see PROFILE) */
 
     /* casts of parameters that are kept while a TG_AUTOCAST is open, and the place in them of each parameter */
     struct tgi_cast *casts; /* [casts_room], or NULL */
@@ -6502,11 +6543,72 @@ static int tgi_current_index(tgi_thread *S, const char *op, int type)
 
 int tg_cuda_current_device(void) { return tgi_current_index(tgi_self(), "cuda_current_device", TG_DEV_CUDA); }
 
+/* ---- slices of a profile: see PROFILE, a later room ---- */
+
+/* Something that takes time has begun. */
+typedef struct {
+    uint64_t profile; /* the serial of the profile that runs; 0: none, and the other members mean nothing */
+    int64_t from;     /* when, in nanoseconds */
+    int64_t first;    /* how many slices had ended: those from there on are inside of it */
+} tgi_slice;
+
+/* What it was. */
+typedef enum { TGI_SLICE_OP, TGI_SLICE_BACKWARD, TGI_SLICE_STEP, TGI_SLICE_MOVE, TGI_SLICE_WAIT } tgi_slice_kind;
+typedef struct {
+    tgi_slice_kind kind;
+    const char *name;
+    int type, index; /* of the device */
+    int64_t bytes;   /* that were read, written or moved; 0: none, or not known */
+    double flop;     /* floating-point operations; 0: not known */
+} tgi_slice_info;
+
+static void tgi_slice_began(tgi_thread *S, tgi_slice *slice);
+static void tgi_slice_ended(tgi_thread *S, const tgi_slice *slice, const tgi_slice_info *info);
+static void tgi_profile_free(tgi_thread *S);
+static TGI_UNUSED void (*const tgi_later_slice_began)(tgi_thread *S, tgi_slice *slice) = tgi_slice_began;
+static TGI_UNUSED void (*const tgi_later_slice_ended)(tgi_thread *S, const tgi_slice *slice,
+                                                      const tgi_slice_info *info) = tgi_slice_ended;
+static TGI_UNUSED void (*const tgi_later_profile_free)(tgi_thread *S) = tgi_profile_free;
+
+TGI_ALWAYS_INLINE void tgi_slice_begin(tgi_thread *S, tgi_slice *slice)
+{
+    slice->profile = 0;
+    if (S->checks & TGI_CHECKS_PROFILE) tgi_later_slice_began(S, slice);
+}
+
+/* The end of a slice without bytes. */
+TGI_NOINLINE static TGI_UNUSED void tgi_slice_named(tgi_thread *S, const tgi_slice *slice, tgi_slice_kind kind,
+                                                    const char *name, int type, int index)
+{
+    const tgi_slice_info info = {kind, name, type, index, 0, 0};
+    tgi_later_slice_ended(S, slice, &info);
+}
+
+TGI_ALWAYS_INLINE void tgi_slice_end(tgi_thread *S, const tgi_slice *slice, tgi_slice_kind kind, const char *name,
+                                     int type, int index)
+{
+    if (slice->profile) tgi_slice_named(S, slice, kind, name, type, index);
+}
+
+/* The end of a wait, in the name of the public function that runs. */
+static inline void tgi_slice_end_wait(tgi_thread *S, const tgi_slice *slice, int type, int index)
+{
+    const char *name = S->composite ? S->composite : S->entered ? S->entered : "wait";
+    tgi_slice_end(S, slice, TGI_SLICE_WAIT, name, type, index);
+}
+
+/* ---- waits, memory, counts ---- */
+
 tg_status tg_synchronize(tg_device device)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, "synchronize", &device);
-    return backend && backend->synchronize(S, device.index) ? TG_OK : tgi_failed(S);
+    if (!backend) return tgi_failed(S);
+    tgi_slice slice;
+    tgi_slice_begin(S, &slice);
+    const bool ok = backend->synchronize(S, device.index);
+    tgi_slice_end_wait(S, &slice, device.type, device.index);
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 tg_status tg_empty_cache(tg_device device)
@@ -7901,19 +8003,38 @@ static void tgi_pending_event_free(tgi_thread *S, tgi_pending_event *e)
     tgi_free(S, e, sizeof *e);
 }
 
+/* Blocks until an event has happened, or until the device has done the work of all threads. */
+static bool tgi_wait_for_event(tgi_thread *S, const tgi_pending_event *e)
+{
+    tgi_slice slice;
+    tgi_slice_begin(S, &slice);
+    const bool ok = e->backend->event_sync(S, e->index, e->event);
+    tgi_slice_end_wait(S, &slice, e->backend->type, e->index);
+    return ok;
+}
+
+static bool tgi_wait_for_all(tgi_thread *S, const tgi_storage *s)
+{
+    tgi_slice slice;
+    tgi_slice_begin(S, &slice);
+    const bool ok = s->backend->device_sync(S, s->index);
+    tgi_slice_end_wait(S, &slice, s->backend->type, s->index);
+    return ok;
+}
+
 /* Called before the bytes are read or written.  If they are the host's, it blocks until the pending events have
    happened; else it makes the device's later work wait for them.  To write a shared storage it blocks until the device
    has done the work of all threads.  False after recording an error. */
 static bool tgi_wait_pending(tgi_thread *S, tgi_storage *s, bool writing)
 {
-    if (writing && s->shared && !s->backend->device_sync(S, s->index)) return false;
+    if (writing && s->shared && !tgi_wait_for_all(S, s)) return false;
     for (tgi_pending_event **at = &s->pending; *at;) {
         tgi_pending_event *e = *at;
         if (e->reading && !writing) {
             at = &e->next;
             continue;
         }
-        if (!(s->backend->host ? e->backend->event_sync(S, e->index, e->event)
+        if (!(s->backend->host ? tgi_wait_for_event(S, e)
                                : e->backend->event_wait(S, s->index, e->event))) {
             return false;
         }
@@ -8952,6 +9073,7 @@ static tg_status tgi_end_thread(tgi_thread *S, const char *op)
     tgi_end_list(S, &S->unscoped, TGI_BY_THREAD);
     if (S->debug) tgi_report_owned(S, op);
     tgi_end_devices(S);
+    tgi_later_profile_free(S);
     tgi_trim_kept(S, 0);
     tgi_trim(S, 0);
     tgi_trim_handles(S, 0);
@@ -9326,23 +9448,54 @@ static void tgi_count_moved(tgi_thread *S, const tgi_storage *to, const tgi_stor
     tgi_on_device(S, from_type, from ? from->index : 0)->sent += (int64_t)bytes;
 }
 
+/* The end of the slice of such a copy, which has the other device's row unless that is the host. */
+TGI_NOINLINE static void tgi_slice_moved(tgi_thread *S, const tgi_slice *slice, const tgi_storage *to,
+                                         const tgi_storage *from, size_t bytes)
+{
+    const tg_device host = TG_CPU_INIT;
+    tg_device place[2] = {host, host};
+    char name[64];
+    if (to) place[0].type = to->backend->type, place[0].index = to->index;
+    if (from) place[1].type = from->backend->type, place[1].index = from->index;
+    if (place[0].type == TG_DEV_CPU && place[1].type == TG_DEV_CPU) return;
+    snprintf(name, sizeof name, "%.25s to %.25s", tg_device_str(place[1]), tg_device_str(place[0]));
+    const tg_device row = place[0].type == TG_DEV_CPU ? place[1] : place[0];
+    const tgi_slice_info info = {TGI_SLICE_MOVE, name, row.type, row.index, (int64_t)bytes, 0};
+    tgi_later_slice_ended(S, slice, &info);
+}
+
+static inline void tgi_slice_end_move(tgi_thread *S, const tgi_slice *slice, const tgi_storage *to,
+                                      const tgi_storage *from, size_t bytes)
+{
+    if (slice->profile) tgi_slice_moved(S, slice, to, from, bytes);
+}
+
 /* Copies bytes from host memory to t's elements from `at` on, or back; they lie in one piece. */
 static bool tgi_upload(tgi_thread *S, const tg_tensor *t, int64_t at, const void *host, size_t bytes)
 {
     const tgi_backend *backend = t->storage->backend;
+    tgi_slice slice;
     void *to = tgi_bytes_at(S, t, at, true);
     if (!to) return false;
     tgi_count_moved(S, t->storage, NULL, bytes);
-    if (bytes == tgi_dtypes[t->dtype].size) return backend->put_element(S, t->storage->index, to, host, bytes);
-    return backend->upload(S, t->storage->index, to, host, bytes);
+    tgi_slice_begin(S, &slice);
+    const bool ok = bytes == tgi_dtypes[t->dtype].size
+                        ? backend->put_element(S, t->storage->index, to, host, bytes)
+                        : backend->upload(S, t->storage->index, to, host, bytes);
+    tgi_slice_end_move(S, &slice, t->storage, NULL, bytes);
+    return ok;
 }
 
 static bool tgi_download(tgi_thread *S, const tg_tensor *t, int64_t at, void *host, size_t bytes)
 {
+    tgi_slice slice;
     void *from = tgi_bytes_at(S, t, at, false);
     if (!from) return false;
     tgi_count_moved(S, NULL, t->storage, bytes);
-    return t->storage->backend->download(S, t->storage->index, host, from, bytes);
+    tgi_slice_begin(S, &slice);
+    const bool ok = t->storage->backend->download(S, t->storage->index, host, from, bytes);
+    tgi_slice_end_move(S, &slice, NULL, t->storage, bytes);
+    return ok;
 }
 
 /* y = x, element for element; the same shape, any dtypes and layouts, one device. */
@@ -10958,6 +11111,14 @@ static int64_t tgi_edge_id(const tgi_tape *tape, const tgi_edge *e) { return e->
 
 static const char *tgi_node_name(const tgi_node *n) { return n->ctx && n->ctx->name ? n->ctx->name : n->op->name; }
 
+/* The end of the slice of a node. */
+TGI_NOINLINE static void tgi_slice_node(tgi_thread *S, const tgi_slice *slice, const tgi_node *n)
+{
+    const tgi_output_info y = tgi_node_output_info(n, 0);
+    const tg_device device = tgi_output_device(&y);
+    tgi_slice_named(S, slice, TGI_SLICE_BACKWARD, tgi_node_name(n), device.type, device.index);
+}
+
 /* A node for messages: "mul", or "mul, which made e". */
 static tgi_text tgi_node_called(const tgi_node *n)
 {
@@ -11313,8 +11474,7 @@ static void tgi_watch_values(tgi_thread *S, tgi_watch *watch)
 
    To add a flag of a run: a name beside TG_RETAIN_GRAPH; run->flags has it in every step. */
 
-/* A flag of tg_backward_begin; and the flags of runs in which the program may look at each gradient, which is then sent
-   by itself. */
+/* Of tg_backward_begin; and of runs in which the program may look at each gradient, which is then sent by itself. */
 enum { TGI_BY_STEPS = 1 << 30, TGI_LOOKED_AT = TGI_BY_STEPS | (int)TG_RETAIN_GRADS };
 
 struct tg_backward_run {
@@ -11799,8 +11959,7 @@ static bool tgi_call_hook(tgi_thread *S, const tgi_hook_entry *e, tg_tensor **gr
     return ok;
 }
 
-/* Calls the hooks of an output with *grad, its gradient.  Entries that a hook removes meanwhile are freed when no hook
-   is running any more. */
+/* Calls the hooks of an output with *grad, its gradient.  Entries that one removes are freed when no hook runs. */
 static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_tensor **grad)
 {
     bool ok = true;
@@ -11812,8 +11971,7 @@ static bool tgi_run_hooks(tgi_thread *S, tgi_hook_entry **hooks, int output, tg_
     return ok;
 }
 
-/* Calls all post-accumulate hooks of a leaf, in the scope of tgi_end_run, which is emptied after each.  False if one
-   raised an error. */
+/* Calls a leaf's post-accumulate hooks in the scope of tgi_end_run, emptied after each.  False if one has failed. */
 static bool tgi_run_post_hooks(tgi_thread *S, tg_tensor *leaf)
 {
     bool ok = true;
@@ -12031,7 +12189,10 @@ TGI_ALWAYS_INLINE bool tgi_make_step(tg_backward_run *run, tgi_watch *watch)
     bool ok = tgi_prepare(run, slot);
     if (ok && watch) ok = tgi_watch_node(S, watch, slot->node, slot->grad[0], (run->flags & TG_RETAIN_GRADS) != 0);
     if (ok && slot->needed) {
+        tgi_slice slice;
+        tgi_slice_begin(S, &slice);
         ok = tgi_run_node(run, slot, watch);
+        if (slice.profile) tgi_slice_node(S, &slice, slot->node);
         if (ok && watch) tgi_watch_arrived(run, slot->node);
         if (ok && !(run->flags & (TG_RETAIN_GRAPH | TG_CREATE_GRAPH))) { /* invariant (8) */
             if (slot->node->saves) {
@@ -12719,10 +12880,14 @@ static bool (*const tgi_later_check_custom)(tgi_thread *S, const tg_ctx *ctx) = 
 static bool tgi_custom_run(tgi_thread *S, tg_custom_forward forward, tg_ctx *ctx, const tgi_lists *l, bool records)
 {
     tgi_guard guard;
+    tgi_slice slice;
     ctx->forward = true;
     tgi_guard_open(&guard, S, "forward of a custom function");
     guard.lists = l;
+    tgi_slice_begin(S, &slice);
     const tg_status status = forward(ctx, ctx->in, ctx->out);
+    const tg_device device = ctx->n_in && ctx->in[0] ? tgi_device_of(ctx->in[0]) : TG_CPU;
+    tgi_slice_end(S, &slice, TGI_SLICE_OP, ctx->name ? ctx->name : "custom", device.type, device.index);
     bool ok = tgi_guard_close(&guard);
     if (ok && status != TG_OK) {
         if (!tgi_guard_failed(&guard)) tgi_fail(S, status, "custom", "forward of %.100s failed", ctx->name);
@@ -12832,13 +12997,12 @@ static tg_tensor *tgi_checkpoint_call(tgi_thread *S, tg_function fn, tg_tensor *
 static bool tgi_checkpoint_run(tgi_thread *S, tg_ctx *ctx)
 {
     tgi_capture_list captures = {NULL, 0, 0}, *outer = S->captures;
-    const unsigned checks = S->checks & ~(unsigned)TGI_CHECKS_CAPTURES;
     S->captures = &captures;
     S->checks |= TGI_CHECKS_CAPTURES;
     ctx->out[0] = tgi_checkpoint_call(S, ctx->function, ctx->in, ctx->n_in, ctx->user);
     bool ok = ctx->out[0] && tgi_own_outputs(S, ctx); /* captures a result that is an input or from outside, too */
     S->captures = outer;
-    S->checks = (uint8_t)(checks | (outer ? (unsigned)TGI_CHECKS_CAPTURES : 0u));
+    if (!outer) S->checks &= (uint8_t)~TGI_CHECKS_CAPTURES;
     ctx->forward = true;
     for (int i = 0; ok && i < ctx->n_in; ++i) ok = tg_save(ctx, ctx->in[i]) == TG_OK;
     ctx->forward = false;
@@ -12967,6 +13131,7 @@ typedef struct {
     tgi_op_params params;
     int64_t numbers[TGI_NUMBERS]; /* memory for params.list */
     const tgi_view_info *view;    /* for the node, or NULL */
+    tgi_slice slice;              /* of a profile */
     /* in place */
     tg_tensor *target;         /* what is written: in[0] */
     tg_tensor *before;         /* a copy of its values before, if the rule needs them */
@@ -13325,11 +13490,58 @@ TGI_NOINLINE static bool tgi_look_at_input(tgi_call *c, tg_tensor *t)
     return true;
 }
 
+/* The bytes of t's elements, where those that are expanded count once. */
+static int64_t tgi_bytes_touched(const tg_tensor *t)
+{
+    int64_t bytes = (int64_t)tgi_dtypes[t->dtype].size;
+    for (int i = 0; i < t->ndim; ++i) bytes *= t->stride[i] || !t->dim[i] ? t->dim[i] : 1;
+    return bytes;
+}
+
+/* Floating-point operations of a call with the output y: 2 for each product that is added.  0: not known. */
+static double tgi_flop_of(const tgi_call *c, const tg_tensor *y)
+{
+    const tg_tensor *a = c->in[0], *b = c->nin > 1 ? c->in[1] : NULL;
+    const double n = (double)tgi_numel(y);
+    const tg_tensor *w = b; /* the weight of a convolution, [out or in, ..]; and how many numbers it is applied to */
+    double places = 0;
+    switch ((int)(c->op - tgi_op_row(0))) {
+    case TGI_OP_matmul:
+    case TGI_OP_linear:
+    case TGI_OP_linear_gelu: return 2 * n * (double)a->dim[a->ndim - 1];
+    case TGI_OP_scaled_dot_product_attention: /* q [.., l, d], k [.., s, d], y [.., l, dv]: two products */
+        return n == 0 ? 0 : 2 * n / (double)y->dim[y->ndim - 1] * (double)b->dim[b->ndim - 2] *
+                                (double)(a->dim[a->ndim - 1] + y->dim[y->ndim - 1]);
+    case TGI_OP_conv: places = n; break;
+    case TGI_OP_conv_transpose: places = (double)tgi_numel(a); break;
+    case TGI_OP_conv_weight: places = (double)tgi_numel(b), w = y; break;
+    default: return 0;
+    }
+    return w->dim[0] ? 2 * places * (double)(tgi_numel(w) / w->dim[0]) : 0;
+}
+
+/* The end of the slice of a call.  A view reads and writes nothing. */
+TGI_NOINLINE static void tgi_slice_call(const tgi_call *c, const tg_tensor *y)
+{
+    const bool in_place = c->target != NULL;
+    const bool view = !in_place && c->nin > 0 && c->in[0] && y->storage == c->in[0]->storage;
+    tgi_slice_info info = {TGI_SLICE_OP, c->op->name, c->backend->type, c->index, 0, 0};
+    if (in_place && c->op->in_place) info.name = c->op->in_place;
+    for (int i = 0; !view && i < c->nin; ++i) {
+        if (c->in[i]) info.bytes += tgi_bytes_touched(c->in[i]);
+    }
+    for (int i = 0; !view && i < c->nout; ++i) info.bytes += tgi_bytes_touched(c->out[i]);
+    if (in_place) info.bytes += tgi_bytes_touched(y);
+    info.flop = tgi_flop_of(c, y);
+    tgi_later_slice_ended(c->S, &c->slice, &info);
+}
+
 /* ... and of the output.  False after recording an error. */
 TGI_NOINLINE static bool tgi_look_at_output(const tgi_call *c, tg_tensor *y)
 {
     const unsigned checks = c->S->checks;
     if ((checks & TGI_CHECKS_DEVICE) && !y->storage->backend->synchronize(c->S, c->index)) return false;
+    if (c->slice.profile) tgi_slice_call(c, y);
     return !(checks & TGI_CHECKS_NAN) || tgi_check_nan(c, c->op->name, y);
 }
 
@@ -13353,6 +13565,7 @@ static bool tgi_call_begin(tgi_call *c)
     tg_tensor *const *in = c->in;
     const int nin = c->nin;
     bool elsewhere = false; /* an input is not where the first is */
+    tgi_slice_begin(S, &c->slice);
     for (int i = 0; i < nin; ++i) {
         tg_tensor *t = in[i];
         if (!TGI_LIKELY(tgi_usable(S, t)))
@@ -13727,7 +13940,13 @@ static tg_tensor *tgi_run_in_place(tgi_call *c, tgi_kernel kernel)
        return tgi_composite_end(&c, y);
    ---- */
 
-typedef struct { tgi_thread *S; uint64_t scope; const char *outer; tg_rng rng; } tgi_composite;
+typedef struct {
+    tgi_thread *S;
+    uint64_t scope;
+    const char *outer, *name;
+    tg_rng rng;
+    tgi_slice slice;
+} tgi_composite;
 
 /* Opens the scope.  Until the end, error messages name op instead of the ops that it calls. */
 static bool tgi_composite_begin(tgi_composite *c, const char *op)
@@ -13735,8 +13954,10 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     c->S = tgi_self();
     c->scope = tgi_frame_open(c->S, TGI_GUARD_SCOPE);
     c->outer = c->S->composite;
+    c->name = op;
     c->rng = c->S->rng;
     if (!c->scope) return false;
+    tgi_slice_begin(c->S, &c->slice);
     if (!c->outer) c->S->composite = op; /* the outermost one is what the user called */
     return true;
 }
@@ -13762,6 +13983,10 @@ TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
     if (!y) c->S->rng = c->rng; /* a call that fails consumes no random numbers */
     c->S->composite = c->outer;
     tgi_frame_close(c->S, c->scope);
+    if (c->slice.profile) {
+        const tg_device device = y ? tgi_device_of(y) : TG_CPU;
+        tgi_slice_named(c->S, &c->slice, TGI_SLICE_OP, c->name, device.type, device.index);
+    }
     return y;
 }
 
@@ -13916,8 +14141,12 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
     if (from->host) return tgi_upload(S, y, 0, source, bytes);
     if (to->host) return tgi_download(S, x, 0, target, bytes);
     if (to == from) {
+        tgi_slice slice;
         tgi_count_moved(S, y->storage, x->storage, bytes);
-        return to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
+        tgi_slice_begin(S, &slice);
+        const bool copied = to->peer_copy(S, y->storage->index, target, x->storage->index, source, bytes);
+        tgi_slice_end_move(S, &slice, y->storage, x->storage, bytes);
+        return copied;
     }
     void *host = tgi_alloc(S, bytes); /* between devices of two kinds, by way of the host */
     if (!host) return tgi_no_memory(S, "to", bytes);
@@ -13937,9 +14166,13 @@ static bool tgi_start_transfer(tgi_thread *S, const tg_tensor *y, const tg_tenso
     void *to = tgi_bytes_at(S, y, 0, true), *from = tgi_bytes_at(S, x, 0, false);
     if (bytes == 0) return true;
     if (!to || !from) return false;
+    tgi_slice slice;
     tgi_count_moved(S, y->storage, x->storage, bytes);
-    if ((up ? device->backend->start_upload(S, device->index, to, from, bytes)
-            : device->backend->start_download(S, device->index, to, from, bytes)) &&
+    tgi_slice_begin(S, &slice);
+    const bool started = up ? device->backend->start_upload(S, device->index, to, from, bytes)
+                            : device->backend->start_download(S, device->index, to, from, bytes);
+    tgi_slice_end_move(S, &slice, y->storage, x->storage, bytes);
+    if (started &&
         tgi_add_pending_event(S, "to", y->storage, device->backend, device->index, stream, false) &&
         tgi_add_pending_event(S, "to", x->storage, device->backend, device->index, stream, true)) {
         return true;
@@ -23755,11 +23988,15 @@ tg_status tg_step(tg_optim *opt)
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* closing the scope restores it */
+    tgi_slice slice;
+    tgi_slice_begin(S, &slice);
     for (int i = 0; ok && i < opt->count; ++i) ok = tgi_optim_prepare(S, opt, &opt->param[i]);
     for (int i = 0; ok && i < opt->count; ++i) {
         if (opt->param[i].p) ok = tgi_optim_update(S, opt, i);
     }
     tgi_frame_close(S, scope);
+    const tg_device device = opt->count ? tgi_device_of(opt->param[0].t) : TG_CPU;
+    tgi_slice_end(S, &slice, TGI_SLICE_STEP, "step", device.type, device.index);
     if (!ok) return tgi_failed(S);
     tgi_optim_mark_grads(S, opt);
     if (!S->capturing) tgi_optim_warn(S, opt);
@@ -33639,6 +33876,320 @@ tg_status tg_tape_html(FILE *file, tg_tensor *root)
     return ok ? status : tgi_failed(S);
 }
 
+/* ======== @@PROFILE ==================================================================================================
+
+   Promise: what ran in a thread, when and for how long, as a trace and as a table; without a profile, no cost.
+   Types: tgi_profile is the profile of a thread; tgi_profiled is a slice that has ended, tgi_profile_row the sums of
+   those with one name and kind.  tgi_slice and tgi_slice_info stand in BACKEND, since all rooms have something to tell.
+   Way of a slice: tgi_slice_begin asks for a bit of S->checks, so that nothing is done without a profile, and
+   tgi_slice_began notes the time; tgi_slice_ended adds the slice, and its times to its row.
+       an op        tgi_call_begin, tgi_look_at_output;  a composite: tgi_composite_begin, tgi_composite_end
+       backward     tgi_make_step, around the rule of a node
+       a move       tgi_upload, tgi_download, tgi_transfer, tgi_start_transfer
+       a wait       tg_synchronize, tgi_wait_for_event, tgi_wait_for_all
+   (1) Slices stand in the order in which they ended, so those inside of one stand before it: from `first` on.
+   (2) A slice that never ends, since the call has failed, leaves nothing behind; nor does one that began before the
+       profile or ends after it.
+   (3) If memory runs out, the profile stops, and no op fails for it; tg_profile_end says so.
+   To add a kind of slice: its entry in tgi_slice_kind (BACKEND), its words in tgi_slice_kinds here, and tgi_slice_begin
+   and tgi_slice_end around what it is. */
+
+enum { TGI_SLICE_NAME = 48, TGI_FIRST_SLICES = 256 };
+
+/* The category in the trace, and the words around the name. */
+static const struct { const char *category, *before, *behind; } tgi_slice_kinds[] = {
+    {"op", "", ""}, {"backward", "", " backward"}, {"step", "", ""}, {"move", "", ""}, {"wait", "wait in ", ""}};
+
+typedef struct {
+    int64_t from, took; /* nanoseconds */
+    int64_t first;      /* invariant (1) */
+    int64_t bytes;
+    double flop;
+    int row, place; /* place: as of tgi_on_device */
+} tgi_profiled;
+
+typedef struct {
+    char name[TGI_SLICE_NAME]; /* cut off if it is longer */
+    tgi_slice_kind kind;
+    bool printed;
+    int64_t calls, took, self, bytes;
+    double flop;
+} tgi_profile_row;
+
+struct tgi_profile {
+    uint64_t serial;
+    bool running, lost;          /* lost: invariant (3) */
+    int64_t began, ended, clock; /* nanoseconds; clock: the last time that was read */
+    tgi_profiled *slice;         /* [count], with memory for `room` */
+    int64_t count, room;
+    tgi_profile_row *row; /* [rows] */
+    int64_t rows, rows_room;
+};
+typedef struct tgi_profile tgi_profile;
+
+/* Nanoseconds since some moment.  What is not declared without a feature macro is done without. */
+static int64_t tgi_nanoseconds(void)
+{
+#if defined(CLOCK_MONOTONIC) && !defined(_WIN32)
+    struct timespec t;
+    return clock_gettime(CLOCK_MONOTONIC, &t) == 0 ? (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec : 0;
+#elif defined(TGI_POSIX)
+    struct timeval t;
+    return gettimeofday(&t, NULL) == 0 ? (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000 : 0;
+#elif defined(TIME_UTC) && (defined(_MSC_VER) || defined(_UCRT))
+    struct timespec t;
+    return timespec_get(&t, TIME_UTC) ? (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec : 0;
+#else
+    return (int64_t)((double)clock() * (1e9 / CLOCKS_PER_SEC)); /* of Windows: not only of the processor */
+#endif
+}
+
+/* The clock may be one that somebody sets: it never goes back here. */
+static int64_t tgi_profile_time(tgi_profile *p)
+{
+    const int64_t now = tgi_nanoseconds();
+    if (now > p->clock) p->clock = now;
+    return p->clock;
+}
+
+/* ---- slices ---- */
+
+/* Makes room for one more element in a list.  False, without an error, if there is no memory. */
+static bool tgi_profile_grow(tgi_thread *S, void **list, int64_t count, int64_t *room, size_t size)
+{
+    if (count < *room) return true;
+    const int64_t larger = *room ? 2 * *room : (int64_t)TGI_FIRST_SLICES;
+    void *grown = tgi_alloc(S, (size_t)larger * size);
+    if (!grown) return false;
+    if (*list) {
+        memcpy(grown, *list, (size_t)count * size);
+        tgi_free(S, *list, (size_t)*room * size);
+    }
+    *list = grown;
+    *room = larger;
+    return true;
+}
+
+static bool tgi_profile_reserve(tgi_thread *S, tgi_profile *p)
+{
+    void *slice = p->slice, *row = p->row;
+    const bool ok = tgi_profile_grow(S, &slice, p->count, &p->room, sizeof *p->slice) &&
+                    tgi_profile_grow(S, &row, p->rows, &p->rows_room, sizeof *p->row);
+    p->slice = (tgi_profiled *)slice;
+    p->row = (tgi_profile_row *)row;
+    return ok;
+}
+
+/* The row of a slice, a new one if there is none yet; tgi_profile_reserve comes first. */
+static int tgi_profile_row_of(tgi_profile *p, const tgi_slice_info *info)
+{
+    int k = 0;
+    for (; k < p->rows; ++k) {
+        if (p->row[k].kind == info->kind && strncmp(p->row[k].name, info->name, TGI_SLICE_NAME - 1) == 0) return k;
+    }
+    memset(&p->row[k], 0, sizeof p->row[k]);
+    snprintf(p->row[k].name, TGI_SLICE_NAME, "%s", info->name);
+    p->row[k].kind = info->kind;
+    p->rows++;
+    return k;
+}
+
+static void tgi_slice_began(tgi_thread *S, tgi_slice *slice)
+{
+    tgi_profile *p = S->profile;
+    if (!p) return;
+    slice->profile = p->serial;
+    slice->first = p->count;
+    slice->from = tgi_profile_time(p);
+}
+
+static void tgi_slice_ended(tgi_thread *S, const tgi_slice *slice, const tgi_slice_info *info)
+{
+    tgi_profile *p = S->profile;
+    if (!p || !p->running || p->lost || p->serial != slice->profile) return; /* invariant (2) */
+    const int64_t took = tgi_profile_time(p) - slice->from;
+    if (!tgi_profile_reserve(S, p)) {
+        p->lost = true;
+        S->checks &= (uint8_t)~TGI_CHECKS_PROFILE;
+        return;
+    }
+    const int place = info->type * TGI_MAX_DEVICES + info->index, k = tgi_profile_row_of(p, info);
+    const tgi_profiled e = {slice->from - p->began, took, slice->first, info->bytes, info->flop, k, place};
+    tgi_profile_row *row = &p->row[k];
+    row->calls++;
+    row->took += took;
+    row->self += took;
+    row->bytes += info->bytes;
+    row->flop += info->flop;
+    for (int64_t i = p->count - 1; i >= slice->first; i = p->slice[i].first - 1) { /* those directly inside */
+        row->self -= p->slice[i].took;
+        if (p->slice[i].row != k) continue;
+        row->calls--;
+        row->took -= p->slice[i].took;
+    }
+    p->slice[p->count++] = e;
+}
+
+static void tgi_profile_free(tgi_thread *S)
+{
+    tgi_profile *p = S->profile;
+    if (!p) return;
+    if (p->slice) tgi_free(S, p->slice, sizeof *p->slice * (size_t)p->room);
+    if (p->row) tgi_free(S, p->row, sizeof *p->row * (size_t)p->rows_room);
+    tgi_free(S, p, sizeof *p);
+    S->profile = NULL;
+    S->checks &= (uint8_t)~TGI_CHECKS_PROFILE;
+}
+
+tg_status tg_profile_begin(void)
+{
+    tgi_thread *S = tgi_self();
+    if (S->profile && S->profile->running) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "profile_begin",
+                 "a profile is running already\nend it first: tg_profile_end(NULL)");
+        return TG_ERR_ARGUMENT;
+    }
+    tgi_profile *p = S->profile ? S->profile : (tgi_profile *)tgi_alloc(S, sizeof *p);
+    if (!p) return tgi_no_memory(S, "profile_begin", sizeof *p), TG_ERR_MEMORY;
+    if (!S->profile) memset(p, 0, sizeof *p);
+    S->profile = p;
+    p->count = p->rows = 0; /* the memory of the one before is used again */
+    if (!tgi_profile_reserve(S, p)) {
+        tgi_profile_free(S);
+        return tgi_no_memory(S, "profile_begin", sizeof *p->slice * TGI_FIRST_SLICES), TG_ERR_MEMORY;
+    }
+    p->lost = false;
+    p->serial = ++S->serials;
+    p->running = true;
+    p->began = tgi_profile_time(p);
+    S->checks |= TGI_CHECKS_PROFILE;
+    return TG_OK;
+}
+
+/* ---- the trace ---- */
+
+/* "mul backward"; letters that are not UTF-8, perhaps because the name was cut off, are question marks. */
+static tgi_text tgi_slice_name(const tgi_profile_row *row)
+{
+    tgi_text s;
+    snprintf(s.text, sizeof s.text, "%s%s%s", tgi_slice_kinds[row->kind].before, row->name,
+             tgi_slice_kinds[row->kind].behind);
+    const bool valid = tgi_is_utf8(s.text);
+    for (char *c = s.text; !valid && *c; ++c) *c = (unsigned char)*c < 0x80 ? *c : '?';
+    return s;
+}
+
+static bool tgi_write_slice(tgi_file *f, const tgi_profile *p, const tgi_profiled *e)
+{
+    char text[200], bytes[40] = "", flop[60] = "";
+    const tgi_profile_row *row = &p->row[e->row];
+    if (e->bytes) snprintf(bytes, sizeof bytes, "\"bytes\":%lld", (long long)e->bytes);
+    if (e->flop > 0) snprintf(flop, sizeof flop, "%s\"flop\":%.0f", e->bytes ? "," : "", e->flop);
+    snprintf(text, sizeof text,
+             ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"pid\":1,\"tid\":%d,\"args\":{",
+             tgi_slice_kinds[row->kind].category, (long long)(e->from / 1000), (int)(e->from % 1000),
+             (long long)(e->took / 1000), (int)(e->took % 1000), e->place);
+    return tgi_write_text(f, ",\n{\"name\":") && tgi_write_json(f, tgi_slice_name(row).text) &&
+           tgi_write_text(f, text) && tgi_write_text(f, bytes) && tgi_write_text(f, flop) && tgi_write_text(f, "}}");
+}
+
+/* The devices first, which the trace calls threads; then the slices, the last one first, so that one comes before those
+   inside of it. */
+static bool tgi_write_trace(tgi_file *f, const tgi_profile *p)
+{
+    bool used[TGI_PLACES] = {true}, ok = tgi_write_text(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"tensorgrad\"}}");
+    for (int64_t i = 0; i < p->count; ++i) used[p->slice[i].place] = true;
+    for (int k = 0; ok && k < TGI_PLACES; ++k) {
+        char text[160];
+        tg_device device = TG_CPU_INIT;
+        device.type = k / TGI_MAX_DEVICES;
+        device.index = k % TGI_MAX_DEVICES;
+        if (!used[k]) continue;
+        snprintf(text, sizeof text,
+                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", k,
+                 tg_device_str(device));
+        ok = tgi_write_text(f, text);
+    }
+    for (int64_t i = p->count - 1; ok && i >= 0; --i) ok = tgi_write_slice(f, p, &p->slice[i]);
+    return ok && tgi_write_text(f, "\n]}\n");
+}
+
+tg_status tg_profile_end(const char *path)
+{
+    tgi_thread *S = tgi_self();
+    tgi_profile *p = S->profile;
+    tgi_file f;
+    if (!p || !p->running) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "profile_end", "no profile is running\nbegin one: tg_profile_begin()");
+        return TG_ERR_ARGUMENT;
+    }
+    const int64_t ended = tgi_profile_time(p);
+    if (path && !(tgi_file_create(&f, "profile_end", path) && tgi_file_complete(&f, tgi_write_trace(&f, p))))
+        return tgi_failed(S);
+    p->ended = ended;
+    p->running = false;
+    S->checks &= (uint8_t)~TGI_CHECKS_PROFILE;
+    if (!p->lost) return TG_OK;
+    tgi_fail(S, TG_ERR_MEMORY, "profile_end", "memory ran out: the profile has the first %lld slices only",
+             (long long)p->count);
+    return TG_ERR_MEMORY;
+}
+
+/* ---- the table ---- */
+
+/* How many thousand millions in a second, if n in so many nanoseconds: "12.34"; "-" if n is not known. */
+static tgi_size_text tgi_text_of_rate(double n, int64_t nanoseconds)
+{
+    tgi_size_text s;
+    if (n > 0 && nanoseconds > 0) tgi_format(s.text, sizeof s.text, "%.2f", n / (double)nanoseconds);
+    else strcpy(s.text, "-");
+    return s;
+}
+
+static void tgi_print_row(FILE *file, const char *name, int64_t calls, int64_t took, int64_t self, int64_t all,
+                          const tgi_profile_row *row)
+{
+    char text[80];
+    tgi_format(text, sizeof text, "%12.3f %12.3f %6.1f%%", (double)took / 1e6, (double)self / 1e6,
+               all > 0 ? 100 * (double)self / (double)all : 0.0);
+    fprintf(file, "%-36s %9lld %s %9s %9s\n", name, (long long)calls, text,
+            tgi_text_of_rate(row ? (double)row->bytes : 0, took).text,
+            tgi_text_of_rate(row ? row->flop : 0, took).text);
+}
+
+tg_status tg_profile_print(FILE *file)
+{
+    tgi_thread *S = tgi_self();
+    tgi_profile *p = S->profile;
+    if (!file) return tgi_null_argument(S, "profile_print", "file"), tgi_failed(S);
+    if (!p) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "profile_print", "there was no profile\nbegin one: tg_profile_begin()");
+        return TG_ERR_ARGUMENT;
+    }
+    const int64_t whole = (p->running ? tgi_profile_time(p) : p->ended) - p->began;
+    int64_t all = 0, calls = 0;
+    char text[40];
+    for (int64_t k = 0; k < p->rows; ++k) {
+        all += p->row[k].self;
+        calls += p->row[k].calls;
+        p->row[k].printed = false;
+    }
+    fprintf(file, "%-36s %9s %12s %12s %7s %9s %9s\n", "", "calls", "total ms", "self ms", "share", "GB/s", "GFLOP/s");
+    for (int64_t n = 0; n < p->rows; ++n) {
+        tgi_profile_row *most = NULL;
+        for (int64_t k = 0; k < p->rows; ++k) {
+            if (!p->row[k].printed && (!most || p->row[k].self > most->self)) most = &p->row[k];
+        }
+        tgi_print_row(file, tgi_slice_name(most).text, most->calls, most->took, most->self, all, most);
+        most->printed = true;
+    }
+    tgi_print_row(file, "all", calls, all, all, all, NULL);
+    tgi_format(text, sizeof text, "in %.3f ms%s\n", (double)whole / 1e6, p->lost ? "; memory ran out" : "");
+    fputs(text, file);
+    return tgi_flush(S, "profile_print", file) ? TG_OK : tgi_failed(S);
+}
+
 TGI_CALLERS_END
 
 #endif /* !TG_KERNELS_ONLY */
@@ -43090,6 +43641,8 @@ TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, in
 TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
 TGI_GIVES3(bool, step_input, tg_backward_run *, int, tg_step_input_info *)
 TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
+TGI_GIVES1(tg_status, profile_end, const char *)
+TGI_GIVES1(tg_status, profile_print, FILE *)
 
 #define tg_set_allocator(...) TGI_CALL(set_allocator, set_allocator, __VA_ARGS__)
 #define tg_set_cache_limit(...) TGI_CALL(set_cache_limit, set_cache_limit, __VA_ARGS__)
@@ -43728,6 +44281,9 @@ TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
 #define tg_tape_dot(...) TGI_CALL(fprint, tape_dot, __VA_ARGS__)
 #define tg_tape_svg(...) TGI_CALL(fprint, tape_svg, __VA_ARGS__)
 #define tg_tape_html(...) TGI_CALL(fprint, tape_html, __VA_ARGS__)
+#define tg_profile_begin(...) TGI_CALL0(thread_end, profile_begin, __VA_ARGS__)
+#define tg_profile_end(...) TGI_CALL(profile_end, profile_end, __VA_ARGS__)
+#define tg_profile_print(...) TGI_CALL(profile_print, profile_print, __VA_ARGS__)
 /* the end of what lines.py writes */
 #ifdef __cplusplus
 }

@@ -85,6 +85,7 @@ struct state {
     tg_optim *opt;
     tg_backward_run *run;
     tg_loader *loader;
+    bool profiled; /* the profile is kept until the thread ends */
     tg_tensor *large;
     operation op;
     tg_module *net; /* of a, b, v and q */
@@ -282,7 +283,7 @@ static bool run_once(const scenario *what, int64_t n, bool persistent, uint64_t 
     if (!ended) *hash = outcome(&s);
     if (what->finish) what->finish(&s);
     tg_scope_end(mark);
-    if (s.loader) end_thread(); /* until then page-locked memory is kept */
+    if (s.loader || s.profiled) end_thread(); /* until then page-locked memory is kept */
     if (keeps_blocks) CHECK(tg_empty_cache(HERE) == TG_OK);
     if (memory.kept < 0) memory.kept = memory.live;
     CHECK(tg_stats().tensors == 0 && tg_stats().nodes == 0 && tg_stats().bytes == 0 && tg_stats().saved == 0);
@@ -1014,6 +1015,15 @@ static bool anomaly_off(state *s) { return (void)s, tg_set_anomaly(false), true;
 static bool infinities(state *s) { return (s->y[0] = tg_mul_scalar(tg_exp(s->t[0]), INFINITY)) != NULL; }
 static bool nan_of_infinities(state *s) { return (s->y[1] = tg_sub(s->y[0], s->y[0])) != NULL; }
 
+/* A profile in which there is no memory for its slices stops, and says so at its end. */
+static bool profiled(state *s)
+{
+    s->profiled = true;
+    if (tg_profile_begin() != TG_OK) return false;
+    s->y[1] = tg_mul(s->t[0], s->t[0]);
+    return (tg_profile_end(NULL) == TG_OK) & (s->y[1] != NULL);
+}
+
 static FILE *sink;
 static bool show(state *s)
 {
@@ -1077,6 +1087,7 @@ static const scenario scenarios[] = {
     {"anomaly", NULL, NULL,
      {{anomaly_on, 0}, {infinities, SEVERAL}, {nan_of_infinities, 0}, {anomaly_off, 0}}},
     {"show", NULL, NULL, {{product, 0}, {sum_up, 0}, {show, 0}}},
+    {"profile", NULL, NULL, {{profiled, PREPARES}, {sum_up, 0}, {backward_retain, 0}}},
 };
 
 /* ---- a handler that frees the optimizer whose state is being saved: seen by a memory checker ---- */

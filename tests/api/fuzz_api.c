@@ -2193,6 +2193,22 @@ static void hand_step_print(void)
     if (own) tg_backward_end(own);
 }
 
+/* The begin or the end of a profile; if the arguments fit, none runs, or one does. */
+static void hand_profile(void)
+{
+    const bool begins = is("tg_profile_begin"), paused = memory.paused;
+    const char *path = begins || percent(30) ? NULL : draw_string("path");
+    if (now->fits) {
+        memory.paused = true;
+        tg_profile_end(NULL);
+        if (!begins) tg_profile_begin();
+        tg_clear_error();
+        memory.paused = paused;
+    }
+    call_starts();
+    check_status(begins ? tg_profile_begin() : tg_profile_end(path));
+}
+
 static void hand_backward_end(void)
 {
     tg_backward_run *run = run_count && percent(95) ? runs[--run_count] : NULL;
@@ -2386,6 +2402,8 @@ static const struct {
     {"tg_step_input", hand_step_input},
     {"tg_step_print", hand_step_print},
     {"tg_backward_end", hand_backward_end},
+    {"tg_profile_begin", hand_profile},
+    {"tg_profile_end", hand_profile},
     {"tg_custom", hand_custom},
     {"tg_custom_ex", hand_custom},
     {"tg_to_all", hand_to_all},
