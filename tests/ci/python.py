@@ -160,6 +160,7 @@ def modules():
     cell = tg.nn.LSTM(3, 4)
     y, h, c = cell(x.view((2, 1, 3)), outputs=3)
     check(y.shape == (2, 1, 4) and h.shape == c.shape == (1, 1, 4), "a layer with three outputs")
+    check("weight" in net.export_c("net") and "Net(" in repr(net), "functions that write to a FILE are texts")
     norm = tg.nn.Sequential(tg.nn.BatchNorm1d(3), tg.nn.Dropout(0.5))
     check(norm.eval() is norm and not norm.is_training() and norm(x).shape == (2, 3) and norm.train().is_training(), "eval and train")
     check(norm[0].weight.shape == (3,) and "BatchNorm(3" in repr(norm), "members by index and name: %r" % norm)
@@ -208,6 +209,14 @@ def shared_memory():
     del t
     gc.collect()
     check(not tg.shared, "an array is let go with its tensor")
+    fixed = numpy.ones(3)
+    fixed.flags.writeable = False
+    for wrong in (array.T, array[:, ::2], fixed):
+        try:
+            tg.from_numpy(wrong)
+            check(False, "from_numpy of %r" % wrong)
+        except ValueError:
+            check(tg.tensor(wrong).tolist() == wrong.tolist(), "tensor copies what from_numpy refuses")
     for dtype in ("f4", "f8", "f2", "i4", "i8", "u1", "?"):
         values = numpy.array([[0, 1], [1, 0]], dtype).T
         check((tg.tensor(values).numpy() == values).all() and tg.tensor(values).numpy().dtype == values.dtype, "dtype " + dtype)
