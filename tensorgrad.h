@@ -2439,6 +2439,11 @@ TG_API tg_tensor *tg_idx_parse(const void *data, size_t bytes);
 
 /* Reads a new dictionary without inner ones: "fc.weight" is one name.  safetensors.torch.load_file */
 TG_API tg_dict *tg_safetensors_load(const char *path);
+/* tg_safetensors_load without reading the elements: the file is mapped (by mmap, where the system has it; else it is
+   read), and the tensors are read-only and use its pages, as those of tg_safetensors_parse use bytes.  A page is read
+   when an element of it is, and shared with other programs.  The file stays mapped while one of these tensors exists:
+   it may be replaced by another, as the functions that save do it, but must not be written or cut off. */
+TG_API tg_dict *tg_safetensors_open(const char *path);
 /* tg_safetensors_load of bytes in memory: see FILES.  safetensors.torch.load */
 TG_API tg_dict *tg_safetensors_parse(const void *data, size_t bytes);
 /* Writes a dictionary, the tensors of inner ones under their paths, and the texts of tg_dict_set_metadata, in the same
@@ -3110,7 +3115,10 @@ TG_API tg_status tg_profile_print(FILE *file);
 #include <sys/types.h>
 #include <unistd.h>
 #endif
-#ifdef __linux__
+#if defined(TGI_POSIX) && !defined(__wasi__) && !defined(__EMSCRIPTEN__)
+#define TGI_MAPS_FILES 1
+#endif
+#if defined(__linux__) || defined(TGI_MAPS_FILES)
 #include <sys/mman.h>
 #endif
 #ifdef _OPENMP
@@ -7781,7 +7789,8 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
        that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
        them first.
    (6) storage.refs counts the handles that use it, those included that have ended and are still saved.  At 0
-       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter.
+       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter, and
+       those of a mapped file stay until no storage uses it.
    (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
        exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
        the base, and tgi_refresh_view gives the view a new node.  So does a move of the base in place, after which the
@@ -7835,9 +7844,17 @@ typedef struct tgi_storage {
 typedef struct {
     bool borrowed;             /* it belongs to the user */
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
-    void (*deleter)(void *user);
+    void (*deleter)(void *user); /* tgi_of_mapping: none; user is a tgi_mapping */
     void *user;
 } tgi_memory_source;
+
+/* A file whose bytes tensors use. */
+typedef struct {
+    int32_t refs; /* of the storages that use it; atomic */
+    bool mapped;  /* by mmap; else the bytes are in memory of the library, with one more behind them */
+    void *data;
+    size_t bytes;
+} tgi_mapping;
 
 typedef struct tgi_hook_entry tgi_hook_entry;
 typedef struct tgi_grad_slot tgi_grad_slot;
@@ -8155,11 +8172,26 @@ static void tgi_storage_ref(tgi_storage *s)
     else s->refs++;
 }
 
+/* Stands in place of a deleter. */
+static void tgi_of_mapping(void *user) { (void)user; }
+
+static void tgi_mapping_unref(tgi_thread *S, tgi_mapping *map)
+{
+    if (TGI_ATOMIC_ADD(&map->refs, -1) != 0) return;
+#ifdef TGI_MAPS_FILES
+    if (map->mapped) munmap(map->data, map->bytes);
+#endif
+    if (!map->mapped) tgi_free(S, map->data, map->bytes + 1);
+    tgi_free(S, map, sizeof *map);
+}
+
 TGI_NOINLINE static void tgi_storage_free(tgi_thread *S, tgi_storage *s)
 {
     tgi_count_freed_bytes(S, s->backend->type, s->index, (int64_t)s->bytes);
     const tgi_memory_source *source = tgi_source_of(s);
-    if (source && source->deleter) {
+    if (source && source->deleter == tgi_of_mapping) {
+        tgi_mapping_unref(S, (tgi_mapping *)source->user);
+    } else if (source && source->deleter) {
         tgi_guard guard;
         tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
         source->deleter(source->user);
@@ -26032,7 +26064,8 @@ tg_status tg_dict_to_(tg_dict *dict, tg_device device)
    Way:
        read one tensor   tgi_load_tensor: tgi_file_open, the format's function, which calls tgi_read_tensor
        read a dict       tgi_load_dict: the same with tgi_take_tensor for each, then tgi_tell_left_out
-       from memory       tgi_parse_tensor, tgi_parse_dict: tgi_file_open_bytes, and the same functions
+       from memory       tgi_parse_tensor, tgi_parse_dict: tgi_file_open_bytes, and the same functions; of a file that
+                         is mapped, tgi_file_open_mapped
        write             tgi_file_create, tgi_write .., tgi_file_complete; of a dict, tgi_save_dict does that
    (1) Memory is allocated only for bytes that the file has (tgi_file_has).
    (2) A file is written under a temporary name and renamed when it is on the disk.  It keeps its mode and owner, and
@@ -26127,6 +26160,7 @@ typedef struct {
     FILE *file;
     const unsigned char *bytes; /* memory that is read in place of a file, or an inflated entry; or NULL */
     bool lends;                 /* the tensors may use these bytes */
+    tgi_mapping *mapping;       /* which the bytes are, or NULL; the file has a reference */
     bool read_only;             /* the tensors are: bytes of the user's are read */
     uint64_t at;                /* bytes read or written so far */
     uint64_t size;              /* reading: where the file, or the part of it that is read, ends */
@@ -26302,6 +26336,7 @@ static bool tgi_file_open_bytes(tgi_file *f, const char *op, const void *data, s
 static void tgi_file_close(const tgi_file *f)
 {
     if (f->file) fclose(f->file);
+    if (f->mapping) tgi_mapping_unref(f->S, f->mapping);
 }
 
 /* Whether so many bytes follow and memory can have them, else an error.  Called before memory is allocated for them. */
@@ -26332,6 +26367,37 @@ static bool tgi_read(tgi_file *f, void *data, uint64_t bytes)
     if (fread(data, 1, (size_t)bytes, f->file) != bytes) return tgi_file_fail_system(f, "the file cannot be read");
     f->at += bytes;
     if (f->counts_crc) f->crc = tgi_crc32(f->crc, data, (size_t)bytes);
+    return true;
+}
+
+static char *tgi_read_new(tgi_file *f, uint64_t bytes);
+
+/* Opens a file, and then reads its bytes where the system maps them; or, if it cannot, in memory. */
+static bool tgi_file_open_mapped(tgi_file *f, const char *op, const char *path)
+{
+    if (!tgi_file_open(f, op, path)) return false;
+    tgi_mapping *map = (tgi_mapping *)tgi_alloc(f->S, sizeof *map);
+    if (!map) tgi_no_memory(f->S, op, sizeof *map);
+    if (map) {
+        memset(map, 0, sizeof *map);
+        map->refs = 1;
+        map->bytes = (size_t)f->size;
+#ifdef TGI_MAPS_FILES
+        void *pages = f->size && f->size < SIZE_MAX / 2
+                          ? mmap(NULL, map->bytes, PROT_READ, MAP_PRIVATE, fileno(f->file), 0) : MAP_FAILED;
+        map->mapped = pages != MAP_FAILED;
+        map->data = map->mapped ? pages : NULL;
+#endif
+        if (!map->mapped) map->data = tgi_read_new(f, f->size);
+        if (!map->data) tgi_free(f->S, map, sizeof *map);
+    }
+    fclose(f->file);
+    f->file = NULL;
+    if (!map || !map->data) return false;
+    f->at = 0;
+    f->bytes = (const unsigned char *)map->data;
+    f->lends = f->read_only = true;
+    f->mapping = map;
     return true;
 }
 
@@ -26794,6 +26860,11 @@ static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, in
     tg_tensor *t = shares ? tgi_wrap(f->S, f->op, here, ndim, dims, dtype, true)
                           : tgi_new(f->S, f->op, ndim, dims, dtype, tgi_backend_of(f->S, TG_DEV_CPU), 0);
     if (!t) return NULL;
+    if (shares && f->mapping) {
+        tgi_source_of(t->storage)->deleter = tgi_of_mapping;
+        tgi_source_of(t->storage)->user = f->mapping;
+        TGI_ATOMIC_ADD(&f->mapping->refs, 1);
+    }
     const bool ok = tgi_read_elements(f, t, bytes, type, big_endian, shares);
     t->storage->read_only = f->read_only;
     return tgi_or_release(f->S, t, ok);
@@ -27014,34 +27085,6 @@ static tg_status tgi_save_dict(const char *op, const char *path, tg_dict *d,
     const bool ok = tgi_file_create(&f, op, path) && tgi_file_complete(&f, write(&f, d, &list));
     tgi_free_named(S, &list);
     return ok ? TG_OK : tgi_failed(S);
-}
-
-/* What tgi_save_dict would write, in new memory, for tgi_free of *bytes.  NULL after recording an error. */
-static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg_dict *d, size_t *bytes,
-                                         bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
-{
-    tgi_named_list list;
-    tgi_file f;
-    memset(&f, 0, sizeof f);
-    f.S = S;
-    f.op = op;
-    f.path = "bytes in memory";
-    f.to_memory = true;
-    if (!tgi_list_tensors(S, op, d, &list)) return NULL;
-    unsigned char *memory = NULL;
-    if (write(&f, d, &list)) {
-        *bytes = (size_t)f.at;
-        memory = f.at < SIZE_MAX / 2 ? (unsigned char *)tgi_alloc(S, *bytes) : NULL;
-        if (!memory) tgi_no_memory(S, op, *bytes);
-    }
-    f.at = 0;
-    f.memory = memory;
-    if (memory && !write(&f, d, &list)) {
-        tgi_free(S, memory, *bytes);
-        memory = NULL;
-    }
-    tgi_free_named(S, &list);
-    return memory;
 }
 
 static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
@@ -27499,6 +27542,15 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
 tg_dict *tg_safetensors_load(const char *path)
 {
     return tgi_load_dict("safetensors_load", path, false, tgi_read_safetensors);
+}
+
+tg_dict *tg_safetensors_open(const char *path)
+{
+    const char *op = "safetensors_open";
+    tgi_composite c;
+    tgi_file f;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    return tgi_read_dict(&c, tgi_file_open_mapped(&f, op, path) ? &f : NULL, false, tgi_read_safetensors);
 }
 
 tg_dict *tg_safetensors_parse(const void *data, size_t bytes)
@@ -32350,6 +32402,34 @@ static void tgi_print_bytes(FILE *file, const unsigned char *data, size_t bytes)
         line[used++] = '\n';
         fwrite(line, 1, used, file);
     }
+}
+
+/* What tgi_save_dict would write, in new memory, for tgi_free of *bytes.  NULL after recording an error. */
+static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg_dict *d, size_t *bytes,
+                                         bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
+{
+    tgi_named_list list;
+    tgi_file f;
+    memset(&f, 0, sizeof f);
+    f.S = S;
+    f.op = op;
+    f.path = "bytes in memory";
+    f.to_memory = true;
+    if (!tgi_list_tensors(S, op, d, &list)) return NULL;
+    unsigned char *memory = NULL;
+    if (write(&f, d, &list)) {
+        *bytes = (size_t)f.at;
+        memory = f.at < SIZE_MAX / 2 ? (unsigned char *)tgi_alloc(S, *bytes) : NULL;
+        if (!memory) tgi_no_memory(S, op, *bytes);
+    }
+    f.at = 0;
+    f.memory = memory;
+    if (memory && !write(&f, d, &list)) {
+        tgi_free(S, memory, *bytes);
+        memory = NULL;
+    }
+    tgi_free_named(S, &list);
+    return memory;
 }
 
 static bool tgi_export_c(tgi_thread *S, const char *op, FILE *file, tg_module *m, const char *name)
@@ -44138,6 +44218,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_idx_load(...) TGI_CALL(idx_load, idx_load, __VA_ARGS__)
 #define tg_idx_parse(...) TGI_CALL(idx_parse, idx_parse, __VA_ARGS__)
 #define tg_safetensors_load(...) TGI_CALL(safetensors_load, safetensors_load, __VA_ARGS__)
+#define tg_safetensors_open(...) TGI_CALL(safetensors_load, safetensors_open, __VA_ARGS__)
 #define tg_safetensors_parse(...) TGI_CALL(safetensors_parse, safetensors_parse, __VA_ARGS__)
 #define tg_safetensors_save(...) TGI_CALL(safetensors_save, safetensors_save, __VA_ARGS__)
 #define tg_safetensors_list(...) TGI_CALL(safetensors_load, safetensors_list, __VA_ARGS__)

@@ -603,7 +603,7 @@ TEST(what_is_no_file)
 
 /* ---- hostile files ---- */
 
-typedef enum { SAFETENSORS, LIST, MODULE, CHECKPOINT, NPY, NPZ, NPZ_LIST, IDX, CSV } format;
+typedef enum { SAFETENSORS, LIST, OPEN, MODULE, CHECKPOINT, NPY, NPZ, NPZ_LIST, IDX, CSV } format;
 
 /* Loads the file; whether anything came back. */
 static bool load(format f, const char *path)
@@ -619,6 +619,7 @@ static bool load(format f, const char *path)
         tg_module_free(m);
         return ok;
     case LIST: d = tg_safetensors_list(path); break;
+    case OPEN: d = tg_safetensors_open(path); break;
     case NPZ: d = tg_npz_load(path); break;
     case NPZ_LIST: d = tg_npz_list(path); break;
     case NPY: return tg_npy_load(path) != NULL;
@@ -659,7 +660,7 @@ static bool parse(format f, const void *whole, size_t size, size_t off)
     return ok;
 }
 
-static bool can_parse(format f) { return f != LIST && f != CHECKPOINT && f != NPZ_LIST && f != CSV; }
+static bool can_parse(format f) { return f != LIST && f != OPEN && f != CHECKPOINT && f != NPZ_LIST && f != CSV; }
 
 /* What the last error says behind the name of what was read. */
 static const char *said_behind(const char *name)
@@ -1189,6 +1190,7 @@ static const char idx_file[] = "\0\0\14\2\0\0\0\2\0\0\0\3\0\0\0\1\0\0\0\2\377\37
 TEST(truncated_and_changed_files)
 {
     damaged(SAFETENSORS, BYTES(saved_by_safetensors));
+    damaged(OPEN, BYTES(saved_by_safetensors));
     damaged(NPY, BYTES(saved_by_numpy));
     damaged(NPZ, BYTES(stored));
     damaged(NPZ, BYTES(deflated));
@@ -1253,6 +1255,47 @@ TEST(safetensors_in_memory)
     CHECK_FAILS(tg_safetensors_parse(bytes, 0), "tg_safetensors_parse: 'bytes in memory': this is no safetensors file: it is empty");
     tg_dict_free(d);
     free(bytes), free(apart);
+    remove(path);
+}
+
+/* Whether a file of this name is mapped, where the system tells it; else `otherwise`. */
+static bool is_mapped(const char *name, bool otherwise)
+{
+    char line[2000];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "r");
+    if (!file) return otherwise;
+    while (fgets(line, sizeof line, file)) found = found || strstr(line, name);
+    fclose(file);
+    return found;
+}
+
+/* The tensors use the pages of the file, also when its name means another one, up to the end of the last of them. */
+TEST(safetensors_mapped)
+{
+    const char *path = beside("mapped.safetensors");
+    tg_dict *d = many(), *back, *other = tg_dict_new();
+    CHECK(tg_safetensors_save(path, d) == TG_OK);
+    const int64_t before = tg_stats().bytes;
+    back = tg_safetensors_open(path);
+    CHECK(!is_little_endian() || tg_stats().bytes == before);
+    check_many(back, d);
+    CHECK(is_mapped("mapped.safetensors", true));
+    tg_tensor *t = tg_retain(tg_dict_get(back, "f32.weight"));
+    CHECK_FAILS(tg_zero_(t), "is read-only\n  hint: write to a copy of its own: tg_clone(t)");
+    tg_dict_free(back);
+    CHECK(is_mapped("mapped.safetensors", true) && same(t, tg_dict_get(d, "f32.weight")));
+    CHECK(tg_dict_set(other, "x", f32("[1]")) == TG_OK && tg_safetensors_save(path, other) == TG_OK);
+    remove(path);
+    CHECK(same(t, tg_dict_get(d, "f32.weight")));
+    tg_release(t);
+    CHECK(!is_mapped("mapped.safetensors", false));
+    tg_dict_free(d), tg_dict_free(other);
+    CHECK_FAILS(tg_safetensors_open(path), "tg_safetensors_open: '");
+    CHECK_FAILS(tg_safetensors_open(NULL), "argument path is NULL");
+    write_file(path, BYTES(saved_by_safetensors)); /* one that nothing uses is not mapped for long */
+    tg_dict_free(tg_safetensors_open(path));
+    CHECK(!is_mapped("mapped.safetensors", false));
     remove(path);
 }
 
@@ -1645,6 +1688,7 @@ static bool dictionary_scenario(tg_status (*save)(const char *, tg_dict *), tg_d
 }
 
 static bool safetensors_scenario(void) { return dictionary_scenario(tg_safetensors_save, tg_safetensors_load); }
+static bool mapped_scenario(void) { return dictionary_scenario(tg_safetensors_save, tg_safetensors_open); }
 static bool npz_scenario(void) { return dictionary_scenario(tg_npz_save, tg_npz_load); }
 
 static bool tensor_scenario(void)
@@ -1671,6 +1715,7 @@ int main(int argc, char **argv)
     harness_take_device();
     if (!harness.only) {
         out_of_memory(safetensors_scenario);
+        out_of_memory(mapped_scenario);
         out_of_memory(npz_scenario);
         out_of_memory(tensor_scenario);
     }
@@ -1701,6 +1746,7 @@ int main(int argc, char **argv)
     RUN(hostile_deflated_npz);
     RUN(truncated_and_changed_files);
     RUN(safetensors_in_memory);
+    RUN(safetensors_mapped);
     RUN(npy_in_memory);
     RUN(npz_and_idx_in_memory);
     RUN(idx);
