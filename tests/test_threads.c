@@ -743,7 +743,9 @@ TEST(a_shared_module_stays_as_it_is)
 {
     TG_SCOPE;
     worker_state w[1];
-    FILE *file = tmpfile();
+    FILE *file = tmpfile(), *file_of_weights;
+    char bytes[4000];
+    size_t size = 0;
     shared_module = tg_module_train(tg_nn_linear(4, 3, true), false);
     CHECK(file && tg_module_share(shared_module) == shared_module);
     CHECK(tg_module_retain(shared_module) == shared_module); /* its owner may */
@@ -754,6 +756,12 @@ TEST(a_shared_module_stays_as_it_is)
     CHECK(file && tg_module_print(file, shared_module) == TG_OK);
     CHECK(tg_module_save(shared_module, "build/shared.safetensors") == TG_OK);
     CHECK_FAILS(tg_module_load(shared_module, "build/shared.safetensors"), IS_SHARED);
+    CHECK(tg_checkpoint_save("build/shared.safetensors", shared_module, NULL, 3) == TG_OK);
+    CHECK_FAILS(tg_checkpoint_load("build/shared.safetensors", shared_module, NULL, NULL), IS_SHARED);
+    CHECK(tg_module_save(shared_module, "build/shared.safetensors") == TG_OK);
+    file_of_weights = fopen("build/shared.safetensors", "rb");
+    if (file_of_weights) size = fread(bytes, 1, sizeof bytes, file_of_weights), fclose(file_of_weights);
+    CHECK_FAILS(tg_module_load_from(shared_module, bytes, size), IS_SHARED);
     remove("build/shared.safetensors");
     if (file) fclose(file);
     tg_module_free(shared_module);
