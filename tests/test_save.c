@@ -255,7 +255,9 @@ static bool export_scenario(void)
     TG_SCOPE;
     tg_module *a = net_new(2, 3, 1), *b = net_new(2, 3, 1);
     unsigned char bytes[2000];
-    bool ok = a && b && export_to_path(a, "wb", "net") == TG_OK;
+    bool ok = a && b && tg_module_buffer(a, "t", tg_t(tg_ones(TG_SHAPE(3, 2)))) && /* which is copied to be written */
+              tg_module_buffer(b, "t", tg_zeros(TG_SHAPE(2, 3)));
+    ok = ok && export_to_path(a, "wb", "net") == TG_OK;
     ok = ok && tg_module_load_from(b, bytes, read_exported(bytes, sizeof bytes)) == TG_OK;
     remove(path);
     if (a) tg_module_free(a);
