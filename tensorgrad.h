@@ -13359,6 +13359,36 @@ static bool tgi_any_has_nan(tgi_thread *S, tg_tensor *const *list, int n, bool *
     return ok;
 }
 
+/* What is called between these two tells and records no error: an op in place has written, so that it cannot fail any
+   more if there is no memory to look for NaN. */
+typedef struct { tg_status error, last_error; int64_t errors; uint64_t raised; bool in_handler; } tgi_quiet;
+static tgi_quiet tgi_quiet_begin(tgi_thread *S)
+{
+    const tgi_quiet before = {S->error, S->last_error, S->errors, S->raised, S->in_handler};
+    S->in_handler = true; /* a handler that runs is told of no other error */
+    return before;
+}
+
+static void tgi_quiet_end(tgi_thread *S, const tgi_quiet *before)
+{
+    S->error = before->error;
+    S->last_error = before->last_error;
+    S->errors = before->errors;
+    S->raised = before->raised;
+    S->in_handler = before->in_handler;
+    if (S->errors == 0) S->message[0] = 0;
+}
+
+/* *any := whether x, an input or the output of a call, has NaN; false after recording an error. */
+static bool tgi_call_has_nan(const tgi_call *c, tg_tensor *x, bool *any)
+{
+    if (!c->target) return tgi_any_has_nan(c->S, &x, 1, any);
+    const tgi_quiet quiet = tgi_quiet_begin(c->S);
+    *any = tgi_any_has_nan(c->S, &x, 1, any) && *any;
+    tgi_quiet_end(c->S, &quiet);
+    return true;
+}
+
 /* Where the first NaN of t is; false if it would take long to find. */
 static bool tgi_first_nan(tg_tensor *t, tg_shape *index)
 {
@@ -13400,8 +13430,8 @@ static void tgi_list_operands(const tgi_call *c, const tg_shape *index, char *te
         tgi_format(text + used, size - used, ", number %g", c->params.s);
 }
 
-/* *s := the row that the node of a recorded call will have in the tape of its output, the last one; false after
-   recording an error. */
+/* *s := the row that the node of a recorded call will have in the tape of its output, the last one, or "" for one in
+   place; false after recording an error. */
 static bool tgi_row_of_call(const tgi_call *c, tgi_text *s)
 {
     enum { MOST = 16 };
@@ -13409,7 +13439,7 @@ static bool tgi_row_of_call(const tgi_call *c, tgi_text *s)
     int n = 0;
     tgi_tape tape;
     s->text[0] = 0;
-    if (c->nin > MOST || !c->records) return true;
+    if (c->nin > MOST || !c->records || c->target) return true; /* in place, see tgi_quiet */
     for (int i = 0; i < c->nin; ++i) {
         if (c->in[i] && (c->in[i]->flags & TGI_REQUIRES_GRAD)) roots[n++] = c->in[i];
     }
@@ -13481,7 +13511,7 @@ static bool tgi_check_leaf_nan(const tgi_call *c, const char *op)
         tg_tensor *x = c->in[i];
         bool any = false;
         if (!x || x == c->target || x->node) continue;
-        if (!tgi_any_has_nan(c->S, &x, 1, &any)) return false;
+        if (!tgi_call_has_nan(c, x, &any)) return false;
         if (!any) continue;
         c->S->warned_nan = true;
         snprintf(text, sizeof text, "warning: tg_%.130s: input %.60s%.100s, a leaf of shape %.60s, has nan values",
@@ -13499,12 +13529,12 @@ static bool tgi_check_nan(const tgi_call *c, const char *op, tg_tensor *y)
     tgi_thread *S = c->S;
     bool any = false;
     if (S->running || S->capturing || (c->target && !c->records)) return true;
-    if (!tgi_any_has_nan(S, &y, 1, &any)) return false;
+    if (!tgi_call_has_nan(c, y, &any)) return false;
     if (!any) return true;
     any = c->was_nan;
     for (int i = 0; i < c->nin && !any; ++i) {
         tg_tensor *x = c->in[i] != c->target ? c->in[i] : NULL;
-        if (!tgi_any_has_nan(S, &x, 1, &any)) return false;
+        if (!tgi_call_has_nan(c, x, &any)) return false;
     }
     return any ? tgi_check_leaf_nan(c, op) : tgi_warn_of_nan(c, op, y);
 }
