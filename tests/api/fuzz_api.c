@@ -218,6 +218,7 @@ typedef struct {
     tg_tensor *t;
     int home; /* frames[home - 1] owns it, UNSCOPED or NOWHERE */
     int retains;
+    const tg_loader *loader; /* of a batch that is not kept: the next one for its home ends it; or NULL */
 } entry;
 static entry pool[POOL];
 static struct {
@@ -368,6 +369,7 @@ static void pool_add(tg_tensor *t, bool is_borrowed)
     if (pool_count == POOL) pool_evict(&pool[pick(POOL)]);
     pool[pool_count].t = t;
     pool[pool_count].home = is_borrowed ? NOWHERE : home_now();
+    pool[pool_count].loader = NULL;
     pool[pool_count++].retains = is_borrowed ? 1 : 0;
     if (is_too_large(t)) pool_evict(&pool[pool_count - 1]);
     memory.paused = paused;
@@ -1690,6 +1692,7 @@ static void hand_keep(void)
     kept = tg_keep(t);
     check_tensor(kept);
     e = kept ? entry_of(kept) : NULL;
+    if (e) e->loader = NULL;
     if (e && e->home > UNSCOPED && e->home == home_now() && frames[e->home - 1].callback) {
         e->home = NOWHERE; /* which of the scopes that the library has open has it is not in the book */
         if (e->retains == 0) pool_remove(e, false);
@@ -1899,7 +1902,17 @@ static void hand_loader_next(void)
     call_starts();
     result = tg_loader_next(loader, out);
     check_record(!result && !tg_ok(), !result);
-    if (result) take_results();
+    if (!result) return;
+    const int home = home_now();
+    for (int i = pool_count - 1; i >= 0; --i) {
+        if (pool[i].loader == loader && pool[i].home == home) pool_unowned(&pool[i]);
+    }
+    take_results();
+    if (home != UNSCOPED && frames[home - 1].callback) return; /* the library's scope ends them */
+    for (int i = 0; now->has_out && i < now->count && i < LIST; ++i) {
+        entry *e = entry_of(now->out[i]);
+        if (e) e->loader = loader;
+    }
 }
 
 /* Not within a callback: it may have been called by tg_loader_next. */
