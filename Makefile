@@ -250,7 +250,7 @@ uninstall:
 # The files of the last commit.  Its date is theirs, and gzip adds none: a commit gives the same bytes each time.
 DIST = out/tensorgrad-$(VERSION).tar
 dist:
-	@git rev-parse -q --verify HEAD >/dev/null || { echo 'make dist needs git and a checkout with a commit'; exit 1; }
+	@git rev-parse -q --verify HEAD:Makefile >/dev/null 2>&1 && git ls-files --error-unmatch Makefile >/dev/null 2>&1 || { echo 'make dist needs git and a checkout with a commit'; exit 1; }
 	@mkdir -p out
 	git -c tar.umask=0022 archive --format=tar --prefix=tensorgrad-$(VERSION)/ HEAD > $(DIST)
 	gzip -9 -n -f $(DIST)

@@ -226,16 +226,24 @@ static operand sum(void)
     return x;
 }
 
+/* NULL, for a function that returns a binding: `return no_binding(mistake(...));`. */
+static binding *no_binding(operand failed)
+{
+    (void)failed;
+    return NULL;
+}
+
 /* The binding that a name gets: the one that it has, or a new one; NULL after a mistake. */
 static binding *bind(const char *name, size_t length)
 {
     binding *b = find(name, length);
-    if (length >= sizeof b->name) return mistake(name, "a name has at most %d letters", (int)sizeof b->name - 1), NULL;
+    if (length >= sizeof b->name)
+        return no_binding(mistake(name, "a name has at most %d letters", (int)sizeof b->name - 1));
     for (int i = 0; i < FUNCTIONS; ++i) {
         if (is_word(functions[i].name, name, length))
-            return mistake(name, "%s is a function, choose another name", functions[i].name), NULL;
+            return no_binding(mistake(name, "%s is a function, choose another name", functions[i].name));
     }
-    if (!b && parser.names == MAX_NAMES) return mistake(name, "there are more than %d names", MAX_NAMES), NULL;
+    if (!b && parser.names == MAX_NAMES) return no_binding(mistake(name, "there are more than %d names", MAX_NAMES));
     if (!b) b = &parser.name[parser.names++];
     memset(b, 0, sizeof *b);
     memcpy(b->name, name, length);
@@ -262,7 +270,8 @@ static operand line(void)
     if (!b) return x;
     b->leaf = has_digit && end > begin && ends_line(end[strspn(end, " \t\r")]);
     if (b->leaf) {
-        b->at = (size_t)(begin - text), b->length = (size_t)(end - begin);
+        b->at = (size_t)(begin - text);
+        b->length = (size_t)(end - begin);
         x.number = *begin == '-' ? -number : number;
         x.t = tg_set_requires_grad(tg_scalar(x.number), true);
     }
@@ -351,13 +360,15 @@ EXPORT(web_moons_start) void web_moons_start(void)
     if (moons.opt) {
         tg_optim_free(moons.opt);
         for (int i = 0; i < 2 * LAYERS; ++i) tg_release(moons.net.params[i]);
-        tg_release(moons.points), tg_release(moons.labels);
+        tg_release(moons.points);
+        tg_release(moons.labels);
     }
     tg_set_default_dtype(TG_F64);
     tg_clear_error();
     tg_seed(1337);
     make_moons(&moons.points, &moons.labels);
-    tg_retain(moons.points), tg_retain(moons.labels);
+    tg_retain(moons.points);
+    tg_retain(moons.labels);
     make_network(&moons.net);
     moons.opt = tg_sgd(moons.net.params, 2 * LAYERS, 0.5);
     moons.step = 0;
