@@ -5,7 +5,8 @@
    PRINTS  a line for each step; the tape after two of them: what has not been reached has no gradient yet; the tape at
            the end: o = 0.7071, with gradients -1.5 of x1, 1 of w1, 0.5 of x2 and 0 of w2.  Then another expression,
            L = (a*b + c)*f, whose leaves take a small step along their gradients: L rises from -8 to -7.286496.
-   WRITES  out/step.svg, the tape as a picture, and out/step.html, a page that plays the steps in a browser. */
+   WRITES  step.svg, the tape as a picture, and step.html, a page that plays the steps in a browser, into the folder out or
+           the one that it is called with: 03_step FOLDER. */
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* mkdir */
 #endif
@@ -39,9 +40,11 @@ static tg_tensor *neuron(void)
     return named("o", tg_tanh(n));
 }
 
-/* Draws the tape of o into a file; whether it worked. */
-static bool draw(const char *path, tg_status (*how)(FILE *, tg_tensor *), tg_tensor *o)
+/* Draws the tape of o into a file of the folder; whether it worked. */
+static bool draw(const char *folder, const char *name, tg_status (*how)(FILE *, tg_tensor *), tg_tensor *o)
 {
+    char path[1000];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
     if (!f) return false;
     const bool drawn = how(f, o) == TG_OK;
@@ -64,9 +67,10 @@ static void uphill(void)
     printf("L = (a*b + c)*f   %g, and after a step along the gradient %.6f\n", tg_item(L), tg_item(higher));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     TG_SCOPE;
+    const char *folder = argc > 1 ? argv[1] : "out";
     tg_set_default_dtype(TG_F64);
     tg_tensor *o = neuron();
     tg_backward_run *run = tg_backward_begin(TG_LIST(o), NULL, TG_RETAIN_GRAPH | TG_RETAIN_GRADS);
@@ -78,11 +82,11 @@ int main(void)
     tg_backward_end(run); /* the leaves have their .grad from here on */
     tg_tape_print(stdout, o);
     uphill();
-    if ((mkdir("out", 0777) != 0 && errno != EEXIST) || !draw("out/step.svg", tg_tape_svg, o) ||
-        !draw("out/step.html", tg_tape_html, o)) {
-        perror("out/step.svg, out/step.html");
+    if ((mkdir(folder, 0777) != 0 && errno != EEXIST) || !draw(folder, "step.svg", tg_tape_svg, o) ||
+        !draw(folder, "step.html", tg_tape_html, o)) {
+        perror("step.svg, step.html");
         return 1;
     }
-    printf("out/step.svg and out/step.html are written\n");
+    printf("step.svg and step.html are written\n");
     return tg_ok() ? 0 : 1;
 }

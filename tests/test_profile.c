@@ -58,7 +58,7 @@ static double number(void)
     double x;
     while (*at == ' ') ++at;
     if (!strchr("-0123456789", *at)) broken = true;
-    x = strtod(at, &end);
+    x = harness_number(at, &end);
     if (*end == ',' && strchr("0123456789", end[1]) && end[1]) broken = true; /* a comma as the point */
     at = end;
     return x;
@@ -171,6 +171,9 @@ static const char *table(void)
     return file && CHECK(tg_profile_print(file) == TG_OK) ? text_of(file) : "";
 }
 
+/* A number behind spaces, in every locale. */
+static double number_of(const char *text) { return harness_number(text + strspn(text, " "), NULL); }
+
 /* The row of this name in the text; all 0 if there is none. */
 static line row_of(const char *all, const char *name)
 {
@@ -178,8 +181,11 @@ static line row_of(const char *all, const char *name)
     memset(&l, 0, sizeof l);
     for (const char *p = all; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
         if (strncmp(p, name, strlen(name)) != 0 || strncmp(p + strlen(name), "  ", 2) != 0) continue;
-        sscanf(p + strlen(name), "%lld %lf %lf %lf%% %19s %19s", &l.calls, &l.total, &l.self, &l.share, l.rate[0],
-               l.rate[1]);
+        char total[20] = "", self[20] = "", share[20] = "";
+        sscanf(p + strlen(name), "%lld %19s %19s %19s %19s %19s", &l.calls, total, self, share, l.rate[0], l.rate[1]);
+        l.total = number_of(total);
+        l.self = number_of(self);
+        l.share = number_of(share);
     }
     return l;
 }
@@ -281,9 +287,9 @@ TEST(the_table)
     const line product = row_of(all, "matmul");
     CHECK(product.total > 0);
     /* 7 products of 64 x 64 by the time that the table says */
-    CHECK_NEAR(atof(product.rate[1]) * product.total / (7 * 2 * 64.0 * 64 * 64 / 1e6), 1, 0.05);
+    CHECK_NEAR(number_of(product.rate[1]) * product.total / (7 * 2 * 64.0 * 64 * 64 / 1e6), 1, 0.05);
     CHECK(strstr(all, "GFLOP/s\n") && strstr(all, "\nin "));
-    for (const char *p = strchr(all, '%'); p; p = strchr(p + 1, '%')) shares += atof(p - 6);
+    for (const char *p = strchr(all, '%'); p; p = strchr(p + 1, '%')) shares += number_of(p - 6);
     CHECK_NEAR(shares, 200, 1); /* with the last row, of all */
     CHECK(tg_profile_end(NULL) == TG_OK);
     y = tg_exp(a);

@@ -744,6 +744,7 @@ TEST(a_shared_module_stays_as_it_is)
     TG_SCOPE;
     worker_state w[1];
     FILE *file = tmpfile(), *file_of_weights;
+    const char *path = beside("shared.safetensors");
     char bytes[4000];
     size_t size = 0;
     shared_module = tg_module_train(tg_nn_linear(4, 3, true), false);
@@ -754,15 +755,15 @@ TEST(a_shared_module_stays_as_it_is)
     CHECK(run_threads(changes_a_shared_module, w, 1));
     CHECK(tg_module_child_count(shared_module) == 0 && tg_module_count(shared_module) == 2);
     CHECK(file && tg_module_print(file, shared_module) == TG_OK);
-    CHECK(tg_module_save(shared_module, "build/shared.safetensors") == TG_OK);
-    CHECK_FAILS(tg_module_load(shared_module, "build/shared.safetensors"), IS_SHARED);
-    CHECK(tg_checkpoint_save("build/shared.safetensors", shared_module, NULL, 3) == TG_OK);
-    CHECK_FAILS(tg_checkpoint_load("build/shared.safetensors", shared_module, NULL, NULL), IS_SHARED);
-    CHECK(tg_module_save(shared_module, "build/shared.safetensors") == TG_OK);
-    file_of_weights = fopen("build/shared.safetensors", "rb");
+    CHECK(tg_module_save(shared_module, path) == TG_OK);
+    CHECK_FAILS(tg_module_load(shared_module, path), IS_SHARED);
+    CHECK(tg_checkpoint_save(path, shared_module, NULL, 3) == TG_OK);
+    CHECK_FAILS(tg_checkpoint_load(path, shared_module, NULL, NULL), IS_SHARED);
+    CHECK(tg_module_save(shared_module, path) == TG_OK);
+    file_of_weights = fopen(path, "rb");
     if (file_of_weights) size = fread(bytes, 1, sizeof bytes, file_of_weights), fclose(file_of_weights);
     CHECK_FAILS(tg_module_load_from(shared_module, bytes, size), IS_SHARED);
-    remove("build/shared.safetensors");
+    remove(path);
     if (file) fclose(file);
     tg_module_free(shared_module);
 }
