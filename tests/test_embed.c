@@ -128,7 +128,7 @@ TEST(a_forward_makes_no_system_call)
     static float x[64] = {1, 2, 3};
     tg_module *net = controller();
     controlled(net, x);
-    if (HARNESS_MEMORY_CHECKER || !lives_without_system_calls(NOTHING, net, x)) {
+    if (!lives_without_system_calls(NOTHING, net, x)) {
         printf("skipped: a_forward_makes_no_system_call: nobody here counts them\n");
     } else {
         CHECK(!lives_without_system_calls(A_CALL, net, x));
@@ -173,6 +173,11 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     tg_set_num_threads(1);
+    if (HARNESS_MEMORY_CHECKER) { /* freed blocks go back at once, so that each forward allocates */
+        printf("skipped: all of test_embed, which counts the memory that a checker changes\n");
+        CHECK(tg_ok());
+        return harness_end();
+    }
     CHECK(tg_set_allocator(&arena_allocator) == TG_OK);
     RUN(a_forward_needs_no_memory);
     RUN(a_forward_makes_no_system_call);

@@ -744,9 +744,10 @@ TEST(a_shared_module_stays_as_it_is)
     TG_SCOPE;
     worker_state w[1];
     FILE *file = tmpfile(), *file_of_weights;
-    const char *path = beside("shared.safetensors");
+    char path[1000];
     char bytes[4000];
     size_t size = 0;
+    snprintf(path, sizeof path, "%s.shared", harness.program);
     shared_module = tg_module_train(tg_nn_linear(4, 3, true), false);
     CHECK(file && tg_module_share(shared_module) == shared_module);
     CHECK(tg_module_retain(shared_module) == shared_module); /* its owner may */
