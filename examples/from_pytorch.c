@@ -1,4 +1,4 @@
-/* from_pytorch.c [FOLDER]: a network that PyTorch has trained, in a program without Python.
+/* from_pytorch.c: a network that PyTorch has trained, in a program without Python; from_pytorch FOLDER takes its files.
 
    READ    main(): build the network of the same layers, load its weights by name, and compare with a test vector, an
            input and the output that PyTorch computed for it.  examples/python/to_c.py writes both into FOLDER.

@@ -76,7 +76,7 @@ static int run_backward(tg_tensor *y, step *steps)
         tg_step_print(file, run);
         read_back(text, file);
         text[strcspn(text, "\n")] = 0;
-        snprintf(s->line, sizeof s->line, "%s", text);
+        snprintf(s->line, sizeof s->line, "%.255s", text);
     }
     tg_backward_end(run);
     return n;
