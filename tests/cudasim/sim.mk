@@ -79,7 +79,7 @@ sim-library: $(SIM_HOST)/library.a
 # Changes when the compiler or a flag does, so that the library is built again.
 $(SIM_HOST)/flags: FORCE
 	@mkdir -p $(SIM_HOST)
-	@echo '$(SIM_CC)' > $@.$(SIM_STEM) && if cmp -s $@.$(SIM_STEM) $@; then rm $@.$(SIM_STEM); else mv $@.$(SIM_STEM) $@; fi
+	@echo '$(SIM_CC)' > $@.$$$$; if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 ifneq ($(and $(MAIN),$(OUT)),)
 $(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_HOST)/library.a tensorgrad.h FORCE
