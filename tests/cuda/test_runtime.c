@@ -61,6 +61,7 @@ TEST(one_device_alone)
     tg_optim *optim = tg_adamw(&w, 1, 0.1);
     while (tg_loader_next(loader, &batch)) {
         TG_SCOPE;
+        CHECK(tg_optim_zero_grad(optim) == TG_OK);
         CHECK(tg_backward(tg_sum(tg_mul(batch, w))) == TG_OK && tg_step(optim) == TG_OK);
         (void)tg_to_ex(tg_detach(w), TG_CPU, TG_SAME_DTYPE, TG_NON_BLOCKING);
     }
