@@ -3693,17 +3693,24 @@ static int tgi_format(char *text, size_t size, const char *format, ...)
 
 /* ---- errors ---- */
 
-/* The default handler.  It does not print a text that is among the last TGI_PRINTED, which it knows by their hashes
-   (FNV-1a): errors in a loop, also several by turns, would fill the screen. */
+/* The hash of a text: FNV-1a. */
+static uint64_t tgi_hash_text(const char *text, size_t length)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < length; ++i) hash = (hash ^ (unsigned char)text[i]) * 0x100000001B3u;
+    return hash;
+}
+
+/* The default handler.  It does not print a text that is among the last TGI_PRINTED, which it knows by their hashes:
+   errors in a loop, also several by turns, would fill the screen. */
 static void tgi_print_error(const char *message)
 {
     tgi_thread *S = &tgi_this_thread;
-    uint64_t hash = 0xCBF29CE484222325u;
-    int i = 0;
-    for (const char *p = message; *p; ++p) hash = (hash ^ (unsigned char)*p) * 0x100000001B3u;
-    while (i < TGI_PRINTED && S->printed[i] != (hash | 1)) ++i;
-    if (i < TGI_PRINTED) return;
-    S->printed[S->printed_next++ % TGI_PRINTED] = hash | 1;
+    const uint64_t hash = tgi_hash_text(message, strlen(message)) | 1; /* 0 stands for none */
+    for (int i = 0; i < TGI_PRINTED; ++i) {
+        if (S->printed[i] == hash) return;
+    }
+    S->printed[S->printed_next++ % TGI_PRINTED] = hash;
     fprintf(stderr, "tensorgrad: %s\n", message);
 }
 
@@ -4376,12 +4383,11 @@ TGI_NOINLINE static tgi_table_slot *tgi_table_find(const tgi_table *m, const voi
 
 /* ---- a hash table from names to numbers ---- */
 
-/* The slot where the search for a name begins.  The hash is FNV-1a; its upper bits are mixed into the lower ones, which
-   alone count here. */
+/* The slot where the search for a name begins.  The upper bits of the hash are mixed into the lower ones, which alone
+   count here. */
 static size_t tgi_name_home(const tgi_names *names, const char *name, size_t length)
 {
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < length; ++i) hash = (hash ^ (unsigned char)name[i]) * 0x100000001B3u;
+    const uint64_t hash = tgi_hash_text(name, length);
     return (size_t)(hash ^ hash >> 32) & (names->size - 1);
 }
 
