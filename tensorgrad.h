@@ -3797,6 +3797,15 @@ static void tgi_call_handler(tgi_thread *S, tg_status code, const char *text)
     S->in_handler = false;
 }
 
+/* Adds the path of the module whose forward runs to a message, if there is room. */
+static void tgi_add_path(const tgi_thread *S, char text[TGI_ERROR_TEXT])
+{
+    const size_t end = strlen(text);
+    if (!S->forward || end + 8 >= TGI_ERROR_TEXT) return;
+    strcpy(text + end, "\n  in ");
+    S->forward->path(S->forward, text, TGI_ERROR_TEXT);
+}
+
 /* The end of a place, of at most `most` bytes: in a long path the names at its end tell more. */
 static TGI_UNUSED const char *tgi_place_end(const char *place, size_t most)
 {
@@ -3842,11 +3851,7 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
         memmove(hint + 9, hint + 1, strlen(hint)); /* "\n" becomes "\n  hint: " */
         memcpy(hint + 1, "  hint: ", 8);
     }
-    const size_t end = strlen(text);
-    if (S->forward && end + 8 < sizeof text) {
-        strcpy(text + end, "\n  in ");
-        S->forward->path(S->forward, text, sizeof text);
-    }
+    tgi_add_path(S, text);
     if (S->note && strlen(text) + strlen(S->note) + 10 < sizeof text) strcat(strcat(text, "\n  note: "), S->note);
     tgi_add_place(S, text);
     S->raised++;
@@ -13501,10 +13506,7 @@ static bool tgi_warn_of_nan(const tgi_call *c, const char *op, tg_tensor *y)
              tgi_call_called(c, op).text, tgi_dims_text(y->ndim, y->dim).text, found ? ", the first at " : "",
              found ? tgi_index_text(y->ndim, y->dim, at).text : "", *operands ? ": " : "", operands,
              row.text);
-    if (c->S->forward && strlen(text) + 8 < sizeof text) {
-        strcat(text, "\n  in ");
-        c->S->forward->path(c->S->forward, text, sizeof text);
-    }
+    tgi_add_path(c->S, text);
     tgi_warn_in_call(c, text);
     return true;
 }
