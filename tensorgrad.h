@@ -7958,19 +7958,27 @@ static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 /* The name of t, or of its base; NULL if there is none. */
 static const char *tgi_name_of(const tg_tensor *t) { return t->name || !t->base ? t->name : t->base->name; }
 
-/* The index of element number `at` of a shape, as text: "[1,7]". */
-static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
+/* The index of element number `at` of a shape, [ndim]. */
+static tg_shape tgi_index_of(int ndim, const int64_t *dims, int64_t at)
 {
-    int64_t index[TG_MAX_DIMS];
+    tg_shape index;
+    index.ndim = ndim;
     for (int i = ndim - 1; i >= 0; --i) {
-        index[i] = at % dims[i];
+        index.dim[i] = at % dims[i];
         at /= dims[i];
     }
+    return index;
+}
+
+/* That index as text: "[1,7]". */
+static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
+{
+    const tg_shape index = tgi_index_of(ndim, dims, at);
     tgi_text s;
     size_t used = 1;
     strcpy(s.text, "[");
     for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
-        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index[i]);
+        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index.dim[i]);
     }
     strcpy(s.text + used, "]");
     return s;
@@ -13341,33 +13349,24 @@ static inline void tgi_call_init(tgi_call *c, tgi_thread *S, const char *name, c
 /* ---- NaN in forward, which anomaly mode looks for: an op that makes it of numbers is told, and none that passes it
    on ---- */
 
-/* *any := whether t has NaN; false after recording an error.  In a scope of the caller's. */
+/* *any := whether t, which may be NULL, has NaN; false after recording an error.  The ops that find out run in a scope
+   of their own and without checks. */
 static bool tgi_has_nan(tgi_thread *S, tg_tensor *t, bool *any)
 {
     *any = false;
-    if (!tgi_dtypes[t->dtype].floating || tgi_numel(t) == 0) return true;
-    const uint64_t raised = S->raised;
-    tg_tensor *found = tgi_later_any(tgi_later_isnan(t));
-    *any = found && tg_item(found) != 0;
-    return S->raised == raised;
-}
-
-/* Whether any of the tensors [n] has NaN, in a scope of its own and without checks of the ops that find out. */
-static bool tgi_any_has_nan(tgi_thread *S, tg_tensor *const *list, int n, bool *any)
-{
+    if (!t || !tgi_dtypes[t->dtype].floating || tgi_numel(t) == 0) return true;
     const uint8_t checks = S->checks;
     const char *entered = S->entered;
-    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
-    bool ok = true;
-    *any = false;
+    const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE), raised = S->raised;
     if (!scope) return false;
     S->grad_off = true; /* the end of the scope restores it */
     S->checks = 0;
-    for (int i = 0; i < n && ok && !*any; ++i) ok = !list[i] || tgi_has_nan(S, list[i], any);
+    tg_tensor *found = tgi_later_any(tgi_later_isnan(t));
+    *any = found && tg_item(found) != 0;
     S->checks = checks;
     tgi_frame_close(S, scope);
     S->entered = entered;
-    return ok;
+    return S->raised == raised;
 }
 
 /* What is called between these two tells and records no error: an op in place has written, so that it cannot fail any
@@ -13393,27 +13392,21 @@ static void tgi_quiet_end(tgi_thread *S, const tgi_quiet *before)
 /* *any := whether x, an input or the output of a call, has NaN; false after recording an error. */
 static bool tgi_call_has_nan(const tgi_call *c, tg_tensor *x, bool *any)
 {
-    if (!c->target) return tgi_any_has_nan(c->S, &x, 1, any);
+    if (!c->target) return tgi_has_nan(c->S, x, any);
     const tgi_quiet quiet = tgi_quiet_begin(c->S);
-    *any = tgi_any_has_nan(c->S, &x, 1, any) && *any;
+    *any = tgi_has_nan(c->S, x, any) && *any;
     tgi_quiet_end(c->S, &quiet);
     return true;
 }
 
-/* Where the first NaN of t is; false if it would take long to find. */
-static bool tgi_first_nan(tg_tensor *t, tg_shape *index)
+/* Which element of t is the first NaN; -1 if it would take long to find. */
+static int64_t tgi_first_nan(tg_tensor *t)
 {
     const int64_t most = t->storage->backend->host ? 65536 : 64, n = tgi_numel(t);
-    index->ndim = t->ndim;
     for (int64_t at = 0; n <= most && at < n; ++at) {
-        int64_t rest = at;
-        for (int d = t->ndim - 1; d >= 0; --d) {
-            index->dim[d] = rest % t->dim[d];
-            rest /= t->dim[d];
-        }
-        if (tgi_is_nan(tg_get(t, *index))) return true;
+        if (tgi_is_nan(tg_get(t, tgi_index_of(t->ndim, t->dim, at)))) return at;
     }
-    return false;
+    return -1;
 }
 
 /* Appends the inputs of an op: names and shapes; for an elementwise op whose result is NaN at `index` (or NULL) the
@@ -13494,10 +13487,9 @@ static bool tgi_warn_of_nan(const tgi_call *c, const char *op, tg_tensor *y)
 {
     tgi_text row;
     char text[TGI_ERROR_TEXT], operands[TGI_ERROR_TEXT / 2] = "";
-    tg_shape index;
-    const bool found = tgi_first_nan(y, &index);
-    int64_t at = 0;
-    for (int d = 0; found && d < y->ndim; ++d) at = at * y->dim[d] + index.dim[d];
+    const int64_t at = tgi_first_nan(y);
+    const bool found = at >= 0;
+    const tg_shape index = tgi_index_of(y->ndim, y->dim, found ? at : 0);
     if (!tgi_row_of_call(c, &row)) return false;
     tgi_list_operands(c, found ? &index : NULL, operands, sizeof operands);
     snprintf(text, sizeof text,
@@ -13555,7 +13547,7 @@ TGI_NOINLINE static bool tgi_look_at_input(tgi_call *c, tg_tensor *t)
     bool any = false;
     if (S->captures && !tgi_capture(S, t)) return false;
     if (!(S->checks & TGI_CHECKS_NAN) || S->running || S->capturing) return true;
-    if (!tgi_any_has_nan(S, &t, 1, &any)) return false;
+    if (!tgi_has_nan(S, t, &any)) return false;
     c->was_nan = c->was_nan || any;
     return true;
 }
