@@ -6637,11 +6637,13 @@ tg_status tg_empty_cache(tg_device device)
     return backend && backend->trim(S, device.index) ? TG_OK : tgi_failed(S);
 }
 
-void tg_set_sync_checks(bool on)
+/* Whether each op does this beside its work, one of TGI_CHECKS_DEVICE and its like. */
+static void tgi_set_check(tgi_thread *S, int check, bool on)
 {
-    tgi_thread *S = tgi_self();
-    S->checks = (uint8_t)((S->checks & ~TGI_CHECKS_DEVICE) | (on ? TGI_CHECKS_DEVICE : 0));
+    S->checks = (uint8_t)(on ? S->checks | check : S->checks & ~check);
 }
+
+void tg_set_sync_checks(bool on) { tgi_set_check(tgi_self(), TGI_CHECKS_DEVICE, on); }
 
 tg_device_stats tg_stats_on(tg_device device)
 {
@@ -12616,7 +12618,7 @@ tg_status tg_backward(tg_tensor *root) { return tgi_backward("backward", "root",
 void tg_set_anomaly(bool on)
 {
     tgi_thread *S = tgi_self();
-    S->checks = (uint8_t)((S->checks & ~TGI_CHECKS_NAN) | (on ? TGI_CHECKS_NAN : 0));
+    tgi_set_check(S, TGI_CHECKS_NAN, on);
     S->warned_nan = false;
 }
 
@@ -13049,11 +13051,11 @@ static bool tgi_checkpoint_run(tgi_thread *S, tg_ctx *ctx)
 {
     tgi_capture_list captures = {NULL, 0, 0}, *outer = S->captures;
     S->captures = &captures;
-    S->checks |= TGI_CHECKS_CAPTURES;
+    tgi_set_check(S, TGI_CHECKS_CAPTURES, true);
     ctx->out[0] = tgi_checkpoint_call(S, ctx->function, ctx->in, ctx->n_in, ctx->user);
     bool ok = ctx->out[0] && tgi_own_outputs(S, ctx); /* captures a result that is an input or from outside, too */
     S->captures = outer;
-    if (!outer) S->checks &= (uint8_t)~TGI_CHECKS_CAPTURES;
+    tgi_set_check(S, TGI_CHECKS_CAPTURES, outer != NULL);
     ctx->forward = true;
     for (int i = 0; ok && i < ctx->n_in; ++i) ok = tg_save(ctx, ctx->in[i]) == TG_OK;
     ctx->forward = false;
@@ -34120,7 +34122,7 @@ static void tgi_slice_ended(tgi_thread *S, const tgi_slice *slice, const tgi_sli
     const int64_t took = tgi_profile_time(p) - slice->from;
     if (!tgi_profile_reserve(S, p)) {
         p->lost = true;
-        S->checks &= (uint8_t)~TGI_CHECKS_PROFILE;
+        tgi_set_check(S, TGI_CHECKS_PROFILE, false);
         return;
     }
     const int place = info->type * TGI_MAX_DEVICES + info->index, k = tgi_profile_row_of(p, info);
@@ -34148,7 +34150,7 @@ static void tgi_profile_free(tgi_thread *S)
     if (p->row) tgi_free(S, p->row, sizeof *p->row * (size_t)p->rows_room);
     tgi_free(S, p, sizeof *p);
     S->profile = NULL;
-    S->checks &= (uint8_t)~TGI_CHECKS_PROFILE;
+    tgi_set_check(S, TGI_CHECKS_PROFILE, false);
 }
 
 tg_status tg_profile_begin(void)
@@ -34172,7 +34174,7 @@ tg_status tg_profile_begin(void)
     p->serial = ++S->serials;
     p->running = true;
     p->began = tgi_profile_time(p);
-    S->checks |= TGI_CHECKS_PROFILE;
+    tgi_set_check(S, TGI_CHECKS_PROFILE, true);
     return TG_OK;
 }
 
@@ -34239,7 +34241,7 @@ tg_status tg_profile_end(const char *path)
         return tgi_failed(S);
     p->ended = ended;
     p->running = false;
-    S->checks &= (uint8_t)~TGI_CHECKS_PROFILE;
+    tgi_set_check(S, TGI_CHECKS_PROFILE, false);
     if (!p->lost) return TG_OK;
     tgi_fail(S, TG_ERR_MEMORY, "profile_end", "memory ran out: the profile has the first %lld slices only",
              (long long)p->count);
