@@ -5,6 +5,7 @@
 #endif
 #include "tensorgrad.h"
 #include "semantics.h"
+#include "helpers.h"
 #include <pthread.h>
 
 enum { THREADS = 4, STEPS = 25, ROWS = 8, INPUTS = 6, HIDDEN = 16, CLASSES = 3, WEIGHTS = 4 };
@@ -744,10 +745,9 @@ TEST(a_shared_module_stays_as_it_is)
     TG_SCOPE;
     worker_state w[1];
     FILE *file = tmpfile(), *file_of_weights;
-    char path[1000];
+    const char *path = beside("shared.safetensors");
     char bytes[4000];
     size_t size = 0;
-    snprintf(path, sizeof path, "%s.shared", harness.program);
     shared_module = tg_module_train(tg_nn_linear(4, 3, true), false);
     CHECK(file && tg_module_share(shared_module) == shared_module);
     CHECK(tg_module_retain(shared_module) == shared_module); /* its owner may */
