@@ -10861,11 +10861,11 @@ static void tgi_warn_of_no_grad(tg_tensor *t)
         snprintf(what, sizeof what,
                  "t was made by a move (tg_to): read the gradient of its original x, make the leaf there with "
                  "tg_set_requires_grad(tg_to(tg_detach(x), device), true)");
-    else if (n->op->in_place && leaf && leaf->ndim == t->ndim)
+    else if (leaf && leaf->ndim == t->ndim) /* not every op has a twin in place, so one stands for all */
         snprintf(what, sizeof what,
                  "t%.60s was made by tg_%.30s: a new tensor, no parameter.  An update writes the parameter in place: "
-                 "{ TG_NO_GRAD; tg_%.30s(w, ...); }.  Else read the leaf's",
-                 tgi_name_text(t).text, n->op->name, n->op->in_place);
+                 "{ TG_NO_GRAD; tg_sub_(w, ...); }.  Else read the leaf's",
+                 tgi_name_text(t).text, n->op->name);
     snprintf(text, sizeof text,
              "warning: tg_grad: The .grad attribute of a Tensor that is not a leaf Tensor is being accessed; it is "
              "never filled\n  hint: %s, or call tg_retain_grad(t) before backward", what);
@@ -13589,8 +13589,7 @@ TGI_NOINLINE static void tgi_slice_call(const tgi_call *c, const tg_tensor *y)
 {
     const bool in_place = c->target != NULL;
     const bool view = !in_place && c->nin > 0 && c->in[0] && y->storage == c->in[0]->storage;
-    tgi_slice_info info = {TGI_SLICE_OP, c->op->name, c->backend->type, c->index, 0, 0};
-    if (in_place && c->op->in_place) info.name = c->op->in_place;
+    tgi_slice_info info = {TGI_SLICE_OP, in_place ? c->name : c->op->name, c->backend->type, c->index, 0, 0};
     for (int i = 0; !view && i < c->nin; ++i) {
         if (c->in[i]) info.bytes += tgi_bytes_touched(c->in[i]);
     }

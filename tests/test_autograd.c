@@ -433,6 +433,8 @@ TEST(gradients_of_a_new_tensor)
     CHECK(tg_grad(tg_detach(y)) == NULL && warnings == 4);
     tg_retain_grad(h);
     CHECK(tg_grad(h) == NULL && warnings == 4);
+    CHECK(tg_grad(tg_softmax(w, 0)) == NULL && warnings == 5 && strstr(warned, "made by tg_softmax: a new tensor"));
+    CHECK(!strstr(warned, "tg_softmax_")); /* which does not exist */
     tg_set_error_handler(NULL, NULL);
 }
 
@@ -471,6 +473,25 @@ static tg_status no_gradient(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor 
 }
 
 /* Anomaly mode, forward: the op that makes NaN of numbers is told once, and nothing that passes it on. */
+static tg_tensor *log_forward(tg_module *m, tg_tensor *x) { return m ? tg_log(x) : x; }
+
+/* The warning has the path of the module; where the first NaN is it does not say if that would take long to find. */
+TEST(anomaly_mode_in_a_module)
+{
+    tg_module *m = tg_nn_module("Logs", log_forward, 0);
+    warnings = 0, warned[0] = 0;
+    tg_set_error_handler(keep_warning, NULL);
+    tg_set_anomaly(true);
+    (void)tg_forward(m, f64("[-1]"));
+    CHECK(warnings == 1 && strstr(warned, "the first at [0]") && strstr(warned, "\n  in Logs"));
+    (void)tg_log(tg_full_on(TG_SHAPE(70000), -1, TG_F32, HERE));
+    CHECK(warnings == 2 && strstr(warned, "tg_log: the result [70000] has nan values, where the inputs have none"));
+    tg_set_anomaly(false);
+    tg_set_error_handler(NULL, NULL);
+    tg_module_free(m);
+    CHECK(tg_ok());
+}
+
 TEST(anomaly_mode_in_forward)
 {
     tg_tensor *x = leaf("[0, 1]"), *y, *z = NULL, *other = f64("[[1, nan]]"), *w = leaf("[[1, 2], [3, 4]]");
@@ -1035,6 +1056,7 @@ int main(int argc, char **argv)
     RUN(modes);
     RUN(anomaly_mode);
     RUN(anomaly_mode_in_forward);
+    RUN(anomaly_mode_in_a_module);
     RUN(inputs_that_end_in_the_warning_of_nan);
     RUN(anomaly_mode_without_nan);
     RUN(gradients_of_a_new_tensor);

@@ -243,6 +243,8 @@ TEST(bytes_and_flop)
     CHECK(find("expand")->bytes == 0);                         /* a view */
     tg_profile_begin(), y = tg_add_(a, row);
     CHECK(ends() && find("add_")->bytes == (12 + 4 + 12) * 4);
+    tg_profile_begin(), y = tg_copy_(a, row);
+    CHECK(ends() && there_is("copy_") && !there_is("copy__")); /* the op inside has the name of the function */
     tg_profile_begin(), y = tg_conv2d(x, w, NULL, TG_SHAPE(1, 1), TG_SHAPE(1, 1), TG_SHAPE(1, 1), 1);
     CHECK(y && ends() && there_is("conv2d"));
     double flop = 0;
