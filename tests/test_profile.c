@@ -229,6 +229,34 @@ static tg_tensor *one(tg_tensor *t)
     return CHECK(ends()) && CHECK(slice_count == 1) ? t : NULL;
 }
 
+static double flop_of_ops(void)
+{
+    double flop = 0;
+    for (int k = 0; k < slice_count; ++k) flop += strcmp(slices[k].category, "op") == 0 ? slices[k].flop : 0;
+    return flop;
+}
+
+/* Of products in other ops, and in backward: for x and for the weight as many as in forward. */
+TEST(flop_of_attention_and_convolutions)
+{
+    tg_tensor *q = tg_ones_on(TG_SHAPE(2, 5, 8), TG_F32, HERE), *k = tg_ones_on(TG_SHAPE(2, 6, 8), TG_F32, HERE), *y;
+    tg_tensor *x = tg_ones_on(TG_SHAPE(2, 3, 5, 5), TG_F32, HERE), *w = tg_ones_on(TG_SHAPE(3, 4, 2, 2), TG_F32, HERE);
+    const double attention = 2.0 * 2 * 5 * 6 * (8 + 8), places = 2 * 3 * 5 * 5;
+    tg_profile_begin(), y = tg_scaled_dot_product_attention(q, k, k, NULL, 0, false, 0);
+    CHECK(y && ends());
+    CHECK_NEAR(flop_of_ops(), attention, 0);
+    tg_profile_begin();
+    y = tg_conv_transpose2d(x, w, NULL, TG_SHAPE(1, 1), TG_SHAPE(0, 0), TG_SHAPE(0, 0), 1, TG_SHAPE(1, 1));
+    CHECK(y && ends());
+    CHECK_NEAR(flop_of_ops(), 2 * places * 4 * 2 * 2, 0);
+    w = tg_ones_on(TG_SHAPE(4, 3, 3, 3), TG_F32, HERE);
+    tg_set_requires_grad(w, true), tg_set_requires_grad(x, true);
+    y = tg_sum(tg_conv2d(x, w, NULL, TG_SHAPE(1, 1), TG_SHAPE(1, 1), TG_SHAPE(1, 1), 1));
+    tg_profile_begin();
+    CHECK(tg_backward(y) == TG_OK && ends());
+    CHECK_NEAR(flop_of_ops(), 2 * 2.0 * 2 * 4 * 5 * 5 * 27, 0);
+}
+
 TEST(bytes_and_flop)
 {
     tg_tensor *a = tg_ones_on(TG_SHAPE(3, 4), TG_F32, HERE), *b = tg_ones_on(TG_SHAPE(4, 5), TG_F32, HERE);
@@ -247,12 +275,10 @@ TEST(bytes_and_flop)
     CHECK(ends() && there_is("copy_") && !there_is("copy__")); /* the op inside has the name of the function */
     tg_profile_begin(), y = tg_conv2d(x, w, NULL, TG_SHAPE(1, 1), TG_SHAPE(1, 1), TG_SHAPE(1, 1), 1);
     CHECK(y && ends() && there_is("conv2d"));
-    double flop = 0;
-    for (int k = 0; k < slice_count; ++k) flop += strcmp(slices[k].category, "op") == 0 ? slices[k].flop : 0;
-    CHECK(flop == 2.0 * 2 * 5 * 8 * 8 * 27);
+    CHECK(flop_of_ops() == 2.0 * 2 * 5 * 8 * 8 * 27);
     tg_profile_begin(), y = tg_linear(a, tg_ones_on(TG_SHAPE(7, 4), TG_F32, HERE), NULL);
     CHECK(y && ends());
-    flop = 0;
+    double flop = 0;
     for (int k = 0; k < slice_count; ++k) flop += slices[k].flop;
     CHECK(flop == 2 * 3 * 4 * 7);
     tg_profile_begin();
@@ -501,6 +527,7 @@ int main(int argc, char **argv)
     harness_take_device();
     out_of_memory(runs_out);
     RUN(ops_and_backward);
+    RUN(flop_of_attention_and_convolutions);
     RUN(bytes_and_flop);
     RUN(composites);
     RUN(the_table);
