@@ -197,6 +197,7 @@
        @@LAYERS        layers: linear, convolution, norms, functions; modules of modules
        @@SEQUENCES     recurrent layers, attention with several heads, transformers
        @@SAVE          modules and checkpoints in files
+       @@PARALLEL      training by several processes, each with a part of the batch
        @@SHOW          printing tensors, the tape and the steps of backward
        @@DRAW          the tape as a drawing, and as a page that plays backward
        @@PROFILE       what ran, when and for how long: a trace and a table
@@ -278,7 +279,8 @@ typedef enum {
     TG_ERR_IO,          /* a file could not be read or written */
     TG_ERR_FORMAT,      /* a file or text is not in the expected format */
     TG_ERR_CUDA,        /* a call of CUDA or cuBLAS failed */
-    TG_ERR_UNSUPPORTED  /* not supported by this build, device or dtype */
+    TG_ERR_UNSUPPORTED, /* not supported by this build, device or dtype */
+    TG_ERR_COMM         /* a process of tg_parallel does not answer, or has another model */
 } tg_status;
 
 /* Version of the linked implementation, "0.1.0" */
@@ -2972,6 +2974,88 @@ TG_API tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *op
    optimizer of another kind or of other parameters.  Nothing has changed then. */
 TG_API tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step);
 
+/* ======== @@PARALLEL ============================================================================================== */
+
+/* Training by several processes, the ranks, on one machine or many: each has the same model and a part of each batch,
+   and backward gives all of them the mean of their gradients.  The bytes go over an engine of the program's, such as
+   MPI (examples/mpi.h) or NCCL, which a tg_comm describes by a few functions.
+
+   Each rank calls the functions of an engine in the same order, for the same numbers of bytes.  A function returns
+   NULL, or what went wrong as a text, which is copied at once; an engine that waits for a rank that does not answer has
+   to give up after a while, and say so.  The data is memory of the device.  A call may return before it is done: then
+   the data belongs to the engine up to the end of wait.  On a GPU the engine works behind what this thread has queued
+   there, and what the thread queues after wait finds the result.  After the first failure the library calls abort,
+   once, and then nothing more of this engine.  The functions are called by the thread that made the tg_parallel, and
+   must return: see tg_hook_fn. */
+
+/* data [count] becomes the sum over all ranks, the same bits on each, of f32, f64, bf16, f16 or i64. */
+typedef const char *(*tg_all_reduce_fn)(void *context, void *data, int64_t count, tg_dtype dtype, tg_device device);
+/* data [bytes] becomes that of rank root. */
+typedef const char *(*tg_broadcast_fn)(void *context, void *data, int64_t bytes, int root, tg_device device);
+/* all [size * bytes] becomes the data [bytes] of rank 0, that of rank 1, and so on. */
+typedef const char *(*tg_all_gather_fn)(void *context, const void *data, void *all, int64_t bytes, tg_device device);
+/* For wait and progress of an engine. */
+typedef const char *(*tg_comm_fn)(void *context);
+
+/* An engine, and which rank this process is. */
+typedef struct {
+    void *context; /* passed to the functions; it is yours, and stays until tg_parallel_free */
+    int rank;      /* of this process, in [0, size) */
+    int size;      /* how many ranks there are */
+    tg_all_reduce_fn all_reduce;  /* see above */
+    tg_broadcast_fn broadcast;    /* see above */
+    tg_all_gather_fn all_gather;  /* see above */
+    tg_comm_fn wait;              /* returns when all that has begun is done; NULL: each call does that itself */
+    tg_comm_fn progress;          /* called often while backward runs, for an engine that works only then; or NULL */
+    void (*abort)(void *context); /* ends what has begun, and makes the other ranks fail, too; or NULL */
+} tg_comm;
+
+/* For tg_parallel_new; NULL there, and 0 in a field, stand for the defaults. */
+typedef struct {
+    int64_t bucket_bytes; /* 25 MiB: gradients are sent in parts of this size, the first of 1 MiB.  bucket_cap_mb */
+    bool find_unused;     /* a backward need not reach all parameters, on each rank others.  find_unused_parameters */
+} tg_parallel_options;
+
+/* A module that is trained by several ranks. */
+typedef struct tg_parallel tg_parallel;
+
+/* Makes m the same on all ranks: its parameters and buffers become those of rank 0.  From now on each tg_backward that
+   reaches a parameter of m sends the gradients, .grad as a whole, to the other ranks, and all get the mean:
+       tg_parallel *parallel = tg_parallel_new(net, &comm, NULL);
+       tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 1e-3);
+       for (each batch of this rank) {
+           TG_SCOPE;
+           tg_optim_zero_grad(opt);
+           tg_backward(tg_cross_entropy(tg_forward(net, x), y));
+           tg_step(opt);
+       }
+   Each rank sees another part of the batch, of the same size, and takes the mean of its losses: then all do the step
+   that one process does with the whole batch, but for rounding.  Gradients are summed in their dtype, divided by the
+   number of ranks before; the order of sums is the engine's.  Post-accumulate hooks, clipping, tg_grad_scaler and
+   tg_step come after that, and do the same on all ranks.  With one rank the engine is not called, and all bits are
+   those without a tg_parallel.
+
+   It keeps a reference to m and a copy of comm; parameters that m gets later take no part, nor do those that do not
+   require grad now.  It belongs to the thread until tg_parallel_free.
+   Errors: comm lacks a function, or its rank; m has no parameters that require grad; the names, shapes or dtypes of a
+   rank are others than those of rank 0, which all ranks report (TG_ERR_COMM); the engine fails (TG_ERR_COMM).  Of
+   tg_backward then, besides: a parameter without a gradient, unless find_unused; TG_CREATE_GRAPH; a backward inside of
+   another.  Such a backward changes no .grad, and ends the work with the other ranks, which get an error, too.  A step
+   that sends gradients cannot be captured: tg_capture_run calls it.  tg_gradients sends nothing.
+   torch.nn.parallel.DistributedDataParallel */
+TG_API tg_parallel *tg_parallel_new(tg_module *m, const tg_comm *comm, const tg_parallel_options *options);
+/* Ends it, not m; NULL is allowed.  Gradients are the rank's own again. */
+TG_API void tg_parallel_free(tg_parallel *parallel);
+
+/* Parameters and buffers become those of rank 0, as at the start: after rank 0 has loaded a checkpoint, or before the
+   statistics of batch norms are used. */
+TG_API tg_status tg_parallel_broadcast(tg_parallel *parallel);
+
+/* Off: backward adds to .grad what this rank has, and sends nothing.  The next backward with it on sends the sum.  For
+   a step of several backwards: off for all but the last.  Returns what it was; on at first.  The same on all ranks.
+   DistributedDataParallel.no_sync */
+TG_API bool tg_parallel_set_sync(tg_parallel *parallel, bool on);
+
 /* ======== @@SHOW ================================================================================================== */
 
 /* tg_print prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
@@ -3079,7 +3163,7 @@ TG_API tg_status tg_profile_print(FILE *file);
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
-        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@SHOW, @@DRAW, @@PROFILE
+        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
         @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -3088,8 +3172,8 @@ TG_API tg_status tg_profile_print(FILE *file);
    of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
    later room are declared where they are made: a thread whose callback was left by a jump begins anew in OBJECT; the
    gradient rules of the op table call ops; an error calls the user's handler, under a guard of SCOPE; SCOPE and TAPE
-   release what later rooms have made; a call that begins has AUTOCAST cast its inputs; and PROFILE is told what
-   begins and ends. */
+   release what later rooms have made; a call that begins has AUTOCAST cast its inputs; PROFILE is told what begins and
+   ends; and BACKWARD has PARALLEL reduce the gradients. */
 
 #ifdef TGI_CALL /* the macros of LINES are there from an include before this one: they change nothing up to LINES */
 #undef TGI_CALL
@@ -3454,6 +3538,7 @@ struct tgi_thread {
     struct tgi_capture_list *captures; /* the tensors that the forward of a checkpoint depends on */
 
     struct tgi_profile *profile; /* the last one, or NULL (see PROFILE) */
+    struct tg_parallel *parallel; /* the one that was made last and not freed, or NULL (see PARALLEL) */
 
     /* casts of parameters that are kept while a TG_AUTOCAST is open, and the place in them of each parameter */
     struct tgi_cast *casts; /* [casts_room], or NULL */
@@ -7626,7 +7711,15 @@ static tgi_thread *tgi_lose(tgi_thread *S)
 
 /* ---- objects ---- */
 
-typedef enum { TGI_MODULE, TGI_DICT, TGI_LOADER, TGI_OPTIM, TGI_CAPTURE_OBJECT, TGI_RUN } tgi_object_kind;
+typedef enum {
+    TGI_MODULE,
+    TGI_DICT,
+    TGI_LOADER,
+    TGI_OPTIM,
+    TGI_CAPTURE_OBJECT,
+    TGI_RUN,
+    TGI_PARALLEL
+} tgi_object_kind;
 static const struct {
     const char *name, *freed_by, *hint;
 } tgi_object_kinds[] = {
@@ -7635,7 +7728,8 @@ static const struct {
     {"a loader", "tg_loader_free", "tg_share(t) lets them use the same data"},
     {"an optimizer", "tg_optim_free", "tg_share(t) lets another thread use a parameter"},
     {"a capture", "tg_capture_free", "what a step uses belongs to one thread"},
-    {"a run", "tg_backward_end", "tg_backward_begin begins one in each"}};
+    {"a run", "tg_backward_end", "tg_backward_begin begins one in each"},
+    {"a tg_parallel", "tg_parallel_free", "the ranks are processes, or threads with a model each"}};
 
 typedef struct tgi_object {
     tgi_kept kept;     /* its memory, head and object; when it has ended or with TG_DEBUG also its place in a list */
@@ -7700,7 +7794,7 @@ static tgi_object_words tgi_object_text(const tgi_object *head)
 {
     tgi_object_words words;
     const bool named = *head->name != 0;
-    snprintf(words.text, sizeof words.text, "%.12s%s%s%s", tgi_object_kinds[head->kind].name, named ? " '" : "",
+    snprintf(words.text, sizeof words.text, "%.13s%s%s%s", tgi_object_kinds[head->kind].name, named ? " '" : "",
              head->name, named ? "'" : "");
     return words;
 }
@@ -10497,6 +10591,10 @@ static tg_tensor *(*const tgi_later_as_strided)(tg_tensor *t, const tgi_view_inf
 static tg_tensor *(*const tgi_later_scatter_view)(tg_tensor *base, tg_tensor *src, const tgi_view_info *view) =
     tgi_scatter_view;
 
+/* The gradients of a tg_parallel are reduced before they are committed. */
+static bool tgi_parallel_commit(tg_backward_run *run);
+static bool (*const tgi_later_commit)(tg_backward_run *run) = tgi_parallel_commit;
+
 /* ---- nodes ---- */
 
 static inline tgi_output_info tgi_output_info_of(const tg_tensor *t)
@@ -12519,6 +12617,7 @@ static bool tgi_commit(tg_backward_run *run)
 {
     if (!tgi_run_leaf_hooks(run)) return false;
     if (run->n_inputs) return tgi_return_leaf_grads(run), true;
+    if (run->S->parallel) return tgi_later_commit(run);
     return tgi_make_commit_values(run) && tgi_assign_grads(run);
 }
 
@@ -12548,10 +12647,7 @@ static bool tgi_end_run(tg_backward_run *run)
     const uint64_t scope = ok ? tgi_frame_open(S, TGI_GUARD_SCOPE) : 0;
     S->grad_off = !(run->flags & TG_CREATE_GRAPH);
     S->autocast = TG_F32;
-    if (ok && !(scope && tgi_commit(run))) {
-        ok = false;
-        run->failed = true;
-    }
+    if (ok && !(scope && tgi_commit(run))) ok = false, run->failed = true;
     S->note = note;
     S->running--;
     S->run_op = run->outer_op;
@@ -32596,6 +32692,525 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
     return tgi_state_end(&c, d, ok);
 }
 
+/* ======== @@PARALLEL ==============================================================================================
+
+   Promise: ranks with the same parameters get the same gradients, the mean of all, or all get an error.
+   Types: tg_parallel is a module with its engine; tgi_shared_param is a parameter, and where its gradient lies in a
+   tgi_bucket, which is sent as a whole.
+   Way of a backward, which calls tgi_parallel_commit when all gradients are in their slots:
+       tgi_parallel_begin     which gradients there are; what cannot be
+       tgi_bucket_send        .grad plus the gradient of each parameter into the bucket, divided; the engine begins
+       tgi_parallel_receive   the engine is done
+       tgi_parallel_store     .grad becomes what the bucket has
+   (1) Parameters stand in the opposite order of the module's, about that in which backward comes to them, and buckets
+       are sent in this order: all ranks do the same, whatever they compute.
+   (2) No .grad changes before the engine is done, so that a backward that fails changes none.
+   (3) After a failure, `broken`, the engine is not called any more.
+   To add a function of the engine: a member of tg_comm, a call here as tgi_comm_all_reduce is one, and its place in
+   examples/mpi.h. */
+
+enum { TGI_FIRST_BUCKET = 1 << 20, TGI_BUCKET = 25 << 20 };
+
+typedef struct {
+    tg_tensor *t;
+    int64_t offset;  /* of its elements in its bucket */
+    tg_tensor *made; /* during a backward: the .grad that it gets where it has none */
+} tgi_shared_param;
+
+typedef struct {
+    int first, count; /* of its parameters */
+    int64_t numel;    /* of these; behind them stands, with find_unused, 1 or 0 for each: whether it has a gradient */
+    tg_tensor *flat;  /* [numel, or numel + count], during a backward */
+} tgi_bucket;
+
+struct tg_parallel {
+    tg_parallel *next; /* that the thread made before, or NULL */
+    tg_comm comm;
+    tg_module *module; /* a reference */
+    int64_t bucket_bytes;
+    bool find_unused, off, broken;
+    bool busy;               /* a backward sends its gradients */
+    int count, buckets;      /* parameters; buckets of this backward */
+    tgi_shared_param *param; /* [count], invariant (1) */
+    tgi_bucket *bucket;      /* [count], of which `buckets` are used */
+};
+
+/* ---- the engine ---- */
+
+/* What a call of the engine returned: false after recording its failure, and (3). */
+static bool tgi_comm_check(tgi_thread *S, tg_parallel *p, const char *op, const char *what, const char *failure)
+{
+    if (!failure) return true;
+    tgi_fail(S, TG_ERR_COMM, op, "%s failed on rank %d of %d: %.300s", what, p->comm.rank, p->comm.size, failure);
+    return false;
+}
+
+/* Nothing more can be done with the other ranks: they end, too. */
+static void tgi_comm_abort(tgi_thread *S, tg_parallel *p)
+{
+    tgi_guard guard;
+    if (p->broken) return;
+    p->broken = true;
+    if (!p->comm.abort) return;
+    tgi_guard_open(&guard, S, "abort of a tg_comm");
+    (*p->comm.abort)(p->comm.context);
+    tgi_guard_close(&guard);
+}
+
+/* Before a call: whether there may be one, else an error. */
+static bool tgi_comm_begin(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    if ((S->trying || S->capturing) && !tgi_obstacle(S, "sends to other processes")) return false;
+    return !p->broken || tgi_fail(S, TG_ERR_COMM, op, "the work with the other ranks has failed before\n"
+                                  "end the program, and start all ranks again from a checkpoint");
+}
+
+/* t, contiguous, becomes the sum over all ranks; not before tgi_comm_wait. */
+static bool tgi_comm_all_reduce(tgi_thread *S, tg_parallel *p, const char *op, tg_tensor *t)
+{
+    tgi_guard guard;
+    if (!tgi_comm_begin(S, p, op) || !tgi_wait_ready(S, t, true)) return false;
+    tgi_guard_open(&guard, S, "all_reduce of a tg_comm");
+    const char *failure = p->comm.all_reduce(p->comm.context, tgi_first_element(t), tgi_numel(t), (tg_dtype)t->dtype,
+                                             tgi_device_of(t));
+    return tgi_guard_close(&guard) && tgi_comm_check(S, p, op, "all_reduce", failure);
+}
+
+/* t, contiguous, becomes that of rank root; not before tgi_comm_wait. */
+static bool tgi_comm_broadcast(tgi_thread *S, tg_parallel *p, const char *op, tg_tensor *t, int root)
+{
+    tgi_guard guard;
+    if (!tgi_comm_begin(S, p, op) || !tgi_wait_ready(S, t, true)) return false;
+    tgi_guard_open(&guard, S, "broadcast of a tg_comm");
+    const char *failure = p->comm.broadcast(p->comm.context, tgi_first_element(t),
+                                            tgi_numel(t) * tgi_bytes_of((tg_dtype)t->dtype), root, tgi_device_of(t));
+    return tgi_guard_close(&guard) && tgi_comm_check(S, p, op, "broadcast", failure);
+}
+
+/* all [size, ..] becomes the t of all ranks; contiguous tensors; not before tgi_comm_wait. */
+static bool tgi_comm_all_gather(tgi_thread *S, tg_parallel *p, const char *op, tg_tensor *t, tg_tensor *all)
+{
+    tgi_guard guard;
+    if (!tgi_comm_begin(S, p, op) || !tgi_wait_ready(S, t, false) || !tgi_wait_ready(S, all, true)) return false;
+    tgi_guard_open(&guard, S, "all_gather of a tg_comm");
+    const char *failure = p->comm.all_gather(p->comm.context, tgi_first_element(t), tgi_first_element(all),
+                                             tgi_numel(t) * tgi_bytes_of((tg_dtype)t->dtype), tgi_device_of(t));
+    return tgi_guard_close(&guard) && tgi_comm_check(S, p, op, "all_gather", failure);
+}
+
+/* What has begun is done. */
+static bool tgi_comm_wait(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    tgi_guard guard;
+    if (!tgi_comm_begin(S, p, op)) return false;
+    if (!p->comm.wait) return true;
+    tgi_guard_open(&guard, S, "wait of a tg_comm");
+    const char *failure = p->comm.wait(p->comm.context);
+    return tgi_guard_close(&guard) && tgi_comm_check(S, p, op, "wait", failure);
+}
+
+/* ---- whether all ranks have the same module ---- */
+
+/* A number for the name, kind, shape and dtype of a parameter or buffer, in 64 bits: FNV-1a. */
+static int64_t tgi_member_hash(const char *path, const tgi_member *e)
+{
+    char text[TGI_PATH + 300];
+    snprintf(text, sizeof text, "%d %d %s %s", (int)e->kind, (int)e->t->dtype, tgi_shape_text(e->t).text, path);
+    return (int64_t)tgi_hash_text(text, strlen(text));
+}
+
+/* hash [n], i64 on the CPU: of each tensor of the module; if only < n, the text of that one is written. */
+static bool tgi_module_hashes(tgi_thread *S, tg_module *m, int64_t *hash, int only, char *text, size_t size)
+{
+    char path[TGI_PATH] = "";
+    tgi_walk w;
+    int n = 0;
+    tgi_walk_begin(&w, S, "parallel_new", m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (!e->t) continue;
+        *path = 0;
+        tgi_walk_path(&w, path, sizeof path);
+        if (n == only) {
+            snprintf(text, size, "'%.200s' %s %s", path, tg_dtype_name((tg_dtype)e->t->dtype),
+                     tgi_shape_text(e->t).text);
+        }
+        hash[n++] = tgi_member_hash(path, e);
+    }
+    return !w.failed;
+}
+
+/* A new tensor [size, n] on the CPU of the numbers [n] of all ranks. */
+static tg_tensor *tgi_gather_numbers(tgi_thread *S, tg_parallel *p, const char *op, const int64_t *number, int n)
+{
+    const tg_device device = tgi_device_of(p->param[0].t);
+    const int64_t dims[2] = {p->comm.size, n};
+    tg_tensor *mine = tg_from_on(number, tg_make_shape(1, dims + 1), TG_I64, device);
+    tg_tensor *all = mine ? tg_empty_on(tg_make_shape(2, dims), TG_I64, device) : NULL;
+    if (!all || !tgi_comm_all_gather(S, p, op, mine, all) || !tgi_comm_wait(S, p, op)) return NULL;
+    return tg_cpu(all);
+}
+
+/* All ranks get the same numbers, and so come to the same end: where models differ nobody needs an abort. */
+static bool tgi_check_same_module(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    const int n = tgi_module_entries(S, op, p->module, TGI_BUFFER);
+    const int64_t dim = n;
+    tg_tensor *hashes = n > 0 ? tg_empty_on(tg_make_shape(1, &dim), TG_I64, TG_CPU) : NULL;
+    int64_t *hash = hashes ? tg_data_i64(hashes) : NULL;
+    char text[300] = "";
+    if (!hash || !tgi_module_hashes(S, p->module, hash, n, text, sizeof text)) return false;
+    int64_t both[2] = {n, 0};
+    for (int i = 0; i < n; ++i) both[1] = (int64_t)((uint64_t)both[1] * 0x9E3779B97F4A7C15u + (uint64_t)hash[i]);
+    tg_tensor *all = tgi_gather_numbers(S, p, op, both, 2);
+    const int64_t *of = all ? tg_data_i64(all) : NULL;
+    if (!of) return false;
+    bool same = true;
+    for (int r = 0; r < p->comm.size; ++r) {
+        if (of[2 * r] != of[0]) {
+            p->broken = true;
+            return tgi_fail(S, TG_ERR_COMM, op, "rank %d has %lld parameters and buffers, rank 0 has %lld\n"
+                            "all ranks make the same model", r, (long long)of[2 * r], (long long)of[0]);
+        }
+        same = same && of[2 * r + 1] == of[1];
+    }
+    if (same) return true;
+    all = tgi_gather_numbers(S, p, op, hash, n);
+    of = all ? tg_data_i64(all) : NULL;
+    for (int64_t i = 0; of && i < (int64_t)p->comm.size * n; ++i) {
+        if (of[i] == of[i % n]) continue;
+        p->broken = true;
+        tgi_module_hashes(S, p->module, hash, (int)(i % n), text, sizeof text);
+        return tgi_fail(S, TG_ERR_COMM, op, "parameter or buffer %d of rank %d has another name, shape or dtype than "
+                        "that of rank 0: on this rank, %d, it is %s\nall ranks make the same model", (int)(i % n),
+                        (int)(i / n), p->comm.rank, text);
+    }
+    return false;
+}
+
+/* ---- the same values ---- */
+
+/* Parameters and buffers become those of rank 0.  A copy is sent, since t may have any layout. */
+static bool tgi_parallel_broadcast(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    tgi_walk w;
+    tgi_walk_begin(&w, S, op, p->module, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (!e->t) continue;
+        const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
+        tg_tensor *copy = scope ? tgi_new_like(S, op, e->t) : NULL;
+        bool ok = copy && tgi_copy_elements(S, copy, e->t) && tgi_comm_broadcast(S, p, op, copy, 0) &&
+                  tgi_comm_wait(S, p, op);
+        if (ok && p->comm.rank > 0) ok = tg_copy_(e->t, copy) != NULL;
+        if (scope) tgi_frame_close(S, scope);
+        if (!ok) return false;
+    }
+    return !w.failed;
+}
+
+tg_status tg_parallel_broadcast(tg_parallel *parallel)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_object_argument(S, "parallel_broadcast", "parallel", parallel, TGI_PARALLEL)) return tgi_failed(S);
+    if (parallel->comm.size == 1) return TG_OK;
+    if (!tgi_composite_begin(&c, "parallel_broadcast")) return tgi_failed(S);
+    S->grad_off = true;
+    const bool ok = tgi_parallel_broadcast(S, parallel, "parallel_broadcast");
+    tgi_composite_end(&c, NULL);
+    if (!ok) tgi_comm_abort(S, parallel);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- life ---- */
+
+static bool tgi_check_comm(tgi_thread *S, const char *op, const tg_comm *comm)
+{
+    if (!comm) return tgi_null_argument(S, op, "comm");
+    if (comm->size < 1 || comm->rank < 0 || comm->rank >= comm->size) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "rank %d of %d ranks cannot be: ranks are numbered from 0", comm->rank,
+                        comm->size);
+    }
+    const char *missing = !comm->all_reduce ? "all_reduce" : !comm->broadcast ? "broadcast" : "all_gather";
+    if (comm->all_reduce && comm->broadcast && comm->all_gather) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "comm has no function %s", missing);
+}
+
+static void tgi_parallel_free(tgi_thread *S, tg_parallel *p)
+{
+    if (p->param) tgi_free(S, p->param, sizeof *p->param * (size_t)p->count);
+    if (p->bucket) tgi_free(S, p->bucket, sizeof *p->bucket * (size_t)p->count);
+    p->module->refs--;
+    tgi_module_unref(S, p->module);
+    tgi_object_free(S, p);
+}
+
+/* The parameters of m that require grad, the last one first. */
+static bool tgi_parallel_list(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    tg_tensor *const *all = tg_module_params(p->module);
+    const int n = all ? tg_module_count(p->module) : 0;
+    for (int i = 0; i < n; ++i) p->count += (all[i]->flags & TGI_REQUIRES_GRAD) != 0;
+    if (p->count == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "the module has no parameter that requires grad");
+    const size_t bytes = sizeof *p->param * (size_t)p->count, more = sizeof *p->bucket * (size_t)p->count;
+    p->param = (tgi_shared_param *)tgi_alloc(S, bytes);
+    p->bucket = (tgi_bucket *)tgi_alloc(S, more);
+    if (!p->param || !p->bucket) return tgi_no_memory(S, op, bytes + more);
+    memset(p->param, 0, bytes);
+    memset(p->bucket, 0, more);
+    for (int i = n - 1, k = 0; i >= 0; --i) {
+        if (all[i]->flags & TGI_REQUIRES_GRAD) p->param[k++].t = all[i];
+    }
+    return true;
+}
+
+tg_parallel *tg_parallel_new(tg_module *m, const tg_comm *comm, const tg_parallel_options *options)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "parallel_new";
+    tgi_composite c;
+    if (!tgi_check_comm(S, op, comm) || !tgi_module_change(S, op, "m", m)) return NULL;
+    if (options && options->bucket_bytes < 0) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "bucket_bytes is %lld", (long long)options->bucket_bytes),
+               (tg_parallel *)NULL;
+    }
+    tg_parallel *p = (tg_parallel *)tgi_object_new(S, op, TGI_PARALLEL, sizeof *p, NULL);
+    if (!p) return NULL;
+    p->comm = *comm;
+    p->module = m;
+    m->refs++;
+    p->bucket_bytes = options && options->bucket_bytes ? options->bucket_bytes : (int64_t)TGI_BUCKET;
+    p->find_unused = options && options->find_unused;
+    const bool begun = tgi_composite_begin(&c, op);
+    bool ok = begun && tgi_parallel_list(S, p, op);
+    S->grad_off = S->grad_off || begun;
+    if (ok && comm->size > 1) {
+        ok = tgi_check_same_module(S, p, op) && tgi_parallel_broadcast(S, p, op);
+        if (!ok) tgi_comm_abort(S, p);
+    }
+    if (begun) tgi_composite_end(&c, NULL);
+    if (!ok) return tgi_parallel_free(S, p), (tg_parallel *)NULL;
+    p->next = S->parallel;
+    S->parallel = p;
+    S->stats.modules++;
+    return p;
+}
+
+void tg_parallel_free(tg_parallel *parallel)
+{
+    tgi_thread *S = tgi_self();
+    if (!parallel || !tgi_object_argument(S, "parallel_free", "parallel", parallel, TGI_PARALLEL)) return;
+    if (parallel->busy) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "parallel_free", "the engine of this tg_parallel is at work");
+        return;
+    }
+    tg_parallel **at = &S->parallel;
+    while (*at && *at != parallel) at = &(*at)->next;
+    if (*at) *at = parallel->next;
+    tgi_parallel_free(S, parallel);
+    S->stats.modules--;
+}
+
+bool tg_parallel_set_sync(tg_parallel *parallel, bool on)
+{
+    if (!tgi_object_argument(tgi_self(), "parallel_set_sync", "parallel", parallel, TGI_PARALLEL)) return false;
+    const bool was = !parallel->off;
+    parallel->off = !on;
+    return was;
+}
+
+/* ---- gradients ---- */
+
+/* The gradient that a run has for a parameter, or NULL. */
+static tg_tensor *tgi_run_grad(const tg_backward_run *run, const tgi_shared_param *e)
+{
+    const tgi_grad_slot *slot = tgi_find_leaf(run, e->t);
+    return slot ? slot->grad[0] : NULL;
+}
+
+/* Divides the parameters among buckets: of one dtype and device each, and about as large as they shall be. */
+static void tgi_parallel_arrange(tg_parallel *p)
+{
+    int64_t bytes = 0, room = p->bucket_bytes < TGI_FIRST_BUCKET ? p->bucket_bytes : (int64_t)TGI_FIRST_BUCKET;
+    tgi_bucket *b = NULL;
+    p->buckets = 0;
+    for (int i = 0; i < p->count; ++i) {
+        const tg_tensor *t = p->param[i].t, *last = b ? p->param[i - 1].t : NULL;
+        if (!b || bytes >= room || t->dtype != last->dtype || !tgi_same_device(t, last)) {
+            if (b) room = p->bucket_bytes;
+            b = &p->bucket[p->buckets++];
+            b->first = i;
+            b->count = 0;
+            b->numel = bytes = 0;
+        }
+        p->param[i].offset = b->numel;
+        b->count++;
+        b->numel += tgi_numel(t);
+        bytes += tgi_numel(t) * tgi_bytes_of((tg_dtype)t->dtype);
+    }
+}
+
+/* Whether this backward sends the gradients of p. */
+static bool tgi_parallel_takes_part(const tg_backward_run *run, const tg_parallel *p)
+{
+    bool reached = false;
+    if (p->off || p->comm.size == 1) return false;
+    for (int i = 0; i < p->count && !reached; ++i) reached = tgi_run_grad(run, &p->param[i]) != NULL;
+    return reached;
+}
+
+/* Whether such a backward can be. */
+static bool tgi_parallel_begin(tg_backward_run *run, tg_parallel *p)
+{
+    tgi_thread *S = run->S;
+    if (run->flags & TG_CREATE_GRAPH) {
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, run->op, "gradients that other ranks have a part in cannot be recorded\n"
+                        "without TG_CREATE_GRAPH, or by tg_gradients, which sends nothing");
+    }
+    if (S->running > 1) {
+        return tgi_fail(S, TG_ERR_GRAPH, run->op, "a backward inside of another cannot send gradients to other ranks\n"
+                        "tg_parallel_set_sync(parallel, false) first, or use tg_gradients");
+    }
+    for (int i = 0; i < p->count && !p->find_unused; ++i) {
+        if (tgi_run_grad(run, &p->param[i])) continue;
+        char path[TGI_PATH] = "";
+        tgi_module_find(S, p->module, p->param[i].t, NULL, path, sizeof path);
+        return tgi_fail(S, TG_ERR_GRAPH, run->op, "parameter '%.200s' got no gradient, for which the other ranks wait\n"
+                        "all parameters are used in each step, or find_unused of tg_parallel_options is true", path);
+    }
+    tgi_parallel_arrange(p);
+    return true;
+}
+
+/* The elements of a bucket from `offset` on, in the shape of `like`. */
+static tg_tensor *tgi_bucket_part(tgi_thread *S, tg_tensor *flat, int64_t offset, const tg_tensor *like)
+{
+    tg_tensor *part = tgi_alias(S, "backward", flat);
+    if (!part) return NULL;
+    part->offset += offset;
+    tgi_set_contiguous(part, like->ndim, like->dim);
+    part->few = tgi_count_small(part, tgi_numel(like));
+    return part;
+}
+
+/* The place in a bucket for whether each parameter has a gradient: written from, or read to, numbers on the CPU. */
+static bool tgi_bucket_fill_used(tgi_thread *S, const tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+{
+    const int64_t n = b->count;
+    tg_tensor *used = tg_zeros_on(tg_make_shape(1, &n), TG_F32, TG_CPU);
+    tg_tensor *place = used ? tgi_bucket_part(S, b->flat, b->numel, used) : NULL;
+    float *has = place ? tg_data_f32(used) : NULL;
+    if (!has) return false;
+    for (int i = 0; i < b->count; ++i) {
+        const tgi_shared_param *e = &p->param[b->first + i];
+        has[i] = tgi_run_grad(run, e) || e->t->grad;
+    }
+    used = tg_to_like(used, b->flat);
+    return used && tgi_copy_elements(S, place, used);
+}
+
+/* Fills a bucket and has the engine begin. */
+static bool tgi_bucket_send(tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+{
+    tgi_thread *S = run->S;
+    const tg_tensor *first = p->param[b->first].t;
+    const int64_t all = b->numel + (p->find_unused ? b->count : 0);
+    tg_tensor *flat = tgi_new(S, run->op, 1, &all, (tg_dtype)first->dtype, first->storage->backend,
+                              first->storage->index);
+    if (!flat) return false;
+    tgi_ref(flat);
+    b->flat = flat;
+    bool ok = true;
+    for (int i = b->first; ok && i < b->first + b->count; ++i) {
+        const tgi_shared_param *e = &p->param[i];
+        tg_tensor *g = tgi_run_grad(run, e), *was = e->t->grad, *part = tgi_bucket_part(S, flat, e->offset, e->t);
+        if (!part) ok = false;
+        else if (!g && !was) ok = tgi_fill_elements(S, part, 0);
+        else ok = tgi_copy_elements(S, part, was ? was : g) && (!was || !g || tgi_add_elements(S, part, g));
+    }
+    ok = ok && (!p->find_unused || tgi_bucket_fill_used(S, run, p, b)) && tg_div_scalar_(flat, p->comm.size);
+    return ok && tgi_comm_all_reduce(S, p, run->op, flat);
+}
+
+/* The .grad that a parameter gets which has none here, but on another rank. */
+static bool tgi_bucket_make(tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+{
+    tgi_thread *S = run->S;
+    tg_tensor *used = tg_cpu(tg_narrow(b->flat, 0, b->numel, b->count));
+    used = used ? tg_to_dtype(used, TG_F32) : NULL;
+    const float *has = used ? tg_data_f32(used) : NULL;
+    for (int i = 0; has && i < b->count; ++i) {
+        tgi_shared_param *e = &p->param[b->first + i];
+        if (has[i] == 0 || e->t->grad || tgi_run_grad(run, e)) continue;
+        e->made = tgi_new_like(S, run->op, e->t);
+        if (!e->made) return false;
+        tgi_ref(e->made);
+    }
+    return has != NULL;
+}
+
+/* All buckets are sent, and the engine is done. */
+static bool tgi_parallel_receive(tg_backward_run *run, tg_parallel *p)
+{
+    bool ok = true;
+    for (int k = 0; ok && k < p->buckets; ++k) ok = tgi_bucket_send(run, p, &p->bucket[k]);
+    ok = ok && tgi_comm_wait(run->S, p, run->op);
+    for (int k = 0; ok && p->find_unused && k < p->buckets; ++k) ok = tgi_bucket_make(run, p, &p->bucket[k]);
+    return ok;
+}
+
+/* Every .grad that was given this rank's sum becomes the mean of all ranks. */
+static bool tgi_parallel_store(tg_backward_run *run, tg_parallel *p)
+{
+    tgi_thread *S = run->S;
+    bool ok = true;
+    for (int k = 0; ok && k < p->buckets; ++k) {
+        for (int i = p->bucket[k].first; ok && i < p->bucket[k].first + p->bucket[k].count; ++i) {
+            tgi_shared_param *e = &p->param[i];
+            if (e->made) {
+                tgi_replace_grad(S, e->t, e->made);
+                e->made = NULL;
+            }
+            if (!e->t->grad) continue;
+            tg_tensor *part = tgi_bucket_part(S, p->bucket[k].flat, e->offset, e->t);
+            ok = part && tgi_copy_elements(S, e->t->grad, part);
+        }
+    }
+    return ok;
+}
+
+/* The end of a backward. */
+static void tgi_parallel_end(tgi_thread *S, tg_parallel *p, bool ok)
+{
+    for (int i = 0; i < p->count; ++i) {
+        tgi_unref(S, p->param[i].made);
+        p->param[i].made = NULL;
+    }
+    for (int k = 0; k < p->buckets; ++k) {
+        tgi_unref(S, p->bucket[k].flat);
+        p->bucket[k].flat = NULL;
+    }
+    p->buckets = 0;
+    p->busy = false;
+    if (!ok) tgi_comm_abort(S, p);
+}
+
+/* See tgi_commit.  The handler of an error, or an engine, may not free a tg_parallel that is busy. */
+static bool tgi_parallel_commit(tg_backward_run *run)
+{
+    tgi_thread *S = run->S;
+    bool ok = true;
+    for (tg_parallel *p = S->parallel; ok && p; p = p->next) {
+        p->busy = tgi_parallel_takes_part(run, p);
+        if (p->busy) ok = tgi_parallel_begin(run, p) && tgi_parallel_receive(run, p);
+    }
+    ok = ok && tgi_make_commit_values(run) && tgi_assign_grads(run);
+    for (tg_parallel *p = S->parallel; p; p = p->next) {
+        if (p->busy) ok = ok && tgi_parallel_store(run, p);
+        if (p->busy) tgi_parallel_end(S, p, ok);
+    }
+    return ok;
+}
+
 /* ======== @@SHOW ==================================================================================================
 
    Promise: tensors are printed as PyTorch prints them; the tape is printed as a table or drawn as a graph.
@@ -43749,6 +44364,10 @@ TGI_GIVES3(tg_status, module_load_from, tg_module *, const void *, size_t)
 TGI_GIVES3(tg_status, module_export_c, FILE *, tg_module *, const char *)
 TGI_GIVES4(tg_status, checkpoint_save, const char *, tg_module *, tg_optim *, int64_t)
 TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, int64_t *)
+TGI_GIVES3(tg_parallel *, parallel_new, tg_module *, const tg_comm *, const tg_parallel_options *)
+TGI_DOES1(parallel_free, tg_parallel *)
+TGI_GIVES1(tg_status, parallel_broadcast, tg_parallel *)
+TGI_GIVES2(bool, parallel_set_sync, tg_parallel *, bool)
 TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
 TGI_GIVES3(bool, step_input, tg_backward_run *, int, tg_step_input_info *)
 TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
@@ -44385,6 +45004,10 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_module_export_c(...) TGI_CALL(module_export_c, module_export_c, __VA_ARGS__)
 #define tg_checkpoint_save(...) TGI_CALL(checkpoint_save, checkpoint_save, __VA_ARGS__)
 #define tg_checkpoint_load(...) TGI_CALL(checkpoint_load, checkpoint_load, __VA_ARGS__)
+#define tg_parallel_new(...) TGI_CALL(parallel_new, parallel_new, __VA_ARGS__)
+#define tg_parallel_free(...) TGI_CALL(parallel_free, parallel_free, __VA_ARGS__)
+#define tg_parallel_broadcast(...) TGI_CALL(parallel_broadcast, parallel_broadcast, __VA_ARGS__)
+#define tg_parallel_set_sync(...) TGI_CALL(parallel_set_sync, parallel_set_sync, __VA_ARGS__)
 #define tg_print(...) TGI_CALL(backward, print, __VA_ARGS__)
 #define tg_fprint(...) TGI_CALL(fprint, fprint, __VA_ARGS__)
 #define tg_tape_print(...) TGI_CALL(fprint, tape_print, __VA_ARGS__)

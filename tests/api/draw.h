@@ -81,3 +81,42 @@ static void hand_capture(void)
     tg_capture_free(capture);
     if (is("tg_capture_free")) check_void();
 }
+
+/* The calls of data-parallel training, likewise, over an engine whose other rank always has what this one has. */
+static const char *same_sum(void *context, void *data, int64_t count, tg_dtype dtype, tg_device device)
+{
+    (void)context, (void)data, (void)count, (void)dtype, (void)device;
+    return NULL;
+}
+
+static const char *same_broadcast(void *context, void *data, int64_t bytes, int root, tg_device device)
+{
+    (void)context, (void)data, (void)bytes, (void)root, (void)device;
+    return NULL;
+}
+
+static const char *same_gather(void *context, const void *data, void *all, int64_t bytes, tg_device device)
+{
+    (void)context, (void)device;
+    memcpy(all, data, (size_t)bytes);
+    memcpy((char *)all + bytes, data, (size_t)bytes);
+    return NULL;
+}
+
+static void hand_parallel(void)
+{
+    const tg_comm comm = {NULL, 0, 2, same_sum, same_broadcast, same_gather, NULL, NULL, NULL};
+    const bool news = is("tg_parallel_new");
+    tg_module *m = news ? draw_module("m") : tg_nn_linear(2, 1, true);
+    tg_parallel *parallel = news ? NULL : tg_parallel_new(m, &comm, NULL);
+    call_starts();
+    if (news)
+        check_pointer(parallel = tg_parallel_new(m, &comm, NULL));
+    else if (is("tg_parallel_broadcast"))
+        check_status(tg_parallel_broadcast(parallel));
+    else if (is("tg_parallel_set_sync"))
+        check_bool(tg_parallel_set_sync(parallel, false));
+    tg_parallel_free(parallel);
+    if (is("tg_parallel_free")) check_void();
+    if (!news) tg_module_free(m);
+}
