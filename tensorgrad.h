@@ -10398,7 +10398,8 @@ typedef struct {
 enum {
     TGI_FREED = 1,     /* a backward has dropped the saved tensors */
     TGI_WROTE_VIEW = 2, /* the op wrote to its base through a view: see tgi_run_rule */
-    TGI_PLACED = 4      /* the last word of the block is the place of the call: see tgi_node_place */
+    TGI_PLACED = 4,     /* the last word of the block is the place of the call: see tgi_node_place */
+    TGI_SEEN = 8        /* tgi_parallel_walk has come here */
 };
 
 struct tgi_node {
@@ -10591,7 +10592,10 @@ static tg_tensor *(*const tgi_later_as_strided)(tg_tensor *t, const tgi_view_inf
 static tg_tensor *(*const tgi_later_scatter_view)(tg_tensor *base, tg_tensor *src, const tgi_view_info *view) =
     tgi_scatter_view;
 
-/* The gradients of a tg_parallel are reduced before they are committed. */
+/* The gradients of a tg_parallel are sent while backward goes on, and received before they are committed. */
+static tg_status tgi_parallel_backward(tg_backward_run *run, tg_tensor *const *roots, int n);
+static tg_status (*const tgi_later_backward)(tg_backward_run *run, tg_tensor *const *roots, int n) =
+    tgi_parallel_backward;
 static bool tgi_parallel_commit(tg_backward_run *run);
 static bool (*const tgi_later_commit)(tg_backward_run *run) = tgi_parallel_commit;
 
@@ -12700,6 +12704,7 @@ static tg_status tgi_backward(const char *op, const char *list, tg_tensor *const
 {
     tg_backward_run *run = tgi_begin_backward(op, list, roots, n, grads, flags);
     if (!run) return tgi_failed(tgi_self());
+    if (run->S->parallel) return tgi_later_backward(run, roots, n);
     while (tgi_backward_step(run)) {}
     return tgi_backward_end(run);
 }
@@ -32697,13 +32702,15 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
    Promise: ranks with the same parameters get the same gradients, the mean of all, or all get an error.
    Types: tg_parallel is a module with its engine; tgi_shared_param is a parameter, and where its gradient lies in a
    tgi_bucket, which is sent as a whole.
-   Way of a backward, which calls tgi_parallel_commit when all gradients are in their slots:
-       tgi_parallel_begin     which gradients there are; what cannot be
-       tgi_bucket_send        .grad plus the gradient of each parameter into the bucket, divided; the engine begins
-       tgi_parallel_receive   the engine is done
-       tgi_parallel_store     .grad becomes what the bucket has
-   (1) Parameters stand in the opposite order of the module's, about that in which backward comes to them, and buckets
-       are sent in this order: all ranks do the same, whatever they compute.
+   Way of tgi_parallel_backward:
+       tgi_parallel_plan      walks through the graph: which node is the last to send a gradient to each parameter
+       tgi_parallel_advance   after each node: buckets whose gradients are complete are sent (tgi_bucket_send): .grad
+                              plus the new gradient, divided by the number of ranks; the engine begins
+       tgi_parallel_commit    in the place of tgi_commit: sends the others, and waits for the engine; the gradients are
+                              committed, and then .grad becomes what the buckets have
+   A run by steps (tg_backward_begin) comes to tgi_parallel_commit alone, which sends all.
+   (1) Buckets are sent in their order, which is that in which backward of rank 0 completed their parameters when it ran
+       first: all ranks do the same, whatever they compute.
    (2) No .grad changes before the engine is done, so that a backward that fails changes none.
    (3) After a failure, `broken`, the engine is not called any more.
    To add a function of the engine: a member of tg_comm, a call here as tgi_comm_all_reduce is one, and its place in
@@ -32713,12 +32720,15 @@ enum { TGI_FIRST_BUCKET = 1 << 20, TGI_BUCKET = 25 << 20 };
 
 typedef struct {
     tg_tensor *t;
+    int64_t number;  /* among those of the module, the last one first */
     int64_t offset;  /* of its elements in its bucket */
-    tg_tensor *made; /* during a backward: the .grad that it gets where it has none */
+    uint64_t last;   /* in this backward: the number of the oldest node that sends it a gradient; 0: none does */
+    tg_tensor *made; /* in this backward: the .grad that it gets where it has none */
 } tgi_shared_param;
 
 typedef struct {
     int first, count; /* of its parameters */
+    uint64_t last;    /* it is complete when nodes older than this one are left; 0: at the end of backward */
     int64_t numel;    /* of these; behind them stands, with find_unused, 1 or 0 for each: whether it has a gradient */
     tg_tensor *flat;  /* [numel, or numel + count], during a backward */
 } tgi_bucket;
@@ -32729,9 +32739,12 @@ struct tg_parallel {
     tg_module *module; /* a reference */
     int64_t bucket_bytes;
     bool find_unused, off, broken;
-    bool busy;               /* a backward sends its gradients */
-    int count, buckets;      /* parameters; buckets of this backward */
-    tgi_shared_param *param; /* [count], invariant (1) */
+    bool ordered;            /* param has its order (1) */
+    int count, buckets, sent; /* parameters; buckets of this backward, and how many of them were sent */
+    const tg_backward_run *run; /* which sends its gradients now, or NULL */
+    bool planned;            /* this run has a plan */
+    tgi_shared_param *param; /* [count], (1) */
+    tgi_table place;         /* of each parameter in param */
     tgi_bucket *bucket;      /* [count], of which `buckets` are used */
 };
 
@@ -32807,6 +32820,16 @@ static bool tgi_comm_wait(tgi_thread *S, tg_parallel *p, const char *op)
     tgi_guard_open(&guard, S, "wait of a tg_comm");
     const char *failure = p->comm.wait(p->comm.context);
     return tgi_guard_close(&guard) && tgi_comm_check(S, p, op, "wait", failure);
+}
+
+/* The engine may go on with what has begun. */
+static bool tgi_comm_progress(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    tgi_guard guard;
+    if (!p->comm.progress) return true;
+    tgi_guard_open(&guard, S, "progress of a tg_comm");
+    const char *failure = p->comm.progress(p->comm.context);
+    return tgi_guard_close(&guard) && tgi_comm_check(S, p, op, "progress", failure);
 }
 
 /* ---- whether all ranks have the same module ---- */
@@ -32939,6 +32962,7 @@ static void tgi_parallel_free(tgi_thread *S, tg_parallel *p)
 {
     if (p->param) tgi_free(S, p->param, sizeof *p->param * (size_t)p->count);
     if (p->bucket) tgi_free(S, p->bucket, sizeof *p->bucket * (size_t)p->count);
+    if (p->place.slot) tgi_table_close(S, &p->place);
     p->module->refs--;
     tgi_module_unref(S, p->module);
     tgi_object_free(S, p);
@@ -32954,11 +32978,15 @@ static bool tgi_parallel_list(tgi_thread *S, tg_parallel *p, const char *op)
     const size_t bytes = sizeof *p->param * (size_t)p->count, more = sizeof *p->bucket * (size_t)p->count;
     p->param = (tgi_shared_param *)tgi_alloc(S, bytes);
     p->bucket = (tgi_bucket *)tgi_alloc(S, more);
-    if (!p->param || !p->bucket) return tgi_no_memory(S, op, bytes + more);
+    if (!p->param || !p->bucket || !tgi_table_open(S, &p->place, p->count)) return tgi_no_memory(S, op, bytes + more);
     memset(p->param, 0, bytes);
     memset(p->bucket, 0, more);
     for (int i = n - 1, k = 0; i >= 0; --i) {
-        if (all[i]->flags & TGI_REQUIRES_GRAD) p->param[k++].t = all[i];
+        if (!(all[i]->flags & TGI_REQUIRES_GRAD)) continue;
+        tgi_table_slot *slot = tgi_table_find(&p->place, all[i]);
+        slot->key = all[i];
+        slot->value = p->param[k].number = k;
+        p->param[k++].t = all[i];
     }
     return true;
 }
@@ -32999,7 +33027,7 @@ void tg_parallel_free(tg_parallel *parallel)
 {
     tgi_thread *S = tgi_self();
     if (!parallel || !tgi_object_argument(S, "parallel_free", "parallel", parallel, TGI_PARALLEL)) return;
-    if (parallel->busy) {
+    if (parallel->run) {
         tgi_fail(S, TG_ERR_ARGUMENT, "parallel_free", "the engine of this tg_parallel is at work");
         return;
     }
@@ -33018,7 +33046,136 @@ bool tg_parallel_set_sync(tg_parallel *parallel, bool on)
     return was;
 }
 
-/* ---- gradients ---- */
+/* ---- a plan: when the gradient of each parameter is complete ---- */
+
+/* Nodes that a walk has come to, the roots' first. */
+typedef struct { tgi_node **node; int64_t count, room; } tgi_seen;
+
+/* Adds a node, once.  False, without an error, if there is no memory. */
+static bool tgi_see(tgi_thread *S, tgi_seen *seen, tgi_node *n)
+{
+    if (!n || (n->flags & TGI_SEEN)) return true;
+    if (seen->count == seen->room) {
+        const int64_t room = seen->room ? 2 * seen->room : 256;
+        tgi_node **node = (tgi_node **)tgi_alloc(S, sizeof *node * (size_t)room);
+        if (!node) return false;
+        if (seen->room) memcpy(node, seen->node, sizeof *node * (size_t)seen->count);
+        if (seen->room) tgi_free(S, seen->node, sizeof *node * (size_t)seen->room);
+        seen->node = node;
+        seen->room = room;
+    }
+    seen->node[seen->count++] = n;
+    n->flags |= TGI_SEEN;
+    return true;
+}
+
+/* Notes that node n sends a gradient to the leaf. */
+static void tgi_parallel_note(tgi_thread *S, const tg_backward_run *run, const tg_tensor *leaf, uint64_t n)
+{
+    for (tg_parallel *p = S->parallel; p; p = p->next) {
+        const tgi_table_slot *slot = p->run == run ? tgi_table_find(&p->place, leaf) : NULL;
+        if (!slot || !slot->key) continue;
+        tgi_shared_param *e = &p->param[slot->value];
+        if (e->last == 0 || n < e->last) e->last = n;
+    }
+}
+
+/* Comes to every node that the roots depend on, once.  A checkpoint has edges to all leaves that its function uses, and
+   the nodes that it will record run before all others that are left.  False, without an error, if memory is missing. */
+static bool tgi_parallel_walk(const tg_backward_run *run, tg_tensor *const *roots, int n)
+{
+    tgi_thread *S = run->S;
+    tgi_seen seen = {NULL, 0, 0};
+    bool ok = true;
+    for (int i = 0; i < n && ok; ++i) {
+        ok = tgi_see(S, &seen, roots[i]->node);
+        if (!roots[i]->node) tgi_parallel_note(S, run, roots[i], UINT64_MAX);
+    }
+    for (int64_t at = 0; at < seen.count && ok; ++at) {
+        const tgi_node *node = seen.node[at];
+        for (int i = 0; i < node->inputs && ok; ++i) {
+            const tgi_edge *e = &tgi_edges(node)[i];
+            const tg_tensor *leaf = tgi_edge_leaf(e);
+            ok = tgi_see(S, &seen, tgi_edge_node(e));
+            if (leaf) tgi_parallel_note(S, run, leaf, node->number);
+        }
+    }
+    for (int64_t at = 0; at < seen.count; ++at) seen.node[at]->flags &= (uint16_t)~TGI_SEEN;
+    tgi_free(S, seen.node, sizeof *seen.node * (size_t)seen.room);
+    return ok;
+}
+
+/* ---- the order of parameters, and their buckets ---- */
+
+static int tgi_compare_last(const void *a, const void *b)
+{
+    const tgi_shared_param *x = (const tgi_shared_param *)a, *y = (const tgi_shared_param *)b;
+    if (x->last != y->last) return x->last > y->last ? -1 : 1;
+    return x->number < y->number ? -1 : 1;
+}
+
+/* The order that rank 0 has found becomes that of all. */
+static bool tgi_parallel_order(tgi_thread *S, tg_parallel *p, const char *op)
+{
+    const int64_t n = p->count;
+    tg_tensor *order = tg_zeros_on(tg_make_shape(1, &n), TG_I64, TG_CPU);
+    int64_t *number = order ? tg_data_i64(order) : NULL;
+    if (!number) return false;
+    qsort(p->param, (size_t)n, sizeof *p->param, tgi_compare_last);
+    for (int i = 0; i < p->count; ++i) number[i] = p->param[i].number;
+    order = tg_to(order, tgi_device_of(p->param[0].t));
+    if (!order || !tgi_comm_broadcast(S, p, op, order, 0) || !tgi_comm_wait(S, p, op)) return false;
+    order = tg_cpu(order);
+    const int64_t *of = order ? tg_data_i64(order) : NULL;
+    for (int i = 0; of && i < p->count; ++i) {
+        int k = i;
+        while (k < p->count && p->param[k].number != of[i]) ++k;
+        if (k == p->count) return tgi_fail(S, TG_ERR_COMM, op, "broadcast gave rank %d other numbers than rank 0 sent",
+                                           p->comm.rank);
+        const tgi_shared_param e = p->param[k];
+        p->param[k] = p->param[i];
+        p->param[i] = e;
+        tgi_table_find(&p->place, e.t)->value = i;
+    }
+    p->ordered = of != NULL;
+    return p->ordered;
+}
+
+/* Whether a hook may replace the gradient of t at the end of backward. */
+static bool tgi_has_hook(const tg_tensor *t)
+{
+    const tgi_hook_entry *e = t->hooks;
+    while (e && !e->hook) e = e->next;
+    return e != NULL;
+}
+
+/* Divides the parameters among buckets: of one dtype and device each, and about as large as they shall be. */
+static void tgi_parallel_arrange(tg_parallel *p)
+{
+    int64_t bytes = 0, room = p->bucket_bytes < TGI_FIRST_BUCKET ? p->bucket_bytes : (int64_t)TGI_FIRST_BUCKET;
+    tgi_bucket *b = NULL;
+    p->buckets = p->sent = 0;
+    for (int i = 0; i < p->count; ++i) {
+        const tgi_shared_param *e = &p->param[i];
+        const tg_tensor *t = e->t, *before = b ? p->param[i - 1].t : NULL;
+        if (!b || bytes >= room || t->dtype != before->dtype || !tgi_same_device(t, before)) {
+            if (b) room = p->bucket_bytes;
+            b = &p->bucket[p->buckets++];
+            b->first = i;
+            b->count = 0;
+            b->numel = bytes = 0;
+            b->last = UINT64_MAX;
+        }
+        const uint64_t unused = p->find_unused ? UINT64_MAX : 0, last = e->last ? e->last : unused;
+        if (last < b->last || tgi_has_hook(t)) b->last = tgi_has_hook(t) ? 0 : last;
+        p->param[i].offset = b->numel;
+        b->count++;
+        b->numel += tgi_numel(t);
+        bytes += tgi_numel(t) * tgi_bytes_of((tg_dtype)t->dtype);
+    }
+}
+
+/* ---- the beginning of a backward ---- */
 
 /* The gradient that a run has for a parameter, or NULL. */
 static tg_tensor *tgi_run_grad(const tg_backward_run *run, const tgi_shared_param *e)
@@ -33027,39 +33184,8 @@ static tg_tensor *tgi_run_grad(const tg_backward_run *run, const tgi_shared_para
     return slot ? slot->grad[0] : NULL;
 }
 
-/* Divides the parameters among buckets: of one dtype and device each, and about as large as they shall be. */
-static void tgi_parallel_arrange(tg_parallel *p)
-{
-    int64_t bytes = 0, room = p->bucket_bytes < TGI_FIRST_BUCKET ? p->bucket_bytes : (int64_t)TGI_FIRST_BUCKET;
-    tgi_bucket *b = NULL;
-    p->buckets = 0;
-    for (int i = 0; i < p->count; ++i) {
-        const tg_tensor *t = p->param[i].t, *last = b ? p->param[i - 1].t : NULL;
-        if (!b || bytes >= room || t->dtype != last->dtype || !tgi_same_device(t, last)) {
-            if (b) room = p->bucket_bytes;
-            b = &p->bucket[p->buckets++];
-            b->first = i;
-            b->count = 0;
-            b->numel = bytes = 0;
-        }
-        p->param[i].offset = b->numel;
-        b->count++;
-        b->numel += tgi_numel(t);
-        bytes += tgi_numel(t) * tgi_bytes_of((tg_dtype)t->dtype);
-    }
-}
-
-/* Whether this backward sends the gradients of p. */
-static bool tgi_parallel_takes_part(const tg_backward_run *run, const tg_parallel *p)
-{
-    bool reached = false;
-    if (p->off || p->comm.size == 1) return false;
-    for (int i = 0; i < p->count && !reached; ++i) reached = tgi_run_grad(run, &p->param[i]) != NULL;
-    return reached;
-}
-
-/* Whether such a backward can be. */
-static bool tgi_parallel_begin(tg_backward_run *run, tg_parallel *p)
+/* Whether this backward, which reaches parameters of p, can be. */
+static bool tgi_parallel_allows(const tg_backward_run *run, const tg_parallel *p)
 {
     tgi_thread *S = run->S;
     if (run->flags & TG_CREATE_GRAPH) {
@@ -33071,15 +33197,62 @@ static bool tgi_parallel_begin(tg_backward_run *run, tg_parallel *p)
                         "tg_parallel_set_sync(parallel, false) first, or use tg_gradients");
     }
     for (int i = 0; i < p->count && !p->find_unused; ++i) {
-        if (tgi_run_grad(run, &p->param[i])) continue;
+        if (p->param[i].last) continue;
         char path[TGI_PATH] = "";
         tgi_module_find(S, p->module, p->param[i].t, NULL, path, sizeof path);
         return tgi_fail(S, TG_ERR_GRAPH, run->op, "parameter '%.200s' got no gradient, for which the other ranks wait\n"
                         "all parameters are used in each step, or find_unused of tg_parallel_options is true", path);
     }
+    return true;
+}
+
+/* Begins the part that p has in a run, whose parameters have their `last`, if it reaches one of them. */
+static bool tgi_parallel_begin(const tg_backward_run *run, tg_parallel *p)
+{
+    bool reached = false;
+    for (int i = 0; i < p->count; ++i) reached = reached || p->param[i].last;
+    if (!reached) return p->run = NULL, true;
+    if (!tgi_parallel_allows(run, p)) return false;
+    if (!p->ordered && !tgi_parallel_order(run->S, p, run->op)) return false;
     tgi_parallel_arrange(p);
     return true;
 }
+
+/* Every p that may have a part in a run is told of it: those that are on, and have no part in another.  Whether there
+   is one. */
+static bool tgi_parallel_offer(const tg_backward_run *run)
+{
+    bool any = false;
+    for (tg_parallel *p = run->S->parallel; p; p = p->next) {
+        if (p->off || p->comm.size == 1 || p->run) continue;
+        p->run = run;
+        p->planned = false;
+        p->buckets = p->sent = 0;
+        for (int i = 0; i < p->count; ++i) p->param[i].last = 0;
+        any = true;
+    }
+    return any;
+}
+
+/* The plan of a run; false after recording an error. */
+static bool tgi_parallel_plan(const tg_backward_run *run, tg_tensor *const *roots, int n)
+{
+    tgi_thread *S = run->S;
+    tgi_composite c;
+    if (!tgi_parallel_offer(run)) return true;
+    if (!tgi_parallel_walk(run, roots, n) || !tgi_composite_begin(&c, "backward")) return true; /* all at the end */
+    S->grad_off = true;
+    bool ok = true;
+    for (tg_parallel *p = S->parallel; p && ok; p = p->next) {
+        if (p->run != run) continue;
+        ok = tgi_parallel_begin(run, p);
+        p->planned = p->run != NULL;
+    }
+    tgi_composite_end(&c, NULL);
+    return ok;
+}
+
+/* ---- buckets ---- */
 
 /* The elements of a bucket from `offset` on, in the shape of `like`. */
 static tg_tensor *tgi_bucket_part(tgi_thread *S, tg_tensor *flat, int64_t offset, const tg_tensor *like)
@@ -33093,7 +33266,8 @@ static tg_tensor *tgi_bucket_part(tgi_thread *S, tg_tensor *flat, int64_t offset
 }
 
 /* The place in a bucket for whether each parameter has a gradient: written from, or read to, numbers on the CPU. */
-static bool tgi_bucket_fill_used(tgi_thread *S, const tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+static bool tgi_bucket_fill_used(tgi_thread *S, const tg_backward_run *run, const tg_parallel *p,
+                                 const tgi_bucket *b)
 {
     const int64_t n = b->count;
     tg_tensor *used = tg_zeros_on(tg_make_shape(1, &n), TG_F32, TG_CPU);
@@ -33108,60 +33282,89 @@ static bool tgi_bucket_fill_used(tgi_thread *S, const tg_backward_run *run, tg_p
     return used && tgi_copy_elements(S, place, used);
 }
 
-/* Fills a bucket and has the engine begin. */
-static bool tgi_bucket_send(tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+/* bucket->flat = .grad plus the gradient of the run of each parameter, 0 where there is neither. */
+static bool tgi_bucket_fill(const tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
 {
     tgi_thread *S = run->S;
-    const tg_tensor *first = p->param[b->first].t;
-    const int64_t all = b->numel + (p->find_unused ? b->count : 0);
-    tg_tensor *flat = tgi_new(S, run->op, 1, &all, (tg_dtype)first->dtype, first->storage->backend,
-                              first->storage->index);
-    if (!flat) return false;
-    tgi_ref(flat);
-    b->flat = flat;
     bool ok = true;
     for (int i = b->first; ok && i < b->first + b->count; ++i) {
         const tgi_shared_param *e = &p->param[i];
-        tg_tensor *g = tgi_run_grad(run, e), *was = e->t->grad, *part = tgi_bucket_part(S, flat, e->offset, e->t);
+        tg_tensor *g = tgi_run_grad(run, e), *was = e->t->grad, *part = tgi_bucket_part(S, b->flat, e->offset, e->t);
         if (!part) ok = false;
         else if (!g && !was) ok = tgi_fill_elements(S, part, 0);
         else ok = tgi_copy_elements(S, part, was ? was : g) && (!was || !g || tgi_add_elements(S, part, g));
     }
-    ok = ok && (!p->find_unused || tgi_bucket_fill_used(S, run, p, b)) && tg_div_scalar_(flat, p->comm.size);
-    return ok && tgi_comm_all_reduce(S, p, run->op, flat);
+    return ok && (!p->find_unused || tgi_bucket_fill_used(S, run, p, b));
 }
 
-/* The .grad that a parameter gets which has none here, but on another rank. */
-static bool tgi_bucket_make(tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+/* Fills the next bucket and has the engine begin. */
+static bool tgi_bucket_send(const tg_backward_run *run, tg_parallel *p)
 {
     tgi_thread *S = run->S;
-    tg_tensor *used = tg_cpu(tg_narrow(b->flat, 0, b->numel, b->count));
-    used = used ? tg_to_dtype(used, TG_F32) : NULL;
+    tgi_composite c;
+    tgi_bucket *b = &p->bucket[p->sent];
+    const tg_tensor *first = p->param[b->first].t;
+    const int64_t all = b->numel + (p->find_unused ? b->count : 0);
+    if (!tgi_composite_begin(&c, run->op)) return false;
+    S->grad_off = true;
+    b->flat = tgi_new(S, run->op, 1, &all, (tg_dtype)first->dtype, first->storage->backend, first->storage->index);
+    if (b->flat) tgi_ref(b->flat);
+    p->sent++;
+    const bool ok = b->flat && tgi_bucket_fill(run, p, b) && tg_div_scalar_(b->flat, p->comm.size) &&
+                    tgi_comm_all_reduce(S, p, run->op, b->flat);
+    tgi_composite_end(&c, NULL);
+    return ok;
+}
+
+/* After a node of a run that is planned: sends the buckets that are complete, and lets the engine go on. */
+static bool tgi_parallel_advance(const tg_backward_run *run)
+{
+    const tgi_grad_slot *head = run->head, *heap = run->heap;
+    uint64_t next = head ? head->number : 0;
+    bool ok = true;
+    if (heap && heap->number > next) next = heap->number;
+    for (tg_parallel *p = run->S->parallel; p && ok; p = p->next) {
+        if (p->run != run || !p->planned) continue;
+        while (ok && p->sent < p->buckets && next < p->bucket[p->sent].last) ok = tgi_bucket_send(run, p);
+        if (ok && p->sent > 0) ok = tgi_comm_progress(run->S, p, run->op);
+    }
+    return ok;
+}
+
+/* The .grad that a parameter gets which has none here, but on another rank; or to which the graph leads, but for which
+   no rule has a gradient. */
+static bool tgi_bucket_make(const tg_backward_run *run, tg_parallel *p, tgi_bucket *b)
+{
+    tgi_thread *S = run->S;
+    tg_tensor *used = NULL;
+    if (p->find_unused) used = tg_to_dtype(tg_cpu(tg_narrow(b->flat, 0, b->numel, b->count)), TG_F32);
     const float *has = used ? tg_data_f32(used) : NULL;
-    for (int i = 0; has && i < b->count; ++i) {
+    if (p->find_unused && !has) return false;
+    for (int i = 0; i < b->count; ++i) {
         tgi_shared_param *e = &p->param[b->first + i];
-        if (has[i] == 0 || e->t->grad || tgi_run_grad(run, e)) continue;
+        if ((has && has[i] == 0) || e->t->grad || tgi_run_grad(run, e)) continue;
         e->made = tgi_new_like(S, run->op, e->t);
         if (!e->made) return false;
         tgi_ref(e->made);
     }
-    return has != NULL;
+    return true;
 }
 
+/* ---- the end of a backward ---- */
+
 /* All buckets are sent, and the engine is done. */
-static bool tgi_parallel_receive(tg_backward_run *run, tg_parallel *p)
+static bool tgi_parallel_receive(const tg_backward_run *run, tg_parallel *p)
 {
     bool ok = true;
-    for (int k = 0; ok && k < p->buckets; ++k) ok = tgi_bucket_send(run, p, &p->bucket[k]);
+    while (ok && p->sent < p->buckets) ok = tgi_bucket_send(run, p);
     ok = ok && tgi_comm_wait(run->S, p, run->op);
-    for (int k = 0; ok && p->find_unused && k < p->buckets; ++k) ok = tgi_bucket_make(run, p, &p->bucket[k]);
+    for (int k = 0; ok && k < p->buckets; ++k) ok = tgi_bucket_make(run, p, &p->bucket[k]);
     return ok;
 }
 
 /* Every .grad that was given this rank's sum becomes the mean of all ranks. */
-static bool tgi_parallel_store(tg_backward_run *run, tg_parallel *p)
+static bool tgi_parallel_store(tgi_thread *S, tg_parallel *p)
 {
-    tgi_thread *S = run->S;
     bool ok = true;
     for (int k = 0; ok && k < p->buckets; ++k) {
         for (int i = p->bucket[k].first; ok && i < p->bucket[k].first + p->bucket[k].count; ++i) {
@@ -33178,9 +33381,10 @@ static bool tgi_parallel_store(tg_backward_run *run, tg_parallel *p)
     return ok;
 }
 
-/* The end of a backward. */
+/* The part that p had in a run is over. */
 static void tgi_parallel_end(tgi_thread *S, tg_parallel *p, bool ok)
 {
+    if (!ok) tgi_comm_abort(S, p);
     for (int i = 0; i < p->count; ++i) {
         tgi_unref(S, p->param[i].made);
         p->param[i].made = NULL;
@@ -33189,26 +33393,56 @@ static void tgi_parallel_end(tgi_thread *S, tg_parallel *p, bool ok)
         tgi_unref(S, p->bucket[k].flat);
         p->bucket[k].flat = NULL;
     }
-    p->buckets = 0;
-    p->busy = false;
-    if (!ok) tgi_comm_abort(S, p);
+    p->buckets = p->sent = 0;
+    p->run = NULL;
 }
 
-/* See tgi_commit.  The handler of an error, or an engine, may not free a tg_parallel that is busy. */
+/* A run that has no plan: which parameters have a gradient is known from the slots now.  One inside of a run of p must
+   have none. */
+static bool tgi_parallel_begin_late(const tg_backward_run *run, tg_parallel *p)
+{
+    bool reached = false;
+    for (int i = 0; i < p->count; ++i) {
+        const bool has = tgi_run_grad(run, &p->param[i]) != NULL;
+        if (p->run == run) p->param[i].last = has;
+        reached = reached || has;
+    }
+    return p->run == run ? tgi_parallel_begin(run, p) : p->off || !reached || tgi_parallel_allows(run, p);
+}
+
+/* See tgi_commit. */
 static bool tgi_parallel_commit(tg_backward_run *run)
 {
     tgi_thread *S = run->S;
     bool ok = true;
+    tgi_parallel_offer(run);
     for (tg_parallel *p = S->parallel; ok && p; p = p->next) {
-        p->busy = tgi_parallel_takes_part(run, p);
-        if (p->busy) ok = tgi_parallel_begin(run, p) && tgi_parallel_receive(run, p);
+        if (p->run && !(p->run == run && p->planned)) ok = tgi_parallel_begin_late(run, p);
+        if (ok && p->run == run) ok = tgi_parallel_receive(run, p);
     }
     ok = ok && tgi_make_commit_values(run) && tgi_assign_grads(run);
     for (tg_parallel *p = S->parallel; p; p = p->next) {
-        if (p->busy) ok = ok && tgi_parallel_store(run, p);
-        if (p->busy) tgi_parallel_end(S, p, ok);
+        if (p->run != run) continue;
+        ok = ok && tgi_parallel_store(S, p);
+        tgi_parallel_end(S, p, ok);
     }
     return ok;
+}
+
+/* See tgi_backward. */
+static tg_status tgi_parallel_backward(tg_backward_run *run, tg_tensor *const *roots, int n)
+{
+    tgi_thread *S = run->S;
+    const void *const which = run;
+    if (!tgi_parallel_plan(run, roots, n)) run->failed = true;
+    while (tgi_backward_step(run)) {
+        if (!tgi_parallel_advance(run)) run->failed = true;
+    }
+    const tg_status status = tgi_backward_end(run);
+    for (tg_parallel *p = S->parallel; p; p = p->next) {
+        if (p->run == which) tgi_parallel_end(S, p, false); /* it did not come to the commit */
+    }
+    return status;
 }
 
 /* ======== @@SHOW ==================================================================================================

@@ -230,6 +230,17 @@ static bool all_ok(int size)
     return ok;
 }
 
+/* Whether the ranks have stored the same bits. */
+static bool all_same(int size)
+{
+    int i;
+    for (i = 1; i < size; ++i) {
+        if (ranks[i].numbers != ranks[0].numbers) return false;
+        if (memcmp(ranks[i].number, ranks[0].number, sizeof(double) * (size_t)ranks[0].numbers) != 0) return false;
+    }
+    return ranks[0].numbers > 0;
+}
+
 /* ---- training ---- */
 
 enum { ROWS = 8, INPUTS = 3, HIDDEN = 5, STEPS = 6, PARAMETERS = HIDDEN * INPUTS + HIDDEN + 2 * HIDDEN + 2 };
@@ -339,7 +350,7 @@ TEST(one_two_and_four_ranks)
             compare(&one, size);
             /* each gradient once in a step, also in the one of two backwards; parameters once at the start */
             CHECK(ranks[0].l.reduced == STEPS * PARAMETERS * (int64_t)sizeof(float));
-            CHECK(ranks[0].l.broadcast == PARAMETERS * (int64_t)sizeof(float));
+            CHECK(ranks[0].l.broadcast == PARAMETERS * (int64_t)sizeof(float) + 4 * (int64_t)sizeof(int64_t));
             CHECK(ranks[0].l.gathered == 2 * (int64_t)sizeof(int64_t));
             CHECK(ranks[0].l.reductions == STEPS * (variants[v] == SMALL_BUCKETS ? 4 : 1));
             CHECK(ranks[size - 1].l.aborts == 0);
@@ -414,8 +425,8 @@ TEST(a_failure_ends_all_ranks)
         CHECK(x[0] == 0 && x[2] == 0 && x[4] == (int)TG_ERR_COMM && x[6] == (int)TG_ERR_COMM);
         CHECK(x[3] == 2 * x[1] && x[5] == x[3] && x[7] == x[3]); /* the sum of the two that were sent */
         CHECK(ranks[k].code == TG_ERR_COMM && ranks[k].l.aborts == 1);
-        CHECK(strstr(ranks[k].message, k == RANKS - 1 ? "tg_backward: all_reduce failed on rank 3 of 4: the cable was cut"
-                                                      : "wait failed on rank") != NULL);
+        const char *cut = "tg_backward: all_reduce failed on rank 3 of 4: the cable was cut";
+        CHECK(strstr(ranks[k].message, k == RANKS - 1 ? cut : "wait failed on rank") != NULL);
     }
 }
 
@@ -444,6 +455,235 @@ TEST(arguments)
     tg_module_free(empty);
 }
 
+/* ---- while backward goes on ---- */
+
+/* A chain of layers whose parameters are registered in another order than that in which they are used. */
+enum { CHAIN = 6, WIDTH = 3 };
+static tg_module *chain(void)
+{
+    tg_module *m = tg_module_new("Chain", NULL, 0);
+    int i;
+    for (i = 0; i < CHAIN; ++i) {
+        char name[20];
+        snprintf(name, sizeof name, "w%d", i);
+        tg_module_param(m, name, tg_rand(TG_SHAPE(WIDTH + i, WIDTH)));
+    }
+    return m;
+}
+
+/* Layer k multiplies by its [WIDTH + k, WIDTH] and sums to WIDTH again. */
+static tg_tensor *layer_of(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *w = *(tg_tensor *const *)user;
+    const int64_t rows = tg_shape_of(w).dim[0];
+    tg_tensor *y = tg_linear(in[0], w, NULL);
+    (void)n;
+    return tg_tanh(tg_add(tg_narrow(y, 1, 0, WIDTH), tg_narrow(y, 1, rows - WIDTH, WIDTH)));
+}
+
+enum { ORDER_OF_USE = 1, CHECKPOINTS = 2, BY_STEPS = 4, WITH_HOOK = 8, UNSENT = 16 };
+static const int order_of_use[CHAIN] = {3, 0, 5, 1, 4, 2};
+static tg_tensor *double_it(tg_tensor *grad, void *user)
+{
+    (void)user;
+    return tg_mul_scalar(grad, 2);
+}
+
+static void run_chain(rank *r)
+{
+    tg_module *m = chain();
+    tg_parallel_options o = {1, false};
+    tg_parallel *p = tg_parallel_new(m, &r->comm, &o);
+    tg_tensor *const *w = tg_module_params(m);
+    int step, i;
+    if (r->variant & UNSENT) tg_parallel_set_sync(p, false);
+    if (r->variant & WITH_HOOK) tg_hook(w[order_of_use[CHAIN - 1]], double_it, NULL);
+    for (step = 0; step < 2; ++step) {
+        TG_SCOPE;
+        tg_tensor *x = tg_full(TG_SHAPE(2, WIDTH), r->l.rank + 1), *loss;
+        r->l.first = r->l.steps = 0;
+        for (i = 0; i < CHAIN; ++i) {
+            void *user = (void *)(uintptr_t)&w[order_of_use[i]];
+            x = r->variant & CHECKPOINTS ? tg_checkpoint(layer_of, &x, 1, user) : layer_of(&x, 1, user);
+        }
+        loss = tg_sum(x);
+        if (r->variant & BY_STEPS) {
+            tg_backward_run *run = tg_backward_begin(&loss, 1, NULL, 0);
+            while (tg_backward_step(run, NULL)) {}
+            tg_backward_end(run);
+        } else {
+            tg_backward(loss);
+        }
+        store(r, (double)r->l.steps);
+    }
+    for (i = 0; i < CHAIN; ++i) store_tensor(r, tg_grad(w[i]));
+    tg_parallel_free(p);
+    tg_module_free(m);
+}
+
+TEST(buckets_are_sent_while_backward_goes_on)
+{
+    static const int variants[] = {0, CHECKPOINTS, BY_STEPS, WITH_HOOK, WITH_HOOK | BY_STEPS};
+    double wanted[NUMBERS] = {0};
+    int v, k, i, n;
+    run_ranks(2, UNSENT, run_chain, 0); /* the mean of what each has */
+    CHECK(all_ok(2) && ranks[0].l.reduced == 0);
+    n = ranks[0].numbers;
+    for (i = 0; i < n; ++i) wanted[i] = (ranks[0].number[i] + ranks[1].number[i]) / 2;
+    for (v = 0; v < 5; ++v) {
+        run_ranks(2, variants[v], run_chain, 0);
+        CHECK(all_ok(2) && ranks[0].numbers == n);
+        CHECK(memcmp(ranks[0].number + 2, ranks[1].number + 2, sizeof(double) * (size_t)(n - 2)) == 0);
+        for (i = 2; i < n; ++i) {
+            /* the hook's parameter is the last one used: the first that is complete */
+            const bool hooked = (variants[v] & WITH_HOOK) && i >= 2 + 9 + 12 && i < 2 + 9 + 12 + 15;
+            CHECK_NEAR(ranks[0].number[i], (hooked ? 2 : 1) * wanted[i], 1e-5);
+        }
+        /* after the first bucket was sent nodes ran, unless it waits for a hook or the run is by steps */
+        for (k = 0; k < 2; ++k) CHECK((ranks[0].number[k] > 6) == (variants[v] == 0 || variants[v] == CHECKPOINTS));
+        CHECK(ranks[0].l.reductions == 2 * CHAIN && ranks[0].l.waits == 1 + CHAIN + 1 + 2);
+    }
+}
+
+/* ---- parameters without a gradient ---- */
+
+enum { FIND = 1, ONE_RANK = 2, NO_RANK = 4 };
+static void run_unused(rank *r)
+{
+    tg_module *m = tg_module_new("Net", NULL, 0);
+    tg_parallel_options o = {0, (r->variant & FIND) != 0};
+    tg_parallel *p;
+    tg_tensor *a = tg_module_param(m, "a", tg_ones(TG_SHAPE(2))), *b = tg_module_param(m, "b", tg_ones(TG_SHAPE(3)));
+    tg_tensor *loss;
+    p = tg_parallel_new(m, &r->comm, &o);
+    loss = tg_mul_scalar(tg_sum(a), r->l.rank + 1);
+    if (!(r->variant & NO_RANK) && (r->l.rank == 0 || !(r->variant & ONE_RANK))) loss = tg_add(loss, tg_sum(b));
+    store(r, (int)tg_backward(loss));
+    store(r, tg_grad(a) ? tg_item(tg_sum(tg_grad(a))) : -1);
+    store(r, tg_grad(b) ? tg_item(tg_sum(tg_grad(b))) : -1);
+    tg_parallel_free(p);
+    tg_module_free(m);
+}
+
+TEST(unused_parameters)
+{
+    int k;
+    run_ranks(2, 0, run_unused, 0);
+    CHECK(all_ok(2) && all_same(2) && ranks[0].number[1] == 3 && ranks[0].number[2] == 3);
+    CHECK(ranks[0].l.reduced == 5 * (int64_t)sizeof(float));
+    run_ranks(2, FIND, run_unused, 0); /* for which one number is sent for each */
+    CHECK(all_ok(2) && all_same(2) && ranks[0].number[1] == 3 && ranks[0].number[2] == 3);
+    CHECK(ranks[0].l.reduced == (5 + 2) * (int64_t)sizeof(float));
+    run_ranks(2, FIND | ONE_RANK, run_unused, 0); /* zeros from the other one */
+    CHECK(all_ok(2) && all_same(2) && ranks[0].number[1] == 3 && ranks[0].number[2] == 1.5);
+    run_ranks(2, FIND | NO_RANK, run_unused, 0);
+    CHECK(all_ok(2) && all_same(2) && ranks[0].number[1] == 3 && ranks[0].number[2] == -1);
+    run_ranks(2, ONE_RANK, run_unused, 0);
+    for (k = 0; k < 2; ++k) CHECK(ranks[k].number[0] != 0 && ranks[k].number[1] == -1 && ranks[k].number[2] == -1);
+    CHECK(ranks[1].code == TG_ERR_GRAPH && strstr(ranks[1].message, "parameter 'b' got no gradient") != NULL);
+    CHECK(ranks[0].code == TG_ERR_COMM && strstr(ranks[0].message, "a rank has given up") != NULL);
+}
+
+/* ---- what else a backward can be ---- */
+
+static tg_status zero_rule(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
+{
+    (void)ctx, (void)g;
+    grad_in[0] = NULL;
+    return TG_OK;
+}
+
+static tg_status failing_rule(tg_ctx *ctx, tg_tensor *const *g, tg_tensor **grad_in)
+{
+    (void)ctx, (void)g, (void)grad_in;
+    return TG_ERR_UNSUPPORTED;
+}
+
+static tg_status identity(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    out[0] = in[0];
+    return TG_OK;
+}
+
+static void nested_backward(tg_tensor *leaf, void *user)
+{
+    TG_ENABLE_GRAD;
+    (void)user;
+    tg_backward(tg_sum(leaf));
+}
+
+static tg_tensor *nested_in_hook(tg_tensor *grad, void *user)
+{
+    TG_ENABLE_GRAD;
+    tg_backward(tg_sum(tg_mul_scalar(*(tg_tensor **)user, 3)));
+    return grad;
+}
+
+enum {
+    MIXED_DTYPES,
+    NO_GRADIENT,
+    FAILS_HERE,
+    CREATES_GRAPH,
+    NESTED,
+    NESTED_HOOK,
+    TWICE,
+    GRADIENTS,
+    TWO_OF_THEM,
+    CASES
+};
+static void run_case(rank *r)
+{
+    tg_module *m = tg_module_new("Net", NULL, 0), *other = tg_module_new("Other", NULL, 0);
+    tg_tensor *a = tg_module_param(m, "a", tg_ones(TG_SHAPE(2)));
+    const tg_dtype dtype = r->variant == MIXED_DTYPES ? TG_BF16 : TG_F32;
+    tg_tensor *b = tg_module_param(m, "b", tg_ones_on(TG_SHAPE(3), dtype, TG_CPU)), *y, *loss, *g = NULL;
+    tg_tensor *c = tg_module_param(other, "c", tg_ones(TG_SHAPE(2)));
+    tg_parallel *p = tg_parallel_new(m, &r->comm, NULL), *q = NULL;
+    if (r->variant == TWO_OF_THEM) q = tg_parallel_new(other, &r->comm, NULL);
+    y = b;
+    if (r->variant == NO_GRADIENT) tg_custom("no_gradient", identity, zero_rule, NULL, &b, 1, &y, 1);
+    if (r->variant == FAILS_HERE && r->l.rank == 1) tg_custom("fails", identity, failing_rule, NULL, &b, 1, &y, 1);
+    if (r->variant == NESTED) tg_hook_post_accumulate(a, nested_backward, NULL);
+    if (r->variant == NESTED_HOOK) tg_hook(y = tg_mul_scalar(b, 1), nested_in_hook, &b);
+    loss = tg_mul_scalar(tg_add(tg_sum(a), tg_to_dtype(tg_sum(y), TG_F32)), r->l.rank + 1);
+    if (r->variant == TWO_OF_THEM) loss = tg_add(loss, tg_sum(c));
+    if (r->variant == CREATES_GRAPH) store(r, (int)tg_backward_ex(&loss, 1, NULL, TG_CREATE_GRAPH));
+    else if (r->variant == GRADIENTS) store(r, (int)tg_gradients(&loss, 1, NULL, &a, 1, &g, 0));
+    else store(r, (int)tg_backward_ex(&loss, 1, NULL, TG_RETAIN_GRAPH));
+    if (r->variant == TWICE) tg_backward(loss);
+    if (r->variant == GRADIENTS) tg_set_grad(a, g);
+    store(r, tg_grad(a) ? tg_item(tg_sum(tg_grad(a))) : -1);
+    store(r, tg_grad(b) ? tg_item(tg_to_dtype(tg_sum(tg_grad(b)), TG_F32)) : -1);
+    store(r, tg_grad(c) ? tg_item(tg_sum(tg_grad(c))) : -1);
+    tg_parallel_free(p);
+    tg_parallel_free(q);
+    tg_module_free(m);
+    tg_module_free(other);
+}
+
+TEST(what_a_backward_can_be)
+{
+    static const struct { double a, b; const char *error; int reductions; } wanted[CASES] = {
+        {3, 4.5, NULL, 2}, {3, 0, NULL, 1}, {-1, -1, "fails", 0}, {-1, -1, "cannot be recorded", 0},
+        {3, 4.5, "got no gradient", 1}, {-1, -1, "a backward inside of another", 0}, {6, 9, NULL, 2}, {0, -1, NULL, 0},
+        {3, 4.5, NULL, 2}};
+    int v, k;
+    for (v = 0; v < CASES; ++v) {
+        run_ranks(2, v, run_case, 0);
+        for (k = 0; k < 2; ++k) {
+            const rank *r = &ranks[k];
+            CHECK(v == GRADIENTS ? r->number[1] == 2 * (k + 1) : r->number[1] == wanted[v].a);
+            CHECK(r->number[2] == wanted[v].b);
+            CHECK((r->code == TG_OK) == (wanted[v].error == NULL));
+            if (v == TWO_OF_THEM) CHECK(r->number[3] == 2);
+        }
+        if (wanted[v].error) CHECK(strstr(ranks[1].message, wanted[v].error) != NULL);
+        if (v == FAILS_HERE) CHECK(ranks[0].code == TG_ERR_COMM && ranks[1].l.aborts == 1);
+        if (v != FAILS_HERE && v != NESTED_HOOK) CHECK(ranks[0].l.reductions == wanted[v].reductions);
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -451,5 +691,8 @@ int main(int argc, char **argv)
     RUN(ranks_have_the_same_model);
     RUN(a_failure_ends_all_ranks);
     RUN(arguments);
+    RUN(buckets_are_sent_while_backward_goes_on);
+    RUN(unused_parameters);
+    RUN(what_a_backward_can_be);
     return harness_end();
 }
