@@ -29,6 +29,7 @@ help:
 	@echo 'make demo DEVICE=cuda    on an NVIDIA GPU, with nvcc (also cuda:1); make test CUDA=1 the tests; NVCC, NVCCFLAGS'
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      all checks, with the tools that are installed: sanitizers, valgrind, mutants; an hour'
+	@echo 'make replay FIXTURES=dir   the op tests of PyTorch, recorded there; DEVICE=cpu, cudasim or cuda; OPS=a,b some of them'
 	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; or SECONDS=60 SEED=7'
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
 	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: a quiet hour'
@@ -56,7 +57,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test check-examples examples picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test replay check-examples examples picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -67,7 +68,7 @@ COMPILE = $(CC) -I. -I$(BUILD) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $
     $(filter %.o,$(filter-out $< $(CUDA_OBJECT),$^)) $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS)
 
 # CUDA=1, which DEVICE=cuda implies, links every program with the CUDA companion.  CUDA_HOME: the toolkit of nvcc.
-ifneq ($(filter cuda%,$(DEVICE)),)
+ifneq ($(filter cuda cuda:%,$(DEVICE)),)
 CUDA := 1
 endif
 ifneq ($(CUDA),)
@@ -76,7 +77,7 @@ CUDA_OBJECT := $(BUILD)/tensorgrad_cuda.o
 CUDA_FLAGS := -DTG_ENABLE_CUDA
 CUDA_LIBS := $(CUDA_OBJECT) -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart -lcublas -lcublasLt
 
-$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/workloads $(BUILD)/fuzz_api: $(CUDA_OBJECT)
+$(TESTS) $(EXAMPLES) $(BUILD)/check_output $(BUILD)/device $(BUILD)/workloads $(BUILD)/fuzz_api $(BUILD)/replay: $(CUDA_OBJECT)
 
 $(CUDA_OBJECT): tensorgrad_cuda.cu tensorgrad.h $(BUILD)/flags
 	$(NVCC) $(NVCCFLAGS) -c $< -o $@
@@ -100,6 +101,16 @@ check-examples: $(EXAMPLES) $(BUILD)/check_output
 
 check-deep:
 	@bash .ci/run --deep
+
+# PyTorch's own op tests, which tests/tools/replay.sh records: forward and backward of each, compared.  DEVICE=cudasim is the
+# CUDA backend without a GPU; OPS=softmax,cat runs these alone.
+FIXTURES ?= $(BUILD)/replay-fixtures
+REPLAY := $(BUILD)/$(if $(filter cudasim,$(DEVICE)),sim_)replay
+replay: $(filter-out $(BUILD)/sim_%,$(REPLAY))
+	@[ -f '$(FIXTURES)/cases.txt' ] || { echo 'make replay FIXTURES=dir [DEVICE=cpu|cudasim|cuda] [OPS=a,b]: $(FIXTURES) \
+	has no cases.txt, which opinfo_fixtures.py records'; exit 2; }
+	$(if $(filter cudasim,$(DEVICE)),@$(MAKE) -s DEVICE=cpu sim MAIN=tests/tools/replay.c OUT=$(REPLAY))
+	@TG_SIM_DEVICES=1 $(REPLAY) '$(FIXTURES)' $(OPS) --device $(DEVICE)
 
 coverage:
 	@bash tests/ci/coverage.sh $(BUILD)/coverage
@@ -262,4 +273,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples lab manual book web install uninstall dist clean FORCE
+.PHONY: help demo test replay picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples lab manual book web install uninstall dist clean FORCE
