@@ -1110,6 +1110,24 @@ TG_API tg_tensor *tg_maximum(tg_tensor *a, tg_tensor *b);
 TG_API tg_tensor *tg_minimum(tg_tensor *a, tg_tensor *b);
 /* The angle of the point (x, y) = (b, a).  torch.atan2 */
 TG_API tg_tensor *tg_atan2(tg_tensor *a, tg_tensor *b);
+/* The rest of a / b, with the sign of a.  Integers: 0 where b is 0.  torch.fmod */
+TG_API tg_tensor *tg_fmod(tg_tensor *a, tg_tensor *b);
+/* The rest of a / b, with the sign of b, as % in Python.  Integers: 0 where b is 0.  torch.remainder */
+TG_API tg_tensor *tg_remainder(tg_tensor *a, tg_tensor *b);
+/* a / b rounded down, as // in Python; gradient 0.  Integers: 0 where b is 0.  torch.floor_divide */
+TG_API tg_tensor *tg_floor_divide(tg_tensor *a, tg_tensor *b);
+/* a / b rounded, "trunc": towards 0, "floor": down; gradient 0.  torch.div (rounding_mode) */
+TG_API tg_tensor *tg_div_rounded(tg_tensor *a, tg_tensor *b, const char *rounding_mode);
+/* The larger; the other one beside NaN; equal: half the gradient each.  torch.fmax */
+TG_API tg_tensor *tg_fmax(tg_tensor *a, tg_tensor *b);
+/* The smaller; otherwise as tg_fmax.  torch.fmin */
+TG_API tg_tensor *tg_fmin(tg_tensor *a, tg_tensor *b);
+/* sqrt(a * a + b * b), without overflow; floating point only.  torch.hypot */
+TG_API tg_tensor *tg_hypot(tg_tensor *a, tg_tensor *b);
+/* log(exp(a) + exp(b)), without overflow; floating point only.  torch.logaddexp */
+TG_API tg_tensor *tg_logaddexp(tg_tensor *a, tg_tensor *b);
+/* a * log(b); 0 where a is 0, unless b is NaN.  torch.xlogy */
+TG_API tg_tensor *tg_xlogy(tg_tensor *a, tg_tensor *b);
 /* a = a + b.  torch.Tensor.add_ */
 TG_API tg_tensor *tg_add_(tg_tensor *a, tg_tensor *b);
 /* a = a - b.  torch.Tensor.sub_ */
@@ -1237,6 +1255,18 @@ TG_API tg_tensor *tg_cosh(tg_tensor *x);
 TG_API tg_tensor *tg_tanh(tg_tensor *x);
 /* Error function.  torch.erf */
 TG_API tg_tensor *tg_erf(tg_tensor *x);
+/* Inverse hyperbolic sine.  torch.asinh */
+TG_API tg_tensor *tg_asinh(tg_tensor *x);
+/* Inverse hyperbolic cosine.  torch.acosh */
+TG_API tg_tensor *tg_acosh(tg_tensor *x);
+/* Inverse hyperbolic tangent.  torch.atanh */
+TG_API tg_tensor *tg_atanh(tg_tensor *x);
+/* 2 to the power x.  torch.exp2 */
+TG_API tg_tensor *tg_exp2(tg_tensor *x);
+/* 1 - erf(x), exact for large x.  torch.erfc */
+TG_API tg_tensor *tg_erfc(tg_tensor *x);
+/* The inverse of tg_erf.  torch.erfinv */
+TG_API tg_tensor *tg_erfinv(tg_tensor *x);
 /* Rounded down; gradient 0.  torch.floor */
 TG_API tg_tensor *tg_floor(tg_tensor *x);
 /* Rounded up; gradient 0.  torch.ceil */
@@ -1245,6 +1275,19 @@ TG_API tg_tensor *tg_ceil(tg_tensor *x);
 TG_API tg_tensor *tg_round(tg_tensor *x);
 /* Rounded towards 0; gradient 0.  torch.trunc */
 TG_API tg_tensor *tg_trunc(tg_tensor *x);
+
+/* x - trunc(x); gradient 1; floating point only.  torch.frac */
+TG_API tg_tensor *tg_frac(tg_tensor *x);
+/* Rounded to so many decimals after the point, before it if negative; gradient 0; floating point only.
+   torch.round (decimals) */
+TG_API tg_tensor *tg_round_decimals(tg_tensor *x, int decimals);
+/* sin(pi x) / (pi x), 1 at 0.  torch.sinc */
+TG_API tg_tensor *tg_sinc(tg_tensor *x);
+/* log(x / (1 - x)), with x limited to [eps, 1 - eps] first; eps < 0: not limited; floating point only.  torch.logit */
+TG_API tg_tensor *tg_logit(tg_tensor *x, double eps);
+/* x with these numbers for NaN and both infinities; an infinite one stands for the last finite number of the dtype.
+   PyTorch's are 0, INFINITY and -INFINITY.  torch.nan_to_num */
+TG_API tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf);
 
 /* Unary functions in place, x = f(x).  x must be floating point where integers would give the default dtype. */
 
@@ -1294,6 +1337,18 @@ TG_API tg_tensor *tg_cosh_(tg_tensor *x);
 TG_API tg_tensor *tg_tanh_(tg_tensor *x);
 /* x = tg_erf(x).  torch.Tensor.erf_ */
 TG_API tg_tensor *tg_erf_(tg_tensor *x);
+/* x = tg_asinh(x).  torch.Tensor.asinh_ */
+TG_API tg_tensor *tg_asinh_(tg_tensor *x);
+/* x = tg_acosh(x).  torch.Tensor.acosh_ */
+TG_API tg_tensor *tg_acosh_(tg_tensor *x);
+/* x = tg_atanh(x).  torch.Tensor.atanh_ */
+TG_API tg_tensor *tg_atanh_(tg_tensor *x);
+/* x = tg_exp2(x).  torch.Tensor.exp2_ */
+TG_API tg_tensor *tg_exp2_(tg_tensor *x);
+/* x = tg_erfc(x).  torch.Tensor.erfc_ */
+TG_API tg_tensor *tg_erfc_(tg_tensor *x);
+/* x = tg_erfinv(x).  torch.Tensor.erfinv_ */
+TG_API tg_tensor *tg_erfinv_(tg_tensor *x);
 /* x = tg_floor(x).  torch.Tensor.floor_ */
 TG_API tg_tensor *tg_floor_(tg_tensor *x);
 /* x = tg_ceil(x).  torch.Tensor.ceil_ */
@@ -1356,6 +1411,15 @@ TG_API tg_tensor *tg_relu6(tg_tensor *x);
 TG_API tg_tensor *tg_hardsigmoid(tg_tensor *x);
 /* x * tg_hardsigmoid(x).  F.hardswish */
 TG_API tg_tensor *tg_hardswish(tg_tensor *x);
+
+/* x, and 0 where |x| <= lambda; PyTorch's is 0.5.  F.hardshrink */
+TG_API tg_tensor *tg_hardshrink(tg_tensor *x, double lambda);
+/* x less lambda towards 0, and 0 where |x| <= lambda; PyTorch's is 0.5.  Errors: lambda < 0.  F.softshrink */
+TG_API tg_tensor *tg_softshrink(tg_tensor *x, double lambda);
+/* x - tanh(x).  F.tanhshrink */
+TG_API tg_tensor *tg_tanhshrink(tg_tensor *x);
+/* x where x > threshold, else value.  F.threshold */
+TG_API tg_tensor *tg_threshold(tg_tensor *x, double threshold, double value);
 
 /* Selection, elementwise. */
 
@@ -2052,6 +2116,9 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(avg_pool2d) R(avg_pool1d_ex) R(avg_pool2d_ex) R(adaptive_avg_pool1d) R(adaptive_avg_pool2d)                      \
     R(adaptive_max_pool1d) R(adaptive_max_pool2d) R(interpolate) R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
     R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
+    R(fmod) R(remainder) R(floor_divide) R(div_rounded) R(fmax) R(fmin) R(hypot) R(logaddexp) R(xlogy) R(asinh)        \
+    R(acosh) R(atanh) R(exp2) R(erfc) R(erfinv) R(frac) R(round_decimals) R(sinc) R(logit) R(nan_to_num)               \
+    R(hardshrink) R(softshrink) R(tanhshrink) R(threshold)                                                             \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
     R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
 #pragma GCC diagnostic push
@@ -5103,6 +5170,16 @@ enum {
     OP(sigmoid, FLOATS, tgi_sigmoid(x), x, Y, tg_mul(g, tg_mul(y, tg_rsub_scalar(y, 1))), "g * y * (1 - y)")           \
     OP(erf, FLOATS, tgi_erf(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), 1.1283791670955126)),      \
        "g * 2/sqrt(pi) * exp(-x*x)")                                                                                   \
+    OP(asinh, FLOATS, tgi_asinh(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_add_scalar(tg_mul(x, x), 1))),              \
+       "g / sqrt(x*x + 1)")                                                                                            \
+    OP(acosh, FLOATS, tgi_acosh(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_sub_scalar(tg_mul(x, x), 1))),              \
+       "g / sqrt(x*x - 1)")                                                                                            \
+    OP(atanh, FLOATS, tgi_atanh(x), x, A | CAST_F32, tg_div(g, tg_rsub_scalar(tg_mul(x, x), 1)), "g / (1 - x*x)")      \
+    OP(exp2, FLOATS, tgi_two_to(x), x, Y | CAST_F32, tg_mul_scalar(tg_mul(g, y), 0.69314718055994531), "g * y * ln 2") \
+    OP(erfc, FLOATS, tgi_erfc(x), x, A, tg_mul(g, tg_mul_scalar(tg_exp(tg_neg(tg_mul(x, x))), -1.1283791670955126)),   \
+       "g * -2/sqrt(pi) * exp(-x*x)")                                                                                  \
+    OP(erfinv, FLOATS, tgi_erfinv(x), x, Y | CAST_F32,                                                                 \
+       tg_mul(g, tg_mul_scalar(tg_exp(tg_mul(y, y)), 0.88622692545275801)), "g * sqrt(pi)/2 * exp(y*y)")               \
     OP(floor, ANY, tgi_floor(x), x, NOTHING, tg_zeros_like(g), "0")                                                    \
     OP(ceil, ANY, tgi_ceil(x), x, NOTHING, tg_zeros_like(g), "0")                                                      \
     OP(round, ANY, tgi_rint(x), x, NOTHING, tg_zeros_like(g), "0")                                                     \
@@ -5175,6 +5252,18 @@ enum {
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
+    OP(fmod, ANY, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                        \
+       tg_neg(tg_mul(g, tg_div_rounded(a, b, "trunc"))), "a: g, b: -g * trunc(a / b)", AB)                             \
+    OP(remainder, ANY, tgi_remainder(a, b), tgi_int_remainder(a, b), A_FOR_B | B | NO_BOOL, g,                         \
+       tg_neg(tg_mul(g, tg_floor_divide(a, b))), "a: g, b: -g * floor(a / b)", AB)                                     \
+    OP(floor_divide, ANY, tgi_floor_divide(a, b), tgi_int_floor_divide(a, b), NO_BOOL, tg_zeros_like(g),               \
+       tg_zeros_like(g), "0", AB)                                                                                      \
+    OP(hypot, FLOATS, tgi_hypot(a, b), a, A | B | Y | FLOATS_ONLY, tg_mul(g, tg_div(a, y)), tg_mul(g, tg_div(b, y)),   \
+       "a: g * a / y, b: g * b / y", AB)                                                                               \
+    OP(logaddexp, FLOATS, tgi_logaddexp(a, b), a, A | B | FLOATS_ONLY, tg_mul(g, tg_sigmoid(tg_sub(a, b))),            \
+       tg_mul(g, tg_sigmoid(tg_sub(b, a))), "a: g * sigmoid(a - b), b: g * sigmoid(b - a)", AB)                        \
+    OP(xlogy, FLOATS, b != b ? b : a == 0 ? 0 : a * tgi_log(b), a, A | B, tgi_xlogy_gradient(g, a, b),                 \
+       tg_mul(g, tg_div(a, b)), "a: g * log(b), b: g * a / b", AB)                                                     \
     OP(eq, TEST, a == b, a == b, NOTHING, NULL, NULL, NULL, AB)                                                        \
     OP(ne, TEST, a != b, a != b, NOTHING, NULL, NULL, NULL, AB)                                                        \
     OP(lt, TEST, a < b, a < b, NOTHING, NULL, NULL, NULL, AB)                                                          \
@@ -5360,6 +5449,18 @@ enum {
     OP(mv, "a,b", CAST_LOW) OP(dot, "a,b", CAST_WIDEST) OP(outer, "a,b", NOTHING) OP(addmm, "c,a,b", CAST_LOW)         \
     OP(einsum, "tensors", CAST_LOW) OP(interpolate, "x", CAST_F32 | FLOAT_INPUT) OP(l1_loss, "a,b", CAST_F32)          \
     OP(nll_loss, "log_probs,targets,weight?", CAST_F32 | FLOAT_INPUT) OP(kl_div, "input,target", CAST_F32)             \
+    OP(div_rounded, "a,b", NOTHING)                                                                                    \
+    OP(fmax, "a,b", NOTHING)                                                                                           \
+    OP(fmin, "a,b", NOTHING)                                                                                           \
+    OP(frac, "x", FLOAT_INPUT)                                                                                         \
+    OP(round_decimals, "x", FLOAT_INPUT)                                                                               \
+    OP(sinc, "x", NOTHING)                                                                                             \
+    OP(logit, "x", FLOAT_INPUT)                                                                                        \
+    OP(nan_to_num, "x", NOTHING)                                                                                       \
+    OP(hardshrink, "x", FLOAT_INPUT)                                                                                   \
+    OP(softshrink, "x", FLOAT_INPUT)                                                                                   \
+    OP(tanhshrink, "x", NOTHING)                                                                                       \
+    OP(threshold, "x", NOTHING)                                                                                        \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(nn_bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -6036,10 +6137,58 @@ static TGI_UNUSED tgi_loop tgi_as_addition(const tgi_loop *loop)
 
 TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? least : x; }
 
+/* x with erf(x) = y: an estimate of Winitzki (2008), good to 2 per mille, then steps of Halley's method, each of which
+   triples the digits.  Near 1 the error is taken of erfc, which loses no digits there. */
+TGI_INLINE double tgi_inverse_erf(double y)
+{
+    const double size = fabs(y), rest = 1 - size;
+    if (size == 0) return y; /* -0, too */
+    if (!(rest > 0)) return rest == 0 ? y * (double)INFINITY : (double)NAN;
+    const double l = log1p(-size * size), part = 4.3307467508 + l / 2;
+    double x = sqrt(sqrt(part * part - l / 0.147) - part);
+    for (int step = 0; step < 3; ++step) {
+        const double error = size < 0.5 ? erf(x) - size : rest - erfc(x);
+        const double f = error * 0.88622692545275801 * exp(x * x);
+        x -= f / (1 + x * f);
+    }
+    return y < 0 ? -x : x;
+}
+
+/* The remainder with the sign of b, and the quotient that belongs to it, rounded down: of floats, then of integers,
+   where a division by 0 gives 0.  Floats as doubles have the remainder that they have as floats. */
+TGI_INLINE double tgi_float_remainder(double a, double b)
+{
+    const double rest = fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+TGI_INLINE double tgi_float_floor_divide(double a, double b)
+{
+    if (b == 0) return a / b;
+    const double rest = fmod(a, b), quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0));
+    return quotient != 0 ? rint(quotient) : a / b * 0;
+}
+
+TGI_INLINE int64_t tgi_int_fmod(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+TGI_INLINE int64_t tgi_int_remainder(int64_t a, int64_t b)
+{
+    const int64_t rest = tgi_int_fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
+{
+    if (b == 0) return 0;
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
 #define TGI_REAL_OF(call, x) ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x)) : call((double)(x))))
 #define TGI_REAL(call, x) TGI_REAL_OF(call, x)
-#define TGI_REAL2(call, x, y) \
+#define TGI_REAL2_OF(call, x, y) \
     ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
+#define TGI_REAL2(call, x, y) TGI_REAL2_OF(call, x, y)
 #define tgi_fabs(x) TGI_REAL(fabs, x)
 #define tgi_exp(x) TGI_REAL(exp, x)
 #define tgi_expm1(x) TGI_REAL(expm1, x)
@@ -6073,6 +6222,19 @@ TGI_INLINE double tgi_not_below(double x, double least) { return x < least ? lea
      : (s) == (real)-0.5   ? 1 / tgi_sqrt(x)                                            \
                            : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
+/* These are the C library's in every kernel, one call for each element. */
+#define tgi_asinh(x) TGI_REAL_OF(asinh, x)
+#define tgi_acosh(x) TGI_REAL_OF(acosh, x)
+#define tgi_atanh(x) TGI_REAL_OF(atanh, x)
+#define tgi_two_to(x) TGI_REAL_OF(exp2, x)
+#define tgi_erfc(x) TGI_REAL_OF(erfc, x)
+#define tgi_fmod(x, y) TGI_REAL2_OF(fmod, x, y)
+#define tgi_hypot(x, y) TGI_REAL2_OF(hypot, x, y)
+#define tgi_erfinv(x) ((real)tgi_inverse_erf((double)(x)))
+#define tgi_remainder(x, y) ((real)tgi_float_remainder((double)(x), (double)(y)))
+#define tgi_floor_divide(x, y) ((real)tgi_float_floor_divide((double)(x), (double)(y)))
+#define tgi_logaddexp(a, b) /* equal ones may be infinite */ \
+    ((a) == (b) ? (a) + (real)0.69314718055994531 : tgi_larger(a, b) + tgi_log1p(tgi_exp(-tgi_fabs((a) - (b)))))
 #define tgi_not_below_100(x) ((real)tgi_not_below((double)(x), -100))
 #define tgi_larger(a, b) ((((b) > (a)) | ((b) != (b))) ? (b) : (a)) /* NaN if one of them is */
 #define tgi_smaller(a, b) ((((b) < (a)) | ((b) != (b))) ? (b) : (a))
@@ -15122,7 +15284,8 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
     if ((flags & TGI_FLAG_FLOATS_ONLY) && !tgi_dtypes[*dtype].floating)
         return tgi_not_implemented(c->S, c->name, *dtype);
     if (*dtype == TG_BOOL && (flags & TGI_FLAG_NO_BOOL)) {
-        if (c->nin == 3) return tgi_not_implemented(c->S, c->name, *dtype);
+        if (c->op != tgi_op_row(TGI_OP_sub) && c->op != tgi_op_row(TGI_OP_neg))
+            return tgi_not_implemented(c->S, c->name, *dtype);
         return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "%s\ntg_logical_not inverts a mask",
                         c->nin == 2
                             ? "Subtraction, the `-` operator, with two bool tensors is not supported."
@@ -15482,6 +15645,13 @@ static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *numerator, tg_tens
     return tg_mul(g, tg_div(numerator, tg_masked_fill(square, tg_eq_scalar(square, 0), (double)INFINITY)));
 }
 
+/* log b, 0 where a is 0 and log b is not finite */
+static tg_tensor *tgi_xlogy_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *zero = tg_logical_and(tg_eq_scalar(a, 0), tg_le_scalar(b, 0));
+    return tg_mul(g, tg_log(tg_masked_fill(b, zero, 1)));
+}
+
 /* (a - b) / (a (1 - a)), the denominator at least 1e-12 */
 static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 {
@@ -15763,6 +15933,120 @@ tg_tensor *tg_lerp(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
 tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
 {
     return tgi_map3(TGI_OP_lerp, true, a, b, weight, 0);
+}
+
+/* ---- composites of these: each has a row in TGI_COMPOSITES ---- */
+
+/* tg_NAME of the parameters is one expression of other ops; the last argument names its tensors. */
+#define TGI_COMPOSED(name, parameters, y, ...)                                                     \
+    tg_tensor *tg_##name parameters                                                                \
+    {                                                                                              \
+        tgi_composite c;                                                                           \
+        if (!tgi_composite_begin_with(&c, TGI_OP_##name, NULL, __VA_ARGS__)) return NULL;          \
+        return tgi_composite_end(&c, y);                                                           \
+    }
+
+TGI_COMPOSED(fmax, (tg_tensor *a, tg_tensor *b),
+             tg_maximum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
+TGI_COMPOSED(fmin, (tg_tensor *a, tg_tensor *b),
+             tg_minimum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
+TGI_COMPOSED(frac, (tg_tensor *x), tg_sub(x, tg_trunc(x)), &x)
+TGI_COMPOSED(tanhshrink, (tg_tensor *x), tg_sub(x, tg_tanh(x)), &x)
+TGI_COMPOSED(hardshrink, (tg_tensor *x, double lambda), tg_masked_fill(x, tg_le_scalar(tg_abs(x), lambda), 0), &x)
+TGI_COMPOSED(threshold, (tg_tensor *x, double threshold, double value),
+             tg_masked_fill(x, tg_le_scalar(x, threshold), value), &x)
+
+tg_tensor *tg_softshrink(tg_tensor *x, double lambda)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_softshrink, NULL, &x)) return NULL;
+    if (!(lambda >= 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "softshrink",
+                 "lambda must be in range [0, the largest of the input dtype], but found %g", lambda);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *large = tg_hardshrink(x, lambda);
+    return tgi_composite_end(&c, tg_sub(large, tg_mul_scalar(tg_sign(large), lambda)));
+}
+
+/* q of integers, from the quotient of their sizes, for floor_divide rounds down */
+static tg_tensor *tgi_truncated_quotient(tg_tensor *a, tg_tensor *b)
+{
+    return tg_mul(tg_mul(tg_sign(a), tg_sign(b)), tg_floor_divide(tg_abs(a), tg_abs(b)));
+}
+
+tg_tensor *tg_div_rounded(tg_tensor *a, tg_tensor *b, const char *rounding_mode)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_div_rounded, NULL, &a, &b)) return NULL;
+    tg_tensor *y = NULL;
+    if (!rounding_mode)
+        tgi_null_argument(c.S, "div_rounded", "rounding_mode");
+    else if (!strcmp(rounding_mode, "floor"))
+        y = tg_floor_divide(a, b);
+    else if (strcmp(rounding_mode, "trunc"))
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "div_rounded",
+                 "div expected rounding_mode to be one of 'trunc', or 'floor' but found '%.40s'", rounding_mode);
+    else if (tgi_dtypes[a->dtype].floating || tgi_dtypes[b->dtype].floating)
+        y = tg_trunc(tg_div(a, b));
+    else
+        y = tgi_truncated_quotient(a, b);
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_round_decimals(tg_tensor *x, int decimals)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_round_decimals, NULL, &x)) return NULL;
+    const tg_dtype dtype = (tg_dtype)x->dtype;
+    const double ten = pow(10, decimals < 0 ? -(double)decimals : decimals);
+    tg_tensor *y = tgi_upcast(x);
+    if (decimals == 0) y = tg_round(y);
+    else if (decimals > 0) y = tg_div_scalar(tg_round(tg_mul_scalar(y, ten)), ten);
+    else y = tg_mul_scalar(tg_round(tg_div_scalar(y, ten)), ten);
+    return tgi_composite_end(&c, tg_to_dtype(y, dtype));
+}
+
+/* The number 1 stands for pi x where that is 0, and the result is replaced, so that no 0 / 0 enters a gradient. */
+tg_tensor *tg_sinc(tg_tensor *x)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_sinc, NULL, &x)) return NULL;
+    if (!tgi_dtypes[x->dtype].floating) x = tg_to_dtype(x, c.S->default_dtype);
+    tg_tensor *z = tg_mul_scalar(tgi_upcast(x), 3.1415926535897932), *zero = tg_eq_scalar(z, 0);
+    z = tg_masked_fill(z, zero, 1);
+    tg_tensor *y = tg_masked_fill(tg_div(tg_sin(z), z), zero, 1);
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
+}
+
+tg_tensor *tg_logit(tg_tensor *x, double eps)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_logit, NULL, &x)) return NULL;
+    tg_tensor *z = tgi_upcast(x), *below = tg_lt_scalar(z, eps); /* which counts where eps is more than 1 - eps, too */
+    if (eps >= 0) z = tg_masked_fill(tg_masked_fill(z, tg_gt_scalar(z, 1 - eps), 1 - eps), below, eps);
+    return tgi_composite_end(&c, tg_to_dtype(tg_log(tg_div(z, tg_rsub_scalar(z, 1))), (tg_dtype)x->dtype));
+}
+
+/* The largest finite number of a float dtype. */
+static double tgi_largest_of(tg_dtype dtype)
+{
+    return dtype == TG_F64 ? DBL_MAX : dtype == TG_F32 ? FLT_MAX : dtype == TG_BF16 ? 3.3895313892515355e38 : 65504;
+}
+
+tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
+{
+    const double inf = (double)INFINITY;
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_nan_to_num, NULL, &x)) return NULL;
+    if (!tgi_dtypes[x->dtype].floating)
+        return tgi_composite_end(&c, tg_to_ex(x, tgi_device_of(x), (tg_dtype)x->dtype, TG_COPY));
+    const double largest = tgi_largest_of((tg_dtype)x->dtype);
+    if (posinf == inf) posinf = largest;
+    if (neginf == -inf) neginf = -largest;
+    tg_tensor *y = tg_masked_fill(x, tg_isnan(x), nan);
+    y = tg_masked_fill(y, tg_eq_scalar(x, inf), posinf);
+    return tgi_composite_end(&c, tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf));
 }
 
 /* -------- @@VIEWS -------------------------------------------------------------------------------------------------
@@ -44397,10 +44681,12 @@ TGI_GIVES3(tg_status, to_all_, tg_tensor *const *, int, tg_device)
 TGI_GIVES5(tg_status, to_all_ex_, tg_tensor *const *, int, tg_device, tg_dtype, int)
 TGI_GIVES1(tg_dtype, set_autocast, tg_dtype)
 TGI_USED TGI_GIVES2(tg_tensor *, add, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES3(tg_tensor *, div_rounded, tg_tensor *, tg_tensor *, const char *)
 TGI_GIVES2(tg_tensor *, add_, tg_tensor *, tg_tensor *)
 TGI_USED TGI_GIVES2(tg_tensor *, add_scalar, tg_tensor *, double)
 TGI_GIVES2(tg_tensor *, add_scalar_, tg_tensor *, double)
 TGI_USED TGI_GIVES1(tg_tensor *, exp, tg_tensor *)
+TGI_USED TGI_GIVES4(tg_tensor *, nan_to_num, tg_tensor *, double, double, double)
 TGI_USED TGI_GIVES2(tg_tensor *, gelu, tg_tensor *, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, softplus, tg_tensor *, double, double)
 TGI_USED TGI_GIVES3(tg_tensor *, where, tg_tensor *, tg_tensor *, tg_tensor *)
@@ -44741,6 +45027,15 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_maximum(...) TGI_CALL(add, maximum, __VA_ARGS__)
 #define tg_minimum(...) TGI_CALL(add, minimum, __VA_ARGS__)
 #define tg_atan2(...) TGI_CALL(add, atan2, __VA_ARGS__)
+#define tg_fmod(...) TGI_CALL(add, fmod, __VA_ARGS__)
+#define tg_remainder(...) TGI_CALL(add, remainder, __VA_ARGS__)
+#define tg_floor_divide(...) TGI_CALL(add, floor_divide, __VA_ARGS__)
+#define tg_div_rounded(...) TGI_CALL(div_rounded, div_rounded, __VA_ARGS__)
+#define tg_fmax(...) TGI_CALL(add, fmax, __VA_ARGS__)
+#define tg_fmin(...) TGI_CALL(add, fmin, __VA_ARGS__)
+#define tg_hypot(...) TGI_CALL(add, hypot, __VA_ARGS__)
+#define tg_logaddexp(...) TGI_CALL(add, logaddexp, __VA_ARGS__)
+#define tg_xlogy(...) TGI_CALL(add, xlogy, __VA_ARGS__)
 #define tg_add_(...) TGI_CALL(add_, add_, __VA_ARGS__)
 #define tg_sub_(...) TGI_CALL(add_, sub_, __VA_ARGS__)
 #define tg_mul_(...) TGI_CALL(add_, mul_, __VA_ARGS__)
@@ -44799,10 +45094,21 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_cosh(...) TGI_CALL(exp, cosh, __VA_ARGS__)
 #define tg_tanh(...) TGI_CALL(exp, tanh, __VA_ARGS__)
 #define tg_erf(...) TGI_CALL(exp, erf, __VA_ARGS__)
+#define tg_asinh(...) TGI_CALL(exp, asinh, __VA_ARGS__)
+#define tg_acosh(...) TGI_CALL(exp, acosh, __VA_ARGS__)
+#define tg_atanh(...) TGI_CALL(exp, atanh, __VA_ARGS__)
+#define tg_exp2(...) TGI_CALL(exp, exp2, __VA_ARGS__)
+#define tg_erfc(...) TGI_CALL(exp, erfc, __VA_ARGS__)
+#define tg_erfinv(...) TGI_CALL(exp, erfinv, __VA_ARGS__)
 #define tg_floor(...) TGI_CALL(exp, floor, __VA_ARGS__)
 #define tg_ceil(...) TGI_CALL(exp, ceil, __VA_ARGS__)
 #define tg_round(...) TGI_CALL(exp, round, __VA_ARGS__)
 #define tg_trunc(...) TGI_CALL(exp, trunc, __VA_ARGS__)
+#define tg_frac(...) TGI_CALL(exp, frac, __VA_ARGS__)
+#define tg_round_decimals(...) TGI_CALL(softmax, round_decimals, __VA_ARGS__)
+#define tg_sinc(...) TGI_CALL(exp, sinc, __VA_ARGS__)
+#define tg_logit(...) TGI_CALL(add_scalar, logit, __VA_ARGS__)
+#define tg_nan_to_num(...) TGI_CALL(nan_to_num, nan_to_num, __VA_ARGS__)
 #define tg_neg_(...) TGI_CALL(keep, neg_, __VA_ARGS__)
 #define tg_abs_(...) TGI_CALL(keep, abs_, __VA_ARGS__)
 #define tg_sign_(...) TGI_CALL(keep, sign_, __VA_ARGS__)
@@ -44826,6 +45132,12 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_cosh_(...) TGI_CALL(keep, cosh_, __VA_ARGS__)
 #define tg_tanh_(...) TGI_CALL(keep, tanh_, __VA_ARGS__)
 #define tg_erf_(...) TGI_CALL(keep, erf_, __VA_ARGS__)
+#define tg_asinh_(...) TGI_CALL(keep, asinh_, __VA_ARGS__)
+#define tg_acosh_(...) TGI_CALL(keep, acosh_, __VA_ARGS__)
+#define tg_atanh_(...) TGI_CALL(keep, atanh_, __VA_ARGS__)
+#define tg_exp2_(...) TGI_CALL(keep, exp2_, __VA_ARGS__)
+#define tg_erfc_(...) TGI_CALL(keep, erfc_, __VA_ARGS__)
+#define tg_erfinv_(...) TGI_CALL(keep, erfinv_, __VA_ARGS__)
 #define tg_floor_(...) TGI_CALL(keep, floor_, __VA_ARGS__)
 #define tg_ceil_(...) TGI_CALL(keep, ceil_, __VA_ARGS__)
 #define tg_round_(...) TGI_CALL(keep, round_, __VA_ARGS__)
@@ -44855,6 +45167,10 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_relu6(...) TGI_CALL(exp, relu6, __VA_ARGS__)
 #define tg_hardsigmoid(...) TGI_CALL(exp, hardsigmoid, __VA_ARGS__)
 #define tg_hardswish(...) TGI_CALL(exp, hardswish, __VA_ARGS__)
+#define tg_hardshrink(...) TGI_CALL(add_scalar, hardshrink, __VA_ARGS__)
+#define tg_softshrink(...) TGI_CALL(add_scalar, softshrink, __VA_ARGS__)
+#define tg_tanhshrink(...) TGI_CALL(exp, tanhshrink, __VA_ARGS__)
+#define tg_threshold(...) TGI_CALL(softplus, threshold, __VA_ARGS__)
 #define tg_where(...) TGI_CALL(where, where, __VA_ARGS__)
 #define tg_clamp(...) TGI_CALL(softplus, clamp, __VA_ARGS__)
 #define tg_clamp_min(...) TGI_CALL(add_scalar, clamp_min, __VA_ARGS__)

@@ -2114,7 +2114,10 @@ __global__ void tgi_map_strided(tgi_iter iter, int op, typename tgi_number<real>
 constexpr bool tgi_is_rare(int op)
 {
     return op == TGI_OP_expm1 || op == TGI_OP_log2 || op == TGI_OP_log10 || op == TGI_OP_tan || op == TGI_OP_asin ||
-           op == TGI_OP_acos || op == TGI_OP_atan || op == TGI_OP_sinh || op == TGI_OP_cosh || op == TGI_OP_atan2;
+           op == TGI_OP_acos || op == TGI_OP_atan || op == TGI_OP_sinh || op == TGI_OP_cosh || op == TGI_OP_atan2 ||
+           op == TGI_OP_asinh || op == TGI_OP_acosh || op == TGI_OP_atanh || op == TGI_OP_exp2 || op == TGI_OP_erfc ||
+           op == TGI_OP_erfinv || op == TGI_OP_fmod || op == TGI_OP_remainder || op == TGI_OP_floor_divide ||
+           op == TGI_OP_hypot || op == TGI_OP_logaddexp || op == TGI_OP_xlogy;
 }
 
 /* Chooses the kernel for dense rows by the inputs' dtype, f32 or one of 16 bits.  A test (its result is smaller than

@@ -350,6 +350,12 @@ enum {
     TWIN(tanh, tg_tanh(a), POINTWISE, tg_tanh_(a))                      \
     TWIN(sigmoid, tg_sigmoid(a), POINTWISE, tg_sigmoid_(a))             \
     TWIN(erf, tg_erf(a), POINTWISE, tg_erf_(a))                         \
+    TWIN(asinh, tg_asinh(a), POINTWISE, tg_asinh_(a)) \
+    TWIN(exp2, tg_exp2(a), POINTWISE, tg_exp2_(a)) \
+    TWIN(erfc, tg_erfc(a), POINTWISE, tg_erfc_(a)) \
+    TWIN(atanh, tg_atanh(a), POINTWISE, tg_atanh_(a)) \
+    TWIN(erfinv, tg_erfinv(a), POINTWISE, tg_erfinv_(a)) \
+    TWIN(acosh, tg_acosh(a), POINTWISE, tg_acosh_(a)) \
     TWIN(floor, tg_floor(a), POINTWISE, tg_floor_(a))                   \
     TWIN(ceil, tg_ceil(a), POINTWISE, tg_ceil_(a))                      \
     TWIN(round, tg_round(a), POINTWISE, tg_round_(a))                   \
@@ -398,6 +404,12 @@ enum {
     OP(maximum, tg_maximum(a, b), POINTWISE)                                                  \
     OP(minimum, tg_minimum(a, b), POINTWISE)                                                  \
     OP(atan2, tg_atan2(a, b), POINTWISE)                                                      \
+    OP(fmod, tg_fmod(a, b), POINTWISE) \
+    OP(remainder, tg_remainder(a, b), POINTWISE) \
+    OP(floor_divide, tg_floor_divide(a, b), POINTWISE) \
+    OP(hypot, tg_hypot(a, b), POINTWISE) \
+    OP(logaddexp, tg_logaddexp(a, b), POINTWISE) \
+    OP(xlogy, tg_xlogy(a, b), POINTWISE) \
     OP(eq, tg_eq(a, b), POINTWISE | TESTS)                                                    \
     OP(ne, tg_ne(a, b), POINTWISE | TESTS)                                                    \
     OP(lt, tg_lt(a, b), POINTWISE | TESTS)                                                    \
@@ -598,10 +610,26 @@ enum {
     OP(binary_cross_entropy_with_logits, tg_binary_cross_entropy_with_logits(a, b, c, p->flag, d), 0) \
     OP(kl_div, tg_kl_div(a, b, p->flag, p->count != 0), 0)
 
+/* Composites of the ops above. */
+#define COMPOSED_ROWS(OP) \
+    OP(div_rounded, tg_div_rounded(a, b, p->text), EXACT | SEVERAL) \
+    OP(fmax, tg_fmax(a, b), EXACT | SEVERAL | QUIET) \
+    OP(fmin, tg_fmin(a, b), EXACT | SEVERAL | QUIET) \
+    OP(frac, tg_frac(a), EXACT | SEVERAL) \
+    OP(round_decimals, tg_round_decimals(a, (int)p->count), EXACT | SEVERAL) \
+    OP(sinc, tg_sinc(a), EXACT | SEVERAL) \
+    OP(logit, tg_logit(a, p->num), EXACT | SEVERAL) \
+    OP(nan_to_num, tg_nan_to_num(a, p->num, p->num2, -5), EXACT | SEVERAL | QUIET) \
+    OP(hardshrink, tg_hardshrink(a, p->num), EXACT | SEVERAL) \
+    OP(softshrink, tg_softshrink(a, p->num), EXACT | SEVERAL) \
+    OP(tanhshrink, tg_tanhshrink(a), EXACT | SEVERAL) \
+    OP(threshold, tg_threshold(a, p->num, p->num2), EXACT | SEVERAL) \
+    /* rows */
+
 #define ALL_ROWS(OP, TWIN) \
     UNARY_ROWS(OP, TWIN)   \
     ELEMENTWISE_ROWS(OP, TWIN) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) CONVOLUTION_ROWS(OP) POOL_ROWS(OP) \
-    LOSS_ROWS(OP)
+    LOSS_ROWS(OP) COMPOSED_ROWS(OP)
 
 #define DEFINE_CALL(name, expression, ...)                                                            \
     static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                           \
@@ -684,6 +712,24 @@ static void everywhere(double low, double high)
     OP(erf, -2, 2, LINE, "[-0.966105146475, -0.276326390168, 0.520499877813, 0.995322265019]",                        \
        "[0.118930289224, 1.06001412938, 0.878782578935, 0.0206669853541]", "[0, -0., 1, -1, nan]",                    \
        "[1.1283791671, 1.1283791671, 0, 0, nan]")                                                                     \
+    OP(asinh, -2, 2, LINE, "[-1.19476321729, -0.247466461547, 0.48121182506, 1.44363547518]", \
+       "[0.554700196225, 0.970142500145, 0.894427191, 0.4472135955]", "[0, -0., inf, -inf, nan]", \
+       "[1, 1, 0, 0, nan]") \
+    OP(exp2, -2, 2, LINE, "[0.353553390593, 0.840896415254, 1.41421356237, 4]", \
+       "[0.245064535867, 0.582864979376, 0.980258143469, 2.77258872224]", "[1, 1, inf, 0, nan]", \
+       "[0.69314718056, 0.69314718056, inf, 0, nan]") \
+    OP(erfc, -2, 2, LINE, "[1.96610514648, 1.27632639017, 0.479500122187, 0.00467773498105]", \
+       "[-0.118930289224, -1.06001412938, -0.878782578935, -0.0206669853541]", "[1, 1, 0, 2, nan]", \
+       "[-1.1283791671, -1.1283791671, 0, 0, nan]") \
+    OP(atanh, -0.9, 0.9, UNIT, "[-0.972955074528, -0.255412811883, 0.549306144334, 1.47221948958]", \
+       "[2.28571428571, 1.06666666667, 1.33333333333, 5.26315789474]", "[0, -0., nan, nan, nan]", \
+       "[1, 1, 0, 0, nan]") \
+    OP(erfinv, -0.9, 0.9, UNIT, "[-0.813419847598, -0.225312055012, 0.476936276204, 1.16308715368]", \
+       "[1.71749976937, 0.932378234606, 1.11258481897, 3.42804281145]", "[0, -0., nan, nan, nan]", \
+       "[0.886226925453, 0.886226925453, nan, nan, nan]") \
+    OP(acosh, 1.2, 3, "[1.25, 2, 3.5, 10]", "[0.69314718056, 1.31695789692, 1.92484730024, 2.99322284613]", \
+       "[1.33333333333, 0.57735026919, 0.298142397, 0.100503781526]", "[nan, nan, inf, nan, nan]", \
+       "[nan, nan, 0, 0, nan]") \
     OP(floor, -2, 2, LINE, "[-2, -1, 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
     OP(ceil, -2, 2, LINE, "[-1, -0., 1, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
     OP(trunc, -2, 2, LINE, "[-1, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")          \
@@ -1099,6 +1145,151 @@ SAMPLES(atan2)
     }
 }
 
+SAMPLES(fmod)
+{
+    sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(2, 3));
+    sample(range(-4.8, -4.2), S(3), range(1.5, 2), S(2, 3));
+    edge(in("[5, -5, 5.5, -5.5, 7]"), in("[3, 3, -2, -2, inf]"), gives("[2, -2, 1.5, -1.5, 7]"),
+         grads("[1, 1, 1, 1, 1]"), grads("[-1, 1, 2, -2, 0]"));
+    expect(tg_fmod(f64("[1, nan, 3]"), f64("[0.1, 1, 0]")), "[0.0999999999999999, nan, nan]");
+    expect(tg_fmod(i64("[7, -7, 7, 7]"), i64("[3, 3, -3, 0]")), "[1, -1, 1, 0]");
+    refuse(tg_fmod(boolean("[1]"), boolean("[1]")), "not implemented for 'bool'");
+}
+SAMPLES(remainder)
+{
+    sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(2, 3));
+    sample(range(-4.8, -4.2), S(3), range(1.5, 2), S(2, 3));
+    edge(in("[5, -5, 5.5, -5.5]"), in("[3, 3, -2, -2]"), gives("[2, 1, -0.5, -1.5]"), grads("[1, 1, 1, 1]"),
+         grads("[-1, 2, 3, -2]"));
+    expect(tg_remainder(i64("[7, -7, 7, 7]"), i64("[3, 3, -3, 0]")), "[1, 2, -2, 0]");
+    refuse(tg_remainder(boolean("[1]"), boolean("[1]")), "not implemented for 'bool'");
+}
+SAMPLES(floor_divide)
+{
+    sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(3));
+    edge(in("[5, -5, 5.5, -5.5, 7]"), in("[3, 3, -2, -2, inf]"), gives("[1, -2, -3, 2, 0]"), grads("[0, 0, 0, 0, 0]"), grads("[0, 0, 0, 0, 0]"));
+    expect(tg_floor_divide(f64("[1, -1, 0, nan, 0.5]"), f64("[0, 0, 0, 1, -1]")), "[inf, -inf, nan, nan, -1]");
+    expect(tg_floor_divide(i64("[7, -7, 7, 7, -9]"), i64("[3, 3, -3, 0, -1]")), "[2, -3, -3, 0, 9]");
+    refuse(tg_floor_divide(boolean("[1]"), boolean("[1]")), "not implemented for 'bool'");
+}
+SAMPLES(hypot)
+{
+    binary(0.3, 2);
+    binary(-2, -0.3);
+    edge(in("[3, -5, 1e+30, inf, nan]"), in("[4, 12, 1e+30, 1, 1]"), gives("[5, 13, 1.41421356237e+30, inf, nan]"),
+         grads("[0.6, -0.384615384615, 0.707106781187, nan, nan]"),
+         grads("[0.8, 0.923076923077, 0.707106781187, 0, nan]"));
+    refuse(tg_hypot(i64("[1]"), i64("[1]")), "not implemented for 'i64'");
+}
+SAMPLES(logaddexp)
+{
+    binary(-2, 2);
+    edge(in("[1, -2, 800, 1]"), in("[2, 1, 801, nan]"), gives("[2.31326168752, 1.04858735157, 801.313261688, nan]"),
+         grads("[0.26894142137, 0.0474258731776, 0.26894142137, nan]"),
+         grads("[0.73105857863, 0.952574126822, 0.73105857863, nan]"));
+    expect(tg_logaddexp(f64("[inf, -inf, inf, 0]"), f64("[inf, -inf, -inf, -inf]")), "[inf, -inf, inf, 0]");
+    refuse(tg_logaddexp(i64("[1]"), i64("[1]")), "not implemented for 'i64'");
+}
+SAMPLES(xlogy)
+{
+    sample(range(0.3, 2), S(2, 3), S(2, 3));
+    sample(range(0.3, 2), S(3), S(2, 3));
+    edge(in("[1, -2, 0, 0.5]"), in("[2, 0.5, 0, 3]"), gives("[0.69314718056, 1.38629436112, 0, 0.549306144334]"),
+         grads("[0.69314718056, -0.69314718056, 0, 1.09861228867]"), grads("[0.5, -4, nan, 0.166666666667]"));
+    expect(tg_xlogy(f64("[0, nan, 1]"), f64("[nan, 1, -1]")), "[nan, nan, nan]");
+    expect(tg_xlogy(i64("[2]"), i64("[1]")), "[0]");
+}
+SAMPLES(div_rounded)
+{
+    sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(3), text("trunc"));
+    sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(3), text("floor"));
+    expect(tg_div_rounded(f64("[5, -5, 1]"), f64("[3, 3, 0]"), "trunc"), "[1, -1, inf]");
+    expect(tg_div_rounded(f64("[5, -5]"), f64("[3, 3]"), "floor"), "[1, -2]");
+    expect(tg_div_rounded(i64("[7, -7, 7, 7]"), i64("[3, 3, -3, 0]"), "trunc"), "[2, -2, -2, 0]");
+    refuse(tg_div_rounded(ones(2), ones(2), "up"), "but found 'up'");
+}
+SAMPLES(fmax)
+{
+    binary(-2, 2);
+    edge(in("[1, 2, 3, nan, 1]"), in("[1, 3, 2, 1, nan]"), gives("[1, 3, 3, 1, 1]"), grads("[0.5, 0, 1, 0, 1]"),
+         grads("[0.5, 1, 0, 1, 0]"));
+}
+SAMPLES(fmin)
+{
+    binary(-2, 2);
+    edge(in("[1, 2, 3, nan, 1]"), in("[1, 3, 2, 1, nan]"), gives("[1, 2, 2, 1, 1]"), grads("[0.5, 1, 0, 0, 1]"),
+         grads("[0.5, 0, 1, 1, 0]"));
+}
+SAMPLES(frac)
+{
+    sample(range(0.1, 0.9), S(2, 3));
+    sample(range(0.1, 0.9), S0);
+    sample(range(0.1, 0.9), S(0, 3));
+    edge(in("[-1.5, 0, 2.25, nan]"), gives("[-0.5, 0, 0.25, nan]"), grads("[1, 1, 1, 1]"));
+    refuse(tg_frac(i64("[1]")), "Got: i64");
+}
+SAMPLES(round_decimals)
+{
+    sample(range(0.1, 0.9), S(2, 3), count(0));
+    sample(range(0.1, 0.9), S(5), count(3));
+    sample(range(0.1, 0.9), S(0, 3), count(-2));
+    edge(in("[1234.5678, -0.5, nan]"), count(2), gives("[1234.57, -0.5, nan]"), grads("[0, 0, 0]"));
+    edge(in("[1234.5678, 150]"), count(-2), gives("[1200, 200]"), grads("[0, 0]"));
+    refuse(tg_round_decimals(i64("[1]"), 1), "Got: i64");
+}
+SAMPLES(sinc)
+{
+    everywhere(0.1, 2);
+    edge(in("[-1.5, 0, 0.5, 1]"), gives("[-0.212206590789, 1, 0.636619772368, 3.89817183252e-17]"),
+         grads("[-0.141471060526, 0, -1.27323954474, -1]"));
+    expect(tg_sinc(i64("[0, 1]")), "[1, 0]");
+}
+SAMPLES(logit)
+{
+    sample(range(0.1, 0.9), S(2, 3), num(-1));
+    sample(range(0.1, 0.9), S(17), num(0.2));
+    sample(range(0.1, 0.9), S0, num(0));
+    sample(range(0.1, 0.9), S(0, 3), num(-1));
+    edge(in("[0.25, 0.5, 0.9]"), num(-1), gives("[-1.09861228867, 0, 2.19722457734]"),
+         grads("[5.33333333333, 4, 11.1111111111]"));
+    edge(in("[0.25, 0.5, 0.9, nan]"), num(0.3), gives("[-0.847297860387, 0, 0.847297860387, nan]"),
+         grads("[0, 4, 0, nan]"));
+    expect(tg_logit(f64("[0, 1, 2]"), -1), "[-inf, inf, nan]");
+    refuse(tg_logit(i64("[1]"), -1), "Got: i64");
+}
+SAMPLES(nan_to_num)
+{
+    sample(S(2, 3), num(1), num2(2));
+    sample(S0, num(1), num2(2));
+    sample(S(0, 2), num(1), num2(2));
+    edge(in("[nan, inf, -inf, 3]"), num(1), num2(2), gives("[1, 2, -5, 3]"), grads("[0, 0, 0, 1]"));
+    expect(tg_nan_to_num(f32("[nan, inf, -inf]"), 0, INFINITY, -INFINITY), "[0, 3.40282347e38, -3.40282347e38]");
+    expect(tg_nan_to_num(i64("[1, 2]"), 0, 1, 1), "[1, 2]");
+}
+SAMPLES(hardshrink)
+{
+    everywhere_by(0.7, 0, -2, 2);
+    edge(in("[-1.5, -0.25, 0.5, 2, nan]"), num(0.5), gives("[-1.5, 0, 0, 2, nan]"), grads("[1, 0, 0, 1, 1]"));
+    refuse(tg_hardshrink(i64("[1]"), 1), "Got: i64");
+}
+SAMPLES(softshrink)
+{
+    everywhere_by(0.7, 0, -2, 2);
+    edge(in("[-1.5, 0.25, 0.5, 2]"), num(0.5), gives("[-1, 0, 0, 1.5]"), grads("[1, 0, 0, 1]"));
+    refuse(tg_softshrink(ones(2), -1), "lambda must be in range [0,");
+}
+SAMPLES(tanhshrink)
+{
+    everywhere(-2, 2);
+    edge(in("[-1.5, -0.25, 0.5, 2, nan]"),
+         gives("[-0.594851746355, -0.00508133759629, 0.03788284274, 1.03597241992, nan]"),
+         grads("[0.819293361076, 0.0599851511936, 0.213552267034, 0.929349175147, nan]"));
+}
+SAMPLES(threshold)
+{
+    everywhere_by(0.7, 3, -2, 2);
+    edge(in("[-1.5, -0.25, 0.5, 2, nan]"), num(0.5), num2(9), gives("[9, 9, 9, 2, nan]"), grads("[0, 0, 0, 1, 1]"));
+}
 /* name; [0, 0, 2, -3] with [0, nan, 0, 1] */
 #define LOGIC(OP)                   \
     OP(logical_and, "[0, 0, 0, 1]") \

@@ -1926,6 +1926,7 @@ TEST(long_inputs)
             tg_seed((uint64_t)i);
             for (n = 0; n < 3; ++n) inputs[n] = tg_rand_on(TG_SHAPE(41, 53), dtype, HERE);
             n = takes_three(op_rows[i].name) ? 3 : 2;
+            if (strcmp(op_rows[i].name, "acosh") == 0) inputs[0] = tg_add_scalar(inputs[0], 1);
             if (strcmp(op_rows[i].name, "where") == 0) inputs[2] = tg_gt_scalar(inputs[2], 0.5);
             if (strcmp(op_rows[i].name, "masked_fill") == 0) inputs[1] = tg_gt_scalar(inputs[1], 0.5);
             memset(&how, 0, sizeof how);

@@ -81,6 +81,7 @@ static const struct {
     {"tg_trunc_normal_", "a=-1 b=1"},
     {"tg_kaiming_uniform_", "mode=fan_in nonlinearity=relu"},
     {"tg_kaiming_normal_", "mode=fan_out nonlinearity=tanh"},
+    {"tg_div_rounded", "rounding_mode=floor"},
     {"tg_sgd", "params=!f32:2,3"},
     {"tg_adam", "params=!f32:2,3"},
     {"tg_adamw", "params=!f32:2,3"},

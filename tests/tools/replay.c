@@ -353,7 +353,8 @@ static void scaled(call *c)
     else give(c, c->row->two(a, alpha == 1 ? b : tg_mul_scalar(b, alpha)));
 }
 
-CALL(quotient, (need(c, !given(c, 2, "rounding_mode"), "rounding_mode"), tg_div(first(c), second(c))))
+CALL(quotient, given(c, 2, "rounding_mode") ? tg_div_rounded(first(c), second(c), word(c, 2, "rounding_mode", ""))
+                                           : tg_div(first(c), second(c)))
 
 /* sum(a), sum(a, 1), sum(a, (0, 1), keepdim=True) */
 static void reduce(call *c)
@@ -768,6 +769,14 @@ static void linspace(call *c)
 CALL(eye, (find(c, -1, "dtype"), tg_eye(integer(c, 0, "n", 0))))
 CALL(full_like, tg_full_like(first(c), number(c, 1, "fill_value", 0)))
 
+CALL(logit, tg_logit(first(c), number(c, 1, "eps", -1)))
+CALL(nan_to_num, tg_nan_to_num(first(c), number(c, 1, "nan", 0), number(c, 2, "posinf", INFINITY),
+                               number(c, 3, "neginf", -INFINITY)))
+CALL(hardshrink, tg_hardshrink(first(c), number(c, 1, "lambd", 0.5)))
+CALL(softshrink, tg_softshrink(first(c), number(c, 1, "lambd", 0.5)))
+CALL(threshold, tg_threshold(first(c), number(c, 1, "threshold", 0), number(c, 2, "value", 0)))
+CALL(rounded, given(c, -1, "decimals") ? tg_round_decimals(first(c), whole(c, -1, "decimals", 0)) : tg_round(first(c)))
+
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
@@ -783,7 +792,7 @@ static const row rows[] = {
     UNARY(neg), UNARY(abs), UNARY(sign), UNARY(square), UNARY(exp), UNARY(expm1), UNARY(log), UNARY(log2),
     UNARY(log10), UNARY(log1p), UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(sin), UNARY(cos), UNARY(tan),
     UNARY(asin), UNARY(acos), UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh), UNARY(sigmoid), UNARY(erf),
-    UNARY(floor), UNARY(ceil), UNARY(round), UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite),
+    UNARY(floor), UNARY(ceil), WITH("round", rounded, one, NULL), UNARY(trunc), UNARY(isnan), UNARY(isinf), UNARY(isfinite),
     UNARY(logical_not), WITH("nn.functional.relu", unary, one, tg_relu),
     WITH("nn.functional.silu", unary, one, tg_silu), WITH("nn.functional.logsigmoid", unary, one, tg_logsigmoid),
     NN(leaky_relu), NN(elu), NN(softplus), NN(gelu), NN(celu), NN(hardtanh), NN(prelu), NN(glu),
@@ -834,6 +843,10 @@ static const row rows[] = {
     NN(cross_entropy), NN(nll_loss), WITH("nn.functional.mse_loss", loss_op, loss, tg_mse_loss),
     WITH("nn.functional.l1_loss", loss_op, loss, tg_l1_loss), NN(smooth_l1_loss), NN(huber_loss),
     NN(binary_cross_entropy), NN(binary_cross_entropy_with_logits), NN(kl_div),
+    UNARY(asinh), UNARY(acosh), UNARY(atanh), UNARY(exp2), UNARY(erfc), UNARY(erfinv), UNARY(frac), UNARY(sinc),
+    BINARY(fmod), BINARY(remainder), BINARY(floor_divide), BINARY(hypot), BINARY(logaddexp), BINARY(xlogy),
+    BINARY(fmax), BINARY(fmin), OP(logit), OP(nan_to_num), NN(hardshrink), NN(softshrink), NN(threshold),
+    WITH("nn.functional.tanhshrink", unary, one, tg_tanhshrink),
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
