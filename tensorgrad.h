@@ -1669,6 +1669,19 @@ TG_API tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, doub
 /* Distances of the rows of a and b.  torch.cdist */
 TG_API tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p);
 
+/* Composites of these, over dims as in tg_NAME_dims (TG_SCALAR: all). */
+
+/* Sum of all that is not NaN.  torch.nansum */
+TG_API tg_tensor *tg_nansum(tg_tensor *t, tg_shape dims, bool keepdim);
+/* Mean of all that is not NaN; floating point only.  torch.nanmean */
+TG_API tg_tensor *tg_nanmean(tg_tensor *t, tg_shape dims, bool keepdim);
+/* How many elements are not 0: i64, no gradient.  torch.count_nonzero */
+TG_API tg_tensor *tg_count_nonzero(tg_tensor *t, tg_shape dims);
+/* The p-norm of a - b over all dims, as tg_norm_dims.  torch.dist */
+TG_API tg_tensor *tg_dist(tg_tensor *a, tg_tensor *b, double p);
+/* The p-norm of x1 - x2 + eps over the last dim; PyTorch's are p = 2 and eps = 1e-6.  F.pairwise_distance */
+TG_API tg_tensor *tg_pairwise_distance(tg_tensor *x1, tg_tensor *x2, double p, double eps, bool keepdim);
+
 /* -------- @@INDEX ------------------------------------------------------------------------------------------------- */
 
 /* Indexing along one dim by an integer tensor (i64 or i32) on the device of t.  Errors: an index outside
@@ -1751,6 +1764,28 @@ TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **in
 /* The k largest in descending order, or the k smallest in ascending order: dim has size k then.  torch.topk */
 TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **indices);
 
+/* Composites of these, along dim. */
+
+/* The indices that sort t: those of tg_sort.  torch.argsort (stable) */
+TG_API tg_tensor *tg_argsort(tg_tensor *t, int dim, bool descending);
+/* tg_sort along dim 0, ascending.  torch.msort */
+TG_API tg_tensor *tg_msort(tg_tensor *t);
+/* The k-th smallest, k from 1 on; indices as above.  Errors: k out of range.  torch.kthvalue */
+TG_API tg_tensor *tg_kthvalue(tg_tensor *t, int64_t k, int dim, bool keepdim, tg_tensor **indices);
+/* The median, of an even number the lower of the two in the middle; NaN if there is one; indices as above.
+   torch.median(t, dim) */
+TG_API tg_tensor *tg_median_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+/* The median of all elements, as of tg_median_dim; NaN without elements.  torch.median */
+TG_API tg_tensor *tg_median(tg_tensor *t);
+/* y[i] = t[0] * ... * t[i]; integers give i64.  torch.cumprod */
+TG_API tg_tensor *tg_cumprod(tg_tensor *t, int dim);
+/* y[i] = log(exp(t[0]) + ... + exp(t[i])), without overflow; floating point only.  torch.logcumsumexp */
+TG_API tg_tensor *tg_logcumsumexp(tg_tensor *t, int dim);
+/* The largest up to i, NaN after one; of equal elements the last is found; indices as above.  torch.cummax */
+TG_API tg_tensor *tg_cummax(tg_tensor *t, int dim, tg_tensor **indices);
+/* The smallest up to i; otherwise as tg_cummax.  torch.cummin */
+TG_API tg_tensor *tg_cummin(tg_tensor *t, int dim, tg_tensor **indices);
+
 /* -------- @@NORM -------------------------------------------------------------------------------------------------- */
 
 /* Of floating point, along dim. */
@@ -1759,6 +1794,8 @@ TG_API tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_ten
 TG_API tg_tensor *tg_softmax(tg_tensor *t, int dim);
 /* Logarithm of tg_softmax, without overflow.  torch.log_softmax */
 TG_API tg_tensor *tg_log_softmax(tg_tensor *t, int dim);
+/* tg_softmax of -t.  F.softmin */
+TG_API tg_tensor *tg_softmin(tg_tensor *t, int dim);
 /* a * sigmoid(b) for the halves a, b of t.  F.glu */
 TG_API tg_tensor *tg_glu(tg_tensor *t, int dim);
 /* x where x > 0, else weight * x; weight has one element, or one for each channel of x [N, C, ..].  F.prelu */
@@ -1777,6 +1814,10 @@ TG_API tg_tensor *tg_add_layer_norm(tg_tensor *x, tg_tensor *residual, int norma
 /* tg_add_layer_norm with tg_rms_norm as the norm.  F.rms_norm(x + residual, ..) */
 TG_API tg_tensor *tg_add_rms_norm(tg_tensor *x, tg_tensor *residual, int normalized_ndim, tg_tensor *weight, double eps,
                                   tg_tensor **sum);
+
+/* x / (k + alpha / size * s)^beta, s the sum of x^2 over `size` channels around each of x [N, C, d..].  PyTorch's are
+   alpha = 1e-4, beta = 0.75, k = 1.  Floating point only.  F.local_response_norm */
+TG_API tg_tensor *tg_local_response_norm(tg_tensor *x, int64_t size, double alpha, double beta, double k);
 
 /* Three functions compute (x - mean) / sqrt(variance + eps) * weight + bias for x [N, C, ..], floating point, with
    biased variance.  weight and bias are [C] or NULL.  bf16 and f16 are computed in f32.  They differ in what has one
@@ -2071,6 +2112,37 @@ TG_API tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tenso
    holds logarithms, too.  Broadcasts.  TG_MEAN divides by all elements; TG_BATCHMEAN is the usual choice.  F.kl_div */
 TG_API tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool log_target);
 
+/* Losses of several tensors that broadcast; target is 1 or -1 but in the first two. */
+
+/* log(var) / 2 + (input - target)^2 / (2 var), with log(2 pi) / 2 added if full.  var, the variances, has the shape of
+   input, or size 1 in its last dim or no last dim; what is below eps (PyTorch's is 1e-6) counts as eps, but has the
+   gradient of eps.  F.gaussian_nll_loss */
+TG_API tg_tensor *tg_gaussian_nll_loss(tg_tensor *input, tg_tensor *target, tg_tensor *var, bool full, double eps,
+                                       int reduction);
+/* exp(input) - target * input if log_input, else input - target * log(input + eps) (PyTorch's eps is 1e-8); full adds
+   Stirling's target * log(target) - target + log(2 pi target) / 2 where target > 1.  F.poisson_nll_loss */
+TG_API tg_tensor *tg_poisson_nll_loss(tg_tensor *input, tg_tensor *target, bool log_input, bool full, double eps,
+                                      int reduction);
+/* log(1 + exp(-target * input)).  F.soft_margin_loss */
+TG_API tg_tensor *tg_soft_margin_loss(tg_tensor *input, tg_tensor *target, int reduction);
+/* max(0, margin - target * (x1 - x2)); PyTorch's margin is 0.  F.margin_ranking_loss */
+TG_API tg_tensor *tg_margin_ranking_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *target, double margin, int reduction);
+/* input where target is 1, max(0, margin - input) where it is -1; PyTorch's margin is 1.  F.hinge_embedding_loss */
+TG_API tg_tensor *tg_hinge_embedding_loss(tg_tensor *input, tg_tensor *target, double margin, int reduction);
+/* With s the tg_cosine_similarity of x1 and x2 [D] or [N, D]: 1 - s where target [] or [N] is 1, max(0, s - margin)
+   where it is -1; PyTorch's margin is 0.  F.cosine_embedding_loss */
+TG_API tg_tensor *tg_cosine_embedding_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *target, double margin,
+                                           int reduction);
+/* max(0, margin + d(anchor, positive) - d(anchor, negative)), d = tg_pairwise_distance with p and eps; with swap the
+   smaller of d(anchor, negative) and d(positive, negative).  PyTorch's are 1, 2, 1e-6 and false.
+   F.triplet_margin_loss */
+TG_API tg_tensor *tg_triplet_margin_loss(tg_tensor *anchor, tg_tensor *positive, tg_tensor *negative, double margin,
+                                         double p, double eps, bool swap, int reduction);
+/* Of scores input [C] or [N, C] and the classes target, i64 of the same shape, up to the first -1 in a row: the sum of
+   max(0, 1 - (input[t] - input[i])) over each target t and each i that is none, divided by C.  Errors: a target outside
+   [-1, C).  F.multilabel_margin_loss */
+TG_API tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int reduction);
+
 /* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
 /* Comparison of whole tensors.  They wait for the device; false on error.  NaN is equal to nothing.  Dtypes are
@@ -2119,6 +2191,10 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(fmod) R(remainder) R(floor_divide) R(div_rounded) R(fmax) R(fmin) R(hypot) R(logaddexp) R(xlogy) R(asinh)        \
     R(acosh) R(atanh) R(exp2) R(erfc) R(erfinv) R(frac) R(round_decimals) R(sinc) R(logit) R(nan_to_num)               \
     R(hardshrink) R(softshrink) R(tanhshrink) R(threshold)                                                             \
+    R(nansum) R(nanmean) R(count_nonzero) R(dist) R(pairwise_distance) R(argsort) R(msort) R(median) R(cumprod)        \
+    R(logcumsumexp) R(softmin) R(local_response_norm) R(gaussian_nll_loss) R(poisson_nll_loss) R(soft_margin_loss)     \
+    R(margin_ranking_loss) R(hinge_embedding_loss) R(cosine_embedding_loss) R(triplet_margin_loss)                     \
+    R(multilabel_margin_loss)                                                                                          \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
     R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
 #pragma GCC diagnostic push
@@ -5461,6 +5537,30 @@ enum {
     OP(softshrink, "x", FLOAT_INPUT)                                                                                   \
     OP(tanhshrink, "x", NOTHING)                                                                                       \
     OP(threshold, "x", NOTHING)                                                                                        \
+    OP(nansum, "t", NOTHING)                                                                                           \
+    OP(nanmean, "t", FLOAT_INPUT)                                                                                      \
+    OP(count_nonzero, "t", NOTHING)                                                                                    \
+    OP(dist, "a,b", NOTHING)                                                                                           \
+    OP(pairwise_distance, "x1,x2", NOTHING)                                                                            \
+    OP(kthvalue, "t", DIM)                                                                                             \
+    OP(median_dim, "t", DIM)                                                                                           \
+    OP(cumprod, "t", DIM)                                                                                              \
+    OP(cummax, "t", DIM)                                                                                               \
+    OP(cummin, "t", DIM)                                                                                               \
+    OP(argsort, "t", DIM)                                                                                              \
+    OP(logcumsumexp, "t", FLOAT_INPUT | DIM)                                                                           \
+    OP(median, "t", NOTHING)                                                                                           \
+    OP(msort, "t", NOTHING)                                                                                            \
+    OP(softmin, "t", CAST_F32 | FLOAT_INPUT | DIM)                                                                     \
+    OP(local_response_norm, "x", CAST_F32 | FLOAT_INPUT)                                                               \
+    OP(gaussian_nll_loss, "input,target,var", CAST_F32 | FLOAT_INPUT)                                                  \
+    OP(poisson_nll_loss, "input,target", CAST_F32)                                                                     \
+    OP(soft_margin_loss, "input,target", CAST_F32)                                                                     \
+    OP(margin_ranking_loss, "x1,x2,target", CAST_F32)                                                                  \
+    OP(hinge_embedding_loss, "input,target", CAST_F32)                                                                 \
+    OP(cosine_embedding_loss, "x1,x2,target", CAST_F32)                                                                \
+    OP(triplet_margin_loss, "anchor,positive,negative", CAST_F32)                                                      \
+    OP(multilabel_margin_loss, "input,target", CAST_F32 | FLOAT_INPUT)                                                 \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(nn_bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -18067,6 +18167,28 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
     return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
 }
 
+/* ---- composites ---- */
+
+TGI_COMPOSED(nansum, (tg_tensor *t, tg_shape dims, bool keepdim),
+             tg_sum_dims(tg_masked_fill(t, tg_isnan(t), 0), dims, keepdim), &t)
+TGI_COMPOSED(count_nonzero, (tg_tensor *t, tg_shape dims), tg_sum_dims(tg_ne_scalar(t, 0), dims, false), &t)
+TGI_COMPOSED(dist, (tg_tensor *a, tg_tensor *b, double p), tg_norm_dims(tg_sub(a, b), p, TG_SCALAR, false), &a, &b)
+
+tg_tensor *tg_nanmean(tg_tensor *t, tg_shape dims, bool keepdim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_nanmean, NULL, &t)) return NULL;
+    tg_tensor *counts = tg_sum_dims(tg_logical_not(tg_isnan(t)), dims, keepdim);
+    return tgi_composite_end(&c, tg_div(tg_nansum(t, dims, keepdim), counts));
+}
+
+tg_tensor *tg_pairwise_distance(tg_tensor *x1, tg_tensor *x2, double p, double eps, bool keepdim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_pairwise_distance, NULL, &x1, &x2)) return NULL;
+    return tgi_composite_end(&c, tg_norm_dim(tg_add_scalar(tg_sub(x1, x2), eps), p, -1, keepdim));
+}
+
 /* -------- @@INDEX -------------------------------------------------------------------------------------------------
 
    Promise: elements are read or written at places that a tensor names: along one dim (gather, scatter, index_select,
@@ -19022,6 +19144,152 @@ tg_tensor *tg_topk(tg_tensor *t, int64_t k, int dim, bool largest, tg_tensor **i
     return tgi_sort_dim("topk", t, k < 0 ? INT64_MAX : k, dim, largest, indices);
 }
 
+/* ---- composites: places in the order, running products and extremes ---- */
+
+tg_tensor *tg_argsort(tg_tensor *t, int dim, bool descending)
+{
+    tgi_composite c;
+    tg_tensor *indices = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_argsort, NULL, &t, &dim)) return NULL;
+    return tgi_composite_end(&c, tg_sort(t, dim, descending, &indices) ? indices : NULL);
+}
+
+TGI_COMPOSED(msort, (tg_tensor *t), tg_sort(t, 0, false, NULL), &t)
+
+/* The element of each row that has the place `place` [.., 1, ..] in order. */
+static tg_tensor *tgi_in_place(tgi_composite *c, tg_tensor *t, tg_tensor *place, int dim, bool keepdim,
+                               tg_tensor **indices)
+{
+    tg_tensor *order = NULL, *sorted = tg_sort(t, dim, false, &order);
+    tg_tensor *y = sorted ? tg_gather(sorted, dim, place) : NULL, *index = y ? tg_gather(order, dim, place) : NULL;
+    if (!keepdim && t->ndim) y = tg_squeeze(y, dim), index = tg_squeeze(index, dim);
+    if (y && index && indices) *indices = tg_keep(index);
+    return tgi_composite_end(c, index ? y : NULL);
+}
+
+/* [.., 1, ..] i64, like t but for dim, filled with a place */
+static tg_tensor *tgi_same_place(tg_tensor *t, int dim, int64_t place)
+{
+    tg_shape shape = tgi_shape_of(t);
+    if (t->ndim) shape.dim[dim] = 1;
+    return tg_full_on(shape, (double)place, TG_I64, tgi_device_of(t));
+}
+
+tg_tensor *tg_kthvalue(tg_tensor *t, int64_t k, int dim, bool keepdim, tg_tensor **indices)
+{
+    tgi_composite c;
+    if (indices) *indices = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_kthvalue, NULL, &t, &dim)) return NULL;
+    if (k < 1 || k > tgi_size_along(t, dim)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "kthvalue", "selected index k out of range: %lld of %lld", (long long)k,
+                 (long long)tgi_size_along(t, dim));
+        return tgi_composite_end(&c, NULL);
+    }
+    return tgi_in_place(&c, t, tgi_same_place(t, dim, k - 1), dim, keepdim, indices);
+}
+
+/* Sorted, the NaN are last: where there are some, the place of the first is how many others there are. */
+tg_tensor *tg_median_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+{
+    tgi_composite c;
+    if (indices) *indices = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_median_dim, NULL, &t, &dim)) return NULL;
+    const int64_t n = tgi_size_along(t, dim);
+    if (n == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "median_dim",
+                 "median(): Expected reduction dim %d to have non-zero size.", dim);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *place = tgi_same_place(t, dim, (n - 1) / 2);
+    if (tgi_dtypes[t->dtype].floating) {
+        tg_tensor *numbers = tg_sum_dim(tg_logical_not(tg_isnan(t)), dim, true);
+        place = tg_where(tg_lt_scalar(numbers, (double)n), numbers, place);
+    }
+    return tgi_in_place(&c, t, place, dim, keepdim, indices);
+}
+
+tg_tensor *tg_median(tg_tensor *t)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_median, NULL, &t)) return NULL;
+    if (tgi_numel(t) == 0) /* as PyTorch: NaN, of integers the smallest */
+        return tgi_composite_end(&c, tg_to_dtype(tg_full_on(TG_SCALAR, NAN, TG_F64, tgi_device_of(t)),
+                                                 (tg_dtype)t->dtype));
+    return tgi_composite_end(&c, tg_median_dim(tg_reshape(t, TG_SHAPE(-1)), 0, false, NULL));
+}
+
+/* y[i] = t[0] o .. o t[i] along dim for an associative op o, in steps that double the distance: after a step, y[i] is
+   the result of the last `reach` elements up to i. */
+static tg_tensor *tgi_running(tg_tensor *(*op)(tg_tensor *, tg_tensor *), tg_tensor *t, int dim)
+{
+    const int64_t n = t ? tgi_size_along(t, dim) : 0;
+    for (int64_t reach = 1; t && reach < n; reach *= 2) {
+        tg_tensor *parts[2];
+        parts[0] = tg_narrow(t, dim, 0, reach);
+        parts[1] = op(tg_narrow(t, dim, 0, n - reach), tg_narrow(t, dim, reach, n - reach));
+        t = parts[0] && parts[1] ? tg_cat(parts, 2, dim) : NULL;
+    }
+    return t;
+}
+
+tg_tensor *tg_cumprod(tg_tensor *t, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_cumprod, NULL, &t, &dim)) return NULL;
+    const tg_dtype dtype = (tg_dtype)t->dtype, sum = tgi_sum_dtype(t);
+    tg_tensor *y = tgi_running(tg_mul, tgi_upcast(sum == dtype ? t : tg_to_dtype(t, sum)), dim);
+    return tgi_composite_end(&c, y == t ? tg_clone(t) : tg_to_dtype(y, sum));
+}
+
+tg_tensor *tg_logcumsumexp(tg_tensor *t, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_logcumsumexp, NULL, &t, &dim)) return NULL;
+    tg_tensor *y = tgi_running(tg_logaddexp, tgi_upcast(t), dim);
+    return tgi_composite_end(&c, y == t ? tg_clone(t) : tg_to_dtype(y, (tg_dtype)t->dtype));
+}
+
+/* The index of the larger (smaller) of the elements of t that two indices name, the first of which is before the
+   other: the other one, where it is NaN or as large and the first is no NaN. */
+static tg_tensor *tgi_later(tg_tensor *t, tg_tensor *first, tg_tensor *other, int dim, bool largest)
+{
+    tg_tensor *a = tg_gather(t, dim, first), *b = tg_gather(t, dim, other);
+    tg_tensor *beyond = largest ? tg_ge(b, a) : tg_le(b, a);
+    return tg_where(tg_logical_or(tg_isnan(b), tg_logical_and(beyond, tg_logical_not(tg_isnan(a)))), other, first);
+}
+
+/* The steps of tgi_running on indices; the elements are gathered in the end, by which they have their gradient. */
+static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor **indices)
+{
+    tgi_composite c;
+    if (indices) *indices = NULL;
+    if (!tgi_composite_begin_with(&c, op, NULL, &t, &dim)) return NULL;
+    const int64_t n = tgi_size_along(t, dim);
+    tg_shape shape = tgi_shape_of(t);
+    for (int i = 0; i < shape.ndim; ++i) shape.dim[i] = i == dim ? n : 1;
+    tg_tensor *x = tg_detach(t), *index = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
+    index = tg_clone(tg_expand(tg_reshape(index, shape), tgi_shape_of(t)));
+    for (int64_t reach = 1; index && reach < n; reach *= 2) {
+        tg_tensor *parts[2];
+        parts[0] = tg_narrow(index, dim, 0, reach);
+        parts[1] = tgi_later(x, tg_narrow(index, dim, 0, n - reach), tg_narrow(index, dim, reach, n - reach), dim,
+                             op == TGI_OP_cummax);
+        index = parts[0] && parts[1] ? tg_cat(parts, 2, dim) : NULL;
+    }
+    tg_tensor *y = index ? tg_gather(t, dim, index) : NULL;
+    if (y && indices) *indices = tg_keep(index);
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_cummax(tg_tensor *t, int dim, tg_tensor **indices)
+{
+    return tgi_running_extreme(TGI_OP_cummax, t, dim, indices);
+}
+tg_tensor *tg_cummin(tg_tensor *t, int dim, tg_tensor **indices)
+{
+    return tgi_running_extreme(TGI_OP_cummin, t, dim, indices);
+}
+
 /* -------- @@NORM --------------------------------------------------------------------------------------------------
 
    Promise: rows are made comparable: softmax; (x - mean) / deviation over the last dims (layer_norm, rms_norm), over
@@ -19084,6 +19352,8 @@ static bool tgi_rule_log_softmax(tgi_step *step, tg_tensor *g)
     if (step->S->grad_off) return tgi_softmax_backward_fused(step, g, true);
     return tgi_set_input_grad(step, 0, tg_sub(g, tg_mul(tg_exp(y), tg_sum_dim(g, step->params->dim, true))));
 }
+
+TGI_COMPOSED(softmin, (tg_tensor *t, int dim), tg_softmax(tg_neg(t), dim), &t, &dim)
 
 /* ---- activations with a weight or a gate ---- */
 
@@ -19776,6 +20046,23 @@ tg_tensor *tg_group_norm(tg_tensor *x, int64_t groups, tg_tensor *weight, tg_ten
     y = y ? tgi_normalize(tg_contiguous(y), 1, false, eps, NULL) : NULL;
     y = y ? tgi_scale_and_shift(tg_reshape(y, channels), weight, bias, x) : NULL;
     return tgi_composite_end(&c, y);
+}
+
+/* The sum over channels is that of `size` shifted copies, with zeros beyond the first and the last channel. */
+tg_tensor *tg_local_response_norm(tg_tensor *x, int64_t size, double alpha, double beta, double k)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_local_response_norm, NULL, &x)) return NULL;
+    if (x->ndim < 3 || size < 1) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "local_response_norm", "Expected 3D or higher dimensionality input (got %d "
+                 "dimensions), and a size of at least 1 (got %lld)", x->ndim, (long long)size);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *wide = tgi_upcast(x), *square = tg_transpose(tg_mul(wide, wide), 1, x->ndim - 1);
+    square = tg_pad(square, TG_SHAPE(size / 2, (size - 1) / 2), 0);
+    tg_tensor *mean = tg_transpose(tg_mean_dim(tg_unfold(square, -1, size, 1), -1, false), 1, x->ndim - 1);
+    tg_tensor *y = tg_div(wide, tg_pow_scalar(tg_add_scalar(tg_mul_scalar(mean, alpha), k), beta));
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
 }
 
 /* -------- @@MATMUL ------------------------------------------------------------------------------------------------
@@ -22810,6 +23097,148 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
     }
     if (reduction != TG_BATCHMEAN) return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
     return tgi_composite_end(&c, tg_div_scalar(tg_sum(loss), input->ndim ? (double)input->dim[0] : 1));
+}
+
+/* ---- losses of several tensors ---- */
+
+/* max(0, x), with the gradient of x at 0, as PyTorch's losses have it */
+static tg_tensor *tgi_hinge(tg_tensor *x) { return tg_masked_fill(x, tg_lt_scalar(x, 0), 0); }
+
+tg_tensor *tg_gaussian_nll_loss(tg_tensor *input, tg_tensor *target, tg_tensor *var, bool full, double eps,
+                                int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_gaussian_nll_loss, NULL, &input, &target, &var)) return NULL;
+    bool fits = var->ndim == input->ndim || var->ndim == input->ndim - 1;
+    for (int i = 0; fits && i < var->ndim; ++i)
+        fits = var->dim[i] == input->dim[i] || (var->ndim == input->ndim && i == var->ndim - 1 && var->dim[i] == 1);
+    if (!fits) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "gaussian_nll_loss", "var is of incorrect size: %s, for an input of %s",
+                 tgi_shape_text(var).text, tgi_shape_text(input).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (var->ndim < input->ndim) var = tg_unsqueeze(var, -1);
+    tg_tensor *low = var ? tg_lt_scalar(var, eps) : NULL, *zeros = var ? tg_masked_fill(var, low, 0) : NULL;
+    /* var or eps: a sum whose parts pass the gradient to var in both cases */
+    tg_tensor *rest = var ? tg_sub(var, zeros) : NULL;
+    rest = rest ? tg_add(rest, tg_masked_fill(tg_rsub_scalar(tg_detach(rest), eps), tg_logical_not(low), 0)) : NULL;
+    tg_tensor *v = tg_add(zeros, rest), *difference = tg_sub(input, target);
+    tg_tensor *loss = tg_mul_scalar(tg_add(tg_log(v), tg_div(tg_mul(difference, difference), v)), 0.5);
+    if (full) loss = tg_add_scalar(loss, 0.91893853320467274);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+tg_tensor *tg_poisson_nll_loss(tg_tensor *input, tg_tensor *target, bool log_input, bool full, double eps,
+                               int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_poisson_nll_loss, NULL, &input, &target)) return NULL;
+    tg_tensor *loss = log_input ? tg_sub(tg_exp(input), tg_mul(target, input))
+                                : tg_sub(input, tg_mul(target, tg_log(tg_add_scalar(input, eps))));
+    if (full) {
+        tg_tensor *low = tg_le_scalar(target, 1), *t = tg_masked_fill(target, low, 1);
+        tg_tensor *angle = t ? tg_mul_scalar(tg_to_dtype(t, (tg_dtype)input->dtype), 6.2831853071795865) : NULL;
+        tg_tensor *root = tg_mul_scalar(tg_log(angle), 0.5);
+        tg_tensor *stirling = tg_add(tg_sub(tg_mul(t, tg_log(t)), t), root);
+        loss = tg_add(loss, tg_masked_fill(stirling, low, 0));
+    }
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+tg_tensor *tg_soft_margin_loss(tg_tensor *input, tg_tensor *target, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_soft_margin_loss, NULL, &input, &target)) return NULL;
+    tg_tensor *loss = tg_neg(tg_logsigmoid(tg_mul(target, input)));
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+tg_tensor *tg_margin_ranking_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *target, double margin, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_margin_ranking_loss, NULL, &x1, &x2, &target)) return NULL;
+    if (x1->ndim != x2->ndim || x1->ndim != target->ndim) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "margin_ranking_loss",
+                 "margin_ranking_loss : All input tensors should have same dimension but got sizes: x1: %s, x2: %s, "
+                 "target: %s",
+                 tgi_shape_text(x1).text, tgi_shape_text(x2).text, tgi_shape_text(target).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *loss = tgi_hinge(tg_rsub_scalar(tg_mul(target, tg_sub(x1, x2)), margin));
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+tg_tensor *tg_hinge_embedding_loss(tg_tensor *input, tg_tensor *target, double margin, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_hinge_embedding_loss, NULL, &input, &target)) return NULL;
+    tg_tensor *apart = tg_masked_fill(tgi_hinge(tg_rsub_scalar(input, margin)), tg_eq_scalar(target, 1), 0);
+    tg_tensor *close = tg_masked_fill(input, tg_eq_scalar(target, -1), 0);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, tg_add(apart, close), reduction));
+}
+
+/* The angle's cosine with 1e-12 added to each square, as PyTorch has it here. */
+tg_tensor *tg_cosine_embedding_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *target, double margin, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_cosine_embedding_loss, NULL, &x1, &x2, &target)) return NULL;
+    if (target->ndim > 1 || x1->ndim != target->ndim + 1 || x2->ndim != x1->ndim) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "cosine_embedding_loss",
+                 "%dD target tensor expects %dD input tensors, but found inputs with sizes %s and %s.", target->ndim,
+                 target->ndim + 1, tgi_shape_text(x1).text, tgi_shape_text(x2).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *squares = tg_mul(tg_add_scalar(tg_sum_dim(tg_mul(x1, x1), -1, false), 1e-12),
+                                tg_add_scalar(tg_sum_dim(tg_mul(x2, x2), -1, false), 1e-12));
+    tg_tensor *cosine = tg_div(tg_sum_dim(tg_mul(x1, x2), -1, false), tg_sqrt(squares));
+    tg_tensor *close = tg_masked_fill(tg_rsub_scalar(cosine, 1), tg_ne_scalar(target, 1), 0);
+    tg_tensor *apart = tg_masked_fill(tgi_hinge(tg_sub_scalar(cosine, margin)), tg_ne_scalar(target, -1), 0);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, tg_add(close, apart), reduction));
+}
+
+tg_tensor *tg_triplet_margin_loss(tg_tensor *anchor, tg_tensor *positive, tg_tensor *negative, double margin, double p,
+                                  double eps, bool swap, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_triplet_margin_loss, NULL, &anchor, &positive, &negative)) return NULL;
+    if (anchor->ndim != positive->ndim || anchor->ndim != negative->ndim || !(margin > 0)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "triplet_margin_loss",
+                 "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
+                 "got: anchor %dD, positive %dD, and negative %dD inputs; and margin must be greater than 0, not %g",
+                 anchor->ndim, positive->ndim, negative->ndim, margin);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *close = tg_pairwise_distance(anchor, positive, p, eps, false);
+    tg_tensor *distant = tg_pairwise_distance(anchor, negative, p, eps, false);
+    if (swap) distant = tg_minimum(distant, tg_pairwise_distance(positive, negative, p, eps, false));
+    tg_tensor *loss = tgi_hinge(tg_add_scalar(tg_sub(close, distant), margin));
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+/* hinges [N, C, C]: [n, t, i] is that of the t-th target and class i, which counts if that target stands before the
+   first -1, and class i is none of those that do. */
+tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_multilabel_margin_loss, NULL, &input, &target)) return NULL;
+    if (input->ndim > 2 || !tgi_same_shape(target, input->ndim, input->dim) || target->dtype != TG_I64) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "multilabel_margin_loss",
+                 input->ndim > 2 ? "Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s, %s"
+                                 : "inconsistent target size: input is %s, target, which must be i64, %s",
+                 tgi_shape_text(input).text, tgi_shape_text(target).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t classes = tgi_size_along(input, input->ndim - 1);
+    tg_tensor *x = input->ndim ? input : tg_unsqueeze(input, 0), *t = target->ndim ? target : tg_unsqueeze(target, 0);
+    tg_tensor *ended = tg_gt_scalar(tg_cumsum(tg_eq_scalar(t, -1), -1), 0), *index = tg_masked_fill(t, ended, 0);
+    tg_tensor *counts = tg_to_dtype(tg_logical_not(ended), TG_I64);
+    tg_tensor *is_target = index ? tg_scatter_add(tg_zeros_like(counts), -1, index, counts) : NULL;
+    tg_tensor *right = index ? tg_gather(x, -1, index) : NULL;
+    tg_tensor *hinges = tgi_hinge(tg_rsub_scalar(tg_sub(tg_unsqueeze(right, -1), tg_unsqueeze(x, -2)), 1));
+    hinges = tg_masked_fill(hinges, tg_unsqueeze(ended, -1), 0);
+    hinges = tg_masked_fill(hinges, tg_unsqueeze(tg_gt_scalar(is_target, 0), -2), 0);
+    tg_tensor *loss = tg_div_scalar(tg_sum_dims(hinges, TG_DIMS(-2, -1), false), (double)classes);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
 
 /* -------- @@COMPARE -----------------------------------------------------------------------------------------------
@@ -44719,6 +45148,7 @@ TGI_USED TGI_GIVES4(tg_tensor *, norm_dim, tg_tensor *, double, int, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, norm_dims, tg_tensor *, double, tg_shape, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, normalize, tg_tensor *, double, int, double)
 TGI_USED TGI_GIVES4(tg_tensor *, cosine_similarity, tg_tensor *, tg_tensor *, int, double)
+TGI_USED TGI_GIVES5(tg_tensor *, pairwise_distance, tg_tensor *, tg_tensor *, double, double, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, index_select, tg_tensor *, int, tg_tensor *)
 TGI_USED TGI_GIVES3(tg_tensor *, take_along_dim, tg_tensor *, tg_tensor *, int)
 TGI_USED TGI_GIVES4(tg_tensor *, scatter, tg_tensor *, int, tg_tensor *, tg_tensor *)
@@ -44729,11 +45159,13 @@ TGI_USED TGI_GIVES5(tg_tensor *, index_put, tg_tensor *, tg_tensor *const *, int
 TGI_GIVES5(tg_tensor *, index_put_, tg_tensor *, tg_tensor *const *, int, tg_tensor *, bool)
 TGI_GIVES4(tg_tensor *, max_dim, tg_tensor *, int, bool, tg_tensor **)
 TGI_GIVES5(tg_tensor *, topk, tg_tensor *, int64_t, int, bool, tg_tensor **)
+TGI_GIVES3(tg_tensor *, cummax, tg_tensor *, int, tg_tensor **)
 TGI_USED TGI_GIVES2(tg_tensor *, softmax, tg_tensor *, int)
 TGI_USED TGI_GIVES5(tg_tensor *, layer_norm, tg_tensor *, int, tg_tensor *, tg_tensor *, double)
 TGI_USED TGI_GIVES4(tg_tensor *, rms_norm, tg_tensor *, int, tg_tensor *, double)
 TGI_GIVES7(tg_tensor *, add_layer_norm, tg_tensor *, tg_tensor *, int, tg_tensor *, tg_tensor *, double, tg_tensor **)
 TGI_GIVES6(tg_tensor *, add_rms_norm, tg_tensor *, tg_tensor *, int, tg_tensor *, double, tg_tensor **)
+TGI_USED TGI_GIVES5(tg_tensor *, local_response_norm, tg_tensor *, int64_t, double, double, double)
 TGI_GIVES8(tg_tensor *, batch_norm, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, bool, double,
     double)
 TGI_USED TGI_GIVES5(tg_tensor *, group_norm, tg_tensor *, int64_t, tg_tensor *, tg_tensor *, double)
@@ -44766,6 +45198,12 @@ TGI_USED TGI_GIVES4(tg_tensor *, binary_cross_entropy, tg_tensor *, tg_tensor *,
 TGI_USED TGI_GIVES5(tg_tensor *, binary_cross_entropy_with_logits, tg_tensor *, tg_tensor *, tg_tensor *, int,
     tg_tensor *)
 TGI_USED TGI_GIVES4(tg_tensor *, kl_div, tg_tensor *, tg_tensor *, int, bool)
+TGI_USED TGI_GIVES6(tg_tensor *, gaussian_nll_loss, tg_tensor *, tg_tensor *, tg_tensor *, bool, double, int)
+TGI_USED TGI_GIVES6(tg_tensor *, poisson_nll_loss, tg_tensor *, tg_tensor *, bool, bool, double, int)
+TGI_USED TGI_GIVES5(tg_tensor *, margin_ranking_loss, tg_tensor *, tg_tensor *, tg_tensor *, double, int)
+TGI_USED TGI_GIVES4(tg_tensor *, hinge_embedding_loss, tg_tensor *, tg_tensor *, double, int)
+TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_loss, tg_tensor *, tg_tensor *, tg_tensor *, double, double, double,
+    bool, int)
 TGI_GIVES2(bool, equal, tg_tensor *, tg_tensor *)
 TGI_GIVES4(bool, allclose, tg_tensor *, tg_tensor *, double, double)
 TGI_GIVES4(bool, gradcheck, tg_function, tg_tensor *const *, int, void *)
@@ -45261,6 +45699,11 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_normalize(...) TGI_CALL(normalize, normalize, __VA_ARGS__)
 #define tg_cosine_similarity(...) TGI_CALL(cosine_similarity, cosine_similarity, __VA_ARGS__)
 #define tg_cdist(...) TGI_CALL(masked_fill, cdist, __VA_ARGS__)
+#define tg_nansum(...) TGI_CALL(sum_dims, nansum, __VA_ARGS__)
+#define tg_nanmean(...) TGI_CALL(sum_dims, nanmean, __VA_ARGS__)
+#define tg_count_nonzero(...) TGI_CALL(reshape, count_nonzero, __VA_ARGS__)
+#define tg_dist(...) TGI_CALL(masked_fill, dist, __VA_ARGS__)
+#define tg_pairwise_distance(...) TGI_CALL(pairwise_distance, pairwise_distance, __VA_ARGS__)
 #define tg_index_select(...) TGI_CALL(index_select, index_select, __VA_ARGS__)
 #define tg_gather(...) TGI_CALL(index_select, gather, __VA_ARGS__)
 #define tg_take_along_dim(...) TGI_CALL(take_along_dim, take_along_dim, __VA_ARGS__)
@@ -45285,14 +45728,25 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_cumsum(...) TGI_CALL(softmax, cumsum, __VA_ARGS__)
 #define tg_sort(...) TGI_CALL(max_dim, sort, __VA_ARGS__)
 #define tg_topk(...) TGI_CALL(topk, topk, __VA_ARGS__)
+#define tg_argsort(...) TGI_CALL(sum_dim, argsort, __VA_ARGS__)
+#define tg_msort(...) TGI_CALL(exp, msort, __VA_ARGS__)
+#define tg_kthvalue(...) TGI_CALL(topk, kthvalue, __VA_ARGS__)
+#define tg_median_dim(...) TGI_CALL(max_dim, median_dim, __VA_ARGS__)
+#define tg_median(...) TGI_CALL(exp, median, __VA_ARGS__)
+#define tg_cumprod(...) TGI_CALL(softmax, cumprod, __VA_ARGS__)
+#define tg_logcumsumexp(...) TGI_CALL(softmax, logcumsumexp, __VA_ARGS__)
+#define tg_cummax(...) TGI_CALL(cummax, cummax, __VA_ARGS__)
+#define tg_cummin(...) TGI_CALL(cummax, cummin, __VA_ARGS__)
 #define tg_softmax(...) TGI_CALL(softmax, softmax, __VA_ARGS__)
 #define tg_log_softmax(...) TGI_CALL(softmax, log_softmax, __VA_ARGS__)
+#define tg_softmin(...) TGI_CALL(softmax, softmin, __VA_ARGS__)
 #define tg_glu(...) TGI_CALL(softmax, glu, __VA_ARGS__)
 #define tg_prelu(...) TGI_CALL(add, prelu, __VA_ARGS__)
 #define tg_layer_norm(...) TGI_CALL(layer_norm, layer_norm, __VA_ARGS__)
 #define tg_rms_norm(...) TGI_CALL(rms_norm, rms_norm, __VA_ARGS__)
 #define tg_add_layer_norm(...) TGI_CALL(add_layer_norm, add_layer_norm, __VA_ARGS__)
 #define tg_add_rms_norm(...) TGI_CALL(add_rms_norm, add_rms_norm, __VA_ARGS__)
+#define tg_local_response_norm(...) TGI_CALL(local_response_norm, local_response_norm, __VA_ARGS__)
 #define tg_batch_norm(...) TGI_CALL(batch_norm, batch_norm, __VA_ARGS__)
 #define tg_instance_norm(...) TGI_CALL(batch_norm, instance_norm, __VA_ARGS__)
 #define tg_group_norm(...) TGI_CALL(group_norm, group_norm, __VA_ARGS__)
@@ -45366,6 +45820,14 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_binary_cross_entropy_with_logits(...)                                                                       \
     TGI_CALL(binary_cross_entropy_with_logits, binary_cross_entropy_with_logits, __VA_ARGS__)
 #define tg_kl_div(...) TGI_CALL(kl_div, kl_div, __VA_ARGS__)
+#define tg_gaussian_nll_loss(...) TGI_CALL(gaussian_nll_loss, gaussian_nll_loss, __VA_ARGS__)
+#define tg_poisson_nll_loss(...) TGI_CALL(poisson_nll_loss, poisson_nll_loss, __VA_ARGS__)
+#define tg_soft_margin_loss(...) TGI_CALL(take_along_dim, soft_margin_loss, __VA_ARGS__)
+#define tg_margin_ranking_loss(...) TGI_CALL(margin_ranking_loss, margin_ranking_loss, __VA_ARGS__)
+#define tg_hinge_embedding_loss(...) TGI_CALL(hinge_embedding_loss, hinge_embedding_loss, __VA_ARGS__)
+#define tg_cosine_embedding_loss(...) TGI_CALL(margin_ranking_loss, cosine_embedding_loss, __VA_ARGS__)
+#define tg_triplet_margin_loss(...) TGI_CALL(triplet_margin_loss, triplet_margin_loss, __VA_ARGS__)
+#define tg_multilabel_margin_loss(...) TGI_CALL(take_along_dim, multilabel_margin_loss, __VA_ARGS__)
 #define tg_equal(...) TGI_CALL(equal, equal, __VA_ARGS__)
 #define tg_allclose(...) TGI_CALL(allclose, allclose, __VA_ARGS__)
 #define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)

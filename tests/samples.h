@@ -624,6 +624,30 @@ enum {
     OP(softshrink, tg_softshrink(a, p->num), EXACT | SEVERAL) \
     OP(tanhshrink, tg_tanhshrink(a), EXACT | SEVERAL) \
     OP(threshold, tg_threshold(a, p->num, p->num2), EXACT | SEVERAL) \
+    OP(nansum, tg_nansum(a, p->dims, p->flag != 0), QUIET) \
+    OP(nanmean, tg_nanmean(a, p->dims, p->flag != 0), QUIET) \
+    OP(count_nonzero, tg_count_nonzero(a, p->dims), EXACT | TESTS) \
+    OP(dist, tg_dist(a, b, p->num), TIES) \
+    OP(pairwise_distance, tg_pairwise_distance(a, b, p->num, 1e-6, p->flag != 0), TIES) \
+    OP(argsort, tg_argsort(a, p->dim, p->flag != 0), EXACT | TESTS) \
+    OP(msort, tg_msort(a), EXACT | TIES) \
+    OP(kthvalue, tg_kthvalue(a, p->count, p->dim, p->flag != 0, NULL), EXACT | TIES) \
+    OP(median_dim, tg_median_dim(a, p->dim, p->flag != 0, NULL), EXACT | TIES) \
+    OP(median, tg_median(a), EXACT | TIES) \
+    OP(cumprod, tg_cumprod(a, p->dim), SEVERAL) \
+    OP(logcumsumexp, tg_logcumsumexp(a, p->dim), SEVERAL) \
+    OP(cummax, tg_cummax(a, p->dim, NULL), EXACT | TIES) \
+    OP(cummin, tg_cummin(a, p->dim, NULL), EXACT | TIES) \
+    OP(softmin, tg_softmin(a, p->dim), 0) \
+    OP(local_response_norm, tg_local_response_norm(a, p->count, p->num, 0.75, 1.5), SEVERAL) \
+    OP(gaussian_nll_loss, tg_gaussian_nll_loss(a, b, c, p->count != 0, 1e-6, p->flag), 0) \
+    OP(poisson_nll_loss, tg_poisson_nll_loss(a, b, p->count == 0, p->count2 != 0, 1e-8, p->flag), 0) \
+    OP(soft_margin_loss, tg_soft_margin_loss(a, b, p->flag), 0) \
+    OP(margin_ranking_loss, tg_margin_ranking_loss(a, b, c, p->num, p->flag), 0) \
+    OP(hinge_embedding_loss, tg_hinge_embedding_loss(a, b, p->num, p->flag), 0) \
+    OP(cosine_embedding_loss, tg_cosine_embedding_loss(a, b, c, p->num, p->flag), 0) \
+    OP(triplet_margin_loss, tg_triplet_margin_loss(a, b, c, p->num, 2, 1e-6, p->count != 0, p->flag), 0) \
+    OP(multilabel_margin_loss, tg_multilabel_margin_loss(a, b, p->flag), 0) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -3861,6 +3885,256 @@ SAMPLES(kl_div)
          grads("[[0.909795989569, 0.183939720586], [0, 0.992809015408]]"));
 }
 
+SAMPLES(nansum)
+{
+    sample(S(2, 3), dims(1));
+    sample(S(2, 3, 4), dims(0, -1), flag(1));
+    sample(S0);
+    sample(S(2, 0), dims(1));
+    edge(in("[[1, nan, 2], [nan, nan, nan]]"), dims(1), gives("[3, 0]"), grads("[[1, 0, 1], [0, 0, 0]]"));
+    expect(tg_nansum(i64("[1, 2]"), TG_SCALAR, false), "3");
+    refuse(tg_nansum(ones(2, 3), TG_DIMS(5), false), "Dimension out of range");
+}
+SAMPLES(nanmean)
+{
+    sample(S(2, 3), dims(1));
+    sample(S(2, 3, 4), dims(0, -1), flag(1));
+    sample(S0);
+    edge(in("[[1, nan, 2], [4, 5, 6]]"), dims(1), gives("[1.5, 5]"),
+         grads("[[0.5, 0, 0.5], [0.333333333333, 0.333333333333, 0.333333333333]]"));
+    expect(tg_nanmean(f64("[nan, nan]"), TG_SCALAR, false), "nan");
+    refuse(tg_nanmean(i64("[1]"), TG_SCALAR, false), "Got: i64");
+}
+SAMPLES(count_nonzero)
+{
+    sample(S(2, 3), dims(1));
+    sample(S(2, 3, 4), dims(0, -1));
+    sample(S0);
+    sample(S(2, 0), dims(1));
+    expect(tg_count_nonzero(f64("[[0, -0., 2], [nan, 1, 0]]"), TG_DIMS(1)), "[1, 2]");
+    expect(tg_count_nonzero(boolean("[1, 0, 1]"), TG_SCALAR), "2");
+    refuse(tg_count_nonzero(ones(2, 3), TG_DIMS(5)), "Dimension out of range");
+}
+SAMPLES(dist)
+{
+    sample(S(2, 3), S(2, 3), num(2));
+    sample(S(3), S(2, 3), num(3));
+    sample(S0, S0, num(1));
+    edge(in("[1, 2]"), in("[4, 6]"), num(2), gives("5"), grads("[-0.6, -0.8]"), grads("[0.6, 0.8]"));
+    refuse(tg_dist(ones(2), ones(3), 2), "must match the size");
+}
+SAMPLES(pairwise_distance)
+{
+    sample(S(2, 3), S(2, 3), num(2));
+    sample(S(2, 3), S(3), num(3), flag(1));
+    sample(S(4), S(4), num(2));
+    edge(in("[[1, 2], [0, 3]]"), in("[[4, 6], [1, 3]]"), num(2), gives("[4.9999986, 0.999999]"),
+         grads("[[-0.599999968, -0.800000024], [-1, 1.000001e-06]]"),
+         grads("[[0.599999968, 0.800000024], [1, -1.000001e-06]]"));
+    refuse(tg_pairwise_distance(ones(2), ones(3), 2, 0, false), "must match the size");
+}
+SAMPLES(argsort)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3), dim(-2), flag(1));
+    sample(S0, dim(0));
+    sample(S(0, 3), dim(1));
+    expect(tg_argsort(f64("[3, nan, 1, 3]"), 0, true), "[1, 0, 3, 2]");
+    refuse(tg_argsort(ones(2, 3), 5, false), "Dimension out of range");
+}
+SAMPLES(msort)
+{
+    sample(S(4));
+    sample(S(3, 2));
+    sample(S(0, 3));
+    edge(in("[[3, 1], [2, 5]]"), gives("[[2, 1], [3, 5]]"), grads("[[1, 1], [1, 1]]"));
+}
+SAMPLES(kthvalue)
+{
+    sample(S(4), dim(0), count(2));
+    sample(S(2, 3), dim(-1), count(3), flag(1));
+    sample(S0, dim(0), count(1));
+    edge(in("[[3, 1, 2], [-1, 5, 9]]"), dim(1), count(2), gives("[2, 5]"), grads("[[0, 0, 1], [0, 1, 0]]"));
+    {
+        tg_tensor *index = NULL;
+        expect(tg_kthvalue(f64("[5, 3, 9]"), 3, 0, true, &index), "[9]");
+        expect(index, "[2]");
+    }
+    refuse(tg_kthvalue(ones(2, 3), 4, 1, false, NULL), "selected index k out of range");
+}
+SAMPLES(median_dim)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3), dim(-1), flag(1));
+    sample(S0, dim(0));
+    edge(in("[[3, 1, 2, 0], [-1, nan, 9, 4]]"), dim(1), gives("[1, nan]"), grads("[[0, 1, 0, 0], [0, 1, 0, 0]]"));
+    {
+        tg_tensor *index = NULL;
+        expect(tg_median_dim(i64("[[5, 3, 9], [1, 7, 0]]"), 1, false, &index), "[5, 1]");
+        expect(index, "[0, 0]");
+    }
+    refuse(tg_median_dim(ones(2, 0), 1, false, NULL), "to have non-zero size");
+}
+SAMPLES(median)
+{
+    sample(S(4));
+    sample(S(2, 3));
+    sample(S0);
+    edge(in("[[3, 1, 2], [-1, 5, 9]]"), gives("2"), grads("[[0, 0, 1], [0, 0, 0]]"));
+    expect(tg_median(ones(0)), "nan");
+}
+SAMPLES(cumprod)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3, 4), dim(-2));
+    sample(S(0, 3), dim(1));
+    sample(S0, dim(0));
+    sample(S(9), dim(0));
+    edge(in("[[1, 2, 3], [0.5, 0, 4]]"), dim(1), gives("[[1, 2, 6], [0.5, 0, 0]]"),
+         grads("[[9, 4, 2], [1, 2.5, 0]]"));
+    expect(tg_cumprod(i64("[2, 3, -4]"), 0), "[2, 6, -24]");
+    refuse(tg_cumprod(ones(2, 3), 5), "Dimension out of range");
+}
+SAMPLES(logcumsumexp)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3, 4), dim(-2));
+    sample(S(0, 3), dim(1));
+    sample(S0, dim(0));
+    sample(S(9), dim(0));
+    edge(in("[[1, 2, 3], [800, 801, -5]]"), dim(1),
+         gives("[[1, 2.31326168752, 3.40760596444], [800, 801.313261688, 801.313261688]]"),
+         grads("[[1.35897199454, 0.975787049685, 0.665240955775], [1.53788284274, 1.46211715726, 0]]"));
+    refuse(tg_logcumsumexp(i64("[1]"), 0), "Got: i64");
+    refuse(tg_logcumsumexp(ones(2, 3), 5), "Dimension out of range");
+}
+SAMPLES(cummax)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3, 4), dim(-2));
+    sample(S(0, 3), dim(1));
+    sample(S0, dim(0));
+    sample(S(9), dim(0));
+    edge(in("[[1, 3, 2, 3], [5, nan, 4, 7]]"), dim(1), gives("[[1, 3, 3, 3], [5, nan, nan, nan]]"),
+         grads("[[1, 2, 0, 1], [1, 3, 0, 0]]"));
+    {
+        tg_tensor *index = NULL;
+        expect(tg_cummax(i64("[2, 3, 3, 1, 1]"), 0, &index), "[2, 3, 3, 3, 3]");
+        expect(index, "[0, 1, 2, 2, 2]");
+    }
+    refuse(tg_cummax(ones(2, 3), 5, NULL), "Dimension out of range");
+}
+SAMPLES(cummin)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3, 4), dim(-2));
+    sample(S(0, 3), dim(1));
+    sample(S0, dim(0));
+    sample(S(9), dim(0));
+    edge(in("[[1, 3, 2, 3], [5, nan, 4, 7]]"), dim(1), gives("[[1, 1, 1, 1], [5, nan, nan, nan]]"),
+         grads("[[4, 0, 0, 0], [1, 3, 0, 0]]"));
+    {
+        tg_tensor *index = NULL;
+        expect(tg_cummin(i64("[2, 3, 3, 1, 1]"), 0, &index), "[2, 2, 2, 1, 1]");
+        expect(index, "[0, 0, 0, 3, 4]");
+    }
+    refuse(tg_cummin(ones(2, 3), 5, NULL), "Dimension out of range");
+}
+SAMPLES(softmin)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3), dim(-2));
+    sample(S0, dim(0));
+    edge(constant("[[1, 2, 3], [0.5, 0, 4]]"), dim(1),
+         gives("[[0.665240955775, 0.244728471055, 0.0900305731704], [0.37328494408, 0.615442827337, "
+               "0.0112722285822]]"));
+    refuse(tg_softmin(ones(2, 3), 5), "Dimension out of range");
+}
+SAMPLES(local_response_norm)
+{
+    sample(S(2, 3, 4), count(2), num(0.5));
+    sample(S(1, 4, 2, 2), count(3), num(0.5));
+    sample(S(2, 3, 0), count(2), num(1));
+    edge(in("[[[1, -2], [3, 0.5]]]"), count(2), num(0.5),
+         gives("[[[0.657236181083, -1.00594674375], [1.06066017178, 0.246872149701]]]"),
+         grads("[[[0.416962965461, 0.273444612076], [0.0552427172802, 0.47568048357]]]"));
+    refuse(tg_local_response_norm(ones(2, 3), 2, 1, 1, 1), "Expected 3D or higher");
+}
+SAMPLES(gaussian_nll_loss)
+{
+    sample(S(2, 3), S(2, 3), range(0.3, 2), S(2, 3), flag(TG_MEAN));
+    sample(S(2, 3), S(3), range(0.3, 2), S(2), flag(TG_SUM), count(1));
+    sample(S(2, 3), S(2, 3), range(0.3, 2), S(2, 1), flag(TG_NONE));
+    sample(S(0, 3), S(0, 3), S(0, 3), flag(TG_SUM));
+    edge(in("[1, 2, 3]"), in("[2, 2, 0]"), in("[0.5, 1e-9, 2]"), flag(TG_NONE),
+         gives("[0.65342640972, -6.90775527898, 2.59657359028]"), grads("[-2, 0, 1.5]"), grads("[2, 0, -1.5]"),
+         grads("[-1, 500000, -0.875]"));
+    refuse(tg_gaussian_nll_loss(ones(2, 3), ones(2, 3), ones(3, 3), false, 1e-6, TG_MEAN), "var is of incorrect size");
+}
+SAMPLES(poisson_nll_loss)
+{
+    sample(S(2, 3), range(1.2, 3), S(2, 3), flag(TG_MEAN));
+    sample(S(2, 3), range(1.2, 3), S(3), flag(TG_SUM), count2(1));
+    sample(range(0.3, 2), S(2, 3), range(1.2, 3), S(2, 3), flag(TG_NONE), count(1), count2(1));
+    edge(in("[1, 2, 0.5]"), constant("[2, 0, 3]"), flag(TG_NONE), count2(1),
+         gives("[1.37008831306, 7.38905609893, 1.91280281424]"),
+         grads("[0.718281828459, 7.38905609893, -1.3512787293]"));
+    refuse(tg_poisson_nll_loss(ones(2, 3), ones(2), true, false, 1e-8, TG_MEAN), "must match the size");
+}
+SAMPLES(soft_margin_loss)
+{
+    sample(S(2, 3), S(2, 3), flag(TG_MEAN));
+    sample(S(2, 3), S(3), flag(TG_SUM));
+    sample(S(0), S(0), flag(TG_NONE));
+    edge(in("[1, -2, 30]"), constant("[1, 1, -1]"), flag(TG_NONE), gives("[0.313261687518, 2.12692801104, 30]"),
+         grads("[-0.26894142137, -0.880797077978, 1]"));
+    refuse(tg_soft_margin_loss(ones(2), ones(3), TG_MEAN), "must match the size");
+}
+SAMPLES(margin_ranking_loss)
+{
+    sample(S(2, 3), S(2, 3), constant("[[1, -1, 1], [-1, 1, -1]]"), num(0.5), flag(TG_MEAN));
+    sample(S(4), S(4), constant("[-1]"), num(5), flag(TG_SUM));
+    edge(in("[1, -2, 3]"), in("[2, 2, 0]"), constant("[1, -1, -1]"), num(0.5), flag(TG_NONE), gives("[1.5, 0, 3.5]"),
+         grads("[-1, 0, 1]"), grads("[1, 0, -1]"));
+    refuse(tg_margin_ranking_loss(ones(2), ones(2, 2), ones(2), 0, TG_MEAN), "All input tensors should have same dimension");
+}
+SAMPLES(hinge_embedding_loss)
+{
+    sample(S(2, 3), constant("[[1, -1, 1], [-1, 1, -1]]"), num(0.5), flag(TG_MEAN));
+    sample(S(4), constant("[-1]"), num(5), flag(TG_SUM));
+    edge(in("[1, -2, 3]"), constant("[1, -1, -1]"), num(0.5), flag(TG_NONE), gives("[1, 2.5, 0]"),
+         grads("[1, -1, 0]"));
+    refuse(tg_hinge_embedding_loss(ones(2), ones(3), 1, TG_MEAN), "must match the size");
+}
+SAMPLES(cosine_embedding_loss)
+{
+    sample(S(2, 3), S(2, 3), constant("[1, -1]"), num(-0.9), flag(TG_MEAN));
+    sample(S(4), S(4), constant("-1"), num(-0.9), flag(TG_SUM));
+    edge(in("[[1, -2], [3, 1]]"), in("[[2, 2], [1, 1]]"), constant("[1, -1]"), num(0.1), flag(TG_NONE),
+         gives("[1.31622776602, 0.794427191]"),
+         grads("[[-0.37947331922, -0.18973665961], [-0.04472135955, 0.13416407865]]"),
+         grads("[[-0.237170824513, 0.237170824513], [0.22360679775, -0.22360679775]]"));
+    refuse(tg_cosine_embedding_loss(ones(2), ones(2), ones(2), 0, TG_MEAN), "1D target tensor expects 2D input tensors");
+}
+SAMPLES(triplet_margin_loss)
+{
+    sample(S(2, 3), S(2, 3), S(2, 3), num(5), flag(TG_MEAN));
+    sample(S(2, 3), S(2, 3), S(2, 3), num(5), flag(TG_SUM), count(1));
+    edge(in("[[1, -2], [3, 1]]"), in("[[2, 2], [1, 1]]"), in("[[0, 2], [4, 1]]"), num(5), flag(TG_NONE),
+         gives("[4.99999951493, 6.000002]"), grads("[[-0.485071364207, -1.1413446388e-07], [2, -5.0000125e-07]]"),
+         grads("[[0.242535453835, 0.970142542946], [-1, -4.9999975e-07]]"),
+         grads("[[0.242535910372, -0.970142428811], [-1, 1.000001e-06]]"));
+    refuse(tg_triplet_margin_loss(ones(2), ones(2), ones(2, 2), 1, 2, 0, false, TG_MEAN), "expected to have the same number");
+}
+SAMPLES(multilabel_margin_loss)
+{
+    sample(range(-0.4, 0.4), S(2, 3), ids("[[2, 0, -1], [1, -1, 0]]"), flag(TG_MEAN));
+    sample(range(-0.4, 0.4), S(3), ids("[0, 1, -1]"), flag(TG_SUM));
+    edge(in("[[0.1, 0.2, 0.4, 0.8], [1, 3, -1, 0]]"), ids("[[3, 0, -1, 1], [-1, 0, 0, 0]]"), flag(TG_NONE),
+         gives("[0.85, 0]"), grads("[[-0.5, 0.5, 0.5, -0.5], [0, 0, 0, 0]]"));
+    refuse(tg_multilabel_margin_loss(ones(2, 3), tg_zeros_on(TG_SHAPE(2), TG_I64, HERE), TG_MEAN), "inconsistent target size");
+    refuse(tg_multilabel_margin_loss(ones(3), i64("[3, 0, -1]"), TG_MEAN), "out of bounds");
+}
 /* ---- the table ---- */
 
 static const op_row op_rows[] = {

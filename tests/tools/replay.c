@@ -316,6 +316,7 @@ struct row {
     tg_tensor *(*dims)(tg_tensor *, tg_shape, bool);
     tg_tensor *(*indices)(tg_tensor *, int, bool, tg_tensor **);
     tg_tensor *(*at)(tg_tensor *, int);
+    tg_tensor *(*running)(tg_tensor *, int, tg_tensor **);
     tg_tensor *(*sized)(tg_tensor *, tg_shape);
     tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
     tg_tensor *(*spread)(tg_tensor *, tg_shape, int64_t, bool);
@@ -777,6 +778,70 @@ CALL(softshrink, tg_softshrink(first(c), number(c, 1, "lambd", 0.5)))
 CALL(threshold, tg_threshold(first(c), number(c, 1, "threshold", 0), number(c, 2, "value", 0)))
 CALL(rounded, given(c, -1, "decimals") ? tg_round_decimals(first(c), whole(c, -1, "decimals", 0)) : tg_round(first(c)))
 
+CALL(nansum, tg_nansum(first(c), given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR, flag(c, 2, "keepdim", false)))
+CALL(count_nonzero, tg_count_nonzero(first(c), given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR))
+CALL(dist, tg_dist(first(c), second(c), number(c, 2, "p", 2)))
+CALL(pairwise_distance, tg_pairwise_distance(first(c), second(c), number(c, 2, "p", 2), number(c, 3, "eps", 1e-6),
+                                             flag(c, 4, "keepdim", false)))
+
+static void argsort(call *c)
+{
+    (void)flag(c, -1, "stable", true); /* the sort is stable always */
+    give(c, tg_argsort(first(c), whole(c, 1, "dim", -1), flag(c, 2, "descending", false)));
+}
+
+static void median(call *c)
+{
+    tg_tensor *index = NULL;
+    if (!given(c, 1, "dim")) {
+        give(c, tg_median(first(c)));
+        return;
+    }
+    give(c, tg_median_dim(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
+    give(c, index);
+}
+
+static void running(call *c)
+{
+    tg_tensor *index = NULL;
+    give(c, c->row->running(first(c), whole(c, 1, "dim", 0), &index));
+    give(c, index);
+}
+
+/* Two calls in C: the smallest and the largest; the variance or its root, and the mean. */
+static void aminmax(call *c)
+{
+    tg_shape dims = given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR;
+    bool keepdim = flag(c, 2, "keepdim", false);
+    give(c, tg_amin_dims(first(c), dims, keepdim));
+    give(c, tg_amax_dims(first(c), dims, keepdim));
+}
+static void spread_mean(call *c)
+{
+    bool by_flag = is_kind(c, 1, "", "b");
+    tg_shape dims = !by_flag && given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR;
+    bool keepdim = flag(c, 3, "keepdim", false);
+    spread(c);
+    give(c, tg_mean_dims(first(c), dims, keepdim));
+}
+
+CALL(local_response_norm, tg_local_response_norm(first(c), integer(c, 1, "size", 0), number(c, 2, "alpha", 1e-4),
+                                                 number(c, 3, "beta", 0.75), number(c, 4, "k", 1)))
+CALL(gaussian_nll_loss, tg_gaussian_nll_loss(first(c), tensor(c, 1, "target"), tensor(c, 2, "var"),
+                                             flag(c, 3, "full", false), number(c, 4, "eps", 1e-6), reduction(c, 5)))
+CALL(poisson_nll_loss, tg_poisson_nll_loss(first(c), tensor(c, 1, "target"), flag(c, 2, "log_input", true),
+                                           flag(c, 3, "full", false), number(c, -1, "eps", 1e-8), reduction(c, -1)))
+CALL(margin_ranking_loss, tg_margin_ranking_loss(tensor(c, 0, "input1"), tensor(c, 1, "input2"),
+                                                 tensor(c, 2, "target"), number(c, 3, "margin", 0), reduction(c, -1)))
+CALL(hinge_embedding_loss, tg_hinge_embedding_loss(first(c), tensor(c, 1, "target"), number(c, 2, "margin", 1),
+                                                   reduction(c, -1)))
+CALL(cosine_embedding_loss, tg_cosine_embedding_loss(first(c), tensor(c, 1, "input2"), tensor(c, 2, "target"),
+                                                     number(c, 3, "margin", 0), reduction(c, -1)))
+CALL(triplet_margin_loss, tg_triplet_margin_loss(first(c), tensor(c, 1, "positive"), tensor(c, 2, "negative"),
+                                                 number(c, 3, "margin", 1), number(c, 4, "p", 2),
+                                                 number(c, 5, "eps", 1e-6), flag(c, 6, "swap", false),
+                                                 reduction(c, -1)))
+
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
@@ -847,6 +912,15 @@ static const row rows[] = {
     BINARY(fmod), BINARY(remainder), BINARY(floor_divide), BINARY(hypot), BINARY(logaddexp), BINARY(xlogy),
     BINARY(fmax), BINARY(fmin), OP(logit), OP(nan_to_num), NN(hardshrink), NN(softshrink), NN(threshold),
     WITH("nn.functional.tanhshrink", unary, one, tg_tanhshrink),
+    OP(nansum), OP(count_nonzero), OP(dist), NN(pairwise_distance), OP(argsort), UNARY(msort), OP(median),
+    WITH("cumprod", dim_op, at, tg_cumprod), WITH("logcumsumexp", dim_op, at, tg_logcumsumexp),
+    WITH("cummax", running, running, tg_cummax), WITH("cummin", running, running, tg_cummin), OP(aminmax),
+    {.op = "var_mean", .run = spread_mean, .one = tg_var, .spread = tg_var_dims},
+    {.op = "std_mean", .run = spread_mean, .one = tg_std, .spread = tg_std_dims},
+    WITH("nn.functional.softmin", dim_op, at, tg_softmin), NN(local_response_norm),
+    NN(gaussian_nll_loss), NN(poisson_nll_loss), WITH("nn.functional.soft_margin_loss", loss_op, loss, tg_soft_margin_loss),
+    NN(margin_ranking_loss), NN(hinge_embedding_loss), NN(cosine_embedding_loss), NN(triplet_margin_loss),
+    WITH("nn.functional.multilabel_margin_loss", loss_op, loss, tg_multilabel_margin_loss),
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
