@@ -27234,11 +27234,14 @@ static bool tgi_file_open_mapped(tgi_file *f, const char *op, const char *path)
         map->data = map->mapped ? pages : NULL;
 #endif
         if (!map->mapped) map->data = tgi_read_new(f, f->size);
-        if (!map->data) tgi_free(f->S, map, sizeof *map);
+        if (!map->data) {
+            tgi_free(f->S, map, sizeof *map);
+            map = NULL;
+        }
     }
     fclose(f->file);
     f->file = NULL;
-    if (!map || !map->data) return false;
+    if (!map) return false;
     f->at = 0;
     f->bytes = (const unsigned char *)map->data;
     f->lends = f->read_only = true;
@@ -40461,10 +40464,10 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
     const size_t table = (taps * tables + panels) * sizeof *job.tap, bytes = (size_t)job.elements * sizeof *job.product;
     int64_t *const tap = (int64_t *)tgi_alloc(S, table);
     job.tap = tap;
-    job.terms = tap + taps * tables;
+    job.terms = tap ? tap + taps * tables : NULL;
     job.next_tap = job.of ? job.taps : 0;
     job.product = (float *)tgi_alloc(S, bytes);
-    job.bias = conv->bias.data ? job.product + (job.elements - conv->groups * job.panels * job.nr) : NULL;
+    if (conv->bias.data && job.product) job.bias = job.product + (job.elements - conv->groups * job.panels * job.nr);
     const int parts = (int)tgi_at_most(job.items, threads);
     bool ok = tap && job.product;
     if (!ok) tgi_no_memory(S, "conv", tap ? bytes : table);
