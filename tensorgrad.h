@@ -192,6 +192,7 @@
        @@SAFETENSORS   the files of Hugging Face and PyTorch
        @@NPZ           NumPy's files: npy, npz
        @@CSV           tables of numbers as text
+       @@DLPACK        tensors of other libraries, and tensors for them, without a copy
        @@LOADER        batches of rows, shuffled, fetched ahead
        @@NN            modules: parameters, buffers, children; forward
        @@LAYERS        layers: linear, convolution, norms, functions; modules of modules
@@ -2655,6 +2656,42 @@ typedef struct {
 /* tg_csv_load with options, which may be NULL. */
 TG_API tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options);
 
+/* ======== @@DLPACK ================================================================================================ */
+
+/* DLPack, by which libraries hand each other tensors without a copy: NumPy, PyTorch, JAX, CuPy, TVM and others.  The
+   structs are those of DLPack 1.0; a program that looks into them includes dlpack.h, before this file or after it.
+
+   tg_to_dlpack makes a struct for the elements of t, whatever its strides, of the memory that t uses.  That memory then
+   belongs to t and to whoever has the struct, who must call its deleter once: in any thread, which needs no
+   tg_thread_end for it; also after the end of t, its scope and its thread, and after tg_shutdown.  Until then the
+   struct counts as a tensor in tg_stats, so that tg_set_allocator is refused.  Memory of tg_wrap_const has DLPack's
+   flag read_only.  After a write by the other library call tg_touch_(t).  Errors: t requires grad (tg_detach(t) does
+   not).  torch.utils.dlpack.to_dlpack
+
+   tg_from_dlpack makes a tensor that uses the memory of a struct with major version 1, which the call takes over: when
+   no tensor uses the memory any more, the library calls the deleter, under the rules for callbacks (see tg_hook_fn), in
+   the thread where the last one ends.  A call that fails does not take it.  With the flag read_only the tensor is as
+   one of tg_wrap_const.  Strides may be NULL (row-major) or 0 (as of tg_expand).  Errors: a dtype or kind of device
+   that the library lacks; elements of several lanes; more than 8 dims; a stride below 0; an address that is no multiple
+   of the size of an element.  torch.utils.dlpack.from_dlpack
+
+   On a GPU each of the two waits until it has done the work of all streams, and so does the library before it calls a
+   deleter or frees memory that was shared.  What one library gives to the GPU later does not wait for the other one:
+   between them call tg_synchronize, or what the other library has for it.
+
+   The functions with _unversioned are about the older struct, which has neither version nor flags, for libraries that
+   know no other.  Errors: t is read-only. */
+struct DLManagedTensorVersioned;
+struct DLManagedTensor;
+/* For dlpack.h's DLManagedTensorVersioned; a capsule of Python has it under the name dltensor_versioned. */
+TG_API struct DLManagedTensorVersioned *tg_to_dlpack(tg_tensor *t);
+/* Takes over a DLManagedTensorVersioned */
+TG_API tg_tensor *tg_from_dlpack(struct DLManagedTensorVersioned *managed);
+/* For dlpack.h's DLManagedTensor; a capsule of Python has it under the name dltensor. */
+TG_API struct DLManagedTensor *tg_to_dlpack_unversioned(tg_tensor *t);
+/* Takes over a DLManagedTensor */
+TG_API tg_tensor *tg_from_dlpack_unversioned(struct DLManagedTensor *managed);
+
 /* ======== @@LOADER ================================================================================================ */
 
 /* Batches of rows of one or several tensors: see tg_loader_new. */
@@ -3305,8 +3342,8 @@ TG_API tg_status tg_profile_print(FILE *file);
         @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
-   II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@LOADER,
-        @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
+   II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
+        @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
         @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -6713,6 +6750,7 @@ typedef struct {
     const char *constant;                  /* of the program's: TG_CPU, TG_CUDA(index) */
     const char *missing;                   /* how to get what a build lacks */
     bool pins;                             /* tg_pin_memory asks this kind for memory */
+    int dlpack;                            /* DLPack's number of it */
     const tgi_backend *(*row)(tgi_thread *S); /* NULL where the build lacks it */
 } tgi_device_kind;
 
@@ -6763,10 +6801,10 @@ static const tgi_backend *tgi_row_of_cuda(tgi_thread *S)
 
 /* In the order of TG_DEV_... */
 static const tgi_device_kind tgi_device_kinds[TGI_DEVICE_TYPES] = {
-    {{"cpu"}, "TG_CPU", "", false, tgi_row_of_cpu},
+    {{"cpu"}, "TG_CPU", "", false, 1, tgi_row_of_cpu},
     {{TGI_NUMBERED("cuda")}, "TG_CUDA",
      "tensorgrad not compiled with CUDA enabled\nbuild with -DTG_ENABLE_CUDA and link tensorgrad_cuda.o", true,
-     TGI_ROW_OF_CUDA}};
+     2, TGI_ROW_OF_CUDA}};
 
 /* ---- devices of any kind ---- */
 
@@ -8157,9 +8195,9 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
    (5) A tensor that has ended can live again: tgi_ref takes refs from 0 to 1.  Backward does so with the saved tensors
        that a rule reads (tgi_revive); they join the list of the step and end with it.  known_cause keeps what ended
        them first.
-   (6) storage.refs counts the handles that use it, those included that have ended and are still saved.  At 0
-       tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap go to the deleter, and
-       those of a mapped file stay until no storage uses it.
+   (6) storage.refs counts the handles that use it, those included that have ended and are still saved, and the structs
+       of tg_to_dlpack.  At 0 tgi_storage_unref waits for the pending events and frees the bytes; those of tg_wrap and
+       tg_from_dlpack go to the deleter, and those of a mapped file stay until no storage uses it.
    (7) A view has a reference to its base, has the same storage, and the base is no view.  Its node is up to date
        exactly if its history is that of the base: an op that writes in place and is recorded adds 1 to the history of
        the base, and tgi_refresh_view gives the view a new node.  So does a move of the base in place, after which the
@@ -8212,6 +8250,7 @@ typedef struct tgi_storage {
 /* Where the memory of a storage that is not compact is from. */
 typedef struct {
     bool borrowed;             /* it belongs to the user */
+    bool imported;             /* by tg_from_dlpack */
     const tgi_backend *pinned; /* whose page-locked memory it is, or NULL */
     void (*deleter)(void *user); /* tgi_of_mapping: none; user is a tgi_mapping */
     void *user;
@@ -8570,7 +8609,9 @@ TGI_NOINLINE static void tgi_storage_free(tgi_thread *S, tgi_storage *s)
         tgi_mapping_unref(S, (tgi_mapping *)source->user);
     } else if (source && source->deleter) {
         tgi_guard guard;
-        tgi_guard_open_interrupt(&guard, S, "the deleter of tg_wrap");
+        if (!s->backend->host) s->backend->device_sync(S, s->index);
+        tgi_guard_open_interrupt(&guard, S, source->imported ? "the deleter of tg_from_dlpack"
+                                                             : "the deleter of tg_wrap");
         source->deleter(source->user);
         tgi_guard_close(&guard);
     }
@@ -10167,23 +10208,29 @@ tg_tensor *tg_from_i64(const int64_t *data, tg_shape shape)
     return tgi_from_default("from_i64", data, &shape, TG_I64);
 }
 
-/* A tensor of host memory that does not belong to the library. */
-static tg_tensor *tgi_wrap(tgi_thread *S, const char *op, const void *data, int ndim, const int64_t *dims,
-                           tg_dtype dtype, bool read_only)
+/* A row-major tensor of memory of a device that does not belong to the library. */
+static tg_tensor *tgi_wrap_on(tgi_thread *S, const char *op, const void *data, int ndim, const int64_t *dims,
+                              tg_dtype dtype, bool read_only, const tgi_backend *backend, int index)
 {
     int64_t numel;
     if (!tgi_check_shape(S, op, ndim, dims, &numel)) return NULL;
     if (!data && numel) return tgi_no_tensor(tgi_null_argument(S, op, "data"));
     tg_tensor *t = tgi_new_handle(S, op, dtype);
     if (!t) return NULL;
-    t->storage = tgi_new_large_storage(S, op, tgi_backend_of(S, TG_DEV_CPU), 0);
+    t->storage = tgi_new_large_storage(S, op, backend, index);
     if (!t->storage) return tgi_or_release(S, t, false);
-    t->storage->data = (void *)(uintptr_t)data;
+    t->storage->data = data ? (void *)(uintptr_t)data : t->storage; /* no bytes, but an address to add offsets to */
     t->storage->read_only = read_only;
     tgi_source_of(t->storage)->borrowed = true;
     tgi_set_contiguous(t, ndim, dims);
     t->few = tgi_count_small(t, numel);
     return t;
+}
+
+static tg_tensor *tgi_wrap(tgi_thread *S, const char *op, const void *data, int ndim, const int64_t *dims,
+                           tg_dtype dtype, bool read_only)
+{
+    return tgi_wrap_on(S, op, data, ndim, dims, dtype, read_only, tgi_backend_of(S, TG_DEV_CPU), 0);
 }
 
 static tg_tensor *tgi_wrap_for(const char *op, const void *data, const tg_shape *shape, tg_dtype dtype, bool read_only,
@@ -29681,6 +29728,295 @@ tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options)
     return tgi_csv_load("csv_load_options", path, options);
 }
 
+/* ======== @@DLPACK ================================================================================================
+
+   Promise: a tensor of another library becomes one of this library, and the other way round, by the structs of DLPack
+   1.0, on the same memory; the memory is freed once, by its owner, when neither side uses it any more.
+   Types: tgi_dl_versioned and tgi_dl_unversioned are laid out as the structs of dlpack.h, whose names are left to it;
+   tgi_dl_export is the block that tg_to_dlpack makes.
+   Way out: tgi_dl_export_of fills the block, with one more reference to the storage of t; the deleter, tgi_dl_free_...,
+       drops it in tgi_dl_end_export.
+   Way in: tgi_dl_import checks all there is to check, then tgi_wrap_on makes the tensor; the end of its storage
+       (tgi_storage_free) calls tgi_dl_release_..., which calls the deleter.
+   (1) A storage with a struct outside is shared (invariant 9 of TENSOR), so that its count is atomic: the deleter may
+       run in any thread.  A thread that had no state before the deleter has none after it.
+   (2) A struct outside counts as a tensor, so that tg_set_allocator is refused while it has a block of the allocator.
+   (3) Structs that others read or write are copied by memcpy: the compiler takes these for other types than theirs.
+   (4) Nothing of a struct is believed before it is checked, its version first; but addresses are.
+   To add a dtype: its row in tgi_dl_dtypes.  To add a kind of device: its number in tgi_device_kinds (BACKEND). */
+
+typedef struct { int32_t type, index; } tgi_dl_device;
+typedef struct { uint8_t code, bits; uint16_t lanes; } tgi_dl_dtype;
+typedef struct {
+    void *data;
+    tgi_dl_device device;
+    int32_t ndim;
+    tgi_dl_dtype dtype;
+    int64_t *shape, *strides; /* [ndim]; strides in elements */
+    uint64_t byte_offset;     /* of the first element, from data */
+} tgi_dl_tensor;
+typedef struct {
+    tgi_dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct DLManagedTensor *self); /* or NULL */
+} tgi_dl_unversioned;
+typedef struct {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct DLManagedTensorVersioned *self); /* or NULL */
+    uint64_t flags;
+    tgi_dl_tensor tensor;
+} tgi_dl_versioned;
+
+enum { TGI_DL_READ_ONLY = 1 }; /* of flags */
+
+/* Codes of DLPack, and their names with the bits behind them where the library lacks the dtype. */
+enum { TGI_DL_INT, TGI_DL_UINT, TGI_DL_FLOAT, TGI_DL_HANDLE, TGI_DL_BFLOAT, TGI_DL_COMPLEX, TGI_DL_BOOL, TGI_DL_CODES };
+static const char *const tgi_dl_names[TGI_DL_CODES] = {"i", "u", "f", "opaque handle ", "bf", "complex", "bool"};
+
+/* In the order of tg_dtype */
+static const tgi_dl_dtype tgi_dl_dtypes[] = {
+    {TGI_DL_FLOAT, 32, 1}, {TGI_DL_FLOAT, 64, 1}, {TGI_DL_BFLOAT, 16, 1}, {TGI_DL_FLOAT, 16, 1},
+    {TGI_DL_INT, 32, 1},   {TGI_DL_INT, 64, 1},   {TGI_DL_UINT, 8, 1},    {TGI_DL_BOOL, 8, 1}};
+enum { TGI_DL_DTYPES = (int)(sizeof tgi_dl_dtypes / sizeof *tgi_dl_dtypes) };
+
+/* ---- out ---- */
+
+/* What tg_to_dlpack makes: the struct, which the other library sees, and what it points to. */
+typedef struct {
+    union {
+        tgi_dl_versioned versioned;
+        tgi_dl_unversioned unversioned;
+    } managed; /* must come first */
+    tgi_storage *storage;
+    int64_t shape[TG_MAX_DIMS], strides[TG_MAX_DIMS];
+} tgi_dl_export;
+
+/* The other library does not use the memory any more. */
+static void tgi_dl_end_export(tgi_dl_export *e)
+{
+    const bool begins = !tgi_this_thread.started;
+    tgi_thread *S = tgi_self();
+    S->stats.tensors--;
+    tgi_storage_unref(S, e->storage);
+    tgi_free(S, e, sizeof *e);
+    if (!begins) return;
+    S->debug = false; /* what the program owns was reported at the end of this thread before, if it had one */
+    tgi_end_thread(S, "to_dlpack");
+}
+
+static void tgi_dl_free_versioned(struct DLManagedTensorVersioned *self)
+{
+    if (self) tgi_dl_end_export((tgi_dl_export *)(void *)self);
+}
+
+static void tgi_dl_free_unversioned(struct DLManagedTensor *self)
+{
+    if (self) tgi_dl_end_export((tgi_dl_export *)(void *)self);
+}
+
+/* Waits for all that uses the bytes, on any stream, and lets the count of the storage be changed by other threads. */
+static bool tgi_dl_share(tgi_thread *S, tgi_storage *s)
+{
+    if (!tgi_wait_pending(S, s, true) || (!s->backend->host && !tgi_wait_for_all(S, s))) return false;
+    s->shared = true;
+    return true;
+}
+
+/* The block for t, and its DLTensor in `out`; NULL after recording an error. */
+static tgi_dl_export *tgi_dl_export_of(tgi_thread *S, const char *op, tg_tensor *t, tgi_dl_tensor *out)
+{
+    if (!tgi_argument(S, op, "t", t)) return NULL;
+    if (tgi_requires_grad(t)) {
+        tgi_fail(S, TG_ERR_GRAPH, op, "Can't export tensors that require gradient\nexport tg_detach(t)");
+        return NULL;
+    }
+    tgi_dl_export *e = (tgi_dl_export *)tgi_alloc(S, sizeof *e);
+    if (!e) {
+        tgi_no_memory(S, op, sizeof *e);
+        return NULL;
+    }
+    if (!tgi_dl_share(S, t->storage)) {
+        tgi_free(S, e, sizeof *e);
+        return NULL;
+    }
+    e->storage = t->storage;
+    tgi_storage_ref(e->storage);
+    tgi_copy_dims(e->shape, t->dim);
+    tgi_copy_dims(e->strides, t->stride);
+    if (++S->stats.tensors > S->stats.peak_tensors) S->stats.peak_tensors = S->stats.tensors;
+    out->data = tgi_first_element(t); /* others do not look at byte_offset */
+    out->device.type = tgi_device_kinds[e->storage->backend->type].dlpack;
+    out->device.index = e->storage->index;
+    out->ndim = t->ndim;
+    out->dtype = tgi_dl_dtypes[t->dtype];
+    out->shape = e->shape;
+    out->strides = e->strides;
+    out->byte_offset = 0;
+    return e;
+}
+
+struct DLManagedTensorVersioned *tg_to_dlpack(tg_tensor *t)
+{
+    tgi_dl_versioned managed;
+    memset(&managed, 0, sizeof managed);
+    tgi_dl_export *e = tgi_dl_export_of(tgi_self(), "to_dlpack", t, &managed.tensor);
+    if (!e) return NULL;
+    managed.major = 1;
+    managed.context = e;
+    managed.deleter = tgi_dl_free_versioned;
+    managed.flags = e->storage->read_only ? TGI_DL_READ_ONLY : 0;
+    memcpy(&e->managed, &managed, sizeof managed);
+    return (struct DLManagedTensorVersioned *)(void *)e;
+}
+
+struct DLManagedTensor *tg_to_dlpack_unversioned(tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    tgi_dl_unversioned managed;
+    memset(&managed, 0, sizeof managed);
+    if (!tgi_argument(S, "to_dlpack_unversioned", "t", t) || !tgi_writable(S, "to_dlpack_unversioned", t)) return NULL;
+    tgi_dl_export *e = tgi_dl_export_of(S, "to_dlpack_unversioned", t, &managed.tensor);
+    if (!e) return NULL;
+    managed.context = e;
+    managed.deleter = tgi_dl_free_unversioned;
+    memcpy(&e->managed, &managed, sizeof managed);
+    return (struct DLManagedTensor *)(void *)e;
+}
+
+/* ---- in ---- */
+
+/* The library's dtype for one of DLPack; TG_SAME_DTYPE after recording an error. */
+static tg_dtype tgi_dl_dtype_of(tgi_thread *S, const char *op, tgi_dl_dtype dtype)
+{
+    for (int i = 0; i < TGI_DL_DTYPES && dtype.lanes == 1; ++i) {
+        if (tgi_dl_dtypes[i].code == dtype.code && tgi_dl_dtypes[i].bits == dtype.bits) return (tg_dtype)i;
+    }
+    if (dtype.code >= TGI_DL_CODES) {
+        tgi_fail(S, TG_ERR_UNSUPPORTED, op, "there is no dtype for DLPack's type code %d with %d bits", dtype.code,
+                 dtype.bits);
+    } else if (dtype.lanes != 1) {
+        tgi_fail(S, TG_ERR_UNSUPPORTED, op, "there is no dtype for vectors of %d lanes of %s%d", dtype.lanes,
+                 tgi_dl_names[dtype.code], dtype.bits);
+    } else {
+        tgi_fail(S, TG_ERR_UNSUPPORTED, op, "there is no dtype %s%d\nconvert the tensor before",
+                 tgi_dl_names[dtype.code], dtype.bits);
+    }
+    return TG_SAME_DTYPE;
+}
+
+/* The backend of a device of DLPack, and its index; NULL after recording an error. */
+static const tgi_backend *tgi_dl_backend_of(tgi_thread *S, const char *op, tgi_dl_device from, int *index)
+{
+    tg_device device = TG_CPU_INIT;
+    while (device.type < TGI_DEVICE_TYPES && tgi_device_kinds[device.type].dlpack != from.type) device.type++;
+    if (device.type == TGI_DEVICE_TYPES) {
+        tgi_fail(S, TG_ERR_DEVICE, op, "there is no kind of device for DLPack's device type %d\n"
+                 "move the tensor to one of %s before", from.type, tgi_text_of_kinds().text);
+        return NULL;
+    }
+    if (tgi_device_kinds[device.type].text[1]) device.index = from.index; /* else there is only one */
+    if (device.index < 0) { /* which would be the current device */
+        tgi_fail(S, TG_ERR_DEVICE, op, "Device index must not be negative: %d", device.index);
+        return NULL;
+    }
+    const tgi_backend *backend = tgi_backend_for(S, op, &device);
+    *index = device.index;
+    return backend;
+}
+
+/* The strides for a shape, row-major where there is nothing to stride over; false after recording an error. */
+static bool tgi_dl_strides(tgi_thread *S, const char *op, const tgi_dl_tensor *from, int64_t *strides)
+{
+    int64_t last = 0; /* element */
+    tgi_contiguous_strides(from->ndim, from->shape, strides);
+    for (int i = 0; i < from->ndim && from->strides; ++i) {
+        const int64_t size = from->shape[i], stride = from->strides[i];
+        if (size < 2) continue;
+        if (stride < 0) {
+            return tgi_fail(S, TG_ERR_UNSUPPORTED, op, "a tensor cannot have negative strides: %s\nmake a copy before",
+                            tgi_dims_text(from->ndim, from->strides).text);
+        }
+        if (stride > (INT64_MAX / 16 - last) / (size - 1)) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "strides %s are too large",
+                            tgi_dims_text(from->ndim, from->strides).text);
+        }
+        last += stride * (size - 1);
+        strides[i] = stride;
+    }
+    return true;
+}
+
+/* A tensor of that memory, whose storage calls release(managed) at its end; NULL after recording an error. */
+static tg_tensor *tgi_dl_import(tgi_thread *S, const char *op, const tgi_dl_tensor *from, bool read_only,
+                                void (*release)(void *managed), void *managed)
+{
+    int64_t numel, strides[TG_MAX_DIMS] = {0};
+    int index = 0;
+    if (from->ndim > 0 && !from->shape) return tgi_no_tensor(tgi_null_argument(S, op, "shape"));
+    if (!tgi_check_shape(S, op, from->ndim, from->shape, &numel) || !tgi_dl_strides(S, op, from, strides)) return NULL;
+    const tg_dtype dtype = tgi_dl_dtype_of(S, op, from->dtype);
+    if (dtype == TG_SAME_DTYPE) return NULL;
+    const tgi_backend *backend = tgi_dl_backend_of(S, op, from->device, &index);
+    if (!backend) return NULL;
+    if (!from->data && numel) return tgi_no_tensor(tgi_null_argument(S, op, "data"));
+    const uintptr_t at = (uintptr_t)from->data + (uintptr_t)from->byte_offset;
+    if (at % tgi_dtypes[dtype].size && numel) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "the memory is not aligned: its address is no multiple of %d, as %s needs it\n"
+                 "make a copy before", (int)tgi_dtypes[dtype].size, tg_dtype_name(dtype));
+        return NULL;
+    }
+    if (!backend->host && !backend->device_sync(S, index)) return NULL;
+    tg_tensor *t = tgi_wrap_on(S, op, (const void *)at, from->ndim, from->shape, dtype, read_only, backend, index);
+    if (!t) return NULL;
+    tgi_copy_dims(t->stride, strides);
+    tgi_strides_changed(t);
+    tgi_memory_source *source = tgi_source_of(t->storage);
+    source->imported = true;
+    source->deleter = release;
+    source->user = managed;
+    return t;
+}
+
+static void tgi_dl_release_versioned(void *managed)
+{
+    tgi_dl_versioned from;
+    memcpy(&from, managed, sizeof from);
+    if (from.deleter) from.deleter((struct DLManagedTensorVersioned *)managed);
+}
+
+static void tgi_dl_release_unversioned(void *managed)
+{
+    tgi_dl_unversioned from;
+    memcpy(&from, managed, sizeof from);
+    if (from.deleter) from.deleter((struct DLManagedTensor *)managed);
+}
+
+tg_tensor *tg_from_dlpack(struct DLManagedTensorVersioned *managed)
+{
+    tgi_thread *S = tgi_self();
+    tgi_dl_versioned from;
+    if (!managed) return tgi_no_tensor(tgi_null_argument(S, "from_dlpack", "managed"));
+    memcpy(&from, managed, sizeof from.major + sizeof from.minor);
+    if (from.major != 1) { /* the rest of the struct may be laid out otherwise */
+        tgi_fail(S, TG_ERR_UNSUPPORTED, "from_dlpack", "the struct has version %u.%u of DLPack, not 1\n"
+                 "ask the other library for version 1", (unsigned)from.major, (unsigned)from.minor);
+        return NULL;
+    }
+    memcpy(&from, managed, sizeof from);
+    return tgi_dl_import(S, "from_dlpack", &from.tensor, (from.flags & TGI_DL_READ_ONLY) != 0, tgi_dl_release_versioned,
+                         managed);
+}
+
+tg_tensor *tg_from_dlpack_unversioned(struct DLManagedTensor *managed)
+{
+    tgi_thread *S = tgi_self();
+    tgi_dl_unversioned from;
+    if (!managed) return tgi_no_tensor(tgi_null_argument(S, "from_dlpack_unversioned", "managed"));
+    memcpy(&from, managed, sizeof from);
+    return tgi_dl_import(S, "from_dlpack_unversioned", &from.tensor, false, tgi_dl_release_unversioned, managed);
+}
+
 /* ======== @@LOADER ================================================================================================
 
    Promise: batches of rows of one or several tensors, shuffled if asked for, on the device that wants them.
@@ -45252,6 +45588,10 @@ TGI_GIVES2(tg_status, safetensors_save, const char *, tg_dict *)
 TGI_GIVES2(tg_status, npy_save, const char *, tg_tensor *)
 TGI_GIVES2(tg_tensor *, csv_load_ex, const char *, const char *)
 TGI_GIVES2(tg_tensor *, csv_load_options, const char *, const tg_csv_options *)
+TGI_GIVES1(struct DLManagedTensorVersioned *, to_dlpack, tg_tensor *)
+TGI_GIVES1(tg_tensor *, from_dlpack, struct DLManagedTensorVersioned *)
+TGI_GIVES1(struct DLManagedTensor *, to_dlpack_unversioned, tg_tensor *)
+TGI_GIVES1(tg_tensor *, from_dlpack_unversioned, struct DLManagedTensor *)
 TGI_GIVES5(tg_loader *, loader_new, tg_tensor *const *, int, int64_t, int, tg_device)
 TGI_GIVES2(bool, loader_next, tg_loader *, tg_tensor **)
 TGI_GIVES1(int64_t, loader_batches, const tg_loader *)
@@ -45897,6 +46237,10 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_csv_load(...) TGI_CALL(idx_load, csv_load, __VA_ARGS__)
 #define tg_csv_load_ex(...) TGI_CALL(csv_load_ex, csv_load_ex, __VA_ARGS__)
 #define tg_csv_load_options(...) TGI_CALL(csv_load_options, csv_load_options, __VA_ARGS__)
+#define tg_to_dlpack(...) TGI_CALL(to_dlpack, to_dlpack, __VA_ARGS__)
+#define tg_from_dlpack(...) TGI_CALL(from_dlpack, from_dlpack, __VA_ARGS__)
+#define tg_to_dlpack_unversioned(...) TGI_CALL(to_dlpack_unversioned, to_dlpack_unversioned, __VA_ARGS__)
+#define tg_from_dlpack_unversioned(...) TGI_CALL(from_dlpack_unversioned, from_dlpack_unversioned, __VA_ARGS__)
 #define tg_loader_new(...) TGI_CALL(loader_new, loader_new, __VA_ARGS__)
 #define tg_loader_next(...) TGI_CALL(loader_next, loader_next, __VA_ARGS__)
 #define tg_loader_batches(...) TGI_CALL(loader_batches, loader_batches, __VA_ARGS__)

@@ -92,6 +92,7 @@ static struct {
     char error[2000]; /* what the call recorded, "" if nothing */
 } now;
 
+#include "dlpack.h"
 #include "api/draw.h"
 #include "api/recipes.h"
 #include "api_calls.h"
@@ -155,6 +156,18 @@ static void check_size(size_t result) { (void)result, check_void(); }
 static void check_double(double result) { (void)result, check_void(); }
 static void check_string(const char *result) { (void)result, check_void(); }
 static void check_pointer(const void *result) { (void)result, check_void(); }
+
+static void check_dlpack(DLManagedTensorVersioned *result)
+{
+    check_void();
+    if (result) result->deleter(result);
+}
+
+static void check_dlpack_unversioned(DLManagedTensor *result)
+{
+    check_void();
+    if (result) result->deleter(result);
+}
 static void check_dtype(tg_dtype result) { (void)result, check_void(); }
 static void check_shape(tg_shape result) { (void)result, check_void(); }
 static void check_device(tg_device result) { (void)result, check_void(); }
@@ -476,6 +489,16 @@ static void hand_from(void)
         check_tensor(tg_wrap(host_memory, shape, TG_F64, NULL, NULL));
 }
 
+static void hand_from_dlpack(void)
+{
+    static lent_tensor f; /* deleted at the end of the call's scope */
+    static const int64_t shape[] = {2, 3};
+    lent_of(&f, host_memory, 2, shape, NULL);
+    call_starts();
+    if (is("tg_from_dlpack")) check_tensor(tg_from_dlpack(&f.managed));
+    else check_tensor(tg_from_dlpack_unversioned(&f.unversioned));
+}
+
 static void hand_copy_out(void)
 {
     tg_tensor *t = draw_tensor("t");
@@ -603,6 +626,8 @@ static const struct {
     {"tg_from_i64", hand_from},
     {"tg_wrap", hand_from},
     {"tg_wrap_const", hand_from},
+    {"tg_from_dlpack", hand_from_dlpack},
+    {"tg_from_dlpack_unversioned", hand_from_dlpack},
     {"tg_copy_out", hand_copy_out},
     {"tg_idx_parse", hand_parse},
     {"tg_npy_parse", hand_parse},

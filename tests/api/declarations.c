@@ -97,6 +97,8 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tg_step_input_info *", NULL, NULL},
     {"tg_backward_run *", NULL, NULL},
     {"tgi_scope_guard *", NULL, NULL},
+    {"struct DLManagedTensorVersioned *", NULL, NULL},
+    {"struct DLManagedTensor *", NULL, NULL},
 };
 
 /* The check for a result of this type. */
@@ -132,6 +134,8 @@ static const struct { const char *type, *kind; } result_kinds[] = {
     {"tg_stats_info", "value"},
     {"tg_device_stats", "value"},
     {"tgi_scope_guard", "value"},
+    {"struct DLManagedTensorVersioned *", "dlpack"},
+    {"struct DLManagedTensor *", "dlpack_unversioned"},
 };
 
 #define ROWS(table) (sizeof(table) / sizeof(table)[0])

@@ -57,6 +57,8 @@ static void check_dtype(tg_dtype result);
 static void check_shape(tg_shape result);
 static void check_device(tg_device result);
 static void check_mark(tg_mark result);
+static void check_dlpack(struct DLManagedTensorVersioned *result);
+static void check_dlpack_unversioned(struct DLManagedTensor *result);
 
 /* Whether the function that is called has this name. */
 static bool is(const char *name);

@@ -123,6 +123,7 @@ static void memory_of_epoch(void)
 typedef struct call call;
 static call *now; /* the innermost call that is being made */
 
+#include "../dlpack.h"
 #include "draw.h"
 #include "recipes.h"
 #include "api_calls.h"
@@ -1236,6 +1237,35 @@ static void check_pointer(const void *result)
     check_record(!result && !may_be_null, !result);
 }
 
+/* What other libraries have of the pool's tensors, of either kind. */
+static struct {
+    DLManagedTensorVersioned *versioned;
+    DLManagedTensor *unversioned;
+} exports[4];
+
+static void export_end(int i)
+{
+    if (exports[i].versioned) exports[i].versioned->deleter(exports[i].versioned);
+    if (exports[i].unversioned) exports[i].unversioned->deleter(exports[i].unversioned);
+    exports[i].versioned = NULL, exports[i].unversioned = NULL;
+}
+
+static void check_dlpack(DLManagedTensorVersioned *result)
+{
+    const int i = pick(COUNT(exports));
+    check_record(!result, !result);
+    export_end(i);
+    exports[i].versioned = result;
+}
+
+static void check_dlpack_unversioned(DLManagedTensor *result)
+{
+    const int i = pick(COUNT(exports));
+    check_record(!result, !result);
+    export_end(i);
+    exports[i].unversioned = result;
+}
+
 static void check_optim(tg_optim *result)
 {
     check_record(!result, !result);
@@ -2122,6 +2152,67 @@ static void hand_wrap(void)
     check_tensor(t);
 }
 
+/* A struct of another library, in one block with its memory: mostly a good one, at times with something wrong. */
+static void end_block(lent_tensor *l)
+{
+    outside o = callback_begins();
+    --wraps_alive;
+    if (now) now->has_deleted = true;
+    if (percent(10)) misbehave();
+    free(l);
+    callback_ends(o);
+}
+static void delete_block(DLManagedTensorVersioned *self) { end_block((lent_tensor *)self->manager_ctx); }
+static void delete_block_unversioned(DLManagedTensor *self) { end_block((lent_tensor *)self->manager_ctx); }
+
+static void spoil(DLTensor *d)
+{
+    switch (pick(8)) {
+    case 0: d->data = NULL; break;
+    case 1: d->shape = NULL; break;
+    case 2: d->ndim = pick(40) - 10; break;
+    case 3: d->byte_offset = (uint64_t)pick(8); break;
+    case 4: d->dtype.lanes = (uint16_t)pick(3); break;
+    case 5: d->dtype.code = (uint8_t)pick(20); break;
+    case 6: d->device.device_type = (DLDeviceType)(3 + pick(20)); break;
+    case 7: d->strides[0] = percent(50) ? -1 : INT64_MAX; break;
+    }
+}
+
+static void hand_from_dlpack(void)
+{
+    static const struct { uint8_t code, bits; } dtypes[] = {{kDLFloat, 32}, {kDLFloat, 64}, {kDLBfloat, 16},
+                                                            {kDLFloat, 16}, {kDLInt, 32}, {kDLInt, 64}, {kDLUInt, 8},
+                                                            {kDLBool, 8}};
+    const int dtype = pick(COUNT(dtypes));
+    tg_shape shape;
+    int64_t strides[LENT_DIMS] = {0}, stride = 1;
+    draw_memory(&shape);
+    const size_t bytes = sizeof(lent_tensor) + sizeof(double) * (size_t)(elements_of(shape) + 1);
+    lent_tensor *l = (lent_tensor *)calloc(1, bytes);
+    const int ndim = shape.ndim < 0 ? 0 : shape.ndim < TG_MAX_DIMS ? shape.ndim : TG_MAX_DIMS;
+    for (int i = ndim - 1; i >= 0; --i) {
+        strides[i] = percent(10) ? 0 : stride; /* expanded */
+        stride *= shape.dim[i] > 0 ? shape.dim[i] : 1;
+    }
+    lent_of(l, l + 1, ndim, shape.dim, strides);
+    l->managed.manager_ctx = l->unversioned.manager_ctx = l;
+    l->managed.deleter = delete_block;
+    l->unversioned.deleter = delete_block_unversioned;
+    DLTensor *d = &l->managed.dl_tensor;
+    d->dtype.code = dtypes[dtype].code, d->dtype.bits = dtypes[dtype].bits, d->ndim = shape.ndim;
+    if (percent(10)) spoil(d);
+    else if (percent(50)) d->strides = NULL;
+    l->unversioned.dl_tensor = *d;
+    if (percent(20)) l->managed.flags = 1; /* read-only */
+    if (percent(4)) l->managed.version.major = 2;
+    call_starts();
+    ++wraps_alive;
+    tg_tensor *t = is("tg_from_dlpack") ? tg_from_dlpack(&l->managed) : tg_from_dlpack_unversioned(&l->unversioned);
+    if (!t) --wraps_alive, free(l);
+    check_tensor(t);
+}
+
 static void hand_copy_out(void)
 {
     tg_tensor *t = draw_tensor("t");
@@ -2420,6 +2511,8 @@ static const struct {
     {"tg_from_i64", hand_from},
     {"tg_wrap", hand_wrap},
     {"tg_wrap_const", hand_wrap},
+    {"tg_from_dlpack", hand_from_dlpack},
+    {"tg_from_dlpack_unversioned", hand_from_dlpack},
     {"tg_copy_out", hand_copy_out},
     {"tg_device_parse", hand_device_parse},
     {"tg_make_shape", hand_make_shape},
@@ -2538,6 +2631,7 @@ static void epoch_ends(void)
     other_end();
     tg_clear_error();
     if (tg_shutdown() != TG_OK) fail("tg_shutdown at the end of the epoch");
+    for (i = 0; i < COUNT(exports); ++i) export_end(i); /* they may outlive it */
     check_all_gone();
     if (tg_shutdown() != TG_OK) fail("tg_shutdown of nothing");
 }
