@@ -2286,6 +2286,9 @@ typedef struct tg_optim {
     signed char calls;             /* private: of tg_step, up to the one that looks for parameters without gradients */
     tg_tensor *finite;             /* private: whether all gradients are, since tg_grad_scaler_unscale_; else NULL */
     uint64_t unscaled, stepped;    /* private: the rounds of the scaler in which that and the step happened last */
+    struct tg_parallel *parallel;  /* private: whose ranks share its state out, by tg_parallel_shard; or NULL */
+    struct tg_optim **shard_at, *next_shard; /* private: the place in a list of the tg_parallel; NULL: in none */
+    bool parts;                    /* private: the state of some parameters is on other ranks alone */
 } tg_optim;
 
 /* A new optimizer of n leaf tensors with learning rate lr; change its fields for other hyperparameters.  It keeps its
@@ -2740,6 +2743,13 @@ TG_API int64_t tg_loader_batches(const tg_loader *loader);
    a checkpoint after `step` steps makes its loader as the first run did, and calls tg_loader_seek(loader, step): the
    batches are those that the first run would have had. */
 TG_API tg_status tg_loader_seek(tg_loader *loader, int64_t batch);
+
+/* The loader of one of `ranks` processes (see PARALLEL): its rows are numbers rank, rank + ranks, rank + 2 * ranks, ...
+   of the order of the epoch, so that all ranks together have each row once, and batch k of all together is batch k of
+   one loader with batches that are so many times larger.  All get the same number of rows: at the end some take the
+   first rows again, or with TG_DROP_LAST rows are left out.  All ranks call tg_seed with the same number before
+   tg_loader_new.  The next batch is number 0 of the first epoch.  torch.utils.data.DistributedSampler */
+TG_API tg_status tg_loader_shard(tg_loader *loader, int rank, int ranks);
 
 /* Frees it, not your data or the batches; NULL is allowed.  Errors: its thread has not ended, and is another one. */
 TG_API void tg_loader_free(tg_loader *loader);
@@ -3235,6 +3245,31 @@ TG_API tg_status tg_parallel_broadcast(tg_parallel *parallel);
    a step of several backwards: off for all but the last.  Returns what it was; on at first.  The same on all ranks.
    DistributedDataParallel.no_sync */
 TG_API bool tg_parallel_set_sync(tg_parallel *parallel, bool on);
+
+/* The sum of what all ranks have as t, of one shape and dtype (f32, f64, bf16, f16 or i64): a new tensor, or with one
+   rank t itself.  All ranks call it, in the same order among calls and backwards.  Of a loss, divided by the number of
+   ranks, it is the loss of the whole batch.  Its gradient is the sum over all ranks, too: that of the sum of all ranks'
+   losses.  torch.distributed.nn.functional.all_reduce */
+TG_API tg_tensor *tg_parallel_sum(tg_parallel *parallel, tg_tensor *t);
+
+/* From now on the batch norms of the module normalise, while training, by the statistics of the batches of all ranks,
+   which may have different sizes: as one process with the whole batch does.  Their running statistics stay the same on
+   all ranks, then.  Each forward sends two sums per layer, and each backward two.  With find_unused no bucket is sent
+   before the end of backward.  Ends with tg_parallel_free.  torch.nn.SyncBatchNorm.convert_sync_batchnorm */
+TG_API tg_status tg_parallel_sync_batch_norm(tg_parallel *parallel);
+
+/* Shares the state of opt out: from now on tg_step changes on each rank about the same part of the parameters of the
+   module, and has state for these alone; then every rank gets the new values of the others.  All ranks call it, and
+   tg_step, after a backward that has sent the gradients.  The results are those of tg_step on every rank, bit for bit,
+   and no gradient may be changed on one rank alone.  Parameters that are not the module's stay with every rank.
+   Before tg_checkpoint_save all ranks call tg_parallel_gather; any number of ranks can load the file, and share it out
+   again.  Errors: lbfgs; opt is shared out by another tg_parallel; of tg_step then, that the engine fails, when this
+   rank's part has changed, and that the tg_parallel was freed.
+   torch.distributed.optim.ZeroRedundancyOptimizer, the first stage of ZeRO (Rajbhandari et al., 2020) */
+TG_API tg_status tg_parallel_shard(tg_parallel *parallel, tg_optim *opt);
+/* Gives every rank the whole state of such an optimizer, up to the next tg_step.  All ranks call it.
+   ZeroRedundancyOptimizer.consolidate_state_dict */
+TG_API tg_status tg_parallel_gather(tg_parallel *parallel, tg_optim *opt);
 
 /* ======== @@SHOW ================================================================================================== */
 
@@ -24188,6 +24223,7 @@ typedef struct tgi_optim_param {
     int64_t steps;                    /* done */
     int captured;                     /* of these, while a step is captured */
     bool begun;                       /* a step has set state[0] */
+    bool elsewhere;                   /* another rank steps it, and has its state (see PARALLEL) */
     tg_tensor *p, *g;                 /* during tg_step: the parameter and its gradient, contiguous */
 } tgi_optim_param;
 
@@ -24480,6 +24516,17 @@ static tgi_lbfgs *tgi_lbfgs_copy(tgi_thread *S, const char *op, const tgi_lbfgs 
     return l;
 }
 
+/* Takes an optimizer out of the list of its tg_parallel. */
+static void tgi_optim_unlist(tg_optim *o)
+{
+    if (!o->shard_at) return;
+    *o->shard_at = o->next_shard;
+    if (o->next_shard) o->next_shard->shard_at = o->shard_at;
+    o->shard_at = NULL;
+    o->parallel = NULL;
+    for (int i = 0; i < o->count; ++i) o->param[i].elsewhere = false;
+}
+
 void tg_optim_free(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
@@ -24488,6 +24535,7 @@ void tg_optim_free(tg_optim *opt)
     if (opt->runs) return; /* tg_step_closure frees it at its end */
     tgi_lbfgs_free(S, opt->lbfgs);
     tgi_unref(S, opt->finite);
+    tgi_optim_unlist(opt);
     for (int i = 0; i < opt->count; ++i) {
         for (int k = 0; k < TGI_STATES; ++k) tgi_unref(S, opt->param[i].state[k]);
         tgi_unref(S, opt->param[i].t);
@@ -24725,6 +24773,7 @@ static bool tgi_optim_prepare(tgi_thread *S, const tg_optim *o, tgi_optim_param 
 {
     tg_tensor *t = e->t, *g = t->grad;
     e->p = e->g = NULL;
+    if (e->elsewhere) return true;
     if (S->capturing && !tgi_capture_gradient(S, t, &g)) return false;
     if (!g) return true;
     if (!tgi_optim_check(S, o, e, g)) return false;
@@ -24898,6 +24947,13 @@ static void tgi_optim_warn(tgi_thread *S, tg_optim *o)
     else if (looks) tgi_warn_of_unused(S, o);
 }
 
+/* Of an optimizer whose state is shared out: whose share each parameter is; and after a step (which may have failed:
+   ok) the values of the others' shares. */
+static bool tgi_share_out(tgi_thread *S, tg_optim *o);
+static bool tgi_share_values(tgi_thread *S, tg_optim *o, bool ok);
+static bool (*const tgi_later_share_out)(tgi_thread *S, tg_optim *o) = tgi_share_out;
+static bool (*const tgi_later_share_values)(tgi_thread *S, tg_optim *o, bool ok) = tgi_share_values;
+
 tg_status tg_step(tg_optim *opt)
 {
     tgi_thread *S = tgi_self();
@@ -24909,6 +24965,7 @@ tg_status tg_step(tg_optim *opt)
         return TG_ERR_UNSUPPORTED;
     }
     if (!tgi_check_hyperparameters(S, "step", opt) || !tgi_capture_note_step(S, opt)) return tgi_failed(S);
+    if ((opt->parallel || opt->parts) && !tgi_later_share_out(S, opt)) return tgi_failed(S);
     uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
     if (!scope) return tgi_failed(S);
     S->grad_off = true; /* closing the scope restores it */
@@ -24918,6 +24975,7 @@ tg_status tg_step(tg_optim *opt)
     for (int i = 0; ok && i < opt->count; ++i) {
         if (opt->param[i].p) ok = tgi_optim_update(S, opt, i);
     }
+    if (opt->parallel) ok = tgi_later_share_values(S, opt, ok);
     tgi_frame_close(S, scope);
     const tg_device device = opt->count ? tgi_device_of(opt->param[0].t) : TG_CPU;
     tgi_slice_end(S, &slice, TGI_SLICE_STEP, "step", device.type, device.index);
@@ -25197,7 +25255,9 @@ static bool tgi_visit_optim(const tgi_optim_file *f, tg_optim *o)
 static bool tgi_optim_save(tgi_thread *S, const char *op, tg_optim *o, tgi_optim_put put, void *user)
 {
     const tgi_optim_file f = {S, op, put, NULL, user};
-    return tgi_visit_optim(&f, o);
+    if (!o->parts) return tgi_visit_optim(&f, o);
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "this rank has only a part of the state of the optimizer\n"
+                    "tg_parallel_gather(parallel, opt) on all ranks before one of them saves it");
 }
 
 /* A new optimizer with the parameters, the groups and the hyperparameters of o, without state. */
@@ -25207,7 +25267,9 @@ static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *
     tg_optim *draft = (tg_optim *)tgi_object_new(S, op, TGI_OPTIM, sizeof *draft, NULL);
     if (!draft) return NULL;
     *draft = *o;
-    draft->runs = draft->ended = false;
+    draft->runs = draft->ended = draft->parts = false;
+    draft->shard_at = NULL;
+    draft->parallel = NULL;
     draft->finite = NULL;
     draft->group = NULL;
     draft->lbfgs = NULL;
@@ -25274,6 +25336,7 @@ static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
         o->param[i].group = old.group;
         draft->param[i] = old;
     }
+    o->parts = false;
     tgi_lbfgs *old = o->lbfgs;
     o->lbfgs = draft->lbfgs;
     draft->lbfgs = old;
@@ -30040,9 +30103,10 @@ struct tg_loader {
     const tgi_backend *backend;
     tg_device device;
     int count;
-    bool shuffle, fetched;
+    bool shuffle, fetched, drop;
     bool busy; /* tg_loader_next runs: the error handler must not change what it uses */
-    int64_t rows, batch_size, batches, epoch, at;
+    int rank, ranks;
+    int64_t rows, share, batch_size, batches, epoch, at; /* share: rows of this rank in an epoch */
     uint64_t seed;
     tg_tensor *order;
     tgi_batches handed_out;
@@ -30111,6 +30175,15 @@ static bool tgi_check_loader_data(tgi_thread *S, tg_tensor *const *data, int n)
     return true;
 }
 
+/* The share of a rank, and its batches. */
+static void tgi_loader_divide(tg_loader *l, int rank, int ranks)
+{
+    l->rank = rank;
+    l->ranks = ranks;
+    l->share = l->rows / ranks + (l->rows % ranks != 0 && !l->drop);
+    l->batches = l->share / l->batch_size + (l->share % l->batch_size != 0 && !l->drop);
+}
+
 tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int flags, tg_device device)
 {
     tgi_thread *S = tgi_self();
@@ -30128,7 +30201,8 @@ tg_loader *tg_loader_new(tg_tensor *const *data, int n, int64_t batch_size, int 
     l->count = n;
     l->rows = data[0]->dim[0];
     l->batch_size = batch_size;
-    l->batches = l->rows / batch_size + (l->rows % batch_size != 0 && !(flags & TG_DROP_LAST));
+    l->drop = (flags & TG_DROP_LAST) != 0;
+    tgi_loader_divide(l, 0, 1);
     l->shuffle = (flags & TG_SHUFFLE) != 0;
     if (l->shuffle) {
         uint32_t word[4];
@@ -30193,6 +30267,20 @@ tg_status tg_loader_seek(tg_loader *loader, int64_t batch)
     return TG_OK;
 }
 
+tg_status tg_loader_shard(tg_loader *loader, int rank, int ranks)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_check_loader(S, "loader_shard", loader)) return tgi_failed(S);
+    if (ranks < 1 || rank < 0 || rank >= ranks) {
+        tgi_fail(S, TG_ERR_ARGUMENT, "loader_shard", "rank %d of %d ranks cannot be: ranks are numbered from 0", rank,
+                 ranks);
+        return TG_ERR_ARGUMENT;
+    }
+    tgi_loader_go_to(S, loader, 0, 0);
+    tgi_loader_divide(loader, rank, ranks);
+    return TG_OK;
+}
+
 /* Makes the order of this epoch.  Epoch e uses the random numbers that follow those of epoch e - 1. */
 static bool tgi_loader_shuffle(tgi_thread *S, tg_loader *l)
 {
@@ -30203,6 +30291,21 @@ static bool tgi_loader_shuffle(tgi_thread *S, tg_loader *l)
     S->rng = before;
     if (l->order) tgi_leave_list(S, l->order);
     return l->order != NULL;
+}
+
+/* The row numbers [count] of this rank's share from row `first` of it on, on the CPU; beyond the last row of all come
+   the first ones again. */
+static tg_tensor *tgi_loader_share(tgi_thread *S, const tg_loader *l, int64_t first, int64_t count)
+{
+    tg_tensor *index = tg_empty_on(tg_make_shape(1, &count), TG_I64, TG_CPU);
+    const int64_t *order = l->order ? (const int64_t *)tgi_first_element(l->order) : NULL;
+    int64_t *number = index ? (int64_t *)tgi_first_element(index) : NULL;
+    if (!index || (l->order && !tgi_wait_ready(S, l->order, false))) return NULL;
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t at = (l->rank + (first + i) * l->ranks) % l->rows;
+        number[i] = order ? order[at] : at;
+    }
+    return index;
 }
 
 /* The row numbers of a batch, where t is.  index [count] is them on the CPU, here (or NULL) where another tensor is. */
@@ -30246,11 +30349,13 @@ static tg_tensor *tgi_loader_rows(tgi_thread *S, const tg_loader *l, tg_tensor *
    caller.  False after recording an error. */
 static bool tgi_loader_fetch(tgi_thread *S, tg_loader *l, int64_t at, tg_tensor **list)
 {
-    const int64_t first = at * l->batch_size, left = l->rows - first;
+    const int64_t first = at * l->batch_size, left = l->share - first;
     const int64_t count = left < l->batch_size ? left : l->batch_size;
     tg_tensor *index = NULL, *here = NULL;
     if (l->shuffle && !l->order && !tgi_loader_shuffle(S, l)) return false;
-    if (l->shuffle && !(index = tg_narrow(l->order, 0, first, count))) return false;
+    if (l->ranks > 1) index = tgi_loader_share(S, l, first, count);
+    else if (l->shuffle) index = tg_narrow(l->order, 0, first, count);
+    if (!index && (l->shuffle || l->ranks > 1)) return false;
     for (int i = 0; i < l->count; ++i) {
         if (index && !(here = tgi_loader_index(index, here, l->data[i]))) return false;
         list[i] = tgi_loader_rows(S, l, l->data[i], first, count, here);
@@ -31937,6 +32042,7 @@ typedef struct {
     tg_tensor *weight, *bias, *running_mean, *running_var, *batches;
     double eps, momentum;
     int64_t groups;
+    tg_parallel *parallel; /* of a batch norm over all ranks; or NULL */
 } tgi_channel_norm_layer;
 
 static void tgi_batch_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
@@ -33761,6 +33867,7 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
        tgi_parallel_commit    in the place of tgi_commit: sends the others, and waits for the engine; the gradients are
                               committed, and then .grad becomes what the buckets have
    A run by steps (tg_backward_begin) comes to tgi_parallel_commit alone, which sends all.
+   Way of tg_step with an optimizer that is shared out: tgi_share_out, the step of this rank's share, tgi_share_values.
    (1) Buckets are sent in their order, which is that in which backward of rank 0 completed their parameters when it ran
        first: all ranks do the same, whatever they compute.
    (2) No .grad changes before the engine is done, so that a backward that fails changes none.
@@ -33773,6 +33880,7 @@ enum { TGI_FIRST_BUCKET = 1 << 20, TGI_BUCKET = 25 << 20 };
 typedef struct {
     tg_tensor *t;
     int64_t number;  /* among those of the module, the last one first */
+    int owner;       /* the rank that steps it in an optimizer that is shared out; -1: not chosen yet */
     int64_t offset;  /* of its elements in its bucket */
     uint64_t last;   /* in this backward: the number of the oldest node that sends it a gradient; 0: none does */
     tg_tensor *made; /* in this backward: the .grad that it gets where it has none */
@@ -33787,6 +33895,7 @@ typedef struct {
 
 struct tg_parallel {
     tg_parallel *next; /* that the thread made before, or NULL */
+    uint64_t serial;
     tg_comm comm;
     tg_module *module; /* a reference */
     int64_t bucket_bytes;
@@ -33795,6 +33904,8 @@ struct tg_parallel {
     int count, buckets, sent; /* parameters; buckets of this backward, and how many of them were sent */
     const tg_backward_run *run; /* which sends its gradients now, or NULL */
     bool planned;            /* this run has a plan */
+    bool norms;              /* batch norms take part: their sums are sent between the buckets */
+    tg_optim *optims;        /* that are shared out */
     tgi_shared_param *param; /* [count], (1) */
     tgi_table place;         /* of each parameter in param */
     tgi_bucket *bucket;      /* [count], of which `buckets` are used */
@@ -34038,6 +34149,7 @@ static bool tgi_parallel_list(tgi_thread *S, tg_parallel *p, const char *op)
         tgi_table_slot *slot = tgi_table_find(&p->place, all[i]);
         slot->key = all[i];
         slot->value = p->param[k].number = k;
+        p->param[k].owner = -1;
         p->param[k++].t = all[i];
     }
     return true;
@@ -34069,10 +34181,144 @@ tg_parallel *tg_parallel_new(tg_module *m, const tg_comm *comm, const tg_paralle
     }
     if (begun) tgi_composite_end(&c, NULL);
     if (!ok) return tgi_parallel_free(S, p), (tg_parallel *)NULL;
+    p->serial = ++S->serials;
     p->next = S->parallel;
     S->parallel = p;
     S->stats.modules++;
     return p;
+}
+
+/* ---- sums over all ranks, and batch norms that use them ---- */
+
+/* A new tensor, the sum of all ranks' t; NULL after recording an error. */
+static tg_tensor *tgi_parallel_reduced(tgi_thread *S, tg_parallel *p, tg_tensor *t)
+{
+    const char *op = "parallel_sum";
+    tg_tensor *y = tgi_new_like(S, op, t);
+    const bool ok = y && tgi_wait_ready(S, t, false) && tgi_copy_elements(S, y, t) &&
+                    tgi_comm_all_reduce(S, p, op, y) && tgi_comm_wait(S, p, op);
+    if (!ok) tgi_comm_abort(S, p);
+    return ok ? y : NULL;
+}
+
+/* The tg_parallel of a node, which knows its serial: it may have been freed since.  NULL after recording an error. */
+static tg_parallel *tgi_parallel_of(tgi_thread *S, tg_ctx *ctx)
+{
+    tg_parallel *p = S->parallel;
+    while (p && (void *)(uintptr_t)p->serial != tg_ctx_user(ctx)) p = p->next;
+    if (!p) tgi_fail(S, TG_ERR_GRAPH, "parallel_sum", "the tg_parallel was freed before this backward");
+    return p;
+}
+
+static tg_status tgi_sum_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    tgi_thread *S = tgi_self();
+    tg_parallel *p = tgi_parallel_of(S, ctx);
+    out[0] = p ? tgi_parallel_reduced(S, p, in[0]) : NULL;
+    return out[0] ? TG_OK : tgi_failed(S);
+}
+
+static tg_status tgi_sum_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    tgi_thread *S = tgi_self();
+    tg_parallel *p = tgi_parallel_of(S, ctx);
+    grad_in[0] = p ? tg_parallel_sum(p, grad_out[0]) : NULL;
+    return grad_in[0] ? TG_OK : tgi_failed(S);
+}
+
+tg_tensor *tg_parallel_sum(tg_parallel *parallel, tg_tensor *t)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "parallel_sum";
+    tg_tensor *y = NULL;
+    if (!tgi_object_argument(S, op, "parallel", parallel, TGI_PARALLEL) || !tgi_argument(S, op, "t", t)) return NULL;
+    if (!tgi_dtypes[t->dtype].floating && t->dtype != TG_I64) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, op, "engines add floating point and i64, not %s\n"
+                                      "convert it: tg_to_dtype(t, TG_I64)", tg_dtype_name((tg_dtype)t->dtype)));
+    }
+    if (parallel->comm.size == 1) return t;
+    tg_custom(op, tgi_sum_forward, tgi_sum_backward, (void *)(uintptr_t)parallel->serial, &t, 1, &y, 1);
+    return y;
+}
+
+/* batch_norm of x by the mean and variance over all ranks, of as many elements as they have together. */
+static tg_tensor *tgi_sync_batch_norm(const tgi_channel_norm_layer *self, tg_tensor *x, double momentum)
+{
+    tgi_composite c;
+    tg_tensor *mean = self->running_mean, *var = self->running_var, *weight = self->weight, *bias = self->bias;
+    if (!tgi_composite_begin_with(&c, TGI_OP_batch_norm, NULL, &x, &mean, &var, &weight, &bias)) return NULL;
+    const bool fits = tgi_check_channels(c.S, "batch_norm", x) && tgi_check_batch_norm_eps(c.S, self->eps, true) &&
+                      tgi_check_running(c.S, "batch_norm", x, mean, var, true) &&
+                      tgi_check_per_channel(c.S, "batch_norm", x, weight, "weight") &&
+                      tgi_check_per_channel(c.S, "batch_norm", x, bias, "bias");
+    tg_tensor *t = fits ? tgi_as_channels(x) : NULL; /* [N, C, L] */
+    if (!t) return tgi_composite_end(&c, NULL);
+    const int64_t channels = x->dim[1];
+    const tg_shape dims = TG_DIMS(0, 2), column = TG_SHAPE(channels, 1);
+    const double n = (double)(t->dim[0] * t->dim[2]);
+    tg_tensor *both[2] = {tg_sum_dims(t, dims, false), NULL}; /* the sums [C], and how many elements a channel has */
+    both[1] = tg_full_on(TG_SHAPE(1), n, (tg_dtype)t->dtype, tgi_device_of(t));
+    tg_tensor *sums = tg_parallel_sum(self->parallel, tg_cat(both, 2, 0));
+    tg_tensor *total = sums ? tg_detach(tg_narrow(sums, 0, channels, 1)) : NULL;
+    tg_tensor *m = total ? tg_div(tg_narrow(sums, 0, 0, channels), total) : NULL;
+    tg_tensor *d = m ? tg_sub(t, tg_reshape(m, column)) : NULL;
+    tg_tensor *v = d ? tg_div(tg_parallel_sum(self->parallel, tg_sum_dims(tg_square(d), dims, false)), total) : NULL;
+    tg_tensor *y = v ? tg_mul(d, tg_reshape(tg_rsqrt(tg_add_scalar(v, self->eps)), column)) : NULL;
+    if (y) y = tgi_scale_and_shift(y, weight, bias, x);
+    if (y && mean) {
+        c.S->grad_off = true; /* closing the scope restores it */
+        tg_tensor *unbiased = tg_div(tg_mul(v, total), tg_add_scalar(total, -1));
+        if (!tg_lerp_scalar_(mean, tg_detach(m), momentum) || !tg_lerp_scalar_(var, unbiased, momentum)) y = NULL;
+    }
+    return tgi_composite_end(&c, y);
+}
+
+static void tgi_sync_batch_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_channel_norm_layer *self = (const tgi_channel_norm_layer *)tg_module_self(m);
+    if (!tg_module_is_training(m)) {
+        tgi_batch_norm_forward(m, in, n, out, n_out);
+        return;
+    }
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    double momentum = self->momentum;
+    if (self->running_mean && !(momentum >= 0)) momentum = 1 / ((double)tg_item_i64(self->batches) + 1);
+    out[0] = tgi_sync_batch_norm(self, in[0], momentum);
+    if (out[0] && self->running_mean && !tg_add_scalar_(self->batches, 1)) out[0] = NULL;
+}
+
+/* The batch norm m takes part with p, or with NULL no longer. */
+static void tgi_set_norm(tg_module *m, const tg_parallel *was, tg_parallel *p)
+{
+    if (m->forward != tgi_batch_norm_forward && m->forward != tgi_sync_batch_norm_forward) return;
+    tgi_channel_norm_layer *self = (tgi_channel_norm_layer *)m->self;
+    if (!p && self->parallel != was) return;
+    self->parallel = p;
+    m->forward = p ? tgi_sync_batch_norm_forward : tgi_batch_norm_forward;
+}
+
+/* All batch norms of the module of p. */
+static void tgi_set_norms(tgi_thread *S, tg_parallel *p, tg_parallel *to)
+{
+    tgi_walk w;
+    tgi_set_norm(p->module, p, to);
+    tgi_walk_begin(&w, S, NULL, p->module, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child) tgi_set_norm(e->child, p, to);
+    }
+    p->norms = to != NULL;
+}
+
+tg_status tg_parallel_sync_batch_norm(tg_parallel *parallel)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "parallel_sync_batch_norm";
+    if (!tgi_object_argument(S, op, "parallel", parallel, TGI_PARALLEL) ||
+        !tgi_module_change(S, op, "parallel", parallel->module)) {
+        return tgi_failed(S);
+    }
+    if (parallel->comm.size > 1) tgi_set_norms(S, parallel, parallel);
+    return TG_OK;
 }
 
 void tg_parallel_free(tg_parallel *parallel)
@@ -34086,6 +34332,8 @@ void tg_parallel_free(tg_parallel *parallel)
     tg_parallel **at = &S->parallel;
     while (*at && *at != parallel) at = &(*at)->next;
     if (*at) *at = parallel->next;
+    while (parallel->optims) tgi_optim_unlist(parallel->optims);
+    if (parallel->norms) tgi_set_norms(S, parallel, NULL);
     tgi_parallel_free(S, parallel);
     S->stats.modules--;
 }
@@ -34216,7 +34464,7 @@ static void tgi_parallel_arrange(tg_parallel *p)
             b->first = i;
             b->count = 0;
             b->numel = bytes = 0;
-            b->last = UINT64_MAX;
+            b->last = p->norms && p->find_unused ? 0 : UINT64_MAX; /* sums and buckets in one order on all ranks */
         }
         const uint64_t unused = p->find_unused ? UINT64_MAX : 0, last = e->last ? e->last : unused;
         if (last < b->last || tgi_has_hook(t)) b->last = tgi_has_hook(t) ? 0 : last;
@@ -34495,6 +34743,181 @@ static tg_status tgi_parallel_backward(tg_backward_run *run, tg_tensor *const *r
         if (p->run == which) tgi_parallel_end(S, p, false); /* it did not come to the commit */
     }
     return status;
+}
+
+/* ---- optimizers whose state is shared out ---- */
+
+/* Each parameter gets an owner: the largest that has none goes to the rank with the least elements so far, as in
+   PyTorch's ZeroRedundancyOptimizer. */
+static bool tgi_choose_owners(tgi_thread *S, tg_parallel *p)
+{
+    const size_t bytes = sizeof(int64_t) * (size_t)p->comm.size;
+    int64_t *load = (int64_t *)tgi_alloc(S, bytes);
+    if (!load) return tgi_no_memory(S, "parallel_shard", bytes);
+    memset(load, 0, bytes);
+    for (int i = 0; i < p->count; ++i) p->param[i].owner = -1;
+    for (int done = 0; done < p->count; ++done) {
+        tgi_shared_param *largest = NULL;
+        int least = 0;
+        for (tgi_shared_param *e = p->param; e < p->param + p->count; ++e) {
+            if (e->owner >= 0) continue;
+            const int64_t more = largest ? tgi_numel(e->t) - tgi_numel(largest->t) : 1;
+            if (more > 0 || (more == 0 && e->number < largest->number)) largest = e;
+        }
+        for (int r = 1; r < p->comm.size; ++r) {
+            if (load[r] < load[least]) least = r;
+        }
+        largest->owner = least;
+        load[least] += tgi_numel(largest->t);
+    }
+    tgi_free(S, load, bytes);
+    return true;
+}
+
+/* The rank that steps a parameter of an optimizer; -1: all do. */
+static int tgi_owner_of(const tg_parallel *p, const tg_tensor *t)
+{
+    const tgi_table_slot *slot = tgi_table_find(&p->place, t);
+    return slot->key ? p->param[slot->value].owner : -1;
+}
+
+static bool tgi_parts_lost(tgi_thread *S, const char *op)
+{
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "other ranks have parts of the state, and the tg_parallel was freed\n"
+                    "tg_parallel_gather before tg_parallel_free, or free the optimizer, too");
+}
+
+/* Before a step: what other ranks step has no state here. */
+static bool tgi_share_out(tgi_thread *S, tg_optim *o)
+{
+    const tg_parallel *p = o->parallel;
+    if (!p) return tgi_parts_lost(S, "step");
+    for (int i = 0; i < o->count; ++i) {
+        tgi_optim_param *e = &o->param[i];
+        const int owner = tgi_owner_of(p, e->t);
+        e->elsewhere = owner >= 0 && owner != p->comm.rank;
+        if (!e->elsewhere) continue;
+        for (int k = 0; k < TGI_STATES; ++k) {
+            tgi_unref(S, e->state[k]);
+            e->state[k] = NULL;
+        }
+        e->begun = false;
+        o->parts = true;
+    }
+    return true;
+}
+
+/* Copies the parameters of `owner` with numbers in [from, end) that have a gradient to flat, or takes them from it. */
+static bool tgi_share_copy(tgi_thread *S, const tg_parallel *p, const tg_optim *o, int owner, int from, int end,
+                           tg_tensor *flat, bool take)
+{
+    int64_t offset = 0;
+    for (int k = from; k < end; ++k) {
+        tg_tensor *t = o->param[k].t;
+        if (tgi_owner_of(p, t) != owner || !t->grad) continue;
+        tg_tensor *part = tgi_bucket_part(S, flat, offset, t);
+        if (!part || !(take ? tgi_copy_elements(S, t, part) : tgi_copy_elements(S, part, t))) return false;
+        if (take) tgi_bump_version(S, t->storage, "step");
+        offset += tgi_numel(t);
+    }
+    return true;
+}
+
+/* Sends parameters of `owner` that have a gradient, from number i on, in one piece: of one dtype and device, and not
+   many more than the bytes of a bucket.  Returns the number of the next one, -1 after recording an error. */
+static int tgi_share_piece(tgi_thread *S, tg_parallel *p, const tg_optim *o, int owner, int i)
+{
+    const tg_tensor *first = NULL;
+    const bool mine = owner == p->comm.rank;
+    int64_t numel = 0;
+    int end = i;
+    for (; end < o->count; ++end) {
+        const tg_tensor *t = o->param[end].t;
+        if (tgi_owner_of(p, t) != owner || !t->grad) continue;
+        if (first && (t->dtype != first->dtype || !tgi_same_device(t, first))) break;
+        if (first && numel * tgi_bytes_of((tg_dtype)t->dtype) >= p->bucket_bytes) break;
+        first = first ? first : t;
+        numel += tgi_numel(t);
+    }
+    if (!first) return end;
+    tg_tensor *flat = tgi_new(S, "step", 1, &numel, (tg_dtype)first->dtype, first->storage->backend,
+                              first->storage->index);
+    const bool ok = flat && (!mine || tgi_share_copy(S, p, o, owner, i, end, flat, false)) &&
+                    tgi_comm_broadcast(S, p, "step", flat, owner) && tgi_comm_wait(S, p, "step") &&
+                    (mine || tgi_share_copy(S, p, o, owner, i, end, flat, true));
+    return ok ? end : -1;
+}
+
+/* After a step: every rank gets the parameters that others have stepped. */
+static bool tgi_share_values(tgi_thread *S, tg_optim *o, bool ok)
+{
+    tg_parallel *p = o->parallel;
+    for (int r = 0; ok && r < p->comm.size; ++r) {
+        for (int i = 0; ok && i < o->count;) {
+            i = tgi_share_piece(S, p, o, r, i);
+            ok = i >= 0;
+        }
+    }
+    for (int i = 0; ok && i < o->count; ++i) o->param[i].steps += o->param[i].elsewhere && o->param[i].t->grad;
+    if (!ok) tgi_comm_abort(S, p);
+    return ok;
+}
+
+static bool tgi_check_shard(tgi_thread *S, const char *op, tg_parallel *p, tg_optim *opt)
+{
+    if (!tgi_object_argument(S, op, "parallel", p, TGI_PARALLEL)) return false;
+    if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return false;
+    if (opt->kind == TGI_OPTIM_lbfgs)
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, op, "the state of lbfgs is one for all parameters");
+    return !opt->parallel || opt->parallel == p ||
+           tgi_fail(S, TG_ERR_ARGUMENT, op, "the optimizer is shared out by another tg_parallel");
+}
+
+tg_status tg_parallel_shard(tg_parallel *parallel, tg_optim *opt)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_check_shard(S, "parallel_shard", parallel, opt)) return tgi_failed(S);
+    if (parallel->comm.size == 1 || opt->parallel) return TG_OK;
+    if (parallel->param[0].owner < 0 && !tgi_choose_owners(S, parallel)) return tgi_failed(S);
+    opt->parallel = parallel;
+    opt->next_shard = parallel->optims;
+    opt->shard_at = &parallel->optims;
+    if (opt->next_shard) opt->next_shard->shard_at = &opt->next_shard;
+    parallel->optims = opt;
+    return TG_OK;
+}
+
+/* All ranks get the state of parameter e from its owner. */
+static bool tgi_gather_state(tgi_thread *S, tg_parallel *p, tg_optim *o, tgi_optim_param *e)
+{
+    const int owner = tgi_owner_of(p, e->t);
+    const unsigned states = tgi_optim_states(o, e);
+    for (int k = 0; k < TGI_STATES && owner >= 0 && e->steps > 0; ++k) {
+        if (!(states >> k & 1)) continue;
+        if (!tgi_optim_state(S, o, e, k) || !tgi_comm_broadcast(S, p, "parallel_gather", e->state[k], owner) ||
+            !tgi_comm_wait(S, p, "parallel_gather")) {
+            return false;
+        }
+        e->begun = e->begun || k == 0;
+    }
+    return true;
+}
+
+tg_status tg_parallel_gather(tg_parallel *parallel, tg_optim *opt)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_check_shard(S, "parallel_gather", parallel, opt)) return tgi_failed(S);
+    if (!opt->parts) return TG_OK;
+    if (!opt->parallel) return tgi_parts_lost(S, "parallel_gather"), tgi_failed(S);
+    if (!tgi_composite_begin(&c, "parallel_gather")) return tgi_failed(S);
+    S->grad_off = true;
+    bool ok = true;
+    for (int i = 0; ok && i < opt->count; ++i) ok = tgi_gather_state(S, parallel, opt, &opt->param[i]);
+    tgi_composite_end(&c, NULL);
+    if (!ok) tgi_comm_abort(S, parallel);
+    opt->parts = !ok;
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 /* ======== @@SHOW ==================================================================================================
@@ -45596,6 +46019,7 @@ TGI_GIVES5(tg_loader *, loader_new, tg_tensor *const *, int, int64_t, int, tg_de
 TGI_GIVES2(bool, loader_next, tg_loader *, tg_tensor **)
 TGI_GIVES1(int64_t, loader_batches, const tg_loader *)
 TGI_GIVES2(tg_status, loader_seek, tg_loader *, int64_t)
+TGI_GIVES3(tg_status, loader_shard, tg_loader *, int, int)
 TGI_DOES1(loader_free, tg_loader *)
 TGI_GIVES3(tg_module *, module_new, const char *, tg_forward_fn, size_t)
 TGI_GIVES3(tg_module *, nn_module, const char *, tg_forward_one_fn, size_t)
@@ -45669,6 +46093,8 @@ TGI_GIVES3(tg_parallel *, parallel_new, tg_module *, const tg_comm *, const tg_p
 TGI_DOES1(parallel_free, tg_parallel *)
 TGI_GIVES1(tg_status, parallel_broadcast, tg_parallel *)
 TGI_GIVES2(bool, parallel_set_sync, tg_parallel *, bool)
+TGI_GIVES2(tg_tensor *, parallel_sum, tg_parallel *, tg_tensor *)
+TGI_GIVES2(tg_status, parallel_shard, tg_parallel *, tg_optim *)
 TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
 TGI_GIVES3(bool, step_input, tg_backward_run *, int, tg_step_input_info *)
 TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
@@ -46245,6 +46671,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_loader_next(...) TGI_CALL(loader_next, loader_next, __VA_ARGS__)
 #define tg_loader_batches(...) TGI_CALL(loader_batches, loader_batches, __VA_ARGS__)
 #define tg_loader_seek(...) TGI_CALL(loader_seek, loader_seek, __VA_ARGS__)
+#define tg_loader_shard(...) TGI_CALL(loader_shard, loader_shard, __VA_ARGS__)
 #define tg_loader_free(...) TGI_CALL(loader_free, loader_free, __VA_ARGS__)
 #define tg_module_new(...) TGI_CALL(module_new, module_new, __VA_ARGS__)
 #define tg_nn_module(...) TGI_CALL(nn_module, nn_module, __VA_ARGS__)
@@ -46367,6 +46794,10 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_parallel_free(...) TGI_CALL(parallel_free, parallel_free, __VA_ARGS__)
 #define tg_parallel_broadcast(...) TGI_CALL(parallel_broadcast, parallel_broadcast, __VA_ARGS__)
 #define tg_parallel_set_sync(...) TGI_CALL(parallel_set_sync, parallel_set_sync, __VA_ARGS__)
+#define tg_parallel_sum(...) TGI_CALL(parallel_sum, parallel_sum, __VA_ARGS__)
+#define tg_parallel_sync_batch_norm(...) TGI_CALL(parallel_broadcast, parallel_sync_batch_norm, __VA_ARGS__)
+#define tg_parallel_shard(...) TGI_CALL(parallel_shard, parallel_shard, __VA_ARGS__)
+#define tg_parallel_gather(...) TGI_CALL(parallel_shard, parallel_gather, __VA_ARGS__)
 #define tg_print(...) TGI_CALL(backward, print, __VA_ARGS__)
 #define tg_fprint(...) TGI_CALL(fprint, fprint, __VA_ARGS__)
 #define tg_tape_print(...) TGI_CALL(fprint, tape_print, __VA_ARGS__)

@@ -101,6 +101,7 @@ static void call_starts(void) { tg_clear_error(); }
 
 static const api_function *function; /* that is called */
 static bool is(const char *name) { return strcmp(function->name, name) == 0; }
+static void made_by_hand(void) { now.at++; }
 
 /* The record as it is when the call returns. */
 static void check_void(void) { snprintf(now.error, sizeof now.error, "%s", tg_ok() ? "" : tg_error_message()); }
@@ -612,6 +613,10 @@ static const struct {
     {"tg_parallel_free", hand_parallel},
     {"tg_parallel_broadcast", hand_parallel},
     {"tg_parallel_set_sync", hand_parallel},
+    {"tg_parallel_sum", hand_parallel},
+    {"tg_parallel_sync_batch_norm", hand_parallel},
+    {"tg_parallel_shard", hand_parallel},
+    {"tg_parallel_gather", hand_parallel},
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_dict_set_dict", hand_set_dict},

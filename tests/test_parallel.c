@@ -161,6 +161,7 @@ struct rank {
     void (*body)(rank *r);
     double number[NUMBERS]; /* what the body stores */
     int numbers;
+    int64_t state;  /* bytes of the state of its optimizer */
     tg_status code; /* the error of the thread, and its text */
     char message[600];
 };
@@ -684,6 +685,310 @@ TEST(what_a_backward_can_be)
     }
 }
 
+/* ---- sums and batch norms over all ranks ---- */
+
+static void run_sums(rank *r)
+{
+    tg_module *m = small_net();
+    tg_parallel *p = tg_parallel_new(m, &r->comm, NULL);
+    const float numbers[] = {(float)r->l.rank, 10};
+    const int64_t whole[] = {1000000007 * (int64_t)r->l.rank, 1};
+    tg_tensor *x = tg_set_requires_grad(tg_from_f32(numbers, TG_SHAPE(2)), true), *y, *g, *n;
+    y = tg_parallel_sum(p, x);
+    store(r, y == x);
+    store_tensor(r, y);
+    g = tg_sum(tg_mul_scalar(tg_square(y), r->l.rank + 1)); /* d/dx: the sum over ranks of 2 (rank + 1) y */
+    tg_gradients(&g, 1, NULL, &x, 1, &n, 0);
+    store_tensor(r, n);
+    n = tg_parallel_sum(p, tg_from_i64(whole, TG_SHAPE(2)));
+    store(r, n ? tg_get(n, TG_INDEX(0)) : -1);
+    store(r, (int)tg_error_code());
+    store(r, tg_parallel_sum(p, tg_ones_on(TG_SHAPE(2), TG_BOOL, TG_CPU)) == NULL && tg_error_code() == TG_ERR_DTYPE);
+    tg_clear_error();
+    tg_parallel_free(p);
+    if (r->size > 1) {
+        store(r, tg_backward(tg_sum(y)) == TG_ERR_GRAPH && strstr(tg_error_message(), "was freed before") != NULL);
+        tg_clear_error();
+    }
+    tg_module_free(m);
+}
+
+TEST(sums)
+{
+    int k;
+    run_ranks(1, 0, run_sums, 0);
+    CHECK(ranks[0].number[0] == 1 && ranks[0].number[2] == 10);
+    run_ranks(RANKS, 0, run_sums, 0);
+    CHECK(all_ok(RANKS) && all_same(RANKS));
+    for (k = 0; k < RANKS; ++k) {
+        const double wanted[] = {0, 6, 40, 2 * 10 * 6, 2 * 10 * 40, 6000000042.0, 0, 1, 1};
+        CHECK(ranks[k].numbers == 9 && memcmp(ranks[k].number, wanted, sizeof wanted) == 0);
+    }
+}
+
+/* Rows [first, first + n) of the batch; the loss of all ranks together is that of one process with the whole batch. */
+enum { IMAGES = 7, SYNC = 1, AS_ONE = 2, HALF = 4, NO_STATISTICS = 8 };
+static void run_norm(rank *r)
+{
+    static const int sizes[] = {3, 1, 2, 1}; /* of ranks, of all IMAGES */
+    const bool one = (r->variant & AS_ONE) != 0;
+    tg_module *m = tg_nn_sequential(NULL, 0), *norm;
+    tg_parallel *p;
+    tg_tensor *all, *x, *y, *loss, *w;
+    int first = 0, i, step;
+    tg_seed(3);
+    norm = tg_nn_batch_norm_ex(2, 1e-5, 0.1, true, !(r->variant & NO_STATISTICS));
+    tg_module_child(m, "conv", tg_nn_conv2d(1, 2, TG_SHAPE(3), TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(1), 1, true));
+    tg_module_child(m, "norm", norm);
+    tg_uniform_(tg_module_get(m, "norm.weight"), 0.5, 1.5);
+    all = tg_randn(TG_SHAPE(IMAGES, 1, 4, 4));
+    w = tg_randn(TG_SHAPE(IMAGES, 2, 4, 4));
+    for (i = 0; i < r->l.rank; ++i) first += sizes[i];
+    p = tg_parallel_new(m, &r->comm, NULL);
+    if (r->variant & SYNC) tg_parallel_sync_batch_norm(p);
+    for (step = 0; step < 2; ++step) {
+        TG_SCOPE;
+        const int n = one ? IMAGES : sizes[r->l.rank];
+        x = tg_set_requires_grad(tg_clone(tg_narrow(all, 0, first, n)), true);
+        y = tg_forward(m, x);
+        if (r->variant & HALF) y = tg_to_dtype(y, TG_F32);
+        loss = tg_mul_scalar(tg_sum(tg_mul(tg_tanh(y), tg_narrow(w, 0, first, n))), r->size);
+        tg_module_zero_grad(m);
+        tg_backward(loss);
+        if (step == 0) continue;
+        for (i = 0; i < tg_module_count(m); ++i) store_tensor(r, tg_grad(tg_module_params(m)[i]));
+        if (!(r->variant & NO_STATISTICS)) {
+            store_tensor(r, tg_module_get(m, "norm.running_mean"));
+            store_tensor(r, tg_module_get(m, "norm.running_var"));
+            store(r, (double)tg_item_i64(tg_module_get(m, "norm.num_batches_tracked")));
+        }
+        store_tensor(r, tg_mul_scalar(tg_grad(x), 1.0 / r->size)); /* the rows of this rank */
+    }
+    tg_module_train(m, false);
+    if (!(r->variant & NO_STATISTICS)) store_tensor(r, tg_forward(m, tg_narrow(all, 0, 0, 1)));
+    tg_parallel_free(p);
+    tg_module_train(m, true); /* without a tg_parallel it is an ordinary one again */
+    store_tensor(r, tg_sum(tg_square(tg_forward(m, tg_narrow(all, 0, 0, 2)))));
+    tg_module_free(m);
+}
+
+TEST(batch_norms_of_all_ranks)
+{
+    static const int variants[] = {0, NO_STATISTICS};
+    const int pixels = 16;
+    rank one;
+    int v, k, i;
+    for (v = 0; v < 2; ++v) {
+        const int common = 2 * 9 + 2 + 2 + 2 + (variants[v] ? 0 : 5), after = (variants[v] ? 0 : 2 * pixels) + 1;
+        int first = 0;
+        run_ranks(1, variants[v] | SYNC | AS_ONE, run_norm, 0);
+        CHECK(all_ok(1) && ranks[0].numbers == common + IMAGES * pixels + after);
+        one = ranks[0];
+        run_ranks(RANKS, variants[v] | SYNC, run_norm, 0);
+        CHECK(all_ok(RANKS));
+        for (k = 0; k < RANKS; ++k) {
+            const rank *r = &ranks[k];
+            const int rows = r->numbers - common - after;
+            for (i = 0; i < common; ++i) CHECK_NEAR(r->number[i], one.number[i], 2e-5);
+            for (i = 0; i < rows; ++i) CHECK_NEAR(r->number[common + i], one.number[common + first + i], 2e-5);
+            for (i = 0; i < after; ++i)
+                CHECK_NEAR(r->number[common + rows + i], one.number[common + IMAGES * pixels + i], 2e-5);
+            CHECK(memcmp(r->number, ranks[0].number, sizeof(double) * (size_t)common) == 0);
+            first += rows;
+        }
+        CHECK(first == IMAGES * pixels);
+        run_ranks(RANKS, variants[v], run_norm, 0); /* each by its own batch: that is not the same */
+        CHECK(all_ok(RANKS) && fabs(ranks[0].number[0] - one.number[0]) > 1e-3);
+    }
+}
+
+/* ---- optimizers whose state is shared out ---- */
+
+enum { SHARD = 1, SAVE = 2, LOAD = 4, WIDE_BUCKETS = 8, HALVES = 16 };
+static char checkpoint[1000]; /* its path */
+
+/* Bytes of the tensors of this thread. */
+static int64_t bytes_now(void)
+{
+    tg_reset_peak();
+    return tg_stats().peak_bytes;
+}
+
+static void run_sharded(rank *r)
+{
+    tg_module *m = small_net();
+    tg_parallel_options o = {r->variant & WIDE_BUCKETS ? 0 : 1, false};
+    tg_parallel *p;
+    tg_optim *opt;
+    int64_t step = 0, bytes;
+    int i;
+    tg_seed(7);
+    for (i = 0; i < tg_module_count(m); ++i) tg_uniform_(tg_module_params(m)[i], -0.5, 0.5);
+    if (r->variant & HALVES) tg_module_to_dtype(m, TG_BF16);
+    p = tg_parallel_new(m, &r->comm, &o);
+    opt = tg_adamw(tg_module_params(m), tg_module_count(m), 0.05);
+    if (r->variant & SHARD) store(r, (int)tg_parallel_shard(p, opt) + (int)tg_parallel_shard(p, opt));
+    else store(r, 0);
+    if (r->variant & LOAD) store(r, (int)tg_checkpoint_load(checkpoint, m, opt, &step));
+    r->l.broadcast = 0;
+    bytes = bytes_now();
+    for (; step < ((r->variant & SAVE) ? 3 : 6); ++step) {
+        TG_SCOPE;
+        const int n = ROWS / r->size;
+        tg_tensor *x, *loss;
+        tg_optim_zero_grad(opt);
+        tg_seed((uint64_t)step);
+        x = tg_rand(TG_SHAPE(ROWS, INPUTS));
+        if (r->variant & HALVES) x = tg_to_dtype(x, TG_BF16);
+        loss = tg_mean(tg_square(tg_to_dtype(tg_forward(m, tg_narrow(x, 0, r->l.rank * n, n)), TG_F32)));
+        tg_backward(loss);
+        tg_clip_grad_norm(tg_module_params(m), tg_module_count(m), 0.5);
+        tg_step(opt);
+    }
+    if (r->variant & SAVE) {
+        if (r->size > 1) { /* not before all ranks have gathered */
+            store(r, tg_checkpoint_save(checkpoint, m, opt, step) == TG_ERR_ARGUMENT);
+            tg_clear_error();
+        }
+        tg_parallel_gather(p, opt);
+        if (r->l.rank == 0) tg_checkpoint_save(checkpoint, m, opt, step);
+        else store(r, 0);
+    }
+    tg_optim_zero_grad(opt);
+    r->state = bytes_now() - bytes;
+    for (i = 0; i < tg_module_count(m); ++i) store_tensor(r, tg_module_params(m)[i]);
+    if (r->variant & WIDE_BUCKETS) {
+        tg_parallel_free(p); /* before the optimizer */
+        store(r, tg_step(opt) == TG_ERR_ARGUMENT);
+        tg_clear_error();
+        tg_optim_free(opt);
+    } else {
+        tg_optim_free(opt);
+        tg_parallel_free(p);
+    }
+    tg_module_free(m);
+}
+
+TEST(state_that_is_shared_out)
+{
+    static const int halves[] = {0, HALVES};
+    rank one;
+    int64_t state;
+    int v, k, size, i;
+    snprintf(checkpoint, sizeof checkpoint, "%s", beside("parallel.ckpt"));
+    for (v = 0; v < 2; ++v) {
+        const int64_t item = halves[v] ? 2 : 4, states = PARAMETERS * 4 * (halves[v] ? 3 : 2); /* with master copies */
+        for (size = 2; size <= RANKS; size *= 2) {
+            run_ranks(size, halves[v], run_sharded, 0);
+            CHECK(all_ok(size));
+            one = ranks[0];
+            CHECK(one.state == states);
+            run_ranks(size, halves[v] | SHARD, run_sharded, 0);
+            CHECK(all_ok(size));
+            for (k = 0, state = 0; k < size; ++k) state += ranks[k].state;
+            CHECK(state == states && ranks[0].state < states);
+            for (k = 0; k < size; ++k) { /* the bits of a state on every rank */
+                CHECK(ranks[k].numbers == one.numbers);
+                CHECK(memcmp(ranks[k].number, one.number, sizeof(double) * (size_t)one.numbers) == 0);
+            }
+            /* gradients once and parameters once in a step; besides, the order of the buckets at the first */
+            CHECK(ranks[0].l.reduced == 6 * PARAMETERS * item);
+            CHECK(ranks[0].l.broadcast == 6 * PARAMETERS * item + 4 * (int64_t)sizeof(int64_t));
+            run_ranks(size, halves[v] | SHARD | WIDE_BUCKETS, run_sharded, 0);
+            CHECK(all_ok(size) && all_same(size) && ranks[0].number[one.numbers] == 1);
+            CHECK(memcmp(ranks[0].number, one.number, sizeof(double) * (size_t)one.numbers) == 0);
+        }
+    }
+    /* three steps on four ranks, three more on two, and on one: nearly six on one */
+    run_ranks(1, 0, run_sharded, 0);
+    one = ranks[0];
+    run_ranks(RANKS, SHARD | SAVE, run_sharded, 0);
+    CHECK(all_ok(RANKS));
+    for (size = 2; size >= 1; --size) {
+        run_ranks(size, SHARD | LOAD, run_sharded, 0);
+        CHECK(all_ok(size) && ranks[0].number[0] == 0 && ranks[0].number[1] == 0);
+        for (i = 1; i < one.numbers; ++i) CHECK_NEAR(ranks[0].number[i + 1], one.number[i], 1e-4);
+    }
+    remove(checkpoint);
+}
+
+/* ---- loaders ---- */
+
+TEST(loaders_of_ranks)
+{
+    static const int flags[] = {0, TG_SHUFFLE, TG_DROP_LAST, TG_SHUFFLE | TG_DROP_LAST};
+    int f, size, rank_of, rows, i;
+    for (f = 0; f < 4; ++f) {
+        for (size = 1; size <= 4; ++size) {
+            for (rows = 3; rows <= 13; rows += 5) {
+                int seen[13] = {0}, order[13], whole = 0, share = -1;
+                const bool drop = (flags[f] & TG_DROP_LAST) != 0;
+                tg_tensor *data = tg_arange(0, rows, 1), *batch;
+                tg_loader *l;
+                int first[40] = {0};
+                tg_seed(5);
+                l = tg_loader_new(&data, 1, 1, flags[f], TG_CPU); /* all rows, in the order of the first epoch */
+                while (tg_loader_next(l, &batch)) order[whole++] = (int)tg_item(batch);
+                tg_loader_free(l);
+                for (rank_of = 0; rank_of < size; ++rank_of) {
+                    int n = 0, batches = 0;
+                    tg_seed(5);
+                    l = tg_loader_new(&data, 1, 2, flags[f], TG_CPU);
+                    CHECK(tg_loader_shard(l, rank_of, size) == TG_OK);
+                    while (tg_loader_next(l, &batch)) {
+                        ++batches;
+                        for (i = 0; i < (int)tg_numel(batch); ++i, ++n) {
+                            const int row = (int)tg_get(batch, TG_INDEX(i));
+                            CHECK(row == order[(rank_of + n * size) % rows]);
+                            seen[row]++;
+                        }
+                    }
+                    CHECK(batches == tg_loader_batches(l) && (share < 0 || n == share));
+                    share = n;
+                    tg_loader_next(l, &batch);
+                    first[rank_of] = batch ? (int)tg_get(batch, TG_INDEX(0)) : -1;
+                    tg_loader_seek(l, batches); /* the second epoch again, with the same first row */
+                    if (batches > 0) CHECK(tg_loader_next(l, &batch) && tg_get(batch, TG_INDEX(0)) == first[rank_of]);
+                    tg_loader_free(l);
+                }
+                if (!drop) CHECK(share == (rows + size - 1) / size);
+                else CHECK(share == rows / size / 2 * 2);
+                for (i = 0; i < rows; ++i) CHECK(drop ? seen[i] <= 1 : seen[i] >= 1);
+            }
+        }
+    }
+    {
+        tg_tensor *data = tg_arange(0, 4, 1);
+        tg_loader *l = tg_loader_new(&data, 1, 2, 0, TG_CPU);
+        CHECK_FAILS(tg_loader_shard(l, 2, 2), "rank 2 of 2 ranks cannot be");
+        CHECK_FAILS(tg_loader_shard(l, 0, 0), "rank 0 of 0 ranks cannot be");
+        CHECK_FAILS(tg_loader_shard(NULL, 0, 1), "loader");
+        tg_loader_free(l);
+    }
+}
+
+TEST(arguments_of_shares)
+{
+    tg_comm comm = {NULL, 0, 1, all_reduce, broadcast, all_gather, NULL, NULL, NULL};
+    tg_module *m = small_net();
+    tg_parallel *p = tg_parallel_new(m, &comm, NULL);
+    tg_optim *opt = tg_sgd(tg_module_params(m), tg_module_count(m), 0.1);
+    tg_optim *lbfgs = tg_lbfgs(tg_module_params(m), tg_module_count(m), 1);
+    CHECK(tg_parallel_shard(p, opt) == TG_OK && tg_parallel_gather(p, opt) == TG_OK);
+    CHECK_FAILS(tg_parallel_shard(p, lbfgs), "the state of lbfgs is one for all parameters");
+    CHECK_FAILS(tg_parallel_shard(NULL, opt), "parallel");
+    CHECK_FAILS(tg_parallel_shard(p, NULL), "opt");
+    CHECK_FAILS(tg_parallel_gather(p, NULL), "opt");
+    CHECK_FAILS(tg_parallel_sync_batch_norm(NULL), "parallel");
+    CHECK(tg_parallel_sync_batch_norm(p) == TG_OK);
+    CHECK_FAILS(tg_parallel_sum(p, NULL), "argument t is NULL");
+    CHECK_FAILS(tg_parallel_sum(NULL, tg_ones(TG_SHAPE(2))), "parallel");
+    tg_optim_free(lbfgs);
+    tg_optim_free(opt);
+    tg_parallel_free(p);
+    tg_module_free(m);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -694,5 +999,10 @@ int main(int argc, char **argv)
     RUN(buckets_are_sent_while_backward_goes_on);
     RUN(unused_parameters);
     RUN(what_a_backward_can_be);
+    RUN(sums);
+    RUN(batch_norms_of_all_ranks);
+    RUN(state_that_is_shared_out);
+    RUN(loaders_of_ranks);
+    RUN(arguments_of_shares);
     return harness_end();
 }

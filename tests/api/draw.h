@@ -62,6 +62,8 @@ static void check_dlpack_unversioned(struct DLManagedTensor *result);
 
 /* Whether the function that is called has this name. */
 static bool is(const char *name);
+/* Stands for the draw of an argument that the caller makes. */
+static void made_by_hand(void);
 
 /* The calls of captured steps, which the table leaves to the program: one of them is checked. */
 static bool any_step(void *user)
@@ -111,13 +113,19 @@ static void hand_parallel(void)
     const bool news = is("tg_parallel_new");
     tg_module *m = news ? draw_module("m") : tg_nn_linear(2, 1, true);
     tg_parallel *parallel = news ? NULL : tg_parallel_new(m, &comm, NULL);
+    tg_optim *opt = NULL;
+    tg_tensor *t = NULL;
+    if (!news) made_by_hand();
+    if (is("tg_parallel_shard") || is("tg_parallel_gather")) opt = draw_optim("opt");
+    if (is("tg_parallel_sum")) t = draw_tensor("t");
     call_starts();
-    if (news)
-        check_pointer(parallel = tg_parallel_new(m, &comm, NULL));
-    else if (is("tg_parallel_broadcast"))
-        check_status(tg_parallel_broadcast(parallel));
-    else if (is("tg_parallel_set_sync"))
-        check_bool(tg_parallel_set_sync(parallel, false));
+    if (news) check_pointer(parallel = tg_parallel_new(m, &comm, NULL));
+    else if (is("tg_parallel_broadcast")) check_status(tg_parallel_broadcast(parallel));
+    else if (is("tg_parallel_set_sync")) check_bool(tg_parallel_set_sync(parallel, false));
+    else if (is("tg_parallel_sync_batch_norm")) check_status(tg_parallel_sync_batch_norm(parallel));
+    else if (is("tg_parallel_shard")) check_status(tg_parallel_shard(parallel, opt));
+    else if (is("tg_parallel_gather")) check_status(tg_parallel_gather(parallel, opt));
+    else if (is("tg_parallel_sum")) check_tensor(tg_parallel_sum(parallel, t));
     tg_parallel_free(parallel);
     if (is("tg_parallel_free")) check_void();
     if (!news) tg_module_free(m);

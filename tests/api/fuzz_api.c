@@ -185,6 +185,7 @@ static void fail(const char *format, ...)
 }
 
 static bool is(const char *name) { return strcmp(now->f->name, name) == 0; }
+static void made_by_hand(void) {}
 
 static bool is_in(const char *name, const char *const *names, int n)
 {
@@ -2461,6 +2462,10 @@ static const struct {
     {"tg_parallel_free", hand_parallel},
     {"tg_parallel_broadcast", hand_parallel},
     {"tg_parallel_set_sync", hand_parallel},
+    {"tg_parallel_sum", hand_parallel},
+    {"tg_parallel_sync_batch_norm", hand_parallel},
+    {"tg_parallel_shard", hand_parallel},
+    {"tg_parallel_gather", hand_parallel},
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_scope_end", hand_scope_end},
