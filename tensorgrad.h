@@ -17783,15 +17783,28 @@ static bool tgi_rule_min(tgi_step *step, tg_tensor *g) { return tgi_extreme_rule
 tg_tensor *tg_max(tg_tensor *t) { return tgi_reduction_op("max", TGI_OP_max, TGI_AMAX, t, &tgi_no_dims, false); }
 tg_tensor *tg_min(tg_tensor *t) { return tgi_reduction_op("min", TGI_OP_min, TGI_AMIN, t, &tgi_no_dims, false); }
 
+/* Whether all of x [n] are in [least, most], in size; NaN is not. */
+TGI_LOOPS_BEGIN
+static bool tgi_are_within(const float *x, int64_t n, float least, float most)
+{
+    int32_t outside = 0; /* of the size of a float, as the elements of a vector should be */
+    for (int64_t i = 0; i < n; ++i) outside |= fabsf(x[i]) >= least && fabsf(x[i]) <= most ? 0 : 1;
+    return outside == 0;
+}
+TGI_LOOPS_END
+
 /* Whether all elements of t, f32 or f64 and contiguous, are known to be in [least, most], in size: those on a device
    are not looked at, since that would wait for it. */
 static bool tgi_sizes_within(const tg_tensor *t, double least, double most)
 {
+    const int64_t n = tgi_numel(t);
     if (!t->storage->backend->host) return false;
-    const void *data = tgi_first_element(t);
-    for (int64_t i = 0; i < tgi_numel(t); ++i) {
-        const double size = fabs(t->dtype == TG_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i]);
-        if (!(size >= least && size <= most)) return false;
+    if (t->dtype == TG_F32)
+        return tgi_are_within((const float *)tgi_first_element(t), n, (float)least,
+                                     most < FLT_MAX ? (float)most : FLT_MAX);
+    const double *const data = (const double *)tgi_first_element(t);
+    for (int64_t i = 0; i < n; ++i) {
+        if (!(fabs(data[i]) >= least && fabs(data[i]) <= most)) return false;
     }
     return true;
 }
