@@ -20304,7 +20304,8 @@ static bool tgi_set_product_grad(tgi_step *step, int i, tg_tensor *a, tg_tensor 
 {
     tgi_thread *S = step->S;
     tg_tensor *sum = tgi_received_sum(step, i, a, b);
-    if (!sum) return tgi_set_input_grad(step, i, tg_matmul(a, b));
+    const bool one = a && b && a->dim[a->ndim - 1] == 1; /* no sums: dot f32 65536,65536 backward */
+    if (!sum) return tgi_set_input_grad(step, i, one ? tg_mul(a, b) : tg_matmul(a, b));
     return tgi_wait_ready(S, sum, true) && tgi_wait_ready(S, a, false) && tgi_wait_ready(S, b, false) &&
            tgi_product(S, sum, a, b, true);
 }
