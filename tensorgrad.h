@@ -37199,14 +37199,35 @@ TGI_NOINLINE static void tgi_load_halves_as_f64(const tgi_kernels *kernels, doub
     }
 }
 
+/* y [n] = x [n] as floats rounded to odd (see tgi_f64_to_odd_f32), of which n are TGI_HALVES_PART at most: the 29 bits
+   that a float lacks become one.  That is not so where the float is subnormal; false if there is one. */
 TGI_LOOPS_BEGIN
+static bool tgi_to_odd(float *y, const double *x, int64_t n)
+{
+    const uint64_t lacks = ((uint64_t)1 << 29) - 1;
+    double odd[TGI_HALVES_PART];
+    uint32_t tiny = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        uint64_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        bits = (bits & ~lacks) | (((bits & lacks) + lacks) & (lacks + 1));
+        memcpy(odd + i, &bits, sizeof bits);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = (float)odd[i];
+        tiny |= fabsf(y[i]) > 0 && fabsf(y[i]) < FLT_MIN ? 1 : 0;
+    }
+    return !tiny;
+}
+
 TGI_NOINLINE static void tgi_store_f64_as_halves(const tgi_kernels *kernels, const double *tile, bool f16, char *at,
                                                  int64_t n)
 {
     float part[TGI_HALVES_PART];
     for (int64_t i = 0, run; i < n; i += run) {
         run = tgi_at_most(n - i, TGI_HALVES_PART);
-        for (int64_t j = 0; j < run; ++j) part[j] = tgi_f64_to_odd_f32(tile[i + j]);
+        const bool done = tgi_to_odd(part, tile + i, run);
+        for (int64_t j = 0; j < run && !done; ++j) part[j] = tgi_f64_to_odd_f32(tile[i + j]);
         kernels->from_f32[f16](at + 2 * i, part, run);
     }
 }
