@@ -38781,33 +38781,45 @@ static tg_dtype tgi_cumsum_dtype(const tgi_row_job *job)
     return tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
 }
 
-/* x [n]: running sums that begin with *sum, and in *sum the last one.  An addition has to wait for the one before, so
-   that four parts of x are added up side by side, when the sums of the first three of them are known. */
+/* y [n]: running sums of x [n] that begin with *sum, and in *sum the last one; y may be x.  An addition has to wait for
+   the one before: of four elements, by two vectors of two, the sums are made first, and then added to what was before,
+   so that one addition in four waits. */
 TGI_LOOPS_BEGIN
-static void tgi_cumsum_tile_f64(double *x, int64_t n, double *sum)
-{
-    const int64_t part = n / 4;
-    double a = *sum, b = 0, c = 0, d = 0;
-    for (int64_t i = 0; i < part; ++i) {
-        b += x[i];
-        c += x[part + i];
-        d += x[2 * part + i];
+#ifdef TGI_HAS_VECTORS
+typedef double tgi_two __attribute__((__vector_size__(16)));
+#define TGI_CUMSUM_FOURS(type)                                                               \
+    tgi_two before = {total, total};                                                         \
+    for (; i + 4 <= n; i += 4) {                                                             \
+        tgi_two a = {(double)x[i], (double)x[i + 1]}, b = {(double)x[i + 2], (double)x[i + 3]}; \
+        const tgi_two a_first = {0, a[0]}, b_first = {0, b[0]};                              \
+        a += a_first, b += b_first;                                                          \
+        const tgi_two a_both = {a[1], a[1]};                                                 \
+        b += a_both;                                                                         \
+        a += before, b += before;                                                            \
+        const tgi_two last = {b[1], b[1]};                                                   \
+        before = last;                                                                       \
+        y[i] = (type)a[0], y[i + 1] = (type)a[1], y[i + 2] = (type)b[0], y[i + 3] = (type)b[1]; \
+    }                                                                                        \
+    total = before[1];
+#else
+#define TGI_CUMSUM_FOURS(type)
+#endif
+#define TGI_CUMSUM(name, type)                                                     \
+    static void name(type *y, const type *x, int64_t n, double *sum)               \
+    {                                                                              \
+        double total = *sum;                                                       \
+        int64_t i = 0;                                                             \
+        TGI_CUMSUM_FOURS(type)                                                     \
+        for (; i < n; ++i) y[i] = (type)(total += (double)x[i]);                   \
+        *sum = total;                                                              \
     }
-    b += a, c += b, d += c;
-    for (int64_t i = 0; i < part; ++i) {
-        x[i] = a += x[i];
-        x[part + i] = b += x[part + i];
-        x[2 * part + i] = c += x[2 * part + i];
-        x[3 * part + i] = d += x[3 * part + i];
-    }
-    for (int64_t i = 4 * part; i < n; ++i) x[i] = d += x[i];
-    *sum = d;
-}
+TGI_CUMSUM(tgi_cumsum_f32, float)
+TGI_CUMSUM(tgi_cumsum_f64, double)
 
-static void tgi_cumsum_tile_i64(int64_t *x, int64_t n, int64_t *sum)
+static void tgi_cumsum_i64(int64_t *y, const int64_t *x, int64_t n, int64_t *sum)
 {
     int64_t total = *sum; /* in a register */
-    for (int64_t i = 0; i < n; ++i) x[i] = total = tgi_wrap_add(total, x[i]);
+    for (int64_t i = 0; i < n; ++i) y[i] = total = tgi_wrap_add(total, x[i]);
     *sum = total;
 }
 
@@ -38832,19 +38844,27 @@ static void tgi_cumsum_rows(tg_dtype compute, void *tile, int64_t rows, int64_t 
 }
 TGI_LOOPS_END
 
+/* Where both operands are of one dtype, and of that of the tiles or f32, they need no tile. */
 static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const tg_dtype compute = tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
+    const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
+    const int64_t size = tgi_bytes_of(dtype);
+    const bool direct = job->iter.dtype[0] == dtype && job->step[0] == size && job->step[1] == size &&
+                        (dtype == compute || dtype == TG_F32);
     tgi_tile tile;
     double sum = 0;
     int64_t sum_i64 = 0;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
-        run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_load_elements(compute, &tile, job->iter.dtype[1], at[1] + i * job->step[1], job->step[1], run);
-        if (compute == TG_F64) tgi_cumsum_tile_f64(tile.f64, run, &sum);
-        else tgi_cumsum_tile_i64(tile.i64, run, &sum_i64);
-        tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
+        run = direct ? job->length : tgi_at_most(job->length - i, TGI_TILE);
+        void *const y = direct ? at[0] : (char *)&tile;
+        const void *const x = direct ? at[1] : (char *)&tile;
+        if (!direct) tgi_load_elements(compute, &tile, dtype, at[1] + i * job->step[1], job->step[1], run);
+        if (compute == TG_I64) tgi_cumsum_i64((int64_t *)y, (const int64_t *)x, run, &sum_i64);
+        else if (direct && dtype == TG_F32) tgi_cumsum_f32((float *)y, (const float *)x, run, &sum);
+        else tgi_cumsum_f64((double *)y, (const double *)x, run, &sum);
+        if (!direct)
+            tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
     }
 }
 
