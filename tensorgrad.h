@@ -208,7 +208,8 @@
        @@KERNELS     * the elementwise kernels in i64; the table of the loops of an instruction set
        @@CPU         * the CPU's entries of the backend table: loops over strides and threads around the kernels
        @@CPU_REDUCE  * reductions: sum, prod, max, min and their like over any dims
-       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort; gather, scatter, nonzero
+       @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort
+       @@CPU_INDEX   * gather, scatter, embedding_backward, nonzero
        @@CPU_POOL    * pools and interpolation
        @@GEMM        * matrix products on the CPU
        @@CPU_CONV    * convolutions on the CPU
@@ -3379,8 +3380,8 @@ TG_API tg_status tg_profile_print(FILE *file);
         @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
         @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED, @@SIMD,
-        @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED,
+        @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
@@ -36935,7 +36936,7 @@ enum { TGI_REDUCE_WIDTH = 512 };
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
 typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
 
-typedef struct tgi_index_block tgi_index_block; /* see CPU_ROWS */
+typedef struct tgi_index_block tgi_index_block; /* see CPU_INDEX */
 
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
 typedef struct tgi_kernels {
@@ -38434,10 +38435,9 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 
 /* ======== @@CPU_ROWS ==============================================================================================
 
-   Promise: the entries that work along one dim (softmax, layer_norm, cumsum, arg_reduce, sort), and gather, scatter,
-   embedding_backward and nonzero.
-   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row; tgi_index_job the same for
-   gather and scatter; tgi_sort_pair a key and its index.
+   Promise: the entries that work along one dim: softmax, layer_norm, cumsum, arg_reduce, sort.
+   Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row; tgi_sort_pair a key and its
+   index.
    Way: tgi_cpu_NAME -> tgi_each_row, which iterates over the other dims and calls the kernel for each row:
            tgi_load_row or tgi_row_f32    the row as doubles, or as floats where there is a kernel for those
            the kernel                     kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
@@ -39220,7 +39220,20 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
     return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
 }
 
-/* ---- gather, scatter, nonzero ---- */
+/* ======== @@CPU_INDEX =============================================================================================
+
+   Promise: the entries that read or write elements where indices say (index_check, gather, scatter,
+   embedding_backward), and nonzero, which finds such indices.
+   Types: tgi_index_block is a block of elements that indices move, in two dims; tgi_index_fn its loop; tgi_index_job
+   and tgi_table_job what the threads of a call share.
+   Way: tgi_cpu_gather, tgi_cpu_scatter -> tgi_index_run, which sees whether an index moves one element or a run of
+   them; tgi_parallel_for calls tgi_index_range, which goes from block to block:
+           tgi_gather_block, tgi_scatter_block    moves, by the size of what is moved (tgi_move_by_size)
+           tgi_scatter_add_block                  sums, by dtype; wide ones by the kernels (tgi_add_row)
+   (1) Indices were checked before: a block reads and writes wherever they say.
+   (2) Elements of one row of the output are written by one thread, in their order, so that the last write stays.
+   (3) nonzero counts on one thread, and finds the indices in a second call.
+   To add a kind of scatter: a name in tgi_scatter_kind (ENTRIES), its block here, and its case in tgi_cpu_scatter. */
 
 TGI_ALWAYS_INLINE int64_t tgi_index_at(const char *at, bool wide)
 {
