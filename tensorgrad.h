@@ -40012,7 +40012,12 @@ TGI_LOOPS_BEGIN
     static void tgi_sum_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,           \
                                          const real *x, real *y)                                                   \
     {                                                                                                              \
-        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
+        for (int64_t o = 0; o < w->out && tgi_interpolates(w); ++o) { /* two elements at most, without a branch */ \
+            const int64_t last = window[o].end - 1;                                                                \
+            const real second = x[last] * (real)window[o].weight[1];                                               \
+            y[o] = x[window[o].first] * (real)window[o].weight[0] + (last > window[o].first ? second : 0);         \
+        }                                                                                                          \
+        for (int64_t o = 0; o < w->out && !tgi_interpolates(w); ++o) {                                             \
             real sum = 0;                                                                                          \
             if (o == whole.first) o = whole.end;                                                                   \
             if (o == w->out) break;                                                                                \
@@ -40053,6 +40058,40 @@ TGI_WINDOW_SUMS(f32, float)
 TGI_WINDOW_SUMS(f64, double)
 TGI_LOOPS_END
 
+/* Nearest elements are only moved: a row of y is made from one of x, or is that before it again. */
+static void tgi_nearest_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_pool_job *job = (const tgi_pool_job *)job_;
+    const tgi_windows *const h = &job->pool->dim[0], *const w = &job->pool->dim[1];
+    const int64_t size = tgi_bytes_of(job->pool->arg[0].dtype);
+    (void)thread;
+    for (int64_t i = first; i < end; ++i) {
+        const int64_t plane = i / h->out, row = i % h->out, at = job->row[row].first;
+        const char *const x = tgi_pool_row(job->pool, 1, plane, h->in, at, w->in);
+        char *const y = tgi_pool_row(job->pool, 0, plane, h->out, row, w->out);
+        const bool again = i > first && row > 0 && at == job->row[row - 1].first;
+        if (again) memcpy(y, y - w->out * size, (size_t)(w->out * size));
+        else if (size == 2) for (int64_t o = 0; o < w->out; ++o) memcpy(y + 2 * o, x + 2 * job->column[o].first, 2);
+        else if (size == 4) for (int64_t o = 0; o < w->out; ++o) memcpy(y + 4 * o, x + 4 * job->column[o].first, 4);
+        else for (int64_t o = 0; o < w->out; ++o) memcpy(y + 8 * o, x + 8 * job->column[o].first, 8);
+    }
+}
+
+/* The elements of x that element `row` of y is made from, and the weight of one of them. */
+static tgi_span tgi_row_span(const tgi_pool_job *job, int64_t row)
+{
+    tgi_span span;
+    if (job->pool->transposed) return tgi_span_of(&job->pool->dim[0], true, row);
+    span.first = job->row[row].first, span.end = job->row[row].end;
+    return span;
+}
+
+static double tgi_row_weight(const tgi_pool_job *job, int64_t row, int64_t k)
+{
+    if (job->pool->transposed) return tgi_span_weight(&job->pool->dim[0], true, row, k);
+    return job->row[row].weight[k > job->row[row].first];
+}
+
 /* For f32, whose sums are made in f32: where they will lie, and those of rows in scratch memory. */
 static void tgi_window_sum_f32_range(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -40067,15 +40106,18 @@ static void tgi_window_sum_f32_range(const void *job_, int thread, int64_t first
     float *const sum = (float *)(void *)tgi_pool_scratch(job, thread, local);
     for (; first < end; ++first) {
         const int64_t plane = first / y_rows, row = first % y_rows;
-        const tgi_span rows = tgi_span_of(h, transposed, row);
-        memset(sum, 0, sizeof *sum * (size_t)x_columns);
-        for (int64_t k = rows.first; k < rows.end; ++k) {
+        const tgi_span rows = tgi_row_span(job, row);
+        const bool one = rows.end == rows.first + 1 && tgi_row_weight(job, row, rows.first) == 1;
+        const float *of_rows = one ? (const float *)(void *)tgi_pool_row(pool, 1, plane, x_rows, rows.first, x_columns)
+                                   : sum;
+        if (!one) memset(sum, 0, sizeof *sum * (size_t)x_columns);
+        for (int64_t k = rows.first; k < rows.end && !one; ++k) {
             const void *const x = tgi_pool_row(pool, 1, plane, x_rows, k, x_columns);
-            tgi_add_row_f32(sum, (float)tgi_span_weight(h, transposed, row, k), (const float *)x, x_columns);
+            tgi_add_row_f32(sum, (float)tgi_row_weight(job, row, k), (const float *)x, x_columns);
         }
         float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns);
-        if (transposed) tgi_spread_windows_f32(w, job->column, whole, sum, y);
-        else tgi_sum_windows_f32(w, job->column, whole, sum, y);
+        if (transposed) tgi_spread_windows_f32(w, job->column, whole, of_rows, y);
+        else tgi_sum_windows_f32(w, job->column, whole, of_rows, y);
     }
 }
 
@@ -40093,10 +40135,10 @@ static void tgi_window_sum_range(const void *job_, int thread, int64_t first, in
     const tgi_span whole = tgi_inner_windows(w);
     for (; first < end; ++first) {
         const int64_t plane = first / y_rows, row = first % y_rows;
-        const tgi_span rows = tgi_span_of(h, transposed, row);
+        const tgi_span rows = tgi_row_span(job, row);
         memset(sum, 0, sizeof *sum * (size_t)x_columns);
         for (int64_t k = rows.first; k < rows.end; ++k) {
-            const double weight = tgi_span_weight(h, transposed, row, k);
+            const double weight = tgi_row_weight(job, row, k);
             tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
             tgi_add_row_f64(sum, weight, x, x_columns);
         }
@@ -40113,6 +40155,10 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t x_columns = pool->transposed ? w->out : w->in, y_columns = pool->transposed ? w->in : w->out;
     const int64_t y_rows = pool->transposed ? h->in : h->out;
+    const bool nearest[2] = {h->kind == TGI_NEAREST || h->kind == TGI_NEAREST_EXACT || (h->in == 1 && h->out == 1),
+                             w->kind == TGI_NEAREST || w->kind == TGI_NEAREST_EXACT};
+    if (nearest[0] && nearest[1] && !pool->transposed)
+        return tgi_each_pool_row(S, "window_sum", pool, y_rows, 0, tgi_nearest_range);
     if (pool->arg[0].dtype == TG_F32)
         return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_range);
     return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_range);
