@@ -38721,6 +38721,37 @@ static void tgi_norm_of_row(const tgi_kernels *kernels, tgi_norm_row *row, bool 
     if (!(row->rstd > 1 / most && row->rstd < most)) tgi_norm_row_scaled(row, wide);
 }
 
+/* The norms of short rows, TGI_LANES at a time: y, x [n, TGI_LANES] are tiles with a row in each column, and mean and
+   rstd [TGI_LANES] are found.  Of the columns below `width`, those that tgi_norm_row_scaled may have to mend are
+   computed as rows, in spare [2, n]; so no column depends on another. */
+static void tgi_norm_of_columns(const tgi_kernels *kernels, bool wide, bool rms, double eps, int64_t n, int64_t width,
+                                const void *x, void *y, double *mean, double *rstd, void *spare)
+{
+    const double none[TGI_LANES] = {0}, most = wide ? ldexp(1, 400) : ldexp(1, 50);
+    const int64_t size = wide ? 8 : 4;
+    double sum[2][TGI_LANES];
+    tgi_norm_row row = {n, rms, eps, 0, 0, spare, NULL, NULL, NULL, (char *)spare + n * size, NULL, NULL, NULL};
+    tgi_channel_run run = {true, n, TGI_LANES, TGI_LANES, x, NULL, y, mean, rstd, none, none, {sum[0], sum[1]}};
+    memset(mean, 0, sizeof none);
+    for (int pass = rms; pass < 2; ++pass) { /* the mean, then the variance of the differences from it: see norm */
+        memset(sum, 0, sizeof sum);
+        kernels->channel_sums[wide](&run);
+        for (int l = 0; l < TGI_LANES && pass == 0; ++l)
+            mean[l] = wide ? sum[0][l] / (double)n : (double)(float)(sum[0][l] / (double)n);
+    }
+    for (int l = 0; l < TGI_LANES; ++l) rstd[l] = sum[1][l] / (double)n + eps;
+    kernels->map[1][TGI_OP_rsqrt](TGI_LANES, none, rstd, rstd, NULL, NULL);
+    for (int l = 0; l < TGI_LANES && !wide; ++l) rstd[l] = (double)(float)rstd[l];
+    kernels->channel_apply[wide](&run);
+    for (int64_t l = 0; l < width; ++l) {
+        if (rstd[l] > 1 / most && rstd[l] < most) continue;
+        tgi_copy_run((char *)spare, size, (const char *)x + l * size, TGI_LANES * size, n, size);
+        tgi_norm_of_row(kernels, &row, wide);
+        tgi_copy_run((char *)y + l * size, TGI_LANES * size, (const char *)row.y, size, n, size);
+        mean[l] = row.mean, rstd[l] = row.rstd;
+    }
+}
+
 /* y, x [rows, n]; rstd [rows] is kept for backward. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
@@ -38745,6 +38776,18 @@ static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *sc
         tgi_store_row(job, 0, at, y);
     }
     tgi_store_elements(TG_F64, &row.rstd, job->iter.dtype[1], at[1], 0, 1);
+}
+
+static void tgi_layer_norm_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[2]);
+    const int64_t bytes = job->length * TGI_LANES * tgi_bytes_of(compute);
+    double mean[TGI_LANES], rstd[TGI_LANES];
+    tgi_load_rows(job, 2, at, width, compute, scratch);
+    tgi_norm_of_columns(job->kernels, compute == TG_F64, job->flag, job->eps, job->length, width, scratch,
+                        scratch + bytes, mean, rstd, scratch + 2 * bytes);
+    tgi_store_rows(job, at, width, compute, scratch + bytes);
+    tgi_store_elements(TG_F64, rstd, job->iter.dtype[1], at[1], job->iter.stride[1][job->iter.ndim - 1], width);
 }
 
 /* dx, g, y [rows, n] and rstd [rows], as in the kernel for f32. */
@@ -39212,7 +39255,8 @@ static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *ro
 static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
     if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, NULL, rms, eps, 2 * sizeof(double), false);
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, tgi_layer_norm_column, rms, eps, 3 * sizeof(double),
+                        false);
 }
 
 static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
@@ -42213,8 +42257,10 @@ typedef struct {
     const tgi_row_norm *norm;
     const tgi_kernels *kernels;
     tgi_row_format format;
-    tgi_map_kernel add;    /* y = a + b, of rows */
-    tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS rows */
+    tgi_map_kernel add, mul; /* y = a + b and a * b, of rows */
+    int64_t together;      /* forward: rows that are converted and added at once */
+    bool columns;          /* forward: and computed at once, as columns of a tile */
+    tgi_scratch scratch;   /* per thread: TGI_NORM_ROWS times `together` rows */
     int64_t block, blocks; /* backward: rows in a block, which is one item of work; blocks */
     char *sums;            /* backward: [blocks, 2, n], the sums of dweight and dbias over the rows of each block */
 } tgi_norm_job;
@@ -42230,26 +42276,44 @@ static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *
     row.eps = norm->eps;
     for (int k = 0; k < TGI_NORM_ROWS; ++k) {
         part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-        part[k] += k * norm->n * tgi_bytes_of(job->format.compute);
+        part[k] += k * job->together * norm->n * tgi_bytes_of(job->format.compute);
     }
     row.weight = tgi_row_from(&job->format, norm->weight, 0, part[0]);
     row.bias = tgi_row_from(&job->format, norm->bias, 0, part[1]);
     return row;
 }
 
-/* Row r of x [rows, n].  With a residual, x + residual is stored first, rounded to its dtype; that row is returned. */
-static const void *tgi_norm_input(const tgi_norm_job *job, int64_t r, char *const part[TGI_NORM_ROWS])
+/* The rows from number r on of x [rows, n], as many as format->n holds.  With a residual, x + residual is stored first,
+   rounded to its dtype; those rows are returned. */
+static const void *tgi_norm_input(const tgi_norm_job *job, const tgi_row_format *format, int64_t r,
+                                  char *const part[TGI_NORM_ROWS])
 {
     const tgi_row_norm *norm = job->norm;
-    const tgi_row_format *format = &job->format;
     const void *const x = tgi_row_from(format, norm->x, r * norm->n, part[2]);
     if (!norm->residual) return x;
     const void *const residual = tgi_row_from(format, norm->residual, r * norm->n, part[4]);
     const double none[2] = {0, 0};
     void *const sum = tgi_row_place(format, norm->sum, r * norm->n, part[5]);
-    job->add(norm->n, none, sum, x, residual, NULL);
+    job->add(format->n, none, sum, x, residual, NULL);
     tgi_row_to(format, norm->sum, r * norm->n, sum);
     return tgi_row_from(format, norm->sum, r * norm->n, part[2]);
+}
+
+/* y, x [rows, n], of TGI_LANES rows at most, by way of tiles in part[4] and part[5]. */
+static void tgi_norm_columns(const tgi_norm_job *job, const tgi_norm_row *row, int64_t rows, const char *x, char *y,
+                             double *mean, double *rstd, char *const part[TGI_NORM_ROWS])
+{
+    const tg_dtype compute = job->format.compute;
+    const int64_t size = tgi_bytes_of(compute), n = row->n;
+    const double none[2] = {0, 0};
+    double spare[2 * (int)TGI_SHORT_ROW];
+    if (rows < TGI_LANES) memset(part[4], 0, (size_t)(n * TGI_LANES * size));
+    tgi_load_columns(compute, part[4], TGI_LANES, compute, x, size, n * size, n, rows);
+    tgi_norm_of_columns(job->kernels, compute == TG_F64, row->rms, row->eps, n, rows, part[4], part[5], mean, rstd,
+                        spare);
+    tgi_store_columns(compute, part[5], TGI_LANES, compute, y, size, n * size, n, rows);
+    job->mul(rows * n, none, y, y, row->weight, NULL);
+    if (row->bias) job->add(rows * n, none, y, y, row->bias, NULL);
 }
 
 /* Rows [first, end) of y and stats. */
@@ -42257,17 +42321,32 @@ static void tgi_norm_range(const void *job_, int thread, int64_t first, int64_t 
 {
     const tgi_norm_job *job = (const tgi_norm_job *)job_;
     const tgi_row_norm *norm = job->norm;
-    const int64_t size = tgi_bytes_of(job->format.compute);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    const int64_t size = tgi_bytes_of(job->format.compute), n = norm->n;
+    double local[TGI_STACK_SCRATCH / sizeof(double)], mean[TGI_LANES], rstd[TGI_LANES];
     char *part[TGI_NORM_ROWS], *const stats = (char *)norm->stats;
     tgi_norm_row row = tgi_norm_begin(job, thread, local, part);
-    for (; first < end; ++first) {
-        row.x = tgi_norm_input(job, first, part);
-        row.y = tgi_row_place(&job->format, norm->y, first * norm->n, part[3]);
-        tgi_norm_of_row(job->kernels, &row, job->format.compute == TG_F64);
-        tgi_row_to(&job->format, norm->y, first * norm->n, row.y);
-        tgi_store_elements(TG_F64, &row.mean, job->format.compute, stats + first * size, 0, 1);
-        tgi_store_elements(TG_F64, &row.rstd, job->format.compute, stats + (norm->rows + first) * size, 0, 1);
+    for (int k = 0; k < 2 && job->columns; ++k) { /* weight and bias for all rows of a block */
+        const void **const of_norm = k ? &row.bias : &row.weight;
+        if (!*of_norm) continue;
+        if (*of_norm != part[k]) memcpy(part[k], *of_norm, (size_t)(n * size));
+        for (int64_t r = 1; r < job->together; ++r) memcpy(part[k] + r * n * size, part[k], (size_t)(n * size));
+        *of_norm = part[k];
+    }
+    for (int64_t rows; first < end; first += rows) {
+        rows = tgi_at_most(end - first, job->together);
+        const tgi_row_format format = tgi_row_format_of(norm->dtype, rows * n);
+        const char *const x = (const char *)tgi_norm_input(job, &format, first, part);
+        char *const y = (char *)tgi_row_place(&format, norm->y, first * n, part[3]);
+        if (job->columns) tgi_norm_columns(job, &row, rows, x, y, mean, rstd, part);
+        for (int64_t r = 0; r < rows && !job->columns; ++r) {
+            row.x = x + r * n * size;
+            row.y = y + r * n * size;
+            tgi_norm_of_row(job->kernels, &row, job->format.compute == TG_F64);
+            mean[r] = row.mean, rstd[r] = row.rstd;
+        }
+        tgi_row_to(&format, norm->y, first * n, y);
+        tgi_store_elements(TG_F64, mean, job->format.compute, stats + first * size, size, rows);
+        tgi_store_elements(TG_F64, rstd, job->format.compute, stats + (norm->rows + first) * size, size, rows);
     }
 }
 
@@ -42335,7 +42414,9 @@ static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_n
     job->kernels = tgi_kernels_of(S);
     job->format = tgi_row_format_of(norm->dtype, norm->n);
     job->add = tgi_map_kernel_of(S, TGI_OP_add, job->format.compute, 0);
-    if (!tgi_mul_size((size_t)norm->n, TGI_NORM_ROWS * (size_t)tgi_bytes_of(job->format.compute), &bytes))
+    job->mul = tgi_map_kernel_of(S, TGI_OP_mul, job->format.compute, 0);
+    if (!tgi_mul_size((size_t)norm->n, (size_t)(job->together * TGI_NORM_ROWS * tgi_bytes_of(job->format.compute)),
+                      &bytes))
         return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
     if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
     tgi_parallel_for(parts, n, part, job);
@@ -42347,6 +42428,9 @@ static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
 {
     tgi_norm_job job;
     if (tgi_lacks_loops(norm->dtype)) return TGI_COMPOSE;
+    job.columns = norm->n <= (norm->rms ? TGI_SHORT_ROW / 2 : TGI_SHORT_ROW) && norm->rows >= 8; /* measured */
+    const int64_t fit = (norm->dtype == TG_F64 ? TGI_BLOCK / 2 : TGI_BLOCK) / norm->n;
+    job.together = job.columns || fit > TGI_LANES ? (int64_t)TGI_LANES : fit < 1 ? 1 : fit;
     return tgi_norm_run(S, &job, norm, norm->rows, tgi_norm_range);
 }
 
@@ -42355,6 +42439,7 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
 {
     const int64_t least = 4, most = 64, rows = 16384 / norm->n;
     tgi_norm_job job;
+    job.together = 1;
     job.block = rows < least ? least : tgi_at_most(rows, most);
     job.blocks = (norm->rows + job.block - 1) / job.block;
     const size_t bytes = (size_t)(job.blocks * 2 * norm->n * tgi_bytes_of(tgi_compute_dtype(norm->dtype)));
