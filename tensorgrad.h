@@ -39231,10 +39231,42 @@ static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
     return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, tgi_cumsum_column, false, 0, 0, false);
 }
 
+/* values, indices [rows, kept] of rows that are one element each, as those of an expanded dim: sorted as they are. */
+static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
+{
+    const size_t bytes = (size_t)rows->size * sizeof(int64_t);
+    int64_t *const index = (int64_t *)tgi_alloc(S, bytes);
+    if (!index) return tgi_no_memory(S, "sort", bytes);
+    for (int64_t i = 0; i < rows->size; ++i) index[i] = i;
+    bool ok = true;
+    for (int k = 0; k < 2 && ok; ++k) {
+        tgi_loop copy;
+        memset(&copy, 0, sizeof copy);
+        copy.ndim = rows->ndim + 1;
+        memcpy(copy.dim, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
+        copy.dim[rows->ndim] = rows->size;
+        copy.nargs = 2;
+        copy.arg[0] = rows->arg[k];
+        copy.arg[0].stride[rows->ndim] = rows->step[k];
+        copy.arg[1] = rows->arg[2];
+        copy.arg[1].stride[rows->ndim] = 0;
+        if (k == 1) {
+            memset(copy.arg[1].stride, 0, sizeof copy.arg[1].stride);
+            copy.arg[1].stride[rows->ndim] = 1;
+            copy.arg[1].data = index;
+            copy.arg[1].dtype = TG_I64;
+        }
+        ok = tgi_cpu_copy(S, &copy);
+    }
+    tgi_free(S, index, bytes);
+    return ok;
+}
+
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
     const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
     if (rows->size == 0) return true;
+    if (rows->step[2] == 0 && rows->ndim < TG_MAX_DIMS) return tgi_sort_equal(S, rows);
     return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
                         2 * sizeof(tgi_sort_pair), false);
 }
