@@ -37521,10 +37521,11 @@ static void tgi_gather_columns(char *y, int64_t y_step, const char *x, int64_t r
 static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t step, int64_t rows, int64_t columns)
 {
     const int64_t at[4] = {0, step, 2 * step, 3 * step}, whole_rows = rows / 4 * 4, whole_columns = columns / 4 * 4;
+    const bool apart = llabs(step) >= TGI_CACHE_LINE / 4; /* else the processor foresees what comes next */
     for (int64_t column = 0; column < whole_columns; column += 4) {
         const float *const from = x + column * step;
         const uintptr_t right = (uintptr_t)from + (uintptr_t)(TGI_BLOCK_COLUMNS * step) * sizeof *x;
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 4 && apart; ++i) {
             for (int64_t row = 0; row < whole_rows; row += TGI_CACHE_LINE / 4)
                 TGI_PREFETCH((const void *)(right + (uintptr_t)(at[i] + row) * sizeof *x));
         }
@@ -37957,6 +37958,9 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     const int64_t numel = blocks->iter.numel;
     if (numel == 0) return true;
     job.across = tgi_blocks_choose_rows(&blocks->iter);
+    const int64_t *const dim = blocks->iter.dim + blocks->iter.ndim - 2;
+    if (tgi_at_most(dim[0], dim[1]) <= TGI_BLOCK_ROWS && loop->arg[0].dtype == loop->arg[1].dtype)
+        job.across = false; /* too few rows or columns to drive each other out of the cache */
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / blocks->iter.dim[blocks->iter.ndim - 1], TGI_BLOCK_DIRECT);
     tgi_parallel_for(tgi_parts_for(S, (double)numel, blocks->count), blocks->count, tgi_copy_range, &job);
