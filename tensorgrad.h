@@ -37984,7 +37984,8 @@ static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n)
 {
     const tg_dtype compute = tgi_compute_dtype(dtype);
-    const tgi_map_kernel add = tgi_map_rows[TGI_OP_add].kernel[tgi_compute_index(compute)];
+    const tgi_map_kernel add = compute == TG_I64 ? tgi_map_rows[TGI_OP_add].kernel[2]
+                                                 : tgi_any_kernels()->map[compute == TG_F64][TGI_OP_add];
     const double no_scalar[2] = {0, 0};
     const int64_t size = tgi_bytes_of(dtype), most = y_step ? (int64_t)TGI_TILE : 1;
     if (dtype == compute && (n == 1 || (y_step == size && x_step == size))) {
@@ -39994,6 +39995,8 @@ static void tgi_max_pool_values_range(const void *job_, int thread, int64_t firs
     const tgi_windows each = {TGI_SLIDING, w->in, w->in, 1, 1, 0, 1, 0};
     const tgi_span all = {0, w->in};
     const tgi_window corner = {0, 1, {1, 1}, 1};
+    const double least_f64 = -HUGE_VAL;
+    const float least_f32 = -(float)HUGE_VAL;
     for (; first < end; ++first) {
         const int64_t plane = first / h->out, row = first % h->out;
         const tgi_window rows = job->row[row];
@@ -40001,10 +40004,8 @@ static void tgi_max_pool_values_range(const void *job_, int thread, int64_t firs
         void *const y = dtype == compute ? (void *)to : (void *)row_y;
         const void *x = row_x;
         const bool one = rows.first + h->dilation >= rows.end;
-        for (int64_t o = 0; o < w->out; ++o) {
-            if (compute == TG_F64) ((double *)y)[o] = -HUGE_VAL;
-            else ((float *)y)[o] = -(float)HUGE_VAL;
-        }
+        job->kernels->repeat((char *)y, 0, compute == TG_F64 ? (const char *)&least_f64 : (const char *)&least_f32, 0,
+                             1, w->out * tgi_bytes_of(compute), tgi_bytes_of(compute));
         for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
             const char *const from = tgi_pool_row(pool, 2, plane, h->in, i, w->in);
             if (dtype != compute) tgi_load_elements(compute, row_x, dtype, from, size, w->in);
