@@ -44035,7 +44035,8 @@ static inline tgi_real TGI_T(exponent)(tgi_real x, tgi_real *m)
     const TGI_T(word) one = TGI_BY_TYPE(0x3f800000u, 0x3ff0000000000000u);
     const TGI_T(word) root = TGI_BY_TYPE(0x3f3504f3u, 0x3fe6a09e667f3bcdu); /* sqrt(1/2) */
     const bool tiny = x < TGI_BY_TYPE(1.17549435e-38f, 2.2250738585072014e-308); /* subnormal */
-    const TGI_T(word) bits = TGI_T(bits_of)(tiny ? x * TGI_BY_TYPE(8388608.0f, 4503599627370496.0) : x) + (one - root);
+    const tgi_real scale = tiny ? TGI_BY_TYPE(8388608.0f, 4503599627370496.0) : 1; /* one path for both */
+    const TGI_T(word) bits = TGI_T(bits_of)(x * scale) + (one - root);
     const tgi_real above = TGI_BY_TYPE(8388608.0f, 4503599627370496.0); /* 2^DIGITS: the last digit is worth 1 */
     *m = TGI_T(real_of)((bits & (((TGI_T(word))1 << DIGITS) - 1)) + root);
     return TGI_T(real_of)(bits >> DIGITS | TGI_T(bits_of)(above)) -
@@ -44060,9 +44061,9 @@ static inline tgi_real TGI_T(log_to)(tgi_real x, tgi_real unit, tgi_real unit_re
     const tgi_real infinite = (tgi_real)HUGE_VAL;
     tgi_real m;
     const tgi_real e = TGI_T(exponent)(x, &m), f = m - 1, w = TGI_T(log1p_rest)(f);
-    const tgi_real low = TGI_T_FMA(w, unit, TGI_T_FMA(f, unit_rest, e * twice_rest));
+    const tgi_real low = TGI_T_FMA(w, unit, unit_rest == 0 ? e * twice_rest : TGI_T_FMA(f, unit_rest, e * twice_rest));
     const tgi_real y = TGI_T_FMA(e, twice, TGI_T_FMA(f, unit, low));
-    const tgi_real special = x == 0 ? -infinite : x < 0 ? (tgi_real)NAN : x; /* infinity and NaN stay */
+    const tgi_real special = x > 0 ? x : x == 0 ? -infinite : (tgi_real)NAN; /* infinity stays */
     return x > 0 && x < infinite ? y : special;
 }
 
