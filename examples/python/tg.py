@@ -6,8 +6,8 @@ The functions are made from the declarations in tensorgrad.h when this file is i
 tg_softmax(t, dim) is tg.softmax(t, dim) and t.softmax(dim), tg_nn_linear tg.nn.Linear, tg_adamw tg.optim.AdamW.  Of functions
 that differ in their arguments the first that takes them is called: t.sum(1) is tg_sum_dim, t.add(2) tg_add_scalar.  The number
 of a list is left out; what C stores behind pointers follows the result; what it would write to a FILE is a text.  TENSORGRAD_H
-and TENSORGRAD_LIBRARY name a header and a library elsewhere.  Left out are functions that call back, pointers of other kinds,
-and scopes: a tensor ends with its last reference in Python, which the thread that made it must drop."""
+and TENSORGRAD_LIBRARY name a header and a library elsewhere.  Other libraries share memory by DLPack.  Left out are functions
+that call back, and scopes: a tensor ends with its last reference in Python, which the thread that made it must drop."""
 import contextlib, ctypes as c, os, re, warnings
 HEADER = os.environ.get("TENSORGRAD_H") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tensorgrad.h")
 LIBRARY = os.environ.get("TENSORGRAD_LIBRARY", os.path.join(os.path.dirname(HEADER), "libtensorgrad.so"))
@@ -26,11 +26,9 @@ DEFAULTS = dict(keepdim=False, bias=True, affine=True, eps=1e-5, momentum=0.1, s
 # What this file does itself, as references, scopes and errors, and what would use the memory of a text after its end
 HIDDEN = ("scope_.*|keep|retain|release.*|drop|share|param|dict_.*|.*_list|meshgrid|to_all.*|thread_end|shutdown|.*error.*"
           "|.*_free|module_(retain|child|param|buffer)|nn_(list|sequential)|from|from_on|.*_parse")
-class Error(RuntimeError):
+class Error(RuntimeError, BufferError): # the latter is DLPack's
     """What the library refused, in its own words; status names its tg_status: "ERR_SHAPE" """
-
-def struct(*fields):
-    return type("Struct", (c.Structure,), {"_fields_": fields})
+struct = lambda *fields: type("Struct", (c.Structure,), {"_fields_": fields})
 Shape, Device = struct(("ndim", c.c_int), ("dim", c.c_int64 * 8)), struct(("type", c.c_int), ("index", c.c_int))
 TYPES = {"double": c.c_double, "int": c.c_int, "int64_t": c.c_int64, "size_t": c.c_size_t, "bool": c.c_bool,
          "tg_dtype": c.c_int, "uint64_t": c.c_uint64, "tg_status": c.c_int, "tg_shape": Shape, "tg_device": Device,
@@ -39,15 +37,13 @@ TYPES = {"double": c.c_double, "int": c.c_int, "int64_t": c.c_int64, "size_t": c
 FILE = object() # stands for a FILE * until one is opened
 def text_of(file):
     libc.fflush(file)
-    text = os.pread(libc.fileno(file), os.fstat(libc.fileno(file)).st_size, 0).decode()
-    libc.fclose(file)
-    return text
+    text = os.pread(libc.fileno(file), os.fstat(libc.fileno(file)).st_size, 0)
+    return libc.fclose(file) or text.decode()
 
 class Owned:
     """What C made, with one reference, which is given up when this object is collected"""
     _as_parameter_ = None # ctypes passes it to C for the object
-    def __init__(self, handle):
-        self.__dict__["_as_parameter_"] = handle
+    __init__ = lambda self, handle: self.__dict__.update(_as_parameter_=handle)
     @classmethod
     def of(cls, handle, new=False):
         """What has other owners, if it is not new, with one more reference; None for NULL"""
@@ -58,7 +54,6 @@ class Owned:
     def __del__(self):
         if self._as_parameter_:
             self.free(self._as_parameter_)
-
 def check(_=None):
     """Raises the error that the library has recorded, by the call just made."""
     if not lib.tg_ok():
@@ -66,12 +61,9 @@ def check(_=None):
         error.status = next(name for name, value in constants.items() if "ERR_" in name and value == lib.tg_error_code())
         lib.tg_clear_error()
         raise error
-
 def wrong(value, wanted):
     raise TypeError("%r is not %s" % (value, wanted))
-def an(kind):
-    return lambda value: value if isinstance(value, kind) else wrong(value, "a " + kind.__name__)
-
+an = lambda kind: lambda value: value if isinstance(value, kind) else wrong(value, "a " + kind.__name__)
 def dtype_of(name):
     """The number of a dtype: of "f32", "float32" or numpy.float32"""
     name = getattr(name, "__name__", None) or str(name)
@@ -84,7 +76,6 @@ def device_of(name):
 def shape_of(sizes):
     sizes = [sizes] if hasattr(sizes, "__index__") else list(sizes)
     return Shape(len(sizes), (c.c_int64 * 8)(*sizes)) if len(sizes) <= 8 else wrong(sizes, "a shape of at most 8 dims")
-
 def read_header():
     """The functions, structs of numbers and constants of the header"""
     with open(HEADER, encoding="utf-8") as file:
@@ -101,7 +92,6 @@ def read_header():
         for value, (name, given) in enumerate(re.findall(r"TG_(\w+)(?: = (-?\d+))?", body)):
             last = constants[name] = int(given) if given else last + 1 if value else 0
     return functions, constants
-
 class Function:
     """A function of the library as one of Python"""
     def __init__(self, name, result, arguments):
@@ -162,7 +152,6 @@ class Function:
         return (result, *results) if results else result
     def __call__(self, *given, **named):
         return self.run(*self.bind(given, named), given)
-
 def function_of(name, *first):
     """tg_NAME with the given first arguments; of its forms with other arguments the first that takes them"""
     tail = "_" if name.endswith("_") else ""
@@ -181,8 +170,7 @@ def function_of(name, *first):
             return form.run(*bound, given)
         raise TypeError("; ".join(reasons))
     return call
-def method(name):
-    return lambda self, *other: function_of(name, self)(*other)
+method = lambda name: lambda self, *other: function_of(name, self)(*other)
 
 class Tensor(Owned):
     """A tensor.  Every function of the library whose first argument is one is a method."""
@@ -213,6 +201,16 @@ class Tensor(Owned):
         strides = tuple(lib.tg_stride(self, dim) * size for dim in range(self.ndim))
         return {"version": 3, "typestr": ("<" if size > 1 else "|") + code, "shape": self.shape, "strides": strides,
                 "data": (lib.tg_data(self) or 1, False)}
+    __dlpack_device__ = lambda self: (lib.tg_device_of(self).type + 1, lib.tg_device_of(self).index) # DLPack counts from 1
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A capsule for another library.  On a GPU all streams have done their work by then, so that any may go on."""
+        moves = dl_device not in (None, self.__dlpack_device__())
+        if moves and (copy is False or dl_device != (1, 0)): # it goes to the CPU, or nowhere
+            raise BufferError("a tensor on %s cannot be used on device %s of DLPack" % (self.device, dl_device))
+        name = b"dltensor_versioned" if max_version and max_version[0] >= 1 else b"dltensor"
+        managed = getattr(lib, "tg_to_" + CAPSULES[name][1])(self.cpu() if moves else self.clone() if copy else self)
+        check()
+        return capsule_new(managed, name, c.cast(capsule_end, c.c_void_p))
     def numpy(self):
         """The same memory as a NumPy array, which keeps it.  After a write to the array call touch_()."""
         return __import__("numpy").asarray(self if self.requires_grad else self.detach()) # a move in place leaves it the memory
@@ -250,11 +248,10 @@ class Tensor(Owned):
             functions["index_put_"](self, indices(index), value)
         else:
             self[index].copy_(value)
-
 def indices(parts): # for tg_index, where NULL is a whole dim
     return [i if isinstance(i, Tensor) else tensor(i) if not isinstance(i, slice) or i != slice(None) else None for i in parts]
-def operator(name):
-    return lambda self, other: method(name)(self, other) if isinstance(other, (Tensor, int, float)) else NotImplemented
+operand = lambda x: isinstance(x, (Tensor, int, float))
+operator = lambda name: lambda self, other: method(name)(self, other) if operand(other) else NotImplemented
 for word in ("add", "sub", "mul", "truediv", "pow", "eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Tensor, "__%s__" % word, operator(word.replace("true", "")))
 for word in ("add", "sub", "mul", "truediv"):
@@ -279,31 +276,41 @@ def tensor(data, dtype=None, requires_grad=False):
     made = made.to_dtype(dtype) if dtype else made
     return made.set_requires_grad(True) if requires_grad else made
 
-shared = {} # the arrays whose memory tensors use
-forget = c.CFUNCTYPE(None, c.c_void_p)(shared.__delitem__)
-def from_numpy(array):
-    """A tensor that shares the memory of a writable array in row-major order.  torch.from_numpy"""
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        raise ValueError("only a writable array in row-major order can share its memory: copy it by tensor()")
-    key = max(shared, default=0) + 1
-    shared[key] = array
-    handle = lib.tg_wrap(array.ctypes.data, shape_of(array.shape), dtype_of(array.dtype), forget, key)
+# DLPack: by the name of a capsule that nobody has taken, its struct, the functions that make and take it, and its next name.
+# Python's functions are given a capsule as an address, since one that is being deleted must not be counted again.
+array = ("data", c.c_void_p), ("device_ndim_dtype", c.c_int * 4), ("shape_strides", c.c_void_p * 2), ("offset", c.c_uint64)
+owner = ("context", c.c_void_p), ("deleter", c.CFUNCTYPE(None, c.c_void_p))
+CAPSULES = {b"dltensor": (struct(*array, *owner), "dlpack_unversioned", b"used_dltensor"),
+            b"dltensor_versioned": (struct(("version", c.c_uint64), *owner), "dlpack", b"used_dltensor_versioned")}
+capsule_new, capsule_get, capsule_is, capsule_rename = (
+    c.PYFUNCTYPE(result, c.c_void_p, c.c_char_p, *more)(("PyCapsule_" + name, c.pythonapi)) for name, result, *more in (
+        ("New", c.py_object, c.c_void_p), ("GetPointer", c.c_void_p), ("IsValid", c.c_int), ("SetName", c.c_int)))
+@c.PYFUNCTYPE(None, c.c_void_p)
+def capsule_end(capsule): # gives back the struct if nobody has taken it
+    for name in CAPSULES:
+        if capsule_is(capsule, name):
+            CAPSULES[name][0].from_address(capsule_get(capsule, name)).deleter(capsule_get(capsule, name))
+def from_dlpack(x, *, device=None, copy=False):
+    """A tensor on the memory of another library's array, or of a capsule.  After a write of the other call touch_()."""
+    try:
+        x = x.__dlpack__(max_version=(1, 0)) if hasattr(x, "__dlpack__") else x
+    except TypeError: # the library has no versions
+        x = x.__dlpack__()
+    name = next((name for name in CAPSULES if capsule_is(id(x), name)), None) or wrong(x, "an array, or a capsule to take")
+    handle = getattr(lib, "tg_from_" + CAPSULES[name][1])(capsule_get(id(x), name))
     check()
-    return Tensor(handle)
-
+    capsule_rename(id(x), CAPSULES[name][2])
+    made = Tensor(handle)
+    return made.to(device or made.device).clone() if copy else made.to(device or made.device)
+from_numpy = from_dlpack
 class Tape:
     """The tape that leads to a tensor: as text a table, in a notebook a drawing"""
     __init__ = lambda self, root: setattr(self, "root", root)
     __repr__ = lambda self: functions["tape_print"](self.root)
     _repr_svg_ = lambda self: functions["tape_svg"](self.root)
-
-@contextlib.contextmanager
-def no_grad():
-    before = lib.tg_set_grad_enabled(False)
-    try:
-        yield
-    finally:
-        lib.tg_set_grad_enabled(before)
+class no_grad(contextlib.ContextDecorator): # in its block, or in a function with @no_grad(), ops are not recorded
+    __enter__ = lambda self: setattr(self, "before", lib.tg_set_grad_enabled(False))
+    __exit__ = lambda self, *_: lib.tg_set_grad_enabled(self.before) and None
 
 class Module(Owned):
     """A module.  A subclass calls super().__init__(), sets children and parameters as attributes, and has a forward."""
@@ -334,7 +341,6 @@ class Module(Owned):
     state_dict, load_state_dict = method("module_state"), method("module_load_state")
     __getitem__ = lambda self, i: getattr(self, str(i))
     __repr__ = lambda self: functions["module_print"](self).rstrip("\n")
-
 class Layers:
     """tg.nn: the layers by PyTorch's names; BatchNorm1d and BatchNorm2d are both tg_nn_batch_norm"""
     Module = Module
@@ -342,7 +348,6 @@ class Layers:
     def __getattr__(self, name):
         found = [f for spelling in (name, name[:-2]) for f in functions if f.replace("_", "") == "nn" + spelling.lower()]
         return function_of(found[0] if found else "nn." + name)
-
 class Optimizer(Owned):
     """An optimizer.  Its hyperparameters are attributes: the fields of tg_optim."""
     free = lib.tg_optim_free
@@ -350,7 +355,6 @@ class Optimizer(Owned):
     __getattr__ = lambda self, name: getattr(self.fields, name)
     __setattr__ = lambda self, name, value: setattr(self.fields, name, type(getattr(self, name))(value))
     step, zero_grad = method("step"), method("optim_zero_grad")
-
 class Optimizers:
     """tg.optim: the optimizers by PyTorch's names; more hyperparameters, by their names in tg_optim, after lr"""
     def __getattr__(self, name):
@@ -360,7 +364,6 @@ class Optimizers:
                 setattr(made, field, value)
             return made
         return make
-
 class Dict(Owned):
     """A dictionary of C with the tensors of one of Python"""
     free = lib.tg_dict_free
@@ -375,12 +378,9 @@ def dict_of(handle, _):
     made = {name.decode(): Tensor.of(lib.tg_dict_get(handle, name)) for name in names}
     lib.tg_dict_free(handle)
     return made
-@c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)
-def tell(code, message, _):
-    """Warnings of the library become Python's; errors are raised by check."""
-    if code == 0:
-        warnings.warn(message.decode(), stacklevel=5)
-
+# Warnings of the library become Python's; errors are raised by check.
+tell = c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)(
+    lambda code, message, _: None if code else warnings.warn(message.decode(), stacklevel=5))
 number = lambda value: value.__index__() if hasattr(value, "__index__") else wrong(value, "a whole number")
 real = lambda value: float(value) if not isinstance(value, (Tensor, str)) else wrong(value, "a number")
 CONVERT = {"double": real, "tg_shape": shape_of, "tg_dtype": dtype_of, "tg_device": device_of, "tg_dict *": Dict,

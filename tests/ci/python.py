@@ -1,7 +1,7 @@
 """python.py FOLDER: examples/python/tg.py, over the library that TENSORGRAD_LIBRARY names: values and gradients of expressions, a
-training, states and files against PyTorch; memory shared with NumPy; errors, tapes, and that nothing is left.  What needs NumPy or
-PyTorch is skipped where this Python has none.  Files go to FOLDER."""
-import gc, os, sys, warnings, xml.dom.minidom
+training, states and files against PyTorch; memory shared with NumPy, and by DLPack with NumPy and PyTorch; errors, tapes, and that
+nothing is left.  What needs NumPy or PyTorch is skipped where this Python has none.  Files go to FOLDER."""
+import gc, os, sys, threading, warnings, weakref, xml.dom.minidom
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python"))
 import tg
@@ -78,6 +78,12 @@ def gradients_without_torch():
         check(not (x * 2).requires_grad, "no_grad records nothing")
         x -= 0.5
     check((x * 2).requires_grad and x.item() == 1.5, "after it ops are recorded; x -= 0.5 wrote to x")
+    check(not tg.no_grad()(lambda: x * 2)().requires_grad and (x * 2).requires_grad, "a function in which nothing is recorded")
+    try:
+        with tg.no_grad():
+            raise KeyError
+    except KeyError:
+        check((x * 2).requires_grad, "an exception ends no_grad, too, and goes on")
     t = tg.tensor([[1, 2], [3, 4]])
     check(t.dtype == "i64" and t.shape == (2, 2) and len(t) == 2 and int(t[1, 0]) == 3, "whole numbers are i64")
     t[0] = 7
@@ -93,13 +99,15 @@ def gradients_without_torch():
     check(abs(tg.tensor([3.0, 4.0]).norm().item() - 5) < 1e-6 and "tensor([3., 4.])" in repr(tg.tensor([3.0, 4.0])), "norm, repr")
 
 
+def refuses(kind, part, action):
+    try:
+        action()
+        check(False, "no error: " + part)
+    except kind as error:
+        check(part in str(error), "the error should have %r: %s" % (part, error))
+
+
 def errors():
-    def refuses(kind, part, action):
-        try:
-            action()
-            check(False, "no error: " + part)
-        except kind as error:
-            check(part in str(error), "the error should have %r: %s" % (part, error))
     a = tg.ones((2, 3))
     refuses(tg.Error, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)", lambda: a @ a)
     refuses(tg.Error, "Dimension out of range", lambda: a.softmax(5))
@@ -206,17 +214,18 @@ def shared_memory():
     t = tg.from_numpy(array)
     array[0, 0] = 100
     check(t[0, 0].item() == 100 and t.dtype == "f64" and tg.tensor(array)[0, 0].item() == 100, "from_numpy shares, tensor copies")
+    array = weakref.ref(array)
+    check(t.tolist() == array().tolist(), "the tensor keeps the array")
     del t
     gc.collect()
-    check(not tg.shared, "an array is let go with its tensor")
-    fixed = numpy.ones(3)
-    fixed.flags.writeable = False
-    for wrong in (array.T, array[:, ::2], fixed):
-        try:
-            tg.from_numpy(wrong)
-            check(False, "from_numpy of %r" % wrong)
-        except ValueError:
-            check(tg.tensor(wrong).tolist() == wrong.tolist(), "tensor copies what from_numpy refuses")
+    check(array() is None, "an array is let go with its tensor")
+    for turned in (numpy.arange(6).reshape(2, 3).T, numpy.arange(6)[::2]):
+        t = tg.from_numpy(turned)
+        turned[1] = 9
+        check(t.tolist() == turned.tolist() and tg.tensor(turned).tolist() == turned.tolist(), "other strides: %s" % t)
+    backwards = numpy.arange(6)[::-1]
+    refuses(tg.Error, "negative strides", lambda: tg.from_numpy(backwards))
+    check(tg.tensor(backwards).tolist() == backwards.tolist(), "tensor copies what from_numpy refuses")
     for dtype in ("f4", "f8", "f2", "i4", "i8", "u1", "?"):
         values = numpy.array([[0, 1], [1, 0]], dtype).T
         check((tg.tensor(values).numpy() == values).all() and tg.tensor(values).numpy().dtype == values.dtype, "dtype " + dtype)
@@ -226,6 +235,156 @@ def shared_memory():
             check(False, "numpy() of %r" % wrong)
         except TypeError:
             check(True, "")
+
+
+def tensors():
+    gc.collect()
+    return tg.stats().tensors
+
+
+def capsules():
+    """What a capsule does in any hands: here those of tg alone."""
+    t, versions = tg.tensor([[1.0, 2.0], [3.0, 4.0]]), dict(max_version=(1, 0))
+    check(t.__dlpack_device__() == (1, 0) and '"dltensor"' in repr(t.__dlpack__()), "a capsule for those who know no versions")
+    check('"dltensor_versioned"' in repr(t.__dlpack__(**versions)) and '"dltensor"' in repr(t.__dlpack__(max_version=(0, 8))), "a version")
+    for options, taken in ({}, "used_dltensor"), (versions, "used_dltensor_versioned"):
+        before = tensors()
+        capsule = t.T.__dlpack__(**options)
+        check(tensors() == before + 1, "a capsule keeps the memory")
+        del capsule
+        check(tensors() == before, "a capsule that nobody takes gives it back")
+        capsule = t.T.__dlpack__(**options)
+        other = tg.from_dlpack(capsule)
+        check('"%s"' % taken in repr(capsule), "the name says that it was taken: %r" % capsule)
+        refuses(TypeError, "a capsule to take", lambda: tg.from_dlpack(capsule))
+        other[0, 1] = 30
+        check(t.tolist() == [[1, 2], [30, 4]] and other.shape == (2, 2), "a write to one is one to the other")
+        t[1, 0] = 3
+        check(other.tolist() == [[1, 3], [2, 4]], "and the other way round")
+        del other, capsule
+        check(tensors() == before, "the tensor gave the memory back")
+    copy = tg.from_dlpack(t.__dlpack__(copy=True)), tg.from_dlpack(t, copy=True)
+    check(tg.lib.tg_data(tg.from_dlpack(t, device="cpu")) == tg.lib.tg_data(t), "a move to where it is moves nothing")
+    t.zero_()
+    check([x.tolist() for x in copy] == [[[1, 2], [3, 4]]] * 2, "copies keep what they had")
+    kept = [t.__dlpack__()]
+    before, thread = tensors(), threading.Thread(target=kept.clear)
+    thread.start()
+    thread.join()
+    check(tensors() == before - 1, "a capsule that ends in another thread")
+    check(tg.lib.tg_data(tg.from_dlpack(t.__dlpack__(dl_device=(1, 0)))) == tg.lib.tg_data(t), "asked to be where it is")
+    refuses(BufferError, "cannot be used on device (2, 0)", lambda: t.__dlpack__(dl_device=(2, 0)))
+    refuses(BufferError, "Can't export tensors that require gradient", lambda: tg.ones(2).set_requires_grad(True).__dlpack__())
+    refuses(TypeError, "3 is not an array", lambda: tg.from_dlpack(3))
+    path = os.path.join(FOLDER, "fixed.safetensors")
+    tg.safetensors_save(path, {"x": tg.ones(3)})
+    fixed = tg.safetensors_open(path)["x"]
+    refuses(BufferError, "is read-only", fixed.__dlpack__)
+    refuses(tg.Error, "is read-only", lambda: tg.from_dlpack(fixed).zero_())
+
+
+class Older:
+    """An array as libraries had it before DLPack had versions"""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+
+def dlpack(make, take, dtypes, lists, refused):
+    """Memory shared with a library: make(list, dtype) is an array of it, take(x) one on the memory of x, lists(x) its list."""
+    for name in dtypes:
+        rows = [[0, 1, 1], [1, 0, 1]]
+        theirs = make(rows, name)
+        ours = tg.from_dlpack(theirs)
+        back = take(ours)
+        check(ours.tolist() == lists(theirs) == lists(back) and back.dtype == theirs.dtype, "%s goes round: %r" % (name, ours))
+        turned, part = tg.from_dlpack(theirs.T), take(ours[:, ::2])
+        check(turned.tolist() == lists(theirs.T) and lists(part) == ours[:, ::2].tolist(), "%s with other strides" % name)
+        theirs[0, 0] = 1
+        check(ours[0, 0].item() == turned[0, 0].item() == 1 and lists(back)[0][0] == 1, "%s: a write there is seen here" % name)
+        ours[1, 1] = 1
+        check(lists(theirs)[1][1] == 1 and turned[1, 1].item() == 1, "%s: a write here is seen there" % name)
+    check(tg.from_dlpack(make(2.5, "float64")).item() == 2.5 and lists(take(tg.tensor(2.5))) == 2.5, "0-dim")
+    check(tg.from_dlpack(make([[], []], "float32")).shape == (2, 0) and tuple(take(tg.zeros((0, 3))).shape) == (0, 3), "no elements")
+    check(tg.from_dlpack(Older(make([1, 2], "int64"))).tolist() == [1, 2], "an older library")
+    refuses(BufferError, "require", lambda: take(tg.ones(2).set_requires_grad(True)))
+    for name, ours in refused:
+        refuses(tg.Error, "there is no dtype " + ours, lambda: tg.from_dlpack(make([1, 2], name)))
+
+
+def dlpack_lifetimes(make, take, lists):
+    """The memory lives until neither side uses it."""
+    before = tensors()
+    ours = tg.tensor([1.0, 2.0, 3.0])
+    kept = [take(ours[1:])]
+    del ours
+    check(tensors() == before + 1 and lists(kept[0]) == [2, 3], "their array keeps our memory")
+    kept.clear()
+    check(tensors() == before, "and gives it back")
+    kept = [take(tg.ones(1000))]
+    thread = threading.Thread(target=kept.clear)
+    thread.start()
+    thread.join()
+    check(tensors() == before, "in another thread, too")
+    theirs = make([1, 2, 3], "float32")
+    ours = tg.from_dlpack(theirs)
+    del theirs
+    gc.collect()
+    check((ours * ours).sum().item() == 14, "our tensor keeps their memory")
+    w = tg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+    (ours * w).sum().backward()
+    check(lists(take(w.grad)) == [1, 2, 3], "a gradient")
+
+
+def dlpack_numpy():
+    names = ["float32", "float64", "float16", "int32", "int64", "uint8"]
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "1.26.0": # older ones do not hand out bool
+        names.append("bool")
+    dlpack(numpy.array, numpy.from_dlpack, names, numpy.ndarray.tolist,
+           (("uint16", "u16"), ("int8", "i8"), ("complex64", "complex64")))
+    dlpack_lifetimes(numpy.array, numpy.from_dlpack, numpy.ndarray.tolist)
+    array = numpy.arange(3.0)
+    ours, array = tg.from_dlpack(array[1:]), weakref.ref(array)
+    check(ours.tolist() == [1, 2] and array() is not None, "the tensor keeps NumPy's array")
+    del ours
+    gc.collect()
+    check(array() is None, "which ends with it")
+    fixed = numpy.ones(3)
+    fixed.flags.writeable = False
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.1.0":
+        refuses(tg.Error, "is read-only", lambda: tg.from_dlpack(fixed).zero_())
+        check(not numpy.from_dlpack(tg.from_dlpack(fixed)).flags.writeable, "NumPy's array is read-only, too")
+        check(numpy.from_dlpack(tg.ones(2)).flags.writeable, "that of others is not")
+    else:
+        refuses(BufferError, "readonly", lambda: tg.from_dlpack(fixed))
+
+
+def dlpack_torch():
+    names = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
+    def make(data, name):
+        return torch.tensor(data, dtype=getattr(torch, name))
+    dlpack(make, torch.from_dlpack, names, torch.Tensor.tolist, (("int16", "i16"), ("complex64", "complex64")))
+    dlpack_lifetimes(make, torch.from_dlpack, torch.Tensor.tolist)
+    to, take = torch.utils.dlpack.to_dlpack, torch.utils.dlpack.from_dlpack
+    check(tg.from_dlpack(to(torch.arange(3))).tolist() == [0, 1, 2], "a capsule of PyTorch")
+    check(take(tg.arange(0, 3, 1).__dlpack__()).tolist() == [0, 1, 2], "a capsule for PyTorch")
+    row = torch.arange(3.0).expand(4, 3)
+    ours = tg.from_dlpack(row)
+    check(ours.tolist() == row.tolist() and ours.stride(0) == 0, "expanded")
+    refuses(tg.Error, "more than one element of the written-to tensor", lambda: ours.zero_())
+    ours = tg.arange(0, 3, 1).expand((4, 3))
+    check(torch.from_dlpack(ours).stride() == (0, 1) and torch.from_dlpack(ours).tolist() == ours.tolist(), "expanded, for PyTorch")
+    refuses(BufferError, "require gradient", lambda: tg.from_dlpack(torch.ones(2, requires_grad=True)))
+    array = numpy.ones(3) if numpy else None
+    if numpy: # which can tell when PyTorch lets go
+        ours, array = tg.from_dlpack(torch.from_numpy(array)), weakref.ref(array)
+        check(array() is not None and ours.tolist() == [1] * 3, "the tensor keeps PyTorch's")
+        del ours
+        gc.collect()
+        check(array() is None, "which ends with it")
 
 
 def tapes():
@@ -240,9 +399,10 @@ def tapes():
 
 
 def everything():
-    for part in (gradients_without_torch, errors, modules, tapes):
+    for part in (gradients_without_torch, errors, modules, tapes, capsules):
         part()
-    for needed, name, part in ((numpy, "NumPy", shared_memory), (torch, "PyTorch", expressions), (torch, "PyTorch", training)):
+    with_numpy, with_torch = (shared_memory, dlpack_numpy), (dlpack_torch, expressions, training)
+    for needed, name, part in [(numpy, "NumPy", part) for part in with_numpy] + [(torch, "PyTorch", part) for part in with_torch]:
         if needed:
             part()
         else:
