@@ -42,6 +42,7 @@ help:
 	@echo 'make lab LAB=file    grades a solution of the tasks in examples/lab, the answers when not told; TASK=3 one of them'
 	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
 	@echo 'make web             writes out/web.html, the library inside a page: expressions to play with, two moons; needs clang, lld'
+	@echo 'make mpi             builds out/mpi_train, one model trained by several processes: mpirun -np 4 out/mpi_train; needs mpicc'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
@@ -57,7 +58,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test replay check-examples examples picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test replay check-examples examples mpi picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -164,6 +165,15 @@ $(WEB): examples/web/web.c examples/web/page.html examples/05_moons.c examples/s
 	@{ sed '/^@WASM@$$/,$$d' examples/web/page.html && base64 -w 0 $(BUILD)/web.wasm && echo && \
 	    sed '1,/^@WASM@$$/d' examples/web/page.html; } > $@.part && mv $@.part $@
 	@echo "$@: $$(wc -c < $@) bytes"
+
+# Data-parallel training over MPI.
+MPICC ?= mpicc
+mpi: $(BUILD)/library.o
+	@command -v $(MPICC) >/dev/null || { echo 'make mpi needs an MPI: apt-get install libopenmpi-dev openmpi-bin'; exit 1; }
+	@mkdir -p out
+	$(MPICC) $(CPPFLAGS) $(CFLAGS) $(OPENMP) -DTG_COMPILED -o out/mpi_train examples/mpi/train.c $(BUILD)/library.o \
+	    $(LDFLAGS) -lm $(LDLIBS)
+	@echo 'mpirun -np 4 out/mpi_train'
 
 # A student's file, or another, and the grader, which ends with 1 unless all points are got.
 LAB ?= examples/lab/answers.c
@@ -273,4 +283,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test replay picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples lab manual book web install uninstall dist clean FORCE
+.PHONY: help demo test replay picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples mpi lab manual book web install uninstall dist clean FORCE

@@ -3169,7 +3169,7 @@ TG_API tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *op
 
 /* Training by several processes, the ranks, on one machine or many: each has the same model and a part of each batch,
    and backward gives all of them the mean of their gradients.  The bytes go over an engine of the program's, such as
-   MPI (examples/mpi.h) or NCCL, which a tg_comm describes by a few functions.
+   MPI (examples/mpi/comm.h) or NCCL, which a tg_comm describes by a few functions.
 
    Each rank calls the functions of an engine in the same order, for the same numbers of bytes.  A function returns
    NULL, or what went wrong as a text, which is copied at once; an engine that waits for a rank that does not answer has
@@ -33888,7 +33888,7 @@ tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int6
    (2) No .grad changes before the engine is done, so that a backward that fails changes none.
    (3) After a failure, `broken`, the engine is not called any more.
    To add a function of the engine: a member of tg_comm, a call here as tgi_comm_all_reduce is one, and its place in
-   examples/mpi.h. */
+   examples/mpi/comm.h. */
 
 enum { TGI_FIRST_BUCKET = 1 << 20, TGI_BUCKET = 25 << 20 };
 
