@@ -482,7 +482,7 @@ static tg_tensor *layer_of(tg_tensor *const *in, int n, void *user)
     return tg_tanh(tg_add(tg_narrow(y, 1, 0, WIDTH), tg_narrow(y, 1, rows - WIDTH, WIDTH)));
 }
 
-enum { ORDER_OF_USE = 1, CHECKPOINTS = 2, BY_STEPS = 4, WITH_HOOK = 8, UNSENT = 16 };
+enum { TIED = 1, CHECKPOINTS = 2, BY_STEPS = 4, WITH_HOOK = 8, UNSENT = 16 };
 static const int order_of_use[CHAIN] = {3, 0, 5, 1, 4, 2};
 static tg_tensor *double_it(tg_tensor *grad, void *user)
 {
@@ -503,6 +503,7 @@ static void run_chain(rank *r)
         TG_SCOPE;
         tg_tensor *x = tg_full(TG_SHAPE(2, WIDTH), r->l.rank + 1), *loss;
         r->l.first = r->l.steps = 0;
+        if (r->variant & TIED) x = layer_of(&x, 1, (void *)(uintptr_t)&w[order_of_use[CHAIN - 1]]);
         for (i = 0; i < CHAIN; ++i) {
             void *user = (void *)(uintptr_t)&w[order_of_use[i]];
             x = r->variant & CHECKPOINTS ? tg_checkpoint(layer_of, &x, 1, user) : layer_of(&x, 1, user);
@@ -524,14 +525,14 @@ static void run_chain(rank *r)
 
 TEST(buckets_are_sent_while_backward_goes_on)
 {
-    static const int variants[] = {0, CHECKPOINTS, BY_STEPS, WITH_HOOK, WITH_HOOK | BY_STEPS};
-    double wanted[NUMBERS] = {0};
-    int v, k, i, n;
-    run_ranks(2, UNSENT, run_chain, 0); /* the mean of what each has */
-    CHECK(all_ok(2) && ranks[0].l.reduced == 0);
-    n = ranks[0].numbers;
-    for (i = 0; i < n; ++i) wanted[i] = (ranks[0].number[i] + ranks[1].number[i]) / 2;
-    for (v = 0; v < 5; ++v) {
+    static const int variants[] = {0, CHECKPOINTS, BY_STEPS, WITH_HOOK, WITH_HOOK | BY_STEPS, TIED, TIED | CHECKPOINTS};
+    int v, k, i;
+    for (v = 0; v < 7; ++v) {
+        double wanted[NUMBERS] = {0};
+        run_ranks(2, UNSENT | (variants[v] & TIED), run_chain, 0); /* the mean of what each has */
+        CHECK(all_ok(2) && ranks[0].l.reduced == 0);
+        const int n = ranks[0].numbers;
+        for (i = 0; i < n; ++i) wanted[i] = (ranks[0].number[i] + ranks[1].number[i]) / 2;
         run_ranks(2, variants[v], run_chain, 0);
         CHECK(all_ok(2) && ranks[0].numbers == n);
         CHECK(memcmp(ranks[0].number + 2, ranks[1].number + 2, sizeof(double) * (size_t)(n - 2)) == 0);
@@ -541,7 +542,7 @@ TEST(buckets_are_sent_while_backward_goes_on)
             CHECK_NEAR(ranks[0].number[i], (hooked ? 2 : 1) * wanted[i], 1e-5);
         }
         /* after the first bucket was sent nodes ran, unless it waits for a hook or the run is by steps */
-        for (k = 0; k < 2; ++k) CHECK((ranks[0].number[k] > 6) == (variants[v] == 0 || variants[v] == CHECKPOINTS));
+        for (k = 0; k < 2; ++k) CHECK((ranks[0].number[k] > 6) == !(variants[v] & (BY_STEPS | WITH_HOOK)));
         CHECK(ranks[0].l.reductions == 2 * CHAIN && ranks[0].l.waits == 1 + CHAIN + 1 + 2);
     }
 }

@@ -107,6 +107,20 @@ static const char *same_gather(void *context, const void *data, void *all, int64
     return NULL;
 }
 
+/* A step of m with a state that is shared out, which may fail anywhere. */
+static void step_in_parallel(tg_module *m, tg_parallel *parallel)
+{
+    const tg_mark scope = tg_scope_begin();
+    tg_optim *opt = scope.serial ? tg_adam(tg_module_params(m), tg_module_count(m), 0.1) : NULL;
+    if (opt && tg_parallel_shard(parallel, opt) == TG_OK) {
+        tg_backward(tg_sum(tg_forward(m, tg_ones(TG_SHAPE(3, 2)))));
+        tg_step(opt);
+        tg_parallel_gather(parallel, opt);
+    }
+    tg_optim_free(opt);
+    if (scope.serial) tg_scope_end(scope);
+}
+
 static void hand_parallel(void)
 {
     const tg_comm comm = {NULL, 0, 2, same_sum, same_broadcast, same_gather, NULL, NULL, NULL};
@@ -118,6 +132,7 @@ static void hand_parallel(void)
     if (!news) made_by_hand();
     if (is("tg_parallel_shard") || is("tg_parallel_gather")) opt = draw_optim("opt");
     if (is("tg_parallel_sum")) t = draw_tensor("t");
+    if (is("tg_parallel_free") && parallel) step_in_parallel(m, parallel);
     call_starts();
     if (news) check_pointer(parallel = tg_parallel_new(m, &comm, NULL));
     else if (is("tg_parallel_broadcast")) check_status(tg_parallel_broadcast(parallel));
