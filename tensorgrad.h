@@ -5716,6 +5716,7 @@ typedef struct {
 typedef enum { TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN, TGI_ANY, TGI_ALL } tgi_reduction;
 typedef struct {
     tgi_reduction kind;
+    bool squares; /* of the elements of `in`, which are floats: asked of backends whose memory is the host's */
     int ndim, rndim;
     int64_t dim[TG_MAX_DIMS], rdim[TG_MAX_DIMS], rstride[TG_MAX_DIMS];
     tgi_operand out, in;
@@ -7475,8 +7476,11 @@ static bool tgi_plain_reduce(TGI_UNUSED tgi_thread *S, const tgi_reduce *r)
     for (int64_t i = 0; i < n; ++i) {
         const tgi_plain_line in = tgi_plain_line_of(&r->in, r->ndim, r->dim, i, 1);
         tgi_plain_number y = reduction->of_none(tgi_dtypes[in.dtype].floating);
-        for (int64_t j = 0; j < m; ++j)
-            y = reduction->with(y, tgi_plain_get(in, tgi_plain_offset(r->rndim, r->rdim, r->rstride, j)));
+        for (int64_t j = 0; j < m; ++j) {
+            tgi_plain_number x = tgi_plain_get(in, tgi_plain_offset(r->rndim, r->rdim, r->rstride, j));
+            if (r->squares) x.real *= x.real;
+            y = reduction->with(y, x);
+        }
         tgi_plain_put(tgi_plain_line_of(&r->out, r->ndim, r->dim, i, 0), 0, y);
     }
     return true;
@@ -16675,6 +16679,7 @@ static tgi_reduce tgi_reduce_over(tgi_reduction kind, const tg_tensor *y, const 
 {
     tgi_reduce r;
     r.kind = kind;
+    r.squares = false;
     r.ndim = r.rndim = 0;
     tgi_operand_init(&r.out, y);
     tgi_operand_init(&r.in, t);
@@ -17884,6 +17889,29 @@ static tg_tensor *tgi_scale_for_squares(tg_tensor *m)
     return tg_masked_fill(scale, tg_gt_scalar(m, ldexp(1, 400)), ldexp(1, -700));
 }
 
+/* y := the sums of the squares of t, f32 or f64, over the mask params.dim. */
+static bool tgi_square_sums_kernel(tgi_call *c, tg_tensor *y)
+{
+    tgi_reduce r = tgi_reduce_over(TGI_SUM, y, c->in[0], c->params.dim);
+    r.squares = true;
+    return c->backend->reduce(c->S, &r);
+}
+
+/* The sum of the squares of floats on the host, in the dtype that is computed in.  Where the elements that are summed
+   lie side by side, in one pass over memory (norm f32 1048576); else squares are tensors of their own. */
+static tg_tensor *tgi_square_sums(tg_tensor *t, const tg_shape *dims, bool keepdim)
+{
+    tgi_call c;
+    const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
+    bool runs = false;
+    if (!tgi_op_begin_dims(&c, "sum", TGI_OP_sum, &t, dims)) return NULL;
+    for (int i = 0; i < t->ndim; ++i)
+        runs = runs || ((c.params.dim >> i & 1) && t->stride[i] == 1 && t->dim[i] > TGI_CACHE_LINE / 2);
+    if (runs) return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), dtype, tgi_square_sums_kernel);
+    (void)tgi_op_end(&c, true);
+    return tg_sum_dims(tg_square(tg_to_dtype(t, dtype)), *dims, keepdim);
+}
+
 /* The sum of squares of x, f32 or f64; centred: of the differences from the mean.  If *scale is not NULL, [.., 1, ..],
    x is multiplied by it first, and *scale becomes that by which the root is too large. */
 static tg_tensor *tgi_sum_of_squares(tg_tensor *x, const tg_shape *dims, bool keepdim, bool centred,
@@ -17909,12 +17937,12 @@ static tg_tensor *tgi_sum_of_squares(tg_tensor *x, const tg_shape *dims, bool ke
 static tg_tensor *tgi_mean_square(tg_tensor *t, const tg_shape *dims, bool keepdim, bool centred, double degrees,
                                   bool root)
 {
-    tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *scale = NULL, *y = NULL;
-    const bool wide = t->dtype == TG_F64, host = t->storage->backend->host;
+    const bool wide = t->dtype == TG_F64, host = t->storage->backend->host, direct = host && !centred;
+    tg_tensor *x = direct ? t : tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)), *scale = NULL, *y = NULL;
     const double low = ldexp(1, wide ? -800 : -100);
     bool fits = t->dtype == TG_F16 || tgi_numel(t) == 0;
     if (fits || host) {
-        y = tgi_sum_of_squares(x, dims, keepdim, centred, &scale);
+        y = direct ? tgi_square_sums(t, dims, keepdim) : tgi_sum_of_squares(x, dims, keepdim, centred, &scale);
         fits = fits || !y || tgi_sizes_within(y, low, 1 / low);
     }
     if (!fits && x) {
@@ -38225,6 +38253,7 @@ typedef union {
    elements. */
 typedef struct {
     const tgi_kernels *kernels;
+    tgi_map_kernel square; /* mul, for a sum of squares; else NULL */
     void (*fold)(void *result, const void *x, int64_t n); /* of the dtype that is computed in, as `across` */
     void (*across_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
     void (*across_sums)(void *result, const void *x, int64_t step, int64_t rows, int64_t n); /* of accumulators */
@@ -38239,10 +38268,26 @@ typedef struct {
 
 enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256 };
 
+/* Folds the squares of n elements, in blocks that are squared first. */
+static void tgi_fold_squares(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
+{
+    const double none[2] = {0, 0};
+    double squares[TGI_SUM_BLOCK];
+    for (int64_t run; n > 0; n -= run, x += run * tgi_bytes_of(job->compute)) {
+        run = tgi_at_most(n, TGI_SUM_BLOCK);
+        job->square(run, none, squares, x, x, NULL);
+        job->fold(sum, squares, run);
+    }
+}
+
 /* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
 static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
 {
     const int64_t size = tgi_bytes_of(job->compute), block = TGI_SUM_BLOCK * (size == 1 ? 16 : 1);
+    if (job->square) {
+        tgi_fold_squares(job, x, n, sum);
+        return;
+    }
     for (; n > block; n -= block, x += block * size) job->fold(sum, x, block);
     job->fold(sum, x, n);
 }
@@ -38402,6 +38447,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.kernels = tgi_kernels_of(S);
     const tgi_reduction_row *const row = &job.kernels->reductions[reduce->kind];
+    job.square = reduce->squares ? job.kernels->map[in.dtype == TG_F64][TGI_OP_mul] : NULL;
     if (in.dtype == TG_BOOL) in.dtype = TG_U8;
     job.compute = in.dtype == TG_U8 ? TG_U8 : tgi_compute_dtype(in.dtype);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
@@ -38419,7 +38465,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
     job.across =
-        columns >= 4 && kept_step > 0 &&
+        columns >= 4 && kept_step > 0 && !job.square &&
         (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
     job.blocks = (columns + TGI_REDUCE_WIDTH - 1) / TGI_REDUCE_WIDTH;
     job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
