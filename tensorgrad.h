@@ -34583,7 +34583,8 @@ static bool tgi_parallel_plan(const tg_backward_run *run, tg_tensor *const *root
     tgi_thread *S = run->S;
     tgi_composite c;
     if (!tgi_parallel_offer(run)) return true;
-    if (!tgi_parallel_walk(run, roots, n) || !tgi_composite_begin(&c, "backward")) return true; /* all at the end */
+    if (!tgi_parallel_walk(run, roots, n)) return true; /* all is sent at the end */
+    if (!tgi_composite_begin(&c, "backward")) return false;
     S->grad_off = true;
     bool ok = true;
     for (tg_parallel *p = S->parallel; p && ok; p = p->next) {

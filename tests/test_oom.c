@@ -1009,6 +1009,48 @@ static bool share_module(state *s)
     return ok;
 }
 
+/* An engine whose other rank has what this one has, without its values in sums. */
+static const char *same_sum(void *context, void *data, int64_t count, tg_dtype dtype, tg_device device)
+{
+    (void)context, (void)data, (void)count, (void)dtype, (void)device;
+    return NULL;
+}
+static const char *same_broadcast(void *context, void *data, int64_t bytes, int root, tg_device device)
+{
+    (void)context, (void)data, (void)bytes, (void)root, (void)device;
+    return NULL;
+}
+static const char *same_gather(void *context, const void *data, void *all, int64_t bytes, tg_device device)
+{
+    (void)context, (void)device;
+    memcpy(all, data, (size_t)bytes);
+    memcpy((char *)all + bytes, data, (size_t)bytes);
+    return NULL;
+}
+
+/* A step of two ranks, from the model to the gathered state; where the engine sees host memory. */
+static bool train_in_parallel(bool find_unused)
+{
+    const tg_comm comm = {NULL, 0, 2, same_sum, same_broadcast, same_gather, NULL, NULL, NULL};
+    const tg_parallel_options o = {1, find_unused};
+    tg_module *m = tg_nn_sequential(NULL, 0);
+    bool ok = m && tg_module_child(m, "fc", tg_nn_linear(2, 3, true)) &&
+              tg_module_child(m, "norm", tg_nn_batch_norm(3, 1e-5, 0.1));
+    tg_parallel *p = ok ? tg_parallel_new(m, &comm, &o) : NULL;
+    tg_optim *opt = p ? tg_adam(tg_module_params(m), tg_module_count(m), 0.1) : NULL;
+    tg_tensor *y;
+    ok = opt && tg_parallel_sync_batch_norm(p) == TG_OK && tg_parallel_shard(p, opt) == TG_OK;
+    y = ok ? tg_forward(m, ramp(0.1, 0.8, TG_SHAPE(4, 2), false)) : NULL;
+    ok = y && tg_backward(tg_sum(tg_square(y))) == TG_OK && tg_step(opt) == TG_OK;
+    ok = ok && tg_parallel_gather(p, opt) == TG_OK && tg_parallel_broadcast(p) == TG_OK;
+    tg_optim_free(opt);
+    tg_parallel_free(p);
+    tg_module_free(m);
+    return ok;
+}
+static bool step_in_parallel(state *s) { return (void)s, HERE.type != TG_DEV_CPU || train_in_parallel(false); }
+static bool step_with_unused(state *s) { return (void)s, HERE.type != TG_DEV_CPU || train_in_parallel(true); }
+
 /* Anomaly mode looks at each result, and finds a NaN in that of infinities. */
 static bool anomaly_on(state *s) { return (void)s, tg_set_anomaly(true), true; }
 static bool anomaly_off(state *s) { return (void)s, tg_set_anomaly(false), true; }
@@ -1083,6 +1125,9 @@ static const scenario scenarios[] = {
     {"loader", NULL, free_loader,
      {{new_loader, SEVERAL}, {first_batch, PREPARES | DOES_WITHOUT}, {second_batch, PREPARES | DOES_WITHOUT},
       {seek_last, 0}, {last_batch, PREPARES | DOES_WITHOUT}, {no_batch, 0}}},
+    {"parallel", NULL, NULL,
+     {{step_in_parallel, SEVERAL | DOES_WITHOUT | WHOLE_STEP},
+      {step_with_unused, SEVERAL | DOES_WITHOUT | WHOLE_STEP}}},
     {"gradcheck", NULL, NULL, {{check_cube, SEVERAL}}},
     {"anomaly", NULL, NULL,
      {{anomaly_on, 0}, {infinities, SEVERAL}, {nan_of_infinities, 0}, {anomaly_off, 0}}},

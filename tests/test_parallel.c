@@ -622,6 +622,12 @@ static tg_tensor *nested_in_hook(tg_tensor *grad, void *user)
     return grad;
 }
 
+static tg_tensor *free_in_hook(tg_tensor *grad, void *user)
+{
+    tg_parallel_free((tg_parallel *)user);
+    return grad;
+}
+
 enum {
     MIXED_DTYPES,
     NO_GRADIENT,
@@ -632,6 +638,7 @@ enum {
     TWICE,
     GRADIENTS,
     TWO_OF_THEM,
+    FREED_BY_HOOK,
     CASES
 };
 static void run_case(rank *r)
@@ -648,6 +655,7 @@ static void run_case(rank *r)
     if (r->variant == FAILS_HERE && r->l.rank == 1) tg_custom("fails", identity, failing_rule, NULL, &b, 1, &y, 1);
     if (r->variant == NESTED) tg_hook_post_accumulate(a, nested_backward, NULL);
     if (r->variant == NESTED_HOOK) tg_hook(y = tg_mul_scalar(b, 1), nested_in_hook, &b);
+    if (r->variant == FREED_BY_HOOK) tg_hook(y = tg_mul_scalar(b, 1), free_in_hook, p);
     loss = tg_mul_scalar(tg_add(tg_sum(a), tg_to_dtype(tg_sum(y), TG_F32)), r->l.rank + 1);
     if (r->variant == TWO_OF_THEM) loss = tg_add(loss, tg_sum(c));
     if (r->variant == CREATES_GRAPH) store(r, (int)tg_backward_ex(&loss, 1, NULL, TG_CREATE_GRAPH));
@@ -658,6 +666,13 @@ static void run_case(rank *r)
     store(r, tg_grad(a) ? tg_item(tg_sum(tg_grad(a))) : -1);
     store(r, tg_grad(b) ? tg_item(tg_to_dtype(tg_sum(tg_grad(b)), TG_F32)) : -1);
     store(r, tg_grad(c) ? tg_item(tg_sum(tg_grad(c))) : -1);
+    if (r->variant == TWO_OF_THEM) {
+        tg_optim *opt = tg_sgd(&a, 1, 0.1);
+        tg_parallel_shard(p, opt);
+        store(r, tg_parallel_shard(q, opt) == TG_ERR_ARGUMENT);
+        tg_clear_error();
+        tg_optim_free(opt);
+    }
     tg_parallel_free(p);
     tg_parallel_free(q);
     tg_module_free(m);
@@ -669,7 +684,7 @@ TEST(what_a_backward_can_be)
     static const struct { double a, b; const char *error; int reductions; } wanted[CASES] = {
         {3, 4.5, NULL, 2}, {3, 0, NULL, 1}, {-1, -1, "fails", 0}, {-1, -1, "cannot be recorded", 0},
         {3, 4.5, "got no gradient", 1}, {-1, -1, "a backward inside of another", 0}, {6, 9, NULL, 2}, {0, -1, NULL, 0},
-        {3, 4.5, NULL, 2}};
+        {3, 4.5, NULL, 2}, {-1, -1, "the engine of this tg_parallel is at work", 0}};
     int v, k;
     for (v = 0; v < CASES; ++v) {
         run_ranks(2, v, run_case, 0);
@@ -678,11 +693,11 @@ TEST(what_a_backward_can_be)
             CHECK(v == GRADIENTS ? r->number[1] == 2 * (k + 1) : r->number[1] == wanted[v].a);
             CHECK(r->number[2] == wanted[v].b);
             CHECK((r->code == TG_OK) == (wanted[v].error == NULL));
-            if (v == TWO_OF_THEM) CHECK(r->number[3] == 2);
+            if (v == TWO_OF_THEM) CHECK(r->number[3] == 2 && r->number[4] == 1);
         }
         if (wanted[v].error) CHECK(strstr(ranks[1].message, wanted[v].error) != NULL);
         if (v == FAILS_HERE) CHECK(ranks[0].code == TG_ERR_COMM && ranks[1].l.aborts == 1);
-        if (v != FAILS_HERE && v != NESTED_HOOK) CHECK(ranks[0].l.reductions == wanted[v].reductions);
+        if (v != FAILS_HERE && v != NESTED_HOOK && v != FREED_BY_HOOK) CHECK(ranks[0].l.reductions == wanted[v].reductions);
     }
 }
 
