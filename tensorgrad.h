@@ -2602,6 +2602,8 @@ TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
 /* What the file has: a new dictionary without tensors, whose texts (tg_dict_metadata) are "f32 [2, 3]" under the name
    of a tensor, as it is loaded, or "cannot be read: " and the reason.  safetensors.safe_open(path).keys() */
 TG_API tg_dict *tg_safetensors_list(const char *path);
+/* tg_safetensors_list of bytes in memory.  Its texts are copies. */
+TG_API tg_dict *tg_safetensors_list_from(const void *data, size_t bytes);
 
 /* ======== @@NPZ =================================================================================================== */
 
@@ -2622,6 +2624,8 @@ TG_API tg_dict *tg_npz_load(const char *path);
 TG_API tg_dict *tg_npz_parse(const void *data, size_t bytes);
 /* What a .npz file has, as of tg_safetensors_list */
 TG_API tg_dict *tg_npz_list(const char *path);
+/* tg_npz_list of bytes in memory */
+TG_API tg_dict *tg_npz_list_from(const void *data, size_t bytes);
 /* numpy.savez */
 TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);
 
@@ -2646,7 +2650,7 @@ TG_API tg_tensor *tg_csv_load(const char *path);
    Such a cell becomes the place of its text in that list: 0, 1, ... */
 TG_API tg_tensor *tg_csv_load_ex(const char *path, const char *classes);
 
-/* What tg_csv_load_options is told; {0} leaves all to be found.  The names are those of numpy.genfromtxt, but header,
+/* What tg_csv_load_options and tg_csv_parse are told; {0} leaves all to be found.  The names are those of numpy.genfromtxt, but header,
    which is that of pandas.read_csv. */
 typedef struct {
     const char *classes;        /* as of tg_csv_load_ex; NULL: none */
@@ -2659,6 +2663,9 @@ typedef struct {
 } tg_csv_options;
 /* tg_csv_load with options, which may be NULL. */
 TG_API tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options);
+/* tg_csv_load_options of text in memory, [data, data + bytes), which needs no zero byte at its end.  The tensor is a
+   copy.  numpy.genfromtxt(io.BytesIO(data)) */
+TG_API tg_tensor *tg_csv_parse(const void *data, size_t bytes, const tg_csv_options *options);
 
 /* ======== @@DLPACK ================================================================================================ */
 
@@ -3164,6 +3171,8 @@ TG_API tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *op
    NULL.  A loader goes on with the right batch after tg_loader_seek(loader, step).  Errors: as of tg_module_load; an
    optimizer of another kind or of other parameters.  Nothing has changed then. */
 TG_API tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step);
+/* tg_checkpoint_load of the bytes of such a file, which are copied and not needed any more after the call. */
+TG_API tg_status tg_checkpoint_load_from(const void *data, size_t bytes, tg_module *m, tg_optim *opt, int64_t *step);
 
 /* ======== @@PARALLEL ============================================================================================== */
 
@@ -27316,13 +27325,15 @@ static bool tgi_file_open(tgi_file *f, const char *op, const char *path)
     return false;
 }
 
-/* Begins to read bytes in memory, under a name for messages. */
+static const char tgi_memory_name[] = "bytes in memory"; /* in the place of a path, for messages */
+
+/* Begins to read bytes in memory. */
 static bool tgi_file_open_bytes(tgi_file *f, const char *op, const void *data, size_t bytes)
 {
     memset(f, 0, sizeof *f);
     f->S = tgi_self();
     f->op = op;
-    f->path = "bytes in memory";
+    f->path = tgi_memory_name;
     if (!data) return tgi_null_argument(f->S, op, "data");
     f->bytes = (const unsigned char *)data;
     f->lends = f->read_only = true;
@@ -28067,12 +28078,13 @@ static tg_dict *tgi_load_dict(const char *op, const char *path, bool lists, bool
     return tgi_read_dict(&c, tgi_file_open(&f, op, path) ? &f : NULL, lists, read);
 }
 
-static tg_dict *tgi_parse_dict(const char *op, const void *data, size_t bytes, bool (*read)(tgi_file *f, tg_dict *d))
+static tg_dict *tgi_parse_dict(const char *op, const void *data, size_t bytes, bool lists,
+                               bool (*read)(tgi_file *f, tg_dict *d))
 {
     tgi_composite c;
     tgi_file f;
     if (!tgi_composite_begin(&c, op)) return NULL;
-    return tgi_read_dict(&c, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL, false, read);
+    return tgi_read_dict(&c, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL, lists, read);
 }
 
 /* A file that a function writes from a dict. */
@@ -28556,12 +28568,17 @@ tg_dict *tg_safetensors_open(const char *path)
 
 tg_dict *tg_safetensors_parse(const void *data, size_t bytes)
 {
-    return tgi_parse_dict("safetensors_parse", data, bytes, tgi_read_safetensors);
+    return tgi_parse_dict("safetensors_parse", data, bytes, false, tgi_read_safetensors);
 }
 
 tg_dict *tg_safetensors_list(const char *path)
 {
     return tgi_load_dict("safetensors_list", path, true, tgi_read_safetensors);
+}
+
+tg_dict *tg_safetensors_list_from(const void *data, size_t bytes)
+{
+    return tgi_parse_dict("safetensors_list_from", data, bytes, true, tgi_read_safetensors);
 }
 
 /* The text as a JSON string. */
@@ -29260,8 +29277,17 @@ static bool tgi_read_npz(tgi_file *f, tg_dict *d)
 }
 
 tg_dict *tg_npz_load(const char *path) { return tgi_load_dict("npz_load", path, false, tgi_read_npz); }
-tg_dict *tg_npz_parse(const void *data, size_t bytes) { return tgi_parse_dict("npz_parse", data, bytes, tgi_read_npz); }
 tg_dict *tg_npz_list(const char *path) { return tgi_load_dict("npz_list", path, true, tgi_read_npz); }
+
+tg_dict *tg_npz_parse(const void *data, size_t bytes)
+{
+    return tgi_parse_dict("npz_parse", data, bytes, false, tgi_read_npz);
+}
+
+tg_dict *tg_npz_list_from(const void *data, size_t bytes)
+{
+    return tgi_parse_dict("npz_list_from", data, bytes, true, tgi_read_npz);
+}
 
 /* A record that is written: numbers, one after the other. */
 typedef struct {
@@ -29643,7 +29669,7 @@ static bool tgi_csv_count(tgi_csv c, int64_t named, int64_t shape[2], int64_t *e
         if (shape[0]++ && n != shape[1]) {
             return tgi_file_fail(c.f, TG_ERR_FORMAT, "line %lld has %lld cells, the lines before it have %lld%s",
                                  (long long)line, (long long)n, (long long)shape[1], c.o.delimiter != ',' ? "" :
-                                 "\nif what stands between cells is no comma: delimiter of tg_csv_load_options");
+                                 "\nif what stands between cells is no comma: delimiter of tg_csv_options");
         }
         shape[1] = n;
     }
@@ -29658,12 +29684,12 @@ static const char *tgi_csv_hint(const tgi_csv *c)
     double value;
     if (c->broken) return "\na quote ends a cell, and is doubled within one";
     if (c->o.decimal == '.' && tgi_csv_number(c, ',', &value))
-        return "\nif a comma stands before the fractions: decimal = ',' of tg_csv_load_options";
+        return "\nif a comma stands before the fractions: decimal = ',' of tg_csv_options";
     if (c->cell[strcspn(c->cell, "|:~^&")] && strpbrk(c->cell, "0123456789"))
-        return "\nif this is more than one cell: delimiter of tg_csv_load_options says what stands between them";
+        return "\nif this is more than one cell: delimiter of tg_csv_options says what stands between them";
     if (c->o.classes) return "";
-    return "\ntg_csv_load_options takes classes, missing_values, skip_header; tg_csv_load_ex a list of texts that "
-           "stand for classes, 0, 1, ...";
+    return "\ntg_csv_options has classes, missing_values, skip_header; tg_csv_load_ex takes a list of texts that stand "
+           "for classes, 0, 1, ...";
 }
 
 /* Notes an integer that the dtype does not hold; false after an error if the number is beyond it. */
@@ -29736,7 +29762,7 @@ static bool tgi_csv_check_commas(const tgi_csv *c, const char *header, int64_t n
         both = *at != ' ' && *at != '\t' && commas == named - 1 && tgi_csv_halves(*c);
     }
     return !both || tgi_file_fail(c->f, TG_ERR_FORMAT, "the commas from line %lld on can stand between cells or before "
-                                  "fractions\nsay which: delimiter and decimal of tg_csv_load_options",
+                                  "fractions\nsay which: delimiter and decimal of tg_csv_options",
                                   (long long)c->line);
 }
 
@@ -29756,7 +29782,7 @@ static tg_tensor *tgi_csv_table(tgi_csv *c, const char *text)
         if (first == TGI_CSV_EITHER) {
             return tgi_no_tensor(tgi_file_fail(c->f, TG_ERR_FORMAT,
                                                "line %lld can be names of columns or numbers\nsay which: "
-                                               "header = 1 or -1 of tg_csv_load_options",
+                                               "header = 1 or -1 of tg_csv_options",
                                                (long long)c->line));
         }
         while (first == TGI_CSV_NAMES && tgi_csv_cell(c)) {}
@@ -29779,45 +29805,66 @@ static bool tgi_csv_check_options(tgi_thread *S, const char *op, const tg_csv_op
            tgi_fail(S, TG_ERR_ARGUMENT, op, "skip_header is %d, a number of lines", o->skip_header);
 }
 
-static tg_tensor *tgi_csv_load(const char *op, const char *path, const tg_csv_options *options)
+/* Begins the functions below: the composite, and the options.  False after recording an error. */
+static bool tgi_csv_begin(tgi_composite *c, tgi_csv *table, const char *op, const tg_csv_options *options)
 {
     static const tg_csv_options none = {NULL, NULL, 0, 0, 0, 0, 0};
-    tgi_composite c;
-    tgi_file f;
-    tgi_csv table;
+    if (!tgi_composite_begin(c, op)) return false;
+    memset(table, 0, sizeof *table);
+    table->o = options ? *options : none;
+    if (!table->o.comments) table->o.comments = '#';
+    if (tgi_csv_check_options(c->S, op, &table->o)) return true;
+    tgi_composite_end(c, NULL);
+    return false;
+}
+
+/* The table in a file, which is closed; f64. */
+static tg_tensor *tgi_csv_read(tgi_csv *table, tgi_file *f)
+{
     tg_tensor *t = NULL;
-    char warning[400];
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    memset(&table, 0, sizeof table);
-    table.f = &f;
-    table.o = options ? *options : none;
-    if (!table.o.comments) table.o.comments = '#';
-    if (tgi_csv_check_options(c.S, op, &table.o) && tgi_file_open(&f, op, path)) {
-        char *text = tgi_read_new(&f, f.size);
-        const size_t start = f.size < 1024 ? (size_t)f.size : 1024;
-        const char *hint = NULL, *kind = text ? tgi_file_kind(text, start, &hint) : NULL;
-        const bool binary = text && (strlen(text) != f.size || (unsigned char)*text < 9 || (unsigned char)*text > 126);
-        if (kind && strcmp(kind, "text") != 0 &&
-            (binary || strchr("HJe", *kind) || strstr(kind, "pointer") || strstr(kind, "pickle"))) {
-            tgi_is_other_file(&f, "table in CSV");
-        } else if (text && strlen(text) != f.size) {
-            tgi_file_fail(&f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
-        } else if (text) {
-            t = tgi_csv_table(&table, text);
-        }
-        if (text) tgi_free(f.S, text, (size_t)f.size + 1);
-        fclose(f.file);
+    char *text = tgi_read_new(f, f->size);
+    const size_t start = f->size < 1024 ? (size_t)f->size : 1024;
+    const char *hint = NULL, *kind = text ? tgi_file_kind(text, start, &hint) : NULL;
+    const bool binary = text && (strlen(text) != f->size || (unsigned char)*text < 9 || (unsigned char)*text > 126);
+    table->f = f;
+    if (kind && strcmp(kind, "text") != 0 &&
+        (binary || strchr("HJe", *kind) || strstr(kind, "pointer") || strstr(kind, "pickle"))) {
+        tgi_is_other_file(f, "table in CSV");
+    } else if (text && strlen(text) != f->size) {
+        tgi_file_fail(f, TG_ERR_FORMAT, "this is no text: it has zero bytes");
+    } else if (text) {
+        t = tgi_csv_table(table, text);
     }
-    t = tgi_composite_end(&c, t ? tg_to_dtype(t, c.S->default_dtype) : NULL);
-    if (t && table.rounded) { /* last, since the handler may release t */
+    if (text) tgi_free(f->S, text, (size_t)f->size + 1);
+    tgi_file_close(f);
+    return t;
+}
+
+/* The table in a file, or NULL if that could not be opened.  Ends the composite, and warns of what was rounded. */
+static tg_tensor *tgi_csv_end(tgi_composite *c, tgi_csv *table, tgi_file *f)
+{
+    char warning[400];
+    tg_tensor *t = f ? tgi_csv_read(table, f) : NULL;
+    t = tgi_composite_end(c, t ? tg_to_dtype(t, c->S->default_dtype) : NULL);
+    if (t && table->rounded) { /* last, since the handler may release t */
         snprintf(warning, sizeof warning,
                  "warning: tg_%s: '%.200s': %s has no %s (line %lld), which is rounded, as are %lld more\n"
                  "  hint: tg_set_default_dtype(TG_F64) before%s",
-                 op, path, tg_dtype_name(c.S->default_dtype), table.rounded_cell, (long long)table.rounded_line,
-                 (long long)table.rounded - 1, c.S->default_dtype == TG_F64 ? ", and numbers up to 2^53" : "");
-        tgi_warn(c.S, warning);
+                 f->op, f->path, tg_dtype_name(c->S->default_dtype), table->rounded_cell,
+                 (long long)table->rounded_line, (long long)table->rounded - 1,
+                 c->S->default_dtype == TG_F64 ? ", and numbers up to 2^53" : "");
+        tgi_warn(c->S, warning);
     }
     return t;
+}
+
+static tg_tensor *tgi_csv_load(const char *op, const char *path, const tg_csv_options *options)
+{
+    tgi_composite c;
+    tgi_csv table;
+    tgi_file f;
+    if (!tgi_csv_begin(&c, &table, op, options)) return NULL;
+    return tgi_csv_end(&c, &table, tgi_file_open(&f, op, path) ? &f : NULL);
 }
 
 tg_tensor *tg_csv_load(const char *path) { return tgi_csv_load("csv_load", path, NULL); }
@@ -29832,6 +29879,16 @@ tg_tensor *tg_csv_load_ex(const char *path, const char *classes)
 tg_tensor *tg_csv_load_options(const char *path, const tg_csv_options *options)
 {
     return tgi_csv_load("csv_load_options", path, options);
+}
+
+tg_tensor *tg_csv_parse(const void *data, size_t bytes, const tg_csv_options *options)
+{
+    const char *op = "csv_parse";
+    tgi_composite c;
+    tgi_csv table;
+    tgi_file f;
+    if (!tgi_csv_begin(&c, &table, op, options)) return NULL;
+    return tgi_csv_end(&c, &table, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL);
 }
 
 /* ======== @@DLPACK ================================================================================================
@@ -33746,7 +33803,7 @@ static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg
     memset(&f, 0, sizeof f);
     f.S = S;
     f.op = op;
-    f.path = "bytes in memory";
+    f.path = tgi_memory_name;
     f.to_memory = true;
     if (!tgi_list_tensors(S, op, d, &list)) return NULL;
     unsigned char *memory = NULL;
@@ -33873,29 +33930,51 @@ static tg_dict *tgi_checkpoint_state(tgi_thread *S, const char *op, const tg_dic
     return state;
 }
 
+/* The begin of the functions below: that of tgi_state_begin, with a look at the optimizer. */
+static bool tgi_checkpoint_begin(tgi_composite *c, const char *op, const tg_module *m, const tg_optim *opt)
+{
+    if (!tgi_state_begin(c, op, "m", m)) return false;
+    if (!opt || tgi_object_argument(c->S, op, "opt", opt, TGI_OPTIM)) return true;
+    tgi_composite_end(c, NULL);
+    return false;
+}
+
+/* Restores what d has, the dict of a file, or NULL if that could not be read.  Ends the composite, and frees d. */
+static tg_status tgi_checkpoint_end(tgi_composite *c, const char *op, const char *file, tg_dict *d, tg_module *m,
+                                    tg_optim *opt, int64_t *step)
+{
+    int64_t rng[2], steps;
+    tg_dict *state = d ? tgi_checkpoint_state(c->S, op, d) : NULL;
+    tg_optim *draft = NULL;
+    bool ok = state && tgi_checkpoint_get_numbers(c->S, op, d, file, "rng", 2, rng) &&
+              tgi_checkpoint_get_numbers(c->S, op, d, file, "step", 1, &steps);
+    if (ok && opt) ok = (draft = tgi_optim_load(c->S, op, opt, tgi_checkpoint_get, d)) != NULL;
+    ok = ok && tgi_load_state(c->S, op, m, state, NULL);
+    if (ok && opt) tgi_optim_adopt(opt, draft);
+    else tg_optim_free(draft);
+    if (ok) {
+        memcpy(&c->rng.seed, rng, sizeof rng[0]); /* what the end of the composite restores */
+        memcpy(&c->rng.offset, rng + 1, sizeof rng[1]);
+        if (step) *step = steps;
+    }
+    tgi_dict_free(c->S, state);
+    return tgi_state_end(c, d, ok);
+}
+
 tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step)
 {
     tgi_composite c;
     const char *op = "checkpoint_load";
-    int64_t rng[2], steps;
-    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
-    const bool usable = !opt || tgi_object_argument(c.S, op, "opt", opt, TGI_OPTIM);
-    tg_dict *d = usable ? tg_safetensors_load(path) : NULL;
-    tg_dict *state = d ? tgi_checkpoint_state(c.S, op, d) : NULL;
-    tg_optim *draft = NULL;
-    bool ok = state && tgi_checkpoint_get_numbers(c.S, op, d, path, "rng", 2, rng) &&
-              tgi_checkpoint_get_numbers(c.S, op, d, path, "step", 1, &steps);
-    if (ok && opt) ok = (draft = tgi_optim_load(c.S, op, opt, tgi_checkpoint_get, d)) != NULL;
-    ok = ok && tgi_load_state(c.S, op, m, state, NULL);
-    if (ok && opt) tgi_optim_adopt(opt, draft);
-    else tg_optim_free(draft);
-    if (ok) {
-        memcpy(&c.rng.seed, rng, sizeof rng[0]); /* what the end of the composite restores */
-        memcpy(&c.rng.offset, rng + 1, sizeof rng[1]);
-        if (step) *step = steps;
-    }
-    tgi_dict_free(c.S, state);
-    return tgi_state_end(&c, d, ok);
+    if (!tgi_checkpoint_begin(&c, op, m, opt)) return tgi_failed(tgi_self());
+    return tgi_checkpoint_end(&c, op, path, tg_safetensors_load(path), m, opt, step);
+}
+
+tg_status tg_checkpoint_load_from(const void *data, size_t bytes, tg_module *m, tg_optim *opt, int64_t *step)
+{
+    tgi_composite c;
+    const char *op = "checkpoint_load_from";
+    if (!tgi_checkpoint_begin(&c, op, m, opt)) return tgi_failed(tgi_self());
+    return tgi_checkpoint_end(&c, op, tgi_memory_name, tg_safetensors_parse(data, bytes), m, opt, step);
 }
 
 /* ======== @@PARALLEL ==============================================================================================
@@ -46295,6 +46374,7 @@ TGI_GIVES2(tg_status, safetensors_save, const char *, tg_dict *)
 TGI_GIVES2(tg_status, npy_save, const char *, tg_tensor *)
 TGI_GIVES2(tg_tensor *, csv_load_ex, const char *, const char *)
 TGI_GIVES2(tg_tensor *, csv_load_options, const char *, const tg_csv_options *)
+TGI_GIVES3(tg_tensor *, csv_parse, const void *, size_t, const tg_csv_options *)
 TGI_GIVES1(struct DLManagedTensorVersioned *, to_dlpack, tg_tensor *)
 TGI_GIVES1(tg_tensor *, from_dlpack, struct DLManagedTensorVersioned *)
 TGI_GIVES1(struct DLManagedTensor *, to_dlpack_unversioned, tg_tensor *)
@@ -46373,6 +46453,7 @@ TGI_GIVES3(tg_status, module_load_from, tg_module *, const void *, size_t)
 TGI_GIVES3(tg_status, module_export_c, FILE *, tg_module *, const char *)
 TGI_GIVES4(tg_status, checkpoint_save, const char *, tg_module *, tg_optim *, int64_t)
 TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, int64_t *)
+TGI_GIVES5(tg_status, checkpoint_load_from, const void *, size_t, tg_module *, tg_optim *, int64_t *)
 TGI_GIVES3(tg_parallel *, parallel_new, tg_module *, const tg_comm *, const tg_parallel_options *)
 TGI_DOES1(parallel_free, tg_parallel *)
 TGI_GIVES1(tg_status, parallel_broadcast, tg_parallel *)
@@ -46937,16 +47018,19 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_safetensors_parse(...) TGI_CALL(safetensors_parse, safetensors_parse, __VA_ARGS__)
 #define tg_safetensors_save(...) TGI_CALL(safetensors_save, safetensors_save, __VA_ARGS__)
 #define tg_safetensors_list(...) TGI_CALL(safetensors_load, safetensors_list, __VA_ARGS__)
+#define tg_safetensors_list_from(...) TGI_CALL(safetensors_parse, safetensors_list_from, __VA_ARGS__)
 #define tg_npy_load(...) TGI_CALL(idx_load, npy_load, __VA_ARGS__)
 #define tg_npy_parse(...) TGI_CALL(idx_parse, npy_parse, __VA_ARGS__)
 #define tg_npy_save(...) TGI_CALL(npy_save, npy_save, __VA_ARGS__)
 #define tg_npz_load(...) TGI_CALL(safetensors_load, npz_load, __VA_ARGS__)
 #define tg_npz_parse(...) TGI_CALL(safetensors_parse, npz_parse, __VA_ARGS__)
 #define tg_npz_list(...) TGI_CALL(safetensors_load, npz_list, __VA_ARGS__)
+#define tg_npz_list_from(...) TGI_CALL(safetensors_parse, npz_list_from, __VA_ARGS__)
 #define tg_npz_save(...) TGI_CALL(safetensors_save, npz_save, __VA_ARGS__)
 #define tg_csv_load(...) TGI_CALL(idx_load, csv_load, __VA_ARGS__)
 #define tg_csv_load_ex(...) TGI_CALL(csv_load_ex, csv_load_ex, __VA_ARGS__)
 #define tg_csv_load_options(...) TGI_CALL(csv_load_options, csv_load_options, __VA_ARGS__)
+#define tg_csv_parse(...) TGI_CALL(csv_parse, csv_parse, __VA_ARGS__)
 #define tg_to_dlpack(...) TGI_CALL(to_dlpack, to_dlpack, __VA_ARGS__)
 #define tg_from_dlpack(...) TGI_CALL(from_dlpack, from_dlpack, __VA_ARGS__)
 #define tg_to_dlpack_unversioned(...) TGI_CALL(to_dlpack_unversioned, to_dlpack_unversioned, __VA_ARGS__)
@@ -47074,6 +47158,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_module_export_c(...) TGI_CALL(module_export_c, module_export_c, __VA_ARGS__)
 #define tg_checkpoint_save(...) TGI_CALL(checkpoint_save, checkpoint_save, __VA_ARGS__)
 #define tg_checkpoint_load(...) TGI_CALL(checkpoint_load, checkpoint_load, __VA_ARGS__)
+#define tg_checkpoint_load_from(...) TGI_CALL(checkpoint_load_from, checkpoint_load_from, __VA_ARGS__)
 #define tg_parallel_new(...) TGI_CALL(parallel_new, parallel_new, __VA_ARGS__)
 #define tg_parallel_free(...) TGI_CALL(parallel_free, parallel_free, __VA_ARGS__)
 #define tg_parallel_broadcast(...) TGI_CALL(parallel_broadcast, parallel_broadcast, __VA_ARGS__)

@@ -57,7 +57,7 @@ static const char *const may_be_null[] = {"tg_set_grad g",
                                           "tg_loader_free loader",
                                           "tg_module_free m",
                                           "tg_checkpoint_save opt",
-                                          "tg_checkpoint_load opt"};
+                                          "tg_checkpoint_load opt", "tg_checkpoint_load_from opt"};
 /* Lists whose entries may be NULL, and the list itself not. */
 static const char *const may_hold_null[] = {"tg_index indices", "tg_index_put indices", "tg_index_put_ indices",
                                             "tg_release_all list"};
@@ -507,19 +507,33 @@ static void hand_copy_out(void)
     check_status(tg_copy_out(t, host_memory, 6 * sizeof(float)));
 }
 
-/* The bytes are those of no file. */
+/* The bytes are those of no file, but for a checkpoint. */
 static void hand_parse(void)
 {
-    tg_module *m = is("tg_module_load_from") ? draw_module("m") : NULL;
+    const bool checkpoint = is("tg_checkpoint_load_from");
+    static char bytes[10000]; /* of the checkpoint that was saved last */
+    FILE *file = checkpoint ? fopen(the_file(), "rb") : NULL;
+    const size_t n = file ? fread(bytes, 1, sizeof bytes, file) : 0;
+    if (file) fclose(file);
+    if (checkpoint) now.at += 2; /* data, bytes */
+    tg_module *m = checkpoint || is("tg_module_load_from") ? draw_module("m") : NULL;
+    tg_optim *opt = checkpoint ? draw_optim("opt") : NULL;
     call_starts();
-    if (is("tg_module_load_from"))
+    if (checkpoint)
+        check_status(tg_checkpoint_load_from(bytes, n, m, opt, NULL));
+    else if (is("tg_module_load_from"))
         check_status(tg_module_load_from(m, host_memory, sizeof host_memory));
+    else if (is("tg_csv_parse"))
+        check_tensor(tg_csv_parse(host_memory, sizeof host_memory, NULL));
     else if (is("tg_npy_parse"))
         check_tensor(tg_npy_parse(host_memory, sizeof host_memory));
     else if (is("tg_idx_parse"))
         check_tensor(tg_idx_parse(host_memory, sizeof host_memory));
     else
-        check_dict((is("tg_npz_parse") ? tg_npz_parse : tg_safetensors_parse)(host_memory, sizeof host_memory));
+        check_dict((is("tg_npz_parse")               ? tg_npz_parse
+                    : is("tg_npz_list_from")         ? tg_npz_list_from
+                    : is("tg_safetensors_list_from") ? tg_safetensors_list_from
+                                                     : tg_safetensors_parse)(host_memory, sizeof host_memory));
 }
 
 static void hand_custom_ex(void)
@@ -637,8 +651,12 @@ static const struct {
     {"tg_idx_parse", hand_parse},
     {"tg_npy_parse", hand_parse},
     {"tg_npz_parse", hand_parse},
+    {"tg_npz_list_from", hand_parse},
     {"tg_safetensors_parse", hand_parse},
+    {"tg_safetensors_list_from", hand_parse},
+    {"tg_csv_parse", hand_parse},
     {"tg_module_load_from", hand_parse},
+    {"tg_checkpoint_load_from", hand_parse},
     {"tg_custom_ex", hand_custom_ex},
     {"tg_to_all", hand_to_all},
     {"tg_to_all_ex", hand_to_all},

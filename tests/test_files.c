@@ -631,8 +631,8 @@ static bool load(format f, const char *path)
     return d != NULL;
 }
 
-/* load of the bytes in memory, or false with an error where there is no such function.  They end with their block, so
-   that a sanitizer sees a read behind them, and begin `off` bytes behind a multiple of 16. */
+/* load of the bytes in memory.  They end with their block, so that a sanitizer sees a read behind them, and begin `off`
+   bytes behind a multiple of 16. */
 static bool parse(format f, const void *whole, size_t size, size_t off)
 {
     char *block = (char *)malloc(size + off + 1), *bytes = block + off;
@@ -644,11 +644,15 @@ static bool parse(format f, const void *whole, size_t size, size_t off)
     if (size + off > 0) block = (char *)realloc(block, size + off), bytes = block + off;
     switch (f) {
     case MODULE:
+    case CHECKPOINT:
         m = tg_nn_linear(2, 1, true);
-        ok = tg_module_load_from(m, bytes, size) == TG_OK;
+        ok = (f == MODULE ? tg_module_load_from(m, bytes, size) : tg_checkpoint_load_from(bytes, size, m, NULL, NULL)) == TG_OK;
         tg_module_free(m);
         break;
+    case LIST: d = tg_safetensors_list_from(bytes, size); break;
     case NPZ: d = tg_npz_parse(bytes, size); break;
+    case NPZ_LIST: d = tg_npz_list_from(bytes, size); break;
+    case CSV: ok = tg_csv_parse(bytes, size, NULL) != NULL; break;
     case NPY: ok = tg_npy_parse(bytes, size) != NULL; break;
     case IDX: ok = tg_idx_parse(bytes, size) != NULL; break;
     default: d = tg_safetensors_parse(bytes, size);
@@ -659,8 +663,6 @@ static bool parse(format f, const void *whole, size_t size, size_t off)
     free(block);
     return ok;
 }
-
-static bool can_parse(format f) { return f != LIST && f != OPEN && f != CHECKPOINT && f != NPZ_LIST && f != CSV; }
 
 /* What the last error says behind the name of what was read. */
 static const char *said_behind(const char *name)
@@ -675,7 +677,6 @@ static bool parses_alike(format f, const void *bytes, size_t size, size_t off, c
 {
     char text[2000];
     const tg_status code = tg_error_code();
-    if (!can_parse(f)) return true;
     snprintf(text, sizeof text, "%s", loaded ? "" : said_behind(file));
     tg_clear_error();
     return parse(f, bytes, size, off) == loaded && tg_error_code() == code &&
@@ -1191,9 +1192,11 @@ TEST(truncated_and_changed_files)
 {
     damaged(SAFETENSORS, BYTES(saved_by_safetensors));
     damaged(OPEN, BYTES(saved_by_safetensors));
+    damaged(LIST, BYTES(saved_by_safetensors));
     damaged(NPY, BYTES(saved_by_numpy));
     damaged(NPZ, BYTES(stored));
     damaged(NPZ, BYTES(deflated));
+    damaged(NPZ_LIST, BYTES(deflated));
     /* as other writers write them */
     static const char header[] =
         " {\n\t\"\\ud83d\\ude00\\n\" : { \"data_offsets\" : [ 0 , 4 ] , \"more\" : [ { \"a\" : -1.5e3 } , [ ] , \"\\u0000\" ] ,"
@@ -1357,6 +1360,46 @@ TEST(npz_and_idx_in_memory)
     HAS(t, "[7, 8]");
     CHECK_FAILS(tg_zero_(t), "is read-only");
     CHECK_FAILS(tg_idx_parse(NULL, 0), "tg_idx_parse: argument data is NULL");
+    remove(path);
+}
+
+/* Whether two lists have the same names and texts. */
+static bool same_list(tg_dict *a, tg_dict *b)
+{
+    int n = 0;
+    for (const char *key; (key = tg_dict_metadata_key(a, n)) != NULL; ++n) {
+        const char *other = tg_dict_metadata_key(b, n);
+        if (!other || strcmp(key, other) || strcmp(tg_dict_metadata(a, key), tg_dict_metadata(b, key))) return false;
+    }
+    return n > 0 && !tg_dict_metadata_key(b, n);
+}
+
+TEST(lists_in_memory)
+{
+    const char *path = beside("listed");
+    for (int npz = 0; npz < 2; ++npz) {
+        tg_dict *d = many(), *file, *memory;
+        size_t size;
+        for (int k = 0; npz && k < DTYPES; ++k) { /* NumPy has no bf16 */
+            char name[40];
+            static const char *const forms[] = {"%s.weight", "%s.t", "inner.%s", "inner.empty %s"};
+            for (int i = 0; i < 4 && all_dtypes[k] == TG_BF16; ++i) {
+                snprintf(name, sizeof name, forms[i], tg_dtype_name(TG_BF16));
+                CHECK(tg_dict_remove(d, name) == TG_OK);
+            }
+        }
+        CHECK((npz ? tg_npz_save : tg_safetensors_save)(path, d) == TG_OK);
+        unsigned char *bytes = read_file(path, &size);
+        file = (npz ? tg_npz_list : tg_safetensors_list)(path);
+        memory = (npz ? tg_npz_list_from : tg_safetensors_list_from)(bytes, size);
+        free(bytes); /* the texts are copies */
+        CHECK(file && memory && tg_dict_count(memory) == 0 && same_list(file, memory));
+        CHECK(strcmp(tg_dict_metadata(memory, "inner.empty f32"), "f32 [0, 4]") == 0);
+        tg_dict_free(file), tg_dict_free(memory), tg_dict_free(d);
+    }
+    CHECK_FAILS(tg_safetensors_list_from(NULL, 0), "tg_safetensors_list_from: argument data is NULL");
+    CHECK_FAILS(tg_npz_list_from(NULL, 0), "tg_npz_list_from: argument data is NULL");
+    CHECK_FAILS(tg_npz_list_from("", 0), "tg_npz_list_from: 'bytes in memory': this is no .npz archive: it is empty");
     remove(path);
 }
 
@@ -1595,7 +1638,7 @@ TEST(hostile_csv)
         {"?,?\n1,2\n", "line 1, column 1: '?' is not a number"},
         {"1,#DIV/0!\n2,3\n", "'#DIV/0!' is not a number"},
         {"#REF!,1\n2,3\n", "line 1, column 1: '#REF!' is not a number"},
-        {"1|2\n3|4\n", "hint: if this is more than one cell: delimiter of tg_csv_load_options"},
+        {"1|2\n3|4\n", "hint: if this is more than one cell: delimiter of tg_csv_options"},
         {"x\n1,5\n2,5\n", "the commas from line 2 on can stand between cells or before fractions"},
         {"x,y\n1,5,-2,5\n", "the commas from line 2 on can stand between cells or before fractions"},
         {"1,2;\n3,4;\n", "the commas from line 1 on can stand between cells or before fractions"},
@@ -1611,6 +1654,59 @@ TEST(hostile_csv)
     CHECK_FAILS(table("1,setosa\n2,other\n", "setosa,versicolor"), "line 2, column 2: 'other' is not a number");
     CHECK_FAILS(table("1,set\n", "setosa"), "'set' is not a number");
     HAS(table("1,\n2,3\n", ",a"), "[[1, nan], [2, 3]]"); /* an empty cell is no class */
+}
+
+/* Of tables, their beginnings and what differs in a bit, the bytes give what the file gives: numbers, or an error. */
+TEST(csv_in_memory)
+{
+    static const char *const texts[] = {"1,2,3\n4,5,6\n", "a;b\r\n-1,5;\"2\"\r\n", "# c\n1 2\n3 NA # d\n", "\xEF\xBB\xBFx\t y\n.5\t1e3\n"};
+    static const char bits[] = {1, 16, -128};
+    const char *path = beside("bytes.csv");
+    size_t bad = 0, loads = 0;
+    for (size_t k = 0; k < sizeof texts / sizeof texts[0]; ++k) {
+        const size_t size = strlen(texts[k]);
+        for (size_t i = 0; i < 4 * size + 1; ++i) { /* beginnings, and at last the whole text; then the bits */
+            tg_mark mark = tg_scope_begin();
+            const size_t n = i <= size ? i : size;
+            char *bytes = (char *)malloc(n + 1), said[1000] = "";
+            memcpy(bytes, texts[k], n);
+            if (i > size) bytes[(i - size - 1) / 3] = (char)(bytes[(i - size - 1) / 3] ^ bits[(i - size - 1) % 3]);
+            write_file(path, bytes, n);
+            if (n) bytes = (char *)realloc(bytes, n); /* a sanitizer sees what reads on */
+            tg_clear_error();
+            tg_tensor *file = tg_csv_load(path);
+            const tg_status code = tg_error_code();
+            snprintf(said, sizeof said, "%s", said_behind("bytes.csv'"));
+            tg_clear_error();
+            tg_tensor *memory = tg_csv_parse(bytes, n, NULL);
+            free(bytes);
+            loads += file != NULL;
+            bad += !file != !memory || tg_error_code() != code || strcmp(said, said_behind("bytes in memory'"));
+            bad += !file && code != TG_ERR_FORMAT;
+            if (file && memory) {
+                bad += !same_shape(tg_shape_of(file), tg_shape_of(memory)) ||
+                       memcmp(tg_data(file), tg_data(memory), (size_t)tg_numel(file) * sizeof(float)) != 0;
+            }
+            tg_clear_error();
+            tg_scope_end(mark);
+        }
+    }
+    CHECK(bad == 0 && loads > 30);
+    tg_csv_options options;
+    memset(&options, 0, sizeof options);
+    options.delimiter = '|';
+    tg_tensor *t = tg_csv_parse(BYTES("1|2\n3|4"), &options);
+    HAS(t, "[[1, 2], [3, 4]]");
+    CHECK(tg_zero_(t) != NULL); /* a copy */
+    CHECK_FAILS(tg_csv_parse(NULL, 4, NULL), "tg_csv_parse: argument data is NULL");
+    options.skip_header = -1;
+    CHECK_FAILS(tg_csv_parse("1", 1, &options), "skip_header is -1");
+    tg_set_error_handler(note_csv_warning, NULL);
+    csv_warning[0] = 0;
+    CHECK(tg_csv_parse(BYTES("16777217"), NULL) != NULL);
+    tg_set_error_handler(NULL, NULL);
+    CHECK(strstr(csv_warning, "tg_csv_parse: 'bytes in memory': f32 has no 16777217 (line 1)"));
+    remove(path);
 }
 
 /* Files of other kinds are called by name, by each reader. */
@@ -1709,11 +1805,19 @@ static bool tensor_scenario(void)
     return ok;
 }
 
+static bool bytes_scenario(void)
+{
+    tg_dict *d = tg_safetensors_list_from(BYTES(saved_by_safetensors)), *e = d ? tg_npz_list_from(BYTES(deflated)) : NULL;
+    tg_dict_free(d), tg_dict_free(e);
+    return e && tg_csv_parse(BYTES("1,2\n3,4\n"), NULL) != NULL;
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     harness_take_device();
     if (!harness.only) {
+        out_of_memory(bytes_scenario);
         out_of_memory(safetensors_scenario);
         out_of_memory(mapped_scenario);
         out_of_memory(npz_scenario);
@@ -1749,6 +1853,7 @@ int main(int argc, char **argv)
     RUN(safetensors_mapped);
     RUN(npy_in_memory);
     RUN(npz_and_idx_in_memory);
+    RUN(lists_in_memory);
     RUN(idx);
     RUN(csv);
     RUN(forms_of_csv);
@@ -1756,6 +1861,7 @@ int main(int argc, char **argv)
     RUN(numbers_that_the_dtype_has_not);
     RUN(csv_in_another_locale);
     RUN(hostile_csv);
+    RUN(csv_in_memory);
     RUN(other_files);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

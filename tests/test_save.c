@@ -389,6 +389,114 @@ TEST(resumed_elsewhere)
     remove(path);
 }
 
+static size_t read_bytes(unsigned char *bytes, size_t most)
+{
+    FILE *file = fopen(path, "rb");
+    const size_t size = file ? fread(bytes, 1, most, file) : 0;
+    if (file) fclose(file);
+    return size;
+}
+
+/* What the bytes of a checkpoint restore is what the file does: parameters, steps, random numbers, the state of the
+   optimizer; and they can be lost after the call. */
+TEST(a_checkpoint_in_memory)
+{
+    static unsigned char bytes[10000];
+    tg_tensor *data = tg_randn(TG_SHAPE(30, 2));
+    for (int kind = 0; kind < 3; ++kind) {
+        tg_module *m[2] = {net_new(2, 3, 1), net_new(2, 3, 1)};
+        tg_optim *opt[2] = {optim_of(m[0], kind), optim_of(m[1], kind)};
+        tg_loader *loader = loader_of(data);
+        int64_t step = 0;
+        train(m[0], opt[0], loader, 0, STOP);
+        tg_loader_free(loader);
+        CHECK(tg_checkpoint_save(path, m[0], opt[0], STOP) == TG_OK);
+        const size_t size = read_bytes(bytes + 1, sizeof bytes - 1);
+        const tg_rng rng = tg_rng_state();
+        tg_seed(77);
+        CHECK(bits_of(m[0]) != bits_of(m[1]));
+        CHECK(tg_checkpoint_load_from(bytes + 1, size, m[1], opt[1], &step) == TG_OK && step == STOP);
+        CHECK(bits_of(m[0]) == bits_of(m[1]) && tg_rng_state().seed == rng.seed && tg_rng_state().offset == rng.offset);
+        memset(bytes, 0, sizeof bytes);
+        for (int i = 0; i < 2; ++i) {
+            loader = loader_of(data);
+            tg_rng_set_state(rng);
+            CHECK(tg_loader_seek(loader, STOP) == TG_OK);
+            train(m[i], opt[i], loader, STOP, STEPS);
+            tg_loader_free(loader);
+        }
+        CHECK(bits_of(m[0]) == bits_of(m[1]));
+        for (int i = 0; i < 2; ++i) tg_optim_free(opt[i]), tg_module_free(m[i]);
+    }
+    tg_module *m = net_new(2, 3, 1);
+    CHECK(tg_checkpoint_save(path, m, NULL, 3) == TG_OK);
+    const size_t size = read_bytes(bytes, sizeof bytes);
+    CHECK(tg_checkpoint_load_from(bytes, size, m, NULL, NULL) == TG_OK);
+    CHECK_FAILS(tg_checkpoint_load_from(NULL, 0, m, NULL, NULL), "tg_checkpoint_load_from: argument data is NULL");
+    CHECK_FAILS(tg_checkpoint_load_from(bytes, size, NULL, NULL, NULL), "tg_checkpoint_load_from: argument m is NULL");
+    CHECK_FAILS(tg_checkpoint_load_from(bytes, size - 1, m, NULL, NULL), "'bytes in memory': the file ends too early");
+    CHECK(tg_module_save(m, path) == TG_OK);
+    CHECK_FAILS(tg_checkpoint_load_from(bytes, read_bytes(bytes, sizeof bytes), m, NULL, NULL),
+                "'bytes in memory': this file is no checkpoint: it has no 'rng' of 2 i64");
+    tg_module_free(m);
+    remove(path);
+}
+
+/* The last error without the names of what was read and of the function. */
+static const char *said(char text[1000])
+{
+    static const char *const names[] = {"'bytes in memory'", "tg_checkpoint_load_from", "tg_checkpoint_load"};
+    snprintf(text, 1000, "%s", tg_error_message());
+    for (int i = 0; i < 4; ++i) {
+        char name[1010];
+        snprintf(name, sizeof name, "'%s'", path);
+        const char *wanted = i < 3 ? names[i] : name;
+        char *at = strstr(text, wanted);
+        if (at) memmove(at, at + strlen(wanted), strlen(at + strlen(wanted)) + 1);
+    }
+    return text;
+}
+
+/* Of each beginning of a checkpoint, and of each that differs in a bit, the file and the bytes give one result: the
+   module as it was and the same error, or the same parameters. */
+TEST(checkpoints_that_are_damaged)
+{
+    static const unsigned char bits[] = {1, 16, 128};
+    static unsigned char whole[2000], bytes[2000];
+    tg_module *saved = tg_nn_linear(2, 1, true), *a = tg_nn_linear(2, 1, true), *b = tg_nn_linear(2, 1, true);
+    size_t bad = 0, refusals = 0;
+    CHECK(tg_checkpoint_save(path, saved, NULL, 3) == TG_OK);
+    const size_t size = read_bytes(whole, sizeof whole);
+    CHECK(size > 100 && size < sizeof whole);
+    for (size_t i = 0; i < 4 * size; ++i) {
+        const tg_mark mark = tg_scope_begin();
+        const size_t n = i < size ? i : size, at = (i - size) / 3;
+        char first[1000], second[1000];
+        int64_t steps[2] = {0, 0};
+        memcpy(bytes, whole, size);
+        if (i >= size) bytes[at] = (unsigned char)(bytes[at] ^ bits[i % 3]);
+        FILE *file = fopen(path, "wb");
+        bad += !file || fwrite(bytes, 1, n, file) != n;
+        if (file) fclose(file);
+        tg_module_copy_(b, a);
+        const uint64_t before = bits_of(a);
+        tg_clear_error();
+        const tg_status of_file = tg_checkpoint_load(path, a, NULL, &steps[0]);
+        said(first);
+        tg_clear_error();
+        const tg_status of_bytes = tg_checkpoint_load_from(bytes, n, b, NULL, &steps[1]);
+        bad += of_file != of_bytes || strcmp(first, said(second)) || steps[0] != steps[1] || bits_of(a) != bits_of(b);
+        bad += of_file != TG_OK && bits_of(a) != before;
+        bad += i < size && of_file != TG_ERR_FORMAT;
+        refusals += of_file != TG_OK;
+        tg_clear_error();
+        tg_scope_end(mark);
+    }
+    CHECK(bad == 0 && refusals > size && refusals < 4 * size);
+    tg_module_free(saved), tg_module_free(a), tg_module_free(b);
+    remove(path);
+}
+
 TEST(checkpoints_that_do_not_fit)
 {
     tg_module *a = net_new(2, 3, 1), *b = net_new(2, 4, 1);
@@ -445,6 +553,8 @@ static bool oom_scenario(void)
     tg_optim *opt = ok ? tg_adam(tg_module_params(a), tg_module_count(a), 0.1) : NULL;
     ok = opt && tg_backward(tg_sum(tg_forward(a, tg_ones(TG_SHAPE(1, 2))))) == TG_OK && tg_step(opt) == TG_OK;
     ok = ok && tg_checkpoint_save(path, a, opt, 1) == TG_OK && tg_checkpoint_load(path, a, opt, NULL) == TG_OK;
+    unsigned char bytes[10000];
+    ok = ok && tg_checkpoint_load_from(bytes, read_bytes(bytes, sizeof bytes), a, opt, NULL) == TG_OK;
     tg_optim_free(opt);
     tg_module_free(a), tg_module_free(b);
     remove(path);
@@ -468,6 +578,8 @@ int main(int argc, char **argv)
     RUN(tied_tensors);
     RUN(resumed_bit_for_bit);
     RUN(resumed_elsewhere);
+    RUN(a_checkpoint_in_memory);
+    RUN(checkpoints_that_are_damaged);
     RUN(checkpoints_that_do_not_fit);
     RUN(parameters_are_found_without_a_search);
     CHECK(tg_shutdown() == TG_OK);

@@ -2387,12 +2387,29 @@ static void hand_gradcheck_ex(void)
         check_bool(tg_gradgradcheck_ex(fn, inputs, n, NULL, given));
 }
 
+static void draw_csv_options(tg_csv_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->classes = percent(70) ? NULL : draw_string("classes");
+    options->missing_values = percent(70) ? NULL : draw_string("missing_values");
+    options->delimiter = percent(70) ? 0 : ",; \t\"1"[pick(6)];
+    options->decimal = percent(70) ? 0 : ",.;"[pick(3)];
+    options->comments = percent(70) ? 0 : "#%,1"[pick(4)];
+    options->skip_header = percent(80) ? 0 : pick(4) - 1;
+    options->header = pick(3) - 1;
+}
+
 /* The bytes of a file, which end with their block.  Tensors that use them end before they are freed: the result is a
    copy. */
 static void hand_parse(void)
 {
-    tg_module *m = is("tg_module_load_from") ? draw_module("m") : NULL;
+    const bool checkpoint = is("tg_checkpoint_load_from");
+    tg_module *m = checkpoint || is("tg_module_load_from") ? draw_module("m") : NULL;
     const char *path = draw_string("path");
+    tg_optim *opt = !checkpoint || percent(70) ? NULL : draw_optim("opt");
+    tg_csv_options options;
+    memset(&options, 0, sizeof options);
+    if (is("tg_csv_parse")) draw_csv_options(&options);
     if (is("tg_safetensors_open")) { /* the file is written again at the next call */
         call_starts();
         tg_dict *mapped = tg_safetensors_open(path);
@@ -2409,15 +2426,23 @@ static void hand_parse(void)
     if (path) memmove(block + 1, block, n);
     if (path && percent(50)) memmove(block, block + 1, n), data = block;
     call_starts();
-    if (m || is("tg_module_load_from")) {
+    if (checkpoint) {
+        int64_t step;
+        check_status(tg_checkpoint_load_from(data, n, m, opt, percent(30) ? NULL : &step));
+    } else if (m || is("tg_module_load_from")) {
         check_status(tg_module_load_from(m, data, n));
+    } else if (is("tg_csv_parse")) {
+        check_tensor(tg_csv_parse(data, n, percent(50) ? NULL : &options));
     } else if (is("tg_npy_parse") || is("tg_idx_parse")) {
         tg_tensor *t = (is("tg_npy_parse") ? tg_npy_parse : tg_idx_parse)(data, n);
         tg_tensor *copy = t ? tg_clone(t) : NULL;
         if (t) tg_drop(t);
         check_tensor(copy);
     } else {
-        tg_dict *d = (is("tg_npz_parse") ? tg_npz_parse : tg_safetensors_parse)(data, n);
+        tg_dict *d = (is("tg_npz_parse")               ? tg_npz_parse
+                      : is("tg_npz_list_from")         ? tg_npz_list_from
+                      : is("tg_safetensors_list_from") ? tg_safetensors_list_from
+                                                       : tg_safetensors_parse)(data, n);
         check_record(!d, !d);
         if (d) tg_dict_free(d);
     }
@@ -2428,14 +2453,7 @@ static void hand_csv_load_options(void)
 {
     tg_csv_options options;
     const char *path = draw_string("path");
-    memset(&options, 0, sizeof options);
-    options.classes = percent(70) ? NULL : draw_string("classes");
-    options.missing_values = percent(70) ? NULL : draw_string("missing_values");
-    options.delimiter = percent(70) ? 0 : ",; \t\"1"[pick(6)];
-    options.decimal = percent(70) ? 0 : ",.;"[pick(3)];
-    options.comments = percent(70) ? 0 : "#%,1"[pick(4)];
-    options.skip_header = percent(80) ? 0 : pick(4) - 1;
-    options.header = pick(3) - 1;
+    draw_csv_options(&options);
     call_starts();
     check_tensor(tg_csv_load_options(path, percent(90) ? &options : NULL));
 }
@@ -2503,7 +2521,11 @@ static const struct {
     {"tg_idx_parse", hand_parse},
     {"tg_npy_parse", hand_parse},
     {"tg_npz_parse", hand_parse},
+    {"tg_npz_list_from", hand_parse},
     {"tg_safetensors_parse", hand_parse},
+    {"tg_safetensors_list_from", hand_parse},
+    {"tg_csv_parse", hand_parse},
+    {"tg_checkpoint_load_from", hand_parse},
     {"tg_safetensors_open", hand_parse},
     {"tg_module_load_from", hand_parse},
     {"tg_nn_sequential", hand_container},
