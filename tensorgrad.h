@@ -2587,12 +2587,20 @@ TG_API tg_tensor *tg_idx_parse(const void *data, size_t bytes);
 
 /* ======== @@SAFETENSORS =========================================================================================== */
 
-/* Reads a new dictionary without inner ones: "fc.weight" is one name.  safetensors.torch.load_file */
+/* Reads a new dictionary without inner ones: "fc.weight" is one name.  safetensors.torch.load_file
+
+   path may be that of an index, which Hugging Face writes beside a model in several files, shards:
+       {"weight_map": {"fc.weight": "model-00001-of-00002.safetensors", ..}}, model.safetensors.index.json
+   Then the dictionary has the tensors of all shards, in the order of the names of these files, which are in the folder
+   of the index, or in one inside of it.  As with transformers, it has all tensors of each shard, also those that the
+   index does not name; of a text that several shards have, the first is taken.  Errors, which name the tensor: it is
+   not in the shard that the index names, or in two of them; a shard is missing, or would be outside of that folder. */
 TG_API tg_dict *tg_safetensors_load(const char *path);
 /* tg_safetensors_load without reading the elements: the file is mapped (by mmap, where the system has it; else it is
    read), and the tensors are read-only and use its pages, as those of tg_safetensors_parse use bytes.  A page is read
    when an element of it is, and shared with other programs.  The file stays mapped while one of these tensors exists:
-   it may be replaced by another, as the functions that save do it, but must not be written or cut off. */
+   it may be replaced by another, as the functions that save do it, but must not be written or cut off.  Of an index,
+   each shard is mapped once. */
 TG_API tg_dict *tg_safetensors_open(const char *path);
 /* tg_safetensors_load of bytes in memory: see FILES.  safetensors.torch.load */
 TG_API tg_dict *tg_safetensors_parse(const void *data, size_t bytes);
@@ -2650,8 +2658,8 @@ TG_API tg_tensor *tg_csv_load(const char *path);
    Such a cell becomes the place of its text in that list: 0, 1, ... */
 TG_API tg_tensor *tg_csv_load_ex(const char *path, const char *classes);
 
-/* What tg_csv_load_options and tg_csv_parse are told; {0} leaves all to be found.  The names are those of numpy.genfromtxt, but header,
-   which is that of pandas.read_csv. */
+/* What tg_csv_load_options and tg_csv_parse are told; {0} leaves all to be found.  The names are those of
+   numpy.genfromtxt, but header, which is that of pandas.read_csv. */
 typedef struct {
     const char *classes;        /* as of tg_csv_load_ex; NULL: none */
     const char *missing_values; /* more texts that stand for NaN, with commas between them: "-999,?"; NULL: none */
@@ -3152,8 +3160,8 @@ TG_API tg_status tg_grad_scaler_load_state(tg_grad_scaler *scaler, tg_dict *dict
 
 /* Saves tg_module_state as a safetensors file, which PyTorch reads by safetensors.torch.load_file. */
 TG_API tg_status tg_module_save(tg_module *m, const char *path);
-/* Loads such a file, also one that PyTorch has written, into the tensors of m, where they are; strict.  Errors: those
-   of tg_safetensors_load and tg_module_load_state. */
+/* Loads such a file, also one that PyTorch has written, or all files of an index, into the tensors of m, where they
+   are; strict.  Errors: those of tg_safetensors_load and tg_module_load_state. */
 TG_API tg_status tg_module_load(tg_module *m, const char *path);
 /* tg_module_load of the bytes of such a file, which are copied and not needed any more after the call. */
 TG_API tg_status tg_module_load_from(tg_module *m, const void *data, size_t bytes);
@@ -27156,6 +27164,7 @@ typedef struct {
     char text[TGI_ERROR_TEXT];  /* their names and reasons, as far as there is room */
     int n, more;                /* how many they are, and how many have no room in the text */
     bool lists;                 /* a list of all tensors is made, without reading them */
+    struct tgi_index *index;    /* safetensors: the file is a shard that this names; or NULL */
 } tgi_left_out;
 
 /* A file that is read or written. */
@@ -27534,7 +27543,8 @@ static const char *tgi_file_kind(const char *text, size_t bytes, const char **hi
         if ((unsigned char)text[i] < 0x20 && !strchr("\t\r\n", text[i] ? text[i] : 1)) return NULL;
     }
     if (!tgi_is_utf8(text)) return NULL;
-    if (*at == '{' && strstr(at, "\"weight_map\"")) *hint = "it names the files that have the tensors: load each";
+    if (*at == '{' && strstr(at, "\"weight_map\""))
+        *hint = "it names the files that have the tensors: tg_safetensors_load(path) reads them";
     return *at == '{' ? "JSON text" : "text";
 }
 
@@ -28010,6 +28020,8 @@ static bool tgi_take_tensor(const tgi_file *f, tg_dict *d, tg_tensor *t)
     tgi_left_out *const out = f->left_out;
     const char *reason = out->reason, *hint = strchr(reason, '\n');
     const int length = hint ? (int)(hint - reason) : (int)strlen(reason);
+    if (t && tgi_names_find(out->lists ? &d->keys : &d->numbers, f->part, strlen(f->part)) >= 0)
+        return tgi_file_fail(f, TG_ERR_FORMAT, "two tensors have this name");
     if (out->lists) {
         char text[400];
         if (t) {
@@ -28021,8 +28033,6 @@ static bool tgi_take_tensor(const tgi_file *f, tg_dict *d, tg_tensor *t)
         }
         return tgi_dict_add_metadata(f->S, f->op, d, f->part, text);
     }
-    if (t && tgi_names_find(&d->numbers, f->part, strlen(f->part)) >= 0)
-        return tgi_file_fail(f, TG_ERR_FORMAT, "two tensors have this name");
     if (t) return tgi_dict_append(f->S, f->op, d, f->part, t, NULL);
     const size_t used = strlen(out->text), room = sizeof out->text - used;
     out->n++;
@@ -28139,13 +28149,14 @@ static bool tgi_is_utf8(const char *text)
 /* A header that is read; a zero byte follows it. */
 typedef struct {
     const tgi_file *f;
+    const char *what; /* "header" or "index" */
     char *text, *at;
     bool zero; /* the last JSON string has a zero character */
 } tgi_scan;
 
 static bool tgi_scan_fail(const tgi_scan *s, const char *expected)
 {
-    return tgi_file_fail(s->f, TG_ERR_FORMAT, "the header is damaged: %s should stand at its byte %lld", expected,
+    return tgi_file_fail(s->f, TG_ERR_FORMAT, "the %s is damaged: %s should stand at its byte %lld", s->what, expected,
                          (long long)(s->at - s->text));
 }
 
@@ -28259,14 +28270,19 @@ tg_tensor *tg_idx_parse(const void *data, size_t bytes)
 /* ======== @@SAFETENSORS ===========================================================================================
 
    Promise: dictionaries as safetensors files, which the Python package reads, and whose bytes equal those that it
-   writes.
-   Types: tgi_scan reads the header, a JSON text; tgi_file_item gets what it says of each tensor.
+   writes; models in several files, by their index.
+   Types: tgi_scan reads the header, a JSON text; tgi_file_item gets what it says of each tensor; tgi_index is an index,
+   of a tgi_index_entry for each tensor.
    Way:
        read    tgi_read_safetensors: size and header; tgi_scan_safetensors, tgi_check_items, then tgi_read_items
+       path    tgi_read_model: the file, or tgi_read_index, which sorts what the index says by shard, and
+               tgi_read_shard for each of them
        write   tgi_write_safetensors: the tensors sorted, the header padded to 8 bytes, the elements
    (1) The tensors fill the rest of the file without gaps and overlaps, each with as many bytes as its shape needs.
    (2) A name, a key and a field stand once; other fields of an entry mean nothing and are read over.
    (3) Strings of the header are converted where they stand, so they need no memory of their own.
+   (4) A shard is read once, from the folder of its index, and has all tensors that the index says it has; no other
+       shard has one of these.
    To add a dtype: a row of tgi_file_dtypes in FILES, which all formats share. */
 
 /* ---- safetensors: the size of the header (8 bytes), the header (JSON), the elements of all tensors, without gaps:
@@ -28378,6 +28394,7 @@ static bool tgi_scan_value(tgi_scan *s, int depth)
 /* {"key":"text"}, or null */
 static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
 {
+    const int before = d->texts; /* of other shards */
     if (tgi_scan_word(s, "null")) return true;
     if (!tgi_scan_expect(s, '{')) return false;
     for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
@@ -28395,9 +28412,10 @@ static bool tgi_scan_metadata(tgi_scan *s, tg_dict *d)
             tgi_warn(s->f->S, warning);
             continue;
         }
-        if (tg_dict_metadata(d, key))
+        const int64_t place = tgi_names_find(&d->keys, key, strlen(key));
+        if (place >= before)
             return tgi_file_fail(s->f, TG_ERR_FORMAT, "__metadata__ has the key '%s' twice", tgi_shown(key).text);
-        if (!tgi_dict_add_metadata(s->f->S, s->f->op, d, key, text)) return false;
+        if (place < 0 && !tgi_dict_add_metadata(s->f->S, s->f->op, d, key, text)) return false;
     }
     return true;
 }
@@ -28502,6 +28520,32 @@ static bool tgi_check_items(const tgi_file *f, const tgi_file_item *item, size_t
                          (unsigned long long)(f->size - f->at));
 }
 
+/* What an index says of a tensor. */
+typedef struct {
+    const char *name, *shard; /* in the text of the index */
+    bool found;               /* the shard has it */
+} tgi_index_entry;
+
+/* What an index says, by shard, and which shard is read. */
+typedef struct tgi_index {
+    tgi_index_entry *entry; /* [room], of which count are in use */
+    int count, room;
+    tgi_names places; /* of the entries, by name */
+    const char *shard;
+} tgi_index;
+
+/* Whether this tensor may be in the file: an index says of another file that it has it. */
+static bool tgi_may_have_item(const tgi_file *f, const char *name)
+{
+    const tgi_index *index = f->left_out->index;
+    const int64_t place = index ? tgi_names_find(&index->places, name, strlen(name)) : -1;
+    if (place < 0) return true;
+    tgi_index_entry *const e = &index->entry[place];
+    e->found = strcmp(e->shard, index->shard) == 0;
+    return e->found || tgi_file_fail(f, TG_ERR_FORMAT, "this tensor should be in '%s', says the index",
+                                     tgi_shown(e->shard).text);
+}
+
 static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_dict *d)
 {
     const uint64_t start = f->at;
@@ -28509,6 +28553,7 @@ static bool tgi_read_items(tgi_file *f, const tgi_file_item *item, size_t n, tg_
         tg_tensor *t = NULL;
         f->part = item[i].name;
         f->left_out->reason[0] = 0;
+        if (!tgi_may_have_item(f, f->part)) return false;
         if (item[i].zero_in_name)
             tgi_file_fail(f, TG_ERR_UNSUPPORTED, "its name has a zero character, which no name here can have");
         else if (item[i].type >= TGI_FILE_UNREAD)
@@ -28537,6 +28582,7 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     }
     tgi_scan s;
     s.f = f;
+    s.what = "header";
     s.zero = false;
     s.at = s.text = tgi_read_new(f, size);
     if (!s.text) return false;
@@ -28552,9 +28598,189 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     return ok;
 }
 
+/* ---- an index: which tensor is in which file of its folder ---- */
+
+/* Whether the name of a shard is a path inside of the folder, on each system. */
+static bool tgi_is_inner_path(const char *path)
+{
+    if (!*path || *path == '/' || path[strcspn(path, "\\:")]) return false;
+    for (;;) {
+        const size_t n = strcspn(path, "/");
+        if (n == 2 && memcmp(path, "..", 2) == 0) return false;
+        if (!path[n]) return true;
+        path += n + 1;
+    }
+}
+
+/* {"name":"shard"} */
+static bool tgi_scan_weight_map(tgi_scan *s, tgi_index *index)
+{
+    if (!tgi_scan_expect(s, '{')) return false;
+    for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
+        if (!first && !tgi_scan_expect(s, ',')) return false;
+        const char *name = tgi_scan_string(s);
+        const char *shard = name && tgi_scan_expect(s, ':') ? tgi_scan_string(s) : NULL;
+        if (!shard) return false;
+        if (!tgi_is_inner_path(shard)) {
+            return tgi_file_fail(s->f, TG_ERR_FORMAT, "tensor '%s' should be in '%s', which is no path inside of the "
+                                 "folder of the index", tgi_shown(name).text, tgi_shown(shard).text);
+        }
+        void *array = tgi_grow(s->f->S, s->f->op, index->entry, index->count, &index->room, sizeof *index->entry);
+        if (!array) return false;
+        index->entry = (tgi_index_entry *)array;
+        index->entry[index->count].name = name;
+        index->entry[index->count].shard = shard;
+        index->entry[index->count++].found = false;
+    }
+    return true;
+}
+
+/* {"weight_map":{..}}; what else stands there means nothing. */
+static bool tgi_scan_index(tgi_scan *s, uint64_t size, tgi_index *index)
+{
+    bool seen = false;
+    if (!tgi_scan_expect(s, '{')) return false;
+    for (bool first = true; !tgi_scan_is(s, '}'); first = false) {
+        if (!first && !tgi_scan_expect(s, ',')) return false;
+        const char *name = tgi_scan_string(s);
+        if (!name || !tgi_scan_expect(s, ':')) return false;
+        const bool map = strcmp(name, "weight_map") == 0;
+        if (map && seen) return tgi_file_fail(s->f, TG_ERR_FORMAT, "the index has weight_map twice");
+        if (!(map ? tgi_scan_weight_map(s, index) : tgi_scan_value(s, 125))) return false;
+        seen = seen || map;
+    }
+    s->at += strspn(s->at, " \t\n\r");
+    if (s->at != s->text + size) return tgi_scan_fail(s, "nothing but spaces");
+    return seen || tgi_file_fail(s->f, TG_ERR_FORMAT, "the index has no weight_map");
+}
+
+/* By shard; of one shard, in the order of the index. */
+static int tgi_by_shard(const void *a, const void *b)
+{
+    const tgi_index_entry *p = (const tgi_index_entry *)a, *q = (const tgi_index_entry *)b;
+    const int order = strcmp(p->shard, q->shard);
+    return order ? order : p->name < q->name ? -1 : 1;
+}
+
+/* Sorts what an index says, and makes the table of the names. */
+static bool tgi_sort_index(const tgi_file *f, tgi_index *index)
+{
+    if (index->count) qsort(index->entry, (size_t)index->count, sizeof *index->entry, tgi_by_shard);
+    for (int i = 0; i < index->count; ++i) {
+        const char *name = index->entry[i].name;
+        if (tgi_names_find(&index->places, name, strlen(name)) >= 0)
+            return tgi_file_fail(f, TG_ERR_FORMAT, "the index has the tensor '%s' twice", tgi_shown(name).text);
+        if (!tgi_names_reserve(f->S, f->op, &index->places)) return false;
+        tgi_names_put(&index->places, name, strlen(name), i);
+    }
+    return true;
+}
+
+/* Reads the tensors of a shard, whose first one is this; `path` is that of the shard, f the index. */
+static bool tgi_read_shard_at(const tgi_file *f, const char *path, tg_dict *d, const tgi_index_entry *e)
+{
+    tgi_file shard;
+    FILE *there = tgi_special_file(path) ? NULL : tgi_fopen(path, "rb");
+    if (!there && !tgi_special_file(path)) { /* then the error names the tensor, too */
+        const int reason = errno;
+        tgi_file named = *f;
+        char what[400];
+        snprintf(what, sizeof what, "'%s', which should have it, cannot be opened", tgi_shown(e->shard).text);
+        named.part = e->name;
+        errno = reason;
+        return tgi_file_fail_system(&named, what);
+    }
+    if (there) fclose(there);
+    if (!(f->mapping ? tgi_file_open_mapped(&shard, f->op, path) : tgi_file_open(&shard, f->op, path))) return false;
+    shard.left_out = f->left_out;
+    const bool ok = tgi_read_safetensors(&shard, d);
+    tgi_file_close(&shard);
+    return ok;
+}
+
+static bool tgi_read_shard(const tgi_file *f, tg_dict *d, const tgi_index_entry *e)
+{
+#ifdef _WIN32
+    static const char marks[] = "/\\:";
+#else
+    static const char marks[] = "/";
+#endif
+    const char *name = f->path; /* of the index, in its folder */
+    for (const char *at = name; *(at += strcspn(at, marks));) name = ++at;
+    const size_t folder = (size_t)(name - f->path), bytes = folder + strlen(e->shard) + 1;
+    char *path = (char *)tgi_alloc(f->S, bytes);
+    if (!path) return tgi_no_memory(f->S, f->op, bytes);
+    memcpy(path, f->path, folder);
+    memcpy(path + folder, e->shard, bytes - folder);
+    const bool ok = tgi_read_shard_at(f, path, d, e);
+    tgi_free(f->S, path, bytes);
+    return ok;
+}
+
+/* Reads the shards, each once, and looks whether they have what the index says. */
+static bool tgi_read_shards(tgi_file *f, tg_dict *d, tgi_index *index)
+{
+    tgi_index_entry *const entry = index->entry;
+    f->left_out->index = index;
+    for (int i = 0; i < index->count; ++i) {
+        if (i && strcmp(entry[i].shard, entry[i - 1].shard) == 0) continue;
+        index->shard = entry[i].shard;
+        if (!tgi_read_shard(f, d, &entry[i])) return false;
+    }
+    for (int i = 0; i < index->count; ++i) {
+        f->part = entry[i].name;
+        if (!entry[i].found)
+            return tgi_file_fail(f, TG_ERR_FORMAT, "'%s' should have it, and does not", tgi_shown(entry[i].shard).text);
+    }
+    f->part = NULL;
+    return true;
+}
+
+/* The tensors of the files that an index with this text names. */
+static bool tgi_read_index(tgi_file *f, char *text, uint64_t size, tg_dict *d)
+{
+    tgi_index index;
+    tgi_scan s;
+    memset(&index, 0, sizeof index);
+    s.f = f;
+    s.what = "index";
+    s.zero = false;
+    s.at = s.text = text;
+    const bool ok = tgi_scan_index(&s, size, &index) && tgi_sort_index(f, &index) && tgi_read_shards(f, d, &index);
+    f->left_out->index = NULL;
+    tgi_names_close(f->S, &index.places);
+    tgi_free(f->S, index.entry, sizeof *index.entry * (size_t)index.room);
+    return ok;
+}
+
+/* A safetensors file, or the files that an index names.  A header of a length whose bytes are text is too long, so that
+   a text is no safetensors file. */
+static bool tgi_read_model(tgi_file *f, tg_dict *d)
+{
+    char start[64] = "";
+    size_t n;
+    const bool text = tgi_peek(f, 0, start, sizeof start - 1, &n) && n >= 8 && start[strspn(start, " \t\n\r")] == '{' &&
+                      tgi_get_little((const unsigned char *)start, 8) > TGI_LARGEST_HEADER;
+    const uint64_t size = f->size;
+    if (!text) return tgi_read_safetensors(f, d);
+    if (size > TGI_LARGEST_HEADER) {
+        return tgi_file_fail(f, TG_ERR_FORMAT, "this is JSON text of %llu bytes: an index has %d at most",
+                             (unsigned long long)size, TGI_LARGEST_HEADER);
+    }
+    char *whole = tgi_read_new(f, size);
+    if (!whole) return false;
+    const bool index = strstr(whole, "\"weight_map\"") != NULL;
+    bool ok = index && tgi_read_index(f, whole, size, d);
+    tgi_free(f->S, whole, (size_t)size + 1);
+    if (index) return ok;
+    f->at = 0;
+    ok = tgi_file_seek(f, 0) == 0 || tgi_file_fail_system(f, "the file cannot be read");
+    return ok && tgi_read_safetensors(f, d);
+}
+
 tg_dict *tg_safetensors_load(const char *path)
 {
-    return tgi_load_dict("safetensors_load", path, false, tgi_read_safetensors);
+    return tgi_load_dict("safetensors_load", path, false, tgi_read_model);
 }
 
 tg_dict *tg_safetensors_open(const char *path)
@@ -28563,7 +28789,7 @@ tg_dict *tg_safetensors_open(const char *path)
     tgi_composite c;
     tgi_file f;
     if (!tgi_composite_begin(&c, op)) return NULL;
-    return tgi_read_dict(&c, tgi_file_open_mapped(&f, op, path) ? &f : NULL, false, tgi_read_safetensors);
+    return tgi_read_dict(&c, tgi_file_open_mapped(&f, op, path) ? &f : NULL, false, tgi_read_model);
 }
 
 tg_dict *tg_safetensors_parse(const void *data, size_t bytes)
@@ -28573,7 +28799,7 @@ tg_dict *tg_safetensors_parse(const void *data, size_t bytes)
 
 tg_dict *tg_safetensors_list(const char *path)
 {
-    return tgi_load_dict("safetensors_list", path, true, tgi_read_safetensors);
+    return tgi_load_dict("safetensors_list", path, true, tgi_read_model);
 }
 
 tg_dict *tg_safetensors_list_from(const void *data, size_t bytes)
@@ -28783,6 +29009,7 @@ static bool tgi_read_npy_header(tgi_file *f, tgi_npy *npy)
     const uint64_t size = tgi_get_little(length, bytes);
     tgi_scan s;
     s.f = f;
+    s.what = "header";
     s.at = s.text = tgi_read_new(f, size);
     if (!s.text) return false;
     const bool ok = tgi_scan_npy(&s, size, npy) && tgi_scan_ndim(f, npy->ndim);

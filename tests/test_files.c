@@ -1159,6 +1159,7 @@ TEST(entries_that_differ_in_their_ending)
         if (!memcmp(bytes + i, "bbbbbb.npy", 10)) memcpy(bytes + i, "aaaaaaaaaa", 10), ++found;
     CHECK(found == 2); /* in its header and in the directory */
     refused(NPZ, bytes, size, "two tensors have this name");
+    refused(NPZ_LIST, bytes, size, "two tensors have this name");
     tg_dict_free(d);
     remove(path);
 }
@@ -1401,6 +1402,298 @@ TEST(lists_in_memory)
     CHECK_FAILS(tg_npz_list_from(NULL, 0), "tg_npz_list_from: argument data is NULL");
     CHECK_FAILS(tg_npz_list_from("", 0), "tg_npz_list_from: 'bytes in memory': this is no .npz archive: it is empty");
     remove(path);
+}
+
+/* ---- shards ---- */
+
+static const char *folder; /* with files of these tests */
+
+/* The path of a file in the folder, until the fourth call from now. */
+static const char *in_folder(const char *name)
+{
+    static char path[4][1200];
+    static int turn;
+    char *p = path[turn = (turn + 1) % 4];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void write_safetensors(const char *path, const char *header, const char *data)
+{
+    char bytes[1000] = "";
+    const size_t n = strlen(header);
+    for (int i = 0; i < 2; ++i) bytes[i] = (char)(n >> 8 * i & 255);
+    memcpy(bytes + 8, header, n);
+    memcpy(bytes + 8 + n, data, strlen(data));
+    write_file(path, bytes, 8 + n + strlen(data));
+}
+
+/* a: x, y and a text; b: z; sub/c: w */
+#define THREE_SHARDS "{\"metadata\": {\"total_size\": 4.0}, \"weight_map\": {\n  \"w\": \"sub/c\",\n  \"x\": \"a\",\n  \"y\": \"a\",\n  \"z\": \"b\"\n}}\n"
+static void write_shards(void)
+{
+    static char path[1000];
+    snprintf(path, sizeof path, "%s", beside("shards"));
+    folder = path;
+    mkdir(path, 0777);
+    mkdir(in_folder("sub"), 0777);
+    write_safetensors(in_folder("a"), "{\"__metadata__\":{\"k\":\"v\"},\"y\":" ONE ",\"x\":" AT("[1]", "1", "2") "}", "12");
+    write_safetensors(in_folder("b"), "{\"z\":" ONE ",\"__metadata__\":{\"k\":\"other\",\"l\":\"w\"}}", "3");
+    write_safetensors(in_folder("sub/c"), "{\"w\":" ONE "}", "4");
+    write_text(in_folder("index"), THREE_SHARDS);
+}
+
+static void remove_shards(void)
+{
+    static const char *const names[] = {"a", "b", "sub/c", "index", "sub", ""};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) remove(in_folder(names[i]));
+}
+
+static tg_dict *(*const readers[])(const char *) = {tg_safetensors_load, tg_safetensors_open, tg_safetensors_list};
+
+/* The tensors of all shards, shard by shard, and their texts, of each the first. */
+TEST(shards_of_an_index)
+{
+    static const char *const names[] = {"y", "x", "z", "w"};
+    write_shards();
+    for (int k = 0; k < 2; ++k) {
+        tg_dict *d = readers[k](in_folder("index"));
+        CHECK(d && tg_dict_count(d) == 4);
+        for (int i = 0; d && i < 4; ++i) {
+            CHECK(strcmp(tg_dict_name(d, i), names[i]) == 0);
+            CHECK(tg_item(tg_dict_get(d, names[i])) == '1' + i);
+            if (k == 1) CHECK_FAILS(tg_zero_(tg_dict_get(d, names[i])), "is read-only");
+        }
+        CHECK(strcmp(tg_dict_metadata(d, "k"), "v") == 0 && strcmp(tg_dict_metadata(d, "l"), "w") == 0);
+        CHECK(!tg_dict_metadata_key(d, 2)); /* total_size is none of the tensors */
+        tg_dict_free(d);
+    }
+    tg_dict *list = tg_safetensors_list(in_folder("index"));
+    for (int i = 0; i < 4; ++i) CHECK(strcmp(tg_dict_metadata_key(list, i), names[i]) == 0);
+    CHECK(strcmp(tg_dict_metadata(list, "w"), "u8 [1]") == 0 && !tg_dict_metadata_key(list, 4));
+    tg_dict_free(list);
+    /* of one shard, which has a tensor that is not named; no file that the index does not name is read */
+    write_text(in_folder("index"), " {\"weight_map\":{\"\\u0078\":\".\\/a\"},\"more\":[null,{\"weight_map\":1}]} ");
+    write_text(in_folder("b"), "damaged");
+    for (int k = 0; k < 3; ++k) {
+        tg_dict *d = readers[k](in_folder("index"));
+        CHECK(d && (k == 2 ? tg_dict_metadata(d, "y") && !tg_dict_metadata_key(d, 2) : tg_dict_count(d) == 2 && tg_dict_get(d, "y")));
+        tg_dict_free(d);
+    }
+    write_text(in_folder("index"), "{\"weight_map\":{}}");
+    tg_dict *none = tg_safetensors_load(in_folder("index"));
+    CHECK(none && tg_dict_count(none) == 0);
+    tg_dict_free(none);
+    remove_shards();
+}
+
+/* A path of the current folder, and a symbolic link to a shard, as in Hugging Face's cache. */
+TEST(shards_of_other_places)
+{
+    char here[1000], there[1200];
+    write_shards();
+    CHECK(getcwd(here, sizeof here) != NULL);
+    snprintf(there, sizeof there, "%s", in_folder(""));
+    CHECK(chdir(there) == 0 && rename("a", "sub/blob") == 0 && symlink("sub/blob", "a") == 0);
+    tg_dict *d = tg_safetensors_open("index");
+    CHECK(d && tg_dict_count(d) == 4);
+    tg_dict_free(d);
+    CHECK(rename("sub/blob", "a") == 0 && chdir(here) == 0);
+    remove_shards();
+}
+
+/* What is left out of a shard is told of the index, as of one file. */
+TEST(shards_leave_out)
+{
+    write_shards();
+    write_safetensors(in_folder("b"), "{\"z\":" PART("F8_E4M3", "[1]", "0", "1") "}", "3");
+    tg_set_error_handler(tell, NULL);
+    told[0] = 0;
+    tg_dict *d = tg_safetensors_load(in_folder("index"));
+    CHECK(d && tg_dict_count(d) == 3 && strstr(told, "index': left out, since they cannot be read: 'z' (dtype F8_E4M3 is none"));
+    tg_set_error_handler(NULL, NULL);
+    tg_dict_free(d);
+    write_text(in_folder("index"), "{\"weight_map\":{\"z\":\"b\"}}");
+    CHECK_FAILS(tg_safetensors_load(in_folder("index")), "index' has no tensor that can be read: 'z' (dtype F8_E4M3");
+    remove_shards();
+}
+
+/* An index of which each part is refused, by each function that takes its path, and nothing stays alive. */
+TEST(hostile_shards)
+{
+    static const struct { const char *index, *error; } rows[] = {
+        {"{\"weight_map\":{\"x\":\"a\",\"gone\":\"a\"}}", "index', entry 'gone': 'a' should have it, and does not"},
+        {"{\"weight_map\":{\"x\":\"a\",\"q\":\"d\"}}", "index', entry 'q': 'd', which should have it, cannot be opened: No such file"},
+        {"{\"weight_map\":{\"x\":\"a\",\"z\":\"a\",\"w\":\"b\"}}", "b', entry 'z': this tensor should be in 'a', says the index"},
+        {"{\"weight_map\":{\"x\":\"a\",\"q\":\"sub/../b\"}}", "tensor 'q' should be in 'sub/../b', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"../a\"}}", "'../a', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"..\"}}", "'..', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"sub/..\"}}", "'sub/..', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"\\u002e\\u002e/a\"}}", "'../a', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"..\\\\a\"}}", "'..\\a', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"/etc/passwd\"}}", "'/etc/passwd', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"C:/a\"}}", "'C:/a', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"a\\u0000\"}}", "which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"\"}}", "'', which is no path inside of the folder"},
+        {"{\"weight_map\":{\"q\":\"sub\"}}", "sub': this is a folder, not a file"},
+        {"{\"weight_map\":{\"q\":\".\"}}", ".': this is a folder, not a file"},
+        {"{\"weight_map\":{\"q\":\"index\"}}", "index': this is no safetensors file: it is JSON text"},
+        {"{\"weight_map\":{\"x\":\"a\",\"y\":\"./a\"}}", "./a', entry 'x': this tensor should be in 'a', says the index"},
+        {"{\"weight_map\":{\"w\":\"sub/c\",\"v\":\"sub//c\"}}", "sub//c', entry 'w': this tensor should be in 'sub/c', says the index"},
+        {"{\"weight_map\":{\"z\":\"b\",\"q\":\"twin\"}}", "twin', entry 'unnamed': two tensors have this name"},
+        {"{\"weight_map\":{\"x\":\"a\",\"\\u0078\":\"a\"}}", "the index has the tensor 'x' twice"},
+        {"{\"weight_map\":{\"x\":\"a\"},\"weight_map\":{\"x\":\"a\"}}", "the index has weight_map twice"},
+        {"{\"metadata\":{\"weight_map\":{}}}", "the index has no weight_map"},
+        {"{\"weight_map\":[\"a\"]}", "the index is damaged: '{' should stand at its byte 14"},
+        {"{\"weight_map\":{\"x\":1}}", "the index is damaged: '\"' should stand at its byte 19"},
+        {"{\"weight_map\":{\"x\":[\"a\"]}}", "the index is damaged: '\"' should stand at its byte 19"},
+        {"{\"weight_map\":{\"x\" \"a\"}}", "the index is damaged: ':' should stand"},
+        {"{\"weight_map\":{\"x\":\"a\",}}", "the index is damaged: '\"' should stand"},
+        {"{\"weight_map\":{\"x\":\"a\" \"y\":\"a\"}}", "the index is damaged: ',' should stand"},
+        {"{\"weight_map\":{\"x\":\"a\"}", "the index is damaged: ',' should stand"},
+        {"{\"weight_map\":{\"x\":\"a\"}}}", "the index is damaged: nothing but spaces should stand"},
+        {"{\"weight_map\":{\"\xff\":\"a\"}}", "a text is not UTF-8"},
+        {"{\"weight_map\" {}}", "the index is damaged: ':' should stand"},
+        {"{\"m\":nil,\"weight_map\":{}}", "the index is damaged: a value of JSON should stand"},
+        {"{\"m\":{},\"weight_ma\":{\"x\":\"a\"}}", "this is no safetensors file: it is JSON text, which begins '{\"m\""},
+        {"\xEF\xBB\xBF{\"weight_map\":{\"x\":\"a\"}}", "it is JSON text, which begins"},
+    };
+    write_shards();
+    write_safetensors(in_folder("twin"), "{\"q\":" ONE ",\"unnamed\":" AT("[1]", "1", "2") "}", "56");
+    const tg_stats_info before = tg_stats();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+        write_text(in_folder("index"), rows[i].index);
+        if (strstr(rows[i].error, "unnamed"))
+            write_safetensors(in_folder("b"), "{\"z\":" ONE ",\"unnamed\":" AT("[1]", "1", "2") "}", "34");
+        harness.row = rows[i].index;
+        for (int k = 0; k < 3; ++k) {
+            tg_mark mark = tg_scope_begin();
+            CHECK_FAILS(readers[k](in_folder("index")), rows[i].error);
+            tg_scope_end(mark);
+        }
+        CHECK_FAILS(load(MODULE, in_folder("index")), rows[i].error);
+        CHECK_FAILS(load(CHECKPOINT, in_folder("index")), rows[i].error);
+    }
+    harness.row = NULL;
+    CHECK(!alive_changed(&before));
+    write_text(in_folder("index"), "{\"weight_map\":{}}");
+    CHECK(truncate(in_folder("index"), 100000001) == 0);
+    CHECK_FAILS(tg_safetensors_load(in_folder("index")), "index': this is JSON text of 100000001 bytes: an index has 100000000 at most");
+    remove(in_folder("twin"));
+    remove_shards();
+}
+
+/* In memory there is no folder, and other formats have no index: it is called by name. */
+TEST(an_index_where_it_is_not_read)
+{
+    static const char hint[] = "it is JSON text, which begins '{\"weight_map\":{\"x\":\"a\"}}'\n"
+                               "  hint: it names the files that have the tensors: tg_safetensors_load(path) reads them";
+    static const char index[] = "{\"weight_map\":{\"x\":\"a\"}}";
+    for (int f = SAFETENSORS; f <= CSV; ++f) {
+        if (f >= NPY) refused((format)f, BYTES(index), hint);
+        if (f == OPEN) continue; /* of which there is no function */
+        CHECK_FAILS(parse((format)f, BYTES(index), 0), "'bytes in memory': this is no ");
+        CHECK_FAILS(parse((format)f, BYTES(index), 0), hint);
+    }
+}
+
+/* Every beginning of an index is refused; with a bit changed it is, or gives tensors, and nothing stays alive. */
+TEST(truncated_and_changed_indices)
+{
+    static const char bits[] = {1, 16, -128};
+    char bytes[400];
+    const size_t size = strlen(THREE_SHARDS);
+    size_t bad = 0, refusals = 0;
+    write_shards();
+    const tg_stats_info before = tg_stats();
+    for (size_t n = 0; n + 1 < size; ++n) { /* the last one is the end of a line */
+        write_file(in_folder("index"), THREE_SHARDS, n);
+        tg_clear_error();
+        bad += load((n & 1) ? OPEN : SAFETENSORS, in_folder("index")) || tg_error_code() != TG_ERR_FORMAT ||
+               !strstr(tg_error_message(), "index'");
+    }
+    CHECK(bad == 0);
+    for (size_t i = 0; i < 3 * size; ++i) {
+        tg_mark mark = tg_scope_begin();
+        memcpy(bytes, THREE_SHARDS, size);
+        bytes[i / 3] = (char)(bytes[i / 3] ^ bits[i % 3]);
+        write_file(in_folder("index"), bytes, size);
+        tg_clear_error();
+        const bool loaded = load(i & 1 ? OPEN : SAFETENSORS, in_folder("index"));
+        const tg_status code = tg_error_code();
+        refusals += !loaded;
+        bad += loaded != tg_ok() || (!loaded && (code != TG_ERR_FORMAT && code != TG_ERR_IO));
+        bad += !loaded && !strstr(tg_error_message(), in_folder("")) ;
+        tg_scope_end(mark);
+    }
+    tg_clear_error();
+    CHECK(bad == 0 && refusals > size && !alive_changed(&before));
+    remove_shards();
+}
+
+/* tg_module_load over shards: strict over the tensors of all of them. */
+TEST(a_module_in_shards)
+{
+    tg_module *m = tg_nn_linear(2, 1, true);
+    tg_tensor *weight = tg_module_get(m, "weight"), *bias = tg_module_get(m, "bias");
+    write_shards();
+    write_safetensors(in_folder("a"), "{\"weight\":" PART("BF16", "[1,2]", "0", "4") "}", "\x80\x3f\x40\x40");
+    write_safetensors(in_folder("b"), "{\"bias\":" PART("F16", "[1]", "0", "2") "}", "\x01\x3c");
+    write_text(in_folder("index"), "{\"weight_map\":{\"weight\":\"a\",\"bias\":\"b\"}}");
+    CHECK(tg_module_load(m, in_folder("index")) == TG_OK);
+    HAS(tg_detach(weight), "[[1, 3]]");
+    HAS(tg_detach(bias), "[1.0009765625]");
+    write_text(in_folder("index"), "{\"weight_map\":{\"weight\":\"a\"}}");
+    CHECK_FAILS(tg_module_load(m, in_folder("index")), "tg_module_load: these tensors do not fit 'Linear'; missing: bias");
+    write_text(in_folder("index"), "{\"weight_map\":{\"weight\":\"a\",\"bias\":\"b\",\"w\":\"sub/c\"}}");
+    CHECK_FAILS(tg_module_load(m, in_folder("index")), "tg_module_load: these tensors do not fit 'Linear'; unexpected: w");
+    HAS(tg_detach(weight), "[[1, 3]]");
+    tg_module_free(m);
+    remove_shards();
+}
+
+/* The pages of the process that are in memory, in bytes; 0: the system does not tell. */
+static int64_t resident(void)
+{
+    long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file && fscanf(file, "%*d %lld", &pages) != 1) pages = 0;
+    if (file) fclose(file);
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Two shards that are mapped, each once, cost no memory until their elements are read, and then no memory of ours. */
+TEST(shards_are_mapped_and_not_copied)
+{
+    const int64_t n = 2 * 1024 * 1024; /* 8 MiB each */
+    tg_dict *d[2] = {tg_dict_new(), tg_dict_new()};
+    for (int i = 0; i < 2; ++i) {
+        TG_SCOPE;
+        CHECK(tg_dict_set(d[i], i ? "second" : "first", tg_full_on(TG_SHAPE(n), i + 1, TG_F32, TG_CPU)) == TG_OK);
+    }
+    write_shards();
+    CHECK(tg_safetensors_save(in_folder("a"), d[0]) == TG_OK && tg_safetensors_save(in_folder("b"), d[1]) == TG_OK);
+    tg_dict_free(d[0]), tg_dict_free(d[1]);
+    write_text(in_folder("index"), "{\"weight_map\":{\"first\":\"a\",\"second\":\"b\"}}");
+    const int64_t before = resident(), bytes = tg_stats().bytes;
+    tg_dict *mapped = tg_safetensors_open(in_folder("index"));
+    const int64_t opened = resident();
+    CHECK(mapped && tg_dict_count(mapped) == 2 && is_mapped(".shards/a", true) && is_mapped(".shards/b", true));
+    if (is_little_endian()) CHECK(tg_stats().bytes == bytes);
+    const float *first = (const float *)tg_data(tg_dict_get(mapped, "first"));
+    const float *second = (const float *)tg_data(tg_dict_get(mapped, "second"));
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += (double)first[i] + (double)second[i];
+    const int64_t read = resident();
+    CHECK(sum == 3.0 * (double)n);
+    if (before && is_little_endian()) {
+        printf("16 MiB in two shards: %.1f MiB are in memory when they are open, %.1f when they were read\n",
+               (double)(opened - before) / 1048576, (double)(read - before) / 1048576);
+        CHECK(opened - before < n && read - before >= 4 * n);
+    }
+    tg_dict_free(mapped);
+    CHECK(!is_mapped(".shards/a", false) && !is_mapped(".shards/b", false));
+    remove_shards();
 }
 
 /* ---- IDX and CSV ---- */
@@ -1718,7 +2011,6 @@ TEST(other_files)
         {BYTES("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0archive/data.pkl\0\0"), "torch.save"},
         {BYTES("\x80\2\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19."), "a pickle of an older torch.save"},
         {BYTES("\x80\4\x95\x10\0\0\0\0\0\0\0}"), "a Python pickle"},
-        {BYTES("{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\"}}"), "JSON text"},
         {BYTES("GGUF\3\0\0\0\0\0\0\0\0"), "a GGUF file"},
         {BYTES("\x89HDF\r\n\x1a\n\0\0"), "an HDF5 file"},
         {BYTES("\x89PNG\r\n\x1a\n\0\0"), "a PNG image"},
@@ -1805,6 +2097,19 @@ static bool tensor_scenario(void)
     return ok;
 }
 
+/* The files are written by the first run. */
+static bool shards_scenario(void)
+{
+    bool ok = true;
+    if (!folder) write_shards();
+    for (int k = 0; k < 3 && ok; ++k) {
+        tg_dict *d = readers[k](in_folder("index"));
+        ok = d != NULL;
+        tg_dict_free(d);
+    }
+    return ok;
+}
+
 static bool bytes_scenario(void)
 {
     tg_dict *d = tg_safetensors_list_from(BYTES(saved_by_safetensors)), *e = d ? tg_npz_list_from(BYTES(deflated)) : NULL;
@@ -1817,6 +2122,8 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     harness_take_device();
     if (!harness.only) {
+        out_of_memory(shards_scenario);
+        remove_shards();
         out_of_memory(bytes_scenario);
         out_of_memory(safetensors_scenario);
         out_of_memory(mapped_scenario);
@@ -1854,6 +2161,14 @@ int main(int argc, char **argv)
     RUN(npy_in_memory);
     RUN(npz_and_idx_in_memory);
     RUN(lists_in_memory);
+    RUN(shards_of_an_index);
+    RUN(shards_of_other_places);
+    RUN(shards_leave_out);
+    RUN(hostile_shards);
+    RUN(an_index_where_it_is_not_read);
+    RUN(truncated_and_changed_indices);
+    RUN(a_module_in_shards);
+    RUN(shards_are_mapped_and_not_copied);
     RUN(idx);
     RUN(csv);
     RUN(forms_of_csv);

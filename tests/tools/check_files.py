@@ -4,7 +4,8 @@
 COPY_TENSORS is the program of copy_tensors.c, which loads a file and saves it again; FOLDER is for the files.  A file that NumPy
 or safetensors wrote must come out with the same tensors, and where the library promises it, with the same bytes; a file that it
 wrote must be read by them.  A safetensors file with a damaged byte must be refused wherever the package refuses it, and headers
-in all the spellings that JSON leaves open are taken by both or by neither.  Tables in random forms hold what numpy.genfromtxt finds."""
+in all the spellings that JSON leaves open are taken by both or by neither.  An index of several files gives the tensors that
+transformers would load.  Tables in random forms hold what numpy.genfromtxt finds."""
 import glob, io, itertools, json, os, random, subprocess, sys, zipfile
 
 import numpy as np
@@ -144,6 +145,56 @@ def check_safetensors():
     line, = copy([("all.safetensors", "from_safetensors.npz")])
     with np.load(f"{folder}/from_safetensors.npz") as back:
         check(line == "ok" and all(equal(back[key], a) for key, a in arrays.items()), f"safetensors as npz: {line}")
+
+
+def shards_by_python(path):
+    """The tensors of the files that an index names, as transformers loads them: all of each file.  None: it cannot be done, or a name
+    is in a file that is not the one of the index, where transformers takes the last that it reads."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = json.load(file)["weight_map"]
+        arrays, home = {}, {}
+        for shard in sorted(set(names.values())):
+            for key, value in st.load_file(os.path.join(os.path.dirname(path), shard)).items():
+                if names.get(key, shard) != shard or key in arrays:
+                    return None
+                arrays[key], home[key] = value, shard
+        return arrays if all(home.get(key) == shard for key, shard in names.items()) else None
+    except Exception:
+        return None
+
+
+def check_shards():
+    """Models in several files: an index gives what Python makes of it, in forms that Hugging Face writes, in others, and damaged."""
+    rng = random.Random(5)
+    arrays = {f"layers.{i}.{dtype}": array(dtype, shape) for i, (dtype, shape) in enumerate(itertools.product(DTYPES, SHAPES[:7]))}
+    arrays["d\u00e9j\u00e0 \U0001f600"] = np.arange(3.0)
+    place = {key: f"model-{rng.randrange(1, 4):05d}-of-00003.safetensors" for key in arrays}
+    for shard in set(place.values()):
+        st.save_file({key: a for key, a in arrays.items() if place[key] == shard}, f"{folder}/{shard}", {"format": "pt"})
+    total = {"metadata": {"total_size": sum(a.nbytes for a in arrays.values()), "total_parameters": 1.5e3}, "weight_map": place}
+    some = dict(rng.sample(list(place.items()), 20))
+    wrong = dict(place, **{list(place)[0]: "model-00009-of-00003.safetensors"})
+    moved = dict(place, **{key: "model-00001-of-00003.safetensors" for key in list(place)[:5]})
+    texts = [json.dumps(total, indent=2) + "\n", json.dumps(total, sort_keys=True), json.dumps({"weight_map": place}, ensure_ascii=False),
+             json.dumps({"weight_map": some}), json.dumps({"weight_map": {}}), json.dumps({"weight_map": dict(place, more=place[list(place)[0]])}),
+             json.dumps({"weight_map": wrong}), json.dumps({"weight_map": moved}), json.dumps({"weight_map": list(place)}),
+             json.dumps({"weight_map": dict(some, x=1)}), json.dumps({"metadata": place}), json.dumps([place])]
+    for _ in range(150):  # damaged
+        text = rng.choice(texts[:4])
+        at = rng.randrange(len(text))
+        texts.append(text[:at] + rng.choice(["", '"', "{", "}", ",", ":", "\\", " ", "x", "[", "]", "0"]) + text[at + rng.randrange(3):])
+    for i, text in enumerate(texts):
+        write(f"model{i}.safetensors.index.json", text.encode())
+    taken = 0
+    for i, line in enumerate(copy([(f"model{i}.safetensors.index.json", f"model{i}.safetensors") for i in range(len(texts))])):
+        wanted = shards_by_python(f"{folder}/model{i}.safetensors.index.json")
+        taken += wanted is not None
+        check((line == "ok") == (wanted is not None), f"index {i}: {line}: {texts[i][:200]}")
+        if line == "ok" and wanted is not None:
+            back = st.load_file(f"{folder}/model{i}.safetensors")
+            check(set(back) == set(wanted) and all(equal(back[key], a) for key, a in wanted.items()), f"index {i}: other tensors")
+    check(taken > 5 and taken < len(texts) - 5, f"{taken} of {len(texts)} indices are taken")
 
 
 def check_damaged_safetensors():
@@ -334,6 +385,7 @@ check_npz()
 check_safetensors()
 check_damaged_safetensors()
 check_safetensors_of_others()
+check_shards()
 check_csv()
 print(f"{passed} passed, {failed} failed")
 sys.exit(failed != 0)

@@ -1,7 +1,7 @@
 /* copy_tensors FROM TO [FROM TO]...: loads each file FROM and saves what it holds as TO, in the formats that their names
- * end in: .safetensors, .npy or .npz.  For each pair it prints "ok" or the error.  Of a FROM that is a .csv it prints the
- * elements, and TO is not written.  check_files.py uses it to compare the library's files with those of NumPy and
- * safetensors. */
+ * end in: .safetensors, .npy or .npz; FROM may be an .index.json.  For each pair it prints "ok" or the error.  Of a FROM
+ * that is a .csv it prints the elements, and TO is not written.  check_files.py uses it to compare the library's files with
+ * those of NumPy and safetensors. */
 #include "tensorgrad.h"
 #include <string.h>
 
@@ -14,7 +14,7 @@ static bool ends_in(const char *path, const char *ending)
 static tg_dict *load(const char *path)
 {
     tg_dict *d;
-    if (ends_in(path, ".safetensors")) return tg_safetensors_load(path);
+    if (ends_in(path, ".safetensors") || ends_in(path, ".index.json")) return tg_safetensors_load(path);
     if (ends_in(path, ".npz")) return tg_npz_load(path);
     d = tg_dict_new();
     if (tg_dict_set(d, "x", tg_npy_load(path)) == TG_OK) return d;
