@@ -2549,6 +2549,26 @@ TG_API tg_dict *tg_dict_to(tg_dict *dict, tg_device device);
    beside dict stays where it is. */
 TG_API tg_status tg_dict_to_(tg_dict *dict, tg_device device);
 
+/* A row of tg_dict_rename: names of the form `from` become `to`. */
+typedef struct {
+    const char *from; /* * stands for any text, also an empty one, up to where the letters behind it come first */
+    const char *to;   /* its first * becomes what the first * of from stands for, and so on; NULL: it is removed */
+    bool transpose;   /* the tensor becomes tg_t of it, a view: the weights of GPT-2's Conv1D are those of a linear */
+} tg_rename;
+
+/* Gives the entries of dict other names, so that a module loads what was saved under them:
+       static const tg_rename gpt2[] = {{"*.attn.bias", NULL, false},
+                                        {"h.*.attn.c_attn.weight", "layers.*.qkv.weight", true},
+                                        {"h.*", "layers.*", false}};
+       tg_dict *d = tg_safetensors_open("model.safetensors");
+       tg_dict_rename(d, gpt2, 3);
+       tg_module_load_state(net, d, true);
+   The first row counts that a whole name has the form of; a name of none stays.  {"model.*", "*", false} takes a prefix
+   away, {"*", "model.*", false} puts it there.  The order stays.  Errors: two entries would have one name; a name would
+   be empty; to has more * than from, or from more than 8; transpose of more than 2 dims; dict has inner ones.  Then
+   nothing has changed. */
+TG_API tg_status tg_dict_rename(tg_dict *dict, const tg_rename *table, int n);
+
 /* Texts by key that a dictionary carries: the __metadata__ of a safetensors file. */
 
 /* Copies the text; NULL removes the key */
@@ -26634,6 +26654,7 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
    Way:
        tg_dict_set, tg_dict_set_dict   tgi_dict_put: tgi_dict_find gives the entry, or the dict that would get it
        tg_dict_get, tg_dict_remove     tgi_dict_find
+       tg_dict_rename                  a new dict, of entries by tgi_dict_rename_entry, whose entries it takes
        all tensors, also of inner ones tgi_dict_begin, then tgi_dict_next until it returns NULL
    Nothing here recurses, so that dicts may be nested as deeply as memory allows.
    (1) An entry is a tensor, to which the dict has a reference, or an inner dict, whose owner is this dict and whose
@@ -26922,6 +26943,146 @@ tg_status tg_dict_remove(tg_dict *dict, const char *path)
     if (old.dict) old.dict->owner = NULL, home->inner--;
     tgi_dict_free(S, old.dict);
     return TG_OK;
+}
+
+/* ---- other names ---- */
+
+enum { TGI_STARS = 8 };
+
+/* What the stars of a pattern stand for in a name. */
+typedef struct {
+    const char *at[TGI_STARS];
+    size_t length[TGI_STARS];
+    int n;
+} tgi_stars;
+
+static int tgi_count_stars(const char *pattern)
+{
+    int n = 0;
+    for (; *pattern; ++pattern) n += *pattern == '*';
+    return n;
+}
+
+/* Whether a name has the form of a pattern of at most TGI_STARS stars.  What stands behind a star is taken where it
+   comes first, but at the end of the name if nothing follows: if there is a way to fit, this is one. */
+static bool tgi_match_name(const char *pattern, const char *name, tgi_stars *stars)
+{
+    size_t n = strcspn(pattern, "*");
+    stars->n = 0;
+    if (strncmp(name, pattern, n) != 0) return false;
+    if (!pattern[n]) return !name[n];
+    name += n;
+    pattern += n;
+    while (*pattern) {
+        const char *const letters = pattern + 1, *at = name;
+        n = strcspn(letters, "*");
+        const size_t left = strlen(name);
+        if (left < n) return false;
+        if (!letters[n]) at = name + left - n;
+        while (strncmp(at, letters, n) != 0) {
+            if (!letters[n] || !*at) return false;
+            ++at;
+        }
+        stars->at[stars->n] = name;
+        stars->length[stars->n++] = (size_t)(at - name);
+        name = at + n;
+        pattern = letters + n;
+    }
+    return true;
+}
+
+/* A new text: `to` with the texts of the stars in the place of its own.  NULL after recording an error. */
+static char *tgi_fill_stars(tgi_thread *S, const char *op, const char *to, const tgi_stars *stars)
+{
+    size_t bytes = strlen(to) + 1;
+    const int n = tgi_count_stars(to);
+    for (int i = 0; i < n; ++i) bytes += stars->length[i] - 1;
+    char *name = (char *)tgi_alloc(S, bytes), *at = name;
+    if (!name) return tgi_no_memory(S, op, bytes), (char *)NULL;
+    for (int i = 0; *to; ++to) {
+        if (*to != '*') {
+            *at++ = *to;
+            continue;
+        }
+        memcpy(at, stars->at[i], stars->length[i]);
+        at += stars->length[i++];
+    }
+    *at = 0;
+    return name;
+}
+
+/* Adds an entry to `now` under the name that the table gives it.  False after recording an error. */
+static bool tgi_dict_rename_entry(tgi_thread *S, const char *op, tg_dict *now, const tgi_dict_entry *e,
+                                  const tg_rename *table, int n)
+{
+    tgi_stars stars;
+    int i = 0;
+    while (i < n && !tgi_match_name(table[i].from, e->name, &stars)) ++i;
+    if (i == n) i = -1;
+    if (i >= 0 && !table[i].to) return true;
+    char *filled = i >= 0 ? tgi_fill_stars(S, op, table[i].to, &stars) : NULL;
+    if (i >= 0 && !filled) return false;
+    const char *name = filled ? filled : e->name;
+    const bool transpose = i >= 0 && table[i].transpose;
+    bool ok = false;
+    if (!*name) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' would have an empty name", e->name);
+    } else if (tgi_dict_entry_of(now, name, strlen(name))) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' would have the name '%.200s', which another entry has", e->name,
+                 name);
+    } else if (transpose && e->t->ndim > 2) {
+        tgi_fail(S, TG_ERR_SHAPE, op, "'%.200s' is %s, and transpose is for at most 2 dims", e->name,
+                 tgi_shape_text(e->t).text);
+    } else {
+        tg_tensor *t = transpose ? tg_t(e->t) : e->t;
+        ok = t && tgi_dict_append(S, op, now, name, t, NULL);
+    }
+    if (filled) tgi_free_name(S, filled);
+    return ok;
+}
+
+/* Whether all rows are as they should be, else an error. */
+static bool tgi_check_renames(tgi_thread *S, const char *op, const tg_rename *table, int n)
+{
+    if (n < 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "%d rows cannot be", n);
+    if (n && !table) return tgi_null_argument(S, op, "table");
+    for (int i = 0; i < n; ++i) {
+        const char *from = table[i].from, *to = table[i].to ? table[i].to : "";
+        if (!from) return tgi_fail(S, TG_ERR_ARGUMENT, op, "table[%d].from is NULL", i);
+        if (tgi_count_stars(from) > TGI_STARS)
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "table[%d]: '%.200s' has more than %d *", i, from, TGI_STARS);
+        if (tgi_count_stars(to) > tgi_count_stars(from))
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "table[%d]: '%.200s' has more * than '%.200s'", i, to, from);
+    }
+    return true;
+}
+
+tg_status tg_dict_rename(tg_dict *dict, const tg_rename *table, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    const char *op = "dict_rename";
+    if (!tgi_dict_argument(S, op, dict, "", "") || !tgi_check_renames(S, op, table, n)) return tgi_failed(S);
+    if (dict->inner) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "the dictionary has inner ones");
+        return TG_ERR_ARGUMENT;
+    }
+    if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
+    tg_dict *now = tgi_dict_new(S, op);
+    bool ok = now != NULL;
+    for (int i = 0; ok && i < dict->count; ++i) ok = tgi_dict_rename_entry(S, op, now, &dict->entry[i], table, n);
+    tgi_composite_end(&c, NULL);
+    if (ok) { /* exchanges all that has to do with the entries */
+        const tg_dict old = *dict;
+        dict->count = now->count, now->count = old.count;
+        dict->room = now->room, now->room = old.room;
+        dict->entry = now->entry, now->entry = old.entry;
+        dict->added = now->added, now->added = old.added;
+        dict->numbers = now->numbers, now->numbers = old.numbers;
+        tgi_dict_forget_prefixes(S, dict);
+    }
+    tgi_dict_free(S, now);
+    return ok ? TG_OK : tgi_failed(S);
 }
 
 tg_tensor *tg_dict_get(tg_dict *dict, const char *path)
@@ -33742,8 +33903,9 @@ static const char *tgi_prefix_hint(const tg_dict *d, const char *missing, const 
     if (tgi_is_checkpoint(d)) {
         snprintf(text->text, sizeof text->text, "\nthis is a checkpoint: tg_checkpoint_load reads it");
     } else if (extra > 1 && sides[longer][extra - 1] == '.' && strcmp(sides[longer] + extra, sides[!longer]) == 0) {
-        snprintf(text->text, sizeof text->text, "\nthe paths of the %s begin with '%.*s'",
-                 longer ? "dictionary" : "module", (int)extra, sides[longer]);
+        snprintf(text->text, sizeof text->text, "\nthe paths of the %s begin with '%.*s': tg_dict_rename %s",
+                 longer ? "dictionary" : "module", (int)(extra < 150 ? extra : 150), sides[longer],
+                 longer ? "changes them" : "can add that");
     }
     return text->text;
 }
@@ -46591,6 +46753,7 @@ TGI_GIVES1(int, dict_count, const tg_dict *)
 TGI_GIVES2(const char *, dict_name, const tg_dict *, int)
 TGI_GIVES2(tg_dict *, dict_to, tg_dict *, tg_device)
 TGI_GIVES2(tg_status, dict_to_, tg_dict *, tg_device)
+TGI_GIVES3(tg_status, dict_rename, tg_dict *, const tg_rename *, int)
 TGI_GIVES3(tg_status, dict_set_metadata, tg_dict *, const char *, const char *)
 TGI_GIVES2(const char *, dict_metadata, const tg_dict *, const char *)
 TGI_GIVES1(tg_tensor *, idx_load, const char *)
@@ -47235,6 +47398,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_dict_name(...) TGI_CALL(dict_name, dict_name, __VA_ARGS__)
 #define tg_dict_to(...) TGI_CALL(dict_to, dict_to, __VA_ARGS__)
 #define tg_dict_to_(...) TGI_CALL(dict_to_, dict_to_, __VA_ARGS__)
+#define tg_dict_rename(...) TGI_CALL(dict_rename, dict_rename, __VA_ARGS__)
 #define tg_dict_set_metadata(...) TGI_CALL(dict_set_metadata, dict_set_metadata, __VA_ARGS__)
 #define tg_dict_metadata(...) TGI_CALL(dict_metadata, dict_metadata, __VA_ARGS__)
 #define tg_dict_metadata_key(...) TGI_CALL(dict_name, dict_metadata_key, __VA_ARGS__)

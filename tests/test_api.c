@@ -572,6 +572,14 @@ static void hand_set_dict(void)
     check_status(tg_dict_set_dict(dict, path, tg_dict_new()));
 }
 
+static void hand_rename(void)
+{
+    static const tg_rename table[] = {{"*", "a.*", false}};
+    tg_dict *dict = draw_dict("dict");
+    call_starts();
+    check_status(tg_dict_rename(dict, table, 1));
+}
+
 static void hand_module(void)
 {
     tg_module *m = draw_module("m"), *child = is("tg_module_child") ? tg_module_new("Any", NULL, 0) : NULL;
@@ -634,6 +642,7 @@ static const struct {
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_dict_set_dict", hand_set_dict},
+    {"tg_dict_rename", hand_rename},
     {"tg_module_child", hand_module},
     {"tg_module_device", hand_module},
     {"tg_module_load_state_ex", hand_load_state},

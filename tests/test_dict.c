@@ -257,6 +257,126 @@ TEST(removed_names)
     tg_dict_free(d);
 }
 
+static void check_names(tg_dict *d, const char *const *names, int n)
+{
+    CHECK(tg_dict_count(d) == n);
+    for (int i = 0; i < n && i < tg_dict_count(d); ++i) {
+        harness.row = names[i];
+        CHECK(strcmp(tg_dict_name(d, i), names[i]) == 0 && tg_dict_get(d, names[i]) != NULL);
+    }
+    harness.row = NULL;
+}
+
+static tg_dict *named(const char *const *names, int n)
+{
+    tg_dict *d = tg_dict_new();
+    for (int i = 0; i < n; ++i) CHECK(tg_dict_set(d, names[i], tg_full(TG_SHAPE(2, 3), i)) == TG_OK);
+    return d;
+}
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* Names as Hugging Face's files have them. */
+TEST(names_of_other_programs)
+{
+    static const char *const gpt2_names[] = {"transformer.wte.weight", "transformer.h.0.ln_1.weight", "transformer.h.0.attn.bias",
+                                             "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias",
+                                             "transformer.h.10.attn.c_attn.weight"};
+    static const tg_rename prefix[] = {{"transformer.*", "*", false}};
+    static const tg_rename gpt2[] = {{"*.attn.bias", NULL, false}, {"h.*.attn.c_attn.weight", "layers.*.qkv.weight", true},
+                                     {"h.*.attn.c_attn.*", "layers.*.qkv.*", false}, {"h.*", "layers.*", false}};
+    static const char *const gpt2_here[] = {"wte.weight", "layers.0.ln_1.weight", "layers.0.qkv.weight", "layers.0.qkv.bias",
+                                            "layers.10.qkv.weight"};
+    tg_dict *d = named(gpt2_names, COUNT(gpt2_names));
+    tg_tensor *conv1d = tg_dict_get(d, gpt2_names[3]), *bias = tg_dict_get(d, gpt2_names[4]);
+    CHECK(tg_dict_set_metadata(d, "format", "pt") == TG_OK && tg_dict_rename(d, prefix, 1) == TG_OK);
+    CHECK(tg_dict_rename(d, gpt2, COUNT(gpt2)) == TG_OK && strcmp(tg_dict_metadata(d, "format"), "pt") == 0);
+    check_names(d, gpt2_here, COUNT(gpt2_here));
+    tg_tensor *weight = tg_dict_get(d, "layers.0.qkv.weight");
+    CHECK(tg_dim(weight, 0) == 3 && tg_dim(weight, 1) == 2 && tg_equal(tg_t(weight), conv1d) && tg_dict_get(d, "layers.0.qkv.bias") == bias);
+    CHECK(tg_dict_set(d, "layers.0.qkv.weight", conv1d) == TG_OK && tg_dict_count(d) == 5); /* names are found, in their places */
+    CHECK(tg_dict_set(d, "head", bias) == TG_OK && strcmp(tg_dict_name(d, 5), "head") == 0 && tg_dict_remove(d, "wte.weight") == TG_OK);
+    tg_dict_free(d);
+
+    static const char *const llama_names[] = {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+                                              "model.layers.11.mlp.gate_proj.weight", "lm_head.weight"};
+    static const char *const llama_here[] = {"net.embed_tokens.weight", "net.layers.0.attn.q.weight", "net.layers.11.mlp.gate.weight",
+                                             "net.lm_head.weight"};
+    static const tg_rename llama[] = {{"model.*.self_attn.*_proj.*", "net.*.attn.*.*", false}, {"model.*_proj.*", "net.*.*", false},
+                                      {"model.*", "net.*", false}, {"*", "net.*", false}};
+    d = named(llama_names, COUNT(llama_names));
+    CHECK(tg_dict_rename(d, llama, COUNT(llama)) == TG_OK);
+    check_names(d, llama_here, COUNT(llama_here));
+    tg_dict_free(d);
+
+    static const char *const bert_names[] = {"bert.embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.beta",
+                                             "bert.encoder.layer.3.attention.self.query.weight", "cls.predictions.bias"};
+    static const char *const bert_here[] = {"embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias",
+                                            "encoder.layer.3.attention.self.query.weight", "cls.predictions.bias"};
+    static const tg_rename bert[] = {{"bert.*.gamma", "*.weight", false}, {"bert.*.beta", "*.bias", false}, {"bert.*", "*", false}};
+    d = named(bert_names, COUNT(bert_names));
+    CHECK(tg_dict_rename(d, bert, COUNT(bert)) == TG_OK);
+    check_names(d, bert_here, COUNT(bert_here));
+    tg_dict_free(d);
+}
+
+/* A linear layer gets what GPT-2's Conv1D has. */
+TEST(renamed_state_is_loaded)
+{
+    static const tg_rename table[] = {{"h.0.c_fc.weight", "weight", true}, {"h.0.c_fc.*", "*", false}, {"*.mask", NULL, false}};
+    tg_module *m = tg_nn_linear(3, 2, true);
+    tg_dict *d = tg_dict_new();
+    CHECK(tg_dict_set(d, "h.0.c_fc.weight", f32("[[1, 2], [3, 4], [5, 6]]")) == TG_OK && tg_dict_set(d, "h.0.mask", f32("[0]")) == TG_OK);
+    CHECK(tg_dict_set(d, "h.0.c_fc.bias", f32("[7, 8]")) == TG_OK && tg_dict_rename(d, table, 3) == TG_OK);
+    CHECK(tg_module_load_state(m, d, true) == TG_OK);
+    HAS(tg_detach(tg_module_get(m, "weight")), "[[1, 3, 5], [2, 4, 6]]");
+    HAS(tg_detach(tg_module_get(m, "bias")), "[7, 8]");
+    tg_dict_free(d), tg_module_free(m);
+}
+
+/* What a star stands for, and what does not fit. */
+TEST(patterns_of_names)
+{
+    static const struct { const char *from, *to, *name, *becomes; } rows[] = {
+        {"a", "b", "a", "b"}, {"a", "b", "ab", "ab"}, {"*", "*", "x.y", "x.y"}, {"*", "p.*", "x", "p.x"},
+        {"*", "q", "x", "q"}, {"a*", "*", "abc", "bc"}, {"*c", "*", "abc", "ab"}, {"a*c", "[*]", "ac", "[]"}, {"a*a", "*", "a", "a"},
+        {"*.*", "*/*", "x.y.z", "x/y.z"}, {"*.*.*", "*-*-*", "1.2.3.4", "1-2-3.4"}, {"**", "*,*", "ab", ",ab"}, {"*aab*", "*,*", "aaaabb", "aa,b"},
+        {"*ab", "*", "abab", "ab"}, {"*ab*ab", "*,*", "ab", "ab"}, {"*ab*ab", "*,*", "abab", ","}, {"*.b", "*", "a.c", "a.c"}, {"x*y*z", "*", "xaybz", "a"},
+        {"a.*.b", "*", "a.b", "a.b"},
+    };
+    for (int i = 0; i < COUNT(rows); ++i) {
+        const tg_rename row = {rows[i].from, rows[i].to, false};
+        tg_dict *d = dict_of(rows[i].name, f64("1"));
+        harness.row = rows[i].from;
+        CHECK(tg_dict_rename(d, &row, 1) == TG_OK && tg_dict_count(d) == 1 && strcmp(tg_dict_name(d, 0), rows[i].becomes) == 0);
+        tg_dict_free(d);
+    }
+    harness.row = NULL;
+}
+
+TEST(renames_that_fail)
+{
+    static const tg_rename one[] = {{"*", "x", false}}, none[] = {{"a*", "*", false}}, more[] = {{"a", "b", false}, {"a*", "**", false}},
+                           null[] = {{NULL, "x", false}}, many_stars[] = {{"*********", "x", false}}, turned[] = {{"b", "c", true}};
+    tg_dict *d = tg_dict_new();
+    CHECK(tg_dict_set(d, "a", f64("1")) == TG_OK && tg_dict_set(d, "b", tg_zeros(TG_SHAPE(1, 1, 1))) == TG_OK);
+    const tg_stats_info before = tg_stats();
+    CHECK_FAILS(tg_dict_rename(d, one, 1), "tg_dict_rename: 'b' would have the name 'x', which another entry has");
+    CHECK_FAILS(tg_dict_rename(d, none, 1), "tg_dict_rename: 'a' would have an empty name");
+    CHECK_FAILS(tg_dict_rename(d, more, 2), "table[1]: '**' has more * than 'a*'");
+    CHECK_FAILS(tg_dict_rename(d, null, 1), "table[0].from is NULL");
+    CHECK_FAILS(tg_dict_rename(d, many_stars, 1), "table[0]: '*********' has more than 8 *");
+    CHECK_FAILS(tg_dict_rename(d, turned, 1), "'b' is [1, 1, 1], and transpose is for at most 2 dims");
+    CHECK_FAILS(tg_dict_rename(d, NULL, 1), "argument table is NULL");
+    CHECK_FAILS(tg_dict_rename(d, one, -1), "-1 rows cannot be");
+    CHECK_FAILS(tg_dict_rename(NULL, one, 1), "argument dict is NULL");
+    CHECK(tg_dict_rename(d, NULL, 0) == TG_OK && tg_dict_count(d) == 2 && strcmp(tg_dict_name(d, 1), "b") == 0);
+    CHECK(!alive_changed(&before));
+    CHECK(tg_dict_set_dict(d, "inner", tg_dict_new()) == TG_OK);
+    CHECK_FAILS(tg_dict_rename(d, more, 1), "tg_dict_rename: the dictionary has inner ones");
+    tg_dict_free(d);
+}
+
 TEST(no_dictionary)
 {
     tg_dict *d = tg_dict_new();
@@ -302,11 +422,32 @@ static bool dictionary_scenario(void)
     return ok && moved;
 }
 
+static bool rename_scenario(void)
+{
+    static const tg_rename table[] = {{"a.*", "*", true}, {"b", NULL, false}};
+    tg_dict *d = tg_dict_new();
+    tg_tensor *x = tg_ones(TG_SHAPE(2, 3));
+    bool ok = true;
+    for (int i = 0; i < 10 && ok; ++i) {
+        char name[8];
+        snprintf(name, sizeof name, "a.%d", i);
+        ok = tg_dict_set(d, name, x) == TG_OK;
+    }
+    ok = ok && tg_dict_set(d, "b", x) == TG_OK;
+    if (ok && tg_dict_rename(d, table, 2) != TG_OK) {
+        harness_check(tg_dict_count(d) == 11 && tg_dict_get(d, "a.0") == x, "names that do not change", __FILE__, __LINE__);
+        ok = false;
+    }
+    if (ok) harness_check(tg_dict_count(d) == 10 && tg_dict_get(d, "9"), "other names", __FILE__, __LINE__);
+    tg_dict_free(d);
+    return ok;
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     harness_take_device();
-    if (!harness.only) out_of_memory(dictionary_scenario);
+    if (!harness.only) out_of_memory(dictionary_scenario), out_of_memory(rename_scenario);
     RUN(names_and_order);
     RUN(paths_through_inner_dictionaries);
     RUN(one_path_leads_to_one_entry);
@@ -319,6 +460,10 @@ int main(int argc, char **argv)
     RUN(texts);
     RUN(names_are_found_without_a_search);
     RUN(removed_names);
+    RUN(names_of_other_programs);
+    RUN(renamed_state_is_loaded);
+    RUN(patterns_of_names);
+    RUN(renames_that_fail);
     RUN(no_dictionary);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

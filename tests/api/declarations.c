@@ -85,6 +85,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"const tg_allocator *", NULL, NULL},
     {"const tg_gradcheck_options *", NULL, NULL},
     {"const tg_csv_options *", NULL, NULL},
+    {"const tg_rename *", NULL, NULL},
     {"tg_plateau *", NULL, NULL},
     {"tg_capture *", NULL, NULL},
     {"const tg_capture *", NULL, NULL},

@@ -1925,6 +1925,21 @@ static void hand_dict_set_dict(void)
     check_status(tg_dict_set_dict(dict, path, inner));
 }
 
+static void hand_dict_rename(void)
+{
+    static const char *const patterns[] = {"*", "x", "*x", "x*", "*.*", "list.*", "*i*", "", "**", "*********", "y.*", "p.*"};
+    tg_rename table[3];
+    tg_dict *dict = draw_dict("dict");
+    int i, n = pick(4);
+    for (i = 0; i < 3; ++i) {
+        table[i].from = percent(3) ? NULL : ANY(patterns);
+        table[i].to = percent(10) ? NULL : percent(50) ? table[i].from : ANY(patterns);
+        table[i].transpose = percent(20);
+    }
+    call_starts();
+    check_status(tg_dict_rename(dict, percent(3) ? NULL : table, percent(2) ? -1 : n));
+}
+
 /* The two dictionaries that it makes are freed at once. */
 static void hand_module_load_state_ex(void)
 {
@@ -2519,6 +2534,7 @@ static const struct {
     {"tg_optim_free", hand_optim_free},
     {"tg_dict_free", hand_dict_free},
     {"tg_dict_set_dict", hand_dict_set_dict},
+    {"tg_dict_rename", hand_dict_rename},
     {"tg_module_load_state_ex", hand_module_load_state_ex},
     {"tg_loader_next", hand_loader_next},
     {"tg_loader_free", hand_loader_free},
