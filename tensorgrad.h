@@ -3268,8 +3268,9 @@ typedef struct tg_parallel tg_parallel;
    Errors: comm lacks a function, or its rank; m has no parameters that require grad; the names, shapes or dtypes of a
    rank are others than those of rank 0, which all ranks report (TG_ERR_COMM); the engine fails (TG_ERR_COMM).  Of
    tg_backward then, besides: a parameter without a gradient, unless find_unused; TG_CREATE_GRAPH; a backward inside of
-   another.  Such a backward changes no .grad, and ends the work with the other ranks, which get an error, too.  A step
-   that sends gradients cannot be captured: tg_capture_run calls it.  tg_gradients sends nothing.
+   another.  Such a backward changes no .grad, and ends the work with the other ranks, which get an error, too.  After
+   an error elsewhere, in a forward, say, a program that ends calls abort of its engine: the others may be waiting.  A
+   step that sends gradients cannot be captured: tg_capture_run calls it.  tg_gradients sends nothing.
    torch.nn.parallel.DistributedDataParallel */
 TG_API tg_parallel *tg_parallel_new(tg_module *m, const tg_comm *comm, const tg_parallel_options *options);
 /* Ends it, not m; NULL is allowed.  Gradients are the rank's own again. */

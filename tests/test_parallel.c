@@ -697,7 +697,8 @@ TEST(what_a_backward_can_be)
         }
         if (wanted[v].error) CHECK(strstr(ranks[1].message, wanted[v].error) != NULL);
         if (v == FAILS_HERE) CHECK(ranks[0].code == TG_ERR_COMM && ranks[1].l.aborts == 1);
-        if (v != FAILS_HERE && v != NESTED_HOOK && v != FREED_BY_HOOK) CHECK(ranks[0].l.reductions == wanted[v].reductions);
+        if (v == FAILS_HERE || v == NESTED_HOOK || v == FREED_BY_HOOK) continue; /* one may be quicker */
+        CHECK(ranks[0].l.reductions == wanted[v].reductions);
     }
 }
 
@@ -820,7 +821,7 @@ TEST(batch_norms_of_all_ranks)
 
 /* ---- optimizers whose state is shared out ---- */
 
-enum { SHARD = 1, SAVE = 2, LOAD = 4, WIDE_BUCKETS = 8, HALVES = 16 };
+enum { SHARD = 1, SAVE = 2, LOAD = 4, WIDE_BUCKETS = 8, HALVES = 16, SCALED = 32 };
 static char checkpoint[1000]; /* its path */
 
 /* Bytes of the tensors of this thread. */
@@ -834,6 +835,7 @@ static void run_sharded(rank *r)
 {
     tg_module *m = small_net();
     tg_parallel_options o = {r->variant & WIDE_BUCKETS ? 0 : 1, false};
+    tg_grad_scaler scaler = TG_GRAD_SCALER;
     tg_parallel *p;
     tg_optim *opt;
     int64_t step = 0, bytes;
@@ -857,6 +859,14 @@ static void run_sharded(rank *r)
         x = tg_rand(TG_SHAPE(ROWS, INPUTS));
         if (r->variant & HALVES) x = tg_to_dtype(x, TG_BF16);
         loss = tg_mean(tg_square(tg_to_dtype(tg_forward(m, tg_narrow(x, 0, r->l.rank * n, n)), TG_F32)));
+        if (r->variant & SCALED) { /* in step 2 the last rank's gradients are infinite: no rank does that step */
+            if (step == 2 && r->l.rank == r->size - 1) loss = tg_mul_scalar(loss, 1e38);
+            tg_backward(tg_grad_scaler_scale(&scaler, loss));
+            tg_grad_scaler_step(&scaler, opt);
+            if (scaler.found_inf != (step == 2)) store(r, (double)step);
+            tg_grad_scaler_update(&scaler);
+            continue;
+        }
         tg_backward(loss);
         tg_clip_grad_norm(tg_module_params(m), tg_module_count(m), 0.5);
         tg_step(opt);
@@ -887,13 +897,14 @@ static void run_sharded(rank *r)
 
 TEST(state_that_is_shared_out)
 {
-    static const int halves[] = {0, HALVES};
+    static const int halves[] = {0, HALVES, SCALED};
     rank one;
     int64_t state;
     int v, k, size, i;
     snprintf(checkpoint, sizeof checkpoint, "%s", beside("parallel.ckpt"));
-    for (v = 0; v < 2; ++v) {
-        const int64_t item = halves[v] ? 2 : 4, states = PARAMETERS * 4 * (halves[v] ? 3 : 2); /* with master copies */
+    for (v = 0; v < 3; ++v) {
+        const bool half = halves[v] == HALVES; /* with master copies */
+        const int64_t item = half ? 2 : 4, states = PARAMETERS * 4 * (half ? 3 : 2), sent = halves[v] == SCALED ? 5 : 6;
         for (size = 2; size <= RANKS; size *= 2) {
             run_ranks(size, halves[v], run_sharded, 0);
             CHECK(all_ok(size));
@@ -909,7 +920,7 @@ TEST(state_that_is_shared_out)
             }
             /* gradients once and parameters once in a step; besides, the order of the buckets at the first */
             CHECK(ranks[0].l.reduced == 6 * PARAMETERS * item);
-            CHECK(ranks[0].l.broadcast == 6 * PARAMETERS * item + 4 * (int64_t)sizeof(int64_t));
+            CHECK(ranks[0].l.broadcast == sent * PARAMETERS * item + 4 * (int64_t)sizeof(int64_t));
             run_ranks(size, halves[v] | SHARD | WIDE_BUCKETS, run_sharded, 0);
             CHECK(all_ok(size) && all_same(size) && ranks[0].number[one.numbers] == 1);
             CHECK(memcmp(ranks[0].number, one.number, sizeof(double) * (size_t)one.numbers) == 0);
