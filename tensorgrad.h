@@ -3598,7 +3598,8 @@ typedef struct tgi_thread tgi_thread;
        TGI_SPARE     in their place, portable kernels where there are those of x86, too: few processors use them.
        TGI_CALLERS   functions whose time goes into the kernels that they call, or that run rarely.
 
-   GCC gets all options of a region in one pragma, as a second one would undo those of the first. */
+   Under -Os all of them stay small, the loops as well.  GCC gets all options of a region in one pragma, as a second one
+   would undo those of the first. */
 #if defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__) && defined(__clang__)
 #define TGI_LOOPS_BEGIN _Pragma("clang attribute push")
 #define TGI_SPARE_BEGIN _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
@@ -3608,11 +3609,17 @@ typedef struct tgi_thread tgi_thread;
 #elif defined(TGI_HAS_VECTORS) && defined(__OPTIMIZE__)
 #define TGI_OPTIMIZE(...) _Pragma("GCC push_options") TGI_PRAGMA(GCC optimize(__VA_ARGS__))
 #define TGI_PRAGMA(text) _Pragma(#text)
+#ifdef __OPTIMIZE_SIZE__
+#define TGI_LOOPS_BEGIN TGI_OPTIMIZE("no-trapping-math", "no-math-errno", "fp-contract=off")
+#define TGI_SPARE_BEGIN TGI_LOOPS_BEGIN
+#define TGI_CALLERS_BEGIN TGI_OPTIMIZE("Os")
+#else
 #define TGI_LOOPS_BEGIN                                                                                   \
     TGI_OPTIMIZE("O3", "no-ipa-cp-clone", "no-predictive-commoning", "no-trapping-math", "no-math-errno", \
                  "no-tree-loop-distribute-patterns", "fp-contract=off")
 #define TGI_SPARE_BEGIN TGI_OPTIMIZE("Og", "no-trapping-math", "no-math-errno", "fp-contract=off")
 #define TGI_CALLERS_BEGIN TGI_OPTIMIZE("Og")
+#endif
 #define TGI_LOOPS_END _Pragma("GCC pop_options")
 #define TGI_CALLERS_END TGI_LOOPS_END
 #else
