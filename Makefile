@@ -37,6 +37,7 @@ help:
 	@echo 'make bench ROWS=program  whole programs beside PyTorch: ResNet, U-Net, GAN, ...; loss and speed of a step'
 	@echo 'make bench-sweep     every op over a grid of shapes, dtypes and layouts beside PyTorch: 15 minutes; SWEEP=--coarse: two'
 	@echo 'make bench-quick     without Python and others: how near to what the processor can do; a minute'
+	@echo 'make sizes           bytes of a program and seconds to compile it, with each macro that leaves a part out; TIMES=3'
 	@echo 'make check-examples  runs the examples and compares what they print with examples/expected'
 	@echo 'make examples        builds the examples into $(BUILD)/'
 	@echo 'make lab LAB=file    grades a solution of the tasks in examples/lab, the answers when not told; TASK=3 one of them'
@@ -135,6 +136,12 @@ RUN_SWEEP = @if command -v '$(TG_PYTHON)' >/dev/null; then \
 
 bench-quick: $(BUILD)/workloads
 	@OMP_PROC_BIND=true $(BUILD)/workloads quick
+
+# Of each macro that leaves a part of the library out, and of all together; TIMES=3: the least of three.
+TIMES ?= 1
+.PHONY: sizes
+sizes:
+	@CC='$(CC)' TIMES='$(TIMES)' bash tests/bench/sizes.sh $(BUILD)/sizes
 
 examples: $(EXAMPLES)
 

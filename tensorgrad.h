@@ -59,6 +59,13 @@
                             thread): with 0 least memory is needed, and the use of an ended tensor is noticed least
        TG_PLAIN             leave act III (see CONTENTS) out: the CPU computes by the loops of the room PLAIN, which are
                             easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro
+       TG_PORTABLE          compile the loops for one instruction set, that of the compiler's options, and no copies for
+                            AVX2 and AVX-512: see SIZE
+       TG_NO_FILES          leave rooms out (see CONTENTS): FILES, SAFETENSORS, NPZ, CSV; SAVE and PROFILE need them
+       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES; SAVE and PARALLEL need them
+       TG_NO_OPTIM          OPTIM, CAPTURE, LBFGS, CLIP, SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
+                            state of a scaler
+       TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
                             and otherwise the same options.  An edit of the rest then costs a third of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -80,6 +87,13 @@
    three, so that the last bits differ; under one of them a program gives the same bits in every run.  Products of
    matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.  Where the time of a program
    goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
+
+   SIZE  Linked with -ffunction-sections -Wl,--gc-sections, or with TG_STATIC, a program has what it calls, and the
+   kernels and gradients of all ops, which the op table names.  -Os holds for the loops, too: then products of matrices
+   are as fast as before, and loops over elements several times slower.  `make sizes` measures what each macro saves.
+   What is left out is still declared.  A call of it is an error of the linker, an undefined reference to tg_npy_load;
+   CONTENTS says the room, and CONFIGURE by which macro it went.  (Of TG_STATIC with TG_NO_.. GCC warns that functions
+   are not defined.)  tg_build_info names the macros.
 
    OWNERSHIP  A new tensor belongs to the innermost open scope of its thread, as a local variable belongs to its block.
    TG_SCOPE; opens a scope; at the closing brace its tensors end, except for these:
@@ -287,7 +301,8 @@ typedef enum {
 
 /* Version of the linked implementation, "0.1.0" */
 TG_API const char *tg_version(void);
-/* One line: version, compiler; C++, OpenMP and CBLAS if they were used */
+/* One line: version, compiler; C++, OpenMP and CBLAS if they were used; what TG_PORTABLE, TG_PLAIN and TG_NO_.. made of
+   it, as ", portable, without files" */
 TG_API const char *tg_build_info(void);
 
 /* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
@@ -3466,6 +3481,50 @@ TG_API tg_status tg_profile_print(FILE *file);
 #include <cblas.h>
 #endif
 
+/* Rooms that need others are left out with them (CONFIGURE): SAVE needs those of files and of modules, PARALLEL needs
+   modules, and PROFILE writes a file. */
+#if defined(TG_NO_FILES) || defined(TG_NO_MODULES)
+#define TGI_NO_SAVE
+#endif
+#if defined(TG_NO_MODULES) || defined(TG_NO_OPTIM)
+#define TGI_NO_PARALLEL
+#endif
+#if defined(TG_NO_FILES) || defined(TG_NO_TOOLS)
+#define TGI_NO_PROFILE
+#endif
+#if defined(TGI_NO_SAVE) || defined(TGI_NO_PARALLEL) || defined(TGI_NO_PROFILE)
+#define TGI_NO_ROOMS
+#endif
+
+/* What tg_build_info says of it. */
+#if defined(TG_PLAIN)
+#define TGI_SAYS_KERNELS ", plain"
+#elif defined(TG_PORTABLE)
+#define TGI_SAYS_KERNELS ", portable"
+#else
+#define TGI_SAYS_KERNELS ""
+#endif
+#ifdef TG_NO_FILES
+#define TGI_SAYS_FILES ", without files"
+#else
+#define TGI_SAYS_FILES ""
+#endif
+#ifdef TG_NO_MODULES
+#define TGI_SAYS_MODULES ", without modules"
+#else
+#define TGI_SAYS_MODULES ""
+#endif
+#ifdef TG_NO_OPTIM
+#define TGI_SAYS_OPTIM ", without optimizers"
+#else
+#define TGI_SAYS_OPTIM ""
+#endif
+#ifdef TG_NO_TOOLS
+#define TGI_SAYS_TOOLS ", without tools"
+#else
+#define TGI_SAYS_TOOLS ""
+#endif
+
 /* A companion is an object that the library calls: it has no state, and only those rooms that both need. */
 #if defined(TGI_CUDA_COMPANION) || defined(TG_KERNELS_ONLY)
 #define TGI_COMPANION
@@ -3487,6 +3546,10 @@ typedef char tgi_constants_are_not_double_under_fsingle_precision_constant[sizeo
 #endif
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* the same bits at every optimisation level */
+#endif
+#if defined(TGI_NO_ROOMS) && !defined(TGI_COMPANION) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function" /* what only rooms call that are left out */
 #endif
 
 #ifdef __cplusplus
@@ -3951,7 +4014,7 @@ const char *tg_build_info(void)
 #ifdef TG_USE_CBLAS
            ", CBLAS"
 #endif
-        ;
+        TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
@@ -7048,9 +7111,16 @@ typedef struct {
     double flop;     /* floating-point operations; 0: not known */
 } tgi_slice_info;
 
+#ifdef TGI_NO_PROFILE
+static void tgi_slice_began(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_slice *slice) {}
+static void tgi_slice_ended(TGI_UNUSED tgi_thread *S, TGI_UNUSED const tgi_slice *slice,
+                            TGI_UNUSED const tgi_slice_info *info) {}
+static void tgi_profile_free(TGI_UNUSED tgi_thread *S) {}
+#else
 static void tgi_slice_began(tgi_thread *S, tgi_slice *slice);
 static void tgi_slice_ended(tgi_thread *S, const tgi_slice *slice, const tgi_slice_info *info);
 static void tgi_profile_free(tgi_thread *S);
+#endif
 static TGI_UNUSED void (*const tgi_later_slice_began)(tgi_thread *S, tgi_slice *slice) = tgi_slice_began;
 static TGI_UNUSED void (*const tgi_later_slice_ended)(tgi_thread *S, const tgi_slice *slice,
                                                       const tgi_slice_info *info) = tgi_slice_ended;
@@ -8482,6 +8552,13 @@ static tgi_text tgi_shape_text(const tg_tensor *t)
     const size_t used = strlen(s.text);
     snprintf(s.text + used, sizeof s.text - used, "%.40s", tgi_name_text(t).text);
     return s;
+}
+
+/* The width of a column with this text in it, so far `width`. */
+static int tgi_wider(int width, const char *text)
+{
+    const int length = (int)strlen(text);
+    return length > width ? length : width;
 }
 
 /* ======== @@SCOPE =================================================================================================
@@ -10987,11 +11064,16 @@ static tg_tensor *(*const tgi_later_scatter_view)(tg_tensor *base, tg_tensor *sr
     tgi_scatter_view;
 
 /* The gradients of a tg_parallel are sent while backward goes on, and received before they are committed. */
+#ifdef TGI_NO_PARALLEL /* S->parallel is NULL */
+static tg_status (*const tgi_later_backward)(tg_backward_run *run, tg_tensor *const *roots, int n) = NULL;
+static bool (*const tgi_later_commit)(tg_backward_run *run) = NULL;
+#else
 static tg_status tgi_parallel_backward(tg_backward_run *run, tg_tensor *const *roots, int n);
 static tg_status (*const tgi_later_backward)(tg_backward_run *run, tg_tensor *const *roots, int n) =
     tgi_parallel_backward;
 static bool tgi_parallel_commit(tg_backward_run *run);
 static bool (*const tgi_later_commit)(tg_backward_run *run) = tgi_parallel_commit;
+#endif
 
 /* ---- nodes ---- */
 
@@ -23462,6 +23544,8 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     return close;
 }
 
+#ifndef TG_NO_TOOLS
+
 /* ======== @@CHECK =================================================================================================
 
    Promise: tg_gradcheck tells whether the gradients of a function are its derivatives, and where they are not, at which
@@ -24026,12 +24110,6 @@ static tgi_text tgi_check_name(const tgi_check *c, const tg_tensor *t)
 /* The widths of the report's columns: each as wide as its longest entry. */
 typedef struct { int name, count, index, out; } tgi_check_widths;
 
-static int tgi_wider(int width, const char *text)
-{
-    const int length = (int)strlen(text);
-    return length > width ? length : width;
-}
-
 static tgi_check_widths tgi_check_measure(const tgi_check *c)
 {
     tgi_check_widths w = {5, 3, 9, 7}; /* those of the titles */
@@ -24282,6 +24360,9 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
 {
     return tgi_check_run(tgi_gradgradcheck, "gradgradcheck", fn, inputs, n, user, NULL);
 }
+
+#endif /* !TG_NO_TOOLS: CHECK */
+#ifndef TG_NO_OPTIM
 
 /* ======== @@OPTIM =================================================================================================
 
@@ -25037,10 +25118,15 @@ static void tgi_optim_warn(tgi_thread *S, tg_optim *o)
 
 /* Of an optimizer whose state is shared out: whose share each parameter is; and after a step (which may have failed:
    ok) the values of the others' shares. */
+#ifdef TGI_NO_PARALLEL /* the parallel of each optimizer is NULL */
+static bool (*const tgi_later_share_out)(tgi_thread *S, tg_optim *o) = NULL;
+static bool (*const tgi_later_share_values)(tgi_thread *S, tg_optim *o, bool ok) = NULL;
+#else
 static bool tgi_share_out(tgi_thread *S, tg_optim *o);
 static bool tgi_share_values(tgi_thread *S, tg_optim *o, bool ok);
 static bool (*const tgi_later_share_out)(tgi_thread *S, tg_optim *o) = tgi_share_out;
 static bool (*const tgi_later_share_values)(tgi_thread *S, tg_optim *o, bool ok) = tgi_share_values;
+#endif
 
 tg_status tg_step(tg_optim *opt)
 {
@@ -26655,6 +26741,8 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
     return TG_OK;
 }
 
+#endif /* !TG_NO_OPTIM: OPTIM, CAPTURE, LBFGS, CLIP, SCALER */
+
 /* ======== @@DICT ==================================================================================================
 
    Promise: tensors and inner dictionaries by name and by path, in the order in which they were set; texts by key.
@@ -27237,6 +27325,8 @@ tg_status tg_dict_to_(tg_dict *dict, tg_device device)
     tgi_dict_free(S, moved);
     return TG_OK;
 }
+
+#ifndef TG_NO_FILES
 
 /* ======== @@FILES =================================================================================================
 
@@ -30287,6 +30377,8 @@ tg_tensor *tg_csv_parse(const void *data, size_t bytes, const tg_csv_options *op
     return tgi_csv_end(&c, &table, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL);
 }
 
+#endif /* !TG_NO_FILES: FILES, SAFETENSORS, NPZ, CSV */
+
 /* ======== @@DLPACK ================================================================================================
 
    Promise: a tensor of another library becomes one of this library, and the other way round, by the structs of DLPack
@@ -30575,6 +30667,8 @@ tg_tensor *tg_from_dlpack_unversioned(struct DLManagedTensor *managed)
     memcpy(&from, managed, sizeof from);
     return tgi_dl_import(S, "from_dlpack_unversioned", &from.tensor, false, tgi_dl_release_unversioned, managed);
 }
+
+#ifndef TG_NO_OPTIM
 
 /* ======== @@LOADER ================================================================================================
 
@@ -30902,6 +30996,9 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
     l->at++;
     return true;
 }
+
+#endif /* !TG_NO_OPTIM: LOADER */
+#ifndef TG_NO_MODULES
 
 /* ======== @@NN ====================================================================================================
 
@@ -33091,6 +33188,8 @@ tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n
     return tgi_container_new("nn_dict", "ModuleDict", NULL, true, names, modules, n);
 }
 
+#endif /* !TG_NO_MODULES: NN, LAYERS */
+
 /* ======== @@SEQUENCES =============================================================================================
 
    Promise: layers for sequences: recurrent ones and their cells, attention with several heads, layers of a transformer.
@@ -33205,6 +33304,7 @@ static bool tgi_rule_lstm_cell(tgi_step *step, tg_tensor *g)
            tgi_set_input_grad(step, 2, tg_mul(dnext, gate[1]));
 }
 
+#ifndef TG_NO_MODULES
 /* ---- recurrent layers ---- */
 
 typedef enum { TGI_RNN_TANH, TGI_RNN_RELU, TGI_LSTM, TGI_GRU } tgi_rnn_kind;
@@ -33778,6 +33878,9 @@ tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t
                                dropout, gelu, norm_first);
 }
 
+#endif /* !TG_NO_MODULES: SEQUENCES */
+#ifndef TGI_NO_SAVE
+
 /* ======== @@SAVE ==================================================================================================
 
    Promise: a module in a file, and a checkpoint: all that a training run needs to go on as if it had not stopped.
@@ -34080,6 +34183,7 @@ tg_status tg_module_load_state_ex(tg_module *m, tg_dict *dict, bool strict, tg_d
     return status;
 }
 
+#ifndef TG_NO_OPTIM
 /* ---- the state of a scaler of gradients as a dict ---- */
 
 enum { TGI_SCALER_NUMBERS = 5 };
@@ -34128,6 +34232,7 @@ tg_status tg_grad_scaler_load_state(tg_grad_scaler *scaler, tg_dict *dict)
     return TG_OK;
 }
 
+#endif /* !TG_NO_OPTIM */
 tg_status tg_module_copy_(tg_module *dst, tg_module *src)
 {
     tgi_composite c;
@@ -34253,6 +34358,7 @@ tg_status tg_module_export_c(FILE *file, tg_module *m, const char *name)
     return tgi_state_end(&c, NULL, tgi_export_c(c.S, op, file, m, name));
 }
 
+#ifndef TG_NO_OPTIM
 /* ---- checkpoints: one dict with the names
        module.PATH      of each parameter and buffer
        optim.NAME       of all that tgi_optim_save gives
@@ -34373,6 +34479,10 @@ tg_status tg_checkpoint_load_from(const void *data, size_t bytes, tg_module *m, 
     if (!tgi_checkpoint_begin(&c, op, m, opt)) return tgi_failed(tgi_self());
     return tgi_checkpoint_end(&c, op, tgi_memory_name, tg_safetensors_parse(data, bytes), m, opt, step);
 }
+#endif /* !TG_NO_OPTIM */
+
+#endif /* !TGI_NO_SAVE */
+#ifndef TGI_NO_PARALLEL
 
 /* ======== @@PARALLEL ==============================================================================================
 
@@ -35440,6 +35550,8 @@ tg_status tg_parallel_gather(tg_parallel *parallel, tg_optim *opt)
     return ok ? TG_OK : tgi_failed(S);
 }
 
+#endif /* !TGI_NO_PARALLEL */
+
 /* ======== @@SHOW ==================================================================================================
 
    Promise: tensors are printed as PyTorch prints them; the tape is printed as a table or drawn as a graph.
@@ -36254,6 +36366,8 @@ tg_status tg_tape_dot(FILE *file, tg_tensor *root)
     return tgi_tape_finish(&tape, file);
 }
 
+#ifndef TG_NO_TOOLS
+
 /* ======== @@DRAW =====================================================================================================
 
    Promise: the tape as a drawing that needs no other program: as SVG, or in a page that plays backward.
@@ -36831,6 +36945,9 @@ tg_status tg_tape_html(FILE *file, tg_tensor *root)
     return ok ? status : tgi_failed(S);
 }
 
+#endif /* !TG_NO_TOOLS: DRAW */
+#ifndef TGI_NO_PROFILE
+
 /* ======== @@PROFILE ==================================================================================================
 
    Promise: what ran in a thread, when and for how long, as a trace and as a table; without a profile, no cost.
@@ -37144,9 +37261,13 @@ tg_status tg_profile_print(FILE *file)
     fputs(text, file);
     return tgi_flush(S, "profile_print", file) ? TG_OK : tgi_failed(S);
 }
+#endif /* !TGI_NO_PROFILE */
 
 TGI_CALLERS_END
 
+#if defined(TGI_NO_ROOMS) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 #endif /* !TG_KERNELS_ONLY */
 #if !defined(TG_PLAIN) && !defined(TG_KERNELS_ELSEWHERE) /* act III, up to "the end of the kernels" */
 
@@ -37178,7 +37299,8 @@ TGI_CALLERS_END
 #define TGI_INCLUDES_ITSELF 1
 #endif
 #endif
-#if defined(TGI_INCLUDES_ITSELF) && defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__)
+#if defined(TGI_INCLUDES_ITSELF) && defined(TGI_HAS_VECTORS) && defined(__x86_64__) && defined(__OPTIMIZE__) && \
+    !defined(TG_PORTABLE)
 #define TGI_HAS_X86_KERNELS 1
 #endif
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# sizes.sh FOLDER: what the macros that leave parts out save, as a table for RESULTS.md: bytes of README's first program and
+# processor seconds of the library at -O2, the least of TIMES (1).
+set -eu
+out=$1
+mkdir -p "$out"
+CC=${CC:-cc}
+ROOMS='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS'
+TIMEFORMAT=%U
+awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md >"$out/first.c"
+printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/library.c"
+
+# bytes FLAGS...: the size of the program from first.o, stripped; it must print what it prints without any
+bytes()
+{
+    $CC "$@" "$out/first.o" -o "$out/program" -lm -s
+    "$out/program" >"$out/program.txt"
+    [ -f "$out/first.txt" ] || cp "$out/program.txt" "$out/first.txt"
+    cmp -s "$out/program.txt" "$out/first.txt" || { echo "another result with $*" >&2; exit 1; }
+    wc -c <"$out/program"
+}
+
+# row NAME FLAGS...
+row()
+{
+    local name=$1 sections whole least= seconds
+    shift
+    $CC -Os -ffunction-sections -fdata-sections -I. "$@" -c "$out/first.c" -o "$out/first.o"
+    sections=$(bytes -Wl,--gc-sections "$@")
+    whole=$(bytes "$@")
+    for ((i = 0; i < ${TIMES:-1}; ++i)); do
+        seconds=$({ time $CC -O2 -c -I. "$@" "$out/library.c" -o "$out/library.o"; } 2>&1)
+        least=$(awk -v a="$seconds" -v b="${least:-$seconds}" 'BEGIN { print a < b ? a : b }')
+    done
+    printf '| %s | %d | %d | %.1f |\n' "$name" "$sections" "$whole" "$least"
+}
+
+rm -f "$out/first.txt"
+printf '| | |\n|---|---|\n'
+printf '| processor | %s |\n' "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)"
+printf '| compiler | %s |\n' "$($CC --version | head -n 1)"
+printf '| date | %s |\n' "$(date +%F)"
+printf '| others | at a load of %s |\n\n' "$(awk '{ print $1 }' /proc/loadavg)"
+printf '| macros | bytes, sections collected | bytes | seconds |\n|---|---|---|---|\n'
+row 'none' -UNONE
+row '`TG_PORTABLE`' -DTG_PORTABLE
+row 'the four `TG_NO_`' $ROOMS
+row 'these and `TG_PORTABLE`' $ROOMS -DTG_PORTABLE
+row '`TG_PLAIN`' -DTG_PLAIN
+for room in $ROOMS; do row "\`TG_PLAIN\`, \`${room#-D}\`" -DTG_PLAIN $room; done
+row '`TG_PLAIN`, the four `TG_NO_`' $ROOMS -DTG_PLAIN
+row 'these and `-fno-asynchronous-unwind-tables`' $ROOMS -DTG_PLAIN -fno-asynchronous-unwind-tables
+row 'these and `-no-pie`' $ROOMS -DTG_PLAIN -fno-asynchronous-unwind-tables -fno-pie -no-pie
