@@ -37478,17 +37478,19 @@ typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
 
 /* The product of few rows with a piece of a weight: see tgi_few_job.  Vectors are as long as those of the instruction
    set: sum [rows, groups, TGI_FEW] += x [rows, steps] times w [steps, groups, TGI_FEW], lane by lane.  copies: a vector
-   of x is made of copies of one element; else it is one in memory.  pairs: w, and x if it is not copied, are bf16, of
-   which a vector in memory makes two: of the elements with even places, and of those with odd ones; and of copies
-   and pairs, a group has two such vectors of w.  total: NULL, or where the sums of the lanes go, [rows, groups,
-   TGI_FEW]; or, of copies, all lanes, in the order of the elements of w.  Steps in elements, neighbours where none is
-   given. */
+   of x is made of copies of one element; else it is one in memory.  pairs: w is bf16, of which a vector in memory makes
+   two: of the elements with even places, and of those with odd ones; x, if it is not copied, has the latter x_odd
+   behind the former; of copies and pairs, a group has two such vectors of w.  halves: w is f16, which a kernel can
+   read if reads_halves.  total: NULL, or where the sums of the lanes go, [rows, groups, TGI_FEW]; or, of copies, all
+   lanes, in the order of the elements of w.  next: the piece after this one; the group that is `ahead` groups further
+   is fetched meanwhile.
+   Steps in elements, neighbours where none is given. */
 enum { TGI_FEW = 4 };
 typedef struct {
-    int64_t rows, groups, steps;
-    bool copies, pairs;
-    int64_t x_row, w_step, w_group, w_apart, sum_row, total_row; /* apart: from vector to vector of a group */
-    const void *x, *w;
+    int64_t rows, groups, steps, ahead;
+    bool copies, pairs, halves;
+    int64_t x_row, x_odd, w_step, w_group, w_apart, sum_row, total_row; /* apart: from vector to vector of a group */
+    const void *x, *w, *next;
     void *sum, *total;
 } tgi_few;
 #if defined(TGI_HAS_VECTORS) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -37580,6 +37582,7 @@ typedef struct tgi_kernels {
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
     double (*dot[2])(const void *a, const void *b, int64_t n);
     void (*few_rows[2])(const tgi_few *f);
+    bool reads_halves; /* see tgi_few */
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
     void (*norm[2])(tgi_norm_row *row);
@@ -41283,27 +41286,31 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
        along k              vectors of a row of x; at the end the lanes of the sums are added up
        along the outputs    vectors of copies of an element of x
 
-   so that one kernel, tgi_few, does both.  It reads w where it lies in the compute dtype and in bf16; in f16, or at the
-   end of w, a piece is converted, or copied, with zeros behind it. */
+   so that one kernel, tgi_few, does both.  It reads w where it lies in the compute dtype, in bf16 and, if the processor
+   has an instruction for it, in f16; else, or at the end of w, a piece is converted, or copied, with zeros behind it.
+   The next groups of lines are fetched while the rows are multiplied, so that memory is not idle meanwhile. */
 typedef struct {
     tgi_iter batch; /* operands out, a, b */
     tg_dtype compute, out;
     const tgi_kernels *kernels;
     int64_t rows, outputs, k;
-    bool along_k, pairs;  /* pairs: see tgi_few */
+    bool along_k, pairs, halves; /* see tgi_few */
+    bool large;                  /* w does not stay in the caches of a core: the next groups are fetched */
     int x_operand;        /* of the batch; w is the other */
     tgi_matrix x, w;
     int64_t c_row, c_col; /* steps in out */
-    int64_t lanes, block; /* of a vector; outputs of an item */
-    tg_dtype x_dtype, w_dtype; /* of what the kernel reads */
-    int64_t x_row;             /* of that */
+    int64_t lanes, block, lines; /* of a vector; outputs of an item; lines of a piece */
+    tg_dtype w_dtype;            /* of what the kernel reads */
+    int64_t x_row, x_odd;        /* of that */
     int64_t x_bytes, w_bytes, sum_bytes; /* of scratch: x if it does not lie so, a piece of w, sums; y [rows, block] */
     tgi_scratch scratch;
 } tgi_few_job;
 
-/* Rows at most; along k: lines of a piece, and elements of one; along the outputs, too; outputs of an item. */
-enum { TGI_FEW_ROWS = 16, TGI_FEW_LINES = 8, TGI_FEW_K = 512, TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 256 };
-enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024 };
+/* Rows at most; bytes of a piece along k, and elements of its lines; lines along the outputs, elements, and bytes that
+   are fetched ahead; outputs of an item. */
+enum { TGI_FEW_ROWS = 16, TGI_FEW_PIECE = 32768, TGI_FEW_K = 512 };
+enum { TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 512, TGI_FEW_FETCHED = 16384 };
+enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024, TGI_FEW_LARGE_BLOCK = 4096 };
 
 /* to [width] of dtype = x [n], with zeros behind. */
 static void tgi_few_line(tg_dtype dtype, char *to, int64_t width, tg_dtype from, const char *x, int64_t x_step,
@@ -41331,28 +41338,41 @@ static const char *tgi_few_piece(const tgi_few_job *job, const char *from, int64
     return scratch;
 }
 
-/* y [rows, block]: n outputs; w: of the first of them.  f has the rows of x and room for sums [rows, TGI_FEW_LINES,
-   lanes]. */
+/* The product with a piece of w, lines as in tgi_few_piece; next: the first element of the piece after it. */
+static void tgi_few_step(const tgi_few_job *job, tgi_few *f, const char *w, const char *next, int64_t lines,
+                         int64_t behind, int64_t n, int64_t all, int64_t width, char *piece)
+{
+    int64_t *const line = job->along_k ? &f->w_apart : &f->w_step;
+    f->w = tgi_few_piece(job, w, lines, behind, n, all, width, piece, line);
+    f->next = f->w == w ? next : piece;
+    if (job->along_k) f->w_group = TGI_FEW * f->w_apart;
+    job->kernels->few_rows[tgi_compute_index(job->compute)](f);
+}
+
+/* y [rows, block]: n outputs; w: of the first of them.  f has the rows of x and room for sums [rows, lines, lanes]. */
 static void tgi_few_along_k(const tgi_few_job *job, tgi_few f, const char *w, int64_t n, char *piece, char *y)
 {
     const int64_t vector = job->pairs ? 2 * job->lanes : job->lanes; /* elements of one in memory */
+    const int64_t size = tgi_bytes_of(job->compute), step = tgi_bytes_of(job->w.dtype), line = job->w.col * step;
     const char *const x = (const char *)f.x;
-    f.sum_row = TGI_FEW_LINES * job->lanes;
+    f.sum_row = job->lines * job->lanes;
     f.w_step = vector;
+    f.ahead = job->large;
     for (int64_t j = 0, lines; j < n; j += lines) {
-        lines = tgi_at_most(n - j, TGI_FEW_LINES);
+        lines = tgi_at_most(n - j, job->lines);
+        if (lines > TGI_FEW) lines -= lines % TGI_FEW; /* the last ones are copied */
         f.groups = (lines + TGI_FEW - 1) / TGI_FEW;
         memset(f.sum, 0, (size_t)job->sum_bytes);
         for (int64_t k = 0, run; k < job->k; k += run) {
             run = tgi_at_most(job->k - k, TGI_FEW_K);
             const int64_t width = tgi_round_up(run, vector);
-            f.x = x + k * tgi_bytes_of(job->x_dtype);
-            f.w = tgi_few_piece(job, w + (j * job->w.col + k) * tgi_bytes_of(job->w.dtype), lines, 0, run,
-                                TGI_FEW * f.groups, width, piece, &f.w_apart);
-            f.w_group = TGI_FEW * f.w_apart;
+            const bool ends = k + run == job->k;
+            const char *const from = w + j * line + k * step;
+            f.x = x + k * size / (job->pairs ? 2 : 1);
             f.steps = width / vector;
-            f.total = k + run == job->k ? y + j * tgi_bytes_of(job->compute) : NULL;
-            job->kernels->few_rows[tgi_compute_index(job->compute)](&f);
+            f.total = ends ? y + j * size : NULL;
+            tgi_few_step(job, &f, from, ends ? w + (j + lines) * line : from + run * step, lines, 0, run,
+                         TGI_FEW * f.groups, width, piece);
         }
     }
 }
@@ -41360,12 +41380,13 @@ static void tgi_few_along_k(const tgi_few_job *job, tgi_few f, const char *w, in
 /* tgi_few_along_k, but along the outputs; and the sums are [rows, block]. */
 static void tgi_few_along_outputs(const tgi_few_job *job, tgi_few f, const char *w, int64_t n, char *piece, char *y)
 {
-    const int64_t size = tgi_bytes_of(job->compute);
+    const int64_t size = tgi_bytes_of(job->compute), step = tgi_bytes_of(job->w.dtype), line = job->w.row * step;
     const char *const x = (const char *)f.x;
     char *const sums = (char *)f.sum;
     f.sum_row = job->block;
     f.w_apart = job->pairs ? 2 * job->lanes : job->lanes;
     f.w_group = TGI_FEW * job->lanes;
+    f.ahead = job->large ? TGI_FEW_FETCHED / (TGI_FEW_DEPTH * f.w_group * step) : 0;
     memset(sums, 0, (size_t)job->sum_bytes);
     for (int64_t k = 0; k < job->k; k += TGI_FEW_DEPTH) {
         f.steps = tgi_at_most(job->k - k, TGI_FEW_DEPTH);
@@ -41373,12 +41394,40 @@ static void tgi_few_along_outputs(const tgi_few_job *job, tgi_few f, const char 
         for (int64_t j = 0, run; j < n; j += run) {
             run = tgi_at_most(n - j, TGI_FEW_OUTPUTS);
             const int64_t width = tgi_round_up(run, f.w_group);
+            const char *const from = w + k * line + j * step;
             f.groups = width / f.w_group;
-            f.w = tgi_few_piece(job, w + (k * job->w.row + j) * tgi_bytes_of(job->w.dtype), f.steps,
-                                job->k - k - f.steps, run, f.steps, width, piece, &f.w_step);
             f.sum = sums + j * size;
             f.total = k + f.steps == job->k ? y + j * size : NULL;
-            job->kernels->few_rows[tgi_compute_index(job->compute)](&f);
+            tgi_few_step(job, &f, from, j + run < n ? from + run * step : w + (k + f.steps) * line, f.steps,
+                         job->k - k - f.steps, run, f.steps, width, piece);
+        }
+    }
+}
+
+TGI_LOOPS_BEGIN
+/* even, odd [n] = the elements of x [2 n] with these places. */
+static void tgi_few_part(float *even, float *odd, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) {
+        even[i] = x[2 * i];
+        odd[i] = x[2 * i + 1];
+    }
+}
+TGI_LOOPS_END
+
+/* x [rows, x_row] in the compute dtype, from a matrix, with zeros behind each row; of pairs along k, the elements with
+   even places stand before those with odd ones. */
+static void tgi_few_rows_of(const tgi_few_job *job, char *to, const char *x)
+{
+    const int64_t from = tgi_bytes_of(job->x.dtype), step = job->x.col * from, odd = job->x_odd;
+    for (int64_t r = 0; r < job->rows; ++r, x += job->x.row * from) {
+        char *const row = to + r * job->x_row * tgi_bytes_of(job->compute);
+        if (odd == 0) tgi_few_line(job->compute, row, job->x_row, job->x.dtype, x, step, job->k);
+        for (int64_t k = 0, run; k < 2 * odd; k += run) {
+            float pair[TGI_FEW_K], *const even = (float *)(void *)row + k / 2;
+            run = tgi_at_most(2 * odd - k, TGI_FEW_K);
+            tgi_few_line(TG_F32, (char *)pair, run, job->x.dtype, x + k * step, step, tgi_at_most(job->k - k, run));
+            tgi_few_part(even, even + odd, pair, run / 2);
         }
     }
 }
@@ -41388,7 +41437,7 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
 {
     const tgi_few_job *job = (const tgi_few_job *)job_;
     const int64_t blocks = (job->outputs + job->block - 1) / job->block, size = tgi_bytes_of(job->compute);
-    const int64_t out_size = tgi_bytes_of(job->out), x_size = tgi_bytes_of(job->x.dtype);
+    const int64_t out_size = tgi_bytes_of(job->out);
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const copy = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     char *const piece = copy + job->x_bytes, *const sums = piece + job->w_bytes, *const y = sums + job->sum_bytes;
@@ -41402,14 +41451,13 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
         f.rows = job->rows;
         f.copies = !job->along_k;
         f.pairs = job->pairs;
+        f.halves = job->halves;
+        f.x_odd = job->x_odd;
         f.x_row = job->x_row;
         f.total_row = job->block;
         f.x = job->x_bytes ? copy : x;
         f.sum = sums;
-        for (int64_t r = 0; job->x_bytes && r < job->rows; ++r) {
-            tgi_few_line(job->x_dtype, copy + r * job->x_row * tgi_bytes_of(job->x_dtype), job->x_row, job->x.dtype,
-                         x + r * job->x.row * x_size, job->x.col * x_size, job->k);
-        }
+        if (job->x_bytes) tgi_few_rows_of(job, copy, x);
         (job->along_k ? tgi_few_along_k : tgi_few_along_outputs)(job, f, w, n, piece, y);
         for (int64_t r = 0; r < job->rows; ++r, c += job->c_row * out_size) {
             tgi_convert_run(job->out, c, job->c_col * out_size, job->compute, y + r * job->block * size, size, n);
@@ -41439,26 +41487,32 @@ static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
 static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
 {
     const int64_t size = tgi_bytes_of(job->compute), share = job->outputs / tgi_threads_for(S, work) + 1;
-    const int64_t block = tgi_at_most(share < TGI_FEW_LEAST ? (int64_t)TGI_FEW_LEAST : share, TGI_FEW_BLOCK);
+    job->large = job->outputs * job->k * tgi_bytes_of(job->w.dtype) > 1 << 20;
+    const int64_t most = job->large ? (int64_t)TGI_FEW_LARGE_BLOCK : (int64_t)TGI_FEW_BLOCK;
+    const int64_t block = tgi_at_most(share < TGI_FEW_LEAST ? (int64_t)TGI_FEW_LEAST : share, most);
     job->kernels = tgi_kernels_of(S);
     job->lanes = job->kernels->tile_cols[tgi_compute_index(job->compute)] / 2;
     job->pairs = TGI_READS_PAIRS && job->w.dtype == TG_BF16;
+    job->halves = job->kernels->reads_halves && job->w.dtype == TG_F16;
     job->block = tgi_round_up(tgi_at_most(job->outputs, block), TGI_FEW * job->lanes);
-    job->w_dtype = job->pairs ? TG_BF16 : job->compute;
-    job->x_dtype = job->along_k ? job->w_dtype : job->compute;
-    const int64_t width = job->along_k ? tgi_round_up(job->k, job->pairs ? 2 * job->lanes : job->lanes) : job->k;
-    const bool lies = job->x.dtype == job->x_dtype && job->x.col == 1 && job->k == width;
-    job->x_row = lies ? job->x.row : width;
-    job->x_bytes = lies ? 0 : tgi_round_up(job->rows * width * tgi_bytes_of(job->x_dtype), 64);
-    job->w_bytes = (job->along_k ? TGI_FEW_LINES * tgi_at_most(width, TGI_FEW_K)
+    job->w_dtype = job->pairs || job->halves ? job->w.dtype : job->compute;
+    job->lines = TGI_FEW_PIECE / (TGI_FEW_K * tgi_bytes_of(job->w_dtype));
+    const int64_t vector = job->pairs ? 2 * job->lanes : job->lanes;
+    const int64_t width = job->along_k ? tgi_round_up(job->k, vector) : job->k;
+    const bool parts = job->pairs && job->along_k;
+    const bool lies = job->x.dtype == job->compute && job->x.col == 1 && job->k == width && !parts;
+    job->x_odd = parts ? width / 2 : 0;
+    job->x_row = lies ? job->x.row : width + job->lanes; /* rows 4 KiB apart would share few places of the cache */
+    job->x_bytes = lies ? 0 : tgi_round_up(job->rows * job->x_row * size, 64);
+    job->w_bytes = (job->along_k ? job->lines * tgi_at_most(width, TGI_FEW_K)
                                  : TGI_FEW_DEPTH * tgi_at_most(job->block, TGI_FEW_OUTPUTS)) *
                    tgi_bytes_of(job->w_dtype);
-    job->sum_bytes = job->rows * (job->along_k ? TGI_FEW_LINES * job->lanes : job->block) * size;
+    job->sum_bytes = job->rows * (job->along_k ? job->lines * job->lanes : job->block) * size;
     const int64_t items = job->batch.numel * ((job->outputs + job->block - 1) / job->block);
     const int64_t bytes = job->x_bytes + job->w_bytes + job->sum_bytes + job->rows * job->block * size;
-    const int parts = tgi_parts_for(S, work, items);
-    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, (size_t)bytes, parts)) return false;
-    tgi_parallel_for(parts, items, tgi_few_range, job);
+    const int threads = tgi_parts_for(S, work, items);
+    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, (size_t)bytes, threads)) return false;
+    tgi_parallel_for(threads, items, tgi_few_range, job);
     tgi_free(S, job->scratch.each, job->scratch.total);
     return true;
 }
@@ -45566,44 +45620,57 @@ typedef tgi_vector TGI_T(vector_anywhere) __attribute__((__aligned__(2), __may_a
 typedef tgi_real TGI_T(vector_anywhere);
 #endif
 
+/* A vector of w as the kernel multiplies it; pairs are told apart later. */
+#undef TGI_FEW_VECTOR
+#if !defined(TGI_SECOND_TYPE) && defined(TGI_AGAIN)
+#define TGI_FEW_VECTOR(w, converts) \
+    ((converts) ? (tgi_vector)TGI_FLOATS_OF(*(const TGI_V(halves) *)(w)) : *(const TGI_T(vector_anywhere) *)(w))
+#else
+#define TGI_FEW_VECTOR(w, converts) (*(const TGI_T(vector_anywhere) *)(w))
+#endif
+
 TGI_FMA_BEGIN
 /* A group of tgi_few for `many` rows at a time, constants: rows that are not there are computed like the last one, and
-   not stored.  copies, pairs: see there. */
-TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, int64_t rows, const char *from, tgi_real *sum,
-                                   const int many, const bool copies, const bool pairs)
+   not stored.  copies, pairs, halves: see there.  next: a group that is fetched. */
+TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const char *next, int64_t rows,
+                                   const char *from, tgi_real *sum, const int many, const bool copies,
+                                   const bool pairs, const bool halves)
 {
     TGI_FMA
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MOST = 4 };
-    const int vectors = pairs && copies ? 2 : TGI_FEW, halves = pairs && !copies ? 2 : 1;
-    const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real)), apart = f->w_apart * size;
-    const int64_t w_step = f->w_step * size, x_step = (int64_t)(copies ? sizeof(tgi_real) : sizeof(tgi_vector));
-    const int64_t x_row = f->x_row * (copies ? (int64_t)sizeof(tgi_real) : size);
-    const tgi_vector zero = {0};
+    const int vectors = pairs && copies ? 2 : TGI_FEW, parts = pairs && !copies ? 2 : 1;
+    const int64_t size = (int64_t)(pairs || halves ? sizeof(uint16_t) : sizeof(tgi_real)), apart = f->w_apart * size;
+    const int64_t w_step = f->w_step * size, x_row = f->x_row * (int64_t)sizeof(tgi_real);
+    const int64_t x_step = (int64_t)(copies ? sizeof(tgi_real) : sizeof(tgi_vector));
+    const int64_t odd = f->x_odd * (int64_t)sizeof(tgi_real);
+    const tgi_vector floats = {0};
     const char *x[MOST];
     tgi_vector sums[MOST][TGI_FEW];
     TGI_UNROLL
     for (int r = 0; r < many; ++r) {
         x[r] = from + (r < rows ? r : rows - 1) * x_row;
         TGI_UNROLL
-        for (int v = 0; v < TGI_FEW; ++v) sums[r][v] = zero;
+        for (int v = 0; v < TGI_FEW; ++v) sums[r][v] = floats;
     }
-    for (int64_t at = 0, end = f->steps * x_step; at < end; at += x_step, w += w_step) {
+    for (int64_t at = 0, end = f->steps * x_step; at < end; at += x_step, w += w_step, next += w_step) {
         tgi_vector in[TGI_FEW], part[TGI_FEW];
         TGI_UNROLL
-        for (int v = 0; v < vectors; ++v) in[v] = *(const TGI_T(vector_anywhere) *)(const void *)(w + v * apart);
+        for (int v = 0; v < vectors; ++v) {
+            in[v] = TGI_FEW_VECTOR((const void *)(w + v * apart), halves);
+            TGI_PREFETCH(next + v * apart);
+        }
         TGI_UNROLL
-        for (int half = 0; half < halves; ++half) {
+        for (int half = 0; half < parts; ++half) {
             TGI_UNROLL
             for (int v = 0; v < TGI_FEW; ++v) {
                 part[v] = !pairs ? in[v] : copies ? TGI_HALF(in[v / 2], v % 2) : TGI_HALF(in[v], half);
             }
             TGI_UNROLL
             for (int r = 0; r < many; ++r) {
-                const void *const next = x[r] + at;
+                const void *const place = x[r] + at + half * odd;
                 tgi_vector factor;
-                if (copies) factor = *(const tgi_real *)next - zero;
-                else factor = *(const TGI_T(vector_anywhere) *)next;
-                if (!copies && pairs) factor = TGI_HALF(factor, half);
+                if (copies) factor = *(const tgi_real *)place - floats;
+                else factor = *(const TGI_T(vector_anywhere) *)place;
                 TGI_UNROLL
                 for (int v = 0; v < TGI_FEW; ++v) sums[r][v] += factor * part[v];
             }
@@ -45621,32 +45688,39 @@ static void TGI_T(few_rows)(const tgi_few *f)
 {
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MANY = TGI_V(tile_rows) < 8 ? 2 : 4 };
     enum { PER_GROUP = (int)TGI_FEW * (int)LANES };
-    const bool may = TGI_READS_PAIRS && sizeof(tgi_real) == sizeof(float), pairs = may && f->pairs;
-    const int64_t size = (int64_t)(pairs ? sizeof(uint16_t) : sizeof(tgi_real));
-    const int64_t x_row = f->x_row * (f->copies ? (int64_t)sizeof(tgi_real) : size);
-    for (int64_t r = 0; r < f->rows; r += MANY) {
-        const char *const x = (const char *)f->x + r * x_row, *w = (const char *)f->w;
-        tgi_real *sum = (tgi_real *)f->sum + r * f->sum_row;
-        const int64_t rows = f->rows - r;
-        for (int64_t group = 0; group < f->groups; ++group, w += f->w_group * size, sum += PER_GROUP) {
+    const bool is_f32 = sizeof(tgi_real) == sizeof(float), may = TGI_READS_PAIRS && is_f32, pairs = may && f->pairs;
+    const bool halves = is_f32 && f->halves;
+    const int64_t size = (int64_t)(pairs || halves ? sizeof(uint16_t) : sizeof(tgi_real)), step = f->w_group * size;
+    const char *w = (const char *)f->w, *next = (const char *)f->next;
+    for (int64_t group = 0; group < f->groups; ++group, w += step) {
+        const int64_t left = f->groups - group - f->ahead;
+        const char *const ahead = left > 0 ? w + f->ahead * step : next - left * step;
+        for (int64_t r = 0; r < f->rows; r += MANY) {
+            const char *const x = (const char *)((const tgi_real *)f->x + r * f->x_row), *const n = r ? w : ahead;
+            tgi_real *const sum = (tgi_real *)f->sum + r * f->sum_row + group * PER_GROUP;
+            const int64_t rows = f->rows - r;
             const int one = rows == 1;
-            switch (one + (f->copies ? 4 : 0) + (pairs ? 2 : 0)) { /* constants make it fast */
-                case 0: TGI_T(few_pass)(f, w, rows, x, sum, MANY, false, false); break;
-                case 1: TGI_T(few_pass)(f, w, rows, x, sum, 1, false, false); break;
-                case 2: TGI_T(few_pass)(f, w, rows, x, sum, MANY, false, may); break;
-                case 3: TGI_T(few_pass)(f, w, rows, x, sum, 1, false, may); break;
-                case 4: TGI_T(few_pass)(f, w, rows, x, sum, MANY, true, false); break;
-                case 5: TGI_T(few_pass)(f, w, rows, x, sum, 1, true, false); break;
-                case 6: TGI_T(few_pass)(f, w, rows, x, sum, MANY, true, may); break;
-                default: TGI_T(few_pass)(f, w, rows, x, sum, 1, true, may); break;
+            switch (one + (f->copies ? 2 : 0) + (pairs ? 4 : halves ? 8 : 0)) { /* constants make it fast */
+                case 0: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, false, false, false); break;
+                case 1: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, false, false, false); break;
+                case 2: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, true, false, false); break;
+                case 3: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, true, false, false); break;
+                case 4: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, false, may, false); break;
+                case 5: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, false, may, false); break;
+                case 6: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, true, may, false); break;
+                case 7: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, true, may, false); break;
+                case 8: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, false, false, is_f32); break;
+                case 9: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, false, false, is_f32); break;
+                case 10: TGI_T(few_pass)(f, w, n, rows, x, sum, MANY, true, false, is_f32); break;
+                default: TGI_T(few_pass)(f, w, n, rows, x, sum, 1, true, false, is_f32); break;
             }
         }
     }
     for (int64_t r = 0; f->total && r < f->rows; ++r) {
         const tgi_real *sum = (const tgi_real *)f->sum + r * f->sum_row;
         tgi_real *total = (tgi_real *)f->total + r * f->total_row;
-        const int64_t step = f->copies ? (int64_t)PER_GROUP : (int64_t)TGI_FEW;
-        for (int64_t group = 0; group < f->groups; ++group, sum += PER_GROUP, total += step) {
+        const int64_t apart = f->copies ? (int64_t)PER_GROUP : (int64_t)TGI_FEW;
+        for (int64_t group = 0; group < f->groups; ++group, sum += PER_GROUP, total += apart) {
             tgi_real lane[PER_GROUP];
             if (f->copies && !pairs) memcpy(total, sum, sizeof lane);
             for (int i = 0; i < PER_GROUP && f->copies && pairs; ++i)
@@ -46419,6 +46493,11 @@ static const tgi_kernels TGI_V(kernels) = {
 #endif
     {TGI_V(row_dot_f32), TGI_F64_ROW(row_dot)},
     {TGI_V(few_rows_f32), TGI_F64(few_rows)},
+#ifdef TGI_AGAIN
+    true,
+#else
+    false,
+#endif
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
     {TGI_V(norm_f32), TGI_F64_ROW(norm)},
