@@ -2,9 +2,10 @@
 
    READ    main(): the engine (comm.h), tg_parallel_new, tg_loader_shard; the rest is the loop of one process.
    CHANGE  the number of ranks, 1, 2, 4, 8: the losses are the same, but for rounding.  --shard shares the state of
-           the optimizer out; --norm has batch norms over all ranks; --save FILE writes a checkpoint every 20 steps,
-           and --load FILE goes on from it, with any number of ranks; --steps 300 goes on longer; --trouble kill, stop
-           or fail shows what becomes of the others when that happens to the last rank; --measure what backward hides.
+           the optimizer out; --norm has batch norms over all ranks; --bf16 trains a network in bf16; --save FILE
+           writes a checkpoint every 20 steps, and --load FILE goes on from it, with any number of ranks; --steps 300
+           goes on longer; --trouble kill, stop or fail shows what becomes of the others when that happens to the last
+           rank; --measure what backward hides.
    PRINTS  from rank 0 the loss of the whole batch, every 10 steps. */
 #define TENSORGRAD_IMPLEMENTATION
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
@@ -21,16 +22,17 @@ typedef struct {
     int64_t steps;
     double patience; /* seconds for which a rank may be silent */
     const char *save, *load, *trouble;
-    bool shard, norm, measure;
+    bool shard, norm, bf16, measure;
 } options;
 
 static options read_options(int argc, char **argv)
 {
-    options o = {100, 60, NULL, NULL, "", false, false, false};
+    options o = {100, 60, NULL, NULL, "", false, false, false, false};
     for (int i = 1; i < argc; ++i) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--shard") == 0) o.shard = true;
         else if (strcmp(argv[i], "--norm") == 0) o.norm = true;
+        else if (strcmp(argv[i], "--bf16") == 0) o.bf16 = true;
         else if (strcmp(argv[i], "--measure") == 0) o.measure = true;
         else if (strcmp(argv[i], "--steps") == 0) o.steps = atoll(value), ++i;
         else if (strcmp(argv[i], "--patience") == 0) o.patience = atoi(value), ++i;
@@ -81,7 +83,8 @@ static double train_step(tg_module *net, tg_parallel *parallel, tg_optim *opt, t
 {
     TG_SCOPE;
     tg_optim_zero_grad(opt);
-    tg_tensor *loss = tg_cross_entropy(tg_forward(net, batch[0]), batch[1]);
+    tg_tensor *x = tg_to_dtype(batch[0], tg_dtype_of(tg_module_params(net)[0]));
+    tg_tensor *loss = tg_cross_entropy(tg_to_dtype(tg_forward(net, x), TG_F32), batch[1]);
     if (!tg_ok() || tg_backward(loss) != TG_OK || tg_step(opt) != TG_OK || !asked) return 0;
     return tg_item(tg_parallel_sum(parallel, tg_div_scalar(tg_detach(loss), ranks)));
 }
@@ -131,6 +134,7 @@ int main(int argc, char **argv)
     tg_loader_shard(loader, comm.rank, comm.size);
 
     tg_module *net = make_net(o.norm, 2, HIDDEN);
+    if (o.bf16) tg_module_to_dtype(net, TG_BF16);
     tg_parallel *parallel = tg_parallel_new(net, &comm, NULL);
     tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 1e-2);
     if (o.norm) tg_parallel_sync_batch_norm(parallel);
