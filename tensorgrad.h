@@ -3325,6 +3325,33 @@ TG_API tg_status tg_parallel_shard(tg_parallel *parallel, tg_optim *opt);
    ZeroRedundancyOptimizer.consolidate_state_dict */
 TG_API tg_status tg_parallel_gather(tg_parallel *parallel, tg_optim *opt);
 
+/* What the ranks of one NCCL communicator have in common.  ncclUniqueId */
+typedef struct {
+    char bytes[128]; /* to be sent to the other ranks as they are */
+} tg_nccl_id;
+/* *id becomes one that nobody has: rank 0 makes it, and the program brings its bytes to the other ranks.  Errors: as of
+   tg_nccl_comm.  ncclGetUniqueId */
+TG_API tg_status tg_nccl_new_id(tg_nccl_id *id);
+/* *comm becomes an engine over NCCL for tensors on this GPU, where tensorgrad_cuda.cu was compiled with TG_USE_NCCL.
+   All ranks call it, each with a GPU of its own, and it returns when all have.  In a program of MPI, with a process for
+   each GPU:
+       tg_nccl_id id = {{0}};
+       tg_comm comm;
+       if (rank == 0) tg_nccl_new_id(&id);
+       MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+       tg_nccl_comm(&comm, &id, rank, size, TG_CUDA(rank % tg_cuda_device_count()), 0);
+   The engine has a stream of its own, so gradients are sent while backward goes on.  seconds is how long a call waits
+   for the other ranks before it fails; 0 stands for 600.  The host waits until the gradients have come, at the end of
+   backward.  With INFINITY it does not: the GPU does, and a rank that has died stops the program where that waits.
+   It belongs to this thread until tg_nccl_comm_free.  NCCL_DEBUG=WARN in the environment has NCCL tell more of errors.
+   Errors: no GPU, or no NCCL in this build; id is empty, as after an error on rank 0; NCCL fails, or a rank has not
+   come in time (TG_ERR_COMM).  *comm is all zeros then.  ncclCommInitRankConfig */
+TG_API tg_status tg_nccl_comm(tg_comm *comm, const tg_nccl_id *id, int rank, int size, tg_device device,
+                              double seconds);
+/* Ends the engine, after tg_parallel_free, and waits for the other ranks to do so, too, unless there was a failure.
+   *comm becomes all zeros; NULL and all zeros are allowed.  ncclCommDestroy */
+TG_API void tg_nccl_comm_free(tg_comm *comm);
+
 /* ======== @@SHOW ================================================================================================== */
 
 /* tg_print prints t to stdout as PyTorch does, with a line end: "tensor([[1., 2.],\n        [3., 4.]])".  Four
@@ -6119,6 +6146,13 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(DEVICE, bool, capture_launch, (tgi_thread *S, int index, void *capture, bool ok, tg_rng rng))                   \
     OP(DEVICE, void, capture_free, (tgi_thread *S, int index, void *capture))                                          \
                                                                                                                        \
+    /* What the ranks of a new tg_nccl_comm have in common. */                                                         \
+    OP(DEVICE, bool, comm_id, (tgi_thread *S, tg_nccl_id *id))                                                         \
+    /* Meets the other ranks, and fills in *comm, of which rank and size are set. */                                   \
+    OP(DEVICE, bool, comm_open, (tgi_thread *S, int index, const tg_nccl_id *id, double seconds, tg_comm *comm))       \
+    /* False, without an error, if this backend has not made it. */                                                    \
+    OP(DEVICE, bool, comm_close, (tgi_thread *S, tg_comm *comm))                                                       \
+                                                                                                                       \
     /* arg[0] = the elementwise op loop->kernel of arg[1], ... */                                                      \
     OP(ALL, bool, map, (tgi_thread *S, const tgi_loop *loop))                                                          \
     /* arg[0] = the gradient of the input of the op loop->kernel (see TGI_GRADIENTS) from that of its output, arg[1],  \
@@ -6835,7 +6869,7 @@ extern const tgi_host tgi_library;
 
 /* The program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_ABI = 29, TGI_SIZES = 19 };
+enum { TGI_ABI = 29, TGI_SIZES = 20 };
 typedef struct {
     int abi;
     size_t size[TGI_SIZES];
@@ -6847,7 +6881,7 @@ static const tgi_version tgi_this_version = {
     {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),
      sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),
      sizeof(tgi_channel_norm), sizeof(tgi_distances), sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient),
-     sizeof(tgi_optim_step), sizeof(tgi_multi),
+     sizeof(tgi_optim_step), sizeof(tgi_multi), sizeof(tg_comm),
      sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},
     {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}};
 
@@ -34542,6 +34576,11 @@ struct tg_parallel {
 
 /* ---- the engine ---- */
 
+static bool tgi_no_rank(tgi_thread *S, const char *op, int rank, int size)
+{
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "rank %d of %d ranks cannot be: ranks are numbered from 0", rank, size);
+}
+
 /* What a call of the engine returned: false after recording its failure, and (3). */
 static bool tgi_comm_check(tgi_thread *S, tg_parallel *p, const char *op, const char *what, const char *failure)
 {
@@ -34736,15 +34775,88 @@ tg_status tg_parallel_broadcast(tg_parallel *parallel)
     return ok ? TG_OK : tgi_failed(S);
 }
 
+/* ---- engines of a kind of devices ---- */
+
+/* The kind of devices that has an engine; NULL after recording an error. */
+static const tgi_backend *tgi_engine_backend(tgi_thread *S, const char *op)
+{
+    const uint64_t raised = S->raised;
+    const char *missing = "no device has one";
+    for (int type = 0; type < TGI_DEVICE_TYPES; ++type) {
+        const tgi_backend *backend = tgi_backend_of(S, type);
+        if (backend && backend->comm_open) return backend;
+        if (!backend) missing = tgi_device_kinds[type].missing;
+    }
+    if (S->raised == raised) tgi_fail(S, TG_ERR_DEVICE, op, "NCCL cannot be used: %s", missing);
+    return NULL;
+}
+
+tg_status tg_nccl_new_id(tg_nccl_id *id)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "nccl_new_id";
+    if (!id) return tgi_null_argument(S, op, "id"), tgi_failed(S);
+    memset(id, 0, sizeof *id);
+    const tgi_backend *backend = tgi_engine_backend(S, op);
+    return backend && backend->comm_id(S, id) ? TG_OK : tgi_failed(S);
+}
+
+/* Whether tg_nccl_comm may begin. */
+static bool tgi_check_nccl(tgi_thread *S, const char *op, const tg_nccl_id *id, int rank, int size, double seconds)
+{
+    static const tg_nccl_id empty = {{0}};
+    if (!id) return tgi_null_argument(S, op, "id");
+    if (size < 1 || rank < 0 || rank >= size) return tgi_no_rank(S, op, rank, size);
+    if (!(seconds >= 0)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "seconds is %g", seconds);
+    return memcmp(id, &empty, sizeof empty) != 0 ||
+           tgi_fail(S, TG_ERR_ARGUMENT, op, "the id is empty\n"
+                    "rank 0 makes it by tg_nccl_new_id, and the others get its bytes");
+}
+
+tg_status tg_nccl_comm(tg_comm *comm, const tg_nccl_id *id, int rank, int size, tg_device device, double seconds)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "nccl_comm";
+    if (!comm) return tgi_null_argument(S, op, "comm"), tgi_failed(S);
+    memset(comm, 0, sizeof *comm);
+    if (!tgi_check_nccl(S, op, id, rank, size, seconds)) return tgi_failed(S);
+    const tgi_backend *backend = tgi_backend_for(S, op, &device);
+    if (!backend) return tgi_failed(S);
+    if (!backend->comm_open) {
+        tgi_fail(S, TG_ERR_DEVICE, op, "NCCL has no ranks on %s\nit is for GPUs; on the CPU an engine may use MPI: see "
+                 "examples/mpi.h", tg_device_str(device));
+        return tgi_failed(S);
+    }
+    comm->rank = rank;
+    comm->size = size;
+    if (backend->comm_open(S, device.index, id, seconds > 0 ? seconds : 600, comm)) return TG_OK;
+    memset(comm, 0, sizeof *comm);
+    return tgi_failed(S);
+}
+
+void tg_nccl_comm_free(tg_comm *comm)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "nccl_comm_free";
+    if (!comm || !comm->context) return;
+    for (const tg_parallel *p = S->parallel; p; p = p->next) {
+        if (p->comm.context == comm->context) {
+            tgi_fail(S, TG_ERR_ARGUMENT, op, "a tg_parallel has this engine\ntg_parallel_free(parallel) first");
+            return;
+        }
+    }
+    const tgi_backend *backend = tgi_engine_backend(S, op);
+    if (!backend) return;
+    if (backend->comm_close(S, comm)) memset(comm, 0, sizeof *comm);
+    else tgi_fail(S, TG_ERR_ARGUMENT, op, "comm was not made by tg_nccl_comm in this thread");
+}
+
 /* ---- life ---- */
 
 static bool tgi_check_comm(tgi_thread *S, const char *op, const tg_comm *comm)
 {
     if (!comm) return tgi_null_argument(S, op, "comm");
-    if (comm->size < 1 || comm->rank < 0 || comm->rank >= comm->size) {
-        return tgi_fail(S, TG_ERR_ARGUMENT, op, "rank %d of %d ranks cannot be: ranks are numbered from 0", comm->rank,
-                        comm->size);
-    }
+    if (comm->size < 1 || comm->rank < 0 || comm->rank >= comm->size) return tgi_no_rank(S, op, comm->rank, comm->size);
     const char *missing = !comm->all_reduce ? "all_reduce" : !comm->broadcast ? "broadcast" : "all_gather";
     if (comm->all_reduce && comm->broadcast && comm->all_gather) return true;
     return tgi_fail(S, TG_ERR_ARGUMENT, op, "comm has no function %s", missing);
@@ -47059,6 +47171,9 @@ TGI_GIVES1(tg_status, parallel_broadcast, tg_parallel *)
 TGI_GIVES2(bool, parallel_set_sync, tg_parallel *, bool)
 TGI_GIVES2(tg_tensor *, parallel_sum, tg_parallel *, tg_tensor *)
 TGI_GIVES2(tg_status, parallel_shard, tg_parallel *, tg_optim *)
+TGI_GIVES1(tg_status, nccl_new_id, tg_nccl_id *)
+TGI_GIVES6(tg_status, nccl_comm, tg_comm *, const tg_nccl_id *, int, int, tg_device, double)
+TGI_DOES1(nccl_comm_free, tg_comm *)
 TGI_GIVES2(tg_status, fprint, FILE *, tg_tensor *)
 TGI_GIVES3(bool, step_input, tg_backward_run *, int, tg_step_input_info *)
 TGI_GIVES2(tg_status, step_print, FILE *, tg_backward_run *)
@@ -47767,6 +47882,9 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_parallel_sync_batch_norm(...) TGI_CALL(parallel_broadcast, parallel_sync_batch_norm, __VA_ARGS__)
 #define tg_parallel_shard(...) TGI_CALL(parallel_shard, parallel_shard, __VA_ARGS__)
 #define tg_parallel_gather(...) TGI_CALL(parallel_shard, parallel_gather, __VA_ARGS__)
+#define tg_nccl_new_id(...) TGI_CALL(nccl_new_id, nccl_new_id, __VA_ARGS__)
+#define tg_nccl_comm(...) TGI_CALL(nccl_comm, nccl_comm, __VA_ARGS__)
+#define tg_nccl_comm_free(...) TGI_CALL(nccl_comm_free, nccl_comm_free, __VA_ARGS__)
 #define tg_print(...) TGI_CALL(backward, print, __VA_ARGS__)
 #define tg_fprint(...) TGI_CALL(fprint, fprint, __VA_ARGS__)
 #define tg_tape_print(...) TGI_CALL(fprint, tape_print, __VA_ARGS__)

@@ -3,6 +3,11 @@
        nvcc -arch=native -c tensorgrad_cuda.cu
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lcublasLt -lm
 
+   With NCCL, for tg_nccl_comm:
+
+       nvcc -DTG_USE_NCCL -arch=native -c tensorgrad_cuda.cu
+       cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lnccl -lcudart -lcublas -lcublasLt -lm
+
    -arch=native compiles for the GPU of this machine.  On a machine without one, name the GPU that the program will run
    on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins;
    for a newer one the program warns.  The host is Linux, or WSL 2 in Windows.
@@ -61,6 +66,9 @@
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#ifdef TG_USE_NCCL
+#include <nccl.h>
+#endif
 #include <sched.h> /* sched_yield */
 #include <time.h>  /* clock_gettime, nanosleep */
 
@@ -1344,9 +1352,9 @@ static void tgi_cuda_capture_free(tgi_thread *S, int index, void *graph)
     tgi_host_api.give_back(S, g, sizeof *g);
 }
 
-/* ---- the row of this backend ---- */
+/* ---- what others call ---- */
 
-/* What the table holds for a function: it ends as the caller's device was current before. */
+/* What the table, or a tg_comm, holds for a function: it ends as the caller's device was current before. */
 template <auto function> struct tgi_entry;
 template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
     static R call(A... arguments)
@@ -1358,6 +1366,255 @@ template <class R, class... A, R (*function)(A...)> struct tgi_entry<function> {
         return function(arguments...);
     }
 };
+
+/* ---- NCCL, an engine for tg_parallel: see tg_nccl_comm ---- */
+
+#ifdef TG_USE_NCCL
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
+#error "TG_USE_NCCL needs NCCL 2.14 or newer"
+#endif
+
+/* The context of a tg_comm.  Collectives run in a stream of their own: each behind what the thread had queued for the
+   device when it was asked for, and what the thread queues after wait runs behind them.  The communicator is one that
+   does not block, so that no call waits for the other ranks for longer than `seconds`. */
+typedef struct {
+    tgi_thread *S;                /* to which it belongs */
+    const tgi_cuda_thread *owner; /* likewise */
+    int index;                    /* of the device */
+    double seconds;
+    ncclComm_t comm; /* NULL: it was aborted, or never made */
+    cudaStream_t stream;
+    cudaEvent_t done; /* the end of what the stream was given */
+    char text[400];   /* what went wrong last */
+} tgi_nccl;
+
+/* Calls of CUDA and NCCL stand in this.  False after noting in n->text what went wrong. */
+#define TGI_NCCL(call) tgi_nccl_ok(n, call, #call)
+
+static bool tgi_nccl_ok(tgi_nccl *n, cudaError_t status, const char *call)
+{
+    if (status == cudaSuccess) return true;
+    cudaGetLastError(); /* clears the runtime's own record of the error */
+    snprintf(n->text, sizeof n->text, "CUDA error: %s\nin %s", cudaGetErrorString(status), call);
+    return false;
+}
+
+/* Between two questions to one who waits since then: false once that has taken too long. */
+static bool tgi_nccl_pause(tgi_nccl *n, double since)
+{
+    const struct timespec pause = {0, 50000};
+    const double waited = tgi_seconds() - since;
+    if (waited > n->seconds) {
+        snprintf(n->text, sizeof n->text, "not all ranks have answered in %g seconds", n->seconds);
+        return false;
+    }
+    if (waited < 0.001) sched_yield(); /* most waits are short */
+    else nanosleep(&pause, NULL);
+    return true;
+}
+
+/* A communicator that does not block may return from a call before it has done with it, and then no other may begin. */
+static bool tgi_nccl_ok(tgi_nccl *n, ncclResult_t status, const char *call)
+{
+    const double since = tgi_seconds();
+    while (status == ncclInProgress) {
+        const ncclResult_t asked = ncclCommGetAsyncError(n->comm, &status);
+        if (asked != ncclSuccess) status = asked;
+        if (status == ncclInProgress && !tgi_nccl_pause(n, since)) return false;
+    }
+    if (status == ncclSuccess) return true;
+    snprintf(n->text, sizeof n->text, "NCCL error: %s\nin %s", ncclGetErrorString(status), call);
+    return false;
+}
+
+/* Whether the collectives that were asked for have not failed meanwhile. */
+static bool tgi_nccl_is_well(tgi_nccl *n)
+{
+    ncclResult_t status = ncclSuccess;
+    return TGI_NCCL(ncclCommGetAsyncError(n->comm, &status)) && tgi_nccl_ok(n, status, "a collective");
+}
+
+/* Before each call: makes the device current and returns what the thread owns on it; NULL after noting why not. */
+static tgi_cuda_device *tgi_nccl_device(tgi_nccl *n)
+{
+    tgi_cuda_device *d = n->comm && n->owner == &tgi_this_cuda ? tgi_device_for(n->S, n->index) : NULL;
+    if (d) return tgi_nccl_is_well(n) ? d : NULL;
+    snprintf(n->text, sizeof n->text, n->owner != &tgi_this_cuda ? "the engine belongs to another thread"
+                                      : n->comm                  ? "the GPU cannot be used"
+                                                                 : "the communicator was aborted");
+    return NULL;
+}
+
+/* Before a collective: it runs behind what the thread has queued. */
+static bool tgi_nccl_begin(tgi_nccl *n, tg_device device)
+{
+    const tgi_cuda_device *d = tgi_nccl_device(n);
+    if (d && device.index != n->index) {
+        snprintf(n->text, sizeof n->text, "the data is on cuda:%d, and the engine is for cuda:%d", device.index,
+                 n->index);
+        return false;
+    }
+    return d && TGI_NCCL(cudaEventRecord(d->event, d->stream)) &&
+           TGI_NCCL(cudaStreamWaitEvent(n->stream, d->event, 0));
+}
+
+static const char *tgi_nccl_all_reduce(void *context, void *data, int64_t count, tg_dtype dtype, tg_device device)
+{
+    static const struct {
+        tg_dtype dtype;
+        ncclDataType_t type;
+    } types[] = {{TG_F32, ncclFloat32}, {TG_F64, ncclFloat64}, {TG_BF16, ncclBfloat16}, {TG_F16, ncclFloat16},
+                 {TG_I64, ncclInt64}};
+    tgi_nccl *n = (tgi_nccl *)context;
+    for (size_t k = 0; k < sizeof types / sizeof *types; ++k) {
+        if (types[k].dtype != dtype) continue;
+        const bool ok = tgi_nccl_begin(n, device) && TGI_NCCL(ncclAllReduce(data, data, (size_t)count, types[k].type,
+                                                                            ncclSum, n->comm, n->stream));
+        return ok ? NULL : n->text;
+    }
+    return "all_reduce is for f32, f64, bf16, f16 and i64";
+}
+
+static const char *tgi_nccl_broadcast(void *context, void *data, int64_t bytes, int root, tg_device device)
+{
+    tgi_nccl *n = (tgi_nccl *)context;
+    const bool ok = tgi_nccl_begin(n, device) &&
+                    TGI_NCCL(ncclBroadcast(data, data, (size_t)bytes, ncclUint8, root, n->comm, n->stream));
+    return ok ? NULL : n->text;
+}
+
+static const char *tgi_nccl_all_gather(void *context, const void *data, void *all, int64_t bytes, tg_device device)
+{
+    tgi_nccl *n = (tgi_nccl *)context;
+    const bool ok = tgi_nccl_begin(n, device) &&
+                    TGI_NCCL(ncclAllGather(data, all, (size_t)bytes, ncclUint8, n->comm, n->stream));
+    return ok ? NULL : n->text;
+}
+
+/* The host waits for the event `done`: a collective that waits for a rank that has died never ends. */
+static bool tgi_nccl_wait_on_host(tgi_nccl *n)
+{
+    const double since = tgi_seconds();
+    cudaError_t status = cudaEventQuery(n->done);
+    if (status == cudaErrorNotReady) tgi_host_api.count_wait(n->S, TG_DEV_CUDA, n->index);
+    while (status == cudaErrorNotReady) {
+        cudaGetLastError(); /* not ready is no error */
+        if (!tgi_nccl_is_well(n) || !tgi_nccl_pause(n, since)) return false;
+        status = cudaEventQuery(n->done);
+    }
+    return tgi_nccl_ok(n, status, "cudaEventQuery(n->done)");
+}
+
+/* Further work of the thread on the device runs behind the collectives. */
+static bool tgi_nccl_order(tgi_nccl *n, const tgi_cuda_device *d)
+{
+    return TGI_NCCL(cudaEventRecord(n->done, n->stream)) && TGI_NCCL(cudaStreamWaitEvent(d->stream, n->done, 0));
+}
+
+static const char *tgi_nccl_wait(void *context)
+{
+    tgi_nccl *n = (tgi_nccl *)context;
+    const tgi_cuda_device *d = tgi_nccl_device(n);
+    return d && tgi_nccl_order(n, d) && (n->seconds == HUGE_VAL || tgi_nccl_wait_on_host(n)) ? NULL : n->text;
+}
+
+/* The collectives end, done or not, and what has their memory next runs after that. */
+static void tgi_nccl_abort(void *context)
+{
+    tgi_nccl *n = (tgi_nccl *)context;
+    const tgi_cuda_device *d = n->comm ? tgi_device_for(n->S, n->index) : NULL;
+    if (n->comm) ncclCommAbort(n->comm);
+    n->comm = NULL;
+    if (d) tgi_nccl_order(n, d);
+}
+
+/* Frees all of n.  Where another rank does not end its communicator, this one is aborted. */
+static void tgi_nccl_free(tgi_thread *S, tgi_nccl *n)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, n->index);
+    if (d && n->comm && tgi_nccl_order(n, d) && TGI_NCCL(ncclCommFinalize(n->comm))) {
+        ncclCommDestroy(n->comm);
+        n->comm = NULL;
+    }
+    tgi_nccl_abort(n);
+    if (n->done) TGI_CUDA(cudaEventDestroy(n->done));
+    if (n->stream) TGI_CUDA(cudaStreamDestroy(n->stream));
+    tgi_host_api.give_back(S, n, sizeof *n);
+}
+
+static bool tgi_nccl_new_id(tgi_thread *S, tg_nccl_id *id)
+{
+    static_assert(sizeof *id == sizeof(ncclUniqueId), "tg_nccl_id is as long as NCCL's");
+    const ncclResult_t status = ncclGetUniqueId((ncclUniqueId *)(void *)id);
+    return status == ncclSuccess ||
+           tgi_host_api.fail(S, TG_ERR_COMM, "nccl_new_id", "NCCL error: %s", ncclGetErrorString(status));
+}
+
+static bool tgi_nccl_open(tgi_thread *S, int index, const tg_nccl_id *id, double seconds, tg_comm *comm)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId unique;
+    const char *op = "nccl_comm";
+    if (!tgi_device_for(S, index)) return false;
+    tgi_nccl *n = (tgi_nccl *)tgi_host_api.take(S, sizeof *n);
+    if (!n) return tgi_host_api.no_memory(S, op, TG_DEV_CPU, 0, (double)sizeof *n, 0);
+    memset(n, 0, sizeof *n);
+    memcpy(&unique, id, sizeof unique);
+    n->S = S;
+    n->owner = &tgi_this_cuda;
+    n->index = index;
+    n->seconds = seconds;
+    config.blocking = 0;
+    if (TGI_NCCL(cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking)) &&
+        TGI_NCCL(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming)) &&
+        TGI_NCCL(ncclCommInitRankConfig(&n->comm, comm->size, unique, comm->rank, &config))) {
+        comm->context = n;
+        comm->all_reduce = tgi_entry<tgi_nccl_all_reduce>::call;
+        comm->broadcast = tgi_entry<tgi_nccl_broadcast>::call;
+        comm->all_gather = tgi_entry<tgi_nccl_all_gather>::call;
+        comm->wait = tgi_entry<tgi_nccl_wait>::call;
+        comm->abort = tgi_entry<tgi_nccl_abort>::call;
+        return true;
+    }
+    tgi_host_api.fail(S, TG_ERR_COMM, op, "rank %d of %d: %s", comm->rank, comm->size, n->text);
+    tgi_nccl_abort(n); /* nobody is waited for again */
+    tgi_nccl_free(S, n);
+    return false;
+}
+
+static bool tgi_nccl_close(tgi_thread *S, tg_comm *comm)
+{
+    tgi_nccl *n = (tgi_nccl *)comm->context;
+    if (comm->all_reduce != tgi_entry<tgi_nccl_all_reduce>::call || n->owner != &tgi_this_cuda) return false;
+    tgi_nccl_free(S, n);
+    return true;
+}
+
+#else
+
+static bool tgi_no_nccl(tgi_thread *S, const char *op)
+{
+    return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, op, "tensorgrad_cuda.cu was compiled without NCCL\n"
+                             "compile it with -DTG_USE_NCCL, and link with -lnccl");
+}
+static bool tgi_nccl_new_id(tgi_thread *S, tg_nccl_id *) { return tgi_no_nccl(S, "nccl_new_id"); }
+static bool tgi_nccl_open(tgi_thread *S, int, const tg_nccl_id *, double, tg_comm *)
+{
+    return tgi_no_nccl(S, "nccl_comm");
+}
+static bool tgi_nccl_close(tgi_thread *, tg_comm *) { return false; }
+
+#endif
+
+static bool tgi_cuda_comm_id(tgi_thread *S, tg_nccl_id *id) { return tgi_nccl_new_id(S, id); }
+static bool tgi_cuda_comm_open(tgi_thread *S, int index, const tg_nccl_id *id, double seconds, tg_comm *comm)
+{
+    return tgi_nccl_open(S, index, id, seconds, comm);
+}
+static bool tgi_cuda_comm_close(tgi_thread *S, tg_comm *comm) { return tgi_nccl_close(S, comm); }
+
+/* ---- the row of this backend ---- */
+
 #define TGI_CUDA_ENTRY(kinds, result, name, arguments) tgi_entry<tgi_cuda_##name>::call,
 static const tgi_backend tgi_cuda = {"cuda", TG_DEV_CUDA, false, NULL, TGI_BACKEND_ENTRIES(TGI_CUDA_ENTRY)};
 

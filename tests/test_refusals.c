@@ -90,6 +90,35 @@ TEST(captures_without_a_step)
     tg_capture_free(capture);
 }
 
+/* What tg_nccl_comm says before it asks for a device, and of one that has no NCCL; the rest is in cuda/test_nccl.c. */
+TEST(nccl_without_a_gpu)
+{
+    tg_nccl_id id, empty;
+    tg_comm comm;
+    memset(&id, 1, sizeof id);
+    memset(&empty, 0, sizeof empty);
+    NULLS(nccl_new_id, "id", (NULL));
+    NULLS(nccl_comm, "comm", (NULL, &id, 0, 1, TG_CPU, 0));
+    NULLS(nccl_comm, "id", (&comm, NULL, 0, 1, TG_CPU, 0));
+    CHECK_FAILS(tg_nccl_comm(&comm, &empty, 0, 1, TG_CPU, 0), "the id is empty");
+    CHECK_FAILS(tg_nccl_comm(&comm, &id, -1, 1, TG_CPU, 0), "rank -1 of 1 ranks cannot be");
+    CHECK_FAILS(tg_nccl_comm(&comm, &id, 0, 0, TG_CPU, 0), "rank 0 of 0 ranks cannot be");
+    CHECK_FAILS(tg_nccl_comm(&comm, &id, 0, 1, TG_CPU, -0.5), "seconds is -0.5");
+    CHECK_FAILS(tg_nccl_comm(&comm, &id, 0, 1, TG_CPU, 0), "tg_nccl_comm: NCCL has no ranks on cpu");
+    CHECK(!comm.context && !comm.all_reduce && comm.size == 0);
+    tg_nccl_comm_free(&comm);
+    tg_nccl_comm_free(NULL);
+    CHECK(tg_ok());
+#ifndef TG_ENABLE_CUDA
+    CHECK_FAILS(tg_nccl_new_id(&id), "tg_nccl_new_id: NCCL cannot be used: tensorgrad not compiled with CUDA enabled");
+    CHECK(memcmp(&id, &empty, sizeof id) == 0);
+    memset(&id, 1, sizeof id);
+    CHECK_FAILS(tg_nccl_comm(&comm, &id, 0, 1, TG_CUDA(0), 0), "not compiled with CUDA enabled\n  hint: build");
+    comm.context = &id;
+    CHECK_FAILS(tg_nccl_comm_free(&comm), "not compiled with CUDA enabled");
+#endif
+}
+
 TEST(null_in_the_tape)
 {
     tg_tensor *x = tg_set_requires_grad(ones(2, 2), true), *y = tg_sum(x), *none = NULL, *result = NULL, *out[1];
@@ -501,6 +530,7 @@ int main(int argc, char **argv)
     harness_begin(argc, argv);
     RUN(null_in_access_and_scopes);
     RUN(captures_without_a_step);
+    RUN(nccl_without_a_gpu);
     RUN(null_in_the_tape);
     RUN(null_in_moves_and_views);
     RUN(null_in_ops);

@@ -145,3 +145,21 @@ static void hand_parallel(void)
     if (is("tg_parallel_free")) check_void();
     if (!news) tg_module_free(m);
 }
+
+/* The calls for NCCL, of one rank. */
+static void hand_nccl(void)
+{
+    const tg_device device = draw_device("device");
+    tg_nccl_id id = {{1}};
+    tg_comm comm;
+    const bool news = is("tg_nccl_new_id");
+    memset(&comm, 0, sizeof comm);
+    if (!news && device.type == TG_DEV_CUDA) tg_nccl_new_id(&id);
+    call_starts();
+    if (news)
+        check_status(tg_nccl_new_id(&id));
+    else if (is("tg_nccl_comm"))
+        check_status(tg_nccl_comm(&comm, &id, 0, 1, device, 0));
+    tg_nccl_comm_free(&comm);
+    if (is("tg_nccl_comm_free")) check_void();
+}

@@ -2512,6 +2512,9 @@ static const struct {
     {"tg_parallel_sync_batch_norm", hand_parallel},
     {"tg_parallel_shard", hand_parallel},
     {"tg_parallel_gather", hand_parallel},
+    {"tg_nccl_new_id", hand_nccl},
+    {"tg_nccl_comm", hand_nccl},
+    {"tg_nccl_comm_free", hand_nccl},
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_scope_end", hand_scope_end},
@@ -2746,7 +2749,11 @@ static void jumping_calls(void)
 }
 
 /* Functions that need a GPU or end the program, and what the fuzzer calls only to be refused. */
-static const char *const may_never_succeed[] = {"tg_abort_on_error", "tg_set_allocator", "tg_make_shape"};
+static const char *const may_never_succeed[] = {"tg_abort_on_error", "tg_set_allocator", "tg_make_shape",
+#ifndef TG_USE_NCCL
+                                                "tg_nccl_new_id", "tg_nccl_comm",
+#endif
+};
 static const char *const wants_a_gpu[] = {"tg_cuda_set_device", "tg_cuda", "tg_pin_memory"};
 
 /* must: a function without a success is a failure, since only refusals of it were tried. */

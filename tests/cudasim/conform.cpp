@@ -6,6 +6,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#endif
 #include <type_traits>
 
 /* The type of the pointer chooses the overload.  The real headers have other exception specifications, which do not
@@ -328,6 +331,36 @@ MEMBER(cudaDeviceProp, l2CacheSize, int)
 MEMBER(cudaDeviceProp, maxThreadsDim, int[3])
 MEMBER(cudaDeviceProp, maxGridSize, int[3])
 MEMBER(cudaDeviceProp, memoryBusWidth, int)
+
+#ifdef NCCL_VERSION_CODE
+FUNCTION(const char *, ncclGetErrorString, ncclResult_t)
+FUNCTION(ncclResult_t, ncclGetUniqueId, ncclUniqueId *)
+FUNCTION(ncclResult_t, ncclCommInitRankConfig, ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *)
+FUNCTION(ncclResult_t, ncclCommGetAsyncError, ncclComm_t, ncclResult_t *)
+FUNCTION(ncclResult_t, ncclCommFinalize, ncclComm_t)
+FUNCTION(ncclResult_t, ncclCommDestroy, ncclComm_t)
+FUNCTION(ncclResult_t, ncclCommAbort, ncclComm_t)
+FUNCTION(ncclResult_t, ncclAllReduce, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+         cudaStream_t)
+FUNCTION(ncclResult_t, ncclBroadcast, const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)
+FUNCTION(ncclResult_t, ncclAllGather, const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t)
+VALUE(ncclSuccess, 0)
+VALUE(ncclInternalError, 3)
+VALUE(ncclInvalidUsage, 5)
+VALUE(ncclRemoteError, 6)
+VALUE(ncclInProgress, 7)
+VALUE(ncclSum, 0)
+VALUE(ncclUint8, 1)
+VALUE(ncclInt64, 4)
+VALUE(ncclFloat16, 6)
+VALUE(ncclFloat32, 7)
+VALUE(ncclFloat64, 8)
+VALUE(ncclBfloat16, 9)
+VALUE(NCCL_VERSION(2, 14, 0), 21400)
+LAYOUT(ncclUniqueId, 128, 1)
+MEMBER(ncclConfig_t, blocking, int)
+[[maybe_unused]] static const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#endif
 
 /* Both 16-bit types convert from and to float without a cast, and their bits are not public. */
 static_assert(std::is_convertible<float, __half>::value && std::is_convertible<__half, float>::value, "");

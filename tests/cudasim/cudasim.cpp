@@ -1049,6 +1049,8 @@ struct Dependency {
 };
 struct Operation {
     std::function<void()> run;
+    std::function<bool()> ready; /* if not empty: whether it may begin, besides what it is behind */
+    bool asked;                  /* may_begin is at work on it */
     std::string what;
     uint64_t number;
     std::vector<Dependency> after;
@@ -1109,7 +1111,8 @@ static Clock host_clock; /* the operations that host code has waited for */
 static Operation *running;
 static CUstream_st *running_on;
 static size_t queued;
-static int captures, cublas_handles;
+static int captures, cublas_handles, communicators;
+static thread_local int api_depth; /* how often this thread has the lock */
 static thread_local int device_of_thread;
 static thread_local cudaError_t last_result;
 static cudaError_t fault; /* cudasim_fault, or of a kernel */
@@ -1124,6 +1127,10 @@ static struct {
     long countdown = -1;
     cudaError_t error;
 } planned_failure;
+static struct {
+    std::string name;
+    long countdown = -1;
+} planned_skip; /* cudasim_skip_call */
 
 bool strict() { return settings.strict; }
 
@@ -1192,13 +1199,13 @@ static CUstream_st *new_stream(int device, bool nonblocking)
     return s;
 }
 
+static bool may_begin(Operation &operation);
 static void run_until(CUstream_st *stream, uint64_t number)
 {
-    while (stream->done < number && !stream->queue.empty()) {
+    while (stream->done < number && !stream->queue.empty() && may_begin(stream->queue.front())) {
         Operation operation = std::move(stream->queue.front());
         stream->queue.pop_front();
         --queued;
-        for (const Dependency &d : operation.after) run_until(d.stream, d.number);
         now.operation = executing = true;
         now.device = stream->device;
         ++now.serial;
@@ -1210,6 +1217,26 @@ static void run_until(CUstream_st *stream, uint64_t number)
         stream->done = operation.number;
     }
 }
+/* Runs what the operation is behind.  False if something of that waits for another host thread. */
+static bool may_begin(Operation &operation)
+{
+    if (operation.asked) return false;
+    operation.asked = true;
+    bool may = true;
+    for (const Dependency &d : operation.after) {
+        run_until(d.stream, d.number);
+        may = may && d.stream->done >= d.number;
+    }
+    may = may && (!operation.ready || fault || operation.ready());
+    operation.asked = false;
+    return may;
+}
+bool run_stream(cudaStream_t stream, uint64_t number)
+{
+    run_until(stream, number);
+    return stream->done >= number;
+}
+uint64_t issued(cudaStream_t stream) { return stream->issued; }
 static void run_all()
 {
     for (CUstream_st *s : streams) run_until(s, s->issued);
@@ -1225,6 +1252,18 @@ static void wait_for(CUstream_st *stream, uint64_t number, const Clock &clock)
             if (other != stream) run_until(other, other->issued);
     }
     run_until(stream, number);
+    const auto since = std::chrono::steady_clock::now();
+    while (stream->done < number) { /* for what another host thread has not asked for yet */
+        if (std::chrono::steady_clock::now() - since > std::chrono::seconds(20)) {
+            fail("a wait of 20 seconds for %s in stream %d", stream->queue.front().what.c_str(), stream->id);
+            break;
+        }
+        const int depth = api_depth;
+        for (int i = 0; i < depth; ++i) api_lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        for (int i = 0; i < depth; ++i) api_lock.lock();
+        run_until(stream, number);
+    }
     join(host_clock, clock);
     close_allocations();
 }
@@ -1239,7 +1278,8 @@ static void wait_for_all(int device)
     }
 }
 
-static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::function<void()> run)
+static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::function<void()> run,
+                              std::function<bool()> ready = nullptr)
 {
     if (stream->capture) {
         CUgraph_st &graph = *stream->capture;
@@ -1249,6 +1289,8 @@ static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::functi
     }
     Operation operation;
     operation.run = std::move(run);
+    operation.ready = std::move(ready);
+    operation.asked = false;
     operation.what = what;
     operation.after = std::move(stream->pending);
     stream->pending.clear();
@@ -1325,11 +1367,11 @@ static void at_exit()
         size_t alive = 0;
         for (CUstream_st *s : streams) alive += s->alive && s != legacy[s->device];
         if (settings.leaks &&
-            (live_allocations || !pinned.empty() || alive || !events.empty() || !graphs.empty() || cublas_handles))
+            (live_allocations || !pinned.empty() || alive || !events.empty() || !graphs.empty() || cublas_handles ||
+             communicators))
             fail("left at the end: %ld device allocations, %zu pinned buffers, %zu streams, %zu events, %zu graphs, %d "
-                 "cuBLAS "
-                 "handles",
-                 live_allocations, pinned.size(), alive, events.size(), graphs.size(), cublas_handles);
+                 "cuBLAS handles, %d communicators of NCCL",
+                 live_allocations, pinned.size(), alive, events.size(), graphs.size(), cublas_handles, communicators);
         if (settings.report) report_end(settings.report);
     }
     if (!errors) return;
@@ -1414,11 +1456,11 @@ static bool asks_only(const char *name)
 /* Each function of the API begins with one of these.  It holds the lock; `refused` is the error with which the call
    fails before it does anything. */
 struct Api {
-    std::lock_guard<std::recursive_mutex> lock;
+    Locked lock;
     cudaError_t refused = cudaSuccess;
-    explicit Api(const char *name) : lock(api_lock)
+    bool skipped = false; /* see cudasim_skip_call */
+    explicit Api(const char *name)
     {
-        initialise();
         static thread_local FaultStack fault_stack;
         (void)fault_stack;
         if (executing) fail("%s was called from within an operation", name);
@@ -1430,6 +1472,7 @@ struct Api {
             refused = cudaErrorNoDevice;
         else if (!asks_only(name))
             contexts |= 1u << device_of_thread;
+        skipped = planned_skip.countdown >= 0 && planned_skip.name == name && planned_skip.countdown-- == 0;
     }
 };
 
@@ -1441,7 +1484,7 @@ static cudaError_t result(cudaError_t error)
 
 #define ENTER          \
     Api api(__func__); \
-    if (api.refused) return result(api.refused)
+    if (api.refused || api.skipped) return result(api.refused)
 /* For functions that wait, or allocate outside of a stream: they are not allowed during a capture, and invalidate
    it. */
 #define ENTER_UNCAPTURED \
@@ -1481,6 +1524,29 @@ cudaError_t enqueue(cudaStream_t handle, const char *what, std::function<void()>
     CUstream_st *stream = stream_of(handle);
     return stream ? enqueue_on(stream, what, std::move(run)) : cudaErrorInvalidResourceHandle;
 }
+cudaError_t enqueue_when(cudaStream_t handle, const char *what, std::function<bool()> ready, std::function<void()> run)
+{
+    CUstream_st *stream = stream_of(handle);
+    return stream ? enqueue_on(stream, what, std::move(run), std::move(ready)) : cudaErrorInvalidResourceHandle;
+}
+Locked::Locked()
+{
+    api_lock.lock();
+    ++api_depth;
+    initialise();
+}
+Locked::~Locked()
+{
+    --api_depth;
+    api_lock.unlock();
+}
+bool owns_stream(cudaStream_t handle, int device)
+{
+    const CUstream_st *stream = stream_of(handle);
+    return stream && stream->device == device && !stream->capture;
+}
+int stream_number(cudaStream_t handle) { return handle->id; }
+void count_communicator(int change) { communicators += change; }
 int current_device() { return device_of_thread; }
 
 void check_call(int device)
@@ -2355,6 +2421,7 @@ size_t cudasim_live(cudasim_count what)
     case CUDASIM_EVENTS: return events.size();
     case CUDASIM_GRAPHS: return graphs.size();
     case CUDASIM_CUBLAS_HANDLES: return static_cast<size_t>(cublas_handles);
+    case CUDASIM_COMMUNICATORS: return static_cast<size_t>(communicators);
     case CUDASIM_PENDING_OPERATIONS: return queued;
     case CUDASIM_CONTEXTS:
         for (int d = 0; d < max_devices; ++d) sum += contexts >> d & 1;
@@ -2393,6 +2460,12 @@ void cudasim_fail_call(const char *name, long n, int error)
     planned_failure.name = name;
     planned_failure.countdown = n;
     planned_failure.error = static_cast<cudaError_t>(error);
+}
+void cudasim_skip_call(const char *name, long n)
+{
+    Api api("cudasim_skip_call");
+    planned_skip.name = name;
+    planned_skip.countdown = n;
 }
 void cudasim_fault(int error)
 {

@@ -7,7 +7,7 @@
    CUDA runtime: it calls the function once for each thread, block by block, and implements streams, events, graphs,
    device memory and page-locked memory.  cublas.cpp implements the matrix products of cuBLAS and cuBLASLt.  Nothing runs
    in parallel; the order of threads, blocks and streams can be chosen, and a correct program gives the same bits in
-   each.
+   each.  nccl.h and nccl.cpp are NCCL between threads of one process, each with a device of its own.
 
    What it checks, always: memory is used on its own device, between allocation and free, and within its bounds; the
    host does not touch device memory, nor page-locked memory while a copy uses it; what two streams do to one allocation
@@ -78,7 +78,8 @@ typedef enum {
     CUDASIM_GRAPHS,
     CUDASIM_CUBLAS_HANDLES,
     CUDASIM_PENDING_OPERATIONS,
-    CUDASIM_CONTEXTS /* devices that have one, which on a GPU takes hundreds of megabytes; as from CUDA 12 on */
+    CUDASIM_CONTEXTS, /* devices that have one, which on a GPU takes hundreds of megabytes; as from CUDA 12 on */
+    CUDASIM_COMMUNICATORS /* of NCCL */
 } cudasim_count;
 
 size_t cudasim_live(cudasim_count what);
@@ -108,6 +109,8 @@ void cudasim_fail_allocation(long n);
 void cudasim_ask_allocation(int (*may)(void));
 /* The n-th call of the function `name` from now on returns `error` (a function of cuBLAS: a status of its own). */
 void cudasim_fail_call(const char *name, long n, int error);
+/* The n-th call of that function of the runtime returns success and does nothing, as if a program had forgotten it. */
+void cudasim_skip_call(const char *name, long n);
 /* As after a fault of the device: every call returns this error from now on, until the error is 0. */
 void cudasim_fault(int error);
 /* The same from the n-th kernel on that runs from now on, 0 is the next: it and all work after it do nothing.  The error
@@ -115,6 +118,16 @@ void cudasim_fault(int error);
 void cudasim_fault_in_kernel(long n, int error);
 /* Calls of that function before the one that fails; negative once it has failed. */
 long cudasim_failure_left(void);
+/* The collectives of NCCL that were asked for, of all ranks in this process: [at], in the order of the calls. */
+typedef struct {
+    const char *call; /* "ncclAllReduce" */
+    int rank, type, root, device, stream; /* type: ncclDataType_t; root: -1 where there is none; stream: its number */
+    size_t count;
+} cudasim_collective;
+size_t cudasim_collectives(void);
+cudasim_collective cudasim_collective_at(size_t at);
+/* From now on communicators are in this state (ncclResult_t), as after a failure on the way; 0: in their own. */
+void cudasim_fail_collectives(int error);
 /* Sets TG_SIM_ORDER and TG_SIM_STREAMS; NULL leaves one unchanged.  Returns 0 for a value that does not exist. */
 int cudasim_schedule(const char *order, const char *streams);
 

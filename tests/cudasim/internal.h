@@ -64,6 +64,20 @@ Allocation *use_range(const void *p, size_t bytes, int device, bool write, const
 void note_use(Allocation &a, bool write);
 
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<void()> run);
+/* What nccl.cpp needs, with a Locked around it.  An operation that waits in its stream until ready(), which is asked
+   again and again, and may call run_stream. */
+struct Locked {
+    Locked();
+    ~Locked();
+    Locked(const Locked &) = delete;
+};
+cudaError_t enqueue_when(cudaStream_t stream, const char *what, std::function<bool()> ready,
+                         std::function<void()> run);
+bool run_stream(cudaStream_t stream, uint64_t number); /* up to this operation; false: one of them must wait */
+uint64_t issued(cudaStream_t stream);                  /* the number of the last operation */
+bool owns_stream(cudaStream_t stream, int device);     /* one of the device, that is not captured */
+int stream_number(cudaStream_t stream);
+void count_communicator(int change);
 int current_device();
 void count_cublas_handle(int change);
 bool must_fail(const char *call); /* whether this is the call that cudasim_fail_call chose */

@@ -2,7 +2,7 @@
 #   make sim MAIN=main.c OUT=prog [SIM=plain|asan|fma|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
 # builds a program that includes tensorgrad.h with tensorgrad_cuda.cu and the simulator.  Then: TG_SIM_DEVICES=2 ./prog
 # CUDASIM is defined, so that the program can include cudasim_test.h.  A program without the implementation gets that of
-# tests/library.c.
+# tests/library.c.  All builds but fma have NCCL (TG_USE_NCCL).
 #   SIM=plain  optimised, the fastest
 #   SIM=asan   with AddressSanitizer and UndefinedBehaviorSanitizer
 #   SIM=fma    a * b + c is rounded once, as nvcc compiles it; blocks may take turns, TG_SIM_BLOCKS (needs clang++)
@@ -21,6 +21,7 @@ SIM_SANITIZE :=
 SIM_CHECK := nocheck
 SIM_REPORT :=
 SIM_RENAME := true
+SIM_NCCL := $(if $(filter-out fma,$(SIM)),-DTG_USE_NCCL)
 
 ifeq ($(SIM),plain)
 SIM_CXX := $(CXX) -O2
@@ -45,12 +46,12 @@ $(error SIM is plain, asan, fma or check, not '$(SIM)')
 endif
 
 SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
-SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_REPORT)
+SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_BUILD)/nccl.o $(SIM_REPORT)
 SIM_STEM := $(basename $(notdir $(MAIN)))
 
 sim: $(OUT)
 
-$(SIM_BUILD)/cudasim.o: $(SIM_DIR)/cudasim.cpp $(SIM_HEADERS)
+$(SIM_BUILD)/cudasim.o $(SIM_BUILD)/nccl.o: $(SIM_BUILD)/%.o: $(SIM_DIR)/%.cpp $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) $(SIM_SANITIZE) -c $< -o $@
 
@@ -64,7 +65,7 @@ $(SIM_BUILD)/cublas.o: $(SIM_DIR)/cublas.cpp $(SIM_HEADERS)
 
 $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
-	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_CUFLAGS) -x c++ -c $< -o $@.new
+	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_NCCL) $(SIM_CUFLAGS) -x c++ -c $< -o $@.new
 	@$(SIM_RENAME) $@.new && mv $@.new $@
 
 SIM_CC = $(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
@@ -83,7 +84,7 @@ $(SIM_HOST)/flags: FORCE
 
 ifneq ($(and $(MAIN),$(OUT)),)
 $(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_HOST)/library.a tensorgrad.h FORCE
-	$(SIM_CC) $(SIM_CFLAGS) -c $(MAIN) -o $(SIM_BUILD)/$(SIM_STEM).o
+	$(SIM_CC) $(SIM_NCCL) $(SIM_CFLAGS) -c $(MAIN) -o $(SIM_BUILD)/$(SIM_STEM).o
 	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(SIM_HOST)/library.a \
 	    $(LDFLAGS) -o $@ -lpthread -lm $(LDLIBS)
 else
@@ -117,6 +118,7 @@ sim-conform:
 	@echo 'conform: the headers of the simulator'
 	$(if $(CUDA_INCLUDE),$(CXX) -std=c++17 -fsyntax-only -isystem $(dir $(CUDA_INCLUDE)) $(SIM_DIR)/conform.cpp)
 	@echo 'conform: $(if $(CUDA_INCLUDE),the headers of the CUDA toolkit,no CUDA toolkit found: skipped)'
+	@echo 'conform: $(if $(wildcard $(dir $(CUDA_INCLUDE))nccl.h),nccl.h of NCCL,no NCCL beside the toolkit: skipped)'
 
 .PHONY: sim-conform
 
