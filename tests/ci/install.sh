@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # install.sh FOLDER [OPTION]: every way in which tensorgrad comes to a program, from C and from C++: the header copied, installed,
-# by pkg-config, by CMake's find_package and FetchContent, by a wrap of Meson from `make dist`; as a shared library, inside a plugin
-# that is opened fifty times, with -fvisibility=hidden, -flto and -fno-exceptions.  All of them tell one version.  The library is
+# by pkg-config, by CMake's find_package and FetchContent, by a wrap of Meson from `make dist`, by Conan and by the port for
+# vcpkg; as a shared library, inside a plugin that is opened fifty times, with -fvisibility=hidden, -flto and -fno-exceptions.  All of them tell one version.  The library is
 # compiled with OPTION, -O0 if none is given.
 set -u
 here=$PWD passed=0 failed=0 optimise=${2:--O0}
@@ -243,6 +243,42 @@ END
     verdict $? "Meson tells the version"
 else
     echo "skipped: no meson, no ninja, or no archive"
+fi
+
+# Packages for Conan and vcpkg, made in a copy of what they need, since Conan builds its test beside the recipe.
+mkdir -p "$out/checkout/examples"
+cp tensorgrad.h tensorgrad_cuda.cu LICENSE "$out/checkout"
+cp -r examples/package "$out/checkout/examples"
+if have conan && have cmake; then
+    (export CONAN_HOME=$out/conan && cd "$out/checkout" && conan profile detect &&
+        conan create examples/package/conan --no-remote -s build_type=Debug && conan list "tensorgrad/$version") >"$out/conan.txt" 2>&1
+    verdict $? "conan create"
+    grep -qx "tensorgrad $version: the derivative of x \* x at 3 is 6" "$out/conan.txt"
+    verdict $? "the program that conan create runs"
+    package=$(dirname "$(find "$out/conan" -path '*/p/licenses/LICENSE')")/..
+    [ "$(listed "$package" | tr ' ' '\n' | grep -v '^conan')" = "$(printf '%s\n' 'include/tensorgrad.h' 'include/tensorgrad_cuda.cu' \
+        'licenses/LICENSE' 'share/cmake/tensorgrad/tensorgrad-config-version.cmake' 'share/cmake/tensorgrad/tensorgrad-config.cmake')" ]
+    verdict $? "the files of Conan's package"
+else
+    echo "skipped: no conan, or no cmake"
+fi
+if have cmake; then
+    port=$out/checkout/examples/package/vcpkg/tensorgrad
+    cmake -DPORT_DIR="$port" -DBUILD_DIR="$out/vcpkg-build" -DCURRENT_PACKAGES_DIR="$out/vcpkg" -P tests/ci/units/vcpkg.cmake \
+        >"$out/vcpkg.txt" 2>&1
+    verdict $? "the port for vcpkg, by functions in place of vcpkg's"
+    [ "$(listed "$out/vcpkg")" = "$(echo include/tensorgrad.h include/tensorgrad_cuda.cu share/pkgconfig/tensorgrad.pc \
+        share/tensorgrad/copyright share/tensorgrad/tensorgrad-config-version.cmake share/tensorgrad/tensorgrad-config.cmake \
+        share/tensorgrad/usage) " ] && grep -qF "\"version\": \"$version\"" "$port/vcpkg.json"
+    verdict $? "the files of vcpkg's package, and its version"
+    cmake_project vcpkg-program C -DCMAKE_PREFIX_PATH="$out/vcpkg" <<END
+find_package(tensorgrad CONFIG REQUIRED)
+add_executable(route route.c)
+target_link_libraries(route PRIVATE tensorgrad::tensorgrad "$out/libtensorgrad.so.0")
+END
+    built vcpkg-program && "$out/vcpkg-program/build/route"
+    verdict $? "find_package, from vcpkg's package"
+    have vcpkg || echo "skipped: vcpkg itself, which is not installed"
 fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
