@@ -30516,13 +30516,10 @@ static tgi_dl_export *tgi_dl_export_of(tgi_thread *S, const char *op, tg_tensor 
         tgi_fail(S, TG_ERR_GRAPH, op, "Can't export tensors that require gradient\nexport tg_detach(t)");
         return NULL;
     }
+    if (!tgi_dl_share(S, t->storage)) return NULL;
     tgi_dl_export *e = (tgi_dl_export *)tgi_alloc(S, sizeof *e);
     if (!e) {
         tgi_no_memory(S, op, sizeof *e);
-        return NULL;
-    }
-    if (!tgi_dl_share(S, t->storage)) {
-        tgi_free(S, e, sizeof *e);
         return NULL;
     }
     e->storage = t->storage;
