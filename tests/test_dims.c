@@ -114,6 +114,35 @@ TEST(softmax_along_a_dim)
     }
 }
 
+/* Up to 32 rows of at most 32 elements are computed at once: each is what it is alone, also beside rows whose squares
+ * overflow or vanish. */
+TEST(norms_of_short_rows)
+{
+    enum { ROWS = 70 };
+    static const int64_t lengths[] = {2, 4, 7, 16, 31, 32, 33};
+    for (int i = 0; i < 4 * (int)(sizeof lengths / sizeof *lengths); ++i) {
+        TG_SCOPE;
+        const int64_t n = lengths[i / 4];
+        const bool rms = i & 1, wide = i & 2;
+        const tg_dtype dtype = wide ? TG_F64 : TG_F32;
+        const double eps = wide ? 1e-300 : 1e-45;
+        double size[ROWS];
+        for (int r = 0; r < ROWS; ++r) size[r] = 1;
+        for (int r = 3; r < ROWS; r += 7) size[r] = wide ? 1e-140 : 1e-20;
+        for (int r = 5; r < ROWS; r += 7) size[r] = wide ? 1e200 : 1e25;
+        tg_tensor *x = tg_randn_on(TG_SHAPE(ROWS, n), dtype, HERE), *weight = tg_randn_on(TG_SHAPE(n), dtype, HERE);
+        tg_tensor *bias = tg_randn_on(TG_SHAPE(n), dtype, HERE);
+        x = tg_mul(x, tg_to_ex(tg_from(size, TG_SHAPE(ROWS, 1), TG_F64), HERE, dtype, 0));
+        tg_tensor *y = rms ? tg_rms_norm(x, 1, weight, eps) : tg_layer_norm(x, 1, weight, bias, eps);
+        for (int r = 0; r < ROWS; ++r) {
+            tg_tensor *row = tg_narrow(x, 0, r, 1);
+            row = rms ? tg_rms_norm(row, 1, weight, eps) : tg_layer_norm(row, 1, weight, bias, eps);
+            if (!CHECK(tg_allclose(tg_narrow(y, 0, r, 1), row, 1e-4, 1e-5)))
+                printf("row %d of %lld elements, %s\n", r, (long long)n, rms ? "rms_norm" : "layer_norm");
+        }
+    }
+}
+
 /* Long rows whose keys differ in more than four bytes: with few pairs, or many, that the highest four do not order. */
 TEST(sorts_of_long_rows)
 {
@@ -246,6 +275,7 @@ int main(int argc, char **argv)
     tg_seed(5);
     RUN(along_a_dim);
     RUN(softmax_along_a_dim);
+    RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);

@@ -401,12 +401,13 @@ TEST(halves)
             wide[n] = (double)nextafterf((float)half, 0), narrow[n++] = (uint16_t)low;
             if (n > AT_ONCE - 8 || low == 0x8000 + infinity - 1) check_rounding(wide, narrow, n, types[t].dtype), n = 0;
         }
-        for (int i = 0; i < 3; ++i) { /* f64 alone: too near to half for f32 */
-            const double half = (value_of(0x3c01, fraction, exponent) + value_of(0x3c02, fraction, exponent)) / 2;
-            for (int k = 0; k < 21; ++k) wide[k] = i == 0 ? half : nextafter(half, i == 1 ? 0 : 8);
+        for (int i = 0; i < 6; ++i) { /* f64 alone: too near to half for f32; the smallest, and one near 1 */
+            const unsigned low = i < 3 ? 0x3c01 : 0x0001;
+            const double half = (value_of(low, fraction, exponent) + value_of(low + 1, fraction, exponent)) / 2;
+            for (int k = 0; k < 21; ++k) wide[k] = i % 3 == 0 ? half : nextafter(half, i % 3 == 1 ? 0 : 8);
             tg_tensor *x = tg_to_dtype(tg_from(wide, TG_SHAPE(21), TG_F64), types[t].dtype);
             CHECK(tg_copy_out(x, narrow, 21 * sizeof *narrow) == TG_OK);
-            for (int k = 0; k < 21; ++k) CHECK(narrow[k] == (i == 1 ? 0x3c01 : 0x3c02));
+            for (int k = 0; k < 21; ++k) CHECK(narrow[k] == (i % 3 == 1 ? low : low + 1));
         }
     }
 }
