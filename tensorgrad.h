@@ -18064,11 +18064,13 @@ static tg_tensor *tgi_square_sums(tg_tensor *t, const tg_shape *dims, bool keepd
 {
     tgi_call c;
     const tg_dtype dtype = tgi_compute_dtype((tg_dtype)t->dtype);
-    bool runs = false;
+    int64_t run = 1;
     if (!tgi_op_begin_dims(&c, "sum", TGI_OP_sum, &t, dims)) return NULL;
-    for (int i = 0; i < t->ndim; ++i)
-        runs = runs || ((c.params.dim >> i & 1) && t->stride[i] == 1 && t->dim[i] > TGI_CACHE_LINE / 2);
-    if (runs) return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), dtype, tgi_square_sums_kernel);
+    for (int i = 0; i < t->ndim; ++i) { /* the dims of a run, in any order: after each, from the first on */
+        if ((c.params.dim >> i & 1) && t->dim[i] > 1 && t->stride[i] == run) run *= t->dim[i], i = -1;
+    }
+    if (run > TGI_CACHE_LINE / 2)
+        return tgi_run(&c, tgi_reduced_shape(t, c.params.dim, keepdim), dtype, tgi_square_sums_kernel);
     (void)tgi_op_end(&c, true);
     return tg_sum_dims(tg_square(tg_to_dtype(t, dtype)), *dims, keepdim);
 }
