@@ -716,6 +716,12 @@ TG_API tg_tensor *tg_arange_on(double start, double end, double step, tg_dtype d
 TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);
 /* identity [n, n].  torch.eye */
 TG_API tg_tensor *tg_eye(int64_t n);
+/* [n, m] with 1 on the main diagonal.  torch.eye */
+TG_API tg_tensor *tg_eye_on(int64_t n, int64_t m, tg_dtype dtype, tg_device device);
+/* Rows and columns of the elements of a matrix that tg_tril leaves, i64 [2, count]; waits.  torch.tril_indices */
+TG_API tg_tensor *tg_tril_indices(int64_t rows, int64_t cols, int64_t diagonal);
+/* Those that tg_triu leaves.  torch.triu_indices */
+TG_API tg_tensor *tg_triu_indices(int64_t rows, int64_t cols, int64_t diagonal);
 
 /* New tensors with a copy of host memory: the elements of `shape` in row-major order.  torch.tensor */
 
@@ -1495,8 +1501,21 @@ TG_API tg_tensor *tg_reshape(tg_tensor *t, tg_shape shape);
 /* Dims start_dim to end_dim as one: [2, 3, 4] from 1 to -1 is [2, 12].  Copies where tg_reshape does.  torch.flatten */
 TG_API tg_tensor *tg_flatten(tg_tensor *t, int start_dim, int end_dim);
 
+/* All elements as one dim; copies where tg_reshape does.  torch.ravel */
+TG_API tg_tensor *tg_ravel(tg_tensor *t);
+/* dim as several of these sizes, of which one may be -1: the inverse of tg_flatten.  torch.unflatten */
+TG_API tg_tensor *tg_unflatten(tg_tensor *t, int dim, tg_shape sizes);
+/* t with at least one dim.  torch.atleast_1d */
+TG_API tg_tensor *tg_atleast_1d(tg_tensor *t);
+/* t with at least two dims: [n] becomes [1, n].  torch.atleast_2d */
+TG_API tg_tensor *tg_atleast_2d(tg_tensor *t);
+/* t with at least three dims: [n] becomes [1, n, 1], [n, m] becomes [n, m, 1].  torch.atleast_3d */
+TG_API tg_tensor *tg_atleast_3d(tg_tensor *t);
+
 /* dim removed if its size is 1.  torch.squeeze */
 TG_API tg_tensor *tg_squeeze(tg_tensor *t, int dim);
+/* These dims removed where their size is 1; TG_SCALAR: all.  torch.squeeze */
+TG_API tg_tensor *tg_squeeze_dims(tg_tensor *t, tg_shape dims);
 /* A dim of size 1 inserted at dim.  torch.unsqueeze */
 TG_API tg_tensor *tg_unsqueeze(tg_tensor *t, int dim);
 /* Two dims exchanged.  torch.transpose */
@@ -1507,6 +1526,8 @@ TG_API tg_tensor *tg_t(tg_tensor *t);
 TG_API tg_tensor *tg_permute(tg_tensor *t, tg_shape dims);
 /* Dim source moved to destination, the others in order: [2, 3, 4] from 0 to 2 is [3, 4, 2].  torch.movedim */
 TG_API tg_tensor *tg_movedim(tg_tensor *t, int source, int destination);
+/* tg_movedim of several dims: sources[i] to destinations[i].  torch.movedim */
+TG_API tg_tensor *tg_movedim_dims(tg_tensor *t, tg_shape sources, tg_shape destinations);
 /* Dims of size 1 repeated to shape, without a copy; new dims in front; -1: the size stays.  torch.Tensor.expand */
 TG_API tg_tensor *tg_expand(tg_tensor *t, tg_shape shape);
 /* t[.., start : start + length, ..] along dim.  Errors: outside of t.  torch.narrow */
@@ -1548,6 +1569,8 @@ TG_API tg_status tg_set(tg_tensor *t, tg_shape index, double value);
 
 /* Pieces of `size` elements along dim, the last one perhaps smaller.  torch.split */
 TG_API int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max);
+/* Pieces of these sizes along dim, whose sum is that of the dim.  torch.split */
+TG_API int tg_split_sizes(tg_tensor *t, tg_shape sizes, int dim, tg_tensor **out, int max);
 /* At most `chunks` pieces of equal size, the last one perhaps smaller.  torch.chunk */
 TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max);
 /* One piece for each index of dim, without that dim.  torch.unbind */
@@ -1578,6 +1601,34 @@ TG_API tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal);
    are not listed stay.  A negative pad crops.  tg_pad(t, TG_SHAPE(1, 2), 0) makes [n, 4] a [n, 7].  F.pad (mode
    constant) */
 TG_API tg_tensor *tg_pad(tg_tensor *t, tg_shape pads, double value);
+
+/* n tensors side by side: along dim 1, or, if they have no more than one dim, along that.  torch.hstack */
+TG_API tg_tensor *tg_hstack(tg_tensor *const *tensors, int n);
+/* n tensors, of tg_atleast_2d, on top of each other: along dim 0.  torch.vstack */
+TG_API tg_tensor *tg_vstack(tg_tensor *const *tensors, int n);
+/* n tensors, of tg_atleast_3d, behind each other: along dim 2.  torch.dstack */
+TG_API tg_tensor *tg_dstack(tg_tensor *const *tensors, int n);
+/* tg_repeat, where counts that are missing in front are 1: [2, 3] by (2) is [2, 6].  torch.tile */
+TG_API tg_tensor *tg_tile(tg_tensor *t, tg_shape counts);
+/* A copy with its columns in reverse order, t [n, m, ..].  torch.fliplr */
+TG_API tg_tensor *tg_fliplr(tg_tensor *t);
+/* A copy with its rows in reverse order, t [n, ..].  torch.flipud */
+TG_API tg_tensor *tg_flipud(tg_tensor *t);
+/* A copy turned by k quarter turns, from the first of two dims towards the second.  torch.rot90 */
+TG_API tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims);
+/* The diagonal of t [n, m] as a copy, or the matrix whose diagonal is t [n] and that is 0 elsewhere; numbered as in
+   tg_diagonal.  torch.diag */
+TG_API tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal);
+/* [N, C r r, H, W] -> [N, C, H r, W r]: channels become the elements of r x r tiles.  F.pixel_shuffle */
+TG_API tg_tensor *tg_pixel_shuffle(tg_tensor *x, int64_t r);
+/* [N, C, H r, W r] -> [N, C r r, H, W]: the inverse of tg_pixel_shuffle.  F.pixel_unshuffle */
+TG_API tg_tensor *tg_pixel_unshuffle(tg_tensor *x, int64_t r);
+/* x [N, C, ..] with its channels, in `groups` groups, in another order: the first of each group, the second of each,
+   and so on.  F.channel_shuffle */
+TG_API tg_tensor *tg_channel_shuffle(tg_tensor *x, int64_t groups);
+/* tg_meshgrid with its first two dims exchanged: of x [n0] and y [n1] pictures [n1, n0].  torch.meshgrid
+   (indexing="xy") */
+TG_API tg_status tg_meshgrid_xy(tg_tensor *const *tensors, int n, tg_tensor **out);
 
 /* -------- @@REDUCE ------------------------------------------------------------------------------------------------ */
 
@@ -2212,6 +2263,9 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(logcumsumexp) R(softmin) R(local_response_norm) R(gaussian_nll_loss) R(poisson_nll_loss) R(soft_margin_loss)     \
     R(margin_ranking_loss) R(hinge_embedding_loss) R(cosine_embedding_loss) R(triplet_margin_loss)                     \
     R(multilabel_margin_loss)                                                                                          \
+    R(ravel) R(unflatten) R(atleast_1d) R(atleast_2d) R(atleast_3d) R(squeeze_dims) R(movedim_dims) R(hstack)          \
+    R(vstack) R(dstack) R(tile) R(fliplr) R(flipud) R(rot90) R(diag) R(tril_indices) R(triu_indices) R(pixel_shuffle)  \
+    R(pixel_unshuffle) R(channel_shuffle) R(eye_on)                                                                    \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
     R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
 #pragma GCC diagnostic push
@@ -5769,6 +5823,14 @@ enum {
     OP(cosine_embedding_loss, "x1,x2,target", CAST_F32)                                                                \
     OP(triplet_margin_loss, "anchor,positive,negative", CAST_F32)                                                      \
     OP(multilabel_margin_loss, "input,target", CAST_F32 | FLOAT_INPUT)                                                 \
+    OP(tile, "t", NOTHING)                                                                                             \
+    OP(fliplr, "t", NOTHING)                                                                                           \
+    OP(flipud, "t", NOTHING)                                                                                           \
+    OP(rot90, "t", NOTHING)                                                                                            \
+    OP(diag, "t", NOTHING)                                                                                             \
+    OP(pixel_shuffle, "x", NOTHING)                                                                                    \
+    OP(pixel_unshuffle, "x", NOTHING)                                                                                  \
+    OP(channel_shuffle, "x", NOTHING)                                                                                  \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(nn_bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -5781,7 +5843,7 @@ enum {
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
-    OP(checkpoint_save)
+    OP(checkpoint_save) OP(tril_indices) OP(triu_indices)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -10352,21 +10414,32 @@ tg_tensor *tg_linspace(double a, double b, int64_t n)
     return tgi_or_release(S, t, backend->arange(S, out, n - n / 2, b, -step));
 }
 
-tg_tensor *tg_eye(int64_t n)
+static tg_tensor *tgi_eye(const char *op, int64_t n, int64_t m, tg_dtype dtype, tg_device device)
 {
     tgi_thread *S = tgi_self();
-    if (n < 0) {
-        return tgi_no_tensor(
-            tgi_fail(S, TG_ERR_ARGUMENT, "eye", "n must be greater or equal to 0, got %lld", (long long)n));
+    if (n < 0 || m < 0) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "%s must be greater or equal to 0, got %lld",
+                                      n < 0 ? "n" : "m", (long long)(n < 0 ? n : m)));
     }
-    const tg_shape square = TG_SHAPE(n, n);
-    tg_tensor *t = tgi_full_default("eye", &square, 0);
+    const tg_shape shape = TG_SHAPE(n, m);
+    tg_tensor *t = tgi_full(S, op, &shape, 0, dtype, device);
     if (!t) return NULL;
     tgi_loop loop = tgi_loop_over(t); /* its diagonal, as a 1-dim operand */
     loop.ndim = 1;
-    loop.arg[0].stride[0] = n + 1;
+    loop.dim[0] = n < m ? n : m;
+    loop.arg[0].stride[0] = m + 1;
     loop.scalar[0] = 1;
     return tgi_or_release(S, t, t->storage->backend->fill(S, &loop));
+}
+
+tg_tensor *tg_eye(int64_t n)
+{
+    return tgi_eye("eye", n, n, tgi_self()->default_dtype, tgi_self()->default_device);
+}
+
+tg_tensor *tg_eye_on(int64_t n, int64_t m, tg_dtype dtype, tg_device device)
+{
+    return tgi_eye("eye_on", n, m, dtype, device);
 }
 
 static tg_tensor *tgi_from(tgi_thread *S, const char *op, const void *data, const tg_shape *shape, tg_dtype dtype,
@@ -17086,6 +17159,94 @@ tg_tensor *tg_unfold(tg_tensor *t, int dim, int64_t size, int64_t step)
     return tgi_part_view(&c, TGI_OP_unfold, t, t->ndim + 1, dims);
 }
 
+/* ---- shapes made of the views above: no ops of their own ---- */
+
+tg_tensor *tg_ravel(tg_tensor *t) { return tgi_argument(tgi_self(), "ravel", "t", t) ? tg_flatten(t, 0, -1) : NULL; }
+
+tg_tensor *tg_unflatten(tg_tensor *t, int dim, tg_shape sizes)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_argument(S, "unflatten", "t", t) || !tgi_shape_argument(S, "unflatten", "sizes", &sizes) ||
+        !tgi_wrap_dim(S, "unflatten", t->ndim, &dim)) {
+        return NULL;
+    }
+    tg_shape shape = TG_SCALAR;
+    int64_t product = 1, *open = NULL;
+    if (sizes.ndim < 1 || t->ndim + sizes.ndim - 1 > TG_MAX_DIMS || t->ndim == 0)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "unflatten",
+                                      "%s into %d sizes: a tensor has at most %d dims, and sizes must be non-empty",
+                                      tgi_shape_text(t).text, sizes.ndim, TG_MAX_DIMS));
+    for (int i = 0; i < t->ndim; ++i) {
+        if (i != dim) shape.dim[shape.ndim++] = t->dim[i];
+        for (int k = 0; i == dim && k < sizes.ndim; ++k) {
+            if (sizes.dim[k] == -1 && !open) open = &shape.dim[shape.ndim];
+            else product = sizes.dim[k] < 0 || product > (1 << 30) ? -1 : product * sizes.dim[k];
+            shape.dim[shape.ndim++] = sizes.dim[k];
+        }
+    }
+    if (open && product > 0) *open = t->dim[dim] / product, product *= *open;
+    if (product == t->dim[dim]) return tg_reshape(t, shape);
+    return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "unflatten",
+                                  "unflatten: Provided sizes %s don't multiply up to the size of dim %d (%lld) in the "
+                                  "input tensor",
+                                  tgi_dims_text(sizes.ndim, sizes.dim).text, dim, (long long)t->dim[dim]));
+}
+
+tg_tensor *tg_atleast_1d(tg_tensor *t)
+{
+    if (!tgi_argument(tgi_self(), "atleast_1d", "t", t)) return NULL;
+    return t->ndim ? t : tg_reshape(t, TG_SHAPE(1));
+}
+tg_tensor *tg_atleast_2d(tg_tensor *t)
+{
+    if (!tgi_argument(tgi_self(), "atleast_2d", "t", t)) return NULL;
+    return t->ndim > 1 ? t : t->ndim ? tg_unsqueeze(t, 0) : tg_reshape(t, TG_SHAPE(1, 1));
+}
+tg_tensor *tg_atleast_3d(tg_tensor *t)
+{
+    if (!tgi_argument(tgi_self(), "atleast_3d", "t", t)) return NULL;
+    if (t->ndim > 2) return t;
+    return t->ndim == 2 ? tg_unsqueeze(t, 2) : tg_reshape(t, TG_SHAPE(1, t->ndim ? t->dim[0] : 1, 1));
+}
+
+tg_tensor *tg_squeeze_dims(tg_tensor *t, tg_shape dims)
+{
+    tgi_thread *S = tgi_self();
+    int64_t size[TG_MAX_DIMS], stride[TG_MAX_DIMS];
+    int n = 0, mask = dims.ndim == 0 ? -1 : 0;
+    if (!tgi_argument(S, "squeeze_dims", "t", t) || !tgi_wrap_dims(S, "squeeze_dims", t, &dims)) return NULL;
+    for (int i = 0; i < dims.ndim; ++i) mask |= 1 << dims.dim[i];
+    for (int i = 0; i < t->ndim; ++i) {
+        if (t->dim[i] == 1 && (mask >> i & 1)) continue;
+        size[n] = t->dim[i];
+        stride[n++] = t->stride[i];
+    }
+    return tgi_reshape_view("squeeze_dims", t, n, size, stride);
+}
+
+tg_tensor *tg_movedim_dims(tg_tensor *t, tg_shape sources, tg_shape destinations)
+{
+    const char *op = "movedim_dims";
+    tgi_thread *S = tgi_self();
+    int order[TG_MAX_DIMS], next = 0, moved = 0;
+    if (!tgi_argument(S, op, "t", t) || !tgi_wrap_dims(S, op, t, &sources) || !tgi_wrap_dims(S, op, t, &destinations))
+        return NULL;
+    if (sources.ndim != destinations.ndim)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "movedim: Invalid source or destination dims: source (%d "
+                                      "dims) should contain the same number of dims as destination (%d dims)",
+                                      sources.ndim, destinations.ndim));
+    for (int i = 0; i < t->ndim; ++i) order[i] = -1;
+    for (int i = 0; i < sources.ndim; ++i) {
+        order[destinations.dim[i]] = (int)sources.dim[i];
+        moved |= 1 << sources.dim[i];
+    }
+    for (int i = 0; i < t->ndim; ++i) {
+        while (moved >> next & 1) next++;
+        if (order[i] < 0) order[i] = next++;
+    }
+    return tgi_permute(t, order);
+}
+
 /* -------- @@WRITE -------------------------------------------------------------------------------------------------
 
    Promise: the elements of a tensor are replaced in place, by a number, by another tensor or one by one, and the tape
@@ -17323,9 +17484,10 @@ static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t
                     name, dim);
 }
 
-/* Makes `count` views of t in out: of `size` elements along params.dim each (the last may have fewer), or, for unbind,
-   without the dim.  Returns count, or 0 after recording an error. */
-static int tgi_pieces(tgi_call *c, tg_tensor *t, int64_t size, int64_t count, tg_tensor **out, int max)
+/* Makes `count` views of t in out: of `size` elements along params.dim each (the last may have fewer), or of sizes
+   [count], or, for unbind, without the dim.  Returns count, or 0 after recording an error. */
+static int tgi_pieces_of(tgi_call *c, tg_tensor *t, int64_t size, const int64_t *sizes, int64_t count, tg_tensor **out,
+                         int max)
 {
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
     const int dim = c->params.dim;
@@ -17343,6 +17505,7 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int64_t size, int64_t count, tg
     }
     c->out = out;
     for (k = 0; ok && k < count; ++k, start += size) {
+        if (sizes) size = sizes[k];
         const int64_t rest = t->dim[dim] - start;
         tg_tensor *piece;
         if (!drops_dim) dims[dim] = rest < size ? rest : size;
@@ -17352,6 +17515,10 @@ static int tgi_pieces(tgi_call *c, tg_tensor *t, int64_t size, int64_t count, tg
     }
     if (count == 0) return 0;
     return tgi_op_end(c, ok) ? (int)count : 0;
+}
+static int tgi_pieces(tgi_call *c, tg_tensor *t, int64_t size, int64_t count, tg_tensor **out, int max)
+{
+    return tgi_pieces_of(c, t, size, NULL, count, out, max);
 }
 
 /* The n pieces as one tensor without a copy, if that is how they lie in memory: piece k + 1 begins where piece k ends
@@ -17418,6 +17585,21 @@ int tg_split(tg_tensor *t, int64_t size, int dim, tg_tensor **out, int max)
     }
     const int64_t count = total ? total / size + (total % size != 0) : 1;
     return tgi_pieces(&c, t, size, count, out, max);
+}
+
+int tg_split_sizes(tg_tensor *t, tg_shape sizes, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    if (!tgi_begin_pieces(&c, "split_sizes", TGI_OP_split, t, dim, out, max)) return 0;
+    if (!tgi_shape_argument(c.S, "split_sizes", "sizes", &sizes)) return 0;
+    int64_t rest = t->dim[c.params.dim];
+    for (int i = 0; i < sizes.ndim && rest >= 0; ++i) rest = sizes.dim[i] < 0 ? -1 : rest - sizes.dim[i];
+    if (rest == 0) return tgi_pieces_of(&c, t, 0, sizes.dim, sizes.ndim, out, max);
+    return tgi_fail(c.S, TG_ERR_SHAPE, "split_sizes",
+                    "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at dimension "
+                    "%d), but got split_sizes=%s",
+                    (long long)t->dim[c.params.dim], c.params.dim, tgi_dims_text(sizes.ndim, sizes.dim).text),
+           0;
 }
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
@@ -17731,6 +17913,193 @@ static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, b
 
 tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle("tril", t, diagonal, true); }
 tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu", t, diagonal, false); }
+
+/* ---- composites: stacks, turns, tiles ---- */
+
+/* The tensors, each as `shaped` makes it, joined along dim, or along dim 0 if the first has one dim alone. */
+static tg_tensor *tgi_stacked(const char *op, tg_tensor *(*shaped)(tg_tensor *), tg_tensor *const *tensors, int n,
+                              int dim)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor **in, *y = NULL;
+    size_t bytes = SIZE_MAX;
+    int i;
+    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, op, "tensors"));
+    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "%s expects a non-empty TensorList", op));
+    if (!tgi_argument_list(S, op, "tensors", tensors, n, n)) return NULL;
+    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes)))
+        return tgi_no_tensor(tgi_no_memory(S, op, bytes));
+    if (tgi_composite_begin(&c, op)) {
+        for (i = 0; i < n && (in[i] = shaped(tensors[i])) != NULL; ++i) {}
+        y = tgi_composite_end(&c, i == n ? tg_cat(in, n, in[0]->ndim > 1 ? dim : 0) : NULL);
+    }
+    tgi_free(S, in, bytes);
+    return y;
+}
+
+tg_tensor *tg_hstack(tg_tensor *const *tensors, int n) { return tgi_stacked("hstack", tg_atleast_1d, tensors, n, 1); }
+tg_tensor *tg_vstack(tg_tensor *const *tensors, int n) { return tgi_stacked("vstack", tg_atleast_2d, tensors, n, 0); }
+tg_tensor *tg_dstack(tg_tensor *const *tensors, int n) { return tgi_stacked("dstack", tg_atleast_3d, tensors, n, 2); }
+
+tg_tensor *tg_tile(tg_tensor *t, tg_shape counts)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_tile, NULL, &t)) return NULL;
+    if (!tgi_shape_argument(c.S, "tile", "counts", &counts)) return tgi_composite_end(&c, NULL);
+    tg_shape all = counts;
+    for (int i = 0; i < t->ndim && t->ndim > counts.ndim; ++i) {
+        const int k = i - (t->ndim - counts.ndim);
+        all.dim[i] = k < 0 ? 1 : counts.dim[k];
+        all.ndim = t->ndim;
+    }
+    return tgi_composite_end(&c, tg_repeat(t, all));
+}
+
+/* t flipped along dim, which it must have; name: of the public function */
+static tg_tensor *tgi_flipped(const char *name, int op, tg_tensor *t, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, op, NULL, &t)) return NULL;
+    if (t->ndim <= dim) {
+        tgi_fail(c.S, TG_ERR_SHAPE, name, "Input must be >= %d-d.", dim + 1);
+        return tgi_composite_end(&c, NULL);
+    }
+    return tgi_composite_end(&c, tg_flip(t, TG_DIMS(dim)));
+}
+tg_tensor *tg_fliplr(tg_tensor *t) { return tgi_flipped("fliplr", TGI_OP_fliplr, t, 1); }
+tg_tensor *tg_flipud(tg_tensor *t) { return tgi_flipped("flipud", TGI_OP_flipud, t, 0); }
+
+tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_rot90, NULL, &t)) return NULL;
+    tg_tensor *y = NULL;
+    if (dims.ndim != 2)
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "rot90", "expected total rotation dims == 2, but got dims = %d", dims.ndim);
+    else if (t->ndim < 2)
+        tgi_fail(c.S, TG_ERR_SHAPE, "rot90", "expected total dims >= 2, but got total dims = %d", t->ndim);
+    else if (dims.dim[0] == dims.dim[1] || dims.dim[0] - dims.dim[1] == t->ndim || dims.dim[1] - dims.dim[0] == t->ndim)
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "rot90",
+                 "expected rotation dims to be different, but got dim0 = %lld and dim1 = %lld", (long long)dims.dim[0],
+                 (long long)dims.dim[1]);
+    else {
+        const int quarter = (int)((k % 4 + 4) % 4), from = tgi_int_dim(dims.dim[0]), to = tgi_int_dim(dims.dim[1]);
+        if (quarter == 2) y = tg_flip(t, dims);
+        else if (quarter == 1) y = tg_transpose(tg_flip(t, TG_DIMS(to)), from, to);
+        else if (quarter == 3) y = tg_transpose(tg_flip(t, TG_DIMS(from)), from, to);
+        else if (tg_transpose(t, from, to)) y = tg_clone(t); /* both dims are in range */
+        y = y ? tg_contiguous(y) : NULL;
+    }
+    return tgi_composite_end(&c, y);
+}
+
+/* Of t [n]: row (or, below the main diagonal, column) i is t padded with zeros, and all but the diagonal becomes 0. */
+tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_diag, NULL, &t)) return NULL;
+    tg_tensor *y = NULL;
+    if (t->ndim == 2)
+        y = tg_clone(tg_diagonal(t, diagonal, 0, 1));
+    else if (t->ndim != 1 || diagonal > INT32_MAX || diagonal < -INT32_MAX)
+        tgi_fail(c.S, TG_ERR_SHAPE, "diag", "diag(): Supports 1D or 2D tensors. Got %dD", t->ndim);
+    else {
+        const int64_t apart = diagonal < 0 ? -diagonal : diagonal, n = t->dim[0] + apart;
+        y = tg_pad(t, TG_SHAPE(0, apart), 0);
+        y = tg_expand(tg_reshape(y, diagonal < 0 ? TG_SHAPE(1, n) : TG_SHAPE(n, 1)), TG_SHAPE(n, n));
+        y = tg_triu(tg_tril(y, diagonal), diagonal);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+static tg_tensor *tgi_triangle_indices(const char *op, int64_t rows, int64_t cols, int64_t diagonal, bool lower)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (rows < 0 || cols < 0)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "row and column must be non-negative, got %lld and %lld",
+                                      (long long)rows, (long long)cols));
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    tg_tensor *all = tg_full_on(TG_SHAPE(rows, cols), 1, TG_BOOL, S->default_device);
+    tg_tensor *left = lower ? tg_tril(all, diagonal) : tg_triu(all, diagonal);
+    return tgi_composite_end(&c, tg_contiguous(tg_t(tg_nonzero(left))));
+}
+tg_tensor *tg_tril_indices(int64_t rows, int64_t cols, int64_t diagonal)
+{
+    return tgi_triangle_indices("tril_indices", rows, cols, diagonal, true);
+}
+tg_tensor *tg_triu_indices(int64_t rows, int64_t cols, int64_t diagonal)
+{
+    return tgi_triangle_indices("triu_indices", rows, cols, diagonal, false);
+}
+
+/* x [.., C r r, H, W] as [.., C, H r, W r] (or back): channels and the places in a tile change their dims. */
+tg_tensor *tg_pixel_shuffle(tg_tensor *x, int64_t r)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_pixel_shuffle, NULL, &x)) return NULL;
+    const int n = x->ndim;
+    if (n < 3 || n > TG_MAX_DIMS - 2 || r < 1 || r > 1 << 15 || x->dim[n - 3] % (r * r)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "pixel_shuffle",
+                 "pixel_shuffle expects input to have at least 3 dimensions, and its 'channel' dimension to be "
+                 "divisible by the square of upscale_factor, but got %s and %lld",
+                 tgi_shape_text(x).text, (long long)r);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t channels = x->dim[n - 3] / (r * r);
+    tg_tensor *y = tg_unflatten(x, n - 3, TG_SHAPE(channels, r, r)); /* [.., C, r, r, H, W] */
+    y = tg_movedim_dims(y, TG_DIMS(-4, -3), TG_DIMS(-3, -1));      /* [.., C, H, r, W, r] */
+    tg_shape shape = tgi_shape_of(x);
+    shape.dim[n - 3] = channels;
+    shape.dim[n - 2] *= r;
+    shape.dim[n - 1] *= r;
+    return tgi_composite_end(&c, tg_reshape(tg_contiguous(y), shape));
+}
+
+tg_tensor *tg_pixel_unshuffle(tg_tensor *x, int64_t r)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_pixel_unshuffle, NULL, &x)) return NULL;
+    const int n = x->ndim;
+    if (n < 3 || n > TG_MAX_DIMS - 2 || r < 1 || r > 1 << 15 || x->dim[n - 2] % r || x->dim[n - 1] % r) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "pixel_unshuffle",
+                 "pixel_unshuffle expects input to have at least 3 dimensions, and height and width to be divisible "
+                 "by downscale_factor, but got %s and %lld",
+                 tgi_shape_text(x).text, (long long)r);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *y = tg_unflatten(x, n - 1, TG_SHAPE(x->dim[n - 1] / r, r));
+    y = tg_unflatten(y, n - 2, TG_SHAPE(x->dim[n - 2] / r, r));    /* [.., C, H, r, W, r] */
+    y = tg_movedim_dims(y, TG_DIMS(-3, -1), TG_DIMS(-4, -3));      /* [.., C, r, r, H, W] */
+    return tgi_composite_end(&c, tg_contiguous(tg_flatten(y, -5, -3)));
+}
+
+tg_tensor *tg_channel_shuffle(tg_tensor *x, int64_t groups)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_channel_shuffle, NULL, &x)) return NULL;
+    if (x->ndim < 3 || x->ndim >= TG_MAX_DIMS || groups < 1 || x->dim[1] % groups) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "channel_shuffle",
+                 "Number of channels must be divisible by groups. Got %s and %lld groups, for 3 or more dims",
+                 tgi_shape_text(x).text, (long long)groups);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *y = tg_transpose(tg_unflatten(x, 1, TG_SHAPE(groups, x->dim[1] / groups)), 1, 2);
+    return tgi_composite_end(&c, tg_contiguous(tg_flatten(y, 1, 2)));
+}
+
+tg_status tg_meshgrid_xy(tg_tensor *const *tensors, int n, tg_tensor **out)
+{
+    tg_tensor *in[TG_MAX_DIMS];
+    if (!tensors || !out || n < 2 || n > TG_MAX_DIMS) return tg_meshgrid(tensors, n, out);
+    for (int i = 0; i < n; ++i) in[i] = tensors[i < 2 ? 1 - i : i];
+    const tg_status status = tg_meshgrid(in, n, out);
+    tg_tensor *const rows = out[0];
+    out[0] = out[1];
+    out[1] = rows;
+    return status;
+}
 
 /* -------- @@REDUCE ------------------------------------------------------------------------------------------------
 
@@ -46887,6 +47256,8 @@ TGI_USED TGI_GIVES3(tg_tensor *, arange, double, double, double)
 TGI_USED TGI_GIVES5(tg_tensor *, arange_on, double, double, double, tg_dtype, tg_device)
 TGI_USED TGI_GIVES3(tg_tensor *, linspace, double, double, int64_t)
 TGI_USED TGI_GIVES1(tg_tensor *, eye, int64_t)
+TGI_USED TGI_GIVES4(tg_tensor *, eye_on, int64_t, int64_t, tg_dtype, tg_device)
+TGI_USED TGI_GIVES3(tg_tensor *, tril_indices, int64_t, int64_t, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, from, const void *, tg_shape, tg_dtype)
 TGI_USED TGI_GIVES4(tg_tensor *, from_on, const void *, tg_shape, tg_dtype, tg_device)
 TGI_USED TGI_GIVES2(tg_tensor *, from_f32, const float *, tg_shape)
@@ -46961,19 +47332,23 @@ TGI_GIVES4(tg_tensor *, addcmul_, tg_tensor *, tg_tensor *, tg_tensor *, double)
 TGI_GIVES3(tg_tensor *, lerp_, tg_tensor *, tg_tensor *, tg_tensor *)
 TGI_USED TGI_GIVES2(tg_tensor *, reshape, tg_tensor *, tg_shape)
 TGI_USED TGI_GIVES3(tg_tensor *, flatten, tg_tensor *, int, int)
+TGI_USED TGI_GIVES3(tg_tensor *, unflatten, tg_tensor *, int, tg_shape)
+TGI_USED TGI_GIVES3(tg_tensor *, movedim_dims, tg_tensor *, tg_shape, tg_shape)
 TGI_USED TGI_GIVES4(tg_tensor *, narrow, tg_tensor *, int, int64_t, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, select, tg_tensor *, int, int64_t)
 TGI_USED TGI_GIVES5(tg_tensor *, slice, tg_tensor *, int, int64_t, int64_t, int64_t)
 TGI_USED TGI_GIVES4(tg_tensor *, diagonal, tg_tensor *, int64_t, int, int)
 TGI_GIVES3(tg_status, set, tg_tensor *, tg_shape, double)
 TGI_GIVES5(int, split, tg_tensor *, int64_t, int, tg_tensor **, int)
+TGI_GIVES5(int, split_sizes, tg_tensor *, tg_shape, int, tg_tensor **, int)
 TGI_GIVES4(int, unbind, tg_tensor *, int, tg_tensor **, int)
 TGI_USED TGI_GIVES3(tg_tensor *, cat, tg_tensor *const *, int, int)
 TGI_USED TGI_GIVES3(tg_tensor *, repeat_interleave, tg_tensor *, int64_t, int)
 TGI_GIVES3(tg_status, meshgrid, tg_tensor *const *, int, tg_tensor **)
-TGI_USED TGI_GIVES3(tg_tensor *, roll, tg_tensor *, tg_shape, tg_shape)
 TGI_USED TGI_GIVES2(tg_tensor *, tril, tg_tensor *, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, pad, tg_tensor *, tg_shape, double)
+TGI_USED TGI_GIVES2(tg_tensor *, hstack, tg_tensor *const *, int)
+TGI_USED TGI_GIVES3(tg_tensor *, rot90, tg_tensor *, int64_t, tg_shape)
 TGI_USED TGI_GIVES3(tg_tensor *, sum_dim, tg_tensor *, int, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, sum_dims, tg_tensor *, tg_shape, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, var_dim, tg_tensor *, int, int64_t, bool)
@@ -47232,6 +47607,9 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_arange_on(...) TGI_CALL(arange_on, arange_on, __VA_ARGS__)
 #define tg_linspace(...) TGI_CALL(linspace, linspace, __VA_ARGS__)
 #define tg_eye(...) TGI_CALL(eye, eye, __VA_ARGS__)
+#define tg_eye_on(...) TGI_CALL(eye_on, eye_on, __VA_ARGS__)
+#define tg_tril_indices(...) TGI_CALL(tril_indices, tril_indices, __VA_ARGS__)
+#define tg_triu_indices(...) TGI_CALL(tril_indices, triu_indices, __VA_ARGS__)
 #define tg_from(...) TGI_CALL(from, from, __VA_ARGS__)
 #define tg_from_on(...) TGI_CALL(from_on, from_on, __VA_ARGS__)
 #define tg_from_f32(...) TGI_CALL(from_f32, from_f32, __VA_ARGS__)
@@ -47476,12 +47854,19 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_view(...) TGI_CALL(reshape, view, __VA_ARGS__)
 #define tg_reshape(...) TGI_CALL(reshape, reshape, __VA_ARGS__)
 #define tg_flatten(...) TGI_CALL(flatten, flatten, __VA_ARGS__)
+#define tg_ravel(...) TGI_CALL(exp, ravel, __VA_ARGS__)
+#define tg_unflatten(...) TGI_CALL(unflatten, unflatten, __VA_ARGS__)
+#define tg_atleast_1d(...) TGI_CALL(exp, atleast_1d, __VA_ARGS__)
+#define tg_atleast_2d(...) TGI_CALL(exp, atleast_2d, __VA_ARGS__)
+#define tg_atleast_3d(...) TGI_CALL(exp, atleast_3d, __VA_ARGS__)
 #define tg_squeeze(...) TGI_CALL(softmax, squeeze, __VA_ARGS__)
+#define tg_squeeze_dims(...) TGI_CALL(reshape, squeeze_dims, __VA_ARGS__)
 #define tg_unsqueeze(...) TGI_CALL(softmax, unsqueeze, __VA_ARGS__)
 #define tg_transpose(...) TGI_CALL(flatten, transpose, __VA_ARGS__)
 #define tg_t(...) TGI_CALL(exp, t, __VA_ARGS__)
 #define tg_permute(...) TGI_CALL(reshape, permute, __VA_ARGS__)
 #define tg_movedim(...) TGI_CALL(flatten, movedim, __VA_ARGS__)
+#define tg_movedim_dims(...) TGI_CALL(movedim_dims, movedim_dims, __VA_ARGS__)
 #define tg_expand(...) TGI_CALL(reshape, expand, __VA_ARGS__)
 #define tg_narrow(...) TGI_CALL(narrow, narrow, __VA_ARGS__)
 #define tg_select(...) TGI_CALL(select, select, __VA_ARGS__)
@@ -47495,6 +47880,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_copy_(...) TGI_CALL(add_, copy_, __VA_ARGS__)
 #define tg_set(...) TGI_CALL(set, set, __VA_ARGS__)
 #define tg_split(...) TGI_CALL(split, split, __VA_ARGS__)
+#define tg_split_sizes(...) TGI_CALL(split_sizes, split_sizes, __VA_ARGS__)
 #define tg_chunk(...) TGI_CALL(split, chunk, __VA_ARGS__)
 #define tg_unbind(...) TGI_CALL(unbind, unbind, __VA_ARGS__)
 #define tg_cat(...) TGI_CALL(cat, cat, __VA_ARGS__)
@@ -47502,11 +47888,23 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_repeat(...) TGI_CALL(reshape, repeat, __VA_ARGS__)
 #define tg_repeat_interleave(...) TGI_CALL(repeat_interleave, repeat_interleave, __VA_ARGS__)
 #define tg_meshgrid(...) TGI_CALL(meshgrid, meshgrid, __VA_ARGS__)
-#define tg_roll(...) TGI_CALL(roll, roll, __VA_ARGS__)
+#define tg_roll(...) TGI_CALL(movedim_dims, roll, __VA_ARGS__)
 #define tg_flip(...) TGI_CALL(reshape, flip, __VA_ARGS__)
 #define tg_tril(...) TGI_CALL(tril, tril, __VA_ARGS__)
 #define tg_triu(...) TGI_CALL(tril, triu, __VA_ARGS__)
 #define tg_pad(...) TGI_CALL(pad, pad, __VA_ARGS__)
+#define tg_hstack(...) TGI_CALL(hstack, hstack, __VA_ARGS__)
+#define tg_vstack(...) TGI_CALL(hstack, vstack, __VA_ARGS__)
+#define tg_dstack(...) TGI_CALL(hstack, dstack, __VA_ARGS__)
+#define tg_tile(...) TGI_CALL(reshape, tile, __VA_ARGS__)
+#define tg_fliplr(...) TGI_CALL(exp, fliplr, __VA_ARGS__)
+#define tg_flipud(...) TGI_CALL(exp, flipud, __VA_ARGS__)
+#define tg_rot90(...) TGI_CALL(rot90, rot90, __VA_ARGS__)
+#define tg_diag(...) TGI_CALL(tril, diag, __VA_ARGS__)
+#define tg_pixel_shuffle(...) TGI_CALL(tril, pixel_shuffle, __VA_ARGS__)
+#define tg_pixel_unshuffle(...) TGI_CALL(tril, pixel_unshuffle, __VA_ARGS__)
+#define tg_channel_shuffle(...) TGI_CALL(tril, channel_shuffle, __VA_ARGS__)
+#define tg_meshgrid_xy(...) TGI_CALL(meshgrid, meshgrid_xy, __VA_ARGS__)
 #define tg_sum(...) TGI_CALL(exp, sum, __VA_ARGS__)
 #define tg_sum_dim(...) TGI_CALL(sum_dim, sum_dim, __VA_ARGS__)
 #define tg_sum_dims(...) TGI_CALL(sum_dims, sum_dims, __VA_ARGS__)

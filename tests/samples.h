@@ -182,10 +182,21 @@ static tg_tensor *unbind_call(tg_tensor *t, int d)
     return tg_stack(pieces, n, d);
 }
 
+static tg_tensor *split_sizes_call(tg_tensor *t, tg_shape sizes, int d)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_split_sizes(t, sizes, d, pieces, 8), d);
+}
 static tg_tensor *meshgrid_call(tg_tensor *const *in_, int n)
 {
     tg_tensor *grid[MAX_INPUTS];
     return tg_meshgrid(in_, n, grid) == TG_OK ? tg_stack(grid, n, 0) : NULL;
+}
+
+static tg_tensor *meshgrid_xy_call(tg_tensor *const *in_, int n)
+{
+    tg_tensor *grid[MAX_INPUTS];
+    return tg_meshgrid_xy(in_, n, grid) == TG_OK ? tg_stack(grid, n, 0) : NULL;
 }
 
 /* The n indices given, with a NULL before those whose bit of whole is set; returns how many there are, 0 when one that
@@ -648,6 +659,26 @@ enum {
     OP(cosine_embedding_loss, tg_cosine_embedding_loss(a, b, c, p->num, p->flag), 0) \
     OP(triplet_margin_loss, tg_triplet_margin_loss(a, b, c, p->num, 2, 1e-6, p->count != 0, p->flag), 0) \
     OP(multilabel_margin_loss, tg_multilabel_margin_loss(a, b, p->flag), 0) \
+    OP(ravel, tg_ravel(a), EXACT) \
+    OP(unflatten, tg_unflatten(a, p->dim, p->dims), EXACT) \
+    OP(atleast_1d, tg_atleast_1d(a), EXACT) \
+    OP(atleast_2d, tg_atleast_2d(a), EXACT) \
+    OP(atleast_3d, tg_atleast_3d(a), EXACT) \
+    OP(squeeze_dims, tg_squeeze_dims(a, p->dims), EXACT) \
+    OP(movedim_dims, tg_movedim_dims(a, p->dims, p->dims2), EXACT) \
+    OP(split_sizes, split_sizes_call(a, p->dims, p->dim), EXACT) \
+    OP(meshgrid_xy, meshgrid_xy_call(in_, n), EXACT) \
+    OP(hstack, tg_hstack(in_, n), EXACT) \
+    OP(vstack, tg_vstack(in_, n), EXACT) \
+    OP(dstack, tg_dstack(in_, n), EXACT) \
+    OP(tile, tg_tile(a, p->dims), EXACT) \
+    OP(fliplr, tg_fliplr(a), EXACT) \
+    OP(flipud, tg_flipud(a), EXACT) \
+    OP(rot90, tg_rot90(a, p->count, p->dims), EXACT) \
+    OP(diag, tg_diag(a, p->count), EXACT | QUIET) \
+    OP(pixel_shuffle, tg_pixel_shuffle(a, p->count), EXACT) \
+    OP(pixel_unshuffle, tg_pixel_unshuffle(a, p->count), EXACT) \
+    OP(channel_shuffle, tg_channel_shuffle(a, p->count), EXACT) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -1849,6 +1880,10 @@ SAMPLES(tril)
     edge(in("[[1, nan], [3, 4]]"), count(0), gives("[[1, 0], [3, 4]]"), grads("[[1, 0], [1, 1]]"));
     expect(tg_tril(f64("[[1, 2], [3, 4]]"), -1), "[[0, 0], [3, 0]]");
     refuse(tg_tril(ones(3), 0), "at least 2 dimensions");
+    expect(tg_tril_indices(2, 3, 0), "[[0, 1, 1], [0, 0, 1]]");
+    expect(tg_triu_indices(2, 3, 1), "[[0, 0, 1], [1, 2, 2]]");
+    refuse(tg_tril_indices(-1, 3, 0), "must be non-negative");
+    refuse(tg_triu_indices(1, -3, 0), "must be non-negative");
 }
 SAMPLES(triu)
 {
@@ -4134,6 +4169,184 @@ SAMPLES(multilabel_margin_loss)
          gives("[0.85, 0]"), grads("[[-0.5, 0.5, 0.5, -0.5], [0, 0, 0, 0]]"));
     refuse(tg_multilabel_margin_loss(ones(2, 3), tg_zeros_on(TG_SHAPE(2), TG_I64, HERE), TG_MEAN), "inconsistent target size");
     refuse(tg_multilabel_margin_loss(ones(3), i64("[3, 0, -1]"), TG_MEAN), "out of bounds");
+}
+SAMPLES(ravel)
+{
+    sample(S(2, 3));
+    sample(S0);
+    sample(S(2, 0));
+    expect(tg_ravel(f64("[[1, 2], [3, 4]]")), "[1, 2, 3, 4]");
+}
+SAMPLES(unflatten)
+{
+    sample(S(6), dim(0), dims(2, 3));
+    sample(S(2, 6), dim(-1), dims(-1, 2));
+    sample(S(2, 0), dim(1), dims(2, 0));
+    expect(tg_unflatten(f64("[1, 2, 3, 4]"), 0, TG_SHAPE(2, -1)), "[[1, 2], [3, 4]]");
+    refuse(tg_unflatten(ones(4), 0, TG_SHAPE(3, -1)), "don't multiply up to the size of dim 0");
+    refuse(tg_unflatten(ones(4), 0, TG_SCALAR), "sizes must be non-empty");
+    refuse(tg_unflatten(ones(4), 1, TG_SHAPE(4)), "Dimension out of range");
+}
+SAMPLES(atleast_1d)
+{
+    sample(S(2));
+    sample(S0);
+    sample(S(2, 0));
+    expect(tg_atleast_1d(f64("5")), "[5]");
+}
+SAMPLES(atleast_2d)
+{
+    sample(S(2));
+    sample(S0);
+    sample(S(2, 0));
+    expect(tg_atleast_2d(f64("[5, 6]")), "[[5, 6]]");
+}
+SAMPLES(atleast_3d)
+{
+    sample(S(2));
+    sample(S0);
+    sample(S(2, 3));
+    sample(S(2, 0, 1));
+    expect(tg_atleast_3d(f64("[5, 6]")), "[[[5], [6]]]");
+}
+SAMPLES(squeeze_dims)
+{
+    sample(S(2, 1, 1), dims(1, -1));
+    sample(S(1, 2, 1));
+    sample(S0);
+    sample(S(1, 0), dims(0));
+    expect(tg_squeeze_dims(f64("[[[5, 6]]]"), TG_SCALAR), "[5, 6]");
+    refuse(tg_squeeze_dims(ones(1, 2), TG_DIMS(0, 0)), "multiple times");
+}
+SAMPLES(movedim_dims)
+{
+    sample(S(2, 3, 4), dims(0, 1), dims2(-1, 0));
+    sample(S(2, 3), dims(1), dims2(0));
+    sample(S(0, 3), dims(1), dims2(0));
+    expect(tg_movedim_dims(f64("[[5, 6]]"), TG_DIMS(0, 1), TG_DIMS(1, 0)), "[[5], [6]]");
+    refuse(tg_movedim_dims(ones(1, 2), TG_DIMS(0, 1), TG_DIMS(0)), "should contain the same number");
+}
+SAMPLES(split_sizes)
+{
+    sample(S(5), dims(1, 4), dim(0));
+    sample(S(2, 5), dims(2, 0, 3), dim(-1));
+    refuse(split_sizes_call(ones(4), TG_SHAPE(1, 2), 0), "sum exactly to 4");
+    refuse(split_sizes_call(ones(4), TG_SHAPE(5, -1), 0), "sum exactly to 4");
+}
+SAMPLES(meshgrid_xy)
+{
+    sample(S(2), S(3));
+    sample(S(2), S(3), S(2));
+    sample(S0, S(3));
+    expect(meshgrid_xy_call(TG_LIST(f64("[1, 2]"), f64("[3, 4, 5]"))),
+           "[[[1, 2], [1, 2], [1, 2]], [[3, 3], [4, 4], [5, 5]]]");
+    refuse(meshgrid_xy_call(TG_LIST(ones(2), ones(2, 2))), "Expected 0D or 1D tensor");
+}
+SAMPLES(hstack)
+{
+    sample(S(2), S(2));
+    sample(S(2, 3), S(2, 3), S(2, 3));
+    sample(S0, S0);
+    expect(tg_hstack(TG_LIST(f64("[1, 2]"), f64("[3, 4]"))), "[1, 2, 3, 4]");
+    refuse(tg_hstack(TG_LIST(ones(2, 3), ones(2, 3, 1, 2))), "Tensors must have same number of dimensions");
+    refuse(tg_hstack(NULL, 0), "non-empty TensorList");
+}
+SAMPLES(vstack)
+{
+    sample(S(2), S(2));
+    sample(S(2, 3), S(2, 3), S(2, 3));
+    sample(S0, S0);
+    expect(tg_vstack(TG_LIST(f64("[1, 2]"), f64("[3, 4]"))), "[[1, 2], [3, 4]]");
+    refuse(tg_vstack(TG_LIST(ones(2, 3), ones(2, 3, 1, 2))), "Tensors must have same number of dimensions");
+    refuse(tg_vstack(NULL, 0), "non-empty TensorList");
+}
+SAMPLES(dstack)
+{
+    sample(S(2), S(2));
+    sample(S(2, 3), S(2, 3), S(2, 3));
+    sample(S0, S0);
+    expect(tg_dstack(TG_LIST(f64("[1, 2]"), f64("[3, 4]"))), "[[[1, 3], [2, 4]]]");
+    refuse(tg_dstack(TG_LIST(ones(2, 3), ones(2, 3, 1, 2))), "Tensors must have same number of dimensions");
+    refuse(tg_dstack(NULL, 0), "non-empty TensorList");
+}
+SAMPLES(tile)
+{
+    sample(S(2, 3), dims(2));
+    sample(S(2), dims(2, 3));
+    sample(S0, dims(2));
+    sample(S(2, 3));
+    sample(S(2, 0), dims(2, 2));
+    edge(in("[[1, 2], [3, 4]]"), dims(2), gives("[[1, 2, 1, 2], [3, 4, 3, 4]]"), grads("[[2, 2], [2, 2]]"));
+    refuse(tg_tile(ones(2), TG_SHAPE(-1)), "");
+}
+SAMPLES(fliplr)
+{
+    sample(S(2, 3));
+    sample(S(2, 3, 4));
+    sample(S(2, 0));
+    edge(in("[[1, 2], [3, 4]]"), gives("[[2, 1], [4, 3]]"), grads("[[1, 1], [1, 1]]"));
+    refuse(tg_fliplr(ones(2)), "Input must be >= 2-d.");
+}
+SAMPLES(flipud)
+{
+    sample(S(2, 3));
+    sample(S(2));
+    sample(S(0, 2));
+    edge(in("[[1, 2], [3, 4]]"), gives("[[3, 4], [1, 2]]"), grads("[[1, 1], [1, 1]]"));
+    refuse(tg_flipud(f64("1")), "Input must be >= 1-d.");
+}
+SAMPLES(rot90)
+{
+    sample(S(2, 3), count(1), dims(0, 1));
+    sample(S(2, 3, 4), count(2), dims(0, -1));
+    sample(S(2, 3), count(-1), dims(1, 0));
+    sample(S(2, 0), count(4), dims(0, 1));
+    edge(in("[[1, 2, 3], [4, 5, 6]]"), count(1), dims(0, 1), gives("[[3, 6], [2, 5], [1, 4]]"),
+         grads("[[1, 1, 1], [1, 1, 1]]"));
+    edge(in("[[1, 2, 3], [4, 5, 6]]"), count(3), dims(0, 1), gives("[[4, 1], [5, 2], [6, 3]]"),
+         grads("[[1, 1, 1], [1, 1, 1]]"));
+    refuse(tg_rot90(ones(2, 2), 1, TG_DIMS(0)), "expected total rotation dims == 2");
+    refuse(tg_rot90(ones(2), 1, TG_DIMS(0, 1)), "expected total dims >= 2");
+    refuse(tg_rot90(ones(2, 2), 1, TG_DIMS(1, -1)), "rotation dims to be different");
+    refuse(tg_rot90(ones(2, 2), 0, TG_DIMS(0, 5)), "Dimension out of range");
+}
+SAMPLES(diag)
+{
+    sample(S(3), count(0));
+    sample(S(3), count(1));
+    sample(S(2), count(-2));
+    sample(S(2, 3), count(1));
+    sample(S(0), count(1));
+    edge(in("[1, 2]"), count(1), gives("[[0, 1, 0], [0, 0, 2], [0, 0, 0]]"), grads("[1, 1]"));
+    edge(in("[1, 2]"), count(-1), gives("[[0, 0, 0], [1, 0, 0], [0, 2, 0]]"), grads("[1, 1]"));
+    edge(in("[[1, 2], [3, 4]]"), count(1), gives("[2]"), grads("[[0, 1], [0, 0]]"));
+    refuse(tg_diag(ones(2, 2, 2), 0), "Supports 1D or 2D tensors");
+}
+SAMPLES(pixel_shuffle)
+{
+    sample(S(1, 8, 2, 3), count(2));
+    sample(S(4, 1, 2), count(2));
+    sample(S(0, 4, 1, 1), count(2));
+    edge(in("[[[1, 2]], [[3, 4]], [[5, 6]], [[7, 8]]]"), count(2), gives("[[[1, 3, 2, 4], [5, 7, 6, 8]]]"),
+         grads("[[[1, 1]], [[1, 1]], [[1, 1]], [[1, 1]]]"));
+    refuse(tg_pixel_shuffle(ones(3, 2, 2), 2), "divisible by the square of upscale_factor");
+}
+SAMPLES(pixel_unshuffle)
+{
+    sample(S(1, 2, 4, 6), count(2));
+    sample(S(1, 2, 4), count(2));
+    sample(S(0, 1, 2, 2), count(2));
+    edge(in("[[[1, 2, 3, 4], [5, 6, 7, 8]]]"), count(2), gives("[[[1, 3]], [[2, 4]], [[5, 7]], [[6, 8]]]"),
+         grads("[[[1, 1, 1, 1], [1, 1, 1, 1]]]"));
+    refuse(tg_pixel_unshuffle(ones(3, 3, 2), 2), "divisible by downscale_factor");
+}
+SAMPLES(channel_shuffle)
+{
+    sample(S(1, 4, 2), count(2));
+    sample(S(2, 6, 1, 2), count(3));
+    sample(S(0, 4, 1), count(2));
+    expect(tg_channel_shuffle(f64("[[[1], [2], [3], [4]]]"), 2), "[[[1], [3], [2], [4]]]");
+    refuse(tg_channel_shuffle(ones(1, 3, 2), 2), "must be divisible by groups");
 }
 /* ---- the table ---- */
 

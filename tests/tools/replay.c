@@ -317,6 +317,8 @@ struct row {
     tg_tensor *(*indices)(tg_tensor *, int, bool, tg_tensor **);
     tg_tensor *(*at)(tg_tensor *, int);
     tg_tensor *(*running)(tg_tensor *, int, tg_tensor **);
+    tg_tensor *(*shuffle)(tg_tensor *, int64_t);
+    tg_tensor *(*stack)(tg_tensor *const *, int);
     tg_tensor *(*sized)(tg_tensor *, tg_shape);
     tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
     tg_tensor *(*spread)(tg_tensor *, tg_shape, int64_t, bool);
@@ -505,16 +507,28 @@ static void einsum(call *c)
 
 CALL(transpose, tg_transpose(first(c), whole(c, 1, "dim0", 0), whole(c, 2, "dim1", 0)))
 
-CALL(squeeze, (need(c, is_kind(c, 1, "dim", "i"), "all or several dims"), tg_squeeze(first(c), whole(c, 1, "dim", 0))))
+CALL(squeeze, is_kind(c, 1, "dim", "i") ? tg_squeeze(first(c), whole(c, 1, "dim", 0))
+              : given(c, 1, "dim") && sizes(c, 1, "dim").ndim == 0 ? tg_view(first(c), tg_shape_of(first(c)))
+              : tg_squeeze_dims(first(c), given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR))
 
 CALL(flatten, tg_flatten(first(c), whole(c, 1, "start_dim", 0), whole(c, 2, "end_dim", -1)))
-CALL(narrow, tg_narrow(first(c), whole(c, 1, "dim", 0), integer(c, 2, "start", 0), integer(c, 3, "length", 0)))
+/* PyTorch also takes a 0-dim tensor as start, and a negative number from the end: C takes the number */
+static void narrow(call *c)
+{
+    tg_tensor *a = first(c);
+    int dim = whole(c, 1, "dim", 0);
+    if (is_kind(c, 2, "start", "t") && tg_ndim(tensor(c, 2, "start"))) leave_out(c, "a tensor where C takes a number");
+    int64_t start = is_kind(c, 2, "start", "t") ? tg_item_i64(tensor(c, 2, "start")) : integer(c, 2, "start", 0);
+    if (start < 0 && a && -start <= tg_dim(a, dim)) start += tg_dim(a, dim);
+    give(c, tg_narrow(a, dim, start, integer(c, 3, "length", 0)));
+}
 CALL(select_one, tg_select(first(c), whole(c, 1, "dim", 0), integer(c, 2, "index", 0)))
 CALL(unfold, tg_unfold(first(c), whole(c, 1, "dimension", 0), integer(c, 2, "size", 0), integer(c, 3, "step", 0)))
 CALL(diagonal, tg_diagonal(first(c), integer(c, 1, "offset", 0), whole(c, 2, "dim1", 0), whole(c, 3, "dim2", 1)))
 
-CALL(movedim, (need(c, is_kind(c, 1, "source", "i"), "several dims"),
-               tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0))))
+CALL(movedim, is_kind(c, 1, "source", "i")
+                  ? tg_movedim(first(c), whole(c, 1, "source", 0), whole(c, 2, "destination", 0))
+                  : tg_movedim_dims(first(c), sizes(c, 1, "source"), sizes(c, 2, "destination")))
 
 static void parts(call *c)
 {
@@ -525,7 +539,7 @@ static void parts(call *c)
     else if (!strcmp(c->row->op, "chunk"))
         n = tg_chunk(a, integer(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     else if (is_kind(c, 1, "split_size", "I"))
-        leave_out(c, "split into given sizes");
+        n = tg_split_sizes(a, sizes(c, 1, "split_size"), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     else
         n = tg_split(a, integer(c, 1, "split_size", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     for (int k = 0; k < n; ++k) give(c, out[k]);
@@ -745,8 +759,7 @@ static void meshgrid(call *c)
         list = tensor_list(c, 0, "tensors", &n);
     }
     const char *indexing = word(c, -1, "indexing", "ij");
-    if (tg_meshgrid(list, n, grid) != TG_OK) return;
-    if (strcmp(indexing, "ij")) leave_out(c, "indexing xy");
+    if ((strcmp(indexing, "xy") ? tg_meshgrid : tg_meshgrid_xy)(list, n, grid) != TG_OK) return;
     for (int i = 0; i < n; ++i) give(c, grid[i]);
 }
 
@@ -767,7 +780,9 @@ static void linspace(call *c)
     tg_tensor *y = tg_linspace(start, end, integer(c, 2, "steps", 0));
     give(c, named || !y ? y : tg_to_dtype(y, TG_F32));
 }
-CALL(eye, (find(c, -1, "dtype"), tg_eye(integer(c, 0, "n", 0))))
+CALL(eye, (find(c, -1, "dtype"), given(c, 1, "m") ? tg_eye_on(integer(c, 0, "n", 0), integer(c, 1, "m", 0),
+                                                              tg_default_dtype(), device)
+                                                  : tg_eye(integer(c, 0, "n", 0))))
 CALL(full_like, tg_full_like(first(c), number(c, 1, "fill_value", 0)))
 
 CALL(logit, tg_logit(first(c), number(c, 1, "eps", -1)))
@@ -841,6 +856,35 @@ CALL(triplet_margin_loss, tg_triplet_margin_loss(first(c), tensor(c, 1, "positiv
                                                  number(c, 3, "margin", 1), number(c, 4, "p", 2),
                                                  number(c, 5, "eps", 1e-6), flag(c, 6, "swap", false),
                                                  reduction(c, -1)))
+
+CALL(unflatten, tg_unflatten(first(c), whole(c, 1, "dim", 0), sizes(c, 2, "sizes")))
+CALL(rot90, tg_rot90(first(c), integer(c, 1, "k", 1), given(c, 2, "dims") ? sizes(c, 2, "dims") : TG_DIMS(0, 1)))
+CALL(diag, tg_diag(first(c), integer(c, 1, "diagonal", 0)))
+CALL(diagonal_copy, tg_clone(tg_diagonal(first(c), integer(c, 1, "offset", 0), whole(c, 2, "dim1", 0),
+                                         whole(c, 3, "dim2", 1))))
+CALL(shuffle, c->row->shuffle(first(c), integer(c, 1, strstr(c->op, "un") ? "downscale_factor" : "upscale_factor", 1)))
+CALL(tril_indices, tg_tril_indices(integer(c, 0, "row", 0), integer(c, 1, "col", 0), integer(c, 2, "offset", 0)))
+CALL(triu_indices, tg_triu_indices(integer(c, 0, "row", 0), integer(c, 1, "col", 0), integer(c, 2, "offset", 0)))
+
+/* of one tensor, or of each of a list */
+static void atleast(call *c, tg_tensor *(*function)(tg_tensor *))
+{
+    int n = 1;
+    tg_tensor *one = is_kind(c, 0, "tensors", "t") ? first(c) : NULL, **list = &one;
+    if (!one) list = tensor_list(c, 0, "tensors", &n);
+    for (int k = 0; k < n; ++k) give(c, function(list[k]));
+    for (int k = 1; one && is_kind(c, k, "", "t"); ++k) give(c, function(tensor(c, k, "")));
+}
+static void atleast_1d(call *c) { atleast(c, tg_atleast_1d); }
+static void atleast_2d(call *c) { atleast(c, tg_atleast_2d); }
+static void atleast_3d(call *c) { atleast(c, tg_atleast_3d); }
+
+static void stacked(call *c)
+{
+    int n;
+    tg_tensor **list = tensor_list(c, 0, "tensors", &n);
+    give(c, c->row->stack(list, n));
+}
 
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
@@ -921,6 +965,11 @@ static const row rows[] = {
     NN(gaussian_nll_loss), NN(poisson_nll_loss), WITH("nn.functional.soft_margin_loss", loss_op, loss, tg_soft_margin_loss),
     NN(margin_ranking_loss), NN(hinge_embedding_loss), NN(cosine_embedding_loss), NN(triplet_margin_loss),
     WITH("nn.functional.multilabel_margin_loss", loss_op, loss, tg_multilabel_margin_loss),
+    WITH("ravel", unary, one, tg_ravel), OP(unflatten), UNARY(fliplr), UNARY(flipud), OP(rot90), OP(diag),
+    OP(diagonal_copy), OP(atleast_1d), OP(atleast_2d), OP(atleast_3d), WITH("hstack", stacked, stack, tg_hstack),
+    WITH("vstack", stacked, stack, tg_vstack), WITH("tile", sized_op, sized, tg_tile), OP(tril_indices),
+    OP(triu_indices), WITH("nn.functional.pixel_shuffle", shuffle, shuffle, tg_pixel_shuffle),
+    WITH("nn.functional.pixel_unshuffle", shuffle, shuffle, tg_pixel_unshuffle),
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
