@@ -718,10 +718,6 @@ TG_API tg_tensor *tg_linspace(double a, double b, int64_t n);
 TG_API tg_tensor *tg_eye(int64_t n);
 /* [n, m] with 1 on the main diagonal.  torch.eye */
 TG_API tg_tensor *tg_eye_on(int64_t n, int64_t m, tg_dtype dtype, tg_device device);
-/* Rows and columns of the elements of a matrix that tg_tril leaves, i64 [2, count]; waits.  torch.tril_indices */
-TG_API tg_tensor *tg_tril_indices(int64_t rows, int64_t cols, int64_t diagonal);
-/* Those that tg_triu leaves.  torch.triu_indices */
-TG_API tg_tensor *tg_triu_indices(int64_t rows, int64_t cols, int64_t diagonal);
 
 /* New tensors with a copy of host memory: the elements of `shape` in row-major order.  torch.tensor */
 
@@ -1786,6 +1782,22 @@ TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tens
    of the weights [n] of its places, in their dtype (f64 for integers).  Waits for the device.  torch.bincount */
 TG_API tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength);
 
+/* The elements of t, as one dim, at index, in its shape; negative indices count from the end.  torch.take */
+TG_API tg_tensor *tg_take(tg_tensor *t, tg_tensor *index);
+/* A copy y of t with y[.., index[i], ..] = value along dim, index [n].  torch.index_fill */
+TG_API tg_tensor *tg_index_fill(tg_tensor *t, int dim, tg_tensor *index, double value);
+/* A copy y of t with y[.., index[i], ..] = src[.., i, ..] along dim, index [n].  torch.index_copy */
+TG_API tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+
+/* tg_pad with elements of t around it: mode "reflect", without the outermost one again, pads below the size;
+   "replicate", the outermost one; "circular", as if copies stood beside each other, pads up to the size.  F.pad */
+TG_API tg_tensor *tg_pad_mode(tg_tensor *t, tg_shape pads, const char *mode);
+
+/* Rows and columns of the elements of a matrix that tg_tril leaves, i64 [2, count]; waits.  torch.tril_indices */
+TG_API tg_tensor *tg_tril_indices(int64_t rows, int64_t cols, int64_t diagonal);
+/* Those that tg_triu leaves.  torch.triu_indices */
+TG_API tg_tensor *tg_triu_indices(int64_t rows, int64_t cols, int64_t diagonal);
+
 /* t[indices[0], indices[1], ...] as in NumPy and PyTorch.  NULL stands for a whole dim (":"), and dims after the last
    index are whole.  With index tensors i and j:
 
@@ -1853,6 +1865,18 @@ TG_API tg_tensor *tg_logcumsumexp(tg_tensor *t, int dim);
 TG_API tg_tensor *tg_cummax(tg_tensor *t, int dim, tg_tensor **indices);
 /* The smallest up to i; otherwise as tg_cummax.  torch.cummin */
 TG_API tg_tensor *tg_cummin(tg_tensor *t, int dim, tg_tensor **indices);
+
+/* Composites of indexing that take such sums. */
+
+/* A copy of t where mask (bool, broadcast with t) is false; where it is true the elements of source, in their order.
+   Errors: source has less elements than there are true ones.  torch.masked_scatter */
+TG_API tg_tensor *tg_masked_scatter(tg_tensor *t, tg_tensor *mask, tg_tensor *source);
+/* Sums, means or largest elements (mode "sum", "mean" or "max") of rows of weight [N, D] -> [bags, D].  Each row of ids
+   [bags, n] is a bag; or bag i begins at offsets[i] of ids [n], integers in rising order from 0 on; then one more
+   offset, n, follows if include_last_offset.  per_sample_weights scales the rows ("sum" alone), or is NULL; ids equal
+   to padding_idx (-1: none) count for nothing; an empty bag gives 0.  F.embedding_bag */
+TG_API tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offsets, const char *mode,
+                                   tg_tensor *per_sample_weights, bool include_last_offset, int64_t padding_idx);
 
 /* -------- @@NORM -------------------------------------------------------------------------------------------------- */
 
@@ -1929,6 +1953,25 @@ TG_API tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias);
 TG_API tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool tanh_approx);
 /* beta * c + alpha * (a x b): a [n, k], b [k, m], c broadcast to [n, m]; c is not read if beta is 0.  torch.addmm */
 TG_API tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+/* beta * c + alpha * (a x b): a [n, k], b [k].  torch.addmv */
+TG_API tg_tensor *tg_addmv(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+/* beta * c + alpha * (a x b): a [b, n, k], b [b, k, m].  torch.baddbmm */
+TG_API tg_tensor *tg_baddbmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+/* beta * c + alpha * (a x b summed over the batch): a [b, n, k], b [b, k, m].  torch.addbmm */
+TG_API tg_tensor *tg_addbmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha);
+/* Sums of products over the last dim of both: [.., k] with [.., k], whose other dims follow each other; a 0-dim operand
+   multiplies.  torch.inner */
+TG_API tg_tensor *tg_inner(tg_tensor *a, tg_tensor *b);
+/* Sums of products over dims_a of a and as many dims_b of b, of the same sizes; the other dims follow each other.
+   torch.tensordot */
+TG_API tg_tensor *tg_tensordot(tg_tensor *a, tg_tensor *b, tg_shape dims_a, tg_shape dims_b);
+/* The product of each element of a with all of b, side by side: [n0, n1] with [m0, m1] is [n0 m0, n1 m1].
+   torch.kron */
+TG_API tg_tensor *tg_kron(tg_tensor *a, tg_tensor *b);
+/* The cross product along dim, of size 3; the others broadcast.  torch.cross, torch.linalg.cross */
+TG_API tg_tensor *tg_cross(tg_tensor *a, tg_tensor *b, int dim);
+/* y[.., o] = sum of x1[.., i] weight[o, i, j] x2[.., j], plus bias [o] or NULL.  F.bilinear */
+TG_API tg_tensor *tg_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, tg_tensor *bias);
 /* Sum of products by dims with letters, such as "bij,bjk->bik" for tg_bmm.  Without "->" the letters that occur once
    are the result's, in alphabetical order.  Also: a letter repeated in one operand (its diagonal), and "...".
    torch.einsum */
@@ -1989,6 +2032,13 @@ TG_API tg_tensor *tg_conv_transpose3d(tg_tensor *x, tg_tensor *weight, tg_tensor
                                       tg_shape padding, tg_shape output_padding, int64_t groups,
                                       tg_shape dilation);
 
+/* What each tap of a kernel sees in each window, as columns: x [N, C, H, W] (or without N) -> [N, C kh kw, windows];
+   kernel, dilation, padding and stride as in tg_conv2d.  tg_unfold is another function.  F.unfold */
+TG_API tg_tensor *tg_im2col(tg_tensor *x, tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride);
+/* The columns of tg_im2col added to their places in images of `size`: [N, C kh kw, windows] -> [N, C, H, W].  F.fold */
+TG_API tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shape dilation, tg_shape padding,
+                            tg_shape stride);
+
 /* -------- @@POOL -------------------------------------------------------------------------------------------------- */
 
 /* Pools of x [N, C, L] in one dim or [N, C, H, W] in two, or without N; floating point only.  A shape of one number
@@ -2041,6 +2091,12 @@ TG_API tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_te
    "nearest", or a mixture of the two next to it in each dim, "linear" for [N, C, L] and "bilinear" for [N, C, H, W];
    align_corners is false.  F.interpolate */
 TG_API tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode);
+
+/* tg_interpolate with options, for 1 to 3 dims after N and C.  size, or, where it is TG_SCALAR, the size times `scale`,
+   rounded down; scale also says where the elements lie, unless it is 0.  mode: "nearest", "nearest-exact" and "area"
+   (means, as tg_adaptive_avg_pool2d) in any number of dims, "linear" in one, "bilinear" and "bicubic" in two,
+   "trilinear" in three.  align_corners: the outermost elements stay where they are.  F.interpolate, F.upsample */
+TG_API tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const char *mode, bool align_corners);
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
 
@@ -2266,6 +2322,9 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(ravel) R(unflatten) R(atleast_1d) R(atleast_2d) R(atleast_3d) R(squeeze_dims) R(movedim_dims) R(hstack)          \
     R(vstack) R(dstack) R(tile) R(fliplr) R(flipud) R(rot90) R(diag) R(tril_indices) R(triu_indices) R(pixel_shuffle)  \
     R(pixel_unshuffle) R(channel_shuffle) R(eye_on)                                                                    \
+    R(addmv) R(baddbmm) R(addbmm) R(inner) R(tensordot) R(kron) R(cross) R(bilinear) R(take) R(index_fill)             \
+    R(index_copy) R(masked_scatter) R(embedding_bag)                                                                   \
+    R(pad_mode) R(im2col) R(col2im) R(interpolate_ex)                                                                  \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
     R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
 #pragma GCC diagnostic push
@@ -5831,8 +5890,24 @@ enum {
     OP(pixel_shuffle, "x", NOTHING)                                                                                    \
     OP(pixel_unshuffle, "x", NOTHING)                                                                                  \
     OP(channel_shuffle, "x", NOTHING)                                                                                  \
+    OP(addmv, "c,a,b", CAST_LOW)                                                                                       \
+    OP(baddbmm, "c,a,b", CAST_LOW)                                                                                     \
+    OP(addbmm, "c,a,b", CAST_LOW)                                                                                      \
+    OP(inner, "a,b", CAST_LOW)                                                                                         \
+    OP(tensordot, "a,b", CAST_LOW)                                                                                     \
+    OP(kron, "a,b", NOTHING)                                                                                           \
+    OP(cross, "a,b", CAST_WIDEST)                                                                                      \
+    OP(take, "t,index", NOTHING)                                                                                       \
+    OP(index_fill, "t,index", DIM)                                                                                     \
+    OP(index_copy, "t,index,src", DIM)                                                                                 \
+    OP(masked_scatter, "t,mask,source", NOTHING)                                                                       \
+    OP(embedding_bag, "weight,ids,offsets?,per_sample_weights?", FLOAT_INPUT)                                          \
+    OP(pad_mode, "t", NOTHING)                                                                                         \
+    OP(im2col, "x", NOTHING)                                                                                           \
+    OP(col2im, "columns", NOTHING)                                                                                     \
+    OP(interpolate_ex, "x", CAST_F32 | FLOAT_INPUT)                                                                    \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
-    OP(nn_bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
+    OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
 /* Public functions that wait for a device, because they read a value from it: see tg_op_waits.  Most are not in the
    table of ops. */
@@ -17831,9 +17906,8 @@ tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim)
     return tgi_composite_end(&c, y && y->storage == t->storage ? tg_clone(y) : y);
 }
 
-static bool tgi_check_meshgrid(tgi_thread *S, tg_tensor *const *tensors, int n)
+static bool tgi_check_meshgrid(tgi_thread *S, const char *op, tg_tensor *const *tensors, int n)
 {
-    const char *op = "meshgrid";
     if (n < 1 || n > TG_MAX_DIMS)
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "a grid has 1 to %d dims, not %d", TG_MAX_DIMS, n);
     if (!tgi_argument_list(S, op, "tensors", tensors, n, n)) return false;
@@ -17846,14 +17920,16 @@ static bool tgi_check_meshgrid(tgi_thread *S, tg_tensor *const *tensors, int n)
     return true;
 }
 
-tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
+/* With xy the first two tensors, and their grids, change their places. */
+static tg_status tgi_meshgrid(const char *op, bool xy, tg_tensor *const *tensors, int n, tg_tensor **out)
 {
     tgi_thread *S = tgi_self();
     const bool ok = tensors && out
-                        ? tgi_check_meshgrid(S, tensors, n) && tgi_one_device(S, "meshgrid", "tensors", tensors, n)
-                        : tgi_null_argument(S, "meshgrid", tensors ? "out" : "tensors");
+                        ? tgi_check_meshgrid(S, op, tensors, n) && tgi_one_device(S, op, "tensors", tensors, n)
+                        : tgi_null_argument(S, op, tensors ? "out" : "tensors");
     tg_tensor *in[TG_MAX_DIMS];
-    for (int i = 0; ok && i < n; ++i) in[i] = tensors[i];
+    xy = xy && n > 1;
+    for (int i = 0; ok && i < n; ++i) in[i] = tensors[xy && i < 2 ? 1 - i : i];
     for (int i = 0; out && i < n; ++i) out[i] = NULL; /* which may be tensors */
     if (!ok) return tgi_failed(S);
     tg_shape shape, own; /* of the grid; of tensor i, with all dims */
@@ -17864,7 +17940,7 @@ tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
     }
     for (int i = 0; i < n; ++i) {
         tgi_composite c;
-        bool made = tgi_composite_begin(&c, "meshgrid");
+        bool made = tgi_composite_begin(&c, op);
         own.dim[i] = shape.dim[i];
         if (made) made = (out[i] = tgi_composite_end(&c, tg_expand(tg_reshape(in[i], own), shape))) != NULL;
         own.dim[i] = 1;
@@ -17872,7 +17948,21 @@ tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
         while (i > 0) tg_drop(out[--i]), out[i] = NULL;
         return tgi_failed(S);
     }
+    if (xy) {
+        tg_tensor *const rows = out[0];
+        out[0] = out[1];
+        out[1] = rows;
+    }
     return TG_OK;
+}
+
+tg_status tg_meshgrid(tg_tensor *const *tensors, int n, tg_tensor **out)
+{
+    return tgi_meshgrid("meshgrid", false, tensors, n, out);
+}
+tg_status tg_meshgrid_xy(tg_tensor *const *tensors, int n, tg_tensor **out)
+{
+    return tgi_meshgrid("meshgrid_xy", true, tensors, n, out);
 }
 
 tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
@@ -18013,27 +18103,6 @@ tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal)
     return tgi_composite_end(&c, y);
 }
 
-static tg_tensor *tgi_triangle_indices(const char *op, int64_t rows, int64_t cols, int64_t diagonal, bool lower)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    if (rows < 0 || cols < 0)
-        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "row and column must be non-negative, got %lld and %lld",
-                                      (long long)rows, (long long)cols));
-    if (!tgi_composite_begin(&c, op)) return NULL;
-    tg_tensor *all = tg_full_on(TG_SHAPE(rows, cols), 1, TG_BOOL, S->default_device);
-    tg_tensor *left = lower ? tg_tril(all, diagonal) : tg_triu(all, diagonal);
-    return tgi_composite_end(&c, tg_contiguous(tg_t(tg_nonzero(left))));
-}
-tg_tensor *tg_tril_indices(int64_t rows, int64_t cols, int64_t diagonal)
-{
-    return tgi_triangle_indices("tril_indices", rows, cols, diagonal, true);
-}
-tg_tensor *tg_triu_indices(int64_t rows, int64_t cols, int64_t diagonal)
-{
-    return tgi_triangle_indices("triu_indices", rows, cols, diagonal, false);
-}
-
 /* x [.., C r r, H, W] as [.., C, H r, W r] (or back): channels and the places in a tile change their dims. */
 tg_tensor *tg_pixel_shuffle(tg_tensor *x, int64_t r)
 {
@@ -18087,18 +18156,6 @@ tg_tensor *tg_channel_shuffle(tg_tensor *x, int64_t groups)
     }
     tg_tensor *y = tg_transpose(tg_unflatten(x, 1, TG_SHAPE(groups, x->dim[1] / groups)), 1, 2);
     return tgi_composite_end(&c, tg_contiguous(tg_flatten(y, 1, 2)));
-}
-
-tg_status tg_meshgrid_xy(tg_tensor *const *tensors, int n, tg_tensor **out)
-{
-    tg_tensor *in[TG_MAX_DIMS];
-    if (!tensors || !out || n < 2 || n > TG_MAX_DIMS) return tg_meshgrid(tensors, n, out);
-    for (int i = 0; i < n; ++i) in[i] = tensors[i < 2 ? 1 - i : i];
-    const tg_status status = tg_meshgrid(in, n, out);
-    tg_tensor *const rows = out[0];
-    out[0] = out[1];
-    out[1] = rows;
-    return status;
 }
 
 /* -------- @@REDUCE ------------------------------------------------------------------------------------------------
@@ -19638,6 +19695,139 @@ tg_tensor *tg_nonzero(tg_tensor *t)
     return tgi_op_end(&c, y && c.backend->nonzero(c.S, &loop, &count, (int64_t *)tgi_operand_of(y).data));
 }
 
+/* ---- composites: copies with other elements at indices; masked_scatter and embedding_bag are in SORT ---- */
+
+tg_tensor *tg_take(tg_tensor *t, tg_tensor *index)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_take, NULL, &t, &index)) return NULL;
+    tg_tensor *flat = tg_reshape(t, TG_SHAPE(tgi_numel(t))), *at = tg_reshape(index, TG_SHAPE(tgi_numel(index)));
+    tg_tensor *y = tg_take_along_dim(flat, at, 0);
+    return tgi_composite_end(&c, tg_reshape(y, tgi_shape_of(index)));
+}
+
+/* bool, like t but with size 1 in the other dims: true at the indices along dim.  NULL after recording an error */
+static tg_tensor *tgi_index_mask(tgi_thread *S, const char *op, tg_tensor *t, int dim, tg_tensor *index)
+{
+    if (index->ndim > 1)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "Index should have dimension 1 or 0 (got %d)", index->ndim));
+    if (index->ndim == 0) index = tg_unsqueeze(index, 0);
+    tg_tensor *counts = tg_zeros_on(TG_SHAPE(tgi_size_along(t, dim)), TG_I64, tgi_device_of(t));
+    tg_tensor *one = index ? tg_full_on(tgi_shape_of(index), 1, TG_I64, tgi_device_of(t)) : NULL;
+    counts = tg_index_add(counts, 0, index, one);
+    tg_shape shape = tgi_shape_of(t);
+    for (int i = 0; i < shape.ndim; ++i) {
+        if (i != dim) shape.dim[i] = 1;
+    }
+    return tg_reshape(tg_gt_scalar(counts, 0), shape);
+}
+
+tg_tensor *tg_index_fill(tg_tensor *t, int dim, tg_tensor *index, double value)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_index_fill, NULL, &t, &index, &dim)) return NULL;
+    return tgi_composite_end(&c, tg_masked_fill(t, tgi_index_mask(c.S, "index_fill", t, dim, index), value));
+}
+
+tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    tgi_composite c;
+    tg_tensor *indices[TG_MAX_DIMS] = {NULL};
+    if (!tgi_composite_begin_with(&c, TGI_OP_index_copy, NULL, &t, &index, &src, &dim)) return NULL;
+    const tg_shape shape = tgi_shape_of(t);
+    if (t->ndim == 0 && src->ndim == 0) t = tg_unsqueeze(t, 0), src = tg_unsqueeze(src, 0);
+    if (!t || !src) return tgi_composite_end(&c, NULL);
+    const int64_t count = index->ndim ? tgi_numel(index) : 1;
+    bool fits = index->ndim < 2 && src->ndim == t->ndim && tgi_size_along(src, dim) == count && t->ndim > 0;
+    for (int i = 0; fits && i < t->ndim; ++i) fits = i == dim || src->dim[i] == t->dim[i];
+    if (!fits) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "index_copy",
+                 "index_copy_(): Source/destination tensor must have same slice shapes, and index as many elements as "
+                 "source along dim %d, but got %s, index %s and source %s",
+                 dim, tgi_shape_text(t).text, tgi_shape_text(index).text, tgi_shape_text(src).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    indices[dim] = index->ndim ? index : tg_unsqueeze(index, 0);
+    tg_tensor *y = indices[dim] ? tg_index_put(t, indices, dim + 1, src, false) : NULL;
+    return tgi_composite_end(&c, shape.ndim == 0 ? tg_reshape(y, shape) : y);
+}
+
+/* Which element of a dim of size n stands at place i, which may be outside of it. */
+static int64_t tgi_padded_from(char mode, int64_t i, int64_t n)
+{
+    if (mode == 'c') return i < 0 ? i + n : i >= n ? i - n : i;
+    if (mode == 'r') return i < 0 ? -i : i >= n ? 2 * (n - 1) - i : i;
+    return i < 0 ? 0 : i >= n ? n - 1 : i;
+}
+
+/* t with the elements that the mode says before and behind those of dim, or without some if a pad is negative. */
+static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t before, int64_t after, char mode)
+{
+    const int64_t n = t->dim[dim], most = mode == 'r' ? n - 1 : mode == 'c' ? n : INT32_MAX, size = n + before + after;
+    if (before > most || after > most || size < (n > 0 ? 1 : 0) || before < -n || after < -n || (n == 0 && size > 0)) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "pad_mode",
+                                      "Padding size should be less than the corresponding input dimension, but got: "
+                                      "padding (%lld, %lld) at dimension %d of input %s",
+                                      (long long)before, (long long)after, dim, tgi_shape_text(t).text));
+    }
+    const int64_t left = mode == 'c' && before < 0 ? -before : 0, right = mode == 'c' && after < 0 ? -after : 0;
+    const size_t bytes = sizeof(int64_t) * (size_t)(size + 1);
+    int64_t *from = (int64_t *)tgi_alloc(S, bytes);
+    if (!from) return tgi_no_tensor(tgi_no_memory(S, "pad_mode", bytes));
+    for (int64_t i = 0; i < size; ++i) /* in a circle, what is cropped does not come back */
+        from[i] = tgi_padded_from(mode, i - before - left, n - left - right) + left;
+    tg_tensor *index = tg_from_on(from, TG_SHAPE(size), TG_I64, tgi_device_of(t));
+    tgi_free(S, from, bytes);
+    return index ? tg_index_select(t, dim, index) : NULL;
+}
+
+tg_tensor *tg_pad_mode(tg_tensor *t, tg_shape pads, const char *mode)
+{
+    static const char *const op = "pad_mode";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_pad_mode, NULL, &t)) return NULL;
+    tg_tensor *y = NULL;
+    if (!mode)
+        tgi_null_argument(c.S, op, "mode");
+    else if (strcmp(mode, "reflect") && strcmp(mode, "replicate") && strcmp(mode, "circular"))
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "Unrecognised padding mode %.40s\n\"reflect\", \"replicate\", \"circular\"; "
+                 "tg_pad pads with a number", mode);
+    else if (!tgi_shape_argument(c.S, op, "pads", &pads) || pads.ndim % 2 || pads.ndim / 2 > t->ndim)
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "Padding length must be divisible by 2 and at most twice the number of "
+                 "dimensions of the input, but got %d for %s", pads.ndim, tgi_shape_text(t).text);
+    else {
+        const char kind = !strcmp(mode, "replicate") ? 'e' : mode[0];
+        y = t;
+        for (int i = 0; y && i < pads.ndim / 2; ++i)
+            y = tgi_pad_dim(c.S, y, t->ndim - 1 - i, pads.dim[2 * i], pads.dim[2 * i + 1], kind);
+        if (y == t) y = tg_clone(t);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+/* ---- the indices of a triangle ---- */
+
+static tg_tensor *tgi_triangle_indices(const char *op, int64_t rows, int64_t cols, int64_t diagonal, bool lower)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (rows < 0 || cols < 0)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "row and column must be non-negative, got %lld and %lld",
+                                      (long long)rows, (long long)cols));
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    tg_tensor *all = tg_full_on(TG_SHAPE(rows, cols), 1, TG_BOOL, S->default_device);
+    tg_tensor *left = lower ? tg_tril(all, diagonal) : tg_triu(all, diagonal);
+    return tgi_composite_end(&c, tg_contiguous(tg_t(tg_nonzero(left))));
+}
+tg_tensor *tg_tril_indices(int64_t rows, int64_t cols, int64_t diagonal)
+{
+    return tgi_triangle_indices("tril_indices", rows, cols, diagonal, true);
+}
+tg_tensor *tg_triu_indices(int64_t rows, int64_t cols, int64_t diagonal)
+{
+    return tgi_triangle_indices("triu_indices", rows, cols, diagonal, false);
+}
+
 /* -------- @@SORT --------------------------------------------------------------------------------------------------
 
    Promise: what goes along the rows of one dim: the largest and smallest with their indices, running sums, order, topk.
@@ -19944,6 +20134,104 @@ tg_tensor *tg_cummax(tg_tensor *t, int dim, tg_tensor **indices)
 tg_tensor *tg_cummin(tg_tensor *t, int dim, tg_tensor **indices)
 {
     return tgi_running_extreme(TGI_OP_cummin, t, dim, indices);
+}
+
+/* ---- composites of INDEX that take running sums or extremes ---- */
+
+/* The n-th true element takes element n - 1 of source: its place is the running count of true ones. */
+tg_tensor *tg_masked_scatter(tg_tensor *t, tg_tensor *mask, tg_tensor *source)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_masked_scatter, NULL, &t, &mask, &source)) return NULL;
+    if (mask->dtype != TG_BOOL || source->dtype != t->dtype) {
+        tgi_fail(c.S, TG_ERR_DTYPE, "masked_scatter",
+                 "masked_scatter_ only supports boolean masks, but got mask with dtype %s; and self and source must "
+                 "have the same dtype, not %s and %s",
+                 tg_dtype_name((tg_dtype)mask->dtype), tg_dtype_name((tg_dtype)t->dtype),
+                 tg_dtype_name((tg_dtype)source->dtype));
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_shape shape = tgi_shape_of(t);
+    if (!tgi_broadcast(c.S, "masked_scatter", &shape.ndim, shape.dim, mask, NULL, 0))
+        return tgi_composite_end(&c, NULL);
+    tg_tensor *all = tg_reshape(tg_expand(mask, shape), TG_SHAPE(-1));
+    tg_tensor *place = tg_sub_scalar(tg_cumsum(all, 0), 1);
+    place = tg_masked_fill(place, tg_logical_not(all), 0);
+    tg_tensor *pool = tg_reshape(source, TG_SHAPE(tgi_numel(source)));
+    if (tgi_numel(source) == 0) pool = tg_full_on(TG_SHAPE(1), 0, (tg_dtype)source->dtype, tgi_device_of(t));
+    tg_tensor *taken = place ? tg_gather(pool, 0, place) : NULL;
+    return tgi_composite_end(&c, tg_where(mask, tg_reshape(taken, shape), t));
+}
+
+/* The bag of each of n ids, i64 [n]: how many offsets are not behind it, less 1. */
+static tg_tensor *tgi_bag_of_each(tg_tensor *offsets, int64_t n)
+{
+    tg_tensor *starts = tg_zeros_on(TG_SHAPE(n + 1), TG_I64, tgi_device_of(offsets));
+    tg_tensor *one = tg_full_on(tgi_shape_of(offsets), 1, TG_I64, tgi_device_of(offsets));
+    starts = tg_index_add(starts, 0, offsets, one);
+    return tg_sub_scalar(tg_narrow(tg_cumsum(starts, 0), 0, 0, n), 1);
+}
+
+/* rows [n, D], bag [n] of each, counted [n] bool -> the largest of each bag [bags, D]; makes a tensor [bags, n, D] */
+static tg_tensor *tgi_largest_in_bags(tg_tensor *rows, tg_tensor *bag, int64_t bags, tg_tensor *counted)
+{
+    const tg_device device = tgi_device_of(rows);
+    tg_tensor *number = tg_unsqueeze(tg_arange_on(0, (double)bags, 1, TG_I64, device), 1);
+    tg_tensor *inside = tg_logical_and(tg_eq(number, bag), counted); /* [bags, n] */
+    tg_tensor *all = tg_masked_fill(tg_unsqueeze(rows, 0), tg_unsqueeze(tg_logical_not(inside), -1),
+                                    -(double)INFINITY);
+    tg_tensor *empty = tg_unsqueeze(tg_logical_not(tg_any_dim(inside, 1, false)), 1);
+    return tg_masked_fill(tg_max_dim(all, 1, false, NULL), empty, 0);
+}
+
+static tg_tensor *tgi_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *bag, int64_t bags, const char *mode,
+                                    tg_tensor *scale, int64_t padding_idx)
+{
+    const tg_device device = tgi_device_of(weight);
+    const tg_dtype dtype = (tg_dtype)weight->dtype;
+    tg_tensor *counted = tg_ne_scalar(ids, (double)padding_idx), *rows = tg_embedding(weight, ids);
+    if (!strcmp(mode, "max") && tgi_numel(ids) > 0) return tgi_largest_in_bags(rows, bag, bags, counted);
+    if (scale) rows = tg_mul(rows, tg_unsqueeze(scale, -1));
+    if (padding_idx >= 0) rows = tg_masked_fill(rows, tg_unsqueeze(tg_logical_not(counted), -1), 0);
+    tg_tensor *sums = tg_index_add(tg_zeros_on(TG_SHAPE(bags, weight->dim[1]), dtype, device), 0, bag, rows);
+    if (strcmp(mode, "mean")) return sums;
+    tg_tensor *counts = tg_zeros_on(TG_SHAPE(bags), dtype, device);
+    counts = tg_index_add(counts, 0, bag, tg_to_dtype(counted, dtype));
+    return tg_div(sums, tg_unsqueeze(tg_clamp_min(counts, 1), -1));
+}
+
+tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offsets, const char *mode,
+                            tg_tensor *per_sample_weights, bool include_last_offset, int64_t padding_idx)
+{
+    static const char *const op = "embedding_bag";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_embedding_bag, NULL, &weight, &ids, &offsets, &per_sample_weights))
+        return NULL;
+    tg_tensor *scale = per_sample_weights;
+    const bool known = mode && (!strcmp(mode, "sum") || !strcmp(mode, "mean") || !strcmp(mode, "max"));
+    if (!known || (scale && strcmp(mode, "sum"))) {
+        if (!mode) tgi_null_argument(c.S, op, "mode");
+        else tgi_fail(c.S, TG_ERR_ARGUMENT, op, "mode has to be one of sum, mean or max, and sum alone supports "
+                      "per_sample_weights, but got mode %.40s", mode);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (weight->ndim != 2 || ids->ndim != (offsets ? 1 : 2) || (offsets && offsets->ndim != 1) ||
+        (scale && !tgi_same_shape(scale, ids->ndim, ids->dim))) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "weight has to be a 2D Tensor, but got %s; input has to be 2D without offsets, 1D with them, which "
+                 "are 1D, but got %s; and per_sample_weights has its shape",
+                 tgi_shape_text(weight).text, tgi_shape_text(ids).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t n = tgi_numel(ids);
+    int64_t bags = offsets ? offsets->dim[0] : ids->dim[0];
+    if (offsets && include_last_offset && bags > 0) offsets = tg_narrow(offsets, 0, 0, --bags);
+    tg_tensor *bag = offsets ? tgi_bag_of_each(offsets, n)
+                             : tg_arange_on(0, (double)bags, 1, TG_I64, tgi_device_of(weight));
+    if (!offsets) bag = tg_repeat_interleave(bag, ids->dim[1], 0);
+    if (scale) scale = tg_reshape(scale, TG_SHAPE(n));
+    return tgi_composite_end(&c, tgi_embedding_bag(weight, tg_reshape(ids, TG_SHAPE(n)), bag, bags, mode, scale,
+                                                   padding_idx));
 }
 
 /* -------- @@NORM --------------------------------------------------------------------------------------------------
@@ -21244,17 +21532,135 @@ tg_tensor *tg_linear_gelu(tg_tensor *x, tg_tensor *weight, tg_tensor *bias, bool
 }
 
 /* beta c + alpha a b, with a [m, k], b [k, n] and c broadcast to [m, n] */
-tg_tensor *tg_addmm(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)
+/* beta * c + alpha * y, where y is a product of a and b; y may be NULL: that failed */
+static tg_tensor *tgi_add_product(tg_tensor *c, tg_tensor *y, double beta, double alpha)
 {
-    tgi_composite inner;
-    if (!tgi_composite_begin_with(&inner, TGI_OP_addmm, NULL, &c, &a, &b)) return NULL;
-    tg_tensor *y = tg_mm(a, b);
     if (alpha != 1) y = tg_mul_scalar(y, alpha);
-    if (y && beta == 0) c = tg_zeros_like(c); /* NaN in c must not reach the result */
+    if (y && beta == 0) /* NaN in c must not reach the result, but c has a gradient */
+        c = tg_masked_fill(c, tg_full_on(TG_SCALAR, 1, TG_BOOL, tgi_device_of(c)), 0);
     if (y && beta != 1 && beta != 0) c = tg_mul_scalar(c, beta);
     if (y && c) c = tg_expand(c, tgi_shape_of(y));
-    return tgi_composite_end(&inner, tg_add(c, y));
+    return tg_add(c, y);
 }
+
+#define TGI_ADDS_PRODUCT(name, product)                                                                                \
+    tg_tensor *tg_##name(tg_tensor *c, tg_tensor *a, tg_tensor *b, double beta, double alpha)                          \
+    {                                                                                                                  \
+        tgi_composite inner;                                                                                           \
+        if (!tgi_composite_begin_with(&inner, TGI_OP_##name, NULL, &c, &a, &b)) return NULL;                           \
+        return tgi_composite_end(&inner, tgi_add_product(c, product, beta, alpha));                                    \
+    }
+TGI_ADDS_PRODUCT(addmm, tg_mm(a, b))
+TGI_ADDS_PRODUCT(addmv, tg_mv(a, b))
+TGI_ADDS_PRODUCT(baddbmm, tg_bmm(a, b))
+TGI_ADDS_PRODUCT(addbmm, tg_sum_dim(tg_bmm(a, b), 0, false))
+
+/* t as a matrix whose columns are these dims, in their order, or whose rows are; *others: its other dims */
+static tg_tensor *tgi_as_matrix(tg_tensor *t, const tg_shape *dims, bool columns, tg_shape *others, int64_t *count)
+{
+    tg_shape order = TG_SCALAR, listed = TG_SCALAR;
+    int mask = 0;
+    int64_t rest = 1;
+    *count = 1;
+    others->ndim = 0;
+    for (int i = 0; i < dims->ndim; ++i) {
+        mask |= 1 << dims->dim[i];
+        listed.dim[listed.ndim++] = dims->dim[i];
+        *count *= t->dim[dims->dim[i]];
+    }
+    for (int i = 0; !columns && i < listed.ndim; ++i) order.dim[order.ndim++] = listed.dim[i];
+    for (int i = 0; i < t->ndim; ++i) {
+        if (mask >> i & 1) continue;
+        order.dim[order.ndim++] = i;
+        others->dim[others->ndim++] = t->dim[i];
+        rest *= t->dim[i];
+    }
+    for (int i = 0; columns && i < listed.ndim; ++i) order.dim[order.ndim++] = listed.dim[i];
+    return tg_reshape(tg_permute(t, order), columns ? TG_SHAPE(rest, *count) : TG_SHAPE(*count, rest));
+}
+
+static tg_tensor *tgi_tensordot(tgi_thread *S, const char *op, tg_tensor *a, tg_tensor *b, tg_shape dims_a,
+                                tg_shape dims_b)
+{
+    bool fits = tgi_wrap_dims(S, op, a, &dims_a) && tgi_wrap_dims(S, op, b, &dims_b);
+    if (!fits) return NULL;
+    fits = dims_a.ndim == dims_b.ndim;
+    for (int i = 0; fits && i < dims_a.ndim; ++i) fits = a->dim[dims_a.dim[i]] == b->dim[dims_b.dim[i]];
+    tg_shape shape, more;
+    int64_t n, m;
+    if (!fits || a->ndim + b->ndim - 2 * dims_a.ndim > TG_MAX_DIMS)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op,
+                                      "contracted dimensions need to match, but %s of %s and %s of %s are contracted",
+                                      tgi_dims_text(dims_a.ndim, dims_a.dim).text,
+                                      tgi_shape_text(a).text, tgi_dims_text(dims_b.ndim, dims_b.dim).text,
+                                      tgi_shape_text(b).text));
+    tg_tensor *left = tgi_as_matrix(a, &dims_a, true, &shape, &n), *right = tgi_as_matrix(b, &dims_b, false, &more, &m);
+    for (int i = 0; i < more.ndim; ++i) shape.dim[shape.ndim++] = more.dim[i];
+    return tg_reshape(tg_mm(left, right), shape);
+}
+
+tg_tensor *tg_tensordot(tg_tensor *a, tg_tensor *b, tg_shape dims_a, tg_shape dims_b)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_tensordot, NULL, &a, &b)) return NULL;
+    return tgi_composite_end(&c, tgi_tensordot(c.S, "tensordot", a, b, dims_a, dims_b));
+}
+
+tg_tensor *tg_inner(tg_tensor *a, tg_tensor *b)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_inner, NULL, &a, &b)) return NULL;
+    if (a->ndim == 0 || b->ndim == 0) return tgi_composite_end(&c, tg_mul(a, b));
+    return tgi_composite_end(&c, tgi_tensordot(c.S, "inner", a, b, TG_DIMS(-1), TG_DIMS(-1)));
+}
+
+/* Each dim of the result is one of a and one of b: [n0, 1, n1, 1] times [1, m0, 1, m1]. */
+tg_tensor *tg_kron(tg_tensor *a, tg_tensor *b)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_kron, NULL, &a, &b)) return NULL;
+    const int n = a->ndim > b->ndim ? a->ndim : b->ndim;
+    tg_shape of_a, of_b, shape;
+    if (2 * n > TG_MAX_DIMS) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "kron", "operands may have at most %d dims, not %d", TG_MAX_DIMS / 2, n);
+        return tgi_composite_end(&c, NULL);
+    }
+    of_a.ndim = of_b.ndim = 2 * n;
+    shape.ndim = n;
+    for (int i = 0; i < n; ++i) {
+        const int k = i - (n - a->ndim), l = i - (n - b->ndim);
+        of_a.dim[2 * i] = k < 0 ? 1 : a->dim[k];
+        of_b.dim[2 * i + 1] = l < 0 ? 1 : b->dim[l];
+        of_a.dim[2 * i + 1] = of_b.dim[2 * i] = 1;
+        shape.dim[i] = of_a.dim[2 * i] * of_b.dim[2 * i + 1];
+    }
+    return tgi_composite_end(&c, tg_reshape(tg_mul(tg_reshape(a, of_a), tg_reshape(b, of_b)), shape));
+}
+
+/* t with its three elements along dim moved by one: element i becomes that after it */
+static tg_tensor *tgi_next_of_three(tg_tensor *t, int dim) { return tg_roll(t, TG_SHAPE(-1), TG_DIMS(dim)); }
+
+tg_tensor *tg_cross(tg_tensor *a, tg_tensor *b, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_cross, NULL, &a, &b)) return NULL;
+    tg_shape shape = tgi_shape_of(a);
+    if (!tgi_broadcast(c.S, "cross", &shape.ndim, shape.dim, b, NULL, 0) ||
+        !tgi_wrap_dim(c.S, "cross", shape.ndim, &dim)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    a = tg_expand(a, shape);
+    b = tg_expand(b, shape);
+    if (shape.ndim == 0 || shape.dim[dim] != 3) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "cross", "inputs dimension %d must have length 3. Got %s", dim,
+                 tgi_dims_text(shape.ndim, shape.dim).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *a1 = tgi_next_of_three(a, dim), *b1 = tgi_next_of_three(b, dim);
+    tg_tensor *a2 = tgi_next_of_three(a1, dim), *b2 = tgi_next_of_three(b1, dim);
+    return tgi_composite_end(&c, tg_sub(tg_mul(a1, b2), tg_mul(a2, b1)));
+}
+
 
 /* ---- einsum: the operands are contracted from left to right, two at a time, each time as one batched product.  Every
    dim has a label: 0-25 for a-z, 26-51 for A-Z, 52-59 for the dims of "...", which are aligned to the right. ---- */
@@ -21569,6 +21975,32 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tgi_free(S, list, bytes);
     if (y && !(y->link.next && y->scope == c.scope)) y = tg_clone(y); /* y is a tensor of the user */
     return tgi_composite_end(&c, y);
+}
+
+/* y[.., o] = sum over i, j of x1[.., i] W[o, i, j] x2[.., j] + b[o] */
+tg_tensor *tg_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, tg_tensor *bias)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_bilinear, NULL, &x1, &x2, &weight, &bias)) return NULL;
+    tg_shape shape = tg_shape_of(x1);
+    bool fits = weight->ndim == 3 && x1->ndim == x2->ndim && x1->ndim > 0 && x1->dim[x1->ndim - 1] == weight->dim[1] &&
+                x2->dim[x2->ndim - 1] == weight->dim[2];
+    for (int i = 0; fits && i < x1->ndim - 1; ++i) fits = x1->dim[i] == x2->dim[i];
+    if (!fits) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "bilinear",
+                 "inputs %s and %s do not fit weight %s: they differ in the last dim alone", tgi_shape_text(x1).text,
+                 tgi_shape_text(x2).text, tgi_shape_text(weight).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    int64_t rows = 1;
+    for (int i = 0; i < x1->ndim - 1; ++i) rows *= x1->dim[i];
+    tg_tensor *operands[3];
+    operands[0] = tg_reshape(x1, TG_SHAPE(rows, weight->dim[1]));
+    operands[1] = weight;
+    operands[2] = tg_reshape(x2, TG_SHAPE(rows, weight->dim[2]));
+    shape.dim[shape.ndim - 1] = weight->dim[0];
+    tg_tensor *y = tg_reshape(tg_einsum("ni,oij,nj->no", operands, 3), shape);
+    return tgi_composite_end(&c, bias ? tg_add(y, bias) : y);
 }
 
 /* -------- @@CONV --------------------------------------------------------------------------------------------------
@@ -22142,6 +22574,85 @@ TGI_CONV_TRANSPOSE(conv_transpose1d, 1)
 TGI_CONV_TRANSPOSE(conv_transpose2d, 2)
 TGI_CONV_TRANSPOSE(conv_transpose3d, 3)
 
+/* ---- columns of windows, and images from them ---- */
+
+/* number [2] from a shape of one or two numbers, none below least */
+static bool tgi_two_numbers(tgi_thread *S, const char *op, const char *name, const tg_shape *shape, int64_t least,
+                            int64_t *number)
+{
+    const bool fits = shape->ndim == 1 || shape->ndim == 2;
+    for (int k = 0; fits && k < 2; ++k) number[k] = shape->dim[shape->ndim == 2 ? k : 0];
+    if (fits && number[0] >= least && number[1] >= least && number[0] < INT32_MAX && number[1] < INT32_MAX) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s should be one or two numbers of at least %lld, but got %s", name,
+                    (long long)least, tgi_dims_text(fits ? shape->ndim : 0, shape->dim).text);
+}
+
+/* The last two dims of x [N, C, H, W], padded, become those of windows of `kernel` elements in steps of `stride`. */
+tg_tensor *tg_im2col(tg_tensor *x, tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride)
+{
+    static const char *const op = "im2col";
+    tgi_composite c;
+    int64_t k[2], d[2], p[2], s[2], reach[2];
+    if (!tgi_composite_begin_with(&c, TGI_OP_im2col, NULL, &x)) return NULL;
+    if (!tgi_two_numbers(c.S, op, "kernel", &kernel, 1, k) || !tgi_two_numbers(c.S, op, "dilation", &dilation, 1, d) ||
+        !tgi_two_numbers(c.S, op, "padding", &padding, 0, p) || !tgi_two_numbers(c.S, op, "stride", &stride, 1, s)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    for (int i = 0; i < 2; ++i) reach[i] = d[i] * (k[i] - 1) + 1;
+    if ((x->ndim != 3 && x->ndim != 4) || x->dim[x->ndim - 2] + 2 * p[0] < reach[0] ||
+        x->dim[x->ndim - 1] + 2 * p[1] < reach[1]) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "Expected 3D or 4D (batch mode) tensor with room for a window of (%lld, %lld), but got %s",
+                 (long long)reach[0], (long long)reach[1], tgi_shape_text(x).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *y = tg_pad(x->ndim == 3 ? tg_unsqueeze(x, 0) : x, TG_SHAPE(p[1], p[1], p[0], p[0]), 0);
+    y = tg_slice(tg_unfold(y, 2, reach[0], s[0]), -1, 0, INT64_MAX, d[0]); /* [N, C, rows, W, kh] */
+    y = tg_slice(tg_unfold(y, 3, reach[1], s[1]), -1, 0, INT64_MAX, d[1]); /* [N, C, rows, cols, kh, kw] */
+    if (y) {
+        const int64_t n = y->dim[0], channels = y->dim[1], windows = y->dim[2] * y->dim[3];
+        y = tg_reshape(tg_permute(y, TG_DIMS(0, 1, 4, 5, 2, 3)), TG_SHAPE(n, channels * k[0] * k[1], windows));
+    }
+    return tgi_composite_end(&c, x->ndim == 3 ? tg_squeeze(y, 0) : y);
+}
+
+/* A transposed convolution with a kernel for each tap that is 1 at that tap, in as many groups as channels. */
+tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shape dilation, tg_shape padding,
+                     tg_shape stride)
+{
+    static const char *const op = "col2im";
+    tgi_composite c;
+    int64_t k[2], d[2], p[2], s[2], image[2], windows[2], rest[2];
+    if (!tgi_composite_begin_with(&c, TGI_OP_col2im, NULL, &columns)) return NULL;
+    if (!tgi_two_numbers(c.S, op, "size", &size, 1, image) || !tgi_two_numbers(c.S, op, "kernel", &kernel, 1, k) ||
+        !tgi_two_numbers(c.S, op, "dilation", &dilation, 1, d) ||
+        !tgi_two_numbers(c.S, op, "padding", &padding, 0, p) || !tgi_two_numbers(c.S, op, "stride", &stride, 1, s)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    for (int i = 0; i < 2; ++i) {
+        const int64_t room = image[i] + 2 * p[i] - d[i] * (k[i] - 1) - 1;
+        windows[i] = room < 0 ? 0 : room / s[i] + 1;
+        rest[i] = room < 0 ? 0 : room % s[i];
+    }
+    const int n = columns->ndim;
+    const int64_t taps = k[0] * k[1], rows = n < 2 ? 0 : columns->dim[n - 2];
+    if ((n != 2 && n != 3) || rows % taps || rows == 0 || columns->dim[n - 1] != windows[0] * windows[1] ||
+        windows[0] * windows[1] == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "Expected size of input's dimension 1 to be divisible by the product of kernel_size, and that of the "
+                 "last one to be %lld windows, but got %s",
+                 (long long)(windows[0] * windows[1]), tgi_shape_text(columns).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *one = tg_eye_on(taps, taps, (tg_dtype)columns->dtype, tgi_device_of(columns));
+    one = tg_repeat(tg_reshape(one, TG_SHAPE(taps, 1, k[0], k[1])), TG_SHAPE(rows / taps, 1, 1, 1));
+    tg_tensor *y = tg_reshape(columns, TG_SHAPE(n == 3 ? columns->dim[0] : 1, rows, windows[0], windows[1]));
+    y = tg_conv_transpose2d(y, one, NULL, TG_SHAPE(s[0], s[1]), TG_SHAPE(0), TG_SHAPE(0), rows / taps,
+                            TG_SHAPE(d[0], d[1]));
+    y = tg_pad(y, TG_SHAPE(-p[1], rest[1] - p[1], -p[0], rest[0] - p[0]), 0);
+    return tgi_composite_end(&c, n == 2 ? tg_squeeze(y, 0) : y);
+}
+
 /* -------- @@POOL --------------------------------------------------------------------------------------------------
 
    Promise: the largest or the mean of windows, with stride, padding and dilation or for a given size of the result;
@@ -22585,6 +23096,119 @@ tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
     if (!tgi_composite_begin_with(&c, TGI_OP_interpolate, NULL, &x)) return NULL;
     if (tgi_interpolate_windows(c.S, x, size, mode, w)) y = tgi_window_sum(tg_contiguous(x), x->ndim - 2, w, false);
     return tgi_composite_end(&c, y);
+}
+
+/* ---- interpolation with options: dim by dim, each as a sum of gathered elements with weights ---- */
+
+/* Each of `out` elements along a dim of size `in` is the sum over t < taps of weight[t][o] times element at[t][o]. */
+typedef struct {
+    int64_t in, out, taps;
+    double scale; /* 0: that of the sizes */
+    char mode;    /* n nearest, e nearest-exact, l linear, c cubic, a area */
+    bool align_corners;
+} tgi_resampling;
+
+/* The weights of Keys' cubic convolution with a = -3/4, of the elements at the distances 1 + t, t, 1 - t and 2 - t. */
+static double tgi_cubic_weight(int64_t tap, double t)
+{
+    const double a = -0.75, x = tap == 0 ? t + 1 : tap == 1 ? t : tap == 2 ? 1 - t : 2 - t;
+    if (tap == 1 || tap == 2) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+
+/* at and weight of this tap of output o */
+static void tgi_resampling_tap(const tgi_resampling *r, int64_t tap, int64_t o, int64_t *at, double *weight)
+{
+    const double step = r->align_corners ? (r->out > 1 ? (double)(r->in - 1) / (double)(r->out - 1) : 0)
+                        : r->scale > 0   ? 1 / r->scale
+                                         : (double)r->in / (double)r->out;
+    double place = r->align_corners ? step * (double)o : step * ((double)o + 0.5) - 0.5;
+    *weight = 1;
+    if (r->mode == 'n' || r->mode == 'e') {
+        *at = (int64_t)floor(r->mode == 'n' ? step * (double)o : step * ((double)o + 0.5));
+    } else if (r->mode == 'a') {
+        const int64_t first = o * r->in / r->out, end = ((o + 1) * r->in + r->out - 1) / r->out;
+        *at = first + tap < end ? first + tap : end - 1;
+        *weight = first + tap < end ? 1 / (double)(end - first) : 0;
+    } else {
+        if (r->mode == 'l' && place < 0) place = 0;
+        const double whole = floor(place), part = place - whole;
+        *at = (int64_t)whole + tap - (r->mode == 'c');
+        *weight = r->mode == 'c' ? tgi_cubic_weight(tap, part) : tap ? part : 1 - part;
+    }
+    if (*at < 0) *at = 0;
+    if (*at >= r->in) *at = r->in - 1;
+}
+
+static tg_tensor *tgi_resample(tgi_thread *S, tg_tensor *x, int dim, const tgi_resampling *r)
+{
+    const size_t room = (size_t)r->out, bytes = room * (sizeof(int64_t) + sizeof(double));
+    const tg_device device = tgi_device_of(x);
+    tg_shape along = tgi_shape_of(x);
+    tg_tensor *y = NULL;
+    int64_t *at = (int64_t *)tgi_alloc(S, bytes);
+    if (!at) return tgi_no_tensor(tgi_no_memory(S, "interpolate_ex", bytes));
+    double *weight = (double *)(void *)(at + room);
+    for (int i = 0; i < along.ndim; ++i) along.dim[i] = i == dim ? r->out : 1;
+    for (int64_t tap = 0; tap < r->taps; ++tap) {
+        for (int64_t o = 0; o < r->out; ++o) tgi_resampling_tap(r, tap, o, &at[o], &weight[o]);
+        tg_tensor *index = tg_from_on(at, TG_SHAPE(r->out), TG_I64, device);
+        tg_tensor *part = index ? tg_index_select(x, dim, index) : NULL;
+        if (r->taps > 1) part = tg_mul(part, tg_to_like(tg_from_on(weight, along, TG_F64, device), x));
+        y = tap ? tg_add(y, part) : part;
+        if (!y) break;
+    }
+    tgi_free(S, at, bytes);
+    return y;
+}
+
+/* The letter of a mode, and how many dims it is for (0: any); 0 for an unknown one. */
+static char tgi_resampling_mode(const char *mode, int *dims)
+{
+    static const struct { const char *name; char letter; int dims; } modes[] = {
+        {"nearest", 'n', 0}, {"nearest-exact", 'e', 0}, {"area", 'a', 0},     {"linear", 'l', 1},
+        {"bilinear", 'l', 2}, {"bicubic", 'c', 2},      {"trilinear", 'l', 3}};
+    for (size_t i = 0; mode && i < sizeof modes / sizeof *modes; ++i) {
+        if (strcmp(mode, modes[i].name) == 0) return *dims = modes[i].dims, modes[i].letter;
+    }
+    return 0;
+}
+
+tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const char *mode, bool align_corners)
+{
+    static const char *const op = "interpolate_ex";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_interpolate_ex, NULL, &x)) return NULL;
+    const int n = x->ndim - 2;
+    int dims = 0;
+    tgi_resampling r;
+    memset(&r, 0, sizeof r);
+    r.mode = tgi_resampling_mode(mode, &dims);
+    r.align_corners = align_corners && (r.mode == 'l' || r.mode == 'c');
+    r.scale = scale;
+    if (n < 1 || n > 3 || !r.mode || (dims && dims != n) || (size.ndim > 1 && size.ndim != n) ||
+        (size.ndim == 0 && !(scale > 0))) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op,
+                 "Input Error: Only 3D, 4D and 5D input Tensors supported (got %dD) for the modes: nearest | linear | "
+                 "bilinear | bicubic | trilinear | area | nearest-exact (got %.40s), with a size of one number or one "
+                 "for each dim, or a scale > 0 (got %s and %g)",
+                 x->ndim, mode ? mode : "NULL", tgi_dims_text(size.ndim, size.dim).text, scale);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *y = tgi_upcast(x);
+    for (int k = 0; y && k < n; ++k) {
+        r.in = x->dim[k + 2];
+        r.out = size.ndim ? size.dim[size.ndim == n ? k : 0] : (int64_t)floor((double)r.in * scale);
+        r.taps = r.mode == 'l' ? 2 : r.mode == 'c' ? 4 : r.mode == 'a' && r.out > 0 ? (r.in - 1) / r.out + 2 : 1;
+        if (r.in < 1 || r.out < 1 || r.in > INT32_MAX || r.out > INT32_MAX) {
+            tgi_fail(c.S, TG_ERR_SHAPE, op,
+                     "Input and output sizes should be greater than 0, but got %lld and %lld at dim %d",
+                     (long long)r.in, (long long)r.out, k + 2);
+            return tgi_composite_end(&c, NULL);
+        }
+        y = tgi_resample(c.S, y, k + 2, &r);
+    }
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
 }
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------
@@ -32747,34 +33371,10 @@ tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias)
                          tgi_bool_text(bias));
 }
 
-/* y[.., o] = sum over i, j of x1[.., i] W[o, i, j] x2[.., j] + b[o] */
-static tg_tensor *tgi_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, tg_tensor *bias)
-{
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, TGI_OP_nn_bilinear, NULL, &x1, &x2, &weight, &bias)) return NULL;
-    tg_shape shape = tg_shape_of(x1);
-    bool fits = x1->ndim == x2->ndim && x1->ndim > 0 && x1->dim[x1->ndim - 1] == weight->dim[1] &&
-                x2->dim[x2->ndim - 1] == weight->dim[2];
-    for (int i = 0; fits && i < x1->ndim - 1; ++i) fits = x1->dim[i] == x2->dim[i];
-    if (!fits) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "nn_bilinear",
-                 "inputs %s and %s do not fit weight %s: they differ in the last dim alone", tgi_shape_text(x1).text,
-                 tgi_shape_text(x2).text, tgi_shape_text(weight).text);
-        return tgi_composite_end(&c, NULL);
-    }
-    tg_tensor *operands[3];
-    operands[0] = tg_reshape(x1, TG_SHAPE(-1, weight->dim[1]));
-    operands[1] = weight;
-    operands[2] = tg_reshape(x2, TG_SHAPE(-1, weight->dim[2]));
-    shape.dim[shape.ndim - 1] = weight->dim[0];
-    tg_tensor *y = tg_reshape(tg_einsum("ni,oij,nj->no", operands, 3), shape);
-    return tgi_composite_end(&c, bias ? tg_add(y, bias) : y);
-}
-
 static void tgi_bilinear_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
 {
     const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
-    if (tgi_layer_takes(m, n, 2, 2, n_out, 1)) out[0] = tgi_bilinear(in[0], in[1], self->weight, self->bias);
+    if (tgi_layer_takes(m, n, 2, 2, n_out, 1)) out[0] = tg_bilinear(in[0], in[1], self->weight, self->bias);
 }
 
 tg_module *tg_nn_bilinear(int64_t in1, int64_t in2, int64_t out, bool bias)
@@ -47257,7 +47857,6 @@ TGI_USED TGI_GIVES5(tg_tensor *, arange_on, double, double, double, tg_dtype, tg
 TGI_USED TGI_GIVES3(tg_tensor *, linspace, double, double, int64_t)
 TGI_USED TGI_GIVES1(tg_tensor *, eye, int64_t)
 TGI_USED TGI_GIVES4(tg_tensor *, eye_on, int64_t, int64_t, tg_dtype, tg_device)
-TGI_USED TGI_GIVES3(tg_tensor *, tril_indices, int64_t, int64_t, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, from, const void *, tg_shape, tg_dtype)
 TGI_USED TGI_GIVES4(tg_tensor *, from_on, const void *, tg_shape, tg_dtype, tg_device)
 TGI_USED TGI_GIVES2(tg_tensor *, from_f32, const float *, tg_shape)
@@ -47363,15 +47962,19 @@ TGI_USED TGI_GIVES3(tg_tensor *, take_along_dim, tg_tensor *, tg_tensor *, int)
 TGI_USED TGI_GIVES4(tg_tensor *, scatter, tg_tensor *, int, tg_tensor *, tg_tensor *)
 TGI_GIVES4(tg_tensor *, scatter_, tg_tensor *, int, tg_tensor *, tg_tensor *)
 TGI_USED TGI_GIVES3(tg_tensor *, bincount, tg_tensor *, tg_tensor *, int64_t)
+TGI_USED TGI_GIVES4(tg_tensor *, index_fill, tg_tensor *, int, tg_tensor *, double)
+TGI_USED TGI_GIVES3(tg_tensor *, pad_mode, tg_tensor *, tg_shape, const char *)
+TGI_USED TGI_GIVES3(tg_tensor *, tril_indices, int64_t, int64_t, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, index, tg_tensor *, tg_tensor *const *, int)
 TGI_USED TGI_GIVES5(tg_tensor *, index_put, tg_tensor *, tg_tensor *const *, int, tg_tensor *, bool)
 TGI_GIVES5(tg_tensor *, index_put_, tg_tensor *, tg_tensor *const *, int, tg_tensor *, bool)
 TGI_GIVES4(tg_tensor *, max_dim, tg_tensor *, int, bool, tg_tensor **)
 TGI_GIVES5(tg_tensor *, topk, tg_tensor *, int64_t, int, bool, tg_tensor **)
 TGI_GIVES3(tg_tensor *, cummax, tg_tensor *, int, tg_tensor **)
+TGI_USED TGI_GIVES7(tg_tensor *, embedding_bag, tg_tensor *, tg_tensor *, tg_tensor *, const char *, tg_tensor *, bool,
+    int64_t)
 TGI_USED TGI_GIVES2(tg_tensor *, softmax, tg_tensor *, int)
 TGI_USED TGI_GIVES5(tg_tensor *, layer_norm, tg_tensor *, int, tg_tensor *, tg_tensor *, double)
-TGI_USED TGI_GIVES4(tg_tensor *, rms_norm, tg_tensor *, int, tg_tensor *, double)
 TGI_GIVES7(tg_tensor *, add_layer_norm, tg_tensor *, tg_tensor *, int, tg_tensor *, tg_tensor *, double, tg_tensor **)
 TGI_GIVES6(tg_tensor *, add_rms_norm, tg_tensor *, tg_tensor *, int, tg_tensor *, double, tg_tensor **)
 TGI_USED TGI_GIVES5(tg_tensor *, local_response_norm, tg_tensor *, int64_t, double, double, double)
@@ -47380,17 +47983,21 @@ TGI_GIVES8(tg_tensor *, batch_norm, tg_tensor *, tg_tensor *, tg_tensor *, tg_te
 TGI_USED TGI_GIVES5(tg_tensor *, group_norm, tg_tensor *, int64_t, tg_tensor *, tg_tensor *, double)
 TGI_USED TGI_GIVES4(tg_tensor *, linear_gelu, tg_tensor *, tg_tensor *, tg_tensor *, bool)
 TGI_USED TGI_GIVES5(tg_tensor *, addmm, tg_tensor *, tg_tensor *, tg_tensor *, double, double)
+TGI_USED TGI_GIVES4(tg_tensor *, tensordot, tg_tensor *, tg_tensor *, tg_shape, tg_shape)
+TGI_USED TGI_GIVES4(tg_tensor *, bilinear, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *)
 TGI_USED TGI_GIVES3(tg_tensor *, einsum, const char *, tg_tensor *const *, int)
 TGI_GIVES1(tg_status, set_matmul_precision, tg_precision)
 TGI_GIVES0(tg_precision, matmul_precision)
 TGI_USED TGI_GIVES7(tg_tensor *, conv1d, tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, int64_t)
 TGI_USED TGI_GIVES8(tg_tensor *, conv_transpose1d, tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape,
     int64_t, tg_shape)
+TGI_USED TGI_GIVES5(tg_tensor *, im2col, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape)
+TGI_USED TGI_GIVES6(tg_tensor *, col2im, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape, tg_shape)
 TGI_USED TGI_GIVES4(tg_tensor *, max_pool1d, tg_tensor *, tg_shape, tg_shape, tg_shape)
 TGI_GIVES7(tg_tensor *, max_pool1d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape, bool, tg_tensor **)
 TGI_USED TGI_GIVES6(tg_tensor *, avg_pool1d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool)
 TGI_GIVES3(tg_tensor *, adaptive_max_pool1d_ex, tg_tensor *, tg_shape, tg_tensor **)
-TGI_USED TGI_GIVES3(tg_tensor *, interpolate, tg_tensor *, tg_shape, const char *)
+TGI_USED TGI_GIVES5(tg_tensor *, interpolate_ex, tg_tensor *, tg_shape, double, const char *, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, randint, int64_t, int64_t, tg_shape)
 TGI_USED TGI_GIVES5(tg_tensor *, randint_on, int64_t, int64_t, tg_shape, tg_dtype, tg_device)
 TGI_USED TGI_GIVES3(tg_tensor *, multinomial, tg_tensor *, int64_t, bool)
@@ -47608,8 +48215,6 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_linspace(...) TGI_CALL(linspace, linspace, __VA_ARGS__)
 #define tg_eye(...) TGI_CALL(eye, eye, __VA_ARGS__)
 #define tg_eye_on(...) TGI_CALL(eye_on, eye_on, __VA_ARGS__)
-#define tg_tril_indices(...) TGI_CALL(tril_indices, tril_indices, __VA_ARGS__)
-#define tg_triu_indices(...) TGI_CALL(tril_indices, triu_indices, __VA_ARGS__)
 #define tg_from(...) TGI_CALL(from, from, __VA_ARGS__)
 #define tg_from_on(...) TGI_CALL(from_on, from_on, __VA_ARGS__)
 #define tg_from_f32(...) TGI_CALL(from_f32, from_f32, __VA_ARGS__)
@@ -47961,6 +48566,12 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_scatter_add_(...) TGI_CALL(scatter_, scatter_add_, __VA_ARGS__)
 #define tg_index_add_(...) TGI_CALL(scatter_, index_add_, __VA_ARGS__)
 #define tg_bincount(...) TGI_CALL(bincount, bincount, __VA_ARGS__)
+#define tg_take(...) TGI_CALL(add, take, __VA_ARGS__)
+#define tg_index_fill(...) TGI_CALL(index_fill, index_fill, __VA_ARGS__)
+#define tg_index_copy(...) TGI_CALL(scatter, index_copy, __VA_ARGS__)
+#define tg_pad_mode(...) TGI_CALL(pad_mode, pad_mode, __VA_ARGS__)
+#define tg_tril_indices(...) TGI_CALL(tril_indices, tril_indices, __VA_ARGS__)
+#define tg_triu_indices(...) TGI_CALL(tril_indices, triu_indices, __VA_ARGS__)
 #define tg_index(...) TGI_CALL(index, index, __VA_ARGS__)
 #define tg_index_put(...) TGI_CALL(index_put, index_put, __VA_ARGS__)
 #define tg_index_put_(...) TGI_CALL(index_put_, index_put_, __VA_ARGS__)
@@ -47982,13 +48593,15 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_logcumsumexp(...) TGI_CALL(softmax, logcumsumexp, __VA_ARGS__)
 #define tg_cummax(...) TGI_CALL(cummax, cummax, __VA_ARGS__)
 #define tg_cummin(...) TGI_CALL(cummax, cummin, __VA_ARGS__)
+#define tg_masked_scatter(...) TGI_CALL(where, masked_scatter, __VA_ARGS__)
+#define tg_embedding_bag(...) TGI_CALL(embedding_bag, embedding_bag, __VA_ARGS__)
 #define tg_softmax(...) TGI_CALL(softmax, softmax, __VA_ARGS__)
 #define tg_log_softmax(...) TGI_CALL(softmax, log_softmax, __VA_ARGS__)
 #define tg_softmin(...) TGI_CALL(softmax, softmin, __VA_ARGS__)
 #define tg_glu(...) TGI_CALL(softmax, glu, __VA_ARGS__)
 #define tg_prelu(...) TGI_CALL(add, prelu, __VA_ARGS__)
 #define tg_layer_norm(...) TGI_CALL(layer_norm, layer_norm, __VA_ARGS__)
-#define tg_rms_norm(...) TGI_CALL(rms_norm, rms_norm, __VA_ARGS__)
+#define tg_rms_norm(...) TGI_CALL(index_fill, rms_norm, __VA_ARGS__)
 #define tg_add_layer_norm(...) TGI_CALL(add_layer_norm, add_layer_norm, __VA_ARGS__)
 #define tg_add_rms_norm(...) TGI_CALL(add_rms_norm, add_rms_norm, __VA_ARGS__)
 #define tg_local_response_norm(...) TGI_CALL(local_response_norm, local_response_norm, __VA_ARGS__)
@@ -48004,6 +48617,14 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_linear(...) TGI_CALL(where, linear, __VA_ARGS__)
 #define tg_linear_gelu(...) TGI_CALL(linear_gelu, linear_gelu, __VA_ARGS__)
 #define tg_addmm(...) TGI_CALL(addmm, addmm, __VA_ARGS__)
+#define tg_addmv(...) TGI_CALL(addmm, addmv, __VA_ARGS__)
+#define tg_baddbmm(...) TGI_CALL(addmm, baddbmm, __VA_ARGS__)
+#define tg_addbmm(...) TGI_CALL(addmm, addbmm, __VA_ARGS__)
+#define tg_inner(...) TGI_CALL(add, inner, __VA_ARGS__)
+#define tg_tensordot(...) TGI_CALL(tensordot, tensordot, __VA_ARGS__)
+#define tg_kron(...) TGI_CALL(add, kron, __VA_ARGS__)
+#define tg_cross(...) TGI_CALL(take_along_dim, cross, __VA_ARGS__)
+#define tg_bilinear(...) TGI_CALL(bilinear, bilinear, __VA_ARGS__)
 #define tg_einsum(...) TGI_CALL(einsum, einsum, __VA_ARGS__)
 #define tg_set_matmul_precision(...) TGI_CALL(set_matmul_precision, set_matmul_precision, __VA_ARGS__)
 #define tg_matmul_precision(...) TGI_CALL0(matmul_precision, matmul_precision, __VA_ARGS__)
@@ -48013,6 +48634,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_conv_transpose1d(...) TGI_CALL(conv_transpose1d, conv_transpose1d, __VA_ARGS__)
 #define tg_conv_transpose2d(...) TGI_CALL(conv_transpose1d, conv_transpose2d, __VA_ARGS__)
 #define tg_conv_transpose3d(...) TGI_CALL(conv_transpose1d, conv_transpose3d, __VA_ARGS__)
+#define tg_im2col(...) TGI_CALL(im2col, im2col, __VA_ARGS__)
+#define tg_col2im(...) TGI_CALL(col2im, col2im, __VA_ARGS__)
 #define tg_max_pool1d(...) TGI_CALL(max_pool1d, max_pool1d, __VA_ARGS__)
 #define tg_max_pool2d(...) TGI_CALL(max_pool1d, max_pool2d, __VA_ARGS__)
 #define tg_avg_pool1d(...) TGI_CALL(max_pool1d, avg_pool1d, __VA_ARGS__)
@@ -48027,7 +48650,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_adaptive_max_pool2d(...) TGI_CALL(reshape, adaptive_max_pool2d, __VA_ARGS__)
 #define tg_adaptive_max_pool1d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool1d_ex, __VA_ARGS__)
 #define tg_adaptive_max_pool2d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool2d_ex, __VA_ARGS__)
-#define tg_interpolate(...) TGI_CALL(interpolate, interpolate, __VA_ARGS__)
+#define tg_interpolate(...) TGI_CALL(pad_mode, interpolate, __VA_ARGS__)
+#define tg_interpolate_ex(...) TGI_CALL(interpolate_ex, interpolate_ex, __VA_ARGS__)
 #define tg_rand(...) TGI_CALL(zeros, rand, __VA_ARGS__)
 #define tg_randn(...) TGI_CALL(zeros, randn, __VA_ARGS__)
 #define tg_randint(...) TGI_CALL(randint, randint, __VA_ARGS__)

@@ -236,6 +236,13 @@ static tg_tensor *picked(tg_tensor *a, tg_tensor *i, tg_tensor *j, int64_t whole
     return index_call(a, given, j ? 2 : 1, whole);
 }
 
+/* Bags of rows of a: b has ids, c offsets; or, without them, d the weights of the samples. */
+static tg_tensor *embedding_bag_call(tg_tensor *a, tg_tensor *b, tg_tensor *c, const numbers *p)
+{
+    const bool scaled = c && tg_is_floating_point(tg_dtype_of(c));
+    return tg_embedding_bag(a, b, scaled ? NULL : c, p->text, scaled ? c : NULL, p->flag != 0, p->count);
+}
+
 /* Writes into a copy through a view; reads an older view of a copy after a write; both rebase histories. */
 static tg_tensor *scatter_view_call(tg_tensor *a, tg_tensor *b)
 {
@@ -679,6 +686,23 @@ enum {
     OP(pixel_shuffle, tg_pixel_shuffle(a, p->count), EXACT) \
     OP(pixel_unshuffle, tg_pixel_unshuffle(a, p->count), EXACT) \
     OP(channel_shuffle, tg_channel_shuffle(a, p->count), EXACT) \
+    OP(addmv, tg_addmv(a, b, c, p->num, p->num2), 0) \
+    OP(baddbmm, tg_baddbmm(a, b, c, p->num, p->num2), 0) \
+    OP(addbmm, tg_addbmm(a, b, c, p->num, p->num2), 0) \
+    OP(inner, tg_inner(a, b), 0) \
+    OP(tensordot, tg_tensordot(a, b, p->dims, p->dims2), 0) \
+    OP(kron, tg_kron(a, b), EXACT) \
+    OP(cross, tg_cross(a, b, p->dim), EXACT | SEVERAL) \
+    OP(bilinear, tg_bilinear(a, b, c, d), 0) \
+    OP(take, tg_take(a, b), EXACT) \
+    OP(index_fill, tg_index_fill(a, p->dim, b, p->num), EXACT | QUIET) \
+    OP(index_copy, tg_index_copy(a, p->dim, b, c), EXACT | SEVERAL) \
+    OP(masked_scatter, tg_masked_scatter(a, b, c), EXACT | SEVERAL) \
+    OP(embedding_bag, embedding_bag_call(a, b, c, p), QUIET) \
+    OP(pad_mode, tg_pad_mode(a, p->dims, p->text), EXACT) \
+    OP(im2col, tg_im2col(a, TG_SHAPE(2), p->dims, p->dims2, TG_SHAPE(p->count)), EXACT | QUIET) \
+    OP(col2im, tg_col2im(a, TG_SHAPE(3, 4), TG_SHAPE(2), p->dims, p->dims2, TG_SHAPE(p->count)), 0) \
+    OP(interpolate_ex, tg_interpolate_ex(a, p->dims, p->num, p->text, p->flag != 0), SEVERAL) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -4347,6 +4371,180 @@ SAMPLES(channel_shuffle)
     sample(S(0, 4, 1), count(2));
     expect(tg_channel_shuffle(f64("[[[1], [2], [3], [4]]]"), 2), "[[[1], [3], [2], [4]]]");
     refuse(tg_channel_shuffle(ones(1, 3, 2), 2), "must be divisible by groups");
+}
+SAMPLES(addmv)
+{
+    sample(S(2), S(2, 3), S(3), num(1), num2(1));
+    sample(S0, S(2, 3), S(3), num(0.5), num2(2));
+    edge(in("[1, 2]"), in("[[1, 2], [3, 4]]"), in("[5, 6]"), num(0.5), num2(2), gives("[34.5, 79]"),
+         grads("[0.5, 0.5]"), grads("[[10, 12], [10, 12]]"), grads("[8, 12]"));
+    expect(tg_addmv(f64("[nan]"), ones(1, 1), ones(1), 0, 1), "[1]");
+    refuse(tg_addmv(ones(2), ones(2, 3), ones(2), 1, 1), "cannot be multiplied");
+}
+SAMPLES(baddbmm)
+{
+    sample(S(2, 2, 2), S(2, 2, 3), S(2, 3, 2), num(1), num2(1));
+    sample(S(2), S(2, 2, 3), S(2, 3, 2), num(0.5), num2(2));
+    edge(in("[[[1, 2]]]"), in("[[[1, 2]]]"), in("[[[5, 6], [7, 8]]]"), num(0.5), num2(2), gives("[[[38.5, 45]]]"),
+         grads("[[[0.5, 0.5]]]"), grads("[[[22, 30]]]"), grads("[[[2, 2], [4, 4]]]"));
+    refuse(tg_baddbmm(ones(2), ones(2, 3), ones(2, 3), 1, 1), "3D");
+}
+SAMPLES(addbmm)
+{
+    sample(S(2, 2), S(2, 2, 3), S(2, 3, 2), num(1), num2(1));
+    sample(S(2), S(2, 2, 3), S(2, 3, 2), num(0.5), num2(2));
+    edge(in("[[1, 2]]"), in("[[[1, 2]]]"), in("[[[5, 6], [7, 8]]]"), num(0.5), num2(2), gives("[[38.5, 45]]"),
+         grads("[[0.5, 0.5]]"), grads("[[[22, 30]]]"), grads("[[[2, 2], [4, 4]]]"));
+    refuse(tg_addbmm(ones(2), ones(2, 3), ones(2, 3), 1, 1), "3D");
+}
+SAMPLES(inner)
+{
+    sample(S(3), S(3));
+    sample(S(2, 3), S(4, 2, 3));
+    sample(S0, S(2, 3));
+    sample(S(0, 3), S(2, 3));
+    edge(in("[[1, 2], [3, 4]]"), in("[5, 6]"), gives("[17, 39]"), grads("[[5, 6], [5, 6]]"), grads("[4, 6]"));
+    refuse(tg_inner(ones(2, 3), ones(2)), "contracted dimensions need to match");
+}
+SAMPLES(tensordot)
+{
+    sample(S(2, 3), S(3, 4), dims(1), dims2(0));
+    sample(S(2, 3, 4), S(4, 2), dims(0, 2), dims2(1, 0));
+    sample(S(0, 3), S(3), dims(1), dims2(0));
+    edge(in("[[1, 2], [3, 4]]"), in("[[5, 6], [7, 8]]"), dims(0, 1), dims2(1, 0), gives("69"),
+         grads("[[5, 7], [6, 8]]"), grads("[[1, 3], [2, 4]]"));
+    expect(tg_tensordot(f64("[1, 2]"), f64("[3, 4]"), TG_SCALAR, TG_SCALAR), "[[3, 4], [6, 8]]");
+    refuse(tg_tensordot(ones(2, 3), ones(2), TG_DIMS(1), TG_DIMS(0)), "contracted dimensions need to match");
+}
+SAMPLES(kron)
+{
+    sample(S(2, 3), S(2, 2));
+    sample(S(3), S(2, 2));
+    sample(S0, S(2));
+    sample(S(0, 2), S(2, 2));
+    edge(in("[[1, 2]]"), in("[[5, 6], [7, 8]]"), gives("[[5, 6, 10, 12], [7, 8, 14, 16]]"), grads("[[26, 26]]"),
+         grads("[[3, 3], [3, 3]]"));
+    refuse(tg_kron(ones(1, 1, 1, 1, 1), ones(1)), "at most 4 dims");
+}
+SAMPLES(cross)
+{
+    sample(S(2, 3), S(2, 3), dim(1));
+    sample(S(3, 2), S(3, 1), dim(0));
+    edge(in("[1, 2, 3]"), in("[4, 5, 7]"), dim(0), gives("[-1, 5, -3]"), grads("[-2, 3, -1]"), grads("[1, -2, 1]"));
+    refuse(tg_cross(ones(2), ones(2), 0), "must have length 3");
+}
+SAMPLES(bilinear)
+{
+    sample(S(2, 3), S(2, 2), S(4, 3, 2), S(4));
+    sample(S(3), S(2), S(4, 3, 2));
+    edge(in("[[1, 2]]"), in("[[3, 4]]"), in("[[[1, 0], [2, -1]]]"), gives("[[7]]"), grads("[[3, 2]]"),
+         grads("[[5, -2]]"), grads("[[[3, 4], [6, 8]]]"));
+    refuse(tg_bilinear(ones(2, 3), ones(2, 3), ones(3, 3), NULL), "do not fit weight");
+}
+SAMPLES(take)
+{
+    sample(S(2, 3), ids("[[0, 5], [2, -1]]"));
+    sample(S(4), ids("[1]"));
+    sample(S0, ids("0"));
+    sample(S(2, 3), ids("[0, 0]"));
+    edge(in("[[1, 2], [3, 4]]"), ids("[3, 3, 0]"), gives("[4, 4, 1]"), grads("[[1, 0], [0, 2]]"));
+    refuse(tg_take(ones(2), i64("[2]")), "out of bounds");
+}
+SAMPLES(index_fill)
+{
+    sample(S(3, 2), ids("[0, 2]"), dim(0), num(5));
+    sample(S(2, 3), ids("1"), dim(-1), num(5));
+    sample(S0, ids("0"), dim(0), num(5));
+    edge(in("[[1, 2], [3, 4]]"), ids("[1, 1]"), dim(1), num(9), gives("[[1, 9], [3, 9]]"), grads("[[1, 0], [1, 0]]"));
+    refuse(tg_index_fill(ones(2), 0, i64("[2]"), 1), "out of");
+    refuse(tg_index_fill(ones(2), 0, i64("[[1]]"), 1), "Index should have dimension 1 or 0");
+}
+SAMPLES(index_copy)
+{
+    sample(S(3, 2), ids("[2, 0]"), S(2, 2), dim(0));
+    sample(S(2, 3), ids("[1]"), S(2, 1), dim(-1));
+    edge(in("[[1, 2], [3, 4]]"), ids("[1]"), in("[[8], [9]]"), dim(1), gives("[[1, 8], [3, 9]]"),
+         grads("[[1, 0], [1, 0]]"), grads("[[1], [1]]"));
+    refuse(tg_index_copy(ones(2), 0, i64("[0]"), ones(2)), "must have same slice shapes");
+}
+SAMPLES(masked_scatter)
+{
+    sample(S(2, 3), mask("[[1, 0, 1], [0, 1, 0]]"), S(4));
+    sample(S(3), mask("[[1, 0, 1], [0, 1, 0]]"), S(2, 2));
+    edge(in("[1, 2, 3]"), mask("[1, 0, 1]"), in("[8, 9, 7]"), gives("[8, 2, 9]"), grads("[0, 1, 0]"),
+         grads("[1, 1, 0]"));
+    refuse(tg_masked_scatter(ones(2), ones(2), ones(2)), "only supports boolean masks");
+    refuse(tg_masked_scatter(ones(2), boolean("[1, 1]"), ones(1)), "out of bounds");
+    expect(tg_masked_scatter(ones(2), boolean("[0, 0]"), ones(0)), "[1, 1]");
+}
+SAMPLES(embedding_bag)
+{
+    sample(S(4, 3), ids("[[0, 2], [3, 1]]"), text("sum"), count(-1));
+    sample(S(4, 3), ids("[[0, 2], [3, 1]]"), S(2, 2), text("sum"), count(2));
+    sample(S(4, 3), ids("[[0, 2], [3, 1]]"), text("mean"), count(-1));
+    sample(S(4, 3), ids("[[0, 2], [3, 1]]"), text("max"), count(3));
+    edge(in("[[1, 2], [3, 4], [5, 7]]"), ids("[0, 1, 2, 0]"), ids("[0, 3, 3]"), text("mean"), count(1),
+         gives("[[3, 4.5], [0, 0], [1, 2]]"), grads("[[1.5, 1.5], [0, 0], [0.5, 0.5]]"));
+    edge(in("[[1, 2], [3, 4], [5, 7]]"), ids("[0, 1, 2, 0]"), ids("[0, 3, 4]"), text("max"), count(-1),
+         gives("[[5, 7], [1, 2], [0, 0]]"), grads("[[1, 1], [0, 0], [1, 1]]"));
+    edge(in("[[1, 2], [3, 4], [5, 7]]"), ids("[0, 1, 2, 0]"), ids("[0, 3, 4]"), text("sum"), count(-1), flag(1),
+         gives("[[9, 13], [1, 2]]"), grads("[[2, 2], [1, 1], [1, 1]]"));
+    refuse(tg_embedding_bag(ones(2, 3), i64("[[1]]"), NULL, "min", NULL, false, -1), "mode has to be one of");
+    refuse(tg_embedding_bag(ones(2, 3), i64("[1]"), NULL, "sum", NULL, false, -1), "input has to be 2D");
+    refuse(tg_embedding_bag(ones(2, 3), i64("[[5]]"), NULL, "sum", NULL, false, -1), "out of range");
+}
+SAMPLES(pad_mode)
+{
+    sample(S(2, 4), dims(2, 1), text("reflect"));
+    sample(S(2, 3, 4), dims(1, 2, 2, 1), text("replicate"));
+    sample(S(1, 3), dims(3, 2), text("circular"));
+    sample(S(2, 5), dims(-1, 2), text("replicate"));
+    sample(S(2, 3), text("reflect"));
+    edge(in("[[1, 2, 3]]"), dims(2, 1), text("reflect"), gives("[[3, 2, 1, 2, 3, 2]]"), grads("[[1, 3, 2]]"));
+    edge(in("[[1, 2, 3]]"), dims(2, 1), text("replicate"), gives("[[1, 1, 1, 2, 3, 3]]"), grads("[[3, 1, 2]]"));
+    edge(in("[[1, 2, 3]]"), dims(2, 1), text("circular"), gives("[[2, 3, 1, 2, 3, 1]]"), grads("[[2, 2, 2]]"));
+    refuse(tg_pad_mode(ones(3), TG_SHAPE(3, 0), "reflect"), "Padding size should be less");
+    refuse(tg_pad_mode(ones(3), TG_SHAPE(1), "reflect"), "divisible by 2");
+    refuse(tg_pad_mode(ones(3), TG_SHAPE(1, 1), "mirror"), "Unrecognised padding mode mirror");
+}
+SAMPLES(im2col)
+{
+    sample(S(1, 2, 4, 5), dims(1), dims2(0), count(1));
+    sample(S(2, 4, 5), dims(2, 1), dims2(1, 0), count(2));
+    sample(S(0, 2, 3, 3), dims(1), dims2(0), count(1));
+    edge(in("[[[[1, 2], [3, 4]]]]"), dims(1), dims2(1), count(1),
+         gives("[[[0, 0, 0, 0, 1, 2, 0, 3, 4], [0, 0, 0, 1, 2, 0, 3, 4, 0], [0, 1, 2, 0, 3, 4, 0, 0, 0], [1, 2, 0, "
+               "3, 4, 0, 0, 0, 0]]]"), grads("[[[[4, 4], [4, 4]]]]"));
+    refuse(tg_im2col(ones(1, 1, 2, 2), TG_SHAPE(3), TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(1)), "with room for a window");
+    refuse(tg_im2col(ones(1, 1, 2, 2), TG_SHAPE(0), TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(1)), "kernel should be");
+}
+SAMPLES(col2im)
+{
+    sample(S(1, 8, 6), dims(1), dims2(0), count(1));
+    sample(S(4, 20), dims(1), dims2(1), count(1));
+    sample(S(1, 4, 2), dims(1), dims2(0), count(2));
+    edge(in("[[[1, 2, 3, 4, 5, 6], [1, 0, 1, 0, 1, 0], [2, 2, 2, 2, 2, 2], [3, 4, 5, 6, 7, 8]]]"),
+         dims(1), dims2(0), count(1), gives("[[[[1, 3, 3, 1], [6, 10, 13, 5], [2, 8, 9, 8]]]]"),
+         grads("[[[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]]"));
+    refuse(tg_col2im(ones(1, 3, 6), TG_SHAPE(3, 4), TG_SHAPE(2), TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(1)), "to be divisible by");
+}
+SAMPLES(interpolate_ex)
+{
+    sample(S(1, 2, 5), dims(3), text("nearest"));
+    sample(S(1, 2, 5), num(1.7), text("linear"));
+    sample(S(1, 2, 3, 4), dims(5, 2), text("bicubic"), flag(1));
+    sample(S(1, 1, 2, 3, 2), dims(3), text("trilinear"));
+    sample(S(1, 1, 5, 4), dims(2, 3), text("area"));
+    edge(in("[[[1, 2, 4]]]"), dims(5), text("linear"), flag(1), gives("[[[1, 1.5, 2, 3, 4]]]"),
+         grads("[[[1.5, 2, 1.5]]]"));
+    edge(in("[[[1, 2, 4]]]"), num(1.7), text("nearest-exact"), gives("[[[1, 1, 2, 4, 4]]]"), grads("[[[2, 1, 2]]]"));
+    edge(in("[[[[1, 2], [4, 8]]]]"), dims(3), text("bicubic"),
+         gives("[[[[0.675383391204, 1.109375, 1.5433666088], [2.28298611111, 3.75, 5.21701388889], [3.89058883102, "
+               "6.390625, 8.89066116898]]]]"), grads("[[[[2.25, 2.25], [2.25, 2.25]]]]"));
+    edge(in("[[[1, 2, 4]]]"), dims(2), text("area"), gives("[[[1.5, 3]]]"), grads("[[[0.5, 1, 0.5]]]"));
+    refuse(tg_interpolate_ex(ones(1, 1, 4), TG_SHAPE(2), 0, "cubic", false), "(got cubic)");
+    refuse(tg_interpolate_ex(ones(1, 1, 4), TG_SCALAR, 0.1, "nearest", false), "sizes should be greater than 0");
+    refuse(tg_interpolate_ex(i64("[[[1]]]"), TG_SHAPE(2), 0, "nearest", false), "Got: i64");
 }
 /* ---- the table ---- */
 

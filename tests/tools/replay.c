@@ -318,6 +318,7 @@ struct row {
     tg_tensor *(*at)(tg_tensor *, int);
     tg_tensor *(*running)(tg_tensor *, int, tg_tensor **);
     tg_tensor *(*shuffle)(tg_tensor *, int64_t);
+    tg_tensor *(*addmul)(tg_tensor *, tg_tensor *, tg_tensor *, double, double);
     tg_tensor *(*stack)(tg_tensor *const *, int);
     tg_tensor *(*sized)(tg_tensor *, tg_shape);
     tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
@@ -517,8 +518,10 @@ static void narrow(call *c)
 {
     tg_tensor *a = first(c);
     int dim = whole(c, 1, "dim", 0);
-    if (is_kind(c, 2, "start", "t") && tg_ndim(tensor(c, 2, "start"))) leave_out(c, "a tensor where C takes a number");
-    int64_t start = is_kind(c, 2, "start", "t") ? tg_item_i64(tensor(c, 2, "start")) : integer(c, 2, "start", 0);
+    tg_tensor *at = is_kind(c, 2, "start", "t") ? tensor(c, 2, "start") : NULL;
+    if (at && (tg_ndim(at) || (tg_dtype_of(at) != TG_I64 && tg_dtype_of(at) != TG_I32)))
+        leave_out(c, "a tensor where C takes a number");
+    int64_t start = !at ? integer(c, 2, "start", 0) : c->left_out ? 0 : tg_item_i64(at);
     if (start < 0 && a && -start <= tg_dim(a, dim)) start += tg_dim(a, dim);
     give(c, tg_narrow(a, dim, start, integer(c, 3, "length", 0)));
 }
@@ -566,9 +569,10 @@ CALL(triangle, c->row->triangle(first(c), integer(c, 1, "diagonal", 0)))
 
 static void pad(call *c)
 {
-    bool mode = strcmp(c->row->op, "constant_pad_nd") != 0;
-    if (mode && strcmp(word(c, 2, "mode", "constant"), "constant")) leave_out(c, "pad: only with a constant");
-    give(c, tg_pad(first(c), sizes(c, 1, "pad"), number(c, mode ? 3 : 2, "value", 0)));
+    const bool mode = strcmp(c->row->op, "constant_pad_nd") != 0;
+    const char *how = mode ? word(c, 2, "mode", "constant") : "constant";
+    if (strcmp(how, "constant")) give(c, tg_pad_mode(first(c), sizes(c, 1, "pad"), how));
+    else give(c, tg_pad(first(c), sizes(c, 1, "pad"), number(c, mode ? 3 : 2, "value", 0)));
 }
 
 CALL(index_select, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
@@ -689,15 +693,23 @@ CALL(avg_pool, (need(c, !given(c, 6, "divisor_override"), "divisor_override"),
 
 CALL(adaptive_pool, c->row->sized(first(c), sizes(c, 1, "output_size")))
 
+/* scale_factor that is computed again from the sizes gives those alone */
 static void interpolate(call *c)
 {
-    const char *mode = word(c, 3, "mode", "nearest");
+    const bool linear = strstr(c->op, "upsample_bilinear") != NULL;
+    const char *mode = word(c, 3, "mode", linear ? "bilinear" : "nearest");
     tg_tensor *x = first(c);
-    need(c, given(c, 1, "size"), "scale_factor");
-    need(c, !flag(c, 4, "align_corners", false), "align_corners");
-    need(c, tg_ndim(x) != 5, "interpolate in 3 dims");
-    need(c, !strcmp(mode, "nearest") || !strcmp(mode, "linear") || !strcmp(mode, "bilinear"), "other modes");
-    give(c, tg_interpolate(x, maybe_sizes(c, 1, "size"), mode));
+    tg_shape size = maybe_sizes(c, 1, "size");
+    double scale = number(c, 2, "scale_factor", 0);
+    bool corners = flag(c, 4, "align_corners", linear);
+    if (flag(c, 5, "recompute_scale_factor", false) && x && !size.ndim) {
+        for (int k = 2; k < tg_ndim(x); ++k) size.dim[size.ndim++] = (int64_t)floor((double)tg_dim(x, k) * scale);
+        scale = 0;
+    }
+    if (size.ndim && !corners && tg_ndim(x) < 5 && (!strcmp(mode, "nearest") || strstr(mode, "linear")))
+        give(c, tg_interpolate(x, size, mode));
+    else
+        give(c, tg_interpolate_ex(x, size, scale, mode, corners));
 }
 
 static void scaled_dot_product_attention(call *c)
@@ -886,6 +898,57 @@ static void stacked(call *c)
     give(c, c->row->stack(list, n));
 }
 
+static int64_t padding_row(call *c)
+{
+    tg_tensor *weight = first(c);
+    int64_t at = integer(c, -1, "padding_idx", INT64_MIN);
+    return at == INT64_MIN ? -1 : at < 0 && weight ? at + tg_dim(weight, 0) : at;
+}
+CALL(addmul, c->row->addmul(first(c), tensor(c, 1, "batch1"), tensor(c, 2, "batch2"), number(c, -1, "beta", 1),
+                            number(c, -1, "alpha", 1)))
+CALL(bilinear, tg_bilinear(first(c), second(c), tensor(c, 2, "weight"), maybe_tensor(c, 3, "bias")))
+CALL(index_copy, tg_index_copy(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "source")))
+CALL(masked_scatter, tg_masked_scatter(first(c), tensor(c, 1, "mask"), tensor(c, 2, "source")))
+CALL(embedding_bag, (find(c, -1, "sparse"), find(c, -1, "scale_grad_by_freq"),
+                     tg_embedding_bag(first(c), second(c), maybe_tensor(c, 2, "offsets"), word(c, -1, "mode", "mean"),
+                                      maybe_tensor(c, -1, "per_sample_weights"), flag(c, -1, "include_last_offset", false),
+                                      padding_row(c))))
+
+/* a number of dims, the last ones of one and the first ones of the other; or a list for each */
+static void tensordot(call *c)
+{
+    tg_tensor *a = first(c), *b = second(c);
+    tg_shape of_a = TG_SCALAR, of_b = TG_SCALAR;
+    for (int n = whole(c, 2, "dims", 2), k = 0; k < n; ++k)
+        of_a.dim[of_a.ndim++] = tg_ndim(a) - n + k, of_b.dim[of_b.ndim++] = k;
+    give(c, tg_tensordot(a, b, of_a, of_b));
+}
+
+/* without a dim: the first one of size 3 */
+static void cross(call *c)
+{
+    tg_tensor *a = first(c), *b = second(c);
+    int dim = 0;
+    while (!given(c, 2, "dim") && dim + 1 < tg_ndim(a) && tg_dim(a, dim) != 3) dim++;
+    give(c, tg_cross(a, b, whole(c, 2, "dim", dim)));
+}
+
+/* a value that is a tensor is chosen by a mask, in C as in PyTorch */
+static void index_fill(call *c)
+{
+    tg_tensor *a = first(c), *index = tensor(c, 2, "index");
+    int dim = whole(c, 1, "dim", 0);
+    if (!is_kind(c, 3, "value", "t")) {
+        give(c, tg_index_fill(a, dim, index, number(c, 3, "value", 0)));
+        return;
+    }
+    tg_tensor *mask = tg_index_fill(tg_full_on(tg_shape_of(a), 0, TG_BOOL, device), dim, index, 1);
+    give(c, tg_where(mask, tensor(c, 3, "value"), a));
+}
+
+CALL(columns, tg_im2col(first(c), sizes(c, 1, "kernel_size"), some_sizes(c, 2, "dilation", 1),
+                        some_sizes(c, 3, "padding", 0), some_sizes(c, 4, "stride", 1)))
+
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
@@ -970,6 +1033,11 @@ static const row rows[] = {
     WITH("vstack", stacked, stack, tg_vstack), WITH("tile", sized_op, sized, tg_tile), OP(tril_indices),
     OP(triu_indices), WITH("nn.functional.pixel_shuffle", shuffle, shuffle, tg_pixel_shuffle),
     WITH("nn.functional.pixel_unshuffle", shuffle, shuffle, tg_pixel_unshuffle),
+    WITH("addmv", addmul, addmul, tg_addmv), WITH("baddbmm", addmul, addmul, tg_baddbmm),
+    WITH("addbmm", addmul, addmul, tg_addbmm), BINARY(inner), OP(tensordot), BINARY(kron), OP(cross), NN(bilinear),
+    BINARY(take), OP(index_fill), OP(index_copy), OP(masked_scatter), NN(embedding_bag),
+    WITH("nn.functional.unfold", columns, one, NULL), WITH("nn.functional.upsample_nearest", interpolate, one, NULL),
+    WITH("nn.functional.upsample_bilinear", interpolate, one, NULL),
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
