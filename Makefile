@@ -30,6 +30,7 @@ help:
 	@echo 'make test            builds and runs every test and checks the examples'
 	@echo 'make check-deep      all checks, with the tools that are installed: sanitizers, valgrind, mutants; an hour'
 	@echo 'make replay FIXTURES=dir   the op tests of PyTorch, recorded there; DEVICE=cpu, cudasim or cuda; OPS=a,b some of them'
+	@echo 'make support         writes tests/SUPPORT.md: which op takes which dtypes, with backward or without'
 	@echo 'make fuzz            random calls of every function for an hour, under sanitizers; or SECONDS=60 SEED=7'
 	@echo 'make coverage        which lines of the header no test reaches, by gcc and gcov; five minutes'
 	@echo 'make bench           the speed beside that of PyTorch and others that TG_PYTHON or python3 has: a quiet hour'
@@ -59,7 +60,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test replay check-examples examples mpi picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test replay support check-examples examples mpi picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -113,6 +114,12 @@ replay: $(filter-out $(BUILD)/sim_%,$(REPLAY))
 	has no cases.txt, which opinfo_fixtures.py records'; exit 2; }
 	$(if $(filter cudasim,$(DEVICE)),@$(MAKE) -s DEVICE=cpu sim MAIN=tests/tools/replay.c OUT=$(REPLAY))
 	@TG_SIM_DEVICES=1 $(REPLAY) '$(FIXTURES)' $(OPS) --device $(DEVICE)
+
+# What each op takes, of which dtypes, and how far it is differentiated: the table that tests/ci/support.sh holds current.
+support: $(BUILD)/support
+	@$(BUILD)/support > $(BUILD)/support.md && mv $(BUILD)/support.md tests/SUPPORT.md && echo 'tests/SUPPORT.md is written'
+
+$(BUILD)/support: tests/samples.h tests/helpers.h tests/harness.h
 
 coverage:
 	@bash tests/ci/coverage.sh $(BUILD)/coverage
@@ -194,7 +201,7 @@ lab: $(BUILD)/library.o $(CUDA_OBJECT)
 $(BUILD)/library.o: tests/library.c tests/inside.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(SANITIZE) $(CUDA_FLAGS) $(OPENMP) -c -o $@ $<
 
-TOOLS := $(BUILD)/replay $(BUILD)/copy_tensors $(BUILD)/picture
+TOOLS := $(BUILD)/replay $(BUILD)/support $(BUILD)/copy_tensors $(BUILD)/picture
 $(TESTS) $(EXAMPLES) $(BUILD)/fuzz_api $(TOOLS): $(BUILD)/library.o
 
 $(EXAMPLES): $(BUILD)/%: examples/%.c $(wildcard examples/*.h) tensorgrad.h $(BUILD)/flags
@@ -290,4 +297,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test replay picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples mpi lab manual book web install uninstall dist clean FORCE
+.PHONY: help demo test replay support picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples mpi lab manual book web install uninstall dist clean FORCE
