@@ -1694,15 +1694,15 @@ TG_API tg_tensor *tg_logsumexp_dims(tg_tensor *t, tg_shape dims, bool keepdim);
 /* Variance over all dims.  torch.var */
 TG_API tg_tensor *tg_var(tg_tensor *t);
 /* Variance over dim.  torch.var */
-TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_var_dim(tg_tensor *t, int dim, double correction, bool keepdim);
 /* Variance over dims.  torch.var */
-TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_var_dims(tg_tensor *t, tg_shape dims, double correction, bool keepdim);
 /* Std over all dims.  torch.std */
 TG_API tg_tensor *tg_std(tg_tensor *t);
 /* Std over dim.  torch.std */
-TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_std_dim(tg_tensor *t, int dim, double correction, bool keepdim);
 /* Std over dims.  torch.std */
-TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim);
+TG_API tg_tensor *tg_std_dims(tg_tensor *t, tg_shape dims, double correction, bool keepdim);
 /* Norm over all dims.  torch.norm */
 TG_API tg_tensor *tg_norm(tg_tensor *t);
 /* Norm over dim.  torch.norm */
@@ -18557,13 +18557,13 @@ static tg_tensor *tgi_op_end_with(tgi_call *c, tgi_composite *inner, tg_tensor *
 }
 
 /* var, and std, its root. */
-static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_shape *dims, int64_t correction,
+static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_shape *dims, double correction,
                              bool keepdim)
 {
     tgi_call c;
     tgi_composite inner;
     if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
-    c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - (double)correction;
+    c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - correction;
     if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
     c.S->grad_off = true;
     const double degrees = c.params.s > 0 ? c.params.s : 0;
@@ -18597,12 +18597,12 @@ static bool tgi_rule_std(tgi_step *step, tg_tensor *g)
 /* The three public functions of tg_var, and of tg_std: rows OP(var and OP(std in TGI_OPS, rules above. */
 #define TGI_SPREAD(name)                                                                                               \
     tg_tensor *tg_##name(tg_tensor *t) { return tgi_spread(#name, TGI_OP_##name, t, &tgi_no_dims, 1, false); }         \
-    tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, int64_t correction, bool keepdim)                                \
+    tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, double correction, bool keepdim)                                 \
     {                                                                                                                  \
         const tg_shape dims = TG_DIMS(dim);                                                                            \
         return tgi_spread(#name "_dim", TGI_OP_##name, t, &dims, correction, keepdim);                                 \
     }                                                                                                                  \
-    tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, int64_t correction, bool keepdim)                         \
+    tg_tensor *tg_##name##_dims(tg_tensor *t, tg_shape dims, double correction, bool keepdim)                          \
     {                                                                                                                  \
         return tgi_spread(#name "_dims", TGI_OP_##name, t, &dims, correction, keepdim);                                \
     }
@@ -47950,8 +47950,8 @@ TGI_USED TGI_GIVES2(tg_tensor *, hstack, tg_tensor *const *, int)
 TGI_USED TGI_GIVES3(tg_tensor *, rot90, tg_tensor *, int64_t, tg_shape)
 TGI_USED TGI_GIVES3(tg_tensor *, sum_dim, tg_tensor *, int, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, sum_dims, tg_tensor *, tg_shape, bool)
-TGI_USED TGI_GIVES4(tg_tensor *, var_dim, tg_tensor *, int, int64_t, bool)
-TGI_USED TGI_GIVES4(tg_tensor *, var_dims, tg_tensor *, tg_shape, int64_t, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, var_dim, tg_tensor *, int, double, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, var_dims, tg_tensor *, tg_shape, double, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, norm_dim, tg_tensor *, double, int, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, norm_dims, tg_tensor *, double, tg_shape, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, normalize, tg_tensor *, double, int, double)

@@ -529,11 +529,11 @@ enum {
     OP(logsumexp_dim, tg_logsumexp_dim(a, p->dim, p->flag != 0), 0)             \
     OP(logsumexp_dims, tg_logsumexp_dims(a, p->dims, p->flag != 0), 0)          \
     OP(var, tg_var(a), 0)                                                       \
-    OP(var_dim, tg_var_dim(a, p->dim, p->count, p->flag != 0), 0)               \
-    OP(var_dims, tg_var_dims(a, p->dims, p->count, p->flag != 0), 0)            \
+    OP(var_dim, tg_var_dim(a, p->dim, (double)p->count, p->flag != 0), 0)               \
+    OP(var_dims, tg_var_dims(a, p->dims, (double)p->count, p->flag != 0), 0)            \
     OP(std, tg_std(a), TIES)                                                    \
-    OP(std_dim, tg_std_dim(a, p->dim, p->count, p->flag != 0), TIES)            \
-    OP(std_dims, tg_std_dims(a, p->dims, p->count, p->flag != 0), TIES)         \
+    OP(std_dim, tg_std_dim(a, p->dim, (double)p->count, p->flag != 0), TIES)            \
+    OP(std_dims, tg_std_dims(a, p->dims, (double)p->count, p->flag != 0), TIES)         \
     OP(norm, tg_norm(a), 0)                                                     \
     OP(norm_dim, tg_norm_dim(a, p->num, p->dim, p->flag != 0), TIES | QUIET)    \
     OP(norm_dims, tg_norm_dims(a, p->num, p->dims, p->flag != 0), TIES | QUIET) \
@@ -2509,6 +2509,7 @@ SAMPLES(var_dims)
 {
     reductions_of_dims(-2, 2, 0, 1);
     edge(in("[[1, 2], [4, 5]]"), dims(0), count(1), gives("[4.5, 4.5]"), grads("[[-3, -3], [3, 3]]"));
+    expect(tg_var_dims(f64("[1, 2, 4]"), TG_SCALAR, 0.5, false), "1.86666666666667");
 }
 /* The gradient of the gradient of the deviation of two rows, one of them constant; of equal distances it is 0. */
 static tg_tensor *constant_std_slope(void)

@@ -322,7 +322,7 @@ struct row {
     tg_tensor *(*stack)(tg_tensor *const *, int);
     tg_tensor *(*sized)(tg_tensor *, tg_shape);
     tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
-    tg_tensor *(*spread)(tg_tensor *, tg_shape, int64_t, bool);
+    tg_tensor *(*spread)(tg_tensor *, tg_shape, double, bool);
     tg_tensor *(*triangle)(tg_tensor *, int64_t);
     tg_tensor *(*join)(tg_tensor *const *, int, int);
     tg_tensor *(*scatter)(tg_tensor *, int, tg_tensor *, tg_tensor *);
@@ -397,10 +397,9 @@ static void spread(call *c)
     bool by_flag = is_kind(c, 1, "", "b"), keepdim = flag(c, 3, "keepdim", false);
     double correction = flag(c, by_flag ? 1 : 2, "unbiased", true) ? 1 : 0;
     correction = number(c, -1, "correction", correction);
-    if (correction != floor(correction)) leave_out(c, "a correction that is not whole");
     tg_shape dims = !by_flag && given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR;
     give(c, !dims.ndim && !keepdim && correction == 1 ? c->row->one(a)
-                                                      : c->row->spread(a, dims, (int64_t)correction, keepdim));
+                                                      : c->row->spread(a, dims, correction, keepdim));
 }
 
 /* norm(a, p, dim, keepdim) and linalg.vector_norm(a, ord, dim, keepdim) */
@@ -576,11 +575,18 @@ static void pad(call *c)
 }
 
 CALL(index_select, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
-CALL(gather, (need(c, tg_dtype_of(tensor(c, 2, "index")) != TG_U8, "an empty index of any dtype"),
+CALL(gather, (need(c, tg_dtype_of(tensor(c, 2, "index")) != TG_U8, "an empty index of any dtype and number of dims"),
               tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))))
 
-CALL(scatter, (need(c, !is_kind(c, 3, "value", "fi"), "a number as source"),
-               c->row->scatter(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src"))))
+/* a number as source is a tensor of it */
+static void scatter(call *c)
+{
+    tg_tensor *a = first(c), *index = tensor(c, 2, "index"), *src = NULL;
+    if (is_kind(c, 3, "value", "fi"))
+        src = tg_full_on(tg_shape_of(index), number(c, 3, "value", 0), tg_dtype_of(a), device);
+    else src = tensor(c, 3, "src");
+    give(c, c->row->scatter(a, whole(c, 1, "dim", 0), index, src));
+}
 
 static void index_add(call *c)
 {
@@ -607,12 +613,12 @@ CALL(take_along_dim,
 /* as a tuple: one tensor of indices for each dim */
 static void nonzero(call *c)
 {
-    tg_tensor *a = first(c), *index = tg_nonzero(a), *out[TG_MAX_DIMS];
-    if (!flag(c, 1, "as_tuple", false)) {
+    const bool tuple = flag(c, 1, "as_tuple", false);
+    tg_tensor *a = first(c), *index = tg_nonzero(tuple ? tg_atleast_1d(a) : a), *out[TG_MAX_DIMS];
+    if (!tuple) {
         give(c, index);
         return;
     }
-    need(c, tg_ndim(a) > 0, "a tuple for a 0-dim tensor");
     int n = tg_unbind(index, 1, out, TG_MAX_DIMS);
     for (int k = 0; k < n; ++k) give(c, out[k]);
 }
@@ -874,9 +880,9 @@ CALL(rot90, tg_rot90(first(c), integer(c, 1, "k", 1), given(c, 2, "dims") ? size
 CALL(diag, tg_diag(first(c), integer(c, 1, "diagonal", 0)))
 CALL(diagonal_copy, tg_clone(tg_diagonal(first(c), integer(c, 1, "offset", 0), whole(c, 2, "dim1", 0),
                                          whole(c, 3, "dim2", 1))))
-CALL(shuffle, c->row->shuffle(first(c), integer(c, 1, strstr(c->op, "un") ? "downscale_factor" : "upscale_factor", 1)))
-CALL(tril_indices, tg_tril_indices(integer(c, 0, "row", 0), integer(c, 1, "col", 0), integer(c, 2, "offset", 0)))
-CALL(triu_indices, tg_triu_indices(integer(c, 0, "row", 0), integer(c, 1, "col", 0), integer(c, 2, "offset", 0)))
+CALL(shuffle, c->row->shuffle(first(c), integer(c, 1, strstr(c->op, "unshuffle") ? "downscale_factor" : "upscale_factor", 1)))
+CALL(tril_indices, (find(c, -1, "dtype"), tg_tril_indices(integer(c, 0, "row", 0), integer(c, 1, "col", 0), integer(c, 2, "offset", 0))))
+CALL(triu_indices, (find(c, -1, "dtype"), tg_triu_indices(integer(c, 0, "row", 0), integer(c, 1, "col", 0), integer(c, 2, "offset", 0))))
 
 /* of one tensor, or of each of a list */
 static void atleast(call *c, tg_tensor *(*function)(tg_tensor *))
