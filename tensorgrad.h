@@ -20215,6 +20215,10 @@ tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offset
                       "per_sample_weights, but got mode %.40s", mode);
         return tgi_composite_end(&c, NULL);
     }
+    if (!offsets && ids->ndim == 1) {
+        tgi_null_argument(c.S, op, "offsets");
+        return tgi_composite_end(&c, NULL);
+    }
     if (weight->ndim != 2 || ids->ndim != (offsets ? 1 : 2) || (offsets && offsets->ndim != 1) ||
         (scale && !tgi_same_shape(scale, ids->ndim, ids->dim))) {
         tgi_fail(c.S, TG_ERR_SHAPE, op,
@@ -23179,6 +23183,7 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
     static const char *const op = "interpolate_ex";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_interpolate_ex, NULL, &x)) return NULL;
+    if (!tgi_shape_argument(c.S, op, "size", &size)) return tgi_composite_end(&c, NULL);
     const int n = x->ndim - 2;
     int dims = 0;
     tgi_resampling r;

@@ -106,7 +106,7 @@ static const struct {
     {"tg_index_fill", "index=i64:2"},
     {"tg_index_copy", "index=i64:2"},
     {"tg_masked_scatter", "source=f32:6"},
-    {"tg_embedding_bag", "weight=f32:4,3 ids=i64:2,2 mode=sum per_sample_weights=f32:2,2 padding_idx=-1"},
+    {"tg_embedding_bag", "weight=f32:4,3 ids=i64:2 offsets=i64:1 mode=sum per_sample_weights=f32:2 padding_idx=-1"},
     {"tg_pad_mode", "mode=reflect"},
     {"tg_im2col", "x=f32:1,2,3,3 padding=0"},
     {"tg_col2im", "columns=f32:1,8,4 size=3,3 padding=0"},
