@@ -88,7 +88,19 @@ demo() # DEVICE STEPS: trains, and prints milliseconds per step, its few validat
 # "not captured: ..." in the log: a step was called where it was to be captured.  A shape that the step has for the first time while
 # it is captured makes CUDA load a kernel of cuBLAS then; captures are relaxed, so that this is allowed.
 benchmarks() { TG_CUDA_PASS_THROUGH=0 "$B/device" $([ $mode = gpu ] || echo tiny) >"$B/device.txt"; } # 0: steps can be captured
-export -f build suite sanitizer demo benchmarks
+
+# One rank, with a companion of its own.
+nccl()
+{
+    local O="$B/nccl" home
+    if [ $mode = sim ]; then make sim MAIN=tests/cuda/test_nccl.c OUT="$B/test_nccl" BUILD="$B" && "$B/test_nccl"; return; fi
+    home=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
+    make -s CUDA=1 BUILD="$O" NVCCFLAGS='-O2 -arch=native -DTG_USE_NCCL' "$O/tensorgrad_cuda.o" "$O/library.o" &&
+        cc -O1 -I. -DTG_ENABLE_CUDA -DTG_USE_NCCL tests/cuda/test_nccl.c "$O/library.o" "$O/tensorgrad_cuda.o" -o "$O/test_nccl" \
+            -L"$home/lib64" -L"$home/lib" -Wl,-rpath,"$home/lib64:$home/lib" -lnccl -lcudart -lcublas -lcublasLt -fopenmp -lm &&
+        "$O/test_nccl"
+}
+export -f build suite sanitizer demo benchmarks nccl
 
 # figure NAME VALUE: a row of the table; one that a failed part owes is "not run"
 figure() { echo "| $1 | ${2:-not run} |" >>"$B/figures.md"; }
@@ -154,6 +166,11 @@ part "demo, GPU against CPU" 60 bash tests/ci/demo_same.sh "$B/12_chargpt" "$B/c
 part "demo, CPU" 40 demo cpu "$small"
 part "demo, GPU" 40 demo cuda "$small"
 part "test suite" 240 suite
+if [ $mode = gpu ] && ! echo '#include <nccl.h>' | nvcc -x cu -E - >/dev/null 2>&1; then
+    echo "| NCCL, one rank | not run: no nccl.h | |" >>"$B/checks.md"
+else
+    part "NCCL, one rank" 120 nccl
+fi
 for tool in memcheck racecheck initcheck synccheck; do part "compute-sanitizer $tool" 240 sanitizer $tool & done
 wait
 figures

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""snippets.py FOLDER [nvcc]: the programs in README.md and in the first comment of tensorgrad.h compile without a warning, as C99
+"""snippets.py FOLDER [nvcc|nccl]: the programs in README.md and in the first comment of tensorgrad.h compile without a warning, as C99
 and as C++11, and print what stands there; the one on a GPU also as the README's `make sim` builds it.  Of README.md and those of
 tests/ and examples/: the rows of the op table and the error messages that they quote are the real ones, the figures are those of
 RESULTS.md, every link leads somewhere, and every example and belief is listed.  With nvcc: the README's lines of nvcc and cc, just
-as they stand, build that program, and it runs, be there a GPU or not."""
+as they stand, build that program, and it runs, be there a GPU or not; with nccl those that stand there for NCCL."""
 import os, re, shutil, subprocess, sys, xml.dom.minidom
 
 from checks import check, summary
@@ -69,7 +69,7 @@ def gpu_program(blocks):
 
 def nvcc(blocks):
     """The nvcc block in a folder of its own with the program as main.c, and the toolkit's libraries where cc and ld.so look."""
-    folder, lines = os.path.join(FOLDER, "nvcc"), next(text for _, text in blocks if text.startswith("nvcc "))
+    folder, lines = os.path.join(FOLDER, "nvcc"), next(text for _, text in blocks if text.startswith("nvcc -arch"))
     program, wanted = gpu_program(blocks)
     libraries = os.path.join(os.path.dirname(os.path.realpath(shutil.which("nvcc"))), "..", "lib64")
     os.makedirs(folder, exist_ok=True)
@@ -78,6 +78,25 @@ def nvcc(blocks):
     open(os.path.join(folder, "main.c"), "w").write(program)
     environment = dict(os.environ, LIBRARY_PATH=libraries, LD_LIBRARY_PATH=libraries)
     check(shell(lines + "./a.out", "the README's nvcc and cc", cwd=folder, env=environment) == wanted, "what it prints")
+
+
+def nccl(blocks):
+    """The block for NCCL likewise, with the nccl.h of the toolkit or of the system, or else the simulator's."""
+    folder, lines = os.path.join(FOLDER, "nccl"), next(text for _, text in blocks if text.startswith("nvcc -DTG_USE_NCCL"))
+    home = os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc"))))
+    libraries = ":".join(os.path.join(home, name) for name in ("lib64", "lib"))
+    os.makedirs(folder, exist_ok=True)
+    for name in ("tensorgrad.h", "tensorgrad_cuda.cu"):
+        shutil.copy(name, folder)
+    real = next((f for f in (os.path.join(home, "include/nccl.h"), "/usr/include/nccl.h") if os.path.exists(f)), None)
+    if not real:
+        shutil.copy("tests/cudasim/nccl.h", folder)
+    print("nccl.h:", real or "that of the simulator; nothing is linked")
+    program, wanted = gpu_program(blocks)
+    open(os.path.join(folder, "main.c"), "w").write(program)
+    environment = dict(os.environ, LIBRARY_PATH=libraries, LD_LIBRARY_PATH=libraries, CPATH=folder)
+    lines = lines.split("\n")[0] + "\n" if not real else lines + "./a.out"
+    check(shell(lines, "the README's nvcc with NCCL", cwd=folder, env=environment) == (wanted if real else ""), "what it prints")
 
 
 def simulated(lines, blocks):
@@ -232,8 +251,8 @@ def main():
     header, readmes = open("tensorgrad.h").read(), {f: open(f).read() for f in READMES}
     prose = "\n".join(readmes.values())
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", prose, re.M | re.S)
-    if sys.argv[2:] == ["nvcc"]:
-        nvcc(blocks)
+    if sys.argv[2:] in (["nvcc"], ["nccl"]):
+        globals()[sys.argv[2]](blocks)
         return
     rules = open("Makefile").read() + open("tests/cudasim/sim.mk").read()
     manual = header[:header.index("*/")]
