@@ -61,7 +61,7 @@
                             easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro.
                             430 KB, 16 s less: see SIZE
        TG_PORTABLE          compile the loops for one instruction set, that of the compiler's options, and no copies for
-                            AVX2 and AVX-512: 213 KB, 5 s less
+                            AVX2 and AVX-512: 221 KB, 5 s less
        TG_NO_FILES          leave rooms out (see CONTENTS): FILES, SAFETENSORS, NPZ, CSV; SAVE and PROFILE need them:
                             82 KB, 1.4 s less
        TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES; SAVE and PARALLEL need them: 98 KB, 1.2 s less
@@ -90,10 +90,10 @@
    matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.  Where the time of a program
    goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
 
-   SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.1 MB at -Os, the seconds those of gcc
+   SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.2 MB at -Os, the seconds those of gcc
    for the library at -O2, 23 in all; `make sizes` measures them.  Linked with -ffunction-sections -Wl,--gc-sections, or
-   with TG_STATIC, a program has 760 KB: what it calls, and the kernels and gradients of all ops, which the op table
-   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and the four it has 294 KB.  -Os holds for
+   with TG_STATIC, a program has 814 KB: what it calls, and the kernels and gradients of all ops, which the op table
+   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and the four it has 298 KB.  -Os holds for
    the loops, too: with GCC products of matrices are as fast as at -O2, and loops over elements several times slower.
    What is left out is still declared.  A call of it is an error of the linker, an undefined reference to tg_npy_load;
    CONTENTS says the room, and CONFIGURE by which macro it went.  (Of TG_STATIC with TG_NO_.. GCC warns that functions
