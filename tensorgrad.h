@@ -40422,7 +40422,7 @@ static void tgi_softmax_backward_column(const tgi_row_job *job, char *const *at,
 }
 
 /* y, mean and rstd of a row, f32 or (wide) f64, in f64 and with x scaled by a power of 2, so that no sum overflows or
-   vanishes.  A row of zeros, or one that is not finite, stays as it is. */
+   vanishes.  A row stays as it is that is not finite, or has equal numbers beside which eps vanishes, zeros too. */
 TGI_NOINLINE static void tgi_norm_row_scaled(tgi_norm_row *row, bool wide)
 {
     const double *const x64 = (const double *)row->x, n = (double)row->n;
@@ -40443,6 +40443,7 @@ TGI_NOINLINE static void tgi_norm_row_scaled(tgi_norm_row *row, bool wide)
         const double centred = (wide ? x64[i] : (double)x32[i]) * unit - mean;
         squares += centred * centred;
     }
+    if (squares / n + eps == 0) return;
     const double rstd = 1 / sqrt(squares / n + eps);
     for (int64_t i = 0; i < row->n; ++i) {
         double y = ((wide ? x64[i] : (double)x32[i]) * unit - mean) * rstd;
