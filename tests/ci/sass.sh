@@ -103,14 +103,14 @@ check()
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
 
 cat >"$folder/list" <<'END'
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 0, 0, 0>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 2, 2, 2>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<58, float>, 2, 3, 3, 3>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<43, float>, 1, 0, 0, 0>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<75, float>, 3, 0, 7, 0>
-40 ld128,st128,f32 tgi_map_packs<tgi_formula<51, float>, 1, 2, 2, 2>
-40 ld128,st128,f32 tgi_map_packs<tgi_gradient<51, float>, 2, 0, 0, 0>
-40 ld128,st128,f32 tgi_map_packs<tgi_gradient<51, float>, 2, 2, 2, 2>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<64, float>, 2, 0, 0, 0>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<64, float>, 2, 2, 2, 2>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<64, float>, 2, 3, 3, 3>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<49, float>, 1, 0, 0, 0>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<87, float>, 3, 0, 7, 0>
+40 ld128,st128,f32 tgi_map_packs<tgi_formula<57, float>, 1, 2, 2, 2>
+40 ld128,st128,f32 tgi_map_packs<tgi_gradient<57, float>, 2, 0, 0, 0>
+40 ld128,st128,f32 tgi_map_packs<tgi_gradient<57, float>, 2, 2, 2, 2>
 32 ld128,f32 tgi_map_packs<tgi_identity<float>, 1, 0, 0, 2>
 32 st128,f32 tgi_map_packs<tgi_identity<float>, 1, 2, 2, 0>
 32 ld128,st128,f32 tgi_copy_words<tgi_pack<5, 2> >

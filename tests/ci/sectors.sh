@@ -6,8 +6,8 @@ file=$1
 shift
 [ $# -gt 0 ] || set -- 'tgi_optim_pieces<tgi_optim_adamw_f32, 0>' 'tgi_optim_pieces<tgi_optim_adamw_f32, 2>' \
     'tgi_map_packs<tgi_identity<float>, 1, 0, 0, 2>' \
-    'tgi_map_packs<tgi_formula<58, float>, 2, 0, 0, 0>' 'tgi_map_packs<tgi_formula<58, float>, 2, 2, 2, 2>' \
-    'tgi_map_packs<tgi_gradient<28, float>, 2, 0, 0, 0>' \
+    'tgi_map_packs<tgi_formula<64, float>, 2, 0, 0, 0>' 'tgi_map_packs<tgi_formula<64, float>, 2, 2, 2, 2>' \
+    'tgi_map_packs<tgi_gradient<34, float>, 2, 0, 0, 0>' \
     'tgi_class_mean<0>' 'tgi_class_mean<2>' 'tgi_fold_across<tgi_combine_sum, float, 0, 4>' \
     'tgi_fold_across<tgi_combine_sum, float, 2, 4>' tgi_fill_flat 'tgi_norm_rows<0, 4, false>' 'tgi_norm_rows<2, 8, false>' \
     'tgi_norm_rows<0, 4, true>' 'tgi_norm_rows<2, 8, true>' 'tgi_norm_backward_rows<0, 4, true, false>' \
