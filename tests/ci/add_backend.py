@@ -21,7 +21,7 @@ PLACES = [
     (HEADER, ", TGI_MAX_DEVICES = 16", " + 1"),
     (HEADER, "/* In the order of TG_DEV_... */", "static const tgi_backend *tgi_row_of_third(tgi_thread *S);\n"),
     (HEADER, "};\n\n/* ---- devices of any kind ---- */",
-     ",\n    {TGI_NUMBERED(\"third\"), \"TG_THIRD\", \"\", false, tgi_row_of_third}"),
+     ",\n    {TGI_NUMBERED(\"third\"), \"TG_THIRD\", \"\", false, 14, tgi_row_of_third}"),
     (HEADER, "/* ======== @@OBJECT =================================================================================="
      "==============\n\n   Promise", "#include \"tensorgrad_third.h\"\n\n"),
 ]
@@ -148,6 +148,15 @@ static bool tgi_third_capture_launch(tgi_thread *S, int index, void *capture, bo
     return (void)S, (void)index, (void)capture, (void)ok, (void)rng, false;
 }
 static void tgi_third_capture_free(tgi_thread *S, int index, void *capture) { (void)S, (void)index, (void)capture; }
+static bool tgi_third_comm_id(tgi_thread *S, tg_nccl_id *id)
+{
+    return (void)id, tgi_fail(S, TG_ERR_COMM, "nccl_new_id", "third has no engine");
+}
+static bool tgi_third_comm_open(tgi_thread *S, int index, const tg_nccl_id *id, double seconds, tg_comm *comm)
+{
+    return (void)index, (void)id, (void)seconds, (void)comm, tgi_fail(S, TG_ERR_COMM, "nccl_comm", "third has no engine");
+}
+static bool tgi_third_comm_close(tgi_thread *S, tg_comm *comm) { return (void)S, (void)comm, false; }
 
 """
 

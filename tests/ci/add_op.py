@@ -2,7 +2,7 @@
 """add_op.py FOLDER [cpu]: adds three ops to a copy of the library in FOLDER, in as many places as the head of @@TABLE says that
 it takes, and holds that the copy passes its tests; ends in "N passed, N failed".
 
-tanhshrink is elementwise: 5 places.  rcumsum, the running sum from the end, has kernels of its own: 8 places in three files.
+tanhrest is elementwise: 5 places.  rcumsum, the running sum from the end, has kernels of its own: 8 places in three files.
 locally_connected1d, a convolution whose kernel is another one in each window, has a weight, options and refusals, and kernels
 for the gradients of both inputs: 11 places in four files.  A declaration and its name in TGI_RESULTS are one place.
 tests/test_ops.c then checks values, gradients, gradients of gradients, layouts, dtypes and leaks of all three on the CPU, of
@@ -15,17 +15,17 @@ from copies import CUDA, DEVICE, HEADER, SAMPLES, add, build, build_on_device, c
 
 ARGUMENTS = "tests/api/recipes.h"
 
-TANHSHRINK = [
+TANHREST = [
     (HEADER, "    OP(logsigmoid, FLOATS, (x < 0",
-     "    OP(tanhshrink, FLOATS, x - tgi_tanh(x), x, A, tg_mul(g, tg_square(tg_tanh(x))), \"g * tanh(x)^2\") \\\n"),
+     "    OP(tanhrest, FLOATS, x - tgi_tanh(x), x, A, tg_mul(g, tg_square(tg_tanh(x))), \"g * tanh(x)^2\") \\\n"),
     (HEADER, "/* log(sigmoid(x)).  F.logsigmoid */",
-     "/* x - tanh(x) */\nTG_API tg_tensor *tg_tanhshrink(tg_tensor *x);\n"),
+     "/* x - tanh(x) */\nTG_API tg_tensor *tg_tanhrest(tg_tensor *x);\n"),
     (HEADER, "/* x = tg_logsigmoid(x). ",
-     "/* x = tg_tanhshrink(x) */\nTG_API tg_tensor *tg_tanhshrink_(tg_tensor *x);\n"),
+     "/* x = tg_tanhrest(x) */\nTG_API tg_tensor *tg_tanhrest_(tg_tensor *x);\n"),
     (SAMPLES, "    TWIN(logsigmoid, ",
-     "    TWIN(tanhshrink, tg_tanhshrink(a), POINTWISE, tg_tanhshrink_(a)) \\\n"),
+     "    TWIN(tanhrest, tg_tanhrest(a), POINTWISE, tg_tanhrest_(a)) \\\n"),
     (SAMPLES, "    OP(expm1, -2, 2, LINE,",
-     "    OP(tanhshrink, -2, 2, LINE, \"[-0.594851746355, -0.005081337596, 0.03788284274, 1.035972419924]\", \\\n"
+     "    OP(tanhrest, -2, 2, LINE, \"[-0.594851746355, -0.005081337596, 0.03788284274, 1.035972419924]\", \\\n"
      "       \"[0.819293361076, 0.059985151194, 0.213552267034, 0.929349175147]\", \"[0, 0, inf, -inf, nan]\", \\\n"
      "       \"[0, 0, 1, 1, nan]\") \\\n"),
 ]
@@ -343,7 +343,7 @@ SAMPLES(locally_connected1d)
 ]
 
 # places, what they add, at most so many places and files, name
-OPS = [(TANHSHRINK, "an elementwise op", 5, 2, "tanhshrink"), (RCUMSUM, "an op with a kernel of its own", 8, 3, "rcumsum"),
+OPS = [(TANHREST, "an elementwise op", 5, 2, "tanhrest"), (RCUMSUM, "an op with a kernel of its own", 8, 3, "rcumsum"),
        (LOCALLY_CONNECTED, "an op like convolution", 14, 4, "locally_connected1d")]
 
 

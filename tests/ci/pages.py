@@ -21,7 +21,7 @@ from checks import check, summary
 from header import split
 
 # No kernel: a view whose rule is views, too; a function of the program; what computes by other ops.
-WITHOUT_KERNEL = set("reshape permute split unbind checkpoint custom var std norm logsumexp".split())
+WITHOUT_KERNEL = set("reshape permute split unbind checkpoint custom logsumexp".split())
 
 
 class Page:

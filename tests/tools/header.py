@@ -155,7 +155,7 @@ class Names:
         """Functions, types and enumerators."""
         code = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", lambda m: re.sub(r"[^\n]", " ", m[0]), self.code[file], flags=re.M)
         line = lambda at: bisect.bisect_left(self.ends, at)
-        for m in re.finditer(r"^(?!static_assert)[A-Za-z_][^;{}=]*?\b(tgi?_\w+)\((?:[^;{}]|\{\})*?\)\s*(?=(\{(?:.*\}$|[^\n]*\n(?:(?!\}).*\n)*\}))|;)", code, re.M):
+        for m in re.finditer(r"^(?!static_assert|TGI_COMPOSED|TGI_ADDS_PRODUCT)[A-Za-z_][^;{}=]*?\b(tgi?_\w+)\((?:[^;{}]|\{\})*?\)\s*(?=(\{(?:.*\}$|[^\n]*\n(?:(?!\}).*\n)*\}))|;)", code, re.M):
             if m[2]:
                 self.add(m[1], file, line(m.start(1)), "function", code=m[2])
             else:
