@@ -18069,16 +18069,18 @@ tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_rot90, NULL, &t)) return NULL;
     tg_tensor *y = NULL;
+    const int from = tgi_int_dim(dims.dim[0]), to = tgi_int_dim(dims.dim[1]);
+    const int64_t apart = (int64_t)from - to;
     if (dims.ndim != 2)
         tgi_fail(c.S, TG_ERR_ARGUMENT, "rot90", "expected total rotation dims == 2, but got dims = %d", dims.ndim);
     else if (t->ndim < 2)
         tgi_fail(c.S, TG_ERR_SHAPE, "rot90", "expected total dims >= 2, but got total dims = %d", t->ndim);
-    else if (dims.dim[0] == dims.dim[1] || dims.dim[0] - dims.dim[1] == t->ndim || dims.dim[1] - dims.dim[0] == t->ndim)
+    else if (apart == 0 || apart == t->ndim || apart == -t->ndim)
         tgi_fail(c.S, TG_ERR_ARGUMENT, "rot90",
                  "expected rotation dims to be different, but got dim0 = %lld and dim1 = %lld", (long long)dims.dim[0],
                  (long long)dims.dim[1]);
     else {
-        const int quarter = (int)((k % 4 + 4) % 4), from = tgi_int_dim(dims.dim[0]), to = tgi_int_dim(dims.dim[1]);
+        const int quarter = (int)((k % 4 + 4) % 4);
         if (quarter == 2) y = tg_flip(t, dims);
         else if (quarter == 1) y = tg_transpose(tg_flip(t, TG_DIMS(to)), from, to);
         else if (quarter == 3) y = tg_transpose(tg_flip(t, TG_DIMS(from)), from, to);
@@ -20179,8 +20181,8 @@ static tg_tensor *tgi_bag_of_each(tg_tensor *offsets, int64_t n)
 /* rows [n, D], bag [n] of each, counted [n] bool -> the largest of each bag [bags, D]; makes a tensor [bags, n, D] */
 static tg_tensor *tgi_largest_in_bags(tg_tensor *rows, tg_tensor *bag, int64_t bags, tg_tensor *counted)
 {
-    const tg_device device = tgi_device_of(rows);
-    tg_tensor *number = tg_unsqueeze(tg_arange_on(0, (double)bags, 1, TG_I64, device), 1);
+    if (!rows) return NULL;
+    tg_tensor *number = tg_unsqueeze(tg_arange_on(0, (double)bags, 1, TG_I64, tgi_device_of(rows)), 1);
     tg_tensor *inside = tg_logical_and(tg_eq(number, bag), counted); /* [bags, n] */
     tg_tensor *all = tg_masked_fill(tg_unsqueeze(rows, 0), tg_unsqueeze(tg_logical_not(inside), -1),
                                     -(double)INFINITY);
@@ -20191,6 +20193,7 @@ static tg_tensor *tgi_largest_in_bags(tg_tensor *rows, tg_tensor *bag, int64_t b
 static tg_tensor *tgi_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *bag, int64_t bags, const char *mode,
                                     tg_tensor *scale, int64_t padding_idx)
 {
+    if (!ids || !bag) return NULL;
     const tg_device device = tgi_device_of(weight);
     const tg_dtype dtype = (tg_dtype)weight->dtype;
     tg_tensor *counted = tg_ne_scalar(ids, (double)padding_idx), *rows = tg_embedding(weight, ids);
@@ -20233,7 +20236,8 @@ tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offset
     }
     const int64_t n = tgi_numel(ids);
     int64_t bags = offsets ? offsets->dim[0] : ids->dim[0];
-    if (offsets && include_last_offset && bags > 0) offsets = tg_narrow(offsets, 0, 0, --bags);
+    if (offsets && include_last_offset && bags > 0 && !(offsets = tg_narrow(offsets, 0, 0, --bags)))
+        return tgi_composite_end(&c, NULL);
     tg_tensor *bag = offsets ? tgi_bag_of_each(offsets, n)
                              : tg_arange_on(0, (double)bags, 1, TG_I64, tgi_device_of(weight));
     if (!offsets) bag = tg_repeat_interleave(bag, ids->dim[1], 0);
@@ -45525,6 +45529,10 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
 #define TGI_FLOATS_OF(x) __builtin_ia32_vcvtph2ps256(x)
 #define TGI_HALVES_OF(x) __builtin_ia32_vcvtps2ph256(x, 0)
 #endif
+#undef TGI_READS_HALVES
+#if defined(TGI_AGAIN) && defined(TGI_TABLES) == defined(TGI_LIGHT_AS_AVX2) /* not where tests set one of them only */
+#define TGI_READS_HALVES /* TGI_HALVES is the length of a tgi_vector of f32 */
+#endif
 #ifdef TGI_AGAIN
 typedef short TGI_V(halves) __attribute__((__vector_size__(TGI_HALVES * 2), __aligned__(2), __may_alias__));
 typedef float TGI_V(floats) __attribute__((__vector_size__(TGI_HALVES * 4), __aligned__(4), __may_alias__));
@@ -46712,7 +46720,7 @@ typedef tgi_real TGI_T(vector_anywhere);
 
 /* A vector of w as the kernel multiplies it; pairs are told apart later. */
 #undef TGI_FEW_VECTOR
-#if !defined(TGI_SECOND_TYPE) && defined(TGI_AGAIN)
+#if !defined(TGI_SECOND_TYPE) && defined(TGI_READS_HALVES)
 #define TGI_FEW_VECTOR(w, converts) \
     ((converts) ? (tgi_vector)TGI_FLOATS_OF(*(const TGI_V(halves) *)(w)) : *(const TGI_T(vector_anywhere) *)(w))
 #else
@@ -47583,7 +47591,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #endif
     {TGI_V(row_dot_f32), TGI_F64_ROW(row_dot)},
     {TGI_V(few_rows_f32), TGI_F64(few_rows)},
-#ifdef TGI_AGAIN
+#ifdef TGI_READS_HALVES
     true,
 #else
     false,

@@ -101,7 +101,8 @@ static const char *same_broadcast(void *context, void *data, int64_t bytes, int 
 
 static const char *same_gather(void *context, const void *data, void *all, int64_t bytes, tg_device device)
 {
-    (void)context, (void)device;
+    (void)context;
+    if (!tg_device_equal(device, TG_CPU)) return "an engine for the memory of the host alone";
     memcpy(all, data, (size_t)bytes);
     memcpy((char *)all + bytes, data, (size_t)bytes);
     return NULL;
