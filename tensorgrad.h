@@ -17258,9 +17258,11 @@ tg_tensor *tg_unflatten(tg_tensor *t, int dim, tg_shape sizes)
     for (int i = 0; i < t->ndim; ++i) {
         if (i != dim) shape.dim[shape.ndim++] = t->dim[i];
         for (int k = 0; i == dim && k < sizes.ndim; ++k) {
-            if (sizes.dim[k] == -1 && !open) open = &shape.dim[shape.ndim];
-            else product = sizes.dim[k] < 0 || product > (1 << 30) ? -1 : product * sizes.dim[k];
-            shape.dim[shape.ndim++] = sizes.dim[k];
+            const int64_t size = sizes.dim[k];
+            if (size == -1 && !open) open = &shape.dim[shape.ndim];
+            else if (size == 0 || product == 0) product = 0;
+            else product = size < 0 || product < 0 || product > t->dim[dim] / size ? -1 : product * size;
+            shape.dim[shape.ndim++] = size;
         }
     }
     if (open && product > 0) *open = t->dim[dim] / product, product *= *open;
