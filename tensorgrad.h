@@ -20243,7 +20243,7 @@ tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offset
     tg_tensor *bag = offsets ? tgi_bag_of_each(offsets, n)
                              : tg_arange_on(0, (double)bags, 1, TG_I64, tgi_device_of(weight));
     if (!offsets) bag = tg_repeat_interleave(bag, ids->dim[1], 0);
-    if (scale) scale = tg_reshape(scale, TG_SHAPE(n));
+    if (scale && !(scale = tg_reshape(scale, TG_SHAPE(n)))) return tgi_composite_end(&c, NULL);
     return tgi_composite_end(&c, tgi_embedding_bag(weight, tg_reshape(ids, TG_SHAPE(n)), bag, bags, mode, scale,
                                                    padding_idx));
 }
