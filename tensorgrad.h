@@ -19714,15 +19714,21 @@ tg_tensor *tg_take(tg_tensor *t, tg_tensor *index)
     return tgi_composite_end(&c, tg_reshape(y, tgi_shape_of(index)));
 }
 
+/* How often each number from 0 on is in index [m], integers: i64 [n] */
+static tg_tensor *tgi_counts_of(tg_tensor *index, int64_t n)
+{
+    if (!index) return NULL;
+    tg_tensor *one = tg_full_on(tgi_shape_of(index), 1, TG_I64, tgi_device_of(index));
+    return tg_index_add(tg_zeros_on(TG_SHAPE(n), TG_I64, tgi_device_of(index)), 0, index, one);
+}
+
 /* bool, like t but with size 1 in the other dims: true at the indices along dim.  NULL after recording an error */
 static tg_tensor *tgi_index_mask(tgi_thread *S, const char *op, tg_tensor *t, int dim, tg_tensor *index)
 {
     if (index->ndim > 1)
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "Index should have dimension 1 or 0 (got %d)", index->ndim));
     if (index->ndim == 0) index = tg_unsqueeze(index, 0);
-    tg_tensor *counts = tg_zeros_on(TG_SHAPE(tgi_size_along(t, dim)), TG_I64, tgi_device_of(t));
-    tg_tensor *one = index ? tg_full_on(tgi_shape_of(index), 1, TG_I64, tgi_device_of(t)) : NULL;
-    counts = tg_index_add(counts, 0, index, one);
+    tg_tensor *counts = tgi_counts_of(index, tgi_size_along(t, dim));
     tg_shape shape = tgi_shape_of(t);
     for (int i = 0; i < shape.ndim; ++i) {
         if (i != dim) shape.dim[i] = 1;
@@ -20174,10 +20180,7 @@ tg_tensor *tg_masked_scatter(tg_tensor *t, tg_tensor *mask, tg_tensor *source)
 /* The bag of each of n ids, i64 [n]: how many offsets are not behind it, less 1. */
 static tg_tensor *tgi_bag_of_each(tg_tensor *offsets, int64_t n)
 {
-    tg_tensor *starts = tg_zeros_on(TG_SHAPE(n + 1), TG_I64, tgi_device_of(offsets));
-    tg_tensor *one = tg_full_on(tgi_shape_of(offsets), 1, TG_I64, tgi_device_of(offsets));
-    starts = tg_index_add(starts, 0, offsets, one);
-    return tg_sub_scalar(tg_narrow(tg_cumsum(starts, 0), 0, 0, n), 1);
+    return tg_sub_scalar(tg_narrow(tg_cumsum(tgi_counts_of(offsets, n + 1), 0), 0, 0, n), 1);
 }
 
 /* rows [n, D], bag [n] of each, counted [n] bool -> the largest of each bag [bags, D]; makes a tensor [bags, n, D] */
@@ -24397,9 +24400,6 @@ tg_tensor *tg_kl_div(tg_tensor *input, tg_tensor *target, int reduction, bool lo
 
 /* ---- losses of several tensors ---- */
 
-/* max(0, x), with the gradient of x at 0, as PyTorch's losses have it */
-static tg_tensor *tgi_hinge(tg_tensor *x) { return tg_masked_fill(x, tg_lt_scalar(x, 0), 0); }
-
 tg_tensor *tg_gaussian_nll_loss(tg_tensor *input, tg_tensor *target, tg_tensor *var, bool full, double eps,
                                 int reduction)
 {
@@ -24414,11 +24414,10 @@ tg_tensor *tg_gaussian_nll_loss(tg_tensor *input, tg_tensor *target, tg_tensor *
         return tgi_composite_end(&c, NULL);
     }
     if (var->ndim < input->ndim) var = tg_unsqueeze(var, -1);
-    tg_tensor *low = var ? tg_lt_scalar(var, eps) : NULL, *zeros = var ? tg_masked_fill(var, low, 0) : NULL;
-    /* var or eps: a sum whose parts pass the gradient to var in both cases */
-    tg_tensor *rest = var ? tg_sub(var, zeros) : NULL;
-    rest = rest ? tg_add(rest, tg_masked_fill(tg_rsub_scalar(tg_detach(rest), eps), tg_logical_not(low), 0)) : NULL;
-    tg_tensor *v = tg_add(zeros, rest), *difference = tg_sub(input, target);
+    if (!var) return tgi_composite_end(&c, NULL);
+    /* what var lacks of eps is added as a constant, so that var has the gradient in both cases */
+    tg_tensor *lacks = tg_masked_fill(tg_rsub_scalar(tg_detach(var), eps), tg_ge_scalar(var, eps), 0);
+    tg_tensor *v = tg_add(var, lacks), *difference = tg_sub(input, target);
     tg_tensor *loss = tg_mul_scalar(tg_add(tg_log(v), tg_div(tg_mul(difference, difference), v)), 0.5);
     if (full) loss = tg_add_scalar(loss, 0.91893853320467274);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
@@ -24460,7 +24459,7 @@ tg_tensor *tg_margin_ranking_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *targe
                  tgi_shape_text(x1).text, tgi_shape_text(x2).text, tgi_shape_text(target).text);
         return tgi_composite_end(&c, NULL);
     }
-    tg_tensor *loss = tgi_hinge(tg_rsub_scalar(tg_mul(target, tg_sub(x1, x2)), margin));
+    tg_tensor *loss = tg_clamp_min(tg_rsub_scalar(tg_mul(target, tg_sub(x1, x2)), margin), 0);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
 
@@ -24468,7 +24467,7 @@ tg_tensor *tg_hinge_embedding_loss(tg_tensor *input, tg_tensor *target, double m
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_hinge_embedding_loss, NULL, &input, &target)) return NULL;
-    tg_tensor *apart = tg_masked_fill(tgi_hinge(tg_rsub_scalar(input, margin)), tg_eq_scalar(target, 1), 0);
+    tg_tensor *apart = tg_masked_fill(tg_clamp_min(tg_rsub_scalar(input, margin), 0), tg_eq_scalar(target, 1), 0);
     tg_tensor *close = tg_masked_fill(input, tg_eq_scalar(target, -1), 0);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, tg_add(apart, close), reduction));
 }
@@ -24488,7 +24487,7 @@ tg_tensor *tg_cosine_embedding_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *tar
                                 tg_add_scalar(tg_sum_dim(tg_mul(x2, x2), -1, false), 1e-12));
     tg_tensor *cosine = tg_div(tg_sum_dim(tg_mul(x1, x2), -1, false), tg_sqrt(squares));
     tg_tensor *close = tg_masked_fill(tg_rsub_scalar(cosine, 1), tg_ne_scalar(target, 1), 0);
-    tg_tensor *apart = tg_masked_fill(tgi_hinge(tg_sub_scalar(cosine, margin)), tg_ne_scalar(target, -1), 0);
+    tg_tensor *apart = tg_masked_fill(tg_clamp_min(tg_sub_scalar(cosine, margin), 0), tg_ne_scalar(target, -1), 0);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, tg_add(close, apart), reduction));
 }
 
@@ -24507,7 +24506,7 @@ tg_tensor *tg_triplet_margin_loss(tg_tensor *anchor, tg_tensor *positive, tg_ten
     tg_tensor *close = tg_pairwise_distance(anchor, positive, p, eps, false);
     tg_tensor *distant = tg_pairwise_distance(anchor, negative, p, eps, false);
     if (swap) distant = tg_minimum(distant, tg_pairwise_distance(positive, negative, p, eps, false));
-    tg_tensor *loss = tgi_hinge(tg_add_scalar(tg_sub(close, distant), margin));
+    tg_tensor *loss = tg_clamp_min(tg_add_scalar(tg_sub(close, distant), margin), 0);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
 
@@ -24530,7 +24529,7 @@ tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int re
     tg_tensor *counts = tg_to_dtype(tg_logical_not(ended), TG_I64);
     tg_tensor *is_target = index ? tg_scatter_add(tg_zeros_like(counts), -1, index, counts) : NULL;
     tg_tensor *right = index ? tg_gather(x, -1, index) : NULL;
-    tg_tensor *hinges = tgi_hinge(tg_rsub_scalar(tg_sub(tg_unsqueeze(right, -1), tg_unsqueeze(x, -2)), 1));
+    tg_tensor *hinges = tg_clamp_min(tg_rsub_scalar(tg_sub(tg_unsqueeze(right, -1), tg_unsqueeze(x, -2)), 1), 0);
     hinges = tg_masked_fill(hinges, tg_unsqueeze(ended, -1), 0);
     hinges = tg_masked_fill(hinges, tg_unsqueeze(tg_gt_scalar(is_target, 0), -2), 0);
     tg_tensor *loss = tg_div_scalar(tg_sum_dims(hinges, TG_DIMS(-2, -1), false), (double)classes);
@@ -35807,7 +35806,7 @@ tg_status tg_nccl_comm(tg_comm *comm, const tg_nccl_id *id, int rank, int size, 
     if (!backend) return tgi_failed(S);
     if (!backend->comm_open) {
         tgi_fail(S, TG_ERR_DEVICE, op, "NCCL has no ranks on %s\nit is for GPUs; on the CPU an engine may use MPI: see "
-                 "examples/mpi.h", tg_device_str(device));
+                 "examples/mpi/comm.h", tg_device_str(device));
         return tgi_failed(S);
     }
     comm->rank = rank;

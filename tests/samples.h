@@ -4156,6 +4156,7 @@ SAMPLES(margin_ranking_loss)
     sample(S(4), S(4), constant("[-1]"), num(5), flag(TG_SUM));
     edge(in("[1, -2, 3]"), in("[2, 2, 0]"), constant("[1, -1, -1]"), num(0.5), flag(TG_NONE), gives("[1.5, 0, 3.5]"),
          grads("[-1, 0, 1]"), grads("[1, 0, -1]"));
+    edge(in("[1, 2]"), in("[1, 2]"), constant("[1, -1]"), num(0), flag(TG_NONE), gives("[0, 0]"), grads("[0, 0]"), grads("[0, 0]"));
     refuse(tg_margin_ranking_loss(ones(2), ones(2, 2), ones(2), 0, TG_MEAN), "All input tensors should have same dimension");
 }
 SAMPLES(hinge_embedding_loss)
@@ -4164,6 +4165,7 @@ SAMPLES(hinge_embedding_loss)
     sample(S(4), constant("[-1]"), num(5), flag(TG_SUM));
     edge(in("[1, -2, 3]"), constant("[1, -1, -1]"), num(0.5), flag(TG_NONE), gives("[1, 2.5, 0]"),
          grads("[1, -1, 0]"));
+    edge(in("[1, 1]"), constant("[-1, 1]"), num(1), flag(TG_NONE), gives("[0, 1]"), grads("[0, 1]"));
     refuse(tg_hinge_embedding_loss(ones(2), ones(3), 1, TG_MEAN), "must match the size");
 }
 SAMPLES(cosine_embedding_loss)
@@ -4174,6 +4176,7 @@ SAMPLES(cosine_embedding_loss)
          gives("[1.31622776602, 0.794427191]"),
          grads("[[-0.37947331922, -0.18973665961], [-0.04472135955, 0.13416407865]]"),
          grads("[[-0.237170824513, 0.237170824513], [0.22360679775, -0.22360679775]]"));
+    edge(in("[[1, 0]]"), in("[[0, 1]]"), constant("[-1]"), num(0), flag(TG_NONE), gives("[0]"), grads("[[0, 0]]"), grads("[[0, 0]]"));
     refuse(tg_cosine_embedding_loss(ones(2), ones(2), ones(2), 0, TG_MEAN), "1D target tensor expects 2D input tensors");
 }
 SAMPLES(triplet_margin_loss)
@@ -4192,6 +4195,8 @@ SAMPLES(multilabel_margin_loss)
     sample(range(-0.4, 0.4), S(3), ids("[0, 1, -1]"), flag(TG_SUM));
     edge(in("[[0.1, 0.2, 0.4, 0.8], [1, 3, -1, 0]]"), ids("[[3, 0, -1, 1], [-1, 0, 0, 0]]"), flag(TG_NONE),
          gives("[0.85, 0]"), grads("[[-0.5, 0.5, 0.5, -0.5], [0, 0, 0, 0]]"));
+    edge(in("[[1, 0, 0.5]]"), ids("[[0, -1, -1]]"), flag(TG_NONE), gives("[0.166666666667]"),
+         grads("[[-0.333333333333, 0, 0.333333333333]]"));
     refuse(tg_multilabel_margin_loss(ones(2, 3), tg_zeros_on(TG_SHAPE(2), TG_I64, HERE), TG_MEAN), "inconsistent target size");
     refuse(tg_multilabel_margin_loss(ones(3), i64("[3, 0, -1]"), TG_MEAN), "out of bounds");
 }
