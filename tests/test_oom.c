@@ -10,6 +10,7 @@
 #endif
 #include "tensorgrad.h"
 #include "harness.h"
+#include "other_rank.h"
 #include <stdlib.h>
 #ifdef CUDASIM
 #include "cudasim_test.h"
@@ -1009,34 +1010,14 @@ static bool share_module(state *s)
     return ok;
 }
 
-/* An engine whose other rank has what this one has, without its values in sums. */
-static const char *same_sum(void *context, void *data, int64_t count, tg_dtype dtype, tg_device device)
-{
-    (void)context, (void)data, (void)count, (void)dtype, (void)device;
-    return NULL;
-}
-static const char *same_broadcast(void *context, void *data, int64_t bytes, int root, tg_device device)
-{
-    (void)context, (void)data, (void)bytes, (void)root, (void)device;
-    return NULL;
-}
-static const char *same_gather(void *context, const void *data, void *all, int64_t bytes, tg_device device)
-{
-    (void)context, (void)device;
-    memcpy(all, data, (size_t)bytes);
-    memcpy((char *)all + bytes, data, (size_t)bytes);
-    return NULL;
-}
-
 /* A step of two ranks, from the model to the gathered state; where the engine sees host memory. */
 static bool train_in_parallel(bool find_unused)
 {
-    const tg_comm comm = {NULL, 0, 2, same_sum, same_broadcast, same_gather, NULL, NULL, NULL};
     const tg_parallel_options o = {1, find_unused};
     tg_module *m = tg_nn_sequential(NULL, 0);
     bool ok = m && tg_module_child(m, "fc", tg_nn_linear(2, 3, true)) &&
               tg_module_child(m, "norm", tg_nn_batch_norm(3, 1e-5, 0.1));
-    tg_parallel *p = ok ? tg_parallel_new(m, &comm, &o) : NULL;
+    tg_parallel *p = ok ? tg_parallel_new(m, &other_rank, &o) : NULL;
     tg_optim *opt = p ? tg_adam(tg_module_params(m), tg_module_count(m), 0.1) : NULL;
     tg_tensor *y;
     ok = opt && tg_parallel_sync_batch_norm(p) == TG_OK && tg_parallel_shard(p, opt) == TG_OK;

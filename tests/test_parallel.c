@@ -167,14 +167,14 @@ struct rank {
 };
 static rank ranks[RANKS];
 
+#include "ranks.h"
+
 static void *run_rank(void *user)
 {
     rank *r = (rank *)user;
     tg_seed((uint64_t)(100 + r->l.rank)); /* each has other random numbers, and so another model at first */
     r->body(r);
-    r->code = tg_error_code();
-    snprintf(r->message, sizeof r->message, "%s", tg_error_message());
-    tg_clear_error();
+    store_error(r);
     tg_thread_end();
     return NULL;
 }
@@ -207,30 +207,6 @@ static void run_ranks(int size, int variant, void (*body)(rank *r), int64_t fail
     pthread_cond_destroy(&e.turn);
 }
 
-static void store(rank *r, double x)
-{
-    if (r->numbers < NUMBERS) r->number[r->numbers++] = x;
-}
-
-static void store_tensor(rank *r, tg_tensor *t)
-{
-    float value[NUMBERS];
-    int64_t i;
-    if (tg_copy_out(tg_to_dtype(tg_detach(t), TG_F32), value, sizeof *value * (size_t)tg_numel(t)) != TG_OK) return;
-    for (i = 0; i < tg_numel(t); ++i) store(r, value[i]);
-}
-
-static bool all_ok(int size)
-{
-    int i;
-    bool ok = true;
-    for (i = 0; i < size; ++i) {
-        if (ranks[i].code) printf("    rank %d: %s\n", i, ranks[i].message);
-        ok = ok && ranks[i].code == TG_OK;
-    }
-    return ok;
-}
-
 /* Whether the ranks have stored the same bits. */
 static bool all_same(int size)
 {
@@ -244,41 +220,7 @@ static bool all_same(int size)
 
 /* ---- training ---- */
 
-enum { ROWS = 8, INPUTS = 3, HIDDEN = 5, STEPS = 6, PARAMETERS = HIDDEN * INPUTS + HIDDEN + 2 * HIDDEN + 2 };
-
-static tg_module *small_net(void)
-{
-    tg_module *m = tg_nn_sequential(NULL, 0);
-    tg_module_child(m, "0", tg_nn_linear(INPUTS, HIDDEN, true));
-    tg_module_child(m, "1", tg_nn_tanh());
-    tg_module_child(m, "2", tg_nn_linear(HIDDEN, 2, true));
-    return m;
-}
-
-/* The model that rank 0 begins with. */
-static void first_values(tg_module *m)
-{
-    const tg_rng before = tg_rng_state();
-    int i;
-    tg_seed(7);
-    for (i = 0; i < tg_module_count(m); ++i) tg_uniform_(tg_module_params(m)[i], -0.5, 0.5);
-    tg_rng_set_state(before);
-}
-
-/* The loss of rows [first, first + n) of batch number `step`. */
-static tg_tensor *loss_of(tg_module *m, int step, int first, int n)
-{
-    const tg_rng before = tg_rng_state();
-    tg_tensor *x, *y;
-    tg_seed((uint64_t)(1000 + step));
-    x = tg_rand(TG_SHAPE(ROWS, INPUTS));
-    y = tg_sum_dim(tg_mul(x, x), 1, true);
-    tg_rng_set_state(before);
-    x = tg_narrow(x, 0, first, n);
-    y = tg_expand(tg_narrow(y, 0, first, n), TG_SHAPE(n, 2));
-    return tg_mse_loss(tg_forward(m, x), y, TG_MEAN);
-}
-
+enum { STEPS = 6 };
 enum { PLAIN, TWO_BACKWARDS, SMALL_BUCKETS, NO_PARALLEL };
 static void train(rank *r)
 {
@@ -297,14 +239,14 @@ static void train(rank *r)
         const int first = r->l.rank * n;
         tg_optim_zero_grad(opt);
         if (r->variant == TWO_BACKWARDS) {
-            tg_tensor *a = loss_of(m, step, first, half), *b = loss_of(m, step, first + half, n - half);
+            tg_tensor *a = loss_of(m, HERE, step, first, half), *b = loss_of(m, HERE, step, first + half, n - half);
             if (!tg_parallel_set_sync(p, false)) break; /* it was on */
             tg_backward(tg_mul_scalar(a, 0.5));
             if (tg_parallel_set_sync(p, true)) break; /* it was off */
             tg_backward(tg_mul_scalar(b, 0.5));
             store(r, 0.5 * (tg_item(a) + tg_item(b)));
         } else {
-            tg_tensor *loss = loss_of(m, step, first, n);
+            tg_tensor *loss = loss_of(m, HERE, step, first, n);
             tg_backward(loss);
             store(r, tg_item(loss));
         }
@@ -408,7 +350,7 @@ static void train_until_failure(rank *r)
     for (step = 0; step < 4; ++step) {
         TG_SCOPE;
         tg_tensor *g;
-        const tg_status status = tg_backward(loss_of(m, 0, 0, ROWS));
+        const tg_status status = tg_backward(loss_of(m, HERE, 0, 0, ROWS));
         store(r, status);
         g = tg_grad(tg_module_params(m)[0]);
         store(r, g ? tg_item(tg_sum(g)) : 0);

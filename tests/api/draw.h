@@ -1,5 +1,6 @@
 /* What api_calls.h, written by declarations.c, asks of the program that includes it: to draw an argument of each type
  * for the parameter of that name, to hear that the call comes now, and to look at its result. */
+#include "../other_rank.h"
 static tg_tensor *draw_tensor(const char *name);
 static tg_tensor *const *draw_tensors(const char *name);
 static tg_tensor **draw_out_tensor(const char *name);
@@ -86,29 +87,7 @@ static void hand_capture(void)
     if (is("tg_capture_free")) check_void();
 }
 
-/* The calls of data-parallel training, likewise, over an engine whose other rank always has what this one has. */
-static const char *same_sum(void *context, void *data, int64_t count, tg_dtype dtype, tg_device device)
-{
-    (void)context, (void)data, (void)count, (void)dtype, (void)device;
-    return NULL;
-}
-
-static const char *same_broadcast(void *context, void *data, int64_t bytes, int root, tg_device device)
-{
-    (void)context, (void)data, (void)bytes, (void)root, (void)device;
-    return NULL;
-}
-
-static const char *same_gather(void *context, const void *data, void *all, int64_t bytes, tg_device device)
-{
-    (void)context;
-    if (!tg_device_equal(device, TG_CPU)) return "an engine for the memory of the host alone";
-    memcpy(all, data, (size_t)bytes);
-    memcpy((char *)all + bytes, data, (size_t)bytes);
-    return NULL;
-}
-
-/* A step of m with a state that is shared out, which may fail anywhere. */
+/* The calls of data-parallel training, likewise: a step of m with a state that is shared out, which may fail anywhere. */
 static void step_in_parallel(tg_module *m, tg_parallel *parallel)
 {
     const tg_mark scope = tg_scope_begin();
@@ -124,10 +103,9 @@ static void step_in_parallel(tg_module *m, tg_parallel *parallel)
 
 static void hand_parallel(void)
 {
-    const tg_comm comm = {NULL, 0, 2, same_sum, same_broadcast, same_gather, NULL, NULL, NULL};
     const bool news = is("tg_parallel_new");
     tg_module *m = news ? draw_module("m") : tg_nn_linear(2, 1, true);
-    tg_parallel *parallel = news ? NULL : tg_parallel_new(m, &comm, NULL);
+    tg_parallel *parallel = news ? NULL : tg_parallel_new(m, &other_rank, NULL);
     tg_optim *opt = NULL;
     tg_tensor *t = NULL;
     if (!news) made_by_hand();
@@ -135,7 +113,7 @@ static void hand_parallel(void)
     if (is("tg_parallel_sum")) t = draw_tensor("t");
     if (is("tg_parallel_free") && parallel) step_in_parallel(m, parallel);
     call_starts();
-    if (news) check_pointer(parallel = tg_parallel_new(m, &comm, NULL));
+    if (news) check_pointer(parallel = tg_parallel_new(m, &other_rank, NULL));
     else if (is("tg_parallel_broadcast")) check_status(tg_parallel_broadcast(parallel));
     else if (is("tg_parallel_set_sync")) check_bool(tg_parallel_set_sync(parallel, false));
     else if (is("tg_parallel_sync_batch_norm")) check_status(tg_parallel_sync_batch_norm(parallel));
@@ -164,3 +142,12 @@ static void hand_nccl(void)
     tg_nccl_comm_free(&comm);
     if (is("tg_nccl_comm_free")) check_void();
 }
+
+/* The rows for these in the tables of calls that are written by hand. */
+#define HANDS_OF_DRAW \
+    {"tg_capture_new", hand_capture}, {"tg_capture_run", hand_capture}, {"tg_capture_obstacle", hand_capture},  \
+    {"tg_capture_free", hand_capture}, {"tg_parallel_new", hand_parallel}, {"tg_parallel_free", hand_parallel}, \
+    {"tg_parallel_broadcast", hand_parallel}, {"tg_parallel_set_sync", hand_parallel},                          \
+    {"tg_parallel_sum", hand_parallel}, {"tg_parallel_sync_batch_norm", hand_parallel},                         \
+    {"tg_parallel_shard", hand_parallel}, {"tg_parallel_gather", hand_parallel}, {"tg_nccl_new_id", hand_nccl}, \
+    {"tg_nccl_comm", hand_nccl}, {"tg_nccl_comm_free", hand_nccl}

@@ -2500,21 +2500,7 @@ static const struct {
     const char *name;
     any_call call;
 } by_hand_calls[] = {
-    {"tg_capture_new", hand_capture},
-    {"tg_capture_run", hand_capture},
-    {"tg_capture_obstacle", hand_capture},
-    {"tg_capture_free", hand_capture},
-    {"tg_parallel_new", hand_parallel},
-    {"tg_parallel_free", hand_parallel},
-    {"tg_parallel_broadcast", hand_parallel},
-    {"tg_parallel_set_sync", hand_parallel},
-    {"tg_parallel_sum", hand_parallel},
-    {"tg_parallel_sync_batch_norm", hand_parallel},
-    {"tg_parallel_shard", hand_parallel},
-    {"tg_parallel_gather", hand_parallel},
-    {"tg_nccl_new_id", hand_nccl},
-    {"tg_nccl_comm", hand_nccl},
-    {"tg_nccl_comm_free", hand_nccl},
+    HANDS_OF_DRAW,
     {"tg_lr_plateau", hand_plateau},
     {"tg_csv_load_options", hand_csv_load_options},
     {"tg_scope_end", hand_scope_end},

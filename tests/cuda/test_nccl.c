@@ -120,6 +120,9 @@ struct rank {
     char message[600];
 };
 static rank ranks[RANKS];
+
+#include "../ranks.h"
+
 static tg_nccl_id id_of_all;
 
 /* One rank waits until another has come to this point. */
@@ -149,9 +152,7 @@ static void *run_rank(void *user)
     tg_seed((uint64_t)(100 + r->me));
     tg_set_default_device(r->device);
     if (tg_nccl_comm(&r->comm, &id_of_all, r->me, r->size, r->device, r->seconds) == TG_OK) r->body(r);
-    r->code = tg_error_code();
-    snprintf(r->message, sizeof r->message, "%s", tg_error_message());
-    tg_clear_error();
+    store_error(r);
     tg_nccl_comm_free(&r->comm);
     tg_thread_end();
     return NULL;
@@ -181,53 +182,9 @@ static void run_ranks(int size, int there, int variant, double seconds, void (*b
     CHECK(cudasim_live(CUDASIM_EVENTS) == events && cudasim_live(CUDASIM_STREAMS) == streams);
 }
 
-static bool all_ok(void)
-{
-    int i;
-    for (i = 0; i < RANKS; ++i) {
-        if (ranks[i].code) printf("    rank %d: %s\n", i, ranks[i].message);
-    }
-    return ranks[0].code == TG_OK && ranks[1].code == TG_OK;
-}
-
-static void store(rank *r, double x)
-{
-    if (r->numbers < NUMBERS) r->number[r->numbers++] = x;
-}
-
-static void store_tensor(rank *r, tg_tensor *t)
-{
-    float value[NUMBERS];
-    int64_t i;
-    if (tg_copy_out(tg_to_dtype(tg_detach(t), TG_F32), value, sizeof *value * (size_t)tg_numel(t)) != TG_OK) return;
-    for (i = 0; i < tg_numel(t); ++i) store(r, value[i]);
-}
-
 /* ---- training ---- */
 
-enum { ROWS = 8, INPUTS = 3, HIDDEN = 5, STEPS = 5, PARAMETERS = HIDDEN * INPUTS + HIDDEN + 2 * HIDDEN + 2 };
-
-static tg_module *small_net(void)
-{
-    tg_module *m = tg_nn_sequential(NULL, 0);
-    tg_module_child(m, "0", tg_nn_linear(INPUTS, HIDDEN, true));
-    tg_module_child(m, "1", tg_nn_tanh());
-    tg_module_child(m, "2", tg_nn_linear(HIDDEN, 2, true));
-    return m;
-}
-
-/* The loss of rows [first, first + n) of batch number `step`. */
-static tg_tensor *loss_of(tg_module *m, tg_device device, int step, int first, int n)
-{
-    tg_tensor *x, *y;
-    tg_seed((uint64_t)(1000 + step));
-    x = tg_to(tg_rand_on(TG_SHAPE(ROWS, INPUTS), TG_F32, TG_CPU), device);
-    y = tg_sum_dim(tg_mul(x, x), 1, true);
-    x = tg_narrow(x, 0, first, n);
-    y = tg_expand(tg_narrow(y, 0, first, n), TG_SHAPE(n, 2));
-    return tg_mse_loss(tg_forward(m, x), y, TG_MEAN);
-}
-
+enum { STEPS = 5 };
 enum { SMALL_BUCKETS = 1, NO_PARALLEL = 2 };
 static void train(rank *r)
 {
@@ -237,8 +194,7 @@ static void train(rank *r)
     tg_optim *opt;
     const int n = ROWS / r->size;
     int step, i;
-    tg_seed(7);
-    for (i = 0; r->me == 0 && i < tg_module_count(m); ++i) tg_uniform_(tg_module_params(m)[i], -0.5, 0.5);
+    if (r->me == 0) first_values(m);
     if (r->variant & SMALL_BUCKETS) o.bucket_bytes = 1;
     if (!(r->variant & NO_PARALLEL)) p = tg_parallel_new(m, &r->comm, &o);
     opt = tg_adam(tg_module_params(m), tg_module_count(m), 0.05);
@@ -268,7 +224,7 @@ TEST(two_ranks_train_as_one_process)
     CHECK(tg_ok() && one.numbers == STEPS + PARAMETERS);
     for (variant = 0; variant < 4; ++variant) { /* from 2 on the host does not wait */
         run_ranks(RANKS, RANKS, variant & SMALL_BUCKETS, variant < 2 ? 0 : (double)INFINITY, train);
-        CHECK(all_ok() && ranks[0].numbers == one.numbers && ranks[1].numbers == one.numbers);
+        CHECK(all_ok(RANKS) && ranks[0].numbers == one.numbers && ranks[1].numbers == one.numbers);
         for (i = 0; i < STEPS; ++i) CHECK_NEAR((ranks[0].number[i] + ranks[1].number[i]) / 2, one.number[i], 1e-5);
         for (i = STEPS; i < one.numbers; ++i) CHECK_NEAR(ranks[0].number[i], one.number[i], 1e-4);
         CHECK(memcmp(ranks[0].number + STEPS, ranks[1].number + STEPS, sizeof(double) * PARAMETERS) == 0);
@@ -282,7 +238,7 @@ TEST(what_nccl_is_asked_for)
     cudasim_collective list[RANKS][100];
     int64_t reduced = 0, broadcast = 0;
     run_ranks(RANKS, RANKS, SMALL_BUCKETS, 0, train);
-    CHECK(all_ok());
+    CHECK(all_ok(RANKS));
     for (; at < cudasim_collectives(); ++at) {
         const cudasim_collective c = cudasim_collective_at(at);
         if (of[c.rank] < 100) list[c.rank][of[c.rank]++] = c;
@@ -333,7 +289,7 @@ TEST(sums_in_each_dtype)
 {
     int i, k;
     run_ranks(RANKS, RANKS, 0, 0, sum_of_each_dtype);
-    CHECK(all_ok());
+    CHECK(all_ok(RANKS));
     for (i = 0; i < RANKS; ++i) {
         for (k = 0; k < 5; ++k) {
             CHECK_NEAR(ranks[i].number[2 * k], k < 4 ? 3.75 : 3, 0);
@@ -364,7 +320,7 @@ TEST(collectives_run_beside_the_work)
     int k;
     for (k = 0; k < 2; ++k) { /* the second time not even wait waits for the other rank */
         run_ranks(RANKS, RANKS, k, k ? (double)INFINITY : 0, work_beside);
-        CHECK(all_ok());
+        CHECK(all_ok(RANKS));
         CHECK_NEAR(ranks[0].number[0], 30, 0);
         CHECK_NEAR(ranks[0].number[1], 3000, 0);
         CHECK_NEAR(ranks[1].number[0], 3000, 0);
@@ -527,7 +483,7 @@ TEST(a_rank_that_does_not_come)
     double begun = seconds_now();
     run_ranks(RANKS, RANKS, 0, 4, say_message);
     CHECK(ranks[0].numbers == 3 && ranks[0].number[0] == 1 && ranks[0].number[1] == 1 && ranks[0].number[2] == 7);
-    CHECK(all_ok() && seconds_now() - begun < 60);
+    CHECK(all_ok(RANKS) && seconds_now() - begun < 60);
     begun = seconds_now();
     run_ranks(RANKS, 1, 0, 0.3, nothing);
     CHECK(ranks[0].code == TG_ERR_COMM && seconds_now() - begun < 30);
