@@ -11,7 +11,8 @@
 #     ld128, st128   there are loads, stores of 16 bytes
 #     f32            no arithmetic in double and no conversion from or to it
 #     mma            there are products by tensor cores
-# KERNEL     as c++filt writes it, without its parameters; a kernel that is not in the object file is a failure
+# KERNEL     as c++filt writes it, without its parameters, but an op by its name and not by its number; a kernel that is
+#            not in the object file is a failure
 # No listed kernel may jump through a table (BRX), as a switch over dtypes in a loop does, or use local memory (LDL, STL), where
 # registers that are indexed by a variable go.
 set -o pipefail
@@ -102,15 +103,15 @@ check()
 
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
 
-cat >"$folder/list" <<'END'
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<64, float>, 2, 0, 0, 0>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<64, float>, 2, 2, 2, 2>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<64, float>, 2, 3, 3, 3>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<49, float>, 1, 0, 0, 0>
-32 ld128,st128,f32 tgi_map_packs<tgi_formula<87, float>, 3, 0, 7, 0>
-40 ld128,st128,f32 tgi_map_packs<tgi_formula<57, float>, 1, 2, 2, 2>
-40 ld128,st128,f32 tgi_map_packs<tgi_gradient<57, float>, 2, 0, 0, 0>
-40 ld128,st128,f32 tgi_map_packs<tgi_gradient<57, float>, 2, 2, 2, 2>
+sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<add, float>, 2, 0, 0, 0>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<add, float>, 2, 2, 2, 2>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<add, float>, 2, 3, 3, 3>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<mul_scalar, float>, 1, 0, 0, 0>
+32 ld128,st128,f32 tgi_map_packs<tgi_formula<where, float>, 3, 0, 7, 0>
+40 ld128,st128,f32 tgi_map_packs<tgi_formula<gelu, float>, 1, 2, 2, 2>
+40 ld128,st128,f32 tgi_map_packs<tgi_gradient<gelu, float>, 2, 0, 0, 0>
+40 ld128,st128,f32 tgi_map_packs<tgi_gradient<gelu, float>, 2, 2, 2, 2>
 32 ld128,f32 tgi_map_packs<tgi_identity<float>, 1, 0, 0, 2>
 32 st128,f32 tgi_map_packs<tgi_identity<float>, 1, 2, 2, 0>
 32 ld128,st128,f32 tgi_copy_words<tgi_pack<5, 2> >
