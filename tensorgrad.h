@@ -191,9 +191,9 @@
        @@MATMUL        products of matrices, linear, einsum
        @@CONV          convolution of 1, 2 and 3 dims, and its transpose
        @@POOL          max, average and adaptive pooling; interpolate
-       @@SAMPLE        random tensors, dropout
+       @@SAMPLE        random tensors, categories drawn from probabilities or logits, dropout
        @@INIT          filling parameters: uniform, normal, xavier, kaiming, orthogonal
-       @@ATTENTION     scaled_dot_product_attention
+       @@ATTENTION     scaled_dot_product_attention, with a cache of keys; rotary position embedding
        @@LOSS          mse_loss, cross_entropy and the other losses
        @@COMPARE       equal, allclose
 
@@ -1792,6 +1792,8 @@ TG_API tg_tensor *tg_take(tg_tensor *t, tg_tensor *index);
 TG_API tg_tensor *tg_index_fill(tg_tensor *t, int dim, tg_tensor *index, double value);
 /* A copy y of t with y[.., index[i], ..] = src[.., i, ..] along dim, index [n].  torch.index_copy */
 TG_API tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* tg_index_copy in place, writing t.  torch.Tensor.index_copy_ */
+TG_API tg_tensor *tg_index_copy_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 
 /* tg_pad with elements of t around it: mode "reflect", without the outermost one again, pads below the size;
    "replicate", the outermost one; "circular", as if copies stood beside each other, pads up to the size.  F.pad */
@@ -2132,6 +2134,16 @@ TG_API tg_tensor *tg_bernoulli_on(tg_shape shape, double p, tg_dtype dtype, tg_d
    weight 0 come last.  No gradient.  Errors: n > C without replacement; a weight that is negative, infinite or NaN; a
    row of zeros.  torch.multinomial */
 TG_API tg_tensor *tg_multinomial(tg_tensor *probs, int64_t n, bool replacement);
+/* logits [.., C] with -infinity for all but the top_k largest of a row (0: no limit), and of these for all but the
+   fewest largest whose probabilities have at least the sum top_p (1: no limit; 0: the largest alone).
+   transformers: TopKLogitsWarper, then TopPLogitsWarper */
+TG_API tg_tensor *tg_filter_logits(tg_tensor *logits, int64_t top_k, double top_p);
+/* logits [.., C] with those at ids, i64 [.., n], made less likely: divided by penalty > 0 where they are positive, else
+   multiplied by it, once for an id that comes more than once.  transformers: RepetitionPenaltyLogitsProcessor */
+TG_API tg_tensor *tg_repetition_penalty(tg_tensor *logits, tg_tensor *ids, double penalty);
+/* A category drawn from each row of logits [.., C], i64 [..]: by the softmax of tg_filter_logits(logits / temperature,
+   top_k, top_p); with temperature 0 the largest.  No gradient.  Errors: as of tg_multinomial. */
+TG_API tg_tensor *tg_sample_logits(tg_tensor *logits, double temperature, int64_t top_k, double top_p);
 
 /* If training, zeroes each element with probability p and scales the others by 1 / (1 - p); else, or if p is 0, x
    itself.  F.dropout */
@@ -2191,6 +2203,21 @@ TG_API double tg_calculate_gain(const char *nonlinearity, double param);
    F.scaled_dot_product_attention */
 TG_API tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
                                                   double dropout_p, bool is_causal, double scale);
+/* tg_scaled_dot_product_attention with options.  enable_gqa: k and v [.., heads / n, S, ..] have fewer heads, the dim
+   before the last two, than q; each serves n heads that stand side by side, without a copy.  With is_causal a mask is
+   allowed, too, and position l of q is position offset + l of the keys, of which it sees those up to its own; with
+   window > 0 only the last `window` of these.  So new positions attend to a cache whose first `offset` keys are older:
+       tg_copy_(tg_narrow(cache_k, -2, offset, L), k);
+   and in the same way v, under TG_NO_GRAD.  Keys that nobody sees cost nothing.  F.scaled_dot_product_attention with
+   enable_gqa, torch.nn.attention.bias.causal_lower_right (offset S - L) */
+TG_API tg_tensor *tg_scaled_dot_product_attention_ex(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
+                                                     double dropout_p, bool is_causal, double scale, bool enable_gqa,
+                                                     int64_t offset, int64_t window);
+/* Rotary position embedding: turns pairs (a, b) of the last dim of x [.., L, E] to (a cos - b sin, b cos + a sin), by
+   cos and sin of the angles of each position, [L, R / 2] or what broadcasts to [.., L, R / 2].  The pairs are elements
+   i and R / 2 + i of the first R, as in Hugging Face's Llama, or, if interleaved, 2 i and 2 i + 1, as in Meta's; those
+   after R stay.  bf16 and f16 are computed in f32.  transformers: apply_rotary_pos_emb */
+TG_API tg_tensor *tg_rope(tg_tensor *x, tg_tensor *cos, tg_tensor *sin, bool interleaved);
 
 /* -------- @@LOSS -------------------------------------------------------------------------------------------------- */
 
@@ -2329,6 +2356,7 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(addmv) R(baddbmm) R(addbmm) R(inner) R(tensordot) R(kron) R(cross) R(bilinear) R(take) R(index_fill)             \
     R(index_copy) R(masked_scatter) R(embedding_bag)                                                                   \
     R(pad_mode) R(im2col) R(col2im) R(interpolate_ex)                                                                  \
+    R(scaled_dot_product_attention_ex) R(rope) R(filter_logits) R(repetition_penalty) R(sample_logits)                 \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
     R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
 #pragma GCC diagnostic push
@@ -5910,6 +5938,10 @@ enum {
     OP(im2col, "x", NOTHING)                                                                                           \
     OP(col2im, "columns", NOTHING)                                                                                     \
     OP(interpolate_ex, "x", CAST_F32 | FLOAT_INPUT)                                                                    \
+    OP(rope, "x,cos,sin", CAST_WIDEST | FLOAT_INPUT)                                                                   \
+    OP(filter_logits, "logits", CAST_F32 | FLOAT_INPUT)                                                                \
+    OP(repetition_penalty, "logits,ids", FLOAT_INPUT)                                                                  \
+    OP(sample_logits, "logits", FLOAT_INPUT)                                                                           \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -19743,27 +19775,42 @@ tg_tensor *tg_index_fill(tg_tensor *t, int dim, tg_tensor *index, double value)
     return tgi_composite_end(&c, tg_masked_fill(t, tgi_index_mask(c.S, "index_fill", t, dim, index), value));
 }
 
-tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+static tg_tensor *tgi_index_copy(const char *op, bool in_place, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     tgi_composite c;
     tg_tensor *indices[TG_MAX_DIMS] = {NULL};
-    if (!tgi_composite_begin_with(&c, TGI_OP_index_copy, NULL, &t, &index, &src, &dim)) return NULL;
-    const tg_shape shape = tgi_shape_of(t);
+    if (!tgi_composite_begin_with(&c, TGI_OP_index_copy, op, &t, &index, &src, &dim)) return NULL;
+    tg_tensor *const whole = t;
     if (t->ndim == 0 && src->ndim == 0) t = tg_unsqueeze(t, 0), src = tg_unsqueeze(src, 0);
     if (!t || !src) return tgi_composite_end(&c, NULL);
     const int64_t count = index->ndim ? tgi_numel(index) : 1;
     bool fits = index->ndim < 2 && src->ndim == t->ndim && tgi_size_along(src, dim) == count && t->ndim > 0;
     for (int i = 0; fits && i < t->ndim; ++i) fits = i == dim || src->dim[i] == t->dim[i];
     if (!fits) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "index_copy",
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
                  "index_copy_(): Source/destination tensor must have same slice shapes, and index as many elements as "
                  "source along dim %d, but got %s, index %s and source %s",
                  dim, tgi_shape_text(t).text, tgi_shape_text(index).text, tgi_shape_text(src).text);
         return tgi_composite_end(&c, NULL);
     }
     indices[dim] = index->ndim ? index : tg_unsqueeze(index, 0);
+    if (in_place) {
+        const bool done = indices[dim] && tg_index_put_(t, indices, dim + 1, src, false);
+        tgi_composite_end(&c, NULL); /* t stays in its scope */
+        return done ? whole : NULL;
+    }
     tg_tensor *y = indices[dim] ? tg_index_put(t, indices, dim + 1, src, false) : NULL;
-    return tgi_composite_end(&c, shape.ndim == 0 ? tg_reshape(y, shape) : y);
+    return tgi_composite_end(&c, whole->ndim == 0 ? tg_reshape(y, TG_SCALAR) : y);
+}
+
+tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_index_copy("index_copy", false, t, dim, index, src);
+}
+
+tg_tensor *tg_index_copy_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
+{
+    return tgi_index_copy("index_copy_", true, t, dim, index, src);
 }
 
 /* Which element of a dim of size n stands at place i, which may be outside of it. */
@@ -23238,6 +23285,7 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
        tgi_random_counters, as many as the elements need
        tg_dropout: one op that stores no mask, since its rule makes it again; or the product with a mask
        tg_multinomial: without replacement a race of random arrival times; else a bisection in running sums
+       tg_sample_logits: the softmax of tg_filter_logits, which sorts, then tg_multinomial
    (1) A number is a function of the seed and of its counter alone: threads and devices do not change it.
    (2) How far a call moves the state follows from distribution, dtype and size alone.
    (3) Random tensors are not recorded: they have no gradient.
@@ -23422,6 +23470,77 @@ tg_tensor *tg_multinomial(tg_tensor *probs, int64_t n, bool replacement)
     tg_tensor *p = tg_to_dtype(probs, TG_F64);
     if (!p || !tgi_check_probabilities(c.S, p)) return tgi_composite_end(&c, NULL);
     return tgi_composite_end(&c, replacement && n > 1 ? tgi_draw_again(p, n) : tgi_race(p, n));
+}
+
+/* ---- a token from logits ---- */
+
+tg_tensor *tg_filter_logits(tg_tensor *logits, int64_t top_k, double top_p)
+{
+    const char *op = "filter_logits";
+    tgi_composite c;
+    tg_tensor *index = NULL, *const given = logits;
+    if (!tgi_composite_begin_with(&c, TGI_OP_filter_logits, NULL, &logits)) return NULL;
+    const tg_shape shape = tgi_shape_of(logits);
+    const int64_t categories = shape.ndim ? shape.dim[shape.ndim - 1] : 0;
+    const bool in_range = top_k >= 0 && top_p >= 0 && top_p <= 1;
+    if (categories < 1 || !in_range) {
+        if (!in_range)
+            tgi_fail(c.S, TG_ERR_ARGUMENT, op, "top_k >= 0 and top_p from 0 to 1 are needed, not %lld and %g",
+                     (long long)top_k, top_p);
+        else
+            tgi_fail(c.S, TG_ERR_SHAPE, op, "logits [.., C] with C > 0 are needed, not %s",
+                     tgi_shape_text(logits).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (top_k == 0 || top_k > categories) top_k = categories;
+    if (top_k == categories && top_p >= 1) {
+        if (logits != given) return tgi_composite_end(&c, logits);
+        tgi_composite_end(&c, NULL); /* given stays in its scope */
+        return given;
+    }
+    tg_tensor *best = tg_topk(logits, top_k, -1, true, &index);
+    if (top_p < 1 && best) { /* drop what begins where the larger ones have the sum already */
+        tg_tensor *p = tg_softmax(tgi_upcast(tg_detach(best)), -1);
+        tg_tensor *before = p ? tg_sub(tg_cumsum(p, -1), p) : NULL;
+        tg_tensor *drop = tg_logical_and(tg_ge_scalar(before, top_p), tg_gt_scalar(before, 0));
+        best = tg_masked_fill(best, drop, -(double)INFINITY);
+    }
+    tg_tensor *none = best ? tg_full_on(shape, -(double)INFINITY, (tg_dtype)logits->dtype, tgi_device_of(best)) : NULL;
+    return tgi_composite_end(&c, none ? tg_scatter(none, -1, index, best) : NULL);
+}
+
+tg_tensor *tg_repetition_penalty(tg_tensor *logits, tg_tensor *ids, double penalty)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_repetition_penalty, NULL, &logits, &ids)) return NULL;
+    if (!(penalty > 0 && isfinite(penalty))) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "repetition_penalty", "penalty has to be a number > 0, but got %g", penalty);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *at = tg_gather(logits, -1, ids);
+    at = tg_where(tg_lt_scalar(at, 0), tg_mul_scalar(at, penalty), tg_div_scalar(at, penalty));
+    return tgi_composite_end(&c, tg_scatter(logits, -1, ids, at));
+}
+
+tg_tensor *tg_sample_logits(tg_tensor *logits, double temperature, int64_t top_k, double top_p)
+{
+    const char *op = "sample_logits";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_sample_logits, NULL, &logits)) return NULL;
+    c.S->grad_off = true; /* closing the composite's scope restores it */
+    if (!(temperature >= 0) || logits->ndim == 0) {
+        if (logits->ndim == 0) tgi_fail(c.S, TG_ERR_SHAPE, op, "logits [.., C] are needed, not []");
+        else tgi_fail(c.S, TG_ERR_ARGUMENT, op, "temperature has to be >= 0, but got %g", temperature);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (temperature == 0) return tgi_composite_end(&c, tg_argmax(logits, -1, false));
+    tg_shape shape = tgi_shape_of(logits);
+    const int64_t categories = shape.dim[--shape.ndim];
+    tg_tensor *x = tgi_upcast(logits); /* less its largest, so that a small temperature makes no infinity */
+    x = tg_div_scalar(tg_sub(x, tg_amax_dim(x, -1, true)), temperature);
+    tg_tensor *p = tg_softmax(tg_filter_logits(x, top_k, top_p), -1);
+    if (p) p = tg_reshape(p, TG_SHAPE(tgi_numel(p) / categories, categories));
+    return tgi_composite_end(&c, p ? tg_reshape(tg_multinomial(p, 1, true), shape) : NULL);
 }
 
 /* ---- dropout ---- */
@@ -23722,6 +23841,9 @@ tg_tensor *tg_orthogonal_(tg_tensor *t, double gain)
            tgi_composed_attention   the formula in public ops: with dropout, with a mask that requires grad, and where
                                     the backend answers TGI_COMPOSE
        rule: the backend's backward (tgi_attention_backward_fused), else the formula above the rule, in ops
+       tg_scaled_dot_product_attention_ex: views of fewer heads (tgi_group_heads) and of fewer keys, with a mask where
+           one is needed (tgi_attention_span), then the function above
+       tg_rope: two products for each half
    (1) Whether grad mode is on does not change which of the two computes y.
    (2) The result and the gradients lie in memory in the order of dims of q, k and v, so that heads which lie side by
        side there do so everywhere.
@@ -23989,6 +24111,135 @@ tg_tensor *tg_scaled_dot_product_attention(tg_tensor *q, tg_tensor *k, tg_tensor
     if (dropout_p == 0 && !c.S->composes) answer = tgi_attention_fused(&y, in, is_causal, scale);
     if (answer == TGI_COMPOSE) y = tgi_composed_attention(q, k, v, mask, dropout_p, is_causal, scale);
     return tgi_composite_end(&c, answer == TGI_FAILED ? NULL : y);
+}
+
+/* ---- with a cache of keys, fewer heads of keys, and a window ---- */
+
+/* t with the dim of heads, the last but two, as the dims [kv, heads / kv]; one of size 1, of a mask, gets another one;
+   a mask without that dim stays. */
+static tg_tensor *tgi_group_heads(tg_tensor *t, int64_t kv)
+{
+    if (!t || t->ndim < 3) return t;
+    const int64_t heads = t->dim[t->ndim - 3];
+    return heads == 1 ? tg_unsqueeze(t, -3) : tg_unflatten(t, -3, TG_SHAPE(kv, heads / kv));
+}
+
+/* The number of keys and values' heads that the heads of q are grouped by; 0 after recording an error. */
+static int64_t tgi_attention_groups(tgi_thread *S, const char *op, const tg_tensor *q, const tg_tensor *k,
+                                    const tg_tensor *v, const tg_tensor *mask)
+{
+    const bool dims = q->ndim >= 3 && k->ndim >= 3 && v->ndim >= 3 && q->ndim < TG_MAX_DIMS;
+    const int64_t heads = dims ? q->dim[q->ndim - 3] : 0, kv = dims ? k->dim[k->ndim - 3] : 0;
+    const int64_t of_mask = mask && mask->ndim >= 3 ? mask->dim[mask->ndim - 3] : 1;
+    const bool rows = !dims || q->dim[q->ndim - 2] != 1 || !mask || mask->ndim < 2 || mask->dim[mask->ndim - 2] == 1;
+    if (dims && rows && kv > 0 && heads % kv == 0 && v->dim[v->ndim - 3] == kv && (of_mask == 1 || of_mask == heads))
+        return kv;
+    tgi_fail(S, TG_ERR_SHAPE, op,
+             "Number of heads in key and value must divide the number of heads in query\n"
+             "q %s, k %s, v %s and mask %s; enable_gqa needs q [.., heads, L, E] and k, v [.., heads / n, S, E]",
+             tgi_shape_text(q).text, tgi_shape_text(k).text, tgi_shape_text(v).text,
+             mask ? tgi_shape_text(mask).text : "NULL");
+    return 0;
+}
+
+/* The keys that the queries at `rows` positions of the keys from offset on see, the last `window` up to their own: k, v
+   and mask become the part that one of them sees at least, and mask what hides the rest of it, if more than a causal
+   mask is needed for that; *is_causal becomes whether that is to be used.  False after an error. */
+static bool tgi_attention_span(int64_t rows, tg_tensor **k, tg_tensor **v, tg_tensor **mask, int64_t offset,
+                               int64_t window, bool *is_causal)
+{
+    const int64_t keys = (*k)->dim[(*k)->ndim - 2];
+    const int64_t end = offset < keys - rows ? offset + rows : keys;
+    const int64_t far = window > 0 && offset >= window ? offset + 1 - window : 0, begin = far < end ? far : end;
+    if (begin > 0 || end < keys) {
+        const bool wide = *mask && (*mask)->ndim > 0 && (*mask)->dim[(*mask)->ndim - 1] == keys;
+        *k = tg_narrow(*k, -2, begin, end - begin), *v = tg_narrow(*v, -2, begin, end - begin);
+        if (wide) *mask = tg_narrow(*mask, -1, begin, end - begin);
+        if (!*k || !*v || (wide && !*mask)) return false;
+    }
+    const int64_t first = offset - begin;
+    const bool limited = window > 0 && window < first + rows; /* the last query does not see the first key */
+    *is_causal = first == 0 && !limited && !*mask && rows > 1;
+    if (*is_causal || (rows == 1 && !limited)) return true;
+    tg_tensor *seen = tg_tril(tg_ones_on(TG_SHAPE(rows, end - begin), TG_BOOL, tgi_device_of(*k)), first);
+    if (limited) seen = tg_triu(seen, first - window + 1);
+    if (!*mask || !seen) *mask = seen;
+    else if ((*mask)->dtype == TG_BOOL) *mask = tg_logical_and(*mask, seen);
+    else *mask = tg_masked_fill(*mask, tg_logical_not(seen), -(double)INFINITY);
+    return *mask != NULL;
+}
+
+tg_tensor *tg_scaled_dot_product_attention_ex(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *mask,
+                                              double dropout_p, bool is_causal, double scale, bool enable_gqa,
+                                              int64_t offset, int64_t window)
+{
+    const char *op = "scaled_dot_product_attention_ex";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_scaled_dot_product_attention, op, &q, &k, &v, &mask)) return NULL;
+    const int64_t most = (int64_t)1 << 40; /* sums of such numbers do not overflow */
+    if (offset < 0 || window < 0 || offset > most || window > most || (!is_causal && (offset || window))) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op,
+                 "offset and window have to be from 0 to 2^40, and need is_causal; got %lld and %lld",
+                 (long long)offset, (long long)window);
+        return tgi_composite_end(&c, NULL);
+    }
+    int64_t kv = 0;
+    if (enable_gqa && !(kv = tgi_attention_groups(c.S, op, q, k, v, mask))) return tgi_composite_end(&c, NULL);
+    const bool grouped = kv > 0 && kv < q->dim[q->ndim - 3], folded = grouped && q->dim[q->ndim - 2] == 1;
+    if (grouped) {
+        q = tgi_group_heads(q, kv), mask = tgi_group_heads(mask, kv);
+        if (!folded) k = tg_unsqueeze(k, -3), v = tg_unsqueeze(v, -3);
+        if (!q || !k || !v) return tgi_composite_end(&c, NULL);
+    }
+    const int64_t rows = q->ndim > 1 ? q->dim[q->ndim - 2] : 0;
+    if (folded) { /* the heads of a group are queries of one head: [.., kv, group, E] with [.., kv, S, E] */
+        q = tg_squeeze(q, -2);
+        if (mask && mask->ndim > 3) mask = tg_squeeze(mask, -2);
+        if (!q) return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_attention(c.S, op, q, k, v, mask, false)) return tgi_composite_end(&c, NULL);
+    if (is_causal && !tgi_attention_span(rows, &k, &v, &mask, offset, window, &is_causal))
+        return tgi_composite_end(&c, NULL);
+    tg_tensor *y = tg_scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale);
+    if (folded) y = tg_unsqueeze(y, -2);
+    if (grouped && y) y = tg_flatten(y, -4, -3);
+    return tgi_composite_end(&c, y);
+}
+
+/* ---- rotary position embedding ---- */
+
+tg_tensor *tg_rope(tg_tensor *x, tg_tensor *cos, tg_tensor *sin, bool interleaved)
+{
+    tgi_composite c;
+    tg_tensor *part[3];
+    if (!tgi_composite_begin_with(&c, TGI_OP_rope, NULL, &x, &cos, &sin)) return NULL;
+    const tg_dtype dtype = (tg_dtype)x->dtype;
+    const int64_t width = x->ndim ? x->dim[x->ndim - 1] : 0, half = cos->ndim ? cos->dim[cos->ndim - 1] : 0;
+    bool fits = half > 0 && half <= width / 2 && cos->ndim <= x->ndim && tgi_same_shape(sin, cos->ndim, cos->dim);
+    for (int d = 2; d <= cos->ndim && fits; ++d) {
+        const int64_t own = cos->dim[cos->ndim - d];
+        fits = own == 1 || own == x->dim[x->ndim - d];
+    }
+    if (!fits) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "rope", "x %s, cos %s and sin %s do not fit\n"
+                 "x [.., L, E] needs cos and sin that broadcast to [.., L, R / 2], with R <= E",
+                 tgi_shape_text(x).text, tgi_shape_text(cos).text, tgi_shape_text(sin).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    x = tgi_upcast(x), cos = tgi_upcast(cos), sin = tgi_upcast(sin);
+    tg_tensor *a = x, *b = x;
+    if (interleaved) a = tg_slice(x, -1, 0, 2 * half, 2), b = tg_slice(x, -1, 1, 2 * half, 2);
+    else a = tg_narrow(x, -1, 0, half), b = tg_narrow(x, -1, half, half);
+    part[0] = tg_sub(tg_mul(a, cos), tg_mul(b, sin));
+    part[1] = tg_add(tg_mul(b, cos), tg_mul(a, sin));
+    part[2] = 2 * half < width ? tg_narrow(x, -1, 2 * half, width - 2 * half) : NULL;
+    if (interleaved) { /* pairs side by side again */
+        tg_tensor *pairs = part[0] && part[1] ? tg_stack(part, 2, -1) : NULL;
+        part[0] = pairs ? tg_flatten(pairs, -2, -1) : NULL, part[1] = part[2];
+    }
+    const int parts = (interleaved ? 1 : 2) + (2 * half < width);
+    tg_tensor *y = parts == 1 ? part[0] : part[0] && part[1] ? tg_cat(part, parts, -1) : NULL;
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
 }
 
 /* -------- @@LOSS --------------------------------------------------------------------------------------------------
@@ -47835,6 +48086,10 @@ typedef bool tgi_user_test_fn(void *user);
     static inline R tgi_at_##like(A a, B b, C c, D d, E e, F f, G g, H h, I i,                                         \
         R (*call)(A, B, C, D, E, F, G, H, I), const char *place)                                                       \
         TGI_GIVE(R, call(a, b, c, d, e, f, g, h, i))
+#define TGI_GIVES10(R, like, A, B, C, D, E, F, G, H, I, J)                                                             \
+    static inline R tgi_at_##like(A a, B b, C c, D d, E e, F f, G g, H h, I i, J j,                                    \
+        R (*call)(A, B, C, D, E, F, G, H, I, J), const char *place)                                                    \
+        TGI_GIVE(R, call(a, b, c, d, e, f, g, h, i, j))
 
 TGI_GIVES1(tg_status, set_allocator, const tg_allocator *)
 TGI_DOES1(set_cache_limit, size_t)
@@ -48020,6 +48275,8 @@ TGI_USED TGI_GIVES5(tg_tensor *, interpolate_ex, tg_tensor *, tg_shape, double, 
 TGI_USED TGI_GIVES3(tg_tensor *, randint, int64_t, int64_t, tg_shape)
 TGI_USED TGI_GIVES5(tg_tensor *, randint_on, int64_t, int64_t, tg_shape, tg_dtype, tg_device)
 TGI_USED TGI_GIVES3(tg_tensor *, multinomial, tg_tensor *, int64_t, bool)
+TGI_USED TGI_GIVES3(tg_tensor *, filter_logits, tg_tensor *, int64_t, double)
+TGI_USED TGI_GIVES4(tg_tensor *, sample_logits, tg_tensor *, double, int64_t, double)
 TGI_USED TGI_GIVES3(tg_tensor *, dropout, tg_tensor *, double, bool)
 TGI_GIVES3(tg_tensor *, random_, tg_tensor *, int64_t, int64_t)
 TGI_GIVES5(tg_tensor *, trunc_normal_, tg_tensor *, double, double, double, double)
@@ -48027,6 +48284,8 @@ TGI_GIVES4(tg_tensor *, kaiming_uniform_, tg_tensor *, double, const char *, con
 TGI_GIVES2(double, calculate_gain, const char *, double)
 TGI_USED TGI_GIVES7(tg_tensor *, scaled_dot_product_attention, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *,
     double, bool, double)
+TGI_USED TGI_GIVES10(tg_tensor *, scaled_dot_product_attention_ex, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *,
+    double, bool, double, bool, int64_t, int64_t)
 TGI_USED TGI_GIVES6(tg_tensor *, cross_entropy_ex, tg_tensor *, tg_tensor *, tg_tensor *, int64_t, double, int)
 TGI_USED TGI_GIVES5(tg_tensor *, nll_loss, tg_tensor *, tg_tensor *, tg_tensor *, int64_t, int)
 TGI_USED TGI_GIVES4(tg_tensor *, binary_cross_entropy, tg_tensor *, tg_tensor *, tg_tensor *, int)
@@ -48588,6 +48847,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_take(...) TGI_CALL(add, take, __VA_ARGS__)
 #define tg_index_fill(...) TGI_CALL(index_fill, index_fill, __VA_ARGS__)
 #define tg_index_copy(...) TGI_CALL(scatter, index_copy, __VA_ARGS__)
+#define tg_index_copy_(...) TGI_CALL(scatter_, index_copy_, __VA_ARGS__)
 #define tg_pad_mode(...) TGI_CALL(pad_mode, pad_mode, __VA_ARGS__)
 #define tg_tril_indices(...) TGI_CALL(tril_indices, tril_indices, __VA_ARGS__)
 #define tg_triu_indices(...) TGI_CALL(tril_indices, triu_indices, __VA_ARGS__)
@@ -48682,6 +48942,9 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_randn_like(...) TGI_CALL(exp, randn_like, __VA_ARGS__)
 #define tg_bernoulli_on(...) TGI_CALL(full_on, bernoulli_on, __VA_ARGS__)
 #define tg_multinomial(...) TGI_CALL(multinomial, multinomial, __VA_ARGS__)
+#define tg_filter_logits(...) TGI_CALL(filter_logits, filter_logits, __VA_ARGS__)
+#define tg_repetition_penalty(...) TGI_CALL(masked_fill, repetition_penalty, __VA_ARGS__)
+#define tg_sample_logits(...) TGI_CALL(sample_logits, sample_logits, __VA_ARGS__)
 #define tg_dropout(...) TGI_CALL(dropout, dropout, __VA_ARGS__)
 #define tg_constant_(...) TGI_CALL(add_scalar_, constant_, __VA_ARGS__)
 #define tg_uniform_(...) TGI_CALL(clamp_, uniform_, __VA_ARGS__)
@@ -48697,6 +48960,9 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_calculate_gain(...) TGI_CALL(calculate_gain, calculate_gain, __VA_ARGS__)
 #define tg_scaled_dot_product_attention(...)                                                                           \
     TGI_CALL(scaled_dot_product_attention, scaled_dot_product_attention, __VA_ARGS__)
+#define tg_scaled_dot_product_attention_ex(...)                                                                        \
+    TGI_CALL(scaled_dot_product_attention_ex, scaled_dot_product_attention_ex, __VA_ARGS__)
+#define tg_rope(...) TGI_CALL(linear_gelu, rope, __VA_ARGS__)
 #define tg_mse_loss(...) TGI_CALL(take_along_dim, mse_loss, __VA_ARGS__)
 #define tg_l1_loss(...) TGI_CALL(take_along_dim, l1_loss, __VA_ARGS__)
 #define tg_smooth_l1_loss(...) TGI_CALL(cosine_similarity, smooth_l1_loss, __VA_ARGS__)

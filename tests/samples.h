@@ -243,6 +243,12 @@ static tg_tensor *embedding_bag_call(tg_tensor *a, tg_tensor *b, tg_tensor *c, c
     return tg_embedding_bag(a, b, scaled ? NULL : c, p->text, scaled ? c : NULL, p->flag != 0, p->count);
 }
 
+/* With fewer heads of keys than of queries if dim2 is set; offset count, window count2. */
+static tg_tensor *attention_ex_call(tg_tensor *q, tg_tensor *k, tg_tensor *v, tg_tensor *m, const numbers *p)
+{
+    return tg_scaled_dot_product_attention_ex(q, k, v, m, 0, p->flag != 0, p->num, p->dim2 != 0, p->count, p->count2);
+}
+
 /* Writes into a copy through a view; reads an older view of a copy after a write; both rebase histories. */
 static tg_tensor *scatter_view_call(tg_tensor *a, tg_tensor *b)
 {
@@ -697,11 +703,17 @@ enum {
     OP(take, tg_take(a, b), EXACT) \
     OP(index_fill, tg_index_fill(a, p->dim, b, p->num), EXACT | QUIET) \
     OP(index_copy, tg_index_copy(a, p->dim, b, c), EXACT | SEVERAL) \
+    OP(index_copy_, tg_index_copy_(tg_clone(a), p->dim, b, c), EXACT | SEVERAL) \
     OP(masked_scatter, tg_masked_scatter(a, b, c), EXACT | SEVERAL) \
     OP(embedding_bag, embedding_bag_call(a, b, c, p), QUIET) \
     OP(pad_mode, tg_pad_mode(a, p->dims, p->text), EXACT) \
     OP(im2col, tg_im2col(a, TG_SHAPE(2), p->dims, p->dims2, TG_SHAPE(p->count)), EXACT | QUIET) \
     OP(col2im, tg_col2im(a, TG_SHAPE(3, 4), TG_SHAPE(2), p->dims, p->dims2, TG_SHAPE(p->count)), 0) \
+    OP(scaled_dot_product_attention_ex, attention_ex_call(a, b, c, d, p), QUIET) \
+    OP(rope, tg_rope(a, b, c, p->flag != 0), SEVERAL) \
+    OP(filter_logits, tg_exp(tg_filter_logits(a, p->count, p->num)), SEVERAL | QUIET | TIES) \
+    OP(repetition_penalty, tg_repetition_penalty(a, b, p->num), EXACT | SEVERAL) \
+    OP(sample_logits, tg_sample_logits(a, p->num2, p->count, p->num), EXACT | TESTS | GUARDED) \
     OP(interpolate_ex, tg_interpolate_ex(a, p->dims, p->num, p->text, p->flag != 0), SEVERAL) \
     /* rows */
 
@@ -4472,6 +4484,150 @@ SAMPLES(index_copy)
     edge(in("[[1, 2], [3, 4]]"), ids("[1]"), in("[[8], [9]]"), dim(1), gives("[[1, 8], [3, 9]]"),
          grads("[[1, 0], [1, 0]]"), grads("[[1], [1]]"));
     refuse(tg_index_copy(ones(2), 0, i64("[0]"), ones(2)), "must have same slice shapes");
+}
+SAMPLES(index_copy_)
+{
+    tg_tensor *t = tg_zeros_on(TG_SHAPE(2, 3, 2), TG_F64, HERE), *one = f64("0");
+    sample(S(3, 2), ids("[2, 0]"), S(2, 2), dim(0));
+    sample(S(2, 3), ids("1"), S(2, 1), dim(-1));
+    CHECK(tg_index_copy_(t, 1, i64("[2, 0]"), tg_reshape(f64("[1, 2, 3, 4, 5, 6, 7, 8]"), TG_SHAPE(2, 2, 2))) == t);
+    expect(t, "[[[3, 4], [0, 0], [1, 2]], [[7, 8], [0, 0], [5, 6]]]");
+    CHECK(tg_index_copy_(one, 0, i64("0"), f64("5")) == one && tg_item(one) == 5);
+    refuse(tg_index_copy_(t, 1, i64("[2, 0]"), ones(2, 2, 3)), "tg_index_copy_: index_copy_(): Source/destination");
+    refuse(tg_index_copy_(t, 1, i64("[3]"), ones(2, 1, 2)), "out of");
+    refuse(tg_index_copy_(leaf("[1, 2]"), 0, i64("[1]"), f64("[5]")), "a leaf Variable");
+    expect(t, "[[[3, 4], [0, 0], [1, 2]], [[7, 8], [0, 0], [5, 6]]]");
+}
+SAMPLES(scaled_dot_product_attention_ex)
+{
+    tg_tensor *q = tg_reshape(tg_div_scalar(tg_arange_on(0, 16, 1, TG_F64, HERE), 8), TG_SHAPE(4, 2, 2));
+    tg_tensor *k = tg_reshape(tg_div_scalar(tg_arange_on(12, 0, -1, TG_F64, HERE), 6), TG_SHAPE(2, 3, 2)), *last;
+    tg_tensor *v = tg_reshape(tg_arange_on(0, 12, 1, TG_F64, HERE), TG_SHAPE(2, 3, 2)), *y, *pad;
+    sample(S(4, 3, 2), S(2, 5, 2), S(2, 5, 3), dim2(1)); /* each of two heads of keys serves two */
+    sample(S(2, 4, 3, 2), S(2, 1, 5, 2), S(2, 1, 5, 3), flag(true), dim2(1), count(2));
+    sample(S(4, 1, 2), S(2, 5, 2), S(2, 5, 3), flag(true), dim2(1), count(3)); /* one query, which sees four keys */
+    sample(S(2, 1, 2), S(2, 5, 2), S(2, 5, 3), flag(true), count(9), count2(3));
+    sample(S(4, 2), S(7, 2), S(7, 3), flag(true), count(2), count2(2), num(0.4)); /* keys 1 to 5, two for each query */
+    sample(S(9, 2), S(12, 2), S(12, 3), flag(true), count(3)); /* so many queries that they are worth a kernel */
+    sample(S(4, 2, 2), S(2, 3, 2), S(2, 3, 2), mask("[[[1, 0, 1]], [[1, 1, 0]], [[1, 1, 1]], [[0, 1, 1]]]"), dim2(1));
+    sample(S(4, 1, 2), S(2, 3, 2), S(2, 3, 2), mask("[[[1, 0, 1]], [[1, 1, 0]], [[1, 1, 1]], [[0, 1, 1]]]"), dim2(1));
+    sample(S(4, 2, 2), S(2, 3, 2), S(2, 3, 2), mask("[[[1, 0, 1]]]"), dim2(1), flag(true), count(1));
+    sample(S(2, 2), S(3, 2), S(3, 2), S(2, 3), flag(true), count(1));
+    expect(tg_scaled_dot_product_attention_ex(q, k, v, NULL, 0, false, 0, true, 0, 0),
+           "[[[1.96072197227249, 2.96072197227249], [1.80428855141214, 2.80428855141214]], [[1.65052767813895, "
+           "2.65052767813895], [1.50141402226174, 2.50141402226174]], [[7.35866292980723, 8.35866292980723], "
+           "[7.22365686226503, 8.22365686226503]], [[7.0974075248837, 8.0974075248837], [6.98055280271008, "
+           "7.98055280271008]]]");
+    y = tg_scaled_dot_product_attention_ex(q, k, v, NULL, 0, true, 0, true, 1, 0);
+    expect(y, "[[[0.985269674271622, 1.98526967427162], [1.80428855141214, 2.80428855141214]], [[0.868188905596369, "
+              "1.86818890559637], [1.50141402226174, 2.50141402226174]], [[6.7546737419031, 7.7546737419031], "
+              "[7.22365686226503, 8.22365686226503]], [[6.64750948145584, 7.64750948145584], [6.98055280271008, "
+              "7.98055280271008]]]");
+    last = tg_scaled_dot_product_attention_ex(tg_narrow(q, 1, 1, 1), k, v, NULL, 0, true, 0, true, 2, 0);
+    CHECK(is_nearly(last, tg_narrow(y, 1, 1, 1), 1e-14, 1e-14)); /* the last position alone, with the cache of all */
+    q = tg_div_scalar(f64("[[1, 2], [3, 4], [5, 6]]"), 4);
+    expect(tg_scaled_dot_product_attention_ex(q, q, tg_select(v, 0, 0), NULL, 0, true, 0, false, 0, 2),
+           "[[0, 1], [1.29985404041329, 2.29985404041329], [3.45114417772868, 4.45114417772868]]");
+    expect(tg_scaled_dot_product_attention_ex(q, q, q, NULL, 0, true, 0, false, 99, 5), "[[0, 0], [0, 0], [0, 0]]");
+    pad = boolean("[[[[1, 1, 0]]], [[[0, 1, 1]]]]"); /* keys of two sequences, of which one is not there */
+    y = tg_scaled_dot_product_attention_ex(tg_expand(q, TG_SHAPE(2, 4, 3, 2)), tg_expand(q, TG_SHAPE(2, 2, 3, 2)),
+                                           tg_expand(q, TG_SHAPE(2, 2, 3, 2)), pad, 0, true, 0, true, 0, 0);
+    last = tg_scaled_dot_product_attention(tg_narrow(q, 0, 2, 1), tg_narrow(q, 0, 0, 2), tg_narrow(q, 0, 0, 2), NULL, 0,
+                                           false, 0);
+    CHECK(is_nearly(tg_select(tg_select(y, 0, 0), 1, 2), tg_expand(last, TG_SHAPE(4, 2)), 1e-14, 1e-14));
+    expect(tg_select(tg_select(tg_select(y, 0, 1), 0, 3), 0, 0), "[0, 0]"); /* sees padding alone */
+    expect(tg_select(tg_select(tg_select(y, 0, 1), 0, 3), 0, 1), "[0.75, 1]");
+    refuse(tg_scaled_dot_product_attention_ex(ones(3, 2, 2), ones(2, 2, 2), ones(2, 2, 2), NULL, 0, false, 0, true, 0,
+                                              0),
+           "Number of heads in key and value must divide the number of heads in query");
+    refuse(tg_scaled_dot_product_attention_ex(ones(2, 2), ones(2, 2), ones(2, 2), NULL, 0, false, 0, true, 0, 0),
+           "enable_gqa needs q [.., heads, L, E]");
+    refuse(tg_scaled_dot_product_attention_ex(ones(4, 1, 2), ones(2, 2, 2), ones(2, 2, 2), boolean("[[1, 0], [1, 1]]"),
+                                              0, false, 0, true, 0, 0), "and mask [2, 2]");
+    refuse(tg_scaled_dot_product_attention_ex(q, q, q, NULL, 0, true, 0, false, -1, 0), "have to be from 0 to 2^40");
+    refuse(tg_scaled_dot_product_attention_ex(q, q, q, NULL, 0, false, 0, false, 0, 1), "and need is_causal");
+    refuse(tg_scaled_dot_product_attention_ex(q, q, q, i64("[[1, 0, 1]]"), 0, true, 0, false, 0, 0),
+           "Expected attn_mask dtype to be bool or float");
+    refuse(tg_scaled_dot_product_attention_ex(q, q, ones(2, 2), NULL, 0, true, 0, false, 0, 0), "do not fit");
+}
+SAMPLES(rope)
+{
+    sample(S(2, 3, 4), S(3, 2), S(3, 2));
+    sample(S(2, 3, 4), S(3, 2), S(3, 2), flag(true));
+    sample(S(2, 2, 7), S(2, 1, 2), S(2, 1, 2)); /* three elements stay */
+    sample(S(2, 7), S(2), S(2), flag(true));
+    edge(in("[[1, 2, 3, 4], [5, 6, 7, 8]]"), in("[[0.877582561890373, 0.54030230586814], [-0.416146836547142, "
+         "-0.989992496600445]]"), in("[[0.479425538604203, 0.841470984807897], [0.909297426825682, "
+         "0.141120008059867]]"), gives("[[-0.560694053922237, -2.2852793274953, 3.11217322427532, 3.84415119308835], "
+         "[-8.44581617051548, -7.06891504408161, 1.63345927829841, -7.07321992444436]]"),
+         grads("[[1.35700810049458, 1.38177329067604, 0.39815702328617, -0.301168678939757], [0.49315059027854, "
+               "-0.848872488540578, -1.32544426337282, -1.13111250466031]]"));
+    edge(in("[[1, 2, 3, 4, 5]]"), in("[0, 1]"), in("[1, 0]"), flag(1), gives("[[-2, 1, 3, 4, 5]]"));
+    edge(in("[[1, 2, 3, 4, 5]]"), in("[0, 1]"), in("[1, 0]"), gives("[[-3, 2, 1, 4, 5]]"));
+    refuse(tg_rope(ones(2, 3), ones(2, 2), ones(2, 2), false), "x [2, 3], cos [2, 2] and sin [2, 2] do not fit");
+    refuse(tg_rope(ones(2, 4), ones(3, 2), ones(3, 2), false), "do not fit");
+    refuse(tg_rope(ones(2, 4), ones(2, 2), ones(2, 1), false), "do not fit");
+    refuse(tg_rope(ones(4), ones(2, 2), ones(2, 2), false), "do not fit");
+    refuse(tg_rope(tg_ones_on(TG_SCALAR, TG_F64, HERE), ones(2), ones(2), false), "do not fit");
+    refuse(tg_rope(i64("[1, 2]"), ones(1), ones(1), false), "");
+}
+SAMPLES(filter_logits)
+{
+    tg_tensor *x = f64("[[1, 3, 2, 0.5], [-1, 0, 4, 3.5]]");
+    sample(S(3, 7), count(4), num(1));
+    sample(S(3, 7), num(0.8));
+    sample(S(2, 2, 5), count(3), num(0.9));
+    sample(S(5), num(1));
+    edge(in("[-1, 0, -2, -0.5]"), count(2), num(1), gives("[0, 1, 0, 0.606530659713]"),
+         grads("[0, 1, 0, 0.606530659713]"));
+    expect(tg_filter_logits(x, 2, 1), "[[-inf, 3, 2, -inf], [-inf, -inf, 4, 3.5]]");
+    expect(tg_filter_logits(x, 0, 0.5), "[[-inf, 3, -inf, -inf], [-inf, -inf, 4, -inf]]");
+    expect(tg_filter_logits(x, 0, 0.9), "[[1, 3, 2, -inf], [-inf, -inf, 4, 3.5]]");
+    expect(tg_filter_logits(x, 0, 0.95), "[[1, 3, 2, 0.5], [-inf, -inf, 4, 3.5]]");
+    expect(tg_filter_logits(x, 9, 0), "[[-inf, 3, -inf, -inf], [-inf, -inf, 4, -inf]]");
+    expect(tg_filter_logits(f64("[1, 1, 1, 1]"), 0, 0.5), "[1, 1, -inf, -inf]"); /* a sum that is reached exactly */
+    CHECK(tg_filter_logits(x, 0, 1) == x && tg_filter_logits(x, 4, 1) == x);
+    refuse(tg_filter_logits(x, -1, 1), "top_k >= 0 and top_p from 0 to 1 are needed, not -1 and 1");
+    refuse(tg_filter_logits(x, 0, 1.5), "not 0 and 1.5");
+    refuse(tg_filter_logits(x, 0, NAN), "top_p from 0 to 1");
+    refuse(tg_filter_logits(ones(2, 0), 0, 1), "logits [.., C] with C > 0 are needed, not [2, 0]");
+    refuse(tg_filter_logits(i64("[1, 2]"), 0, 1), "");
+}
+SAMPLES(repetition_penalty)
+{
+    tg_tensor *x = f64("[[1, 3, 2, 0.5], [-1, 0, 4, 3.5]]");
+    sample(S(2, 4), ids("[[0, 1, 0], [0, 3, 3]]"), num(1.5));
+    sample(S(4), ids("[2]"), num(0.5));
+    expect(tg_repetition_penalty(x, i64("[[0, 1, 0], [0, 3, 3]]"), 2), "[[0.5, 1.5, 2, 0.5], [-2, 0, 4, 1.75]]");
+    expect(tg_repetition_penalty(x, tg_zeros_on(TG_SHAPE(2, 0), TG_I64, HERE), 2), "[[1, 3, 2, 0.5], [-1, 0, 4, 3.5]]");
+    refuse(tg_repetition_penalty(x, i64("[[0], [4]]"), 2), "out of");
+    refuse(tg_repetition_penalty(x, i64("[[0], [1]]"), 0), "penalty has to be a number > 0, but got 0");
+    refuse(tg_repetition_penalty(x, i64("[[0], [1]]"), INFINITY), "penalty has to be a number > 0");
+}
+/* How often each category of a row of logits is drawn. */
+static tg_tensor *shares_of(const char *logits, double temperature, int64_t top_k, double top_p)
+{
+    tg_tensor *rows = tg_expand(f64(logits), TG_SHAPE(20000, 4));
+    return tg_mean_dim(tg_to_dtype(tg_one_hot(tg_sample_logits(rows, temperature, top_k, top_p), 4), TG_F64), 0, false);
+}
+SAMPLES(sample_logits)
+{
+    tg_tensor *x = f64("[[1, 3, 2, 0.5], [-1, 0, 4, 3.5]]");
+    sample(S(3, 7), num(1), num2(0));
+    expect(tg_sample_logits(x, 0, 0, 1), "[1, 2]");
+    expect(tg_sample_logits(x, 1, 1, 1), "[1, 2]");
+    expect(tg_sample_logits(x, 1e-300, 0, 1), "[1, 2]");
+    expect(tg_sample_logits(f64("[1, 3, 2, 0.5]"), 5, 0, 0), "1");
+    tg_seed(5); /* three standard deviations are 0.0106 at most */
+    CHECK(is_nearly(shares_of("[1, 3, 2, 0.5]", 1, 0, 1), f64("[0.085369, 0.630796, 0.232057, 0.051779]"), 0, 0.012));
+    CHECK(is_nearly(shares_of("[1, 3, 2, 0.5]", 2, 0, 1), f64("[0.162713, 0.442299, 0.268268, 0.126720]"), 0, 0.012));
+    CHECK(is_nearly(shares_of("[1, 3, 2, 0.5]", 1, 2, 1), f64("[0, 0.731059, 0.268941, 0]"), 0, 0.012));
+    CHECK(is_nearly(shares_of("[1, 3, 2, 0.5]", 1, 0, 0.9), f64("[0.090031, 0.665241, 0.244728, 0]"), 0, 0.012));
+    refuse(tg_sample_logits(x, -1, 0, 1), "temperature has to be >= 0, but got -1");
+    refuse(tg_sample_logits(x, NAN, 0, 1), "temperature has to be >= 0");
+    refuse(tg_sample_logits(x, 1, 0, 2), "top_p from 0 to 1");
+    refuse(tg_sample_logits(f64("1"), 1, 0, 1), "logits [.., C] are needed, not []");
+    refuse(tg_sample_logits(ones(2, 0), 1, 0, 1), "");
 }
 SAMPLES(masked_scatter)
 {

@@ -476,6 +476,12 @@ static bool write_target(state *s)
     OP(dropout, tg_dropout(a, 0.5, true))                                               \
     OP(attention, tg_scaled_dot_product_attention(a, b, b, NULL, 0, false, 0))          \
     OP(attention_causal, tg_scaled_dot_product_attention(a, a, b, NULL, 0.25, true, 0)) \
+    OP(attention_ex, tg_scaled_dot_product_attention_ex(a, b, b, NULL, 0, true, 0, false, 3, 5)) \
+    OP(rope, rotated(a, v, false))                                                      \
+    OP(rope_pairs, rotated(a, v, true))                                                 \
+    OP(filter_logits, tg_filter_logits(a, 0, 0.5))                                      \
+    OP(repetition_penalty, tg_repetition_penalty(a, i, 2))                              \
+    OP(sample_logits, tg_sample_logits(a, 1, 3, 0.9))                                   \
     OP(mse_loss, tg_mse_loss(a, b, TG_MEAN))                                            \
     OP(smooth_l1_loss, tg_smooth_l1_loss(a, b, TG_SUM, 0.5))                            \
     OP(cross_entropy, tg_cross_entropy(a, c))                                           \
@@ -532,6 +538,17 @@ static tg_tensor *joined(tg_tensor *a, tg_tensor *b, bool stack)
     tg_tensor *pair[2];
     pair[0] = a, pair[1] = b;
     return stack ? tg_stack(pair, 2, 1) : tg_cat(pair, 2, 0);
+}
+
+/* The first 8 elements of the rows of a turned by numbers from v. */
+static tg_tensor *rotated(tg_tensor *a, tg_tensor *v, bool interleaved)
+{
+    const tg_mark mark = tg_scope_begin();
+    if (!mark.serial) return NULL;
+    tg_tensor *y = tg_rope(a, tg_narrow(v, 0, 0, 4), tg_narrow(v, 0, 4, 4), interleaved);
+    if (y) tg_keep(y);
+    tg_scope_end(mark);
+    return y;
 }
 
 /* One image of 16 channels with the weight a [5, 16] or its transpose, of 1 tap; or, with v, two images that are too

@@ -508,6 +508,7 @@ static void check_null(void)
                     {"conv_transpose2d", 2},
                     {"conv_transpose3d", 2},
                     {"scaled_dot_product_attention", 3},
+                    {"scaled_dot_product_attention_ex", 3},
                     {"cross_entropy_ex", 2},
                     {"nll_loss", 2},
                     {"binary_cross_entropy", 2},

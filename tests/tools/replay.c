@@ -723,10 +723,12 @@ static void scaled_dot_product_attention(call *c)
     tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"),
               *mask = maybe_tensor(c, 3, "attn_mask");
     double dropout = number(c, 4, "dropout_p", 0), scale = number(c, 6, "scale", 0);
-    if (flag(c, 7, "enable_gqa", false) && k && q && tg_dim(k, -3) != tg_dim(q, -3))
-        leave_out(c, "attention: enable_gqa");
+    const bool is_causal = flag(c, 5, "is_causal", false), few = flag(c, 7, "enable_gqa", false);
     if (dropout != 0) leave_out(c, "random numbers");
-    give(c, tg_scaled_dot_product_attention(q, k, v, mask, 0, flag(c, 5, "is_causal", false), scale));
+    if (few && !(is_causal && mask))
+        give(c, tg_scaled_dot_product_attention_ex(q, k, v, mask, 0, is_causal, scale, true, 0, 0));
+    else
+        give(c, tg_scaled_dot_product_attention(q, k, v, mask, 0, is_causal, scale));
 }
 
 CALL(cross_entropy,

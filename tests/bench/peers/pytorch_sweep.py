@@ -274,6 +274,10 @@ CALLS = {
     "cross": lambda a, b, p: torch.linalg.cross(a, b, dim=p.dim),
     "index_fill": lambda x, i, p: torch.index_fill(x, p.dim, i, p.num),
     "index_copy": lambda x, i, src, p: torch.index_copy(x, p.dim, i, src),
+    "index_copy_": lambda x, i, src, p: x.clone().index_copy_(p.dim, i, src),
+    "scaled_dot_product_attention_ex": lambda q, k, v, p: F.scaled_dot_product_attention(
+        q, k, v, is_causal=q.shape[-2] > 1, enable_gqa=True),
+    "rope": lambda x, cos, sin, p: rotated(x, cos, sin, p.flag != 0),
     "embedding_bag": lambda w, i, p: F.embedding_bag(i, w, mode=p.text),
     "pad_mode": lambda x, p: F.pad(x, p.dims, mode=p.text),
     "im2col": lambda x, p: F.unfold(x, 2, p.dims[0], p.dims2[0], p.count),
@@ -287,6 +291,15 @@ CALLS = {
     "allclose": lambda a, b, p: a if torch.allclose(a, b, 1e-5, 1e-8) else None,
     "grad_scaler_scale": lambda x, p: scaler.scale(x),
 }
+
+
+def rotated(x, cos, sin, interleaved):
+    """The pairs of x turned, as written by hand."""
+    a, b = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+    parts = a * cos - b * sin, b * cos + a * sin
+    return torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+
+
 NONE = ("lstm_cell", "prod_dims")  # torch.prod takes no list of dims
 
 
