@@ -2047,35 +2047,65 @@ TG_API tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, 
 
 /* -------- @@POOL -------------------------------------------------------------------------------------------------- */
 
-/* Pools of x [N, C, L] in one dim or [N, C, H, W] in two, or without N; floating point only.  A shape of one number
-   serves every dim.  A window of `kernel` elements moves over x in steps of `stride` (TG_SCALAR: of the kernel's size).
-   Before, `padding` elements are added on both sides (TG_SCALAR: none), at most half of the kernel.  They are never the
-   largest, and count as 0 in an average.  A dim of size L has floor((L + 2 padding - kernel) / stride) + 1 windows.  In
-   a maximum NaN counts as larger than all, and the gradient goes to the first of the largest (the last NaN). */
+/* Pools of x [N, C, L] in one dim, [N, C, H, W] in two or [N, C, D, H, W] in three, or without N; floating point only.
+   A shape of one number serves every dim.  A window of `kernel` elements moves over x in steps of `stride` (TG_SCALAR:
+   of the kernel's size).  Before, `padding` elements are added on both sides (TG_SCALAR: none), at most half of the
+   kernel.  They are never the largest, and count as 0 in an average.  A dim of size L has
+   floor((L + 2 padding - kernel) / stride) + 1 windows.  In a maximum NaN counts as larger than all, and the gradient
+   goes to the first of the largest (the last NaN). */
 /* [N, C, L] -> [N, C, L'].  F.max_pool1d */
 TG_API tg_tensor *tg_max_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
 /* [N, C, H, W] -> [N, C, H', W'].  F.max_pool2d */
 TG_API tg_tensor *tg_max_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
+/* [N, C, D, H, W] -> [N, C, D', H', W'].  F.max_pool3d */
+TG_API tg_tensor *tg_max_pool3d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
 /* [N, C, L] -> [N, C, L'].  F.avg_pool1d */
 TG_API tg_tensor *tg_avg_pool1d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
 /* [N, C, H, W] -> [N, C, H', W'].  F.avg_pool2d */
 TG_API tg_tensor *tg_avg_pool2d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
+/* [N, C, D, H, W] -> [N, C, D', H', W'].  F.avg_pool3d */
+TG_API tg_tensor *tg_avg_pool3d(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding);
 /* With options.  dilation (TG_SCALAR: 1): the distance of a window's elements.  ceil_mode: a last window that begins
    inside x, but ends outside, counts, too.  count_padding (PyTorch's default is true): an average divides by all
-   elements of the window, also those of padding.  indices: receives a new i64 tensor, for each element of y the index
-   of the largest among the pooled dims of x, h * W + w; may be NULL. */
+   elements of the window, also those of padding.  divisor, unless it is 0: what an average divides by instead.
+   indices: receives a new i64 tensor, for each element of y the index of the largest among the pooled dims of x, as
+   h * W + w in two; may be NULL. */
 /* tg_max_pool1d with options.  F.max_pool1d */
 TG_API tg_tensor *tg_max_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                                    bool ceil_mode, tg_tensor **indices);
 /* tg_max_pool2d with options.  F.max_pool2d */
 TG_API tg_tensor *tg_max_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
                                    bool ceil_mode, tg_tensor **indices);
+/* tg_max_pool3d with options.  F.max_pool3d */
+TG_API tg_tensor *tg_max_pool3d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
+                                   bool ceil_mode, tg_tensor **indices);
 /* tg_avg_pool1d with options.  F.avg_pool1d */
 TG_API tg_tensor *tg_avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
                                    bool count_padding);
 /* tg_avg_pool2d with options.  F.avg_pool2d */
 TG_API tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
-                                   bool count_padding);
+                                   bool count_padding, int64_t divisor);
+/* tg_avg_pool3d with options.  F.avg_pool3d */
+TG_API tg_tensor *tg_avg_pool3d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                                   bool count_padding, int64_t divisor);
+/* Pools by the norm of each window, (sum of x^p)^(1 / p); a sum below 0 gives NaN.  ceil_mode as above. */
+/* F.lp_pool1d */
+TG_API tg_tensor *tg_lp_pool1d(tg_tensor *x, double p, tg_shape kernel, tg_shape stride, bool ceil_mode);
+/* F.lp_pool2d */
+TG_API tg_tensor *tg_lp_pool2d(tg_tensor *x, double p, tg_shape kernel, tg_shape stride, bool ceil_mode);
+/* F.lp_pool3d */
+TG_API tg_tensor *tg_lp_pool3d(tg_tensor *x, double p, tg_shape kernel, tg_shape stride, bool ceil_mode);
+/* The reverse of a maximum: x at its indices, of the same shape, in zeros of the size that was pooled: output, or
+   (L - 1) stride + kernel - 2 padding where it is TG_SCALAR.  Where an index occurs twice, one of the two stays.
+   Errors: an index outside.  F.max_unpool1d */
+TG_API tg_tensor *tg_max_unpool1d(tg_tensor *x, tg_tensor *indices, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                  tg_shape output);
+/* Of planes.  F.max_unpool2d */
+TG_API tg_tensor *tg_max_unpool2d(tg_tensor *x, tg_tensor *indices, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                  tg_shape output);
+/* Of volumes.  F.max_unpool3d */
+TG_API tg_tensor *tg_max_unpool3d(tg_tensor *x, tg_tensor *indices, tg_shape kernel, tg_shape stride, tg_shape padding,
+                                  tg_shape output);
 
 /* Pools to a given size: window i of n along a dim of size L takes the elements from floor(i L / n) to
    ceil((i + 1) L / n); indices as above. */
@@ -2084,18 +2114,24 @@ TG_API tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape strid
 TG_API tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output);
 /* F.adaptive_avg_pool2d */
 TG_API tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output);
+/* F.adaptive_avg_pool3d */
+TG_API tg_tensor *tg_adaptive_avg_pool3d(tg_tensor *x, tg_shape output);
 /* F.adaptive_max_pool1d */
 TG_API tg_tensor *tg_adaptive_max_pool1d(tg_tensor *x, tg_shape output);
 /* F.adaptive_max_pool2d */
 TG_API tg_tensor *tg_adaptive_max_pool2d(tg_tensor *x, tg_shape output);
+/* F.adaptive_max_pool3d */
+TG_API tg_tensor *tg_adaptive_max_pool3d(tg_tensor *x, tg_shape output);
 /* tg_adaptive_max_pool1d with indices.  F.adaptive_max_pool1d */
 TG_API tg_tensor *tg_adaptive_max_pool1d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
 /* tg_adaptive_max_pool2d with indices.  F.adaptive_max_pool2d */
 TG_API tg_tensor *tg_adaptive_max_pool2d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
+/* tg_adaptive_max_pool3d with indices.  F.adaptive_max_pool3d */
+TG_API tg_tensor *tg_adaptive_max_pool3d_ex(tg_tensor *x, tg_shape output, tg_tensor **indices);
 
-/* x [N, C, L] or [N, C, H, W] in another size, floating point only.  Each element is the nearest one of x, with mode
-   "nearest", or a mixture of the two next to it in each dim, "linear" for [N, C, L] and "bilinear" for [N, C, H, W];
-   align_corners is false.  F.interpolate */
+/* x [N, C, L], [N, C, H, W] or [N, C, D, H, W] in another size, floating point only.  Each element is the nearest one
+   of x, with mode "nearest", or a mixture of the two next to it in each dim, "linear" for [N, C, L], "bilinear" for
+   [N, C, H, W] and "trilinear" for [N, C, D, H, W]; align_corners is false.  F.interpolate */
 TG_API tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode);
 
 /* tg_interpolate with options, for 1 to 3 dims after N and C.  size, or, where it is TG_SCALAR, the size times `scale`,
@@ -2339,9 +2375,11 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(bincount) R(index) R(index_put) R(masked_select) R(nonzero) R(argmax) R(argmin) R(cumsum) R(softmax)             \
     R(log_softmax) R(glu) R(prelu) R(layer_norm) R(rms_norm) R(group_norm) R(normalize) R(cosine_similarity) R(cdist)  \
     R(matmul) R(mm) R(bmm) R(mv) R(dot) R(outer) R(linear) R(linear_gelu) R(addmm) R(einsum) R(conv1d) R(conv2d)       \
-    R(conv3d) R(conv_transpose1d) R(conv_transpose2d) R(conv_transpose3d) R(max_pool1d) R(max_pool2d) R(avg_pool1d)    \
-    R(avg_pool2d) R(avg_pool1d_ex) R(avg_pool2d_ex) R(adaptive_avg_pool1d) R(adaptive_avg_pool2d)                      \
-    R(adaptive_max_pool1d) R(adaptive_max_pool2d) R(interpolate) R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
+    R(conv3d) R(conv_transpose1d) R(conv_transpose2d) R(conv_transpose3d) R(max_pool1d) R(max_pool2d) R(max_pool3d)    \
+    R(avg_pool1d) R(avg_pool2d) R(avg_pool3d) R(avg_pool1d_ex) R(avg_pool2d_ex) R(avg_pool3d_ex) R(lp_pool1d)          \
+    R(lp_pool2d) R(lp_pool3d) R(max_unpool1d) R(max_unpool2d) R(max_unpool3d) R(adaptive_avg_pool1d)                   \
+    R(adaptive_avg_pool2d) R(adaptive_avg_pool3d) R(adaptive_max_pool1d) R(adaptive_max_pool2d)                        \
+    R(adaptive_max_pool3d) R(interpolate) R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
     R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
     R(fmod) R(remainder) R(floor_divide) R(div_rounded) R(fmax) R(fmin) R(hypot) R(logaddexp) R(xlogy) R(asinh)        \
     R(acosh) R(atanh) R(exp2) R(erfc) R(erfinv) R(frac) R(round_decimals) R(sinc) R(logit) R(nan_to_num)               \
@@ -5942,6 +5980,7 @@ enum {
     OP(filter_logits, "logits", CAST_F32 | FLOAT_INPUT)                                                                \
     OP(repetition_penalty, "logits,ids", FLOAT_INPUT)                                                                  \
     OP(sample_logits, "logits", FLOAT_INPUT)                                                                           \
+    OP(max_unpool, "x,indices", FLOAT_INPUT)                                                                           \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -6088,8 +6127,9 @@ typedef enum { TGI_SLIDING, TGI_ADAPTIVE, TGI_NEAREST, TGI_NEAREST_EXACT, TGI_LI
 typedef struct {
     int64_t kind, in, out; /* kind: a tgi_window_kind; the other numbers are those of sliding windows */
     int64_t kernel, stride, padding, dilation;
-    int64_t count_padding; /* whether an average divides by the padding, too */
+    int64_t count; /* what an average divides by: a TGI_COUNT_.. */
 } tgi_windows;
+enum { TGI_COUNT_INSIDE, TGI_COUNT_PADDED, TGI_COUNT_NOTHING }; /* elements of x; those of padding, too; 1, for a sum */
 typedef struct {
     bool transposed; /* of window_sum */
     int64_t planes;
@@ -6894,7 +6934,9 @@ TGI_INLINE tgi_window tgi_sliding_window(const tgi_windows *w, int64_t o)
     tgi_window window;
     window.first = start >= 0 ? start : start + tgi_quotient(w->dilation - 1 - start, w->dilation) * w->dilation;
     window.end = stop < w->in ? stop : w->in;
-    window.parts = w->count_padding ? (stop < padded ? stop : padded) - start : window.end - window.first;
+    window.parts = w->count == TGI_COUNT_NOTHING  ? 1
+                   : w->count == TGI_COUNT_PADDED ? (stop < padded ? stop : padded) - start
+                                                  : window.end - window.first;
     window.weight[0] = window.weight[1] = 1.0 / (double)window.parts;
     return window;
 }
@@ -19077,9 +19119,9 @@ tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
     return tgi_composite_end(&c, y ? tg_reshape(y, tgi_shape_of(index)) : NULL);
 }
 
-/* Flags of scatter and scatter_add: src is added; t is taken as zeros, whatever it holds; no
-   element of t is indexed twice. */
-enum { TGI_SCATTER_ADDS = 1, TGI_SCATTER_TO_ZEROS = 2, TGI_SCATTER_ONCE = 4 };
+/* Flags of scatter and scatter_add: src is added; t is taken as zeros, whatever it holds; no element of t is indexed
+   twice; an element of src that another one replaces has a gradient, too, as in PyTorch's max_unpool. */
+enum { TGI_SCATTER_ADDS = 1, TGI_SCATTER_TO_ZEROS = 2, TGI_SCATTER_ONCE = 4, TGI_SCATTER_EACH = 8 };
 
 /* y [rows, width] = src [n, width] added to zeros at index [n, width], the same for all columns: the gradient of a
    table, for which backends may have a kernel. */
@@ -19237,12 +19279,13 @@ static tg_tensor *tgi_scatter_src_grad(tgi_step *step, tg_tensor *g, bool replac
 
 static bool tgi_rule_scatter(tgi_step *step, tg_tensor *g)
 {
+    const bool each = (step->params->flag & TGI_SCATTER_EACH) != 0;
     tg_tensor *index = tgi_saved_tensor(step, 1);
     if (tgi_input_needs_grad(step, 0)) {
         tg_tensor *zeros = tg_zeros_on(tgi_shape_of(index), (tg_dtype)g->dtype, tgi_device_of(g));
         if (!tgi_set_input_grad(step, 0, tg_scatter(g, step->params->dim, index, zeros))) return false;
     }
-    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g, true));
+    return !tgi_input_needs_grad(step, 2) || tgi_set_input_grad(step, 2, tgi_scatter_src_grad(step, g, !each));
 }
 
 static bool tgi_rule_scatter_add(tgi_step *step, tg_tensor *g)
@@ -22721,13 +22764,14 @@ tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shap
 
    Promise: the largest or the mean of windows, with stride, padding and dilation or for a given size of the result;
    tg_interpolate, which resizes.
-   Types: tgi_windows says how one dim of x is cut into windows; a pool has two of them.
+   Types: tgi_windows says how one dim of x is cut into windows; an op has two of them, a public function three.
    Way:
        arguments to windows: tgi_sliding_windows, tgi_adaptive_windows, tgi_interpolate_windows
        tgi_max_pool     the largest of each window and, where somebody needs it, its index in x's plane
        tgi_window_sum   a weighted sum of each window, which makes averages and interpolates
        rules            of max_pool: g added to zeros at the indices; of window_sum: the transposed window_sum of g
-   (1) A pool of 1 dim is one of 2 dims whose first dim has one window of one element.
+   (1) A pool of 1 dim is one of 2 dims whose first dim has one window of one element.  One of 3 dims is two ops: the
+       windows of each plane, and, of their results, those along the depth, where a plane is one row.
    (2) Both ops are for contiguous x, which the public functions make where it is not.
    (3) Each window has an element of x: one of padding alone is an error.
    To add a pool that is linear in x: a kind of tgi_window_kind, whose elements and weights both devices take from
@@ -22737,15 +22781,17 @@ tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shap
    first has one element where n is 1.  There are two ops, for contiguous x: max_pool takes the largest of a window,
    window_sum a weighted sum, which makes averages and interpolates. ---- */
 
-/* A dim of size 1 that stays as it is. */
-static tgi_windows tgi_one_window(void)
+/* A dim of this size that stays as it is. */
+static tgi_windows tgi_same_windows(tgi_window_kind kind, int64_t size)
 {
     tgi_windows w;
     memset(&w, 0, sizeof w);
-    w.kind = TGI_NEAREST;
-    w.in = w.out = w.kernel = w.stride = w.dilation = 1;
+    w.kind = kind;
+    w.in = w.out = size;
+    w.kernel = w.stride = w.dilation = 1;
     return w;
 }
+static tgi_windows tgi_one_window(void) { return tgi_same_windows(TGI_NEAREST, 1); }
 
 /* x's shape with the size of the windows' inputs or outputs in its last n dims. */
 static tg_shape tgi_pool_shape(const tg_tensor *x, int n, const tgi_windows *w, bool inputs)
@@ -22861,24 +22907,75 @@ static bool tgi_rule_window_sum(tgi_step *step, tg_tensor *g)
 
 /* ---- the arguments of pools ---- */
 
-/* number [2] from a shape of one or n numbers, or the default where it has none and there is one. */
+/* ---- pools of up to 3 dims: the windows w [3] of depth, rows and columns ---- */
+
+/* Whether each element along the depth is a window of its own. */
+static bool tgi_flat_windows(const tgi_windows *w)
+{
+    return w->in == w->out && w->kernel == 1 && w->stride == 1 && w->padding == 0;
+}
+
+/* The windows of planes [.., D, H W], each a row, along the depth. */
+static void tgi_depth_windows(const tgi_windows *w, tgi_windows *depth)
+{
+    depth[0] = w[0];
+    depth[1] = tgi_same_windows(w[0].kind == TGI_SLIDING ? TGI_SLIDING : TGI_NEAREST, w[1].out * w[2].out);
+}
+
+static tg_tensor *tgi_max_pool_3(tg_tensor *x, int n, const tgi_windows *w, tg_tensor **indices)
+{
+    tgi_windows depth[2];
+    tg_tensor *in_plane = NULL, *at = NULL;
+    x = tg_contiguous(x);
+    if (n < 3) return x ? tgi_max_pool(x, n, w + 1, indices) : NULL;
+    tg_tensor *y = x ? tgi_max_pool(x, 2, w + 1, indices ? &in_plane : NULL) : NULL;
+    if (!y || (tgi_flat_windows(w) && !indices)) return y;
+    const tg_shape plane = TG_SHAPE(w[1].out, w[2].out);
+    const int64_t size = plane.dim[0] * plane.dim[1];
+    tgi_depth_windows(w, depth);
+    y = tgi_max_pool(tg_flatten(y, -2, -1), 2, depth, indices ? &at : NULL);
+    if (!y || !indices) return tg_unflatten(y, -1, plane);
+    /* `at` is depth * size + the number of the window in its plane, which found the element in_plane of the plane */
+    tg_tensor *found = tg_gather(tg_flatten(in_plane, -3, -1), -1, tg_flatten(at, -2, -1));
+    tg_tensor *layer = tg_floor_divide(at, tg_full_on(TG_SCALAR, (double)size, TG_I64, tgi_device_of(at)));
+    found = tg_unflatten(found, -1, TG_SHAPE(w[0].out, size));
+    found = tg_add_alpha(found, layer, (double)(w[1].in * w[2].in));
+    *indices = found = tg_unflatten(found, -1, plane);
+    return found ? tg_unflatten(y, -1, plane) : NULL;
+}
+
+/* Halves are added as floats, and rounded once. */
+static tg_tensor *tgi_window_sum_3(tg_tensor *x, int n, const tgi_windows *w)
+{
+    tgi_windows depth[2];
+    const tg_dtype dtype = (tg_dtype)x->dtype;
+    x = tg_contiguous(n < 3 ? x : tgi_upcast(x));
+    tg_tensor *y = x ? tgi_window_sum(x, n < 3 ? n : 2, w + 1, false) : NULL;
+    if (n == 3 && y && !tgi_flat_windows(w)) {
+        tgi_depth_windows(w, depth);
+        y = tg_unflatten(tgi_window_sum(tg_flatten(y, -2, -1), 2, depth, false), -1, TG_SHAPE(w[1].out, w[2].out));
+    }
+    return y && n == 3 ? tg_to_dtype(y, dtype) : y;
+}
+
+/* number [3] from a shape of one or n numbers, or the default where it has none and there is one. */
 static bool tgi_pool_numbers(tgi_thread *S, const char *op, const char *name, int n, const tg_shape *shape,
                              const int64_t *otherwise, int64_t *number)
 {
+    static const char *const more[] = {"", ", or a tuple of two ints", ", or a tuple of three ints"};
     if (shape->ndim == 0 && otherwise) {
-        memcpy(number, otherwise, 2 * sizeof *number);
+        memcpy(number, otherwise, 3 * sizeof *number);
         return true;
     }
     if (shape->ndim != 1 && shape->ndim != n) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s must %sbe %sa single int%s, but got %d numbers", name,
-                        n == 2 ? "either " : "", otherwise ? "omitted, " : "", n == 2 ? ", or a tuple of two ints" : "",
-                        shape->ndim);
+                        n > 1 ? "either " : "", otherwise ? "omitted, " : "", more[n - 1], shape->ndim);
     }
     for (int k = 0; k < n; ++k) {
         const int64_t value = shape->dim[shape->ndim == n ? k : 0];
         if (value > INT32_MAX || value < INT32_MIN)
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s: %lld is out of range", name, (long long)value);
-        number[2 - n + k] = value;
+        number[3 - n + k] = value;
     }
     return true;
 }
@@ -22886,16 +22983,20 @@ static bool tgi_pool_numbers(tgi_thread *S, const char *op, const char *name, in
 static bool tgi_pool_positive(tgi_thread *S, const char *op, const char *name, const char *letter,
                               const int64_t *number)
 {
-    if (number[0] > 0 && number[1] > 0) return true;
-    return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s should be greater than zero, but got %sH: %lld %sW: %lld", name, letter,
-                    (long long)number[0], letter, (long long)number[1]);
+    if (number[0] > 0 && number[1] > 0 && number[2] > 0) return true;
+    if (number[0] > 0) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s should be greater than zero, but got %sH: %lld %sW: %lld", name,
+                        letter, (long long)number[1], letter, (long long)number[2]);
+    }
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "%s should be greater than zero, but got %sT: %lld %sH: %lld %sW: %lld",
+                    name, letter, (long long)number[0], letter, (long long)number[1], letter, (long long)number[2]);
 }
 
 /* The padding must be at most half of the kernel, as in PyTorch, and no window of padding alone.  (PyTorch has such
    windows where the dilation is larger than x, with an index outside x.) */
 static bool tgi_pool_padding(tgi_thread *S, const char *op, const tgi_windows *w)
 {
-    for (int k = 0; k < 2; ++k) {
+    for (int k = 0; k < 3; ++k) {
         if (w[k].padding < 0) {
             return tgi_fail(S, TG_ERR_ARGUMENT, op, "pad must be non-negative, but got pad: %lld",
                             (long long)w[k].padding);
@@ -22927,13 +23028,13 @@ static bool tgi_check_pool_input(tgi_thread *S, const char *op, const tg_tensor 
                     n + 1, n + 2, tgi_shape_text(x).text);
 }
 
-/* Windows of `kernel` elements, `dilation` apart, at every `stride`; w [2] */
+/* Windows of `kernel` elements, `dilation` apart, at every `stride`; w [3] */
 static bool tgi_sliding_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, const tg_shape *kernel_,
                                 const tg_shape *stride_, const tg_shape *padding_, const tg_shape *dilation_,
                                 bool ceil_mode, tgi_windows *w)
 {
-    static const int64_t zeros[2] = {0, 0}, ones[2] = {1, 1};
-    int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
+    static const int64_t zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
+    int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0}, dilation[3] = {1, 1, 1};
     if (!tgi_check_pool_input(S, op, x, n) || !tgi_pool_numbers(S, op, "kernel_size", n, kernel_, NULL, kernel) ||
         !tgi_pool_numbers(S, op, "stride", n, stride_, kernel, stride) ||
         !tgi_pool_numbers(S, op, "padding", n, padding_, zeros, padding) ||
@@ -22942,31 +23043,32 @@ static bool tgi_sliding_windows(tgi_thread *S, const char *op, int n, const tg_t
         !tgi_pool_positive(S, op, "dilation", "dilation", dilation)) {
         return false;
     }
-    for (int k = 0; k < 2; ++k) {
-        w[k] = tgi_one_window();
-        w[k].kind = TGI_SLIDING;
+    for (int k = 0; k < 3; ++k) {
+        w[k] = tgi_same_windows(TGI_SLIDING, k < 3 - n ? 1 : x->dim[x->ndim - 3 + k]);
         w[k].kernel = kernel[k], w[k].stride = stride[k], w[k].padding = padding[k], w[k].dilation = dilation[k];
-        if (k >= 2 - n) w[k].in = x->dim[x->ndim - 2 + k];
         const int64_t room = w[k].in + 2 * padding[k] - (kernel[k] - 1) * dilation[k] - 1 + /* for a window to move */
                              (ceil_mode ? stride[k] - 1 : 0);
         w[k].out = room < 0 ? 0 : room / stride[k] + 1;
         if (ceil_mode && (w[k].out - 1) * stride[k] >= w[k].in + padding[k]) w[k].out--; /* all padding */
     }
     if (!tgi_pool_padding(S, op, w)) return false;
-    if (w[0].out > 0 && w[1].out > 0) return true;
+    if (w[0].out > 0 && w[1].out > 0 && w[2].out > 0) return true;
+    char in[64] = "", out[64] = "";
+    for (int k = n == 3 ? 0 : 1; k < 3; ++k) {
+        snprintf(in + strlen(in), sizeof in - strlen(in), "x%lld", (long long)w[k].in);
+        snprintf(out + strlen(out), sizeof out - strlen(out), "x%lld", (long long)w[k].out);
+    }
     const long long channels = x->dim[x->ndim - n - 1];
     return tgi_fail(S, TG_ERR_SHAPE, op,
-                    "Given input size: (%lldx%lldx%lld). Calculated output size: (%lldx%lldx%lld). Output size is too "
-                    "small",
-                    channels, (long long)w[0].in, (long long)w[1].in, channels, (long long)w[0].out,
-                    (long long)w[1].out);
+                    "Given input size: (%lld%s). Calculated output size: (%lld%s). Output size is too small", channels,
+                    in, channels, out);
 }
 
-/* Windows that cut each dim into `output` parts; w [2].  In PyTorch, a maximum refuses x without channels, too. */
+/* Windows that cut each dim into `output` parts; w [3].  In PyTorch, a maximum refuses x without channels, too. */
 static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_tensor *x, const tg_shape *output,
                                  bool max, tgi_windows *w)
 {
-    int64_t out[2] = {1, 1};
+    int64_t out[3] = {1, 1, 1};
     if (x->ndim != n + 1 && x->ndim != n + 2) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "%s(): Expected %dD or %dD tensor, but got: %s", op, n + 1, n + 2,
                         tgi_shape_text(x).text);
@@ -22979,16 +23081,13 @@ static bool tgi_adaptive_windows(tgi_thread *S, const char *op, int n, const tg_
                         op, tgi_shape_text(x).text, i);
     }
     if (!tgi_pool_numbers(S, op, "output_size", n, output, NULL, out)) return false;
-    if (out[0] < 0 || out[1] < 0) {
+    for (int k = 0; k < 3; ++k) {
+        w[k] = tgi_same_windows(TGI_ADAPTIVE, k < 3 - n ? 1 : x->dim[x->ndim - 3 + k]);
+        w[k].out = out[k];
+        if (out[k] >= 0) continue;
         return tgi_fail(S, TG_ERR_ARGUMENT, op,
                         "%s: elements of output_size must be greater than or equal to 0 but received {%lld, %lld}", op,
-                        (long long)out[0], (long long)out[1]);
-    }
-    for (int k = 0; k < 2; ++k) {
-        w[k] = tgi_one_window();
-        w[k].kind = TGI_ADAPTIVE;
-        w[k].out = out[k];
-        if (k >= 2 - n) w[k].in = x->dim[x->ndim - 2 + k];
+                        (long long)out[1], (long long)out[2]);
     }
     return true;
 }
@@ -23000,12 +23099,12 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_
                                   tg_tensor **indices)
 {
     tgi_composite c;
-    tgi_windows w[2];
+    tgi_windows w[3];
     tg_tensor *y = NULL;
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_max_pool, op, &x)) return NULL;
     if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, dilation, ceil_mode, w))
-        y = tgi_max_pool(tg_contiguous(x), n, w, indices);
+        y = tgi_max_pool_3(x, n, w, indices);
     if (y && indices) tg_keep(*indices);
     return tgi_composite_end(&c, y);
 }
@@ -23023,17 +23122,23 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     }
 TGI_MAX_POOL(max_pool1d, 1)
 TGI_MAX_POOL(max_pool2d, 2)
+TGI_MAX_POOL(max_pool3d, 3)
 
+/* divisor: what is divided by; 0: as count says. */
 static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *kernel, const tg_shape *stride,
-                                  const tg_shape *padding, bool ceil_mode, bool count_padding)
+                                  const tg_shape *padding, bool ceil_mode, int count, int64_t divisor)
 {
     tgi_composite c;
-    tgi_windows w[2];
+    tgi_windows w[3];
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_window_sum, op, &x)) return NULL;
+    const tg_dtype dtype = (tg_dtype)x->dtype;
     if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, &tgi_no_dims, ceil_mode, w)) {
-        w[0].count_padding = w[1].count_padding = count_padding;
-        y = tgi_window_sum(tg_contiguous(x), n, w, false);
+        for (int k = 0; k < 3; ++k) w[k].count = divisor ? TGI_COUNT_NOTHING : count;
+        x = divisor ? tgi_upcast(x) : x;
+        y = x ? tgi_window_sum_3(x, n, w) : NULL;
+        if (divisor) y = tg_div_scalar(y, (double)divisor);
+        if (y && divisor) y = tg_to_dtype(y, dtype);
     }
     return tgi_composite_end(&c, y);
 }
@@ -23042,25 +23147,62 @@ static tg_tensor *tgi_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_
 #define TGI_AVG_POOL(name, n)                                                                                          \
     tg_tensor *tg_##name(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding)                             \
     {                                                                                                                  \
-        return tgi_avg_pool_nd(#name, n, x, &kernel, &stride, &padding, false, true);                                  \
-    }                                                                                                                  \
-    tg_tensor *tg_##name##_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,        \
-                              bool count_padding)                                                                      \
-    {                                                                                                                  \
-        return tgi_avg_pool_nd(#name "_ex", n, x, &kernel, &stride, &padding, ceil_mode, count_padding);               \
+        return tgi_avg_pool_nd(#name, n, x, &kernel, &stride, &padding, false, TGI_COUNT_PADDED, 0);                   \
     }
 TGI_AVG_POOL(avg_pool1d, 1)
 TGI_AVG_POOL(avg_pool2d, 2)
+TGI_AVG_POOL(avg_pool3d, 3)
+
+tg_tensor *tg_avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                            bool count_padding)
+{
+    return tgi_avg_pool_nd("avg_pool1d_ex", 1, x, &kernel, &stride, &padding, ceil_mode, count_padding, 0);
+}
+
+tg_tensor *tg_avg_pool2d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                            bool count_padding, int64_t divisor)
+{
+    return tgi_avg_pool_nd("avg_pool2d_ex", 2, x, &kernel, &stride, &padding, ceil_mode, count_padding, divisor);
+}
+
+tg_tensor *tg_avg_pool3d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                            bool count_padding, int64_t divisor)
+{
+    return tgi_avg_pool_nd("avg_pool3d_ex", 3, x, &kernel, &stride, &padding, ceil_mode, count_padding, divisor);
+}
+
+/* (mean of x^p times the elements of a window)^(1 / p), as PyTorch computes it: a window that ends outside of x counts
+   as a whole one, and the gradient of a sum that is 0 is 0 before the root. */
+static tg_tensor *tgi_lp_pool_nd(const char *op, int n, tg_tensor *x, double p, const tg_shape *kernel,
+                                 const tg_shape *stride, bool ceil_mode)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_window_sum, op, &x)) return NULL;
+    double taps = 1;
+    for (int k = 0; k < n && kernel->ndim; ++k) taps *= (double)kernel->dim[kernel->ndim == n ? k : 0];
+    x = tg_pow_scalar(x, p);
+    x = x ? tgi_avg_pool_nd(op, n, x, kernel, stride, &tgi_no_dims, ceil_mode, TGI_COUNT_PADDED, 0) : NULL;
+    x = tg_mul_scalar(tg_mul(tg_sign(x), tg_relu(tg_abs(x))), taps);
+    return tgi_composite_end(&c, tg_pow_scalar(x, 1 / p));
+}
+#define TGI_LP_POOL(name, n)                                                                                 \
+    tg_tensor *tg_##name(tg_tensor *x, double p, tg_shape kernel, tg_shape stride, bool ceil_mode)            \
+    {                                                                                                         \
+        return tgi_lp_pool_nd(#name, n, x, p, &kernel, &stride, ceil_mode);                                   \
+    }
+TGI_LP_POOL(lp_pool1d, 1)
+TGI_LP_POOL(lp_pool2d, 2)
+TGI_LP_POOL(lp_pool3d, 3)
 
 static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *output,
                                            tg_tensor **indices)
 {
     tgi_composite c;
-    tgi_windows w[2];
+    tgi_windows w[3];
     tg_tensor *y = NULL;
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_max_pool, op, &x)) return NULL;
-    if (tgi_adaptive_windows(c.S, op, n, x, output, true, w)) y = tgi_max_pool(tg_contiguous(x), n, w, indices);
+    if (tgi_adaptive_windows(c.S, op, n, x, output, true, w)) y = tgi_max_pool_3(x, n, w, indices);
     if (y && indices) tg_keep(*indices);
     return tgi_composite_end(&c, y);
 }
@@ -23077,17 +23219,19 @@ static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, 
     }
 TGI_ADAPTIVE_MAX_POOL(adaptive_max_pool1d, 1)
 TGI_ADAPTIVE_MAX_POOL(adaptive_max_pool2d, 2)
+TGI_ADAPTIVE_MAX_POOL(adaptive_max_pool3d, 3)
 
 /* The average of all is a mean, whose kernel works on one window with many threads. */
 static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, const tg_shape *output)
 {
     tgi_composite c;
-    tgi_windows w[2];
+    tgi_windows w[3];
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_window_sum, op, &x)) return NULL;
     if (tgi_adaptive_windows(c.S, op, n, x, output, false, w)) {
-        y = w[0].out == 1 && w[1].out == 1 ? tg_mean_dims(x, n == 1 ? TG_DIMS(-1) : TG_DIMS(-2, -1), true)
-                                           : tgi_window_sum(tg_contiguous(x), n, w, false);
+        const bool all = w[0].out == 1 && w[1].out == 1 && w[2].out == 1;
+        const tg_shape dims = n == 1 ? TG_DIMS(-1) : n == 2 ? TG_DIMS(-2, -1) : TG_DIMS(-3, -2, -1);
+        y = all ? tg_mean_dims(x, dims, true) : tgi_window_sum_3(x, n, w);
     }
     return tgi_composite_end(&c, y);
 }
@@ -23102,23 +23246,96 @@ tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output)
     return tgi_adaptive_avg_pool_nd("adaptive_avg_pool2d", 2, x, &output);
 }
 
+tg_tensor *tg_adaptive_avg_pool3d(tg_tensor *x, tg_shape output)
+{
+    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool3d", 3, x, &output);
+}
+
+/* ---- what a maximum leaves is put back at its place ---- */
+
+/* shape's last n dims become those of what was pooled: `size`, or the smallest that gives x by these windows.  A size
+   must be less than a stride away from that. */
+static bool tgi_unpooled_shape(tgi_thread *S, const char *op, int n, const tg_shape *kernel_, const tg_shape *stride_,
+                               const tg_shape *padding_, const tg_shape *size, tg_shape *shape)
+{
+    static const int64_t zeros[3] = {0, 0, 0};
+    int64_t kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0};
+    if (!tgi_pool_numbers(S, op, "kernel_size", n, kernel_, NULL, kernel) ||
+        !tgi_pool_numbers(S, op, "stride", n, stride_, kernel, stride) ||
+        !tgi_pool_numbers(S, op, "padding", n, padding_, zeros, padding) ||
+        !tgi_pool_positive(S, op, "stride", "d", stride)) {
+        return false;
+    }
+    if (size->ndim != 0 && size->ndim != n && size->ndim != n + 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "output_size should be a sequence containing %d or %d elements, but it has a length of '%d'", n,
+                        n + 2, size->ndim);
+    }
+    for (int k = 0; k < n; ++k) {
+        const int at = 3 - n + k;
+        int64_t *const out = &shape->dim[shape->ndim - n + k], given = *out, in = *out - 1;
+        *out = in > (INT64_MAX >> 33) ? -1 : in * stride[at] + kernel[at] - 2 * padding[at];
+        given = size->ndim ? size->dim[size->ndim - n + k] : *out;
+        if (given < 0 || given <= *out - stride[at] || given >= *out + stride[at]) {
+            return tgi_fail(S, TG_ERR_SHAPE, op, "invalid output_size %lld (dim %d must be between %lld and %lld)",
+                            (long long)given, k, (long long)(*out - stride[at]), (long long)(*out + stride[at]));
+        }
+        *out = given;
+    }
+    return true;
+}
+
+/* x [.., d..] at its indices in zeros. */
+static tg_tensor *tgi_max_unpool_nd(const char *op, int n, tg_tensor *x, tg_tensor *indices, const tg_shape *kernel,
+                                    const tg_shape *stride, const tg_shape *padding, const tg_shape *size)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_max_unpool, op, &x, &indices)) return NULL;
+    tg_shape shape = tgi_shape_of(x);
+    if ((x->ndim != n + 1 && x->ndim != n + 2) || !tgi_same_shape(indices, x->ndim, x->dim) ||
+        indices->dtype != TG_I64) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "Expected shape of indices, which are i64, to be same as that of the input tensor (%s), of %d or %d "
+                 "dims, but got indices tensor with shape: %s",
+                 tgi_shape_text(x).text, n + 1, n + 2, tgi_shape_text(indices).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_unpooled_shape(c.S, op, n, kernel, stride, padding, size, &shape)) return tgi_composite_end(&c, NULL);
+    tg_tensor *y = tg_flatten(tg_empty_on(shape, (tg_dtype)x->dtype, tgi_device_of(x)), -n, -1);
+    tg_tensor *values = y ? tg_flatten(x, -n, -1) : NULL, *at = values ? tg_flatten(indices, -n, -1) : NULL;
+    const int flag = TGI_SCATTER_TO_ZEROS | TGI_SCATTER_EACH;
+    y = at ? tgi_scatter_flagged(TGI_OP_scatter, flag, true, y, -1, at, values) : NULL;
+    return tgi_composite_end(&c, y ? tg_reshape(y, shape) : NULL);
+}
+#define TGI_MAX_UNPOOL(name, n)                                                                                        \
+    tg_tensor *tg_##name(tg_tensor *x, tg_tensor *indices, tg_shape kernel, tg_shape stride, tg_shape padding,         \
+                         tg_shape output)                                                                              \
+    {                                                                                                                  \
+        return tgi_max_unpool_nd(#name, n, x, indices, &kernel, &stride, &padding, &output);                           \
+    }
+TGI_MAX_UNPOOL(max_unpool1d, 1)
+TGI_MAX_UNPOOL(max_unpool2d, 2)
+TGI_MAX_UNPOOL(max_unpool3d, 3)
+
 /* ---- interpolate ---- */
 
-/* w [2] for x [N, C, d..] in this size.  False after recording an error. */
+/* w [3] for x [N, C, d..] in this size.  False after recording an error. */
 static bool tgi_interpolate_windows(tgi_thread *S, const tg_tensor *x, tg_shape size, const char *mode, tgi_windows *w)
 {
     static const char *const op = "interpolate";
     const int n = x->ndim - 2;
-    const bool nearest = strcmp(mode, "nearest") == 0, linear = strcmp(mode, "linear") == 0;
-    if ((n != 1 && n != 2) || !(nearest || linear || strcmp(mode, "bilinear") == 0)) {
+    static const char *const linear[] = {"linear", "bilinear", "trilinear"};
+    const bool nearest = strcmp(mode, "nearest") == 0;
+    int dims = 1; /* that the mode is for */
+    while (!nearest && dims < 4 && strcmp(mode, linear[dims - 1]) != 0) ++dims;
+    if (n < 1 || n > 3 || dims == 4) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op,
-                        "Input Error: Only 3D and 4D input Tensors supported (got %dD) for the modes: nearest | linear "
-                        "| bilinear (got %.40s)",
+                        "Input Error: Only 3D, 4D and 5D input Tensors supported (got %dD) for the modes: nearest | "
+                        "linear | bilinear | trilinear (got %.40s)",
                         x->ndim, mode);
     }
-    if (!nearest && linear != (n == 1)) {
-        return tgi_fail(S, TG_ERR_SHAPE, op, "Got %dD input, but %s mode needs %dD input", x->ndim, mode,
-                        linear ? 3 : 4);
+    if (!nearest && dims != n) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "Got %dD input, but %s mode needs %dD input", x->ndim, mode, dims + 2);
     }
     if (size.ndim != 1 && size.ndim != n) {
         return tgi_fail(S, TG_ERR_SHAPE, op,
@@ -23131,34 +23348,36 @@ static bool tgi_interpolate_windows(tgi_thread *S, const tg_tensor *x, tg_shape 
         return tgi_fail(S, TG_ERR_SHAPE, op, "Non-empty %dD data tensor expected but got a tensor with sizes %s",
                         x->ndim, tgi_shape_text(x).text);
     }
-    w[0] = tgi_one_window();
-    for (int k = 2 - n; k < 2; ++k) {
+    w[0] = w[1] = tgi_one_window();
+    for (int k = 3 - n; k < 3; ++k) {
         w[k] = tgi_one_window();
-        w[k].in = x->dim[n + k];
-        w[k].out = size.dim[size.ndim == n ? k - 2 + n : 0];
+        w[k].in = x->dim[n + k - 1];
+        w[k].out = size.dim[size.ndim == n ? k - 3 + n : 0];
         const bool exact = x->dtype == TG_F64 || w[k].in > 1 << 24 || w[k].out > 1 << 24;
         w[k].kind = !nearest ? TGI_LINEAR : exact ? TGI_NEAREST_EXACT : TGI_NEAREST;
     }
-    if (w[0].in > 0 && w[0].out > 0 && w[1].in > 0 && w[1].out > 0) return true;
+    bool some = true;
+    for (int k = 0; k < 3; ++k) some = some && w[k].in > 0 && w[k].out > 0;
+    if (some) return true;
     if (n == 1) {
         return tgi_fail(S, TG_ERR_SHAPE, op,
                         "Input and output sizes should be greater than 0, but got input (W: %lld) and output (W: %lld)",
-                        (long long)w[1].in, (long long)w[1].out);
+                        (long long)w[2].in, (long long)w[2].out);
     }
     return tgi_fail(S, TG_ERR_SHAPE, op,
                     "Input and output sizes should be greater than 0, but got input (H: %lld, W: %lld) output (H: "
                     "%lld, W: %lld)",
-                    (long long)w[0].in, (long long)w[1].in, (long long)w[0].out, (long long)w[1].out);
+                    (long long)w[1].in, (long long)w[2].in, (long long)w[1].out, (long long)w[2].out);
 }
 
 tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode)
 {
     tgi_composite c;
-    tgi_windows w[2];
+    tgi_windows w[3];
     tg_tensor *y = NULL;
     if (!mode) return tgi_no_tensor(tgi_null_argument(tgi_self(), "interpolate", "mode"));
     if (!tgi_composite_begin_with(&c, TGI_OP_interpolate, NULL, &x)) return NULL;
-    if (tgi_interpolate_windows(c.S, x, size, mode, w)) y = tgi_window_sum(tg_contiguous(x), x->ndim - 2, w, false);
+    if (tgi_interpolate_windows(c.S, x, size, mode, w)) y = tgi_window_sum_3(x, x->ndim - 2, w);
     return tgi_composite_end(&c, y);
 }
 
@@ -23238,6 +23457,29 @@ static char tgi_resampling_mode(const char *mode, int *dims)
     return 0;
 }
 
+/* Whether window_sum computes this, with the windows w [3]: means, and what tg_interpolate has, whose elements lie as
+   the two sizes say. */
+static bool tgi_window_resampling(const tg_tensor *x, const tgi_resampling *r, const tg_shape *size, tgi_windows *w)
+{
+    const int n = x->ndim - 2;
+    if (r->align_corners || (r->mode != 'a' && r->mode != 'l' && r->mode != 'n')) return false;
+    w[0] = w[1] = tgi_one_window();
+    for (int k = 3 - n; k < 3; ++k) {
+        const int64_t in = x->dim[n + k - 1];
+        const double out = size->ndim ? (double)size->dim[size->ndim == n ? k - 3 + n : 0] : (double)in * r->scale;
+        if (!(in > 0 && in < 1 << 24 && out >= 1 && out < 1 << 24)) return false;
+        if (r->mode != 'a' && r->scale > 0 && out != (double)in * r->scale) return false;
+        w[k] = tgi_one_window();
+        w[k].in = in, w[k].out = (int64_t)out;
+        if (r->mode != 'a' && (double)w[k].out != out) return false;
+        w[k].kind = r->mode == 'a' ? TGI_ADAPTIVE
+                    : r->mode == 'l' ? TGI_LINEAR
+                    : x->dtype == TG_F64 ? TGI_NEAREST_EXACT
+                                         : TGI_NEAREST;
+    }
+    return x->dim[1] > 0;
+}
+
 tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const char *mode, bool align_corners)
 {
     static const char *const op = "interpolate_ex";
@@ -23260,6 +23502,8 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
                  x->ndim, mode ? mode : "NULL", tgi_dims_text(size.ndim, size.dim).text, scale);
         return tgi_composite_end(&c, NULL);
     }
+    tgi_windows w[3];
+    if (tgi_window_resampling(x, &r, &size, w)) return tgi_composite_end(&c, tgi_window_sum_3(x, n, w));
     tg_tensor *y = tgi_upcast(x);
     for (int k = 0; y && k < n; ++k) {
         r.in = x->dim[k + 2];
@@ -48270,6 +48514,9 @@ TGI_USED TGI_GIVES6(tg_tensor *, col2im, tg_tensor *, tg_shape, tg_shape, tg_sha
 TGI_USED TGI_GIVES4(tg_tensor *, max_pool1d, tg_tensor *, tg_shape, tg_shape, tg_shape)
 TGI_GIVES7(tg_tensor *, max_pool1d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape, bool, tg_tensor **)
 TGI_USED TGI_GIVES6(tg_tensor *, avg_pool1d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool)
+TGI_USED TGI_GIVES7(tg_tensor *, avg_pool2d_ex, tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool, int64_t)
+TGI_USED TGI_GIVES5(tg_tensor *, lp_pool1d, tg_tensor *, double, tg_shape, tg_shape, bool)
+TGI_USED TGI_GIVES6(tg_tensor *, max_unpool1d, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape)
 TGI_GIVES3(tg_tensor *, adaptive_max_pool1d_ex, tg_tensor *, tg_shape, tg_tensor **)
 TGI_USED TGI_GIVES5(tg_tensor *, interpolate_ex, tg_tensor *, tg_shape, double, const char *, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, randint, int64_t, int64_t, tg_shape)
@@ -48917,18 +49164,31 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_col2im(...) TGI_CALL(col2im, col2im, __VA_ARGS__)
 #define tg_max_pool1d(...) TGI_CALL(max_pool1d, max_pool1d, __VA_ARGS__)
 #define tg_max_pool2d(...) TGI_CALL(max_pool1d, max_pool2d, __VA_ARGS__)
+#define tg_max_pool3d(...) TGI_CALL(max_pool1d, max_pool3d, __VA_ARGS__)
 #define tg_avg_pool1d(...) TGI_CALL(max_pool1d, avg_pool1d, __VA_ARGS__)
 #define tg_avg_pool2d(...) TGI_CALL(max_pool1d, avg_pool2d, __VA_ARGS__)
+#define tg_avg_pool3d(...) TGI_CALL(max_pool1d, avg_pool3d, __VA_ARGS__)
 #define tg_max_pool1d_ex(...) TGI_CALL(max_pool1d_ex, max_pool1d_ex, __VA_ARGS__)
 #define tg_max_pool2d_ex(...) TGI_CALL(max_pool1d_ex, max_pool2d_ex, __VA_ARGS__)
+#define tg_max_pool3d_ex(...) TGI_CALL(max_pool1d_ex, max_pool3d_ex, __VA_ARGS__)
 #define tg_avg_pool1d_ex(...) TGI_CALL(avg_pool1d_ex, avg_pool1d_ex, __VA_ARGS__)
-#define tg_avg_pool2d_ex(...) TGI_CALL(avg_pool1d_ex, avg_pool2d_ex, __VA_ARGS__)
+#define tg_avg_pool2d_ex(...) TGI_CALL(avg_pool2d_ex, avg_pool2d_ex, __VA_ARGS__)
+#define tg_avg_pool3d_ex(...) TGI_CALL(avg_pool2d_ex, avg_pool3d_ex, __VA_ARGS__)
+#define tg_lp_pool1d(...) TGI_CALL(lp_pool1d, lp_pool1d, __VA_ARGS__)
+#define tg_lp_pool2d(...) TGI_CALL(lp_pool1d, lp_pool2d, __VA_ARGS__)
+#define tg_lp_pool3d(...) TGI_CALL(lp_pool1d, lp_pool3d, __VA_ARGS__)
+#define tg_max_unpool1d(...) TGI_CALL(max_unpool1d, max_unpool1d, __VA_ARGS__)
+#define tg_max_unpool2d(...) TGI_CALL(max_unpool1d, max_unpool2d, __VA_ARGS__)
+#define tg_max_unpool3d(...) TGI_CALL(max_unpool1d, max_unpool3d, __VA_ARGS__)
 #define tg_adaptive_avg_pool1d(...) TGI_CALL(reshape, adaptive_avg_pool1d, __VA_ARGS__)
 #define tg_adaptive_avg_pool2d(...) TGI_CALL(reshape, adaptive_avg_pool2d, __VA_ARGS__)
+#define tg_adaptive_avg_pool3d(...) TGI_CALL(reshape, adaptive_avg_pool3d, __VA_ARGS__)
 #define tg_adaptive_max_pool1d(...) TGI_CALL(reshape, adaptive_max_pool1d, __VA_ARGS__)
 #define tg_adaptive_max_pool2d(...) TGI_CALL(reshape, adaptive_max_pool2d, __VA_ARGS__)
+#define tg_adaptive_max_pool3d(...) TGI_CALL(reshape, adaptive_max_pool3d, __VA_ARGS__)
 #define tg_adaptive_max_pool1d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool1d_ex, __VA_ARGS__)
 #define tg_adaptive_max_pool2d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool2d_ex, __VA_ARGS__)
+#define tg_adaptive_max_pool3d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool3d_ex, __VA_ARGS__)
 #define tg_interpolate(...) TGI_CALL(pad_mode, interpolate, __VA_ARGS__)
 #define tg_interpolate_ex(...) TGI_CALL(interpolate_ex, interpolate_ex, __VA_ARGS__)
 #define tg_rand(...) TGI_CALL(zeros, rand, __VA_ARGS__)

@@ -609,6 +609,16 @@ enum {
     OP(max_pool2d_ex,                                                                                       \
        tg_max_pool2d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), TG_SHAPE(p->count2), p->flag != 0, NULL), \
        EXACT | TIES)                                                                                        \
+    OP(max_pool3d, tg_max_pool3d(a, p->dims, p->dims2, TG_SHAPE(p->count)), EXACT | TIES)                   \
+    OP(max_pool3d_ex,                                                                                       \
+       tg_max_pool3d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), TG_SHAPE(p->count2), p->flag != 0, NULL), \
+       EXACT | TIES)                                                                                        \
+    OP(max_unpool, tg_max_unpool2d(a, b, p->dims, p->dims2, TG_SHAPE(p->count), TG_SCALAR), EXACT)          \
+    OP(max_unpool1d, tg_max_unpool1d(a, b, p->dims, p->dims2, TG_SHAPE(p->count), TG_SCALAR), EXACT)        \
+    OP(max_unpool2d, tg_max_unpool2d(a, b, p->dims, p->dims2, TG_SHAPE(p->count), TG_SCALAR), EXACT)        \
+    OP(max_unpool3d, tg_max_unpool3d(a, b, p->dims, p->dims2, TG_SHAPE(p->count), TG_SCALAR), EXACT)        \
+    OP(adaptive_max_pool3d, tg_adaptive_max_pool3d(a, p->dims), EXACT | TIES)                               \
+    OP(adaptive_max_pool3d_ex, tg_adaptive_max_pool3d_ex(a, p->dims, NULL), EXACT | TIES)                   \
     OP(adaptive_max_pool1d, tg_adaptive_max_pool1d(a, p->dims), EXACT | TIES)                               \
     OP(adaptive_max_pool2d, tg_adaptive_max_pool2d(a, p->dims), EXACT | TIES)                               \
     OP(adaptive_max_pool1d_ex, tg_adaptive_max_pool1d_ex(a, p->dims, NULL), EXACT | TIES)                   \
@@ -617,7 +627,15 @@ enum {
     OP(avg_pool1d, tg_avg_pool1d(a, p->dims, p->dims2, TG_SHAPE(p->count)), 0)                              \
     OP(avg_pool2d, tg_avg_pool2d(a, p->dims, p->dims2, TG_SCALAR), 0)                                       \
     OP(avg_pool1d_ex, tg_avg_pool1d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), true, p->flag != 0), 0)    \
-    OP(avg_pool2d_ex, tg_avg_pool2d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), true, p->flag != 0), 0)    \
+    OP(avg_pool2d_ex,                                                                                       \
+       tg_avg_pool2d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), true, p->flag != 0, p->count2), SEVERAL)  \
+    OP(avg_pool3d, tg_avg_pool3d(a, p->dims, p->dims2, TG_SHAPE(p->count)), SEVERAL)                        \
+    OP(avg_pool3d_ex,                                                                                       \
+       tg_avg_pool3d_ex(a, p->dims, p->dims2, TG_SHAPE(p->count), true, p->flag != 0, p->count2), SEVERAL)  \
+    OP(lp_pool1d, tg_lp_pool1d(a, p->num, p->dims, p->dims2, p->flag != 0), SEVERAL)                        \
+    OP(lp_pool2d, tg_lp_pool2d(a, p->num, p->dims, p->dims2, p->flag != 0), SEVERAL)                        \
+    OP(lp_pool3d, tg_lp_pool3d(a, p->num, p->dims, p->dims2, p->flag != 0), SEVERAL)                        \
+    OP(adaptive_avg_pool3d, tg_adaptive_avg_pool3d(a, p->dims), SEVERAL)                                    \
     OP(adaptive_avg_pool1d, tg_adaptive_avg_pool1d(a, p->dims), 0)                                          \
     OP(adaptive_avg_pool2d, tg_adaptive_avg_pool2d(a, p->dims), 0)                                          \
     OP(interpolate, tg_interpolate(a, p->dims, p->text), 0)
@@ -3544,6 +3562,94 @@ SAMPLES(max_pool2d_ex)
     refuse(tg_max_pool2d_ex(ones(1, 2, 6), two, one, one, three, false, NULL),
            "a window has padding alone: dilation=3 of size 2");
 }
+#define VOLUME "[[[[1, 5, 2], [4, 3, 6]], [[0, 2, 7], [9, 8, -1]], [[3, -2, 4], [5, -3, -4]]]]"
+SAMPLES(max_pool3d)
+{
+    sample(S(2, 2, 3, 4, 3), dims(2), dims2(1));
+    sample(S(1, 4, 5, 3), dims(3, 2, 1), dims2(2, 1, 2));
+    sample(S(1, 3, 3, 2), dims(1, 2, 2), dims2(1)); /* each layer alone */
+    sample(S(1, 2, 2, 3), dims(2, 1, 1), dims2(1), count(0));
+    sample(S(0, 2, 3, 3, 3), dims(2));
+    edge(in(VOLUME), dims(2), dims2(1), gives("[[[[9, 8]], [[9, 8]]]]"),
+         grads("[[[[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [2, 2, 0]], [[0, 0, 0], [0, 0, 0]]]]"));
+    edge(in("[[[[1, nan]], [[nan, 3]]]]"), dims(2, 1, 2), gives("[[[[nan]]]]"), grads("[[[[0, 0]], [[1, 0]]]]"));
+    edge(in("[[[[2, 7]], [[7, 7]]]]"), dims(2, 1, 2), gives("[[[[7]]]]"), grads("[[[[0, 1]], [[0, 0]]]]"));
+    refuse(tg_max_pool3d(ones(2, 3, 3), TG_SHAPE(2), TG_SCALAR, TG_SCALAR), "Expected 4D or 5D (batch mode) tensor");
+    refuse(tg_max_pool3d(ones(2, 3, 3, 3), TG_SHAPE(1, 2), TG_SCALAR, TG_SCALAR), "or a tuple of three ints");
+    refuse(tg_max_pool3d(ones(2, 3, 3, 3), TG_SHAPE(0, 1, 1), TG_SCALAR, TG_SCALAR), "but got kT: 0 kH: 1 kW: 1");
+    refuse(tg_max_pool3d(ones(2, 3, 2, 3), TG_SHAPE(3), TG_SCALAR, TG_SCALAR),
+           "Given input size: (2x3x2x3). Calculated output size: (2x1x0x1). Output size is too small");
+}
+SAMPLES(max_pool3d_ex)
+{
+    tg_tensor *index = NULL, *x = f64(VOLUME);
+    sample(S(2, 4, 5, 3), dims(2), dims2(2, 1, 1), count(1), count2(2), flag(true));
+    sample(S(1, 1, 3, 4, 5), dims(3, 2, 2), dims2(2), count(1), count2(1), flag(false));
+    edge(in(VOLUME), dims(2), dims2(2, 1, 2), count(1), count2(1),
+         gives("[[[[1, 5], [4, 6], [4, 6]], [[3, 7], [9, 8], [9, 8]]]]"),
+         grads("[[[[1, 1, 0], [2, 0, 2]], [[0, 0, 1], [2, 2, 0]], [[1, 0, 0], [0, 0, 0]]]]"));
+    expect((tg_max_pool3d_ex(x, TG_SHAPE(2), TG_SHAPE(2, 1, 2), TG_SHAPE(1), TG_SCALAR, false, &index), index),
+           "[[[[0, 1], [3, 5], [3, 5]], [[12, 8], [9, 10], [9, 10]]]]");
+    expect((tg_max_pool3d_ex(x, TG_SHAPE(1, 2, 1), TG_SHAPE(1), TG_SCALAR, TG_SCALAR, false, &index), index),
+           "[[[[3, 1, 5]], [[9, 10, 8]], [[15, 13, 14]]]]");
+    refuse(tg_max_pool3d_ex(x, TG_SHAPE(2), TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR, false, &index), "at most half of");
+    CHECK(index == NULL);
+}
+SAMPLES(max_unpool)
+{
+    sample(S(2, 2, 2), ids("[[[0, 3], [9, 11]], [[1, 2], [5, 6]]]"), dims(2), dims2(2), count(0));
+    sample(S(1, 1, 1, 2), ids("[[[[0, 1]]]]"), dims(3, 1), dims2(1, 1), count(0));
+    edge(in("[[[5, 7], [8, 9]]]"), ids("[[[0, 0], [7, 3]]]"), dims(2), /* one place twice: one of the two stays */
+         gives("[[[7, 0, 0, 9], [0, 0, 0, 8], [0, 0, 0, 0], [0, 0, 0, 0]]]"), grads("[[[1, 1], [1, 1]]]"));
+}
+SAMPLES(max_unpool1d)
+{
+    const tg_shape two = TG_SHAPE(2);
+    sample(S(2, 3), ids("[[0, 3, 4], [1, 2, 5]]"), dims(2));
+    sample(S(1, 2, 2), ids("[[[1, 2], [0, 3]]]"), dims(3), dims2(1));
+    edge(in("[[5, 7]]"), ids("[[1, 3]]"), dims(2), gives("[[0, 5, 0, 7]]"), grads("[[1, 1]]"));
+    expect(tg_max_unpool1d(f64("[[5, 7]]"), i64("[[1, 3]]"), two, two, TG_SCALAR, TG_SHAPE(5)), "[[0, 5, 0, 7, 0]]");
+    expect(tg_max_unpool1d(f64("[[5, 7]]"), i64("[[1, 3]]"), two, two, TG_SCALAR, TG_SHAPE(9, 1, 5)),
+           "[[0, 5, 0, 7, 0]]");
+    refuse(tg_max_unpool1d(ones(1, 2), i64("[[1, 3]]"), two, two, TG_SCALAR, TG_SHAPE(6)), "invalid output_size 6");
+    refuse(tg_max_unpool1d(ones(1, 2), i64("[[1, 3]]"), two, two, TG_SCALAR, TG_SHAPE(5, 5)), "a length of '2'");
+    refuse(tg_max_unpool1d(ones(1, 2), i64("[[1, 4]]"), two, two, TG_SCALAR, TG_SCALAR), "out of bounds");
+    refuse(tg_max_unpool1d(ones(1, 2), i64("[1, 3]"), two, two, TG_SCALAR, TG_SCALAR), "Expected shape of indices");
+    refuse(tg_max_unpool1d(ones(1, 2), tg_to_dtype(i64("[[1, 3]]"), TG_I32), two, two, TG_SCALAR, TG_SCALAR), "which are i64");
+    refuse(tg_max_unpool1d(ones(2), i64("[1, 3]"), two, two, TG_SCALAR, TG_SCALAR), "of 2 or 3 dims");
+    refuse(tg_max_unpool1d(ones(1, 2), i64("[[1, 3]]"), TG_SCALAR, two, TG_SCALAR, TG_SCALAR), "kernel_size must");
+}
+SAMPLES(max_unpool2d)
+{
+    sample(S(2, 2, 2), ids("[[[0, 3], [9, 11]], [[1, 2], [5, 6]]]"), dims(2, 2), dims2(2, 2));
+    expect(tg_max_unpool2d(f64("[[[5]]]"), i64("[[[3]]]"), TG_SHAPE(2), TG_SHAPE(2), TG_SCALAR, TG_SHAPE(3, 2)),
+           "[[[0, 0], [0, 5], [0, 0]]]");
+}
+SAMPLES(max_unpool3d)
+{
+    tg_tensor *index = NULL, *x = f64(VOLUME);
+    const tg_shape kernel = TG_SHAPE(1, 2, 3);
+    sample(S(1, 2, 1, 1), ids("[[[[2]], [[5]]]]"), dims(1, 2, 2));
+    expect((x = tg_max_pool3d_ex(x, kernel, TG_SCALAR, TG_SCALAR, TG_SCALAR, false, &index),
+            tg_max_unpool3d(x, index, kernel, TG_SCALAR, TG_SCALAR, TG_SCALAR)),
+           "[[[[0, 0, 0], [0, 0, 6]], [[0, 0, 0], [9, 0, 0]], [[0, 0, 0], [5, 0, 0]]]]");
+}
+SAMPLES(adaptive_max_pool3d)
+{
+    sample(S(2, 3, 5, 4), dims(2, 3, 1));
+    sample(S(1, 2, 2, 3, 2), dims(2));
+    sample(S(1, 2, 2, 2), dims(2, 0, 1));
+    edge(in(VOLUME), dims(2, 1, 2), gives("[[[[9, 8]], [[9, 8]]]]"),
+         grads("[[[[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [2, 2, 0]], [[0, 0, 0], [0, 0, 0]]]]"));
+    refuse(tg_adaptive_max_pool3d(ones(2, 3, 3), TG_SHAPE(1)), "Expected 4D or 5D tensor, but got: [2, 3, 3]");
+}
+SAMPLES(adaptive_max_pool3d_ex)
+{
+    tg_tensor *index = NULL;
+    sample(S(1, 2, 3, 2), dims(1, 2, 2));
+    expect((tg_adaptive_max_pool3d_ex(f64(VOLUME), TG_SHAPE(2, 1, 2), &index), index), "[[[[9, 10]], [[9, 10]]]]");
+    expect((tg_adaptive_max_pool3d_ex(f64(VOLUME), TG_SHAPE(3, 1, 1), &index), index), "[[[[5]], [[9]], [[15]]]]");
+}
 SAMPLES(adaptive_max_pool1d)
 {
     sample(S(2, 3, 7), dims(3));
@@ -3618,8 +3724,69 @@ SAMPLES(avg_pool2d_ex)
          gives("[[[1.44444444444, 1.77777777778, 0.166666666667], [1.16666666667, 1.5, 0.25]]]"),
          grads("[[[0.111111111111, 0.222222222222, 0.111111111111, 0.277777777778], [0.277777777778, 0.555555555556, "
                "0.277777777778, 0.694444444444]]]"));
-    expect(tg_avg_pool2d_ex(f64(PLANE), TG_SHAPE(3, 2), TG_SHAPE(2), TG_SHAPE(1, 0), true, false),
+    expect(tg_avg_pool2d_ex(f64(PLANE), TG_SHAPE(3, 2), TG_SHAPE(2), TG_SHAPE(1, 0), true, false, 0),
            "[[[3.25, 2], [2.25, 4.75]]]");
+    edge(in("[[[1, 5, 2], [4, 3, 6]]]"), dims(2), dims2(1), count2(3), gives("[[[4.33333333333, 5.33333333333]]]"),
+         grads("[[[0.333333333333, 0.666666666667, 0.333333333333], [0.333333333333, 0.666666666667, "
+               "0.333333333333]]]"));
+    sample(S(2, 4, 4), dims(3, 2), dims2(2), count(1), flag(true), count2(-2)); /* negative, as in PyTorch */
+}
+SAMPLES(avg_pool3d)
+{
+    sample(S(2, 2, 3, 4, 3), dims(2), dims2(1), count(1));
+    sample(S(1, 4, 5, 3), dims(3, 2, 1), dims2(2, 1, 2));
+    sample(S(1, 3, 3, 2), dims(1, 2, 2), dims2(1));
+    sample(S(0, 2, 3, 3, 3), dims(2));
+    edge(in(VOLUME), dims(2), dims2(1), gives("[[[[4, 4]], [[2.75, 1.375]]]]"),
+         grads("[[[[0.125, 0.25, 0.125], [0.125, 0.25, 0.125]], [[0.25, 0.5, 0.25], [0.25, 0.5, 0.25]], [[0.125, 0.25, "
+               "0.125], [0.125, 0.25, 0.125]]]]"));
+    refuse(tg_avg_pool3d(ones(2, 3, 3), TG_SHAPE(2), TG_SCALAR, TG_SCALAR), "Expected 4D or 5D (batch mode) tensor");
+    refuse(tg_avg_pool3d(ones(2, 3, 3, 3), TG_SHAPE(2), TG_SHAPE(1, 1), TG_SCALAR), "stride must");
+}
+SAMPLES(avg_pool3d_ex)
+{
+    sample(S(2, 3, 4, 3), dims(3), dims2(2), count(1), flag(true));
+    sample(S(1, 3, 4, 3), dims(3, 2, 2), dims2(2), count(1), flag(false));
+    edge(in(VOLUME), dims(2), dims2(2), count(1), flag(false), gives("[[[[1, 3.5], [4, 4.5]], [[1.5, 2.75], [7, 0]]]]"),
+         grads("[[[[1, 0.5, 0.5], [1, 0.5, 0.5]], [[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]], [[0.5, 0.25, 0.25], [0.5, "
+               "0.25, 0.25]]]]"));
+    edge(in(VOLUME), dims(2, 2, 3), dims2(1), count2(5), gives("[[[[9.2]], [[5.6]]]]"),
+         grads("[[[[0.2, 0.2, 0.2], [0.2, 0.2, 0.2]], [[0.4, 0.4, 0.4], [0.4, 0.4, 0.4]], [[0.2, 0.2, 0.2], [0.2, "
+               "0.2, 0.2]]]]"));
+}
+SAMPLES(lp_pool1d)
+{
+    sample(range(0.2, 2), S(2, 5), num(2), dims(2), dims2(2));
+    sample(range(0.2, 2), S(1, 2, 5), num(1.5), dims(3), dims2(1), flag(true));
+    edge(in(LINE_OF_5), num(2), dims(2), dims2(2), flag(true), gives("[[4.12310562562, 8.24621125124, 4.24264068712]]"),
+         grads("[[0.242535625036, 0.970142500145, 0.242535625036, 0.970142500145, 1.41421356237]]"));
+    edge(in("[[-1, -2]]"), num(3), dims(2), gives("[[nan]]"), grads("[[nan, nan]]"));
+    refuse(tg_lp_pool1d(ones(2, 5), 2, TG_SCALAR, TG_SCALAR, false), "kernel_size must");
+}
+SAMPLES(lp_pool2d)
+{
+    sample(range(0.2, 2), S(2, 3, 4), num(2), dims(2), dims2(1));
+    edge(in("[[[1, 5, 2], [4, 3, 6]]]"), num(2), dims(2), dims2(1), gives("[[[7.14142842854, 8.60232526704]]]"),
+         grads("[[[0.140028008403, 1.28137823573, 0.232495277488], [0.560112033611, 0.76882694144, 0.697485832463]]]"));
+    refuse(tg_lp_pool2d(ones(2, 3, 3), 2, TG_SHAPE(5), TG_SCALAR, false), "Output size is too small");
+}
+SAMPLES(lp_pool3d)
+{
+    sample(range(0.2, 2), S(1, 2, 3, 3), num(2), dims(2), dims2(1));
+    edge(in(VOLUME), num(2), dims(2), dims2(1), gives("[[[[14.1421356237, 13.8564064606]], [[14, 12.7671453348]]]]"),
+         grads("[[[[0.0707106781187, 0.714397308837, 0.144337567297], [0.282842712475, 0.428638385302, "
+               "0.433012701892]], [[0, 0.585268156389, 1.05346380053], [1.27925324593, 2.34107262556, "
+               "-0.150494828647]], [[0.214285714286, -0.299509232855, 0.313304179995], [0.357142857143, "
+               "-0.449263849282, -0.313304179995]]]]"));
+}
+SAMPLES(adaptive_avg_pool3d)
+{
+    sample(S(2, 3, 5, 4), dims(2, 3, 1));
+    sample(S(1, 2, 2, 3, 2), dims(1));
+    sample(S(1, 2, 2, 2), dims(2, 0, 1));
+    edge(in(VOLUME), dims(2, 1, 2), gives("[[[[4, 4]], [[2.75, 1.375]]]]"),
+         grads("[[[[0.125, 0.25, 0.125], [0.125, 0.25, 0.125]], [[0.25, 0.5, 0.25], [0.25, 0.5, 0.25]], [[0.125, 0.25, "
+               "0.125], [0.125, 0.25, 0.125]]]]"));
 }
 SAMPLES(adaptive_avg_pool1d)
 {
@@ -3657,6 +3824,15 @@ SAMPLES(interpolate)
     sample(S(2, 2, 5), dims(8), text("linear"));
     sample(S(2, 1, 5), dims(2), text("linear"));
     sample(S(0, 2, 3, 3), dims(4), text("bilinear"));
+    sample(S(1, 1, 3, 2, 3), dims(2, 3, 2), text("trilinear"));
+    sample(S(1, 1, 2, 2, 3), dims(4, 2, 2), text("nearest"));
+    edge(in("[" VOLUME "]"), dims(2, 3, 2), text("trilinear"),
+         gives("[[[[[1.625, 3.5], [3.3125, 3.875], [5, 4.25]], [[1.4375, 3.3125], [2.9375, 0.40625], [4.4375, -2.5]]]]]"),
+         grads("[[[[[0.84375, 0.5625, 0.84375], [0.84375, 0.5625, 0.84375]], [[0.5625, 0.375, 0.5625], [0.5625, 0.375, "
+               "0.5625]], [[0.84375, 0.5625, 0.84375], [0.84375, 0.5625, 0.84375]]]]]"));
+    edge(in("[" VOLUME "]"), dims(2, 3, 2), text("nearest"),
+         gives("[[[[[1, 5], [1, 5], [4, 3]], [[0, 2], [0, 2], [9, 8]]]]]"),
+         grads("[[[[[2, 2, 0], [1, 1, 0]], [[2, 2, 0], [1, 1, 0]], [[0, 0, 0], [0, 0, 0]]]]]"));
     edge(in("[" PLANE "]"), dims(2, 6), text("nearest"), gives("[[[[1, 1, 5, 2, 2, 0], [4, 4, 3, 5, 5, 1]]]]"),
          grads("[[[[2, 1, 2, 1], [2, 1, 2, 1], [0, 0, 0, 0]]]]"));
     edge(in("[" LINE_OF_5 "]"), dims(7), text("nearest"), gives("[[[1, 1, 4, 2, 2, 8, 3]]]"),

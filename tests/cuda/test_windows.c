@@ -37,7 +37,7 @@ static tg_tensor *max_pool(const window_case *c, tg_tensor *const *in)
 static tg_tensor *avg_pool(const window_case *c, tg_tensor *const *in)
 {
     const tg_shape kernel = TG_SHAPE(tg_dim(in[1], 2), tg_dim(in[1], 3));
-    return tg_avg_pool2d_ex(in[0], kernel, ONE(c->stride), ONE(c->padding), false, c->groups == 1);
+    return tg_avg_pool2d_ex(in[0], kernel, ONE(c->stride), ONE(c->padding), false, c->groups == 1, 0);
 }
 static tg_tensor *adaptive(const window_case *c, tg_tensor *const *in)
 {

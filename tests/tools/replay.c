@@ -330,7 +330,9 @@ struct row {
     tg_tensor *(*conv)(tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, int64_t);
     tg_tensor *(*conv_transpose)(tg_tensor *, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, int64_t,
                                  tg_shape);
-    tg_tensor *(*avg_pool)(tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool);
+    tg_tensor *(*avg_pool)(tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool, int64_t);
+    tg_tensor *(*adaptive_max)(tg_tensor *, tg_shape, tg_tensor **);
+    tg_tensor *(*unpool)(tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape);
 };
 
 /* An adapter that is one expression: what it gives is the op's output. */
@@ -692,12 +694,33 @@ static void max_pool(call *c)
     if (with_indices) give(c, indices);
 }
 
-CALL(avg_pool, (need(c, !given(c, 6, "divisor_override"), "divisor_override"),
-                c->row->avg_pool(first(c), sizes(c, 1, "kernel_size"), maybe_sizes(c, 2, "stride"),
-                                 maybe_sizes(c, 3, "padding"), flag(c, 4, "ceil_mode", false),
-                                 flag(c, 5, "count_include_pad", true))))
+static tg_tensor *avg_pool1d_ex(tg_tensor *x, tg_shape kernel, tg_shape stride, tg_shape padding, bool ceil_mode,
+                                bool count_padding, int64_t divisor)
+{
+    (void)divisor;
+    return tg_avg_pool1d_ex(x, kernel, stride, padding, ceil_mode, count_padding);
+}
+static void avg_pool(call *c)
+{
+    const int64_t divisor = integer(c, 6, "divisor_override", 0);
+    need(c, divisor || !given(c, 6, "divisor_override"), "a divisor of 0, which stands for none in C");
+    give(c, c->row->avg_pool(first(c), sizes(c, 1, "kernel_size"), maybe_sizes(c, 2, "stride"),
+                             maybe_sizes(c, 3, "padding"), flag(c, 4, "ceil_mode", false),
+                             flag(c, 5, "count_include_pad", true), divisor));
+}
 
 CALL(adaptive_pool, c->row->sized(first(c), sizes(c, 1, "output_size")))
+
+static void adaptive_max_pool(call *c)
+{
+    tg_tensor *indices = NULL;
+    bool with_indices = flag(c, 2, "return_indices", false);
+    give(c, c->row->adaptive_max(first(c), sizes(c, 1, "output_size"), with_indices ? &indices : NULL));
+    if (with_indices) give(c, indices);
+}
+
+CALL(unpool, c->row->unpool(first(c), tensor(c, 1, "indices"), sizes(c, 2, "kernel_size"), maybe_sizes(c, 3, "stride"),
+                            maybe_sizes(c, 4, "padding"), maybe_sizes(c, 5, "output_size")))
 
 /* scale_factor that is computed again from the sizes gives those alone */
 static void interpolate(call *c)
@@ -996,12 +1019,23 @@ static const row rows[] = {
     BINARY(matmul), BINARY(mm), BINARY(bmm), BINARY(mv), BINARY(dot), BINARY(outer), OP(addmm), OP(einsum), NN(linear),
     NN(scaled_dot_product_attention),
     WITH("nn.functional.conv1d", conv, conv, tg_conv1d), WITH("nn.functional.conv2d", conv, conv, tg_conv2d),
+    WITH("nn.functional.conv3d", conv, conv, tg_conv3d),
+    WITH("nn.functional.conv_transpose3d", conv_transpose, conv_transpose, tg_conv_transpose3d),
     WITH("nn.functional.conv_transpose1d", conv_transpose, conv_transpose, tg_conv_transpose1d),
     WITH("nn.functional.conv_transpose2d", conv_transpose, conv_transpose, tg_conv_transpose2d),
     /* pools */
     WITH("nn.functional.max_pool1d", max_pool, max_pool, tg_max_pool1d_ex),
     WITH("nn.functional.max_pool2d", max_pool, max_pool, tg_max_pool2d_ex),
-    WITH("nn.functional.avg_pool1d", avg_pool, avg_pool, tg_avg_pool1d_ex),
+    WITH("nn.functional.max_pool3d", max_pool, max_pool, tg_max_pool3d_ex),
+    WITH("nn.functional.avg_pool1d", avg_pool, avg_pool, avg_pool1d_ex),
+    WITH("nn.functional.avg_pool3d", avg_pool, avg_pool, tg_avg_pool3d_ex),
+    WITH("nn.functional.adaptive_avg_pool3d", adaptive_pool, sized, tg_adaptive_avg_pool3d),
+    WITH("nn.functional.adaptive_max_pool1d", adaptive_max_pool, adaptive_max, tg_adaptive_max_pool1d_ex),
+    WITH("nn.functional.adaptive_max_pool2d", adaptive_max_pool, adaptive_max, tg_adaptive_max_pool2d_ex),
+    WITH("nn.functional.adaptive_max_pool3d", adaptive_max_pool, adaptive_max, tg_adaptive_max_pool3d_ex),
+    WITH("nn.functional.max_unpool1d", unpool, unpool, tg_max_unpool1d),
+    WITH("nn.functional.max_unpool2d", unpool, unpool, tg_max_unpool2d),
+    WITH("nn.functional.max_unpool3d", unpool, unpool, tg_max_unpool3d),
     WITH("nn.functional.avg_pool2d", avg_pool, avg_pool, tg_avg_pool2d_ex),
     WITH("nn.functional.adaptive_avg_pool1d", adaptive_pool, sized, tg_adaptive_avg_pool1d),
     WITH("nn.functional.adaptive_avg_pool2d", adaptive_pool, sized, tg_adaptive_avg_pool2d), NN(interpolate),
@@ -1041,6 +1075,7 @@ static const row rows[] = {
     WITH("vstack", stacked, stack, tg_vstack), WITH("tile", sized_op, sized, tg_tile), OP(tril_indices),
     OP(triu_indices), WITH("nn.functional.pixel_shuffle", shuffle, shuffle, tg_pixel_shuffle),
     WITH("nn.functional.pixel_unshuffle", shuffle, shuffle, tg_pixel_unshuffle),
+    WITH("nn.functional.channel_shuffle", shuffle, shuffle, tg_channel_shuffle),
     WITH("addmv", addmul, addmul, tg_addmv), WITH("baddbmm", addmul, addmul, tg_baddbmm),
     WITH("addbmm", addmul, addmul, tg_addbmm), BINARY(inner), OP(tensordot), BINARY(kron), OP(cross), NN(bilinear),
     BINARY(take), OP(index_fill), OP(index_copy), OP(masked_scatter), NN(embedding_bag),

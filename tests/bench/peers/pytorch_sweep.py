@@ -234,8 +234,17 @@ CALLS = {
     "avg_pool2d": pool(F.avg_pool2d),
     "avg_pool1d_ex": lambda x, p: F.avg_pool1d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
     "avg_pool2d_ex": lambda x, p: F.avg_pool2d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
+    "max_pool3d": pool(F.max_pool3d), "max_pool3d_ex": pool_ex(F.max_pool3d), "avg_pool3d": pool(F.avg_pool3d),
+    "avg_pool3d_ex": lambda x, p: F.avg_pool3d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
+    **{name: (lambda function: lambda x, p: function(x, p.num, p.dims, p.dims2, p.flag != 0))(getattr(F, name))
+       for name in ("lp_pool1d", "lp_pool2d", "lp_pool3d")},
+    **{name: (lambda function: lambda x, i, p: function(x, i, p.dims))(getattr(F, name))
+       for name in ("max_unpool1d", "max_unpool2d", "max_unpool3d")},
+    "max_unpool": lambda x, i, p: F.max_unpool2d(x, i, p.dims),
+    "adaptive_max_pool3d_ex": lambda x, p: F.adaptive_max_pool3d(x, p.dims),
     **{name: (lambda function: lambda x, p: function(x, p.dims))(getattr(F, name)) for name in (
-        "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")},
+        "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d", "adaptive_avg_pool3d")},
     "adaptive_max_pool1d_ex": lambda x, p: F.adaptive_max_pool1d(x, p.dims),
     "adaptive_max_pool2d_ex": lambda x, p: F.adaptive_max_pool2d(x, p.dims),
     "interpolate": lambda x, p: F.interpolate(x, p.dims, mode=p.text),
