@@ -5719,11 +5719,11 @@ enum {
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
-    OP(fmod, ANY, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                        \
+    OP(fmod, QUOTIENT, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                        \
        tg_neg(tg_mul(g, tg_div_rounded(a, b, "trunc"))), "a: g, b: -g * trunc(a / b)", AB)                             \
-    OP(remainder, ANY, tgi_remainder(a, b), tgi_int_remainder(a, b), A_FOR_B | B | NO_BOOL, g,                         \
+    OP(remainder, QUOTIENT, tgi_remainder(a, b), tgi_int_remainder(a, b), A_FOR_B | B | NO_BOOL, g,                         \
        tg_neg(tg_mul(g, tg_floor_divide(a, b))), "a: g, b: -g * floor(a / b)", AB)                                     \
-    OP(floor_divide, ANY, tgi_floor_divide(a, b), tgi_int_floor_divide(a, b), NO_BOOL, tg_zeros_like(g),               \
+    OP(floor_divide, QUOTIENT, tgi_floor_divide(a, b), tgi_int_floor_divide(a, b), NO_BOOL, tg_zeros_like(g),               \
        tg_zeros_like(g), "0", AB)                                                                                      \
     OP(hypot, FLOATS, tgi_hypot(a, b), a, A | B | Y | FLOATS_ONLY, tg_mul(g, tg_div(a, y)), tg_mul(g, tg_div(b, y)),   \
        "a: g * a / y, b: g * b / y", AB)                                                                               \
@@ -6751,14 +6751,13 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
      : (s) == (real)-0.5   ? 1 / tgi_sqrt(x)                                            \
                            : tgi_pow(x, s))
 #define tgi_atan2(y, x) TGI_REAL2(atan2, y, x)
-/* These are the C library's in every kernel, one call for each element. */
-#define tgi_asinh(x) TGI_REAL_OF(asinh, x)
-#define tgi_acosh(x) TGI_REAL_OF(acosh, x)
-#define tgi_atanh(x) TGI_REAL_OF(atanh, x)
-#define tgi_two_to(x) TGI_REAL_OF(exp2, x)
-#define tgi_erfc(x) TGI_REAL_OF(erfc, x)
-#define tgi_fmod(x, y) TGI_REAL2_OF(fmod, x, y)
-#define tgi_hypot(x, y) TGI_REAL2_OF(hypot, x, y)
+#define tgi_asinh(x) TGI_REAL(asinh, x)
+#define tgi_acosh(x) TGI_REAL(acosh, x)
+#define tgi_atanh(x) TGI_REAL(atanh, x)
+#define tgi_two_to(x) TGI_REAL(exp2, x)
+#define tgi_erfc(x) TGI_REAL(erfc, x)
+#define tgi_fmod(x, y) TGI_REAL2(fmod, x, y)
+#define tgi_hypot(x, y) TGI_REAL2(hypot, x, y)
 #define tgi_erfinv(x) ((real)tgi_inverse_erf((double)(x)))
 #define tgi_remainder(x, y) ((real)tgi_float_remainder((double)(x), (double)(y)))
 #define tgi_floor_divide(x, y) ((real)tgi_float_floor_divide((double)(x), (double)(y)))
@@ -11239,7 +11238,8 @@ typedef enum {
     TGI_KIND_TEST,
     TGI_KIND_CHOICE = TGI_KIND_FLOATS,
     TGI_KIND_ANGLE = TGI_KIND_FLOATS,
-    TGI_KIND_POWER = TGI_KIND_ANY
+    TGI_KIND_POWER = TGI_KIND_ANY,
+    TGI_KIND_QUOTIENT = TGI_KIND_ANY
 } tgi_kind;
 typedef struct tgi_op {
     const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
@@ -11257,6 +11257,7 @@ typedef struct tgi_op {
 #define TGI_UNLESS_TEST_CHOICE(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_ANGLE(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_POWER(...) __VA_ARGS__
+#define TGI_UNLESS_TEST_QUOTIENT(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_FLOATS(...) __VA_ARGS__
 #define TGI_RULE_OF_X(name) \
     static tg_tensor *tgi_rule_##name(tg_tensor *g, tg_tensor *x, tg_tensor *y, double s, double t)
@@ -11281,6 +11282,7 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULES_CHOICE TGI_RULES_ANY
 #define TGI_RULES_ANGLE TGI_RULES_ANY
 #define TGI_RULES_POWER TGI_RULES_ANY
+#define TGI_RULES_QUOTIENT TGI_RULES_ANY
 #define TGI_RULES_TEST(x, more) NULL, NULL, NULL
 #define TGI_ROW_OF_X(name, kind, flags, formula)                                                                       \
     {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), formula},
@@ -39316,6 +39318,7 @@ enum {
     TGI_KERNEL_F64(name, real, inputs, numbers, y)    \
     TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
 #define TGI_KERNELS_POWER TGI_KERNELS_ANY
+#define TGI_KERNELS_QUOTIENT TGI_KERNELS_ANY
 #define TGI_KERNELS_TEST(name, inputs, numbers, y, yi) \
     TGI_KERNEL_F64(name, uint8_t, inputs, numbers, y)  \
     TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
@@ -39616,6 +39619,7 @@ typedef struct {
 #define TGI_MAP_ROW_ANGLE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANY(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, false)
 #define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
+#define TGI_MAP_ROW_QUOTIENT TGI_MAP_ROW_ANY
 #define TGI_MAP_ROW_TEST(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, true)
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
@@ -45445,6 +45449,12 @@ TGI_CALLERS_END
 #define TGI_F32_atan(x) TGI_V(atan_of_f32)(x)
 #define TGI_F32_sinh(x) TGI_V(sinh_of_f32)(x)
 #define TGI_F32_cosh(x) TGI_V(cosh_of_f32)(x)
+#define TGI_F32_asinh(x) TGI_V(asinh_of_f32)(x)
+#define TGI_F32_acosh(x) TGI_V(acosh_of_f32)(x)
+#define TGI_F32_atanh(x) TGI_V(atanh_of_f32)(x)
+#define TGI_F32_exp2(x) TGI_V(exp2_of_f32)(x)
+#define TGI_F32_erfc(x) TGI_V(erfc_of_f32)(x)
+#define TGI_F32_erfinv(x) TGI_V(erfinv_of_f32)(x)
 #define TGI_F32_tanh(x) TGI_V(tanhf)(x)
 #define TGI_F32_erf(x) TGI_V(erff)(x)
 #define TGI_F32_sigmoid(x) TGI_V(sigmoidf)(x)
@@ -45460,6 +45470,10 @@ TGI_CALLERS_END
 #define TGI_F32_trunc(x) truncf(x)
 #define TGI_F32_pow(x, y) TGI_V(pow_of_f32)(x, y)
 #define TGI_F32_atan2(x, y) TGI_V(atan2_of_f32)(x, y)
+#define TGI_F32_fmod(x, y) TGI_V(fmod_of_f32)(x, y)
+#define TGI_F32_remainder(x, y) TGI_V(remainder_of_f32)(x, y)
+#define TGI_F32_floor_divide(x, y) TGI_V(floor_divide_of_f32)(x, y)
+#define TGI_F32_hypot(x, y) TGI_V(hypot_of_f32)(x, y)
 #define TGI_F32_larger(x, y) TGI_V(larger_of_f32)(x, y)
 #define TGI_F32_smaller(x, y) TGI_V(smaller_of_f32)(x, y)
 #define TGI_F64_exp(x) TGI_V(exp_of_f64)(x)
@@ -45476,6 +45490,12 @@ TGI_CALLERS_END
 #define TGI_F64_atan(x) TGI_V(atan_of_f64)(x)
 #define TGI_F64_sinh(x) TGI_V(sinh_of_f64)(x)
 #define TGI_F64_cosh(x) TGI_V(cosh_of_f64)(x)
+#define TGI_F64_asinh(x) TGI_V(asinh_of_f64)(x)
+#define TGI_F64_acosh(x) TGI_V(acosh_of_f64)(x)
+#define TGI_F64_atanh(x) TGI_V(atanh_of_f64)(x)
+#define TGI_F64_exp2(x) TGI_V(exp2_of_f64)(x)
+#define TGI_F64_erfc(x) TGI_V(erfc_of_f64)(x)
+#define TGI_F64_erfinv(x) TGI_V(erfinv_of_f64)(x)
 #define TGI_F64_tanh(x) TGI_V(tanh_of_f64)(x)
 #define TGI_F64_erf(x) TGI_V(erf_of_f64)(x)
 #define TGI_F64_sigmoid(x) TGI_V(sigmoid_of_f64)(x)
@@ -45491,12 +45511,19 @@ TGI_CALLERS_END
 #define TGI_F64_trunc(x) trunc(x)
 #define TGI_F64_pow(x, y) TGI_V(pow_of_f64)(x, y)
 #define TGI_F64_atan2(x, y) TGI_V(atan2_of_f64)(x, y)
+#define TGI_F64_fmod(x, y) TGI_V(fmod_of_f64)(x, y)
+#define TGI_F64_remainder(x, y) TGI_V(remainder_of_f64)(x, y)
+#define TGI_F64_floor_divide(x, y) TGI_V(floor_divide_of_f64)(x, y)
+#define TGI_F64_hypot(x, y) TGI_V(hypot_of_f64)(x, y)
 #define TGI_F64_larger(x, y) TGI_V(larger_of_f64)(x, y)
 #define TGI_F64_smaller(x, y) TGI_V(smaller_of_f64)(x, y)
 #undef tgi_pow_number
 #define tgi_pow_number(x, s) tgi_pow(x, s) /* the other formulas are those of other kernels: see tgi_map_kernel_of */
 #undef tgi_larger
 #undef tgi_smaller
+#undef tgi_erfinv
+#undef tgi_remainder
+#undef tgi_floor_divide
 #undef tgi_sigmoid
 #undef tgi_silu
 #undef tgi_gelu_erf
@@ -45504,6 +45531,9 @@ TGI_CALLERS_END
 #undef tgi_gelu_erf_slope
 #define tgi_larger(a, b) TGI_REAL2(larger, a, b)
 #define tgi_smaller(a, b) TGI_REAL2(smaller, a, b)
+#define tgi_erfinv(x) TGI_REAL(erfinv, x)
+#define tgi_remainder(a, b) TGI_REAL2(remainder, a, b)
+#define tgi_floor_divide(a, b) TGI_REAL2(floor_divide, a, b)
 #define tgi_sigmoid(x) TGI_REAL(sigmoid, x)
 #define tgi_silu(x) TGI_REAL(silu, x)
 #define tgi_gelu_erf(x) TGI_REAL(gelu_erf, x)
@@ -45521,14 +45551,16 @@ extern double sqrt(double) __attribute__((__const__));
 #endif
 #endif
 
-#define TGI_LARGE_ANGLE 100000 /* up to which sin, cos and tan are loops of SIMD_MATH */
+#define TGI_LARGE_ANGLE 100000 /* up to which sin, cos and tan are loops of SIMD_MATH, */
+#define TGI_LARGE_QUOTIENT 1125899906842624 /* and fmod and its like: 2^50 */
 
-/* c_0 + c_1 x + c_2 x^2 + ..: TGI_POLYNOMIAL(x, c_0, c_1, ..), 20 numbers at most, of the type of TGI_T. */
+/* c_0 + c_1 x + c_2 x^2 + ..: TGI_POLYNOMIAL(x, c_0, c_1, ..), 22 numbers at most, of the type of TGI_T. */
 #define TGI_POLYNOMIAL(x, ...)                                                                                        \
-    TGI_POLYNOMIAL_OF(__VA_ARGS__, TGI_P20, TGI_P19, TGI_P18, TGI_P17, TGI_P16, TGI_P15, TGI_P14, TGI_P13, TGI_P12,   \
-                      TGI_P11, TGI_P10, TGI_P9, TGI_P8, TGI_P7, TGI_P6, TGI_P5, TGI_P4, TGI_P3, TGI_P2, TGI_P1, none) \
+    TGI_POLYNOMIAL_OF(__VA_ARGS__, TGI_P22, TGI_P21, TGI_P20, TGI_P19, TGI_P18, TGI_P17, TGI_P16, TGI_P15, TGI_P14,   \
+                      TGI_P13, TGI_P12, TGI_P11, TGI_P10, TGI_P9, TGI_P8, TGI_P7, TGI_P6, TGI_P5, TGI_P4, TGI_P3,     \
+                      TGI_P2, TGI_P1, none)                                                                           \
     (x, __VA_ARGS__)
-#define TGI_POLYNOMIAL_OF(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, polynomial, ...) polynomial
+#define TGI_POLYNOMIAL_OF(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, polynomial, ...) polynomial
 #define TGI_P1(x, a) (a)
 #define TGI_P2(x, a, ...) TGI_T_FMA(TGI_P1(x, __VA_ARGS__), x, a)
 #define TGI_P3(x, a, ...) TGI_T_FMA(TGI_P2(x, __VA_ARGS__), x, a)
@@ -45549,6 +45581,8 @@ extern double sqrt(double) __attribute__((__const__));
 #define TGI_P18(x, a, ...) TGI_T_FMA(TGI_P17(x, __VA_ARGS__), x, a)
 #define TGI_P19(x, a, ...) TGI_T_FMA(TGI_P18(x, __VA_ARGS__), x, a)
 #define TGI_P20(x, a, ...) TGI_T_FMA(TGI_P19(x, __VA_ARGS__), x, a)
+#define TGI_P21(x, a, ...) TGI_T_FMA(TGI_P20(x, __VA_ARGS__), x, a)
+#define TGI_P22(x, a, ...) TGI_T_FMA(TGI_P21(x, __VA_ARGS__), x, a)
 
 /* Coefficients, those for floats and those for doubles, of the least relative error of the function.  With z = r^2:
        SIN   (sin(r) / r - 1) / z, |r| < 0.79            COS   (cos(r) - 1 + z / 2) / z^2, |r| < 0.79
@@ -45558,6 +45592,8 @@ extern double sqrt(double) __attribute__((__const__));
              |r| < 0.172
        EXP   (exp(r) - 1 - r) / z, |r| < 0.35
        ERF   erf(r) / r - 1, |r| <= 1                    ERFC  log(1 - erf(r)), 1 <= r <= 6, in r
+       TAIL  (1 + 2 r) exp(z) erfc(r), 0 <= r < 10.2 (27.3), in (r - 3) / (r + 3) and (r - 4) / (r + 4)
+       ERFINV  erfinv(r) / r in w - 3, w = -log(1 - z) < 6; ERFINV_NEAR_1  in sqrt(w) - 3 (4), w < 16.7 (37.5)
        POW   A; for powers of doubles (A - 2/3) / z      POW_EXP  as EXP
    Those of POW and POW_EXP for powers of floats are for a computation in doubles, too. */
 #define TGI_SIN_f32 \
@@ -45615,6 +45651,29 @@ extern double sqrt(double) __attribute__((__const__));
         -1.9522908474794077e-05, 2.2532923080765871e-05, -8.5788021343556465e-06, 2.114805585865831e-06,              \
         -3.6956652857020987e-07, 4.59333572321853e-08, -3.8900261881347886e-09, 2.0203499226722042e-10,               \
         -4.8651194706706258e-12
+#define TGI_TAIL_f32                                                                                      \
+    1.25300801f, -0.135621145f, -0.04756229f, 0.129646614f, -0.119272478f, 0.0682933703f, -0.0237913486f, \
+        0.00257884525f, 0.00199637585f, -0.000795749249f, -0.000276390259f
+#define TGI_TAIL_f64                                                                                               \
+    1.2329951186255526, -0.13962111684056264, 0.015379652102606434, 0.06809705425471074, -0.10103906603559304,     \
+        0.09373283499772478, -0.0663303658271374, 0.03716751554600587, -0.01619773389628393, 0.005031969925454691, \
+        -0.0007577743135517262, -0.00019925657847632148, 0.00015062573837285406, -2.4398917153665706e-05,          \
+        -1.12323425606321e-05, 5.707283228489271e-06, 3.104608870181641e-07, -8.190803148450041e-07,               \
+        5.829586025103651e-08, 1.018155763923159e-07, -9.229782964906567e-09, -8.827824139476265e-09
+#define TGI_ERFINV_f32                                                                              \
+    1.62354195f, 0.24163042f, -0.00573814521f, -0.000836204272f, 0.000195083107f, -1.27040248e-05f, \
+        -1.76166816e-06f, 4.47690297e-07f, -2.0165098e-08f, -5.43665868e-09f, 7.07941983e-10f
+#define TGI_ERFINV_f64                                                                                    \
+    1.6235420920397168, 0.2416304057094509, -0.0057386124439188025, -0.0008361901622579556,               \
+        0.00019549396651987312, -1.2709853721182288e-05, -1.8884636367485584e-06, 4.4857342553604897e-07, \
+        -4.1612006305128e-09, -5.480986588340674e-09
+#define TGI_ERFINV_NEAR_1_f32                                                                                   \
+    2.83297682f, 1.00167525f, 0.00944463443f, -0.00764406472f, 0.00569738401f, -0.00356492936f, 0.00142912904f, \
+        -8.95476041e-05f, -0.000216091372f, 7.51715197e-05f
+#define TGI_ERFINV_NEAR_1_f64                                                                                   \
+    3.839783800204629, 1.009496828103117, 0.0012604317637046007, -0.0008880380200819157, 0.0003200952163040823, \
+        -8.754669170343748e-05, 5.217494655432248e-05, -5.256360401811885e-05, 2.4885525897240686e-05,          \
+        -4.1074329948386345e-06
 #define TGI_POW_f32 \
     0.66666666675804642, 0.39999995620739498, 0.28572109262051948, 0.22176184779185704, 0.19584202988772501
 #define TGI_POW_f64                                                                                                   \
@@ -45934,6 +45993,7 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #define TGI_U8_ROW_ANY(name, inputs, numbers, yi) \
     TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi)
 #define TGI_U8_ROW_TEST TGI_U8_ROW_ANY
+#define TGI_U8_ROW_QUOTIENT TGI_U8_ROW_ANY
 #define TGI_U8_ROW_X(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, X, NONE, yi)
 #define TGI_U8_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_U8_ROW_##kind(name, X, public, yi)
 #define TGI_U8_ROW_AB(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, AB, NONE, yi)
@@ -46559,6 +46619,153 @@ static inline tgi_real TGI_T(cosh_of)(tgi_real x)
     return 2 * e + TGI_BY_TYPE(0.125f, 0.125) / e;
 }
 
+/* With large numbers, asinh and acosh are log(2 x); 1 + x^2 would be infinite. */
+static inline tgi_real TGI_T(asinh_of)(tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), one = 1, log_2 = TGI_BY_TYPE(0.693147182f, 0.69314718055994531);
+    const bool large = a > TGI_BY_TYPE(1e9f, 1e18);
+    const tgi_real z = a * a, y = TGI_T(log1p_of)(large ? a : a + z / (one + TGI_BY_TYPE(sqrtf, sqrt)(one + z)));
+    return TGI_T(signed_by)(y + (large ? log_2 : 0), TGI_T(sign_of)(x));
+}
+
+static inline tgi_real TGI_T(acosh_of)(tgi_real x)
+{
+    const tgi_real t = x - 1, log_2 = TGI_BY_TYPE(0.693147182f, 0.69314718055994531);
+    const bool large = x > TGI_BY_TYPE(1e9f, 1e18);
+    const tgi_real y = TGI_T(log1p_of)(large ? x : t + TGI_BY_TYPE(sqrtf, sqrt)(t * (t + 2)));
+    return x < 1 ? (tgi_real)NAN : y + (large ? log_2 : 0);
+}
+
+static inline tgi_real TGI_T(atanh_of)(tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), half = TGI_BY_TYPE(0.5f, 0.5);
+    return TGI_T(signed_by)(half * TGI_T(log1p_of)(2 * a / (1 - a)), TGI_T(sign_of)(x));
+}
+
+/* 2^n (1 + p), in two factors, since it may be too large or too small for a number. */
+static inline tgi_real TGI_T(scaled)(TGI_T(power) e)
+{
+#ifdef TGI_SECOND_TYPE
+    const uint64_t half = ((e.n + 2048) >> 1 & 2047) - 1024;
+#else
+    const int32_t half = e.n >> 1;
+#endif
+    return (1 + e.p) * TGI_T(power_of_2)(half) * TGI_T(power_of_2)(e.n - half);
+}
+
+/* 2^x = 2^k exp(r log(2)), for the integer k next to x. */
+static inline tgi_real TGI_T(exp2_of)(tgi_real x)
+{
+    const tgi_real least = TGI_BY_TYPE(-151.0f, -1076.0), most = TGI_BY_TYPE(129.0f, 1025.0);
+    const tgi_real low = x < least ? least : x, c = low > most ? most : low;
+    TGI_T(power) e;
+#ifdef TGI_SECOND_TYPE
+    const double r = (c - TGI_V(whole_f64)(c, &e.n)) * 0.69314718055994531;
+    e.p = TGI_T_FMA(r * r, TGI_POLYNOMIAL(r, TGI_EXP_f64), r);
+#else
+    e.p = TGI_V(small_expm1)((c - TGI_V(nearest)(c, 1.0f, &e.n)) * 0.693147182f);
+#endif
+    return x == x ? TGI_T(scaled)(e) : x;
+}
+
+/* erfc(a) = exp(-a^2) q(a) / (1 + 2 a), a >= 0, and exp(-a^2) is exp(-h) (1 - rest), a^2 = h + rest: with 27 (12) digits
+   in `high`, its square is exact.  exp(a^2) erfc(a) is what *above has. */
+static inline tgi_real TGI_T(upper_erfc)(tgi_real a, tgi_real *above)
+{
+    const TGI_T(word) mask = TGI_BY_TYPE(0xfffff000u, 0xfffffffff8000000u);
+    const tgi_real k = TGI_BY_TYPE(3.0f, 4.0), t = (a - k) / (a + k), h = a * a;
+    const tgi_real high = TGI_T(real_of)(TGI_T(bits_of)(a) & mask), rest = (a - high) * (a + high) + (high * high - h);
+    const tgi_real y = TGI_REAL(exp, -h);
+    *above = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(TAIL)) / (1 + 2 * a);
+    return (y - rest * y) * *above;
+}
+
+static inline tgi_real TGI_T(erfc_of)(tgi_real x)
+{
+    const tgi_real b = TGI_T_ABS(x), most = TGI_BY_TYPE(10.2f, 27.3);
+    tgi_real above;
+    const tgi_real y = TGI_T(upper_erfc)(b > most ? most : b, &above);
+    return x < 0 ? 2 - y : y;
+}
+
+/* x with erf(x) = y, by polynomials in w = -log(1 - y^2); for doubles a step of Halley's method follows, with the error
+   of erfc times exp(x^2), which loses no digits near 1.  See tgi_inverse_erf. */
+static inline tgi_real TGI_T(erfinv_of)(tgi_real y)
+{
+    const tgi_real a = TGI_T_ABS(y), one = 1, w = -TGI_REAL(log, (one - a) * (one + a)), three = 3;
+    const tgi_real tail = TGI_BY_TYPE(sqrtf, sqrt)(w) - TGI_BY_TYPE(3.0f, 4.0);
+    const tgi_real inner = TGI_POLYNOMIAL(w - three, TGI_COEFFICIENTS(ERFINV));
+    const tgi_real outer = TGI_POLYNOMIAL(tail, TGI_COEFFICIENTS(ERFINV_NEAR_1));
+    tgi_real x = a * (w < 6 ? inner : outer);
+#ifdef TGI_SECOND_TYPE
+    double above;
+    const double c = x > 6 ? 6 : x, z = c * c, grown = TGI_V(exp_of_f64)(z);
+    TGI_V(upper_erfc_f64)(c, &above);
+    const double small = TGI_T_FMA(c, TGI_POLYNOMIAL(z, TGI_ERF_f64), c - a) * grown;
+    const double f = (a < 0.5 ? small : (1 - a) * grown - above) * 0.88622692545275801;
+    x -= f / (1 + x * f);
+#endif
+    return TGI_T(signed_by)(a < 1 ? x : a == 1 ? (tgi_real)HUGE_VAL : (tgi_real)NAN, TGI_T(sign_of)(y));
+}
+
+/* sqrt(x^2 + y^2): the squares of floats are doubles; doubles are scaled, so that none is 0 or infinite. */
+static inline tgi_real TGI_T(hypot_of)(tgi_real x, tgi_real y)
+{
+    const double a = fabs((double)x), b = fabs((double)y), most = a > b ? a : b, infinite = HUGE_VAL;
+#ifdef TGI_SECOND_TYPE
+    const double scale = most > 1e150 ? 2.4099198651028841e-181 : most < 1e-150 ? 4.149515568880993e+180 : 1;
+    const double c = a * scale, d = b * scale, z = sqrt(c * c + d * d) * (1 / scale); /* 2^-600, 2^600 */
+#else
+    const double z = sqrt(a * a + b * b);
+#endif
+    return (tgi_real)(most == infinite || a == infinite ? infinite : z);
+}
+
+/* ---- the remainders of divisions, and their quotients ---- */
+
+#ifdef TGI_SECOND_TYPE
+/* For quotients below TGI_LARGE_QUOTIENT, where a - q b is exact with an FMA, and q too large by 1 at most. */
+static inline double TGI_V(fmod_of_f64)(double x, double y)
+{
+    const double a = fabs(x), b = fabs(y), infinite = HUGE_VAL, d = TGI_T_FMA(-trunc(a / b), b, a);
+    const double rest = d < 0 ? d + b : d;
+    return TGI_V(signed_by_f64)((b == infinite) & (a < infinite) ? a : rest, TGI_V(sign_of_f64)(x));
+}
+
+static inline double TGI_V(remainder_of_f64)(double x, double y)
+{
+    const double rest = TGI_V(fmod_of_f64)(x, y);
+    return (rest != 0) & ((rest < 0) != (y < 0)) ? rest + y : rest;
+}
+
+static inline double TGI_V(floor_divide_of_f64)(double x, double y)
+{
+    const double rest = TGI_V(fmod_of_f64)(x, y), lower = (rest != 0) & ((rest < 0) != (y < 0)) ? 1 : 0;
+    const double q = (x - rest) / y - lower, z = q != 0 ? rint(q) : x / y * 0;
+    return y == 0 ? x / y : z;
+}
+#elif defined(TGI_INCLUDES_ITSELF)
+static inline float TGI_V(fmod_of_f32)(float x, float y) { return (float)TGI_V(fmod_of_f64)((double)x, (double)y); }
+static inline float TGI_V(remainder_of_f32)(float x, float y)
+{
+    return (float)TGI_V(remainder_of_f64)((double)x, (double)y);
+}
+static inline float TGI_V(floor_divide_of_f32)(float x, float y)
+{
+    return (float)TGI_V(floor_divide_of_f64)((double)x, (double)y);
+}
+#else
+static inline float TGI_V(fmod_of_f32)(float x, float y) { return fmodf(x, y); }
+static inline float TGI_V(remainder_of_f32)(float x, float y)
+{
+    return (float)tgi_float_remainder((double)x, (double)y);
+}
+static inline float TGI_V(floor_divide_of_f32)(float x, float y)
+{
+    return (float)tgi_float_floor_divide((double)x, (double)y);
+}
+#endif
+
 /* ---- kernels of the elementwise ops ---- */
 
 #undef TGI_TYPED_LIGHT
@@ -46627,6 +46834,40 @@ static void TGI_T(map_angles)(int64_t n, void *out, const void *in, tgi_map_kern
     {                                                      \
         (void)scalar, (void)in1, (void)in2;                \
         TGI_T(map_angles)(n, out, in0, TGI_T(name##_near), name); \
+    }
+
+/* Quotients that are large are left to the C library, and all where there is no FMA. */
+static void TGI_T(map_quotients)(int64_t n, void *out, const void *in0, const void *in1, tgi_map_kernel kernel,
+                                 double (*exact)(double, double))
+{
+    enum { BLOCK = 256 };
+    const tgi_real large = TGI_HAS_FMA ? TGI_LARGE_QUOTIENT : 0;
+    tgi_real x[BLOCK], y[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const tgi_real *const a = (const tgi_real *)in0 + i, *const b = (const tgi_real *)in1 + i;
+        tgi_real *const z = (tgi_real *)out + i;
+        const int64_t count = tgi_at_most(n - i, BLOCK);
+        TGI_T(word) beyond = 0;
+        for (int64_t k = 0; k < count; ++k) beyond |= TGI_T_ABS(a[k]) >= large * TGI_T_ABS(b[k]) ? 1 : 0;
+        if (beyond) {
+            memcpy(x, a, (size_t)count * sizeof *x);
+            memcpy(y, b, (size_t)count * sizeof *y);
+        }
+        kernel(count, NULL, z, a, b, NULL);
+        for (int64_t k = 0; beyond && k < count; ++k) {
+            if (TGI_T_ABS(x[k]) >= large * TGI_T_ABS(y[k])) z[k] = (tgi_real)exact((double)x[k], (double)y[k]);
+        }
+    }
+}
+#define TGI_EXACT_fmod fmod
+#define TGI_EXACT_remainder tgi_float_remainder
+#define TGI_EXACT_floor_divide tgi_float_floor_divide
+#define TGI_TYPED_ROW_QUOTIENT(name, inputs, numbers, y)     \
+    TGI_TYPED_HEAVY(name##_near, 0, inputs, numbers, y)      \
+    TGI_TYPED_CALLER(name)                                   \
+    {                                                        \
+        (void)scalar, (void)in2;                             \
+        TGI_T(map_quotients)(n, out, in0, in1, TGI_T(name##_near), TGI_EXACT_##name); \
     }
 
 /* A power with a number is that with copies of it: from the number alone GCC makes no vectors. */
@@ -48047,6 +48288,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_ENTRY_CHOICE TGI_V
 #define TGI_ENTRY_ANGLE TGI_V
 #define TGI_ENTRY_POWER TGI_V
+#define TGI_ENTRY_QUOTIENT TGI_V
 #define TGI_ENTRY_ANY TGI_LIGHT
 #define TGI_ENTRY_TEST TGI_LIGHT
 #define TGI_ENTRY_F32(name, kind, ...) TGI_ENTRY_##kind(name##_f32),
@@ -48058,6 +48300,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_U8_ENTRY_POWER(name) NULL
 #define TGI_U8_ENTRY_ANGLE(name) NULL
 #define TGI_U8_ENTRY_ANY(name) TGI_LIGHT(name##_u8)
+#define TGI_U8_ENTRY_QUOTIENT TGI_U8_ENTRY_ANY
 #define TGI_U8_ENTRY_TEST(name) TGI_LIGHT(name##_u8)
 #define TGI_U8_ENTRY(name, kind, ...) TGI_U8_ENTRY_##kind(name),
         TGI_ELEMENTWISE_OPS(TGI_U8_ENTRY)

@@ -2237,6 +2237,7 @@ template <int op, class real> struct tgi_formula {
     TGI_FORMULAS_FLOATS(name, inputs, y, yi)  \
     TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
 #define TGI_FORMULAS_POWER TGI_FORMULAS_ANY
+#define TGI_FORMULAS_QUOTIENT TGI_FORMULAS_ANY
 #define TGI_FORMULAS_TEST(name, inputs, y, yi)            \
     TGI_FORMULA(name, float, uint8_t, (real), inputs, y)  \
     TGI_FORMULA(name, double, uint8_t, (real), inputs, y) \
@@ -2423,6 +2424,7 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
 #define TGI_IS_CHOICE false
 #define TGI_IS_ANGLE false
 #define TGI_IS_POWER false
+#define TGI_IS_QUOTIENT false
 #define TGI_IS_ANY false
 #define TGI_IS_TEST true
     switch (loop->kernel) {

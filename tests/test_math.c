@@ -31,6 +31,22 @@ static double silu(double x) { return x / (1 + exp(-x)); }
 static double normal_gelu(double x) { return x * 0.5 * erfc(-x * 0.70710678118654752440); }
 static double tanh_gelu(double x) { return x * sigmoid(1.5957691216057307 * (x + 0.044715 * x * x * x)); }
 
+/* x with erf(x) = y by steps of Halley's method, whose error is taken of erfc near 1. */
+static long double wide_inverse_erf(long double y)
+{
+    const long double a = fabsl(y);
+    if (!(a < 1) || a == 0) return a == 1 ? y * HUGE_VALL : a == 0 ? y : (long double)NAN;
+    long double x = 0.9L * sqrtl(-log1pl(-a * a));
+    if (x == 0) return 0.88622692545275801365L * y; /* a^2 is 0 */
+    for (int step = 0; step < 6; ++step) {
+        const long double error = a < 0.5L ? erfl(x) - a : (1 - a) - erfcl(x);
+        const long double f = error * 0.88622692545275801365L * expl(x * x);
+        x -= f / (1 + x * f);
+    }
+    return y < 0 ? -x : x;
+}
+static double inverse_erf(double y) { return (double)wide_inverse_erf(y); }
+
 static const struct {
     const char *name;
     tg_tensor *(*op)(tg_tensor *x);
@@ -54,6 +70,12 @@ static const struct {
     {"x^-3", inverse_cube, exact_inverse_cube, wide_inverse_cube, 1, 1.5},
     {"sinh", tg_sinh, sinh, sinhl, 2, 2},
     {"cosh", tg_cosh, cosh, coshl, 2, 2},
+    {"asinh", tg_asinh, asinh, asinhl, 3, 3},
+    {"acosh", tg_acosh, acosh, acoshl, 3, 3},
+    {"atanh", tg_atanh, atanh, atanhl, 3, 3},
+    {"exp2", tg_exp2, exp2, exp2l, 2, 2},
+    {"erfc", tg_erfc, erfc, erfcl, 6, 6},
+    {"erfinv", tg_erfinv, inverse_erf, wide_inverse_erf, 4, 5},
     {"tanh", tg_tanh, tanh, tanhl, 2, 3},
     {"erf", tg_erf, erf, erfl, 2, 2},
     {"sigmoid", tg_sigmoid, sigmoid, NULL, 2, 0},
@@ -107,6 +129,77 @@ TEST(large_angles)
     CHECK(tg_copy_out(t, y, sizeof y) == TG_OK);
     for (i = 0; i < 1000; ++i) CHECK(distance(y[i], sin((double)x[i])) <= 1.6);
     tg_scope_end(mark);
+}
+
+/* fmod, remainder and floor_divide are exact: of small and of huge quotients, zeros, infinities and NaN. */
+static double rounded_down(double a, double b)
+{
+    const double rest = fmod(a, b);
+    if (b == 0) return a / b;
+    const double quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0));
+    return quotient != 0 ? rint(quotient) : a / b * 0;
+}
+
+static double rest_of(double a, double b)
+{
+    const double rest = fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static bool alike(double a, double b) { return isnan(a) ? isnan(b) : a == b && !signbit(a) == !signbit(b); }
+
+TEST(quotients)
+{
+    enum { N = 3000, SOME = 12 };
+    static double a[N], b[N], y[N];
+    static float a32[N], b32[N], y32[N];
+    const double some[SOME] = {0, -0.0, 1, -1, 0.1, -0.1, 7, 1e300, -1e-300, HUGE_VAL, -HUGE_VAL, (double)NAN};
+    tg_tensor *(*const ops[])(tg_tensor *, tg_tensor *) = {tg_fmod, tg_remainder, tg_floor_divide};
+    double (*const exact[])(double, double) = {fmod, rest_of, rounded_down};
+    uint64_t state = 7;
+    for (int i = 0; i < N; ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const double u = (double)(state >> 12) / 2251799813685248.0 - 1, v = (double)(state >> 20 & 1023) - 511.5;
+        a[i] = i < SOME * SOME ? some[i / SOME] : i % 3 ? u * 1000 : ldexp(u, (int)(state >> 40 & 127) - 40);
+        b[i] = i < SOME * SOME ? some[i % SOME] : i % 5 ? v / 64 : i % 7 ? a[i] / 3 : a[i];
+        a32[i] = (float)a[i];
+        b32[i] = (float)b[i];
+    }
+    for (int k = 0; k < 3; ++k) {
+        TG_SCOPE;
+        tg_tensor *z = ops[k](tg_from(a, TG_SHAPE(N), TG_F64), tg_from(b, TG_SHAPE(N), TG_F64));
+        CHECK(tg_copy_out(z, y, sizeof y) == TG_OK);
+        z = ops[k](tg_from(a32, TG_SHAPE(N), TG_F32), tg_from(b32, TG_SHAPE(N), TG_F32));
+        CHECK(tg_copy_out(z, y32, sizeof y32) == TG_OK);
+        for (int i = 0; i < N; ++i) {
+            CHECK(alike(y[i], exact[k](a[i], b[i])));
+            CHECK(alike((double)y32[i], (double)(float)exact[k]((double)a32[i], (double)b32[i])));
+        }
+    }
+}
+
+/* hypot within 1 unit in the last place, and neither 0 nor infinite where squares are. */
+TEST(hypotenuses)
+{
+    enum { N = 4000 };
+    static double a[N], b[N], y[N];
+    double worst = 0;
+    uint64_t state = 3;
+    for (int i = 0; i < N; ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        a[i] = ldexp((double)(state >> 12) / 4503599627370496.0, (int)(i % 4 ? state & 7 : state & 2047) - 1040);
+        b[i] = a[i] * ((double)(state >> 24 & 65535) / 30000 - 1);
+    }
+    a[0] = HUGE_VAL, b[0] = (double)NAN, a[1] = 0, b[1] = -0.0, a[2] = 3, b[2] = -4;
+    TG_SCOPE;
+    CHECK(tg_copy_out(tg_hypot(tg_from(a, TG_SHAPE(N), TG_F64), tg_from(b, TG_SHAPE(N), TG_F64)), y, sizeof y) == TG_OK);
+    CHECK(y[0] == HUGE_VAL && y[1] == 0 && y[2] == 5);
+    for (int i = 1; i < N; ++i) {
+        const double exact = hypot(a[i], b[i]), off = exact == 0 ? 0 : fabs(y[i] / exact - 1) / 2.220446049250313e-16;
+        if (!(off <= worst) && fpclassify(exact) != FP_SUBNORMAL) worst = off;
+    }
+    printf("%-8s  hypot in f64 at most %.2f units in the last place\n", capability, worst);
+    CHECK(worst <= 2);
 }
 
 /* One in so many of all floats, NaN and infinity among them. */
@@ -183,7 +276,7 @@ TEST(errors_f64)
                 const double d = wide_distance(y[i], functions[f].wide((long double)x[i]));
                 if (!(d <= worst[f])) worst[f] = isnan(d) ? HUGE_VAL : d;
             }
-            CHECK(!signbit(y[1]) == !signbit(functions[f].exact(x[1]))); /* of -0 */
+            CHECK(isnan(y[1]) || !signbit(y[1]) == !signbit(functions[f].exact(x[1]))); /* of -0 */
         }
     }
     for (int f = 0; f < FUNCTIONS; ++f) {
@@ -434,6 +527,8 @@ int main(int argc, char **argv)
             RUN(neighbours);
             RUN(pairs);
             RUN(large_angles);
+            RUN(quotients);
+            RUN(hypotenuses);
             RUN(errors_of_gradients);
         }
     }
