@@ -5719,11 +5719,11 @@ enum {
        tgi_larger_gradient(g, a, b), "g to the smaller, half to each where equal", AB)                                 \
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
-    OP(fmod, QUOTIENT, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                        \
+    OP(fmod, QUOTIENT, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                   \
        tg_neg(tg_mul(g, tg_div_rounded(a, b, "trunc"))), "a: g, b: -g * trunc(a / b)", AB)                             \
-    OP(remainder, QUOTIENT, tgi_remainder(a, b), tgi_int_remainder(a, b), A_FOR_B | B | NO_BOOL, g,                         \
+    OP(remainder, QUOTIENT, tgi_remainder(a, b), tgi_int_remainder(a, b), A_FOR_B | B | NO_BOOL, g,                    \
        tg_neg(tg_mul(g, tg_floor_divide(a, b))), "a: g, b: -g * floor(a / b)", AB)                                     \
-    OP(floor_divide, QUOTIENT, tgi_floor_divide(a, b), tgi_int_floor_divide(a, b), NO_BOOL, tg_zeros_like(g),               \
+    OP(floor_divide, QUOTIENT, tgi_floor_divide(a, b), tgi_int_floor_divide(a, b), NO_BOOL, tg_zeros_like(g),          \
        tg_zeros_like(g), "0", AB)                                                                                      \
     OP(hypot, FLOATS, tgi_hypot(a, b), a, A | B | Y | FLOATS_ONLY, tg_mul(g, tg_div(a, y)), tg_mul(g, tg_div(b, y)),   \
        "a: g * a / y, b: g * b / y", AB)                                                                               \
@@ -7159,12 +7159,15 @@ static const tgi_backend *tgi_row_of_cpu(tgi_thread *S)
    and give the same bits with all kernels. */
 static TGI_UNUSED const struct tgi_kernels *tgi_last_kernels;
 
-/* The number of threads for a loop of this much work (elements or multiply-adds): one where to start others would take
-   longer than the loop, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent has. */
+/* The number of threads for a loop of this much work, in multiply-adds of a product: one where to start others would
+   take longer than they save, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent
+   has.  To start a thread and to wait for it takes 1 us, and 262144 multiply-adds take 5 to 10, as do 65536 floats that
+   are read, used and written (TGI_LIGHT_WORK each), or 16384 of which a function is computed (TGI_HEAVY_WORK). */
+enum { TGI_LEAST_WORK = 262144, TGI_LIGHT_WORK = 4, TGI_HEAVY_WORK = 16 };
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
-    if (work < 262144 || omp_in_parallel()) return 1;
+    if (work < TGI_LEAST_WORK || omp_in_parallel()) return 1;
     const int threads = S->threads ? S->threads : omp_get_max_threads();
     return threads > 1 && S->process != tgi_process() ? 1 : threads;
 #else
@@ -39984,10 +39987,10 @@ static void tgi_map_plan(tgi_map_job *job)
     }
 }
 
-/* Runs a kernel over the loop.  result: the dtype that it writes; light: the op reads two tensors at least, and
-   computes little for each number. */
-static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, bool light)
+/* Runs a kernel over the loop.  result: the dtype that it writes; cost: of an element of 4 bytes, light or heavy. */
+static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, int cost)
 {
+    const bool light = cost == TGI_LIGHT_WORK && loop->nargs > 2;
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true;
@@ -40008,7 +40011,8 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     if (numel == 0) return true;
     job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? tgi_kernels_of(S)->stream : NULL;
     tgi_map_plan(&job);
-    tgi_parallel_for(tgi_parts_for(S, (double)numel, job.blocks.count), job.blocks.count, tgi_map_range, &job);
+    const double work = (double)numel * cost * (double)tgi_bytes_of(job.compute) / 4;
+    tgi_parallel_for(tgi_parts_for(S, work, job.blocks.count), job.blocks.count, tgi_map_range, &job);
     return true;
 }
 
@@ -40053,16 +40057,16 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
     tgi_loop bytes, halves;
     if (tgi_is_map_of_signs(loop, &halves))
         return tgi_map_with(S, &halves, loop->kernel == TGI_OP_neg ? tgi_neg_halves : tgi_abs_halves, halves.compute,
-                            false);
+                            TGI_LIGHT_WORK);
     if (loop->compute == TG_I64 && tgi_is_map_of_bytes(loop, &bytes) && tgi_kernels_of(S)->map_u8[bytes.kernel])
-        return tgi_map_with(S, &bytes, tgi_kernels_of(S)->map_u8[bytes.kernel], TG_U8, loop->nargs > 2);
+        return tgi_map_with(S, &bytes, tgi_kernels_of(S)->map_u8[bytes.kernel], TG_U8, TGI_LIGHT_WORK);
     const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute, loop->scalar[0]);
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tgi_dtypes[loop->compute].name);
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const bool light = row->kernel[2] != NULL && loop->nargs > 2;
-    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, light);
+    const int cost = row->kernel[2] ? TGI_LIGHT_WORK : TGI_HEAVY_WORK; /* kernels for integers do little */
+    return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, cost);
 }
 
 /* The kernel of an op with a row in TGI_GRADIENTS. */
@@ -40074,7 +40078,7 @@ static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype com
 static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_kernel kernel = tgi_gradient_kernel_of(S, loop->kernel, loop->compute);
-    return tgi_map_with(S, loop, kernel, loop->compute, false) ? TGI_DONE : TGI_FAILED;
+    return tgi_map_with(S, loop, kernel, loop->compute, TGI_HEAVY_WORK) ? TGI_DONE : TGI_FAILED;
 }
 
 /* y [n] = x [n], steps in bytes.  Of one dtype bits are moved.  Else the elements of a row without gaps are converted
@@ -40186,7 +40190,8 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
         job.across = false; /* too few rows or columns to drive each other out of the cache */
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / blocks->iter.dim[blocks->iter.ndim - 1], TGI_BLOCK_DIRECT);
-    tgi_parallel_for(tgi_parts_for(S, (double)numel, blocks->count), blocks->count, tgi_copy_range, &job);
+    const int parts = tgi_parts_for(S, TGI_LIGHT_WORK * (double)numel, blocks->count);
+    tgi_parallel_for(parts, blocks->count, tgi_copy_range, &job);
     return true;
 }
 
@@ -40344,7 +40349,7 @@ static bool tgi_cpu_random(tgi_thread *S, tgi_random kind, tgi_operand out, int6
     job.lo = lo;
     job.hi = hi;
     job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_random_range, &job);
+    tgi_parallel_for(tgi_parts_for(S, TGI_HEAVY_WORK * (double)n, tiles), tiles, tgi_random_range, &job);
     return true;
 }
 
@@ -40404,7 +40409,8 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
     for (const tgi_optim_step *step = steps; step < steps + n; ++step) {
         const tgi_optim_job job = {
             step, step->dtype == TG_F64 ? f64[step->kind] : tgi_kernels_of(S)->optimizer_f32[step->kind]};
-        if (step->n > 0) tgi_parallel_for(tgi_parts_for(S, (double)step->n, step->n), step->n, tgi_optim_range, &job);
+        const int parts = tgi_parts_for(S, TGI_LIGHT_WORK * (double)step->n, step->n);
+        if (step->n > 0) tgi_parallel_for(parts, step->n, tgi_optim_range, &job);
     }
     return true;
 }
@@ -40672,8 +40678,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
     const int64_t items = outputs / columns * job.blocks * job.pieces;
-    tgi_parallel_for(tgi_parts_for(S, (double)outputs * (double)job.reduced.numel, items), items, tgi_reduce_range,
-                     &job);
+    const double work = TGI_LIGHT_WORK * (double)outputs * (double)job.reduced.numel;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_reduce_range, &job);
     if (job.partial) tgi_reduce_pieces(&job);
     tgi_free(S, job.partial, bytes);
     return true;
@@ -40810,7 +40816,7 @@ static bool tgi_each_row_of(tgi_thread *S, const char *op, const tgi_rows *rows,
         items = items / columns * job.blocks;
         bytes *= TGI_LANES;
     }
-    const int parts = tgi_parts_for(S, numel, items);
+    const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * numel, items);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
     if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
     tgi_parallel_for(parts, items, job.column ? tgi_column_range : tgi_row_range, &job);
@@ -41820,7 +41826,7 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.whole = others->stride[0][inner] == size && others->stride[1][inner] == size && others->stride[2][inner] == 0;
     job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
     const int64_t items = job.by_rows ? rows->length : others->numel;
-    tgi_parallel_for(tgi_parts_for(S, numel, items), items, tgi_index_range, &job);
+    tgi_parallel_for(tgi_parts_for(S, TGI_LIGHT_WORK * numel, items), items, tgi_index_range, &job);
     return true;
 }
 
@@ -41879,7 +41885,8 @@ static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_grad
     for (int64_t i = 0; i < n; ++i) job.end[tgi_index_at(ids + i * id_size, wide) + 1]++;
     for (int64_t row = 0; row < count; ++row) job.end[row + 1] += job.end[row]; /* end[r]: where the rows for r begin */
     for (int64_t i = 0; i < n; ++i) job.order[job.end[tgi_index_at(ids + i * id_size, wide)]++] = i;
-    tgi_parallel_for(tgi_parts_for(S, (double)(count + n) * (double)table->width, count), count, tgi_table_range, &job);
+    const double work = TGI_LIGHT_WORK * (double)(count + n) * (double)table->width;
+    tgi_parallel_for(tgi_parts_for(S, work, count), count, tgi_table_range, &job);
     tgi_free(S, job.end, bytes);
     return TGI_DONE;
 }
@@ -42049,7 +42056,8 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
         !tgi_mul_size(sizeof(double), (size_t)numbers, &scratch)) {
         return tgi_no_memory(S, op, SIZE_MAX);
     }
-    const int parts = tgi_parts_for(S, (double)pool->planes * (double)(h->in * w->in + h->out * w->out), items);
+    const double work = TGI_LIGHT_WORK * (double)pool->planes * (double)(h->in * w->in + h->out * w->out);
+    const int parts = tgi_parts_for(S, work, items);
     job.pool = pool;
     job.kernels = tgi_kernels_of(S);
     job.column = (tgi_window *)tgi_alloc(S, bytes);
@@ -44007,7 +44015,7 @@ static void tgi_im2col_range(const void *job, int thread, int64_t first, int64_t
 static bool tgi_cpu_im2col(tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t items = m->channels * m->kernel[0] * m->kernel[1] * m->kernel[2] * m->images;
-    const double work = (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
+    const double work = TGI_LIGHT_WORK * (double)items * (double)(m->windows[0] * m->windows[1] * m->windows[2]);
     tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_im2col_range, m);
     return true;
 }
@@ -44065,7 +44073,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
 {
     const int64_t items = m->images * m->channels * m->size[0] * m->size[1];
     const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2];
-    const double work = (double)items * (double)m->size[2] * (double)taps;
+    const double work = TGI_LIGHT_WORK * (double)items * (double)m->size[2] * (double)taps;
     tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_col2im_range, m);
     return true;
 }
@@ -44738,7 +44746,7 @@ static void tgi_norm_columns_range(const void *job_, int thread, int64_t first, 
 /* Calls part for n items, each `work` elements, with scratch memory for TGI_NORM_ROWS rows. */
 static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_norm *norm, int64_t n, tgi_range_fn part)
 {
-    const int parts = tgi_parts_for(S, (double)norm->rows * (double)norm->n, n);
+    const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * (double)norm->rows * (double)norm->n, n);
     size_t bytes;
     job->norm = norm;
     job->kernels = tgi_kernels_of(S);
@@ -44777,7 +44785,7 @@ static tgi_answer tgi_cpu_norm_backward(tgi_thread *S, const tgi_row_norm *norm)
     if (!job.sums) return tgi_no_memory(S, "layer_norm", bytes), TGI_FAILED;
     const tgi_answer answer = tgi_norm_run(S, &job, norm, job.blocks, tgi_norm_backward_range);
     const int64_t tiles = (norm->n + TGI_TILE - 1) / TGI_TILE;
-    const int parts = tgi_parts_for(S, (double)job.blocks * 2 * (double)norm->n, tiles);
+    const int parts = tgi_parts_for(S, TGI_LIGHT_WORK * (double)job.blocks * 2 * (double)norm->n, tiles);
     if (answer == TGI_DONE) tgi_parallel_for(parts, tiles, tgi_norm_columns_range, &job);
     tgi_free(S, job.sums, bytes);
     return answer;
@@ -44967,7 +44975,8 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     job->sets = batch ? norm->channels : norm->samples * norm->groups;
     job->runs = job->columns ? 1 : batch ? norm->samples : norm->channels / norm->groups;
     const int64_t items = job->columns ? (job->sets + TGI_LANES - 1) / TGI_LANES : job->sets;
-    const int parts = tgi_parts_for(S, (double)norm->samples * (double)norm->channels * (double)norm->length, items);
+    const double elements = (double)norm->samples * (double)norm->channels * (double)norm->length;
+    const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * elements, items);
     if (converted && !tgi_mul_size((size_t)norm->length, 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "channel_norm", SIZE_MAX), TGI_FAILED;
     job->weight = (double *)tgi_alloc(S, numbers);
@@ -45280,7 +45289,7 @@ static void tgi_class_mean(const tgi_class_job *job)
 static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
 {
     const size_t losses_bytes = loss->mean && !loss->g ? (size_t)loss->rows * sizeof(double) : 0;
-    const int parts = tgi_parts_for(S, (double)loss->rows * (double)loss->classes, loss->rows);
+    const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * (double)loss->rows * (double)loss->classes, loss->rows);
     const bool converted = tgi_compute_dtype(loss->dtype) != loss->dtype;
     tgi_class_job job;
     size_t bytes = 0;
@@ -45397,7 +45406,7 @@ static tgi_answer tgi_cpu_dropout(tgi_thread *S, tgi_operand y, tgi_operand x, i
     job.n = n;
     job.last = p < 1 ? (uint32_t)(ceil((1 - p) * 4294967296.0) - 1) : 0; /* as in tgi_random_bernoulli */
     job.rng = rng;
-    tgi_parallel_for(tgi_parts_for(S, (double)n, tiles), tiles, tgi_dropout_range, &job);
+    tgi_parallel_for(tgi_parts_for(S, TGI_HEAVY_WORK * (double)n, tiles), tiles, tgi_dropout_range, &job);
     return TGI_DONE;
 }
 
@@ -46668,8 +46677,8 @@ static inline tgi_real TGI_T(exp2_of)(tgi_real x)
     return x == x ? TGI_T(scaled)(e) : x;
 }
 
-/* erfc(a) = exp(-a^2) q(a) / (1 + 2 a), a >= 0, and exp(-a^2) is exp(-h) (1 - rest), a^2 = h + rest: with 27 (12) digits
-   in `high`, its square is exact.  exp(a^2) erfc(a) is what *above has. */
+/* erfc(a) = exp(-a^2) q(a) / (1 + 2 a), a >= 0, and exp(-a^2) is exp(-h) (1 - rest), a^2 = h + rest: `high` has 12 (27)
+   digits of a, so that its square is exact.  *above gets exp(a^2) erfc(a). */
 static inline tgi_real TGI_T(upper_erfc)(tgi_real a, tgi_real *above)
 {
     const TGI_T(word) mask = TGI_BY_TYPE(0xfffff000u, 0xfffffffff8000000u);

@@ -49,7 +49,7 @@ class Measured:
     def __init__(self, cell, threads, ours, theirs=None):
         self.cell, self.threads, self.ours, self.theirs = cell, threads, ours, theirs
         self.op = cell.split(" ")[0]
-        self.ratio = theirs / ours if theirs else None
+        self.ratio = theirs / ours if theirs and ours else None
 
 
 class Sweep:
