@@ -46738,19 +46738,21 @@ static inline double TGI_V(fmod_of_f64)(double x, double y)
 {
     const double a = fabs(x), b = fabs(y), infinite = HUGE_VAL, d = TGI_T_FMA(-trunc(a / b), b, a);
     const double rest = d < 0 ? d + b : d;
-    return TGI_V(signed_by_f64)((b == infinite) & (a < infinite) ? a : rest, TGI_V(sign_of_f64)(x));
+    return TGI_V(signed_by_f64)(((b == infinite) & (a < infinite)) != 0 ? a : rest, TGI_V(sign_of_f64)(x));
 }
 
 static inline double TGI_V(remainder_of_f64)(double x, double y)
 {
     const double rest = TGI_V(fmod_of_f64)(x, y);
-    return (rest != 0) & ((rest < 0) != (y < 0)) ? rest + y : rest;
+    const bool other = (rest != 0) & ((rest < 0) != (y < 0));
+    return other ? rest + y : rest;
 }
 
 static inline double TGI_V(floor_divide_of_f64)(double x, double y)
 {
-    const double rest = TGI_V(fmod_of_f64)(x, y), lower = (rest != 0) & ((rest < 0) != (y < 0)) ? 1 : 0;
-    const double q = (x - rest) / y - lower, z = q != 0 ? rint(q) : x / y * 0;
+    const double rest = TGI_V(fmod_of_f64)(x, y);
+    const bool other = (rest != 0) & ((rest < 0) != (y < 0));
+    const double q = (x - rest) / y - (other ? 1 : 0), z = q != 0 ? rint(q) : x / y * 0;
     return y == 0 ? x / y : z;
 }
 #elif defined(TGI_INCLUDES_ITSELF)
