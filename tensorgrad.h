@@ -2184,6 +2184,23 @@ TG_API tg_tensor *tg_sample_logits(tg_tensor *logits, double temperature, int64_
 /* If training, zeroes each element with probability p and scales the others by 1 / (1 - p); else, or if p is 0, x
    itself.  F.dropout */
 TG_API tg_tensor *tg_dropout(tg_tensor *x, double p, bool training);
+/* tg_dropout of whole channels of x [N, C, ..]; [C, L] counts as one without N.  F.dropout1d */
+TG_API tg_tensor *tg_dropout1d(tg_tensor *x, double p, bool training);
+/* Of whole channels; [C, H, W] counts as one without N.  F.dropout2d */
+TG_API tg_tensor *tg_dropout2d(tg_tensor *x, double p, bool training);
+/* Of whole channels; [C, D, H, W] counts as one without N.  F.dropout3d */
+TG_API tg_tensor *tg_dropout3d(tg_tensor *x, double p, bool training);
+/* If training, sets each element with probability p to what selu tends to for -infinity, and scales and moves all so
+   that numbers of mean 0 and variance 1 keep these; else, or if p is 0, x itself.  F.alpha_dropout */
+TG_API tg_tensor *tg_alpha_dropout(tg_tensor *x, double p, bool training);
+/* tg_alpha_dropout of whole channels of x [N, C, ..].  F.feature_alpha_dropout */
+TG_API tg_tensor *tg_feature_alpha_dropout(tg_tensor *x, double p, bool training);
+/* x where it is > 0, else x times a number: uniform in [lower, upper) for each element if training, and their mean if
+   not.  PyTorch's bounds are 1/8 and 1/3.  F.rrelu */
+TG_API tg_tensor *tg_rrelu(tg_tensor *x, double lower, double upper, bool training);
+/* softmax((logits + noise) / tau) along dim, where the largest of logits + noise is a draw of a category: the gradient
+   goes through the draw.  hard: the draw itself, 1 at one place of each row, with that gradient.  F.gumbel_softmax */
+TG_API tg_tensor *tg_gumbel_softmax(tg_tensor *logits, double tau, bool hard, int dim);
 
 /* -------- @@INIT -------------------------------------------------------------------------------------------------- */
 
@@ -2333,6 +2350,19 @@ TG_API tg_tensor *tg_triplet_margin_loss(tg_tensor *anchor, tg_tensor *positive,
    max(0, 1 - (input[t] - input[i])) over each target t and each i that is none, divided by C.  Errors: a target outside
    [-1, C).  F.multilabel_margin_loss */
 TG_API tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int reduction);
+/* For input [N, C] or [C] and target, i64 [N] or 0-dim: the sum over the other classes of
+   max(0, margin - x[target] + x[i])^p, times weight[target], divided by C; p is 1 or 2, weight [C] or NULL.  Errors: a
+   target outside [0, C).  F.multi_margin_loss */
+TG_API tg_tensor *tg_multi_margin_loss(tg_tensor *input, tg_tensor *target, double p, double margin, tg_tensor *weight,
+                                       int reduction);
+/* The mean over the last dim, the classes, of tg_binary_cross_entropy_with_logits; weight scales the elements and is
+   NULL or broadcasts.  F.multilabel_soft_margin_loss */
+TG_API tg_tensor *tg_multilabel_soft_margin_loss(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction);
+/* tg_triplet_margin_loss by another distance, which gets two tensors and user; NULL: tg_pairwise_distance.
+   F.triplet_margin_with_distance_loss */
+TG_API tg_tensor *tg_triplet_margin_with_distance_loss(tg_tensor *anchor, tg_tensor *positive, tg_tensor *negative,
+                                                       tg_function distance, void *user, double margin, bool swap,
+                                                       int reduction);
 
 /* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
@@ -2381,6 +2411,8 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(adaptive_avg_pool2d) R(adaptive_avg_pool3d) R(adaptive_max_pool1d) R(adaptive_max_pool2d)                        \
     R(adaptive_max_pool3d) R(interpolate) R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
     R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
+    R(dropout1d) R(dropout2d) R(dropout3d) R(alpha_dropout) R(feature_alpha_dropout) R(rrelu) R(gumbel_softmax)        \
+    R(multi_margin_loss) R(multilabel_soft_margin_loss) R(triplet_margin_with_distance_loss)                           \
     R(fmod) R(remainder) R(floor_divide) R(div_rounded) R(fmax) R(fmin) R(hypot) R(logaddexp) R(xlogy) R(asinh)        \
     R(acosh) R(atanh) R(exp2) R(erfc) R(erfinv) R(frac) R(round_decimals) R(sinc) R(logit) R(nan_to_num)               \
     R(hardshrink) R(softshrink) R(tanhshrink) R(threshold)                                                             \
@@ -3200,6 +3232,12 @@ TG_API tg_module *tg_nn_dropout(double p);
 TG_API tg_module *tg_nn_dropout1d(double p);
 /* Zeroes whole channels of x [N, C, H, W] or [C, H, W] */
 TG_API tg_module *tg_nn_dropout2d(double p);
+/* Zeroes whole channels of x [N, C, D, H, W] or [C, D, H, W] */
+TG_API tg_module *tg_nn_dropout3d(double p);
+/* tg_alpha_dropout.  torch.nn.AlphaDropout */
+TG_API tg_module *tg_nn_alpha_dropout(double p);
+/* tg_feature_alpha_dropout.  torch.nn.FeatureAlphaDropout */
+TG_API tg_module *tg_nn_feature_alpha_dropout(double p);
 
 /* Pools: the functions of the same names, with their rules for kernel, stride and padding. */
 
@@ -3207,23 +3245,64 @@ TG_API tg_module *tg_nn_dropout2d(double p);
 TG_API tg_module *tg_nn_max_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding);
 /* tg_max_pool2d.  torch.nn.MaxPool2d */
 TG_API tg_module *tg_nn_max_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding);
+/* tg_max_pool3d.  torch.nn.MaxPool3d */
+TG_API tg_module *tg_nn_max_pool3d(tg_shape kernel, tg_shape stride, tg_shape padding);
 /* tg_avg_pool1d.  torch.nn.AvgPool1d */
 TG_API tg_module *tg_nn_avg_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding);
 /* tg_avg_pool2d.  torch.nn.AvgPool2d */
 TG_API tg_module *tg_nn_avg_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding);
+/* tg_avg_pool3d.  torch.nn.AvgPool3d */
+TG_API tg_module *tg_nn_avg_pool3d(tg_shape kernel, tg_shape stride, tg_shape padding);
+/* tg_lp_pool1d.  torch.nn.LPPool1d */
+TG_API tg_module *tg_nn_lp_pool1d(double p, tg_shape kernel, tg_shape stride, bool ceil_mode);
+/* tg_lp_pool2d.  torch.nn.LPPool2d */
+TG_API tg_module *tg_nn_lp_pool2d(double p, tg_shape kernel, tg_shape stride, bool ceil_mode);
+/* tg_lp_pool3d.  torch.nn.LPPool3d */
+TG_API tg_module *tg_nn_lp_pool3d(double p, tg_shape kernel, tg_shape stride, bool ceil_mode);
 
 /* torch.nn.AdaptiveAvgPool1d */
 TG_API tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output);
 /* torch.nn.AdaptiveAvgPool2d */
 TG_API tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output);
+/* torch.nn.AdaptiveAvgPool3d */
+TG_API tg_module *tg_nn_adaptive_avg_pool3d(tg_shape output);
 /* torch.nn.AdaptiveMaxPool1d */
 TG_API tg_module *tg_nn_adaptive_max_pool1d(tg_shape output);
 /* torch.nn.AdaptiveMaxPool2d */
 TG_API tg_module *tg_nn_adaptive_max_pool2d(tg_shape output);
+/* torch.nn.AdaptiveMaxPool3d */
+TG_API tg_module *tg_nn_adaptive_max_pool3d(tg_shape output);
+
+/* Padding of the last dims: pads as tg_pad has them, 2 numbers for [.., L], 4 for [.., H, W], 6 for [.., D, H, W]. */
+
+/* torch.nn.ZeroPad1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_zero_pad(tg_shape pads);
+/* torch.nn.ConstantPad1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_constant_pad(tg_shape pads, double value);
+/* tg_pad_mode "reflect".  torch.nn.ReflectionPad1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_reflection_pad(tg_shape pads);
+/* tg_pad_mode "replicate".  torch.nn.ReplicationPad1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_replication_pad(tg_shape pads);
+/* tg_pad_mode "circular".  torch.nn.CircularPad1d, 2d and 3d in one */
+TG_API tg_module *tg_nn_circular_pad(tg_shape pads);
 
 /* tg_interpolate to this size; or, where size is TG_SCALAR, to `scale` times the size of x.  mode: as there.
    torch.nn.Upsample */
 TG_API tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode);
+/* tg_interpolate_ex, whose arguments these are.  torch.nn.Upsample */
+TG_API tg_module *tg_nn_upsample_ex(tg_shape size, double scale, const char *mode, bool align_corners);
+/* torch.nn.PixelShuffle */
+TG_API tg_module *tg_nn_pixel_shuffle(int64_t r);
+/* torch.nn.PixelUnshuffle */
+TG_API tg_module *tg_nn_pixel_unshuffle(int64_t r);
+/* torch.nn.ChannelShuffle */
+TG_API tg_module *tg_nn_channel_shuffle(int64_t groups);
+/* tg_im2col.  torch.nn.Unfold */
+TG_API tg_module *tg_nn_unfold(tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride);
+/* tg_col2im.  torch.nn.Fold */
+TG_API tg_module *tg_nn_fold(tg_shape size, tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride);
+/* tg_local_response_norm.  torch.nn.LocalResponseNorm */
+TG_API tg_module *tg_nn_local_response_norm(int64_t size, double alpha, double beta, double k);
 
 /* Dims start_dim to end_dim of x become one: tg_nn_flatten(1, -1) keeps the batch.  torch.nn.Flatten */
 TG_API tg_module *tg_nn_flatten(int start_dim, int end_dim);
@@ -3277,6 +3356,18 @@ TG_API tg_module *tg_nn_softplus(double beta, double threshold);
 TG_API tg_module *tg_nn_softmax(int dim);
 /* tg_log_softmax.  torch.nn.LogSoftmax */
 TG_API tg_module *tg_nn_log_softmax(int dim);
+/* tg_softmin.  torch.nn.Softmin */
+TG_API tg_module *tg_nn_softmin(int dim);
+/* tg_rrelu: random while training.  torch.nn.RReLU */
+TG_API tg_module *tg_nn_rrelu(double lower, double upper);
+/* tg_threshold.  torch.nn.Threshold */
+TG_API tg_module *tg_nn_threshold(double threshold, double value);
+/* tg_hardshrink.  torch.nn.Hardshrink */
+TG_API tg_module *tg_nn_hardshrink(double lambd);
+/* tg_softshrink.  torch.nn.Softshrink */
+TG_API tg_module *tg_nn_softshrink(double lambd);
+/* tg_tanhshrink.  torch.nn.Tanhshrink */
+TG_API tg_module *tg_nn_tanhshrink(void);
 
 /* Modules of modules, which these take over; on an error all but those that are shared are freed.  The children are
    named "0", "1", ...; those of tg_nn_dict names[0], ...  A sequence gives x to the first, its output to the second,
@@ -5981,6 +6072,12 @@ enum {
     OP(repetition_penalty, "logits,ids", FLOAT_INPUT)                                                                  \
     OP(sample_logits, "logits", FLOAT_INPUT)                                                                           \
     OP(max_unpool, "x,indices", FLOAT_INPUT)                                                                           \
+    OP(feature_dropout, "x", FLOAT_INPUT)                                                                              \
+    OP(rrelu, "x", FLOAT_INPUT)                                                                                        \
+    OP(gumbel_softmax, "logits", CAST_F32 | FLOAT_INPUT | DIM)                                                         \
+    OP(multi_margin_loss, "input,target,weight?", CAST_F32 | FLOAT_INPUT)                                              \
+    OP(multilabel_soft_margin_loss, "input,target,weight?", CAST_F32 | FLOAT_INPUT)                                    \
+    OP(triplet_margin_with_distance_loss, "anchor,positive,negative", NOTHING)                                         \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -23855,6 +23952,110 @@ tg_tensor *tg_dropout(tg_tensor *x, double p, bool training)
     return tgi_composite_end(&c, y);
 }
 
+/* ---- dropout of channels, and such as keeps mean and variance ---- */
+
+/* Ones and zeros of x [N, C, ..] or [C, ..], where a channel has `spatial` dims; of each element where it has none. */
+static tg_tensor *tgi_keep_mask(tg_tensor *x, double p, int spatial)
+{
+    tg_shape shape = tgi_shape_of(x);
+    for (int i = x->ndim == spatial + 1 ? 1 : 2; i < shape.ndim && spatial; ++i) shape.dim[i] = 1;
+    return tg_bernoulli_on(shape, 1 - p, (tg_dtype)x->dtype, tgi_device_of(x));
+}
+
+/* alpha: as tg_alpha_dropout.  spatial: see tgi_keep_mask; as in PyTorch x may have any number of dims from 2 on. */
+static tg_tensor *tgi_dropout_of(const char *op, tg_tensor *x, double p, bool training, int spatial, bool alpha)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_feature_dropout, op, &x)) return NULL;
+    tg_tensor *y = NULL;
+    if (!(p >= 0 && p <= 1))
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "dropout probability has to be between 0 and 1, but got %g", p);
+    else if (!training || p == 0)
+        y = x;
+    else if (p == 1)
+        y = tg_mul_scalar(x, 0);
+    else if (spatial && x->ndim < 2)
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "Feature dropout requires at least 2 dimensions in the input, not %s",
+                 tgi_shape_text(x).text);
+    else if (!alpha)
+        y = tg_mul(x, tg_div_scalar(tgi_keep_mask(x, p, spatial), 1 - p));
+    else {
+        const double low = 1.7580993408473766, a = 1 / sqrt((low * low * p + 1) * (1 - p)); /* low: minus selu(-inf) */
+        tg_tensor *kept = tgi_keep_mask(x, p, spatial);
+        tg_tensor *moved = tg_add_scalar(tg_mul_scalar(tg_sub_scalar(kept, 1), low * a), low * a * p);
+        y = tg_add(tg_mul(x, tg_mul_scalar(kept, a)), moved);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_dropout1d(tg_tensor *x, double p, bool training)
+{
+    return tgi_dropout_of("dropout1d", x, p, training, 1, false);
+}
+
+tg_tensor *tg_dropout2d(tg_tensor *x, double p, bool training)
+{
+    return tgi_dropout_of("dropout2d", x, p, training, 2, false);
+}
+
+tg_tensor *tg_dropout3d(tg_tensor *x, double p, bool training)
+{
+    return tgi_dropout_of("dropout3d", x, p, training, 3, false);
+}
+
+tg_tensor *tg_alpha_dropout(tg_tensor *x, double p, bool training)
+{
+    return tgi_dropout_of("alpha_dropout", x, p, training, 0, true);
+}
+
+/* A number of dims that x cannot have: the channel is dim 1 always. */
+tg_tensor *tg_feature_alpha_dropout(tg_tensor *x, double p, bool training)
+{
+    return tgi_dropout_of("feature_alpha_dropout", x, p, training, TG_MAX_DIMS, true);
+}
+
+/* Uniform numbers of x's shape, the same ones for each dtype; those for halves are floats. */
+static tg_tensor *tgi_uniform_for(tg_tensor *x)
+{
+    tg_tensor *u = tg_rand_on(tgi_shape_of(x), TG_F32, tgi_device_of(x));
+    return u && x->dtype == TG_F64 ? tg_to_dtype(u, TG_F64) : u;
+}
+
+tg_tensor *tg_rrelu(tg_tensor *x, double lower, double upper, bool training)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_rrelu, NULL, &x)) return NULL;
+    if (!(lower <= upper) || !(upper - lower <= 1e300)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "rrelu",
+                 "Lower bound should be less than or equal to the upper bound, and both be finite, not %g and %g",
+                 lower, upper);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!training) return tgi_composite_end(&c, tg_leaky_relu(x, (lower + upper) / 2));
+    tg_tensor *slope = tgi_uniform_for(x);
+    slope = tg_add_scalar(tg_mul_scalar(slope, upper - lower), lower);
+    slope = slope ? tg_to_dtype(slope, (tg_dtype)x->dtype) : NULL;
+    return tgi_composite_end(&c, tg_mul(x, tg_masked_fill(slope, tg_gt_scalar(tg_detach(x), 0), 1)));
+}
+
+/* The noise is -log(-log(u)); see tgi_race for an arrival at 0. */
+tg_tensor *tg_gumbel_softmax(tg_tensor *logits, double tau, bool hard, int dim)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_gumbel_softmax, NULL, &logits, &dim)) return NULL;
+    tg_tensor *u = tgi_uniform_for(logits);
+    tg_tensor *arrival = tg_clamp_min(tg_neg(tg_log1p(tg_neg(u))), 1.0 / (1 << 24)), *noise = tg_log(arrival);
+    noise = noise ? tg_to_dtype(noise, (tg_dtype)logits->dtype) : NULL;
+    tg_tensor *y = tg_softmax(tg_div_scalar(tg_sub(logits, noise), tau), dim);
+    if (hard && y && y->ndim > 0) {
+        tg_tensor *plain = tg_detach(y), *drawn = plain ? tg_argmax(plain, dim, true) : NULL;
+        tg_tensor *one = drawn ? tg_ones_on(tgi_shape_of(drawn), (tg_dtype)y->dtype, tgi_device_of(y)) : NULL;
+        tg_tensor *draw = one ? tg_scatter(tg_zeros_like(plain), dim, drawn, one) : NULL;
+        y = tg_add(tg_sub(draw, plain), y);
+    }
+    return tgi_composite_end(&c, y);
+}
+
 /* -------- @@INIT --------------------------------------------------------------------------------------------------
 
    Promise: parameters are filled in place with PyTorch's first values, and nothing is recorded.
@@ -25033,6 +25234,110 @@ tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int re
     hinges = tg_masked_fill(hinges, tg_unsqueeze(ended, -1), 0);
     hinges = tg_masked_fill(hinges, tg_unsqueeze(tg_gt_scalar(is_target, 0), -2), 0);
     tg_tensor *loss = tg_div_scalar(tg_sum_dims(hinges, TG_DIMS(-2, -1), false), (double)classes);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+/* input [N, C] or [C] with targets [N], 0-dim or [1], and a weight [C] or none. */
+static bool tgi_check_multi_margin(tgi_thread *S, const tg_tensor *input, const tg_tensor *target,
+                                   const tg_tensor *weight, double p)
+{
+    const char *op = "multi_margin_loss";
+    const int64_t rows = input->ndim == 2 ? input->dim[0] : 1, classes = tgi_size_along(input, input->ndim - 1);
+    if (input->ndim > 2 || classes == 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s",
+                        tgi_shape_text(input).text);
+    }
+    if (target->dtype != TG_I64)
+        return tgi_fail(S, TG_ERR_DTYPE, op, "expected scalar type Long but found %s",
+                        tg_dtype_name((tg_dtype)target->dtype));
+    if (target->ndim > 1 || tgi_numel(target) != rows || (input->ndim == 2 && target->ndim == 0)) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "target tensor should be 1-D with size equal to the batch size of input. Expected target size "
+                        "[%lld], but got %s",
+                        (long long)rows, tgi_shape_text(target).text);
+    }
+    if (weight && (weight->ndim > 1 || tgi_numel(weight) != classes)) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "weight must be one-dimensional, or inconsistent weight size, expected %lld but got %s",
+                        (long long)classes, tgi_shape_text(weight).text);
+    }
+    if (p == 1 || p == 2) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "only p == 1 and p == 2 supported, not %g", p);
+}
+
+tg_tensor *tg_multi_margin_loss(tg_tensor *input, tg_tensor *target, double p, double margin, tg_tensor *weight,
+                                int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_multi_margin_loss, NULL, &input, &target, &weight)) return NULL;
+    if (!tgi_check_multi_margin(c.S, input, target, weight, p)) return tgi_composite_end(&c, NULL);
+    const int64_t classes = tgi_size_along(input, input->ndim - 1);
+    tg_tensor *x = tg_reshape(input, TG_SHAPE(input->ndim == 2 ? input->dim[0] : 1, classes));
+    tg_tensor *t = tg_reshape(target, TG_SHAPE(tgi_numel(target), 1));
+    tg_tensor *right = t ? tg_gather(x, 1, t) : NULL;
+    tg_tensor *hinges = tg_clamp_min(tg_add_scalar(tg_sub(x, right), margin), 0);
+    if (p == 2) hinges = tg_mul(hinges, hinges);
+    if (weight && right) {
+        weight = tg_reshape(weight, TG_SHAPE(classes));
+        hinges = tg_mul(hinges, tg_unsqueeze(tg_index_select(weight, 0, tg_flatten(t, 0, -1)), 1));
+    }
+    tg_tensor *numbers = right ? tg_arange_on(0, (double)classes, 1, TG_I64, tgi_device_of(t)) : NULL;
+    hinges = tg_masked_fill(hinges, tg_eq(t, numbers), 0);
+    tg_tensor *loss = tg_div_scalar(tg_sum_dim(hinges, 1, false), (double)classes);
+    if (loss && target->ndim == 0) loss = tg_reshape(loss, TG_SCALAR);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+tg_tensor *tg_multilabel_soft_margin_loss(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_multilabel_soft_margin_loss, NULL, &input, &target, &weight)) return NULL;
+    tg_tensor *off = tg_mul(tg_rsub_scalar(target, 1), tg_logsigmoid(tg_neg(input)));
+    tg_tensor *loss = tg_neg(tg_add(tg_mul(target, tg_logsigmoid(input)), off));
+    if (weight) loss = tg_mul(loss, weight);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, tg_mean_dim(loss, -1, false), reduction));
+}
+
+/* The distance of a and b by the program's function. */
+static tg_tensor *tgi_distance(tgi_thread *S, tg_function distance, void *user, tg_tensor *a, tg_tensor *b)
+{
+    static const char *const op = "triplet_margin_with_distance_loss";
+    tg_tensor *const in[2] = {a, b};
+    tgi_guard guard;
+    tgi_lists l;
+    if (!distance) return tg_pairwise_distance(a, b, 2, 1e-6, false);
+    if (!tgi_lists_open(&l, S, op, "the distance", NULL, in, 2, 0)) return NULL;
+    tgi_guard_open(&guard, S, "the distance");
+    guard.lists = &l;
+    tg_tensor *d = distance(l.in, 2, user);
+    const bool ok = tgi_guard_close(&guard);
+    tgi_lists_close(&l, S);
+    if (!ok) return NULL;
+    if (d) return tgi_argument(S, op, "of the distance's result", d) && tgi_refresh_view(S, d) ? d : NULL;
+    if (!tgi_guard_failed(&guard)) tgi_fail(S, TG_ERR_ARGUMENT, op, "the distance returned NULL");
+    return NULL;
+}
+
+tg_tensor *tg_triplet_margin_with_distance_loss(tg_tensor *anchor, tg_tensor *positive, tg_tensor *negative,
+                                                tg_function distance, void *user, double margin, bool swap,
+                                                int reduction)
+{
+    static const char *const op = "triplet_margin_with_distance_loss";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_triplet_margin_with_distance_loss, NULL, &anchor, &positive, &negative))
+        return NULL;
+    if (anchor->ndim != positive->ndim || anchor->ndim != negative->ndim || !(margin > 0)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
+                 "got: anchor %dD, positive %dD, and negative %dD inputs; and margin must be greater than 0, not %g",
+                 anchor->ndim, positive->ndim, negative->ndim, margin);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *close = tgi_distance(c.S, distance, user, anchor, positive);
+    tg_tensor *distant = close ? tgi_distance(c.S, distance, user, anchor, negative) : NULL;
+    if (swap && distant) distant = tg_minimum(distant, tgi_distance(c.S, distance, user, positive, negative));
+    tg_tensor *loss = distant ? tg_clamp_min(tg_add_scalar(tg_sub(close, distant), margin), 0) : NULL;
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
 
@@ -34279,6 +34584,9 @@ typedef struct {
     int dim, last;
     bool flag;
     tg_shape shape, stride, padding; /* shape: sizes, or a kernel */
+    tg_shape kernel, dilation;       /* of a layer that has a size, too */
+    double c;
+    const char *mode; /* one of the literals here */
 } tgi_function_layer;
 
 static tg_tensor *tgi_unflatten(tg_tensor *x, int dim, const tg_shape *sizes)
@@ -34306,13 +34614,10 @@ static tg_tensor *tgi_dropout_channels(tg_tensor *x, double p, int spatial, bool
                                       "dropout of channels: expected %d or %d dims, but got input of size %s",
                                       spatial + 1, spatial + 2, tgi_shape_text(x).text));
     }
-    if (!training) return x;
-    tg_shape shape = tg_shape_of(x);
-    for (int i = shape.ndim - spatial; i < shape.ndim; ++i) shape.dim[i] = 1;
-    return tg_mul(x, tg_dropout(tg_ones_on(shape, tg_dtype_of(x), tg_device_of(x)), p, true));
+    return tgi_dropout_of("forward", x, p, training, spatial, false);
 }
 
-static const char *const tgi_upsample_modes[] = {"nearest", "linear", "bilinear"};
+static const char *const tgi_upsample_modes[] = {"nearest", "linear", "bilinear", "trilinear"};
 
 /* x in the size f->shape or f->a times as large. */
 static tg_tensor *tgi_upsample(tg_tensor *x, const tgi_function_layer *f)
@@ -34346,16 +34651,39 @@ TGI_FUNCTION_LAYER(softmax, tg_softmax(x, f->dim))
 TGI_FUNCTION_LAYER(log_softmax, tg_log_softmax(x, f->dim))
 TGI_FUNCTION_LAYER(max_pool1d, tg_max_pool1d(x, f->shape, f->stride, f->padding))
 TGI_FUNCTION_LAYER(max_pool2d, tg_max_pool2d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(max_pool3d, tg_max_pool3d(x, f->shape, f->stride, f->padding))
 TGI_FUNCTION_LAYER(avg_pool1d, tg_avg_pool1d(x, f->shape, f->stride, f->padding))
 TGI_FUNCTION_LAYER(avg_pool2d, tg_avg_pool2d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(avg_pool3d, tg_avg_pool3d(x, f->shape, f->stride, f->padding))
+TGI_FUNCTION_LAYER(lp_pool1d, tg_lp_pool1d(x, f->a, f->shape, f->stride, f->flag))
+TGI_FUNCTION_LAYER(lp_pool2d, tg_lp_pool2d(x, f->a, f->shape, f->stride, f->flag))
+TGI_FUNCTION_LAYER(lp_pool3d, tg_lp_pool3d(x, f->a, f->shape, f->stride, f->flag))
 TGI_FUNCTION_LAYER(adaptive_avg_pool1d, tg_adaptive_avg_pool1d(x, f->shape))
 TGI_FUNCTION_LAYER(adaptive_avg_pool2d, tg_adaptive_avg_pool2d(x, f->shape))
+TGI_FUNCTION_LAYER(adaptive_avg_pool3d, tg_adaptive_avg_pool3d(x, f->shape))
 TGI_FUNCTION_LAYER(adaptive_max_pool1d, tg_adaptive_max_pool1d(x, f->shape))
 TGI_FUNCTION_LAYER(adaptive_max_pool2d, tg_adaptive_max_pool2d(x, f->shape))
+TGI_FUNCTION_LAYER(adaptive_max_pool3d, tg_adaptive_max_pool3d(x, f->shape))
 TGI_FUNCTION_LAYER(upsample, tgi_upsample(x, f))
+TGI_FUNCTION_LAYER(upsample_ex, tg_interpolate_ex(x, f->shape, f->a, f->mode, f->flag))
+TGI_FUNCTION_LAYER(constant_pad, tg_pad(x, f->shape, f->a))
+TGI_FUNCTION_LAYER(pad_mode, tg_pad_mode(x, f->shape, f->mode))
+TGI_FUNCTION_LAYER(pixel_shuffle, tg_pixel_shuffle(x, f->shape.dim[0]))
+TGI_FUNCTION_LAYER(pixel_unshuffle, tg_pixel_unshuffle(x, f->shape.dim[0]))
+TGI_FUNCTION_LAYER(channel_shuffle, tg_channel_shuffle(x, f->shape.dim[0]))
+TGI_FUNCTION_LAYER(unfold, tg_im2col(x, f->kernel, f->dilation, f->padding, f->stride))
+TGI_FUNCTION_LAYER(fold, tg_col2im(x, f->shape, f->kernel, f->dilation, f->padding, f->stride))
+TGI_FUNCTION_LAYER(local_response_norm, tg_local_response_norm(x, f->shape.dim[0], f->a, f->b, f->c))
+TGI_FUNCTION_LAYER(softmin, tg_softmin(x, f->dim))
+TGI_FUNCTION_LAYER(rrelu, tg_rrelu(x, f->a, f->b, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(threshold, tg_threshold(x, f->a, f->b))
+TGI_FUNCTION_LAYER(hardshrink, tg_hardshrink(x, f->a))
+TGI_FUNCTION_LAYER(softshrink, tg_softshrink(x, f->a))
 TGI_FUNCTION_LAYER(flatten, tg_flatten(x, f->dim, f->last))
 TGI_FUNCTION_LAYER(unflatten, tgi_unflatten(x, f->dim, &f->shape))
 TGI_FUNCTION_LAYER(dropout, tg_dropout(x, f->a, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(alpha_dropout, tg_alpha_dropout(x, f->a, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(feature_alpha_dropout, tg_feature_alpha_dropout(x, f->a, tg_module_is_training(m)))
 TGI_FUNCTION_LAYER(dropout_channels, tgi_dropout_channels(x, f->a, f->dim, tg_module_is_training(m)))
 #undef TGI_FUNCTION_LAYER
 
@@ -34401,6 +34729,7 @@ TGI_PLAIN_LAYER(softsign, "Softsign")
 TGI_PLAIN_LAYER(relu6, "ReLU6")
 TGI_PLAIN_LAYER(hardsigmoid, "Hardsigmoid")
 TGI_PLAIN_LAYER(hardswish, "Hardswish")
+TGI_PLAIN_LAYER(tanhshrink, "Tanhshrink")
 #undef TGI_PLAIN_LAYER
 
 tg_module *tg_nn_leaky_relu(double negative_slope)
@@ -34530,26 +34859,23 @@ static tg_module *tgi_dropout_new(const char *op, const char *kind, tg_forward_f
     return NULL;
 }
 
-tg_module *tg_nn_dropout(double p) { return tgi_dropout_new("nn_dropout", "Dropout", tgi_dropout_forward, p, 0); }
-
-tg_module *tg_nn_dropout1d(double p)
-{
-    return tgi_dropout_new("nn_dropout1d", "Dropout1d", tgi_dropout_channels_forward, p, 1);
-}
-
-tg_module *tg_nn_dropout2d(double p)
-{
-    return tgi_dropout_new("nn_dropout2d", "Dropout2d", tgi_dropout_channels_forward, p, 2);
-}
+#define TGI_DROPOUT_LAYER(name, kind, of, spatial) \
+    tg_module *tg_nn_##name(double p) { return tgi_dropout_new("nn_" #name, kind, tgi_##of##_forward, p, spatial); }
+TGI_DROPOUT_LAYER(dropout, "Dropout", dropout, 0)
+TGI_DROPOUT_LAYER(dropout1d, "Dropout1d", dropout_channels, 1)
+TGI_DROPOUT_LAYER(dropout2d, "Dropout2d", dropout_channels, 2)
+TGI_DROPOUT_LAYER(dropout3d, "Dropout3d", dropout_channels, 3)
+TGI_DROPOUT_LAYER(alpha_dropout, "AlphaDropout", alpha_dropout, 0)
+TGI_DROPOUT_LAYER(feature_alpha_dropout, "FeatureAlphaDropout", feature_alpha_dropout, 0)
 
 /* Whether a pool of n dims can have these; as_tuples: PyTorch prints tuples, also of one number.  more: the end of what
    it prints. */
 static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, const tg_shape *kernel,
                                const tg_shape *stride, const tg_shape *padding, bool as_tuples, const char *more)
 {
-    static const int64_t none[2] = {0, 0};
+    static const int64_t none[3] = {0, 0, 0};
     tgi_thread *S = tgi_self();
-    int64_t number[2];
+    int64_t number[3];
     tgi_function_layer f;
     memset(&f, 0, sizeof f);
     if (!tgi_pool_numbers(S, op, "kernel_size", n, kernel, NULL, number) ||
@@ -34568,32 +34894,47 @@ static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn f
                             text[1].text, text[2].text, more);
 }
 
-tg_module *tg_nn_max_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_pool_new("nn_max_pool1d", "MaxPool1d", tgi_max_pool1d_forward, 1, &kernel, &stride, &padding, false,
-                        ", dilation=1, ceil_mode=False");
-}
+#define TGI_POOL_LAYER(name, kind, n, as_tuples, more)                                                                 \
+    tg_module *tg_nn_##name(tg_shape kernel, tg_shape stride, tg_shape padding)                                        \
+    {                                                                                                                  \
+        return tgi_pool_new("nn_" #name, kind, tgi_##name##_forward, n, &kernel, &stride, &padding, as_tuples, more);  \
+    }
+TGI_POOL_LAYER(max_pool1d, "MaxPool1d", 1, false, ", dilation=1, ceil_mode=False")
+TGI_POOL_LAYER(max_pool2d, "MaxPool2d", 2, false, ", dilation=1, ceil_mode=False")
+TGI_POOL_LAYER(max_pool3d, "MaxPool3d", 3, false, ", dilation=1, ceil_mode=False")
+TGI_POOL_LAYER(avg_pool1d, "AvgPool1d", 1, true, "")
+TGI_POOL_LAYER(avg_pool2d, "AvgPool2d", 2, false, "")
+TGI_POOL_LAYER(avg_pool3d, "AvgPool3d", 3, false, "")
 
-tg_module *tg_nn_max_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding)
+static tg_module *tgi_lp_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n, double p,
+                                  const tg_shape *kernel, const tg_shape *stride, bool ceil_mode)
 {
-    return tgi_pool_new("nn_max_pool2d", "MaxPool2d", tgi_max_pool2d_forward, 2, &kernel, &stride, &padding, false,
-                        ", dilation=1, ceil_mode=False");
+    static const int64_t none[3] = {0, 0, 0};
+    int64_t number[3];
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    if (!tgi_pool_numbers(tgi_self(), op, "kernel_size", n, kernel, NULL, number) ||
+        !tgi_pool_numbers(tgi_self(), op, "stride", n, stride, none, number)) {
+        return NULL;
+    }
+    f.a = p, f.shape = *kernel, f.stride = *stride, f.flag = ceil_mode;
+    return tgi_function_new(op, kind, forward, &f, "norm_type=%s, kernel_size=%.60s, stride=%.60s, ceil_mode=%s",
+                            tgi_float_text(p).text, tgi_sizes_text(kernel).text,
+                            stride->ndim ? tgi_sizes_text(stride).text : "None", ceil_mode ? "True" : "False");
 }
-
-tg_module *tg_nn_avg_pool1d(tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_pool_new("nn_avg_pool1d", "AvgPool1d", tgi_avg_pool1d_forward, 1, &kernel, &stride, &padding, true, "");
-}
-
-tg_module *tg_nn_avg_pool2d(tg_shape kernel, tg_shape stride, tg_shape padding)
-{
-    return tgi_pool_new("nn_avg_pool2d", "AvgPool2d", tgi_avg_pool2d_forward, 2, &kernel, &stride, &padding, false, "");
-}
+#define TGI_LP_POOL_LAYER(name, kind, n)                                                                               \
+    tg_module *tg_nn_##name(double p, tg_shape kernel, tg_shape stride, bool ceil_mode)                                \
+    {                                                                                                                  \
+        return tgi_lp_pool_new("nn_" #name, kind, tgi_##name##_forward, n, p, &kernel, &stride, ceil_mode);            \
+    }
+TGI_LP_POOL_LAYER(lp_pool1d, "LPPool1d", 1)
+TGI_LP_POOL_LAYER(lp_pool2d, "LPPool2d", 2)
+TGI_LP_POOL_LAYER(lp_pool3d, "LPPool3d", 3)
 
 static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_forward_fn forward, int n,
                                         const tg_shape *output)
 {
-    int64_t number[2];
+    int64_t number[3];
     tgi_function_layer f;
     memset(&f, 0, sizeof f);
     f.shape = *output;
@@ -34601,29 +34942,17 @@ static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_for
     return tgi_function_new(op, kind, forward, &f, "output_size=%s", tgi_sizes_text(output).text);
 }
 
-tg_module *tg_nn_adaptive_avg_pool1d(tg_shape output)
-{
-    return tgi_adaptive_pool_new("nn_adaptive_avg_pool1d", "AdaptiveAvgPool1d", tgi_adaptive_avg_pool1d_forward, 1,
-                                 &output);
-}
-
-tg_module *tg_nn_adaptive_avg_pool2d(tg_shape output)
-{
-    return tgi_adaptive_pool_new("nn_adaptive_avg_pool2d", "AdaptiveAvgPool2d", tgi_adaptive_avg_pool2d_forward, 2,
-                                 &output);
-}
-
-tg_module *tg_nn_adaptive_max_pool1d(tg_shape output)
-{
-    return tgi_adaptive_pool_new("nn_adaptive_max_pool1d", "AdaptiveMaxPool1d", tgi_adaptive_max_pool1d_forward, 1,
-                                 &output);
-}
-
-tg_module *tg_nn_adaptive_max_pool2d(tg_shape output)
-{
-    return tgi_adaptive_pool_new("nn_adaptive_max_pool2d", "AdaptiveMaxPool2d", tgi_adaptive_max_pool2d_forward, 2,
-                                 &output);
-}
+#define TGI_ADAPTIVE_POOL_LAYER(name, kind, n)                                                                         \
+    tg_module *tg_nn_##name(tg_shape output)                                                                           \
+    {                                                                                                                  \
+        return tgi_adaptive_pool_new("nn_" #name, kind, tgi_##name##_forward, n, &output);                             \
+    }
+TGI_ADAPTIVE_POOL_LAYER(adaptive_avg_pool1d, "AdaptiveAvgPool1d", 1)
+TGI_ADAPTIVE_POOL_LAYER(adaptive_avg_pool2d, "AdaptiveAvgPool2d", 2)
+TGI_ADAPTIVE_POOL_LAYER(adaptive_avg_pool3d, "AdaptiveAvgPool3d", 3)
+TGI_ADAPTIVE_POOL_LAYER(adaptive_max_pool1d, "AdaptiveMaxPool1d", 1)
+TGI_ADAPTIVE_POOL_LAYER(adaptive_max_pool2d, "AdaptiveMaxPool2d", 2)
+TGI_ADAPTIVE_POOL_LAYER(adaptive_max_pool3d, "AdaptiveMaxPool3d", 3)
 
 tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
 {
@@ -34636,7 +34965,7 @@ tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
     ok = ok && tgi_shape_argument(S, op, "size", &size);
     while (ok && f.dim < modes && strcmp(mode, tgi_upsample_modes[f.dim]) != 0) f.dim++;
     if (ok && f.dim == modes)
-        ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "mode is '%.40s', not nearest, linear or bilinear", mode);
+        ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "mode is '%.40s', not nearest, linear, bilinear or trilinear", mode);
     if (ok && (size.ndim > 0) == (scale > 0))
         ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "only one of size or scale_factor should be defined");
     if (!ok) return NULL;
@@ -34647,6 +34976,193 @@ tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
                                 tgi_float_text(f.a).text, mode);
     return tgi_function_new(op, "Upsample", tgi_upsample_forward, &f, "size=%s, mode='%s'", tgi_sizes_text(&size).text,
                             mode);
+}
+
+tg_module *tg_nn_upsample_ex(tg_shape size, double scale, const char *mode, bool align_corners)
+{
+    static const char *const op = "nn_upsample_ex";
+    static const char *const modes[] = {"nearest",  "linear", "bilinear", "trilinear",
+                                        "bicubic", "area",   "nearest-exact"};
+    tgi_thread *S = tgi_self();
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    if (!mode) tgi_null_argument(S, op, "mode");
+    if (!mode || !tgi_shape_argument(S, op, "size", &size)) return NULL;
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; ++i)
+        if (strcmp(mode, modes[i]) == 0) f.mode = modes[i];
+    if (!f.mode || (size.ndim > 0) == (scale > 0)) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "only one of size or scale_factor should be defined, and the mode '%.40s' be "
+                 "known to tg_interpolate_ex", mode);
+        return NULL;
+    }
+    f.shape = size, f.a = scale, f.flag = align_corners;
+    return tgi_function_new(op, "Upsample", tgi_upsample_ex_forward, &f, "%s=%s, mode='%s'",
+                            size.ndim ? "size" : "scale_factor",
+                            size.ndim ? tgi_sizes_text(&size).text : tgi_float_text(scale).text, mode);
+}
+
+/* kinds: the names of the class in 1, 2 and 3 dims; mode: of tg_pad_mode, or NULL; named: PyTorch prints the value */
+static tg_module *tgi_pad_new(const char *op, const char *const *kinds, tg_shape pads, const char *mode, double value,
+                              bool named)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    if (!tgi_shape_argument(tgi_self(), op, "pads", &pads)) return NULL;
+    if (pads.ndim != 2 && pads.ndim != 4 && pads.ndim != 6) {
+        tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "pads must be 2, 4 or 6 numbers, but got %d", pads.ndim);
+        return NULL;
+    }
+    f.shape = pads, f.mode = mode, f.a = value;
+    const tgi_text text = tgi_tuple_text(pads.ndim, pads.dim);
+    const tg_forward_fn forward = mode ? tgi_pad_mode_forward : tgi_constant_pad_forward;
+    return named ? tgi_function_new(op, kinds[pads.ndim / 2 - 1], forward, &f, "padding=%.80s, value=%s", text.text,
+                                    tgi_float_text(value).text)
+                 : tgi_function_new(op, kinds[pads.ndim / 2 - 1], forward, &f, "%s", text.text);
+}
+#define TGI_PAD_KINDS(kind) {kind "1d", kind "2d", kind "3d"}
+
+tg_module *tg_nn_zero_pad(tg_shape pads)
+{
+    static const char *const kinds[] = TGI_PAD_KINDS("ZeroPad");
+    return tgi_pad_new("nn_zero_pad", kinds, pads, NULL, 0, false);
+}
+
+tg_module *tg_nn_constant_pad(tg_shape pads, double value)
+{
+    static const char *const kinds[] = TGI_PAD_KINDS("ConstantPad");
+    return tgi_pad_new("nn_constant_pad", kinds, pads, NULL, value, true);
+}
+
+tg_module *tg_nn_reflection_pad(tg_shape pads)
+{
+    static const char *const kinds[] = TGI_PAD_KINDS("ReflectionPad");
+    return tgi_pad_new("nn_reflection_pad", kinds, pads, "reflect", 0, false);
+}
+
+tg_module *tg_nn_replication_pad(tg_shape pads)
+{
+    static const char *const kinds[] = TGI_PAD_KINDS("ReplicationPad");
+    return tgi_pad_new("nn_replication_pad", kinds, pads, "replicate", 0, false);
+}
+
+tg_module *tg_nn_circular_pad(tg_shape pads)
+{
+    static const char *const kinds[] = TGI_PAD_KINDS("CircularPad");
+    return tgi_pad_new("nn_circular_pad", kinds, pads, "circular", 0, false);
+}
+
+/* A layer of one number > 0. */
+static tg_module *tgi_count_new(const char *op, const char *kind, tg_forward_fn forward, const char *name, int64_t n)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.shape = TG_SHAPE(n);
+    if (n > 0) return tgi_function_new(op, kind, forward, &f, "%s=%lld", name, (long long)n);
+    tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%s must be > 0, but got %lld", name, (long long)n);
+    return NULL;
+}
+
+tg_module *tg_nn_pixel_shuffle(int64_t r)
+{
+    return tgi_count_new("nn_pixel_shuffle", "PixelShuffle", tgi_pixel_shuffle_forward, "upscale_factor", r);
+}
+
+tg_module *tg_nn_pixel_unshuffle(int64_t r)
+{
+    return tgi_count_new("nn_pixel_unshuffle", "PixelUnshuffle", tgi_pixel_unshuffle_forward, "downscale_factor", r);
+}
+
+tg_module *tg_nn_channel_shuffle(int64_t groups)
+{
+    return tgi_count_new("nn_channel_shuffle", "ChannelShuffle", tgi_channel_shuffle_forward, "groups", groups);
+}
+
+/* size: NULL of tg_nn_unfold */
+static tg_module *tgi_fold_new(const char *op, const char *kind, tg_forward_fn forward, const tg_shape *size,
+                               const tg_shape *kernel, const tg_shape *dilation, const tg_shape *padding,
+                               const tg_shape *stride)
+{
+    static const char *const names[] = {"output_size", "kernel_size", "dilation", "padding", "stride"};
+    const tg_shape *const given[] = {size, kernel, dilation, padding, stride};
+    tgi_function_layer f;
+    tgi_text text[5];
+    int64_t number[3];
+    memset(&f, 0, sizeof f);
+    for (int i = size ? 0 : 1; i < 5; ++i) {
+        if (!tgi_pool_numbers(tgi_self(), op, names[i], 2, given[i], NULL, number)) return NULL;
+        text[i] = tgi_sizes_text(given[i]);
+    }
+    if (size) f.shape = *size;
+    f.kernel = *kernel, f.dilation = *dilation, f.padding = *padding, f.stride = *stride;
+    return tgi_function_new(op, kind, forward, &f,
+                            "%s%.40s%skernel_size=%.40s, dilation=%.40s, padding=%.40s, stride=%.40s",
+                            size ? "output_size=" : "", size ? text[0].text : "", size ? ", " : "", text[1].text,
+                            text[2].text, text[3].text, text[4].text);
+}
+
+tg_module *tg_nn_unfold(tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride)
+{
+    return tgi_fold_new("nn_unfold", "Unfold", tgi_unfold_forward, NULL, &kernel, &dilation, &padding, &stride);
+}
+
+tg_module *tg_nn_fold(tg_shape size, tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride)
+{
+    return tgi_fold_new("nn_fold", "Fold", tgi_fold_forward, &size, &kernel, &dilation, &padding, &stride);
+}
+
+tg_module *tg_nn_local_response_norm(int64_t size, double alpha, double beta, double k)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.shape = TG_SHAPE(size), f.a = alpha, f.b = beta, f.c = k;
+    return tgi_function_new("nn_local_response_norm", "LocalResponseNorm", tgi_local_response_norm_forward, &f,
+                            "%lld, alpha=%s, beta=%s, k=%s", (long long)size, tgi_float_text(alpha).text,
+                            tgi_float_text(beta).text, tgi_float_text(k).text);
+}
+
+tg_module *tg_nn_softmin(int dim)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.dim = dim;
+    return tgi_function_new("nn_softmin", "Softmin", tgi_softmin_forward, &f, "dim=%d", dim);
+}
+
+tg_module *tg_nn_rrelu(double lower, double upper)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = lower, f.b = upper;
+    return tgi_function_new("nn_rrelu", "RReLU", tgi_rrelu_forward, &f, "lower=%s, upper=%s",
+                            tgi_float_text(lower).text, tgi_float_text(upper).text);
+}
+
+tg_module *tg_nn_threshold(double threshold, double value)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = threshold, f.b = value;
+    return tgi_function_new("nn_threshold", "Threshold", tgi_threshold_forward, &f, "threshold=%s, value=%s",
+                            tgi_float_text(threshold).text, tgi_float_text(value).text);
+}
+
+/* One with a number that PyTorch prints without a name. */
+static tg_module *tgi_shrink_new(const char *op, const char *kind, tg_forward_fn forward, double lambd)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = lambd;
+    return tgi_function_new(op, kind, forward, &f, "%s", tgi_float_text(lambd).text);
+}
+
+tg_module *tg_nn_hardshrink(double lambd)
+{
+    return tgi_shrink_new("nn_hardshrink", "Hardshrink", tgi_hardshrink_forward, lambd);
+}
+
+tg_module *tg_nn_softshrink(double lambd)
+{
+    return tgi_shrink_new("nn_softshrink", "Softshrink", tgi_softshrink_forward, lambd);
 }
 
 /* ---- modules of modules ---- */
@@ -48779,6 +49295,8 @@ TGI_USED TGI_GIVES3(tg_tensor *, multinomial, tg_tensor *, int64_t, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, filter_logits, tg_tensor *, int64_t, double)
 TGI_USED TGI_GIVES4(tg_tensor *, sample_logits, tg_tensor *, double, int64_t, double)
 TGI_USED TGI_GIVES3(tg_tensor *, dropout, tg_tensor *, double, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, rrelu, tg_tensor *, double, double, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, gumbel_softmax, tg_tensor *, double, bool, int)
 TGI_GIVES3(tg_tensor *, random_, tg_tensor *, int64_t, int64_t)
 TGI_GIVES5(tg_tensor *, trunc_normal_, tg_tensor *, double, double, double, double)
 TGI_GIVES4(tg_tensor *, kaiming_uniform_, tg_tensor *, double, const char *, const char *)
@@ -48799,6 +49317,9 @@ TGI_USED TGI_GIVES5(tg_tensor *, margin_ranking_loss, tg_tensor *, tg_tensor *, 
 TGI_USED TGI_GIVES4(tg_tensor *, hinge_embedding_loss, tg_tensor *, tg_tensor *, double, int)
 TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_loss, tg_tensor *, tg_tensor *, tg_tensor *, double, double, double,
     bool, int)
+TGI_USED TGI_GIVES6(tg_tensor *, multi_margin_loss, tg_tensor *, tg_tensor *, double, double, tg_tensor *, int)
+TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_with_distance_loss, tg_tensor *, tg_tensor *, tg_tensor *, tg_function,
+    void *, double, bool, int)
 TGI_GIVES2(bool, equal, tg_tensor *, tg_tensor *)
 TGI_GIVES4(bool, allclose, tg_tensor *, tg_tensor *, double, double)
 TGI_GIVES4(bool, gradcheck, tg_function, tg_tensor *const *, int, void *)
@@ -48898,8 +49419,15 @@ TGI_GIVES3(tg_module *, nn_group_norm, int64_t, int64_t, double)
 TGI_GIVES4(tg_module *, nn_group_norm_ex, int64_t, int64_t, double, bool)
 TGI_GIVES1(tg_module *, nn_dropout, double)
 TGI_GIVES3(tg_module *, nn_max_pool1d, tg_shape, tg_shape, tg_shape)
+TGI_GIVES4(tg_module *, nn_lp_pool1d, double, tg_shape, tg_shape, bool)
 TGI_GIVES1(tg_module *, nn_adaptive_avg_pool1d, tg_shape)
+TGI_GIVES2(tg_module *, nn_constant_pad, tg_shape, double)
 TGI_GIVES3(tg_module *, nn_upsample, tg_shape, int64_t, const char *)
+TGI_GIVES4(tg_module *, nn_upsample_ex, tg_shape, double, const char *, bool)
+TGI_GIVES1(tg_module *, nn_pixel_shuffle, int64_t)
+TGI_GIVES4(tg_module *, nn_unfold, tg_shape, tg_shape, tg_shape, tg_shape)
+TGI_GIVES5(tg_module *, nn_fold, tg_shape, tg_shape, tg_shape, tg_shape, tg_shape)
+TGI_GIVES4(tg_module *, nn_local_response_norm, int64_t, double, double, double)
 TGI_GIVES2(tg_module *, nn_flatten, int, int)
 TGI_GIVES2(tg_module *, nn_unflatten, int, tg_shape)
 TGI_GIVES0(tg_module *, nn_identity)
@@ -49460,6 +49988,13 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_repetition_penalty(...) TGI_CALL(masked_fill, repetition_penalty, __VA_ARGS__)
 #define tg_sample_logits(...) TGI_CALL(sample_logits, sample_logits, __VA_ARGS__)
 #define tg_dropout(...) TGI_CALL(dropout, dropout, __VA_ARGS__)
+#define tg_dropout1d(...) TGI_CALL(dropout, dropout1d, __VA_ARGS__)
+#define tg_dropout2d(...) TGI_CALL(dropout, dropout2d, __VA_ARGS__)
+#define tg_dropout3d(...) TGI_CALL(dropout, dropout3d, __VA_ARGS__)
+#define tg_alpha_dropout(...) TGI_CALL(dropout, alpha_dropout, __VA_ARGS__)
+#define tg_feature_alpha_dropout(...) TGI_CALL(dropout, feature_alpha_dropout, __VA_ARGS__)
+#define tg_rrelu(...) TGI_CALL(rrelu, rrelu, __VA_ARGS__)
+#define tg_gumbel_softmax(...) TGI_CALL(gumbel_softmax, gumbel_softmax, __VA_ARGS__)
 #define tg_constant_(...) TGI_CALL(add_scalar_, constant_, __VA_ARGS__)
 #define tg_uniform_(...) TGI_CALL(clamp_, uniform_, __VA_ARGS__)
 #define tg_normal_(...) TGI_CALL(clamp_, normal_, __VA_ARGS__)
@@ -49496,6 +50031,10 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_cosine_embedding_loss(...) TGI_CALL(margin_ranking_loss, cosine_embedding_loss, __VA_ARGS__)
 #define tg_triplet_margin_loss(...) TGI_CALL(triplet_margin_loss, triplet_margin_loss, __VA_ARGS__)
 #define tg_multilabel_margin_loss(...) TGI_CALL(take_along_dim, multilabel_margin_loss, __VA_ARGS__)
+#define tg_multi_margin_loss(...) TGI_CALL(multi_margin_loss, multi_margin_loss, __VA_ARGS__)
+#define tg_multilabel_soft_margin_loss(...) TGI_CALL(binary_cross_entropy, multilabel_soft_margin_loss, __VA_ARGS__)
+#define tg_triplet_margin_with_distance_loss(...)                                                                      \
+    TGI_CALL(triplet_margin_with_distance_loss, triplet_margin_with_distance_loss, __VA_ARGS__)
 #define tg_equal(...) TGI_CALL(equal, equal, __VA_ARGS__)
 #define tg_allclose(...) TGI_CALL(allclose, allclose, __VA_ARGS__)
 #define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)
@@ -49630,15 +50169,37 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_nn_dropout(...) TGI_CALL(nn_dropout, nn_dropout, __VA_ARGS__)
 #define tg_nn_dropout1d(...) TGI_CALL(nn_dropout, nn_dropout1d, __VA_ARGS__)
 #define tg_nn_dropout2d(...) TGI_CALL(nn_dropout, nn_dropout2d, __VA_ARGS__)
+#define tg_nn_dropout3d(...) TGI_CALL(nn_dropout, nn_dropout3d, __VA_ARGS__)
+#define tg_nn_alpha_dropout(...) TGI_CALL(nn_dropout, nn_alpha_dropout, __VA_ARGS__)
+#define tg_nn_feature_alpha_dropout(...) TGI_CALL(nn_dropout, nn_feature_alpha_dropout, __VA_ARGS__)
 #define tg_nn_max_pool1d(...) TGI_CALL(nn_max_pool1d, nn_max_pool1d, __VA_ARGS__)
 #define tg_nn_max_pool2d(...) TGI_CALL(nn_max_pool1d, nn_max_pool2d, __VA_ARGS__)
+#define tg_nn_max_pool3d(...) TGI_CALL(nn_max_pool1d, nn_max_pool3d, __VA_ARGS__)
 #define tg_nn_avg_pool1d(...) TGI_CALL(nn_max_pool1d, nn_avg_pool1d, __VA_ARGS__)
 #define tg_nn_avg_pool2d(...) TGI_CALL(nn_max_pool1d, nn_avg_pool2d, __VA_ARGS__)
+#define tg_nn_avg_pool3d(...) TGI_CALL(nn_max_pool1d, nn_avg_pool3d, __VA_ARGS__)
+#define tg_nn_lp_pool1d(...) TGI_CALL(nn_lp_pool1d, nn_lp_pool1d, __VA_ARGS__)
+#define tg_nn_lp_pool2d(...) TGI_CALL(nn_lp_pool1d, nn_lp_pool2d, __VA_ARGS__)
+#define tg_nn_lp_pool3d(...) TGI_CALL(nn_lp_pool1d, nn_lp_pool3d, __VA_ARGS__)
 #define tg_nn_adaptive_avg_pool1d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_avg_pool1d, __VA_ARGS__)
 #define tg_nn_adaptive_avg_pool2d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_avg_pool2d, __VA_ARGS__)
+#define tg_nn_adaptive_avg_pool3d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_avg_pool3d, __VA_ARGS__)
 #define tg_nn_adaptive_max_pool1d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_max_pool1d, __VA_ARGS__)
 #define tg_nn_adaptive_max_pool2d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_max_pool2d, __VA_ARGS__)
+#define tg_nn_adaptive_max_pool3d(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_adaptive_max_pool3d, __VA_ARGS__)
+#define tg_nn_zero_pad(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_zero_pad, __VA_ARGS__)
+#define tg_nn_constant_pad(...) TGI_CALL(nn_constant_pad, nn_constant_pad, __VA_ARGS__)
+#define tg_nn_reflection_pad(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_reflection_pad, __VA_ARGS__)
+#define tg_nn_replication_pad(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_replication_pad, __VA_ARGS__)
+#define tg_nn_circular_pad(...) TGI_CALL(nn_adaptive_avg_pool1d, nn_circular_pad, __VA_ARGS__)
 #define tg_nn_upsample(...) TGI_CALL(nn_upsample, nn_upsample, __VA_ARGS__)
+#define tg_nn_upsample_ex(...) TGI_CALL(nn_upsample_ex, nn_upsample_ex, __VA_ARGS__)
+#define tg_nn_pixel_shuffle(...) TGI_CALL(nn_pixel_shuffle, nn_pixel_shuffle, __VA_ARGS__)
+#define tg_nn_pixel_unshuffle(...) TGI_CALL(nn_pixel_shuffle, nn_pixel_unshuffle, __VA_ARGS__)
+#define tg_nn_channel_shuffle(...) TGI_CALL(nn_pixel_shuffle, nn_channel_shuffle, __VA_ARGS__)
+#define tg_nn_unfold(...) TGI_CALL(nn_unfold, nn_unfold, __VA_ARGS__)
+#define tg_nn_fold(...) TGI_CALL(nn_fold, nn_fold, __VA_ARGS__)
+#define tg_nn_local_response_norm(...) TGI_CALL(nn_local_response_norm, nn_local_response_norm, __VA_ARGS__)
 #define tg_nn_flatten(...) TGI_CALL(nn_flatten, nn_flatten, __VA_ARGS__)
 #define tg_nn_unflatten(...) TGI_CALL(nn_unflatten, nn_unflatten, __VA_ARGS__)
 #define tg_nn_identity(...) TGI_CALL0(nn_identity, nn_identity, __VA_ARGS__)
@@ -49663,6 +50224,12 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_nn_softplus(...) TGI_CALL(nn_hardtanh, nn_softplus, __VA_ARGS__)
 #define tg_nn_softmax(...) TGI_CALL(nn_glu, nn_softmax, __VA_ARGS__)
 #define tg_nn_log_softmax(...) TGI_CALL(nn_glu, nn_log_softmax, __VA_ARGS__)
+#define tg_nn_softmin(...) TGI_CALL(nn_glu, nn_softmin, __VA_ARGS__)
+#define tg_nn_rrelu(...) TGI_CALL(nn_hardtanh, nn_rrelu, __VA_ARGS__)
+#define tg_nn_threshold(...) TGI_CALL(nn_hardtanh, nn_threshold, __VA_ARGS__)
+#define tg_nn_hardshrink(...) TGI_CALL(nn_dropout, nn_hardshrink, __VA_ARGS__)
+#define tg_nn_softshrink(...) TGI_CALL(nn_dropout, nn_softshrink, __VA_ARGS__)
+#define tg_nn_tanhshrink(...) TGI_CALL0(nn_identity, nn_tanhshrink, __VA_ARGS__)
 #define tg_nn_sequential(...) TGI_CALL(nn_sequential, nn_sequential, __VA_ARGS__)
 #define tg_nn_list(...) TGI_CALL(nn_sequential, nn_list, __VA_ARGS__)
 #define tg_nn_dict(...) TGI_CALL(nn_dict, nn_dict, __VA_ARGS__)

@@ -156,6 +156,108 @@ LAYER("nn.Upsample(size=5)", tg_nn_upsample(TG_SHAPE(5), 0, "nearest"), "f:2,3,4
 LAYER("nn.Upsample(scale_factor=3.0, mode='linear')", tg_nn_upsample(TG_SCALAR, 3, "linear"), "f:2,3,5", 1,
     "Upsample(scale_factor=3.0, mode='linear')", "",
     1.8484921010736755, 2.290731746240688)
+LAYER("nn.MaxPool3d(2, 1)", tg_nn_max_pool3d(TG_SHAPE(2), TG_SHAPE(1), TG_SCALAR), "f:2,3,4,3,2", 1,
+    "MaxPool3d(kernel_size=2, stride=1, padding=0, dilation=1, ceil_mode=False)", "",
+    -0.1973325025997853, -0.80349305723462727)
+LAYER("nn.AvgPool3d((1, 2, 3), 2)", tg_nn_avg_pool3d(TG_SHAPE(1, 2, 3), TG_SHAPE(2), TG_SCALAR), "f:3,4,3,4", 1,
+    "AvgPool3d(kernel_size=(1, 2, 3), stride=2, padding=0)", "",
+    0.026178566121043786, 0.033807149167367691)
+LAYER("nn.AdaptiveAvgPool3d((2, 1, 3))", tg_nn_adaptive_avg_pool3d(TG_SHAPE(2, 1, 3)), "f:2,3,4,3,4", 1,
+    "AdaptiveAvgPool3d(output_size=(2, 1, 3))", "",
+    0.68228668861638708, 0.253156786907906)
+LAYER("nn.AdaptiveMaxPool3d(2)", tg_nn_adaptive_max_pool3d(TG_SHAPE(2)), "f:2,3,4,3,4", 1,
+    "AdaptiveMaxPool3d(output_size=2)", "",
+    -0.98276977653811259, -0.70270841665945849)
+LAYER("nn.LPPool1d(2.0, 3, 2)", tg_nn_lp_pool1d(2, TG_SHAPE(3), TG_SHAPE(2), false), "f:2,3,8", 1,
+    "LPPool1d(norm_type=2.0, kernel_size=3, stride=2, ceil_mode=False)", "",
+    0.129277968135183, 0.45966383745650863)
+LAYER("nn.LPPool2d(2.0, 2)", tg_nn_lp_pool2d(2, TG_SHAPE(2), TG_SCALAR, false), "f:2,3,4,5", 1,
+    "LPPool2d(norm_type=2.0, kernel_size=2, stride=None, ceil_mode=False)", "",
+    -1.8961516872249784, -4.1132103885691329)
+LAYER("nn.LPPool3d(2.0, 2, ceil_mode=True)", tg_nn_lp_pool3d(2, TG_SHAPE(2), TG_SCALAR, true), "f:3,4,3,4", 1,
+    "LPPool3d(norm_type=2.0, kernel_size=2, stride=None, ceil_mode=True)", "",
+    -5.1381942920891763, -4.6606459991396543)
+LAYER("nn.Dropout3d(0.5).eval()", tg_module_train(tg_nn_dropout3d(0.5), false), "f:5,4,2,2,2", 1,
+    "Dropout3d(p=0.5, inplace=False)", "",
+    -28.796168012547678, -57.729127834162902)
+LAYER("nn.AlphaDropout(0.5).eval()", tg_module_train(tg_nn_alpha_dropout(0.5), false), "f:5,4", 1,
+    "AlphaDropout(p=0.5, inplace=False)", "",
+    -3.3697307926679665, -6.7254130069649616)
+LAYER("nn.FeatureAlphaDropout(0.5).eval()", tg_module_train(tg_nn_feature_alpha_dropout(0.5), false), "f:5,4,3", 1,
+    "FeatureAlphaDropout(p=0.5, inplace=False)", "",
+    -10.925812924989984, -21.519854039508001)
+LAYER("nn.ZeroPad1d((1, 2))", tg_nn_zero_pad(TG_SHAPE(1, 2)), "f:2,3,4", 1,
+    "ZeroPad1d((1, 2))", "",
+    0.069972686146479446, -0.097019268109068468)
+LAYER("nn.ZeroPad2d((1, 2, 0, -1))", tg_nn_zero_pad(TG_SHAPE(1, 2, 0, -1)), "f:2,3,4,3", 1,
+    "ZeroPad2d((1, 2, 0, -1))", "",
+    0.29483470393532685, 0.3707931844771799)
+LAYER("nn.ConstantPad3d((1, 2, 0, 1, 1, 0), 3.5)",
+    tg_nn_constant_pad(TG_SHAPE(1, 2, 0, 1, 1, 0), 3.5), "f:2,3,2,3,2", 1,
+    "ConstantPad3d(padding=(1, 2, 0, 1, 1, 0), value=3.5)", "",
+    15.100146754440729, 11.629019904424098)
+LAYER("nn.ReflectionPad1d((1, 2))", tg_nn_reflection_pad(TG_SHAPE(1, 2)), "f:2,3,4", 1,
+    "ReflectionPad1d((1, 2))", "",
+    -0.77352063400708082, -0.49590051175621275)
+LAYER("nn.ReflectionPad3d((1, 0, 1, 1, 0, 1))", tg_nn_reflection_pad(TG_SHAPE(1, 0, 1, 1, 0, 1)), "f:1,3,2,3,2", 1,
+    "ReflectionPad3d((1, 0, 1, 1, 0, 1))", "",
+    -0.1587045025605951, -0.39575019555348917)
+LAYER("nn.ReplicationPad2d((1, 3, 0, 2))", tg_nn_replication_pad(TG_SHAPE(1, 3, 0, 2)), "f:2,3,4,3", 1,
+    "ReplicationPad2d((1, 3, 0, 2))", "",
+    -6.3347983973046054, 0.99619580019804665)
+LAYER("nn.CircularPad2d((1, 2, 0, 2))", tg_nn_circular_pad(TG_SHAPE(1, 2, 0, 2)), "f:2,3,4,3", 1,
+    "CircularPad2d((1, 2, 0, 2))", "",
+    0.71639556946998462, 1.0484567125487574)
+LAYER("nn.Upsample(size=(2, 3, 4), mode='trilinear')",
+    tg_nn_upsample(TG_SHAPE(2, 3, 4), 0, "trilinear"), "f:1,2,3,2,3", 1,
+    "Upsample(size=(2, 3, 4), mode='trilinear')", "",
+    0.27638216605293403, 0.42137037789850451)
+LAYER("nn.Upsample(scale_factor=1.5, mode='bicubic', align_corners=True)",
+    tg_nn_upsample_ex(TG_SCALAR, 1.5, "bicubic", true), "f:1,2,4,3", 1,
+    "Upsample(scale_factor=1.5, mode='bicubic')", "",
+    3.4676498391335473, 2.9438827665370724)
+LAYER("nn.Upsample(size=5, mode='nearest-exact')",
+    tg_nn_upsample_ex(TG_SHAPE(5), 0, "nearest-exact", false), "f:1,2,4", 1,
+    "Upsample(size=5, mode='nearest-exact')", "",
+    1.2509371034788255, -0.91849996127006472)
+LAYER("nn.PixelShuffle(2)", tg_nn_pixel_shuffle(2), "f:1,8,2,3", 1,
+    "PixelShuffle(upscale_factor=2)", "",
+    0.65596183183080958, 1.3156325871216503)
+LAYER("nn.PixelUnshuffle(2)", tg_nn_pixel_unshuffle(2), "f:1,2,4,6", 1,
+    "PixelUnshuffle(downscale_factor=2)", "",
+    0.65596183183079526, 1.3156325871216024)
+LAYER("nn.ChannelShuffle(2)", tg_nn_channel_shuffle(2), "f:1,4,2,3", 1,
+    "ChannelShuffle(groups=2)", "",
+    -0.95100111034122137, -0.92152743950581617)
+LAYER("nn.Unfold((2, 3), 1, 1, 2)",
+    tg_nn_unfold(TG_SHAPE(2, 3), TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(2)), "f:2,3,4,5", 1,
+    "Unfold(kernel_size=(2, 3), dilation=1, padding=1, stride=2)", "",
+    -8.4238114871459615, -9.1436948213136393)
+LAYER("nn.Fold((4, 5), 2)",
+    tg_nn_fold(TG_SHAPE(4, 5), TG_SHAPE(2), TG_SHAPE(1), TG_SHAPE(0), TG_SHAPE(1)), "f:2,8,12", 1,
+    "Fold(output_size=(4, 5), kernel_size=2, dilation=1, padding=0, stride=1)", "",
+    -37.209427144492096, -28.720229093194362)
+LAYER("nn.LocalResponseNorm(2)", tg_nn_local_response_norm(2, 1e-4, 0.75, 1), "f:2,4,3,3", 1,
+    "LocalResponseNorm(2, alpha=0.0001, beta=0.75, k=1.0)", "",
+    -13.30297025944812, -26.329916796987305)
+LAYER("nn.Softmin(dim=1)", tg_nn_softmin(1), "f:5,4", 1,
+    "Softmin(dim=1)", "",
+    0.63975688952699339, 1.2086311041553404)
+LAYER("nn.RReLU(0.1, 0.3).eval()", tg_module_train(tg_nn_rrelu(0.1, 0.3), false), "f:5,4", 1,
+    "RReLU(lower=0.1, upper=0.3)", "",
+    -1.9700703606059209, -3.6204296831338119)
+LAYER("nn.Threshold(0.1, 20.0)", tg_nn_threshold(0.1, 20), "f:5,4", 1,
+    "Threshold(threshold=0.1, value=20.0)", "",
+    35.652717767338615, -2.8441838521760245)
+LAYER("nn.Hardshrink(0.25)", tg_nn_hardshrink(0.25), "f:5,4", 1,
+    "Hardshrink(0.25)", "",
+    -3.1789852885517949, -4.9891520067337689)
+LAYER("nn.Softshrink(0.25)", tg_nn_softshrink(0.25), "f:5,4", 1,
+    "Softshrink(0.25)", "",
+    -2.2988216136554782, -4.9891520067337689)
+LAYER("nn.Tanhshrink()", tg_nn_tanhshrink(), "f:5,4", 1,
+    "Tanhshrink()", "",
+    -0.66313134005660201, -2.2090643441575533)
 LAYER("nn.Flatten(1, -1)", tg_nn_flatten(1, -1), "f:5,4,3", 1,
     "Flatten(start_dim=1, end_dim=-1)", "",
     -10.925812924989984, -21.519854039508001)

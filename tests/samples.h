@@ -294,6 +294,23 @@ static tg_tensor *conv_weight_call(tg_tensor *x, tg_tensor *g, const numbers *p)
     return inside_conv_weight(x, g, p->count2, p->dim, p->dim2, p->dims);
 }
 
+/* With the same noise in each call. */
+static tg_tensor *gumbel_call(tg_tensor *a, const numbers *p)
+{
+    tg_seed(1);
+    return tg_gumbel_softmax(a, p->num, p->flag != 0, p->dim);
+}
+/* A distance of rows, and one that is none. */
+static tg_tensor *sum_of_differences(tg_tensor *const *in_, int n, void *user)
+{
+    (void)n, (void)user;
+    return tg_sum_dim(tg_abs(tg_sub(in_[0], in_[1])), -1, false);
+}
+static tg_tensor *no_distance(tg_tensor *const *in_, int n, void *user)
+{
+    (void)in_, (void)n, (void)user;
+    return NULL;
+}
 /* Both states after a step of an LSTM, [N, 2 H] */
 /* Both outputs: the norm of a + b, and under it the sum. */
 static tg_tensor *add_norm_call(bool rms, tg_tensor *a, tg_tensor *b, tg_tensor *weight, tg_tensor *bias,
@@ -690,6 +707,19 @@ enum {
     OP(cosine_embedding_loss, tg_cosine_embedding_loss(a, b, c, p->num, p->flag), 0) \
     OP(triplet_margin_loss, tg_triplet_margin_loss(a, b, c, p->num, 2, 1e-6, p->count != 0, p->flag), 0) \
     OP(multilabel_margin_loss, tg_multilabel_margin_loss(a, b, p->flag), 0) \
+    OP(multi_margin_loss, tg_multi_margin_loss(a, b, (double)p->count, p->num, c, p->flag), 0) \
+    OP(multilabel_soft_margin_loss, tg_multilabel_soft_margin_loss(a, b, c, p->flag), 0) \
+    OP(triplet_margin_with_distance_loss, \
+       tg_triplet_margin_with_distance_loss(a, b, c, p->count2 ? sum_of_differences : NULL, NULL, p->num, \
+                                            p->count != 0, p->flag), 0) \
+    OP(feature_dropout, tg_dropout2d(a, p->num, p->flag != 0), EXACT | QUIET) \
+    OP(dropout1d, tg_dropout1d(a, p->num, p->flag != 0), EXACT | QUIET) \
+    OP(dropout2d, tg_dropout2d(a, p->num, p->flag != 0), EXACT | QUIET) \
+    OP(dropout3d, tg_dropout3d(a, p->num, p->flag != 0), EXACT | QUIET) \
+    OP(alpha_dropout, tg_alpha_dropout(a, p->num, p->flag != 0), SEVERAL | QUIET) \
+    OP(feature_alpha_dropout, tg_feature_alpha_dropout(a, p->num, p->flag != 0), SEVERAL | QUIET) \
+    OP(rrelu, tg_rrelu(a, p->num, p->num2, p->flag != 0), SEVERAL | QUIET) \
+    OP(gumbel_softmax, gumbel_call(a, p), SEVERAL | QUIET) \
     OP(ravel, tg_ravel(a), EXACT) \
     OP(unflatten, tg_unflatten(a, p->dim, p->dims), EXACT) \
     OP(atleast_1d, tg_atleast_1d(a), EXACT) \
@@ -4376,6 +4406,135 @@ SAMPLES(triplet_margin_loss)
          grads("[[0.242535453835, 0.970142542946], [-1, -4.9999975e-07]]"),
          grads("[[0.242535910372, -0.970142428811], [-1, 1.000001e-06]]"));
     refuse(tg_triplet_margin_loss(ones(2), ones(2), ones(2, 2), 1, 2, 0, false, TG_MEAN), "expected to have the same number");
+}
+SAMPLES(multi_margin_loss)
+{
+    tg_tensor *t = tg_zeros_on(TG_SHAPE(2), TG_I64, HERE);
+    sample(range(-0.4, 0.4), S(2, 3), ids("[2, 0]"), S(3), count(1), num(1), flag(TG_MEAN));
+    sample(range(-0.4, 0.4), S(2, 3), ids("[1, 1]"), count(2), num(1), flag(TG_SUM));
+    sample(range(-0.4, 0.4), S(3), ids("2"), count(1), num(2), flag(TG_NONE));
+    sample(range(-0.4, 0.4), S(4), ids("[2]"), count(1), num(2), flag(TG_NONE));
+    edge(in("[[0.5, 2, -1], [1, 1, 3]]"), ids("[1, 0]"), count(1), num(1), flag(TG_NONE), gives("[0, 1.33333333333]"),
+         grads("[[0, 0, 0], [-0.666666666667, 0.333333333333, 0.333333333333]]"));
+    expect(tg_multi_margin_loss(f64("[[0.5, 2, -1], [1, 1, 3]]"), i64("[1, 0]"), 2, 0.5, f64("[1, 2, 3]"), TG_NONE),
+           "[0, 2.16666666667]");
+    refuse(tg_multi_margin_loss(ones(2, 3), i64("[0, 3]"), 1, 1, NULL, TG_MEAN), "out of bounds");
+    refuse(tg_multi_margin_loss(ones(2, 0), t, 1, 1, NULL, TG_MEAN), "Expected non-empty vector or matrix");
+    refuse(tg_multi_margin_loss(ones(2, 3), t, 3, 1, NULL, TG_MEAN), "only p == 1 and p == 2 supported");
+    refuse(tg_multi_margin_loss(ones(3, 3), t, 1, 1, NULL, TG_MEAN), "Expected target size [3], but got [2]");
+    refuse(tg_multi_margin_loss(ones(2, 3), ones(2), 1, 1, NULL, TG_MEAN), "expected scalar type Long");
+    refuse(tg_multi_margin_loss(ones(2, 3), t, 1, 1, ones(2), TG_MEAN), "weight must be one-dimensional");
+    refuse(tg_multi_margin_loss(ones(2, 3), t, 1, 1, NULL, 9), "9 is not a valid value for reduction");
+}
+SAMPLES(multilabel_soft_margin_loss)
+{
+    sample(S(2, 3), S(2, 3), S(3), flag(TG_MEAN));
+    sample(S(4), S(4), flag(TG_NONE));
+    edge(in("[[0.5, 2, -1], [1, 1, 3]]"), constant("[[1, 0, 1], [0, 1, 0]]"), constant("[1, 2, 0.5]"), flag(TG_NONE),
+         gives("[1.79485461668, 1.15469291278]"), grads("[[-0.125846889599, 0.587198051985, -0.121843096438], "
+         "[0.243686192877, -0.179294280913, 0.15876235447]]"));
+    refuse(tg_multilabel_soft_margin_loss(ones(2, 3), ones(4), NULL, TG_MEAN), "must match the size");
+}
+SAMPLES(triplet_margin_with_distance_loss)
+{
+    sample(S(2, 3), S(2, 3), S(2, 3), num(5), flag(TG_MEAN));
+    sample(S(2, 3), S(2, 3), S(2, 3), num(9), flag(TG_SUM), count(1), count2(1));
+    edge(in("[[0.5, 2, -1], [1, 1, 3]]"), in("[[0.35, 1.1, -0.4], [0.6, 0.6, 1.6]]"),
+         in("[[0.2, 1.7, -1.3], [0.7, 0.7, 2.7]]"), num(1), flag(TG_NONE), count(1), count2(1), gives("[1.75, 2.3]"),
+         grads("[[0, 0, -2], [0, 0, 0]]"), grads("[[-1, -1, 1], [-1, -1, -1]]"), grads("[[1, 1, 1], [1, 1, 1]]"));
+    refuse(tg_triplet_margin_with_distance_loss(ones(2), ones(2), ones(2, 2), NULL, NULL, 1, false, TG_MEAN),
+           "expected to have the same number");
+    refuse(tg_triplet_margin_with_distance_loss(ones(2), ones(2), ones(2), NULL, NULL, 0, false, TG_MEAN),
+           "margin must be greater than 0");
+    refuse(tg_triplet_margin_with_distance_loss(ones(2), ones(2), ones(2), no_distance, NULL, 1, false, TG_MEAN),
+           "the distance returned NULL");
+}
+/* Channels are kept or dropped as wholes, with the mean and the other number of p = 1/2. */
+static void whole_channels(tg_tensor *y, double kept, double dropped)
+{
+    tg_tensor *first = y ? tg_narrow(tg_flatten(y, 2, -1), 2, 0, 1) : NULL;
+    CHECK(first && tg_equal(tg_flatten(y, 2, -1), tg_clone(tg_expand(first, TG_SHAPE(8, 16, 6)))));
+    CHECK_NEAR(tg_item(tg_amax(y)), kept, 1e-6);
+    CHECK_NEAR(tg_item(tg_amin(y)), dropped, 1e-6);
+}
+SAMPLES(feature_dropout)
+{
+    sample(S(2, 3, 2, 2), num(0.5), flag(true));
+    sample(S(2, 3), num(0.5), flag(true));
+    edge(in("[[1, 2]]"), num(1), flag(true), gives("[[0, 0]]"), grads("[[0, 0]]"));
+    whole_channels(tg_dropout2d(tg_ones_on(TG_SHAPE(8, 16, 2, 3), TG_F32, HERE), 0.5, true), 2, 0);
+    refuse(tg_dropout2d(ones(2), 0.5, true), "at least 2 dimensions");
+    refuse(tg_dropout2d(ones(2, 2), 1.5, true), "between 0 and 1, but got 1.5");
+    refuse(tg_dropout2d(i64("[[1]]"), 0.5, true), "Got: i64");
+}
+SAMPLES(dropout1d)
+{
+    tg_tensor *x = ones(4, 3);
+    sample(S(3, 4), num(0.5), flag(true));
+    sample(S(2, 3, 4), num(0.5), flag(true));
+    CHECK(tg_dropout1d(x, 0.5, false) == x && tg_dropout1d(x, 0, true) == x);
+    whole_channels(tg_dropout1d(tg_ones_on(TG_SHAPE(8, 16, 6), TG_F32, HERE), 0.5, true), 2, 0);
+}
+SAMPLES(dropout2d)
+{
+    sample(S(3, 2, 2), num(0.5), flag(true)); /* without N */
+    sample(S(3, 2, 2), num(0.5), flag(false));
+}
+SAMPLES(dropout3d)
+{
+    sample(S(1, 3, 2, 1, 2), num(0.5), flag(true));
+    sample(S(3, 2, 1, 2), num(0.5), flag(true));
+    whole_channels(tg_dropout3d(tg_ones_on(TG_SHAPE(8, 16, 1, 2, 3), TG_F32, HERE), 0.5, true), 2, 0);
+}
+SAMPLES(alpha_dropout)
+{
+    tg_tensor *x = tg_randn_on(TG_SHAPE(20000), TG_F64, HERE), *y = tg_alpha_dropout(x, 0.3, true);
+    sample(S(5, 3), num(0.5), flag(true));
+    sample(S(2, 3), num(0.5), flag(false));
+    edge(in("[1, 2]"), num(1), flag(true), gives("[0, 0]"), grads("[0, 0]"));
+    CHECK_NEAR(tg_item(tg_mean(y)), 0, 0.03);
+    CHECK_NEAR(tg_item(tg_var(y)), 1, 0.05);
+    CHECK(tg_alpha_dropout(x, 0, true) == x);
+    refuse(tg_alpha_dropout(ones(2), -1, true), "between 0 and 1, but got -1");
+}
+SAMPLES(feature_alpha_dropout)
+{
+    /* for p 1/2 and a = 1 / sqrt(low^2 / 4 + 1 / 2), low = 1.7580993: a + low a / 2, and -low a / 2 */
+    sample(S(2, 3, 2), num(0.5), flag(true));
+    whole_channels(tg_feature_alpha_dropout(tg_ones_on(TG_SHAPE(8, 16, 2, 3), TG_F64, HERE), 0.5, true),
+                   1.66559882518,
+                   -0.77919393052);
+    refuse(tg_feature_alpha_dropout(ones(2), 0.5, true), "at least 2 dimensions");
+}
+SAMPLES(rrelu)
+{
+    tg_tensor *x = tg_full_on(TG_SHAPE(4000), -1, TG_F64, HERE), *y = tg_rrelu(x, 0.1, 0.3, true);
+    sample(S(2, 3), num(0.1), num2(0.3), flag(false));
+    sample(S(5, 3), num(0.1), num2(0.3), flag(true));
+    edge(in("[[0.5, 2, -1], [1, 1, 3]]"), num(0.1), num2(0.3), flag(false), gives("[[0.5, 2, -0.2], [1, 1, 3]]"),
+         grads("[[1, 1, 0.2], [1, 1, 1]]"));
+    CHECK_NEAR(tg_item(tg_mean(y)), -0.2, 0.01);
+    CHECK(tg_item(tg_amax(y)) <= -0.1 && tg_item(tg_amin(y)) > -0.3);
+    refuse(tg_rrelu(x, 0.3, 0.1, true), "Lower bound should be less than or equal to the upper bound");
+    refuse(tg_rrelu(i64("[1]"), 0.1, 0.3, true), "Got: i64");
+}
+SAMPLES(gumbel_softmax)
+{
+    tg_tensor *logits = tg_log(tg_expand(f64("[0.1, 0.2, 0.7]"), TG_SHAPE(4000, 3)));
+    tg_tensor *y = tg_gumbel_softmax(logits, 0.5, true, -1);
+    sample(S(3, 4), num(1), dim(1));
+    sample(S(3, 4), num(0.5), dim(0));
+    expect(tg_sum_dim(tg_narrow(y, 0, 0, 4), 1, false), "[1, 1, 1, 1]"); /* hard: one 1 in each row */
+    CHECK_NEAR(tg_get(tg_mean_dim(y, 0, false), TG_INDEX(2)), 0.7, 0.03); /* drawn as often as its probability */
+    CHECK_NEAR(tg_get(tg_mean_dim(y, 0, false), TG_INDEX(0)), 0.1, 0.03);
+    {
+        tg_tensor *x = leaf("[1, 2, 3]"), *soft, *hard;
+        tg_seed(3), soft = gradient(tg_mul(tg_gumbel_softmax(x, 1, false, 0), f64("[1, 2, 4]")), x, 0);
+        tg_seed(3), hard = gradient(tg_mul(tg_gumbel_softmax(x, 1, true, 0), f64("[1, 2, 4]")), x, 0);
+        CHECK(tg_equal(soft, hard)); /* that of the soft one */
+    }
+    refuse(tg_gumbel_softmax(ones(2), 1, false, 1), "Dimension out of range");
+    refuse(tg_gumbel_softmax(i64("[1]"), 1, false, 0), "Got: i64");
 }
 SAMPLES(multilabel_margin_loss)
 {

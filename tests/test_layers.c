@@ -453,7 +453,7 @@ TEST(refusals)
                 "tg_nn_conv_transpose2d: negative output_padding is not supported");
     CHECK_FAILS(tg_nn_upsample(TG_SHAPE(2), 2, "nearest"), "only one of size or scale_factor should be defined");
     CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 0, "nearest"), "only one of size or scale_factor should be defined");
-    CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 2, "cubic"), "mode is 'cubic', not nearest, linear or bilinear");
+    CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 2, "cubic"), "mode is 'cubic', not nearest, linear, bilinear or trilinear");
     CHECK_FAILS(tg_nn_upsample(TG_SCALAR, 2, NULL), "argument mode is NULL");
     CHECK_FAILS(tg_nn_upsample(tg_make_shape(9, NULL), 0, "nearest"), "argument size");
     m = tg_nn_upsample(TG_SCALAR, INT64_MAX, "linear");

@@ -511,6 +511,8 @@ static void check_null(void)
                     {"scaled_dot_product_attention_ex", 3},
                     {"cross_entropy_ex", 2},
                     {"nll_loss", 2},
+                    {"multi_margin_loss", 2},
+                    {"multilabel_soft_margin_loss", 2},
                     {"binary_cross_entropy", 2},
                     {"binary_cross_entropy_with_logits", 2}};
     int required = at.n, i;

@@ -332,6 +332,7 @@ struct row {
                                  tg_shape);
     tg_tensor *(*avg_pool)(tg_tensor *, tg_shape, tg_shape, tg_shape, bool, bool, int64_t);
     tg_tensor *(*adaptive_max)(tg_tensor *, tg_shape, tg_tensor **);
+    tg_tensor *(*drop)(tg_tensor *, double, bool);
     tg_tensor *(*unpool)(tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape);
 };
 
@@ -899,6 +900,30 @@ CALL(triplet_margin_loss, tg_triplet_margin_loss(first(c), tensor(c, 1, "positiv
                                                  number(c, 3, "margin", 1), number(c, 4, "p", 2),
                                                  number(c, 5, "eps", 1e-6), flag(c, 6, "swap", false),
                                                  reduction(c, -1)))
+CALL(multi_margin_loss, tg_multi_margin_loss(first(c), tensor(c, 1, "target"), number(c, 2, "p", 1),
+                                             number(c, 3, "margin", 1), maybe_tensor(c, 4, "weight"), reduction(c, -1)))
+CALL(multilabel_soft_margin_loss, tg_multilabel_soft_margin_loss(first(c), tensor(c, 1, "target"),
+                                                                 maybe_tensor(c, 2, "weight"), reduction(c, -1)))
+CALL(triplet_margin_with_distance_loss,
+     tg_triplet_margin_with_distance_loss(first(c), tensor(c, 1, "positive"), tensor(c, 2, "negative"), NULL, NULL,
+                                          number(c, -1, "margin", 1), flag(c, -1, "swap", false), reduction(c, -1)))
+
+/* what is not random: with p 0 or 1, or in evaluation */
+static void some_dropout(call *c)
+{
+    const double p = number(c, 1, "p", 0.5);
+    const bool training = flag(c, 2, "training", strstr(c->op, "alpha") == NULL);
+    (void)flag(c, 3, "inplace", false);
+    need(c, p == 0 || p == 1 || !training, "random numbers");
+    give(c, c->row->drop(first(c), p, training));
+}
+static void rrelu(call *c)
+{
+    const bool training = flag(c, 3, "training", false);
+    (void)flag(c, 4, "inplace", false);
+    need(c, !training, "random numbers");
+    give(c, tg_rrelu(first(c), number(c, 1, "lower", 1.0 / 8), number(c, 2, "upper", 1.0 / 3), training));
+}
 
 CALL(unflatten, tg_unflatten(first(c), whole(c, 1, "dim", 0), sizes(c, 2, "sizes")))
 CALL(rot90, tg_rot90(first(c), integer(c, 1, "k", 1), given(c, 2, "dims") ? sizes(c, 2, "dims") : TG_DIMS(0, 1)))
@@ -1070,6 +1095,12 @@ static const row rows[] = {
     NN(gaussian_nll_loss), NN(poisson_nll_loss), WITH("nn.functional.soft_margin_loss", loss_op, loss, tg_soft_margin_loss),
     NN(margin_ranking_loss), NN(hinge_embedding_loss), NN(cosine_embedding_loss), NN(triplet_margin_loss),
     WITH("nn.functional.multilabel_margin_loss", loss_op, loss, tg_multilabel_margin_loss),
+    NN(multi_margin_loss), NN(multilabel_soft_margin_loss), NN(triplet_margin_with_distance_loss),
+    WITH("nn.functional.dropout", some_dropout, drop, tg_dropout), NN(rrelu),
+    WITH("nn.functional.dropout2d", some_dropout, drop, tg_dropout2d),
+    WITH("nn.functional.dropout3d", some_dropout, drop, tg_dropout3d),
+    WITH("nn.functional.alpha_dropout", some_dropout, drop, tg_alpha_dropout),
+    WITH("nn.functional.feature_alpha_dropout", some_dropout, drop, tg_feature_alpha_dropout),
     WITH("ravel", unary, one, tg_ravel), OP(unflatten), UNARY(fliplr), UNARY(flipud), OP(rot90), OP(diag),
     OP(diagonal_copy), OP(atleast_1d), OP(atleast_2d), OP(atleast_3d), WITH("hstack", stacked, stack, tg_hstack),
     WITH("vstack", stacked, stack, tg_vstack), WITH("tile", sized_op, sized, tg_tile), OP(tril_indices),

@@ -267,6 +267,15 @@ CALLS = {
     "poisson_nll_loss": loss(F.poisson_nll_loss),
     "cosine_embedding_loss": lambda a, b, t, p: F.cosine_embedding_loss(a, b, t, p.num, reduction=REDUCTIONS[p.flag]),
     "triplet_margin_loss": lambda a, b, c, p: F.triplet_margin_loss(a, b, c, p.num, reduction=REDUCTIONS[p.flag]),
+    "multi_margin_loss": lambda x, t, p: F.multi_margin_loss(x, t, p.count, p.num, reduction=REDUCTIONS[p.flag]),
+    "multilabel_soft_margin_loss": loss(F.multilabel_soft_margin_loss),
+    "triplet_margin_with_distance_loss": lambda a, b, c, p: F.triplet_margin_with_distance_loss(
+        a, b, c, margin=p.num, reduction=REDUCTIONS[p.flag]),
+    **{name: (lambda function: lambda x, p: function(x, p.num, p.flag != 0))(getattr(F, name))
+       for name in ("dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")},
+    "feature_dropout": lambda x, p: F.dropout2d(x, p.num, p.flag != 0),
+    "rrelu": lambda x, p: F.rrelu(x, p.num, p.num2, p.flag != 0),
+    "gumbel_softmax": lambda x, p: F.gumbel_softmax(x, p.num, p.flag != 0, dim=p.dim),
     "multilabel_margin_loss": loss(F.multilabel_margin_loss), "unflatten": lambda x, p: x.unflatten(p.dim, p.dims),
     "squeeze_dims": lambda x, p: x.squeeze(p.dims), "movedim_dims": lambda x, p: x.movedim(p.dims, p.dims2),
     **{name: (lambda function: lambda *x: function(x[:-1]))(getattr(torch, name))
