@@ -45,6 +45,7 @@ help:
 	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
 	@echo 'make web             writes out/web.html, the library inside a page: expressions to play with, two moons; needs clang, lld'
 	@echo 'make mpi             builds out/mpi_train, one model trained by several processes: mpirun -np 4 out/mpi_train; needs mpicc'
+	@echo 'make models          builds out/gpt2 and out/llama, which continue texts with the files of Hugging Face'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
@@ -60,7 +61,7 @@ MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
 # OpenMP is used where a program of this compiler with these flags can be built and run with it.
-ifneq ($(filter demo test replay support check-examples examples mpi picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test replay support check-examples examples mpi models picture lab bench bench-quick bench-sweep fuzz $(BUILD)/%,$(MAKECMDGOALS)),)
 OPENMP := $(shell mkdir -p $(BUILD) && cd $(BUILD) && \
     printf '\043include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n' > openmp.c && \
     $(CC) $(CPPFLAGS) $(CFLAGS) -fopenmp openmp.c -o openmp $(LDFLAGS) $(LDLIBS) 2> openmp.log && ./openmp && \
@@ -189,6 +190,13 @@ mpi: $(BUILD)/library.o
 	    $(LDFLAGS) -lm $(LDLIBS)
 	@echo 'mpirun -np 4 out/mpi_train'
 
+# GPT-2 and Llama from the files of Hugging Face.
+models: $(BUILD)/library.o $(CUDA_OBJECT)
+	@mkdir -p out
+	for program in gpt2 llama; do $(CC) $(CPPFLAGS) $(CFLAGS) $(CUDA_FLAGS) $(OPENMP) -DTG_COMPILED -o out/$$program \
+	    examples/models/$$program.c $(BUILD)/library.o $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS) || exit 1; done
+	@echo 'out/llama FOLDER "Once upon a time", or out/gpt2; out/llama lists their options'
+
 # A student's file, or another, and the grader, which ends with 1 unless all points are got.
 LAB ?= examples/lab/answers.c
 lab: $(BUILD)/library.o $(CUDA_OBJECT)
@@ -297,4 +305,4 @@ clean:
 
 FORCE:
 
-.PHONY: help demo test replay support picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples mpi lab manual book web install uninstall dist clean FORCE
+.PHONY: help demo test replay support picture check-examples check-deep coverage fuzz bench bench-quick bench-sweep examples mpi models lab manual book web install uninstall dist clean FORCE

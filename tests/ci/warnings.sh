@@ -2,7 +2,7 @@
 # warnings.sh COMPILER FLAGS: every test and example, and the header alone, passes the compiler without a warning; the library
 # itself in tests/library.c.  Examples have no comma operator, of which clang warns.
 passed=0 failed=0
-for source in tests/*.c tests/api/*.c tests/bench/*.c tests/ci/units/*.c tests/cuda/*.c tests/tools/*.c examples/*.c examples/web/*.c examples/lab/*.c \
+for source in tests/*.c tests/api/*.c tests/bench/*.c tests/ci/units/*.c tests/cuda/*.c tests/tools/*.c examples/*.c examples/models/*.c examples/web/*.c examples/lab/*.c \
     examples/lab/wrong/*.c; do
     case $source in */nonsense.c | */headers.c | */after.c | */units/dlpack.c) continue ;; esac # misuse.sh and python.sh compile them
     case $1 in *c++*) case $source in tests/library.c | tests/test_* | tests/api/* | tests/ci/* | examples/lab/*) ;; *) continue ;; esac ;; esac # only those are C++ as well
