@@ -195,6 +195,7 @@
        @@INIT          filling parameters: uniform, normal, xavier, kaiming, orthogonal
        @@ATTENTION     scaled_dot_product_attention, with a cache of keys; rotary position embedding
        @@LOSS          mse_loss, cross_entropy and the other losses
+       @@STATISTICS    searchsorted, unique, mode, quantile, histograms; differences, integrals; cov, pdist; choices
        @@COMPARE       equal, allclose
 
    Act II, comfort: what programs need around it.
@@ -1576,6 +1577,17 @@ TG_API int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int 
 /* One piece for each index of dim, without that dim.  torch.unbind */
 TG_API int tg_unbind(tg_tensor *t, int dim, tg_tensor **out, int max);
 
+/* `sections` pieces, the first ones larger by one where the dim cannot be divided.  torch.tensor_split */
+TG_API int tg_tensor_split(tg_tensor *t, int64_t sections, int dim, tg_tensor **out, int max);
+/* Pieces [0, at[0]), [at[0], at[1]), .. to the end, as tg_slice takes them.  torch.tensor_split */
+TG_API int tg_tensor_split_at(tg_tensor *t, tg_shape at, int dim, tg_tensor **out, int max);
+/* Equal pieces along dim 1, or dim 0 of a tensor of one dim.  Errors: the size cannot be divided.  torch.hsplit */
+TG_API int tg_hsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max);
+/* Equal pieces along dim 0.  torch.vsplit */
+TG_API int tg_vsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max);
+/* Equal pieces along dim 2.  torch.dsplit */
+TG_API int tg_dsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max);
+
 /* n tensors joined along a dim that they have, their dtypes promoted: two [2, 3] along 0 give [4, 3].  torch.cat */
 TG_API tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim);
 /* n tensors joined along a new dim, their dtypes promoted: two [3] along 0 give [2, 3].  torch.stack */
@@ -1608,6 +1620,13 @@ TG_API tg_tensor *tg_hstack(tg_tensor *const *tensors, int n);
 TG_API tg_tensor *tg_vstack(tg_tensor *const *tensors, int n);
 /* n tensors, of tg_atleast_3d, behind each other: along dim 2.  torch.dstack */
 TG_API tg_tensor *tg_dstack(tg_tensor *const *tensors, int n);
+/* n tensors side by side as tg_hstack, where one of one dim is a column.  torch.column_stack */
+TG_API tg_tensor *tg_column_stack(tg_tensor *const *tensors, int n);
+/* n matrices along the diagonal of one that is 0 elsewhere; one of one dim is a row.  torch.block_diag */
+TG_API tg_tensor *tg_block_diag(tg_tensor *const *tensors, int n);
+/* Every choice of one element from each of n tensors [n0], [n1], ..: [n0 n1 .., n]; of one tensor a copy.
+   torch.cartesian_prod */
+TG_API tg_tensor *tg_cartesian_prod(tg_tensor *const *tensors, int n);
 /* tg_repeat, where counts that are missing in front are 1: [2, 3] by (2) is [2, 6].  torch.tile */
 TG_API tg_tensor *tg_tile(tg_tensor *t, tg_shape counts);
 /* A copy with its columns in reverse order, t [n, m, ..].  torch.fliplr */
@@ -1619,6 +1638,18 @@ TG_API tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims);
 /* The diagonal of t [n, m] as a copy, or the matrix whose diagonal is t [n] and that is 0 elsewhere; numbered as in
    tg_diagonal.  torch.diag */
 TG_API tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal);
+/* The last dim of t as the diagonal of dims dim0 and dim1 of the result, which is 0 elsewhere; offset: as in
+   tg_diagonal.  torch.diag_embed */
+TG_API tg_tensor *tg_diag_embed(tg_tensor *t, int64_t offset, int dim0, int dim1);
+/* tg_diag of all elements of t as one dim.  torch.diagflat */
+TG_API tg_tensor *tg_diagflat(tg_tensor *t, int64_t offset);
+/* Copies of t in which src stands where tg_diagonal, tg_select or tg_slice of it would look, in the shape of that.
+   torch.diagonal_scatter, select_scatter, slice_scatter */
+TG_API tg_tensor *tg_diagonal_scatter(tg_tensor *t, tg_tensor *src, int64_t offset, int dim0, int dim1);
+/* A copy y of t with tg_select(y, dim, index) = src.  torch.select_scatter */
+TG_API tg_tensor *tg_select_scatter(tg_tensor *t, tg_tensor *src, int dim, int64_t index);
+/* A copy y of t with tg_slice(y, dim, start, end, step) = src.  torch.slice_scatter */
+TG_API tg_tensor *tg_slice_scatter(tg_tensor *t, tg_tensor *src, int dim, int64_t start, int64_t end, int64_t step);
 /* [N, C r r, H, W] -> [N, C, H r, W r]: channels become the elements of r x r tiles.  F.pixel_shuffle */
 TG_API tg_tensor *tg_pixel_shuffle(tg_tensor *x, int64_t r);
 /* [N, C, H r, W r] -> [N, C r r, H, W]: the inverse of tg_pixel_shuffle.  F.pixel_unshuffle */
@@ -1788,6 +1819,9 @@ TG_API tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlen
 
 /* The elements of t, as one dim, at index, in its shape; negative indices count from the end.  torch.take */
 TG_API tg_tensor *tg_take(tg_tensor *t, tg_tensor *index);
+/* A copy of t in which the elements that tg_take finds are those of source, of index's size, or have them added if
+   accumulate.  torch.put */
+TG_API tg_tensor *tg_put(tg_tensor *t, tg_tensor *index, tg_tensor *source, bool accumulate);
 /* A copy y of t with y[.., index[i], ..] = value along dim, index [n].  torch.index_fill */
 TG_API tg_tensor *tg_index_fill(tg_tensor *t, int dim, tg_tensor *index, double value);
 /* A copy y of t with y[.., index[i], ..] = src[.., i, ..] along dim, index [n].  torch.index_copy */
@@ -1863,6 +1897,10 @@ TG_API tg_tensor *tg_kthvalue(tg_tensor *t, int64_t k, int dim, bool keepdim, tg
 TG_API tg_tensor *tg_median_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
 /* The median of all elements, as of tg_median_dim; NaN without elements.  torch.median */
 TG_API tg_tensor *tg_median(tg_tensor *t);
+/* tg_median_dim of all that is not NaN; NaN if nothing is.  torch.nanmedian(t, dim) */
+TG_API tg_tensor *tg_nanmedian_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+/* tg_nanmedian_dim of all elements.  torch.nanmedian */
+TG_API tg_tensor *tg_nanmedian(tg_tensor *t);
 /* y[i] = t[0] * ... * t[i]; integers give i64.  torch.cumprod */
 TG_API tg_tensor *tg_cumprod(tg_tensor *t, int dim);
 /* y[i] = log(exp(t[0]) + ... + exp(t[i])), without overflow; floating point only.  torch.logcumsumexp */
@@ -1877,6 +1915,9 @@ TG_API tg_tensor *tg_cummin(tg_tensor *t, int dim, tg_tensor **indices);
 /* A copy of t where mask (bool, broadcast with t) is false; where it is true the elements of source, in their order.
    Errors: source has less elements than there are true ones.  torch.masked_scatter */
 TG_API tg_tensor *tg_masked_scatter(tg_tensor *t, tg_tensor *mask, tg_tensor *source);
+/* A copy of t with element i along dim repeated repeats[i] times, integers [n] or of one element; waits.
+   torch.repeat_interleave */
+TG_API tg_tensor *tg_repeat_interleave_tensor(tg_tensor *t, tg_tensor *repeats, int dim);
 /* Sums, means or largest elements (mode "sum", "mean" or "max") of rows of weight [N, D] -> [bags, D].  Each row of ids
    [bags, n] is a bag; or bag i begins at offsets[i] of ids [n], integers in rising order from 0 on; then one more
    offset, n, follows if include_last_offset.  per_sample_weights scales the rows ("sum" alone), or is NULL; ids equal
@@ -2364,6 +2405,80 @@ TG_API tg_tensor *tg_triplet_margin_with_distance_loss(tg_tensor *anchor, tg_ten
                                                        tg_function distance, void *user, double margin, bool swap,
                                                        int reduction);
 
+/* -------- @@STATISTICS -------------------------------------------------------------------------------------------- */
+
+/* Elements by their order and number, differences and integrals, and statistics of rows. */
+
+/* The most frequent element along dim, of several the smallest.  indices: as in tg_max_dim, of the last one.
+   torch.mode */
+TG_API tg_tensor *tg_mode(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
+/* The value that the share q (0-dim or [n], 0 to 1) of the elements along dims is below; dims is one dim, or TG_SCALAR:
+   all; q [n] adds a dim in front.  interpolation between two: "linear", "lower", "higher", "midpoint" or "nearest".
+   NaN if there is one.  torch.quantile */
+TG_API tg_tensor *tg_quantile(tg_tensor *t, tg_tensor *q, tg_shape dims, bool keepdim, const char *interpolation);
+/* tg_quantile of all that is not NaN.  torch.nanquantile */
+TG_API tg_tensor *tg_nanquantile(tg_tensor *t, tg_tensor *q, tg_shape dims, bool keepdim, const char *interpolation);
+
+/* Places in rows that are sorted along the last dim; no gradients.  i64. */
+
+/* Where each of values [.., m] belongs in the row of sorted [.., n], or of sorted [n] any shape: before the first
+   element that is not less, or, if right, that is larger.  sorter: indices that sort the rows, or NULL: they are.
+   torch.searchsorted */
+TG_API tg_tensor *tg_searchsorted(tg_tensor *sorted, tg_tensor *values, bool right, tg_tensor *sorter);
+/* tg_searchsorted of t in boundaries [n].  torch.bucketize */
+TG_API tg_tensor *tg_bucketize(tg_tensor *t, tg_tensor *boundaries, bool right);
+/* Whether each element of t is equal to one of tests: bool.  torch.isin */
+TG_API tg_tensor *tg_isin(tg_tensor *t, tg_tensor *tests);
+/* How many elements of t are in each of `bins` equal intervals from min to max, in t's dtype; others count for nothing.
+   min and max equal: those of t, and then the call waits.  Floating point only.  torch.histc */
+TG_API tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max);
+/* How many elements of t are between each two of edges [n], in rising order, as of tg_linspace: [n - 1]; or the sum of
+   their weights, of t's shape, unless that is NULL.  density: divided by the sum of all and by the widths.
+   torch.histogram */
+TG_API tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool density);
+
+/* Elements without those that are equal to another one, or, tg_unique_consecutive, to the one before; wait.  Unless
+   they are NULL, *inverse receives where each element of t is in the result, and *counts how often each of the result
+   occurs, i64.  NaN is equal to nothing.  No gradients. */
+
+/* The elements of t in order, [count].  torch.unique */
+TG_API tg_tensor *tg_unique(tg_tensor *t, tg_tensor **inverse, tg_tensor **counts);
+/* Of the slices t[.., i, ..] along dim, in lexicographic order.  torch.unique(t, dim) */
+TG_API tg_tensor *tg_unique_dim(tg_tensor *t, int dim, tg_tensor **inverse, tg_tensor **counts);
+/* The elements of t, row-major, without repetitions.  torch.unique_consecutive */
+TG_API tg_tensor *tg_unique_consecutive(tg_tensor *t, tg_tensor **inverse, tg_tensor **counts);
+/* Of the slices along dim.  torch.unique_consecutive(t, dim) */
+TG_API tg_tensor *tg_unique_consecutive_dim(tg_tensor *t, int dim, tg_tensor **inverse, tg_tensor **counts);
+
+/* The covariances [n, n] of n variables with m observations, t [n, m], or the variance of t [m]: divided by
+   m - correction.  fweights, integers [m], count an observation that often; aweights, floats [m], weigh it; NULL: 1.
+   torch.cov */
+TG_API tg_tensor *tg_cov(tg_tensor *t, int64_t correction, tg_tensor *fweights, tg_tensor *aweights);
+/* The correlations of the rows of t: tg_cov divided by both standard deviations.  torch.corrcoef */
+TG_API tg_tensor *tg_corrcoef(tg_tensor *t);
+/* The p-norm distances of the rows of t [n, m], of each pair once: [n (n - 1) / 2], as of tg_cdist; waits.  F.pdist */
+TG_API tg_tensor *tg_pdist(tg_tensor *t, double p);
+/* A copy in which each t[.., i, ..] along dim that has a p-norm above max_norm is scaled to that.  torch.renorm */
+TG_API tg_tensor *tg_renorm(tg_tensor *t, double p, int dim, double max_norm);
+/* Differences of neighbours along dim, n times, of prepend, t and append joined (NULL: none).  torch.diff */
+TG_API tg_tensor *tg_diff(tg_tensor *t, int64_t n, int dim, tg_tensor *prepend, tg_tensor *append);
+/* The integral of y along dim by the trapezoidal rule, at points x [n], or of the shape of y, or, where x is NULL, at
+   points that are dx apart.  torch.trapezoid */
+TG_API tg_tensor *tg_trapezoid(tg_tensor *y, tg_tensor *x, double dx, int dim);
+/* The integrals up to each point but the first.  torch.cumulative_trapezoid */
+TG_API tg_tensor *tg_cumulative_trapezoid(tg_tensor *y, tg_tensor *x, double dx, int dim);
+
+/* Powers and choices. */
+
+/* n powers of base, whose exponents go from a to b.  torch.logspace */
+TG_API tg_tensor *tg_logspace(double a, double b, int64_t n, double base);
+/* The powers x^(n - 1), .., x, 1 of each element x of t [m] as a row, or 1, x, .. if increasing: [m, n].
+   torch.vander */
+TG_API tg_tensor *tg_vander(tg_tensor *t, int64_t n, bool increasing);
+/* Every choice of r elements of t [n], in their order: [count, r]; each may be chosen again with_replacement.
+   torch.combinations */
+TG_API tg_tensor *tg_combinations(tg_tensor *t, int64_t r, bool with_replacement);
+
 /* -------- @@COMPARE ----------------------------------------------------------------------------------------------- */
 
 /* Comparison of whole tensors.  They wait for the device; false on error.  NaN is equal to nothing.  Dtypes are
@@ -2425,6 +2540,10 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(pixel_unshuffle) R(channel_shuffle) R(eye_on)                                                                    \
     R(addmv) R(baddbmm) R(addbmm) R(inner) R(tensordot) R(kron) R(cross) R(bilinear) R(take) R(index_fill)             \
     R(index_copy) R(masked_scatter) R(embedding_bag)                                                                   \
+    R(logspace) R(column_stack) R(block_diag) R(cartesian_prod) R(combinations) R(diag_embed) R(diagflat) R(vander)    \
+    R(diagonal_scatter) R(select_scatter) R(slice_scatter) R(cov) R(corrcoef) R(pdist) R(renorm) R(diff) R(trapezoid)  \
+    R(cumulative_trapezoid) R(put) R(nanmedian) R(quantile) R(nanquantile) R(searchsorted) R(bucketize) R(isin)        \
+    R(histc) R(histogram) R(repeat_interleave_tensor)                                                                  \
     R(pad_mode) R(im2col) R(col2im) R(interpolate_ex)                                                                  \
     R(scaled_dot_product_attention_ex) R(rope) R(filter_logits) R(repetition_penalty) R(sample_logits)                 \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
@@ -3731,7 +3850,7 @@ TG_API tg_status tg_profile_print(FILE *file);
    I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE,
         @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
-        @@INIT, @@ATTENTION, @@LOSS, @@COMPARE)
+        @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
         @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED,
@@ -5989,7 +6108,8 @@ enum {
     OP(custom, "inputs", CUSTOM, "your backward")
 
 /* Ops that are never recorded: name; names of the inputs, for messages; flags. */
-#define TGI_UNRECORDED_OPS(OP) OP(any, "t", DIMS) OP(all, "t", DIMS) OP(nonzero, "t", NOTHING)
+#define TGI_UNRECORDED_OPS(OP)                                                                                        \
+    OP(any, "t", DIMS) OP(all, "t", DIMS) OP(nonzero, "t", NOTHING) OP(searchsorted, "sorted,values,sorter", NOTHING)
 
 /* Composites: functions that are made of other ops, and no op has their name.  The columns are the same.  A name of an
    input ends in ? if that may be NULL, in ?? if it may also be a number on the CPU. */
@@ -6078,6 +6198,10 @@ enum {
     OP(multi_margin_loss, "input,target,weight?", CAST_F32 | FLOAT_INPUT)                                              \
     OP(multilabel_soft_margin_loss, "input,target,weight?", CAST_F32 | FLOAT_INPUT)                                    \
     OP(triplet_margin_with_distance_loss, "anchor,positive,negative", NOTHING)                                         \
+    OP(slice_scatter, "t,src", NOTHING) OP(cov, "t,fweights?,aweights?", NOTHING) OP(pdist, "t", FLOAT_INPUT)          \
+    OP(diff, "t,prepend?,append?", DIM) OP(trapezoid, "y,x?", DIM) OP(put, "t,index,source", NOTHING)                  \
+    OP(repeat_interleave_tensor, "t,repeats", DIM) OP(quantile, "t,q", FLOAT_INPUT) OP(isin, "t,tests", NOTHING)       \
+    OP(histogram, "t,edges,weight?", FLOAT_INPUT)                                                                      \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -6090,7 +6214,8 @@ enum {
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
-    OP(checkpoint_save) OP(tril_indices) OP(triu_indices)
+    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(cov) OP(corrcoef) OP(pdist) OP(histc) OP(unique)          \
+    OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -6485,6 +6610,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
     /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
     OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
+    /* Operands: places (i64), values, sorted, indices that sort it (or no data), in which bad ones are skipped; the   \
+       size is that of sorted.  right: before the first that is larger, else before the first that is not less. */     \
+    OP(ALL, bool, searchsorted, (tgi_thread *S, bool right, const tgi_rows *rows))                                     \
     /* Operands: y, x. */                                                                                              \
     OP(ALL, bool, softmax, (tgi_thread *S, bool log, const tgi_rows *rows))                                            \
     /* Operands: dx, g, y. */                                                                                          \
@@ -7999,6 +8127,30 @@ static bool tgi_plain_sort(TGI_UNUSED tgi_thread *S, bool descending, const tgi_
             if (place >= rows->size) continue;
             tgi_plain_move(values, place, in, i);
             tgi_plain_put(indices, place, tgi_plain_of_whole(i));
+        }
+    }
+    return true;
+}
+
+/* places, values [rows, n], sorted, sorter [rows, size]: halves the rest of the row until nothing is left */
+static bool tgi_plain_searchsorted(TGI_UNUSED tgi_thread *S, bool right, const tgi_rows *rows)
+{
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
+        const tgi_plain_line places = tgi_plain_row(rows, 0, row), values = tgi_plain_row(rows, 1, row);
+        const tgi_plain_line sorted = tgi_plain_row(rows, 2, row), sorter = tgi_plain_row(rows, 3, row);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            const tgi_plain_number x = tgi_plain_get(values, i);
+            int64_t start = 0, end = rows->size;
+            while (start < end) {
+                const int64_t middle = start + (end - start) / 2;
+                const int64_t at = rows->arg[3].data ? tgi_plain_whole(sorter, middle) : middle;
+                const tgi_plain_number y = tgi_plain_get(sorted, at);
+                const bool more = y.floats ? y.real > x.real : y.whole > x.whole;
+                const bool equal = y.floats ? y.real == x.real : y.whole == x.whole;
+                if (more || (equal && !right)) end = middle;
+                else start = middle + 1;
+            }
+            tgi_plain_put(places, i, tgi_plain_of_whole(start));
         }
     }
     return true;
@@ -17741,14 +17893,15 @@ static bool tgi_begin_pieces(tgi_call *c, const char *name, int op, tg_tensor *t
                     name, dim);
 }
 
-/* Makes `count` views of t in out: of `size` elements along params.dim each (the last may have fewer), or of sizes
-   [count], or, for unbind, without the dim.  Returns count, or 0 after recording an error. */
-static int tgi_pieces_of(tgi_call *c, tg_tensor *t, int64_t size, const int64_t *sizes, int64_t count, tg_tensor **out,
-                         int max)
+/* Makes `count` views of t in out: of `size` elements along params.dim each (the first `larger` have one more, the last
+   may have fewer), or of sizes [count], or, for unbind, without the dim.  Returns count, or 0 after recording an
+   error. */
+static int tgi_pieces_of(tgi_call *c, tg_tensor *t, int64_t size, int64_t larger, const int64_t *sizes, int64_t count,
+                         tg_tensor **out, int max)
 {
     const bool drops_dim = c->op == tgi_op_row(TGI_OP_unbind);
     const int dim = c->params.dim;
-    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, k;
+    int64_t dims[TG_MAX_DIMS], strides[TG_MAX_DIMS], start = 0, own = 0, k;
     bool ok = true;
     int n = 0;
     if (count > max) {
@@ -17761,11 +17914,11 @@ static int tgi_pieces_of(tgi_call *c, tg_tensor *t, int64_t size, const int64_t 
         strides[n++] = t->stride[i];
     }
     c->out = out;
-    for (k = 0; ok && k < count; ++k, start += size) {
-        if (sizes) size = sizes[k];
+    for (k = 0; ok && k < count; ++k, start += own) {
+        own = sizes ? sizes[k] : size + (k < larger);
         const int64_t rest = t->dim[dim] - start;
         tg_tensor *piece;
-        if (!drops_dim) dims[dim] = rest < size ? rest : size;
+        if (!drops_dim) dims[dim] = rest < own ? rest : own;
         piece = tgi_view_of(c, t, n, dims, strides, t->offset + start * t->stride[dim]);
         if (piece) piece->flags |= TGI_MULTI_VIEW;
         ok = piece != NULL;
@@ -17775,7 +17928,7 @@ static int tgi_pieces_of(tgi_call *c, tg_tensor *t, int64_t size, const int64_t 
 }
 static int tgi_pieces(tgi_call *c, tg_tensor *t, int64_t size, int64_t count, tg_tensor **out, int max)
 {
-    return tgi_pieces_of(c, t, size, NULL, count, out, max);
+    return tgi_pieces_of(c, t, size, 0, NULL, count, out, max);
 }
 
 /* The n pieces as one tensor without a copy, if that is how they lie in memory: piece k + 1 begins where piece k ends
@@ -17851,12 +18004,79 @@ int tg_split_sizes(tg_tensor *t, tg_shape sizes, int dim, tg_tensor **out, int m
     if (!tgi_shape_argument(c.S, "split_sizes", "sizes", &sizes)) return 0;
     int64_t rest = t->dim[c.params.dim];
     for (int i = 0; i < sizes.ndim && rest >= 0; ++i) rest = sizes.dim[i] < 0 ? -1 : rest - sizes.dim[i];
-    if (rest == 0) return tgi_pieces_of(&c, t, 0, sizes.dim, sizes.ndim, out, max);
+    if (rest == 0) return tgi_pieces_of(&c, t, 0, 0, sizes.dim, sizes.ndim, out, max);
     return tgi_fail(c.S, TG_ERR_SHAPE, "split_sizes",
                     "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at dimension "
                     "%d), but got split_sizes=%s",
                     (long long)t->dim[c.params.dim], c.params.dim, tgi_dims_text(sizes.ndim, sizes.dim).text),
            0;
+}
+
+int tg_tensor_split(tg_tensor *t, int64_t sections, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    if (!tgi_begin_pieces(&c, "tensor_split", TGI_OP_split, t, dim, out, max)) return 0;
+    const int64_t size = t->dim[c.params.dim];
+    if (sections >= 1) return tgi_pieces_of(&c, t, size / sections, size % sections, NULL, sections, out, max);
+    return tgi_fail(c.S, TG_ERR_ARGUMENT, "tensor_split", "number of sections must be larger than 0, got %lld",
+                    (long long)sections),
+           0;
+}
+
+int tg_tensor_split_at(tg_tensor *t, tg_shape at, int dim, tg_tensor **out, int max)
+{
+    tgi_call c;
+    int64_t sizes[TG_MAX_DIMS + 1], start = 0;
+    if (!tgi_begin_pieces(&c, "tensor_split_at", TGI_OP_split, t, dim, out, max)) return 0;
+    if (!tgi_shape_argument(c.S, "tensor_split_at", "at", &at)) return 0;
+    const int64_t size = t->dim[c.params.dim];
+    for (int i = 0; i <= at.ndim; ++i) {
+        int64_t end = i == at.ndim ? size : at.dim[i] < 0 ? at.dim[i] + size : at.dim[i];
+        end = end < 0 ? 0 : end > size ? size : end;
+        if (end < start)
+            return tgi_fail(c.S, TG_ERR_ARGUMENT, "tensor_split_at", "the indices have to rise, but got %s",
+                            tgi_dims_text(at.ndim, at.dim).text),
+                   0;
+        sizes[i] = end - start;
+        start = end;
+    }
+    return tgi_pieces_of(&c, t, 0, 0, sizes, at.ndim + 1, out, max);
+}
+
+/* Equal pieces along a dim of t, which has to have so many dims; with 1, dim is 0 if it has no more. */
+static int tgi_even_split(const char *op, tg_tensor *t, int64_t sections, int dim, int least, tg_tensor **out, int max)
+{
+    tgi_thread *S = tgi_self();
+    tgi_call c;
+    if (tgi_usable(S, t) && t->ndim < least) {
+        for (int i = 0; out && i < max; ++i) out[i] = NULL;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "torch.%s requires a tensor with at least %d dimension, but got a tensor with %d dimensions!",
+                        op, least, t->ndim),
+               0;
+    }
+    if (least == 1 && tgi_usable(S, t) && t->ndim == 1) dim = 0;
+    if (!tgi_begin_pieces(&c, op, TGI_OP_split, t, dim, out, max)) return 0;
+    const int64_t size = t->dim[dim];
+    if (sections > 0 && size % sections == 0) return tgi_pieces(&c, t, size / sections, sections, out, max);
+    return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                    "torch.%s attempted to split along dimension %d, but the size of the dimension %lld is not "
+                    "divisible by the split_size %lld!",
+                    op, dim, (long long)size, (long long)sections),
+           0;
+}
+
+int tg_hsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max)
+{
+    return tgi_even_split("hsplit", t, sections, 1, 1, out, max);
+}
+int tg_vsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max)
+{
+    return tgi_even_split("vsplit", t, sections, 0, 2, out, max);
+}
+int tg_dsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max)
+{
+    return tgi_even_split("dsplit", t, sections, 2, 3, out, max);
 }
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
@@ -18214,6 +18434,63 @@ tg_tensor *tg_hstack(tg_tensor *const *tensors, int n) { return tgi_stacked("hst
 tg_tensor *tg_vstack(tg_tensor *const *tensors, int n) { return tgi_stacked("vstack", tg_atleast_2d, tensors, n, 0); }
 tg_tensor *tg_dstack(tg_tensor *const *tensors, int n) { return tgi_stacked("dstack", tg_atleast_3d, tensors, n, 2); }
 
+/* [] and [n] as a column; others as they are */
+static tg_tensor *tgi_as_column(tg_tensor *t) { return t->ndim > 1 ? t : tg_reshape(t, TG_SHAPE(tgi_numel(t), 1)); }
+tg_tensor *tg_column_stack(tg_tensor *const *tensors, int n)
+{
+    return tgi_stacked("column_stack", tgi_as_column, tensors, n, 1);
+}
+
+/* rows[i] := tensors[i] as a matrix with zeros beside it, as wide as all together; false after recording an error */
+static bool tgi_block_rows(tgi_thread *S, tg_tensor *const *tensors, int n, tg_tensor **rows)
+{
+    int64_t before = 0, width = 0;
+    for (int i = 0; i < n; ++i) {
+        if (tensors[i]->ndim > 2)
+            return tgi_fail(S, TG_ERR_SHAPE, "block_diag",
+                            "Input tensors must have 2 or fewer dimensions. Input %d has %d dimensions", i,
+                            tensors[i]->ndim);
+        width = tgi_wrap_add(width, tensors[i]->ndim ? tensors[i]->dim[tensors[i]->ndim - 1] : 1);
+    }
+    for (int i = 0; i < n; ++i) {
+        tg_tensor *row = tg_atleast_2d(tensors[i]);
+        const int64_t own = row ? row->dim[1] : 0;
+        rows[i] = row ? tg_pad(row, TG_SHAPE(before, width - before - own), 0) : NULL;
+        if (!rows[i]) return false;
+        before += own;
+    }
+    return true;
+}
+
+tg_tensor *tg_block_diag(tg_tensor *const *tensors, int n)
+{
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    tg_tensor **rows, *y = NULL;
+    size_t bytes = SIZE_MAX;
+    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "block_diag", "tensors"));
+    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "block_diag", "expects a non-empty TensorList"));
+    if (!tgi_argument_list(S, "block_diag", "tensors", tensors, n, n)) return NULL;
+    if (!tgi_mul_size(sizeof *rows, (size_t)n, &bytes) || !(rows = (tg_tensor **)tgi_alloc(S, bytes)))
+        return tgi_no_tensor(tgi_no_memory(S, "block_diag", bytes));
+    if (tgi_composite_begin(&c, "block_diag"))
+        y = tgi_composite_end(&c, tgi_block_rows(S, tensors, n, rows) ? tg_cat(rows, n, 0) : NULL);
+    tgi_free(S, rows, bytes);
+    return y;
+}
+
+tg_tensor *tg_cartesian_prod(tg_tensor *const *tensors, int n)
+{
+    tgi_composite c;
+    tg_tensor *grid[TG_MAX_DIMS];
+    if (!tgi_composite_begin(&c, "cartesian_prod")) return NULL;
+    if (tg_meshgrid(tensors, n, grid) != TG_OK) return tgi_composite_end(&c, NULL);
+    for (int i = 0; i < n; ++i) {
+        if (!(grid[i] = tg_reshape(grid[i], TG_SHAPE(-1)))) return tgi_composite_end(&c, NULL);
+    }
+    return tgi_composite_end(&c, n == 1 ? tg_clone(grid[0]) : tg_stack(grid, n, 1));
+}
+
 tg_tensor *tg_tile(tg_tensor *t, tg_shape counts)
 {
     tgi_composite c;
@@ -18268,23 +18545,88 @@ tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims)
     return tgi_composite_end(&c, y);
 }
 
-/* Of t [n]: row (or, below the main diagonal, column) i is t padded with zeros, and all but the diagonal becomes 0. */
 tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_diag, NULL, &t)) return NULL;
-    tg_tensor *y = NULL;
-    if (t->ndim == 2)
-        y = tg_clone(tg_diagonal(t, diagonal, 0, 1));
-    else if (t->ndim != 1 || diagonal > INT32_MAX || diagonal < -INT32_MAX)
+    if (t->ndim != 1 && t->ndim != 2) {
         tgi_fail(c.S, TG_ERR_SHAPE, "diag", "diag(): Supports 1D or 2D tensors. Got %dD", t->ndim);
-    else {
-        const int64_t apart = diagonal < 0 ? -diagonal : diagonal, n = t->dim[0] + apart;
-        y = tg_pad(t, TG_SHAPE(0, apart), 0);
-        y = tg_expand(tg_reshape(y, diagonal < 0 ? TG_SHAPE(1, n) : TG_SHAPE(n, 1)), TG_SHAPE(n, n));
-        y = tg_triu(tg_tril(y, diagonal), diagonal);
+        return tgi_composite_end(&c, NULL);
     }
-    return tgi_composite_end(&c, y);
+    return tgi_composite_end(&c, t->ndim == 2 ? tg_clone(tg_diagonal(t, diagonal, 0, 1))
+                                              : tg_diag_embed(t, diagonal, 0, 1));
+}
+
+/* In a row-major matrix [m, m] two neighbours on the diagonal are m + 1 elements apart: each element of t gets m zeros
+   behind it, and the whole the zeros in front and behind. */
+tg_tensor *tg_diag_embed(tg_tensor *t, int64_t offset, int dim0, int dim1)
+{
+    static const char *const op = "diag_embed";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_diag, op, &t)) return NULL;
+    const int n = t->ndim;
+    const int64_t apart = offset < 0 ? -offset : offset, size = n ? t->dim[n - 1] : 0, m = size + apart;
+    if (n == 0 || n == TG_MAX_DIMS || offset > INT32_MAX || offset < -INT32_MAX || m > INT32_MAX) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "a tensor of 1 to %d dims has diagonals of less than 2^31 elements, not %s at "
+                 "offset %lld", TG_MAX_DIMS - 1, tgi_shape_text(t).text, (long long)offset);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_wrap_dim(c.S, op, n + 1, &dim0) || !tgi_wrap_dim(c.S, op, n + 1, &dim1))
+        return tgi_composite_end(&c, NULL);
+    if (dim0 == dim1) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t front = offset < 0 ? apart * m : apart;
+    tg_tensor *y = tg_flatten(tg_pad(tg_unsqueeze(t, -1), TG_SHAPE(0, m), 0), -2, -1); /* [.., size (m + 1)] */
+    y = tg_pad(y, TG_SHAPE(front, m * m - front - size * (m + 1)), 0);
+    tg_shape shape = tgi_shape_of(t);
+    shape.dim[n - 1] = shape.dim[n] = m;
+    shape.ndim = n + 1;
+    return tgi_composite_end(&c, tg_contiguous(tg_movedim_dims(tg_reshape(y, shape), TG_DIMS(-2, -1),
+                                                               TG_DIMS(dim0, dim1))));
+}
+
+tg_tensor *tg_diagflat(tg_tensor *t, int64_t offset)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_diag, "diagflat", &t)) return NULL;
+    return tgi_composite_end(&c, tg_diag_embed(tg_reshape(t, TG_SHAPE(tgi_numel(t))), offset, 0, 1));
+}
+
+/* y, a copy of t, with src in the place of its view, both of one shape.  Ends the composite. */
+static tg_tensor *tgi_write_view(tgi_composite *c, tg_tensor *y, tg_tensor *view, tg_tensor *src)
+{
+    if (!view) return tgi_composite_end(c, NULL);
+    if (tgi_same_shape(view, src->ndim, src->dim)) return tgi_composite_end(c, tg_copy_(view, src) ? y : NULL);
+    tgi_fail(c->S, TG_ERR_SHAPE, c->name,
+             "expected src to have a size equal to the slice of self. src size = %s, slice size = %s",
+             tgi_shape_text(src).text, tgi_shape_text(view).text);
+    return tgi_composite_end(c, NULL);
+}
+
+tg_tensor *tg_diagonal_scatter(tg_tensor *t, tg_tensor *src, int64_t offset, int dim0, int dim1)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_slice_scatter, "diagonal_scatter", &t, &src)) return NULL;
+    tg_tensor *y = tg_clone(t);
+    return tgi_write_view(&c, y, tg_diagonal(y, offset, dim0, dim1), src);
+}
+
+tg_tensor *tg_select_scatter(tg_tensor *t, tg_tensor *src, int dim, int64_t index)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_slice_scatter, "select_scatter", &t, &src)) return NULL;
+    tg_tensor *y = tg_clone(t);
+    return tgi_write_view(&c, y, tg_select(y, dim, index), src);
+}
+
+tg_tensor *tg_slice_scatter(tg_tensor *t, tg_tensor *src, int dim, int64_t start, int64_t end, int64_t step)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_slice_scatter, NULL, &t, &src)) return NULL;
+    tg_tensor *y = tg_clone(t);
+    return tgi_write_view(&c, y, tg_slice(y, dim, start, end, step), src);
 }
 
 /* x [.., C r r, H, W] as [.., C, H r, W r] (or back): channels and the places in a tile change their dims. */
@@ -19210,8 +19552,21 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     return tgi_run_like(&c, index, (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
+/* Whether index says nothing: without elements it may have any dtype and any number of dims, as in PyTorch. */
+static bool tgi_is_no_index(tgi_thread *S, tg_tensor *t, tg_tensor *index)
+{
+    return tgi_usable(S, t) && tgi_usable(S, index) && tgi_numel(index) == 0 &&
+           (t->ndim != index->ndim || (index->dtype != TG_I64 && index->dtype != TG_I32));
+}
+
 tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 {
+    if (tgi_is_no_index(tgi_self(), t, index)) {
+        tgi_composite none;
+        if (!tgi_composite_begin_with(&none, TGI_OP_take, "gather", &t, &index)) return NULL;
+        tg_tensor *y = tg_narrow(tg_reshape(t, TG_SHAPE(tgi_numel(t))), 0, 0, 0);
+        return tgi_composite_end(&none, tg_reshape(y, tgi_shape_of(index)));
+    }
     if (!tgi_usable(tgi_self(), t) || !tgi_usable(tgi_self(), index) || t->ndim + index->ndim != 1)
         return tgi_gather_op(t, dim, index, TGI_INDEX_OUT_OF_BOUNDS);
     tgi_composite c; /* one has no dims, the other has one: a 0-dim tensor counts as one of shape [1] */
@@ -19882,6 +20237,22 @@ tg_tensor *tg_nonzero(tg_tensor *t)
 
 /* ---- composites: copies with other elements at indices; masked_scatter and embedding_bag are in SORT ---- */
 
+tg_tensor *tg_put(tg_tensor *t, tg_tensor *index, tg_tensor *source, bool accumulate)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_put, NULL, &t, &index, &source)) return NULL;
+    const int64_t n = tgi_numel(index);
+    if (tgi_numel(source) != n) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "put", "put_(): Expected source and index to have the same number of elements, but "
+                 "got source %s and index %s", tgi_shape_text(source).text, tgi_shape_text(index).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *at = tg_reshape(index, TG_SHAPE(n)), *flat = tg_reshape(t, TG_SHAPE(tgi_numel(t)));
+    tg_tensor *from = tg_reshape(source, TG_SHAPE(n));
+    tg_tensor *y = at ? tg_index_put(flat, &at, 1, from, accumulate) : NULL;
+    return tgi_composite_end(&c, tg_reshape(y, tgi_shape_of(t)));
+}
+
 tg_tensor *tg_take(tg_tensor *t, tg_tensor *index)
 {
     tgi_composite c;
@@ -20240,35 +20611,54 @@ tg_tensor *tg_kthvalue(tg_tensor *t, int64_t k, int dim, bool keepdim, tg_tensor
     return tgi_in_place(&c, t, tgi_same_place(t, dim, k - 1), dim, keepdim, indices);
 }
 
-/* Sorted, the NaN are last: where there are some, the place of the first is how many others there are. */
-tg_tensor *tg_median_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+/* How many elements of each row [.., 1, ..] are numbers, i64 */
+static tg_tensor *tgi_count_numbers(tg_tensor *t, int dim)
+{
+    return tg_sum_dim(tg_logical_not(tg_isnan(t)), dim, true);
+}
+
+/* Sorted, the NaN are last: where there are some, the place of the first is how many others there are; without them the
+   median is in the middle of the others. */
+static tg_tensor *tgi_median(const char *op, tg_tensor *t, int dim, bool keepdim, bool skips_nan, tg_tensor **indices)
 {
     tgi_composite c;
     if (indices) *indices = NULL;
-    if (!tgi_composite_begin_with(&c, TGI_OP_median_dim, NULL, &t, &dim)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_median_dim, op, &t, &dim)) return NULL;
     const int64_t n = tgi_size_along(t, dim);
     if (n == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "median_dim",
-                 "median(): Expected reduction dim %d to have non-zero size.", dim);
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "median(): Expected reduction dim %d to have non-zero size.", dim);
         return tgi_composite_end(&c, NULL);
     }
     tg_tensor *place = tgi_same_place(t, dim, (n - 1) / 2);
     if (tgi_dtypes[t->dtype].floating) {
-        tg_tensor *numbers = tg_sum_dim(tg_logical_not(tg_isnan(t)), dim, true);
-        place = tg_where(tg_lt_scalar(numbers, (double)n), numbers, place);
+        tg_tensor *numbers = tgi_count_numbers(t, dim);
+        tg_tensor *last = tg_clamp_min(tg_sub_scalar(numbers, 1), 0);
+        if (skips_nan) place = tg_floor_divide(last, tgi_same_place(t, dim, 2));
+        else place = tg_where(tg_lt_scalar(numbers, (double)n), numbers, place);
     }
     return tgi_in_place(&c, t, place, dim, keepdim, indices);
 }
+tg_tensor *tg_median_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+{
+    return tgi_median("median_dim", t, dim, keepdim, false, indices);
+}
+tg_tensor *tg_nanmedian_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+{
+    return tgi_median("nanmedian_dim", t, dim, keepdim, true, indices);
+}
 
-tg_tensor *tg_median(tg_tensor *t)
+/* Of all elements. */
+static tg_tensor *tgi_whole_median(const char *op, tg_tensor *t, bool skips_nan)
 {
     tgi_composite c;
-    if (!tgi_composite_begin_with(&c, TGI_OP_median, NULL, &t)) return NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_median, op, &t)) return NULL;
     if (tgi_numel(t) == 0) /* as PyTorch: NaN, of integers the smallest */
         return tgi_composite_end(&c, tg_to_dtype(tg_full_on(TG_SCALAR, NAN, TG_F64, tgi_device_of(t)),
                                                  (tg_dtype)t->dtype));
-    return tgi_composite_end(&c, tg_median_dim(tg_reshape(t, TG_SHAPE(-1)), 0, false, NULL));
+    return tgi_composite_end(&c, tgi_median(op, tg_reshape(t, TG_SHAPE(-1)), 0, false, skips_nan, NULL));
 }
+tg_tensor *tg_median(tg_tensor *t) { return tgi_whole_median("median", t, false); }
+tg_tensor *tg_nanmedian(tg_tensor *t) { return tgi_whole_median("nanmedian", t, true); }
 
 /* y[i] = t[0] o .. o t[i] along dim for an associative op o, in steps that double the distance: after a step, y[i] is
    the result of the last `reach` elements up to i. */
@@ -20373,6 +20763,32 @@ tg_tensor *tg_masked_scatter(tg_tensor *t, tg_tensor *mask, tg_tensor *source)
 static tg_tensor *tgi_bag_of_each(tg_tensor *offsets, int64_t n)
 {
     return tg_sub_scalar(tg_narrow(tg_cumsum(tgi_counts_of(offsets, n + 1), 0), 0, 0, n), 1);
+}
+
+/* Element i begins at the sum of the repeats before it: these sums are the offsets of bags. */
+tg_tensor *tg_repeat_interleave_tensor(tg_tensor *t, tg_tensor *repeats, int dim)
+{
+    static const char *const op = "repeat_interleave_tensor";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_repeat_interleave_tensor, NULL, &t, &repeats, &dim)) return NULL;
+    if (!tgi_check_index_dtype(c.S, op, repeats)) return tgi_composite_end(&c, NULL);
+    if (t->ndim == 0) t = tg_reshape(t, TG_SHAPE(1));
+    const int64_t n = t ? t->dim[dim] : 0, given = tgi_numel(repeats);
+    if (repeats->ndim > 1 || (given != n && given != 1)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "repeats must be 0-dim or 1-dim tensor, and must have the same size as input "
+                 "along dim, but got repeats %s and a size of %lld", tgi_shape_text(repeats).text, (long long)n);
+        return tgi_composite_end(&c, NULL);
+    }
+    repeats = tg_expand(tg_to_dtype(repeats, TG_I64), TG_SHAPE(n));
+    tg_tensor *least = repeats && n ? tg_min(repeats) : NULL, *sum = least ? tg_sum(repeats) : NULL;
+    if (!repeats || (n && !sum)) return tgi_composite_end(&c, NULL);
+    if (least && tg_item_i64(least) < 0) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "repeats can not be negative");
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t total = sum ? tg_item_i64(sum) : 0;
+    tg_tensor *starts = tg_sub(tg_cumsum(repeats, 0), repeats);
+    return tgi_composite_end(&c, starts ? tg_index_select(t, dim, tgi_bag_of_each(starts, total)) : NULL);
 }
 
 /* rows [n, D], bag [n] of each, counted [n] bool -> the largest of each bag [bags, D]; makes a tensor [bags, n, D] */
@@ -21122,6 +21538,7 @@ static tg_tensor *tgi_norm_of_channels(const char *op, bool batch, tg_tensor *x,
                                   &running_var, &weight, &bias)) {
         return NULL;
     }
+    if (batch && x->ndim == 1 && x->dim[0] == 0) return tgi_composite_end(&c, tg_clone(x)); /* as PyTorch */
     if (!tgi_check_norm_of_channels(c.S, op, batch, x, running_mean, running_var, weight, bias, training, eps))
         return tgi_composite_end(&c, NULL);
     const int kind = !training ? TGI_NORM_RUNNING : batch ? TGI_NORM_BATCH : TGI_NORM_GROUPS;
@@ -25339,6 +25756,649 @@ tg_tensor *tg_triplet_margin_with_distance_loss(tg_tensor *anchor, tg_tensor *po
     if (swap && distant) distant = tg_minimum(distant, tgi_distance(c.S, distance, user, positive, negative));
     tg_tensor *loss = distant ? tg_clamp_min(tg_add_scalar(tg_sub(close, distant), margin), 0) : NULL;
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+/* -------- @@STATISTICS --------------------------------------------------------------------------------------------
+
+   Promise: what is said of elements by their order and number (searchsorted, unique, mode, quantiles, histograms), by
+   their neighbours (differences, integrals), and of rows together (covariances, distances); powers and choices.
+   Types: no own ones.
+   Way: composites of sorts, running sums and indices.  The one op, searchsorted, has a kernel over rows (tgi_search).
+       unique     tgi_dense_ranks sorts: elements get their rank; tgi_slice_ranks makes one rank of each slice;
+                  tgi_unique_slices takes one of each rank
+       quantile   a sort, and gathers at both places beside the rank (tgi_quantiles)
+       histc      the number of each element's bin, and sums at these indices (tgi_sums_of_bins)
+   (1) A NaN that is last in a sorted row would mislead a search: tgi_without_nan.
+   (2) What counts or finds elements has no gradient: it is computed from tg_detach of its input.
+   To add one: a composite.  One without a row of its own begins with that of an op with inputs of the same names. */
+
+/* ---- places in sorted rows ---- */
+
+static bool tgi_check_search(tgi_call *c, const tg_tensor *sorted, const tg_tensor *values, const tg_tensor *sorter)
+{
+    bool fits = sorted->ndim == 1 || sorted->ndim == values->ndim;
+    for (int i = 0; sorted->ndim > 1 && i < sorted->ndim - 1; ++i) fits = fits && sorted->dim[i] == values->dim[i];
+    if (sorted->ndim == 0)
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "boundaries tensor should have positive dimension");
+    if (!fits)
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name,
+                        "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
+                        "input value tensor must match, but we got boundaries tensor %s and input value tensor %s",
+                        tgi_shape_text(sorted).text, tgi_shape_text(values).text);
+    if (sorted->dtype != values->dtype)
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name,
+                        "boundary tensor should have same dtype as input value tensor, but we got boundary tensor's "
+                        "dtype %s and input value tensor's dtype %s",
+                        tg_dtype_name((tg_dtype)sorted->dtype), tg_dtype_name((tg_dtype)values->dtype));
+    if (!sorter) return true;
+    if (!tgi_same_shape(sorter, sorted->ndim, sorted->dim))
+        return tgi_fail(c->S, TG_ERR_SHAPE, c->name, "boundary and sorter must have the same size, but got boundary "
+                        "tensor %s and got sorter tensor %s",
+                        tgi_shape_text(sorted).text, tgi_shape_text(sorter).text);
+    if (sorter->dtype != TG_I64)
+        return tgi_fail(c->S, TG_ERR_DTYPE, c->name, "sorter must be a tensor of long dtype but got dtype %s",
+                        tg_dtype_name((tg_dtype)sorter->dtype));
+    return tgi_check_index_values(c->S, c->name, sorter, sorted->ndim - 1, sorted->dim[sorted->ndim - 1],
+                                  TGI_INDEX_OUT_OF_BOUNDS);
+}
+
+/* The op: places [values' shape] i64, by a kernel over rows; sorted [n] is one row for all values. */
+static tg_tensor *tgi_search(const char *op, tg_tensor *sorted, tg_tensor *values, bool right, tg_tensor *sorter)
+{
+    tgi_call c;
+    tg_tensor *const in[3] = {sorted, values, sorter};
+    if (!tgi_op_begin_along(&c, op, TGI_OP_searchsorted, in, sorter ? 3 : 2, NULL, NULL)) return NULL;
+    if (!tgi_check_search(&c, sorted, values, sorter)) return tgi_op_end(&c, false);
+    tg_tensor *y = tgi_output(&c, values->ndim, values->dim, TG_I64);
+    if (!y) return tgi_op_end(&c, false);
+    tgi_rows r = tgi_rows_along(values->ndim ? values->ndim - 1 : 0, 2, y, values, NULL);
+    if (sorted->ndim == 1 && r.length > 0 && tgi_is_contiguous(values)) { /* one row of all */
+        r.ndim = 0;
+        r.length = tgi_numel(values);
+    }
+    tg_tensor *const along[2] = {sorted, sorter};
+    for (int i = 0; i < 2; ++i) {
+        tgi_operand *arg = &r.arg[r.nargs++];
+        memset(arg, 0, sizeof *arg);
+        r.step[2 + i] = 0;
+        if (!along[i]) continue;
+        *arg = tgi_operand_of(along[i]);
+        r.step[2 + i] = along[i]->stride[along[i]->ndim - 1];
+        if (along[i]->ndim == 1) memset(arg->stride, 0, sizeof arg->stride);
+    }
+    r.size = sorted->dim[sorted->ndim - 1];
+    return tgi_op_end(&c, c.backend->searchsorted(c.S, right, &r));
+}
+tg_tensor *tg_searchsorted(tg_tensor *sorted, tg_tensor *values, bool right, tg_tensor *sorter)
+{
+    return tgi_search("searchsorted", sorted, values, right, sorter);
+}
+tg_tensor *tg_bucketize(tg_tensor *t, tg_tensor *boundaries, bool right)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_arguments(S, "bucketize", "t,boundaries", t, boundaries)) return NULL;
+    if (boundaries->ndim != 1)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "bucketize", "boundaries tensor must be 1 dimension, but got "
+                                      "dim(%d)", boundaries->ndim));
+    return tgi_search("bucketize", boundaries, t, right, NULL);
+}
+
+/* Sorted rows as a search needs them: the NaN, which are last, are infinities behind those that are there. */
+static tg_tensor *tgi_without_nan(tg_tensor *sorted)
+{
+    return sorted && tgi_dtypes[sorted->dtype].floating ? tg_masked_fill(sorted, tg_isnan(sorted), INFINITY) : sorted;
+}
+
+/* Of the sorted tests, the one where an element belongs is the first that is not less: it is equal, or none is. */
+tg_tensor *tg_isin(tg_tensor *t, tg_tensor *tests)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_isin, NULL, &t, &tests)) return NULL;
+    const int64_t n = tgi_numel(tests);
+    const tg_dtype dtype = tg_promote_types((tg_dtype)t->dtype, (tg_dtype)tests->dtype);
+    if (n == 0) return tgi_composite_end(&c, tg_zeros_on(tgi_shape_of(t), TG_BOOL, tgi_device_of(t)));
+    tg_tensor *all = tg_reshape(tg_detach(tg_to_dtype(t, dtype)), TG_SHAPE(tgi_numel(t)));
+    tg_tensor *sorted = tg_sort(tg_reshape(tg_detach(tg_to_dtype(tests, dtype)), TG_SHAPE(n)), 0, false, NULL);
+    tg_tensor *place = tg_clamp_max(tg_searchsorted(tgi_without_nan(sorted), all, false, NULL), (double)(n - 1));
+    tg_tensor *y = place ? tg_eq(tg_gather(sorted, 0, place), all) : NULL;
+    return tgi_composite_end(&c, tg_reshape(y, tgi_shape_of(t)));
+}
+
+/* Counts of bin [n] < bins, or sums of their weights; those in bin number `bins` are left out. */
+static tg_tensor *tgi_sums_of_bins(tg_tensor *bin, int64_t bins, tg_tensor *weight, tg_dtype dtype)
+{
+    tg_tensor *sums = NULL;
+    if (weight) sums = tg_index_add(tg_zeros_on(TG_SHAPE(bins + 1), dtype, tgi_device_of(weight)), 0, bin, weight);
+    else sums = tgi_counts_of(bin, bins + 1);
+    return tg_to_dtype(tg_narrow(sums, 0, 0, bins), dtype);
+}
+
+tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_pdist, "histc", &t)) return NULL;
+    const int64_t n = tgi_numel(t);
+    tg_tensor *x = tgi_upcast(tg_reshape(tg_detach(t), TG_SHAPE(n)));
+    if (x && min == max && n > 0) {
+        tg_tensor *least = tg_amin(x), *most = tg_amax(x);
+        if (!least || !most) return tgi_composite_end(&c, NULL);
+        min = tg_item(least), max = tg_item(most);
+    }
+    if (min == max) min -= 1, max += 1;
+    if (bins < 1 || !(min < max) || !tgi_is_finite(min) || !tgi_is_finite(max)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "histc",
+                 "bins must be > 0, and max must be larger than min, both finite, but got %lld bins of the range of "
+                 "[%g, %g]", (long long)bins, min, max);
+        return tgi_composite_end(&c, NULL);
+    }
+    /* as PyTorch, in this order; x - min in the dtype of x */
+    tg_tensor *place = tg_div_scalar(tg_mul_scalar(tg_sub_scalar(x, min), (double)bins), max - min);
+    tg_tensor *inside = tg_logical_and(tg_ge_scalar(x, min), tg_le_scalar(x, max));
+    tg_tensor *bin = tg_clamp_max(tg_to_dtype(tg_masked_fill(place, tg_logical_not(inside), 0), TG_I64),
+                                  (double)(bins - 1));
+    bin = tg_masked_fill(bin, tg_logical_not(inside), (double)bins);
+    return tgi_composite_end(&c, tgi_sums_of_bins(bin, bins, NULL, (tg_dtype)t->dtype));
+}
+
+tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool density)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_histogram, NULL, &t, &edges, &weight)) return NULL;
+    if (edges->ndim != 1 || edges->dim[0] < 2 || (weight && (weight->dtype != t->dtype ||
+                                                             !tgi_same_shape(weight, t->ndim, t->dim)))) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "histogram", "edges must be of one dim and two or more, but got %s; and weight has "
+                 "the shape and dtype of the input", tgi_shape_text(edges).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t bins = edges->dim[0] - 1, n = tgi_numel(t);
+    tg_tensor *x = tg_reshape(tg_detach(t), TG_SHAPE(n)), *bound = tg_detach(edges);
+    tg_tensor *last = tg_select(bound, 0, bins);
+    if (weight) weight = tg_reshape(tg_detach(weight), TG_SHAPE(n));
+    tg_tensor *bin = tg_sub_scalar(tg_searchsorted(bound, x, true, NULL), 1);
+    bin = tg_where(tg_eq(x, last), tg_full_on(TG_SCALAR, (double)(bins - 1), TG_I64, tgi_device_of(t)), bin);
+    bin = tg_masked_fill(bin, tg_lt_scalar(bin, 0), (double)bins); /* where those behind the last edge are */
+    tg_tensor *y = tgi_sums_of_bins(bin, bins, weight, (tg_dtype)t->dtype);
+    if (density) y = tg_div(y, tg_mul(tg_sum(y), tg_diff(bound, 1, 0, NULL, NULL)));
+    return tgi_composite_end(&c, y);
+}
+
+/* ---- modes and quantiles ---- */
+
+/* In sorted rows the run of equal elements that the first is the longest has the mode, and its last place is where the
+   count of those up to it is the largest.  NaN is a run of one. */
+tg_tensor *tg_mode(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
+{
+    tgi_composite c;
+    tg_tensor *order = NULL;
+    if (indices) *indices = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_median_dim, "mode", &t, &dim)) return NULL;
+    const int64_t n = tgi_size_along(t, dim);
+    if (n == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "mode", "mode(): Expected reduction dim %d to have non-zero size.", dim);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *rows = t->ndim ? tg_movedim(tg_detach(t), dim, -1) : tg_reshape(tg_detach(t), TG_SHAPE(1));
+    tg_tensor *sorted = tg_sort(rows, -1, false, &order);
+    tg_tensor *number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
+    tg_tensor *numbers = tgi_without_nan(sorted), *first = tg_searchsorted(numbers, numbers, false, NULL);
+    if (first && tgi_dtypes[t->dtype].floating) first = tg_where(tg_isnan(sorted), number, first);
+    tg_tensor *place = tg_argmax(tg_sub(number, first), -1, true);
+    tg_tensor *index = place ? tg_gather(order, -1, place) : NULL;
+    if (index && t->ndim) index = tg_movedim(index, -1, dim);
+    if (index && t->ndim == 0) index = tg_reshape(index, TG_SCALAR);
+    tg_tensor *y = index ? tg_gather(t, dim, index) : NULL;
+    if (y && !keepdim && t->ndim) y = tg_squeeze(y, dim), index = tg_squeeze(index, dim);
+    if (y && index && indices) *indices = tg_keep(index);
+    return tgi_composite_end(&c, index ? y : NULL);
+}
+
+/* sorted [.., n], q [m] -> [.., m]: between the elements at q (n - 1); numbers [.., 1]: how many of each row count, or
+   NULL: all, and a row with NaN, which is last, gives NaN. */
+static tg_tensor *tgi_quantiles(tg_tensor *sorted, tg_tensor *q, tg_tensor *numbers, const char *interpolation)
+{
+    if (!sorted || !q) return NULL;
+    const tg_dtype dtype = (tg_dtype)sorted->dtype;
+    const int64_t n = sorted->dim[sorted->ndim - 1];
+    tg_tensor *rank = NULL;
+    if (numbers) rank = tg_mul(q, tg_to_dtype(tg_clamp_min(tg_sub_scalar(numbers, 1), 0), dtype));
+    else {
+        rank = tg_mul_scalar(q, (double)(n - 1));
+        tg_tensor *spoilt = tg_isnan(tg_narrow(sorted, -1, n - 1, 1));
+        rank = tg_where(spoilt, tg_full_on(TG_SCALAR, (double)(n - 1), dtype, tgi_device_of(sorted)), rank);
+    }
+    if (!strcmp(interpolation, "lower")) rank = tg_floor(rank);
+    if (!strcmp(interpolation, "higher")) rank = tg_ceil(rank);
+    if (!strcmp(interpolation, "nearest")) rank = tg_round(rank);
+    if (!rank) return NULL;
+    tg_shape shape = tg_shape_of(sorted);
+    shape.dim[shape.ndim - 1] = q->dim[0];
+    rank = tg_expand(rank, shape);
+    tg_tensor *below = tg_to_dtype(tg_detach(rank), TG_I64);
+    tg_tensor *y = below ? tg_gather(sorted, -1, below) : NULL;
+    if (strcmp(interpolation, "linear") && strcmp(interpolation, "midpoint")) return y;
+    tg_tensor *above = tg_to_dtype(tg_ceil(tg_detach(rank)), TG_I64);
+    tg_tensor *top = above ? tg_gather(sorted, -1, above) : NULL;
+    if (!strcmp(interpolation, "midpoint")) return tg_lerp_scalar(y, top, 0.5);
+    return tg_lerp(y, top, tg_sub(rank, tg_to_dtype(below, dtype)));
+}
+
+static bool tgi_check_quantile(tgi_thread *S, const char *op, tg_tensor *t, tg_tensor *q, tg_shape *dims,
+                               const char *interpolation)
+{
+    static const char *const known[] = {"linear", "lower", "higher", "midpoint", "nearest"};
+    bool found = false;
+    if (!interpolation) return tgi_null_argument(S, op, "interpolation");
+    for (int i = 0; i < 5; ++i) found = found || !strcmp(interpolation, known[i]);
+    if (!found)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "interpolation must be one of linear, lower, higher, midpoint or "
+                        "nearest, but got %.40s", interpolation);
+    if (!tgi_shape_argument(S, op, "dims", dims)) return false;
+    if (q->ndim > 1 || dims->ndim > 1 || !tgi_dtypes[q->dtype].floating)
+        return tgi_fail(S, TG_ERR_SHAPE, op, "q must be a scalar or 1D tensor of floating point, along one dim or all, "
+                        "but got %s %s and %d dims",
+                        tg_dtype_name((tg_dtype)q->dtype), tgi_shape_text(q).text, dims->ndim);
+    tg_tensor *out = NULL;
+    if (q->storage->backend->host && tgi_numel(q) > 0) {
+        out = tg_any(tg_logical_not(tg_logical_and(tg_ge_scalar(q, 0), tg_le_scalar(q, 1))));
+        if (!out) return false;
+    }
+    if (out && tg_item(out) != 0)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "q values must be in the range [0, 1]");
+    int dim = dims->ndim ? tgi_int_dim(dims->dim[0]) : 0;
+    if (dims->ndim && !tgi_wrap_dim(S, op, t->ndim, &dim)) return false;
+    if (dims->ndim) dims->dim[0] = dim;
+    const int64_t n = dims->ndim ? tgi_size_along(t, dim) : tgi_numel(t);
+    return n > 0 || tgi_fail(S, TG_ERR_SHAPE, op, "input tensor must be non-empty");
+}
+
+static tg_tensor *tgi_quantile(const char *op, tg_tensor *t, tg_tensor *q, tg_shape dims, bool keepdim,
+                               const char *interpolation, bool skips_nan)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_quantile, op, &t, &q)) return NULL;
+    if (!tgi_check_quantile(c.S, op, t, q, &dims, interpolation)) return tgi_composite_end(&c, NULL);
+    const bool whole = dims.ndim == 0 || t->ndim == 0;
+    const int dim = whole ? 0 : (int)dims.dim[0];
+    tg_tensor *x = tgi_upcast(whole ? tg_reshape(t, TG_SHAPE(tgi_numel(t))) : tg_movedim(t, dim, -1));
+    x = x ? tg_sort(x, -1, false, NULL) : NULL;
+    tg_tensor *share = x ? tg_to_dtype(tg_reshape(q, TG_SHAPE(tgi_numel(q))), (tg_dtype)x->dtype) : NULL;
+    tg_tensor *y = tgi_quantiles(x, share, skips_nan && x ? tgi_count_numbers(x, -1) : NULL, interpolation);
+    y = y ? tg_to_dtype(tg_movedim(y, -1, 0), (tg_dtype)t->dtype) : NULL; /* [m, ..] */
+    tg_shape shape = TG_SCALAR;
+    if (q->ndim) shape.dim[shape.ndim++] = q->dim[0];
+    for (int i = 0; i < t->ndim; ++i) {
+        if (whole || i == dim) {
+            if (keepdim) shape.dim[shape.ndim++] = 1;
+        } else if (shape.ndim < TG_MAX_DIMS) shape.dim[shape.ndim++] = t->dim[i];
+    }
+    return tgi_composite_end(&c, tg_reshape(y, shape));
+}
+tg_tensor *tg_quantile(tg_tensor *t, tg_tensor *q, tg_shape dims, bool keepdim, const char *interpolation)
+{
+    return tgi_quantile("quantile", t, q, dims, keepdim, interpolation, false);
+}
+tg_tensor *tg_nanquantile(tg_tensor *t, tg_tensor *q, tg_shape dims, bool keepdim, const char *interpolation)
+{
+    return tgi_quantile("nanquantile", t, q, dims, keepdim, interpolation, true);
+}
+
+/* ---- unique elements and slices ---- */
+
+/* x [rows, k] -> bool [rows, k]: whether an element differs from the one before it; the first ones do */
+static tg_tensor *tgi_run_starts(tg_tensor *x)
+{
+    if (!x) return NULL;
+    const int64_t k = x->dim[1];
+    tg_tensor *parts[2];
+    parts[0] = tg_full_on(TG_SHAPE(x->dim[0], k > 0), 1, TG_BOOL, tgi_device_of(x));
+    if (k < 2) return parts[0];
+    parts[1] = tg_ne(tg_narrow(x, 1, 1, k - 1), tg_narrow(x, 1, 0, k - 1));
+    return parts[0] && parts[1] ? tg_cat(parts, 2, 1) : NULL;
+}
+
+/* x [rows, k] -> i64: how many different smaller elements each element's row has; *order: the indices that sort the
+   rows, *starts: where in that order other elements begin */
+static tg_tensor *tgi_dense_ranks(tg_tensor *x, tg_tensor **order, tg_tensor **starts)
+{
+    tg_tensor *sorted = x ? tg_sort(x, 1, false, order) : NULL;
+    *starts = tgi_run_starts(sorted);
+    tg_tensor *rank = tg_sub_scalar(tg_cumsum(*starts, 1), 1);
+    return rank ? tgi_scatter_to_zeros(tg_shape_of(rank), TGI_SCATTER_ONCE, 1, *order, rank) : NULL;
+}
+
+/* x [m, k], k slices of m elements -> [1, k], numbers in the lexicographic order of the slices, equal for equal ones:
+   the ranks of two neighbouring rows become one number, whose ranks count again, until one row is left. */
+static tg_tensor *tgi_slice_ranks(tg_tensor *x)
+{
+    tg_tensor *order = NULL, *starts = NULL;
+    while (x && x->dim[0] > 1) {
+        const int64_t m = x->dim[0], k = x->dim[1];
+        tg_tensor *rank = tgi_dense_ranks(x, &order, &starts), *parts[2] = {NULL, NULL};
+        if (!rank) return NULL;
+        parts[0] = tg_add(tg_mul_scalar(tg_slice(rank, 0, 0, m - 1, 2), (double)k), tg_slice(rank, 0, 1, m, 2));
+        if (m % 2) parts[1] = tg_narrow(rank, 0, m - 1, 1);
+        x = m % 2 == 0 ? parts[0] : parts[0] && parts[1] ? tg_cat(parts, 2, 0) : NULL;
+    }
+    return x;
+}
+
+/* The end of all: of k slices of t along dim in an order [k] (NULL: as they are), with starts [k] of other ones; shape:
+   of *inverse. */
+static tg_tensor *tgi_unique_slices(tgi_composite *c, tg_tensor *t, int dim, tg_tensor *order, tg_tensor *starts,
+                                    tg_shape shape, tg_tensor **inverse, tg_tensor **counts)
+{
+    tg_tensor *first = starts ? tg_nonzero(starts) : NULL, *to = NULL, *times = NULL, *parts[2];
+    if (!first) return tgi_composite_end(c, NULL);
+    const int64_t k = starts->dim[0];
+    first = tg_reshape(first, TG_SHAPE(first->dim[0]));
+    tg_tensor *y = first ? tg_index_select(t, dim, order ? tg_index_select(order, 0, first) : first) : NULL;
+    if (y && inverse) {
+        to = tg_sub_scalar(tg_cumsum(starts, 0), 1);
+        if (to && order) to = tgi_scatter_to_zeros(tg_shape_of(to), TGI_SCATTER_ONCE, 0, order, to);
+        to = tg_reshape(to, shape);
+    }
+    if (y && counts) {
+        parts[0] = first;
+        parts[1] = tg_full_on(TG_SHAPE(1), (double)k, TG_I64, tgi_device_of(t));
+        times = parts[1] ? tg_diff(tg_cat(parts, 2, 0), 1, 0, NULL, NULL) : NULL;
+    }
+    if (!y || (inverse && !to) || (counts && !times)) return tgi_composite_end(c, NULL);
+    if (inverse) *inverse = tg_keep(to);
+    if (counts) *counts = tg_keep(times);
+    return tgi_composite_end(c, y);
+}
+
+/* Of all elements of t, or, with a dim, of its slices; sorted, or consecutive ones. */
+static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, bool sorts, tg_tensor **inverse,
+                             tg_tensor **counts)
+{
+    tgi_composite c;
+    int dim = along ? *along : 0;
+    tg_tensor *order = NULL, *starts = NULL, *x = NULL;
+    if (inverse) *inverse = NULL;
+    if (counts) *counts = NULL;
+    if (!tgi_composite_begin_with(&c, along ? TGI_OP_cumprod : TGI_OP_tile, op, &t, &dim)) return NULL;
+    const int64_t n = tgi_numel(t), k = along ? tgi_size_along(t, dim) : n;
+    const tg_shape shape = along ? TG_SHAPE(k) : tgi_shape_of(t);
+    t = along && t->ndim ? tg_detach(t) : tg_reshape(tg_detach(t), TG_SHAPE(n));
+    if (along && n == 0 && k > 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+        return tgi_composite_end(&c, NULL);
+    }
+    if (t && k == 0) starts = tg_zeros_on(TG_SHAPE(0), TG_BOOL, tgi_device_of(t));
+    else if (t) x = tg_reshape(tg_movedim(t, dim, -1), TG_SHAPE(n / k, k)); /* the slices are its columns */
+    if (x && sorts) {
+        if (tgi_dense_ranks(tgi_slice_ranks(x), &order, &starts)) order = tg_reshape(order, TG_SHAPE(k));
+    } else if (x) starts = tg_any_dim(tgi_run_starts(x), 0, true);
+    starts = starts ? tg_reshape(starts, TG_SHAPE(k)) : NULL;
+    return tgi_unique_slices(&c, t, dim, order, starts, shape, inverse, counts);
+}
+tg_tensor *tg_unique(tg_tensor *t, tg_tensor **inverse, tg_tensor **counts)
+{
+    return tgi_unique("unique", t, NULL, true, inverse, counts);
+}
+tg_tensor *tg_unique_dim(tg_tensor *t, int dim, tg_tensor **inverse, tg_tensor **counts)
+{
+    return tgi_unique("unique_dim", t, &dim, true, inverse, counts);
+}
+tg_tensor *tg_unique_consecutive(tg_tensor *t, tg_tensor **inverse, tg_tensor **counts)
+{
+    return tgi_unique("unique_consecutive", t, NULL, false, inverse, counts);
+}
+tg_tensor *tg_unique_consecutive_dim(tg_tensor *t, int dim, tg_tensor **inverse, tg_tensor **counts)
+{
+    return tgi_unique("unique_consecutive_dim", t, &dim, false, inverse, counts);
+}
+
+/* ---- composites: statistics of rows, differences and integrals ---- */
+
+static bool tgi_check_cov(tgi_thread *S, const tg_tensor *t, tg_tensor *fweights, tg_tensor *aweights)
+{
+    tg_tensor *const weights[2] = {fweights, aweights};
+    static const char *const name[2] = {"fweights", "aweights"};
+    const int64_t m = t->ndim == 0 ? 1 : t->dim[t->ndim - 1];
+    if (t->ndim > 2)
+        return tgi_fail(S, TG_ERR_SHAPE, "cov", "cov(): expected input to have two or fewer dimensions but got an "
+                        "input with %d dimensions", t->ndim);
+    if (t->dtype == TG_BOOL) return tgi_fail(S, TG_ERR_DTYPE, "cov", "cov(): bool dtype is not supported for input");
+    for (int i = 0; i < 2; ++i) {
+        if (!weights[i]) continue;
+        if (weights[i]->ndim > 1)
+            return tgi_fail(S, TG_ERR_SHAPE, "cov",
+                            "cov(): expected %s to have one or fewer dimensions but got %s with %d dimensions",
+                            name[i], name[i], weights[i]->ndim);
+        if (tgi_dtypes[weights[i]->dtype].floating != (i == 1) || weights[i]->dtype == TG_BOOL)
+            return tgi_fail(S, TG_ERR_DTYPE, "cov", "cov(): expected %s to have %s dtype but got %s", name[i],
+                            i ? "floating point" : "integral", tg_dtype_name((tg_dtype)weights[i]->dtype));
+        if (tgi_numel(weights[i]) != m)
+            return tgi_fail(S, TG_ERR_SHAPE, "cov", "cov(): expected %s to have the same numel as there are "
+                            "observations in the input but got %lld != %lld", name[i],
+                            (long long)tgi_numel(weights[i]), (long long)m);
+        tg_tensor *least = m ? tg_min(weights[i]) : NULL;
+        if (m && !least) return false;
+        if (least && tg_item(least) < 0)
+            return tgi_fail(S, TG_ERR_ARGUMENT, "cov", "cov(): %s cannot be negative", name[i]);
+    }
+    return true;
+}
+
+tg_tensor *tg_cov(tg_tensor *t, int64_t correction, tg_tensor *fweights, tg_tensor *aweights)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_cov, NULL, &t, &fweights, &aweights)) return NULL;
+    if (!tgi_check_cov(c.S, t, fweights, aweights)) return tgi_composite_end(&c, NULL);
+    tg_tensor *x = t->ndim < 2 ? tg_reshape(t, TG_SHAPE(1, tgi_numel(t))) : t;
+    if (x && !tgi_dtypes[x->dtype].floating) x = tg_to_dtype(x, tg_default_dtype());
+    if (!x) return tgi_composite_end(&c, NULL);
+    tg_tensor *w = !fweights ? aweights : aweights ? tg_mul(fweights, aweights) : tg_to_dtype(fweights, TG_I64);
+    tg_tensor *sum = w ? tg_sum(w) : tg_full_on(TG_SCALAR, (double)x->dim[1], (tg_dtype)x->dtype, tgi_device_of(x));
+    if (w && sum && tg_item(sum) == 0) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "cov", "cov(): weights sum to zero, can't be normalized");
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *mean = tg_div(tg_sum_dim(w ? tg_mul(x, w) : x, 1, true), sum), *lost = NULL;
+    if (aweights && correction != 0)
+        lost = tg_mul_scalar(tg_div(tg_sum(tg_mul(w, aweights)), sum), (double)correction);
+    tg_tensor *factor = tg_clamp_min(lost ? tg_sub(sum, lost) : tg_sub_scalar(sum, (double)correction), 0);
+    x = tg_sub(x, mean);
+    return tgi_composite_end(
+        &c, tg_squeeze_dims(tg_div(tg_mm(x, tg_t(w ? tg_mul(x, w) : x)), factor), TG_SCALAR));
+}
+
+tg_tensor *tg_corrcoef(tg_tensor *t)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_tile, "corrcoef", &t)) return NULL;
+    tg_tensor *y = tg_cov(t, 1, NULL, NULL);
+    if (!y || y->ndim == 0) return tgi_composite_end(&c, tg_div(y, y));
+    tg_tensor *deviation = tg_sqrt(tg_diagonal(y, 0, 0, 1));
+    y = tg_div(tg_div(y, tg_unsqueeze(deviation, 1)), tg_unsqueeze(deviation, 0));
+    return tgi_composite_end(&c, tg_clamp(y, -1, 1));
+}
+
+tg_tensor *tg_pdist(tg_tensor *t, double p)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_pdist, NULL, &t)) return NULL;
+    if (t->ndim != 2 || !(p >= 0)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "pdist",
+                 "pdist only supports 2D tensors, got: %dD, and non-negative p values, got %g", t->ndim, p);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t n = t->dim[0];
+    tg_tensor *above = tg_triu(tg_full_on(TG_SHAPE(n, n), 1, TG_BOOL, tgi_device_of(t)), 1);
+    tg_tensor *pairs = tg_nonzero(tg_reshape(above, TG_SHAPE(n * n)));
+    tg_tensor *all = pairs ? tg_reshape(tg_cdist(t, t, p), TG_SHAPE(n * n)) : NULL;
+    return tgi_composite_end(&c, all ? tg_index_select(all, 0, tg_squeeze(pairs, 1)) : NULL);
+}
+
+tg_tensor *tg_renorm(tg_tensor *t, double p, int dim, double max_norm)
+{
+    tgi_composite c;
+    tg_shape others = TG_SCALAR;
+    if (!tgi_composite_begin_with(&c, TGI_OP_logcumsumexp, "renorm", &t, &dim)) return NULL;
+    if (t->ndim < 2 || !(p > 0) || !(max_norm >= 0)) {
+        if (t->ndim < 2)
+            tgi_fail(c.S, TG_ERR_SHAPE, "renorm", "renorm: input needs at least 2 dimensions, got %d dimensions",
+                     t->ndim);
+        else tgi_fail(c.S, TG_ERR_ARGUMENT, "renorm", "renorm: non-positive-norm not supported, and expected maxnorm "
+                      "to be >= 0, but got %g and %g", p, max_norm);
+        return tgi_composite_end(&c, NULL);
+    }
+    for (int i = 0; i < t->ndim; ++i) {
+        if (i != dim) others.dim[others.ndim++] = i;
+    }
+    tg_tensor *norm = tg_norm_dims(tgi_upcast(t), p, others, true);
+    tg_tensor *factor = tg_mul_scalar(tg_reciprocal(tg_add_scalar(norm, 1e-7)), max_norm);
+    factor = tg_masked_fill(factor, tg_logical_not(tg_gt_scalar(norm, max_norm)), 1);
+    return tgi_composite_end(&c, tg_to_dtype(tg_mul(t, factor), (tg_dtype)t->dtype));
+}
+
+tg_tensor *tg_diff(tg_tensor *t, int64_t n, int dim, tg_tensor *prepend, tg_tensor *append)
+{
+    tgi_composite c;
+    tg_tensor *parts[3];
+    int count = 0;
+    if (!tgi_composite_begin_with(&c, TGI_OP_diff, NULL, &t, &prepend, &append, &dim)) return NULL;
+    if (t->ndim == 0 || n < 0) {
+        if (n < 0) tgi_fail(c.S, TG_ERR_ARGUMENT, "diff", "order must be non-negative but got %lld", (long long)n);
+        else tgi_fail(c.S, TG_ERR_SHAPE, "diff", "diff expects input to be at least one-dimensional");
+        return tgi_composite_end(&c, NULL);
+    }
+    if (prepend && n > 0) parts[count++] = prepend;
+    parts[count++] = t;
+    if (append && n > 0) parts[count++] = append;
+    tg_tensor *y = count > 1 ? tg_cat(parts, count, dim) : t;
+    for (int64_t i = 0; y && i < n && (i == 0 || y->dim[dim] > 0); ++i) {
+        tg_tensor *right = tg_slice(y, dim, 1, INT64_MAX, 1), *left = tg_slice(y, dim, 0, -1, 1);
+        y = y->dtype == TG_BOOL ? tg_logical_xor(right, left) : tg_sub(right, left);
+    }
+    return tgi_composite_end(&c, y == t ? tg_clone(t) : y);
+}
+
+/* x as it stands beside y: of one dim along dim, or of fewer dims, aligned at the last one. */
+static tg_tensor *tgi_points_beside(tgi_thread *S, const tg_tensor *y, tg_tensor *x, int dim)
+{
+    tg_shape shape;
+    shape.ndim = y->ndim;
+    if (x->ndim != 1 && x->ndim >= y->ndim) return x;
+    if (x->ndim == 1 && x->dim[0] != y->dim[dim])
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "trapezoid",
+                                      "trapezoid: There must be one `x` value for each sample point"));
+    for (int i = 0; i < y->ndim; ++i) {
+        const int k = i - (y->ndim - x->ndim);
+        shape.dim[i] = x->ndim == 1 ? (i == dim ? x->dim[0] : 1) : k < 0 ? 1 : x->dim[k];
+    }
+    return tg_reshape(x, shape);
+}
+
+static tg_tensor *tgi_trapezoids(const char *op, tg_tensor *y, tg_tensor *x, double dx, int dim, bool running)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_trapezoid, op, &y, &x, &dim)) return NULL;
+    if (y->ndim == 0 || y->dtype == TG_BOOL || (x && x->dtype == TG_BOOL)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "%s takes numbers of one or more dims, but got %s %s", op,
+                 tg_dtype_name((tg_dtype)y->dtype), tgi_shape_text(y).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    const bool equal_steps = !x;
+    if (!tgi_dtypes[y->dtype].floating) y = tg_to_dtype(y, tg_default_dtype());
+    if (x) x = y ? tgi_points_beside(c.S, y, x, dim) : NULL;
+    tg_tensor *sum = tg_add(tg_slice(y, dim, 1, INT64_MAX, 1), tg_slice(y, dim, 0, -1, 1));
+    tg_tensor *width = x ? tg_sub(tg_slice(x, dim, 1, INT64_MAX, 1), tg_slice(x, dim, 0, -1, 1)) : NULL;
+    tg_tensor *area = equal_steps ? tg_mul_scalar(sum, dx) : width ? tg_mul(sum, width) : NULL;
+    area = running ? tg_cumsum(area, dim) : tg_sum_dim(area, dim, false);
+    return tgi_composite_end(&c, tg_div_scalar(area, 2));
+}
+tg_tensor *tg_trapezoid(tg_tensor *y, tg_tensor *x, double dx, int dim)
+{
+    return tgi_trapezoids("trapezoid", y, x, dx, dim, false);
+}
+tg_tensor *tg_cumulative_trapezoid(tg_tensor *y, tg_tensor *x, double dx, int dim)
+{
+    return tgi_trapezoids("cumulative_trapezoid", y, x, dx, dim, true);
+}
+
+/* ---- powers and choices ---- */
+
+tg_tensor *tg_logspace(double a, double b, int64_t n, double base)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, "logspace")) return NULL;
+    return tgi_composite_end(&c, tg_pow(tg_scalar(base), tg_linspace(a, b, n)));
+}
+
+tg_tensor *tg_vander(tg_tensor *t, int64_t n, bool increasing)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_tile, "vander", &t)) return NULL;
+    if (t->ndim != 1 || n < 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "vander", "x must be a one-dimensional tensor and N non-negative, but got %s and "
+                 "%lld", tgi_shape_text(t).text, (long long)n);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *column = tg_unsqueeze(t, 1), *parts[2] = {NULL, NULL};
+    if (n > 0) parts[0] = tg_ones_like(column), parts[1] = tg_expand(column, TG_SHAPE(t->dim[0], n - 1));
+    tg_tensor *y = n == 0 ? tg_expand(tg_narrow(column, 1, 0, 0), TG_SHAPE(-1, -1))
+                          : parts[0] && parts[1] ? tg_cat(parts, 2, 1) : NULL;
+    y = tg_cumprod(y, 1);
+    return tgi_composite_end(&c, increasing || !y ? y : tg_flip(y, TG_DIMS(1)));
+}
+
+/* How many choices of r out of n there are, or -1 if they are too many to count. */
+static int64_t tgi_count_choices(int64_t n, int64_t r)
+{
+    int64_t count = 1;
+    if (r > n) return 0;
+    if (r > n - r) r = n - r;
+    for (int64_t i = 1; i <= r; ++i) {
+        if (count > INT64_MAX / (n - r + i)) return -1;
+        count = count * (n - r + i) / i;
+    }
+    return count;
+}
+
+/* rows [count, r]: every choice of r numbers below n, in order; each is made from the one before: behind the last
+   number that can grow, they begin anew. */
+static void tgi_fill_choices(int64_t *rows, int64_t count, int64_t n, int64_t r, bool again)
+{
+    for (int64_t i = 0; i < r; ++i) rows[i] = again ? 0 : i;
+    for (int64_t k = 1; k < count; ++k) {
+        int64_t *const row = rows + k * r, p = r - 1;
+        memcpy(row, row - r, sizeof *row * (size_t)r);
+        while (p > 0 && row[p] == (again ? n - 1 : n - r + p)) --p;
+        ++row[p];
+        for (++p; p < r; ++p) row[p] = row[p - 1] + !again;
+    }
+}
+
+tg_tensor *tg_combinations(tg_tensor *t, int64_t r, bool with_replacement)
+{
+    tgi_composite c;
+    size_t bytes = SIZE_MAX;
+    if (!tgi_composite_begin_with(&c, TGI_OP_tile, "combinations", &t)) return NULL;
+    if (t->ndim != 1 || r < 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "combinations",
+                 "Expect a 1D vector and a non-negative number, but got shape %s and %lld", tgi_shape_text(t).text,
+                 (long long)r);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t n = t->dim[0];
+    if (r == 0) return tgi_composite_end(&c, tg_clone(tg_narrow(t, 0, 0, 0)));
+    const int64_t all = tgi_wrap_add(n, with_replacement ? r - 1 : 0);
+    const int64_t count = with_replacement && n == 0 ? 0 : all < n ? -1 : tgi_count_choices(all, r);
+    int64_t *rows = NULL;
+    if (count < 0 || !tgi_mul_size((size_t)count, (size_t)r, &bytes) || !tgi_mul_size(bytes, sizeof *rows, &bytes) ||
+        !(rows = (int64_t *)tgi_alloc(c.S, bytes + sizeof *rows))) {
+        tgi_no_memory(c.S, "combinations", bytes);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (count) tgi_fill_choices(rows, count, n, r, with_replacement);
+    tg_tensor *index = tg_from_on(rows, TG_SHAPE(count * r), TG_I64, tgi_device_of(t));
+    tgi_free(c.S, rows, bytes + sizeof *rows);
+    tg_tensor *y = index ? tg_index_select(t, 0, index) : NULL;
+    return tgi_composite_end(&c, tg_reshape(y, TG_SHAPE(count, r)));
 }
 
 /* -------- @@COMPARE -----------------------------------------------------------------------------------------------
@@ -42031,6 +43091,87 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     return ok;
 }
 
+/* Where x belongs in a row of `size` elements: half of the rest is left in each step, and the choice of the half is no
+   branch, which could not be foretold.  y: the element `stored` as a number.  As entry searchsorted says it. */
+typedef struct {
+    tgi_iter iter; /* the other dims: of places, values, sorted and sorter */
+    int64_t length, size, step[4];
+    bool right, has_sorter;
+} tgi_search_job;
+
+#define TGI_SEARCHED_TYPES(OP)                                                                             \
+    OP(f32, float, float, stored)                                                                          \
+    OP(f64, double, double, stored)                                                                        \
+    OP(bf16, uint16_t, float, tgi_bf16_to_f32(stored))                                                     \
+    OP(f16, uint16_t, float, tgi_f16_to_f32(stored))                                                       \
+    OP(i32, int32_t, int32_t, stored)                                                                      \
+    OP(i64, int64_t, int64_t, stored)                                                                      \
+    OP(u8, uint8_t, uint8_t, stored)                                                                       \
+    OP(b8, uint8_t, uint8_t, stored)
+
+#define TGI_SEARCH(name, type, number, y)                                                                  \
+    static void tgi_search_##name(const tgi_search_job *job, char *const *at, int64_t first, int64_t end_) \
+    {                                                                                                      \
+        const int64_t step = job->step[2];                                                                 \
+        for (int64_t i = first; i < end_; ++i) {                                                           \
+            type stored = *(const type *)(const void *)(at[1] + i * job->step[1]);                         \
+            const number x = y;                                                                            \
+            int64_t start = 0, end = job->size;                                                            \
+            while (start < end) {                                                                          \
+                const int64_t middle = start + (end - start) / 2;                                          \
+                int64_t from = middle;                                                                     \
+                if (job->has_sorter) from = *(const int64_t *)(const void *)(at[3] + middle * job->step[3]); \
+                stored = *(const type *)(const void *)(at[2] + from * step);                               \
+                const bool behind = job->right ? !(y > x) : !(y >= x);                                     \
+                start = behind ? middle + 1 : start;                                                       \
+                end = behind ? end : middle;                                                               \
+            }                                                                                              \
+            *(int64_t *)(void *)(at[0] + i * job->step[0]) = start;                                        \
+        }                                                                                                  \
+    }
+TGI_SEARCHED_TYPES(TGI_SEARCH)
+
+/* Items: values, in the order of the rows. */
+static void tgi_search_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_search_job *job = (const tgi_search_job *)job_;
+    (void)thread;
+    for (int64_t run; first < end; first += run) {
+        const tgi_cursor cursor = tgi_cursor_at(&job->iter, first / job->length);
+        const int64_t begin = first % job->length;
+        run = tgi_at_most(job->length - begin, end - first);
+        switch (job->iter.dtype[2]) {
+#define TGI_SEARCH_CASE(dtype, name) case dtype: tgi_search_##name(job, cursor.at, begin, begin + run); break
+            TGI_SEARCH_CASE(TG_F32, f32);
+            TGI_SEARCH_CASE(TG_F64, f64);
+            TGI_SEARCH_CASE(TG_BF16, bf16);
+            TGI_SEARCH_CASE(TG_F16, f16);
+            TGI_SEARCH_CASE(TG_I32, i32);
+            TGI_SEARCH_CASE(TG_I64, i64);
+            TGI_SEARCH_CASE(TG_U8, u8);
+            default: tgi_search_b8(job, cursor.at, begin, begin + run);
+#undef TGI_SEARCH_CASE
+        }
+    }
+}
+
+static bool tgi_cpu_searchsorted(tgi_thread *S, bool right, const tgi_rows *rows)
+{
+    tgi_search_job job;
+    tgi_operand arg[4];
+    memcpy(arg, rows->arg, sizeof arg);
+    job.has_sorter = arg[3].data != NULL;
+    if (!job.has_sorter) arg[3] = arg[2]; /* an address that is not read */
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, 4, arg, false);
+    job.length = rows->length;
+    job.size = rows->size;
+    job.right = right;
+    for (int k = 0; k < 4; ++k) job.step[k] = rows->step[k] * tgi_bytes_of(arg[k].dtype);
+    const int64_t items = job.iter.numel * rows->length;
+    if (items > 0) tgi_parallel_for(tgi_parts_for(S, 16 * (double)items, items), items, tgi_search_range, &job);
+    return true;
+}
+
 static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
     const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
@@ -49229,6 +50370,7 @@ TGI_GIVES3(tg_status, set, tg_tensor *, tg_shape, double)
 TGI_GIVES5(int, split, tg_tensor *, int64_t, int, tg_tensor **, int)
 TGI_GIVES5(int, split_sizes, tg_tensor *, tg_shape, int, tg_tensor **, int)
 TGI_GIVES4(int, unbind, tg_tensor *, int, tg_tensor **, int)
+TGI_GIVES4(int, hsplit, tg_tensor *, int64_t, tg_tensor **, int)
 TGI_USED TGI_GIVES3(tg_tensor *, cat, tg_tensor *const *, int, int)
 TGI_USED TGI_GIVES3(tg_tensor *, repeat_interleave, tg_tensor *, int64_t, int)
 TGI_GIVES3(tg_status, meshgrid, tg_tensor *const *, int, tg_tensor **)
@@ -49236,6 +50378,9 @@ TGI_USED TGI_GIVES2(tg_tensor *, tril, tg_tensor *, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, pad, tg_tensor *, tg_shape, double)
 TGI_USED TGI_GIVES2(tg_tensor *, hstack, tg_tensor *const *, int)
 TGI_USED TGI_GIVES3(tg_tensor *, rot90, tg_tensor *, int64_t, tg_shape)
+TGI_USED TGI_GIVES5(tg_tensor *, diagonal_scatter, tg_tensor *, tg_tensor *, int64_t, int, int)
+TGI_USED TGI_GIVES4(tg_tensor *, select_scatter, tg_tensor *, tg_tensor *, int, int64_t)
+TGI_USED TGI_GIVES6(tg_tensor *, slice_scatter, tg_tensor *, tg_tensor *, int, int64_t, int64_t, int64_t)
 TGI_USED TGI_GIVES3(tg_tensor *, sum_dim, tg_tensor *, int, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, sum_dims, tg_tensor *, tg_shape, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, var_dim, tg_tensor *, int, double, bool)
@@ -49250,6 +50395,7 @@ TGI_USED TGI_GIVES3(tg_tensor *, take_along_dim, tg_tensor *, tg_tensor *, int)
 TGI_USED TGI_GIVES4(tg_tensor *, scatter, tg_tensor *, int, tg_tensor *, tg_tensor *)
 TGI_GIVES4(tg_tensor *, scatter_, tg_tensor *, int, tg_tensor *, tg_tensor *)
 TGI_USED TGI_GIVES3(tg_tensor *, bincount, tg_tensor *, tg_tensor *, int64_t)
+TGI_USED TGI_GIVES4(tg_tensor *, put, tg_tensor *, tg_tensor *, tg_tensor *, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, index_fill, tg_tensor *, int, tg_tensor *, double)
 TGI_USED TGI_GIVES3(tg_tensor *, pad_mode, tg_tensor *, tg_shape, const char *)
 TGI_USED TGI_GIVES3(tg_tensor *, tril_indices, int64_t, int64_t, int64_t)
@@ -49269,7 +50415,6 @@ TGI_USED TGI_GIVES5(tg_tensor *, local_response_norm, tg_tensor *, int64_t, doub
 TGI_GIVES8(tg_tensor *, batch_norm, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, bool, double,
     double)
 TGI_USED TGI_GIVES5(tg_tensor *, group_norm, tg_tensor *, int64_t, tg_tensor *, tg_tensor *, double)
-TGI_USED TGI_GIVES4(tg_tensor *, linear_gelu, tg_tensor *, tg_tensor *, tg_tensor *, bool)
 TGI_USED TGI_GIVES5(tg_tensor *, addmm, tg_tensor *, tg_tensor *, tg_tensor *, double, double)
 TGI_USED TGI_GIVES4(tg_tensor *, tensordot, tg_tensor *, tg_tensor *, tg_shape, tg_shape)
 TGI_USED TGI_GIVES4(tg_tensor *, bilinear, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *)
@@ -49320,6 +50465,15 @@ TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_loss, tg_tensor *, tg_tensor *, 
 TGI_USED TGI_GIVES6(tg_tensor *, multi_margin_loss, tg_tensor *, tg_tensor *, double, double, tg_tensor *, int)
 TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_with_distance_loss, tg_tensor *, tg_tensor *, tg_tensor *, tg_function,
     void *, double, bool, int)
+TGI_USED TGI_GIVES5(tg_tensor *, quantile, tg_tensor *, tg_tensor *, tg_shape, bool, const char *)
+TGI_USED TGI_GIVES4(tg_tensor *, searchsorted, tg_tensor *, tg_tensor *, bool, tg_tensor *)
+TGI_USED TGI_GIVES3(tg_tensor *, bucketize, tg_tensor *, tg_tensor *, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, histc, tg_tensor *, int64_t, double, double)
+TGI_GIVES3(tg_tensor *, unique, tg_tensor *, tg_tensor **, tg_tensor **)
+TGI_GIVES4(tg_tensor *, unique_dim, tg_tensor *, int, tg_tensor **, tg_tensor **)
+TGI_USED TGI_GIVES4(tg_tensor *, cov, tg_tensor *, int64_t, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES5(tg_tensor *, diff, tg_tensor *, int64_t, int, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES4(tg_tensor *, logspace, double, double, int64_t, double)
 TGI_GIVES2(bool, equal, tg_tensor *, tg_tensor *)
 TGI_GIVES4(bool, allclose, tg_tensor *, tg_tensor *, double, double)
 TGI_GIVES4(bool, gradcheck, tg_function, tg_tensor *const *, int, void *)
@@ -49795,6 +50949,11 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_split_sizes(...) TGI_CALL(split_sizes, split_sizes, __VA_ARGS__)
 #define tg_chunk(...) TGI_CALL(split, chunk, __VA_ARGS__)
 #define tg_unbind(...) TGI_CALL(unbind, unbind, __VA_ARGS__)
+#define tg_tensor_split(...) TGI_CALL(split, tensor_split, __VA_ARGS__)
+#define tg_tensor_split_at(...) TGI_CALL(split_sizes, tensor_split_at, __VA_ARGS__)
+#define tg_hsplit(...) TGI_CALL(hsplit, hsplit, __VA_ARGS__)
+#define tg_vsplit(...) TGI_CALL(hsplit, vsplit, __VA_ARGS__)
+#define tg_dsplit(...) TGI_CALL(hsplit, dsplit, __VA_ARGS__)
 #define tg_cat(...) TGI_CALL(cat, cat, __VA_ARGS__)
 #define tg_stack(...) TGI_CALL(cat, stack, __VA_ARGS__)
 #define tg_repeat(...) TGI_CALL(reshape, repeat, __VA_ARGS__)
@@ -49808,11 +50967,19 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_hstack(...) TGI_CALL(hstack, hstack, __VA_ARGS__)
 #define tg_vstack(...) TGI_CALL(hstack, vstack, __VA_ARGS__)
 #define tg_dstack(...) TGI_CALL(hstack, dstack, __VA_ARGS__)
+#define tg_column_stack(...) TGI_CALL(hstack, column_stack, __VA_ARGS__)
+#define tg_block_diag(...) TGI_CALL(hstack, block_diag, __VA_ARGS__)
+#define tg_cartesian_prod(...) TGI_CALL(hstack, cartesian_prod, __VA_ARGS__)
 #define tg_tile(...) TGI_CALL(reshape, tile, __VA_ARGS__)
 #define tg_fliplr(...) TGI_CALL(exp, fliplr, __VA_ARGS__)
 #define tg_flipud(...) TGI_CALL(exp, flipud, __VA_ARGS__)
 #define tg_rot90(...) TGI_CALL(rot90, rot90, __VA_ARGS__)
 #define tg_diag(...) TGI_CALL(tril, diag, __VA_ARGS__)
+#define tg_diag_embed(...) TGI_CALL(diagonal, diag_embed, __VA_ARGS__)
+#define tg_diagflat(...) TGI_CALL(tril, diagflat, __VA_ARGS__)
+#define tg_diagonal_scatter(...) TGI_CALL(diagonal_scatter, diagonal_scatter, __VA_ARGS__)
+#define tg_select_scatter(...) TGI_CALL(select_scatter, select_scatter, __VA_ARGS__)
+#define tg_slice_scatter(...) TGI_CALL(slice_scatter, slice_scatter, __VA_ARGS__)
 #define tg_pixel_shuffle(...) TGI_CALL(tril, pixel_shuffle, __VA_ARGS__)
 #define tg_pixel_unshuffle(...) TGI_CALL(tril, pixel_unshuffle, __VA_ARGS__)
 #define tg_channel_shuffle(...) TGI_CALL(tril, channel_shuffle, __VA_ARGS__)
@@ -49874,6 +51041,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_index_add_(...) TGI_CALL(scatter_, index_add_, __VA_ARGS__)
 #define tg_bincount(...) TGI_CALL(bincount, bincount, __VA_ARGS__)
 #define tg_take(...) TGI_CALL(add, take, __VA_ARGS__)
+#define tg_put(...) TGI_CALL(put, put, __VA_ARGS__)
 #define tg_index_fill(...) TGI_CALL(index_fill, index_fill, __VA_ARGS__)
 #define tg_index_copy(...) TGI_CALL(scatter, index_copy, __VA_ARGS__)
 #define tg_index_copy_(...) TGI_CALL(scatter_, index_copy_, __VA_ARGS__)
@@ -49897,11 +51065,14 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_kthvalue(...) TGI_CALL(topk, kthvalue, __VA_ARGS__)
 #define tg_median_dim(...) TGI_CALL(max_dim, median_dim, __VA_ARGS__)
 #define tg_median(...) TGI_CALL(exp, median, __VA_ARGS__)
+#define tg_nanmedian_dim(...) TGI_CALL(max_dim, nanmedian_dim, __VA_ARGS__)
+#define tg_nanmedian(...) TGI_CALL(exp, nanmedian, __VA_ARGS__)
 #define tg_cumprod(...) TGI_CALL(softmax, cumprod, __VA_ARGS__)
 #define tg_logcumsumexp(...) TGI_CALL(softmax, logcumsumexp, __VA_ARGS__)
 #define tg_cummax(...) TGI_CALL(cummax, cummax, __VA_ARGS__)
 #define tg_cummin(...) TGI_CALL(cummax, cummin, __VA_ARGS__)
 #define tg_masked_scatter(...) TGI_CALL(where, masked_scatter, __VA_ARGS__)
+#define tg_repeat_interleave_tensor(...) TGI_CALL(take_along_dim, repeat_interleave_tensor, __VA_ARGS__)
 #define tg_embedding_bag(...) TGI_CALL(embedding_bag, embedding_bag, __VA_ARGS__)
 #define tg_softmax(...) TGI_CALL(softmax, softmax, __VA_ARGS__)
 #define tg_log_softmax(...) TGI_CALL(softmax, log_softmax, __VA_ARGS__)
@@ -49923,7 +51094,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_dot(...) TGI_CALL(add, dot, __VA_ARGS__)
 #define tg_outer(...) TGI_CALL(add, outer, __VA_ARGS__)
 #define tg_linear(...) TGI_CALL(where, linear, __VA_ARGS__)
-#define tg_linear_gelu(...) TGI_CALL(linear_gelu, linear_gelu, __VA_ARGS__)
+#define tg_linear_gelu(...) TGI_CALL(put, linear_gelu, __VA_ARGS__)
 #define tg_addmm(...) TGI_CALL(addmm, addmm, __VA_ARGS__)
 #define tg_addmv(...) TGI_CALL(addmm, addmv, __VA_ARGS__)
 #define tg_baddbmm(...) TGI_CALL(addmm, baddbmm, __VA_ARGS__)
@@ -50011,7 +51182,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
     TGI_CALL(scaled_dot_product_attention, scaled_dot_product_attention, __VA_ARGS__)
 #define tg_scaled_dot_product_attention_ex(...)                                                                        \
     TGI_CALL(scaled_dot_product_attention_ex, scaled_dot_product_attention_ex, __VA_ARGS__)
-#define tg_rope(...) TGI_CALL(linear_gelu, rope, __VA_ARGS__)
+#define tg_rope(...) TGI_CALL(put, rope, __VA_ARGS__)
 #define tg_mse_loss(...) TGI_CALL(take_along_dim, mse_loss, __VA_ARGS__)
 #define tg_l1_loss(...) TGI_CALL(take_along_dim, l1_loss, __VA_ARGS__)
 #define tg_smooth_l1_loss(...) TGI_CALL(cosine_similarity, smooth_l1_loss, __VA_ARGS__)
@@ -50035,6 +51206,28 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_multilabel_soft_margin_loss(...) TGI_CALL(binary_cross_entropy, multilabel_soft_margin_loss, __VA_ARGS__)
 #define tg_triplet_margin_with_distance_loss(...)                                                                      \
     TGI_CALL(triplet_margin_with_distance_loss, triplet_margin_with_distance_loss, __VA_ARGS__)
+#define tg_mode(...) TGI_CALL(max_dim, mode, __VA_ARGS__)
+#define tg_quantile(...) TGI_CALL(quantile, quantile, __VA_ARGS__)
+#define tg_nanquantile(...) TGI_CALL(quantile, nanquantile, __VA_ARGS__)
+#define tg_searchsorted(...) TGI_CALL(searchsorted, searchsorted, __VA_ARGS__)
+#define tg_bucketize(...) TGI_CALL(bucketize, bucketize, __VA_ARGS__)
+#define tg_isin(...) TGI_CALL(add, isin, __VA_ARGS__)
+#define tg_histc(...) TGI_CALL(histc, histc, __VA_ARGS__)
+#define tg_histogram(...) TGI_CALL(put, histogram, __VA_ARGS__)
+#define tg_unique(...) TGI_CALL(unique, unique, __VA_ARGS__)
+#define tg_unique_dim(...) TGI_CALL(unique_dim, unique_dim, __VA_ARGS__)
+#define tg_unique_consecutive(...) TGI_CALL(unique, unique_consecutive, __VA_ARGS__)
+#define tg_unique_consecutive_dim(...) TGI_CALL(unique_dim, unique_consecutive_dim, __VA_ARGS__)
+#define tg_cov(...) TGI_CALL(cov, cov, __VA_ARGS__)
+#define tg_corrcoef(...) TGI_CALL(exp, corrcoef, __VA_ARGS__)
+#define tg_pdist(...) TGI_CALL(add_scalar, pdist, __VA_ARGS__)
+#define tg_renorm(...) TGI_CALL(normalize, renorm, __VA_ARGS__)
+#define tg_diff(...) TGI_CALL(diff, diff, __VA_ARGS__)
+#define tg_trapezoid(...) TGI_CALL(hinge_embedding_loss, trapezoid, __VA_ARGS__)
+#define tg_cumulative_trapezoid(...) TGI_CALL(hinge_embedding_loss, cumulative_trapezoid, __VA_ARGS__)
+#define tg_logspace(...) TGI_CALL(logspace, logspace, __VA_ARGS__)
+#define tg_vander(...) TGI_CALL(multinomial, vander, __VA_ARGS__)
+#define tg_combinations(...) TGI_CALL(multinomial, combinations, __VA_ARGS__)
 #define tg_equal(...) TGI_CALL(equal, equal, __VA_ARGS__)
 #define tg_allclose(...) TGI_CALL(allclose, allclose, __VA_ARGS__)
 #define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)

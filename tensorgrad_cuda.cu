@@ -3923,6 +3923,49 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
     return ok;
 }
 
+/* ---- searchsorted: places, values [rows, n], sorted, sorter [rows, size] ---- */
+
+/* One thread per value: half of the rest of the row is left in each step.  T is what values are compared as. */
+template <class T> __global__ void tgi_search_rows(tgi_row_job job, int64_t size, bool right, bool has_sorter)
+{
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
+        const int64_t i = e % job.length;
+        tgi_row arg[4];
+        tgi_row_init(job, e / job.length, arg);
+        const tgi_row places = arg[0], sorted = arg[2], sorter = arg[3];
+        const T x = tgi_row_load<T>(arg[1], i);
+        int64_t start = 0, end = size;
+        while (start < end) {
+            const int64_t middle = start + (end - start) / 2;
+            const int64_t from = has_sorter ? *(const int64_t *)(const void *)tgi_row_at(sorter, middle) : middle;
+            bool behind = true; /* a bad index, of which the check speaks, is skipped */
+            if ((uint64_t)from < (uint64_t)size) {
+                const T y = tgi_row_load<T>(sorted, from);
+                behind = right ? !(y > x) : !(y >= x);
+            }
+            if (behind) start = middle + 1;
+            else end = middle;
+        }
+        tgi_row_set(places, i, start);
+    }
+}
+
+static bool tgi_cuda_searchsorted(tgi_thread *S, bool right, const tgi_rows *rows)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    const bool has_sorter = rows->arg[3].data != NULL;
+    tgi_rows all = *rows;
+    if (!d) return false;
+    if (!has_sorter) all.arg[3] = all.arg[2]; /* an address that is not read */
+    all.nargs = 4;
+    const tgi_row_job job = tgi_row_job_of(&all);
+    const int64_t n = job.iter.numel * job.length;
+    if (n == 0) return true;
+    if (tgi_is_floating(rows->arg[1].dtype))
+        return tgi_launch_each(S, d, tgi_search_rows<double>, n, job, rows->size, right, has_sorter);
+    return tgi_launch_each(S, d, tgi_search_rows<int64_t>, n, job, rows->size, right, has_sorter);
+}
+
 /* ======== @@NORM ================================================================================================== */
 
 /* softmax, layer_norm and cross_entropy keep a row in registers, so that they read it once.  A row belongs to a team of

@@ -187,6 +187,31 @@ static tg_tensor *split_sizes_call(tg_tensor *t, tg_shape sizes, int d)
     tg_tensor *pieces[8];
     return joined(pieces, tg_split_sizes(t, sizes, d, pieces, 8), d);
 }
+static tg_tensor *tensor_split_call(tg_tensor *t, int64_t sections, int d)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_tensor_split(t, sections, d, pieces, 8), d);
+}
+static tg_tensor *tensor_split_at_call(tg_tensor *t, tg_shape places, int d)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_tensor_split_at(t, places, d, pieces, 8), d);
+}
+static tg_tensor *hsplit_call(tg_tensor *t, int64_t sections)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_hsplit(t, sections, pieces, 8), tg_ndim(t) > 1);
+}
+static tg_tensor *vsplit_call(tg_tensor *t, int64_t sections)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_vsplit(t, sections, pieces, 8), 0);
+}
+static tg_tensor *dsplit_call(tg_tensor *t, int64_t sections)
+{
+    tg_tensor *pieces[8];
+    return joined(pieces, tg_dsplit(t, sections, pieces, 8), 2);
+}
 static tg_tensor *meshgrid_call(tg_tensor *const *in_, int n)
 {
     tg_tensor *grid[MAX_INPUTS];
@@ -763,6 +788,44 @@ enum {
     OP(repetition_penalty, tg_repetition_penalty(a, b, p->num), EXACT | SEVERAL) \
     OP(sample_logits, tg_sample_logits(a, p->num2, p->count, p->num), EXACT | TESTS | GUARDED) \
     OP(interpolate_ex, tg_interpolate_ex(a, p->dims, p->num, p->text, p->flag != 0), SEVERAL) \
+    OP(tensor_split, tensor_split_call(a, p->count, p->dim), EXACT) \
+    OP(tensor_split_at, tensor_split_at_call(a, p->dims, p->dim), EXACT) \
+    OP(hsplit, hsplit_call(a, p->count), EXACT) \
+    OP(vsplit, vsplit_call(a, p->count), EXACT) \
+    OP(dsplit, dsplit_call(a, p->count), EXACT) \
+    OP(column_stack, tg_column_stack(in_, n), EXACT) \
+    OP(block_diag, tg_block_diag(in_, n), EXACT | QUIET) \
+    OP(cartesian_prod, tg_cartesian_prod(in_, n), EXACT) \
+    OP(combinations, tg_combinations(a, p->count, p->flag != 0), EXACT) \
+    OP(diag_embed, tg_diag_embed(a, p->count, (int)p->dims.dim[0], (int)p->dims.dim[1]), EXACT | QUIET) \
+    OP(diagflat, tg_diagflat(a, p->count), EXACT | QUIET) \
+    OP(diagonal_scatter, tg_diagonal_scatter(a, b, p->count, p->dim, p->dim2), EXACT) \
+    OP(select_scatter, tg_select_scatter(a, b, p->dim, p->count), EXACT) \
+    OP(slice_scatter, tg_slice_scatter(a, b, p->dim, p->dims.dim[0], p->dims.dim[1], p->dims.dim[2]), EXACT) \
+    OP(vander, tg_vander(a, p->count, p->flag != 0), SEVERAL | QUIET) \
+    OP(cov, tg_cov(a, p->count, p->flag ? b : NULL, p->flag ? c : b), 0) \
+    OP(corrcoef, tg_corrcoef(a), TIES) \
+    OP(pdist, tg_pdist(a, p->num), TIES) \
+    OP(renorm, tg_renorm(a, p->num, p->dim, p->num2), TIES | SEVERAL) \
+    OP(diff, tg_diff(a, p->count, p->dim, b, c), SEVERAL) \
+    OP(trapezoid, tg_trapezoid(a, b, p->num, p->dim), SEVERAL) \
+    OP(cumulative_trapezoid, tg_cumulative_trapezoid(a, b, p->num, p->dim), SEVERAL) \
+    OP(put, tg_put(a, b, c, p->flag != 0), SEVERAL) \
+    OP(nanmedian_dim, tg_nanmedian_dim(a, p->dim, p->flag != 0, NULL), EXACT | TIES | QUIET) \
+    OP(nanmedian, tg_nanmedian(a), EXACT | TIES | QUIET) \
+    OP(mode, tg_mode(a, p->dim, p->flag != 0, NULL), EXACT | TIES | QUIET) \
+    OP(quantile, tg_quantile(a, b, p->dims, p->flag != 0, p->text), SEVERAL | TIES) \
+    OP(nanquantile, tg_nanquantile(a, b, p->dims, p->flag != 0, p->text), SEVERAL | TIES | QUIET) \
+    OP(searchsorted, tg_searchsorted(b, a, p->flag != 0, c), EXACT | TESTS) \
+    OP(bucketize, tg_bucketize(a, b, p->flag != 0), EXACT | TESTS) \
+    OP(isin, tg_isin(a, b), EXACT | TESTS) \
+    OP(histc, tg_histc(a, p->count, p->num, p->num2), EXACT | TESTS) \
+    OP(histogram, tg_histogram(a, b, c, p->flag != 0), TESTS) \
+    OP(unique, tg_unique(a, NULL, NULL), EXACT | TESTS) \
+    OP(unique_dim, tg_unique_dim(a, p->dim, NULL, NULL), EXACT | TESTS) \
+    OP(unique_consecutive, tg_unique_consecutive(a, NULL, NULL), EXACT | TESTS) \
+    OP(unique_consecutive_dim, tg_unique_consecutive_dim(a, p->dim, NULL, NULL), EXACT | TESTS) \
+    OP(repeat_interleave_tensor, tg_repeat_interleave_tensor(a, b, p->dim), EXACT) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -4973,6 +5036,389 @@ SAMPLES(masked_scatter)
     refuse(tg_masked_scatter(ones(2), ones(2), ones(2)), "only supports boolean masks");
     refuse(tg_masked_scatter(ones(2), boolean("[1, 1]"), ones(1)), "out of bounds");
     expect(tg_masked_scatter(ones(2), boolean("[0, 0]"), ones(0)), "[1, 1]");
+}
+SAMPLES(tensor_split)
+{
+    tg_tensor *out[4] = {NULL, NULL, NULL, NULL};
+    sample(S(7, 2), dim(0), count(3));
+    sample(S(2, 4), dim(-1), count(2));
+    sample(S(2, 0), dim(1), count(2));
+    CHECK(tg_tensor_split(ones(7), 3, 0, out, 4) == 3 && tg_dim(out[0], 0) == 3 && tg_dim(out[1], 0) == 2 && !out[3]);
+    CHECK(tg_tensor_split(ones(2), 4, 0, out, 4) == 4 && tg_dim(out[3], 0) == 0);
+    refuse(tensor_split_call(ones(4), 0, 0), "number of sections must be larger than 0, got 0");
+    refuse(tensor_split_call(ones(20), 9, 0), "9 pieces, but out has room for 8");
+}
+SAMPLES(tensor_split_at)
+{
+    tg_tensor *out[4] = {NULL, NULL, NULL, NULL};
+    sample(S(5, 2), dims(1, 3));
+    sample(S(2, 4), dim(1), dims(-3, 4));
+    CHECK(tg_tensor_split_at(f64("[1, 2, 3, 4]"), TG_DIMS(1, -1), 0, out, 4) == 3);
+    expect(out[0], "[1]");
+    expect(out[1], "[2, 3]");
+    expect(out[2], "[4]");
+    refuse(tensor_split_at_call(ones(4), TG_DIMS(3, 1), 0), "the indices have to rise");
+    refuse(tensor_split_at_call(ones(4), TG_DIMS(1), 1), "Dimension out of range");
+}
+SAMPLES(hsplit)
+{
+    sample(S(2, 4), count(2));
+    sample(S(6), count(3));
+    refuse(hsplit_call(ones(2, 5), 2), "along dimension 1, but the size of the dimension 5 is not divisible");
+    refuse(hsplit_call(tg_scalar(1), 2), "requires a tensor with at least 1 dimension");
+}
+SAMPLES(vsplit)
+{
+    sample(S(4, 3), count(2));
+    refuse(vsplit_call(ones(5, 2), 2), "along dimension 0, but the size of the dimension 5 is not divisible");
+    refuse(vsplit_call(ones(4), 2), "requires a tensor with at least 2 dimension");
+}
+SAMPLES(dsplit)
+{
+    sample(S(2, 2, 4), count(2));
+    refuse(dsplit_call(ones(2, 2, 5), 2), "along dimension 2, but the size of the dimension 5 is not divisible");
+    refuse(dsplit_call(ones(4, 2), 2), "requires a tensor with at least 3 dimension");
+}
+SAMPLES(column_stack)
+{
+    sample(S(2), S(2, 3), S(2));
+    sample(S(3), S(3));
+    edge(in("[1, 2]"), in("[3, 4]"), gives("[[1, 3], [2, 4]]"), grads("[1, 1]"), grads("[1, 1]"));
+    expect(tg_column_stack(TG_LIST(tg_scalar(1), tg_scalar(2))), "[[1, 2]]");
+    refuse(tg_column_stack(TG_LIST(ones(2), ones(3))), "Sizes of tensors must match");
+}
+SAMPLES(block_diag)
+{
+    sample(S(2, 3), S(1, 2), S(2));
+    sample(S0, S(2, 1));
+    edge(in("[[1, 2]]"), in("[3]"), in("[[4], [5]]"),
+         gives("[[1, 2, 0, 0], [0, 0, 3, 0], [0, 0, 0, 4], [0, 0, 0, 5]]"), grads("[[1, 1]]"), grads("[1]"),
+         grads("[[1], [1]]"));
+    refuse(tg_block_diag(TG_LIST(ones(2), ones(2, 2, 2))), "Input 1 has 3 dimensions");
+    refuse(tg_block_diag(NULL, 0), "non-empty");
+}
+SAMPLES(cartesian_prod)
+{
+    sample(S(2), S(3));
+    sample(S(2), S(1), S(3));
+    sample(S(4));
+    edge(in("[1, 2]"), in("[3, 4]"), gives("[[1, 3], [1, 4], [2, 3], [2, 4]]"), grads("[2, 2]"), grads("[2, 2]"));
+    refuse(tg_cartesian_prod(TG_LIST(ones(2, 2))), "Expected 0D or 1D tensor");
+}
+SAMPLES(combinations)
+{
+    sample(S(4), count(2));
+    sample(S(3), count(2), flag(1));
+    sample(S(3), count(1));
+    edge(in("[1, 2, 3]"), count(2), gives("[[1, 2], [1, 3], [2, 3]]"), grads("[2, 2, 2]"));
+    edge(in("[1, 2]"), count(3), flag(1), gives("[[1, 1, 1], [1, 1, 2], [1, 2, 2], [2, 2, 2]]"), grads("[6, 6]"));
+    CHECK(tg_numel(tg_combinations(ones(2), 3, false)) == 0 && tg_numel(tg_combinations(ones(2), 0, false)) == 0);
+    CHECK(tg_numel(tg_combinations(ones(0), 2, true)) == 0);
+    refuse(tg_combinations(ones(2, 2), 2, false), "Expect a 1D vector");
+    refuse(tg_combinations(ones(2), -1, false), "a non-negative number");
+    refuse(tg_combinations(ones(200), 100, false), "out of memory");
+}
+SAMPLES(diag_embed)
+{
+    sample(S(3), count(0), dims(-2, -1));
+    sample(S(2, 3), count(1), dims(0, 2));
+    sample(S(2, 3), count(-2), dims(-1, 0));
+    sample(S(2, 0), count(1), dims(-2, -1));
+    edge(in("[[1, 2], [3, 4]]"), count(1), dims(-2, -1),
+         gives("[[[0, 1, 0], [0, 0, 2], [0, 0, 0]], [[0, 3, 0], [0, 0, 4], [0, 0, 0]]]"), grads("[[1, 1], [1, 1]]"));
+    expect(tg_diag_embed(f64("[1, inf]"), -1, 0, 1), "[[0, 0, 0], [1, 0, 0], [0, inf, 0]]");
+    refuse(tg_diag_embed(ones(2), 0, 1, -1), "diagonal dimensions cannot be identical 1, 1");
+    refuse(tg_diag_embed(ones(2), 0, 2, 0), "expected to be in range of [-2, 1], but got 2");
+    refuse(tg_diag_embed(tg_scalar(1), 0, 0, 1), "a tensor of 1 to");
+    refuse(tg_diag_embed(ones(2), INT64_MIN, 0, 1), "a tensor of 1 to");
+}
+SAMPLES(diagflat)
+{
+    sample(S(2, 2), count(0));
+    sample(S(2), count(-1));
+    sample(S0, count(1));
+    edge(in("[[1], [2]]"), count(0), gives("[[1, 0], [0, 2]]"), grads("[[1], [1]]"));
+}
+SAMPLES(diagonal_scatter)
+{
+    sample(S(3, 3), S(3), count(0), dim(0), dim2(1));
+    sample(S(2, 3, 4), S(2, 3), count(1), dim(1), dim2(2));
+    edge(in("[[1, 2], [3, 4]]"), in("[8]"), count(-1), dim(0), dim2(1), gives("[[1, 2], [8, 4]]"),
+         grads("[[1, 1], [0, 1]]"), grads("[1]"));
+    refuse(tg_diagonal_scatter(ones(2, 2), ones(1), 0, 0, 1), "src size = [1], slice size = [2]");
+}
+SAMPLES(select_scatter)
+{
+    sample(S(2, 3), S(2), dim(1), count(2));
+    sample(S(2, 3), S(3), dim(0), count(-1));
+    edge(in("[[1, 2], [3, 4]]"), in("[8, 9]"), dim(1), count(0), gives("[[8, 2], [9, 4]]"), grads("[[0, 1], [0, 1]]"),
+         grads("[1, 1]"));
+    refuse(tg_select_scatter(ones(2, 2), ones(3), 0, 0), "src size = [3], slice size = [2]");
+    refuse(tg_select_scatter(ones(2, 2), ones(2), 0, 2), "out of range");
+}
+SAMPLES(slice_scatter)
+{
+    sample(S(5, 2), S(2, 2), dim(0), dims(1, 5, 2));
+    sample(S(2, 3), S(2, 3), dim(1), dims(0, INT64_MAX, 1));
+    edge(in("[1, 2, 3, 4]"), in("[8, 9]"), dim(0), dims(0, -1, 2), gives("[8, 2, 9, 4]"), grads("[0, 1, 0, 1]"),
+         grads("[1, 1]"));
+    refuse(tg_slice_scatter(ones(3), ones(3), 0, 0, 2, 1), "src size = [3], slice size = [2]");
+}
+SAMPLES(vander)
+{
+    sample(S(3), count(4));
+    sample(S(2), count(3), flag(1));
+    sample(S(2), count(1));
+    edge(in("[2, 3]"), count(3), gives("[[4, 2, 1], [9, 3, 1]]"), grads("[5, 7]"));
+    expect(tg_vander(i64("[2, 3]"), 3, true), "[[1, 2, 4], [1, 3, 9]]");
+    CHECK(tg_dim(tg_vander(ones(2), 0, true), 1) == 0);
+    refuse(tg_vander(ones(2, 2), 2, true), "x must be a one-dimensional tensor");
+    {
+        expect(tg_to_dtype(tg_logspace(-1, 2, 4, 2), TG_F64), "[0.5, 1, 2, 4]");
+        refuse(tg_logspace(0, 1, -1, 10), "number of steps must be non-negative");
+    }
+}
+SAMPLES(cov)
+{
+    sample(S(3, 4), count(1));
+    sample(S(5), count(0));
+    sample(S(2, 4), ids("[1, 2, 1, 3]"), constant("[0.5, 1, 2, 0.25]"), count(1), flag(1));
+    sample(S(2, 3), range(0.5, 2), S(3), count(1));
+    edge(in("[[1, 2, 3], [1, 4, 4]]"), count(1), gives("[[1, 1.5], [1.5, 3]]"), grads("[[-3, 1, 2], [-3, 1, 2]]"));
+    expect(tg_cov(i64("[1, 2, 3]"), 1, NULL, NULL), "1");
+    refuse(tg_cov(ones(2, 2, 2), 1, NULL, NULL), "expected input to have two or fewer dimensions");
+    refuse(tg_cov(ones(2, 2), 1, i64("[1, -1]"), NULL), "fweights cannot be negative");
+    refuse(tg_cov(ones(2, 2), 1, NULL, f64("[0, 0]")), "weights sum to zero");
+    refuse(tg_cov(ones(2, 2), 1, ones(2), NULL), "expected fweights to have integral dtype");
+    refuse(tg_cov(ones(2, 2), 1, NULL, ones(3)), "have the same numel");
+    refuse(tg_cov(ones(2, 2), 1, NULL, ones(1, 2)), "to have one or fewer dimensions");
+    refuse(tg_cov(boolean("[1, 0]"), 1, NULL, NULL), "bool dtype is not supported");
+}
+SAMPLES(corrcoef)
+{
+    sample(S(3, 5));
+    edge(in("[[1, 2, 3], [6, 4, 2]]"), gives("[[1, -1], [-1, 1]]"));
+    expect(tg_corrcoef(f64("[1, 2, 4]")), "1");
+}
+SAMPLES(pdist)
+{
+    sample(S(4, 3), num(2));
+    sample(S(3, 2), num(1));
+    sample(S(3, 2), num(INFINITY));
+    sample(S(2, 0), num(2));
+    edge(in("[[0, 0], [3, 4], [0, 0]]"), num(2), gives("[5, 0, 5]"), grads("[[-0.6, -0.8], [1.2, 1.6], [-0.6, -0.8]]"));
+    CHECK(tg_numel(tg_pdist(ones(1, 2), 2)) == 0);
+    refuse(tg_pdist(ones(3), 2), "only supports 2D tensors, got: 1D");
+    refuse(tg_pdist(ones(3, 2), -1), "non-negative p values");
+}
+SAMPLES(renorm)
+{
+    sample(S(3, 4), num(2), dim(0), num2(1));
+    sample(S(2, 3, 2), num(1), dim(1), num2(3));
+    sample(S(2, 3), num(INFINITY), dim(-1), num2(0.5));
+    edge(in("[[3, 4], [0, 0]]"), num(2), dim(0), num2(10), gives("[[3, 4], [0, 0]]"), grads("[[1, 1], [1, 1]]"));
+    refuse(tg_renorm(ones(3), 2, 0, 1), "needs at least 2 dimensions, got 1");
+    refuse(tg_renorm(ones(3, 2), 0, 0, 1), "non-positive-norm not supported");
+    refuse(tg_renorm(ones(3, 2), 2, 0, -1), "expected maxnorm to be >= 0");
+}
+SAMPLES(diff)
+{
+    sample(S(5), count(1), dim(0));
+    sample(S(2, 4), count(2), dim(-1));
+    sample(S(2, 3), S(1, 3), S(2, 3), count(1), dim(0));
+    sample(S(2), count(4), dim(0));
+    sample(S(2, 3), count(0), dim(1));
+    edge(in("[1, 4, 9]"), in("[0]"), count(1), dim(0), gives("[1, 3, 5]"), grads("[0, 0, 1]"), grads("[-1]"));
+    expect(tg_diff(boolean("[1, 1, 0]"), 1, 0, NULL, NULL), "[0, 1]");
+    refuse(tg_diff(ones(3), -1, 0, NULL, NULL), "order must be non-negative but got -1");
+    refuse(tg_diff(tg_scalar(1), 1, 0, NULL, NULL), "at least one-dimensional");
+}
+SAMPLES(trapezoid)
+{
+    sample(S(2, 4), dim(-1), num(0.5));
+    sample(S(3, 4), S(3), dim(0));
+    sample(S(2, 3), S(2, 3), dim(1));
+    sample(S(2, 3, 4), S(3, 4), dim(1));
+    sample(S(2, 0), dim(1), num(1));
+    edge(in("[1, 3, 2]"), in("[0, 1, 3]"), dim(0), gives("7"), grads("[0.5, 1.5, 1]"), grads("[-2, -0.5, 2.5]"));
+    expect(tg_trapezoid(i64("[1, 2, 4]"), NULL, 1, 0), "4.5");
+    refuse(tg_trapezoid(ones(3), ones(2), 1, 0), "one `x` value for each sample point");
+    refuse(tg_trapezoid(tg_scalar(1), NULL, 1, 0), "takes numbers of one or more dims");
+    refuse(tg_trapezoid(boolean("[1, 0]"), NULL, 1, 0), "takes numbers of one or more dims");
+}
+SAMPLES(cumulative_trapezoid)
+{
+    sample(S(2, 4), dim(-1), num(0.5));
+    sample(S(3, 4), S(3), dim(0));
+    edge(in("[1, 3, 2]"), in("[0, 1, 3]"), dim(0), gives("[2, 7]"), grads("[1, 2, 1]"), grads("[-4, 1.5, 2.5]"));
+}
+SAMPLES(put)
+{
+    sample(S(2, 3), ids("[0, -1]"), S(2), flag(0));
+    sample(S(2, 3), ids("[[1, 1], [4, 0]]"), S(4), flag(1));
+    edge(in("[[1, 2], [3, 4]]"), ids("[3, 0]"), in("[8, 9]"), gives("[[9, 2], [3, 8]]"), grads("[[0, 1], [1, 0]]"),
+         grads("[1, 1]"));
+    refuse(tg_put(ones(3), i64("[0, 1]"), ones(3), false), "to have the same number of elements");
+    refuse(tg_put(ones(3), i64("[3]"), ones(1), false), "out of bounds");
+}
+SAMPLES(nanmedian_dim)
+{
+    sample(S(5), dim(0));
+    sample(S(2, 4), dim(-1), flag(1));
+    edge(in("[[3, nan, 2, 0], [nan, nan, nan, nan]]"), dim(1), gives("[2, nan]"),
+         grads("[[0, 0, 1, 0], [1, 0, 0, 0]]"));
+    refuse(tg_nanmedian_dim(ones(2, 0), 1, false, NULL), "to have non-zero size");
+}
+SAMPLES(nanmedian)
+{
+    sample(S(2, 3));
+    sample(S0);
+    edge(in("[[5, nan], [1, 2]]"), gives("2"), grads("[[0, 0], [0, 1]]"));
+    expect(tg_nanmedian(i64("[3, 1, 2]")), "2");
+}
+SAMPLES(mode)
+{
+    sample(S(4), dim(0));
+    sample(S(2, 3), dim(0), flag(1));
+    sample(S0, dim(0));
+    edge(in("[[2, 1, 2, 1], [5, 3, 3, 4]]"), dim(1), gives("[1, 3]"), grads("[[0, 0, 0, 1], [0, 0, 1, 0]]"));
+    {
+        tg_tensor *index = NULL;
+        expect(tg_mode(i64("[[5, 3, 5], [7, 7, 0]]"), -1, true, &index), "[[5], [7]]");
+        expect(index, "[[2], [1]]");
+        expect(tg_mode(f64("[nan, nan, 2]"), 0, false, &index), "2");
+    }
+    refuse(tg_mode(ones(2, 0), 1, false, NULL), "to have non-zero size");
+}
+SAMPLES(quantile)
+{
+    sample(S(7), constant("0.3"), text("linear"));
+    sample(S(2, 5), constant("[0.1, 0.9]"), dims(1), text("midpoint"));
+    sample(S(3, 4), constant("[0.2, 0.55]"), dims(0), flag(1), text("lower"));
+    sample(S(2, 3), constant("0.7"), flag(1), text("higher"));
+    sample(S(6), constant("[0.35]"), dims(0), text("nearest"));
+    edge(in("[1, 5, 3, nan]"), in("0.5"), text("linear"), gives("nan"));
+    edge(in("[4, 1, 3, 2]"), in("[0.25, 1]"), text("linear"), gives("[1.75, 4]"), grads("[1, 0.25, 0, 0.75]"),
+         grads("[3, 0]"));
+    refuse(tg_quantile(ones(3), f64("1.5"), TG_SCALAR, false, "linear"), HERE.type == TG_CPU.type ? "in the range [0, 1]" : "out of");
+    refuse(tg_quantile(ones(3), f64("0.5"), TG_SCALAR, false, "cubic"), "interpolation must be one of");
+    refuse(tg_quantile(ones(3), f64("0.5"), TG_SCALAR, false, NULL), "interpolation is NULL");
+    refuse(tg_quantile(ones(0), f64("0.5"), TG_SCALAR, false, "linear"), "must be non-empty");
+    refuse(tg_quantile(ones(3), ones(1, 1), TG_SCALAR, false, "linear"), "q must be a scalar or 1D tensor");
+    refuse(tg_quantile(ones(3), f64("0.5"), TG_DIMS(1), false, "linear"), "Dimension out of range");
+}
+SAMPLES(nanquantile)
+{
+    sample(S(2, 5), constant("[0.1, 0.9]"), dims(1), text("linear"));
+    edge(in("[[1, nan, 3], [nan, nan, nan]]"), constant("0.5"), dims(1), text("linear"), gives("[2, nan]"));
+}
+SAMPLES(searchsorted)
+{
+    sample(S(2, 3), constant("[-1, 0, 0.5, 1]"));
+    sample(S(2, 3), constant("[[-1, 0, 1], [0, 1, 2]]"), flag(1));
+    sample(S(4), constant("[1, -1, 0]"), ids("[1, 2, 0]"));
+    sample(S0, constant("[-1, 1]"));
+    sample(S(2, 0), constant("[-1, 1]"));
+    edge(constant("[1, 2, 3, nan, 0]"), constant("[1, 3]"), gives("[0, 1, 1, 2, 0]"));
+    edge(constant("[1, 2, 3, nan, 0]"), constant("[1, 3]"), flag(1), gives("[1, 1, 2, 2, 0]"));
+    expect(tg_searchsorted(i64("[[1, 3], [5, 5]]"), i64("[[3, 4, 0], [5, 6, 4]]"), false, NULL), "[[1, 2, 0], [0, 2, 0]]");
+    expect(tg_searchsorted(ones(0), ones(2), true, NULL), "[0, 0]");
+    refuse(tg_searchsorted(ones(2, 3), ones(3, 2), false, NULL), "the first N-1 dimensions");
+    refuse(tg_searchsorted(tg_scalar(1), ones(2), false, NULL), "should have positive dimension");
+    refuse(tg_searchsorted(i64("[1]"), ones(2), false, NULL), "should have same dtype");
+    refuse(tg_searchsorted(ones(3), ones(2), false, i64("[0, 1]")), "boundary and sorter must have the same size");
+    refuse(tg_searchsorted(ones(2), ones(2), false, tg_to_dtype(i64("[0, 1]"), TG_I32)), "must be a tensor of long");
+    refuse(tg_searchsorted(ones(2), ones(2), false, i64("[0, 2]")), "out of");
+}
+SAMPLES(bucketize)
+{
+    sample(S(2, 3), constant("[-1, 0, 0.5, 1]"));
+    edge(constant("[1, 2]"), constant("[1, 2]"), flag(1), gives("[1, 2]"));
+    refuse(tg_bucketize(ones(2), ones(1, 2), false), "boundaries tensor must be 1 dimension, but got dim(2)");
+}
+SAMPLES(isin)
+{
+    sample(S(2, 3), constant("[0.5, 1]"));
+    sample(S0, constant("0.5"));
+    edge(constant("[1, inf, nan, 3]"), constant("[[3, nan], [7, 1]]"), gives("[1, 0, 0, 1]"));
+    edge(constant("[inf, 2]"), constant("[nan, inf]"), gives("[1, 0]"));
+    expect(tg_isin(i64("[1, 2]"), f64("[2, 2.5]")), "[0, 1]");
+    expect(tg_isin(i64("[1, 2]"), ones(0)), "[0, 0]");
+}
+SAMPLES(histc)
+{
+    sample(S(2, 4), count(3), num(-1), num2(1));
+    sample(S(0), count(3), num(-1), num2(1));
+    edge(constant("[0, 1, 2, 2, 3, nan, -1]"), count(3), num(0), num2(3), gives("[1, 1, 3]"));
+    expect(tg_histc(f64("[1, 2, 5]"), 2, 0, 0), "[2, 1]");
+    expect(tg_histc(f64("[1, 1]"), 2, 0, 0), "[0, 2]");
+    refuse(tg_histc(ones(2), 0, 0, 1), "bins must be > 0");
+    refuse(tg_histc(ones(2), 2, 1, 0), "max must be larger than min");
+}
+SAMPLES(histogram)
+{
+    sample(S(2, 4), constant("[-1, 0, 0.5, 1]"));
+    sample(S(5), constant("[-1, 0, 0.5, 1]"), constant("[1, 2, 3, 4, 5]"), flag(1));
+    edge(constant("[0, 1, 2, 4, 4, nan, -1]"), constant("[0, 2, 4]"), gives("[2, 3]"));
+    edge(constant("[0, 1, 2, 4]"), constant("[0, 2, 4]"), constant("[1, 1, 4, 2]"), flag(1), gives("[0.125, 0.375]"));
+    refuse(tg_histogram(ones(2), ones(1), NULL, false), "edges must be of one dim and two or more");
+    refuse(tg_histogram(ones(2), f64("[0, 1]"), ones(3), false), "weight has the shape");
+}
+SAMPLES(unique)
+{
+    tg_tensor *inverse = NULL, *counts = NULL;
+    sample(S(2, 3));
+    sample(S0);
+    sample(S(0));
+    edge(constant("[[3, 1, 3], [2, nan, 1]]"), gives("[1, 2, 3, nan]"));
+    expect(tg_unique(i64("[[3, 1, 3], [2, 2, 1]]"), &inverse, &counts), "[1, 2, 3]");
+    expect(inverse, "[[2, 0, 2], [1, 1, 0]]");
+    expect(counts, "[2, 2, 2]");
+    expect(tg_unique(boolean("[1, 0, 1]"), &inverse, &counts), "[0, 1]");
+    expect(counts, "[1, 2]");
+}
+SAMPLES(unique_dim)
+{
+    tg_tensor *inverse = NULL, *counts = NULL;
+    sample(S(2, 3), dim(0));
+    sample(S(3, 2, 2), dim(-1));
+    edge(constant("[[2, 1], [0, 5], [2, 1], [2, 0], [0, 5]]"), dim(0), gives("[[0, 5], [2, 0], [2, 1]]"));
+    expect(tg_unique_dim(i64("[[2, 0, 2], [1, 5, 1], [7, 1, 7]]"), 1, &inverse, &counts), "[[0, 2], [5, 1], [1, 7]]");
+    expect(inverse, "[1, 0, 1]");
+    expect(counts, "[1, 2]");
+    CHECK(tg_dim(tg_unique_dim(ones(0, 2), 0, &inverse, &counts), 0) == 0 && tg_numel(inverse) == 0);
+    refuse(tg_unique_dim(ones(0, 2), 1, NULL, NULL), "There are 0 sized dimensions");
+    refuse(tg_unique_dim(ones(2), 1, NULL, NULL), "Dimension out of range");
+}
+SAMPLES(unique_consecutive)
+{
+    tg_tensor *inverse = NULL, *counts = NULL;
+    sample(S(2, 3));
+    edge(constant("[[1, 1, 2], [2, 1, nan]]"), gives("[1, 2, 1, nan]"));
+    expect(tg_unique_consecutive(i64("[3, 3, 1, 3]"), &inverse, &counts), "[3, 1, 3]");
+    expect(inverse, "[0, 0, 1, 2]");
+    expect(counts, "[2, 1, 1]");
+}
+SAMPLES(unique_consecutive_dim)
+{
+    tg_tensor *inverse = NULL, *counts = NULL;
+    sample(S(2, 3), dim(0));
+    edge(constant("[[1, 2], [1, 2], [1, 3]]"), dim(0), gives("[[1, 2], [1, 3]]"));
+    expect(tg_unique_consecutive_dim(i64("[[1, 1, 2], [0, 0, 0]]"), 1, &inverse, &counts), "[[1, 2], [0, 0]]");
+    expect(inverse, "[0, 0, 1]");
+    expect(counts, "[2, 1]");
+}
+SAMPLES(repeat_interleave_tensor)
+{
+    sample(S(3), ids("[1, 0, 2]"), dim(0));
+    sample(S(2, 3), ids("[2]"), dim(1));
+    sample(S(2, 3), ids("[2, 3]"), dim(0));
+    edge(in("[4, 5]"), ids("[3, 1]"), dim(0), gives("[4, 4, 4, 5]"), grads("[3, 1]"));
+    CHECK(tg_numel(tg_repeat_interleave_tensor(ones(2), i64("[0, 0]"), 0)) == 0);
+    CHECK(tg_numel(tg_repeat_interleave_tensor(ones(0, 2), i64("3"), 0)) == 0);
+    refuse(tg_repeat_interleave_tensor(ones(2), i64("[1, -1]"), 0), "repeats can not be negative");
+    refuse(tg_repeat_interleave_tensor(ones(2), i64("[1, 1, 1]"), 0), "must have the same size as input along dim");
+    refuse(tg_repeat_interleave_tensor(ones(2), ones(2), 0), "Expected dtype int32/int64");
 }
 SAMPLES(embedding_bag)
 {

@@ -44,6 +44,14 @@ static const char *const may_be_null[] = {"tg_set_grad g",
                                           "tg_embedding_bag per_sample_weights",
                                           "tg_multi_margin_loss weight",
                                           "tg_multilabel_soft_margin_loss weight",
+                                          "tg_cov fweights",
+                                          "tg_cov aweights",
+                                          "tg_diff prepend",
+                                          "tg_diff append",
+                                          "tg_trapezoid x",
+                                          "tg_cumulative_trapezoid x",
+                                          "tg_searchsorted sorter",
+                                          "tg_histogram weight",
                                           "tg_conv1d bias",
                                           "tg_conv2d bias",
                                           "tg_conv3d bias",
@@ -181,7 +189,7 @@ static void check_mark(tg_mark result) { (void)result, check_void(); }
 
 /* ---- tensors from text ---- */
 
-/* "f32:2,3", filled with 0.5; "i64:2" with zeros; "!f32:2,3" requires grad. */
+/* "f32:2,3", filled with 0.5; "i64:2" with zeros; "i64:2=1" with ones; "!f32:2,3" requires grad. */
 static tg_tensor *make_tensor(const char *recipe)
 {
     static const char *const names[] = {"f32:", "f64:", "bf16:", "f16:", "i32:", "i64:", "u8:", "bool:"};
@@ -190,7 +198,9 @@ static tg_tensor *make_tensor(const char *recipe)
     tg_tensor *t;
     if (requires_grad) ++recipe;
     while (strncmp(recipe, names[dtype], strlen(names[dtype])) != 0) ++dtype;
-    t = tg_full_on(read_shape(strchr(recipe, ':') + 1), dtype < TG_I32 ? 0.5 : 0, (tg_dtype)dtype, TG_CPU);
+    const char *end = recipe + strcspn(recipe, " =");
+    double value = *end == '=' ? strtod(end + 1, NULL) : dtype < TG_I32 ? 0.5 : 0;
+    t = tg_full_on(read_shape(strchr(recipe, ':') + 1), value, (tg_dtype)dtype, TG_CPU);
     return requires_grad ? tg_set_requires_grad(t, true) : t;
 }
 

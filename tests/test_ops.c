@@ -501,6 +501,12 @@ static void check_null(void)
                     {"bincount", 1},
                     {"bilinear", 3},
                     {"embedding_bag", 2},
+                    {"cov", 1},
+                    {"diff", 1},
+                    {"trapezoid", 1},
+                    {"cumulative_trapezoid", 1},
+                    {"searchsorted", 2},
+                    {"histogram", 2},
                     {"conv1d", 2},
                     {"conv2d", 2},
                     {"conv3d", 2},
@@ -2164,7 +2170,7 @@ static const char *const tested_elsewhere[] = {
     "rand_like", "randn_like", "bernoulli_on", "set_matmul_precision", "matmul_precision",
     "constant_", "uniform_", "normal_", "bernoulli_", "random_", "trunc_normal_", "xavier_uniform_",
     "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "calculate_gain",
-    "grad_scaler_scale"};
+    "grad_scaler_scale", "logspace"};
 
 static bool has_samples(const char *name)
 {

@@ -28,6 +28,8 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tg_tensor *const *", NULL, "tensors"},    /* as many as the count that follows */
     {"tg_tensor **", "sum", "out_tensor"},
     {"tg_tensor **", "indices", "out_tensor"},  /* one tensor that the call makes beside its result, or NULL */
+    {"tg_tensor **", "inverse", "out_tensor"},
+    {"tg_tensor **", "counts", "out_tensor"},
     {"tg_tensor **", "out", "out_tensors"},     /* as many as the count says */
     {"tg_tensor **", "results", "out_tensors"},
     {"tg_tensor **", NULL, NULL},

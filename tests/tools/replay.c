@@ -23,6 +23,7 @@ static const double single_tolerance = 1e-4;
 
 static tg_device device; /* that the tensors are on */
 static bool singles;     /* whether the inputs are in f32 */
+static bool has_f64, has_narrow; /* whether an input was recorded in f64; in another floating dtype */
 
 /* ---- the recorded tensors ---------------------------------------------------------------------------------------- */
 
@@ -539,12 +540,12 @@ static void parts(call *c)
 {
     tg_tensor *a = first(c), *out[MAX_TENSORS];
     int n = 0;
-    if (!strcmp(c->row->op, "unbind"))
+    if (!strncmp(c->row->op, "unbind", 6))
         n = tg_unbind(a, whole(c, 1, "dim", 0), out, MAX_TENSORS);
-    else if (!strcmp(c->row->op, "chunk"))
+    else if (strstr(c->row->op, "chunk"))
         n = tg_chunk(a, integer(c, 1, "chunks", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
-    else if (is_kind(c, 1, "split_size", "I"))
-        n = tg_split_sizes(a, sizes(c, 1, "split_size"), whole(c, 2, "dim", 0), out, MAX_TENSORS);
+    else if (is_kind(c, 1, "split_sizes", "I"))
+        n = tg_split_sizes(a, sizes(c, 1, "split_sizes"), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     else
         n = tg_split(a, integer(c, 1, "split_size", 0), whole(c, 2, "dim", 0), out, MAX_TENSORS);
     for (int k = 0; k < n; ++k) give(c, out[k]);
@@ -578,8 +579,7 @@ static void pad(call *c)
 }
 
 CALL(index_select, tg_index_select(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
-CALL(gather, (need(c, tg_dtype_of(tensor(c, 2, "index")) != TG_U8, "an empty index of any dtype and number of dims"),
-              tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"))))
+CALL(gather, tg_gather(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index")))
 
 /* a number as source is a tensor of it */
 static void scatter(call *c)
@@ -667,7 +667,7 @@ static void norm_of_channels(call *c)
     const bool batch = strstr(c->row->op, "batch_norm") != NULL;
     tg_tensor *mean = maybe_tensor(c, 1, "running_mean"), *var = maybe_tensor(c, 2, "running_var");
     const bool training = flag(c, 5, batch ? "training" : "use_input_stats", !batch);
-    need(c, tg_ndim(first(c)) > 1, "one dim without elements");
+    need(c, tg_is_floating_point(tg_dtype_of(first(c))), "integers, which PyTorch takes where there are none");
     give(c, (batch ? tg_batch_norm : tg_instance_norm)(first(c), mean ? tg_clone(tg_detach(mean)) : NULL,
                                                       var ? tg_clone(tg_detach(var)) : NULL,
                                                       maybe_tensor(c, 3, "weight"), maybe_tensor(c, 4, "bias"), training,
@@ -789,9 +789,17 @@ static void arange(call *c)
     give(c, tg_arange_on(start, end, number(c, 2, "step", 1), integers ? TG_I64 : tg_default_dtype(), device));
 }
 
-CALL(repeat_interleave, (need(c, is_kind(c, 1, "repeats", "i"), "a list of repeats"),
-                         tg_repeat_interleave(given(c, 2, "dim") ? first(c) : tg_flatten(first(c), 0, -1),
-                                              integer(c, 1, "repeats", 1), whole(c, 2, "dim", 0))))
+/* without a dim of all elements; the size of the output follows from the repeats */
+static void repeat_interleave(call *c)
+{
+    tg_tensor *a = given(c, 2, "dim") ? first(c) : tg_flatten(first(c), 0, -1), *y;
+    const int dim = whole(c, 2, "dim", 0);
+    int64_t size = integer(c, 3, "output_size", -1);
+    if (is_kind(c, 1, "repeats", "i")) y = tg_repeat_interleave(a, integer(c, 1, "repeats", 1), dim);
+    else y = tg_repeat_interleave_tensor(a, tensor(c, 1, "repeats"), dim);
+    if (y && size >= 0) need(c, tg_dim(y, dim) == size, "another output_size");
+    give(c, y);
+}
 
 static void meshgrid(call *c)
 {
@@ -1005,6 +1013,162 @@ static void index_fill(call *c)
 CALL(columns, tg_im2col(first(c), sizes(c, 1, "kernel_size"), some_sizes(c, 2, "dilation", 1),
                         some_sizes(c, 3, "padding", 0), some_sizes(c, 4, "stride", 1)))
 
+/* tensor_split by a number or indices, which may be in a tensor; hsplit, vsplit, dsplit */
+static void other_parts(call *c)
+{
+    tg_tensor *a = first(c), *out[MAX_TENSORS];
+    const char *op = c->row->op, *key = "indices_or_sections";
+    const bool tensors_of = is_kind(c, 1, key, "t");
+    int dim = *op == 'h' ? a && tg_ndim(a) > 1 : *op == 'v' ? 0 : *op == 'd' ? 2 : whole(c, 2, "dim", 0), n;
+    if (tensors_of) {
+        tg_tensor *at = tensor(c, 1, key);
+        tg_shape indices = TG_SCALAR;
+        for (int64_t k = 0; tg_ndim(at) && k < tg_numel(at); ++k) {
+            if (indices.ndim == TG_MAX_DIMS) stop("too many indices", op);
+            indices.dim[indices.ndim++] = (int64_t)tg_get(at, TG_SHAPE(k));
+        }
+        n = tg_ndim(at) ? tg_tensor_split_at(a, indices, dim, out, MAX_TENSORS)
+                        : tg_tensor_split(a, tg_item_i64(at), dim, out, MAX_TENSORS);
+    } else if (is_kind(c, 1, key, "I")) n = tg_tensor_split_at(a, sizes(c, 1, key), dim, out, MAX_TENSORS);
+    else if (*op == 'h') n = tg_hsplit(a, integer(c, 1, key, 0), out, MAX_TENSORS);
+    else if (*op == 'v') n = tg_vsplit(a, integer(c, 1, key, 0), out, MAX_TENSORS);
+    else if (*op == 'd') n = tg_dsplit(a, integer(c, 1, key, 0), out, MAX_TENSORS);
+    else n = tg_tensor_split(a, integer(c, 1, key, 0), dim, out, MAX_TENSORS);
+    for (int k = 0; k < n; ++k) give(c, out[k]);
+}
+
+/* tensors as arguments, not in a list */
+static void of_tensors(call *c)
+{
+    tg_tensor *list[MAX_TENSORS];
+    int n = 0;
+    for (; is_kind(c, n, "", "t"); ++n) list[n] = tensor(c, n, "");
+    give(c, c->row->stack(list, n));
+}
+static void broadcast_tensors(call *c)
+{
+    tg_tensor *sum = first(c);
+    int n = 1;
+    for (; is_kind(c, n, "", "t"); ++n) sum = tg_add(sum, tensor(c, n, ""));
+    for (int k = 0; k < n; ++k) give(c, tg_expand(tensor(c, k, ""), tg_shape_of(sum)));
+}
+CALL(combinations, tg_combinations(first(c), integer(c, 1, "r", 2), flag(c, 2, "with_replacement", false)))
+CALL(cov, tg_cov(first(c), integer(c, -1, "correction", 1), maybe_tensor(c, -1, "fweights"),
+                 maybe_tensor(c, -1, "aweights")))
+CALL(pdist, tg_pdist(first(c), number(c, 1, "p", 2)))
+CALL(renorm, tg_renorm(first(c), number(c, 1, "p", 2), whole(c, 2, "dim", 0), number(c, 3, "maxnorm", 1)))
+CALL(diff, tg_diff(first(c), integer(c, 1, "n", 1), whole(c, 2, "dim", -1), maybe_tensor(c, 3, "prepend"),
+                   maybe_tensor(c, 4, "append")))
+CALL(diag_embed, tg_diag_embed(first(c), integer(c, 1, "offset", 0), whole(c, 2, "dim1", -2), whole(c, 3, "dim2", -1)))
+CALL(diagflat, tg_diagflat(first(c), integer(c, 1, "offset", 0)))
+CALL(diagonal_scatter, tg_diagonal_scatter(first(c), tensor(c, 1, "src"), integer(c, 2, "offset", 0),
+                                           whole(c, 3, "dim1", 0), whole(c, 4, "dim2", 1)))
+CALL(select_scatter, tg_select_scatter(first(c), tensor(c, 1, "src"), whole(c, 2, "dim", 0), integer(c, 3, "index", 0)))
+CALL(slice_scatter, tg_slice_scatter(first(c), tensor(c, 1, "src"), whole(c, 2, "dim", 0), integer(c, 3, "start", 0),
+                                     integer(c, 4, "end", INT64_MAX), integer(c, 5, "step", 1)))
+CALL(put, tg_put(first(c), tensor(c, 1, "index"), tensor(c, 2, "source"), flag(c, 3, "accumulate", false)))
+CALL(nanmean, tg_nanmean(first(c), given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR, flag(c, 2, "keepdim", false)))
+CALL(addr, tg_add(tg_mul_scalar(first(c), number(c, -1, "beta", 1)),
+                  tg_mul_scalar(tg_outer(tensor(c, 1, "vec1"), tensor(c, 2, "vec2")), number(c, -1, "alpha", 1))))
+
+static void trapezoid(call *c)
+{
+    tg_tensor *x = is_kind(c, 1, "x", "t") ? tensor(c, 1, "x") : NULL;
+    double dx = number(c, -1, "dx", 1);
+    int dim = whole(c, -1, "dim", -1);
+    give(c, strstr(c->op, "cumulative") ? tg_cumulative_trapezoid(first(c), x, dx, dim)
+                                        : tg_trapezoid(first(c), x, dx, dim));
+}
+
+static void logspace(call *c)
+{
+    double start = end_of(c, 0, "start"), end = end_of(c, 1, "end"), base = number(c, 3, "base", 10);
+    bool named = given(c, -1, "dtype");
+    if (c->left_out) return;
+    tg_tensor *y = tg_logspace(start, end, integer(c, 2, "steps", 0), base);
+    give(c, named || !y ? y : tg_to_dtype(y, TG_F32));
+}
+
+static void kthvalue(call *c)
+{
+    tg_tensor *index = NULL;
+    give(c, tg_kthvalue(first(c), integer(c, 1, "k", 1), whole(c, 2, "dim", -1), flag(c, 3, "keepdim", false), &index));
+    give(c, index);
+}
+static void mode(call *c)
+{
+    tg_tensor *index = NULL;
+    give(c, tg_mode(first(c), whole(c, 1, "dim", -1), flag(c, 2, "keepdim", false), &index));
+    give(c, index);
+}
+static void nanmedian(call *c)
+{
+    tg_tensor *index = NULL;
+    if (!given(c, 1, "dim")) {
+        give(c, tg_nanmedian(first(c)));
+        return;
+    }
+    give(c, tg_nanmedian_dim(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
+    give(c, index);
+}
+
+static void quantile(call *c)
+{
+    tg_tensor *a = first(c), *q;
+    if (is_kind(c, 1, "q", "t")) q = tensor(c, 1, "q");
+    else q = tg_full_on(TG_SCALAR, number(c, 1, "q", 0.5), tg_dtype_of(a), device);
+    tg_shape dims = given(c, 2, "dim") ? sizes(c, 2, "dim") : TG_SCALAR;
+    bool keepdim = flag(c, 3, "keepdim", false);
+    give(c, (strstr(c->op, "nan") ? tg_nanquantile : tg_quantile)(a, q, dims, keepdim,
+                                                                  word(c, -1, "interpolation", "linear")));
+}
+
+/* what a search gives as i32 where that is asked for */
+static void search(call *c)
+{
+    const bool buckets = !strcmp(c->op, "bucketize"), narrow_result = flag(c, -1, "out_int32", false);
+    bool right = flag(c, -1, "right", false) || !strcmp(word(c, -1, "side", "left"), "right");
+    tg_tensor *a = first(c), *value = NULL, *y;
+    if (is_kind(c, 1, "self", "fi")) value = tg_full_on(TG_SCALAR, number(c, 1, "self", 0), tg_dtype_of(a), device);
+    if (buckets) y = tg_bucketize(a, tensor(c, 1, "boundaries"), right);
+    else y = tg_searchsorted(a, value ? value : tensor(c, 1, "values"), right, maybe_tensor(c, -1, "sorter"));
+    give(c, narrow_result ? tg_to_dtype(y, TG_I32) : y);
+}
+
+CALL(histc, tg_histc(first(c), integer(c, 1, "bins", 100), number(c, 2, "min", 0), number(c, 3, "max", 0)))
+CALL(bincount, tg_bincount(first(c), maybe_tensor(c, 1, "weights"), integer(c, 2, "minlength", 0)))
+
+/* edges of equal bins are those of a linspace */
+static void histogram(call *c)
+{
+    tg_tensor *a = first(c), *edges = is_kind(c, 1, "bins", "t") ? tensor(c, 1, "bins") : NULL;
+    if (!edges) {
+        const bool empty = tg_numel(a) == 0;
+        double least = empty ? 0 : tg_item(tg_amin(a)), most = empty ? 1 : tg_item(tg_amax(a));
+        const argument *range = find(c, 2, "range");
+        if (range) need(c, range->kind == 'F', "a range of another type");
+        if (range && range->kind == 'F') sscanf(range->text, "%lf,%lf", &least, &most);
+        if (least == most) least -= 0.5, most += 0.5;
+        edges = tg_linspace(least, most, integer(c, 1, "bins", 10) + 1);
+    }
+    give(c, tg_histogram(a, edges, maybe_tensor(c, 3, "weight"), flag(c, 4, "density", false)));
+    give(c, edges);
+}
+
+static void unique(call *c)
+{
+    const bool sorts = !strcmp(c->op, "unique"), dims = given(c, -1, "dim");
+    tg_tensor *inverse = NULL, *counts = NULL, *y;
+    bool with_inverse = flag(c, -1, "return_inverse", false), with_counts = flag(c, -1, "return_counts", false);
+    tg_tensor **i = with_inverse ? &inverse : NULL, **n = with_counts ? &counts : NULL;
+    (void)flag(c, -1, "sorted", true);
+    if (dims) y = (sorts ? tg_unique_dim : tg_unique_consecutive_dim)(first(c), whole(c, -1, "dim", 0), i, n);
+    else y = (sorts ? tg_unique : tg_unique_consecutive)(first(c), i, n);
+    give(c, y);
+    if (with_inverse) give(c, inverse);
+    if (with_counts) give(c, counts);
+}
+
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
@@ -1112,6 +1276,20 @@ static const row rows[] = {
     BINARY(take), OP(index_fill), OP(index_copy), OP(masked_scatter), NN(embedding_bag),
     WITH("nn.functional.unfold", columns, one, NULL), WITH("nn.functional.upsample_nearest", interpolate, one, NULL),
     WITH("nn.functional.upsample_bilinear", interpolate, one, NULL),
+    WITH("tensor_split", other_parts, one, NULL), WITH("hsplit", other_parts, one, NULL),
+    WITH("vsplit", other_parts, one, NULL), WITH("dsplit", other_parts, one, NULL),
+    WITH("split_with_sizes", parts, one, NULL), WITH("unsafe_split", parts, one, NULL),
+    WITH("unsafe_chunk", parts, one, NULL), WITH("unbind_copy", parts, one, NULL),
+    WITH("column_stack", stacked, stack, tg_column_stack), WITH("dstack", stacked, stack, tg_dstack),
+    WITH("block_diag", of_tensors, stack, tg_block_diag), WITH("cartesian_prod", of_tensors, stack, tg_cartesian_prod),
+    OP(broadcast_tensors), OP(combinations), OP(cov), UNARY(corrcoef), NN(pdist), OP(renorm), OP(diff), OP(diag_embed),
+    OP(diagflat), OP(diagonal_scatter), OP(select_scatter), OP(slice_scatter), OP(put), OP(nanmean), OP(addr),
+    OP(trapezoid), WITH("trapz", trapezoid, one, NULL), WITH("cumulative_trapezoid", trapezoid, one, NULL),
+    OP(logspace), OP(kthvalue), OP(mode), OP(nanmedian), OP(quantile), WITH("nanquantile", quantile, one, NULL),
+    WITH("searchsorted", search, one, NULL), WITH("bucketize", search, one, NULL), OP(histc), OP(histogram),
+    OP(bincount), OP(unique), WITH("unique_consecutive", unique, one, NULL), BINARY(isin),
+    WITH("argwhere", nonzero, one, NULL), WITH("alias_copy", unary, one, tg_clone), WITH("vdot", binary, two, tg_dot),
+    WITH("permute_copy", sized_op, sized, tg_permute), WITH("expand_copy", sized_op, sized, tg_expand),
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
@@ -1253,7 +1431,9 @@ static const char *difference(tg_tensor *t, int id, double tolerance)
     char a[120], b[120];
     const recorded *want = &tensors[id];
     tg_shape shape = tg_shape_of(t);
-    const tg_dtype dtype = singles && want->dtype == TG_F64 ? TG_F32 : want->dtype;
+    /* of integers alone an op may make f64 in any case, as bincount does */
+    const bool always = !has_f64 && tg_dtype_of(t) == TG_F64;
+    const tg_dtype dtype = singles && want->dtype == TG_F64 && !always ? TG_F32 : want->dtype;
     bool same = tg_dtype_of(t) == dtype && want->known && shape.ndim == want->shape.ndim;
     for (int k = 0; same && k < shape.ndim; ++k) same = shape.dim[k] == want->shape.dim[k];
     if (!same)
@@ -1263,13 +1443,15 @@ static const char *difference(tg_tensor *t, int id, double tolerance)
     unsigned char *got = (unsigned char *)malloc(item * count + 1);
     if (!got) stop("no memory", "");
     const char *wrong = tg_copy_out(t, got, item * count) == TG_OK ? NULL : say("%s", tg_error_message());
-    double largest = singles ? magnitude(want) : 0;
-    double allowed = singles ? single_tolerance : want->dtype == TG_F64 ? tolerance : want->dtype == TG_F32 ? 1e-5 : 0;
+    /* what PyTorch computed from f32 inputs alone, beside f64 ones, has the digits of f32 */
+    const bool coarse = singles || (has_f64 && has_narrow && tg_is_floating_point(want->dtype));
+    double largest = coarse ? magnitude(want) : 0;
+    double allowed = coarse ? single_tolerance : want->dtype == TG_F64 ? tolerance : want->dtype == TG_F32 ? 1e-5 : 0;
     for (size_t k = 0; !wrong && k < count; ++k) {
         double x = element(got, dtype, k), y = element(want->data, want->dtype, k);
         if (x == y || (x != x && y != y)) continue;
         if (singles && x == (double)(float)y) continue;
-        if (tg_is_floating_point(dtype) && fabs(x - y) <= allowed * (1 + (singles ? largest : fabs(y)))) continue;
+        if (tg_is_floating_point(dtype) && fabs(x - y) <= allowed * (1 + (coarse ? largest : fabs(y)))) continue;
         wrong = say("is %.17g at element %zu of %s, PyTorch's %.17g", x, k, shape_text(dtype, shape, a, sizeof a), y);
     }
     free(got);
@@ -1313,7 +1495,11 @@ static const char *run_value(call *c, const char *outs, const char *out_grads, c
     const char *wrong;
     if (parse_ids(out_grads, cotangent) != n || parse_ids(in_grads, gradient) != c->n_leaves)
         stop("a line that does not add up", c->op);
+    has_f64 = has_narrow = false;
     for (int k = 0; k < c->n_leaves; ++k) {
+        const tg_dtype dtype = tensors[c->leaf_id[k]].dtype;
+        has_f64 = has_f64 || dtype == TG_F64;
+        has_narrow = has_narrow || (dtype != TG_F64 && tg_is_floating_point(dtype));
         c->leaf[k] = made(c, c->leaf_id[k], strided);
         if (gradient[k] < 0) continue;
         which[n_inputs] = k, inputs[n_inputs++] = tg_set_requires_grad(c->leaf[k], true);
@@ -1364,12 +1550,23 @@ static const char *run_error(call *c, const char *regex)
     c->row->run(c);
     check_arguments(c);
     if (c->left_out) return NULL;
+    (void)tg_synchronize(device); /* a device meets a bad index later */
     if (tg_ok() && !*regex)
         return leave_out(c, wrong_type), NULL; /* a TypeError of Python: in C the types prevent it or allow it */
     if (tg_ok()) return say("was accepted; PyTorch: %s", regex);
     if (!has_words(tg_error_message(), regex))
         note(&wordings, format("%s\n      PyTorch: %s\n      here:    %.300s", c->op, regex, tg_error_message()));
     return NULL;
+}
+
+/* Whether the op counts elements between bounds, so that an input that is rounded to f32 may be counted elsewhere: then
+   the run in f32 has no result to be compared with. */
+static bool counts_elements(const char *op)
+{
+    static const char *const names[] = {"histc", "histogram", "searchsorted", "bucketize"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; ++k)
+        if (!strcmp(op, names[k])) return true;
+    return false;
 }
 
 /* The case on one layout of its inputs, in a scope of its own that must leave nothing behind. */
@@ -1419,7 +1616,7 @@ static void run_line(char *text)
     if (c.row) wrong = run_case(&c, field, false);
     /* tg_view rightly fails for most strided inputs */
     if (c.row && value && !wrong && !c.left_out && strncmp(c.op, "view", 4)) wrong = run_case(&c, field, true);
-    if (c.row && value && !wrong && !c.left_out) {
+    if (c.row && value && !wrong && !c.left_out && !counts_elements(c.op)) {
         singles = true;
         tg_set_default_dtype(TG_F32);
         wrong = run_case(&c, field, false);
