@@ -1879,6 +1879,8 @@ TG_API tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim);
 
 /* y[i] = t[0] + ... + t[i]; integers give i64.  torch.cumsum */
 TG_API tg_tensor *tg_cumsum(tg_tensor *t, int dim);
+/* y[i] = t[0] * ... * t[i]; integers give i64.  torch.cumprod */
+TG_API tg_tensor *tg_cumprod(tg_tensor *t, int dim);
 /* The elements in order, ascending or descending.  torch.sort (stable) */
 TG_API tg_tensor *tg_sort(tg_tensor *t, int dim, bool descending, tg_tensor **indices);
 /* The k largest in descending order, or the k smallest in ascending order: dim has size k then.  torch.topk */
@@ -1901,8 +1903,6 @@ TG_API tg_tensor *tg_median(tg_tensor *t);
 TG_API tg_tensor *tg_nanmedian_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices);
 /* tg_nanmedian_dim of all elements.  torch.nanmedian */
 TG_API tg_tensor *tg_nanmedian(tg_tensor *t);
-/* y[i] = t[0] * ... * t[i]; integers give i64.  torch.cumprod */
-TG_API tg_tensor *tg_cumprod(tg_tensor *t, int dim);
 /* y[i] = log(exp(t[0]) + ... + exp(t[i])), without overflow; floating point only.  torch.logcumsumexp */
 TG_API tg_tensor *tg_logcumsumexp(tg_tensor *t, int dim);
 /* The largest up to i, NaN after one; of equal elements the last is found; indices as above.  torch.cummax */
@@ -6065,6 +6065,7 @@ enum {
     OP(logsumexp, "t", A | Y | CAST_F32 | DIMS, "g * exp(t - y)")                                                      \
     OP(cdist, "a,b", A | B | Y | CAST_F32, "that of norm for x = a - b; a: summed over the rows of b, b: the reverse") \
     OP(cumsum, "t", CAST_F32 | DIM, "reverse running sum of g")                                                        \
+    OP(cumprod, "t", A | CAST_F32 | DIM, "product before times the sum of g times the products behind")                \
     OP(sort, "t", Y2 | DIM, "g back in the order of t")                                                                \
     OP(softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "y * (g - sum(g * y))")                                         \
     OP(log_softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "g - exp(y) * sum(g)")                                      \
@@ -6146,7 +6147,6 @@ enum {
     OP(pairwise_distance, "x1,x2", NOTHING)                                                                            \
     OP(kthvalue, "t", DIM)                                                                                             \
     OP(median_dim, "t", DIM)                                                                                           \
-    OP(cumprod, "t", DIM)                                                                                              \
     OP(cummax, "t", DIM)                                                                                               \
     OP(cummin, "t", DIM)                                                                                               \
     OP(argsort, "t", DIM)                                                                                              \
@@ -6608,6 +6608,11 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, arg_reduce, (tgi_thread *S, tgi_reduction kind, const tgi_rows *rows))                               \
     /* Operands: out, in. */                                                                                           \
     OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* Operands: out, in; of in's dtype, but integers are i64. */                                                      \
+    OP(ALL, bool, cumprod, (tgi_thread *S, const tgi_rows *rows))                                                      \
+    /* Operands: indices (i64) of the last of the largest (smallest) up to each element, or of the last NaN; in. */    \
+    OP(ALL, tgi_answer, cummax, (tgi_thread *S, const tgi_rows *rows))                                                 \
+    OP(ALL, tgi_answer, cummin, (tgi_thread *S, const tgi_rows *rows))                                                 \
     /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
     OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
     /* Operands: places (i64), values, sorted, indices that sort it (or no data), in which bad ones are skipped; the   \
@@ -8109,6 +8114,20 @@ static bool tgi_plain_cumsum(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
     return true;
 }
 
+/* y, x [rows, n]: y[i] = x[0] * .. * x[i] */
+static bool tgi_plain_cumprod(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
+{
+    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
+        const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
+        tgi_plain_number product = tgi_plain_prod_of_none(tgi_dtypes[x.dtype].floating);
+        for (int64_t i = 0; i < rows->length; ++i) {
+            product = tgi_plain_prod(product, tgi_plain_get(x, i));
+            tgi_plain_put(y, i, product);
+        }
+    }
+    return true;
+}
+
 /* values, indices [rows, size], in [rows, n]: an element's place is the number of those that come before it, where of
    equal ones the first does */
 static bool tgi_plain_sort(TGI_UNUSED tgi_thread *S, bool descending, const tgi_rows *rows)
@@ -8527,6 +8546,8 @@ static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int
     {                                                                                                                  \
         return TGI_COMPOSE;                                                                                            \
     }
+TGI_PLAIN_COMPOSES(cummax, tgi_rows)
+TGI_PLAIN_COMPOSES(cummin, tgi_rows)
 TGI_PLAIN_COMPOSES(norm, tgi_row_norm)
 TGI_PLAIN_COMPOSES(norm_backward, tgi_row_norm)
 TGI_PLAIN_COMPOSES(channel_norm, tgi_channel_norm)
@@ -20528,6 +20549,43 @@ static bool tgi_rule_cumsum(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tg_flip(tg_cumsum(tg_flip(g, TG_DIMS(dim)), dim), TG_DIMS(dim)));
 }
 
+static bool tgi_cumprod_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tgi_rows r = tgi_rows_along(c->params.dim, 2, y, c->in[0], NULL);
+    return c->backend->cumprod(c->S, &r);
+}
+
+tg_tensor *tg_cumprod(tg_tensor *t, int dim)
+{
+    tgi_call c;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_cumprod, &t, dim)) return NULL;
+    return tgi_run_like(&c, t, tgi_sum_dtype(t), tgi_cumprod_kernel);
+}
+
+/* The gradient of x[i] is x[0] .. x[i-1] times s[i] = g[i] + x[i+1] g[i+1] + x[i+1] x[i+2] g[i+2] + ..: without a
+   division, so that x may have zeros.  In steps that double `reach`, s[i] is the sum of so many terms, and a[i] the
+   product x[i+1] .. x[i+reach]. */
+static bool tgi_rule_cumprod(tgi_step *step, tg_tensor *g)
+{
+    const int dim = step->params->dim;
+    tg_tensor *x = tgi_saved_tensor(step, 0), *s = g;
+    const int64_t n = tgi_size_along(x, dim);
+    if (n < 2) return tgi_set_input_grad(step, 0, g);
+    tg_tensor *a = tg_narrow(x, dim, 1, n - 1);
+    for (int64_t reach = 1; s && reach < n; reach *= 2) {
+        tg_tensor *const behind = tg_mul(a, tg_narrow(s, dim, reach, n - reach));
+        tg_tensor *const parts[2] = {tg_add(tg_narrow(s, dim, 0, n - reach), behind),
+                                     tg_narrow(s, dim, n - reach, reach)};
+        s = parts[0] && parts[1] ? tg_cat(parts, 2, dim) : NULL;
+        const int64_t left = n - 2 * reach;
+        if (left > 0) a = tg_mul(tg_narrow(a, dim, 0, left), tg_narrow(a, dim, reach, left));
+    }
+    tg_tensor *const first = tg_ones_like(tg_narrow(x, dim, 0, 1)), *const before = tg_cumprod(x, dim);
+    tg_tensor *const products[2] = {first, tg_narrow(before, dim, 0, n - 1)};
+    if (!products[0] || !products[1]) return false;
+    return tgi_set_input_grad(step, 0, tg_mul(tg_cat(products, 2, dim), s));
+}
+
 /* The first k elements along dim in order (-1: all), and in *indices, if it is not NULL, where they are. */
 static tg_tensor *tgi_sort_dim(const char *name, tg_tensor *t, int64_t k, int dim, bool descending, tg_tensor **indices)
 {
@@ -20674,15 +20732,6 @@ static tg_tensor *tgi_running(tg_tensor *(*op)(tg_tensor *, tg_tensor *), tg_ten
     return t;
 }
 
-tg_tensor *tg_cumprod(tg_tensor *t, int dim)
-{
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, TGI_OP_cumprod, NULL, &t, &dim)) return NULL;
-    const tg_dtype dtype = (tg_dtype)t->dtype, sum = tgi_sum_dtype(t);
-    tg_tensor *y = tgi_running(tg_mul, tgi_upcast(sum == dtype ? t : tg_to_dtype(t, sum)), dim);
-    return tgi_composite_end(&c, y == t ? tg_clone(t) : tg_to_dtype(y, sum));
-}
-
 tg_tensor *tg_logcumsumexp(tg_tensor *t, int dim)
 {
     tgi_composite c;
@@ -20700,7 +20749,8 @@ static tg_tensor *tgi_later(tg_tensor *t, tg_tensor *first, tg_tensor *other, in
     return tg_where(tg_logical_or(tg_isnan(b), tg_logical_and(beyond, tg_logical_not(tg_isnan(a)))), other, first);
 }
 
-/* The steps of tgi_running on indices; the elements are gathered in the end, by which they have their gradient. */
+/* The indices by the backend, or by the steps of tgi_running; the elements are gathered in the end, by which they have
+   their gradient. */
 static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor **indices)
 {
     tgi_composite c;
@@ -20709,9 +20759,18 @@ static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor *
     const int64_t n = tgi_size_along(t, dim);
     tg_shape shape = tgi_shape_of(t);
     for (int i = 0; i < shape.ndim; ++i) shape.dim[i] = i == dim ? n : 1;
-    tg_tensor *x = tg_detach(t), *index = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
-    index = tg_clone(tg_expand(tg_reshape(index, shape), tgi_shape_of(t)));
-    for (int64_t reach = 1; index && reach < n; reach *= 2) {
+    tg_tensor *x = tg_detach(t), *index = NULL;
+    const tgi_backend *const backend = t->storage->backend;
+    tg_tensor *const places = tg_empty_on(tgi_shape_of(t), TG_I64, tgi_device_of(t));
+    if (!places) return tgi_composite_end(&c, NULL);
+    const tgi_rows r = tgi_rows_along(dim, 2, places, x, NULL);
+    const tgi_answer answer = (op == TGI_OP_cummax ? backend->cummax : backend->cummin)(c.S, &r);
+    if (answer == TGI_DONE) index = places;
+    if (answer == TGI_COMPOSE) {
+        index = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
+        index = tg_clone(tg_expand(tg_reshape(index, shape), tgi_shape_of(t)));
+    }
+    for (int64_t reach = 1; answer == TGI_COMPOSE && index && reach < n; reach *= 2) {
         tg_tensor *parts[2];
         parts[0] = tg_narrow(index, dim, 0, reach);
         parts[1] = tgi_later(x, tg_narrow(index, dim, 0, n - reach), tg_narrow(index, dim, reach, n - reach), dim,
@@ -42642,12 +42701,12 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     tgi_store_row(job, 0, at, g);
 }
 
-/* ---- running sums ----
+/* ---- running sums and products ----
 
-   y, x [rows, n]: y[i] = x[0] + .. + x[i]; the sum is a double for floats, else an int64_t.  Tiles are floats if both
-   operands are, else of the sum's dtype. */
+   y, x [rows, n]: y[i] = x[0] + .. + x[i], or (the job's flag) their product; the sum is a double for floats, else an
+   int64_t.  Tiles are floats if both operands are, else of the sum's dtype. */
 
-static tg_dtype tgi_cumsum_dtype(const tgi_row_job *job)
+static tg_dtype tgi_running_dtype(const tgi_row_job *job)
 {
     if (job->iter.dtype[0] == TG_F32 && job->iter.dtype[1] == TG_F32) return TG_F32;
     return tgi_dtypes[job->iter.dtype[1]].floating ? TG_F64 : TG_I64;
@@ -42655,102 +42714,108 @@ static tg_dtype tgi_cumsum_dtype(const tgi_row_job *job)
 
 /* y [n]: running sums of x [n] that begin with *sum, and in *sum the last one; y may be x.  An addition has to wait for
    the one before: of four elements, by two vectors of two, the sums are made first, and then added to what was before,
-   so that one addition in four waits. */
+   so that one addition in four waits.  Of products likewise. */
 TGI_LOOPS_BEGIN
 #ifdef TGI_HAS_VECTORS
 typedef double tgi_two __attribute__((__vector_size__(16)));
-#define TGI_CUMSUM_FOURS(type)                                                               \
+#define TGI_RUNNING_FOURS(type, op, unit)                                                    \
     tgi_two before = {total, total};                                                         \
     for (; i + 4 <= n; i += 4) {                                                             \
         tgi_two a = {(double)x[i], (double)x[i + 1]}, b = {(double)x[i + 2], (double)x[i + 3]}; \
-        const tgi_two a_first = {0, a[0]}, b_first = {0, b[0]};                              \
-        a += a_first, b += b_first;                                                          \
+        const tgi_two a_first = {unit, a[0]}, b_first = {unit, b[0]};                        \
+        a = a op a_first, b = b op b_first;                                                  \
         const tgi_two a_both = {a[1], a[1]};                                                 \
-        b += a_both;                                                                         \
-        a += before, b += before;                                                            \
+        b = b op a_both;                                                                     \
+        a = a op before, b = b op before;                                                    \
         const tgi_two last = {b[1], b[1]};                                                   \
         before = last;                                                                       \
         y[i] = (type)a[0], y[i + 1] = (type)a[1], y[i + 2] = (type)b[0], y[i + 3] = (type)b[1]; \
     }                                                                                        \
     total = before[1];
 #else
-#define TGI_CUMSUM_FOURS(type)
+#define TGI_RUNNING_FOURS(type, op, unit)
 #endif
-#define TGI_CUMSUM(name, type)                                                     \
+#define TGI_RUNNING(name, type, op, unit)                                          \
     static void name(type *y, const type *x, int64_t n, double *sum)               \
     {                                                                              \
         double total = *sum;                                                       \
         int64_t i = 0;                                                             \
-        TGI_CUMSUM_FOURS(type)                                                     \
-        for (; i < n; ++i) y[i] = (type)(total += (double)x[i]);                   \
+        TGI_RUNNING_FOURS(type, op, unit)                                          \
+        for (; i < n; ++i) y[i] = (type)(total = total op (double)x[i]);           \
         *sum = total;                                                              \
     }
-TGI_CUMSUM(tgi_cumsum_f32, float)
-TGI_CUMSUM(tgi_cumsum_f64, double)
+TGI_RUNNING(tgi_cumsum_f32, float, +, 0)
+TGI_RUNNING(tgi_cumsum_f64, double, +, 0)
+TGI_RUNNING(tgi_cumprod_f32, float, *, 1)
+TGI_RUNNING(tgi_cumprod_f64, double, *, 1)
 
-static void tgi_cumsum_i64(int64_t *y, const int64_t *x, int64_t n, int64_t *sum)
+static void tgi_running_i64(int64_t *y, const int64_t *x, int64_t n, bool product, int64_t *sum)
 {
     int64_t total = *sum; /* in a register */
-    for (int64_t i = 0; i < n; ++i) y[i] = total = tgi_wrap_add(total, x[i]);
+    for (int64_t i = 0; i < n && !product; ++i) y[i] = total = tgi_wrap_add(total, x[i]);
+    for (int64_t i = 0; i < n && product; ++i) y[i] = total = tgi_wrap_mul(total, x[i]);
     *sum = total;
 }
 
 /* tile [rows, width]: sum [width] goes on along each column. */
-static void tgi_cumsum_rows(tg_dtype compute, void *tile, int64_t rows, int64_t width, tgi_accumulator *sum)
-{
-    for (int64_t row = 0; row < rows; ++row) {
-        float *const x32 = (float *)tile + row * width;
-        double *const x64 = (double *)tile + row * width;
-        int64_t *const whole = (int64_t *)tile + row * width;
-        if (compute == TG_F32) {
-            TGI_INDEPENDENT
-            for (int64_t l = 0; l < width; ++l) x32[l] = (float)(sum[l].f64 += (double)x32[l]);
-        } else if (compute == TG_F64) {
-            TGI_INDEPENDENT
-            for (int64_t l = 0; l < width; ++l) x64[l] = sum[l].f64 += x64[l];
-        } else {
-            TGI_INDEPENDENT
-            for (int64_t l = 0; l < width; ++l) whole[l] = sum[l].i64 = tgi_wrap_add(sum[l].i64, whole[l]);
-        }
+#define TGI_RUNNING_COLUMNS(type, at, together)        \
+    for (int64_t row = 0; row < rows; ++row) {         \
+        type *const x = (type *)tile + row * width;    \
+        TGI_INDEPENDENT                                \
+        for (int64_t l = 0; l < width; ++l) x[l] = (type)(sum[l].at = together); \
     }
+static void tgi_running_rows(tg_dtype compute, bool product, void *tile, int64_t rows, int64_t width,
+                             tgi_accumulator *sum)
+{
+    if (compute == TG_F32 && product) TGI_RUNNING_COLUMNS(float, f64, sum[l].f64 * (double)x[l])
+    else if (compute == TG_F32) TGI_RUNNING_COLUMNS(float, f64, sum[l].f64 + (double)x[l])
+    else if (compute == TG_F64 && product) TGI_RUNNING_COLUMNS(double, f64, sum[l].f64 * x[l])
+    else if (compute == TG_F64) TGI_RUNNING_COLUMNS(double, f64, sum[l].f64 + x[l])
+    else if (product) TGI_RUNNING_COLUMNS(int64_t, i64, tgi_wrap_mul(sum[l].i64, x[l]))
+    else TGI_RUNNING_COLUMNS(int64_t, i64, tgi_wrap_add(sum[l].i64, x[l]))
 }
 TGI_LOOPS_END
 
 /* Where both operands are of one dtype, and of that of the tiles or f32, they need no tile. */
-static void tgi_cumsum_row(const tgi_row_job *job, char *const *at, char *scratch)
+static void tgi_running_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
+    const bool product = job->flag;
     const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
     const int64_t size = tgi_bytes_of(dtype);
     const bool direct = job->iter.dtype[0] == dtype && job->step[0] == size && job->step[1] == size &&
                         (dtype == compute || dtype == TG_F32);
     tgi_tile tile;
-    double sum = 0;
-    int64_t sum_i64 = 0;
+    double sum = product ? 1 : 0;
+    int64_t sum_i64 = product ? 1 : 0;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = direct ? job->length : tgi_at_most(job->length - i, TGI_TILE);
         void *const y = direct ? at[0] : (char *)&tile;
         const void *const x = direct ? at[1] : (char *)&tile;
         if (!direct) tgi_load_elements(compute, &tile, dtype, at[1] + i * job->step[1], job->step[1], run);
-        if (compute == TG_I64) tgi_cumsum_i64((int64_t *)y, (const int64_t *)x, run, &sum_i64);
-        else if (direct && dtype == TG_F32) tgi_cumsum_f32((float *)y, (const float *)x, run, &sum);
-        else tgi_cumsum_f64((double *)y, (const double *)x, run, &sum);
+        if (compute == TG_I64) tgi_running_i64((int64_t *)y, (const int64_t *)x, run, product, &sum_i64);
+        else if (direct && dtype == TG_F32)
+            (product ? tgi_cumprod_f32 : tgi_cumsum_f32)((float *)y, (const float *)x, run, &sum);
+        else (product ? tgi_cumprod_f64 : tgi_cumsum_f64)((double *)y, (const double *)x, run, &sum);
         if (!direct)
             tgi_store_elements(compute, &tile, job->iter.dtype[0], at[0] + i * job->step[0], job->step[0], run);
     }
 }
 
-static void tgi_cumsum_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
     enum { ROWS = 16 };
-    const tg_dtype compute = tgi_cumsum_dtype(job);
+    const tg_dtype compute = tgi_running_dtype(job);
     const int inner = job->iter.ndim - 1;
     const int64_t size[2] = {tgi_bytes_of(job->iter.dtype[0]), tgi_bytes_of(job->iter.dtype[1])};
     bool dense[2];
     double tile[(int)ROWS * (int)TGI_LANES];
     tgi_accumulator sum[TGI_LANES];
     (void)scratch;
-    memset(sum, 0, sizeof sum);
+    for (int l = 0; l < TGI_LANES; ++l) {
+        if (compute == TG_I64) sum[l].i64 = job->flag ? 1 : 0;
+        else sum[l].f64 = job->flag ? 1 : 0;
+    }
     for (int k = 0; k < 2; ++k)
         dense[k] = job->iter.stride[k][inner] == size[k] && job->step[k] == width * size[k];
     for (int64_t i = 0, rows; i < job->length; i += rows) {
@@ -42760,11 +42825,37 @@ static void tgi_cumsum_column(const tgi_row_job *job, char *const *at, int64_t w
         else
             tgi_load_columns(compute, tile, width, job->iter.dtype[1], x, job->step[1], job->iter.stride[1][inner],
                              rows, width);
-        tgi_cumsum_rows(compute, tile, rows, width, sum);
+        tgi_running_rows(compute, job->flag, tile, rows, width, sum);
         if (dense[0]) tgi_store_elements(compute, tile, job->iter.dtype[0], y, size[0], rows * width);
         else
             tgi_store_columns(compute, tile, width, job->iter.dtype[0], y, job->step[0], job->iter.stride[0][inner],
                               rows, width);
+    }
+}
+
+/* index, x [rows, n]: index[i] is where the largest (the job's flag: smallest) of x[0] .. x[i] is: the last of equal
+   ones, and the last NaN if there is one.  Where new extremes are rare, the processor guesses the branch. */
+#define TGI_RUNNING_EXTREME(type, nan)                                                        \
+    for (int64_t k = 0; k < run; ++k) {                                                       \
+        const type x = ((const type *)&tile)[k];                                              \
+        if (i + k == 0 || (least ? x <= best_##type : x >= best_##type) || nan)               \
+            best_##type = x, best_at = i + k;                                                 \
+        index[k] = best_at;                                                                   \
+    }
+static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
+    const bool least = job->flag;
+    tgi_tile tile;
+    int64_t index[TGI_TILE], best_int64_t = 0, best_at = 0;
+    double best_double = 0;
+    (void)scratch;
+    for (int64_t i = 0, run; i < job->length; i += run) {
+        run = tgi_at_most(job->length - i, TGI_TILE);
+        tgi_load_elements(compute, &tile, dtype, at[1] + i * job->step[1], job->step[1], run);
+        if (compute == TG_I64) TGI_RUNNING_EXTREME(int64_t, false)
+        else TGI_RUNNING_EXTREME(double, x != x)
+        tgi_store_elements(TG_I64, index, TG_I64, at[0] + i * job->step[0], job->step[0], run);
     }
 }
 
@@ -43057,7 +43148,22 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cumsum", rows, tgi_cumsum_row, tgi_cumsum_column, false, 0, 0, false);
+    return tgi_each_row(S, "cumsum", rows, tgi_running_row, tgi_running_column, false, 0, 0, false);
+}
+
+static bool tgi_cpu_cumprod(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "cumprod", rows, tgi_running_row, tgi_running_column, true, 0, 0, false);
+}
+
+static tgi_answer tgi_cpu_cummax(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "cummax", rows, tgi_running_extreme_row, NULL, false, 0, 0, false) ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cpu_cummin(tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "cummin", rows, tgi_running_extreme_row, NULL, true, 0, 0, false) ? TGI_DONE : TGI_FAILED;
 }
 
 /* values, indices [rows, kept] of rows that are one element each, as those of an expanded dim: sorted as they are. */
@@ -51058,6 +51164,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_argmax(...) TGI_CALL(sum_dim, argmax, __VA_ARGS__)
 #define tg_argmin(...) TGI_CALL(sum_dim, argmin, __VA_ARGS__)
 #define tg_cumsum(...) TGI_CALL(softmax, cumsum, __VA_ARGS__)
+#define tg_cumprod(...) TGI_CALL(softmax, cumprod, __VA_ARGS__)
 #define tg_sort(...) TGI_CALL(max_dim, sort, __VA_ARGS__)
 #define tg_topk(...) TGI_CALL(topk, topk, __VA_ARGS__)
 #define tg_argsort(...) TGI_CALL(sum_dim, argsort, __VA_ARGS__)
@@ -51067,7 +51174,6 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_median(...) TGI_CALL(exp, median, __VA_ARGS__)
 #define tg_nanmedian_dim(...) TGI_CALL(max_dim, nanmedian_dim, __VA_ARGS__)
 #define tg_nanmedian(...) TGI_CALL(exp, nanmedian, __VA_ARGS__)
-#define tg_cumprod(...) TGI_CALL(softmax, cumprod, __VA_ARGS__)
 #define tg_logcumsumexp(...) TGI_CALL(softmax, logcumsumexp, __VA_ARGS__)
 #define tg_cummax(...) TGI_CALL(cummax, cummax, __VA_ARGS__)
 #define tg_cummin(...) TGI_CALL(cummax, cummin, __VA_ARGS__)

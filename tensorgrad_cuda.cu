@@ -2060,33 +2060,33 @@ template <class combine, class T> __device__ inline T tgi_block_combine(T a)
 }
 
 /* Inclusive scan over a warp, after Hillis and Steele (1986): a lane adds what the lane 1, 2, 4, .. before has. */
-template <class T> __device__ inline T tgi_warp_scan(T x)
+template <class T, class combine = tgi_combine_sum> __device__ inline T tgi_warp_scan(T x)
 {
     const int lane = (int)threadIdx.x % 32;
     for (int offset = 1; offset < 32; offset *= 2) {
         const T before = __shfl_up_sync(TGI_FULL_MASK, x, offset);
-        if (lane >= offset) x = tgi_combine_sum::two(before, x);
+        if (lane >= offset) x = combine::two(before, x);
     }
     return x;
 }
 
 /* Inclusive scan over the block: thread t gets x_0 + .. + x_t, of the threads' x, and *total is the sum of all.  The
-   first warp scans the sums of the warps.  All threads of the block call it. */
-template <class T> __device__ inline T tgi_block_scan(T x, T *total)
+   first warp scans the sums of the warps.  Products likewise.  All threads of the block call it. */
+template <class T, class combine = tgi_combine_sum> __device__ inline T tgi_block_scan(T x, T *total)
 {
     __shared__ T part[32]; /* of the warps */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
-    x = tgi_warp_scan(x);
+    x = tgi_warp_scan<T, combine>(x);
     __syncthreads(); /* other threads may still read part in the call before */
     if (lane == 31) part[warp] = x;
     __syncthreads();
     if (warp == 0) {
-        const T sum = tgi_warp_scan(lane < warps ? part[lane] : (T)0);
+        const T sum = tgi_warp_scan<T, combine>(lane < warps ? part[lane] : combine::identity(T()));
         part[lane] = sum;
     }
     __syncthreads();
     *total = part[warps - 1];
-    return warp ? tgi_combine_sum::two(part[warp - 1], x) : x;
+    return warp ? combine::two(part[warp - 1], x) : x;
 }
 
 /* ======== @@ELEMENTWISE =========================================================================================== */
@@ -3811,12 +3811,14 @@ static bool tgi_cuda_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_row
     return tgi_arg_reduce<1>(S, &wanted, kind == TGI_AMIN);
 }
 
-/* ---- cumsum ---- */
+/* ---- cumsum, cumprod ---- */
 
-/* y, x [rows, n]: y[i] = x[0] + .. + x[i].  One block per piece of a row, which takes as many elements at a time as it
-   has threads and adds the sum of those before.  Several pieces take three launches: the first stores only the sum of
-   each piece, the second one, over the sums as rows, makes of each the sum up to there, the third begins with it. */
-template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job, int64_t pieces, T *sums, bool only_sums)
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i], or their product.  One block per piece of a row, which takes as many
+   elements at a time as it has threads and adds the sum of those before.  Several pieces take three launches: the first
+   stores only the sum of each piece; the second, over the sums as rows, makes of each the sum up to there; the third
+   begins with it. */
+template <class T, class combine>
+__global__ void tgi_running_rows(tgi_row_job job, int64_t pieces, T *sums, bool only_sums)
 {
     for (int64_t item = blockIdx.x; item < job.iter.numel * pieces; item += gridDim.x) {
         tgi_row arg[2];
@@ -3824,18 +3826,19 @@ template <class T> __global__ void tgi_cumsum_rows(tgi_row_job job, int64_t piec
         const tgi_row y = arg[0], x = arg[1];
         int64_t first, end;
         tgi_piece_of_row(job.length, pieces, item % pieces, &first, &end);
-        T before = !only_sums && item % pieces > 0 ? sums[item - 1] : (T)0, total;
+        const T none = combine::identity(T());
+        T before = !only_sums && item % pieces > 0 ? sums[item - 1] : none, total;
         for (int64_t start = first; start < end; start += blockDim.x) {
             const int64_t i = start + threadIdx.x;
-            const T sum = tgi_block_scan<T>(i < end ? tgi_row_load<T>(x, i) : (T)0, &total);
-            if (i < end && !only_sums) tgi_row_set(y, i, tgi_combine_sum::two(before, sum));
-            before = tgi_combine_sum::two(before, total);
+            const T sum = tgi_block_scan<T, combine>(i < end ? tgi_row_load<T>(x, i) : none, &total);
+            if (i < end && !only_sums) tgi_row_set(y, i, combine::two(before, sum));
+            before = combine::two(before, total);
         }
         if (only_sums && threadIdx.x == 0) sums[item] = before;
     }
 }
 
-template <class T> static bool tgi_cumsum(tgi_thread *S, const tgi_rows *rows, tg_dtype dtype)
+template <class T, class combine> static bool tgi_running(tgi_thread *S, const tgi_rows *rows, tg_dtype dtype)
 {
     tgi_cuda_device *d = tgi_device_for(S, rows->arg[1].index);
     const tgi_row_job job = tgi_row_job_of(rows);
@@ -3844,7 +3847,7 @@ template <class T> static bool tgi_cumsum(tgi_thread *S, const tgi_rows *rows, t
     T *const none = NULL;
     if (!d) return false;
     if (items == 0) return true;
-    if (pieces == 1) return tgi_launch(S, d, tgi_cumsum_rows<T>, items, threads, job, pieces, none, false);
+    if (pieces == 1) return tgi_launch(S, d, tgi_running_rows<T, combine>, items, threads, job, pieces, none, false);
     T *const sums = (T *)tgi_scratch_alloc(S, d, "cumsum", items, sizeof(T));
     if (!sums) return false;
     tgi_rows of_sums;
@@ -3862,18 +3865,27 @@ template <class T> static bool tgi_cumsum(tgi_thread *S, const tgi_rows *rows, t
     const tgi_row_job sums_job = tgi_row_job_of(&of_sums);
     const int64_t one = 1;
     const bool ok =
-        tgi_launch(S, d, tgi_cumsum_rows<T>, items, threads, job, pieces, sums, true) &&
-        tgi_launch(S, d, tgi_cumsum_rows<T>, job.iter.numel, TGI_BLOCK, sums_job, one, none, false) &&
-        tgi_launch(S, d, tgi_cumsum_rows<T>, items, threads, job, pieces, sums, false);
+        tgi_launch(S, d, tgi_running_rows<T, combine>, items, threads, job, pieces, sums, true) &&
+        tgi_launch(S, d, tgi_running_rows<T, combine>, job.iter.numel, TGI_BLOCK, sums_job, one, none, false) &&
+        tgi_launch(S, d, tgi_running_rows<T, combine>, items, threads, job, pieces, sums, false);
     tgi_cuda_release(S, d->index, sums, 0);
     return ok;
 }
 
 static bool tgi_cuda_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_cumsum<double>(S, rows, TG_F64);
-    return tgi_cumsum<int64_t>(S, rows, TG_I64);
+    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_running<double, tgi_combine_sum>(S, rows, TG_F64);
+    return tgi_running<int64_t, tgi_combine_sum>(S, rows, TG_I64);
 }
+
+static bool tgi_cuda_cumprod(tgi_thread *S, const tgi_rows *rows)
+{
+    if (tgi_is_floating(rows->arg[1].dtype)) return tgi_running<double, tgi_combine_prod>(S, rows, TG_F64);
+    return tgi_running<int64_t, tgi_combine_prod>(S, rows, TG_I64);
+}
+
+static tgi_answer tgi_cuda_cummax(tgi_thread *, const tgi_rows *) { return TGI_COMPOSE; }
+static tgi_answer tgi_cuda_cummin(tgi_thread *, const tgi_rows *) { return TGI_COMPOSE; }
 
 /* ---- sort: values, indices [rows, k], x [rows, n] ---- */
 
