@@ -1813,6 +1813,14 @@ TG_API tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor
 TG_API tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
 /* t = tg_index_add(..).  torch.Tensor.index_add_ */
 TG_API tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src);
+/* A copy y of t, where y[index[i][j]][j] is reduced with src[i][j] along dim 0, as in tg_scatter_add: reduce is "sum",
+   "prod", "mean", "amax" or "amin".  Unless include_self, an element that is indexed is reduced without its old value.
+   Equal largest ones share the gradient.  torch.scatter_reduce */
+TG_API tg_tensor *tg_scatter_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src, const char *reduce,
+                                    bool include_self);
+/* tg_scatter_reduce of the slices src[.., i, ..] with y[.., index[i], ..], index [n].  torch.index_reduce */
+TG_API tg_tensor *tg_index_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src, const char *reduce,
+                                  bool include_self);
 /* How often each number occurs in ids, integers [n] >= 0: i64 [at least minlength], of size the largest + 1; or the sum
    of the weights [n] of its places, in their dtype (f64 for integers).  Waits for the device.  torch.bincount */
 TG_API tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength);
@@ -2543,7 +2551,7 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(logspace) R(column_stack) R(block_diag) R(cartesian_prod) R(combinations) R(diag_embed) R(diagflat) R(vander)    \
     R(diagonal_scatter) R(select_scatter) R(slice_scatter) R(cov) R(corrcoef) R(pdist) R(renorm) R(diff) R(trapezoid)  \
     R(cumulative_trapezoid) R(put) R(nanmedian) R(quantile) R(nanquantile) R(searchsorted) R(bucketize) R(isin)        \
-    R(histc) R(histogram) R(repeat_interleave_tensor)                                                                  \
+    R(histc) R(histogram) R(repeat_interleave_tensor) R(scatter_reduce) R(index_reduce)                                \
     R(pad_mode) R(im2col) R(col2im) R(interpolate_ex)                                                                  \
     R(scaled_dot_product_attention_ex) R(rope) R(filter_logits) R(repetition_penalty) R(sample_logits)                 \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
@@ -6201,7 +6209,7 @@ enum {
     OP(slice_scatter, "t,src", NOTHING) OP(cov, "t,fweights?,aweights?", NOTHING) OP(pdist, "t", FLOAT_INPUT)          \
     OP(diff, "t,prepend?,append?", DIM) OP(trapezoid, "y,x?", DIM) OP(put, "t,index,source", NOTHING)                  \
     OP(repeat_interleave_tensor, "t,repeats", DIM) OP(quantile, "t,q", FLOAT_INPUT) OP(isin, "t,tests", NOTHING)       \
-    OP(histogram, "t,edges,weight?", FLOAT_INPUT)                                                                      \
+    OP(histogram, "t,edges,weight?", FLOAT_INPUT) OP(scatter_reduce, "t,index,src", CAST_WIDEST | DIM)                 \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
@@ -6446,8 +6454,16 @@ typedef struct {
 } tgi_table_gradient;
 
 /* What scatter does with the elements of src: all for one element of x in their order, the last one stays; they are
-   added to it; or no element of x is named twice, so the order does not matter. */
-typedef enum { TGI_SCATTER_SET, TGI_SCATTER_ADD, TGI_SCATTER_UNIQUE } tgi_scatter_kind;
+   added to it; or no element of x is named twice, so the order does not matter; or x is multiplied by them, or becomes
+   the largest or smallest of all, as the reductions of these names do it. */
+typedef enum {
+    TGI_SCATTER_SET,
+    TGI_SCATTER_ADD,
+    TGI_SCATTER_UNIQUE,
+    TGI_SCATTER_PROD,
+    TGI_SCATTER_AMAX,
+    TGI_SCATTER_AMIN
+} tgi_scatter_kind;
 
 /* One optimizer step over one parameter, in place: p and its state s[] from g; all contiguous, of one float dtype, but
    for f16 and bf16: then s[] are f32, and so is master [n], from which p is rounded.  An element of master that does
@@ -8278,19 +8294,19 @@ static bool tgi_plain_gather(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
     return true;
 }
 
-/* x [rows, size], src, index [rows, n]: x[index[i]] = src[i], or += */
+/* x [rows, size], src, index [rows, n]: x[index[i]] = src[i], or combined with it */
 static bool tgi_plain_scatter(TGI_UNUSED tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
+    static const tgi_reduction reductions[] = {TGI_SUM, TGI_SUM, TGI_SUM, TGI_PROD, TGI_AMAX, TGI_AMIN};
+    const tgi_plain_reduction *reduction = &tgi_plain_reductions[reductions[kind]];
     for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line x = tgi_plain_row(rows, 0, row), src = tgi_plain_row(rows, 1, row);
         const tgi_plain_line index = tgi_plain_row(rows, 2, row);
         for (int64_t i = 0; i < rows->length; ++i) {
             const int64_t to = tgi_plain_whole(index, i);
             if (to < 0 || to >= rows->size) continue;
-            if (kind == TGI_SCATTER_ADD)
-                tgi_plain_put(x, to, tgi_plain_sum(tgi_plain_get(x, to), tgi_plain_get(src, i)));
-            else
-                tgi_plain_move(x, to, src, i);
+            if (kind == TGI_SCATTER_SET || kind == TGI_SCATTER_UNIQUE) tgi_plain_move(x, to, src, i);
+            else tgi_plain_put(x, to, reduction->with(tgi_plain_get(x, to), tgi_plain_get(src, i)));
         }
     }
     return true;
@@ -19598,8 +19614,15 @@ tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 }
 
 /* Flags of scatter and scatter_add: src is added; t is taken as zeros, whatever it holds; no element of t is indexed
-   twice; an element of src that another one replaces has a gradient, too, as in PyTorch's max_unpool. */
-enum { TGI_SCATTER_ADDS = 1, TGI_SCATTER_TO_ZEROS = 2, TGI_SCATTER_ONCE = 4, TGI_SCATTER_EACH = 8 };
+   twice; an element of src that another one replaces has a gradient, too, as in PyTorch's max_unpool; the kind of
+   scatter, where it is one of the last three, times 16. */
+enum {
+    TGI_SCATTER_ADDS = 1,
+    TGI_SCATTER_TO_ZEROS = 2,
+    TGI_SCATTER_ONCE = 4,
+    TGI_SCATTER_EACH = 8,
+    TGI_SCATTER_KIND = 16
+};
 
 /* y [rows, width] = src [n, width] added to zeros at index [n, width], the same for all columns: the gradient of a
    table, for which backends may have a kernel. */
@@ -19628,7 +19651,8 @@ static bool tgi_scatter_kernel(tgi_call *c, tg_tensor *y)
 {
     const tg_tensor *t = c->in[0];
     const int flag = c->params.flag;
-    const tgi_scatter_kind kind = flag & TGI_SCATTER_ONCE   ? TGI_SCATTER_UNIQUE
+    const tgi_scatter_kind kind = flag >= TGI_SCATTER_KIND  ? (tgi_scatter_kind)(flag / TGI_SCATTER_KIND)
+                                  : flag & TGI_SCATTER_ONCE ? TGI_SCATTER_UNIQUE
                                   : flag & TGI_SCATTER_ADDS ? TGI_SCATTER_ADD
                                                             : TGI_SCATTER_SET;
     tg_tensor *from[2] = {c->in[2], c->in[1]}; /* src and index, copied where a write to y would change them */
@@ -20348,6 +20372,140 @@ tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src
 tg_tensor *tg_index_copy_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
 {
     return tgi_index_copy("index_copy_", true, t, dim, index, src);
+}
+
+/* ---- reductions at indices: sum and mean are composites; the others are a custom function with a kernel ---- */
+
+/* What such a function is asked for, as a number: dim, the kind of scatter, and whether t counts. */
+static void *tgi_reduce_code(int dim, int kind, bool include_self)
+{
+    return (void *)(intptr_t)((dim * 16 + kind) * 2 + include_self);
+}
+static int tgi_reduce_dim(tg_ctx *ctx) { return (int)((intptr_t)tg_ctx_user(ctx) / 32); }
+static int tgi_reduce_kind(tg_ctx *ctx) { return (int)((intptr_t)tg_ctx_user(ctx) / 2 % 16); }
+static bool tgi_reduces_self(tg_ctx *ctx) { return (intptr_t)tg_ctx_user(ctx) % 2 != 0; }
+
+/* in: t, index, src of index's shape.  Without t, a product begins with 1, and the largest with any of them. */
+static tg_status tgi_reduce_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    tg_tensor *t = in[0], *index = in[1], *src = in[2];
+    const int dim = tgi_reduce_dim(ctx), kind = tgi_reduce_kind(ctx);
+    if (!tgi_reduces_self(ctx)) t = tg_scatter(t, dim, index, kind == TGI_SCATTER_PROD ? tg_ones_like(src) : src);
+    out[0] = t ? tgi_scatter_flagged(TGI_OP_scatter, kind * TGI_SCATTER_KIND, false, t, dim, index, src) : NULL;
+    for (int i = 0; i < 3 && out[0]; ++i) tg_save(ctx, in[i]);
+    return out[0] ? tg_save(ctx, out[0]) : tgi_failed(tgi_self());
+}
+
+/* t and src divide g by their number where they are the result. */
+static bool tgi_reduce_extreme_gradient(tg_ctx *ctx, tg_tensor *g, tg_tensor **grad_in)
+{
+    tg_tensor *t = tg_saved(ctx, 0), *index = tg_saved(ctx, 1), *src = tg_saved(ctx, 2), *y = tg_saved(ctx, 3);
+    const int dim = tgi_reduce_dim(ctx);
+    const tg_dtype dtype = (tg_dtype)t->dtype;
+    tg_tensor *of_t = tg_to_dtype(tg_eq(t, y), dtype);
+    tg_tensor *of_src = tg_to_dtype(tg_eq(src, tg_gather(y, dim, index)), dtype);
+    if (!of_src) return false;
+    if (!tgi_reduces_self(ctx)) of_t = tg_scatter(of_t, dim, index, tg_zeros_like(of_src));
+    g = tg_div(g, tg_scatter_add(of_t, dim, index, of_src));
+    grad_in[0] = tg_mul(g, of_t);
+    grad_in[2] = tg_mul(tg_gather(g, dim, index), of_src);
+    return grad_in[0] && grad_in[2];
+}
+
+/* As in PyTorch: the product of the others is the product divided by the element; where the element is the only zero of
+   src, it is a product in which 1 stands for it. */
+static bool tgi_reduce_product_gradient(tg_ctx *ctx, tg_tensor *g, tg_tensor **grad_in)
+{
+    tg_tensor *t = tg_saved(ctx, 0), *index = tg_saved(ctx, 1), *src = tg_saved(ctx, 2), *y = tg_saved(ctx, 3);
+    const int dim = tgi_reduce_dim(ctx);
+    const bool with_self = tgi_reduces_self(ctx);
+    tg_tensor *not_zero = tg_masked_fill(t, tg_eq_scalar(t, 0), 1), *zero = tg_eq_scalar(src, 0);
+    tg_tensor *others = tg_scatter_reduce(not_zero, dim, index, src, "prod", with_self);
+    grad_in[0] = tg_div(tg_mul(g, others), not_zero);
+    if (!with_self) grad_in[0] = tg_scatter(grad_in[0], dim, index, tg_zeros_like(src));
+    tg_tensor *zeros = tg_scatter_add(tg_zeros_like(t), dim, index, tg_to_dtype(zero, (tg_dtype)t->dtype));
+    tg_tensor *single = tg_logical_and(zero, tg_eq_scalar(tg_gather(zeros, dim, index), 1));
+    tg_tensor *without = tg_scatter_reduce(t, dim, index, tg_masked_fill(src, single, 1), "prod", with_self);
+    tg_tensor *divided = tg_div(tg_gather(tg_mul(g, y), dim, index), tg_masked_fill(src, zero, 1));
+    grad_in[2] = tg_where(single, tg_gather(tg_mul(g, without), dim, index), divided);
+    return grad_in[0] && grad_in[2];
+}
+
+static tg_status tgi_reduce_backward(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    const bool ok = tgi_reduce_kind(ctx) == TGI_SCATTER_PROD ? tgi_reduce_product_gradient(ctx, grad_out[0], grad_in)
+                                                             : tgi_reduce_extreme_gradient(ctx, grad_out[0], grad_in);
+    return ok ? TG_OK : tgi_failed(tgi_self());
+}
+
+/* The mean of those at each element: their sum divided by their number, which is 1 where there are none. */
+static tg_tensor *tgi_reduce_mean(tg_tensor *t, tg_tensor *sum, int dim, tg_tensor *index, tg_tensor *src,
+                                  bool include_self)
+{
+    tg_tensor *count = tg_ones_like(t), *one = tg_ones_like(src);
+    if (!include_self && one) count = tg_scatter(count, dim, index, tg_zeros_like(one));
+    count = tg_clamp_min(tg_scatter_add(count, dim, index, one), 1);
+    return tgi_dtypes[t->dtype].floating ? tg_div(sum, count) : tg_floor_divide(sum, count);
+}
+
+/* t is reduced with src at index; both have the same shape, but for those dims of src that are larger. */
+static tg_tensor *tgi_scatter_reduce(tgi_thread *S, tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src,
+                                     const char *reduce, bool include_self)
+{
+    const bool mean = reduce && !strcmp(reduce, "mean"), sum = reduce && !strcmp(reduce, "sum");
+    const int kind = !reduce                    ? 0
+                     : !strcmp(reduce, "prod")  ? TGI_SCATTER_PROD
+                     : !strcmp(reduce, "amax") ? TGI_SCATTER_AMAX
+                     : !strcmp(reduce, "amin") ? TGI_SCATTER_AMIN
+                                               : 0;
+    tg_tensor *y = NULL;
+    if (!mean && !sum && !kind)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "scatter_reduce",
+                                      "reduce argument must be either sum, prod, mean, amax or amin, got %.40s.",
+                                      reduce ? reduce : "NULL"));
+    for (int i = 0; src && i < src->ndim && src->ndim == index->ndim; ++i) {
+        if (src->dim[i] > index->dim[i]) src = tg_narrow(src, i, 0, index->dim[i]);
+    }
+    if (!src) return NULL;
+    if (mean || sum) {
+        tg_tensor *first = include_self ? t : tg_scatter(t, dim, index, tg_zeros_like(src));
+        y = tg_scatter_add(first, dim, index, src);
+        return mean && y ? tgi_reduce_mean(t, y, dim, index, src, include_self) : y;
+    }
+    tg_tensor *in[3] = {t, index, src};
+    void *const code = tgi_reduce_code(dim, kind, include_self);
+    tg_custom("scatter_reduce", tgi_reduce_forward, tgi_reduce_backward, code, in, 3, &y, 1);
+    return y;
+}
+
+tg_tensor *tg_scatter_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src, const char *reduce,
+                             bool include_self)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_scatter_reduce, NULL, &t, &index, &src, &dim)) return NULL;
+    return tgi_composite_end(&c, tgi_scatter_reduce(c.S, t, dim, index, src, reduce, include_self));
+}
+
+tg_tensor *tg_index_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src, const char *reduce,
+                           bool include_self)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_scatter_reduce, "index_reduce", &t, &index, &src, &dim)) return NULL;
+    const tg_shape given = tgi_shape_of(t);
+    if (t->ndim == 0) t = tg_reshape(t, TG_SHAPE(1));
+    if (src->ndim == 0) src = tg_reshape(src, TG_SHAPE(1));
+    if (!t || !src) return tgi_composite_end(&c, NULL);
+    if (index->ndim > 1 || src->ndim != t->ndim || src->dim[dim] != tgi_numel(index)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "index_reduce", "index_reduce(): Index is supposed to be a vector with as many "
+                 "elements as source along dim %d, but got %s, index %s and source %s", dim, tgi_shape_text(t).text,
+                 tgi_shape_text(index).text, tgi_shape_text(src).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_shape shape = tgi_shape_of(src);
+    for (int i = 0; i < shape.ndim; ++i) shape.dim[i] = i == dim ? shape.dim[i] : 1;
+    tg_tensor *all = tg_expand(tg_reshape(index, shape), tgi_shape_of(src));
+    tg_tensor *y = all ? tgi_scatter_reduce(c.S, t, dim, all, src, reduce, include_self) : NULL;
+    return tgi_composite_end(&c, tg_reshape(y, given));
 }
 
 /* Which element of a dim of size n stands at place i, which may be outside of it. */
@@ -43197,6 +43355,18 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     return ok;
 }
 
+/* By dtype: its type in memory and the type of its number; the number of the element `stored`, and the element of the
+   number `value`. */
+#define TGI_ELEMENT_TYPES(OP)                                                                   \
+    OP(f32, TG_F32, float, float, stored, value)                                                \
+    OP(f64, TG_F64, double, double, stored, value)                                              \
+    OP(bf16, TG_BF16, uint16_t, float, tgi_bf16_to_f32(stored), tgi_f32_to_bf16(value))         \
+    OP(f16, TG_F16, uint16_t, float, tgi_f16_to_f32(stored), tgi_f32_to_f16(value))             \
+    OP(i32, TG_I32, int32_t, int64_t, stored, (int32_t)value)                                   \
+    OP(i64, TG_I64, int64_t, int64_t, stored, value)                                            \
+    OP(u8, TG_U8, uint8_t, int64_t, stored, (uint8_t)value)                                     \
+    OP(b8, TG_BOOL, uint8_t, int64_t, stored, (uint8_t)(value != 0))
+
 /* Where x belongs in a row of `size` elements: half of the rest is left in each step, and the choice of the half is no
    branch, which could not be foretold.  y: the element `stored` as a number.  As entry searchsorted says it. */
 typedef struct {
@@ -43205,17 +43375,7 @@ typedef struct {
     bool right, has_sorter;
 } tgi_search_job;
 
-#define TGI_SEARCHED_TYPES(OP)                                                                             \
-    OP(f32, float, float, stored)                                                                          \
-    OP(f64, double, double, stored)                                                                        \
-    OP(bf16, uint16_t, float, tgi_bf16_to_f32(stored))                                                     \
-    OP(f16, uint16_t, float, tgi_f16_to_f32(stored))                                                       \
-    OP(i32, int32_t, int32_t, stored)                                                                      \
-    OP(i64, int64_t, int64_t, stored)                                                                      \
-    OP(u8, uint8_t, uint8_t, stored)                                                                       \
-    OP(b8, uint8_t, uint8_t, stored)
-
-#define TGI_SEARCH(name, type, number, y)                                                                  \
+#define TGI_SEARCH(name, dtype, type, number, y, as_stored)                                                \
     static void tgi_search_##name(const tgi_search_job *job, char *const *at, int64_t first, int64_t end_) \
     {                                                                                                      \
         const int64_t step = job->step[2];                                                                 \
@@ -43235,7 +43395,7 @@ typedef struct {
             *(int64_t *)(void *)(at[0] + i * job->step[0]) = start;                                        \
         }                                                                                                  \
     }
-TGI_SEARCHED_TYPES(TGI_SEARCH)
+TGI_ELEMENT_TYPES(TGI_SEARCH)
 
 /* Items: values, in the order of the rows. */
 static void tgi_search_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -43246,16 +43406,9 @@ static void tgi_search_range(const void *job_, int thread, int64_t first, int64_
         const tgi_cursor cursor = tgi_cursor_at(&job->iter, first / job->length);
         const int64_t begin = first % job->length;
         run = tgi_at_most(job->length - begin, end - first);
-        switch (job->iter.dtype[2]) {
-#define TGI_SEARCH_CASE(dtype, name) case dtype: tgi_search_##name(job, cursor.at, begin, begin + run); break
-            TGI_SEARCH_CASE(TG_F32, f32);
-            TGI_SEARCH_CASE(TG_F64, f64);
-            TGI_SEARCH_CASE(TG_BF16, bf16);
-            TGI_SEARCH_CASE(TG_F16, f16);
-            TGI_SEARCH_CASE(TG_I32, i32);
-            TGI_SEARCH_CASE(TG_I64, i64);
-            TGI_SEARCH_CASE(TG_U8, u8);
-            default: tgi_search_b8(job, cursor.at, begin, begin + run);
+        switch ((int)job->iter.dtype[2]) {
+#define TGI_SEARCH_CASE(name, dtype, ...) case dtype: tgi_search_##name(job, cursor.at, begin, begin + run); break;
+            TGI_ELEMENT_TYPES(TGI_SEARCH_CASE)
 #undef TGI_SEARCH_CASE
         }
     }
@@ -43325,7 +43478,8 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
    (1) Indices were checked before: a block reads and writes wherever they say.
    (2) Elements of one row of the output are written by one thread, in their order, so that the last write stays.
    (3) nonzero counts on one thread, and finds the indices in a second call.
-   To add a kind of scatter: a name in tgi_scatter_kind (ENTRIES), its block here, and its case in tgi_cpu_scatter. */
+   To add a kind of scatter: a name in tgi_scatter_kind (ENTRIES), its block here, and its case in tgi_cpu_scatter; one
+   that combines two numbers needs its formula in TGI_COMBINED alone. */
 
 TGI_ALWAYS_INLINE int64_t tgi_index_at(const char *at, bool wide)
 {
@@ -43385,6 +43539,7 @@ struct tgi_index_block {
     int64_t step, size; /* size: of what an index moves */
     tg_dtype dtype;
     bool wide; /* index is i64, not i32 */
+    tgi_scatter_kind kind;
     const tgi_kernels *kernels;
 };
 typedef void (*tgi_index_fn)(const tgi_index_block *b);
@@ -43521,6 +43676,50 @@ static void tgi_scatter_add_block(const tgi_index_block *b)
     }
 }
 
+/* A product, or the larger or smaller number; NaN stays.  By the type of the numbers. */
+#define TGI_COMBINED(number, product)                                                                  \
+    TGI_ALWAYS_INLINE number tgi_combined_##number(tgi_scatter_kind kind, number a, number x)          \
+    {                                                                                                  \
+        if (kind == TGI_SCATTER_PROD) return product;                                                  \
+        return (kind == TGI_SCATTER_AMAX ? a > x : a < x) || a != a ? a : x;                           \
+    }
+TGI_COMBINED(float, a *x)
+TGI_COMBINED(double, a *x)
+TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
+
+/* A block whose elements are combined with those of x. */
+#define TGI_COMBINE_BLOCK(name, dtype, type, number, as_number, as_stored)                                            \
+    static void tgi_combine_block_##name(const tgi_index_block *b)                                                    \
+    {                                                                                                                 \
+        const int64_t width = b->size / (int64_t)sizeof(type);                                                        \
+        for (int64_t row = 0; row < b->n[0]; ++row) {                                                                 \
+            for (int64_t i = 0; i < b->n[1]; ++i) {                                                                   \
+                const char *const index = b->index + row * b->index_step[0] + i * b->index_step[1];                   \
+                char *const x = b->x + row * b->x_step[0] + i * b->x_step[1];                                         \
+                const char *const src = b->like + row * b->like_step[0] + i * b->like_step[1];                        \
+                type *const to = (type *)(void *)(x + tgi_index_at(index, b->wide) * b->step);                        \
+                const type *const from = (const type *)(const void *)src;                                             \
+                for (int64_t j = 0; j < width; ++j) {                                                                 \
+                    type stored = to[j];                                                                              \
+                    const number old = as_number;                                                                     \
+                    stored = from[j];                                                                                 \
+                    const number value = tgi_combined_##number(b->kind, old, as_number);                              \
+                    to[j] = as_stored;                                                                                \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
+
+static void tgi_scatter_combine_block(const tgi_index_block *b)
+{
+    switch ((int)b->dtype) {
+#define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
+        TGI_ELEMENT_TYPES(TGI_COMBINE_CASE)
+#undef TGI_COMBINE_CASE
+    }
+}
+
 typedef struct {
     tgi_iter others;  /* the dims besides the row's: of like, x and index */
     int64_t length, row_step[3]; /* of the row; the steps of the three along it, 0 for x, which has block.step */
@@ -43566,7 +43765,8 @@ static void tgi_index_range(const void *job_, int thread, int64_t first, int64_t
 }
 
 /* like, x: which operands of rows they are; index is operand 2. */
-static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_index_fn loop)
+static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_scatter_kind kind,
+                          tgi_index_fn loop)
 {
     const tgi_operand arg[3] = {rows->arg[like], rows->arg[x], rows->arg[2]};
     const int64_t size = tgi_bytes_of(arg[1].dtype);
@@ -43583,6 +43783,7 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.block.size = size;
     job.block.dtype = arg[1].dtype;
     job.block.wide = arg[2].dtype == TG_I64;
+    job.block.kind = kind;
     job.block.kernels = tgi_kernels_of(S);
     job.loop = loop;
     const int inner = others->ndim - 1;
@@ -43595,12 +43796,14 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
 
 static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_index_run(S, rows, 0, 1, tgi_gather_block);
+    return tgi_index_run(S, rows, 0, 1, TGI_SCATTER_SET, tgi_gather_block);
 }
 
 static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
-    return tgi_index_run(S, rows, 1, 0, kind == TGI_SCATTER_ADD ? tgi_scatter_add_block : tgi_scatter_block);
+    return tgi_index_run(S, rows, 1, 0, kind, kind == TGI_SCATTER_ADD      ? tgi_scatter_add_block
+                                              : kind >= TGI_SCATTER_PROD ? tgi_scatter_combine_block
+                                                                         : tgi_scatter_block);
 }
 
 /* The rows of g are sorted by their ids, which takes two passes over the ids alone; then each row of dweight is written
@@ -50500,6 +50703,7 @@ TGI_USED TGI_GIVES3(tg_tensor *, index_select, tg_tensor *, int, tg_tensor *)
 TGI_USED TGI_GIVES3(tg_tensor *, take_along_dim, tg_tensor *, tg_tensor *, int)
 TGI_USED TGI_GIVES4(tg_tensor *, scatter, tg_tensor *, int, tg_tensor *, tg_tensor *)
 TGI_GIVES4(tg_tensor *, scatter_, tg_tensor *, int, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES6(tg_tensor *, scatter_reduce, tg_tensor *, int, tg_tensor *, tg_tensor *, const char *, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, bincount, tg_tensor *, tg_tensor *, int64_t)
 TGI_USED TGI_GIVES4(tg_tensor *, put, tg_tensor *, tg_tensor *, tg_tensor *, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, index_fill, tg_tensor *, int, tg_tensor *, double)
@@ -51145,6 +51349,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_scatter_(...) TGI_CALL(scatter_, scatter_, __VA_ARGS__)
 #define tg_scatter_add_(...) TGI_CALL(scatter_, scatter_add_, __VA_ARGS__)
 #define tg_index_add_(...) TGI_CALL(scatter_, index_add_, __VA_ARGS__)
+#define tg_scatter_reduce(...) TGI_CALL(scatter_reduce, scatter_reduce, __VA_ARGS__)
+#define tg_index_reduce(...) TGI_CALL(scatter_reduce, index_reduce, __VA_ARGS__)
 #define tg_bincount(...) TGI_CALL(bincount, bincount, __VA_ARGS__)
 #define tg_take(...) TGI_CALL(add, take, __VA_ARGS__)
 #define tg_put(...) TGI_CALL(put, put, __VA_ARGS__)

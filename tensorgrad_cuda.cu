@@ -5000,6 +5000,35 @@ static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, tgi_pair
     }
 }
 
+/* x[index] = x[index] with src[i], for the pairs of each index in their order.  One thread per pair, of which the first
+   of each index works; T: what is computed in. */
+template <class combine, class T> __global__ void tgi_scatter_combine(tgi_row_job job, int64_t size, tgi_pairs pairs)
+{
+    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
+        const int64_t row = e % job.iter.numel, first = e / job.iter.numel;
+        const int64_t at = (pairs.rows > 1 ? row : 0) * job.length;
+        const uint64_t key = tgi_pair_key(pairs, at + first);
+        if (key >= (uint64_t)size || (first > 0 && tgi_pair_key(pairs, at + first - 1) == key)) continue;
+        tgi_row arg[2];
+        tgi_row_init(job, row, arg);
+        const tgi_row x = arg[0], src = arg[1];
+        for (int64_t i = first; i < job.length && tgi_pair_key(pairs, at + i) == key; ++i) {
+            const T value = tgi_row_load<T>(src, tgi_pair_index(pairs, at + i));
+            tgi_row_set(x, (int64_t)key, combine::two(tgi_row_load<T>(x, (int64_t)key), value));
+        }
+    }
+}
+
+template <class combine>
+static bool tgi_scatter_combined(tgi_thread *S, const tgi_cuda_device *d, const tgi_row_job &job, int64_t size,
+                                 const tgi_pairs &pairs)
+{
+    const int64_t n = job.iter.numel * job.length;
+    return tgi_is_floating(job.iter.dtype[0])
+               ? tgi_launch_each(S, d, tgi_scatter_combine<combine, double>, n, job, size, pairs)
+               : tgi_launch_each(S, d, tgi_scatter_combine<combine, int64_t>, n, job, size, pairs);
+}
+
 /* x[index[i]] = src[i], where no element of x is named twice: nothing has to be sorted.  One thread per element. */
 static __global__ void tgi_scatter_unique(tgi_row_job job, int64_t size)
 {
@@ -5036,7 +5065,12 @@ static bool tgi_cuda_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_row
         ok = tgi_add_sorted_strided(S, d, "scatter", &at, &sort.pairs, rows_of_pairs > 1 ? 1 : job.iter.numel,
                                     rows->size);
     } else if (ok) {
-        ok = tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sort.pairs);
+        switch (kind) {
+        case TGI_SCATTER_PROD: ok = tgi_scatter_combined<tgi_combine_prod>(S, d, job, rows->size, sort.pairs); break;
+        case TGI_SCATTER_AMAX: ok = tgi_scatter_combined<tgi_combine_amax>(S, d, job, rows->size, sort.pairs); break;
+        case TGI_SCATTER_AMIN: ok = tgi_scatter_combined<tgi_combine_amin>(S, d, job, rows->size, sort.pairs); break;
+        default: ok = tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sort.pairs);
+        }
     }
     tgi_cuda_release(S, d->index, memory, 0);
     return ok;

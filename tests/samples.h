@@ -826,6 +826,8 @@ enum {
     OP(unique_consecutive, tg_unique_consecutive(a, NULL, NULL), EXACT | TESTS) \
     OP(unique_consecutive_dim, tg_unique_consecutive_dim(a, p->dim, NULL, NULL), EXACT | TESTS) \
     OP(repeat_interleave_tensor, tg_repeat_interleave_tensor(a, b, p->dim), EXACT) \
+    OP(scatter_reduce, tg_scatter_reduce(a, p->dim, b, c, p->text, p->flag != 0), SEVERAL | TIES) \
+    OP(index_reduce, tg_index_reduce(a, p->dim, b, c, p->text, p->flag != 0), SEVERAL | TIES) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -5036,6 +5038,41 @@ SAMPLES(masked_scatter)
     refuse(tg_masked_scatter(ones(2), ones(2), ones(2)), "only supports boolean masks");
     refuse(tg_masked_scatter(ones(2), boolean("[1, 1]"), ones(1)), "out of bounds");
     expect(tg_masked_scatter(ones(2), boolean("[0, 0]"), ones(0)), "[1, 1]");
+}
+SAMPLES(scatter_reduce)
+{
+    sample(S(3, 2), ids("[[0, 1], [0, 0], [2, 1], [0, 2]]"), S(4, 2), dim(0), text("prod"), flag(1));
+    sample(S(3, 2), ids("[[0, 1], [0, 0]]"), S(4, 3), dim(0), text("prod"));
+    sample(S(2, 3), ids("[[0, 0, 2, 0], [1, 1, 1, 1]]"), S(2, 4), dim(-1), text("amax"), flag(1));
+    sample(S(2, 3), ids("[[0, 0, 2, 0], [1, 1, 1, 1]]"), S(2, 4), dim(1), text("amin"));
+    sample(S(4), ids("[0, 2, 0]"), S(3), dim(0), text("mean"), flag(1));
+    sample(S(4), ids("[0, 2, 0]"), S(3), dim(0), text("mean"));
+    sample(S(4), ids("[0, 2, 0]"), S(3), dim(0), text("sum"));
+    edge(in("[2, 3, 4]"), ids("[0, 0, 2]"), in("[5, 0, 4]"), dim(0), text("prod"), flag(1), gives("[0, 3, 16]"),
+         grads("[0, 1, 4]"), grads("[0, 10, 4]"));
+    edge(in("[2, 3, 4]"), ids("[0, 0, 2]"), in("[1, 2, 4]"), dim(0), text("amax"), flag(1), gives("[2, 3, 4]"),
+         grads("[0.5, 1, 0.5]"), grads("[0, 0.5, 0.5]"));
+    edge(in("[9, 3, 9]"), ids("[0, 0, 2]"), in("[1, 1, nan]"), dim(0), text("amax"), gives("[1, 3, nan]"));
+    edge(in("[9, 3, 9]"), ids("[0, 0, 2]"), in("[1, 1, 4]"), dim(0), text("amin"), gives("[1, 3, 4]"), grads("[0, 1, 0]"),
+         grads("[0.5, 0.5, 1]"));
+    expect(tg_scatter_reduce(i64("[7, 3]"), 0, i64("[0, 0]"), i64("[2, 4]"), "mean", true), "[4, 3]");
+    expect(tg_scatter_reduce(i64("[7, 3]"), 0, i64("[0, 0]"), i64("[2, 4]"), "prod", false), "[8, 3]");
+    expect(tg_scatter_reduce(i64("[7, 3]"), 0, i64("[0, 1]"), i64("[9, 2]"), "amax", true), "[9, 3]");
+    refuse(tg_scatter_reduce(ones(2), 0, i64("[0]"), ones(1), "max", true), "reduce argument must be either sum, prod");
+    refuse(tg_scatter_reduce(ones(2), 0, i64("[0]"), ones(1), NULL, true), "reduce argument must be either sum, prod");
+    refuse(tg_scatter_reduce(ones(2), 0, i64("[2]"), ones(1), "amax", true), "out of bounds");
+    refuse(tg_scatter_reduce(ones(2), 0, i64("[0, 1]"), ones(1), "prod", true), "no larger size than src");
+}
+SAMPLES(index_reduce)
+{
+    sample(S(3, 2), ids("[0, 2, 0]"), S(3, 2), dim(0), text("prod"), flag(1));
+    sample(S(2, 3), ids("[0, 2, 0]"), S(2, 3), dim(-1), text("amax"));
+    sample(S(3, 2), ids("[1, 1]"), S(2, 2), dim(0), text("mean"));
+    edge(in("[[1, 2], [3, 4]]"), ids("[1, 1]"), in("[[5, 1], [0, 9]]"), dim(0), text("amin"), flag(1),
+         gives("[[1, 2], [0, 1]]"), grads("[[1, 1], [0, 0]]"), grads("[[0, 1], [1, 0]]"));
+    expect(tg_index_reduce(tg_to_dtype(tg_scalar(3), TG_F64), 0, i64("[0]"), f64("2"), "prod", true), "6");
+    refuse(tg_index_reduce(ones(2, 2), 0, i64("[0, 1]"), ones(3, 2), "prod", true), "Index is supposed to be a vector");
+    refuse(tg_index_reduce(ones(2, 2), 0, i64("[0, 2]"), ones(2, 2), "prod", true), "out of bounds");
 }
 SAMPLES(tensor_split)
 {

@@ -162,6 +162,8 @@ static const struct {
     {"tg_isin", "tests=f32:4"},
     {"tg_histc", "bins=4 min=0 max=1"},
     {"tg_histogram", "edges=f32:3 weight=f32:2,3"},
+    {"tg_scatter_reduce", "reduce=amax"},
+    {"tg_index_reduce", "index=i64:2 reduce=prod"},
     {"tg_repeat_interleave_tensor", "repeats=i64:2"},
     {"tg_im2col", "x=f32:1,2,3,3 padding=0"},
     {"tg_col2im", "columns=f32:1,8,4 size=3,3 padding=0"},

@@ -1138,6 +1138,11 @@ static void search(call *c)
 CALL(histc, tg_histc(first(c), integer(c, 1, "bins", 100), number(c, 2, "min", 0), number(c, 3, "max", 0)))
 CALL(bincount, tg_bincount(first(c), maybe_tensor(c, 1, "weights"), integer(c, 2, "minlength", 0)))
 
+CALL(scatter_reduce, tg_scatter_reduce(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "src"),
+                                       word(c, 4, "reduce", ""), flag(c, 5, "include_self", true)))
+CALL(index_reduce, tg_index_reduce(first(c), whole(c, 1, "dim", 0), tensor(c, 2, "index"), tensor(c, 3, "source"),
+                                   word(c, 4, "reduce", ""), flag(c, 5, "include_self", true)))
+
 /* edges of equal bins are those of a linspace */
 static void histogram(call *c)
 {
@@ -1287,7 +1292,7 @@ static const row rows[] = {
     OP(trapezoid), WITH("trapz", trapezoid, one, NULL), WITH("cumulative_trapezoid", trapezoid, one, NULL),
     OP(logspace), OP(kthvalue), OP(mode), OP(nanmedian), OP(quantile), WITH("nanquantile", quantile, one, NULL),
     WITH("searchsorted", search, one, NULL), WITH("bucketize", search, one, NULL), OP(histc), OP(histogram),
-    OP(bincount), OP(unique), WITH("unique_consecutive", unique, one, NULL), BINARY(isin),
+    OP(bincount), OP(scatter_reduce), OP(index_reduce), OP(unique), WITH("unique_consecutive", unique, one, NULL), BINARY(isin),
     WITH("argwhere", nonzero, one, NULL), WITH("alias_copy", unary, one, tg_clone), WITH("vdot", binary, two, tg_dot),
     WITH("permute_copy", sized_op, sized, tg_permute), WITH("expand_copy", sized_op, sized, tg_expand),
     /* creation */
