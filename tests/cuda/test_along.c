@@ -171,6 +171,28 @@ TEST(sorts)
     CHECK(tg_sort(x, 0, false, &index) && tg_sort(tg_cuda(x), 0, false, &at) && same(at, index, 0));
 }
 
+/* Places in one row for all values, and in a row for each; many equal numbers, and indices that sort. */
+TEST(searches)
+{
+    const tg_shape shapes[] = {TG_SHAPE(40, 7), TG_SHAPE(3, 600)};
+    inside_plain(true);
+    for (int i = 0; i < 2; ++i) {
+        for (int k = 0; k < DTYPES; ++k) {
+            TG_SCOPE;
+            tg_tensor *t = numbers(shapes[i], dtypes[k], false), *x = numbers(shapes[i], dtypes[k], false), *order, *y;
+            tg_tensor *sorted = tg_sort(t, -1, false, &order), *row = tg_contiguous(tg_select(sorted, 0, 1));
+            for (int right = 0; right < 2; ++right) {
+                y = tg_searchsorted(tg_cuda(sorted), tg_cuda(x), right != 0, NULL);
+                CHECK(same(y, tg_searchsorted(sorted, x, right != 0, NULL), 0));
+                y = tg_searchsorted(tg_cuda(t), tg_cuda(x), right != 0, tg_cuda(order));
+                CHECK(same(y, tg_searchsorted(sorted, x, right != 0, NULL), 0));
+                y = tg_bucketize(tg_t(tg_cuda(x)), tg_cuda(row), right != 0);
+                CHECK(same(y, tg_bucketize(tg_t(x), row, right != 0), 0));
+            }
+        }
+    }
+}
+
 /* index: how often numbers come: like numbers in most of them, or spread; some segments have one number only. */
 static tg_tensor *ids(int64_t n, int64_t size, bool spread)
 {
@@ -196,6 +218,17 @@ static void add_both(tg_dtype dtype, int64_t n, int64_t size, int64_t columns, b
     if (!CHECK(same(y, tg_t(z), tolerance))) printf("    scatter_add of %s\n", tg_dtype_name(dtype));
     y = tg_scatter(tg_cuda(x), 0, tg_cuda(wide), tg_cuda(src));
     CHECK(same(y, tg_scatter(x, 0, wide, src), 0));
+    const char *const reductions[] = {"prod", "amax", "amin"};
+    for (int k = 0; k < 3; ++k) { /* indices that are the same for all rows, and others; a product of few is finite */
+        const int64_t few = k ? n : n / 20;
+        z = tg_narrow(wide, 0, 0, few);
+        y = tg_scatter_reduce(tg_cuda(x), 0, tg_cuda(z), tg_cuda(src), reductions[k], k != 1);
+        z = tg_scatter_reduce(x, 0, z, src, reductions[k], k != 1);
+        if (!CHECK(same(y, z, tolerance))) printf("    %s of %s\n", reductions[k], tg_dtype_name(dtype));
+        y = tg_contiguous(tg_t(tg_cuda(tg_narrow(wide, 0, 0, few))));
+        y = tg_scatter_reduce(tg_t(tg_cuda(x)), 1, y, tg_t(tg_cuda(src)), reductions[k], k != 1);
+        CHECK(same(y, tg_t(z), tolerance));
+    }
     CHECK(same(tg_index_select(tg_cuda(x), 0, where), tg_index_select(x, 0, index), 0));
 }
 
@@ -308,6 +341,7 @@ int main(int argc, char **argv)
     RUN(extremes_with_nan);
     RUN(scans_and_extremes);
     RUN(sorts);
+    RUN(searches);
     RUN(sums_at_indices);
     RUN(embeddings);
     RUN(what_embeddings_move);
