@@ -68,6 +68,7 @@
        TG_NO_OPTIM          OPTIM, CAPTURE, LBFGS, CLIP, SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
                             state of a scaler: 74 KB, 0.9 s less
        TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need: 41 KB, 0.5 s less
+       TG_NO_LINALG         FACTOR, LINALG: linear algebra of matrices: 49 KB
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
                             and otherwise the same options.  An edit of the rest then costs a third of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -93,7 +94,7 @@
    SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.2 MB at -Os, the seconds those of gcc
    for the library at -O2, 23 in all; `make sizes` measures them.  Linked with -ffunction-sections -Wl,--gc-sections, or
    with TG_STATIC, a program has 814 KB: what it calls, and the kernels and gradients of all ops, which the op table
-   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and the four it has 298 KB.  -Os holds for
+   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and the five it has 298 KB.  -Os holds for
    the loops, too: with GCC products of matrices are as fast as at -O2, and loops over elements several times slower.
    What is left out is still declared.  A call of it is an error of the linker, an undefined reference to tg_npy_load;
    CONTENTS says the room, and CONFIGURE by which macro it went.  (Of TG_STATIC with TG_NO_.. GCC warns that functions
@@ -166,6 +167,7 @@
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@ENTRIES     * what each kind of device must be able to do, and the loops and formulas that all kinds use
+       @@FACTOR      * the factorizations of one matrix, for all kinds of devices
        @@BACKEND       the kinds of devices: names and counts, the row of entries of each
        @@PLAIN       * a backend in its plainest form, as loops: what each entry computes
        @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
@@ -197,6 +199,7 @@
        @@LOSS          mse_loss, cross_entropy and the other losses
        @@STATISTICS    searchsorted, unique, mode, quantile, histograms; differences, integrals; cov, pdist; choices
        @@COMPARE       equal, allclose
+       @@LINALG        linear algebra: inv, solve, cholesky, qr, eigh, svd
 
    Act II, comfort: what programs need around it.
 
@@ -2497,6 +2500,86 @@ TG_API bool tg_equal(tg_tensor *a, tg_tensor *b);
 /* |a - b| <= atol + rtol * |b| for every element, a and b broadcast.  torch.allclose */
 TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
 
+/* -------- @@LINALG ------------------------------------------------------------------------------------------------ */
+
+/* Linear algebra of small dense matrices (up to some hundred rows), by PyTorch's names: torch.linalg.inv is
+   tg_linalg_inv.  A matrix is the last two dims of A, and all dims before them are a batch, of which each matrix is
+   computed alone.  For f32, computed in f64, and f64; all have gradients, and gradients of these, unless their comment
+   says otherwise.  Errors: another dtype; matrices that are not square where they have to be; and those that speak of a
+   matrix, with its number in the batch: "(Batch element 1): ..".  Functions that may raise one wait for the device. */
+
+/* A^-1.  Errors: a singular matrix.  torch.linalg.inv */
+TG_API tg_tensor *tg_linalg_inv(tg_tensor *A);
+/* X with A X = B, or X A = B unless left; A [.., n, n], B [.., n, k], whose batch dims broadcast, or, if left, vectors:
+   B [n], or A's shape without its last dim.  Errors: a singular matrix.  torch.linalg.solve */
+TG_API tg_tensor *tg_linalg_solve(tg_tensor *A, tg_tensor *B, bool left);
+/* tg_linalg_solve for the upper or lower triangle of A, whose other elements are not read; unitriangular: with ones on
+   the diagonal.  A 0 there gives infinity; there are no vectors.  torch.linalg.solve_triangular */
+TG_API tg_tensor *tg_linalg_solve_triangular(tg_tensor *A, tg_tensor *B, bool upper, bool left, bool unitriangular);
+/* X with A X = B, or A^T X = B if transpose, for a triangle of A, as above.  torch.triangular_solve */
+TG_API tg_tensor *tg_triangular_solve(tg_tensor *B, tg_tensor *A, bool upper, bool transpose, bool unitriangular);
+/* The determinant.  torch.linalg.det */
+TG_API tg_tensor *tg_linalg_det(tg_tensor *A);
+/* The sign of the determinant (0 if it is 0), and in *logabsdet, unless that is NULL, the logarithm of its size, which
+   has the gradient.  torch.linalg.slogdet */
+TG_API tg_tensor *tg_linalg_slogdet(tg_tensor *A, tg_tensor **logabsdet);
+/* P A = L U of A [.., m, n]: L without its diagonal of ones below the diagonal, U on it and above.  *pivots (NULL: not
+   wanted) are i32 [.., min(m, n)]: row i was exchanged with row pivots[i] - 1.  torch.linalg.lu_factor */
+TG_API tg_tensor *tg_linalg_lu_factor(tg_tensor *A, tg_tensor **pivots);
+/* X with A X = B, or A^T X = B if adjoint; X A = B, X A^T = B unless left; from A's LU and pivots.
+   torch.linalg.lu_solve */
+TG_API tg_tensor *tg_linalg_lu_solve(tg_tensor *LU, tg_tensor *pivots, tg_tensor *B, bool left, bool adjoint);
+/* The lower triangular L with L L^T = A, of which the lower triangle is read; or L^T from the upper one.  Errors: a
+   matrix that is not positive-definite.  torch.linalg.cholesky */
+TG_API tg_tensor *tg_linalg_cholesky(tg_tensor *A, bool upper);
+/* X with A X = B, where A = L L^T, or L^T L if upper.  torch.cholesky_solve */
+TG_API tg_tensor *tg_cholesky_solve(tg_tensor *B, tg_tensor *L, bool upper);
+/* The inverse of that A.  torch.cholesky_inverse */
+TG_API tg_tensor *tg_cholesky_inverse(tg_tensor *L, bool upper);
+/* Q with orthonormal columns and *R (NULL: not wanted) upper triangular, Q R = A [.., m, n].  mode "reduced" (or NULL):
+   Q [.., m, min(m, n)]; "complete": Q [.., m, m], without gradient if m > n; "r": Q is empty.  torch.linalg.qr */
+TG_API tg_tensor *tg_linalg_qr(tg_tensor *A, const char *mode, tg_tensor **R);
+/* The first n columns of the product of k reflections 1 - tau[i] v v^T; v is 1 at i, and below it column i of A [.., m,
+   n]; tau [.., k].  torch.linalg.householder_product */
+TG_API tg_tensor *tg_linalg_householder_product(tg_tensor *A, tg_tensor *tau);
+/* The eigenvalues [.., n], rising, of symmetric A, of which uplo "L" (or NULL) or "U" says the triangle that is read,
+   and in *eigenvectors (NULL: not wanted) [.., n, n] their vectors, as columns.  A loss of the vectors must not depend
+   on their signs; its gradient is infinite or NaN where eigenvalues are equal.  Errors: elements that are not finite.
+   torch.linalg.eigh */
+TG_API tg_tensor *tg_linalg_eigh(tg_tensor *A, const char *uplo, tg_tensor **eigenvectors);
+/* The eigenvalues alone.  torch.linalg.eigvalsh */
+TG_API tg_tensor *tg_linalg_eigvalsh(tg_tensor *A, const char *uplo);
+/* A = U diag(S) Vh: U [.., m, k] with k = min(m, n), *S [.., k], falling, *Vh [.., k, n] (NULL: not wanted); with
+   full_matrices U [.., m, m] and Vh [.., n, n].  For gradients see tg_linalg_eigh; columns beyond k have none.  Errors:
+   elements that are not finite.  torch.linalg.svd */
+TG_API tg_tensor *tg_linalg_svd(tg_tensor *A, bool full_matrices, tg_tensor **S, tg_tensor **Vh);
+/* The singular values alone.  torch.linalg.svdvals */
+TG_API tg_tensor *tg_linalg_svdvals(tg_tensor *A);
+/* The pseudoinverse [.., n, m] of A [.., m, n], in which singular values count as 0 up to the larger of atol and rtol
+   times the largest; negative: PyTorch's defaults, 0, and the rounding of the dtype times max(m, n), or 0 if atol is
+   above 0.  hermitian: A is symmetric, and its eigenvalues are taken.  torch.linalg.pinv */
+TG_API tg_tensor *tg_linalg_pinv(tg_tensor *A, double atol, double rtol, bool hermitian);
+/* How many singular values do not count as 0, i64; never recorded.  torch.linalg.matrix_rank */
+TG_API tg_tensor *tg_linalg_matrix_rank(tg_tensor *A, double atol, double rtol, bool hermitian);
+/* The smallest X with the least |A X - B|, for A [.., m, n] and B [.., m, k], or vectors, as in tg_linalg_solve; rcond
+   is rtol above.  *residuals [.., k] are the squares of the least lengths, empty unless m > n and all ranks are n, and
+   *rank the ranks (both NULL: not wanted).  torch.linalg.lstsq */
+TG_API tg_tensor *tg_linalg_lstsq(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor **residuals, tg_tensor **rank);
+/* The norm of the matrices in two dims of A, TG_DIMS(-2, -1).  ord "fro" (or NULL), "nuc", the sum of the singular
+   values, "2" and "-2", the largest and smallest of them, "1" and "-1" of the columns' sums of |x|, "inf" and "-inf" of
+   the rows'.  torch.linalg.matrix_norm */
+TG_API tg_tensor *tg_linalg_matrix_norm(tg_tensor *A, const char *ord, tg_shape dims, bool keepdim);
+/* The norm of A times that of its inverse; p as ord above, but NULL is "2", the ratio of the singular values, which
+   needs no square matrices.  A singular matrix gives infinity.  torch.linalg.cond */
+TG_API tg_tensor *tg_linalg_cond(tg_tensor *A, const char *p);
+/* A^n; of the inverse if n < 0.  torch.linalg.matrix_power */
+TG_API tg_tensor *tg_linalg_matrix_power(tg_tensor *A, int64_t n);
+/* exp(A) = 1 + A + A A / 2 + ..  Waits for the device.  torch.linalg.matrix_exp */
+TG_API tg_tensor *tg_linalg_matrix_exp(tg_tensor *A);
+/* The product of n >= 2 matrices, the first and last of which may be vectors, in the order with the fewest
+   multiplications.  torch.linalg.multi_dot */
+TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
+
 /* Ops change nothing but what they return, so a compiler that can warns of a call whose result is dropped, such as
    tg_to(x, device); alone; (void)tg_to(x, device); says that it is meant.  Not in the list: tg_forward, tg_keep and
    others that do something besides, and ops that store indices, too. */
@@ -2555,7 +2638,11 @@ TG_API bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol);
     R(pad_mode) R(im2col) R(col2im) R(interpolate_ex)                                                                  \
     R(scaled_dot_product_attention_ex) R(rope) R(filter_logits) R(repetition_penalty) R(sample_logits)                 \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
-    R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)
+    R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)              \
+    R(linalg_inv) R(linalg_solve) R(linalg_solve_triangular) R(triangular_solve) R(linalg_det) R(linalg_cholesky)      \
+    R(linalg_lu_solve) R(cholesky_solve) R(cholesky_inverse) R(linalg_householder_product) R(linalg_eigvalsh)          \
+    R(linalg_svdvals) R(linalg_pinv) R(linalg_matrix_rank) R(linalg_matrix_norm) R(linalg_cond)                        \
+    R(linalg_matrix_power) R(linalg_matrix_exp) R(linalg_multi_dot)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wredundant-decls"
 #pragma GCC diagnostic ignored "-Wpedantic" /* of [[nodiscard]] before C23 */
@@ -3855,10 +3942,11 @@ TG_API tg_status tg_profile_print(FILE *file);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE,
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@FACTOR, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR,
+        @@SCOPE, @@MAKE,
         @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
-        @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE)
+        @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
         @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED,
@@ -3946,6 +4034,11 @@ TG_API tg_status tg_profile_print(FILE *file);
 #define TGI_SAYS_OPTIM ", without optimizers"
 #else
 #define TGI_SAYS_OPTIM ""
+#endif
+#ifdef TG_NO_LINALG
+#define TGI_SAYS_LINALG ", without linear algebra"
+#else
+#define TGI_SAYS_LINALG ""
 #endif
 #ifdef TG_NO_TOOLS
 #define TGI_SAYS_TOOLS ", without tools"
@@ -4442,7 +4535,7 @@ const char *tg_build_info(void)
 #ifdef TG_USE_CBLAS
            ", CBLAS"
 #endif
-        TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS;
+        TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS TGI_SAYS_LINALG;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
@@ -6213,6 +6306,43 @@ enum {
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
 
+/* Ops and composites of LINALG, which come last, so that without them no other has another number. */
+#ifdef TG_NO_LINALG
+#define TGI_LINALG_OPS(OP)
+#define TGI_LINALG_COMPOSITES(OP)
+#define TGI_LINALG_WAITING(OP)
+#else
+#define TGI_LINALG_OPS(OP)                                                                                             \
+    OP(linalg_inv, "A", Y | CAST_F32, "-y^T g y^T")                                                                    \
+    OP(linalg_solve, "A,B", A | Y | CAST_F32, "B: A^-T g, A: -(that) y^T")                                             \
+    OP(linalg_solve_triangular, "A,B", A | Y | CAST_F32, "B: A^-T g, A: the triangle of -(that) y^T")                  \
+    OP(linalg_det, "A", A | Y | CAST_F32, "g * y * A^-T")                                                              \
+    OP(linalg_slogdet, "A", A | CAST_F32, "g * A^-T")                                                                  \
+    OP(linalg_lu_factor, "A", Y | Y2 | CAST_F32, "P^T L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T")                    \
+    OP(linalg_cholesky, "A", Y | CAST_F32, "L^-T mirrored(tril(L^T g)) L^-1 / 2")                                      \
+    OP(linalg_qr, "A", Y | Y2 | CAST_F32, "(gQ + Q mirrored(triu(gR R^T - Q^T gQ))) R^-T")                             \
+    OP(linalg_eigh, "A", Y | Y2 | CAST_F32, "V (diag(gL) + skew(V^T gV) / (2 (L[j] - L[i]))) V^T")                     \
+    OP(linalg_svd, "A", Y | Y2 | CAST_F32,                                                                             \
+       "U (diag(gS) + skew(U^T gU) / e S + S skew(V^T gV) / e) V^T, e = S[j]^2 - S[i]^2")                              \
+    OP(cholesky_solve, "B,L", B | Y | CAST_F32, "B: A^-1 g, L: -(that y^T + its transpose) L")                         \
+    OP(linalg_pinv, "A", A | Y | CAST_F32, "-y^T g y^T + (1 - A y) g^T y y^T + y^T y g^T (1 - y A)")
+#define TGI_LINALG_COMPOSITES(OP)                                                                                      \
+    OP(triangular_solve, "B,A", CAST_F32)                                                                              \
+    OP(linalg_lu_solve, "LU,pivots,B", NOTHING)                                                                        \
+    OP(cholesky_inverse, "L", CAST_F32)                                                                                \
+    OP(linalg_householder_product, "A,tau", CAST_F32)                                                                  \
+    OP(linalg_matrix_rank, "A", NOTHING)                                                                               \
+    OP(linalg_lstsq, "A,B", CAST_F32)                                                                                  \
+    OP(linalg_matrix_norm, "A", CAST_F32)                                                                              \
+    OP(linalg_cond, "A", CAST_F32)                                                                                     \
+    OP(linalg_matrix_power, "A", CAST_F32)                                                                             \
+    OP(linalg_matrix_exp, "A", CAST_F32)
+#define TGI_LINALG_WAITING(OP)                                                                                         \
+    OP(linalg_inv) OP(linalg_solve) OP(linalg_cholesky) OP(linalg_eigh) OP(linalg_eigvalsh) OP(linalg_svd)             \
+    OP(linalg_svdvals) OP(linalg_pinv) OP(linalg_matrix_rank) OP(linalg_lstsq) OP(linalg_matrix_norm) OP(linalg_cond)  \
+    OP(linalg_matrix_power) OP(linalg_matrix_exp)
+#endif
+
 /* Public functions that wait for a device, because they read a value from it: see tg_op_waits.  Most are not in the
    table of ops. */
 #define TGI_WAITING(OP)                                                                                                \
@@ -6223,13 +6353,17 @@ enum {
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
     OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(cov) OP(corrcoef) OP(pdist) OP(histc) OP(unique)          \
-    OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)
+    OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)                      \
+    TGI_LINALG_WAITING(OP)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
-    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_UNRECORDED_OPS(TGI_ENUM) TGI_COMPOSITES(TGI_ENUM) TGI_OP_COUNT
+    TGI_ELEMENTWISE_OPS(TGI_ENUM) TGI_OPS(TGI_ENUM) TGI_UNRECORDED_OPS(TGI_ENUM) TGI_COMPOSITES(TGI_ENUM)
+    TGI_LINALG_OPS(TGI_ENUM) TGI_LINALG_COMPOSITES(TGI_ENUM) TGI_OP_COUNT
 #undef TGI_ENUM
 };
+#define TGI_OP_ONE(...) +1
+enum { TGI_OPS_ALWAYS = TGI_OP_COUNT - (0 TGI_LINALG_OPS(TGI_OP_ONE) TGI_LINALG_COMPOSITES(TGI_OP_ONE)) };
 
 enum {
 #define TGI_GRADIENT(name, ...) TGI_GRADIENT_##name,
@@ -6452,6 +6586,40 @@ typedef struct {
     const void *ids, *g;
     void *dweight;
 } tgi_table_gradient;
+
+/* What is computed of each matrix a [m, n] of a batch (see FACTOR), and what it has besides:
+       LU                   out: L and U [m, n], pivots i32 [min(m, n)], from 1, order of the rows i64 [m]
+       SOLVE, TRIANGULAR    b [n, k]; out: a^-1 b.  TRIANGULAR: upper or lower triangle; unit: ones on its diagonal
+       INV                  k = n; out: a^-1; quiet: infinity if there is none
+       DET, SLOGDET         out: the determinant; or the logarithm of its size, and its sign
+       CHOLESKY             out: the lower triangle
+       QR                   out: q [m, k], r [k, n]
+       EIGH                 upper: by that triangle; out: values [n], vectors [n, n] or none
+       SVD                  upper: all columns of u and rows of v; out: values, u, v^T, or only values
+   Steps are from matrix to matrix, row to row and column to column, in elements.  The outputs are contiguous. */
+enum {
+    TGI_FACTOR_LU,
+    TGI_FACTOR_SOLVE,
+    TGI_FACTOR_INV,
+    TGI_FACTOR_DET,
+    TGI_FACTOR_SLOGDET,
+    TGI_FACTOR_CHOLESKY,
+    TGI_FACTOR_TRIANGULAR,
+    TGI_FACTOR_QR,
+    TGI_FACTOR_EIGH,
+    TGI_FACTOR_SVD
+};
+typedef struct {
+    int kind;
+    bool upper, unit, quiet;
+    int64_t batches, m, n, k; /* batches > 0 */
+    tg_dtype dtype;           /* f32 or f64 */
+    int index;                /* of the device */
+    const void *a, *b;
+    int64_t a_step[3], b_step[3];
+    void *out[3];
+    int32_t *info; /* [batches]: 0, or why there is no result */
+} tgi_factor;
 
 /* What scatter does with the elements of src: all for one element of x in their order, the last one stays; they are
    added to it; or no element of x is named twice, so the order does not matter; or x is multiplied by them, or becomes
@@ -6700,6 +6868,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, im2col, (tgi_thread *S, const tgi_im2col *m))                                                        \
     /* image = for each element the sum of all entries of columns that see it, in the order of the taps */             \
     OP(ALL, bool, col2im, (tgi_thread *S, const tgi_im2col *m))                                                        \
+    /* out and info */                                                                                                 \
+    OP(ALL, bool, factor, (tgi_thread *S, const tgi_factor *factor))                                                   \
     /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
     OP(ALL, bool, random,                                                                                              \
        (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
@@ -7274,6 +7444,710 @@ typedef struct {
     int64_t index;
 } tgi_sort_pair;
 
+/* ======== @@FACTOR ================================================================================================
+
+   Promise: the factorizations of one matrix, each written once, for the CPU and for GPUs: LU with row exchanges and
+   what is solved with it, Cholesky, Householder's QR, eigenvalues of symmetric matrices, singular values.
+   Types: tgi_factor (ENTRIES) is a call of the entry: what is computed of each matrix of a batch.  tgi_matrix_loops are
+   the loops that most of the time is spent in, tgi_rotation two rows that are rotated in their plane.
+   Way: tgi_factor_one loads matrix `batch` into scratch memory, tgi_factor_room doubles, computes, and stores its
+   outputs.  On the CPU one thread does this; on a GPU the 32 lanes of a warp run the same functions together, share the
+   elements of each loop (TGI_FACTOR_EACH), and wait for each other (TGI_FACTOR_MEET) before one reads what another has
+   written.
+   (1) All is computed in f64, also for f32, and row by row, since the elements of a row are neighbours.
+   (2) Every loop ends: sweeps are counted, and infinite and NaN elements are found first where they would go on.
+   (3) info says how it went: 0, or from 1 on the pivot or minor that failed, or -1 for elements that are not finite.
+   (4) Matrices whose squares matter are scaled by a power of two, so that these neither overflow nor vanish.
+   To add a factorization: its kind, its branch in tgi_factor_one, its memory in tgi_factor_room, its op in LINALG. */
+
+#ifndef TG_NO_LINALG
+
+#ifdef TGI_CUDA_COMPANION
+#define TGI_FACTOR_EACH(i, n) for (int64_t i = threadIdx.x % 32; i < (n); i += 32)
+#define TGI_FACTOR_FIRST (threadIdx.x % 32 == 0)
+#define TGI_FACTOR_MEET() __syncwarp()
+#define TGI_FACTOR_HAS(loops) false
+#else
+#define TGI_FACTOR_EACH(i, n) for (int64_t i = 0; i < (n); ++i)
+#define TGI_FACTOR_FIRST true
+#define TGI_FACTOR_MEET() ((void)0)
+#define TGI_FACTOR_HAS(loops) ((loops) != NULL)
+#endif
+
+/* The loops as an instruction set has them, of doubles; `step` is from row to row of a [rows, cols], x_step from
+   element to element of x.  Where there are none, those of the functions below do it. */
+typedef struct tgi_matrix_loops {
+    /* a += alpha x y^T */
+    void (*update)(int64_t rows, int64_t cols, double *a, int64_t step, double alpha, const double *x, int64_t x_step,
+                   const double *y);
+    /* y [cols] = x^T a */
+    void (*left)(int64_t rows, int64_t cols, const double *a, int64_t step, const double *x, double *y);
+    /* y [rows] = a x */
+    void (*right)(int64_t rows, int64_t cols, const double *a, int64_t step, const double *x, double *y);
+    /* p, q [n] = c p + s q, c q - s p */
+    void (*rotate)(int64_t n, double *p, double *q, double c, double s);
+} tgi_matrix_loops;
+typedef struct { double c, s; int64_t p, q; } tgi_rotation;
+
+TGI_INLINE void tgi_factor_update(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
+                                  double alpha, const double *x, int64_t x_step, const double *y)
+{
+    if (TGI_FACTOR_HAS(l)) {
+        l->update(rows, cols, a, step, alpha, x, x_step, y);
+        return;
+    }
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(e, rows * cols) {
+        const int64_t i = tgi_quotient(e, cols), j = e - i * cols;
+        a[i * step + j] += alpha * x[i * x_step] * y[j];
+    }
+    TGI_FACTOR_MEET();
+}
+
+TGI_INLINE void tgi_factor_left(const tgi_matrix_loops *l, int64_t rows, int64_t cols, const double *a, int64_t step,
+                                const double *x, double *y)
+{
+    if (TGI_FACTOR_HAS(l)) {
+        l->left(rows, cols, a, step, x, y);
+        return;
+    }
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(j, cols) {
+        double sum = 0;
+        for (int64_t i = 0; i < rows; ++i) sum += x[i] * a[i * step + j];
+        y[j] = sum;
+    }
+    TGI_FACTOR_MEET();
+}
+
+TGI_INLINE void tgi_factor_right(const tgi_matrix_loops *l, int64_t rows, int64_t cols, const double *a, int64_t step,
+                                 const double *x, double *y)
+{
+    if (TGI_FACTOR_HAS(l)) {
+        l->right(rows, cols, a, step, x, y);
+        return;
+    }
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(i, rows) {
+        double sum = 0;
+        for (int64_t j = 0; j < cols; ++j) sum += a[i * step + j] * x[j];
+        y[i] = sum;
+    }
+    TGI_FACTOR_MEET();
+}
+
+/* Rotates rows of a [.., n] as the list [count] says. */
+TGI_INLINE void tgi_factor_rotate(const tgi_matrix_loops *l, int64_t n, double *a, const tgi_rotation *list,
+                                  int64_t count)
+{
+    for (int64_t k = 0; TGI_FACTOR_HAS(l) && k < count; ++k)
+        l->rotate(n, a + list[k].p * n, a + list[k].q * n, list[k].c, list[k].s);
+    if (TGI_FACTOR_HAS(l)) return;
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(j, n) {
+        for (int64_t k = 0; k < count; ++k) {
+            double *const p = a + list[k].p * n + j, *const q = a + list[k].q * n + j;
+            const double before = *p;
+            *p = list[k].c * before + list[k].s * *q;
+            *q = list[k].c * *q - list[k].s * before;
+        }
+    }
+    TGI_FACTOR_MEET();
+}
+
+TGI_INLINE double tgi_factor_sum(double x) /* over the lanes */
+{
+#ifdef TGI_CUDA_COMPANION
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+#endif
+    return x;
+}
+
+TGI_INLINE double tgi_factor_dot(int64_t n, const double *x, const double *y, int64_t step)
+{
+    double sum = 0;
+    TGI_FACTOR_EACH(i, n) sum += x[i * step] * y[i * step];
+    return tgi_factor_sum(sum);
+}
+
+/* Which of x [n] is the first with the largest magnitude, and that. */
+TGI_INLINE int64_t tgi_factor_largest(int64_t n, const double *x, int64_t step, double *size)
+{
+    double most = -1;
+    int64_t at = 0;
+    TGI_FACTOR_EACH(i, n) {
+        if (fabs(x[i * step]) > most) most = fabs(x[i * step]), at = i;
+    }
+#ifdef TGI_CUDA_COMPANION
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const double other = __shfl_xor_sync(0xffffffffu, most, offset);
+        const int64_t there = __shfl_xor_sync(0xffffffffu, at, offset);
+        if (other > most || (other == most && there < at)) most = other, at = there;
+    }
+#endif
+    *size = most < 0 ? 0 : most;
+    return at;
+}
+
+/* ---- loading and storing ---- */
+
+TGI_INLINE double tgi_factor_get(const tgi_factor *f, const void *data, int64_t at)
+{
+    return f->dtype == TG_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+TGI_INLINE void tgi_factor_put(const tgi_factor *f, void *data, int64_t at, double x)
+{
+    if (f->dtype == TG_F64) ((double *)data)[at] = x;
+    else ((float *)data)[at] = (float)x;
+}
+
+/* x [rows, cols] = what lies in data with these steps. */
+TGI_INLINE void tgi_factor_load(const tgi_factor *f, const void *data, const int64_t *step, int64_t batch, int64_t rows,
+                                int64_t cols, double *x)
+{
+    for (int64_t i = 0; i < rows; ++i) {
+        TGI_FACTOR_EACH(j, cols) x[i * cols + j] = tgi_factor_get(f, data, batch * step[0] + i * step[1] + j * step[2]);
+    }
+    TGI_FACTOR_MEET();
+}
+
+/* Output `which` of this matrix, contiguous, = x; turned: its transpose, x being [cols, rows]. */
+TGI_INLINE void tgi_factor_store(const tgi_factor *f, int which, int64_t batch, int64_t rows, int64_t cols,
+                                 const double *x, bool turned)
+{
+    void *const out = f->out[which];
+    if (!out) return;
+    for (int64_t i = 0; i < rows; ++i) {
+        TGI_FACTOR_EACH(j, cols)
+            tgi_factor_put(f, out, (batch * rows + i) * cols + j, x[turned ? j * rows + i : i * cols + j]);
+    }
+}
+
+TGI_INLINE void tgi_factor_identity(int64_t rows, int64_t cols, double *x)
+{
+    TGI_FACTOR_EACH(i, rows) {
+        for (int64_t j = 0; j < cols; ++j) x[i * cols + j] = i == j;
+    }
+    TGI_FACTOR_MEET();
+}
+
+/* Scales x [n] by a power of two, so that its largest number is about 1, and gives the exponent; false if one is
+   infinite or NaN. */
+TGI_INLINE bool tgi_factor_scale(int64_t n, double *x, int *exponent)
+{
+    double size, odd = 0;
+    TGI_FACTOR_EACH(i, n) odd += x[i] - x[i] != 0;
+    *exponent = 0;
+    if (tgi_factor_sum(odd) != 0) return false;
+    tgi_factor_largest(n, x, 1, &size);
+    if (size == 0) return true;
+    frexp(size, exponent);
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(i, n) x[i] = ldexp(x[i], -*exponent);
+    TGI_FACTOR_MEET();
+    return true;
+}
+
+/* ---- LU: a [m, n] = p^T l u, with l below the diagonal, where it has ones, and u on it and above ---- */
+
+TGI_INLINE void tgi_factor_swap(int64_t n, double *x, double *y)
+{
+    if (x != y) {
+        TGI_FACTOR_EACH(j, n) {
+            const double before = x[j];
+            x[j] = y[j], y[j] = before;
+        }
+    }
+    TGI_FACTOR_MEET();
+}
+
+/* swap [min(m, n)]: the row that each row is exchanged with.  Returns the first pivot that is 0, from 1, or 0. */
+TGI_INLINE int64_t tgi_factor_lu(const tgi_matrix_loops *l, int64_t m, int64_t n, double *a, int64_t *swap)
+{
+    int64_t info = 0;
+    for (int64_t k = 0; k < m && k < n; ++k) {
+        double size;
+        double *const row = a + k * n + k;
+        const int64_t p = k + tgi_factor_largest(m - k, row, n, &size);
+        if (TGI_FACTOR_FIRST) swap[k] = p;
+        TGI_FACTOR_MEET();
+        tgi_factor_swap(n, a + k * n, a + p * n);
+        const double pivot = row[0];
+        if (pivot == 0) {
+            if (!info) info = k + 1;
+            continue;
+        }
+        TGI_FACTOR_EACH(i, m - k - 1) row[(i + 1) * n] /= pivot;
+        tgi_factor_update(l, m - k - 1, n - k - 1, row + n + 1, n, -1, row + n, n, row + 1);
+    }
+    return info;
+}
+
+/* x [n, k] = t^-1 x, for the upper or lower triangle of t [n, n]; unit: with ones on its diagonal */
+TGI_INLINE void tgi_factor_triangle(const tgi_matrix_loops *l, bool upper, bool unit, int64_t n, int64_t k,
+                                    const double *t, double *x)
+{
+    for (int64_t step = 0; step < n; ++step) {
+        const int64_t i = upper ? n - 1 - step : step;
+        const double diagonal = t[i * n + i];
+        double *const row = x + i * k;
+        if (!unit) {
+            TGI_FACTOR_EACH(j, k) row[j] /= diagonal;
+        }
+        if (upper) tgi_factor_update(l, i, k, x, k, -1, t + i, n, row);
+        else tgi_factor_update(l, n - 1 - i, k, row + k, k, -1, t + (i + 1) * n + i, n, row);
+    }
+    TGI_FACTOR_MEET();
+}
+
+/* det, or the logarithm of its size, and its sign */
+TGI_INLINE void tgi_factor_store_det(const tgi_factor *f, int64_t batch, const double *a, const int64_t *swap)
+{
+    double det = 1, logarithm = 0;
+    for (int64_t i = 0; i < f->n; ++i) {
+        const double x = a[i * f->n + i], sign = swap[i] != i ? -1 : 1;
+        det *= sign * (f->kind == TGI_FACTOR_DET || x != x ? x : (x > 0) - (x < 0));
+        logarithm += log(fabs(x));
+    }
+    if (!TGI_FACTOR_FIRST) return;
+    tgi_factor_put(f, f->out[0], batch, f->kind == TGI_FACTOR_DET ? det : logarithm);
+    if (f->out[1]) tgi_factor_put(f, f->out[1], batch, det);
+}
+
+TGI_INLINE int64_t tgi_factor_with_lu(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const int64_t m = f->m, n = f->n, k = f->k, least = m < n ? m : n;
+    double *const a = room, *const x = a + m * n;
+    int64_t *const swap = (int64_t *)(x + n * k);
+    tgi_factor_load(f, f->a, f->a_step, batch, m, n, a);
+    const int64_t info = tgi_factor_lu(l, m, n, a, swap);
+    if (f->kind == TGI_FACTOR_DET || f->kind == TGI_FACTOR_SLOGDET) {
+        tgi_factor_store_det(f, batch, a, swap);
+        return 0;
+    }
+    if (f->kind == TGI_FACTOR_LU) {
+        int32_t *const pivots = (int32_t *)f->out[1] + batch * least;
+        int64_t *const rows = (int64_t *)f->out[2] + batch * m;
+        tgi_factor_store(f, 0, batch, m, n, a, false);
+        TGI_FACTOR_EACH(i, least) pivots[i] = (int32_t)(swap[i] + 1);
+        if (!TGI_FACTOR_FIRST) return 0;
+        for (int64_t i = 0; i < m; ++i) rows[i] = i;
+        for (int64_t i = 0; i < least; ++i) {
+            const int64_t before = rows[i];
+            rows[i] = rows[swap[i]], rows[swap[i]] = before;
+        }
+        return 0;
+    }
+    if (info && !f->quiet) return info;
+    if (f->kind == TGI_FACTOR_SOLVE) tgi_factor_load(f, f->b, f->b_step, batch, n, k, x);
+    else tgi_factor_identity(n, k, x);
+    for (int64_t i = 0; i < n; ++i) tgi_factor_swap(k, x + i * k, x + swap[i] * k);
+    tgi_factor_triangle(l, false, true, n, k, a, x);
+    tgi_factor_triangle(l, true, false, n, k, a, x);
+    if (info) {
+        TGI_FACTOR_EACH(i, n * k) x[i] = HUGE_VAL;
+        TGI_FACTOR_MEET();
+    }
+    tgi_factor_store(f, 0, batch, n, k, x, false);
+    return 0;
+}
+
+TGI_INLINE int64_t tgi_factor_with_triangle(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const int64_t n = f->n, k = f->k;
+    double *const x = room + n * n;
+    tgi_factor_load(f, f->a, f->a_step, batch, n, n, room);
+    tgi_factor_load(f, f->b, f->b_step, batch, n, k, x);
+    tgi_factor_triangle(l, f->upper, f->unit, n, k, room, x);
+    tgi_factor_store(f, 0, batch, n, k, x, false);
+    return 0;
+}
+
+/* ---- Cholesky: a [n, n] = l l^T, by the lower triangle of a, column by column ---- */
+
+TGI_INLINE int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const int64_t n = f->n;
+    double *const a = room, *const w = a + n * n;
+    tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
+    for (int64_t j = 0; j < n; ++j) {
+        double *const row = a + j * n;
+        tgi_factor_right(l, n - j, j, row, n, row, w);
+        const double square = row[j] - w[0], root = sqrt(square);
+        if (!(square > 0)) return j + 1;
+        TGI_FACTOR_MEET();
+        TGI_FACTOR_EACH(i, n - j) row[i * n + j] = i ? (row[i * n + j] - w[i]) / root : root;
+        TGI_FACTOR_EACH(i, n - j - 1) row[i + 1 + j] = 0;
+        TGI_FACTOR_MEET();
+    }
+    tgi_factor_store(f, 0, batch, n, n, a, false);
+    return 0;
+}
+
+/* ---- Householder's reflections h = 1 - tau v v^T, v[0] = 1 ---- */
+
+/* v [n] and tau with h x = *beta e0 */
+TGI_INLINE double tgi_factor_reflector(int64_t n, const double *x, int64_t step, double *v, double *beta)
+{
+    const double first = x[0], rest = tgi_factor_dot(n - 1, x + step, x + step, step);
+    const double length = first > 0 ? -sqrt(first * first + rest) : sqrt(first * first + rest);
+    *beta = rest == 0 ? first : length;
+    TGI_FACTOR_EACH(i, n) v[i] = i == 0 ? 1 : rest == 0 ? 0 : x[i * step] / (first - length);
+    TGI_FACTOR_MEET();
+    return rest == 0 ? 0 : (length - first) / length;
+}
+
+/* a [rows, cols] = h a, with w [cols] for the way; and a h, with w [rows] */
+TGI_INLINE void tgi_factor_reflect(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
+                                   double tau, const double *v, double *w)
+{
+    if (tau == 0) return;
+    tgi_factor_left(l, rows, cols, a, step, v, w);
+    tgi_factor_update(l, rows, cols, a, step, -tau, v, 1, w);
+}
+TGI_INLINE void tgi_factor_reflect_right(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
+                                         double tau, const double *v, double *w)
+{
+    if (tau == 0) return;
+    tgi_factor_right(l, rows, cols, a, step, v, w);
+    tgi_factor_update(l, rows, cols, a, step, -tau, w, 1, v);
+}
+
+/* Puts beta and v [n], but v[0], where x was; and gets v back. */
+TGI_INLINE void tgi_factor_keep(int64_t n, double *x, int64_t step, const double *v, double beta)
+{
+    TGI_FACTOR_EACH(i, n) x[i * step] = i ? v[i] : beta;
+    TGI_FACTOR_MEET();
+}
+TGI_INLINE void tgi_factor_kept(int64_t n, const double *x, int64_t step, double *v)
+{
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(i, n) v[i] = i ? x[i * step] : 1;
+    TGI_FACTOR_MEET();
+}
+
+/* ---- QR: a [m, n] = q r, q [m, k] with orthonormal columns, r [k, n] upper triangular ---- */
+
+TGI_INLINE int64_t tgi_factor_qr(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const int64_t m = f->m, n = f->n, k = f->k, least = m < n ? m : n;
+    double *const a = room, *const q = a + m * n, *const tau = q + m * k, *const v = tau + least, *const w = v + m;
+    int exponent;
+    tgi_factor_load(f, f->a, f->a_step, batch, m, n, a);
+    const bool finite = tgi_factor_scale(m * n, a, &exponent);
+    for (int64_t i = 0; i < least; ++i) {
+        double beta, *const at = a + i * n + i;
+        const double t = tgi_factor_reflector(m - i, at, n, v, &beta);
+        tgi_factor_keep(m - i, at, n, v, beta);
+        if (TGI_FACTOR_FIRST) tau[i] = t;
+        if (n - i > 1) tgi_factor_reflect(l, m - i, n - i - 1, at + 1, n, t, v, w);
+    }
+    TGI_FACTOR_MEET();
+    tgi_factor_identity(m, k, q);
+    for (int64_t i = f->out[0] ? least - 1 : -1; i >= 0; --i) {
+        tgi_factor_kept(m - i, a + i * n + i, n, v);
+        tgi_factor_reflect(l, m - i, k - i, q + i * k + i, k, tau[i], v, w);
+    }
+    tgi_factor_store(f, 0, batch, m, k, q, false);
+    for (int64_t i = 0; i < k; ++i) {
+        TGI_FACTOR_EACH(j, n) {
+            const double r = i <= j ? ldexp(a[i * n + j], exponent) : 0;
+            tgi_factor_put(f, f->out[1], (batch * k + i) * n + j, finite ? r : (double)NAN);
+        }
+    }
+    return 0;
+}
+
+/* ---- eigenvalues of a symmetric matrix: reflections make it tridiagonal, rotations diagonal ---- */
+
+/* The rotation that turns (x, z) to (r, 0). */
+TGI_INLINE tgi_rotation tgi_factor_rotation(double x, double z, int64_t p, int64_t q, double *r)
+{
+    tgi_rotation turn = {1, 0, p, q};
+    *r = hypot(x, z);
+    if (*r > 0) turn.c = x / *r, turn.s = z / *r;
+    return turn;
+}
+
+/* The last block [*low, *high] of a matrix with diagonal d [n] and off-diagonal e [n - 1] whose elements of e are not
+   0, after those that no longer count are (the largest element was about 1); false: there is none, all e are 0. */
+TGI_INLINE bool tgi_factor_block(int64_t n, const double *d, double *e, int64_t *low, int64_t *high)
+{
+    for (int64_t i = 0; i + 1 < n; ++i) {
+        if (fabs(e[i]) <= 2.2e-16 * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < 1e-18) e[i] = 0;
+    }
+    *high = n - 1;
+    while (*high > 0 && e[*high - 1] == 0) --*high;
+    *low = *high;
+    while (*low > 0 && e[*low - 1] != 0) --*low;
+    return *high > 0;
+}
+
+/* The eigenvalue of [[a, b], [b, c]] that is nearer to c (Wilkinson's shift). */
+TGI_INLINE double tgi_factor_shift(double a, double b, double c)
+{
+    const double half = (a - c) / 2, sum = half + (half < 0 ? -hypot(half, b) : hypot(half, b));
+    return sum == 0 ? c : c - b * (b / sum);
+}
+
+/* One sweep of the QR method with implicit shifts (Golub and Van Loan, Matrix Computations, section 8.3), for one lane.
+   Returns the number of rotations, 0 at the end. */
+TGI_INLINE int64_t tgi_factor_sweep(int64_t n, double *d, double *e, tgi_rotation *list)
+{
+    int64_t low, high;
+    if (!tgi_factor_block(n, d, e, &low, &high)) return 0;
+    double x = d[low] - tgi_factor_shift(d[high - 1], e[high - 1], d[high]), z = e[low], r;
+    for (int64_t k = low; k < high; ++k) {
+        const tgi_rotation turn = tgi_factor_rotation(x, z, k, k + 1, &r);
+        const double c = turn.c, s = turn.s, first = d[k], second = d[k + 1], between = e[k];
+        if (k > low) e[k - 1] = r;
+        d[k] = c * c * first + 2 * c * s * between + s * s * second;
+        d[k + 1] = s * s * first - 2 * c * s * between + c * c * second;
+        e[k] = c * s * (second - first) + (c * c - s * s) * between;
+        x = e[k];
+        if (k + 1 < high) z = s * e[k + 1], e[k + 1] *= c;
+        list[k - low] = turn;
+    }
+    return high - low;
+}
+
+/* a [n, n] to d and e; and in vt, unless NULL, the transpose of the product of the reflections. */
+TGI_INLINE void tgi_factor_tridiagonal(const tgi_matrix_loops *l, int64_t n, double *a, double *d, double *e,
+                                       double *vt, double *tau, double *v, double *w)
+{
+    for (int64_t k = 0; k + 1 < n; ++k) {
+        const int64_t rest = n - k - 1;
+        double beta, *const row = a + k * n + k + 1, *const below = row + n;
+        const double t = tgi_factor_reflector(rest, row, 1, v, &beta);
+        tgi_factor_keep(rest, row, 1, v, beta);
+        if (TGI_FACTOR_FIRST) tau[k] = t, e[k] = beta, d[k] = row[-1];
+        if (t == 0) continue;
+        tgi_factor_right(l, rest, rest, below, n, v, w);
+        const double part = t / 2 * tgi_factor_dot(rest, v, w, 1);
+        TGI_FACTOR_MEET();
+        TGI_FACTOR_EACH(i, rest) w[i] = t * (w[i] - part * v[i]);
+        tgi_factor_update(l, rest, rest, below, n, -1, v, 1, w);
+        tgi_factor_update(l, rest, rest, below, n, -1, w, 1, v);
+    }
+    if (n > 0 && TGI_FACTOR_FIRST) d[n - 1] = a[n * n - 1];
+    TGI_FACTOR_MEET();
+    if (!vt) return;
+    tgi_factor_identity(n, n, vt);
+    for (int64_t k = n - 2; k >= 0; --k) {
+        const int64_t rest = n - k - 1;
+        tgi_factor_kept(rest, a + k * n + k + 1, 1, v);
+        tgi_factor_reflect_right(l, rest, rest, vt + (k + 1) * n + k + 1, n, tau[k], v, w);
+    }
+}
+
+/* Puts d [n] in order, and the rows of a [n, width] and b [n, other] (NULL: none) with it. */
+TGI_INLINE void tgi_factor_order(int64_t n, double *d, bool falling, double *a, int64_t width, double *b, int64_t other)
+{
+    for (int64_t i = 0; i + 1 < n; ++i) {
+        int64_t best = i;
+        for (int64_t j = i + 1; j < n; ++j) {
+            if (falling ? d[j] > d[best] : d[j] < d[best]) best = j;
+        }
+        TGI_FACTOR_MEET();
+        tgi_factor_swap(1, d + i, d + best);
+        if (a) tgi_factor_swap(width, a + i * width, a + best * width);
+        if (b) tgi_factor_swap(other, b + i * other, b + best * other);
+    }
+}
+
+TGI_INLINE int64_t tgi_factor_eigh(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const int64_t n = f->n;
+    double *const a = room, *const all = a + n * n, *const vt = f->out[1] ? all : NULL, *const d = all + n * n;
+    double *const e = d + n, *const tau = e + n, *const v = tau + n, *const w = v + n;
+    tgi_rotation *const list = (tgi_rotation *)(w + n);
+    int64_t *const count = (int64_t *)(list + n);
+    int exponent;
+    tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
+    TGI_FACTOR_EACH(i, n) { /* by one triangle */
+        for (int64_t j = 0; j < i; ++j) {
+            if (f->upper) a[i * n + j] = a[j * n + i];
+            else a[j * n + i] = a[i * n + j];
+        }
+    }
+    TGI_FACTOR_MEET();
+    if (!tgi_factor_scale(n * n, a, &exponent)) return -1;
+    tgi_factor_tridiagonal(l, n, a, d, e, vt, tau, v, w);
+    for (int64_t sweep = 0;; ++sweep) {
+        if (TGI_FACTOR_FIRST) *count = tgi_factor_sweep(n, d, e, list);
+        TGI_FACTOR_MEET();
+        if (*count == 0) break;
+        if (sweep > 60 * n) return n;
+        if (vt) tgi_factor_rotate(l, n, vt, list, *count);
+        TGI_FACTOR_MEET();
+    }
+    tgi_factor_order(n, d, false, vt, n, NULL, 0);
+    TGI_FACTOR_EACH(i, n) tgi_factor_put(f, f->out[0], batch * n + i, ldexp(d[i], exponent));
+    tgi_factor_store(f, 1, batch, n, n, vt, true);
+    return 0;
+}
+
+/* ---- singular values: reflections make the matrix bidiagonal, rotations diagonal ---- */
+
+/* Where d[i] is 0, e[i], or for i = high e[high - 1], is rotated out of the block, to the right of rows i and k, or up.
+   Returns the number of rotations, of u or of v. */
+TGI_INLINE int64_t tgi_factor_chase(double *d, double *e, int64_t i, int64_t low, int64_t high, tgi_rotation *list)
+{
+    double f = i < high ? e[i] : e[high - 1], r;
+    int64_t count = 0;
+    e[i < high ? i : high - 1] = 0;
+    for (int64_t k = i < high ? i + 1 : high - 1; i < high ? k <= high : k >= low; k += i < high ? 1 : -1) {
+        const tgi_rotation turn = tgi_factor_rotation(d[k], f, k, i, &r);
+        double *const next = i < high ? (k < high ? e + k : NULL) : k > low ? e + k - 1 : NULL;
+        d[k] = r;
+        f = next ? -turn.s * *next : 0;
+        if (next) *next *= turn.c;
+        list[count++] = turn;
+    }
+    return count;
+}
+
+/* One sweep on the bidiagonal matrix d [n], e [n - 1] (the same, section 8.6), for one lane; turns [2]: how many
+   rotations there are of u, and of v, whose list is the second.  False at the end. */
+TGI_INLINE bool tgi_factor_svd_sweep(int64_t n, double *d, double *e, tgi_rotation *of_u, tgi_rotation *of_v,
+                                     int64_t *turns)
+{
+    int64_t low, high;
+    turns[0] = turns[1] = 0;
+    if (!tgi_factor_block(n, d, e, &low, &high)) return false;
+    for (int64_t i = low; i <= high; ++i) {
+        if (fabs(d[i]) > 1e-17) continue; /* of a matrix whose largest number is about 1 */
+        d[i] = 0;
+        if (i < high) turns[0] = tgi_factor_chase(d, e, i, low, high, of_u);
+        else turns[1] = tgi_factor_chase(d, e, i, low, high, of_v);
+        return true;
+    }
+    const double before = high - 1 > low ? e[high - 2] : 0, last = d[high - 1], off = e[high - 1];
+    const double shift = tgi_factor_shift(last * last + before * before, last * off, d[high] * d[high] + off * off);
+    double x = d[low] - shift / d[low], z = e[low], r;
+    for (int64_t k = low; k < high; ++k) {
+        tgi_rotation turn = of_v[k - low] = tgi_factor_rotation(x, z, k, k + 1, &r);
+        if (k > low) e[k - 1] = r;
+        x = turn.c * d[k] + turn.s * e[k];
+        e[k] = turn.c * e[k] - turn.s * d[k];
+        z = turn.s * d[k + 1];
+        d[k + 1] *= turn.c;
+        turn = of_u[k - low] = tgi_factor_rotation(x, z, k, k + 1, &r);
+        d[k] = r;
+        x = turn.c * e[k] + turn.s * d[k + 1];
+        d[k + 1] = turn.c * d[k + 1] - turn.s * e[k];
+        e[k] = x;
+        if (k + 1 < high) z = turn.s * e[k + 1], e[k + 1] *= turn.c;
+    }
+    turns[0] = turns[1] = high - low;
+    return true;
+}
+
+/* a [m, n], m >= n, to d and e; ut [k, m] and vt [n, n], unless NULL, are the transposes of the reflections' products;
+   tau [2 n], v and w [m] are scratch. */
+TGI_INLINE void tgi_factor_bidiagonal(const tgi_matrix_loops *l, int64_t m, int64_t n, int64_t k, double *a, double *d,
+                                      double *e, double *ut, double *vt, double *tau, double *v, double *w)
+{
+    for (int64_t i = 0; i < n; ++i) {
+        double beta, *const at = a + i * n + i;
+        double t = tgi_factor_reflector(m - i, at, n, v, &beta);
+        tgi_factor_keep(m - i, at, n, v, beta);
+        if (TGI_FACTOR_FIRST) tau[i] = t, d[i] = beta;
+        const int64_t rest = n - i - 1;
+        if (rest == 0) break;
+        tgi_factor_reflect(l, m - i, rest, at + 1, n, t, v, w);
+        TGI_FACTOR_MEET();
+        t = tgi_factor_reflector(rest, at + 1, 1, v, &beta);
+        tgi_factor_keep(rest, at + 1, 1, v, beta);
+        if (TGI_FACTOR_FIRST) tau[n + i] = t, e[i] = beta;
+        tgi_factor_reflect_right(l, m - i - 1, rest, at + 1 + n, n, t, v, w);
+    }
+    TGI_FACTOR_MEET();
+    if (!ut) return;
+    tgi_factor_identity(k, m, ut);
+    tgi_factor_identity(n, n, vt);
+    for (int64_t i = n - 1; i >= 0; --i) {
+        tgi_factor_kept(m - i, a + i * n + i, n, v);
+        tgi_factor_reflect_right(l, k - i, m - i, ut + i * m + i, m, tau[i], v, w);
+        const int64_t rest = n - i - 1;
+        if (rest == 0) continue;
+        tgi_factor_kept(rest, a + i * n + i + 1, 1, v);
+        tgi_factor_reflect_right(l, rest, rest, vt + (i + 1) * n + i + 1, n, tau[n + i], v, w);
+    }
+}
+
+/* Of a wide matrix the transpose is taken: m and n are here what its sizes become. */
+TGI_INLINE int64_t tgi_factor_svd(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const bool wide = f->m < f->n;
+    const int64_t m = wide ? f->n : f->m, n = wide ? f->m : f->n, k = f->upper ? m : n; /* upper: all m columns of u */
+    const int64_t step[3] = {f->a_step[0], f->a_step[wide ? 2 : 1], f->a_step[wide ? 1 : 2]};
+    double *const a = room, *const u = a + m * n, *const v = u + k * m, *const d = v + n * n, *const e = d + n;
+    double *const tau = e + n, *const x = tau + 2 * n, *const y = x + m, *const ut = f->out[1] ? u : NULL;
+    tgi_rotation *const of_u = (tgi_rotation *)(y + m), *const of_v = of_u + n;
+    int64_t *const turns = (int64_t *)(of_v + n);
+    int exponent;
+    tgi_factor_load(f, f->a, step, batch, m, n, a);
+    if (!tgi_factor_scale(m * n, a, &exponent)) return -1;
+    tgi_factor_bidiagonal(l, m, n, k, a, d, e, ut, v, tau, x, y);
+    for (int64_t sweep = 0;; ++sweep) {
+        if (TGI_FACTOR_FIRST) turns[2] = tgi_factor_svd_sweep(n, d, e, of_u, of_v, turns);
+        TGI_FACTOR_MEET();
+        if (!turns[2]) break;
+        if (sweep > 60 * n) return n;
+        if (ut) tgi_factor_rotate(l, m, ut, of_u, turns[0]);
+        if (ut) tgi_factor_rotate(l, n, v, of_v, turns[1]);
+        TGI_FACTOR_MEET();
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        const bool negative = d[i] < 0;
+        TGI_FACTOR_MEET();
+        if (negative && TGI_FACTOR_FIRST) d[i] = -d[i];
+        if (negative && ut) {
+            TGI_FACTOR_EACH(j, n) v[i * n + j] = -v[i * n + j];
+        }
+    }
+    TGI_FACTOR_MEET();
+    tgi_factor_order(n, d, true, ut, m, ut ? v : NULL, n);
+    TGI_FACTOR_EACH(i, n) tgi_factor_put(f, f->out[0], batch * n + i, ldexp(d[i], exponent));
+    if (!ut) return 0;
+    tgi_factor_store(f, 1, batch, wide ? n : m, wide ? n : k, wide ? v : ut, true);
+    tgi_factor_store(f, 2, batch, wide ? k : n, wide ? m : n, wide ? ut : v, false);
+    return 0;
+}
+
+/* ---- any of them ---- */
+
+/* How many doubles of scratch memory a matrix needs; 0: too many to count. */
+static TGI_UNUSED size_t tgi_factor_room(const tgi_factor *f)
+{
+    const int64_t m = f->m, n = f->n, k = f->k, least = m < n ? m : n, most = m > n ? m : n;
+    const int64_t large = most > k ? most : k;
+    if (large > 46340) return 0; /* 12 squares and some rows are less than 2^36 */
+    switch (f->kind) {
+    case TGI_FACTOR_QR: return (size_t)(m * n + m * k + 4 * large + 8);
+    case TGI_FACTOR_EIGH: return (size_t)(2 * n * n + 10 * n + 8);
+    case TGI_FACTOR_SVD: return (size_t)(m * n + (f->upper ? most * most : m * n) + least * least + 24 * most + 8);
+    default: return (size_t)(m * n + large * k + 2 * large + 8);
+    }
+}
+
+/* Matrix `batch` of the call, in tgi_factor_room doubles.  Returns info. */
+TGI_INLINE int64_t tgi_factor_one(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    switch (f->kind) {
+    case TGI_FACTOR_TRIANGULAR: return tgi_factor_with_triangle(f, l, batch, room);
+    case TGI_FACTOR_CHOLESKY: return tgi_factor_cholesky(f, l, batch, room);
+    case TGI_FACTOR_QR: return tgi_factor_qr(f, l, batch, room);
+    case TGI_FACTOR_EIGH: return tgi_factor_eigh(f, l, batch, room);
+    case TGI_FACTOR_SVD: return tgi_factor_svd(f, l, batch, room);
+    default: return tgi_factor_with_lu(f, l, batch, room);
+    }
+}
+
+#endif /* !TG_NO_LINALG: FACTOR */
+
 /* ======== @@BACKEND ===============================================================================================
 
    Promise: programs name devices of every kind in one way, a tg_device, and one table, tgi_device_kinds, says which
@@ -7329,7 +8203,7 @@ extern const tgi_host tgi_library;
 
 /* The program and the companion must be compiled from one header.  They compare these; the number is
    raised when a meaning changes that neither the sizes nor the entries show. */
-enum { TGI_ABI = 29, TGI_SIZES = 20 };
+enum { TGI_ABI = 29, TGI_SIZES = 21 };
 typedef struct {
     int abi;
     size_t size[TGI_SIZES];
@@ -7341,8 +8215,9 @@ static const tgi_version tgi_this_version = {
     {sizeof(tgi_operand), sizeof(tgi_loop), sizeof(tgi_rows), sizeof(tgi_reduce), sizeof(tgi_gemm),
      sizeof(tgi_attention), sizeof(tgi_im2col), sizeof(tgi_pool), sizeof(tgi_row_norm), sizeof(tgi_class_loss),
      sizeof(tgi_channel_norm), sizeof(tgi_distances), sizeof(tgi_lstm_cell), sizeof(tgi_table_gradient),
+     sizeof(tgi_factor),
      sizeof(tgi_optim_step), sizeof(tgi_multi), sizeof(tg_comm),
-     sizeof(tgi_backend), (size_t)TGI_OP_COUNT, (size_t)TGI_MAX_DEVICES},
+     sizeof(tgi_backend), (size_t)TGI_OPS_ALWAYS, (size_t)TGI_MAX_DEVICES},
     {TGI_BACKEND_ENTRIES(TGI_BACKEND_TEXT)}};
 
 static TGI_UNUSED bool tgi_is_this_version(const tgi_version *other)
@@ -8553,6 +9428,24 @@ static bool tgi_plain_optim_step(tgi_thread *S, const tgi_optim_step *steps, int
         }
     }
     return true;
+}
+
+/* ---- factorizations of matrices: each as the room FACTOR does it.  An exception to (4): they take memory. ---- */
+
+static bool tgi_plain_factor(tgi_thread *S, const tgi_factor *factor)
+{
+#ifdef TG_NO_LINALG
+    (void)factor;
+    return tgi_fail(S, TG_ERR_UNSUPPORTED, "linalg", "this build has no linear algebra (TG_NO_LINALG)");
+#else
+    size_t bytes = 0;
+    if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0) bytes = SIZE_MAX;
+    double *const room = (double *)tgi_alloc(S, bytes);
+    if (!room) return tgi_no_memory(S, "linalg", bytes);
+    for (int64_t i = 0; i < factor->batches; ++i) factor->info[i] = (int32_t)tgi_factor_one(factor, NULL, i, room);
+    tgi_free(S, room, bytes);
+    return true;
+#endif
 }
 
 /* ---- optional entries: composed of those above ---- */
@@ -11560,6 +12453,7 @@ TGI_BINARY_OPS(TGI_DECLARE_OF_MORE)
 TGI_TERNARY_OPS(TGI_DECLARE_OF_MORE)
 TGI_BINARY_SCALAR_OPS(TGI_DECLARE_OF_MORE)
 TGI_OPS(TGI_DECLARE)
+TGI_LINALG_OPS(TGI_DECLARE)
 
 static const tgi_op *tgi_op_row(int op)
 {
@@ -11594,6 +12488,7 @@ static const tgi_op *tgi_op_row(int op)
         TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
         TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
         TGI_OPS(TGI_ROW) TGI_UNRECORDED_OPS(TGI_UNRECORDED_ROW) TGI_COMPOSITES(TGI_UNRECORDED_ROW)
+        TGI_LINALG_OPS(TGI_ROW) TGI_LINALG_COMPOSITES(TGI_UNRECORDED_ROW)
     };
     return &rows[op];
 }
@@ -26669,6 +27564,1009 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     return close;
 }
 
+/* -------- @@LINALG ------------------------------------------------------------------------------------------------
+
+   Promise: PyTorch's linear algebra of small dense matrices and batches of them, in f32 and f64, with gradients.
+   Types: no own ones; tgi_factor (ENTRIES) is what a device is asked for.
+   Way of an op: tgi_matrix_begin checks the matrices; tgi_output; tgi_factor_call, which has the backend factorize each
+   matrix, and turns what it says of a matrix, such as that it is singular, to an error with its number.
+   Way of the others: composites of these ops, of products and of what is elsewhere, so that they have their gradients.
+   (1) Matrices are the last two dims; all dims before are a batch.  What is stored of them is contiguous.
+   (2) Rules are written in these ops, too, and so can be differentiated again.  `tgi_turned` is the transpose.
+   (3) Signs and orders of vectors are LAPACK's where a method gives them: QR; else a loss should not depend on them.
+   (4) Functions that say that a matrix is singular wait for the device: they stand in TGI_WAITING.
+   To add one: a composite; or, if no factorization is at hand, a kind in the room FACTOR and an op of this form. */
+
+#ifndef TG_NO_LINALG
+
+/* ---- a call of the backend ---- */
+
+static tg_tensor *tgi_turned(tg_tensor *t) { return tg_transpose(t, -2, -1); }
+
+/* The shape of t with other last dims; cols -1: rows alone. */
+static tg_shape tgi_matrix_shape(const tg_tensor *t, int64_t rows, int64_t cols)
+{
+    tg_shape shape = tg_make_shape(t->ndim, t->dim);
+    shape.dim[shape.ndim - 2] = rows;
+    if (cols < 0) --shape.ndim;
+    else shape.dim[shape.ndim - 1] = cols;
+    return shape;
+}
+
+/* Whether t can be computed with: matrices of f32 or f64, square ones if asked for. */
+static bool tgi_check_matrix(tgi_thread *S, const char *op, const char *name, const tg_tensor *t, bool square)
+{
+    if (t->ndim < 2)
+        return tgi_fail(S, TG_ERR_SHAPE, op, "The input tensor %s must have at least 2 dimensions.", name);
+    const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
+    if (square && rows != cols) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "%s must be batches of square matrices, but they are %lld by %lld matrices", name,
+                        (long long)rows, (long long)cols);
+    }
+    if (t->dtype == TG_F32 || t->dtype == TG_F64) return true;
+    return tgi_fail(S, TG_ERR_DTYPE, op, "%s Got %s\nconvert first: tg_to_dtype(t, TG_F32)",
+                    tgi_dtypes[t->dtype].floating ? "Low precision dtypes not supported."
+                                                  : "Expected a floating point or complex tensor as input.",
+                    tg_dtype_name((tg_dtype)t->dtype));
+}
+
+static bool tgi_matrix_begin(tgi_call *c, const char *name, int op, tg_tensor *A, bool square)
+{
+    if (!tgi_op_begin1_as(c, name, op, A)) return false;
+    return tgi_check_matrix(c->S, c->name, "A", c->in[0], square) || tgi_op_end(c, false);
+}
+
+/* Where the matrices of t lie: the first element, and the steps from matrix to matrix, row to row and column to column.
+   Matrices that are not equally far apart are copied first, to *copy.  False after recording an error. */
+static bool tgi_matrices(tgi_thread *S, const char *op, const tg_tensor *t, const void **data, int64_t *step,
+                         tg_tensor **copy)
+{
+    int64_t apart = 0, count = 1;
+    bool even = true;
+    for (int d = t->ndim - 3; d >= 0; --d) {
+        if (t->dim[d] == 1) continue;
+        if (count == 1) apart = t->stride[d];
+        even = even && t->stride[d] == apart * count;
+        count *= t->dim[d];
+    }
+    if (!even) {
+        *copy = tgi_new(S, op, t->ndim, t->dim, (tg_dtype)t->dtype, t->storage->backend, t->storage->index);
+        if (!*copy || !tgi_copy_elements(S, *copy, t)) return false;
+        t = *copy;
+        apart = t->dim[t->ndim - 2] * t->dim[t->ndim - 1];
+    }
+    if (!tgi_wait_ready(S, t, false)) return false;
+    *data = tgi_first_element(t);
+    step[0] = apart, step[1] = t->stride[t->ndim - 2], step[2] = t->stride[t->ndim - 1];
+    return true;
+}
+
+/* Raises the error that matrix `batch` has; info is what the backend says of it. */
+static bool tgi_factor_failed(const tgi_call *c, const tgi_factor *f, int64_t batch, long long info)
+{
+    char element[60] = "";
+    const char *const sorry = "The algorithm failed to converge because the input matrix ";
+    const char *const values = f->kind == TGI_FACTOR_EIGH ? "eigenvalues" : "singular values";
+    if (c->in[0]->ndim > 2) snprintf(element, sizeof element, "(Batch element %lld): ", (long long)batch);
+    if (f->kind == TGI_FACTOR_INV) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name,
+                        "%sThe diagonal element %lld is zero, the inversion could not be completed because the input "
+                        "matrix is singular.", element, info);
+    }
+    if (f->kind == TGI_FACTOR_SOLVE) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%sThe solver failed because the input matrix is singular.",
+                        element);
+    }
+    if (f->kind == TGI_FACTOR_CHOLESKY) {
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name,
+                        "%sThe factorization could not be completed because the input is not positive-definite (the "
+                        "leading minor of order %lld is not positive-definite).", element, info);
+    }
+    if (info < 0)
+        return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name, "%s%scontained non-finite values.", element, sorry);
+    return tgi_fail(c->S, TG_ERR_ARGUMENT, c->name,
+                    "%s%sis ill-conditioned or has too many repeated %s (error code: %lld).", element, sorry, values,
+                    info);
+}
+
+/* Looks for a matrix that could not be computed; info [batches], i32.  False after recording an error. */
+static bool tgi_factor_verdict(const tgi_call *c, const tgi_factor *f)
+{
+    const size_t bytes = (size_t)f->batches * sizeof(int32_t);
+    int32_t *const info = c->backend->host ? f->info : (int32_t *)tgi_alloc(c->S, bytes);
+    if (!info) return tgi_no_memory(c->S, c->name, bytes);
+    bool ok = c->backend->host || c->backend->download(c->S, c->index, info, f->info, bytes);
+    for (int64_t i = 0; ok && i < f->batches; ++i) {
+        if (info[i]) ok = tgi_factor_failed(c, f, i, info[i]);
+    }
+    if (!c->backend->host) tgi_free(c->S, info, bytes);
+    return ok;
+}
+
+/* Has the backend compute the outputs out [3] (NULL: not wanted) of the call's inputs; k: the columns of the second
+   one, or another number that the kind has. */
+static bool tgi_factor_call(tgi_call *c, tgi_factor f, tg_tensor *y0, tg_tensor *y1, tg_tensor *y2)
+{
+    tg_tensor *const A = c->in[0], *const out[3] = {y0, y1, y2}, *copy[2] = {NULL, NULL};
+    f.m = A->dim[A->ndim - 2], f.n = A->dim[A->ndim - 1];
+    f.batches = tgi_reduced_count(A->dim, A->ndim - 2, (1 << (A->ndim - 2)) - 1);
+    f.dtype = (tg_dtype)A->dtype;
+    f.index = c->index;
+    if (c->nin > 1) f.k = c->in[1]->dim[c->in[1]->ndim - 1];
+    for (int i = 0; i < 3; ++i) f.out[i] = out[i] ? tgi_first_element(out[i]) : NULL;
+    if (f.batches == 0) return true;
+    const bool judged = f.kind == TGI_FACTOR_SOLVE || f.kind == TGI_FACTOR_INV || f.kind == TGI_FACTOR_CHOLESKY ||
+                        f.kind == TGI_FACTOR_EIGH || f.kind == TGI_FACTOR_SVD;
+    tg_tensor *const info = tgi_new(c->S, c->name, 1, &f.batches, TG_I32, c->backend, c->index);
+    if (!info) return false;
+    f.info = (int32_t *)tgi_first_element(info);
+    const bool ok = tgi_matrices(c->S, c->name, A, &f.a, f.a_step, &copy[0]) &&
+                    (c->nin < 2 || tgi_matrices(c->S, c->name, c->in[1], &f.b, f.b_step, &copy[1])) &&
+                    c->backend->factor(c->S, &f) && (!judged || f.quiet || tgi_factor_verdict(c, &f));
+    for (int i = 0; i < 2; ++i) tgi_unref(c->S, copy[i]);
+    tgi_unref(c->S, info);
+    return ok;
+}
+
+static tgi_factor tgi_factor_of(int kind)
+{
+    tgi_factor f;
+    memset(&f, 0, sizeof f);
+    f.kind = kind;
+    return f;
+}
+
+/* Expands *a and *b, matrices, to one batch. */
+static bool tgi_one_batch(tgi_thread *S, const char *op, tg_tensor **a, tg_tensor **b)
+{
+    tg_tensor *const in[2] = {*a, *b}, **const to[2] = {a, b};
+    tg_shape shape = TG_SCALAR;
+    for (int i = 0; i < 2; ++i) {
+        tg_tensor batch; /* in[i] without its last two dims: no more than tgi_broadcast reads */
+        memset(&batch, 0, sizeof batch);
+        batch.ndim = (uint8_t)(in[i]->ndim - 2);
+        memcpy(batch.dim, in[i]->dim, sizeof(int64_t) * batch.ndim);
+        if (!tgi_broadcast(S, op, &shape.ndim, shape.dim, &batch, in, 2)) return false;
+    }
+    shape.ndim += 2;
+    for (int i = 0; i < 2; ++i) {
+        for (int k = 1; k <= 2; ++k) shape.dim[shape.ndim - k] = in[i]->dim[in[i]->ndim - k];
+        if (!tgi_same_shape(in[i], shape.ndim, shape.dim)) *to[i] = tg_expand(in[i], shape);
+    }
+    return *a && *b;
+}
+
+/* The identity [n, m] where t is. */
+static tg_tensor *tgi_identity_like(const tg_tensor *t, int64_t n, int64_t m)
+{
+    return tg_eye_on(n, m, (tg_dtype)t->dtype, tgi_device_of(t));
+}
+
+/* A matrix with t [.., n] on its diagonal. */
+static tg_tensor *tgi_diagonal_of(tg_tensor *t)
+{
+    return t ? tg_mul(tg_unsqueeze(t, -1), tgi_identity_like(t, t->dim[t->ndim - 1], t->dim[t->ndim - 1])) : NULL;
+}
+
+/* ---- LU: inverses, systems of equations, determinants ---- */
+
+static tg_tensor *tgi_inverse(const char *name, tg_tensor *A, bool quiet)
+{
+    tgi_call c;
+    if (!tgi_matrix_begin(&c, name, TGI_OP_linalg_inv, A, true)) return NULL;
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_INV);
+    tg_tensor *y = tgi_output_like(&c, c.in[0], (tg_dtype)c.in[0]->dtype);
+    f.k = c.in[0]->dim[c.in[0]->ndim - 1];
+    f.quiet = quiet;
+    return tgi_op_end(&c, y && tgi_factor_call(&c, f, y, NULL, NULL));
+}
+
+tg_tensor *tg_linalg_inv(tg_tensor *A) { return tgi_inverse("linalg_inv", A, false); }
+
+static bool tgi_rule_linalg_inv(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *y = tgi_turned(tgi_saved_tensor(step, -1));
+    return tgi_set_input_grad(step, 0, tg_neg(tg_matmul(y, tg_matmul(g, y))));
+}
+
+/* a^-1 b, where a [.., n, n] and b [.., n, k] have one batch */
+static tg_tensor *tgi_solve(tg_tensor *a, tg_tensor *b)
+{
+    tgi_call c;
+    if (!tgi_op_begin2(&c, TGI_OP_linalg_solve, a, b)) return NULL;
+    tg_tensor *x = tgi_output_like(&c, c.in[1], (tg_dtype)c.in[1]->dtype);
+    return tgi_op_end(&c, x && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_SOLVE), x, NULL, NULL));
+}
+
+static bool tgi_rule_linalg_solve(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *a = tgi_saved_tensor(step, 0), *x = tgi_saved_tensor(step, -1);
+    tg_tensor *gb = tg_linalg_solve(tgi_turned(a), g, true);
+    return tgi_set_input_grad(step, 1, gb) &&
+           (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_neg(tg_matmul(gb, tgi_turned(x)))));
+}
+
+/* Whether b is a batch of vectors, one for each matrix of a: PyTorch's rule. */
+static bool tgi_is_vector_side(const tg_tensor *a, const tg_tensor *b)
+{
+    return b->ndim == 1 || (b->ndim + 1 == a->ndim && tgi_same_shape(b, a->ndim - 1, a->dim));
+}
+
+/* Whether b [.., rows, k] (b [.., k, rows] unless left) fits a, whose matrices have so many rows and columns. */
+static bool tgi_check_sides(tgi_thread *S, const char *op, const tg_tensor *a, const tg_tensor *b, bool left)
+{
+    const int64_t rows = b->dim[b->ndim - (left ? 2 : 1)], size = a->dim[a->ndim - (left ? 2 : 1)];
+    if (a->dtype != b->dtype) {
+        return tgi_fail(S, TG_ERR_DTYPE, op, "Expected A and B to have the same dtype, but found A of type %s and B of "
+                        "type %s instead", tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype));
+    }
+    if (rows == size) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "Incompatible shapes of A and B for the equation %s (%lldx%lld and %lldx%lld)",
+                    left ? "AX = B" : "XA = B", (long long)a->dim[a->ndim - 2], (long long)a->dim[a->ndim - 1],
+                    (long long)b->dim[b->ndim - 2], (long long)b->dim[b->ndim - 1]);
+}
+
+tg_tensor *tg_linalg_solve(tg_tensor *A, tg_tensor *B, bool left)
+{
+    static const char *const op = "linalg_solve";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_solve, NULL, &A, &B)) return NULL;
+    if (!tgi_check_matrix(c.S, op, "A", A, true)) return tgi_composite_end(&c, NULL);
+    const bool vector = left && tgi_is_vector_side(A, B);
+    if (vector) B = tg_unsqueeze(B, -1);
+    if (!B || !tgi_check_matrix(c.S, op, "B", B, false) || !tgi_check_sides(c.S, op, A, B, left) ||
+        !tgi_one_batch(c.S, op, &A, &B)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *x = left ? tgi_solve(A, B) : tgi_turned(tgi_solve(tgi_turned(A), tgi_turned(B)));
+    return tgi_composite_end(&c, vector && x ? tg_squeeze(x, -1) : x);
+}
+
+/* t^-1 b for a triangle of t */
+static tg_tensor *tgi_solve_triangle(tg_tensor *t, tg_tensor *b, bool upper, bool unit)
+{
+    tgi_call c;
+    if (!tgi_op_begin2(&c, TGI_OP_linalg_solve_triangular, t, b)) return NULL;
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_TRIANGULAR);
+    f.upper = upper, f.unit = unit;
+    tgi_params(&c)->flag = upper, c.params.dim = unit;
+    tg_tensor *x = tgi_output_like(&c, c.in[1], (tg_dtype)c.in[1]->dtype);
+    return tgi_op_end(&c, x && tgi_factor_call(&c, f, x, NULL, NULL));
+}
+
+static bool tgi_rule_linalg_solve_triangular(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *a = tgi_saved_tensor(step, 0), *x = tgi_saved_tensor(step, -1);
+    const bool upper = step->params->flag != 0, unit = step->params->dim != 0;
+    tg_tensor *gb = tg_linalg_solve_triangular(tgi_turned(a), g, !upper, true, unit);
+    if (!tgi_set_input_grad(step, 1, gb)) return false;
+    if (!tgi_input_needs_grad(step, 0)) return true;
+    tg_tensor *ga = tg_neg(tg_matmul(gb, tgi_turned(x)));
+    return tgi_set_input_grad(step, 0, upper ? tg_triu(ga, unit) : tg_tril(ga, unit ? -1 : 0));
+}
+
+tg_tensor *tg_linalg_solve_triangular(tg_tensor *A, tg_tensor *B, bool upper, bool left, bool unitriangular)
+{
+    static const char *const op = "linalg_solve_triangular";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_solve_triangular, NULL, &A, &B)) return NULL;
+    if (!tgi_check_matrix(c.S, op, "A", A, true) || !tgi_check_matrix(c.S, op, "B", B, false) ||
+        !tgi_check_sides(c.S, op, A, B, left) || !tgi_one_batch(c.S, op, &A, &B)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    if (left) return tgi_composite_end(&c, tgi_solve_triangle(A, B, upper, unitriangular));
+    tg_tensor *x = tgi_solve_triangle(tgi_turned(A), tgi_turned(B), !upper, unitriangular);
+    return tgi_composite_end(&c, tgi_turned(x));
+}
+
+tg_tensor *tg_triangular_solve(tg_tensor *B, tg_tensor *A, bool upper, bool transpose, bool unitriangular)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_triangular_solve, NULL, &B, &A)) return NULL;
+    if (!tgi_check_matrix(c.S, "triangular_solve", "A", A, true)) return tgi_composite_end(&c, NULL);
+    return tgi_composite_end(&c, tg_linalg_solve_triangular(transpose ? tgi_turned(A) : A, B, upper != transpose, true,
+                                                            unitriangular));
+}
+
+tg_tensor *tg_linalg_det(tg_tensor *A)
+{
+    tgi_call c;
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_det, A, true)) return NULL;
+    const tg_shape shape = tg_make_shape(c.in[0]->ndim - 2, c.in[0]->dim);
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)c.in[0]->dtype);
+    return tgi_op_end(&c, y && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_DET), y, NULL, NULL));
+}
+
+/* y A^-T: the cofactors of A.  Where the determinant is 0, they are det(U) det(V^T) U D V^T with the products of all
+   singular values but one in D. */
+static bool tgi_rule_linalg_det(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *A = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *S = NULL, *Vh = NULL;
+    const int64_t n = A->dim[A->ndim - 1];
+    if (n == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(A));
+    tg_tensor *one = tgi_identity_like(A, n, n), *singular = tg_eq_scalar(tg_detach(y), 0), *any = tg_any(singular);
+    if (!any || !one) return false;
+    const bool some = tg_item(any) != 0;
+    tg_tensor *scale = tg_unsqueeze(tg_unsqueeze(g, -1), -1);
+    tg_tensor *where = some ? tg_unsqueeze(tg_unsqueeze(singular, -1), -1) : NULL;
+    tg_tensor *regular = some ? tg_where(where, one, A) : A;
+    tg_tensor *rest = tg_mul(tgi_turned(tg_linalg_inv(regular)), tg_unsqueeze(tg_unsqueeze(y, -1), -1));
+    if (some) {
+        tg_tensor *steps = tg_mul(one, tg_arange_on(1, (double)n + 1, 1, (tg_dtype)A->dtype, tgi_device_of(A)));
+        tg_tensor *U = tg_linalg_svd(tg_where(where, A, steps), true, &S, &Vh);
+        tg_tensor *others = U ? tg_add(tg_mul(tg_unsqueeze(S, -2), tg_rsub_scalar(one, 1)), one) : NULL;
+        tg_tensor *sign = tg_mul(tg_linalg_det(U), tg_linalg_det(Vh));
+        tg_tensor *D = tg_unsqueeze(tg_prod_dim(others, -1, false), -2);
+        D = tg_mul(D, tg_unsqueeze(tg_unsqueeze(sign, -1), -1));
+        rest = tg_where(where, tg_matmul(tg_mul(U, D), Vh), rest);
+    }
+    return tgi_set_input_grad(step, 0, tg_mul(rest, scale));
+}
+
+tg_tensor *tg_linalg_slogdet(tg_tensor *A, tg_tensor **logabsdet)
+{
+    tgi_call c;
+    if (logabsdet) *logabsdet = NULL;
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_slogdet, A, true)) return NULL;
+    const tg_shape shape = tg_make_shape(c.in[0]->ndim - 2, c.in[0]->dim);
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)c.in[0]->dtype);
+    tg_tensor *sign = y ? tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)c.in[0]->dtype) : NULL;
+    y = tgi_op_end(&c, sign && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_SLOGDET), y, sign, NULL));
+    if (!y) return NULL;
+    if (logabsdet) *logabsdet = y;
+    else tg_drop(y);
+    return sign;
+}
+
+static bool tgi_rule_linalg_slogdet(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *inverse = tg_linalg_inv(tgi_saved_tensor(step, 0));
+    return tgi_set_input_grad(step, 0, tg_mul(tgi_turned(inverse), tg_unsqueeze(tg_unsqueeze(g, -1), -1)));
+}
+
+/* LU [.., m, n]; *pivots i32 [.., min(m, n)], and *rows i64 [.., m], the order of the rows of A in L U */
+static tg_tensor *tgi_lu_factor(tg_tensor *A, tg_tensor **pivots, tg_tensor **rows)
+{
+    tgi_call c;
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_lu_factor, A, false)) return NULL;
+    const int64_t m = c.in[0]->dim[c.in[0]->ndim - 2], n = c.in[0]->dim[c.in[0]->ndim - 1];
+    const tg_shape of_pivots = tgi_matrix_shape(c.in[0], m < n ? m : n, -1), of_rows = tgi_matrix_shape(c.in[0], m, -1);
+    tg_tensor *y = tgi_output_like(&c, c.in[0], (tg_dtype)c.in[0]->dtype);
+    *pivots = y ? tgi_output(&c, of_pivots.ndim, of_pivots.dim, TG_I32) : NULL;
+    *rows = *pivots ? tgi_output(&c, of_rows.ndim, of_rows.dim, TG_I64) : NULL;
+    y = tgi_op_end(&c, *rows && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_LU), y, *pivots, *rows));
+    if (!y) *pivots = *rows = NULL;
+    return y;
+}
+
+tg_tensor *tg_linalg_lu_factor(tg_tensor *A, tg_tensor **pivots)
+{
+    tg_tensor *of_pivots = NULL, *rows = NULL, *y = tgi_lu_factor(A, &of_pivots, &rows);
+    if (pivots) *pivots = of_pivots;
+    if (rows) tg_drop(rows);
+    if (!pivots && of_pivots) tg_drop(of_pivots);
+    return y;
+}
+
+/* t [.., m, k], its rows in this order [.., m] */
+static tg_tensor *tgi_take_rows(tg_tensor *t, tg_tensor *rows)
+{
+    tg_tensor *index = rows ? tg_unsqueeze(rows, -1) : NULL;
+    if (!t || !index) return NULL;
+    return tg_gather(t, -2, tg_expand(index, tgi_matrix_shape(t, index->dim[index->ndim - 2], t->dim[t->ndim - 1])));
+}
+
+/* With k = min(m, n) and the blocks A = P^T [l1; l2] [u1 u2] of k rows and columns: the middle of the gradient is
+   tril(l1^T gl1 - gu2 u2^T, -1) + triu(gu1 u1^T - l2^T gl2), between l1^-T and u1^-T; u2 and l2 have gradients of their
+   own. */
+static bool tgi_rule_linalg_lu_factor(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *LU = tgi_saved_tensor(step, -1), *order = tg_argsort(tgi_saved_tensor(step, -3), -1, false);
+    const int64_t m = LU->dim[LU->ndim - 2], n = LU->dim[LU->ndim - 1], k = m < n ? m : n;
+    tg_tensor *square = tg_narrow(tg_narrow(LU, -2, 0, k), -1, 0, k), *gs = tg_narrow(tg_narrow(g, -2, 0, k), -1, 0, k);
+    if (!square || !gs) return false;
+    tg_tensor *l1 = tg_add(tg_tril(square, -1), tgi_identity_like(LU, k, k)), *u1 = tg_triu(square, 0);
+    tg_tensor *low = tg_matmul(tgi_turned(l1), tg_tril(gs, -1)), *up = tg_matmul(tg_triu(gs, 0), tgi_turned(u1));
+    tg_tensor *wide = n > k ? tg_narrow(g, -1, k, n - k) : NULL, *tall = m > k ? tg_narrow(g, -2, k, m - k) : NULL;
+    if (wide) low = tg_sub(low, tg_matmul(wide, tgi_turned(tg_narrow(LU, -1, k, n - k))));
+    if (tall) up = tg_sub(up, tg_matmul(tgi_turned(tg_narrow(LU, -2, k, m - k)), tall));
+    tg_tensor *ga = tg_add(tg_tril(low, -1), tg_triu(up, 0));
+    ga = tg_linalg_solve_triangular(tgi_turned(l1), ga, true, true, true);
+    ga = tg_linalg_solve_triangular(tgi_turned(u1), ga, false, false, false);
+    if (wide) {
+        tg_tensor *parts[2] = {ga, tg_linalg_solve_triangular(tgi_turned(l1), wide, true, true, true)};
+        ga = parts[0] && parts[1] ? tg_cat(parts, 2, -1) : NULL;
+    } else if (tall) {
+        tg_tensor *parts[2] = {ga, tg_linalg_solve_triangular(tgi_turned(u1), tall, false, false, false)};
+        ga = parts[0] && parts[1] ? tg_cat(parts, 2, -2) : NULL;
+    }
+    return tgi_set_input_grad(step, 0, tgi_take_rows(ga, order));
+}
+
+/* The order of the rows, i64 [.., n], that the row exchanges of pivots [.., n] make. */
+static tg_tensor *tgi_rows_of_pivots(tg_tensor *pivots)
+{
+    const int64_t n = pivots->dim[pivots->ndim - 1];
+    tg_tensor *rows = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(pivots));
+    tg_tensor *number = rows, *from = tg_sub_scalar(tg_to_dtype(pivots, TG_I64), 1);
+    rows = rows ? tg_expand(rows, tgi_shape_of(pivots)) : NULL;
+    for (int64_t i = 0; rows && from && i < n; ++i) { /* exchanges i and from[i] */
+        tg_tensor *p = tg_narrow(from, -1, i, 1), *at_p = tg_eq(number, p);
+        tg_tensor *here = tg_narrow(rows, -1, i, 1), *there = tg_gather(rows, -1, p);
+        rows = tg_where(at_p, here, tg_where(tg_eq_scalar(number, (double)i), there, rows));
+    }
+    return rows;
+}
+
+tg_tensor *tg_linalg_lu_solve(tg_tensor *LU, tg_tensor *pivots, tg_tensor *B, bool left, bool adjoint)
+{
+    static const char *const op = "linalg_lu_solve";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_lu_solve, NULL, &LU, &pivots, &B)) return NULL;
+    if (!tgi_check_matrix(c.S, op, "LU", LU, true) || !tgi_check_matrix(c.S, op, "B", B, false) ||
+        !tgi_check_sides(c.S, op, LU, B, left)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    if (pivots->dtype != TG_I32 || !tgi_same_shape(pivots, LU->ndim - 1, LU->dim)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "pivots should be a Tensor of scalar type i32, and its shape that of LU without the last dim, but it "
+                 "is %s of %s", tgi_shape_text(pivots).text, tg_dtype_name((tg_dtype)pivots->dtype));
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *rows = tgi_rows_of_pivots(pivots);
+    if (!left) adjoint = !adjoint, B = tgi_turned(B);
+    if (!rows || !B || !tgi_one_batch(c.S, op, &LU, &B)) return tgi_composite_end(&c, NULL);
+    const tg_shape all = tgi_matrix_shape(LU, LU->dim[LU->ndim - 1], -1);
+    tg_tensor *x = adjoint ? B : tgi_take_rows(B, tg_expand(rows, all)), *t = adjoint ? tgi_turned(LU) : LU;
+    x = tg_linalg_solve_triangular(t, x, false, true, !adjoint);
+    x = tg_linalg_solve_triangular(t, x, true, true, adjoint);
+    if (adjoint) x = tgi_take_rows(x, tg_argsort(tg_expand(rows, all), -1, false));
+    return tgi_composite_end(&c, left ? x : tgi_turned(x));
+}
+
+/* ---- Cholesky ---- */
+
+tg_tensor *tg_linalg_cholesky(tg_tensor *A, bool upper)
+{
+    tgi_call c;
+    if (upper) {
+        tgi_composite inner;
+        if (!tgi_composite_begin_with(&inner, TGI_OP_linalg_cholesky, NULL, &A)) return NULL;
+        if (A->ndim < 2 && !tgi_check_matrix(inner.S, "linalg_cholesky", "A", A, true))
+            return tgi_composite_end(&inner, NULL);
+        return tgi_composite_end(&inner, tgi_turned(tg_linalg_cholesky(tgi_turned(A), false)));
+    }
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_cholesky, A, true)) return NULL;
+    tg_tensor *y = tgi_output_like(&c, c.in[0], (tg_dtype)c.in[0]->dtype);
+    return tgi_op_end(&c, y && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_CHOLESKY), y, NULL, NULL));
+}
+
+/* l^-T phi l^-1 / 2, where phi is the lower triangle of l^T g, mirrored. */
+static bool tgi_rule_linalg_cholesky(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *l = tgi_saved_tensor(step, -1), *low = tg_tril(tg_matmul(tgi_turned(l), g), 0);
+    tg_tensor *phi = tg_add(low, tgi_turned(tg_tril(low, -1)));
+    phi = tg_linalg_solve_triangular(tgi_turned(l), phi, true, true, false);
+    return tgi_set_input_grad(step, 0, tg_mul_scalar(tg_linalg_solve_triangular(l, phi, false, false, false), 0.5));
+}
+
+tg_tensor *tg_cholesky_solve(tg_tensor *B, tg_tensor *L, bool upper)
+{
+    static const char *const op = "cholesky_solve";
+    tgi_composite outer, inner;
+    tgi_call c;
+    if (!tgi_composite_begin_with(&outer, TGI_OP_cholesky_solve, NULL, &B, &L)) return NULL;
+    if (!tgi_check_matrix(outer.S, op, "L", L, true) || !tgi_check_matrix(outer.S, op, "B", B, false) ||
+        !tgi_check_sides(outer.S, op, L, B, true) || !tgi_one_batch(outer.S, op, &L, &B) ||
+        !tgi_op_begin2(&c, TGI_OP_cholesky_solve, B, L)) {
+        return tgi_composite_end(&outer, NULL);
+    }
+    tgi_params(&c)->flag = upper;
+    if (!tgi_composite_begin(&inner, op)) return tgi_composite_end(&outer, tgi_op_end(&c, false));
+    c.S->grad_off = true;
+    tg_tensor *lower = upper ? tgi_turned(L) : L, *x = tg_linalg_solve_triangular(lower, B, false, true, false);
+    x = tg_linalg_solve_triangular(tgi_turned(lower), x, true, true, false);
+    return tgi_composite_end(&outer, tgi_op_end_with(&c, &inner, x));
+}
+
+/* As PyTorch, of all elements of L, as if they all had a part in A. */
+static bool tgi_rule_cholesky_solve(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *L = tgi_saved_tensor(step, 1), *x = tgi_saved_tensor(step, -1);
+    const bool upper = step->params->flag != 0;
+    tg_tensor *gb = tg_cholesky_solve(g, L, upper);
+    if (!tgi_set_input_grad(step, 0, gb)) return false;
+    if (!tgi_input_needs_grad(step, 1)) return true;
+    tg_tensor *part = tg_matmul(gb, tgi_turned(x)), *both = tg_neg(tg_add(part, tgi_turned(part)));
+    return tgi_set_input_grad(step, 1, upper ? tg_matmul(L, both) : tg_matmul(both, L));
+}
+
+tg_tensor *tg_cholesky_inverse(tg_tensor *L, bool upper)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_cholesky_inverse, NULL, &L)) return NULL;
+    if (!tgi_check_matrix(c.S, "cholesky_inverse", "L", L, true)) return tgi_composite_end(&c, NULL);
+    return tgi_composite_end(&c, tg_cholesky_solve(tgi_identity_like(L, L->dim[L->ndim - 1], L->dim[L->ndim - 1]), L,
+                                                   upper));
+}
+
+/* ---- QR ---- */
+
+tg_tensor *tg_linalg_qr(tg_tensor *A, const char *mode, tg_tensor **R)
+{
+    tgi_call c;
+    if (R) *R = NULL;
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_qr, A, false)) return NULL;
+    const bool complete = mode && strcmp(mode, "complete") == 0, only_r = mode && strcmp(mode, "r") == 0;
+    if (mode && !complete && !only_r && strcmp(mode, "reduced") != 0) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "linalg_qr",
+                 "qr received unrecognized mode '%.40s' but expected one of 'reduced' (default), 'r', or 'complete'",
+                 mode);
+        return tgi_op_end(&c, false);
+    }
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_QR);
+    const int64_t m = c.in[0]->dim[c.in[0]->ndim - 2], n = c.in[0]->dim[c.in[0]->ndim - 1];
+    f.k = complete || m < n ? m : n;
+    const tg_shape of_q = tgi_matrix_shape(c.in[0], m, f.k), of_r = tgi_matrix_shape(c.in[0], f.k, n);
+    tg_tensor *q = tgi_output(&c, of_q.ndim, of_q.dim, (tg_dtype)c.in[0]->dtype);
+    tg_tensor *r = q ? tgi_output(&c, of_r.ndim, of_r.dim, (tg_dtype)c.in[0]->dtype) : NULL;
+    const tg_device device = tgi_device_of(c.in[0]);
+    q = tgi_op_end(&c, r && tgi_factor_call(&c, f, q, r, NULL));
+    if (!q) return NULL;
+    if (R) *R = r;
+    else tg_drop(r);
+    if (!only_r) return q;
+    const tg_dtype dtype = (tg_dtype)q->dtype;
+    tg_drop(q);
+    return tg_zeros_on(TG_SHAPE(0), dtype, device);
+}
+
+/* a: (gq + q syminv(triu(gr r^T - q^T gq))) r^-T, and of a wide matrix that with its first columns, plus q gr */
+static bool tgi_rule_linalg_qr(tgi_step *step, tg_tensor *gq)
+{
+    tg_tensor *q = tgi_saved_tensor(step, -1), *r = tgi_saved_tensor(step, -2), *gr = step->grad[1];
+    const int64_t m = q->dim[q->ndim - 2], k = q->dim[q->ndim - 1], n = r->dim[r->ndim - 1];
+    if (k > n) {
+        return tgi_fail(step->S, TG_ERR_ARGUMENT, "linalg_qr", "The QR decomposition is not differentiable when "
+                        "mode='complete' and nrows > ncols.");
+    }
+    tg_tensor *middle = tg_neg(tg_matmul(tgi_turned(q), gq));
+    if (gr) middle = tg_add(middle, tg_matmul(gr, tgi_turned(r)));
+    if (m >= n) {
+        middle = tg_triu(middle, 0);
+        middle = tg_add(middle, tgi_turned(tg_triu(middle, 1)));
+        tg_tensor *ga = tg_add(gq, tg_matmul(q, middle));
+        return tgi_set_input_grad(step, 0, tg_linalg_solve_triangular(tgi_turned(r), ga, false, false, false));
+    }
+    middle = tg_tril(tg_sub(tgi_turned(middle), middle), 0);
+    tg_tensor *first = tgi_turned(tg_narrow(r, -1, 0, m)), *rest = tg_narrow(r, -1, m, n - m), *parts[2];
+    parts[0] = tg_linalg_solve_triangular(first, tg_matmul(q, middle), false, false, false);
+    parts[1] = rest ? tg_zeros_like(rest) : NULL;
+    tg_tensor *ga = parts[0] && parts[1] ? tg_cat(parts, 2, -1) : NULL;
+    return tgi_set_input_grad(step, 0, gr ? tg_add(ga, tg_matmul(q, gr)) : ga);
+}
+
+/* Reflection i is 1 - tau[i] v v^T, where v has 0 before element i, 1 there, and then what A has below its diagonal. */
+tg_tensor *tg_linalg_householder_product(tg_tensor *A, tg_tensor *tau)
+{
+    static const char *const op = "linalg_householder_product";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_householder_product, NULL, &A, &tau)) return NULL;
+    const bool fits = tgi_check_matrix(c.S, op, "A", A, false);
+    if (!fits) return tgi_composite_end(&c, NULL);
+    const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
+    const int64_t k = tau->ndim ? tau->dim[tau->ndim - 1] : -1;
+    if (m < n || k < 0 || k > n || tau->ndim + 1 != A->ndim || tau->dtype != A->dtype ||
+        memcmp(tau->dim, A->dim, sizeof(int64_t) * (size_t)(A->ndim - 2)) != 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op, "input.shape[-2] must be greater than or equal to input.shape[-1], and that "
+                 "greater than or equal to tau.shape[-1]; tau has the dtype and the batch dims of input; but they are "
+                 "%s and %s", tgi_shape_text(A).text, tgi_shape_text(tau).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *one = tgi_identity_like(A, m, n), *v = tg_add(tg_tril(A, -1), one);
+    tg_tensor *q = v ? tg_copy_(tg_clone(A), one) : NULL;
+    for (int64_t i = k - 1; q && i >= 0; --i) {
+        tg_tensor *column = tg_narrow(v, -1, i, 1), *scale = tg_unsqueeze(tg_narrow(tau, -1, i, 1), -1);
+        q = tg_sub(q, tg_mul(scale, tg_matmul(column, tg_matmul(tgi_turned(column), q))));
+    }
+    return tgi_composite_end(&c, q);
+}
+
+/* ---- eigenvalues of symmetric matrices ---- */
+
+/* The eigenvalues [.., n], rising, and in *V, if it is not NULL, the vectors; vectors: compute them at any rate */
+static tg_tensor *tgi_eigh(const char *name, tg_tensor *A, const char *uplo, bool vectors, tg_tensor **V)
+{
+    tgi_call c;
+    if (!tgi_matrix_begin(&c, name, TGI_OP_linalg_eigh, A, true)) return NULL;
+    const char triangle = uplo ? *uplo : 'L';
+    if (!triangle || !strchr("LlUu", triangle) || (uplo && uplo[1])) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, name, "Expected UPLO argument to be 'L' or 'U', but got %.40s", uplo);
+        return tgi_op_end(&c, false);
+    }
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_EIGH);
+    f.upper = triangle == 'U' || triangle == 'u';
+    vectors = vectors || c.records;
+    const tg_shape shape = tgi_matrix_shape(c.in[0], c.in[0]->dim[c.in[0]->ndim - 1], -1);
+    tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)c.in[0]->dtype);
+    tg_tensor *v = y && vectors ? tgi_output_like(&c, c.in[0], (tg_dtype)c.in[0]->dtype) : NULL;
+    y = tgi_op_end(&c, y && (v || !vectors) && tgi_factor_call(&c, f, y, v, NULL));
+    if (y && V) *V = v;
+    else if (y && v) tg_drop(v);
+    return y;
+}
+
+tg_tensor *tg_linalg_eigh(tg_tensor *A, const char *uplo, tg_tensor **eigenvectors)
+{
+    if (eigenvectors) *eigenvectors = NULL;
+    return tgi_eigh("linalg_eigh", A, uplo, eigenvectors != NULL, eigenvectors);
+}
+
+tg_tensor *tg_linalg_eigvalsh(tg_tensor *A, const char *uplo)
+{
+    return tgi_eigh("linalg_eigvalsh", A, uplo, false, NULL);
+}
+
+/* [i, j] = s[j] - s[i], on the diagonal 1 */
+static tg_tensor *tgi_gaps(tg_tensor *s)
+{
+    if (!s) return NULL;
+    return tg_add(tg_sub(tg_unsqueeze(s, -2), tg_unsqueeze(s, -1)),
+                  tgi_identity_like(s, s->dim[s->ndim - 1], s->dim[s->ndim - 1]));
+}
+
+static bool tgi_rule_linalg_eigh(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *L = tgi_saved_tensor(step, -1), *V = tgi_saved_tensor(step, -2), *gv = step->grad[1];
+    if (!gv) return tgi_set_input_grad(step, 0, tg_matmul(tg_mul(V, tg_unsqueeze(g, -2)), tgi_turned(V)));
+    tg_tensor *middle = tg_matmul(tgi_turned(V), gv);
+    middle = tg_div(tg_mul_scalar(tg_sub(middle, tgi_turned(middle)), 0.5), tgi_gaps(L));
+    middle = tg_add(middle, tgi_diagonal_of(g));
+    return tgi_set_input_grad(step, 0, tg_matmul(V, tg_matmul(middle, tgi_turned(V))));
+}
+
+/* ---- singular values ---- */
+
+/* The singular values [.., min(m, n)], falling, and in *U and *Vh, if they are not NULL, the vectors. */
+static tg_tensor *tgi_svd(const char *name, tg_tensor *A, bool full, bool vectors, tg_tensor **U, tg_tensor **Vh)
+{
+    tgi_call c;
+    if (!tgi_matrix_begin(&c, name, TGI_OP_linalg_svd, A, false)) return NULL;
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_SVD);
+    const int64_t m = c.in[0]->dim[c.in[0]->ndim - 2], n = c.in[0]->dim[c.in[0]->ndim - 1], k = m < n ? m : n;
+    const tg_dtype dtype = (tg_dtype)c.in[0]->dtype;
+    const tg_shape of_s = tgi_matrix_shape(c.in[0], k, -1), of_u = tgi_matrix_shape(c.in[0], m, full ? m : k);
+    const tg_shape of_v = tgi_matrix_shape(c.in[0], full ? n : k, n);
+    f.upper = full;
+    vectors = vectors || c.records;
+    tg_tensor *s = tgi_output(&c, of_s.ndim, of_s.dim, dtype);
+    tg_tensor *u = s && vectors ? tgi_output(&c, of_u.ndim, of_u.dim, dtype) : NULL;
+    tg_tensor *v = u ? tgi_output(&c, of_v.ndim, of_v.dim, dtype) : NULL;
+    s = tgi_op_end(&c, s && (v || !vectors) && tgi_factor_call(&c, f, s, u, v));
+    if (!s) return NULL;
+    if (U) *U = u;
+    else if (u) tg_drop(u);
+    if (Vh) *Vh = v;
+    else if (v) tg_drop(v);
+    return s;
+}
+
+tg_tensor *tg_linalg_svd(tg_tensor *A, bool full_matrices, tg_tensor **S, tg_tensor **Vh)
+{
+    tg_tensor *u = NULL, *v = NULL, *s = tgi_svd("linalg_svd", A, full_matrices, true, &u, &v);
+    if (S) *S = s;
+    else if (s) tg_drop(s);
+    if (Vh) *Vh = v;
+    else if (v) tg_drop(v);
+    return u;
+}
+
+tg_tensor *tg_linalg_svdvals(tg_tensor *A) { return tgi_svd("linalg_svdvals", A, false, false, NULL, NULL); }
+
+static tg_tensor *tgi_skew(tg_tensor *t) { return tg_sub(t, tgi_turned(t)); }
+
+/* u [skew(u^T gu) / e s + s skew(v^T gv) / e + diag(gs)] v^T, e[i, j] = s[j]^2 - s[i]^2; of a matrix that is not square
+   the vectors of the longer side also leave their space: (1 - u u^T) gu s^-1 v^T, and the like of v. */
+static bool tgi_rule_linalg_svd(tgi_step *step, tg_tensor *gs)
+{
+    tg_tensor *s = tgi_saved_tensor(step, -1), *u = tgi_saved_tensor(step, -2), *v = tgi_saved_tensor(step, -3);
+    tg_tensor *gu = step->grad[1], *gv = step->grad[2];
+    const int64_t k = s->dim[s->ndim - 1], m = u->dim[u->ndim - 2], n = v->dim[v->ndim - 1];
+    u = tg_narrow(u, -1, 0, k), v = tg_narrow(v, -2, 0, k);
+    if (!gu && !gv) return tgi_set_input_grad(step, 0, tg_matmul(tg_mul(u, tg_unsqueeze(gs, -2)), v));
+    if ((gu && !(gu = tg_narrow(gu, -1, 0, k))) || (gv && !(gv = tg_narrow(gv, -2, 0, k)))) return false;
+    tg_tensor *across = tg_unsqueeze(s, -2), *down = tg_unsqueeze(s, -1), *middle = tgi_diagonal_of(gs);
+    tg_tensor *gaps = tgi_gaps(tg_mul(s, s));
+    if (!across || !down) return false;
+    if (gu) middle = tg_add(middle, tg_mul(tg_div(tgi_skew(tg_matmul(tgi_turned(u), gu)), gaps), across));
+    if (gv) middle = tg_add(middle, tg_mul(tg_div(tgi_skew(tg_matmul(v, tgi_turned(gv))), gaps), down));
+    tg_tensor *ga = tg_matmul(tg_matmul(u, middle), v);
+    if (gu && m > k) {
+        tg_tensor *part = tg_div(gu, across);
+        part = tg_sub(part, tg_matmul(u, tg_matmul(tgi_turned(u), part)));
+        ga = tg_add(ga, tg_matmul(part, v));
+    }
+    if (gv && n > k) {
+        tg_tensor *part = tg_div(gv, down);
+        part = tg_sub(part, tg_matmul(tg_matmul(part, tgi_turned(v)), v));
+        ga = tg_add(ga, tg_matmul(u, part));
+    }
+    return tgi_set_input_grad(step, 0, ga);
+}
+
+/* What is 0 beside the largest of s [.., k], which is falling, of a matrix [m, n], as bool: up to atol, and up to rtol
+   of it.  Negative: PyTorch's defaults, 0, and the rounding of the dtype times the longer side unless atol is given. */
+static tg_tensor *tgi_negligible(tg_tensor *s, double atol, double rtol, int64_t m, int64_t n)
+{
+    if (!s) return NULL;
+    const double eps = s->dtype == TG_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    if (rtol < 0) rtol = atol > 0 ? 0 : eps * (double)(m > n ? m : n);
+    if (s->dim[s->ndim - 1] == 0) return tg_le_scalar(s, 0);
+    tg_tensor *bound = tg_mul_scalar(tg_amax_dim(s, -1, true), rtol);
+    return tg_le(s, tg_clamp_min(bound, atol < 0 ? 0 : atol));
+}
+
+/* The pseudoinverse itself, without a graph. */
+static tg_tensor *tgi_pinv(tg_tensor *A, double atol, double rtol, bool hermitian)
+{
+    const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
+    tg_tensor *s = NULL, *v = NULL, *u = NULL, *none;
+    if (hermitian) {
+        s = tg_linalg_eigh(A, "L", &u);
+        none = tgi_negligible(tg_abs(s), atol, rtol, m, n);
+        v = tgi_turned(u);
+    } else {
+        u = tg_linalg_svd(A, false, &s, &v);
+        none = tgi_negligible(s, atol, rtol, m, n);
+    }
+    tg_tensor *scale = tg_masked_fill(tg_reciprocal(s), none, 0);
+    return tg_matmul(tg_mul(tgi_turned(v), tg_unsqueeze(scale, -2)), tgi_turned(u));
+}
+
+tg_tensor *tg_linalg_pinv(tg_tensor *A, double atol, double rtol, bool hermitian)
+{
+    tgi_composite outer, inner;
+    tgi_call c;
+    if (!tgi_composite_begin_with(&outer, TGI_OP_linalg_pinv, NULL, &A)) return NULL;
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_pinv, A, hermitian)) return tgi_composite_end(&outer, NULL);
+    if (!tgi_composite_begin(&inner, "linalg_pinv")) return tgi_composite_end(&outer, tgi_op_end(&c, false));
+    c.S->grad_off = true;
+    return tgi_composite_end(&outer, tgi_op_end_with(&c, &inner, tgi_pinv(c.in[0], atol, rtol, hermitian)));
+}
+
+/* Golub and Pereyra (1973), for a matrix whose rank does not change. */
+static bool tgi_rule_linalg_pinv(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *a = tgi_saved_tensor(step, 0), *p = tgi_saved_tensor(step, -1), *pt = tgi_turned(p);
+    tg_tensor *gt = tgi_turned(g), *ga;
+    if (a->dim[a->ndim - 2] <= a->dim[a->ndim - 1]) {
+        tg_tensor *k = tg_matmul(gt, p), *kpt = tg_matmul(k, pt);
+        ga = tg_sub(kpt, tg_add(tgi_turned(tg_matmul(p, k)), tg_matmul(tg_matmul(a, p), kpt)));
+        ga = tg_add(ga, tg_matmul(tg_matmul(pt, p), tg_sub(gt, tg_matmul(k, a))));
+    } else {
+        tg_tensor *k = tg_matmul(p, gt), *ptk = tg_matmul(pt, k);
+        ga = tg_sub(ptk, tg_add(tgi_turned(tg_matmul(k, p)), tg_matmul(tg_matmul(ptk, p), a)));
+        ga = tg_add(ga, tg_matmul(tg_sub(gt, tg_matmul(a, k)), tg_matmul(p, pt)));
+    }
+    return tgi_set_input_grad(step, 0, ga);
+}
+
+tg_tensor *tg_linalg_matrix_rank(tg_tensor *A, double atol, double rtol, bool hermitian)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_matrix_rank, NULL, &A)) return NULL;
+    if (!tgi_check_matrix(c.S, "linalg_matrix_rank", "A", A, hermitian)) return tgi_composite_end(&c, NULL);
+    c.S->grad_off = true;
+    tg_tensor *s = hermitian ? tg_abs(tg_linalg_eigvalsh(A, "L")) : tg_linalg_svdvals(A);
+    tg_tensor *none = tgi_negligible(s, atol, rtol, A->dim[A->ndim - 2], A->dim[A->ndim - 1]);
+    return tgi_composite_end(&c, tg_sum_dim(tg_logical_not(none), -1, false));
+}
+
+/* Least squares by the pseudoinverse, as PyTorch differentiates it, too. */
+tg_tensor *tg_linalg_lstsq(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor **residuals, tg_tensor **rank)
+{
+    static const char *const op = "linalg_lstsq";
+    tgi_composite c;
+    if (residuals) *residuals = NULL;
+    if (rank) *rank = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_lstsq, NULL, &A, &B)) return NULL;
+    if (!tgi_check_matrix(c.S, op, "A", A, false)) return tgi_composite_end(&c, NULL);
+    const bool vector = tgi_is_vector_side(A, B) ||
+                        (B->ndim + 1 == A->ndim && tgi_same_shape(B, A->ndim - 1, A->dim));
+    if (vector) B = tg_unsqueeze(B, -1);
+    if (!B || !tgi_check_matrix(c.S, op, "B", B, false) || !tgi_check_sides(c.S, op, A, B, true) ||
+        !tgi_one_batch(c.S, op, &A, &B)) {
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
+    tg_tensor *x = tg_matmul(tg_linalg_pinv(A, -1, rcond, false), B);
+    tg_tensor *of_rank = x && (rank || residuals) ? tg_linalg_matrix_rank(A, -1, rcond, false) : NULL;
+    if ((rank || residuals) && !of_rank) x = NULL;
+    if (x && residuals) {
+        tg_tensor *least = m > n ? tg_all(tg_eq_scalar(of_rank, (double)n)) : NULL;
+        const bool whole = least && tg_item(least) != 0;
+        *residuals = whole ? tg_sum_dim(tg_square(tg_sub(tg_matmul(A, x), B)), -2, false)
+                           : tg_zeros_on(TG_SHAPE(0), (tg_dtype)A->dtype, tgi_device_of(A));
+        if (!*residuals || (m > n && !least)) x = *residuals = NULL;
+        else tg_keep(*residuals);
+    }
+    if (x && rank) *rank = tg_keep(of_rank);
+    return tgi_composite_end(&c, vector && x ? tg_squeeze(x, -1) : x);
+}
+
+/* ---- norms ---- */
+
+/* The largest (smallest) of t along its last dim. */
+static tg_tensor *tgi_end_of(tg_tensor *t, bool least)
+{
+    return least ? tg_amin_dim(t, -1, false) : tg_amax_dim(t, -1, false);
+}
+
+tg_tensor *tg_linalg_matrix_norm(tg_tensor *A, const char *ord, tg_shape dims, bool keepdim)
+{
+    static const char *const op = "linalg_matrix_norm";
+    static const char *const known[] = {"fro", "nuc", "inf", "-inf", "1", "-1", "2", "-2"};
+    tgi_composite c;
+    tg_shape d = dims;
+    int kind = 0;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_matrix_norm, NULL, &A)) return NULL;
+    while (ord && kind < 8 && strcmp(ord, known[kind]) != 0) ++kind;
+    if (kind == 8) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "Order %.40s not supported.\nit is one of fro, nuc, inf, -inf, 1, -1, 2, -2",
+                 ord);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (dims.ndim != 2 || !tgi_check_matrix(c.S, op, "A", A, false) || !tgi_wrap_dims(c.S, op, A, &d)) {
+        if (dims.ndim != 2) tgi_fail(c.S, TG_ERR_ARGUMENT, op, "dim must be a 2-tuple. Got %d dims", dims.ndim);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (kind == 0) return tgi_composite_end(&c, tg_norm_dims(A, 2, dims, keepdim));
+    const bool least = kind == 3 || kind == 5 || kind == 7, rows = kind == 2 || kind == 3;
+    tg_tensor *y = tg_movedim_dims(A, dims, TG_DIMS(-2, -1));
+    if (kind == 1) y = tg_sum_dim(tg_linalg_svdvals(y), -1, false);
+    else if (kind >= 6) y = tgi_end_of(tg_linalg_svdvals(y), least);
+    else y = tgi_end_of(tg_sum_dim(tg_abs(y), rows ? -1 : -2, false), least);
+    if (keepdim) {
+        const bool first = d.dim[0] < d.dim[1];
+        y = tg_unsqueeze(tg_unsqueeze(y, (int)d.dim[!first]), (int)d.dim[first]);
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_linalg_cond(tg_tensor *A, const char *p)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_cond, NULL, &A)) return NULL;
+    const bool two = !p || strcmp(p, "2") == 0, minus_two = p && strcmp(p, "-2") == 0;
+    if (!tgi_check_matrix(c.S, "linalg_cond", "A", A, !two && !minus_two)) return tgi_composite_end(&c, NULL);
+    if (two || minus_two) {
+        tg_tensor *s = tg_linalg_svdvals(A), *most = s ? tg_select(s, -1, 0) : NULL;
+        tg_tensor *least = s ? tg_select(s, -1, -1) : NULL;
+        return tgi_composite_end(&c, two ? tg_div(most, least) : tg_div(least, most));
+    }
+    const tg_shape last = TG_DIMS(-2, -1);
+    tg_tensor *inverse = tgi_inverse("linalg_cond", A, true);
+    return tgi_composite_end(&c, tg_mul(tg_linalg_matrix_norm(A, p, last, false),
+                                        tg_linalg_matrix_norm(inverse, p, last, false)));
+}
+
+/* ---- functions of matrices, products of many ---- */
+
+tg_tensor *tg_linalg_matrix_power(tg_tensor *A, int64_t n)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_matrix_power, NULL, &A)) return NULL;
+    if (!tgi_check_matrix(c.S, "linalg_matrix_power", "A", A, true)) return tgi_composite_end(&c, NULL);
+    const int64_t size = A->dim[A->ndim - 1];
+    tg_tensor *base = n < 0 ? tg_linalg_inv(A) : A, *y = NULL;
+    for (uint64_t left = n < 0 ? 0 - (uint64_t)n : (uint64_t)n; base && left; left >>= 1) {
+        if ((left & 1) && !(y = y ? tg_matmul(y, base) : base)) break;
+        if (left > 1 && !(base = tg_matmul(base, base))) y = NULL;
+    }
+    if (n == 0) y = tg_copy_(tg_clone(A), tgi_identity_like(A, size, size)); /* A has a gradient, of zeros */
+    return tgi_composite_end(&c, n == 1 ? tg_clone(y) : y);
+}
+
+/* The Taylor polynomial of exp of degree 16 of t, in powers of t^4 (Paterson and Stockmeyer, 1973). */
+static tg_tensor *tgi_exp_series(tg_tensor *t)
+{
+    const int64_t size = t->dim[t->ndim - 1];
+    tg_tensor *power[5] = {tgi_identity_like(t, size, size), t, NULL, NULL, NULL}, *y = NULL;
+    double factorial = 20922789888000.0; /* 16! */
+    for (int i = 2; i <= 4; ++i) power[i] = tg_matmul(power[i - 1], t);
+    for (int block = 3; block >= 0; --block) {
+        tg_tensor *sum = block < 3 ? tg_matmul(power[4], y) : tg_mul_scalar(power[4], 1 / factorial);
+        if (block == 3) factorial /= 16;
+        for (int i = 3; i >= 0; --i) {
+            sum = tg_add(sum, tg_mul_scalar(power[i], 1 / factorial));
+            if (block || i) factorial /= block * 4 + i;
+        }
+        y = sum;
+    }
+    return y;
+}
+
+/* exp(t) = exp(t / 2^s)^(2^s), with an s for each matrix that makes the largest sum of a column at most 1/2. */
+tg_tensor *tg_linalg_matrix_exp(tg_tensor *A)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_linalg_matrix_exp, NULL, &A)) return NULL;
+    if (!tgi_check_matrix(c.S, "linalg_matrix_exp", "A", A, true)) return tgi_composite_end(&c, NULL);
+    if (tgi_numel(A) == 0) return tgi_composite_end(&c, tg_clone(A));
+    tg_tensor *size = tg_amax_dim(tg_sum_dim(tg_abs(tg_detach(A)), -2, true), -1, true);
+    tg_tensor *steps = tg_clamp(tg_ceil(tg_log2(tg_mul_scalar(size, 2))), 0, 1000);
+    steps = tg_masked_fill(steps, tg_logical_not(tg_isfinite(size)), 0);
+    tg_tensor *most = tg_max(steps);
+    if (!most) return tgi_composite_end(&c, NULL);
+    const int count = (int)tg_item(most);
+    tg_tensor *y = tg_mul(A, tg_exp2(tg_neg(steps)));
+    y = y ? tgi_exp_series(y) : NULL;
+    for (int i = 0; y && i < count; ++i) y = tg_where(tg_gt_scalar(steps, i), tg_matmul(y, y), y);
+    return tgi_composite_end(&c, y);
+}
+
+enum { TGI_CHAIN = 64 }; /* more matrices are multiplied from left to right */
+
+/* The product of the matrices [first, last], split where at [first, last] says. */
+static tg_tensor *tgi_chain(tg_tensor *const *t, const uint8_t (*at)[TGI_CHAIN], int first, int last)
+{
+    if (first == last) return t[first];
+    const int split = at[first][last];
+    return tg_matmul(tgi_chain(t, at, first, split), tgi_chain(t, at, split + 1, last));
+}
+
+/* Of all ways to set brackets, one with the fewest multiplications. */
+static tg_tensor *tgi_best_chain(tg_tensor *const *t, int n)
+{
+    double cost[TGI_CHAIN][TGI_CHAIN];
+    uint8_t at[TGI_CHAIN][TGI_CHAIN];
+    for (int i = 0; i < n; ++i) cost[i][i] = 0, at[i][i] = 0;
+    for (int length = 1; length < n; ++length) {
+        for (int i = 0; i + length < n; ++i) {
+            const int j = i + length;
+            const double ends = (double)t[i]->dim[0] * (double)t[j]->dim[1];
+            cost[i][j] = HUGE_VAL;
+            at[i][j] = (uint8_t)i;
+            for (int k = i; k < j; ++k) {
+                const double sum = cost[i][k] + cost[k + 1][j] + ends * (double)t[k]->dim[1];
+                if (sum < cost[i][j]) cost[i][j] = sum, at[i][j] = (uint8_t)k;
+            }
+        }
+    }
+    return tgi_chain(t, (const uint8_t(*)[TGI_CHAIN])at, 0, n - 1);
+}
+
+tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n)
+{
+    static const char *const op = "linalg_multi_dot";
+    tgi_composite c;
+    if (!tensors) return tgi_no_tensor(tgi_null_argument(tgi_self(), op, "tensors"));
+    if (!tgi_argument_list(tgi_self(), op, "tensors", tensors, n, n)) return NULL;
+    if (!tgi_one_device(tgi_self(), op, "tensors", tensors, n) || !tgi_composite_begin(&c, op)) return NULL;
+    tg_tensor *chain[TGI_CHAIN], *y = NULL;
+    if (n < 2) tgi_fail(c.S, TG_ERR_ARGUMENT, op, "multi_dot(): expected at least 2 tensors but got %d", n);
+    for (int i = 0; i < n; ++i) {
+        const int want = (i == 0 || i == n - 1) && tensors[i]->ndim == 1 ? 1 : 2;
+        if (n < 2 || tensors[i]->ndim != want) {
+            if (n > 1) {
+                tgi_fail(c.S, TG_ERR_SHAPE, op, "multi_dot(): tensor %d must be 2D but got %dD", i, tensors[i]->ndim);
+            }
+            return tgi_composite_end(&c, NULL);
+        }
+        if (n > TGI_CHAIN) y = i ? tg_matmul(y, tensors[i]) : tensors[0];
+        else chain[i] = want == 2 ? tensors[i] : tg_unsqueeze(tensors[i], i == 0 ? 0 : 1);
+        if (n <= TGI_CHAIN && !chain[i]) return tgi_composite_end(&c, NULL);
+    }
+    if (n > TGI_CHAIN) return tgi_composite_end(&c, y);
+    y = tgi_best_chain(chain, n);
+    if (y && tensors[n - 1]->ndim == 1) y = tg_squeeze(y, -1);
+    if (y && tensors[0]->ndim == 1) y = tg_squeeze(y, 0);
+    return tgi_composite_end(&c, y);
+}
+
+#endif /* !TG_NO_LINALG: LINALG */
+
 #ifndef TG_NO_TOOLS
 
 /* ======== @@CHECK =================================================================================================
@@ -40996,6 +42894,9 @@ typedef struct tgi_kernels {
     void (*softmax_columns_backward[2])(void *g, const void *y, int64_t n, bool log_of_it);
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
+#ifndef TG_NO_LINALG
+    const tgi_matrix_loops *matrix; /* or NULL */
+#endif
     void (*max_pool)(const tgi_pool_run *run, const float *x, float *y, int64_t *index); /* NULL without vectors */
     /* See CPU_CONV. */
     void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
@@ -43464,6 +45365,43 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
 {
     return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
 }
+
+/* ---- factorizations of matrices: each thread has some of a batch, and memory of its own ---- */
+
+#ifdef TG_NO_LINALG
+static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor) { return tgi_plain_factor(S, factor); }
+#else
+typedef struct {
+    const tgi_factor *factor;
+    const tgi_matrix_loops *loops;
+    tgi_scratch scratch;
+} tgi_factor_job;
+
+static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_factor_job *job = (const tgi_factor_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const own = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        job->factor->info[first] =
+            (int32_t)tgi_factor_one(job->factor, job->loops, first, (double *)(void *)own);
+    }
+}
+
+static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
+{
+    const double m = (double)factor->m, n = (double)factor->n;
+    const int parts = tgi_parts_for(S, (double)factor->batches * m * n * (m < n ? m : n), factor->batches);
+    tgi_factor_job job = {factor, tgi_kernels_of(S)->matrix, {NULL, 0, 0}};
+    size_t bytes = 0;
+    if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
+        return tgi_no_memory(S, "linalg", SIZE_MAX);
+    if (!tgi_scratch_alloc(S, "linalg", &job.scratch, bytes, parts)) return false;
+    tgi_parallel_for(parts, factor->batches, tgi_factor_range, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return true;
+}
+#endif
 
 /* ======== @@CPU_INDEX =============================================================================================
 
@@ -49935,6 +51873,74 @@ TGI_REDUCTIONS(TGI_FOLDS)
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
 #endif
 
+#ifndef TG_NO_LINALG
+/* ---- loops over the rows of a matrix of doubles: see tgi_matrix_loops ---- */
+
+TGI_FMA_BEGIN
+static void TGI_V(matrix_update)(int64_t rows, int64_t cols, double *a, int64_t step, double alpha, const double *x,
+                                 int64_t x_step, const double *y)
+{
+    TGI_FMA
+    for (int64_t i = 0; i < rows; ++i, a += step, x += x_step) {
+        const double factor = alpha * *x;
+        TGI_INDEPENDENT
+        for (int64_t j = 0; j < cols; ++j) a[j] += factor * y[j];
+    }
+}
+
+/* Four rows at a time, so that y is read and written a quarter as often. */
+static void TGI_V(matrix_left)(int64_t rows, int64_t cols, const double *a, int64_t step, const double *x, double *y)
+{
+    TGI_FMA
+    int64_t i = 0;
+    for (int64_t j = 0; j < cols; ++j) y[j] = 0;
+    for (; i + 4 <= rows; i += 4) {
+        const double *const b = a + i * step, *const c = b + step, *const d = c + step, *const e = d + step;
+        const double x0 = x[i], x1 = x[i + 1], x2 = x[i + 2], x3 = x[i + 3];
+        TGI_INDEPENDENT
+        for (int64_t j = 0; j < cols; ++j) y[j] += x0 * b[j] + x1 * c[j] + (x2 * d[j] + x3 * e[j]);
+    }
+    for (; i < rows; ++i) {
+        TGI_INDEPENDENT
+        for (int64_t j = 0; j < cols; ++j) y[j] += x[i] * a[i * step + j];
+    }
+}
+
+static void TGI_V(matrix_right)(int64_t rows, int64_t cols, const double *a, int64_t step, const double *x, double *y)
+{
+    TGI_FMA
+    enum { LANES = 16 };
+    for (int64_t i = 0; i < rows; ++i, a += step) {
+        double lane[LANES] = {0}, rest = 0;
+        int64_t j = 0;
+        for (; j + LANES <= cols; j += LANES) {
+            TGI_UNROLL
+            for (int l = 0; l < LANES; ++l) lane[l] += a[j + l] * x[j + l];
+        }
+        for (; j < cols; ++j) rest += a[j] * x[j];
+        for (int w = LANES / 2; w > 0; w /= 2) {
+            for (int l = 0; l < w; ++l) lane[l] += lane[l + w];
+        }
+        y[i] = lane[0] + rest;
+    }
+}
+
+static void TGI_V(matrix_rotate)(int64_t n, double *p, double *q, double c, double s)
+{
+    TGI_FMA
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+        const double x = p[i], y = q[i];
+        p[i] = c * x + s * y;
+        q[i] = c * y - s * x;
+    }
+}
+TGI_FMA_END
+
+static const tgi_matrix_loops TGI_V(matrix_loops) = {TGI_V(matrix_update), TGI_V(matrix_left), TGI_V(matrix_right),
+                                                     TGI_V(matrix_rotate)};
+#endif /* !TG_NO_LINALG */
+
 /* ---- softmax, the gradient of a norm, a step of an LSTM ---- */
 
 /* dx = rstd * (g - mean(g) - y * mean(g * y)); rms: without mean(g).  The means are the gradients that reach x by way
@@ -50338,6 +52344,9 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(softmax_columns_backward_f32), TGI_F64_ROW(softmax_columns_backward)},
     {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
     TGI_V(layer_norm_backward),
+#ifndef TG_NO_LINALG
+    &TGI_V(matrix_loops),
+#endif
 #ifdef TGI_HAS_VECTORS
     TGI_V(max_pool),
 #else
@@ -50786,6 +52795,14 @@ TGI_USED TGI_GIVES5(tg_tensor *, diff, tg_tensor *, int64_t, int, tg_tensor *, t
 TGI_USED TGI_GIVES4(tg_tensor *, logspace, double, double, int64_t, double)
 TGI_GIVES2(bool, equal, tg_tensor *, tg_tensor *)
 TGI_GIVES4(bool, allclose, tg_tensor *, tg_tensor *, double, double)
+TGI_USED TGI_GIVES5(tg_tensor *, linalg_solve_triangular, tg_tensor *, tg_tensor *, bool, bool, bool)
+TGI_GIVES2(tg_tensor *, linalg_slogdet, tg_tensor *, tg_tensor **)
+TGI_USED TGI_GIVES5(tg_tensor *, linalg_lu_solve, tg_tensor *, tg_tensor *, tg_tensor *, bool, bool)
+TGI_GIVES3(tg_tensor *, linalg_qr, tg_tensor *, const char *, tg_tensor **)
+TGI_USED TGI_GIVES2(tg_tensor *, linalg_eigvalsh, tg_tensor *, const char *)
+TGI_GIVES4(tg_tensor *, linalg_svd, tg_tensor *, bool, tg_tensor **, tg_tensor **)
+TGI_GIVES5(tg_tensor *, linalg_lstsq, tg_tensor *, tg_tensor *, double, tg_tensor **, tg_tensor **)
+TGI_USED TGI_GIVES4(tg_tensor *, linalg_matrix_norm, tg_tensor *, const char *, tg_shape, bool)
 TGI_GIVES4(bool, gradcheck, tg_function, tg_tensor *const *, int, void *)
 TGI_GIVES5(bool, gradcheck_ex, tg_function, tg_tensor *const *, int, void *, const tg_gradcheck_options *)
 TGI_GIVES3(tg_optim *, sgd, tg_tensor *const *, int, double)
@@ -51542,6 +53559,31 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_combinations(...) TGI_CALL(multinomial, combinations, __VA_ARGS__)
 #define tg_equal(...) TGI_CALL(equal, equal, __VA_ARGS__)
 #define tg_allclose(...) TGI_CALL(allclose, allclose, __VA_ARGS__)
+#define tg_linalg_inv(...) TGI_CALL(exp, linalg_inv, __VA_ARGS__)
+#define tg_linalg_solve(...) TGI_CALL(bucketize, linalg_solve, __VA_ARGS__)
+#define tg_linalg_solve_triangular(...) TGI_CALL(linalg_solve_triangular, linalg_solve_triangular, __VA_ARGS__)
+#define tg_triangular_solve(...) TGI_CALL(linalg_solve_triangular, triangular_solve, __VA_ARGS__)
+#define tg_linalg_det(...) TGI_CALL(exp, linalg_det, __VA_ARGS__)
+#define tg_linalg_slogdet(...) TGI_CALL(linalg_slogdet, linalg_slogdet, __VA_ARGS__)
+#define tg_linalg_lu_factor(...) TGI_CALL(linalg_slogdet, linalg_lu_factor, __VA_ARGS__)
+#define tg_linalg_lu_solve(...) TGI_CALL(linalg_lu_solve, linalg_lu_solve, __VA_ARGS__)
+#define tg_linalg_cholesky(...) TGI_CALL(gelu, linalg_cholesky, __VA_ARGS__)
+#define tg_cholesky_solve(...) TGI_CALL(bucketize, cholesky_solve, __VA_ARGS__)
+#define tg_cholesky_inverse(...) TGI_CALL(gelu, cholesky_inverse, __VA_ARGS__)
+#define tg_linalg_qr(...) TGI_CALL(linalg_qr, linalg_qr, __VA_ARGS__)
+#define tg_linalg_householder_product(...) TGI_CALL(add, linalg_householder_product, __VA_ARGS__)
+#define tg_linalg_eigh(...) TGI_CALL(linalg_qr, linalg_eigh, __VA_ARGS__)
+#define tg_linalg_eigvalsh(...) TGI_CALL(linalg_eigvalsh, linalg_eigvalsh, __VA_ARGS__)
+#define tg_linalg_svd(...) TGI_CALL(linalg_svd, linalg_svd, __VA_ARGS__)
+#define tg_linalg_svdvals(...) TGI_CALL(exp, linalg_svdvals, __VA_ARGS__)
+#define tg_linalg_pinv(...) TGI_CALL(rrelu, linalg_pinv, __VA_ARGS__)
+#define tg_linalg_matrix_rank(...) TGI_CALL(rrelu, linalg_matrix_rank, __VA_ARGS__)
+#define tg_linalg_lstsq(...) TGI_CALL(linalg_lstsq, linalg_lstsq, __VA_ARGS__)
+#define tg_linalg_matrix_norm(...) TGI_CALL(linalg_matrix_norm, linalg_matrix_norm, __VA_ARGS__)
+#define tg_linalg_cond(...) TGI_CALL(linalg_eigvalsh, linalg_cond, __VA_ARGS__)
+#define tg_linalg_matrix_power(...) TGI_CALL(tril, linalg_matrix_power, __VA_ARGS__)
+#define tg_linalg_matrix_exp(...) TGI_CALL(exp, linalg_matrix_exp, __VA_ARGS__)
+#define tg_linalg_multi_dot(...) TGI_CALL(hstack, linalg_multi_dot, __VA_ARGS__)
 #define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)
 #define tg_gradgradcheck(...) TGI_CALL(gradcheck, gradgradcheck, __VA_ARGS__)
 #define tg_gradcheck_ex(...) TGI_CALL(gradcheck_ex, gradcheck_ex, __VA_ARGS__)

@@ -27,6 +27,7 @@
        @@ATTENTION      products by tensor cores; attention without a tensor of scores, forward and backward
        @@LAYERS         a step of an LSTM and its backward kernel
        @@CONV           im2col and col2im
+       @@LINALG         factorizations of matrices, a warp for each
        @@SAMPLE         Philox, with the CPU's formulas; dropout
        @@OPTIM          many tensors in one launch: their norm, their product with a number; steps of the optimizers
 
@@ -6835,6 +6836,46 @@ static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
                                            tgi_col2im_elements<TG_U8>};
     const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
     return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
+}
+
+/* ======== @@LINALG ================================================================================================ */
+
+#ifndef TG_NO_LINALG
+/* The functions of the room FACTOR, with one warp per matrix; room: memory for each warp of the grid, of `each`
+   doubles. */
+static __global__ void tgi_factor_matrices(tgi_factor f, double *room, int64_t each)
+{
+    const int64_t warp = tgi_grid_thread() / 32;
+    for (int64_t i = warp; i < f.batches; i += tgi_grid_size() / 32) {
+        const int64_t info = tgi_factor_one(&f, NULL, i, room + warp * each);
+        if (threadIdx.x % 32 == 0) f.info[i] = (int32_t)info;
+        __syncwarp(); /* before the memory is used again */
+    }
+}
+
+#endif
+
+static bool tgi_cuda_factor(tgi_thread *S, const tgi_factor *f)
+{
+#ifdef TG_NO_LINALG
+    return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "linalg",
+                             "kind %d: tensorgrad_cuda.o was compiled with TG_NO_LINALG", f->kind);
+#else
+    enum { WARPS = 2048, MOST = 1 << 25 }; /* and as many doubles, unless one matrix needs more */
+    tgi_cuda_device *const d = tgi_device_for(S, f->index);
+    const int64_t each = (int64_t)tgi_factor_room(f);
+    if (!d) return false;
+    if (!each) {
+        return tgi_host_api.no_memory(S, "linalg", TG_DEV_CUDA, d->index, (double)f->m * (double)f->n * sizeof(double),
+                                      tgi_cuda_cached(S, d->index));
+    }
+    const int64_t fit = each < MOST ? MOST / each : 1, warps = tgi_at_most(f->batches, tgi_at_most(fit, WARPS));
+    double *const room = (double *)tgi_scratch_alloc(S, d, "linalg", warps * each, sizeof(double));
+    if (!room) return false;
+    const bool ok = tgi_launch(S, d, tgi_factor_matrices, warps, 32, *f, room, each);
+    tgi_cuda_release(S, d->index, room, 0);
+    return ok;
+#endif
 }
 
 /* ======== @@SAMPLE ================================================================================================ */

@@ -378,6 +378,65 @@ static tg_tensor *custom_call(tg_tensor *a)
     return tg_custom("custom", double_forward, double_backward, NULL, &a, 1, &y, 1) == TG_OK ? y : NULL;
 }
 
+/* a / 4 with 1, 4, 9, .. added on the diagonal of its matrices */
+static tg_tensor *spaced(tg_tensor *a)
+{
+    tg_tensor *steps;
+    if (tg_ndim(a) < 2) return a;
+    steps = tg_square(tg_arange_on(1, (double)tg_dim(a, -1) + 1, 1, tg_dtype_of(a), HERE));
+    return tg_add(tg_mul_scalar(a, 0.25), tg_mul(tg_eye_on(tg_dim(a, -2), tg_dim(a, -1), tg_dtype_of(a), HERE), steps));
+}
+static tg_tensor *mirrored(tg_tensor *a) { return tg_add(a, tg_transpose(a, -2, -1)); }
+static tg_tensor *positive(tg_tensor *a)
+{
+    a = spaced(a);
+    return tg_matmul(a, tg_transpose(a, -2, -1));
+}
+static tg_tensor *triangle(tg_tensor *a, int upper) { return upper ? tg_triu(spaced(a), 0) : tg_tril(spaced(a), 0); }
+
+static tg_tensor *slogdet_call(tg_tensor *a)
+{
+    tg_tensor *out[2] = {NULL, NULL};
+    out[0] = tg_linalg_slogdet(a, &out[1]);
+    return out[0] ? tg_stack(out, 2, -1) : NULL;
+}
+static tg_tensor *lu_solve_call(tg_tensor *a, tg_tensor *b, int way)
+{
+    tg_tensor *pivots = NULL, *lu = tg_linalg_lu_factor(a, &pivots);
+    return tg_linalg_lu_solve(lu, pivots, b, (way & 1) == 0, (way & 2) != 0);
+}
+static tg_tensor *qr_call(tg_tensor *a, const char *mode)
+{
+    tg_tensor *out[2] = {NULL, NULL};
+    out[0] = tg_linalg_qr(a, mode, &out[1]);
+    if (!out[0] || (mode && !strcmp(mode, "r"))) return out[1];
+    out[1] = tg_transpose(out[1], -2, -1);
+    return tg_cat(out, 2, -2);
+}
+/* way 1: the vectors alone */
+static tg_tensor *eigh_call(tg_tensor *a, const char *uplo, int way)
+{
+    tg_tensor *out[2] = {NULL, NULL};
+    out[0] = tg_linalg_eigh(mirrored(a), uplo, &out[1]);
+    if (!out[0]) return NULL;
+    out[0] = tg_unsqueeze(out[0], -2);
+    out[1] = tg_square(out[1]);
+    return way ? out[1] : tg_cat(out, 2, -2);
+}
+/* Without the columns and rows that have no gradient.  way 1: full matrices; 2: u alone; 4: v alone */
+static tg_tensor *svd_call(tg_tensor *a, int way)
+{
+    tg_tensor *out[3] = {NULL, NULL, NULL};
+    out[0] = tg_linalg_svd(a, (way & 1) != 0, &out[1], &out[2]);
+    if (!out[0]) return NULL;
+    out[0] = tg_square(tg_narrow(out[0], -1, 0, tg_dim(out[1], -1)));
+    out[2] = tg_square(tg_narrow(out[2], -2, 0, tg_dim(out[1], -1)));
+    if (way & 6) return way & 2 ? out[0] : out[2];
+    out[1] = tg_unsqueeze(out[1], -2);
+    out[2] = tg_transpose(out[2], -2, -1);
+    return tg_cat(out, 3, -2);
+}
+
 /* ---- the rows: name as in the library, the call of inputs a b c d e and numbers p, what is special; a TWIN row also has
    the call in place ---- */
 
@@ -388,7 +447,8 @@ enum {
     TIES = 8,               /* equal elements are kinks: not checked numerically on expanded inputs */
     GUARDED = 16,           /* NaN inputs are refused */
     POINTWISE = 32 | EXACT, /* one kernel, element by element: 16-bit results are f32 results rounded once */
-    SEVERAL = 64            /* several ops: 16-bit results are rounded several times */
+    SEVERAL = 64,           /* several ops: 16-bit results are rounded several times */
+    NO_HALVES = 128         /* an error in f16 and bf16 */
 };
 
 #define UNARY_ROWS(OP, TWIN)                                            \
@@ -694,6 +754,40 @@ enum {
     OP(binary_cross_entropy_with_logits, tg_binary_cross_entropy_with_logits(a, b, c, p->flag, d), 0) \
     OP(kl_div, tg_kl_div(a, b, p->flag, p->count != 0), 0)
 
+/* Linear algebra: of matrices that are far from singular, with eigenvalues and singular values that are far apart; of
+   vectors, which have either sign, the squares. */
+#define LINALG_ROWS(OP)                                                                                               \
+    OP(linalg_inv, tg_linalg_inv(spaced(a)), NO_HALVES)                                                               \
+    OP(linalg_solve, tg_linalg_solve(spaced(a), b, p->flag == 0), NO_HALVES)                                          \
+    OP(linalg_solve_triangular,                                                                                       \
+       tg_linalg_solve_triangular(spaced(a), b, (p->flag & 1) != 0, (p->flag & 2) == 0, (p->flag & 4) != 0),          \
+       NO_HALVES | QUIET)                                                                                             \
+    OP(triangular_solve, tg_triangular_solve(b, spaced(a), (p->flag & 1) != 0, (p->flag & 2) != 0, (p->flag & 4) != 0), \
+       NO_HALVES | QUIET)                                                                                             \
+    OP(linalg_det, tg_linalg_det(p->flag ? a : spaced(a)), NO_HALVES)                                                 \
+    OP(linalg_slogdet, slogdet_call(spaced(a)), NO_HALVES)                                                            \
+    OP(linalg_lu_factor, tg_linalg_lu_factor(spaced(a), NULL), NO_HALVES)                                             \
+    OP(linalg_lu_solve, lu_solve_call(spaced(a), b, p->flag), NO_HALVES)                                              \
+    OP(linalg_cholesky, tg_linalg_cholesky(positive(a), p->flag != 0), NO_HALVES | GUARDED)                           \
+    OP(cholesky_solve, tg_cholesky_solve(b, triangle(a, p->flag), p->flag != 0), NO_HALVES)                           \
+    OP(cholesky_inverse, tg_cholesky_inverse(triangle(a, p->flag), p->flag != 0), NO_HALVES)                          \
+    OP(linalg_qr, qr_call(spaced(a), p->text), NO_HALVES)                                                             \
+    OP(linalg_householder_product, tg_linalg_householder_product(a, b), NO_HALVES)                                    \
+    OP(linalg_eigh, eigh_call(spaced(a), p->text, p->flag), NO_HALVES | GUARDED)                                      \
+    OP(linalg_eigvalsh, tg_linalg_eigvalsh(mirrored(spaced(a)), p->text), NO_HALVES | GUARDED)                        \
+    OP(linalg_svd, svd_call(spaced(a), p->flag), NO_HALVES | GUARDED)                                                 \
+    OP(linalg_svdvals, tg_linalg_svdvals(spaced(a)), NO_HALVES | GUARDED)                                             \
+    OP(linalg_pinv, tg_linalg_pinv(p->flag ? mirrored(spaced(a)) : spaced(a), -1, -1, p->flag != 0),                  \
+       NO_HALVES | GUARDED)                                                                                           \
+    OP(linalg_matrix_rank, tg_linalg_matrix_rank(a, -1, p->num, p->flag != 0), TESTS | GUARDED | NO_HALVES)           \
+    OP(linalg_lstsq, tg_linalg_lstsq(spaced(a), b, -1, NULL, NULL), NO_HALVES | GUARDED)                              \
+    OP(linalg_matrix_norm, tg_linalg_matrix_norm(spaced(a), p->text, p->dims.ndim ? p->dims : TG_DIMS(-2, -1), p->flag), \
+       NO_HALVES | GUARDED)                                                                                           \
+    OP(linalg_cond, tg_linalg_cond(spaced(a), p->text), NO_HALVES | GUARDED)                                          \
+    OP(linalg_matrix_power, tg_linalg_matrix_power(spaced(a), p->count), NO_HALVES)                                   \
+    OP(linalg_matrix_exp, tg_linalg_matrix_exp(tg_mul_scalar(a, p->num)), NO_HALVES)                                  \
+    OP(linalg_multi_dot, tg_linalg_multi_dot(in_, n), SEVERAL)
+
 /* Composites of the ops above. */
 #define COMPOSED_ROWS(OP) \
     OP(div_rounded, tg_div_rounded(a, b, p->text), EXACT | SEVERAL) \
@@ -833,7 +927,7 @@ enum {
 #define ALL_ROWS(OP, TWIN) \
     UNARY_ROWS(OP, TWIN)   \
     ELEMENTWISE_ROWS(OP, TWIN) MOVING_ROWS(OP) REDUCTION_ROWS(OP) PRODUCT_ROWS(OP) CONVOLUTION_ROWS(OP) POOL_ROWS(OP) \
-    LOSS_ROWS(OP) COMPOSED_ROWS(OP)
+    LOSS_ROWS(OP) COMPOSED_ROWS(OP) LINALG_ROWS(OP)
 
 #define DEFINE_CALL(name, expression, ...)                                                            \
     static tg_tensor *call_##name(tg_tensor *const *in_, int n, void *user)                           \
@@ -5528,6 +5622,337 @@ SAMPLES(interpolate_ex)
     refuse(tg_interpolate_ex(i64("[[[1]]]"), TG_SHAPE(2), 0, "nearest", false), "Got: i64");
 }
 /* ---- the table ---- */
+
+/* ---- linear algebra ---- */
+
+SAMPLES(linalg_inv)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 2));
+    sample(S(1, 1));
+    sample(S(2, 0, 0));
+    sample(S(0, 3, 3));
+    sample(S(19, 19));
+    expect(tg_linalg_inv(f64("[[4, 7], [2, 6]]")), "[[0.6, -0.7], [-0.2, 0.4]]");
+    expect(tg_linalg_inv(f64("[[0, 2], [4, 0]]")), "[[0, 0.25], [0.5, 0]]"); /* rows exchanged */
+    refuse(tg_linalg_inv(f64("[[1, 2], [2, 4]]")),
+           "The diagonal element 2 is zero, the inversion could not be completed because the input matrix is "
+           "singular.");
+    refuse(tg_linalg_inv(f64("[[[1, 0], [0, 1]], [[0, 0], [0, 0]]]")),
+           "(Batch element 1): The diagonal element 1 is zero");
+    refuse(tg_linalg_inv(ones(2, 3)), "A must be batches of square matrices, but they are 2 by 3 matrices");
+    refuse(tg_linalg_inv(ones(3)), "The input tensor A must have at least 2 dimensions.");
+    refuse(tg_linalg_inv(i64("[[1]]")), "Expected a floating point or complex tensor as input. Got i64");
+    refuse(tg_linalg_inv(tg_to_dtype(ones(2, 2), TG_F16)), "Low precision dtypes not supported. Got f16");
+}
+SAMPLES(linalg_solve)
+{
+    sample(S(3, 3), S(3, 2));
+    sample(S(3, 3), S(3));
+    sample(S(2, 3, 3), S(2, 3));
+    sample(S(3, 3), S(2, 1, 3, 2));
+    sample(S(2, 1, 3, 3), S(4, 3, 1));
+    sample(S(3, 3), S(2, 3), flag(true));
+    sample(S(0, 0), S(0, 2));
+    sample(S(2, 2), S(2, 0));
+    expect(tg_linalg_solve(f64("[[2, 0], [1, 4]]"), f64("[2, 9]"), true), "[1, 2]");
+    refuse(tg_linalg_solve(f64("[[1, 2], [2, 4]]"), ones(2), true),
+           "The solver failed because the input matrix is singular.");
+    refuse(tg_linalg_solve(ones(2, 2), ones(3, 2), true),
+           "Incompatible shapes of A and B for the equation AX = B (2x2 and 3x2)");
+    refuse(tg_linalg_solve(ones(2, 2), ones(2, 3), false), "Incompatible shapes of A and B for the equation XA = B");
+    refuse(tg_linalg_solve(ones(2, 3), ones(2), true), "A must be batches of square matrices");
+    refuse(tg_linalg_solve(ones(2, 2), tg_ones_on(TG_SHAPE(2, 2), TG_F32, HERE), true),
+           "Expected A and B to have the same dtype, but found A of type f64 and B of type f32");
+    refuse(tg_linalg_solve(ones(2, 2, 2), ones(3, 2, 2), true), "must match the size of tensor b");
+}
+SAMPLES(linalg_solve_triangular)
+{
+    int way;
+    for (way = 0; way < 8; ++way) sample(S(3, 3), S(3, 3), flag(way));
+    sample(S(2, 3, 3), S(3, 2));
+    sample(S(3, 3), S(2, 3, 1), flag(1));
+    sample(S(0, 0), S(0, 2));
+    expect(tg_linalg_solve_triangular(f64("[[2, 9], [1, 4]]"), f64("[[2], [9]]"), false, true, false), "[[1], [2]]");
+    expect(tg_linalg_solve_triangular(f64("[[2, 9], [1, 4]]"), f64("[[2], [9]]"), false, true, true), "[[2], [7]]");
+    expect(tg_linalg_solve_triangular(f64("[[0]]"), f64("[[1]]"), true, true, false), "[[inf]]");
+    refuse(tg_linalg_solve_triangular(ones(2, 3), ones(2, 2), true, true, false),
+           "A must be batches of square matrices");
+    refuse(tg_linalg_solve_triangular(ones(2, 2), ones(3, 2), true, true, false), "Incompatible shapes of A and B");
+    refuse(tg_linalg_solve_triangular(ones(2, 2), ones(2), true, true, false), "B must have at least 2 dimensions");
+}
+SAMPLES(triangular_solve)
+{
+    int way;
+    for (way = 0; way < 8; ++way) sample(S(3, 3), S(3, 2), flag(way));
+    expect(tg_triangular_solve(f64("[[2], [9]]"), f64("[[2, 1], [9, 4]]"), true, true, false), "[[1], [2]]");
+    refuse(tg_triangular_solve(ones(3, 2), ones(2, 2), true, false, false), "Incompatible shapes of A and B");
+    refuse(tg_triangular_solve(ones(3, 2), ones(2), true, false, false), "A must have at least 2 dimensions");
+}
+SAMPLES(linalg_det)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 2));
+    sample(S(1, 1));
+    sample(S(0, 0));
+    sample(S(0, 2, 2));
+    sample(S(2, 2), flag(true));
+    edge(in("[[1, 2], [2, 4]]"), flag(true), gives("0"), grads("[[4, -2], [-2, 1]]")); /* singular */
+    edge(in("[[[0, 1], [1, 0]], [[0, 0], [0, 5]]]"), flag(true), gives("[-1, 0]"),
+         grads("[[[0, -1], [-1, 0]], [[5, 0], [0, 0]]]"));
+    edge(in("[[0, 0, 0], [0, 0, 0], [0, 0, 0]]"), flag(true), gives("0"), grads("[[0, 0, 0], [0, 0, 0], [0, 0, 0]]"));
+    refuse(tg_linalg_det(ones(2, 3)), "A must be batches of square matrices");
+}
+SAMPLES(linalg_slogdet)
+{
+    tg_tensor *size = NULL;
+    sample(S(3, 3));
+    sample(S(2, 2, 2));
+    sample(S(0, 0));
+    expect(tg_linalg_slogdet(f64("[[[0, 1], [1, 0]], [[2, 0], [0, 1]], [[1, 1], [1, 1]]]"), &size), "[-1, 1, 0]");
+    expect(size, "[0, 0.69314718055995, -inf]");
+    refuse(tg_linalg_slogdet(ones(2, 3), NULL), "A must be batches of square matrices");
+}
+SAMPLES(linalg_lu_factor)
+{
+    tg_tensor *pivots = NULL;
+    sample(S(3, 3));
+    sample(S(2, 2, 4));
+    sample(S(4, 2));
+    sample(S(0, 0));
+    sample(S(3, 0));
+    expect(tg_linalg_lu_factor(f64("[[1, 2], [4, 2]]"), &pivots), "[[4, 2], [0.25, 1.5]]");
+    expect(tg_to_dtype(pivots, TG_I64), "[2, 2]");
+    refuse(tg_linalg_lu_factor(ones(3), NULL), "The input tensor A must have at least 2 dimensions.");
+}
+SAMPLES(linalg_lu_solve)
+{
+    int way;
+    for (way = 0; way < 4; ++way) sample(S(3, 3), S(3, 3), flag(way));
+    sample(S(2, 3, 3), S(2, 3, 1), flag(2));
+    expect(lu_solve_call(f64("[[0, 2], [4, 0]]"), f64("[[2], [4]]"), 0), "[[1], [1]]");
+    expect(lu_solve_call(f64("[[0, 2, 0], [0, 0, 4], [8, 0, 0]]"), f64("[[16], [2], [4]]"), 2), "[[1], [1], [2]]");
+    refuse(tg_linalg_lu_solve(ones(2, 2), ones(2), ones(2, 2), true, false),
+           "pivots should be a Tensor of scalar type i32");
+    refuse(lu_solve_call(ones(2, 2), ones(3, 2), 0), "Incompatible shapes of A and B");
+}
+SAMPLES(linalg_cholesky)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 2), flag(true));
+    sample(S(0, 0));
+    sample(S(18, 18));
+    expect(tg_linalg_cholesky(f64("[[4, 99], [2, 10]]"), false), "[[2, 0], [1, 3]]");
+    expect(tg_linalg_cholesky(f64("[[4, 2], [99, 10]]"), true), "[[2, 1], [0, 3]]");
+    refuse(tg_linalg_cholesky(f64("[[1, 2], [2, 1]]"), false),
+           "The factorization could not be completed because the input is not positive-definite (the leading minor of "
+           "order 2 is not positive-definite).");
+    refuse(tg_linalg_cholesky(f64("[[[1]], [[-1]]]"), true),
+           "(Batch element 1): The factorization could not be completed");
+    refuse(tg_linalg_cholesky(f64("[[nan]]"), true), "the leading minor of order 1");
+    refuse(tg_linalg_cholesky(ones(2), true), "The input tensor A must have at least 2 dimensions.");
+    refuse(tg_linalg_cholesky(ones(2, 3), false), "A must be batches of square matrices");
+}
+SAMPLES(cholesky_solve)
+{
+    sample(S(3, 3), S(3, 2));
+    sample(S(2, 3, 3), S(3, 1), flag(true));
+    sample(S(0, 0), S(0, 2));
+    expect(tg_cholesky_solve(f64("[[4], [8]]"), f64("[[2, 0], [0, 1]]"), false), "[[1], [8]]");
+    refuse(tg_cholesky_solve(ones(3, 2), ones(2, 2), false), "Incompatible shapes of A and B");
+    refuse(tg_cholesky_solve(ones(3, 2), ones(2), false), "The input tensor L must have at least 2 dimensions.");
+}
+SAMPLES(cholesky_inverse)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 2), flag(true));
+    expect(tg_cholesky_inverse(f64("[[2, 0], [0, 1]]"), false), "[[0.25, 0], [0, 1]]");
+    refuse(tg_cholesky_inverse(ones(2, 3), false), "L must be batches of square matrices");
+}
+SAMPLES(linalg_qr)
+{
+    tg_tensor *r = NULL;
+    sample(S(3, 3));
+    sample(S(4, 2), text("reduced"));
+    sample(S(2, 2, 4));
+    sample(S(2, 3), text("complete"));
+    sample(S(3, 2), text("r"));
+    sample(S(3, 0));
+    expect(tg_linalg_qr(f64("[[3, 0], [4, 5]]"), NULL, &r), "[[-0.6, -0.8], [-0.8, 0.6]]"); /* LAPACK's signs */
+    expect(r, "[[-5, -4], [0, 3]]");
+    expect(tg_linalg_qr(ones(3, 0), "complete", &r), "[[1, 0, 0], [0, 1, 0], [0, 0, 1]]");
+    expect(tg_linalg_qr(f64("[[-3], [0]]"), NULL, &r), "[[1], [0]]");
+    expect(r, "[[-3]]");
+    refuse(tg_linalg_qr(ones(2, 2), "full", NULL), "qr received unrecognized mode 'full'");
+    refuse(tg_linalg_qr(ones(2), NULL, NULL), "The input tensor A must have at least 2 dimensions.");
+    refuse(tg_backward(tg_sum(tg_linalg_qr(tg_set_requires_grad(ones(3, 2), true), "complete", NULL))) == TG_OK,
+           "The QR decomposition is not differentiable when mode='complete' and nrows > ncols.");
+}
+SAMPLES(linalg_householder_product)
+{
+    sample(S(3, 3), S(2));
+    sample(S(2, 4, 2), S(2, 2));
+    expect(tg_linalg_householder_product(f64("[[9], [2]]"), f64("[0.4]")), "[[0.6], [-0.8]]");
+    expect(tg_linalg_householder_product(ones(2, 2), tg_zeros_on(TG_SHAPE(0), TG_F64, HERE)), "[[1, 0], [0, 1]]");
+    refuse(tg_linalg_householder_product(ones(2, 3), ones(2)),
+           "input.shape[-2] must be greater than or equal to input.shape[-1]");
+    refuse(tg_linalg_householder_product(ones(3, 2), ones(3)), "tau.shape[-1]");
+}
+SAMPLES(linalg_eigh)
+{
+    tg_tensor *v = NULL;
+    sample(S(3, 3));
+    sample(S(2, 2, 2), text("U"), flag(1));
+    sample(S(1, 1));
+    sample(S(0, 0));
+    sample(S(2, 0, 3, 3));
+    expect(tg_linalg_eigh(f64("[[2, 99], [0, -1]]"), "L", &v), "[-1, 2]");
+    expect(tg_abs(v), "[[0, 1], [1, 0]]");
+    expect(tg_linalg_eigh(f64("[[0, 1], [99, 0]]"), "u", NULL), "[-1, 1]");
+    refuse(tg_linalg_eigh(ones(2, 2), "X", NULL), "Expected UPLO argument to be 'L' or 'U', but got X");
+    refuse(tg_linalg_eigh(f64("[[1, 0], [nan, 1]]"), "L", &v),
+           "The algorithm failed to converge because the input matrix contained non-finite values.");
+    refuse(tg_linalg_eigh(f64("[[[1]], [[inf]]]"), "L", NULL), "(Batch element 1): The algorithm failed to converge");
+    refuse(tg_linalg_eigh(ones(2, 3), "L", NULL), "A must be batches of square matrices");
+}
+SAMPLES(linalg_eigvalsh)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 2), text("U"));
+    edge(in("[[1, 0], [0, 1]]"), gives("[2.5, 8.5]"), grads("[[0.5, 0], [0, 0.5]]"));
+    expect(tg_linalg_eigvalsh(f64("[[1, 0], [0, 1]]"), NULL), "[1, 1]");
+    refuse(tg_linalg_eigvalsh(ones(2, 2), ""), "Expected UPLO argument");
+}
+SAMPLES(linalg_svd)
+{
+    tg_tensor *s = NULL, *vh = NULL;
+    int way;
+    for (way = 0; way < 5; ++way) sample(S(3, 3), flag(way));
+    sample(S(4, 2), flag(1));
+    sample(S(2, 2, 4), flag(1));
+    sample(S(2, 4), flag(4));
+    sample(S(4, 2), flag(2));
+    sample(S(3, 0));
+    sample(S(0, 2, 3));
+    expect(tg_abs(tg_linalg_svd(f64("[[0, 3], [0, 0], [4, 0]]"), true, &s, &vh)), "[[0, 1, 0], [0, 0, 1], [1, 0, 0]]");
+    expect(s, "[4, 3]");
+    expect(tg_abs(vh), "[[1, 0], [0, 1]]");
+    CHECK(tg_numel(tg_linalg_svd(tg_zeros_on(TG_SHAPE(0, 2), TG_F64, HERE), true, &s, &vh)) == 0);
+    expect(vh, "[[1, 0], [0, 1]]");
+    refuse(tg_linalg_svd(f64("[[1, nan]]"), true, NULL, NULL),
+           "The algorithm failed to converge because the input matrix contained non-finite values.");
+    refuse(tg_linalg_svd(ones(2), true, NULL, NULL), "The input tensor A must have at least 2 dimensions.");
+}
+SAMPLES(linalg_svdvals)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 4));
+    sample(S(4, 2));
+    expect(tg_linalg_svdvals(f64("[[0, 0], [0, 0]]")), "[0, 0]");
+    refuse(tg_linalg_svdvals(f64("[[inf]]")), "contained non-finite values");
+}
+SAMPLES(linalg_pinv)
+{
+    sample(S(3, 3));
+    sample(S(2, 2, 4));
+    sample(S(4, 2));
+    sample(S(3, 3), flag(true));
+    sample(S(0, 2));
+    expect(tg_linalg_pinv(f64("[[1, 0], [0, 0]]"), -1, -1, false), "[[1, 0], [0, 0]]");
+    expect(tg_linalg_pinv(f64("[[4, 0], [0, 1]]"), -1, 0.5, true), "[[0.25, 0], [0, 0]]");
+    expect(tg_linalg_pinv(f64("[[4, 0], [0, 1]]"), 2, -1, false), "[[0.25, 0], [0, 0]]");
+    refuse(tg_linalg_pinv(ones(2, 3), -1, -1, true), "A must be batches of square matrices");
+}
+SAMPLES(linalg_matrix_rank)
+{
+    sample(S(2, 3), num(-1));
+    expect(tg_linalg_matrix_rank(f64("[[[1, 2], [2, 4]], [[0, 0], [0, 0]], [[1, 0], [0, 1]]]"), -1, -1, false),
+           "[1, 0, 2]");
+    expect(tg_linalg_matrix_rank(f64("[[4, 0], [0, -1]]"), -1, -1, true), "2");
+    expect(tg_linalg_matrix_rank(f64("[[4, 0], [0, -1]]"), -1, 0.5, false), "1");
+    expect(tg_linalg_matrix_rank(tg_zeros_on(TG_SHAPE(2, 0), TG_F64, HERE), -1, -1, false), "0");
+    refuse(tg_linalg_matrix_rank(ones(2, 3), -1, -1, true), "A must be batches of square matrices");
+}
+SAMPLES(linalg_lstsq)
+{
+    tg_tensor *residuals = NULL, *rank = NULL;
+    sample(S(4, 2), S(4, 3));
+    sample(S(2, 4), S(2, 1));
+    sample(S(2, 3, 2), S(2, 3));
+    sample(S(3, 3), S(3));
+    expect(tg_linalg_lstsq(f64("[[1, 0], [1, 1], [1, 2]]"), f64("[[1], [3], [2]]"), -1, &residuals, &rank),
+           "[[1.5], [0.5]]");
+    expect(residuals, "[1.5]");
+    expect(rank, "2");
+    expect(tg_linalg_lstsq(f64("[[1, 1], [1, 1]]"), f64("[[2], [4]]"), -1, &residuals, &rank), "[[1.5], [1.5]]");
+    expect(residuals, "[]");
+    expect(rank, "1");
+    refuse(tg_linalg_lstsq(ones(3, 2), ones(2, 2), -1, NULL, NULL), "Incompatible shapes of A and B");
+}
+SAMPLES(linalg_matrix_norm)
+{
+    static const char *const known[] = {"fro", "nuc", "inf", "-inf", "1", "-1", "2", "-2"};
+    int k;
+    for (k = 0; k < 8; ++k) sample(S(3, 3), text(known[k]));
+    sample(S(2, 3, 4), text("nuc"), dims(2, 1), flag(true));
+    sample(S(2, 3, 4), text("1"), dims(0, 1), flag(true));
+    expect(tg_linalg_matrix_norm(f64("[[1, -2], [3, 4]]"), "1", TG_DIMS(0, 1), false), "6");
+    expect(tg_linalg_matrix_norm(f64("[[1, -2], [3, 4]]"), "-1", TG_DIMS(0, 1), true), "[[4]]");
+    expect(tg_linalg_matrix_norm(f64("[[1, -2], [3, 4]]"), "inf", TG_DIMS(0, 1), false), "7");
+    expect(tg_linalg_matrix_norm(f64("[[1, -2], [3, 4]]"), "inf", TG_DIMS(1, 0), false), "6");
+    expect(tg_linalg_matrix_norm(f64("[[3, 0], [0, -4]]"), "nuc", TG_DIMS(0, 1), false), "7");
+    refuse(tg_linalg_matrix_norm(ones(2, 2), "3", TG_DIMS(0, 1), false), "Order 3 not supported.");
+    refuse(tg_linalg_matrix_norm(ones(2, 2), "1", TG_DIMS(0), false), "dim must be a 2-tuple. Got 1 dims");
+    refuse(tg_linalg_matrix_norm(ones(2, 2), "1", TG_DIMS(0, 0), false), "tg_linalg_matrix_norm: ");
+}
+SAMPLES(linalg_cond)
+{
+    sample(S(3, 3));
+    sample(S(2, 4), text("-2"));
+    sample(S(2, 3, 3), text("fro"));
+    sample(S(3, 3), text("1"));
+    expect(tg_linalg_cond(f64("[[4, 0], [0, 2]]"), NULL), "2");
+    expect(tg_linalg_cond(f64("[[1, 2], [2, 4]]"), "1"), "inf");
+    refuse(tg_linalg_cond(ones(2, 3), "1"), "A must be batches of square matrices");
+    refuse(tg_linalg_cond(ones(2, 2), "x"), "Order x not supported.");
+}
+SAMPLES(linalg_matrix_power)
+{
+    sample(S(3, 3), count(1));
+    sample(S(2, 2, 2), count(5));
+    sample(S(2, 2), count(-2));
+    edge(in("[[1, 1], [0, 1]]"), count(0), gives("[[1, 0], [0, 1]]"), grads("[[0, 0], [0, 0]]"));
+    expect(tg_linalg_matrix_power(f64("[[1, 1], [0, 1]]"), 10), "[[1, 10], [0, 1]]");
+    expect(tg_linalg_matrix_power(f64("[[2, 0], [0, 4]]"), -1), "[[0.5, 0], [0, 0.25]]");
+    refuse(tg_linalg_matrix_power(f64("[[0]]"), -1), "The diagonal element 1 is zero");
+    refuse(tg_linalg_matrix_power(ones(2, 3), 2), "A must be batches of square matrices");
+}
+SAMPLES(linalg_matrix_exp)
+{
+    sample(S(3, 3), num(1));
+    sample(S(2, 2, 2), num(0.01));
+    sample(S(2, 2), num(3));
+    sample(S(0, 0), num(1));
+    expect(tg_linalg_matrix_exp(f64("[[[0, 1], [0, 0]], [[1, 0], [0, -20]]]")),
+           "[[[1, 1], [0, 1]], [[2.7182818284590, 0], [0, 2.0611536224386e-9]]]");
+    expect(tg_linalg_matrix_exp(f64("[[0, 31.41592653589793], [-31.41592653589793, 0]]")), /* five turns */
+           "[[1, 0], [0, 1]]");
+    refuse(tg_linalg_matrix_exp(ones(2, 3)), "A must be batches of square matrices");
+}
+SAMPLES(linalg_multi_dot)
+{
+    tg_tensor *list[3];
+    sample(S(2, 3), S(3, 4), S(4, 1));
+    sample(S(3), S(3, 4), S(4, 2));
+    sample(S(3), S(3, 2), S(2));
+    sample(S(3), S(3));
+    list[0] = ones(2, 3), list[1] = ones(3, 1), list[2] = ones(1);
+    expect(tg_linalg_multi_dot(list, 3), "[3, 3]");
+    refuse(tg_linalg_multi_dot(list, 1), "expected at least 2 tensors but got 1");
+    refuse(tg_linalg_multi_dot(list + 1, 1), "expected at least 2 tensors but got 1");
+    list[1] = ones(3);
+    refuse(tg_linalg_multi_dot(list, 3), "tensor 1 must be 2D but got 1D");
+}
 
 static const op_row op_rows[] = {
 #define TABLE_ROW(name, expression, flags) {#name, call_##name, samples_##name, flags},

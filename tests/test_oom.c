@@ -461,6 +461,12 @@ static bool write_target(state *s)
     OP(group_norm, tg_group_norm(a, 4, v, v, 1e-5))                                     \
     OP(cosine_similarity, tg_cosine_similarity(a, b, 1, 1e-8))                          \
     OP(cdist, tg_cdist(a, b, 2))                                                        \
+    OP(linalg_det, tg_linalg_det(q))                                                    \
+    OP(linalg_solve, tg_linalg_solve_triangular(q, q, false, true, true))               \
+    OP(linalg_qr, tg_linalg_qr(a, NULL, NULL))                                          \
+    OP(linalg_svdvals, tg_linalg_svdvals(a))                                            \
+    OP(linalg_lstsq, tg_linalg_lstsq(a, b, -1, NULL, NULL))                             \
+    OP(linalg_matrix_exp, tg_linalg_matrix_exp(q))                                      \
     OP(prelu, tg_prelu(a, v))                                                           \
     OP(glu, tg_glu(a, 1))                                                               \
     OP(multinomial, tg_multinomial(a, 3, false))                                        \

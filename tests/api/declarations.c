@@ -30,6 +30,14 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"tg_tensor **", "indices", "out_tensor"},  /* one tensor that the call makes beside its result, or NULL */
     {"tg_tensor **", "inverse", "out_tensor"},
     {"tg_tensor **", "counts", "out_tensor"},
+    {"tg_tensor **", "logabsdet", "out_tensor"},
+    {"tg_tensor **", "R", "out_tensor"},
+    {"tg_tensor **", "eigenvectors", "out_tensor"},
+    {"tg_tensor **", "S", "out_tensor"},
+    {"tg_tensor **", "Vh", "out_tensor"},
+    {"tg_tensor **", "residuals", "out_tensor"},
+    {"tg_tensor **", "rank", "out_tensor"},
+    {"tg_tensor **", "pivots", "out_tensor"},
     {"tg_tensor **", "out", "out_tensors"},     /* as many as the count says */
     {"tg_tensor **", "results", "out_tensors"},
     {"tg_tensor **", NULL, NULL},

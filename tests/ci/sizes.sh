@@ -6,22 +6,22 @@ set -u
 out=$1 passed=0 failed=0
 mkdir -p "$out"
 WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror'
-ROOMS='FILES MODULES OPTIM TOOLS'
-ALL='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS'
+ROOMS='FILES MODULES OPTIM TOOLS LINALG'
+ALL='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS -DTG_NO_LINALG'
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
 have() { command -v "$1" >/dev/null 2>&1; }
 build() { if have tcc; then tcc -I. "$@"; else cc -std=c99 -O0 -I. "$@"; fi; } # tcc needs a twentieth of the time
 printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/library.c"
 
 # Every combination, on the kernels and on the plain loops.
-for ((mask = 0; mask < 16; ++mask)); do
+for ((mask = 0; mask < 32; ++mask)); do
     macros=()
     left=
     k=0
     for room in $ROOMS; do
         if (((mask >> k++) & 1)); then macros+=("-DTG_NO_$room"); left+=" $room"; fi
     done
-    if ! have tcc && [ "$mask" -ne 0 ] && [ "$mask" -ne 15 ]; then continue; fi
+    if ! have tcc && [ "$mask" -ne 0 ] && [ "$mask" -ne 31 ]; then continue; fi
     for plain in -DTG_PORTABLE -DTG_PLAIN; do
         build $plain ${macros[@]+"${macros[@]}"} tests/ci/units/rooms.c -o "$out/rooms" -lm &&
             "$out/rooms" "$out/rooms.npy" >"$out/rooms.txt" && grep -qx learned "$out/rooms.txt"
@@ -29,7 +29,7 @@ for ((mask = 0; mask < 16; ++mask)); do
     done
 done
 build -DTG_PORTABLE $ALL tests/ci/units/rooms.c -o "$out/rooms" -lm &&
-    "$out/rooms" | grep -q ', portable, without files, without modules, without optimizers, without tools$'
+    "$out/rooms" | grep -q ', portable, without files, without modules, without optimizers, without tools, without linear algebra$'
 verdict $? "tg_build_info says what is left out"
 
 # No warning, not of private functions that nobody calls now.  GCC finds those when it compiles.
@@ -63,6 +63,7 @@ tg_nn_linear tg_nn_linear(1, 1, true)
 tg_sgd tg_sgd(NULL, 0, 0.1)
 tg_gradcheck tg_gradcheck(NULL, NULL, 0, NULL)
 tg_profile_print tg_profile_print(NULL)
+tg_linalg_inv tg_linalg_inv(NULL)
 END
 printf '#include "tensorgrad.h"\nint main(void) { return !tg_ok(); }\n' >"$out/call.c"
 build "$out/call.c" "$out/least.o" -o "$out/call" -lm && "$out/call"

@@ -153,6 +153,7 @@ typedef struct {
     int n_args, n_leaves, n_out;
     int leaf_id[MAX_TENSORS];
     tg_tensor *leaf[MAX_TENSORS], *out[MAX_TENSORS];
+    int n_want, want[MAX_TENSORS]; /* the recorded outputs of a value case */
     const char *left_out; /* why the C API cannot run this case; NULL when it can */
 } call;
 
@@ -165,7 +166,7 @@ static const char *const wrong_type = "an argument of a type that the C signatur
 /* Whether an argument begins here: a text after s: may have spaces in it. */
 static bool is_argument(const char *text)
 {
-    size_t key = strspn(text, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    size_t key = strspn(text, "abcdefghijklmnopqrstuvwxyz_0123456789UPLON");
     if (key && text[key] == '=') text += key + 1;
     if (*text == '[') ++text;
     return (*text == 't' && text[1] >= '0' && text[1] <= '9') || (*text && strchr("ifbsnIFd", *text) && text[1] == ':');
@@ -337,6 +338,8 @@ struct row {
     tg_tensor *(*unpool)(tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape);
 };
 
+static const recorded *wanted(const call *c, int output) { return &tensors[c->want[output]]; }
+
 /* An adapter that is one expression: what it gives is the op's output. */
 #define CALL(name, ...) \
     static void name(call *c) { give(c, __VA_ARGS__); }
@@ -412,10 +415,11 @@ static void norm(call *c)
     const char *p_name = strcmp(c->row->op, "norm") ? "ord" : "p";
     tg_tensor *a = first(c);
     bool named = is_kind(c, 1, p_name, "s"), keepdim = flag(c, 3, "keepdim", false);
-    need(c, !named || !strcmp(word(c, 1, p_name, ""), "fro"), "nuclear norm");
     double p = named ? 2 : number(c, 1, p_name, 2);
     tg_shape dims = given(c, 2, "dim") ? sizes(c, 2, "dim") : TG_SCALAR;
-    if (!dims.ndim && !keepdim && p == 2)
+    if (named && strcmp(word(c, 1, p_name, ""), "fro"))
+        give(c, tg_linalg_matrix_norm(a, word(c, 1, p_name, ""), dims.ndim ? dims : TG_DIMS(-2, -1), keepdim));
+    else if (!dims.ndim && !keepdim && p == 2)
         give(c, tg_norm(a));
     else if (is_kind(c, 2, "dim", "i"))
         give(c, tg_norm_dim(a, p, (int)dims.dim[0], keepdim));
@@ -1176,6 +1180,164 @@ static void unique(call *c)
 
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
+/* ---- linear algebra ----
+
+   Vectors of an eigenvalue or of a singular value are such with either sign, and so are two implementations right that
+   differ in them.  What is compared is therefore the vectors with the signs that PyTorch's have: they are multiplied by
+   these, 1 or -1, in an op, so that the gradient is that for PyTorch's choice, too.  Columns beyond the singular values
+   are any basis of the rest of the space: what is compared is PyTorch's basis, projected on that space, and so the space;
+   they have no gradient.  A wrong vector, or one of another value, is in no case turned to the right one. */
+
+/* The recorded output as it is in this run. */
+static tg_tensor *recorded_here(const call *c, int output)
+{
+    const recorded *t = wanted(c, output);
+    return tg_to_dtype(tg_from_on(t->data, t->shape, t->dtype, device), tg_dtype_of(c->leaf[0]));
+}
+
+static int64_t columns_of(tg_tensor *t) { return tg_shape_of(t).dim[tg_ndim(t) - 1]; }
+
+/* 1 or -1 for each column of v and that of w, [.., 1, n] */
+static tg_tensor *signs_of(tg_tensor *v, tg_tensor *w)
+{
+    tg_tensor *same = tg_ge_scalar(tg_sum_dim(tg_mul(tg_detach(v), w), -2, true), 0);
+    return tg_sub_scalar(tg_mul_scalar(tg_to_dtype(same, tg_dtype_of(v)), 2), 1);
+}
+
+/* v [.., m, n] with these signs on its first columns, the rest as said above. */
+static tg_tensor *signed_columns(tg_tensor *v, tg_tensor *w, tg_tensor *signs)
+{
+    int64_t k = columns_of(signs), rest = columns_of(v) - k;
+    tg_tensor *parts[2] = {tg_mul(tg_narrow(v, -1, 0, k), signs), NULL};
+    if (!rest) return parts[0];
+    tg_tensor *n = tg_detach(tg_narrow(v, -1, k, rest));
+    parts[1] = tg_matmul(n, tg_matmul(tg_transpose(n, -2, -1), tg_narrow(w, -1, k, rest)));
+    return tg_cat(parts, 2, -1);
+}
+
+static void linalg_eigh(call *c)
+{
+    tg_tensor *v = NULL, *values = tg_linalg_eigh(first(c), word(c, 1, "UPLO", "L"), &v);
+    tg_tensor *w = recorded_here(c, 1);
+    give(c, values), give(c, v ? signed_columns(v, w, signs_of(v, w)) : NULL);
+}
+CALL(linalg_eigvalsh, tg_linalg_eigvalsh(first(c), word(c, 1, "UPLO", "L")))
+
+/* linalg.svd gives Vh, svd V */
+static void linalg_svd(call *c)
+{
+    const bool old = !strcmp(c->row->op, "svd");
+    const bool full = old ? !flag(c, 1, "some", true) : flag(c, 1, "full_matrices", true);
+    tg_tensor *s = NULL, *vh = NULL, *u = tg_linalg_svd(first(c), full, &s, &vh);
+    if (!u) return;
+    tg_tensor *v = tg_transpose(vh, -2, -1), *u_want = recorded_here(c, 0), *v_want = recorded_here(c, 2);
+    if (!old) v_want = tg_transpose(v_want, -2, -1);
+    int64_t k = columns_of(s);
+    tg_tensor *signs = signs_of(tg_narrow(u, -1, 0, k), tg_narrow(u_want, -1, 0, k));
+    v = signed_columns(v, v_want, signs);
+    give(c, signed_columns(u, u_want, signs)), give(c, s), give(c, old ? v : tg_transpose(v, -2, -1));
+}
+
+CALL(linalg_solve, tg_linalg_solve(first(c), second(c), flag(c, -1, "left", true)))
+CALL(linalg_solve_triangular, tg_linalg_solve_triangular(first(c), second(c), flag(c, -1, "upper", false),
+                                                         flag(c, -1, "left", true), flag(c, -1, "unitriangular", false)))
+CALL(linalg_cholesky, tg_linalg_cholesky(first(c), flag(c, -1, "upper", false)))
+CALL(cholesky_solve, tg_cholesky_solve(first(c), second(c), flag(c, 2, "upper", false)))
+CALL(cholesky_inverse, tg_cholesky_inverse(first(c), flag(c, 1, "upper", false)))
+CALL(linalg_householder_product, tg_linalg_householder_product(first(c), tensor(c, 1, "tau")))
+CALL(linalg_lu_solve, tg_linalg_lu_solve(first(c), second(c), tensor(c, 2, "B"), flag(c, -1, "left", true),
+                                         flag(c, -1, "adjoint", false)))
+CALL(lu_solve, tg_linalg_lu_solve(second(c), tensor(c, 2, "pivots"), first(c), true, false))
+CALL(linalg_matrix_power, tg_linalg_matrix_power(first(c), integer(c, 1, "n", 0)))
+CALL(logdet, tg_log(tg_linalg_det(first(c))))
+CALL(pinverse, tg_linalg_pinv(first(c), -1, number(c, 1, "rcond", 1e-15), false))
+/* The samples "singular" are pinv(a b^T). */
+static void linalg_pinv(call *c)
+{
+    tg_tensor *a = first(c);
+    if (is_kind(c, 1, "", "t")) a = tg_matmul(a, tg_transpose(tensor(c, 1, ""), -2, -1));
+    give(c, tg_linalg_pinv(a, number(c, -1, "atol", -1), number(c, -1, "rtol", -1), flag(c, -1, "hermitian", false)));
+}
+CALL(linalg_matrix_rank, tg_linalg_matrix_rank(first(c), number(c, -1, "atol", -1),
+                                               number(c, -1, "rtol", -1), flag(c, -1, "hermitian", false)))
+
+static void triangular_solve(call *c)
+{
+    tg_tensor *a = second(c);
+    give(c, tg_triangular_solve(first(c), a, flag(c, 2, "upper", true), flag(c, 3, "transpose", false),
+                                flag(c, 4, "unitriangular", false)));
+    give(c, tg_clone(a)); /* PyTorch's "cloned_coefficient" */
+}
+
+static void linalg_lu_factor(call *c)
+{
+    tg_tensor *pivots = NULL;
+    need(c, flag(c, 1, "pivot", true), "pivot=False");
+    give(c, tg_linalg_lu_factor(first(c), &pivots)), give(c, pivots);
+}
+
+static void linalg_slogdet(call *c)
+{
+    tg_tensor *size = NULL;
+    give(c, tg_linalg_slogdet(first(c), &size)), give(c, size);
+}
+
+static void linalg_qr(call *c)
+{
+    tg_tensor *r = NULL;
+    give(c, tg_linalg_qr(first(c), word(c, 1, "mode", "reduced"), &r)), give(c, r);
+}
+
+/* LAPACK's drivers differ in what they give besides the solution: gels no rank, gelsy neither residuals nor singular
+   values, which are no outputs here.  Residuals that are empty are part of PyTorch's graph. */
+static void linalg_lstsq(call *c)
+{
+    const char *driver = word(c, 3, "driver", "gelsy");
+    tg_tensor *residuals = NULL, *rank = NULL, *a = first(c), *b = tensor(c, 1, "B");
+    tg_tensor *x = tg_linalg_lstsq(a, b, number(c, 2, "rcond", -1), &residuals, &rank);
+    tg_tensor *nothing = x ? tg_narrow(tg_flatten(x, 0, -1), 0, 0, 0) : NULL;
+    if (!x) return;
+    bool none = tg_numel(residuals) == 0 || !strcmp(driver, "gelsy");
+    give(c, x), give(c, none ? nothing : residuals);
+    if (c->n_want == 2) return; /* the samples "grad_oriented" */
+    give(c, strcmp(driver, "gels") ? rank : tg_zeros_on(TG_SHAPE(0), TG_I64, device));
+    give(c, !strcmp(driver, "gelsd") || !strcmp(driver, "gelss") ? tg_linalg_svdvals(tg_detach(a)) : tg_detach(nothing));
+}
+
+/* An order as text: of PyTorch's numbers and words. */
+static const char *order(call *c, int position, const char *key, const char *otherwise)
+{
+    static char text[24];
+    if (!given(c, position, key)) return otherwise;
+    if (is_kind(c, position, key, "s")) return word(c, position, key, otherwise);
+    snprintf(text, sizeof text, "%g", number(c, position, key, 0));
+    return text;
+}
+CALL(linalg_cond, tg_linalg_cond(first(c), order(c, 1, "p", NULL)))
+CALL(linalg_matrix_norm, tg_linalg_matrix_norm(first(c), order(c, 1, "ord", "fro"),
+                                               given(c, 2, "dim") ? sizes(c, 2, "dim") : TG_DIMS(-2, -1),
+                                               flag(c, 3, "keepdim", false)))
+
+/* linalg.norm is a norm of matrices where an order and two dims are given, else one of vectors. */
+static void linalg_norm(call *c)
+{
+    tg_tensor *a = first(c);
+    tg_shape dims = given(c, 2, "dim") ? sizes(c, 2, "dim") : TG_SCALAR;
+    bool keepdim = flag(c, 3, "keepdim", false), ordered = given(c, 1, "ord");
+    const char *ord = order(c, 1, "ord", "2");
+    if (ordered && (dims.ndim ? dims.ndim : tg_ndim(a)) == 2)
+        give(c, tg_linalg_matrix_norm(a, ord, dims.ndim ? dims : TG_DIMS(-2, -1), keepdim));
+    else
+        give(c, tg_norm_dims(a, number(c, 1, "ord", 2), dims, keepdim));
+}
+
+static void linalg_multi_dot(call *c)
+{
+    int n;
+    tg_tensor **list = tensor_list(c, 0, "tensors", &n);
+    give(c, tg_linalg_multi_dot(list, n));
+}
+
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
 #define UNARY(name) WITH(#name, unary, one, tg_##name)
 #define BINARY(name) WITH(#name, binary, two, tg_##name)
@@ -1295,6 +1457,15 @@ static const row rows[] = {
     OP(bincount), OP(scatter_reduce), OP(index_reduce), OP(unique), WITH("unique_consecutive", unique, one, NULL), BINARY(isin),
     WITH("argwhere", nonzero, one, NULL), WITH("alias_copy", unary, one, tg_clone), WITH("vdot", binary, two, tg_dot),
     WITH("permute_copy", sized_op, sized, tg_permute), WITH("expand_copy", sized_op, sized, tg_expand),
+    /* linear algebra */
+#define LINALG(name) WITH("linalg." #name, linalg_##name, one, NULL)
+    WITH("linalg.inv", unary, one, tg_linalg_inv), WITH("linalg.det", unary, one, tg_linalg_det), LINALG(solve),
+    LINALG(solve_triangular), OP(triangular_solve), LINALG(slogdet), OP(logdet), LINALG(lu_factor), LINALG(lu_solve),
+    OP(lu_solve), LINALG(cholesky), OP(cholesky_solve), OP(cholesky_inverse), LINALG(qr), LINALG(householder_product),
+    LINALG(eigh), LINALG(eigvalsh), LINALG(svd), WITH("svd", linalg_svd, one, NULL),
+    WITH("linalg.svdvals", unary, one, tg_linalg_svdvals), LINALG(pinv), OP(pinverse), LINALG(matrix_rank),
+    LINALG(lstsq), LINALG(matrix_norm), LINALG(norm), LINALG(cond), LINALG(matrix_power),
+    WITH("matrix_exp", unary, one, tg_linalg_matrix_exp), LINALG(multi_dot),
     /* creation */
     OP(arange), OP(linspace), OP(eye), OP(full_like), UNARY(zeros_like), UNARY(ones_like),
 };
@@ -1494,9 +1665,9 @@ static int parse_ids(const char *text, int *ids)
 /* One run of a value case: NULL when it passed (or is left out), else what went wrong. */
 static const char *run_value(call *c, const char *outs, const char *out_grads, const char *in_grads, bool strided)
 {
-    int want[MAX_TENSORS], cotangent[MAX_TENSORS], gradient[MAX_TENSORS], which[MAX_TENSORS];
+    int *const want = c->want, cotangent[MAX_TENSORS], gradient[MAX_TENSORS], which[MAX_TENSORS];
     tg_tensor *roots[MAX_TENSORS], *grads[MAX_TENSORS], *inputs[MAX_TENSORS], *results[MAX_TENSORS];
-    int n = parse_ids(outs, want), n_roots = 0, n_inputs = 0;
+    int n = c->n_want = parse_ids(outs, want), n_roots = 0, n_inputs = 0;
     const char *wrong;
     if (parse_ids(out_grads, cotangent) != n || parse_ids(in_grads, gradient) != c->n_leaves)
         stop("a line that does not add up", c->op);

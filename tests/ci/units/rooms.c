@@ -85,6 +85,17 @@ static bool file_agrees(tg_tensor *t, const char *path)
 #endif
 }
 
+/* Whether a matrix and its inverse give the identity. */
+static bool inverse_agrees(tg_tensor *t)
+{
+#ifndef TG_NO_LINALG
+    tg_tensor *square = tg_add(tg_matmul(tg_t(t), t), tg_eye(2));
+    return tg_allclose(tg_matmul(tg_linalg_inv(square), square), tg_eye(2), 0, 1e-4);
+#else
+    return t != NULL;
+#endif
+}
+
 static bool gradients_agree(void)
 {
 #ifndef TG_NO_TOOLS
@@ -118,7 +129,8 @@ int main(int argc, char **argv)
     {
         TG_SCOPE;
         tg_tensor *x = tg_from(inputs, TG_SHAPE(4, 2), TG_F32);
-        ok = module_agrees(x) && file_agrees(w1, argc > 1 ? argv[1] : "rooms.npy") && gradients_agree();
+        ok = module_agrees(x) && file_agrees(w1, argc > 1 ? argv[1] : "rooms.npy") && gradients_agree() &&
+             inverse_agrees(w1);
     }
 #ifndef TG_NO_OPTIM
     tg_optim_free(optimizer);
