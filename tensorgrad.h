@@ -69,6 +69,7 @@
                             state of a scaler: 74 KB, 0.9 s less
        TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need: 41 KB, 0.5 s less
        TG_NO_LINALG         FACTOR, LINALG: linear algebra of matrices: 49 KB
+       TG_NO_SPECIAL        SPECIAL, and MATH: special functions and functions of bits
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
                             and otherwise the same options.  An edit of the rest then costs a third of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -94,7 +95,7 @@
    SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.2 MB at -Os, the seconds those of gcc
    for the library at -O2, 23 in all; `make sizes` measures them.  Linked with -ffunction-sections -Wl,--gc-sections, or
    with TG_STATIC, a program has 814 KB: what it calls, and the kernels and gradients of all ops, which the op table
-   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and the five it has 298 KB.  -Os holds for
+   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and the six it has 298 KB.  -Os holds for
    the loops, too: with GCC products of matrices are as fast as at -O2, and loops over elements several times slower.
    What is left out is still declared.  A call of it is an error of the linker, an undefined reference to tg_npy_load;
    CONTENTS says the room, and CONFIGURE by which macro it went.  (Of TG_STATIC with TG_NO_.. GCC warns that functions
@@ -168,6 +169,7 @@
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@ENTRIES     * what each kind of device must be able to do, and the loops and formulas that all kinds use
        @@FACTOR      * the factorizations of one matrix, for all kinds of devices
+       @@MATH        * special functions, and functions of bits, for all kinds of devices
        @@BACKEND       the kinds of devices: names and counts, the row of entries of each
        @@PLAIN       * a backend in its plainest form, as loops: what each entry computes
        @@OBJECT      * what a program owns besides tensors: who may use it, and whether it has ended
@@ -183,6 +185,7 @@
        @@AUTOCAST      mixed precision: the dtypes that ops choose
        @@OPS           the rules of all ops: shapes, dtypes, scalars, devices, in place; then every op, by kind:
        @@ELEMENTWISE   arithmetic, comparison, functions, activations, choices
+       @@SPECIAL       special functions, functions of bits: what TG_NO_SPECIAL leaves out
        @@VIEWS         reshape, transpose, slice, expand: other views of the same elements
        @@WRITE         fill_, zero_, copy_, set: writing in place
        @@JOIN          cat and stack, split and unbind; repeat, flip, pad: copies in another order
@@ -1232,6 +1235,13 @@ TG_API tg_tensor *tg_isnan(tg_tensor *x);
 TG_API tg_tensor *tg_isinf(tg_tensor *x);
 /* x is neither NaN nor infinite.  torch.isfinite */
 TG_API tg_tensor *tg_isfinite(tg_tensor *x);
+/* x is infinity.  torch.isposinf */
+TG_API tg_tensor *tg_isposinf(tg_tensor *x);
+/* x is -infinity.  torch.isneginf */
+TG_API tg_tensor *tg_isneginf(tg_tensor *x);
+/* |a - b| <= atol + rtol * |b|; also of equal infinities and, if equal_nan, of NaN and NaN.  PyTorch's rtol is 1e-5,
+   its atol 1e-8.  Errors: other dtypes, a negative tolerance.  torch.isclose */
+TG_API tg_tensor *tg_isclose(tg_tensor *a, tg_tensor *b, double rtol, double atol, bool equal_nan);
 
 /* Functions of one tensor, elementwise: torch's of the same name.  Integers give the default dtype, except with tg_neg,
    tg_abs, tg_sign, tg_square, tg_floor, tg_ceil, tg_round and tg_trunc, which keep it. */
@@ -1490,6 +1500,102 @@ TG_API tg_tensor *tg_addcdiv_(tg_tensor *x, tg_tensor *a, tg_tensor *b, double v
 TG_API tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight);
 /* a = tg_lerp_scalar(..).  torch.Tensor.lerp_ */
 TG_API tg_tensor *tg_lerp_scalar_(tg_tensor *a, tg_tensor *b, double weight);
+
+/* -------- @@SPECIAL ----------------------------------------------------------------------------------------------- */
+
+/* Bits of integers, and of bool by the first four: two's complement, and the result has the promoted dtype.  Errors:
+   floating point. */
+
+/* a and b.  torch.bitwise_and */
+TG_API tg_tensor *tg_bitwise_and(tg_tensor *a, tg_tensor *b);
+/* a or b.  torch.bitwise_or */
+TG_API tg_tensor *tg_bitwise_or(tg_tensor *a, tg_tensor *b);
+/* Just one of a and b.  torch.bitwise_xor */
+TG_API tg_tensor *tg_bitwise_xor(tg_tensor *a, tg_tensor *b);
+/* Each bit the other way.  torch.bitwise_not */
+TG_API tg_tensor *tg_bitwise_not(tg_tensor *x);
+/* a times 2 to the power b, less the bits that do not fit; 0 where b < 0.  torch.bitwise_left_shift */
+TG_API tg_tensor *tg_bitwise_left_shift(tg_tensor *a, tg_tensor *b);
+/* a divided by 2 to the power b, rounded down; where b < 0 only the sign is left.  torch.bitwise_right_shift */
+TG_API tg_tensor *tg_bitwise_right_shift(tg_tensor *a, tg_tensor *b);
+/* a = tg_bitwise_and(a, b), and so on.  torch.Tensor.bitwise_and_ */
+TG_API tg_tensor *tg_bitwise_and_(tg_tensor *a, tg_tensor *b);
+/* a = tg_bitwise_or(a, b).  torch.Tensor.bitwise_or_ */
+TG_API tg_tensor *tg_bitwise_or_(tg_tensor *a, tg_tensor *b);
+/* a = tg_bitwise_xor(a, b).  torch.Tensor.bitwise_xor_ */
+TG_API tg_tensor *tg_bitwise_xor_(tg_tensor *a, tg_tensor *b);
+/* x = tg_bitwise_not(x).  torch.Tensor.bitwise_not_ */
+TG_API tg_tensor *tg_bitwise_not_(tg_tensor *x);
+/* a = tg_bitwise_left_shift(a, b).  torch.Tensor.bitwise_left_shift_ */
+TG_API tg_tensor *tg_bitwise_left_shift_(tg_tensor *a, tg_tensor *b);
+/* a = tg_bitwise_right_shift(a, b).  torch.Tensor.bitwise_right_shift_ */
+TG_API tg_tensor *tg_bitwise_right_shift_(tg_tensor *a, tg_tensor *b);
+/* The greatest common divisor, not negative; of two integers.  torch.gcd */
+TG_API tg_tensor *tg_gcd(tg_tensor *a, tg_tensor *b);
+/* The least common multiple, not negative; of two integers.  torch.lcm */
+TG_API tg_tensor *tg_lcm(tg_tensor *a, tg_tensor *b);
+
+/* Signs, steps and powers. */
+
+/* x itself.  Errors: bool.  torch.positive */
+TG_API tg_tensor *tg_positive(tg_tensor *x);
+/* Whether x has the sign -, which -0 has, too.  torch.signbit */
+TG_API tg_tensor *tg_signbit(tg_tensor *x);
+/* |a| with the sign of b, of -0, too; the gradient of a is 0 at 0, that of b is 0.  torch.copysign */
+TG_API tg_tensor *tg_copysign(tg_tensor *a, tg_tensor *b);
+/* 0 where a < 0, b where a is 0, 1 where a > 0; gradient 0.  Errors: other dtypes.  torch.heaviside */
+TG_API tg_tensor *tg_heaviside(tg_tensor *a, tg_tensor *b);
+/* The number next to a on the way to b, of their dtype, and gradient that of a; b where they are equal, and gradient 0.
+   Floating point only.  torch.nextafter */
+TG_API tg_tensor *tg_nextafter(tg_tensor *a, tg_tensor *b);
+/* a times 2 to the power b.  torch.ldexp */
+TG_API tg_tensor *tg_ldexp(tg_tensor *a, tg_tensor *b);
+/* a to the power b, computed in f64, which is the result's dtype.  torch.float_power */
+TG_API tg_tensor *tg_float_power(tg_tensor *a, tg_tensor *b);
+/* x to the power s in f64.  torch.float_power */
+TG_API tg_tensor *tg_float_power_scalar(tg_tensor *x, double s);
+/* log2 of (2 to the power a) + (2 to the power b), without overflow; floating point only.  torch.logaddexp2 */
+TG_API tg_tensor *tg_logaddexp2(tg_tensor *a, tg_tensor *b);
+/* a * log1p(b); 0 where a is 0, unless b is NaN.  torch.special.xlog1py */
+TG_API tg_tensor *tg_xlog1py(tg_tensor *a, tg_tensor *b);
+
+/* Special functions, elementwise; integers give the default dtype. */
+
+/* log |gamma(x)|.  torch.lgamma */
+TG_API tg_tensor *tg_lgamma(tg_tensor *x);
+/* The derivative of tg_lgamma.  torch.digamma */
+TG_API tg_tensor *tg_digamma(tg_tensor *x);
+/* The derivative number n of tg_digamma.  Errors: n < 0.  torch.polygamma */
+TG_API tg_tensor *tg_polygamma(int n, tg_tensor *x);
+/* The logarithm of the gamma function of p dims: lgamma(x) + lgamma(x - 1/2) + .., p terms, and p (p - 1) / 4 log pi.
+   Errors: p < 1 or p > 4096.  torch.mvlgamma */
+TG_API tg_tensor *tg_mvlgamma(tg_tensor *x, int p);
+/* x = tg_lgamma(x).  torch.Tensor.lgamma_ */
+TG_API tg_tensor *tg_lgamma_(tg_tensor *x);
+/* x = tg_digamma(x).  torch.Tensor.digamma_ */
+TG_API tg_tensor *tg_digamma_(tg_tensor *x);
+/* x = tg_polygamma(n, x).  torch.Tensor.polygamma_ */
+TG_API tg_tensor *tg_polygamma_(int n, tg_tensor *x);
+/* The modified Bessel function of the first kind, of order 0.  torch.i0 */
+TG_API tg_tensor *tg_i0(tg_tensor *x);
+/* x = tg_i0(x).  torch.Tensor.i0_ */
+TG_API tg_tensor *tg_i0_(tg_tensor *x);
+/* tg_i0 times exp(-|x|).  torch.special.i0e */
+TG_API tg_tensor *tg_i0e(tg_tensor *x);
+/* That of order 1.  torch.special.i1 */
+TG_API tg_tensor *tg_i1(tg_tensor *x);
+/* tg_i1 times exp(-|x|).  torch.special.i1e */
+TG_API tg_tensor *tg_i1e(tg_tensor *x);
+/* exp(x * x) * erfc(x), without overflow for large x.  torch.special.erfcx */
+TG_API tg_tensor *tg_erfcx(tg_tensor *x);
+/* The normal distribution up to x: (1 + erf(x / sqrt(2))) / 2.  torch.special.ndtr */
+TG_API tg_tensor *tg_ndtr(tg_tensor *x);
+/* log(tg_ndtr(x)), exact where that is small.  torch.special.log_ndtr */
+TG_API tg_tensor *tg_log_ndtr(tg_tensor *x);
+/* The inverse of tg_ndtr; NaN outside [0, 1].  torch.special.ndtri */
+TG_API tg_tensor *tg_ndtri(tg_tensor *x);
+/* -x * log(x); 0 at 0, -infinity below.  torch.special.entr */
+TG_API tg_tensor *tg_entr(tg_tensor *x);
 
 /* -------- @@VIEWS ------------------------------------------------------------------------------------------------- */
 
@@ -2637,6 +2743,10 @@ TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
     R(histc) R(histogram) R(repeat_interleave_tensor) R(scatter_reduce) R(index_reduce)                                \
     R(pad_mode) R(im2col) R(col2im) R(interpolate_ex)                                                                  \
     R(scaled_dot_product_attention_ex) R(rope) R(filter_logits) R(repetition_penalty) R(sample_logits)                 \
+    R(isposinf) R(isneginf) R(isclose) R(bitwise_and) R(bitwise_or) R(bitwise_xor) R(bitwise_not)                      \
+    R(bitwise_left_shift) R(bitwise_right_shift) R(gcd) R(lcm) R(signbit) R(copysign) R(heaviside) R(nextafter)        \
+    R(ldexp) R(float_power) R(float_power_scalar) R(logaddexp2) R(xlog1py) R(lgamma) R(digamma) R(polygamma)           \
+    R(mvlgamma) R(i0) R(i0e) R(i1) R(i1e) R(erfcx) R(ndtr) R(log_ndtr) R(ndtri) R(entr)                                \
     R(scaled_dot_product_attention) R(mse_loss) R(l1_loss) R(smooth_l1_loss) R(huber_loss) R(cross_entropy)            \
     R(cross_entropy_ex) R(nll_loss) R(binary_cross_entropy) R(binary_cross_entropy_with_logits) R(kl_div)              \
     R(linalg_inv) R(linalg_solve) R(linalg_solve_triangular) R(triangular_solve) R(linalg_det) R(linalg_cholesky)      \
@@ -3942,11 +4052,10 @@ TG_API tg_status tg_profile_print(FILE *file);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@FACTOR, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR,
-        @@SCOPE, @@MAKE,
-        @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
-        (@@ELEMENTWISE, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV, @@POOL, @@SAMPLE,
-        @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@FACTOR, @@MATH, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR,
+        @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
+        (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
+        @@POOL, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
         @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED,
@@ -4044,6 +4153,12 @@ TG_API tg_status tg_profile_print(FILE *file);
 #define TGI_SAYS_TOOLS ", without tools"
 #else
 #define TGI_SAYS_TOOLS ""
+#endif
+
+#ifdef TG_NO_SPECIAL
+#define TGI_SAYS_SPECIAL ", without special functions"
+#else
+#define TGI_SAYS_SPECIAL ""
 #endif
 
 /* A companion is an object that the library calls: it has no state, and only those rooms that both need. */
@@ -4535,7 +4650,8 @@ const char *tg_build_info(void)
 #ifdef TG_USE_CBLAS
            ", CBLAS"
 #endif
-        TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS TGI_SAYS_LINALG;
+        TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS TGI_SAYS_LINALG
+            TGI_SAYS_SPECIAL;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
@@ -5872,15 +5988,17 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    g the gradient of y:
      name      the op is TGI_OP_name, its function tg_name
      kind      FLOATS computes in floating point, where integers become the default dtype; CHOICE, too, and s is a
-               flag that chooses between two kernels; ANGLE, too, and x is an angle; ANY keeps the dtype; POWER, too,
-               and it takes many steps; TEST makes bool
-     y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS)
+               flag that chooses between two kernels; ANGLE, too, and x is an angle; CALLS, too, and each element is a
+               call or more, so that all instruction sets have one kernel; ANY keeps the dtype; POWER, too, and it
+               takes many steps; WHOLE is for integers and bool, and has no gradient; TEST makes bool
+     y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS; where it
+               is WHOLE, that for floats is not)
      flags     NOTHING, or a sum of the flags below
      rule      the gradient of each input in public ops; NULL where there is none
      formula   the same as text, for the step player
      public    the functions made from the row (see @@ELEMENTWISE): of x and S (a double), S_T (two) or FLAG (a bool),
                of A and B; with _TWIN also its twin in place, whose name ends in _.  Unary ops of kind FLOATS and ANY
-               always have a twin
+               always have a twin.  ORDER: none, the number is an int before x
      arguments the names of the inputs, for messages */
 
 /* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
@@ -5916,6 +6034,62 @@ enum {
     TGI_CAST_FLAGS = TGI_FLAG_CAST_LOW | TGI_FLAG_CAST_F32 | TGI_FLAG_CAST_WIDEST
 #undef TGI_FLAG
 };
+
+/* Special functions and functions of bits, the last rows of the tables below.  TG_NO_SPECIAL leaves them out. */
+#ifdef TG_NO_SPECIAL
+#define TGI_SPECIAL_UNARY_OPS(OP)
+#define TGI_SPECIAL_SCALAR_OPS(OP)
+#define TGI_SPECIAL_BINARY_OPS(OP)
+#define TGI_SPECIAL_BINARY_SCALAR_OPS(OP)
+#define TGI_SPECIAL_COMPOSITES(OP)
+#else
+#define TGI_SPECIAL_UNARY_OPS(OP)                                                                                      \
+    OP(lgamma, CALLS, tgi_lgamma(x), x, A, tg_mul(g, tg_digamma(x)), "g * digamma(x)")                                 \
+    OP(digamma, CALLS, (real)tgi_psi((double)(x)), x, A,                                                               \
+       tg_mul(g, tgi_map1(TGI_OP_polygamma, false, x, 1, 0)), "g * polygamma(1, x)")                                   \
+    OP(i0, CALLS, (real)tgi_bessel(0, 0, (double)(x)), x, A, tg_mul(g, tg_i1(x)), "g * i1(x)")                         \
+    OP(i0e, CALLS, (real)tgi_bessel(0, 1, (double)(x)), x, A | Y,                                                      \
+       tg_mul(g, tg_sub(tg_i1e(x), tg_mul(y, tg_sign(x)))), "g * (i1e(x) - sign(x) * y)")                              \
+    OP(i1, CALLS, (real)tgi_bessel(1, 0, (double)(x)), x, A | Y, tgi_i1_gradient(g, x, y, tg_i0(x)),                   \
+       "g * (i0(x) - y / x)")                                                                                          \
+    OP(i1e, CALLS, (real)tgi_bessel(1, 1, (double)(x)), x, A | Y,                                                      \
+       tgi_i1_gradient(g, x, y, tg_sub(tg_i0e(x), tg_mul(y, tg_sign(x)))), "g * (i0e(x) - sign(x) * y - y / x)")       \
+    OP(erfcx, CALLS, (real)tgi_scaled_erfc((double)(x)), x, A | Y,                                                     \
+       tg_mul(g, tg_sub_scalar(tg_mul_scalar(tg_mul(x, y), 2), 1.1283791670955126)), "g * (2 * x * y - 2/sqrt(pi))")   \
+    OP(log_ndtr, CALLS, (real)tgi_log_normal((double)(x)), x, A,                                                       \
+       tg_mul_scalar(tg_div(g, tg_erfcx(tg_mul_scalar(x, -0.70710678118654752))), 0.79788456080286536),                \
+       "g * sqrt(2/pi) / erfcx(-x / sqrt(2))")                                                                         \
+    OP(ndtri, CALLS, (real)tgi_normal_quantile((double)(x)), x, Y,                                                     \
+       tg_mul(g, tg_mul_scalar(tg_exp(tg_mul_scalar(tg_mul(y, y), 0.5)), 2.5066282746310005)),                         \
+       "g * sqrt(2 pi) * exp(y*y / 2)")                                                                                \
+    OP(entr, CALLS, x > 0 ? -x * tgi_log(x) : x == 0 ? 0 : x < 0 ? -(real)HUGE_VAL : x, x, A,                          \
+       tg_neg(tg_mul(g, tg_add_scalar(tg_log(x), 1))), "-g * (log(x) + 1)")
+#define TGI_SPECIAL_SCALAR_OPS(OP)                                                                                     \
+    OP(polygamma, CALLS, (real)tgi_psi_of_order((double)(s), (double)(x)), x, A,                                       \
+       tg_mul(g, tgi_map1(TGI_OP_polygamma, false, x, s + 1, 0)), "g * polygamma(n + 1, x)", ORDER)
+#define TGI_SPECIAL_BINARY_OPS(OP)                                                                                     \
+    OP(bitwise_and, WHOLE, a + b, a & b, NOTHING, NULL, NULL, NULL, AB_TWIN)                                           \
+    OP(bitwise_or, WHOLE, a + b, a | b, NOTHING, NULL, NULL, NULL, AB_TWIN)                                            \
+    OP(bitwise_xor, WHOLE, a + b, a ^ b, NOTHING, NULL, NULL, NULL, AB_TWIN)                                           \
+    OP(bitwise_left_shift, WHOLE, a + b, tgi_shift_left(a, b), NO_BOOL, NULL, NULL, NULL, AB_TWIN)                     \
+    OP(bitwise_right_shift, WHOLE, a + b, tgi_shift_right(a, b), NO_BOOL, NULL, NULL, NULL, AB_TWIN)                   \
+    OP(gcd, WHOLE, a + b, tgi_int_gcd(a, b), NO_BOOL, NULL, NULL, NULL, AB)                                            \
+    OP(lcm, WHOLE, a + b, tgi_int_lcm(a, b), NO_BOOL, NULL, NULL, NULL, AB)                                            \
+    OP(copysign, FLOATS, tgi_copysign(a, b), a, A | Y, tgi_copysign_gradient(g, a, y), tg_zeros_like(g),               \
+       "a: g * y / a, 0 where a is 0, b: 0", AB)                                                                       \
+    OP(logaddexp2, CALLS, tgi_logaddexp2(a, b), a, A | B | FLOATS_ONLY, tgi_logaddexp2_gradient(g, a, b),              \
+       tgi_logaddexp2_gradient(g, b, a), "a: g * sigmoid((a - b) * ln 2), b: g * sigmoid((b - a) * ln 2)", AB)         \
+    OP(xlog1py, CALLS, b != b ? b : a == 0 ? 0 : a * tgi_log1p(b), a, A | B, tgi_xlog1py_gradient(g, a, b),            \
+       tg_mul(g, tg_div(a, tg_add_scalar(b, 1))), "a: g * log1p(b), b: g * a / (b + 1)", AB)
+#define TGI_SPECIAL_BINARY_SCALAR_OPS(OP)                                                                              \
+    OP(heaviside, ANY, a == 0 ? b : a > 0 ? 1 : 0, a == 0 ? b : a > 0, NOTHING, tg_zeros_like(g), tg_zeros_like(g),    \
+       "0", "a,b")                                                                                                     \
+    OP(nextafter, CALLS, (real)tgi_next_number((double)(a), (double)(b), (int)(s)), a, A | B | FLOATS_ONLY,            \
+       tg_masked_fill(g, tg_eq(a, b), 0), tg_zeros_like(g), "a: g, 0 where a is b, b: 0", "a,b")
+#define TGI_SPECIAL_COMPOSITES(OP)                                                                                     \
+    OP(signbit, "x", NOTHING) OP(ndtr, "x", NOTHING) OP(mvlgamma, "x", NOTHING) OP(ldexp, "a,b", NOTHING)              \
+    OP(float_power, "a,b", NOTHING) OP(float_power_scalar, "x", NOTHING)
+#endif
 
 /* One input, x. */
 #define TGI_UNARY_OPS(OP)                                                                                              \
@@ -5982,7 +6156,8 @@ enum {
     OP(isnan, TEST, x != x, ((void)x, 0), NOTHING, NULL, NULL)                                                         \
     OP(isinf, TEST, x - x != 0 && x == x, ((void)x, 0), NOTHING, NULL, NULL)                                           \
     OP(isfinite, TEST, x - x == 0, ((void)x, 1), NOTHING, NULL, NULL)                                                  \
-    OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)
+    OP(logical_not, TEST, x == 0, x == 0, NOTHING, NULL, NULL)                                                         \
+    TGI_SPECIAL_UNARY_OPS(OP)
 
 /* One input, x, and the numbers s and t. */
 #define TGI_SCALAR_OPS(OP)                                                                                             \
@@ -6012,7 +6187,8 @@ enum {
     OP(lt_scalar, TEST, x < s, x < s, NOTHING, NULL, NULL, S)                                                          \
     OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL, S)                                                        \
     OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL, S)                                                          \
-    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL, S)
+    OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL, S)                                                        \
+    TGI_SPECIAL_SCALAR_OPS(OP)
 
 /* Two inputs, a and b, with a rule for each. */
 #define TGI_BINARY_OPS(OP)                                                                                             \
@@ -6050,7 +6226,8 @@ enum {
     OP(ge, TEST, a >= b, a >= b, NOTHING, NULL, NULL, NULL, AB)                                                        \
     OP(logical_and, TEST, a != 0 && b != 0, a != 0 && b != 0, NOTHING, NULL, NULL, NULL, AB)                           \
     OP(logical_or, TEST, a != 0 || b != 0, a != 0 || b != 0, NOTHING, NULL, NULL, NULL, AB)                            \
-    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL, AB)
+    OP(logical_xor, TEST, (a != 0) != (b != 0), (a != 0) != (b != 0), NOTHING, NULL, NULL, NULL, AB)                   \
+    TGI_SPECIAL_BINARY_OPS(OP)
 
 /* Three inputs: a, b, c, and perhaps the number s.  The condition of where is c. */
 #define TGI_TERNARY_OPS(OP)                                                                                            \
@@ -6097,7 +6274,8 @@ enum {
        tgi_fabs(a - b) <= s ? (real)0.5 * (a - b) * (a - b) : s * (tgi_fabs(a - b) - (real)0.5 * s), a,                \
        A | B | FLOATS_ONLY | CAST_F32, tg_mul(g, tg_clamp(tg_sub(a, b), -s, s)),                                       \
        tg_mul(g, tg_clamp(tg_sub(b, a), -s, s)),                                                                       \
-       "a: g * clamp(a - b, -delta, delta), b: minus that", "a,b")
+       "a: g * clamp(a - b, -delta, delta), b: minus that", "a,b")                                                     \
+    TGI_SPECIAL_BINARY_SCALAR_OPS(OP)
 
 /* Gradients of ops with one input as one expression, for kernels: of g, of x or y, whichever the op saves, and of s and
    t.  A backward that records no graph computes it in place of the rule, which takes an op, and so a pass over the
@@ -6304,7 +6482,8 @@ enum {
     OP(repeat_interleave_tensor, "t,repeats", DIM) OP(quantile, "t,q", FLOAT_INPUT) OP(isin, "t,tests", NOTHING)       \
     OP(histogram, "t,edges,weight?", FLOAT_INPUT) OP(scatter_reduce, "t,index,src", CAST_WIDEST | DIM)                 \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
-    OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)
+    OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)                                                                    \
+    OP(isclose, "a,b", NOTHING) TGI_SPECIAL_COMPOSITES(OP)
 
 /* Ops and composites of LINALG, which come last, so that without them no other has another number. */
 #ifdef TG_NO_LINALG
@@ -8147,6 +8326,160 @@ TGI_INLINE int64_t tgi_factor_one(const tgi_factor *f, const tgi_matrix_loops *l
 }
 
 #endif /* !TG_NO_LINALG: FACTOR */
+
+/* ======== @@MATH ==================================================================================================
+
+   Promise: the special functions of the op table, and its functions of bits and of the numbers next to another one, for
+   every device: host and GPU compile them from here.
+   Types: double for all floats, int64_t for all integers and bool.
+   Way: the column y of the rows of kind CALLS and WHOLE (TABLE) calls them for each element; f32 and halves are
+   computed in f64 and rounded.
+   (1) Errors are a few units in the last place of an f64, also near 0 and where a function is large; near a zero of
+       the function elsewhere they are so of the terms that cancel.
+   (2) The values at 0, -0, poles and infinities are PyTorch's, but at poles of polygamma, where that has finite
+       numbers from the rounding of pi.
+   (3) No table of coefficients is longer than a line: series run until their terms vanish.
+   To add a function: it here, as TGI_INLINE, and its row in a list of TABLE that TG_NO_SPECIAL leaves out. */
+#ifndef TG_NO_SPECIAL
+
+#define tgi_lgamma(x) TGI_REAL_OF(lgamma, x)
+#define tgi_copysign(x, y) TGI_REAL2_OF(copysign, x, y)
+#define tgi_logaddexp2(a, b) /* equal ones may be infinite */ \
+    ((a) == (b) ? (a) + 1 : tgi_larger(a, b) + (real)1.4426950408889634 * tgi_log1p(tgi_two_to(-tgi_fabs((a) - (b)))))
+
+/* digamma: pi / tan(pi x) takes x to 1 - x > 0, a sum of 1 / x takes that beyond 10, and there is the asymptotic
+   series, with the Bernoulli numbers B(2k) / 2k. */
+TGI_INLINE double tgi_psi(double x)
+{
+    double y = 0;
+    if (x <= 0) {
+        if (x == floor(x)) return x == 0 ? -1 / x : (double)NAN;
+        y = -3.1415926535897932 / tan(3.1415926535897932 * (x - rint(x)));
+        x = 1 - x;
+    }
+    for (; x < 10; x += 1) y -= 1 / x;
+    const double z = 1 / (x * x);
+    const double rest = 1. / 252 - z * (1. / 240 - z * (1. / 132 - z * (691. / 32760 - z / 12)));
+    return y + (log(x) - 0.5 / x - z * (1. / 12 - z * (1. / 120 - z * rest)));
+}
+
+/* zeta(s, q), the sum of (q + k)^-s over k = 0, 1, .., for q >= 0: some terms, and the others by the formula of Euler
+   and Maclaurin, with B(2k) / (2k)!. */
+TGI_INLINE double tgi_hurwitz_zeta(double s, double q)
+{
+    const double beyond = 16 + (s < 150 ? s : 150);
+    double sum = 0;
+    for (; q < beyond; q += 1) sum += pow(q, -s);
+    const double z = 1 / (q * q), power = pow(q, -s);
+    double rest = 1. / 47900160 - (s + 9) * (s + 10) * z * (691. / 1307674368000.);
+    rest = 1. / 30240 - (s + 5) * (s + 6) * z * (1. / 1209600 - (s + 7) * (s + 8) * z * rest);
+    rest = 1. / 12 - (s + 1) * (s + 2) * z * (1. / 720 - (s + 3) * (s + 4) * z * rest);
+    return sum + pow(q, 1 - s) / (s - 1) + power * (0.5 + s / q * rest);
+}
+
+/* polygamma: (-1)^(n + 1) n! zeta(n + 1, x).  For x < 0 the terms below 0 are those of two zetas with the sign of
+   (-1)^(n + 1), at the distances from x up to the next integer and up to 1. */
+TGI_INLINE double tgi_psi_of_order(double n, double x)
+{
+    const double sign = fmod(n, 2) == 0 ? -1 : 1, s = n + 1;
+    double factorial = 1, sum;
+    if (n == 0) return tgi_psi(x);
+    for (int k = 2; k <= n && k <= 171; ++k) factorial *= k;
+    if (x < 0) {
+        const double below = floor(x);
+        const double mirrored = tgi_hurwitz_zeta(s, below + 1 - x) - tgi_hurwitz_zeta(s, 1 - x);
+        sum = tgi_hurwitz_zeta(s, x - below) + sign * mirrored;
+    } else {
+        sum = tgi_hurwitz_zeta(s, fabs(x));
+    }
+    return sign * factorial * sum;
+}
+
+/* The modified Bessel function of the first kind, of order 0 or 1, times exp(-|x|) if `scaled`: the power series, whose
+   terms are all positive, or from |x| = 20 on the asymptotic one. */
+TGI_INLINE double tgi_bessel(int order, int scaled, double x)
+{
+    const double size = fabs(x), quarter = size * size / 4, grown = scaled ? 1 : exp(size);
+    double term = 1, sum = 1, y;
+    if (size <= 20) {
+        for (int k = 1; term > 1e-17 * sum; ++k) sum += term *= quarter / (k * (double)(k + order));
+        y = sum * (order ? size / 2 : 1) * (scaled ? exp(-size) : 1);
+    } else {
+        for (int k = 1; k < 40 && fabs(term) > 1e-17; ++k)
+            sum += term *= ((2 * k - 1) * (double)(2 * k - 1) - (order ? 4 : 0)) / (8 * k * size);
+        y = sum / sqrt(6.2831853071795865 * size) * grown;
+    }
+    return order && x < 0 ? -y : y;
+}
+
+/* erfcx: exp(x^2) erfc(x), where x^2 is the square of a float, which is exact, and the rest; from 8 on the asymptotic
+   series. */
+TGI_INLINE double tgi_scaled_erfc(double x)
+{
+    if (x < -30) return HUGE_VAL;
+    if (x > 8) {
+        double term = 1, sum = 1;
+        for (int k = 1; k < 30; ++k) sum += term *= (1 - 2 * k) / (2 * x * x);
+        return sum / (x * 1.7724538509055160);
+    }
+    const double high = (double)(float)x;
+    return exp(high * high) * exp((x - high) * (x + high)) * erfc(x);
+}
+
+/* log_ndtr: the logarithm of the normal distribution up to x */
+TGI_INLINE double tgi_log_normal(double x)
+{
+    const double z = x * 0.70710678118654752;
+    return x < -1 ? log(0.5 * tgi_scaled_erfc(-z)) - z * z : log1p(-0.5 * erfc(z));
+}
+
+/* ndtri: the x up to which the normal distribution has p.  Towards the ends an estimate (Abramowitz and Stegun 26.2.22)
+   and steps of Newton's method for log p, each of which doubles its three digits. */
+TGI_INLINE double tgi_normal_quantile(double p)
+{
+    if (p >= 0.1 && p <= 0.9) return 1.4142135623730951 * tgi_inverse_erf(2 * p - 1);
+    if (!(p > 0 && p < 1)) return p == 0 ? -HUGE_VAL : p == 1 ? HUGE_VAL : (double)NAN;
+    const double l = log(p < 0.5 ? p : 1 - p), t = sqrt(-2 * l);
+    double x = (2.30753 + 0.27061 * t) / (1 + t * (0.99229 + 0.04481 * t)) - t;
+    for (int step = 0; step < 4; ++step)
+        x -= (tgi_log_normal(x) - l) * 1.2533141373155003 * tgi_scaled_erfc(x * -0.70710678118654752);
+    return p < 0.5 ? x : -x;
+}
+
+/* The number next to a on the way to b: in f64, f32, bf16 or f16 for kind 0, 1, 2, 3. */
+TGI_INLINE double tgi_next_number(double a, double b, int kind)
+{
+    if (kind == 0) return nextafter(a, b);
+    if (kind == 1 || a == b || a != a || b != b) return (double)nextafterf((float)a, (float)b);
+    const int toward = (a < b) == (a > 0) ? 1 : -1; /* as the bits count, in which the sign comes first */
+    int bits = kind == 2 ? tgi_f32_to_bf16((float)a) : tgi_f32_to_f16((float)a);
+    bits = a == 0 ? (b < 0 ? 0x8001 : 1) : bits + toward;
+    return (double)(kind == 2 ? tgi_bf16_to_f32((uint16_t)bits) : tgi_f16_to_f32((uint16_t)bits));
+}
+
+/* Shifts by less than 0 or more than 63 bits shift all of them out, PyTorch's answer for each dtype. */
+TGI_INLINE int64_t tgi_shift_left(int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b); }
+TGI_INLINE int64_t tgi_shift_right(int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); }
+
+TGI_INLINE uint64_t tgi_size_of_int(int64_t a) { return a < 0 ? 0 - (uint64_t)a : (uint64_t)a; }
+
+TGI_INLINE int64_t tgi_int_gcd(int64_t a, int64_t b)
+{
+    uint64_t x = tgi_size_of_int(a), y = tgi_size_of_int(b);
+    while (y != 0) {
+        const uint64_t rest = x % y;
+        x = y, y = rest;
+    }
+    return (int64_t)x;
+}
+
+TGI_INLINE int64_t tgi_int_lcm(int64_t a, int64_t b)
+{
+    const int64_t divisor = tgi_int_gcd(a, b);
+    return divisor == 0 ? 0 : (int64_t)(tgi_size_of_int(a) / (uint64_t)divisor * tgi_size_of_int(b));
+}
+
+#endif /* !TG_NO_SPECIAL: MATH */
 
 /* ======== @@BACKEND ===============================================================================================
 
@@ -12418,8 +12751,10 @@ typedef enum {
     TGI_KIND_FLOATS,
     TGI_KIND_ANY,
     TGI_KIND_TEST,
+    TGI_KIND_WHOLE,
     TGI_KIND_CHOICE = TGI_KIND_FLOATS,
     TGI_KIND_ANGLE = TGI_KIND_FLOATS,
+    TGI_KIND_CALLS = TGI_KIND_FLOATS,
     TGI_KIND_POWER = TGI_KIND_ANY,
     TGI_KIND_QUOTIENT = TGI_KIND_ANY
 } tgi_kind;
@@ -12432,9 +12767,11 @@ typedef struct tgi_op {
     tgi_rule composed;        /* or this one, if there are more; NULL of the others */
     const char *formula;
 } tgi_op;
-/* The declarations of the rules; ops of kind TEST have none. */
+/* The declarations of the rules; ops of the kinds TEST and WHOLE have none. */
 #define TGI_UNLESS_TEST(kind, ...) TGI_UNLESS_TEST_##kind(__VA_ARGS__)
 #define TGI_UNLESS_TEST_TEST(...)
+#define TGI_UNLESS_TEST_WHOLE(...)
+#define TGI_UNLESS_TEST_CALLS(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_ANY(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_CHOICE(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_ANGLE(...) __VA_ARGS__
@@ -12464,9 +12801,11 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULES_FLOATS TGI_RULES_ANY
 #define TGI_RULES_CHOICE TGI_RULES_ANY
 #define TGI_RULES_ANGLE TGI_RULES_ANY
+#define TGI_RULES_CALLS TGI_RULES_ANY
 #define TGI_RULES_POWER TGI_RULES_ANY
 #define TGI_RULES_QUOTIENT TGI_RULES_ANY
 #define TGI_RULES_TEST(x, more) NULL, NULL, NULL
+#define TGI_RULES_WHOLE TGI_RULES_TEST
 #define TGI_ROW_OF_X(name, kind, flags, formula)                                                                       \
     {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), formula},
 #define TGI_ROW_OF_MORE(name, kind, arguments, flags, formula)                                                         \
@@ -17041,7 +17380,7 @@ static bool tgi_elementwise_dtype(tgi_call *c, tg_dtype *dtype)
                         tg_dtype_name((tg_dtype)c->in[values]->dtype));
     }
     *dtype = tgi_result_dtype(c->in, values);
-    if ((flags & TGI_FLAG_FLOATS_ONLY) && !tgi_dtypes[*dtype].floating)
+    if (tgi_dtypes[*dtype].floating ? c->op->kind == TGI_KIND_WHOLE : (flags & TGI_FLAG_FLOATS_ONLY) != 0)
         return tgi_not_implemented(c->S, c->name, *dtype);
     if (*dtype == TG_BOOL && (flags & TGI_FLAG_NO_BOOL)) {
         if (c->op != tgi_op_row(TGI_OP_sub) && c->op != tgi_op_row(TGI_OP_neg))
@@ -17152,7 +17491,7 @@ static inline bool tgi_are_alike(const tg_tensor *a, const tg_tensor *b)
 static inline bool tgi_are_small(const tgi_thread *S, const tgi_op *op, tg_tensor *const *in, int n, bool *records)
 {
     int flags = 0;
-    if (S->checks || (op->flags & TGI_FLAG_LAST_IS_MASK)) return false;
+    if (S->checks || (op->flags & TGI_FLAG_LAST_IS_MASK) || op->kind == TGI_KIND_WHOLE) return false;
     if (S->autocast != TG_F32 && (op->flags & TGI_CAST_FLAGS)) return false;
     for (int i = 0; i < n; ++i) {
         const tg_tensor *x = in[i];
@@ -17412,6 +17751,34 @@ static tg_tensor *tgi_xlogy_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_mul(g, tg_log(tg_masked_fill(b, zero, 1)));
 }
 
+#ifndef TG_NO_SPECIAL
+/* slope - y / x, 1/2 at 0, of the Bessel functions of order 1 */
+static tg_tensor *tgi_i1_gradient(tg_tensor *g, tg_tensor *x, tg_tensor *y, tg_tensor *slope)
+{
+    tg_tensor *tiny = tg_le_scalar(tg_abs(x), 2.2204460492503131e-16);
+    return tg_mul(g, tg_masked_fill(tg_sub(slope, tg_div(y, tg_masked_fill(x, tiny, 1))), tiny, 0.5));
+}
+
+/* y / a, which is 1 or -1; 0 where a is 0 */
+static tg_tensor *tgi_copysign_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *y)
+{
+    tg_tensor *zero = tg_eq_scalar(a, 0);
+    return tg_mul(g, tg_div(tg_masked_fill(y, zero, 0), tg_masked_fill(a, zero, 1)));
+}
+
+static tg_tensor *tgi_logaddexp2_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    return tg_mul(g, tg_sigmoid(tg_mul_scalar(tg_sub(a, b), 0.69314718055994531)));
+}
+
+/* log(1 + b), 0 where a is 0 and that is not finite */
+static tg_tensor *tgi_xlog1py_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *zero = tg_logical_and(tg_eq_scalar(a, 0), tg_le_scalar(b, -1));
+    return tg_mul(g, tg_log1p(tg_masked_fill(b, zero, 0)));
+}
+#endif
+
 /* (a - b) / (a (1 - a)), the denominator at least 1e-12 */
 static tg_tensor *tgi_bce_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
 {
@@ -17611,6 +17978,7 @@ TGI_BINARY_SCALAR_OPS(TGI_RULE2)
     tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_ANGLE(name) TGI_PUBLIC1_ANY(name)
+#define TGI_PUBLIC1_CALLS(name)
 /* tg_tanh and every other function of an op with one input are made here, with their twins in place.  What an op
    computes, and its gradient, is its row of the op table (room TABLE): search for OP(tanh. */
 TGI_UNARY_OPS(TGI_PUBLIC1)
@@ -17627,6 +17995,7 @@ TGI_UNARY_OPS(TGI_PUBLIC1)
 #define TGI_PUBLIC_S_T_TWIN(name)                                                                                      \
     TGI_PUBLIC_S_T(name)                                                                                               \
     tg_tensor *tg_##name##_(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, true, x, s, t); }
+#define TGI_PUBLIC_ORDER(name) /* see SPECIAL */
 #define TGI_PUBLIC_SCALAR(name, kind, y, yi, flags, rule, formula, public) TGI_PUBLIC_##public(name)
 /* tg_add_scalar and its like are made here, and tg_clamp and tg_gelu: search for OP(add_scalar, the row of the op. */
 TGI_SCALAR_OPS(TGI_PUBLIC_SCALAR)
@@ -17694,6 +18063,17 @@ tg_tensor *tg_lerp_(tg_tensor *a, tg_tensor *b, tg_tensor *weight)
 {
     return tgi_map3(TGI_OP_lerp, true, a, b, weight, 0);
 }
+
+/* An integer is no infinity, which is no number of its dtype. */
+static tg_tensor *tgi_is_equal_to(const char *name, tg_tensor *x, double infinity)
+{
+    if (!tgi_argument(tgi_self(), name, "x", x)) return NULL;
+    const bool whole = !tgi_dtypes[x->dtype].floating;
+    return tgi_elementwise(name, whole ? TGI_OP_isinf : TGI_OP_eq_scalar, false, &x, 1, whole ? 0 : infinity, 0);
+}
+
+tg_tensor *tg_isposinf(tg_tensor *x) { return tgi_is_equal_to("isposinf", x, (double)INFINITY); }
+tg_tensor *tg_isneginf(tg_tensor *x) { return tgi_is_equal_to("isneginf", x, -(double)INFINITY); }
 
 /* ---- composites of these: each has a row in TGI_COMPOSITES ---- */
 
@@ -17808,6 +18188,160 @@ tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
     y = tg_masked_fill(y, tg_eq_scalar(x, inf), posinf);
     return tgi_composite_end(&c, tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf));
 }
+
+/* |a - b| <= atol + rtol |b|, of f64; infinities are close to equal ones alone: where b is one, the tolerance would be,
+   too, and so it ends at the largest number.  Equal infinities differ by NaN: they are not alike here. */
+static tg_tensor *tgi_alike(tg_tensor *a, tg_tensor *b, double rtol, double atol)
+{
+    tg_tensor *tolerance = tg_add_scalar_(tg_mul_scalar_(tg_abs(b), rtol), atol);
+    return tg_le(tg_abs_(tg_sub(a, b)), tg_clamp_max(tolerance, DBL_MAX));
+}
+
+tg_tensor *tg_isclose(tg_tensor *a, tg_tensor *b, double rtol, double atol, bool equal_nan)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_isclose, NULL, &a, &b)) return NULL;
+    if (a->dtype != b->dtype) {
+        tgi_fail(c.S, TG_ERR_DTYPE, "isclose", "%s did not match %s", tg_dtype_name((tg_dtype)a->dtype),
+                 tg_dtype_name((tg_dtype)b->dtype));
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!(rtol >= 0) || !(atol >= 0)) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "isclose", "%s must be greater than or equal to zero, but got %g",
+                 rtol >= 0 ? "atol" : "rtol", rtol >= 0 ? atol : rtol);
+        return tgi_composite_end(&c, NULL);
+    }
+    c.S->grad_off = true; /* closing the composite's scope restores it */
+    tg_tensor *close = tg_eq(a, b);
+    if (equal_nan) close = tg_logical_or(close, tg_logical_and(tg_isnan(a), tg_isnan(b)));
+    if (rtol != 0 || atol != 0)
+        close = tg_logical_or(close, tgi_alike(tg_to_dtype(a, TG_F64), tg_to_dtype(b, TG_F64), rtol, atol));
+    return tgi_composite_end(&c, close);
+}
+
+/* -------- @@SPECIAL -----------------------------------------------------------------------------------------------
+
+   Promise: special functions and functions of bits, with PyTorch's answers.
+   Types: no own ones.
+   Way: most are rows of the lists TGI_SPECIAL_.. of TABLE, whose public functions ELEMENTWISE makes, and whose formulas
+   MATH has; here are those whose arguments need a look first, and those made of other ops.
+   (1) Nothing else in the library calls them, so that TG_NO_SPECIAL can leave them out.
+   To add one: a row in those lists, or a function here with a row in TGI_SPECIAL_COMPOSITES. */
+#ifndef TG_NO_SPECIAL
+
+tg_tensor *tg_lgamma_(tg_tensor *x) { return tgi_map1(TGI_OP_lgamma, true, x, 0, 0); }
+tg_tensor *tg_digamma_(tg_tensor *x) { return tgi_map1(TGI_OP_digamma, true, x, 0, 0); }
+tg_tensor *tg_i0_(tg_tensor *x) { return tgi_map1(TGI_OP_i0, true, x, 0, 0); }
+
+static tg_tensor *tgi_polygamma(bool in_place, int n, tg_tensor *x)
+{
+    if (n >= 0) return tgi_map1(TGI_OP_polygamma, in_place, x, n, 0);
+    return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, in_place ? "polygamma_" : "polygamma",
+                                  "polygamma(n, x) does not support negative n.\nn is %d", n));
+}
+tg_tensor *tg_polygamma(int n, tg_tensor *x) { return tgi_polygamma(false, n, x); }
+tg_tensor *tg_polygamma_(int n, tg_tensor *x) { return tgi_polygamma(true, n, x); }
+
+/* Of integers -1 - x, for -1 has all bits, and no borrow is needed. */
+static tg_tensor *tgi_bitwise_not(const char *name, bool in_place, tg_tensor *x)
+{
+    if (!tgi_argument(tgi_self(), name, "x", x)) return NULL;
+    if (tgi_dtypes[x->dtype].floating)
+        return tgi_no_tensor(tgi_not_implemented(tgi_self(), name, (tg_dtype)x->dtype));
+    const int op = x->dtype == TG_BOOL ? TGI_OP_logical_not : TGI_OP_rsub_scalar;
+    return tgi_elementwise(name, op, in_place, &x, 1, -1, 0);
+}
+tg_tensor *tg_bitwise_not(tg_tensor *x) { return tgi_bitwise_not("bitwise_not", false, x); }
+tg_tensor *tg_bitwise_not_(tg_tensor *x) { return tgi_bitwise_not("bitwise_not_", true, x); }
+
+tg_tensor *tg_positive(tg_tensor *x)
+{
+    tgi_thread *S = tgi_self();
+    if (!tgi_argument(S, "positive", "x", x)) return NULL;
+    if (x->dtype != TG_BOOL) return x;
+    return tgi_no_tensor(tgi_fail(S, TG_ERR_DTYPE, "positive", "The `+` operator, on a bool tensor is not supported."));
+}
+
+tg_tensor *tg_heaviside(tg_tensor *a, tg_tensor *b)
+{
+    if (!tgi_arguments(tgi_self(), "heaviside", "a,b", a, b)) return NULL;
+    if (a->dtype != b->dtype) {
+        return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_DTYPE, "heaviside",
+                                      "heaviside is not " "yet implemented for tensors with different dtypes.\n"
+                                      "%s and %s",
+                                      tg_dtype_name((tg_dtype)a->dtype), tg_dtype_name((tg_dtype)b->dtype)));
+    }
+    return tgi_map2(TGI_OP_heaviside, false, a, b, 0);
+}
+
+/* What is next to a number depends on its dtype, which the kernel does not know: halves are computed in f32. */
+tg_tensor *tg_nextafter(tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *in[] = {a, b};
+    if (!tgi_arguments(tgi_self(), "nextafter", "a,b", a, b)) return NULL;
+    const tg_dtype dtype = tgi_result_dtype(in, 2);
+    const int kind = dtype == TG_F64 ? 0 : dtype == TG_BF16 ? 2 : dtype == TG_F16 ? 3 : 1;
+    return tgi_map2(TGI_OP_nextafter, false, a, b, kind);
+}
+
+/* The sign of a number whose size is 1: of -0 and of NaN, too. */
+tg_tensor *tg_signbit(tg_tensor *x)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_signbit, NULL, &x)) return NULL;
+    c.S->grad_off = true; /* closing the composite's scope restores it */
+    tg_tensor *sign = tgi_dtypes[x->dtype].floating ? tg_copysign(tg_ones_like(x), x) : x;
+    return tgi_composite_end(&c, tg_lt_scalar(sign, 0));
+}
+
+/* erfc loses no digits where the result is small. */
+tg_tensor *tg_ndtr(tg_tensor *x)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_ndtr, NULL, &x)) return NULL;
+    const tg_dtype dtype = tgi_dtypes[x->dtype].floating ? (tg_dtype)x->dtype : c.S->default_dtype;
+    tg_tensor *z = tg_div_scalar(tgi_upcast(tg_to_dtype(x, dtype)), -1.4142135623730951);
+    return tgi_composite_end(&c, tg_to_dtype(tg_mul_scalar(tg_erfc(z), 0.5), dtype));
+}
+
+tg_tensor *tg_mvlgamma(tg_tensor *x, int p)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_mvlgamma, NULL, &x)) return NULL;
+    if (p < 1 || p > 4096) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, "mvlgamma", "p has to be greater than or equal to 1%s\np is %d",
+                 p < 1 ? "" : ", and at most 4096", p);
+        return tgi_composite_end(&c, NULL);
+    }
+    const tg_dtype dtype = tgi_dtypes[x->dtype].floating ? (tg_dtype)x->dtype : c.S->default_dtype;
+    tg_tensor *z = tgi_upcast(tg_to_dtype(x, dtype)), *y = tg_lgamma(z);
+    for (int i = 1; i < p && y; ++i) y = tg_add(y, tg_lgamma(tg_sub_scalar(z, 0.5 * i)));
+    y = tg_add_scalar(y, (double)p * (p - 1) / 4 * 1.1447298858494002); /* log pi */
+    return tgi_composite_end(&c, tg_to_dtype(y, dtype));
+}
+
+tg_tensor *tg_ldexp(tg_tensor *a, tg_tensor *b)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_ldexp, NULL, &a, &b)) return NULL;
+    return tgi_composite_end(&c, tg_mul(a, tg_exp2(b)));
+}
+
+tg_tensor *tg_float_power(tg_tensor *a, tg_tensor *b)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_float_power, NULL, &a, &b)) return NULL;
+    return tgi_composite_end(&c, tg_pow(tg_to_dtype(a, TG_F64), tg_to_dtype(b, TG_F64)));
+}
+
+tg_tensor *tg_float_power_scalar(tg_tensor *x, double s)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_float_power_scalar, NULL, &x)) return NULL;
+    return tgi_composite_end(&c, tg_pow_scalar(tg_to_dtype(x, TG_F64), s));
+}
+
+#endif /* !TG_NO_SPECIAL: SPECIAL */
 
 /* -------- @@VIEWS -------------------------------------------------------------------------------------------------
 
@@ -27547,8 +28081,7 @@ bool tg_equal(tg_tensor *a, tg_tensor *b)
     return same;
 }
 
-/* |a - b| <= atol + rtol |b| for every element; infinities are close to equal ones alone: where b is one, the tolerance
-   would be, too, and so it ends at the largest number.  Equal infinities differ by NaN: they are looked for last. */
+/* Equal infinities are looked for last: see tgi_alike. */
 bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
 {
     tgi_composite c;
@@ -27556,8 +28089,7 @@ bool tg_allclose(tg_tensor *a, tg_tensor *b, double rtol, double atol)
     c.S->grad_off = true; /* closing the composite's scope restores it */
     tg_tensor *x = tg_to_dtype(a, TG_F64);
     tg_tensor *y = tg_to_dtype(b, TG_F64);
-    tg_tensor *tolerance = tg_add_scalar_(tg_mul_scalar_(tg_abs(y), rtol), atol);
-    tg_tensor *alike = tg_le(tg_abs_(tg_sub(x, y)), tg_clamp_max(tolerance, DBL_MAX)), *all = tg_all(alike);
+    tg_tensor *alike = tgi_alike(x, y, rtol, atol), *all = tg_all(alike);
     bool close = all && tg_item(all) != 0;
     if (all && !close) close = (all = tg_all(tg_logical_or(tg_eq(x, y), alike))) != NULL && tg_item(all) != 0;
     tgi_composite_end(&c, NULL);
@@ -43001,6 +43533,7 @@ enum {
 #define TGI_NUMBERS_S_TWIN TGI_NUMBERS_S
 #define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
 #define TGI_NUMBERS_FLAG TGI_NUMBERS_S
+#define TGI_NUMBERS_ORDER TGI_NUMBERS_S
 
 #ifdef TGI_INCLUDES_ITSELF
 #define TGI_KERNEL_F64(name, result, inputs, numbers, y) /* in SIMD_MATH */
@@ -43011,11 +43544,13 @@ enum {
 #define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) TGI_KERNEL_F64(name, real, inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANGLE TGI_KERNELS_FLOATS
+#define TGI_KERNELS_CALLS TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
     TGI_KERNEL_F64(name, real, inputs, numbers, y)    \
     TGI_KERNEL(tgi_##name##_i64, int64_t, real, tgi_number_i64, inputs, numbers, yi)
 #define TGI_KERNELS_POWER TGI_KERNELS_ANY
 #define TGI_KERNELS_QUOTIENT TGI_KERNELS_ANY
+#define TGI_KERNELS_WHOLE TGI_KERNELS_ANY
 #define TGI_KERNELS_TEST(name, inputs, numbers, y, yi) \
     TGI_KERNEL_F64(name, uint8_t, inputs, numbers, y)  \
     TGI_KERNEL(tgi_##name##_i64, int64_t, uint8_t, tgi_number_i64, inputs, numbers, yi)
@@ -43314,9 +43849,11 @@ typedef struct {
 #define TGI_MAP_ROW_FLOATS(name) TGI_MAP_ROW_OF(name, NULL, false)
 #define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANGLE TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_CALLS TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANY(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, false)
 #define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
 #define TGI_MAP_ROW_QUOTIENT TGI_MAP_ROW_ANY
+#define TGI_MAP_ROW_WHOLE TGI_MAP_ROW_ANY
 #define TGI_MAP_ROW_TEST(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, true)
 #define TGI_MAP_ROW(name, kind, ...) TGI_MAP_ROW_##kind(name)
 static const tgi_map_row tgi_map_rows[] = {TGI_ELEMENTWISE_OPS(TGI_MAP_ROW)};
@@ -49903,6 +50440,8 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #define TGI_U8_ROW_CHOICE TGI_U8_ROW_FLOATS
 #define TGI_U8_ROW_ANGLE TGI_U8_ROW_FLOATS
 #define TGI_U8_ROW_POWER TGI_U8_ROW_FLOATS
+#define TGI_U8_ROW_CALLS TGI_U8_ROW_FLOATS
+#define TGI_U8_ROW_WHOLE TGI_U8_ROW_FLOATS
 #define TGI_U8_ROW_ANY(name, inputs, numbers, yi) \
     TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi)
 #define TGI_U8_ROW_TEST TGI_U8_ROW_ANY
@@ -50798,6 +51337,14 @@ TGI_TYPED_CALLER(pow_scalar)
 }
 #define TGI_TYPED_POWER_X(name, ...)
 #define TGI_TYPED_POWER_AB(name, numbers, y) TGI_TYPED_ROW_FLOATS(name, AB, numbers, y)
+/* One kernel for all instruction sets. */
+#undef TGI_TYPED_ROW_CALLS
+#ifdef TGI_AGAIN
+#define TGI_TYPED_ROW_CALLS(name, inputs, numbers, y)
+#else
+#define TGI_TYPED_ROW_CALLS TGI_TYPED_ROW_ANY
+#endif
+#define TGI_TYPED_ROW_WHOLE TGI_TYPED_ROW_CALLS
 #define TGI_TYPED_ROW_POWER(name, inputs, numbers, y) TGI_TYPED_POWER_##inputs(name, numbers, y)
 #define TGI_TYPED_ROW_X(name, kind, y, ...) TGI_TYPED_ROW_##kind(name, X, NONE, y)
 #define TGI_TYPED_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_TYPED_ROW_##kind(name, X, public, y)
@@ -52272,6 +52819,8 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_ENTRY_ANGLE TGI_V
 #define TGI_ENTRY_POWER TGI_V
 #define TGI_ENTRY_QUOTIENT TGI_V
+#define TGI_ENTRY_CALLS(name) tgi_##name##_portable
+#define TGI_ENTRY_WHOLE TGI_ENTRY_CALLS
 #define TGI_ENTRY_ANY TGI_LIGHT
 #define TGI_ENTRY_TEST TGI_LIGHT
 #define TGI_ENTRY_F32(name, kind, ...) TGI_ENTRY_##kind(name##_f32),
@@ -52281,6 +52830,8 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_U8_ENTRY_FLOATS(name) NULL
 #define TGI_U8_ENTRY_CHOICE(name) NULL
 #define TGI_U8_ENTRY_POWER(name) NULL
+#define TGI_U8_ENTRY_CALLS(name) NULL
+#define TGI_U8_ENTRY_WHOLE(name) NULL
 #define TGI_U8_ENTRY_ANGLE(name) NULL
 #define TGI_U8_ENTRY_ANY(name) TGI_LIGHT(name##_u8)
 #define TGI_U8_ENTRY_QUOTIENT TGI_U8_ENTRY_ANY
@@ -52665,6 +53216,7 @@ TGI_USED TGI_GIVES3(tg_tensor *, div_rounded, tg_tensor *, tg_tensor *, const ch
 TGI_GIVES2(tg_tensor *, add_, tg_tensor *, tg_tensor *)
 TGI_USED TGI_GIVES2(tg_tensor *, add_scalar, tg_tensor *, double)
 TGI_GIVES2(tg_tensor *, add_scalar_, tg_tensor *, double)
+TGI_USED TGI_GIVES5(tg_tensor *, isclose, tg_tensor *, tg_tensor *, double, double, bool)
 TGI_USED TGI_GIVES1(tg_tensor *, exp, tg_tensor *)
 TGI_USED TGI_GIVES4(tg_tensor *, nan_to_num, tg_tensor *, double, double, double)
 TGI_USED TGI_GIVES2(tg_tensor *, gelu, tg_tensor *, bool)
@@ -52676,6 +53228,8 @@ TGI_GIVES3(tg_tensor *, masked_fill_, tg_tensor *, tg_tensor *, double)
 TGI_USED TGI_GIVES4(tg_tensor *, addcmul, tg_tensor *, tg_tensor *, tg_tensor *, double)
 TGI_GIVES4(tg_tensor *, addcmul_, tg_tensor *, tg_tensor *, tg_tensor *, double)
 TGI_GIVES3(tg_tensor *, lerp_, tg_tensor *, tg_tensor *, tg_tensor *)
+TGI_USED TGI_GIVES2(tg_tensor *, polygamma, int, tg_tensor *)
+TGI_GIVES2(tg_tensor *, polygamma_, int, tg_tensor *)
 TGI_USED TGI_GIVES2(tg_tensor *, reshape, tg_tensor *, tg_shape)
 TGI_USED TGI_GIVES3(tg_tensor *, flatten, tg_tensor *, int, int)
 TGI_USED TGI_GIVES3(tg_tensor *, unflatten, tg_tensor *, int, tg_shape)
@@ -52707,7 +53261,6 @@ TGI_USED TGI_GIVES4(tg_tensor *, norm_dim, tg_tensor *, double, int, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, norm_dims, tg_tensor *, double, tg_shape, bool)
 TGI_USED TGI_GIVES4(tg_tensor *, normalize, tg_tensor *, double, int, double)
 TGI_USED TGI_GIVES4(tg_tensor *, cosine_similarity, tg_tensor *, tg_tensor *, int, double)
-TGI_USED TGI_GIVES5(tg_tensor *, pairwise_distance, tg_tensor *, tg_tensor *, double, double, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, index_select, tg_tensor *, int, tg_tensor *)
 TGI_USED TGI_GIVES3(tg_tensor *, take_along_dim, tg_tensor *, tg_tensor *, int)
 TGI_USED TGI_GIVES4(tg_tensor *, scatter, tg_tensor *, int, tg_tensor *, tg_tensor *)
@@ -53127,6 +53680,9 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_isnan(...) TGI_CALL(exp, isnan, __VA_ARGS__)
 #define tg_isinf(...) TGI_CALL(exp, isinf, __VA_ARGS__)
 #define tg_isfinite(...) TGI_CALL(exp, isfinite, __VA_ARGS__)
+#define tg_isposinf(...) TGI_CALL(exp, isposinf, __VA_ARGS__)
+#define tg_isneginf(...) TGI_CALL(exp, isneginf, __VA_ARGS__)
+#define tg_isclose(...) TGI_CALL(isclose, isclose, __VA_ARGS__)
 #define tg_neg(...) TGI_CALL(exp, neg, __VA_ARGS__)
 #define tg_abs(...) TGI_CALL(exp, abs, __VA_ARGS__)
 #define tg_sign(...) TGI_CALL(exp, sign, __VA_ARGS__)
@@ -53244,6 +53800,47 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_addcdiv_(...) TGI_CALL(addcmul_, addcdiv_, __VA_ARGS__)
 #define tg_lerp_(...) TGI_CALL(lerp_, lerp_, __VA_ARGS__)
 #define tg_lerp_scalar_(...) TGI_CALL(masked_fill_, lerp_scalar_, __VA_ARGS__)
+#define tg_bitwise_and(...) TGI_CALL(add, bitwise_and, __VA_ARGS__)
+#define tg_bitwise_or(...) TGI_CALL(add, bitwise_or, __VA_ARGS__)
+#define tg_bitwise_xor(...) TGI_CALL(add, bitwise_xor, __VA_ARGS__)
+#define tg_bitwise_not(...) TGI_CALL(exp, bitwise_not, __VA_ARGS__)
+#define tg_bitwise_left_shift(...) TGI_CALL(add, bitwise_left_shift, __VA_ARGS__)
+#define tg_bitwise_right_shift(...) TGI_CALL(add, bitwise_right_shift, __VA_ARGS__)
+#define tg_bitwise_and_(...) TGI_CALL(add_, bitwise_and_, __VA_ARGS__)
+#define tg_bitwise_or_(...) TGI_CALL(add_, bitwise_or_, __VA_ARGS__)
+#define tg_bitwise_xor_(...) TGI_CALL(add_, bitwise_xor_, __VA_ARGS__)
+#define tg_bitwise_not_(...) TGI_CALL(keep, bitwise_not_, __VA_ARGS__)
+#define tg_bitwise_left_shift_(...) TGI_CALL(add_, bitwise_left_shift_, __VA_ARGS__)
+#define tg_bitwise_right_shift_(...) TGI_CALL(add_, bitwise_right_shift_, __VA_ARGS__)
+#define tg_gcd(...) TGI_CALL(add, gcd, __VA_ARGS__)
+#define tg_lcm(...) TGI_CALL(add, lcm, __VA_ARGS__)
+#define tg_positive(...) TGI_CALL(keep, positive, __VA_ARGS__)
+#define tg_signbit(...) TGI_CALL(exp, signbit, __VA_ARGS__)
+#define tg_copysign(...) TGI_CALL(add, copysign, __VA_ARGS__)
+#define tg_heaviside(...) TGI_CALL(add, heaviside, __VA_ARGS__)
+#define tg_nextafter(...) TGI_CALL(add, nextafter, __VA_ARGS__)
+#define tg_ldexp(...) TGI_CALL(add, ldexp, __VA_ARGS__)
+#define tg_float_power(...) TGI_CALL(add, float_power, __VA_ARGS__)
+#define tg_float_power_scalar(...) TGI_CALL(add_scalar, float_power_scalar, __VA_ARGS__)
+#define tg_logaddexp2(...) TGI_CALL(add, logaddexp2, __VA_ARGS__)
+#define tg_xlog1py(...) TGI_CALL(add, xlog1py, __VA_ARGS__)
+#define tg_lgamma(...) TGI_CALL(exp, lgamma, __VA_ARGS__)
+#define tg_digamma(...) TGI_CALL(exp, digamma, __VA_ARGS__)
+#define tg_polygamma(...) TGI_CALL(polygamma, polygamma, __VA_ARGS__)
+#define tg_mvlgamma(...) TGI_CALL(softmax, mvlgamma, __VA_ARGS__)
+#define tg_lgamma_(...) TGI_CALL(keep, lgamma_, __VA_ARGS__)
+#define tg_digamma_(...) TGI_CALL(keep, digamma_, __VA_ARGS__)
+#define tg_polygamma_(...) TGI_CALL(polygamma_, polygamma_, __VA_ARGS__)
+#define tg_i0(...) TGI_CALL(exp, i0, __VA_ARGS__)
+#define tg_i0_(...) TGI_CALL(keep, i0_, __VA_ARGS__)
+#define tg_i0e(...) TGI_CALL(exp, i0e, __VA_ARGS__)
+#define tg_i1(...) TGI_CALL(exp, i1, __VA_ARGS__)
+#define tg_i1e(...) TGI_CALL(exp, i1e, __VA_ARGS__)
+#define tg_erfcx(...) TGI_CALL(exp, erfcx, __VA_ARGS__)
+#define tg_ndtr(...) TGI_CALL(exp, ndtr, __VA_ARGS__)
+#define tg_log_ndtr(...) TGI_CALL(exp, log_ndtr, __VA_ARGS__)
+#define tg_ndtri(...) TGI_CALL(exp, ndtri, __VA_ARGS__)
+#define tg_entr(...) TGI_CALL(exp, entr, __VA_ARGS__)
 #define tg_view(...) TGI_CALL(reshape, view, __VA_ARGS__)
 #define tg_reshape(...) TGI_CALL(reshape, reshape, __VA_ARGS__)
 #define tg_flatten(...) TGI_CALL(flatten, flatten, __VA_ARGS__)
@@ -53354,7 +53951,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_nanmean(...) TGI_CALL(sum_dims, nanmean, __VA_ARGS__)
 #define tg_count_nonzero(...) TGI_CALL(reshape, count_nonzero, __VA_ARGS__)
 #define tg_dist(...) TGI_CALL(masked_fill, dist, __VA_ARGS__)
-#define tg_pairwise_distance(...) TGI_CALL(pairwise_distance, pairwise_distance, __VA_ARGS__)
+#define tg_pairwise_distance(...) TGI_CALL(isclose, pairwise_distance, __VA_ARGS__)
 #define tg_index_select(...) TGI_CALL(index_select, index_select, __VA_ARGS__)
 #define tg_gather(...) TGI_CALL(index_select, gather, __VA_ARGS__)
 #define tg_take_along_dim(...) TGI_CALL(take_along_dim, take_along_dim, __VA_ARGS__)

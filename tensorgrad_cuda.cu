@@ -2234,6 +2234,8 @@ template <int op, class real> struct tgi_formula {
     TGI_FORMULA(name, double, double, (real), inputs, y)
 #define TGI_FORMULAS_CHOICE TGI_FORMULAS_FLOATS
 #define TGI_FORMULAS_ANGLE TGI_FORMULAS_FLOATS
+#define TGI_FORMULAS_CALLS TGI_FORMULAS_FLOATS
+#define TGI_FORMULAS_WHOLE(name, inputs, y, yi) TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
 #define TGI_FORMULAS_ANY(name, inputs, y, yi) \
     TGI_FORMULAS_FLOATS(name, inputs, y, yi)  \
     TGI_FORMULA(name, int64_t, int64_t, tgi_f64_to_i64, inputs, yi)
@@ -2370,13 +2372,16 @@ __global__ void tgi_map_strided(tgi_iter iter, int op, typename tgi_number<real>
 
 /* Functions that networks of 16 bits hardly use.  They have long kernels, and there are no dense ones for 16 bits: each
    of those takes the compiler a tenth of a second. */
+#define TGI_OR_RARE(name, ...) || op == TGI_OP_##name
 constexpr bool tgi_is_rare(int op)
 {
     return op == TGI_OP_expm1 || op == TGI_OP_log2 || op == TGI_OP_log10 || op == TGI_OP_tan || op == TGI_OP_asin ||
            op == TGI_OP_acos || op == TGI_OP_atan || op == TGI_OP_sinh || op == TGI_OP_cosh || op == TGI_OP_atan2 ||
            op == TGI_OP_asinh || op == TGI_OP_acosh || op == TGI_OP_atanh || op == TGI_OP_exp2 || op == TGI_OP_erfc ||
            op == TGI_OP_erfinv || op == TGI_OP_fmod || op == TGI_OP_remainder || op == TGI_OP_floor_divide ||
-           op == TGI_OP_hypot || op == TGI_OP_logaddexp || op == TGI_OP_xlogy;
+           op == TGI_OP_hypot || op == TGI_OP_logaddexp ||
+           op == TGI_OP_xlogy TGI_SPECIAL_UNARY_OPS(TGI_OR_RARE) TGI_SPECIAL_SCALAR_OPS(TGI_OR_RARE)
+               TGI_SPECIAL_BINARY_OPS(TGI_OR_RARE) TGI_SPECIAL_BINARY_SCALAR_OPS(TGI_OR_RARE);
 }
 
 /* Chooses the kernel for dense rows by the inputs' dtype, f32 or one of 16 bits.  A test (its result is smaller than
@@ -2424,6 +2429,8 @@ static bool tgi_map_as(tgi_thread *S, const tgi_cuda_device *d, const tgi_loop *
 #define TGI_IS_FLOATS false
 #define TGI_IS_CHOICE false
 #define TGI_IS_ANGLE false
+#define TGI_IS_CALLS false
+#define TGI_IS_WHOLE false
 #define TGI_IS_POWER false
 #define TGI_IS_QUOTIENT false
 #define TGI_IS_ANY false

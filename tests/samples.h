@@ -448,7 +448,8 @@ enum {
     GUARDED = 16,           /* NaN inputs are refused */
     POINTWISE = 32 | EXACT, /* one kernel, element by element: 16-bit results are f32 results rounded once */
     SEVERAL = 64,           /* several ops: 16-bit results are rounded several times */
-    NO_HALVES = 128         /* an error in f16 and bf16 */
+    NO_HALVES = 128,        /* an error in f16 and bf16 */
+    WHOLE = 256             /* of integers and bool alone */
 };
 
 #define UNARY_ROWS(OP, TWIN)                                            \
@@ -482,6 +483,16 @@ enum {
     TWIN(atanh, tg_atanh(a), POINTWISE, tg_atanh_(a)) \
     TWIN(erfinv, tg_erfinv(a), POINTWISE, tg_erfinv_(a)) \
     TWIN(acosh, tg_acosh(a), POINTWISE, tg_acosh_(a)) \
+    TWIN(lgamma, tg_lgamma(a), POINTWISE, tg_lgamma_(a)) \
+    TWIN(digamma, tg_digamma(a), POINTWISE, tg_digamma_(a)) \
+    TWIN(i0, tg_i0(a), POINTWISE, tg_i0_(a)) \
+    OP(i0e, tg_i0e(a), POINTWISE) \
+    OP(i1, tg_i1(a), POINTWISE) \
+    OP(i1e, tg_i1e(a), POINTWISE) \
+    OP(erfcx, tg_erfcx(a), POINTWISE) \
+    OP(log_ndtr, tg_log_ndtr(a), POINTWISE) \
+    OP(ndtri, tg_ndtri(a), POINTWISE) \
+    OP(entr, tg_entr(a), POINTWISE) \
     TWIN(floor, tg_floor(a), POINTWISE, tg_floor_(a))                   \
     TWIN(ceil, tg_ceil(a), POINTWISE, tg_ceil_(a))                      \
     TWIN(round, tg_round(a), POINTWISE, tg_round_(a))                   \
@@ -536,6 +547,20 @@ enum {
     OP(hypot, tg_hypot(a, b), POINTWISE) \
     OP(logaddexp, tg_logaddexp(a, b), POINTWISE) \
     OP(xlogy, tg_xlogy(a, b), POINTWISE) \
+    TWIN(polygamma, tg_polygamma((int)p->count, a), POINTWISE, tg_polygamma_((int)p->count, a)) \
+    TWIN(bitwise_and, tg_bitwise_and(a, b), POINTWISE | TESTS | WHOLE, tg_bitwise_and_(a, b)) \
+    TWIN(bitwise_or, tg_bitwise_or(a, b), POINTWISE | TESTS | WHOLE, tg_bitwise_or_(a, b)) \
+    TWIN(bitwise_xor, tg_bitwise_xor(a, b), POINTWISE | TESTS | WHOLE, tg_bitwise_xor_(a, b)) \
+    TWIN(bitwise_left_shift, tg_bitwise_left_shift(a, b), POINTWISE | TESTS | WHOLE, tg_bitwise_left_shift_(a, b)) \
+    TWIN(bitwise_right_shift, tg_bitwise_right_shift(a, b), POINTWISE | TESTS | WHOLE, tg_bitwise_right_shift_(a, b)) \
+    TWIN(bitwise_not, tg_bitwise_not(a), POINTWISE | TESTS | WHOLE, tg_bitwise_not_(a)) \
+    OP(gcd, tg_gcd(a, b), POINTWISE | TESTS | WHOLE) \
+    OP(lcm, tg_lcm(a, b), POINTWISE | TESTS | WHOLE) \
+    OP(copysign, tg_copysign(a, b), POINTWISE | QUIET) \
+    OP(heaviside, tg_heaviside(a, b), POINTWISE | QUIET) \
+    OP(nextafter, tg_nextafter(a, b), EXACT) \
+    OP(logaddexp2, tg_logaddexp2(a, b), POINTWISE) \
+    OP(xlog1py, tg_xlog1py(a, b), POINTWISE) \
     OP(eq, tg_eq(a, b), POINTWISE | TESTS)                                                    \
     OP(ne, tg_ne(a, b), POINTWISE | TESTS)                                                    \
     OP(lt, tg_lt(a, b), POINTWISE | TESTS)                                                    \
@@ -922,6 +947,16 @@ enum {
     OP(repeat_interleave_tensor, tg_repeat_interleave_tensor(a, b, p->dim), EXACT) \
     OP(scatter_reduce, tg_scatter_reduce(a, p->dim, b, c, p->text, p->flag != 0), SEVERAL | TIES) \
     OP(index_reduce, tg_index_reduce(a, p->dim, b, c, p->text, p->flag != 0), SEVERAL | TIES) \
+    OP(isposinf, tg_isposinf(a), POINTWISE | TESTS) \
+    OP(isneginf, tg_isneginf(a), POINTWISE | TESTS) \
+    OP(isclose, tg_isclose(a, b, p->num, p->num2, p->flag != 0), EXACT | TESTS) \
+    OP(positive, tg_positive(a), EXACT) \
+    OP(signbit, tg_signbit(a), EXACT | TESTS) \
+    OP(ndtr, tg_ndtr(a), EXACT | SEVERAL) \
+    OP(mvlgamma, tg_mvlgamma(a, (int)p->count), EXACT | SEVERAL) \
+    OP(ldexp, tg_ldexp(a, b), EXACT | SEVERAL) \
+    OP(float_power, tg_to_dtype(tg_float_power(a, b), tg_dtype_of(a)), EXACT | SEVERAL) \
+    OP(float_power_scalar, tg_to_dtype(tg_float_power_scalar(a, p->num), tg_dtype_of(a)), EXACT | SEVERAL) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -1028,6 +1063,36 @@ static void everywhere(double low, double high)
     OP(acosh, 1.2, 3, "[1.25, 2, 3.5, 10]", "[0.69314718056, 1.31695789692, 1.92484730024, 2.99322284613]", \
        "[1.33333333333, 0.57735026919, 0.298142397, 0.100503781526]", "[nan, nan, inf, nan, nan]", \
        "[nan, nan, 0, 0, nan]") \
+    OP(lgamma, 0.3, 3, POSITIVE, "[1.2880225247, 0, 0.284682870473, 12.8018274801]", \
+       "[-4.22745353338, -0.577215664902, 0.703156640645, 2.25175258907]", "[inf, inf, inf, inf, nan]", \
+       "[-inf, inf, inf, nan, nan]") \
+    OP(digamma, 0.3, 3, POSITIVE, "[-4.22745353338, -0.577215664902, 0.703156640645, 2.25175258907]", \
+       "[17.1973291534, 1.64493406764, 0.49035775624, 0.105166335682]", "[-inf, inf, inf, nan, nan]", \
+       "[inf, inf, 0, nan, nan]") \
+    OP(i0, -2, 2, LINE, "[1.64672318977, 1.01568614122, 1.06348337074, 2.27958530234]", \
+       "[-0.981666428578, -0.125979108945, 0.257894305391, 1.59063685464]", "[1, 1, nan, nan, nan]", \
+       "[0, 0, nan, nan, nan]") \
+    OP(i0e, 0.2, 2, LINE, "[0.367433609054, 0.79101716214, 0.645035270449, 0.308508322554]", \
+       "[0.148394221633, 0.692904533442, -0.488614467264, -0.0932390333047]", "[1, 1, 0, 0, nan]", \
+       "[0, 0, 0, 0, nan]") \
+    OP(i1, -2, 2, LINE, "[-0.981666428578, -0.125979108945, 0.257894305391, 1.59063685464]", \
+       "[0.992278904054, 0.511769705442, 0.54769475996, 1.48426687502]", "[0, 0, nan, nan, nan]", \
+       "[0.5, 0.5, nan, nan, nan]") \
+    OP(i1e, 0.2, 2, LINE, "[-0.219039387421, -0.0981126286974, 0.156420803185, 0.215269289249]", \
+       "[0.00236796335262, 0.300454018653, 0.175772860895, -0.0143956113197]", "[0, 0, 0, -0., nan]", \
+       "[0.5, 0.5, 0, 0, nan]") \
+    OP(erfcx, -2, 2, LINE, "[18.6538862563, 1.3586423701, 0.615690344193, 0.255395676311]", \
+       "[-57.0900379359, -1.80770035215, -0.512688822903, -0.106796461853]", "[1, 1, 0, inf, nan]", \
+       "[-1.1283791671, -1.1283791671, nan, -inf, nan]") \
+    OP(log_ndtr, -2, 2, LINE, "[-2.70594440082, -0.913061764811, -0.368946415289, -0.023012909329]", \
+       "[1.93867716662, 0.963553979416, 0.509160433837, 0.055247862679]", "[-0.69314718056, -0.69314718056, -0., -inf, nan]", \
+       "[0.797884560803, 0.797884560803, 0, inf, nan]") \
+    OP(ndtri, 0.1, 0.9, "[0.1, 0.25, 0.5, 0.9]", "[-1.28155156554, -0.674489750196, 0, 1.28155156554]", \
+       "[5.69805985612, 3.14686508056, 2.50662827463, 5.69805985612]", "[-inf, -inf, nan, nan, nan]", \
+       "[inf, inf, nan, nan, nan]") \
+    OP(entr, 0.2, 3, POSITIVE, "[0.34657359028, -0., -2.29072682969, -23.0258509299]", \
+       "[0.38629436112, -1, -1.91629073187, -3.30258509299]", "[0, 0, -inf, -inf, nan]", \
+       "[inf, inf, -inf, nan, nan]") \
     OP(floor, -2, 2, LINE, "[-2, -1, 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
     OP(ceil, -2, 2, LINE, "[-1, -0., 1, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")           \
     OP(trunc, -2, 2, LINE, "[-1, -0., 0, 2]", "[0, 0, 0, 0]", "[0, -0., inf, -inf, nan]", "[0, 0, 0, 0, 0]")          \
@@ -1496,6 +1561,224 @@ SAMPLES(xlogy)
          grads("[0.69314718056, -0.69314718056, 0, 1.09861228867]"), grads("[0.5, -4, nan, 0.166666666667]"));
     expect(tg_xlogy(f64("[0, nan, 1]"), f64("[nan, 1, -1]")), "[nan, nan, nan]");
     expect(tg_xlogy(i64("[2]"), i64("[1]")), "[0]");
+}
+SAMPLES(polygamma)
+{
+    sample(range(0.3, 3), S(2, 3, 4), count(1));
+    sample(range(-0.7, -0.3), S(5), count(1));
+    sample(range(0.3, 3), S(17), count(3));
+    sample(range(0.3, 3), S0, count(0));
+    sample(range(1, 3), S(2, 0, 3), count(2));
+    edge(in("[0.25, 1, 2.5, -0.25]"), count(1), gives("[17.1973291545, 1.64493406685, 0.4903577561, 18.5418796477]"),
+         grads("[-129.327739938, -2.40411380632, -0.236204051642, 122.697366784]"));
+    edge(in("[0.25, 1, 2.5, -0.25]"), count(2), gives("[-129.327739938, -2.40411380632, -0.236204051642, 122.697366784]"),
+         grads("[1538.78214401, 6.49393940227, 0.223905848817, 1555.76331253]"));
+    edge(in("[0, -0., inf, nan, -1]"), count(2), gives("[-inf, -inf, -0., nan, -inf]"), grads("[inf, inf, 0, nan, inf]"));
+    edge(in("[0, inf, nan, -1, -2]"), count(1), gives("[inf, 0, nan, inf, inf]"), grads("[-inf, 0, nan, -inf, -inf]"));
+    expect(tg_polygamma(1, i64("[1]")), "[1.64493406685]");
+    refuse(tg_polygamma(-1, ones(2)), "polygamma(n, x) does not support negative n.");
+    refuse(tg_polygamma_(1, i64("[1]")), "can't be cast");
+}
+SAMPLES(bitwise_and)
+{
+    sample(ids("[[12, -7, 5], [0, 1, -1]]"), ids("[[10, 3, -4], [7, 1, -1]]"));
+    sample(ids("[12, -7]"), ids("[[10], [3]]"));
+    sample(mask("[0, 0, 1, 1]"), mask("[0, 1, 0, 1]"));
+    expect(tg_bitwise_and(i64("[12, -7, 5]"), i64("[10, 3, -4]")), "[8, 1, 4]");
+    expect(tg_bitwise_and(boolean("[0, 0, 1, 1]"), boolean("[0, 1, 0, 1]")), "[0, 0, 0, 1]");
+    expect(tg_bitwise_and(boolean("[0, 1]"), i64("[7, 7]")), "[0, 1]");
+    expect(tg_bitwise_and(tg_to_dtype(i64("[255, 12]"), TG_U8), tg_to_dtype(i64("[130, 6]"), TG_U8)), "[130, 4]");
+    expect(tg_bitwise_and_(i64("[12, 5]"), i64("[10]")), "[8, 0]");
+    refuse(tg_bitwise_and(ones(2), ones(2)), "not implemented for 'f64'");
+    refuse(tg_bitwise_and(i64("[1]"), ones(1)), "not implemented for 'f64'");
+    refuse(tg_bitwise_and(i64("[1, 2, 3]"), i64("[1, 2]")), "must match the size");
+    refuse(tg_bitwise_and_(boolean("[1]"), i64("[1]")), "can't be cast");
+}
+SAMPLES(bitwise_or)
+{
+    sample(ids("[[12, -7, 5], [0, 1, -1]]"), ids("[[10, 3, -4], [7, 1, -1]]"));
+    expect(tg_bitwise_or(i64("[12, -7, 5]"), i64("[10, 3, -4]")), "[14, -5, -3]");
+    expect(tg_bitwise_or(boolean("[0, 0, 1, 1]"), boolean("[0, 1, 0, 1]")), "[0, 1, 1, 1]");
+    expect(tg_bitwise_or_(i64("[12, 5]"), i64("[10]")), "[14, 15]");
+    refuse(tg_bitwise_or(ones(2), ones(2)), "not implemented for 'f64'");
+}
+SAMPLES(bitwise_xor)
+{
+    sample(ids("[[12, -7, 5], [0, 1, -1]]"), ids("[[10, 3, -4], [7, 1, -1]]"));
+    expect(tg_bitwise_xor(i64("[12, -7, 5]"), i64("[10, 3, -4]")), "[6, -6, -7]");
+    expect(tg_bitwise_xor(boolean("[0, 0, 1, 1]"), boolean("[0, 1, 0, 1]")), "[0, 1, 1, 0]");
+    expect(tg_bitwise_xor_(i64("[12, 5]"), i64("[10]")), "[6, 15]");
+    refuse(tg_bitwise_xor(ones(2), ones(2)), "not implemented for 'f64'");
+}
+SAMPLES(bitwise_not)
+{
+    sample(ids("[[12, -7, 5], [0, 1, -1]]"));
+    sample(mask("[0, 1]"));
+    expect(tg_bitwise_not(i64("[0, -1, 5]")), "[-1, 0, -6]");
+    expect(tg_bitwise_not(boolean("[0, 1]")), "[1, 0]");
+    expect(tg_bitwise_not(tg_to_dtype(i64("[0, 200]"), TG_U8)), "[255, 55]");
+    expect(tg_bitwise_not_(tg_to_dtype(i64("[0, 7]"), TG_I32)), "[-1, -8]");
+    refuse(tg_bitwise_not(ones(2)), "not implemented for 'f64'");
+}
+SAMPLES(bitwise_left_shift)
+{
+    sample(ids("[[12, -7, 5], [0, 1, -1]]"), ids("[[1, 3, 2], [7, 63, 0]]"));
+    expect(tg_bitwise_left_shift(i64("[1, 1, 1, -3, 5]"), i64("[3, 64, -1, 2, 0]")), "[8, 0, 0, -12, 5]");
+    expect(tg_bitwise_left_shift(tg_to_dtype(i64("[1, 1, 3]"), TG_I32), tg_to_dtype(i64("[31, 32, 30]"), TG_I32)),
+           "[-2147483648, 0, -1073741824]");
+    expect(tg_bitwise_left_shift(tg_to_dtype(i64("[3, 1]"), TG_U8), tg_to_dtype(i64("[7, 9]"), TG_U8)), "[128, 0]");
+    expect(tg_bitwise_left_shift_(i64("[1, 2]"), i64("[4]")), "[16, 32]");
+    refuse(tg_bitwise_left_shift(boolean("[1]"), boolean("[1]")), "not implemented for 'bool'");
+    refuse(tg_bitwise_left_shift(ones(2), ones(2)), "not implemented for 'f64'");
+}
+SAMPLES(bitwise_right_shift)
+{
+    sample(ids("[[12, -7, 5], [0, 1, -1]]"), ids("[[1, 3, 2], [7, 63, 0]]"));
+    expect(tg_bitwise_right_shift(i64("[-9, 9, -9, -9, 9]"), i64("[64, -1, 1, -1, 2]")), "[-1, 0, -5, -1, 2]");
+    expect(tg_bitwise_right_shift(tg_to_dtype(i64("[200, 200]"), TG_U8), tg_to_dtype(i64("[3, 8]"), TG_U8)), "[25, 0]");
+    expect(tg_bitwise_right_shift_(i64("[17, -17]"), i64("[4]")), "[1, -2]");
+    refuse(tg_bitwise_right_shift(ones(2), ones(2)), "not implemented for 'f64'");
+}
+SAMPLES(gcd)
+{
+    sample(ids("[[12, -8, 5], [0, 1, -1]]"), ids("[[18, 12, 0], [7, 3, 0]]"));
+    expect(tg_gcd(i64("[12, -8, 0, 0, 7]"), i64("[18, 12, 0, -5, 13]")), "[6, 4, 0, 5, 1]");
+    refuse(tg_gcd(ones(2), ones(2)), "not implemented for 'f64'");
+    refuse(tg_gcd(boolean("[1]"), boolean("[1]")), "not implemented for 'bool'");
+}
+SAMPLES(lcm)
+{
+    sample(ids("[[12, -8, 5], [0, 1, -1]]"), ids("[[18, 12, 0], [7, 3, 0]]"));
+    expect(tg_lcm(i64("[12, -8, 0, 0, 7]"), i64("[18, 12, 0, -5, 13]")), "[36, 24, 0, 0, 91]");
+    refuse(tg_lcm(ones(2), ones(2)), "not implemented for 'f64'");
+}
+SAMPLES(copysign)
+{
+    binary(0.3, 2);
+    binary(-2, -0.3);
+    edge(in("[1, -2, 0, -0., 3]"), in("[-1, 1, -0., 1, -0.]"), gives("[-1, 2, -0., 0, -3]"), grads("[-1, -1, 0, 0, -1]"),
+         grads("[0, 0, 0, 0, 0]"));
+    expect(tg_copysign(f64("[nan, inf]"), f64("[1, -1]")), "[nan, -inf]");
+    expect(tg_copysign(i64("[1, 2]"), i64("[-2, 3]")), "[-1, 2]");
+}
+SAMPLES(heaviside)
+{
+    binary(0.3, 2);
+    edge(in("[-1, 0, -0., 2, nan, inf]"), in("[5, 0.5, 7, 5, 5, 5]"), gives("[0, 0.5, 7, 1, 0, 1]"),
+         grads("[0, 0, 0, 0, 0, 0]"), grads("[0, 0, 0, 0, 0, 0]"));
+    expect(tg_heaviside(i64("[-2, 0, 2]"), i64("[3]")), "[0, 3, 1]");
+    expect(tg_heaviside(boolean("[1, 0]"), boolean("[0, 1]")), "[1, 1]");
+    refuse(tg_heaviside(ones(2), i64("[1]")), "heaviside is not yet implemented for tensors with different dtypes.");
+}
+SAMPLES(nextafter)
+{
+    sample(range(0.3, 2), S(2, 3), range(3, 4), S(2, 3));
+    edge(in("[1, 1, 0, 1, 2]"), in("[2, 0, -1, nan, 2]"), gives("[1, 1, 0, nan, 2]"), grads("[1, 1, 1, 1, 0]"),
+         grads("[0, 0, 0, 0, 0]"));
+    expect(tg_mul_scalar(tg_nextafter(f64("[0, -0., inf]"), f64("[-1, 1, 0]")), 0.5), "[-0., 0, 8.9884656743115785e307]");
+    expect(tg_sub_scalar(tg_nextafter(f64("[1, 1]"), f64("[2, 0]")), 1), "[2.220446049250313e-16, -1.1102230246251565e-16]");
+    expect(tg_sub_scalar(tg_nextafter(tg_to_dtype(f64("[1, -1]"), TG_F32), tg_to_dtype(f64("[2, 0]"), TG_F32)), 1),
+           "[1.1920928955078125e-07, -1.999999940395355]");
+    expect(tg_nextafter(tg_to_dtype(f64("[1, 0, inf, -1, 1, -0.]"), TG_BF16), tg_to_dtype(f64("[2, 1, 0, 0, 1, -3]"), TG_BF16)),
+           "[1.0078125, 9.183549615799121e-41, 3.3895313892515355e38, -0.99609375, 1, -9.183549615799121e-41]");
+    expect(tg_nextafter(tg_to_dtype(f64("[1, 0, inf, -1, 1, nan]"), TG_F16), tg_to_dtype(f64("[2, 1, 0, 0, 1, 1]"), TG_F16)),
+           "[1.0009765625, 5.960464477539063e-08, 65504, -0.99951171875, 1, nan]");
+    refuse(tg_nextafter(i64("[1]"), i64("[2]")), "not implemented for 'i64'");
+}
+SAMPLES(logaddexp2)
+{
+    binary(-2, 2);
+    edge(in("[1, -2, 1200, 1]"), in("[2, 1, 1201, nan]"), gives("[2.58496250072, 1.16992500144, 1201.58496250072, nan]"),
+         grads("[0.333333333333, 0.111111111111, 0.333333333333, nan]"),
+         grads("[0.666666666667, 0.888888888889, 0.666666666667, nan]"));
+    expect(tg_logaddexp2(f64("[inf, -inf, inf, 0]"), f64("[inf, -inf, -inf, -inf]")), "[inf, -inf, inf, 0]");
+    refuse(tg_logaddexp2(i64("[1]"), i64("[1]")), "not implemented for 'i64'");
+}
+SAMPLES(xlog1py)
+{
+    sample(range(0.3, 2), S(2, 3), S(2, 3));
+    sample(range(0.3, 2), S(3), S(2, 3));
+    edge(in("[1, -2, 0, 0.5]"), in("[1, -0.5, -1, 2]"), gives("[0.69314718056, 1.38629436112, 0, 0.549306144334]"),
+         grads("[0.69314718056, -0.69314718056, 0, 1.09861228867]"), grads("[0.5, -4, nan, 0.166666666667]"));
+    expect(tg_xlog1py(f64("[0, nan, 1, 1]"), f64("[nan, 1, -2, 1e-20]")), "[nan, nan, nan, 1e-20]");
+    expect(tg_xlog1py(i64("[2]"), i64("[0]")), "[0]");
+}
+SAMPLES(positive)
+{
+    sample(S(2, 3));
+    expect(tg_positive(i64("[-1, 2]")), "[-1, 2]");
+    refuse(tg_positive(boolean("[1]")), "The `+` operator, on a bool tensor is not supported.");
+}
+SAMPLES(signbit)
+{
+    sample(S(2, 3));
+    expect(tg_signbit(f64("[0, -0., inf, -inf, -2, 3]")), "[0, 1, 0, 1, 1, 0]");
+    expect(tg_signbit(tg_to_dtype(f64("[-0., 1]"), TG_F16)), "[1, 0]");
+    expect(tg_signbit(i64("[-1, 0, 1]")), "[1, 0, 0]");
+    expect(tg_signbit(boolean("[1, 0]")), "[0, 0]");
+}
+SAMPLES(isposinf)
+{
+    sample(S(2, 3));
+    expect(tg_isposinf(f64("[0, inf, -inf, nan]")), "[0, 1, 0, 0]");
+    expect(tg_isposinf(i64("[1, 0]")), "[0, 0]");
+}
+SAMPLES(isneginf)
+{
+    sample(S(2, 3));
+    expect(tg_isneginf(f64("[0, inf, -inf, nan]")), "[0, 0, 1, 0]");
+    expect(tg_isneginf(i64("[1, 0]")), "[0, 0]");
+}
+SAMPLES(isclose)
+{
+    sample(S(2, 3), S(3), num(0.5), num2(0.1));
+    expect(tg_isclose(f64("[1, 1, 1, 0]"), f64("[1.000001, 1.1, 1, 1e-9]"), 1e-5, 1e-8, false), "[1, 0, 1, 1]");
+    expect(tg_isclose(f64("[inf, inf, 1, nan, -inf]"), f64("[inf, -inf, inf, nan, 1]"), 1e-5, 1e-8, false), "[1, 0, 0, 0, 0]");
+    expect(tg_isclose(f64("[nan, nan, 1]"), f64("[nan, 1, nan]"), 1e-5, 1e-8, true), "[1, 0, 0]");
+    expect(tg_isclose(f64("[1, 2]"), f64("[1, 2.0000001]"), 0, 0, false), "[1, 0]");
+    expect(tg_isclose(i64("[1, 2, 100]"), i64("[1, 3, 101]"), 0.01, 0, false), "[1, 0, 1]");
+    refuse(tg_isclose(ones(2), i64("[1]"), 0, 0, false), "f64 did not match i64");
+    refuse(tg_isclose(ones(2), ones(2), -1, 0, false), "rtol must be greater than or equal to zero, but got -1");
+    refuse(tg_isclose(ones(2), ones(2), 0, NAN, false), "atol must be greater than or equal to zero");
+}
+SAMPLES(ndtr)
+{
+    everywhere(-2, 2);
+    edge(in("[-1.5, 0, 0.5, inf, -inf, nan]"), gives("[0.0668072012689, 0.5, 0.691462461274, 1, 0, nan]"),
+         grads("[0.129517595666, 0.398942280401, 0.352065326764, 0, 0, nan]"));
+    expect(tg_log(tg_ndtr(f64("[-10, -30]"))), "[-53.2312851506, -454.321243988]");
+    expect(tg_ndtr(i64("[0, 1]")), "[0.5, 0.841344746069]");
+}
+SAMPLES(mvlgamma)
+{
+    sample(range(3.2, 6), S(2, 3, 4), count(3));
+    sample(range(3.2, 6), S(17), count(1));
+    sample(range(3.2, 6), S0, count(5));
+    sample(range(3.2, 6), S(2, 0, 3), count(2));
+    edge(in("[3, 2.5, 4]"), count(2), gives("[1.55019499396, 0.857047813398, 3.5650980145]"),
+         grads("[1.62594097574, 1.12594097574, 2.35927430908]"));
+    expect(tg_mvlgamma(i64("[3]"), 2), "[1.55019499396]");
+    refuse(tg_mvlgamma(ones(2), 0), "p has to be greater than or equal to 1");
+    refuse(tg_mvlgamma(ones(2), 4097), "at most 4096");
+}
+SAMPLES(ldexp)
+{
+    sample(S(2, 3), S(3));
+    edge(in("[1.5, -3]"), in("[-2, 4]"), gives("[0.375, -48]"), grads("[0.25, 16]"), grads("[0.259930192708, -33.2710646667]"));
+    expect(tg_ldexp(f64("[1.5, 1]"), i64("[-2, 10]")), "[0.375, 1024]");
+}
+SAMPLES(float_power)
+{
+    binary(0.3, 2);
+    edge(in("[2, 4]"), in("[3, 0.5]"), gives("[8, 2]"), grads("[12, 0.25]"), grads("[5.54517744448, 2.77258872224]"));
+    expect(tg_float_power(i64("[2]"), i64("[-2]")), "[0.25]");
+    CHECK(tg_dtype_of(tg_float_power(tg_to_dtype(ones(1), TG_F16), i64("[1]"))) == TG_F64);
+}
+SAMPLES(float_power_scalar)
+{
+    sample(range(0.3, 2), S(2, 3), num(3));
+    edge(in("[2, 4]"), num(-0.5), gives("[0.707106781187, 0.5]"), grads("[-0.176776695297, -0.0625]"));
+    expect(tg_float_power_scalar(i64("[2]"), -2), "[0.25]");
 }
 SAMPLES(div_rounded)
 {

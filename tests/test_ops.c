@@ -1937,6 +1937,8 @@ TEST(long_inputs)
             harness.sample = op_rows[i].name;
             tg_seed((uint64_t)i);
             for (n = 0; n < 3; ++n) inputs[n] = tg_rand_on(TG_SHAPE(41, 53), dtype, HERE);
+            for (n = 0; n < 3 && (op_rows[i].flags & WHOLE); ++n)
+                inputs[n] = tg_randint_on(0, k ? 60 : 9, TG_SHAPE(41, 53), k ? TG_I32 : TG_U8, HERE);
             n = takes_three(op_rows[i].name) ? 3 : 2;
             if (strcmp(op_rows[i].name, "acosh") == 0) inputs[0] = tg_add_scalar(inputs[0], 1);
             if (strcmp(op_rows[i].name, "where") == 0) inputs[2] = tg_gt_scalar(inputs[2], 0.5);

@@ -1178,6 +1178,19 @@ static void unique(call *c)
     if (with_counts) give(c, counts);
 }
 
+CALL(isclose, tg_isclose(first(c), second(c), number(c, 2, "rtol", 1e-5), number(c, 3, "atol", 1e-8),
+                         flag(c, 4, "equal_nan", false)))
+CALL(polygamma, tg_polygamma(whole(c, 1, "n", -1), first(c)))
+CALL(mvlgamma, tg_mvlgamma(first(c), whole(c, 1, "p", 0)))
+
+/* the result is f64, also of f32 */
+static void float_power(call *c)
+{
+    tg_tensor *y = is_kind(c, 1, "exponent", "if") ? tg_float_power_scalar(first(c), number(c, 1, "exponent", 0))
+                                                   : tg_float_power(first(c), tensor(c, 1, "exponent"));
+    give(c, singles ? tg_to_dtype(y, TG_F32) : y);
+}
+
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 /* ---- linear algebra ----
@@ -1441,6 +1454,15 @@ static const row rows[] = {
     WITH("addmv", addmul, addmul, tg_addmv), WITH("baddbmm", addmul, addmul, tg_baddbmm),
     WITH("addbmm", addmul, addmul, tg_addbmm), BINARY(inner), OP(tensordot), BINARY(kron), OP(cross), NN(bilinear),
     BINARY(take), OP(index_fill), OP(index_copy), OP(masked_scatter), NN(embedding_bag),
+    BINARY(bitwise_and), BINARY(bitwise_or), BINARY(bitwise_xor), UNARY(bitwise_not), BINARY(bitwise_left_shift),
+    BINARY(bitwise_right_shift), BINARY(gcd), BINARY(lcm), UNARY(positive), UNARY(signbit), UNARY(isposinf),
+    UNARY(isneginf), OP(isclose), BINARY(copysign), BINARY(heaviside), BINARY(nextafter), BINARY(ldexp),
+    BINARY(logaddexp2), OP(float_power), UNARY(lgamma), UNARY(digamma), OP(polygamma), OP(mvlgamma), UNARY(i0),
+    WITH("special.i0e", unary, one, tg_i0e), WITH("special.i1", unary, one, tg_i1),
+    WITH("special.i1e", unary, one, tg_i1e), WITH("special.erfcx", unary, one, tg_erfcx),
+    WITH("special.ndtr", unary, one, tg_ndtr), WITH("special.log_ndtr", unary, one, tg_log_ndtr),
+    WITH("special.ndtri", unary, one, tg_ndtri), WITH("special.entr", unary, one, tg_entr),
+    WITH("special.xlog1py", binary, two, tg_xlog1py), WITH("true_divide", binary, two, tg_div),
     WITH("nn.functional.unfold", columns, one, NULL), WITH("nn.functional.upsample_nearest", interpolate, one, NULL),
     WITH("nn.functional.upsample_bilinear", interpolate, one, NULL),
     WITH("tensor_split", other_parts, one, NULL), WITH("hsplit", other_parts, one, NULL),
