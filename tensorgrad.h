@@ -7966,10 +7966,12 @@ TGI_INLINE int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loo
 
 /* ---- Householder's reflections h = 1 - tau v v^T, v[0] = 1 ---- */
 
-/* v [n] and tau with h x = *beta e0 */
+/* v [n] and tau with h x = *beta e0.  A rest whose squares vanish counts as 0: h would not be orthogonal; and since the
+   matrix was scaled, that rest is less than 1e-140 of it. */
 TGI_INLINE double tgi_factor_reflector(int64_t n, const double *x, int64_t step, double *v, double *beta)
 {
-    const double first = x[0], rest = tgi_factor_dot(n - 1, x + step, x + step, step);
+    const double first = x[0], squares = tgi_factor_dot(n - 1, x + step, x + step, step);
+    const double rest = squares < 1e-280 ? 0 : squares;
     const double length = first > 0 ? -sqrt(first * first + rest) : sqrt(first * first + rest);
     *beta = rest == 0 ? first : length;
     TGI_FACTOR_EACH(i, n) v[i] = i == 0 ? 1 : rest == 0 ? 0 : x[i * step] / (first - length);
