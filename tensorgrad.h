@@ -2298,6 +2298,17 @@ TG_API tg_tensor *tg_interpolate(tg_tensor *x, tg_shape size, const char *mode);
    "trilinear" in three.  align_corners: the outermost elements stay where they are.  F.interpolate, F.upsample */
 TG_API tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const char *mode, bool align_corners);
 
+/* x [N, C, H, W] at the places of grid [N, h, w, 2], which are pairs x, y: -1 and 1 are the left and the right end of a
+   row, the upper and the lower end of a column; -> [N, C, h, w].  Or x [N, C, D, H, W] at grid [N, d, h, w, 3] of x, y
+   and z.  mode: "nearest", "bilinear", of the 2 elements next to the place in each dim, or "bicubic", of 4.
+   padding_mode, what lies outside: "zeros", "border", the nearest element, or "reflection".  align_corners: the ends
+   are the middles of the outermost elements, not their outer borders.  F.grid_sample */
+TG_API tg_tensor *tg_grid_sample(tg_tensor *x, tg_tensor *grid, const char *mode, const char *padding_mode,
+                                 bool align_corners);
+/* The places that theta [N, 2, 3] moves those of an output [N, C, h, w] to, whose shape is given: a grid for
+   tg_grid_sample, theta times (x, y, 1).  Or theta [N, 3, 4] for an output [N, C, d, h, w].  F.affine_grid */
+TG_API tg_tensor *tg_affine_grid(tg_tensor *theta, tg_shape shape, bool align_corners);
+
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
 
 /* New tensors of random numbers, by the state of tg_rng_state.  Without a suffix they have the default dtype and are on
@@ -2721,7 +2732,8 @@ TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
     R(avg_pool1d) R(avg_pool2d) R(avg_pool3d) R(avg_pool1d_ex) R(avg_pool2d_ex) R(avg_pool3d_ex) R(lp_pool1d)          \
     R(lp_pool2d) R(lp_pool3d) R(max_unpool1d) R(max_unpool2d) R(max_unpool3d) R(adaptive_avg_pool1d)                   \
     R(adaptive_avg_pool2d) R(adaptive_avg_pool3d) R(adaptive_max_pool1d) R(adaptive_max_pool2d)                        \
-    R(adaptive_max_pool3d) R(interpolate) R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
+    R(adaptive_max_pool3d) R(interpolate) R(grid_sample) R(affine_grid)                                                \
+    R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
     R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
     R(dropout1d) R(dropout2d) R(dropout3d) R(alpha_dropout) R(feature_alpha_dropout) R(rrelu) R(gumbel_softmax)        \
     R(multi_margin_loss) R(multilabel_soft_margin_loss) R(triplet_margin_with_distance_loss)                           \
@@ -6377,6 +6389,8 @@ enum {
     OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
     OP(max_pool, "x", Y2 | FLOAT_INPUT, "g added at the indices found")                                                \
     OP(window_sum, "x", FLOAT_INPUT, "g times the weights, added to each window")                                      \
+    OP(grid_sample, "x,grid", A | B | CAST_WIDEST | FLOAT_INPUT | RECOMPUTES,                                          \
+       "x: g times the weights, added at their places; grid: g times x, times the slopes of the weights")              \
     OP(gather, "t,index", B | DIM, "g added at index to zeros")                                                        \
     OP(scatter, "t,index,src", B | DIM, "t: g with 0 at index, src: g at index")                                       \
     OP(scatter_add, "t,index,src", B | CAST_WIDEST | DIM, "t: g, src: g at index")                                     \
@@ -6470,6 +6484,7 @@ enum {
     OP(filter_logits, "logits", CAST_F32 | FLOAT_INPUT)                                                                \
     OP(repetition_penalty, "logits,ids", FLOAT_INPUT)                                                                  \
     OP(sample_logits, "logits", FLOAT_INPUT)                                                                           \
+    OP(affine_grid, "theta", FLOAT_INPUT)                                                                              \
     OP(max_unpool, "x,indices", FLOAT_INPUT)                                                                           \
     OP(feature_dropout, "x", FLOAT_INPUT)                                                                              \
     OP(rrelu, "x", FLOAT_INPUT)                                                                                        \
@@ -6679,6 +6694,21 @@ typedef struct {
     tgi_windows dim[2]; /* rows, columns */
     tgi_operand arg[3]; /* contiguous */
 } tgi_pool;
+
+/* grid_sample: y [images, channels, places] from x [images, channels, size..] at the coordinates of grid [images,
+   places, dims], of which the first is that of columns; size[0] is 1 where there are 2 dims.  All are contiguous and of
+   one dtype, f32 or f64.  Backward computes dx and dgrid from g, the gradient of y. */
+enum { TGI_SAMPLE_NEAREST, TGI_SAMPLE_LINEAR, TGI_SAMPLE_CUBIC };
+enum { TGI_SAMPLE_ZEROS, TGI_SAMPLE_BORDER, TGI_SAMPLE_REFLECTION };
+typedef struct {
+    int mode, padding, dims;
+    bool align_corners;
+    int64_t images, channels, places, size[3];
+    tg_dtype dtype;
+    int index; /* of the device */
+    const void *x, *grid, *g;
+    void *y, *dx, *dgrid; /* dx, dgrid: NULL if not wanted */
+} tgi_sampling;
 
 /* y = (x - mean) * rstd * weight + bias for each row of x [rows, n], rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms:
    with 0 in place of the mean.  All are contiguous and of one float dtype, but for stats [2, rows]: mean and rstd, in
@@ -7022,6 +7052,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     /* y = the weighted sum of each window of x.  Transposed: x has an element for each window, and y is the sum of    \
        those whose window has the element of y.  Operands: y, x. */                                                    \
     OP(ALL, bool, window_sum, (tgi_thread *S, const tgi_pool *pool))                                                   \
+                                                                                                                       \
+    OP(ALL, tgi_answer, grid_sample, (tgi_thread *S, const tgi_sampling *sampling))                                    \
+    OP(ALL, tgi_answer, grid_sample_backward, (tgi_thread *S, const tgi_sampling *sampling))                           \
                                                                                                                        \
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
     /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
@@ -7615,6 +7648,75 @@ TGI_INLINE double tgi_span_weight(const tgi_windows *w, bool transposed, int64_t
 {
     const tgi_window window = tgi_window_at(w, transposed ? k : i);
     return (transposed ? i : k) > window.first ? window.weight[1] : window.weight[0];
+}
+
+/* ---- shared by all backends: grid_sample ---- */
+
+/* The elements along a dim that a coordinate takes: their indices, -1 outside; their weights, and the derivatives of
+   these by the coordinate. */
+typedef struct {
+    int n;
+    int64_t at[4];
+    double weight[4], slope[4];
+} tgi_sample_taps;
+
+/* The place u within the image as the padding has it; *slope, its derivative, is 0 at the border, as in PyTorch. */
+TGI_INLINE double tgi_sample_inside(const tgi_sampling *s, int64_t size, double u, double *slope)
+{
+    const double last = (double)(size - 1), low = s->align_corners ? 0 : -0.5;
+    const double span = s->align_corners ? last : (double)size;
+    *slope = 1;
+    if (s->padding == TGI_SAMPLE_ZEROS) return u;
+    if (s->padding == TGI_SAMPLE_REFLECTION && span > 0) {
+        *slope = u < low ? -1 : 1;
+        u = (u - low) * *slope;
+        const double flips = floor(u / span), extra = u - flips * span;
+        const bool odd = flips - 2 * floor(flips / 2) != 0;
+        u = (odd ? span - extra : extra) + low;
+        if (odd) *slope = -*slope;
+    }
+    if (u > 0 && u < last) return u;
+    *slope = 0;
+    return u >= last && last > 0 ? last : 0;
+}
+
+/* The weight of Keys' cubic convolution with a = -3/4 for the elements at the distances 1 + t, t, 1 - t and 2 - t;
+   *slope: its derivative by t. */
+TGI_INLINE double tgi_cubic_weight(int tap, double t, double *slope)
+{
+    const double a = -0.75, x = tap == 0 ? t + 1 : tap == 1 ? t : tap == 2 ? 1 - t : 2 - t, sign = tap < 2 ? 1 : -1;
+    if (tap == 1 || tap == 2) {
+        *slope = sign * (3 * (a + 2) * x - 2 * (a + 3)) * x;
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    }
+    *slope = sign * ((3 * a * x - 10 * a) * x + 8 * a);
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+
+/* What the coordinate v takes along dim d. */
+TGI_INLINE void tgi_sample_taps_of(const tgi_sampling *s, int d, double v, tgi_sample_taps *taps)
+{
+    const int64_t size = s->size[d];
+    const double n = (double)size, scale = s->align_corners ? (n - 1) / 2 : n / 2;
+    double inside, u = s->align_corners ? (v + 1) * scale : ((v + 1) * n - 1) / 2;
+    const bool cubic = s->mode == TGI_SAMPLE_CUBIC;
+    if (!cubic) u = tgi_sample_inside(s, size, u, &inside);
+    const double whole = s->mode == TGI_SAMPLE_NEAREST ? rint(u) : floor(u), t = u - whole;
+    taps->n = cubic ? 4 : s->mode == TGI_SAMPLE_LINEAR ? 2 : 1;
+    for (int k = 0; k < taps->n; ++k) {
+        double at = whole + k, weight = 1, slope = 0, unused;
+        if (cubic) {
+            weight = tgi_cubic_weight(k, t, &slope);
+            at = tgi_sample_inside(s, size, whole - 1 + k, &unused);
+        } else if (taps->n == 2) {
+            weight = k ? t : 1 - t;
+            slope = k ? inside : -inside;
+        }
+        const bool in = at >= 0 && at < n;
+        taps->at[k] = in ? (int64_t)at : -1;
+        taps->weight[k] = in ? weight : 0;
+        taps->slope[k] = in ? slope * scale : 0;
+    }
 }
 
 /* What a sort moves: an element's key, and its index in the row. */
@@ -9798,6 +9900,8 @@ TGI_PLAIN_COMPOSES(channel_norm, tgi_channel_norm)
 TGI_PLAIN_COMPOSES(channel_norm_backward, tgi_channel_norm)
 TGI_PLAIN_COMPOSES(cdist, tgi_distances)
 TGI_PLAIN_COMPOSES(cdist_backward, tgi_distances)
+TGI_PLAIN_COMPOSES(grid_sample, tgi_sampling)
+TGI_PLAIN_COMPOSES(grid_sample_backward, tgi_sampling)
 TGI_PLAIN_COMPOSES(cross_entropy, tgi_class_loss)
 TGI_PLAIN_COMPOSES(cross_entropy_backward, tgi_class_loss)
 TGI_PLAIN_COMPOSES(embedding_backward, tgi_table_gradient)
@@ -25558,14 +25662,6 @@ typedef struct {
     bool align_corners;
 } tgi_resampling;
 
-/* The weights of Keys' cubic convolution with a = -3/4, of the elements at the distances 1 + t, t, 1 - t and 2 - t. */
-static double tgi_cubic_weight(int64_t tap, double t)
-{
-    const double a = -0.75, x = tap == 0 ? t + 1 : tap == 1 ? t : tap == 2 ? 1 - t : 2 - t;
-    if (tap == 1 || tap == 2) return ((a + 2) * x - (a + 3)) * x * x + 1;
-    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-}
-
 /* at and weight of this tap of output o */
 static void tgi_resampling_tap(const tgi_resampling *r, int64_t tap, int64_t o, int64_t *at, double *weight)
 {
@@ -25582,9 +25678,10 @@ static void tgi_resampling_tap(const tgi_resampling *r, int64_t tap, int64_t o, 
         *weight = first + tap < end ? 1 / (double)(end - first) : 0;
     } else {
         if (r->mode == 'l' && place < 0) place = 0;
+        double slope;
         const double whole = floor(place), part = place - whole;
         *at = (int64_t)whole + tap - (r->mode == 'c');
-        *weight = r->mode == 'c' ? tgi_cubic_weight(tap, part) : tap ? part : 1 - part;
+        *weight = r->mode == 'c' ? tgi_cubic_weight((int)tap, part, &slope) : tap ? part : 1 - part;
     }
     if (*at < 0) *at = 0;
     if (*at >= r->in) *at = r->in - 1;
@@ -25685,6 +25782,295 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
         y = tgi_resample(c.S, y, k + 2, &r);
     }
     return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
+}
+
+/* ---- grid_sample: backends may have it in one kernel; else it is composed of a gather for each tap ---- */
+
+/* As tgi_sample_inside, of places u in f64. */
+static tg_tensor *tgi_sample_places(const tgi_sampling *s, tg_tensor *u, int64_t size)
+{
+    const double last = (double)(size - 1), low = s->align_corners ? 0 : -0.5;
+    const double span = s->align_corners ? last : (double)size;
+    if (s->padding == TGI_SAMPLE_ZEROS || !u) return u;
+    if (s->padding == TGI_SAMPLE_REFLECTION && span > 0) {
+        u = tg_sub_scalar(u, low);
+        tg_tensor *sign = u ? tg_to_dtype(tg_lt_scalar(u, 0), TG_F64) : NULL;
+        u = tg_mul(u, tg_rsub_scalar(tg_mul_scalar(sign, 2), 1));
+        tg_tensor *flips = u ? tg_floor(tg_div_scalar(tg_detach(u), span)) : NULL;
+        tg_tensor *odd = tg_ne_scalar(tg_sub(flips, tg_mul_scalar(tg_floor(tg_div_scalar(flips, 2)), 2)), 0);
+        u = tg_sub(u, tg_mul_scalar(flips, span));
+        u = tg_add_scalar(tg_where(odd, tg_rsub_scalar(u, span), u), low);
+    }
+    tg_tensor *below = tg_logical_not(tg_gt_scalar(u, 0)), *above = tg_ge_scalar(u, last);
+    return tg_masked_fill(tg_masked_fill(u, below, 0), above, last);
+}
+
+/* What the places take along a dim: indices i64, weights, and where they are outside; [N, places] each. */
+typedef struct {
+    int n;
+    tg_tensor *at[4], *weight[4], *outside[4];
+} tgi_sample_columns;
+
+static tg_tensor *tgi_sample_cubic(int tap, tg_tensor *t)
+{
+    const double a = -0.75;
+    tg_tensor *x = tap == 0 ? tg_add_scalar(t, 1) : tap == 1 ? t : tg_rsub_scalar(t, tap - 1), *y;
+    if (tap == 1 || tap == 2) {
+        y = tg_sub_scalar(tg_mul_scalar(x, a + 2), a + 3);
+        return tg_add_scalar(tg_mul(tg_mul(y, x), x), 1);
+    }
+    y = tg_add_scalar(tg_mul(tg_sub_scalar(tg_mul_scalar(x, a), 5 * a), x), 8 * a);
+    return tg_sub_scalar(tg_mul(y, x), 4 * a);
+}
+
+/* v [N, places]: the coordinates along dim d, in f64. */
+static bool tgi_sample_columns_of(const tgi_sampling *s, int d, tg_tensor *v, tgi_sample_columns *c)
+{
+    const int64_t size = s->size[d];
+    const double n = (double)size;
+    const bool cubic = s->mode == TGI_SAMPLE_CUBIC, nearest = s->mode == TGI_SAMPLE_NEAREST;
+    tg_tensor *u = s->align_corners ? tg_mul_scalar(tg_add_scalar(v, 1), (n - 1) / 2)
+                                    : tg_div_scalar(tg_sub_scalar(tg_mul_scalar(tg_add_scalar(v, 1), n), 1), 2);
+    if (!cubic) u = tgi_sample_places(s, u, size);
+    tg_tensor *plain = u ? tg_detach(u) : NULL, *whole = nearest ? tg_round(plain) : tg_floor(plain);
+    tg_tensor *t = tg_sub(u, whole);
+    c->n = cubic ? 4 : nearest ? 1 : 2;
+    for (int k = 0; k < c->n; ++k) {
+        tg_tensor *at = tg_add_scalar(whole, cubic ? k - 1 : k);
+        if (cubic) at = tgi_sample_places(s, at, size);
+        tg_tensor *in = tg_logical_and(tg_ge_scalar(at, 0), tg_lt_scalar(at, n));
+        c->outside[k] = tg_logical_not(in);
+        at = tg_masked_fill(at, c->outside[k], 0);
+        c->at[k] = at ? tg_to_dtype(at, TG_I64) : NULL;
+        tg_tensor *weight = cubic ? tgi_sample_cubic(k, t) : k || nearest ? t : tg_rsub_scalar(t, 1);
+        if (nearest) weight = tg_masked_fill(weight, in, 1); /* whose gradient is 0 */
+        c->weight[k] = tg_masked_fill(weight, c->outside[k], 0);
+        if (!c->at[k] || !c->weight[k]) return false;
+    }
+    return true;
+}
+
+/* y [N, C, out..] as sums of gathered elements times weights, in public ops. */
+static tg_tensor *tgi_sample_composed(const tgi_sampling *s, tg_tensor *x, tg_tensor *grid)
+{
+    tgi_sample_columns c[3];
+    tg_shape shape = tgi_shape_of(x);
+    for (int i = 2; i < x->ndim; ++i) shape.dim[i] = grid->dim[i - 1];
+    tg_tensor *flat = tg_flatten(x, 2, -1), *v = tg_to_dtype(grid, TG_F64), *y = NULL;
+    v = v ? tg_reshape(v, TG_SHAPE(s->images, s->places, s->dims)) : NULL;
+    const int first = 3 - s->dims;
+    for (int d = first; d < 3; ++d)
+        if (!v || !tgi_sample_columns_of(s, d, tg_select(v, -1, 2 - d), &c[d])) return NULL;
+    int taps = 1;
+    for (int d = first; d < 3; ++d) taps *= c[d].n;
+    for (int i = 0; i < taps; ++i) {
+        tg_tensor *at = NULL, *weight = NULL, *outside = NULL;
+        for (int d = first, rest = i; d < 3; ++d) {
+            const int k = rest % c[d].n;
+            rest /= c[d].n;
+            at = d == first ? c[d].at[k] : tg_add(tg_mul_scalar(at, (double)s->size[d]), c[d].at[k]);
+            weight = d == first ? c[d].weight[k] : tg_mul(weight, c[d].weight[k]);
+            outside = d == first ? c[d].outside[k] : tg_logical_or(outside, c[d].outside[k]);
+        }
+        at = at ? tg_expand(tg_unsqueeze(at, 1), TG_SHAPE(s->images, s->channels, s->places)) : NULL;
+        tg_tensor *part = at ? tg_masked_fill(tg_gather(flat, 2, at), tg_unsqueeze(outside, 1), 0) : NULL;
+        weight = weight && part ? tg_to_dtype(tg_unsqueeze(weight, 1), (tg_dtype)x->dtype) : NULL;
+        part = weight ? tg_mul(part, weight) : NULL;
+        y = y ? tg_add(y, part) : part;
+        if (!y) return NULL;
+    }
+    return tg_reshape(y, shape);
+}
+
+/* params: i: mode, padding and align_corners in two bits each */
+static tgi_sampling tgi_sampling_of(const tg_tensor *x, const tg_tensor *grid, int64_t i)
+{
+    tgi_sampling s;
+    memset(&s, 0, sizeof s);
+    s.mode = (int)(i & 3), s.padding = (int)(i >> 2 & 3), s.align_corners = (i >> 4 & 1) != 0;
+    s.dims = x->ndim - 2;
+    s.images = x->dim[0], s.channels = x->dim[1];
+    for (int d = 0; d < 3; ++d) s.size[d] = d < 3 - s.dims ? 1 : x->dim[x->ndim - 3 + d];
+    s.places = 1;
+    for (int k = 1; k < grid->ndim - 1; ++k) s.places *= grid->dim[k];
+    s.dtype = (tg_dtype)x->dtype;
+    s.index = x->storage->index;
+    s.x = tgi_first_element(x), s.grid = tgi_first_element(grid);
+    return s;
+}
+
+static tg_tensor *tgi_grid_sample(tg_tensor *x, tg_tensor *grid, int64_t params, bool fused)
+{
+    tgi_call c;
+    tgi_composite inner;
+    tg_shape shape = tgi_shape_of(x);
+    if (!tgi_op_begin2(&c, TGI_OP_grid_sample, x, grid)) return NULL;
+    tgi_params(&c)->i = params;
+    tgi_sampling s = tgi_sampling_of(x, grid, params);
+    if (fused) {
+        for (int i = 2; i < x->ndim; ++i) shape.dim[i] = grid->dim[i - 1];
+        tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, s.dtype);
+        if (y) s.y = tgi_first_element(y);
+        const tgi_answer answer = y ? c.backend->grid_sample(c.S, &s) : TGI_FAILED;
+        y = tgi_op_end(&c, answer == TGI_DONE);
+        return answer == TGI_COMPOSE ? tgi_grid_sample(x, grid, params, false) : y;
+    }
+    if (!tgi_composite_begin(&inner, "grid_sample")) return tgi_op_end(&c, false);
+    c.S->grad_off = true;
+    return tgi_op_end_with(&c, &inner, tgi_sample_composed(&s, x, grid));
+}
+
+static tgi_answer tgi_grid_sample_backward(tgi_step *step, tg_tensor *g, tg_tensor *x, tg_tensor *grid)
+{
+    tg_tensor *const in[2] = {x, grid}, *d_in[2] = {NULL, NULL};
+    tgi_sampling s = tgi_sampling_of(x, grid, step->params->i);
+    if (!tgi_fuses(step->S) || tgi_numel(g) == 0) return TGI_COMPOSE;
+    if (!(g = tg_contiguous(g))) return TGI_FAILED;
+    for (int i = 0; i < 2; ++i) {
+        if (!tgi_input_needs_grad(step, i)) continue;
+        if (!(d_in[i] = tgi_new_like(step->S, "grid_sample", in[i]))) return TGI_FAILED;
+    }
+    s.g = tgi_first_element(g);
+    s.dx = d_in[0] ? tgi_first_element(d_in[0]) : NULL;
+    s.dgrid = d_in[1] ? tgi_first_element(d_in[1]) : NULL;
+    const tgi_answer answer = x->storage->backend->grid_sample_backward(step->S, &s);
+    for (int i = 0; i < 2 && answer == TGI_DONE; ++i)
+        if (d_in[i]) tgi_set_input_grad(step, i, d_in[i]);
+    return answer;
+}
+
+/* The gradient of y, which the op would have been composed of, goes on through that, as it does in a checkpoint. */
+static bool tgi_go_through(tgi_step *step, tg_tensor *y, tg_tensor *g)
+{
+    if (!y) return false;
+    if (!(y->flags & TGI_REQUIRES_GRAD)) return true;
+    const tgi_edge e = tgi_edge_to(y);
+    return tgi_send_grad(step->run, &e, g);
+}
+
+/* By a kernel, or through the sums of the composed op, which are made again. */
+static bool tgi_rule_grid_sample(tgi_step *step, tg_tensor *g)
+{
+    tgi_thread *S = step->S;
+    tg_tensor *x = tgi_saved_tensor(step, 0), *grid = tgi_saved_tensor(step, 1);
+    const tgi_answer answer = tgi_grid_sample_backward(step, g, x, grid);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    const tgi_sampling s = tgi_sampling_of(x, grid, step->params->i);
+    const bool was_off = S->grad_off;
+    S->grad_off = false;
+    tg_tensor *y = tgi_sample_composed(&s, x, grid);
+    S->grad_off = was_off;
+    return tgi_go_through(step, y, g);
+}
+
+/* The place of a name in a list of 3; 3 if it is not there. */
+static int tgi_name_in(const char *const *names, const char *name)
+{
+    int i = 0;
+    while (i < 3 && strcmp(names[i], name) != 0) ++i;
+    return i;
+}
+
+static bool tgi_check_grid_sample(tgi_thread *S, const tg_tensor *x, const tg_tensor *grid)
+{
+    const char *op = "grid_sample";
+    const tgi_text sizes = tgi_shape_text(x), of_grid = tgi_shape_text(grid);
+    if ((x->ndim != 4 && x->ndim != 5) || grid->ndim != x->ndim) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
+                        "input with sizes %.100s and grid with sizes %.100s", sizes.text, of_grid.text);
+    }
+    if (x->dim[0] != grid->dim[0]) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
+                        "%.100s and grid with sizes %.100s", sizes.text, of_grid.text);
+    }
+    if (grid->dim[grid->ndim - 1] != x->ndim - 2) {
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "grid_sampler(): expected grid to have size %d in last dimension, but got grid with sizes %s",
+                        x->ndim - 2, of_grid.text);
+    }
+    for (int i = 2; i < x->ndim; ++i) {
+        if (x->dim[i] > 0) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op,
+                        "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes %s "
+                        "with dimension %d being empty", sizes.text, i);
+    }
+    return x->dtype == grid->dtype ||
+           tgi_fail(S, TG_ERR_DTYPE, op, "grid_sampler(): expected input and grid of one dtype, but got %s and %s",
+                    tg_dtype_name((tg_dtype)x->dtype), tg_dtype_name((tg_dtype)grid->dtype));
+}
+
+tg_tensor *tg_grid_sample(tg_tensor *x, tg_tensor *grid, const char *mode, const char *padding_mode, bool align_corners)
+{
+    static const char *const modes[] = {"nearest", "bilinear", "bicubic"};
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    static const char *const op = "grid_sample";
+    tgi_composite c;
+    if (!mode || !padding_mode)
+        return tgi_no_tensor(tgi_null_argument(tgi_self(), op, mode ? "padding_mode" : "mode"));
+    if (!tgi_composite_begin_with(&c, TGI_OP_grid_sample, NULL, &x, &grid)) return NULL;
+    const int m = tgi_name_in(modes, mode), p = tgi_name_in(paddings, padding_mode);
+    if (m == 3 || p == 3) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op,
+                 "expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '%.40s'; and padding_mode to be "
+                 "'zeros', 'border', or 'reflection', but got: '%.40s'", mode, padding_mode);
+        return tgi_composite_end(&c, NULL);
+    }
+    if (!tgi_check_grid_sample(c.S, x, grid)) return tgi_composite_end(&c, NULL);
+    const tg_dtype dtype = (tg_dtype)x->dtype;
+    const int64_t params = m | p << 2 | (align_corners ? 1 << 4 : 0);
+    x = tg_contiguous(tgi_upcast(x));
+    grid = tg_contiguous(tgi_upcast(grid));
+    const bool fused = !c.S->composes && x && grid && tgi_numel(x) && tgi_numel(grid);
+    tg_tensor *y = x && grid ? tgi_grid_sample(x, grid, params, fused) : NULL;
+    return tgi_composite_end(&c, y ? tg_to_dtype(y, dtype) : NULL);
+}
+
+/* size numbers from -1 to 1, at the middles of as many parts, or from end to end, as PyTorch has them in f64 or f32. */
+static tg_tensor *tgi_affine_axis(int64_t size, bool align_corners, tg_tensor *like)
+{
+    tg_tensor *at = tg_arange_on(0, (double)size, 1, TG_F64, tgi_device_of(like));
+    if (align_corners && size > 1) at = tg_sub_scalar(tg_mul_scalar(at, 2 / (double)(size - 1)), 1);
+    else if (align_corners) at = tg_mul_scalar(at, 0);
+    else at = tg_sub_scalar(tg_div_scalar(tg_add_scalar(tg_mul_scalar(at, 2), 1), (double)size), 1);
+    return at ? tg_to_dtype(at, (tg_dtype)like->dtype) : NULL;
+}
+
+tg_tensor *tg_affine_grid(tg_tensor *theta, tg_shape shape, bool align_corners)
+{
+    static const char *const op = "affine_grid";
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_affine_grid, NULL, &theta)) return NULL;
+    if (!tgi_shape_argument(c.S, op, "shape", &shape)) return tgi_composite_end(&c, NULL);
+    const int n = shape.ndim - 2;
+    bool ok = (n == 2 || n == 3) && theta->ndim == 3 && theta->dim[0] == shape.dim[0] && theta->dim[1] == n &&
+              theta->dim[2] == n + 1;
+    for (int i = 0; ok && i < shape.ndim; ++i) ok = shape.dim[i] > 0;
+    if (!ok) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "Expected a batch of 2D affine matrices of shape Nx2x3 for size NxCxHxW, or of 3D affine matrices of "
+                 "shape Nx3x4 for size NxCxDxHxW, and non-zero, positive output size, but got %s for %s",
+                 tgi_shape_text(theta).text, tgi_dims_text(shape.ndim, shape.dim).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    tg_tensor *axis[4];
+    tg_shape wide = TG_SHAPE(1, 1, 1);
+    wide.ndim = n;
+    for (int k = 0; k < n; ++k) wide.dim[k] = shape.dim[k + 2];
+    for (int k = 0; k <= n; ++k) { /* x, y, (z,) 1 */
+        tg_tensor *t = tgi_affine_axis(k < n ? shape.dim[1 + n - k] : 1, align_corners, theta);
+        for (int i = 0; i < k && k < n; ++i) t = tg_unsqueeze(t, -1);
+        axis[k] = k < n ? t : tg_add_scalar(tg_mul_scalar(t, 0), 1);
+        axis[k] = axis[k] ? tg_expand(axis[k], wide) : NULL;
+    }
+    tg_tensor *base = tg_stack(axis, n + 1, -1); /* [.., n + 1] */
+    base = base ? tg_flatten(base, 0, n - 1) : NULL;
+    tg_tensor *grid = tg_matmul(base, tg_transpose(theta, 1, 2));
+    tg_shape of_grid = shape;
+    for (int k = 0; k < n; ++k) of_grid.dim[k + 1] = wide.dim[k];
+    of_grid.ndim = n + 2, of_grid.dim[n + 1] = n;
+    return tgi_composite_end(&c, grid ? tg_reshape(grid, of_grid) : NULL);
 }
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------
@@ -46938,6 +47324,157 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
     return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_range);
 }
 
+/* ---- grid_sample ---- */
+
+/* An item is an image, or TGI_SAMPLE_BLOCK places of one.  Of a block, what the taps of its places are is computed
+   first, for all channels: place[k][p], in the channel's plane, or -1; weight[k][p]; for backward slope[d][k][p], the
+   weight's derivative by the coordinate of dim d, and found[k][p], the sum over channels of g times the element. */
+enum { TGI_SAMPLE_BLOCK = 64, TGI_SAMPLE_MOST = 64 };
+#define TGI_SAMPLE_LOOPS(suffix, real)                                                                                 \
+    typedef struct {                                                                                                   \
+        int n;                                                                                                         \
+        int32_t place[TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK];                                                              \
+        real weight[TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK], slope[3][TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK];                   \
+        real found[TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK];                                                                 \
+    } tgi_sample_block_##suffix;                                                                                       \
+    static void tgi_sample_taps_##suffix(const tgi_sampling *s, const real *grid, int64_t n,                           \
+                                         tgi_sample_block_##suffix *b, bool slopes)                                    \
+    {                                                                                                                  \
+        tgi_sample_taps taps[3] = {{1, {0}, {1}, {0}}, {1, {0}, {1}, {0}}, {1, {0}, {1}, {0}}};                        \
+        for (int64_t p = 0; p < n; ++p) {                                                                              \
+            for (int d = 3 - s->dims; d < 3; ++d)                                                                      \
+                tgi_sample_taps_of(s, d, (double)grid[p * s->dims + 2 - d], &taps[d]);                                 \
+            int k = 0;                                                                                                 \
+            for (int i = 0; i < taps[0].n; ++i)                                                                        \
+                for (int j = 0; j < taps[1].n; ++j)                                                                    \
+                    for (int l = 0; l < taps[2].n; ++l, ++k) {                                                         \
+                        const int64_t z = taps[0].at[i], y = taps[1].at[j], x = taps[2].at[l];                         \
+                        const double a = taps[0].weight[i], e = taps[1].weight[j], f = taps[2].weight[l];              \
+                        const bool in = z >= 0 && y >= 0 && x >= 0;                                                    \
+                        b->place[k][p] = in ? (int32_t)((z * s->size[1] + y) * s->size[2] + x) : -1;                   \
+                        b->weight[k][p] = (real)(a * e * f);                                                           \
+                        if (!slopes) continue;                                                                         \
+                        b->slope[0][k][p] = (real)(taps[0].slope[i] * e * f);                                          \
+                        b->slope[1][k][p] = (real)(a * taps[1].slope[j] * f);                                          \
+                        b->slope[2][k][p] = (real)(a * e * taps[2].slope[l]);                                          \
+                    }                                                                                                  \
+            b->n = k;                                                                                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* y [n] (+)= weight times the elements of x */                                                                    \
+    static void tgi_sample_tap_##suffix(const int32_t *place, const real *weight, const real *x, int64_t n,            \
+                                        bool first, real *y)                                                           \
+    {                                                                                                                  \
+        for (int64_t p = 0; p < n; ++p) {                                                                              \
+            const real element = x[place[p] < 0 ? 0 : place[p]];                                                       \
+            const real part = place[p] < 0 ? 0 : weight[p] * element;                                                  \
+            y[p] = first ? part : y[p] + part;                                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tgi_sample_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)                    \
+    {                                                                                                                  \
+        const tgi_sample_job *job = (const tgi_sample_job *)job_;                                                      \
+        const tgi_sampling *s = job->s;                                                                                \
+        const int64_t volume = s->size[0] * s->size[1] * s->size[2];                                                   \
+        tgi_sample_block_##suffix *b =                                                                                 \
+            (tgi_sample_block_##suffix *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);            \
+        for (; first < end; ++first) {                                                                                 \
+            const int64_t image = first / job->blocks, at = first % job->blocks * TGI_SAMPLE_BLOCK;                    \
+            const int64_t n = tgi_at_most(s->places - at, TGI_SAMPLE_BLOCK);                                           \
+            tgi_sample_taps_##suffix(s, (const real *)s->grid + (image * s->places + at) * s->dims, n, b, false);      \
+            for (int64_t c = 0; c < s->channels; ++c) {                                                                \
+                const real *const x = (const real *)s->x + (image * s->channels + c) * volume;                         \
+                real *const y = (real *)s->y + (image * s->channels + c) * s->places + at;                             \
+                for (int k = 0; k < b->n; ++k) tgi_sample_tap_##suffix(b->place[k], b->weight[k], x, n, k == 0, y);    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    /* dx, if there is one, += weight * g at the places; found += g times the elements of x */                         \
+    static void tgi_sample_back_##suffix(const int32_t *place, const real *weight, const real *x, const real *g,       \
+                                         int64_t n, real *dx, real *found)                                             \
+    {                                                                                                                  \
+        for (int64_t p = 0; p < n && dx; ++p)                                                                          \
+            if (place[p] >= 0) dx[place[p]] += weight[p] * g[p];                                                       \
+        for (int64_t p = 0; p < n && found; ++p) {                                                                     \
+            const real element = x[place[p] < 0 ? 0 : place[p]];                                                       \
+            found[p] += place[p] < 0 ? 0 : g[p] * element;                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tgi_sample_back_block_##suffix(const tgi_sampling *s, int64_t image, int64_t at,                       \
+                                               tgi_sample_block_##suffix *b)                                           \
+    {                                                                                                                  \
+        const int64_t n = tgi_at_most(s->places - at, TGI_SAMPLE_BLOCK);                                               \
+        const int64_t volume = s->size[0] * s->size[1] * s->size[2];                                                   \
+        const bool wanted = s->dgrid != NULL;                                                                          \
+        const int64_t row = (image * s->places + at) * s->dims;                                                        \
+        tgi_sample_taps_##suffix(s, (const real *)s->grid + row, n, b, wanted);                                        \
+        if (wanted) memset(b->found, 0, sizeof *b->found * (size_t)b->n);                                              \
+        for (int64_t c = 0; c < s->channels; ++c) {                                                                    \
+            const int64_t plane = image * s->channels + c;                                                             \
+            const real *const x = (const real *)s->x + plane * volume, *const g = (const real *)s->g;                  \
+            for (int k = 0; k < b->n; ++k)                                                                             \
+                tgi_sample_back_##suffix(b->place[k], b->weight[k], x, g + plane * s->places + at, n,                  \
+                                         s->dx ? (real *)s->dx + plane * volume : NULL, wanted ? b->found[k] : NULL);  \
+        }                                                                                                              \
+        for (int j = 0; wanted && j < s->dims; ++j)                                                                    \
+            for (int64_t p = 0; p < n; ++p) {                                                                          \
+                real sum = 0;                                                                                          \
+                for (int k = 0; k < b->n; ++k)                                                                         \
+                    sum += b->place[k][p] < 0 ? 0 : b->found[k][p] * b->slope[2 - j][k][p];                            \
+                ((real *)s->dgrid)[row + p * s->dims + j] = sum;                                                       \
+            }                                                                                                          \
+    }                                                                                                                  \
+    static void tgi_sample_back_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)               \
+    {                                                                                                                  \
+        const tgi_sample_job *job = (const tgi_sample_job *)job_;                                                      \
+        const tgi_sampling *s = job->s;                                                                                \
+        const int64_t image_size = s->channels * s->size[0] * s->size[1] * s->size[2];                                 \
+        for (; first < end; ++first) {                                                                                 \
+            if (s->dx) memset((real *)s->dx + first * image_size, 0, sizeof(real) * (size_t)image_size);               \
+            for (int64_t k = 0; k < job->blocks; ++k)                                                                  \
+                tgi_sample_back_block_##suffix(                                                                        \
+                    s, first, k *TGI_SAMPLE_BLOCK,                                                                     \
+                    (tgi_sample_block_##suffix *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes));   \
+        }                                                                                                              \
+    }
+
+typedef struct {
+    const tgi_sampling *s;
+    int64_t blocks; /* per image */
+    tgi_scratch scratch;
+} tgi_sample_job;
+
+TGI_LOOPS_BEGIN
+TGI_SAMPLE_LOOPS(f32, float)
+TGI_SAMPLE_LOOPS(f64, double)
+TGI_LOOPS_END
+
+static tgi_answer tgi_sample_run(tgi_thread *S, const tgi_sampling *s, bool backward)
+{
+    const bool f32 = s->dtype == TG_F32;
+    tgi_sample_job job;
+    int64_t volume = s->size[0] * s->size[1];
+    if (volume > INT32_MAX / s->size[2]) return TGI_COMPOSE; /* places are counted in 32 bits */
+    volume *= s->size[2];
+    job.s = s;
+    job.blocks = (s->places + TGI_SAMPLE_BLOCK - 1) / TGI_SAMPLE_BLOCK;
+    const double work = (double)s->images * (double)s->channels * ((double)s->places * 8 + (double)volume);
+    const int64_t items = backward ? s->images : s->images * job.blocks;
+    const int parts = tgi_parts_for(S, work, items);
+    const size_t bytes = f32 ? sizeof(tgi_sample_block_f32) : sizeof(tgi_sample_block_f64);
+    if (!tgi_scratch_alloc(S, "grid_sample", &job.scratch, bytes, parts)) return TGI_FAILED;
+    if (backward) tgi_parallel_for(parts, items, f32 ? tgi_sample_back_range_f32 : tgi_sample_back_range_f64, &job);
+    else tgi_parallel_for(parts, items, f32 ? tgi_sample_range_f32 : tgi_sample_range_f64, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_grid_sample(tgi_thread *S, const tgi_sampling *s) { return tgi_sample_run(S, s, false); }
+static tgi_answer tgi_cpu_grid_sample_backward(tgi_thread *S, const tgi_sampling *s)
+{
+    return tgi_sample_run(S, s, true);
+}
+
 /* ======== @@GEMM ==================================================================================================
 
    Promise: tgi_cpu_gemm and tgi_cpu_linear, products of matrices in every dtype and layout.
@@ -53308,6 +53845,7 @@ TGI_USED TGI_GIVES5(tg_tensor *, lp_pool1d, tg_tensor *, double, tg_shape, tg_sh
 TGI_USED TGI_GIVES6(tg_tensor *, max_unpool1d, tg_tensor *, tg_tensor *, tg_shape, tg_shape, tg_shape, tg_shape)
 TGI_GIVES3(tg_tensor *, adaptive_max_pool1d_ex, tg_tensor *, tg_shape, tg_tensor **)
 TGI_USED TGI_GIVES5(tg_tensor *, interpolate_ex, tg_tensor *, tg_shape, double, const char *, bool)
+TGI_USED TGI_GIVES5(tg_tensor *, grid_sample, tg_tensor *, tg_tensor *, const char *, const char *, bool)
 TGI_USED TGI_GIVES3(tg_tensor *, randint, int64_t, int64_t, tg_shape)
 TGI_USED TGI_GIVES5(tg_tensor *, randint_on, int64_t, int64_t, tg_shape, tg_dtype, tg_device)
 TGI_USED TGI_GIVES3(tg_tensor *, multinomial, tg_tensor *, int64_t, bool)
@@ -54072,6 +54610,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_adaptive_max_pool3d_ex(...) TGI_CALL(adaptive_max_pool1d_ex, adaptive_max_pool3d_ex, __VA_ARGS__)
 #define tg_interpolate(...) TGI_CALL(pad_mode, interpolate, __VA_ARGS__)
 #define tg_interpolate_ex(...) TGI_CALL(interpolate_ex, interpolate_ex, __VA_ARGS__)
+#define tg_grid_sample(...) TGI_CALL(grid_sample, grid_sample, __VA_ARGS__)
+#define tg_affine_grid(...) TGI_CALL(sum_dims, affine_grid, __VA_ARGS__)
 #define tg_rand(...) TGI_CALL(zeros, rand, __VA_ARGS__)
 #define tg_randn(...) TGI_CALL(zeros, randn, __VA_ARGS__)
 #define tg_randint(...) TGI_CALL(randint, randint, __VA_ARGS__)

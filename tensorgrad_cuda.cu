@@ -5421,6 +5421,10 @@ static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
                            pairs ? of_pairs[dtype] : kernels[transposed][interpolates][dtype]);
 }
 
+/* These two are composed, of gathers. */
+static tgi_answer tgi_cuda_grid_sample(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
+static tgi_answer tgi_cuda_grid_sample_backward(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
+
 /* ======== @@MATMUL ================================================================================================ */
 
 /* out [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] in integers, which wrap.  One thread per element of

@@ -336,6 +336,7 @@ static tg_tensor *no_distance(tg_tensor *const *in_, int n, void *user)
     (void)in_, (void)n, (void)user;
     return NULL;
 }
+static const char *const sample_paddings[] = {"zeros", "border", "reflection"};
 /* Both states after a step of an LSTM, [N, 2 H] */
 /* Both outputs: the norm of a + b, and under it the sum. */
 static tg_tensor *add_norm_call(bool rms, tg_tensor *a, tg_tensor *b, tg_tensor *weight, tg_tensor *bias,
@@ -765,6 +766,8 @@ enum {
     OP(adaptive_avg_pool3d, tg_adaptive_avg_pool3d(a, p->dims), SEVERAL)                                    \
     OP(adaptive_avg_pool1d, tg_adaptive_avg_pool1d(a, p->dims), 0)                                          \
     OP(adaptive_avg_pool2d, tg_adaptive_avg_pool2d(a, p->dims), 0)                                          \
+    OP(grid_sample, tg_grid_sample(a, b, p->text, sample_paddings[p->count], p->flag != 0), SEVERAL | QUIET)\
+    OP(affine_grid, tg_affine_grid(a, p->dims, p->flag != 0), SEVERAL)                                      \
     OP(interpolate, tg_interpolate(a, p->dims, p->text), 0)
 
 #define LOSS_ROWS(OP)                                                                                 \
@@ -4285,6 +4288,59 @@ SAMPLES(adaptive_avg_pool2d)
            "has sizes [2, 3, 3, 0] with dimension 3 being empty");
     refuse(tg_adaptive_avg_pool2d(ones(3), TG_SHAPE(1)), "_pool2d(): Expected 3D or 4D tensor, but got: [3]");
     refuse(tg_adaptive_avg_pool2d(i64("[[[1]]]"), TG_SHAPE(1)), "Got: i64");
+}
+#define PICTURE "[[[[1, 5, 2], [4, 3, 6]]]]"
+#define PLACES "[[[[0.5, -0.25], [-1.5, 0.3], [0.1, 2.5]]]]"
+SAMPLES(grid_sample)
+{
+    static const char *const modes[] = {"bilinear", "nearest", "bicubic"};
+    for (int i = 0; i < 9; ++i) { /* with places inside and outside, far from edges of pixels */
+        sample(S(2, 2, 4, 3), range(-1.3, 1.3), S(2, 3, 5, 2), text(modes[i / 3]), count(i % 3), flag(i % 2));
+        sample(S(1, 2, 3, 2, 3), range(-1.2, 1.2), S(1, 2, 1, 2, 3), text(modes[i / 3]), count(i % 3), flag(i % 2));
+    }
+    sample(S(2, 1, 1, 4), range(-1, 1), S(2, 1, 3, 2), text("bilinear"), count(2), flag(1)); /* a column of one element */
+    sample(S(0, 2, 3, 3), S(0, 2, 2, 2), text("bilinear"));
+    sample(S(1, 2, 3, 3), S(1, 0, 2, 2), text("bilinear"));
+    edge(in(PICTURE), in(PLACES), text("bilinear"), gives("[[[[3.375, 0, 0]]]]"),
+         grads("[[[[0, 0.1875, 0.5625], [0, 0.0625, 0.1875]]]]"), grads("[[[[-2.25, 2.5], [0, 0], [0, 0]]]]"));
+    edge(in(PICTURE), in(PLACES), text("bilinear"), count(1), flag(1), gives("[[[[3.875, 2.95, 3.3]]]]"),
+         grads("[[[[0.35, 0.3125, 0.3125], [0.65, 1.0875, 0.2875]]]]"), grads("[[[[-0.75, 0.5], [0, 1.5], [3, 0]]]]"));
+    edge(in(PICTURE), in(PLACES), text("bilinear"), count(2), gives("[[[[3.375, 3.4, 4.55]]]]"),
+         grads("[[[[0.15, 1.0875, 0.7125], [0.6, 0.2625, 0.1875]]]]"), grads("[[[[-2.25, 2.5], [0, 1.75], [-4.5, 0]]]]"));
+    edge(in(PICTURE), in(PLACES), text("nearest"), gives("[[[[2, 0, 0]]]]"), grads("[[[[0, 0, 1], [0, 0, 0]]]]"),
+         grads("[[[[0, 0], [0, 0], [0, 0]]]]"));
+    edge(in(PICTURE), in(PLACES), text("bicubic"), count(2), gives("[[[[3.37875366211, 3.37646875, 4.9420625]]]]"),
+         grads("[[[[0.0276525878906, 1.2020793457, 0.719705566406], [0.629347412109, 0.274951904297, "
+               "0.146263183594]]]]"),
+         grads("[[[[-3.54583740234, 2.54187011719], [0.8690625, 1.6396875], [-2.131875, 1.2302109375]]]]"));
+    /* an infinite element that has no part in it, and places that are none */
+    expect(tg_grid_sample(f64("[[[[1, inf], [nan, 3]]]]"), f64("[[[[-1, -1], [nan, 0], [inf, 0], [9, 9]]]]"), "nearest",
+                          "zeros", true), "[[[[1, 0, 0, 0]]]]");
+    refuse(tg_grid_sample(ones(1, 1, 2), ones(1, 1, 1), "nearest", "zeros", true), "expected 4D or 5D input and grid");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), ones(2, 1, 1, 2), "nearest", "zeros", true), "have same batch size");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), ones(1, 1, 1, 3), "nearest", "zeros", true), "size 2 in last dimension");
+    refuse(tg_grid_sample(ones(1, 1, 0, 2), ones(1, 1, 1, 2), "nearest", "zeros", true), "non-empty spatial dimensions");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), ones(1, 1, 1, 2), "linear", "zeros", true), "but got: 'linear'");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), ones(1, 1, 1, 2), "nearest", "edge", true), "but got: 'edge'");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), ones(1, 1, 1, 2), NULL, "zeros", true), "argument mode is NULL");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), ones(1, 1, 1, 2), "nearest", NULL, true), "argument padding_mode is NULL");
+    refuse(tg_grid_sample(ones(1, 1, 2, 2), tg_ones_on(TG_SHAPE(1, 1, 1, 2), TG_F32, HERE), "nearest", "zeros", true),
+           "input and grid of one dtype");
+    refuse(tg_grid_sample(i64("[[[[1]]]]"), ones(1, 1, 1, 2), "nearest", "zeros", true), "Got: i64");
+}
+SAMPLES(affine_grid)
+{
+    sample(S(2, 2, 3), dims(2, 1, 3, 4), flag(0));
+    sample(S(1, 3, 4), dims(1, 5, 2, 1, 3), flag(1));
+    edge(in("[[[1, 0.5, 0.25], [-0.5, 2, 1]]]"), dims(1, 1, 2, 2),
+         gives("[[[[-0.5, 0.25], [0.5, -0.25]], [[0, 2.25], [1, 1.75]]]]"), grads("[[[0, 0, 4], [0, 0, 4]]]"));
+    edge(in("[[[1, 0.5, 0.25, 1], [-0.5, 2, 1, 0], [0, 0, 1, 2]]]"), dims(1, 1, 2, 1, 2), flag(1),
+         gives("[[[[[-0.25, -0.5, 1], [1.75, -1.5, 1]]], [[[0.25, 1.5, 3], [2.25, 0.5, 3]]]]]"),
+         grads("[[[0, 0, 0, 4], [0, 0, 0, 4], [0, 0, 0, 4]]]"));
+    refuse(tg_affine_grid(ones(1, 2, 3), TG_SHAPE(2, 1, 2, 2), false), "Expected a batch of 2D affine matrices");
+    refuse(tg_affine_grid(ones(1, 2, 3), TG_SHAPE(1, 1, 2, 2, 2), false), "of shape Nx3x4 for size NxCxDxHxW");
+    refuse(tg_affine_grid(ones(1, 2, 3), TG_SHAPE(1, 1, 2, 0), false), "non-zero, positive output size");
+    refuse(tg_affine_grid(i64("[[[1, 0, 0], [0, 1, 0]]]"), TG_SHAPE(1, 1, 2, 2), false), "Got: i64");
 }
 SAMPLES(interpolate)
 {

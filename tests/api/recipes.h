@@ -77,6 +77,8 @@ static const struct {
     {"tg_adaptive_max_pool1d_ex", "x=f32:2,3,5"},
     {"tg_adaptive_max_pool2d", "x=f32:2,3,5,4"},
     {"tg_adaptive_max_pool2d_ex", "x=f32:2,3,5,4"},
+    {"tg_grid_sample", "x=f32:2,3,5,4 grid=f32:2,3,2,2 mode=bilinear padding_mode=border"},
+    {"tg_affine_grid", "theta=f32:1,2,3 shape=1,3,2,4"},
     {"tg_interpolate", "x=f32:2,3,5 size=4 mode=linear"},
     {"tg_nn_upsample", "size=4 scale=0 mode=nearest"},
     {"tg_scaled_dot_product_attention", "k=f32:2,3 mask=bool:2,2 dropout_p=0"},

@@ -234,6 +234,9 @@ static const family families[] = {
     {"max_unpool1d", FLOATS, once, "8x16x128,8x16x128:i256 dims=2"},
     {"max_unpool max_unpool2d", FLOATS, once, "8x16x16x16,8x16x16x16:i1024 dims=2"},
     {"max_unpool3d", FLOATS, once, "2x8x4x8x8,2x8x4x8x8:i2048 dims=2"},
+    {"grid_sample", FLOATS, once, "4x16x32x32,4x32x32x2 text=bilinear; 4x16x32x32,4x32x32x2 text=bicubic count=1; "
+     "4x16x32x32,4x32x32x2 text=nearest count=2; 2x8x16x16x16,2x16x16x16x3 text=bilinear"},
+    {"affine_grid", FLOATS, once, "8x2x3 dims=8,3,32,32"},
     {"interpolate", FLOATS, once,
      "8x16x16x16 dims=32,32 text=nearest; 8x16x16x16 dims=32,32 text=bilinear; 8x16x128 dims=256 text=linear; "
      "8x16x32x32 dims=16,16 text=nearest; 8x16x32x32 dims=20,20 text=bilinear"},

@@ -746,6 +746,17 @@ static void interpolate(call *c)
         give(c, tg_interpolate_ex(x, size, scale, mode, corners));
 }
 
+CALL(grid_sample, tg_grid_sample(first(c), tensor(c, 1, "grid"), word(c, 2, "mode", "bilinear"),
+                                 word(c, 3, "padding_mode", "zeros"), flag(c, 4, "align_corners", false)))
+/* the modes by number */
+static void grid_sampler(call *c)
+{
+    static const char *const modes[] = {"bilinear", "nearest", "bicubic"};
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    give(c, tg_grid_sample(first(c), tensor(c, 1, "grid"), modes[integer(c, 2, "interpolation_mode", 0) % 3],
+                           paddings[integer(c, 3, "padding_mode", 0) % 3], flag(c, 4, "align_corners", false)));
+}
+
 static void scaled_dot_product_attention(call *c)
 {
     tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"),
@@ -1405,6 +1416,7 @@ static const row rows[] = {
     WITH("nn.functional.max_unpool1d", unpool, unpool, tg_max_unpool1d),
     WITH("nn.functional.max_unpool2d", unpool, unpool, tg_max_unpool2d),
     WITH("nn.functional.max_unpool3d", unpool, unpool, tg_max_unpool3d),
+    NN(grid_sample), WITH("grid_sampler_2d", grid_sampler, one, NULL), WITH("grid_sampler_3d", grid_sampler, one, NULL),
     WITH("nn.functional.avg_pool2d", avg_pool, avg_pool, tg_avg_pool2d_ex),
     WITH("nn.functional.adaptive_avg_pool1d", adaptive_pool, sized, tg_adaptive_avg_pool1d),
     WITH("nn.functional.adaptive_avg_pool2d", adaptive_pool, sized, tg_adaptive_avg_pool2d), NN(interpolate),

@@ -241,6 +241,9 @@ CALLS = {
     **{name: (lambda function: lambda x, i, p: function(x, i, p.dims))(getattr(F, name))
        for name in ("max_unpool1d", "max_unpool2d", "max_unpool3d")},
     "max_unpool": lambda x, i, p: F.max_unpool2d(x, i, p.dims),
+    "grid_sample": lambda x, grid, p: F.grid_sample(x, grid, p.text, ("zeros", "border", "reflection")[p.count],
+                                                    p.flag != 0),
+    "affine_grid": lambda theta, p: F.affine_grid(theta, p.dims, p.flag != 0),
     "adaptive_max_pool3d_ex": lambda x, p: F.adaptive_max_pool3d(x, p.dims),
     **{name: (lambda function: lambda x, p: function(x, p.dims))(getattr(F, name)) for name in (
         "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "adaptive_avg_pool1d",
