@@ -8721,7 +8721,9 @@ static TGI_UNUSED const struct tgi_kernels *tgi_last_kernels;
    take longer than they save, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent
    has.  To start a thread and to wait for it takes 1 us, and 262144 multiply-adds take 5 to 10, as do 65536 floats that
    are read, used and written (TGI_LIGHT_WORK each), or 16384 of which a function is computed (TGI_HEAVY_WORK). */
-enum { TGI_LEAST_WORK = 262144, TGI_LIGHT_WORK = 4, TGI_HEAVY_WORK = 16 };
+#define TGI_LEAST_WORK 262144.0
+#define TGI_LIGHT_WORK 4.0
+#define TGI_HEAVY_WORK 16.0
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
@@ -27051,7 +27053,8 @@ static bool tgi_attention_span(int64_t rows, tg_tensor **k, tg_tensor **v, tg_te
 {
     const int64_t keys = (*k)->dim[(*k)->ndim - 2];
     const int64_t end = offset < keys - rows ? offset + rows : keys;
-    const int64_t far = window > 0 && offset >= window ? offset + 1 - window : 0, begin = far < end ? far : end;
+    const int64_t oldest = window > 0 && offset >= window ? offset + 1 - window : 0;
+    const int64_t begin = oldest < end ? oldest : end;
     if (begin > 0 || end < keys) {
         const bool wide = *mask && (*mask)->ndim > 0 && (*mask)->dim[(*mask)->ndim - 1] == keys;
         *k = tg_narrow(*k, -2, begin, end - begin), *v = tg_narrow(*v, -2, begin, end - begin);
@@ -44607,9 +44610,9 @@ static void tgi_map_plan(tgi_map_job *job)
 }
 
 /* Runs a kernel over the loop.  result: the dtype that it writes; cost: of an element of 4 bytes, light or heavy. */
-static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, int cost)
+static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel kernel, tg_dtype result, double cost)
 {
-    const bool light = cost == TGI_LIGHT_WORK && loop->nargs > 2;
+    const bool light = cost < TGI_HEAVY_WORK && loop->nargs > 2;
     const int64_t few = tgi_small_contiguous(loop, loop->nargs);
     tgi_map_job job;
     bool direct = true;
@@ -44684,7 +44687,7 @@ static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
                         tgi_dtypes[loop->compute].name);
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
-    const int cost = row->kernel[2] ? TGI_LIGHT_WORK : TGI_HEAVY_WORK; /* kernels for integers do little */
+    const double cost = row->kernel[2] ? TGI_LIGHT_WORK : TGI_HEAVY_WORK; /* kernels for integers do little */
     return tgi_map_with(S, loop, kernel, row->test ? TG_BOOL : loop->compute, cost);
 }
 
@@ -51692,8 +51695,8 @@ static inline tgi_real TGI_T(erfinv_of)(tgi_real y)
     double above;
     const double c = x > 6 ? 6 : x, z = c * c, grown = TGI_V(exp_of_f64)(z);
     TGI_V(upper_erfc_f64)(c, &above);
-    const double small = TGI_T_FMA(c, TGI_POLYNOMIAL(z, TGI_ERF_f64), c - a) * grown;
-    const double f = (a < 0.5 ? small : (1 - a) * grown - above) * 0.88622692545275801;
+    const double below = TGI_T_FMA(c, TGI_POLYNOMIAL(z, TGI_ERF_f64), c - a) * grown;
+    const double f = (a < 0.5 ? below : (1 - a) * grown - above) * 0.88622692545275801;
     x -= f / (1 + x * f);
 #endif
     return TGI_T(signed_by)(a < 1 ? x : a == 1 ? (tgi_real)HUGE_VAL : (tgi_real)NAN, TGI_T(sign_of)(y));
