@@ -70,6 +70,7 @@
        TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need: 41 KB, 0.5 s less
        TG_NO_LINALG         FACTOR, LINALG: linear algebra of matrices: 49 KB
        TG_NO_SPECIAL        SPECIAL, and MATH: special functions and functions of bits
+       TG_NO_FFT            FFT, CPU_FFT and their loops: Fourier transforms, complex numbers: 41 KB, 1.5 s less
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
                             and otherwise the same options.  An edit of the rest then costs a third of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -168,6 +169,7 @@
        @@RANDOM        the seed and state of the random numbers (Philox4x32-10)
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@ENTRIES     * what each kind of device must be able to do, and the loops and formulas that all kinds use
+       @@TURN        * what devices share of Fourier transforms: roots of 1, sizes, weights
        @@FACTOR      * the factorizations of one matrix, for all kinds of devices
        @@MATH        * special functions, and functions of bits, for all kinds of devices
        @@BACKEND       the kinds of devices: names and counts, the row of entries of each
@@ -196,6 +198,7 @@
        @@MATMUL        products of matrices, linear, einsum
        @@CONV          convolution of 1, 2 and 3 dims, and its transpose
        @@POOL          max, average and adaptive pooling; interpolate
+       @@FFT           discrete Fourier transforms, windows; complex numbers as pairs
        @@SAMPLE        random tensors, categories drawn from probabilities or logits, dropout
        @@INIT          filling parameters: uniform, normal, xavier, kaiming, orthogonal
        @@ATTENTION     scaled_dot_product_attention, with a cache of keys; rotary position embedding
@@ -236,6 +239,7 @@
        @@CPU_ROWS    * kernels along one dim: softmax, layer_norm, cumsum, max, sort
        @@CPU_INDEX   * gather, scatter, embedding_backward, nonzero
        @@CPU_POOL    * pools and interpolation
+       @@CPU_FFT     * Fourier transforms on the CPU
        @@GEMM        * matrix products on the CPU
        @@CPU_CONV    * convolutions on the CPU
        @@FLASH       * attention on the CPU, block by block
@@ -243,6 +247,7 @@
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
        @@SIMD_MATH   * of these, the functions and kernels of the op table in f32 and f64; the file includes itself here
        @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention
+       @@SIMD_FFT    * of these, the loops of Fourier transforms
        @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
 
@@ -2309,6 +2314,114 @@ TG_API tg_tensor *tg_grid_sample(tg_tensor *x, tg_tensor *grid, const char *mode
    tg_grid_sample, theta times (x, y, 1).  Or theta [N, 3, 4] for an output [N, C, d, h, w].  F.affine_grid */
 TG_API tg_tensor *tg_affine_grid(tg_tensor *theta, tg_shape shape, bool align_corners);
 
+/* -------- @@FFT --------------------------------------------------------------------------------------------------- */
+
+/* Discrete Fourier transforms and complex numbers.  TG_NO_FFT leaves the room out.  A complex tensor [..] is a tensor
+   of pairs [.., 2], real and imaginary part, as torch.view_as_real makes it.  All are differentiable, any number of
+   times; the gradient of a pair is that of its two numbers.  Integers become the default dtype; f16 and bf16 are
+   computed in f32.
+
+   A dim counts the dims of the complex tensor, without the pair: dim -1 of x [5, 8, 2] has size 8.  n pads x with zeros
+   or cuts it along dim first; -1 takes it as it is.  norm: "backward" or NULL divides the inverse transforms by n,
+   "forward" those that are not inverse, "ortho" all of them by sqrt(n).  In two dims, and in as many as dims names, s
+   is a list of n, one for each of dims, and TG_SCALAR takes x as it is; without dims, they are the last ones of s, or
+   without s the last two, or all.  Errors: a complex x without pairs, n < 1, another norm, dims that are not of x or
+   come twice.
+
+     fft, ifft      complex to complex: y[k] = sum over j of x[j] exp(-2 pi i j k / n); the inverse has + in place of -
+     rfft, irfft    real x [.., n] to the first n/2 + 1 numbers of its fft, of which the others are the conjugates; and
+                    back, where n is 2 (m - 1) of x [.., m] unless it is given
+     hfft, ihfft    the same with the signs exchanged: hfft is the fft, real, of x [.., m] that goes on with conjugates
+   In several dims, the real side is the last of dims. */
+
+/* torch.fft.fft */
+TG_API tg_tensor *tg_fft_fft(tg_tensor *x, int64_t n, int dim, const char *norm);
+/* torch.fft.ifft */
+TG_API tg_tensor *tg_fft_ifft(tg_tensor *x, int64_t n, int dim, const char *norm);
+/* torch.fft.rfft */
+TG_API tg_tensor *tg_fft_rfft(tg_tensor *x, int64_t n, int dim, const char *norm);
+/* torch.fft.irfft */
+TG_API tg_tensor *tg_fft_irfft(tg_tensor *x, int64_t n, int dim, const char *norm);
+/* torch.fft.hfft */
+TG_API tg_tensor *tg_fft_hfft(tg_tensor *x, int64_t n, int dim, const char *norm);
+/* torch.fft.ihfft */
+TG_API tg_tensor *tg_fft_ihfft(tg_tensor *x, int64_t n, int dim, const char *norm);
+/* torch.fft.fft2 */
+TG_API tg_tensor *tg_fft_fft2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.ifft2 */
+TG_API tg_tensor *tg_fft_ifft2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.rfft2 */
+TG_API tg_tensor *tg_fft_rfft2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.irfft2 */
+TG_API tg_tensor *tg_fft_irfft2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.hfft2 */
+TG_API tg_tensor *tg_fft_hfft2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.ihfft2 */
+TG_API tg_tensor *tg_fft_ihfft2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.fftn */
+TG_API tg_tensor *tg_fft_fftn(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.ifftn */
+TG_API tg_tensor *tg_fft_ifftn(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.rfftn */
+TG_API tg_tensor *tg_fft_rfftn(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.irfftn */
+TG_API tg_tensor *tg_fft_irfftn(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.hfftn */
+TG_API tg_tensor *tg_fft_hfftn(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+/* torch.fft.ihfftn */
+TG_API tg_tensor *tg_fft_ihfftn(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm);
+
+/* The frequencies of the numbers that fft [n], or rfft [n / 2 + 1], gives of samples that are d apart.
+   torch.fft.fftfreq */
+TG_API tg_tensor *tg_fft_fftfreq(int64_t n, double d);
+/* torch.fft.rfftfreq */
+TG_API tg_tensor *tg_fft_rfftfreq(int64_t n, double d);
+/* Rolls the frequency 0 to the middle of dims; of all without any.  dims counts all dims of t, the pairs too.
+   torch.fft.fftshift */
+TG_API tg_tensor *tg_fft_fftshift(tg_tensor *t, tg_shape dims);
+/* tg_fft_fftshift undone.  torch.fft.ifftshift */
+TG_API tg_tensor *tg_fft_ifftshift(tg_tensor *t, tg_shape dims);
+
+/* The transforms of windows of x [T] or [B, T], real: [.., n_fft / 2 + 1, windows, 2], or n_fft in place of the first
+   if not onesided.  Windows are hop apart, 0: n_fft / 4.  `window` [at most n_fft] or NULL (ones) multiplies them, with
+   zeros on its sides if it is shorter.  center: x is padded by n_fft / 2 on each side first, by pad_mode ("reflect",
+   "replicate", "circular", "constant").  normalized: divided by sqrt(n_fft).  torch.stft */
+TG_API tg_tensor *tg_stft(tg_tensor *x, int64_t n_fft, int64_t hop, tg_tensor *window, bool center,
+                          const char *pad_mode, bool normalized, bool onesided);
+/* What tg_stft was made from, x [T] or [B, T], cut or padded to `length` if that is not -1.  Errors: windows whose
+   squares leave a sample with weight 0.  torch.istft */
+TG_API tg_tensor *tg_istft(tg_tensor *x, int64_t n_fft, int64_t hop, tg_tensor *window, bool center, bool normalized,
+                           bool onesided, int64_t length);
+
+/* Windows [n] in the default dtype on the default device.  periodic: the first n numbers of one that is symmetric with
+   n + 1.  torch.hann_window */
+TG_API tg_tensor *tg_hann_window(int64_t n, bool periodic);
+/* alpha - beta cos; PyTorch's are 0.54 and 0.46.  torch.hamming_window */
+TG_API tg_tensor *tg_hamming_window(int64_t n, bool periodic, double alpha, double beta);
+/* torch.blackman_window */
+TG_API tg_tensor *tg_blackman_window(int64_t n, bool periodic);
+/* torch.bartlett_window */
+TG_API tg_tensor *tg_bartlett_window(int64_t n, bool periodic);
+/* PyTorch's beta is 12.  torch.kaiser_window */
+TG_API tg_tensor *tg_kaiser_window(int64_t n, bool periodic, double beta);
+
+/* Pairs [.., 2] of the real parts re [..] and the imaginary parts im; NULL: zeros.  torch.complex */
+TG_API tg_tensor *tg_complex(tg_tensor *re, tg_tensor *im);
+/* Pairs of the absolute values and the angles.  torch.polar */
+TG_API tg_tensor *tg_polar(tg_tensor *abs, tg_tensor *angle);
+/* The real parts [..] of pairs [.., 2], a view.  torch.real */
+TG_API tg_tensor *tg_real(tg_tensor *z);
+/* The imaginary parts, a view.  torch.imag */
+TG_API tg_tensor *tg_imag(tg_tensor *z);
+/* The product of pairs, broadcast.  torch.mul */
+TG_API tg_tensor *tg_complex_mul(tg_tensor *a, tg_tensor *b);
+/* torch.conj */
+TG_API tg_tensor *tg_complex_conj(tg_tensor *z);
+/* [..]; its gradient at 0 is 0.  torch.abs */
+TG_API tg_tensor *tg_complex_abs(tg_tensor *z);
+/* [..], from -pi to pi.  torch.angle */
+TG_API tg_tensor *tg_complex_angle(tg_tensor *z);
+
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------ */
 
 /* New tensors of random numbers, by the state of tg_rng_state.  Without a suffix they have the default dtype and are on
@@ -2764,7 +2877,12 @@ TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
     R(linalg_inv) R(linalg_solve) R(linalg_solve_triangular) R(triangular_solve) R(linalg_det) R(linalg_cholesky)      \
     R(linalg_lu_solve) R(cholesky_solve) R(cholesky_inverse) R(linalg_householder_product) R(linalg_eigvalsh)          \
     R(linalg_svdvals) R(linalg_pinv) R(linalg_matrix_rank) R(linalg_matrix_norm) R(linalg_cond)                        \
-    R(linalg_matrix_power) R(linalg_matrix_exp) R(linalg_multi_dot)
+    R(linalg_matrix_power) R(linalg_matrix_exp) R(linalg_multi_dot)                                                    \
+    R(fft_fft) R(fft_ifft) R(fft_rfft) R(fft_irfft) R(fft_hfft) R(fft_ihfft) R(fft_fft2) R(fft_ifft2) R(fft_rfft2)     \
+    R(fft_irfft2) R(fft_hfft2) R(fft_ihfft2) R(fft_fftn) R(fft_ifftn) R(fft_rfftn) R(fft_irfftn) R(fft_hfftn)          \
+    R(fft_ihfftn) R(fft_fftfreq) R(fft_rfftfreq) R(fft_fftshift) R(fft_ifftshift) R(stft) R(istft) R(hann_window)      \
+    R(hamming_window) R(blackman_window) R(bartlett_window) R(kaiser_window) R(complex) R(polar) R(real) R(imag)       \
+    R(complex_mul) R(complex_conj) R(complex_abs) R(complex_angle)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wredundant-decls"
 #pragma GCC diagnostic ignored "-Wpedantic" /* of [[nodiscard]] before C23 */
@@ -4064,14 +4182,14 @@ TG_API tg_status tg_profile_print(FILE *file);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@FACTOR, @@MATH, @@BACKEND, @@PLAIN, @@OBJECT, @@TENSOR,
-        @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@TURN, @@FACTOR, @@MATH, @@BACKEND, @@PLAIN, @@OBJECT,
+        @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
-        @@POOL, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
+        @@POOL, @@FFT, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
    II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
         @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
-   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@GEMM, @@CPU_CONV, @@FLASH, @@FUSED,
-        @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_ROWS, @@SIMD_GEMM
+   III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
+        @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
@@ -4171,6 +4289,11 @@ TG_API tg_status tg_profile_print(FILE *file);
 #define TGI_SAYS_SPECIAL ", without special functions"
 #else
 #define TGI_SAYS_SPECIAL ""
+#endif
+#ifdef TG_NO_FFT
+#define TGI_SAYS_FFT ", without fft"
+#else
+#define TGI_SAYS_FFT ""
 #endif
 
 /* A companion is an object that the library calls: it has no state, and only those rooms that both need. */
@@ -4663,7 +4786,7 @@ const char *tg_build_info(void)
            ", CBLAS"
 #endif
         TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS TGI_SAYS_LINALG
-            TGI_SAYS_SPECIAL;
+            TGI_SAYS_SPECIAL TGI_SAYS_FFT;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
@@ -6391,6 +6514,7 @@ enum {
     OP(window_sum, "x", FLOAT_INPUT, "g times the weights, added to each window")                                      \
     OP(grid_sample, "x,grid", A | B | CAST_WIDEST | FLOAT_INPUT | RECOMPUTES,                                          \
        "x: g times the weights, added at their places; grid: g times x, times the slopes of the weights")              \
+    OP(fft, "x", CAST_F32, "the transposed transform of g: with the other sign")                                       \
     OP(gather, "t,index", B | DIM, "g added at index to zeros")                                                        \
     OP(scatter, "t,index,src", B | DIM, "t: g with 0 at index, src: g at index")                                       \
     OP(scatter_add, "t,index,src", B | CAST_WIDEST | DIM, "t: g, src: g at index")                                     \
@@ -6408,6 +6532,9 @@ enum {
 /* Composites: functions that are made of other ops, and no op has their name.  The columns are the same.  A name of an
    input ends in ? if that may be NULL, in ?? if it may also be a number on the CPU. */
 #define TGI_COMPOSITES(OP)                                                                                             \
+    OP(complex, "re,im?", NOTHING) OP(polar, "abs,angle", NOTHING) OP(complex_mul, "a,b", NOTHING)                     \
+    OP(complex_conj, "z", NOTHING) OP(complex_abs, "z", FLOAT_INPUT) OP(complex_angle, "z", NOTHING)                   \
+    OP(stft, "x,window?", CAST_F32 | FLOAT_INPUT) OP(istft, "x,window?", CAST_F32 | FLOAT_INPUT)                       \
     OP(repeat, "t", NOTHING) OP(repeat_interleave, "t", DIM) OP(roll, "t", NOTHING) OP(tril, "t", NOTHING)             \
     OP(triu, "t", NOTHING) OP(trace, "t", CAST_OFF) OP(cosine_similarity, "a,b", CAST_F32 | FLOAT_INPUT)               \
     OP(index_select, "t,index", DIM) OP(take_along_dim, "t,index", DIM)                                                \
@@ -6548,7 +6675,7 @@ enum {
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
     OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(cov) OP(corrcoef) OP(pdist) OP(histc) OP(unique)          \
     OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)                      \
-    TGI_LINALG_WAITING(OP)
+    OP(istft) TGI_LINALG_WAITING(OP)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,
@@ -6709,6 +6836,24 @@ typedef struct {
     const void *x, *grid, *g;
     void *y, *dx, *dgrid; /* dx, dgrid: NULL if not wanted */
 } tgi_sampling;
+
+/* Discrete Fourier transforms of outer * inner rows of x, along the dim between them:
+       y[k] = scale * sum over j of x[j] exp(sign * 2 pi i j k / n)
+   of pairs [outer, n, inner, 2] to such pairs; or of real numbers [outer, n, inner] to the first n/2 + 1 pairs; or of
+   those, the HALF that the other ones are the conjugates of, to n real numbers.  In the half, the pairs but the first
+   and, of an even n, the last are multiplied by `middle`: they stand for two, so it is 2 where y is real.  With 1 the
+   transform is the gradient of that to the half, and to the half with 2 that from it.  x and y are contiguous, of one
+   dtype, f32 or f64, and of at least one number. */
+enum { TGI_FOURIER_COMPLEX, TGI_FOURIER_TO_HALF, TGI_FOURIER_FROM_HALF };
+typedef struct {
+    int kind, sign; /* sign: -1 or 1 */
+    double scale, middle;
+    int64_t outer, n, inner;
+    tg_dtype dtype;
+    int index; /* of the device */
+    const void *x;
+    void *y;
+} tgi_fourier;
 
 /* y = (x - mean) * rstd * weight + bias for each row of x [rows, n], rstd = 1 / sqrt(mean((x - mean)^2) + eps); rms:
    with 0 in place of the mean.  All are contiguous and of one float dtype, but for stats [2, rows]: mean and rstd, in
@@ -7055,6 +7200,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
                                                                                                                        \
     OP(ALL, tgi_answer, grid_sample, (tgi_thread *S, const tgi_sampling *sampling))                                    \
     OP(ALL, tgi_answer, grid_sample_backward, (tgi_thread *S, const tgi_sampling *sampling))                           \
+                                                                                                                       \
+    /* Of at least one row. */                                                                                         \
+    OP(ALL, bool, fft, (tgi_thread *S, const tgi_fourier *f))                                                          \
                                                                                                                        \
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
     /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
@@ -7724,6 +7872,47 @@ typedef struct {
     uint64_t key;
     int64_t index;
 } tgi_sort_pair;
+
+/* ======== @@TURN ==================================================================================================
+
+   Promise: what all devices share of Fourier transforms: exp(2 pi i k / n), the sizes of a call, and its weights.
+   Types: tgi_fourier (ENTRIES) is a call; a pair is two doubles, a real and an imaginary part.
+   Way: tgi_turn makes a root from an angle of at most an eighth of a turn; PLAIN takes it for each product, others fill
+   tables with it.
+   (1) Quarters of a turn are exact, so that the numbers which are real or imaginary have no rest of another part.
+   (2) 8 n is less than 2^63.
+   To add what devices share of another kind of transform: a kind in tgi_fourier, and its sizes here. */
+
+/* exp(2 pi i k / n), 0 <= k < n, as a pair: from an angle of at most an eighth of a turn, so that the quarters of a
+   turn are exact. */
+TGI_INLINE void tgi_turn(int64_t k, int64_t n, double *pair)
+{
+    int64_t at = 8 * k; /* in parts of 1 / 8n of a turn */
+    const bool below = at > 4 * n;
+    if (below) at = 8 * n - at;
+    const bool left = at > 2 * n;
+    if (left) at = 4 * n - at;
+    const bool steep = at > n;
+    if (steep) at = 2 * n - at;
+    const double angle = 0.78539816339744831 * ((double)at / (double)n);
+    const double c = steep ? sin(angle) : cos(angle), s = steep ? cos(angle) : sin(angle);
+    pair[0] = left ? -c : c;
+    pair[1] = below ? -s : s;
+}
+
+/* What pair k of a half is multiplied by, and how many numbers x and y have along the dim. */
+TGI_INLINE double tgi_fourier_weight(const tgi_fourier *f, int64_t k)
+{
+    return f->kind != TGI_FOURIER_COMPLEX && k > 0 && 2 * k < f->n ? f->middle : 1;
+}
+TGI_INLINE int64_t tgi_fourier_from(const tgi_fourier *f)
+{
+    return f->kind == TGI_FOURIER_FROM_HALF ? f->n / 2 + 1 : f->n;
+}
+TGI_INLINE int64_t tgi_fourier_to(const tgi_fourier *f)
+{
+    return f->kind == TGI_FOURIER_TO_HALF ? f->n / 2 + 1 : f->n;
+}
 
 /* ======== @@FACTOR ================================================================================================
 
@@ -9765,6 +9954,35 @@ static bool tgi_plain_col2im(TGI_UNUSED tgi_thread *S, const tgi_im2col *m)
     return true;
 }
 
+/* ---- Fourier transforms ---- */
+
+#ifndef TG_NO_FFT
+/* x [outer, from, inner, ..], y [outer, to, inner, ..]: the definition, number by number */
+static bool tgi_plain_fft(TGI_UNUSED tgi_thread *S, const tgi_fourier *f)
+{
+    const int64_t from = tgi_fourier_from(f), to = tgi_fourier_to(f);
+    const int x_size = f->kind == TGI_FOURIER_TO_HALF ? 1 : 2, y_size = f->kind == TGI_FOURIER_FROM_HALF ? 1 : 2;
+    const tgi_plain_line x = tgi_plain_flat(f->dtype, (void *)(uintptr_t)f->x), y = tgi_plain_flat(f->dtype, f->y);
+    for (int64_t i = 0; i < f->outer * to * f->inner; ++i) {
+        const int64_t inner = i % f->inner, k = i / f->inner % to, outer = i / f->inner / to;
+        double re = 0, im = 0, turn[2];
+        for (int64_t j = 0; j < from; ++j) {
+            const int64_t at = ((outer * from + j) * f->inner + inner) * x_size;
+            const double weight = x_size == 2 ? tgi_fourier_weight(f, j) : 1;
+            const double x_re = weight * tgi_plain_real(x, at),
+                         x_im = x_size == 2 ? weight * tgi_plain_real(x, at + 1) : 0;
+            tgi_turn((int64_t)((uint64_t)j * (uint64_t)k % (uint64_t)f->n), f->n, turn);
+            re += x_re * turn[0] - f->sign * x_im * turn[1];
+            im += x_im * turn[0] + f->sign * x_re * turn[1];
+        }
+        const double weight = f->scale * (y_size == 2 ? tgi_fourier_weight(f, k) : 1);
+        tgi_plain_put_real(y, i * y_size, weight * re);
+        if (y_size == 2) tgi_plain_put_real(y, i * y_size + 1, weight * im);
+    }
+    return true;
+}
+#endif /* !TG_NO_FFT */
+
 /* ---- products ---- */
 
 /* out [b.., m, n] = a [b.., m, k] times b [b.., k, n], or += that */
@@ -9927,6 +10145,10 @@ static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_ope
 
 /* ---- the row of the backend table, and the choice between it and that of act III ---- */
 
+#ifdef TG_NO_FFT
+#define tgi_plain_fft NULL
+#define tgi_cpu_fft NULL
+#endif
 #define TGI_PLAIN_ENTRY_ALL(name) tgi_plain_##name,
 #define TGI_PLAIN_ENTRY_PLAIN(name) tgi_plain_##name,
 #define TGI_PLAIN_ENTRY_MEMORY(name) tgi_host_##name,
@@ -26074,6 +26296,496 @@ tg_tensor *tg_affine_grid(tg_tensor *theta, tg_shape shape, bool align_corners)
     of_grid.ndim = n + 2, of_grid.dim[n + 1] = n;
     return tgi_composite_end(&c, grid ? tg_reshape(grid, of_grid) : NULL);
 }
+
+#ifndef TG_NO_FFT
+/* -------- @@FFT ---------------------------------------------------------------------------------------------------
+
+   Promise: the discrete Fourier transforms of torch.fft, of any size and in any dims; windows; complex numbers as
+   pairs.
+   Types: tgi_fourier (ENTRIES) is what a device computes; tgi_fourier_way is a transform by name: its kind and sign.
+   Way:
+       tg_fft_NAME, for each row of TGI_FOURIER_WAYS: the sizes, then tgi_fourier_dim for each dim
+       tgi_fourier_dim: x padded or cut, contiguous, in f32 or f64, then the op
+       tgi_fourier_op: the op fft along one dim, whose rule is the op of the other kind and sign
+       tg_stft: windows as a view, times the window, one transform; tg_istft: that back, the windows added (col2im)
+   (1) Each transform is a linear map of real numbers, so that its gradient is the transposed map, again a transform.
+   (2) `dim` counts the dims of the complex tensor; the pair is always the last dim, and contiguous in the op.
+   (3) Only f32 and f64 reach a device.
+   To add a transform: a row in TGI_FOURIER_WAYS, its declarations, its samples. */
+
+/* ---- the op: y [outer, to, inner, ..] from x [outer, from, inner, ..] along one dim ---- */
+
+/* params: i is n, dim the dim, flag the kind, j the sign, s the scale, t what the middle is multiplied by */
+static bool tgi_fourier_kernel(tgi_call *c, tg_tensor *y)
+{
+    const tg_tensor *x = c->in[0];
+    const tgi_op_params *p = &c->params;
+    tgi_fourier f;
+    memset(&f, 0, sizeof f);
+    f.kind = p->flag, f.sign = (int)p->j, f.scale = p->s, f.middle = p->t;
+    f.outer = f.inner = 1;
+    const int ndim = x->ndim - (f.kind != TGI_FOURIER_TO_HALF);
+    for (int d = 0; d < ndim; ++d) {
+        if (d < p->dim) f.outer *= x->dim[d];
+        else if (d > p->dim) f.inner *= x->dim[d];
+    }
+    f.n = p->i;
+    f.dtype = (tg_dtype)x->dtype;
+    const tgi_operand from = tgi_operand_of(x), to = tgi_operand_of(y);
+    f.index = from.index, f.x = from.data, f.y = to.data;
+    return f.outer * f.inner == 0 || c->backend->fft(c->S, &f);
+}
+
+/* x is contiguous, in f32 or f64, and has the size along dim that the kind and n need. */
+static tg_tensor *tgi_fourier_op(tg_tensor *x, int kind, int dim, int64_t n, int sign, double scale, double middle)
+{
+    tgi_call c;
+    if (!tgi_op_begin1(&c, TGI_OP_fft, x)) return NULL;
+    tg_shape shape = tgi_shape_of(x);
+    tgi_params(&c)->i = n;
+    c.params.dim = dim, c.params.flag = kind, c.params.j = sign, c.params.s = scale, c.params.t = middle;
+    shape.dim[dim] = kind == TGI_FOURIER_TO_HALF ? n / 2 + 1 : n;
+    if (kind == TGI_FOURIER_TO_HALF) shape.dim[shape.ndim++] = 2;
+    else if (kind == TGI_FOURIER_FROM_HALF) shape.ndim--;
+    return tgi_run(&c, shape, (tg_dtype)x->dtype, tgi_fourier_kernel);
+}
+
+/* The transposed map: the other sign, and from half where y is one, to half where x is. */
+static bool tgi_rule_fft(tgi_step *step, tg_tensor *g)
+{
+    static const int turned[3] = {TGI_FOURIER_COMPLEX, TGI_FOURIER_FROM_HALF, TGI_FOURIER_TO_HALF};
+    const tgi_op_params *p = step->params;
+    return tgi_set_input_grad(
+        step, 0, tgi_fourier_op(tg_contiguous(g), turned[p->flag], p->dim, p->i, -(int)p->j, p->s, p->t));
+}
+
+/* ---- transforms by name ---- */
+
+typedef struct { int kind, sign; bool inverse; } tgi_fourier_way;
+#define TGI_FOURIER_WAYS(OP)                                                                                           \
+    OP(fft, TGI_FOURIER_COMPLEX, -1, false)                                                                            \
+    OP(ifft, TGI_FOURIER_COMPLEX, 1, true)                                                                             \
+    OP(rfft, TGI_FOURIER_TO_HALF, -1, false)                                                                           \
+    OP(irfft, TGI_FOURIER_FROM_HALF, 1, true)                                                                          \
+    OP(hfft, TGI_FOURIER_FROM_HALF, -1, false)                                                                         \
+    OP(ihfft, TGI_FOURIER_TO_HALF, 1, true)
+
+/* What y is multiplied by; 0 after an error. */
+static double tgi_fourier_scale(tgi_thread *S, const char *op, const char *norm, bool inverse, int64_t n)
+{
+    if (n < 1) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "Invalid number of data points (%lld) specified", (long long)n);
+        return 0;
+    }
+    if (!norm || strcmp(norm, "backward") == 0) return inverse ? 1 / (double)n : 1;
+    if (strcmp(norm, "forward") == 0) return inverse ? 1 : 1 / (double)n;
+    if (strcmp(norm, "ortho") == 0) return 1 / sqrt((double)n);
+    tgi_fail(S, TG_ERR_ARGUMENT, op, "Invalid normalization mode: \"%.60s\"", norm);
+    return 0;
+}
+
+static bool tgi_need_pairs(tgi_thread *S, const char *op, const char *name, const tg_tensor *z)
+{
+    if (z->ndim > 0 && z->dim[z->ndim - 1] == 2) return true;
+    return tgi_fail(S, TG_ERR_SHAPE, op, "%s must be complex, pairs [.., 2], but it is %s", name,
+                    tgi_shape_text(z).text);
+}
+
+/* x with `size` numbers along dim: the first ones, or zeros after those that there are. */
+static tg_tensor *tgi_with_size(tg_tensor *x, int dim, int64_t size)
+{
+    const int64_t now = x->dim[dim];
+    if (now >= size) return now == size ? x : tg_narrow(x, dim, 0, size);
+    tg_shape pads;
+    pads.ndim = 2 * (x->ndim - dim);
+    if (pads.ndim > TG_MAX_DIMS) { /* a list of pads has no more numbers */
+        const int last = x->ndim - 1;
+        return tg_transpose(tgi_with_size(tg_transpose(x, dim, last), last, size), dim, last);
+    }
+    memset(pads.dim, 0, sizeof pads.dim);
+    pads.dim[pads.ndim - 1] = size - now;
+    return tg_pad(x, pads, 0);
+}
+
+/* The transform of x along a dim that is in range, n of -1 for that of x. */
+static tg_tensor *tgi_fourier_dim(tgi_thread *S, const char *op, tg_tensor *x, tgi_fourier_way way, int64_t n, int dim,
+                                  const char *norm)
+{
+    if (!x) return NULL;
+    if (n == -1) n = way.kind == TGI_FOURIER_FROM_HALF ? 2 * (x->dim[dim] - 1) : x->dim[dim];
+    const double scale = tgi_fourier_scale(S, op, norm, way.inverse, n);
+    if (scale == 0) return NULL;
+    if (way.kind == TGI_FOURIER_TO_HALF && x->ndim == TG_MAX_DIMS)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "pairs of %s would have more than %d dims",
+                                      tgi_shape_text(x).text, TG_MAX_DIMS));
+    x = tgi_with_size(x, dim, way.kind == TGI_FOURIER_FROM_HALF ? n / 2 + 1 : n);
+    return tgi_fourier_op(tg_contiguous(x), way.kind, dim, n, way.sign, scale,
+                          way.kind == TGI_FOURIER_FROM_HALF ? 2 : 1);
+}
+
+/* Sets list to the dims of a transform in several dims; most: how many it has without any, or 0 for all. */
+static bool tgi_fourier_dims(tgi_thread *S, const char *op, int ndim, const tg_shape *s, const tg_shape *dims, int most,
+                             tg_shape *list)
+{
+    bool seen[TG_MAX_DIMS] = {false};
+    if (s->ndim > ndim) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "Got shape with %d values but input tensor only has %d dimensions.",
+                        s->ndim, ndim);
+    }
+    *list = *dims;
+    if (dims->ndim == 0) {
+        list->ndim = most ? most : s->ndim ? s->ndim : ndim;
+        for (int i = 0; i < list->ndim; ++i) list->dim[i] = i - list->ndim;
+    }
+    if (s->ndim && s->ndim != list->ndim) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op,
+                        "When given, dim and shape arguments must have the same length, but got %d and %d", list->ndim,
+                        s->ndim);
+    }
+    for (int i = 0; i < list->ndim; ++i) {
+        int dim = (int)list->dim[i];
+        if (!tgi_wrap_dim(S, op, ndim, &dim)) return false;
+        if (seen[dim]) return tgi_fail(S, TG_ERR_ARGUMENT, op, "FFT dims must be unique");
+        seen[dim] = true;
+        list->dim[i] = dim;
+    }
+    return ndim > 0 || tgi_fail(S, TG_ERR_SHAPE, op, "Dimension specified as %d but tensor has no dimensions",
+                                dims->ndim ? (int)dims->dim[0] : -1);
+}
+
+/* The real side is the last dim of the list: to half goes first, from half last. */
+static tg_tensor *tgi_fourier_in(tgi_thread *S, const char *op, tg_tensor *x, tgi_fourier_way way, const tg_shape *s,
+                                 const tg_shape *list, const char *norm)
+{
+    const tgi_fourier_way others = {TGI_FOURIER_COMPLEX, way.sign, way.inverse};
+    const int count = list->ndim, last = count - 1;
+    for (int k = 0; x && k < count; ++k) {
+        const int i = way.kind == TGI_FOURIER_TO_HALF ? last - k : k;
+        x = tgi_fourier_dim(S, op, x, i == last ? way : others, s->ndim ? s->dim[i] : -1, (int)list->dim[i], norm);
+    }
+    return x;
+}
+
+/* dims NULL: one dim, `dim`. */
+static tg_tensor *tgi_fourier_named(const char *op, tg_tensor *x, tgi_fourier_way way, tg_shape s, int dim,
+                                    const tg_shape *dims, int most, const char *norm)
+{
+    tgi_composite c;
+    tg_shape list = TG_DIMS(dim);
+    tg_tensor *y = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_fft, op, &x)) return NULL;
+    const tg_dtype given = (tg_dtype)x->dtype;
+    const bool pairs = way.kind != TGI_FOURIER_TO_HALF;
+    if (!tgi_dtypes[given].floating) x = tg_to_dtype(x, c.S->default_dtype);
+    if (x && tgi_bytes_of((tg_dtype)x->dtype) < tgi_bytes_of(TG_F32)) x = tg_to_dtype(x, TG_F32);
+    if (x && (!pairs || tgi_need_pairs(c.S, op, "x", x)) &&
+        tgi_fourier_dims(c.S, op, x->ndim - pairs, dims ? &s : &tgi_no_dims, dims ? dims : &list, most, &list))
+        y = tgi_fourier_in(c.S, op, x, way, &s, &list, norm);
+    if (y && tgi_dtypes[given].floating && given != (tg_dtype)y->dtype) y = tg_to_dtype(y, given);
+    return tgi_composite_end(&c, y);
+}
+
+#define TGI_FOURIER_FUNCTIONS(name, kind, sign, inverse)                                                               \
+    tg_tensor *tg_fft_##name(tg_tensor *x, int64_t n, int dim, const char *norm)                                       \
+    {                                                                                                                  \
+        const tgi_fourier_way way = {kind, sign, inverse};                                                             \
+        return tgi_fourier_named("fft_" #name, x, way, TG_DIMS(n), dim, NULL, 0, norm);                                \
+    }                                                                                                                  \
+    tg_tensor *tg_fft_##name##2(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm)                             \
+    {                                                                                                                  \
+        const tgi_fourier_way way = {kind, sign, inverse};                                                             \
+        return tgi_fourier_named("fft_" #name "2", x, way, s, 0, &dims, 2, norm);                                      \
+    }                                                                                                                  \
+    tg_tensor *tg_fft_##name##n(tg_tensor *x, tg_shape s, tg_shape dims, const char *norm)                             \
+    {                                                                                                                  \
+        const tgi_fourier_way way = {kind, sign, inverse};                                                             \
+        return tgi_fourier_named("fft_" #name "n", x, way, s, 0, &dims, 0, norm);                                      \
+    }
+TGI_FOURIER_WAYS(TGI_FOURIER_FUNCTIONS)
+
+/* ---- frequencies ---- */
+
+static tg_tensor *tgi_frequencies(const char *op, int64_t n, double d, bool half)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    if (n < 1 || d == 0) {
+        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "n > 0 and d != 0 are needed, but got n=%lld, d=%g", (long long)n, d);
+        return tgi_composite_end(&c, NULL);
+    }
+    const int64_t positive = half ? n / 2 + 1 : (n + 1) / 2;
+    tg_tensor *y = tg_arange(0, (double)positive, 1);
+    if (y && !half && n > 1) {
+        tg_tensor *const parts[2] = {y, tg_arange((double)-(n / 2), 0, 1)};
+        y = tg_cat(parts, 2, 0);
+    }
+    return tgi_composite_end(&c, y ? tg_div_scalar(y, (double)n * d) : NULL);
+}
+
+tg_tensor *tg_fft_fftfreq(int64_t n, double d) { return tgi_frequencies("fft_fftfreq", n, d, false); }
+tg_tensor *tg_fft_rfftfreq(int64_t n, double d) { return tgi_frequencies("fft_rfftfreq", n, d, true); }
+
+static tg_tensor *tgi_fourier_shift(const char *op, tg_tensor *t, const tg_shape *dims, bool back)
+{
+    tgi_composite c;
+    tg_shape list = *dims, by;
+    if (!tgi_composite_begin_with(&c, TGI_OP_roll, op, &t)) return NULL;
+    for (int i = 0; dims->ndim == 0 && i < t->ndim; ++i) list.dim[list.ndim++] = i;
+    if (!tgi_wrap_dims(c.S, op, t, &list)) return tgi_composite_end(&c, NULL);
+    by.ndim = list.ndim;
+    for (int i = 0; i < list.ndim; ++i) {
+        const int64_t size = t->ndim ? t->dim[list.dim[i]] : 0;
+        by.dim[i] = back ? (size + 1) / 2 : size / 2;
+    }
+    return tgi_composite_end(&c, list.ndim && t->ndim ? tg_roll(t, by, list) : tg_clone(t));
+}
+
+tg_tensor *tg_fft_fftshift(tg_tensor *t, tg_shape dims) { return tgi_fourier_shift("fft_fftshift", t, &dims, false); }
+tg_tensor *tg_fft_ifftshift(tg_tensor *t, tg_shape dims) { return tgi_fourier_shift("fft_ifftshift", t, &dims, true); }
+
+/* ---- transforms of windows ---- */
+
+/* The sizes of a call of stft or istft, checked; *window [n_fft] in the dtype and on the device of x, or NULL. */
+static bool tgi_stft_window(tgi_thread *S, const char *op, tg_tensor *x, int64_t n_fft, int64_t *hop,
+                            tg_tensor **window)
+{
+    if (n_fft < 1 || *hop < 0) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "expected n_fft > 0 and hop_length > 0, but got n_fft=%lld and "
+                        "hop_length=%lld", (long long)n_fft, (long long)*hop);
+    }
+    if (*hop == 0) *hop = n_fft / 4 > 0 ? n_fft / 4 : 1;
+    tg_tensor *w = *window;
+    if (!w) return true;
+    if (w->ndim != 1 || w->dim[0] > n_fft || w->dim[0] == 0) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "expected a 1D window tensor of size 0 < win_length <= n_fft=%lld, but "
+                        "got window with size %s", (long long)n_fft, tgi_shape_text(w).text);
+    }
+    const int64_t left = (n_fft - w->dim[0]) / 2;
+    w = tg_to_dtype(w, (tg_dtype)x->dtype);
+    if (w && w->dim[0] < n_fft) w = tg_pad(w, TG_DIMS(left, n_fft - w->dim[0] - left), 0);
+    *window = w;
+    return w != NULL;
+}
+
+static tg_tensor *tgi_stft(tgi_thread *S, tg_tensor *x, int64_t n_fft, int64_t hop, tg_tensor *window, bool center,
+                           const char *pad_mode, bool normalized, bool onesided)
+{
+    const char *op = "stft", *norm = normalized ? "ortho" : NULL;
+    if (x->ndim != 1 && x->ndim != 2)
+        return tgi_no_tensor(
+            tgi_fail(S, TG_ERR_SHAPE, op, "expected a 1D or 2D tensor, but got %s", tgi_shape_text(x).text));
+    if (!tgi_stft_window(S, op, x, n_fft, &hop, &window)) return NULL;
+    if (center && n_fft / 2 > 0) { /* modes other than constant pad a dim of [B, C, T] */
+        const bool one = x->ndim == 1;
+        const tg_shape pads = TG_DIMS(n_fft / 2, n_fft / 2);
+        const bool constant = pad_mode && strcmp(pad_mode, "constant") == 0;
+        x = constant ? tg_pad(x, pads, 0)
+                     : tg_pad_mode(one ? tg_unsqueeze(x, 0) : x, pads, pad_mode ? pad_mode : "reflect");
+        if (x && one && !constant) x = tg_squeeze(x, 0);
+        if (!x) return NULL;
+    }
+    if (x->dim[x->ndim - 1] < n_fft) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "expected 0 < n_fft <= %lld, but got n_fft=%lld",
+                                      (long long)x->dim[x->ndim - 1], (long long)n_fft));
+    }
+    x = tg_unfold(x, -1, n_fft, hop); /* [.., windows, n_fft] */
+    if (window) x = tg_mul(x, window);
+    x = onesided ? tg_fft_rfft(x, -1, -1, norm) : tg_fft_fft(tg_complex(x, NULL), -1, -1, norm);
+    return x ? tg_contiguous(tg_transpose(x, -3, -2)) : NULL;
+}
+
+tg_tensor *tg_stft(tg_tensor *x, int64_t n_fft, int64_t hop, tg_tensor *window, bool center, const char *pad_mode,
+                   bool normalized, bool onesided)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_stft, NULL, &x, &window)) return NULL;
+    return tgi_composite_end(&c, tgi_stft(c.S, x, n_fft, hop, window, center, pad_mode, normalized, onesided));
+}
+
+/* The sum of windows frames [B, windows, n_fft], hop apart: [B, samples]. */
+static tg_tensor *tgi_overlap_add(tg_tensor *frames, int64_t n_fft, int64_t hop, int64_t samples)
+{
+    tg_tensor *y = tg_col2im(tg_transpose(frames, 1, 2), TG_DIMS(1, samples), TG_DIMS(1, n_fft), TG_DIMS(1), TG_DIMS(0),
+                             TG_DIMS(1, hop));
+    return y ? tg_reshape(y, TG_SHAPE(-1, samples)) : NULL;
+}
+
+static tg_tensor *tgi_istft(tgi_thread *S, tg_tensor *x, int64_t n_fft, int64_t hop, tg_tensor *window, bool center,
+                            bool normalized, bool onesided, int64_t length)
+{
+    const char *op = "istft", *norm = normalized ? "ortho" : NULL;
+    const bool one = x->ndim == 3;
+    if (!tgi_need_pairs(S, op, "x", x) || !tgi_stft_window(S, op, x, n_fft, &hop, &window)) return NULL;
+    if ((x->ndim != 3 && x->ndim != 4) || x->dim[x->ndim - 3] != (onesided ? n_fft / 2 + 1 : n_fft) ||
+        x->dim[x->ndim - 2] < 1 || length < -1) {
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "expected pairs [.., %lld, windows, 2], but got %s",
+                                      (long long)(onesided ? n_fft / 2 + 1 : n_fft), tgi_shape_text(x).text));
+    }
+    const int64_t windows = x->dim[x->ndim - 2], samples = n_fft + hop * (windows - 1), cut = center ? n_fft / 2 : 0;
+    x = tg_transpose(one ? tg_unsqueeze(x, 0) : x, -3, -2);
+    x = onesided ? tg_fft_irfft(x, n_fft, -1, norm) : tg_real(tg_fft_ifft(x, -1, -1, norm));
+    if (!window && x) window = tg_ones_on(TG_SHAPE(n_fft), (tg_dtype)x->dtype, tgi_device_of(x));
+    tg_tensor *sum = x ? tgi_overlap_add(tg_mul(x, window), n_fft, hop, samples) : NULL;
+    tg_tensor *weight = window ? tg_expand(tg_square(window), TG_SHAPE(1, windows, n_fft)) : NULL;
+    weight = weight ? tgi_overlap_add(weight, n_fft, hop, samples) : NULL;
+    const int64_t end = length >= 0 ? cut + length : samples - cut, kept = end < samples ? end : samples;
+    if (!sum || !weight) return NULL;
+    if (kept <= cut && length != 0)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "no sample is left of %lld", (long long)samples));
+    sum = tg_narrow(sum, 1, cut, kept - cut), weight = tg_narrow(weight, 1, cut, kept - cut);
+    if (!weight || (kept > cut && tg_item(tg_amin(tg_detach(weight))) < 1e-11))
+        return tgi_no_tensor(!weight ? false : tgi_fail(S, TG_ERR_ARGUMENT, op, "window overlap add min: 1"));
+    x = tg_div(sum, weight);
+    if (x && length > kept - cut) x = tg_pad(x, TG_DIMS(0, length - (kept - cut)), 0);
+    return x && one ? tg_squeeze(x, 0) : x;
+}
+
+tg_tensor *tg_istft(tg_tensor *x, int64_t n_fft, int64_t hop, tg_tensor *window, bool center, bool normalized,
+                    bool onesided, int64_t length)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_istft, NULL, &x, &window)) return NULL;
+    return tgi_composite_end(&c, tgi_istft(c.S, x, n_fft, hop, window, center, normalized, onesided, length));
+}
+
+/* ---- windows ---- */
+
+/* The modified Bessel function of order 0, by its series. */
+static double tgi_bessel_i0(double x)
+{
+    double sum = 1, term = 1;
+    for (int k = 1; term > sum * 1e-17 && k < 1000; ++k) sum += term *= (x / (2 * k)) * (x / (2 * k));
+    return sum;
+}
+
+/* Number i of a symmetric window of n + 1 numbers. */
+typedef double (*tgi_window_number)(double i, double n, double a, double b);
+static double tgi_cosine_window(double i, double n, double a, double b)
+{
+    return a - b * cos(6.283185307179586 * i / n);
+}
+static double tgi_blackman_number(double i, double n, double a, double b)
+{
+    return tgi_cosine_window(i, n, a, b) + 0.08 * cos(12.566370614359172 * i / n);
+}
+static double tgi_bartlett_number(double i, double n, double a, double b)
+{
+    (void)a, (void)b;
+    return 1 - fabs(2 * i / n - 1);
+}
+static double tgi_kaiser_number(double i, double n, double a, double b)
+{
+    const double at = 2 * i / n - 1, inside = 1 - at * at;
+    (void)b;
+    return tgi_bessel_i0(a * sqrt(inside > 0 ? inside : 0)) / tgi_bessel_i0(a);
+}
+
+static tg_tensor *tgi_window_numbers(const char *op, int64_t n, bool periodic, tgi_window_number number, double a,
+                                     double b)
+{
+    tgi_composite c;
+    tg_tensor *w = NULL;
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    if (n < 0) tgi_fail(c.S, TG_ERR_ARGUMENT, op, "%s requires non-negative window_length, got %lld", op, (long long)n);
+    else w = tg_ones_on(TG_SHAPE(n), TG_F64, TG_CPU);
+    double *const at = w ? tg_data_f64(w) : NULL;
+    for (int64_t i = 0; n > 1 && w && i < n; ++i) at[i] = number((double)i, (double)(periodic ? n : n - 1), a, b);
+    return tgi_composite_end(&c, w ? tg_to_ex(w, c.S->default_device, c.S->default_dtype, 0) : NULL);
+}
+
+tg_tensor *tg_hann_window(int64_t n, bool periodic)
+{
+    return tgi_window_numbers("hann_window", n, periodic, tgi_cosine_window, 0.5, 0.5);
+}
+tg_tensor *tg_hamming_window(int64_t n, bool periodic, double alpha, double beta)
+{
+    return tgi_window_numbers("hamming_window", n, periodic, tgi_cosine_window, alpha, beta);
+}
+tg_tensor *tg_blackman_window(int64_t n, bool periodic)
+{
+    return tgi_window_numbers("blackman_window", n, periodic, tgi_blackman_number, 0.42, 0.5);
+}
+tg_tensor *tg_bartlett_window(int64_t n, bool periodic)
+{
+    return tgi_window_numbers("bartlett_window", n, periodic, tgi_bartlett_number, 0, 0);
+}
+tg_tensor *tg_kaiser_window(int64_t n, bool periodic, double beta)
+{
+    return tgi_window_numbers("kaiser_window", n, periodic, tgi_kaiser_number, beta, 0);
+}
+
+/* ---- complex numbers as pairs ---- */
+
+static tg_tensor *tgi_pair(tg_tensor *re, tg_tensor *im)
+{
+    tg_tensor *const parts[2] = {re, im};
+    return re && im ? tg_stack(parts, 2, -1) : NULL;
+}
+
+tg_tensor *tg_complex(tg_tensor *re, tg_tensor *im)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_complex, NULL, &re, &im)) return NULL;
+    if (im && !tgi_same_shape(re, im->ndim, im->dim)) {
+        tgi_fail(c.S, TG_ERR_SHAPE, "complex", "re and im must have one shape, but they are %s and %s",
+                 tgi_shape_text(re).text, tgi_shape_text(im).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    return tgi_composite_end(&c, tgi_pair(re, im ? im : tg_zeros_like(re)));
+}
+
+tg_tensor *tg_polar(tg_tensor *abs, tg_tensor *angle)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_polar, NULL, &abs, &angle)) return NULL;
+    return tgi_composite_end(&c, tgi_pair(tg_mul(abs, tg_cos(angle)), tg_mul(abs, tg_sin(angle))));
+}
+
+/* Part k of pairs. */
+static tg_tensor *tgi_part_of_pairs(const char *op, tg_tensor *z, int64_t k)
+{
+    tgi_thread *S = tgi_self();
+    return tgi_argument(S, op, "z", z) && tgi_need_pairs(S, op, "z", z) ? tg_select(z, -1, k) : NULL;
+}
+
+tg_tensor *tg_real(tg_tensor *z) { return tgi_part_of_pairs("real", z, 0); }
+tg_tensor *tg_imag(tg_tensor *z) { return tgi_part_of_pairs("imag", z, 1); }
+
+tg_tensor *tg_complex_mul(tg_tensor *a, tg_tensor *b)
+{
+    tgi_composite c;
+    tg_tensor *y = NULL;
+    if (!tgi_composite_begin_with(&c, TGI_OP_complex_mul, NULL, &a, &b)) return NULL;
+    if (tgi_need_pairs(c.S, c.name, "a", a) && tgi_need_pairs(c.S, c.name, "b", b)) {
+        tg_tensor *re = tg_real(a), *im = tg_imag(a), *b_re = tg_real(b), *b_im = tg_imag(b);
+        y = tgi_pair(tg_sub(tg_mul(re, b_re), tg_mul(im, b_im)), tg_add(tg_mul(re, b_im), tg_mul(im, b_re)));
+    }
+    return tgi_composite_end(&c, y);
+}
+
+tg_tensor *tg_complex_conj(tg_tensor *z)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_complex_conj, NULL, &z)) return NULL;
+    return tgi_composite_end(&c, tgi_pair(tg_real(z), tg_neg(tg_imag(z))));
+}
+
+tg_tensor *tg_complex_abs(tg_tensor *z)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_complex_abs, NULL, &z)) return NULL;
+    return tgi_composite_end(&c, tgi_need_pairs(c.S, c.name, "z", z) ? tg_norm_dim(z, 2, -1, false) : NULL);
+}
+
+tg_tensor *tg_complex_angle(tg_tensor *z)
+{
+    tgi_composite c;
+    if (!tgi_composite_begin_with(&c, TGI_OP_complex_angle, NULL, &z)) return NULL;
+    return tgi_composite_end(&c, tg_atan2(tg_imag(z), tg_real(z)));
+}
+#else
+static bool tgi_rule_fft(TGI_UNUSED tgi_step *step, TGI_UNUSED tg_tensor *g) { return false; }
+#endif /* !TG_NO_FFT */
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------
 
@@ -43773,6 +44485,74 @@ enum { TGI_REDUCE_WIDTH = 512 };
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
 typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
 
+#if defined(TGI_HAS_VECTORS) && !defined(TG_NO_FFT)
+/* Elements of two vectors, by place: those of the first count from 0, those of the second go on. */
+#ifdef __clang__
+#define TGI_PLACES(x, y, type, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define TGI_PLACES(x, y, type, ...) __builtin_shuffle(x, y, __extension__(type){__VA_ARGS__})
+#endif
+/* Of vectors of so many elements: the lower halves by turns, the upper ones; every other element of all, from 0,
+ * from 1. */
+#define TGI_LOW_2(x, y, type) TGI_PLACES(x, y, type, 0, 2)
+#define TGI_HIGH_2(x, y, type) TGI_PLACES(x, y, type, 1, 3)
+#define TGI_EVEN_2 TGI_LOW_2
+#define TGI_ODD_2 TGI_HIGH_2
+#define TGI_LOW_4(x, y, type) TGI_PLACES(x, y, type, 0, 4, 1, 5)
+#define TGI_HIGH_4(x, y, type) TGI_PLACES(x, y, type, 2, 6, 3, 7)
+#define TGI_EVEN_4(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6)
+#define TGI_ODD_4(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7)
+#define TGI_LOW_8(x, y, type) TGI_PLACES(x, y, type, 0, 8, 1, 9, 2, 10, 3, 11)
+#define TGI_HIGH_8(x, y, type) TGI_PLACES(x, y, type, 4, 12, 5, 13, 6, 14, 7, 15)
+#define TGI_EVEN_8(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6, 8, 10, 12, 14)
+#define TGI_ODD_8(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7, 9, 11, 13, 15)
+#define TGI_LOW_16(x, y, type) TGI_PLACES(x, y, type, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define TGI_HIGH_16(x, y, type) TGI_PLACES(x, y, type, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define TGI_EVEN_16(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define TGI_ODD_16(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#endif
+
+/* Fourier transforms of rows side by side, as many as TGI_FOURIER_LANES bytes have numbers: an array [n, lanes] holds
+   their real parts, and one behind it the imaginary parts.  Each factor of n is a pass over them; roots
+   [n * root_step] are pairs, exp(-2 pi i k / (n * root_step)). */
+enum { TGI_FOURIER_LANES = 64, TGI_FOURIER_FACTORS = 40, TGI_FOURIER_PRIME = 31 };
+typedef struct {
+    int64_t n, root_step;
+    int count;
+    int64_t factor[TGI_FOURIER_FACTORS];
+    const void *roots;
+} tgi_fourier_factors;
+
+/* Where the numbers of the rows lie: the real part of number j of row l at re + j * step + l * lane, in numbers, the
+   imaginary part as far behind im, which is NULL if they are real. */
+typedef struct {
+    void *re, *im;
+    int64_t step, lane;
+} tgi_fourier_view;
+
+/* The half y [n / 2 + 1] of a transform of n real numbers, and the pairs z that it is made from or that are made from
+   it: of an even n the transform [n / 2] of the numbers taken two by two, of an odd one [n] that of the numbers.  Steps
+   as above, of both parts.  roots: pairs exp(-2 pi i k / n), k <= n / 4; ends, middle: what the pairs of y are
+   multiplied by; conj: y is conjugated. */
+typedef struct {
+    int64_t n, z_step, z_im, y_step, y_im;
+    bool conj, rows; /* rows: TGI_FOURIER_LANES side by side; else one */
+    double ends, middle;
+    const void *roots;
+    void *z, *y;
+} tgi_fourier_half;
+
+/* The loops of Fourier transforms: see SIMD_FFT. */
+typedef struct {
+    bool (*transform)(const tgi_fourier_factors *f, void *from, void *to);
+    void (*load)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *to);
+    void (*store)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *from, int64_t apart, double scale);
+    void (*twiddle)(const void *from, int64_t n, const void *twiddle, int64_t im, void *to, int64_t step,
+                    int64_t lanes);
+    void (*to_half)(const tgi_fourier_half *h);
+    void (*from_half)(const tgi_fourier_half *h);
+} tgi_fourier_loops;
+
 typedef struct tgi_index_block tgi_index_block; /* see CPU_INDEX */
 
 /* The kernels of one instruction set.  Index 0 of a pair is f32, 1 is f64. */
@@ -43824,6 +44604,7 @@ typedef struct tgi_kernels {
     /* See CPU_CONV. */
     void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
     void (*slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n);
+    const tgi_fourier_loops *fourier[2]; /* of f64 NULL where there are none */
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
     void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
 } tgi_kernels;
@@ -47477,6 +48258,465 @@ static tgi_answer tgi_cpu_grid_sample_backward(tgi_thread *S, const tgi_sampling
 {
     return tgi_sample_run(S, s, true);
 }
+
+#ifndef TG_NO_FFT
+/* ======== @@CPU_FFT ===============================================================================================
+
+   Promise: the entry fft: Fourier transforms of any size, along any dim, in f32 and f64.
+   Types: tgi_fourier_plan is what the rows of a call have in common: factors, roots, how long rows are cut; a plan of a
+   size with a large prime factor has a plan of a power of 2.  tgi_fourier_job is what the threads share.
+   Way, the loops being those of SIMD_FFT:
+       rows side by side   tgi_fourier_block: load, passes, store; for all dims but the last, and for many short rows
+       a long row          tgi_fourier_long: as a matrix; its columns side by side, times roots, then its rows
+       a prime             tgi_fourier_prime: as a convolution with a chirp, by transforms of a power of 2
+   (1) Real numbers of an even n are transformed as n / 2 pairs, and split after (to_half) or joined before (from_half).
+   (2) The inverse is the transform with real and imaginary parts exchanged, so that no loop knows of it.
+   (3) Which of the ways is taken depends on the sizes, not on threads, and no row depends on the part it is in.
+   To add a radix: its case in fourier_transform (SIMD_FFT) and in tgi_fourier_factor. */
+
+typedef struct tgi_fourier_plan {
+    int64_t n;
+    bool f32;
+    const tgi_fourier_loops *loops;
+    tgi_fourier_factors all;           /* of n, if there is no prime above TGI_FOURIER_PRIME */
+    int64_t rows, columns;             /* of a long row as a matrix, or 0 */
+    tgi_fourier_factors down, across;  /* of rows, of columns */
+    char *roots, *twiddle;             /* [n] pairs; [2, rows, columns] */
+    struct tgi_fourier_plan *power;    /* of a power of 2, for a prime, or NULL; then there are no roots, but */
+    char *chirp, *spectrum;            /* [n] and [power->n] pairs */
+} tgi_fourier_plan;
+
+typedef struct {
+    const tgi_fourier *f;
+    const tgi_fourier_plan *plan;
+    bool halves, side_by_side; /* halves: (1) */
+    int64_t blocks;            /* side by side: of an outer row, or of all rows if inner is 1 */
+    const char *half_roots;
+    char *scratch; /* of thread k: at scratch + k * bytes */
+    size_t bytes;
+} tgi_fourier_job;
+
+static int64_t tgi_fourier_size(const tgi_fourier_plan *p) { return p->f32 ? 4 : 8; }
+static int64_t tgi_fourier_lanes_of(const tgi_fourier_plan *p) { return TGI_FOURIER_LANES / tgi_fourier_size(p); }
+
+/* The factors of n; false if one is too large.  Powers of 2 as eights, with a four or two fours for what is left. */
+static bool tgi_fourier_factor(tgi_fourier_factors *f, int64_t n, const char *roots, int64_t root_step)
+{
+    int twos = 0;
+    f->n = n, f->root_step = root_step, f->roots = roots, f->count = 0;
+    for (; n % 2 == 0; n /= 2) ++twos;
+    for (; twos > 4 || twos == 3; twos -= 3) f->factor[f->count++] = 8;
+    for (; twos > 1; twos -= 2) f->factor[f->count++] = 4;
+    if (twos) f->factor[f->count++] = 2;
+    for (int64_t r = 3; n > 1 && r <= TGI_FOURIER_PRIME; n % r ? r += 2 : 0) {
+        if (n % r == 0) f->factor[f->count++] = r, n /= r;
+    }
+    return n == 1;
+}
+
+static void tgi_fourier_put(bool f32, char *pairs, int64_t i, const double *pair)
+{
+    for (int k = 0; k < 2; ++k) {
+        if (f32) ((float *)(void *)pairs)[2 * i + k] = (float)pair[k];
+        else ((double *)(void *)pairs)[2 * i + k] = pair[k];
+    }
+}
+
+/* pairs [count] = exp(-2 pi i k / n): products of the turns of a multiple of `apart` and of what is left. */
+static void tgi_fourier_roots(bool f32, char *pairs, int64_t count, int64_t n)
+{
+    enum { MOST = 512 };
+    double fine[2 * MOST];
+    int64_t apart = 1;
+    while (apart < MOST && apart * apart < count) apart *= 2;
+    for (int64_t k = 0; k < apart && k < count; ++k) tgi_turn(k % n, n, fine + 2 * k);
+    for (int64_t start = 0; start < count; start += apart) {
+        double turn[2];
+        tgi_turn(start, n, turn);
+        for (int64_t k = 0; k < apart && start + k < count; ++k) {
+            const double *const w = fine + 2 * k;
+            const double root[2] = {turn[0] * w[0] - turn[1] * w[1], -(turn[0] * w[1] + turn[1] * w[0])};
+            tgi_fourier_put(f32, pairs, start + k, root);
+        }
+    }
+}
+
+/* twiddle [2, rows, columns]: of row i and column j the root i * j. */
+static void tgi_fourier_twiddles(const tgi_fourier_plan *p)
+{
+    for (int64_t i = 0; i < p->n; ++i) {
+        const int64_t root = 2 * (i / p->columns * (i % p->columns));
+        for (int k = 0; k < 2; ++k) {
+            const int64_t to = k * p->n + i;
+            if (p->f32) ((float *)(void *)p->twiddle)[to] = ((const float *)(const void *)p->roots)[root + k];
+            else ((double *)(void *)p->twiddle)[to] = ((const double *)(const void *)p->roots)[root + k];
+        }
+    }
+}
+
+/* The numbers of scratch memory that a row takes: of a block [2, n] in lanes twice, and the row once more as it lies
+   between its two ways. */
+static int64_t tgi_fourier_scratch(const tgi_fourier_plan *p)
+{
+    if (p->power) return 4 * p->power->n + tgi_fourier_scratch(p->power);
+    const int64_t longest = p->rows > p->columns ? p->rows : p->columns;
+    return p->rows ? 4 * longest * tgi_fourier_lanes_of(p) + 2 * p->n : 4 * p->n * tgi_fourier_lanes_of(p);
+}
+
+/* A row x of pairs to a row y of pairs, times scale; inverse: with real and imaginary parts exchanged. */
+static void tgi_fourier_row(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
+                            char *scratch);
+
+static tgi_fourier_view tgi_fourier_view_of(const tgi_fourier_plan *p, const char *pairs, bool inverse, int64_t step,
+                                            int64_t lane)
+{
+    char *const re = (char *)(uintptr_t)pairs, *const im = re + tgi_fourier_size(p);
+    const tgi_fourier_view v = {inverse ? im : re, inverse ? re : im, step, lane};
+    return v;
+}
+
+/* x as a matrix [rows, columns]: its columns are transformed, times roots; then its rows, which are the columns of y.
+ */
+static void tgi_fourier_long(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
+                             char *scratch)
+{
+    const int64_t size = tgi_fourier_size(p), lanes = tgi_fourier_lanes_of(p), pair = 2 * size;
+    const int64_t longest = p->rows > p->columns ? p->rows : p->columns;
+    char *const a = scratch, *const b = a + 2 * longest * lanes * size, *const between = b + 2 * longest * lanes * size;
+    for (int64_t j = 0; j < p->columns; j += lanes) {
+        const int64_t count = tgi_at_most(p->columns - j, lanes);
+        const tgi_fourier_view from = tgi_fourier_view_of(p, x + j * pair, inverse, 2 * p->columns, 2);
+        p->loops->load(&from, p->rows, count, a);
+        const bool other = p->loops->transform(&p->down, a, b);
+        p->loops->twiddle(other ? b : a, p->rows, p->twiddle + j * size, p->n, between + j * size, p->columns, count);
+    }
+    for (int64_t i = 0; i < p->rows; i += lanes) {
+        const int64_t count = tgi_at_most(p->rows - i, lanes);
+        char *const row = between + i * p->columns * size;
+        const tgi_fourier_view from = {row, row + p->n * size, 1, p->columns};
+        const tgi_fourier_view to = tgi_fourier_view_of(p, y + i * pair, inverse, 2 * p->rows, 2);
+        p->loops->load(&from, p->columns, count, a);
+        const bool other = p->loops->transform(&p->across, a, b);
+        p->loops->store(&to, p->columns, count, other ? b : a, p->columns * lanes, scale);
+    }
+}
+
+/* y [n] pairs = x times w times scale; conj: x and y are exchanged parts. */
+static void tgi_fourier_multiply(bool f32, int64_t n, const char *x_, const char *w_, char *y_, bool swap_x,
+                                 bool swap_y, double scale)
+{
+    const int re = swap_x, im = !swap_x, to_re = swap_y, to_im = !swap_y;
+    for (int64_t i = 0; i < 2 * n; i += 2) {
+        if (f32) {
+            const float *const x = (const float *)(const void *)x_ + i, *const w = (const float *)(const void *)w_ + i;
+            float *const y = (float *)(void *)y_ + i, a = x[re] * w[0] - x[im] * w[1], b = x[re] * w[1] + x[im] * w[0];
+            y[to_re] = a * (float)scale, y[to_im] = b * (float)scale;
+        } else {
+            const double *const x = (const double *)(const void *)x_ + i, *const w =
+                                                                              (const double *)(const void *)w_ + i;
+            double *const y = (double *)(void *)y_ + i, a = x[re] * w[0] - x[im] * w[1],
+                          b = x[re] * w[1] + x[im] * w[0];
+            y[to_re] = a * scale, y[to_im] = b * scale;
+        }
+    }
+}
+
+/* After Bluestein (1970): since 2 j k = j^2 + k^2 - (k - j)^2, y[k] is chirp[k] times the convolution of x[j] chirp[j]
+   with the conjugate of chirp, chirp[j] = exp(-pi i j^2 / n); the convolution is a product of transforms. */
+static void tgi_fourier_prime(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
+                              char *scratch)
+{
+    const int64_t pair = 2 * tgi_fourier_size(p), m = p->power->n;
+    char *const a = scratch, *const b = a + m * pair, *const rest = b + m * pair;
+    tgi_fourier_multiply(p->f32, p->n, x, p->chirp, a, inverse, false, 1);
+    memset(a + p->n * pair, 0, (size_t)((m - p->n) * pair));
+    tgi_fourier_row(p->power, a, b, false, 1, rest);
+    tgi_fourier_multiply(p->f32, m, b, p->spectrum, a, false, false, 1);
+    tgi_fourier_row(p->power, a, b, true, 1, rest);
+    tgi_fourier_multiply(p->f32, p->n, b, p->chirp, y, false, inverse, scale);
+}
+
+static void tgi_fourier_row(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
+                            char *scratch)
+{
+    if (p->power) {
+        tgi_fourier_prime(p, x, y, inverse, scale, scratch);
+    } else if (p->rows) {
+        tgi_fourier_long(p, x, y, inverse, scale, scratch);
+    } else {
+        char *const a = scratch, *const b = a + 2 * p->n * tgi_fourier_lanes_of(p) * tgi_fourier_size(p);
+        const tgi_fourier_view from = tgi_fourier_view_of(p, x, inverse, 2, 0);
+        const tgi_fourier_view to = tgi_fourier_view_of(p, y, inverse, 2, 0);
+        p->loops->load(&from, p->n, 1, a);
+        const bool other = p->loops->transform(&p->all, a, b);
+        p->loops->store(&to, p->n, 1, other ? b : a, p->n * tgi_fourier_lanes_of(p), scale);
+    }
+}
+
+/* ---- plans ---- */
+
+static void tgi_fourier_plan_free(tgi_thread *S, tgi_fourier_plan *p)
+{
+    const size_t pairs = (size_t)(2 * p->n * tgi_fourier_size(p));
+    if (p->power) {
+        tgi_free(S, p->spectrum, (size_t)(2 * p->power->n * tgi_fourier_size(p)));
+        tgi_fourier_plan_free(S, p->power);
+        tgi_free(S, p->power, sizeof *p->power);
+    }
+    tgi_free(S, p->chirp, pairs);
+    tgi_free(S, p->twiddle, pairs);
+    tgi_free(S, p->roots, pairs);
+}
+
+static char *tgi_fourier_alloc(tgi_thread *S, const tgi_fourier_plan *p, int64_t n)
+{
+    size_t bytes = 0;
+    char *memory = NULL;
+    if (tgi_mul_size((size_t)n, (size_t)(2 * tgi_fourier_size(p)), &bytes)) memory = (char *)tgi_alloc(S, bytes);
+    if (!memory) tgi_no_memory(S, "fft", bytes ? bytes : SIZE_MAX);
+    return memory;
+}
+
+static bool tgi_fourier_plan_of(tgi_thread *S, tgi_fourier_plan *p, int64_t n, tg_dtype dtype);
+
+/* The chirp, and the transform of its conjugate, divided by the size of the inverse. */
+static bool tgi_fourier_plan_prime(tgi_thread *S, tgi_fourier_plan *p)
+{
+    const int64_t n = p->n, pair = 2 * tgi_fourier_size(p);
+    int64_t m = 1;
+    while (m < 2 * n - 1) m *= 2;
+    tgi_fourier_plan *const power = (tgi_fourier_plan *)tgi_alloc(S, sizeof *power);
+    if (!power) return tgi_no_memory(S, "fft", sizeof *power);
+    memset(power, 0, sizeof *power);
+    p->power = power;
+    if (!tgi_fourier_plan_of(S, power, m, p->f32 ? TG_F32 : TG_F64)) return false;
+    p->chirp = tgi_fourier_alloc(S, p, n);
+    p->spectrum = p->chirp ? tgi_fourier_alloc(S, p, m) : NULL;
+    char *const x = p->spectrum ? tgi_fourier_alloc(S, p, m) : NULL;
+    const size_t bytes = (size_t)(tgi_fourier_scratch(power) * tgi_fourier_size(p));
+    char *const scratch = x ? (char *)tgi_alloc(S, bytes) : NULL;
+    if (x && !scratch) tgi_no_memory(S, "fft", bytes);
+    if (scratch) {
+        memset(x, 0, (size_t)(m * pair));
+        for (int64_t j = 0, square = 0; j < n; square = (square + 2 * j + 1) % (2 * n), ++j) { /* j^2 modulo 2 n */
+            double turn[2];
+            tgi_turn(square, 2 * n, turn);
+            tgi_fourier_put(p->f32, x, j, turn);
+            if (j) tgi_fourier_put(p->f32, x, m - j, turn);
+            turn[1] = -turn[1];
+            tgi_fourier_put(p->f32, p->chirp, j, turn);
+        }
+        tgi_fourier_row(power, x, p->spectrum, false, 1 / (double)m, scratch);
+        tgi_free(S, scratch, bytes);
+    }
+    if (x) tgi_free(S, x, (size_t)(m * pair));
+    return scratch != NULL;
+}
+
+/* Fills in p, which is zeros; false after recording an error.  tgi_fourier_plan_free frees it then, too. */
+static bool tgi_fourier_plan_of(tgi_thread *S, tgi_fourier_plan *p, int64_t n, tg_dtype dtype)
+{
+    enum { LONG = 256, LEAST = 8 }; /* a row that is cut; a side of the matrix */
+    p->n = n;
+    p->f32 = dtype == TG_F32;
+    p->loops = tgi_kernels_of(S)->fourier[!p->f32];
+    if (!tgi_fourier_factor(&p->all, n, NULL, 1)) return tgi_fourier_plan_prime(S, p);
+    p->roots = tgi_fourier_alloc(S, p, n);
+    if (!p->roots) return false;
+    p->all.roots = p->roots;
+    tgi_fourier_roots(p->f32, p->roots, n, n);
+    int64_t rows = 1;
+    for (int64_t r = 2; n >= LONG && r * r <= n; ++r) rows = n % r ? rows : r;
+    if (rows < LEAST) return true;
+    p->twiddle = tgi_fourier_alloc(S, p, n);
+    if (!p->twiddle) return false;
+    p->rows = rows, p->columns = n / rows;
+    tgi_fourier_factor(&p->down, p->rows, p->roots, p->columns);
+    tgi_fourier_factor(&p->across, p->columns, p->roots, p->rows);
+    tgi_fourier_twiddles(p);
+    return true;
+}
+
+/* ---- the ways of a call ---- */
+
+/* Numbers of outer row o at inner place i of x or y, `length` of them along the dim, in numbers. */
+static char *tgi_fourier_at(const tgi_fourier_job *job, const void *data, bool pairs, int64_t length, int64_t o,
+                            int64_t i)
+{
+    const int64_t numbers = (o * length * job->f->inner + i) * (pairs ? 2 : 1);
+    return (char *)(uintptr_t)data + numbers * tgi_fourier_size(job->plan);
+}
+
+/* The view of x or y for rows side by side, from row (o, i) on; halves of pairs that are real numbers, two and two. */
+static tgi_fourier_view tgi_fourier_side(const tgi_fourier_job *job, bool is_y, int64_t o, int64_t i)
+{
+    const tgi_fourier *const f = job->f;
+    const bool pairs = f->kind != (is_y ? TGI_FOURIER_FROM_HALF : TGI_FOURIER_TO_HALF);
+    const int64_t length = is_y ? tgi_fourier_to(f) : tgi_fourier_from(f), width = pairs ? 2 : 1;
+    char *const re = tgi_fourier_at(job, is_y ? f->y : f->x, pairs, length, o, i);
+    const int64_t apart = pairs ? 1 : f->inner;
+    tgi_fourier_view v = {re, re + apart * tgi_fourier_size(job->plan), width * f->inner,
+                          f->inner > 1 ? width : width * length};
+    if (!pairs && job->halves) v.step *= 2;
+    else if (!pairs) v.im = NULL;
+    return v;
+}
+
+static void tgi_fourier_exchange(tgi_fourier_view *v)
+{
+    void *const re = v->re;
+    v->re = v->im, v->im = re;
+}
+
+/* z is an array of rows side by side, or one row of pairs; y the same, or lies in the tensor of halves. */
+static tgi_fourier_half tgi_fourier_half_of(const tgi_fourier_job *job, void *z, void *y, bool rows)
+{
+    const tgi_fourier *const f = job->f;
+    const int64_t lanes = tgi_fourier_lanes_of(job->plan), c = f->n / 2;
+    const bool from = f->kind == TGI_FOURIER_FROM_HALF, conj = from ? f->sign < 0 : f->sign > 0;
+    tgi_fourier_half h;
+    h.n = f->n, h.rows = rows, h.roots = job->half_roots, h.z = z, h.y = y, h.ends = 1;
+    h.middle = from ? f->middle / 2 : f->middle;
+    h.conj = conj != (from && !job->halves); /* a real y from the transform of the conjugates, without an inverse */
+    h.z_step = rows ? lanes : 2, h.z_im = rows ? job->plan->n * lanes : 1;
+    h.y_step = rows ? lanes : 2 * f->inner, h.y_im = rows ? (c + 1) * lanes : 1;
+    return h;
+}
+
+/* n numbers, or pairs, from x to y, their steps in bytes. */
+static void tgi_fourier_copy(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t n, int64_t size, int width)
+{
+    for (int k = 0; k < width; ++k) tgi_copy_run(y + k * size, y_step, x + k * size, x_step, n, size);
+}
+
+/* Rows side by side.  a and b are each as large as [2, n + 1] in lanes. */
+static void tgi_fourier_block(const tgi_fourier_job *job, int64_t o, int64_t i, int64_t lanes, char *a, char *b)
+{
+    const tgi_fourier *const f = job->f;
+    const tgi_fourier_plan *const p = job->plan;
+    const tgi_fourier_loops *const loops = p->loops;
+    const int64_t all = tgi_fourier_lanes_of(p), from = tgi_fourier_from(f), to = tgi_fourier_to(f);
+    const bool from_half = f->kind == TGI_FOURIER_FROM_HALF;
+    tgi_fourier_view x = tgi_fourier_side(job, false, o, i), y = tgi_fourier_side(job, true, o, i);
+    if (f->kind == TGI_FOURIER_COMPLEX && f->sign > 0) tgi_fourier_exchange(&x), tgi_fourier_exchange(&y);
+    loops->load(&x, from_half ? from : p->n, lanes, a);
+    if (from_half) {
+        tgi_fourier_half h = tgi_fourier_half_of(job, b, a, true);
+        if (job->halves) { /* the inverse: real and imaginary parts exchanged, in the arrays and in y */
+            h.z = b + h.z_im * tgi_fourier_size(p), h.z_im = -h.z_im;
+            tgi_fourier_exchange(&y);
+        }
+        loops->from_half(&h);
+    }
+    const bool other = loops->transform(&p->all, from_half ? b : a, from_half ? a : b);
+    char *const z = other != from_half ? b : a, *const rest = z == a ? b : a;
+    if (f->kind == TGI_FOURIER_TO_HALF) {
+        const tgi_fourier_half h = tgi_fourier_half_of(job, z, rest, true);
+        loops->to_half(&h);
+        loops->store(&y, to, lanes, rest, to * all, f->scale);
+    } else {
+        loops->store(&y, p->n, lanes, z, p->n * all, f->scale);
+    }
+}
+
+/* One row, o and i its place.  z and w are rows of n pairs. */
+static void tgi_fourier_alone(const tgi_fourier_job *job, int64_t o, int64_t i, char *z, char *w, char *scratch)
+{
+    const tgi_fourier *const f = job->f;
+    const tgi_fourier_plan *const p = job->plan;
+    const int64_t size = tgi_fourier_size(p), pair = 2 * size, apart = f->inner;
+    const bool to_half = f->kind == TGI_FOURIER_TO_HALF, from_half = f->kind == TGI_FOURIER_FROM_HALF;
+    char *const x = tgi_fourier_at(job, f->x, !to_half, tgi_fourier_from(f), o, i);
+    char *const y = tgi_fourier_at(job, f->y, !from_half, tgi_fourier_to(f), o, i);
+    const bool here = apart == 1 && (job->halves || (!to_half && !from_half)); /* pairs lie in x and in y as in a row */
+    if (from_half) {
+        const tgi_fourier_half h = tgi_fourier_half_of(job, z, x, false);
+        p->loops->from_half(&h);
+    } else if (to_half && !job->halves) {
+        memset(z, 0, (size_t)(p->n * pair));
+        tgi_fourier_copy(z, pair, x, apart * size, f->n, size, 1);
+    } else if (!here) {
+        tgi_fourier_copy(z, to_half ? size : pair, x, apart * (to_half ? size : pair), f->n, size, to_half ? 1 : 2);
+    }
+    const bool inverse = from_half ? job->halves : !to_half && f->sign > 0;
+    tgi_fourier_row(p, here && !from_half ? x : z, here && !to_half ? y : w, inverse, f->scale, scratch);
+    if (to_half) {
+        const tgi_fourier_half h = tgi_fourier_half_of(job, w, y, false);
+        p->loops->to_half(&h);
+    } else if (from_half && !here) {
+        tgi_fourier_copy(y, apart * size, w, job->halves ? size : pair, f->n, size, 1);
+    } else if (!here) {
+        tgi_fourier_copy(y, apart * pair, w, pair, f->n, size, 2);
+    }
+}
+
+/* Items: blocks of rows side by side, or rows. */
+static void tgi_fourier_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_fourier_job *const job = (const tgi_fourier_job *)job_;
+    const tgi_fourier *const f = job->f;
+    const tgi_fourier_plan *const p = job->plan;
+    const int64_t lanes = tgi_fourier_lanes_of(p), size = tgi_fourier_size(p), row = 2 * (p->n + 1) * size;
+    char *const a = job->scratch + (size_t)thread * job->bytes;
+    for (; first < end; ++first) {
+        if (!job->side_by_side) {
+            tgi_fourier_alone(job, first / f->inner, first % f->inner, a, a + row, a + 2 * row);
+        } else if (f->inner == 1) {
+            tgi_fourier_block(job, first * lanes, 0, tgi_at_most(f->outer - first * lanes, lanes), a, a + row * lanes);
+        } else {
+            const int64_t i = first % job->blocks * lanes;
+            tgi_fourier_block(job, first / job->blocks, i, tgi_at_most(f->inner - i, lanes), a, a + row * lanes);
+        }
+    }
+}
+
+/* Allocates what the threads need, and calls them. */
+static bool tgi_fourier_run(tgi_thread *S, tgi_fourier_job *job)
+{
+    const tgi_fourier *const f = job->f;
+    const tgi_fourier_plan *const p = job->plan;
+    const int64_t lanes = tgi_fourier_lanes_of(p), size = tgi_fourier_size(p), row = 2 * (p->n + 1);
+    const bool cut =
+        f->inner == 1 && p->rows && (f->outer < lanes || p->n > 2048 || (p->rows % lanes | p->columns % lanes) == 0);
+    job->side_by_side = !p->power && !cut && p->n <= 65536;
+    job->blocks = ((f->inner == 1 ? f->outer : f->inner) + lanes - 1) / lanes;
+    const int64_t blocks = f->inner == 1 ? job->blocks : f->outer * job->blocks;
+    const int64_t items = job->side_by_side ? blocks : f->outer * f->inner;
+    const int parts = tgi_parts_for(S, 4.0 * (double)f->n * (double)(f->outer * f->inner), items);
+    size_t bytes = SIZE_MAX;
+    job->bytes =
+        (size_t)((job->side_by_side ? 2 * row * lanes : 2 * row + tgi_fourier_scratch(p)) * size + 63) / 64 * 64;
+    job->scratch = tgi_mul_size(job->bytes, (size_t)parts, &bytes) ? (char *)tgi_alloc(S, bytes) : NULL;
+    if (!job->scratch) return tgi_no_memory(S, "fft", bytes);
+    tgi_parallel_for(parts, items, tgi_fourier_range, job);
+    tgi_free(S, job->scratch, bytes);
+    return true;
+}
+
+static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
+{
+    tgi_fourier_plan plan;
+    tgi_fourier_job job;
+    char *half_roots = NULL;
+    if (tgi_lacks_loops(f->dtype)) return tgi_plain_fft(S, f);
+    memset(&plan, 0, sizeof plan);
+    job.f = f;
+    job.plan = &plan;
+    job.halves = f->kind != TGI_FOURIER_COMPLEX && f->n % 2 == 0;
+    bool ok = tgi_fourier_plan_of(S, &plan, job.halves ? f->n / 2 : f->n, f->dtype);
+    const int64_t roots = f->n / 4 + 1; /* up to c / 2 */
+    if (ok && job.halves) {
+        half_roots = tgi_fourier_alloc(S, &plan, roots);
+        if (half_roots) tgi_fourier_roots(plan.f32, half_roots, roots, f->n);
+        else ok = false;
+    }
+    job.half_roots = half_roots;
+    ok = ok && tgi_fourier_run(S, &job);
+    if (half_roots) tgi_free(S, half_roots, (size_t)(roots * 2 * tgi_fourier_size(&plan)));
+    tgi_fourier_plan_free(S, &plan);
+    return ok;
+}
+#endif /* !TG_NO_FFT: CPU_FFT */
 
 /* ======== @@GEMM ==================================================================================================
 
@@ -52807,6 +54047,449 @@ static void TGI_T(distance_gradient)(const tgi_distance_row *row)
 }
 TGI_FMA_END
 
+/* ======== @@SIMD_FFT ==============================================================================================
+
+   Promise: the loops of Fourier transforms, in f32 and f64: rows side by side, as many as a vector register of AVX-512
+   has numbers.
+   Types: tgi_fourier_factors (KERNELS) is a size and its factors, tgi_fourier_view where rows lie in memory.
+   Way, of arrays [n, lanes], one of real parts and one behind it of imaginary parts:
+       fourier_load, fourier_store   between memory and such arrays; squares of rows are turned in registers
+       fourier_transform             a pass for each factor r of n, after Stockham: with s the product of the factors
+                                     before and m = n / (s r), y[s (r p + k) + q] = w^(s p k) times the transform of
+                                     size r of x[s (p + m j) + q] over j, for all p < m and q < s, w = exp(-2 pi i / n)
+   (1) No pass changes the order of the result, and all run over whole vectors.
+   (2) Lanes without a row are zeros; no lane depends on another.
+   To add a radix: its butterfly, and its case in fourier_transform. */
+
+#ifndef TG_NO_FFT
+TGI_FMA_BEGIN
+
+#undef TGI_T_PLACES
+#if defined(TGI_TABLES) /* AVX-512 */
+#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_16, TGI_##name##_8)(x, y, TGI_T(fourier_places))
+#elif defined(TGI_AGAIN) /* AVX2 */
+#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_8, TGI_##name##_4)(x, y, TGI_T(fourier_places))
+#else
+#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_4, TGI_##name##_2)(x, y, TGI_T(fourier_places))
+#endif
+#ifdef TGI_HAS_VECTORS
+typedef tgi_whole TGI_T(fourier_places) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+#endif
+
+enum {
+    TGI_T(fourier_lanes) = (int)(TGI_FOURIER_LANES / sizeof(tgi_real)),
+    TGI_T(fourier_width) = (int)(sizeof(tgi_vector) / sizeof(tgi_real)),
+    TGI_T(fourier_vectors) = (int)TGI_T(fourier_lanes) / (int)TGI_T(fourier_width)
+};
+
+/* y = the transform of x [4], its numbers e apart. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_four)(const tgi_vector *xr, const tgi_vector *xi, tgi_vector *yr, tgi_vector *yi,
+                                           const int e)
+{
+    const tgi_vector even_r = xr[0] + xr[2], even_i = xi[0] + xi[2], apart_r = xr[0] - xr[2], apart_i = xi[0] - xi[2];
+    const tgi_vector odd_r = xr[1] + xr[3], odd_i = xi[1] + xi[3], turn_r = xi[1] - xi[3], turn_i = xr[3] - xr[1];
+    yr[0] = even_r + odd_r, yi[0] = even_i + odd_i;
+    yr[e] = apart_r + turn_r, yi[e] = apart_i + turn_i;
+    yr[2 * e] = even_r - odd_r, yi[2 * e] = even_i - odd_i;
+    yr[3 * e] = apart_r - turn_r, yi[3 * e] = apart_i - turn_i;
+}
+
+/* y [r] = the transform of x [r], r = 2, 4 or 8. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_even)(const int r, const tgi_vector *xr, const tgi_vector *xi, tgi_vector *yr,
+                                           tgi_vector *yi)
+{
+    TGI_FMA
+    const tgi_real half = (tgi_real)0.70710678118654752; /* the root of 1/2 */
+    if (r == 2) {
+        yr[0] = xr[0] + xr[1], yi[0] = xi[0] + xi[1];
+        yr[1] = xr[0] - xr[1], yi[1] = xi[0] - xi[1];
+        return;
+    }
+    if (r == 4) {
+        TGI_T(fourier_four)(xr, xi, yr, yi, 1);
+        return;
+    }
+    tgi_vector sum_r[4], sum_i[4], apart_r[4], apart_i[4];
+    TGI_UNROLL
+    for (int k = 0; k < 4; ++k) {
+        sum_r[k] = xr[k] + xr[k + 4], sum_i[k] = xi[k] + xi[k + 4];
+        apart_r[k] = xr[k] - xr[k + 4], apart_i[k] = xi[k] - xi[k + 4];
+    }
+    tgi_vector re = apart_r[1], im = apart_i[1];
+    apart_r[1] = (re + im) * half, apart_i[1] = (im - re) * half;
+    re = apart_r[2], im = apart_i[2];
+    apart_r[2] = im, apart_i[2] = -re;
+    re = apart_r[3], im = apart_i[3];
+    apart_r[3] = (im - re) * half, apart_i[3] = -(re + im) * half;
+    TGI_T(fourier_four)(sum_r, sum_i, yr, yi, 2);
+    TGI_T(fourier_four)(apart_r, apart_i, yr + 1, yi + 1, 2);
+}
+
+/* Of an odd r numbers k and r - k are taken together: their cosines are equal, and their sines opposite.  turn [r]:
+   pairs exp(-2 pi i k / r). */
+TGI_ALWAYS_INLINE void TGI_T(fourier_odd)(const int r, const tgi_vector *xr, const tgi_vector *xi, tgi_vector *yr,
+                                          tgi_vector *yi, const tgi_real *turn)
+{
+    TGI_FMA
+    tgi_vector total_r = xr[0], total_i = xi[0];
+    TGI_UNROLL
+    for (int j = 1; j <= r / 2; ++j) {
+        tgi_vector re = xr[0], im = xi[0], turn_r = (xi[1] - xi[r - 1]) * turn[2 * j + 1];
+        tgi_vector turn_i = (xr[1] - xr[r - 1]) * turn[2 * j + 1];
+        re += (xr[1] + xr[r - 1]) * turn[2 * j], im += (xi[1] + xi[r - 1]) * turn[2 * j];
+        TGI_UNROLL
+        for (int k = 2; k <= r / 2; ++k) {
+            const tgi_real *const w = turn + 2 * (j * k % r);
+            re += (xr[k] + xr[r - k]) * w[0], im += (xi[k] + xi[r - k]) * w[0];
+            turn_r += (xi[k] - xi[r - k]) * w[1], turn_i += (xr[k] - xr[r - k]) * w[1];
+        }
+        yr[j] = re - turn_r, yi[j] = im + turn_i;
+        yr[r - j] = re + turn_r, yi[r - j] = im - turn_i;
+        total_r += xr[j] + xr[r - j], total_i += xi[j] + xi[r - j];
+    }
+    yr[0] = total_r, yi[0] = total_i;
+}
+
+/* A pass of any odd r, which need not be known when this is compiled: numbers j and r - j of y at once. */
+static void TGI_T(fourier_any)(const int r, int64_t s, int64_t apart, const tgi_vector *x, int64_t im, tgi_vector *y,
+                               const tgi_real *turn, const tgi_real *w)
+{
+    TGI_FMA
+    for (int64_t i = 0; i < s * (r / 2 + 1); ++i) {
+        const int64_t q = i % s, j = i / s, back = r - j;
+        const tgi_vector *const at = x + q;
+        tgi_vector re = at[0], i_m = at[im], turn_r = re - re, turn_i = turn_r;
+        for (int64_t k = 1; k <= r / 2; ++k) {
+            const tgi_vector *const a = at + k * apart, *const b = at + (r - k) * apart;
+            const tgi_real *const root = turn + 2 * (j * k % r);
+            re += (a[0] + b[0]) * root[0], i_m += (a[im] + b[im]) * root[0];
+            turn_r += (a[im] - b[im]) * root[1], turn_i += (a[0] - b[0]) * root[1];
+        }
+        const tgi_vector first_r = re - turn_r, first_i = i_m + turn_i, last_r = re + turn_r, last_i = i_m - turn_i;
+        y[q + j * s] = first_r * w[2 * j] - first_i * w[2 * j + 1];
+        y[im + q + j * s] = first_i * w[2 * j] + first_r * w[2 * j + 1];
+        if (j == 0) continue;
+        y[q + back * s] = last_r * w[2 * back] - last_i * w[2 * back + 1];
+        y[im + q + back * s] = last_i * w[2 * back] + last_r * w[2 * back + 1];
+    }
+}
+
+/* Numbers p of a pass, q of all s; w [r]: pairs, NULL: ones. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_butterflies)(const int r, const int64_t s, const int64_t apart,
+                                                  const tgi_vector *x, const int64_t x_im, tgi_vector *y,
+                                                  const int64_t y_im, const tgi_real *turn, const tgi_real *w)
+{
+    TGI_FMA
+    for (int64_t q = 0; q < s; ++q) {
+        tgi_vector xr[8], xi[8], yr[8], yi[8];
+        TGI_UNROLL
+        for (int k = 0; k < r; ++k) xr[k] = x[q + k * apart], xi[k] = x[x_im + q + k * apart];
+        if (r % 2) TGI_T(fourier_odd)(r, xr, xi, yr, yi, turn);
+        else TGI_T(fourier_even)(r, xr, xi, yr, yi);
+        y[q] = yr[0], y[y_im + q] = yi[0];
+        TGI_UNROLL
+        for (int k = 1; k < r; ++k) {
+            const tgi_vector re = yr[k], im = yi[k];
+            if (w) yr[k] = re * w[2 * k] - im * w[2 * k + 1], yi[k] = im * w[2 * k] + re * w[2 * k + 1];
+            y[q + k * s] = yr[k], y[y_im + q + k * s] = yi[k];
+        }
+    }
+}
+
+/* A pass of factor r; s in vectors, step: of roots, for one step of p. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_pass)(const int r, const tgi_fourier_factors *f, int64_t s, int64_t m,
+                                           int64_t step, const tgi_vector *x, tgi_vector *y, int64_t im)
+{
+    const tgi_real *const roots = (const tgi_real *)f->roots;
+    tgi_real turn[16], w[16];
+    for (int k = 0; k < r; ++k) memcpy(turn + 2 * k, roots + 2 * (f->n / r * f->root_step * k), 2 * sizeof turn[0]);
+    TGI_T(fourier_butterflies)(r, s, s * m, x, im, y, im, turn, NULL);
+    for (int64_t p = 1; p < m; ++p) {
+        for (int k = 1; k < r; ++k) memcpy(w + 2 * k, roots + 2 * (p * k * step), 2 * sizeof w[0]);
+        TGI_T(fourier_butterflies)(r, s, s * m, x + s * p, im, y + s * r * p, im, turn, w);
+    }
+}
+
+static void TGI_T(fourier_any_pass)(const int r, const tgi_fourier_factors *f, int64_t s, int64_t m, int64_t step,
+                                    const tgi_vector *x, tgi_vector *y, int64_t im)
+{
+    const tgi_real *const roots = (const tgi_real *)f->roots;
+    tgi_real turn[2 * TGI_FOURIER_PRIME], w[2 * TGI_FOURIER_PRIME];
+    for (int k = 0; k < r; ++k) memcpy(turn + 2 * k, roots + 2 * (f->n / r * f->root_step * k), 2 * sizeof turn[0]);
+    for (int64_t p = 0; p < m; ++p) {
+        for (int k = 0; k < r; ++k) memcpy(w + 2 * k, roots + 2 * (p * k * step), 2 * sizeof w[0]);
+        TGI_T(fourier_any)(r, s, s * m, x + s * p, im, y + s * r * p, turn, w);
+    }
+}
+
+/* The transform of arrays `from`, which are written over; `to` are others.  Whether the result is in `to`. */
+static bool TGI_T(fourier_transform)(const tgi_fourier_factors *f, void *from, void *to)
+{
+    TGI_FMA
+    const int64_t im = f->n * TGI_T(fourier_vectors);
+    tgi_vector *x = (tgi_vector *)from, *y = (tgi_vector *)to;
+    int64_t s = TGI_T(fourier_vectors), m = f->n, step = f->root_step;
+    for (int i = 0; i < f->count; ++i) {
+        const int r = (int)f->factor[i];
+        m /= r;
+        switch (r) {
+        case 2: TGI_T(fourier_pass)(2, f, s, m, step, x, y, im); break;
+        case 3: TGI_T(fourier_pass)(3, f, s, m, step, x, y, im); break;
+        case 4: TGI_T(fourier_pass)(4, f, s, m, step, x, y, im); break;
+        case 5: TGI_T(fourier_pass)(5, f, s, m, step, x, y, im); break;
+        case 8: TGI_T(fourier_pass)(8, f, s, m, step, x, y, im); break;
+        default: TGI_T(fourier_any_pass)(r, f, s, m, step, x, y, im);
+        }
+        s *= r, step *= r;
+        tgi_vector *const next = x;
+        x = y, y = next;
+    }
+    return x == (tgi_vector *)to;
+}
+
+#ifdef TGI_HAS_VECTORS
+/* v [width] = the rows of a square matrix, transposed: each of log2(width) steps puts the elements of vectors i and
+   i + width / 2 by turns into vectors 2 i and 2 i + 1. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_turn)(tgi_vector *v)
+{
+    enum { WIDTH = TGI_T(fourier_width) };
+    TGI_UNROLL
+    for (int step = 1; step < WIDTH; step *= 2) {
+        tgi_vector t[WIDTH];
+        TGI_UNROLL
+        for (int i = 0; i < WIDTH / 2; ++i) {
+            t[2 * i] = TGI_T_PLACES(LOW, v[i], v[i + WIDTH / 2]);
+            t[2 * i + 1] = TGI_T_PLACES(HIGH, v[i], v[i + WIDTH / 2]);
+        }
+        TGI_UNROLL
+        for (int i = 0; i < WIDTH; ++i) v[i] = t[i];
+    }
+}
+
+/* Numbers j of array y [n, lanes] from rows of pairs, or the reverse; as many as fill whole vectors.  Returns the first
+   j that is left. */
+TGI_ALWAYS_INLINE int64_t TGI_T(fourier_pairs_of_rows)(tgi_real *x, int64_t lane, int64_t n, tgi_real *re, tgi_real *im,
+                                                       const bool loads, const tgi_real scale)
+{
+    enum { WIDTH = TGI_T(fourier_width), LANES = TGI_T(fourier_lanes) };
+    int64_t j = 0;
+    for (; j + WIDTH / 2 <= n; j += WIDTH / 2) {
+        TGI_UNROLL
+        for (int part = 0; part < LANES; part += WIDTH) {
+            tgi_vector v[WIDTH];
+            TGI_UNROLL
+            for (int k = 0; k < WIDTH / 2 && !loads; ++k) {
+                v[2 * k] = *(const tgi_vector *)(re + (j + k) * LANES + part) * scale;
+                v[2 * k + 1] = *(const tgi_vector *)(im + (j + k) * LANES + part) * scale;
+            }
+            TGI_UNROLL
+            for (int l = 0; l < WIDTH && loads; ++l) v[l] = *(const tgi_vector *)(x + (part + l) * lane + 2 * j);
+            TGI_T(fourier_turn)(v);
+            TGI_UNROLL
+            for (int l = 0; l < WIDTH && !loads; ++l) *(tgi_vector *)(x + (part + l) * lane + 2 * j) = v[l];
+            TGI_UNROLL
+            for (int k = 0; k < WIDTH / 2 && loads; ++k) {
+                *(tgi_vector *)(re + (j + k) * LANES + part) = v[2 * k];
+                *(tgi_vector *)(im + (j + k) * LANES + part) = v[2 * k + 1];
+            }
+        }
+    }
+    return j;
+}
+
+/* y [n, lanes] = rows of real numbers. */
+TGI_ALWAYS_INLINE int64_t TGI_T(fourier_reals_of_rows)(const tgi_real *x, int64_t lane, int64_t n, tgi_real *y)
+{
+    enum { WIDTH = TGI_T(fourier_width), LANES = TGI_T(fourier_lanes) };
+    int64_t j = 0;
+    for (; j + WIDTH <= n; j += WIDTH) {
+        TGI_UNROLL
+        for (int part = 0; part < LANES; part += WIDTH) {
+            tgi_vector v[WIDTH];
+            TGI_UNROLL
+            for (int l = 0; l < WIDTH; ++l) v[l] = *(const tgi_vector *)(x + (part + l) * lane + j);
+            TGI_T(fourier_turn)(v);
+            TGI_UNROLL
+            for (int k = 0; k < WIDTH; ++k) *(tgi_vector *)(y + (j + k) * LANES + part) = v[k];
+        }
+    }
+    return j;
+}
+#endif
+
+/* re, im [n, lanes] from what lies in memory; zeros in lanes from `lanes` on, and where there is no imaginary part. */
+static void TGI_T(fourier_load)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *to)
+{
+    enum { LANES = TGI_T(fourier_lanes) };
+    const tgi_real *const x_re = (const tgi_real *)v->re, *const x_im = (const tgi_real *)v->im;
+    tgi_real *const re = (tgi_real *)to, *const im = re + n * LANES;
+    int64_t j = 0;
+#ifdef TGI_HAS_VECTORS
+    enum { WIDTH = TGI_T(fourier_width) };
+    if (lanes == LANES && v->step == 2 && x_im == x_re + 1)
+        j = TGI_T(fourier_pairs_of_rows)((tgi_real *)v->re, v->lane, n, re, im, true, 1);
+    else if (lanes == LANES && v->step == 2 && x_re == x_im + 1)
+        j = TGI_T(fourier_pairs_of_rows)((tgi_real *)v->im, v->lane, n, im, re, true, 1);
+    else if (lanes == LANES && v->step == 1 && v->im) {
+        j = TGI_T(fourier_reals_of_rows)(x_re, v->lane, n, re);
+        TGI_T(fourier_reals_of_rows)(x_im, v->lane, n, im);
+    }
+    for (; lanes == LANES && v->lane == 2 && (x_im == x_re + 1 || x_re == x_im + 1) && j < n; ++j) {
+        const bool swapped = x_re > x_im;
+        const tgi_real *const x = (swapped ? x_im : x_re) + j * v->step;
+        tgi_real *const first = (swapped ? im : re) + j * LANES, *const second = (swapped ? re : im) + j * LANES;
+        TGI_UNROLL
+        for (int l = 0; l < LANES; l += WIDTH) {
+            const tgi_vector a = *(const tgi_vector *)(x + 2 * l), b = *(const tgi_vector *)(x + 2 * l + WIDTH);
+            *(tgi_vector *)(first + l) = TGI_T_PLACES(EVEN, a, b),
+                                    *(tgi_vector *)(second + l) = TGI_T_PLACES(ODD, a, b);
+        }
+    }
+#endif
+    for (; j < n; ++j) {
+        for (int64_t l = 0; l < LANES; ++l) {
+            re[j * LANES + l] = l < lanes ? x_re[j * v->step + l * v->lane] : 0;
+            im[j * LANES + l] = l < lanes && x_im ? x_im[j * v->step + l * v->lane] : 0;
+        }
+    }
+}
+
+/* The reverse, times scale; of `re`, im is as far behind as `apart` says.  Real numbers leave im out. */
+static void TGI_T(fourier_store)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *from, int64_t apart,
+                                 double scale_)
+{
+    enum { LANES = TGI_T(fourier_lanes) };
+    tgi_real *const y_re = (tgi_real *)v->re, *const y_im = (tgi_real *)v->im;
+    tgi_real *const re = (tgi_real *)from, *const im = re + apart, scale = (tgi_real)scale_;
+    int64_t j = 0;
+#ifdef TGI_HAS_VECTORS
+    enum { WIDTH = TGI_T(fourier_width) };
+    if (lanes == LANES && v->step == 2 && y_im == y_re + 1)
+        j = TGI_T(fourier_pairs_of_rows)(y_re, v->lane, n, re, im, false, scale);
+    else if (lanes == LANES && v->step == 2 && y_re == y_im + 1)
+        j = TGI_T(fourier_pairs_of_rows)(y_im, v->lane, n, im, re, false, scale);
+    for (; lanes == LANES && v->lane == 2 && (y_im == y_re + 1 || y_re == y_im + 1) && j < n; ++j) {
+        const bool swapped = y_re > y_im;
+        tgi_real *const y = (swapped ? y_im : y_re) + j * v->step;
+        const tgi_real *const first = (swapped ? im : re) + j * LANES, *const second = (swapped ? re : im) + j * LANES;
+        TGI_UNROLL
+        for (int l = 0; l < LANES; l += WIDTH) {
+            const tgi_vector a = *(const tgi_vector *)(first + l) * scale,
+                             b = *(const tgi_vector *)(second + l) * scale;
+            *(tgi_vector *)(y + 2 * l) = TGI_T_PLACES(LOW, a, b),
+                                    *(tgi_vector *)(y + 2 * l + WIDTH) = TGI_T_PLACES(HIGH, a, b);
+        }
+    }
+#endif
+    for (; j < n; ++j) {
+        for (int64_t l = 0; l < lanes; ++l) {
+            y_re[j * v->step + l * v->lane] = re[j * LANES + l] * scale;
+            if (y_im) y_im[j * v->step + l * v->lane] = im[j * LANES + l] * scale;
+        }
+    }
+}
+
+/* Rows of arrays [n, lanes] to the columns of split arrays y [n, ..], y_step apart, times pairs that lie as they do. */
+static void TGI_T(fourier_twiddle)(const void *from, int64_t n, const void *twiddle_, int64_t im, void *to,
+                                   int64_t step, int64_t lanes)
+{
+    TGI_FMA
+    enum { LANES = TGI_T(fourier_lanes) };
+    const tgi_real *const x = (const tgi_real *)from, *const twiddle = (const tgi_real *)twiddle_;
+    tgi_real *const y = (tgi_real *)to;
+    for (int64_t j = 0; j < n; ++j) {
+        const tgi_real *const xr = x + j * LANES, *const xi = xr + n * LANES, *const w = twiddle + j * step;
+        tgi_real *const out = y + j * step;
+        TGI_INDEPENDENT
+        for (int64_t l = 0; l < lanes; ++l) {
+            const tgi_real re = xr[l] * w[l] - xi[l] * w[im + l], i = xi[l] * w[l] + xr[l] * w[im + l];
+            out[l] = re, out[im + l] = i;
+        }
+    }
+}
+
+/* With E and O the transforms of the even and of the odd ones of the real numbers, z[k] = E[k] + i O[k] and y[k] = E[k]
+   + w^k O[k]; and E[c - k] and O[c - k] are the conjugates. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_split)(const tgi_fourier_half *h, const int lanes)
+{
+    TGI_FMA
+    const int64_t c = h->n / 2;
+    const tgi_real *const z = (const tgi_real *)h->z, sign = h->conj ? -1 : 1;
+    tgi_real *const y = (tgi_real *)h->y;
+    for (int64_t k = 0; h->n % 2 && k <= c; ++k) { /* z is the transform itself */
+        const tgi_real scale = (tgi_real)(k ? h->middle : h->ends);
+        for (int l = 0; l < lanes; ++l) {
+            y[k * h->y_step + l] = z[k * h->z_step + l] * scale;
+            y[k * h->y_step + h->y_im + l] = z[k * h->z_step + h->z_im + l] * scale * sign;
+        }
+    }
+    for (int64_t k = 0; h->n % 2 == 0 && 2 * k <= c; ++k) {
+        const tgi_real scale = (tgi_real)((k ? h->middle : h->ends) / 2), *const w = (const tgi_real *)h->roots + 2 * k;
+        const tgi_real *const a = z + k * h->z_step, *const b = z + (k ? c - k : 0) * h->z_step;
+        tgi_real *const to = y + k * h->y_step, *const other = y + (c - k) * h->y_step;
+        TGI_INDEPENDENT
+        for (int l = 0; l < lanes; ++l) {
+            const tgi_real ar = a[l] * scale, ai = a[h->z_im + l] * scale, br = b[l] * scale,
+                           bi = b[h->z_im + l] * scale;
+            const tgi_real even_r = ar + br, even_i = ai - bi, odd_r = ai + bi, odd_i = br - ar;
+            const tgi_real re = odd_r * w[0] - odd_i * w[1], im = odd_i * w[0] + odd_r * w[1];
+            other[l] = even_r - re, other[h->y_im + l] = (im - even_i) * sign;
+            to[l] = even_r + re, to[h->y_im + l] = (even_i + im) * sign;
+        }
+    }
+}
+
+/* z from y: the reverse, times n. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_join)(const tgi_fourier_half *h, const int lanes)
+{
+    TGI_FMA
+    const int64_t c = h->n / 2;
+    const tgi_real *const y = (const tgi_real *)h->y, sign = h->conj ? -1 : 1;
+    tgi_real *const z = (tgi_real *)h->z;
+    for (int64_t k = 0; h->n % 2 && k <= c; ++k) {
+        const tgi_real scale = (tgi_real)(k ? h->middle : h->ends), some = k ? scale * sign : 0;
+        tgi_real *const to = z + k * h->z_step, *const other = z + (k ? h->n - k : 0) * h->z_step;
+        for (int l = 0; l < lanes; ++l) {
+            const tgi_real re = y[k * h->y_step + l] * scale, im = k ? y[k * h->y_step + h->y_im + l] * some : 0;
+            other[l] = re, other[h->z_im + l] = -im;
+            to[l] = re, to[h->z_im + l] = im;
+        }
+    }
+    for (int64_t k = 0; h->n % 2 == 0 && 2 * k <= c; ++k) {
+        const tgi_real scale = (tgi_real)(k ? h->middle : h->ends), *const w = (const tgi_real *)h->roots + 2 * k;
+        const tgi_real *const a = y + k * h->y_step, *const b = y + (c - k) * h->y_step;
+        const tgi_real some = k ? scale * sign : 0; /* the imaginary parts at the ends count for nothing */
+        tgi_real *const to = z + k * h->z_step, *const other = z + (k ? c - k : 0) * h->z_step;
+        TGI_INDEPENDENT
+        for (int l = 0; l < lanes; ++l) {
+            const tgi_real ar = a[l] * scale, br = b[l] * scale;
+            const tgi_real ai = k ? a[h->y_im + l] * some : 0, bi = k ? b[h->y_im + l] * some : 0;
+            const tgi_real sum_r = ar + br, sum_i = ai - bi, apart_r = ar - br, apart_i = ai + bi;
+            const tgi_real re = apart_r * w[0] + apart_i * w[1], im = apart_i * w[0] - apart_r * w[1];
+            if (k) other[l] = sum_r + im, other[h->z_im + l] = re - sum_i;
+            to[l] = sum_r - im, to[h->z_im + l] = sum_i + re;
+        }
+    }
+}
+
+static void TGI_T(fourier_to_half)(const tgi_fourier_half *h)
+{
+    if (h->rows) TGI_T(fourier_split)(h, TGI_T(fourier_lanes));
+    else TGI_T(fourier_split)(h, 1);
+}
+
+static void TGI_T(fourier_from_half)(const tgi_fourier_half *h)
+{
+    if (h->rows) TGI_T(fourier_join)(h, TGI_T(fourier_lanes));
+    else TGI_T(fourier_join)(h, 1);
+}
+
+static const tgi_fourier_loops TGI_T(fourier) = {
+    TGI_T(fourier_transform), TGI_T(fourier_load),    TGI_T(fourier_store),
+    TGI_T(fourier_twiddle),   TGI_T(fourier_to_half), TGI_T(fourier_from_half)};
+TGI_FMA_END
+#endif /* !TG_NO_FFT */
+
 TGI_LOOPS_END
 #undef tgi_real
 #undef tgi_whole
@@ -52836,9 +54519,11 @@ TGI_LOOPS_END
 #ifdef TGI_INCLUDES_ITSELF
 #define TGI_F64_ROW(name) TGI_LIGHT(name##_f64)
 #define TGI_F64(name) TGI_V(name##_f64)
+#define TGI_FOURIER_F64 &TGI_V(fourier_f64)
 #else
 #define TGI_F64_ROW(name) NULL
 #define TGI_F64(name) NULL
+#define TGI_FOURIER_F64 NULL
 #endif
 TGI_PASS_BEGIN
 
@@ -53447,6 +55132,11 @@ static const tgi_kernels TGI_V(kernels) = {
 #endif
     TGI_V(slide),
     TGI_V(slide_weight),
+#ifdef TG_NO_FFT
+    {NULL, NULL},
+#else
+    {&TGI_V(fourier_f32), TGI_FOURIER_F64},
+#endif
 #ifdef TGI_AGAIN
     TGI_V(stream),
 #else
@@ -53849,6 +55539,14 @@ TGI_USED TGI_GIVES6(tg_tensor *, max_unpool1d, tg_tensor *, tg_tensor *, tg_shap
 TGI_GIVES3(tg_tensor *, adaptive_max_pool1d_ex, tg_tensor *, tg_shape, tg_tensor **)
 TGI_USED TGI_GIVES5(tg_tensor *, interpolate_ex, tg_tensor *, tg_shape, double, const char *, bool)
 TGI_USED TGI_GIVES5(tg_tensor *, grid_sample, tg_tensor *, tg_tensor *, const char *, const char *, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, fft_fft, tg_tensor *, int64_t, int, const char *)
+TGI_USED TGI_GIVES4(tg_tensor *, fft_fft2, tg_tensor *, tg_shape, tg_shape, const char *)
+TGI_USED TGI_GIVES2(tg_tensor *, fft_fftfreq, int64_t, double)
+TGI_USED TGI_GIVES8(tg_tensor *, stft, tg_tensor *, int64_t, int64_t, tg_tensor *, bool, const char *, bool, bool)
+TGI_USED TGI_GIVES8(tg_tensor *, istft, tg_tensor *, int64_t, int64_t, tg_tensor *, bool, bool, bool, int64_t)
+TGI_USED TGI_GIVES2(tg_tensor *, hann_window, int64_t, bool)
+TGI_USED TGI_GIVES4(tg_tensor *, hamming_window, int64_t, bool, double, double)
+TGI_USED TGI_GIVES3(tg_tensor *, kaiser_window, int64_t, bool, double)
 TGI_USED TGI_GIVES3(tg_tensor *, randint, int64_t, int64_t, tg_shape)
 TGI_USED TGI_GIVES5(tg_tensor *, randint_on, int64_t, int64_t, tg_shape, tg_dtype, tg_device)
 TGI_USED TGI_GIVES3(tg_tensor *, multinomial, tg_tensor *, int64_t, bool)
@@ -54615,6 +56313,43 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_interpolate_ex(...) TGI_CALL(interpolate_ex, interpolate_ex, __VA_ARGS__)
 #define tg_grid_sample(...) TGI_CALL(grid_sample, grid_sample, __VA_ARGS__)
 #define tg_affine_grid(...) TGI_CALL(sum_dims, affine_grid, __VA_ARGS__)
+#define tg_fft_fft(...) TGI_CALL(fft_fft, fft_fft, __VA_ARGS__)
+#define tg_fft_ifft(...) TGI_CALL(fft_fft, fft_ifft, __VA_ARGS__)
+#define tg_fft_rfft(...) TGI_CALL(fft_fft, fft_rfft, __VA_ARGS__)
+#define tg_fft_irfft(...) TGI_CALL(fft_fft, fft_irfft, __VA_ARGS__)
+#define tg_fft_hfft(...) TGI_CALL(fft_fft, fft_hfft, __VA_ARGS__)
+#define tg_fft_ihfft(...) TGI_CALL(fft_fft, fft_ihfft, __VA_ARGS__)
+#define tg_fft_fft2(...) TGI_CALL(fft_fft2, fft_fft2, __VA_ARGS__)
+#define tg_fft_ifft2(...) TGI_CALL(fft_fft2, fft_ifft2, __VA_ARGS__)
+#define tg_fft_rfft2(...) TGI_CALL(fft_fft2, fft_rfft2, __VA_ARGS__)
+#define tg_fft_irfft2(...) TGI_CALL(fft_fft2, fft_irfft2, __VA_ARGS__)
+#define tg_fft_hfft2(...) TGI_CALL(fft_fft2, fft_hfft2, __VA_ARGS__)
+#define tg_fft_ihfft2(...) TGI_CALL(fft_fft2, fft_ihfft2, __VA_ARGS__)
+#define tg_fft_fftn(...) TGI_CALL(fft_fft2, fft_fftn, __VA_ARGS__)
+#define tg_fft_ifftn(...) TGI_CALL(fft_fft2, fft_ifftn, __VA_ARGS__)
+#define tg_fft_rfftn(...) TGI_CALL(fft_fft2, fft_rfftn, __VA_ARGS__)
+#define tg_fft_irfftn(...) TGI_CALL(fft_fft2, fft_irfftn, __VA_ARGS__)
+#define tg_fft_hfftn(...) TGI_CALL(fft_fft2, fft_hfftn, __VA_ARGS__)
+#define tg_fft_ihfftn(...) TGI_CALL(fft_fft2, fft_ihfftn, __VA_ARGS__)
+#define tg_fft_fftfreq(...) TGI_CALL(fft_fftfreq, fft_fftfreq, __VA_ARGS__)
+#define tg_fft_rfftfreq(...) TGI_CALL(fft_fftfreq, fft_rfftfreq, __VA_ARGS__)
+#define tg_fft_fftshift(...) TGI_CALL(reshape, fft_fftshift, __VA_ARGS__)
+#define tg_fft_ifftshift(...) TGI_CALL(reshape, fft_ifftshift, __VA_ARGS__)
+#define tg_stft(...) TGI_CALL(stft, stft, __VA_ARGS__)
+#define tg_istft(...) TGI_CALL(istft, istft, __VA_ARGS__)
+#define tg_hann_window(...) TGI_CALL(hann_window, hann_window, __VA_ARGS__)
+#define tg_hamming_window(...) TGI_CALL(hamming_window, hamming_window, __VA_ARGS__)
+#define tg_blackman_window(...) TGI_CALL(hann_window, blackman_window, __VA_ARGS__)
+#define tg_bartlett_window(...) TGI_CALL(hann_window, bartlett_window, __VA_ARGS__)
+#define tg_kaiser_window(...) TGI_CALL(kaiser_window, kaiser_window, __VA_ARGS__)
+#define tg_complex(...) TGI_CALL(add, complex, __VA_ARGS__)
+#define tg_polar(...) TGI_CALL(add, polar, __VA_ARGS__)
+#define tg_real(...) TGI_CALL(exp, real, __VA_ARGS__)
+#define tg_imag(...) TGI_CALL(exp, imag, __VA_ARGS__)
+#define tg_complex_mul(...) TGI_CALL(add, complex_mul, __VA_ARGS__)
+#define tg_complex_conj(...) TGI_CALL(exp, complex_conj, __VA_ARGS__)
+#define tg_complex_abs(...) TGI_CALL(exp, complex_abs, __VA_ARGS__)
+#define tg_complex_angle(...) TGI_CALL(exp, complex_angle, __VA_ARGS__)
 #define tg_rand(...) TGI_CALL(zeros, rand, __VA_ARGS__)
 #define tg_randn(...) TGI_CALL(zeros, randn, __VA_ARGS__)
 #define tg_randint(...) TGI_CALL(randint, randint, __VA_ARGS__)

@@ -23,6 +23,7 @@
        @@LOSS           cross_entropy, by teams, too
        @@INDEX          the check of indices, gather, scatter, the gradient of an embedding, nonzero
        @@POOL           max_pool and its backward kernel, window_sum
+       @@FFT            Fourier transforms: passes of one factor each, and a convolution for primes
        @@MATMUL         cuBLAS, a plain kernel for integers; linear and its gradients, by cuBLASLt
        @@ATTENTION      products by tensor cores; attention without a tensor of scores, forward and backward
        @@LAYERS         a step of an LSTM and its backward kernel
@@ -5424,6 +5425,170 @@ static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
 /* These two are composed, of gathers. */
 static tgi_answer tgi_cuda_grid_sample(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_grid_sample_backward(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
+
+/* ======== @@FFT =================================================================================================== */
+
+/* All transforms here are forward, of whole pairs: x and y [rows, n].  The inverse is that of the conjugates,
+   conjugated; a half is filled in, and real numbers are pairs. */
+enum { TGI_FOURIER_LARGEST = 31 }; /* prime factor; a larger one makes it a convolution */
+
+/* w [n]: the pairs exp(-2 pi i k / n); chirp: exp(-pi i k^2 / n). */
+template <class real> __global__ void tgi_fourier_roots(real *w, int64_t n, bool chirp)
+{
+    for (int64_t k = tgi_grid_thread(); k < n; k += tgi_grid_size()) {
+        double turn[2];
+        if (chirp) tgi_turn((int64_t)((uint64_t)k * (uint64_t)k % (uint64_t)(2 * n)), 2 * n, turn);
+        else tgi_turn(k, n, turn);
+        w[2 * k] = (real)turn[0], w[2 * k + 1] = (real)-turn[1];
+    }
+}
+
+/* w [m]: the conjugates of chirp [n], from 0 on and, backwards, from the end on; zeros between. */
+template <class real> __global__ void tgi_fourier_wrap(const real *chirp, int64_t n, real *w, int64_t m)
+{
+    for (int64_t i = tgi_grid_thread(); i < m; i += tgi_grid_size()) {
+        const int64_t k = i < n ? i : m - i;
+        w[2 * i] = k < n ? chirp[2 * k] : (real)0, w[2 * i + 1] = k < n ? -chirp[2 * k + 1] : (real)0;
+    }
+}
+
+/* A pass over rows: one factor r of n, see SIMD_FFT in tensorgrad.h; s: the product of the factors before. */
+template <class real>
+__global__ void tgi_fourier_pass(const real *x, real *y, int64_t rows, int64_t n, int64_t r, int64_t s, const real *w)
+{
+    const int64_t m = n / (r * s), each = n / r;
+    for (int64_t e = tgi_grid_thread(); e < rows * each; e += tgi_grid_size()) {
+        const int64_t row = e / each, q = e % each % s, p = e % each / s;
+        const real *const from = x + 2 * (row * n + q + s * p);
+        real *const to = y + 2 * (row * n + q + s * r * p);
+        real re[TGI_FOURIER_LARGEST], im[TGI_FOURIER_LARGEST];
+        for (int64_t j = 0; j < r; ++j) re[j] = from[2 * s * m * j], im[j] = from[2 * s * m * j + 1];
+        for (int64_t k = 0; k < r; ++k) {
+            real sum_re = 0, sum_im = 0;
+            for (int64_t j = 0; j < r; ++j) {
+                const real *const turn = w + 2 * (j * k % r * each);
+                sum_re += re[j] * turn[0] - im[j] * turn[1];
+                sum_im += im[j] * turn[0] + re[j] * turn[1];
+            }
+            const real *const turn = w + 2 * (s * p * k);
+            to[2 * s * k] = sum_re * turn[0] - sum_im * turn[1];
+            to[2 * s * k + 1] = sum_im * turn[0] + sum_re * turn[1];
+        }
+    }
+}
+
+/* to [rows, m] from the rows of f, times chirp unless that is NULL; zeros beyond n. */
+template <class real> __global__ void tgi_fourier_load(tgi_fourier f, const real *chirp, real *to, int64_t m)
+{
+    const int64_t rows = f.outer * f.inner, length = tgi_fourier_from(&f);
+    const real *const x = (const real *)f.x;
+    for (int64_t e = tgi_grid_thread(); e < rows * m; e += tgi_grid_size()) {
+        const int64_t row = e / m, j = e % m, k = j < length ? j : f.n - j;
+        const int64_t at = (row / f.inner * length + k) * f.inner + row % f.inner;
+        real re = 0, im = 0;
+        if (j < f.n && f.kind == TGI_FOURIER_TO_HALF) {
+            re = x[at];
+        } else if (j < f.n) {
+            const bool half = f.kind == TGI_FOURIER_FROM_HALF, inside = k > 0 && 2 * k != f.n;
+            const real weight = half && inside ? (real)(f.middle / 2) : (real)1;
+            re = x[2 * at] * weight;
+            im = half && !inside ? (real)0 : x[2 * at + 1] * (k == j ? weight : -weight);
+        }
+        if (f.sign > 0) im = -im;
+        to[2 * e] = j < f.n && chirp ? re * chirp[2 * j] - im * chirp[2 * j + 1] : re;
+        to[2 * e + 1] = j < f.n && chirp ? im * chirp[2 * j] + re * chirp[2 * j + 1] : im;
+    }
+}
+
+/* x [rows, m] = the conjugates of its products with w [m] */
+template <class real> __global__ void tgi_fourier_product(real *x, const real *w, int64_t rows, int64_t m)
+{
+    for (int64_t e = tgi_grid_thread(); e < rows * m; e += tgi_grid_size()) {
+        const real re = x[2 * e], im = x[2 * e + 1], *const by = w + 2 * (e % m);
+        x[2 * e] = re * by[0] - im * by[1], x[2 * e + 1] = -(im * by[0] + re * by[1]);
+    }
+}
+
+/* The rows of f from transforms x [rows, m]; chirp, unless NULL: from m times their convolutions, conjugated. */
+template <class real> __global__ void tgi_fourier_store(tgi_fourier f, const real *chirp, const real *x, int64_t m)
+{
+    const int64_t length = tgi_fourier_to(&f), total = f.outer * length * f.inner;
+    real *const y = (real *)f.y;
+    for (int64_t e = tgi_grid_thread(); e < total; e += tgi_grid_size()) {
+        const int64_t k = e / f.inner % length, row = e / f.inner / length * f.inner + e % f.inner;
+        real re = x[2 * (row * m + k)], im = x[2 * (row * m + k) + 1];
+        if (chirp) {
+            const real a = re, b = -im, *const by = chirp + 2 * k;
+            re = (a * by[0] - b * by[1]) / (real)m, im = (b * by[0] + a * by[1]) / (real)m;
+        }
+        const real weight = (real)(f.scale * (f.kind == TGI_FOURIER_TO_HALF ? tgi_fourier_weight(&f, k) : 1));
+        if (f.kind == TGI_FOURIER_FROM_HALF) {
+            y[e] = re * weight;
+        } else {
+            y[2 * e] = re * weight, y[2 * e + 1] = (f.sign > 0 ? -im : im) * weight;
+        }
+    }
+}
+
+/* *x [rows, n] transformed, with *y of the same size; they change places with each pass. */
+template <class real>
+static bool tgi_fourier_transform(tgi_thread *S, const tgi_cuda_device *d, real **x, real **y, int64_t rows, int64_t n,
+                                  const real *roots)
+{
+    int64_t left = n, r = 4;
+    for (int64_t s = 1; left > 1; s *= r, left /= r) {
+        for (r = left % 4 == 0 ? 4 : 2; left % r; ++r) {}
+        if (!tgi_launch_each(S, d, tgi_fourier_pass<real>, rows * (n / r), *x, *y, rows, n, r, s, roots)) return false;
+        real *const next = *x;
+        *x = *y, *y = next;
+    }
+    return true;
+}
+
+/* work: [rows, m] pairs twice, then [m] three times and [n] */
+template <class real>
+static bool tgi_fourier_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_fourier *f, int64_t m, real *work)
+{
+    const int64_t rows = f->outer * f->inner, n = f->n;
+    real *x = work, *y = x + 2 * rows * m, *const roots = y + 2 * rows * m;
+    real *w = roots + 2 * m, *spare = w + 2 * m, *const chirp = m == n ? NULL : spare + 2 * m;
+    bool ok = tgi_launch_each(S, d, tgi_fourier_roots<real>, m, roots, m, false);
+    if (chirp) {
+        ok = ok && tgi_launch_each(S, d, tgi_fourier_roots<real>, n, chirp, n, true) &&
+             tgi_launch_each(S, d, tgi_fourier_wrap<real>, m, chirp, n, w, m) &&
+             tgi_fourier_transform<real>(S, d, &w, &spare, 1, m, roots);
+    }
+    ok = ok && tgi_launch_each(S, d, tgi_fourier_load<real>, rows * m, *f, chirp, x, m) &&
+         tgi_fourier_transform<real>(S, d, &x, &y, rows, m, roots);
+    if (chirp) { /* the inverse: of the conjugates of the products */
+        ok = ok && tgi_launch_each(S, d, tgi_fourier_product<real>, rows * m, x, w, rows, m) &&
+             tgi_fourier_transform<real>(S, d, &x, &y, rows, m, roots);
+    }
+    return ok &&
+           tgi_launch_each(S, d, tgi_fourier_store<real>, f->outer * tgi_fourier_to(f) * f->inner, *f, chirp, x, m);
+}
+
+static bool tgi_cuda_fft(tgi_thread *S, const tgi_fourier *f)
+{
+    tgi_cuda_device *d = tgi_device_for(S, f->index);
+    int64_t m = f->n;
+    for (int64_t r = 2; r <= TGI_FOURIER_LARGEST; ++r) {
+        while (m % r == 0) m /= r;
+    }
+    if (m == 1) {
+        m = f->n;
+    } else {
+        for (m = 1; m < 2 * f->n - 1;) m *= 2;
+    }
+    if (!d) return false;
+    const int64_t pairs = 2 * f->outer * f->inner * m + 3 * m + f->n;
+    const bool wide = f->dtype == TG_F64;
+    void *const work = tgi_scratch_alloc(S, d, "fft", pairs, 2 * (wide ? sizeof(double) : sizeof(float)));
+    if (!work) return false;
+    const bool ok = wide ? tgi_fourier_run(S, d, f, m, (double *)work) : tgi_fourier_run(S, d, f, m, (float *)work);
+    tgi_cuda_release(S, f->index, work, 0);
+    return ok;
+}
 
 /* ======== @@MATMUL ================================================================================================ */
 

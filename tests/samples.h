@@ -960,6 +960,37 @@ enum {
     OP(ldexp, tg_ldexp(a, b), EXACT | SEVERAL) \
     OP(float_power, tg_to_dtype(tg_float_power(a, b), tg_dtype_of(a)), EXACT | SEVERAL) \
     OP(float_power_scalar, tg_to_dtype(tg_float_power_scalar(a, p->num), tg_dtype_of(a)), EXACT | SEVERAL) \
+    OP(fft, tg_fft_fft(a, p->count, p->dim2, p->text), 0) \
+    OP(fft_fft, tg_fft_fft(a, p->count, p->dim2, p->text), 0) \
+    OP(fft_ifft, tg_fft_ifft(a, p->count, p->dim2, p->text), 0) \
+    OP(fft_rfft, tg_fft_rfft(a, p->count, p->dim, p->text), 0) \
+    OP(fft_irfft, tg_fft_irfft(a, p->count, p->dim2, p->text), QUIET) \
+    OP(fft_hfft, tg_fft_hfft(a, p->count, p->dim2, p->text), QUIET) \
+    OP(fft_ihfft, tg_fft_ihfft(a, p->count, p->dim, p->text), 0) \
+    OP(fft_fft2, tg_fft_fft2(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_ifft2, tg_fft_ifft2(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_rfft2, tg_fft_rfft2(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_irfft2, tg_fft_irfft2(a, p->dims, p->dims2, p->text), QUIET) \
+    OP(fft_hfft2, tg_fft_hfft2(a, p->dims, p->dims2, p->text), QUIET) \
+    OP(fft_ihfft2, tg_fft_ihfft2(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_fftn, tg_fft_fftn(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_ifftn, tg_fft_ifftn(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_rfftn, tg_fft_rfftn(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_irfftn, tg_fft_irfftn(a, p->dims, p->dims2, p->text), QUIET) \
+    OP(fft_hfftn, tg_fft_hfftn(a, p->dims, p->dims2, p->text), QUIET) \
+    OP(fft_ihfftn, tg_fft_ihfftn(a, p->dims, p->dims2, p->text), 0) \
+    OP(fft_fftshift, tg_fft_fftshift(a, p->dims), EXACT) \
+    OP(fft_ifftshift, tg_fft_ifftshift(a, p->dims), EXACT) \
+    OP(stft, tg_stft(a, p->count, p->count2, b, p->flag != 0, p->text, p->dim2 != 0, p->dim2 == 0), QUIET) \
+    OP(istft, tg_istft(a, p->count, p->count2, b, p->flag != 0, p->dim2 != 0, p->dim2 == 0, (int64_t)p->num), QUIET) \
+    OP(complex, tg_complex(a, b), EXACT) \
+    OP(polar, tg_polar(a, b), EXACT | SEVERAL) \
+    OP(real, tg_real(a), EXACT | QUIET) \
+    OP(imag, tg_imag(a), EXACT | QUIET) \
+    OP(complex_mul, tg_complex_mul(a, b), EXACT | SEVERAL) \
+    OP(complex_conj, tg_complex_conj(a), EXACT) \
+    OP(complex_abs, tg_complex_abs(a), SEVERAL) \
+    OP(complex_angle, tg_complex_angle(a), EXACT | SEVERAL) \
     /* rows */
 
 #define ALL_ROWS(OP, TWIN) \
@@ -5960,6 +5991,258 @@ SAMPLES(interpolate_ex)
     refuse(tg_interpolate_ex(ones(1, 1, 4), TG_SCALAR, 0.1, "nearest", false), "sizes should be greater than 0");
     refuse(tg_interpolate_ex(i64("[[[1]]]"), TG_SHAPE(2), 0, "nearest", false), "Got: i64");
 }
+/* ---- Fourier transforms: x complex in pairs, count n, text norm; in several dims dims s, dims2 dims ---- */
+
+SAMPLES(fft) { sample(S(12, 2), count(-1), dim2(0)); }
+SAMPLES(fft_fft)
+{
+    sample(S(2, 12, 2), count(-1), dim2(-1));
+    sample(S(9, 3, 2), count(-1), dim2(0), text("ortho"));
+    sample(S(2, 7, 2), count(10), dim2(-1), text("forward"));
+    sample(S(2, 7, 2), count(4), dim2(-1));
+    sample(S(1, 2), count(-1), dim2(0));
+    sample(S(0, 4, 2), count(-1), dim2(1));
+    edge(in("[[1, 2], [0, -1], [3, 0.5]]"), count(-1), dim2(0), gives("[[4, 1.5], [-1.79903810568, 4.84807621135], [0.799038105677, -0.348076211353]]"), grads("[[3, 3], [0, 0], [0, 0]]"));
+    expect(tg_fft_fft(i64("[[1, 0], [2, 0]]"), -1, 0, NULL), "[[3, 0], [-1, 0]]");
+    refuse(tg_fft_fft(ones(2, 3), -1, 0, NULL), "x must be complex, pairs [.., 2], but it is [2, 3]");
+    refuse(tg_fft_fft(ones(4, 2), 0, 0, NULL), "Invalid number of data points (0) specified");
+    refuse(tg_fft_fft(ones(4, 2), -1, 1, NULL), "Dimension out of range");
+    refuse(tg_fft_fft(ones(4, 2), -1, 0, "no"), "Invalid normalization mode: \"no\"");
+    refuse(tg_fft_irfft(ones(1, 2), -1, 0, NULL), "Invalid number of data points (0) specified");
+    refuse(tg_fft_rfft(ones(1, 1, 1, 1, 1, 1, 1, 1), -1, 0, NULL), "would have more than 8 dims");
+    refuse(tg_fft_fftn(ones(4, 2), TG_DIMS(2, 2), TG_SCALAR, NULL), "input tensor only has 1 dimensions");
+    refuse(tg_fft_fftn(ones(4, 4, 2), TG_DIMS(2, 2), TG_DIMS(0), NULL), "must have the same length");
+    refuse(tg_fft_fftn(ones(4, 4, 2), TG_SCALAR, TG_DIMS(0, -2), NULL), "FFT dims must be unique");
+    refuse(tg_fft_fftn(ones(2), TG_SCALAR, TG_SCALAR, NULL), "but tensor has no dimensions");
+}
+SAMPLES(fft_ifft)
+{
+    sample(S(2, 12, 2), count(-1), dim2(-1));
+    sample(S(9, 3, 2), count(-1), dim2(0), text("ortho"));
+    sample(S(2, 7, 2), count(10), dim2(-1), text("forward"));
+    sample(S(2, 7, 2), count(4), dim2(-1));
+    sample(S(1, 2), count(-1), dim2(0));
+    sample(S(0, 4, 2), count(-1), dim2(1));
+    edge(in("[[1, 2], [0, -1], [3, 0.5]]"), count(-1), dim2(0), text("ortho"),
+         gives("[[2.30940107676, 0.866025403784], [0.461324865405, -0.200961894323], [-1.03867513459, 2.79903810568]]"),
+         grads("[[1.73205080757, 1.73205080757], [0, 0], [0, 0]]"));
+}
+SAMPLES(fft_rfft)
+{
+    sample(S(2, 12), count(-1), dim(-1));
+    sample(S(9, 3), count(-1), dim(0), text("ortho"));
+    sample(S(2, 7), count(10), dim(-1), text("forward"));
+    sample(S(2, 7), count(4), dim(-1));
+    sample(S(1), count(-1), dim(0));
+    sample(S(0, 4), count(-1), dim(1));
+    edge(in("[1, 2, -1, 4, 0.5]"), count(-1), dim(0),
+         gives("[[6.5, 0], [-0.654508497187, 1.51234148702], [-0.0954915028125, -5.63696045991]]"),
+         grads("[3, -1.03884176859, 0.863271264003, 0.136728735997, 2.03884176859]"));
+}
+SAMPLES(fft_irfft)
+{
+    sample(S(2, 5, 2), count(-1), dim2(-1));
+    sample(S(5, 3, 2), count(9), dim2(0), text("ortho"));
+    sample(S(2, 5, 2), count(6), dim2(-1), text("forward"));
+    sample(S(2, 3, 2), count(12), dim2(-1));
+    sample(S(1, 2), count(1), dim2(0));
+    sample(S(0, 4, 2), count(-1), dim2(1));
+    edge(in("[[1, 2], [0, -1], [3, 0.5]]"), count(-1), dim2(0), gives("[1, 0, 1, -1]"), grads("[[1, 0], [0, 0], [0, 0]]"));
+    edge(in("[[1, 2], [0, -1], [3, 0.5]]"), count(5), dim2(0), text("forward"), gives("[7, -2.53977418595, 4.98072898713, 0.72747494537, -5.16842974655]"),
+         grads("[[5, 0], [0, 0], [0, 0]]"));
+}
+SAMPLES(fft_hfft)
+{
+    sample(S(2, 5, 2), count(-1), dim2(-1));
+    sample(S(5, 3, 2), count(9), dim2(0), text("ortho"));
+    sample(S(2, 5, 2), count(6), dim2(-1), text("forward"));
+    sample(S(2, 3, 2), count(12), dim2(-1));
+    sample(S(1, 2), count(1), dim2(0));
+    sample(S(0, 4, 2), count(-1), dim2(1));
+    edge(in("[[1, 2], [0, -1], [3, 0.5]]"), count(-1), dim2(0), gives("[4, -4, 4, 0]"), grads("[[4, 0], [0, 0], [0, 0]]"));
+}
+SAMPLES(fft_ihfft)
+{
+    sample(S(2, 12), count(-1), dim(-1));
+    sample(S(9, 3), count(-1), dim(0), text("ortho"));
+    sample(S(2, 7), count(10), dim(-1), text("forward"));
+    sample(S(2, 7), count(4), dim(-1));
+    sample(S(1), count(-1), dim(0));
+    sample(S(0, 4), count(-1), dim(1));
+    edge(in("[1, 2, -1, 4, 0.5]"), count(-1), dim(0),
+         gives("[[1.3, 0], [-0.130901699437, -0.302468297404], [-0.0190983005625, 1.12739209198]]"),
+         grads("[0.6, 0.407768353718, 0.0273457471995, 0.172654252801, -0.207768353718]"));
+}
+SAMPLES(fft_fft2)
+{
+    sample(S(2, 4, 3, 2));
+    sample(S(4, 3, 2), dims(3, 4), dims2(1, 0), text("ortho"));
+    sample(S(3, 2, 2), dims(2, -1));
+}
+SAMPLES(fft_ifft2)
+{
+    sample(S(2, 4, 3, 2));
+    sample(S(4, 3, 2), dims(3, 4), dims2(1, 0), text("ortho"));
+    sample(S(3, 2, 2), dims(2, -1));
+}
+SAMPLES(fft_rfft2)
+{
+    sample(S(2, 4, 3));
+    sample(S(4, 3), dims(3, 4), dims2(1, 0), text("ortho"));
+    sample(S(3, 2), dims(2, -1));
+    edge(in("[[1, 2, 3], [0, -1, 4]]"), gives("[[[9, 0], [-3, 5.19615242271]], [[3, 0], [0, -3.46410161514]]]"),
+         grads("[[4, -0.732050807569, 2.73205080757], [0, 0, 0]]"));
+}
+SAMPLES(fft_irfft2)
+{
+    sample(S(2, 4, 3, 2));
+    sample(S(3, 3, 2), dims(4, 5), dims2(1, 0), text("ortho"));
+    sample(S(3, 2, 2), dims(2, -1));
+}
+SAMPLES(fft_hfft2)
+{
+    sample(S(2, 4, 3, 2));
+    sample(S(3, 3, 2), dims(4, 5), dims2(1, 0), text("ortho"));
+    sample(S(3, 2, 2), dims(2, -1));
+    edge(in("[[[1, 2], [0, -1]], [[3, 0.5], [1, 1]]]"), gives("[[5, 3], [-3, -1]]"), grads("[[[4, 0], [0, 0]], [[0, 0], [0, 0]]]"));
+}
+SAMPLES(fft_ihfft2)
+{
+    sample(S(2, 4, 3));
+    sample(S(4, 3), dims(3, 4), dims2(1, 0), text("ortho"));
+    sample(S(3, 2), dims(2, -1));
+}
+SAMPLES(fft_fftn)
+{
+    sample(S(2, 3, 2, 2));
+    sample(S(2, 3, 4, 2), dims(2, 3));
+    sample(S(4, 2, 3, 2), dims2(0, -1), text("forward"));
+    edge(in("[[[1, 2], [0, -1]], [[3, 0.5], [1, 1]]]"), gives("[[[5, 2.5], [3, 2.5]], [[-3, -0.5], [-1, 3.5]]]"), grads("[[[4, 4], [0, 0]], [[0, 0], [0, 0]]]"));
+}
+SAMPLES(fft_ifftn)
+{
+    sample(S(2, 3, 2, 2));
+    sample(S(2, 3, 4, 2), dims(2, 3));
+    sample(S(4, 2, 3, 2), dims2(0, -1), text("forward"));
+}
+SAMPLES(fft_rfftn)
+{
+    sample(S(2, 3, 2));
+    sample(S(2, 3, 4), dims(2, 3));
+    sample(S(4, 2, 3), dims2(0, -1), text("forward"));
+}
+SAMPLES(fft_irfftn)
+{
+    sample(S(2, 3, 2, 2));
+    sample(S(2, 3, 3, 2), dims(2, 5));
+    sample(S(4, 2, 3, 2), dims2(0, -1), text("forward"));
+    edge(in("[[[1, 2], [0, -1]], [[3, 0.5], [1, 1]]]"), gives("[[1.25, 0.75], [-0.75, -0.25]]"), grads("[[[1, 0], [0, 0]], [[0, 0], [0, 0]]]"));
+}
+SAMPLES(fft_hfftn)
+{
+    sample(S(2, 3, 2, 2));
+    sample(S(2, 3, 3, 2), dims(2, 5));
+    sample(S(4, 2, 3, 2), dims2(0, -1), text("forward"));
+}
+SAMPLES(fft_ihfftn)
+{
+    sample(S(2, 3, 2));
+    sample(S(2, 3, 4), dims(2, 3));
+    sample(S(4, 2, 3), dims2(0, -1), text("forward"));
+    edge(in("[[1, 2, 3], [0, -1, 4]]"), gives("[[[1.5, 0], [-0.5, -0.866025403784]], [[0.5, 0], [0, 0.57735026919]]]"),
+         grads("[[0.666666666667, 0.455341801261, -0.122008467928], [0, 0, 0]]"));
+}
+SAMPLES(fft_fftshift)
+{
+    sample(S(3, 4));
+    sample(S(2, 5, 2), dims(1));
+    sample(S0);
+    edge(in("[1, 2, -1, 4, 0.5]"), gives("[4, 0.5, 1, 2, -1]"), grads("[1, 1, 1, 1, 1]"));
+    refuse(tg_fft_fftshift(ones(2, 3), TG_DIMS(2)), "Dimension out of range");
+}
+SAMPLES(fft_ifftshift)
+{
+    sample(S(3, 4));
+    sample(S(2, 5, 2), dims(1));
+    edge(in("[1, 2, -1, 4, 0.5]"), gives("[-1, 4, 0.5, 1, 2]"), grads("[1, 1, 1, 1, 1]"));
+}
+SAMPLES(stft)
+{
+    sample(S(2, 13), constant("[0.25, 1, 0.5, 0.125]"), count(4), count2(2), flag(1), text("reflect"));
+    sample(S(9), constant("[1, 0.5]"), count(5), count2(0), flag(0), dim2(1));
+    sample(S(9), count(4), count2(3), flag(1), text("constant"));
+    edge(in("[1, 2, 3, 4, 5, 6]"), constant("[0, 0.5, 1, 0.5]"), count(4), count2(2), flag(1), text("reflect"),
+         gives("[[[3, 0], [6, 0], [10, 0], [10, 0]], [[-1, 0], [-3, 1], [-5, 1], [-5, -1]], "
+               "[[-1, 0], [0, 0], [0, 0], [0, 0]]]"), grads("[1, -0.5, 1, 0.5, 2, 0]"));
+    edge(in("[1, 2, 3, 4, 5, 6]"), count(4), count2(3), dim2(1), gives("[[[5, 0]], [[-1, 1]], [[-1, 0]], [[-1, -1]]]"),
+         grads("[2, 0, 0, 0, 0, 0]"));
+    refuse(tg_stft(ones(1, 1, 8), 4, 1, NULL, false, NULL, false, true), "expected a 1D or 2D tensor");
+    refuse(tg_stft(ones(3), 4, 1, NULL, false, NULL, false, true), "expected 0 < n_fft");
+    refuse(tg_stft(ones(9), 0, 1, NULL, false, NULL, false, true), "n_fft > 0");
+    refuse(tg_stft(ones(9), 4, 1, ones(5), false, NULL, false, true), "1D window tensor");
+}
+SAMPLES(istft)
+{
+    sample(S(2, 3, 4, 2), constant("[0.25, 1, 0.5, 0.125]"), count(4), count2(2), flag(1), num(-1));
+    sample(S(5, 3, 2), constant("[1, 0.5]"), count(5), count2(1), flag(1), dim2(1), num(2));
+    sample(S(3, 2, 2), count(4), count2(3), flag(0), num(9));
+    edge(in("[[[3, 0], [6, 0], [10, 0], [10, 0]], [[-1, 0], [-3, 1], [-5, 1], [-5, -1]], "
+            "[[-1, 0], [0, 0], [0, 0], [0, 0]]]"), constant("[0, 0.5, 1, 0.5]"), count(4), count2(2), flag(1), num(6),
+         gives("[1, 2, 3, 4, 5, 6]"),
+         grads("[[[0.5, 0], [0.75, 0], [0.75, 0], [0.25, 0]], [[-0.5, 0.5], [-0.5, 0], [-0.5, 0], [0, -0.5]], "
+               "[[0, 0], [-0.25, 0], [-0.25, 0], [-0.25, 0]]]"));
+    refuse(tg_istft(ones(3, 2, 2), 4, 2, f64("[0, 1, 1, 1]"), false, false, true, -1), "window overlap add min");
+    refuse(tg_istft(ones(4, 2, 2), 4, 2, NULL, false, false, true, -1), "expected pairs [.., 3, windows, 2]");
+}
+SAMPLES(complex)
+{
+    sample(S(2, 3), S(2, 3));
+    sample(S(4));
+    sample(S0, S0);
+    edge(in("[1, 2]"), in("[3, 4]"), gives("[[1, 3], [2, 4]]"), grads("[1, 1]"), grads("[1, 1]"));
+    refuse(tg_complex(ones(2), ones(3)), "re and im must have one shape");
+}
+SAMPLES(polar)
+{
+    sample(S(2, 3), S(2, 3));
+    edge(in("[2, 1]"), in("[0, 1]"), gives("[[2, 0], [0.540302305868, 0.841470984808]]"),
+         grads("[1, 1.38177329068]"), grads("[2, -0.30116867894]"));
+}
+SAMPLES(real)
+{
+    sample(S(3, 2));
+    edge(in("[[1, 2], [3, 4]]"), gives("[1, 3]"), grads("[[1, 0], [1, 0]]"));
+    refuse(tg_real(ones(2, 3)), "z must be complex, pairs [.., 2], but it is [2, 3]");
+}
+SAMPLES(imag)
+{
+    sample(S(3, 2));
+    edge(in("[[1, 2], [3, 4]]"), gives("[2, 4]"), grads("[[0, 1], [0, 1]]"));
+    refuse(tg_imag(ones(3)), "z must be complex");
+}
+SAMPLES(complex_mul)
+{
+    sample(S(3, 1, 2), S(4, 2));
+    edge(in("[1, 2]"), in("[3, -4]"), gives("[11, 2]"), grads("[-1, 7]"), grads("[3, -1]"));
+    refuse(tg_complex_mul(ones(2, 3), ones(2, 2)), "a must be complex");
+}
+SAMPLES(complex_conj)
+{
+    sample(S(3, 2));
+    edge(in("[1, 2]"), gives("[1, -2]"), grads("[1, -1]"));
+}
+SAMPLES(complex_abs)
+{
+    sample(S(3, 2));
+    edge(in("[[1, 2], [0, -1], [0, 0]]"), gives("[2.2360679775, 1, 0]"), grads("[[0.4472135955, 0.894427191], [0, -1], [0, 0]]"));
+}
+SAMPLES(complex_angle)
+{
+    sample(S(3, 2));
+    edge(in("[[1, 2], [0, -1], [3, 0.5]]"), gives("[1.10714871779, -1.57079632679, 0.165148677415]"),
+         grads("[[-0.4, 0.2], [1, 0], [-0.0540540540541, 0.324324324324]]"));
+}
+
 /* ---- the table ---- */
 
 /* ---- linear algebra ---- */

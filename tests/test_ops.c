@@ -520,6 +520,9 @@ static void check_null(void)
                     {"nll_loss", 2},
                     {"multi_margin_loss", 2},
                     {"multilabel_soft_margin_loss", 2},
+                    {"complex", 1},
+                    {"stft", 1},
+                    {"istft", 1},
                     {"binary_cross_entropy", 2},
                     {"binary_cross_entropy_with_logits", 2}};
     int required = at.n, i;
@@ -2167,13 +2170,14 @@ TEST(rows_of_nothing)
 
 /* ---- completeness ---- */
 
-/* Public functions of @@OPS that have a test of their own instead of a row; the last ones in test_init.c. */
+/* Public functions of @@OPS that have a test of their own instead of a row; the last ones in test_init.c and test_fft.c. */
 static const char *const tested_elsewhere[] = {
     "tril_indices", "triu_indices", "set", "equal", "allclose", "rand", "randn", "randint", "randperm", "rand_on", "randn_on", "randint_on",
     "rand_like", "randn_like", "bernoulli_on", "set_matmul_precision", "matmul_precision",
     "constant_", "uniform_", "normal_", "bernoulli_", "random_", "trunc_normal_", "xavier_uniform_",
     "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "calculate_gain",
-    "grad_scaler_scale", "logspace"};
+    "grad_scaler_scale", "logspace", "fft_fftfreq", "fft_rfftfreq", "hann_window", "hamming_window", "blackman_window",
+    "bartlett_window", "kaiser_window"};
 
 static bool has_samples(const char *name)
 {

@@ -5,7 +5,7 @@ set -eu
 out=$1
 mkdir -p "$out"
 CC=${CC:-cc}
-ROOMS='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS -DTG_NO_LINALG -DTG_NO_SPECIAL'
+ROOMS='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS -DTG_NO_LINALG -DTG_NO_SPECIAL -DTG_NO_FFT'
 TIMEFORMAT=%U
 awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md >"$out/first.c"
 printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/library.c"
@@ -44,10 +44,10 @@ printf '| others | at a load of %s |\n\n' "$(awk '{ print $1 }' /proc/loadavg)"
 printf '| macros | bytes, sections collected | bytes | seconds |\n|---|---|---|---|\n'
 row 'none' -UNONE
 row '`TG_PORTABLE`' -DTG_PORTABLE
-row 'the six `TG_NO_`' $ROOMS
+row 'all `TG_NO_`' $ROOMS
 row 'these and `TG_PORTABLE`' $ROOMS -DTG_PORTABLE
 row '`TG_PLAIN`' -DTG_PLAIN
 for room in $ROOMS; do row "\`TG_PLAIN\`, \`${room#-D}\`" -DTG_PLAIN $room; done
-row '`TG_PLAIN`, the six `TG_NO_`' $ROOMS -DTG_PLAIN
+row '`TG_PLAIN`, all `TG_NO_`' $ROOMS -DTG_PLAIN
 row 'these and `-fno-asynchronous-unwind-tables`' $ROOMS -DTG_PLAIN -fno-asynchronous-unwind-tables
 row 'these and `-no-pie`' $ROOMS -DTG_PLAIN -fno-asynchronous-unwind-tables -fno-pie -no-pie

@@ -325,6 +325,9 @@ struct row {
     tg_tensor *(*sized)(tg_tensor *, tg_shape);
     tg_tensor *(*loss)(tg_tensor *, tg_tensor *, int);
     tg_tensor *(*spread)(tg_tensor *, tg_shape, double, bool);
+    tg_tensor *(*fourier)(tg_tensor *, int64_t, int, const char *);
+    tg_tensor *(*fourier_dims)(tg_tensor *, tg_shape, tg_shape, const char *);
+    bool real; /* the input of that */
     tg_tensor *(*triangle)(tg_tensor *, int64_t);
     tg_tensor *(*join)(tg_tensor *const *, int, int);
     tg_tensor *(*scatter)(tg_tensor *, int, tg_tensor *, tg_tensor *);
@@ -1202,6 +1205,25 @@ static void float_power(call *c)
     give(c, singles ? tg_to_dtype(y, TG_F32) : y);
 }
 
+/* Real inputs of transforms of complex numbers are pairs here.  Transforms whose result is complex are recorded only where
+   PyTorch itself gives pairs: by stft. */
+static tg_tensor *fourier_input(call *c) { return c->row->real ? first(c) : tg_complex(first(c), NULL); }
+CALL(fourier, c->row->fourier(fourier_input(c), integer(c, 1, "n", -1), whole(c, 2, "dim", -1),
+                              word(c, 3, "norm", NULL)))
+CALL(fourier_dims, c->row->fourier_dims(fourier_input(c), given(c, 1, "s") ? sizes(c, 1, "s") : TG_SCALAR,
+                                        given(c, 2, "dim") ? sizes(c, 2, "dim") : TG_SCALAR, word(c, 3, "norm", NULL)))
+CALL(shift, c->row->sized(first(c), given(c, 1, "dim") ? sizes(c, 1, "dim") : TG_SCALAR))
+
+static void stft(call *c)
+{
+    tg_tensor *x = first(c), *window = given(c, 4, "window") ? tensor(c, 4, "window") : NULL;
+    int64_t n = integer(c, 1, "n_fft", 1), length = integer(c, 3, "win_length", n);
+    (void)flag(c, 9, "return_complex", false); /* pairs either way */
+    if (!window && length != n) window = tg_ones_on(TG_SHAPE(length), tg_dtype_of(x), device);
+    give(c, tg_stft(x, n, integer(c, 2, "hop_length", 0), window, flag(c, 5, "center", true),
+                    word(c, 6, "pad_mode", "reflect"), flag(c, 7, "normalized", false), flag(c, 8, "onesided", true)));
+}
+
 #define OP(name) {.op = #name, .run = name}
 #define NN(name) {.op = "nn.functional." #name, .run = name}
 /* ---- linear algebra ----
@@ -1363,6 +1385,10 @@ static void linalg_multi_dot(call *c)
 }
 
 #define WITH(name, adapter, field, function) {.op = name, .run = adapter, .field = function}
+#define FOURIER(name, is_real) \
+    {.op = "fft." #name, .run = fourier, .fourier = tg_fft_##name, .real = is_real}, \
+    {.op = "fft." #name "2", .run = fourier_dims, .fourier_dims = tg_fft_##name##2, .real = is_real}, \
+    {.op = "fft." #name "n", .run = fourier_dims, .fourier_dims = tg_fft_##name##n, .real = is_real}
 #define UNARY(name) WITH(#name, unary, one, tg_##name)
 #define BINARY(name) WITH(#name, binary, two, tg_##name)
 #define SIZED(name) WITH(#name, sized_op, sized, tg_##name)
@@ -1371,6 +1397,10 @@ static void linalg_multi_dot(call *c)
     {.op = #name, .run = extreme, .one = tg_##name, .two = tg_##name##imum, .indices = tg_##name##_dim}
 #define SPREAD(name) {.op = #name, .run = spread, .one = tg_##name, .spread = tg_##name##_dims}
 static const row rows[] = {
+    /* Fourier transforms */
+    FOURIER(fft, false), FOURIER(ifft, false), FOURIER(rfft, true), FOURIER(irfft, false), FOURIER(hfft, false),
+    FOURIER(ihfft, true), OP(stft), WITH("fft.fftshift", shift, sized, tg_fft_fftshift),
+    WITH("fft.ifftshift", shift, sized, tg_fft_ifftshift),
     /* elementwise */
     UNARY(neg), UNARY(abs), UNARY(sign), UNARY(square), UNARY(exp), UNARY(expm1), UNARY(log), UNARY(log2),
     UNARY(log10), UNARY(log1p), UNARY(sqrt), UNARY(rsqrt), UNARY(reciprocal), UNARY(sin), UNARY(cos), UNARY(tan),
