@@ -416,6 +416,8 @@ typedef enum {
     TG_I32,             /* int32_t */
     TG_I64,             /* int64_t */
     TG_U8,              /* uint8_t */
+    TG_I8,              /* int8_t */
+    TG_I16,             /* int16_t */
     TG_BOOL             /* one byte, 0 or 1 */
 } tg_dtype;
 
@@ -428,7 +430,7 @@ TG_API bool tg_is_floating_point(tg_dtype dtype);
 
 /* Result dtype of two operands that both have at least one dim.  If their kinds differ (bool < integer < float), it is
    the dtype of the higher kind, whatever its size: i64 with f16 gives f16.  Else it is the larger dtype; bf16 with f16
-   gives f32.  0-dim operands: see OPS.  torch.promote_types */
+   gives f32, and u8 with i8 gives i16.  0-dim operands: see OPS.  torch.promote_types */
 TG_API tg_dtype tg_promote_types(tg_dtype a, tg_dtype b);
 
 /* tg_set_default_dtype sets the dtype for functions that are given none (tg_zeros, tg_randn, ...) and for
@@ -3265,16 +3267,15 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
 /* ======== @@FILES ================================================================================================= */
 
 /* Files of tensors.  What is loaded is on the CPU, in the dtype of the file, or in the next larger one where the
-   library lacks it: i8, i16 and u16 become i32, u32 and u64 become i64.  What is saved may be on any device, in any
-   layout.  Paths are UTF-8, on Windows, too.  A file is written under another name beside path, and gets its own when
-   it is complete and on the disk, so that path is always the old file or the new one.  It keeps its mode, its owner and
-   the symbolic links to it; a file of several names (hard links) or of another owner, or in a folder that takes no new
-   file, gets the complete bytes copied.  A file is taken only if it is correct throughout, and memory is allocated
-   only for what it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it is not what
-   it should be; TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, more than 8 dims, or a name
-   with a zero character.
-   Of a file of several tensors those that cannot be read for such a reason are left out, and a warning names them; it
-   is an error if there is no other.
+   library lacks it: u16 becomes i32, u32 and u64 become i64.  What is saved may be on any device, in any layout.  Paths
+   are UTF-8, on Windows, too.  A file is written under another name beside path, and gets its own when it is complete
+   and on the disk, so that path is always the old file or the new one.  It keeps its mode, its owner and the symbolic
+   links to it; a file of several names (hard links) or of another owner, or in a folder that takes no new file, gets
+   the complete bytes copied.  A file is taken only if it is correct throughout, and memory is allocated only for what
+   it holds.  Errors name the file: TG_ERR_IO, it cannot be read or written; TG_ERR_FORMAT, it is not what it should be;
+   TG_ERR_UNSUPPORTED, it has a dtype that the library lacks, a u64 above i64, more than 8 dims, or a name with a zero
+   character.  Of a file of several tensors those that cannot be read for such a reason are left out, and a warning
+   names them; it is an error if there is no other.
 
    The functions with _parse read the bytes of such a file from memory, [data, data + bytes), as those of an array in
    the program, with the same checks and errors.  Their tensors are read-only, as those of tg_wrap_const; tg_clone makes
@@ -3284,7 +3285,7 @@ TG_API const char *tg_dict_metadata_key(const tg_dict *dict, int i);
    multiple of 8; in an .npz archive it is chance; IDX has the other byte order.  All other tensors are copies.  So the
    bytes must stay as they are while a tensor exists. */
 
-/* IDX, the format of MNIST: a tensor of u8, i32, f32 or f64.  Errors: it is still packed by gzip. */
+/* IDX, the format of MNIST: a tensor of u8, i8, i16, i32, f32 or f64.  Errors: it is still packed by gzip. */
 TG_API tg_tensor *tg_idx_load(const char *path);
 /* tg_idx_load of bytes in memory */
 TG_API tg_tensor *tg_idx_parse(const void *data, size_t bytes);
@@ -5658,16 +5659,32 @@ static void tgi_names_remove(tgi_names *names, const char *name, size_t length)
    (1) A conversion rounds once, to the nearest, ties to even.  From f64 and i64 to f16 and bf16 the way goes over an
        f32 that is rounded to odd, which has the same effect (tgi_f64_to_odd_f32, tgi_i64_to_odd_f32).
    (2) A float that becomes an integer is cut to the range of the dtype, and NaN becomes 0; integers wrap around.
-   (3) tg_promote_types takes the higher category (bool, integer, float), then the larger type; bf16 with f16 gives f32.
-   To add a dtype (tests/ci/add_dtype.py adds i16):
+   (3) tg_promote_types takes the higher category (bool, integer, float), then the larger type.  Of two as large as each
+       other neither has all numbers of the other one: of bf16 and f16 f32 has them, of u8 and i8 i16.
+   To add a dtype (tests/ci/add_dtype.py adds u16):
      1. its name in tg_dtype, 2. its row in tgi_dtypes, 3. that in TGI_ELEMENTS and 4. that in tgi_file_dtypes (FILES),
-        all at the same place in their order; 5. its conversion from f64 here; in tensorgrad_cuda.cu 6. its name in
-        TGI_AS_.., 7. its case in tgi_size_of.  A float stands before i32, for there floats end. */
+        all at the same place in their order; 5. its row in TGI_ELEMENT_TYPES (CPU_ROWS).  A float stands before i32,
+        for there floats end. */
 
-typedef struct { const char *name; size_t size; bool floating; int category; /* bool < int < float */ } tgi_dtype_row;
+typedef struct {
+    const char *name;
+    size_t size;
+    bool floating;
+    int category;     /* bool < int < float */
+    double low, high; /* the least and the largest number of an integer dtype but i64 */
+    int dlpack;       /* DLPack's code (DLPACK) */
+} tgi_dtype_row;
 static const tgi_dtype_row tgi_dtypes[] = {
-    {"f32", 4, true, 2}, {"f64", 8, true, 2},  {"bf16", 2, true, 2}, {"f16", 2, true, 2},
-    {"i32", 4, false, 1}, {"i64", 8, false, 1}, {"u8", 1, false, 1},  {"bool", 1, false, 0},
+    {"f32", 4, true, 2, 0, 0, 2},
+    {"f64", 8, true, 2, 0, 0, 2},
+    {"bf16", 2, true, 2, 0, 0, 4},
+    {"f16", 2, true, 2, 0, 0, 2},
+    {"i32", 4, false, 1, INT32_MIN, INT32_MAX, 0},
+    {"i64", 8, false, 1, 0, 0, 0},
+    {"u8", 1, false, 1, 0, UINT8_MAX, 1},
+    {"i8", 1, false, 1, INT8_MIN, INT8_MAX, 0},
+    {"i16", 2, false, 1, INT16_MIN, INT16_MAX, 0},
+    {"bool", 1, false, 0, 0, 1, 6},
 };
 enum { TGI_DTYPES = (int)(sizeof tgi_dtypes / sizeof tgi_dtypes[0]) };
 
@@ -5778,17 +5795,36 @@ TGI_ALWAYS_INLINE int64_t tgi_f64_to_i64(double x)
     return x > 0 ? INT64_MAX : x < 0 ? INT64_MIN : 0;
 }
 
-TGI_ALWAYS_INLINE int32_t tgi_f64_to_i32(double x)
+TGI_ALWAYS_INLINE int32_t tgi_f64_between(double x, double low, double high)
 {
-    const double above = x > -2147483648.0 ? x : -2147483648.0, both = above < 2147483647.0 ? above : 2147483647.0;
+    const double above = x > low ? x : low, both = above < high ? above : high;
     return (int32_t)(x != x ? 0 : both);
 }
+TGI_ALWAYS_INLINE int32_t tgi_f64_to_i32(double x) { return tgi_f64_between(x, -2147483648.0, 2147483647.0); }
+TGI_ALWAYS_INLINE int16_t tgi_f64_to_i16(double x) { return (int16_t)tgi_f64_between(x, -32768, 32767); }
+TGI_ALWAYS_INLINE int8_t tgi_f64_to_i8(double x) { return (int8_t)tgi_f64_between(x, -128, 127); }
 
 TGI_ALWAYS_INLINE uint8_t tgi_f64_to_u8(double x)
 {
     const double above = x > 0 ? x : 0; /* NaN is not > 0 */
     return (uint8_t)(int32_t)(above < 255 ? above : 255);
 }
+
+/* Floats to integers, with twice as many elements in a vector.  The largest float below 2^31 is an i32, and the next
+   one is not. */
+TGI_ALWAYS_INLINE int32_t tgi_f32_between(float x, float low, float high)
+{
+    const float above = x > low ? x : low, both = above < high ? above : high;
+    return (int32_t)(x != x ? 0 : both);
+}
+TGI_ALWAYS_INLINE int32_t tgi_f32_to_i32(float x)
+{
+    const int32_t in = tgi_f32_between(x, -2147483648.0f, 2147483520.0f);
+    return x >= 2147483648.0f ? INT32_MAX : in;
+}
+TGI_ALWAYS_INLINE int16_t tgi_f32_to_i16(float x) { return (int16_t)tgi_f32_between(x, -32768, 32767); }
+TGI_ALWAYS_INLINE int8_t tgi_f32_to_i8(float x) { return (int8_t)tgi_f32_between(x, -128, 127); }
+TGI_ALWAYS_INLINE uint8_t tgi_f32_to_u8(float x) { return (uint8_t)tgi_f32_between(x, 0, 255); }
 
 /* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
 TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
@@ -5825,9 +5861,11 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
        tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
     OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
        tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
-    OP(i32, int32_t, x, x, tgi_f64_to_i32((double)x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
+    OP(i32, int32_t, x, x, tgi_f32_to_i32(x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
     OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
-    OP(u8, uint8_t, x, x, tgi_f64_to_u8((double)x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
+    OP(u8, uint8_t, x, x, tgi_f32_to_u8(x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
+    OP(i8, int8_t, x, x, tgi_f32_to_i8(x), tgi_f64_to_i8(x), (int8_t)(uint8_t)(uint64_t)x)         \
+    OP(i16, int16_t, x, x, tgi_f32_to_i16(x), tgi_f64_to_i16(x), (int16_t)(uint16_t)(uint64_t)x)   \
     OP(b8, uint8_t, x != 0, x != 0, x != 0, x != 0, x != 0)
 
 #ifndef TGI_COMPANION
@@ -5846,7 +5884,7 @@ tg_dtype tg_promote_types(tg_dtype a, tg_dtype b)
     if (tgi_dtypes[a].category != tgi_dtypes[b].category)
         return tgi_dtypes[a].category > tgi_dtypes[b].category ? a : b;
     if (tgi_dtypes[a].size != tgi_dtypes[b].size) return tgi_dtypes[a].size > tgi_dtypes[b].size ? a : b;
-    return TG_F32; /* bf16 with f16: neither can represent all numbers of the other */
+    return tgi_dtypes[a].floating ? TG_F32 : TG_I16;
 }
 
 tg_status tg_set_default_dtype(tg_dtype dtype)
@@ -12268,9 +12306,9 @@ static bool tgi_fail_value(tgi_thread *S, const char *op, tg_dtype dtype, double
    integers a whole number in their range. */
 static bool tgi_check_value(tgi_thread *S, const char *op, tg_dtype dtype, double value)
 {
-    const double low = dtype == TG_I32 ? INT32_MIN : 0, high = dtype == TG_I32 ? INT32_MAX : UINT8_MAX;
-    if (tgi_dtypes[dtype].floating || dtype == TG_BOOL) return true;
-    if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= low && value <= high))) return true;
+    const tgi_dtype_row *const row = &tgi_dtypes[dtype];
+    if (row->floating || dtype == TG_BOOL) return true;
+    if (tgi_is_integral(value) && (dtype == TG_I64 || (value >= row->low && value <= row->high))) return true;
     return tgi_fail_value(S, op, dtype, value);
 }
 
@@ -34686,18 +34724,18 @@ static const struct {
     tg_dtype dtype;    /* as which it is read */
     uint8_t size;      /* bytes of a stored element; bits of one that cannot be read */
     bool is_signed;    /* of an integer that is read into a larger dtype */
-} tgi_file_dtypes[] = {{"F32", "f4 f float32 single", 2, TG_F32, 4, true},
-                       {"F64", "f8 d float64 double float", 1, TG_F64, 8, true},
-                       {"BF16", "V2 bfloat16", 4, TG_BF16, 2, true},
-                       {"F16", "f2 e float16 half", 5, TG_F16, 2, true},
-                       {"I32", "i4 i int32 intc", 3, TG_I32, 4, true},
-                       {"I64", "i8 q l p int64 int long longlong intp", 0, TG_I64, 8, true},
-                       {"U8", "u1 B uint8 ubyte", 6, TG_U8, 1, false},
-                       {"BOOL", "b1 ? bool bool_", 7, TG_BOOL, 1, false},
-                       {"I8", "i1 b int8 byte", 0, TG_I32, 1, true},
-                       {"I16", "i2 h int16 short", 0, TG_I32, 2, true},
-                       {"U16", "u2 H uint16 ushort", 0, TG_I32, 2, false},
-                       {"U32", "u4 I uint32 uintc", 0, TG_I64, 4, false},
+} tgi_file_dtypes[] = {{"F32", "f4 f float32 single", 3, TG_F32, 4, true},
+                       {"F64", "f8 d float64 double float", 2, TG_F64, 8, true},
+                       {"BF16", "V2 bfloat16", 6, TG_BF16, 2, true},
+                       {"F16", "f2 e float16 half", 7, TG_F16, 2, true},
+                       {"I32", "i4 i int32 intc", 5, TG_I32, 4, true},
+                       {"I64", "i8 q l p int64 int long longlong intp", 1, TG_I64, 8, true},
+                       {"U8", "u1 B uint8 ubyte", 11, TG_U8, 1, false},
+                       {"I8", "i1 b int8 byte", 10, TG_I8, 1, true},
+                       {"I16", "i2 h int16 short", 9, TG_I16, 2, true},
+                       {"BOOL", "b1 ? bool bool_", 12, TG_BOOL, 1, false},
+                       {"U16", "u2 H uint16 ushort", 8, TG_I32, 2, false},
+                       {"U32", "u4 I uint32 uintc", 4, TG_I64, 4, false},
                        {"U64", "u8 Q L P uint64 uint ulong ulonglong uintp", 0, TG_I64, 8, false},
                        {"F8_E4M3", "", 0, TG_F32, 8, true},
                        {"F8_E5M2", "", 0, TG_F32, 8, true},
@@ -34709,7 +34747,7 @@ static const struct {
                        {"F4", "", 0, TG_F32, 4, true},
                        {"C64", "", 0, TG_F32, 64, true}};
 enum { TGI_FILE_DTYPES = sizeof tgi_file_dtypes / sizeof tgi_file_dtypes[0], TGI_FILE_WIDENED = TGI_DTYPES,
-       TGI_FILE_UNREAD = TGI_FILE_WIDENED + 5 };
+       TGI_FILE_UNREAD = TGI_FILE_WIDENED + 3 };
 
 /* Whether a list with spaces between its words has this one. */
 static bool tgi_has_word(const char *list, const char *word)
@@ -35164,7 +35202,7 @@ static tg_tensor *tgi_read_idx(tgi_file *f)
     if (type < 0x08 || type > 0x0E || type == 0x0A)
         return tgi_no_tensor(!tgi_is_other_file(f, "IDX file") &&
                              tgi_file_fail(f, TG_ERR_FORMAT, "this is no IDX file"));
-    static const int types[] = {TG_U8, TGI_FILE_WIDENED, 0, TGI_FILE_WIDENED + 1, TG_I32, TG_F32, TG_F64};
+    static const int types[] = {TG_U8, TG_I8, 0, TG_I16, TG_I32, TG_F32, TG_F64};
     if (ndim > TG_MAX_DIMS) {
         return tgi_no_tensor(tgi_file_fail(f, TG_ERR_UNSUPPORTED, "IDX type 0x%02x with %d dims: there may be %d",
                                            (unsigned)type, ndim, TG_MAX_DIMS));
@@ -37052,7 +37090,8 @@ tg_tensor *tg_csv_parse(const void *data, size_t bytes, const tg_csv_options *op
    (2) A struct outside counts as a tensor, so that tg_set_allocator is refused while it has a block of the allocator.
    (3) Structs that others read or write are copied by memcpy: the compiler takes these for other types than theirs.
    (4) Nothing of a struct is believed before it is checked, its version first; but addresses are.
-   To add a dtype: its row in tgi_dl_dtypes.  To add a kind of device: its number in tgi_device_kinds (BACKEND). */
+   To add a dtype: its code in tgi_dtypes (DTYPE).  To add a kind of device: its number in tgi_device_kinds
+   (BACKEND). */
 
 typedef struct { int32_t type, index; } tgi_dl_device;
 typedef struct { uint8_t code, bits; uint16_t lanes; } tgi_dl_dtype;
@@ -37083,11 +37122,12 @@ enum { TGI_DL_READ_ONLY = 1 }; /* of flags */
 enum { TGI_DL_INT, TGI_DL_UINT, TGI_DL_FLOAT, TGI_DL_HANDLE, TGI_DL_BFLOAT, TGI_DL_COMPLEX, TGI_DL_BOOL, TGI_DL_CODES };
 static const char *const tgi_dl_names[TGI_DL_CODES] = {"i", "u", "f", "opaque handle ", "bf", "complex", "bool"};
 
-/* In the order of tg_dtype */
-static const tgi_dl_dtype tgi_dl_dtypes[] = {
-    {TGI_DL_FLOAT, 32, 1}, {TGI_DL_FLOAT, 64, 1}, {TGI_DL_BFLOAT, 16, 1}, {TGI_DL_FLOAT, 16, 1},
-    {TGI_DL_INT, 32, 1},   {TGI_DL_INT, 64, 1},   {TGI_DL_UINT, 8, 1},    {TGI_DL_BOOL, 8, 1}};
-enum { TGI_DL_DTYPES = (int)(sizeof tgi_dl_dtypes / sizeof *tgi_dl_dtypes) };
+/* DLPack's name of a dtype */
+static tgi_dl_dtype tgi_dl_of(tg_dtype dtype)
+{
+    const tgi_dl_dtype of = {(uint8_t)tgi_dtypes[dtype].dlpack, (uint8_t)(8 * tgi_dtypes[dtype].size), 1};
+    return of;
+}
 
 /* ---- out ---- */
 
@@ -37155,7 +37195,7 @@ static tgi_dl_export *tgi_dl_export_of(tgi_thread *S, const char *op, tg_tensor 
     out->device.type = tgi_device_kinds[e->storage->backend->type].dlpack;
     out->device.index = e->storage->index;
     out->ndim = t->ndim;
-    out->dtype = tgi_dl_dtypes[t->dtype];
+    out->dtype = tgi_dl_of((tg_dtype)t->dtype);
     out->shape = e->shape;
     out->strides = e->strides;
     out->byte_offset = 0;
@@ -37195,8 +37235,9 @@ struct DLManagedTensor *tg_to_dlpack_unversioned(tg_tensor *t)
 /* The library's dtype for one of DLPack; TG_SAME_DTYPE after recording an error. */
 static tg_dtype tgi_dl_dtype_of(tgi_thread *S, const char *op, tgi_dl_dtype dtype)
 {
-    for (int i = 0; i < TGI_DL_DTYPES && dtype.lanes == 1; ++i) {
-        if (tgi_dl_dtypes[i].code == dtype.code && tgi_dl_dtypes[i].bits == dtype.bits) return (tg_dtype)i;
+    for (int i = 0; i < TGI_DTYPES && dtype.lanes == 1; ++i) {
+        const tgi_dl_dtype ours = tgi_dl_of((tg_dtype)i);
+        if (ours.code == dtype.code && ours.bits == dtype.bits) return (tg_dtype)i;
     }
     if (dtype.code >= TGI_DL_CODES) {
         tgi_fail(S, TG_ERR_UNSUPPORTED, op, "there is no dtype for DLPack's type code %d with %d bits", dtype.code,
@@ -44559,7 +44600,7 @@ typedef struct tgi_index_block tgi_index_block; /* see CPU_INDEX */
 typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map[2][TGI_OP_to];      /* by elementwise op: the ops before `to` */
-    tgi_map_kernel map_u8[TGI_OP_to];      /* NULL: not for integers */
+    tgi_map_kernel narrow[3][TGI_OP_to];   /* u8, i8, i16; NULL: there is none */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
@@ -44888,7 +44929,7 @@ static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dty
    Types: tgi_cursor is a position in a tgi_iter; tgi_blocks a loop cut into blocks, tgi_part one of them; tgi_tile some
    elements in a compute dtype; tgi_scratch memory for each thread; tgi_map_job, tgi_random_job and tgi_optim_job
    what the threads of a call share.
-   Way of an elementwise op: tgi_cpu_map -> tgi_map_with, by the kernels for u8 if tgi_is_map_of_bytes
+   Way of an elementwise op: tgi_cpu_map -> tgi_map_with, those of few bits by tgi_narrow_map_of
            few contiguous elements     the kernel at once
            many                        tgi_iter_init merges dims; tgi_parallel_for gives each thread a range of blocks:
                tgi_map_plan             chooses the blocks, by the strides of all operands
@@ -45238,7 +45279,12 @@ typedef struct {
     void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
 } tgi_map_job;
 
-/* y [n] = a tile [n], side by side, converted. */
+TGI_LOOPS_BEGIN
+TGI_LOAD(i8, int8_t, i16, int16_t, x)
+TGI_STORE(i16, int16_t, i8, int8_t, x)
+TGI_LOOPS_END
+
+/* y [n] = a tile [n], side by side, converted.  A tile of i16 is one of i8. */
 static void tgi_store_run(tg_dtype result, const void *tile, tg_dtype dtype, char *y, int64_t n)
 {
     const int64_t size = tgi_bytes_of(dtype);
@@ -45249,6 +45295,8 @@ static void tgi_store_run(tg_dtype result, const void *tile, tg_dtype dtype, cha
             tgi_load_elements(TG_I64, &wide, TG_BOOL, (const char *)tile + i, 1, run);
             tgi_store_elements(TG_I64, &wide, dtype, y + i * size, size, run);
         }
+    } else if (result == TG_I16) {
+        tgi_store_i16_as_i8(tile, y, size, n);
     } else {
         tgi_store_elements(result, tile, dtype, y, size, n);
     }
@@ -45276,7 +45324,8 @@ static void tgi_load_block(const tgi_map_job *job, int k, void *tile, const char
         if (dtype == job->compute) return;
         x = own.bytes;
     }
-    tgi_load_elements(job->compute, tile, dtype, x, size, rows * columns);
+    if (job->compute == TG_I16) tgi_load_i8_as_i16(tile, x, size, rows * columns);
+    else tgi_load_elements(job->compute, tile, dtype, x, size, rows * columns);
 }
 
 /* The block of the output at y = tile [rows, columns].  A tile of bool holds bytes 0 and 1. */
@@ -45419,29 +45468,94 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     return true;
 }
 
-/* Whether all operands are bytes, u8 or bool, and the kernel for u8 does on them what that for i64 does: its
-   expressions are those of integers that hold more than a byte, so it does if the numbers of the op are bytes, too, and
-   a result that is bool is 0 or 1.  Then *bytes is the loop for it, by the op itself or by a faster one. */
-static bool tgi_is_map_of_bytes(const tgi_loop *loop, tgi_loop *bytes)
+/* Integers of 8 and 16 bits have kernels of their own, in rows of kernels->narrow. */
+enum { TGI_NARROW_U8, TGI_NARROW_I8, TGI_NARROW_I16, TGI_NOT_NARROW };
+
+/* Whether the lowest byte of the result is made of the lowest bytes of the operands alone, so that the kernel for u8 is
+   that for i8, too. */
+static bool tgi_is_map_of_low_bytes(int op)
 {
-    for (int k = 0; k < loop->nargs; ++k) {
-        if (tgi_bytes_of(loop->arg[k].dtype) != 1) return false;
+    switch (op) {
+    case TGI_OP_neg:
+    case TGI_OP_square:
+    case TGI_OP_floor:
+    case TGI_OP_ceil:
+    case TGI_OP_round:
+    case TGI_OP_trunc:
+    case TGI_OP_add_scalar:
+    case TGI_OP_sub_scalar:
+    case TGI_OP_rsub_scalar:
+    case TGI_OP_mul_scalar:
+    case TGI_OP_add:
+    case TGI_OP_sub:
+    case TGI_OP_mul:
+    case TGI_OP_where:
+    case TGI_OP_addcmul:
+    case TGI_OP_add_alpha:
+    case TGI_OP_masked_fill: return true;
+    default: return false;
     }
+}
+
+/* Operands of bytes, u8 or bool: the kernel for u8 does on them what that for i64 does, since its expressions are those
+   of integers that hold more than a byte, if the numbers of the op are bytes, too, and a result in bool is 0 or 1. */
+static int tgi_bytes_map_of(const tgi_loop *loop, tgi_loop *narrow)
+{
     const bool to_bool = loop->arg[0].dtype == TG_BOOL && !tgi_map_rows[loop->kernel].test;
-    double *const s = bytes->scalar;
-    *bytes = *loop;
-    bytes->compute = TG_U8;
-    for (int k = 0; k < loop->nargs; ++k) bytes->arg[k].dtype = TG_U8;
-    if (to_bool && loop->kernel == TGI_OP_add_alpha) return false;
-    if (to_bool && loop->kernel == TGI_OP_add) bytes->kernel = TGI_OP_logical_or;
-    if (to_bool && loop->kernel == TGI_OP_mul) bytes->kernel = TGI_OP_logical_and;
-    if (loop->kernel == TGI_OP_neg) bytes->kernel = TGI_OP_rsub_scalar, s[0] = 0; /* GCC makes no vectors of -x */
-    if (loop->kernel == TGI_OP_clamp) { /* bounds beyond those of the dtype bound nothing */
-        s[0] = s[0] < 0 ? 0 : s[0];
-        s[1] = s[1] > UINT8_MAX ? UINT8_MAX : s[1];
-    }
+    double *const s = narrow->scalar;
+    if (to_bool && loop->kernel == TGI_OP_add_alpha) return TGI_NOT_NARROW;
+    if (to_bool && loop->kernel == TGI_OP_add) narrow->kernel = TGI_OP_logical_or;
+    if (to_bool && loop->kernel == TGI_OP_mul) narrow->kernel = TGI_OP_logical_and;
     const double most = to_bool ? 1 : UINT8_MAX;
-    return s[0] >= 0 && s[0] <= most && s[1] >= 0 && s[1] <= most;
+    return s[0] >= 0 && s[0] <= most && s[1] >= 0 && s[1] <= most ? TGI_NARROW_U8 : TGI_NOT_NARROW;
+}
+
+/* The row of kernels->narrow that does what the kernel for i64 does, or TGI_NOT_NARROW.  Then *narrow is the loop for
+   it, by the op itself or by a faster one. */
+static int tgi_narrow_map_of(const tgi_loop *loop, tgi_loop *narrow)
+{
+    const tgi_map_row *row = &tgi_map_rows[loop->kernel];
+    const tg_dtype dtype = loop->arg[1].dtype;
+    const int64_t size = tgi_bytes_of(dtype);
+    bool any_i8 = loop->arg[0].dtype == TG_I8;
+    bool alike = row->test ? tgi_bytes_of(loop->arg[0].dtype) == 1 : loop->arg[0].dtype == dtype;
+    if (dtype != TG_U8 && dtype != TG_I8 && dtype != TG_I16 && dtype != TG_BOOL) return TGI_NOT_NARROW;
+    for (int k = 1; k < loop->nargs; ++k) {
+        any_i8 = any_i8 || loop->arg[k].dtype == TG_I8;
+        alike = alike && loop->arg[k].dtype == dtype;
+    }
+    for (int k = 0; k < loop->nargs && !(alike && size == 2); ++k) {
+        if (tgi_bytes_of(loop->arg[k].dtype) != 1) return TGI_NOT_NARROW;
+    }
+    *narrow = *loop;
+    double *const s = narrow->scalar;
+    if (loop->kernel == TGI_OP_neg) narrow->kernel = TGI_OP_rsub_scalar, s[0] = 0; /* GCC makes no vectors of -x */
+    if (loop->kernel == TGI_OP_clamp) { /* bounds beyond those of the kernel's type bound nothing */
+        const double low = any_i8 || size == 2 ? INT16_MIN : 0, high = any_i8 || size == 2 ? INT16_MAX : UINT8_MAX;
+        s[0] = s[0] < low ? low : s[0];
+        s[1] = s[1] > high ? high : s[1];
+    }
+    if (size == 1 && !any_i8) return tgi_bytes_map_of(loop, narrow);
+    if (size == 1 && loop->arg[0].dtype != TG_BOOL && tgi_is_map_of_low_bytes(loop->kernel)) {
+        for (int k = 0; k < 2; ++k) s[k] = (double)(uint8_t)(uint64_t)tgi_number_i64(s[k]);
+        return TGI_NARROW_U8;
+    }
+    const bool i8 = size == 1 && row->test;
+    const double low = i8 ? INT8_MIN : INT16_MIN, high = i8 ? INT8_MAX : INT16_MAX;
+    for (int k = 0; k < 2; ++k) alike = alike && s[k] >= low && s[k] <= high;
+    return !alike ? TGI_NOT_NARROW : i8 ? TGI_NARROW_I8 : TGI_NARROW_I16;
+}
+
+/* Runs the kernel of a row of kernels->narrow.  Results of tests are bytes. */
+static bool tgi_narrow_map(tgi_thread *S, tgi_loop *narrow, int row)
+{
+    static const tg_dtype dtypes[] = {TG_U8, TG_I8, TG_I16};
+    const bool test = tgi_map_rows[narrow->kernel].test;
+    const tg_dtype compute = dtypes[row], result = test ? TG_U8 : compute;
+    for (int k = 0; k < narrow->nargs && row == TGI_NARROW_U8; ++k) narrow->arg[k].dtype = TG_U8;
+    if (test) narrow->arg[0].dtype = TG_U8;
+    narrow->compute = compute;
+    return tgi_map_with(S, narrow, tgi_kernels_of(S)->narrow[row][narrow->kernel], result, TGI_LIGHT_WORK);
 }
 
 /* Whether the op changes the sign bit alone, of elements of 16 bits: then *halves is a loop that computes in these. */
@@ -45457,12 +45571,13 @@ static bool tgi_is_map_of_signs(const tgi_loop *loop, tgi_loop *halves)
 
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
-    tgi_loop bytes, halves;
+    tgi_loop narrow, halves;
     if (tgi_is_map_of_signs(loop, &halves))
         return tgi_map_with(S, &halves, loop->kernel == TGI_OP_neg ? tgi_neg_halves : tgi_abs_halves, halves.compute,
                             TGI_LIGHT_WORK);
-    if (loop->compute == TG_I64 && tgi_is_map_of_bytes(loop, &bytes) && tgi_kernels_of(S)->map_u8[bytes.kernel])
-        return tgi_map_with(S, &bytes, tgi_kernels_of(S)->map_u8[bytes.kernel], TG_U8, TGI_LIGHT_WORK);
+    const int narrow_row = loop->compute == TG_I64 ? tgi_narrow_map_of(loop, &narrow) : TGI_NOT_NARROW;
+    if (narrow_row != TGI_NOT_NARROW && tgi_kernels_of(S)->narrow[narrow_row][narrow.kernel])
+        return tgi_narrow_map(S, &narrow, narrow_row);
     const tgi_map_kernel kernel = tgi_map_kernel_of(S, loop->kernel, loop->compute, loop->scalar[0]);
     if (!kernel)
         return tgi_fail(S, TG_ERR_UNSUPPORTED, "map", "no kernel of op %d computes in %s", loop->kernel,
@@ -45490,7 +45605,8 @@ static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
 static void tgi_convert_run(tg_dtype to, char *y, int64_t y_step, tg_dtype from, const char *x, int64_t x_step,
                             int64_t n)
 {
-    const tg_dtype compute = tgi_compute_dtype(tgi_bytes_of(from) == 1 ? to : from); /* every dtype holds a byte */
+    const bool few_bits = !tgi_dtypes[from].floating && tgi_bytes_of(from) <= 2; /* all hold it */
+    const tg_dtype compute = tgi_compute_dtype(few_bits ? to : from);
     const bool y_dense = y_step == tgi_bytes_of(to), x_dense = x_step == tgi_bytes_of(from);
     if (to == from) {
         tgi_copy_run(y, y_step, x, x_step, n, tgi_bytes_of(to));
@@ -46975,6 +47091,8 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     OP(i32, TG_I32, int32_t, int64_t, stored, (int32_t)value)                                   \
     OP(i64, TG_I64, int64_t, int64_t, stored, value)                                            \
     OP(u8, TG_U8, uint8_t, int64_t, stored, (uint8_t)value)                                     \
+    OP(i8, TG_I8, int8_t, int64_t, stored, (int8_t)value)                                       \
+    OP(i16, TG_I16, int16_t, int64_t, stored, (int16_t)value)                                   \
     OP(b8, TG_BOOL, uint8_t, int64_t, stored, (uint8_t)(value != 0))
 
 /* Where x belongs in a row of `size` elements: half of the rest is left in each step, and the choice of the half is no
@@ -47233,15 +47351,17 @@ static void tgi_move_by_size(const tgi_index_block *b, bool scatters)
 static void tgi_gather_block(const tgi_index_block *b) { tgi_move_by_size(b, false); }
 static void tgi_scatter_block(const tgi_index_block *b) { tgi_move_by_size(b, true); }
 
-/* By dtype: the sum of the elements a and b, as an element.  That of f16 is in SIMD. */
-#define TGI_SUMS_OF_ELEMENTS(OP)                                                         \
-    OP(f32, float, a + b)                                                                \
-    OP(f64, double, a + b)                                                               \
-    OP(bf16, uint16_t, tgi_f32_to_bf16(tgi_bf16_to_f32(a) + tgi_bf16_to_f32(b)))         \
-    OP(i32, int32_t, (int32_t)((uint32_t)a + (uint32_t)b))                               \
-    OP(i64, int64_t, tgi_wrap_add(a, b))                                                 \
-    OP(u8, uint8_t, (uint8_t)(a + b))                                                    \
-    OP(b8, uint8_t, (uint8_t)((a | b) != 0))
+/* The sum of the elements a and b, as an element: of floats, of bool, and of integers of 8 to 64 bits, which wrap
+   around in the same way with and without a sign.  That of f16 is in SIMD. */
+#define TGI_SUMS_OF_ELEMENTS(OP)                                                 \
+    OP(f32, float, a + b)                                                        \
+    OP(f64, double, a + b)                                                       \
+    OP(bf16, uint16_t, tgi_f32_to_bf16(tgi_bf16_to_f32(a) + tgi_bf16_to_f32(b))) \
+    OP(b8, uint8_t, (uint8_t)((a | b) != 0))                                     \
+    OP(8, uint8_t, (uint8_t)(a + b))                                             \
+    OP(16, uint16_t, (uint16_t)(a + b))                                          \
+    OP(32, uint32_t, a + b)                                                      \
+    OP(64, uint64_t, a + b)
 
 /* y [n] += x [n] of a dtype, both side by side. */
 static void tgi_add_row(const tgi_kernels *kernels, tg_dtype dtype, char *y, const char *x, int64_t n)
@@ -47302,16 +47422,28 @@ enum { TGI_WIDE_SUM = 16 };
 #define TGI_ADD_ELEMENTS_OF(name, type, sum) TGI_ADD_ELEMENTS(tgi_add_block_##name, tgi_add_block_of_##name, type, sum)
 TGI_SUMS_OF_ELEMENTS(TGI_ADD_ELEMENTS_OF)
 
+static tgi_index_fn tgi_add_block_of(const tgi_index_block *b)
+{
+    switch ((int)b->dtype) {
+    case TG_F32: return tgi_add_block_f32;
+    case TG_F64: return tgi_add_block_f64;
+    case TG_BF16: return tgi_add_block_bf16;
+    case TG_F16: return b->kernels->add_f16;
+    case TG_BOOL: return tgi_add_block_b8;
+    }
+    switch (tgi_bytes_of(b->dtype)) {
+    case 1: return tgi_add_block_8;
+    case 2: return tgi_add_block_16;
+    case 4: return tgi_add_block_32;
+    default: return tgi_add_block_64;
+    }
+}
+
 static void tgi_scatter_add_block(const tgi_index_block *b)
 {
-    static const tgi_index_fn add[] = {tgi_add_block_f32, tgi_add_block_f64, tgi_add_block_bf16,
-                                       NULL, /* the kernels have that of f16 */
-                                       tgi_add_block_i32, tgi_add_block_i64, tgi_add_block_u8,
-                                       tgi_add_block_b8};
     const int64_t size = tgi_bytes_of(b->dtype), width = b->size / size;
     if (width < TGI_WIDE_SUM) {
-        if (b->dtype == TG_F16) b->kernels->add_f16(b);
-        else add[b->dtype](b);
+        tgi_add_block_of(b)(b);
         return;
     }
     for (int64_t row = 0; row < b->n[0]; ++row) {
@@ -49424,7 +49556,8 @@ static bool tgi_is_dot(const tgi_gemm *g)
 {
     const tg_dtype dtype = g->out.dtype;
     return g->m == 1 && g->n == 1 && g->a_col == 1 && g->b_row == 1 && !g->adds && g->a.dtype == dtype &&
-           g->b.dtype == dtype && (dtype == TG_F32 || dtype == TG_F64 || dtype == TG_I64 || dtype == TG_U8);
+           g->b.dtype == dtype &&
+           (dtype == TG_F32 || dtype == TG_F64 || dtype == TG_I64 || dtype == TG_U8 || dtype == TG_I8);
 }
 
 static void tgi_dot_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -49448,10 +49581,10 @@ static int64_t tgi_dot_whole(const tgi_gemm *g)
     const uint64_t *const a = (const uint64_t *)g->a.data, *const b = (const uint64_t *)g->b.data;
     const uint8_t *const a8 = (const uint8_t *)g->a.data, *const b8 = (const uint8_t *)g->b.data;
     uint64_t sum = 0;
-    uint32_t sum_u8 = 0;
+    uint32_t sum_8 = 0; /* of bytes with and without a sign */
     for (int64_t i = 0; g->out.dtype == TG_I64 && i < g->k; ++i) sum += a[i] * b[i];
-    for (int64_t i = 0; g->out.dtype == TG_U8 && i < g->k; ++i) sum_u8 += (uint32_t)a8[i] * b8[i];
-    return g->out.dtype == TG_I64 ? (int64_t)sum : (int64_t)sum_u8;
+    for (int64_t i = 0; g->out.dtype != TG_I64 && i < g->k; ++i) sum_8 += (uint32_t)a8[i] * b8[i];
+    return g->out.dtype == TG_I64 ? (int64_t)sum : (int64_t)sum_8;
 }
 TGI_LOOPS_END
 
@@ -52217,27 +52350,33 @@ static inline float TGI_V(gelu_tanhf)(float x)
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #endif
 
-#ifndef TGI_LIGHT_AS_AVX2
-#define TGI_U8_ROW_FLOATS(name, inputs, numbers, yi)
-#define TGI_U8_ROW_CHOICE TGI_U8_ROW_FLOATS
-#define TGI_U8_ROW_ANGLE TGI_U8_ROW_FLOATS
-#define TGI_U8_ROW_POWER TGI_U8_ROW_FLOATS
-#define TGI_U8_ROW_CALLS TGI_U8_ROW_FLOATS
-#define TGI_U8_ROW_WHOLE TGI_U8_ROW_FLOATS
-#define TGI_U8_ROW_ANY(name, inputs, numbers, yi) \
-    TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi)
-#define TGI_U8_ROW_TEST TGI_U8_ROW_ANY
-#define TGI_U8_ROW_QUOTIENT TGI_U8_ROW_ANY
-#define TGI_U8_ROW_X(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, X, NONE, yi)
-#define TGI_U8_ROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_U8_ROW_##kind(name, X, public, yi)
-#define TGI_U8_ROW_AB(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, AB, NONE, yi)
-#define TGI_U8_ROW_ABS(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, AB, S, yi)
-#define TGI_U8_ROW_ABC(name, kind, y, yi, ...) TGI_U8_ROW_##kind(name, ABC, S, yi)
-TGI_UNARY_OPS(TGI_U8_ROW_X)
-TGI_SCALAR_OPS(TGI_U8_ROW_XS)
-TGI_BINARY_OPS(TGI_U8_ROW_AB)
-TGI_TERNARY_OPS(TGI_U8_ROW_ABC)
-TGI_BINARY_SCALAR_OPS(TGI_U8_ROW_ABS)
+/* Integers of 8 and 16 bits.  Where there are kernels for AVX2, the portable ones lack these, and the way is that of
+   the other integers, by i64.  i8 has kernels for tests; else those of u8 serve that give the same bits, or of i16. */
+#if !defined(TGI_LIGHT_AS_AVX2) && !(defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN))
+#define TGI_NARROW_FLOATS(name, inputs, numbers, yi)
+#define TGI_NARROW_CHOICE TGI_NARROW_FLOATS
+#define TGI_NARROW_ANGLE TGI_NARROW_FLOATS
+#define TGI_NARROW_POWER TGI_NARROW_FLOATS
+#define TGI_NARROW_CALLS TGI_NARROW_FLOATS
+#define TGI_NARROW_WHOLE TGI_NARROW_FLOATS
+#define TGI_NARROW_QUOTIENT TGI_NARROW_ANY
+#define TGI_NARROW_ANY(name, inputs, numbers, yi)                                   \
+    TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi) \
+    TGI_KERNEL(TGI_V(name##_i16), int16_t, real, tgi_f64_to_i16, inputs, numbers, yi)
+#define TGI_NARROW_TEST(name, inputs, numbers, yi)                                     \
+    TGI_KERNEL(TGI_V(name##_u8), uint8_t, uint8_t, tgi_f64_to_u8, inputs, numbers, yi) \
+    TGI_KERNEL(TGI_V(name##_i8), int8_t, uint8_t, tgi_f64_to_i8, inputs, numbers, yi)  \
+    TGI_KERNEL(TGI_V(name##_i16), int16_t, uint8_t, tgi_f64_to_i16, inputs, numbers, yi)
+#define TGI_NARROW_X(name, kind, y, yi, ...) TGI_NARROW_##kind(name, X, NONE, yi)
+#define TGI_NARROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_NARROW_##kind(name, X, public, yi)
+#define TGI_NARROW_AB(name, kind, y, yi, ...) TGI_NARROW_##kind(name, AB, NONE, yi)
+#define TGI_NARROW_ABS(name, kind, y, yi, ...) TGI_NARROW_##kind(name, AB, S, yi)
+#define TGI_NARROW_ABC(name, kind, y, yi, ...) TGI_NARROW_##kind(name, ABC, S, yi)
+TGI_UNARY_OPS(TGI_NARROW_X)
+TGI_SCALAR_OPS(TGI_NARROW_XS)
+TGI_BINARY_OPS(TGI_NARROW_AB)
+TGI_TERNARY_OPS(TGI_NARROW_ABC)
+TGI_BINARY_SCALAR_OPS(TGI_NARROW_ABS)
 #endif
 
 /* ---- random numbers ---- */
@@ -55053,20 +55192,35 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_ENTRY_F32(name, kind, ...) TGI_ENTRY_##kind(name##_f32),
 #define TGI_ENTRY_F64(name, kind, ...) TGI_ENTRY_##kind(name##_f64),
     {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_F32)}, {TGI_ELEMENTWISE_OPS(TGI_ENTRY_F64)}},
-    {
-#define TGI_U8_ENTRY_FLOATS(name) NULL
-#define TGI_U8_ENTRY_CHOICE(name) NULL
-#define TGI_U8_ENTRY_POWER(name) NULL
-#define TGI_U8_ENTRY_CALLS(name) NULL
-#define TGI_U8_ENTRY_WHOLE(name) NULL
-#define TGI_U8_ENTRY_ANGLE(name) NULL
-#define TGI_U8_ENTRY_ANY(name) TGI_LIGHT(name##_u8)
-#define TGI_U8_ENTRY_QUOTIENT TGI_U8_ENTRY_ANY
-#define TGI_U8_ENTRY_TEST(name) TGI_LIGHT(name##_u8)
-#define TGI_U8_ENTRY(name, kind, ...) TGI_U8_ENTRY_##kind(name),
-        TGI_ELEMENTWISE_OPS(TGI_U8_ENTRY)
-#undef TGI_U8_ENTRY
-    },
+#if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
+    {{NULL}, {NULL}, {NULL}},
+#else
+#define TGI_NO_ENTRY(name) NULL
+#define TGI_NARROW_ENTRY_FLOATS TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_CHOICE TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_POWER TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_CALLS TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_WHOLE TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_QUOTIENT TGI_LIGHT
+#define TGI_NARROW_ENTRY_ANY TGI_LIGHT
+#define TGI_NARROW_ENTRY_TEST TGI_LIGHT
+#define TGI_I8_ENTRY_FLOATS TGI_NO_ENTRY
+#define TGI_I8_ENTRY_CHOICE TGI_NO_ENTRY
+#define TGI_I8_ENTRY_POWER TGI_NO_ENTRY
+#define TGI_I8_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_I8_ENTRY_CALLS TGI_NO_ENTRY
+#define TGI_I8_ENTRY_WHOLE TGI_NO_ENTRY
+#define TGI_I8_ENTRY_QUOTIENT TGI_NO_ENTRY
+#define TGI_I8_ENTRY_ANY TGI_NO_ENTRY
+#define TGI_I8_ENTRY_TEST TGI_LIGHT
+#define TGI_ENTRY_U8(name, kind, ...) TGI_NARROW_ENTRY_##kind(name##_u8),
+#define TGI_ENTRY_I8(name, kind, ...) TGI_I8_ENTRY_##kind(name##_i8),
+#define TGI_ENTRY_I16(name, kind, ...) TGI_NARROW_ENTRY_##kind(name##_i16),
+    {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_U8)},
+     {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I8)},
+     {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I16)}},
+#endif
 #define TGI_GRADIENT_F32(name, ...) TGI_LIGHT(name##_gradient_f32),
 #define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},

@@ -1659,16 +1659,8 @@ __device__ inline uint16_t tgi_cuda_f32_to_f16(float x) { return __half_as_ushor
    tgi_load_as<real>(dtype, at) is the element at an address as a float, a double or an int64_t, and tgi_store_as(dtype,
    at, x) stores one.  Each is a switch with a case for each row of the table of element types, TGI_ELEMENTS.  Where the
    dtype is a template argument, the compiler leaves only the one case. */
-enum {
-    TGI_AS_f32 = TG_F32,
-    TGI_AS_f64 = TG_F64,
-    TGI_AS_bf16 = TG_BF16,
-    TGI_AS_f16 = TG_F16,
-    TGI_AS_i32 = TG_I32,
-    TGI_AS_i64 = TG_I64,
-    TGI_AS_u8 = TG_U8,
-    TGI_AS_b8 = TG_BOOL
-};
+#define TGI_AS(name, ...) TGI_AS_##name,
+enum { TGI_ELEMENTS(TGI_AS) };
 
 #define TGI_LOAD_REAL(name, type, value, ...) \
     case TGI_AS_##name: {                     \
@@ -1727,17 +1719,25 @@ __device__ inline void tgi_store_as(tg_dtype dtype, void *at, int64_t x)
 __host__ __device__ inline bool tgi_is_floating(tg_dtype dtype) { return (int)dtype <= (int)TG_F16; }
 
 /* tgi_bytes_of, for kernels. */
-__device__ inline int64_t tgi_size_of(tg_dtype dtype)
+#define TGI_SIZE(name, type, ...) \
+    case TGI_AS_##name: return sizeof(type);
+__host__ __device__ inline int64_t tgi_size_of(tg_dtype dtype)
 {
-    switch (dtype) {
-    case TG_F64:
-    case TG_I64: return 8;
-    case TG_F32:
-    case TG_I32: return 4;
-    case TG_BF16:
-    case TG_F16: return 2;
-    default: return 1;
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_SIZE)
     }
+    return 1;
+}
+
+/* Whether an integer dtype has numbers below 0. */
+#define TGI_SIGNED(name, type, ...) \
+    case TGI_AS_##name: return (type)-1 < (type)1;
+__host__ __device__ inline bool tgi_is_signed(tg_dtype dtype)
+{
+    switch ((int)dtype) {
+        TGI_ELEMENTS(TGI_SIGNED)
+    }
+    return true;
 }
 
 __device__ inline bool tgi_is_true(tg_dtype dtype, const void *at)
@@ -3015,30 +3015,23 @@ __device__ inline uint64_t tgi_key_of(tg_dtype dtype, const void *at)
     return x != x ? UINT64_MAX : bits & sign ? ~bits : bits | sign;
 }
 
+__host__ __device__ inline int tgi_key_bits(tg_dtype dtype)
+{
+    return dtype == TG_F16 ? 19 : 8 * (int)tgi_size_of(dtype);
+}
+
 /* The same in few bits, for dtypes of 4 bytes and less: those of tgi_key_bits. */
 __device__ inline uint32_t tgi_small_key_of(tg_dtype dtype, const void *at)
 {
     const uint32_t sign = (uint32_t)1 << 31;
     if (!tgi_is_floating(dtype)) {
+        const int unused = 32 - tgi_key_bits(dtype);
         const uint32_t x = (uint32_t)tgi_load_as<int64_t>(dtype, at);
-        return dtype == TG_I32 ? x ^ sign : x;
+        return ((x ^ (tgi_is_signed(dtype) ? sign >> unused : 0)) << unused) >> unused;
     }
     const float x = tgi_load_as<float>(dtype, at) + 0.0f;
     const uint32_t bits = __float_as_uint(x), key = x != x ? UINT32_MAX : bits & sign ? ~bits : bits | sign;
     return dtype == TG_BF16 ? key >> 16 : dtype == TG_F16 ? key >> 13 : key; /* f32 has that many more digits */
-}
-
-__host__ __device__ inline int tgi_key_bits(tg_dtype dtype)
-{
-    switch (dtype) {
-    case TG_F64:
-    case TG_I64: return 64;
-    case TG_F32:
-    case TG_I32: return 32;
-    case TG_F16: return 19;
-    case TG_BF16: return 16;
-    default: return 8;
-    }
 }
 
 /* ---- sums over equal keys ----
@@ -7006,10 +6999,8 @@ template <int dtype> __global__ void tgi_col2im_elements(tgi_im2col m)
 static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
 {
     const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
-    void (*const kernels[])(tgi_im2col) = {tgi_col2im_elements<TG_F32>, tgi_col2im_elements<TG_F64>,
-                                           tgi_col2im_elements<TG_BF16>, tgi_col2im_elements<TG_F16>,
-                                           tgi_col2im_elements<TG_I32>, tgi_col2im_elements<TG_I64>,
-                                           tgi_col2im_elements<TG_U8>};
+#define TGI_COL2IM(name, ...) tgi_col2im_elements<TGI_AS_##name>,
+    void (*const kernels[])(tgi_im2col) = {TGI_ELEMENTS(TGI_COL2IM)};
     const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
     return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);
 }

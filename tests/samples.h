@@ -2018,11 +2018,16 @@ SAMPLES(to)
     expect(tg_to_dtype(f64("[3.7, -3.7]"), TG_I32), "[3, -3]");                                              /* 1.23 */
     expect(tg_to_dtype(f64("[1e20, -1e20, nan, inf]"), TG_I32), "[2147483647, -2147483648, 0, 2147483647]"); /* 1.24 */
     expect(tg_to_dtype(f64("[256, 300, -1, 255.9]"), TG_U8), "[255, 255, 0, 255]");                          /* 1.24 */
+    expect(tg_to_dtype(f64("[128, -200, nan, -3.7]"), TG_I8), "[127, -128, 0, -3]");                         /* 1.24 */
+    expect(tg_to_dtype(f32("[1e9, -inf, nan, 3.7]"), TG_I16), "[32767, -32768, 0, 3]");                      /* 1.24 */
     expect(tg_to_dtype(f64("[1e30, -inf]"), TG_I64), "[9223372036854775807, -9223372036854775808]");         /* 1.24 */
     expect(tg_to_dtype(f64("[nan, -0., 2, 0]"), TG_BOOL), "[1, 0, 1, 0]");                                   /* 1.25 */
     expect(tg_to_dtype(boolean("[1, 0]"), TG_F32), "[1, 0]");                                                /* 1.26 */
     expect(tg_to_dtype(i64("[4294967297, -1, 300]"), TG_I32), "[1, -1, 300]");
     expect(tg_to_dtype(i64("[-1, 300]"), TG_U8), "[255, 44]");
+    expect(tg_to_dtype(i64("[-129, 300]"), TG_I8), "[127, 44]");
+    expect(tg_to_dtype(i64("[-32769, 65537]"), TG_I16), "[32767, 1]");
+    expect(tg_to_dtype(of(TG_I8, "[-1, -128]"), TG_U8), "[255, 128]");
 }
 SAMPLES(copy_)
 {
@@ -2047,11 +2052,13 @@ static void numbers_of_integers(void)
         tg_dtype dtype;
         double least, most, others[5];
     } rows[] = {{TG_U8, 0, 255, {-1, 256, 0.5, NAN, INFINITY}},
+                {TG_I8, -128, 127, {-129, 128, 0.5, NAN, INFINITY}},
+                {TG_I16, -32768, 32767, {-32769, 32768, 0.5, NAN, INFINITY}},
                 {TG_I32, -2147483648.0, 2147483647, {-2147483649.0, 2147483648.0, 0.5, NAN, 1e300}},
                 {TG_I64, -9223372036854775808.0, 9223372036854774784.0, {1e300, 9223372036854775808.0, 0.5, NAN, -1e300}}};
     tg_tensor *yes = boolean("[1, 0]");
     int i, k;
-    for (i = 0; i < 3; ++i) {
+    for (i = 0; i < 5; ++i) {
         tg_tensor *t = tg_zeros_on(TG_SHAPE(2), rows[i].dtype, HERE);
         char words[80];
         CHECK(tg_get(tg_full_like(t, rows[i].least), TG_INDEX(0)) == rows[i].least);

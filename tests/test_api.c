@@ -195,7 +195,7 @@ static void check_mark(tg_mark result) { (void)result, check_void(); }
 /* "f32:2,3", filled with 0.5; "i64:2" with zeros; "i64:2=1" with ones; "!f32:2,3" requires grad. */
 static tg_tensor *make_tensor(const char *recipe)
 {
-    static const char *const names[] = {"f32:", "f64:", "bf16:", "f16:", "i32:", "i64:", "u8:", "bool:"};
+    static const char *const names[] = {"f32:", "f64:", "bf16:", "f16:", "i32:", "i64:", "u8:", "i8:", "i16:", "bool:"};
     bool requires_grad = *recipe == '!';
     int dtype = 0;
     tg_tensor *t;

@@ -1,11 +1,11 @@
 /* Reductions, extremes with their indices, running sums, softmax and indexing along a dim, in rows and columns of
  * sizes that cross the blocks and tiles of the CPU's kernels, against the plain backend.  Numbers are small integers
  * with ties, whose sums a float holds exactly, and some are NaN: but for softmax, a result is right to the last bit or
- * wrong.  At the end ops on bytes, and the gradient of a table. */
+ * wrong.  At the end ops on every integer of 8 and 16 bits, and the gradient of a table. */
 #include "tensorgrad.h"
 #include "helpers.h"
 
-static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_I32, TG_U8, TG_BOOL};
+static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_I32, TG_U8, TG_I8, TG_I16, TG_BOOL};
 
 /* [outer, n, inner]: dim 1 is a row of contiguous elements where inner is 1; else rows lie side by side. */
 static const int64_t shapes[][3] = {{40, 1, 1}, {70, 2, 1},  {45, 7, 1}, {3, 31, 1}, {70, 32, 1},
@@ -225,17 +225,15 @@ TEST(nonzero_and_one_hot)
     }
 }
 
-/* What the kernels for bytes compute of every byte is what the plain backend does; and tests of them against a number. */
-TEST(bytes)
+/* What the kernels for integers of 8 and 16 bits compute of every number is what the plain backend does; and tests of
+ * them against a number. */
+static void check_every_number(tg_tensor *x)
 {
     static tg_tensor *(*const unary[])(tg_tensor *) = {tg_floor, tg_ceil, tg_round, tg_trunc, tg_neg, tg_abs, tg_sign,
                                                        tg_relu, tg_square, tg_isfinite, tg_isinf, tg_isnan, tg_logical_not};
     static tg_tensor *(*const against[])(tg_tensor *, double) = {tg_eq_scalar, tg_ne_scalar, tg_lt_scalar,
                                                                  tg_le_scalar, tg_gt_scalar, tg_ge_scalar};
     enum { UNARY = sizeof unary / sizeof *unary, BYTE_OPS = UNARY + sizeof against / sizeof *against };
-    uint8_t every[256];
-    for (int i = 0; i < 256; ++i) every[i] = (uint8_t)i;
-    tg_tensor *x = tg_from_on(every, TG_SHAPE(256), TG_U8, HERE);
     for (int i = 0; i < (int)BYTE_OPS; ++i) {
         TG_SCOPE;
         tg_tensor *y[2];
@@ -247,6 +245,14 @@ TEST(bytes)
         }
         CHECK(y[0] && y[1] && tg_dtype_of(y[0]) == tg_dtype_of(y[1]) && is_exactly(y[0], y[1]));
     }
+}
+
+TEST(every_number)
+{
+    tg_tensor *all = tg_to(tg_arange_on(-32768, 32768, 1, TG_I64, TG_CPU), HERE);
+    check_every_number(tg_to_dtype(tg_slice(all, 0, 0, 256, 1), TG_U8));
+    check_every_number(tg_to_dtype(tg_slice(all, 0, 0, 256, 1), TG_I8));
+    check_every_number(tg_to_dtype(all, TG_I16));
 }
 
 /* Rows of the table that no id names have the gradient 0, those that many name the sum. */
@@ -279,7 +285,7 @@ int main(int argc, char **argv)
     RUN(sorts_of_long_rows);
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
-    RUN(bytes);
+    RUN(every_number);
     RUN(gradient_of_a_table);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

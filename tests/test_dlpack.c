@@ -64,7 +64,8 @@ TEST(dtypes_go_round)
 {
     static const struct { tg_dtype dtype; int code, bits; } rows[] = {
         {TG_F32, kDLFloat, 32}, {TG_F64, kDLFloat, 64}, {TG_BF16, kDLBfloat, 16}, {TG_F16, kDLFloat, 16},
-        {TG_I32, kDLInt, 32}, {TG_I64, kDLInt, 64}, {TG_U8, kDLUInt, 8}, {TG_BOOL, kDLBool, 8}};
+        {TG_I32, kDLInt, 32}, {TG_I64, kDLInt, 64}, {TG_U8, kDLUInt, 8}, {TG_I8, kDLInt, 8},
+        {TG_I16, kDLInt, 16}, {TG_BOOL, kDLBool, 8}};
     size_t i;
     for (i = 0; i < sizeof rows / sizeof *rows; ++i) {
         tg_tensor *t = of(rows[i].dtype, "[[0, 1, 1], [1, 0, 1]]");
@@ -381,8 +382,8 @@ TEST(structs_that_are_refused)
     REFUSED(dl_tensor.device.device_type, kDLOpenCL, "there is no kind of device for DLPack's device type 4\n"
                                                      "  hint: move the tensor to one of cpu, cuda before");
     lent_2_3(&f)->dl_tensor.dtype.bits = 16;
-    f.managed.dl_tensor.dtype.code = kDLInt;
-    CHECK_FAILS(tg_from_dlpack(&f.managed), "there is no dtype i16");
+    f.managed.dl_tensor.dtype.code = kDLUInt;
+    CHECK_FAILS(tg_from_dlpack(&f.managed), "there is no dtype u16");
     lent_2_3(&f)->dl_tensor.device.device_type = kDLCUDA;
     f.managed.dl_tensor.device.device_id = -1;
     CHECK_FAILS(tg_from_dlpack(&f.managed), "tg_from_dlpack: Device index must not be negative: -1");

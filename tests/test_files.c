@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const tg_dtype all_dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL};
-enum { DTYPES = 8 };
+static const tg_dtype all_dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_I8, TG_I16, TG_BOOL};
+enum { DTYPES = 10 };
 
 /* ---- files as bytes ---- */
 
@@ -225,10 +225,10 @@ TEST(npy_headers)
         {"\1", "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", "\7\x93NUMPY\1", "[7]", 8, TG_U8},
         /* integers that are widened, in both orders of bytes */
         {"\1", "{'descr': '|i1', 'fortran_order': False, 'shape': (4,)}", "\0\177\200\377", "[0, 127, -128, -1]", 4,
-         TG_I32},
+         TG_I8},
         {"\1", "{'descr': '<i2', 'fortran_order': True, 'shape': (1, 2)}", "\0\200\377\177", "[[-32768, 32767]]", 4,
-         TG_I32},
-        {"\1", "{'descr': '>i2', 'fortran_order': False, 'shape': (2,)}", "\377\376\1\0", "[-2, 256]", 4, TG_I32},
+         TG_I16},
+        {"\1", "{'descr': '>i2', 'fortran_order': False, 'shape': (2,)}", "\377\376\1\0", "[-2, 256]", 4, TG_I16},
         {"\1", "{'descr': '<u2', 'fortran_order': False, 'shape': (2,)}", "\377\377\1\0", "[65535, 1]", 4, TG_I32},
         {"\1", "{'descr': '>u4', 'fortran_order': False, 'shape': (1,)}", "\377\377\377\376", "[4294967294]", 4, TG_I64},
         {"\1", "{'descr': '<u8', 'fortran_order': False, 'shape': (1,)}", "\1\0\0\0\1\0\0\0", "[4294967297]", 8,
@@ -863,7 +863,7 @@ TEST(safetensors_leaves_out)
     CHECK(d && strcmp(tg_dict_metadata(d, "x"), "v") == 0 && !tg_dict_metadata(d, "z"));
     tg_dict_free(d);
     d = tg_safetensors_list(path);
-    CHECK(d && !tg_dict_count(d) && strcmp(tg_dict_metadata(d, "y"), "i32 [1]") == 0);
+    CHECK(d && !tg_dict_count(d) && strcmp(tg_dict_metadata(d, "y"), "i16 [1]") == 0);
     CHECK(d && strcmp(tg_dict_metadata(d, "x"), "u8 [1]") == 0); /* and not the file's own text of that key */
     CHECK(d && strstr(tg_dict_metadata(d, "f8"), "cannot be read: dtype F8_E4M3 is none of"));
     tg_dict_free(d);
@@ -874,8 +874,8 @@ TEST(safetensors_leaves_out)
 TEST(safetensors_with_other_integers)
 {
     static const struct { const char *dtype, *data, *wanted; int size; tg_dtype got; } files[] = {
-        {"I8", "\1\377", "[1, -1]", 2, TG_I32},
-        {"I16", "\1\0\0\200", "[1, -32768]", 4, TG_I32},
+        {"I8", "\1\377", "[1, -1]", 2, TG_I8},
+        {"I16", "\1\0\0\200", "[1, -32768]", 4, TG_I16},
         {"U16", "\1\0\0\200", "[1, 32768]", 4, TG_I32},
         {"U32", "\1\0\0\0\0\0\0\200", "[1, 2147483648]", 8, TG_I64},
         {"U64", "\1\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0", "[1, 4294967296]", 16, TG_I64},
@@ -1712,8 +1712,10 @@ TEST(idx)
     HAS(tg_idx_load(path), "[-1]");
     write_file(path, BYTES("\0\0\11\1\0\0\0\2\1\200"));
     HAS(tg_idx_load(path), "[1, -128]");
+    CHECK(tg_dtype_of(tg_idx_load(path)) == TG_I8);
     write_file(path, BYTES("\0\0\13\1\0\0\0\2\1\0\377\376"));
     HAS(tg_idx_load(path), "[256, -2]");
+    CHECK(tg_dtype_of(tg_idx_load(path)) == TG_I16);
     remove(path);
     refused(IDX, BYTES("\0\0\10\1\0\0\0\3\1\2"), "the file ends too early: 3 bytes should follow byte 8, not 2");
     refused(IDX, BYTES("\0\0\10\1\0\0\0\3\1\2\3\4"), "1 bytes follow what should be the end");

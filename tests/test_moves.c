@@ -338,10 +338,10 @@ TEST(moves_that_copy)
 /* Every pair of dtypes: what the device makes of awkward numbers is what the CPU makes, bit for bit. */
 static void conversions(const char *text)
 {
-    static const tg_dtype all[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_BOOL};
+    static const tg_dtype all[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I32, TG_I64, TG_U8, TG_I8, TG_I16, TG_BOOL};
     int i, k;
-    for (i = 0; i < 8; ++i) {
-        for (k = 0; k < 8; ++k) {
+    for (i = 0; i < 10; ++i) {
+        for (k = 0; k < 10; ++k) {
             TG_SCOPE;
             tg_tensor *x = of(all[i], text), *here = tg_to_dtype(x, all[k]), *y = tg_to_dtype(tg_to(x, first), all[k]);
             char a[16 * 8], b[16 * 8];
@@ -370,6 +370,8 @@ static void conversions_within_a_device(void)
         int64_t back[3];
         HAS(of(TG_I32, "[1e20, -1e20, nan, inf, -inf]"), "[2147483647, -2147483648, 0, 2147483647, -2147483648]");
         HAS(of(TG_U8, "[256, 300, -1, nan, 255]"), "[255, 255, 0, 0, 255]");
+        HAS(of(TG_I8, "[128, 300, -129, nan, -128.9]"), "[127, 127, -128, 0, -128]");
+        HAS(of(TG_I16, "[32768, 1e9, -inf, nan, -32768.5]"), "[32767, 32767, -32768, 0, -32768]");
         CHECK(tg_copy_out(of(TG_I64, "[1e300, -1e300, nan]"), back, sizeof back) == TG_OK);
         CHECK(back[0] == INT64_MAX && back[1] == INT64_MIN && back[2] == 0);
         HAS(tg_to_dtype(of(TG_BF16, "[1e30, -1e30]"), TG_I32), "[2147483647, -2147483648]");
@@ -398,7 +400,7 @@ TEST(dtype_conversion)
         HAS(tg_to_dtype(there("[256, -1, nan, 255]"), TG_U8), "[255, 0, 0, 255]");
     }
     ON(1, 1.25) HAS(tg_to_dtype(there("[nan, -0.0, 2, 0, 0.25]"), TG_BOOL), "[1, 0, 1, 0, 1]");
-    ON(1, 1.26) conversions("[0, 1, -1, 127, 255]");
+    ON(1, 1.26) conversions("[0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, 32768, -32768, -32769, 65535, 65536]");
     ON(1, 1.27) { /* wherever the conversion happens, and without waiting: the same numbers */
         tg_tensor *x = f64("[1.00390625, 65520, -3.7, 1e-8]"), *want = tg_to_dtype(x, TG_BF16), *p = tg_pin_memory(x);
         CHECK(tg_equal(tg_cpu(tg_to_ex(x, first, TG_BF16, 0)), want));

@@ -105,10 +105,10 @@ TEST(few_rows)
 /* Of integers, whose products and sums wrap around. */
 TEST(integer_products)
 {
-    static const tg_dtype dtypes[] = {TG_I64, TG_I32, TG_U8};
+    static const tg_dtype dtypes[] = {TG_I64, TG_I32, TG_U8, TG_I8, TG_I16};
     static const int64_t size[][3] = {{1, 1, 1}, {1, 40, 9}, {40, 1, 9}, {15, 17, 0}, {29, 35, 387}, {130, 20, 11}};
     const int64_t rows = sizeof size / sizeof *size;
-    for (int64_t i = 0; i < 3 * 4 * rows; ++i) {
+    for (int64_t i = 0; i < 5 * 4 * rows; ++i) {
         TG_SCOPE;
         const int64_t *const s = size[i % rows], m = s[0], n = s[1], k = s[2], how = i / rows % 4;
         const bool turned[2] = {how % 2 != 0, how / 2 != 0};
@@ -340,10 +340,10 @@ TEST(max_pools)
 TEST(transposed_copies)
 {
     static const int64_t size[][4] = {{1, 64, 64, 1}, {2, 67, 130, 1}, {1, 3, 200, 1}, {3, 200, 2, 1}, {1, 129, 63, 2}};
-    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_I64, TG_U8, TG_I32};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_I64, TG_U8, TG_I32, TG_I8, TG_I16};
     for (int k = 0; k < 5; ++k) {
         const int64_t batch = size[k][0], rows = size[k][1], cols = size[k][2], step = size[k][3];
-        for (int d = 0; d < 6; ++d) {
+        for (int d = 0; d < 8; ++d) {
             TG_SCOPE;
             tg_tensor *x = tg_abs(integers(TG_SHAPE(batch, rows, cols * step), dtypes[d])), *y;
             x = tg_slice(x, 2, 0, cols * step, step);

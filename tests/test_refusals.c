@@ -267,11 +267,11 @@ TEST(sizes_of_new_tensors)
     CHECK_FAILS(tg_zeros_on(TG_SHAPE(INT64_MAX / 16), TG_F64, TG_CPU), "");
     CHECK(tg_numel(tg_zeros(TG_SHAPE(large, large, 0))) == 0 || !tg_ok()), tg_clear_error();
     CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), wrong_dtype(99), TG_CPU), "unknown dtype 99");
-    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), wrong_dtype(8), TG_CPU), "unknown dtype 8");
+    CHECK_FAILS(tg_zeros_on(TG_SHAPE(1), wrong_dtype(TG_BOOL + 1), TG_CPU), "unknown dtype 10");
     CHECK_FAILS(tg_wrap(&number, TG_SHAPE(1), wrong_dtype(99), NULL, NULL), "unknown dtype 99");
     CHECK_FAILS(tg_to_dtype(ones(1, 1), wrong_dtype(99)), "unknown dtype 99");
     CHECK_FAILS(tg_promote_types(TG_F32, wrong_dtype(99)), "unknown dtype 99");
-    CHECK_FAILS(tg_promote_types(wrong_dtype(8), TG_F32), "unknown dtype 8");
+    CHECK_FAILS(tg_promote_types(wrong_dtype(TG_BOOL + 1), TG_F32), "unknown dtype 10");
     CHECK_FAILS(tg_set_default_dtype(TG_I64), "only floating-point types are supported");
     CHECK_FAILS(tg_set_matmul_precision(wrong_precision(7)), "precision 7 is neither");
     CHECK(tg_matmul_precision() == TG_PRECISION_F32);
@@ -480,12 +480,13 @@ TEST(names_in_messages)
     tg_release(p);
 }
 
-/* Every op that takes a mask or an index, and the dtypes that PyTorch takes there: of bool, u8, i32, i64, and "f" for the
- * dtype of the operand; an op accepts no other. */
+/* Every op that takes a mask or an index, and the dtypes that PyTorch takes there: of bool, u8, i8, i16, i32, i64, and "f"
+ * for the dtype of the operand; an op accepts no other. */
 TEST(masks_and_indices)
 {
-    static const tg_dtype dtypes[] = {TG_BOOL, TG_U8, TG_I32, TG_I64, TG_F16, TG_BF16, TG_F32, TG_F64};
-    for (int i = 0; i < 8; ++i) {
+    static const tg_dtype dtypes[] = {TG_BOOL, TG_U8, TG_I8, TG_I16, TG_I32, TG_I64, TG_F16, TG_BF16, TG_F32, TG_F64};
+    for (int i = 0; i < 10; ++i) {
+        const bool small = dtypes[i] == TG_I8 || dtypes[i] == TG_I16;
         const tg_dtype d = dtypes[i];
         tg_tensor *x = tg_randn(TG_SHAPE(3)), *m = tg_to_dtype(tg_zeros(TG_SHAPE(3)), d), *one = tg_scalar(1);
         tg_tensor *rows = tg_randn(TG_SHAPE(3, 2)), *logits = tg_randn(TG_SHAPE(3, 3)), *q = tg_randn(TG_SHAPE(1, 1, 3, 4));
@@ -506,9 +507,9 @@ TEST(masks_and_indices)
         TAKES(tg_take_along_dim(x, m, 0), d == TG_I64);
         TAKES(tg_embedding(rows, m), d == TG_I32 || d == TG_I64);
         TAKES(tg_one_hot(m, 3), d == TG_I64);
-        TAKES(tg_bincount(m, NULL, 0), d == TG_U8 || d == TG_I32 || d == TG_I64);
-        TAKES(tg_index(x, TG_LIST(m)), d <= TG_F16 ? false : true);
-        TAKES(tg_index_put(x, TG_LIST(m), one, false), d <= TG_F16 ? false : true);
+        TAKES(tg_bincount(m, NULL, 0), d == TG_U8 || small || d == TG_I32 || d == TG_I64);
+        TAKES(tg_index(x, TG_LIST(m)), d > TG_F16 && !small);
+        TAKES(tg_index_put(x, TG_LIST(m), one, false), d > TG_F16 && !small);
         TAKES(tg_cross_entropy(logits, m), d == TG_U8 || d == TG_I64);
         TAKES(tg_nll_loss(logits, m, NULL, -100, TG_MEAN), d == TG_U8 || d == TG_I64);
         TAKES(tg_scaled_dot_product_attention(q, q, q, mask, 0, false, 0), d == TG_BOOL || d == TG_F32);

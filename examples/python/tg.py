@@ -18,7 +18,8 @@ libc.tmpfile.restype = c.c_void_p
 # Each dtype: its name, that of NumPy and the code in an __array_interface__, its type in C; in the order of tg_dtype
 DTYPES = [("f32", "float32", "f4", c.c_float), ("f64", "float64", "f8", c.c_double), ("bf16", "bfloat16", None, None),
           ("f16", "float16", "f2", None), ("i32", "int32", "i4", c.c_int32), ("i64", "int64", "i8", c.c_int64),
-          ("u8", "uint8", "u1", c.c_uint8), ("bool", "bool", "b1", c.c_bool)]
+          ("u8", "uint8", "u1", c.c_uint8), ("i8", "int8", "i1", c.c_int8), ("i16", "int16", "i2", c.c_int16),
+          ("bool", "bool", "b1", c.c_bool)]
 # The arguments that may be left out, by their names in the header, with PyTorch's defaults
 DEFAULTS = dict(keepdim=False, bias=True, affine=True, eps=1e-5, momentum=0.1, stride=1, padding=0, dilation=1, groups=1,
                 output_padding=0, correction=1, descending=False, largest=True, layers=1, strict=True, flags=0, on=True,

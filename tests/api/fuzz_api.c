@@ -493,8 +493,6 @@ static const int64_t hostile_int64s[] = {
 static const double doubles[] = {0,     1,      -1,           0.5,    2,    3,   0.1, 1e-8,
                                  1e300, -1e300, 4294967296.0, 1e-310, -0.0, 100, 255, 256};
 
-static const char *const dtype_names[] = {"f32", "f64", "bf16", "f16", "i32", "i64", "u8", "bool"};
-
 static void say_tensor(call *c, const tg_tensor *t)
 {
     const entry *e = entry_of(t);
@@ -506,7 +504,7 @@ static void say_tensor(call *c, const tg_tensor *t)
     else if (!e)
         say(c, "ended");
     else {
-        say(c, "#%d %s%s[", (int)(e - pool), dtype_names[tg_dtype_of(t) & 7],
+        say(c, "#%d %s%s[", (int)(e - pool), tg_dtype_name(tg_dtype_of(t)),
             !tg_requires_grad(t) ? ""
             : tg_is_leaf(t)      ? " leaf"
                                  : " node");
@@ -567,7 +565,7 @@ static tg_shape fitting_shape(const char *text)
 /* A new tensor of the pool, by a recipe as "f32:2,3": contiguous, transposed, part of a larger one, or expanded. */
 static tg_tensor *fitting_tensor(const char *recipe)
 {
-    static const char *const names[] = {"f32:", "f64:", "bf16:", "f16:", "i32:", "i64:", "u8:", "bool:"};
+    static const char *const names[] = {"f32:", "f64:", "bf16:", "f16:", "i32:", "i64:", "u8:", "i8:", "i16:", "bool:"};
     const bool leaf = *recipe == '!', paused = memory.paused;
     const char *text = leaf ? recipe + 1 : recipe;
     tg_shape shape = fitting_shape(strchr(text, ':') + 1), large = shape;
@@ -2212,7 +2210,7 @@ static void hand_from_dlpack(void)
 {
     static const struct { uint8_t code, bits; } dtypes[] = {{kDLFloat, 32}, {kDLFloat, 64}, {kDLBfloat, 16},
                                                             {kDLFloat, 16}, {kDLInt, 32}, {kDLInt, 64}, {kDLUInt, 8},
-                                                            {kDLBool, 8}};
+                                                            {kDLInt, 8}, {kDLInt, 16}, {kDLBool, 8}};
     const int dtype = pick(COUNT(dtypes));
     tg_shape shape;
     int64_t strides[LENT_DIMS] = {0}, stride = 1;

@@ -1,7 +1,7 @@
 """python.py FOLDER: examples/python/tg.py, over the library that TENSORGRAD_LIBRARY names: values and gradients of expressions, a
 training, states and files against PyTorch; memory shared with NumPy, and by DLPack with NumPy and PyTorch; errors, tapes, and that
 nothing is left.  What needs NumPy or PyTorch is skipped where this Python has none.  Files go to FOLDER."""
-import gc, os, sys, threading, warnings, weakref, xml.dom.minidom
+import gc, itertools, os, sys, threading, warnings, weakref, xml.dom.minidom
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python"))
 import tg
@@ -340,11 +340,11 @@ def dlpack_lifetimes(make, take, lists):
 
 
 def dlpack_numpy():
-    names = ["float32", "float64", "float16", "int32", "int64", "uint8"]
+    names = ["float32", "float64", "float16", "int32", "int64", "uint8", "int8", "int16"]
     if numpy.lib.NumpyVersion(numpy.__version__) >= "1.26.0": # older ones do not hand out bool
         names.append("bool")
     dlpack(numpy.array, numpy.from_dlpack, names, numpy.ndarray.tolist,
-           (("uint16", "u16"), ("int8", "i8"), ("complex64", "complex64")))
+           (("uint16", "u16"), ("complex64", "complex64")))
     dlpack_lifetimes(numpy.array, numpy.from_dlpack, numpy.ndarray.tolist)
     array = numpy.arange(3.0)
     ours, array = tg.from_dlpack(array[1:]), weakref.ref(array)
@@ -363,11 +363,14 @@ def dlpack_numpy():
 
 
 def dlpack_torch():
-    names = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
+    names = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "int8", "int16", "bool")
     def make(data, name):
         return torch.tensor(data, dtype=getattr(torch, name))
-    dlpack(make, torch.from_dlpack, names, torch.Tensor.tolist, (("int16", "i16"), ("complex64", "complex64")))
+    dlpack(make, torch.from_dlpack, names, torch.Tensor.tolist, (("uint16", "u16"), ("complex64", "complex64")))
     dlpack_lifetimes(make, torch.from_dlpack, torch.Tensor.tolist)
+    theirs = {name: torch.promote_types(*(getattr(torch, n) for n in name)) for name in itertools.product(names, names)}
+    for (a, b), wanted in theirs.items():
+        check(tg.promote_types(a, b) == tg.promote_types(str(wanted)[6:], "bool"), "%s with %s" % (a, b))
     to, take = torch.utils.dlpack.to_dlpack, torch.utils.dlpack.from_dlpack
     check(tg.from_dlpack(to(torch.arange(3))).tolist() == [0, 1, 2], "a capsule of PyTorch")
     check(take(tg.arange(0, 3, 1).__dlpack__()).tolist() == [0, 1, 2], "a capsule for PyTorch")

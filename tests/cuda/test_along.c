@@ -7,7 +7,7 @@
 #include "../inside.h"
 
 static uint64_t bits = HARNESS_HASH;
-static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64, TG_I32, TG_I64, TG_U8, TG_BOOL};
+static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64, TG_I32, TG_I64, TG_U8, TG_I8, TG_I16, TG_BOOL};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes, FLOATS = 4 };
 
 /* Numbers on the CPU: some are equal, and one in a hundred is NaN if nan. */

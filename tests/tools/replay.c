@@ -86,7 +86,7 @@ static void read_tensors(const char *folder)
         size_t bytes;
     } types[] = {{"F64", TG_F64, true, 8},   {"F32", TG_F32, true, 4}, {"F16", TG_F16, true, 2},
                  {"BF16", TG_BF16, true, 2}, {"I64", TG_I64, true, 8}, {"I32", TG_I32, true, 4},
-                 {"I16", TG_I32, false, 2},  {"I8", TG_U8, false, 1},  {"U8", TG_U8, true, 1},
+                 {"I16", TG_I16, true, 2},   {"I8", TG_I8, true, 1},   {"U8", TG_U8, true, 1},
                  {"BOOL", TG_BOOL, true, 1}};
     size_t bytes, header = 0, end = 0;
     const char *file = read_file(folder, "tensors.safetensors", &bytes), *at = file + 8;
@@ -1645,11 +1645,14 @@ static double element(const unsigned char *data, tg_dtype dtype, size_t k)
     float f4 = 0;
     int64_t i8 = 0;
     int32_t i4 = 0;
+    int16_t i2 = 0;
     switch (dtype) {
     case TG_F64: return memcpy(&f8, data + 8 * k, 8), f8;
     case TG_F32: return memcpy(&f4, data + 4 * k, 4), (double)f4;
     case TG_I64: return memcpy(&i8, data + 8 * k, 8), (double)i8;
     case TG_I32: return memcpy(&i4, data + 4 * k, 4), (double)i4;
+    case TG_I16: return memcpy(&i2, data + 2 * k, 2), (double)i2;
+    case TG_I8: return (double)(int8_t)data[k];
     default: return data[tg_dtype_size(dtype) * k];
     }
 }

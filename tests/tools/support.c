@@ -8,7 +8,7 @@
 #include "../harness.h"
 #include "../samples.h"
 
-static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_I32, TG_U8, TG_BOOL};
+static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_I32, TG_I16, TG_I8, TG_U8, TG_BOOL};
 enum { DTYPES = (int)(sizeof dtypes / sizeof dtypes[0]), FORWARD = 1, BACKWARD, DOUBLE_BACKWARD };
 static int level[OP_ROWS][DTYPES];
 
