@@ -2634,6 +2634,15 @@ TG_API tg_tensor *tg_triplet_margin_loss(tg_tensor *anchor, tg_tensor *positive,
    max(0, 1 - (input[t] - input[i])) over each target t and each i that is none, divided by C.  Errors: a target outside
    [-1, C).  F.multilabel_margin_loss */
 TG_API tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int reduction);
+/* -log of the probability that log_probs [T, N, C], logarithms of those of C classes at T steps, spell the targets:
+   over all ways to repeat each and to put class `blank` between.  targets, i64 or i32: [N, S], or all of them one after
+   the other; input_lengths and target_lengths [N], i64 or i32, on any device: how many steps and targets count.
+   Without N: log_probs [T, C], targets [S], lengths of one number.  TG_MEAN divides each loss by its target length
+   first.  A loss is infinite where the steps are too few, and its gradient 0; with zero_infinity the loss is 0, too.
+   The gradient is the one for log_probs of tg_log_softmax, as in PyTorch.  Waits for the device.  Errors: a length or a
+   target that cannot be.  F.ctc_loss */
+TG_API tg_tensor *tg_ctc_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *input_lengths,
+                              tg_tensor *target_lengths, int64_t blank, int reduction, bool zero_infinity);
 /* For input [N, C] or [C] and target, i64 [N] or 0-dim: the sum over the other classes of
    max(0, margin - x[target] + x[i])^p, times weight[target], divided by C; p is 1 or 2, weight [C] or NULL.  Errors: a
    target outside [0, C).  F.multi_margin_loss */
@@ -2850,7 +2859,8 @@ TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
     R(adaptive_max_pool3d) R(interpolate) R(grid_sample) R(affine_grid)                                                \
     R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
     R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
-    R(dropout1d) R(dropout2d) R(dropout3d) R(alpha_dropout) R(feature_alpha_dropout) R(rrelu) R(gumbel_softmax)        \
+    R(ctc_loss) R(dropout1d) R(dropout2d) R(dropout3d) R(alpha_dropout) R(feature_alpha_dropout) R(rrelu)              \
+    R(gumbel_softmax)                                                                                                  \
     R(multi_margin_loss) R(multilabel_soft_margin_loss) R(triplet_margin_with_distance_loss)                           \
     R(fmod) R(remainder) R(floor_divide) R(div_rounded) R(fmax) R(fmin) R(hypot) R(logaddexp) R(xlogy) R(asinh)        \
     R(acosh) R(atanh) R(exp2) R(erfc) R(erfinv) R(frac) R(round_decimals) R(sinc) R(logit) R(nan_to_num)               \
@@ -6550,6 +6560,8 @@ enum {
     OP(conv_weight, "x,y", A_FOR_B | B_FOR_A, "x: conv_transpose(y, g), y: conv(x, g)")                                \
     OP(max_pool, "x", Y2 | FLOAT_INPUT, "g added at the indices found")                                                \
     OP(window_sum, "x", FLOAT_INPUT, "g times the weights, added to each window")                                      \
+    OP(ctc_loss, "log_probs,labels,lengths", A | B | C | CAST_F32 | FLOAT_INPUT | RECOMPUTES,                          \
+       "g * (exp(log_probs) - the probability that a path through the targets is at the class)")                       \
     OP(grid_sample, "x,grid", A | B | CAST_WIDEST | FLOAT_INPUT | RECOMPUTES,                                          \
        "x: g times the weights, added at their places; grid: g times x, times the slopes of the weights")              \
     OP(fft, "x", CAST_F32, "the transposed transform of g: with the other sign")                                       \
@@ -6711,7 +6723,8 @@ enum {
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
-    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(cov) OP(corrcoef) OP(pdist) OP(histc) OP(unique)          \
+    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(corrcoef) OP(pdist) OP(histc)        \
+    OP(unique)                                                                                                         \
     OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)                      \
     OP(istft) TGI_LINALG_WAITING(OP)
 
@@ -6859,6 +6872,18 @@ typedef struct {
     tgi_windows dim[2]; /* rows, columns */
     tgi_operand arg[3]; /* contiguous */
 } tgi_pool;
+
+/* ctc_loss: y [batch] from log_probs [steps, batch, classes] of one dtype, f32 or f64, and for each item the steps and
+   the states that count, lengths [batch, 2], and the labels of its states [batch, states]: blank, first target, blank,
+   .., blank.  Backward computes dx, as log_probs, from g, the gradient of y.  All are contiguous. */
+typedef struct {
+    int64_t steps, batch, classes, states;
+    tg_dtype dtype;
+    int index; /* of the device */
+    const void *log_probs, *g;
+    const int64_t *labels, *lengths;
+    void *y, *dx;
+} tgi_ctc;
 
 /* grid_sample: y [images, channels, places] from x [images, channels, size..] at the coordinates of grid [images,
    places, dims], of which the first is that of columns; size[0] is 1 where there are 2 dims.  All are contiguous and of
@@ -7236,6 +7261,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
        those whose window has the element of y.  Operands: y, x. */                                                    \
     OP(ALL, bool, window_sum, (tgi_thread *S, const tgi_pool *pool))                                                   \
                                                                                                                        \
+    OP(ALL, tgi_answer, ctc_loss, (tgi_thread *S, const tgi_ctc *ctc))                                                 \
+    OP(ALL, tgi_answer, ctc_loss_backward, (tgi_thread *S, const tgi_ctc *ctc))                                        \
     OP(ALL, tgi_answer, grid_sample, (tgi_thread *S, const tgi_sampling *sampling))                                    \
     OP(ALL, tgi_answer, grid_sample_backward, (tgi_thread *S, const tgi_sampling *sampling))                           \
                                                                                                                        \
@@ -10158,6 +10185,8 @@ TGI_PLAIN_COMPOSES(channel_norm, tgi_channel_norm)
 TGI_PLAIN_COMPOSES(channel_norm_backward, tgi_channel_norm)
 TGI_PLAIN_COMPOSES(cdist, tgi_distances)
 TGI_PLAIN_COMPOSES(cdist_backward, tgi_distances)
+TGI_PLAIN_COMPOSES(ctc_loss, tgi_ctc)
+TGI_PLAIN_COMPOSES(ctc_loss_backward, tgi_ctc)
 TGI_PLAIN_COMPOSES(grid_sample, tgi_sampling)
 TGI_PLAIN_COMPOSES(grid_sample_backward, tgi_sampling)
 TGI_PLAIN_COMPOSES(cross_entropy, tgi_class_loss)
@@ -28439,6 +28468,262 @@ tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int re
     hinges = tg_masked_fill(hinges, tg_unsqueeze(tg_gt_scalar(is_target, 0), -2), 0);
     tg_tensor *loss = tg_div_scalar(tg_sum_dims(hinges, TG_DIMS(-2, -1), false), (double)classes);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
+}
+
+/* ---- ctc_loss: of each item's states, [blank, target, blank, target, .., blank], the probability to be in each after
+   each step; backends may have it in one kernel ---- */
+
+/* Stands for log(0) where a state cannot be reached: gradients stay finite, and no loss of numbers comes near it. */
+#define TGI_CTC_NEVER (-1e30)
+
+/* alpha [N, states] moved by `by` states, from where nothing comes. */
+static tg_tensor *tgi_ctc_moved(tg_tensor *alpha, int64_t by)
+{
+    const int64_t states = alpha ? alpha->dim[1] : 0;
+    if (!alpha || states <= by) return tg_mul_scalar(tg_ones_like(alpha), TGI_CTC_NEVER);
+    return tg_pad(tg_narrow(alpha, 1, 0, states - by), TG_DIMS(by, 0), TGI_CTC_NEVER);
+}
+
+/* One step: seen [N, states] are the log-probabilities of the states' labels; never: from where no two states lead. */
+static tg_tensor *tgi_ctc_step(tg_tensor *alpha, tg_tensor *seen, tg_tensor *never)
+{
+    tg_tensor *by_one = tgi_ctc_moved(alpha, 1), *by_two = tgi_ctc_moved(alpha, 2);
+    by_two = tg_masked_fill(by_two, never, TGI_CTC_NEVER);
+    return tg_add(tg_logaddexp(tg_logaddexp(alpha, by_one), by_two), seen);
+}
+
+/* y [N] in public ops.  Where t >= the item's steps, alpha stays; a sum of exp(log_probs), whose value is taken away
+   again, has the part of the gradient that log_softmax removes. */
+static tg_tensor *tgi_ctc_composed(tg_tensor *lp, tg_tensor *labels, tg_tensor *lengths)
+{
+    const int64_t steps = lp->dim[0], n = lp->dim[1], states = labels->dim[1];
+    const tg_device device = tgi_device_of(lp);
+    tg_tensor *steps_of = tg_select(lengths, 1, 0), *states_of = tg_narrow(lengths, 1, 1, 1);
+    tg_tensor *number = tg_arange_on(0, (double)states, 1, TG_I64, device);
+    tg_tensor *time = tg_unsqueeze(tg_arange_on(0, (double)steps, 1, TG_I64, device), 1);
+    tg_tensor *over = tg_ge(time, steps_of); /* [T, N] */
+    tg_tensor *same = states > 2 ? tg_eq(labels, tg_roll(labels, TG_DIMS(2), TG_DIMS(1))) : tg_ge_scalar(labels, 0);
+    tg_tensor *even = tg_eq_scalar(tg_sub(number, tg_mul_scalar(tg_floor_divide(number, tg_full_on(TG_SCALAR, 2, TG_I64,
+                                   device)), 2)), 0);
+    tg_tensor *never = tg_logical_or(tg_logical_or(same, even), tg_lt_scalar(number, 2));
+    tg_tensor *seen = labels ? tg_gather(lp, 2, tg_expand(tg_unsqueeze(labels, 0), TG_SHAPE(steps, n, states))) : NULL;
+    seen = tg_clamp_min(seen, TGI_CTC_NEVER);
+    tg_tensor *start = tg_zeros_on(TG_SHAPE(n, states), (tg_dtype)lp->dtype, device);
+    tg_tensor *alpha = tg_masked_fill(start, tg_ge_scalar(number, 2), TGI_CTC_NEVER);
+    for (int64_t t = 0; t < steps && alpha; ++t) { /* before the first step all mass is in the first two states */
+        tg_tensor *now = tg_select(seen, 0, t);
+        tg_tensor *next = t == 0 ? tg_add(alpha, now) : tgi_ctc_step(alpha, now, never);
+        alpha = tg_where(tg_unsqueeze(tg_select(over, 0, t), 1), alpha, next);
+    }
+    tg_tensor *last = tg_gather(alpha, 1, tg_sub_scalar(states_of, 1));
+    tg_tensor *other = tg_gather(alpha, 1, tg_clamp_min(tg_sub_scalar(states_of, 2), 0));
+    other = tg_masked_fill(other, tg_lt_scalar(states_of, 2), TGI_CTC_NEVER);
+    tg_tensor *y = tg_neg(tg_select(tg_logaddexp(last, other), 1, 0));
+    tg_tensor *all = tg_sum_dims(tg_masked_fill(tg_exp(lp), tg_unsqueeze(over, 2), 0), TG_DIMS(0, 2), false);
+    y = all ? tg_add(y, tg_sub(all, tg_detach(all))) : NULL;
+    tg_tensor *idle = tg_eq_scalar(steps_of, 0), *empty = tg_le_scalar(tg_select(states_of, 1, 0), 1);
+    y = tg_masked_fill(y, tg_logical_and(idle, empty), 0);
+    tg_tensor *stuck = tg_logical_and(idle, tg_logical_not(empty));
+    return tg_masked_fill(y, tg_logical_or(tg_gt_scalar(y, -TGI_CTC_NEVER / 10), stuck), HUGE_VAL);
+}
+
+static tgi_ctc tgi_ctc_of(const tg_tensor *lp, const tg_tensor *labels, const tg_tensor *lengths)
+{
+    tgi_ctc c;
+    memset(&c, 0, sizeof c);
+    c.steps = lp->dim[0], c.batch = lp->dim[1], c.classes = lp->dim[2], c.states = labels->dim[1];
+    c.dtype = (tg_dtype)lp->dtype;
+    c.index = lp->storage->index;
+    c.log_probs = tgi_first_element(lp);
+    c.labels = (const int64_t *)tgi_first_element(labels);
+    c.lengths = (const int64_t *)tgi_first_element(lengths);
+    return c;
+}
+
+static tg_tensor *tgi_ctc_loss(tg_tensor *lp, tg_tensor *labels, tg_tensor *lengths, bool fused)
+{
+    tgi_call c;
+    tgi_composite inner;
+    tg_tensor *in[3] = {lp, labels, lengths};
+    if (!tgi_op_begin(&c, TGI_OP_ctc_loss, in, 3)) return NULL;
+    if (fused) {
+        tgi_ctc ctc = tgi_ctc_of(lp, labels, lengths);
+        tg_tensor *y = tgi_output(&c, 1, &lp->dim[1], ctc.dtype);
+        if (y) ctc.y = tgi_first_element(y);
+        const tgi_answer answer = y ? c.backend->ctc_loss(c.S, &ctc) : TGI_FAILED;
+        y = tgi_op_end(&c, answer == TGI_DONE);
+        return answer == TGI_COMPOSE ? tgi_ctc_loss(lp, labels, lengths, false) : y;
+    }
+    if (!tgi_composite_begin(&inner, "ctc_loss")) return tgi_op_end(&c, false);
+    c.S->grad_off = true;
+    return tgi_op_end_with(&c, &inner, tgi_ctc_composed(lp, labels, lengths));
+}
+
+static bool tgi_rule_ctc_loss(tgi_step *step, tg_tensor *g)
+{
+    tgi_thread *S = step->S;
+    tg_tensor *lp = tgi_saved_tensor(step, 0), *labels = tgi_saved_tensor(step, 1);
+    tg_tensor *lengths = tgi_saved_tensor(step, 2);
+    if (tgi_fuses(S) && tgi_numel(lp) > 0) {
+        tgi_ctc c = tgi_ctc_of(lp, labels, lengths);
+        tg_tensor *dx = (g = tg_contiguous(g)) ? tgi_new_like(S, "ctc_loss", lp) : NULL;
+        if (!dx) return false;
+        c.g = tgi_first_element(g), c.dx = tgi_first_element(dx);
+        const tgi_answer answer = lp->storage->backend->ctc_loss_backward(S, &c);
+        if (answer != TGI_COMPOSE) return answer == TGI_DONE && tgi_set_input_grad(step, 0, dx);
+    }
+    const bool was_off = S->grad_off;
+    S->grad_off = false;
+    tg_tensor *y = tgi_ctc_composed(lp, labels, lengths);
+    S->grad_off = was_off;
+    return tgi_go_through(step, y, g);
+}
+
+/* The numbers of t, i64 or i32, n of them (-1: as many as there are), as a new array of the host. */
+static int64_t *tgi_ctc_numbers(tgi_thread *S, const char *name, tg_tensor *t, int64_t n)
+{
+    if (t->dtype != TG_I64 && t->dtype != TG_I32) {
+        tgi_fail(S, TG_ERR_DTYPE, "ctc_loss", "%s must be integral (i64 or i32), not %s", name,
+                 tg_dtype_name((tg_dtype)t->dtype));
+        return NULL;
+    }
+    if (n >= 0 && tgi_numel(t) != n) {
+        tgi_fail(S, TG_ERR_SHAPE, "ctc_loss", "%s must be of size batch_size, %lld, not %s", name, (long long)n,
+                 tgi_shape_text(t).text);
+        return NULL;
+    }
+    n = tgi_numel(t);
+    tg_tensor *whole = tg_to_dtype(t, TG_I64);
+    const size_t bytes = sizeof(int64_t) * (size_t)(n ? n : 1);
+    int64_t *numbers = whole ? (int64_t *)tgi_alloc(S, bytes) : NULL;
+    if (whole && !numbers) tgi_no_memory(S, "ctc_loss", bytes);
+    if (!numbers || n == 0 || tg_copy_out(whole, numbers, sizeof(int64_t) * (size_t)n) == TG_OK) return numbers;
+    tgi_free(S, numbers, bytes);
+    return NULL;
+}
+
+/* What ctc_loss reads on the host: [n] steps and targets of each item, all targets. */
+typedef struct {
+    int64_t n, count, most, classes, blank; /* items; targets in all; the most of an item */
+    int64_t *steps, *sizes, *targets;
+} tgi_ctc_host;
+
+static void tgi_ctc_host_free(tgi_thread *S, tgi_ctc_host *h)
+{
+    const int64_t count[3] = {h->n, h->n, h->count};
+    int64_t *const all[3] = {h->steps, h->sizes, h->targets};
+    for (int i = 0; i < 3; ++i)
+        if (all[i]) tgi_free(S, all[i], sizeof(int64_t) * (size_t)(count[i] ? count[i] : 1));
+}
+
+static bool tgi_ctc_check(tgi_thread *S, tgi_ctc_host *h, const tg_tensor *targets, int64_t steps)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < h->n; ++i) {
+        if (h->steps[i] < 0 || h->steps[i] > steps || h->sizes[i] < 0) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "ctc_loss",
+                            "Expected input_lengths to have value at most %lld, but got value %lld; and target_lengths "
+                            "not below 0, but got %lld",
+                            (long long)steps, (long long)h->steps[i], (long long)h->sizes[i]);
+        }
+        if (h->sizes[i] > h->most) h->most = h->sizes[i];
+        if (h->sizes[i] <= h->count - sum || targets->ndim == 2) sum += h->sizes[i];
+        else sum = h->count + 1;
+    }
+    const int64_t room = targets->ndim == 2 ? targets->dim[1] : h->count;
+    if (targets->ndim == 2 ? h->most > room : sum > room) {
+        return tgi_fail(S, TG_ERR_SHAPE, "ctc_loss", "target_lengths say more targets than there are in targets %s",
+                        tgi_shape_text(targets).text);
+    }
+    if (h->blank < 0 || h->blank >= h->classes) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, "ctc_loss", "blank must be in label range, but is %lld",
+                        (long long)h->blank);
+    }
+    for (int64_t i = 0; i < h->count; ++i) {
+        if (h->targets[i] >= 0 && h->targets[i] < h->classes) continue;
+        return tgi_fail(S, TG_ERR_ARGUMENT, "ctc_loss", "target %lld is outside [0, %lld)", (long long)h->targets[i],
+                        (long long)h->classes);
+    }
+    return true;
+}
+
+/* *labels [n, 2 most + 1], *lengths [n, 2] on the device, from what the host read. */
+static bool tgi_ctc_labels(tgi_thread *S, const tgi_ctc_host *h, const tg_tensor *targets, tg_device device,
+                           tg_tensor **labels, tg_tensor **lengths)
+{
+    const int64_t states = 2 * h->most + 1;
+    size_t bytes;
+    if (!tgi_mul_size((size_t)states + 2, sizeof(int64_t) * (size_t)(h->n ? h->n : 1), &bytes))
+        return tgi_no_memory(S, "ctc_loss", SIZE_MAX);
+    int64_t *numbers = (int64_t *)tgi_alloc(S, bytes), *pairs, first = 0;
+    if (!numbers) return tgi_no_memory(S, "ctc_loss", bytes);
+    pairs = numbers + states * h->n;
+    for (int64_t i = 0; i < h->n; ++i) {
+        if (targets->ndim == 2) first = i * targets->dim[1];
+        for (int64_t k = 0; k < states; ++k)
+            numbers[i * states + k] = k % 2 && k / 2 < h->sizes[i] ? h->targets[first + k / 2] : h->blank;
+        first += h->sizes[i];
+        pairs[2 * i] = h->steps[i];
+        pairs[2 * i + 1] = 2 * h->sizes[i] + 1;
+    }
+    *labels = tg_from_on(numbers, TG_SHAPE(h->n, states), TG_I64, device);
+    *lengths = *labels ? tg_from_on(pairs, TG_SHAPE(h->n, 2), TG_I64, device) : NULL;
+    tgi_free(S, numbers, bytes);
+    return *lengths != NULL;
+}
+
+/* The losses of the items, [N]; h says which targets count. */
+static tg_tensor *tgi_ctc_losses(tgi_thread *S, tg_tensor *lp, const tg_tensor *targets, const tgi_ctc_host *h)
+{
+    tg_tensor *labels, *lengths;
+    const tg_dtype dtype = (tg_dtype)lp->dtype;
+    if (lp->ndim == 2) lp = tg_unsqueeze(lp, 1);
+    lp = tg_contiguous(tgi_upcast(lp));
+    if (!lp || !tgi_ctc_labels(S, h, targets, tgi_device_of(lp), &labels, &lengths)) return NULL;
+    tg_tensor *y = tgi_ctc_loss(lp, labels, lengths, !S->composes && tgi_numel(lp) > 0);
+    return y ? tg_to_dtype(y, dtype) : NULL;
+}
+
+tg_tensor *tg_ctc_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *input_lengths, tg_tensor *target_lengths,
+                       int64_t blank, int reduction, bool zero_infinity)
+{
+    static const char *const op = "ctc_loss";
+    tgi_composite c;
+    tgi_ctc_host h;
+    if (!tgi_argument(tgi_self(), op, "log_probs", log_probs) || !tgi_argument(tgi_self(), op, "targets", targets) ||
+        !tgi_argument(tgi_self(), op, "input_lengths", input_lengths) ||
+        !tgi_argument(tgi_self(), op, "target_lengths", target_lengths)) {
+        return NULL;
+    }
+    if (!tgi_composite_begin(&c, op)) return NULL;
+    if (!tgi_need_floating(c.S, op, log_probs)) return tgi_composite_end(&c, NULL);
+    memset(&h, 0, sizeof h);
+    const bool batched = log_probs->ndim == 3;
+    if ((log_probs->ndim != 2 && !batched) || targets->ndim > (batched ? 2 : 1) || targets->ndim < 1 ||
+        (batched && targets->ndim == 2 && targets->dim[0] != log_probs->dim[1]) ||
+        log_probs->dim[log_probs->ndim - 1] == 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, op,
+                 "log_probs must be [T, N, C] with targets [N, S] or [sum], or [T, C] with targets [S], but got %.100s "
+                 "and %.100s", tgi_shape_text(log_probs).text, tgi_shape_text(targets).text);
+        return tgi_composite_end(&c, NULL);
+    }
+    h.n = batched ? log_probs->dim[1] : 1, h.count = tgi_numel(targets), h.blank = blank;
+    h.classes = log_probs->dim[log_probs->ndim - 1];
+    h.steps = tgi_ctc_numbers(c.S, "input_lengths", input_lengths, h.n);
+    h.sizes = h.steps ? tgi_ctc_numbers(c.S, "target_lengths", target_lengths, h.n) : NULL;
+    h.targets = h.sizes ? tgi_ctc_numbers(c.S, "targets", targets, -1) : NULL;
+    tg_tensor *y = NULL;
+    if (h.targets && tgi_ctc_check(c.S, &h, targets, log_probs->dim[0]))
+        y = tgi_ctc_losses(c.S, log_probs, targets, &h);
+    for (int64_t i = 0; h.sizes && i < h.n; ++i) h.sizes[i] = h.sizes[i] > 0 ? h.sizes[i] : 1; /* of the mean */
+    if (y && zero_infinity) y = tg_masked_fill(y, tg_isinf(y), 0);
+    if (y && reduction == TG_MEAN) {
+        tg_tensor *sizes = tg_from_on(h.sizes, TG_SHAPE(h.n), TG_I64, tgi_device_of(y));
+        y = sizes ? tg_div(y, tg_to_dtype(sizes, (tg_dtype)y->dtype)) : NULL;
+    }
+    if (y && !batched) y = tg_reshape(y, TG_SCALAR);
+    tgi_ctc_host_free(c.S, &h);
+    return tgi_composite_end(&c, tgi_reduce_loss(c.S, y, reduction));
 }
 
 /* input [N, C] or [C] with targets [N], 0-dim or [1], and a weight [C] or none. */
@@ -51384,6 +51669,131 @@ static tgi_answer tgi_cpu_channel_norm_backward(tgi_thread *S, const tgi_channel
     return tgi_channel_run_all(S, &job, sums, tgi_channel_backward_range);
 }
 
+/* ---- ctc_loss ---- */
+
+typedef struct {
+    const tgi_ctc *c;
+    tgi_map_kernel exp, log; /* of the dtype */
+    bool backward;
+    tgi_scratch scratch;
+} tgi_ctc_job;
+
+/* The first: table [steps, states + 2] = the log of the probability to be in each state after each step, at column
+   s + 2; the first two columns are -infinity.  turned: of the item in reverse, its states in reverse, too.
+   work [6, states]: three rows of exponents, the largest of these, 0 where a state is reached from two states before,
+   and sums.  The second adds up the probability of a class by all paths as it is, for it is at most 1. */
+#define TGI_CTC_LOOPS(suffix, real)                                                                                    \
+    static real tgi_ctc_table_##suffix(const tgi_ctc_job *job, int64_t item, bool turned, real *table, real *work)     \
+    {                                                                                                                  \
+        static const double none[2] = {0, 0};                                                                          \
+        const tgi_ctc *c = job->c;                                                                                     \
+        const int64_t *const labels = c->labels + item * c->states;                                                    \
+        const int64_t steps = c->lengths[2 * item], n = c->lengths[2 * item + 1], row = n + 2;                         \
+        const real never = -(real)HUGE_VAL;                                                                            \
+        real *const most = work + 3 * n, *const two = most + n, *const sum = two + n;                                  \
+        const real *const lp = (const real *)c->log_probs + item * c->classes;                                         \
+        for (int64_t s = 0; s < n; ++s) {                                                                              \
+            const int64_t at = turned ? n - 1 - s : s, before = turned ? at + 2 : at - 2;                              \
+            two[s] = s < 2 || s % 2 == 0 || labels[at] == labels[before] ? never : 0;                                  \
+        }                                                                                                              \
+        for (int64_t t = 0; t < steps; ++t) {                                                                          \
+            real *const to = table + t * row, *const from = to - row;                                                  \
+            const real *const seen = lp + (turned ? steps - 1 - t : t) * c->batch * c->classes;                        \
+            to[0] = to[1] = never;                                                                                     \
+            for (int64_t s = 0; s < n && t == 0; ++s)                                                                  \
+                to[s + 2] = s < 2 ? seen[labels[turned ? n - 1 - s : s]] : never;                                      \
+            if (t == 0) continue;                                                                                      \
+            for (int64_t s = 0; s < n; ++s) {                                                                          \
+                const real a = from[s + 2], b = from[s + 1], d = from[s] + two[s], larger = a > b ? a : b;             \
+                const real largest = larger > d ? larger : d;                                                          \
+                most[s] = largest == never ? 0 : largest;                                                              \
+                work[s] = a - most[s];                                                                                 \
+                work[n + s] = b - most[s];                                                                             \
+                work[2 * n + s] = d - most[s];                                                                         \
+            }                                                                                                          \
+            job->exp(3 * n, none, work, work, NULL, NULL);                                                             \
+            for (int64_t s = 0; s < n; ++s) sum[s] = work[s] + work[n + s] + work[2 * n + s];                          \
+            job->log(n, none, sum, sum, NULL, NULL);                                                                   \
+            for (int64_t s = 0; s < n; ++s) to[s + 2] = sum[s] + most[s] + seen[labels[turned ? n - 1 - s : s]];       \
+        }                                                                                                              \
+        if (steps == 0) return n == 1 ? 0 : -never;                                                                    \
+        const real a = table[(steps - 1) * row + n + 1], b = n > 1 ? table[(steps - 1) * row + n] : never;             \
+        const real larger = a > b ? a : b;                                                                             \
+        if (larger == never) return -never;                                                                            \
+        return -(real)(log(exp((double)(a - larger)) + exp((double)(b - larger)))) - larger;                           \
+    }                                                                                                                  \
+    static void tgi_ctc_item_back_##suffix(const tgi_ctc_job *job, int64_t item, real *alpha, real *beta, real *work)  \
+    {                                                                                                                  \
+        static const double none[2] = {0, 0};                                                                          \
+        const tgi_ctc *c = job->c;                                                                                     \
+        const int64_t *const labels = c->labels + item * c->states;                                                    \
+        const int64_t steps = c->lengths[2 * item], n = c->lengths[2 * item + 1], row = n + 2;                         \
+        const real loss = tgi_ctc_table_##suffix(job, item, false, alpha, work), g = ((const real *)c->g)[item];       \
+        const bool none_at_all = loss == (real)HUGE_VAL;                                                               \
+        if (!none_at_all) tgi_ctc_table_##suffix(job, item, true, beta, work);                                         \
+        for (int64_t t = 0; t < c->steps; ++t) {                                                                       \
+            const int64_t at = (t * c->batch + item) * c->classes;                                                     \
+            const real *const lp = (const real *)c->log_probs + at;                                                    \
+            real *const dx = (real *)c->dx + at;                                                                       \
+            if (none_at_all || t >= steps) {                                                                           \
+                memset(dx, 0, sizeof *dx * (size_t)c->classes);                                                        \
+                continue;                                                                                              \
+            }                                                                                                          \
+            const real *const a = alpha + t * row + 2, *const b = beta + (steps - 1 - t) * row + 1 + n;                \
+            for (int64_t s = 0; s < n; ++s) {                                                                          \
+                const real both = a[s] + b[-s] - lp[labels[s]] + loss;                                                 \
+                work[s] = both == both ? both : -(real)HUGE_VAL; /* a label of probability 0 */                        \
+            }                                                                                                          \
+            job->exp(n, none, work, work, NULL, NULL);                                                                 \
+            job->exp(c->classes, none, dx, lp, NULL, NULL);                                                            \
+            for (int64_t s = 0; s < n; ++s) dx[labels[s]] -= work[s];                                                  \
+            for (int64_t k = 0; k < c->classes; ++k) dx[k] *= g;                                                       \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void tgi_ctc_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)                       \
+    {                                                                                                                  \
+        const tgi_ctc_job *job = (const tgi_ctc_job *)job_;                                                            \
+        const tgi_ctc *c = job->c;                                                                                     \
+        double local[TGI_STACK_SCRATCH / sizeof(double)];                                                              \
+        real *const work = job->scratch.each                                                                           \
+                               ? (real *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes)             \
+                               : (real *)(void *)local;                                                                \
+        real *const alpha = work + 6 * c->states, *const beta = alpha + c->steps * (c->states + 2);                    \
+        for (; first < end; ++first) {                                                                                 \
+            if (job->backward) tgi_ctc_item_back_##suffix(job, first, alpha, beta, work);                              \
+            else ((real *)c->y)[first] = tgi_ctc_table_##suffix(job, first, false, alpha, work);                       \
+        }                                                                                                              \
+    }
+TGI_LOOPS_BEGIN
+TGI_CTC_LOOPS(f32, float)
+TGI_CTC_LOOPS(f64, double)
+TGI_LOOPS_END
+
+/* An item is one of the batch.  Its tables are in scratch memory: alpha, and for backward beta. */
+static tgi_answer tgi_ctc_run(tgi_thread *S, const tgi_ctc *c, bool backward)
+{
+    const bool f64 = c->dtype == TG_F64;
+    const tgi_kernels *kernels = tgi_kernels_of(S);
+    tgi_ctc_job job;
+    size_t bytes;
+    job.c = c;
+    job.exp = kernels->map[f64][TGI_OP_exp], job.log = kernels->map[f64][TGI_OP_log];
+    job.backward = backward;
+    const double work = (double)c->batch * (double)c->steps * (double)(c->states * 8 + c->classes);
+    const int parts = tgi_parts_for(S, work, c->batch);
+    const size_t tables = (size_t)c->steps * (backward ? 2 : 1) + 6;
+    if (!tgi_mul_size(tables, ((size_t)c->states + 2) * (f64 ? sizeof(double) : sizeof(float)), &bytes) ||
+        !tgi_scratch_alloc(S, "ctc_loss", &job.scratch, bytes, parts)) {
+        return TGI_FAILED;
+    }
+    tgi_parallel_for(parts, c->batch, f64 ? tgi_ctc_range_f64 : tgi_ctc_range_f32, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
+static tgi_answer tgi_cpu_ctc_loss(tgi_thread *S, const tgi_ctc *c) { return tgi_ctc_run(S, c, false); }
+static tgi_answer tgi_cpu_ctc_loss_backward(tgi_thread *S, const tgi_ctc *c) { return tgi_ctc_run(S, c, true); }
+
 /* ---- distances ---- */
 
 /* An item is a tile of TGI_DISTANCE_BAND rows of a and TGI_LANES rows of b; of backward, a row of a or b. */
@@ -55729,6 +56139,7 @@ TGI_USED TGI_GIVES5(tg_tensor *, margin_ranking_loss, tg_tensor *, tg_tensor *, 
 TGI_USED TGI_GIVES4(tg_tensor *, hinge_embedding_loss, tg_tensor *, tg_tensor *, double, int)
 TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_loss, tg_tensor *, tg_tensor *, tg_tensor *, double, double, double,
     bool, int)
+TGI_USED TGI_GIVES7(tg_tensor *, ctc_loss, tg_tensor *, tg_tensor *, tg_tensor *, tg_tensor *, int64_t, int, bool)
 TGI_USED TGI_GIVES6(tg_tensor *, multi_margin_loss, tg_tensor *, tg_tensor *, double, double, tg_tensor *, int)
 TGI_USED TGI_GIVES8(tg_tensor *, triplet_margin_with_distance_loss, tg_tensor *, tg_tensor *, tg_tensor *, tg_function,
     void *, double, bool, int)
@@ -56562,6 +56973,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_cosine_embedding_loss(...) TGI_CALL(margin_ranking_loss, cosine_embedding_loss, __VA_ARGS__)
 #define tg_triplet_margin_loss(...) TGI_CALL(triplet_margin_loss, triplet_margin_loss, __VA_ARGS__)
 #define tg_multilabel_margin_loss(...) TGI_CALL(take_along_dim, multilabel_margin_loss, __VA_ARGS__)
+#define tg_ctc_loss(...) TGI_CALL(ctc_loss, ctc_loss, __VA_ARGS__)
 #define tg_multi_margin_loss(...) TGI_CALL(multi_margin_loss, multi_margin_loss, __VA_ARGS__)
 #define tg_multilabel_soft_margin_loss(...) TGI_CALL(binary_cross_entropy, multilabel_soft_margin_loss, __VA_ARGS__)
 #define tg_triplet_margin_with_distance_loss(...)                                                                      \

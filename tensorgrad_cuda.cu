@@ -5415,7 +5415,9 @@ static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
                            pairs ? of_pairs[dtype] : kernels[transposed][interpolates][dtype]);
 }
 
-/* These two are composed, of gathers. */
+/* These four are composed: of gathers, and of a step of several ops for each step of a sequence. */
+static tgi_answer tgi_cuda_ctc_loss(tgi_thread *, const tgi_ctc *) { return TGI_COMPOSE; }
+static tgi_answer tgi_cuda_ctc_loss_backward(tgi_thread *, const tgi_ctc *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_grid_sample(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_grid_sample_backward(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
 

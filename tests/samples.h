@@ -336,6 +336,13 @@ static tg_tensor *no_distance(tg_tensor *const *in_, int n, void *user)
     (void)in_, (void)n, (void)user;
     return NULL;
 }
+/* Of the logits a; input lengths dims, target lengths dims2, blank count, reduction flag. */
+static tg_tensor *ctc_call(tg_tensor *a, tg_tensor *b, const numbers *p)
+{
+    const tg_shape n = TG_SHAPE(p->dims.ndim);
+    return tg_ctc_loss(tg_log_softmax(a, -1), b, tg_from(p->dims.dim, n, TG_I64), tg_from(p->dims2.dim, n, TG_I64),
+                       p->count, p->flag, p->num != 0);
+}
 static const char *const sample_paddings[] = {"zeros", "border", "reflection"};
 /* Both states after a step of an LSTM, [N, 2 H] */
 /* Both outputs: the norm of a + b, and under it the sum. */
@@ -854,6 +861,7 @@ enum {
     OP(cosine_embedding_loss, tg_cosine_embedding_loss(a, b, c, p->num, p->flag), 0) \
     OP(triplet_margin_loss, tg_triplet_margin_loss(a, b, c, p->num, 2, 1e-6, p->count != 0, p->flag), 0) \
     OP(multilabel_margin_loss, tg_multilabel_margin_loss(a, b, p->flag), 0) \
+    OP(ctc_loss, ctc_call(a, b, p), SEVERAL) \
     OP(multi_margin_loss, tg_multi_margin_loss(a, b, (double)p->count, p->num, c, p->flag), 0) \
     OP(multilabel_soft_margin_loss, tg_multilabel_soft_margin_loss(a, b, c, p->flag), 0) \
     OP(triplet_margin_with_distance_loss, \
@@ -4942,6 +4950,78 @@ SAMPLES(triplet_margin_loss)
          grads("[[0.242535453835, 0.970142542946], [-1, -4.9999975e-07]]"),
          grads("[[0.242535910372, -0.970142428811], [-1, 1.000001e-06]]"));
     refuse(tg_triplet_margin_loss(ones(2), ones(2), ones(2, 2), 1, 2, 0, false, TG_MEAN), "expected to have the same number");
+}
+#define SPOKEN \
+    "[[[1, 2, 0.5], [0, 1, 1]], [[-1, 0.5, 1], [2, 0, 0.5]], [[0.2, 0.1, 0], [1, -1, 3]], [[1, 1, 2], [0.5, 0, 0]]]"
+SAMPLES(ctc_loss)
+{
+    tg_tensor *lp = tg_log_softmax(f64(SPOKEN), -1), *t = i64("[[1, 2], [2, 2]]"), *four = i64("[4, 4]");
+    tg_tensor *one = tg_select(lp, 1, 0), *shorter = i64("[2, 1]");
+    sample(S(5, 2, 4), ids("[[1, 2], [3, 3]]"), dims(5, 4), dims2(2, 2), flag(TG_MEAN));
+    sample(S(4, 3, 3), ids("[[1, 2, 2], [1, 0, 0], [2, 1, 1]]"), dims(4, 2, 3), dims2(3, 0, 1), flag(TG_SUM));
+    sample(S(3, 1, 3), ids("[0, 1]"), dims(3), dims2(2), flag(TG_NONE), count(2)); /* one after the other */
+    sample(S(4, 3), ids("[1, 2]"), dims(4), dims2(2), flag(TG_NONE));              /* without N */
+    edge(in(SPOKEN), ids("[[1, 2], [2, 2]]"), dims(4, 4), dims2(2, 2), flag(TG_NONE), count(0),
+         gives("[1.10731176708, 1.56702208568]"),
+         grads("[[[0.064922633761, -0.205167016927, 0.140244383166], [0.151430520479, 0.422318798252, "
+               "-0.573749318731]], [[0.00102006631824, -0.231456212532, 0.230436146213], [-0.249255426512, "
+               "0.0996236480623, 0.149631778449]], [[0.0592908335503, 0.148416795489, -0.207707629039], "
+               "[0.0547904375347, 0.0158762399765, -0.0706666775112]], [[-0.00974072017924, 0.211941557617, "
+               "-0.202200837438], [-0.131680417981, 0.274068619061, -0.142388201081]]]"));
+    edge(in(SPOKEN), ids("[[1, 2], [2, 2]]"), dims(4, 3), dims2(2, 1), flag(TG_NONE), count(0),
+         gives("[1.10731176708, 1.47411140109]"),
+         grads("[[[0.064922633761, -0.205167016927, 0.140244383166], [-0.387245292954, 0.422318798252, "
+               "-0.0350735052977]], [[0.00102006631824, -0.231456212532, 0.230436146213], [0.143923654126, "
+               "0.0996236480623, -0.243547302189]], [[0.0592908335503, 0.148416795489, -0.207707629039], "
+               "[-0.0905677937578, 0.0158762399765, 0.0746915537813]], [[-0.00974072017924, 0.211941557617, "
+               "-0.202200837438], [0, 0, 0]]]"));
+    edge(in(SPOKEN), ids("[[1, 2], [2, 2]]"), dims(4, 3), dims2(2, 1), flag(TG_MEAN), count(0),
+         gives("1.01388364231"),
+         grads("[[[0.0162306584403, -0.0512917542318, 0.0350610957915], [-0.193622646477, 0.211159399126, "
+               "-0.0175367526489]], [[0.00025501657956, -0.0578640531329, 0.0576090365533], [0.0719618270632, "
+               "0.0498118240312, -0.121773651094]], [[0.0148227083876, 0.0371041988721, -0.0519269072597], "
+               "[-0.0452838968789, 0.00793811998823, 0.0373457768907]], [[-0.00243518004481, 0.0529853894043, "
+               "-0.0505502093595], [0, 0, 0]]]"));
+    edge(in(SPOKEN), ids("[[1, 2], [2, 2]]"), dims(3, 3), dims2(1, 0), flag(TG_SUM), count(0),
+         gives("5.76680887729"),
+         grads("[[[-0.0357503786339, -0.104494004532, 0.140244383166], [-0.844637596503, 0.422318798252, "
+               "0.422318798252]], [[-0.0247517479595, -0.549345245008, 0.574096992968], [-0.263875275687, "
+               "0.0996236480623, 0.164251627625]], [[-0.180893214277, -0.119716391078, 0.300609605356], "
+               "[-0.882689572174, 0.0158762399765, 0.866813332197]], [[0, 0, 0], [0, 0, 0]]]"));
+    edge(in(SPOKEN), ids("[[1, 0], [0, 0]]"), dims(4, 4), dims2(2, 1), flag(TG_NONE), count(2),
+         gives("[1.31298961892, 1.73513327254]"),
+         grads("[[[0.231223897622, -0.273521765826, 0.0422978682043], [-0.0882708050007, 0.422318798252, "
+               "-0.334047993251]], [[-0.00626808370219, -0.0731847700126, 0.0794528537148], [-0.0419690403608, "
+               "0.0996236480623, -0.0576546077016]], [[-0.361398456175, 0.241084662671, 0.120313793504], "
+               "[-0.121501279412, 0.0158762399765, 0.105625039436]], [[-0.223997135506, 0.211941557617, "
+               "0.0120555778891], [0.149169517022, 0.274068619061, -0.423238136083]]]"));
+    /* a target that needs more steps than there are */
+    expect(tg_ctc_loss(lp, t, i64("[3, 2]"), i64("[2, 2]"), 0, TG_NONE, false), "[1.06237715647, inf]");
+    expect(tg_ctc_loss(lp, t, i64("[3, 2]"), i64("[2, 2]"), 0, TG_NONE, true), "[1.06237715647, 0]");
+    expect(tg_ctc_loss(lp, t, i64("[0, 0]"), i64("[0, 1]"), 0, TG_NONE, false), "[0, inf]");
+    expect(tg_ctc_loss(lp, i64("[1, 2, 2]"), i64("[4, 3]"), tg_to_dtype(shorter, TG_I32), 0, TG_NONE, false),
+           "[1.10731176708, 1.47411140109]");
+    expect(tg_ctc_loss(one, i64("[1, 2]"), i64("4"), i64("2"), 0, TG_NONE, false), "1.10731176708");
+    {
+        tg_tensor *x = leaf(SPOKEN), *y = tg_ctc_loss(tg_log_softmax(x, -1), t, i64("[3, 2]"), i64("[2, 2]"), 0, TG_NONE,
+                                                      false);
+        tg_tensor *g = gradient(tg_masked_fill(y, tg_isinf(y), 0), x, 0);
+        CHECK(g && tg_item(tg_all(tg_isfinite(g))) == 1); /* an infinite loss has the gradient 0 */
+    }
+    refuse(tg_ctc_loss(lp, t, i64("[4]"), shorter, 0, TG_MEAN, false), "input_lengths must be of size batch_size, 2");
+    refuse(tg_ctc_loss(lp, t, four, i64("[1]"), 0, TG_MEAN, false), "target_lengths must be of size batch_size");
+    refuse(tg_ctc_loss(lp, t, i64("[4, 5]"), shorter, 0, TG_MEAN, false), "at most 4, but got value 5");
+    refuse(tg_ctc_loss(lp, t, four, i64("[2, -1]"), 0, TG_MEAN, false), "not below 0, but got -1");
+    refuse(tg_ctc_loss(lp, t, four, i64("[2, 3]"), 0, TG_MEAN, false), "more targets than there are in targets [2, 2]");
+    refuse(tg_ctc_loss(lp, i64("[1, 2]"), four, shorter, 0, TG_MEAN, false), "more targets than there are");
+    refuse(tg_ctc_loss(lp, t, four, shorter, 3, TG_MEAN, false), "blank must be in label range, but is 3");
+    refuse(tg_ctc_loss(lp, i64("[[1, 3], [1, 1]]"), four, shorter, 0, TG_MEAN, false), "target 3 is outside [0, 3)");
+    refuse(tg_ctc_loss(lp, t, ones(2), shorter, 0, TG_MEAN, false), "input_lengths must be integral");
+    refuse(tg_ctc_loss(lp, ones(2, 2), four, shorter, 0, TG_MEAN, false), "targets must be integral");
+    refuse(tg_ctc_loss(ones(3), t, four, shorter, 0, TG_MEAN, false), "log_probs must be [T, N, C]");
+    refuse(tg_ctc_loss(t, t, four, shorter, 0, TG_MEAN, false), "floating point");
+    refuse(tg_ctc_loss(lp, t, four, shorter, 0, 7, false), "7 is not a valid value for reduction");
+    refuse(tg_ctc_loss(lp, NULL, four, shorter, 0, TG_MEAN, false), "argument targets is NULL");
 }
 SAMPLES(multi_margin_loss)
 {

@@ -105,6 +105,7 @@ static const struct {
     {"tg_margin_ranking_loss", "margin=0"},
     {"tg_cosine_embedding_loss", "target=f32:2 margin=0"},
     {"tg_multilabel_margin_loss", "target=i64:2,3"},
+    {"tg_ctc_loss", "log_probs=f32:4,2,3 targets=i64:2,1 input_lengths=i64:2 target_lengths=i64:2 blank=0"},
     {"tg_multi_margin_loss", "target=i64:2 p=1 weight=f32:3"},
     {"tg_rrelu", "lower=0 upper=1"},
     {"tg_nn_rrelu", "lower=0 upper=1"},

@@ -265,6 +265,7 @@ static const family families[] = {
     {"cosine_embedding_loss", FLOATS, once, "256x64,256x64,256:c num=0.1 flag=1"},
     {"triplet_margin_loss", FLOATS, once, "256x64,256x64,256x64 num=1 flag=1"},
     {"multilabel_margin_loss", FLOATS, once, "64x32,64x32:i32 flag=1"},
+    {"ctc_loss", FLOATS, once, "50x4x20,4x10:i20 dims=50,50,50,50 dims2=10,10,10,10 flag=1"},
     {"multi_margin_loss", FLOATS, once, "256x64,256:i64 count=1 num=1 flag=1"},
     {"multilabel_soft_margin_loss", FLOATS, once, "256x64,256x64:c flag=1"},
     {"triplet_margin_with_distance_loss", FLOATS, once, "256x64,256x64,256x64 num=1 flag=1"},

@@ -760,6 +760,17 @@ static void grid_sampler(call *c)
                            paddings[integer(c, 3, "padding_mode", 0) % 3], flag(c, 4, "align_corners", false)));
 }
 
+/* A tensor, or a list of integers as one. */
+static tg_tensor *whole_numbers(call *c, int position, const char *key)
+{
+    argument *a = find(c, position, key);
+    if (a && a->kind == 'I') return tg_from_on(a->sizes, TG_SHAPE(a->n), TG_I64, device);
+    return tensor(c, position, key);
+}
+CALL(ctc_loss, tg_ctc_loss(first(c), tensor(c, 1, "targets"), whole_numbers(c, 2, "input_lengths"),
+                           whole_numbers(c, 3, "target_lengths"), integer(c, 4, "blank", 0), reduction(c, 5),
+                           flag(c, 6, "zero_infinity", false)))
+
 static void scaled_dot_product_attention(call *c)
 {
     tg_tensor *q = first(c), *k = tensor(c, 1, "key"), *v = tensor(c, 2, "value"),
@@ -1446,7 +1457,7 @@ static const row rows[] = {
     WITH("nn.functional.max_unpool1d", unpool, unpool, tg_max_unpool1d),
     WITH("nn.functional.max_unpool2d", unpool, unpool, tg_max_unpool2d),
     WITH("nn.functional.max_unpool3d", unpool, unpool, tg_max_unpool3d),
-    NN(grid_sample), WITH("grid_sampler_2d", grid_sampler, one, NULL), WITH("grid_sampler_3d", grid_sampler, one, NULL),
+    NN(grid_sample), NN(ctc_loss), WITH("grid_sampler_2d", grid_sampler, one, NULL), WITH("grid_sampler_3d", grid_sampler, one, NULL),
     WITH("nn.functional.avg_pool2d", avg_pool, avg_pool, tg_avg_pool2d_ex),
     WITH("nn.functional.adaptive_avg_pool1d", adaptive_pool, sized, tg_adaptive_avg_pool1d),
     WITH("nn.functional.adaptive_avg_pool2d", adaptive_pool, sized, tg_adaptive_avg_pool2d), NN(interpolate),

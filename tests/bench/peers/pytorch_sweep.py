@@ -270,6 +270,7 @@ CALLS = {
     "poisson_nll_loss": loss(F.poisson_nll_loss),
     "cosine_embedding_loss": lambda a, b, t, p: F.cosine_embedding_loss(a, b, t, p.num, reduction=REDUCTIONS[p.flag]),
     "triplet_margin_loss": lambda a, b, c, p: F.triplet_margin_loss(a, b, c, p.num, reduction=REDUCTIONS[p.flag]),
+    "ctc_loss": lambda x, t, p: F.ctc_loss(x.log_softmax(-1), t, p.dims, p.dims2, p.count, REDUCTIONS[p.flag]),
     "multi_margin_loss": lambda x, t, p: F.multi_margin_loss(x, t, p.count, p.num, reduction=REDUCTIONS[p.flag]),
     "multilabel_soft_margin_loss": loss(F.multilabel_soft_margin_loss),
     "triplet_margin_with_distance_loss": lambda a, b, c, p: F.triplet_margin_with_distance_loss(
