@@ -8739,7 +8739,7 @@ TGI_INLINE double tgi_hurwitz_zeta(double s, double q)
    (-1)^(n + 1), at the distances from x up to the next integer and up to 1. */
 TGI_INLINE double tgi_psi_of_order(double n, double x)
 {
-    const double sign = fmod(n, 2) == 0 ? -1 : 1, s = n + 1;
+    const double sign = fmod(n, 2.0) == 0 ? -1 : 1, s = n + 1;
     double factorial = 1, sum;
     if (n == 0) return tgi_psi(x);
     for (int k = 2; k <= n && k <= 171; ++k) factorial *= k;
@@ -47775,13 +47775,10 @@ TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
     }
 TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
 
+#define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
 static void tgi_scatter_combine_block(const tgi_index_block *b)
 {
-    switch ((int)b->dtype) {
-#define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
-        TGI_ELEMENT_TYPES(TGI_COMBINE_CASE)
-#undef TGI_COMBINE_CASE
-    }
+    switch ((int)b->dtype) { TGI_ELEMENT_TYPES(TGI_COMBINE_CASE) }
 }
 
 typedef struct {

@@ -2062,7 +2062,7 @@ template <class combine, class T> __device__ inline T tgi_block_combine(T a)
 }
 
 /* Inclusive scan over a warp, after Hillis and Steele (1986): a lane adds what the lane 1, 2, 4, .. before has. */
-template <class T, class combine = tgi_combine_sum> __device__ inline T tgi_warp_scan(T x)
+template <class combine, class T> __device__ inline T tgi_warp_scan(T x)
 {
     const int lane = (int)threadIdx.x % 32;
     for (int offset = 1; offset < 32; offset *= 2) {
@@ -2074,16 +2074,16 @@ template <class T, class combine = tgi_combine_sum> __device__ inline T tgi_warp
 
 /* Inclusive scan over the block: thread t gets x_0 + .. + x_t, of the threads' x, and *total is the sum of all.  The
    first warp scans the sums of the warps.  Products likewise.  All threads of the block call it. */
-template <class T, class combine = tgi_combine_sum> __device__ inline T tgi_block_scan(T x, T *total)
+template <class combine, class T> __device__ inline T tgi_block_scan(T x, T *total)
 {
     __shared__ T part[32]; /* of the warps */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
-    x = tgi_warp_scan<T, combine>(x);
+    x = tgi_warp_scan<combine, T>(x);
     __syncthreads(); /* other threads may still read part in the call before */
     if (lane == 31) part[warp] = x;
     __syncthreads();
     if (warp == 0) {
-        const T sum = tgi_warp_scan<T, combine>(lane < warps ? part[lane] : combine::identity(T()));
+        const T sum = tgi_warp_scan<combine, T>(lane < warps ? part[lane] : combine::identity(T()));
         part[lane] = sum;
     }
     __syncthreads();
@@ -2862,7 +2862,8 @@ template <class word> __global__ void tgi_radix_scan(word *counts, word *totals,
         int64_t before = 0, total;
         for (int64_t start = 0; start < tiles; start += TGI_BLOCK) {
             word *const count = counts + item * tiles + start + threadIdx.x;
-            const int64_t n = start + threadIdx.x < tiles ? (int64_t)*count : 0, sum = tgi_block_scan(n, &total);
+            const int64_t n = start + threadIdx.x < tiles ? (int64_t)*count : 0;
+            const int64_t sum = tgi_block_scan<tgi_combine_sum>(n, &total);
             if (start + threadIdx.x < tiles) *count = (word)(before + sum - n);
             before += total;
         }
@@ -2924,8 +2925,8 @@ __global__ void tgi_radix_move(tgi_pairs to, tgi_pairs from, int shift, const wo
         }
         int64_t unused;
         const int64_t digit_total = (int64_t)totals[row * TGI_DIGITS + t];
-        first[t] = (int)tgi_block_scan<int64_t>(sum, &unused) - sum;
-        begin[t] = (word)(tgi_block_scan<int64_t>(digit_total, &unused) - digit_total +
+        first[t] = (int)tgi_block_scan<tgi_combine_sum, int64_t>(sum, &unused) - sum;
+        begin[t] = (word)(tgi_block_scan<tgi_combine_sum, int64_t>(digit_total, &unused) - digit_total +
                           (before ? (int64_t)before[(row * TGI_DIGITS + t) * tiles + tile] : 0));
         __syncthreads();
 #pragma unroll
@@ -3832,7 +3833,7 @@ __global__ void tgi_running_rows(tgi_row_job job, int64_t pieces, T *sums, bool 
         T before = !only_sums && item % pieces > 0 ? sums[item - 1] : none, total;
         for (int64_t start = first; start < end; start += blockDim.x) {
             const int64_t i = start + threadIdx.x;
-            const T sum = tgi_block_scan<T, combine>(i < end ? tgi_row_load<T>(x, i) : none, &total);
+            const T sum = tgi_block_scan<combine, T>(i < end ? tgi_row_load<T>(x, i) : none, &total);
             if (i < end && !only_sums) tgi_row_set(y, i, combine::two(before, sum));
             before = combine::two(before, total);
         }
@@ -5153,7 +5154,7 @@ static __global__ void tgi_sum_counts(int64_t *counts, int64_t n)
     int64_t before = 0, total;
     for (int64_t start = 0; start < n; start += TGI_BLOCK) {
         const int64_t i = start + threadIdx.x, count = i < n ? counts[i] : 0;
-        const int64_t sum = tgi_block_scan(count, &total);
+        const int64_t sum = tgi_block_scan<tgi_combine_sum>(count, &total);
         if (i < n) counts[i] = before + sum - count;
         before += total;
     }
