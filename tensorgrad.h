@@ -47776,7 +47776,7 @@ TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
 TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
 
 #define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
-static void tgi_scatter_combine_block(const tgi_index_block *b)
+static void tgi_scatter_combined(const tgi_index_block *b)
 {
     switch ((int)b->dtype) { TGI_ELEMENT_TYPES(TGI_COMBINE_CASE) }
 }
@@ -47863,7 +47863,7 @@ static bool tgi_cpu_gather(tgi_thread *S, const tgi_rows *rows)
 static bool tgi_cpu_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows)
 {
     return tgi_index_run(S, rows, 1, 0, kind, kind == TGI_SCATTER_ADD      ? tgi_scatter_add_block
-                                              : kind >= TGI_SCATTER_PROD ? tgi_scatter_combine_block
+                                              : kind >= TGI_SCATTER_PROD ? tgi_scatter_combined
                                                                          : tgi_scatter_block);
 }
 
