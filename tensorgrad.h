@@ -2708,7 +2708,7 @@ TG_API tg_tensor *tg_unique_consecutive_dim(tg_tensor *t, int dim, tg_tensor **i
 TG_API tg_tensor *tg_cov(tg_tensor *t, int64_t correction, tg_tensor *fweights, tg_tensor *aweights);
 /* The correlations of the rows of t: tg_cov divided by both standard deviations.  torch.corrcoef */
 TG_API tg_tensor *tg_corrcoef(tg_tensor *t);
-/* The p-norm distances of the rows of t [n, m], of each pair once: [n (n - 1) / 2], as of tg_cdist; waits.  F.pdist */
+/* The p-norm distances of the rows of t [n, m], of each pair once: [n (n - 1) / 2], as of tg_cdist.  F.pdist */
 TG_API tg_tensor *tg_pdist(tg_tensor *t, double p);
 /* A copy in which each t[.., i, ..] along dim that has a p-norm above max_norm is scaled to that.  torch.renorm */
 TG_API tg_tensor *tg_renorm(tg_tensor *t, double p, int dim, double max_norm);
@@ -6723,8 +6723,7 @@ enum {
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
-    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(corrcoef) OP(pdist) OP(histc)        \
-    OP(unique)                                                                                                         \
+    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(corrcoef) OP(histc) OP(unique)       \
     OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)                      \
     OP(istft) TGI_LINALG_WAITING(OP)
 
@@ -20420,8 +20419,7 @@ tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal)
                                               : tg_diag_embed(t, diagonal, 0, 1));
 }
 
-/* In a row-major matrix [m, m] two neighbours on the diagonal are m + 1 elements apart: each element of t gets m zeros
-   behind it, and the whole the zeros in front and behind. */
+/* Zeros, and t written to their diagonal. */
 tg_tensor *tg_diag_embed(tg_tensor *t, int64_t offset, int dim0, int dim1)
 {
     static const char *const op = "diag_embed";
@@ -20440,14 +20438,11 @@ tg_tensor *tg_diag_embed(tg_tensor *t, int64_t offset, int dim0, int dim1)
         tgi_fail(c.S, TG_ERR_ARGUMENT, op, "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
         return tgi_composite_end(&c, NULL);
     }
-    const int64_t front = offset < 0 ? apart * m : apart;
-    tg_tensor *y = tg_flatten(tg_pad(tg_unsqueeze(t, -1), TG_SHAPE(0, m), 0), -2, -1); /* [.., size (m + 1)] */
-    y = tg_pad(y, TG_SHAPE(front, m * m - front - size * (m + 1)), 0);
-    tg_shape shape = tgi_shape_of(t);
-    shape.dim[n - 1] = shape.dim[n] = m;
+    tg_shape shape;
     shape.ndim = n + 1;
-    return tgi_composite_end(&c, tg_contiguous(tg_movedim_dims(tg_reshape(y, shape), TG_DIMS(-2, -1),
-                                                               TG_DIMS(dim0, dim1))));
+    for (int i = 0, k = 0; i <= n; ++i) shape.dim[i] = i == dim0 || i == dim1 ? m : t->dim[k++];
+    tg_tensor *y = tg_zeros_on(shape, (tg_dtype)t->dtype, tgi_device_of(t));
+    return tgi_composite_end(&c, tg_copy_(tg_diagonal(y, offset, dim0, dim1), t) ? y : NULL);
 }
 
 tg_tensor *tg_diagflat(tg_tensor *t, int64_t offset)
@@ -22137,7 +22132,7 @@ tg_tensor *tg_take(tg_tensor *t, tg_tensor *index)
 static tg_tensor *tgi_counts_of(tg_tensor *index, int64_t n)
 {
     if (!index) return NULL;
-    tg_tensor *one = tg_full_on(tgi_shape_of(index), 1, TG_I64, tgi_device_of(index));
+    tg_tensor *one = tg_expand(tg_ones_on(TG_SCALAR, TG_I64, tgi_device_of(index)), tgi_shape_of(index));
     return tg_index_add(tg_zeros_on(TG_SHAPE(n), TG_I64, tgi_device_of(index)), 0, index, one);
 }
 
@@ -28965,11 +28960,9 @@ tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
     }
     /* as PyTorch, in this order; x - min in the dtype of x */
     tg_tensor *place = tg_div_scalar(tg_mul_scalar(tg_sub_scalar(x, min), (double)bins), max - min);
-    tg_tensor *inside = tg_logical_and(tg_ge_scalar(x, min), tg_le_scalar(x, max));
-    tg_tensor *bin = tg_clamp_max(tg_to_dtype(tg_masked_fill(place, tg_logical_not(inside), 0), TG_I64),
-                                  (double)(bins - 1));
-    bin = tg_masked_fill(bin, tg_logical_not(inside), (double)bins);
-    return tgi_composite_end(&c, tgi_sums_of_bins(bin, bins, NULL, (tg_dtype)t->dtype));
+    tg_tensor *outside = tg_ne(tg_clamp(x, min, max), x); /* also where x is NaN */
+    place = tg_masked_fill(tg_clamp_max(place, (double)(bins - 1)), outside, (double)bins);
+    return tgi_composite_end(&c, tgi_sums_of_bins(tg_to_dtype(place, TG_I64), bins, NULL, (tg_dtype)t->dtype));
 }
 
 tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool density)
@@ -29128,24 +29121,21 @@ static tg_tensor *tgi_run_starts(tg_tensor *x)
     return parts[0] && parts[1] ? tg_cat(parts, 2, 1) : NULL;
 }
 
-/* x [rows, k] -> i64: how many different smaller elements each element's row has; *order: the indices that sort the
-   rows, *starts: where in that order other elements begin */
-static tg_tensor *tgi_dense_ranks(tg_tensor *x, tg_tensor **order, tg_tensor **starts)
+/* x [rows, k] -> i64: how many different smaller elements each element's row has */
+static tg_tensor *tgi_dense_ranks(tg_tensor *x)
 {
-    tg_tensor *sorted = x ? tg_sort(x, 1, false, order) : NULL;
-    *starts = tgi_run_starts(sorted);
-    tg_tensor *rank = tg_sub_scalar(tg_cumsum(*starts, 1), 1);
-    return rank ? tgi_scatter_to_zeros(tg_shape_of(rank), TGI_SCATTER_ONCE, 1, *order, rank) : NULL;
+    tg_tensor *order = NULL, *sorted = tg_sort(x, 1, false, &order);
+    tg_tensor *rank = tg_sub_scalar(tg_cumsum(tgi_run_starts(sorted), 1), 1);
+    return rank ? tgi_scatter_to_zeros(tg_shape_of(rank), TGI_SCATTER_ONCE, 1, order, rank) : NULL;
 }
 
 /* x [m, k], k slices of m elements -> [1, k], numbers in the lexicographic order of the slices, equal for equal ones:
    the ranks of two neighbouring rows become one number, whose ranks count again, until one row is left. */
 static tg_tensor *tgi_slice_ranks(tg_tensor *x)
 {
-    tg_tensor *order = NULL, *starts = NULL;
     while (x && x->dim[0] > 1) {
         const int64_t m = x->dim[0], k = x->dim[1];
-        tg_tensor *rank = tgi_dense_ranks(x, &order, &starts), *parts[2] = {NULL, NULL};
+        tg_tensor *rank = tgi_dense_ranks(x), *parts[2] = {NULL, NULL};
         if (!rank) return NULL;
         parts[0] = tg_add(tg_mul_scalar(tg_slice(rank, 0, 0, m - 1, 2), (double)k), tg_slice(rank, 0, 1, m, 2));
         if (m % 2) parts[1] = tg_narrow(rank, 0, m - 1, 1);
@@ -29154,18 +29144,21 @@ static tg_tensor *tgi_slice_ranks(tg_tensor *x)
     return x;
 }
 
-/* The end of all: of k slices of t along dim in an order [k] (NULL: as they are), with starts [k] of other ones; shape:
-   of *inverse. */
-static tg_tensor *tgi_unique_slices(tgi_composite *c, tg_tensor *t, int dim, tg_tensor *order, tg_tensor *starts,
-                                    tg_shape shape, tg_tensor **inverse, tg_tensor **counts)
+/* What is unique, and where: of k slices of t along dim in an order [k] (NULL: as they are), with starts [k] of other
+   ones.  values: t in this order, or NULL; shape: of *inverse. */
+static tg_tensor *tgi_unique_slices(tgi_composite *c, tg_tensor *t, int dim, tg_tensor *order, tg_tensor *values,
+                                    tg_tensor *starts, tg_shape shape, tg_tensor **inverse, tg_tensor **counts)
 {
     tg_tensor *first = starts ? tg_nonzero(starts) : NULL, *to = NULL, *times = NULL, *parts[2];
     if (!first) return tgi_composite_end(c, NULL);
     const int64_t k = starts->dim[0];
     first = tg_reshape(first, TG_SHAPE(first->dim[0]));
-    tg_tensor *y = first ? tg_index_select(t, dim, order ? tg_index_select(order, 0, first) : first) : NULL;
+    tg_tensor *y = values ? tg_index_select(values, 0, first)
+                          : tg_index_select(t, dim, order ? tg_index_select(order, 0, first) : first);
     if (y && inverse) {
-        to = tg_sub_scalar(tg_cumsum(starts, 0), 1);
+        parts[0] = tg_zeros_on(TG_SHAPE(k > 0), TG_BOOL, tgi_device_of(t)); /* the first start is number 0 */
+        parts[1] = tg_narrow(starts, 0, k > 0, k > 0 ? k - 1 : 0);
+        to = parts[0] && parts[1] ? tg_cumsum(tg_cat(parts, 2, 0), 0) : NULL;
         if (to && order) to = tgi_scatter_to_zeros(tg_shape_of(to), TGI_SCATTER_ONCE, 0, order, to);
         to = tg_reshape(to, shape);
     }
@@ -29186,7 +29179,7 @@ static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, boo
 {
     tgi_composite c;
     int dim = along ? *along : 0;
-    tg_tensor *order = NULL, *starts = NULL, *x = NULL;
+    tg_tensor *order = NULL, *starts = NULL, *x = NULL, *values = NULL;
     if (inverse) *inverse = NULL;
     if (counts) *counts = NULL;
     if (!tgi_composite_begin_with(&c, along ? TGI_OP_cumprod : TGI_OP_tile, op, &t, &dim)) return NULL;
@@ -29201,10 +29194,14 @@ static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, boo
     if (t && k == 0) starts = tg_zeros_on(TG_SHAPE(0), TG_BOOL, tgi_device_of(t));
     else if (t) x = tg_reshape(tg_movedim(t, dim, -1), TG_SHAPE(n / k, k)); /* the slices are its columns */
     if (x && sorts) {
-        if (tgi_dense_ranks(tgi_slice_ranks(x), &order, &starts)) order = tg_reshape(order, TG_SHAPE(k));
-    } else if (x) starts = tg_any_dim(tgi_run_starts(x), 0, true);
+        x = tg_sort(tgi_slice_ranks(x), 1, false, &order);
+        order = tg_reshape(order, TG_SHAPE(k));
+        if (!along) values = tg_reshape(x, TG_SHAPE(k));
+    }
+    if (x) starts = tgi_run_starts(x);
+    if (starts && starts->ndim == 2 && starts->dim[0] > 1) starts = tg_any_dim(starts, 0, true);
     starts = starts ? tg_reshape(starts, TG_SHAPE(k)) : NULL;
-    return tgi_unique_slices(&c, t, dim, order, starts, shape, inverse, counts);
+    return tgi_unique_slices(&c, t, dim, order, values, starts, shape, inverse, counts);
 }
 tg_tensor *tg_unique(tg_tensor *t, tg_tensor **inverse, tg_tensor **counts)
 {
@@ -29298,11 +29295,20 @@ tg_tensor *tg_pdist(tg_tensor *t, double p)
                  "pdist only supports 2D tensors, got: %dD, and non-negative p values, got %g", t->ndim, p);
         return tgi_composite_end(&c, NULL);
     }
-    const int64_t n = t->dim[0];
-    tg_tensor *above = tg_triu(tg_full_on(TG_SHAPE(n, n), 1, TG_BOOL, tgi_device_of(t)), 1);
-    tg_tensor *pairs = tg_nonzero(tg_reshape(above, TG_SHAPE(n * n)));
-    tg_tensor *all = pairs ? tg_reshape(tg_cdist(t, t, p), TG_SHAPE(n * n)) : NULL;
-    return tgi_composite_end(&c, all ? tg_index_select(all, 0, tg_squeeze(pairs, 1)) : NULL);
+    const int64_t n = t->dim[0], count = n * (n - 1) / 2;
+    const size_t bytes = sizeof(int64_t) * (size_t)(count + 1);
+    tg_tensor *all = tg_reshape(tg_cdist(t, t, p), TG_SHAPE(n * n));
+    int64_t *pairs = all ? (int64_t *)tgi_alloc(c.S, bytes) : NULL, k = 0;
+    if (!pairs) {
+        if (all) tgi_no_memory(c.S, "pdist", bytes);
+        return tgi_composite_end(&c, NULL);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = i + 1; j < n; ++j) pairs[k++] = i * n + j;
+    }
+    tg_tensor *index = tg_from_on(pairs, TG_SHAPE(count), TG_I64, tgi_device_of(t));
+    tgi_free(c.S, pairs, bytes);
+    return tgi_composite_end(&c, index ? tg_index_select(all, 0, index) : NULL);
 }
 
 tg_tensor *tg_renorm(tg_tensor *t, double p, int dim, double max_norm)
@@ -29376,6 +29382,10 @@ static tg_tensor *tgi_trapezoids(const char *op, tg_tensor *y, tg_tensor *x, dou
     }
     const bool equal_steps = !x;
     if (!tgi_dtypes[y->dtype].floating) y = tg_to_dtype(y, tg_default_dtype());
+    if (y && equal_steps && !running && y->dim[dim] > 0) { /* both ends count half */
+        tg_tensor *ends = tg_add(tg_select(y, dim, 0), tg_select(y, dim, -1));
+        return tgi_composite_end(&c, tg_mul_scalar(tg_add_alpha(tg_sum_dim(y, dim, false), ends, -0.5), dx));
+    }
     if (x) x = y ? tgi_points_beside(c.S, y, x, dim) : NULL;
     tg_tensor *sum = tg_add(tg_slice(y, dim, 1, INT64_MAX, 1), tg_slice(y, dim, 0, -1, 1));
     tg_tensor *width = x ? tg_sub(tg_slice(x, dim, 1, INT64_MAX, 1), tg_slice(x, dim, 0, -1, 1)) : NULL;
@@ -47751,9 +47761,9 @@ TGI_COMBINED(float, a *x)
 TGI_COMBINED(double, a *x)
 TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
 
-/* A block whose elements are combined with those of x. */
+/* A block whose elements are combined with those of x; the kind is a constant of each loop. */
 #define TGI_COMBINE_BLOCK(name, dtype, type, number, as_number, as_stored)                                            \
-    static void tgi_combine_block_##name(const tgi_index_block *b)                                                    \
+    TGI_ALWAYS_INLINE void tgi_combine_elements_##name(const tgi_index_block *b, tgi_scatter_kind kind)               \
     {                                                                                                                 \
         const int64_t width = b->size / (int64_t)sizeof(type);                                                        \
         for (int64_t row = 0; row < b->n[0]; ++row) {                                                                 \
@@ -47767,17 +47777,44 @@ TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
                     type stored = to[j];                                                                              \
                     const number old = as_number;                                                                     \
                     stored = from[j];                                                                                 \
-                    const number value = tgi_combined_##number(b->kind, old, as_number);                              \
+                    const number value = tgi_combined_##number(kind, old, as_number);                                 \
                     to[j] = as_stored;                                                                                \
                 }                                                                                                     \
             }                                                                                                         \
         }                                                                                                             \
+    }                                                                                                                 \
+    static void tgi_combine_block_##name(const tgi_index_block *b)                                                    \
+    {                                                                                                                 \
+        if (b->kind == TGI_SCATTER_PROD) tgi_combine_elements_##name(b, TGI_SCATTER_PROD);                            \
+        else if (b->kind == TGI_SCATTER_AMAX) tgi_combine_elements_##name(b, TGI_SCATTER_AMAX);                       \
+        else tgi_combine_elements_##name(b, TGI_SCATTER_AMIN);                                                        \
     }
 TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
+
+/* Wide elements of f32 or f64 by the kernel of the op. */
+static void tgi_combine_wide(const tgi_index_block *b, int64_t width)
+{
+    const int op = b->kind == TGI_SCATTER_PROD ? TGI_OP_mul : b->kind == TGI_SCATTER_AMAX ? TGI_OP_maximum
+                                                                                       : TGI_OP_minimum;
+    const tgi_map_kernel combine = b->kernels->map[b->dtype == TG_F64][op];
+    const double no_scalar[2] = {0, 0};
+    for (int64_t row = 0; row < b->n[0]; ++row) {
+        for (int64_t i = 0; i < b->n[1]; ++i) {
+            const int64_t at = tgi_index_at(b->index + row * b->index_step[0] + i * b->index_step[1], b->wide);
+            char *const x = b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step;
+            combine(width, no_scalar, x, x, b->like + row * b->like_step[0] + i * b->like_step[1], NULL);
+        }
+    }
+}
 
 #define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
 static void tgi_scatter_combined(const tgi_index_block *b)
 {
+    const int64_t width = b->size / tgi_bytes_of(b->dtype);
+    if (width >= TGI_WIDE_SUM && (b->dtype == TG_F32 || b->dtype == TG_F64)) {
+        tgi_combine_wide(b, width);
+        return;
+    }
     switch ((int)b->dtype) { TGI_ELEMENT_TYPES(TGI_COMBINE_CASE) }
 }
 

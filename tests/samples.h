@@ -5619,6 +5619,8 @@ SAMPLES(index_reduce)
     sample(S(3, 2), ids("[0, 2, 0]"), S(3, 2), dim(0), text("prod"), flag(1));
     sample(S(2, 3), ids("[0, 2, 0]"), S(2, 3), dim(-1), text("amax"));
     sample(S(3, 2), ids("[1, 1]"), S(2, 2), dim(0), text("mean"));
+    sample(S(2, 17), ids("[0, 1, 0]"), S(3, 17), dim(0), text("prod"), flag(1)); /* slices as wide as a vector */
+    sample(S(2, 17), ids("[0, 1, 0]"), S(3, 17), dim(0), text("amin"), flag(1));
     edge(in("[[1, 2], [3, 4]]"), ids("[1, 1]"), in("[[5, 1], [0, 9]]"), dim(0), text("amin"), flag(1),
          gives("[[1, 2], [0, 1]]"), grads("[[1, 1], [0, 0]]"), grads("[[0, 1], [1, 0]]"));
     expect(tg_index_reduce(tg_to_dtype(tg_scalar(3), TG_F64), 0, i64("[0]"), f64("2"), "prod", true), "6");

@@ -26,7 +26,7 @@ WORST = 50
 # How far two results of a dtype may be apart, as a part of the sum of absolute values.
 TOLERANCE = {"f32": 1e-4, "f64": 1e-10, "bf16": 1e-2, "f16": 2e-3}
 RANDOM = ("dropout", "multinomial")  # other random numbers
-TIES = ("sort", "topk")  # equal elements in another order
+TIES = ("sort", "topk", "mode")  # equal elements in another order
 SEVERAL = ("scatter", "scatter_", "index_put", "index_put_")  # whose gradient is it, where several write one element?
 
 

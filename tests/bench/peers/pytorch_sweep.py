@@ -130,6 +130,11 @@ def norm_of_sum(norm):
 
 scaler = torch.amp.GradScaler("cpu")
 
+def numbered(pieces, dim):
+    """The pieces times 1, 2, .., joined again, so that an exchanged piece is noticed."""
+    return torch.cat([(i + 1) * t for i, t in enumerate(pieces)], dim)
+
+
 CALLS = {
     "add_scalar": with_number(torch.add), "sub_scalar": with_number(torch.sub), "rsub_scalar": lambda x, p: p.num - x,
     "mul_scalar": with_number(torch.mul), "div_scalar": with_number(torch.div), "pow_scalar": with_number(torch.pow),
@@ -305,6 +310,31 @@ CALLS = {
     "im2col": lambda x, p: F.unfold(x, 2, p.dims[0], p.dims2[0], p.count),
     "col2im": lambda x, p: F.fold(x, (3, 4), 2, p.dims[0], p.dims2[0], p.count),
     "interpolate_ex": lambda x, p: F.interpolate(x, p.dims, mode=p.text),
+    "tensor_split": lambda x, p: numbered(torch.tensor_split(x, p.count, p.dim), p.dim),
+    "tensor_split_at": lambda x, p: numbered(torch.tensor_split(x, list(p.dims), p.dim), p.dim),
+    **{name: (lambda function, dim: lambda x, p: numbered(function(x, p.count), dim))(getattr(torch, name), dim)
+       for name, dim in (("hsplit", 1), ("vsplit", 0), ("dsplit", 2))},
+    **{name: (lambda function: lambda *x: function(x[:-1]))(getattr(torch, name)) for name in ("column_stack",)},
+    "combinations": lambda x, p: torch.combinations(x, p.count, p.flag != 0),
+    "diag_embed": lambda x, p: torch.diag_embed(x, p.count, *p.dims),
+    "diagflat": lambda x, p: torch.diagflat(x, p.count),
+    "diagonal_scatter": lambda x, s, p: torch.diagonal_scatter(x, s, p.count, p.dim, p.dim2),
+    "select_scatter": lambda x, s, p: torch.select_scatter(x, s, p.dim, p.count),
+    "slice_scatter": lambda x, s, p: torch.slice_scatter(x, s, p.dim, *p.dims),
+    "vander": lambda x, p: torch.vander(x, p.count), "cov": lambda x, p: torch.cov(x, correction=p.count),
+    "pdist": lambda x, p: F.pdist(x, p.num), "renorm": lambda x, p: torch.renorm(x, p.num, p.dim, p.num2),
+    "diff": lambda x, p: torch.diff(x, p.count, p.dim), "put": lambda x, i, s, p: torch.put(x, i, s, p.flag != 0),
+    **{name: (lambda function: lambda x, p: function(x, dx=p.num, dim=p.dim))(getattr(torch, name))
+       for name in ("trapezoid", "cumulative_trapezoid")},
+    "nanmedian_dim": lambda x, p: torch.nanmedian(x, p.dim), "mode": lambda x, p: torch.mode(x, p.dim),
+    **{name: (lambda function: lambda x, q, p: function(x, q, p.dims[0], interpolation=p.text))(getattr(torch, name))
+       for name in ("quantile", "nanquantile")},
+    "searchsorted": lambda x, s, p: torch.searchsorted(s, x), "histc": lambda x, p: torch.histc(x, p.count, p.num, p.num2),
+    **{name: (lambda function: lambda x, p: function(x, dim=p.dim))(getattr(torch, name[:-4]))
+       for name in ("unique_dim", "unique_consecutive_dim")},
+    "repeat_interleave_tensor": lambda x, n, p: torch.repeat_interleave(x, n, p.dim),
+    "scatter_reduce": lambda x, i, s, p: torch.scatter_reduce(x, p.dim, i, s, p.text, include_self=p.flag != 0),
+    "index_reduce": lambda x, i, s, p: torch.index_reduce(x, p.dim, i, s, p.text, include_self=p.flag != 0),
     # others
     "dropout": lambda x, p: F.dropout(x, p.num, p.flag != 0),
     "multinomial": lambda x, p: torch.multinomial(x, p.count, p.flag != 0),
