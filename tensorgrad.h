@@ -8014,6 +8014,9 @@ typedef struct tgi_matrix_loops {
     /* a += alpha x y^T */
     void (*update)(int64_t rows, int64_t cols, double *a, int64_t step, double alpha, const double *x, int64_t x_step,
                    const double *y);
+    /* a -= x y, x [rows, inner], y [inner, cols]; each has its step */
+    void (*product)(int64_t rows, int64_t cols, int64_t inner, double *a, int64_t step, const double *x, int64_t x_step,
+                    const double *y, int64_t y_step);
     /* y [cols] = x^T a */
     void (*left)(int64_t rows, int64_t cols, const double *a, int64_t step, const double *x, double *y);
     /* y [rows] = a x */
@@ -8026,6 +8029,13 @@ typedef struct { double c, s; int64_t p, q; } tgi_rotation;
 TGI_INLINE void tgi_factor_update(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
                                   double alpha, const double *x, int64_t x_step, const double *y)
 {
+    if (TGI_FACTOR_HAS(l) && (rows < 8 || cols < 8) && rows * cols < 32) { /* a call would take as long */
+        for (int64_t i = 0; i < rows; ++i) {
+            const double factor = alpha * x[i * x_step];
+            for (int64_t j = 0; j < cols; ++j) a[i * step + j] += factor * y[j];
+        }
+        return;
+    }
     if (TGI_FACTOR_HAS(l)) {
         l->update(rows, cols, a, step, alpha, x, x_step, y);
         return;
@@ -8034,6 +8044,24 @@ TGI_INLINE void tgi_factor_update(const tgi_matrix_loops *l, int64_t rows, int64
     TGI_FACTOR_EACH(e, rows * cols) {
         const int64_t i = tgi_quotient(e, cols), j = e - i * cols;
         a[i * step + j] += alpha * x[i * x_step] * y[j];
+    }
+    TGI_FACTOR_MEET();
+}
+
+TGI_INLINE void tgi_factor_product(const tgi_matrix_loops *l, int64_t rows, int64_t cols, int64_t inner, double *a,
+                                   int64_t step, const double *x, int64_t x_step, const double *y, int64_t y_step)
+{
+    if (rows <= 0 || cols <= 0) return;
+    if (TGI_FACTOR_HAS(l)) {
+        l->product(rows, cols, inner, a, step, x, x_step, y, y_step);
+        return;
+    }
+    TGI_FACTOR_MEET();
+    TGI_FACTOR_EACH(e, rows * cols) {
+        const int64_t i = tgi_quotient(e, cols), j = e - i * cols;
+        double sum = 0;
+        for (int64_t p = 0; p < inner; ++p) sum += x[i * x_step + p] * y[p * y_step + j];
+        a[i * step + j] -= sum;
     }
     TGI_FACTOR_MEET();
 }
@@ -8125,11 +8153,6 @@ TGI_INLINE int64_t tgi_factor_largest(int64_t n, const double *x, int64_t step, 
 
 /* ---- loading and storing ---- */
 
-TGI_INLINE double tgi_factor_get(const tgi_factor *f, const void *data, int64_t at)
-{
-    return f->dtype == TG_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
 TGI_INLINE void tgi_factor_put(const tgi_factor *f, void *data, int64_t at, double x)
 {
     if (f->dtype == TG_F64) ((double *)data)[at] = x;
@@ -8140,8 +8163,14 @@ TGI_INLINE void tgi_factor_put(const tgi_factor *f, void *data, int64_t at, doub
 TGI_INLINE void tgi_factor_load(const tgi_factor *f, const void *data, const int64_t *step, int64_t batch, int64_t rows,
                                 int64_t cols, double *x)
 {
-    for (int64_t i = 0; i < rows; ++i) {
-        TGI_FACTOR_EACH(j, cols) x[i * cols + j] = tgi_factor_get(f, data, batch * step[0] + i * step[1] + j * step[2]);
+    const int64_t first = batch * step[0], down = step[1], across = step[2];
+    const float *const narrow = (const float *)data + first;
+    const double *const wide = (const double *)data + first;
+    for (int64_t i = 0; i < rows && f->dtype == TG_F64; ++i) {
+        TGI_FACTOR_EACH(j, cols) x[i * cols + j] = wide[i * down + j * across];
+    }
+    for (int64_t i = 0; i < rows && f->dtype != TG_F64; ++i) {
+        TGI_FACTOR_EACH(j, cols) x[i * cols + j] = (double)narrow[i * down + j * across];
     }
     TGI_FACTOR_MEET();
 }
@@ -8152,9 +8181,14 @@ TGI_INLINE void tgi_factor_store(const tgi_factor *f, int which, int64_t batch, 
 {
     void *const out = f->out[which];
     if (!out) return;
-    for (int64_t i = 0; i < rows; ++i) {
-        TGI_FACTOR_EACH(j, cols)
-            tgi_factor_put(f, out, (batch * rows + i) * cols + j, x[turned ? j * rows + i : i * cols + j]);
+    const int64_t down = turned ? 1 : cols, across = turned ? rows : 1;
+    float *const narrow = (float *)out + batch * rows * cols;
+    double *const wide = (double *)out + batch * rows * cols;
+    for (int64_t i = 0; i < rows && f->dtype == TG_F64; ++i) {
+        TGI_FACTOR_EACH(j, cols) wide[i * cols + j] = x[i * down + j * across];
+    }
+    for (int64_t i = 0; i < rows && f->dtype != TG_F64; ++i) {
+        TGI_FACTOR_EACH(j, cols) narrow[i * cols + j] = (float)x[i * down + j * across];
     }
 }
 
@@ -8196,24 +8230,36 @@ TGI_INLINE void tgi_factor_swap(int64_t n, double *x, double *y)
     TGI_FACTOR_MEET();
 }
 
+/* Steps of LU and of triangles are taken in blocks of so many rows, whose effect on the others is one product. */
+enum { TGI_FACTOR_BLOCK = 16 };
+
 /* swap [min(m, n)]: the row that each row is exchanged with.  Returns the first pivot that is 0, from 1, or 0. */
 TGI_INLINE int64_t tgi_factor_lu(const tgi_matrix_loops *l, int64_t m, int64_t n, double *a, int64_t *swap)
 {
+    const int64_t least = m < n ? m : n;
     int64_t info = 0;
-    for (int64_t k = 0; k < m && k < n; ++k) {
-        double size;
-        double *const row = a + k * n + k;
-        const int64_t p = k + tgi_factor_largest(m - k, row, n, &size);
-        if (TGI_FACTOR_FIRST) swap[k] = p;
-        TGI_FACTOR_MEET();
-        tgi_factor_swap(n, a + k * n, a + p * n);
-        const double pivot = row[0];
-        if (pivot == 0) {
-            if (!info) info = k + 1;
-            continue;
+    for (int64_t first = 0, end; first < least; first = end) {
+        end = first + TGI_FACTOR_BLOCK < least ? first + TGI_FACTOR_BLOCK : least;
+        for (int64_t k = first; k < end; ++k) {
+            double size;
+            double *const row = a + k * n + k;
+            const int64_t p = k + tgi_factor_largest(m - k, row, n, &size);
+            if (TGI_FACTOR_FIRST) swap[k] = p;
+            TGI_FACTOR_MEET();
+            tgi_factor_swap(n, a + k * n, a + p * n);
+            const double pivot = row[0];
+            if (pivot == 0) {
+                if (!info) info = k + 1;
+                continue;
+            }
+            TGI_FACTOR_EACH(i, m - k - 1) row[(i + 1) * n] /= pivot;
+            tgi_factor_update(l, m - k - 1, end - k - 1, row + n + 1, n, -1, row + n, n, row + 1);
         }
-        TGI_FACTOR_EACH(i, m - k - 1) row[(i + 1) * n] /= pivot;
-        tgi_factor_update(l, m - k - 1, n - k - 1, row + n + 1, n, -1, row + n, n, row + 1);
+        double *const right = a + first * n + end, *const below = a + end * n + first;
+        for (int64_t i = 0; i + first < end; ++i) /* the rows of u beside the block */
+            tgi_factor_update(l, end - first - 1 - i, n - end, right + (i + 1) * n, n, -1,
+                              a + (first + i + 1) * n + first + i, n, right + i * n);
+        tgi_factor_product(l, m - end, n - end, end - first, a + end * n + end, n, below, n, right, n);
     }
     return info;
 }
@@ -8222,15 +8268,21 @@ TGI_INLINE int64_t tgi_factor_lu(const tgi_matrix_loops *l, int64_t m, int64_t n
 TGI_INLINE void tgi_factor_triangle(const tgi_matrix_loops *l, bool upper, bool unit, int64_t n, int64_t k,
                                     const double *t, double *x)
 {
-    for (int64_t step = 0; step < n; ++step) {
-        const int64_t i = upper ? n - 1 - step : step;
-        const double diagonal = t[i * n + i];
-        double *const row = x + i * k;
-        if (!unit) {
-            TGI_FACTOR_EACH(j, k) row[j] /= diagonal;
+    for (int64_t done = 0, now; done < n; done += now) {
+        now = n - done < TGI_FACTOR_BLOCK ? n - done : (int64_t)TGI_FACTOR_BLOCK;
+        const int64_t first = upper ? n - done - now : done, end = first + now;
+        for (int64_t step = 0; step < now; ++step) {
+            const int64_t i = upper ? end - 1 - step : first + step;
+            const double diagonal = t[i * n + i];
+            double *const row = x + i * k;
+            if (!unit) {
+                TGI_FACTOR_EACH(j, k) row[j] /= diagonal;
+            }
+            if (upper) tgi_factor_update(l, i - first, k, x + first * k, k, -1, t + first * n + i, n, row);
+            else tgi_factor_update(l, end - 1 - i, k, row + k, k, -1, t + (i + 1) * n + i, n, row);
         }
-        if (upper) tgi_factor_update(l, i, k, x, k, -1, t + i, n, row);
-        else tgi_factor_update(l, n - 1 - i, k, row + k, k, -1, t + (i + 1) * n + i, n, row);
+        if (upper) tgi_factor_product(l, first, k, now, x, k, t + first, n, x + first * k, k);
+        else tgi_factor_product(l, n - end, k, now, x + end * k, k, t + end * n + first, n, x + first * k, k);
     }
     TGI_FACTOR_MEET();
 }
@@ -8298,6 +8350,12 @@ TGI_INLINE int64_t tgi_factor_with_triangle(const tgi_factor *f, const tgi_matri
     return 0;
 }
 
+TGI_INLINE void tgi_factor_zero(int64_t n, double *x)
+{
+    TGI_FACTOR_EACH(i, n) x[i] = 0;
+    TGI_FACTOR_MEET();
+}
+
 /* ---- Cholesky: a [n, n] = l l^T, by the lower triangle of a, column by column ---- */
 
 TGI_INLINE int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
@@ -8307,7 +8365,8 @@ TGI_INLINE int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loo
     tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
     for (int64_t j = 0; j < n; ++j) {
         double *const row = a + j * n;
-        tgi_factor_right(l, n - j, j, row, n, row, w);
+        if (j > 0) tgi_factor_right(l, n - j, j, row, n, row, w);
+        else tgi_factor_zero(n, w);
         const double square = row[j] - w[0], root = sqrt(square);
         if (!(square > 0)) return j + 1;
         TGI_FACTOR_MEET();
@@ -8401,7 +8460,8 @@ TGI_INLINE int64_t tgi_factor_qr(const tgi_factor *f, const tgi_matrix_loops *l,
 TGI_INLINE tgi_rotation tgi_factor_rotation(double x, double z, int64_t p, int64_t q, double *r)
 {
     tgi_rotation turn = {1, 0, p, q};
-    *r = hypot(x, z);
+    *r = sqrt(x * x + z * z);
+    if (!(*r > 1e-140)) *r = hypot(x, z); /* squares that vanish */
     if (*r > 0) turn.c = x / *r, turn.s = z / *r;
     return turn;
 }
@@ -55245,6 +55305,53 @@ static void TGI_V(matrix_update)(int64_t rows, int64_t cols, double *a, int64_t 
     }
 }
 
+/* Four rows and two vectors at a time, which stay in registers. */
+static void TGI_V(matrix_product)(int64_t rows, int64_t cols, int64_t inner, double *a, int64_t step, const double *x,
+                                  int64_t x_step, const double *y, int64_t y_step)
+{
+    TGI_FMA
+    typedef TGI_V(vector_f64) vector;
+    enum { LANES = (int)(sizeof(vector) / sizeof(double)), WIDTH = 2 * LANES, ROWS = 4 };
+    int64_t j = 0;
+    for (; j + WIDTH <= cols; j += WIDTH) {
+        int64_t i = 0;
+        for (; i + ROWS <= rows; i += ROWS) {
+            vector sum[ROWS][2];
+            double *const at = a + i * step + j;
+            TGI_UNROLL
+            for (int r = 0; r < ROWS; ++r) {
+                sum[r][0] = *(const vector *)(const void *)(at + r * step);
+                sum[r][1] = *(const vector *)(const void *)(at + r * step + LANES);
+            }
+            for (int64_t p = 0; p < inner; ++p) {
+                const vector *const b = (const vector *)(const void *)(y + p * y_step + j);
+                TGI_UNROLL
+                for (int r = 0; r < ROWS; ++r) {
+                    const double factor = x[(i + r) * x_step + p];
+                    sum[r][0] -= factor * b[0];
+                    sum[r][1] -= factor * b[1];
+                }
+            }
+            TGI_UNROLL
+            for (int r = 0; r < ROWS; ++r) {
+                *(vector *)(void *)(at + r * step) = sum[r][0];
+                *(vector *)(void *)(at + r * step + LANES) = sum[r][1];
+            }
+        }
+        for (; i < rows; ++i) {
+            double *const at = a + i * step + j;
+            for (int64_t p = 0; p < inner; ++p) {
+                for (int w = 0; w < WIDTH; ++w) at[w] -= x[i * x_step + p] * y[p * y_step + j + w];
+            }
+        }
+    }
+    for (int64_t i = 0; j < cols && i < rows; ++i) {
+        for (int64_t p = 0; p < inner; ++p) {
+            for (int64_t w = j; w < cols; ++w) a[i * step + w] -= x[i * x_step + p] * y[p * y_step + w];
+        }
+    }
+}
+
 /* Four rows at a time, so that y is read and written a quarter as often. */
 static void TGI_V(matrix_left)(int64_t rows, int64_t cols, const double *a, int64_t step, const double *x, double *y)
 {
@@ -55294,8 +55401,8 @@ static void TGI_V(matrix_rotate)(int64_t n, double *p, double *q, double c, doub
 }
 TGI_FMA_END
 
-static const tgi_matrix_loops TGI_V(matrix_loops) = {TGI_V(matrix_update), TGI_V(matrix_left), TGI_V(matrix_right),
-                                                     TGI_V(matrix_rotate)};
+static const tgi_matrix_loops TGI_V(matrix_loops) = {TGI_V(matrix_update), TGI_V(matrix_product), TGI_V(matrix_left),
+                                                     TGI_V(matrix_right), TGI_V(matrix_rotate)};
 #endif /* !TG_NO_LINALG */
 
 /* ---- softmax, the gradient of a norm, a step of an LSTM ---- */
