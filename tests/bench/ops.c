@@ -172,6 +172,36 @@ static tg_tensor *forward_topk(void)
     return tg_topk(now.input[0], now.size[2], 1, true, &indices);
 }
 
+/* sizes count, n: matrices [count, n, n] that are far from singular; of them positive-definite and symmetric ones */
+static void setup_matrices(void)
+{
+    const int64_t n = now.size[1];
+    TG_SCOPE;
+    tg_tensor *x = input(TG_SHAPE(now.size[0], n, n));
+    cost(0, (double)(now.size[0] * n * n));
+    tg_add_(x, tg_mul_scalar(tg_eye(n), (double)n));
+}
+static void setup_positive(void)
+{
+    TG_SCOPE;
+    setup_matrices();
+    tg_copy_(now.input[0], tg_matmul(now.input[0], tg_transpose(now.input[0], -2, -1)));
+}
+static void setup_symmetric(void)
+{
+    TG_SCOPE;
+    setup_matrices();
+    tg_copy_(now.input[0], tg_add(now.input[0], tg_transpose(now.input[0], -2, -1)));
+}
+static tg_tensor *solved(tg_tensor *x) { return tg_linalg_solve(x, x, true); }
+static tg_tensor *cholesky(tg_tensor *x) { return tg_linalg_cholesky(x, false); }
+static tg_tensor *eigh(tg_tensor *x)
+{
+    tg_tensor *v;
+    return tg_linalg_eigh(x, NULL, &v);
+}
+static tg_tensor *svd(tg_tensor *x) { return tg_linalg_svd(x, false, NULL, NULL); }
+
 /* sizes rows, classes */
 static void setup_cross_entropy(void)
 {
@@ -311,6 +341,12 @@ const kind op_kinds[] = {
     {"randn", setup_randn, forward_randn, NULL, NULL},
     {"index_select", setup_index_select, forward_index_select, NULL, NULL},
     {"topk", setup_topk, forward_topk, NULL, NULL},
+    {"inv", setup_matrices, forward_unary, tg_linalg_inv, NULL},
+    {"solve", setup_matrices, forward_unary, solved, NULL},
+    {"det", setup_matrices, forward_unary, tg_linalg_det, NULL},
+    {"cholesky", setup_positive, forward_unary, cholesky, NULL},
+    {"eigh", setup_symmetric, forward_unary, eigh, NULL},
+    {"svd", setup_matrices, forward_unary, svd, NULL},
     {"cross_entropy", setup_cross_entropy, forward_cross_entropy, NULL, NULL},
     {"op", setup_op, forward_op, NULL, NULL},
     {"chain", setup_chain, forward_chain, NULL, NULL},

@@ -183,6 +183,17 @@ OPS = {
 }
 
 
+# of matrices far from singular: what is made of them first, and what is measured
+LINALG = {
+    "inv": (lambda x: x, torch.linalg.inv),
+    "solve": (lambda x: x, lambda x: torch.linalg.solve(x, x)),
+    "det": (lambda x: x, torch.linalg.det),
+    "cholesky": (lambda x: x @ x.mT, torch.linalg.cholesky),
+    "eigh": (lambda x: x + x.mT, lambda x: torch.linalg.eigh(x)[0]),
+    "svd": (lambda x: x, lambda x: torch.linalg.svd(x, full_matrices=False)[0]),
+}
+
+
 def op(w):
     """The inputs and the function of them."""
     s = w.sizes
@@ -199,6 +210,10 @@ def op(w):
         return [tensor(s, 1)], lambda x: x.index_select(1, columns)
     if w.kind == "topk":
         return [tensor(s[:2], 1)], lambda x: torch.topk(x, s[2], 1)
+    if w.kind in LINALG:
+        prepare, function = LINALG[w.kind]
+        x = tensor([s[0], s[1], s[1]], 1) + s[1] * torch.eye(s[1])
+        return [prepare(x)], function
     if w.kind == "cross_entropy":
         target = index(s[0], s[1])
         return [tensor(s, 1)], lambda x: F.cross_entropy(x, target)
@@ -247,7 +262,7 @@ def modes(w):
 
 
 def op_known(w):
-    return w.kind in OPS or w.kind in ("embedding", "index_select", "topk", "cross_entropy", "randn")
+    return w.kind in OPS or w.kind in LINALG or w.kind in ("embedding", "index_select", "topk", "cross_entropy", "randn")
 
 
 def build(w, mode):
