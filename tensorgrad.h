@@ -71,6 +71,7 @@
        TG_NO_LINALG         FACTOR, LINALG: linear algebra of matrices: 49 KB
        TG_NO_SPECIAL        SPECIAL, and MATH: special functions and functions of bits
        TG_NO_FFT            FFT, CPU_FFT and their loops: Fourier transforms, complex numbers: 41 KB, 1.5 s less
+       TG_NO_DISTRIBUTIONS  DISTRIBUTIONS and VARIATES, which go with SPECIAL, too
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
                             and otherwise the same options.  An edit of the rest then costs a third of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -170,6 +171,7 @@
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@ENTRIES     * what each kind of device must be able to do, and the loops and formulas that all kinds use
        @@TURN        * what devices share of Fourier transforms: roots of 1, sizes, weights
+       @@VARIATES    * numbers of distributions from random words, for all kinds of devices
        @@FACTOR      * the factorizations of one matrix, for all kinds of devices
        @@MATH        * special functions, and functions of bits, for all kinds of devices
        @@BACKEND       the kinds of devices: names and counts, the row of entries of each
@@ -210,6 +212,7 @@
    Act II, comfort: what programs need around it.
 
        @@CHECK         gradcheck and gradgradcheck
+       @@DISTRIBUTIONS  numbers drawn from distributions; log-probabilities, entropies, divergences
        @@OPTIM         optimizers, their state in files, schedules
        @@CAPTURE       a step of training, captured on a GPU and replayed
        @@LBFGS         steps that compute the loss themselves: closures, L-BFGS
@@ -2821,6 +2824,99 @@ TG_API tg_tensor *tg_linalg_matrix_exp(tg_tensor *A);
    multiplications.  torch.linalg.multi_dot */
 TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
 
+/* ======== @@DISTRIBUTIONS ========================================================================================= */
+
+/* Numbers drawn from distributions, their log-probabilities and entropies.  TG_NO_DISTRIBUTIONS leaves the room out; it
+   needs SPECIAL.  Draws follow tg_rng_state: a number depends on the seed, its place and its parameters alone, so that
+   all devices and any number of threads draw the same.  They are not recorded: no gradient. */
+
+/* Fills t, any floating dtype, in place, unrecorded; returns t.  Errors: lambd <= 0.  torch.Tensor.exponential_ */
+TG_API tg_tensor *tg_exponential_(tg_tensor *t, double lambd);
+/* exp of a normal number.  Errors: std <= 0.  torch.Tensor.log_normal_ */
+TG_API tg_tensor *tg_log_normal_(tg_tensor *t, double mean, double std);
+/* Errors: sigma <= 0.  torch.Tensor.cauchy_ */
+TG_API tg_tensor *tg_cauchy_(tg_tensor *t, double median, double sigma);
+/* How many trials up to the first success, 1 or more.  Errors: p outside (0, 1).  torch.Tensor.geometric_ */
+TG_API tg_tensor *tg_geometric_(tg_tensor *t, double p);
+
+/* One number for each element of the parameters, which broadcast, in the dtype of the first.  Where a parameter is not
+   one of the distribution, the result is NaN.  torch.poisson */
+TG_API tg_tensor *tg_poisson(tg_tensor *rate);
+/* torch.binomial */
+TG_API tg_tensor *tg_binomial(tg_tensor *count, tg_tensor *prob);
+/* Gamma with rate 1.  torch.distributions.Gamma */
+TG_API tg_tensor *tg_standard_gamma(tg_tensor *concentration);
+/* torch.distributions.Beta */
+TG_API tg_tensor *tg_beta(tg_tensor *a, tg_tensor *b);
+/* Each row of concentration [.., C] gives C numbers whose sum is 1.  torch.distributions.Dirichlet */
+TG_API tg_tensor *tg_dirichlet(tg_tensor *concentration);
+/* torch.distributions.Laplace */
+TG_API tg_tensor *tg_laplace(tg_tensor *loc, tg_tensor *scale);
+/* torch.distributions.StudentT */
+TG_API tg_tensor *tg_student_t(tg_tensor *df, tg_tensor *loc, tg_tensor *scale);
+
+/* The logarithm of the density, or of the probability, of x; x and the parameters broadcast, all may have gradients.
+   Outside of the support the formula goes on, but for uniform (-infinity).  torch.distributions.Normal.log_prob */
+TG_API tg_tensor *tg_normal_log_prob(tg_tensor *x, tg_tensor *mean, tg_tensor *std);
+/* torch.distributions.LogNormal.log_prob */
+TG_API tg_tensor *tg_log_normal_log_prob(tg_tensor *x, tg_tensor *mean, tg_tensor *std);
+/* torch.distributions.Uniform.log_prob */
+TG_API tg_tensor *tg_uniform_log_prob(tg_tensor *x, tg_tensor *low, tg_tensor *high);
+/* torch.distributions.Exponential.log_prob */
+TG_API tg_tensor *tg_exponential_log_prob(tg_tensor *x, tg_tensor *rate);
+/* torch.distributions.Laplace.log_prob */
+TG_API tg_tensor *tg_laplace_log_prob(tg_tensor *x, tg_tensor *loc, tg_tensor *scale);
+/* torch.distributions.Cauchy.log_prob */
+TG_API tg_tensor *tg_cauchy_log_prob(tg_tensor *x, tg_tensor *median, tg_tensor *sigma);
+/* torch.distributions.StudentT.log_prob */
+TG_API tg_tensor *tg_student_t_log_prob(tg_tensor *x, tg_tensor *df, tg_tensor *loc, tg_tensor *scale);
+/* torch.distributions.Gamma.log_prob */
+TG_API tg_tensor *tg_gamma_log_prob(tg_tensor *x, tg_tensor *concentration, tg_tensor *rate);
+/* torch.distributions.Beta.log_prob */
+TG_API tg_tensor *tg_beta_log_prob(tg_tensor *x, tg_tensor *a, tg_tensor *b);
+/* x, concentration [.., C] -> [..].  torch.distributions.Dirichlet.log_prob */
+TG_API tg_tensor *tg_dirichlet_log_prob(tg_tensor *x, tg_tensor *concentration);
+/* torch.distributions.Bernoulli.log_prob */
+TG_API tg_tensor *tg_bernoulli_log_prob(tg_tensor *x, tg_tensor *prob);
+/* How many trials before the first success, 0 or more.  torch.distributions.Geometric.log_prob */
+TG_API tg_tensor *tg_geometric_log_prob(tg_tensor *x, tg_tensor *prob);
+/* torch.distributions.Binomial.log_prob */
+TG_API tg_tensor *tg_binomial_log_prob(tg_tensor *x, tg_tensor *count, tg_tensor *prob);
+/* torch.distributions.Poisson.log_prob */
+TG_API tg_tensor *tg_poisson_log_prob(tg_tensor *x, tg_tensor *rate);
+/* ids, i64 [..], of the categories of logits [.., C].  torch.distributions.Categorical.log_prob */
+TG_API tg_tensor *tg_categorical_log_prob(tg_tensor *ids, tg_tensor *logits);
+
+/* Entropies, with gradients.  torch.distributions.Normal.entropy */
+TG_API tg_tensor *tg_normal_entropy(tg_tensor *std);
+/* torch.distributions.LogNormal.entropy */
+TG_API tg_tensor *tg_log_normal_entropy(tg_tensor *mean, tg_tensor *std);
+/* torch.distributions.Exponential.entropy */
+TG_API tg_tensor *tg_exponential_entropy(tg_tensor *rate);
+/* torch.distributions.Laplace.entropy */
+TG_API tg_tensor *tg_laplace_entropy(tg_tensor *scale);
+/* torch.distributions.Cauchy.entropy */
+TG_API tg_tensor *tg_cauchy_entropy(tg_tensor *sigma);
+/* torch.distributions.Gamma.entropy */
+TG_API tg_tensor *tg_gamma_entropy(tg_tensor *concentration, tg_tensor *rate);
+/* torch.distributions.Beta.entropy */
+TG_API tg_tensor *tg_beta_entropy(tg_tensor *a, tg_tensor *b);
+/* torch.distributions.Bernoulli.entropy */
+TG_API tg_tensor *tg_bernoulli_entropy(tg_tensor *prob);
+/* torch.distributions.Geometric.entropy */
+TG_API tg_tensor *tg_geometric_entropy(tg_tensor *prob);
+/* Of logits [.., C] -> [..].  torch.distributions.Categorical.entropy */
+TG_API tg_tensor *tg_categorical_entropy(tg_tensor *logits);
+
+/* The divergence of Kullback and Leibler of the first distribution from the second.
+   torch.distributions.kl_divergence */
+TG_API tg_tensor *tg_normal_kl(tg_tensor *mean, tg_tensor *std, tg_tensor *other_mean, tg_tensor *other_std);
+/* Of logits [.., C] and others -> [..].  torch.distributions.kl_divergence */
+TG_API tg_tensor *tg_categorical_kl(tg_tensor *logits, tg_tensor *other_logits);
+/* torch.distributions.kl_divergence */
+TG_API tg_tensor *tg_gamma_kl(tg_tensor *concentration, tg_tensor *rate, tg_tensor *other_concentration,
+                              tg_tensor *other_rate);
+
 /* Ops change nothing but what they return, so a compiler that can warns of a call whose result is dropped, such as
    tg_to(x, device); alone; (void)tg_to(x, device); says that it is meant.  Not in the list: tg_forward, tg_keep and
    others that do something besides, and ops that store indices, too. */
@@ -2894,7 +2990,14 @@ TG_API tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n);
     R(fft_irfft2) R(fft_hfft2) R(fft_ihfft2) R(fft_fftn) R(fft_ifftn) R(fft_rfftn) R(fft_irfftn) R(fft_hfftn)          \
     R(fft_ihfftn) R(fft_fftfreq) R(fft_rfftfreq) R(fft_fftshift) R(fft_ifftshift) R(stft) R(istft) R(hann_window)      \
     R(hamming_window) R(blackman_window) R(bartlett_window) R(kaiser_window) R(complex) R(polar) R(real) R(imag)       \
-    R(complex_mul) R(complex_conj) R(complex_abs) R(complex_angle)
+    R(complex_mul) R(complex_conj) R(complex_abs) R(complex_angle)                                                     \
+    R(poisson) R(binomial) R(standard_gamma) R(beta) R(dirichlet) R(laplace) R(student_t) R(normal_log_prob)           \
+    R(log_normal_log_prob) R(uniform_log_prob) R(exponential_log_prob) R(laplace_log_prob) R(cauchy_log_prob)          \
+    R(student_t_log_prob) R(gamma_log_prob) R(beta_log_prob) R(dirichlet_log_prob) R(bernoulli_log_prob)               \
+    R(geometric_log_prob) R(binomial_log_prob) R(poisson_log_prob) R(categorical_log_prob) R(normal_entropy)           \
+    R(log_normal_entropy) R(exponential_entropy) R(laplace_entropy) R(cauchy_entropy) R(gamma_entropy)                 \
+    R(beta_entropy) R(bernoulli_entropy) R(geometric_entropy) R(categorical_entropy) R(normal_kl) R(categorical_kl)    \
+    R(gamma_kl)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wredundant-decls"
 #pragma GCC diagnostic ignored "-Wpedantic" /* of [[nodiscard]] before C23 */
@@ -4193,12 +4296,12 @@ TG_API tg_status tg_profile_print(FILE *file);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@TURN, @@FACTOR, @@MATH, @@BACKEND, @@PLAIN, @@OBJECT,
-        @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@TURN, @@VARIATES, @@FACTOR, @@MATH, @@BACKEND, @@PLAIN,
+        @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
         (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
         @@POOL, @@FFT, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
-   II   @@CHECK, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK,
-        @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
+   II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ,
+        @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
         @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -4255,6 +4358,9 @@ TG_API tg_status tg_profile_print(FILE *file);
 #if defined(TG_NO_MODULES) || defined(TG_NO_OPTIM)
 #define TGI_NO_PARALLEL
 #endif
+#if defined(TG_NO_DISTRIBUTIONS) || defined(TG_NO_SPECIAL)
+#define TGI_NO_DISTRIBUTIONS
+#endif
 #if defined(TG_NO_FILES) || defined(TG_NO_TOOLS)
 #define TGI_NO_PROFILE
 #endif
@@ -4300,6 +4406,11 @@ TG_API tg_status tg_profile_print(FILE *file);
 #define TGI_SAYS_SPECIAL ", without special functions"
 #else
 #define TGI_SAYS_SPECIAL ""
+#endif
+#ifdef TG_NO_DISTRIBUTIONS
+#define TGI_SAYS_DISTRIBUTIONS ", without distributions"
+#else
+#define TGI_SAYS_DISTRIBUTIONS ""
 #endif
 #ifdef TG_NO_FFT
 #define TGI_SAYS_FFT ", without fft"
@@ -4797,7 +4908,7 @@ const char *tg_build_info(void)
            ", CBLAS"
 #endif
         TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS TGI_SAYS_LINALG
-            TGI_SAYS_SPECIAL TGI_SAYS_FFT;
+            TGI_SAYS_SPECIAL TGI_SAYS_FFT TGI_SAYS_DISTRIBUTIONS;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
@@ -6899,6 +7010,8 @@ typedef struct {
     void *y, *dx, *dgrid; /* dx, dgrid: NULL if not wanted */
 } tgi_sampling;
 
+typedef struct tgi_draws tgi_draws; /* see VARIATES */
+
 /* Discrete Fourier transforms of outer * inner rows of x, along the dim between them:
        y[k] = scale * sum over j of x[j] exp(sign * 2 pi i j k / n)
    of pairs [outer, n, inner, 2] to such pairs; or of real numbers [outer, n, inner] to the first n/2 + 1 pairs; or of
@@ -7297,6 +7410,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     /* n contiguous elements; uses tgi_random_counters(kind, dtype, n) counters of rng. */                             \
     OP(ALL, bool, random,                                                                                              \
        (tgi_thread *S, tgi_random kind, tgi_operand out, int64_t n, double lo, double hi, tg_rng rng))                 \
+    /* Uses one counter of rng for each element. */                                                                    \
+    OP(PLAIN, bool, draw, (tgi_thread *S, const tgi_draws *draws, tg_rng rng))                                         \
     /* y = x * mask / (1 - p), n contiguous elements; mask: the numbers of kind BERNOULLI with probability 1 - p from  \
        rng on.  Where p is 1, y = x * 0. */                                                                            \
     OP(ALL, tgi_answer, dropout,                                                                                       \
@@ -7977,6 +8092,185 @@ TGI_INLINE int64_t tgi_fourier_to(const tgi_fourier *f)
 {
     return f->kind == TGI_FOURIER_TO_HALF ? f->n / 2 + 1 : f->n;
 }
+
+/* ======== @@VARIATES ==============================================================================================
+
+   Promise: numbers of distributions from random words, with the same bits on all devices.
+   Types: tgi_draws is a call; tgi_luck is where an element takes its words from.
+   Way of element i: tgi_variate, which asks tgi_next_luck for the four words of an attempt, until one is accepted.
+   (1) Attempt t of element i has the counter offset + i with t and 1 behind it, which no other call uses; an element
+       takes one counter of the state, however many attempts it needs.
+   (2) The formulas use sums, products, quotients, roots, floor and the logarithm and the exponential of this library.
+   To add a distribution: a kind beside tgi_draws, its formula and its case in tgi_variate, and a function in
+   DISTRIBUTIONS. */
+
+/* out [n], contiguous, of a floating dtype = numbers of a distribution: see VARIATES.  a, b: its parameters, [n] in f64
+   on the device, or NULL: then lo and hi. */
+typedef enum {
+    TGI_DRAW_EXPONENTIAL /* rate a */,
+    TGI_DRAW_LOG_NORMAL /* mean a, deviation b */,
+    TGI_DRAW_CAUCHY /* median a, scale b */,
+    TGI_DRAW_GEOMETRIC /* trials up to a success of probability a */,
+    TGI_DRAW_GAMMA /* concentration a */,
+    TGI_DRAW_POISSON /* rate a */,
+    TGI_DRAW_BINOMIAL /* a trials, probability b */
+} tgi_draw_kind;
+struct tgi_draws {
+    tgi_draw_kind kind;
+    tgi_operand out;
+    int64_t n;
+    const double *a, *b;
+    double lo, hi;
+};
+
+#ifndef TGI_NO_DISTRIBUTIONS
+typedef struct {
+    tg_rng rng;
+    uint64_t place;
+    uint32_t attempt;
+    double first, second; /* two numbers in (0, 1) */
+} tgi_luck;
+
+TGI_INLINE void tgi_next_luck(tgi_luck *luck)
+{
+    const uint64_t at = luck->rng.offset + luck->place;
+    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), luck->attempt++, 1};
+    const uint32_t key[2] = {(uint32_t)luck->rng.seed, (uint32_t)(luck->rng.seed >> 32)};
+    uint32_t word[4];
+    tgi_philox(counter, key, word);
+    luck->first = tgi_random_middle(TG_F64, word);
+    luck->second = tgi_random_middle(TG_F64, word + 2);
+}
+
+/* exp(x): 2^k times the series of exp(r), |r| <= log(2) / 2. */
+TGI_INLINE double tgi_variate_exp(double x)
+{
+    if (!(x > -708)) return x == x ? 0 : x;
+    if (x > 709) return HUGE_VAL;
+    const double k = floor(TGI_MUL_ADD(x, 1.4426950408889634, 0.5));
+    const double r = TGI_MUL_ADD(k, -1.9082149292705877e-10, TGI_MUL_ADD(k, -0.69314718036912382, x));
+    double series = 1;
+    for (int i = 14; i >= 1; --i) series = TGI_MUL_ADD(series / i, r, 1);
+    const uint64_t bits = (uint64_t)((int64_t)k + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return series * power;
+}
+
+/* log(k!), k whole: the sum of logarithms, or Stirling's series. */
+TGI_INLINE double tgi_log_factorial(double k)
+{
+    double product = 1;
+    if (k < 16) {
+        for (int i = 2; i <= (int)k; ++i) product *= i;
+        return tgi_random_log(product);
+    }
+    const double x = k + 1, inverse = 1 / x, square = inverse * inverse;
+    const double series = inverse * (1.0 / 12 - square * (1.0 / 360 - square * (1.0 / 1260 - square / 1680)));
+    return (x - 0.5) * tgi_random_log(x) - x + 0.91893853320467274 + series;
+}
+
+/* After Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); a < 1 by a power of a uniform
+   number times that of a + 1. */
+TGI_INLINE double tgi_gamma_variate(tgi_luck *luck, double a)
+{
+    double power = 1;
+    if (!(a > 0)) return a == 0 ? 0 : (double)NAN;
+    if (a < 1) {
+        tgi_next_luck(luck);
+        power = tgi_variate_exp(tgi_random_log(luck->first) / a);
+        a += 1;
+    }
+    const double d = a - 1.0 / 3, c = 1 / sqrt(9 * d);
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+        tgi_next_luck(luck);
+        const double z = tgi_random_inverse_normal(luck->first), root = TGI_MUL_ADD(c, z, 1), v = root * root * root;
+        if (v <= 0) continue;
+        if (tgi_random_log(luck->second) < 0.5 * z * z + d - d * v + d * tgi_random_log(v)) return d * v * power;
+    }
+    return d * power;
+}
+
+/* How many terms of p, p * ratio(1), .. fit below a uniform number; each of these distributions has few. */
+TGI_INLINE double tgi_poisson_variate(tgi_luck *luck, double rate)
+{
+    if (!(rate >= 0 && rate < 1e15)) return (double)NAN;
+    if (rate < 10) {
+        tgi_next_luck(luck);
+        double p = tgi_variate_exp(-rate), left = luck->first;
+        int k = 0;
+        for (; left > p && k < 200; p = p * rate / ++k) left -= p;
+        return k;
+    }
+    /* Hoermann, "The transformed rejection method for generating Poisson random variables" (1993) */
+    const double log_rate = tgi_random_log(rate), b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;
+    const double scale = tgi_random_log(1.1239 + 1.1328 / (b - 3.4)), inside = 0.9277 - 3.6224 / (b - 2);
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+        tgi_next_luck(luck);
+        const double u = luck->first - 0.5, v = luck->second, us = 0.5 - (u < 0 ? -u : u);
+        const double k = floor((2 * a / us + b) * u + rate + 0.43);
+        if (us >= 0.07 && v <= inside) return k;
+        if (k < 0 || (us < 0.013 && v > us)) continue;
+        const double least = tgi_random_log(v) + scale - tgi_random_log(a / (us * us) + b);
+        if (least <= k * log_rate - rate - tgi_log_factorial(k)) return k;
+    }
+    return floor(rate);
+}
+
+/* p <= 1/2 */
+TGI_INLINE double tgi_binomial_variate(tgi_luck *luck, double n, double p)
+{
+    if (!(n >= 0 && n < 1e15 && p >= 0 && p <= 1)) return (double)NAN;
+    n = floor(n);
+    if (n == 0 || p == 0) return 0;
+    const double odds = p / (1 - p);
+    if (n * p < 10) {
+        tgi_next_luck(luck);
+        double left = luck->first, term = tgi_variate_exp(n * tgi_random_log(1 - p)), k = 0;
+        for (; left > term && k < n && k < 200; k += 1, term *= (n - k + 1) / k * odds) left -= term;
+        return k;
+    }
+    /* Hoermann, "The generation of binomial random variates" (1993) */
+    const double spread = sqrt(n * p * (1 - p)), b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
+    const double c = n * p + 0.5, inside = 0.92 - 4.2 / b, alpha = (2.83 + 5.1 / b) * spread;
+    const double mode = floor((n + 1) * p), log_odds = tgi_random_log(odds);
+    const double most = tgi_log_factorial(mode) + tgi_log_factorial(n - mode);
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+        tgi_next_luck(luck);
+        const double u = luck->first - 0.5, v = luck->second, us = 0.5 - (u < 0 ? -u : u);
+        const double k = floor((2 * a / us + b) * u + c);
+        if (us >= 0.07 && v <= inside) return k;
+        if (k < 0 || k > n) continue;
+        const double least = tgi_random_log(v * alpha / (a / (us * us) + b));
+        if (least <= most - tgi_log_factorial(k) - tgi_log_factorial(n - k) + (k - mode) * log_odds) return k;
+    }
+    return mode;
+}
+
+/* Element i of a call. */
+TGI_INLINE double tgi_variate(const tgi_draws *d, tg_rng rng, int64_t i)
+{
+    tgi_luck luck = {rng, (uint64_t)i, 0, 0, 0};
+    const double a = d->a ? d->a[i] : d->lo, b = d->b ? d->b[i] : d->hi;
+    switch (d->kind) {
+    case TGI_DRAW_GAMMA: return tgi_gamma_variate(&luck, a);
+    case TGI_DRAW_POISSON: return tgi_poisson_variate(&luck, a);
+    case TGI_DRAW_BINOMIAL:
+        if (!(b > 0.5 && b <= 1)) return tgi_binomial_variate(&luck, a, b);
+        return floor(a) - tgi_binomial_variate(&luck, a, 1 - b);
+    default: break;
+    }
+    tgi_next_luck(&luck);
+    switch (d->kind) {
+    case TGI_DRAW_EXPONENTIAL: return -tgi_random_log(luck.first) / a;
+    case TGI_DRAW_LOG_NORMAL: return tgi_variate_exp(TGI_MUL_ADD(b, tgi_random_inverse_normal(luck.first), a));
+    case TGI_DRAW_GEOMETRIC: return 1 + floor(tgi_random_log(luck.first) / tgi_random_log(1 - a));
+    default: break; /* Cauchy: the quotient of two normal numbers */
+    }
+    const double quotient = tgi_random_inverse_normal(luck.first) / tgi_random_inverse_normal(luck.second);
+    return TGI_MUL_ADD(b, quotient, a);
+}
+#endif /* !TGI_NO_DISTRIBUTIONS: VARIATES */
 
 /* ======== @@FACTOR ================================================================================================
 
@@ -10168,6 +10462,15 @@ static bool tgi_plain_random(TGI_UNUSED tgi_thread *S, tgi_random kind, tgi_oper
     return true;
 }
 
+#ifndef TGI_NO_DISTRIBUTIONS
+static bool tgi_plain_draw(TGI_UNUSED tgi_thread *S, const tgi_draws *d, tg_rng rng)
+{
+    const tgi_plain_line y = tgi_plain_dense(&d->out);
+    for (int64_t i = 0; i < d->n; ++i) tgi_plain_put_real(y, i, tgi_variate(d, rng, i));
+    return true;
+}
+#endif
+
 #define TGI_OPTIMIZER_NAME_plain(name) tgi_plain_##name##_step
 #define TGI_OPTIMIZER_LOOP_plain
 TGI_OPTIMIZERS(TGI_OPTIMIZER, plain, double)
@@ -10271,6 +10574,9 @@ static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_ope
 
 /* ---- the row of the backend table, and the choice between it and that of act III ---- */
 
+#ifdef TGI_NO_DISTRIBUTIONS
+#define tgi_plain_draw NULL
+#endif
 #ifdef TG_NO_FFT
 #define tgi_plain_fft NULL
 #define tgi_cpu_fft NULL
@@ -31413,6 +31719,304 @@ bool tg_gradgradcheck(tg_function fn, tg_tensor *const *inputs, int n, void *use
 }
 
 #endif /* !TG_NO_TOOLS: CHECK */
+#ifndef TGI_NO_DISTRIBUTIONS
+/* ======== @@DISTRIBUTIONS =========================================================================================
+
+   Promise: numbers drawn from distributions; the log-probabilities, entropies and divergences of these.
+   Types: tgi_draws (VARIATES) is a call of the backend.
+   Way:
+       a draw          tgi_draw: the parameters broadcast, in f64; one call of the backend; the state moves on by n
+       a formula       a composite of the ops of act I, between tgi_law_begin and tgi_composite_end
+   (1) Draws are not recorded; formulas are, and so have gradients of any order.
+   (2) A number depends on the seed, its place and its parameters alone: see VARIATES.
+   To add a distribution: see VARIATES for its numbers; its formulas as TGI_LAWn, with a declaration each. */
+
+/* Begins a composite of n tensors, none of which may be NULL and all on one device.  names: theirs, "x,mean". */
+static bool tgi_law_begin(tgi_composite *c, const char *op, const char *names, tg_tensor **in, int n)
+{
+    tgi_thread *S = tgi_self();
+    for (int i = 0; i < n; ++i) {
+        if (!tgi_argument(S, op, tgi_argument_name(names, i, n).text, in[i])) return false;
+    }
+    return tgi_one_device(S, op, names, in, n) && tgi_composite_begin(c, op);
+}
+
+/* ---- draws ---- */
+
+/* t, or a new tensor, filled; a and b are NULL or parameters as tgi_draws has them. */
+static tg_tensor *tgi_draw_into(tgi_thread *S, tg_tensor *t, tgi_draw_kind kind, tg_tensor *a, tg_tensor *b, double lo,
+                                double hi)
+{
+    tgi_draws d;
+    memset(&d, 0, sizeof d);
+    d.kind = kind, d.out = tgi_operand_of(t), d.n = tgi_numel(t), d.lo = lo, d.hi = hi;
+    d.a = a ? (const double *)tgi_operand_of(a).data : NULL;
+    d.b = b ? (const double *)tgi_operand_of(b).data : NULL;
+    if (!t->storage->backend->draw(S, &d, S->rng)) return NULL;
+    S->rng.offset += (uint64_t)d.n;
+    return t;
+}
+
+static tg_tensor *tgi_fill_draw(const char *op, tg_tensor *t, tgi_draw_kind kind, double lo, double hi, bool ok)
+{
+    tgi_composite c;
+    tg_tensor *x = NULL;
+    if (!tgi_init_begin(&c, op, t)) return NULL;
+    if (!ok) tgi_fail(c.S, TG_ERR_ARGUMENT, op, "%s: a parameter is out of its range: %g, %g", op, lo, hi);
+    else if (tgi_need_floating(c.S, op, t)) x = tg_empty_like(t);
+    if (x) x = tgi_draw_into(c.S, tg_contiguous(x), kind, NULL, NULL, lo, hi);
+    return tgi_init_end(&c, t, x);
+}
+
+tg_tensor *tg_exponential_(tg_tensor *t, double lambd)
+{
+    return tgi_fill_draw("exponential_", t, TGI_DRAW_EXPONENTIAL, lambd, 0, lambd > 0);
+}
+tg_tensor *tg_log_normal_(tg_tensor *t, double mean, double std)
+{
+    return tgi_fill_draw("log_normal_", t, TGI_DRAW_LOG_NORMAL, mean, std, std > 0);
+}
+tg_tensor *tg_cauchy_(tg_tensor *t, double median, double sigma)
+{
+    return tgi_fill_draw("cauchy_", t, TGI_DRAW_CAUCHY, median, sigma, sigma > 0);
+}
+tg_tensor *tg_geometric_(tg_tensor *t, double p)
+{
+    return tgi_fill_draw("geometric_", t, TGI_DRAW_GEOMETRIC, p, 0, p > 0 && p < 1);
+}
+
+/* Numbers for the elements of a, and of b unless that is NULL, broadcast; NULL passes an error on. */
+static tg_tensor *tgi_draw(tgi_thread *S, tgi_draw_kind kind, tg_tensor *a, tg_tensor *b)
+{
+    if (!a) return NULL;
+    S->grad_off = true; /* the end of the composite restores it */
+    const tg_dtype dtype = tgi_dtypes[a->dtype].floating ? (tg_dtype)a->dtype : S->default_dtype;
+    tg_tensor *sum = b ? tg_add(tg_detach(a), tg_detach(b)) : a; /* for its shape */
+    if (!sum) return NULL;
+    a = tg_contiguous(tg_expand(tg_to_dtype(a, TG_F64), tgi_shape_of(sum)));
+    if (b) b = tg_contiguous(tg_expand(tg_to_dtype(b, TG_F64), tgi_shape_of(sum)));
+    tg_tensor *y = a ? tg_empty_on(tgi_shape_of(sum), dtype, tgi_device_of(a)) : NULL;
+    return y ? tgi_draw_into(S, y, kind, a, b, 0, 0) : NULL;
+}
+
+#define TGI_DRAWN1(name, argument, ...)                                                                                \
+    tg_tensor *tg_##name(tg_tensor *a)                                                                                 \
+    {                                                                                                                  \
+        tgi_composite c;                                                                                               \
+        return tgi_law_begin(&c, #name, argument, &a, 1) ? tgi_composite_end(&c, __VA_ARGS__) : NULL;                  \
+    }
+#define TGI_DRAWN2(name, arguments, ...)                                                                               \
+    tg_tensor *tg_##name(tg_tensor *a, tg_tensor *b)                                                                   \
+    {                                                                                                                  \
+        tgi_composite c;                                                                                               \
+        tg_tensor *in[2];                                                                                              \
+        in[0] = a, in[1] = b;                                                                                          \
+        return tgi_law_begin(&c, #name, arguments, in, 2) ? tgi_composite_end(&c, __VA_ARGS__) : NULL;                 \
+    }
+
+static tg_tensor *tgi_draw_beta(tgi_thread *S, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *both = tg_add(tg_detach(a), tg_detach(b));
+    if (!both) return NULL;
+    tg_tensor *x = tgi_draw(S, TGI_DRAW_GAMMA, tg_expand(a, tgi_shape_of(both)), NULL);
+    tg_tensor *y = tgi_draw(S, TGI_DRAW_GAMMA, tg_expand(b, tgi_shape_of(both)), NULL);
+    return tg_div(x, tg_add(x, y));
+}
+
+static tg_tensor *tgi_draw_dirichlet(tgi_thread *S, tg_tensor *concentration)
+{
+    tg_tensor *x = tgi_draw(S, TGI_DRAW_GAMMA, concentration, NULL);
+    return x ? tg_div(x, tg_sum_dim(x, -1, true)) : NULL;
+}
+
+static tg_tensor *tgi_draw_laplace(tgi_thread *S, tg_tensor *loc, tg_tensor *scale)
+{
+    S->grad_off = true;
+    tg_tensor *x = tg_add(loc, scale), *one = x ? tg_exponential_(tg_empty_like(x), 1) : NULL;
+    tg_tensor *other = one ? tg_exponential_(tg_empty_like(x), 1) : NULL;
+    return other ? tg_add(loc, tg_mul(scale, tg_sub(one, other))) : NULL;
+}
+
+TGI_DRAWN1(poisson, "rate", tgi_draw(c.S, TGI_DRAW_POISSON, a, NULL))
+TGI_DRAWN2(binomial, "count,prob", tgi_draw(c.S, TGI_DRAW_BINOMIAL, a, b))
+TGI_DRAWN1(standard_gamma, "concentration", tgi_draw(c.S, TGI_DRAW_GAMMA, a, NULL))
+TGI_DRAWN2(beta, "a,b", tgi_draw_beta(c.S, a, b))
+TGI_DRAWN1(dirichlet, "concentration", tgi_draw_dirichlet(c.S, a))
+TGI_DRAWN2(laplace, "loc,scale", tgi_draw_laplace(c.S, a, b))
+
+/* A normal number divided by the root of that of a chi-squared distribution over df. */
+tg_tensor *tg_student_t(tg_tensor *df, tg_tensor *loc, tg_tensor *scale)
+{
+    tgi_composite c;
+    tg_tensor *in[3], *y = NULL;
+    in[0] = df, in[1] = loc, in[2] = scale;
+    if (!tgi_law_begin(&c, "student_t", "df,loc,scale", in, 3)) return NULL;
+    c.S->grad_off = true;
+    tg_tensor *shape = tg_add(tg_add(df, loc), scale), *z = shape ? tg_randn_like(shape) : NULL;
+    tg_tensor *half = z ? tg_expand(tg_div_scalar(df, 2), tgi_shape_of(z)) : NULL;
+    tg_tensor *chi = half ? tgi_draw(c.S, TGI_DRAW_GAMMA, half, NULL) : NULL;
+    if (chi) y = tg_add(loc, tg_mul(scale, tg_mul(z, tg_sqrt(tg_div(half, chi)))));
+    return tgi_composite_end(&c, y);
+}
+
+/* ---- formulas ---- */
+
+/* tg_NAME of one to four tensors: their parameters, the names for messages, the expression. */
+#define TGI_LAW(name, n, parameters, names, list, ...)                                                                 \
+    tg_tensor *tg_##name parameters                                                                                    \
+    {                                                                                                                  \
+        tgi_composite c;                                                                                               \
+        tg_tensor *in[n];                                                                                              \
+        list;                                                                                                          \
+        return tgi_law_begin(&c, #name, names, in, n) ? tgi_composite_end(&c, __VA_ARGS__) : NULL;                     \
+    }
+#define TGI_LAW1(name, a, ...) TGI_LAW(name, 1, (tg_tensor * a), #a, in[0] = a, __VA_ARGS__)
+#define TGI_LAW2(name, a, b, ...)                                                                                      \
+    TGI_LAW(name, 2, (tg_tensor * a, tg_tensor * b), #a "," #b, (in[0] = a, in[1] = b), __VA_ARGS__)
+#define TGI_LAW3(name, a, b, d, ...)                                                                                   \
+    TGI_LAW(name, 3, (tg_tensor * a, tg_tensor * b, tg_tensor * d), #a "," #b "," #d,                                  \
+            (in[0] = a, in[1] = b, in[2] = d), __VA_ARGS__)
+#define TGI_LAW4(name, a, b, d, e, ...)                                                                                \
+    TGI_LAW(name, 4, (tg_tensor * a, tg_tensor * b, tg_tensor * d, tg_tensor * e), #a "," #b "," #d "," #e,            \
+            (in[0] = a, in[1] = b, in[2] = d, in[3] = e), __VA_ARGS__)
+
+static tg_tensor *tgi_log_beta(tg_tensor *a, tg_tensor *b)
+{
+    return tg_sub(tg_add(tg_lgamma(a), tg_lgamma(b)), tg_lgamma(tg_add(a, b)));
+}
+
+/* -(x log p + (1 - x) log(1 - p)) with x = p, the entropy of one trial. */
+static tg_tensor *tgi_trial_entropy(tg_tensor *p)
+{
+    return tg_neg(tg_add(tg_xlogy(p, p), tg_xlog1py(tg_rsub_scalar(p, 1), tg_neg(p))));
+}
+
+static tg_tensor *tgi_normal_law(tg_tensor *x, tg_tensor *mean, tg_tensor *std)
+{
+    tg_tensor *z = tg_div(tg_sub(x, mean), std);
+    return tg_sub_scalar(tg_sub(tg_mul_scalar(tg_square(z), -0.5), tg_log(std)), 0.91893853320467274);
+}
+
+static tg_tensor *tgi_uniform_law(tg_tensor *x, tg_tensor *low, tg_tensor *high)
+{
+    tg_tensor *inside = tg_logical_and(tg_ge(x, low), tg_lt(x, high)), *y = tg_neg(tg_log(tg_sub(high, low)));
+    return inside && y ? tg_where(inside, y, tg_full_like(y, -HUGE_VAL)) : NULL;
+}
+
+static tg_tensor *tgi_student_law(tg_tensor *x, tg_tensor *df, tg_tensor *loc, tg_tensor *scale)
+{
+    tg_tensor *z = tg_div(tg_sub(x, loc), scale), *half = tg_div_scalar(tg_add_scalar(df, 1), 2);
+    tg_tensor *size = tg_add(tg_log(scale), tg_mul_scalar(tg_log(tg_mul_scalar(df, 3.1415926535897931)), 0.5));
+    size = tg_sub(tg_add(size, tg_lgamma(tg_div_scalar(df, 2))), tg_lgamma(half));
+    return tg_neg(tg_add(tg_mul(half, tg_log1p(tg_div(tg_square(z), df))), size));
+}
+
+static tg_tensor *tgi_gamma_law(tg_tensor *x, tg_tensor *a, tg_tensor *rate)
+{
+    tg_tensor *y = tg_add(tg_xlogy(a, rate), tg_xlogy(tg_sub_scalar(a, 1), x));
+    return tg_sub(tg_sub(y, tg_mul(rate, x)), tg_lgamma(a));
+}
+
+static tg_tensor *tgi_beta_law(tg_tensor *x, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *y = tg_add(tg_xlogy(tg_sub_scalar(a, 1), x), tg_xlog1py(tg_sub_scalar(b, 1), tg_neg(x)));
+    return tg_sub(y, tgi_log_beta(a, b));
+}
+
+static tg_tensor *tgi_dirichlet_law(tg_tensor *x, tg_tensor *a)
+{
+    tg_tensor *y = tg_sub(tg_xlogy(tg_sub_scalar(a, 1), x), tg_lgamma(a));
+    return tg_add(tg_sum_dim(y, -1, false), tg_lgamma(tg_sum_dim(a, -1, false)));
+}
+
+static tg_tensor *tgi_trial_law(tg_tensor *x, tg_tensor *p)
+{
+    return tg_add(tg_xlogy(x, p), tg_xlog1py(tg_rsub_scalar(x, 1), tg_neg(p)));
+}
+
+static tg_tensor *tgi_binomial_law(tg_tensor *x, tg_tensor *n, tg_tensor *p)
+{
+    tg_tensor *rest = tg_sub(n, x), *ways = tg_lgamma(tg_add_scalar(n, 1));
+    ways = tg_sub(tg_sub(ways, tg_lgamma(tg_add_scalar(x, 1))), tg_lgamma(tg_add_scalar(rest, 1)));
+    return tg_add(ways, tg_add(tg_xlogy(x, p), tg_xlog1py(rest, tg_neg(p))));
+}
+
+static tg_tensor *tgi_categorical_law(tg_tensor *ids, tg_tensor *logits)
+{
+    tg_tensor *y = tg_log_softmax(logits, -1);
+    return y ? tg_squeeze(tg_gather(y, -1, tg_unsqueeze(ids, -1)), -1) : NULL;
+}
+
+static tg_tensor *tgi_gamma_entropy(tg_tensor *a, tg_tensor *rate)
+{
+    tg_tensor *y = tg_add(tg_sub(a, tg_log(rate)), tg_lgamma(a));
+    return tg_add(y, tg_mul(tg_rsub_scalar(a, 1), tg_digamma(a)));
+}
+
+static tg_tensor *tgi_beta_entropy(tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *sum = tg_add(a, b), *y = tg_mul(tg_sub_scalar(sum, 2), tg_digamma(sum));
+    y = tg_sub(y, tg_mul(tg_sub_scalar(a, 1), tg_digamma(a)));
+    return tg_add(tg_sub(y, tg_mul(tg_sub_scalar(b, 1), tg_digamma(b))), tgi_log_beta(a, b));
+}
+
+static tg_tensor *tgi_normal_divergence(tg_tensor *m, tg_tensor *s, tg_tensor *other_m, tg_tensor *other_s)
+{
+    tg_tensor *ratio = tg_square(tg_div(s, other_s)), *apart = tg_square(tg_div(tg_sub(m, other_m), other_s));
+    return tg_mul_scalar(tg_sub_scalar(tg_sub(tg_add(ratio, apart), tg_log(ratio)), 1), 0.5);
+}
+
+static tg_tensor *tgi_categorical_divergence(tg_tensor *logits, tg_tensor *other)
+{
+    tg_tensor *p = tg_softmax(logits, -1), *apart = tg_sub(tg_log_softmax(logits, -1), tg_log_softmax(other, -1));
+    return p ? tg_sum_dim(tg_mul(p, apart), -1, false) : NULL;
+}
+
+static tg_tensor *tgi_gamma_divergence(tg_tensor *a, tg_tensor *r, tg_tensor *other_a, tg_tensor *other_r)
+{
+    tg_tensor *y = tg_mul(other_a, tg_log(tg_div(r, other_r)));
+    y = tg_add(y, tg_sub(tg_lgamma(other_a), tg_lgamma(a)));
+    y = tg_add(y, tg_mul(tg_sub(a, other_a), tg_digamma(a)));
+    return tg_add(y, tg_mul(tg_sub(other_r, r), tg_div(a, r)));
+}
+
+TGI_LAW3(normal_log_prob, x, mean, std, tgi_normal_law(x, mean, std))
+TGI_LAW3(log_normal_log_prob, x, mean, std, tg_sub(tgi_normal_law(tg_log(x), mean, std), tg_log(x)))
+TGI_LAW3(uniform_log_prob, x, low, high, tgi_uniform_law(x, low, high))
+TGI_LAW2(exponential_log_prob, x, rate, tg_sub(tg_log(rate), tg_mul(rate, x)))
+TGI_LAW3(laplace_log_prob, x, loc, scale,
+         tg_neg(tg_add(tg_log(tg_mul_scalar(scale, 2)), tg_div(tg_abs(tg_sub(x, loc)), scale))))
+TGI_LAW3(cauchy_log_prob, x, median, sigma,
+         tg_neg(tg_add(tg_log(tg_mul_scalar(sigma, 3.1415926535897931)),
+                       tg_log1p(tg_square(tg_div(tg_sub(x, median), sigma))))))
+TGI_LAW4(student_t_log_prob, x, df, loc, scale, tgi_student_law(x, df, loc, scale))
+TGI_LAW3(gamma_log_prob, x, concentration, rate, tgi_gamma_law(x, concentration, rate))
+TGI_LAW3(beta_log_prob, x, a, b, tgi_beta_law(x, a, b))
+TGI_LAW2(dirichlet_log_prob, x, concentration, tgi_dirichlet_law(x, concentration))
+TGI_LAW2(bernoulli_log_prob, x, prob, tgi_trial_law(x, prob))
+TGI_LAW2(geometric_log_prob, x, prob, tg_add(tg_xlog1py(x, tg_neg(prob)), tg_log(prob)))
+TGI_LAW3(binomial_log_prob, x, count, prob, tgi_binomial_law(x, count, prob))
+TGI_LAW2(poisson_log_prob, x, rate, tg_sub(tg_sub(tg_xlogy(x, rate), rate), tg_lgamma(tg_add_scalar(x, 1))))
+TGI_LAW2(categorical_log_prob, ids, logits, tgi_categorical_law(ids, logits))
+
+TGI_LAW1(normal_entropy, std, tg_add_scalar(tg_log(std), 1.4189385332046727))
+TGI_LAW2(log_normal_entropy, mean, std, tg_add(tg_add_scalar(tg_log(std), 1.4189385332046727), mean))
+TGI_LAW1(exponential_entropy, rate, tg_rsub_scalar(tg_log(rate), 1))
+TGI_LAW1(laplace_entropy, scale, tg_add_scalar(tg_log(tg_mul_scalar(scale, 2)), 1))
+TGI_LAW1(cauchy_entropy, sigma, tg_log(tg_mul_scalar(sigma, 12.566370614359172)))
+TGI_LAW2(gamma_entropy, concentration, rate, tgi_gamma_entropy(concentration, rate))
+TGI_LAW2(beta_entropy, a, b, tgi_beta_entropy(a, b))
+TGI_LAW1(bernoulli_entropy, prob, tgi_trial_entropy(prob))
+TGI_LAW1(geometric_entropy, prob, tg_div(tgi_trial_entropy(prob), prob))
+TGI_LAW1(categorical_entropy, logits,
+         tg_neg(tg_sum_dim(tg_mul(tg_softmax(logits, -1), tg_log_softmax(logits, -1)), -1, false)))
+
+TGI_LAW4(normal_kl, mean, std, other_mean, other_std, tgi_normal_divergence(mean, std, other_mean, other_std))
+TGI_LAW2(categorical_kl, logits, other_logits, tgi_categorical_divergence(logits, other_logits))
+TGI_LAW4(gamma_kl, concentration, rate, other_concentration, other_rate,
+         tgi_gamma_divergence(concentration, rate, other_concentration, other_rate))
+#endif /* !TGI_NO_DISTRIBUTIONS */
+
 #ifndef TG_NO_OPTIM
 
 /* ======== @@OPTIM =================================================================================================
@@ -57168,6 +57772,45 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_linalg_matrix_power(...) TGI_CALL(tril, linalg_matrix_power, __VA_ARGS__)
 #define tg_linalg_matrix_exp(...) TGI_CALL(exp, linalg_matrix_exp, __VA_ARGS__)
 #define tg_linalg_multi_dot(...) TGI_CALL(hstack, linalg_multi_dot, __VA_ARGS__)
+#define tg_exponential_(...) TGI_CALL(add_scalar_, exponential_, __VA_ARGS__)
+#define tg_log_normal_(...) TGI_CALL(clamp_, log_normal_, __VA_ARGS__)
+#define tg_cauchy_(...) TGI_CALL(clamp_, cauchy_, __VA_ARGS__)
+#define tg_geometric_(...) TGI_CALL(add_scalar_, geometric_, __VA_ARGS__)
+#define tg_poisson(...) TGI_CALL(exp, poisson, __VA_ARGS__)
+#define tg_binomial(...) TGI_CALL(add, binomial, __VA_ARGS__)
+#define tg_standard_gamma(...) TGI_CALL(exp, standard_gamma, __VA_ARGS__)
+#define tg_beta(...) TGI_CALL(add, beta, __VA_ARGS__)
+#define tg_dirichlet(...) TGI_CALL(exp, dirichlet, __VA_ARGS__)
+#define tg_laplace(...) TGI_CALL(add, laplace, __VA_ARGS__)
+#define tg_student_t(...) TGI_CALL(where, student_t, __VA_ARGS__)
+#define tg_normal_log_prob(...) TGI_CALL(where, normal_log_prob, __VA_ARGS__)
+#define tg_log_normal_log_prob(...) TGI_CALL(where, log_normal_log_prob, __VA_ARGS__)
+#define tg_uniform_log_prob(...) TGI_CALL(where, uniform_log_prob, __VA_ARGS__)
+#define tg_exponential_log_prob(...) TGI_CALL(add, exponential_log_prob, __VA_ARGS__)
+#define tg_laplace_log_prob(...) TGI_CALL(where, laplace_log_prob, __VA_ARGS__)
+#define tg_cauchy_log_prob(...) TGI_CALL(where, cauchy_log_prob, __VA_ARGS__)
+#define tg_student_t_log_prob(...) TGI_CALL(bilinear, student_t_log_prob, __VA_ARGS__)
+#define tg_gamma_log_prob(...) TGI_CALL(where, gamma_log_prob, __VA_ARGS__)
+#define tg_beta_log_prob(...) TGI_CALL(where, beta_log_prob, __VA_ARGS__)
+#define tg_dirichlet_log_prob(...) TGI_CALL(add, dirichlet_log_prob, __VA_ARGS__)
+#define tg_bernoulli_log_prob(...) TGI_CALL(add, bernoulli_log_prob, __VA_ARGS__)
+#define tg_geometric_log_prob(...) TGI_CALL(add, geometric_log_prob, __VA_ARGS__)
+#define tg_binomial_log_prob(...) TGI_CALL(where, binomial_log_prob, __VA_ARGS__)
+#define tg_poisson_log_prob(...) TGI_CALL(add, poisson_log_prob, __VA_ARGS__)
+#define tg_categorical_log_prob(...) TGI_CALL(add, categorical_log_prob, __VA_ARGS__)
+#define tg_normal_entropy(...) TGI_CALL(exp, normal_entropy, __VA_ARGS__)
+#define tg_log_normal_entropy(...) TGI_CALL(add, log_normal_entropy, __VA_ARGS__)
+#define tg_exponential_entropy(...) TGI_CALL(exp, exponential_entropy, __VA_ARGS__)
+#define tg_laplace_entropy(...) TGI_CALL(exp, laplace_entropy, __VA_ARGS__)
+#define tg_cauchy_entropy(...) TGI_CALL(exp, cauchy_entropy, __VA_ARGS__)
+#define tg_gamma_entropy(...) TGI_CALL(add, gamma_entropy, __VA_ARGS__)
+#define tg_beta_entropy(...) TGI_CALL(add, beta_entropy, __VA_ARGS__)
+#define tg_bernoulli_entropy(...) TGI_CALL(exp, bernoulli_entropy, __VA_ARGS__)
+#define tg_geometric_entropy(...) TGI_CALL(exp, geometric_entropy, __VA_ARGS__)
+#define tg_categorical_entropy(...) TGI_CALL(exp, categorical_entropy, __VA_ARGS__)
+#define tg_normal_kl(...) TGI_CALL(bilinear, normal_kl, __VA_ARGS__)
+#define tg_categorical_kl(...) TGI_CALL(add, categorical_kl, __VA_ARGS__)
+#define tg_gamma_kl(...) TGI_CALL(bilinear, gamma_kl, __VA_ARGS__)
 #define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)
 #define tg_gradgradcheck(...) TGI_CALL(gradcheck, gradgradcheck, __VA_ARGS__)
 #define tg_gradcheck_ex(...) TGI_CALL(gradcheck_ex, gradcheck_ex, __VA_ARGS__)

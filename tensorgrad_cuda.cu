@@ -7170,6 +7170,22 @@ static bool tgi_cuda_random(tgi_thread *S, tgi_random kind, tgi_operand out, int
     return tgi_launch_each(S, d, tgi_random_elements, (n + 1) / 2, kind, out, n, lo, hi, rng); /* most make 2 each */
 }
 
+/* ---- distributions ---- */
+
+static __global__ void tgi_draw_elements(tgi_draws d, tgi_device_rng state)
+{
+    const tg_rng rng = tgi_rng_now(state);
+    char *const out = (char *)d.out.data;
+    for (int64_t i = tgi_grid_thread(); i < d.n; i += tgi_grid_size())
+        tgi_store_as(d.out.dtype, out + i * tgi_size_of(d.out.dtype), tgi_variate(&d, rng, i));
+}
+
+static bool tgi_cuda_draw(tgi_thread *S, const tgi_draws *draws, tg_rng rng)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, draws->out.index);
+    return d && (draws->n == 0 || tgi_launch_each(S, d, tgi_draw_elements, draws->n, *draws, tgi_rng_for(d, rng)));
+}
+
 /* ---- dropout ---- */
 
 /* y, x [n]: y = x * scale where the word of the element is at most `most`, else x * 0; one thread per pack. */

@@ -153,7 +153,7 @@ static const struct { const char *type, *kind; } result_kinds[] = {
 };
 
 #define ROWS(table) (sizeof(table) / sizeof(table)[0])
-enum { MOST_PARAMETERS = 12, MOST_FUNCTIONS = 1000, MOST_TEXT = 200 };
+enum { MOST_PARAMETERS = 12, MOST_FUNCTIONS = 1400, MOST_TEXT = 200 };
 typedef struct { char text[MOST_TEXT], name[MOST_TEXT]; const char *kind; } parameter;
 typedef struct {
     char name[MOST_TEXT];

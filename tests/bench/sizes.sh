@@ -5,7 +5,7 @@ set -eu
 out=$1
 mkdir -p "$out"
 CC=${CC:-cc}
-ROOMS='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS -DTG_NO_LINALG -DTG_NO_SPECIAL -DTG_NO_FFT'
+ROOMS='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS -DTG_NO_LINALG -DTG_NO_SPECIAL -DTG_NO_FFT -DTG_NO_DISTRIBUTIONS'
 TIMEFORMAT=%U
 awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md >"$out/first.c"
 printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/library.c"
