@@ -28227,6 +28227,7 @@ tg_tensor *tg_scaled_dot_product_attention_ex(tg_tensor *q, tg_tensor *k, tg_ten
                  (long long)offset, (long long)window);
         return tgi_composite_end(&c, NULL);
     }
+    const bool learns = mask && (mask->flags & TGI_REQUIRES_GRAD); /* its views do not tell under TG_NO_GRAD: see (1) */
     int64_t kv = 0;
     if (enable_gqa && !(kv = tgi_attention_groups(c.S, op, q, k, v, mask))) return tgi_composite_end(&c, NULL);
     const bool grouped = kv > 0 && kv < q->dim[q->ndim - 3], folded = grouped && q->dim[q->ndim - 2] == 1;
@@ -28244,7 +28245,9 @@ tg_tensor *tg_scaled_dot_product_attention_ex(tg_tensor *q, tg_tensor *k, tg_ten
     if (!tgi_check_attention(c.S, op, q, k, v, mask, false)) return tgi_composite_end(&c, NULL);
     if (is_causal && !tgi_attention_span(rows, &k, &v, &mask, offset, window, &is_causal))
         return tgi_composite_end(&c, NULL);
-    tg_tensor *y = tg_scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale);
+    if (scale == 0) scale = 1 / sqrt((double)q->dim[q->ndim - 1]);
+    tg_tensor *y = learns ? tgi_composed_attention(q, k, v, mask, dropout_p, is_causal, scale)
+                          : tg_scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale);
     if (folded) y = tg_unsqueeze(y, -2);
     if (grouped && y) y = tg_flatten(y, -4, -3);
     return tgi_composite_end(&c, y);
@@ -45572,6 +45575,8 @@ typedef struct tgi_kernels {
     void (*few_rows[2])(const tgi_few *f);
     bool reads_halves; /* see tgi_few */
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
+    void (*weighted_rows[2])(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
+                             int64_t rows, int64_t n);
     void (*attention_gradient[2])(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse);
     void (*norm[2])(tgi_norm_row *row);
     void (*norm_backward[2])(const tgi_norm_row *row);
@@ -51427,6 +51432,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
        tgi_flash_pack       k and v into panels, as the kernel of matrix products reads them
        tgi_flash_forward    block by block: tgi_flash_scores, kernels->attention_weights, tgi_flash_weighted_sum
        tgi_flash_backward   block by block: the weights again, then tgi_flash_gradient for dk and dv
+   Forward of fewer than TGI_FLASH_LEAST queries is tgi_flash_run_few, which packs nothing.
    (1) A block of queries is computed by one thread, in an order that does not depend on the number of threads.
    (2) A row whose keys are all hidden by the mask gives 0.
    To add an operand: a member of tgi_attention (ENTRIES), its part in TGI_FLASH_.. and its load in tgi_flash_open.
@@ -51849,11 +51855,147 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     return TGI_DONE;
 }
 
-/* A few queries would not be worth the packing of all keys. */
-enum { TGI_FLASH_LEAST = 8 };
+/* ---- a few queries, which are not worth the packing of all keys ----
+
+   A token that is generated asks all keys before it.  They are read where they are, a block after the other, with the
+   softmax of a block and then of all (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018): the
+   scratch memory does not grow with the keys. */
+
+enum { TGI_FLASH_LEAST = 8, TGI_FEW_KEYS = 64 }; /* fewer queries than these; keys of a block: whole TGI_LANES */
+
+/* Rows [first, first + n) of x, keys or values: where they are, or, if these are of another dtype than the computed
+   one, or not by rows, in the part TGI_FLASH_K. */
+static tgi_matrix tgi_flash_few_rows(const tgi_flash *f, tgi_matrix x, int64_t first, int64_t n, int64_t width)
+{
+    const tgi_flash_job *job = f->job;
+    const int64_t size = tgi_bytes_of(x.dtype);
+    char *to = f->scratch + job->part[TGI_FLASH_K] * job->size;
+    const tgi_matrix rows = {job->compute, to, width, 1};
+    x.data += first * x.row * size;
+    if (x.dtype == job->compute && x.col == 1) return x;
+    for (int64_t i = 0; i < n; ++i, to += width * job->size) {
+        const char *from = x.data + i * x.row * size;
+        if (x.dtype == job->compute) tgi_copy_run(to, size, from, x.col * size, width, size);
+        else tgi_load_elements(job->compute, to, x.dtype, from, x.col * size, width);
+    }
+    return rows;
+}
+
+/* The weights of keys [first, first + n), rows of k, among themselves for query i.  Returns how many of these the query
+   may see; *log_sum becomes the logarithm of the sum of their exponentials, infinity if the mask hides all. */
+static int64_t tgi_flash_few_weights(const tgi_flash *f, int64_t i, tgi_matrix k, int64_t first, int64_t n,
+                                     double *log_sum)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const char *q = f->scratch + (job->part[TGI_FLASH_Q] + i * a->width) * job->size;
+    char *scores = f->scratch + (job->part[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size, *mask = NULL;
+    n = tgi_at_most(n, tgi_flash_seen(a, i) - first);
+    if (n <= 0) return 0;
+    for (int64_t j = 0; j < n; ++j) {
+        const double score = job->kernels->dot[job->type](q, k.data + j * k.row * job->size, a->width);
+        if (job->type == 0) ((float *)(void *)scores)[j] = (float)score;
+        else ((double *)(void *)scores)[j] = score;
+    }
+    if (a->mask.data) {
+        const tgi_matrix m = tgi_flash_matrix(f, &a->mask);
+        const int64_t size = tgi_bytes_of(m.dtype);
+        mask = f->scratch + job->part[TGI_FLASH_MASK] * job->size;
+        tgi_load_elements(job->compute, mask, m.dtype, m.data + (i * m.row + first * m.col) * size, m.col * size, n);
+        if (m.dtype == TG_BOOL) tgi_flash_hide(job, mask, n);
+    }
+    *log_sum = job->kernels->attention_weights[job->type](scores, mask, n, TGI_FEW_KEYS);
+    return n;
+}
+
+/* A head: y and lse of its queries, which are those of the keys so far, with each block added. */
+static void tgi_flash_few(tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const tgi_matrix k = tgi_flash_matrix(f, &a->k), v = tgi_flash_matrix(f, &a->v);
+    const tgi_matrix lse = tgi_flash_matrix(f, &a->lse);
+    char *const log_sums = (char *)(uintptr_t)lse.data;
+    double before[TGI_FLASH_LEAST], log_sum[TGI_FLASH_LEAST];
+    int64_t seen[TGI_FLASH_LEAST];
+    tgi_flash_load(f, TGI_FLASH_Q, tgi_flash_matrix(f, &a->q), 0, a->queries, a->width, a->width);
+    tgi_flash_scale(f, TGI_FLASH_Q, a->queries, a->width);
+    tgi_flash_scratch(f, TGI_FLASH_Y, a->value_width, job->nr);
+    tgi_flash_clear(f, TGI_FLASH_Y, a->queries, a->value_width);
+    for (int64_t i = 0; i < a->queries; ++i) before[i] = HUGE_VAL;
+    for (int64_t first = 0; first < a->keys; first += TGI_FEW_KEYS) {
+        const int64_t n = tgi_at_most(a->keys - first, TGI_FEW_KEYS);
+        tgi_matrix rows = tgi_flash_few_rows(f, k, first, n, a->width);
+        for (int64_t i = 0; i < a->queries; ++i) seen[i] = tgi_flash_few_weights(f, i, rows, first, n, &log_sum[i]);
+        rows = tgi_flash_few_rows(f, v, first, n, a->value_width);
+        for (int64_t i = 0; i < a->queries; ++i) {
+            const char *weights = f->scratch + (job->part[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size;
+            double old = 0, added = 1, sum = log_sum[i];
+            if (seen[i] == 0 || (sum == HUGE_VAL && before[i] != HUGE_VAL)) continue; /* infinity: of no key */
+            if (before[i] != HUGE_VAL) {
+                const double largest = before[i] > sum ? before[i] : sum;
+                sum = largest + log(exp(before[i] - largest) + exp(sum - largest));
+                old = exp(before[i] - sum), added = exp(log_sum[i] - sum);
+            }
+            char *const y = f->place[TGI_FLASH_Y].at + i * a->value_width * job->size;
+            job->kernels->weighted_rows[job->type](y, old, weights, added, rows.data, rows.row, seen[i],
+                                                   a->value_width);
+            before[i] = sum;
+        }
+    }
+    tgi_flash_store(f, TGI_FLASH_Y, &a->y, 0, a->queries, a->value_width);
+    for (int64_t i = 0; i < a->queries; ++i)
+        tgi_store_elements(TG_F64, &before[i], job->compute, log_sums + i * lse.row * job->size, 0, 1);
+}
+
+static void tgi_flash_few_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_flash_job *job = (const tgi_flash_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    for (; first < end; ++first) {
+        tgi_flash f;
+        memset(&f, 0, sizeof f);
+        f.job = job, f.batch = first;
+        f.scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+        tgi_flash_few(&f);
+    }
+}
+
+static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
+{
+    const char *op = "scaled_dot_product_attention";
+    tgi_flash_job job;
+    int64_t heads = 1, numbers = 0;
+    for (int d = 0; d < a->ndim; ++d) heads *= a->dim[d];
+    if (tgi_lacks_loops(a->q.dtype)) return TGI_COMPOSE;
+    const int64_t widest = a->width > a->value_width ? a->width : a->value_width;
+    if ((double)widest > 1e12) return TGI_COMPOSE; /* more bytes than can be counted below */
+    memset(&job, 0, sizeof job);
+    job.a = a;
+    job.kernels = tgi_kernels_of(S);
+    job.compute = tgi_compute_dtype(a->q.dtype);
+    job.type = job.compute == TG_F64;
+    job.size = tgi_bytes_of(job.compute);
+    job.nr = 1;
+    const bool lie = a->q.dtype == job.compute && a->k.stride[a->ndim + 1] == 1 && a->v.stride[a->ndim + 1] == 1;
+    int64_t need[TGI_FLASH_PARTS] = {0};
+    need[TGI_FLASH_Q] = a->queries * a->width;
+    need[TGI_FLASH_Y] = a->queries * a->value_width;
+    need[TGI_FLASH_SCORES] = a->queries * TGI_FEW_KEYS;
+    need[TGI_FLASH_MASK] = TGI_FEW_KEYS;
+    need[TGI_FLASH_K] = lie ? 0 : TGI_FEW_KEYS * widest;
+    for (int i = 0; i < TGI_FLASH_PARTS; numbers += tgi_round_up(need[i], TGI_LANES), ++i) job.part[i] = numbers;
+    const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
+    const int threads = (int)tgi_at_most(tgi_threads_for(S, work * (double)heads), heads);
+    if (!tgi_scratch_alloc(S, op, &job.scratch, (size_t)(numbers * job.size), threads)) return TGI_FAILED;
+    tgi_parallel_for(threads, heads, tgi_flash_few_range, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
+    return TGI_DONE;
+}
+
 static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
 {
-    return a->queries < TGI_FLASH_LEAST ? TGI_COMPOSE : tgi_flash_run(S, a);
+    return a->queries < TGI_FLASH_LEAST ? tgi_flash_run_few(S, a) : tgi_flash_run(S, a);
 }
 
 static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
@@ -54666,6 +54808,29 @@ static double TGI_T(attention_weights)(void *scores, const void *mask, int64_t n
     return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);
 }
 
+/* y [n] := scale y + factor (weight [rows] times x [rows, n]), where rows of x are x_row numbers apart */
+static void TGI_T(weighted_rows)(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
+                                 int64_t rows, int64_t n)
+{
+    const tgi_real *const w = (const tgi_real *)weight, *const first = (const tgi_real *)x;
+    tgi_real *const to = (tgi_real *)y, old = (tgi_real)scale, part = (tgi_real)factor;
+    int64_t i = 0;
+    for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {
+        tgi_real sum[2 * TGI_LANES] = {0};
+        const tgi_real *from = first + i;
+        for (int64_t r = 0; r < rows; ++r, from += x_row) {
+            const tgi_real at = w[r];
+            for (int l = 0; l < 2 * TGI_LANES; ++l) sum[l] += at * from[l];
+        }
+        for (int l = 0; l < 2 * TGI_LANES; ++l) to[i + l] = old * to[i + l] + part * sum[l];
+    }
+    for (; i < n; ++i) {
+        tgi_real sum = 0;
+        for (int64_t r = 0; r < rows; ++r) sum += w[r] * first[r * x_row + i];
+        to[i] = old * to[i] + part * sum;
+    }
+}
+
 /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the scores. */
 static void TGI_T(attention_gradient)(void *scores, void *dp, const void *mask, int64_t n, int64_t end, double lse)
 {
@@ -56406,6 +56571,7 @@ static const tgi_kernels TGI_V(kernels) = {
     false,
 #endif
     {TGI_V(attention_weights_f32), TGI_F64_ROW(attention_weights)},
+    {TGI_V(weighted_rows_f32), TGI_F64_ROW(weighted_rows)},
     {TGI_V(attention_gradient_f32), TGI_F64_ROW(attention_gradient)},
     {TGI_V(norm_f32), TGI_F64_ROW(norm)},
     {TGI_V(norm_backward_f32), TGI_F64_ROW(norm_backward)},

@@ -95,7 +95,8 @@ TEST(attention_as_defined)
 {
     static const sizes all[] = {{1, 1, 1, 1, 1, 1},     {2, 1, 8, 3, 16, 16},   {1, 2, 9, 8, 1, 5},
                                 {2, 1, 17, 33, 32, 7},  {1, 2, 50, 15, 7, 32},  {1, 1, 70, 130, 64, 80},
-                                {1, 1, 101, 61, 80, 9}, {1, 1, 13, 20, 5, 128}, {1, 1, 13, 3000, 3, 2}};
+                                {1, 1, 101, 61, 80, 9}, {1, 1, 13, 20, 5, 128}, {1, 1, 13, 3000, 3, 2},
+                                {2, 2, 1, 200, 16, 16}, {1, 3, 5, 129, 7, 40},  {1, 2, 7, 64, 33, 64}};
     tg_seed(7);
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
         for (int kind = 0; kind < MASKS; ++kind) {
@@ -151,6 +152,7 @@ TEST(attention_of_parts)
 {
     static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 0, 2}, {0, 2, 2}};
     const sizes n = {2, 3, 9, 9, 8, 8};
+    tg_seed(9);
     for (int how = 0; how < 5 * 4; ++how) {
         TG_SCOPE;
         const bool unbinds = how & 1, keeps = how & 2;
@@ -210,6 +212,39 @@ TEST(attention_keeps_no_scores)
     CHECK(tg_stats().peak_bytes - before.bytes < bytes / 4);
 }
 
+/* A few queries read the keys in blocks: keys that are hidden block by block, from the first or from the last on, count
+   for nothing, also where they are NaN behind the causal limit; the memory does not grow with the keys. */
+TEST(attention_of_few_queries)
+{
+    const int64_t keys = 300;
+    tg_tensor *q = tg_randn_on(TG_SHAPE(2, 3, 8), TG_F32, HERE), *k = tg_randn_on(TG_SHAPE(2, keys, 8), TG_F32, HERE);
+    tg_tensor *v = tg_randn_on(TG_SHAPE(2, keys, 5), TG_F32, HERE);
+    for (int64_t from = 0; from < keys; from += 70) {
+        for (int64_t to = from; to <= keys; to += 115) { /* from == to: nothing is seen */
+            tg_tensor *seen = tg_zeros_on(TG_SHAPE(keys), TG_BOOL, HERE);
+            tg_fill_(tg_narrow(seen, 0, from, to - from), 1);
+            tg_tensor *y = tg_scaled_dot_product_attention(q, k, v, seen, 0, false, 0);
+            tg_tensor *part = tg_scaled_dot_product_attention(q, tg_narrow(k, 1, from, to - from),
+                                                              tg_narrow(v, 1, from, to - from), NULL, 0, false, 0);
+            CHECK(is_nearly(y, part, 1e-5, 1e-6));
+        }
+    }
+    tg_tensor *few = tg_scaled_dot_product_attention(q, tg_narrow(k, 1, 0, 3), tg_narrow(v, 1, 0, 3), NULL, 0, true, 0);
+    tg_fill_(tg_narrow(k, 1, 3, keys - 3), NAN);
+    tg_fill_(tg_narrow(v, 1, 3, keys - 3), NAN);
+    CHECK(tg_equal(tg_scaled_dot_product_attention(q, k, v, NULL, 0, true, 0), few));
+    if (HERE.type != TG_DEV_CPU || harness_skips_plain("attention_of_few_queries: memory")) return;
+    int64_t peak[2];
+    for (int i = 0; i < 2; ++i) {
+        k = tg_randn(TG_SHAPE(4, i ? 20000 : 200, 8));
+        q = tg_randn(TG_SHAPE(4, 1, 8));
+        const tg_stats_info before = (tg_reset_peak(), tg_stats());
+        CHECK(tg_scaled_dot_product_attention(q, k, k, NULL, 0, false, 0) != NULL);
+        peak[i] = tg_stats().peak_bytes - before.bytes;
+    }
+    CHECK(peak[0] == peak[1]);
+}
+
 /* Scores of 1e4 and more, many of them equal: the logarithm of the sum of their exp is rounded. */
 TEST(large_scores)
 {
@@ -245,6 +280,7 @@ int main(int argc, char **argv)
     RUN(attention_broadcasts);
     RUN(attention_of_nan);
     RUN(attention_keeps_no_scores);
+    RUN(attention_of_few_queries);
     RUN(large_scores);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -323,7 +323,6 @@ static inline void print_row(const batch *b, const options *o, const bpe *tokeni
         if (o->are_ids) printf("%lld ", (long long)id);
         else if (bpe_write(tokenizer, id, first && o->rows == 1, stdout)) first = false;
     }
-    fflush(stdout);
 }
 
 static inline double seconds_now(void)
@@ -344,6 +343,7 @@ static inline bool run_turns(const model *m, const options *o, batch *b, turn *t
         more = draw(b, o, made, m->forward(m->self, t));
         if (made == 0) begun = seconds_now();
         if (o->rows == 1 && tg_ok()) print_row(b, o, tokenizer, 0, b->longest + made, b->longest + made + 1);
+        fflush(stdout);
     }
     for (int i = 0; i < o->rows && o->rows > 1 && tg_ok(); ++i) {
         int64_t end = made;

@@ -248,16 +248,22 @@ def check_options():
 
 
 def counted(name, folder, prompts, tokens, *options):
-    """(allocations, the most bytes that were resident)"""
+    """(allocations after the second token, the most bytes that were resident)"""
     status, _, said = run(name, folder, prompts, "--tokens", str(tokens), *options,
                           LD_PRELOAD=os.path.join(PROGRAMS, "allocations.so"))
-    found = re.search(r"(\d+) allocations\nVmHWM:\s*(\d+) kB", said)
+    found = re.search(r"(-?\d+) after the second flush\nVmHWM:\s*(\d+) kB", said)
     check(status == 0 and found, "%s says what it took" % name, said)
     return (int(found[1]), int(found[2]) * 1024) if found else (0, 0)
 
 
 def check_costs():
-    """The weights are once in memory."""
+    """No allocation per token after the second, and the weights once in memory."""
+    for name in ("gpt2", "llama", "mistral", "llama-dynamic"):
+        for prompts in (PROMPTS[:1], PROMPTS):
+            for options in ((), ("--temperature", "0.9", "--top-k", "20", "--top-p", "0.9", "--penalty", "1.1")):
+                more = counted(name, os.path.join(OUT, name + "-float32"), prompts, 100, *options)[0]
+                check(more == 0, "%s, %d prompts %s: no allocation after the second token" % (name, len(prompts), options),
+                      str(more))
     folder = os.path.join(OUT, "large")
     torch.manual_seed(0)
     large = small(transformers.LlamaConfig, vocab_size=60000, hidden_size=256, num_attention_heads=8, intermediate_size=1024)

@@ -10,7 +10,7 @@ for program in gpt2 llama; do
     cc -std=c99 -O1 -DTG_COMPILED examples/models/$program.c "$library" $openmp -lm -o "$out/$program" || exit 1
 done
 cc -std=c99 -O1 tests/ci/units/tokens.c -o "$out/tokens" || exit 1
-cc -O1 -shared -fPIC tests/ci/units/allocations.c -o "$out/allocations.so" || exit 1
+cc -O1 -shared -fPIC tests/ci/units/allocations.c -ldl -o "$out/allocations.so" || exit 1
 if ! command -v python3 >/dev/null; then echo "skipped: no python3"; exit 0; fi
 python=$(shift 2; . tests/tools/torch.sh >/dev/null; echo "$python")
 if [ ! "$python" ] || ! "$python" -c 'import torch, transformers, tokenizers, safetensors' 2>/dev/null; then
