@@ -14992,13 +14992,13 @@ static tgi_node *tgi_view_node(tgi_thread *S, tg_tensor *t, const tgi_edge *base
     return n;
 }
 
-/* Gives a saved tensor of n whose last handle was released, and with it its node (3), that node again.  If n wrote
-   through a view, what it saved of input 0 and of its output is the view, while its edges and outputs are the base's:
-   such a tensor gets a node that takes the view from the base. */
+/* Gives a saved tensor of n whose last handle was released, and with it its node (3), that node again; indices had
+   none.  If n wrote through a view, what it saved of input 0 and of its output is the view, while its edges and
+   outputs are the base's: such a tensor gets a node that takes the view from the base. */
 static bool tgi_restore_node(tgi_thread *S, tgi_node *n, const tgi_saved *s)
 {
     tg_tensor *t = s->t;
-    if (t->node || s->which == TGI_SAVED_OTHER) return true; /* one that waits to be freed still has its node */
+    if (t->node || s->which == TGI_SAVED_OTHER || !tgi_dtypes[t->dtype].floating) return true; /* a node: it waits */
     tgi_edge maker;
     if (s->which >= 0) {
         maker = tgi_edges(n)[s->which];

@@ -1044,6 +1044,23 @@ TEST(shape_error_then_three_more_ops)
     HAS(tg_grad(x), "[2, 4]");
 }
 
+/* The indices of topk, whose handle has ended, have no history when a rule whose ops are recorded reads them: the
+   gradient of a sum of elements is a constant, also of one that was scattered by them, each time. */
+TEST(indices_have_no_history)
+{
+    tg_tensor *a = leaf("[[1, 3, 2], [6, 4, 5]]"), *y = NULL;
+    {
+        TG_SCOPE;
+        tg_tensor *at = NULL, *best = tg_topk(a, 2, 1, true, &at);
+        y = tg_keep(tg_sum(tg_scatter(tg_zeros_like(a), 1, at, best)));
+    }
+    for (int i = 0; i < 3; ++i) {
+        tg_tensor *d = NULL;
+        CHECK(tg_gradients(&y, 1, NULL, &a, 1, &d, TG_CREATE_GRAPH) == TG_OK);
+        CHECK(is_exactly(d, f64("[[0, 1, 1], [1, 0, 1]]")) && !tg_requires_grad(d));
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -1079,6 +1096,7 @@ int main(int argc, char **argv)
     RUN(consumer_not_on_the_loss_path);
     RUN(backward_twice_with_and_without_zero_grad);
     RUN(shape_error_then_three_more_ops);
+    RUN(indices_have_no_history);
     check_rows("test_autograd");
     check_semantics_form();
     CHECK(tg_shutdown() == TG_OK);
