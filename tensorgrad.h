@@ -49230,123 +49230,108 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
 /* ---- grid_sample ---- */
 
-/* An item is an image, or TGI_SAMPLE_BLOCK places of one.  Of a block, what the taps of its places are is computed
-   first, for all channels: place[k][p], in the channel's plane, or -1; weight[k][p]; for backward slope[d][k][p], the
-   weight's derivative by the coordinate of dim d, and found[k][p], the sum over channels of g times the element. */
+/* An item is an image, or TGI_SAMPLE_BLOCK places of one.  What a place takes is computed once, for all channels: of
+   its n taps that are inside, where they are in a channel's plane, their weights, and their derivatives by the
+   coordinate of dim d.  `found` is the sum over channels of g times the element.  Where n is known the compiler unrolls
+   the loop. */
+typedef struct {
+    const tgi_sampling *s;
+    int64_t blocks, volume; /* per image */
+} tgi_sample_job;
 enum { TGI_SAMPLE_BLOCK = 64, TGI_SAMPLE_MOST = 64 };
 #define TGI_SAMPLE_LOOPS(suffix, real)                                                                                 \
     typedef struct {                                                                                                   \
         int n;                                                                                                         \
-        int32_t place[TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK];                                                              \
-        real weight[TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK], slope[3][TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK];                   \
-        real found[TGI_SAMPLE_MOST][TGI_SAMPLE_BLOCK];                                                                 \
-    } tgi_sample_block_##suffix;                                                                                       \
-    static void tgi_sample_taps_##suffix(const tgi_sampling *s, const real *grid, int64_t n,                           \
-                                         tgi_sample_block_##suffix *b, bool slopes)                                    \
+        int64_t at[TGI_SAMPLE_MOST];                                                                                   \
+        real weight[TGI_SAMPLE_MOST], slope[3][TGI_SAMPLE_MOST], found[TGI_SAMPLE_MOST];                               \
+    } tgi_sample_place_##suffix;                                                                                       \
+    static void tgi_sample_find_##suffix(const tgi_sampling *s, const real *grid, tgi_sample_place_##suffix *to,       \
+                                         bool slopes)                                                                  \
     {                                                                                                                  \
-        tgi_sample_taps taps[3] = {{1, {0}, {1}, {0}}, {1, {0}, {1}, {0}}, {1, {0}, {1}, {0}}};                        \
-        for (int64_t p = 0; p < n; ++p) {                                                                              \
-            for (int d = 3 - s->dims; d < 3; ++d)                                                                      \
-                tgi_sample_taps_of(s, d, (double)grid[p * s->dims + 2 - d], &taps[d]);                                 \
-            int k = 0;                                                                                                 \
-            for (int i = 0; i < taps[0].n; ++i)                                                                        \
-                for (int j = 0; j < taps[1].n; ++j)                                                                    \
-                    for (int l = 0; l < taps[2].n; ++l, ++k) {                                                         \
-                        const int64_t z = taps[0].at[i], y = taps[1].at[j], x = taps[2].at[l];                         \
-                        const double a = taps[0].weight[i], e = taps[1].weight[j], f = taps[2].weight[l];              \
-                        const bool in = z >= 0 && y >= 0 && x >= 0;                                                    \
-                        b->place[k][p] = in ? (int32_t)((z * s->size[1] + y) * s->size[2] + x) : -1;                   \
-                        b->weight[k][p] = (real)(a * e * f);                                                           \
-                        if (!slopes) continue;                                                                         \
-                        b->slope[0][k][p] = (real)(taps[0].slope[i] * e * f);                                          \
-                        b->slope[1][k][p] = (real)(a * taps[1].slope[j] * f);                                          \
-                        b->slope[2][k][p] = (real)(a * e * taps[2].slope[l]);                                          \
+        tgi_sample_taps taps[3];                                                                                       \
+        int n = 0;                                                                                                     \
+        taps[0].n = 1, taps[0].at[0] = 0, taps[0].weight[0] = 1, taps[0].slope[0] = 0;                                 \
+        for (int d = 3 - s->dims; d < 3; ++d) tgi_sample_taps_of(s, d, (double)grid[2 - d], &taps[d]);                 \
+        for (int i = 0; i < taps[0].n; ++i)                                                                            \
+            for (int j = 0; j < taps[1].n; ++j)                                                                        \
+                for (int l = 0; l < taps[2].n; ++l) {                                                                  \
+                    const int64_t z = taps[0].at[i], y = taps[1].at[j], x = taps[2].at[l];                             \
+                    const double a = taps[0].weight[i], e = taps[1].weight[j], f = taps[2].weight[l];                  \
+                    if ((z | y | x) < 0) continue;                                                                     \
+                    to->at[n] = (z * s->size[1] + y) * s->size[2] + x;                                                 \
+                    to->weight[n] = (real)(a * e * f);                                                                 \
+                    if (slopes) {                                                                                      \
+                        to->slope[0][n] = (real)(taps[0].slope[i] * e * f);                                            \
+                        to->slope[1][n] = (real)(a * taps[1].slope[j] * f);                                            \
+                        to->slope[2][n] = (real)(a * e * taps[2].slope[l]);                                            \
+                        to->found[n] = 0;                                                                              \
                     }                                                                                                  \
-            b->n = k;                                                                                                  \
-        }                                                                                                              \
+                    ++n;                                                                                               \
+                }                                                                                                      \
+        to->n = n;                                                                                                     \
     }                                                                                                                  \
-    /* y [n] (+)= weight times the elements of x */                                                                    \
-    static void tgi_sample_tap_##suffix(const int32_t *place, const real *weight, const real *x, int64_t n,            \
-                                        bool first, real *y)                                                           \
+    TGI_ALWAYS_INLINE void tgi_sample_channels_##suffix(const tgi_sampling *s, const tgi_sample_place_##suffix *place, \
+                                                        int n, int64_t volume, const real *x, real *y)                 \
     {                                                                                                                  \
-        for (int64_t p = 0; p < n; ++p) {                                                                              \
-            const real element = x[place[p] < 0 ? 0 : place[p]];                                                       \
-            const real part = place[p] < 0 ? 0 : weight[p] * element;                                                  \
-            y[p] = first ? part : y[p] + part;                                                                         \
+        for (int64_t c = 0; c < s->channels; ++c, x += volume, y += s->places) {                                       \
+            real sum = 0;                                                                                              \
+            for (int k = 0; k < n; ++k) sum += place->weight[k] * x[place->at[k]];                                     \
+            *y = sum;                                                                                                  \
         }                                                                                                              \
     }                                                                                                                  \
     static void tgi_sample_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)                    \
     {                                                                                                                  \
         const tgi_sample_job *job = (const tgi_sample_job *)job_;                                                      \
         const tgi_sampling *s = job->s;                                                                                \
-        const int64_t volume = s->size[0] * s->size[1] * s->size[2];                                                   \
-        tgi_sample_block_##suffix *b =                                                                                 \
-            (tgi_sample_block_##suffix *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);            \
+        tgi_sample_place_##suffix place;                                                                               \
+        (void)thread;                                                                                                  \
         for (; first < end; ++first) {                                                                                 \
             const int64_t image = first / job->blocks, at = first % job->blocks * TGI_SAMPLE_BLOCK;                    \
-            const int64_t n = tgi_at_most(s->places - at, TGI_SAMPLE_BLOCK);                                           \
-            tgi_sample_taps_##suffix(s, (const real *)s->grid + (image * s->places + at) * s->dims, n, b, false);      \
-            for (int64_t c = 0; c < s->channels; ++c) {                                                                \
-                const real *const x = (const real *)s->x + (image * s->channels + c) * volume;                         \
-                real *const y = (real *)s->y + (image * s->channels + c) * s->places + at;                             \
-                for (int k = 0; k < b->n; ++k) tgi_sample_tap_##suffix(b->place[k], b->weight[k], x, n, k == 0, y);    \
+            const int64_t stop = tgi_at_most(s->places, at + TGI_SAMPLE_BLOCK), v = job->volume;                       \
+            const real *const x = (const real *)s->x + image * s->channels * v;                                        \
+            for (int64_t p = at; p < stop; ++p) {                                                                      \
+                real *const y = (real *)s->y + image * s->channels * s->places + p;                                    \
+                tgi_sample_find_##suffix(s, (const real *)s->grid + (image * s->places + p) * s->dims, &place, false); \
+                if (place.n == 4) tgi_sample_channels_##suffix(s, &place, 4, v, x, y);                                 \
+                else if (place.n == 8) tgi_sample_channels_##suffix(s, &place, 8, v, x, y);                            \
+                else if (place.n == 1) tgi_sample_channels_##suffix(s, &place, 1, v, x, y);                            \
+                else tgi_sample_channels_##suffix(s, &place, place.n, v, x, y);                                        \
             }                                                                                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    /* dx, if there is one, += weight * g at the places; found += g times the elements of x */                         \
-    static void tgi_sample_back_##suffix(const int32_t *place, const real *weight, const real *x, const real *g,       \
-                                         int64_t n, real *dx, real *found)                                             \
+    TGI_ALWAYS_INLINE void tgi_sample_back_##suffix(const tgi_sampling *s, tgi_sample_place_##suffix *place, int n,    \
+                                                    int64_t volume, const real *x, const real *g, real *dx)            \
     {                                                                                                                  \
-        for (int64_t p = 0; p < n && dx; ++p)                                                                          \
-            if (place[p] >= 0) dx[place[p]] += weight[p] * g[p];                                                       \
-        for (int64_t p = 0; p < n && found; ++p) {                                                                     \
-            const real element = x[place[p] < 0 ? 0 : place[p]];                                                       \
-            found[p] += place[p] < 0 ? 0 : g[p] * element;                                                             \
+        for (int64_t c = 0; c < s->channels; ++c, x += volume, g += s->places) {                                       \
+            for (int k = 0; k < n && dx; ++k) dx[c * volume + place->at[k]] += place->weight[k] * *g;                  \
+            for (int k = 0; k < n; ++k) place->found[k] += *g * x[place->at[k]];                                       \
         }                                                                                                              \
-    }                                                                                                                  \
-    static void tgi_sample_back_block_##suffix(const tgi_sampling *s, int64_t image, int64_t at,                       \
-                                               tgi_sample_block_##suffix *b)                                           \
-    {                                                                                                                  \
-        const int64_t n = tgi_at_most(s->places - at, TGI_SAMPLE_BLOCK);                                               \
-        const int64_t volume = s->size[0] * s->size[1] * s->size[2];                                                   \
-        const bool wanted = s->dgrid != NULL;                                                                          \
-        const int64_t row = (image * s->places + at) * s->dims;                                                        \
-        tgi_sample_taps_##suffix(s, (const real *)s->grid + row, n, b, wanted);                                        \
-        if (wanted) memset(b->found, 0, sizeof *b->found * (size_t)b->n);                                              \
-        for (int64_t c = 0; c < s->channels; ++c) {                                                                    \
-            const int64_t plane = image * s->channels + c;                                                             \
-            const real *const x = (const real *)s->x + plane * volume, *const g = (const real *)s->g;                  \
-            for (int k = 0; k < b->n; ++k)                                                                             \
-                tgi_sample_back_##suffix(b->place[k], b->weight[k], x, g + plane * s->places + at, n,                  \
-                                         s->dx ? (real *)s->dx + plane * volume : NULL, wanted ? b->found[k] : NULL);  \
-        }                                                                                                              \
-        for (int j = 0; wanted && j < s->dims; ++j)                                                                    \
-            for (int64_t p = 0; p < n; ++p) {                                                                          \
-                real sum = 0;                                                                                          \
-                for (int k = 0; k < b->n; ++k)                                                                         \
-                    sum += b->place[k][p] < 0 ? 0 : b->found[k][p] * b->slope[2 - j][k][p];                            \
-                ((real *)s->dgrid)[row + p * s->dims + j] = sum;                                                       \
-            }                                                                                                          \
     }                                                                                                                  \
     static void tgi_sample_back_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)               \
     {                                                                                                                  \
         const tgi_sample_job *job = (const tgi_sample_job *)job_;                                                      \
         const tgi_sampling *s = job->s;                                                                                \
-        const int64_t image_size = s->channels * s->size[0] * s->size[1] * s->size[2];                                 \
+        const int64_t image_size = s->channels * job->volume;                                                          \
+        tgi_sample_place_##suffix place;                                                                               \
+        (void)thread;                                                                                                  \
         for (; first < end; ++first) {                                                                                 \
-            if (s->dx) memset((real *)s->dx + first * image_size, 0, sizeof(real) * (size_t)image_size);               \
-            for (int64_t k = 0; k < job->blocks; ++k)                                                                  \
-                tgi_sample_back_block_##suffix(                                                                        \
-                    s, first, k *TGI_SAMPLE_BLOCK,                                                                     \
-                    (tgi_sample_block_##suffix *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes));   \
+            const real *const x = (const real *)s->x + first * image_size;                                             \
+            real *const dx = s->dx ? (real *)s->dx + first * image_size : NULL;                                        \
+            if (dx) memset(dx, 0, sizeof *dx * (size_t)image_size);                                                    \
+            for (int64_t p = 0; p < s->places; ++p) {                                                                  \
+                const int64_t row = (first * s->places + p) * s->dims;                                                 \
+                const real *const g = (const real *)s->g + first * s->channels * s->places + p;                        \
+                tgi_sample_find_##suffix(s, (const real *)s->grid + row, &place, true);                                \
+                if (place.n == 4) tgi_sample_back_##suffix(s, &place, 4, job->volume, x, g, dx);                       \
+                else tgi_sample_back_##suffix(s, &place, place.n, job->volume, x, g, dx);                              \
+                for (int j = 0; s->dgrid && j < s->dims; ++j) {                                                        \
+                    real sum = 0;                                                                                      \
+                    for (int k = 0; k < place.n; ++k) sum += place.found[k] * place.slope[2 - j][k];                   \
+                    ((real *)s->dgrid)[row + j] = sum;                                                                 \
+                }                                                                                                      \
+            }                                                                                                          \
         }                                                                                                              \
     }
-
-typedef struct {
-    const tgi_sampling *s;
-    int64_t blocks; /* per image */
-    tgi_scratch scratch;
-} tgi_sample_job;
 
 TGI_LOOPS_BEGIN
 TGI_SAMPLE_LOOPS(f32, float)
@@ -49357,19 +49342,14 @@ static tgi_answer tgi_sample_run(tgi_thread *S, const tgi_sampling *s, bool back
 {
     const bool f32 = s->dtype == TG_F32;
     tgi_sample_job job;
-    int64_t volume = s->size[0] * s->size[1];
-    if (volume > INT32_MAX / s->size[2]) return TGI_COMPOSE; /* places are counted in 32 bits */
-    volume *= s->size[2];
     job.s = s;
+    job.volume = s->size[0] * s->size[1] * s->size[2];
     job.blocks = (s->places + TGI_SAMPLE_BLOCK - 1) / TGI_SAMPLE_BLOCK;
-    const double work = (double)s->images * (double)s->channels * ((double)s->places * 8 + (double)volume);
+    const double work = (double)s->images * (double)s->channels * ((double)s->places * 8 + (double)job.volume);
     const int64_t items = backward ? s->images : s->images * job.blocks;
     const int parts = tgi_parts_for(S, work, items);
-    const size_t bytes = f32 ? sizeof(tgi_sample_block_f32) : sizeof(tgi_sample_block_f64);
-    if (!tgi_scratch_alloc(S, "grid_sample", &job.scratch, bytes, parts)) return TGI_FAILED;
     if (backward) tgi_parallel_for(parts, items, f32 ? tgi_sample_back_range_f32 : tgi_sample_back_range_f64, &job);
     else tgi_parallel_for(parts, items, f32 ? tgi_sample_range_f32 : tgi_sample_range_f64, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
     return TGI_DONE;
 }
 
