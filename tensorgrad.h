@@ -48,6 +48,8 @@
        TG_USE_CBLAS         large matrix products of f32 and f64 by cblas_sgemm and cblas_dgemm of <cblas.h>; link with
                             that library (-lopenblas); how many threads it uses, and whether its results depend on
                             that, is its affair
+       TG_USE_LAPACK        eigenvalues and singular values of matrices from 64 rows on by dsyevd_ and dgesdd_, with
+                            ints of 32 bits; link with that library (-llapack)
        TG_STATIC            make every function static: the library is private to this file
        TG_API               linkage of the public functions (default: extern, or static under TG_STATIC)
        TG_THREAD_LOCAL      the compiler's thread-local keyword; define it empty for a program with one thread
@@ -320,8 +322,8 @@ typedef enum {
 
 /* Version of the linked implementation, "0.1.0" */
 TG_API const char *tg_version(void);
-/* One line: version, compiler; C++, OpenMP and CBLAS if they were used; what TG_PORTABLE, TG_PLAIN and TG_NO_.. made of
-   it, as ", portable, without files" */
+/* One line: version, compiler; C++, OpenMP, CBLAS and LAPACK if they were used; what TG_PORTABLE, TG_PLAIN and TG_NO_..
+   made of it, as ", portable, without files" */
 TG_API const char *tg_build_info(void);
 
 /* The error record of this thread.  It keeps the first error since the last tg_clear_error; later errors are only
@@ -4393,6 +4395,8 @@ TG_API tg_status tg_profile_print(FILE *file);
 #endif
 #ifdef TG_NO_LINALG
 #define TGI_SAYS_LINALG ", without linear algebra"
+#elif defined(TG_USE_LAPACK)
+#define TGI_SAYS_LINALG ", LAPACK"
 #else
 #define TGI_SAYS_LINALG ""
 #endif
@@ -8748,6 +8752,52 @@ TGI_INLINE int64_t tgi_factor_qr(const tgi_factor *f, const tgi_matrix_loops *l,
     return 0;
 }
 
+#if defined(TG_USE_LAPACK) && !defined(TGI_CUDA_COMPANION)
+/* ---- LAPACK, whose matrices go column by column: what is a row here is a column there ---- */
+
+#ifndef TGI_LAPACK_LEAST
+#define TGI_LAPACK_LEAST 64 /* rows, and columns */
+#endif
+extern void dsyevd_(const char *job, const char *triangle, const int *n, double *a, const int *lda, double *values,
+                    double *work, const int *lwork, int *iwork, const int *liwork, int *info);
+extern void dgesdd_(const char *job, const int *m, const int *n, double *a, const int *lda, double *s, double *u,
+                    const int *ldu, double *vt, const int *ldvt, double *work, const int *lwork, int *iwork, int *info);
+
+/* d [n], rising, and in vt (NULL: not wanted) the vectors of a [n, n], as rows.  room: 2 n n + 9 n + 8 doubles. */
+static bool tgi_lapack_eigh(int64_t n, double *a, double *d, double *vt, double *room)
+{
+    const int size = (int)n, work = (int)(2 * n * n + 6 * n + 1), iwork = (int)(5 * n + 3);
+    int info = 0;
+    dsyevd_(vt ? "V" : "N", "L", &size, a, &size, d, room, &work, (int *)(void *)(room + work + 1), &iwork, &info);
+    if (vt) memcpy(vt, a, sizeof(double) * (size_t)(n * n));
+    return info == 0;
+}
+
+/* d [n], falling, ut [k, m] and vt [n, n] (both NULL: not wanted) of the transpose a [n, m] of a matrix, m >= n.  room:
+   4 n n + 18 n + m + 8 doubles. */
+static bool tgi_lapack_svd(int64_t m, int64_t n, int64_t k, double *a, double *d, double *ut, double *vt, double *room)
+{
+    const int rows = (int)m, cols = (int)n, work = (int)(4 * n * n + 14 * n + m);
+    int info = 0;
+    dgesdd_(!ut ? "N" : k > n ? "A" : "S", &rows, &cols, a, &rows, d, ut, &rows, vt, &cols, room, &work,
+            (int *)(void *)(room + work), &info);
+    for (int64_t i = 0; vt && i < n; ++i) {
+        for (int64_t j = 0; j < i; ++j) {
+            const double before = vt[i * n + j];
+            vt[i * n + j] = vt[j * n + i], vt[j * n + i] = before;
+        }
+    }
+    return info == 0;
+}
+#define TGI_LAPACK_TAKES(n) ((n) >= TGI_LAPACK_LEAST)
+#define TGI_LAPACK_ROOM(m, n) (4 * (n) * (n) + 18 * (n) + (m) + 8)
+#else
+#define TGI_LAPACK_TAKES(n) false
+#define TGI_LAPACK_ROOM(m, n) 0
+#define tgi_lapack_eigh(n, a, d, vt, room) true
+#define tgi_lapack_svd(m, n, k, a, d, ut, vt, room) true
+#endif
+
 /* ---- eigenvalues of a symmetric matrix: reflections make it tridiagonal, rotations diagonal ---- */
 
 /* The rotation that turns (x, z) to (r, 0). */
@@ -8863,8 +8913,10 @@ TGI_INLINE int64_t tgi_factor_eigh(const tgi_factor *f, const tgi_matrix_loops *
     }
     TGI_FACTOR_MEET();
     if (!tgi_factor_scale(n * n, a, &exponent)) return -1;
-    tgi_factor_tridiagonal(l, n, a, d, e, vt, tau, v, w);
-    for (int64_t sweep = 0;; ++sweep) {
+    const bool by_lapack = TGI_LAPACK_TAKES(n);
+    if (by_lapack && !tgi_lapack_eigh(n, a, d, vt, (double *)(void *)(count + 1))) return n;
+    if (!by_lapack) tgi_factor_tridiagonal(l, n, a, d, e, vt, tau, v, w);
+    for (int64_t sweep = 0; !by_lapack; ++sweep) {
         if (TGI_FACTOR_FIRST) *count = tgi_factor_sweep(n, d, e, list);
         TGI_FACTOR_MEET();
         if (*count == 0) break;
@@ -8972,16 +9024,18 @@ TGI_INLINE int64_t tgi_factor_svd(const tgi_factor *f, const tgi_matrix_loops *l
 {
     const bool wide = f->m < f->n;
     const int64_t m = wide ? f->n : f->m, n = wide ? f->m : f->n, k = f->upper ? m : n; /* upper: all m columns of u */
-    const int64_t step[3] = {f->a_step[0], f->a_step[wide ? 2 : 1], f->a_step[wide ? 1 : 2]};
+    const bool by_lapack = TGI_LAPACK_TAKES(n), turned = wide != by_lapack; /* LAPACK gets the transpose */
+    const int64_t step[3] = {f->a_step[0], f->a_step[turned ? 2 : 1], f->a_step[turned ? 1 : 2]};
     double *const a = room, *const u = a + m * n, *const v = u + k * m, *const d = v + n * n, *const e = d + n;
     double *const tau = e + n, *const x = tau + 2 * n, *const y = x + m, *const ut = f->out[1] ? u : NULL;
     tgi_rotation *const of_u = (tgi_rotation *)(y + m), *const of_v = of_u + n;
     int64_t *const turns = (int64_t *)(of_v + n);
     int exponent;
-    tgi_factor_load(f, f->a, step, batch, m, n, a);
+    tgi_factor_load(f, f->a, step, batch, by_lapack ? n : m, by_lapack ? m : n, a);
     if (!tgi_factor_scale(m * n, a, &exponent)) return -1;
-    tgi_factor_bidiagonal(l, m, n, k, a, d, e, ut, v, tau, x, y);
-    for (int64_t sweep = 0;; ++sweep) {
+    if (by_lapack && !tgi_lapack_svd(m, n, k, a, d, ut, ut ? v : NULL, (double *)(void *)(turns + 3))) return n;
+    if (!by_lapack) tgi_factor_bidiagonal(l, m, n, k, a, d, e, ut, v, tau, x, y);
+    for (int64_t sweep = 0; !by_lapack; ++sweep) {
         if (TGI_FACTOR_FIRST) turns[2] = tgi_factor_svd_sweep(n, d, e, of_u, of_v, turns);
         TGI_FACTOR_MEET();
         if (!turns[2]) break;
@@ -9017,8 +9071,9 @@ static TGI_UNUSED size_t tgi_factor_room(const tgi_factor *f)
     if (large > 46340) return 0; /* 12 squares and some rows are less than 2^36 */
     switch (f->kind) {
     case TGI_FACTOR_QR: return (size_t)(m * n + m * k + 4 * large + 8);
-    case TGI_FACTOR_EIGH: return (size_t)(2 * n * n + 10 * n + 8);
-    case TGI_FACTOR_SVD: return (size_t)(m * n + (f->upper ? most * most : m * n) + least * least + 24 * most + 8);
+    case TGI_FACTOR_EIGH: return (size_t)(2 * n * n + 10 * n + 8 + TGI_LAPACK_ROOM(n, n));
+    case TGI_FACTOR_SVD: return (size_t)(m * n + (f->upper ? most * most : m * n) + least * least + 24 * most + 8 +
+                                         TGI_LAPACK_ROOM(most, least));
     default: return (size_t)(m * n + large * k + 2 * large + 8);
     }
 }
