@@ -5832,6 +5832,7 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 #endif
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
+#define TGI_CALLED TGI_NOINLINE static /* long ones, which would only take longer to compile inside of others */
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
 #define TGI_MUL_ADD_F32(a, b, c) ((a) * (b) + (c))
 #endif
@@ -8458,7 +8459,7 @@ TGI_INLINE void tgi_factor_put(const tgi_factor *f, void *data, int64_t at, doub
 }
 
 /* x [rows, cols] = what lies in data with these steps. */
-TGI_INLINE void tgi_factor_load(const tgi_factor *f, const void *data, const int64_t *step, int64_t batch, int64_t rows,
+TGI_CALLED void tgi_factor_load(const tgi_factor *f, const void *data, const int64_t *step, int64_t batch, int64_t rows,
                                 int64_t cols, double *x)
 {
     const int64_t first = batch * step[0], down = step[1], across = step[2];
@@ -8474,7 +8475,7 @@ TGI_INLINE void tgi_factor_load(const tgi_factor *f, const void *data, const int
 }
 
 /* Output `which` of this matrix, contiguous, = x; turned: its transpose, x being [cols, rows]. */
-TGI_INLINE void tgi_factor_store(const tgi_factor *f, int which, int64_t batch, int64_t rows, int64_t cols,
+TGI_CALLED void tgi_factor_store(const tgi_factor *f, int which, int64_t batch, int64_t rows, int64_t cols,
                                  const double *x, bool turned)
 {
     void *const out = f->out[which];
@@ -8532,7 +8533,7 @@ TGI_INLINE void tgi_factor_swap(int64_t n, double *x, double *y)
 enum { TGI_FACTOR_BLOCK = 16 };
 
 /* swap [min(m, n)]: the row that each row is exchanged with.  Returns the first pivot that is 0, from 1, or 0. */
-TGI_INLINE int64_t tgi_factor_lu(const tgi_matrix_loops *l, int64_t m, int64_t n, double *a, int64_t *swap)
+TGI_CALLED int64_t tgi_factor_lu(const tgi_matrix_loops *l, int64_t m, int64_t n, double *a, int64_t *swap)
 {
     const int64_t least = m < n ? m : n;
     int64_t info = 0;
@@ -8563,7 +8564,7 @@ TGI_INLINE int64_t tgi_factor_lu(const tgi_matrix_loops *l, int64_t m, int64_t n
 }
 
 /* x [n, k] = t^-1 x, for the upper or lower triangle of t [n, n]; unit: with ones on its diagonal */
-TGI_INLINE void tgi_factor_triangle(const tgi_matrix_loops *l, bool upper, bool unit, int64_t n, int64_t k,
+TGI_CALLED void tgi_factor_triangle(const tgi_matrix_loops *l, bool upper, bool unit, int64_t n, int64_t k,
                                     const double *t, double *x)
 {
     for (int64_t done = 0, now; done < n; done += now) {
@@ -8599,7 +8600,7 @@ TGI_INLINE void tgi_factor_store_det(const tgi_factor *f, int64_t batch, const d
     if (f->out[1]) tgi_factor_put(f, f->out[1], batch, det);
 }
 
-TGI_INLINE int64_t tgi_factor_with_lu(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+TGI_CALLED int64_t tgi_factor_with_lu(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t m = f->m, n = f->n, k = f->k, least = m < n ? m : n;
     double *const a = room, *const x = a + m * n;
@@ -8637,7 +8638,7 @@ TGI_INLINE int64_t tgi_factor_with_lu(const tgi_factor *f, const tgi_matrix_loop
     return 0;
 }
 
-TGI_INLINE int64_t tgi_factor_with_triangle(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+TGI_CALLED int64_t tgi_factor_with_triangle(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t n = f->n, k = f->k;
     double *const x = room + n * n;
@@ -8656,7 +8657,7 @@ TGI_INLINE void tgi_factor_zero(int64_t n, double *x)
 
 /* ---- Cholesky: a [n, n] = l l^T, by the lower triangle of a, column by column ---- */
 
-TGI_INLINE int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+TGI_CALLED int64_t tgi_factor_cholesky(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t n = f->n;
     double *const a = room, *const w = a + n * n;
@@ -8692,14 +8693,14 @@ TGI_INLINE double tgi_factor_reflector(int64_t n, const double *x, int64_t step,
 }
 
 /* a [rows, cols] = h a, with w [cols] for the way; and a h, with w [rows] */
-TGI_INLINE void tgi_factor_reflect(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
+TGI_CALLED void tgi_factor_reflect(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
                                    double tau, const double *v, double *w)
 {
     if (tau == 0) return;
     tgi_factor_left(l, rows, cols, a, step, v, w);
     tgi_factor_update(l, rows, cols, a, step, -tau, v, 1, w);
 }
-TGI_INLINE void tgi_factor_reflect_right(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
+TGI_CALLED void tgi_factor_reflect_right(const tgi_matrix_loops *l, int64_t rows, int64_t cols, double *a, int64_t step,
                                          double tau, const double *v, double *w)
 {
     if (tau == 0) return;
@@ -8722,7 +8723,7 @@ TGI_INLINE void tgi_factor_kept(int64_t n, const double *x, int64_t step, double
 
 /* ---- QR: a [m, n] = q r, q [m, k] with orthonormal columns, r [k, n] upper triangular ---- */
 
-TGI_INLINE int64_t tgi_factor_qr(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+TGI_CALLED int64_t tgi_factor_qr(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t m = f->m, n = f->n, k = f->k, least = m < n ? m : n;
     double *const a = room, *const q = a + m * n, *const tau = q + m * k, *const v = tau + least, *const w = v + m;
@@ -8812,7 +8813,7 @@ TGI_INLINE tgi_rotation tgi_factor_rotation(double x, double z, int64_t p, int64
 
 /* The last block [*low, *high] of a matrix with diagonal d [n] and off-diagonal e [n - 1] whose elements of e are not
    0, after those that no longer count are (the largest element was about 1); false: there is none, all e are 0. */
-TGI_INLINE bool tgi_factor_block(int64_t n, const double *d, double *e, int64_t *low, int64_t *high)
+TGI_CALLED bool tgi_factor_block(int64_t n, const double *d, double *e, int64_t *low, int64_t *high)
 {
     for (int64_t i = 0; i + 1 < n; ++i) {
         if (fabs(e[i]) <= 2.2e-16 * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < 1e-18) e[i] = 0;
@@ -8833,7 +8834,7 @@ TGI_INLINE double tgi_factor_shift(double a, double b, double c)
 
 /* One sweep of the QR method with implicit shifts (Golub and Van Loan, Matrix Computations, section 8.3), for one lane.
    Returns the number of rotations, 0 at the end. */
-TGI_INLINE int64_t tgi_factor_sweep(int64_t n, double *d, double *e, tgi_rotation *list)
+TGI_CALLED int64_t tgi_factor_sweep(int64_t n, double *d, double *e, tgi_rotation *list)
 {
     int64_t low, high;
     if (!tgi_factor_block(n, d, e, &low, &high)) return 0;
@@ -8853,7 +8854,7 @@ TGI_INLINE int64_t tgi_factor_sweep(int64_t n, double *d, double *e, tgi_rotatio
 }
 
 /* a [n, n] to d and e; and in vt, unless NULL, the transpose of the product of the reflections. */
-TGI_INLINE void tgi_factor_tridiagonal(const tgi_matrix_loops *l, int64_t n, double *a, double *d, double *e,
+TGI_CALLED void tgi_factor_tridiagonal(const tgi_matrix_loops *l, int64_t n, double *a, double *d, double *e,
                                        double *vt, double *tau, double *v, double *w)
 {
     for (int64_t k = 0; k + 1 < n; ++k) {
@@ -8882,7 +8883,7 @@ TGI_INLINE void tgi_factor_tridiagonal(const tgi_matrix_loops *l, int64_t n, dou
 }
 
 /* Puts d [n] in order, and the rows of a [n, width] and b [n, other] (NULL: none) with it. */
-TGI_INLINE void tgi_factor_order(int64_t n, double *d, bool falling, double *a, int64_t width, double *b, int64_t other)
+TGI_CALLED void tgi_factor_order(int64_t n, double *d, bool falling, double *a, int64_t width, double *b, int64_t other)
 {
     for (int64_t i = 0; i + 1 < n; ++i) {
         int64_t best = i;
@@ -8896,7 +8897,7 @@ TGI_INLINE void tgi_factor_order(int64_t n, double *d, bool falling, double *a, 
     }
 }
 
-TGI_INLINE int64_t tgi_factor_eigh(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+TGI_CALLED int64_t tgi_factor_eigh(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t n = f->n;
     double *const a = room, *const all = a + n * n, *const vt = f->out[1] ? all : NULL, *const d = all + n * n;
@@ -8952,7 +8953,7 @@ TGI_INLINE int64_t tgi_factor_chase(double *d, double *e, int64_t i, int64_t low
 
 /* One sweep on the bidiagonal matrix d [n], e [n - 1] (the same, section 8.6), for one lane; turns [2]: how many
    rotations there are of u, and of v, whose list is the second.  False at the end. */
-TGI_INLINE bool tgi_factor_svd_sweep(int64_t n, double *d, double *e, tgi_rotation *of_u, tgi_rotation *of_v,
+TGI_CALLED bool tgi_factor_svd_sweep(int64_t n, double *d, double *e, tgi_rotation *of_u, tgi_rotation *of_v,
                                      int64_t *turns)
 {
     int64_t low, high;
@@ -8988,7 +8989,7 @@ TGI_INLINE bool tgi_factor_svd_sweep(int64_t n, double *d, double *e, tgi_rotati
 
 /* a [m, n], m >= n, to d and e; ut [k, m] and vt [n, n], unless NULL, are the transposes of the reflections' products;
    tau [2 n], v and w [m] are scratch. */
-TGI_INLINE void tgi_factor_bidiagonal(const tgi_matrix_loops *l, int64_t m, int64_t n, int64_t k, double *a, double *d,
+TGI_CALLED void tgi_factor_bidiagonal(const tgi_matrix_loops *l, int64_t m, int64_t n, int64_t k, double *a, double *d,
                                       double *e, double *ut, double *vt, double *tau, double *v, double *w)
 {
     for (int64_t i = 0; i < n; ++i) {
@@ -9020,7 +9021,7 @@ TGI_INLINE void tgi_factor_bidiagonal(const tgi_matrix_loops *l, int64_t m, int6
 }
 
 /* Of a wide matrix the transpose is taken: m and n are here what its sizes become. */
-TGI_INLINE int64_t tgi_factor_svd(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+TGI_CALLED int64_t tgi_factor_svd(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const bool wide = f->m < f->n;
     const int64_t m = wide ? f->n : f->m, n = wide ? f->m : f->n, k = f->upper ? m : n; /* upper: all m columns of u */
@@ -15443,8 +15444,9 @@ TGI_ALWAYS_INLINE bool tgi_make_step(tg_backward_run *run, tgi_watch *watch)
     return ok;
 }
 
+TGI_CALLERS_BEGIN
 TGI_NOINLINE static bool tgi_watched_step(tg_backward_run *run) { return tgi_make_step(run, run->watch); }
-
+TGI_CALLERS_END
 static bool tgi_backward_step(tg_backward_run *run)
 {
     if (run->failed) return false;
