@@ -305,6 +305,19 @@ CALLS = {
     "scaled_dot_product_attention_ex": lambda q, k, v, p: F.scaled_dot_product_attention(
         q, k, v, is_causal=q.shape[-2] > 1, enable_gqa=True),
     "rope": lambda x, cos, sin, p: rotated(x, cos, sin, p.flag != 0),
+    **{name: (lambda function: lambda x, p: pairs(function(torch.view_as_complex(x))))(getattr(torch.fft, of))
+       for name, of in [("fft", "fft")] + [("fft_" + of, of) for of in
+                                           ("fft", "ifft", "irfft", "hfft", "fft2", "ifft2", "irfft2", "hfft2", "fftn", "ifftn",
+                                            "irfftn", "hfftn")]},
+    **{"fft_" + of: (lambda function: lambda x, p: pairs(function(x)))(getattr(torch.fft, of))
+       for of in ("rfft", "ihfft", "rfft2", "ihfft2", "rfftn", "ihfftn", "fftshift", "ifftshift")},
+    "stft": lambda x, w, p: pairs(torch.stft(x, p.count, p.count2, window=w, return_complex=True)),
+    "istft": lambda x, w, p: torch.istft(torch.view_as_complex(x), p.count, p.count2, window=w, length=int(p.num)),
+    **{name: (lambda function: lambda a, b, p: pairs(function(a, b)))(getattr(torch, name)) for name in ("complex", "polar")},
+    **{name: (lambda function: lambda x, p: pairs(function(torch.view_as_complex(x))))(function)
+       for name, function in (("real", torch.real), ("imag", torch.imag), ("complex_conj", torch.conj),
+                              ("complex_abs", torch.abs), ("complex_angle", torch.angle))},
+    "complex_mul": lambda a, b, p: pairs(torch.view_as_complex(a) * torch.view_as_complex(b)),
     "embedding_bag": lambda w, i, p: F.embedding_bag(i, w, mode=p.text),
     "pad_mode": lambda x, p: F.pad(x, p.dims, mode=p.text),
     "im2col": lambda x, p: F.unfold(x, 2, p.dims[0], p.dims2[0], p.count),
@@ -343,6 +356,11 @@ CALLS = {
     "allclose": lambda a, b, p: a if torch.allclose(a, b, 1e-5, 1e-8) else None,
     "grad_scaler_scale": lambda x, p: scaler.scale(x),
 }
+
+
+def pairs(y):
+    """A complex tensor as pairs, which the results of C are."""
+    return torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
 
 
 def rotated(x, cos, sin, interleaved):
