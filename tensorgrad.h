@@ -3427,6 +3427,10 @@ TG_API tg_dict *tg_safetensors_parse(const void *data, size_t bytes);
 /* Writes a dictionary, the tensors of inner ones under their paths, and the texts of tg_dict_set_metadata, in the same
    bytes as the Python package.  safetensors.torch.save_file */
 TG_API tg_status tg_safetensors_save(const char *path, tg_dict *dict);
+/* tg_safetensors_save with dtypes that the library lacks: a list such as "ids=u16,mask.rows=u32" of names of tensors of
+   integers, and u16, u32 or u64, as which they are written.  NULL: none.  Errors: a number is out of range, or there is
+   no such tensor.  Files are read as FILES says: u16 becomes i32, u32 and u64 become i64. */
+TG_API tg_status tg_safetensors_save_ex(const char *path, tg_dict *dict, const char *dtypes);
 /* What the file has: a new dictionary without tensors, whose texts (tg_dict_metadata) are "f32 [2, 3]" under the name
    of a tensor, as it is loaded, or "cannot be read: " and the reason.  safetensors.safe_open(path).keys() */
 TG_API tg_dict *tg_safetensors_list(const char *path);
@@ -3446,6 +3450,9 @@ TG_API tg_tensor *tg_npy_load(const char *path);
 TG_API tg_tensor *tg_npy_parse(const void *data, size_t bytes);
 /* numpy.save */
 TG_API tg_status tg_npy_save(const char *path, tg_tensor *t);
+/* tg_npy_save of integers as "u16", "u32" or "u64".  NULL: in their own dtype.  Errors: a number is out of range.
+   numpy.save(path, t.astype(dtype)) */
+TG_API tg_status tg_npy_save_ex(const char *path, tg_tensor *t, const char *dtype);
 /* numpy.load of a .npz file */
 TG_API tg_dict *tg_npz_load(const char *path);
 /* tg_npz_load of bytes in memory */
@@ -3456,6 +3463,8 @@ TG_API tg_dict *tg_npz_list(const char *path);
 TG_API tg_dict *tg_npz_list_from(const void *data, size_t bytes);
 /* numpy.savez */
 TG_API tg_status tg_npz_save(const char *path, tg_dict *dict);
+/* tg_npz_save with a list of dtypes, as of tg_safetensors_save_ex */
+TG_API tg_status tg_npz_save_ex(const char *path, tg_dict *dict, const char *dtypes);
 
 /* ======== @@CSV =================================================================================================== */
 
@@ -6840,6 +6849,7 @@ enum {
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
     OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(corrcoef) OP(histc) OP(unique)       \
+    OP(safetensors_save_ex) OP(npy_save_ex) OP(npz_save_ex)                                                            \
     OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)                      \
     OP(istft) TGI_LINALG_WAITING(OP)
 
@@ -35866,25 +35876,6 @@ static tg_tensor *tgi_read_tensor(tgi_file *f, int ndim, const int64_t *dims, in
     return tgi_or_release(f->S, t, ok);
 }
 
-/* Writes t's elements, row-major and with the least significant byte first. */
-static bool tgi_write_elements(tgi_file *f, tg_tensor *t)
-{
-    const size_t bytes = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
-    if (bytes == 0) return true;
-    if (f->to_memory && !f->memory) return f->at += bytes, true;
-    if (t->storage->backend->host && tgi_is_contiguous(t) && !tgi_host_is_big_endian()) {
-        const void *data = tgi_bytes_at(f->S, t, 0, false);
-        return data && tgi_write(f, data, bytes);
-    }
-    void *copy = tgi_alloc(f->S, bytes);
-    if (!copy) return tgi_no_memory(f->S, f->op, bytes);
-    bool ok = tg_copy_out(t, copy, bytes) == TG_OK;
-    if (ok && tgi_host_is_big_endian()) tgi_reverse_bytes(copy, bytes, tgi_dtypes[t->dtype].size);
-    ok = ok && tgi_write(f, copy, bytes);
-    tgi_free(f->S, copy, bytes);
-    return ok;
-}
-
 /* A tensor in a file that is read: where it lies, and what it is. */
 typedef struct {
     char *name;
@@ -35930,6 +35921,7 @@ static bool tgi_sort_items(const tgi_file *f, tgi_file_item *item, size_t n)
 typedef struct {
     char *name;
     tg_tensor *t;
+    int type;             /* as which of tgi_file_dtypes it is stored */
     uint64_t begin, size; /* npz: where its header begins, the bytes that follow it, and their CRC-32 */
     uint32_t crc;
 } tgi_named;
@@ -35983,6 +35975,7 @@ static bool tgi_list_tensors(tgi_thread *S, const char *op, const tg_dict *d, tg
             list->item[list->count++].t = e->t;
         }
         if (!name || !tgi_argument(S, op, tgi_shown(name).text, e->t)) return tgi_free_named(S, list), false;
+        list->item[i].type = e->t->dtype;
     }
     return true;
 }
@@ -36069,19 +36062,6 @@ static tg_dict *tgi_parse_dict(const char *op, const void *data, size_t bytes, b
     tgi_file f;
     if (!tgi_composite_begin(&c, op)) return NULL;
     return tgi_read_dict(&c, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL, lists, read);
-}
-
-/* A file that a function writes from a dict. */
-static tg_status tgi_save_dict(const char *op, const char *path, tg_dict *d,
-                               bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
-{
-    tgi_thread *S = tgi_self();
-    tgi_named_list list;
-    tgi_file f;
-    if (!tgi_dict_argument(S, op, d, "path", path) || !tgi_list_tensors(S, op, d, &list)) return tgi_failed(S);
-    const bool ok = tgi_file_create(&f, op, path) && tgi_file_complete(&f, write(&f, d, &list));
-    tgi_free_named(S, &list);
-    return ok ? TG_OK : tgi_failed(S);
 }
 
 static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
@@ -36572,6 +36552,96 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     return ok;
 }
 
+/* ---- elements and dicts of them, as all formats write them ---- */
+
+/* Writes integers as u16, u32 or u64, which are `type` of tgi_file_dtypes. */
+static bool tgi_write_unsigned(tgi_file *f, tg_tensor *t, int type)
+{
+    const int size = tgi_file_dtypes[type].size;
+    const tg_mark mark = tg_scope_begin();
+    tg_tensor *wide = tg_contiguous(tg_to_ex(t, TG_CPU, TG_I64, 0));
+    const int64_t *const value = wide ? (const int64_t *)tgi_bytes_at(f->S, wide, 0, false) : NULL;
+    bool ok = value != NULL;
+    for (int64_t i = 0; ok && i < tgi_numel(t); ++i) {
+        unsigned char bytes[8];
+        tgi_put_little(bytes, size, (uint64_t)value[i]);
+        ok = value[i] < 0 || (size < 8 && value[i] >> (8 * size))
+                 ? tgi_file_fail(f, TG_ERR_DTYPE, "element %lld is %lld, which is no %s", (long long)i,
+                                 (long long)value[i], tgi_file_dtypes[type].safetensors)
+                 : tgi_write(f, bytes, (uint64_t)size);
+    }
+    tg_scope_end(mark);
+    return ok;
+}
+
+/* Writes t's elements as `type` of tgi_file_dtypes, row-major and with the least significant byte first. */
+static bool tgi_write_elements(tgi_file *f, tg_tensor *t, int type)
+{
+    const size_t bytes = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    if (bytes == 0) return true;
+    if (type >= TGI_FILE_WIDENED) return tgi_write_unsigned(f, t, type);
+    if (f->to_memory && !f->memory) return f->at += bytes, true;
+    if (t->storage->backend->host && tgi_is_contiguous(t) && !tgi_host_is_big_endian()) {
+        const void *data = tgi_bytes_at(f->S, t, 0, false);
+        return data && tgi_write(f, data, bytes);
+    }
+    void *copy = tgi_alloc(f->S, bytes);
+    if (!copy) return tgi_no_memory(f->S, f->op, bytes);
+    bool ok = tg_copy_out(t, copy, bytes) == TG_OK;
+    if (ok && tgi_host_is_big_endian()) tgi_reverse_bytes(copy, bytes, tgi_dtypes[t->dtype].size);
+    ok = ok && tgi_write(f, copy, bytes);
+    tgi_free(f->S, copy, bytes);
+    return ok;
+}
+
+/* The type of tgi_file_dtypes that a text of n characters names, of those that the library lacks and can write, for t;
+   -1 after recording an error. */
+static int tgi_type_to_write(tgi_thread *S, const char *op, const tg_tensor *t, const char *text, size_t n)
+{
+    static const char *const names[] = {"u16", "u32", "u64"};
+    int k = 0;
+    while (k < 3 && (strlen(names[k]) != n || strncmp(names[k], text, n) != 0)) ++k;
+    if (k == 3) tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.*s' is none of u16, u32, u64", (int)n, text);
+    else if (tgi_dtypes[t->dtype].category != 1) {
+        tgi_fail(S, TG_ERR_DTYPE, op, "only integers can be written as %s, not %s\nconvert it: tg_to_dtype(t, TG_I64)",
+                 names[k], tg_dtype_name((tg_dtype)t->dtype));
+    } else return TGI_FILE_WIDENED + k;
+    return -1;
+}
+
+/* The types of a list such as "ids=u16,mask=u32", which may be NULL. */
+static bool tgi_choose_types(tgi_thread *S, const char *op, const char *dtypes, tgi_named_list *list)
+{
+    for (const char *p = dtypes; p && *p;) {
+        const size_t n = strcspn(p, ",");
+        size_t name = n, i = 0;
+        while (name > 0 && p[name] != '=') --name;
+        while (i < list->count && (strncmp(list->item[i].name, p, name) != 0 || list->item[i].name[name])) ++i;
+        if (i == list->count)
+            return tgi_fail(S, TG_ERR_ARGUMENT, op, "there is no tensor for '%.*s' of the dtypes\n"
+                            "write NAME=u16, with commas between them", (int)n, p);
+        const int type = tgi_type_to_write(S, op, list->item[i].t, p + name + 1, n - name - 1);
+        if (type < 0) return false;
+        list->item[i].type = type;
+        p += n + (p[n] == ',');
+    }
+    return true;
+}
+
+/* A file that a function writes from a dict; dtypes may be NULL. */
+static tg_status tgi_save_dict(const char *op, const char *path, tg_dict *d, const char *dtypes,
+                               bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
+{
+    tgi_thread *S = tgi_self();
+    tgi_named_list list;
+    tgi_file f;
+    if (!tgi_dict_argument(S, op, d, "path", path) || !tgi_list_tensors(S, op, d, &list)) return tgi_failed(S);
+    const bool ok = tgi_choose_types(S, op, dtypes, &list) && tgi_file_create(&f, op, path) &&
+                    tgi_file_complete(&f, write(&f, d, &list));
+    tgi_free_named(S, &list);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
 /* ---- an index: which tensor is in which file of its folder ---- */
 
 /* Whether the name of a shard is a path inside of the folder, on each system. */
@@ -36813,10 +36883,10 @@ static bool tgi_write_item(tgi_file *f, const tgi_named *item, uint64_t *at)
 {
     const tg_tensor *t = item->t;
     char text[64 + 24 * (TG_MAX_DIMS + 2)];
-    const uint64_t end = *at + (uint64_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
+    const uint64_t end = *at + (uint64_t)tgi_numel(t) * tgi_file_dtypes[item->type].size;
     if (strcmp(item->name, "__metadata__") == 0)
         return tgi_file_fail(f, TG_ERR_ARGUMENT, "a tensor cannot have the name '__metadata__'");
-    int used = snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", tgi_file_dtypes[t->dtype].safetensors);
+    int used = snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", tgi_file_dtypes[item->type].safetensors);
     for (int i = 0; i < t->ndim; ++i) {
         used += snprintf(text + used, sizeof text - (size_t)used, i ? ",%lld" : "%lld", (long long)t->dim[i]);
     }
@@ -36829,7 +36899,7 @@ static bool tgi_write_item(tgi_file *f, const tgi_named *item, uint64_t *at)
 static int tgi_by_dtype_and_name(const void *a, const void *b)
 {
     const tgi_named *p = (const tgi_named *)a, *q = (const tgi_named *)b;
-    const int difference = tgi_file_dtypes[p->t->dtype].order - tgi_file_dtypes[q->t->dtype].order;
+    const int difference = tgi_file_dtypes[p->type].order - tgi_file_dtypes[q->type].order;
     return difference ? difference : strcmp(p->name, q->name);
 }
 
@@ -36854,14 +36924,19 @@ static bool tgi_write_safetensors(tgi_file *f, const tg_dict *d, tgi_named_list 
     tgi_put_little(length, 8, f->at - 8);
     if (!tgi_write_at(f, 0, length, sizeof length)) return false;
     for (size_t i = 0; i < list->count; ++i) {
-        if (!tgi_write_elements(f, list->item[i].t)) return false;
+        if (!tgi_write_elements(f, list->item[i].t, list->item[i].type)) return false;
     }
     return true;
 }
 
 tg_status tg_safetensors_save(const char *path, tg_dict *dict)
 {
-    return tgi_save_dict("safetensors_save", path, dict, tgi_write_safetensors);
+    return tgi_save_dict("safetensors_save", path, dict, NULL, tgi_write_safetensors);
+}
+
+tg_status tg_safetensors_save_ex(const char *path, tg_dict *dict, const char *dtypes)
+{
+    return tgi_save_dict("safetensors_save_ex", path, dict, dtypes, tgi_write_safetensors);
 }
 
 /* ======== @@NPZ ===================================================================================================
@@ -37021,7 +37096,7 @@ static tg_tensor *tgi_read_npy(tgi_file *f)
 }
 
 /* Version 1.0, as NumPy writes it: with room for a larger first dim, the elements at a multiple of 64 bytes. */
-static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
+static bool tgi_write_npy(tgi_file *f, tg_tensor *t, int type)
 {
     unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0};
     char text[512];
@@ -37031,7 +37106,7 @@ static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
     }
     memset(text, ' ', sizeof text);
     int used = snprintf(text, sizeof text, "{'descr': '%c%.2s', 'fortran_order': False, 'shape': (",
-                        tgi_dtypes[t->dtype].size == 1 ? '|' : '<', tgi_file_dtypes[t->dtype].numpy);
+                        tgi_file_dtypes[type].size == 1 ? '|' : '<', tgi_file_dtypes[type].numpy);
     for (int i = 0; i < t->ndim; ++i) {
         used += snprintf(text + used, sizeof text - (size_t)used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
     }
@@ -37041,7 +37116,8 @@ static bool tgi_write_npy(tgi_file *f, tg_tensor *t)
     used += 64 - ((int)sizeof start + used + 1) % 64;
     text[used++] = '\n';
     tgi_put_little(start + 8, 2, (uint64_t)used);
-    return tgi_write(f, start, sizeof start) && tgi_write(f, text, (size_t)used) && tgi_write_elements(f, t);
+    return tgi_write(f, start, sizeof start) && tgi_write(f, text, (size_t)used) &&
+           tgi_write_elements(f, t, type);
 }
 
 tg_tensor *tg_npy_load(const char *path) { return tgi_load_tensor("npy_load", path, tgi_read_npy); }
@@ -37056,7 +37132,18 @@ tg_status tg_npy_save(const char *path, tg_tensor *t)
     tgi_thread *S = tgi_self();
     tgi_file f;
     const bool ok = tgi_argument(S, "npy_save", "t", t) && tgi_file_create(&f, "npy_save", path) &&
-                    tgi_file_complete(&f, tgi_write_npy(&f, t));
+                    tgi_file_complete(&f, tgi_write_npy(&f, t, t->dtype));
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+tg_status tg_npy_save_ex(const char *path, tg_tensor *t, const char *dtype)
+{
+    tgi_thread *S = tgi_self();
+    tgi_file f;
+    if (!tgi_argument(S, "npy_save_ex", "t", t)) return tgi_failed(S);
+    const int type = dtype ? tgi_type_to_write(S, "npy_save_ex", t, dtype, strlen(dtype)) : t->dtype;
+    const bool ok = type >= 0 && tgi_file_create(&f, "npy_save_ex", path) &&
+                    tgi_file_complete(&f, tgi_write_npy(&f, t, type));
     return ok ? TG_OK : tgi_failed(S);
 }
 
@@ -37546,7 +37633,7 @@ static bool tgi_write_zip_entry(tgi_file *f, tgi_named *item)
     }
     const uint64_t data = f->at;
     f->crc = 0;
-    if (!tgi_write_npy(f, item->t)) return false;
+    if (!tgi_write_npy(f, item->t, item->type)) return false;
     item->crc = f->crc;
     item->size = f->at - data;
     r = tgi_zip_header_of(item, &sizes);
@@ -37608,7 +37695,15 @@ static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
     return tgi_zip_write(f, &r);
 }
 
-tg_status tg_npz_save(const char *path, tg_dict *dict) { return tgi_save_dict("npz_save", path, dict, tgi_write_npz); }
+tg_status tg_npz_save(const char *path, tg_dict *dict)
+{
+    return tgi_save_dict("npz_save", path, dict, NULL, tgi_write_npz);
+}
+
+tg_status tg_npz_save_ex(const char *path, tg_dict *dict, const char *dtypes)
+{
+    return tgi_save_dict("npz_save_ex", path, dict, dtypes, tgi_write_npz);
+}
 
 /* ======== @@CSV ===================================================================================================
 
@@ -57151,7 +57246,9 @@ TGI_GIVES2(tg_tensor *, idx_parse, const void *, size_t)
 TGI_GIVES1(tg_dict *, safetensors_load, const char *)
 TGI_GIVES2(tg_dict *, safetensors_parse, const void *, size_t)
 TGI_GIVES2(tg_status, safetensors_save, const char *, tg_dict *)
+TGI_GIVES3(tg_status, safetensors_save_ex, const char *, tg_dict *, const char *)
 TGI_GIVES2(tg_status, npy_save, const char *, tg_tensor *)
+TGI_GIVES3(tg_status, npy_save_ex, const char *, tg_tensor *, const char *)
 TGI_GIVES2(tg_tensor *, csv_load_ex, const char *, const char *)
 TGI_GIVES2(tg_tensor *, csv_load_options, const char *, const tg_csv_options *)
 TGI_GIVES3(tg_tensor *, csv_parse, const void *, size_t, const tg_csv_options *)
@@ -58068,16 +58165,19 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_safetensors_open(...) TGI_CALL(safetensors_load, safetensors_open, __VA_ARGS__)
 #define tg_safetensors_parse(...) TGI_CALL(safetensors_parse, safetensors_parse, __VA_ARGS__)
 #define tg_safetensors_save(...) TGI_CALL(safetensors_save, safetensors_save, __VA_ARGS__)
+#define tg_safetensors_save_ex(...) TGI_CALL(safetensors_save_ex, safetensors_save_ex, __VA_ARGS__)
 #define tg_safetensors_list(...) TGI_CALL(safetensors_load, safetensors_list, __VA_ARGS__)
 #define tg_safetensors_list_from(...) TGI_CALL(safetensors_parse, safetensors_list_from, __VA_ARGS__)
 #define tg_npy_load(...) TGI_CALL(idx_load, npy_load, __VA_ARGS__)
 #define tg_npy_parse(...) TGI_CALL(idx_parse, npy_parse, __VA_ARGS__)
 #define tg_npy_save(...) TGI_CALL(npy_save, npy_save, __VA_ARGS__)
+#define tg_npy_save_ex(...) TGI_CALL(npy_save_ex, npy_save_ex, __VA_ARGS__)
 #define tg_npz_load(...) TGI_CALL(safetensors_load, npz_load, __VA_ARGS__)
 #define tg_npz_parse(...) TGI_CALL(safetensors_parse, npz_parse, __VA_ARGS__)
 #define tg_npz_list(...) TGI_CALL(safetensors_load, npz_list, __VA_ARGS__)
 #define tg_npz_list_from(...) TGI_CALL(safetensors_parse, npz_list_from, __VA_ARGS__)
 #define tg_npz_save(...) TGI_CALL(safetensors_save, npz_save, __VA_ARGS__)
+#define tg_npz_save_ex(...) TGI_CALL(safetensors_save_ex, npz_save_ex, __VA_ARGS__)
 #define tg_csv_load(...) TGI_CALL(idx_load, csv_load, __VA_ARGS__)
 #define tg_csv_load_ex(...) TGI_CALL(csv_load_ex, csv_load_ex, __VA_ARGS__)
 #define tg_csv_load_options(...) TGI_CALL(csv_load_options, csv_load_options, __VA_ARGS__)

@@ -1219,6 +1219,59 @@ static unsigned char *read_file(const char *path, size_t *size)
     return bytes;
 }
 
+/* Whether the file has this text. */
+static bool file_has(const char *path, const char *text)
+{
+    size_t size;
+    char *bytes = (char *)read_file(path, &size);
+    bool found = false;
+    for (size_t i = 0; i + strlen(text) <= size && !found; ++i) found = memcmp(bytes + i, text, strlen(text)) == 0;
+    free(bytes);
+    return found;
+}
+
+/* Integers are written as u16, u32 and u64 where this is asked for, and come back as i32 and i64. */
+TEST(unsigned_integers_are_written)
+{
+    static const struct { const char *dtype, *most, *beyond, *descr; tg_dtype back; } rows[] = {
+        {"u16", "[0, 65535, 1]", "[0, 65536, 1]", "'<u2'", TG_I32},
+        {"u32", "[0, 4294967295, 1]", "[0, 4294967296, 1]", "'<u4'", TG_I64},
+        {"u64", "[0, 9223372036854775807, 1]", "[0, -1, 1]", "'<u8'", TG_I64},
+    };
+    const char *npy = beside("unsigned.npy"), *npz = beside("unsigned.npz"), *path = beside("unsigned.safetensors");
+    for (int i = 0; i < 3; ++i) {
+        tg_tensor *t = i64(rows[i].most);
+        tg_dict *d = tg_dict_new(), *inner = tg_dict_new(), *back;
+        char dtypes[60];
+        CHECK(tg_npy_save_ex(npy, t, rows[i].dtype) == TG_OK && file_has(npy, rows[i].descr));
+        CHECK(tg_dtype_of(tg_npy_load(npy)) == rows[i].back && tg_equal(tg_to(tg_npy_load(npy), HERE), t));
+        CHECK(tg_dict_set(d, "f", f32("[1, 2]")) == TG_OK && tg_dict_set(inner, "a=b", tg_flip(t, TG_DIMS(0))) == TG_OK);
+        CHECK(tg_dict_set(d, "z", of(TG_I16, "[5]")) == TG_OK && tg_dict_set_dict(d, "inner", inner) == TG_OK);
+        snprintf(dtypes, sizeof dtypes, "inner.a=b=%s,z=u16", rows[i].dtype);
+        CHECK(tg_safetensors_save_ex(path, d, dtypes) == TG_OK && file_has(path, "\"dtype\":\"U16\",\"shape\":[1]"));
+        back = tg_safetensors_load(path);
+        CHECK(tg_dtype_of(tg_dict_get(back, "inner.a=b")) == rows[i].back && tg_dtype_of(tg_dict_get(back, "f")) == TG_F32);
+        CHECK(tg_equal(tg_to(tg_dict_get(back, "inner.a=b"), HERE), tg_flip(t, TG_DIMS(0))));
+        HAS(tg_dict_get(back, "z"), "[5]");
+        tg_dict_free(back);
+        CHECK(tg_npz_save_ex(npz, d, dtypes) == TG_OK && file_has(npz, rows[i].descr));
+        back = tg_npz_load(npz);
+        CHECK(back && tg_equal(tg_to(tg_dict_get(back, "inner.a=b"), HERE), tg_flip(t, TG_DIMS(0))));
+        tg_dict_free(back);
+        CHECK_FAILS(tg_npy_save_ex(npy, i64(rows[i].beyond), rows[i].dtype), "element 1 is ");
+        CHECK_FAILS(tg_safetensors_save_ex(path, d, "f=u16"), "only integers can be written as u16, not f32");
+        CHECK_FAILS(tg_safetensors_save_ex(path, d, "a=b=u16"), "there is no tensor for 'a=b=u16' of the dtypes");
+        CHECK_FAILS(tg_npz_save_ex(path, d, "z=i16"), "'i16' is none of u16, u32, u64");
+        CHECK_FAILS(tg_npz_save_ex(path, d, "z"), "there is no tensor for 'z'");
+        tg_dict_free(d);
+    }
+    CHECK_FAILS(tg_npy_save_ex(npy, boolean("[1]"), "u16"), "only integers can be written as u16, not bool");
+    CHECK_FAILS(tg_npy_save_ex(npy, NULL, "u16"), "argument t is NULL");
+    CHECK(tg_npy_save_ex(npy, tg_zeros_on(TG_SHAPE(0), TG_I64, HERE), "u64") == TG_OK && tg_numel(tg_npy_load(npy)) == 0);
+    CHECK(tg_npy_save_ex(npy, of(TG_I8, "[-1]"), NULL) == TG_OK && tg_dtype_of(tg_npy_load(npy)) == TG_I8);
+    remove(npy), remove(npz), remove(path);
+}
+
 static bool is_within(tg_tensor *t, const unsigned char *bytes, size_t size)
 {
     const uintptr_t at = (uintptr_t)tg_data(t), from = (uintptr_t)bytes;
@@ -2150,6 +2203,7 @@ int main(int argc, char **argv)
     RUN(safetensors_of_others);
     RUN(safetensors_leaves_out);
     RUN(safetensors_with_other_integers);
+    RUN(unsigned_integers_are_written);
     RUN(many_tensors_in_one_header);
     RUN(many_texts);
     RUN(hostile_npy);

@@ -20,6 +20,7 @@ static const struct {
     {"tg_gradcheck_ex", "inputs=!f64:2"},
     {"tg_gradgradcheck_ex", "inputs=!f64:2"},
     {"tg_module_export_c", "name=net"},
+    {"tg_npy_save_ex", "t=i64:2,3 dtype=u16"},
     {"tg_view", "shape=3,2"},
     {"tg_reshape", "shape=3,2"},
     {"tg_permute", "dims=1,0"},
