@@ -22646,8 +22646,10 @@ static tg_status tgi_reduce_forward(tg_ctx *ctx, tg_tensor *const *in, tg_tensor
     const int dim = tgi_reduce_dim(ctx), kind = tgi_reduce_kind(ctx);
     if (!tgi_reduces_self(ctx)) t = tg_scatter(t, dim, index, kind == TGI_SCATTER_PROD ? tg_ones_like(src) : src);
     out[0] = t ? tgi_scatter_flagged(TGI_OP_scatter, kind * TGI_SCATTER_KIND, false, t, dim, index, src) : NULL;
-    for (int i = 0; i < 3 && out[0]; ++i) tg_save(ctx, in[i]);
-    return out[0] ? tg_save(ctx, out[0]) : tgi_failed(tgi_self());
+    if (!out[0]) return tgi_failed(tgi_self());
+    tg_status status = TG_OK;
+    for (int i = 0; i < 4 && status == TG_OK; ++i) status = tg_save(ctx, i < 3 ? in[i] : out[0]);
+    return status;
 }
 
 /* t and src divide g by their number where they are the result. */
@@ -29697,14 +29699,17 @@ tg_tensor *tg_cov(tg_tensor *t, int64_t correction, tg_tensor *fweights, tg_tens
     if (x && !tgi_dtypes[x->dtype].floating) x = tg_to_dtype(x, tg_default_dtype());
     if (!x) return tgi_composite_end(&c, NULL);
     tg_tensor *w = !fweights ? aweights : aweights ? tg_mul(fweights, aweights) : tg_to_dtype(fweights, TG_I64);
+    if (!w && (fweights || aweights)) return tgi_composite_end(&c, NULL);
     tg_tensor *sum = w ? tg_sum(w) : tg_full_on(TG_SCALAR, (double)x->dim[1], (tg_dtype)x->dtype, tgi_device_of(x));
     if (w && sum && tg_item(sum) == 0) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "cov", "cov(): weights sum to zero, can't be normalized");
         return tgi_composite_end(&c, NULL);
     }
     tg_tensor *mean = tg_div(tg_sum_dim(w ? tg_mul(x, w) : x, 1, true), sum), *lost = NULL;
-    if (aweights && correction != 0)
+    if (aweights && correction != 0) {
         lost = tg_mul_scalar(tg_div(tg_sum(tg_mul(w, aweights)), sum), (double)correction);
+        if (!lost) return tgi_composite_end(&c, NULL);
+    }
     tg_tensor *factor = tg_clamp_min(lost ? tg_sub(sum, lost) : tg_sub_scalar(sum, (double)correction), 0);
     x = tg_sub(x, mean);
     return tgi_composite_end(
