@@ -27521,7 +27521,7 @@ tg_tensor *tg_repetition_penalty(tg_tensor *logits, tg_tensor *ids, double penal
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_repetition_penalty, NULL, &logits, &ids)) return NULL;
-    if (!(penalty > 0 && isfinite(penalty))) {
+    if (!(penalty > 0 && penalty < HUGE_VAL)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "repetition_penalty", "penalty has to be a number > 0, but got %g", penalty);
         return tgi_composite_end(&c, NULL);
     }
@@ -49773,7 +49773,7 @@ static bool tgi_fourier_plan_prime(tgi_thread *S, tgi_fourier_plan *p)
 /* Fills in p, which is zeros; false after recording an error.  tgi_fourier_plan_free frees it then, too. */
 static bool tgi_fourier_plan_of(tgi_thread *S, tgi_fourier_plan *p, int64_t n, tg_dtype dtype)
 {
-    enum { LONG = 256, LEAST = 8 }; /* a row that is cut; a side of the matrix */
+    enum { CUT_FROM = 256, LEAST = 8 }; /* a row that is cut; a side of the matrix */
     p->n = n;
     p->f32 = dtype == TG_F32;
     p->loops = tgi_kernels_of(S)->fourier[!p->f32];
@@ -49783,7 +49783,7 @@ static bool tgi_fourier_plan_of(tgi_thread *S, tgi_fourier_plan *p, int64_t n, t
     p->all.roots = p->roots;
     tgi_fourier_roots(p->f32, p->roots, n, n);
     int64_t rows = 1;
-    for (int64_t r = 2; n >= LONG && r * r <= n; ++r) rows = n % r ? rows : r;
+    for (int64_t r = 2; n >= CUT_FROM && r * r <= n; ++r) rows = n % r ? rows : r;
     if (rows < LEAST) return true;
     p->twiddle = tgi_fourier_alloc(S, p, n);
     if (!p->twiddle) return false;
