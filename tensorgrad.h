@@ -6364,8 +6364,8 @@ enum {
        tgi_i1_gradient(g, x, y, tg_sub(tg_i0e(x), tg_mul(y, tg_sign(x)))), "g * (i0e(x) - sign(x) * y - y / x)")       \
     OP(erfcx, CALLS, (real)tgi_scaled_erfc((double)(x)), x, A | Y,                                                     \
        tg_mul(g, tg_sub_scalar(tg_mul_scalar(tg_mul(x, y), 2), 1.1283791670955126)), "g * (2 * x * y - 2/sqrt(pi))")   \
-    OP(log_ndtr, CALLS, (real)tgi_log_normal((double)(x)), x, A,                                                       \
-       tg_mul_scalar(tg_div(g, tg_erfcx(tg_mul_scalar(x, -0.70710678118654752))), 0.79788456080286536),                \
+    OP(log_ndtr, CALLS, (real)tgi_log_normal((double)(x)), x, A | Y,                                                   \
+       tgi_log_ndtr_gradient(g, x, y),                                                                                 \
        "g * sqrt(2/pi) / erfcx(-x / sqrt(2))")                                                                         \
     OP(ndtri, CALLS, (real)tgi_normal_quantile((double)(x)), x, Y,                                                     \
        tg_mul(g, tg_mul_scalar(tg_exp(tg_mul_scalar(tg_mul(y, y), 0.5)), 2.5066282746310005)),                         \
@@ -6515,7 +6515,7 @@ enum {
     OP(atan2, FLOATS, tgi_atan2(a, b), a, A | B | CAST_WIDEST, tgi_atan2_gradient(g, b, a, b),                         \
        tgi_atan2_gradient(g, tg_neg(a), a, b), "a: g * b / (a^2 + b^2), b: -g * a / (a^2 + b^2)", AB)                  \
     OP(fmod, QUOTIENT, tgi_fmod(a, b), tgi_int_fmod(a, b), A_FOR_B | B | NO_BOOL, g,                                   \
-       tg_neg(tg_mul(g, tg_div_rounded(a, b, "trunc"))), "a: g, b: -g * trunc(a / b)", AB)                             \
+       tgi_fmod_gradient(g, a, b), "a: g, b: -g * trunc(a / b)", AB)                                                   \
     OP(remainder, QUOTIENT, tgi_remainder(a, b), tgi_int_remainder(a, b), A_FOR_B | B | NO_BOOL, g,                    \
        tg_neg(tg_mul(g, tg_floor_divide(a, b))), "a: g, b: -g * floor(a / b)", AB)                                     \
     OP(floor_divide, QUOTIENT, tgi_floor_divide(a, b), tgi_int_floor_divide(a, b), NO_BOOL, tg_zeros_like(g),          \
@@ -6562,7 +6562,7 @@ enum {
     OP(masked_fill, ANY, b != 0 ? s : a, b != 0 ? s : a, B | LAST_IS_MASK | S_ELEMENT, tg_masked_fill(g, b, 0), NULL,  \
        "g, 0 where masked", "x,mask")                                                                                  \
     OP(prelu, FLOATS, a > 0 ? a : a * b, a, A | B | CAST_LOW, tg_where(tg_gt_scalar(a, 0), g, tg_mul(g, b)),           \
-       tg_mul(g, tg_masked_fill(a, tg_gt_scalar(a, 0), 0)),                                                            \
+       tg_mul(g, tg_masked_fill(a, tg_ge_scalar(a, 0), 0)),                                                            \
        "x: g where x > 0, else g * w, w: g * x where x <= 0, else 0", "x,weight")                                      \
     OP(binary_cross_entropy, FLOATS, (b - 1) * tgi_not_below_100(tgi_log1p(-a)) - b * tgi_not_below_100(tgi_log(a)),   \
        a, A | B | NO_CPU_SCALARS, tgi_bce_gradient(g, a, b), tg_mul(g, tg_sub(tg_log1p(tg_neg(a)), tg_log(a))),        \
@@ -18566,6 +18566,14 @@ static tg_tensor *tgi_larger_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
     return tg_masked_fill(tg_where(tg_eq(a, b), tg_mul_scalar(g, 0.5), g), tg_lt(a, b), 0);
 }
 
+/* -g * trunc(a / b), whose own gradient is 0, and not the NaN of a / b where b is 0 */
+static tg_tensor *tgi_fmod_gradient(tg_tensor *g, tg_tensor *a, tg_tensor *b)
+{
+    tg_tensor *quotient = tg_div_rounded(a, b, "trunc");
+    if (quotient && tg_is_grad_enabled()) quotient = tg_add(tg_detach(quotient), tg_mul_scalar(tg_sign(b), 0));
+    return tg_neg(tg_mul(g, quotient));
+}
+
 /* numerator / (a^2 + b^2), 0 where that is 0 */
 static tg_tensor *tgi_atan2_gradient(tg_tensor *g, tg_tensor *numerator, tg_tensor *a, tg_tensor *b)
 {
@@ -18586,6 +18594,17 @@ static tg_tensor *tgi_i1_gradient(tg_tensor *g, tg_tensor *x, tg_tensor *y, tg_t
 {
     tg_tensor *tiny = tg_le_scalar(tg_abs(x), 2.2204460492503131e-16);
     return tg_mul(g, tg_masked_fill(tg_sub(slope, tg_div(y, tg_masked_fill(x, tiny, 1))), tiny, 0.5));
+}
+
+/* sqrt(2 / pi) / erfcx(-x / sqrt(2)), which overflows for large x: there exp(-x^2 / 2 - y) / sqrt(2 pi) */
+static tg_tensor *tgi_log_ndtr_gradient(tg_tensor *g, tg_tensor *x, tg_tensor *y)
+{
+    tg_tensor *large = tg_gt_scalar(x, 1), *usual = tg_logical_not(large);
+    tg_tensor *root = tg_erfcx(tg_mul_scalar(tg_masked_fill(x, large, 0), -0.70710678118654752));
+    tg_tensor *square = tg_square(tg_masked_fill(x, usual, 0)), *rest = tg_masked_fill(y, usual, 0);
+    tg_tensor *density = tg_exp(tg_neg(tg_add(tg_mul_scalar(square, 0.5), rest)));
+    return tg_where(large, tg_mul(g, tg_mul_scalar(density, 0.3989422804014327)),
+                    tg_mul_scalar(tg_div(g, root), 0.79788456080286536));
 }
 
 /* y / a, which is 1 or -1; 0 where a is 0 */
@@ -18976,15 +18995,18 @@ tg_tensor *tg_round_decimals(tg_tensor *x, int decimals)
     return tgi_composite_end(&c, tg_to_dtype(y, dtype));
 }
 
-/* The number 1 stands for pi x where that is 0, and the result is replaced, so that no 0 / 0 enters a gradient. */
+/* Near 0 the series, since the gradient of sin(z) / z is a small difference of large numbers there; at 0 itself a
+   number, whose gradients are 0.  What is not taken is computed of 0 or 1, so that no 0 / 0 enters a gradient. */
 tg_tensor *tg_sinc(tg_tensor *x)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_sinc, NULL, &x)) return NULL;
     if (!tgi_dtypes[x->dtype].floating) x = tg_to_dtype(x, c.S->default_dtype);
     tg_tensor *z = tg_mul_scalar(tgi_upcast(x), 3.1415926535897932), *zero = tg_eq_scalar(z, 0);
-    z = tg_masked_fill(z, zero, 1);
-    tg_tensor *y = tg_masked_fill(tg_div(tg_sin(z), z), zero, 1);
+    tg_tensor *tiny = tg_lt_scalar(tg_abs(z), 1e-3), *square = tg_square(tg_masked_fill(z, tg_logical_not(tiny), 0));
+    z = tg_masked_fill(z, tiny, 1);
+    tg_tensor *series = tg_add_scalar(tg_mul(square, tg_sub_scalar(tg_div_scalar(square, 120), 1. / 6)), 1);
+    tg_tensor *y = tg_masked_fill(tg_where(tiny, series, tg_div(tg_sin(z), z)), zero, 1);
     return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
 }
 
@@ -21135,8 +21157,9 @@ static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
     return tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), tg_shape_of(x), mask);
 }
 
-/* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0.  It reads no value, so that
-   a GPU need not be waited for; but where two are 0 its own derivative is not that of the product. */
+/* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0; where it is infinite or
+   NaN, too, which is right if no other one is.  It reads no value, so that a GPU need not be waited for; but where two
+   are 0 its own derivative is not that of the product. */
 static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
 {
     tg_tensor *zero = tg_eq_scalar(x, 0), *others;
@@ -21144,12 +21167,15 @@ static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
     if (!zeros) return NULL;
     zeros = tgi_with_dims(zeros, tg_shape_of(x), mask);
     others = tg_mul(tgi_product_of(tg_masked_fill(x, zero, 1), mask), tg_eq_scalar(zeros, 1));
-    return tg_where(zero, tg_mul(g, others), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
+    tg_tensor *wild = tg_logical_not(tg_isfinite(x)), *rest = tgi_product_of(tg_masked_fill(x, wild, 1), mask);
+    tg_tensor *y = tg_where(wild, tg_mul(g, rest), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
+    return tg_where(zero, tg_mul(g, others), y);
 }
 
-/* With a graph of the gradient the result must be right when it is differentiated again: g y / x if x has no zeros;
-   else g times the product of each row with its own element replaced by 1, which takes n times the memory.  Computed in
-   f64, where y neither overflows nor vanishes if the products of the others do not in x's dtype, or later at least. */
+/* With a graph of the gradient the result must be right when it is differentiated again: g y / x if x is finite, and
+   nowhere 0; else g times the product of each row with its own element replaced by 1, which takes n times the memory.
+   Computed in f64, where y neither overflows nor vanishes if the products of the others do not in x's dtype, or later
+   at least. */
 static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *x = tg_to_dtype(tgi_saved_tensor(step, 0), TG_F64), *zero, *rows, *number, *others;
@@ -21160,7 +21186,7 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     g = tg_to_dtype(tgi_step_dims(step, g), TG_F64);
     if (!tg_is_grad_enabled())
         return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_gradient(g, x, mask), dtype));
-    zero = tg_any(tg_eq_scalar(x, 0));
+    zero = tg_any(tg_logical_or(tg_eq_scalar(x, 0), tg_logical_not(tg_isfinite(x))));
     if (!zero || !g) return false;
     if (tg_item(zero) == 0) {
         others = tg_div(tg_mul(g, tgi_product_of(x, mask)), x);
@@ -23127,7 +23153,13 @@ static tg_tensor *tgi_whole_median(const char *op, tg_tensor *t, bool skips_nan)
     if (tgi_numel(t) == 0) /* as PyTorch: NaN, of integers the smallest */
         return tgi_composite_end(&c, tg_to_dtype(tg_full_on(TG_SCALAR, NAN, TG_F64, tgi_device_of(t)),
                                                  (tg_dtype)t->dtype));
-    return tgi_composite_end(&c, tgi_median(op, tg_reshape(t, TG_SHAPE(-1)), 0, false, skips_nan, NULL));
+    tg_tensor *y = tgi_median(op, tg_reshape(t, TG_SHAPE(-1)), 0, false, skips_nan, NULL);
+    if (!y || !tg_requires_grad(y)) return tgi_composite_end(&c, y);
+    /* Elements that are equal to the median share its gradient: they are the largest of those up to it. */
+    y = tg_detach(y);
+    tg_tensor *others = tg_gt(t, y);
+    if (skips_nan) others = tg_logical_or(others, tg_logical_and(tg_isnan(t), tg_logical_not(tg_isnan(y))));
+    return tgi_composite_end(&c, tg_max(tg_masked_fill(t, others, -(double)INFINITY)));
 }
 tg_tensor *tg_median(tg_tensor *t) { return tgi_whole_median("median", t, false); }
 tg_tensor *tg_nanmedian(tg_tensor *t) { return tgi_whole_median("nanmedian", t, true); }

@@ -2860,6 +2860,7 @@ SAMPLES(prod)
     edge(in("[2, 3, 4]"), gives("24"), grads("[12, 8, 6]"));
     edge(in("[0, 2, 3]"), gives("0"), grads("[6, 0, 0]")); /* 2.76 */
     edge(in("[0, 0, 3]"), gives("0"), grads("[0, 0, 0]")); /* 2.76 */
+    edge(in("[inf, 1, 2]"), gives("inf"), grads("[2, inf, inf]"));
     { /* the gradient of the gradient where elements are 0: the products of the others */
         tg_tensor *x = leaf("[[2, 0, 3], [0, 0, 3]]"), *y = tg_sum(tg_prod_dim(x, 1, false)), *g;
         CHECK(tg_gradients(&y, 1, NULL, &x, 1, &g, TG_CREATE_GRAPH) == TG_OK);
@@ -4803,6 +4804,8 @@ SAMPLES(median)
     sample(S(2, 3));
     sample(S0);
     edge(in("[[3, 1, 2], [-1, 5, 9]]"), gives("2"), grads("[[0, 0, 1], [0, 0, 0]]"));
+    edge(in("[1, 1, 0, 3, 1]"), gives("1"), grads("[0.333333333333, 0.333333333333, 0, 0, 0.333333333333]"));
+    edge(in("[1, nan, nan, 3]"), gives("nan"), grads("[0, 0.5, 0.5, 0]"));
     expect(tg_median(ones(0)), "nan");
 }
 SAMPLES(cumprod)
@@ -5864,6 +5867,7 @@ SAMPLES(nanmedian)
     sample(S(2, 3));
     sample(S0);
     edge(in("[[5, nan], [1, 2]]"), gives("2"), grads("[[0, 0], [0, 1]]"));
+    edge(in("[1, nan, 1, 3]"), gives("1"), grads("[0.5, 0, 0.5, 0]"));
     expect(tg_nanmedian(i64("[3, 1, 2]")), "2");
 }
 SAMPLES(mode)

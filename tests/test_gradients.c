@@ -122,6 +122,25 @@ static tg_tensor *distances_inf(tg_tensor *x) { return tg_cdist(x, x, (double)IN
 static tg_tensor *elu_2(tg_tensor *x) { return tg_elu(x, 2); }
 static tg_tensor *celu_2(tg_tensor *x) { return tg_celu(x, 2); }
 
+static tg_tensor *rest_by(tg_tensor *x) { return tg_fmod(tg_full_on(TG_SCALAR, 3, TG_F64, HERE), x); }
+static tg_tensor *product_row(tg_tensor *x) { return tg_prod_dim(x, -1, false); }
+
+/* PyTorch's numbers, and at 0 of sinc and fmod 0, where it has NaN; tests/tools/points.sh compares all ops with PyTorch. */
+TEST(second_derivatives_of_special_functions)
+{
+    HAS(slope_of_slope(tg_lgamma, "[1, -0.5, 2]"), "[1.644934066848, 17.86960440109, 1.934802200545]");
+    HAS(slope_of_slope(tg_digamma, "[1, -0.5, 2]"), "[-2.404113806319, -1.657593288469, -1.212341418957]");
+    HAS(slope_of_slope(tg_log_ndtr, "[0, -20, 100]"), "[-0.636619772368, -1.99507347676982, 0]");
+    HAS(slope_of_slope(tg_erfcx, "[0, -1]"), "[2, 64.6212776375]");
+    HAS(slope_of_slope(tg_i0e, "[0, -0.5, 20]"), "[0.5, 1.328774656318, 0.00051860488173]");
+    HAS(slope_of_slope(tg_i1, "[0, -0., -0.5]"), "[0, 0, -0.582246021106258]");
+    HAS(slope_of_slope(tg_i1e, "[0, -0.5, 20, inf]"), "[0, 0.780499674417, 0.000452874995787, 0]");
+    HAS(slope_of_slope(tg_sinc, "[0, 1, -0.5, 0.00000001]"), "[0, 4, -3.57068138471681, -13.1594725347858]");
+    HAS(slope_of_slope(rest_by, "[0, 2]"), "[0, 0]");
+    SLOPE(product_row, "[[inf, 1, 2], [nan, 1, 2], [0, 1, 3]]", "[inf, nan, 0]", "[[2, inf, inf], [2, nan, nan], [3, 0, 0]]");
+    HAS(slope_of_slope(product_row, "[[0, 1, 3], [2, 0, 0]]"), "[[9, 3, 1], [0, 12, 10]]");
+}
+
 /* PyTorch's numbers, and 0 where it has NaN: in rows of zeros, and for p < 2 at elements that are 0. */
 TEST(second_derivatives_at_kinks)
 {
@@ -822,6 +841,7 @@ int main(int argc, char **argv)
     harness_take_device();
     RUN(shapes_of_gradients);
     RUN(second_derivatives_at_kinks);
+    RUN(second_derivatives_of_special_functions);
     RUN(gradients_of_largest_differences);
     RUN(numbers_near_the_limits);
     RUN(gradients_at_kinks);

@@ -8,7 +8,12 @@
    is recorded itself; and with all inputs in f32, compared with what PyTorch computed in f64.  A case is left out only
    because it cannot be written in C, never because it fails: an argument of a type that the compiler refuses (a number
    where a tensor stands), out=, which no function has, random numbers, which are others than PyTorch's, and dtypes that
-   the library does not have.  Each is counted under its op and reason.  See tests/tools/replay.sh. */
+   the library does not have.  Each is counted under its op and reason.  See tests/tools/replay.sh.
+
+   A line that begins with W, as tests/tools/points.py writes them, is a value case with two more lists: a cotangent for
+   each gradient that was recorded, and the gradients of these gradients, which are compared, too.  It runs once.  Its
+   inputs are at zeros, kinks, ties, poles and infinities, and what is asked for is that derivatives are PyTorch's where
+   those are finite; where PyTorch's are not, the derivatives here may be others, and -v lists them. */
 #include "tensorgrad.h"
 #include <math.h>
 #include <stdarg.h>
@@ -23,6 +28,9 @@ static const double single_tolerance = 1e-4;
 
 static tg_device device; /* that the tensors are on */
 static bool singles;     /* whether the inputs are in f32 */
+static bool verbose;
+static bool points;      /* whether the line begins with W */
+static int freer;        /* derivatives that are not PyTorch's, where that has NaN or an infinity */
 static bool has_f64, has_narrow; /* whether an input was recorded in f64; in another floating dtype */
 
 /* ---- the recorded tensors ---------------------------------------------------------------------------------------- */
@@ -1511,7 +1519,7 @@ static const row rows[] = {
     BINARY(bitwise_right_shift), BINARY(gcd), BINARY(lcm), UNARY(positive), UNARY(signbit), UNARY(isposinf),
     UNARY(isneginf), OP(isclose), BINARY(copysign), BINARY(heaviside), BINARY(nextafter), BINARY(ldexp),
     BINARY(logaddexp2), OP(float_power), UNARY(lgamma), UNARY(digamma), OP(polygamma), OP(mvlgamma), UNARY(i0),
-    WITH("special.i0e", unary, one, tg_i0e), WITH("special.i1", unary, one, tg_i1),
+    WITH("nn.functional.softsign", unary, one, tg_softsign), WITH("special.i0e", unary, one, tg_i0e), WITH("special.i1", unary, one, tg_i1),
     WITH("special.i1e", unary, one, tg_i1e), WITH("special.erfcx", unary, one, tg_erfcx),
     WITH("special.ndtr", unary, one, tg_ndtr), WITH("special.log_ndtr", unary, one, tg_log_ndtr),
     WITH("special.ndtri", unary, one, tg_ndtri), WITH("special.entr", unary, one, tg_entr),
@@ -1558,7 +1566,6 @@ typedef struct {
 static tally *tallies;
 static int n_tallies;
 static notes reasons, wordings;
-static bool verbose;
 
 /* A new text. */
 static char *format(const char *pattern, ...)
@@ -1680,7 +1687,7 @@ static double magnitude(const recorded *t)
 }
 
 /* NULL when t holds what was recorded, else a text of what differs. */
-static const char *difference(tg_tensor *t, int id, double tolerance)
+static const char *difference(tg_tensor *t, int id, double tolerance, bool derivative)
 {
     char a[120], b[120];
     const recorded *want = &tensors[id];
@@ -1705,6 +1712,11 @@ static const char *difference(tg_tensor *t, int id, double tolerance)
         double x = element(got, dtype, k), y = element(want->data, want->dtype, k);
         if (x == y || (x != x && y != y)) continue;
         if (singles && x == (double)(float)y) continue;
+        if (derivative && points && y - y != 0) {
+            freer++;
+            if (verbose) printf("another: element %zu is %.17g, PyTorch's %.17g\n", k, x, y);
+            continue;
+        }
         if (tg_is_floating_point(dtype) && fabs(x - y) <= allowed * (1 + (coarse ? largest : fabs(y)))) continue;
         wrong = say("is %.17g at element %zu of %s, PyTorch's %.17g", x, k, shape_text(dtype, shape, a, sizeof a), y);
     }
@@ -1740,9 +1752,36 @@ static int parse_ids(const char *text, int *ids)
     return n;
 }
 
-/* One run of a value case: NULL when it passed (or is left out), else what went wrong. */
-static const char *run_value(call *c, const char *outs, const char *out_grads, const char *in_grads, bool strided)
+/* Compares the gradients of the gradients `first` of the inputs, which are the leaves `which`.  second: the two lists of a
+   line W.  A gradient that does not depend on an input has zeros. */
+static const char *second_gradients(call *c, int n, tg_tensor **inputs, tg_tensor **first, const int *which,
+                                    char *const *second)
 {
+    int cotangent[MAX_TENSORS], want[MAX_TENSORS], n_roots = 0;
+    tg_tensor *roots[MAX_TENSORS], *grads[MAX_TENSORS], *results[MAX_TENSORS] = {NULL};
+    const char *wrong;
+    if (parse_ids(second[0], cotangent) != c->n_leaves || parse_ids(second[1], want) != c->n_leaves)
+        stop("a line that does not add up", c->op);
+    for (int k = 0; k < n; ++k) {
+        if (cotangent[which[k]] < 0) return NULL; /* PyTorch has none */
+        if (!tg_requires_grad(first[k])) continue;
+        roots[n_roots] = first[k], grads[n_roots++] = made(c, cotangent[which[k]], false);
+    }
+    if (n_roots && tg_gradients(roots, n_roots, grads, inputs, n, results, TG_ALLOW_UNUSED) != TG_OK)
+        return say("backward of backward: %s", tg_error_message());
+    for (int k = 0; k < n; ++k) {
+        if (!results[k]) results[k] = tg_zeros_like(inputs[k]);
+        if ((wrong = difference(results[k], want[which[k]], gradient_tolerance, true)))
+            return say("second gradient of tensor argument %d %s", which[k], wrong);
+    }
+    return NULL;
+}
+
+/* One run of a value case: NULL when it passed (or is left out), else what went wrong.  field: of its line. */
+static const char *run_value(call *c, char *const *field, bool strided)
+{
+    const char *outs = field[5], *out_grads = field[7], *in_grads = field[9];
+    char *const second[2] = {field[11], field[13]};
     int *const want = c->want, cotangent[MAX_TENSORS], gradient[MAX_TENSORS], which[MAX_TENSORS];
     tg_tensor *roots[MAX_TENSORS], *grads[MAX_TENSORS], *inputs[MAX_TENSORS], *results[MAX_TENSORS];
     int n = c->n_want = parse_ids(outs, want), n_roots = 0, n_inputs = 0;
@@ -1766,16 +1805,19 @@ static const char *run_value(call *c, const char *outs, const char *out_grads, c
     if (c->n_out != n) return say("%d outputs, PyTorch has %d", c->n_out, n);
     for (int k = 0; k < n; ++k) {
         if (!c->out[k]) return say("output %d is NULL without an error", k);
-        if ((wrong = difference(c->out[k], want[k], value_tolerance))) return say("output %d %s", k, wrong);
+        if ((wrong = difference(c->out[k], want[k], value_tolerance, false))) return say("output %d %s", k, wrong);
         if (cotangent[k] >= 0) roots[n_roots] = c->out[k], grads[n_roots++] = made(c, cotangent[k], strided);
     }
     if (!n_inputs) return NULL;
-    if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, strided ? TG_CREATE_GRAPH : 0) != TG_OK)
-        return say("backward: %s", tg_error_message());
-    for (int k = 0; k < n_inputs; ++k)
-        if ((wrong = difference(results[k], gradient[which[k]], gradient_tolerance)))
-            return say("gradient of tensor argument %d %s", which[k], wrong);
-    return NULL;
+    for (int again = 0; again <= (points ? 1 : 0); ++again) { /* at points by fused kernels, then by recorded rules */
+        const int flags = strided || again ? TG_CREATE_GRAPH : points ? TG_RETAIN_GRAPH : 0;
+        if (tg_gradients(roots, n_roots, grads, inputs, n_inputs, results, flags) != TG_OK)
+            return say("backward: %s", tg_error_message());
+        for (int k = 0; k < n_inputs; ++k)
+            if ((wrong = difference(results[k], gradient[which[k]], gradient_tolerance, true)))
+                return say("%sgradient of tensor argument %d %s", again ? "recorded " : "", which[k], wrong);
+    }
+    return points ? second_gradients(c, n_inputs, inputs, results, which, second) : NULL;
 }
 
 /* Whether the message has the plain words of one of the alternatives of the regular expression. */
@@ -1830,8 +1872,8 @@ static const char *run_case(call *c, char **field, bool strided)
     tg_mark mark = tg_scope_begin();
     c->n_out = 0;
     for (int k = 0; k < c->n_args; ++k) c->args[k].used = false;
-    const char *wrong = *field[0] == 'V' ? run_value(c, field[5], field[7], field[9], strided) : run_error(c, field[5]);
-    if (device.type != TG_CPU.type && tg_synchronize(device) != TG_OK && !wrong && *field[0] == 'V')
+    const char *wrong = *field[0] != 'E' ? run_value(c, field, strided) : run_error(c, field[5]);
+    if (device.type != TG_CPU.type && tg_synchronize(device) != TG_OK && !wrong && *field[0] != 'E')
         wrong = say("later: %s", tg_error_message());
     tg_clear_error();
     tg_scope_end(mark);
@@ -1847,14 +1889,15 @@ static const char *run_case(call *c, char **field, bool strided)
 
 static void run_line(char *text)
 {
-    char *field[10] = {NULL}, *copy = format("%.1000s", text);
+    char *field[14] = {NULL}, *copy = format("%.1000s", text);
     int n = 0;
-    for (char *at = text; at && n < 10; ++n) {
+    for (char *at = text; at && n < 14; ++n) {
         field[n] = at;
         if ((at = strchr(at, '\t'))) *at++ = 0;
     }
     bool value = n == 10 && !strcmp(field[0], "V");
-    if (!value && (n != 6 || strcmp(field[0], "E"))) stop("a line that is no case", copy);
+    points = n == 14 && !strcmp(field[0], "W");
+    if (!value && !points && (n != 6 || strcmp(field[0], "E"))) stop("a line that is no case", copy);
     tally *count = tally_of(field[1], field[2]);
     call c;
     memset(&c, 0, sizeof c);
@@ -1945,6 +1988,7 @@ int main(int argc, char **argv)
         passed += t->passed, failed += t->failed, left_out += t->left_out;
         printf("%-56s %7d %7d %8d\n", t->op, t->passed, t->failed, t->left_out);
     }
+    if (freer) printf("%d derivatives are not PyTorch's where that has NaN or an infinity\n", freer);
     printf("%d passed, %d failed, %d skipped\n", passed, failed, left_out);
     return failed != 0;
 }
