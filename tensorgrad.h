@@ -29448,7 +29448,7 @@ tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool 
     const int64_t bins = edges->dim[0] - 1, n = tgi_numel(t);
     tg_tensor *x = tg_reshape(tg_detach(t), TG_SHAPE(n)), *bound = tg_detach(edges);
     tg_tensor *last = tg_select(bound, 0, bins);
-    if (weight) weight = tg_reshape(tg_detach(weight), TG_SHAPE(n));
+    if (weight && !(weight = tg_reshape(tg_detach(weight), TG_SHAPE(n)))) return tgi_composite_end(&c, NULL);
     tg_tensor *bin = tg_sub_scalar(tg_searchsorted(bound, x, true, NULL), 1);
     bin = tg_where(tg_eq(x, last), tg_full_on(TG_SCALAR, (double)(bins - 1), TG_I64, tgi_device_of(t)), bin);
     bin = tg_masked_fill(bin, tg_lt_scalar(bin, 0), (double)bins); /* where those behind the last edge are */
@@ -29557,7 +29557,8 @@ static tg_tensor *tgi_quantile(const char *op, tg_tensor *t, tg_tensor *q, tg_sh
     tg_tensor *x = tgi_upcast(whole ? tg_reshape(t, TG_SHAPE(tgi_numel(t))) : tg_movedim(t, dim, -1));
     x = x ? tg_sort(x, -1, false, NULL) : NULL;
     tg_tensor *share = x ? tg_to_dtype(tg_reshape(q, TG_SHAPE(tgi_numel(q))), (tg_dtype)x->dtype) : NULL;
-    tg_tensor *y = tgi_quantiles(x, share, skips_nan && x ? tgi_count_numbers(x, -1) : NULL, interpolation);
+    tg_tensor *numbers = skips_nan && x ? tgi_count_numbers(x, -1) : NULL;
+    tg_tensor *y = skips_nan && !numbers ? NULL : tgi_quantiles(x, share, numbers, interpolation);
     y = y ? tg_to_dtype(tg_movedim(y, -1, 0), (tg_dtype)t->dtype) : NULL; /* [m, ..] */
     tg_shape shape = TG_SCALAR;
     if (q->ndim) shape.dim[shape.ndim++] = q->dim[0];
@@ -29667,6 +29668,7 @@ static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, boo
         x = tg_sort(tgi_slice_ranks(x), 1, false, &order);
         order = tg_reshape(order, TG_SHAPE(k));
         if (!along) values = tg_reshape(x, TG_SHAPE(k));
+        if (!order || (!along && !values)) return tgi_composite_end(&c, NULL);
     }
     if (x) starts = tgi_run_starts(x);
     if (starts && starts->ndim == 2 && starts->dim[0] > 1) starts = tg_any_dim(starts, 0, true);
