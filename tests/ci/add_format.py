@@ -51,7 +51,7 @@ static bool tgi_write_pgm(tgi_file *f, tg_tensor *t)
 {
     char header[60];
     snprintf(header, sizeof header, "P5\\n%lld %lld\\n255\\n", (long long)t->dim[1], (long long)t->dim[0]);
-    return tgi_write_text(f, header) && tgi_write_elements(f, t);
+    return tgi_write_text(f, header) && tgi_write_elements(f, t, t->dtype);
 }
 
 tg_tensor *tg_pgm_load(const char *path) { return tgi_load_tensor("pgm_load", path, tgi_read_pgm); }
