@@ -52700,7 +52700,7 @@ typedef struct {
         const tgi_ctc *c = job->c;                                                                                     \
         const int64_t *const labels = c->labels + item * c->states;                                                    \
         const int64_t steps = c->lengths[2 * item], n = c->lengths[2 * item + 1], row = n + 2;                         \
-        const real never = -(real)HUGE_VAL;                                                                            \
+        const real never = -(real)HUGE_VAL, least = -80; /* exp of less takes a slow way, and is nothing beside 1 */   \
         real *const most = work + 3 * n, *const two = most + n, *const sum = two + n;                                  \
         const real *const lp = (const real *)c->log_probs + item * c->classes;                                         \
         for (int64_t s = 0; s < n; ++s) {                                                                              \
@@ -52717,10 +52717,10 @@ typedef struct {
             for (int64_t s = 0; s < n; ++s) {                                                                          \
                 const real a = from[s + 2], b = from[s + 1], d = from[s] + two[s], larger = a > b ? a : b;             \
                 const real largest = larger > d ? larger : d;                                                          \
-                most[s] = largest == never ? 0 : largest;                                                              \
-                work[s] = a - most[s];                                                                                 \
-                work[n + s] = b - most[s];                                                                             \
-                work[2 * n + s] = d - most[s];                                                                         \
+                most[s] = largest;                                                                                     \
+                work[s] = a - largest > least ? a - largest : least;                                                   \
+                work[n + s] = b - largest > least ? b - largest : least;                                               \
+                work[2 * n + s] = d - largest > least ? d - largest : least;                                           \
             }                                                                                                          \
             job->exp(3 * n, none, work, work, NULL, NULL);                                                             \
             for (int64_t s = 0; s < n; ++s) sum[s] = work[s] + work[n + s] + work[2 * n + s];                          \
@@ -52753,7 +52753,7 @@ typedef struct {
             const real *const a = alpha + t * row + 2, *const b = beta + (steps - 1 - t) * row + 1 + n;                \
             for (int64_t s = 0; s < n; ++s) {                                                                          \
                 const real both = a[s] + b[-s] - lp[labels[s]] + loss;                                                 \
-                work[s] = both == both ? both : -(real)HUGE_VAL; /* a label of probability 0 */                        \
+                work[s] = both > -80 ? both : -80; /* also where a label has probability 0 */                          \
             }                                                                                                          \
             job->exp(n, none, work, work, NULL, NULL);                                                                 \
             job->exp(c->classes, none, dx, lp, NULL, NULL);                                                            \
