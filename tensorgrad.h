@@ -941,7 +941,7 @@ typedef struct {
     int64_t node;        /* its row in tg_tape_print of the root; -1 for one that a checkpoint recorded meanwhile */
     const char *op;      /* its op: "mul" */
     const char *name;    /* name of the tensor that it made, or "" */
-    const char *formula; /* its rule: "a: g * b, b: g * a" */
+    const char *formula; /* its rule: "a: g * b, b: g * a"; NULL with TG_NO_TOOLS */
     tg_tensor *grad;     /* gradient of its output 0 */
     int inputs;          /* how many inputs the node has: tg_step_input tells what each got */
 } tg_step_info;
@@ -13587,7 +13587,7 @@ typedef enum {
     TGI_KIND_QUOTIENT = TGI_KIND_ANY
 } tgi_kind;
 typedef struct tgi_op {
-    const char *name, *in_place, *arguments; /* "mul", its twin "mul_", "a,b" */
+    const char *name, *in_place, *arguments; /* "mul", its twin "mul_" (of composites NULL), "a,b" */
     tgi_kind kind;
     int flags; /* TGI_FLAG_... */
     tgi_rule rule;            /* what backward calls; of all elementwise ops tgi_rule_elementwise, */
@@ -13634,10 +13634,15 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULES_QUOTIENT TGI_RULES_ANY
 #define TGI_RULES_TEST(x, more) NULL, NULL, NULL
 #define TGI_RULES_WHOLE TGI_RULES_TEST
+#ifdef TG_NO_TOOLS /* 10 KB of texts that tapes and drawings show */
+#define TGI_SHOWN(text) NULL
+#else
+#define TGI_SHOWN(text) text
+#endif
 #define TGI_ROW_OF_X(name, kind, flags, formula)                                                                       \
-    {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), formula},
+    {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), TGI_SHOWN(formula)},
 #define TGI_ROW_OF_MORE(name, kind, arguments, flags, formula)                                                         \
-    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULES_##kind(NULL, tgi_rule_##name), formula},
+    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULES_##kind(NULL, tgi_rule_##name), TGI_SHOWN(formula)},
 #define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ROW_OF_X(name, kind, flags, formula)
 #define TGI_SCALAR_ROW(name, kind, y, yi, flags, rule, formula, public)                                                \
     TGI_ROW_OF_X(name, kind, (flags) | NUMBERED, formula)
@@ -13648,14 +13653,16 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_BINARY_SCALAR_ROW(name, kind, y, yi, flags, rule_a, rule_b, formula, arguments)                            \
     TGI_ROW_OF_MORE(name, kind, arguments, (flags) | NUMBERED, formula)
 #define TGI_ROW(name, arguments, flags, formula)                                                                       \
-    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, NULL, formula},
+    {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, tgi_rule_##name, NULL, NULL, TGI_SHOWN(formula)},
 #define TGI_UNRECORDED_ROW(name, arguments, flags)                                                                     \
     {#name, #name "_", arguments, TGI_KIND_NOT_ELEMENTWISE, flags, NULL, NULL, NULL, NULL},
+#define TGI_COMPOSITE_ROW(name, arguments, flags)                                                                      \
+    {#name, NULL, arguments, TGI_KIND_NOT_ELEMENTWISE, flags, NULL, NULL, NULL, NULL},
     static const tgi_op rows[] = {
         TGI_UNARY_OPS(TGI_UNARY_ROW) TGI_SCALAR_OPS(TGI_SCALAR_ROW) TGI_BINARY_OPS(TGI_BINARY_ROW)
         TGI_TERNARY_OPS(TGI_TERNARY_ROW) TGI_BINARY_SCALAR_OPS(TGI_BINARY_SCALAR_ROW)
-        TGI_OPS(TGI_ROW) TGI_UNRECORDED_OPS(TGI_UNRECORDED_ROW) TGI_COMPOSITES(TGI_UNRECORDED_ROW)
-        TGI_LINALG_OPS(TGI_ROW) TGI_LINALG_COMPOSITES(TGI_UNRECORDED_ROW)
+        TGI_OPS(TGI_ROW) TGI_UNRECORDED_OPS(TGI_UNRECORDED_ROW) TGI_COMPOSITES(TGI_COMPOSITE_ROW)
+        TGI_LINALG_OPS(TGI_ROW) TGI_LINALG_COMPOSITES(TGI_COMPOSITE_ROW)
     };
     return &rows[op];
 }
@@ -30986,15 +30993,16 @@ tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n)
     tgi_composite c;
     if (!tensors) return tgi_no_tensor(tgi_null_argument(tgi_self(), op, "tensors"));
     if (!tgi_argument_list(tgi_self(), op, "tensors", tensors, n, n)) return NULL;
+    if (n < 2) {
+        tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "multi_dot(): expected at least 2 tensors but got %d", n);
+        return NULL;
+    }
     if (!tgi_one_device(tgi_self(), op, "tensors", tensors, n) || !tgi_composite_begin(&c, op)) return NULL;
     tg_tensor *chain[TGI_CHAIN], *y = NULL;
-    if (n < 2) tgi_fail(c.S, TG_ERR_ARGUMENT, op, "multi_dot(): expected at least 2 tensors but got %d", n);
     for (int i = 0; i < n; ++i) {
         const int want = (i == 0 || i == n - 1) && tensors[i]->ndim == 1 ? 1 : 2;
-        if (n < 2 || tensors[i]->ndim != want) {
-            if (n > 1) {
-                tgi_fail(c.S, TG_ERR_SHAPE, op, "multi_dot(): tensor %d must be 2D but got %dD", i, tensors[i]->ndim);
-            }
+        if (tensors[i]->ndim != want) {
+            tgi_fail(c.S, TG_ERR_SHAPE, op, "multi_dot(): tensor %d must be 2D but got %dD", i, tensors[i]->ndim);
             return tgi_composite_end(&c, NULL);
         }
         if (n > TGI_CHAIN) y = i ? tg_matmul(y, tensors[i]) : tensors[0];

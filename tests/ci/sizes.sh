@@ -81,7 +81,7 @@ if have gcc && [ "$(uname -m)" = x86_64 ]; then
         [ "$(gcc -O1 -I. -E "$out/library.c" | grep -c 'tgi_kernels_avx[0-9]* =')" -eq 2 ]
     verdict $? "TG_PORTABLE has no kernels for AVX2 and AVX-512"
     awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md >"$out/first.c"
-    gcc -Os -ffunction-sections -fdata-sections -DTG_PLAIN $ALL -I. "$out/first.c" -o "$out/first" -lm -Wl,--gc-sections -s &&
+    gcc -Os -ffunction-sections -fdata-sections -DTG_PLAIN $ALL -fno-asynchronous-unwind-tables -I. "$out/first.c" -o "$out/first" -lm -Wl,--gc-sections -s &&
         "$out/first" >"$out/first.txt" && grep -q '5  tanh   y' "$out/first.txt"
     verdict $? "README's first program with all left out"
     bytes=$(wc -c <"$out/first")
