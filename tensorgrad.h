@@ -9392,11 +9392,8 @@ static TGI_UNUSED const struct tgi_kernels *tgi_last_kernels;
 
 /* The number of threads for a loop of this much work, in multiply-adds of a product: one where to start others would
    take longer than they save, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent
-   has.  To start a thread and to wait for it takes 1 us, and 262144 multiply-adds take 5 to 10, as do 65536 floats that
-   are read, used and written (TGI_LIGHT_WORK each), or 16384 of which a function is computed (TGI_HEAVY_WORK). */
+   has.  To start a thread and to wait for it takes 1 us, and so many multiply-adds take 5 to 10. */
 #define TGI_LEAST_WORK 262144.0
-#define TGI_LIGHT_WORK 4.0
-#define TGI_HEAVY_WORK 16.0
 static TGI_UNUSED int tgi_threads_for(const tgi_thread *S, double work)
 {
 #ifdef _OPENMP
@@ -46163,6 +46160,11 @@ typedef void (*tgi_range_fn)(const void *job, int thread, int64_t first, int64_t
 #else
 #define TGI_PARALLEL_FOR(threads)
 #endif
+
+/* The work of an element, in multiply-adds of a product (see tgi_threads_for): 65536 floats that are read, used and
+   written take as long as the least work that is shared out, and 16384 of which a function is computed. */
+#define TGI_LIGHT_WORK 4.0
+#define TGI_HEAVY_WORK 16.0
 
 /* The number of parts for n items that are this much work together. */
 static int tgi_parts_for(const tgi_thread *S, double work, int64_t n)
