@@ -5841,6 +5841,7 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 #endif
 #ifndef TGI_INLINE
 #define TGI_INLINE static inline
+#define TGI_ON_BOTH static inline /* what the host asks, too */
 #define TGI_CALLED TGI_NOINLINE static /* long ones, which would only take longer to compile inside of others */
 #define TGI_MUL_ADD(a, b, c) ((a) * (b) + (c))
 #define TGI_MUL_ADD_F32(a, b, c) ((a) * (b) + (c))
@@ -8040,7 +8041,7 @@ TGI_INLINE void tgi_sample_taps_of(const tgi_sampling *s, int d, double v, tgi_s
 {
     const int64_t size = s->size[d];
     const double n = (double)size, scale = s->align_corners ? (n - 1) / 2 : n / 2;
-    double inside, u = s->align_corners ? (v + 1) * scale : ((v + 1) * n - 1) / 2;
+    double inside = 0, u = s->align_corners ? (v + 1) * scale : ((v + 1) * n - 1) / 2;
     const bool cubic = s->mode == TGI_SAMPLE_CUBIC;
     if (!cubic) u = tgi_sample_inside(s, size, u, &inside);
     const double whole = s->mode == TGI_SAMPLE_NEAREST ? rint(u) : floor(u), t = u - whole;
@@ -8103,7 +8104,7 @@ TGI_INLINE int64_t tgi_fourier_from(const tgi_fourier *f)
 {
     return f->kind == TGI_FOURIER_FROM_HALF ? f->n / 2 + 1 : f->n;
 }
-TGI_INLINE int64_t tgi_fourier_to(const tgi_fourier *f)
+TGI_ON_BOTH int64_t tgi_fourier_to(const tgi_fourier *f)
 {
     return f->kind == TGI_FOURIER_TO_HALF ? f->n / 2 + 1 : f->n;
 }
@@ -20885,8 +20886,9 @@ tg_tensor *tg_diag_embed(tg_tensor *t, int64_t offset, int dim0, int dim1)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_diag, op, &t)) return NULL;
     const int n = t->ndim;
-    const int64_t apart = offset < 0 ? -offset : offset, size = n ? t->dim[n - 1] : 0, m = size + apart;
-    if (n == 0 || n == TG_MAX_DIMS || offset > INT32_MAX || offset < -INT32_MAX || m > INT32_MAX) {
+    const bool far_off = offset > INT32_MAX || offset < -INT32_MAX;
+    const int64_t apart = far_off ? 0 : offset < 0 ? -offset : offset, size = n ? t->dim[n - 1] : 0, m = size + apart;
+    if (n == 0 || n == TG_MAX_DIMS || far_off || m > INT32_MAX) {
         tgi_fail(c.S, TG_ERR_SHAPE, op, "a tensor of 1 to %d dims has diagonals of less than 2^31 elements, not %s at "
                  "offset %lld", TG_MAX_DIMS - 1, tgi_shape_text(t).text, (long long)offset);
         return tgi_composite_end(&c, NULL);
@@ -52179,7 +52181,12 @@ static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
     return a->queries < TGI_FLASH_LEAST ? tgi_flash_run_few(S, a) : tgi_flash_run(S, a);
 }
 
-static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a) { return tgi_flash_run(S, a); }
+/* Of few queries, of which the first may see one key, the rule computes the gradients from exact weights, without the
+   rounding of lse. */
+static tgi_answer tgi_cpu_attention_backward(tgi_thread *S, const tgi_attention *a)
+{
+    return a->queries < TGI_FLASH_LEAST ? TGI_COMPOSE : tgi_flash_run(S, a);
+}
 
 TGI_CALLERS_END
 

@@ -77,6 +77,7 @@
 #define TGI_CUDA_COMPANION
 #define TGI_INLINE __device__ static inline
 #define TGI_CALLED TGI_INLINE
+#define TGI_ON_BOTH __host__ __device__ static inline
 #define TGI_MUL_ADD(a, b, c) __dadd_rn(__dmul_rn(a, b), c)
 #define TGI_MUL_ADD_F32(a, b, c) __fadd_rn(__fmul_rn(a, b), c)
 #include "tensorgrad.h"
