@@ -265,7 +265,8 @@ TEST(embeddings)
             if (i % 3 == 0) index = tg_to_dtype(index, TG_I32);
             y = table_gradient(tg_cuda(w), tg_cuda(index), tg_cuda(g));
             if (!CHECK(same(y, z, tolerance))) printf("    %s, %d columns\n", tg_dtype_name(dtypes[k]), (int)width);
-            CHECK(same(table_gradient(w, index, g), tg_to_dtype(z, dtypes[k]), tolerance));
+            /* the CPU adds 900 rows to one, each rounded to the dtype */
+            CHECK(same(table_gradient(w, index, g), tg_to_dtype(z, dtypes[k]), 5 * tolerance));
             CHECK(same(tg_embedding(tg_cuda(w), tg_cuda(index)), tg_embedding(w, index), 0));
         }
     }
