@@ -48665,7 +48665,7 @@ TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
 TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
 
 /* Wide elements of f32 or f64 by the kernel of the op. */
-static void tgi_combine_wide(const tgi_index_block *b, int64_t width)
+static void tgi_wide_combined(const tgi_index_block *b, int64_t width)
 {
     const int op = b->kind == TGI_SCATTER_PROD ? TGI_OP_mul : b->kind == TGI_SCATTER_AMAX ? TGI_OP_maximum
                                                                                        : TGI_OP_minimum;
@@ -48685,7 +48685,7 @@ static void tgi_scatter_combined(const tgi_index_block *b)
 {
     const int64_t width = b->size / tgi_bytes_of(b->dtype);
     if (width >= TGI_WIDE_SUM && (b->dtype == TG_F32 || b->dtype == TG_F64)) {
-        tgi_combine_wide(b, width);
+        tgi_wide_combined(b, width);
         return;
     }
     switch ((int)b->dtype) { TGI_ELEMENT_TYPES(TGI_COMBINE_CASE) }
