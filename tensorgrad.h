@@ -48558,6 +48558,22 @@ static void tgi_add_row(const tgi_kernels *kernels, tg_dtype dtype, char *y, con
 /* Elements of so many numbers are added by the kernels of the instruction set. */
 enum { TGI_WIDE_SUM = 16 };
 
+/* Wide elements of f32 or f64 by the kernel of the op. */
+static void tgi_wide_combined(const tgi_index_block *b, int64_t width)
+{
+    const int op = b->kind == TGI_SCATTER_PROD ? TGI_OP_mul : b->kind == TGI_SCATTER_AMAX ? TGI_OP_maximum
+                                                                                       : TGI_OP_minimum;
+    const tgi_map_kernel combine = b->kernels->map[b->dtype == TG_F64][op];
+    const double no_scalar[2] = {0, 0};
+    for (int64_t row = 0; row < b->n[0]; ++row) {
+        for (int64_t i = 0; i < b->n[1]; ++i) {
+            const int64_t at = tgi_index_at(b->index + row * b->index_step[0] + i * b->index_step[1], b->wide);
+            char *const x = b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step;
+            combine(width, no_scalar, x, x, b->like + row * b->like_step[0] + i * b->like_step[1], NULL);
+        }
+    }
+}
+
 /* width: of an element, in numbers. */
 #define TGI_ADD_ELEMENTS(name, inlined, type, sum)                                                         \
     TGI_ALWAYS_INLINE void inlined(const tgi_index_block *block, bool flat, int64_t width)                 \
@@ -48663,22 +48679,6 @@ TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
         else tgi_combine_elements_##name(b, TGI_SCATTER_AMIN);                                                        \
     }
 TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
-
-/* Wide elements of f32 or f64 by the kernel of the op. */
-static void tgi_wide_combined(const tgi_index_block *b, int64_t width)
-{
-    const int op = b->kind == TGI_SCATTER_PROD ? TGI_OP_mul : b->kind == TGI_SCATTER_AMAX ? TGI_OP_maximum
-                                                                                       : TGI_OP_minimum;
-    const tgi_map_kernel combine = b->kernels->map[b->dtype == TG_F64][op];
-    const double no_scalar[2] = {0, 0};
-    for (int64_t row = 0; row < b->n[0]; ++row) {
-        for (int64_t i = 0; i < b->n[1]; ++i) {
-            const int64_t at = tgi_index_at(b->index + row * b->index_step[0] + i * b->index_step[1], b->wide);
-            char *const x = b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step;
-            combine(width, no_scalar, x, x, b->like + row * b->like_step[0] + i * b->like_step[1], NULL);
-        }
-    }
-}
 
 #define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
 static void tgi_scatter_combined(const tgi_index_block *b)
