@@ -23215,7 +23215,7 @@ static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor *
     tg_tensor *x = tg_detach(t), *index = NULL;
     const tgi_backend *const backend = t->storage->backend;
     tg_tensor *const places = tg_empty_on(tgi_shape_of(t), TG_I64, tgi_device_of(t));
-    if (!places) return tgi_composite_end(&c, NULL);
+    if (!places || !tgi_wait_ready(c.S, t, false)) return tgi_composite_end(&c, NULL);
     const tgi_rows r = tgi_rows_along(dim, 2, places, x, NULL);
     const tgi_answer answer = (op == TGI_OP_cummax ? backend->cummax : backend->cummin)(c.S, &r);
     if (answer == TGI_DONE) index = places;
@@ -31865,6 +31865,7 @@ static tg_tensor *tgi_draw_into(tgi_thread *S, tg_tensor *t, tgi_draw_kind kind,
                                 double hi)
 {
     tgi_draws d;
+    if ((a && !tgi_wait_ready(S, a, false)) || (b && !tgi_wait_ready(S, b, false))) return NULL;
     memset(&d, 0, sizeof d);
     d.kind = kind, d.out = tgi_operand_of(t), d.n = tgi_numel(t), d.lo = lo, d.hi = hi;
     d.a = a ? (const double *)tgi_operand_of(a).data : NULL;

@@ -77,6 +77,19 @@ TEST(down_without_waiting)
     CHECK(tg_numel(tg_one_hot(h, 3)) == 15); /* which reads them before any op does */
 }
 
+/* Composites that hand their arguments to a backend themselves wait for them, too. */
+TEST(numbers_that_arrive)
+{
+    tg_tensor *there = tg_arange_on(0, N, 1, TG_F64, first), *index = NULL, *y, *wanted;
+    y = tg_cummax(tg_to_ex(there, TG_CPU, TG_F64, TG_NON_BLOCKING), 0, &index);
+    CHECK_NEAR(sum(y), SUM_TO_N, 1e-6);
+    CHECK_NEAR(sum(index), SUM_TO_N, 0);
+    tg_seed(1);
+    wanted = tg_poisson(tg_cpu(there));
+    tg_seed(1);
+    CHECK(tg_equal(tg_poisson(tg_to_ex(there, TG_CPU, TG_F64, TG_NON_BLOCKING)), wanted));
+}
+
 TEST(from_device_to_device)
 {
     tg_tensor *x = tg_set_requires_grad(tg_arange_on(0, N, 1, TG_F32, first), true), *y;
@@ -314,6 +327,7 @@ int main(int argc, char **argv)
     RUN(a_page_locked_copy);
     RUN(up_without_waiting);
     RUN(down_without_waiting);
+    RUN(numbers_that_arrive);
     RUN(from_device_to_device);
     RUN(copies_of_every_size);
     RUN(checks_that_wait);
