@@ -2956,7 +2956,7 @@ TG_API tg_tensor *tg_gamma_kl(tg_tensor *concentration, tg_tensor *rate, tg_tens
     R(lp_pool2d) R(lp_pool3d) R(max_unpool1d) R(max_unpool2d) R(max_unpool3d) R(adaptive_avg_pool1d)                   \
     R(adaptive_avg_pool2d) R(adaptive_avg_pool3d) R(adaptive_max_pool1d) R(adaptive_max_pool2d)                        \
     R(adaptive_max_pool3d) R(interpolate) R(grid_sample) R(affine_grid)                                                \
-    R(rand) R(randn) R(randint) R(randperm) R(rand_on)    \
+    R(rand) R(randn) R(randint) R(randperm) R(rand_on)                                                                 \
     R(randn_on) R(randint_on) R(rand_like) R(randn_like) R(bernoulli_on) R(multinomial) R(dropout)                     \
     R(ctc_loss) R(dropout1d) R(dropout2d) R(dropout3d) R(alpha_dropout) R(feature_alpha_dropout) R(rrelu)              \
     R(gumbel_softmax)                                                                                                  \
@@ -10102,32 +10102,29 @@ static bool tgi_plain_arg_reduce(TGI_UNUSED tgi_thread *S, tgi_reduction kind, c
     return true;
 }
 
-/* y, x [rows, n]: y[i] = x[0] + .. + x[i] */
-static bool tgi_plain_cumsum(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
+/* y, x [rows, n]: y[i] = x[0] + .. + x[i], or another reduction of them */
+static bool tgi_plain_running(tgi_reduction kind, const tgi_rows *rows)
 {
+    const tgi_plain_reduction *const reduction = &tgi_plain_reductions[kind];
     for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
         const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
-        tgi_plain_number sum = tgi_plain_zero(x.dtype);
+        tgi_plain_number result = reduction->of_none(tgi_dtypes[x.dtype].floating);
         for (int64_t i = 0; i < rows->length; ++i) {
-            sum = tgi_plain_sum(sum, tgi_plain_get(x, i));
-            tgi_plain_put(y, i, sum);
+            result = reduction->with(result, tgi_plain_get(x, i));
+            tgi_plain_put(y, i, result);
         }
     }
     return true;
 }
 
-/* y, x [rows, n]: y[i] = x[0] * .. * x[i] */
+static bool tgi_plain_cumsum(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
+{
+    return tgi_plain_running(TGI_SUM, rows);
+}
+
 static bool tgi_plain_cumprod(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
 {
-    for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
-        const tgi_plain_line y = tgi_plain_row(rows, 0, row), x = tgi_plain_row(rows, 1, row);
-        tgi_plain_number product = tgi_plain_prod_of_none(tgi_dtypes[x.dtype].floating);
-        for (int64_t i = 0; i < rows->length; ++i) {
-            product = tgi_plain_prod(product, tgi_plain_get(x, i));
-            tgi_plain_put(y, i, product);
-        }
-    }
-    return true;
+    return tgi_plain_running(TGI_PROD, rows);
 }
 
 /* values, indices [rows, size], in [rows, n]: an element's place is the number of those that come before it, where of
@@ -21797,6 +21794,15 @@ static tgi_rows tgi_rows_along(int dim, int n, const tg_tensor *a, const tg_tens
 
 static int64_t tgi_size_along(const tg_tensor *t, int dim) { return t->ndim ? t->dim[dim] : 1; }
 
+/* n elements along one of ndim dims: the shape of a vector that broadcasts along the others */
+static tg_shape tgi_shape_along(int ndim, int dim, int64_t n)
+{
+    tg_shape shape = TG_SCALAR;
+    shape.ndim = ndim;
+    for (int i = 0; i < ndim; ++i) shape.dim[i] = i == dim ? n : 1;
+    return shape;
+}
+
 static bool tgi_check_index_dtype(tgi_thread *S, const char *op, const tg_tensor *index)
 {
     if (index->dtype == TG_I64 || index->dtype == TG_I32) return true;
@@ -22790,9 +22796,8 @@ tg_tensor *tg_index_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *s
                  tgi_shape_text(index).text, tgi_shape_text(src).text);
         return tgi_composite_end(&c, NULL);
     }
-    tg_shape shape = tgi_shape_of(src);
-    for (int i = 0; i < shape.ndim; ++i) shape.dim[i] = i == dim ? shape.dim[i] : 1;
-    tg_tensor *all = tg_expand(tg_reshape(index, shape), tgi_shape_of(src));
+    tg_tensor *all = tg_reshape(index, tgi_shape_along(src->ndim, dim, src->dim[dim]));
+    all = tg_expand(all, tgi_shape_of(src));
     tg_tensor *y = all ? tgi_scatter_reduce(c.S, t, dim, all, src, reduce, include_self) : NULL;
     return tgi_composite_end(&c, tg_reshape(y, given));
 }
@@ -23202,35 +23207,37 @@ static tg_tensor *tgi_later(tg_tensor *t, tg_tensor *first, tg_tensor *other, in
     return tg_where(tg_logical_or(tg_isnan(b), tg_logical_and(beyond, tg_logical_not(tg_isnan(a)))), other, first);
 }
 
-/* The indices by the backend, or by the steps of tgi_running; the elements are gathered in the end, by which they have
-   their gradient. */
+/* The indices of the running extremes of x, by the steps of tgi_running. */
+static tg_tensor *tgi_running_indices(tg_tensor *x, int dim, bool largest)
+{
+    if (!x) return NULL;
+    const int64_t n = tgi_size_along(x, dim);
+    tg_tensor *index = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
+    index = tg_clone(tg_expand(tg_reshape(index, tgi_shape_along(x->ndim, dim, n)), tgi_shape_of(x)));
+    for (int64_t reach = 1; index && reach < n; reach *= 2) {
+        tg_tensor *parts[2];
+        parts[0] = tg_narrow(index, dim, 0, reach);
+        parts[1] = tgi_later(x, tg_narrow(index, dim, 0, n - reach), tg_narrow(index, dim, reach, n - reach), dim,
+                             largest);
+        index = parts[0] && parts[1] ? tg_cat(parts, 2, dim) : NULL;
+    }
+    return index;
+}
+
+/* The backend finds the indices, if it can; the elements are gathered in the end, by which they have their gradient. */
 static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor **indices)
 {
     tgi_composite c;
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, op, NULL, &t, &dim)) return NULL;
-    const int64_t n = tgi_size_along(t, dim);
-    tg_shape shape = tgi_shape_of(t);
-    for (int i = 0; i < shape.ndim; ++i) shape.dim[i] = i == dim ? n : 1;
-    tg_tensor *x = tg_detach(t), *index = NULL;
+    const bool largest = op == TGI_OP_cummax;
     const tgi_backend *const backend = t->storage->backend;
-    tg_tensor *const places = tg_empty_on(tgi_shape_of(t), TG_I64, tgi_device_of(t));
-    if (!places || !tgi_wait_ready(c.S, t, false)) return tgi_composite_end(&c, NULL);
-    const tgi_rows r = tgi_rows_along(dim, 2, places, x, NULL);
-    const tgi_answer answer = (op == TGI_OP_cummax ? backend->cummax : backend->cummin)(c.S, &r);
-    if (answer == TGI_DONE) index = places;
-    if (answer == TGI_COMPOSE) {
-        index = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
-        index = tg_clone(tg_expand(tg_reshape(index, shape), tgi_shape_of(t)));
-    }
-    for (int64_t reach = 1; answer == TGI_COMPOSE && index && reach < n; reach *= 2) {
-        tg_tensor *parts[2];
-        parts[0] = tg_narrow(index, dim, 0, reach);
-        parts[1] = tgi_later(x, tg_narrow(index, dim, 0, n - reach), tg_narrow(index, dim, reach, n - reach), dim,
-                             op == TGI_OP_cummax);
-        index = parts[0] && parts[1] ? tg_cat(parts, 2, dim) : NULL;
-    }
-    tg_tensor *y = index ? tg_gather(t, dim, index) : NULL;
+    tg_tensor *index = tg_empty_on(tgi_shape_of(t), TG_I64, tgi_device_of(t));
+    if (!index || !tgi_wait_ready(c.S, t, false)) return tgi_composite_end(&c, NULL);
+    const tgi_rows r = tgi_rows_along(dim, 2, index, t, NULL);
+    const tgi_answer answer = (largest ? backend->cummax : backend->cummin)(c.S, &r);
+    if (answer == TGI_COMPOSE) index = tgi_running_indices(tg_detach(t), dim, largest);
+    tg_tensor *y = answer != TGI_FAILED && index ? tg_gather(t, dim, index) : NULL;
     if (y && indices) *indices = tg_keep(index);
     return tgi_composite_end(&c, y);
 }
@@ -26451,12 +26458,11 @@ static tg_tensor *tgi_resample(tgi_thread *S, tg_tensor *x, int dim, const tgi_r
 {
     const size_t room = (size_t)r->out, bytes = room * (sizeof(int64_t) + sizeof(double));
     const tg_device device = tgi_device_of(x);
-    tg_shape along = tgi_shape_of(x);
+    const tg_shape along = tgi_shape_along(x->ndim, dim, r->out);
     tg_tensor *y = NULL;
     int64_t *at = (int64_t *)tgi_alloc(S, bytes);
     if (!at) return tgi_no_tensor(tgi_no_memory(S, "interpolate_ex", bytes));
     double *weight = (double *)(void *)(at + room);
-    for (int i = 0; i < along.ndim; ++i) along.dim[i] = i == dim ? r->out : 1;
     for (int64_t tap = 0; tap < r->taps; ++tap) {
         for (int64_t o = 0; o < r->out; ++o) tgi_resampling_tap(r, tap, o, &at[o], &weight[o]);
         tg_tensor *index = tg_from_on(at, TG_SHAPE(r->out), TG_I64, device);
@@ -28477,8 +28483,7 @@ tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta
 /* weight [C] reshaped to [1, C, 1..], to broadcast with x [N, C, d..]; for x [C] it stays [C] */
 static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *weight, const tg_tensor *x)
 {
-    tg_shape shape = TG_SCALAR;
-    int dim = x->ndim > 1 ? 1 : 0;
+    const int dim = x->ndim > 1 ? 1 : 0;
     if (weight->ndim != 1 || weight->dim[0] != x->dim[dim]) {
         return tgi_no_tensor(tgi_fail(
             S, TG_ERR_SHAPE, op,
@@ -28486,9 +28491,7 @@ static tg_tensor *tgi_class_weights(tgi_thread *S, const char *op, tg_tensor *we
             "shape: %s",
             (long long)x->dim[dim], tgi_shape_text(weight).text));
     }
-    shape.ndim = x->ndim;
-    for (int i = 0; i < x->ndim; ++i) shape.dim[i] = i == dim ? x->dim[dim] : 1;
-    return tg_reshape(weight, shape);
+    return tg_reshape(weight, tgi_shape_along(x->ndim, dim, x->dim[dim]));
 }
 
 /* targets [N, d..] of class indices must fit x [N, C, d..]; without a batch: targets of no dims, x [C] */
@@ -29777,12 +29780,13 @@ tg_tensor *tg_pdist(tg_tensor *t, double p)
                  "pdist only supports 2D tensors, got: %dD, and non-negative p values, got %g", t->ndim, p);
         return tgi_composite_end(&c, NULL);
     }
+    tg_tensor *all = tg_cdist(t, t, p); /* an error if n * n is too large a number */
+    if (!(all = all ? tg_flatten(all, 0, 1) : NULL)) return tgi_composite_end(&c, NULL);
     const int64_t n = t->dim[0], count = n * (n - 1) / 2;
     const size_t bytes = sizeof(int64_t) * (size_t)(count + 1);
-    tg_tensor *all = tg_reshape(tg_cdist(t, t, p), TG_SHAPE(n * n));
-    int64_t *pairs = all ? (int64_t *)tgi_alloc(c.S, bytes) : NULL, k = 0;
+    int64_t *pairs = (int64_t *)tgi_alloc(c.S, bytes), k = 0;
     if (!pairs) {
-        if (all) tgi_no_memory(c.S, "pdist", bytes);
+        tgi_no_memory(c.S, "pdist", bytes);
         return tgi_composite_end(&c, NULL);
     }
     for (int64_t i = 0; i < n; ++i) {
@@ -29846,9 +29850,10 @@ static tg_tensor *tgi_points_beside(tgi_thread *S, const tg_tensor *y, tg_tensor
     if (x->ndim == 1 && x->dim[0] != y->dim[dim])
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "trapezoid",
                                       "trapezoid: There must be one `x` value for each sample point"));
+    if (x->ndim == 1) return tg_reshape(x, tgi_shape_along(y->ndim, dim, x->dim[0]));
     for (int i = 0; i < y->ndim; ++i) {
         const int k = i - (y->ndim - x->ndim);
-        shape.dim[i] = x->ndim == 1 ? (i == dim ? x->dim[0] : 1) : k < 0 ? 1 : x->dim[k];
+        shape.dim[i] = k < 0 ? 1 : x->dim[k];
     }
     return tg_reshape(x, shape);
 }
@@ -30191,12 +30196,6 @@ static bool tgi_one_batch(tgi_thread *S, const char *op, tg_tensor **a, tg_tenso
 static tg_tensor *tgi_identity_like(const tg_tensor *t, int64_t n, int64_t m)
 {
     return tg_eye_on(n, m, (tg_dtype)t->dtype, tgi_device_of(t));
-}
-
-/* A matrix with t [.., n] on its diagonal. */
-static tg_tensor *tgi_diagonal_of(tg_tensor *t)
-{
-    return t ? tg_mul(tg_unsqueeze(t, -1), tgi_identity_like(t, t->dim[t->ndim - 1], t->dim[t->ndim - 1])) : NULL;
 }
 
 /* ---- LU: inverses, systems of equations, determinants ---- */
@@ -30672,7 +30671,7 @@ static bool tgi_rule_linalg_eigh(tgi_step *step, tg_tensor *g)
     if (!gv) return tgi_set_input_grad(step, 0, tg_matmul(tg_mul(V, tg_unsqueeze(g, -2)), tgi_turned(V)));
     tg_tensor *middle = tg_matmul(tgi_turned(V), gv);
     middle = tg_div(tg_mul_scalar(tg_sub(middle, tgi_turned(middle)), 0.5), tgi_gaps(L));
-    middle = tg_add(middle, tgi_diagonal_of(g));
+    middle = tg_add(middle, tg_diag_embed(g, 0, -2, -1));
     return tgi_set_input_grad(step, 0, tg_matmul(V, tg_matmul(middle, tgi_turned(V))));
 }
 
@@ -30726,7 +30725,7 @@ static bool tgi_rule_linalg_svd(tgi_step *step, tg_tensor *gs)
     u = tg_narrow(u, -1, 0, k), v = tg_narrow(v, -2, 0, k);
     if (!gu && !gv) return tgi_set_input_grad(step, 0, tg_matmul(tg_mul(u, tg_unsqueeze(gs, -2)), v));
     if ((gu && !(gu = tg_narrow(gu, -1, 0, k))) || (gv && !(gv = tg_narrow(gv, -2, 0, k)))) return false;
-    tg_tensor *across = tg_unsqueeze(s, -2), *down = tg_unsqueeze(s, -1), *middle = tgi_diagonal_of(gs);
+    tg_tensor *across = tg_unsqueeze(s, -2), *down = tg_unsqueeze(s, -1), *middle = tg_diag_embed(gs, 0, -2, -1);
     tg_tensor *gaps = tgi_gaps(tg_mul(s, s));
     if (!across || !down) return false;
     if (gu) middle = tg_add(middle, tg_mul(tg_div(tgi_skew(tg_matmul(tgi_turned(u), gu)), gaps), across));
@@ -53603,11 +53602,15 @@ static inline TGI_V(power_f32) TGI_V(exp_parts_f32)(float c)
     return e;
 }
 
-/* 2^n in two factors, since it may be too large or too small for a float. */
+/* 2^n (1 + p), with 2^n in two factors, since it may be too large or too small for a float. */
+static inline float TGI_V(scaled_f32)(TGI_V(power_f32) e)
+{
+    return (1.0f + e.p) * TGI_V(power_of_2_f32)(e.n >> 1) * TGI_V(power_of_2_f32)(e.n - (e.n >> 1));
+}
+
 static inline float TGI_V(expf)(float x)
 {
-    const TGI_V(power_f32) e = TGI_V(exp_parts_f32)(TGI_V(between)(x, -104.0f, 89.0f));
-    const float y = (1.0f + e.p) * TGI_V(power_of_2_f32)(e.n >> 1) * TGI_V(power_of_2_f32)(e.n - (e.n >> 1));
+    const float y = TGI_V(scaled_f32)(TGI_V(exp_parts_f32)(TGI_V(between)(x, -104.0f, 89.0f)));
     return x == x ? y : x;
 }
 
@@ -54277,6 +54280,13 @@ static inline TGI_V(power_f64) TGI_V(exp_parts_f64)(double c)
     return e;
 }
 
+/* 2^n (1 + p), in two factors as scaled_f32. */
+static inline double TGI_V(scaled_f64)(TGI_V(power_f64) e)
+{
+    const uint64_t half = ((e.n + 2048) >> 1 & 2047) - 1024;
+    return (1 + e.p) * TGI_V(power_of_2_f64)(half) * TGI_V(power_of_2_f64)(e.n - half);
+}
+
 /* 2^(n - 1) times 2 (1 + p), which is infinite from 709.8 on; where it is subnormal or almost, 2^(n + 127) first. */
 static inline double TGI_V(exp_of_f64)(double x)
 {
@@ -54356,10 +54366,9 @@ static inline double TGI_V(power_of)(double x, double y, double p)
 static inline double TGI_V(exp_of_sum)(double p, double rest)
 {
     const double low = p < -746 ? -746 : p;
-    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(low > 710 ? 710 : low);
-    const uint64_t half = ((e.n + 2048) >> 1 & 2047) - 1024;
-    const double both = e.p + (fabs(p) < 750 ? rest + rest * e.p : 0);
-    return (1 + both) * TGI_V(power_of_2_f64)(half) * TGI_V(power_of_2_f64)(e.n - half);
+    TGI_V(power_f64) e = TGI_V(exp_parts_f64)(low > 710 ? 710 : low);
+    e.p += fabs(p) < 750 ? rest + rest * e.p : 0;
+    return TGI_V(scaled_f64)(e);
 }
 
 /* |x|^y = exp(y log(|x|)), where the logarithm has 64 digits or more: it is h + l, and so are the other numbers.  With
@@ -54453,17 +54462,6 @@ static inline tgi_real TGI_T(atanh_of)(tgi_real x)
 {
     const tgi_real a = TGI_T_ABS(x), half = TGI_BY_TYPE(0.5f, 0.5);
     return TGI_T(signed_by)(half * TGI_T(log1p_of)(2 * a / (1 - a)), TGI_T(sign_of)(x));
-}
-
-/* 2^n (1 + p), in two factors, since it may be too large or too small for a number. */
-static inline tgi_real TGI_T(scaled)(TGI_T(power) e)
-{
-#ifdef TGI_SECOND_TYPE
-    const uint64_t half = ((e.n + 2048) >> 1 & 2047) - 1024;
-#else
-    const int32_t half = e.n >> 1;
-#endif
-    return (1 + e.p) * TGI_T(power_of_2)(half) * TGI_T(power_of_2)(e.n - half);
 }
 
 /* 2^x = 2^k exp(r log(2)), for the integer k next to x. */

@@ -57,7 +57,7 @@ static bool tgi_rule_rcumsum(tgi_step *step, tg_tensor *g)
 """),
     (HEADER, "    OP(ALL, bool, cumsum, (",
      "    OP(PLAIN, bool, rcumsum, (tgi_thread *S, const tgi_rows *rows)) \\\n"),
-    (HEADER, "/* y, x [rows, n]: y[i] = x[0] + .. + x[i] */\nstatic bool tgi_plain_cumsum(", """\
+    (HEADER, "static bool tgi_plain_cumsum(", """\
 static bool tgi_plain_rcumsum(TGI_UNUSED tgi_thread *S, const tgi_rows *rows)
 {
     for (int64_t row = 0; row < tgi_plain_count(rows->ndim, rows->dim); ++row) {
