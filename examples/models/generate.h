@@ -360,7 +360,7 @@ static inline bool run_turns(const model *m, const options *o, batch *b, turn *t
     return tg_ok();
 }
 
-/* The whole program, with a model that was read; config is not needed any more after it. */
+/* Texts by a model that was read. */
 static inline bool generate(const model *m, const options *o, const json *config)
 {
     TG_SCOPE;
@@ -395,5 +395,24 @@ static inline bool generate(const model *m, const options *o, const json *config
     free(b.ids);
     bpe_free(tokenizer);
     return ok;
+}
+
+/* The main of a model with the weights w: `read` reads them as config.json says, and fills in *m. */
+static inline int run_model(int argc, char **argv, weights *w,
+                            bool (*read)(model *m, const options *o, const json *config))
+{
+    model m;
+    options o;
+    if (!read_options(&o, argc, argv)) return usage(argv[0]);
+    json_document config = read_config(&o);
+    bool ok = config.node != NULL;
+    {
+        TG_SCOPE;
+        ok = ok && read(&m, &o, config.node) && generate(&m, &o, config.node);
+        close_weights(w);
+    }
+    json_free(&config);
+    tg_shutdown();
+    return ok && tg_ok() ? 0 : 1;
 }
 #endif

@@ -96,25 +96,16 @@ static bool read_model(gpt2 *g, const options *o, const json *config)
     return all_taken(&g->w);
 }
 
-int main(int argc, char **argv)
+static gpt2 network;
+
+static bool read_network(model *m, const options *o, const json *config)
 {
-    static gpt2 g;
-    options o;
-    if (!read_options(&o, argc, argv)) return usage(argv[0]);
-    json_document config = read_config(&o);
-    bool ok = config.node != NULL;
-    {
-        TG_SCOPE;
-        ok = ok && read_model(&g, &o, config.node);
-        if (ok) {
-            const int64_t width = tg_dim(g.token, 1);
-            const model m = {&g, forward, g.n_layers, g.heads, width / g.heads, tg_dim(g.position, 0),
-                             tg_dtype_of(g.token)};
-            ok = generate(&m, &o, config.node);
-        }
-        close_weights(&g.w);
-    }
-    json_free(&config);
-    tg_shutdown();
-    return ok && tg_ok() ? 0 : 1;
+    gpt2 *const g = &network;
+    if (!read_model(g, o, config)) return false;
+    const model described = {g, forward, g->n_layers, g->heads, tg_dim(g->token, 1) / g->heads,
+                             tg_dim(g->position, 0), tg_dtype_of(g->token)};
+    *m = described;
+    return true;
 }
+
+int main(int argc, char **argv) { return run_model(argc, argv, &network.w, read_network); }

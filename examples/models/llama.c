@@ -193,23 +193,15 @@ static bool read_model(llama *m, const options *o, const json *config)
     return all_taken(&m->w);
 }
 
-int main(int argc, char **argv)
+static llama network;
+
+static bool read_network(model *m, const options *o, const json *config)
 {
-    static llama m;
-    options o;
-    if (!read_options(&o, argc, argv)) return usage(argv[0]);
-    json_document config = read_config(&o);
-    bool ok = config.node != NULL;
-    {
-        TG_SCOPE;
-        ok = ok && read_model(&m, &o, config.node);
-        if (ok) {
-            const model described = {&m, forward, m.n_layers, m.kv_heads, m.positions.width, 0, tg_dtype_of(m.token)};
-            ok = generate(&described, &o, config.node);
-        }
-        close_weights(&m.w);
-    }
-    json_free(&config);
-    tg_shutdown();
-    return ok && tg_ok() ? 0 : 1;
+    llama *const l = &network;
+    if (!read_model(l, o, config)) return false;
+    const model described = {l, forward, l->n_layers, l->kv_heads, l->positions.width, 0, tg_dtype_of(l->token)};
+    *m = described;
+    return true;
 }
+
+int main(int argc, char **argv) { return run_model(argc, argv, &network.w, read_network); }

@@ -894,16 +894,21 @@ static void argsort(call *c)
     give(c, tg_argsort(first(c), whole(c, 1, "dim", -1), flag(c, 2, "descending", false)));
 }
 
-static void median(call *c)
+/* One median of all elements, or one of each row. */
+static void median_of(call *c, tg_tensor *(*of_all)(tg_tensor *),
+                      tg_tensor *(*of_rows)(tg_tensor *, int, bool, tg_tensor **))
 {
     tg_tensor *index = NULL;
     if (!given(c, 1, "dim")) {
-        give(c, tg_median(first(c)));
+        give(c, of_all(first(c)));
         return;
     }
-    give(c, tg_median_dim(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
+    give(c, of_rows(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
     give(c, index);
 }
+
+static void median(call *c) { median_of(c, tg_median, tg_median_dim); }
+static void nanmedian(call *c) { median_of(c, tg_nanmedian, tg_nanmedian_dim); }
 
 static void running(call *c)
 {
@@ -1136,16 +1141,6 @@ static void mode(call *c)
 {
     tg_tensor *index = NULL;
     give(c, tg_mode(first(c), whole(c, 1, "dim", -1), flag(c, 2, "keepdim", false), &index));
-    give(c, index);
-}
-static void nanmedian(call *c)
-{
-    tg_tensor *index = NULL;
-    if (!given(c, 1, "dim")) {
-        give(c, tg_nanmedian(first(c)));
-        return;
-    }
-    give(c, tg_nanmedian_dim(first(c), whole(c, 1, "dim", 0), flag(c, 2, "keepdim", false), &index));
     give(c, index);
 }
 
