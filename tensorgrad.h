@@ -30821,8 +30821,7 @@ tg_tensor *tg_linalg_lstsq(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor *
     if (rank) *rank = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_linalg_lstsq, NULL, &A, &B)) return NULL;
     if (!tgi_check_matrix(c.S, op, "A", A, false)) return tgi_composite_end(&c, NULL);
-    const bool vector = tgi_is_vector_side(A, B) ||
-                        (B->ndim + 1 == A->ndim && tgi_same_shape(B, A->ndim - 1, A->dim));
+    const bool vector = tgi_is_vector_side(A, B);
     if (vector) B = tg_unsqueeze(B, -1);
     if (!B || !tgi_check_matrix(c.S, op, "B", B, false) || !tgi_check_sides(c.S, op, A, B, true) ||
         !tgi_one_batch(c.S, op, &A, &B)) {
@@ -30992,10 +30991,9 @@ tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n)
     tgi_composite c;
     if (!tensors) return tgi_no_tensor(tgi_null_argument(tgi_self(), op, "tensors"));
     if (!tgi_argument_list(tgi_self(), op, "tensors", tensors, n, n)) return NULL;
-    if (n < 2) {
-        tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "multi_dot(): expected at least 2 tensors but got %d", n);
-        return NULL;
-    }
+    if (n < 2)
+        return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op,
+                                      "multi_dot(): expected at least 2 tensors but got %d", n));
     if (!tgi_one_device(tgi_self(), op, "tensors", tensors, n) || !tgi_composite_begin(&c, op)) return NULL;
     tg_tensor *chain[TGI_CHAIN], *y = NULL;
     for (int i = 0; i < n; ++i) {

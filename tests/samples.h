@@ -6665,6 +6665,7 @@ SAMPLES(linalg_multi_dot)
     expect(tg_linalg_multi_dot(list, 3), "[3, 3]");
     refuse(tg_linalg_multi_dot(list, 1), "expected at least 2 tensors but got 1");
     refuse(tg_linalg_multi_dot(list + 1, 1), "expected at least 2 tensors but got 1");
+    refuse(tg_linalg_multi_dot(list, 0), "expected at least 2 tensors but got 0");
     list[1] = ones(3);
     refuse(tg_linalg_multi_dot(list, 3), "tensor 1 must be 2D but got 1D");
 }
