@@ -1,5 +1,5 @@
-/* generate.h: what gpt2.c and llama.c share: options, weights by their names in a file, a cache of keys and values, and
-   the loop that draws one token after the other for a batch of prompts.
+/* generate.h: what gpt2.c and llama.c share: options, a cache of keys and values, and the loop that draws one token
+   after the other for a batch of prompts.
 
    Prompts of different lengths are padded at their ends to that of the longest, T.  The cache has slots for tokens: T
    for the prompts, of which a short one does not use the last, then one for each new token.  A position counts from 0
@@ -9,12 +9,11 @@
 #if !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L /* gettimeofday */
 #endif
-#include "../../tensorgrad.h"
+#include "weights.h"
 #include "bpe.h"
-#include <stdarg.h>
 #include <sys/time.h>
 
-enum { ROWS = 64, LAYERS = 256 };
+enum { ROWS = 64 };
 
 typedef struct {
     const char *folder, *logits, *prompt[ROWS];
@@ -90,80 +89,6 @@ static inline bool read_options(options *o, int argc, char **argv)
     return o->folder && o->rows > 0 && o->tokens >= 0;
 }
 
-static inline json_document read_config(const options *o)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/config.json", o->folder);
-    const json_document config = json_read(path);
-    if (!config.node) fprintf(stderr, "%s is not there, or is no JSON\n", path);
-    return config;
-}
-
-/* ---- weights, mapped from the file ---- */
-
-typedef struct {
-    tg_dict *file;
-    tg_tensor *taken[LAYERS * 16];
-    int n, missing;
-} weights;
-
-static inline bool open_weights(weights *w, const options *o)
-{
-    char path[1024];
-    memset(w, 0, sizeof *w);
-    snprintf(path, sizeof path, "%s/model.safetensors", o->folder);
-    FILE *whole = fopen(path, "rb");
-    if (whole) fclose(whole);
-    else snprintf(path, sizeof path, "%s/model.safetensors.index.json", o->folder);
-    w->file = tg_safetensors_open(path);
-    return w->file != NULL;
-}
-
-static inline tg_tensor *own(weights *w, tg_tensor *t)
-{
-    if (t && w->n < LAYERS * 16) w->taken[w->n++] = tg_retain(t);
-    return t;
-}
-
-/* The tensor of this name, a printf format, which leaves the file; NULL if there is none. */
-static inline tg_tensor *optional(weights *w, const char *format, ...)
-{
-    char name[256];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(name, sizeof name, format, list);
-    va_end(list);
-    tg_tensor *t = own(w, tg_dict_get(w->file, name));
-    if (t) tg_dict_remove(w->file, name);
-    return t;
-}
-
-static inline tg_tensor *required(weights *w, const char *format, int64_t layer)
-{
-    char name[256];
-    snprintf(name, sizeof name, format, (int)layer);
-    tg_tensor *t = optional(w, "%s", name);
-    if (t) return t;
-    fprintf(stderr, "missing: %s\n", name);
-    ++w->missing;
-    return NULL;
-}
-
-/* What is left in the file is not of this model. */
-static inline bool all_taken(weights *w)
-{
-    for (int i = 0; i < tg_dict_count(w->file); ++i) fprintf(stderr, "unexpected: %s\n", tg_dict_name(w->file, i));
-    tg_dict_free(w->file);
-    w->file = NULL;
-    return w->missing == 0;
-}
-
-static inline void close_weights(weights *w)
-{
-    for (int i = 0; i < w->n; ++i) tg_release(w->taken[i]);
-    tg_dict_free(w->file);
-}
-
 /* ---- the parts of a forward that have to do with the cache ---- */
 
 /* q [N, heads, L, width] sees k and v [N, kv_heads, L, width], which are new, and what is in the cache of the layer. */
@@ -181,14 +106,6 @@ static inline tg_tensor *attend(turn *t, int layer, tg_tensor *q, tg_tensor *k, 
     seen = tg_reshape(tg_narrow(seen, 1, 0, slots), TG_SHAPE(N, 1, 1, slots));
     return tg_scaled_dot_product_attention_ex(q, keys, values, seen, 0, false, 0, true, 0, 0);
 }
-
-/* x [N, L, width] -> [N, heads, L, width / heads] */
-static inline tg_tensor *split_heads(tg_tensor *x, int64_t heads)
-{
-    return tg_transpose(tg_unflatten(x, -1, TG_SHAPE(heads, -1)), 1, 2);
-}
-
-static inline tg_tensor *join_heads(tg_tensor *x) { return tg_flatten(tg_transpose(x, 1, 2), 2, 3); }
 
 /* x [N, L, width]: the position of each row whose logits are wanted, [N, width] */
 static inline tg_tensor *wanted(const turn *t, tg_tensor *x)
@@ -404,7 +321,7 @@ static inline int run_model(int argc, char **argv, weights *w,
     model m;
     options o;
     if (!read_options(&o, argc, argv)) return usage(argv[0]);
-    json_document config = read_config(&o);
+    json_document config = read_config(o.folder);
     bool ok = config.node != NULL;
     {
         TG_SCOPE;

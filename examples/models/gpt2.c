@@ -85,7 +85,7 @@ static bool read_model(gpt2 *g, const options *o, const json *config)
         fprintf(stderr, "config.json is not that of a GPT-2\n");
         return false;
     }
-    if (!open_weights(&g->w, o) || tg_dict_rename(g->w.file, names, 3) != TG_OK) return false;
+    if (!open_weights(&g->w, o->folder) || tg_dict_rename(g->w.file, names, 3) != TG_OK) return false;
     g->token = required(&g->w, "wte.weight", 0);
     g->position = required(&g->w, "wpe.weight", 0);
     for (int64_t i = 0; i < g->n_layers; ++i) read_layer(g, &g->layers[i], i);

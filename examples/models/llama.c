@@ -182,7 +182,7 @@ static bool read_sizes(llama *m, const json *config)
 static bool read_model(llama *m, const options *o, const json *config)
 {
     static const tg_rename computed = {"*.rotary_emb.inv_freq", NULL, false}; /* in old files */
-    if (!read_sizes(m, config) || !open_weights(&m->w, o)) return false;
+    if (!read_sizes(m, config) || !open_weights(&m->w, o->folder)) return false;
     if (tg_dict_rename(m->w.file, &computed, 1) != TG_OK) return false;
     m->token = required(&m->w, "model.embed_tokens.weight", 0);
     m->norm = required(&m->w, "model.norm.weight", 0);
