@@ -7136,7 +7136,7 @@ typedef struct {
 /* What is computed of each matrix a [m, n] of a batch (see FACTOR), and what it has besides:
        LU                   out: L and U [m, n], pivots i32 [min(m, n)], from 1, order of the rows i64 [m]
        SOLVE, TRIANGULAR    b [n, k]; out: a^-1 b.  TRIANGULAR: upper or lower triangle; unit: ones on its diagonal
-       INV                  k = n; out: a^-1; quiet: infinity if there is none
+       INV, COFACTORS       k = n; out: a^-1; or det(a) a^-T.  SOLVE and INV: quiet: infinity if there is no a^-1
        DET, SLOGDET         out: the determinant; or the logarithm of its size, and its sign
        CHOLESKY             out: the lower triangle
        QR                   out: q [m, k], r [k, n]
@@ -7149,6 +7149,7 @@ enum {
     TGI_FACTOR_INV,
     TGI_FACTOR_DET,
     TGI_FACTOR_SLOGDET,
+    TGI_FACTOR_COFACTORS,
     TGI_FACTOR_CHOLESKY,
     TGI_FACTOR_TRIANGULAR,
     TGI_FACTOR_QR,
@@ -8650,6 +8651,75 @@ TGI_CALLED int64_t tgi_factor_with_lu(const tgi_factor *f, const tgi_matrix_loop
     return 0;
 }
 
+/* LU of a [n, n] whose next pivot is the largest of all elements that are left: its row is exchanged as swap [n] says,
+   its column as across [n] does.  Behind a pivot that is 0 nothing is left; returns that pivot, from 1, or 0. */
+TGI_CALLED int64_t tgi_factor_lu_of_all(const tgi_matrix_loops *l, int64_t n, double *a, int64_t *swap, int64_t *across)
+{
+    for (int64_t k = 0; k < n; ++k) {
+        double *const row = a + k * n + k, most = -1;
+        int64_t down = 0, right = 0;
+        for (int64_t i = 0; i < n - k; ++i) {
+            double size;
+            const int64_t at = tgi_factor_largest(n - k, row + i * n, 1, &size);
+            if (size > most) most = size, down = i, right = at;
+        }
+        if (TGI_FACTOR_FIRST) swap[k] = k + down, across[k] = k + right;
+        tgi_factor_swap(n, a + k * n, a + (k + down) * n);
+        TGI_FACTOR_EACH(i, right ? n : 0) {
+            const double before = a[i * n + k];
+            a[i * n + k] = a[i * n + k + right], a[i * n + k + right] = before;
+        }
+        TGI_FACTOR_MEET();
+        const double pivot = row[0];
+        if (pivot == 0) return k + 1;
+        TGI_FACTOR_EACH(i, n - k - 1) row[(i + 1) * n] /= pivot;
+        tgi_factor_update(l, n - k - 1, n - k - 1, row + n + 1, n, -1, row + n, n, row + 1);
+    }
+    return 0;
+}
+
+/* The cofactors of a, which are the transpose of det(a) a^-1.  With p a q = l [u v; 0 d], [x; y] = l^-1 p, where y is a
+   row, and e = det(p) det(u) det(q), det(a) a^-1 = e q [u^-1 (d x - v y); y], a polynomial in d, which may be 0.  If a
+   pivot before it is 0, more columns are exchanged; if one still is, all cofactors are 0. */
+TGI_CALLED int64_t tgi_factor_cofactors(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
+{
+    const int64_t n = f->n;
+    double *const a = room, *const x = a + n * n, *const y = x + (n - 1) * n;
+    int64_t *const swap = (int64_t *)(x + n * n), *const across = swap + n;
+    tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
+    int64_t info = tgi_factor_lu(l, n, n, a, swap);
+    TGI_FACTOR_EACH(i, n) across[i] = i;
+    if (info && info < n) {
+        tgi_factor_load(f, f->a, f->a_step, batch, n, n, a);
+        info = tgi_factor_lu_of_all(l, n, a, swap, across);
+    }
+    TGI_FACTOR_MEET();
+    tgi_factor_identity(n, n, x);
+    if (info && info < n) {
+        TGI_FACTOR_EACH(i, n) x[i * n + i] = 0;
+        TGI_FACTOR_MEET();
+        tgi_factor_store(f, 0, batch, n, n, x, false);
+        return 0;
+    }
+    double e = 1;
+    const double d = a[n * n - 1];
+    for (int64_t i = 0; i < n; ++i) {
+        e *= ((swap[i] != i) != (across[i] != i) ? -1 : 1) * (i + 1 < n ? a[i * n + i] : 1);
+        tgi_factor_swap(n, x + i * n, x + swap[i] * n);
+    }
+    tgi_factor_triangle(l, false, true, n, n, a, x);
+    TGI_FACTOR_EACH(i, (n - 1) * n) x[i] *= d;
+    tgi_factor_update(l, n - 1, n, x, n, -1, a + n - 1, n, y);
+    TGI_FACTOR_EACH(i, n) a[i * n + n - 1] = i + 1 == n; /* [u 0; 0 1] leaves y alone */
+    TGI_FACTOR_MEET();
+    tgi_factor_triangle(l, true, false, n, n, a, x);
+    TGI_FACTOR_EACH(i, n * n) x[i] *= e;
+    TGI_FACTOR_MEET();
+    for (int64_t i = n - 1; i >= 0; --i) tgi_factor_swap(n, x + i * n, x + across[i] * n);
+    tgi_factor_store(f, 0, batch, n, n, x, true);
+    return 0;
+}
+
 TGI_CALLED int64_t tgi_factor_with_triangle(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     const int64_t n = f->n, k = f->k;
@@ -9095,6 +9165,7 @@ static TGI_UNUSED size_t tgi_factor_room(const tgi_factor *f)
 TGI_INLINE int64_t tgi_factor_one(const tgi_factor *f, const tgi_matrix_loops *l, int64_t batch, double *room)
 {
     switch (f->kind) {
+    case TGI_FACTOR_COFACTORS: return tgi_factor_cofactors(f, l, batch, room);
     case TGI_FACTOR_TRIANGULAR: return tgi_factor_with_triangle(f, l, batch, room);
     case TGI_FACTOR_CHOLESKY: return tgi_factor_cholesky(f, l, batch, room);
     case TGI_FACTOR_QR: return tgi_factor_qr(f, l, batch, room);
@@ -30220,18 +30291,20 @@ static bool tgi_rule_linalg_inv(tgi_step *step, tg_tensor *g)
 }
 
 /* a^-1 b, where a [.., n, n] and b [.., n, k] have one batch */
-static tg_tensor *tgi_solve(tg_tensor *a, tg_tensor *b)
+static tg_tensor *tgi_solve(tg_tensor *a, tg_tensor *b, bool quiet)
 {
     tgi_call c;
     if (!tgi_op_begin2(&c, TGI_OP_linalg_solve, a, b)) return NULL;
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_SOLVE);
+    f.quiet = quiet;
     tg_tensor *x = tgi_output_like(&c, c.in[1], (tg_dtype)c.in[1]->dtype);
-    return tgi_op_end(&c, x && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_SOLVE), x, NULL, NULL));
+    return tgi_op_end(&c, x && tgi_factor_call(&c, f, x, NULL, NULL));
 }
 
 static bool tgi_rule_linalg_solve(tgi_step *step, tg_tensor *g)
 {
     tg_tensor *a = tgi_saved_tensor(step, 0), *x = tgi_saved_tensor(step, -1);
-    tg_tensor *gb = tg_linalg_solve(tgi_turned(a), g, true);
+    tg_tensor *gb = tgi_solve(tgi_turned(a), g, true);
     return tgi_set_input_grad(step, 1, gb) &&
            (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tg_neg(tg_matmul(gb, tgi_turned(x)))));
 }
@@ -30268,7 +30341,7 @@ tg_tensor *tg_linalg_solve(tg_tensor *A, tg_tensor *B, bool left)
         !tgi_one_batch(c.S, op, &A, &B)) {
         return tgi_composite_end(&c, NULL);
     }
-    tg_tensor *x = left ? tgi_solve(A, B) : tgi_turned(tgi_solve(tgi_turned(A), tgi_turned(B)));
+    tg_tensor *x = left ? tgi_solve(A, B, false) : tgi_turned(tgi_solve(tgi_turned(A), tgi_turned(B), false));
     return tgi_composite_end(&c, vector && x ? tg_squeeze(x, -1) : x);
 }
 
@@ -30327,30 +30400,45 @@ tg_tensor *tg_linalg_det(tg_tensor *A)
     return tgi_op_end(&c, y && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_DET), y, NULL, NULL));
 }
 
-/* y A^-T: the cofactors of A.  Where the determinant is 0, they are det(U) det(V^T) U D V^T with the products of all
-   singular values but one in D. */
+/* The gradient of the determinant, without a graph. */
+static tg_tensor *tgi_cofactors(tg_tensor *A)
+{
+    tgi_call c;
+    if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_det, A, true)) return NULL;
+    tgi_factor f = tgi_factor_of(TGI_FACTOR_COFACTORS);
+    f.k = c.in[0]->dim[c.in[0]->ndim - 1];
+    tg_tensor *y = tgi_output_like(&c, c.in[0], (tg_dtype)c.in[0]->dtype);
+    return tgi_op_end(&c, y && tgi_factor_call(&c, f, y, NULL, NULL));
+}
+
+/* y A^-T; where the determinant y is 0: det(U) det(V^T) U D V^T with the products of all singular values but one in D.
+   Whether one is 0 is asked on the host. */
+static tg_tensor *tgi_cofactors_with_graph(tg_tensor *A, tg_tensor *y)
+{
+    const int64_t n = A->dim[A->ndim - 1];
+    tg_tensor *S = NULL, *Vh = NULL, *one = tgi_identity_like(A, n, n), *singular = tg_eq_scalar(tg_detach(y), 0);
+    tg_tensor *any = tg_any(singular);
+    if (!any || !one) return NULL;
+    const bool some = tg_item(any) != 0;
+    tg_tensor *where = some ? tg_unsqueeze(tg_unsqueeze(singular, -1), -1) : NULL;
+    tg_tensor *inverse = tgi_inverse("linalg_det", some ? tg_where(where, one, A) : A, true);
+    tg_tensor *regular = tg_mul(tgi_turned(inverse), tg_unsqueeze(tg_unsqueeze(y, -1), -1));
+    if (!some) return regular;
+    tg_tensor *steps = tg_mul(one, tg_arange_on(1, (double)n + 1, 1, (tg_dtype)A->dtype, tgi_device_of(A)));
+    tg_tensor *U = tg_linalg_svd(tg_where(where, A, steps), true, &S, &Vh);
+    tg_tensor *others = U ? tg_add(tg_mul(tg_unsqueeze(S, -2), tg_rsub_scalar(one, 1)), one) : NULL;
+    tg_tensor *sign = tg_mul(tg_linalg_det(U), tg_linalg_det(Vh));
+    tg_tensor *D = tg_unsqueeze(tg_prod_dim(others, -1, false), -2);
+    D = tg_mul(D, tg_unsqueeze(tg_unsqueeze(sign, -1), -1));
+    return tg_where(where, tg_matmul(tg_mul(U, D), Vh), regular);
+}
+
 static bool tgi_rule_linalg_det(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *A = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1), *S = NULL, *Vh = NULL;
-    const int64_t n = A->dim[A->ndim - 1];
-    if (n == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(A));
-    tg_tensor *one = tgi_identity_like(A, n, n), *singular = tg_eq_scalar(tg_detach(y), 0), *any = tg_any(singular);
-    if (!any || !one) return false;
-    const bool some = tg_item(any) != 0;
-    tg_tensor *scale = tg_unsqueeze(tg_unsqueeze(g, -1), -1);
-    tg_tensor *where = some ? tg_unsqueeze(tg_unsqueeze(singular, -1), -1) : NULL;
-    tg_tensor *regular = some ? tg_where(where, one, A) : A;
-    tg_tensor *rest = tg_mul(tgi_turned(tg_linalg_inv(regular)), tg_unsqueeze(tg_unsqueeze(y, -1), -1));
-    if (some) {
-        tg_tensor *steps = tg_mul(one, tg_arange_on(1, (double)n + 1, 1, (tg_dtype)A->dtype, tgi_device_of(A)));
-        tg_tensor *U = tg_linalg_svd(tg_where(where, A, steps), true, &S, &Vh);
-        tg_tensor *others = U ? tg_add(tg_mul(tg_unsqueeze(S, -2), tg_rsub_scalar(one, 1)), one) : NULL;
-        tg_tensor *sign = tg_mul(tg_linalg_det(U), tg_linalg_det(Vh));
-        tg_tensor *D = tg_unsqueeze(tg_prod_dim(others, -1, false), -2);
-        D = tg_mul(D, tg_unsqueeze(tg_unsqueeze(sign, -1), -1));
-        rest = tg_where(where, tg_matmul(tg_mul(U, D), Vh), rest);
-    }
-    return tgi_set_input_grad(step, 0, tg_mul(rest, scale));
+    tg_tensor *A = tgi_saved_tensor(step, 0), *y = tgi_saved_tensor(step, -1);
+    if (A->dim[A->ndim - 1] == 0) return tgi_set_input_grad(step, 0, tg_zeros_like(A));
+    tg_tensor *cofactors = step->S->grad_off ? tgi_cofactors(A) : tgi_cofactors_with_graph(A, y);
+    return tgi_set_input_grad(step, 0, tg_mul(cofactors, tg_unsqueeze(tg_unsqueeze(g, -1), -1)));
 }
 
 tg_tensor *tg_linalg_slogdet(tg_tensor *A, tg_tensor **logabsdet)
@@ -30370,7 +30458,7 @@ tg_tensor *tg_linalg_slogdet(tg_tensor *A, tg_tensor **logabsdet)
 
 static bool tgi_rule_linalg_slogdet(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *inverse = tg_linalg_inv(tgi_saved_tensor(step, 0));
+    tg_tensor *inverse = tgi_inverse("linalg_slogdet", tgi_saved_tensor(step, 0), true);
     return tgi_set_input_grad(step, 0, tg_mul(tgi_turned(inverse), tg_unsqueeze(tg_unsqueeze(g, -1), -1)));
 }
 

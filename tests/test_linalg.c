@@ -178,6 +178,67 @@ TEST(eigenvectors) { on_all(check_eigh, true); }
 TEST(singular_vectors) { on_all(check_svd, false); }
 TEST(pseudoinverses) { on_all(check_pinv, false); }
 
+/* a [n, n] without row i and column j */
+static tg_tensor *minor_of(tg_tensor *a, int64_t i, int64_t j)
+{
+    const int64_t n = tg_dim(a, 0);
+    a = tg_cat(TG_LIST(tg_narrow(a, 0, 0, i), tg_narrow(a, 0, i + 1, n - 1 - i)), 0);
+    return tg_cat(TG_LIST(tg_narrow(a, 1, 0, j), tg_narrow(a, 1, j + 1, n - 1 - j)), 1);
+}
+
+/* Matrices [7, n, n] that are regular, but for: 1 a column of zeros, 2 and 3 a column or row that is in it twice, 4 both
+   of these, of rank n - 2 if they are not one and the same, 5 nothing but zeros, 6 zeros above and on the diagonal. */
+static tg_tensor *of_all_ranks(int64_t n, tg_dtype dtype)
+{
+    tg_tensor *a = tg_mul_scalar(normal(7, n, n, TG_F64), n < 9 ? 3 : 1 / sqrt((double)n));
+    if (n < 9) a = tg_floor(a); /* pivots that are 0 without rounding */
+    tg_fill_(tg_select(tg_select(a, 0, 1), 1, 0), 0);
+    if (n > 1) {
+        tg_copy_(tg_select(tg_select(a, 0, 2), 1, 1), tg_select(tg_select(a, 0, 2), 1, 0));
+        tg_copy_(tg_select(tg_select(a, 0, 3), 0, n - 1), tg_select(tg_select(a, 0, 3), 0, 0));
+        tg_copy_(tg_select(tg_select(a, 0, 4), 1, 1), tg_select(tg_select(a, 0, 4), 1, 0));
+        tg_fill_(tg_select(tg_select(a, 0, 4), 0, n / 2), 0);
+    }
+    tg_fill_(tg_select(a, 0, 5), 0);
+    tg_copy_(tg_select(a, 0, 6), tg_tril(tg_select(a, 0, 6), -1));
+    return tg_to_dtype(a, dtype);
+}
+
+/* The gradient of a determinant has the determinants of all minors, also where it is 0 itself; only with a graph backward
+   waits for the device. */
+TEST(cofactors)
+{
+    static const int64_t rows[] = {1, 2, 3, 5, 20};
+    int64_t k, b, i, j;
+    for (k = 0; k < 20; ++k) {
+        TG_SCOPE;
+        const int64_t n = rows[k / 4];
+        tg_tensor *a = of_all_ranks(n, k & 1 ? TG_F32 : TG_F64), *y, *grad, *again;
+        int64_t waits;
+        a = tg_set_requires_grad(k & 2 ? turned(tg_contiguous(turned(a))) : a, true);
+        y = tg_sum(tg_linalg_det(a));
+        again = NULL;
+        CHECK(tg_gradients(TG_LIST(y), NULL, TG_LIST(a), &again, TG_CREATE_GRAPH) == TG_OK);
+        waits = tg_stats_on(HERE).waits;
+        tg_backward(y);
+        CHECK(tg_stats_on(HERE).waits == waits);
+        grad = tg_grad(a);
+        for (b = 0; b < 7; ++b) {
+            tg_tensor *wanted = tg_zeros_on(TG_SHAPE(n, n), TG_F64, HERE);
+            for (i = 0; i < n; ++i) {
+                for (j = 0; j < n; ++j) {
+                    tg_tensor *minor = minor_of(tg_to_dtype(tg_select(tg_detach(a), 0, b), TG_F64), i, j);
+                    tg_set(wanted, TG_SHAPE(i, j), ((i + j) % 2 ? -1 : 1) * tg_item(tg_linalg_det(minor)));
+                }
+            }
+            wanted = tg_to_dtype(wanted, tg_dtype_of(a));
+            NEAR(tg_select(grad, 0, b), wanted, n);
+            NEAR(tg_select(again, 0, b), wanted, 20 * n);
+        }
+        CHECK(tg_ok());
+    }
+}
+
 /* Matrices on which simpler methods fail: the factorizations of check_* hold for them, too. */
 TEST(hard_matrices)
 {
@@ -323,6 +384,7 @@ int main(int argc, char **argv)
     RUN(eigenvectors);
     RUN(singular_vectors);
     RUN(pseudoinverses);
+    RUN(cofactors);
     RUN(hard_matrices);
     RUN(numbers_that_are_scaled);
     RUN(numbers_that_are_not_finite);
