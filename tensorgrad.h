@@ -20875,7 +20875,9 @@ tg_tensor *tg_cartesian_prod(tg_tensor *const *tensors, int n)
     tgi_composite c;
     tg_tensor *grid[TG_MAX_DIMS];
     if (!tgi_composite_begin(&c, "cartesian_prod")) return NULL;
-    if (tg_meshgrid(tensors, n, grid) != TG_OK) return tgi_composite_end(&c, NULL);
+    if (!(tensors ? tgi_check_meshgrid(c.S, c.name, tensors, n) : tgi_null_argument(c.S, c.name, "tensors")) ||
+        tg_meshgrid(tensors, n, grid) != TG_OK)
+        return tgi_composite_end(&c, NULL);
     for (int i = 0; i < n; ++i) {
         if (!(grid[i] = tg_reshape(grid[i], TG_SHAPE(-1)))) return tgi_composite_end(&c, NULL);
     }
@@ -22884,8 +22886,9 @@ static int64_t tgi_padded_from(char mode, int64_t i, int64_t n)
 /* t with the elements that the mode says before and behind those of dim, or without some if a pad is negative. */
 static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t before, int64_t after, char mode)
 {
-    const int64_t n = t->dim[dim], most = mode == 'r' ? n - 1 : mode == 'c' ? n : INT32_MAX, size = n + before + after;
-    if (before > most || after > most || size < (n > 0 ? 1 : 0) || before < -n || after < -n || (n == 0 && size > 0)) {
+    const int64_t n = t->dim[dim], most = mode == 'r' ? n - 1 : mode == 'c' ? n : INT32_MAX;
+    const int64_t size = before > most || after > most || before < -n || after < -n ? -1 : n + before + after;
+    if (size < (n > 0 ? 1 : 0) || (n == 0 && size > 0)) {
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "pad_mode",
                                       "Padding size should be less than the corresponding input dimension, but got: "
                                       "padding (%lld, %lld) at dimension %d of input %s",
@@ -23211,10 +23214,9 @@ static tg_tensor *tgi_median(const char *op, tg_tensor *t, int dim, bool keepdim
         return tgi_composite_end(&c, NULL);
     }
     tg_tensor *place = tgi_same_place(t, dim, (n - 1) / 2);
-    if (tgi_dtypes[t->dtype].floating) {
+    if (place && tgi_dtypes[t->dtype].floating) {
         tg_tensor *numbers = tgi_count_numbers(t, dim);
-        tg_tensor *last = tg_clamp_min(tg_sub_scalar(numbers, 1), 0);
-        if (skips_nan) place = tg_floor_divide(last, tgi_same_place(t, dim, 2));
+        if (skips_nan) place = tg_floor_divide(tg_clamp_min(tg_sub_scalar(numbers, 1), 0), tgi_same_place(t, dim, 2));
         else place = tg_where(tg_lt_scalar(numbers, (double)n), numbers, place);
     }
     return tgi_in_place(&c, t, place, dim, keepdim, indices);
@@ -27087,6 +27089,8 @@ static tg_tensor *tgi_fourier_named(const char *op, tg_tensor *x, tgi_fourier_wa
     tg_shape list = TG_DIMS(dim);
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_fft, op, &x)) return NULL;
+    if (dims && (!tgi_shape_argument(c.S, op, "s", &s) || !tgi_shape_argument(c.S, op, "dims", dims)))
+        return tgi_composite_end(&c, NULL);
     const tg_dtype given = (tg_dtype)x->dtype;
     const bool pairs = way.kind != TGI_FOURIER_TO_HALF;
     if (!tgi_dtypes[given].floating) x = tg_to_dtype(x, c.S->default_dtype);
@@ -27126,7 +27130,7 @@ static tg_tensor *tgi_frequencies(const char *op, int64_t n, double d, bool half
         tgi_fail(c.S, TG_ERR_ARGUMENT, op, "n > 0 and d != 0 are needed, but got n=%lld, d=%g", (long long)n, d);
         return tgi_composite_end(&c, NULL);
     }
-    const int64_t positive = half ? n / 2 + 1 : (n + 1) / 2;
+    const int64_t positive = half ? n / 2 + 1 : n - n / 2;
     tg_tensor *y = tg_arange(0, (double)positive, 1);
     if (y && !half && n > 1) {
         tg_tensor *const parts[2] = {y, tg_arange((double)-(n / 2), 0, 1)};
@@ -27234,7 +27238,11 @@ static tg_tensor *tgi_istft(tgi_thread *S, tg_tensor *x, int64_t n_fft, int64_t 
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "expected pairs [.., %lld, windows, 2], but got %s",
                                       (long long)(onesided ? n_fft / 2 + 1 : n_fft), tgi_shape_text(x).text));
     }
-    const int64_t windows = x->dim[x->ndim - 2], samples = n_fft + hop * (windows - 1), cut = center ? n_fft / 2 : 0;
+    const int64_t windows = x->dim[x->ndim - 2], cut = center ? n_fft / 2 : 0;
+    if (hop > (INT64_MAX - n_fft) / windows || length > INT64_MAX - cut)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "hop_length=%lld or length=%lld is too large",
+                                      (long long)hop, (long long)length));
+    const int64_t samples = n_fft + hop * (windows - 1);
     x = tg_transpose(one ? tg_unsqueeze(x, 0) : x, -3, -2);
     x = onesided ? tg_fft_irfft(x, n_fft, -1, norm) : tg_real(tg_fft_ifft(x, -1, -1, norm));
     if (!window && x) window = tg_ones_on(TG_SHAPE(n_fft), (tg_dtype)x->dtype, tgi_device_of(x));
@@ -27246,8 +27254,10 @@ static tg_tensor *tgi_istft(tgi_thread *S, tg_tensor *x, int64_t n_fft, int64_t 
     if (kept <= cut && length != 0)
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, op, "no sample is left of %lld", (long long)samples));
     sum = tg_narrow(sum, 1, cut, kept - cut), weight = tg_narrow(weight, 1, cut, kept - cut);
-    if (!weight || (kept > cut && tg_item(tg_amin(tg_detach(weight))) < 1e-11))
-        return tgi_no_tensor(!weight ? false : tgi_fail(S, TG_ERR_ARGUMENT, op, "window overlap add min: 1"));
+    tg_tensor *least = weight && kept > cut ? tg_amin(tg_detach(weight)) : weight;
+    if (!least) return NULL;
+    if (kept > cut && tg_item(least) < 1e-11)
+        return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "window overlap add min: 1"));
     x = tg_div(sum, weight);
     if (x && length > kept - cut) x = tg_pad(x, TG_DIMS(0, length - (kept - cut)), 0);
     return x && one ? tg_squeeze(x, 0) : x;
@@ -29433,6 +29443,7 @@ static tg_tensor *tgi_search(const char *op, tg_tensor *sorted, tg_tensor *value
     if (sorted->ndim == 1 && r.length > 0 && tgi_is_contiguous(values)) { /* one row of all */
         r.ndim = 0;
         r.length = tgi_numel(values);
+        r.step[0] = r.step[1] = 1; /* the last dim, if it has one element, may have any stride */
     }
     tg_tensor *const along[2] = {sorted, sorter};
     for (int i = 0; i < 2; ++i) {
@@ -29503,10 +29514,10 @@ tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
         min = tg_item(least), max = tg_item(most);
     }
     if (min == max) min -= 1, max += 1;
-    if (bins < 1 || !(min < max) || !tgi_is_finite(min) || !tgi_is_finite(max)) {
+    if (bins < 1 || bins == INT64_MAX || !(min < max) || !tgi_is_finite(min) || !tgi_is_finite(max)) {
         tgi_fail(c.S, TG_ERR_ARGUMENT, "histc",
-                 "bins must be > 0, and max must be larger than min, both finite, but got %lld bins of the range of "
-                 "[%g, %g]", (long long)bins, min, max);
+                 "bins must be > 0 and < 2^63 - 1, and max must be larger than min, both finite, but got %lld bins of "
+                 "the range of [%g, %g]", (long long)bins, min, max);
         return tgi_composite_end(&c, NULL);
     }
     /* as PyTorch, in this order; x - min in the dtype of x */
@@ -31991,14 +32002,15 @@ tg_tensor *tg_geometric_(tg_tensor *t, double p)
 /* Numbers for the elements of a, and of b unless that is NULL, broadcast; NULL passes an error on. */
 static tg_tensor *tgi_draw(tgi_thread *S, tgi_draw_kind kind, tg_tensor *a, tg_tensor *b)
 {
+    const bool two = b != NULL;
     if (!a) return NULL;
     S->grad_off = true; /* the end of the composite restores it */
     const tg_dtype dtype = tgi_dtypes[a->dtype].floating ? (tg_dtype)a->dtype : S->default_dtype;
-    tg_tensor *sum = b ? tg_add(tg_detach(a), tg_detach(b)) : a; /* for its shape */
+    tg_tensor *sum = two ? tg_add(tg_detach(a), tg_detach(b)) : a; /* for its shape */
     if (!sum) return NULL;
     a = tg_contiguous(tg_expand(tg_to_dtype(a, TG_F64), tgi_shape_of(sum)));
-    if (b) b = tg_contiguous(tg_expand(tg_to_dtype(b, TG_F64), tgi_shape_of(sum)));
-    tg_tensor *y = a ? tg_empty_on(tgi_shape_of(sum), dtype, tgi_device_of(a)) : NULL;
+    if (two) b = tg_contiguous(tg_expand(tg_to_dtype(b, TG_F64), tgi_shape_of(sum)));
+    tg_tensor *y = a && (b || !two) ? tg_empty_on(tgi_shape_of(sum), dtype, tgi_device_of(a)) : NULL;
     return y ? tgi_draw_into(S, y, kind, a, b, 0, 0) : NULL;
 }
 
@@ -36692,7 +36704,7 @@ static bool tgi_write_unsigned(tgi_file *f, tg_tensor *t, int type)
 {
     const int size = tgi_file_dtypes[type].size;
     const tg_mark mark = tg_scope_begin();
-    tg_tensor *wide = tg_contiguous(tg_to_ex(t, TG_CPU, TG_I64, 0));
+    tg_tensor *wide = mark.serial ? tg_contiguous(tg_to_ex(t, TG_CPU, TG_I64, 0)) : NULL;
     const int64_t *const value = wide ? (const int64_t *)tgi_bytes_at(f->S, wide, 0, false) : NULL;
     bool ok = value != NULL;
     for (int64_t i = 0; ok && i < tgi_numel(t); ++i) {

@@ -4342,8 +4342,8 @@ SAMPLES(grid_sample)
 {
     static const char *const modes[] = {"bilinear", "nearest", "bicubic"};
     for (int i = 0; i < 9; ++i) { /* with places inside and outside, far from edges of pixels */
-        sample(S(2, 2, 4, 3), range(-1.3, 1.3), S(2, 3, 5, 2), text(modes[i / 3]), count(i % 3), flag(i % 2));
-        sample(S(1, 2, 3, 2, 3), range(-1.2, 1.2), S(1, 2, 1, 2, 3), text(modes[i / 3]), count(i % 3), flag(i % 2));
+        sample(S(2, 1, 3, 2), range(-1.3, 1.3), S(2, 1, 2, 2), text(modes[i / 3]), count(i % 3), flag(i % 2));
+        sample(S(1, 1, 2, 2, 3), range(-1.2, 1.2), S(1, 1, 1, 2, 3), text(modes[i / 3]), count(i % 3), flag(i % 2));
     }
     sample(S(2, 1, 1, 4), range(-1, 1), S(2, 1, 3, 2), text("bilinear"), count(2), flag(1)); /* a column of one element */
     sample(S(0, 2, 3, 3), S(0, 2, 2, 2), text("bilinear"));
@@ -5692,11 +5692,16 @@ SAMPLES(block_diag)
 }
 SAMPLES(cartesian_prod)
 {
+    tg_tensor *many[TG_MAX_DIMS + 1];
+    int i;
     sample(S(2), S(3));
     sample(S(2), S(1), S(3));
     sample(S(4));
     edge(in("[1, 2]"), in("[3, 4]"), gives("[[1, 3], [1, 4], [2, 3], [2, 4]]"), grads("[2, 2]"), grads("[2, 2]"));
     refuse(tg_cartesian_prod(TG_LIST(ones(2, 2))), "Expected 0D or 1D tensor");
+    for (i = 0; i <= TG_MAX_DIMS; ++i) many[i] = ones(1);
+    refuse(tg_cartesian_prod(many, TG_MAX_DIMS + 1), "a grid has 1 to 8 dims, not 9");
+    refuse(tg_cartesian_prod(NULL, 2), "tensors is NULL");
 }
 SAMPLES(combinations)
 {
@@ -5917,6 +5922,7 @@ SAMPLES(searchsorted)
     edge(constant("[1, 2, 3, nan, 0]"), constant("[1, 3]"), flag(1), gives("[1, 1, 2, 2, 0]"));
     expect(tg_searchsorted(i64("[[1, 3], [5, 5]]"), i64("[[3, 4, 0], [5, 6, 4]]"), false, NULL), "[[1, 2, 0], [0, 2, 0]]");
     expect(tg_searchsorted(ones(0), ones(2), true, NULL), "[0, 0]");
+    expect(tg_searchsorted(f64("[1, 2, 3]"), tg_transpose(f64("[[0, 2, 4]]"), 0, 1), false, NULL), "[[0], [1], [3]]");
     refuse(tg_searchsorted(ones(2, 3), ones(3, 2), false, NULL), "the first N-1 dimensions");
     refuse(tg_searchsorted(tg_scalar(1), ones(2), false, NULL), "should have positive dimension");
     refuse(tg_searchsorted(i64("[1]"), ones(2), false, NULL), "should have same dtype");
@@ -5947,6 +5953,7 @@ SAMPLES(histc)
     expect(tg_histc(f64("[1, 2, 5]"), 2, 0, 0), "[2, 1]");
     expect(tg_histc(f64("[1, 1]"), 2, 0, 0), "[0, 2]");
     refuse(tg_histc(ones(2), 0, 0, 1), "bins must be > 0");
+    refuse(tg_histc(ones(2), INT64_MAX, 0, 1), "bins must be > 0");
     refuse(tg_histc(ones(2), 2, 1, 0), "max must be larger than min");
 }
 SAMPLES(histogram)
@@ -6042,6 +6049,7 @@ SAMPLES(pad_mode)
     edge(in("[[1, 2, 3]]"), dims(2, 1), text("replicate"), gives("[[1, 1, 1, 2, 3, 3]]"), grads("[[3, 1, 2]]"));
     edge(in("[[1, 2, 3]]"), dims(2, 1), text("circular"), gives("[[2, 3, 1, 2, 3, 1]]"), grads("[[2, 2, 2]]"));
     refuse(tg_pad_mode(ones(3), TG_SHAPE(3, 0), "reflect"), "Padding size should be less");
+    refuse(tg_pad_mode(ones(3), TG_SHAPE(1, INT64_MAX), "replicate"), "Padding size should be less");
     refuse(tg_pad_mode(ones(3), TG_SHAPE(1), "reflect"), "divisible by 2");
     refuse(tg_pad_mode(ones(3), TG_SHAPE(1, 1), "mirror"), "Unrecognised padding mode mirror");
 }

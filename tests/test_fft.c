@@ -2,6 +2,7 @@
  * dim, of one row and of many, in strided memory; and what is made of them: transforms of windows, and back. */
 #include "tensorgrad.h"
 #include "helpers.h"
+#include <limits.h>
 
 enum { COMPLEX, TO_HALF, FROM_HALF };
 
@@ -154,6 +155,7 @@ TEST(layouts)
 TEST(several_dims)
 {
     tg_tensor *x = tg_randn_on(TG_SHAPE(4, 5, 6, 2), TG_F64, HERE), *y, *z;
+    tg_shape bad = TG_SCALAR;
     y = tg_fft_fft(tg_fft_fft(x, 7, 0, NULL), 3, 2, NULL);
     CHECK(tg_allclose(tg_fft_fftn(x, TG_DIMS(7, 3), TG_DIMS(0, 2), NULL), y, 1e-12, 1e-12));
     z = tg_fft_fft2(tg_fft_ifft2(x, TG_SCALAR, TG_SCALAR, NULL), TG_SCALAR, TG_SCALAR, NULL);
@@ -168,6 +170,10 @@ TEST(several_dims)
     CHECK(tg_dtype_of(tg_fft_rfft(tg_arange_on(0, 4, 1, TG_I64, HERE), -1, -1, NULL)) == TG_F32);
     y = tg_randn_on(TG_SHAPE(1, 1, 1, 1, 1, 1, 3, 2), TG_F64, HERE); /* 8 dims, of which the first is padded */
     CHECK(tg_dim(tg_fft_fft(y, 4, 0, NULL), 0) == 4);
+    bad.ndim = INT_MIN;
+    CHECK_FAILS(tg_fft_fft2(x, bad, TG_SCALAR, NULL), "at most 8 dims");
+    CHECK_FAILS(tg_fft_irfftn(x, TG_SCALAR, bad, NULL), "at most 8 dims");
+    CHECK_FAILS(tg_fft_ifftshift(x, bad), "at most 8 dims");
 }
 
 TEST(frequencies)
@@ -209,6 +215,10 @@ TEST(windows_and_back)
     y = tg_stft(x, 16, 0, NULL, false, NULL, false, false);
     CHECK(tg_dim(y, 1) == 16 && tg_dim(y, 2) == 22);
     CHECK(tg_allclose(tg_istft(y, 16, 0, NULL, false, false, false, -1), x, 1e-9, 1e-9));
+    CHECK_FAILS(tg_istft(y, 16, INT64_MAX, NULL, false, false, false, -1), "is too large");
+    CHECK_FAILS(tg_istft(y, 16, 0, NULL, true, false, false, INT64_MAX), "is too large");
+    CHECK_FAILS(tg_istft(y, 16, 0, tg_zeros_on(TG_SHAPE(16), TG_F64, HERE), false, false, false, -1),
+                "window overlap add min");
 }
 
 static tg_tensor *spectrum(tg_tensor *const *in, int n, void *user)
