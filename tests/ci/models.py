@@ -1,5 +1,6 @@
 """models.py PROGRAMS OUT: examples/models against transformers and tokenizers, with small models of random weights that are made
-here.  PROGRAMS has gpt2, llama, tokens and allocations.so, which models.sh builds; files go to OUT.
+here.  PROGRAMS has gpt2, llama, tokens and allocations.so, which models.sh builds; files go to OUT.  images.py has the
+models of images.
 
 Logits, greedy tokens, batches of prompts of different lengths, penalties, windows, positions that are scaled; f64, f32, bf16 and
 f16; one file and shards; names that are missing or too many; numbers of tokens and texts; what generation allocates and how much
@@ -7,6 +8,7 @@ memory it has.  The reference computes norms and angles in f64, too, where the m
 import copy, json, os, re, subprocess, sys
 
 from checks import check, summary
+from images import check_images
 
 PROGRAMS, OUT = sys.argv[1], sys.argv[2]
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -406,4 +408,5 @@ with open("tensorgrad.h", encoding="utf8") as header:
     source = header.read(200000)
 check_tokenizers(source)
 check_texts(source)
+check_images(PROGRAMS, OUT)
 sys.exit(summary())

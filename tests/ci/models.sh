@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# models.sh FOLDER LIBRARY.o [python]: the models of examples/models against transformers, and their tokenizer against
-# tokenizers, in a python that has these and PyTorch; it is found as tests/tools/replay.sh says.  Where it has not, that is
-# said.
+# models.sh FOLDER LIBRARY.o [python]: the models of examples/models against transformers and torchvision, and their tokenizer
+# against tokenizers, in a python that has these and PyTorch; it is found as tests/tools/replay.sh says.  Where it has not,
+# that is said.
 cd "$(dirname "$0")/../.." || exit 2
 out=$1 library=$2
 mkdir -p "$out" || exit 2
 openmp=$(nm "$library" | grep -q 'GOMP\|__kmpc' && echo -fopenmp)
-for program in gpt2 llama; do
+for program in gpt2 llama vit resnet; do
     cc -std=c99 -O1 -DTG_COMPILED examples/models/$program.c "$library" $openmp -lm -o "$out/$program" || exit 1
 done
 cc -std=c99 -O1 tests/ci/units/tokens.c -o "$out/tokens" || exit 1
