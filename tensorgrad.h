@@ -5968,14 +5968,23 @@ TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64
 TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* Functions, since of an unsigned type x < 0 would be a warning. */
-TGI_INLINE int64_t tgi_int_sign(int64_t x) { return (x > 0) - (x < 0); }
-TGI_INLINE int64_t tgi_int_relu(int64_t x) { return x & ((int64_t)(x < 0) - 1); } /* all bits, or none */
-TGI_INLINE int64_t tgi_int_abs(int64_t x)
-{
-    const int64_t negative = -(int64_t)(x < 0); /* all bits, or none */
-    return tgi_wrap_sub(x ^ negative, negative);
-}
+/* Functions, since of an unsigned type x < 0 would be a warning; of fewer bits for shorter types, whose vectors have
+   more elements.  x is a `real`. */
+#define TGI_FUNCTIONS_OF_SIGNED(type, bits)                                                                           \
+    TGI_INLINE type tgi_i##bits##_sign(type x) { return (type)((x > 0) - (x < 0)); }                                  \
+    TGI_INLINE type tgi_i##bits##_relu(type x) { return x < 0 ? 0 : x; }                                              \
+    TGI_INLINE type tgi_i##bits##_abs(type x) { return x < 0 ? (type)(0 - (uint##bits##_t)x) : x; }
+TGI_FUNCTIONS_OF_SIGNED(int8_t, 8)
+TGI_FUNCTIONS_OF_SIGNED(int16_t, 16)
+TGI_FUNCTIONS_OF_SIGNED(int32_t, 32)
+TGI_FUNCTIONS_OF_SIGNED(int64_t, 64)
+#define TGI_BY_SIZE(name, x)                                                                                          \
+    (sizeof(real) == 8 ? tgi_i64_##name(x)                                                                            \
+     : sizeof(real) == 2 ? (int64_t)tgi_i16_##name((int16_t)(x))                                                      \
+     : sizeof(real) == 1 && (real)-1 < (real)1 ? (int64_t)tgi_i8_##name((int8_t)(x)) : tgi_i32_##name((int32_t)(x)))
+#define tgi_int_sign(x) TGI_BY_SIZE(sign, x)
+#define tgi_int_relu(x) TGI_BY_SIZE(relu, x)
+#define tgi_int_abs(x) TGI_BY_SIZE(abs, x)
 
 /* base^exponent by squaring.  With a negative exponent it is 1 / base^-exponent without its fraction: 0, but 1 or -1
    for the bases 1 and -1. */
@@ -45772,12 +45781,13 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
-/* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64, u8.  Results are doubles or, of i64
-   and u8, int64_t.  fold: *result = the combination of *result and x [n].  across: result [n] = the combination of each
-   result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in bytes, from row to row. */
+/* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64, u8, i8, i16, i32; the last three may
+   be NULL.  Results are doubles or, of integers, int64_t.  fold: *result = the combination of *result and x [n].
+   across: result [n] = the combination of each result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in
+   bytes, from row to row. */
 typedef struct {
-    void (*fold[4])(void *result, const void *x, int64_t n);
-    void (*across[4])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
+    void (*fold[7])(void *result, const void *x, int64_t n);
+    void (*across[7])(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
 } tgi_reduction_row;
 enum { TGI_REDUCE_WIDTH = 512 };
 
@@ -45859,7 +45869,8 @@ typedef struct tgi_index_block tgi_index_block; /* see CPU_INDEX */
 typedef struct tgi_kernels {
     const char *name;
     tgi_map_kernel map[2][TGI_OP_to];      /* by elementwise op: the ops before `to` */
-    tgi_map_kernel narrow[3][TGI_OP_to];   /* u8, i8, i16; NULL: there is none */
+    tgi_map_kernel narrow[4][TGI_OP_to];   /* u8, i8, i16, i32; NULL: there is none */
+    tgi_map_kernel wide[TGI_OP_to];        /* i64; NULL: that of any processor */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
@@ -46548,6 +46559,7 @@ typedef struct {
 TGI_LOOPS_BEGIN
 TGI_LOAD(i8, int8_t, i16, int16_t, x)
 TGI_STORE(i16, int16_t, i8, int8_t, x)
+TGI_LOAD(b8, uint8_t, i32, int32_t, x)
 TGI_LOOPS_END
 
 /* y [n] = a tile [n], side by side, converted.  A tile of i16 is one of i8. */
@@ -46591,6 +46603,7 @@ static void tgi_load_block(const tgi_map_job *job, int k, void *tile, const char
         x = own.bytes;
     }
     if (job->compute == TG_I16) tgi_load_i8_as_i16(tile, x, size, rows * columns);
+    else if (job->compute == TG_I32) tgi_load_b8_as_i32(tile, x, size, rows * columns);
     else tgi_load_elements(job->compute, tile, dtype, x, size, rows * columns);
 }
 
@@ -46659,7 +46672,9 @@ static tgi_map_kernel tgi_map_kernel_of(tgi_thread *S, int op, tg_dtype compute,
         if (s == -2) return compute == TG_F32 ? tgi_inverse_square_f32 : tgi_inverse_square_f64;
         op = s == -1 ? TGI_OP_reciprocal : s == 0.5 ? TGI_OP_sqrt : s == -0.5 ? TGI_OP_rsqrt : op;
     }
-    return column < 2 ? tgi_kernels_of(S)->map[column][op] : tgi_map_rows[op].kernel[column];
+    if (column < 2) return tgi_kernels_of(S)->map[column][op];
+    const tgi_map_kernel wide = tgi_kernels_of(S)->wide[op];
+    return wide ? wide : tgi_map_rows[op].kernel[column];
 }
 
 /* Whether the result is stored past the caches: all operands, of `numel` elements each, have TGI_STREAM_LEAST bytes
@@ -46734,8 +46749,8 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     return true;
 }
 
-/* Integers of 8 and 16 bits have kernels of their own, in rows of kernels->narrow. */
-enum { TGI_NARROW_U8, TGI_NARROW_I8, TGI_NARROW_I16, TGI_NOT_NARROW };
+/* Integers of 8, 16 and 32 bits have kernels of their own, in rows of kernels->narrow. */
+enum { TGI_NARROW_U8, TGI_NARROW_I8, TGI_NARROW_I16, TGI_NARROW_I32, TGI_NOT_NARROW };
 
 /* Whether the lowest byte of the result is made of the lowest bytes of the operands alone, so that the kernel for u8 is
    that for i8, too. */
@@ -46783,21 +46798,23 @@ static int tgi_narrow_map_of(const tgi_loop *loop, tgi_loop *narrow)
     const tgi_map_row *row = &tgi_map_rows[loop->kernel];
     const tg_dtype dtype = loop->arg[1].dtype;
     const int64_t size = tgi_bytes_of(dtype);
+    const bool masked = size == 4 && (loop->kernel == TGI_OP_where || loop->kernel == TGI_OP_masked_fill);
     bool any_i8 = loop->arg[0].dtype == TG_I8;
     bool alike = row->test ? tgi_bytes_of(loop->arg[0].dtype) == 1 : loop->arg[0].dtype == dtype;
-    if (dtype != TG_U8 && dtype != TG_I8 && dtype != TG_I16 && dtype != TG_BOOL) return TGI_NOT_NARROW;
+    if (tgi_dtypes[dtype].floating || size == 8) return TGI_NOT_NARROW;
     for (int k = 1; k < loop->nargs; ++k) {
         any_i8 = any_i8 || loop->arg[k].dtype == TG_I8;
-        alike = alike && loop->arg[k].dtype == dtype;
+        alike = alike && loop->arg[k].dtype == (masked && k == loop->nargs - 1 ? TG_BOOL : dtype);
     }
-    for (int k = 0; k < loop->nargs && !(alike && size == 2); ++k) {
+    for (int k = 0; k < loop->nargs && !(alike && size > 1); ++k) {
         if (tgi_bytes_of(loop->arg[k].dtype) != 1) return TGI_NOT_NARROW;
     }
     *narrow = *loop;
     double *const s = narrow->scalar;
     if (loop->kernel == TGI_OP_neg) narrow->kernel = TGI_OP_rsub_scalar, s[0] = 0; /* GCC makes no vectors of -x */
     if (loop->kernel == TGI_OP_clamp) { /* bounds beyond those of the kernel's type bound nothing */
-        const double low = any_i8 || size == 2 ? INT16_MIN : 0, high = any_i8 || size == 2 ? INT16_MAX : UINT8_MAX;
+        const double low = size == 4 ? INT32_MIN : size == 2 ? INT16_MIN : any_i8 ? INT8_MIN : 0;
+        const double high = size == 4 ? INT32_MAX : size == 2 ? INT16_MAX : any_i8 ? INT8_MAX : UINT8_MAX;
         s[0] = s[0] < low ? low : s[0];
         s[1] = s[1] > high ? high : s[1];
     }
@@ -46806,16 +46823,19 @@ static int tgi_narrow_map_of(const tgi_loop *loop, tgi_loop *narrow)
         for (int k = 0; k < 2; ++k) s[k] = (double)(uint8_t)(uint64_t)tgi_number_i64(s[k]);
         return TGI_NARROW_U8;
     }
-    const bool i8 = size == 1 && row->test;
-    const double low = i8 ? INT8_MIN : INT16_MIN, high = i8 ? INT8_MAX : INT16_MAX;
+    const bool quotient = loop->kernel == TGI_OP_fmod || loop->kernel == TGI_OP_remainder ||
+                          loop->kernel == TGI_OP_floor_divide;
+    const bool i8 = size == 1 && !quotient;
+    const double low = size == 4 ? INT32_MIN : i8 ? INT8_MIN : INT16_MIN;
+    const double high = size == 4 ? INT32_MAX : i8 ? INT8_MAX : INT16_MAX;
     for (int k = 0; k < 2; ++k) alike = alike && s[k] >= low && s[k] <= high;
-    return !alike ? TGI_NOT_NARROW : i8 ? TGI_NARROW_I8 : TGI_NARROW_I16;
+    return !alike ? TGI_NOT_NARROW : size == 4 ? TGI_NARROW_I32 : i8 ? TGI_NARROW_I8 : TGI_NARROW_I16;
 }
 
 /* Runs the kernel of a row of kernels->narrow.  Results of tests are bytes. */
 static bool tgi_narrow_map(tgi_thread *S, tgi_loop *narrow, int row)
 {
-    static const tg_dtype dtypes[] = {TG_U8, TG_I8, TG_I16};
+    static const tg_dtype dtypes[] = {TG_U8, TG_I8, TG_I16, TG_I32};
     const bool test = tgi_map_rows[narrow->kernel].test;
     const tg_dtype compute = dtypes[row], result = test ? TG_U8 : compute;
     for (int k = 0; k < narrow->nargs && row == TGI_NARROW_U8; ++k) narrow->arg[k].dtype = TG_U8;
@@ -47426,6 +47446,17 @@ static void tgi_reduce_pieces(const tgi_reduce_job *job)
     }
 }
 
+/* The column of the loops for elements of this dtype, which becomes u8 where bytes will do; and the dtype that they
+   compute in. */
+static int tgi_reduction_column(const tgi_reduction_row *row, tgi_reduction kind, tg_dtype *dtype, tg_dtype *compute)
+{
+    if (*dtype == TG_BOOL || (*dtype == TG_I8 && (kind == TGI_ANY || kind == TGI_ALL))) *dtype = TG_U8;
+    const int column = *dtype == TG_U8 ? 3 : *dtype == TG_I8 ? 4 : *dtype == TG_I16 ? 5 : *dtype == TG_I32 ? 6 : -1;
+    const bool own = column >= 0 && row->fold[column];
+    *compute = own ? *dtype : tgi_compute_dtype(*dtype);
+    return own ? column : tgi_compute_index(*compute);
+}
+
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
@@ -47434,10 +47465,8 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     job.kernels = tgi_kernels_of(S);
     const tgi_reduction_row *const row = &job.kernels->reductions[reduce->kind];
     job.square = reduce->squares ? job.kernels->map[in.dtype == TG_F64][TGI_OP_mul] : NULL;
-    if (in.dtype == TG_BOOL) in.dtype = TG_U8;
-    job.compute = in.dtype == TG_U8 ? TG_U8 : tgi_compute_dtype(in.dtype);
+    const int column = tgi_reduction_column(row, reduce->kind, &in.dtype, &job.compute);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
-    const int column = job.compute == TG_U8 ? 3 : tgi_compute_index(job.compute);
     job.fold = row->fold[column];
     job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
@@ -53891,8 +53920,10 @@ static inline float TGI_V(gelu_tanhf)(float x)
 TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #endif
 
-/* Integers of 8 and 16 bits.  Where there are kernels for AVX2, the portable ones lack these, and the way is that of
-   the other integers, by i64.  i8 has kernels for tests; else those of u8 serve that give the same bits, or of i16. */
+/* Integers of 8, 16 and 32 bits.  Where there are kernels for AVX2, the portable ones lack these, and the way is that
+   of the other integers, by i64.  Where those of u8 give the bits of i8 they serve it, too; quotients of i8 are those
+   of i16.  Those for i8 are paid for by maximum i8 65536,65536 in the sweep, those for i32 by abs i32 65536 and its
+   neighbours, and those for i64, which AVX2 can compare, by abs i64 65536. */
 #if !defined(TGI_LIGHT_AS_AVX2) && !(defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN))
 #define TGI_NARROW_FLOATS(name, inputs, numbers, yi)
 #define TGI_NARROW_CHOICE TGI_NARROW_FLOATS
@@ -53900,14 +53931,25 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #define TGI_NARROW_POWER TGI_NARROW_FLOATS
 #define TGI_NARROW_CALLS TGI_NARROW_FLOATS
 #define TGI_NARROW_WHOLE TGI_NARROW_FLOATS
-#define TGI_NARROW_QUOTIENT TGI_NARROW_ANY
-#define TGI_NARROW_ANY(name, inputs, numbers, yi)                                   \
+#define TGI_NARROW_QUOTIENT(name, inputs, numbers, yi)                              \
     TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi) \
     TGI_KERNEL(TGI_V(name##_i16), int16_t, real, tgi_f64_to_i16, inputs, numbers, yi)
-#define TGI_NARROW_TEST(name, inputs, numbers, yi)                                     \
-    TGI_KERNEL(TGI_V(name##_u8), uint8_t, uint8_t, tgi_f64_to_u8, inputs, numbers, yi) \
-    TGI_KERNEL(TGI_V(name##_i8), int8_t, uint8_t, tgi_f64_to_i8, inputs, numbers, yi)  \
-    TGI_KERNEL(TGI_V(name##_i16), int16_t, uint8_t, tgi_f64_to_i16, inputs, numbers, yi)
+#ifdef TGI_AGAIN
+#define TGI_WIDE_KERNEL(name, inputs, numbers, yi) \
+    TGI_KERNEL(TGI_V(name##_i64), int64_t, real, tgi_number_i64, inputs, numbers, yi)
+#else
+#define TGI_WIDE_KERNEL(name, inputs, numbers, yi)
+#endif
+#define TGI_NARROW_ANY(name, inputs, numbers, yi)                                        \
+    TGI_NARROW_QUOTIENT(name, inputs, numbers, yi)                                       \
+    TGI_KERNEL(TGI_V(name##_i8), int8_t, real, tgi_f64_to_i8, inputs, numbers, yi)       \
+    TGI_KERNEL(TGI_V(name##_i32), int32_t, real, tgi_f64_to_i32, inputs, numbers, yi)    \
+    TGI_WIDE_KERNEL(name, inputs, numbers, yi)
+#define TGI_NARROW_TEST(name, inputs, numbers, yi)                                       \
+    TGI_KERNEL(TGI_V(name##_u8), uint8_t, uint8_t, tgi_f64_to_u8, inputs, numbers, yi)   \
+    TGI_KERNEL(TGI_V(name##_i8), int8_t, uint8_t, tgi_f64_to_i8, inputs, numbers, yi)    \
+    TGI_KERNEL(TGI_V(name##_i16), int16_t, uint8_t, tgi_f64_to_i16, inputs, numbers, yi) \
+    TGI_KERNEL(TGI_V(name##_i32), int32_t, uint8_t, tgi_f64_to_i32, inputs, numbers, yi)
 #define TGI_NARROW_X(name, kind, y, yi, ...) TGI_NARROW_##kind(name, X, NONE, yi)
 #define TGI_NARROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_NARROW_##kind(name, X, public, yi)
 #define TGI_NARROW_AB(name, kind, y, yi, ...) TGI_NARROW_##kind(name, AB, NONE, yi)
@@ -56228,9 +56270,10 @@ TGI_PASS_BEGIN
 /* ---- reductions ----
 
    A fold goes by TGI_LANES lanes, as the sums of SIMD_TYPED do; across, eight rows are combined two by two, and then
-   with the results, which are wider.  `part` is the type of both: sums of floats are in floats over `block` elements at
-   most, those of a row or eight of a column; the largest of floats is exact in floats; products, which may leave the
-   range of a float on their way, are in doubles. */
+   with the results, which are wider; of the last rows four, if there are no more (prod_dim f32 4x16384 dim=0).  `part`
+   is the type of both: sums of floats are in floats over `block` elements at most, those of a row or eight of a column;
+   the largest of floats is exact in floats; products, which may leave the range of a float on their way, are in
+   doubles. */
 #ifndef TGI_LIGHT_AS_AVX2
 #ifndef TGI_FOLD
 #define TGI_TWO(y, type, u, v, combination)    \
@@ -56277,9 +56320,9 @@ TGI_PASS_BEGIN
         const char *at = (const char *)elements;                                                              \
         const int64_t by = step / (int64_t)sizeof(type);                                                      \
         sum *const y = (sum *)result;                                                                         \
-        type lacking[TGI_REDUCE_WIDTH]; /* in place of the rows that eight lack */                            \
+        type lacking[TGI_REDUCE_WIDTH]; /* in place of the rows that eight lack, or four */                   \
         for (int64_t i = 0; rows % 8 != 0 && i < n; ++i) lacking[i] = (type)(identity);                       \
-        for (; rows > 0; rows -= 8, at += 8 * step) {                                                         \
+        for (; rows > 4; rows -= 8, at += 8 * step) {                                                         \
             const type *row[8];                                                                               \
             for (int k = 0; k < 8; ++k) row[k] = k < rows ? (const type *)(const void *)at + k * by : lacking;\
             const type *const r0 = row[0], *const r1 = row[1], *const r2 = row[2], *const r3 = row[3];        \
@@ -56300,6 +56343,20 @@ TGI_PASS_BEGIN
                 TGI_TWO(y[i], sum, y[i], p, combination)                                                      \
                 y[i] = any ? (sum)(none) : y[i];                                                              \
             }                                                                                                 \
+        }                                                                                                     \
+        if (rows <= 0) return;                                                                                \
+        const type *const r0 = (const type *)(const void *)at, *const r1 = rows > 1 ? r0 + by : lacking;      \
+        const type *const r2 = rows > 2 ? r0 + 2 * by : lacking, *const r3 = rows > 3 ? r0 + 3 * by : lacking;\
+        TGI_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; ++i) {                                                                     \
+            const flag any = is_odd(flag, r0[i]) | is_odd(flag, r1[i]) | is_odd(flag, r2[i]) |                \
+                             is_odd(flag, r3[i]);                                                             \
+            part p, q;                                                                                        \
+            TGI_TWO(p, part, r0[i], r1[i], combination)                                                       \
+            TGI_TWO(q, part, r2[i], r3[i], combination)                                                       \
+            TGI_TWO(p, part, p, q, combination)                                                               \
+            TGI_TWO(y[i], sum, y[i], p, combination)                                                          \
+            y[i] = any ? (sum)(none) : y[i];                                                                  \
         }                                                                                                     \
     }
 /* The larger one of two floats is here that of the instruction that chooses, which forgets a NaN x: NaN is looked for
@@ -56336,10 +56393,36 @@ TGI_PASS_BEGIN
     TGI_FOLD(TGI_V(name##_fold_i64), TGI_V(name##_across_i64), int64_t, int64_t, int64_t, identity_i64,                \
              combination_i64, uint64_t, TGI_IS_ODD_sum, 0)                                                             \
     TGI_FOLD(TGI_V(name##_fold_u8), TGI_V(name##_across_u8), uint8_t, TGI_PART_U8_##name, int64_t, identity_i64,       \
-             combination_i64, uint8_t, TGI_IS_ODD_sum, 0)
-#define TGI_REDUCTION_ROW(name, ...)                                              \
-    {{TGI_V(name##_fold_f32), TGI_V(name##_fold_f64), TGI_V(name##_fold_i64), TGI_V(name##_fold_u8)}, \
-     {TGI_V(name##_across_f32), TGI_V(name##_across_f64), TGI_V(name##_across_i64), TGI_V(name##_across_u8)}},
+             combination_i64, uint8_t, TGI_IS_ODD_sum, 0)                                                              \
+    TGI_SIGNED_FOLDS_##name(name, combination_i64)
+/* amax i8 65536 and its neighbours pay for the loops of signed integers; the other kinds go by i64. */
+#define TGI_SIGNED_FOLDS(name, i8, i16, i32, i8_part, i16_part, i32_part, combination)                                 \
+    TGI_FOLD(TGI_V(name##_fold_i8), TGI_V(name##_across_i8), int8_t, i8_part, int64_t, i8, combination, uint8_t,       \
+             TGI_IS_ODD_sum, 0)                                                                                        \
+    TGI_FOLD(TGI_V(name##_fold_i16), TGI_V(name##_across_i16), int16_t, i16_part, int64_t, i16, combination, uint16_t, \
+             TGI_IS_ODD_sum, 0)                                                                                        \
+    TGI_FOLD(TGI_V(name##_fold_i32), TGI_V(name##_across_i32), int32_t, i32_part, int64_t, i32, combination, uint32_t, \
+             TGI_IS_ODD_sum, 0)
+#define TGI_SIGNED_FOLDS_sum(name, combination) \
+    TGI_SIGNED_FOLDS(name, 0, 0, 0, int32_t, int32_t, int64_t, combination)
+#define TGI_SIGNED_FOLDS_amax(name, combination) \
+    TGI_SIGNED_FOLDS(name, INT8_MIN, INT16_MIN, INT32_MIN, int8_t, int16_t, int32_t, combination)
+#define TGI_SIGNED_FOLDS_amin(name, combination) \
+    TGI_SIGNED_FOLDS(name, INT8_MAX, INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, combination)
+#define TGI_SIGNED_FOLDS_prod(name, combination)
+#define TGI_SIGNED_FOLDS_any(name, combination)
+#define TGI_SIGNED_FOLDS_all(name, combination)
+#define TGI_SIGNED_ROW(loop) , TGI_V(loop##_i8), TGI_V(loop##_i16), TGI_V(loop##_i32)
+#define TGI_SIGNED_ROW_sum TGI_SIGNED_ROW
+#define TGI_SIGNED_ROW_amax TGI_SIGNED_ROW
+#define TGI_SIGNED_ROW_amin TGI_SIGNED_ROW
+#define TGI_SIGNED_ROW_prod(loop) , NULL, NULL, NULL
+#define TGI_SIGNED_ROW_any TGI_SIGNED_ROW_prod
+#define TGI_SIGNED_ROW_all TGI_SIGNED_ROW_prod
+#define TGI_REDUCTION_LOOPS(name, loop) \
+    {TGI_V(loop##_f32), TGI_V(loop##_f64), TGI_V(loop##_i64), TGI_V(loop##_u8) TGI_SIGNED_ROW_##name(loop)}
+#define TGI_REDUCTION_ROW(name, ...) \
+    {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across)},
 #endif
 TGI_REDUCTIONS(TGI_FOLDS)
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
@@ -56799,7 +56882,8 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_ENTRY_F64(name, kind, ...) TGI_ENTRY_##kind(name##_f64),
     {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_F32)}, {TGI_ELEMENTWISE_OPS(TGI_ENTRY_F64)}},
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
-    {{NULL}, {NULL}, {NULL}},
+    {{NULL}, {NULL}, {NULL}, {NULL}},
+    {NULL},
 #else
 #define TGI_NO_ENTRY(name) NULL
 #define TGI_NARROW_ENTRY_FLOATS TGI_NO_ENTRY
@@ -56811,21 +56895,38 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_NARROW_ENTRY_QUOTIENT TGI_LIGHT
 #define TGI_NARROW_ENTRY_ANY TGI_LIGHT
 #define TGI_NARROW_ENTRY_TEST TGI_LIGHT
-#define TGI_I8_ENTRY_FLOATS TGI_NO_ENTRY
-#define TGI_I8_ENTRY_CHOICE TGI_NO_ENTRY
-#define TGI_I8_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_I8_ENTRY_ANGLE TGI_NO_ENTRY
-#define TGI_I8_ENTRY_CALLS TGI_NO_ENTRY
-#define TGI_I8_ENTRY_WHOLE TGI_NO_ENTRY
-#define TGI_I8_ENTRY_QUOTIENT TGI_NO_ENTRY
-#define TGI_I8_ENTRY_ANY TGI_NO_ENTRY
-#define TGI_I8_ENTRY_TEST TGI_LIGHT
+#define TGI_SIGNED_ENTRY_FLOATS TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_CHOICE TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_POWER TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_CALLS TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_WHOLE TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_QUOTIENT TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_ANY TGI_LIGHT
+#define TGI_SIGNED_ENTRY_TEST TGI_LIGHT
 #define TGI_ENTRY_U8(name, kind, ...) TGI_NARROW_ENTRY_##kind(name##_u8),
-#define TGI_ENTRY_I8(name, kind, ...) TGI_I8_ENTRY_##kind(name##_i8),
+#define TGI_ENTRY_I8(name, kind, ...) TGI_SIGNED_ENTRY_##kind(name##_i8),
 #define TGI_ENTRY_I16(name, kind, ...) TGI_NARROW_ENTRY_##kind(name##_i16),
+#define TGI_ENTRY_I32(name, kind, ...) TGI_SIGNED_ENTRY_##kind(name##_i32),
+#define TGI_WIDE_ENTRY_FLOATS TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_CHOICE TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_POWER TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_CALLS TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_WHOLE TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_QUOTIENT TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_ANY TGI_LIGHT
+#define TGI_WIDE_ENTRY_TEST TGI_NO_ENTRY
+#define TGI_ENTRY_I64(name, kind, ...) TGI_WIDE_ENTRY_##kind(name##_i64),
     {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_U8)},
      {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I8)},
-     {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I16)}},
+     {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I16)},
+     {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I32)}},
+#ifdef TGI_AGAIN
+    {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I64)},
+#else
+    {NULL},
+#endif
 #endif
 #define TGI_GRADIENT_F32(name, ...) TGI_LIGHT(name##_gradient_f32),
 #define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),

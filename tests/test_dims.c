@@ -225,8 +225,8 @@ TEST(nonzero_and_one_hot)
     }
 }
 
-/* What the kernels for integers of 8 and 16 bits compute of every number is what the plain backend does; and tests of
- * them against a number. */
+/* What the kernels for integers compute of every number of 8 and 16 bits, and of as many of 32 and 64, is what the plain
+ * backend does; and tests of them against a number. */
 static void check_every_number(tg_tensor *x)
 {
     static tg_tensor *(*const unary[])(tg_tensor *) = {tg_floor, tg_ceil, tg_round, tg_trunc, tg_neg, tg_abs, tg_sign,
@@ -253,6 +253,33 @@ TEST(every_number)
     check_every_number(tg_to_dtype(tg_slice(all, 0, 0, 256, 1), TG_U8));
     check_every_number(tg_to_dtype(tg_slice(all, 0, 0, 256, 1), TG_I8));
     check_every_number(tg_to_dtype(all, TG_I16));
+    check_every_number(tg_to_dtype(tg_mul_scalar(all, 65537), TG_I32));
+    check_every_number(tg_mul_scalar(all, 281479271743489.0));
+}
+
+/* Sums and extremes of signed integers from end to end of their dtype, and below 0 alone, are those of i64. */
+TEST(reductions_of_integers)
+{
+    static const tg_dtype signed_dtypes[] = {TG_I8, TG_I16, TG_I32};
+    static tg_tensor *(*const ops[])(tg_tensor *, int, bool) = {tg_sum_dim, tg_amax_dim, tg_amin_dim, tg_any_dim,
+                                                               tg_all_dim};
+    for (int i = 0; i < 3 * 2 * 4; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = signed_dtypes[i % 3];
+        const double end = ldexp(1, 8 * (int)tg_dtype_size(dtype) - 1);
+        const tg_shape shape = i / 6 % 2 ? TG_SHAPE(7, 2100) : TG_SHAPE(1043, 9);
+        tg_tensor *x = tg_randint_on((int64_t)-end, i % 2 ? (int64_t)end : -1, shape, TG_I64, HERE);
+        if (i / 12) x = tg_slice(x, 1, 0, INT64_MAX, 2);
+        tg_tensor *narrow = tg_to_dtype(x, dtype);
+        for (int dim = 0; dim < 2; ++dim) {
+            for (int op = 0; op < 5; ++op) {
+                tg_tensor *y = ops[op](narrow, dim, false), *wanted = ops[op](x, dim, false);
+                CHECK(is_exactly(y, tg_to_dtype(wanted, op == 1 || op == 2 ? dtype : tg_dtype_of(wanted))));
+            }
+        }
+        CHECK(tg_item_i64(tg_amax(narrow)) == tg_item_i64(tg_amax(x)));
+        CHECK(tg_item_i64(tg_sum(tg_transpose(narrow, 0, 1))) == tg_item_i64(tg_sum(x)));
+    }
 }
 
 /* Rows of the table that no id names have the gradient 0, those that many name the sum. */
@@ -286,6 +313,7 @@ int main(int argc, char **argv)
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
     RUN(every_number);
+    RUN(reductions_of_integers);
     RUN(gradient_of_a_table);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -1026,20 +1026,21 @@ static tg_tensor *of_integers(int op, tg_tensor *a, tg_tensor *b, double s, tg_t
     }
 }
 
-/* Ops on integers of 8 and 16 bits have kernels of their own: every pair of u8, of i8 and of bool, and some of i16,
- * side by side and with gaps, give what i64 gives, cut to the dtype.  Where a number is out of range, or bool is
+/* Ops on integers of 8, 16 and 32 bits have kernels of their own: every pair of u8, of i8 and of bool, and some of i16
+ * and i32, side by side and with gaps, give what i64 gives, cut to the dtype.  Where a number is out of range, or bool is
  * refused, there is nothing to compare. */
 TEST(narrow_integers)
 {
     static const double scalars[] = {0, 1, 2, 100, 255, 256, 1000, -1, -100, -129, 32767, -32768, 65537};
-    static const tg_dtype dtypes[] = {TG_U8, TG_I8, TG_I16, TG_BOOL};
-    for (int d = 0; d < 4; ++d) {
+    static const tg_dtype dtypes[] = {TG_U8, TG_I8, TG_I16, TG_I32, TG_BOOL};
+    for (int d = 0; d < 5; ++d) {
         TG_SCOPE;
         const tg_dtype dtype = dtypes[d];
         const bool is_bool = dtype == TG_BOOL;
         const tg_shape square = TG_SHAPE(256, 256);
         tg_tensor *count = tg_to(tg_arange_on(0, 256, 1, TG_I64, TG_CPU), HERE);
         if (dtype == TG_I16) count = tg_add_scalar(tg_mul_scalar(count, 257), -32768); /* both ends */
+        if (dtype == TG_I32) count = tg_add_scalar(tg_mul_scalar(count, 16843009), -2147483648.0);
         tg_tensor *row = tg_to_dtype(tg_to_dtype(count, dtype), TG_I64);
         if (is_bool) row = tg_mul(row, tg_to_dtype(tg_lt_scalar(tg_rand_on(TG_SHAPE(256), TG_F32, HERE), 0.5), TG_I64));
         tg_tensor *b = tg_contiguous(tg_expand(row, square)), *a = tg_contiguous(tg_transpose(b, 0, 1));

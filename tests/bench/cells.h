@@ -34,6 +34,7 @@ typedef struct {
 #define ALL "f32 f64 bf16 f16 i64 u8 bool"
 #define INTEGERS "f32 f64 bf16 f16 i64 u8"
 #define FLOATS "f32 f64 bf16 f16"
+#define SIGNED "f32 i8 i16 i32"
 #define NAME(name, ...) " " #name
 #define UNARY UNARY_ROWS(NAME, NAME)
 #define SCALAR                                                                                                     \
@@ -79,7 +80,12 @@ static const family families[] = {
     {LOSS, "f32", sizes, "N,N:c flag=0"},
     {LOSS, "f32", square, "NxC,NxC flag=2; NxC:t,NxC:c flag=1; NxC:s,NxC:c flag=1"},
     {"kl_div", "f32", rows, "NxC,NxC:c flag=3"},
+    {"neg abs sign relu add_scalar mul_scalar clamp lt_scalar", SIGNED, sizes, "N"},
+    {"add mul maximum eq", SIGNED, sizes, "N,N"},
+    {"where", SIGNED, sizes, "N,N,N:m"},
     /* reductions */
+    {"sum amax", SIGNED, sizes, "N"},
+    {"sum_dim amax_dim", SIGNED, rows, ALONG},
     {"sum prod amax amin any all max min", ALL, sizes, "N"},
     {"mean logsumexp var std norm", FLOATS, sizes, "N"},
     {"sum prod amax any all max mean logsumexp var std norm", "f32", square, LAYOUTS},

@@ -120,8 +120,8 @@ static tg_function call_of(const char *op)
 
 /* ---- the inputs of a cell ---- */
 
-/* Numbers for a dtype: floats as they are, i64 a hundred times as large, u8 the same of absolute values, bool where
-   they are positive; below classes, if that is not 0. */
+/* Numbers for a dtype: floats as they are, integers a hundred times as large, u8 of absolute values, bool where they
+   are positive; below classes, if that is not 0. */
 static tg_tensor *numbers_of(tg_shape shape, tg_dtype dtype, uint32_t seed, int64_t classes)
 {
     tg_tensor *t = tg_empty_on(shape, TG_F32, TG_CPU);
@@ -133,7 +133,7 @@ static tg_tensor *numbers_of(tg_shape shape, tg_dtype dtype, uint32_t seed, int6
         if (classes) x = (float)(bits % classes);
         else if (dtype == TG_BOOL) x = x > 0 ? 1 : 0;
         else if (cell.positive) x = 0.1f + 0.4f * (x + 1);
-        if (!classes && (dtype == TG_I64 || dtype == TG_U8)) x *= 100;
+        if (!classes && dtype != TG_BOOL && !tg_is_floating_point(dtype)) x *= 100;
         data[i] = dtype == TG_U8 && x < 0 ? -x : x;
     }
     return tg_to_dtype(tg_touch_(t), dtype);

@@ -17,7 +17,7 @@ torch.set_num_threads(THREADS)
 torch.set_flush_denormal(True)
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64,
-          "u8": torch.uint8, "bool": torch.bool}
+          "u8": torch.uint8, "bool": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32}
 REDUCTIONS = ("none", "mean", "sum", "batchmean")
 
 
