@@ -16418,7 +16418,7 @@ TGI_CALLERS_END
    Way of an op: tgi_op_begin, tgi_output, a kernel, tgi_op_end (the last three are tgi_run where there is one output).
    Way of a write in place: tgi_op_begin, tgi_op_begin_in_place, a kernel, tgi_op_end_in_place.
    Way of a composite: tgi_composite_begin opens a scope and gives messages the name of the public function; ops;
-   tgi_composite_end hands the result out of the scope.
+   tgi_composite_end hands the result out of the scope, tgi_composite_fail an error instead.
    (1) A step that fails has recorded an error, and the call leaves nothing behind: no output, no node.
    (2) A call is recorded if an input requires grad, grad mode is on and the first output is floating point; a write, if
        its target is.  tgi_op_end, tgi_record_small (ELEMENTWISE) and tg_custom each ask this.
@@ -17325,6 +17325,20 @@ TGI_NOINLINE static tg_tensor *tgi_composite_end(tgi_composite *c, tg_tensor *y)
         tgi_slice_named(c->S, &c->slice, TGI_SLICE_OP, c->name, device.type, device.index);
     }
     return y;
+}
+
+/* Raises an error of the composite, and closes its scope: `return tgi_composite_fail(&c, ...);`. */
+static tg_tensor *tgi_composite_fail(tgi_composite *c, tg_status code, const char *format, ...) TGI_PRINTF(3, 4)
+    TGI_NOINLINE;
+static tg_tensor *tgi_composite_fail(tgi_composite *c, tg_status code, const char *format, ...)
+{
+    char text[TGI_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    tgi_vformat(text, sizeof text, format, args);
+    va_end(args);
+    tgi_fail(c->S, code, c->name, "%s", text);
+    return tgi_composite_end(c, NULL);
 }
 
 /* tgi_composite_begin for the public function `name` (NULL: that with the row's own name), and what the row of op says
@@ -19031,11 +19045,9 @@ tg_tensor *tg_softshrink(tg_tensor *x, double lambda)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_softshrink, NULL, &x)) return NULL;
-    if (!(lambda >= 0)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "softshrink",
-                 "lambda must be in range [0, the largest of the input dtype], but found %g", lambda);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!(lambda >= 0))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "lambda must be in range [0, the largest of the input dtype], but found %g", lambda);
     tg_tensor *large = tg_hardshrink(x, lambda);
     return tgi_composite_end(&c, tg_sub(large, tg_mul_scalar(tg_sign(large), lambda)));
 }
@@ -19135,16 +19147,12 @@ tg_tensor *tg_isclose(tg_tensor *a, tg_tensor *b, double rtol, double atol, bool
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_isclose, NULL, &a, &b)) return NULL;
-    if (a->dtype != b->dtype) {
-        tgi_fail(c.S, TG_ERR_DTYPE, "isclose", "%s did not match %s", tg_dtype_name((tg_dtype)a->dtype),
-                 tg_dtype_name((tg_dtype)b->dtype));
-        return tgi_composite_end(&c, NULL);
-    }
-    if (!(rtol >= 0) || !(atol >= 0)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "isclose", "%s must be greater than or equal to zero, but got %g",
-                 rtol >= 0 ? "atol" : "rtol", rtol >= 0 ? atol : rtol);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (a->dtype != b->dtype)
+        return tgi_composite_fail(&c, TG_ERR_DTYPE, "%s did not match %s", tg_dtype_name((tg_dtype)a->dtype),
+                                  tg_dtype_name((tg_dtype)b->dtype));
+    if (!(rtol >= 0) || !(atol >= 0))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "%s must be greater than or equal to zero, but got %g",
+                                  rtol >= 0 ? "atol" : "rtol", rtol >= 0 ? atol : rtol);
     c.S->grad_off = true; /* closing the composite's scope restores it */
     tg_tensor *close = tg_eq(a, b);
     if (equal_nan) close = tg_logical_or(close, tg_logical_and(tg_isnan(a), tg_isnan(b)));
@@ -19242,11 +19250,9 @@ tg_tensor *tg_mvlgamma(tg_tensor *x, int p)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_mvlgamma, NULL, &x)) return NULL;
-    if (p < 1 || p > 4096) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "mvlgamma", "p has to be greater than or equal to 1%s\np is %d",
-                 p < 1 ? "" : ", and at most 4096", p);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (p < 1 || p > 4096)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "p has to be greater than or equal to 1%s\np is %d",
+                                  p < 1 ? "" : ", and at most 4096", p);
     const tg_dtype dtype = tgi_dtypes[x->dtype].floating ? (tg_dtype)x->dtype : c.S->default_dtype;
     tg_tensor *z = tgi_upcast(tg_to_dtype(x, dtype)), *y = tg_lgamma(z);
     for (int i = 1; i < p && y; ++i) y = tg_add(y, tg_lgamma(tg_sub_scalar(z, 0.5 * i)));
@@ -20683,18 +20689,13 @@ tg_tensor *tg_repeat_interleave(tg_tensor *t, int64_t repeats, int dim)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_repeat_interleave, NULL, &t, &dim)) return NULL;
-    if (repeats < 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "repeat_interleave", "Repeats must be non-negative, not %lld",
-                 (long long)repeats);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (repeats < 0)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "Repeats must be non-negative, not %lld", (long long)repeats);
     tg_shape shape = t->ndim ? tgi_shape_of(t) : TG_SHAPE(1);
     const int64_t size = shape.dim[dim];
-    if (size > 0 && repeats > INT64_MAX / size) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "repeat_interleave", "%lld repeats of a dim of size %lld are too many",
-                 (long long)repeats, (long long)size);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (size > 0 && repeats > INT64_MAX / size)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "%lld repeats of a dim of size %lld are too many",
+                                  (long long)repeats, (long long)size);
     int64_t before = 1, after = 1;
     for (int i = 0; i < shape.ndim; ++i) {
         if (i <= dim)
@@ -20773,11 +20774,9 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     if (!tgi_composite_begin_with(&c, TGI_OP_roll, NULL, &t)) return NULL;
     if (!tgi_shape_argument(c.S, "roll", "shifts", &shifts) || !tgi_shape_argument(c.S, "roll", "dims", &dims))
         return tgi_composite_end(&c, NULL);
-    if (shifts.ndim != dims.ndim || shifts.ndim == 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "roll", "shifts and dimensions must align. shifts: %d, dims:%d", shifts.ndim,
-                 dims.ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (shifts.ndim != dims.ndim || shifts.ndim == 0)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "shifts and dimensions must align. shifts: %d, dims:%d",
+                                  shifts.ndim, dims.ndim);
     tg_tensor *y = t;
     for (int i = 0; y && i < dims.ndim; ++i) y = tgi_roll_dim(c.S, y, tgi_int_dim(dims.dim[i]), shifts.dim[i]);
     return tgi_composite_end(&c, y == t ? tg_clone(t) : y);
@@ -20788,10 +20787,7 @@ static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, b
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, lower ? TGI_OP_tril : TGI_OP_triu, op, &t)) return NULL;
-    if (t->ndim < 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "input tensor must have at least 2 dimensions");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim < 2) return tgi_composite_fail(&c, TG_ERR_SHAPE, "input tensor must have at least 2 dimensions");
     const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
     const tg_device device = tgi_device_of(t);
     diagonal = diagonal > cols ? cols : diagonal < -rows - 1 ? -rows - 1 : diagonal; /* f64 holds it exactly */
@@ -20907,19 +20903,16 @@ tg_tensor *tg_tile(tg_tensor *t, tg_shape counts)
     return tgi_composite_end(&c, tg_repeat(t, all));
 }
 
-/* t flipped along dim, which it must have; name: of the public function */
-static tg_tensor *tgi_flipped(const char *name, int op, tg_tensor *t, int dim)
+/* t flipped along dim, which it must have; op: of the public function */
+static tg_tensor *tgi_flipped(int op, tg_tensor *t, int dim)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, op, NULL, &t)) return NULL;
-    if (t->ndim <= dim) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name, "Input must be >= %d-d.", dim + 1);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim <= dim) return tgi_composite_fail(&c, TG_ERR_SHAPE, "Input must be >= %d-d.", dim + 1);
     return tgi_composite_end(&c, tg_flip(t, TG_DIMS(dim)));
 }
-tg_tensor *tg_fliplr(tg_tensor *t) { return tgi_flipped("fliplr", TGI_OP_fliplr, t, 1); }
-tg_tensor *tg_flipud(tg_tensor *t) { return tgi_flipped("flipud", TGI_OP_flipud, t, 0); }
+tg_tensor *tg_fliplr(tg_tensor *t) { return tgi_flipped(TGI_OP_fliplr, t, 1); }
+tg_tensor *tg_flipud(tg_tensor *t) { return tgi_flipped(TGI_OP_flipud, t, 0); }
 
 tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims)
 {
@@ -20951,10 +20944,8 @@ tg_tensor *tg_diag(tg_tensor *t, int64_t diagonal)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_diag, NULL, &t)) return NULL;
-    if (t->ndim != 1 && t->ndim != 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "diag", "diag(): Supports 1D or 2D tensors. Got %dD", t->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim != 1 && t->ndim != 2)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "diag(): Supports 1D or 2D tensors. Got %dD", t->ndim);
     return tgi_composite_end(&c, t->ndim == 2 ? tg_clone(tg_diagonal(t, diagonal, 0, 1))
                                               : tg_diag_embed(t, diagonal, 0, 1));
 }
@@ -20968,17 +20959,14 @@ tg_tensor *tg_diag_embed(tg_tensor *t, int64_t offset, int dim0, int dim1)
     const int n = t->ndim;
     const bool far_off = offset > INT32_MAX || offset < -INT32_MAX;
     const int64_t apart = far_off ? 0 : offset < 0 ? -offset : offset, size = n ? t->dim[n - 1] : 0, m = size + apart;
-    if (n == 0 || n == TG_MAX_DIMS || far_off || m > INT32_MAX) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "a tensor of 1 to %d dims has diagonals of less than 2^31 elements, not %s at "
-                 "offset %lld", TG_MAX_DIMS - 1, tgi_shape_text(t).text, (long long)offset);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n == 0 || n == TG_MAX_DIMS || far_off || m > INT32_MAX)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "a tensor of 1 to %d dims has diagonals of less than 2^31 elements, not %s at "
+                                  "offset %lld", TG_MAX_DIMS - 1, tgi_shape_text(t).text, (long long)offset);
     if (!tgi_wrap_dim(c.S, op, n + 1, &dim0) || !tgi_wrap_dim(c.S, op, n + 1, &dim1))
         return tgi_composite_end(&c, NULL);
-    if (dim0 == dim1) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (dim0 == dim1)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "diagonal dimensions cannot be identical %d, %d", dim0, dim1);
     tg_shape shape;
     shape.ndim = n + 1;
     for (int i = 0, k = 0; i <= n; ++i) shape.dim[i] = i == dim0 || i == dim1 ? m : t->dim[k++];
@@ -21034,13 +21022,11 @@ tg_tensor *tg_pixel_shuffle(tg_tensor *x, int64_t r)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_pixel_shuffle, NULL, &x)) return NULL;
     const int n = x->ndim;
-    if (n < 3 || n > TG_MAX_DIMS - 2 || r < 1 || r > 1 << 15 || x->dim[n - 3] % (r * r)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "pixel_shuffle",
-                 "pixel_shuffle expects input to have at least 3 dimensions, and its 'channel' dimension to be "
-                 "divisible by the square of upscale_factor, but got %s and %lld",
-                 tgi_shape_text(x).text, (long long)r);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n < 3 || n > TG_MAX_DIMS - 2 || r < 1 || r > 1 << 15 || x->dim[n - 3] % (r * r))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "pixel_shuffle expects input to have at least 3 dimensions, and its 'channel' "
+                                  "dimension to be divisible by the square of upscale_factor, but got %s and %lld",
+                                  tgi_shape_text(x).text, (long long)r);
     const int64_t channels = x->dim[n - 3] / (r * r);
     tg_tensor *y = tg_unflatten(x, n - 3, TG_SHAPE(channels, r, r)); /* [.., C, r, r, H, W] */
     y = tg_movedim_dims(y, TG_DIMS(-4, -3), TG_DIMS(-3, -1));      /* [.., C, H, r, W, r] */
@@ -21056,13 +21042,11 @@ tg_tensor *tg_pixel_unshuffle(tg_tensor *x, int64_t r)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_pixel_unshuffle, NULL, &x)) return NULL;
     const int n = x->ndim;
-    if (n < 3 || n > TG_MAX_DIMS - 2 || r < 1 || r > 1 << 15 || x->dim[n - 2] % r || x->dim[n - 1] % r) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "pixel_unshuffle",
-                 "pixel_unshuffle expects input to have at least 3 dimensions, and height and width to be divisible "
-                 "by downscale_factor, but got %s and %lld",
-                 tgi_shape_text(x).text, (long long)r);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n < 3 || n > TG_MAX_DIMS - 2 || r < 1 || r > 1 << 15 || x->dim[n - 2] % r || x->dim[n - 1] % r)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "pixel_unshuffle expects input to have at least 3 dimensions, and height and width "
+                                  "to be divisible by downscale_factor, but got %s and %lld", tgi_shape_text(x).text,
+                                  (long long)r);
     tg_tensor *y = tg_unflatten(x, n - 1, TG_SHAPE(x->dim[n - 1] / r, r));
     y = tg_unflatten(y, n - 2, TG_SHAPE(x->dim[n - 2] / r, r));    /* [.., C, H, r, W, r] */
     y = tg_movedim_dims(y, TG_DIMS(-3, -1), TG_DIMS(-4, -3));      /* [.., C, r, r, H, W] */
@@ -21073,12 +21057,10 @@ tg_tensor *tg_channel_shuffle(tg_tensor *x, int64_t groups)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_channel_shuffle, NULL, &x)) return NULL;
-    if (x->ndim < 3 || x->ndim >= TG_MAX_DIMS || groups < 1 || x->dim[1] % groups) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "channel_shuffle",
-                 "Number of channels must be divisible by groups. Got %s and %lld groups, for 3 or more dims",
-                 tgi_shape_text(x).text, (long long)groups);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (x->ndim < 3 || x->ndim >= TG_MAX_DIMS || groups < 1 || x->dim[1] % groups)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Number of channels must be divisible by groups. Got %s and %lld groups, for 3 or "
+                                  "more dims", tgi_shape_text(x).text, (long long)groups);
     tg_tensor *y = tg_transpose(tg_unflatten(x, 1, TG_SHAPE(groups, x->dim[1] / groups)), 1, 2);
     return tgi_composite_end(&c, tg_contiguous(tg_flatten(y, 1, 2)));
 }
@@ -21389,10 +21371,8 @@ tg_tensor *tg_trace(tg_tensor *t)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_trace, NULL, &t)) return NULL;
-    if (t->ndim != 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "trace", "trace: expected a matrix, but got tensor with dim %d", t->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim != 2)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "trace: expected a matrix, but got tensor with dim %d", t->ndim);
     return tgi_composite_end(&c, tg_sum(tg_diagonal(t, 0, 0, 1)));
 }
 
@@ -22206,11 +22186,9 @@ tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_index_select, NULL, &t, &index, &dim)) return NULL;
     if (!tgi_check_index_vector(c.S, "index_select", index)) return tgi_composite_end(&c, NULL);
-    if (t->ndim == 0 && tgi_numel(index) != 1) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "index_select", "Index to scalar can have only 1 value, got %lld value(s)",
-                 (long long)tgi_numel(index));
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim == 0 && tgi_numel(index) != 1)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "Index to scalar can have only 1 value, got %lld value(s)",
+                                  (long long)tgi_numel(index));
     index = tgi_expand_index(index, tgi_shape_of(t), dim);
     return tgi_composite_end(&c, tgi_gather_op(t, dim, index, TGI_INDEX_IN_SELF));
 }
@@ -22219,13 +22197,11 @@ tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_take_along_dim, NULL, &t, &index, &dim)) return NULL;
-    if (t->ndim != index->ndim) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "take_along_dim",
-                 "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-                 "but got %d dimensions for input, and %d dimensions for indices",
-                 t->ndim, index->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim != index->ndim)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "torch.take_along_dim(): input and indices should have the same number of "
+                                  "dimensions, but got %d dimensions for input, and %d dimensions for indices", t->ndim,
+                                  index->ndim);
     if (!tgi_check_long(c.S, "take_along_dim", index, "torch.take_along_dim(): dtype of indices should be Long"))
         return tgi_composite_end(&c, NULL);
     tg_shape a = tg_shape_of(t), b = tg_shape_of(index); /* both broadcast, except at dim */
@@ -22243,16 +22219,10 @@ tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_embedding, NULL, &weight, &ids)) return NULL;
-    if (weight->ndim != 2) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "'weight' must be 2-D");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (weight->ndim != 2) return tgi_composite_fail(&c, TG_ERR_SHAPE, "'weight' must be 2-D");
     if (!tgi_check_index_dtype(c.S, "embedding", ids)) return tgi_composite_end(&c, NULL);
     tg_shape shape = tg_shape_of(ids);
-    if (shape.ndim == TG_MAX_DIMS) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "embedding", "ids has too many dims");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (shape.ndim == TG_MAX_DIMS) return tgi_composite_fail(&c, TG_ERR_SHAPE, "ids has too many dims");
     shape.dim[shape.ndim++] = weight->dim[1];
     tg_tensor *rows = tg_index_select(weight, 0, tg_flatten(ids, 0, -1));
     return tgi_composite_end(&c, rows ? tg_reshape(rows, shape) : NULL);
@@ -22327,13 +22297,10 @@ tg_tensor *tg_bincount(tg_tensor *ids, tg_tensor *weights, int64_t minlength)
     if (ids && tgi_numel(ids) > 0) {
         tg_tensor *least = tg_min(ids), *most = tg_max(ids);
         if (!least || !most) return tgi_composite_end(&c, NULL);
-        if (tg_item_i64(least) < 0) {
-            tgi_fail(c.S, TG_ERR_ARGUMENT, "bincount",
-                     "bincount only supports 1-d non-negative integral inputs.\nids "
-                     "has the number %lld",
-                     (long long)tg_item_i64(least));
-            return tgi_composite_end(&c, NULL);
-        }
+        if (tg_item_i64(least) < 0)
+            return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                      "bincount only supports 1-d non-negative integral inputs.\nids has the number "
+                                      "%lld", (long long)tg_item_i64(least));
         const int64_t size = tgi_wrap_add(tg_item_i64(most), 1);
         minlength = size > minlength ? size : minlength;
     }
@@ -22605,10 +22572,8 @@ tg_tensor *tg_masked_select(tg_tensor *t, tg_tensor *mask)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_masked_select, NULL, &t, &mask)) return NULL;
-    if (mask->dtype != TG_BOOL) {
-        tgi_fail(c.S, TG_ERR_DTYPE, "masked_select", "masked_select: expected BoolTensor for mask");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (mask->dtype != TG_BOOL)
+        return tgi_composite_fail(&c, TG_ERR_DTYPE, "masked_select: expected BoolTensor for mask");
     tg_tensor *const in[2] = {t, mask};
     tg_shape shape = tg_shape_of(t);
     if (!tgi_broadcast(c.S, "masked_select", &shape.ndim, shape.dim, mask, in, 2)) return tgi_composite_end(&c, NULL);
@@ -22628,8 +22593,7 @@ tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes)
         if (!most) return tgi_composite_end(&c, NULL);
         classes = tgi_wrap_add(tg_item_i64(most), 1);
     } else if (classes <= 0 && tgi_numel(ids) == 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "one_hot", "Can not infer total number of classes from empty tensor.");
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "Can not infer total number of classes from empty tensor.");
     }
     if (!tgi_check_index_values(c.S, "one_hot", ids, 0, classes, TGI_INDEX_CLASS)) return tgi_composite_end(&c, NULL);
     tg_shape shape = tg_shape_of(ids);
@@ -22662,11 +22626,10 @@ tg_tensor *tg_put(tg_tensor *t, tg_tensor *index, tg_tensor *source, bool accumu
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_put, NULL, &t, &index, &source)) return NULL;
     const int64_t n = tgi_numel(index);
-    if (tgi_numel(source) != n) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "put", "put_(): Expected source and index to have the same number of elements, but "
-                 "got source %s and index %s", tgi_shape_text(source).text, tgi_shape_text(index).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (tgi_numel(source) != n)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "put_(): Expected source and index to have the same number of elements, but got "
+                                  "source %s and index %s", tgi_shape_text(source).text, tgi_shape_text(index).text);
     tg_tensor *at = tg_reshape(index, TG_SHAPE(n)), *flat = tg_reshape(t, TG_SHAPE(tgi_numel(t)));
     tg_tensor *from = tg_reshape(source, TG_SHAPE(n));
     tg_tensor *y = at ? tg_index_put(flat, &at, 1, from, accumulate) : NULL;
@@ -22722,13 +22685,11 @@ static tg_tensor *tgi_index_copy(const char *op, bool in_place, tg_tensor *t, in
     const int64_t count = index->ndim ? tgi_numel(index) : 1;
     bool fits = index->ndim < 2 && src->ndim == t->ndim && tgi_size_along(src, dim) == count && t->ndim > 0;
     for (int i = 0; fits && i < t->ndim; ++i) fits = i == dim || src->dim[i] == t->dim[i];
-    if (!fits) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "index_copy_(): Source/destination tensor must have same slice shapes, and index as many elements as "
-                 "source along dim %d, but got %s, index %s and source %s",
-                 dim, tgi_shape_text(t).text, tgi_shape_text(index).text, tgi_shape_text(src).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!fits)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "index_copy_(): Source/destination tensor must have same slice shapes, and index as "
+                                  "many elements as source along dim %d, but got %s, index %s and source %s", dim,
+                                  tgi_shape_text(t).text, tgi_shape_text(index).text, tgi_shape_text(src).text);
     indices[dim] = index->ndim ? index : tg_unsqueeze(index, 0);
     if (in_place) {
         const bool done = indices[dim] && tg_index_put_(t, indices, dim + 1, src, false);
@@ -22872,12 +22833,11 @@ tg_tensor *tg_index_reduce(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *s
     if (t->ndim == 0) t = tg_reshape(t, TG_SHAPE(1));
     if (src->ndim == 0) src = tg_reshape(src, TG_SHAPE(1));
     if (!t || !src) return tgi_composite_end(&c, NULL);
-    if (index->ndim > 1 || src->ndim != t->ndim || src->dim[dim] != tgi_numel(index)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "index_reduce", "index_reduce(): Index is supposed to be a vector with as many "
-                 "elements as source along dim %d, but got %s, index %s and source %s", dim, tgi_shape_text(t).text,
-                 tgi_shape_text(index).text, tgi_shape_text(src).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (index->ndim > 1 || src->ndim != t->ndim || src->dim[dim] != tgi_numel(index))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "index_reduce(): Index is supposed to be a vector with as many elements as source "
+                                  "along dim %d, but got %s, index %s and source %s", dim, tgi_shape_text(t).text,
+                                  tgi_shape_text(index).text, tgi_shape_text(src).text);
     tg_tensor *all = tg_reshape(index, tgi_shape_along(src->ndim, dim, src->dim[dim]));
     all = tg_expand(all, tgi_shape_of(src));
     tg_tensor *y = all ? tgi_scatter_reduce(c.S, t, dim, all, src, reduce, include_self) : NULL;
@@ -23196,11 +23156,9 @@ tg_tensor *tg_kthvalue(tg_tensor *t, int64_t k, int dim, bool keepdim, tg_tensor
     tgi_composite c;
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_kthvalue, NULL, &t, &dim)) return NULL;
-    if (k < 1 || k > tgi_size_along(t, dim)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "kthvalue", "selected index k out of range: %lld of %lld", (long long)k,
-                 (long long)tgi_size_along(t, dim));
-        return tgi_composite_end(&c, NULL);
-    }
+    if (k < 1 || k > tgi_size_along(t, dim))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "selected index k out of range: %lld of %lld", (long long)k,
+                                  (long long)tgi_size_along(t, dim));
     return tgi_in_place(&c, t, tgi_same_place(t, dim, k - 1), dim, keepdim, indices);
 }
 
@@ -23218,10 +23176,8 @@ static tg_tensor *tgi_median(const char *op, tg_tensor *t, int dim, bool keepdim
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_median_dim, op, &t, &dim)) return NULL;
     const int64_t n = tgi_size_along(t, dim);
-    if (n == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "median(): Expected reduction dim %d to have non-zero size.", dim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n == 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "median(): Expected reduction dim %d to have non-zero size.", dim);
     tg_tensor *place = tgi_same_place(t, dim, (n - 1) / 2);
     if (place && tgi_dtypes[t->dtype].floating) {
         tg_tensor *numbers = tgi_count_numbers(t, dim);
@@ -23340,14 +23296,12 @@ tg_tensor *tg_masked_scatter(tg_tensor *t, tg_tensor *mask, tg_tensor *source)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_masked_scatter, NULL, &t, &mask, &source)) return NULL;
-    if (mask->dtype != TG_BOOL || source->dtype != t->dtype) {
-        tgi_fail(c.S, TG_ERR_DTYPE, "masked_scatter",
-                 "masked_scatter_ only supports boolean masks, but got mask with dtype %s; and self and source must "
-                 "have the same dtype, not %s and %s",
-                 tg_dtype_name((tg_dtype)mask->dtype), tg_dtype_name((tg_dtype)t->dtype),
-                 tg_dtype_name((tg_dtype)source->dtype));
-        return tgi_composite_end(&c, NULL);
-    }
+    if (mask->dtype != TG_BOOL || source->dtype != t->dtype)
+        return tgi_composite_fail(&c, TG_ERR_DTYPE,
+                                  "masked_scatter_ only supports boolean masks, but got mask with dtype %s; and self "
+                                  "and source must have the same dtype, not %s and %s",
+                                  tg_dtype_name((tg_dtype)mask->dtype), tg_dtype_name((tg_dtype)t->dtype),
+                                  tg_dtype_name((tg_dtype)source->dtype));
     tg_shape shape = tgi_shape_of(t);
     if (!tgi_broadcast(c.S, "masked_scatter", &shape.ndim, shape.dim, mask, NULL, 0))
         return tgi_composite_end(&c, NULL);
@@ -23375,18 +23329,15 @@ tg_tensor *tg_repeat_interleave_tensor(tg_tensor *t, tg_tensor *repeats, int dim
     if (!tgi_check_index_dtype(c.S, op, repeats)) return tgi_composite_end(&c, NULL);
     if (t->ndim == 0) t = tg_reshape(t, TG_SHAPE(1));
     const int64_t n = t ? t->dim[dim] : 0, given = tgi_numel(repeats);
-    if (repeats->ndim > 1 || (given != n && given != 1)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "repeats must be 0-dim or 1-dim tensor, and must have the same size as input "
-                 "along dim, but got repeats %s and a size of %lld", tgi_shape_text(repeats).text, (long long)n);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (repeats->ndim > 1 || (given != n && given != 1))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "repeats must be 0-dim or 1-dim tensor, and must have the same size as input along "
+                                  "dim, but got repeats %s and a size of %lld", tgi_shape_text(repeats).text,
+                                  (long long)n);
     repeats = tg_expand(tg_to_dtype(repeats, TG_I64), TG_SHAPE(n));
     tg_tensor *least = repeats && n ? tg_min(repeats) : NULL, *sum = least ? tg_sum(repeats) : NULL;
     if (!repeats || (n && !sum)) return tgi_composite_end(&c, NULL);
-    if (least && tg_item_i64(least) < 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "repeats can not be negative");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (least && tg_item_i64(least) < 0) return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "repeats can not be negative");
     const int64_t total = sum ? tg_item_i64(sum) : 0;
     tg_tensor *starts = tg_sub(tg_cumsum(repeats, 0), repeats);
     return tgi_composite_end(&c, starts ? tg_index_select(t, dim, tgi_bag_of_each(starts, total)) : NULL);
@@ -23442,11 +23393,10 @@ tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offset
     }
     if (weight->ndim != 2 || ids->ndim != (offsets ? 1 : 2) || (offsets && offsets->ndim != 1) ||
         (scale && !tgi_same_shape(scale, ids->ndim, ids->dim))) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "weight has to be a 2D Tensor, but got %s; input has to be 2D without offsets, 1D with them, which "
-                 "are 1D, but got %s; and per_sample_weights has its shape",
-                 tgi_shape_text(weight).text, tgi_shape_text(ids).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "weight has to be a 2D Tensor, but got %s; input has to be 2D without offsets, 1D "
+                                  "with them, which are 1D, but got %s; and per_sample_weights has its shape",
+                                  tgi_shape_text(weight).text, tgi_shape_text(ids).text);
     }
     const int64_t n = tgi_numel(ids);
     int64_t bags = offsets ? offsets->dim[0] : ids->dim[0];
@@ -23531,11 +23481,9 @@ tg_tensor *tg_glu(tg_tensor *t, int dim)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_glu, NULL, &t, &dim)) return NULL;
-    if (t->ndim == 0 || t->dim[dim] % 2 != 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "glu", "Halving dimension must be even, but dimension %d is size %lld", dim,
-                 (long long)tgi_size_along(t, dim));
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim == 0 || t->dim[dim] % 2 != 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "Halving dimension must be even, but dimension %d is size %lld",
+                                  dim, (long long)tgi_size_along(t, dim));
     const int64_t half = t->dim[dim] / 2;
     tg_tensor *x = tgi_upcast(t), *y = tg_sigmoid(tg_narrow(x, dim, half, half));
     return tgi_composite_end(&c, tg_to_dtype(tg_mul(tg_narrow(x, dim, 0, half), y), (tg_dtype)t->dtype));
@@ -23546,11 +23494,9 @@ tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_prelu, NULL, &x, &weight)) return NULL;
     const int64_t channels = x->ndim > 1 ? x->dim[1] : 1, count = tgi_numel(weight);
-    if (weight->ndim > 1) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "prelu", "Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d",
-                 weight->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (weight->ndim > 1)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d",
+                                  weight->ndim);
     if (count != 1 && count != channels) {
         tgi_fail(
             c.S, TG_ERR_SHAPE, "prelu",
@@ -23821,11 +23767,9 @@ static tg_tensor *tgi_add_norm(int op, tg_tensor *x, tg_tensor *residual, int in
                                   : !tgi_composite_begin_with(&c, op, NULL, &x, &residual, &weight, &bias)) {
         return NULL;
     }
-    if (!tgi_same_shape(residual, x->ndim, x->dim)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, name, "x %s and residual %s must be of the same shape", tgi_shape_text(x).text,
-                 tgi_shape_text(residual).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!tgi_same_shape(residual, x->ndim, x->dim))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "x %s and residual %s must be of the same shape",
+                                  tgi_shape_text(x).text, tgi_shape_text(residual).text);
     if (!tgi_need_floating(c.S, name, residual) || !tgi_check_normalized(c.S, name, x, inner, weight, "weight") ||
         !tgi_check_normalized(c.S, name, x, inner, bias, "bias")) {
         return tgi_composite_end(&c, NULL);
@@ -24224,11 +24168,10 @@ tg_tensor *tg_local_response_norm(tg_tensor *x, int64_t size, double alpha, doub
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_local_response_norm, NULL, &x)) return NULL;
-    if (x->ndim < 3 || size < 1) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "local_response_norm", "Expected 3D or higher dimensionality input (got %d "
-                 "dimensions), and a size of at least 1 (got %lld)", x->ndim, (long long)size);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (x->ndim < 3 || size < 1)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Expected 3D or higher dimensionality input (got %d dimensions), and a size of at "
+                                  "least 1 (got %lld)", x->ndim, (long long)size);
     tg_tensor *wide = tgi_upcast(x), *square = tg_transpose(tg_mul(wide, wide), 1, x->ndim - 1);
     square = tg_pad(square, TG_SHAPE(size / 2, (size - 1) / 2), 0);
     tg_tensor *mean = tg_transpose(tg_mean_dim(tg_unfold(square, -1, size, 1), -1, false), 1, x->ndim - 1);
@@ -24416,11 +24359,10 @@ tg_tensor *tg_matmul(tg_tensor *a, tg_tensor *b)
     tgi_composite c;
     if (tgi_is_one_matmul(tgi_self(), a, b)) return tgi_batched_matmul(a, b);
     if (!tgi_composite_begin_with(&c, TGI_OP_matmul, NULL, &a, &b)) return NULL;
-    if (a->ndim == 0 || b->ndim == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "matmul",
-                 "both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->ndim, b->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (a->ndim == 0 || b->ndim == 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->ndim,
+                                  b->ndim);
     if (!tgi_check_product_dtypes(c.S, "matmul", "a", a, "b", b)) return tgi_composite_end(&c, NULL);
     const bool row = a->ndim == 1, column = b->ndim == 1;
     if (row) a = tg_unsqueeze(a, 0);
@@ -24477,10 +24419,9 @@ tg_tensor *tg_outer(tg_tensor *a, tg_tensor *b)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_outer, NULL, &a, &b)) return NULL;
-    if (a->ndim != 1 || b->ndim != 1) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "outer", "outer: Expected 1-D argument, but got %dD and %dD", a->ndim, b->ndim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (a->ndim != 1 || b->ndim != 1)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "outer: Expected 1-D argument, but got %dD and %dD", a->ndim,
+                                  b->ndim);
     return tgi_composite_end(&c, tg_mul(tg_unsqueeze(a, 1), b));
 }
 
@@ -24687,12 +24628,10 @@ tg_tensor *tg_linear(tg_tensor *x, tg_tensor *weight, tg_tensor *bias)
     tgi_composite c;
     if (tgi_is_one_linear(tgi_self(), x, weight, bias)) return tgi_linear(x, weight, bias);
     if (!tgi_composite_begin_with(&c, TGI_OP_linear, NULL, &x, &weight, &bias)) return NULL;
-    if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "linear",
-                 "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and %s",
-                 tgi_shape_text(x).text, tgi_shape_text(weight).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (weight->ndim < 1 || weight->ndim > 2 || x->ndim == 0 || (weight->ndim == 1 && bias && bias->ndim))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "x [.., in] and weight [out, in] (or [in]) are needed, but their shapes are %s and "
+                                  "%s", tgi_shape_text(x).text, tgi_shape_text(weight).text);
     if (!tgi_check_product_dtypes(c.S, "linear", "x", x, "weight", weight)) return tgi_composite_end(&c, NULL);
     if (weight->ndim == 2 && x->dim[x->ndim - 1] != weight->dim[1])
         return tgi_composite_end(&c, tgi_linear_misfits(c.S, x, weight));
@@ -24848,10 +24787,8 @@ tg_tensor *tg_kron(tg_tensor *a, tg_tensor *b)
     if (!tgi_composite_begin_with(&c, TGI_OP_kron, NULL, &a, &b)) return NULL;
     const int n = a->ndim > b->ndim ? a->ndim : b->ndim;
     tg_shape of_a, of_b, shape;
-    if (2 * n > TG_MAX_DIMS) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "kron", "operands may have at most %d dims, not %d", TG_MAX_DIMS / 2, n);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (2 * n > TG_MAX_DIMS)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "operands may have at most %d dims, not %d", TG_MAX_DIMS / 2, n);
     of_a.ndim = of_b.ndim = 2 * n;
     shape.ndim = n;
     for (int i = 0; i < n; ++i) {
@@ -24878,11 +24815,9 @@ tg_tensor *tg_cross(tg_tensor *a, tg_tensor *b, int dim)
     }
     a = tg_expand(a, shape);
     b = tg_expand(b, shape);
-    if (shape.ndim == 0 || shape.dim[dim] != 3) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "cross", "inputs dimension %d must have length 3. Got %s", dim,
-                 tgi_dims_text(shape.ndim, shape.dim).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (shape.ndim == 0 || shape.dim[dim] != 3)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "inputs dimension %d must have length 3. Got %s", dim,
+                                  tgi_dims_text(shape.ndim, shape.dim).text);
     tg_tensor *a1 = tgi_next_of_three(a, dim), *b1 = tgi_next_of_three(b, dim);
     tg_tensor *a2 = tgi_next_of_three(a1, dim), *b2 = tgi_next_of_three(b1, dim);
     return tgi_composite_end(&c, tg_sub(tg_mul(a1, b2), tg_mul(a2, b1)));
@@ -25213,12 +25148,10 @@ tg_tensor *tg_bilinear(tg_tensor *x1, tg_tensor *x2, tg_tensor *weight, tg_tenso
     bool fits = weight->ndim == 3 && x1->ndim == x2->ndim && x1->ndim > 0 && x1->dim[x1->ndim - 1] == weight->dim[1] &&
                 x2->dim[x2->ndim - 1] == weight->dim[2];
     for (int i = 0; fits && i < x1->ndim - 1; ++i) fits = x1->dim[i] == x2->dim[i];
-    if (!fits) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "bilinear",
-                 "inputs %s and %s do not fit weight %s: they differ in the last dim alone", tgi_shape_text(x1).text,
-                 tgi_shape_text(x2).text, tgi_shape_text(weight).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!fits)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "inputs %s and %s do not fit weight %s: they differ in the last dim alone",
+                                  tgi_shape_text(x1).text, tgi_shape_text(x2).text, tgi_shape_text(weight).text);
     int64_t rows = 1;
     for (int i = 0; i < x1->ndim - 1; ++i) rows *= x1->dim[i];
     tg_tensor *operands[3];
@@ -25828,10 +25761,9 @@ tg_tensor *tg_im2col(tg_tensor *x, tg_shape kernel, tg_shape dilation, tg_shape 
     for (int i = 0; i < 2; ++i) reach[i] = d[i] * (k[i] - 1) + 1;
     if ((x->ndim != 3 && x->ndim != 4) || x->dim[x->ndim - 2] + 2 * p[0] < reach[0] ||
         x->dim[x->ndim - 1] + 2 * p[1] < reach[1]) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "Expected 3D or 4D (batch mode) tensor with room for a window of (%lld, %lld), but got %s",
-                 (long long)reach[0], (long long)reach[1], tgi_shape_text(x).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Expected 3D or 4D (batch mode) tensor with room for a window of (%lld, %lld), but "
+                                  "got %s", (long long)reach[0], (long long)reach[1], tgi_shape_text(x).text);
     }
     tg_tensor *y = tg_pad(x->ndim == 3 ? tg_unsqueeze(x, 0) : x, TG_SHAPE(p[1], p[1], p[0], p[0]), 0);
     y = tg_slice(tg_unfold(y, 2, reach[0], s[0]), -1, 0, INT64_MAX, d[0]); /* [N, C, rows, W, kh] */
@@ -25865,11 +25797,10 @@ tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shap
     const int64_t taps = k[0] * k[1], rows = n < 2 ? 0 : columns->dim[n - 2];
     if ((n != 2 && n != 3) || rows % taps || rows == 0 || columns->dim[n - 1] != windows[0] * windows[1] ||
         windows[0] * windows[1] == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "Expected size of input's dimension 1 to be divisible by the product of kernel_size, and that of the "
-                 "last one to be %lld windows, but got %s",
-                 (long long)(windows[0] * windows[1]), tgi_shape_text(columns).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Expected size of input's dimension 1 to be divisible by the product of "
+                                  "kernel_size, and that of the last one to be %lld windows, but got %s",
+                                  (long long)(windows[0] * windows[1]), tgi_shape_text(columns).text);
     }
     tg_tensor *one = tg_eye_on(taps, taps, (tg_dtype)columns->dtype, tgi_device_of(columns));
     one = tg_repeat(tg_reshape(one, TG_SHAPE(taps, 1, k[0], k[1])), TG_SHAPE(rows / taps, 1, 1, 1));
@@ -26414,11 +26345,10 @@ static tg_tensor *tgi_max_unpool_nd(const char *op, int n, tg_tensor *x, tg_tens
     tg_shape shape = tgi_shape_of(x);
     if ((x->ndim != n + 1 && x->ndim != n + 2) || !tgi_same_shape(indices, x->ndim, x->dim) ||
         indices->dtype != TG_I64) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "Expected shape of indices, which are i64, to be same as that of the input tensor (%s), of %d or %d "
-                 "dims, but got indices tensor with shape: %s",
-                 tgi_shape_text(x).text, n + 1, n + 2, tgi_shape_text(indices).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Expected shape of indices, which are i64, to be same as that of the input tensor "
+                                  "(%s), of %d or %d dims, but got indices tensor with shape: %s",
+                                  tgi_shape_text(x).text, n + 1, n + 2, tgi_shape_text(indices).text);
     }
     if (!tgi_unpooled_shape(c.S, op, n, kernel, stride, padding, size, &shape)) return tgi_composite_end(&c, NULL);
     tg_tensor *y = tg_flatten(tg_empty_on(shape, (tg_dtype)x->dtype, tgi_device_of(x)), -n, -1);
@@ -26607,12 +26537,11 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
     r.scale = scale;
     if (n < 1 || n > 3 || !r.mode || (dims && dims != n) || (size.ndim > 1 && size.ndim != n) ||
         (size.ndim == 0 && !(scale > 0))) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op,
-                 "Input Error: Only 3D, 4D and 5D input Tensors supported (got %dD) for the modes: nearest | linear | "
-                 "bilinear | bicubic | trilinear | area | nearest-exact (got %.40s), with a size of one number or one "
-                 "for each dim, or a scale > 0 (got %s and %g)",
-                 x->ndim, mode ? mode : "NULL", tgi_dims_text(size.ndim, size.dim).text, scale);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "Input Error: Only 3D, 4D and 5D input Tensors supported (got %dD) for the modes: "
+                                  "nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
+                                  "%.40s), with a size of one number or one for each dim, or a scale > 0 (got %s and "
+                                  "%g)", x->ndim, mode ? mode : "NULL", tgi_dims_text(size.ndim, size.dim).text, scale);
     }
     tgi_windows w[3];
     if (tgi_window_resampling(x, &r, &size, w)) return tgi_composite_end(&c, tgi_window_sum_3(x, n, w));
@@ -26621,12 +26550,10 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
         r.in = x->dim[k + 2];
         r.out = size.ndim ? size.dim[size.ndim == n ? k : 0] : (int64_t)floor((double)r.in * scale);
         r.taps = r.mode == 'l' ? 2 : r.mode == 'c' ? 4 : r.mode == 'a' && r.out > 0 ? (r.in - 1) / r.out + 2 : 1;
-        if (r.in < 1 || r.out < 1 || r.in > INT32_MAX || r.out > INT32_MAX) {
-            tgi_fail(c.S, TG_ERR_SHAPE, op,
-                     "Input and output sizes should be greater than 0, but got %lld and %lld at dim %d",
-                     (long long)r.in, (long long)r.out, k + 2);
-            return tgi_composite_end(&c, NULL);
-        }
+        if (r.in < 1 || r.out < 1 || r.in > INT32_MAX || r.out > INT32_MAX)
+            return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                      "Input and output sizes should be greater than 0, but got %lld and %lld at dim "
+                                      "%d", (long long)r.in, (long long)r.out, k + 2);
         y = tgi_resample(c.S, y, k + 2, &r);
     }
     return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
@@ -26859,12 +26786,11 @@ tg_tensor *tg_grid_sample(tg_tensor *x, tg_tensor *grid, const char *mode, const
         return tgi_no_tensor(tgi_null_argument(tgi_self(), op, mode ? "padding_mode" : "mode"));
     if (!tgi_composite_begin_with(&c, TGI_OP_grid_sample, NULL, &x, &grid)) return NULL;
     const int m = tgi_name_in(modes, mode), p = tgi_name_in(paddings, padding_mode);
-    if (m == 3 || p == 3) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op,
-                 "expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '%.40s'; and padding_mode to be "
-                 "'zeros', 'border', or 'reflection', but got: '%.40s'", mode, padding_mode);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (m == 3 || p == 3)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: '%.40s'; and "
+                                  "padding_mode to be 'zeros', 'border', or 'reflection', but got: '%.40s'", mode,
+                                  padding_mode);
     if (!tgi_check_grid_sample(c.S, x, grid)) return tgi_composite_end(&c, NULL);
     const tg_dtype dtype = (tg_dtype)x->dtype;
     const int64_t params = m | p << 2 | (align_corners ? 1 << 4 : 0);
@@ -26895,13 +26821,12 @@ tg_tensor *tg_affine_grid(tg_tensor *theta, tg_shape shape, bool align_corners)
     bool ok = (n == 2 || n == 3) && theta->ndim == 3 && theta->dim[0] == shape.dim[0] && theta->dim[1] == n &&
               theta->dim[2] == n + 1;
     for (int i = 0; ok && i < shape.ndim; ++i) ok = shape.dim[i] > 0;
-    if (!ok) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "Expected a batch of 2D affine matrices of shape Nx2x3 for size NxCxHxW, or of 3D affine matrices of "
-                 "shape Nx3x4 for size NxCxDxHxW, and non-zero, positive output size, but got %s for %s",
-                 tgi_shape_text(theta).text, tgi_dims_text(shape.ndim, shape.dim).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!ok)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Expected a batch of 2D affine matrices of shape Nx2x3 for size NxCxHxW, or of 3D "
+                                  "affine matrices of shape Nx3x4 for size NxCxDxHxW, and non-zero, positive output "
+                                  "size, but got %s for %s", tgi_shape_text(theta).text,
+                                  tgi_dims_text(shape.ndim, shape.dim).text);
     tg_tensor *axis[4];
     tg_shape wide = TG_SHAPE(1, 1, 1);
     wide.ndim = n;
@@ -27135,10 +27060,9 @@ static tg_tensor *tgi_frequencies(const char *op, int64_t n, double d, bool half
 {
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return NULL;
-    if (n < 1 || d == 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "n > 0 and d != 0 are needed, but got n=%lld, d=%g", (long long)n, d);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n < 1 || d == 0)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "n > 0 and d != 0 are needed, but got n=%lld, d=%g",
+                                  (long long)n, d);
     const int64_t positive = half ? n / 2 + 1 : n - n / 2;
     tg_tensor *y = tg_arange(0, (double)positive, 1);
     if (y && !half && n > 1) {
@@ -27358,11 +27282,9 @@ tg_tensor *tg_complex(tg_tensor *re, tg_tensor *im)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_complex, NULL, &re, &im)) return NULL;
-    if (im && !tgi_same_shape(re, im->ndim, im->dim)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "complex", "re and im must have one shape, but they are %s and %s",
-                 tgi_shape_text(re).text, tgi_shape_text(im).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (im && !tgi_same_shape(re, im->ndim, im->dim))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "re and im must have one shape, but they are %s and %s",
+                                  tgi_shape_text(re).text, tgi_shape_text(im).text);
     return tgi_composite_end(&c, tgi_pair(re, im ? im : tg_zeros_like(re)));
 }
 
@@ -27520,10 +27442,7 @@ tg_tensor *tg_randperm(int64_t n)
 {
     tgi_composite c;
     if (!tgi_composite_begin(&c, "randperm")) return NULL;
-    if (n < 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "randperm", "n must be non-negative, got %lld", (long long)n);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n < 0) return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "n must be non-negative, got %lld", (long long)n);
     return tgi_composite_end(&c, tgi_random_order(n, c.S->default_device));
 }
 
@@ -27656,10 +27575,8 @@ tg_tensor *tg_repetition_penalty(tg_tensor *logits, tg_tensor *ids, double penal
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_repetition_penalty, NULL, &logits, &ids)) return NULL;
-    if (!(penalty > 0 && penalty < HUGE_VAL)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "repetition_penalty", "penalty has to be a number > 0, but got %g", penalty);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!(penalty > 0 && penalty < HUGE_VAL))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "penalty has to be a number > 0, but got %g", penalty);
     tg_tensor *at = tg_gather(logits, -1, ids);
     at = tg_where(tg_lt_scalar(at, 0), tg_mul_scalar(at, penalty), tg_div_scalar(at, penalty));
     return tgi_composite_end(&c, tg_scatter(logits, -1, ids, at));
@@ -27822,12 +27739,10 @@ tg_tensor *tg_rrelu(tg_tensor *x, double lower, double upper, bool training)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_rrelu, NULL, &x)) return NULL;
-    if (!(lower <= upper) || !(upper - lower <= 1e300)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "rrelu",
-                 "Lower bound should be less than or equal to the upper bound, and both be finite, not %g and %g",
-                 lower, upper);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!(lower <= upper) || !(upper - lower <= 1e300))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "Lower bound should be less than or equal to the upper bound, and both be finite, "
+                                  "not %g and %g", lower, upper);
     if (!training) return tgi_composite_end(&c, tg_leaky_relu(x, (lower + upper) / 2));
     tg_tensor *slope = tgi_uniform_for(x);
     slope = tg_add_scalar(tg_mul_scalar(slope, upper - lower), lower);
@@ -28425,12 +28340,10 @@ tg_tensor *tg_scaled_dot_product_attention_ex(tg_tensor *q, tg_tensor *k, tg_ten
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_scaled_dot_product_attention, op, &q, &k, &v, &mask)) return NULL;
     const int64_t most = (int64_t)1 << 40; /* sums of such numbers do not overflow */
-    if (offset < 0 || window < 0 || offset > most || window > most || (!is_causal && (offset || window))) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op,
-                 "offset and window have to be from 0 to 2^40, and need is_causal; got %lld and %lld",
-                 (long long)offset, (long long)window);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (offset < 0 || window < 0 || offset > most || window > most || (!is_causal && (offset || window)))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "offset and window have to be from 0 to 2^40, and need is_causal; got %lld and %lld",
+                                  (long long)offset, (long long)window);
     const bool learns = mask && (mask->flags & TGI_REQUIRES_GRAD); /* its views do not tell under TG_NO_GRAD: see (1) */
     int64_t kv = 0;
     if (enable_gqa && !(kv = tgi_attention_groups(c.S, op, q, k, v, mask))) return tgi_composite_end(&c, NULL);
@@ -28471,12 +28384,11 @@ tg_tensor *tg_rope(tg_tensor *x, tg_tensor *cos, tg_tensor *sin, bool interleave
         const int64_t own = cos->dim[cos->ndim - d];
         fits = own == 1 || own == x->dim[x->ndim - d];
     }
-    if (!fits) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "rope", "x %s, cos %s and sin %s do not fit\n"
-                 "x [.., L, E] needs cos and sin that broadcast to [.., L, R / 2], with R <= E",
-                 tgi_shape_text(x).text, tgi_shape_text(cos).text, tgi_shape_text(sin).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!fits)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "x %s, cos %s and sin %s do not fit\nx [.., L, E] needs cos and sin that broadcast "
+                                  "to [.., L, R / 2], with R <= E", tgi_shape_text(x).text, tgi_shape_text(cos).text,
+                                  tgi_shape_text(sin).text);
     x = tgi_upcast(x), cos = tgi_upcast(cos), sin = tgi_upcast(sin);
     tg_tensor *a = x, *b = x;
     if (interleaved) a = tg_slice(x, -1, 0, 2 * half, 2), b = tg_slice(x, -1, 1, 2 * half, 2);
@@ -28800,14 +28712,11 @@ static tg_tensor *tgi_cross_entropy(const char *op, tg_tensor *logits, tg_tensor
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_cross_entropy, op, &logits, &targets, &weight)) return NULL;
-    if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "label_smoothing must be between 0.0 and 1.0. Got: %g", label_smoothing);
-        return tgi_composite_end(&c, NULL);
-    }
-    if (logits->ndim == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "logits must have at least one dim, the classes");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!(label_smoothing >= 0 && label_smoothing <= 1))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "label_smoothing must be between 0.0 and 1.0. Got: %g",
+                                  label_smoothing);
+    if (logits->ndim == 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "logits must have at least one dim, the classes");
     const bool probabilities = tgi_dtypes[targets->dtype].floating;
     if (!probabilities && !tgi_check_targets(c.S, op, logits, targets)) return tgi_composite_end(&c, NULL);
     if (!probabilities) {
@@ -28836,19 +28745,15 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
     const char *op = "binary_cross_entropy";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_binary_cross_entropy, NULL, &input, &target, &weight)) return NULL;
-    if (c.S->autocast != TG_F32) {
-        tgi_fail(c.S, TG_ERR_UNSUPPORTED, op,
-                 "binary_cross_entropy and sigmoid before it are unsafe to autocast.\n"
-                 "combine the two: tg_binary_cross_entropy_with_logits, which is safe to autocast");
-        return tgi_composite_end(&c, NULL);
-    }
-    if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "Using a target size (%s) that is different to the input size (%s) is deprecated. Please ensure they "
-                 "have the same size.",
-                 tgi_shape_text(target).text, tgi_shape_text(input).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (c.S->autocast != TG_F32)
+        return tgi_composite_fail(&c, TG_ERR_UNSUPPORTED,
+                                  "binary_cross_entropy and sigmoid before it are unsafe to autocast.\ncombine the "
+                                  "two: tg_binary_cross_entropy_with_logits, which is safe to autocast");
+    if (!tgi_same_shape(target, input->ndim, input->dim))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Using a target size (%s) that is different to the input size (%s) is deprecated. "
+                                  "Please ensure they have the same size.", tgi_shape_text(target).text,
+                                  tgi_shape_text(input).text);
     tg_tensor *outside = tg_to_dtype(tg_logical_or(tg_lt_scalar(input, 0), tg_gt_scalar(input, 1)), TG_I32);
     if (outside && !tgi_check_index_values(c.S, op, outside, 0, 1, TGI_INDEX_OUTSIDE_0_1)) outside = NULL;
     tg_tensor *loss = outside ? tgi_map2(TGI_OP_binary_cross_entropy, false, input, target, 0) : NULL;
@@ -28860,17 +28765,14 @@ tg_tensor *tg_binary_cross_entropy(tg_tensor *input, tg_tensor *target, tg_tenso
 tg_tensor *tg_binary_cross_entropy_with_logits(tg_tensor *input, tg_tensor *target, tg_tensor *weight, int reduction,
                                                tg_tensor *pos_weight)
 {
-    const char *op = "binary_cross_entropy_with_logits";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_binary_cross_entropy_with_logits, NULL, &input, &target, &weight,
                                   &pos_weight)) {
         return NULL;
     }
-    if (!tgi_same_shape(target, input->ndim, input->dim)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "Target size (%s) must be the same as input size (%s)",
-                 tgi_shape_text(target).text, tgi_shape_text(input).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!tgi_same_shape(target, input->ndim, input->dim))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "Target size (%s) must be the same as input size (%s)",
+                                  tgi_shape_text(target).text, tgi_shape_text(input).text);
     const tg_dtype dtype = tg_promote_types((tg_dtype)input->dtype, (tg_dtype)target->dtype);
     input = tgi_upcast(input), target = tgi_upcast(target);
     tg_tensor *loss = tgi_map2(TGI_OP_binary_cross_entropy_with_logits, false, input, target, 0);
@@ -28907,11 +28809,9 @@ tg_tensor *tg_gaussian_nll_loss(tg_tensor *input, tg_tensor *target, tg_tensor *
     bool fits = var->ndim == input->ndim || var->ndim == input->ndim - 1;
     for (int i = 0; fits && i < var->ndim; ++i)
         fits = var->dim[i] == input->dim[i] || (var->ndim == input->ndim && i == var->ndim - 1 && var->dim[i] == 1);
-    if (!fits) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "gaussian_nll_loss", "var is of incorrect size: %s, for an input of %s",
-                 tgi_shape_text(var).text, tgi_shape_text(input).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (!fits)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "var is of incorrect size: %s, for an input of %s",
+                                  tgi_shape_text(var).text, tgi_shape_text(input).text);
     if (var->ndim < input->ndim) var = tg_unsqueeze(var, -1);
     if (!var) return tgi_composite_end(&c, NULL);
     /* what var lacks of eps is added as a constant, so that var has the gradient in both cases */
@@ -28951,13 +28851,11 @@ tg_tensor *tg_margin_ranking_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *targe
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_margin_ranking_loss, NULL, &x1, &x2, &target)) return NULL;
-    if (x1->ndim != x2->ndim || x1->ndim != target->ndim) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "margin_ranking_loss",
-                 "margin_ranking_loss : All input tensors should have same dimension but got sizes: x1: %s, x2: %s, "
-                 "target: %s",
-                 tgi_shape_text(x1).text, tgi_shape_text(x2).text, tgi_shape_text(target).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (x1->ndim != x2->ndim || x1->ndim != target->ndim)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
+                                  "x1: %s, x2: %s, target: %s", tgi_shape_text(x1).text, tgi_shape_text(x2).text,
+                                  tgi_shape_text(target).text);
     tg_tensor *loss = tg_clamp_min(tg_rsub_scalar(tg_mul(target, tg_sub(x1, x2)), margin), 0);
     return tgi_composite_end(&c, tgi_reduce_loss(c.S, loss, reduction));
 }
@@ -28976,12 +28874,10 @@ tg_tensor *tg_cosine_embedding_loss(tg_tensor *x1, tg_tensor *x2, tg_tensor *tar
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_cosine_embedding_loss, NULL, &x1, &x2, &target)) return NULL;
-    if (target->ndim > 1 || x1->ndim != target->ndim + 1 || x2->ndim != x1->ndim) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "cosine_embedding_loss",
-                 "%dD target tensor expects %dD input tensors, but found inputs with sizes %s and %s.", target->ndim,
-                 target->ndim + 1, tgi_shape_text(x1).text, tgi_shape_text(x2).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (target->ndim > 1 || x1->ndim != target->ndim + 1 || x2->ndim != x1->ndim)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "%dD target tensor expects %dD input tensors, but found inputs with sizes %s and %s.",
+                                  target->ndim, target->ndim + 1, tgi_shape_text(x1).text, tgi_shape_text(x2).text);
     tg_tensor *squares = tg_mul(tg_add_scalar(tg_sum_dim(tg_mul(x1, x1), -1, false), 1e-12),
                                 tg_add_scalar(tg_sum_dim(tg_mul(x2, x2), -1, false), 1e-12));
     tg_tensor *cosine = tg_div(tg_sum_dim(tg_mul(x1, x2), -1, false), tg_sqrt(squares));
@@ -28995,13 +28891,12 @@ tg_tensor *tg_triplet_margin_loss(tg_tensor *anchor, tg_tensor *positive, tg_ten
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_triplet_margin_loss, NULL, &anchor, &positive, &negative)) return NULL;
-    if (anchor->ndim != positive->ndim || anchor->ndim != negative->ndim || !(margin > 0)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "triplet_margin_loss",
-                 "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
-                 "got: anchor %dD, positive %dD, and negative %dD inputs; and margin must be greater than 0, not %g",
-                 anchor->ndim, positive->ndim, negative->ndim, margin);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (anchor->ndim != positive->ndim || anchor->ndim != negative->ndim || !(margin > 0))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "The anchor, positive, and negative tensors are expected to have the same number of "
+                                  "dimensions, but got: anchor %dD, positive %dD, and negative %dD inputs; and margin "
+                                  "must be greater than 0, not %g", anchor->ndim, positive->ndim, negative->ndim,
+                                  margin);
     tg_tensor *close = tg_pairwise_distance(anchor, positive, p, eps, false);
     tg_tensor *distant = tg_pairwise_distance(anchor, negative, p, eps, false);
     if (swap) distant = tg_minimum(distant, tg_pairwise_distance(positive, negative, p, eps, false));
@@ -29015,13 +28910,12 @@ tg_tensor *tg_multilabel_margin_loss(tg_tensor *input, tg_tensor *target, int re
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_multilabel_margin_loss, NULL, &input, &target)) return NULL;
-    if (input->ndim > 2 || !tgi_same_shape(target, input->ndim, input->dim) || target->dtype != TG_I64) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "multilabel_margin_loss",
-                 input->ndim > 2 ? "Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s, %s"
-                                 : "inconsistent target size: input is %s, target, which must be i64, %s",
-                 tgi_shape_text(input).text, tgi_shape_text(target).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (input->ndim > 2 || !tgi_same_shape(target, input->ndim, input->dim) || target->dtype != TG_I64)
+        return tgi_composite_fail(
+            &c, TG_ERR_SHAPE,
+            input->ndim > 2 ? "Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s, %s"
+                            : "inconsistent target size: input is %s, target, which must be i64, %s",
+            tgi_shape_text(input).text, tgi_shape_text(target).text);
     const int64_t classes = tgi_size_along(input, input->ndim - 1);
     tg_tensor *x = input->ndim ? input : tg_unsqueeze(input, 0), *t = target->ndim ? target : tg_unsqueeze(target, 0);
     tg_tensor *ended = tg_gt_scalar(tg_cumsum(tg_eq_scalar(t, -1), -1), 0), *index = tg_masked_fill(t, ended, 0);
@@ -29267,10 +29161,10 @@ tg_tensor *tg_ctc_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *inpu
     if ((log_probs->ndim != 2 && !batched) || targets->ndim > (batched ? 2 : 1) || targets->ndim < 1 ||
         (batched && targets->ndim == 2 && targets->dim[0] != log_probs->dim[1]) ||
         log_probs->dim[log_probs->ndim - 1] == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "log_probs must be [T, N, C] with targets [N, S] or [sum], or [T, C] with targets [S], but got %.100s "
-                 "and %.100s", tgi_shape_text(log_probs).text, tgi_shape_text(targets).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "log_probs must be [T, N, C] with targets [N, S] or [sum], or [T, C] with targets "
+                                  "[S], but got %.100s and %.100s", tgi_shape_text(log_probs).text,
+                                  tgi_shape_text(targets).text);
     }
     h.n = batched ? log_probs->dim[1] : 1, h.count = tgi_numel(targets), h.blank = blank;
     h.classes = log_probs->dim[log_probs->ndim - 1];
@@ -29377,17 +29271,15 @@ tg_tensor *tg_triplet_margin_with_distance_loss(tg_tensor *anchor, tg_tensor *po
                                                 tg_function distance, void *user, double margin, bool swap,
                                                 int reduction)
 {
-    static const char *const op = "triplet_margin_with_distance_loss";
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_triplet_margin_with_distance_loss, NULL, &anchor, &positive, &negative))
         return NULL;
-    if (anchor->ndim != positive->ndim || anchor->ndim != negative->ndim || !(margin > 0)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but "
-                 "got: anchor %dD, positive %dD, and negative %dD inputs; and margin must be greater than 0, not %g",
-                 anchor->ndim, positive->ndim, negative->ndim, margin);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (anchor->ndim != positive->ndim || anchor->ndim != negative->ndim || !(margin > 0))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "The anchor, positive, and negative tensors are expected to have the same number of "
+                                  "dimensions, but got: anchor %dD, positive %dD, and negative %dD inputs; and margin "
+                                  "must be greater than 0, not %g", anchor->ndim, positive->ndim, negative->ndim,
+                                  margin);
     tg_tensor *close = tgi_distance(c.S, distance, user, anchor, positive);
     tg_tensor *distant = close ? tgi_distance(c.S, distance, user, anchor, negative) : NULL;
     if (swap && distant) distant = tg_minimum(distant, tgi_distance(c.S, distance, user, positive, negative));
@@ -29523,12 +29415,10 @@ tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
         min = tg_item(least), max = tg_item(most);
     }
     if (min == max) min -= 1, max += 1;
-    if (bins < 1 || bins == INT64_MAX || !(min < max) || !tgi_is_finite(min) || !tgi_is_finite(max)) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "histc",
-                 "bins must be > 0 and < 2^63 - 1, and max must be larger than min, both finite, but got %lld bins of "
-                 "the range of [%g, %g]", (long long)bins, min, max);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (bins < 1 || bins == INT64_MAX || !(min < max) || !tgi_is_finite(min) || !tgi_is_finite(max))
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "bins must be > 0 and < 2^63 - 1, and max must be larger than min, both finite, but "
+                                  "got %lld bins of the range of [%g, %g]", (long long)bins, min, max);
     /* as PyTorch, in this order; x - min in the dtype of x */
     tg_tensor *place = tg_div_scalar(tg_mul_scalar(tg_sub_scalar(x, min), (double)bins), max - min);
     tg_tensor *outside = tg_ne(tg_clamp(x, min, max), x); /* also where x is NaN */
@@ -29542,9 +29432,9 @@ tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool 
     if (!tgi_composite_begin_with(&c, TGI_OP_histogram, NULL, &t, &edges, &weight)) return NULL;
     if (edges->ndim != 1 || edges->dim[0] < 2 || (weight && (weight->dtype != t->dtype ||
                                                              !tgi_same_shape(weight, t->ndim, t->dim)))) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "histogram", "edges must be of one dim and two or more, but got %s; and weight has "
-                 "the shape and dtype of the input", tgi_shape_text(edges).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "edges must be of one dim and two or more, but got %s; and weight has the shape and "
+                                  "dtype of the input", tgi_shape_text(edges).text);
     }
     const int64_t bins = edges->dim[0] - 1, n = tgi_numel(t);
     tg_tensor *x = tg_reshape(tg_detach(t), TG_SHAPE(n)), *bound = tg_detach(edges);
@@ -29569,10 +29459,8 @@ tg_tensor *tg_mode(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_median_dim, "mode", &t, &dim)) return NULL;
     const int64_t n = tgi_size_along(t, dim);
-    if (n == 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "mode", "mode(): Expected reduction dim %d to have non-zero size.", dim);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (n == 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "mode(): Expected reduction dim %d to have non-zero size.", dim);
     tg_tensor *rows = t->ndim ? tg_movedim(tg_detach(t), dim, -1) : tg_reshape(tg_detach(t), TG_SHAPE(1));
     tg_tensor *sorted = tg_sort(rows, -1, false, &order);
     tg_tensor *number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
@@ -29758,11 +29646,10 @@ static tg_tensor *tgi_unique(const char *op, tg_tensor *t, const int *along, boo
     const int64_t n = tgi_numel(t), k = along ? tgi_size_along(t, dim) : n;
     const tg_shape shape = along ? TG_SHAPE(k) : tgi_shape_of(t);
     t = along && t->ndim ? tg_detach(t) : tg_reshape(tg_detach(t), TG_SHAPE(n));
-    if (along && n == 0 && k > 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (along && n == 0 && k > 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                                  "applied");
     if (t && k == 0) starts = tg_zeros_on(TG_SHAPE(0), TG_BOOL, tgi_device_of(t));
     else if (t) x = tg_reshape(tg_movedim(t, dim, -1), TG_SHAPE(n / k, k)); /* the slices are its columns */
     if (x && sorts) {
@@ -29836,10 +29723,8 @@ tg_tensor *tg_cov(tg_tensor *t, int64_t correction, tg_tensor *fweights, tg_tens
     tg_tensor *w = !fweights ? aweights : aweights ? tg_mul(fweights, aweights) : tg_to_dtype(fweights, TG_I64);
     if (!w && (fweights || aweights)) return tgi_composite_end(&c, NULL);
     tg_tensor *sum = w ? tg_sum(w) : tg_full_on(TG_SCALAR, (double)x->dim[1], (tg_dtype)x->dtype, tgi_device_of(x));
-    if (w && sum && tg_item(sum) == 0) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, "cov", "cov(): weights sum to zero, can't be normalized");
-        return tgi_composite_end(&c, NULL);
-    }
+    if (w && sum && tg_item(sum) == 0)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT, "cov(): weights sum to zero, can't be normalized");
     tg_tensor *mean = tg_div(tg_sum_dim(w ? tg_mul(x, w) : x, 1, true), sum), *lost = NULL;
     if (aweights && correction != 0) {
         lost = tg_mul_scalar(tg_div(tg_sum(tg_mul(w, aweights)), sum), (double)correction);
@@ -29866,11 +29751,10 @@ tg_tensor *tg_pdist(tg_tensor *t, double p)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_pdist, NULL, &t)) return NULL;
-    if (t->ndim != 2 || !(p >= 0)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "pdist",
-                 "pdist only supports 2D tensors, got: %dD, and non-negative p values, got %g", t->ndim, p);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim != 2 || !(p >= 0))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "pdist only supports 2D tensors, got: %dD, and non-negative p values, got %g",
+                                  t->ndim, p);
     tg_tensor *all = tg_cdist(t, t, p); /* an error if n * n is too large a number */
     if (!(all = all ? tg_flatten(all, 0, 1) : NULL)) return tgi_composite_end(&c, NULL);
     const int64_t n = t->dim[0], count = n * (n - 1) / 2;
@@ -29953,11 +29837,9 @@ static tg_tensor *tgi_trapezoids(const char *op, tg_tensor *y, tg_tensor *x, dou
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_trapezoid, op, &y, &x, &dim)) return NULL;
-    if (y->ndim == 0 || y->dtype == TG_BOOL || (x && x->dtype == TG_BOOL)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "%s takes numbers of one or more dims, but got %s %s", op,
-                 tg_dtype_name((tg_dtype)y->dtype), tgi_shape_text(y).text);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (y->ndim == 0 || y->dtype == TG_BOOL || (x && x->dtype == TG_BOOL))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE, "%s takes numbers of one or more dims, but got %s %s", op,
+                                  tg_dtype_name((tg_dtype)y->dtype), tgi_shape_text(y).text);
     const bool equal_steps = !x;
     if (!tgi_dtypes[y->dtype].floating) y = tg_to_dtype(y, tg_default_dtype());
     if (y && equal_steps && !running && y->dim[dim] > 0) { /* both ends count half */
@@ -29993,11 +29875,10 @@ tg_tensor *tg_vander(tg_tensor *t, int64_t n, bool increasing)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_tile, "vander", &t)) return NULL;
-    if (t->ndim != 1 || n < 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "vander", "x must be a one-dimensional tensor and N non-negative, but got %s and "
-                 "%lld", tgi_shape_text(t).text, (long long)n);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim != 1 || n < 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "x must be a one-dimensional tensor and N non-negative, but got %s and %lld",
+                                  tgi_shape_text(t).text, (long long)n);
     tg_tensor *column = tg_unsqueeze(t, 1), *parts[2] = {NULL, NULL};
     if (n > 0) parts[0] = tg_ones_like(column), parts[1] = tg_expand(column, TG_SHAPE(t->dim[0], n - 1));
     tg_tensor *y = n == 0 ? tg_expand(tg_narrow(column, 1, 0, 0), TG_SHAPE(-1, -1))
@@ -30038,12 +29919,10 @@ tg_tensor *tg_combinations(tg_tensor *t, int64_t r, bool with_replacement)
     tgi_composite c;
     size_t bytes = SIZE_MAX;
     if (!tgi_composite_begin_with(&c, TGI_OP_tile, "combinations", &t)) return NULL;
-    if (t->ndim != 1 || r < 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, "combinations",
-                 "Expect a 1D vector and a non-negative number, but got shape %s and %lld", tgi_shape_text(t).text,
-                 (long long)r);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (t->ndim != 1 || r < 0)
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "Expect a 1D vector and a non-negative number, but got shape %s and %lld",
+                                  tgi_shape_text(t).text, (long long)r);
     const int64_t n = t->dim[0];
     if (r == 0) return tgi_composite_end(&c, tg_clone(tg_narrow(t, 0, 0, 0)));
     const int64_t all = tgi_wrap_add(n, with_replacement ? r - 1 : 0);
@@ -30565,12 +30444,11 @@ tg_tensor *tg_linalg_lu_solve(tg_tensor *LU, tg_tensor *pivots, tg_tensor *B, bo
         !tgi_check_sides(c.S, op, LU, B, left)) {
         return tgi_composite_end(&c, NULL);
     }
-    if (pivots->dtype != TG_I32 || !tgi_same_shape(pivots, LU->ndim - 1, LU->dim)) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op,
-                 "pivots should be a Tensor of scalar type i32, and its shape that of LU without the last dim, but it "
-                 "is %s of %s", tgi_shape_text(pivots).text, tg_dtype_name((tg_dtype)pivots->dtype));
-        return tgi_composite_end(&c, NULL);
-    }
+    if (pivots->dtype != TG_I32 || !tgi_same_shape(pivots, LU->ndim - 1, LU->dim))
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "pivots should be a Tensor of scalar type i32, and its shape that of LU without the "
+                                  "last dim, but it is %s of %s", tgi_shape_text(pivots).text,
+                                  tg_dtype_name((tg_dtype)pivots->dtype));
     tg_tensor *rows = tgi_rows_of_pivots(pivots);
     if (!left) adjoint = !adjoint, B = tgi_turned(B);
     if (!rows || !B || !tgi_one_batch(c.S, op, &LU, &B)) return tgi_composite_end(&c, NULL);
@@ -30716,10 +30594,10 @@ tg_tensor *tg_linalg_householder_product(tg_tensor *A, tg_tensor *tau)
     const int64_t k = tau->ndim ? tau->dim[tau->ndim - 1] : -1;
     if (m < n || k < 0 || k > n || tau->ndim + 1 != A->ndim || tau->dtype != A->dtype ||
         memcmp(tau->dim, A->dim, sizeof(int64_t) * (size_t)(A->ndim - 2)) != 0) {
-        tgi_fail(c.S, TG_ERR_SHAPE, op, "input.shape[-2] must be greater than or equal to input.shape[-1], and that "
-                 "greater than or equal to tau.shape[-1]; tau has the dtype and the batch dims of input; but they are "
-                 "%s and %s", tgi_shape_text(A).text, tgi_shape_text(tau).text);
-        return tgi_composite_end(&c, NULL);
+        return tgi_composite_fail(&c, TG_ERR_SHAPE,
+                                  "input.shape[-2] must be greater than or equal to input.shape[-1], and that greater "
+                                  "than or equal to tau.shape[-1]; tau has the dtype and the batch dims of input; but "
+                                  "they are %s and %s", tgi_shape_text(A).text, tgi_shape_text(tau).text);
     }
     tg_tensor *one = tgi_identity_like(A, m, n), *v = tg_add(tg_tril(A, -1), one);
     tg_tensor *q = v ? tg_copy_(tg_clone(A), one) : NULL;
@@ -30968,11 +30846,9 @@ tg_tensor *tg_linalg_matrix_norm(tg_tensor *A, const char *ord, tg_shape dims, b
     int kind = 0;
     if (!tgi_composite_begin_with(&c, TGI_OP_linalg_matrix_norm, NULL, &A)) return NULL;
     while (ord && kind < 8 && strcmp(ord, known[kind]) != 0) ++kind;
-    if (kind == 8) {
-        tgi_fail(c.S, TG_ERR_ARGUMENT, op, "Order %.40s not supported.\nit is one of fro, nuc, inf, -inf, 1, -1, 2, -2",
-                 ord);
-        return tgi_composite_end(&c, NULL);
-    }
+    if (kind == 8)
+        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
+                                  "Order %.40s not supported.\nit is one of fro, nuc, inf, -inf, 1, -1, 2, -2", ord);
     if (dims.ndim != 2 || !tgi_check_matrix(c.S, op, "A", A, false) || !tgi_wrap_dims(c.S, op, A, &d)) {
         if (dims.ndim != 2) tgi_fail(c.S, TG_ERR_ARGUMENT, op, "dim must be a 2-tuple. Got %d dims", dims.ndim);
         return tgi_composite_end(&c, NULL);
@@ -31106,10 +30982,9 @@ tg_tensor *tg_linalg_multi_dot(tg_tensor *const *tensors, int n)
     tg_tensor *chain[TGI_CHAIN], *y = NULL;
     for (int i = 0; i < n; ++i) {
         const int want = (i == 0 || i == n - 1) && tensors[i]->ndim == 1 ? 1 : 2;
-        if (tensors[i]->ndim != want) {
-            tgi_fail(c.S, TG_ERR_SHAPE, op, "multi_dot(): tensor %d must be 2D but got %dD", i, tensors[i]->ndim);
-            return tgi_composite_end(&c, NULL);
-        }
+        if (tensors[i]->ndim != want)
+            return tgi_composite_fail(&c, TG_ERR_SHAPE, "multi_dot(): tensor %d must be 2D but got %dD", i,
+                                      tensors[i]->ndim);
         if (n > TGI_CHAIN) y = i ? tg_matmul(y, tensors[i]) : tensors[0];
         else chain[i] = want == 2 ? tensors[i] : tg_unsqueeze(tensors[i], i == 0 ? 0 : 1);
         if (n <= TGI_CHAIN && !chain[i]) return tgi_composite_end(&c, NULL);
