@@ -3138,7 +3138,10 @@ TG_API tg_status tg_step(tg_optim *opt);
 /* Removes the .grad of every parameter: tg_grad is NULL then.  torch.optim.Optimizer.zero_grad */
 TG_API tg_status tg_optim_zero_grad(tg_optim *opt);
 
-/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  torch.optim.lr_scheduler */
+/* Learning rates for step 0, 1, ...; use: opt->lr = tg_lr_cosine(step, ...).  A rate of your own is a formula of step
+   (LambdaLR); of two schedules one follows the other as `step < 100 ? tg_lr_linear(step, ...) : tg_lr_cosine(step -
+   100, ...)` (SequentialLR), and they are chained as the product of the one with lr and of the others with lr 1
+   (ChainedScheduler).  torch.optim.lr_scheduler */
 
 /* Rises to lr in `warmup` steps, then falls along half a cosine to lr_min at step `total`, and stays there:
        step < warmup   lr * (step + 1) / (warmup + 1)
@@ -3150,6 +3153,13 @@ TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double l
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
 /* lr * gamma^step */
 TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
+/* lr * gamma^k, where k of the milestones, as TG_DIMS(30, 80), are at or before step.  MultiStepLR */
+TG_API double tg_lr_multi_step(int64_t step, tg_shape milestones, double lr, double gamma);
+/* lr * (1 - step / total)^power up to step total, then 0.  PolynomialLR */
+TG_API double tg_lr_polynomial(int64_t step, int64_t total, double lr, double power);
+/* Falls along half a cosine from lr to lr_min in `first` steps, then starts again at lr; each such cycle has `longer`
+   times the steps of the one before.  first and longer below 1 count as 1.  CosineAnnealingWarmRestarts */
+TG_API double tg_lr_cosine_restarts(int64_t step, int64_t first, int64_t longer, double lr, double lr_min);
 
 /* One cycle in `total` steps: from first at step 0 along half a cosine to top, which is reached after the part
    `pct_start` of the steps, and along another one to last at step total - 1.  With the defaults of PyTorch the learning
@@ -3350,6 +3360,9 @@ TG_API tg_dict *tg_dict_to(tg_dict *dict, tg_device device);
 /* Replaces each tensor t of dict, also nested, by tg_to(t, device); on error all are as before.  A tensor that you hold
    beside dict stays where it is. */
 TG_API tg_status tg_dict_to_(tg_dict *dict, tg_device device);
+/* A new dictionary of the same form, also nested, whose tensors are copies, where they are, that do not require grad: so
+   it keeps the numbers that tg_module_state has now.  {name: t.detach().clone() for name, t in dict.items()} */
+TG_API tg_dict *tg_dict_clone(tg_dict *dict);
 
 /* A row of tg_dict_rename: names of the form `from` become `to`. */
 typedef struct {
@@ -32952,6 +32965,30 @@ double tg_lr_step(int64_t step, int64_t size, double lr, double gamma)
 
 double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * pow(gamma, (double)step); }
 
+double tg_lr_multi_step(int64_t step, tg_shape milestones, double lr, double gamma)
+{
+    int passed = 0;
+    for (int i = 0; i < milestones.ndim && i < TG_MAX_DIMS; ++i) passed += milestones.dim[i] <= step;
+    return lr * pow(gamma, passed);
+}
+
+double tg_lr_polynomial(int64_t step, int64_t total, double lr, double power)
+{
+    const double at = tgi_lr_progress(step > 0 ? step : 0, 0, total);
+    return at < 1 ? lr * pow(1 - at, power) : 0;
+}
+
+double tg_lr_cosine_restarts(int64_t step, int64_t first, int64_t longer, double lr, double lr_min)
+{
+    int64_t cycle = first > 1 ? first : 1, at = step > 0 ? step : 0;
+    if (longer <= 1) at %= cycle;
+    while (at >= cycle) {
+        at -= cycle;
+        cycle = cycle > INT64_MAX / longer ? INT64_MAX : cycle * longer;
+    }
+    return tgi_lr_between(lr, lr_min, (double)at / (double)cycle);
+}
+
 double tg_lr_one_cycle(int64_t step, int64_t total, double pct_start, double first, double top, double last)
 {
     const double end = (double)total - 1, peak = pct_start * (double)total - 1;
@@ -35021,9 +35058,9 @@ const char *tg_dict_metadata_key(const tg_dict *dict, int i)
     return i >= 0 && i < dict->texts ? dict->metadata[i].key : NULL;
 }
 
-/* Fills `to`, which is empty, with the entries of `from`, moved to a device.  How far a dict has come says its count:
+/* Fills `to`, which is empty, with the entries of `from`, moved to a device, or copied if device is NULL.  How far a dict has come says its count:
    no recursion, however deep the dicts are nested.  False after recording an error. */
-static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const tg_dict *from, tg_device device)
+static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const tg_dict *from, const tg_device *device)
 {
     for (int i = 0; i < from->texts; ++i) {
         if (!tgi_dict_add_metadata(S, op, to, from->metadata[i].key, from->metadata[i].text)) return false;
@@ -35037,7 +35074,7 @@ static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const t
         }
         const tgi_dict_entry *e = &from->entry[to->count];
         if (!e->dict) {
-            tg_tensor *t = tg_to(e->t, device);
+            tg_tensor *t = device ? tg_to(e->t, *device) : tg_clone(tg_detach(e->t));
             if (!t || !tgi_dict_append(S, op, to, e->name, t, NULL)) return false;
             continue;
         }
@@ -35049,7 +35086,7 @@ static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const t
     }
 }
 
-static tg_dict *tgi_dict_to(tgi_thread *S, const char *op, tg_dict *dict, tg_device device)
+static tg_dict *tgi_dict_to(tgi_thread *S, const char *op, tg_dict *dict, const tg_device *device)
 {
     tgi_composite c;
     if (!tgi_dict_argument(S, op, dict, "", "") || !tgi_composite_begin(&c, op)) return NULL;
@@ -35062,12 +35099,14 @@ static tg_dict *tgi_dict_to(tgi_thread *S, const char *op, tg_dict *dict, tg_dev
     return moved;
 }
 
-tg_dict *tg_dict_to(tg_dict *dict, tg_device device) { return tgi_dict_to(tgi_self(), "dict_to", dict, device); }
+tg_dict *tg_dict_to(tg_dict *dict, tg_device device) { return tgi_dict_to(tgi_self(), "dict_to", dict, &device); }
+
+tg_dict *tg_dict_clone(tg_dict *dict) { return tgi_dict_to(tgi_self(), "dict_clone", dict, NULL); }
 
 tg_status tg_dict_to_(tg_dict *dict, tg_device device)
 {
     tgi_thread *S = tgi_self();
-    tg_dict *moved = tgi_dict_to(S, "dict_to_", dict, device);
+    tg_dict *moved = tgi_dict_to(S, "dict_to_", dict, &device);
     if (!moved) return tgi_failed(S);
     tgi_dict_walk old = tgi_dict_begin(dict), now = tgi_dict_begin(moved);
     for (tgi_dict_entry *e = tgi_dict_next(&old); e; e = tgi_dict_next(&old)) {
@@ -57344,6 +57383,7 @@ TGI_GIVES1(tg_status, step, tg_optim *)
 TGI_GIVES5(double, lr_cosine, int64_t, int64_t, int64_t, double, double)
 TGI_GIVES4(double, lr_step, int64_t, int64_t, double, double)
 TGI_GIVES3(double, lr_exponential, int64_t, double, double)
+TGI_GIVES4(double, lr_multi_step, int64_t, tg_shape, double, double)
 TGI_GIVES6(double, lr_one_cycle, int64_t, int64_t, double, double, double, double)
 TGI_GIVES3(double, lr_plateau, tg_plateau *, double, double)
 TGI_GIVES3(tg_capture *, capture_new, tg_device, tgi_user_test_fn *, void *)
@@ -57368,6 +57408,7 @@ TGI_GIVES1(int, dict_count, const tg_dict *)
 TGI_GIVES2(const char *, dict_name, const tg_dict *, int)
 TGI_GIVES2(tg_dict *, dict_to, tg_dict *, tg_device)
 TGI_GIVES2(tg_status, dict_to_, tg_dict *, tg_device)
+TGI_GIVES1(tg_dict *, dict_clone, tg_dict *)
 TGI_GIVES3(tg_status, dict_rename, tg_dict *, const tg_rename *, int)
 TGI_GIVES3(tg_status, dict_set_metadata, tg_dict *, const char *, const char *)
 TGI_GIVES2(const char *, dict_metadata, const tg_dict *, const char *)
@@ -58260,6 +58301,9 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_lr_linear(...) TGI_CALL(lr_cosine, lr_linear, __VA_ARGS__)
 #define tg_lr_step(...) TGI_CALL(lr_step, lr_step, __VA_ARGS__)
 #define tg_lr_exponential(...) TGI_CALL(lr_exponential, lr_exponential, __VA_ARGS__)
+#define tg_lr_multi_step(...) TGI_CALL(lr_multi_step, lr_multi_step, __VA_ARGS__)
+#define tg_lr_polynomial(...) TGI_CALL(lr_step, lr_polynomial, __VA_ARGS__)
+#define tg_lr_cosine_restarts(...) TGI_CALL(lr_cosine, lr_cosine_restarts, __VA_ARGS__)
 #define tg_lr_one_cycle(...) TGI_CALL(lr_one_cycle, lr_one_cycle, __VA_ARGS__)
 #define tg_lr_plateau(...) TGI_CALL(lr_plateau, lr_plateau, __VA_ARGS__)
 #define tg_capture_new(...) TGI_CALL(capture_new, capture_new, __VA_ARGS__)
@@ -58285,6 +58329,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_dict_name(...) TGI_CALL(dict_name, dict_name, __VA_ARGS__)
 #define tg_dict_to(...) TGI_CALL(dict_to, dict_to, __VA_ARGS__)
 #define tg_dict_to_(...) TGI_CALL(dict_to_, dict_to_, __VA_ARGS__)
+#define tg_dict_clone(...) TGI_CALL(dict_clone, dict_clone, __VA_ARGS__)
 #define tg_dict_rename(...) TGI_CALL(dict_rename, dict_rename, __VA_ARGS__)
 #define tg_dict_set_metadata(...) TGI_CALL(dict_set_metadata, dict_set_metadata, __VA_ARGS__)
 #define tg_dict_metadata(...) TGI_CALL(dict_metadata, dict_metadata, __VA_ARGS__)

@@ -162,6 +162,26 @@ TEST(moves)
     tg_dict_free(d);
 }
 
+/* A copy, also of inner dictionaries and of the texts, that later writes do not reach. */
+TEST(copies)
+{
+    tg_dict *d = nested(), *copy;
+    tg_tensor *w = leaf("[1, 2]");
+    CHECK(tg_dict_set(d, "w", w) == TG_OK && tg_dict_set(d, "double", tg_mul_scalar(w, 2)) == TG_OK);
+    CHECK(tg_dict_set_metadata(d, "format", "pt") == TG_OK);
+    copy = tg_dict_clone(d);
+    CHECK(tg_dict_count(copy) == tg_dict_count(d) && strcmp(tg_dict_metadata(copy, "format"), "pt") == 0);
+    CHECK(tg_dict_get(copy, "w") != w && !tg_requires_grad(tg_dict_get(copy, "w")) && tg_requires_grad(w));
+    CHECK(!tg_requires_grad(tg_dict_get(copy, "double")));
+    CHECK(tg_zero_(tg_detach(w)) != NULL && tg_zero_(tg_dict_get(d, "list.1.deep")) != NULL);
+    HAS(tg_dict_get(copy, "w"), "[1, 2]");
+    HAS(tg_dict_get(copy, "double"), "[2, 4]");
+    HAS(tg_dict_get(copy, "list.1.deep"), "[4]");
+    tg_dict_free(copy);
+    tg_dict_free(d);
+    CHECK_FAILS(tg_dict_clone(NULL), "tg_dict_clone: argument dict is NULL");
+}
+
 TEST(moves_that_fail)
 {
     tg_dict *d = nested();
@@ -412,7 +432,9 @@ static bool dictionary_scenario(void)
     ok = tg_dict_set_dict(d, "list", inner) == TG_OK && ok && tg_dict_set_metadata(d, "a", "b") == TG_OK &&
          tg_dict_set_metadata(d, "a", "c") == TG_OK;
     if (d) count = tg_dict_count(d);
-    if (ok) moved = tg_dict_to(d, there);
+    if (ok) moved = tg_dict_clone(d);
+    tg_dict_free(moved);
+    moved = moved ? tg_dict_to(d, there) : NULL;
     y = ok ? tg_dict_get(d, "list.0") : NULL;
     ok = ok && tg_dict_to_(d, there) == TG_OK;
     if (!ok && y) harness_check(tg_dict_get(d, "list.0") == y, "a failed move changes nothing", __FILE__, __LINE__);
@@ -455,6 +477,7 @@ int main(int argc, char **argv)
     RUN(a_dictionary_holds_its_tensors);
     RUN(deeply_nested);
     RUN(moves);
+    RUN(copies);
     RUN(moves_that_fail);
     RUN(gradients_come_back_through_a_move);
     RUN(texts);

@@ -1235,6 +1235,32 @@ TEST(schedules)
     CHECK_NEAR(tg_lr_exponential(3, 2, 0.5), 0.25, 1e-15);
 }
 
+/* MultiStepLR, PolynomialLR, CosineAnnealingWarmRestarts, SequentialLR and ChainedScheduler of PyTorch 2.15. */
+TEST(more_schedules)
+{
+    static const double steps[7] = {1, 1, 0.01, 0.01, 0.01, 0.001, 0.001}, falls[6] = {1, 0.5625, 0.25, 0.0625, 0, 0};
+    static const double restarts[11] = {1, 0.775, 0.325, 1, 0.9397114317029974, 0.775, 0.55, 0.325, 0.16028856829700258,
+                                        1, 0.9846666218300807};
+    static const double even[6] = {1, 0.8681980515339464, 0.55, 0.23180194846605365, 1, 0.8681980515339464};
+    static const double sequence[5] = {0.5, 0.75, 1, 0.9, 0.81}, product[4] = {1, 0.9, 0.081, 0.0729};
+    for (int i = 0; i < 7; ++i) CHECK_NEAR(tg_lr_multi_step(i, TG_DIMS(2, 5, 2), 1, 0.1), steps[i], 1e-15);
+    for (int i = 0; i < 6; ++i) CHECK_NEAR(tg_lr_polynomial(i, 4, 1, 2), falls[i], 1e-15);
+    for (int i = 0; i < 11; ++i) CHECK_NEAR(tg_lr_cosine_restarts(i, 3, 2, 1, 0.1), restarts[i], 1e-15);
+    for (int i = 0; i < 6; ++i) CHECK_NEAR(tg_lr_cosine_restarts(i, 4, 1, 1, 0.1), even[i], 1e-15);
+    for (int i = 0; i < 5; ++i) {
+        const double lr = i < 2 ? 0.5 + 0.25 * i : tg_lr_exponential(i - 2, 1, 0.9);
+        CHECK_NEAR(lr, sequence[i], 1e-15);
+    }
+    for (int i = 0; i < 4; ++i)
+        CHECK_NEAR(tg_lr_multi_step(i, TG_DIMS(2), 1, 0.1) * tg_lr_exponential(i, 1, 0.9), product[i], 1e-15);
+    CHECK_NEAR(tg_lr_multi_step(100, TG_SCALAR, 3, 0.1), 3, 0); /* no milestone */
+    CHECK_NEAR(tg_lr_polynomial(-5, 4, 1, 2), 1, 0);
+    CHECK_NEAR(tg_lr_polynomial(0, 0, 1, 2), 0, 0);
+    CHECK_NEAR(tg_lr_cosine_restarts(-1, 0, 0, 1, 0.1), 1, 0);
+    CHECK_NEAR(tg_lr_cosine_restarts(INT64_MAX, 1, 2, 1, 0), 1, 1); /* ends, without an overflow */
+    CHECK_NEAR(tg_lr_cosine_restarts(INT64_MAX, INT64_MAX, INT64_MAX, 1, 0.25), 1, 0);
+}
+
 /* OneCycleLR of PyTorch 2.15: its learning rates and, with the numbers exchanged, its momentum. */
 TEST(one_cycle)
 {
@@ -1443,6 +1469,7 @@ int main(int argc, char **argv)
     RUN(optim_of_many);
     RUN(clipping);
     RUN(schedules);
+    RUN(more_schedules);
     RUN(one_cycle);
     RUN(plateau);
     RUN(rmsprop_in_f32);
