@@ -66,7 +66,7 @@
                             AVX2 and AVX-512: 315 KB less
        TG_NO_FILES          leave rooms out (see CONTENTS): FILES, SAFETENSORS, NPZ, CSV; SAVE and PROFILE need them:
                             78 KB less
-       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES; SAVE and PARALLEL need them: 106 KB less
+       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES, ADAPT; SAVE and PARALLEL need them: 106 KB less
        TG_NO_OPTIM          OPTIM, CAPTURE, LBFGS, CLIP, SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
                             state of a scaler: 66 KB less
        TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need, and the formulas
@@ -231,6 +231,7 @@
        @@NN            modules: parameters, buffers, children; forward
        @@LAYERS        layers: linear, convolution, norms, functions; modules of modules
        @@SEQUENCES     recurrent layers, attention with several heads, transformers
+       @@ADAPT         changes of modules: other parameters, children or copies; weight_norm, LoRA; averages
        @@SAVE          modules and checkpoints in files
        @@PARALLEL      training by several processes, each with a part of the batch
        @@SHOW          printing tensors, the tape and the steps of backward
@@ -3153,7 +3154,8 @@ TG_API double tg_lr_linear(int64_t step, int64_t warmup, int64_t total, double l
 TG_API double tg_lr_step(int64_t step, int64_t size, double lr, double gamma);
 /* lr * gamma^step */
 TG_API double tg_lr_exponential(int64_t step, double lr, double gamma);
-/* lr * gamma^k, where k of the milestones, as TG_DIMS(30, 80), are at or before step.  MultiStepLR */
+/* lr * gamma^k, where k of the milestones, as TG_DIMS(30, 80), are at or before step.  They may be as many as a tensor
+   has dims; NAN on error.  MultiStepLR */
 TG_API double tg_lr_multi_step(int64_t step, tg_shape milestones, double lr, double gamma);
 /* lr * (1 - step / total)^power up to step total, then 0.  PolynomialLR */
 TG_API double tg_lr_polynomial(int64_t step, int64_t total, double lr, double power);
@@ -3360,8 +3362,8 @@ TG_API tg_dict *tg_dict_to(tg_dict *dict, tg_device device);
 /* Replaces each tensor t of dict, also nested, by tg_to(t, device); on error all are as before.  A tensor that you hold
    beside dict stays where it is. */
 TG_API tg_status tg_dict_to_(tg_dict *dict, tg_device device);
-/* A new dictionary of the same form, also nested, whose tensors are copies, where they are, that do not require grad: so
-   it keeps the numbers that tg_module_state has now.  {name: t.detach().clone() for name, t in dict.items()} */
+/* A new dictionary of the same form, also nested, whose tensors are copies, where they are, that do not require grad:
+   so it keeps the numbers that tg_module_state has now.  {name: t.detach().clone() for name, t in dict.items()} */
 TG_API tg_dict *tg_dict_clone(tg_dict *dict);
 
 /* A row of tg_dict_rename: names of the form `from` become `to`. */
@@ -4036,6 +4038,94 @@ TG_API tg_module *tg_nn_transformer_encoder_layer(int64_t embed, int64_t heads, 
 TG_API tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t feedforward, double dropout,
                                                   bool gelu, bool norm_first);
 
+/* ======== @@ADAPT ================================================================================================= */
+
+/* Changes of modules that exist.  A module keeps pointers to its members in self (tg_module_self); where a member goes
+   or another takes its place, these functions change the pointers, too: in the bytes of self of m and of all modules
+   below it each word that is the address of the old one becomes that of the new one, or NULL.  So m is the module that
+   keeps them: call them with your whole network and a path in it. */
+
+/* tg_module_buffer; not persistent: it moves with m, but is no part of tg_module_state and of files.
+   torch.nn.Module.register_buffer(persistent=False) */
+TG_API tg_tensor *tg_module_buffer_ex(tg_module *m, const char *name, tg_tensor *t, bool persistent);
+/* Puts child in the place of the child at this path, which is given up: freed, unless you or another module hold it.
+   Returns child, which is taken over even when it fails, as by tg_module_child.  An optimizer of the old parameters is
+   not told.  Errors: no child has this path, and the message says where it ends; a forward of m runs; child belongs to
+   another module.  torch.nn.Module.set_submodule */
+TG_API tg_module *tg_module_replace(tg_module *m, const char *path, tg_module *child);
+/* Removes the parameter, buffer or child at this path; the other names stay.  Errors: as of tg_module_replace.
+   del module.name */
+TG_API tg_status tg_module_remove(tg_module *m, const char *path);
+/* A new module like m: copies of its parameters, buffers and children, of the bytes of self, hooks and modes.  What is
+   tied in m is tied in the copy.  In self, addresses of members of m and of bytes of self become those of the copies,
+   and all other bytes are the same.  Parameters require grad as those of m do, and have no .grad.  The optimizer of m
+   is not told.  copy.deepcopy(module) */
+TG_API tg_module *tg_module_clone(tg_module *m);
+
+/* Which parameters of a module are meant: path is "fc.weight", t the parameter. */
+typedef bool (*tg_param_test)(const char *path, tg_tensor *t, void *user);
+/* Writes all parameters of m to out [n_out]: first those for which test returns true, then the others, each in the
+   order of tg_module_params.  Returns how many are first; -1 on error: n_out is not tg_module_count(m).  For the groups
+   of an optimizer:
+       static bool decays(const char *path, tg_tensor *t, void *user) { return tg_ndim(t) > 1; }
+       int first = tg_module_split_params(net, decays, NULL, params, n);
+       tg_optim *opt = tg_adamw(params, first, 1e-3);
+       tg_optim_group *rest = tg_optim_add_group(opt, params + first, n - first);
+       if (rest) rest->weight_decay = 0; */
+TG_API int tg_module_split_params(tg_module *m, tg_param_test test, void *user, tg_tensor **out, int n_out);
+
+/* Forwards of m as if its parameters and buffers of these paths were the tensors of params, which may have been
+   computed from others, and get gradients: for MAML, for ensembles and for steps that are differentiated.  Those
+   that params does not name are m's own; a tied tensor is replaced under each of its names.  tg_module_params still
+   gives m's own.  Errors: a path that m has not; two tensors for one that is tied; m is shared, or changes
+   meanwhile. torch.func.functional_call */
+TG_API tg_tensor *tg_functional_call(tg_module *m, tg_dict *params, tg_tensor *x);
+/* tg_functional_call for several inputs and outputs, as tg_forward_n */
+TG_API tg_status tg_functional_call_n(tg_module *m, tg_dict *params, tg_tensor *const *in, int n, tg_tensor **out,
+                                      int n_out);
+
+/* A module whose child "module" is a copy of model, for running averages of its weights; the buffer n_averaged
+   counts the updates.  Its forward is that of the copy.  decay in [0, 1): an exponential moving average
+   (get_ema_multi_avg_fn), NAN: the mean of all updates (SWA).  use_buffers: buffers are averaged, too, and not
+   copied. torch.optim.swa_utils.AveragedModel */
+TG_API tg_module *tg_nn_averaged(tg_module *model, double decay, bool use_buffers);
+/* Averages the weights of model, with the paths and shapes of the one that was copied, into averaged: the first time a
+   copy, then decay * average + (1 - decay) * weight.  Call it after each step of the optimizer.
+   AveragedModel.update_parameters */
+TG_API tg_status tg_averaged_update(tg_module *averaged, tg_module *model);
+
+/* Wrappers: modules with a child "base", which they take over (even when they fail), and with its inputs and
+   outputs. */
+
+/* base whose parameter `name` ("weight") is g * v / norm(v): v is the parameter itself, g the norms of the slices of
+   dim, or with dim -1 of all of it, a parameter "g" [1, .., n, .., 1].  torch.nn.utils.parametrizations.weight_norm */
+TG_API tg_module *tg_nn_weight_norm(tg_module *base, const char *name, int dim);
+/* base whose parameter `name` is divided by its largest singular value, as a matrix of the slices of dim, estimated
+   with the buffers u and v; while training n_power_iterations of each forward improve them.  Of 1 dim: by its
+   norm.  PyTorch has 1, 1e-12 and dim 0, or 1 for transposed convolutions.
+   torch.nn.utils.parametrizations.spectral_norm */
+TG_API tg_module *tg_nn_spectral_norm(tg_module *base, const char *name, int n_power_iterations, double eps, int dim);
+
+/* Low-rank adaptation (Hu and others, 2021): y = base(x) + alpha / rank * B A dropout(x), where base is a linear
+   layer, or a module with a parameter "weight" [out, in] of its own, whose parameters are frozen: lora_A [rank,
+   in], uniform within 1 / sqrt(in), and lora_B [out, rank], zeros, alone are trained.  They are where the weight
+   is, in its dtype. */
+TG_API tg_module *tg_nn_lora(tg_module *base, int64_t rank, double alpha, double dropout);
+/* Freezes all parameters of m, and puts a tg_nn_lora in the place of each tg_nn_linear below m whose path has the form
+   of pattern, as in tg_rename: "*.attn.*", or "*".  Returns how many, 0 on error.  Errors: none has this form. */
+TG_API int tg_lora_apply(tg_module *m, const char *pattern, int64_t rank, double alpha, double dropout);
+/* on: adds alpha / rank * B A to the weight of each tg_nn_lora in m, whose forward then is that of base; else
+   subtracts it again, up to rounding.  What is so already stays.  On error some may be changed, each as a whole.  A
+   weight that is tied to another changes that, too. */
+TG_API tg_status tg_lora_merge(tg_module *m, bool on);
+/* Puts base back in the place of each tg_nn_lora below m, with the weight as it is: merged, or not.  Frees lora_A and
+   lora_B, and leaves the parameters frozen. */
+TG_API tg_status tg_lora_remove(tg_module *m);
+/* A new dictionary of lora_A and lora_B of each tg_nn_lora in m alone, under their paths: for tg_safetensors_save. */
+TG_API tg_dict *tg_lora_state(tg_module *m);
+/* Copies the tensors of such a dictionary to those of m.  Errors: m is merged; paths and shapes that do not fit. */
+TG_API tg_status tg_lora_load_state(tg_module *m, tg_dict *dict);
+
 /* ======== @@SAVE ================================================================================================== */
 
 /* A new dictionary of the parameters and buffers of m and of its children, each under its path, as "fc.weight"; a tied
@@ -4326,7 +4416,7 @@ TG_API tg_status tg_profile_print(FILE *file);
         (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
         @@POOL, @@FFT, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ,
-        @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
+        @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
         @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -32968,7 +33058,8 @@ double tg_lr_exponential(int64_t step, double lr, double gamma) { return lr * po
 double tg_lr_multi_step(int64_t step, tg_shape milestones, double lr, double gamma)
 {
     int passed = 0;
-    for (int i = 0; i < milestones.ndim && i < TG_MAX_DIMS; ++i) passed += milestones.dim[i] <= step;
+    if (!tgi_shape_argument(tgi_self(), "lr_multi_step", "milestones", &milestones)) return (double)NAN;
+    for (int i = 0; i < milestones.ndim; ++i) passed += milestones.dim[i] <= step;
     return lr * pow(gamma, passed);
 }
 
@@ -35058,8 +35149,8 @@ const char *tg_dict_metadata_key(const tg_dict *dict, int i)
     return i >= 0 && i < dict->texts ? dict->metadata[i].key : NULL;
 }
 
-/* Fills `to`, which is empty, with the entries of `from`, moved to a device, or copied if device is NULL.  How far a dict has come says its count:
-   no recursion, however deep the dicts are nested.  False after recording an error. */
+/* Fills `to`, which is empty, with the entries of `from`, moved to a device, or copied if device is NULL.  How far a
+   dict has come says its count: no recursion, however deep the dicts are nested.  False after recording an error. */
 static bool tgi_dict_copy_to(tgi_thread *S, const char *op, tg_dict *to, const tg_dict *from, const tg_device *device)
 {
     for (int i = 0; i < from->texts; ++i) {
@@ -38899,6 +38990,7 @@ typedef struct {
     char *name;
     tg_tensor *t;     /* of a parameter or buffer: the module has a reference to it */
     tg_module *child; /* of a child: the same */
+    bool unsaved;     /* of a buffer: it is no part of the state */
 } tgi_member;
 typedef struct { tgi_member *item; int count, room; } tgi_members;
 
@@ -38914,8 +39006,7 @@ typedef struct {
        that run now.  When all are 0 it is freed.
    (2) placed and place are those of the last tg_module_to that it took part in.  They only serve messages: its tensors
        say where they are.
-   (3) A member's number, in numbers, is its place among those of its kind times TGI_MEMBER_KINDS, plus the kind.  It
-       stays: no member is removed.
+   (3) A member's number, in numbers, is its place among those of its kind times TGI_MEMBER_KINDS, plus the kind.
    (4) params and paths describe the tree as it was when S->grown was params_of and paths_of: until the next member.
    (5) A module is shared exactly if its children and its parents are.  Then nothing of it changes, params and paths are
        filled, it is in evaluation mode, and no walk writes `visited`: threads only read.  Only `running` changes,
@@ -41943,7 +42034,1002 @@ tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t
                                dropout, gelu, norm_first);
 }
 
-#endif /* !TG_NO_MODULES: SEQUENCES */
+/* ======== @@ADAPT =================================================================================================
+
+   Promise: modules that exist are changed: members go or are replaced, a module is copied, runs with other tensors, is
+   averaged, or is wrapped by another one: weight_norm, spectral_norm, LoRA.
+   Types: tgi_cloning is a copy while it is made; tgi_swap is a forward with other tensors, and each tgi_patch says what
+   was at a place; each wrapper has its self.
+   Way:
+       pointers     tgi_self_word, tgi_set_self_word: the words of self, in which modules keep addresses of members
+       exchange     tgi_member_place finds a member by its path, tgi_child_exchange puts a child in its place
+       other        tgi_swap_open, tgi_swap_put for each tensor, tgi_swap_forward, tgi_swap_close
+       wrap         tgi_wrapper_begin takes the base over; then as in LAYERS
+   (1) After an exchange no module of the tree keeps the address of what is not below it any more.
+   (2) While a forward runs with other tensors, all modules of the tree count it in `running`: none is freed, and no
+       member is removed, so that each patch finds its place when it is undone.
+   (3) Only the thread that made a module changes it, and none changes one that is shared.
+   To add a wrapper: its self with the address of base, its forward, and a constructor that begins by
+   tgi_wrapper_begin. */
+
+/* ---- addresses of members in self ---- */
+
+static size_t tgi_self_words(const tg_module *m) { return m->self_bytes / sizeof(void *); }
+
+/* Word i of self, as bytes: its type is known to the module alone. */
+static void *tgi_self_word(const tg_module *m, size_t i)
+{
+    void *word;
+    memcpy(&word, (const char *)m->self + i * sizeof word, sizeof word);
+    return word;
+}
+
+static void tgi_set_self_word(tg_module *m, size_t i, void *word)
+{
+    memcpy((char *)m->self + i * sizeof word, &word, sizeof word);
+}
+
+/* In m, unless t or child (the other is NULL) is still below it, its address becomes `other`. */
+static void tgi_self_forget(tgi_thread *S, tg_module *m, tg_tensor *t, tg_module *child, void *other)
+{
+    char path[1] = "";
+    void *const gone = t ? (void *)t : (void *)child;
+    if (tgi_module_find(S, m, t, child, path, sizeof path)) return;
+    for (size_t i = 0; i < tgi_self_words(m); ++i) {
+        if (tgi_self_word(m, i) == gone) tgi_set_self_word(m, i, other);
+    }
+}
+
+/* tgi_self_forget for m and all below (1).  `again`, since the search for the address is a walk, too. */
+static void tgi_tree_forget(tgi_thread *S, tg_module *m, tg_tensor *t, tg_module *child, void *other)
+{
+    tgi_walk w;
+    tgi_self_forget(S, m, t, child, other);
+    tgi_walk_begin(&w, S, NULL, m, true);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child) tgi_self_forget(S, e->child, t, child, other);
+    }
+    S->grown = (S->id << 40) + ++S->serials; /* lists of parameters are old */
+}
+
+/* ---- members that go, or are replaced ---- */
+
+/* The member at a path below m, and the module that has it; NULL after an error that says where the path ends. */
+static tgi_member *tgi_member_place(tgi_thread *S, const char *op, tg_module *m, const char *path, tg_module **home)
+{
+    if (!path) return tgi_null_argument(S, op, "path"), (tgi_member *)NULL;
+    const char *rest = path;
+    for (*home = m;;) {
+        const size_t length = strcspn(rest, ".");
+        tgi_member *e = tgi_module_member(*home, rest, length);
+        if (e && !rest[length]) return e;
+        if (e && e->child) {
+            *home = e->child;
+            rest += length + 1;
+            continue;
+        }
+        const int before = (int)(rest - path);
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.60s' has no '%.200s': %s%.*s%s has no '%.*s'", tg_module_name(m), path,
+                 before ? "its '" : "it", before ? before - 1 : 0, path, before ? "'" : "",
+                 (int)(e ? strlen(rest) : length), rest);
+        return NULL;
+    }
+}
+
+/* Whether members of m may go: no forward below it runs. */
+static bool tgi_may_remove(tgi_thread *S, const char *op, tg_module *m)
+{
+    if (!tgi_module_runs(S, m)) return true;
+    return tgi_fail(S, TG_ERR_ARGUMENT, op, "a forward of '%.100s' is running", tg_module_name(m));
+}
+
+/* Puts child, to which the caller's reference has become that of a parent, in the place of e below m. */
+static void tgi_child_exchange(tgi_thread *S, tg_module *m, tgi_member *e, tg_module *child)
+{
+    tg_module *old = e->child;
+    child->parents++;
+    e->child = NULL; /* the tree without both is what (1) is about */
+    tgi_tree_forget(S, m, NULL, old, child);
+    e->child = child;
+    old->parents--;
+    tgi_module_unref(S, old);
+}
+
+tg_module *tg_module_replace(tg_module *m, const char *path, tg_module *child)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_replace";
+    tg_module *home;
+    tgi_member *e = NULL;
+    if (!tgi_module_change(S, op, "child", child)) return NULL;
+    if (child->refs == 0) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op,
+                 "this '%.100s' is the child of another module\n"
+                 "tg_module_retain(child) makes it the child of two",
+                 tg_module_name(child));
+        return NULL;
+    }
+    if (tgi_module_change(S, op, "m", m)) e = tgi_member_place(S, op, m, path, &home);
+    if (e && !e->child) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' of '%.60s' is a tensor and not a child", path, tg_module_name(m));
+        e = NULL;
+    }
+    if (e && (!tgi_may_be_child(S, op, home, child) || !tgi_may_remove(S, op, m))) e = NULL;
+    tgi_object_of(child)->held = --child->refs == 0;
+    if (!e) return tgi_module_unref(S, child), (tg_module *)NULL;
+    tgi_child_exchange(S, m, e, child);
+    return child;
+}
+
+/* Takes e out of home; the numbers of those behind it become one less. */
+static void tgi_member_take_out(tg_module *home, tgi_member *e)
+{
+    tgi_members *of = &home->of[e->kind];
+    const int at = (int)(e - of->item);
+    tgi_names_remove(&home->numbers, e->name, strlen(e->name));
+    for (int i = at + 1; i < of->count; ++i) {
+        const tgi_member *next = &of->item[i];
+        const size_t length = strlen(next->name);
+        tgi_names_remove(&home->numbers, next->name, length);
+        tgi_names_put(&home->numbers, next->name, length, (int64_t)(i - 1) * TGI_MEMBER_KINDS + (int64_t)next->kind);
+        of->item[i - 1] = *next;
+    }
+    of->count--;
+}
+
+tg_status tg_module_remove(tg_module *m, const char *path)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_remove";
+    tg_module *home;
+    tgi_member *e = NULL;
+    if (tgi_module_change(S, op, "m", m)) e = tgi_member_place(S, op, m, path, &home);
+    if (!e || !tgi_may_remove(S, op, m)) return tgi_failed(S);
+    const tgi_member gone = *e;
+    tgi_member_take_out(home, e);
+    tgi_tree_forget(S, m, gone.t, gone.child, NULL);
+    tgi_free_name(S, gone.name);
+    if (gone.t) {
+        tgi_unref_by(S, gone.t, TGI_BY_OWNER);
+    } else {
+        gone.child->parents--;
+        tgi_module_unref(S, gone.child);
+    }
+    return TG_OK;
+}
+
+tg_tensor *tg_module_buffer_ex(tg_module *m, const char *name, tg_tensor *t, bool persistent)
+{
+    t = tgi_module_tensor("module_buffer_ex", m, TGI_BUFFER, name, t);
+    if (t) m->of[TGI_BUFFER].item[m->of[TGI_BUFFER].count - 1].unsaved = !persistent;
+    return t;
+}
+
+/* ---- parameters in two groups ---- */
+
+/* Asks test of each of the n parameters of m.  Those of which it is true go to first [2 n], from its begin, the others
+   from its end; *count is how many are true. */
+static bool tgi_split_params(tgi_thread *S, tg_module *m, tg_param_test test, void *user, tg_tensor **first, int n,
+                             int *count)
+{
+    const uint64_t raised = S->raised;
+    int rest = n;
+    *count = 0;
+    for (int i = 0; i < n; ++i) {
+        const char *path = tg_module_path(m, i);
+        if (tgi_raised_since(S, raised)) return false;
+        tg_tensor *t = m->params[i];
+        const bool is_first = test(path, t, user);
+        if (tgi_raised_since(S, raised)) return false;
+        if (tgi_module_params(S, "module_split_params", m) != n)
+            return tgi_fail(S, TG_ERR_ARGUMENT, "module_split_params", "test has changed '%.100s'", m->name);
+        if (is_first) first[(*count)++] = t;
+        else first[n + --rest] = t;
+    }
+    return true;
+}
+
+int tg_module_split_params(tg_module *m, tg_param_test test, void *user, tg_tensor **out, int n_out)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_split_params";
+    const int n = tgi_module_params(S, op, m);
+    int count = -1;
+    for (int i = 0; out && i < n_out; ++i) out[i] = NULL;
+    if (n < 0) return -1;
+    if (!test || (!out && n > 0)) return tgi_null_argument(S, op, test ? "out" : "test"), -1;
+    if (n_out != n) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "out has %d places, but '%.100s' has %d parameters", n_out, m->name, n);
+        return -1;
+    }
+    const size_t bytes = 2 * sizeof *out * (size_t)n;
+    tg_tensor **both = (tg_tensor **)tgi_alloc(S, bytes + 1);
+    if (!both) return tgi_no_memory(S, op, bytes), -1;
+    tgi_guard guard;
+    const bool shared = tgi_is_shared(m);
+    if (!shared) m->running++; /* test might free it */
+    tgi_guard_open(&guard, S, "the test of a parameter");
+    bool ok = tgi_split_params(S, m, test, user, both, n, &count);
+    ok = tgi_guard_close(&guard) && ok;
+    for (int i = 0; ok && i < n; ++i) out[i] = i < count ? both[i] : both[2 * n - 1 - (i - count)];
+    if (!shared) {
+        m->running--;
+        tgi_module_unref(S, m);
+    }
+    tgi_free(S, both, bytes + 1);
+    return ok ? count : -1;
+}
+
+/* ---- a copy of a module ---- */
+
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tgi_table copy_of; /* the address of the copy of a module or tensor */
+    tg_module **from, **to; /* [count] */
+    int count;
+} tgi_cloning;
+
+static void *tgi_copy_of(const tgi_cloning *c, const void *from)
+{
+    const tgi_table_slot *slot = tgi_table_find(&c->copy_of, from);
+    return slot->key ? (void *)(intptr_t)slot->value : NULL;
+}
+
+static void tgi_set_copy(const tgi_cloning *c, const void *from, void *copy)
+{
+    tgi_table_slot *slot = tgi_table_find(&c->copy_of, from);
+    slot->key = from;
+    slot->value = (int64_t)(intptr_t)copy;
+}
+
+/* Adds a copy of m without its members. */
+static bool tgi_clone_alone(tgi_cloning *c, tg_module *m)
+{
+    tgi_thread *S = c->S;
+    tg_module *copy = tgi_module_new(c->op, m->name ? m->name : "", m->self_bytes);
+    if (!copy) return false;
+    c->from[c->count] = m;
+    c->to[c->count++] = copy;
+    tgi_set_copy(c, m, copy);
+    memcpy(copy->self, m->self, m->self_bytes);
+    copy->forward = m->forward;
+    copy->forward_one = m->forward_one;
+    copy->training = m->training;
+    copy->placed = m->placed;
+    copy->place = m->place;
+    for (int i = 0; i < m->hooks; ++i) {
+        const tgi_module_hook *h = &m->hook[i];
+        if (h->number && !tgi_module_hook_add(c->op, copy, h->before, h->call, h->user)) return false;
+    }
+    return tgi_copy_name(S, m->extra, &copy->extra);
+}
+
+/* A copy of e's tensor, which its module does not own yet. */
+static tg_tensor *tgi_clone_tensor(const tgi_cloning *c, const tgi_member *e)
+{
+    tg_tensor *copy = tg_clone(tg_detach(e->t));
+    if (!copy || (e->t->name && tg_set_name(copy, e->t->name) != TG_OK)) return NULL;
+    tgi_set_copy(c, e->t, copy);
+    return copy;
+}
+
+static bool tgi_clone_member(const tgi_cloning *c, tg_module *to, const tgi_member *e)
+{
+    void *copy = tgi_copy_of(c, e->child ? (void *)e->child : (void *)e->t);
+    if (e->child) return tg_module_child(to, e->name, tg_module_retain((tg_module *)copy)) != NULL;
+    tg_tensor *t = copy ? (tg_tensor *)copy : tgi_clone_tensor(c, e);
+    if (!t) return false;
+    t = e->kind == TGI_PARAM ? tg_module_param(to, e->name, t) : tg_module_buffer_ex(to, e->name, t, !e->unsaved);
+    return t && tg_set_requires_grad(t, (e->t->flags & TGI_REQUIRES_GRAD) != 0) != NULL;
+}
+
+static bool tgi_clone_members(const tgi_cloning *c)
+{
+    for (int k = 0; k < c->count; ++k) {
+        tgi_member *e;
+        for (int i = 0; (e = tgi_member_at(c->from[k], i)) != NULL; ++i) {
+            if (!tgi_clone_member(c, c->to[k], e)) return false;
+        }
+    }
+    for (int k = 0; k < c->count; ++k) {
+        for (size_t i = 0; i < tgi_self_words(c->to[k]); ++i) {
+            const void *word = tgi_self_word(c->to[k], i);
+            const uintptr_t offset = (uintptr_t)word - (uintptr_t)c->from[k]->self;
+            void *copy = word ? tgi_copy_of(c, word) : NULL;
+            if (offset < c->to[k]->self_bytes) copy = (char *)c->to[k]->self + offset; /* what is in self itself */
+            if (copy) tgi_set_self_word(c->to[k], i, copy);
+        }
+    }
+    return true;
+}
+
+/* Fills c, whose arrays have room for all. */
+static bool tgi_clone_tree(tgi_cloning *c, tg_module *m)
+{
+    tgi_walk w;
+    if (!tgi_clone_alone(c, m)) return false;
+    tgi_walk_begin(&w, c->S, c->op, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (e->child && !tgi_copy_of(c, e->child) && !tgi_clone_alone(c, e->child)) return false;
+    }
+    return !w.failed && tgi_clone_members(c);
+}
+
+static tg_module *tgi_module_clone(tgi_thread *S, const char *op, tg_module *m)
+{
+    tgi_walk w;
+    tgi_composite composite;
+    tgi_cloning c = {S, op, {NULL, 0}, NULL, NULL, 0};
+    int entries = 1;
+    if (!tgi_module_argument(S, op, "m", m) || !tgi_composite_begin(&composite, op)) return NULL;
+    S->grad_off = true; /* closing the composite restores it */
+    tgi_walk_begin(&w, S, op, m, false);
+    while (tgi_walk_next(&w)) entries++;
+    const size_t bytes = 2 * sizeof *c.from * (size_t)entries;
+    bool ok = !w.failed;
+    c.from = ok ? (tg_module **)tgi_alloc(S, bytes) : NULL;
+    c.to = c.from ? c.from + entries : NULL;
+    ok = ok && (c.from || tgi_no_memory(S, op, bytes));
+    if (ok && !tgi_table_open(S, &c.copy_of, entries))
+        ok = tgi_no_memory(S, op, c.copy_of.size * sizeof *c.copy_of.slot);
+    ok = ok && tgi_clone_tree(&c, m);
+    tg_module *copy = ok ? c.to[0] : NULL;
+    for (int i = ok; i < c.count; ++i) tg_module_free(c.to[i]); /* of the children, the reference of this function */
+    if (c.copy_of.slot) tgi_table_close(S, &c.copy_of);
+    if (c.from) tgi_free(S, c.from, bytes);
+    tgi_composite_end(&composite, NULL);
+    return copy;
+}
+
+tg_module *tg_module_clone(tg_module *m) { return tgi_module_clone(tgi_self(), "module_clone", m); }
+
+/* ---- a forward with other tensors ---- */
+
+/* What was at a place: item `at` of the members of a kind, or word `at` of self if kind is TGI_MEMBER_KINDS. */
+typedef struct {
+    tg_module *m;
+    int kind;
+    size_t at;
+    void *was, *other;
+} tgi_patch;
+
+typedef struct {
+    tgi_thread *S;
+    const char *op;
+    tg_module *m;
+    tgi_table other; /* the address of the tensor in the place of one, to which this has a reference */
+    tgi_patch *patch;
+    tg_module **module; /* all of the tree, which `running` holds (2) */
+    int patches, room, modules, module_room;
+} tgi_swap;
+
+static bool tgi_swap_open(tgi_swap *w, tgi_thread *S, const char *op, tg_module *m, int entries)
+{
+    memset(w, 0, sizeof *w);
+    w->S = S;
+    w->op = op;
+    w->m = m;
+    if (!tgi_module_change(S, op, "m", m)) return false;
+    return tgi_table_open(S, &w->other, entries) || tgi_no_memory(S, op, w->other.size * sizeof *w->other.slot);
+}
+
+static void tgi_swap_close(tgi_swap *w)
+{
+    for (size_t i = 0; w->other.slot && i < w->other.size; ++i) {
+        if (w->other.slot[i].key) tgi_unref(w->S, (tg_tensor *)(intptr_t)w->other.slot[i].value);
+    }
+    if (w->other.slot) tgi_table_close(w->S, &w->other);
+    tgi_free(w->S, w->patch, sizeof *w->patch * (size_t)w->room);
+    tgi_free(w->S, w->module, sizeof *w->module * (size_t)w->module_room);
+}
+
+/* `other` takes the place of t; false if another one does. */
+static bool tgi_swap_put(tgi_swap *w, const tg_tensor *t, tg_tensor *other)
+{
+    tgi_table_slot *slot = tgi_table_find(&w->other, t);
+    if (slot->key) return (tg_tensor *)(intptr_t)slot->value == other;
+    slot->key = t;
+    slot->value = (int64_t)(intptr_t)other;
+    tgi_ref(other);
+    return true;
+}
+
+static bool tgi_swap_note(tgi_swap *w, tg_module *m, int kind, size_t at, void *was)
+{
+    const tgi_table_slot *slot = was ? tgi_table_find(&w->other, was) : NULL;
+    if (!slot || !slot->key) return true;
+    tgi_patch *array = (tgi_patch *)tgi_grow(w->S, w->op, w->patch, w->patches, &w->room, sizeof *w->patch);
+    if (!array) return false;
+    const tgi_patch patch = {m, kind, at, was, (void *)(intptr_t)slot->value};
+    w->patch = array;
+    w->patch[w->patches++] = patch;
+    return true;
+}
+
+/* Notes one module, and all places in it. */
+static bool tgi_swap_find(tgi_swap *w, tg_module *m)
+{
+    void *array = tgi_grow(w->S, w->op, w->module, w->modules, &w->module_room, sizeof *w->module);
+    if (!array) return false;
+    w->module = (tg_module **)array;
+    w->module[w->modules++] = m;
+    for (int kind = 0; kind < TGI_CHILD; ++kind) {
+        for (int i = 0; i < m->of[kind].count; ++i) {
+            if (!tgi_swap_note(w, m, kind, (size_t)i, m->of[kind].item[i].t)) return false;
+        }
+    }
+    for (size_t i = 0; i < tgi_self_words(m); ++i) {
+        if (!tgi_swap_note(w, m, TGI_MEMBER_KINDS, i, tgi_self_word(m, i))) return false;
+    }
+    return true;
+}
+
+/* Applies the patches, or undoes them in reverse order. */
+static void tgi_swap_apply(const tgi_swap *w, bool undo)
+{
+    for (int i = 0; i < w->patches; ++i) {
+        const tgi_patch *p = &w->patch[undo ? w->patches - 1 - i : i];
+        void *now = undo ? p->was : p->other;
+        if (p->kind == TGI_MEMBER_KINDS) tgi_set_self_word(p->m, p->at, now);
+        else p->m->of[p->kind].item[p->at].t = (tg_tensor *)now;
+    }
+}
+
+/* The forward of m.  All of out is NULL if it fails. */
+static bool tgi_swap_forward(tgi_swap *w, const char *argument, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    tgi_walk walk;
+    bool ok = tgi_swap_find(w, w->m);
+    tgi_walk_begin(&walk, w->S, w->op, w->m, false);
+    for (tgi_member *e; ok && (e = tgi_walk_next(&walk)) != NULL;) ok = !e->child || tgi_swap_find(w, e->child);
+    if (!ok || walk.failed) return false;
+    for (int i = 0; i < w->modules; ++i) w->module[i]->running++;
+    tgi_swap_apply(w, false);
+    ok = tgi_forward_run(w->op, argument, w->m, in, n, out, n_out);
+    tgi_swap_apply(w, true);
+    for (int i = 0; i < w->modules; ++i) w->module[i]->running--;
+    tgi_module_unref(w->S, w->m); /* its forward may have freed it */
+    return ok;
+}
+
+static bool tgi_swap_by_name(tgi_swap *w, const tgi_dict_entry *entry)
+{
+    const tgi_member *e = tgi_module_member_at(w->m, entry->name);
+    const char *name = tg_module_name(w->m);
+    if (!entry->t || !e || !e->t) {
+        return tgi_fail(w->S, TG_ERR_ARGUMENT, w->op, "'%.60s' has no parameter or buffer '%.200s'%s", name,
+                        entry->name,
+                        entry->t ? "" : ", which is a dictionary in params\nthe name of an entry is a whole path");
+    }
+    if (tgi_swap_put(w, e->t, entry->t)) return true;
+    return tgi_fail(w->S, TG_ERR_ARGUMENT, w->op, "'%.200s' of '%.60s' is tied to another path, for which params has "
+                    "another tensor", entry->name, name);
+}
+
+static bool tgi_functional_call(const char *op, const char *argument, tg_module *m, tg_dict *params,
+                                tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    tgi_thread *S = tgi_self();
+    tgi_swap w;
+    if (!tgi_object_argument(S, op, "params", params, TGI_DICT)) return false;
+    bool ok = tgi_swap_open(&w, S, op, m, params->count);
+    for (int i = 0; ok && i < params->count; ++i) ok = tgi_swap_by_name(&w, &params->entry[i]);
+    ok = ok && tgi_swap_forward(&w, argument, in, n, out, n_out);
+    tgi_swap_close(&w);
+    return ok;
+}
+
+tg_tensor *tg_functional_call(tg_module *m, tg_dict *params, tg_tensor *x)
+{
+    tg_tensor *y = NULL;
+    return tgi_functional_call("functional_call", "x", m, params, &x, 1, &y, 1) ? y : NULL;
+}
+
+tg_status tg_functional_call_n(tg_module *m, tg_dict *params, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const bool ok = tgi_functional_call("functional_call_n", "in", m, params, in, n, out, n_out);
+    for (int i = 0; !ok && out && i < n_out; ++i) out[i] = NULL;
+    return ok ? TG_OK : tgi_failed(tgi_self());
+}
+
+/* ---- averages ---- */
+
+typedef struct {
+    tg_module *module;
+    tg_tensor *n; /* n_averaged */
+    double decay; /* NAN: the mean of all */
+    bool use_buffers;
+} tgi_averaged;
+
+static void tgi_averaged_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_averaged *self = (const tgi_averaged *)tg_module_self(m);
+    tg_forward_n(self->module, in, n, out, n_out);
+}
+
+tg_module *tg_nn_averaged(tg_module *model, double decay, bool use_buffers)
+{
+    const char *op = "nn_averaged";
+    tgi_layer l;
+    if (!tgi_module_argument(tgi_self(), op, "model", model)) return NULL;
+    tgi_averaged *self = (tgi_averaged *)tgi_layer_begin(&l, op, "AveragedModel", tgi_averaged_forward, sizeof *self);
+    if (!self) return NULL;
+    self->decay = decay;
+    self->use_buffers = use_buffers;
+    if (decay < 0 || decay > 1) {
+        tgi_fail(l.c.S, TG_ERR_ARGUMENT, op,
+                 "Invalid decay value %g provided. Please provide a value in [0,1] range.", decay);
+    } else {
+        self->module = tgi_layer_child(&l, "module", tgi_module_clone(l.c.S, op, model));
+        self->n = tgi_layer_buffer(&l, "n_averaged", tg_full_on(TG_SCALAR, 0, TG_I64, TG_CPU));
+    }
+    return tgi_layer_end(&l, "%s", "");
+}
+
+/* The parameters and buffers of a module, each once: t [count]. */
+typedef struct { tg_tensor **t; int count, room; } tgi_tensor_list;
+
+static bool tgi_list_members(tgi_thread *S, const char *op, tg_module *m, tgi_tensor_list *list)
+{
+    list->t = NULL;
+    list->count = list->room = 0;
+    const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
+    if (room <= 0) return room == 0;
+    const size_t bytes = sizeof *list->t * (size_t)room;
+    list->t = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!list->t) return tgi_no_memory(S, op, bytes);
+    list->room = room;
+    list->count = tgi_module_gather(S, op, m, TGI_BUFFER, list->t, room);
+    return list->count >= 0;
+}
+
+/* average = average + weight * (t - average), or t if weight is 1; integers are cut, as in PyTorch. */
+static bool tgi_average(tg_tensor *average, tg_tensor *t, double weight)
+{
+    const tg_dtype dtype = (tg_dtype)average->dtype;
+    const bool moves = weight < 1 && !tgi_dtypes[dtype].floating;
+    if (weight >= 1) return tg_copy_(average, t) != NULL;
+    t = tg_to_ex(t, tgi_device_of(average), moves ? TG_F64 : dtype, 0);
+    if (!moves) return tg_lerp_scalar_(average, t, weight) != NULL;
+    return tg_copy_(average, tg_lerp_scalar(tg_to_dtype(average, TG_F64), t, weight)) != NULL;
+}
+
+/* Averages all of `from` into `to`, the lists of two modules; a buffer is no parameter of model. */
+static bool tgi_average_all(tgi_thread *S, const char *op, const tgi_averaged *self, const tgi_tensor_list *to,
+                            tg_module *model, const tgi_tensor_list *from)
+{
+    const int params = tgi_module_params(S, op, model);
+    const uint64_t raised = S->raised;
+    const int64_t done = tg_item_i64(self->n);
+    int param = 0;
+    if (params < 0 || tgi_raised_since(S, raised)) return false;
+    for (int i = 0; i < to->count || i < from->count; ++i) {
+        if (i < to->count && i < from->count && tgi_same_shape(from->t[i], to->t[i]->ndim, to->t[i]->dim)) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op, "'%.60s' is not like the module that was copied", tg_module_name(model));
+    }
+    const double weight = done == 0 ? 1 : isnan(self->decay) ? 1 / ((double)done + 1) : 1 - self->decay;
+    for (int i = 0; i < to->count; ++i) {
+        const bool is_param = param < params && from->t[i] == model->params[param];
+        param += is_param;
+        if (!tgi_average(to->t[i], from->t[i], is_param || self->use_buffers ? weight : 1)) return false;
+    }
+    return tg_add_scalar_(self->n, 1) != NULL;
+}
+
+tg_status tg_averaged_update(tg_module *averaged, tg_module *model)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "averaged_update";
+    tgi_composite c;
+    tgi_tensor_list to, from = {NULL, 0, 0};
+    if (!tgi_module_change(S, op, "averaged", averaged) || !tgi_module_argument(S, op, "model", model))
+        return tgi_failed(S);
+    if (averaged->forward != tgi_averaged_forward) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' was not made by tg_nn_averaged", tg_module_name(averaged));
+        return tgi_failed(S);
+    }
+    if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
+    S->grad_off = true; /* closing the composite restores it */
+    const tgi_averaged *self = (const tgi_averaged *)averaged->self;
+    bool ok = tgi_list_members(S, op, self->module, &to) && tgi_list_members(S, op, model, &from);
+    ok = ok && tgi_average_all(S, op, self, &to, model, &from);
+    tgi_free(S, to.t, sizeof *to.t * (size_t)to.room);
+    tgi_free(S, from.t, sizeof *from.t * (size_t)from.room);
+    tgi_composite_end(&c, NULL);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+/* ---- wrappers ---- */
+
+/* tgi_layer_begin for a module that takes over base, also when it fails; *weight is the parameter of base with this
+   path, or NULL after an error. */
+static void *tgi_wrapper_begin(tgi_layer *l, const char *op, const char *kind, tg_forward_fn forward, size_t self_bytes,
+                               tg_module *base, const char *name, tg_tensor **weight)
+{
+    tgi_thread *S = tgi_self();
+    *weight = NULL;
+    if (!tgi_module_change(S, op, "base", base)) return NULL;
+    void *self = tgi_layer_begin(l, op, kind, forward, self_bytes);
+    if (!self) {
+        if (base->refs > 0) tg_module_free(base);
+        return NULL;
+    }
+    if (!tgi_layer_child(l, "base", base)) return self;
+    const tgi_member *e = name ? tgi_module_member_at(base, name) : NULL;
+    if (e && e->kind == TGI_PARAM) *weight = e->t;
+    else if (!name) tgi_null_argument(S, op, "name");
+    else tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.60s' has no parameter '%.200s'", tg_module_name(base), name);
+    if (!*weight) l->failed = true;
+    return self;
+}
+
+/* The forward of base with w in the place of weight. */
+static void tgi_wrapper_forward(tg_module *base, const tg_tensor *weight, tg_tensor *w, tg_tensor *const *in, int n,
+                                tg_tensor **out, int n_out)
+{
+    tgi_swap swap;
+    if (w && tgi_swap_open(&swap, tgi_self(), "forward", base, 1)) {
+        tgi_swap_put(&swap, weight, w);
+        tgi_swap_forward(&swap, "in", in, n, out, n_out);
+        tgi_swap_close(&swap);
+    }
+}
+
+/* ---- weight_norm ---- */
+
+typedef struct {
+    tg_module *base;
+    tg_tensor *v, *g;
+    int dim;
+} tgi_weight_norm;
+
+/* The norms of the slices of dim, or of all of v. */
+static tg_tensor *tgi_norm_except(tg_tensor *v, int dim)
+{
+    tg_shape others = TG_SCALAR;
+    if (!v || dim < 0) return tg_norm(v);
+    for (int d = 0; d < v->ndim; ++d) {
+        if (d != dim) others.dim[others.ndim++] = d;
+    }
+    return others.ndim ? tg_norm_dims(v, 2, others, true) : tg_abs(v);
+}
+
+static void tgi_weight_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_weight_norm *self = (const tgi_weight_norm *)tg_module_self(m);
+    tg_tensor *w = tg_mul(self->v, tg_div(self->g, tgi_norm_except(self->v, self->dim)));
+    tgi_wrapper_forward(self->base, self->v, w, in, n, out, n_out);
+}
+
+/* Whether dim is one of t, or -1 where that has a meaning. */
+static bool tgi_wrapper_dim(tgi_layer *l, const char *op, const tg_tensor *t, int dim, int least)
+{
+    if (!t || (dim >= least && dim < t->ndim)) return t != NULL;
+    l->failed = true;
+    return tgi_fail(l->c.S, TG_ERR_ARGUMENT, op,
+                    "Dimension out of range (expected to be in range of [%d, %d], but got %d)", least, t->ndim - 1,
+                    dim);
+}
+
+tg_module *tg_nn_weight_norm(tg_module *base, const char *name, int dim)
+{
+    const char *op = "nn_weight_norm";
+    tgi_layer l;
+    tg_tensor *v;
+    tgi_weight_norm *self = (tgi_weight_norm *)tgi_wrapper_begin(&l, op, "WeightNorm", tgi_weight_norm_forward,
+                                                                 sizeof *self, base, name, &v);
+    if (!self) return NULL;
+    if (tgi_wrapper_dim(&l, op, v, dim, -1)) {
+        self->base = base;
+        self->v = v;
+        self->dim = dim;
+        self->g = tgi_layer_param(&l, "g", tgi_norm_except(tg_detach(v), dim));
+    }
+    return tgi_layer_end(&l, "name=%.100s, dim=%d", name ? name : "", dim);
+}
+
+/* ---- spectral_norm ---- */
+
+typedef struct {
+    tg_module *base;
+    tg_tensor *weight, *u, *v; /* u [slices], v [the rest]; NULL if weight has 1 dim */
+    double eps;
+    int dim, iterations;
+} tgi_spectral_norm;
+
+/* The slices of dim as the rows of a matrix. */
+static tg_tensor *tgi_slices(tg_tensor *weight, int dim)
+{
+    return tg_flatten(dim ? tg_movedim(weight, dim, 0) : weight, 1, -1);
+}
+
+/* Power iterations, after which u and v are nearer to the singular vectors of the largest value. */
+static bool tgi_improve(const tgi_spectral_norm *self, tg_tensor *matrix, int iterations)
+{
+    bool ok = matrix != NULL;
+    for (int i = 0; ok && i < iterations; ++i) {
+        ok = tg_copy_(self->u, tg_normalize(tg_mv(matrix, self->v), 2, 0, self->eps)) &&
+             tg_copy_(self->v, tg_normalize(tg_mv(tg_t(matrix), self->u), 2, 0, self->eps));
+    }
+    return ok;
+}
+
+static void tgi_spectral_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_spectral_norm *self = (const tgi_spectral_norm *)tg_module_self(m);
+    tg_tensor *w = NULL;
+    if (!self->u) {
+        w = tg_normalize(self->weight, 2, 0, self->eps);
+    } else {
+        tg_tensor *matrix = tgi_slices(self->weight, self->dim);
+        if (m->training && !tgi_improve(self, tg_detach(matrix), self->iterations)) return;
+        tg_tensor *u = tg_clone(self->u), *v = tg_clone(self->v); /* a later forward changes the buffers */
+        w = tg_div(self->weight, tg_dot(u, tg_mv(matrix, v)));
+    }
+    tgi_wrapper_forward(self->base, self->weight, w, in, n, out, n_out);
+}
+
+/* A random vector of length 1, like a row of matrix or a column. */
+static tg_tensor *tgi_random_unit(const tg_tensor *matrix, int dim, double eps)
+{
+    tg_tensor *t = tg_empty_on(TG_SHAPE(matrix->dim[dim]), (tg_dtype)matrix->dtype, tgi_device_of(matrix));
+    return tg_normalize(tg_normal_(t, 0, 1), 2, 0, eps);
+}
+
+tg_module *tg_nn_spectral_norm(tg_module *base, const char *name, int n_power_iterations, double eps, int dim)
+{
+    const char *op = "nn_spectral_norm";
+    tgi_layer l;
+    tg_tensor *weight;
+    tgi_spectral_norm *self = (tgi_spectral_norm *)tgi_wrapper_begin(
+        &l, op, "SpectralNorm", tgi_spectral_norm_forward, sizeof *self, base, name, &weight);
+    if (!self) return NULL;
+    if (n_power_iterations <= 0) {
+        tgi_fail(l.c.S, TG_ERR_ARGUMENT, op,
+                 "Expected n_power_iterations to be positive, but got n_power_iterations=%d", n_power_iterations);
+    } else if (tgi_wrapper_dim(&l, op, weight, dim, 0)) {
+        self->base = base;
+        self->weight = weight;
+        self->eps = eps;
+        self->dim = dim;
+        self->iterations = n_power_iterations;
+        tg_tensor *matrix = weight->ndim > 1 ? tg_detach(tgi_slices(tg_detach(weight), dim)) : NULL;
+        if (matrix) {
+            self->u = tgi_layer_buffer(&l, "u", tgi_random_unit(matrix, 0, eps));
+            self->v = tgi_layer_buffer(&l, "v", tgi_random_unit(matrix, 1, eps));
+            if (self->u && self->v && !tgi_improve(self, matrix, 15)) l.failed = true; /* 15 as in PyTorch */
+        }
+    }
+    return tgi_layer_end(&l, "name=%.100s, dim=%d, n_power_iterations=%d, eps=%s", name ? name : "", dim,
+                         n_power_iterations, tgi_float_text(eps).text);
+}
+
+/* ---- LoRA ---- */
+
+typedef struct {
+    tg_module *base;
+    tg_tensor *weight, *a, *b; /* [out, in] of base, [rank, in], [out, rank] */
+    double scale, dropout;
+    bool merged;
+} tgi_lora;
+
+static void tgi_lora_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_lora *self = (const tgi_lora *)tg_module_self(m);
+    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
+    tg_tensor *y = tg_forward(self->base, in[0]), *x = in[0];
+    if (y && !self->merged) {
+        if (self->dropout > 0) x = tg_dropout(x, self->dropout, m->training);
+        y = tg_add(y, tg_mul_scalar(tg_linear(tg_linear(x, self->a, NULL), self->b, NULL), self->scale));
+    }
+    out[0] = y;
+}
+
+/* The parameters; false after recording an error. */
+static bool tgi_lora_make(tgi_layer *l, const char *op, tgi_lora *self, int64_t rank)
+{
+    const tg_tensor *w = self->weight;
+    if (!w) return false;
+    if (w->ndim != 2)
+        return tgi_fail(l->c.S, TG_ERR_SHAPE, op, "the weight has %d dims, and must be [out, in]", w->ndim);
+    if (rank <= 0) {
+        return tgi_fail(l->c.S, TG_ERR_ARGUMENT, op, "rank should be a positive integer, but it is %lld",
+                        (long long)rank);
+    }
+    if (!(self->dropout >= 0 && self->dropout <= 1)) {
+        return tgi_fail(l->c.S, TG_ERR_ARGUMENT, op, "dropout probability has to be between 0 and 1, but got %g",
+                        self->dropout);
+    }
+    const double bound = w->dim[1] > 0 ? 1 / sqrt((double)w->dim[1]) : 0;
+    const tg_dtype dtype = (tg_dtype)w->dtype;
+    const tg_device device = tgi_device_of(w);
+    tg_tensor *a = tg_empty_on(TG_SHAPE(rank, w->dim[1]), dtype, device);
+    self->a = tgi_layer_param(l, "lora_A", a ? tg_uniform_(a, -bound, bound) : NULL);
+    self->b = tgi_layer_param(l, "lora_B", tg_zeros_on(TG_SHAPE(w->dim[0], rank), dtype, device));
+    return tg_module_requires_grad_(self->base, false) != NULL;
+}
+
+static tg_module *tgi_lora_new(const char *op, tg_module *base, int64_t rank, double alpha, double dropout)
+{
+    tgi_layer l;
+    tg_tensor *weight;
+    tgi_lora *self =
+        (tgi_lora *)tgi_wrapper_begin(&l, op, "LoRA", tgi_lora_forward, sizeof *self, base, "weight", &weight);
+    if (!self) return NULL;
+    self->base = base;
+    self->weight = weight;
+    self->scale = alpha / (double)rank;
+    self->dropout = dropout;
+    if (!l.failed && !tgi_lora_make(&l, op, self, rank)) l.failed = true;
+    return tgi_layer_end(&l, "rank=%lld, alpha=%s, dropout=%s", (long long)rank, tgi_float_text(alpha).text,
+                         tgi_float_text(dropout).text);
+}
+
+tg_module *tg_nn_lora(tg_module *base, int64_t rank, double alpha, double dropout)
+{
+    return tgi_lora_new("nn_lora", base, rank, alpha, dropout);
+}
+
+static bool tgi_is_lora(const tg_module *m) { return m->forward == tgi_lora_forward; }
+
+/* The first child below m, in the order of a walk, that is a LoRA; or, with a pattern, a linear layer whose path has
+   that form and which no LoRA has.  NULL: there is none. */
+static tgi_member *tgi_lora_child(tgi_thread *S, tg_module *m, const char *pattern)
+{
+    char path[TGI_PATH];
+    tgi_stars stars;
+    tgi_walk w;
+    tgi_walk_begin(&w, S, NULL, m, false);
+    for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
+        if (!e->child) continue;
+        if (!pattern && tgi_is_lora(e->child)) return e;
+        if (!pattern || e->child->forward != tgi_linear_forward || tgi_is_lora(w.module[w.depth - 2])) continue;
+        path[0] = 0;
+        tgi_walk_path(&w, path, sizeof path);
+        if (tgi_match_name(pattern, path, &stars)) return e;
+    }
+    return NULL;
+}
+
+int tg_lora_apply(tg_module *m, const char *pattern, int64_t rank, double alpha, double dropout)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "lora_apply";
+    int n = 0;
+    if (!tgi_module_change(S, op, "m", m) || !tgi_may_remove(S, op, m)) return 0;
+    if (!pattern) return tgi_null_argument(S, op, "pattern"), 0;
+    if (tgi_count_stars(pattern) > TGI_STARS)
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' has more than %d *", pattern, (int)TGI_STARS), 0;
+    tgi_member *e = tgi_lora_child(S, m, pattern);
+    if (!e) {
+        tgi_fail(S, TG_ERR_ARGUMENT, op, "no linear layer of '%.60s' has a path of the form '%.200s'",
+                 tg_module_name(m), pattern);
+        return 0;
+    }
+    if (!tg_module_requires_grad_(m, false)) return 0;
+    for (; e; e = tgi_lora_child(S, m, pattern), ++n) {
+        e->child->refs++; /* what the new module takes over; its child's parent is m as long as it is made */
+        tg_module *lora = tgi_lora_new(op, e->child, rank, alpha, dropout);
+        if (!lora) return 0;
+        lora->refs = 0;
+        tgi_object_of(lora)->held = true;
+        tgi_child_exchange(S, m, e, lora);
+    }
+    return n;
+}
+
+tg_status tg_lora_remove(tg_module *m)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "lora_remove";
+    if (!tgi_module_change(S, op, "m", m) || !tgi_may_remove(S, op, m)) return tgi_failed(S);
+    for (tgi_member *e; (e = tgi_lora_child(S, m, NULL)) != NULL;)
+        tgi_child_exchange(S, m, e, ((const tgi_lora *)e->child->self)->base);
+    return TG_OK;
+}
+
+/* Merges one LoRA, or takes the product out of the weight again. */
+static bool tgi_lora_merge(tgi_thread *S, const char *op, tg_module *m, bool on)
+{
+    tgi_composite c;
+    tgi_lora *self = (tgi_lora *)m->self;
+    if (self->merged == on) return true;
+    if (!tgi_composite_begin(&c, op)) return false;
+    S->grad_off = true; /* closing the composite restores it */
+    tg_tensor *change = tg_mul_scalar(tg_matmul(self->b, self->a), on ? self->scale : -self->scale);
+    const bool ok = tg_add_(self->weight, change) != NULL;
+    tgi_composite_end(&c, NULL);
+    if (ok) self->merged = on;
+    return ok;
+}
+
+tg_status tg_lora_merge(tg_module *m, bool on)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "lora_merge";
+    tgi_walk w;
+    if (!tgi_module_change(S, op, "m", m)) return tgi_failed(S);
+    bool ok = !tgi_is_lora(m) || tgi_lora_merge(S, op, m, on);
+    tgi_walk_begin(&w, S, op, m, false);
+    for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;)
+        ok = !e->child || !tgi_is_lora(e->child) || tgi_lora_merge(S, op, e->child, on);
+    return ok && !w.failed ? TG_OK : tgi_failed(S);
+}
+
+/* A dict of lora_A and lora_B; *merged: whether one of the modules is. */
+static tg_dict *tgi_lora_state(tgi_thread *S, const char *op, tg_module *m, bool *merged)
+{
+    char path[TGI_PATH];
+    tgi_walk w;
+    tg_dict *d = tgi_module_argument(S, op, "m", m) ? tgi_dict_new(S, op) : NULL;
+    bool ok = d != NULL;
+    if (!ok) return NULL;
+    tgi_walk_begin(&w, S, op, m, true);
+    for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
+        const tg_module *home = w.module[w.depth - 1];
+        if (!e->t || e->kind != TGI_PARAM || !tgi_is_lora(home)) continue;
+        path[0] = 0;
+        tgi_walk_path(&w, path, sizeof path);
+        *merged = *merged || ((const tgi_lora *)home->self)->merged;
+        ok = tgi_dict_put(S, op, d, path, e->t, NULL);
+    }
+    if (ok && !w.failed) return d;
+    tgi_dict_free(S, d);
+    return NULL;
+}
+
+tg_dict *tg_lora_state(tg_module *m)
+{
+    bool merged = false;
+    return tgi_lora_state(tgi_self(), "lora_state", m, &merged);
+}
+
+/* Whether dict has a tensor of the right shape for each of own, and no others. */
+static bool tgi_lora_fits(tgi_thread *S, const char *op, const tg_dict *own, tg_dict *dict)
+{
+    for (int i = 0; i < own->count; ++i) {
+        const char *name = own->entry[i].name;
+        const tg_tensor *to = own->entry[i].t;
+        const tgi_dict_entry *e = tgi_dict_entry_of(dict, name, strlen(name));
+        if (!e || !e->t) return tgi_fail(S, TG_ERR_SHAPE, op, "missing: %.200s", name);
+        if (tgi_same_shape(e->t, to->ndim, to->dim)) continue;
+        return tgi_fail(S, TG_ERR_SHAPE, op, "%.200s is %s, not %s", name, tgi_dims_text(e->t->ndim, e->t->dim).text,
+                        tgi_dims_text(to->ndim, to->dim).text);
+    }
+    for (int i = 0; i < dict->count; ++i) {
+        const char *name = dict->entry[i].name;
+        if (!tgi_dict_entry_of(own, name, strlen(name)))
+            return tgi_fail(S, TG_ERR_SHAPE, op, "unexpected: %.200s", name);
+    }
+    return true;
+}
+
+tg_status tg_lora_load_state(tg_module *m, tg_dict *dict)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "lora_load_state";
+    tgi_composite c;
+    bool merged = false;
+    if (!tgi_module_change(S, op, "m", m) || !tgi_object_argument(S, op, "dict", dict, TGI_DICT)) return tgi_failed(S);
+    if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
+    S->grad_off = true; /* closing the composite restores it */
+    tg_dict *own = tgi_lora_state(S, op, m, &merged);
+    bool ok = own && tgi_lora_fits(S, op, own, dict);
+    if (ok && merged) {
+        ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' is merged\ncall tg_lora_merge(m, false) before",
+                      tg_module_name(m));
+    }
+    for (int i = 0; ok && i < own->count; ++i) {
+        const char *name = own->entry[i].name;
+        ok = tg_copy_(own->entry[i].t, tgi_dict_entry_of(dict, name, strlen(name))->t) != NULL;
+    }
+    tgi_dict_free(S, own);
+    tgi_composite_end(&c, NULL);
+    return ok ? TG_OK : tgi_failed(S);
+}
+
+#endif /* !TG_NO_MODULES: SEQUENCES, ADAPT */
 #ifndef TGI_NO_SAVE
 
 /* ======== @@SAVE ==================================================================================================
@@ -41975,7 +43061,7 @@ static tg_dict *tgi_module_state(tgi_thread *S, const char *op, tg_module *m, co
     bool ok = path || (d && tgi_no_memory(S, op, TGI_STATE_PATH));
     if (ok) tgi_walk_begin(&w, S, op, m, true);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
-        if (!e->t) continue;
+        if (!e->t || e->unsaved) continue;
         strcpy(path, prefix);
         tgi_walk_path(&w, path, TGI_STATE_PATH);
         ok = tgi_dict_put(S, op, d, path, e->t, NULL);
@@ -57498,10 +58584,21 @@ TGI_GIVES7(tg_module *, nn_lstm_ex, int64_t, int64_t, int, bool, bool, double, b
 TGI_GIVES4(tg_module *, nn_rnn_cell, int64_t, int64_t, bool, const char *)
 TGI_GIVES6(tg_module *, nn_multihead_attention_ex, int64_t, int64_t, double, bool, int64_t, int64_t)
 TGI_GIVES6(tg_module *, nn_transformer_encoder_layer, int64_t, int64_t, int64_t, double, bool, bool)
-TGI_GIVES1(tg_dict *, module_state, tg_module *)
+TGI_GIVES4(tg_tensor *, module_buffer_ex, tg_module *, const char *, tg_tensor *, bool)
+TGI_GIVES5(int, module_split_params, tg_module *, tg_param_test, void *, tg_tensor **, int)
+TGI_GIVES3(tg_tensor *, functional_call, tg_module *, tg_dict *, tg_tensor *)
+TGI_GIVES6(tg_status, functional_call_n, tg_module *, tg_dict *, tg_tensor *const *, int, tg_tensor **, int)
+TGI_GIVES3(tg_module *, nn_averaged, tg_module *, double, bool)
+TGI_GIVES2(tg_status, averaged_update, tg_module *, tg_module *)
+TGI_GIVES3(tg_module *, nn_weight_norm, tg_module *, const char *, int)
+TGI_GIVES5(tg_module *, nn_spectral_norm, tg_module *, const char *, int, double, int)
+TGI_GIVES4(tg_module *, nn_lora, tg_module *, int64_t, double, double)
+TGI_GIVES5(int, lora_apply, tg_module *, const char *, int64_t, double, double)
+TGI_GIVES2(tg_status, lora_merge, tg_module *, bool)
+TGI_GIVES1(tg_dict *, lora_state, tg_module *)
+TGI_GIVES2(tg_status, lora_load_state, tg_module *, tg_dict *)
 TGI_GIVES3(tg_status, module_load_state, tg_module *, tg_dict *, bool)
 TGI_GIVES5(tg_status, module_load_state_ex, tg_module *, tg_dict *, bool, tg_dict **, tg_dict **)
-TGI_GIVES2(tg_status, module_copy_, tg_module *, tg_module *)
 TGI_GIVES1(tg_dict *, grad_scaler_state, tg_grad_scaler *)
 TGI_GIVES2(tg_status, grad_scaler_load_state, tg_grad_scaler *, tg_dict *)
 TGI_GIVES3(tg_status, module_load_from, tg_module *, const void *, size_t)
@@ -58500,10 +59597,27 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
     TGI_CALL(nn_transformer_encoder_layer, nn_transformer_encoder_layer, __VA_ARGS__)
 #define tg_nn_transformer_decoder_layer(...)                                                                           \
     TGI_CALL(nn_transformer_encoder_layer, nn_transformer_decoder_layer, __VA_ARGS__)
-#define tg_module_state(...) TGI_CALL(module_state, module_state, __VA_ARGS__)
+#define tg_module_buffer_ex(...) TGI_CALL(module_buffer_ex, module_buffer_ex, __VA_ARGS__)
+#define tg_module_replace(...) TGI_CALL(module_child, module_replace, __VA_ARGS__)
+#define tg_module_remove(...) TGI_CALL(module_set_extra, module_remove, __VA_ARGS__)
+#define tg_module_clone(...) TGI_CALL(module_retain, module_clone, __VA_ARGS__)
+#define tg_module_split_params(...) TGI_CALL(module_split_params, module_split_params, __VA_ARGS__)
+#define tg_functional_call(...) TGI_CALL(functional_call, functional_call, __VA_ARGS__)
+#define tg_functional_call_n(...) TGI_CALL(functional_call_n, functional_call_n, __VA_ARGS__)
+#define tg_nn_averaged(...) TGI_CALL(nn_averaged, nn_averaged, __VA_ARGS__)
+#define tg_averaged_update(...) TGI_CALL(averaged_update, averaged_update, __VA_ARGS__)
+#define tg_nn_weight_norm(...) TGI_CALL(nn_weight_norm, nn_weight_norm, __VA_ARGS__)
+#define tg_nn_spectral_norm(...) TGI_CALL(nn_spectral_norm, nn_spectral_norm, __VA_ARGS__)
+#define tg_nn_lora(...) TGI_CALL(nn_lora, nn_lora, __VA_ARGS__)
+#define tg_lora_apply(...) TGI_CALL(lora_apply, lora_apply, __VA_ARGS__)
+#define tg_lora_merge(...) TGI_CALL(lora_merge, lora_merge, __VA_ARGS__)
+#define tg_lora_remove(...) TGI_CALL(module_zero_grad, lora_remove, __VA_ARGS__)
+#define tg_lora_state(...) TGI_CALL(lora_state, lora_state, __VA_ARGS__)
+#define tg_lora_load_state(...) TGI_CALL(lora_load_state, lora_load_state, __VA_ARGS__)
+#define tg_module_state(...) TGI_CALL(lora_state, module_state, __VA_ARGS__)
 #define tg_module_load_state(...) TGI_CALL(module_load_state, module_load_state, __VA_ARGS__)
 #define tg_module_load_state_ex(...) TGI_CALL(module_load_state_ex, module_load_state_ex, __VA_ARGS__)
-#define tg_module_copy_(...) TGI_CALL(module_copy_, module_copy_, __VA_ARGS__)
+#define tg_module_copy_(...) TGI_CALL(averaged_update, module_copy_, __VA_ARGS__)
 #define tg_grad_scaler_state(...) TGI_CALL(grad_scaler_state, grad_scaler_state, __VA_ARGS__)
 #define tg_grad_scaler_load_state(...) TGI_CALL(grad_scaler_load_state, grad_scaler_load_state, __VA_ARGS__)
 #define tg_module_save(...) TGI_CALL(module_set_extra, module_save, __VA_ARGS__)

@@ -609,6 +609,31 @@ static void hand_module(void)
         check_module(tg_module_child(m, "child", child));
 }
 
+/* Functions that take a module over: base, or the one that replaces a child. */
+static void hand_taken_module(void)
+{
+    tg_module *m = is("tg_module_replace") ? draw_module("m") : NULL, *given = m ? tg_nn_relu() : tg_nn_linear(2, 2, true);
+    call_starts();
+    if (is("tg_module_replace"))
+        check_module(tg_module_replace(m, "child", given));
+    else if (is("tg_nn_weight_norm"))
+        check_module(tg_nn_weight_norm(given, "weight", 0));
+    else if (is("tg_nn_spectral_norm"))
+        check_module(tg_nn_spectral_norm(given, "weight", 1, 1e-12, 0));
+    else
+        check_module(tg_nn_lora(given, 1, 1, 0));
+}
+
+static bool any_param(const char *path, tg_tensor *t, void *user) { return (void)path, (void)user, t != NULL; }
+
+static void hand_split_params(void)
+{
+    tg_module *m = draw_module("m");
+    tg_tensor *out[2];
+    call_starts();
+    check_int64(tg_module_split_params(m, any_param, NULL, out, 2));
+}
+
 static void hand_load_state(void)
 {
     tg_module *m = draw_module("m");
@@ -652,6 +677,11 @@ static const struct {
     {"tg_dict_rename", hand_rename},
     {"tg_module_child", hand_module},
     {"tg_module_device", hand_module},
+    {"tg_module_replace", hand_taken_module},
+    {"tg_nn_weight_norm", hand_taken_module},
+    {"tg_nn_spectral_norm", hand_taken_module},
+    {"tg_nn_lora", hand_taken_module},
+    {"tg_module_split_params", hand_split_params},
     {"tg_module_load_state_ex", hand_load_state},
     {"tg_checkpoint_load", hand_checkpoint_load},
     {"tg_from", hand_from},

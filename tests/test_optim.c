@@ -1254,6 +1254,9 @@ TEST(more_schedules)
     for (int i = 0; i < 4; ++i)
         CHECK_NEAR(tg_lr_multi_step(i, TG_DIMS(2), 1, 0.1) * tg_lr_exponential(i, 1, 0.9), product[i], 1e-15);
     CHECK_NEAR(tg_lr_multi_step(100, TG_SCALAR, 3, 0.1), 3, 0); /* no milestone */
+    tg_shape many = TG_SCALAR;
+    many.ndim = TG_MAX_DIMS + 1;
+    CHECK_FAILS(tg_lr_multi_step(1, many, 1, 0.1), "argument milestones: a tensor has at most 8 dims, not 9");
     CHECK_NEAR(tg_lr_polynomial(-5, 4, 1, 2), 1, 0);
     CHECK_NEAR(tg_lr_polynomial(0, 0, 1, 2), 0, 0);
     CHECK_NEAR(tg_lr_cosine_restarts(-1, 0, 0, 1, 0.1), 1, 0);

@@ -1156,7 +1156,8 @@ static const char *const null_is_no_error[] = {"tg_grad",     "tg_data",        
                                                "tg_data_i64", "tg_dict_get",      "tg_dict_get_dict",
                                                "tg_dict_metadata", "tg_dict_metadata_key",
                                                "tg_module_get", "tg_module_params", "tgi_enter"};
-static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_hook", "tg_hook_post_accumulate"};
+static const char *const zero_is_an_error[] = {"tg_split", "tg_chunk", "tg_hook", "tg_hook_post_accumulate",
+                                               "tg_lora_apply"};
 static const char *const borrows[] = {"tg_grad", "tg_saved", "tg_dict_get", "tg_module_get"};
 /* Functions that return their module, or one inside it. */
 static const char *const returns_module[] = {"tg_module_to",     "tg_module_to_dtype",  "tg_module_requires_grad_",
@@ -2043,6 +2044,63 @@ static void hand_module_child(void)
     check_record(!tg_module_child(m, name, child), true);
 }
 
+static void hand_module_replace(void)
+{
+    tg_module *m = draw_module("m"), *child = now->outer ? NULL : draw_given_module();
+    const char *path = percent(70) && tg_module_child_count(m) > 0 ? tg_module_child_name(m, 0) : draw_string("path");
+    tg_clear_error();
+    call_starts();
+    if (m == child && m) tg_module_retain(m), modules[module_count++] = m; /* its own child: refused */
+    check_record(!tg_module_replace(m, path, child), true);
+}
+
+/* Modules that take over another one, mostly a linear layer. */
+static void hand_wrapper(void)
+{
+    tg_module *base = now->outer || percent(20) ? draw_given_module() : tg_nn_linear(2, 3, true);
+    const char *name = percent(80) ? "weight" : draw_string("name");
+    const int dim = draw_int("dim"), count = draw_int("n_power_iterations");
+    const double number = draw_double("alpha");
+    tg_clear_error();
+    call_starts();
+    if (is("tg_nn_weight_norm")) check_module(tg_nn_weight_norm(base, name, dim));
+    else if (is("tg_nn_spectral_norm")) check_module(tg_nn_spectral_norm(base, name, count, number, dim));
+    else check_module(tg_nn_lora(base, count, number, percent(50) ? 0 : number));
+}
+
+static void hand_averaged_update(void)
+{
+    tg_module *model = draw_module("model"), *averaged;
+    const double decay = draw_double("decay");
+    averaged = percent(20) ? model : tg_nn_averaged(model, percent(20) ? decay : 0.5, percent(50));
+    tg_clear_error();
+    call_starts();
+    check_status(tg_averaged_update(averaged, model));
+    if (averaged != model) tg_module_free(averaged);
+}
+
+static bool any_param_test(const char *path, tg_tensor *t, void *user)
+{
+    outside o = callback_begins();
+    const bool answer = path && t && percent(50);
+    (void)user;
+    misbehave();
+    callback_ends(o);
+    return answer;
+}
+
+static void hand_split_params(void)
+{
+    tg_module *m = draw_module("m");
+    tg_tensor *out[64];
+    const int n = percent(90) ? tg_module_count(m) : draw_int("n_out");
+    tg_clear_error();
+    if (n > 64) return;
+    call_starts();
+    const int count = tg_module_split_params(m, percent(4) ? (tg_param_test)NULL : any_param_test, NULL, out, n);
+    check_record(count < 0, count <= 0);
+}
+
 /* Mostly a module in evaluation mode.  One is shared in an epoch, until its end: no call frees it or takes it over. */
 static void hand_module_share(void)
 {
@@ -2064,7 +2122,8 @@ static void hand_module_tensor(void)
     const char *name = draw_string("name");
     tg_tensor *t = draw_tensor("t"), *result;
     call_starts();
-    result = is("tg_module_param") ? tg_module_param(m, name, t) : tg_module_buffer(m, name, t);
+    if (is("tg_module_param")) result = tg_module_param(m, name, t);
+    else result = is("tg_module_buffer") ? tg_module_buffer(m, name, t) : tg_module_buffer_ex(m, name, t, percent(50));
     check_tensor(result);
     if (result && !is_foreign(result)) tg_retain(result), taken_out(result, true);
 }
@@ -2532,6 +2591,13 @@ static const struct {
     {"tg_module_child", hand_module_child},
     {"tg_module_param", hand_module_tensor},
     {"tg_module_buffer", hand_module_tensor},
+    {"tg_module_buffer_ex", hand_module_tensor},
+    {"tg_module_replace", hand_module_replace},
+    {"tg_averaged_update", hand_averaged_update},
+    {"tg_nn_weight_norm", hand_wrapper},
+    {"tg_nn_spectral_norm", hand_wrapper},
+    {"tg_nn_lora", hand_wrapper},
+    {"tg_module_split_params", hand_split_params},
     {"tg_module_device", hand_module_device},
     {"tg_checkpoint_load", hand_checkpoint_load},
     {"tg_idx_parse", hand_parse},

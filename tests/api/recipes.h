@@ -253,6 +253,9 @@ static const struct {
     {"tg_adadelta", "params=!f32:2,3"},
     {"tg_lbfgs", "params=!f32:2,3"},
     {"tg_optim_add_group", "params=!f32:2,3"},
+    {"tg_lora_apply", "pattern=* rank=1 dropout=0"},
+    {"tg_module_remove", "path=weight"},
+    {"tg_nn_averaged", "decay=0.5"},
 };
 static const char usual[] =
     "index=i64:2,3 indices=i64:2 ids=i64:2 targets=i64:2 mask=bool:2,3 roots=!f32: root=!f32: outputs=!f32: "

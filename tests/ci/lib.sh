@@ -92,7 +92,7 @@ short_tests()
 
 # tests whose tensors are where TG_TEST_DEVICE says; beside them test_ops and test_oom
 ON_DEVICE='test_autograd test_lines test_gradients test_hooks test_inplace test_custom test_memory test_gradcheck test_optim
-    test_loader test_show test_init test_dict test_files test_module test_layers test_products test_sequences test_save
+    test_loader test_show test_init test_dict test_files test_module test_adapt test_layers test_products test_sequences test_save
     test_mixed test_profile test_dlpack'
 
 # rotation N: this commit's turn among N
