@@ -334,6 +334,16 @@ static inline void bpe_add(bpe *b, int64_t id, const char *s, size_t n)
     b->slot[i] = (int32_t)id + 1;
 }
 
+/* A token that was added: bpe_added_at finds it in a text, where it is not cut. */
+static inline void bpe_add_whole(bpe *b, int64_t id, const char *text, bool is_special)
+{
+    bpe_add(b, id, text, strlen(text));
+    if (id < 0 || id >= b->n || !*text) return;
+    b->entry[id].is_added = b->has_first[(unsigned char)*text] = true;
+    b->entry[id].is_special = is_special;
+    if (id < b->first_added) b->first_added = id;
+}
+
 static inline bpe_merge *bpe_merge_of(const bpe *b, int64_t left, int64_t right)
 {
     const uint64_t pair = ((uint64_t)left << 32 | (uint64_t)right) + 1;
@@ -512,7 +522,7 @@ static inline bpe *bpe_new(const json *vocab, const json *added, size_t merges)
     }
     for (const json *t = json_first(added); t; t = json_next(t)) {
         if ((int64_t)json_number(t, "id", -1) >= n) n = (int64_t)json_number(t, "id", -1) + 1;
-        b->space_size += strlen(json_text(t, "content", "")) + 1;
+        b->space_size += 4 * strlen(json_text(t, "content", "")) + 1; /* a normalizer may make it longer */
     }
     b->n = n < (1 << 28) ? n : 0; /* a vocabulary of 16 times the largest there are */
     for (b->slots = 16; b->slots < 2 * (size_t)b->n; b->slots *= 2) continue;
@@ -549,13 +559,8 @@ static inline bool bpe_fill(bpe *b, const json *root, const json *vocab, const j
         bpe_add(b, (int64_t)t->number, text, b->by_bytes ? bpe_to_bytes(text, n) : n);
     }
     for (const json *t = json_first(added); t; t = json_next(t)) {
-        const char *text = json_text(t, "content", "");
-        const int64_t id = (int64_t)json_number(t, "id", -1);
-        bpe_add(b, id, text, strlen(text));
-        if (id < 0 || id >= b->n || !*text) continue;
-        b->entry[id].is_added = b->has_first[(unsigned char)*text] = true;
-        if (id < b->first_added) b->first_added = id;
-        b->entry[id].is_special = json_number(t, "special", 0) != 0;
+        const bool is_special = json_number(t, "special", 0) != 0;
+        bpe_add_whole(b, (int64_t)json_number(t, "id", -1), json_text(t, "content", ""), is_special);
     }
     const char *unknown = json_text(model, "unk_token", NULL);
     b->unknown = unknown ? bpe_find(b, unknown, strlen(unknown)) : -1;

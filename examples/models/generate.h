@@ -300,12 +300,9 @@ static inline bool generate(const model *m, const options *o, const json *config
     if (ok && o->rows == 1 && !o->are_ids) fputs(o->prompt[0], stdout);
     if (ok && o->logits) {
         tg_tensor *last = t->last;
-        tg_dict *out = tg_dict_new();
         t->last = NULL;
-        tg_dict_set(out, "logits", m->forward(m->self, t));
-        ok = tg_safetensors_save(o->logits, out) == TG_OK && tg_ok();
+        ok = save_one(o->logits, "logits", m->forward(m->self, t));
         t->last = last;
-        tg_dict_free(out);
     }
     ok = ok && run_turns(m, o, &b, t, tokenizer);
     free(t);

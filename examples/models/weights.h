@@ -68,6 +68,19 @@ static inline tg_tensor *required(weights *w, const char *format, int64_t layer)
     return NULL;
 }
 
+typedef struct { tg_tensor *weight, *bias; } affine; /* a linear layer, or a norm */
+
+static inline affine read_affine(weights *w, bool needed, const char *name)
+{
+    char path[2][256];
+    affine a;
+    snprintf(path[0], sizeof path[0], "%s.weight", name);
+    snprintf(path[1], sizeof path[1], "%s.bias", name);
+    a.weight = needed ? required(w, path[0], 0) : optional(w, "%s", path[0]);
+    a.bias = needed ? required(w, path[1], 0) : optional(w, "%s", path[1]);
+    return a;
+}
+
 /* What is left in the file is not of this model. */
 static inline bool all_taken(weights *w)
 {
@@ -81,6 +94,16 @@ static inline void close_weights(weights *w)
 {
     for (int i = 0; i < w->n; ++i) tg_release(w->taken[i]);
     tg_dict_free(w->file);
+}
+
+/* A file with this tensor alone; false if there is an error, an older one, too. */
+static inline bool save_one(const char *path, const char *name, tg_tensor *t)
+{
+    tg_dict *out = tg_dict_new();
+    tg_dict_set(out, name, t);
+    const bool ok = tg_safetensors_save(path, out) == TG_OK && tg_ok();
+    tg_dict_free(out);
+    return ok;
 }
 
 /* ---- heads of attention ---- */
