@@ -17,7 +17,7 @@ typedef struct {
     tg_tensor *token, *position; /* [1, 1, width] and [1, 1 + patches, width] */
     pair patch, norm, head;
     layer layers[LAYERS];
-    int64_t n_layers, heads;
+    int64_t n_layers, heads, rows, columns; /* the last two: of the patches of an image */
     double eps;
     bool tanh_gelu;
     weights w;
@@ -37,15 +37,34 @@ static tg_tensor *attention(const vit *v, const layer *l, tg_tensor *x)
     return linear(&l->o, join_heads(tg_scaled_dot_product_attention(q, k, values, NULL, 0, false, 0)));
 }
 
+/* x [N, patches, width] -> [N, width, rows, columns] */
+static tg_tensor *as_image(tg_tensor *x, int64_t rows, int64_t columns)
+{
+    return tg_unflatten(tg_transpose(x, 1, 2), 2, TG_SHAPE(rows, columns));
+}
+
+static tg_tensor *as_patches(tg_tensor *x) { return tg_transpose(tg_flatten(x, 2, 3), 1, 2); }
+
+/* The positions of an image of this size in patches: where the model has learned another one, between those of the file
+   (interpolate_pos_encoding of transformers). */
+static tg_tensor *positions(const vit *v, int64_t rows, int64_t columns)
+{
+    if (rows == v->rows && columns == v->columns) return v->position;
+    tg_tensor *token = tg_narrow(v->position, 1, 0, 1), *rest = tg_narrow(v->position, 1, 1, v->rows * v->columns);
+    rest = tg_interpolate_ex(as_image(rest, v->rows, v->columns), TG_SHAPE(rows, columns), 0, "bicubic", false);
+    return tg_cat(TG_LIST(token, as_patches(rest)), 1);
+}
+
 /* The image is cut into patches, each a token; one more token, in front, gathers what the classes are read from. */
 static tg_tensor *forward(void *self, tg_tensor *pixels)
 {
     const vit *v = (const vit *)self;
     const tg_shape patch = TG_SHAPE(tg_dim(v->patch.weight, 2), tg_dim(v->patch.weight, 3));
     tg_tensor *x = tg_conv2d(pixels, v->patch.weight, v->patch.bias, patch, TG_SHAPE(0, 0), TG_SHAPE(1, 1), 1);
-    x = tg_transpose(tg_flatten(x, 2, 3), 1, 2); /* [N, patches, width] */
+    tg_tensor *position = positions(v, tg_dim(x, 2), tg_dim(x, 3));
+    x = as_patches(x);
     tg_tensor *token = tg_expand(v->token, TG_SHAPE(tg_dim(x, 0), 1, tg_dim(x, 2)));
-    x = tg_add(tg_cat(TG_LIST(token, x), 1), v->position);
+    x = tg_add(tg_cat(TG_LIST(token, x), 1), position);
     for (int64_t i = 0; i < v->n_layers && x; ++i) {
         const layer *l = &v->layers[i];
         x = tg_add(x, attention(v, l, norm(v, &l->norm1, x)));
@@ -121,8 +140,16 @@ static bool read_network(model *m, const char *folder, const json *config)
     v->norm = read_pair(v, "vit.layernorm", 0, true);
     v->head = read_pair(v, "classifier", 0, true);
     if (!all_taken(&v->w)) return false;
-    const int64_t size = (int64_t)json_number(config, "image_size", 224);
-    const processor pixels = {size, size, 0, 0, false, false, 1.0 / 255, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
+    if (tg_ndim(v->patch.weight) != 4 || tg_dim(v->patch.weight, 2) < 1 || tg_dim(v->patch.weight, 3) < 1) {
+        fprintf(stderr, "not of patches: vit.embeddings.patch_embeddings.projection.weight\n");
+        return false;
+    }
+    const json *height = json_first(json_get(config, "image_size")), *width = json_next(height); /* or one number */
+    const double side = json_number(config, "image_size", 224);
+    const int64_t high = (int64_t)(width ? height->number : side), wide = (int64_t)(width ? width->number : side);
+    v->rows = high / tg_dim(v->patch.weight, 2);
+    v->columns = wide / tg_dim(v->patch.weight, 3);
+    const processor pixels = {high, wide, 0, 0, false, false, 1.0 / 255, {0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
     const model described = {v, forward, tg_dtype_of(v->token), pixels};
     *m = described;
     return true;

@@ -46,6 +46,15 @@ class Programs:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return result.returncode, result.stdout.decode(), result.stderr.decode()
 
+    def resident(self, program, folder):
+        """The most bytes of memory that it had, as allocations.so says"""
+        result = subprocess.run([os.path.join(self.programs, program), folder, "--threads", "1", self.images[0][0]],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=dict(os.environ, LD_PRELOAD=os.path.join(self.programs, "allocations.so")))
+        found = re.search(rb"VmHWM:\s*(\d+) kB", result.stderr)
+        check(result.returncode == 0 and found, "%s says what it took" % program, result.stderr.decode())
+        return int(found[1]) * 1024 if found else 0
+
     def saved(self, program, folder, images, what):
         """{"pixels": .., "logits": ..}, or None"""
         path = os.path.join(folder, "saved.safetensors")
@@ -72,9 +81,9 @@ def made(model):
     return model
 
 
-def logits_of(model, pixels):
+def logits_of(model, pixels, **options):
     with torch.no_grad():
-        result = model(pixels)
+        result = model(pixels, **options)
     return result if isinstance(result, torch.Tensor) else result.logits
 
 
@@ -94,7 +103,6 @@ def check_logits(p, program, name, model, write):
         worst = float((got["logits"].double() - exact).abs().max())
         check(got["logits"].dtype == dtype and got["logits"].shape == exact.shape and worst <= bound and exact.std() > 0.01,
               "%s %s: logits" % (name, dtype), "%g > %g" % (worst, bound))
-    return exact
 
 
 # ---- pixels ----
@@ -171,11 +179,21 @@ def check_preset(p):
 def check_vits(p):
     small = dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=80, image_size=32, patch_size=8,
                  num_labels=7, initializer_range=0.3)
-    cases = {"vit": {}, "vit-gelu": dict(hidden_act="gelu_new", qkv_bias=False), "vit-wide": dict(patch_size=16, image_size=48)}
+    cases = {"vit": {}, "vit-gelu": dict(hidden_act="gelu_new", qkv_bias=False), "vit-large": dict(patch_size=16, image_size=48),
+             "vit-wide": dict(image_size=[32, 48], patch_size=[8, 16])}
     for name, options in cases.items():
         config = transformers.ViTConfig(**dict(small, **options))
         model = made(transformers.ViTForImageClassification._from_config(config, attn_implementation="sdpa"))
-        exact = check_logits(p, "vit", name, model, save_model)
+        check_logits(p, "vit", name, model, save_model)
+        if name != "vit":
+            continue
+        for size in ({"height": 48, "width": 40}, {"height": 16, "width": 64}):  # positions are interpolated
+            folder = p.folder("vit-positions")
+            save_model(model.double(), folder)
+            save_processor(transformers.ViTImageProcessor(size=size), folder)
+            got = p.saved("vit", folder, [path for path, _ in p.images[:2]], "another size")
+            wanted = got and logits_of(model, got["pixels"].double(), interpolate_pos_encoding=True)
+            check(got and float((got["logits"] - wanted).abs().max()) <= 1e-10, "vit: positions of %s" % size)
     folder, other = os.path.join(p.out, "vit-float32"), p.folder("vit-modules")
     one = p.saved("vit", folder, [p.images[0][0]], "vit")
     model = transformers.ViTForImageClassification.from_pretrained(folder)
@@ -221,6 +239,25 @@ def check_torchvision(p):
         check_logits(p, "resnet", name, made(model), write)
 
 
+def check_memory(p):
+    """The weights are once in memory."""
+    small = dict(image_size=32, patch_size=16, num_labels=7)
+    vit = transformers.ViTConfig(hidden_size=512, num_hidden_layers=8, num_attention_heads=8, intermediate_size=2048, **small)
+    resnet = transformers.ResNetConfig(embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 4],
+                                       layer_type="basic", num_labels=7)
+    for program, model in (("vit", transformers.ViTForImageClassification(vit)),
+                           ("resnet", transformers.ResNetForImageClassification(resnet))):
+        folder = p.folder("memory-" + program)
+        save_model(model, folder)
+        save_processor(transformers.ViTImageProcessor(size={"height": 32, "width": 32}), folder)
+        weights = os.path.getsize(os.path.join(folder, "model.safetensors"))
+        most, least = p.resident(program, folder), p.resident(program, os.path.join(p.out, {
+            "vit": "vit-float32", "resnet": "resnet-basic-float32"}[program]))
+        print("resident memory: %s %.2f times the weights, f32, %.0f MB" % (program, (most - least) / weights, weights / 1e6))
+        check(most - least < 1.1 * weights, "%s: the weights are once in memory" % program,
+              "%d > 1.1 * %d" % (most - least, weights))
+
+
 # ---- names, and what is refused ----
 
 def check_classes(p):
@@ -237,7 +274,8 @@ def check_classes(p):
         check(status == 0 and printed == wanted, "names of classes", "%s\n%s%s" % (printed, wanted, said))
     status, printed, said = p.run("vit", folder, paths[:1], "--best", "100")
     shares = [float(line.split()[0]) for line in printed.splitlines()]
-    check(status == 0 and len(shares) == 7 and abs(sum(shares) - 1) < 1e-3 and shares == sorted(shares)[::-1], "all classes", said)
+    check(status == 0 and len(shares) == 7 and abs(sum(shares) - 1) < 1e-3 and shares == sorted(shares)[::-1],
+          "all classes", said)
     with open(names, "a") as file:
         file.write("one more")
     status, printed, said = p.run("vit", folder, paths, "--classes", names)
@@ -256,13 +294,12 @@ def check_classes(p):
 
 def check_refused(p):
     image = [p.images[0][0]]
-    for program, folder, name in (("vit", "vit-float32", "vit.encoder.layer.1.layernorm_after.bias"),
-                                  ("resnet", "resnet-bottleneck-float32", "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight"),
-                                  ("resnet", "resnet-basic-float32", "resnet.encoder.stages.2.layers.1.layer.1.normalization.running_mean")):
-        known = {"vit.encoder.layer.1.layernorm_after.bias": "vit.layers.1.layernorm_after.bias",
-                 "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight": "layer2.0.downsample.0.weight",
-                 "resnet.encoder.stages.2.layers.1.layer.1.normalization.running_mean": "layer3.1.bn2.running_mean"}[name]
-        source, folder = os.path.join(p.out, folder), p.folder("names-" + program)
+    layers = "resnet.encoder.stages.%d.layers.%d."
+    for program, folder, name, known in (
+            ("vit", "vit", "vit.encoder.layer.1.layernorm_after.bias", "vit.layers.1.layernorm_after.bias"),
+            ("resnet", "resnet-bottleneck", layers % (1, 0) + "shortcut.convolution.weight", "layer2.0.downsample.0.weight"),
+            ("resnet", "resnet-basic", layers % (2, 1) + "layer.1.normalization.running_mean", "layer3.1.bn2.running_mean")):
+        source, folder = os.path.join(p.out, folder + "-float32"), p.folder("names-" + program)
         shutil.copy(os.path.join(source, "config.json"), folder)
         weights, path = load_file(os.path.join(source, "model.safetensors")), os.path.join(folder, "model.safetensors")
         save_file(dict(weights, other=torch.zeros(2)), path)
@@ -278,8 +315,8 @@ def check_refused(p):
         status, printed, said = p.run(program, folder, image)
         check(status == 1 and words in said and printed == "", "%s of %s is refused" % (program, folder), said)
     broken = os.path.join(p.out, "broken.ppm")
-    for data in (b"", b"P6", b"P5\n1 1\n255\n1", b"P6\n2 2\n255\n" + b"1" * 11, b"P6\n2 2\n65535\n" + b"1" * 24, b"P6\n0 3\n255\n",
-                 b"P6\n-2 2\n255\n" + b"1" * 12, b"P6\n99999999 99999999\n255\n", b"P6 # no end", None):
+    for data in (b"", b"P6", b"P5\n1 1\n255\n1", b"P6\n2 2\n255\n" + b"1" * 11, b"P6\n2 2\n65535\n" + b"1" * 24,
+                 b"P6\n0 3\n255\n", b"P6\n-2 2\n255\n" + b"1" * 12, b"P6\n99999999 99999999\n255\n", b"P6 # no end", None):
         if data is None:
             os.remove(broken)
         else:
@@ -304,5 +341,6 @@ def check_images(programs, out):
     check_vits(p)
     check_resnets(p)
     check_torchvision(p)
+    check_memory(p)
     check_classes(p)
     check_refused(p)
