@@ -26259,7 +26259,7 @@ static tg_tensor *tgi_max_pool_nd(const char *op, int n, tg_tensor *x, const tg_
     if (!tgi_composite_begin_with(&c, TGI_OP_max_pool, op, &x)) return NULL;
     if (tgi_sliding_windows(c.S, op, n, x, kernel, stride, padding, dilation, ceil_mode, w))
         y = tgi_max_pool_3(x, n, w, indices);
-    if (y && indices) tg_keep(*indices);
+    if (indices) *indices = y ? tg_keep(*indices) : NULL;
     return tgi_composite_end(&c, y);
 }
 
@@ -26357,7 +26357,7 @@ static tg_tensor *tgi_adaptive_max_pool_nd(const char *op, int n, tg_tensor *x, 
     if (indices) *indices = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_max_pool, op, &x)) return NULL;
     if (tgi_adaptive_windows(c.S, op, n, x, output, true, w)) y = tgi_max_pool_3(x, n, w, indices);
-    if (y && indices) tg_keep(*indices);
+    if (indices) *indices = y ? tg_keep(*indices) : NULL;
     return tgi_composite_end(&c, y);
 }
 
@@ -30535,7 +30535,7 @@ static tg_tensor *tgi_rows_of_pivots(tg_tensor *pivots)
         tg_tensor *here = tg_narrow(rows, -1, i, 1), *there = tg_gather(rows, -1, p);
         rows = tg_where(at_p, here, tg_where(tg_eq_scalar(number, (double)i), there, rows));
     }
-    return rows;
+    return from ? rows : NULL;
 }
 
 tg_tensor *tg_linalg_lu_solve(tg_tensor *LU, tg_tensor *pivots, tg_tensor *B, bool left, bool adjoint)
