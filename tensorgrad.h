@@ -23449,7 +23449,6 @@ tg_tensor *tg_repeat_interleave_tensor(tg_tensor *t, tg_tensor *repeats, int dim
 /* rows [n, D], bag [n] of each, counted [n] bool -> the largest of each bag [bags, D]; makes a tensor [bags, n, D] */
 static tg_tensor *tgi_largest_in_bags(tg_tensor *rows, tg_tensor *bag, int64_t bags, tg_tensor *counted)
 {
-    if (!rows) return NULL;
     tg_tensor *number = tg_unsqueeze(tg_arange_on(0, (double)bags, 1, TG_I64, tgi_device_of(rows)), 1);
     tg_tensor *inside = tg_logical_and(tg_eq(number, bag), counted); /* [bags, n] */
     tg_tensor *all = tg_masked_fill(tg_unsqueeze(rows, 0), tg_unsqueeze(tg_logical_not(inside), -1),
@@ -23465,6 +23464,7 @@ static tg_tensor *tgi_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor
     const tg_device device = tgi_device_of(weight);
     const tg_dtype dtype = (tg_dtype)weight->dtype;
     tg_tensor *counted = tg_ne_scalar(ids, (double)padding_idx), *rows = tg_embedding(weight, ids);
+    if (!counted || !rows) return NULL;
     if (!strcmp(mode, "max") && tgi_numel(ids) > 0) return tgi_largest_in_bags(rows, bag, bags, counted);
     if (scale) rows = tg_mul(rows, tg_unsqueeze(scale, -1));
     if (padding_idx >= 0) rows = tg_masked_fill(rows, tg_unsqueeze(tg_logical_not(counted), -1), 0);
@@ -30845,8 +30845,8 @@ static tg_tensor *tgi_negligible(tg_tensor *s, double atol, double rtol, int64_t
     return tg_le(s, tg_clamp_min(bound, atol < 0 ? 0 : atol));
 }
 
-/* The pseudoinverse itself, without a graph. */
-static tg_tensor *tgi_pinv(tg_tensor *A, double atol, double rtol, bool hermitian)
+/* The pseudoinverse itself, without a graph, and in *rank, if it is not NULL, the ranks, i64. */
+static tg_tensor *tgi_pinv(tg_tensor *A, double atol, double rtol, bool hermitian, tg_tensor **rank)
 {
     const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
     tg_tensor *s = NULL, *v = NULL, *u = NULL, *none;
@@ -30859,18 +30859,28 @@ static tg_tensor *tgi_pinv(tg_tensor *A, double atol, double rtol, bool hermitia
         none = tgi_negligible(s, atol, rtol, m, n);
     }
     tg_tensor *scale = tg_masked_fill(tg_reciprocal(s), none, 0);
+    if (rank && !(*rank = tg_keep(tg_sum_dim(tg_logical_not(none), -1, false)))) return NULL;
     return tg_matmul(tg_mul(tgi_turned(v), tg_unsqueeze(scale, -2)), tgi_turned(u));
 }
 
-tg_tensor *tg_linalg_pinv(tg_tensor *A, double atol, double rtol, bool hermitian)
+/* tg_linalg_pinv, and in *rank, if rank is not NULL, the ranks; NULL if it fails */
+static tg_tensor *tgi_pinv_and_rank(tg_tensor *A, double atol, double rtol, bool hermitian, tg_tensor **rank)
 {
     tgi_composite outer, inner;
     tgi_call c;
+    if (rank) *rank = NULL;
     if (!tgi_composite_begin_with(&outer, TGI_OP_linalg_pinv, NULL, &A)) return NULL;
     if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_pinv, A, hermitian)) return tgi_composite_end(&outer, NULL);
     if (!tgi_composite_begin(&inner, "linalg_pinv")) return tgi_composite_end(&outer, tgi_op_end(&c, false));
     c.S->grad_off = true;
-    return tgi_composite_end(&outer, tgi_op_end_with(&c, &inner, tgi_pinv(c.in[0], atol, rtol, hermitian)));
+    tg_tensor *y = tgi_op_end_with(&c, &inner, tgi_pinv(c.in[0], atol, rtol, hermitian, rank));
+    if (rank) *rank = y ? tg_keep(*rank) : NULL;
+    return tgi_composite_end(&outer, y);
+}
+
+tg_tensor *tg_linalg_pinv(tg_tensor *A, double atol, double rtol, bool hermitian)
+{
+    return tgi_pinv_and_rank(A, atol, rtol, hermitian, NULL);
 }
 
 /* Golub and Pereyra (1973), for a matrix whose rank does not change. */
@@ -30917,19 +30927,19 @@ tg_tensor *tg_linalg_lstsq(tg_tensor *A, tg_tensor *B, double rcond, tg_tensor *
         return tgi_composite_end(&c, NULL);
     }
     const int64_t m = A->dim[A->ndim - 2], n = A->dim[A->ndim - 1];
-    tg_tensor *x = tg_matmul(tg_linalg_pinv(A, -1, rcond, false), B);
-    tg_tensor *of_rank = x && (rank || residuals) ? tg_linalg_matrix_rank(A, -1, rcond, false) : NULL;
-    if ((rank || residuals) && !of_rank) x = NULL;
+    tg_tensor *of_rank = NULL, *rest = NULL;
+    tg_tensor *x = tg_matmul(tgi_pinv_and_rank(A, -1, rcond, false, rank || residuals ? &of_rank : NULL), B);
     if (x && residuals) {
         tg_tensor *least = m > n ? tg_all(tg_eq_scalar(of_rank, (double)n)) : NULL;
         const bool whole = least && tg_item(least) != 0;
-        *residuals = whole ? tg_sum_dim(tg_square(tg_sub(tg_matmul(A, x), B)), -2, false)
-                           : tg_zeros_on(TG_SHAPE(0), (tg_dtype)A->dtype, tgi_device_of(A));
-        if (!*residuals || (m > n && !least)) x = *residuals = NULL;
-        else tg_keep(*residuals);
+        rest = whole ? tg_sum_dim(tg_square(tg_sub(tg_matmul(A, x), B)), -2, false)
+                     : tg_zeros_on(TG_SHAPE(0), (tg_dtype)A->dtype, tgi_device_of(A));
+        if (!rest || (m > n && !least)) x = NULL;
     }
+    if (x && vector) x = tg_squeeze(x, -1);
+    if (x && residuals) *residuals = tg_keep(rest);
     if (x && rank) *rank = tg_keep(of_rank);
-    return tgi_composite_end(&c, vector && x ? tg_squeeze(x, -1) : x);
+    return tgi_composite_end(&c, x);
 }
 
 /* ---- norms ---- */
