@@ -1336,6 +1336,87 @@ static void linalg_lu_factor(call *c)
     give(c, tg_linalg_lu_factor(first(c), &pivots)), give(c, pivots);
 }
 
+/* The last output of the functions whose name ends in _ex is 0 for each matrix that is factorized, and here there is an
+   error for one that is not. */
+static void linalg_ex(call *c)
+{
+    tg_shape batch = tg_shape_of(first(c));
+    batch.ndim -= 2;
+    const char *op = c->row->op;
+    if (!strcmp(op, "linalg.inv_ex")) give(c, tg_linalg_inv(first(c)));
+    else if (!strcmp(op, "linalg.cholesky_ex")) linalg_cholesky(c);
+    else if (!strcmp(op, "linalg.lu_factor_ex")) linalg_lu_factor(c);
+    else linalg_solve(c);
+    give(c, tg_zeros_on(batch, TG_I32, device));
+}
+
+/* What undoes the exchanges of m rows that pivots [.., k] name, [.., m, m]. */
+static tg_tensor *matrix_of(tg_tensor *pivots, int64_t m)
+{
+    const int64_t k = columns_of(pivots);
+    tg_shape shape = tg_shape_of(pivots);
+    shape.dim[shape.ndim - 1] = shape.dim[shape.ndim] = m, ++shape.ndim;
+    tg_tensor *p = tg_expand(tg_eye_on(m, m, TG_F64, device), shape);
+    for (int64_t i = k - 1; i >= 0; --i) { /* the last exchange of rows is the first that is undone */
+        tg_tensor *with = tg_unsqueeze(tg_sub_scalar(tg_to_dtype(tg_narrow(pivots, -1, i, 1), TG_I64), 1), -1);
+        tg_tensor *number = tg_unsqueeze(tg_arange_on(0, (double)m, 1, TG_I64, device), -1);
+        tg_tensor *at_i = tg_eq_scalar(number, (double)i), *at_with = tg_eq(number, with);
+        tg_tensor *here = tg_narrow(p, -2, i, 1);
+        tg_tensor *other = tg_sum_dim(tg_masked_fill(p, tg_logical_not(at_with), 0), -2, true);
+        p = tg_where(at_i, other, tg_where(at_with, here, p));
+    }
+    return p;
+}
+
+/* linalg.lu is P, L, U: what lu_factor has, apart */
+static void linalg_lu(call *c)
+{
+    tg_tensor *a = first(c), *pivots = NULL, *lu;
+    need(c, flag(c, -1, "pivot", true), "pivot=False");
+    lu = tg_linalg_lu_factor(a, &pivots);
+    if (!lu) return;
+    const int64_t m = tg_dim(a, -2), n = columns_of(a), k = m < n ? m : n;
+    give(c, tg_to_dtype(matrix_of(pivots, m), tg_dtype_of(a)));
+    give(c, tg_add(tg_tril(tg_narrow(lu, -1, 0, k), -1), tg_eye_on(m, k, tg_dtype_of(a), device)));
+    give(c, tg_triu(tg_narrow(lu, -2, 0, k), 0));
+}
+
+CALL(linalg_vecdot, tg_sum_dim(tg_mul(first(c), second(c)), whole(c, -1, "dim", -1), false))
+
+/* The first `ind` dims are the rows of a square matrix, the others its columns. */
+static void linalg_tensorinv(call *c)
+{
+    const tg_shape shape = tg_shape_of(first(c));
+    const int ind = whole(c, 1, "ind", 2);
+    tg_shape turned = shape;
+    int64_t rows = 1;
+    for (int i = 0; i < ind && i < shape.ndim; ++i) rows *= shape.dim[i];
+    for (int i = 0; i < shape.ndim; ++i) turned.dim[i] = shape.dim[(i + ind) % shape.ndim];
+    give(c, tg_reshape(tg_linalg_inv(tg_reshape(first(c), TG_SHAPE(rows, -1))), turned));
+}
+
+/* The dims of b are the rows; the dims that are named go to the end first. */
+static void linalg_tensorsolve(call *c)
+{
+    tg_tensor *a = first(c), *b = second(c);
+    const tg_shape last = given(c, 2, "dims") ? sizes(c, 2, "dims") : TG_SCALAR;
+    tg_shape order = tg_shape_of(a);
+    int kept = 0;
+    for (int i = 0; i < order.ndim; ++i) {
+        bool named = false;
+        for (int k = 0; k < last.ndim; ++k) named = named || last.dim[k] == i;
+        if (!named) order.dim[kept++] = i;
+    }
+    for (int k = 0; k < last.ndim; ++k) order.dim[kept++] = last.dim[k];
+    a = tg_permute(a, order);
+    if (!a) return;
+    tg_shape x = tg_shape_of(a);
+    x.ndim -= tg_ndim(b);
+    memmove(x.dim, x.dim + tg_ndim(b), sizeof x.dim[0] * (size_t)x.ndim);
+    a = tg_reshape(a, TG_SHAPE(tg_numel(b), -1));
+    give(c, tg_reshape(tg_linalg_solve(a, tg_reshape(b, TG_SHAPE(-1)), true), x));
+}
+
 static void linalg_slogdet(call *c)
 {
     tg_tensor *size = NULL;
@@ -1542,6 +1623,9 @@ static const row rows[] = {
     OP(lu_solve), LINALG(cholesky), OP(cholesky_solve), OP(cholesky_inverse), LINALG(qr), LINALG(householder_product),
     LINALG(eigh), LINALG(eigvalsh), LINALG(svd), WITH("svd", linalg_svd, one, NULL),
     WITH("linalg.svdvals", unary, one, tg_linalg_svdvals), LINALG(pinv), OP(pinverse), LINALG(matrix_rank),
+    LINALG(lu), LINALG(vecdot), LINALG(tensorinv), LINALG(tensorsolve),
+    WITH("linalg.inv_ex", linalg_ex, one, NULL), WITH("linalg.cholesky_ex", linalg_ex, one, NULL),
+    WITH("linalg.lu_factor_ex", linalg_ex, one, NULL), WITH("linalg.solve_ex", linalg_ex, one, NULL),
     LINALG(lstsq), LINALG(matrix_norm), LINALG(norm), LINALG(cond), LINALG(matrix_power),
     WITH("matrix_exp", unary, one, tg_linalg_matrix_exp), LINALG(multi_dot),
     /* creation */
