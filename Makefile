@@ -47,6 +47,7 @@ help:
 	@echo 'make mpi             builds out/mpi_train, one model trained by several processes: mpirun -np 4 out/mpi_train; needs mpicc'
 	@echo 'make models          builds out/gpt2, llama, bert, vit and resnet, for texts and images, with files as people have them'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
+	@echo 'make ptx             runs the kernels as nvcc compiles them, by an interpreter of PTX (tests/ptx)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
 	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
 	@echo 'make book            writes the source as pages with links, and the manual beside them; needs python3'
@@ -299,6 +300,7 @@ dist:
 	gzip -9 -n -f $(DIST)
 
 include tests/cudasim/sim.mk
+include tests/ptx/ptx.mk
 
 clean:
 	rm -rf $(BUILD) out

@@ -254,7 +254,7 @@ def main():
     if sys.argv[2:] in (["nvcc"], ["nccl"]):
         globals()[sys.argv[2]](blocks)
         return
-    rules = open("Makefile").read() + open("tests/cudasim/sim.mk").read()
+    rules = "".join(open(f).read() for f in ("Makefile", "tests/cudasim/sim.mk", "tests/ptx/ptx.mk"))
     manual = header[:header.index("*/")]
     program = re.search(r"^       #define TENSORGRAD_IMPLEMENTATION\n       #include \"tensorgrad.h\"\n       #include.*?^       }$", manual,
                         re.M | re.S).group(0)

@@ -319,13 +319,28 @@ void check_aligned(const void *p, size_t alignment, const char *file, int line);
 void check_call(int device);
 void check_block(const void *p, cudaStream_t stream, bool given);
 
+/* The arguments of a launch as a GPU gets them, for the interpreter of PTX in tests/ptx: one behind another, aligned. */
+struct Arguments {
+    size_t count, at[16], bytes[16];
+    alignas(16) char data[4096];
+};
+template <class T> CUDASIM_UNCHECKED inline void add_argument(Arguments *to, const T &value)
+{
+    const size_t i = to->count++, end = i ? to->at[i - 1] + to->bytes[i - 1] : 0;
+    to->at[i] = (end + alignof(T) - 1) / alignof(T) * alignof(T);
+    to->bytes[i] = sizeof value;
+    for (size_t k = 0; k < sizeof value; ++k) to->data[to->at[i] + k] = reinterpret_cast<const char *>(&value)[k];
+}
+
 /* run(data) runs one thread of a kernel; data holds a copy of the arguments, and destroy(data) frees it. */
 struct Body {
     void (*run)(void *data);
     void (*destroy)(void *data);
     void *data;
     const void *kernel;
+    Arguments *arguments; /* NULL, or allocated by calloc */
 };
+Arguments *new_arguments(); /* NULL: nobody asks for them */
 cudaError_t launch(const cudaLaunchConfig_t &config, Body body);
 cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, int value);
 cudaError_t attributes_of(cudaFuncAttributes *attributes, const void *kernel);
@@ -374,8 +389,11 @@ CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t
                       "kernel parameters are copied as bytes");
         auto body = [kernel, parameters...]() CUDASIM_UNCHECKED { kernel(parameters...); };
         using F = decltype(body);
+        ::cudasim::Arguments *packed = ::cudasim::new_arguments();
+        static_assert(sizeof...(parameters) <= 16, "Arguments has room for 16");
+        if (packed) (::cudasim::add_argument(packed, parameters), ...);
         return ::cudasim::launch(*config, {&::cudasim::run_body<F>, &::cudasim::destroy_body<F>, new F(body),
-                                           reinterpret_cast<const void *>(kernel)});
+                                           reinterpret_cast<const void *>(kernel), packed});
     }(std::forward<Arguments>(arguments)...);
 }
 template <class K> inline cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute attribute, int value)

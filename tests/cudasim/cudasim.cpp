@@ -119,8 +119,8 @@ std::string source_of(uintptr_t pc)
     return plain;
 }
 
-/* The name of a kernel, from the program's symbol table; dladdr does not find static functions. */
-std::string function_name(const void *address)
+/* The mangled name of a kernel, from the program's symbol table; dladdr does not find static functions. */
+std::string symbol_name(const void *address)
 {
     std::string name = "?";
     int fd = ::open("/proc/self/exe", O_RDONLY);
@@ -143,6 +143,12 @@ std::string function_name(const void *address)
                 name = strings + symbols[k].st_name;
     }
     munmap(map, size);
+    return name;
+}
+
+std::string function_name(const void *address)
+{
+    std::string name = symbol_name(address);
     int status;
     if (char *plain = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status)) {
         name = plain;
@@ -692,6 +698,9 @@ static void run_in_turns(const std::vector<size_t> &order, size_t dynamic_bytes,
     now.block_serial = serial;
 }
 
+void (*run_instead)(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &body);
+Arguments *new_arguments() { return run_instead ? static_cast<Arguments *>(calloc(1, sizeof(Arguments))) : nullptr; }
+
 static bool kernel_faults();
 static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
 {
@@ -703,6 +712,10 @@ static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const B
     now.threads = static_cast<unsigned>(threads);
     gridDim = grid;
     blockDim = dimensions;
+    if (run_instead) {
+        run_instead(grid, dimensions, dynamic_bytes, body);
+        return;
+    }
 #ifdef CUDASIM_ASAN
     if (!host_stack) { /* AddressSanitizer needs its bounds when a fiber switches back to it */
         pthread_attr_t attributes;
@@ -1571,7 +1584,7 @@ void count_cublas_handle(int change) { cublas_handles += change; }
 
 cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
 {
-    std::shared_ptr<void> data(body.data, body.destroy);
+    std::shared_ptr<void> data(body.data, body.destroy), arguments(body.arguments, free);
     Api api("cudaLaunchKernelEx");
     if (api.refused) return result(api.refused);
     CUstream_st *stream = stream_of(config.stream);
@@ -1584,7 +1597,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
     auto limit = dynamic_limits.find(body.kernel);
     size_t bytes = config.dynamicSmemBytes;
     if (bytes > (limit == dynamic_limits.end() ? 48 * 1024 : limit->second)) return result(cudaErrorInvalidValue);
-    return enqueue_on(stream, "a kernel", [g, b, bytes, body, data] { run_kernel(g, b, bytes, body); });
+    return enqueue_on(stream, "a kernel", [g, b, bytes, body, data, arguments] { run_kernel(g, b, bytes, body); });
 }
 
 cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, int value)

@@ -17,7 +17,7 @@
    printed with its place in the source and ends the program with exit code 99.
 
    How to run it:
-     make sim MAIN=tests/test_ops.c OUT=ops [SIM=plain|asan|fma|check]
+     make sim MAIN=tests/test_ops.c OUT=ops [SIM=plain|asan|fma|check|ptx]
      TG_SIM_DEVICES=2 TG_TEST_DEVICE=cuda:0 ./ops
      make sim-selftest         tests the simulator: correct programs run, and each of a list of mistakes is found
      make sim-conform          compares the headers with NVIDIA's, where they are installed
@@ -51,6 +51,9 @@
                                written yet, gives a wrong number; with SIM=check it is an error
      TG_CUDA_PASS_THROUGH=1    set by the simulator unless it is set already.  With 0, tensorgrad_cuda.cu keeps freed
                                blocks and uses them again, as it does on a GPU: then no use of a freed block is found
+     TG_SIM_PTX=1              with SIM=ptx: launches go to the interpreter of PTX in tests/ptx, which runs what nvcc
+                               compiled; or the name of the file of PTX.  TG_SIM_PTX_SEED=n: the order of warps and
+                               blocks; TG_SIM_PTX_LOG=file: the names of the kernels that it ran are added there
      TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error
      TG_SIM_LEAKS=1            what is still allocated at the end is an error
      TG_SIM_REPORT=file        with SIM=check: writes a line for each kernel: its launches; the bytes of global memory

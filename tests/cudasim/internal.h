@@ -52,7 +52,10 @@ extern thread_local bool executing; /* this host thread runs the operation that 
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void add_to_total(cudasim_total_of what, uint64_t n);
 std::string source_of(uintptr_t pc);
-std::string function_name(const void *kernel);
+std::string symbol_name(const void *kernel);   /* mangled */
+std::string function_name(const void *kernel); /* without parameters */
+/* Runs a kernel in another way, if set: tests/ptx. */
+extern void (*run_instead)(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &body);
 Allocation *find_allocation(uintptr_t address);
 int arena_of(uintptr_t address); /* the device, or -1 */
 bool is_pinned(const void *p, size_t bytes);

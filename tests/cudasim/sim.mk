@@ -1,11 +1,12 @@
 # The simulator for CUDA; cudasim_test.h describes it.
-#   make sim MAIN=main.c OUT=prog [SIM=plain|asan|fma|check] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
+#   make sim MAIN=main.c OUT=prog [SIM=plain|asan|fma|check|ptx] [CUDA_SOURCE=tensorgrad_cuda.cu] [SIM_CFLAGS=...]
 # builds a program that includes tensorgrad.h with tensorgrad_cuda.cu and the simulator.  Then: TG_SIM_DEVICES=2 ./prog
 # CUDASIM is defined, so that the program can include cudasim_test.h.  A program without the implementation gets that of
 # tests/library.c.  All builds but fma have NCCL (TG_USE_NCCL).
 #   SIM=plain  optimised, the fastest
 #   SIM=asan   with AddressSanitizer and UndefinedBehaviorSanitizer
 #   SIM=fma    a * b + c is rounded once, as nvcc compiles it; blocks may take turns, TG_SIM_BLOCKS (needs clang++)
+#   SIM=ptx    with the interpreter of tests/ptx, which runs the kernels as nvcc compiled them; see ptx.mk there
 #   SIM=check  each load and store of a kernel is checked: races, bounds, memory that was never written (needs clang++)
 
 SIM ?= plain
@@ -41,12 +42,16 @@ SIM_RENAME = objcopy --redefine-sym memcpy=__tsan_memcpy --redefine-sym memmove=
     --redefine-sym memset=__tsan_memset
 SIM_KERNEL := -fsanitize=thread,bounds -fsanitize-trap=bounds -fno-omit-frame-pointer \
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-handle-cxx-exceptions=0 -mllvm -tsan-instrument-atomics=0
+else ifeq ($(SIM),ptx)
+SIM_CXX := $(CXX) -O0 # of the kernels themselves none runs
 else
-$(error SIM is plain, asan, fma or check, not '$(SIM)')
+$(error SIM is plain, asan, fma, check or ptx, not '$(SIM)')
 endif
 
 SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
-SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_BUILD)/nccl.o $(SIM_REPORT)
+SIM_PTX := $(if $(filter ptx,$(SIM)),$(addprefix $(BUILD)/ptx/,execute.o parse.o launch.o))
+SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_BUILD)/nccl.o $(SIM_REPORT) \
+    $(SIM_PTX)
 SIM_STEM := $(basename $(notdir $(MAIN)))
 
 sim: $(OUT)

@@ -1,0 +1,47 @@
+# The interpreter of PTX, which ptx.h describes.
+#   make ptx                  the self-test; compiles tensorgrad_cuda.cu to PTX by nvcc, and runs the kernels' tests on it
+#   make sim SIM=ptx MAIN=tests/cuda/test_rows.c OUT=prog     then: TG_SIM_PTX=1 TG_SIM_DEVICES=2 ./prog
+# Without nvcc only the self-test runs.
+
+PTX_DIR := tests/ptx
+PTX_BUILD := $(BUILD)/ptx
+PTX_ARCH ?= 80
+PTX_FILE = $(PTX_BUILD)/sm_$(PTX_ARCH).ptx
+PTX_HEADERS := $(PTX_DIR)/ptx.h $(PTX_DIR)/instructions.h
+# fused products of the processor, where it has them: those of the C library are slow
+PTX_COMPILE = $(CXX) -std=c++17 -g -ffp-contract=off -fno-strict-aliasing -fwrapv -Wall -Wextra \
+    $(shell grep -qw fma /proc/cpuinfo && echo -mfma -mavx2)
+
+$(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o: $(PTX_BUILD)/%.o: $(PTX_DIR)/%.cpp $(PTX_HEADERS)
+	@mkdir -p $(PTX_BUILD)
+	$(PTX_COMPILE) -O2 -c $< -o $@
+
+$(PTX_BUILD)/launch.o: $(PTX_DIR)/launch.cpp $(PTX_HEADERS) $(SIM_HEADERS)
+	@mkdir -p $(PTX_BUILD)
+	$(PTX_COMPILE) -O1 -I$(SIM_DIR) -DPTX_FILE='"$(abspath $(PTX_FILE))"' -c $< -o $@
+
+$(PTX_FILE): tensorgrad_cuda.cu tensorgrad.h
+	@mkdir -p $(PTX_BUILD)
+	nvcc -ptx -arch=sm_$(PTX_ARCH) $< -o $@.new && mv $@.new $@
+
+# The tests whose kernels run here, from nvcc's PTX, in small; and how many of all kernels that were.
+PTX_TESTS ?= test_elementwise test_along
+ptx: ptx-selftest
+	@if ! command -v nvcc > /dev/null; then echo 'ptx: skipped: no nvcc'; else $(MAKE) -s ptx-tests; fi
+
+ptx-tests: $(PTX_FILE)
+	@rm -f $(PTX_BUILD)/executed.txt
+	@for test in $(PTX_TESTS); do \
+	    $(MAKE) -s sim SIM=ptx MAIN=tests/cuda/$$test.c OUT=$(PTX_BUILD)/$$test && \
+	    SMALL=1 TG_SIM_PTX='$(abspath $(PTX_FILE))' TG_SIM_PTX_LOG=$(PTX_BUILD)/executed.txt TG_SIM_DEVICES=2 \
+	        TG_SIM_PTX_SEED=$(or $(SEED),1) $(PTX_BUILD)/$$test || exit 1; \
+	done
+	@echo "ptx: $$(sort -u $(PTX_BUILD)/executed.txt | wc -l) of $$(grep -c '\.entry ' $(PTX_FILE)) kernels executed"
+
+ptx-selftest: $(PTX_BUILD)/selftest
+	$(PTX_BUILD)/selftest
+
+$(PTX_BUILD)/selftest: $(PTX_DIR)/selftest.cpp $(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o $(PTX_HEADERS)
+	$(PTX_COMPILE) -O0 $< $(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o -o $@
+
+.PHONY: ptx ptx-tests ptx-selftest
