@@ -9,13 +9,11 @@
 #define TENSORGRAD_IMPLEMENTATION
 #include "image.h"
 
-typedef struct { tg_tensor *weight, *bias; } pair; /* of a linear layer or a norm; bias may be NULL */
-
-typedef struct { pair norm1, norm2, q, k, v, o, up, down; } layer;
+typedef struct { affine norm1, norm2, q, k, v, o, up, down; } layer;
 
 typedef struct {
     tg_tensor *token, *position; /* [1, 1, width] and [1, 1 + patches, width] */
-    pair patch, norm, head;
+    affine patch, norm, head;
     layer layers[LAYERS];
     int64_t n_layers, heads, rows, columns; /* the last two: of the patches of an image */
     double eps;
@@ -23,9 +21,9 @@ typedef struct {
     weights w;
 } vit;
 
-static tg_tensor *linear(const pair *l, tg_tensor *x) { return tg_linear(x, l->weight, l->bias); }
+static tg_tensor *linear(const affine *l, tg_tensor *x) { return tg_linear(x, l->weight, l->bias); }
 
-static tg_tensor *norm(const vit *v, const pair *l, tg_tensor *x)
+static tg_tensor *norm(const vit *v, const affine *l, tg_tensor *x)
 {
     return tg_layer_norm(x, 1, l->weight, l->bias, v->eps);
 }
@@ -76,9 +74,9 @@ static tg_tensor *forward(void *self, tg_tensor *pixels)
 
 /* ---- the file ---- */
 
-static pair read_pair(vit *v, const char *format, int64_t i, bool has_bias)
+static affine read_part(vit *v, const char *format, int64_t i, bool has_bias)
 {
-    pair l = {NULL, NULL};
+    affine l = {NULL, NULL};
     char name[256];
     snprintf(name, sizeof name, "%s.weight", format);
     l.weight = required(&v->w, name, i);
@@ -90,14 +88,14 @@ static pair read_pair(vit *v, const char *format, int64_t i, bool has_bias)
 static void read_layer(vit *v, int64_t i, bool qkv_bias)
 {
     layer *const l = &v->layers[i];
-    l->norm1 = read_pair(v, "vit.layers.%d.layernorm_before", i, true);
-    l->norm2 = read_pair(v, "vit.layers.%d.layernorm_after", i, true);
-    l->q = read_pair(v, "vit.layers.%d.attention.q_proj", i, qkv_bias);
-    l->k = read_pair(v, "vit.layers.%d.attention.k_proj", i, qkv_bias);
-    l->v = read_pair(v, "vit.layers.%d.attention.v_proj", i, qkv_bias);
-    l->o = read_pair(v, "vit.layers.%d.attention.o_proj", i, true);
-    l->up = read_pair(v, "vit.layers.%d.mlp.fc1", i, true);
-    l->down = read_pair(v, "vit.layers.%d.mlp.fc2", i, true);
+    l->norm1 = read_part(v, "vit.layers.%d.layernorm_before", i, true);
+    l->norm2 = read_part(v, "vit.layers.%d.layernorm_after", i, true);
+    l->q = read_part(v, "vit.layers.%d.attention.q_proj", i, qkv_bias);
+    l->k = read_part(v, "vit.layers.%d.attention.k_proj", i, qkv_bias);
+    l->v = read_part(v, "vit.layers.%d.attention.v_proj", i, qkv_bias);
+    l->o = read_part(v, "vit.layers.%d.attention.o_proj", i, true);
+    l->up = read_part(v, "vit.layers.%d.mlp.fc1", i, true);
+    l->down = read_part(v, "vit.layers.%d.mlp.fc2", i, true);
 }
 
 /* What the files on the hub call a layer's weights, and what the modules of transformers do; a file may have either. */
@@ -135,10 +133,10 @@ static bool read_network(model *m, const char *folder, const json *config)
     if (tg_dict_rename(v->w.file, names, (int)(sizeof names / sizeof *names)) != TG_OK) return false;
     v->token = required(&v->w, "vit.embeddings.cls_token", 0);
     v->position = required(&v->w, "vit.embeddings.position_embeddings", 0);
-    v->patch = read_pair(v, "vit.embeddings.patch_embeddings.projection", 0, true);
+    v->patch = read_part(v, "vit.embeddings.patch_embeddings.projection", 0, true);
     for (int64_t i = 0; i < v->n_layers; ++i) read_layer(v, i, qkv_bias);
-    v->norm = read_pair(v, "vit.layernorm", 0, true);
-    v->head = read_pair(v, "classifier", 0, true);
+    v->norm = read_part(v, "vit.layernorm", 0, true);
+    v->head = read_part(v, "classifier", 0, true);
     if (!all_taken(&v->w)) return false;
     if (tg_ndim(v->patch.weight) != 4 || tg_dim(v->patch.weight, 2) < 1 || tg_dim(v->patch.weight, 3) < 1) {
         fprintf(stderr, "not of patches: vit.embeddings.patch_embeddings.projection.weight\n");
