@@ -29469,7 +29469,11 @@ tg_tensor *tg_searchsorted(tg_tensor *sorted, tg_tensor *values, bool right, tg_
 tg_tensor *tg_bucketize(tg_tensor *t, tg_tensor *boundaries, bool right)
 {
     tgi_thread *S = tgi_self();
-    if (!tgi_arguments(S, "bucketize", "t,boundaries", t, boundaries)) return NULL;
+    tg_tensor *const in[2] = {t, boundaries};
+    if (!tgi_arguments(S, "bucketize", "t,boundaries", t, boundaries) ||
+        !tgi_one_device(S, "bucketize", "t,boundaries", in, 2)) {
+        return NULL;
+    }
     if (boundaries->ndim != 1)
         return tgi_no_tensor(tgi_fail(S, TG_ERR_SHAPE, "bucketize", "boundaries tensor must be 1 dimension, but got "
                                       "dim(%d)", boundaries->ndim));
