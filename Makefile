@@ -45,7 +45,7 @@ help:
 	@echo 'make picture         draws examples/player.svg, the picture of README.md, again'
 	@echo 'make web             writes out/web.html, the library inside a page: expressions to play with, two moons; needs clang, lld'
 	@echo 'make mpi             builds out/mpi_train, one model trained by several processes: mpirun -np 4 out/mpi_train; needs mpicc'
-	@echo 'make models          builds out/gpt2, llama, bert, vit and resnet, for texts and images, with files as people have them'
+	@echo 'make models          builds out/gpt2, llama, bert, vit, resnet and finetune, with files as people have them'
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make ptx             runs the kernels as nvcc compiles them, by an interpreter of PTX (tests/ptx)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
@@ -194,9 +194,10 @@ mpi: $(BUILD)/library.o
 # Models from the files of Hugging Face and torchvision.
 models: $(BUILD)/library.o $(CUDA_OBJECT)
 	@mkdir -p out
-	for program in gpt2 llama bert vit resnet; do $(CC) $(CPPFLAGS) $(CFLAGS) $(CUDA_FLAGS) $(OPENMP) -DTG_COMPILED -o out/$$program \
+	for program in gpt2 llama bert vit resnet finetune; do $(CC) $(CPPFLAGS) $(CFLAGS) $(CUDA_FLAGS) $(OPENMP) -DTG_COMPILED -o out/$$program \
 	    examples/models/$$program.c $(BUILD)/library.o $(CUDA_LIBS) $(LDFLAGS) -lm $(LDLIBS) || exit 1; done
-	@echo 'out/llama FOLDER "Once upon a time", or out/gpt2; out/bert FOLDER "A [MASK]."; out/vit FOLDER IMAGE.ppm, or out/resnet; alone each lists its options'
+	@echo 'out/llama FOLDER "Once upon a time", or out/gpt2; out/bert FOLDER "A [MASK]."; out/vit FOLDER IMAGE.ppm, or out/resnet;'
+	@echo 'out/finetune FOLDER TEXT; alone each lists its options'
 
 # A student's file, or another, and the grader, which ends with 1 unless all points are got.
 LAB ?= examples/lab/answers.c

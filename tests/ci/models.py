@@ -1,6 +1,6 @@
 """models.py PROGRAMS OUT: examples/models against transformers and tokenizers, with small models of random weights that are made
-here.  PROGRAMS has gpt2, llama, tokens and allocations.so, which models.sh builds; files go to OUT.  images.py has the
-models of images.
+here.  PROGRAMS has gpt2, llama, finetune, tokens and allocations.so, which models.sh builds; files go to OUT.  images.py has the
+models of images, finetune.py what is trained.
 
 Logits, greedy tokens, batches of prompts of different lengths, penalties, windows, positions that are scaled; f64, f32, bf16 and
 f16; one file and shards; names that are missing or too many; numbers of tokens and texts; what generation allocates and how much
@@ -8,6 +8,7 @@ memory it has.  The reference computes norms and angles in f64, too, where the m
 import copy, json, os, re, subprocess, sys
 
 from checks import check, summary
+from finetune import check_finetune
 from images import check_images
 
 PROGRAMS, OUT = sys.argv[1], sys.argv[2]
@@ -409,4 +410,6 @@ with open("tensorgrad.h", encoding="utf8") as header:
 check_tokenizers(source)
 check_texts(source)
 check_images(PROGRAMS, OUT)
+for model_name in ("gpt2", "llama", "llama-tied"):
+    check_finetune(model_name, made(model_name), PROGRAMS, OUT)
 sys.exit(summary())

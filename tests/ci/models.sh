@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.." || exit 2
 out=$1 library=$2
 mkdir -p "$out" || exit 2
 openmp=$(nm "$library" | grep -q 'GOMP\|__kmpc' && echo -fopenmp)
-for program in gpt2 llama bert vit resnet; do
+for program in gpt2 llama bert vit resnet finetune; do
     cc -std=c99 -O1 -DTG_COMPILED examples/models/$program.c "$library" $openmp -lm -o "$out/$program" || exit 1
 done
 for program in tokens pieces; do cc -std=c99 -O1 tests/ci/units/$program.c -o "$out/$program" || exit 1; done
