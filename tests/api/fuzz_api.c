@@ -2068,6 +2068,49 @@ static void hand_wrapper(void)
     else check_module(tg_nn_lora(base, count, number, percent(50) ? 0 : number));
 }
 
+/* Mostly with the module's own state, and as many inputs and outputs as most modules have. */
+static void hand_functional_call(void)
+{
+    tg_module *m = draw_module("m");
+    tg_dict *own = m && percent(70) ? tg_module_state(m) : NULL, *params = own ? own : draw_dict("params");
+    tg_tensor *x = draw_tensor("x"), *out[1];
+    tg_clear_error();
+    call_starts();
+    if (is("tg_functional_call")) {
+        check_tensor(tg_functional_call(m, params, x));
+    } else {
+        const bool ok = tg_functional_call_n(m, params, &x, percent(90) ? 1 : 0, out, 1) == TG_OK;
+        check_record(!ok, !ok);
+        if (ok) pool_add(out[0], false);
+        else if (out[0]) fail("failed, and left something in out");
+    }
+    tg_dict_free(own);
+}
+
+/* Mostly a buffer that was added before. */
+static void hand_module_remove(void)
+{
+    tg_module *m = draw_module("m");
+    const char *path = draw_string("path");
+    if (m && percent(60) && tg_module_buffer(m, "gone", tg_scalar(1))) path = "gone";
+    tg_clear_error();
+    call_starts();
+    check_status(tg_module_remove(m, path));
+}
+
+static void hand_lora_apply(void)
+{
+    tg_module *m = draw_module("m"), *linear = percent(60) ? tg_nn_linear(2, 2, true) : NULL;
+    tg_module *own = linear ? tg_nn_sequential(&linear, 1) : NULL;
+    const char *pattern = percent(80) ? "*" : draw_string("pattern");
+    const int rank = draw_int("rank");
+    const double alpha = draw_double("alpha");
+    tg_clear_error();
+    call_starts();
+    check_int64(tg_lora_apply(own ? own : m, pattern, percent(70) ? 1 : rank, alpha, percent(70) ? 0 : alpha));
+    tg_module_free(own);
+}
+
 static void hand_averaged_update(void)
 {
     tg_module *model = draw_module("model"), *averaged;
@@ -2594,6 +2637,10 @@ static const struct {
     {"tg_module_buffer_ex", hand_module_tensor},
     {"tg_module_replace", hand_module_replace},
     {"tg_averaged_update", hand_averaged_update},
+    {"tg_functional_call", hand_functional_call},
+    {"tg_functional_call_n", hand_functional_call},
+    {"tg_module_remove", hand_module_remove},
+    {"tg_lora_apply", hand_lora_apply},
     {"tg_nn_weight_norm", hand_wrapper},
     {"tg_nn_spectral_norm", hand_wrapper},
     {"tg_nn_lora", hand_wrapper},
