@@ -210,6 +210,42 @@ TEST(copies_of_layers)
     }
 }
 
+static tg_module *chain(int n)
+{
+    tg_module *top = tg_module_new("Chain", NULL, 0), *m = top;
+    while (n-- > 0) m = tg_module_child(m, "0", tg_module_new("Chain", NULL, 0));
+    return top;
+}
+
+/* A copy of a module that threads share is one that may be changed; modules nest 32 deep. */
+TEST(copies_of_shared_and_of_deep_modules)
+{
+    tg_module *m = tg_module_share(tg_module_train(linear_of("[[1, 2]]", "[3]"), false)), *copy = tg_module_clone(m);
+    tg_dict *none = tg_dict_new();
+    CHECK(copy && !tg_module_is_training(copy) && tg_module_train(copy, true) == copy);
+    CHECK(tg_module_replace(copy, "x", tg_nn_relu()) == NULL);
+    tg_clear_error();
+    CHECK_FAILS(tg_module_replace(m, "weight", tg_nn_relu()), "is shared by tg_module_share");
+    CHECK_FAILS(tg_module_remove(m, "weight"), "is shared by tg_module_share");
+    CHECK_FAILS(tg_nn_lora(tg_module_retain(m), 1, 1, 0), "is shared by tg_module_share");
+    tg_module_free(m);
+    HAS(tg_forward(copy, f64("[[1, 1]]")), "[[6]]");
+    tg_module_free(copy);
+    tg_module_free(m);
+    m = chain(30);
+    copy = tg_module_clone(m);
+    CHECK(copy != NULL);
+    tg_module_free(copy);
+    tg_module_free(m);
+    m = chain(40);
+    CHECK_FAILS(tg_module_clone(m), "nested deeper than 32");
+    CHECK_FAILS(tg_functional_call(m, none, f64("[1]")), "nested deeper than 32");
+    CHECK_FAILS(tg_lora_merge(m, true), "nested deeper than 32");
+    CHECK_FAILS(tg_lora_state(m), "nested deeper than 32");
+    tg_module_free(m);
+    tg_dict_free(none);
+}
+
 /* ---- groups ---- */
 
 static bool decays(const char *path, tg_tensor *t, void *user)
@@ -643,6 +679,7 @@ int main(int argc, char **argv)
     RUN(members_are_removed);
     RUN(a_copy_of_a_module);
     RUN(copies_of_layers);
+    RUN(copies_of_shared_and_of_deep_modules);
     RUN(parameters_in_two_groups);
     RUN(a_forward_with_other_parameters);
     RUN(a_step_that_is_differentiated);
