@@ -6420,7 +6420,8 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
      formula   the same as text, for the step player
      public    the functions made from the row (see @@ELEMENTWISE): of x and S (a double), S_T (two) or FLAG (a bool),
                of A and B; with _TWIN also its twin in place, whose name ends in _.  Unary ops of kind FLOATS and ANY
-               always have a twin.  ORDER: none, the number is an int before x
+               always have a twin.  ORDER: none, the number is an int before x; CHECKED: none, the function looks at s
+               and t first
      arguments the names of the inputs, for messages */
 
 /* What the rule of an op needs, and what else is special about the op: its flags, with their bits. */
@@ -6610,6 +6611,14 @@ enum {
     OP(le_scalar, TEST, x <= s, x <= s, NOTHING, NULL, NULL, S)                                                        \
     OP(gt_scalar, TEST, x > s, x > s, NOTHING, NULL, NULL, S)                                                          \
     OP(ge_scalar, TEST, x >= s, x >= s, NOTHING, NULL, NULL, S)                                                        \
+    OP(hardshrink, FLOATS, tgi_fabs(x) <= s ? 0 : x, x, A | FLOATS_ONLY, tgi_shrink_gradient(g, x, s),                 \
+       "g, 0 where |x| <= lambda", S)                                                                                  \
+    OP(softshrink, FLOATS, x > s ? x - s : x < -s ? x + s : x == x ? 0 : x, x, A | FLOATS_ONLY,                        \
+       tgi_shrink_gradient(g, x, s), "g, 0 where |x| <= lambda", CHECKED)                                              \
+    OP(threshold, FLOATS, x <= s ? t : x, x, A, tg_masked_fill(g, tg_le_scalar(x, s), 0),                              \
+       "g, 0 where x <= threshold", CHECKED)                                                                           \
+    OP(nan_to_num, FLOATS, x != x ? s : x - x == 0 ? x : x > 0 ? t : -t, x, A, tgi_nan_to_num_gradient(g, x, t),       \
+       "g, 0 where x was replaced", CHECKED)                                                                           \
     TGI_SPECIAL_SCALAR_OPS(OP)
 
 /* Two inputs, a and b, with a rule for each. */
@@ -6725,7 +6734,11 @@ enum {
     OP(elu, FLOATS, S, x > 0 ? g : g * (s * tgi_exp(x)))                                                               \
     OP(celu, FLOATS, S, x > 0 ? g : g * tgi_exp(x / s))                                                                \
     OP(softplus, FLOATS, S_T, x * s > t ? g : g * tgi_logistic(x * s))                                                 \
-    OP(gelu, CHOICE, S, g * (s != 0 ? tgi_gelu_tanh_slope(x) : tgi_gelu_erf_slope(x)))
+    OP(gelu, CHOICE, S, g * (s != 0 ? tgi_gelu_tanh_slope(x) : tgi_gelu_erf_slope(x)))                                 \
+    OP(hardshrink, FLOATS, S, tgi_fabs(x) <= s ? 0 : g)                                                                \
+    OP(softshrink, FLOATS, S, tgi_fabs(x) <= s ? 0 : g)                                                                \
+    OP(threshold, FLOATS, S, x <= s ? 0 : g)                                                                           \
+    OP(nan_to_num, FLOATS, S_T, ((x == x) & ((x - x == 0) | (t - t != 0))) ? g : 0)
 
 /* All of these. */
 #define TGI_ELEMENTWISE_OPS(OP)                                                                                        \
@@ -6844,11 +6857,7 @@ enum {
     OP(round_decimals, "x", FLOAT_INPUT)                                                                               \
     OP(sinc, "x", NOTHING)                                                                                             \
     OP(logit, "x", FLOAT_INPUT)                                                                                        \
-    OP(nan_to_num, "x", NOTHING)                                                                                       \
-    OP(hardshrink, "x", FLOAT_INPUT)                                                                                   \
-    OP(softshrink, "x", FLOAT_INPUT)                                                                                   \
     OP(tanhshrink, "x", NOTHING)                                                                                       \
-    OP(threshold, "x", NOTHING)                                                                                        \
     OP(nansum, "t", NOTHING)                                                                                           \
     OP(nanmean, "t", FLOAT_INPUT)                                                                                      \
     OP(count_nonzero, "t", NOTHING)                                                                                    \
@@ -18680,6 +18689,18 @@ static tg_tensor *tgi_pow_scalar_gradient(tg_tensor *g, tg_tensor *x, double s)
     return s == 0 ? tg_zeros_like(g) : tg_mul(g, tg_mul_scalar(tg_pow_scalar(x, s - 1), s));
 }
 
+static tg_tensor *tgi_shrink_gradient(tg_tensor *g, tg_tensor *x, double s)
+{
+    return tg_masked_fill(g, tg_le_scalar(tg_abs(x), s), 0);
+}
+
+/* An infinity that stays one has a gradient. */
+static tg_tensor *tgi_nan_to_num_gradient(tg_tensor *g, tg_tensor *x, double t)
+{
+    const bool stays = t == (double)INFINITY || t == -(double)INFINITY;
+    return tg_masked_fill(g, stays ? tg_isnan(x) : tg_logical_not(tg_isfinite(x)), 0);
+}
+
 /* g where x is between the bounds; 0 at them, outside and for NaN.  An infinite bound excludes no x. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
@@ -19044,6 +19065,7 @@ TGI_UNARY_OPS(TGI_PUBLIC1)
     TGI_PUBLIC_S_T(name)                                                                                               \
     tg_tensor *tg_##name##_(tg_tensor *x, double s, double t) { return tgi_map1(TGI_OP_##name, true, x, s, t); }
 #define TGI_PUBLIC_ORDER(name) /* see SPECIAL */
+#define TGI_PUBLIC_CHECKED(name)
 #define TGI_PUBLIC_SCALAR(name, kind, y, yi, flags, rule, formula, public) TGI_PUBLIC_##public(name)
 /* tg_add_scalar and its like are made here, and tg_clamp and tg_gelu: search for OP(add_scalar, the row of the op. */
 TGI_SCALAR_OPS(TGI_PUBLIC_SCALAR)
@@ -19140,19 +19162,15 @@ TGI_COMPOSED(fmin, (tg_tensor *a, tg_tensor *b),
              tg_minimum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
 TGI_COMPOSED(frac, (tg_tensor *x), tg_sub(x, tg_trunc(x)), &x)
 TGI_COMPOSED(tanhshrink, (tg_tensor *x), tg_sub(x, tg_tanh(x)), &x)
-TGI_COMPOSED(hardshrink, (tg_tensor *x, double lambda), tg_masked_fill(x, tg_le_scalar(tg_abs(x), lambda), 0), &x)
 TGI_COMPOSED(threshold, (tg_tensor *x, double threshold, double value),
-             tg_masked_fill(x, tg_le_scalar(x, threshold), value), &x)
+             tgi_dtypes[x->dtype].floating ? tgi_map1(TGI_OP_threshold, false, x, threshold, value)
+                                           : tg_masked_fill(x, tg_le_scalar(x, threshold), value), &x)
 
 tg_tensor *tg_softshrink(tg_tensor *x, double lambda)
 {
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, TGI_OP_softshrink, NULL, &x)) return NULL;
-    if (!(lambda >= 0))
-        return tgi_composite_fail(&c, TG_ERR_ARGUMENT,
-                                  "lambda must be in range [0, the largest of the input dtype], but found %g", lambda);
-    tg_tensor *large = tg_hardshrink(x, lambda);
-    return tgi_composite_end(&c, tg_sub(large, tg_mul_scalar(tg_sign(large), lambda)));
+    if (lambda >= 0) return tgi_map1(TGI_OP_softshrink, false, x, lambda, 0);
+    return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "softshrink",
+                                  "lambda must be in range [0, the largest of the input dtype], but found %g", lambda));
 }
 
 /* q of integers, from the quotient of their sizes, for floor_divide rounds down */
@@ -19233,9 +19251,9 @@ tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
     const double largest = tgi_largest_of((tg_dtype)x->dtype);
     if (posinf == inf) posinf = largest;
     if (neginf == -inf) neginf = -largest;
-    tg_tensor *y = tg_masked_fill(x, tg_isnan(x), nan);
-    y = tg_masked_fill(y, tg_eq_scalar(x, inf), posinf);
-    return tgi_composite_end(&c, tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf));
+    tg_tensor *y = tgi_map1(TGI_OP_nan_to_num, false, x, nan, posinf); /* -infinity becomes -posinf */
+    if (neginf != -posinf || posinf == 0) y = tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf);
+    return tgi_composite_end(&c, y);
 }
 
 /* |a - b| <= atol + rtol |b|, of f64; infinities are close to equal ones alone: where b is one, the tolerance would be,
@@ -21895,7 +21913,8 @@ tg_tensor *tg_cdist(tg_tensor *a, tg_tensor *b, double p)
 /* ---- composites ---- */
 
 TGI_COMPOSED(nansum, (tg_tensor *t, tg_shape dims, bool keepdim),
-             tg_sum_dims(tg_masked_fill(t, tg_isnan(t), 0), dims, keepdim), &t)
+             tg_sum_dims(tgi_dtypes[t->dtype].floating ? tgi_map1(TGI_OP_nan_to_num, false, t, 0, (double)INFINITY) : t,
+                         dims, keepdim), &t)
 TGI_COMPOSED(count_nonzero, (tg_tensor *t, tg_shape dims), tg_sum_dims(tg_ne_scalar(t, 0), dims, false), &t)
 TGI_COMPOSED(dist, (tg_tensor *a, tg_tensor *b, double p), tg_norm_dims(tg_sub(a, b), p, TG_SCALAR, false), &a, &b)
 
@@ -47033,6 +47052,7 @@ enum {
 #define TGI_NUMBERS_S_T_TWIN TGI_NUMBERS_S_T
 #define TGI_NUMBERS_FLAG TGI_NUMBERS_S
 #define TGI_NUMBERS_ORDER TGI_NUMBERS_S
+#define TGI_NUMBERS_CHECKED TGI_NUMBERS_S_T
 
 #ifdef TGI_INCLUDES_ITSELF
 #define TGI_KERNEL_F64(name, result, inputs, numbers, y) /* in SIMD_MATH */

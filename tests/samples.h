@@ -529,6 +529,8 @@ enum {
     OP(clamp_min, tg_clamp_min(a, p->num), POINTWISE)                                         \
     OP(clamp_max, tg_clamp_max(a, p->num), POINTWISE)                                         \
     OP(leaky_relu, tg_leaky_relu(a, p->num), POINTWISE)                                       \
+    OP(hardshrink, tg_hardshrink(a, p->num), POINTWISE)                                       \
+    OP(softshrink, tg_softshrink(a, p->num), POINTWISE)                                       \
     OP(elu, tg_elu(a, p->num), POINTWISE)                                                     \
     OP(celu, tg_celu(a, p->num), POINTWISE)                                                   \
     OP(hardtanh, tg_hardtanh(a, p->num, p->num2), POINTWISE)                                  \
@@ -833,8 +835,6 @@ enum {
     OP(sinc, tg_sinc(a), EXACT | SEVERAL) \
     OP(logit, tg_logit(a, p->num), EXACT | SEVERAL) \
     OP(nan_to_num, tg_nan_to_num(a, p->num, p->num2, -5), EXACT | SEVERAL | QUIET) \
-    OP(hardshrink, tg_hardshrink(a, p->num), EXACT | SEVERAL) \
-    OP(softshrink, tg_softshrink(a, p->num), EXACT | SEVERAL) \
     OP(tanhshrink, tg_tanhshrink(a), EXACT | SEVERAL) \
     OP(threshold, tg_threshold(a, p->num, p->num2), EXACT | SEVERAL) \
     OP(nansum, tg_nansum(a, p->dims, p->flag != 0), QUIET) \
@@ -1888,17 +1888,20 @@ SAMPLES(nan_to_num)
     edge(in("[nan, inf, -inf, 3]"), num(1), num2(2), gives("[1, 2, -5, 3]"), grads("[0, 0, 0, 1]"));
     expect(tg_nan_to_num(f32("[nan, inf, -inf]"), 0, INFINITY, -INFINITY), "[0, 3.40282347e38, -3.40282347e38]");
     expect(tg_nan_to_num(i64("[1, 2]"), 0, 1, 1), "[1, 2]");
+    expect(tg_nan_to_num(f64("[nan, inf, -inf, -0.5]"), 7, 5, -5), "[7, 5, -5, -0.5]");
+    expect(tg_nan_to_num(f64("[nan, inf, -inf, 3]"), NAN, -INFINITY, 2), "[nan, -inf, 2, 3]");
 }
 SAMPLES(hardshrink)
 {
     everywhere_by(0.7, 0, -2, 2);
     edge(in("[-1.5, -0.25, 0.5, 2, nan]"), num(0.5), gives("[-1.5, 0, 0, 2, nan]"), grads("[1, 0, 0, 1, 1]"));
-    refuse(tg_hardshrink(i64("[1]"), 1), "Got: i64");
+    refuse(tg_hardshrink(i64("[1]"), 1), "\"hardshrink\" not implemented for 'i64'");
 }
 SAMPLES(softshrink)
 {
     everywhere_by(0.7, 0, -2, 2);
     edge(in("[-1.5, 0.25, 0.5, 2]"), num(0.5), gives("[-1, 0, 0, 1.5]"), grads("[1, 0, 0, 1]"));
+    edge(in("[-inf, -0.25, inf, nan]"), num(0), gives("[-inf, -0.25, inf, nan]"), grads("[1, 1, 1, 1]"));
     refuse(tg_softshrink(ones(2), -1), "lambda must be in range [0,");
 }
 SAMPLES(tanhshrink)

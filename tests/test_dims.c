@@ -225,8 +225,8 @@ TEST(nonzero_and_one_hot)
     }
 }
 
-/* What the kernels for integers compute of every number of 8 and 16 bits, and of as many of 32 and 64, is what the plain
- * backend does; and tests of them against a number. */
+/* What the kernels for integers compute of every number of 8 and 16 bits, and of as many of 32 and 64, is what the
+ * plain backend does; and tests of them against a number. */
 static void check_every_number(tg_tensor *x)
 {
     static tg_tensor *(*const unary[])(tg_tensor *) = {tg_floor, tg_ceil, tg_round, tg_trunc, tg_neg, tg_abs, tg_sign,

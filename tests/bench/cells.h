@@ -253,7 +253,7 @@ static const family families[] = {
     {"frac sinc tanhshrink", FLOATS, sizes, "N"},
     {"logit", FLOATS, sizes, "N num=-1 positive"},
     {"round_decimals", FLOATS, sizes, "N count=2"},
-    {"nan_to_num", FLOATS, sizes, "N num=0 num2=1"},
+    {"nan_to_num", FLOATS, sizes, "N num=0 num2=5; N num=0 num2=1"},
     {"hardshrink softshrink", FLOATS, sizes, "N num=0.5"},
     {"threshold", FLOATS, sizes, "N num=0.5 num2=1"},
     {"nansum nanmean count_nonzero", FLOATS, rows, "NxC dims=1"},
