@@ -46931,6 +46931,7 @@ typedef struct tgi_kernels {
     void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
+    tgi_store_fn casts[2][TGI_DTYPES]; /* from f32 and f64, to elements side by side; NULL: as tgi_storers */
     bool (*indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end);
     void (*add_f16)(const tgi_index_block *block);
     void (*ranks)(int64_t *rank, const int64_t *key, int64_t n);
@@ -47218,12 +47219,22 @@ static inline void tgi_load_elements(tg_dtype compute, void *tile, tg_dtype dtyp
     else tgi_load_halves_as_f64(kernels, (double *)tile, dtype == TG_F16, at, n);
 }
 
+/* The function that stores a tile of `compute` as `dtype`; see tgi_kernels, casts. */
+static inline tgi_store_fn tgi_storer_of(tg_dtype compute, tg_dtype dtype, int64_t step, int64_t n)
+{
+    const int from = tgi_compute_index(compute);
+    const tgi_store_fn any = tgi_storers[dtype][from];
+    if (from == 2 || n < 16 || step != tgi_bytes_of(dtype) || tgi_dtypes[dtype].floating) return any;
+    const tgi_store_fn cast = tgi_any_kernels()->casts[from][dtype];
+    return cast ? cast : any;
+}
+
 /* Stores n elements of a tile of `compute` as `dtype`, step bytes apart. */
 static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
                                       int64_t n)
 {
     const tgi_kernels *const kernels = tgi_converts_halves(compute, dtype, step, n);
-    if (!kernels) tgi_storers[dtype][tgi_compute_index(compute)](tile, at, step, n);
+    if (!kernels) tgi_storer_of(compute, dtype, step, n)(tile, at, step, n);
     else if (compute == TG_F32) kernels->from_f32[dtype == TG_F16](at, (const float *)tile, n);
     else tgi_store_f64_as_halves(kernels, (const double *)tile, dtype == TG_F16, at, n);
 }
@@ -55061,6 +55072,38 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
     for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
 }
 
+/* Floats as integers and bool, side by side: without AVX-512 no vector becomes one of i64, and choices are slow.  Paid
+   for by to f32 65536:c text=i64 and to f32 1048576:c text=u8. */
+#if !defined(TGI_HAS_X86_KERNELS) || defined(TGI_AGAIN)
+#define TGI_CAST(from, real, to, type, value)                                                    \
+    static void TGI_V(from##_as_##to)(const void *tile, char *at, int64_t step, int64_t n)       \
+    {                                                                                            \
+        (void)step;                                                                              \
+        TGI_INDEPENDENT                                                                          \
+        for (int64_t i = 0; i < n; ++i) {                                                        \
+            const real x = ((const real *)tile)[i];                                              \
+            ((type *)(void *)at)[i] = (type)(value);                                             \
+        }                                                                                        \
+    }
+#define TGI_NO_CASTS(...)
+#define TGI_CASTS_f32 TGI_NO_CASTS
+#define TGI_CASTS_f64 TGI_NO_CASTS
+#define TGI_CASTS_bf16 TGI_NO_CASTS
+#define TGI_CASTS_f16 TGI_NO_CASTS
+#define TGI_CASTS_i32 TGI_CASTS_TO
+#define TGI_CASTS_i64 TGI_CASTS_TO
+#define TGI_CASTS_u8 TGI_CASTS_TO
+#define TGI_CASTS_i8 TGI_CASTS_TO
+#define TGI_CASTS_i16 TGI_CASTS_TO
+#define TGI_CASTS_b8 TGI_CASTS_TO
+#define TGI_CASTS_TO(name, type, from_f32, from_f64) \
+    TGI_CAST(f32, float, name, type, from_f32)       \
+    TGI_CAST(f64, double, name, type, from_f64)
+#define TGI_CASTS(name, type, value, whole, from_f32, from_f64, from_i64) \
+    TGI_CASTS_##name(name, type, from_f32, from_f64)
+TGI_ELEMENTS(TGI_CASTS)
+#endif
+
 /* The processors with AVX2 have an instruction for eight conversions to or from f16, those with AVX-512 for sixteen;
    no loop becomes one.  Rounding is to the nearest, ties to even. */
 #undef TGI_HALVES
@@ -58006,6 +58049,14 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
+#if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
+    {{NULL}, {NULL}},
+#else
+    {{NULL, NULL, NULL, NULL, TGI_V(f32_as_i32), TGI_V(f32_as_i64), TGI_V(f32_as_u8), TGI_V(f32_as_i8),
+      TGI_V(f32_as_i16), TGI_V(f32_as_b8)},
+     {NULL, NULL, NULL, NULL, TGI_V(f64_as_i32), TGI_V(f64_as_i64), TGI_V(f64_as_u8), TGI_V(f64_as_i8),
+      TGI_V(f64_as_i16), TGI_V(f64_as_b8)}},
+#endif
     TGI_V(indices_are_in),
     TGI_V(add_f16),
     TGI_LIGHT(ranks),

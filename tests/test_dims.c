@@ -257,6 +257,28 @@ TEST(every_number)
     check_every_number(tg_mul_scalar(all, 281479271743489.0));
 }
 
+/* Many floats as integers and bool, converted as vectors, are what the plain backend makes of each. */
+TEST(casts_of_many)
+{
+    static const tg_dtype floats[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    const tg_shape many = TG_SHAPE(1003);
+    tg_tensor *parts[2];
+    parts[0] = of(TG_F64, "[nan, inf, -inf, -0.0, 0.5, -0.5, 127.9, 128, -129, 255.5, 256, 32767.5, 32768, -32769, "
+                          "2147483647, 2147483648, -2147483649, 9223372036854774784, 9223372036854775808, "
+                          "-9223372036854775808, 1e19]");
+    parts[1] = tg_mul(tg_randn_on(many, TG_F64, HERE), tg_exp2(tg_mul_scalar(tg_randn_on(many, TG_F64, HERE), 20)));
+    tg_tensor *all = tg_cat(parts, 2, 0);
+    for (int i = 0; i < 4 * DTYPES; ++i) {
+        TG_SCOPE;
+        tg_tensor *x = tg_to_dtype(all, floats[i % 4]);
+        if (tg_is_floating_point(dtypes[i / 4])) continue;
+        oracle_begin();
+        tg_tensor *wanted = tg_to_dtype(copy_here(x), dtypes[i / 4]);
+        oracle_end();
+        CHECK(is_exactly(tg_to_dtype(x, dtypes[i / 4]), wanted));
+    }
+}
+
 /* Sums and extremes of signed integers from end to end of their dtype, and below 0 alone, are those of i64. */
 TEST(reductions_of_integers)
 {
@@ -313,6 +335,7 @@ int main(int argc, char **argv)
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
     RUN(every_number);
+    RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(gradient_of_a_table);
     CHECK(tg_shutdown() == TG_OK);
