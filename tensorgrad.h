@@ -23494,6 +23494,21 @@ static tg_tensor *tgi_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor
     return tg_div(sums, tg_unsqueeze(tg_clamp_min(counts, 1), -1));
 }
 
+/* Bags of one size, ids and scale [bags, n]: their rows [bags, n, D] are neighbours, and reduced along a dim. */
+static tg_tensor *tgi_equal_bags(tg_tensor *weight, tg_tensor *ids, const char *mode, tg_tensor *scale,
+                                 int64_t padding_idx)
+{
+    const bool largest = !strcmp(mode, "max") && tgi_numel(ids) > 0, padded = padding_idx >= 0;
+    tg_tensor *skipped = padded ? tg_eq_scalar(ids, (double)padding_idx) : NULL, *rows = tg_embedding(weight, ids);
+    if (scale) rows = tg_mul(rows, tg_unsqueeze(scale, -1));
+    if (padded) rows = tg_masked_fill(rows, tg_unsqueeze(skipped, -1), largest ? -(double)INFINITY : 0);
+    tg_tensor *y = largest ? tg_max_dim(rows, 1, false, NULL) : tg_sum_dim(rows, 1, false);
+    if (largest && padded) return tg_masked_fill(y, tg_all_dim(skipped, 1, true), 0);
+    if (strcmp(mode, "mean")) return y;
+    tg_tensor *counts = tg_sum_dim(tg_ne_scalar(ids, (double)padding_idx), 1, true);
+    return tg_div(y, tg_clamp_min(counts, 1));
+}
+
 tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offsets, const char *mode,
                             tg_tensor *per_sample_weights, bool include_last_offset, int64_t padding_idx)
 {
@@ -23520,16 +23535,12 @@ tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offset
                                   "with them, which are 1D, but got %s; and per_sample_weights has its shape",
                                   tgi_shape_text(weight).text, tgi_shape_text(ids).text);
     }
-    const int64_t n = tgi_numel(ids);
-    int64_t bags = offsets ? offsets->dim[0] : ids->dim[0];
-    if (offsets && include_last_offset && bags > 0 && !(offsets = tg_narrow(offsets, 0, 0, --bags)))
+    if (!offsets) return tgi_composite_end(&c, tgi_equal_bags(weight, ids, mode, scale, padding_idx));
+    int64_t bags = offsets->dim[0];
+    if (include_last_offset && bags > 0 && !(offsets = tg_narrow(offsets, 0, 0, --bags)))
         return tgi_composite_end(&c, NULL);
-    tg_tensor *bag = offsets ? tgi_bag_of_each(offsets, n)
-                             : tg_arange_on(0, (double)bags, 1, TG_I64, tgi_device_of(weight));
-    if (!offsets) bag = tg_repeat_interleave(bag, ids->dim[1], 0);
-    if (scale && !(scale = tg_reshape(scale, TG_SHAPE(n)))) return tgi_composite_end(&c, NULL);
-    return tgi_composite_end(&c, tgi_embedding_bag(weight, tg_reshape(ids, TG_SHAPE(n)), bag, bags, mode, scale,
-                                                   padding_idx));
+    tg_tensor *bag = tgi_bag_of_each(offsets, tgi_numel(ids));
+    return tgi_composite_end(&c, tgi_embedding_bag(weight, ids, bag, bags, mode, scale, padding_idx));
 }
 
 /* -------- @@NORM --------------------------------------------------------------------------------------------------
