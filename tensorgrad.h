@@ -46839,7 +46839,7 @@ enum { TGI_REDUCE_WIDTH = 512 };
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
 typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
 
-#if defined(TGI_HAS_VECTORS) && !defined(TG_NO_FFT)
+#ifdef TGI_HAS_VECTORS
 /* Elements of two vectors, by place: those of the first count from 0, those of the second go on. */
 #ifdef __clang__
 #define TGI_PLACES(x, y, type, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
@@ -47541,6 +47541,44 @@ static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t 
                        rows - whole_rows, columns, 4);
 }
 
+/* tgi_gather_across for elements of two bytes, eight by eight, for rot90 bf16 256x64 count=1 dims=0,1: each of three
+   steps puts elements of v[k] and v[k + 4] side by side by turns. */
+TGI_LOOPS_BEGIN
+static void tgi_gather_halves_across(uint16_t *y, int64_t y_step, const uint16_t *x, int64_t step, int64_t rows,
+                                     int64_t columns)
+{
+    int64_t whole_rows = 0, whole_columns = 0;
+#ifdef TGI_HAS_VECTORS
+    typedef int16_t places __attribute__((__vector_size__(16)));
+    typedef int16_t eight __attribute__((__vector_size__(16), __aligned__(2), __may_alias__));
+    whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
+    for (int64_t column = 0; column < whole_columns; column += 8) {
+        for (int64_t row = 0; row < whole_rows; row += 8) {
+            places v[8], w[8];
+            TGI_UNROLL
+            for (int k = 0; k < 8; ++k) v[k] = *(const eight *)(const void *)(x + (column + k) * step + row);
+            TGI_UNROLL
+            for (int i = 0; i < 3; ++i) {
+                TGI_UNROLL
+                for (int k = 0; k < 4; ++k) {
+                    w[2 * k] = TGI_LOW_8(v[k], v[k + 4], places);
+                    w[2 * k + 1] = TGI_HIGH_8(v[k], v[k + 4], places);
+                }
+                TGI_UNROLL
+                for (int k = 0; k < 8; ++k) v[k] = w[k];
+            }
+            TGI_UNROLL
+            for (int k = 0; k < 8; ++k) *(eight *)(void *)(y + (row + k) * y_step + column) = v[k];
+        }
+    }
+#endif
+    tgi_gather_columns((char *)(y + whole_columns), 2 * y_step, (const char *)(x + whole_columns * step), 2, 2 * step,
+                       whole_rows, columns - whole_columns, 2);
+    tgi_gather_columns((char *)(y + whole_rows * y_step), 2 * y_step, (const char *)(x + whole_rows), 2, 2 * step,
+                       rows - whole_rows, columns, 2);
+}
+TGI_LOOPS_END
+
 /* y [bytes] = x [bytes], which do not overlap: a call of memcpy costs more than a short copy. */
 TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
 {
@@ -47565,6 +47603,9 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
     } else if (size == 4 && row_step == 4 && column_step % 4 == 0 && y_step % 4 == 0) {
         tgi_gather_across((float *)(void *)y, y_step / 4, (const float *)(const void *)x, column_step / 4, rows,
                           columns);
+    } else if (size == 2 && row_step == 2 && column_step % 2 == 0 && y_step % 2 == 0) {
+        tgi_gather_halves_across((uint16_t *)(void *)y, y_step / 2, (const uint16_t *)(const void *)x, column_step / 2,
+                                 rows, columns);
     } else {
         tgi_gather_columns(y, y_step, x, row_step, column_step, rows, columns, size);
     }

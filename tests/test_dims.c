@@ -257,6 +257,23 @@ TEST(every_number)
     check_every_number(tg_mul_scalar(all, 281479271743489.0));
 }
 
+/* Copies of transposed tensors, whose elements are moved in squares. */
+TEST(transposed_copies)
+{
+    static const int64_t sizes[][2] = {{64, 64}, {8, 8}, {131, 77}, {7, 200}, {18, 9}};
+    for (int i = 0; i < 5 * DTYPES; ++i) {
+        TG_SCOPE;
+        const int64_t *const size = sizes[i % 5];
+        tg_tensor *x = tg_to_dtype(tg_randint_on(-99, 99, TG_SHAPE(size[0], size[1]), TG_I64, HERE), dtypes[i / 5]);
+        oracle_begin();
+        tg_tensor *wanted = tg_contiguous(tg_transpose(copy_here(x), 0, 1));
+        oracle_end();
+        CHECK(is_exactly(tg_contiguous(tg_transpose(x, 0, 1)), wanted));
+        x = tg_narrow(x, 1, 1, size[1] - 1), wanted = tg_narrow(wanted, 0, 1, size[1] - 1);
+        CHECK(is_exactly(tg_add(tg_transpose(x, 0, 1), wanted), tg_add(wanted, wanted)));
+    }
+}
+
 /* Many floats as integers and bool, converted as vectors, are what the plain backend makes of each. */
 TEST(casts_of_many)
 {
@@ -335,6 +352,7 @@ int main(int argc, char **argv)
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
     RUN(every_number);
+    RUN(transposed_copies);
     RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(gradient_of_a_table);

@@ -128,7 +128,7 @@ static const family families[] = {
     {"to clone contiguous fill_ zero_", ALL, sizes, "N"},
     {"copy_", ALL, sizes, "N,N"},
     {"clone contiguous", "f32", square, LAYOUTS},
-    {"contiguous", "f32", rows, "NxC:t; NxC:s; NxC:g; 8xCxM:t"},
+    {"contiguous", FLOATS, rows, "NxC:t; NxC:s; NxC:g; 8xCxM:t"},
     {"copy_", "f32", square, "NxC,NxC:t; NxC,NxC:s; NxC,C; NxC:t,NxC"},
     {"to", "f32 f64 i64", sizes, "N text=f32; N text=f64; N text=bf16; N text=f16; N:c text=i64; N:c text=u8; "
      "N:c text=bool"},
