@@ -54731,8 +54731,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 4 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 4
+#define TGI_SERIAL 5 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 5
 #define TGI_CAME
 #endif
 
