@@ -46550,8 +46550,8 @@ TGI_CALLERS_END
    table of the loops that are compiled for each instruction set.
    Types: tgi_map_kernel is y [n] = f(x [n], ..); tgi_map_row (CPU) the kernels of an op on any
    processor; tgi_kernels one instruction set's loops.
-   Way: the rows of the op table are expanded into a loop each: here for i64, in SIMD for u8, in SIMD_MATH for f32 and
-   f64.  A caller gets the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
+   Way: the rows of the op table are expanded into a loop each: here for i64, in SIMD for other integers, in SIMD_MATH
+   for f32 and f64.  A caller gets the table by tgi_kernels_of(S), and an op's kernel by tgi_map_kernel_of (CPU).
    (1) Operands of a kernel are contiguous and of its dtype; the output may be one of the inputs.
    (2) An element is loaded as a number of the compute dtype and stored by rounding once (tgi_load_elements,
        tgi_store_elements; the expressions are those of TGI_ELEMENTS in DTYPE).
@@ -48328,8 +48328,8 @@ static bool tgi_cpu_optim_step(tgi_thread *S, const tgi_optim_step *steps, int n
            tgi_fold_across      row by row, all outputs at once, where these lie closer together or rows are short
        tgi_reduce_pieces combines the accumulators of the pieces, two by two, and stores the results.
    (1) The order of the additions depends on the shapes and strides alone, not on threads.
-   (2) Floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; integers in int64_t, bool and u8 of a
-       block in as much as that needs.  The result is rounded once, to the dtype of the output.
+   (2) Floats accumulate in doubles, those of a block of TGI_SUM_BLOCK in floats; integers in int64_t, bool and
+       short integers of a block in as much as that needs.  The result is rounded once, to the dtype of the output.
    (3) Without elements to reduce, the result is the identity of the kind.
    To add a kind: a name in tgi_reduction, its row in TGI_REDUCTIONS (ENTRIES), at the same place; and its loop in
    tensorgrad_cuda.cu. */
@@ -54448,7 +54448,7 @@ TGI_CALLERS_END
 
 /* ======== @@SIMD ==================================================================================================
 
-   Promise: each inner loop in f32 or u8 is written once, and compiled for every instruction set: portable, avx2 and
+   Promise: each inner loop is written once, and compiled for every instruction set: portable, avx2 and
    avx512 on x86-64 if the compiler optimises, else portable alone.
    Types: tgi_kernels (KERNELS) is the table of these loops for one instruction set; TGI_V(vector_f32) a vector of it.
    Way: what follows is compiled under TGI_ISA portable; then the file includes itself for each further instruction set,
@@ -54456,7 +54456,7 @@ TGI_CALLERS_END
    TGI_ISA.  TGI_V(name) is the name with the instruction set at its end, so that all of them stand side by side.
    tgi_choose_kernels takes the best that the processor has, or what TG_SIMD says.
    (1) The functions of this room (expf, logf, tanhf, ..) have no branches, so that loops over them become vectors.
-   (2) The elementwise loops in f64 and i64 stand in KERNELS, and are the same for all instruction sets.
+   (2) The elementwise loops in i64 that any processor can run stand in KERNELS; AVX2 has its own of ops of kind ANY.
    (3) TGI_AGAIN is defined in all passes but the first.
    To add a kernel: its function here as TGI_V(name), its pointer in tgi_kernels (KERNELS) and, at the same place, in
    TGI_V(kernels).  To add an instruction set: its sizes of vectors and tiles (KERNELS), an include between its target
