@@ -5927,7 +5927,7 @@ SAMPLES(searchsorted)
     expect(tg_searchsorted(ones(0), ones(2), true, NULL), "[0, 0]");
     expect(tg_searchsorted(f64("[1, 2, 3]"), tg_transpose(f64("[[0, 2, 4]]"), 0, 1), false, NULL), "[[0], [1], [3]]");
     refuse(tg_searchsorted(ones(2, 3), ones(3, 2), false, NULL), "the first N-1 dimensions");
-    refuse(tg_searchsorted(tg_scalar(1), ones(2), false, NULL), "should have positive dimension");
+    refuse(tg_searchsorted(tg_reshape(ones(1), TG_SCALAR), ones(2), false, NULL), "should have positive dimension");
     refuse(tg_searchsorted(i64("[1]"), ones(2), false, NULL), "should have same dtype");
     refuse(tg_searchsorted(ones(3), ones(2), false, i64("[0, 1]")), "boundary and sorter must have the same size");
     refuse(tg_searchsorted(ones(2), ones(2), false, tg_to_dtype(i64("[0, 1]"), TG_I32)), "must be a tensor of long");
