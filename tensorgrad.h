@@ -4062,6 +4062,13 @@ TG_API tg_status tg_module_remove(tg_module *m, const char *path);
    is not told.  copy.deepcopy(module) */
 TG_API tg_module *tg_module_clone(tg_module *m);
 
+/* n layers, each of which gets the output of the one before and the same masks, then norm, or none if it is NULL.
+   layer and norm are taken over, also when it fails: layer becomes layers.0, and layers.1, .. are copies by
+   tg_module_clone, which begin with the same numbers, as in PyTorch.  In: as of layer.  torch.nn.TransformerEncoder */
+TG_API tg_module *tg_nn_transformer_encoder(tg_module *layer, int n, tg_module *norm);
+/* With memory [N, S, embed], which goes to each layer.  torch.nn.TransformerDecoder */
+TG_API tg_module *tg_nn_transformer_decoder(tg_module *layer, int n, tg_module *norm);
+
 /* Which parameters of a module are meant: path is "fc.weight", t the parameter. */
 typedef bool (*tg_param_test)(const char *path, tg_tensor *t, void *user);
 /* Writes all parameters of m to out [n_out]: first those for which test returns true, then the others, each in the
@@ -41344,6 +41351,12 @@ static void tgi_sequential_forward(tg_module *m, tg_tensor *const *in, int n, tg
     out[0] = x;
 }
 
+/* Frees a module that was to be taken over. */
+static void tgi_free_given(tg_module *m)
+{
+    if (m && (!tgi_object_is(m) || !tgi_is_shared(m))) tg_module_free(m);
+}
+
 /* A module with these children, whose names are names[i] if `named`, else i. */
 static tg_module *tgi_container_new(const char *op, const char *kind, tg_forward_fn forward, bool named,
                                     const char *const *names, tg_module *const *modules, int n)
@@ -41365,9 +41378,7 @@ static tg_module *tgi_container_new(const char *op, const char *kind, tg_forward
         }
         ok = tgi_layer_child(&l, named ? names[taken] : number, modules[taken]) != NULL;
     }
-    for (int i = taken; !ok && modules && i < n; ++i) {
-        if (!tgi_object_is(modules[i]) || !tgi_is_shared(modules[i])) tg_module_free(modules[i]);
-    }
+    for (int i = taken; !ok && modules && i < n; ++i) tgi_free_given(modules[i]);
     if (!l.m) return NULL;
     if (!ok) l.failed = true;
     return tgi_layer_end(&l, "%s", "");
@@ -42088,6 +42099,7 @@ tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t
        pointers     tgi_self_word, tgi_set_self_word: the words of self, in which modules keep addresses of members
        exchange     tgi_member_place finds a member by its path, tgi_child_exchange puts a child in its place
        other        tgi_swap_open, tgi_swap_put for each tensor, tgi_swap_forward, tgi_swap_close
+       stack        tgi_transformer_stack_new: a layer, copies of it, a norm
        wrap         tgi_wrapper_begin takes the base over; then as in LAYERS
    (1) After an exchange no module of the tree keeps the address of what is not below it any more.
    (2) While a forward runs with other tensors, all modules of the tree count it in `running`: none is freed, and no
@@ -42427,6 +42439,63 @@ static tg_module *tgi_module_clone(tgi_thread *S, const char *op, tg_module *m)
 }
 
 tg_module *tg_module_clone(tg_module *m) { return tgi_module_clone(tgi_self(), "module_clone", m); }
+
+/* ---- stacks of copies: the encoder and the decoder of a transformer ---- */
+
+typedef struct {
+    int given; /* inputs that are not masks: x, and memory in a decoder */
+    tg_module *layers, *norm;
+} tgi_transformer_stack;
+
+static void tgi_transformer_stack_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    const tgi_transformer_stack *t = (const tgi_transformer_stack *)tg_module_self(m);
+    tg_tensor *now[4];
+    if (!tgi_layer_takes(m, n, t->given, 2 * t->given, n_out, 1)) return;
+    memcpy(now, in, (size_t)n * sizeof *now);
+    const int layers = t->layers ? tg_module_child_count(t->layers) : 0;
+    for (int i = 0; i < layers; ++i) {
+        tg_tensor *y;
+        if (tg_forward_n(tg_module_child_at(t->layers, i), now, n, &y, 1) != TG_OK) return;
+        now[0] = y;
+    }
+    out[0] = t->norm ? tg_forward(t->norm, now[0]) : now[0];
+}
+
+static tg_module *tgi_transformer_stack_new(const char *op, const char *kind, int given, tg_module *layer, int n,
+                                            tg_module *norm)
+{
+    tgi_layer l;
+    tgi_transformer_stack *t =
+        (tgi_transformer_stack *)tgi_layer_begin(&l, op, kind, tgi_transformer_stack_forward, sizeof *t);
+    if (!t) {
+        tgi_free_given(layer);
+        tgi_free_given(norm);
+        return NULL;
+    }
+    t->given = given;
+    if (layer) t->layers = tgi_layer_child(&l, "layers", tg_nn_list(&layer, 1));
+    else l.failed = !tgi_null_argument(l.c.S, op, "layer");
+    if (norm) t->norm = tgi_layer_child(&l, "norm", norm);
+    if (n < 1) tgi_fail(l.c.S, TG_ERR_ARGUMENT, op, "n has to be at least 1, but got %d", n);
+    for (int i = 1; i < n && !l.failed; ++i) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", i);
+        tg_module *copy = tg_module_clone(layer);
+        l.failed = !copy || !tg_module_child(t->layers, number, copy);
+    }
+    return tgi_layer_end(&l, "%s", "");
+}
+
+tg_module *tg_nn_transformer_encoder(tg_module *layer, int n, tg_module *norm)
+{
+    return tgi_transformer_stack_new("nn_transformer_encoder", "TransformerEncoder", 1, layer, n, norm);
+}
+
+tg_module *tg_nn_transformer_decoder(tg_module *layer, int n, tg_module *norm)
+{
+    return tgi_transformer_stack_new("nn_transformer_decoder", "TransformerDecoder", 2, layer, n, norm);
+}
 
 /* ---- a forward with other tensors ---- */
 
@@ -58722,6 +58791,7 @@ TGI_GIVES4(tg_module *, nn_rnn_cell, int64_t, int64_t, bool, const char *)
 TGI_GIVES6(tg_module *, nn_multihead_attention_ex, int64_t, int64_t, double, bool, int64_t, int64_t)
 TGI_GIVES6(tg_module *, nn_transformer_encoder_layer, int64_t, int64_t, int64_t, double, bool, bool)
 TGI_GIVES4(tg_tensor *, module_buffer_ex, tg_module *, const char *, tg_tensor *, bool)
+TGI_GIVES3(tg_module *, nn_transformer_encoder, tg_module *, int, tg_module *)
 TGI_GIVES5(int, module_split_params, tg_module *, tg_param_test, void *, tg_tensor **, int)
 TGI_GIVES3(tg_tensor *, functional_call, tg_module *, tg_dict *, tg_tensor *)
 TGI_GIVES6(tg_status, functional_call_n, tg_module *, tg_dict *, tg_tensor *const *, int, tg_tensor **, int)
@@ -59738,6 +59808,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_module_replace(...) TGI_CALL(module_child, module_replace, __VA_ARGS__)
 #define tg_module_remove(...) TGI_CALL(module_set_extra, module_remove, __VA_ARGS__)
 #define tg_module_clone(...) TGI_CALL(module_retain, module_clone, __VA_ARGS__)
+#define tg_nn_transformer_encoder(...) TGI_CALL(nn_transformer_encoder, nn_transformer_encoder, __VA_ARGS__)
+#define tg_nn_transformer_decoder(...) TGI_CALL(nn_transformer_encoder, nn_transformer_decoder, __VA_ARGS__)
 #define tg_module_split_params(...) TGI_CALL(module_split_params, module_split_params, __VA_ARGS__)
 #define tg_functional_call(...) TGI_CALL(functional_call, functional_call, __VA_ARGS__)
 #define tg_functional_call_n(...) TGI_CALL(functional_call_n, functional_call_n, __VA_ARGS__)

@@ -444,3 +444,48 @@ LAYER("nn.TransformerDecoderLayer(6, 2, 8, 0.0, 'gelu', batch_first=True, norm_f
     "linear2.weight[6,8] linear2.bias[6] norm1.weight[6] norm1.bias[6] norm2.weight[6] norm2.bias[6] "
     "norm3.weight[6] norm3.bias[6]",
     -14.099560494637197, -36.947244285669939)
+LAYER("nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, 0.0, batch_first=True), 2)",
+    tg_nn_transformer_encoder(tg_nn_transformer_encoder_layer(6, 2, 8, 0, false, false), 2, NULL), "f:3,4,6", 1,
+    "", "layers.0.self_attn.in_proj_weight[18,6] layers.0.self_attn.in_proj_bias[18] "
+    "layers.0.self_attn.out_proj.weight[6,6] layers.0.self_attn.out_proj.bias[6] layers.0.linear1.weight[8,6] "
+    "layers.0.linear1.bias[8] layers.0.linear2.weight[6,8] layers.0.linear2.bias[6] layers.0.norm1.weight[6] "
+    "layers.0.norm1.bias[6] layers.0.norm2.weight[6] layers.0.norm2.bias[6] "
+    "layers.1.self_attn.in_proj_weight[18,6] layers.1.self_attn.in_proj_bias[18] "
+    "layers.1.self_attn.out_proj.weight[6,6] layers.1.self_attn.out_proj.bias[6] layers.1.linear1.weight[8,6] "
+    "layers.1.linear1.bias[8] layers.1.linear2.weight[6,8] layers.1.linear2.bias[6] layers.1.norm1.weight[6] "
+    "layers.1.norm1.bias[6] layers.1.norm2.weight[6] layers.1.norm2.bias[6]",
+    -1.8511158235298208, 3.0563693275349291)
+LAYER("nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, 0., 'gelu', 1e-5, True, True), 3, nn.LayerNorm(6))",
+    tg_nn_transformer_encoder(tg_nn_transformer_encoder_layer(6, 2, 8, 0, true, true), 3,
+                              tg_nn_layer_norm(TG_SHAPE(6), 1e-5, true)), "f:3,4,6 b:4,4", 1,
+    "", "layers.0.self_attn.in_proj_weight[18,6] layers.0.self_attn.in_proj_bias[18] "
+    "layers.0.self_attn.out_proj.weight[6,6] layers.0.self_attn.out_proj.bias[6] layers.0.linear1.weight[8,6] "
+    "layers.0.linear1.bias[8] layers.0.linear2.weight[6,8] layers.0.linear2.bias[6] layers.0.norm1.weight[6] "
+    "layers.0.norm1.bias[6] layers.0.norm2.weight[6] layers.0.norm2.bias[6] "
+    "layers.1.self_attn.in_proj_weight[18,6] layers.1.self_attn.in_proj_bias[18] "
+    "layers.1.self_attn.out_proj.weight[6,6] layers.1.self_attn.out_proj.bias[6] layers.1.linear1.weight[8,6] "
+    "layers.1.linear1.bias[8] layers.1.linear2.weight[6,8] layers.1.linear2.bias[6] layers.1.norm1.weight[6] "
+    "layers.1.norm1.bias[6] layers.1.norm2.weight[6] layers.1.norm2.bias[6] "
+    "layers.2.self_attn.in_proj_weight[18,6] layers.2.self_attn.in_proj_bias[18] "
+    "layers.2.self_attn.out_proj.weight[6,6] layers.2.self_attn.out_proj.bias[6] layers.2.linear1.weight[8,6] "
+    "layers.2.linear1.bias[8] layers.2.linear2.weight[6,8] layers.2.linear2.bias[6] layers.2.norm1.weight[6] "
+    "layers.2.norm1.bias[6] layers.2.norm2.weight[6] layers.2.norm2.bias[6] norm.weight[6] norm.bias[6]",
+    0.33312649153725604, -0.30476620708006474)
+LAYER("nn.TransformerDecoder(nn.TransformerDecoderLayer(6, 2, 8, 0.0, batch_first=True), 2, nn.LayerNorm(6))",
+    tg_nn_transformer_decoder(tg_nn_transformer_decoder_layer(6, 2, 8, 0, false, false), 2,
+                              tg_nn_layer_norm(TG_SHAPE(6), 1e-5, true)), "f:3,4,6 f:3,5,6 b:4,4 f:4,5", 1,
+    "", "layers.0.self_attn.in_proj_weight[18,6] layers.0.self_attn.in_proj_bias[18] "
+    "layers.0.self_attn.out_proj.weight[6,6] layers.0.self_attn.out_proj.bias[6] "
+    "layers.0.multihead_attn.in_proj_weight[18,6] layers.0.multihead_attn.in_proj_bias[18] "
+    "layers.0.multihead_attn.out_proj.weight[6,6] layers.0.multihead_attn.out_proj.bias[6] "
+    "layers.0.linear1.weight[8,6] layers.0.linear1.bias[8] layers.0.linear2.weight[6,8] layers.0.linear2.bias[6] "
+    "layers.0.norm1.weight[6] layers.0.norm1.bias[6] layers.0.norm2.weight[6] layers.0.norm2.bias[6] "
+    "layers.0.norm3.weight[6] layers.0.norm3.bias[6] layers.1.self_attn.in_proj_weight[18,6] "
+    "layers.1.self_attn.in_proj_bias[18] layers.1.self_attn.out_proj.weight[6,6] "
+    "layers.1.self_attn.out_proj.bias[6] layers.1.multihead_attn.in_proj_weight[18,6] "
+    "layers.1.multihead_attn.in_proj_bias[18] layers.1.multihead_attn.out_proj.weight[6,6] "
+    "layers.1.multihead_attn.out_proj.bias[6] layers.1.linear1.weight[8,6] layers.1.linear1.bias[8] "
+    "layers.1.linear2.weight[6,8] layers.1.linear2.bias[6] layers.1.norm1.weight[6] layers.1.norm1.bias[6] "
+    "layers.1.norm2.weight[6] layers.1.norm2.bias[6] layers.1.norm3.weight[6] layers.1.norm3.bias[6] "
+    "norm.weight[6] norm.bias[6]",
+    -0.17890338439751419, -0.37844389204852086)

@@ -620,6 +620,10 @@ static void hand_taken_module(void)
         check_module(tg_nn_weight_norm(given, "weight", 0));
     else if (is("tg_nn_spectral_norm"))
         check_module(tg_nn_spectral_norm(given, "weight", 1, 1e-12, 0));
+    else if (is("tg_nn_transformer_encoder"))
+        check_module(tg_nn_transformer_encoder(given, 2, NULL));
+    else if (is("tg_nn_transformer_decoder"))
+        check_module(tg_nn_transformer_decoder(given, 2, tg_nn_relu()));
     else
         check_module(tg_nn_lora(given, 1, 1, 0));
 }
@@ -681,6 +685,8 @@ static const struct {
     {"tg_nn_weight_norm", hand_taken_module},
     {"tg_nn_spectral_norm", hand_taken_module},
     {"tg_nn_lora", hand_taken_module},
+    {"tg_nn_transformer_encoder", hand_taken_module},
+    {"tg_nn_transformer_decoder", hand_taken_module},
     {"tg_module_split_params", hand_split_params},
     {"tg_module_load_state_ex", hand_load_state},
     {"tg_checkpoint_load", hand_checkpoint_load},

@@ -251,6 +251,52 @@ TEST(causal)
     tg_module_free(m);
 }
 
+/* A stack is its layers one after the other, and then the norm; each layer has numbers of its own. */
+TEST(stacks)
+{
+    tg_module *layer = tg_nn_transformer_encoder_layer(E, HEADS, 16, 0, true, false);
+    tg_module *m = in_f64(tg_nn_transformer_encoder(layer, 3, tg_nn_layer_norm(TG_SHAPE(E), 1e-5, true)));
+    tg_tensor *in[4], *x = random_of(TG_SHAPE(N, L, E)), *memory = random_of(TG_SHAPE(N, S, E)), *y, *z, *first;
+    CHECK(strcmp(tg_module_name(m), "TransformerEncoder") == 0 && tg_module_count(m) == 3 * 12 + 2);
+    CHECK(tg_module_get_child(m, "layers.0") == layer && strcmp(tg_module_path(m, 37), "norm.bias") == 0);
+    first = tg_module_get(m, "layers.0.linear1.weight");
+    CHECK(same(first, tg_module_get(m, "layers.2.linear1.weight")));
+    TG_NO_GRAD;
+    tg_uniform_(first, -1, 1);
+    CHECK(!same(first, tg_module_get(m, "layers.2.linear1.weight")));
+    in[0] = x, in[1] = tg_triu(tg_ones_on(TG_SHAPE(L, L), TG_BOOL, HERE), 1);
+    CHECK(tg_forward_n(m, in, 2, &y, 1) == TG_OK);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(tg_forward_n(tg_module_child_at(tg_module_get_child(m, "layers"), i), in, 2, &z, 1) == TG_OK);
+        in[0] = z;
+    }
+    CHECK(same(y, tg_forward(tg_module_get_child(m, "norm"), z)));
+    in[0] = in[2] = x;
+    CHECK_FAILS(tg_forward_n(m, in, 3, &y, 1), "'TransformerEncoder' takes 1 to 2 inputs, not 3");
+    CHECK(tg_module_remove(m, "norm") == TG_OK && tg_forward_n(m, in, 2, &y, 1) == TG_OK && same(z, y));
+    CHECK(tg_module_remove(m, "layers") == TG_OK && same(x, tg_forward(m, x)));
+    tg_module_free(m);
+    m = in_f64(tg_nn_transformer_decoder(tg_nn_transformer_decoder_layer(E, HEADS, 16, 0, false, true), 2, NULL));
+    in[0] = x, in[1] = memory, in[2] = tg_triu(tg_ones_on(TG_SHAPE(L, L), TG_BOOL, HERE), 1);
+    CHECK(tg_forward_n(m, in, 3, &y, 1) == TG_OK);
+    in[0] = tg_cat(TG_LIST(tg_narrow(x, 1, 0, 2), random_of(TG_SHAPE(N, L - 2, E))), 1);
+    CHECK(tg_forward_n(m, in, 3, &z, 1) == TG_OK && same(tg_narrow(y, 1, 0, 2), tg_narrow(z, 1, 0, 2)) && !same(y, z));
+    CHECK_FAILS(tg_forward_n(m, in, 1, &y, 1), "'TransformerDecoder' takes 2 to 4 inputs, not 1");
+    tg_module_free(m);
+}
+
+/* What a stack takes over is freed when it fails: a leak would be found where memory is checked. */
+TEST(stacks_refused)
+{
+    tg_module *layer = tg_nn_relu(), *m;
+    CHECK_FAILS(tg_nn_transformer_encoder(NULL, 2, tg_nn_relu()), "tg_nn_transformer_encoder: argument layer is NULL");
+    CHECK_FAILS(tg_nn_transformer_encoder(tg_nn_relu(), 0, tg_nn_relu()), "n has to be at least 1, but got 0");
+    CHECK_FAILS(tg_nn_transformer_decoder(tg_nn_relu(), -3, NULL), "tg_nn_transformer_decoder: n has to be at least 1");
+    m = tg_nn_list(&layer, 1);
+    CHECK_FAILS(tg_nn_transformer_encoder(layer, 2, tg_nn_relu()), "is the child of another module");
+    tg_module_free(m);
+}
+
 TEST(attention_dropout)
 {
     tg_module *m = in_f64(tg_nn_multihead_attention_ex(E, HEADS, 0.5, true, E, E));
@@ -320,6 +366,8 @@ int main(int argc, char **argv)
     RUN(recurrent_refusals);
     RUN(masks);
     RUN(causal);
+    RUN(stacks);
+    RUN(stacks_refused);
     RUN(attention_dropout);
     RUN(attention_initialisation);
     RUN(attention_refusals);

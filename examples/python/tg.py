@@ -27,6 +27,7 @@ DEFAULTS = dict(keepdim=False, bias=True, affine=True, eps=1e-5, momentum=0.1, s
 # What this file does itself, as references, scopes and errors, and what would use the memory of a text after its end
 HIDDEN = ("scope_.*|keep|retain|release.*|drop|share|param|dict_.*|.*_list|meshgrid|to_all.*|thread_end|shutdown|.*error.*"
           "|.*_free|module_(retain|child|param|buffer)|nn_(list|sequential)|from|from_on|.*_parse")
+TAKEN = "base|child|layer|norm" # modules that C takes over: it gets a reference of its own
 class Error(RuntimeError, BufferError): # the latter is DLPack's
     """What the library refused, in its own words; status names its tg_status: "ERR_SHAPE" """
 struct = lambda *fields: type("Struct", (c.Structure,), {"_fields_": fields})
@@ -136,6 +137,9 @@ class Function:
     def run(self, bound, out, given):
         """Calls C.  A tensor that C makes belongs to a scope, which ends here; the reference of Python remains."""
         files = [c.c_void_p(libc.tmpfile()) for x in bound if x is FILE]
+        for ((kind, word), _), x in zip(self.arguments, bound):
+            if kind == "tg_module *" and re.fullmatch(TAKEN, word) and x is not None:
+                lib.tg_module_retain(x)
         scope = lib.tg_scope_begin() if out or self.result == "tg_tensor *" else None # grad modes would end with one
         try:
             value = self.c(*[files[0] if x is FILE else x for x in bound])

@@ -70,6 +70,8 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"const tg_loader *", NULL, "loader"},
     {"tg_module *", "child", NULL},
     {"tg_module *", "base", NULL},
+    {"tg_module *", "layer", NULL},
+    {"tg_module *", "norm", NULL},
     {"tg_module *", NULL, "module"},
     {"tg_module *const *", NULL, NULL},
     {"const char *const *", NULL, NULL},

@@ -2111,6 +2111,22 @@ static void hand_lora_apply(void)
     tg_module_free(own);
 }
 
+/* Stacks of layers of a transformer, mostly; any module may be a layer or the norm. */
+static void hand_stack(void)
+{
+    const int n = pick(5) - 1;
+    const bool decodes = is("tg_nn_transformer_decoder");
+    tg_module *layer, *norm;
+    if (now->outer) return;
+    if (percent(20)) layer = draw_given_module();
+    else if (decodes) layer = tg_nn_transformer_decoder_layer(2, 1, 3, 0, percent(50), percent(50));
+    else layer = tg_nn_transformer_encoder_layer(2, 1, 3, 0, percent(50), percent(50));
+    norm = percent(50) ? NULL : percent(20) ? draw_given_module() : tg_nn_layer_norm(TG_SHAPE(2), 1e-5, true);
+    tg_clear_error();
+    call_starts();
+    check_module(decodes ? tg_nn_transformer_decoder(layer, n, norm) : tg_nn_transformer_encoder(layer, n, norm));
+}
+
 static void hand_averaged_update(void)
 {
     tg_module *model = draw_module("model"), *averaged;
@@ -2644,6 +2660,8 @@ static const struct {
     {"tg_nn_weight_norm", hand_wrapper},
     {"tg_nn_spectral_norm", hand_wrapper},
     {"tg_nn_lora", hand_wrapper},
+    {"tg_nn_transformer_encoder", hand_stack},
+    {"tg_nn_transformer_decoder", hand_stack},
     {"tg_module_split_params", hand_split_params},
     {"tg_module_device", hand_module_device},
     {"tg_checkpoint_load", hand_checkpoint_load},
