@@ -25,7 +25,7 @@ $(PTX_FILE): tensorgrad_cuda.cu tensorgrad.h
 	nvcc -ptx -arch=sm_$(PTX_ARCH) $< -o $@.new && mv $@.new $@
 
 # The tests whose kernels run here, from nvcc's PTX, in small; and how many of all kernels that were.
-PTX_TESTS ?= test_elementwise test_along
+PTX_TESTS ?= test_elementwise test_along test_rows test_windows test_linear test_flash
 ptx: ptx-selftest
 	@if ! command -v nvcc > /dev/null; then echo 'ptx: skipped: no nvcc'; else $(MAKE) -s ptx-tests; fi
 
