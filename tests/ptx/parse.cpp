@@ -702,6 +702,7 @@ void Decoder::body(const Module::Place &place)
         end = text.find(';', at);
         if (end == std::string::npos) wrong("the end of the file");
         std::string statement = text.substr(at, end - at);
+        if (statement.empty()) wrong("an empty statement");
         if (statement[0] == '.') directive(statement);
         else instruction(statement);
         at = end + 1;

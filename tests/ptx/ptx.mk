@@ -1,5 +1,6 @@
 # The interpreter of PTX, which ptx.h describes.
 #   make ptx                  the self-test; compiles tensorgrad_cuda.cu to PTX by nvcc, and runs the kernels' tests on it
+#   make ptx-mutants          mistakes in nvcc's PTX, each of which a test must notice; after make ptx, needs python3
 #   make sim SIM=ptx MAIN=tests/cuda/test_rows.c OUT=prog     then: TG_SIM_PTX=1 TG_SIM_DEVICES=2 ./prog
 # Without nvcc only the self-test runs.
 
@@ -38,10 +39,13 @@ ptx-tests: $(PTX_FILE)
 	done
 	@echo "ptx: $$(sort -u $(PTX_BUILD)/executed.txt | wc -l) of $$(grep -c '\.entry ' $(PTX_FILE)) kernels executed"
 
+ptx-mutants: $(PTX_FILE)
+	@python3 $(PTX_DIR)/mutants.py $(PTX_FILE) $(PTX_BUILD)
+
 ptx-selftest: $(PTX_BUILD)/selftest
 	$(PTX_BUILD)/selftest
 
 $(PTX_BUILD)/selftest: $(PTX_DIR)/selftest.cpp $(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o $(PTX_HEADERS)
 	$(PTX_COMPILE) -O0 $< $(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o -o $@
 
-.PHONY: ptx ptx-tests ptx-selftest
+.PHONY: ptx ptx-tests ptx-mutants ptx-selftest

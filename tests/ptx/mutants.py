@@ -1,0 +1,88 @@
+"""Plants one mistake at a time in nvcc's PTX of the kernels, and runs a test on it, which must fail.
+   usage: mutants.py FILE.ptx FOLDER [words]    FOLDER has the programs of `make ptx`; only mutants with these words"""
+import os
+import re
+import subprocess
+import sys
+
+# where the mistake is: the test program, its test, the beginning of the kernels' names; what it is: a pattern, what
+# stands there instead, and which of its places in each of the kernels
+FLASH, ROWS, SORTS = ("test_flash", "masks_and_layouts"), ("test_rows", "rows_in_registers"), ("test_along", "sorts")
+CHUNKS, TILES = ("test_rows", "rows_in_chunks"), ("test_flash", "tiles")
+FORWARD, BACKWARD, NORM = "tgi_flash_forwardI", "tgi_flash_backwardI", "tgi_norm_rowsI"
+MUTANTS = [
+    ("mma: registers 1 and 2 of a exchanged", FLASH, FORWARD,
+     r"(mma\.sync\S+ \{[^}]*\},\{%r\d+),(%r\d+),(%r\d+)", r"\1,\3,\2", 0),
+    ("mma: registers of b exchanged", FLASH, FORWARD,
+     r"(mma\.sync\S+ \{[^}]*\},\{[^}]*\},)\{(%r\d+),(%r\d+)\}", r"\1{\3,\2}", 5),
+    ("mma: registers of c exchanged", FLASH, BACKWARD, r"(mma\.sync\S+ \{)(%f\d+),(%f\d+)", r"\1\3,\2", 3),
+    ("mma: bf16 taken for f16", FLASH, FORWARD, r"f32\.bf16\.bf16\.f32", "f32.f16.f16.f32", 0),
+    ("ldmatrix: .trans dropped", FLASH, FORWARD, r"x4\.trans\.shared", "x4.shared", 0),
+    ("ldmatrix: .trans dropped, backward", FLASH, BACKWARD, r"x4\.trans\.shared", "x4.shared", 2),
+    ("ldmatrix: .trans added", FLASH, FORWARD, r"x4\.shared", "x4.trans.shared", 1),
+    ("ldmatrix: registers exchanged", FLASH, BACKWARD, r"(ldmatrix\S+ \{)(%r\d+),(%r\d+)", r"\1\3,\2", 1),
+    ("cp.async: one group more may be left", FLASH, FORWARD, r"wait_group 1", "wait_group 2", 0),
+    ("cp.async: a group is left", TILES, BACKWARD, r"wait_group 0", "wait_group 1", 0),
+    ("cp.async: not waited for", FLASH, BACKWARD, r"cp\.async\.wait_group \d;", "", 0),
+    ("cp.async: no group ended", FLASH, FORWARD, r"cp\.async\.commit_group;", "", 0),
+    ("cvt: the halves exchanged", FLASH, FORWARD, r"(cvt\.rn\.b?f16x2\.f32 %r\d+),(%f\d+),(%f\d+)", r"\1,\3,\2", 0),
+    ("the first barrier of a tile dropped", FLASH, FORWARD, r"bar\.sync \t0;", "", 0),
+    ("the second barrier of a tile dropped", FLASH, FORWARD, r"bar\.sync \t0;", "", 1),
+    ("a barrier of the backward pass dropped", FLASH, BACKWARD, r"bar\.sync \t0;", "", 1),
+    ("a parameter from the next place", FLASH, FORWARD, r"(ld\.param\.u32 \t%r\d+, \[\w+)\+44\]", r"\1+48]", 0),
+    ("a pointer 8 bytes further", FLASH, FORWARD,
+     r"(ld\.param\.u64 \t%rd\d+, \[%?\w+\+)(\d+)\]", lambda m: "%s%d]" % (m[1], int(m[2]) + 8), 0),
+    ("shuffles of another distance", ROWS, NORM, r"shfl\.sync\.bfly", "shfl.sync.down", 0),
+    ("a barrier of the norm dropped", CHUNKS, NORM, r"bar\.sync \t0;", "", 1),
+    ("a sum is a difference", ROWS, NORM, r"add\.f32", "sub.f32", 0),
+    ("factors fused with another sign", ROWS, NORM,
+     r"fma\.rn\.f32 \t(%f\d+), (%f\d+), (%f\d+), (%f\d+)", r"sub.f32 \1, \2, \4", 0),
+    ("the norm's parameters 8 bytes further", ROWS, NORM,
+     r"(ld\.param\.u64 \t%rd\d+, \[%?\w+\+)(\d+)\]", lambda m: "%s%d]" % (m[1], int(m[2]) + 8), 0),
+    ("registers of a vector exchanged", ROWS, NORM,
+     r"(st\.global\.v4\.[uf]32 \t\[[^]]*\], \{)(%\w+), (%\w+)", r"\1\3, \2", 0),
+    ("sorts: a barrier dropped", SORTS, "tgi_sort_runsI", r"bar\.sync \t0;", "", 0),
+    ("sorts: another barrier dropped", SORTS, "tgi_sort_runsI", r"bar\.sync \t0;", "", 1),
+    ("radix: a barrier dropped", SORTS, "tgi_radix_moveI", r"bar\.sync \t0;", "", 0),
+    ("radix: lanes of a warp not ordered", SORTS, "tgi_radix_moveI", r"bar\.warp\.sync[^;]*;", "", 0),
+    ("radix: a vote of others", SORTS, "tgi_radix_moveI",
+     r"vote\.sync\.ballot\.b32 \t(%r\d+), (%p\d+)", r"mov.b32 \1, 0; //", 3),
+]
+
+
+def main():
+    path, folder, words = sys.argv[1], sys.argv[2], sys.argv[3:]
+    text = open(path).read()
+    places = [(m.group(1), m.start()) for m in re.finditer(r"\.entry (\w+)\(", text)] + [("", len(text))]
+    mutated, found, tried = os.path.join(folder, "mutant.ptx"), 0, 0
+    for name, (program, test), kernels, pattern, other, number in MUTANTS:
+        if any(word not in name for word in words):
+            continue
+        parts, planted = [text[:places[0][1]]], 0
+        for (kernel, begin), (_, end) in zip(places, places[1:]):
+            part = text[begin:end]
+            if re.match(r"_Z\d+" + kernels, kernel):
+                at = list(re.finditer(pattern, part))
+                if len(at) > number:
+                    m = at[number]
+                    part = part[:m.start()] + (other(m) if callable(other) else m.expand(other)) + part[m.end():]
+                    planted += 1
+            parts.append(part)
+        open(mutated, "w").write("".join(parts))
+        environment = dict(os.environ, SMALL="1", TG_SIM_DEVICES="2", TG_SIM_PTX=mutated)
+        environment.pop("TG_SIM_PTX_LOG", None)
+        try:
+            run = subprocess.run([os.path.join(folder, program), test], env=environment, capture_output=True,
+                                 text=True, timeout=300)
+            failed, last = run.returncode != 0, (run.stderr.strip() or run.stdout.strip()).split("\n")[0]
+        except subprocess.TimeoutExpired:
+            failed, last = True, "no end"
+        tried += 1
+        found += failed and planted > 0
+        verdict = "found" if failed and planted else "SURVIVED"
+        print("%-9s %s, in %d kernels: %s" % (verdict, name, planted, last[:100]), flush=True)
+    print("mutants of nvcc's PTX: %d of %d found" % (found, tried))
+    return found != tried
+
+
+sys.exit(main())
