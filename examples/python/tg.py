@@ -26,7 +26,7 @@ DEFAULTS = dict(keepdim=False, bias=True, affine=True, eps=1e-5, momentum=0.1, s
                 accumulate=False, tanh_approx=False, reduction=1, batch_first=False, dropout=0, bidirectional=False)
 # What this file does itself, as references, scopes and errors, and what would use the memory of a text after its end
 HIDDEN = ("scope_.*|keep|retain|release.*|drop|share|param|dict_.*|.*_list|meshgrid|to_all.*|thread_end|shutdown|.*error.*"
-          "|.*_free|module_(retain|child|param|buffer)|nn_(list|sequential)|from|from_on|.*_parse")
+          "|.*_free|module_(retain|child|param|buffer.*)|nn_(list|sequential)|from|from_on|.*_parse")
 TAKEN = "base|child|layer|norm" # modules that C takes over: it gets a reference of its own
 class Error(RuntimeError, BufferError): # the latter is DLPack's
     """What the library refused, in its own words; status names its tg_status: "ERR_SHAPE" """
@@ -394,7 +394,7 @@ CONVERT = {"double": real, "tg_shape": shape_of, "tg_dtype": dtype_of, "tg_devic
            **dict.fromkeys(("int", "int64_t", "size_t", "uint64_t", "bool"), number)}
 LISTS = {"tg_tensor *const *": Tensor, "tg_module *const *": Module}
 RESULTS = {"tg_tensor *": lambda handle, _: Tensor.of(handle), "tg_optim *": lambda handle, _: Optimizer(handle),
-           "tg_module *": lambda handle, name: Module.of(handle, new=name.startswith("nn_")), "tg_dict *": dict_of,
+           "tg_module *": lambda at, name: Module.of(at, new=name.startswith(("nn_", "module_clone"))), "tg_dict *": dict_of,
            "const char *": lambda text, _: text and text.decode(), "tg_dtype": lambda number, _: DTYPES[number][0],
            "tg_shape": lambda shape, _: tuple(shape.dim[: shape.ndim]),
            "tg_device": lambda device, _: lib.tg_device_str(device).decode()}

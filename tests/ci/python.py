@@ -171,6 +171,8 @@ def modules():
     check("weight" in net.export_c("net") and "Net(" in repr(net), "functions that write to a FILE are texts")
     norm = tg.nn.Sequential(tg.nn.BatchNorm1d(3), tg.nn.Dropout(0.5))
     check(norm.eval() is norm and not norm.is_training() and norm(x).shape == (2, 3) and norm.train().is_training(), "eval and train")
+    copy = norm.eval().clone()
+    check(copy(x).tolist() == norm(x).tolist() and copy[0].weight is not norm[0].weight, "a copy of a module")
     check(norm[0].weight.shape == (3,) and "BatchNorm(3" in repr(norm), "members by index and name: %r" % norm)
 
 
