@@ -18,7 +18,8 @@
  * (4) a tensor of the pool is well formed, and so is its gradient.
  * At the end of an epoch nothing is left alive, every byte has gone back to the allocator, and every deleter ran once.
  * After some epochs, a process of its own leaves callbacks by longjmp and goes on; it must not crash.
- * At the end of a run of 10 seconds of the processor and more every function has succeeded once (but for those in may_never_succeed).
+ * At the end of a run of 10 seconds of the processor and more every function has succeeded once (but for those in
+ * may_never_succeed).
  *
  * Needs POSIX for a second thread and a second process, and to send what tg_print prints to /dev/null. */
 #if !defined(__cplusplus) && !defined(_POSIX_C_SOURCE)
