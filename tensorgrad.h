@@ -6110,15 +6110,17 @@ TGI_INLINE int64_t tgi_wrap_pow(int64_t base, int64_t exponent)
 
 /* OP(name, stored type, value, value as int64_t, from float, from double, from int64_t), in the order of tg_dtype.  In
    the two value columns x is the stored element; in the last three, which make a stored element, x is the number. */
-#define TGI_ELEMENTS(OP)                                                                                   \
+#define TGI_ELEMENTS(OP) TGI_FLOAT_ELEMENTS(OP) TGI_WHOLE_ELEMENTS(OP)
+#define TGI_FLOAT_ELEMENTS(OP)                                                                             \
     OP(f32, float, x, tgi_f64_to_i64((double)x), x, (float)x, (float)x)                                    \
     OP(f64, double, x, tgi_f64_to_i64(x), (double)x, x, (double)x)                                         \
     OP(bf16, uint16_t, tgi_bf16_to_f32(x), tgi_f64_to_i64((double)tgi_bf16_to_f32(x)), tgi_f32_to_bf16(x), \
        tgi_f32_to_bf16(tgi_f64_to_odd_f32(x)), tgi_f32_to_bf16(tgi_i64_to_odd_f32(x)))                     \
     OP(f16, uint16_t, tgi_f16_to_f32(x), tgi_f64_to_i64((double)tgi_f16_to_f32(x)), tgi_f32_to_f16(x),     \
-       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))                       \
+       tgi_f32_to_f16(tgi_f64_to_odd_f32(x)), tgi_f32_to_f16(tgi_i64_to_odd_f32(x)))
+#define TGI_WHOLE_ELEMENTS(OP)                                                                     \
     OP(i32, int32_t, x, x, tgi_f32_to_i32(x), tgi_f64_to_i32(x), (int32_t)(uint32_t)(uint64_t)x)   \
-    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                                \
+    OP(i64, int64_t, x, x, tgi_f64_to_i64((double)x), tgi_f64_to_i64(x), x)                        \
     OP(u8, uint8_t, x, x, tgi_f32_to_u8(x), tgi_f64_to_u8(x), (uint8_t)(uint64_t)x)                \
     OP(i8, int8_t, x, x, tgi_f32_to_i8(x), tgi_f64_to_i8(x), (int8_t)(uint8_t)(uint64_t)x)         \
     OP(i16, int16_t, x, x, tgi_f32_to_i16(x), tgi_f64_to_i16(x), (int16_t)(uint16_t)(uint64_t)x)   \
@@ -47965,9 +47967,10 @@ static int tgi_narrow_map_of(const tgi_loop *loop, tgi_loop *narrow)
     const tg_dtype dtype = loop->arg[1].dtype;
     const int64_t size = tgi_bytes_of(dtype);
     const bool masked = size == 4 && (loop->kernel == TGI_OP_where || loop->kernel == TGI_OP_masked_fill);
+    const bool own = dtype == TG_U8 || dtype == TG_BOOL || dtype == TG_I8 || dtype == TG_I16 || dtype == TG_I32;
     bool any_i8 = loop->arg[0].dtype == TG_I8;
     bool alike = row->test ? tgi_bytes_of(loop->arg[0].dtype) == 1 : loop->arg[0].dtype == dtype;
-    if (tgi_dtypes[dtype].floating || size == 8) return TGI_NOT_NARROW;
+    if (!own) return TGI_NOT_NARROW;
     for (int k = 1; k < loop->nargs; ++k) {
         any_i8 = any_i8 || loop->arg[k].dtype == TG_I8;
         alike = alike && loop->arg[k].dtype == (masked && k == loop->nargs - 1 ? TG_BOOL : dtype);
@@ -55206,23 +55209,10 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
             ((type *)(void *)at)[i] = (type)(value);                                             \
         }                                                                                        \
     }
-#define TGI_NO_CASTS(...)
-#define TGI_CASTS_f32 TGI_NO_CASTS
-#define TGI_CASTS_f64 TGI_NO_CASTS
-#define TGI_CASTS_bf16 TGI_NO_CASTS
-#define TGI_CASTS_f16 TGI_NO_CASTS
-#define TGI_CASTS_i32 TGI_CASTS_TO
-#define TGI_CASTS_i64 TGI_CASTS_TO
-#define TGI_CASTS_u8 TGI_CASTS_TO
-#define TGI_CASTS_i8 TGI_CASTS_TO
-#define TGI_CASTS_i16 TGI_CASTS_TO
-#define TGI_CASTS_b8 TGI_CASTS_TO
-#define TGI_CASTS_TO(name, type, from_f32, from_f64) \
-    TGI_CAST(f32, float, name, type, from_f32)       \
-    TGI_CAST(f64, double, name, type, from_f64)
 #define TGI_CASTS(name, type, value, whole, from_f32, from_f64, from_i64) \
-    TGI_CASTS_##name(name, type, from_f32, from_f64)
-TGI_ELEMENTS(TGI_CASTS)
+    TGI_CAST(f32, float, name, type, from_f32)                            \
+    TGI_CAST(f64, double, name, type, from_f64)
+TGI_WHOLE_ELEMENTS(TGI_CASTS)
 #endif
 
 /* The processors with AVX2 have an instruction for eight conversions to or from f16, those with AVX-512 for sixteen;
@@ -58173,10 +58163,12 @@ static const tgi_kernels TGI_V(kernels) = {
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
     {{NULL}, {NULL}},
 #else
-    {{NULL, NULL, NULL, NULL, TGI_V(f32_as_i32), TGI_V(f32_as_i64), TGI_V(f32_as_u8), TGI_V(f32_as_i8),
-      TGI_V(f32_as_i16), TGI_V(f32_as_b8)},
-     {NULL, NULL, NULL, NULL, TGI_V(f64_as_i32), TGI_V(f64_as_i64), TGI_V(f64_as_u8), TGI_V(f64_as_i8),
-      TGI_V(f64_as_i16), TGI_V(f64_as_b8)}},
+#define TGI_F32_CAST(name, ...) TGI_V(f32_as_##name),
+#define TGI_F64_CAST(name, ...) TGI_V(f64_as_##name),
+    {{NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F32_CAST)}, /* none to floats */
+     {NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F64_CAST)}},
+#undef TGI_F32_CAST
+#undef TGI_F64_CAST
 #endif
     TGI_V(indices_are_in),
     TGI_V(add_f16),

@@ -18,7 +18,7 @@ TG_API tg_tensor *tg_pgm_load(const char *path);
 TG_API tg_status tg_pgm_save(const char *path, tg_tensor *t);
 
 """),
-    (HEADER, "/* ======== @@SAFETENSORS ===========================================================================================\n\n", """\
+    (HEADER, "/* ======== @@NPZ ===================================================================================================\n\n", """\
 /* ---- PGM: "P5", width, height and 255 as text, a blank after each; the bytes, row by row ---- */
 
 /* A word of the header, with the blank after it, which is at most 9 characters. */
