@@ -42723,7 +42723,7 @@ static bool tgi_average_all(tgi_thread *S, const char *op, const tgi_averaged *s
         if (i < to->count && i < from->count && tgi_same_shape(from->t[i], to->t[i]->ndim, to->t[i]->dim)) continue;
         return tgi_fail(S, TG_ERR_SHAPE, op, "'%.60s' is not like the module that was copied", tg_module_name(model));
     }
-    const double weight = done == 0 ? 1 : isnan(self->decay) ? 1 / ((double)done + 1) : 1 - self->decay;
+    const double weight = done == 0 ? 1 : self->decay != self->decay ? 1 / ((double)done + 1) : 1 - self->decay;
     for (int i = 0; i < to->count; ++i) {
         const bool is_param = param < params && from->t[i] == model->params[param];
         param += is_param;
