@@ -182,6 +182,20 @@ def python(program, wanted):
     check(said.stdout == wanted, "the program in Python", "prints:\n%s%s\nwanted:\n%s" % (said.stdout, said.stderr, wanted))
 
 
+def models(lines):
+    """Each line calls a program of `make models` with options that this lists when it is called alone."""
+    compiler, suffix, standard = LANGUAGES[0]
+    for program in sorted(set(re.findall(r"^out/(\w+) ", lines, re.M))):
+        check(re.search(r"^\tfor program in .*\b%s\b" % program, open("Makefile").read(), re.M), "make models builds %s" % program)
+        path = os.path.join(FOLDER, "model-" + program)
+        subprocess.check_call([compiler, standard, "-O0", "-I.", "-DTG_COMPILED", "examples/models/%s.c" % program,
+                               library(compiler, suffix, standard), "-o", path, "-lm"])
+        said = subprocess.run([os.path.abspath(path)], capture_output=True, text=True)
+        for line in re.findall(r"^out/%s .*" % program, lines, re.M):
+            for option in re.findall(r"--[\w-]+", line):
+                check(re.search(re.escape(option) + r"(?![\w-])", said.stdout + said.stderr), "an option that is not listed: " + option, line)
+
+
 def error_program(message):
     """A program that makes the error that the README quotes: an op on tensors of the shapes in its hint."""
     op = re.match(r"(tg_\w+): ", message).group(1)
@@ -286,6 +300,8 @@ def main():
                 check(re.search(r"^%s:" % target, rules, re.M), "the README's `make %s`" % target)
             if text.startswith("make sim"):
                 simulated(text, blocks)
+        elif text.startswith("out/"):
+            models(text)
         elif text.startswith("printf "):
             separate(text, *next((t, blocks[i + 1][1]) for i, (language, t) in enumerate(blocks) if "int main" in t))
         elif text.startswith("nvcc "): # stage cuda of .ci/run compiles and links so
