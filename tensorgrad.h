@@ -4119,7 +4119,8 @@ TG_API tg_module *tg_nn_spectral_norm(tg_module *base, const char *name, int n_p
    is, in its dtype. */
 TG_API tg_module *tg_nn_lora(tg_module *base, int64_t rank, double alpha, double dropout);
 /* Freezes all parameters of m, and puts a tg_nn_lora in the place of each tg_nn_linear below m whose path has the form
-   of pattern, as in tg_rename: "*.attn.*", or "*".  Returns how many, 0 on error.  Errors: none has this form. */
+   of pattern, as in tg_rename: "*.attn.*", or "*".  Returns how many, 0 on error; then some may have theirs already,
+   each as a whole.  Errors: none has this form. */
 TG_API int tg_lora_apply(tg_module *m, const char *pattern, int64_t rank, double alpha, double dropout);
 /* on: adds alpha / rank * B A to the weight of each tg_nn_lora in m, whose forward then is that of base; else
    subtracts it again, up to rounding.  What is so already stays.  On error some may be changed, each as a whole.  A
