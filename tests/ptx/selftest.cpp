@@ -10,18 +10,7 @@
 #include <limits>
 #include <set>
 
-typedef uint8_t u8;
-typedef int8_t s8;
-typedef uint16_t u16;
-typedef int16_t s16;
-typedef uint32_t u32;
-typedef int32_t s32;
-typedef uint64_t u64;
-typedef int64_t s64;
-typedef float f32;
-typedef double f64;
-__extension__ typedef unsigned __int128 u128;
-__extension__ typedef __int128 s128;
+using namespace ptx::types;
 
 static int checked, failed;
 static std::set<std::string> tested; /* rows of the table */
