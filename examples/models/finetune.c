@@ -35,27 +35,21 @@ static int usage(const char *program)
     return 2;
 }
 
-/* The option of a number with this name, or NULL. */
-static double *real_option(options *o, const char *name)
+/* Sets the option of a number with this name; false if there is none. */
+static bool set_number(options *o, const char *name, const char *value)
 {
-    const struct { const char *name; double *value; } table[] = {
-        {"--lr", &o->lr}, {"--alpha", &o->alpha}, {"--dropout", &o->dropout}, {"--weight-decay", &o->weight_decay},
-        {"--clip", &o->clip}};
-    for (int i = 0; i < 5; ++i) {
-        if (!strcmp(name, table[i].name)) return table[i].value;
+    const struct { const char *name; double *real; int64_t *whole; } table[] = {
+        {"--lr", &o->lr, NULL}, {"--alpha", &o->alpha, NULL}, {"--dropout", &o->dropout, NULL},
+        {"--weight-decay", &o->weight_decay, NULL}, {"--clip", &o->clip, NULL}, {"--steps", NULL, &o->steps},
+        {"--rows", NULL, &o->rows}, {"--length", NULL, &o->length}, {"--lora", NULL, &o->lora},
+        {"--seed", NULL, &o->seed}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+        if (strcmp(name, table[i].name) != 0) continue;
+        if (table[i].real) *table[i].real = atof(value);
+        else *table[i].whole = atoll(value);
+        return true;
     }
-    return NULL;
-}
-
-static int64_t *whole_option(options *o, const char *name)
-{
-    const struct { const char *name; int64_t *value; } table[] = {
-        {"--steps", &o->steps}, {"--rows", &o->rows}, {"--length", &o->length}, {"--lora", &o->lora},
-        {"--seed", &o->seed}};
-    for (int i = 0; i < 5; ++i) {
-        if (!strcmp(name, table[i].name)) return table[i].value;
-    }
-    return NULL;
+    return false;
 }
 
 static bool read_options(options *o, int argc, char **argv)
@@ -75,14 +69,12 @@ static bool read_options(options *o, int argc, char **argv)
             continue;
         }
         if (!value) return false;
-        if (real_option(o, name)) *real_option(o, name) = atof(value);
-        else if (whole_option(o, name)) *whole_option(o, name) = atoll(value);
-        else if (!strcmp(name, "--target")) o->target = value;
+        if (!strcmp(name, "--target")) o->target = value;
         else if (!strcmp(name, "--out")) o->out = value;
         else if (!strcmp(name, "--merged")) o->merged = value;
         else if (!strcmp(name, "--adapter")) o->adapter = value;
         else if (!strcmp(name, "--threads")) tg_set_num_threads(atoi(value));
-        else return false;
+        else if (!set_number(o, name, value)) return false;
         ++i;
     }
     return o->folder && o->text && o->rows > 0 && o->length > 0;
