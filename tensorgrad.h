@@ -39677,19 +39677,33 @@ bool tg_module_is_training(tg_module *m)
 
 /* ---- moves ---- */
 
+/* The parameters and buffers of a module, each once: t [count]. */
+typedef struct { tg_tensor **t; int count, room; } tgi_tensor_list;
+
+/* Fills the list, whose t [room] is to be freed, also after an error. */
+static bool tgi_list_members(tgi_thread *S, const char *op, tg_module *m, tgi_tensor_list *list)
+{
+    list->t = NULL;
+    list->count = list->room = 0;
+    const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
+    if (room <= 0) return room == 0;
+    const size_t bytes = sizeof *list->t * (size_t)room;
+    list->t = (tg_tensor **)tgi_alloc(S, bytes);
+    if (!list->t) return tgi_no_memory(S, op, bytes);
+    list->room = room;
+    list->count = tgi_module_gather(S, op, m, TGI_BUFFER, list->t, room);
+    return list->count >= 0;
+}
+
 /* Moves all tensors of m in place; device NULL: where they are; dtype TG_SAME_DTYPE: as they are. */
 static tg_module *tgi_module_move(const char *op, tg_module *m, const tg_device *device, tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_module_change(S, op, "m", m)) return NULL;
-    const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
-    if (room < 0) return NULL;
-    const size_t bytes = sizeof(tg_tensor *) * (size_t)room;
-    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list) return tgi_no_memory(S, op, bytes), (tg_module *)NULL;
-    const int n = tgi_module_gather(S, op, m, TGI_BUFFER, list, room);
-    const bool ok = n >= 0 && tgi_to_all_(S, op, list, n, device, dtype, true, 0);
-    tgi_free(S, list, bytes);
+    tgi_tensor_list list;
+    const bool ok = tgi_list_members(S, op, m, &list) &&
+                    tgi_to_all_(S, op, list.t, list.count, device, dtype, true, 0);
+    tgi_free(S, list.t, sizeof *list.t * (size_t)list.room);
     if (!ok || !device) return ok ? m : NULL;
     tgi_walk w;
     m->placed = true;
@@ -42133,9 +42147,10 @@ static void tgi_self_forget(tgi_thread *S, tg_module *m, tg_tensor *t, tg_module
 {
     char path[1] = "";
     void *const gone = t ? (void *)t : (void *)child;
-    if (tgi_module_find(S, m, t, child, path, sizeof path)) return;
     for (size_t i = 0; i < tgi_self_words(m); ++i) {
-        if (tgi_self_word(m, i) == gone) tgi_set_self_word(m, i, other);
+        if (tgi_self_word(m, i) != gone) continue;
+        if (tgi_module_find(S, m, t, child, path, sizeof path)) return; /* a walk, of modules with this word alone */
+        tgi_set_self_word(m, i, other);
     }
 }
 
@@ -42681,23 +42696,6 @@ tg_module *tg_nn_averaged(tg_module *model, double decay, bool use_buffers)
         self->n = tgi_layer_buffer(&l, "n_averaged", tg_full_on(TG_SCALAR, 0, TG_I64, TG_CPU));
     }
     return tgi_layer_end(&l, "%s", "");
-}
-
-/* The parameters and buffers of a module, each once: t [count]. */
-typedef struct { tg_tensor **t; int count, room; } tgi_tensor_list;
-
-static bool tgi_list_members(tgi_thread *S, const char *op, tg_module *m, tgi_tensor_list *list)
-{
-    list->t = NULL;
-    list->count = list->room = 0;
-    const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
-    if (room <= 0) return room == 0;
-    const size_t bytes = sizeof *list->t * (size_t)room;
-    list->t = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list->t) return tgi_no_memory(S, op, bytes);
-    list->room = room;
-    list->count = tgi_module_gather(S, op, m, TGI_BUFFER, list->t, room);
-    return list->count >= 0;
 }
 
 /* average = average + weight * (t - average), or t if weight is 1; integers are cut, as in PyTorch. */
