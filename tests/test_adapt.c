@@ -558,6 +558,29 @@ TEST(lora)
     tg_module_free(m);
 }
 
+/* Layers that fuse what their children do ask the children: no LoRA is passed over. */
+TEST(lora_in_layers_of_a_transformer)
+{
+    tg_module *m = tg_nn_transformer_encoder(tg_nn_transformer_encoder_layer(6, 2, 8, 0, true, false), 2, NULL);
+    tg_tensor *x = tg_randn(TG_SHAPE(2, 4, 6)), *y, *before;
+    tg_dict *state;
+    int i;
+    before = tg_forward(m, x);
+    CHECK(tg_lora_apply(m, "*", 2, 4, 0) == 6); /* out_proj, linear1 and linear2 of each */
+    CHECK(tg_equal(tg_forward(m, x), before));
+    state = tg_lora_state(m);
+    for (i = 1; i < tg_dict_count(state); i += 2) {
+        tg_uniform_(tg_detach(tg_dict_get(state, tg_dict_name(state, i))), -0.5, 0.5);
+        y = tg_forward(m, x);
+        harness_check(!tg_allclose(y, before, 1e-6, 1e-6), tg_dict_name(state, i), __FILE__, __LINE__);
+        before = y;
+    }
+    CHECK(i == 13 && tg_lora_merge(m, true) == TG_OK && tg_allclose(tg_forward(m, x), before, 1e-5, 1e-5));
+    CHECK(tg_lora_remove(m) == TG_OK && tg_allclose(tg_forward(m, x), before, 1e-5, 1e-5));
+    tg_dict_free(state);
+    tg_module_free(m);
+}
+
 TEST(dropout_of_lora)
 {
     tg_module *m = tg_nn_lora(base(), 2, 4, 1); /* all of x is dropped */
@@ -691,6 +714,7 @@ int main(int argc, char **argv)
     RUN(spectral_norm);
     RUN(spectral_norm_of_other_weights);
     RUN(lora);
+    RUN(lora_in_layers_of_a_transformer);
     RUN(dropout_of_lora);
     RUN(lora_of_a_network);
     RUN(lora_that_fails);
