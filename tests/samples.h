@@ -5629,7 +5629,7 @@ SAMPLES(index_reduce)
     sample(S(2, 17), ids("[0, 1, 0]"), S(3, 17), dim(0), text("amin"), flag(1));
     edge(in("[[1, 2], [3, 4]]"), ids("[1, 1]"), in("[[5, 1], [0, 9]]"), dim(0), text("amin"), flag(1),
          gives("[[1, 2], [0, 1]]"), grads("[[1, 1], [0, 0]]"), grads("[[0, 1], [1, 0]]"));
-    expect(tg_index_reduce(tg_to_dtype(tg_scalar(3), TG_F64), 0, i64("[0]"), f64("2"), "prod", true), "6");
+    expect(tg_index_reduce(f64("3"), 0, i64("[0]"), f64("2"), "prod", true), "6");
     refuse(tg_index_reduce(ones(2, 2), 0, i64("[0, 1]"), ones(3, 2), "prod", true), "Index is supposed to be a vector");
     refuse(tg_index_reduce(ones(2, 2), 0, i64("[0, 2]"), ones(2, 2), "prod", true), "out of bounds");
 }

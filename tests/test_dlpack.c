@@ -468,5 +468,6 @@ int main(int argc, char **argv)
     RUN(read_only_memory);
     RUN(structs_that_are_refused);
     RUN(the_older_struct);
+    CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
