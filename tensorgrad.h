@@ -517,7 +517,8 @@ TG_API tg_status tg_synchronize(tg_device device);
    tg_gradcheck, tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, tg_step_closure of tg_lbfgs,
    tg_grad_scaler_step, tg_nn_batch_norm without a momentum, tg_empty_cache, writing tensors to files, moves and
    tg_copy_ to the CPU (with TG_NON_BLOCKING the first use of the result waits), and in backward every move there.  A
-   copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free.  An
+   copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free: that
+   of tg_from, or of a list that tg_pad_mode, tg_stft, tg_pdist, tg_combinations and tg_interpolate_ex make.  An
    error that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op
    that caused it. */
 
@@ -6972,8 +6973,8 @@ enum {
     OP(linalg_matrix_power) OP(linalg_matrix_exp)
 #endif
 
-/* Public functions that wait for a device, because they read a value from it: see tg_op_waits.  Most are not in the
-   table of ops. */
+/* Public functions that wait for a device, because they read a value from it or copy a list to it: see tg_op_waits.
+   Most are not in the table of ops. */
 #define TGI_WAITING(OP)                                                                                                \
     OP(item) OP(item_i64) OP(get) OP(copy_out) OP(equal) OP(allclose) OP(nonzero) OP(index) OP(index_put)              \
     OP(index_put_) OP(masked_select) OP(one_hot) OP(bincount) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like)        \
@@ -6981,10 +6982,10 @@ enum {
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
-    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(corrcoef) OP(histc) OP(unique)       \
+    OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(pdist) OP(histc) OP(unique)          \
     OP(safetensors_save_ex) OP(npy_save_ex) OP(npz_save_ex)                                                            \
     OP(unique_dim) OP(unique_consecutive) OP(unique_consecutive_dim) OP(repeat_interleave_tensor)                      \
-    OP(istft) TGI_LINALG_WAITING(OP)
+    OP(istft) OP(stft) OP(pad_mode) OP(interpolate_ex) OP(combinations) TGI_LINALG_WAITING(OP)
 
 enum {
 #define TGI_ENUM(name, ...) TGI_OP_##name,

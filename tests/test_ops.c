@@ -1030,7 +1030,7 @@ static tg_tensor *of_integers(int op, tg_tensor *a, tg_tensor *b, double s, tg_t
 
 /* Ops on integers of 8, 16 and 32 bits have kernels of their own: every pair of u8, of i8 and of bool, and some of i16
  * and i32, side by side and with gaps, give what i64 gives, cut to the dtype.  Where a number is out of range, or bool is
- * refused, there is nothing to compare. */
+ * refused, there is nothing to compare.  A device, which has no vectors to be wrong in, takes every fifth number. */
 TEST(narrow_integers)
 {
     static const double scalars[] = {0, 1, 2, 100, 255, 256, 1000, -1, -100, -129, 32767, -32768, 65537};
@@ -1039,16 +1039,17 @@ TEST(narrow_integers)
         TG_SCOPE;
         const tg_dtype dtype = dtypes[d];
         const bool is_bool = dtype == TG_BOOL;
-        const tg_shape square = TG_SHAPE(256, 256);
-        tg_tensor *count = tg_to(tg_arange_on(0, 256, 1, TG_I64, TG_CPU), HERE);
+        const int64_t numbers = HERE.type == TG_DEV_CPU ? 256 : 52;
+        const tg_shape square = TG_SHAPE(numbers, numbers);
+        tg_tensor *count = tg_to(tg_arange_on(0, 256, numbers == 256 ? 1 : 5, TG_I64, TG_CPU), HERE);
         if (dtype == TG_I16) count = tg_add_scalar(tg_mul_scalar(count, 257), -32768); /* both ends */
         if (dtype == TG_I32) count = tg_add_scalar(tg_mul_scalar(count, 16843009), -2147483648.0);
         tg_tensor *row = tg_to_dtype(tg_to_dtype(count, dtype), TG_I64);
-        if (is_bool) row = tg_mul(row, tg_to_dtype(tg_lt_scalar(tg_rand_on(TG_SHAPE(256), TG_F32, HERE), 0.5), TG_I64));
+        if (is_bool) row = tg_mul(row, tg_to_dtype(tg_lt_scalar(tg_rand_on(TG_SHAPE(numbers), TG_F32, HERE), 0.5), TG_I64));
         tg_tensor *b = tg_contiguous(tg_expand(row, square)), *a = tg_contiguous(tg_transpose(b, 0, 1));
         tg_tensor *mask = tg_lt_scalar(tg_rand_on(square, TG_F32, HERE), 0.5);
         tg_tensor *a8 = tg_to_dtype(a, dtype), *b8 = tg_to_dtype(b, dtype), *across = tg_transpose(b8, 0, 1);
-        tg_tensor *gaps = tg_slice(tg_zeros_on(TG_SHAPE(256, 512), dtype, HERE), 1, 0, 512, 2);
+        tg_tensor *gaps = tg_slice(tg_zeros_on(TG_SHAPE(numbers, 2 * numbers), dtype, HERE), 1, 0, 2 * numbers, 2);
         tg_copy_(gaps, b8);
         for (int op = 0; op < OPS_OF_INTEGERS; ++op) {
             int compared = 0;
