@@ -45514,9 +45514,11 @@ static tgi_line tgi_sent_line(tgi_thread *S, const tgi_watch *watch, int i)
     } else if (exact && few) {
         snprintf(line.text, sizeof line.text, "%s.grad += %s%s%s = %s%s%s = %s", name.text, open, names.text, close,
                  open, numbers.text, close, sent.text);
-    } else {
+    } else if (names.text[0]) {
         snprintf(line.text, sizeof line.text, "%s.grad += %s (%s%s)", name.text, sent.text, names.text,
                  reduced ? ", summed" : "");
+    } else { /* TG_NO_TOOLS leaves the formulas out */
+        snprintf(line.text, sizeof line.text, "%s.grad += %s", name.text, sent.text);
     }
     bool last = true;
     for (int k = i + 1; k < watch->inputs; ++k) {
