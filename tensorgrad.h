@@ -51726,6 +51726,8 @@ typedef struct {
     int x_operand;        /* of the batch; w is the other */
     tgi_matrix x, w;
     int64_t c_row, c_col; /* steps in out */
+    const char *bias;     /* of the compute dtype, for each output, or, if turned, for each row; or NULL */
+    bool turned;
     int64_t lanes, block, lines; /* of a vector; outputs of an item; lines of a piece */
     tg_dtype w_dtype;            /* of what the kernel reads */
     int64_t x_row, x_odd;        /* of that */
@@ -51859,6 +51861,19 @@ static void tgi_few_rows_of(const tgi_few_job *job, char *to, const char *x)
     }
 }
 
+TGI_LOOPS_BEGIN
+/* y [n] += bias, which has this step. */
+static void tgi_few_add(tg_dtype compute, char *y, const char *bias, int64_t step, int64_t n)
+{
+    float *const y_f32 = (float *)(void *)y;
+    double *const y_f64 = (double *)(void *)y;
+    const float *const f32 = (const float *)(const void *)bias;
+    const double *const f64 = (const double *)(const void *)bias;
+    for (int64_t i = 0; compute == TG_F32 && i < n; ++i) y_f32[i] += f32[i * step];
+    for (int64_t i = 0; compute == TG_F64 && i < n; ++i) y_f64[i] += f64[i * step];
+}
+TGI_LOOPS_END
+
 /* Items: blocks of outputs, batch by batch. */
 static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t end)
 {
@@ -51887,7 +51902,10 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
         if (job->x_bytes) tgi_few_rows_of(job, copy, x);
         (job->along_k ? tgi_few_along_k : tgi_few_along_outputs)(job, f, w, n, piece, y);
         for (int64_t r = 0; r < job->rows; ++r, c += job->c_row * out_size) {
-            tgi_convert_run(job->out, c, job->c_col * out_size, job->compute, y + r * job->block * size, size, n);
+            char *const row = y + r * job->block * size;
+            if (job->bias)
+                tgi_few_add(job->compute, row, job->bias + (job->turned ? r : from) * size, !job->turned, n);
+            tgi_convert_run(job->out, c, job->c_col * out_size, job->compute, row, size, n);
         }
     }
 }
@@ -51897,6 +51915,7 @@ static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
 {
     const tgi_matrix a = {g->a.dtype, NULL, g->a_row, g->a_col}, b = {g->b.dtype, NULL, g->b_row, g->b_col};
     const bool turned = g->n < g->m; /* the columns are few: y^T = b^T a^T */
+    job->turned = turned;
     job->rows = turned ? g->n : g->m;
     job->outputs = turned ? g->m : g->n;
     job->k = g->k;
@@ -51986,7 +52005,7 @@ static bool tgi_blas_gemm(const tgi_gemm_job *job, const void *bias, double work
 }
 #endif
 
-/* out = a b, plus bias [n], f32 or f64 as out is, if that is not NULL. */
+/* out = a b, plus bias [n] of the compute dtype if that is not NULL. */
 static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
 {
 #ifdef TG_USE_CBLAS
@@ -52079,28 +52098,43 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
     return true;
 }
 
+/* As tgi_gemm_run, by the loops for few rows where these are faster. */
+static bool tgi_product_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
+{
+    tgi_few_job few;
+    if (job->compute == TG_I64 || tgi_lacks_loops(job->compute) || !tgi_is_few(job->gemm, &few))
+        return tgi_gemm_run(S, job, bias, work);
+    few.batch = job->batch;
+    few.compute = job->compute;
+    few.bias = (const char *)bias;
+    return tgi_few_run(S, &few, work);
+}
+
 static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
 {
     tgi_gemm_job job;
-    tgi_few_job few;
     const double work = tgi_gemm_begin(&job, gemm);
     if (job.batch.numel == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (job.batch.numel == 1 && !tgi_lacks_loops(job.compute) && tgi_is_dot(gemm)) return tgi_dot_run(S, gemm);
-    if (job.compute != TG_I64 && !tgi_lacks_loops(job.compute) && tgi_is_few(gemm, &few)) {
-        few.batch = job.batch;
-        few.compute = job.compute;
-        return tgi_few_run(S, &few, work);
-    }
-    return tgi_gemm_run(S, &job, NULL, work);
+    return tgi_product_run(S, &job, NULL, work);
 }
 
+/* The bias of bf16 and f16 is added in f32, as the sums are, so that the result is rounded once. */
 static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
 {
     tgi_gemm_job job;
-    tgi_few_job few;
     const double work = tgi_gemm_begin(&job, gemm);
-    if (job.compute != gemm->out.dtype || job.compute == TG_I64 || tgi_is_few(gemm, &few)) return TGI_COMPOSE;
-    return tgi_gemm_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
+    const tg_dtype dtype = gemm->out.dtype;
+    const int64_t size = tgi_bytes_of(job.compute);
+    const size_t bytes = (size_t)(gemm->n * size);
+    if (job.compute == TG_I64) return TGI_COMPOSE;
+    if (job.compute == dtype) return tgi_product_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
+    char *const wide = (char *)tgi_alloc(S, bytes);
+    if (!wide) return tgi_no_memory(S, "linear", bytes), TGI_FAILED;
+    tgi_convert_run(job.compute, wide, size, dtype, (const char *)bias, tgi_bytes_of(dtype), gemm->n);
+    const bool ok = tgi_product_run(S, &job, wide, work);
+    tgi_free(S, wide, bytes);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* ======== @@CPU_CONV ==============================================================================================

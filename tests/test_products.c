@@ -65,11 +65,13 @@ TEST(products)
 
 /* Few rows times a weight, and a weight times few columns: each of 1 to 17, where the last are too many; in each dtype
    and layout, batched, from places that are and are not those of a vector.  Behind the elements of a view of the weight
-   are NaNs, which no sum may contain.  A device may add the bias before it rounds the product to a half. */
+   are NaNs, which no sum may contain.  A product of halves and its bias are rounded once; on the plain backend, and on
+   a device by the layout, twice. */
 TEST(few_rows)
 {
     static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64};
     static const int64_t size[][3] = {{1, 70, 530}, {3, 1, 64}, {2, 9, 300}, {1, 1030, 19}, {2, 300, 35}, {1, 64, 128}};
+    const bool plain = strcmp(tg_cpu_capability(), "plain") == 0;
     for (int64_t i = 0; i < 4 * 17 * 6; ++i) {
         const int64_t *const s = size[i % 6], batch = s[0], n = s[1], k = s[2], rows = 1 + i / 6 % 17;
         const tg_dtype dtype = dtypes[i / 6 / 17];
@@ -77,7 +79,7 @@ TEST(few_rows)
         tg_tensor *x = integers(TG_SHAPE(batch, rows, k), dtype), *w = integers(TG_SHAPE(batch, k, n), dtype);
         tg_tensor *bias = integers(TG_SHAPE(n), dtype), *wanted = plain_product(x, w);
         oracle_begin();
-        tg_tensor *shifted = tg_add(tg_select(wanted, 0, 0), copy_here(bias));
+        tg_tensor *twice = tg_add(tg_select(wanted, 0, 0), copy_here(bias));
         tg_tensor *product = tg_matmul(tg_to_dtype(copy_here(x), TG_F64), tg_to_dtype(copy_here(w), TG_F64));
         tg_tensor *once = tg_to_dtype(tg_add(tg_select(product, 0, 0), tg_to_dtype(copy_here(bias), TG_F64)), dtype);
         oracle_end();
@@ -96,7 +98,8 @@ TEST(few_rows)
             CHECK(is_exactly(columns, tg_transpose(wanted, 1, 2)));
             if (batch == 1) {
                 tg_tensor *y = tg_linear(tg_select(in, 0, 0), tg_t(tg_select(part, 0, 0)), bias);
-                CHECK(is_exactly(y, shifted) || (HERE.type != TG_DEV_CPU && is_exactly(y, once)));
+                const bool exact = is_exactly(y, plain ? twice : once);
+                CHECK(exact || (HERE.type != TG_DEV_CPU && is_exactly(y, twice)));
             }
         }
     }
