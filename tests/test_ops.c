@@ -1039,17 +1039,17 @@ TEST(narrow_integers)
         TG_SCOPE;
         const tg_dtype dtype = dtypes[d];
         const bool is_bool = dtype == TG_BOOL;
-        const int64_t numbers = HERE.type == TG_DEV_CPU ? 256 : 52;
-        const tg_shape square = TG_SHAPE(numbers, numbers);
-        tg_tensor *count = tg_to(tg_arange_on(0, 256, numbers == 256 ? 1 : 5, TG_I64, TG_CPU), HERE);
+        const int64_t side = HERE.type == TG_DEV_CPU ? 256 : 52;
+        const tg_shape square = TG_SHAPE(side, side);
+        tg_tensor *count = tg_to(tg_arange_on(0, 256, side == 256 ? 1 : 5, TG_I64, TG_CPU), HERE);
         if (dtype == TG_I16) count = tg_add_scalar(tg_mul_scalar(count, 257), -32768); /* both ends */
         if (dtype == TG_I32) count = tg_add_scalar(tg_mul_scalar(count, 16843009), -2147483648.0);
         tg_tensor *row = tg_to_dtype(tg_to_dtype(count, dtype), TG_I64);
-        if (is_bool) row = tg_mul(row, tg_to_dtype(tg_lt_scalar(tg_rand_on(TG_SHAPE(numbers), TG_F32, HERE), 0.5), TG_I64));
+        if (is_bool) row = tg_mul(row, tg_to_dtype(tg_lt_scalar(tg_rand_on(TG_SHAPE(side), TG_F32, HERE), 0.5), TG_I64));
         tg_tensor *b = tg_contiguous(tg_expand(row, square)), *a = tg_contiguous(tg_transpose(b, 0, 1));
         tg_tensor *mask = tg_lt_scalar(tg_rand_on(square, TG_F32, HERE), 0.5);
         tg_tensor *a8 = tg_to_dtype(a, dtype), *b8 = tg_to_dtype(b, dtype), *across = tg_transpose(b8, 0, 1);
-        tg_tensor *gaps = tg_slice(tg_zeros_on(TG_SHAPE(numbers, 2 * numbers), dtype, HERE), 1, 0, 2 * numbers, 2);
+        tg_tensor *gaps = tg_slice(tg_zeros_on(TG_SHAPE(side, 2 * side), dtype, HERE), 1, 0, 2 * side, 2);
         tg_copy_(gaps, b8);
         for (int op = 0; op < OPS_OF_INTEGERS; ++op) {
             int compared = 0;
