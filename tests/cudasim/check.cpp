@@ -81,6 +81,8 @@ void remember_read(Cell &cell, const Access &access, uint8_t bytes)
         cell.readers = one_thread;
     else if (cell.readers == one_block || !same_warp(reader, access))
         cell.readers = one_block;
+    else if (reader.collective != access.collective) /* which has ordered the reads of the warp before this one */
+        cell.readers = one_thread;
     else if (reader.thread != access.thread)
         cell.readers = one_warp;
     cell.reader = access;

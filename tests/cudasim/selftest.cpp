@@ -151,7 +151,7 @@ static void try_multiply(Bug bug = Bug::none)
 static void try_neighbours(Bug bug = Bug::none)
 {
     std::vector<float> x = numbers(256), wanted(256);
-    for (int i = 0; i < 256; ++i) wanted[i] = x[(i & ~31) + ((i + 31) & 31)] + x[(i & ~31) + ((i + 1) & 31)];
+    for (int i = 0; i < 256; ++i) wanted[i] = x[i] + (x[(i & ~31) + ((i + 31) & 31)] + x[(i & ~31) + ((i + 1) & 31)]);
     float *dx = upload(x), *out = fresh(256);
     OK(neighbours(out, dx, 2, bug));
     expect_close("neighbours", download(out, 256), wanted, 0);
@@ -904,6 +904,8 @@ static const Mistake mistakes[] = {
      {race, wrong, wrong}, "fwd", "lazy", nullptr},
     {"missing __syncwarp", KERNEL(try_neighbours(Bug::no_syncwarp)),
      {"uninitialised shared", wrong, wrong}, "fwd", "lazy", nullptr},
+    {"missing __syncwarp before a write", KERNEL(try_neighbours(Bug::no_syncwarp_before_write)),
+     {race, wrong, wrong}, "fwd", "lazy", nullptr},
     {"no atomic, threads of a block", KERNEL(try_histogram(Bug::no_atomic_in_block)),
      {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"no atomic, between blocks", KERNEL(try_total(Bug::no_atomic_between_blocks)),

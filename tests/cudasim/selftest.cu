@@ -117,14 +117,19 @@ cudaError_t multiply_tiled(float *c, const float *a, const float *b, int m, int 
                   k, bug);
 }
 
-/* out[i] = x[i - 1] + x[i + 1], cyclic in each warp, through shared memory */
+/* out[i] = x[i] + (x[i - 1] + x[i + 1]), cyclic in each warp, through shared memory, where the sums replace x; a thread
+   works on an element that another has loaded */
 __global__ void k_neighbours(float *out, const float *x, Bug bug)
 {
     __shared__ float copy[128];
-    int thread = threadIdx.x, lane = thread & 31, first = thread & ~31;
+    int thread = threadIdx.x, lane = 31 - (thread & 31), first = thread & ~31;
     copy[thread] = x[blockIdx.x * 128 + thread];
     if (bug != Bug::no_syncwarp) __syncwarp();
-    out[blockIdx.x * 128 + thread] = copy[first + ((lane + 31) & 31)] + copy[first + ((lane + 1) & 31)];
+    const float sum = copy[first + ((lane + 31) & 31)] + copy[first + ((lane + 1) & 31)];
+    if (bug != Bug::no_syncwarp_before_write) __syncwarp();
+    const float own = copy[first + lane]; /* others have read it, too, but before the last __syncwarp */
+    if (own == own) copy[first + lane] = own + sum; /* a branch: the sanitizer skips reads before a write */
+    out[blockIdx.x * 128 + first + lane] = copy[first + lane];
 }
 cudaError_t neighbours(float *out, const float *x, int blocks, Bug bug)
 {

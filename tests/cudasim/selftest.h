@@ -10,6 +10,7 @@ enum class Bug {
     no_barrier_before_reuse,
     no_barrier_in_loop,
     no_syncwarp,
+    no_syncwarp_before_write,
     no_atomic_in_block,
     no_atomic_between_blocks,
     scratch_of_all_blocks,
