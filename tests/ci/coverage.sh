@@ -12,7 +12,8 @@ B=${1:-build/coverage}
 if ! have gcc || ! have gcov; then skip coverage "no gcc with gcov"; exit 0; fi
 rm -rf "$B"
 mkdir -p "$B/log"
-: >"$B/counts"
+COUNTS=$B/counts
+: >"$COUNTS"
 HOW='-std=c99 -O0 -g --coverage -fprofile-update=atomic -ffp-contract=off -DHARNESS_COVERAGE'
 # gcov leaves out the functions that OpenMP makes of loops.  With the pragmas not read, the parts run one by one.
 parts= LIBRARIES=
@@ -158,5 +159,5 @@ END {
     printf "unreached lines: %d with a reason, %d without\n", explained, unlisted
     print passed + (lines > 0) " " failed + (listed ? unlisted : 0) + (lines == 0) > (missed_file ".counts")
 }' "$B/gcov.txt"
-cat "$B/unreached.txt.counts" >>"$B/counts"
-awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$B/counts"
+cat "$B/unreached.txt.counts" >>"$COUNTS"
+awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$COUNTS"

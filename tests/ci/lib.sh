@@ -5,7 +5,7 @@ B=${B:-build/ci}
 WARN='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wsign-conversion -Werror'
 STRICT=-ffp-contract=off
 DATA=../shared/data
-total_passed=0 total_failed=0
+ran= # the stages
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -15,7 +15,7 @@ skip() { printf 'skip  %-40s %s\n' "$1" "$2"; }
 # note NAME PASSED FAILED REMARK: one line, counted
 note()
 {
-    echo "$2 $3" >>"$B/counts"
+    echo "$2 $3" >>"$COUNTS"
     if [ "$3" -eq 0 ]; then printf 'ok    %-40s %s\n' "$1" "$4"; else printf 'FAIL  %-40s %s\n' "$1" "$4"; fi
 }
 
@@ -45,24 +45,44 @@ job()
     one "$@" &
 }
 
-# stage NAME[+NAME]: runs the function stage_NAME and prints its seconds and counts.  Of two stages that keep one processor busy
-# each has its jobs one by one, beside the other.
+# stage NAME: runs the function stage_NAME and prints its seconds and counts, which $COUNTS keeps
 stage()
 {
-    local start=$SECONDS passed failed cpu
+    local start=$SECONDS cpu
     printf '\n== stage: %s\n' "$1"
-    : >"$B/counts"
+    COUNTS=$B/counts.$1
+    : >"$COUNTS"
     cpu_seconds; cpu=$CPU
-    case $1 in
-    *+*) JOBS=1 "stage_${1%+*}" & JOBS=1 "stage_${1#*+}" & ;;
-    *) "stage_$1" ;;
-    esac
+    "stage_$1"
     wait
     cpu_seconds
-    passed=$(awk '{ n += $1 } END { print n + 0 }' "$B/counts")
-    failed=$(awk '{ n += $2 } END { print n + 0 }' "$B/counts")
-    total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed))
-    printf 'stage %s: %d s, processors %d s, %d passed, %d failed\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$passed" "$failed"
+    printf 'stage %s: %d s, processors %d s, %s\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$(counted "$COUNTS")"
+}
+
+# counted FILE...: the sums of what note has counted there
+counted() { cat "$@" | awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f }'; }
+
+# lane NAME,NAME: stages one after the other, each with its jobs one by one; what a stage says is printed when it ends
+lane()
+{
+    local name JOBS=1
+    for name in ${1//,/ }; do
+        stage "$name" >"$B/log/stage-$name.txt" 2>&1
+        cat "$B/log/stage-$name.txt"
+    done
+}
+
+# stages NAME | NAME,NAME+NAME,NAME: a stage, whose jobs keep the processors busy; or two lanes of them, beside one another
+stages()
+{
+    local start=$SECONDS
+    case $1 in
+    *+*) lane "${1%+*}" & lane "${1#*+}" & ;;
+    *) stage "$1" ;;
+    esac
+    wait
+    ran="$ran${1//[,+]/ } "
+    case $1 in *+*) printf '\n%s: %d s\n' "$1" $((SECONDS - start)) ;; esac
 }
 
 # library WAY COMPILER FLAGS...: the library, compiled in a way that has a name; tests that are built in this way are linked with it

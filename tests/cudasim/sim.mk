@@ -48,7 +48,8 @@ else
 $(error SIM is plain, asan, fma, check or ptx, not '$(SIM)')
 endif
 
-SIM_COMPILE = $(SIM_CXX) -std=c++17 -g -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
+# Of debugging information the lines alone: where variables stand takes GCC as long as all the rest under the sanitizers.
+SIM_COMPILE = $(SIM_CXX) -std=c++17 -g1 -ffp-contract=off $(SIM_WARNINGS) -I$(SIM_DIR) -I.
 SIM_PTX := $(if $(filter ptx,$(SIM)),$(addprefix $(BUILD)/ptx/,execute.o parse.o launch.o))
 SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_BUILD)/nccl.o $(SIM_REPORT) \
     $(SIM_PTX)
@@ -73,11 +74,12 @@ $(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_NCCL) $(SIM_CUFLAGS) -x c++ -c $< -o $@.new
 	@$(SIM_RENAME) $@.new && mv $@.new $@
 
-SIM_CC = $(CC) -I. -I$(SIM_DIR) $(CPPFLAGS) $(CFLAGS) -g $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
+SIM_CC = $(CC) -I. -I$(SIM_DIR) -g1 $(CPPFLAGS) $(CFLAGS) $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
 # An archive: the linker takes its only member where the program has not defined the functions itself.  What is no kernel is
-# compiled in one way for the builds without sanitizers, and once for all of them.
+# compiled in one way for the builds without sanitizers, and once for all of them; under these for one instruction set, since
+# the tests of the CPU have the others.
 $(SIM_HOST)/library.a: tests/library.c tests/inside.h tensorgrad.h $(SIM_HOST)/flags
-	$(SIM_CC) -c $< -o $(SIM_HOST)/library.o
+	$(SIM_CC) $(if $(SIM_SANITIZE),-DTG_PORTABLE) -c $< -o $(SIM_HOST)/library.o
 	$(AR) rcs $@ $(SIM_HOST)/library.o
 
 sim-library: $(SIM_HOST)/library.a
