@@ -2,7 +2,7 @@
 # sizes.sh FOLDER: what the macros that leave parts out save, as a table for RESULTS.md: bytes of README's first program and
 # processor seconds of the library at -O2, the least of TIMES (1).
 set -eu
-out=$1
+out=$1 names=() flags=() least=()
 mkdir -p "$out"
 CC=${CC:-cc}
 ROOMS='-DTG_NO_FILES -DTG_NO_MODULES -DTG_NO_OPTIM -DTG_NO_TOOLS -DTG_NO_LINALG -DTG_NO_SPECIAL -DTG_NO_FFT -DTG_NO_DISTRIBUTIONS'
@@ -24,19 +24,19 @@ bytes()
     wc -c <"$out/program"
 }
 
-# row NAME FLAGS...
-row()
+# row NAME FLAGS...: a line of the table
+row() { names+=("$1"); flags+=("${*:2}"); }
+
+# The rows take turns, so that what else the machine does meets all of them.
+measure()
 {
-    local name=$1 sections whole least= seconds
-    shift
-    $CC -Os -ffunction-sections -fdata-sections -I. "$@" -c "$out/first.c" -o "$out/first.o"
-    sections=$(bytes -Wl,--gc-sections "$@")
-    whole=$(bytes "$@")
-    for ((i = 0; i < ${TIMES:-1}; ++i)); do
-        seconds=$({ time $CC -O2 -c -I. "$@" "$out/library.c" -o "$out/library.o"; } 2>&1)
-        least=$(awk -v a="$seconds" -v b="${least:-$seconds}" 'BEGIN { print a < b ? a : b }')
+    local round k seconds
+    for ((round = 0; round < ${TIMES:-1}; ++round)); do
+        for k in "${!names[@]}"; do
+            seconds=$({ time $CC -O2 -c -I. ${flags[k]} "$out/library.c" -o "$out/library.o"; } 2>&1)
+            least[k]=$(awk -v a="$seconds" -v b="${least[k]:-$seconds}" 'BEGIN { print a < b ? a : b }')
+        done
     done
-    printf '| %s | %d | %d | %.1f |\n' "$name" "$sections" "$whole" "$least"
 }
 
 rm -f "$out/first.txt"
@@ -55,3 +55,10 @@ for room in $ROOMS; do row "\`TG_PLAIN\`, \`${room#-D}\`" -DTG_PLAIN $room; done
 row '`TG_PLAIN`, all `TG_NO_`' $ROOMS -DTG_PLAIN
 row 'these and `-fno-asynchronous-unwind-tables`' $ROOMS -DTG_PLAIN -fno-asynchronous-unwind-tables
 row 'these and `-no-pie`' $ROOMS -DTG_PLAIN -fno-asynchronous-unwind-tables -fno-pie -no-pie
+measure
+for k in "${!names[@]}"; do
+    $CC -Os -ffunction-sections -fdata-sections -I. ${flags[k]} -c "$out/first.c" -o "$out/first.o"
+    sections=$(bytes -Wl,--gc-sections ${flags[k]})
+    whole=$(bytes ${flags[k]})
+    printf '| %s | %d | %d | %.1f |\n' "${names[k]}" "$sections" "$whole" "${least[k]}"
+done
