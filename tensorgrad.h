@@ -76,7 +76,7 @@
        TG_NO_FFT            FFT, CPU_FFT and their loops: Fourier transforms, complex numbers: 127 KB less
        TG_NO_DISTRIBUTIONS  DISTRIBUTIONS and VARIATES, which go with SPECIAL, too: 12 KB less
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
-                            and otherwise the same options.  An edit of the rest then costs a third of the time
+                            and otherwise the same options.  An edit of the rest then costs a quarter of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
        TG_ALLOW_FAST_MATH   allow options that change results: -ffast-math and -ffinite-math-only, which break NaN and
                             infinity, -funsafe-math-optimizations, -fassociative-math, -freciprocal-math and

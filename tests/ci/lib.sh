@@ -50,17 +50,23 @@ stage()
 {
     local start=$SECONDS cpu
     printf '\n== stage: %s\n' "$1"
-    COUNTS=$B/counts.$1
+    COUNTS=$B/counts.$1.running
     : >"$COUNTS"
     cpu_seconds; cpu=$CPU
     "stage_$1"
     wait
     cpu_seconds
-    printf 'stage %s: %d s, processors %d s, %s\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$(counted "$COUNTS")"
+    mv "$COUNTS" "$B/counts.$1"
+    printf 'stage %s: %d s, processors %d s, %s\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$(counted "$1")"
 }
 
-# counted FILE...: the sums of what note has counted there
-counted() { cat "$@" | awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f }'; }
+# counted NAME...: the sums of what note has counted in these stages; one that has not ended is a failure
+counted()
+{
+    local name
+    for name; do cat "$B/counts.$name" 2>/dev/null || echo 0 1; done |
+        awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f }'
+}
 
 # lane NAME,NAME: stages one after the other, each with its jobs one by one; what a stage says is printed when it ends
 lane()
@@ -75,7 +81,8 @@ lane()
 # stages NAME | NAME,NAME+NAME,NAME: a stage, whose jobs keep the processors busy; or two lanes of them, beside one another
 stages()
 {
-    local start=$SECONDS
+    local start=$SECONDS name
+    for name in ${1//[,+]/ }; do rm -f "$B/counts.$name"; done
     case $1 in
     *+*) lane "${1%+*}" & lane "${1#*+}" & ;;
     *) stage "$1" ;;
