@@ -61,20 +61,21 @@
                             thread): with 0 least memory is needed, and the use of an ended tensor is noticed least
        TG_PLAIN             leave act III (see CONTENTS) out: the CPU computes by the loops of the room PLAIN, which are
                             easy to read and many times slower; TG_PLAIN=1 in the environment does so without the macro.
-                            680 KB, 24 s less: see SIZE
+                            741 KB, 28 s less: see SIZE
        TG_PORTABLE          compile the loops for one instruction set, that of the compiler's options, and no copies for
-                            AVX2 and AVX-512: 315 KB less
+                            AVX2 and AVX-512: 348 KB, 9 s less
        TG_NO_FILES          leave rooms out (see CONTENTS): FILES, SAFETENSORS, NPZ, CSV; SAVE and PROFILE need them:
-                            78 KB less
-       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES, ADAPT; SAVE and PARALLEL need them: 106 KB less
+                            78 KB, 0.9 s less
+       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES, ADAPT; SAVE and PARALLEL need them:
+                            127 KB, 1.5 s less
        TG_NO_OPTIM          OPTIM, CAPTURE, LBFGS, CLIP, SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
-                            state of a scaler: 66 KB less
+                            state of a scaler: 66 KB, 1.0 s less
        TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need, and the formulas
-                            that a tape shows: 45 KB less
-       TG_NO_LINALG         FACTOR, LINALG: linear algebra of matrices: 49 KB less
-       TG_NO_SPECIAL        SPECIAL, and MATH: special functions and functions of bits: 45 KB less
-       TG_NO_FFT            FFT, CPU_FFT and their loops: Fourier transforms, complex numbers: 127 KB less
-       TG_NO_DISTRIBUTIONS  DISTRIBUTIONS and VARIATES, which go with SPECIAL, too: 12 KB less
+                            that a tape shows: 49 KB, 0.3 s less
+       TG_NO_LINALG         FACTOR, LINALG: linear algebra of matrices: 41 KB, 0.9 s less
+       TG_NO_SPECIAL        SPECIAL, and MATH: special functions and functions of bits: 33 KB, 1.2 s less
+       TG_NO_FFT            FFT, CPU_FFT and their loops: Fourier transforms, complex numbers: 12 KB, 1.0 s less
+       TG_NO_DISTRIBUTIONS  DISTRIBUTIONS and VARIATES, which go with SPECIAL, too: 12 KB, 0.8 s less
        TG_KERNELS_ELSEWHERE  leave act III to a second object, to be linked: the same file compiled with TG_KERNELS_ONLY
                             and otherwise the same options.  An edit of the rest then costs a quarter of the time
        TG_COMPILED          the library is compiled elsewhere, and linked: TENSORGRAD_IMPLEMENTATION is ignored
@@ -98,10 +99,11 @@
    goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
 
    SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.6 MB at -Os, the seconds those of gcc
-   for the library at -O2, 33 in all; `make sizes` measures them.  Linked with -ffunction-sections -Wl,--gc-sections, or
-   with TG_STATIC, a program has 1.1 MB: what it calls, and the kernels and gradients of all ops, which the op table
-   names; then the TG_NO_ macros save seconds, but few bytes.  With TG_PLAIN and all of them it has 310 KB.  -Os is for
-   the loops, too: with GCC products of matrices are as fast as at -O2, and loops over elements several times slower.
+   for the library at -O2, 38 in all; of a TG_NO_ macro what it saves beside TG_PLAIN.  `make sizes` measures them.
+   Linked with -ffunction-sections -Wl,--gc-sections, or with TG_STATIC, a program has 1.1 MB: what it calls, and the
+   kernels and gradients of all ops, which the op table names; then the TG_NO_ macros save seconds, but few bytes.  With
+   TG_PLAIN and all of them it has 306 KB.  -Os is for the loops, too: with GCC products of matrices are as fast as at
+   -O2, and loops over elements several times slower.
    What is left out is still declared.  A call of it is an error of the linker, an undefined reference to tg_npy_load;
    CONTENTS says the room, and CONFIGURE by which macro it went.  (Of TG_STATIC with TG_NO_.. GCC warns that functions
    are not defined.)  tg_build_info names the macros.
