@@ -24621,15 +24621,20 @@ static tgi_gemm tgi_linear_gemm(const tgi_thread *S, const tg_tensor *y, const t
     return gemm;
 }
 
-/* y [.., n] = x [.., k] times weight [n, k] transposed, plus bias [n] */
+/* y [.., n] = x [.., k] times weight [n, k] transposed, plus bias [n].  The entry `linear` of a backend rounds once,
+   and takes elements that are neighbours: of a bias whose elements are apart it gets a copy. */
 static bool tgi_linear_kernel(tgi_call *c, tg_tensor *y)
 {
-    const tg_tensor *bias = c->nin > 2 ? c->in[2] : NULL;
+    tg_tensor *bias = c->nin > 2 ? c->in[2] : NULL, *row = bias;
+    tgi_answer answer = TGI_COMPOSE;
     if (tgi_numel(y) == 0) return true;
     const tgi_gemm gemm = tgi_linear_gemm(c->S, y, c->in[0], c->in[1]);
     if (!bias) return c->backend->gemm(c->S, &gemm);
-    const bool fuses = bias->stride[0] == 1 && !c->S->composes;
-    const tgi_answer answer = fuses ? c->backend->linear(c->S, &gemm, tgi_operand_of(bias).data) : TGI_COMPOSE;
+    if (!c->S->composes) {
+        if (bias->stride[0] != 1) row = tgi_copy_apart(c, bias);
+        answer = row ? c->backend->linear(c->S, &gemm, tgi_operand_of(row).data) : TGI_FAILED;
+        if (row && row != bias) tgi_unref(c->S, row);
+    }
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     return c->backend->gemm(c->S, &gemm) && tgi_add_bias(c, y, bias, y->ndim - 1);
 }
@@ -51728,8 +51733,7 @@ typedef struct {
     int x_operand;        /* of the batch; w is the other */
     tgi_matrix x, w;
     int64_t c_row, c_col; /* steps in out */
-    const char *bias;     /* of the compute dtype, for each output, or, if turned, for each row; or NULL */
-    bool turned;
+    const char *bias;     /* of the compute dtype, for each output, or, if w is a, for each row; or NULL */
     int64_t lanes, block, lines; /* of a vector; outputs of an item; lines of a piece */
     tg_dtype w_dtype;            /* of what the kernel reads */
     int64_t x_row, x_odd;        /* of that */
@@ -51882,6 +51886,7 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
     const tgi_few_job *job = (const tgi_few_job *)job_;
     const int64_t blocks = (job->outputs + job->block - 1) / job->block, size = tgi_bytes_of(job->compute);
     const int64_t out_size = tgi_bytes_of(job->out);
+    const bool by_row = job->x_operand == 2; /* a row of the job is a column of the result, which has one bias */
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const copy = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
     char *const piece = copy + job->x_bytes, *const sums = piece + job->w_bytes, *const y = sums + job->sum_bytes;
@@ -51905,8 +51910,7 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
         (job->along_k ? tgi_few_along_k : tgi_few_along_outputs)(job, f, w, n, piece, y);
         for (int64_t r = 0; r < job->rows; ++r, c += job->c_row * out_size) {
             char *const row = y + r * job->block * size;
-            if (job->bias)
-                tgi_few_add(job->compute, row, job->bias + (job->turned ? r : from) * size, !job->turned, n);
+            if (job->bias) tgi_few_add(job->compute, row, job->bias + (by_row ? r : from) * size, !by_row, n);
             tgi_convert_run(job->out, c, job->c_col * out_size, job->compute, row, size, n);
         }
     }
@@ -51917,7 +51921,6 @@ static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
 {
     const tgi_matrix a = {g->a.dtype, NULL, g->a_row, g->a_col}, b = {g->b.dtype, NULL, g->b_row, g->b_col};
     const bool turned = g->n < g->m; /* the columns are few: y^T = b^T a^T */
-    job->turned = turned;
     job->rows = turned ? g->n : g->m;
     job->outputs = turned ? g->m : g->n;
     job->k = g->k;
