@@ -84,6 +84,8 @@ if have gcc && [ "$(uname -m)" = x86_64 ]; then
     gcc -Os -ffunction-sections -fdata-sections -DTG_PLAIN $ALL -fno-asynchronous-unwind-tables -I. "$out/first.c" -o "$out/first" -lm -Wl,--gc-sections -s &&
         "$out/first" >"$out/first.txt" && grep -q '5  tanh   y' "$out/first.txt"
     verdict $? "README's first program with all left out"
+    grep -q 'n\.grad += 0\.5$' "$out/first.txt" # the formulas behind these are among what TG_NO_TOOLS leaves out
+    verdict $? "its tape names what is sent to each input"
     bytes=$(wc -c <"$out/first")
     echo "README's first program, -Os, stripped, with TG_PLAIN and $ALL: $bytes bytes"
     [ "$bytes" -lt 307200 ]
