@@ -160,4 +160,4 @@ END {
     print passed + (lines > 0) " " failed + (listed ? unlisted : 0) + (lines == 0) > (missed_file ".counts")
 }' "$B/gcov.txt"
 cat "$B/unreached.txt.counts" >>"$COUNTS"
-awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$COUNTS"
+total "$COUNTS"

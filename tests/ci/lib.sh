@@ -60,12 +60,14 @@ stage()
     printf 'stage %s: %d s, processors %d s, %s\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$(counted "$1")"
 }
 
-# counted NAME...: the sums of what note has counted in these stages; one that has not ended is a failure
+# total FILE: the sums of the lines "PASSED FAILED" of a file, which may be -; false if something failed
+total() { awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$1"; }
+
+# counted NAME...: the total of these stages; one that has not ended is a failure
 counted()
 {
     local name
-    for name; do cat "$B/counts.$name" 2>/dev/null || echo 0 1; done |
-        awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f }'
+    for name; do cat "$B/counts.$name" 2>/dev/null || echo 0 1; done | total -
 }
 
 # lane NAME,NAME: stages one after the other, each with its jobs one by one; what a stage says is printed when it ends

@@ -32,7 +32,7 @@ struct Cell {
     uint32_t block_serial; /* of shared memory: the block it belongs to */
     uint8_t written, read; /* the bytes of those two accesses */
     uint8_t initialised;
-    Readers readers; /* whose reads since the last barrier `reader` stands for */
+    Readers readers; /* whose reads since the last barrier, or collective of a warp, `reader` stands for */
     bool atomic;     /* the last write was atomic */
 };
 
