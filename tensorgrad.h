@@ -517,12 +517,12 @@ TG_API tg_status tg_synchronize(tg_device device);
    tg_item_i64, tg_get, tg_copy_out, tg_print and tg_fprint, tg_tape_print and tg_tape_dot, tg_equal, tg_allclose,
    tg_nonzero, tg_masked_select, tg_index and tg_index_put with a mask, tg_one_hot without a class count, tg_bincount,
    tg_gradcheck, tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, tg_step_closure of tg_lbfgs,
-   tg_grad_scaler_step, tg_nn_batch_norm without a momentum, tg_empty_cache, writing tensors to files, moves and
-   tg_copy_ to the CPU (with TG_NON_BLOCKING the first use of the result waits), and in backward every move there.  A
-   copy of ordinary host memory to a GPU goes through a staging buffer, and may wait until a part of that is free: that
-   of tg_from, or of a list that tg_pad_mode, tg_stft, tg_pdist, tg_combinations and tg_interpolate_ex make.  An
-   error that a kernel finds (an index out of range) is reported by the next call that waits; its message names the op
-   that caused it. */
+   tg_grad_scaler_step, tg_nn_batch_norm without a momentum, recurrent layers with lengths on a GPU, tg_empty_cache,
+   writing tensors to files, moves and tg_copy_ to the CPU (with TG_NON_BLOCKING the first use of the result waits), and
+   in backward every move there.  A copy of ordinary host memory to a GPU goes through a staging buffer, and may wait
+   until a part of that is free: that of tg_from, or of a list that tg_pad_mode, tg_stft, tg_pdist, tg_combinations,
+   tg_interpolate_ex and recurrent layers with lengths make.  An error that a kernel finds (an index out of range) is
+   reported by the next call that waits; its message names the op that caused it. */
 
 /* Whether a function may wait; op is its name without tg_, as "item" */
 TG_API bool tg_op_waits(const char *op);
@@ -3983,6 +3983,11 @@ TG_API tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules
 /* Recurrent layers.  In: x [T, N, input], then the first state h0 [layers, N, hidden] and, of an LSTM, c0; states that
    are left out are zeros.  Out: y [T, N, hidden], the states of the last layer; then hT [layers, N, hidden], the states
    of the last step, and cT of an LSTM; as many of these as are asked for.  A single sequence has no dim N anywhere.
+
+   Sequences of different lengths: one more input behind these, lengths, i64 [N], each 1 to T, in any order.  What x has
+   behind a length counts for nothing, and costs nothing: y is zeros there, hT and cT are the states of each sequence's
+   own last step, and a layer that reads in reverse begins there.  The host reads the lengths, best from the CPU.
+   torch.nn.utils.rnn.pack_padded_sequence(enforce_sorted=False), pad_packed_sequence(total_length=T)
 
    A layer computes its state h' from its input x of the step and the state h before.  W and b of the input and of the
    state are weight_ih_l0 [gates * hidden, input], weight_hh_l0 [gates * hidden, hidden], bias_ih_l0 and bias_hh_l0 (_l1
@@ -41429,11 +41434,13 @@ tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n
 /* ======== @@SEQUENCES =============================================================================================
 
    Promise: layers for sequences: recurrent ones and their cells, attention with several heads, layers of a transformer.
-   Types: tgi_rnn is a recurrent layer with its weights behind it; tgi_rnn_state its h and c; tgi_mha an attention;
-   tgi_transformer a layer with its children.
+   Types: tgi_rnn is a recurrent layer with its weights behind it; tgi_rnn_state its h and c; tgi_packing says where the
+   steps of sequences of different lengths are; tgi_mha an attention; tgi_transformer a layer with its children.
    Way:
        recurrent     tgi_rnn_forward: checks, first states, then for each layer and direction the product of all inputs
                      at once (tgi_rnn_from_input), and a step after the other (tgi_rnn_step)
+       lengths       tgi_rnn_pack puts the steps that there are below each other, longest sequence first, so that those
+                     that have step t are the first rows; then as above, with fewer rows in later steps
        attention     tgi_mha_forward: projections, heads as a dim (tgi_mha_project), the mask (tgi_mha_mask),
                      tg_scaled_dot_product_attention, out_proj; the weights by the formula only if they are asked for
        transformer   tgi_transformer_forward: each part added to its input, with a norm before or after
@@ -41622,28 +41629,217 @@ static tg_tensor *tgi_rnn_direction(const tgi_rnn *r, const tgi_rnn_weights *w, 
     return tg_stack(list, steps, 0);
 }
 
-/* x [T, N, in] through all layers.  first: the states [layers * directions, N, H] before.  list has room for T steps
-   and for the last states of each layer and direction. */
-static void tgi_rnn_layers(tg_module *m, tg_tensor *x, tgi_rnn_state first, tg_tensor **list, tg_tensor **out,
-                           int n_out)
+/* ---- sequences of different lengths ---- */
+
+/* The steps of n sequences, of which the longest has `steps`.  Packed rows are those of step 0, then of step 1, and so
+   on, each with the longest sequence first: alive [steps] says how many rows a step has.  PyTorch's PackedSequence. */
+typedef struct {
+    int64_t steps, n, total; /* total: of all steps */
+    int64_t *alive;
+    tg_tensor *rows;         /* i64 [total]: the row of each in x as [T * N, in] */
+    tg_tensor *order, *back; /* i64 [n]: which sequence stands at a place, and the place of each; NULL: the same */
+    void *memory;
+    size_t bytes;
+} tgi_packing;
+
+/* Fills order with the sequences, longest first and else as they come; alive counts how many have each step. */
+static void tgi_rnn_sort(const int64_t *length, tgi_packing *p, int64_t *order)
+{
+    int64_t place = 0;
+    memset(p->alive, 0, sizeof *p->alive * (size_t)p->steps);
+    for (int64_t i = 0; i < p->n; ++i) p->alive[length[i] - 1]++; /* first: how many end there */
+    for (int64_t t = p->steps; t-- > 0;) {
+        const int64_t ending = p->alive[t];
+        p->alive[t] = place; /* then: where those are to stand */
+        place += ending;
+    }
+    for (int64_t i = 0; i < p->n; ++i) order[p->alive[length[i] - 1]++] = i;
+}
+
+/* Sets order, back and rows, from the lengths; numbers has room for 2 n + total.  apart: how many rows of x lie from a
+   sequence to the next, and from a step to the next. */
+static bool tgi_rnn_pack_rows(tgi_packing *p, const int64_t *length, const int64_t apart[2], int64_t *numbers,
+                              tg_device device)
+{
+    int64_t *order = numbers, *back = order + p->n, *row = back + p->n;
+    bool sorted = true;
+    tgi_rnn_sort(length, p, order);
+    for (int64_t i = 0; i < p->n; ++i) back[order[i]] = i;
+    for (int64_t i = 0; i < p->n; ++i) sorted = sorted && order[i] == i;
+    for (int64_t t = 0; t < p->steps; ++t) {
+        for (int64_t i = 0; i < p->alive[t]; ++i) *row++ = order[i] * apart[0] + t * apart[1];
+    }
+    p->rows = tg_from_on(row - p->total, TG_SHAPE(p->total), TG_I64, device);
+    p->order = p->back = NULL;
+    if (!p->rows || sorted) return p->rows != NULL;
+    p->order = tg_from_on(order, TG_SHAPE(p->n), TG_I64, device);
+    p->back = tg_from_on(back, TG_SHAPE(p->n), TG_I64, device);
+    return p->order && p->back;
+}
+
+/* Reads lengths, of sequences of most `most` steps, into length [n]; sets steps and total. */
+static bool tgi_rnn_lengths(const char *name, tg_tensor *lengths, int64_t most, tgi_packing *p, int64_t *length)
+{
+    tgi_thread *S = tgi_self();
+    if (tg_copy_out(lengths, length, sizeof *length * (size_t)p->n) != TG_OK) return false;
+    p->steps = p->total = 0;
+    for (int64_t i = 0; i < p->n; ++i) {
+        if (length[i] <= 0) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "forward",
+                            "%s: Length of all samples has to be greater than 0, but lengths[%lld] is %lld", name,
+                            (long long)i, (long long)length[i]);
+        }
+        if (length[i] > most) {
+            return tgi_fail(S, TG_ERR_ARGUMENT, "forward", "%s: lengths[%lld] is %lld, but the input has %lld steps",
+                            name, (long long)i, (long long)length[i], (long long)most);
+        }
+        p->total += length[i];
+        if (length[i] > p->steps) p->steps = length[i];
+    }
+    return true;
+}
+
+/* The packing of x, whose dims 0 and 1 are T and N, or N and T.  p->memory is to be freed, also after an error. */
+static bool tgi_rnn_pack(tgi_packing *p, const char *name, tg_tensor *x, tg_tensor *lengths, bool batch_first)
+{
+    tgi_thread *S = tgi_self();
+    const int64_t n = x->dim[!batch_first], most = x->dim[batch_first];
+    const int64_t apart[2] = {batch_first ? most : 1, batch_first ? 1 : n};
+    memset(p, 0, sizeof *p);
+    p->n = n;
+    if (lengths->dtype != TG_I64 || lengths->ndim != 1 || lengths->dim[0] != n) {
+        return tgi_fail(S, TG_ERR_SHAPE, "forward",
+                        "%s: Expected `len(lengths)` to be equal to batch_size, i64 [%lld], but got %s %s", name,
+                        (long long)n, tg_dtype_name((tg_dtype)lengths->dtype), tgi_shape_text(lengths).text);
+    }
+    const size_t numbers = 3 * (size_t)n + (size_t)most + (size_t)(n * most) + 1; /* as if all had `most` steps */
+    p->bytes = sizeof *p->alive * numbers;
+    if (numbers <= SIZE_MAX / 2 / sizeof *p->alive) p->memory = tgi_alloc(S, p->bytes);
+    if (!p->memory) return tgi_no_memory(S, "forward", p->bytes);
+    int64_t *length = (int64_t *)p->memory;
+    p->alive = length + n;
+    return tgi_rnn_lengths(name, lengths, most, p, length) &&
+           tgi_rnn_pack_rows(p, length, apart, p->alive + most, tgi_device_of(x));
+}
+
+/* Makes the state that of the first `rows` sequences, of which there are *have: of others it is kept in ended, from
+   behind, since they have no more steps; those that begin now have their first state. */
+static bool tgi_rnn_resize(int64_t rows, int64_t *have, tg_tensor **state, tg_tensor *first, tg_tensor ***ended)
+{
+    tg_tensor *list[2] = {*state, NULL};
+    if (!first || rows == *have) return true;
+    if (rows < *have) {
+        *--*ended = tg_narrow(*state, 0, rows, *have - rows);
+        *state = tg_narrow(*state, 0, 0, rows);
+        return **ended && *state;
+    }
+    list[1] = tg_narrow(first, 0, *have, rows - *have);
+    *state = *have ? tg_cat(list, 2, 0) : list[1];
+    return *state != NULL;
+}
+
+/* tgi_rnn_direction for packed x [total, in] -> y [total, H].  list has room for the steps, ended for n + 1 states. */
+static tg_tensor *tgi_rnn_packed(const tgi_rnn *r, const tgi_rnn_weights *w, const tgi_packing *p, tg_tensor *x,
+                                 tgi_rnn_state *state, bool reverse, tg_tensor **list, tg_tensor **ended)
+{
+    const tgi_rnn_state first = *state;
+    const int steps = (int)p->steps;
+    tg_tensor **end[2] = {ended + p->n + 1, ended + 2 * (p->n + 1)}, **at[2] = {end[0], end[1]}, **part[2];
+    tg_tensor *const from_x = tgi_rnn_from_input(r, w, x);
+    tgi_call c;
+    if (!from_x || !tgi_begin_pieces(&c, "forward", TGI_OP_split, from_x, 0, list, steps)) return NULL;
+    if (tgi_pieces_of(&c, from_x, 0, 0, p->alive, steps, list, steps) != steps) return NULL;
+    for (int64_t k = 0, have = reverse ? 0 : p->n; k < steps; ++k) {
+        const int64_t t = reverse ? steps - 1 - k : k;
+        if (!tgi_rnn_resize(p->alive[t], &have, &state->h, first.h, &at[0]) ||
+            !tgi_rnn_resize(p->alive[t], &have, &state->c, first.c, &at[1]) || !tgi_rnn_step(r, w, list[t], state))
+            return NULL;
+        have = p->alive[t];
+        list[t] = state->h;
+    }
+    for (int i = 0; i < 2; ++i) { /* the last steps of all, in the order of the sequences */
+        part[i] = at[i] - 1;
+        part[i][0] = i ? state->c : state->h;
+    }
+    if (at[0] < end[0]) state->h = tg_cat(part[0], (int)(end[0] - part[0]), 0);
+    if (at[1] < end[1]) state->c = tg_cat(part[1], (int)(end[1] - part[1]), 0);
+    return state->h ? tg_cat(list, steps, 0) : NULL;
+}
+
+/* ---- all layers ---- */
+
+/* How many tensors are listed while the layers run: each step, and the last states of each layer and direction; and for
+   packed ones the states of those that have ended. */
+static int64_t tgi_rnn_listed(const tgi_rnn *r, int64_t steps, const tgi_packing *p)
+{
+    return steps + 2 * (int64_t)r->layers * r->directions + (p ? 2 * (p->n + 1) : 0);
+}
+
+/* x [T, N, in], or packed [total, in], through all layers.  first: the states [layers * directions, N, H] before.  list
+   has tgi_rnn_listed places. */
+static void tgi_rnn_layers(tg_module *m, tg_tensor *x, const tgi_packing *p, tgi_rnn_state first, tg_tensor **list,
+                           tg_tensor **out, int n_out)
 {
     const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
     const int count = r->layers * r->directions;
-    tg_tensor **last_h = list + x->dim[0], **last_c = last_h + count;
+    tg_tensor **last_h = list + (p ? p->steps : x->dim[0]), **last_c = last_h + count, **ended = last_c + count;
     for (int k = 0; k < count;) {
         tg_tensor *y[2];
         if (k > 0 && r->dropout > 0) x = tg_dropout(x, r->dropout, tg_module_is_training(m));
         for (int d = 0; d < r->directions; ++d, ++k) {
             tgi_rnn_state state = {tg_select(first.h, 0, k), first.c ? tg_select(first.c, 0, k) : NULL};
-            y[d] = x ? tgi_rnn_direction(r, &r->weights[k], x, &state, d == 1, list) : NULL;
+            if (!x) return;
+            y[d] = p ? tgi_rnn_packed(r, &r->weights[k], p, x, &state, d == 1, list, ended)
+                     : tgi_rnn_direction(r, &r->weights[k], x, &state, d == 1, list);
             if (!y[d]) return;
             last_h[k] = state.h, last_c[k] = state.c;
         }
-        x = r->directions == 2 ? tg_cat(y, 2, 2) : y[0];
+        x = r->directions == 2 ? tg_cat(y, 2, -1) : y[0];
     }
     out[0] = x;
     if (n_out > 1) out[1] = tg_stack(last_h, count, 0);
     if (n_out > 2) out[2] = tg_stack(last_c, count, 0);
+}
+
+/* tgi_rnn_layers with a list. */
+static void tgi_rnn_run(tg_module *m, tg_tensor *x, const tgi_packing *p, tgi_rnn_state first, tg_tensor **out,
+                        int n_out)
+{
+    tgi_thread *S = tgi_self();
+    const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
+    const int64_t steps = p ? p->steps : x->dim[0];
+    if (steps == 0 || steps > INT_MAX) {
+        tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: Expected sequence length to be larger than 0 in RNN",
+                 tg_module_name(m));
+        return;
+    }
+    const size_t bytes = sizeof(tg_tensor *) * (size_t)tgi_rnn_listed(r, steps, p);
+    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
+    if (list) tgi_rnn_layers(m, x, p, first, list, out, n_out);
+    else tgi_no_memory(S, "forward", bytes);
+    tgi_free(S, list, bytes);
+}
+
+/* A forward with lengths; x has a dim N.  first: the states before. */
+static void tgi_rnn_run_packed(tg_module *m, tg_tensor *x, tg_tensor *lengths, tgi_rnn_state first, tg_tensor **out,
+                               int n_out)
+{
+    const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
+    const int64_t rows = x->dim[0] * x->dim[1];
+    tgi_packing p;
+    bool ok = tgi_rnn_pack(&p, tg_module_name(m), x, lengths, r->batch_first);
+    if (ok && p.order) first.h = tg_index_select(first.h, 1, p.order);
+    if (ok && p.order && r->kind == TGI_LSTM) first.c = tg_index_select(first.c, 1, p.order);
+    tg_tensor *packed = ok && p.total ? tg_reshape(x, TG_SHAPE(rows, r->input)) : x;
+    if (ok && p.total && packed) packed = tg_index_select(packed, 0, p.rows);
+    if (ok && packed) tgi_rnn_run(m, packed, &p, first, out, n_out);
+    tgi_free(tgi_self(), p.memory, p.bytes);
+    if (!out[0]) return;
+    const tg_shape all = TG_SHAPE(rows, out[0]->dim[1]), shape = TG_SHAPE(x->dim[0], x->dim[1], all.dim[1]);
+    tg_tensor *y = tg_zeros_on(all, (tg_dtype)out[0]->dtype, tgi_device_of(out[0]));
+    y = y ? tg_index_copy(y, 0, p.rows, out[0]) : NULL;
+    out[0] = y ? tg_reshape(y, shape) : NULL;
+    for (int i = 1; p.back && i < n_out && out[i]; ++i) out[i] = tg_index_select(out[i], 1, p.back);
 }
 
 /* Whether x, of `dims` dims or one less without N, and the states after it, of the shape `want`, fit. */
@@ -41696,27 +41892,25 @@ static void tgi_rnn_forward(tg_module *m, tg_tensor *const *given, int n, tg_ten
     tgi_thread *S = tgi_self();
     const tgi_rnn *r = (const tgi_rnn *)tg_module_self(m);
     const int states = tgi_rnn_kinds[r->kind].states, count = r->layers * r->directions;
-    tg_tensor *in[3];
+    tg_tensor *in[3], *lengths = n > 1 && !tgi_dtypes[given[n - 1]->dtype].floating ? given[n - 1] : NULL;
+    if (lengths) n--;
     if (!tgi_layer_takes(m, n, 1, 1 + states, n_out, 1 + states) || !tgi_rnn_inputs(S, given, n, in)) return;
     const bool alone = in[0]->ndim == 2, turned = r->batch_first && !alone;
     const tg_shape shape = alone ? TG_SHAPE(count, r->hidden) : TG_SHAPE(count, in[0]->dim[!turned], r->hidden);
     if (!tgi_rnn_check(m, r, 3, in, n, shape)) return;
+    const tgi_rnn_state first = tgi_rnn_first(r, in, n, shape, alone, 1);
+    if (lengths && !alone) {
+        tgi_rnn_run_packed(m, in[0], lengths, first, out, n_out);
+        return;
+    }
+    if (lengths) {
+        tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: lengths are for a batch, 3D, but the input is %dD", tg_module_name(m),
+                 in[0]->ndim);
+        return;
+    }
     tg_tensor *x = alone ? tg_unsqueeze(in[0], 1) : turned ? tg_contiguous(tg_transpose(in[0], 0, 1)) : in[0];
     if (!x) return;
-    if (x->dim[0] == 0 || x->dim[0] > INT_MAX) {
-        tgi_fail(S, TG_ERR_SHAPE, "forward", "%s: Expected sequence length to be larger than 0 in RNN",
-                 tg_module_name(m));
-        return;
-    }
-    const tgi_rnn_state first = tgi_rnn_first(r, in, n, shape, alone, 1);
-    const size_t bytes = sizeof(tg_tensor *) * ((size_t)x->dim[0] + 2 * (size_t)count);
-    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list) {
-        tgi_no_memory(S, "forward", bytes);
-        return;
-    }
-    tgi_rnn_layers(m, x, first, list, out, n_out);
-    tgi_free(S, list, bytes);
+    tgi_rnn_run(m, x, NULL, first, out, n_out);
     for (int i = 0; alone && i < n_out && out[i]; ++i) out[i] = tg_squeeze(out[i], 1);
     if (turned && out[0]) out[0] = tg_transpose(out[0], 0, 1);
 }

@@ -7,8 +7,9 @@
  *     how PyTorch prints it, where that is one line
  *     its parameters and buffers, as "weight[3,4] bias[3]"
  *     the sum of its outputs, each element times a weight, and the same of the gradients of parameters and inputs.
- * Inputs are "f:5,4", numbers of that shape, "i:7<10", integers from 0 to 9, or "b:3,3", booleans.  How the numbers,
- * parameters and weights are made stands in test_layers.c and in layers.py, in the same words. */
+ * Inputs are "f:5,4", numbers of that shape, "i:7<10", integers from 0 to 9, "b:3,3", booleans, or "n:3,5,2", these
+ * integers, which are the lengths of sequences.  How the numbers, parameters and weights are made stands in
+ * test_layers.c and in layers.py, in the same words. */
 LAYER("nn.Linear(4, 3)", tg_nn_linear(4, 3, true), "f:5,4", 1,
     "Linear(in_features=4, out_features=3, bias=True)", "weight[3,4] bias[3]",
     -1.2972677654893621, -2.6537813048612238)
@@ -375,6 +376,35 @@ LAYER("nn.GRU(3, 4, 2, bidirectional=True)", tg_nn_gru_ex(3, 4, 2, true, false, 
 LAYER("nn.GRU(3, 4, bias=False)", tg_nn_gru_ex(3, 4, 1, false, false, 0, false), "f:5,3 f:1,4", 2,
     "GRU(3, 4, bias=False)", "weight_ih_l0[12,3] weight_hh_l0[12,4]",
     -0.98568561470696436, -1.6238446853378607)
+LAYER("nn.RNN(3, 4)", tg_nn_rnn(3, 4, 1), "f:6,4,3 n:2,6,1,2", 2,
+    "RNN(3, 4)", "weight_ih_l0[4,3] weight_hh_l0[4,4] bias_ih_l0[4] bias_hh_l0[4]",
+    2.1576336226207582, 3.4151837980256259)
+LAYER("nn.RNN(3, 4, 2, 'relu', True, True, 0.0, True)",
+    tg_nn_rnn_ex(3, 4, 2, "relu", true, true, 0, true), "f:3,5,3 f:4,3,4 n:1,3,2", 2,
+    "RNN(3, 4, num_layers=2, batch_first=True, bidirectional=True)", "weight_ih_l0[4,3] weight_hh_l0[4,4] "
+    "bias_ih_l0[4] bias_hh_l0[4] weight_ih_l0_reverse[4,3] weight_hh_l0_reverse[4,4] bias_ih_l0_reverse[4] "
+    "bias_hh_l0_reverse[4] weight_ih_l1[4,8] weight_hh_l1[4,4] bias_ih_l1[4] bias_hh_l1[4] "
+    "weight_ih_l1_reverse[4,8] weight_hh_l1_reverse[4,4] bias_ih_l1_reverse[4] bias_hh_l1_reverse[4]",
+    -0.22369554060140739, -2.8744436357287415)
+LAYER("nn.LSTM(3, 4, 2)", tg_nn_lstm(3, 4, 2), "f:5,4,3 f:2,4,4 f:2,4,4 n:5,3,3,1", 3,
+    "LSTM(3, 4, num_layers=2)", "weight_ih_l0[16,3] weight_hh_l0[16,4] bias_ih_l0[16] bias_hh_l0[16] "
+    "weight_ih_l1[16,4] weight_hh_l1[16,4] bias_ih_l1[16] bias_hh_l1[16]",
+    -5.8936869901381863, -7.1879653785620228)
+LAYER("nn.LSTM(3, 4, 2, False, True, 0.5, True).eval()",
+    tg_module_train(tg_nn_lstm_ex(3, 4, 2, false, true, 0.5, true), false), "f:4,5,3 f:4,4,4 f:4,4,4 n:2,5,1,4", 3,
+    "LSTM(3, 4, num_layers=2, bias=False, batch_first=True, dropout=0.5, bidirectional=True)", "weight_ih_l0[16,3] "
+    "weight_hh_l0[16,4] weight_ih_l0_reverse[16,3] weight_hh_l0_reverse[16,4] weight_ih_l1[16,8] "
+    "weight_hh_l1[16,4] weight_ih_l1_reverse[16,8] weight_hh_l1_reverse[16,4]",
+    -2.628784267906485, -1.3892966899197532)
+LAYER("nn.GRU(3, 4, 2, bidirectional=True)", tg_nn_gru_ex(3, 4, 2, true, false, 0, true), "f:7,3,3 n:4,5,5", 2,
+    "GRU(3, 4, num_layers=2, bidirectional=True)", "weight_ih_l0[12,3] weight_hh_l0[12,4] bias_ih_l0[12] "
+    "bias_hh_l0[12] weight_ih_l0_reverse[12,3] weight_hh_l0_reverse[12,4] bias_ih_l0_reverse[12] "
+    "bias_hh_l0_reverse[12] weight_ih_l1[12,8] weight_hh_l1[12,4] bias_ih_l1[12] bias_hh_l1[12] "
+    "weight_ih_l1_reverse[12,8] weight_hh_l1_reverse[12,4] bias_ih_l1_reverse[12] bias_hh_l1_reverse[12]",
+    0.77176193383608349, -2.8678696226316753)
+LAYER("nn.GRU(3, 4, bias=False)", tg_nn_gru_ex(3, 4, 1, false, false, 0, false), "f:5,3,3 f:1,3,4 n:2,2,2", 2,
+    "GRU(3, 4, bias=False)", "weight_ih_l0[12,3] weight_hh_l0[12,4]",
+    -2.7981181920129292, -3.3922157327707811)
 LAYER("nn.RNNCell(3, 4)", tg_nn_rnn_cell(3, 4, true, "tanh"), "f:2,3 f:2,4", 1,
     "RNNCell(3, 4)", "weight_ih[4,3] weight_hh[4,4] bias_ih[4] bias_hh[4]",
     0.10966952550737896, -0.29303008180046708)

@@ -33,7 +33,7 @@ static double weighed(tg_tensor *t, int k)
     return tg_item(tg_sum(tg_mul(tg_to_dtype(tg_detach(t), TG_F64), numbers(tg_shape_of(t), k, 1))));
 }
 
-/* Input k from its text, "f:5,4", "i:7<10" or "b:3,3"; *text moves to the next. */
+/* Input k from its text, "f:5,4", "i:7<10", "b:3,3" or "n:3,5,2"; *text moves to the next. */
 static tg_tensor *read_input(const char **text, int k)
 {
     const char kind = **text;
@@ -51,6 +51,7 @@ static tg_tensor *read_input(const char **text, int k)
         p = end;
     }
     *text = *p == ' ' ? p + 1 : p;
+    if (kind == 'n') return tg_from_on(shape.dim, TG_SHAPE(shape.ndim), TG_I64, HERE);
     tg_tensor *t = numbers(shape, 100 + k, 1);
     if (kind == 'f') return tg_set_requires_grad(t, true);
     /* (x + 1) / 2 * most, rounded down */

@@ -1033,6 +1033,21 @@ static bool share_module(state *s)
     return ok;
 }
 
+/* Sequences of different lengths through a layer that reads both ways. */
+static bool lengths_of_a_layer(state *s)
+{
+    const int64_t lengths[3] = {1, 3, 2};
+    tg_module *m = tg_nn_lstm_ex(2, 3, 1, true, false, 0, true);
+    tg_tensor *in[2], *out[3] = {NULL, NULL, NULL};
+    (void)s;
+    in[0] = m && tg_module_to(m, HERE) ? tg_ones_on(TG_SHAPE(3, 3, 2), TG_F64, HERE) : NULL;
+    in[1] = in[0] ? tg_from_on(lengths, TG_SHAPE(3), TG_I64, TG_CPU) : NULL;
+    bool ok = in[1] && tg_forward_n(m, in, 2, out, 3) == TG_OK;
+    ok = ok && tg_backward(tg_add(tg_sum(out[0]), tg_sum(tg_mul(out[1], out[2])))) == TG_OK;
+    tg_module_free(m);
+    return ok;
+}
+
 /* A step of two ranks, from the model to the gathered state; where the engine sees host memory. */
 static bool train_in_parallel(bool find_unused)
 {
@@ -1111,6 +1126,7 @@ static const scenario scenarios[] = {
     {"created_graphs", NULL, NULL,
      {{product, 0}, {sum_up, 0}, {backward_create, 0}, {backward_create, 0}, {backward, UNREPEATABLE}}},
     {"reports", NULL, NULL, {{load_another, SEVERAL}, {share_module, SEVERAL}}},
+    {"lengths", NULL, NULL, {{lengths_of_a_layer, SEVERAL | WHOLE_STEP}}},
     {"views", NULL, NULL,
      {{make_target, 0}, {view_target, SEVERAL}, {view_target_again, 0}, {write_view, 0}, {use_view, SEVERAL},
       {add_uses, SEVERAL}, {backward_uses, 0}}},

@@ -1,5 +1,6 @@
-/* Layers of sequences beyond the rows of layers.h: states that are left out, batches and single sequences, dropout
- * between layers, masks in their several forms, initialisation, memory without a graph, refusals. */
+/* Layers of sequences beyond the rows of layers.h: states that are left out, batches and single sequences, sequences of
+ * different lengths, dropout between layers, masks in their several forms, initialisation, memory without a graph,
+ * refusals. */
 #include "tensorgrad.h"
 #include "helpers.h"
 
@@ -190,6 +191,130 @@ TEST(recurrent_refusals)
     CHECK_FAILS(tg_nn_rnn_cell(3, 4, true, NULL), "nonlinearity is NULL");
 }
 
+/* ---- sequences of different lengths ---- */
+
+enum { MOST = 6, MANY = 5 };
+static const int64_t length_of[MANY] = {2, 6, 1, 6, 4};
+
+static tg_tensor *lengths_on(tg_device device) { return tg_from_on(length_of, TG_SHAPE(MANY), TG_I64, device); }
+
+/* Sequence i of a batch, which has no dim N then: its steps of x, or its state. */
+static tg_tensor *sequence(tg_tensor *t, int i, bool state, bool batch_first)
+{
+    t = tg_select(t, state || !batch_first, i);
+    return state ? t : tg_narrow(t, 0, 0, length_of[i]);
+}
+
+/* Each sequence gives what it gives alone, whatever stands behind its end, where y is 0. */
+static void check_lengths(int kind, bool batch_first, bool first_states)
+{
+    tg_module *m = in_f64(recurrent(kind, 2, batch_first, 0, true));
+    const int states = outputs_of(kind) - 1, given = first_states ? states : 0;
+    tg_tensor *in[4], *one[3], *y[3], *alone[3], *x = random_of(TG_SHAPE(MOST, MANY, IN)), *behind;
+    behind = tg_unsqueeze(tg_ge(tg_unsqueeze(tg_arange_on(0, MOST, 1, TG_I64, HERE), 1), lengths_on(HERE)), 2);
+    x = tg_masked_fill(x, behind, (double)NAN);
+    in[0] = batch_first ? tg_transpose(x, 0, 1) : x;
+    for (int i = 1; i <= given; ++i) in[i] = random_of(TG_SHAPE(4, MANY, H));
+    in[1 + given] = lengths_on(TG_CPU);
+    CHECK(run(m, in, 2 + given, y, 1 + states) != NULL);
+    for (int i = 0; i < MANY; ++i) {
+        for (int k = 0; k <= given; ++k) one[k] = sequence(in[k], i, k > 0, batch_first);
+        CHECK(run(m, one, 1 + given, alone, 1 + states) != NULL);
+        for (int k = 0; k <= states; ++k) CHECK(same(alone[k], sequence(y[k], i, k > 0, batch_first)));
+    }
+    tg_tensor *rest = tg_masked_select(batch_first ? tg_transpose(y[0], 0, 1) : y[0], behind);
+    CHECK(tg_numel(rest) == (MOST * MANY - 19) * 2 * H && tg_item(tg_amax(tg_abs(rest))) == 0);
+    in[1 + given] = lengths_on(HERE); /* the host reads them from a device, too */
+    CHECK(run(m, in, 2 + given, alone, 1) && same(alone[0], y[0]));
+    tg_module_free(m);
+}
+
+TEST(lengths)
+{
+    for (int kind = 0; kind < KINDS; ++kind) {
+        harness.sample = kind_name[kind];
+        for (int variant = 0; variant < 4; ++variant) check_lengths(kind, variant & 1, variant >> 1);
+    }
+    harness.sample = NULL;
+}
+
+/* in: x, a state, and of the lstm another; user: the module. */
+static tg_tensor *outputs_with_lengths(tg_tensor *const *in_, int n, void *user)
+{
+    tg_tensor *in[4], *out[3];
+    for (int i = 0; i < n; ++i) in[i] = in_[i];
+    in[n] = lengths_on(TG_CPU);
+    if (tg_forward_n((tg_module *)user, in, n + 1, out, n) != TG_OK) return NULL;
+    tg_tensor *sum = tg_sum(tg_square(out[0]));
+    for (int i = 1; i < n; ++i) sum = tg_add(sum, tg_sum(tg_mul_scalar(tg_square(out[i]), 1 + i)));
+    return sum;
+}
+
+/* Gradients of x, which are 0 behind a length, and of the first states; those of parameters are in layers.h. */
+TEST(lengths_gradients)
+{
+    for (int kind = 0; kind < KINDS; ++kind) {
+        if (kind == 1) continue; /* relu has kinks */
+        tg_module *m = in_f64(recurrent(kind, 2, false, 0, true));
+        tg_tensor *in[3];
+        harness.sample = kind_name[kind];
+        in[0] = random_of(TG_SHAPE(MOST, MANY, IN));
+        in[1] = random_of(TG_SHAPE(4, MANY, H)), in[2] = random_of(TG_SHAPE(4, MANY, H));
+        for (int i = 0; i < 3; ++i) tg_set_requires_grad(in[i], true);
+        CHECK(tg_gradcheck_ex(outputs_with_lengths, in, outputs_of(kind), m, NULL));
+        CHECK(tg_backward(outputs_with_lengths(in, outputs_of(kind), m)) == TG_OK);
+        for (int i = 0; i < MANY; ++i) {
+            if (length_of[i] == MOST) continue;
+            tg_tensor *g = tg_select(tg_grad(in[0]), 1, i), *tail = tg_narrow(g, 0, length_of[i], MOST - length_of[i]);
+            CHECK(tg_item(tg_amax(tg_abs(tail))) == 0);
+            CHECK(tg_item(tg_amax(tg_abs(tg_narrow(g, 0, length_of[i] - 1, 1)))) > 0);
+        }
+        tg_module_free(m);
+    }
+    harness.sample = NULL;
+}
+
+/* Equal lengths are those of a batch without them, cut there; and dropout leaves what it does not drop. */
+TEST(lengths_all_equal)
+{
+    const int64_t all[N] = {T - 1, T - 1, T - 1};
+    tg_module *m = in_f64(recurrent(2, 2, false, 0.5, false));
+    tg_tensor *in[2], *y[3], *cut[3];
+    in[0] = random_of(TG_SHAPE(T, N, IN)), in[1] = tg_from_on(all, TG_SHAPE(N), TG_I64, TG_CPU);
+    CHECK(run(m, in, 2, y, 1) && run(m, in, 2, cut, 1) && !same(y[0], cut[0]));
+    tg_module_train(m, false);
+    CHECK(run(m, in, 2, y, 3) != NULL);
+    in[0] = tg_narrow(in[0], 0, 0, T - 1);
+    CHECK(run(m, in, 1, cut, 3) && same(cut[0], tg_narrow(y[0], 0, 0, T - 1)));
+    CHECK(same(cut[1], y[1]) && same(cut[2], y[2]));
+    tg_module_free(m);
+}
+
+TEST(lengths_refused)
+{
+    const int64_t zero[2] = {3, 0}, longer[2] = {5, 6};
+    tg_module *m = tg_nn_lstm(3, 4, 1), *step = tg_nn_lstm_cell(3, 4, true);
+    tg_tensor *in[5], *out[3];
+    in[0] = tg_ones(TG_SHAPE(5, 2, 3)), in[1] = tg_from_on(zero, TG_SHAPE(2), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 3),
+                "LSTM: Length of all samples has to be greater than 0, but lengths[1] is 0");
+    in[1] = tg_from_on(longer, TG_SHAPE(2), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 3), "LSTM: lengths[1] is 6, but the input has 5 steps");
+    in[1] = tg_from_on(longer, TG_SHAPE(1), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 3), "Expected `len(lengths)` to be equal to batch_size, i64 [2], but got");
+    in[1] = tg_ones_on(TG_SHAPE(2), TG_I32, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 3), "i64 [2], but got i32 [2]");
+    in[1] = in[2] = tg_ones(TG_SHAPE(1, 2, 4)), in[3] = in[4] = tg_ones_on(TG_SHAPE(2), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 5, out, 3), "'LSTM' takes 1 to 3 inputs, not 4");
+    in[0] = tg_ones(TG_SHAPE(5, 3)), in[1] = tg_ones_on(TG_SHAPE(1), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 3), "LSTM: lengths are for a batch, 3D, but the input is 2D");
+    in[0] = tg_ones(TG_SHAPE(5, 0, 3)), in[1] = tg_ones_on(TG_SHAPE(0), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(m, in, 2, out, 3), "Expected sequence length to be larger than 0 in RNN");
+    in[0] = tg_ones(TG_SHAPE(2, 3)), in[1] = tg_ones_on(TG_SHAPE(2), TG_I64, TG_CPU);
+    CHECK_FAILS(tg_forward_n(step, in, 2, out, 1), "LSTMCell: Expected hidden size [2, 4], got [2]");
+    tg_module_free(m), tg_module_free(step);
+}
+
 /* ---- attention ---- */
 
 enum { E = 8, HEADS = 2, L = 4, S = 5 };
@@ -364,6 +489,10 @@ int main(int argc, char **argv)
     RUN(memory_without_a_graph);
     RUN(recurrent_initialisation);
     RUN(recurrent_refusals);
+    RUN(lengths);
+    RUN(lengths_gradients);
+    RUN(lengths_all_equal);
+    RUN(lengths_refused);
     RUN(masks);
     RUN(causal);
     RUN(stacks);

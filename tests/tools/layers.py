@@ -30,6 +30,8 @@ def weighed(torch, t, k):
 
 def read_input(torch, text, k):
     kind, rest = text.split(":")
+    if kind == "n":
+        return torch.tensor([int(n) for n in rest.split(",")])
     sizes, _, most = rest.partition("<")
     t = numbers(torch, tuple(int(s) for s in sizes.split(",") if s), 100 + k)
     if kind == "f":
@@ -39,8 +41,8 @@ def read_input(torch, text, k):
 
 
 def flat(y):
-    """The outputs as a list: of a tuple, its tensors, those of inner tuples too."""
-    if isinstance(y, (tuple, list)):
+    """The outputs as a list: of a tuple, its tensors, those of inner tuples too, but not of packed sequences."""
+    if isinstance(y, (tuple, list)) and not hasattr(y, "batch_sizes"):
         return [t for part in y if part is not None for t in flat(part)]
     return [y]
 
@@ -59,6 +61,11 @@ def members(m):
 def call(torch, m, given):
     """The outputs of a module as a list; some take their inputs in other ways than one after the other."""
     nn = torch.nn
+    if isinstance(m, nn.RNNBase) and getattr(given[-1], "dtype", None) == torch.int64:
+        utils, x, first = nn.utils.rnn, given[0], m.batch_first
+        packed = utils.pack_padded_sequence(x, given[-1], batch_first=first, enforce_sorted=False)
+        y, *states = call(torch, m, [packed] + given[1:-1])
+        return [utils.pad_packed_sequence(y, batch_first=first, total_length=x.shape[first])[0]] + states
     if isinstance(m, (nn.LSTM, nn.LSTMCell)) and len(given) == 3:
         return flat(m(given[0], (given[1], given[2])))
     if isinstance(m, nn.MultiheadAttention):
