@@ -705,17 +705,18 @@ static bool kernel_faults();
 static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
 {
     if (kernel_faults()) return;
-    size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
     add_to_total(CUDASIM_KERNELS, 1);
     ++now.launch;
     now.kernel_address = body.kernel;
+    (run_instead ? run_instead : run_simulated)(grid, dimensions, dynamic_bytes, body);
+}
+
+void run_simulated(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
+{
+    size_t threads = size_t(dimensions.x) * dimensions.y * dimensions.z, blocks = size_t(grid.x) * grid.y * grid.z;
     now.threads = static_cast<unsigned>(threads);
     gridDim = grid;
     blockDim = dimensions;
-    if (run_instead) {
-        run_instead(grid, dimensions, dynamic_bytes, body);
-        return;
-    }
 #ifdef CUDASIM_ASAN
     if (!host_stack) { /* AddressSanitizer needs its bounds when a fiber switches back to it */
         pthread_attr_t attributes;
@@ -762,7 +763,7 @@ static struct {
     bool peer[max_devices];
 } arenas[max_devices];
 static std::map<uintptr_t, Allocation> &allocations = *new std::map<uintptr_t, Allocation>;
-static std::vector<Allocation *> &opened = *new std::vector<Allocation *>;
+std::vector<Allocation *> &opened = *new std::vector<Allocation *>;
 static long allocation_countdown = -1, live_allocations;
 static int (*may_allocate)(void);
 static int allocations_made;
@@ -837,7 +838,7 @@ static void open_allocation(Allocation &a)
     a.open = true;
     opened.push_back(&a);
 }
-static void close_allocations()
+void close_allocations()
 {
     for (Allocation *a : opened) {
         if (a->open) mprotect(a->base, a->span, PROT_NONE);

@@ -54,8 +54,11 @@ void add_to_total(cudasim_total_of what, uint64_t n);
 std::string source_of(uintptr_t pc);
 std::string symbol_name(const void *kernel);   /* mangled */
 std::string function_name(const void *kernel); /* without parameters */
-/* Runs a kernel in another way, if set: tests/ptx. */
+/* Runs a kernel in another way, if set: tests/ptx, which may call run_simulated to compare. */
 extern void (*run_instead)(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &body);
+void run_simulated(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &body);
+extern std::vector<Allocation *> &opened; /* since the last call of close_allocations */
+void close_allocations();
 Allocation *find_allocation(uintptr_t address);
 int arena_of(uintptr_t address); /* the device, or -1 */
 bool is_pinned(const void *p, size_t bytes);

@@ -1,4 +1,5 @@
-/* The functions of the check mode for the builds without it: they do nothing. */
+/* The functions of the check mode for the builds without it: they do nothing.  The build with tests/ptx has its own of
+   those that are weak. */
 #include "internal.h"
 
 namespace cudasim
@@ -6,10 +7,11 @@ namespace cudasim
 const bool checking = false;
 void check_launch() {}
 void check_turn(size_t) {}
-void check_written(const Allocation &, const void *, size_t) {}
-void check_copied(const void *, const void *, size_t) {}
-bool check_initialised(const Allocation &, const void *, size_t) { return true; }
-void check_freed(Allocation &) {}
+#define WEAK __attribute__((weak))
+WEAK void check_written(const Allocation &, const void *, size_t) {}
+WEAK void check_copied(const void *, const void *, size_t) {}
+WEAK bool check_initialised(const Allocation &, const void *, size_t) { return true; }
+WEAK void check_freed(Allocation &) {}
 void atomic_access(const void *, size_t, void *) {}
 void report_launch() {}
 void report_pack(const void *, size_t, uint32_t) {}

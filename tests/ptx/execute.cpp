@@ -183,6 +183,7 @@ class Machine
     char *quick_place(const Instruction &x, u64 address, u32 bytes, bool write, u32 lane);
     char *shared_place(u64 address, u32 bytes, bool write, u32 lane, bool atomic);
     char *local_place(u64 address, u32 bytes, bool write, u32 lane);
+    char *global_place(const Range &r, u64 address, u32 bytes, bool write, u32 lane);
     void load(const Instruction &x, u32 mask);
     void store(const Instruction &x, u32 mask);
     void atomic(const Instruction &x, u32 mask);
@@ -306,6 +307,16 @@ char *Machine::local_place(u64 address, u32 bytes, bool write, u32 lane)
     return &warp->local[at];
 }
 
+/* The bytes, which lie in r, are read or written. */
+inline char *Machine::global_place(const Range &r, u64 address, u32 bytes, bool write, u32 lane)
+{
+    uint8_t *written = r.written ? r.written + (address - r.begin) : nullptr;
+    if (written && write) memset(written, 1, bytes);
+    if (written && !write && memchr(written, 0, bytes))
+        fault("global memory is read before it was written, at " + hex(address), lane);
+    return reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+}
+
 /* Where the bytes are, after all checks. */
 char *Machine::place(Space space, u64 address, u32 bytes, bool write, u32 lane, bool atomic)
 {
@@ -329,7 +340,7 @@ char *Machine::place(Space space, u64 address, u32 bytes, bool write, u32 lane, 
         for (const auto &t : module.tables()) {
             const u64 begin = reinterpret_cast<uintptr_t>(t->bytes.data());
             if (!write && address >= begin && address + bytes <= begin + t->bytes.size())
-                r = {begin, begin + t->bytes.size()};
+                r = {begin, begin + t->bytes.size(), nullptr};
         }
         if (!r.end && space == Space::constant) fault("constant memory out of bounds: " + hex(address), lane);
         try {
@@ -338,7 +349,8 @@ char *Machine::place(Space space, u64 address, u32 bytes, bool write, u32 lane, 
             fault(f.text, lane);
         }
     }
-    return reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+    if (atomic) global_place(r, address, bytes, false, lane);
+    return global_place(r, address, bytes, write, lane);
 }
 
 #define EACH_LANE(lane, mask)                                 \
@@ -395,7 +407,7 @@ inline char *Machine::quick_place(const Instruction &x, u64 address, u32 bytes, 
 {
     const Range &r = ranges[static_cast<size_t>(&x - kernel.code.data())];
     if (x.space == Space::global && address >= r.begin && address + bytes <= r.end && !(address & (bytes - 1)))
-        return reinterpret_cast<char *>(static_cast<uintptr_t>(address));
+        return global_place(r, address, bytes, write, lane);
     if (x.space == Space::param && address - parameter_begin + bytes <= kernel.parameter_bytes &&
         !(address & (bytes - 1)) && !write)
         return const_cast<char *>(static_cast<const char *>(launch.parameters)) + (address - parameter_begin);

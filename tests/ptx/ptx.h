@@ -12,7 +12,7 @@
    instructions; blocks come in random order.  A seed makes a run repeatable.
 
    What is checked.  Addresses lie inside of an allocation, of a shared variable or of the kernel's parameters, and are
-   aligned; shared and local memory was written before it is read; two threads do not access the same shared memory with
+   aligned; memory of every kind was written before it is read; two threads do not access the same shared memory with
    nothing between them that orders it, if one of them writes; all threads of a block reach a barrier, all lanes of a
    mask a warp instruction; an asynchronous copy lands when it is waited for and no sooner. */
 #ifndef PTX_H
@@ -143,9 +143,11 @@ class Module
     std::map<std::string, std::unique_ptr<Kernel>> kernels_;
 };
 
-/* Global memory.  reach throws Fault, or gives the allocation that holds these bytes. */
+/* Global memory.  reach throws Fault, or gives the allocation that holds these bytes; `written` has a byte for each of
+   its bytes, 1 where something has been written; NULL: all of them. */
 struct Range {
     uint64_t begin = 0, end = 0;
+    uint8_t *written = nullptr;
 };
 struct Memory {
     virtual ~Memory() {}

@@ -26,16 +26,17 @@ static u64 random_bits()
 
 /* ---- running a kernel ---- */
 
-/* One allocation. */
+/* One allocation; of its bytes those where `written` is 0 were never written, if it is used. */
 struct Buffer : ptx::Memory {
     std::vector<u64> words;
+    std::vector<u8> written;
     explicit Buffer(size_t bytes) : words((bytes + 7) / 8) {}
     char *data() { return reinterpret_cast<char *>(words.data()); }
     ptx::Range reach(uint64_t address, size_t bytes, bool) override
     {
         const u64 begin = reinterpret_cast<uintptr_t>(words.data()), end = begin + 8 * words.size();
         if (address < begin || address + bytes > end) throw ptx::Fault{"out of the buffer"};
-        return {begin, end};
+        return {begin, end, written.empty() ? nullptr : written.data()};
     }
 };
 
@@ -761,6 +762,33 @@ static std::string without(std::string text, const std::string &part, const std:
     return at == std::string::npos ? text : text.replace(at, part.size(), other);
 }
 
+/* Global memory that was never written: read as a whole, in part, by an atomic operation, by an asynchronous copy. */
+static void unwritten()
+{
+    static const struct {
+        const char *body;
+        bool found;
+    } all[] = {
+        {"ld.global.u32 %r5, [%rd1];", true},
+        {"st.global.u32 [%rd1], %r1;\nld.global.u32 %r5, [%rd1];", false},
+        {"st.global.u32 [%rd1], %r1;\nld.global.u16 %h1, [%rd1+2];", false},
+        {"st.global.u32 [%rd1], %r1;\nld.global.v2.u32 {%r5, %r6}, [%rd1];", true},
+        {"st.global.u8 [%rd1+3], %h1;\nld.global.u8 %h2, [%rd1+3];", false},
+        {"st.global.u8 [%rd1+3], %h1;\nld.global.u32 %r5, [%rd1];", true},
+        {"atom.global.add.u32 %r5, [%rd1], %r1;", true},
+        {"st.global.u32 [%rd1], %r1;\natom.global.add.u32 %r5, [%rd1], %r1;", false},
+        {"ld.u32 %r5, [%rd1];", true},
+        {"mov.u32 %r7, dynamic;\ncp.async.cg.shared.global [%r7], [%rd1], 16;\ncp.async.wait_all;", true},
+    };
+    for (const auto &each : all) {
+        Buffer buffer(64);
+        buffer.written.assign(64, 0);
+        const std::string fault = run(each.body, buffer, 1, 1, 256);
+        expect(each.found ? fault.find("global memory is read before") != std::string::npos : fault.empty(),
+               std::string("unwritten: ") + each.body + ": " + fault);
+    }
+}
+
 static void mistakes()
 {
     const std::string to_shared =
@@ -866,6 +894,7 @@ int main()
     warps();
     tensor_cores();
     mistakes();
+    unwritten();
     mutants();
     size_t rows = 0;
     for (const auto &row : ptx::rows()) {
