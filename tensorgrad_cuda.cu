@@ -7004,7 +7004,7 @@ template <int dtype> __global__ void tgi_col2im_elements(tgi_im2col m)
 static bool tgi_cuda_col2im(tgi_thread *S, const tgi_im2col *m)
 {
     const tgi_cuda_device *d = tgi_device_for(S, m->image.index);
-#define TGI_COL2IM(name, ...) tgi_col2im_elements<TGI_AS_##name>,
+#define TGI_COL2IM(name, ...) tgi_col2im_elements<TGI_AS_##name == TGI_AS_b8 ? TGI_AS_u8 : TGI_AS_##name>,
     void (*const kernels[])(tgi_im2col) = {TGI_ELEMENTS(TGI_COL2IM)};
     const int64_t numel = m->images * m->channels * m->size[0] * m->size[1] * m->size[2];
     return d && tgi_launch_each(S, d, kernels[m->image.dtype], numel, *m);

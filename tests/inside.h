@@ -23,6 +23,11 @@ const char *inside_op(int i, bool *has_rule, const char **formula);
    0; there is a list of its dims; under TG_AUTOCAST the inputs become the block's dtype, f32, or the widest. */
 enum { INSIDE_FLOAT_INPUT = 1, INSIDE_DIM = 2, INSIDE_DIMS = 4, INSIDE_LOW = 8, INSIDE_F32 = 16, INSIDE_WIDEST = 32 };
 int inside_op_flags(int i);
+/* The elementwise row of an op: how many inputs it has, 0 if the op has no such row, and a sum of these: it gives bool;
+   it computes integers alone; its last input is a mask; there is a kernel for its gradient.  inside_map calls it. */
+enum { INSIDE_TEST = 1, INSIDE_WHOLE = 2, INSIDE_MASK = 4, INSIDE_GRADIENT = 8 };
+int inside_inputs(int op, int *kind);
+tg_tensor *inside_map(int op, tg_tensor *const *x, double s, double t);
 const char *inside_size_text(double bytes);
 int inside_size_class(size_t bytes, size_t *rounded); /* -1: too large for the cache */
 size_t inside_largest_class(int *number);             /* bytes of a block of the largest class */

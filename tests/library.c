@@ -51,6 +51,27 @@ int inside_op_flags(int i)
            (flags & TGI_FLAG_CAST_F32 ? INSIDE_F32 : 0) | (flags & TGI_FLAG_CAST_WIDEST ? INSIDE_WIDEST : 0);
 }
 
+int inside_inputs(int op, int *kind)
+{
+    const tgi_op *row = tgi_op_row(op);
+#define INSIDE_ONE(name, ...) case TGI_OP_##name:
+    *kind = (row->kind == TGI_KIND_TEST ? INSIDE_TEST : 0) | (row->kind == TGI_KIND_WHOLE ? INSIDE_WHOLE : 0) |
+            (row->flags & TGI_FLAG_LAST_IS_MASK ? INSIDE_MASK : 0) | (tgi_gradient_of(op) >= 0 ? INSIDE_GRADIENT : 0);
+    switch (op) {
+        TGI_UNARY_OPS(INSIDE_ONE) TGI_SCALAR_OPS(INSIDE_ONE) return 1;
+        TGI_BINARY_OPS(INSIDE_ONE) TGI_BINARY_SCALAR_OPS(INSIDE_ONE) return 2;
+        TGI_TERNARY_OPS(INSIDE_ONE) return 3;
+    default: return 0;
+    }
+#undef INSIDE_ONE
+}
+
+tg_tensor *inside_map(int op, tg_tensor *const *x, double s, double t)
+{
+    int kind;
+    return tgi_elementwise(NULL, op, false, x, inside_inputs(op, &kind), s, t);
+}
+
 const char *inside_size_text(double bytes)
 {
     static char text[64];

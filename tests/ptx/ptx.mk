@@ -1,5 +1,6 @@
 # The interpreter of PTX, which ptx.h describes.
 #   make ptx                  the self-test; compiles tensorgrad_cuda.cu to PTX by nvcc, and runs the kernels' tests on it
+#   make ptx-kernels          each kernel of the file once, compared with the simulator; PTX_ARCH=90 for another sm_
 #   make ptx-mutants          mistakes in nvcc's PTX, each of which a test must notice; after make ptx, needs python3
 #   make sim SIM=ptx MAIN=tests/cuda/test_rows.c OUT=prog     then: TG_SIM_PTX=1 TG_SIM_DEVICES=2 ./prog
 # Without nvcc only the self-test runs.
@@ -25,19 +26,29 @@ $(PTX_FILE): tensorgrad_cuda.cu tensorgrad.h
 	@mkdir -p $(PTX_BUILD)
 	nvcc -ptx -arch=sm_$(PTX_ARCH) $< -o $@.new && mv $@.new $@
 
-# The tests whose kernels run here, from nvcc's PTX, in small; and how many of all kernels that were.
+# The tests of the kernels run here from nvcc's PTX, in small.
 PTX_TESTS ?= test_elementwise test_along test_rows test_windows test_linear test_flash
+PTX_RUN = TG_SIM_PTX='$(abspath $(PTX_FILE))' TG_SIM_DEVICES=2 TG_SIM_PTX_SEED=$(or $(SEED),1)
 ptx: ptx-selftest
-	@if ! command -v nvcc > /dev/null; then echo 'ptx: skipped: no nvcc'; else $(MAKE) -s ptx-tests; fi
+	@if ! command -v nvcc > /dev/null; then echo 'ptx: skipped: no nvcc'; else $(MAKE) -s ptx-kernels ptx-tests; fi
 
 ptx-tests: $(PTX_FILE)
-	@rm -f $(PTX_BUILD)/executed.txt
 	@for test in $(PTX_TESTS); do \
 	    $(MAKE) -s sim SIM=ptx MAIN=tests/cuda/$$test.c OUT=$(PTX_BUILD)/$$test && \
-	    SMALL=1 TG_SIM_PTX='$(abspath $(PTX_FILE))' TG_SIM_PTX_LOG=$(PTX_BUILD)/executed.txt TG_SIM_DEVICES=2 \
-	        TG_SIM_PTX_SEED=$(or $(SEED),1) $(PTX_BUILD)/$$test || exit 1; \
+	    SMALL=1 $(PTX_RUN) $(PTX_BUILD)/$$test || exit 1; \
 	done
-	@echo "ptx: $$(sort -u $(PTX_BUILD)/executed.txt | wc -l) of $$(grep -c '\.entry ' $(PTX_FILE)) kernels executed"
+
+# Fails if a kernel of the file did not run, and names those that did not.
+PTX_LOG = $(PTX_BUILD)/executed-$(PTX_ARCH).txt
+ptx-kernels: $(PTX_FILE)
+	@$(MAKE) -s sim SIM=ptx MAIN=tests/cuda/test_kernels.c OUT=$(PTX_BUILD)/test_kernels
+	@rm -f $(PTX_LOG)
+	@$(PTX_RUN) TG_SIM_PTX_COMPARE=1 TG_SIM_PTX_LOG=$(PTX_LOG) $(PTX_BUILD)/test_kernels
+	@sed -n 's/.*\.entry \([A-Za-z0-9_]*\).*/\1/p' $(PTX_FILE) | awk -v arch=$(PTX_ARCH) ' \
+	    NR == FNR { ran[$$1] = 1; if ($$2 > 0) ++rounded; else ++same; next } \
+	    { ++all; if (!($$1 in ran)) { print "not executed: " $$1; ++missing } } \
+	    END { printf "ptx: %d of %d kernels of sm_%d executed, %d with the bits of the simulator, %d within rounding\n", \
+	        all - missing, all, arch, same, rounded; exit missing > 0 || all == 0 }' $(PTX_LOG) -
 
 ptx-mutants: $(PTX_FILE)
 	@python3 $(PTX_DIR)/mutants.py $(PTX_FILE) $(PTX_BUILD)
@@ -48,4 +59,4 @@ ptx-selftest: $(PTX_BUILD)/selftest
 $(PTX_BUILD)/selftest: $(PTX_DIR)/selftest.cpp $(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o $(PTX_HEADERS)
 	$(PTX_COMPILE) -O0 $< $(PTX_BUILD)/execute.o $(PTX_BUILD)/parse.o -o $@
 
-.PHONY: ptx ptx-tests ptx-mutants ptx-selftest
+.PHONY: ptx ptx-kernels ptx-tests ptx-mutants ptx-selftest
