@@ -112,6 +112,40 @@ def cross_entropy_ex(x, target, *rest):
                            reduction=REDUCTIONS[p.flag])
 
 
+def spaced(a):
+    """a / 4 with 1, 4, 9, .. added on the diagonal."""
+    n = a.shape[-1]
+    return a * 0.25 + torch.eye(a.shape[-2], n, dtype=a.dtype) * torch.arange(1, n + 1, dtype=a.dtype).square()
+
+
+def mirrored(a):
+    return a + a.transpose(-2, -1)
+
+
+def positive(a):
+    a = spaced(a)
+    return a @ a.transpose(-2, -1)
+
+
+def triangle(a, upper):
+    return spaced(a).triu() if upper else spaced(a).tril()
+
+
+def qr(a, p):
+    q, r = torch.linalg.qr(spaced(a), p.text)
+    return torch.cat([q, r.transpose(-2, -1)], -2)
+
+
+def eigh(a, p):
+    values, vectors = torch.linalg.eigh(mirrored(spaced(a)), p.text)
+    return torch.cat([values.unsqueeze(-2), vectors.square()], -2)
+
+
+def svd(a, p):
+    u, s, v = torch.linalg.svd(spaced(a), p.flag != 0)
+    return torch.cat([u.square(), s.unsqueeze(-2), v.square().transpose(-2, -1)], -2)
+
+
 class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -241,11 +275,12 @@ CALLS = {
     "avg_pool2d_ex": lambda x, p: F.avg_pool2d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
     "max_pool3d": pool(F.max_pool3d), "max_pool3d_ex": pool_ex(F.max_pool3d), "avg_pool3d": pool(F.avg_pool3d),
     "avg_pool3d_ex": lambda x, p: F.avg_pool3d(x, p.dims, p.dims2, p.count, True, p.flag != 0),
-    **{name: (lambda function: lambda x, p: function(x, p.num, p.dims, p.dims2, p.flag != 0))(getattr(F, name))
-       for name in ("lp_pool1d", "lp_pool2d", "lp_pool3d")},
-    **{name: (lambda function: lambda x, i, p: function(x, i, p.dims))(getattr(F, name))
+    **{name: (lambda function: lambda x, p: function(x, p.num, p.dims[0], p.dims2[0], p.flag != 0))(getattr(F, name))
+       for name in ("lp_pool1d", "lp_pool2d")},
+    "lp_pool3d": lambda x, p: F.lp_pool3d(x, p.num, p.dims * 3, p.dims2 * 3, p.flag != 0),
+    **{name: (lambda function: lambda x, i, p: function(x, i, p.dims[0]))(getattr(F, name))
        for name in ("max_unpool1d", "max_unpool2d", "max_unpool3d")},
-    "max_unpool": lambda x, i, p: F.max_unpool2d(x, i, p.dims),
+    "max_unpool": lambda x, i, p: F.max_unpool2d(x, i, p.dims[0]),
     "grid_sample": lambda x, grid, p: F.grid_sample(x, grid, p.text, ("zeros", "border", "reflection")[p.count],
                                                     p.flag != 0),
     "affine_grid": lambda theta, p: F.affine_grid(theta, p.dims, p.flag != 0),
@@ -264,7 +299,7 @@ CALLS = {
     **{name: with_dims(getattr(torch, name)) for name in ("nansum", "nanmean")},
     "count_nonzero": lambda x, p: torch.count_nonzero(x, p.dims), "dist": lambda a, b, p: torch.dist(a, b, p.num),
     "pairwise_distance": lambda a, b, p: F.pairwise_distance(a, b, p.num),
-    "argsort": lambda x, p: torch.argsort(x, p.dim, stable=True), "median_dim": lambda x, p: torch.median(x, p.dim),
+    "argsort": lambda x, p: torch.argsort(x, dim=p.dim, stable=True), "median_dim": lambda x, p: torch.median(x, p.dim),
     **{name: (lambda function: lambda x, p: function(x, p.dim))(getattr(torch, name))
        for name in ("cumprod", "logcumsumexp", "cummax", "cummin")},
     "softmin": lambda x, p: F.softmin(x, p.dim), "kthvalue": lambda x, p: torch.kthvalue(x, p.count, p.dim),
@@ -342,12 +377,34 @@ CALLS = {
     "nanmedian_dim": lambda x, p: torch.nanmedian(x, p.dim), "mode": lambda x, p: torch.mode(x, p.dim),
     **{name: (lambda function: lambda x, q, p: function(x, q, p.dims[0], interpolation=p.text))(getattr(torch, name))
        for name in ("quantile", "nanquantile")},
-    "searchsorted": lambda x, s, p: torch.searchsorted(s, x), "histc": lambda x, p: torch.histc(x, p.count, p.num, p.num2),
+    "searchsorted": lambda x, s, p: torch.searchsorted(s, x), "histogram": lambda x, e, w, p: torch.histogram(x, e, weight=w)[0],
+    "histc": lambda x, p: torch.histc(x, p.count, p.num, p.num2),
     **{name: (lambda function: lambda x, p: function(x, dim=p.dim))(getattr(torch, name[:-4]))
        for name in ("unique_dim", "unique_consecutive_dim")},
     "repeat_interleave_tensor": lambda x, n, p: torch.repeat_interleave(x, n, p.dim),
     "scatter_reduce": lambda x, i, s, p: torch.scatter_reduce(x, p.dim, i, s, p.text, include_self=p.flag != 0),
     "index_reduce": lambda x, i, s, p: torch.index_reduce(x, p.dim, i, s, p.text, include_self=p.flag != 0),
+    # linear algebra, of the same matrices as in samples.h
+    **{"linalg_" + name: (lambda function: lambda a, p: function(spaced(a)))(getattr(torch.linalg, name))
+       for name in ("inv", "det", "lu_factor", "pinv", "svdvals")},
+    "linalg_slogdet": lambda a, p: torch.stack(torch.linalg.slogdet(spaced(a)), -1),
+    "linalg_cholesky": lambda a, p: torch.linalg.cholesky(positive(a), upper=p.flag != 0),
+    "cholesky_inverse": lambda a, p: torch.cholesky_inverse(triangle(a, p.flag), upper=p.flag != 0),
+    "cholesky_solve": lambda a, b, p: torch.cholesky_solve(b, triangle(a, p.flag), upper=p.flag != 0),
+    "linalg_qr": qr, "linalg_eigh": eigh, "linalg_svd": svd,
+    "linalg_eigvalsh": lambda a, p: torch.linalg.eigvalsh(mirrored(spaced(a)), p.text),
+    "linalg_solve": lambda a, b, p: torch.linalg.solve(spaced(a), b),
+    "linalg_lu_solve": lambda a, b, p: torch.linalg.lu_solve(*torch.linalg.lu_factor(spaced(a)), b),
+    "linalg_lstsq": lambda a, b, p: torch.linalg.lstsq(spaced(a), b).solution,
+    "linalg_solve_triangular": lambda a, b, p: torch.linalg.solve_triangular(spaced(a), b, upper=False),
+    "triangular_solve": lambda a, b, p: torch.triangular_solve(b, spaced(a), upper=False).solution,
+    "linalg_householder_product": lambda a, b, p: torch.linalg.householder_product(a, b),
+    "linalg_matrix_rank": lambda a, p: torch.linalg.matrix_rank(a, rtol=p.num),
+    "linalg_matrix_norm": lambda a, p: torch.linalg.matrix_norm(spaced(a), p.text),
+    "linalg_cond": lambda a, p: torch.linalg.cond(spaced(a), p.text),
+    "linalg_matrix_power": lambda a, p: torch.linalg.matrix_power(spaced(a), p.count),
+    "linalg_matrix_exp": lambda a, p: torch.linalg.matrix_exp(a * p.num),
+    "linalg_multi_dot": lambda *x: torch.linalg.multi_dot(x[:-1]),
     # others
     "dropout": lambda x, p: F.dropout(x, p.num, p.flag != 0),
     "multinomial": lambda x, p: torch.multinomial(x, p.count, p.flag != 0),
