@@ -1335,6 +1335,10 @@ TG_API tg_tensor *tg_frac(tg_tensor *x);
 /* Rounded to so many decimals after the point, before it if negative; gradient 0; floating point only.
    torch.round (decimals) */
 TG_API tg_tensor *tg_round_decimals(tg_tensor *x, int decimals);
+/* Degrees to radians, x pi / 180; integers become the default dtype.  torch.deg2rad */
+TG_API tg_tensor *tg_deg2rad(tg_tensor *x);
+/* Radians to degrees; integers become the default dtype.  torch.rad2deg */
+TG_API tg_tensor *tg_rad2deg(tg_tensor *x);
 /* sin(pi x) / (pi x), 1 at 0.  torch.sinc */
 TG_API tg_tensor *tg_sinc(tg_tensor *x);
 /* log(x / (1 - x)), with x limited to [eps, 1 - eps] first; eps < 0: not limited; floating point only.  torch.logit */
@@ -2967,6 +2971,7 @@ TG_API tg_tensor *tg_gamma_kl(tg_tensor *concentration, tg_tensor *rate, tg_tens
     R(multi_margin_loss) R(multilabel_soft_margin_loss) R(triplet_margin_with_distance_loss)                           \
     R(fmod) R(remainder) R(floor_divide) R(div_rounded) R(fmax) R(fmin) R(hypot) R(logaddexp) R(xlogy) R(asinh)        \
     R(acosh) R(atanh) R(exp2) R(erfc) R(erfinv) R(frac) R(round_decimals) R(sinc) R(logit) R(nan_to_num)               \
+    R(deg2rad) R(rad2deg)                                                                                              \
     R(hardshrink) R(softshrink) R(tanhshrink) R(threshold)                                                             \
     R(nansum) R(nanmean) R(count_nonzero) R(dist) R(pairwise_distance) R(argsort) R(msort) R(median) R(cumprod)        \
     R(logcumsumexp) R(softmin) R(local_response_norm) R(gaussian_nll_loss) R(poisson_nll_loss) R(soft_margin_loss)     \
@@ -6941,7 +6946,7 @@ enum {
     OP(histogram, "t,edges,weight?", FLOAT_INPUT) OP(scatter_reduce, "t,index,src", CAST_WIDEST | DIM)                 \
     OP(equal, "a,b", NOTHING) OP(allclose, "a,b", NOTHING) OP(grad_scaler_scale, "loss", NOTHING)                      \
     OP(bilinear, "x1,x2,weight,bias?", CAST_WIDEST)                                                                    \
-    OP(isclose, "a,b", NOTHING) TGI_SPECIAL_COMPOSITES(OP)
+    OP(isclose, "a,b", NOTHING) OP(deg2rad, "x", NOTHING) OP(rad2deg, "x", NOTHING) TGI_SPECIAL_COMPOSITES(OP)
 
 /* Ops and composites of LINALG, which come last, so that without them no other has another number. */
 #ifdef TG_NO_LINALG
@@ -19165,6 +19170,12 @@ tg_tensor *tg_isneginf(tg_tensor *x) { return tgi_is_equal_to("isneginf", x, -(d
 
 /* ---- composites of these: each has a row in TGI_COMPOSITES ---- */
 
+/* x times a number; integers become the default dtype */
+static tg_tensor *tgi_mul_of_floats(const tgi_thread *S, tg_tensor *x, double number)
+{
+    return tg_mul_scalar(tgi_dtypes[x->dtype].floating ? x : tg_to_dtype(x, S->default_dtype), number);
+}
+
 /* tg_NAME of the parameters is one expression of other ops; the last argument names its tensors. */
 #define TGI_COMPOSED(name, parameters, y, ...)                                                     \
     tg_tensor *tg_##name parameters                                                                \
@@ -19180,6 +19191,8 @@ TGI_COMPOSED(fmin, (tg_tensor *a, tg_tensor *b),
              tg_minimum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
 TGI_COMPOSED(frac, (tg_tensor *x), tg_sub(x, tg_trunc(x)), &x)
 TGI_COMPOSED(tanhshrink, (tg_tensor *x), tg_sub(x, tg_tanh(x)), &x)
+TGI_COMPOSED(deg2rad, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 0.017453292519943295), &x)
+TGI_COMPOSED(rad2deg, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 57.295779513082321), &x)
 TGI_COMPOSED(threshold, (tg_tensor *x, double threshold, double value),
              tgi_dtypes[x->dtype].floating ? tgi_map1(TGI_OP_threshold, false, x, threshold, value)
                                            : tg_masked_fill(x, tg_le_scalar(x, threshold), value), &x)
@@ -19197,6 +19210,13 @@ static tg_tensor *tgi_truncated_quotient(tg_tensor *a, tg_tensor *b)
     return tg_mul(tg_mul(tg_sign(a), tg_sign(b)), tg_floor_divide(tg_abs(a), tg_abs(b)));
 }
 
+/* y with a gradient of 0 for a and b: that of a quotient behind trunc would be 0 / b, NaN where b is 0. */
+static tg_tensor *tgi_without_slope(tg_tensor *y, tg_tensor *a, tg_tensor *b)
+{
+    if (!tg_is_grad_enabled() || !(tg_requires_grad(a) || tg_requires_grad(b))) return y;
+    return tg_sub(y, tg_mul_scalar(tg_abs(tg_add(tg_sign(a), tg_sign(b))), 0));
+}
+
 tg_tensor *tg_div_rounded(tg_tensor *a, tg_tensor *b, const char *rounding_mode)
 {
     tgi_composite c;
@@ -19210,7 +19230,7 @@ tg_tensor *tg_div_rounded(tg_tensor *a, tg_tensor *b, const char *rounding_mode)
         tgi_fail(c.S, TG_ERR_ARGUMENT, "div_rounded",
                  "div expected rounding_mode to be one of 'trunc', or 'floor' but found '%.40s'", rounding_mode);
     else if (tgi_dtypes[a->dtype].floating || tgi_dtypes[b->dtype].floating)
-        y = tg_trunc(tg_div(a, b));
+        y = tgi_without_slope(tg_trunc(tg_div(tg_detach(a), tg_detach(b))), a, b);
     else
         y = tgi_truncated_quotient(a, b);
     return tgi_composite_end(&c, y);
@@ -22884,7 +22904,7 @@ static bool tgi_reduce_extreme_gradient(tg_ctx *ctx, tg_tensor *g, tg_tensor **g
     tg_tensor *of_src = tg_to_dtype(tg_eq(src, tg_gather(y, dim, index)), dtype);
     if (!of_src) return false;
     if (!tgi_reduces_self(ctx)) of_t = tg_scatter(of_t, dim, index, tg_zeros_like(of_src));
-    g = tg_div(g, tg_scatter_add(of_t, dim, index, of_src));
+    g = tg_div(g, tg_clamp_min(tg_scatter_add(of_t, dim, index, of_src), 1)); /* none equals NaN */
     grad_in[0] = tg_mul(g, of_t);
     grad_in[2] = tg_mul(tg_gather(g, dim, index), of_src);
     return grad_in[0] && grad_in[2];
@@ -30759,13 +30779,15 @@ tg_tensor *tg_linalg_householder_product(tg_tensor *A, tg_tensor *tau)
                                   "than or equal to tau.shape[-1]; tau has the dtype and the batch dims of input; but "
                                   "they are %s and %s", tgi_shape_text(A).text, tgi_shape_text(tau).text);
     }
-    tg_tensor *one = tgi_identity_like(A, m, n), *v = tg_add(tg_tril(A, -1), one);
-    tg_tensor *q = v ? tg_copy_(tg_clone(A), one) : NULL;
-    for (int64_t i = k - 1; q && i >= 0; --i) {
-        tg_tensor *column = tg_narrow(v, -1, i, 1), *scale = tg_unsqueeze(tg_narrow(tau, -1, i, 1), -1);
-        q = tg_sub(q, tg_mul(scale, tg_matmul(column, tg_matmul(tgi_turned(column), q))));
-    }
-    return tgi_composite_end(&c, q);
+    /* 1 - V T V^T, where T^-1 has 1 / tau on its diagonal and V^T V above it (after Schreiber and Van Loan, 1989) */
+    tg_tensor *one = tgi_identity_like(A, m, n), *V = tg_add(tg_tril(A, -1), one);
+    V = V ? tg_narrow(V, -1, 0, k) : NULL;
+    tg_tensor *turned = tgi_turned(V), *scale = tg_unsqueeze(tau, -1);
+    if (!turned || !scale) return tgi_composite_end(&c, NULL);
+    tg_tensor *above = tg_mul(scale, tg_triu(tg_matmul(turned, V), 1));
+    tg_tensor *side = tg_mul(scale, tg_narrow(turned, -1, 0, n));
+    side = above && side ? tg_linalg_solve_triangular(above, side, true, true, true) : NULL;
+    return tgi_composite_end(&c, side ? tg_sub(one, tg_matmul(V, side)) : NULL);
 }
 
 /* ---- eigenvalues of symmetric matrices ---- */
@@ -59271,6 +59293,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_trunc(...) TGI_CALL(exp, trunc, __VA_ARGS__)
 #define tg_frac(...) TGI_CALL(exp, frac, __VA_ARGS__)
 #define tg_round_decimals(...) TGI_CALL(softmax, round_decimals, __VA_ARGS__)
+#define tg_deg2rad(...) TGI_CALL(exp, deg2rad, __VA_ARGS__)
+#define tg_rad2deg(...) TGI_CALL(exp, rad2deg, __VA_ARGS__)
 #define tg_sinc(...) TGI_CALL(exp, sinc, __VA_ARGS__)
 #define tg_logit(...) TGI_CALL(add_scalar, logit, __VA_ARGS__)
 #define tg_nan_to_num(...) TGI_CALL(nan_to_num, nan_to_num, __VA_ARGS__)

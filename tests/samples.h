@@ -836,6 +836,8 @@ enum {
     OP(logit, tg_logit(a, p->num), EXACT | SEVERAL) \
     OP(nan_to_num, tg_nan_to_num(a, p->num, p->num2, -5), EXACT | SEVERAL | QUIET) \
     OP(tanhshrink, tg_tanhshrink(a), EXACT | SEVERAL) \
+    OP(deg2rad, tg_deg2rad(a), SEVERAL) \
+    OP(rad2deg, tg_rad2deg(a), SEVERAL) \
     OP(threshold, tg_threshold(a, p->num, p->num2), EXACT | SEVERAL) \
     OP(nansum, tg_nansum(a, p->dims, p->flag != 0), QUIET) \
     OP(nanmean, tg_nanmean(a, p->dims, p->flag != 0), QUIET) \
@@ -1827,6 +1829,8 @@ SAMPLES(div_rounded)
     sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(3), text("trunc"));
     sample(range(4.2, 4.8), S(2, 3), range(1.5, 2), S(3), text("floor"));
     expect(tg_div_rounded(f64("[5, -5, 1]"), f64("[3, 3, 0]"), "trunc"), "[1, -1, inf]");
+    edge(in("[0, 1, -5, 5]"), in("[0, 0, 3, inf]"), text("trunc"), gives("[nan, inf, -1, 0]"), grads("[0, 0, 0, 0]"),
+         grads("[0, 0, 0, 0]"));
     expect(tg_div_rounded(f64("[5, -5]"), f64("[3, 3]"), "floor"), "[1, -2]");
     expect(tg_div_rounded(i64("[7, -7, 7, 7]"), i64("[3, 3, -3, 0]"), "trunc"), "[2, -2, -2, 0]");
     refuse(tg_div_rounded(ones(2), ones(2), "up"), "but found 'up'");
@@ -1903,6 +1907,20 @@ SAMPLES(softshrink)
     edge(in("[-1.5, 0.25, 0.5, 2]"), num(0.5), gives("[-1, 0, 0, 1.5]"), grads("[1, 0, 0, 1]"));
     edge(in("[-inf, -0.25, inf, nan]"), num(0), gives("[-inf, -0.25, inf, nan]"), grads("[1, 1, 1, 1]"));
     refuse(tg_softshrink(ones(2), -1), "lambda must be in range [0,");
+}
+SAMPLES(deg2rad)
+{
+    everywhere(-200, 200);
+    edge(in("[-180, 0, 90, inf, nan]"), gives("[-3.141592653589793, 0, 1.5707963267948966, inf, nan]"),
+         grads("[0.017453292519943295, 0.017453292519943295, 0.017453292519943295, 0.017453292519943295, "
+               "0.017453292519943295]"));
+    expect(tg_deg2rad(i64("[0, 180]")), "[0, 3.14159274101]");
+}
+SAMPLES(rad2deg)
+{
+    everywhere(-4, 4);
+    edge(in("[-1, 0, 0.5, inf, nan]"), gives("[-57.29577951308232, 0, 28.64788975654116, inf, nan]"),
+         grads("[57.29577951308232, 57.29577951308232, 57.29577951308232, 57.29577951308232, 57.29577951308232]"));
 }
 SAMPLES(tanhshrink)
 {
@@ -5610,7 +5628,8 @@ SAMPLES(scatter_reduce)
          grads("[0, 1, 4]"), grads("[0, 10, 4]"));
     edge(in("[2, 3, 4]"), ids("[0, 0, 2]"), in("[1, 2, 4]"), dim(0), text("amax"), flag(1), gives("[2, 3, 4]"),
          grads("[0.5, 1, 0.5]"), grads("[0, 0.5, 0.5]"));
-    edge(in("[9, 3, 9]"), ids("[0, 0, 2]"), in("[1, 1, nan]"), dim(0), text("amax"), gives("[1, 3, nan]"));
+    edge(in("[9, 3, 9]"), ids("[0, 0, 2]"), in("[1, 1, nan]"), dim(0), text("amax"), gives("[1, 3, nan]"),
+         grads("[0, 1, 0]"), grads("[0.5, 0.5, 0]"));
     edge(in("[9, 3, 9]"), ids("[0, 0, 2]"), in("[1, 1, 4]"), dim(0), text("amin"), gives("[1, 3, 4]"), grads("[0, 1, 0]"),
          grads("[0.5, 0.5, 1]"));
     expect(tg_scatter_reduce(i64("[7, 3]"), 0, i64("[0, 0]"), i64("[2, 4]"), "mean", true), "[4, 3]");

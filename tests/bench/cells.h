@@ -250,7 +250,7 @@ static const family families[] = {
     {"hypot logaddexp fmax fmin", FLOATS, sizes, "N,N"},
     {"fmod remainder floor_divide xlogy", FLOATS, sizes, "N,N positive"},
     {"div_rounded", FLOATS, sizes, "N,N text=floor positive"},
-    {"frac sinc tanhshrink", FLOATS, sizes, "N"},
+    {"frac sinc tanhshrink deg2rad rad2deg", FLOATS, sizes, "N"},
     {"logit", FLOATS, sizes, "N num=-1 positive"},
     {"round_decimals", FLOATS, sizes, "N count=2"},
     {"nan_to_num", FLOATS, sizes, "N num=0 num2=5; N num=0 num2=1"},

@@ -83,7 +83,7 @@ def record(name, call, *args, **options):
 
 def unary():
     names = """neg abs sign exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin acos atan sinh cosh
-        tanh asinh acosh atanh sigmoid erf erfc erfinv floor ceil round trunc frac i0"""
+        tanh asinh acosh atanh deg2rad rad2deg sigmoid erf erfc erfinv floor ceil round trunc frac i0"""
     for n in names.split(): record(n, getattr(torch, n), LINE)
     record("sinc", torch.sinc, [x for x in LINE if x == 0 or abs(x) > 1e-9])
     for n in "lgamma", "digamma": record(n, getattr(torch, n), GAMMA)

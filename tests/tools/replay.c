@@ -1566,7 +1566,7 @@ static const row rows[] = {
     UNARY(asinh), UNARY(acosh), UNARY(atanh), UNARY(exp2), UNARY(erfc), UNARY(erfinv), UNARY(frac), UNARY(sinc),
     BINARY(fmod), BINARY(remainder), BINARY(floor_divide), BINARY(hypot), BINARY(logaddexp), BINARY(xlogy),
     BINARY(fmax), BINARY(fmin), OP(logit), OP(nan_to_num), NN(hardshrink), NN(softshrink), NN(threshold),
-    WITH("nn.functional.tanhshrink", unary, one, tg_tanhshrink),
+    WITH("nn.functional.tanhshrink", unary, one, tg_tanhshrink), UNARY(deg2rad), UNARY(rad2deg),
     OP(nansum), OP(count_nonzero), OP(dist), NN(pairwise_distance), OP(argsort), UNARY(msort), OP(median),
     WITH("cumprod", dim_op, at, tg_cumprod), WITH("logcumsumexp", dim_op, at, tg_logcumsumexp),
     WITH("cummax", running, running, tg_cummax), WITH("cummin", running, running, tg_cummin), OP(aminmax),
