@@ -47946,6 +47946,8 @@ typedef struct {
     bool direct[TGI_MAX_ARGS];   /* needs no tile: of the kernel's dtype, and each call's elements lie side by side */
     bool constant[TGI_MAX_ARGS]; /* the tile holds the same in all blocks, and is filled once */
     bool by_rows;                /* a call of the kernel for each row of a block; else one for the block */
+    int number; /* the operand of which each row has one element, which the kernel takes as scalar[slot]; or 0 */
+    int slot;
     void (*stream)(void *y, const void *x, int64_t bytes); /* not NULL: stores the tiles of a result without gaps */
 } tgi_map_job;
 
@@ -48029,6 +48031,7 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
     const int r = iter->ndim - 2;
     tgi_block_tile tile[4];
     bool filled[4] = {false, false, false, false};
+    double scalar[2] = {job->scalar[0], job->scalar[1]};
     (void)thread;
     for (; first < end; ++first) {
         tgi_part block;
@@ -48045,7 +48048,10 @@ static void tgi_map_range(const void *job_, int thread, int64_t first, int64_t e
                            filled[k] ? job->blocks.columns : block.columns);
         }
         for (int64_t i = 0; i < calls; ++i) {
-            job->kernel(n, job->scalar, at[0], at[1], at[2], at[3]);
+            if (job->number)
+                scalar[job->slot] = job->compute == TG_F64 ? *(const double *)(const void *)at[job->number]
+                                                           : (double)*(const float *)(const void *)at[job->number];
+            job->kernel(n, scalar, at[0], at[job->number == 1 ? 2 : 1], job->number ? NULL : at[2], at[3]);
             for (int k = 0; k < iter->nargs; ++k) at[k] += step[k];
         }
         if (!job->direct[0]) tgi_store_block(job, block.at[0], &tile[0], block.rows, block.columns);
@@ -48082,8 +48088,47 @@ static bool tgi_streams(const tgi_iter *iter, double numel)
     return bytes >= (double)TGI_STREAM_LEAST;
 }
 
-/* Chooses the blocks, which operands need tiles, and which of these are filled once. */
-static void tgi_map_plan(tgi_map_job *job)
+/* Ops of two operands that are ops of one and a number where all elements of the first operand, or of the second, are
+   that number; 0: none that is the same for each number, the sign of 0 included. */
+static const struct {
+    int op, first, second, slot;
+} tgi_number_ops[] = {
+    {TGI_OP_add, TGI_OP_add_scalar, TGI_OP_add_scalar, 0}, {TGI_OP_sub, TGI_OP_rsub_scalar, TGI_OP_sub_scalar, 0},
+    {TGI_OP_mul, TGI_OP_mul_scalar, TGI_OP_mul_scalar, 0}, {TGI_OP_div, 0, TGI_OP_div_scalar, 0},
+    {TGI_OP_maximum, 0, TGI_OP_clamp, 0},                  {TGI_OP_minimum, 0, TGI_OP_clamp, 1},
+    {TGI_OP_eq, TGI_OP_eq_scalar, TGI_OP_eq_scalar, 0},    {TGI_OP_ne, TGI_OP_ne_scalar, TGI_OP_ne_scalar, 0},
+    {TGI_OP_lt, TGI_OP_gt_scalar, TGI_OP_lt_scalar, 0},    {TGI_OP_le, TGI_OP_ge_scalar, TGI_OP_le_scalar, 0},
+    {TGI_OP_gt, TGI_OP_lt_scalar, TGI_OP_gt_scalar, 0},    {TGI_OP_ge, TGI_OP_le_scalar, TGI_OP_ge_scalar, 0},
+};
+
+/* Where an operand has one element for each long row, as [N, 1] beside [N, C], the kernel of an op with a number takes
+   the place of the op's, which would need copies of that element (add f32 8x64x16x16,64x1x1). */
+static void tgi_map_plan_number(tgi_map_job *job, const tgi_kernels *kernels, int op)
+{
+    const tgi_iter *const iter = &job->blocks.iter;
+    const int c = iter->ndim - 1, k = iter->stride[1][c] == 0 ? 1 : 2;
+    const int64_t size = tgi_bytes_of(job->compute);
+    if (iter->nargs != 3 || iter->stride[k][c] != 0 || iter->stride[k][c - 1] == 0 ||
+        iter->dim[c] * size < 2 * TGI_SHORT_BYTES)
+        return;
+    for (int i = 0; i < 3; ++i) {
+        if (iter->dtype[i] != (i ? job->compute : job->result) ||
+            (i != k && iter->stride[i][c] != tgi_bytes_of(iter->dtype[i])))
+            return;
+    }
+    for (size_t i = 0; i < sizeof tgi_number_ops / sizeof *tgi_number_ops; ++i) {
+        const int with = k == 1 ? tgi_number_ops[i].first : tgi_number_ops[i].second;
+        if (tgi_number_ops[i].op != op || with == 0) continue;
+        job->kernel = kernels->map[job->compute == TG_F64][with];
+        job->number = k;
+        job->slot = tgi_number_ops[i].slot;
+        job->scalar[1 - job->slot] = job->slot ? -(double)INFINITY : (double)INFINITY; /* of clamp */
+    }
+}
+
+/* Chooses the blocks, which operands need tiles, and which of these are filled once.  op: that of a loop in f32 or f64
+   with an op of the op table; else -1. */
+static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
 {
     tgi_iter *const iter = &job->blocks.iter;
     const bool across = tgi_blocks_choose_rows(iter);
@@ -48091,10 +48136,13 @@ static void tgi_map_plan(tgi_map_job *job)
     const bool short_rows = iter->dim[c] * tgi_bytes_of(job->compute) < TGI_SHORT_BYTES;
     bool all_direct = true, streams = job->stream != NULL;
     job->by_rows = false;
+    job->number = job->slot = 0;
+    if (!across && op >= 0) tgi_map_plan_number(job, kernels, op);
     for (int k = 0; k < iter->nargs; ++k) {
         const bool dense = tgi_is_dense_block(iter, k, iter->dim[r], iter->dim[c]);
         const bool rows = !short_rows && iter->stride[k][c] == tgi_bytes_of(iter->dtype[k]);
-        job->direct[k] = iter->dtype[k] == (k ? job->compute : job->result) && (dense || rows);
+        job->direct[k] = iter->dtype[k] == (k ? job->compute : job->result) &&
+                         (dense || rows || (k > 0 && k == job->number));
         all_direct = all_direct && job->direct[k];
     }
     if (streams && job->direct[0]) job->direct[0] = all_direct = false;
@@ -48136,7 +48184,10 @@ static bool tgi_map_with(tgi_thread *S, const tgi_loop *loop, tgi_map_kernel ker
     const int64_t numel = job.blocks.iter.numel;
     if (numel == 0) return true;
     job.stream = light && tgi_streams(&job.blocks.iter, (double)numel) ? tgi_kernels_of(S)->stream : NULL;
-    tgi_map_plan(&job);
+    const tgi_kernels *const kernels = tgi_kernels_of(S);
+    const bool floats = job.compute == TG_F32 || job.compute == TG_F64;
+    const bool is_op = floats && kernel == kernels->map[job.compute == TG_F64][loop->kernel];
+    tgi_map_plan(&job, kernels, is_op ? loop->kernel : -1);
     const double work = (double)numel * cost * (double)tgi_bytes_of(job.compute) / 4;
     tgi_parallel_for(tgi_parts_for(S, work, job.blocks.count), job.blocks.count, tgi_map_range, &job);
     return true;

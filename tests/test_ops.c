@@ -1864,6 +1864,34 @@ TEST(blocks_of_loops)
     }
 }
 
+/* Ops beside an operand that has one element for each row, which long rows take as a number: to the last bit what they
+   give beside copies of that element, signs of 0 and NaN included. */
+TEST(an_element_for_each_row)
+{
+    static tg_tensor *(*const ops[])(tg_tensor *, tg_tensor *) = {
+        tg_add, tg_sub, tg_mul, tg_div, tg_maximum, tg_minimum, tg_eq, tg_ne, tg_lt, tg_le, tg_gt, tg_ge, tg_pow,
+        tg_atan2};
+    static const int64_t columns[] = {31, 63, 64, 65, 200, 2500};
+    for (unsigned i = 0; i < 2 * 6 * sizeof ops / sizeof *ops; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = i % 2 ? TG_F64 : TG_F32;
+        const tg_shape shape = TG_SHAPE(3, 9, columns[i / 2 % 6]);
+        tg_tensor *(*const op)(tg_tensor *, tg_tensor *) = ops[i / 12];
+        tg_tensor *x = tg_to_dtype(tg_randint_on(-2, 3, shape, TG_I64, HERE), dtype); /* with 0 and -0 */
+        x = tg_mul(x, tg_sub_scalar(tg_to_dtype(tg_randint_on(0, 2, shape, TG_I64, HERE), dtype), 0.5));
+        tg_tensor *e = of(dtype, "[0, -0, nan, inf, -inf, 1, -1, 0.5, -3]");
+        e = tg_expand(tg_reshape(e, TG_SHAPE(1, 9, 1)), TG_SHAPE(3, 9, 1));
+        tg_tensor *copies = tg_contiguous(tg_expand(e, shape));
+        for (int first = 0; first < 2; ++first) {
+            tg_tensor *y = first ? op(e, x) : op(x, e), *wanted = first ? op(copies, x) : op(x, copies);
+            tg_tensor *nan = tg_isnan(wanted);
+            CHECK(tg_equal(tg_isnan(y), nan));
+            y = tg_masked_fill(y, nan, 1), wanted = tg_masked_fill(wanted, nan, 1);
+            CHECK(tg_equal(y, wanted) && tg_equal(tg_signbit(y), tg_signbit(wanted)));
+        }
+    }
+}
+
 /* Indices in memory in any way: dense, across, with gaps, the same in each row or column; of i64 and i32, many of them
    equal.  gather, scatter and sums, by loops for each size of an element, as the plain backend computes them. */
 TEST(blocks_of_indices)
@@ -2339,6 +2367,7 @@ static void run_tests(void)
     RUN(conversions_by_vectors);
     RUN(blocks);
     RUN(blocks_of_loops);
+    RUN(an_element_for_each_row);
     RUN(blocks_of_indices);
     RUN(first_of_many);
     RUN(long_inputs);
