@@ -51686,6 +51686,32 @@ static void tgi_gemm_pack_quads(float *panel, int width, const float *x, int64_t
     }
 }
 
+/* tgi_gemm_pack_lanes for all lanes of a panel, of bf16 or f16, where lanes or the elements along a lane are
+   neighbours: these are converted side by side, and then transposed (linear f16 32x1024,1024x1024). */
+static void tgi_gemm_pack_halves(float *panel, int width, tg_dtype dtype, const char *x, int64_t lane_step,
+                                 int64_t step, int64_t n)
+{
+    const int64_t at[4] = {0, TGI_GEMM_PIECE, 2 * TGI_GEMM_PIECE, 3 * TGI_GEMM_PIECE};
+    float quad[4 * TGI_GEMM_PIECE];
+    if (lane_step == 1) {
+        for (int64_t i = 0; i < n; ++i) tgi_load_elements(TG_F32, panel + i * width, dtype, x + 2 * i * step, 2, width);
+        return;
+    }
+    for (int64_t first = 0, run; first < n; first += run, panel += run * width, x += 2 * run) {
+        run = tgi_at_most(n - first, TGI_GEMM_PIECE);
+        for (int next = 0; next < width; next += 4) {
+            const int lane = next + 4 <= width ? next : width - 4;
+            int64_t i = 0;
+            for (int k = 0; k < 4; ++k)
+                tgi_load_elements(TG_F32, quad + at[k], dtype, x + 2 * (lane + k) * lane_step, 2, run);
+            for (; i + 4 <= run; i += 4) tgi_transpose_four(quad + i, at, panel + i * width + lane, width);
+            for (; i < run; ++i) {
+                for (int k = 0; k < 4; ++k) panel[i * width + lane + k] = quad[at[k] + i];
+            }
+        }
+    }
+}
+
 TGI_LOOPS_BEGIN
 /* panel [count / 2 rounded up, width] = x [lanes, count] of bf16 transposed: each element is two neighbours along a
    lane, or one and zero; those of the columns from `lanes` to `width` are zeros.  Steps in elements of x. */
@@ -51749,8 +51775,11 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
     const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
     if (lanes > width) lanes = width;
-    if (x.dtype == TG_F32 && lanes == width && width >= 4 && (lane_step == 1 || step == 1)) {
+    const bool whole = lanes == width && width >= 4 && (lane_step == 1 || step == 1);
+    if (x.dtype == TG_F32 && whole) {
         tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
+    } else if ((x.dtype == TG_BF16 || x.dtype == TG_F16) && whole) {
+        tgi_gemm_pack_halves((float *)(void *)panel, width, x.dtype, from, lane_step, step, n);
     } else {
         tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
     }
