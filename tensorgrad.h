@@ -52228,7 +52228,9 @@ static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
     job->out = g->out.dtype;
     job->along_k = job->w.row == 1;
     const bool is_long = job->k >= (job->along_k ? 16 * job->rows : 4); /* else tiles are faster, as measured */
-    return is_long && (job->along_k || job->w.col == 1) && job->rows <= TGI_FEW_ROWS && !g->adds;
+    const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) &&
+                          g->b.dtype != TG_BF16; /* likewise; their tile takes denormals as 0 */
+    return is_long && !is_small && (job->along_k || job->w.col == 1) && job->rows <= TGI_FEW_ROWS && !g->adds;
 }
 
 static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
