@@ -25942,11 +25942,14 @@ tg_tensor *tg_im2col(tg_tensor *x, tg_shape kernel, tg_shape dilation, tg_shape 
                                   "got %s", (long long)reach[0], (long long)reach[1], tgi_shape_text(x).text);
     }
     tg_tensor *y = tg_pad(x->ndim == 3 ? tg_unsqueeze(x, 0) : x, TG_SHAPE(p[1], p[1], p[0], p[0]), 0);
-    y = tg_slice(tg_unfold(y, 2, reach[0], s[0]), -1, 0, INT64_MAX, d[0]); /* [N, C, rows, W, kh] */
-    y = tg_slice(tg_unfold(y, 3, reach[1], s[1]), -1, 0, INT64_MAX, d[1]); /* [N, C, rows, cols, kh, kw] */
-    if (y) {
-        const int64_t n = y->dim[0], channels = y->dim[1], windows = y->dim[2] * y->dim[3];
-        y = tg_reshape(tg_permute(y, TG_DIMS(0, 1, 4, 5, 2, 3)), TG_SHAPE(n, channels * k[0] * k[1], windows));
+    y = y ? tg_contiguous(y) : NULL;
+    if (y) { /* one view of all windows, so that its gradient is one sum, along rows of windows */
+        const int64_t n = y->dim[0], channels = y->dim[1], row = y->dim[3], plane = row * y->dim[2];
+        const int64_t rows = (y->dim[2] - reach[0]) / s[0] + 1, cols = (row - reach[1]) / s[1] + 1;
+        tgi_view_info windows = {4, 6, {n, channels, y->dim[2], row}, {channels * plane, plane, row, 1},
+                                 {n, channels, k[0], k[1], rows, cols},
+                                 {channels * plane, plane, d[0] * row, d[1], s[0] * row, s[1]}, 0};
+        y = tg_reshape(tgi_as_strided(y, &windows), TG_SHAPE(n, channels * k[0] * k[1], rows * cols));
     }
     return tgi_composite_end(&c, x->ndim == 3 ? tg_squeeze(y, 0) : y);
 }
@@ -48480,6 +48483,14 @@ static void tgi_add_run(tg_dtype dtype, char *y, int64_t y_step, const char *x, 
     }
 }
 
+/* How much runs along this dim are worth: long ones, and those of neighbours in both operands. */
+static int64_t tgi_worth_inside(const tgi_iter *iter, int d)
+{
+    const bool dense = iter->stride[0][d] == tgi_bytes_of(iter->dtype[0]) &&
+                       iter->stride[1][d] == tgi_bytes_of(iter->dtype[1]);
+    return iter->stride[0][d] == 0 ? 0 : dense ? 4 * iter->dim[d] : iter->dim[d];
+}
+
 static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_small_contiguous(loop, 2), size = tgi_bytes_of(loop->arg[0].dtype);
@@ -48494,6 +48505,9 @@ static bool tgi_cpu_accumulate(tgi_thread *S, const tgi_loop *loop)
     if (tgi_no_overlap(&iter)) {
         const tgi_loop add = tgi_as_addition(loop);
         return tgi_cpu_map(S, &add);
+    }
+    for (int d = inner - 1; d >= 0; --d) { /* im2col f32 8x16x16x16 dims=1 dims2=0 count=1 backward */
+        if (tgi_worth_inside(&iter, d) > tgi_worth_inside(&iter, inner)) tgi_iter_swap(&iter, d, inner);
     }
     tgi_cursor cursor = tgi_cursor_at(&iter, 0);
     for (int64_t done = 0; done < iter.numel; done += iter.dim[inner]) {
