@@ -49472,14 +49472,23 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
 }
 
 /* index, x [rows, n]: index[i] is where the largest (the job's flag: smallest) of x[0] .. x[i] is: the last of equal
-   ones, and the last NaN if there is one.  Where new extremes are rare, the processor guesses the branch. */
-#define TGI_RUNNING_EXTREME(type, nan)                                                        \
-    for (int64_t k = 0; k < run; ++k) {                                                       \
-        const type x = ((const type *)&tile)[k];                                              \
-        if (i + k == 0 || (least ? x <= best_##type : x >= best_##type) || nan)               \
-            best_##type = x, best_at = i + k;                                                 \
-        index[k] = best_at;                                                                   \
+   ones, and the last NaN if there is one.  New extremes are rare: 16 elements are compared with the last one together,
+   and one by one if some is as large (cummax f32 64x1024 dim=1). */
+#define TGI_RUNNING_EXTREME(type, nan)                                                                                \
+    for (int64_t k = 0, end; k < run; k = end) {                                                                      \
+        const type *const from = (const type *)&tile;                                                                 \
+        int some = i + k == 0;                                                                                        \
+        end = tgi_at_most(run, k + 16);                                                                               \
+        for (int64_t l = k; least && l < end; ++l) some |= !(from[l] > best_##type);                                  \
+        for (int64_t l = k; !least && l < end; ++l) some |= !(from[l] < best_##type);                                 \
+        for (int64_t l = k; !some && l < end; ++l) index[l] = best_at;                                                \
+        for (int64_t l = k; some && l < end; ++l) {                                                                   \
+            const type x = from[l];                                                                                   \
+            if (i + l == 0 || (least ? x <= best_##type : x >= best_##type) || nan) best_##type = x, best_at = i + l; \
+            index[l] = best_at;                                                                                       \
+        }                                                                                                             \
     }
+TGI_LOOPS_BEGIN
 static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
@@ -49496,6 +49505,7 @@ static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, cha
         tgi_store_elements(TG_I64, index, TG_I64, at[0] + i * job->step[0], job->step[0], run);
     }
 }
+TGI_LOOPS_END
 
 /* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
    a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
@@ -49541,53 +49551,69 @@ static void tgi_put_found(const tgi_row_job *job, char *const *at, int64_t row, 
     }
 }
 
+/* x [n, width], where width divides TGI_LANES, as columns [n * width / TGI_LANES, TGI_LANES], and then the last
+   elements: finds of each column what tgi_arg_reduce_column does. */
+static void tgi_arg_reduce_lanes(const tgi_row_job *job, char *const *at, const char *x, tg_dtype compute, int width)
+{
+    const int64_t n = job->length, rows = n * width / TGI_LANES, size = tgi_bytes_of(compute);
+    double best[TGI_LANES], next[TGI_LANES], last[TGI_LANES];
+    int64_t row[TGI_LANES];
+    job->kernels->extreme_columns[compute == TG_F64](x, rows, job->flag, best, row);
+    tgi_load_elements(TG_F64, next, compute, (const char *)best, size, TGI_LANES);
+    tgi_load_elements(TG_F64, last, compute, x + rows * TGI_LANES * size, size, n * width - rows * TGI_LANES);
+    for (int column = 0; column < width; ++column) {
+        double most = 0;
+        int64_t found = -1;
+        if (rows > 0) { /* the best lane, and of equal ones the first element */
+            bool nan = false;
+            most = next[column];
+            for (int l = column; l < TGI_LANES; l += width) nan = nan || next[l] != next[l];
+            for (int l = column; l < TGI_LANES; l += width) most = next[l] > most ? next[l] : most;
+            if (nan) most = NAN;
+            found = n;
+            for (int l = column; l < TGI_LANES; l += width) {
+                const bool equal = nan == (next[l] != next[l]) && (nan || next[l] == most);
+                const int64_t here = equal ? (row[l] * TGI_LANES + l) / width : n;
+                found = here < found ? here : found;
+            }
+        }
+        for (int64_t i = rows * TGI_LANES / width, k = column; i < n; ++i, k += width) {
+            const double value = job->flag ? -last[k] : last[k];
+            if (found >= 0 && !(value > most || (value != value && most == most))) continue;
+            most = value;
+            found = i;
+        }
+        tgi_put_found(job, at, column, found);
+    }
+}
+
 /* values (may be left out), indices [rows]; in [rows, n]: the largest element, or with flag the smallest, and the index
    of the first one; the first NaN if there is one.  Floats, and integers that a double holds, by blocks: see
-   extreme_columns in SIMD_TYPED. */
+   extreme_columns in SIMD_TYPED.  A few rows without gaps between them are read where they are
+   (max_dim f32 8x1024x8 dim=1). */
 static void tgi_arg_reduce_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
     const int in = job->iter.nargs - 1;
     const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]) == TG_F32 ? TG_F32 : TG_F64;
+    const int64_t size = tgi_bytes_of(compute), across = job->iter.stride[in][job->iter.ndim - 1];
     double best[TGI_LANES];
     int64_t found[TGI_LANES];
+    if (job->iter.dtype[in] == compute && across == size && job->step[in] == width * size && TGI_LANES % width == 0) {
+        tgi_arg_reduce_lanes(job, at, at[in], compute, (int)width);
+        return;
+    }
     tgi_load_rows(job, in, at, width, compute, scratch);
     job->kernels->extreme_columns[compute == TG_F64](scratch, job->length, job->flag, best, found);
     for (int64_t i = 0; i < width; ++i) tgi_put_found(job, at, i, found[i]);
 }
 
-/* A row of x [n] as columns [n / TGI_LANES, TGI_LANES]; then the last elements. */
 static void tgi_arg_reduce_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
     const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]) == TG_F32 ? TG_F32 : TG_F64;
-    const int64_t n = job->length, rows = n / TGI_LANES, size = tgi_bytes_of(compute);
-    const bool there = job->iter.dtype[in] == compute && job->step[in] == size;
-    const char *const x = there ? at[in] : scratch;
-    double best[TGI_LANES], next[TGI_LANES], most = 0;
-    int64_t row[TGI_LANES], found = -1;
-    if (!there) tgi_load_elements(compute, scratch, job->iter.dtype[in], at[in], job->step[in], n);
-    job->kernels->extreme_columns[compute == TG_F64](x, rows, job->flag, best, row);
-    tgi_load_elements(TG_F64, next, compute, (const char *)best, size, TGI_LANES);
-    if (rows > 0) { /* the best column, and of equal ones the first element */
-        bool nan = false;
-        for (int l = 0; l < TGI_LANES; ++l) nan = nan || next[l] != next[l];
-        most = next[0];
-        for (int l = 1; l < TGI_LANES; ++l) most = next[l] > most ? next[l] : most;
-        if (nan) most = NAN;
-        found = n;
-        for (int l = 0; l < TGI_LANES; ++l) {
-            const int64_t here = nan == (next[l] != next[l]) && (nan || next[l] == most) ? row[l] * TGI_LANES + l : n;
-            found = here < found ? here : found;
-        }
-    }
-    tgi_load_elements(TG_F64, next, compute, x + rows * TGI_LANES * size, size, n - rows * TGI_LANES);
-    for (int64_t i = rows * TGI_LANES, k = 0; i < n; ++i, ++k) {
-        const double value = job->flag ? -next[k] : next[k];
-        if (found >= 0 && !(value > most || (value != value && most == most))) continue;
-        most = value;
-        found = i;
-    }
-    tgi_put_found(job, at, 0, found);
+    const bool there = job->iter.dtype[in] == compute && job->step[in] == tgi_bytes_of(compute);
+    if (!there) tgi_load_elements(compute, scratch, job->iter.dtype[in], at[in], job->step[in], job->length);
+    tgi_arg_reduce_lanes(job, at, there ? at[in] : scratch, compute, 1);
 }
 
 /* A row of i64. */

@@ -11,7 +11,8 @@ static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_I3
 static const int64_t shapes[][3] = {{40, 1, 1}, {70, 2, 1},  {45, 7, 1}, {3, 31, 1}, {70, 32, 1},
                                     {9, 33, 1}, {5, 70, 1},  {2, 650, 1}, {1, 0, 9}, {2, 1, 33},
                                     {2, 2, 8},  {3, 7, 9},   {2, 8, 31}, {1, 9, 64}, {2, 70, 33},
-                                    {1, 300, 40}, {3, 5, 3}, {1, 17, 600}, {13, 8, 4}};
+                                    {1, 300, 40}, {3, 5, 3}, {1, 17, 600}, {13, 8, 4},
+                                    {2, 301, 8}, {3, 75, 2}, {2, 33, 16}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* Integers from 0 to 4, or from -2 to 2 where the dtype has them; `missing` is the part of NaN among floats. */
@@ -26,7 +27,8 @@ static tg_tensor *integers(const int64_t *dim, tg_dtype dtype, double missing)
     return tg_to_dtype(x, dtype);
 }
 
-enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, SORT, DESCENDING, TOPK, OPS };
+enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, SORT, DESCENDING, TOPK, CUMMAX,
+       CUMMIN, OPS };
 
 static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
 {
@@ -47,6 +49,8 @@ static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
     case SORT: return tg_sort(x, 1, false, indices);
     case DESCENDING: return tg_sort(x, 1, true, indices);
     case TOPK: return tg_topk(x, 1, 1, true, indices);
+    case CUMMAX: return tg_cummax(x, 1, indices);
+    case CUMMIN: return tg_cummin(x, 1, indices);
     default: return tg_argmin(x, 1, false);
     }
 }
