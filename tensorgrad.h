@@ -4195,6 +4195,21 @@ TG_API tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *op
 /* tg_checkpoint_load of the bytes of such a file, which are copied and not needed any more after the call. */
 TG_API tg_status tg_checkpoint_load_from(const void *data, size_t bytes, tg_module *m, tg_optim *opt, int64_t *step);
 
+/* A part of a checkpoint of several. */
+typedef struct {
+    const char *name;  /* "generator": 1 to 100 bytes, without a dot */
+    tg_module *module; /* or NULL */
+    tg_optim *optim;   /* or NULL */
+} tg_checkpoint_part;
+/* tg_checkpoint_save for n parts, with one step and one state of the random numbers:
+       tg_checkpoint_part parts[] = {{"generator", g, opt_g}, {"discriminator", d, opt_d}};
+       tg_checkpoint_save_n("gan.safetensors", parts, 2, step);
+   Errors: two parts have the same name. */
+TG_API tg_status tg_checkpoint_save_n(const char *path, const tg_checkpoint_part *parts, int n, int64_t step);
+/* Restores these parts, all or none of them.  What the file has under other names is left there, so that a generator
+   can be loaded alone. */
+TG_API tg_status tg_checkpoint_load_n(const char *path, const tg_checkpoint_part *parts, int n, int64_t *step);
+
 /* ======== @@PARALLEL ============================================================================================== */
 
 /* Training by several processes, the ranks, on one machine or many: each has the same model and a part of each batch,
@@ -43379,41 +43394,47 @@ tg_status tg_lora_load_state(tg_module *m, tg_dict *dict)
    Types: tgi_state_copy says which tensor goes to which; tgi_load_report gets the paths that only one side has.
    Way:
        tg_module_state        a dict of parameters and buffers under their paths
-       tg_module_load_state   tgi_find_sources by name, tgi_match_state (one error for all that does not fit), then
-                              tgi_copy_state
+       tg_module_load_state   tgi_load_tensors: tgi_find_sources by name, tgi_match_state (one error for all that does
+                              not fit), then tgi_copy_state
        tg_checkpoint_save     one dict of module, optimizer, random numbers and step, as safetensors
        tg_checkpoint_load     reads it, checks all, loads the module, and exchanges the state of the optimizer last
+       tg_checkpoint_.._n     of several parts, each under its name; what has one module is a part without a name
    (1) A load that fails has changed nothing: what can fail comes before the first element is written.
    (2) A tied tensor is saved under each of its paths, and needs one of them when it is loaded.
    (3) A dict of state has the tensors of the module themselves; a file has copies.
-   To add to a checkpoint: a name in tg_checkpoint_save and in tg_checkpoint_load, and a line in the list there. */
+   To add to a checkpoint: a name in tgi_checkpoint_save and in tgi_checkpoint_end, and a line in the list there. */
 
 /* ---- the state of a module as a dict ---- */
 
-enum { TGI_STATE_PATH = TGI_PATH + 16 }; /* bytes of a path with a prefix */
+enum { TGI_STATE_PATH = TGI_PATH + 16 + TGI_MEMBER_NAME + 1 }; /* bytes of a path with a prefix */
 
-/* A new dict of the tensors of m, under their paths with a prefix; NULL after recording an error. */
-static tg_dict *tgi_module_state(tgi_thread *S, const char *op, tg_module *m, const char *prefix)
+/* Puts the tensors of m into d, under their paths with a prefix. */
+static bool tgi_module_put(tgi_thread *S, const char *op, tg_dict *d, tg_module *m, const char *prefix)
 {
     tgi_walk w;
-    w.failed = false;
-    tg_dict *d = tgi_module_argument(S, op, "m", m) ? tgi_dict_new(S, op) : NULL;
-    char *path = d ? (char *)tgi_alloc(S, TGI_STATE_PATH) : NULL;
-    bool ok = path || (d && tgi_no_memory(S, op, TGI_STATE_PATH));
-    if (ok) tgi_walk_begin(&w, S, op, m, true);
+    char *path = (char *)tgi_alloc(S, TGI_STATE_PATH);
+    bool ok = path || tgi_no_memory(S, op, TGI_STATE_PATH);
+    tgi_walk_begin(&w, S, op, m, true);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t || e->unsaved) continue;
         strcpy(path, prefix);
         tgi_walk_path(&w, path, TGI_STATE_PATH);
         ok = tgi_dict_put(S, op, d, path, e->t, NULL);
     }
-    ok = ok && !w.failed;
     tgi_free(S, path, TGI_STATE_PATH);
-    if (!ok) tgi_dict_free(S, d);
-    return ok ? d : NULL;
+    return ok && !w.failed;
 }
 
-tg_dict *tg_module_state(tg_module *m) { return tgi_module_state(tgi_self(), "module_state", m, ""); }
+/* A new dict of the tensors of m, under their paths; NULL after recording an error. */
+static tg_dict *tgi_module_state(tgi_thread *S, const char *op, tg_module *m)
+{
+    tg_dict *d = tgi_module_argument(S, op, "m", m) ? tgi_dict_new(S, op) : NULL;
+    if (!d || tgi_module_put(S, op, d, m, "")) return d;
+    tgi_dict_free(S, d);
+    return NULL;
+}
+
+tg_dict *tg_module_state(tg_module *m) { return tgi_module_state(tgi_self(), "module_state", m); }
 
 /* What does not fit, as text: "missing a, b and 3 more" */
 typedef struct {
@@ -43514,8 +43535,8 @@ static const char *tgi_prefix_hint(const tg_dict *d, const char *missing, const 
 }
 
 /* Whether the sources that tgi_find_sources found fit: an error lists all that are missing, unexpected or of another
-   shape; of what is missing or unexpected without strict there is a report. */
-static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const tg_module *m, const tg_dict *d,
+   shape; of what is missing or unexpected without strict there is a report.  name: what the tensors belong to. */
+static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const char *name, const tg_dict *d,
                             tgi_load_report *report)
 {
     tgi_name_list missing = {"", 0, 0}, unexpected = {"", 0, 0}, shapes = {"", 0, 0};
@@ -43544,7 +43565,7 @@ static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const tg_
     tgi_end_names(&shapes);
     const bool misfits = missing.n || unexpected.n;
     tgi_text hint;
-    const char *why = any ? "" : tgi_prefix_hint(d, first[0], first[1], &hint), *name = m->name ? m->name : "";
+    const char *why = any ? "" : tgi_prefix_hint(d, first[0], first[1], &hint);
     const bool strict = !report || report->strict;
     if (misfits && strict && !any && tgi_is_checkpoint(d)) {
         return tgi_fail(c->S, TG_ERR_SHAPE, c->op, "this is a checkpoint, not the state of '%.60s'\n"
@@ -43563,12 +43584,12 @@ static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const tg_
     return true;
 }
 
-static bool tgi_match_state(tgi_state_copy *c, const tg_module *m, const tg_dict *d, tgi_load_report *report)
+static bool tgi_match_state(tgi_state_copy *c, const char *name, const tg_dict *d, tgi_load_report *report)
 {
     tgi_table given;
     if (!tgi_table_open(c->S, &given, (int64_t)c->to.count))
         return tgi_no_memory(c->S, c->op, given.size * sizeof *given.slot);
-    const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, m, d, report);
+    const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, name, d, report);
     tgi_table_close(c->S, &given);
     return ok;
 }
@@ -43594,29 +43615,36 @@ static bool tgi_copy_state(tgi_state_copy *c)
     return true;
 }
 
-/* Copies state to m's tensors; strict if there is no report.  The composite of the caller is open. */
-static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg_dict *state, tgi_load_report *report)
+/* Copies state to the tensors of own, which belong to what is called name; strict if there is no report.  The composite
+   of the caller is open. */
+static bool tgi_load_tensors(tgi_thread *S, const char *op, const char *name, const tg_dict *own, const tg_dict *state,
+                             tgi_load_report *report)
 {
     tgi_state_copy c;
     bool ok = false;
-    if (!tgi_module_change(S, op, "m", m)) return false;
     memset(&c, 0, sizeof c);
     c.S = S;
     c.op = op;
-    tg_dict *own = tgi_module_state(S, op, m, "");
-    if (own && tgi_list_tensors(S, op, own, &c.to)) {
-        if (tgi_list_tensors(S, op, state, &c.source)) {
-            const size_t bytes = (sizeof *c.from + 1) * (c.to.count + c.source.count) + 1;
-            void *memory = tgi_alloc(S, bytes);
-            if (memory) memset(memory, 0, bytes);
-            c.from = (tg_tensor **)memory;
-            c.used = memory ? (bool *)(c.from + c.to.count + c.source.count) : NULL;
-            ok = memory ? tgi_match_state(&c, m, state, report) && tgi_copy_state(&c) : tgi_no_memory(S, op, bytes);
-            tgi_free(S, memory, bytes);
-            tgi_free_named(S, &c.source);
-        }
-        tgi_free_named(S, &c.to);
+    if (!tgi_list_tensors(S, op, own, &c.to)) return false;
+    if (tgi_list_tensors(S, op, state, &c.source)) {
+        const size_t bytes = (sizeof *c.from + 1) * (c.to.count + c.source.count) + 1;
+        void *memory = tgi_alloc(S, bytes);
+        if (memory) memset(memory, 0, bytes);
+        c.from = (tg_tensor **)memory;
+        c.used = memory ? (bool *)(c.from + c.to.count + c.source.count) : NULL;
+        ok = memory ? tgi_match_state(&c, name, state, report) && tgi_copy_state(&c) : tgi_no_memory(S, op, bytes);
+        tgi_free(S, memory, bytes);
+        tgi_free_named(S, &c.source);
     }
+    tgi_free_named(S, &c.to);
+    return ok;
+}
+
+/* tgi_load_tensors for the tensors of m. */
+static bool tgi_load_state(tgi_thread *S, const char *op, tg_module *m, const tg_dict *state, tgi_load_report *report)
+{
+    tg_dict *own = tgi_module_change(S, op, "m", m) ? tgi_module_state(S, op, m) : NULL;
+    const bool ok = own && tgi_load_tensors(S, op, m->name ? m->name : "", own, state, report);
     tgi_dict_free(S, own);
     return ok;
 }
@@ -43731,7 +43759,7 @@ tg_status tg_module_copy_(tg_module *dst, tg_module *src)
     const char *op = "module_copy_";
     if (!tgi_module_change(tgi_self(), op, "dst", dst) || !tgi_state_begin(&c, op, "dst", dst))
         return tgi_failed(tgi_self());
-    tg_dict *state = tgi_module_argument(c.S, op, "src", src) ? tgi_module_state(c.S, op, src, "") : NULL;
+    tg_dict *state = tgi_module_argument(c.S, op, "src", src) ? tgi_module_state(c.S, op, src) : NULL;
     return tgi_state_end(&c, state, state && tgi_load_state(c.S, op, dst, state, NULL));
 }
 
@@ -43740,7 +43768,7 @@ tg_status tg_module_save(tg_module *m, const char *path)
     tgi_composite c;
     const char *op = "module_save";
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
-    tg_dict *state = tgi_module_state(c.S, op, m, "");
+    tg_dict *state = tgi_module_state(c.S, op, m);
     return tgi_state_end(&c, state, state && tg_safetensors_save(path, state) == TG_OK);
 }
 
@@ -43819,7 +43847,7 @@ static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg
 static bool tgi_export_c(tgi_thread *S, const char *op, FILE *file, tg_module *m, const char *name)
 {
     size_t bytes;
-    tg_dict *state = tgi_module_state(S, op, m, "");
+    tg_dict *state = tgi_module_state(S, op, m);
     unsigned char *data = state ? tgi_dict_in_memory(S, op, state, &bytes, tgi_write_safetensors) : NULL;
     tgi_dict_free(S, state);
     if (!data) return false;
@@ -43852,27 +43880,40 @@ tg_status tg_module_export_c(FILE *file, tg_module *m, const char *name)
 
 #ifndef TG_NO_OPTIM
 /* ---- checkpoints: one dict with the names
-       module.PATH      of each parameter and buffer
-       optim.NAME       of all that tgi_optim_save gives
-       rng              i64 [2]: seed and offset
-       step             i64 []
+       module.PATH, optim.NAME              each parameter and buffer, and all that tgi_optim_save gives
+       module.PART.PATH, optim.PART.NAME    of a part that has a name
+       rng                                  i64 [2]: seed and offset
+       step                                 i64 []
    ---- */
 
-static const char tgi_checkpoint_module[] = "module.", tgi_checkpoint_optim[] = "optim.";
+/* What gives and takes the state of an optimizer of a part: user of tgi_optim_put and tgi_optim_get. */
+typedef struct {
+    const char *op, *part;
+    tg_dict *d;
+} tgi_checkpoint_file;
 
-/* user: the dict */
+enum { TGI_CHECKPOINT_NAME = (int)sizeof(tgi_text) + TGI_MEMBER_NAME + 16 };
+
+/* Writes "kind." or "kind.PART." and then name to text. */
+static void tgi_checkpoint_name(char text[TGI_CHECKPOINT_NAME], const char *kind, const char *part, const char *name)
+{
+    snprintf(text, TGI_CHECKPOINT_NAME, "%s.%s%s%s", kind, part, *part ? "." : "", name);
+}
+
 static bool tgi_checkpoint_put(void *user, const char *name, tg_tensor *t)
 {
-    char path[sizeof(tgi_text) + 16];
-    snprintf(path, sizeof path, "%s%s", tgi_checkpoint_optim, name);
-    return tgi_dict_put(tgi_self(), "checkpoint_save", (tg_dict *)user, path, t, NULL);
+    const tgi_checkpoint_file *file = (const tgi_checkpoint_file *)user;
+    char path[TGI_CHECKPOINT_NAME];
+    tgi_checkpoint_name(path, "optim", file->part, name);
+    return tgi_dict_put(tgi_self(), file->op, file->d, path, t, NULL);
 }
 
 static tg_tensor *tgi_checkpoint_get(void *user, const char *name)
 {
-    char path[sizeof(tgi_text) + 16];
-    snprintf(path, sizeof path, "%s%s", tgi_checkpoint_optim, name);
-    return tg_dict_get((tg_dict *)user, path);
+    const tgi_checkpoint_file *file = (const tgi_checkpoint_file *)user;
+    char path[TGI_CHECKPOINT_NAME];
+    tgi_checkpoint_name(path, "optim", file->part, name);
+    return tg_dict_get(file->d, path);
 }
 
 static bool tgi_checkpoint_put_numbers(tgi_thread *S, const char *op, tg_dict *d, const char *name, tg_shape shape,
@@ -43894,82 +43935,186 @@ static bool tgi_checkpoint_get_numbers(tgi_thread *S, const char *op, tg_dict *d
                     tgi_shown(file).text, name, n);
 }
 
-tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *opt, int64_t step)
+/* Whether what a part names can be used. */
+static bool tgi_checkpoint_usable(tgi_thread *S, const char *op, const tg_checkpoint_part *part)
+{
+    return (!part->module || tgi_module_argument(S, op, "m", part->module)) &&
+           (!part->optim || tgi_object_argument(S, op, "opt", part->optim, TGI_OPTIM));
+}
+
+/* Whether n parts have names of their own, and what they name can be used. */
+static bool tgi_checkpoint_parts(tgi_thread *S, const char *op, const tg_checkpoint_part *parts, int n)
+{
+    const tg_status code = TG_ERR_ARGUMENT;
+    if (n < 0) return tgi_fail(S, code, op, "a checkpoint of %d parts cannot be", n);
+    if (!parts && n > 0) return tgi_null_argument(S, op, "parts");
+    for (int i = 0; i < n; ++i) {
+        const char *name = parts[i].name;
+        if (!name) return tgi_null_argument(S, op, "parts.name");
+        if (!*name || strchr(name, '.') || strlen(name) > TGI_MEMBER_NAME) {
+            return tgi_fail(S, code, op, "part %d: a name has 1 to %d bytes and no dot: '%s'", i, TGI_MEMBER_NAME,
+                            tgi_shown(name).text);
+        }
+        for (int k = 0; k < i; ++k) {
+            if (strcmp(parts[k].name, name) == 0)
+                return tgi_fail(S, code, op, "parts %d and %d have the same name, '%s'", k, i, name);
+        }
+        if (!tgi_checkpoint_usable(S, op, &parts[i])) return false;
+    }
+    return true;
+}
+
+/* A composite in which nothing is recorded. */
+static bool tgi_checkpoint_begin(tgi_composite *c, const char *op)
+{
+    if (!tgi_composite_begin(c, op)) return false;
+    c->S->grad_off = true; /* closing the composite restores it */
+    return true;
+}
+
+static tg_status tgi_checkpoint_save(const char *op, const char *path, const tg_checkpoint_part *parts, int n,
+                                     int64_t step)
 {
     tgi_composite c;
-    const char *op = "checkpoint_save";
-    if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(tgi_self());
+    if (!tgi_checkpoint_begin(&c, op)) return tgi_failed(tgi_self());
     int64_t rng[2];
     memcpy(rng, &c.S->rng.seed, sizeof rng[0]);
     memcpy(rng + 1, &c.S->rng.offset, sizeof rng[1]);
-    const bool usable = !opt || tgi_object_argument(c.S, op, "opt", opt, TGI_OPTIM);
-    tg_dict *d = usable ? tgi_module_state(c.S, op, m, tgi_checkpoint_module) : NULL;
-    const bool ok = d && (!opt || tgi_optim_save(c.S, op, opt, tgi_checkpoint_put, d)) &&
-                    tgi_checkpoint_put_numbers(c.S, op, d, "rng", TG_SHAPE(2), rng) &&
-                    tgi_checkpoint_put_numbers(c.S, op, d, "step", TG_SCALAR, &step);
+    tg_dict *d = tgi_dict_new(c.S, op);
+    bool ok = d != NULL;
+    for (int i = 0; ok && i < n; ++i) {
+        tgi_checkpoint_file file = {op, parts[i].name, d};
+        char prefix[TGI_CHECKPOINT_NAME];
+        tgi_checkpoint_name(prefix, "module", parts[i].name, "");
+        ok = (!parts[i].module || tgi_module_put(c.S, op, d, parts[i].module, prefix)) &&
+             (!parts[i].optim || tgi_optim_save(c.S, op, parts[i].optim, tgi_checkpoint_put, &file));
+    }
+    ok = ok && tgi_checkpoint_put_numbers(c.S, op, d, "rng", TG_SHAPE(2), rng) &&
+         tgi_checkpoint_put_numbers(c.S, op, d, "step", TG_SCALAR, &step);
     return tgi_state_end(&c, d, ok && tg_safetensors_save(path, d) == TG_OK);
 }
 
-/* A new dict of the module's tensors in a checkpoint, under their paths. */
-static tg_dict *tgi_checkpoint_state(tgi_thread *S, const char *op, const tg_dict *d)
+tg_status tg_checkpoint_save(const char *path, tg_module *m, tg_optim *opt, int64_t step)
 {
-    const size_t length = strlen(tgi_checkpoint_module);
-    tg_dict *state = tgi_dict_new(S, op);
-    for (int i = 0; state && i < d->count; ++i) {
-        const tgi_dict_entry *e = &d->entry[i];
-        if (!e->t || strncmp(e->name, tgi_checkpoint_module, length) != 0) continue;
-        if (tgi_dict_put(S, op, state, e->name + length, e->t, NULL)) continue;
-        tgi_dict_free(S, state);
-        state = NULL;
-    }
-    return state;
+    const char *op = "checkpoint_save";
+    const tg_checkpoint_part part = {"", m, opt};
+    tgi_thread *S = tgi_self();
+    if (!tgi_module_argument(S, op, "m", m) || !tgi_checkpoint_usable(S, op, &part)) return tgi_failed(S);
+    return tgi_checkpoint_save(op, path, &part, 1, step);
 }
 
-/* The begin of the functions below: that of tgi_state_begin, with a look at the optimizer. */
-static bool tgi_checkpoint_begin(tgi_composite *c, const char *op, const tg_module *m, const tg_optim *opt)
+tg_status tg_checkpoint_save_n(const char *path, const tg_checkpoint_part *parts, int n, int64_t step)
 {
-    if (!tgi_state_begin(c, op, "m", m)) return false;
-    if (!opt || tgi_object_argument(c->S, op, "opt", opt, TGI_OPTIM)) return true;
-    tgi_composite_end(c, NULL);
-    return false;
+    const char *op = "checkpoint_save_n";
+    tgi_thread *S = tgi_self();
+    return tgi_checkpoint_parts(S, op, parts, n) ? tgi_checkpoint_save(op, path, parts, n, step) : tgi_failed(S);
+}
+
+/* Puts into own the tensors of a part's module, and into state those that d, a checkpoint, has for them. */
+static bool tgi_checkpoint_tensors(tgi_thread *S, const char *op, const tg_dict *d, const tg_checkpoint_part *part,
+                                   tg_dict *own, tg_dict *state)
+{
+    char prefix[TGI_CHECKPOINT_NAME];
+    const size_t kind = strlen("module.");
+    if (!part->module) return true;
+    if (!tgi_module_change(S, op, "m", part->module)) return false;
+    tgi_checkpoint_name(prefix, "module", part->name, "");
+    if (!tgi_module_put(S, op, own, part->module, prefix + kind)) return false;
+    for (int i = 0; i < d->count; ++i) {
+        const tgi_dict_entry *e = &d->entry[i];
+        if (!e->t || strncmp(e->name, prefix, strlen(prefix)) != 0) continue;
+        if (!tgi_dict_put(S, op, state, e->name + kind, e->t, NULL)) return false;
+    }
+    return true;
+}
+
+/* Loads the tensors of all modules from d, or none. */
+static bool tgi_checkpoint_load_modules(tgi_thread *S, const char *op, const tg_dict *d,
+                                        const tg_checkpoint_part *parts, int n)
+{
+    tg_dict *own = tgi_dict_new(S, op), *state = own ? tgi_dict_new(S, op) : NULL;
+    const char *name = n == 1 && parts[0].module ? parts[0].module->name : "the parts";
+    bool ok = state != NULL;
+    for (int i = 0; ok && i < n; ++i) ok = tgi_checkpoint_tensors(S, op, d, &parts[i], own, state);
+    ok = ok && tgi_load_tensors(S, op, name ? name : "", own, state, NULL);
+    tgi_dict_free(S, own);
+    tgi_dict_free(S, state);
+    return ok;
+}
+
+/* Makes the draft of each optimizer, loads the modules, and then, as nothing can fail any more, adopts the drafts [n],
+   which are NULL at first. */
+static bool tgi_checkpoint_restore(tgi_thread *S, const char *op, tg_dict *d, const tg_checkpoint_part *parts, int n,
+                                   tg_optim **drafts)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < n; ++i) {
+        tgi_checkpoint_file file = {op, parts[i].name, d};
+        if (!parts[i].optim) continue;
+        drafts[i] = tgi_optim_load(S, op, parts[i].optim, tgi_checkpoint_get, &file);
+        ok = drafts[i] != NULL;
+    }
+    ok = ok && tgi_checkpoint_load_modules(S, op, d, parts, n);
+    for (int i = 0; i < n; ++i) {
+        if (ok && drafts[i]) tgi_optim_adopt(parts[i].optim, drafts[i]);
+        else tg_optim_free(drafts[i]);
+    }
+    return ok;
 }
 
 /* Restores what d has, the dict of a file, or NULL if that could not be read.  Ends the composite, and frees d. */
-static tg_status tgi_checkpoint_end(tgi_composite *c, const char *op, const char *file, tg_dict *d, tg_module *m,
-                                    tg_optim *opt, int64_t *step)
+static tg_status tgi_checkpoint_end(tgi_composite *c, const char *op, const char *file, tg_dict *d,
+                                    const tg_checkpoint_part *parts, int n, int64_t *step)
 {
     int64_t rng[2], steps;
-    tg_dict *state = d ? tgi_checkpoint_state(c->S, op, d) : NULL;
-    tg_optim *draft = NULL;
-    bool ok = state && tgi_checkpoint_get_numbers(c->S, op, d, file, "rng", 2, rng) &&
-              tgi_checkpoint_get_numbers(c->S, op, d, file, "step", 1, &steps);
-    if (ok && opt) ok = (draft = tgi_optim_load(c->S, op, opt, tgi_checkpoint_get, d)) != NULL;
-    ok = ok && tgi_load_state(c->S, op, m, state, NULL);
-    if (ok && opt) tgi_optim_adopt(opt, draft);
-    else tg_optim_free(draft);
+    tgi_thread *S = c->S;
+    const size_t bytes = sizeof(tg_optim *) * (size_t)n + 1;
+    bool ok = d && tgi_checkpoint_get_numbers(S, op, d, file, "rng", 2, rng) &&
+              tgi_checkpoint_get_numbers(S, op, d, file, "step", 1, &steps);
+    tg_optim **drafts = ok ? (tg_optim **)tgi_alloc(S, bytes) : NULL;
+    if (ok && !drafts) ok = tgi_no_memory(S, op, bytes);
+    if (ok) {
+        memset(drafts, 0, bytes);
+        ok = tgi_checkpoint_restore(S, op, d, parts, n, drafts);
+    }
+    tgi_free(S, drafts, bytes);
     if (ok) {
         memcpy(&c->rng.seed, rng, sizeof rng[0]); /* what the end of the composite restores */
         memcpy(&c->rng.offset, rng + 1, sizeof rng[1]);
         if (step) *step = steps;
     }
-    tgi_dict_free(c->S, state);
     return tgi_state_end(c, d, ok);
 }
 
 tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step)
 {
-    tgi_composite c;
     const char *op = "checkpoint_load";
-    if (!tgi_checkpoint_begin(&c, op, m, opt)) return tgi_failed(tgi_self());
-    return tgi_checkpoint_end(&c, op, path, tg_safetensors_load(path), m, opt, step);
+    const tg_checkpoint_part part = {"", m, opt};
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_module_argument(S, op, "m", m) || !tgi_checkpoint_usable(S, op, &part) || !tgi_checkpoint_begin(&c, op))
+        return tgi_failed(S);
+    return tgi_checkpoint_end(&c, op, path, tg_safetensors_load(path), &part, 1, step);
 }
 
 tg_status tg_checkpoint_load_from(const void *data, size_t bytes, tg_module *m, tg_optim *opt, int64_t *step)
 {
-    tgi_composite c;
     const char *op = "checkpoint_load_from";
-    if (!tgi_checkpoint_begin(&c, op, m, opt)) return tgi_failed(tgi_self());
-    return tgi_checkpoint_end(&c, op, tgi_memory_name, tg_safetensors_parse(data, bytes), m, opt, step);
+    const tg_checkpoint_part part = {"", m, opt};
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_module_argument(S, op, "m", m) || !tgi_checkpoint_usable(S, op, &part) || !tgi_checkpoint_begin(&c, op))
+        return tgi_failed(S);
+    return tgi_checkpoint_end(&c, op, tgi_memory_name, tg_safetensors_parse(data, bytes), &part, 1, step);
+}
+
+tg_status tg_checkpoint_load_n(const char *path, const tg_checkpoint_part *parts, int n, int64_t *step)
+{
+    const char *op = "checkpoint_load_n";
+    tgi_thread *S = tgi_self();
+    tgi_composite c;
+    if (!tgi_checkpoint_parts(S, op, parts, n) || !tgi_checkpoint_begin(&c, op)) return tgi_failed(S);
+    return tgi_checkpoint_end(&c, op, path, tg_safetensors_load(path), parts, n, step);
 }
 #endif /* !TG_NO_OPTIM */
 
@@ -59184,6 +59329,8 @@ TGI_GIVES3(tg_status, module_export_c, FILE *, tg_module *, const char *)
 TGI_GIVES4(tg_status, checkpoint_save, const char *, tg_module *, tg_optim *, int64_t)
 TGI_GIVES4(tg_status, checkpoint_load, const char *, tg_module *, tg_optim *, int64_t *)
 TGI_GIVES5(tg_status, checkpoint_load_from, const void *, size_t, tg_module *, tg_optim *, int64_t *)
+TGI_GIVES4(tg_status, checkpoint_save_n, const char *, const tg_checkpoint_part *, int, int64_t)
+TGI_GIVES4(tg_status, checkpoint_load_n, const char *, const tg_checkpoint_part *, int, int64_t *)
 TGI_GIVES3(tg_parallel *, parallel_new, tg_module *, const tg_comm *, const tg_parallel_options *)
 TGI_DOES1(parallel_free, tg_parallel *)
 TGI_GIVES1(tg_status, parallel_broadcast, tg_parallel *)
@@ -60209,6 +60356,8 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_checkpoint_save(...) TGI_CALL(checkpoint_save, checkpoint_save, __VA_ARGS__)
 #define tg_checkpoint_load(...) TGI_CALL(checkpoint_load, checkpoint_load, __VA_ARGS__)
 #define tg_checkpoint_load_from(...) TGI_CALL(checkpoint_load_from, checkpoint_load_from, __VA_ARGS__)
+#define tg_checkpoint_save_n(...) TGI_CALL(checkpoint_save_n, checkpoint_save_n, __VA_ARGS__)
+#define tg_checkpoint_load_n(...) TGI_CALL(checkpoint_load_n, checkpoint_load_n, __VA_ARGS__)
 #define tg_parallel_new(...) TGI_CALL(parallel_new, parallel_new, __VA_ARGS__)
 #define tg_parallel_free(...) TGI_CALL(parallel_free, parallel_free, __VA_ARGS__)
 #define tg_parallel_broadcast(...) TGI_CALL(parallel_broadcast, parallel_broadcast, __VA_ARGS__)

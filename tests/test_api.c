@@ -655,6 +655,16 @@ static void hand_checkpoint_load(void)
     check_status(tg_checkpoint_load(path, m, opt, NULL));
 }
 
+static void hand_checkpoint_n(void)
+{
+    const char *path = draw_string("path");
+    tg_checkpoint_part part;
+    part.name = "a", part.module = draw_module("m"), part.optim = draw_optim("opt");
+    call_starts();
+    check_status(is("tg_checkpoint_save_n") ? tg_checkpoint_save_n(path, &part, 1, 3)
+                                            : tg_checkpoint_load_n(path, &part, 1, NULL));
+}
+
 static void hand_csv_load_options(void)
 {
     const char *path = draw_string("path");
@@ -690,6 +700,8 @@ static const struct {
     {"tg_module_split_params", hand_split_params},
     {"tg_module_load_state_ex", hand_load_state},
     {"tg_checkpoint_load", hand_checkpoint_load},
+    {"tg_checkpoint_save_n", hand_checkpoint_n},
+    {"tg_checkpoint_load_n", hand_checkpoint_n},
     {"tg_from", hand_from},
     {"tg_from_on", hand_from},
     {"tg_from_f32", hand_from},

@@ -1,4 +1,5 @@
-/* Modules in files: their state as a dictionary, what fits and what does not, checkpoints from which a run goes on. */
+/* Modules in files: their state as a dictionary, what fits and what does not, checkpoints from which a run goes on.
+ *     test_save --resume FILE      goes on from a checkpoint of two networks, as one of the tests has it done */
 #include "tensorgrad.h"
 #include "helpers.h"
 
@@ -522,6 +523,194 @@ TEST(checkpoints_that_do_not_fit)
     remove(path);
 }
 
+/* ---- several modules and optimizers in one checkpoint ---- */
+
+/* Two networks that train each other, with random numbers in each step. */
+typedef struct { tg_module *generator, *discriminator; tg_optim *of_generator, *of_discriminator; } gan;
+
+static gan gan_new(void)
+{
+    gan made;
+    made.generator = net_new(3, 5, 2), made.discriminator = net_new(2, 4, 1);
+    made.of_generator = optim_of(made.generator, 1), made.of_discriminator = optim_of(made.discriminator, 0);
+    made.of_discriminator->lr = 0.01;
+    return made;
+}
+
+static void gan_free(gan *n)
+{
+    tg_optim_free(n->of_generator), tg_optim_free(n->of_discriminator);
+    tg_module_free(n->generator), tg_module_free(n->discriminator);
+}
+
+static void gan_parts(const gan *n, tg_checkpoint_part parts[2])
+{
+    const tg_checkpoint_part made[2] = {{"generator", n->generator, n->of_generator},
+                                        {"discriminator", n->discriminator, n->of_discriminator}};
+    memcpy(parts, made, sizeof made);
+}
+
+/* Trains to step `end`; stores the losses of both in curve [2] as bits. */
+static void gan_train(const gan *n, int64_t step, int64_t end, uint64_t *curve)
+{
+    for (; step < end; ++step) {
+        TG_SCOPE;
+        tg_tensor *real = tg_mul_scalar(tg_randn(TG_SHAPE(6, 2)), 0.5), *ones = tg_ones(TG_SHAPE(6, 1)), *made, *loss;
+        made = tg_forward(n->generator, tg_randn(TG_SHAPE(6, 3)));
+        loss = tg_binary_cross_entropy_with_logits(tg_forward(n->discriminator, real), ones, NULL, TG_MEAN, NULL);
+        loss = tg_add(loss, tg_binary_cross_entropy_with_logits(tg_forward(n->discriminator, tg_detach(made)),
+                                                                tg_zeros_like(ones), NULL, TG_MEAN, NULL));
+        tg_optim_zero_grad(n->of_discriminator);
+        CHECK(tg_backward(loss) == TG_OK && tg_step(n->of_discriminator) == TG_OK);
+        curve[0] = harness_mix_tensor(curve[0], loss);
+        loss = tg_binary_cross_entropy_with_logits(tg_forward(n->discriminator, made), ones, NULL, TG_MEAN, NULL);
+        tg_optim_zero_grad(n->of_generator);
+        CHECK(tg_backward(loss) == TG_OK && tg_step(n->of_generator) == TG_OK);
+        curve[1] = harness_mix_tensor(curve[1], loss);
+    }
+}
+
+/* Goes on from the file to the end, and prints the losses' bits, and those of the parameters, to file. */
+static int gan_resume(const char *from, FILE *file)
+{
+    gan n = gan_new();
+    tg_checkpoint_part parts[2];
+    uint64_t curve[2] = {HARNESS_HASH, HARNESS_HASH};
+    int64_t step = 0;
+    gan_parts(&n, parts);
+    tg_seed(123);
+    n.of_generator->lr = 7;
+    const bool ok = tg_checkpoint_load_n(from, parts, 2, &step) == TG_OK && step == STOP;
+    gan_train(&n, step, STEPS, curve);
+    if (ok && tg_ok())
+        fprintf(file, "%016llx %016llx %016llx %016llx\n", (unsigned long long)curve[0], (unsigned long long)curve[1],
+                (unsigned long long)bits_of(n.generator), (unsigned long long)bits_of(n.discriminator));
+    gan_free(&n);
+    return !(ok && tg_ok());
+}
+
+static void first_line(FILE *file, char text[100])
+{
+    text[0] = 0;
+    if (!file) return;
+    rewind(file);
+    if (!fgets(text, 100, file)) text[0] = 0;
+    fclose(file);
+}
+
+/* Another process of this program goes on from the file, as --resume says; false if none can be started. */
+static bool elsewhere_resumed(char text[100])
+{
+#if defined(__unix__) || defined(__APPLE__)
+    char command[4000], out[1200];
+    snprintf(out, sizeof out, "%s.resumed", path);
+    snprintf(command, sizeof command, "'%.1400s' --resume '%s' > '%s' 2>/dev/null", harness.program, path, out);
+    if (strchr(out, '\'') || strchr(harness.program, '\'')) return false;
+    const int status = system(command);
+    first_line(fopen(out, "rb"), text);
+    remove(out);
+    if (status == 0) return CHECK(text[0] != 0);
+#else
+    (void)text;
+#endif
+    puts("skipped: another process that resumes: this program cannot be started from within");
+    return false;
+}
+
+/* A run of two that stops goes on to the bit: the losses of both, and their parameters, here and in another process. */
+TEST(several_resumed_bit_for_bit)
+{
+    gan n = gan_new();
+    tg_checkpoint_part parts[2];
+    uint64_t curve[2] = {HARNESS_HASH, HARNESS_HASH}, rest[2] = {HARNESS_HASH, HARNESS_HASH};
+    char wanted[100], text[100];
+    gan_parts(&n, parts);
+    gan_train(&n, 0, STOP, curve);
+    n.of_generator->lr *= 0.5;
+    CHECK(tg_checkpoint_save_n(path, parts, 2, STOP) == TG_OK);
+    gan_train(&n, STOP, STEPS, rest);
+    snprintf(wanted, sizeof wanted, "%016llx %016llx %016llx %016llx\n", (unsigned long long)rest[0],
+             (unsigned long long)rest[1], (unsigned long long)bits_of(n.generator),
+             (unsigned long long)bits_of(n.discriminator));
+    FILE *file = tmpfile();
+    CHECK(file && gan_resume(path, file) == 0);
+    first_line(file, text);
+    CHECK(strcmp(text, wanted) == 0);
+    if (elsewhere_resumed(text)) CHECK(strcmp(text, wanted) == 0);
+    gan_free(&n);
+    remove(path);
+}
+
+/* The names in the file; a part alone, a module or an optimizer alone; a file of one is not one of several. */
+TEST(parts_of_a_checkpoint)
+{
+    gan n = gan_new(), other = gan_new();
+    tg_checkpoint_part parts[2], one;
+    uint64_t curve[2] = {0, 0};
+    int64_t step = 0;
+    gan_parts(&n, parts);
+    gan_train(&n, 0, 2, curve);
+    CHECK(tg_checkpoint_save_n(path, parts, 2, 2) == TG_OK);
+    tg_dict *d = tg_safetensors_load(path);
+    CHECK(tg_dict_get(d, "module.generator.0.weight") && tg_dict_get(d, "module.discriminator.2.weight"));
+    CHECK(tg_dict_get(d, "optim.generator.adamw.lr") && tg_dict_get(d, "optim.discriminator.sgd.state.0.step"));
+    CHECK(tg_dict_get(d, "rng") && tg_item_i64(tg_dict_get(d, "step")) == 2);
+    tg_dict_free(d);
+    const uint64_t bits = bits_of(other.discriminator);
+    one = parts[0], one.module = other.generator, one.optim = NULL;
+    CHECK(tg_checkpoint_load_n(path, &one, 1, &step) == TG_OK && step == 2);
+    CHECK(bits_of(other.generator) == bits_of(n.generator) && bits_of(other.discriminator) == bits);
+    one = parts[0], one.module = NULL, one.optim = other.of_generator;
+    other.of_generator->lr = 3;
+    CHECK(tg_checkpoint_load_n(path, &one, 1, NULL) == TG_OK && other.of_generator->lr == 0.01);
+    CHECK(tg_checkpoint_load_n(path, NULL, 0, &step) == TG_OK && tg_checkpoint_save_n(path, NULL, 0, 9) == TG_OK);
+    CHECK(tg_checkpoint_load_n(path, NULL, 0, &step) == TG_OK && step == 9);
+    CHECK(tg_checkpoint_save(path, n.generator, NULL, 1) == TG_OK);
+    one = parts[0], one.optim = NULL;
+    CHECK_FAILS(tg_checkpoint_load_n(path, &one, 1, NULL), "missing: generator.0.weight");
+    gan_free(&n), gan_free(&other);
+    remove(path);
+}
+
+/* Of several parts none changes when one does not fit. */
+TEST(parts_that_do_not_fit)
+{
+    gan n = gan_new(), other = gan_new();
+    tg_checkpoint_part parts[2], wrong[2];
+    uint64_t curve[2] = {0, 0};
+    int64_t step = 3;
+    gan_parts(&n, parts), gan_parts(&other, wrong);
+    gan_train(&n, 0, 2, curve);
+    CHECK(tg_checkpoint_save_n(path, parts, 2, 2) == TG_OK);
+    tg_seed(5);
+    const uint64_t bits = bits_of(other.generator);
+    tg_module *wide = net_new(2, 9, 1);
+    tg_optim *adam = optim_of(other.discriminator, 2);
+    other.of_generator->lr = 3;
+    wrong[1].module = wide, wrong[1].optim = NULL;
+    CHECK_FAILS(tg_checkpoint_load_n(path, wrong, 2, &step),
+                "these tensors do not fit 'the parts': discriminator.0.weight is [4, 2], not [9, 2]");
+    wrong[1].module = other.discriminator, wrong[1].optim = adam;
+    CHECK_FAILS(tg_checkpoint_load_n(path, wrong, 2, &step), "the optimizer is rmsprop, but there is the state of sgd");
+    CHECK(bits_of(other.generator) == bits && other.of_generator->lr == 3 && step == 3 && tg_rng_state().seed == 5);
+    wrong[1] = parts[1], wrong[1].name = "generator";
+    CHECK_FAILS(tg_checkpoint_load_n(path, wrong, 2, NULL), "parts 0 and 1 have the same name, 'generator'");
+    CHECK_FAILS(tg_checkpoint_save_n(path, wrong, 2, 0), "tg_checkpoint_save_n: parts 0 and 1 have the same name");
+    wrong[1].name = "";
+    CHECK_FAILS(tg_checkpoint_save_n(path, wrong, 2, 0), "part 1: a name has 1 to 100 bytes and no dot: ''");
+    wrong[1].name = "a.b";
+    CHECK_FAILS(tg_checkpoint_save_n(path, wrong, 2, 0), "no dot: 'a.b'");
+    wrong[1].name = NULL;
+    CHECK_FAILS(tg_checkpoint_save_n(path, wrong, 2, 0), "argument parts.name is NULL");
+    CHECK_FAILS(tg_checkpoint_save_n(path, NULL, 2, 0), "tg_checkpoint_save_n: argument parts is NULL");
+    CHECK_FAILS(tg_checkpoint_load_n(path, parts, -1, NULL), "a checkpoint of -1 parts cannot be");
+    CHECK_FAILS(tg_checkpoint_load_n("no such file", parts, 2, NULL), "no such file");
+    CHECK_FAILS(tg_checkpoint_save_n(NULL, parts, 2, 0), "argument path is NULL");
+    tg_optim_free(adam), tg_module_free(wide);
+    gan_free(&n), gan_free(&other);
+    remove(path);
+}
+
 /* A state, a file and a checkpoint of n parameters; what is missing and unexpected is found as well. */
 static void many_parameters(int n)
 {
@@ -555,6 +744,8 @@ static bool oom_scenario(void)
     ok = ok && tg_checkpoint_save(path, a, opt, 1) == TG_OK && tg_checkpoint_load(path, a, opt, NULL) == TG_OK;
     unsigned char bytes[10000];
     ok = ok && tg_checkpoint_load_from(bytes, read_bytes(bytes, sizeof bytes), a, opt, NULL) == TG_OK;
+    const tg_checkpoint_part parts[2] = {{"a", a, opt}, {"b", b, NULL}};
+    ok = ok && tg_checkpoint_save_n(path, parts, 2, 1) == TG_OK && tg_checkpoint_load_n(path, parts, 2, NULL) == TG_OK;
     tg_optim_free(opt);
     tg_module_free(a), tg_module_free(b);
     remove(path);
@@ -565,6 +756,7 @@ int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
     harness_take_device();
+    if (argc == 3 && strcmp(argv[1], "--resume") == 0) return gan_resume(argv[2], stdout);
     snprintf(path, sizeof path, "%s", beside("save.safetensors"));
     if (!harness.only) out_of_memory(oom_scenario), out_of_memory(export_scenario);
     RUN(state);
@@ -581,6 +773,9 @@ int main(int argc, char **argv)
     RUN(a_checkpoint_in_memory);
     RUN(checkpoints_that_are_damaged);
     RUN(checkpoints_that_do_not_fit);
+    RUN(several_resumed_bit_for_bit);
+    RUN(parts_of_a_checkpoint);
+    RUN(parts_that_do_not_fit);
     RUN(parameters_are_found_without_a_search);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

@@ -101,6 +101,7 @@ static const struct { const char *type, *name, *kind; } parameter_kinds[] = {
     {"const tg_csv_options *", NULL, NULL},
     {"const tg_rename *", NULL, NULL},
     {"tg_plateau *", NULL, NULL},
+    {"const tg_checkpoint_part *", NULL, NULL},
     {"tg_capture *", NULL, NULL},
     {"const tg_capture *", NULL, NULL},
     {"bool (*)(void *user)", NULL, NULL},

@@ -2206,6 +2206,24 @@ static void hand_checkpoint_load(void)
     check_status(tg_checkpoint_load(path, m, opt, percent(30) ? NULL : &step));
 }
 
+static void hand_checkpoint_n(void)
+{
+    static const char *const names[] = {"a", "b", "a.b", ""};
+    tg_checkpoint_part parts[3];
+    const char *path = draw_string("path");
+    const int n = pick(4);
+    const bool save = is("tg_checkpoint_save_n");
+    int64_t step = 0;
+    for (int i = 0; i < n; ++i) {
+        parts[i].name = percent(80) ? names[i % 2] : percent(80) ? names[pick(4)] : NULL;
+        parts[i].module = percent(30) ? NULL : draw_module("m");
+        parts[i].optim = percent(60) ? NULL : draw_optim("opt");
+    }
+    call_starts();
+    if (save) check_status(tg_checkpoint_save_n(path, percent(4) ? NULL : parts, n, 5));
+    else check_status(tg_checkpoint_load_n(path, percent(4) ? NULL : parts, percent(4) ? -1 : n, &step));
+}
+
 static void hand_container(void)
 {
     static const char *const names[] = {"a", "b", "c"};
@@ -2666,6 +2684,8 @@ static const struct {
     {"tg_module_split_params", hand_split_params},
     {"tg_module_device", hand_module_device},
     {"tg_checkpoint_load", hand_checkpoint_load},
+    {"tg_checkpoint_save_n", hand_checkpoint_n},
+    {"tg_checkpoint_load_n", hand_checkpoint_n},
     {"tg_idx_parse", hand_parse},
     {"tg_npy_parse", hand_parse},
     {"tg_npz_parse", hand_parse},
