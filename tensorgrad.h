@@ -4648,6 +4648,7 @@ extern "C" {
 #define TGI_NOINLINE __attribute__((__noinline__))
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TGI_PREFETCH(at) __builtin_prefetch(at) /* memory that will be used soon; any address, valid or not */
+#define TGI_PREFETCH_LATER(at) __builtin_prefetch(at, 0, 2) /* the same, into the second cache: more are under way */
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
 #define TGI_ALIGN_8 __attribute__((__aligned__(8)))
@@ -4661,6 +4662,7 @@ extern "C" {
 #define TGI_NOINLINE
 #define TGI_LIKELY(x) (x)
 #define TGI_PREFETCH(at) (void)(at)
+#define TGI_PREFETCH_LATER(at) (void)(at)
 #define TGI_ALIGN_8
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
@@ -52215,17 +52217,18 @@ typedef struct {
     tgi_matrix x, w;
     int64_t c_row, c_col; /* steps in out */
     const char *bias;     /* of the compute dtype, for each output, or, if w is a, for each row; or NULL */
-    int64_t lanes, block, lines; /* of a vector; outputs of an item; lines of a piece */
+    int64_t lanes, block, lines, run; /* of a vector; outputs of an item; lines of a piece, and elements of one */
     tg_dtype w_dtype;            /* of what the kernel reads */
     int64_t x_row, x_odd;        /* of that */
     int64_t x_bytes, w_bytes, sum_bytes; /* of scratch: x if it does not lie so, a piece of w, sums; y [rows, block] */
     tgi_scratch scratch;
 } tgi_few_job;
 
-/* Rows at most; bytes of a piece along k, and elements of its lines; lines along the outputs, elements, and bytes that
-   are fetched ahead; outputs of an item. */
-enum { TGI_FEW_ROWS = 16, TGI_FEW_PIECE = 32768, TGI_FEW_K = 512 };
-enum { TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 512, TGI_FEW_FETCHED = 16384 };
+/* Rows at most; bytes of a piece along k, and elements of its lines; rows that read each line once, whose pieces have
+   whole lines, as far as a row of x has no more bytes: memory is faster in one direction; lines along the outputs,
+   elements, and bytes that are fetched ahead; outputs of an item. */
+enum { TGI_FEW_ROWS = 16, TGI_FEW_PIECE = 32768, TGI_FEW_K = 512, TGI_FEW_ONCE = 4, TGI_FEW_LINE = 16384 };
+enum { TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 512, TGI_FEW_FETCHED = 8192 };
 enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024, TGI_FEW_LARGE_BLOCK = 4096 };
 
 /* to [width] of dtype = x [n], with zeros behind. */
@@ -52273,14 +52276,14 @@ static void tgi_few_along_k(const tgi_few_job *job, tgi_few f, const char *w, in
     const char *const x = (const char *)f.x;
     f.sum_row = job->lines * job->lanes;
     f.w_step = vector;
-    f.ahead = job->large;
+    f.ahead = job->large ? 1 + TGI_FEW_FETCHED / (TGI_FEW * job->run * step) : 0;
     for (int64_t j = 0, lines; j < n; j += lines) {
         lines = tgi_at_most(n - j, job->lines);
         if (lines > TGI_FEW) lines -= lines % TGI_FEW; /* the last ones are copied */
         f.groups = (lines + TGI_FEW - 1) / TGI_FEW;
         memset(f.sum, 0, (size_t)job->sum_bytes);
         for (int64_t k = 0, run; k < job->k; k += run) {
-            run = tgi_at_most(job->k - k, TGI_FEW_K);
+            run = tgi_at_most(job->k - k, job->run);
             const int64_t width = tgi_round_up(run, vector);
             const bool ends = k + run == job->k;
             const char *const from = w + j * line + k * step;
@@ -52430,15 +52433,18 @@ static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
     job->halves = job->kernels->reads_halves && job->w.dtype == TG_F16;
     job->block = tgi_round_up(tgi_at_most(job->outputs, block), TGI_FEW * job->lanes);
     job->w_dtype = job->pairs || job->halves ? job->w.dtype : job->compute;
-    job->lines = TGI_FEW_PIECE / (TGI_FEW_K * tgi_bytes_of(job->w_dtype));
     const int64_t vector = job->pairs ? 2 * job->lanes : job->lanes;
+    job->run = job->rows <= TGI_FEW_ONCE && job->k > TGI_FEW_K ? TGI_FEW_LINE / size : (int64_t)TGI_FEW_K;
+    if (job->k < job->run && job->run > TGI_FEW_K) job->run = tgi_round_up(job->k, vector);
+    job->lines = TGI_FEW_PIECE / (job->run * tgi_bytes_of(job->w_dtype)) / TGI_FEW * TGI_FEW;
+    if (job->lines < TGI_FEW) job->lines = TGI_FEW;
     const int64_t width = job->along_k ? tgi_round_up(job->k, vector) : job->k;
     const bool parts = job->pairs && job->along_k;
     const bool lies = job->x.dtype == job->compute && job->x.col == 1 && job->k == width && !parts;
     job->x_odd = parts ? width / 2 : 0;
     job->x_row = lies ? job->x.row : width + job->lanes; /* rows 4 KiB apart would share few places of the cache */
     job->x_bytes = lies ? 0 : tgi_round_up(job->rows * job->x_row * size, 64);
-    job->w_bytes = (job->along_k ? job->lines * tgi_at_most(width, TGI_FEW_K)
+    job->w_bytes = (job->along_k ? job->lines * tgi_at_most(width, job->run)
                                  : TGI_FEW_DEPTH * tgi_at_most(job->block, TGI_FEW_OUTPUTS)) *
                    tgi_bytes_of(job->w_dtype);
     job->sum_bytes = job->rows * (job->along_k ? job->lines * job->lanes : job->block) * size;
@@ -57188,7 +57194,7 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const ch
         TGI_UNROLL
         for (int v = 0; v < vectors; ++v) {
             in[v] = TGI_FEW_VECTOR((const void *)(w + v * apart), halves);
-            TGI_PREFETCH(next + v * apart);
+            TGI_PREFETCH_LATER(next + v * apart);
         }
         TGI_UNROLL
         for (int half = 0; half < parts; ++half) {
