@@ -232,8 +232,9 @@ $(BUILD)/check_output: tests/tools/check_output.c $(BUILD)/flags
 $(BUILD)/device: tests/bench/device.c tests/cuda/models.h tensorgrad.h $(BUILD)/flags
 	$(COMPILE)
 
-BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks programs roof)
+BENCH_PARTS := $(patsubst %,$(BUILD)/bench_%.o,ops networks programs generation roof)
 
+$(BUILD)/bench_generation.o: $(wildcard examples/models/*.[ch])
 $(BENCH_PARTS): $(BUILD)/bench_%.o: tests/bench/%.c tests/bench/roof.h tests/bench/workloads.h tensorgrad.h $(BUILD)/flags
 	$(CC) -I. $(CPPFLAGS) $(CFLAGS) $(OPENMP) -c -o $@ $<
 

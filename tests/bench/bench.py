@@ -9,8 +9,8 @@ stay below and above.  The speed of multiply-adds is measured before, during and
 0.93 of the best of this run, something else uses the processor, the row is measured again, and if that does not help
 it is marked "contended".
 Python needs no package but those that it is to compare with; a library that is not installed is left out, and nothing is
-installed.  TG_LLM_C names the folder of llm.c's source, if there is one.  TG_BENCH_COMPILE=0 leaves torch.compile out,
-which takes a quarter of a minute for each network."""
+installed.  TG_LLM_C names the folder of llm.c's source, TG_LLAMA2_C that of llama2.c's.  TG_BENCH_COMPILE=0 leaves
+torch.compile out, which takes a quarter of a minute for each network."""
 import argparse
 import datetime
 import fnmatch
@@ -23,7 +23,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEERS = {"pytorch": "pytorch.py", "numpy": "numpy_peer.py", "jax": "jax_peer.py", "micrograd": "micrograd_peer.py",
-         "llm.c": "llmc.py"}
+         "llm.c": "llmc.py", "transformers": "transformers_peer.py", "llama2.c": "llama2c.py"}
 REST = {"numpy": 0.15}  # seconds until the threads of a library no longer wait actively
 COPIES = (1024, 16384, 1048576, 16777216)  # floats
 MEMORY_OF = ("gpt-16x256x6x384x6x65-adamw", "gpt-32x64x4x128x4x65-adamw", "mlp-64x784x512x512x10-adamw",
@@ -79,11 +79,16 @@ TARGETS = [
     ("matmul_i64-*", "pytorch", 0.8, 1.5),
     ("matmul_bf16-*", "pytorch", 0.8, 1.5),
     ("cross_entropy-*", "pytorch", 5, 20),
+    ("generate-*", "transformers", 3, None),
+    ("generate-*", "llama2.c O3", 1.2, None),
+    ("prefill-*", "transformers", 1.2, None),
     ("memory-of-gpt-16x256x6x384x6x65-adamw", "pytorch", 1, 1 / 0.75),
 ]
 MOST_SECONDS = {"op-1-grad": (100e-9, 60e-9), "chain-1-backward": (80e-9, 50e-9)}
 LEAST_OF_ROOF = {"sgemm-1024x1024x1024-NN": (0.82, 0.92), "add-1048576": (None, 0.95), "mul-1048576": (None, 0.95),
                  "relu-1048576": (None, 0.95), "sum-1048576": (None, 0.95)}
+LEAST_OF_COPY = 0.8  # the weights of a token at the speed of a copy
+BF16_FASTER = 1.7    # than f32, a token
 
 
 def target(row, library):
@@ -136,7 +141,8 @@ class Worker:
 
 
 def is_network(name):
-    return name.split("-")[0] in ("mlp", "conv_net", "lstm", "gru", "gpt", "program")
+    return name.split("-")[0] in ("mlp", "conv_net", "lstm", "gru", "gpt", "program", "generate",
+                                  "prefill")
 
 
 def use_processors(count):
@@ -318,7 +324,7 @@ class Bench:
                 modes = worker.ask("modes " + name + " ").split()
             except Failed:
                 modes = []
-            with_targets = () if name.startswith("program-") else ("channels_last", "gc", "no_gc")
+            with_targets = () if name.startswith("program-") else ("channels_last", "gc", "no_gc", "O3", "Ofast")
             alone = [mode for mode in modes if mode in with_targets]
             for group in [[mode for mode in modes if mode not in alone]] + [[mode] for mode in alone]:
                 mode = self.fastest(worker, name, threads, group) if group else None
@@ -380,6 +386,8 @@ class Bench:
             goal(seconds, *MOST_SECONDS[name], "s", lambda wanted: "%.0f ns" % (1e9 * wanted))
         if name in LEAST_OF_ROOF and library.startswith("pytorch") or not library:
             goal(roof, *LEAST_OF_ROOF.get(name, (None, None)), "%", lambda wanted: "%.0f %%" % (100 * wanted))
+        if name.startswith("generate-") and (library.startswith("transformers") or not library):
+            goal(roof, LEAST_OF_COPY, None, "%", lambda wanted: "%.0f %%" % (100 * wanted))
         if not all(passed_must):
             verdict = "behind"
         elif aims and all(passed_aim):
@@ -394,6 +402,8 @@ class Bench:
         """Whether PyTorch loses the same in the first steps; a text for the table if not."""
         threads = max(self.options.threads)
         peer = self.peers.get(("pytorch", threads))
+        if name.startswith(("generate-", "prefill-")):
+            return self.tokens_agree(name, threads)
         if not peer or not is_network(name):
             return ""
         step = self.measure(self.ours[threads], name, "", False)
@@ -409,6 +419,20 @@ class Bench:
         same = most <= (1e-3 * (max(b) - min(b)) if program else 1e-4 * max(1, max(abs(y) for y in b)))
         print("%s: losses of %d steps %s, %.1e apart at most" % (name, steps, "agree" if same else "DIFFER", most))
         return "" if same else "losses differ"
+
+    def tokens_agree(self, name, threads):
+        """Whether a text needs no memory after its second token, and transformers ends texts with the same tokens: in
+        f32, as few bits of the logits are left in bf16; a text for the table if not."""
+        if not name.startswith("generate-"):
+            return ""
+        found = self.ours[threads].ask("allocations " + name)
+        print("%s: %s allocations after the second token" % (name, found))
+        peer = self.peers.get(("transformers", threads))
+        if not peer or "-f32" not in name:
+            return "" if found == "0" else "allocates"
+        a, b = (worker.ask("losses %s 3 loop" % name).split() for worker in (self.ours[threads], peer))
+        print("%s: tokens of 3 texts %s" % (name, "agree" if a == b else "DIFFER: %s, %s" % (a, b)))
+        return "tokens differ" if a != b else "" if found == "0" else "allocates"
 
     def memory(self, name):
         """Peak memory of training beyond the idle process, in processes that do nothing else."""
@@ -485,6 +509,11 @@ class Bench:
                 print("%d thread(s): %d of %d programs not slower than PyTorch's, the slowest %.2f times as fast, "
                       "geometric mean %.2f" % (threads, sum(ratio >= 1 for ratio in programs), len(programs),
                                                min(programs), math.exp(sum(map(math.log, programs)) / len(programs))))
+            for name in ("gpt2", "llama"):
+                f32, bf16 = (seconds.get(("generate-64x16-%s-%s" % (name, dtype), threads)) for dtype in ("f32", "bf16"))
+                if f32 and bf16:
+                    print("%d thread(s): %s makes %.1f tokens a second in f32, %.1f in bf16, %.2f times as many; must: %g"
+                          % (threads, name, 1 / f32, 1 / bf16, f32 / bf16, BF16_FASTER))
             add, in_place = (seconds.get((name + "-16777216", threads)) for name in ("add", "add_in_place"))
             if add and in_place:
                 print("%d thread(s): add-16777216 takes %.2f times as long as in place" % (threads, add / in_place))

@@ -1,5 +1,5 @@
 /* What is measured on the CPU: the rows of the benchmark, and the programs that run them.  The workloads are in ops.c,
- * networks.c and programs.c.
+ * networks.c, programs.c and generation.c.
  *
  *     workloads worker THREADS    answers lines of stdin, one line each; bench.py asks this and other libraries
  *     workloads quick             the rows that need a minute, each with its part of what the processor could do
@@ -12,6 +12,7 @@
  *     time NAME MS         seconds per call, measured for that many milliseconds; at first it sets up and warms up
  *     cost NAME            floating point operations and bytes of memory of a call, at least
  *     losses NAME STEPS    the losses of the first steps of training
+ *     allocations NAME     how often a text that is generated asks for memory after its second token
  *     memory NAME          bytes of memory that three steps take at most beyond what the idle process had
  *     drop                 frees the workload that is set up
  *     version              one line
@@ -172,6 +173,14 @@ static const struct { const char *name; bool quick; } rows[] = {
     {"program-32x40-maml", false},
     {"program-64x32-hypernetwork", false},
     {"program-1024x64-pinn", false},
+    {"generate-64x16-gpt2-f32", false},
+    {"generate-64x16-gpt2-bf16", false},
+    {"generate-64x16-llama-f32", false},
+    {"generate-64x16-llama-bf16", false},
+    {"prefill-512-gpt2-f32", false},
+    {"prefill-512-gpt2-bf16", false},
+    {"prefill-512-llama-f32", false},
+    {"prefill-512-llama-bf16", false},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -222,6 +231,7 @@ static void end_workload(void)
     end_op();
     end_network();
     end_program();
+    end_generation();
     tg_release_all(now.input, now.inputs);
     tg_release(now.index);
     tg_release(now.output);
@@ -233,8 +243,8 @@ static void end_workload(void)
 
 static const kind *kind_of(const char *name)
 {
-    const kind *tables[] = {op_kinds, network_kinds, program_kinds};
-    for (int i = 0; i < 3; ++i)
+    const kind *tables[] = {op_kinds, network_kinds, program_kinds, generation_kinds};
+    for (int i = 0; i < 4; ++i)
         for (const kind *k = tables[i]; k->name; ++k)
             if (!strcmp(k->name, name)) return k;
     return NULL;
@@ -351,7 +361,7 @@ static void answer(char *line, double idle_bytes)
 {
     const char *word = strtok(line, " \n"), *name = strtok(NULL, " \n"), *number = strtok(NULL, " \n");
     const double value = number ? strtod(number, NULL) : 0;
-    if (word && !strcmp(word, "losses")) end_workload(); /* from the first step on */
+    if (word && (!strcmp(word, "losses") || !strcmp(word, "allocations"))) end_workload(); /* from the first step on */
     if (word && !strcmp(word, "version")) {
         puts(tg_build_info());
     } else if (word && !strcmp(word, "rows")) {
@@ -375,6 +385,9 @@ static void answer(char *line, double idle_bytes)
         for (int i = 0; i < (int)value; ++i) printf("%.9g ", now.train());
         putchar('\n');
         end_workload();
+    } else if (!strcmp(word, "allocations") && now.mode == TRAIN) {
+        turn();
+        printf("%lld\n", (long long)now.allocations);
     } else if (!strcmp(word, "memory")) {
         for (int i = 0; i < 3; ++i) turn();
         printf("%.0f\n", memory_status("VmHWM") - idle_bytes);

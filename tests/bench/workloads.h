@@ -1,4 +1,4 @@
-/* The workload that is measured, and what ops.c, networks.c and programs.c share with workloads.c. */
+/* The workload that is measured, and what ops.c, networks.c, programs.c and generation.c share with workloads.c. */
 #ifndef WORKLOADS_H
 #define WORKLOADS_H
 
@@ -22,7 +22,8 @@ typedef struct {
     tg_tensor *(*binary)(tg_tensor *a, tg_tensor *b);
 } kind;
 
-extern const kind op_kinds[], network_kinds[], program_kinds[]; /* each ends with a kind without a name */
+/* A kind without a name ends each. */
+extern const kind op_kinds[], network_kinds[], program_kinds[], generation_kinds[];
 
 /* The workload that is set up, one at a time. */
 typedef struct {
@@ -31,10 +32,11 @@ typedef struct {
     int64_t size[MOST_SIZES];
     int sizes, threads;
     mode mode;
-    double (*train)(void);      /* one step of TRAIN; returns the loss */
+    double (*train)(void);      /* one step of TRAIN; returns the loss, or the last token of a text */
     bool grad;                  /* the inputs require grad */
     double flops, bytes, calls; /* of one turn of the loop; a turn that repeats a small op counts as several calls */
     double seconds;             /* per turn, as far as known */
+    int64_t allocations;        /* of memory, of the last text after its second token */
     tg_tensor *input[MOST_INPUTS], *index; /* of an op; they belong to the workload, as all below */
     int inputs;
     tg_tensor *output, *gradient; /* of a graph that is kept */
@@ -55,8 +57,9 @@ tg_tensor *labels(tg_shape shape, uint32_t seed, int64_t classes); /* i64 in [0,
    1 / sqrt(inputs), weights of norms are 1 and biases 0. */
 void first_weights(tg_module *net);
 
-void end_network(void); /* frees what networks.c keeps beside the workload */
-void end_program(void); /* the same of programs.c */
-void end_op(void);      /* the same of ops.c */
+void end_network(void);    /* frees what networks.c keeps beside the workload */
+void end_program(void);    /* the same of programs.c */
+void end_op(void);         /* the same of ops.c */
+void end_generation(void); /* the same of generation.c */
 
 #endif

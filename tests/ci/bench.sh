@@ -11,10 +11,15 @@ mapfile -t programs < <(echo rows | "$1/workloads" worker 1 | grep '^program-')
 for name in conv2d-1x2x4x4 log_softmax-3x5-backward cat-3x5-both embedding-7x3x5-both bias_add-3x5-backward topk-3x9x2 \
     index_select-4x6 f32_to_f16-9 matmul_i64-3x4x5-NT matmul_bf16-3x4x5-TN randn-9 cross_entropy-3x5-both \
     scalar_graph-2 mlp-4x3x5x2-adamw conv_net-2x8x2x3x5x4-sgd lstm-2x3x4x5x3-sgd gru-2x3x4x5x3-sgd \
-    gpt-2x4x1x8x2x11-adamw-tied "${programs[@]}"; do
+    gpt-2x4x1x8x2x11-adamw-tied generate-5x4-gpt2-f32-tiny generate-5x4-llama-bf16-tiny prefill-5-llama-f32-tiny \
+    "${programs[@]}"; do
     answer=$(echo "time $name 0.1" | "$1/workloads" worker 1)
     [[ $answer =~ ^[0-9.e+-]+$ ]]
     verdict $? "$name: $answer"
+done
+for name in generate-5x9-gpt2-bf16-tiny generate-5x9-llama-f32-tiny; do
+    [ "$(echo "allocations $name" | "$1/workloads" worker 1)" = 0 ]
+    verdict $? "$name asks for memory after the second token"
 done
 "$1/sweep" missing
 verdict $? "ops without a cell in tests/bench/cells.h: sweep missing"
@@ -61,6 +66,15 @@ assert not agree(cell, "6 2 5 2", "5 2 5 2") and agree(cell, "6 nan 5 2", "6 nan
         "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${programs[@]}" \
             > "$1/bench-programs.txt" && ran "$1/bench-programs.txt" ${#programs[@]} "${programs[-1]}"
         verdict $? "programs beside PyTorch: $(cat "$1/bench-programs.txt")"
+        if "$python" -c 'import transformers' >/dev/null 2>&1; then
+            "$python" tests/bench/bench.py "${brief[@]}" --peers transformers "$1/workloads" generate-5x9-gpt2-f32-tiny \
+                generate-5x9-llama-f32-tiny prefill-5-llama-bf16-tiny > "$1/bench-models.txt" &&
+                [ "$(grep -c 'tokens of 3 texts agree' "$1/bench-models.txt")" -eq 2 ] &&
+                grep -q '^prefill-5-llama-bf16-tiny  *1 .*transformers ' "$1/bench-models.txt"
+            verdict $? "models beside transformers: $(cat "$1/bench-models.txt")"
+        else
+            echo "skipped: no transformers"
+        fi
         cp tests/bench/RESULTS.md "$1/sweep-RESULTS.md"
         "$python" tests/bench/sweep.py "${small[@]}" --results "$1/sweep-RESULTS.md" "$1/sweep" "${cells[@]}" \
             'matmul f32 64x64,64x64' 'layer_norm bf16' 'index_put_ f32' > "$1/sweep-pytorch.txt" &&

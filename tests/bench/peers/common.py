@@ -124,6 +124,7 @@ def serve(version, modes, build):
             return "%.9g" % timer(words[1], words[3]).measure(float(words[2]) / 1000)
         if words[0] == "losses":
             turn = build(Workload(words[1]), words[3])
+            turn = turn[0] if isinstance(turn, tuple) else turn
             return " ".join("%.9g" % turn() for _ in range(int(words[2])))
         if words[0] == "memory":
             timer(words[1], words[2]).run(3)
