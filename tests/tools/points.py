@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""points.py FOLDER: records what PyTorch computes at special points: ops at 0 and -0, at kinks, ties and poles, with infinities
-and NaN, with equal rows and rows of zeros; values, first and second derivatives.  FOLDER/cases.txt and tensors.safetensors are
-then for tests/tools/replay.c, whose lines V and E tests/tools/replay.sh explains; these begin with W:
+"""points.py FOLDER [NAMES]: records what PyTorch computes at special points: ops at 0 and -0, at kinks, ties and poles, with
+infinities and NaN, with equal rows and rows of zeros; values, first and second derivatives.  FOLDER/cases.txt and
+tensors.safetensors are then for tests/tools/replay.c, whose lines V and E tests/tools/replay.sh explains; these begin with W:
 
     W  op  variant  args  |  outputs  |  their cotangents  |  gradients  |  their cotangents  |  gradients of the gradients
 
-POINTS below says which op meets which points: a line of it is an op of PyTorch and its arguments, tensors as nested lists."""
+The functions below say which op meets which points: a line is an op of PyTorch and its arguments, tensors as nested lists.
+NAMES is a file of names, as `replay --names` prints them: each of these ops that PyTorch differentiates twice meets its own
+samples in PyTorch's tests, too: as they are, then rounded to integers, which has zeros and ties, with zeros alone, with ones."""
 import json
 import os
 import struct
 import sys
+import types
+import unittest
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -30,23 +35,31 @@ WILD = ROWS + [[INF, 1., 2.], [-INF, 1., 2.], [INF, INF, 1.], [-INF, -INF, 1.], 
 # among the vectors of the processor: so there are as many numbers as fill whole ones, and NaN comes first.
 GAMMA = [x for x in LINE if x >= 0 or abs(x) < 1 or x != x]
 
-DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.bool: "BOOL"}
+DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64", torch.int32: "I32", torch.bool: "BOOL"}
 cases, store = [], []
 
 
+class LeftOut(Exception):
+    """A sample with an argument that a line cannot have, or that is large."""
+
+
 def put(t):
+    if t.dtype not in DTYPES or t.numel() > 3000: raise LeftOut
     store.append(t.detach().contiguous().clone())
     return "t%d" % (len(store) - 1)
 
 
 def text(v):
     if isinstance(v, torch.Tensor): return put(v)
+    if isinstance(v, torch.dtype) and v in DTYPES: return "d:" + DTYPES[v].lower()
+    if isinstance(v, (list, tuple)) and v and all(isinstance(e, torch.Tensor) for e in v): return "[%s]" % ",".join(map(put, v))
     if v is None: return "n:"
     if isinstance(v, bool): return "b:%d" % v
     if isinstance(v, int): return "i:%d" % v
     if isinstance(v, float): return "f:%r" % v
     if isinstance(v, str): return "s:" + v
-    return "I:" + ",".join(map(str, v))
+    if not isinstance(v, (list, tuple)) or not all(type(e) in (int, float) for e in v): raise LeftOut
+    return ("I:" if all(type(e) is int for e in v) else "F:") + ",".join(map(repr, v))
 
 
 def tensors(x):
@@ -56,28 +69,34 @@ def tensors(x):
 
 def record(name, call, *args, **options):
     """One line: lists of numbers among the arguments are tensors that require grad."""
-    args = [torch.tensor(a, dtype=torch.float64, requires_grad=True) if isinstance(a, list) else a for a in args]
+    line(name, "-", call, [torch.tensor(a, dtype=torch.float64, requires_grad=True) if isinstance(a, list) else a for a in args],
+         options)
+
+
+def line(name, label, call, args, options):
     generator = torch.Generator().manual_seed(len(cases))
     draw = lambda t: torch.rand(t.shape, dtype=t.dtype, generator=generator) + 0.5
-    leaves = [a for a in args if isinstance(a, torch.Tensor)] + [a for a in options.values() if isinstance(a, torch.Tensor)]
+    leaves = tensors((*args, *options.values()))
     words = " ".join([text(a) for a in args] + ["%s=%s" % (k, text(v)) for k, v in options.items()])
     outs = tensors(call(*args, **options))
+    if not outs or any(o.is_complex() for o in outs): raise LeftOut
     roots = [o for o in outs if o.requires_grad]
     need = [t for t in leaves if t.requires_grad]
     given = [draw(o) for o in roots]
-    first = torch.autograd.grad(roots, need, given, create_graph=True, materialize_grads=True) if roots else ()
+    first = torch.autograd.grad(roots, need, given, create_graph=True, allow_unused=True) if roots else ()
+    need, first = [t for t, g in zip(need, first) if g is not None], [g for g in first if g is not None]
     again = [draw(g) for g in first]
     pairs = [(g, c) for g, c in zip(first, again) if g.requires_grad]
     try: second = torch.autograd.grad([g for g, _ in pairs], need, [c for _, c in pairs], allow_unused=True) if pairs else ()
     except RuntimeError as e: # "derivative for aten::hardsigmoid_backward is not implemented"
-        print("%s has no second derivative: %s" % (name, str(e).split("\n")[0]))
+        if label == "-": print("%s has no second derivative: %s" % (name, str(e).split("\n")[0]))
         again = second = None
     if second is not None: second = [torch.zeros_like(t) if h is None else h for t, h in zip(need, second or [None] * len(need))]
     by = {id(t): k for k, t in enumerate(need)} if roots else {}
     row = lambda values: " ".join(put(values[by[id(t)]]) if id(t) in by and values else "-" for t in leaves)
     at = iter(given)
     cotangents = " ".join(put(next(at)) if o.requires_grad else "-" for o in outs)
-    cases.append("\t".join(["W", name, "-", words, "|", " ".join(put(o) for o in outs), "|", cotangents, "|", row(first), "|",
+    cases.append("\t".join(["W", name, label, words, "|", " ".join(put(o) for o in outs), "|", cotangents, "|", row(first), "|",
                             row(again), "|", row(second)]))
 
 
@@ -204,8 +223,51 @@ def layers():
     record("nn.functional.glu", F.glu, [[0., 1., INF, 0.], [0., -INF, 1., INF], [1., 2., NAN, 3.]], 1)
 
 
-def main(folder):
+# What the samples of PyTorch leave out where their numbers are changed: ops whose choice among equal elements it does not
+# promise; those of which the head of this file, or README.md, says that they differ on purpose; vectors of equal eigenvalues and
+# singular values, which are any; factorizations of singular matrices, which are errors here where PyTorch counts them in `info`.
+CHOICES = "topk kthvalue quantile nanquantile svd norm linalg.norm linalg.svd linalg.svdvals linalg.eigh linalg.eigvalsh " \
+    "linalg.qr linalg.lstsq linalg.cond linalg.cholesky_ex linalg.inv_ex linalg.lu_factor_ex linalg.solve_ex " \
+    "nn.functional.prelu lgamma digamma polygamma".split()
+CHANGES = {"round": torch.round, "zeros": torch.zeros_like, "ones": torch.ones_like}
+
+
+def left_out(name, args, options):
+    """clamp with tensors is tg_maximum and tg_minimum here, whose ties share a gradient."""
+    return name in CHOICES or name == "clamp" and len(tensors((*args, *options.values()))) > 1 or \
+        name in ("scatter_reduce", "index_reduce") and options.get("include_self") is False
+
+
+def changed(v, change):
+    if isinstance(v, torch.Tensor): return change(v.detach()).requires_grad_() if v.requires_grad else v.detach()
+    return [changed(e, change) for e in v] if isinstance(v, list) else tuple(map(lambda e: changed(e, change), v)) \
+        if type(v) is tuple else v
+
+
+def samples(names, most=4):
+    """Of each variant of each op so many samples."""
+    warnings.filterwarnings("ignore")
+    if "expecttest" not in sys.modules: # which torch's helpers import
+        module = types.ModuleType("expecttest")
+        module.TestCase, module.ACCEPT = unittest.TestCase, False
+        sys.modules["expecttest"] = module
+    from torch.testing._internal.common_methods_invocations import op_db
+    for op in op_db:
+        if op.name not in names or not op.supports_autograd or torch.float64 not in op.supported_dtypes("cpu"): continue
+        torch.manual_seed(3)
+        listed = list(op.sample_inputs("cpu", torch.float64, requires_grad=True))
+        for s in listed[::max(1, len(listed) // most)][:most]:
+            for kind, change in {"as it is": lambda t: t, **CHANGES}.items():
+                kept = len(store)
+                args, options = [changed(a, change) for a in (s.input, *s.args)], {k: changed(v, change) for k, v in s.kwargs.items()}
+                if kind in CHANGES and left_out(op.name, args, options): continue
+                try: line(op.name, kind, op, args, options)
+                except (LeftOut, RuntimeError, ValueError, TypeError): del store[kept:] # or PyTorch refuses the numbers
+
+
+def main(folder, names=None):
     for group in (unary, binary, along, layers): group()
+    if names: samples(set(open(names).read().split()))
     os.makedirs(folder, exist_ok=True)
     head, at = {}, 0
     for k, t in enumerate(store):
@@ -221,4 +283,4 @@ def main(folder):
     print("%d cases at special points" % len(cases))
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

@@ -2,6 +2,7 @@
    same calls here and compares outputs and input gradients in f64; calls that PyTorch refuses have to fail here, too.
 
        replay DIR [ops] [--device cpu|cudasim|cuda] [-v]
+       replay --names: those of the ops that it can call, as PyTorch has them, one a line
            ops: only these (softmax,cross_entropy,...); -v: every case that was left out
 
    Every value case runs three times: on contiguous inputs; on inputs with NaN between their elements and a backward that
@@ -2039,6 +2040,10 @@ int main(int argc, char **argv)
     for (int k = 1; k < argc; ++k) {
         if (!strcmp(argv[k], "-v"))
             verbose = true;
+        else if (!strcmp(argv[k], "--names")) {
+            for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) puts(rows[i].op);
+            return 0;
+        }
         else if (!strcmp(argv[k], "--device") && k + 1 < argc)
             on = argv[++k];
         else if (!folder)
