@@ -30499,6 +30499,8 @@ tg_tensor *tg_linalg_det(tg_tensor *A)
     return tgi_op_end(&c, y && tgi_factor_call(&c, tgi_factor_of(TGI_FACTOR_DET), y, NULL, NULL));
 }
 
+enum { TGI_MINORS = 32 }; /* the largest matrices whose minors are computed one by one */
+
 /* The gradient of the determinant, without a graph. */
 static tg_tensor *tgi_cofactors(tg_tensor *A)
 {
@@ -30510,8 +30512,30 @@ static tg_tensor *tgi_cofactors(tg_tensor *A)
     return tgi_op_end(&c, y && tgi_factor_call(&c, f, y, NULL, NULL));
 }
 
-/* y A^-T; where the determinant y is 0: det(U) det(V^T) U D V^T with the products of all singular values but one in D.
-   Whether one is 0 is asked on the host. */
+/* The cofactors of A [.., n, n]: (-1)^(i + j) times the determinant without row i and column j, each computed alone. */
+static tg_tensor *tgi_minors(tg_tensor *A)
+{
+    int64_t kept[TGI_MINORS * TGI_MINORS];
+    double signs[TGI_MINORS];
+    const int64_t n = A->dim[A->ndim - 1], less = n - 1, count = tgi_numel(A) / (n * n);
+    const tg_device device = tgi_device_of(A);
+    if (n == 1) return tg_ones_like(A);
+    for (int64_t i = 0; i < n; ++i) {
+        signs[i] = i % 2 ? -1 : 1;
+        for (int64_t k = 0; k < less; ++k) kept[i * less + k] = k + (k >= i);
+    }
+    tg_tensor *index = tg_from_on(kept, TG_SHAPE(n * less), TG_I64, device);
+    tg_tensor *sign = tg_to_dtype(tg_from_on(signs, TG_SHAPE(n), TG_F64, device), (tg_dtype)A->dtype);
+    tg_tensor *rows = tg_index_select(tg_reshape(A, TG_SHAPE(count, n, n)), 1, index);
+    tg_tensor *minors = tg_reshape(tg_index_select(rows, 2, index), TG_SHAPE(count, n, less, n, less));
+    tg_tensor *y = tg_linalg_det(tg_permute(minors, TG_DIMS(0, 1, 3, 2, 4)));
+    y = y && sign ? tg_mul(tg_mul(y, sign), tg_unsqueeze(sign, -1)) : NULL;
+    return y ? tg_reshape(y, tgi_shape_of(A)) : NULL;
+}
+
+/* y A^-T; where the determinant y is 0: of small matrices the minors, which have all derivatives; of larger ones
+   det(U) det(V^T) U D V^T with the products of all singular values but one in D, whose second derivatives are NaN where
+   two of these are equal.  Whether one is 0 is asked on the host. */
 static tg_tensor *tgi_cofactors_with_graph(tg_tensor *A, tg_tensor *y)
 {
     const int64_t n = A->dim[A->ndim - 1];
@@ -30519,6 +30543,7 @@ static tg_tensor *tgi_cofactors_with_graph(tg_tensor *A, tg_tensor *y)
     tg_tensor *any = tg_any(singular);
     if (!any || !one) return NULL;
     const bool some = tg_item(any) != 0;
+    if (some && n <= TGI_MINORS && tgi_numel(A) <= (1 << 22) / (n * n)) return tgi_minors(A);
     tg_tensor *where = some ? tg_unsqueeze(tg_unsqueeze(singular, -1), -1) : NULL;
     tg_tensor *inverse = tgi_inverse("linalg_det", some ? tg_where(where, one, A) : A, true);
     tg_tensor *regular = tg_mul(tgi_turned(inverse), tg_unsqueeze(tg_unsqueeze(y, -1), -1));

@@ -239,6 +239,36 @@ TEST(cofactors)
     }
 }
 
+/* The gradient of sum(v * g), where g is the gradient of the determinants of a. */
+static tg_tensor *curvature(tg_tensor *a, tg_tensor *v)
+{
+    tg_tensor *y, *g = NULL, *h = NULL;
+    a = tg_set_requires_grad(tg_clone(tg_detach(a)), true);
+    y = tg_sum(tg_linalg_det(a));
+    CHECK(tg_gradients(TG_LIST(y), NULL, TG_LIST(a), &g, TG_CREATE_GRAPH) == TG_OK);
+    y = tg_sum(tg_mul(g, v));
+    CHECK(tg_gradients(TG_LIST(y), NULL, TG_LIST(a), &h, 0) == TG_OK);
+    return h;
+}
+
+/* Of 3 rows the second derivatives of a determinant are linear: those of a are the mean of those of a + b and a - b.  The
+   matrices of a have the ranks 1, 0, 2 and 3.  A large one with determinant 0 has its recorded gradient in another way. */
+TEST(second_derivatives_of_determinants)
+{
+    tg_tensor *a = f64("[[[1, 1, 1], [1, 1, 1], [1, 1, 1]], [[0, 0, 0], [0, 0, 0], [0, 0, 0]], "
+                       "[[1, 2, 3], [4, 5, 6], [5, 7, 9]], [[2, 0, 1], [0, 3, 0], [1, 0, 4]]]");
+    tg_tensor *b = normal(4, 3, 3, TG_F64), *v = normal(4, 3, 3, TG_F64), *large, *y, *g = NULL;
+    tg_tensor *wanted = tg_mul_scalar(tg_add(curvature(tg_add(a, b), v), curvature(tg_sub(a, b), v)), 0.5);
+    CHECK(distance(curvature(a, v), wanted) < 1e-12);
+    large = normal(1, 40, 40, TG_F64);
+    tg_fill_(tg_select(large, -1, 7), 0);
+    large = tg_set_requires_grad(large, true);
+    y = tg_sum(tg_linalg_det(large));
+    CHECK(tg_gradients(TG_LIST(y), NULL, TG_LIST(large), &g, TG_CREATE_GRAPH) == TG_OK);
+    tg_backward(y);
+    NEAR(g, tg_grad(large), 400);
+}
+
 /* Matrices on which simpler methods fail: the factorizations of check_* hold for them, too. */
 TEST(hard_matrices)
 {
@@ -385,6 +415,7 @@ int main(int argc, char **argv)
     RUN(singular_vectors);
     RUN(pseudoinverses);
     RUN(cofactors);
+    RUN(second_derivatives_of_determinants);
     RUN(hard_matrices);
     RUN(numbers_that_are_scaled);
     RUN(numbers_that_are_not_finite);
