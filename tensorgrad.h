@@ -49644,30 +49644,25 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
 }
 
 /* index, x [rows, n]: index[i] is where the largest (the job's flag: smallest) of x[0] .. x[i] is: the last of equal
-   ones, and the last NaN if there is one.  New extremes are rare: 16 elements are compared with the last one together,
-   and one by one if some is as large (cummax f32 64x1024 dim=1). */
-#define TGI_RUNNING_EXTREME(type, nan)                                                                                \
-    for (int64_t k = 0, end; k < run; k = end) {                                                                      \
-        const type *const from = (const type *)&tile;                                                                 \
-        int some = i + k == 0;                                                                                        \
-        end = tgi_at_most(run, k + 16);                                                                               \
-        for (int64_t l = k; least && l < end; ++l) some |= !(from[l] > best_##type);                                  \
-        for (int64_t l = k; !least && l < end; ++l) some |= !(from[l] < best_##type);                                 \
-        for (int64_t l = k; !some && l < end; ++l) index[l] = best_at;                                                \
-        for (int64_t l = k; some && l < end; ++l) {                                                                   \
-            const type x = from[l];                                                                                   \
-            if (i + l == 0 || (least ? x <= best_##type : x >= best_##type) || nan) best_##type = x, best_at = i + l; \
-            index[l] = best_at;                                                                                       \
-        }                                                                                                             \
+   ones, and the last NaN if there is one.  New extremes are rare, so that the processor guesses the branches of the
+   first two loops (cummax f32 64x1024 dim=1). */
+#define TGI_RUNNING_EXTREME(type, nan)                                                                               \
+    for (int64_t k = 0; k < run; ++k) {                                                                              \
+        const type *const from = (const type *)&tile;                                                                \
+        while (least && k < run && from[k] > best_##type) index[k++] = best_at;                                      \
+        while (!least && k < run && from[k] < best_##type) index[k++] = best_at;                                     \
+        if (k == run) break;                                                                                         \
+        const type x = from[k];                                                                                      \
+        if ((least ? x <= best_##type : x >= best_##type) || nan) best_##type = x, best_at = i + k;                  \
+        index[k] = best_at;                                                                                          \
     }
-TGI_LOOPS_BEGIN
 static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
     const bool least = job->flag;
     tgi_tile tile;
-    int64_t index[TGI_TILE], best_int64_t = 0, best_at = 0;
-    double best_double = 0;
+    int64_t index[TGI_TILE], best_int64_t = least ? INT64_MAX : INT64_MIN, best_at = 0;
+    double best_double = least ? HUGE_VAL : -HUGE_VAL;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
@@ -49677,7 +49672,6 @@ static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, cha
         tgi_store_elements(TG_I64, index, TG_I64, at[0] + i * job->step[0], job->step[0], run);
     }
 }
-TGI_LOOPS_END
 
 /* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
    a magnitude: all bits of a negative number are flipped, the sign bit alone of another.  0 and -0 are equal, every NaN
