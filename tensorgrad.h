@@ -51918,6 +51918,24 @@ static void tgi_gemm_pack_halves(float *panel, int width, tg_dtype dtype, const 
     }
 }
 
+/* Likewise of f64, where the elements along a lane are neighbours: four lanes at a time, so that what is written lies
+   side by side (linear f64 32x512,512x512). */
+static void tgi_gemm_pack_doubles(double *panel, int width, const double *x, int64_t lane_step, int64_t n)
+{
+    for (int64_t first = 0, end; first < n; first = end) {
+        end = tgi_at_most(n, first + TGI_GEMM_PIECE);
+        for (int next = 0; next < width; next += 4) {
+            const int lane = next + 4 <= width ? next : width - 4;
+            const double *const a = x + lane * lane_step, *const b = a + lane_step;
+            const double *const c = b + lane_step, *const d = c + lane_step;
+            for (int64_t i = first; i < end; ++i) {
+                double *const to = panel + i * width + lane;
+                to[0] = a[i], to[1] = b[i], to[2] = c[i], to[3] = d[i];
+            }
+        }
+    }
+}
+
 TGI_LOOPS_BEGIN
 /* panel [count / 2 rounded up, width] = x [lanes, count] of bf16 transposed: each element is two neighbours along a
    lane, or one and zero; those of the columns from `lanes` to `width` are zeros.  Steps in elements of x. */
@@ -51986,6 +52004,8 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
         tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
     } else if ((x.dtype == TG_BF16 || x.dtype == TG_F16) && whole) {
         tgi_gemm_pack_halves((float *)(void *)panel, width, x.dtype, from, lane_step, step, n);
+    } else if (x.dtype == TG_F64 && compute == TG_F64 && whole && step == 1) {
+        tgi_gemm_pack_doubles((double *)(void *)panel, width, (const double *)(const void *)from, lane_step, n);
     } else {
         tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
     }
@@ -52205,7 +52225,7 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384 && fits) ||
                          (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
-    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 4 * mr && !stays);
+    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 3 * mr && !stays);
     job->widen = g->out.dtype != job->compute;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
     job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
@@ -52243,10 +52263,13 @@ typedef struct {
     tgi_scratch scratch;
 } tgi_few_job;
 
-/* Rows at most; bytes of a piece along k, and elements of its lines; rows that read each line once, whose pieces have
-   whole lines, as far as a row of x has no more bytes: memory is faster in one direction; lines along the outputs,
-   elements, and bytes that are fetched ahead; outputs of an item. */
-enum { TGI_FEW_ROWS = 16, TGI_FEW_PIECE = 32768, TGI_FEW_K = 512, TGI_FEW_ONCE = 4, TGI_FEW_LINE = 16384 };
+/* Rows at most: of a product with a weight of so many bytes, along whose outputs it goes, more, as tiles would read it
+   several times, by steps from page to page (matmul f32 32x4096,4096x4096: 48 ms, by this loop 11 ms). */
+enum { TGI_FEW_ROWS = 16, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYTES = 1 << 20 };
+/* Bytes of a piece along k, and elements of its lines; rows that read each line once, whose pieces have whole lines, as
+   far as a row of x has no more bytes: memory is faster in one direction; lines along the outputs, elements, and bytes
+   that are fetched ahead; outputs of an item. */
+enum { TGI_FEW_PIECE = 32768, TGI_FEW_K = 512, TGI_FEW_ONCE = 4, TGI_FEW_LINE = 16384 };
 enum { TGI_FEW_DEPTH = 16, TGI_FEW_OUTPUTS = 512, TGI_FEW_FETCHED = 8192 };
 enum { TGI_FEW_LEAST = 512, TGI_FEW_BLOCK = 1024, TGI_FEW_LARGE_BLOCK = 4096 };
 
@@ -52437,7 +52460,10 @@ static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
     const bool is_long = job->k >= (job->along_k ? 16 * job->rows : 4); /* else tiles are faster, as measured */
     const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) &&
                           g->b.dtype != TG_BF16; /* likewise; their tile takes denormals as 0 */
-    return is_long && !is_small && (job->along_k || job->w.col == 1) && job->rows <= TGI_FEW_ROWS && !g->adds;
+    const bool tall = !job->along_k && job->outputs * job->k * tgi_bytes_of(job->w.dtype) >= TGI_FEW_TALL_BYTES &&
+                      g->b.dtype != TG_BF16; /* whose tile does more in a cycle on some processors */
+    return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds &&
+           job->rows <= (tall ? (int64_t)TGI_FEW_TALL : (int64_t)TGI_FEW_ROWS);
 }
 
 static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)

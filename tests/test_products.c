@@ -107,6 +107,25 @@ TEST(few_rows)
     }
 }
 
+/* More rows times a weight that is read once, since it is large: 48 rows, and one more; a part of a weight, too. */
+TEST(rows_and_large_weights)
+{
+    static const tg_dtype dtypes[] = {TG_F32, TG_F16, TG_F64, TG_BF16};
+    static const int64_t rows[] = {17, 31, 48, 49};
+    if (harness_skips_plain("rows_and_large_weights")) return;
+    for (int i = 0; i < 16; ++i) {
+        TG_SCOPE;
+        const int64_t n = dtypes[i / 4] == TG_F64 ? 530 : 1070, k = 523;
+        tg_tensor *x = integers(TG_SHAPE(rows[i % 4], k), dtypes[i / 4]);
+        tg_tensor *all = integers(TG_SHAPE(k, n + 3), dtypes[i / 4]);
+        tg_tensor *part = tg_narrow(all, 1, 2, n), *w = tg_contiguous(part);
+        tg_tensor *wanted = tg_to_dtype(plain_product(tg_to_dtype(x, TG_F64), tg_to_dtype(w, TG_F64)), dtypes[i / 4]);
+        CHECK(is_exactly(tg_matmul(x, w), wanted) && is_exactly(tg_matmul(x, part), wanted));
+        CHECK(is_exactly(tg_matmul(x, tg_t(tg_contiguous(tg_t(w)))), wanted));
+        CHECK(is_exactly(tg_matmul(tg_t(w), tg_t(x)), tg_t(wanted)));
+    }
+}
+
 /* Of integers, whose products and sums wrap around. */
 TEST(integer_products)
 {
@@ -371,6 +390,7 @@ int main(int argc, char **argv)
     RUN(bf16_products);
     RUN(linears);
     RUN(few_rows);
+    RUN(rows_and_large_weights);
     RUN(shared_weights);
     RUN(convolutions);
     RUN(max_pools);
