@@ -66,7 +66,7 @@
                             AVX2 and AVX-512: 348 KB, 9 s less
        TG_NO_FILES          leave rooms out (see CONTENTS): FILES, SAFETENSORS, NPZ, CSV; SAVE and PROFILE need them:
                             78 KB, 0.9 s less
-       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES, ADAPT; SAVE and PARALLEL need them:
+       TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES, ADAPT, BRIEF; SAVE and PARALLEL need them:
                             127 KB, 1.5 s less
        TG_NO_OPTIM          OPTIM, CAPTURE, LBFGS, CLIP, SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
                             state of a scaler: 66 KB, 1.0 s less
@@ -119,8 +119,8 @@
    what backward needs, and lives as long as a tensor that was computed by it.  tg_grad(t) belongs to t.
 
    A tensor that lives from one turn of a loop to the next is retained when it is made, and released when the next one
-   replaces it: `old = h; h = tg_retain(tg_detach(next)); tg_release(old);`.  (tg_keep in every turn would leave one
-   tensor per turn in the scope outside.)
+   replaces it: tg_assign(&h, tg_detach(next)) does both.  (tg_keep in every turn would leave one tensor per turn in the
+   scope outside.)
 
    Do not use a tensor after its end.  The library reports such a use as an error until a new tensor gets the memory of
    the handle, which takes the end of 128 others; from then on it is not noticed.  To find every such use, run with
@@ -234,6 +234,7 @@
        @@LAYERS        layers: linear, convolution, norms, functions; modules of modules
        @@SEQUENCES     recurrent layers, attention with several heads, transformers
        @@ADAPT         changes of modules: other parameters, children or copies; weight_norm, LoRA; averages
+       @@BRIEF         modules in fewer words: layers whose options have names
        @@SAVE          modules and checkpoints in files
        @@PARALLEL      training by several processes, each with a part of the batch
        @@SHOW          printing tensors, the tape and the steps of backward
@@ -580,17 +581,17 @@ template <class... Size> inline tg_shape tgi_shape_of_list(Size... size)
     return tg_make_shape(static_cast<int>(sizeof...(size)), dims);
 }
 /* The array of TG_LIST: a temporary, so it lives to the end of the full expression. */
-template <size_t n> struct tgi_list {
-    tg_tensor *t[n];
-    tg_tensor **array() { return t; }
+template <class T, size_t n> struct tgi_list {
+    T *t[n];
+    T **array() { return t; }
 };
-template <class... Tensor> tgi_list<sizeof...(Tensor)> tgi_list_type(Tensor...);
-template <size_t n> constexpr int tgi_list_count(const tgi_list<n> *) { return static_cast<int>(n); }
+template <class T, size_t n> tgi_list<T, n> tgi_list_type(T *const (&&)[n]);
+template <class T, size_t n> constexpr int tgi_list_count(const tgi_list<T, n> *) { return static_cast<int>(n); }
 extern "C" {
 #define TG_SHAPE(...) tgi_shape_of_list(__VA_ARGS__)
-#define TG_LIST(...)                                                                                                   \
-    (decltype(tgi_list_type(__VA_ARGS__)){{__VA_ARGS__}}.array()),                                                     \
-        tgi_list_count(static_cast<decltype(tgi_list_type(__VA_ARGS__)) *>(nullptr))
+#define TGI_LIST(T, ...)                                                                                               \
+    (decltype(tgi_list_type<T>({__VA_ARGS__})){{__VA_ARGS__}}.array()),                                                \
+        tgi_list_count(static_cast<decltype(tgi_list_type<T>({__VA_ARGS__})) *>(nullptr))
 #else
 #define TGI_I64_1(a) (int64_t)((a) | 0) /* | 0: a float is no size */
 #define TGI_I64_2(a, ...) TGI_I64_1(a), TGI_I64_1(__VA_ARGS__)
@@ -601,15 +602,16 @@ extern "C" {
 #define TGI_I64_7(a, ...) TGI_I64_1(a), TGI_I64_6(__VA_ARGS__)
 #define TGI_I64_8(a, ...) TGI_I64_1(a), TGI_I64_7(__VA_ARGS__)
 #define TGI_I64_9(...) sizeof(char[-1]) /* a shape has at most 8 dims */
-#define TGI_PICK(a, b, c, d, e, f, g, h, i, j, k, l, name, ...) name
 #define TGI_SHAPE_LIST(...)                                                                                            \
     TGI_PICK(__VA_ARGS__, TGI_I64_9, TGI_I64_9, TGI_I64_9, TGI_I64_9, TGI_I64_8, TGI_I64_7, TGI_I64_6, TGI_I64_5,      \
              TGI_I64_4, TGI_I64_3, TGI_I64_2, TGI_I64_1, )(__VA_ARGS__)
 #define TG_SHAPE(...)                                                                                                  \
     tg_make_shape((int)(sizeof((const int64_t[]){TGI_SHAPE_LIST(__VA_ARGS__)}) / sizeof(int64_t)),                     \
                   (const int64_t[]){TGI_SHAPE_LIST(__VA_ARGS__)})
-#define TG_LIST(...) ((tg_tensor *[]){__VA_ARGS__}), (int)(sizeof((tg_tensor *[]){__VA_ARGS__}) / sizeof(tg_tensor *))
+#define TGI_LIST(T, ...) ((T *[]){__VA_ARGS__}), (int)(sizeof((T *[]){__VA_ARGS__}) / sizeof(T *))
 #endif
+#define TGI_PICK(a, b, c, d, e, f, g, h, i, j, k, l, name, ...) name
+#define TG_LIST(...) TGI_LIST(tg_tensor, __VA_ARGS__)
 #define TG_DIMS(...) TG_SHAPE(__VA_ARGS__)
 #define TG_INDEX(...) TG_SHAPE(__VA_ARGS__)
 
@@ -689,6 +691,10 @@ TG_API void tg_drop(tg_tensor *t);
    uses it; a backward that adds to t's .grad writes .grad, so threads that share weights call tg_gradients.
    Errors: a view, or a computed tensor that requires grad. */
 TG_API tg_tensor *tg_share(tg_tensor *t);
+/* *place = y, for a tensor that lives from one turn of a loop to the next: retains y, which may be NULL, then releases
+   what was in *place: NULL, or a tensor that tg_retain, tg_param or tg_assign gave you.  After an error *place holds
+   what it held. */
+TG_API tg_status tg_assign(tg_tensor **place, tg_tensor *y);
 /* tg_release of each; entries may be NULL */
 TG_API void tg_release_all(tg_tensor *const *list, int n);
 
@@ -2591,7 +2597,7 @@ TG_API tg_tensor *tg_smooth_l1_loss(tg_tensor *a, tg_tensor *b, int reduction, d
 /* d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2).  PyTorch's default is 1.  F.huber_loss */
 TG_API tg_tensor *tg_huber_loss(tg_tensor *a, tg_tensor *b, int reduction, double delta);
 
-/* -log(softmax(logits)[target]): logits [N, C, d...] (or [C]) with class indices, i64 or i32 [N, d...] (or 0-dim), or
+/* -log(softmax(logits)[target]): logits [N, C, d...] (or [C]) with class indices, i64 or u8 [N, d...] (or 0-dim), or
    with floating-point probabilities of the logits' shape.  The mean over the targets that are not -100.  On a GPU, pad
    a vocabulary to a multiple of 64 (50257 to 50304): then each row begins at a multiple of 16 bytes, which are read at
    once.  Errors: a target outside [0, C).  F.cross_entropy */
@@ -3976,6 +3982,11 @@ TG_API tg_module *tg_nn_tanhshrink(void);
    named "0", "1", ...; those of tg_nn_dict names[0], ...  A sequence gives x to the first, its output to the second,
    and so on; a list and a dict have no forward. */
 
+/* TG_MODULES(a, b) is a list of modules, as TG_LIST is one of tensors: tg_nn_sequential(TG_MODULES(tg_nn_linear(4, 8,
+   true), tg_nn_relu(), tg_nn_linear(8, 2, true))).  C says nothing about which element is made first, and so which gets
+   the first random numbers: gcc, clang and tcc go from left to right, as C++ does. */
+#define TG_MODULES(...) TGI_LIST(tg_module, __VA_ARGS__)
+
 /* torch.nn.Sequential */
 TG_API tg_module *tg_nn_sequential(tg_module *const *modules, int n);
 /* torch.nn.ModuleList */
@@ -4146,6 +4157,165 @@ TG_API tg_status tg_lora_remove(tg_module *m);
 TG_API tg_dict *tg_lora_state(tg_module *m);
 /* Copies the tensors of such a dictionary to those of m.  Errors: m is merged; paths and shapes that do not fit. */
 TG_API tg_status tg_lora_load_state(tg_module *m, tg_dict *dict);
+
+/* ======== @@BRIEF ================================================================================================= */
+
+/* Modules in fewer words.
+
+   Layers whose options have names, as in Python: the numbers that every such layer needs, then any options as `name =
+   value`, in any order.  What is not named has PyTorch's default.
+
+       TG_CONV2D(3, 64, 7, stride = 2, padding = 3, no_bias = true)       nn.Conv2d(3, 64, 7, stride=2, padding=3,
+                                                                                    bias=False)
+       TG_LSTM(28, 128, layers = 2, bidirectional = true)                 nn.LSTM(28, 128, num_layers=2,
+                                                                                  bidirectional=True)
+   The names are the fields of the struct that the function behind the macro takes.  A field that is 0, false or NULL
+   says the default, so that what PyTorch has on is turned off by a field that begins with no_.  A number of a
+   convolution holds for all its dims.  With different ones, and for what has no field, call the function that takes all
+   in a row, whose errors these have: tg_nn_conv2d, tg_nn_batch_norm_ex, tg_nn_lstm_ex. */
+
+/* Options of convolutions */
+typedef struct {
+    int64_t kernel, stride, dilation; /* stride, dilation: 0 is 1 */
+    int64_t padding, output_padding;  /* output_padding: of transposed ones */
+    int64_t groups;                   /* 0: 1 */
+    bool same;                        /* padding = TG_SAME; not of transposed ones */
+    bool no_bias;                     /* bias=False */
+} tg_conv_options;
+/* tg_nn_conv1d, 2d or 3d, as dims says.  Errors: dims; an option of transposed ones; padding and same. */
+TG_API tg_module *tg_nn_conv_with(int dims, int64_t in, int64_t out, tg_conv_options options);
+/* tg_nn_conv_transpose1d, 2d or 3d, as dims says.  Errors: dims; same. */
+TG_API tg_module *tg_nn_conv_transpose_with(int dims, int64_t in, int64_t out, tg_conv_options options);
+/* TG_CONV1D: torch.nn.Conv1d */
+#define TG_CONV1D(in, out, ...) tg_nn_conv_with(1, in, out, TGI_OPTIONS(tg_conv_options, kernel = __VA_ARGS__))
+/* TG_CONV2D: torch.nn.Conv2d */
+#define TG_CONV2D(in, out, ...) tg_nn_conv_with(2, in, out, TGI_OPTIONS(tg_conv_options, kernel = __VA_ARGS__))
+/* TG_CONV3D: torch.nn.Conv3d */
+#define TG_CONV3D(in, out, ...) tg_nn_conv_with(3, in, out, TGI_OPTIONS(tg_conv_options, kernel = __VA_ARGS__))
+/* TG_CONV_TRANSPOSE1D: torch.nn.ConvTranspose1d */
+#define TG_CONV_TRANSPOSE1D(in, out, ...)                                                                              \
+    tg_nn_conv_transpose_with(1, in, out, TGI_OPTIONS(tg_conv_options, kernel = __VA_ARGS__))
+/* TG_CONV_TRANSPOSE2D: torch.nn.ConvTranspose2d */
+#define TG_CONV_TRANSPOSE2D(in, out, ...)                                                                              \
+    tg_nn_conv_transpose_with(2, in, out, TGI_OPTIONS(tg_conv_options, kernel = __VA_ARGS__))
+/* TG_CONV_TRANSPOSE3D: torch.nn.ConvTranspose3d */
+#define TG_CONV_TRANSPOSE3D(in, out, ...)                                                                              \
+    tg_nn_conv_transpose_with(3, in, out, TGI_OPTIONS(tg_conv_options, kernel = __VA_ARGS__))
+
+/* Options of batch_norm */
+typedef struct {
+    int64_t features;      /* as of tg_nn_batch_norm */
+    double eps, momentum;  /* 0: 1e-5, 0.1 */
+    bool no_affine;        /* affine=False */
+    bool no_running_stats; /* track_running_stats=False */
+} tg_batch_norm_options;
+/* Options of instance_norm, which has neither weights nor running statistics unless they are asked for */
+typedef struct {
+    int64_t features;                 /* as of tg_nn_instance_norm */
+    double eps, momentum;             /* 0: 1e-5, 0.1 */
+    bool affine, track_running_stats; /* as of tg_nn_instance_norm_ex */
+} tg_instance_norm_options;
+/* Options of group_norm and layer_norm */
+typedef struct {
+    int64_t size;   /* of the last dim; of group_norm the channels */
+    double eps;     /* 0: 1e-5 */
+    bool no_affine; /* affine=False, elementwise_affine=False */
+} tg_norm_options;
+/* tg_nn_batch_norm_ex */
+TG_API tg_module *tg_nn_batch_norm_with(tg_batch_norm_options options);
+/* tg_nn_instance_norm_ex */
+TG_API tg_module *tg_nn_instance_norm_with(tg_instance_norm_options options);
+/* tg_nn_group_norm_ex */
+TG_API tg_module *tg_nn_group_norm_with(int64_t groups, tg_norm_options options);
+/* tg_nn_layer_norm of one dim */
+TG_API tg_module *tg_nn_layer_norm_with(tg_norm_options options);
+/* TG_BATCH_NORM: torch.nn.BatchNorm1d, 2d and 3d in one */
+#define TG_BATCH_NORM(...) tg_nn_batch_norm_with(TGI_OPTIONS(tg_batch_norm_options, features = __VA_ARGS__))
+/* TG_INSTANCE_NORM: torch.nn.InstanceNorm1d, 2d and 3d in one */
+#define TG_INSTANCE_NORM(...) tg_nn_instance_norm_with(TGI_OPTIONS(tg_instance_norm_options, features = __VA_ARGS__))
+/* TG_GROUP_NORM: torch.nn.GroupNorm */
+#define TG_GROUP_NORM(groups, ...) tg_nn_group_norm_with(groups, TGI_OPTIONS(tg_norm_options, size = __VA_ARGS__))
+/* TG_LAYER_NORM: torch.nn.LayerNorm */
+#define TG_LAYER_NORM(...) tg_nn_layer_norm_with(TGI_OPTIONS(tg_norm_options, size = __VA_ARGS__))
+
+/* Options of recurrent layers */
+typedef struct {
+    int64_t hidden;                  /* as of tg_nn_rnn */
+    int layers;                      /* 0: 1 */
+    const char *nonlinearity;        /* of rnn; NULL: "tanh" */
+    double dropout;                  /* as of tg_nn_rnn_ex */
+    bool no_bias;                    /* bias=False */
+    bool batch_first, bidirectional; /* as of tg_nn_rnn_ex */
+} tg_rnn_options;
+/* tg_nn_rnn_ex */
+TG_API tg_module *tg_nn_rnn_with(int64_t input, tg_rnn_options options);
+/* tg_nn_lstm_ex.  Errors: nonlinearity */
+TG_API tg_module *tg_nn_lstm_with(int64_t input, tg_rnn_options options);
+/* tg_nn_gru_ex.  Errors: nonlinearity */
+TG_API tg_module *tg_nn_gru_with(int64_t input, tg_rnn_options options);
+/* TG_RNN: torch.nn.RNN */
+#define TG_RNN(input, ...) tg_nn_rnn_with(input, TGI_OPTIONS(tg_rnn_options, hidden = __VA_ARGS__))
+/* TG_LSTM: torch.nn.LSTM */
+#define TG_LSTM(input, ...) tg_nn_lstm_with(input, TGI_OPTIONS(tg_rnn_options, hidden = __VA_ARGS__))
+/* TG_GRU: torch.nn.GRU */
+#define TG_GRU(input, ...) tg_nn_gru_with(input, TGI_OPTIONS(tg_rnn_options, hidden = __VA_ARGS__))
+
+/* Options of attention */
+typedef struct {
+    int64_t heads;      /* as of tg_nn_multihead_attention */
+    int64_t kdim, vdim; /* 0: embed */
+    double dropout;     /* as of tg_nn_multihead_attention_ex */
+    bool no_bias;       /* bias=False */
+} tg_attention_options;
+/* tg_nn_multihead_attention_ex */
+TG_API tg_module *tg_nn_multihead_attention_with(int64_t embed, tg_attention_options options);
+/* TG_MULTIHEAD_ATTENTION: torch.nn.MultiheadAttention */
+#define TG_MULTIHEAD_ATTENTION(embed, ...)                                                                             \
+    tg_nn_multihead_attention_with(embed, TGI_OPTIONS(tg_attention_options, heads = __VA_ARGS__))
+
+/* tg_forward_n for several in, one out: tg_call(attention, TG_LIST(x, x, x, mask)).  NULL on error. */
+TG_API tg_tensor *tg_call(tg_module *m, tg_tensor *const *in, int n);
+
+/* A child of m and the field of self of that name in one: TG_CHILD(m, self, fc, tg_nn_linear(4, 2, true)) is
+   self->fc = tg_module_child(m, "fc", tg_nn_linear(4, 2, true)). */
+#define TG_CHILD(m, self, field, child) ((self)->field = tg_module_child(m, #field, child))
+/* TG_PARAM: a parameter and its field */
+#define TG_PARAM(m, self, field, t) ((self)->field = tg_module_param(m, #field, t))
+/* TG_BUFFER: a buffer and its field */
+#define TG_BUFFER(m, self, field, t) ((self)->field = tg_module_buffer(m, #field, t))
+/* The self of m as a pointer to its type, in C++ too: mlp *self = TG_MODULE_SELF(mlp, m); */
+#define TG_MODULE_SELF(type, m) ((type *)tg_module_self(m))
+/* The parameters of m as two arguments, an array and its length: tg_adamw(TG_PARAMS(net), 1e-3).  m is written twice:
+   a variable, and no call that makes a module. */
+#define TG_PARAMS(m) tg_module_params(m), tg_module_count(m)
+
+/* TGI_OPTIONS(T, a = 1, b = 2) is a T whose other fields are zeros. */
+#ifdef __cplusplus
+}
+template <class T> T &tgi_options() /* where an expression puts its options together */
+{
+    static thread_local T options;
+    return options;
+}
+template <class T> void tgi_options_begin() { tgi_options<T>() = T(); }
+extern "C" {
+#define TGI_NAMED_1(T, a) tgi_options<T>().a
+#define TGI_OPTIONS(T, ...) (tgi_options_begin<T>(), TGI_NAMED(T, __VA_ARGS__), T(tgi_options<T>()))
+#else
+#define TGI_NAMED_1(T, a) .a
+#define TGI_OPTIONS(T, ...) ((T){TGI_NAMED(T, __VA_ARGS__)})
+#endif
+#define TGI_NAMED_2(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_1(T, __VA_ARGS__)
+#define TGI_NAMED_3(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_2(T, __VA_ARGS__)
+#define TGI_NAMED_4(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_3(T, __VA_ARGS__)
+#define TGI_NAMED_5(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_4(T, __VA_ARGS__)
+#define TGI_NAMED_6(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_5(T, __VA_ARGS__)
+#define TGI_NAMED_7(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_6(T, __VA_ARGS__)
+#define TGI_NAMED_8(T, a, ...) TGI_NAMED_1(T, a), TGI_NAMED_7(T, __VA_ARGS__)
+#define TGI_NAMED_9(T, ...) sizeof(char[-1]) /* more options than a layer has */
+#define TGI_NAMED(T, ...)                                                                                              \
+    TGI_PICK(__VA_ARGS__, TGI_NAMED_9, TGI_NAMED_9, TGI_NAMED_9, TGI_NAMED_9, TGI_NAMED_8, TGI_NAMED_7, TGI_NAMED_6,   \
+             TGI_NAMED_5, TGI_NAMED_4, TGI_NAMED_3, TGI_NAMED_2, TGI_NAMED_1, )(T, __VA_ARGS__)
 
 /* ======== @@SAVE ================================================================================================== */
 
@@ -4452,7 +4622,8 @@ TG_API tg_status tg_profile_print(FILE *file);
         (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
         @@POOL, @@FFT, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ,
-        @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
+        @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW,
+        @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
         @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -12401,6 +12572,18 @@ void tg_release(tg_tensor *t)
         tgi_leave_list(S, t);
     }
     tgi_unref_by(S, t, TGI_BY_RELEASE);
+}
+
+tg_status tg_assign(tg_tensor **place, tg_tensor *y)
+{
+    tgi_thread *S = tgi_self();
+    if (!place) return tgi_null_argument(S, "assign", "place"), tgi_failed(S);
+    if (y && !tgi_argument(S, "assign", "y", y)) return tgi_failed(S);
+    tg_tensor *const old = *place;
+    const uint64_t raised = S->raised;
+    *place = y ? tg_retain(y) : NULL;
+    tg_release(old);
+    return tgi_raised_since(S, raised) ? tgi_failed(S) : TG_OK;
 }
 
 void tg_release_all(tg_tensor *const *list, int n)
@@ -43412,7 +43595,118 @@ tg_status tg_lora_load_state(tg_module *m, tg_dict *dict)
     return ok ? TG_OK : tgi_failed(S);
 }
 
-#endif /* !TG_NO_MODULES: SEQUENCES, ADAPT */
+/* ======== @@BRIEF =================================================================================================
+
+   Promise: the layers that take their options by name are those that take them in a row, and nothing else.
+   Types: those of the options, which are public.
+   Way: TG_CONV2D(3, 8, 5, stride = 2) is a call of tg_nn_conv_with with TGI_OPTIONS: in C a compound literal with
+   designators; in C++, which has none before C++20, assignments to a struct of the thread that begins as zeros.
+   tg_nn_conv_with puts what is 0 to its default and calls tg_nn_conv2d.
+   (1) Zeros are PyTorch's defaults, in each struct.
+   (2) What a layer cannot have is no field of its struct; where layers share one, it is an error.
+   (3) Messages and prints are those of the function with all arguments, whose name they have.
+   To add a layer: a struct, or a field of one; its function, and the macro whose last parameter begins the options. */
+
+/* False, after recording an error, if an option was given that the layer does not have. */
+static bool tgi_lacks_option(const char *op, bool given, const char *name)
+{
+    return !given || tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%s is no option of this layer", name);
+}
+
+static bool tgi_conv_dims(const char *op, int dims)
+{
+    return (dims >= 1 && dims <= 3) ||
+           tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "dims is %d, but convolutions have 1, 2 or 3", dims);
+}
+
+/* n, or its default where it is 0, for all dims */
+static tg_shape tgi_option_shape(int64_t n, int64_t usual) { return TG_SHAPE(n ? n : usual); }
+
+tg_module *tg_nn_conv_with(int dims, int64_t in, int64_t out, tg_conv_options o)
+{
+    static tg_module *(*const of[3])(int64_t, int64_t, tg_shape, tg_shape, tg_shape, tg_shape, int64_t,
+                                     bool) = {tg_nn_conv1d, tg_nn_conv2d, tg_nn_conv3d};
+    const char *op = "nn_conv_with";
+    if (!tgi_conv_dims(op, dims) || !tgi_lacks_option(op, o.output_padding != 0, "output_padding")) return NULL;
+    if (o.same && o.padding) {
+        return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "same is an option instead of padding, which is %lld",
+                        (long long)o.padding), (tg_module *)NULL;
+    }
+    return of[dims - 1](in, out, TG_SHAPE(o.kernel), tgi_option_shape(o.stride, 1),
+                        o.same ? TG_SAME : TG_SHAPE(o.padding), tgi_option_shape(o.dilation, 1),
+                        o.groups ? o.groups : 1, !o.no_bias);
+}
+
+tg_module *tg_nn_conv_transpose_with(int dims, int64_t in, int64_t out, tg_conv_options o)
+{
+    static tg_module *(*const of[3])(int64_t, int64_t, tg_shape, tg_shape, tg_shape, tg_shape, int64_t, bool,
+                                     tg_shape) = {tg_nn_conv_transpose1d, tg_nn_conv_transpose2d,
+                                                  tg_nn_conv_transpose3d};
+    const char *op = "nn_conv_transpose_with";
+    if (!tgi_conv_dims(op, dims) || !tgi_lacks_option(op, o.same, "same")) return NULL;
+    return of[dims - 1](in, out, TG_SHAPE(o.kernel), tgi_option_shape(o.stride, 1), TG_SHAPE(o.padding),
+                        TG_SHAPE(o.output_padding), o.groups ? o.groups : 1, !o.no_bias,
+                        tgi_option_shape(o.dilation, 1));
+}
+
+/* x, or its default where it is 0 */
+static double tgi_option_number(double x, double usual) { return x == 0 ? usual : x; }
+
+tg_module *tg_nn_batch_norm_with(tg_batch_norm_options o)
+{
+    return tg_nn_batch_norm_ex(o.features, tgi_option_number(o.eps, 1e-5), tgi_option_number(o.momentum, 0.1),
+                               !o.no_affine, !o.no_running_stats);
+}
+
+tg_module *tg_nn_instance_norm_with(tg_instance_norm_options o)
+{
+    return tg_nn_instance_norm_ex(o.features, tgi_option_number(o.eps, 1e-5), tgi_option_number(o.momentum, 0.1),
+                                  o.affine, o.track_running_stats);
+}
+
+tg_module *tg_nn_group_norm_with(int64_t groups, tg_norm_options o)
+{
+    return tg_nn_group_norm_ex(groups, o.size, tgi_option_number(o.eps, 1e-5), !o.no_affine);
+}
+
+tg_module *tg_nn_layer_norm_with(tg_norm_options o)
+{
+    return tg_nn_layer_norm(TG_SHAPE(o.size), tgi_option_number(o.eps, 1e-5), !o.no_affine);
+}
+
+tg_module *tg_nn_rnn_with(int64_t input, tg_rnn_options o)
+{
+    return tg_nn_rnn_ex(input, o.hidden, o.layers ? o.layers : 1, o.nonlinearity ? o.nonlinearity : "tanh", !o.no_bias,
+                        o.batch_first, o.dropout, o.bidirectional);
+}
+
+tg_module *tg_nn_lstm_with(int64_t input, tg_rnn_options o)
+{
+    if (!tgi_lacks_option("nn_lstm_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
+    return tg_nn_lstm_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout,
+                         o.bidirectional);
+}
+
+tg_module *tg_nn_gru_with(int64_t input, tg_rnn_options o)
+{
+    if (!tgi_lacks_option("nn_gru_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
+    return tg_nn_gru_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout,
+                        o.bidirectional);
+}
+
+tg_module *tg_nn_multihead_attention_with(int64_t embed, tg_attention_options o)
+{
+    return tg_nn_multihead_attention_ex(embed, o.heads, o.dropout, !o.no_bias, o.kdim ? o.kdim : embed,
+                                        o.vdim ? o.vdim : embed);
+}
+
+tg_tensor *tg_call(tg_module *m, tg_tensor *const *in, int n)
+{
+    tg_tensor *y;
+    return tgi_forward_run("call", "in", m, in, n, &y, 1) ? y : NULL;
+}
+
+#endif /* !TG_NO_MODULES: SEQUENCES, ADAPT, BRIEF */
 #ifndef TGI_NO_SAVE
 
 /* ======== @@SAVE ==================================================================================================
@@ -59010,6 +59304,7 @@ TGI_GIVES0(tg_mark, scope_begin)
 TGI_DOES1(scope_end, tg_mark)
 TGI_GIVES1(tg_tensor *, keep, tg_tensor *)
 TGI_DOES1(release, tg_tensor *)
+TGI_GIVES2(tg_status, assign, tg_tensor **, tg_tensor *)
 TGI_DOES2(release_all, tg_tensor *const *, int)
 TGI_GIVES0(tg_status, thread_end)
 TGI_USED TGI_GIVES1(tg_tensor *, zeros, tg_shape)
@@ -59371,6 +59666,14 @@ TGI_GIVES5(int, lora_apply, tg_module *, const char *, int64_t, double, double)
 TGI_GIVES2(tg_status, lora_merge, tg_module *, bool)
 TGI_GIVES1(tg_dict *, lora_state, tg_module *)
 TGI_GIVES2(tg_status, lora_load_state, tg_module *, tg_dict *)
+TGI_GIVES4(tg_module *, nn_conv_with, int, int64_t, int64_t, tg_conv_options)
+TGI_GIVES1(tg_module *, nn_batch_norm_with, tg_batch_norm_options)
+TGI_GIVES1(tg_module *, nn_instance_norm_with, tg_instance_norm_options)
+TGI_GIVES2(tg_module *, nn_group_norm_with, int64_t, tg_norm_options)
+TGI_GIVES1(tg_module *, nn_layer_norm_with, tg_norm_options)
+TGI_GIVES2(tg_module *, nn_rnn_with, int64_t, tg_rnn_options)
+TGI_GIVES2(tg_module *, nn_multihead_attention_with, int64_t, tg_attention_options)
+TGI_GIVES3(tg_tensor *, call, tg_module *, tg_tensor *const *, int)
 TGI_GIVES3(tg_status, module_load_state, tg_module *, tg_dict *, bool)
 TGI_GIVES5(tg_status, module_load_state_ex, tg_module *, tg_dict *, bool, tg_dict **, tg_dict **)
 TGI_GIVES1(tg_dict *, grad_scaler_state, tg_grad_scaler *)
@@ -59430,6 +59733,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_release(...) TGI_CALL(release, release, __VA_ARGS__)
 #define tg_drop(...) TGI_CALL(release, drop, __VA_ARGS__)
 #define tg_share(...) TGI_CALL(keep, share, __VA_ARGS__)
+#define tg_assign(...) TGI_CALL(assign, assign, __VA_ARGS__)
 #define tg_release_all(...) TGI_CALL(release_all, release_all, __VA_ARGS__)
 #define tg_thread_end(...) TGI_CALL0(thread_end, thread_end, __VA_ARGS__)
 #define tg_shutdown(...) TGI_CALL0(thread_end, shutdown, __VA_ARGS__)
@@ -60394,6 +60698,18 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_lora_remove(...) TGI_CALL(module_zero_grad, lora_remove, __VA_ARGS__)
 #define tg_lora_state(...) TGI_CALL(lora_state, lora_state, __VA_ARGS__)
 #define tg_lora_load_state(...) TGI_CALL(lora_load_state, lora_load_state, __VA_ARGS__)
+#define tg_nn_conv_with(...) TGI_CALL(nn_conv_with, nn_conv_with, __VA_ARGS__)
+#define tg_nn_conv_transpose_with(...) TGI_CALL(nn_conv_with, nn_conv_transpose_with, __VA_ARGS__)
+#define tg_nn_batch_norm_with(...) TGI_CALL(nn_batch_norm_with, nn_batch_norm_with, __VA_ARGS__)
+#define tg_nn_instance_norm_with(...) TGI_CALL(nn_instance_norm_with, nn_instance_norm_with, __VA_ARGS__)
+#define tg_nn_group_norm_with(...) TGI_CALL(nn_group_norm_with, nn_group_norm_with, __VA_ARGS__)
+#define tg_nn_layer_norm_with(...) TGI_CALL(nn_layer_norm_with, nn_layer_norm_with, __VA_ARGS__)
+#define tg_nn_rnn_with(...) TGI_CALL(nn_rnn_with, nn_rnn_with, __VA_ARGS__)
+#define tg_nn_lstm_with(...) TGI_CALL(nn_rnn_with, nn_lstm_with, __VA_ARGS__)
+#define tg_nn_gru_with(...) TGI_CALL(nn_rnn_with, nn_gru_with, __VA_ARGS__)
+#define tg_nn_multihead_attention_with(...)                                                                            \
+    TGI_CALL(nn_multihead_attention_with, nn_multihead_attention_with, __VA_ARGS__)
+#define tg_call(...) TGI_CALL(call, call, __VA_ARGS__)
 #define tg_module_state(...) TGI_CALL(lora_state, module_state, __VA_ARGS__)
 #define tg_module_load_state(...) TGI_CALL(module_load_state, module_load_state, __VA_ARGS__)
 #define tg_module_load_state_ex(...) TGI_CALL(module_load_state_ex, module_load_state_ex, __VA_ARGS__)

@@ -22,6 +22,7 @@ static const char index_shape[] = "0,0"; /* of tg_get and tg_set, whose index is
 static const char *const may_be_null[] = {"tg_set_grad g",
                                           "tg_release t",
                                           "tg_drop t",
+                                          "tg_assign y",
                                           "tg_backward_ex grads",
                                           "tg_backward_begin grads",
                                           "tg_gradients grad_outputs",

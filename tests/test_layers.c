@@ -400,6 +400,132 @@ TEST(containers)
     tg_module_free(m);
 }
 
+/* ---- options by name ---- */
+
+/* Whether the two, which end, print the same and have the same parameters, made with seeds that are equal. */
+static bool is_the_same_layer(tg_module *a, tg_module *b)
+{
+    char text[4096];
+    FILE *file = tmpfile();
+    bool same = file && a && b && tg_module_print(file, a) == TG_OK && tg_module_count(a) == tg_module_count(b);
+    if (same) snprintf(text, sizeof text, "%s", text_of(file));
+    file = same ? tmpfile() : NULL;
+    same = same && file && tg_module_print(file, b) == TG_OK && prints(file, text);
+    for (int i = 0; same && i < tg_module_count(a); ++i)
+        same = strcmp(tg_module_path(a, i), tg_module_path(b, i)) == 0 &&
+               is_exactly(tg_module_params(a)[i], tg_module_params(b)[i]);
+    tg_module_free(a);
+    tg_module_free(b);
+    return same;
+}
+
+/* The argument, made with the first random numbers */
+#define FIRST(layer) (tg_seed(1), (layer))
+
+TEST(options_by_name)
+{
+    const tg_shape one = TG_SHAPE(1), two = TG_SHAPE(2), none = TG_SHAPE(0);
+    int64_t stride = 2;
+    const struct { tg_module *named, *in_a_row; } pair[] = {
+        {FIRST(TG_CONV1D(4, 6, 3)), FIRST(tg_nn_conv1d(4, 6, TG_SHAPE(3), one, none, one, 1, true))},
+        {FIRST(TG_CONV2D(4, 6, 3, stride = stride, padding = 1, dilation = 2, groups = 2, no_bias = true)),
+         FIRST(tg_nn_conv2d(4, 6, TG_SHAPE(3), two, one, two, 2, false))},
+        {FIRST(TG_CONV2D(4, 6, 3, groups = 2, same = true)),
+         FIRST(tg_nn_conv2d(4, 6, TG_SHAPE(3), one, TG_SAME, one, 2, true))},
+        {FIRST(TG_CONV3D(4, 6, 2, padding = 1)), FIRST(tg_nn_conv3d(4, 6, two, one, one, one, 1, true))},
+        {FIRST(TG_CONV_TRANSPOSE1D(4, 6, 3)),
+         FIRST(tg_nn_conv_transpose1d(4, 6, TG_SHAPE(3), one, none, none, 1, true, one))},
+        {FIRST(TG_CONV_TRANSPOSE2D(4, 6, 3, stride = 2, output_padding = 1, dilation = 2, no_bias = true)),
+         FIRST(tg_nn_conv_transpose2d(4, 6, TG_SHAPE(3), two, none, one, 1, false, two))},
+        {FIRST(TG_CONV_TRANSPOSE3D(4, 6, 2, groups = 2, padding = 1)),
+         FIRST(tg_nn_conv_transpose3d(4, 6, two, one, one, none, 2, true, one))},
+        {FIRST(TG_BATCH_NORM(5)), FIRST(tg_nn_batch_norm(5, 1e-5, 0.1))},
+        {FIRST(TG_BATCH_NORM(5, eps = 1e-3, momentum = 0.2, no_affine = true, no_running_stats = true)),
+         FIRST(tg_nn_batch_norm_ex(5, 1e-3, 0.2, false, false))},
+        {FIRST(TG_INSTANCE_NORM(5)), FIRST(tg_nn_instance_norm(5, 1e-5))},
+        {FIRST(TG_INSTANCE_NORM(5, track_running_stats = true, affine = true, momentum = 0.3, eps = 1e-4)),
+         FIRST(tg_nn_instance_norm_ex(5, 1e-4, 0.3, true, true))},
+        {FIRST(TG_GROUP_NORM(2, 6)), FIRST(tg_nn_group_norm(2, 6, 1e-5))},
+        {FIRST(TG_GROUP_NORM(2, 6, eps = 1e-4, no_affine = true)), FIRST(tg_nn_group_norm_ex(2, 6, 1e-4, false))},
+        {FIRST(TG_LAYER_NORM(6)), FIRST(tg_nn_layer_norm(TG_SHAPE(6), 1e-5, true))},
+        {FIRST(TG_LAYER_NORM(6, eps = 1e-4, no_affine = true)), FIRST(tg_nn_layer_norm(TG_SHAPE(6), 1e-4, false))},
+        {FIRST(TG_RNN(3, 4)), FIRST(tg_nn_rnn(3, 4, 1))},
+        {FIRST(TG_RNN(3, 4, nonlinearity = "relu", layers = 2, no_bias = true, batch_first = true)),
+         FIRST(tg_nn_rnn_ex(3, 4, 2, "relu", false, true, 0, false))},
+        {FIRST(TG_LSTM(3, 4, layers = 2, dropout = 0.5)), FIRST(tg_nn_lstm_ex(3, 4, 2, true, false, 0.5, false))},
+        {FIRST(TG_GRU(3, 4, bidirectional = true)), FIRST(tg_nn_gru_ex(3, 4, 1, true, false, 0, true))},
+        {FIRST(TG_MULTIHEAD_ATTENTION(4, 2)), FIRST(tg_nn_multihead_attention(4, 2, true))},
+        {FIRST(TG_MULTIHEAD_ATTENTION(4, 2, kdim = 3, vdim = 5, dropout = 0.1, no_bias = true)),
+         FIRST(tg_nn_multihead_attention_ex(4, 2, 0.1, false, 3, 5))},
+    };
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; ++i) CHECK(is_the_same_layer(pair[i].named, pair[i].in_a_row));
+
+    tg_conv_options padded;
+    memset(&padded, 0, sizeof padded);
+    padded.kernel = 3, padded.output_padding = 1;
+    CHECK_FAILS(tg_nn_conv_with(2, 1, 1, padded), "output_padding is no option of this layer");
+    CHECK_FAILS(tg_nn_conv_with(4, 1, 1, padded), "dims is 4, but convolutions have 1, 2 or 3");
+    CHECK_FAILS(tg_nn_conv_transpose_with(0, 1, 1, padded), "dims is 0, but convolutions have 1, 2 or 3");
+    CHECK_FAILS(TG_CONV2D(1, 1, 3, same = true, padding = 1), "same is an option instead of padding, which is 1");
+    CHECK_FAILS(TG_CONV_TRANSPOSE2D(1, 1, 3, same = true), "same is no option of this layer");
+    CHECK_FAILS(TG_CONV1D(1, 1, 0), "tg_nn_conv1d: non-positive kernel_size is not supported");
+    CHECK_FAILS(TG_CONV1D(3, 4, 1, groups = 2), "in_channels must be divisible by groups, but got 3 and 2");
+    CHECK_FAILS(TG_LSTM(3, 4, nonlinearity = "relu"), "nonlinearity is no option of this layer");
+    CHECK_FAILS(TG_GRU(3, 4, nonlinearity = "relu"), "nonlinearity is no option of this layer");
+    CHECK_FAILS(TG_RNN(3, 4, nonlinearity = "sine"), "Unknown nonlinearity 'sine'");
+    CHECK_FAILS(TG_BATCH_NORM(-3), "features is -3");
+
+    /* The functions behind them, with structs that are not made by a macro. */
+    tg_batch_norm_options batch;
+    tg_instance_norm_options instance;
+    tg_norm_options other;
+    memset(&batch, 0, sizeof batch), memset(&instance, 0, sizeof instance), memset(&other, 0, sizeof other);
+    batch.features = instance.features = other.size = 6;
+    CHECK(is_the_same_layer(tg_nn_batch_norm_with(batch), TG_BATCH_NORM(6)));
+    CHECK(is_the_same_layer(tg_nn_instance_norm_with(instance), TG_INSTANCE_NORM(6)));
+    CHECK(is_the_same_layer(tg_nn_group_norm_with(3, other), TG_GROUP_NORM(3, 6)));
+    CHECK(is_the_same_layer(tg_nn_layer_norm_with(other), TG_LAYER_NORM(6)));
+    CHECK_FAILS(TG_GROUP_NORM(2, 3), "num_channels (3) must be divisible by num_groups (2)");
+    CHECK_FAILS(TG_MULTIHEAD_ATTENTION(5, 2), "tg_nn_multihead_attention_ex: ");
+}
+
+/* y = fc(x) * scale + shift, of which x and shift are inputs */
+typedef struct { tg_module *fc; tg_tensor *scale, *count; } scaled;
+
+static void scaled_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
+{
+    scaled *self = TG_MODULE_SELF(scaled, m);
+    tg_tensor *y = tg_mul(tg_forward(self->fc, in[0]), self->scale);
+    out[0] = n > 1 ? tg_add(y, in[1]) : y;
+    if (n_out > 1) out[1] = y;
+}
+
+TEST(members_and_calls_in_one_line)
+{
+    tg_module *m = tg_module_new("Scaled", scaled_forward, sizeof(scaled));
+    scaled *self = TG_MODULE_SELF(scaled, m);
+    CHECK(TG_CHILD(m, self, fc, tg_nn_linear(3, 2, false)) == tg_module_get_child(m, "fc") && self->fc);
+    CHECK(TG_PARAM(m, self, scale, tg_full(TG_SHAPE(2), 3)) == tg_module_get(m, "scale") && self->scale);
+    CHECK(TG_BUFFER(m, self, count, tg_ones(TG_SHAPE(1))) == tg_module_get(m, "count") && self->count);
+    tg_tensor *x = tg_ones(TG_SHAPE(3)), *shift = tg_full(TG_SHAPE(2), 0.5), *two[2];
+    tg_tensor *y = tg_call(m, TG_LIST(x, shift));
+    CHECK(tg_forward_n(m, TG_LIST(x, shift), two, 2) == TG_OK && is_exactly(y, two[0]));
+    CHECK(is_exactly(tg_call(m, TG_LIST(x)), two[1]) && is_exactly(tg_forward(m, x), two[1]));
+    CHECK_FAILS(tg_call(NULL, TG_LIST(x)), "tg_call: argument m is NULL");
+    CHECK_FAILS(tg_call(m, NULL, 1), "tg_call: argument in is NULL");
+    CHECK_FAILS(tg_call(m, TG_LIST(x, NULL)), "tg_call: argument in[1] is NULL");
+    tg_optim *opt = tg_sgd(TG_PARAMS(m), 0.1);
+    CHECK(opt && opt->count == 2);
+    tg_optim_free(opt);
+    tg_module_free(m);
+    m = tg_nn_sequential(TG_MODULES(tg_nn_linear(3, 4, true), tg_nn_relu(), TG_CONV1D(1, 2, 3, padding = 1)));
+    CHECK(tg_module_child_count(m) == 3 && strcmp(tg_module_name(tg_module_child_at(m, 2)), "Conv1d") == 0);
+    tg_module_free(m);
+    m = tg_nn_list(TG_MODULES(tg_nn_relu()));
+    CHECK(tg_module_child_count(m) == 1);
+    tg_module_free(m);
+}
+
 TEST(refusals)
 {
     const tg_shape one = TG_SHAPE(1);
@@ -481,6 +607,8 @@ int main(int argc, char **argv)
     RUN(batch_norm_keeps_statistics);
     RUN(batch_norm_between_backwards);
     RUN(containers);
+    RUN(options_by_name);
+    RUN(members_and_calls_in_one_line);
     RUN(refusals);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();

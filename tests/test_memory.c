@@ -462,6 +462,28 @@ TEST(retain_and_release)
     tg_release(p);
 }
 
+/* A state that lives from turn to turn: one tensor more at a time, and none at the end. */
+TEST(assigned_from_turn_to_turn)
+{
+    tg_stats_info before = tg_stats();
+    tg_tensor *h = NULL;
+    for (int turn = 0; turn < 5; ++turn) {
+        TG_SCOPE;
+        tg_tensor *next = h ? tg_mul_scalar(h, 2) : f64("[1, 2]");
+        CHECK(tg_assign(&h, next) == TG_OK && h == next);
+        CHECK(tg_assign(&h, h) == TG_OK && h == next); /* to itself: neither lost nor kept twice */
+        CHECK(tg_stats().tensors == before.tensors + 1); /* the old one has ended */
+    }
+    CHECK(tg_stats().tensors == before.tensors + 1);
+    HAS(h, "[16, 32]");
+    CHECK_FAILS(tg_assign(NULL, h), "tg_assign: argument place is NULL");
+    HAS(h, "[16, 32]");
+    CHECK(tg_assign(&h, NULL) == TG_OK && h == NULL);
+    CHECK(tg_stats().tensors == before.tensors);
+    h = tg_param(f64("[3]"));
+    CHECK(tg_assign(&h, NULL) == TG_OK && tg_stats().tensors == before.tensors);
+}
+
 TEST(release_of_a_list)
 {
     tg_stats_info before = tg_stats();
@@ -567,6 +589,7 @@ int main(int argc, char **argv)
     RUN(scopes_keep_and_drop);
     RUN(scopes_left_open_and_stale_marks);
     RUN(retain_and_release);
+    RUN(assigned_from_turn_to_turn);
     RUN(release_of_a_list);
     RUN(gradient_of_a_parameter_outlives_scopes);
     if (!harness.only) {

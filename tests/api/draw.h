@@ -66,6 +66,80 @@ static bool is(const char *name);
 /* Stands for the draw of an argument that the caller makes. */
 static void made_by_hand(void);
 
+/* Options are structs, each field of which is drawn. */
+static tg_conv_options draw_conv_options(const char *name)
+{
+    tg_conv_options o;
+    memset(&o, 0, sizeof o);
+    (void)name;
+    o.kernel = draw_int64("kernel"), o.stride = draw_int64("stride"), o.dilation = draw_int64("dilation");
+    o.padding = draw_int64("padding"), o.output_padding = draw_int64("output_padding"), o.groups = draw_int64("groups");
+    o.same = draw_bool("same"), o.no_bias = draw_bool("no_bias");
+    return o;
+}
+
+static tg_batch_norm_options draw_batch_norm_options(const char *name)
+{
+    tg_batch_norm_options o;
+    memset(&o, 0, sizeof o);
+    (void)name;
+    o.features = draw_int64("features"), o.eps = draw_double("eps"), o.momentum = draw_double("momentum");
+    o.no_affine = draw_bool("no_affine"), o.no_running_stats = draw_bool("no_running_stats");
+    return o;
+}
+
+static tg_instance_norm_options draw_instance_norm_options(const char *name)
+{
+    tg_instance_norm_options o;
+    memset(&o, 0, sizeof o);
+    (void)name;
+    o.features = draw_int64("features"), o.eps = draw_double("eps"), o.momentum = draw_double("momentum");
+    o.affine = draw_bool("affine"), o.track_running_stats = draw_bool("track_running_stats");
+    return o;
+}
+
+static tg_norm_options draw_norm_options(const char *name)
+{
+    tg_norm_options o;
+    memset(&o, 0, sizeof o);
+    (void)name;
+    o.size = draw_int64("channels"), o.eps = draw_double("eps"), o.no_affine = draw_bool("no_affine");
+    return o;
+}
+
+static tg_rnn_options draw_rnn_options(const char *name)
+{
+    tg_rnn_options o;
+    memset(&o, 0, sizeof o);
+    (void)name;
+    o.hidden = draw_int64("hidden"), o.layers = draw_int("layers"), o.dropout = draw_double("dropout");
+    o.nonlinearity = is("tg_nn_rnn_with") ? draw_string("nonlinearity") : NULL;
+    o.no_bias = draw_bool("no_bias"), o.batch_first = draw_bool("batch_first");
+    o.bidirectional = draw_bool("bidirectional");
+    return o;
+}
+
+static tg_attention_options draw_attention_options(const char *name)
+{
+    tg_attention_options o;
+    memset(&o, 0, sizeof o);
+    (void)name;
+    o.heads = draw_int64("heads"), o.kdim = draw_int64("kdim"), o.vdim = draw_int64("vdim");
+    o.dropout = draw_double("dropout"), o.no_bias = draw_bool("no_bias");
+    return o;
+}
+
+/* What is put in the place is taken out of it again. */
+static void hand_assign(void)
+{
+    tg_tensor *place = NULL, *y;
+    made_by_hand();
+    y = draw_tensor("y");
+    call_starts();
+    check_status(tg_assign(&place, y));
+    tg_assign(&place, NULL);
+}
+
 /* The calls of captured steps, which the table leaves to the program: one of them is checked. */
 static bool any_step(void *user)
 {
@@ -150,4 +224,4 @@ static void hand_nccl(void)
     {"tg_parallel_broadcast", hand_parallel}, {"tg_parallel_set_sync", hand_parallel},                          \
     {"tg_parallel_sum", hand_parallel}, {"tg_parallel_sync_batch_norm", hand_parallel},                         \
     {"tg_parallel_shard", hand_parallel}, {"tg_parallel_gather", hand_parallel}, {"tg_nccl_new_id", hand_nccl}, \
-    {"tg_nccl_comm", hand_nccl}, {"tg_nccl_comm_free", hand_nccl}
+    {"tg_nccl_comm", hand_nccl}, {"tg_nccl_comm_free", hand_nccl}, {"tg_assign", hand_assign}

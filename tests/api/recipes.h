@@ -256,6 +256,12 @@ static const struct {
     {"tg_lora_apply", "pattern=* rank=1 dropout=0"},
     {"tg_module_remove", "path=weight"},
     {"tg_nn_averaged", "decay=0.5"},
+    {"tg_nn_conv_with", "dims=2"},
+    {"tg_nn_conv_transpose_with", "dims=2"},
+    {"tg_nn_rnn_with", "nonlinearity=tanh dropout=0"},
+    {"tg_nn_lstm_with", "dropout=0"},
+    {"tg_nn_gru_with", "dropout=0"},
+    {"tg_nn_multihead_attention_with", "dropout=0"},
 };
 static const char usual[] =
     "index=i64:2,3 indices=i64:2 ids=i64:2 targets=i64:2 mask=bool:2,3 roots=!f32: root=!f32: outputs=!f32: "

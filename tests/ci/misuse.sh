@@ -26,7 +26,7 @@ verdict $? "the header behind macros of nonsense"
 # Ops return tensors, do not end in _, and store no indices.  Those here do something besides, or look something up.
 besides=' keep retain share param set_requires_grad retain_grad step_closure clip_grad_norm clip_grad_norm_ex module_param
  module_buffer_ex functional_call
- module_buffer forward batch_norm instance_norm grad saved dict_get module_get grad_scaler_scale npy_load npy_parse idx_load idx_parse csv_load
+ module_buffer forward call batch_norm instance_norm grad saved dict_get module_get grad_scaler_scale npy_load npy_parse idx_load idx_parse csv_load
  csv_load_ex csv_load_options csv_parse from_dlpack from_dlpack_unversioned parallel_sum add_layer_norm add_rms_norm max_pool1d_ex max_pool2d_ex
  max_pool3d_ex positive '
 list=$(sed -n '/^#define TGI_RESULTS/,/[^\\]$/p' tensorgrad.h)
