@@ -13,7 +13,7 @@ enum { HIDDEN = 4, STEPS = 500, EVERY = 100, LOSSES = STEPS / EVERY + 1 };
 /* x [4, 2], y [4, 1]; a point is in class 1 where the model's output is above 0. */
 static void train(tg_module *model, tg_tensor *x, tg_tensor *y, double losses[LOSSES])
 {
-    tg_optim *opt = tg_adam(tg_module_params(model), tg_module_count(model), 0.05);
+    tg_optim *opt = tg_adam(TG_PARAMS(model), 0.05);
     for (int step = 0; step <= STEPS; ++step) {
         TG_SCOPE;
         tg_tensor *loss = tg_binary_cross_entropy_with_logits(tg_forward(model, x), y, NULL, TG_MEAN, NULL);

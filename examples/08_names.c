@@ -37,7 +37,7 @@ typedef struct { tg_module *embedding, *lstm, *linear; } network;
    [T, N, LETTERS], and if asked for the states after the last. */
 static void names_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
 {
-    const network *self = (const network *)tg_module_self(m);
+    const network *self = TG_MODULE_SELF(const network, m);
     tg_tensor *x[3] = {tg_forward(self->embedding, in[0]), n > 1 ? in[1] : NULL, n > 2 ? in[2] : NULL};
     tg_forward_n(self->lstm, x, n, out, n_out);
     out[0] = tg_forward(self->linear, out[0]);
@@ -46,17 +46,17 @@ static void names_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor *
 static tg_module *make_network(void)
 {
     tg_module *m = tg_module_new("Names", names_forward, sizeof(network));
-    network *self = (network *)tg_module_self(m);
+    network *self = TG_MODULE_SELF(network, m);
     if (!self) return NULL;
-    self->embedding = tg_module_child(m, "embedding", tg_nn_embedding(LETTERS, WIDTH));
-    self->lstm = tg_module_child(m, "lstm", tg_nn_lstm(WIDTH, HIDDEN, 1));
-    self->linear = tg_module_child(m, "linear", tg_nn_linear(HIDDEN, LETTERS, true));
+    TG_CHILD(m, self, embedding, tg_nn_embedding(LETTERS, WIDTH));
+    TG_CHILD(m, self, lstm, tg_nn_lstm(WIDTH, HIDDEN, 1));
+    TG_CHILD(m, self, linear, tg_nn_linear(HIDDEN, LETTERS, true));
     return m;
 }
 
 static void train(tg_module *net, tg_loader *loader)
 {
-    tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 0.01);
+    tg_optim *opt = tg_adamw(TG_PARAMS(net), 0.01);
     double sum = 0;
     for (int step = 0; step < STEPS && tg_ok();) {
         TG_SCOPE;

@@ -24,9 +24,8 @@ static tg_tensor *read_bytes(const char *folder, const char *name)
 /* [N, in, H, W] -> [N, out, H / 2, W / 2] */
 static tg_module *make_block(int in, int out)
 {
-    tg_module *layers[] = {tg_nn_conv2d(in, out, TG_SHAPE(3), TG_SHAPE(1), TG_SHAPE(1), TG_SHAPE(1), 1, true),
-                           tg_nn_relu(), tg_nn_max_pool2d(TG_SHAPE(2), TG_SHAPE(2), TG_SHAPE(0))};
-    return tg_nn_sequential(layers, 3);
+    return tg_nn_sequential(TG_MODULES(TG_CONV2D(in, out, 3, padding = 1), tg_nn_relu(),
+                                       tg_nn_max_pool2d(TG_SHAPE(2), TG_SHAPE(2), TG_SHAPE(0))));
 }
 
 static tg_module *make_network(void)
@@ -55,7 +54,7 @@ static double accuracy(tg_module *net, tg_loader *loader)
 
 static void train(tg_module *net, tg_loader *learn, tg_loader *held_out)
 {
-    tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 0); /* the rate is set below */
+    tg_optim *opt = tg_adamw(TG_PARAMS(net), 0); /* the rate is set below */
     for (int epoch = 1; epoch <= EPOCHS && tg_ok(); ++epoch) {
         double sum = 0;
         opt->lr = 5e-3 / epoch;

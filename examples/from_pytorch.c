@@ -15,16 +15,13 @@ enum { BATCH = 2, SIDE = 8, CHANNELS = 4, CLASSES = 3 };
 /* As example() of to_c.py has it: torch.nn.Sequential(Conv2d, BatchNorm2d, ReLU, MaxPool2d, Flatten, Linear) */
 static tg_module *make_net(void)
 {
-    const tg_shape one = TG_SHAPE(1), two = TG_SHAPE(2), none = TG_SHAPE(0);
-    tg_module *layers[] = {
-        tg_nn_conv2d(1, CHANNELS, TG_SHAPE(3), one, one, one, 1, true),
-        tg_nn_batch_norm(CHANNELS, 1e-5, 0.1),
+    return tg_nn_sequential(TG_MODULES(
+        TG_CONV2D(1, CHANNELS, 3, padding = 1),
+        TG_BATCH_NORM(CHANNELS),
         tg_nn_relu(),
-        tg_nn_max_pool2d(two, two, none),
+        tg_nn_max_pool2d(TG_SHAPE(2), TG_SHAPE(2), TG_SHAPE(0)),
         tg_nn_flatten(1, -1),
-        tg_nn_linear(CHANNELS * (SIDE / 2) * (SIDE / 2), CLASSES, true),
-    };
-    return tg_nn_sequential(layers, (int)(sizeof layers / sizeof layers[0]));
+        tg_nn_linear(CHANNELS * (SIDE / 2) * (SIDE / 2), CLASSES, true)));
 }
 
 /* Element k of each parameter becomes sin(k + 1), as in example() of to_c.py; batch norm keeps mean 0, variance 1. */

@@ -22,7 +22,7 @@ static inline tg_tensor *attention(const block *b, tg_tensor *x)
 /* x [N, T, WIDTH] -> the same */
 static inline tg_tensor *block_forward(tg_module *m, tg_tensor *x)
 {
-    const block *b = (const block *)tg_module_self(m);
+    const block *b = TG_MODULE_SELF(const block, m);
     x = tg_add(x, attention(b, tg_forward(b->norm_attention, x)));
     tg_tensor *hidden = tg_relu(tg_forward(b->mlp_in, tg_forward(b->norm_mlp, x)));
     return tg_add(x, tg_forward(b->mlp_out, hidden));
@@ -39,14 +39,14 @@ static inline tg_module *make_block(void)
 {
     const double std = 1 / sqrt((double)WIDTH), residual = std / sqrt(2 * (double)LAYERS); /* 2 L sums */
     tg_module *m = tg_nn_module("Block", block_forward, sizeof(block));
-    block *b = (block *)tg_module_self(m);
+    block *b = TG_MODULE_SELF(block, m);
     if (!b) return NULL;
-    b->norm_attention = tg_module_child(m, "norm_attention", tg_nn_rms_norm(TG_SHAPE(WIDTH), 1e-5, true));
-    b->query_key_value = tg_module_child(m, "query_key_value", linear(WIDTH, 3 * WIDTH, std));
-    b->attention_out = tg_module_child(m, "attention_out", linear(WIDTH, WIDTH, residual));
-    b->norm_mlp = tg_module_child(m, "norm_mlp", tg_nn_rms_norm(TG_SHAPE(WIDTH), 1e-5, true));
-    b->mlp_in = tg_module_child(m, "mlp_in", linear(WIDTH, 4 * WIDTH, std));
-    b->mlp_out = tg_module_child(m, "mlp_out", linear(4 * WIDTH, WIDTH, residual / 2));
+    TG_CHILD(m, b, norm_attention, tg_nn_rms_norm(TG_SHAPE(WIDTH), 1e-5, true));
+    TG_CHILD(m, b, query_key_value, linear(WIDTH, 3 * WIDTH, std));
+    TG_CHILD(m, b, attention_out, linear(WIDTH, WIDTH, residual));
+    TG_CHILD(m, b, norm_mlp, tg_nn_rms_norm(TG_SHAPE(WIDTH), 1e-5, true));
+    TG_CHILD(m, b, mlp_in, linear(WIDTH, 4 * WIDTH, std));
+    TG_CHILD(m, b, mlp_out, linear(4 * WIDTH, WIDTH, residual / 2));
     return m;
 }
 
@@ -55,7 +55,7 @@ typedef struct { tg_module *token, *blocks, *norm, *head; tg_tensor *position; }
 /* ids [N, T] -> logits of the byte after each [N, T, vocab] */
 static inline tg_tensor *gpt_forward(tg_module *m, tg_tensor *ids)
 {
-    const gpt *g = (const gpt *)tg_module_self(m);
+    const gpt *g = TG_MODULE_SELF(const gpt, m);
     tg_tensor *x = tg_add(tg_forward(g->token, ids), tg_narrow(g->position, 0, 0, tg_dim(ids, 1)));
     return tg_forward(g->head, tg_forward(g->norm, tg_forward(g->blocks, x)));
 }
@@ -65,16 +65,16 @@ static inline tg_tensor *gpt_forward(tg_module *m, tg_tensor *ids)
 static inline tg_module *make_model(const int64_t *bytes, int vocab, tg_device device)
 {
     tg_module *blocks[LAYERS], *m = tg_nn_module("GPT", gpt_forward, sizeof(gpt));
-    gpt *g = (gpt *)tg_module_self(m);
+    gpt *g = TG_MODULE_SELF(gpt, m);
     if (!g) return NULL;
     TG_SCOPE;
-    g->token = tg_module_child(m, "token", tg_nn_embedding(vocab, WIDTH));
+    TG_CHILD(m, g, token, tg_nn_embedding(vocab, WIDTH));
     tg_normal_(tg_module_get(m, "token.weight"), 0, 0.1);
-    g->position = tg_module_param(m, "position", tg_mul_scalar(tg_randn(TG_SHAPE(CONTEXT, WIDTH)), 0.1));
+    TG_PARAM(m, g, position, tg_mul_scalar(tg_randn(TG_SHAPE(CONTEXT, WIDTH)), 0.1));
     for (int i = 0; i < LAYERS; ++i) blocks[i] = make_block();
-    g->blocks = tg_module_child(m, "blocks", tg_nn_sequential(blocks, LAYERS));
-    g->norm = tg_module_child(m, "norm", tg_nn_rms_norm(TG_SHAPE(WIDTH), 1e-5, true));
-    g->head = tg_module_child(m, "head", linear(WIDTH, vocab, 0.3 / sqrt((double)WIDTH))); /* guesses all alike */
+    TG_CHILD(m, g, blocks, tg_nn_sequential(blocks, LAYERS));
+    TG_CHILD(m, g, norm, tg_nn_rms_norm(TG_SHAPE(WIDTH), 1e-5, true));
+    TG_CHILD(m, g, head, linear(WIDTH, vocab, 0.3 / sqrt((double)WIDTH))); /* guesses all alike */
     tg_module_buffer(m, "bytes", tg_from_i64(bytes, TG_SHAPE(vocab)));
     return tg_module_to(m, device);
 }

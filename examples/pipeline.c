@@ -23,7 +23,7 @@ typedef struct {
    one, which waits for the moves alone, is at the piece before. */
 static tg_tensor *pipeline_forward(tg_module *m, tg_tensor *x)
 {
-    const pipeline *self = (const pipeline *)tg_module_self(m);
+    const pipeline *self = TG_MODULE_SELF(const pipeline, m);
     tg_tensor *piece[PIECES];
     tg_device there;
     const int pieces = tg_chunk(x, self->pieces, 0, piece, PIECES);
@@ -37,8 +37,7 @@ static tg_tensor *pipeline_forward(tg_module *m, tg_tensor *x)
 
 static tg_module *linear_relu(int in, int out)
 {
-    tg_module *two[2] = {tg_nn_linear(in, out, true), tg_nn_relu()};
-    return tg_nn_sequential(two, 2);
+    return tg_nn_sequential(TG_MODULES(tg_nn_linear(in, out, true), tg_nn_relu()));
 }
 
 /* Made on the CPU, then moved: the same weights on any devices.  A half moves in place, so what holds its tensors (the
@@ -46,15 +45,15 @@ static tg_module *linear_relu(int in, int out)
 static tg_module *make_pipeline(tg_device first, tg_device second)
 {
     tg_module *m = tg_nn_module("Pipeline", pipeline_forward, sizeof(pipeline));
-    pipeline *self = (pipeline *)tg_module_self(m);
+    pipeline *self = TG_MODULE_SELF(pipeline, m);
     tg_module *front[2], *back[2];
     if (!self) return NULL;
     front[0] = linear_relu(2, WIDTH);
     front[1] = linear_relu(WIDTH, WIDTH);
     back[0] = linear_relu(WIDTH, WIDTH);
     back[1] = tg_nn_linear(WIDTH, ARMS, true);
-    self->front = tg_module_child(m, "front", tg_nn_sequential(front, 2));
-    self->back = tg_module_child(m, "back", tg_nn_sequential(back, 2));
+    TG_CHILD(m, self, front, tg_nn_sequential(front, 2));
+    TG_CHILD(m, self, back, tg_nn_sequential(back, 2));
     self->pieces = PIECES;
     tg_module_to(self->front, first);
     tg_module_to(self->back, second);
@@ -89,7 +88,7 @@ static double accuracy(tg_module *net, tg_tensor *points, tg_tensor *arms, tg_de
 static bool same_gradients(tg_module *net, tg_tensor *points, tg_tensor *arms, tg_device first)
 {
     TG_SCOPE;
-    pipeline *self = (pipeline *)tg_module_self(net);
+    pipeline *self = TG_MODULE_SELF(pipeline, net);
     tg_tensor *grads[2] = {NULL, NULL};
     for (int whole = 0; whole < 2; ++whole) {
         self->pieces = whole ? 1 : PIECES;
@@ -113,7 +112,7 @@ int main(void)
     make_spiral(&data[0], &data[1]);
     tg_module *net = make_pipeline(first, second);
     tg_module_print(stdout, net);
-    tg_optim *opt = tg_adamw(tg_module_params(net), tg_module_count(net), 0.005);
+    tg_optim *opt = tg_adamw(TG_PARAMS(net), 0.005);
     tg_loader *loader = tg_loader_new(data, 2, BATCH, TG_SHUFFLE, first);
     printf("a batch in %d pieces has the gradients of the whole: %s\n", (int)PIECES,
            same_gradients(net, data[0], data[1], first) ? "yes" : "no");
