@@ -9,6 +9,8 @@ import sys
 # stands there instead, and which of its places in each of the kernels
 FLASH, ROWS, SORTS = ("test_flash", "masks_and_layouts"), ("test_rows", "rows_in_registers"), ("test_along", "sorts")
 CHUNKS, TILES = ("test_rows", "rows_in_chunks"), ("test_flash", "tiles")
+FORMULAS, LINES = ("test_kernels", "rows_in_f32"), ("test_kernels", "rows_and_columns")
+STEPS = ("test_kernels", "randomness_and_steps")
 FORWARD, BACKWARD, NORM = "tgi_flash_forwardI", "tgi_flash_backwardI", "tgi_norm_rowsI"
 MUTANTS = [
     ("mma: registers 1 and 2 of a exchanged", FLASH, FORWARD,
@@ -47,6 +49,13 @@ MUTANTS = [
     ("radix: lanes of a warp not ordered", SORTS, "tgi_radix_moveI", r"bar\.warp\.sync[^;]*;", "", 0),
     ("radix: a vote of others", SORTS, "tgi_radix_moveI",
      r"vote\.sync\.ballot\.b32 \t(%r\d+), (%p\d+)", r"mov.b32 \1, 0; //", 3),
+    # what only the comparison with the simulator sees: the last bit
+    ("rounded: steps of optimizers towards 0", STEPS, "tgi_optim_piecesI", r"fma\.rn\.f32", "fma.rz.f32", 0),
+    ("rounded: a square, times the number after 1", FORMULAS, "tgi_map_packsI11tgi_formulaILi3E",
+     r"mul\.f32 \t(%f\d+), (%f\d+), (%f\d+)", r"\g<0>;\n\tmul.f32 \t\1, \1, 0f3F800001", 0),
+    # global memory that another kernel reads
+    ("unwritten: counts of digits", LINES, "tgi_radix_countI", r"st\.global\.[^;]*;", "", 0),
+    ("unwritten: sums of the rows of a block", LINES, "tgi_norm_backward_rowsI", r"st\.global\.[^;]*;", "", 0),
 ]
 
 
@@ -71,6 +80,8 @@ def main():
         open(mutated, "w").write("".join(parts))
         environment = dict(os.environ, SMALL="1", TG_SIM_DEVICES="2", TG_SIM_PTX=mutated)
         environment.pop("TG_SIM_PTX_LOG", None)
+        if name.startswith("rounded"):
+            environment["TG_SIM_PTX_COMPARE"] = "1"
         try:
             run = subprocess.run([os.path.join(folder, program), test], env=environment, capture_output=True,
                                  text=True, timeout=300)
