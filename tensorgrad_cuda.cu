@@ -107,7 +107,10 @@ extern "C" void __cxa_guard_abort(long long *guard) { (void)guard; }
 #define CUDASIM_CHECK_ALIGNED(at, alignment) ((void)0)
 #endif
 
-enum { TGI_BLOCK = 256, TGI_MAX_BLOCKS = 1 << 20 }; /* threads in a block, blocks in a grid */
+enum { TGI_BLOCK = 256 }; /* threads in a block */
+#ifndef TGI_MAX_BLOCKS
+#define TGI_MAX_BLOCKS (1 << 20) /* blocks in a grid; tests of loops over more items set 2 */
+#endif
 enum { TGI_STAGING_BYTES = 1 << 20 };
 enum { TGI_FLASH_PTX = 80 };      /* the kernels of attention need asynchronous copies, which begin with sm_80 */
 #define TGI_FULL_MASK 0xffffffffu /* all lanes of a warp */
@@ -4393,8 +4396,9 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
 
 template <int dtype, int width> constexpr auto tgi_plain_norm_rows = tgi_norm_rows<dtype, width, false>;
 
-/* The most blocks: they are on the GPU at the same time, two on each multiprocessor, and load weight and bias once. */
-enum { TGI_NORM_BLOCKS = 256 };
+/* The most blocks: they are on the GPU at the same time, two on each multiprocessor, and load weight and bias once.  No
+   more than there can be: each of them leaves sums for dweight and dbias. */
+enum { TGI_NORM_BLOCKS = TGI_MAX_BLOCKS < 256 ? TGI_MAX_BLOCKS : 256 };
 /* rows: y, rstd, x and, where there is a residual, residual and sum; these must consist of packs. */
 static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const void *weight, const void *bias,
                                   void *mean_of_row, bool rms, double eps)

@@ -8,6 +8,7 @@
 #   SIM=fma    a * b + c is rounded once, as nvcc compiles it; blocks may take turns, TG_SIM_BLOCKS (needs clang++)
 #   SIM=ptx    with the interpreter of tests/ptx, which runs the kernels as nvcc compiled them; see ptx.mk there
 #   SIM=check  each load and store of a kernel is checked: races, bounds, memory that was never written (needs clang++)
+# BLOCKS=2: a grid has at most so many blocks, so that the loops of kernels over more items go round on small tensors.
 
 SIM ?= plain
 CUDA_SOURCE ?= tensorgrad_cuda.cu
@@ -54,6 +55,7 @@ SIM_PTX := $(if $(filter ptx,$(SIM)),$(addprefix $(BUILD)/ptx/,execute.o parse.o
 SIM_OBJECTS := $(SIM_BUILD)/cudasim.o $(SIM_BUILD)/$(SIM_CHECK).o $(SIM_BUILD)/cublas.o $(SIM_BUILD)/nccl.o $(SIM_REPORT) \
     $(SIM_PTX)
 SIM_STEM := $(basename $(notdir $(MAIN)))
+SIM_CUDA := $(SIM_BUILD)/tensorgrad_cuda$(if $(BLOCKS),-$(BLOCKS)).o
 
 sim: $(OUT)
 
@@ -69,9 +71,10 @@ $(SIM_BUILD)/cublas.o: $(SIM_DIR)/cublas.cpp $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
 	$(SIM_COMPILE) -O3 -c $< -o $@
 
-$(SIM_BUILD)/tensorgrad_cuda.o: $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
+$(SIM_CUDA): $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 	@mkdir -p $(SIM_BUILD)
-	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_NCCL) $(SIM_CUFLAGS) -x c++ -c $< -o $@.new
+	$(SIM_COMPILE) $(SIM_SANITIZE) $(SIM_KERNEL) -DTG_ENABLE_CUDA $(SIM_NCCL) $(SIM_CUFLAGS) \
+	    $(if $(BLOCKS),-DTGI_MAX_BLOCKS=$(BLOCKS)) -x c++ -c $< -o $@.new
 	@$(SIM_RENAME) $@.new && mv $@.new $@
 
 SIM_CC = $(CC) -I. -I$(SIM_DIR) -g1 $(CPPFLAGS) $(CFLAGS) $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
@@ -90,9 +93,9 @@ $(SIM_HOST)/flags: FORCE
 	@echo '$(SIM_CC)' > $@.$$$$; if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 ifneq ($(and $(MAIN),$(OUT)),)
-$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_HOST)/library.a tensorgrad.h FORCE
+$(OUT): $(MAIN) $(SIM_OBJECTS) $(SIM_CUDA) $(SIM_HOST)/library.a tensorgrad.h FORCE
 	$(SIM_CC) $(SIM_NCCL) $(SIM_CFLAGS) -c $(MAIN) -o $(SIM_BUILD)/$(SIM_STEM).o
-	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_BUILD)/tensorgrad_cuda.o $(SIM_OBJECTS) $(SIM_HOST)/library.a \
+	$(SIM_CXX) $(SIM_SANITIZE) $(SIM_BUILD)/$(SIM_STEM).o $(SIM_CUDA) $(SIM_OBJECTS) $(SIM_HOST)/library.a \
 	    $(LDFLAGS) -o $@ -lpthread -lm $(LDLIBS)
 else
 sim: sim-usage
