@@ -95,8 +95,8 @@
    this, and for loops in f64, the file includes itself by its name, whatever that is; with GCC before 12 under another
    name than tensorgrad.h, and as part of a .c file, it works, but slowly.  Sums are in another order under each of the
    three, so that the last bits differ; under one of them a program gives the same bits in every run.  Products of
-   matrices in bf16 use AVX512_BF16 if the processor has it, too: they take denormals as 0.  Where the time of a program
-   goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
+   matrices in bf16 use AVX512_BF16, too, if the processor has it and is not Intel's, where f32 is faster: they take
+   denormals as 0.  Where the time of a program goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
 
    SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.6 MB at -Os, the seconds those of gcc
    for the library at -O2, 38 in all; of a TG_NO_ macro what it saves beside TG_PLAIN.  `make sizes` measures them.
@@ -409,7 +409,7 @@ TG_API void tg_set_num_threads(int threads);
 /* on: arithmetic of this thread on the CPU takes denormals (f32 below 1.2e-38, f64 below 2.2e-308) as 0 and gives 0 for
    them, in the library and in the rest of the program, until it is switched off; copies keep them.  Off at first.  Some
    processors are a hundred times slower with denormals.  OpenMP's threads compute as the thread that calls the op does.
-   Products of matrices in bf16 do so at all times on processors with AVX512_BF16, as PyTorch's there.
+   Products of matrices in bf16 do so at all times where they use AVX512_BF16 (SPEED), as PyTorch's there.
    False where the processor has no such mode: then nothing changes.  torch.set_flush_denormal */
 TG_API bool tg_set_flush_denormal(bool on);
 
@@ -52105,8 +52105,8 @@ static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
    in SIMD_GEMM).
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
-   (2) f16 and bf16 are computed in f32, integers in i64; but for products of many rows in bf16 on a processor with
-       AVX512_BF16.
+   (2) f16 and bf16 are computed in f32, integers in i64; but for products of many rows in bf16 on a processor that
+       gains from AVX512_BF16 (tgi_has_gemm_tile_bf16).
    (3) An operand is packed unless the kernel reads it as fast where it is (tgi_gemm_plan).
    To add a tile: its kernel in SIMD_GEMM, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
 
@@ -59168,11 +59168,14 @@ static const tgi_kernels *tgi_choose_kernels(void)
     return best;
 }
 
-/* Whether there is a tile for bf16, and the processor has the instruction for it. */
+/* Whether there is a tile for bf16, and the processor has the instruction for it, and gains from it: Intel's do half as
+   many multiply-adds with it as in f32, so that panels are converted there (prefill-512-llama-bf16).  A copy of the
+   table, which tests have, always has the tile. */
 static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
 {
 #ifdef TGI_HAS_BF16_PAIRS
     if (!__builtin_cpu_supports("avx512bf16")) return false;
+    if (kernels == &tgi_kernels_avx512 && __builtin_cpu_is("intel")) return false;
 #endif
     return kernels->gemm_tile_bf16 != NULL;
 }

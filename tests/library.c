@@ -26,13 +26,13 @@ bool inside_bf16_tile(bool use) { return use && false; }
 #else
 bool inside_bf16_tile(bool use)
 {
-    static tgi_kernels without;
+    static tgi_kernels copy;
     tgi_thread *self = tgi_self();
     self->kernels = NULL;
-    without = *tgi_kernels_of(self);
-    without.gemm_tile_bf16 = NULL;
-    if (!use) self->kernels = &without;
-    return tgi_has_gemm_tile_bf16(tgi_kernels_of(self));
+    copy = *tgi_kernels_of(self);
+    if (!use) copy.gemm_tile_bf16 = NULL;
+    self->kernels = &copy;
+    return tgi_has_gemm_tile_bf16(&copy);
 }
 #endif
 

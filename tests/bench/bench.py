@@ -8,7 +8,7 @@ library's time divided by ours in the same round; printed are the medians, and t
 stay below and above.  The speed of multiply-adds is measured before, during and after each row: where it is less than
 0.93 of the best of this run, something else uses the processor, the row is measured again, and if that does not help
 it is marked "contended".
-Python needs no package but those that it is to compare with; a library that is not installed is left out, and nothing is
+Python needs no package but those that it is to compare with; a library that is not installed is left out, and none is
 installed.  TG_LLM_C names the folder of llm.c's source, TG_LLAMA2_C that of llama2.c's.  TG_BENCH_COMPILE=0 leaves
 torch.compile out, which takes a quarter of a minute for each network."""
 import argparse
