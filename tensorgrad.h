@@ -57193,27 +57193,34 @@ static double TGI_T(attention_weights)(void *scores, const void *mask, int64_t n
     return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);
 }
 
-/* y [n] := scale y + factor (weight [rows] times x [rows, n]), where rows of x are x_row numbers apart */
+/* Parts of `width` elements, a constant, of tgi_weighted_rows from element i on; returns the first that is left. */
+TGI_ALWAYS_INLINE int64_t TGI_T(weighted_parts)(tgi_real *y, tgi_real scale, const tgi_real *w, tgi_real factor,
+                                                const tgi_real *x, int64_t x_row, int64_t rows, int64_t i, int64_t n,
+                                                const int width)
+{
+    for (; i + width <= n; i += width) {
+        tgi_real sum[2 * TGI_LANES] = {0};
+        const tgi_real *from = x + i;
+        for (int64_t r = 0; r < rows; ++r, from += x_row) {
+            const tgi_real at = w[r];
+            for (int l = 0; l < width; ++l) sum[l] += at * from[l];
+        }
+        for (int l = 0; l < width; ++l) y[i + l] = scale * y[i + l] + factor * sum[l];
+    }
+    return i;
+}
+
+/* y [n] := scale y + factor (weight [rows] times x [rows, n]), where rows of x are x_row numbers apart.  Heads of 32
+   are parts of 16 (scaled_dot_product_attention f32 2x4x1x32,2x4x128x32,2x4x128x32). */
 static void TGI_T(weighted_rows)(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
                                  int64_t rows, int64_t n)
 {
     const tgi_real *const w = (const tgi_real *)weight, *const first = (const tgi_real *)x;
     tgi_real *const to = (tgi_real *)y, old = (tgi_real)scale, part = (tgi_real)factor;
-    int64_t i = 0;
-    for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {
-        tgi_real sum[2 * TGI_LANES] = {0};
-        const tgi_real *from = first + i;
-        for (int64_t r = 0; r < rows; ++r, from += x_row) {
-            const tgi_real at = w[r];
-            for (int l = 0; l < 2 * TGI_LANES; ++l) sum[l] += at * from[l];
-        }
-        for (int l = 0; l < 2 * TGI_LANES; ++l) to[i + l] = old * to[i + l] + part * sum[l];
-    }
-    for (; i < n; ++i) {
-        tgi_real sum = 0;
-        for (int64_t r = 0; r < rows; ++r) sum += w[r] * first[r * x_row + i];
-        to[i] = old * to[i] + part * sum;
-    }
+    int64_t i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, 0, n, 2 * TGI_LANES);
+    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 16);
+    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 4);
+    TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 1);
 }
 
 /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the scores. */
