@@ -66,8 +66,9 @@ int main(int argc, char **argv)
     tg_set_error_handler(NULL, NULL);
     run_samples();
     printf("# What each op takes\n\n"
-           "`make support` writes this from the samples of the tests, on the CPU: f forward alone, b with backward, bb with\n"
-           "backward of backward too; nothing: an error. The names are those of samples.h, most of them functions without `tg_`.\n\n"
+           "`make support` writes this from the samples of the tests: f forward alone, b with backward, bb with backward of\n"
+           "backward too; nothing: an error. CI compares it with what the CPU does and, on a simulated device, CUDA: each letter\n"
+           "stands for both. The names are those of samples.h, most of them functions without `tg_`.\n\n"
            "| op |");
     for (k = 0; k < DTYPES; ++k) printf(" %s |", tg_dtype_name(dtypes[k]));
     printf("\n|---|");
