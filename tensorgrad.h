@@ -581,12 +581,12 @@ template <class... Size> inline tg_shape tgi_shape_of_list(Size... size)
     return tg_make_shape(static_cast<int>(sizeof...(size)), dims);
 }
 /* The array of TG_LIST: a temporary, so it lives to the end of the full expression. */
-template <class T, size_t n> struct tgi_list {
-    T *t[n];
-    T **array() { return t; }
+template <class Type, size_t n> struct tgi_list {
+    Type *t[n];
+    Type **array() { return t; }
 };
-template <class T, size_t n> tgi_list<T, n> tgi_list_type(T *const (&&)[n]);
-template <class T, size_t n> constexpr int tgi_list_count(const tgi_list<T, n> *) { return static_cast<int>(n); }
+template <class Type, size_t n> tgi_list<Type, n> tgi_list_type(Type *const (&&)[n]);
+template <class Type, size_t n> constexpr int tgi_list_count(const tgi_list<Type, n> *) { return static_cast<int>(n); }
 extern "C" {
 #define TG_SHAPE(...) tgi_shape_of_list(__VA_ARGS__)
 #define TGI_LIST(T, ...)                                                                                               \
@@ -4292,12 +4292,12 @@ TG_API tg_tensor *tg_call(tg_module *m, tg_tensor *const *in, int n);
 /* TGI_OPTIONS(T, a = 1, b = 2) is a T whose other fields are zeros. */
 #ifdef __cplusplus
 }
-template <class T> T &tgi_options() /* where an expression puts its options together */
+template <class Type> Type &tgi_options() /* where an expression puts its options together */
 {
-    static thread_local T options;
+    static thread_local Type options;
     return options;
 }
-template <class T> void tgi_options_begin() { tgi_options<T>() = T(); }
+template <class Type> void tgi_options_begin() { tgi_options<Type>() = Type(); }
 extern "C" {
 #define TGI_NAMED_1(T, a) tgi_options<T>().a
 #define TGI_OPTIONS(T, ...) (tgi_options_begin<T>(), TGI_NAMED(T, __VA_ARGS__), T(tgi_options<T>()))
