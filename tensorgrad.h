@@ -630,8 +630,8 @@ typedef struct { uint64_t serial; } tg_mark;
 TG_API tg_mark tg_scope_begin(void);
 /* Ends the scope of mark, and scopes inside it that are open.  Errors: it has ended */
 TG_API void tg_scope_end(tg_mark mark);
-/* How TG_SCOPE, TG_NO_GRAD, TG_ENABLE_GRAD and TG_AUTOCAST work: a variable is initialised by tgi_scope_guard_open, and
-   at the end of the block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode.  They stand in a
+/* How TG_SCOPE, TG_NO_GRAD and the like work: a variable is initialised by tgi_scope_guard_open, and at the end of the
+   block its cleanup, tgi_scope_guard_close, ends the scope or restores the mode.  They stand in a
    block, not behind if, else or for alone, where they would end at once: C allows no declaration there, and in C++ the
    static_assert behind the variable does not see it. */
 typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
@@ -639,7 +639,7 @@ typedef struct { const void *self; uint64_t serial; } tgi_scope_guard;
 TG_API tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value);
 /* Ends that */
 TG_API void tgi_scope_guard_close(tgi_scope_guard *guard);
-enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD, TGI_GUARD_AUTOCAST };
+enum { TGI_GUARD_SCOPE, TGI_GUARD_GRAD, TGI_GUARD_AUTOCAST, TGI_GUARD_SKIP_INIT };
 #define TGI_PASTE_(a, b) a##b
 #define TGI_PASTE(a, b) TGI_PASTE_(a, b)
 #ifdef __COUNTER__
@@ -4086,6 +4086,18 @@ TG_API tg_status tg_module_remove(tg_module *m, const char *path);
    is not told.  copy.deepcopy(module) */
 TG_API tg_module *tg_module_clone(tg_module *m);
 
+/* TG_SKIP_INIT; makes modules without random numbers until the end of the enclosing block, per thread: for those whose
+   values come from a file next.  tg_uniform_, tg_normal_, tg_trunc_normal_, the xavier, kaiming and orthogonal ones
+   leave t as it is then: the parameters of layers are as tg_empty makes them, and tg_rng_state stays.  What layers set
+   to 0 or 1 is set.  tg_randn and its like are not meant.
+       tg_module *net;
+       { TG_SKIP_INIT; net = net_new(); }
+       tg_module_load(net, "net.safetensors");   torch.nn.utils.skip_init */
+#define TG_SKIP_INIT TGI_SCOPE_GUARD(TGI_UNIQUE(tgi_skip_init_), TGI_GUARD_SKIP_INIT, 1)
+/* Sets this mode until the innermost TG_SCOPE or other such block ends, for good if none is open; returns what it was.
+   For compilers without TG_SKIP_INIT.  torch.nn.utils.skip_init */
+TG_API bool tg_set_skip_init(bool on);
+
 /* n layers, each of which gets the output of the one before and the same masks, then norm, or none if it is NULL.
    layer and norm are taken over, also when it fails: layer becomes layers.0, and layers.1, .. are copies by
    tg_module_clone, which begin with the same numbers, as in PyTorch.  In: as of layer.  torch.nn.TransformerEncoder */
@@ -5030,7 +5042,7 @@ struct tgi_thread {
     int64_t reported_on[TGI_PLACES]; /* the part of their bytes that the process totals contain */
 
     /* modes and defaults */
-    bool grad_off;
+    bool grad_off, skips_init; /* the latter: see TG_SKIP_INIT */
     uint8_t checks; /* what each op does beside its work: wait for its device and report what failed there; look for NaN
                        (tg_set_anomaly); note what the forward of a checkpoint depends on; be in the profile */
     bool exact_shapes; /* gradcheck: a custom function must return a gradient of its input's shape, not a larger one */
@@ -5387,7 +5399,7 @@ typedef struct tgi_guard {
     uint64_t frame_limit; /* S->serials: the callback cannot close frames up to this serial */
     int missing;          /* blocks without a scope of their own in the innermost scope */
     uint64_t raised;
-    bool grad_off;
+    bool grad_off, skips_init;
     tg_dtype autocast;
     bool misused; /* the callback tried to end a scope that was open before it, or its thread */
     bool keeps_places; /* it must not move tensors in place that the library has references to */
@@ -11356,8 +11368,8 @@ static int tgi_report_objects(tgi_thread *S, const char *op)
        saved_refs and retains and the refs of its storage are atomic.  A program that writes it must see to it that no
        other thread uses it meanwhile; the library only makes the writer wait for the device (tgi_wait_pending).
   (10) The open scopes and modes of a thread are a stack of frames, S->frame, whose serials rise.  A serial is never
-       used again.  Closing a frame closes those above it first; each sets S->scope and S->grad_off to what they were
-       when it was opened, and ends its tensors.
+       used again.  Closing a frame closes those above it first; each sets S->scope and the modes to what they were when
+       it was opened, and ends its tensors.
   (11) What holds while a function of the user's runs stands at "guards".
   (12) Bytes of a storage that is read_only are never written: whatever writes calls tgi_wait_ready first, which refuses
        it.  Functions that write several tensors ask tgi_writable of each before they write the first.
@@ -12061,10 +12073,11 @@ static bool (*const tgi_later_check_autocast)(tgi_thread *S, int dtype) = tgi_ch
 struct tgi_frame {
     tgi_frame *below;
     uint64_t serial;
-    int kind;      /* TGI_GUARD_SCOPE, TGI_GUARD_GRAD or TGI_GUARD_AUTOCAST */
+    int kind;      /* TGI_GUARD_SCOPE, or that of a mode */
     bool block;    /* a scope that the program opened, and not the library */
     tgi_link list; /* a scope's tensors */
     bool grad_off; /* this and the following: what S had when the frame was opened */
+    bool skips_init;
     tg_dtype autocast;
     tgi_link *scope;
     uint64_t scope_serial;
@@ -12117,6 +12130,7 @@ static uint64_t tgi_frame_open(tgi_thread *S, int kind)
     f->kind = kind;
     f->block = false;
     f->grad_off = S->grad_off;
+    f->skips_init = S->skips_init;
     f->autocast = S->autocast;
     f->scope = S->scope;
     f->scope_serial = S->scope_serial;
@@ -12153,6 +12167,7 @@ static void tgi_frames_close(tgi_thread *S, tgi_frame *innermost)
         S->scope = f->scope;
         S->scope_serial = f->scope_serial;
         S->grad_off = f->grad_off;
+        S->skips_init = f->skips_init;
         if (S->autocast != f->autocast) tgi_later_autocast_restore(S, f->autocast);
         if (f->kind == TGI_GUARD_SCOPE && S->batches) tgi_take_batches(S->batches, f);
         if (f->kind == TGI_GUARD_SCOPE) tgi_end_list(S, &f->list, TGI_BY_SCOPE);
@@ -12216,6 +12231,7 @@ static void tgi_guard_init(tgi_guard *g, tgi_thread *S, const char *what, uintpt
     g->missing = around ? around->missing : 0;
     g->raised = S->raised;
     g->grad_off = S->grad_off;
+    g->skips_init = S->skips_init;
     g->autocast = S->autocast;
     g->misused = g->interrupts = g->keeps_places = false;
     S->guard = g;
@@ -12267,6 +12283,7 @@ static bool tgi_guard_close(tgi_guard *g)
     S->guard = g->outer;
     S->composite = g->composite;
     S->grad_off = g->grad_off;
+    S->skips_init = g->skips_init;
     tgi_later_autocast_restore(S, g->autocast);
     if (left_open) {
         tgi_fail(S, TG_ERR_ARGUMENT, "scope_begin", "%s left a scope open\n"
@@ -12377,6 +12394,7 @@ tgi_scope_guard tgi_scope_guard_open(void *self, int kind, int value)
     }
     hold.serial = tgi_block_open(S, kind);
     if (kind == TGI_GUARD_GRAD && hold.serial) S->grad_off = !value;
+    if (kind == TGI_GUARD_SKIP_INIT && hold.serial) S->skips_init = value != 0;
     if (kind == TGI_GUARD_AUTOCAST && hold.serial && tgi_later_check_autocast(S, value)) S->autocast = (tg_dtype)value;
     tgi_frame *around = kind == TGI_GUARD_SCOPE && !hold.serial ? tgi_innermost_scope(S) : NULL;
     if (around) {
@@ -28169,17 +28187,17 @@ static bool tgi_init_begin(tgi_composite *c, const char *op, tg_tensor *t)
     return true;
 }
 
-/* t := x, which is NULL after an error. */
+/* t := x, which is NULL after an error, and t where it stays as it is (see TG_SKIP_INIT). */
 static tg_tensor *tgi_init_end(tgi_composite *c, tg_tensor *t, tg_tensor *x)
 {
-    return tgi_composite_end(c, x ? tg_copy_(t, x) : NULL);
+    return tgi_composite_end(c, x && x != t ? tg_copy_(t, x) : x);
 }
 
-/* Random numbers of the shape and on the device of t. */
-static tg_tensor *tgi_init_random(const char *op, const tg_tensor *t, tgi_random kind, double lo, double hi,
-                                  tg_dtype dtype)
+/* Random numbers of the shape and on the device of t, or t itself. */
+static tg_tensor *tgi_init_random(const char *op, tg_tensor *t, tgi_random kind, double lo, double hi, tg_dtype dtype)
 {
     const tg_shape shape = tgi_shape_of(t);
+    if (tgi_self()->skips_init) return t;
     return tgi_random_tensor(op, kind, lo, hi, &shape, dtype, tgi_device_of(t));
 }
 
@@ -28242,7 +28260,7 @@ tg_tensor *tg_trunc_normal_(tg_tensor *t, double mean, double std, double a, dou
     if (std > 0 && a <= b) {
         x = tgi_init_random(op, t, TGI_NORMAL_BETWEEN, erfc(-low / sqrt(2.0)) / 2, erfc(-high / sqrt(2.0)) / 2,
                             t->dtype == TG_F64 ? TG_F64 : TG_F32);
-        x = x ? tg_clamp_(tg_add_scalar_(tg_mul_scalar_(x, mirrored ? -std : std), mean), a, b) : NULL;
+        if (x && x != t) x = tg_clamp_(tg_add_scalar_(tg_mul_scalar_(x, mirrored ? -std : std), mean), a, b);
     } else {
         tgi_fail(c.S, TG_ERR_ARGUMENT, op, "std > 0 and a <= b are needed, but got std=%g, a=%g, b=%g", std, a, b);
     }
@@ -28360,7 +28378,7 @@ tg_tensor *tg_orthogonal_(tg_tensor *t, double gain)
                       tgi_shape_text(t).text);
     }
     const int64_t n = ok ? tgi_numel(t) : 0;
-    if (n == 0) return tgi_composite_end(&c, ok ? t : NULL);
+    if (n == 0 || c.S->skips_init) return tgi_composite_end(&c, ok ? t : NULL);
     const int64_t rows = t->dim[0], columns = n / rows;
     const bool tall = rows > columns; /* then it is made transposed */
     tg_tensor *q = tg_randn_on(tall ? TG_SHAPE(columns, rows) : TG_SHAPE(rows, columns), TG_F64, TG_CPU);
@@ -40698,7 +40716,7 @@ static tg_module *tgi_embedding_new(const char *op, int64_t count, int64_t dim, 
                  (long long)padding_idx, (long long)count);
         return tgi_layer_end(&l, "%s", "");
     }
-    tg_tensor *weight = tg_randn(TG_SHAPE(count, dim));
+    tg_tensor *weight = l.c.S->skips_init ? tg_empty(TG_SHAPE(count, dim)) : tg_randn(TG_SHAPE(count, dim));
     if (padded) {
         self->padding_idx = padding_idx < 0 ? padding_idx + count : padding_idx;
         snprintf(extra, sizeof extra, ", padding_idx=%lld", (long long)self->padding_idx);
@@ -42729,6 +42747,16 @@ tg_tensor *tg_module_buffer_ex(tg_module *m, const char *name, tg_tensor *t, boo
     t = tgi_module_tensor("module_buffer_ex", m, TGI_BUFFER, name, t);
     if (t) m->of[TGI_BUFFER].item[m->of[TGI_BUFFER].count - 1].unsaved = !persistent;
     return t;
+}
+
+/* ---- modules without random numbers: what the room INIT leaves out ---- */
+
+bool tg_set_skip_init(bool on)
+{
+    tgi_thread *S = tgi_self();
+    const bool was = S->skips_init;
+    S->skips_init = on;
+    return was;
 }
 
 /* ---- parameters in two groups ---- */
@@ -60707,6 +60735,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_module_replace(...) TGI_CALL(module_child, module_replace, __VA_ARGS__)
 #define tg_module_remove(...) TGI_CALL(module_set_extra, module_remove, __VA_ARGS__)
 #define tg_module_clone(...) TGI_CALL(module_retain, module_clone, __VA_ARGS__)
+#define tg_set_skip_init(...) TGI_CALL(set_flush_denormal, set_skip_init, __VA_ARGS__)
 #define tg_nn_transformer_encoder(...) TGI_CALL(nn_transformer_encoder, nn_transformer_encoder, __VA_ARGS__)
 #define tg_nn_transformer_decoder(...) TGI_CALL(nn_transformer_encoder, nn_transformer_decoder, __VA_ARGS__)
 #define tg_module_split_params(...) TGI_CALL(module_split_params, module_split_params, __VA_ARGS__)

@@ -284,6 +284,95 @@ static bool fill_everything(void)
     return true;
 }
 
+/* ---- without random numbers ---- */
+
+static bool rng_is(tg_rng rng) { return tg_rng_state().seed == rng.seed && tg_rng_state().offset == rng.offset; }
+
+/* What draws numbers leaves t as it is, counts nothing, and says of wrong arguments what it always says. */
+TEST(skipped)
+{
+    const tg_rng rng = tg_rng_state();
+    tg_tensor *t = tg_full(TG_SHAPE(4, 6), 7);
+    {
+        TG_SKIP_INIT;
+        for (int f = 0; f < FUNCTIONS; ++f) {
+            const bool writes = f == 0 || f == 3 || f == 4; /* constant, bernoulli, random */
+            const int version = (int)tg_version_of(t);
+            if (writes) continue;
+            CHECK(fill(f, t) == t && tg_item(tg_min(t)) == 7 && tg_item(tg_max(t)) == 7);
+            CHECK((int)tg_version_of(t) == version);
+        }
+        CHECK(rng_is(rng));
+        CHECK(tg_constant_(t, 3) == t && tg_item(tg_min(t)) == 3);
+        CHECK(tg_random_(t, 2, 5) == t && !rng_is(rng));
+        CHECK_FAILS(tg_uniform_(t, 1, 0), "uniform_ expects to return a [from, to) range");
+        CHECK_FAILS(tg_normal_(t, 0, -1), "normal expects std >= 0.0");
+        CHECK_FAILS(tg_trunc_normal_(t, 0, 1, 2, 1), "std > 0 and a <= b are needed");
+        CHECK_FAILS(tg_xavier_uniform_(tg_select(t, 0, 0), 1), "fewer than 2 dimensions");
+        CHECK_FAILS(tg_orthogonal_(tg_select(t, 0, 0), 1), "2 or more dimensions");
+        CHECK_FAILS(tg_normal_(NULL, 0, 1), "is NULL");
+    }
+    CHECK(tg_normal_(t, 100, 1) == t && tg_item(tg_min(t)) > 50); /* the block has ended */
+}
+
+/* The mode ends with the block, with a scope, and with a function of the user's. */
+static tg_tensor *leaves_the_mode(tg_tensor *const *in, int n, void *user)
+{
+    (void)n, (void)user;
+    tg_set_skip_init(true);
+    return tg_sum(tg_square(in[0]));
+}
+
+static bool skips(void)
+{
+    TG_SCOPE;
+    return tg_item(tg_max(tg_uniform_(tg_zeros(TG_SHAPE(3)), 1, 2))) == 0;
+}
+
+TEST(skipped_until)
+{
+    tg_tensor *x = tg_set_requires_grad(tg_ones_on(TG_SHAPE(2), TG_F64, HERE), true);
+    CHECK(!skips() && !tg_set_skip_init(true) && skips() && tg_set_skip_init(false) && !skips());
+    {
+        TG_SKIP_INIT;
+        CHECK(skips());
+        {
+            TG_SCOPE;
+            CHECK(tg_set_skip_init(false) && !skips());
+        }
+        CHECK(skips());
+        for (int i = 0; i < 2; ++i) {
+            TG_SKIP_INIT;
+            if (i) continue;
+            CHECK(skips());
+        }
+        CHECK(skips());
+    }
+    CHECK(!skips());
+    tg_mark m = tg_scope_begin();
+    CHECK(!tg_set_skip_init(true) && skips());
+    tg_scope_end(m);
+    CHECK(!skips());
+    CHECK(tg_gradcheck(leaves_the_mode, &x, 1, NULL) && !skips());
+}
+
+/* Large modules draw nothing; how long they take is printed. */
+TEST(skipped_draws_nothing)
+{
+    double seconds[2];
+    for (int k = 0; k < 2; ++k) {
+        const clock_t begin = clock();
+        const tg_rng rng = tg_rng_state();
+        tg_set_skip_init(k == 1);
+        tg_module *m = tg_nn_embedding(30000, 256), *head = tg_nn_linear(256, 30000, false);
+        seconds[k] = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        CHECK(m && head && rng_is(rng) == (k == 1));
+        tg_module_free(m), tg_module_free(head);
+    }
+    tg_set_skip_init(false);
+    printf("15 million numbers: drawn in %.4f s, skipped in %.4f s\n", seconds[0], seconds[1]);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -301,6 +390,9 @@ int main(int argc, char **argv)
     RUN(integers);
     RUN(leaves);
     RUN(errors);
+    RUN(skipped);
+    RUN(skipped_until);
+    RUN(skipped_draws_nothing);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

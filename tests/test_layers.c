@@ -252,6 +252,42 @@ static int count_rows(void)
 
 /* ---- initialisation ---- */
 
+/* What is copied into a module without numbers is what it has then. */
+static void check_skipped(const char *name, tg_module *skipped, tg_module *drawn)
+{
+    harness.sample = name;
+    if (CHECK(skipped && drawn) && CHECK(tg_module_copy_(skipped, drawn) == TG_OK)) {
+        for (int i = 0; i < tg_module_count(drawn); ++i)
+            CHECK(tg_equal(tg_module_params(skipped)[i], tg_module_params(drawn)[i]));
+    }
+    tg_module_free(skipped), tg_module_free(drawn);
+    harness.sample = NULL;
+}
+
+/* m, which was made while nothing was to be drawn. */
+static tg_module *without_numbers(tg_module *m, tg_rng rng)
+{
+    CHECK(tg_rng_state().seed == rng.seed && tg_rng_state().offset == rng.offset);
+    tg_set_skip_init(false);
+    return m;
+}
+
+/* No layer draws a number under TG_SKIP_INIT, and each can be filled from another one. */
+TEST(rows_without_random_numbers)
+{
+    tg_set_default_dtype(TG_F64);
+    const tg_rng rng = tg_rng_state();
+    tg_module *m;
+#define LAYER(torch, ours, inputs, outputs, repr, members, y, g) \
+    tg_set_skip_init(true);                                      \
+    tg_rng_set_state(rng);                                       \
+    m = without_numbers(ours, rng);                              \
+    check_skipped(torch, m, ours);
+#include "layers.h"
+#undef LAYER
+    tg_set_default_dtype(TG_F32);
+}
+
 static double largest(tg_tensor *t) { return tg_item(tg_amax(tg_abs(tg_detach(t)))); }
 
 TEST(default_initialisation)
@@ -602,6 +638,7 @@ int main(int argc, char **argv)
     }
     RUN(rows);
     RUN(default_initialisation);
+    RUN(rows_without_random_numbers);
     RUN(the_seed_decides);
     RUN(dropout_asks_for_the_mode);
     RUN(batch_norm_keeps_statistics);

@@ -164,6 +164,7 @@ static inline tg_module *read_model(const char *folder, const json *config, bool
     tg_module *m = NULL;
     if (token && tg_ndim(token) == 2) {
         tg_set_default_dtype(tg_dtype_of(token));
+        TG_SKIP_INIT; /* the file has all values */
         m = new_model(config, *is_gpt2, token, tg_dict_get(w.file, "lm_head.weight") != NULL);
     } else {
         fprintf(stderr, "missing: the weights of the tokens\n");
