@@ -980,6 +980,11 @@ void Machine::run_warp(Warp &w, u64 steps)
 void run(const Module &module, const Kernel &kernel, const Launch &launch)
 {
     if (!kernel.unknown.empty()) throw Fault{kernel.name + " has instructions that the table lacks:" + kernel.unknown};
+    const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];
+    const u32 most = kernel.most_threads ? kernel.most_threads : threads_of_any_registers;
+    if (threads > most)
+        throw Fault{kernel.name + " runs in blocks of " + std::to_string(threads) + " threads, and is compiled for " +
+                    std::to_string(most)};
     Machine(module, kernel, launch).run();
 }
 } // namespace ptx

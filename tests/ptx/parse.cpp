@@ -789,6 +789,9 @@ const Kernel *Module::kernel(const std::string &name)
     if (place == functions_.end() || !place->second.entry) return nullptr;
     std::unique_ptr<Kernel> kernel(new Kernel);
     kernel->name = name;
+    const size_t bound = text_.find(".maxntid ", place->second.header), brace = text_.find('{', place->second.header);
+    unsigned x = 1, y = 1, z = 1;
+    if (bound < brace && sscanf(&text_[bound], ".maxntid %u, %u, %u", &x, &y, &z) > 0) kernel->most_threads = x * y * z;
     Decoder decoder(*this, *kernel);
     decoder.all(place->second);
     auto link = [&] {

@@ -14,7 +14,8 @@
    What is checked.  Addresses lie inside of an allocation, of a shared variable or of the kernel's parameters, and are
    aligned; memory of every kind was written before it is read; two threads do not access the same shared memory with
    nothing between them that orders it, if one of them writes; all threads of a block reach a barrier, all lanes of a
-   mask a warp instruction; an asynchronous copy lands when it is waited for and no sooner. */
+   mask a warp instruction; an asynchronous copy lands when it is waited for and no sooner; a block has no more threads
+   than its kernel is compiled for. */
 #ifndef PTX_H
 #define PTX_H
 
@@ -107,6 +108,7 @@ struct Kernel {
     std::vector<SharedVariable> shared; /* the last one, if it has no bytes, is the dynamic memory */
     uint32_t register_bytes = 0, local_bytes = 0;
     uint32_t shared_bytes = 0; /* of the static variables, with gaps between them that nobody may touch */
+    uint32_t most_threads = 0; /* of a block: .maxntid, of __launch_bounds__; 0: none */
     uint32_t granule = 8;      /* the least number of bytes that it loads or stores in shared memory at a time */
     bool has_dynamic = false;
     std::string unknown; /* instructions that the table lacks, and their lines */
@@ -166,6 +168,10 @@ struct Totals {
     uint64_t warp_instructions = 0, lane_instructions = 0;
 };
 extern Totals totals;
+
+/* A multiprocessor has 65536 registers.  A thread takes 255 at most, in units of 8, so that blocks of so many threads
+   always fit; for larger ones __launch_bounds__ must tell the compiler. */
+static const uint32_t threads_of_any_registers = 65536 / 256;
 
 /* Runs a launch to its end; throws Fault. */
 void run(const Module &module, const Kernel &kernel, const Launch &launch);

@@ -838,6 +838,35 @@ static void mistakes()
                "shared memory", 64);
 }
 
+/* Blocks of more threads than .maxntid, or without it than have registers for sure. */
+static void sizes_of_blocks()
+{
+    static const struct {
+        const char *bound;
+        u32 threads;
+        bool fits;
+    } all[] = {{"", 256, true},
+               {"", 257, false},
+               {".maxntid 512, 1, 1\n", 512, true},
+               {".maxntid 16, 8, 1\n.minnctapersm 2\n", 128, true},
+               {".maxntid 16, 8, 1\n.minnctapersm 2\n", 129, false}};
+    for (const auto &each : all) {
+        const std::string other = "()\n.maxntid 1024, 1, 1\n{\nret;\n}\n";
+        ptx::Module module(".visible .entry first" + other + ".visible .entry k()\n" + each.bound +
+                           "{\nret;\n}\n.visible .entry last" + other);
+        ptx::Launch launch;
+        launch.block[0] = each.threads;
+        std::string fault;
+        try {
+            ptx::run(module, *module.kernel("k"), launch);
+        } catch (const ptx::Fault &f) {
+            fault = f.text;
+        }
+        expect(each.fits ? fault.empty() : fault.find("is compiled for") != std::string::npos,
+               std::string("a block of ") + std::to_string(each.threads) + " threads, " + each.bound + ": " + fault);
+    }
+}
+
 /* The product of tensor_cores with one mistake: it must fault or be wrong. */
 static void mutants()
 {
@@ -895,6 +924,7 @@ int main()
     tensor_cores();
     mistakes();
     unwritten();
+    sizes_of_blocks();
     mutants();
     size_t rows = 0;
     for (const auto &row : ptx::rows()) {
