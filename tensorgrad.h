@@ -2918,6 +2918,12 @@ TG_API tg_tensor *tg_cauchy_entropy(tg_tensor *sigma);
 TG_API tg_tensor *tg_gamma_entropy(tg_tensor *concentration, tg_tensor *rate);
 /* torch.distributions.Beta.entropy */
 TG_API tg_tensor *tg_beta_entropy(tg_tensor *a, tg_tensor *b);
+/* torch.distributions.Uniform.entropy */
+TG_API tg_tensor *tg_uniform_entropy(tg_tensor *low, tg_tensor *high);
+/* torch.distributions.StudentT.entropy */
+TG_API tg_tensor *tg_student_t_entropy(tg_tensor *df, tg_tensor *scale);
+/* Of concentration [.., C] -> [..].  torch.distributions.Dirichlet.entropy */
+TG_API tg_tensor *tg_dirichlet_entropy(tg_tensor *concentration);
 /* torch.distributions.Bernoulli.entropy */
 TG_API tg_tensor *tg_bernoulli_entropy(tg_tensor *prob);
 /* torch.distributions.Geometric.entropy */
@@ -2933,6 +2939,12 @@ TG_API tg_tensor *tg_categorical_kl(tg_tensor *logits, tg_tensor *other_logits);
 /* torch.distributions.kl_divergence */
 TG_API tg_tensor *tg_gamma_kl(tg_tensor *concentration, tg_tensor *rate, tg_tensor *other_concentration,
                               tg_tensor *other_rate);
+/* torch.distributions.kl_divergence */
+TG_API tg_tensor *tg_beta_kl(tg_tensor *a, tg_tensor *b, tg_tensor *other_a, tg_tensor *other_b);
+/* torch.distributions.kl_divergence */
+TG_API tg_tensor *tg_exponential_kl(tg_tensor *rate, tg_tensor *other_rate);
+/* torch.distributions.kl_divergence */
+TG_API tg_tensor *tg_bernoulli_kl(tg_tensor *prob, tg_tensor *other_prob);
 
 /* Ops change nothing but what they return, so a compiler that can warns of a call whose result is dropped, such as
    tg_to(x, device); alone; (void)tg_to(x, device); says that it is meant.  Not in the list: tg_forward, tg_keep and
@@ -3015,7 +3027,8 @@ TG_API tg_tensor *tg_gamma_kl(tg_tensor *concentration, tg_tensor *rate, tg_tens
     R(geometric_log_prob) R(binomial_log_prob) R(poisson_log_prob) R(categorical_log_prob) R(normal_entropy)           \
     R(log_normal_entropy) R(exponential_entropy) R(laplace_entropy) R(cauchy_entropy) R(gamma_entropy)                 \
     R(beta_entropy) R(bernoulli_entropy) R(geometric_entropy) R(categorical_entropy) R(normal_kl) R(categorical_kl)    \
-    R(gamma_kl)
+    R(gamma_kl) R(uniform_entropy) R(student_t_entropy) R(dirichlet_entropy) R(beta_kl) R(exponential_kl)              \
+    R(bernoulli_kl)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wredundant-decls"
 #pragma GCC diagnostic ignored "-Wpedantic" /* of [[nodiscard]] before C23 */
@@ -32497,6 +32510,35 @@ static tg_tensor *tgi_beta_entropy(tg_tensor *a, tg_tensor *b)
     return tg_add(tg_sub(y, tg_mul(tg_sub_scalar(b, 1), tg_digamma(b))), tgi_log_beta(a, b));
 }
 
+static tg_tensor *tgi_student_entropy(tg_tensor *df, tg_tensor *scale)
+{
+    tg_tensor *half = tg_div_scalar(tg_add_scalar(df, 1), 2), *less = tg_div_scalar(df, 2);
+    tg_tensor *y = tg_add(tg_log(scale), tg_mul_scalar(tg_log(tg_mul_scalar(df, 3.1415926535897931)), 0.5));
+    y = tg_sub(tg_add(y, tg_lgamma(less)), tg_lgamma(half));
+    return tg_add(y, tg_mul(half, tg_sub(tg_digamma(half), tg_digamma(less))));
+}
+
+static tg_tensor *tgi_dirichlet_entropy(tg_tensor *a)
+{
+    tg_tensor *sum = tg_sum_dim(a, -1, true), *less = tg_sub_scalar(a, 1);
+    tg_tensor *y = tg_add(tg_lgamma(a), tg_mul(less, tg_sub(tg_digamma(sum), tg_digamma(a))));
+    return tg_sub(tg_sum_dim(y, -1, false), tg_squeeze(tg_lgamma(sum), -1));
+}
+
+static tg_tensor *tgi_beta_divergence(tg_tensor *a, tg_tensor *b, tg_tensor *other_a, tg_tensor *other_b)
+{
+    tg_tensor *of_a = tg_sub(a, other_a), *of_b = tg_sub(b, other_b), *whole = tg_digamma(tg_add(a, b));
+    tg_tensor *y = tg_sub(tgi_log_beta(other_a, other_b), tgi_log_beta(a, b));
+    y = tg_add(y, tg_mul(of_a, tg_sub(tg_digamma(a), whole)));
+    return tg_add(y, tg_mul(of_b, tg_sub(tg_digamma(b), whole)));
+}
+
+static tg_tensor *tgi_exponential_divergence(tg_tensor *rate, tg_tensor *other)
+{
+    tg_tensor *ratio = tg_div(other, rate);
+    return tg_sub_scalar(tg_sub(ratio, tg_log(ratio)), 1);
+}
+
 static tg_tensor *tgi_normal_divergence(tg_tensor *m, tg_tensor *s, tg_tensor *other_m, tg_tensor *other_s)
 {
     tg_tensor *ratio = tg_square(tg_div(s, other_s)), *apart = tg_square(tg_div(tg_sub(m, other_m), other_s));
@@ -32543,6 +32585,9 @@ TGI_LAW1(laplace_entropy, scale, tg_add_scalar(tg_log(tg_mul_scalar(scale, 2)), 
 TGI_LAW1(cauchy_entropy, sigma, tg_log(tg_mul_scalar(sigma, 12.566370614359172)))
 TGI_LAW2(gamma_entropy, concentration, rate, tgi_gamma_entropy(concentration, rate))
 TGI_LAW2(beta_entropy, a, b, tgi_beta_entropy(a, b))
+TGI_LAW2(uniform_entropy, low, high, tg_log(tg_sub(high, low)))
+TGI_LAW2(student_t_entropy, df, scale, tgi_student_entropy(df, scale))
+TGI_LAW1(dirichlet_entropy, concentration, tgi_dirichlet_entropy(concentration))
 TGI_LAW1(bernoulli_entropy, prob, tgi_trial_entropy(prob))
 TGI_LAW1(geometric_entropy, prob, tg_div(tgi_trial_entropy(prob), prob))
 TGI_LAW1(categorical_entropy, logits,
@@ -32552,6 +32597,9 @@ TGI_LAW4(normal_kl, mean, std, other_mean, other_std, tgi_normal_divergence(mean
 TGI_LAW2(categorical_kl, logits, other_logits, tgi_categorical_divergence(logits, other_logits))
 TGI_LAW4(gamma_kl, concentration, rate, other_concentration, other_rate,
          tgi_gamma_divergence(concentration, rate, other_concentration, other_rate))
+TGI_LAW4(beta_kl, a, b, other_a, other_b, tgi_beta_divergence(a, b, other_a, other_b))
+TGI_LAW2(exponential_kl, rate, other_rate, tgi_exponential_divergence(rate, other_rate))
+TGI_LAW2(bernoulli_kl, prob, other_prob, tg_neg(tg_add(tgi_trial_entropy(prob), tgi_trial_law(prob, other_prob))))
 #endif /* !TGI_NO_DISTRIBUTIONS */
 
 #ifndef TG_NO_OPTIM
@@ -60507,12 +60555,18 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_cauchy_entropy(...) TGI_CALL(exp, cauchy_entropy, __VA_ARGS__)
 #define tg_gamma_entropy(...) TGI_CALL(add, gamma_entropy, __VA_ARGS__)
 #define tg_beta_entropy(...) TGI_CALL(add, beta_entropy, __VA_ARGS__)
+#define tg_uniform_entropy(...) TGI_CALL(add, uniform_entropy, __VA_ARGS__)
+#define tg_student_t_entropy(...) TGI_CALL(add, student_t_entropy, __VA_ARGS__)
+#define tg_dirichlet_entropy(...) TGI_CALL(exp, dirichlet_entropy, __VA_ARGS__)
 #define tg_bernoulli_entropy(...) TGI_CALL(exp, bernoulli_entropy, __VA_ARGS__)
 #define tg_geometric_entropy(...) TGI_CALL(exp, geometric_entropy, __VA_ARGS__)
 #define tg_categorical_entropy(...) TGI_CALL(exp, categorical_entropy, __VA_ARGS__)
 #define tg_normal_kl(...) TGI_CALL(bilinear, normal_kl, __VA_ARGS__)
 #define tg_categorical_kl(...) TGI_CALL(add, categorical_kl, __VA_ARGS__)
 #define tg_gamma_kl(...) TGI_CALL(bilinear, gamma_kl, __VA_ARGS__)
+#define tg_beta_kl(...) TGI_CALL(bilinear, beta_kl, __VA_ARGS__)
+#define tg_exponential_kl(...) TGI_CALL(add, exponential_kl, __VA_ARGS__)
+#define tg_bernoulli_kl(...) TGI_CALL(add, bernoulli_kl, __VA_ARGS__)
 #define tg_gradcheck(...) TGI_CALL(gradcheck, gradcheck, __VA_ARGS__)
 #define tg_gradgradcheck(...) TGI_CALL(gradcheck, gradgradcheck, __VA_ARGS__)
 #define tg_gradcheck_ex(...) TGI_CALL(gradcheck_ex, gradcheck_ex, __VA_ARGS__)

@@ -186,7 +186,16 @@ TEST(entropies_and_divergences)
     CHECK(gives(tg_bernoulli_entropy(p), "[0.610864302055, 0.500402423538]"));
     CHECK(gives(tg_geometric_entropy(p), "[2.03621434018, 0.625503029423]"));
     CHECK(gives(tg_categorical_entropy(logits), "0.621584604679"));
+    CHECK(gives(tg_uniform_entropy(tg_zeros_like(b), b), "[0.405465108108, -0.356674943939]"));
+    CHECK(gives(tg_student_t_entropy(tg_to(f64("[3, 5]"), HERE), b), "[2.17894267997, 1.27082772848]"));
+    CHECK(gives(tg_dirichlet_entropy(tg_to(f64("[0.5, 2, 1.5]"), HERE)), "-1.50684343061"));
     CHECK(gives(tg_normal_kl(a, b, b, a), "[4.90138771133, 0.822322124499]"));
+    CHECK(gives(tg_beta_kl(a, b, b, a), "[2, 2.13565025544]"));
+    CHECK(gives(tg_exponential_kl(a, b), "[0.901387711332, 0.399822124499]"));
+    CHECK(gives(tg_bernoulli_kl(p, tg_to(f64("[0.6, 0.5]"), HERE)), "[0.183786897387, 0.192744757022]"));
+    CHECK_FAILS(tg_dirichlet_entropy(NULL), "argument concentration is NULL");
+    CHECK_FAILS(tg_student_t_entropy(b, NULL), "argument scale is NULL");
+    CHECK_FAILS(tg_beta_kl(a, b, tg_ones_on(TG_SHAPE(3), TG_F64, HERE), a), "");
     CHECK(gives(tg_categorical_kl(logits, tg_to(f64("[0, 1, 0.5]"), HERE)), "0.626773975397"));
     CHECK(gives(tg_gamma_kl(a, b, b, a), "[2.58494794513, 3.7898971093]"));
 }
@@ -200,6 +209,12 @@ static tg_tensor *student_law(tg_tensor *const *in, int n, void *user)
     return (void)n, (void)user, tg_student_t_log_prob(in[0], in[1], in[2], in[3]);
 }
 
+static tg_tensor *entropies(tg_tensor *const *in, int n, void *user)
+{
+    tg_tensor *y = tg_add(tg_beta_kl(in[0], in[1], in[2], in[3]), tg_student_t_entropy(in[1], in[2]));
+    return (void)n, (void)user, tg_add(y, tg_dirichlet_entropy(in[2]));
+}
+
 TEST(gradients_of_laws)
 {
     tg_tensor *in[4];
@@ -209,6 +224,7 @@ TEST(gradients_of_laws)
     in[3] = tg_set_requires_grad(tg_to(f64("[1.5, 0.7]"), HERE), true);
     CHECK(tg_gradcheck(beta_law, in, 3, NULL) && tg_gradgradcheck(beta_law, in, 3, NULL));
     CHECK(tg_gradcheck(student_law, in, 4, NULL));
+    CHECK(tg_gradcheck(entropies, in, 4, NULL) && tg_gradgradcheck(entropies, in, 4, NULL));
 }
 
 int main(int argc, char **argv)

@@ -211,6 +211,7 @@ static const struct {
     {"tg_cauchy_", "t=f32:3 median=0 sigma=1"},
     {"tg_geometric_", "t=f32:3 p=0.5"},
     {"tg_categorical_log_prob", "ids=i64:2 logits=f32:2,3"},
+    {"tg_uniform_entropy", "low=f32:2,3 high=f32:2,3"},
     {"tg_uniform_log_prob", "low=f32:2,3 high=f32:2,3"},
     {"tg_dirichlet_log_prob", "x=f32:2,3 concentration=f32:2,3"},
     {"tg_fft_fft", "x=f32:4,2 n=-1 norm=ortho"},
