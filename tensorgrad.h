@@ -52820,8 +52820,9 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
 }
 
 /* Whether the product is one of few rows, of a layout that is read as it lies; fills in the job but for its plan. */
-static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
+static bool tgi_is_few(const tgi_gemm *g, const tgi_kernels *kernels, tgi_few_job *job)
 {
+    const bool tile = g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels); /* a fast one: denormals are 0 */
     const tgi_matrix a = {g->a.dtype, NULL, g->a_row, g->a_col}, b = {g->b.dtype, NULL, g->b_row, g->b_col};
     const bool turned = g->n < g->m; /* the columns are few: y^T = b^T a^T */
     job->rows = turned ? g->n : g->m;
@@ -52835,10 +52836,9 @@ static bool tgi_is_few(const tgi_gemm *g, tgi_few_job *job)
     job->out = g->out.dtype;
     job->along_k = job->w.row == 1;
     const bool is_long = job->k >= (job->along_k ? 16 * job->rows : 4); /* else tiles are faster, as measured */
-    const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) &&
-                          g->b.dtype != TG_BF16; /* likewise; their tile takes denormals as 0 */
-    const bool tall = !job->along_k && job->outputs * job->k * tgi_bytes_of(job->w.dtype) >= TGI_FEW_TALL_BYTES &&
-                      g->b.dtype != TG_BF16; /* whose tile does more in a cycle on some processors */
+    const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) && !tile;
+    const bool is_large = job->outputs * job->k * tgi_bytes_of(job->w.dtype) >= TGI_FEW_TALL_BYTES;
+    const bool tall = !job->along_k && is_large && !tile;
     return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds &&
            job->rows <= (tall ? (int64_t)TGI_FEW_TALL : (int64_t)TGI_FEW_ROWS);
 }
@@ -53018,7 +53018,7 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
 static bool tgi_product_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
 {
     tgi_few_job few;
-    if (job->compute == TG_I64 || tgi_lacks_loops(job->compute) || !tgi_is_few(job->gemm, &few))
+    if (job->compute == TG_I64 || tgi_lacks_loops(job->compute) || !tgi_is_few(job->gemm, tgi_kernels_of(S), &few))
         return tgi_gemm_run(S, job, bias, work);
     few.batch = job->batch;
     few.compute = job->compute;
