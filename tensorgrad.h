@@ -4085,6 +4085,11 @@ TG_API tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, 
 /* tg_module_buffer; not persistent: it moves with m, but is no part of tg_module_state and of files.
    torch.nn.Module.register_buffer(persistent=False) */
 TG_API tg_tensor *tg_module_buffer_ex(tg_module *m, const char *name, tg_tensor *t, bool persistent);
+/* tg_module_child for a path, "encoder.layer.0.linear": the containers between m and the end that are missing are made,
+   as modules without a forward, so that a state has the names of a file.  Returns child, which is taken over even when
+   it fails; then m is as before.  Errors: as of tg_module_child; a tensor is on the way.
+   torch.nn.Module.add_module, set_submodule */
+TG_API tg_module *tg_module_add(tg_module *m, const char *path, tg_module *child);
 /* Puts child in the place of the child at this path, which is given up: freed, unless you or another module hold it.
    Returns child, which is taken over even when it fails, as by tg_module_child.  An optimizer of the old parameters is
    not told.  Errors: no child has this path, and the message says where it ends; a forward of m runs; child belongs to
@@ -42633,6 +42638,7 @@ tg_module *tg_nn_transformer_decoder_layer(int64_t embed, int64_t heads, int64_t
    Way:
        pointers     tgi_self_word, tgi_set_self_word: the words of self, in which modules keep addresses of members
        exchange     tgi_member_place finds a member by its path, tgi_child_exchange puts a child in its place
+       paths        tgi_module_add makes the containers that are missing, and adds the first of them last
        other        tgi_swap_open, tgi_swap_put for each tensor, tgi_swap_forward, tgi_swap_close
        stack        tgi_transformer_stack_new: a layer, copies of it, a norm
        wrap         tgi_wrapper_begin takes the base over; then as in LAYERS
@@ -42708,6 +42714,67 @@ static tgi_member *tgi_member_place(tgi_thread *S, const char *op, tg_module *m,
     }
 }
 
+/* Whether the caller has a reference to child to give away. */
+static bool tgi_may_be_given(tgi_thread *S, const char *op, tg_module *child)
+{
+    if (!tgi_module_change(S, op, "child", child)) return false;
+    return child->refs > 0 || tgi_fail(S, TG_ERR_ARGUMENT, op,
+                                       "this '%.100s' is the child of another module\n"
+                                       "tg_module_retain(child) makes it the child of two",
+                                       tg_module_name(child));
+}
+
+/* Adds child to home at the end of a path, of which home has nothing, or only the end.  The first container is added
+   last, so that home gets all of it or nothing. */
+static tg_module *tgi_module_add(tg_module *home, const char *path, tg_module *child)
+{
+    char name[TGI_MEMBER_NAME + 2], first[TGI_MEMBER_NAME + 2] = "";
+    tg_module *top = NULL, *at = NULL;
+    for (;;) {
+        const size_t length = strcspn(path, ".");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name), path);
+        if (path[length] == 0) break;
+        tg_module *made = tg_module_new("Module", NULL, 0);
+        if (made && at) made = tg_module_child(at, name, made);
+        if (!made) {
+            tg_module_free(top);
+            tg_module_free(child);
+            return NULL;
+        }
+        if (!top) top = made, strcpy(first, name);
+        at = made;
+        path += length + 1;
+    }
+    child = tg_module_child(top ? at : home, name, child);
+    if (!top || (child && tg_module_child(home, first, top))) return child;
+    if (!child) tg_module_free(top);
+    return NULL;
+}
+
+tg_module *tg_module_add(tg_module *m, const char *path, tg_module *child)
+{
+    tgi_thread *S = tgi_self();
+    const char *op = "module_add";
+    tg_module *home = m;
+    tgi_composite c;
+    if (!tgi_may_be_given(S, op, child)) return NULL;
+    bool ok = tgi_module_change(S, op, "m", m) && (path || tgi_null_argument(S, op, "path"));
+    for (const char *rest = path; ok;) {
+        const size_t length = strcspn(rest, ".");
+        const tgi_member *e = tgi_module_member(home, rest, length);
+        path = rest;
+        if (!e || rest[length] == 0) break;
+        if (!e->child)
+            ok = tgi_fail(S, TG_ERR_ARGUMENT, op, "'%s' of '%.60s' is a tensor and not a child", e->name, home->name);
+        home = e->child;
+        rest += length + 1;
+    }
+    if (!ok || !tgi_composite_begin(&c, op)) return tg_module_free(child), (tg_module *)NULL;
+    child = tgi_module_add(home, path, child);
+    tgi_composite_end(&c, NULL);
+    return child;
+}
+
 /* Whether members of m may go: no forward below it runs. */
 static bool tgi_may_remove(tgi_thread *S, const char *op, tg_module *m)
 {
@@ -42733,14 +42800,7 @@ tg_module *tg_module_replace(tg_module *m, const char *path, tg_module *child)
     const char *op = "module_replace";
     tg_module *home;
     tgi_member *e = NULL;
-    if (!tgi_module_change(S, op, "child", child)) return NULL;
-    if (child->refs == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op,
-                 "this '%.100s' is the child of another module\n"
-                 "tg_module_retain(child) makes it the child of two",
-                 tg_module_name(child));
-        return NULL;
-    }
+    if (!tgi_may_be_given(S, op, child)) return NULL;
     if (tgi_module_change(S, op, "m", m)) e = tgi_member_place(S, op, m, path, &home);
     if (e && !e->child) {
         tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.200s' of '%.60s' is a tensor and not a child", path, tg_module_name(m));
@@ -60786,6 +60846,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_nn_transformer_decoder_layer(...)                                                                           \
     TGI_CALL(nn_transformer_encoder_layer, nn_transformer_decoder_layer, __VA_ARGS__)
 #define tg_module_buffer_ex(...) TGI_CALL(module_buffer_ex, module_buffer_ex, __VA_ARGS__)
+#define tg_module_add(...) TGI_CALL(module_child, module_add, __VA_ARGS__)
 #define tg_module_replace(...) TGI_CALL(module_child, module_replace, __VA_ARGS__)
 #define tg_module_remove(...) TGI_CALL(module_set_extra, module_remove, __VA_ARGS__)
 #define tg_module_clone(...) TGI_CALL(module_retain, module_clone, __VA_ARGS__)

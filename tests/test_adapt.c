@@ -67,6 +67,68 @@ TEST(buffers_that_are_not_saved)
     tg_module_free(m);
 }
 
+/* The names of a Hugging Face file, by paths alone: containers are made once, and stand in the order of their first
+   use. */
+TEST(paths_make_their_containers)
+{
+    static const char *const parts[] = {"attention.self.query", "attention.output.dense", "output.dense"};
+    static const char *const wanted[] = {
+        "bert.embeddings.word.weight", "bert.encoder.layer.0.attention.self.query.weight",
+        "bert.encoder.layer.0.attention.output.dense.weight", "bert.encoder.layer.0.output.dense.weight",
+        "bert.encoder.layer.1.attention.self.query.weight", "bert.encoder.layer.1.attention.output.dense.weight",
+        "bert.encoder.layer.1.output.dense.weight", "head.weight"};
+    tg_module *m = tg_module_new("Bert", NULL, 0), *last = NULL;
+    const int64_t before = tg_stats().modules;
+    CHECK(tg_module_add(m, "bert.embeddings.word", tg_nn_embedding(5, 2)) != NULL);
+    for (int i = 0; i < 6; ++i) {
+        char path[100];
+        snprintf(path, sizeof path, "bert.encoder.layer.%d.%s", i / 3, parts[i % 3]);
+        last = tg_nn_linear(2, 2, false);
+        CHECK(tg_module_add(m, path, last) == last && tg_module_get_child(m, path) == last);
+    }
+    last = tg_nn_linear(2, 3, false);
+    CHECK(tg_module_add(m, "head", last) == last); /* as tg_module_child */
+    CHECK(tg_module_count(m) == 8 && tg_module_child_count(m) == 2);
+    for (int i = 0; i < 8; ++i) CHECK(strcmp(tg_module_path(m, i), wanted[i]) == 0);
+    tg_module *layers = tg_module_get_child(m, "bert.encoder.layer");
+    CHECK(tg_module_child_count(layers) == 2 && strcmp(tg_module_name(layers), "Module") == 0);
+    CHECK(tg_stats().modules == before + 8 + 14); /* bert, embeddings, encoder, layer, and 5 in each of two layers */
+    CHECK_FAILS(tg_forward(layers, tg_ones(TG_SHAPE(1))), "Module");
+    tg_module_free(m);
+}
+
+/* What fails leaves the module as it was, and frees the child. */
+TEST(paths_in_vain)
+{
+    char name[150] = "a.", deep[200] = "";
+    tg_module *m = scaled_new(), *list = tg_module_get_child(m, "blocks"), *held = tg_nn_relu(), *other;
+    const int64_t before = tg_stats().modules;
+    CHECK_FAILS(tg_module_add(m, "fc", tg_nn_relu()), "tg_module_add: attribute 'fc' of 'Scaled' already exists");
+    CHECK_FAILS(tg_module_add(m, "fc.weight.x", tg_nn_relu()), "'weight' of 'Linear' is a tensor and not a child");
+    CHECK_FAILS(tg_module_add(m, "a.b..c", tg_nn_relu()), "module name can't be empty string");
+    CHECK_FAILS(tg_module_add(m, "a.b.", tg_nn_relu()), "module name can't be empty string");
+    CHECK_FAILS(tg_module_add(m, ".a", tg_nn_relu()), "module name can't be empty string");
+    CHECK_FAILS(tg_module_add(m, "", tg_nn_relu()), "module name can't be empty string");
+    memset(name + 2, 'x', 101);
+    CHECK_FAILS(tg_module_add(m, name, tg_nn_relu()), "a module name has at most 100 bytes");
+    CHECK_FAILS(tg_module_add(m, name + 2, tg_nn_relu()), "a module name has at most 100 bytes");
+    strcat(name, ".c");
+    CHECK_FAILS(tg_module_add(m, name, tg_nn_relu()), "a module name has at most 100 bytes");
+    for (int i = 0; i < 40; ++i) strcat(deep, i ? ".d" : "d");
+    CHECK_FAILS(tg_module_add(m, deep, tg_nn_relu()), "nested deeper than 32");
+    CHECK_FAILS(tg_module_add(m, NULL, tg_nn_relu()), "tg_module_add: argument path is NULL");
+    CHECK_FAILS(tg_module_add(NULL, "a.b", tg_nn_relu()), "tg_module_add: argument m is NULL");
+    CHECK_FAILS(tg_module_add(m, "a.b", NULL), "tg_module_add: argument child is NULL");
+    CHECK_FAILS(tg_module_add(m, "a.b", list), "is the child of another module");
+    CHECK_FAILS(tg_module_add(held, "a.b", tg_module_retain(held)), "cannot be a child of its own children");
+    CHECK(tg_stats().modules == before && !tg_module_get_child(m, "a") && tg_module_child_count(m) == 2);
+    other = tg_module_new("Other", NULL, 0);
+    CHECK(tg_module_add(m, "x.y", tg_module_retain(other)) == other && tg_module_get_child(m, "x.y") == other);
+    tg_module_free(m);
+    CHECK(strcmp(tg_module_name(other), "Other") == 0);
+    tg_module_free(other), tg_module_free(held);
+}
+
 TEST(a_child_is_replaced)
 {
     tg_module *m = scaled_new(), *fc = linear_of("[[1, 0], [0, 1]]", NULL), *old;
@@ -696,6 +758,8 @@ int main(int argc, char **argv)
     harness_take_device();
     if (!harness.only) out_of_memory(scenario);
     RUN(buffers_that_are_not_saved);
+    RUN(paths_make_their_containers);
+    RUN(paths_in_vain);
     RUN(a_child_is_replaced);
     RUN(a_child_with_two_parents_is_replaced_in_one);
     RUN(replaced_in_vain);

@@ -613,9 +613,12 @@ static void hand_module(void)
 /* Functions that take a module over: base, or the one that replaces a child. */
 static void hand_taken_module(void)
 {
-    tg_module *m = is("tg_module_replace") ? draw_module("m") : NULL, *given = m ? tg_nn_relu() : tg_nn_linear(2, 2, true);
+    const bool has_m = is("tg_module_replace") || is("tg_module_add");
+    tg_module *m = has_m ? draw_module("m") : NULL, *given = m ? tg_nn_relu() : tg_nn_linear(2, 2, true);
     call_starts();
-    if (is("tg_module_replace"))
+    if (is("tg_module_add"))
+        check_module(tg_module_add(m, "a.b.c", given));
+    else if (is("tg_module_replace"))
         check_module(tg_module_replace(m, "child", given));
     else if (is("tg_nn_weight_norm"))
         check_module(tg_nn_weight_norm(given, "weight", 0));
@@ -693,6 +696,7 @@ static const struct {
     {"tg_module_child", hand_module},
     {"tg_module_device", hand_module},
     {"tg_module_replace", hand_taken_module},
+    {"tg_module_add", hand_taken_module},
     {"tg_nn_weight_norm", hand_taken_module},
     {"tg_nn_spectral_norm", hand_taken_module},
     {"tg_nn_lora", hand_taken_module},

@@ -65,11 +65,6 @@ static inline tg_tensor *model_forward(tg_module *m, tg_tensor *ids) /* [N, L] -
     return g->head ? tg_forward(g->head, x) : tg_linear(x, tg_module_get(g->token, "weight"), NULL);
 }
 
-static inline tg_module *holder(tg_module *m, const char *name)
-{
-    return tg_module_child(m, name, tg_module_new("Holder", NULL, 0));
-}
-
 static inline tg_module *gpt2_layer(const json *config, int64_t width)
 {
     const double eps = json_number(config, "layer_norm_epsilon", 1e-5);
@@ -79,13 +74,11 @@ static inline tg_module *gpt2_layer(const json *config, int64_t width)
     block *b = (block *)tg_module_self(m);
     b->heads = (int64_t)json_number(config, "n_head", 1);
     b->norm1 = tg_module_child(m, "ln_1", tg_nn_layer_norm(TG_SHAPE(width), eps, true));
-    tg_module *attn = holder(m, "attn");
-    b->qkv = tg_module_child(attn, "c_attn", tg_nn_linear(width, 3 * width, true));
-    b->attention_out = tg_module_child(attn, "c_proj", tg_nn_linear(width, width, true));
+    b->qkv = tg_module_add(m, "attn.c_attn", tg_nn_linear(width, 3 * width, true));
+    b->attention_out = tg_module_add(m, "attn.c_proj", tg_nn_linear(width, width, true));
     b->norm2 = tg_module_child(m, "ln_2", tg_nn_layer_norm(TG_SHAPE(width), eps, true));
-    tg_module *mlp = holder(m, "mlp");
-    b->in = tg_module_child(mlp, "c_fc", tg_nn_linear(width, hidden, true));
-    b->out = tg_module_child(mlp, "c_proj", tg_nn_linear(hidden, width, true));
+    b->in = tg_module_add(m, "mlp.c_fc", tg_nn_linear(width, hidden, true));
+    b->out = tg_module_add(m, "mlp.c_proj", tg_nn_linear(hidden, width, true));
     return m;
 }
 
@@ -102,15 +95,13 @@ static inline tg_module *llama_layer(const json *config, int64_t width)
     b->kv_heads = (int64_t)json_number(config, "num_key_value_heads", (double)b->heads);
     b->theta = json_number(rope, "rope_theta", json_number(config, "rope_theta", 10000));
     const int64_t each = (int64_t)json_number(config, "head_dim", (double)(width / b->heads));
-    tg_module *attn = holder(m, "self_attn");
-    b->q = tg_module_child(attn, "q_proj", tg_nn_linear(width, b->heads * each, biased));
-    b->k = tg_module_child(attn, "k_proj", tg_nn_linear(width, b->kv_heads * each, biased));
-    b->v = tg_module_child(attn, "v_proj", tg_nn_linear(width, b->kv_heads * each, biased));
-    b->attention_out = tg_module_child(attn, "o_proj", tg_nn_linear(b->heads * each, width, biased));
-    tg_module *mlp = holder(m, "mlp");
-    b->gate = tg_module_child(mlp, "gate_proj", tg_nn_linear(width, hidden, mlp_biased));
-    b->in = tg_module_child(mlp, "up_proj", tg_nn_linear(width, hidden, mlp_biased));
-    b->out = tg_module_child(mlp, "down_proj", tg_nn_linear(hidden, width, mlp_biased));
+    b->q = tg_module_add(m, "self_attn.q_proj", tg_nn_linear(width, b->heads * each, biased));
+    b->k = tg_module_add(m, "self_attn.k_proj", tg_nn_linear(width, b->kv_heads * each, biased));
+    b->v = tg_module_add(m, "self_attn.v_proj", tg_nn_linear(width, b->kv_heads * each, biased));
+    b->attention_out = tg_module_add(m, "self_attn.o_proj", tg_nn_linear(b->heads * each, width, biased));
+    b->gate = tg_module_add(m, "mlp.gate_proj", tg_nn_linear(width, hidden, mlp_biased));
+    b->in = tg_module_add(m, "mlp.up_proj", tg_nn_linear(width, hidden, mlp_biased));
+    b->out = tg_module_add(m, "mlp.down_proj", tg_nn_linear(hidden, width, mlp_biased));
     b->norm1 = tg_module_child(m, "input_layernorm", tg_nn_rms_norm(TG_SHAPE(width), eps, true));
     b->norm2 = tg_module_child(m, "post_attention_layernorm", tg_nn_rms_norm(TG_SHAPE(width), eps, true));
     return m;
@@ -131,18 +122,17 @@ static inline tg_module *new_model(const json *config, bool is_gpt2, tg_tensor *
     const int64_t context = (int64_t)json_number(config, "n_positions", 1024);
     const double eps = json_number(config, is_gpt2 ? "layer_norm_epsilon" : "rms_norm_eps", is_gpt2 ? 1e-5 : 1e-6);
     tg_module *m = tg_nn_module(is_gpt2 ? "GPT2" : "Llama", model_forward, sizeof(language_model));
-    tg_module *home = is_gpt2 ? m : holder(m, "model");
     language_model *g = (language_model *)tg_module_self(m);
-    g->token = tg_module_child(home, is_gpt2 ? "wte" : "embed_tokens", tg_nn_embedding(vocab, width));
+    g->token = tg_module_add(m, is_gpt2 ? "wte" : "model.embed_tokens", tg_nn_embedding(vocab, width));
     if (is_gpt2) g->position = tg_module_child(m, "wpe", tg_nn_embedding(context, width));
-    g->layers = tg_module_child(home, is_gpt2 ? "h" : "layers", tg_nn_list(NULL, 0));
+    g->layers = tg_module_add(m, is_gpt2 ? "h" : "model.layers", tg_nn_list(NULL, 0));
     for (int64_t i = 0; i < layers && i < LAYERS; ++i) {
         char name[8];
         snprintf(name, sizeof name, "%d", (int)i);
         tg_module_child(g->layers, name, is_gpt2 ? gpt2_layer(config, width) : llama_layer(config, width));
     }
     g->norm = is_gpt2 ? tg_nn_layer_norm(TG_SHAPE(width), eps, true) : tg_nn_rms_norm(TG_SHAPE(width), eps, true);
-    g->norm = tg_module_child(home, is_gpt2 ? "ln_f" : "norm", g->norm);
+    g->norm = tg_module_add(m, is_gpt2 ? "ln_f" : "model.norm", g->norm);
     if (has_head) g->head = tg_module_child(m, "lm_head", tg_nn_linear(width, vocab, false));
     return m;
 }

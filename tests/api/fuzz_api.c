@@ -2042,7 +2042,8 @@ static void hand_module_child(void)
     const char *name = draw_string("name");
     call_starts();
     if (m == child && m) tg_module_retain(m), modules[module_count++] = m; /* its own child: refused */
-    check_record(!tg_module_child(m, name, child), true);
+    if (is("tg_module_add")) check_record(!tg_module_add(m, percent(50) ? name : "a.b.0", child), true);
+    else check_record(!tg_module_child(m, name, child), true);
 }
 
 static void hand_module_replace(void)
@@ -2667,6 +2668,7 @@ static const struct {
     {"tg_module_retain", hand_module_retain},
     {"tg_module_share", hand_module_share},
     {"tg_module_child", hand_module_child},
+    {"tg_module_add", hand_module_child},
     {"tg_module_param", hand_module_tensor},
     {"tg_module_buffer", hand_module_tensor},
     {"tg_module_buffer_ex", hand_module_tensor},
