@@ -26159,6 +26159,17 @@ static bool tgi_two_numbers(tgi_thread *S, const char *op, const char *name, con
                     (long long)least, tgi_dims_text(fits ? shape->ndim : 0, shape->dim).text);
 }
 
+/* The view [N, C, k[0], k[1], rows, cols] of an image [N, C, H, W], contiguous, by its windows. */
+static tgi_view_info tgi_windows_view(const int64_t *image, const int64_t *k, const int64_t *d, const int64_t *s)
+{
+    const int64_t n = image[0], channels = image[1], row = image[3], plane = image[2] * row;
+    const int64_t rows = (image[2] - d[0] * (k[0] - 1) - 1) / s[0] + 1, cols = (row - d[1] * (k[1] - 1) - 1) / s[1] + 1;
+    const tgi_view_info view = {4, 6, {n, channels, image[2], row}, {channels * plane, plane, row, 1},
+                                {n, channels, k[0], k[1], rows, cols},
+                                {channels * plane, plane, d[0] * row, d[1], s[0] * row, s[1]}, 0};
+    return view;
+}
+
 /* The last two dims of x [N, C, H, W], padded, become those of windows of `kernel` elements in steps of `stride`. */
 tg_tensor *tg_im2col(tg_tensor *x, tg_shape kernel, tg_shape dilation, tg_shape padding, tg_shape stride)
 {
@@ -26180,17 +26191,15 @@ tg_tensor *tg_im2col(tg_tensor *x, tg_shape kernel, tg_shape dilation, tg_shape 
     tg_tensor *y = tg_pad(x->ndim == 3 ? tg_unsqueeze(x, 0) : x, TG_SHAPE(p[1], p[1], p[0], p[0]), 0);
     y = y ? tg_contiguous(y) : NULL;
     if (y) { /* one view of all windows, so that its gradient is one sum, along rows of windows */
-        const int64_t n = y->dim[0], channels = y->dim[1], row = y->dim[3], plane = row * y->dim[2];
-        const int64_t rows = (y->dim[2] - reach[0]) / s[0] + 1, cols = (row - reach[1]) / s[1] + 1;
-        tgi_view_info windows = {4, 6, {n, channels, y->dim[2], row}, {channels * plane, plane, row, 1},
-                                 {n, channels, k[0], k[1], rows, cols},
-                                 {channels * plane, plane, d[0] * row, d[1], s[0] * row, s[1]}, 0};
-        y = tg_reshape(tgi_as_strided(y, &windows), TG_SHAPE(n, channels * k[0] * k[1], rows * cols));
+        const tgi_view_info windows = tgi_windows_view(y->dim, k, d, s);
+        const tg_shape shape = TG_SHAPE(y->dim[0], y->dim[1] * k[0] * k[1], windows.dim[4] * windows.dim[5]);
+        y = tg_reshape(tgi_as_strided(y, &windows), shape);
     }
     return tgi_composite_end(&c, x->ndim == 3 ? tg_squeeze(y, 0) : y);
 }
 
-/* A transposed convolution with a kernel for each tap that is 1 at that tap, in as many groups as channels. */
+/* The columns are added to the windows of an image of zeros.  GPUs, which sort what they add, do it as a transposed
+   convolution with a kernel for each tap that is 1 at that tap, in as many groups as channels. */
 tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shape dilation, tg_shape padding,
                      tg_shape stride)
 {
@@ -26216,6 +26225,15 @@ tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shap
                                   "Expected size of input's dimension 1 to be divisible by the product of "
                                   "kernel_size, and that of the last one to be %lld windows, but got %s",
                                   (long long)(windows[0] * windows[1]), tgi_shape_text(columns).text);
+    }
+    if (columns->storage->backend->host && columns->dtype != TG_BOOL) { /* col2im f32 8x64x6 dims=1 dims2=0 count=1 */
+        const int64_t padded[4] = {n == 3 ? columns->dim[0] : 1, rows / taps, image[0] + 2 * p[0], image[1] + 2 * p[1]};
+        const tgi_view_info view = tgi_windows_view(padded, k, d, s);
+        const tg_shape shape = TG_SHAPE(padded[0], padded[1], k[0], k[1], windows[0], windows[1]);
+        tg_tensor *sums = tg_reshape(tgi_upcast(columns), shape);
+        sums = tg_pad(tgi_strided_add(sums, &view), TG_SHAPE(-p[1], -p[1], -p[0], -p[0]), 0);
+        sums = sums ? tg_to_dtype(sums, (tg_dtype)columns->dtype) : NULL;
+        return tgi_composite_end(&c, n == 2 ? tg_squeeze(sums, 0) : sums);
     }
     tg_tensor *one = tg_eye_on(taps, taps, (tg_dtype)columns->dtype, tgi_device_of(columns));
     one = tg_repeat(tg_reshape(one, TG_SHAPE(taps, 1, k[0], k[1])), TG_SHAPE(rows / taps, 1, 1, 1));
