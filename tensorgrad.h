@@ -57387,7 +57387,6 @@ static void TGI_T(weighted_rows)(void *y, double scale, const void *weight, doub
     tgi_real *const to = (tgi_real *)y, old = (tgi_real)scale, part = (tgi_real)factor;
     int64_t i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, 0, n, 2 * TGI_LANES);
     i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 16);
-    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 4);
     TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 1);
 }
 
