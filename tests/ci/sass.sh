@@ -11,6 +11,8 @@
 #     ld128, st128   there are loads, stores of 16 bytes
 #     f32            no arithmetic in double and no conversion from or to it
 #     mma            there are products by tensor cores
+#     tile1700       the longest loop with such products has 1700 instructions at most: that over the tiles of attention, with
+#                    the code of tiles that have a mask
 # KERNEL     as c++filt writes it, without its parameters, but an op by its name and not by its number; a kernel that is
 #            not in the object file is a failure
 # No listed kernel may jump through a table (BRX), as a switch over dtypes in a loop does, or use local memory (LDL, STL), where
@@ -57,6 +59,12 @@ check()
     : >"$folder/listed.sass"
     [ -n "$names" ] && "$cuobjdump" -sass -fun "$names" "$2" >"$folder/listed.sass"
     awk -F '\t' '
+        function place(text,    i, n) # the number of the first hexadecimal digits
+        {
+            sub(/^[^0-9a-f]*/, "", text)
+            for (n = 0; (i = index("0123456789abcdef", substr(text, 1, 1))) && text != ""; text = substr(text, 2)) n = 16 * n + i - 1
+            return n
+        }
         FILENAME == ARGV[1] {
             line = $0
             split(line, part, " ")
@@ -68,7 +76,7 @@ check()
         }
         FILENAME == ARGV[2] { registers[$1, $4] = $3; shown[$2] = $4; gpus[$1] = 1; next }
         /^arch =/ { gpu = $0; sub(/.*= /, "", gpu) }
-        /Function :/ { name = $0; sub(/.*: /, "", name); at = gpu SUBSEP shown[name] }
+        /Function :/ { name = $0; sub(/.*: /, "", name); at = gpu SUBSEP shown[name]; products = 0 }
         /^ *\/\*[0-9a-f]+\*\// {
             ++code[at]
             if (/LDG\.E[.A-Z0-9]*\.128/) ++ld128[at]
@@ -76,7 +84,15 @@ check()
             if (/ D(ADD|MUL|FMA|SETP|MNMX)[ .]|MUFU\.[A-Z0-9]*64H|[FI]2[FI][.A-Z0-9]*\.F64/) ++f64[at]
             if (/ (BRX|JMX)[ .]/) ++indirect[at]
             if (/ (LDL|STL)[ .]/) ++local[at]
-            if (/ [HI]G?MMA[ .]/) ++mma[at]
+            if (/ [HI]G?MMA[ .]/) { ++mma[at]; product[++products] = place($1) }
+            if (/ BRA .*0x/ && products) { # back to a place before a product: a loop
+                target = $0
+                sub(/;.*/, "", target)
+                sub(/.* BRA .*0x/, "", target)
+                target = place(target)
+                size = (place($1) - target) / 16 + 1
+                if (product[products] >= target && size > tile[at]) tile[at] = size
+            }
         }
         END {
             for (gpu in gpus) {
@@ -91,11 +107,13 @@ check()
                         if (wanted ~ /,st128,/ && !st128[at]) wrong = wrong " st128"
                         if (wanted ~ /,mma,/ && !mma[at]) wrong = wrong " mma"
                         if (wanted ~ /,f32,/ && f64[at]) wrong = wrong " f32"
+                        if (match(wanted, /,tile[0-9]+,/) &&
+                            (!tile[at] || tile[at] > substr(wanted, RSTART + 5, RLENGTH - 6) + 0)) wrong = wrong " tile"
                         if (indirect[at]) wrong = wrong " BRX"
                         if (local[at]) wrong = wrong " local"
                     }
-                    printf "%s %s %s: %d instructions, %d registers%s\n", wrong == "" ? "ok" : "FAILED", gpu, kernel[i], code[at],
-                        registers[at], wrong == "" ? "" : "; wrong:" wrong
+                    printf "%s %s %s: %d instructions%s, %d registers%s\n", wrong == "" ? "ok" : "FAILED", gpu, kernel[i],
+                        code[at], tile[at] ? ", " tile[at] " for a tile" : "", registers[at], wrong == "" ? "" : "; wrong:" wrong
                 }
             }
         }' "$1" "$folder/kernels.txt" "$folder/listed.sass"
@@ -153,16 +171,16 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 64 f32 tgi_im2col_windows<unsigned short>
 64 f32 tgi_im2col_windows<unsigned int>
 64 f32 tgi_col2im_elements<0>
-128 st128,f32,mma tgi_flash_forward<2, 64>
-128 st128,f32,mma tgi_flash_forward<3, 64>
-192 st128,f32,mma tgi_flash_forward<2, 128>
-192 st128,f32,mma tgi_flash_forward<3, 128>
-216 st128,f32,mma tgi_flash_backward<2, 64, false>
-255 st128,f32,mma tgi_flash_backward<2, 64, true>
-192 st128,f32,mma tgi_flash_backward<2, 128, false>
-255 st128,f32,mma tgi_flash_backward<2, 128, true>
-255 st128,f32,mma tgi_flash_backward<3, 64, true>
-255 st128,f32,mma tgi_flash_backward<3, 128, true>
+128 st128,f32,mma,tile1700 tgi_flash_forward<2, 64>
+128 st128,f32,mma,tile1700 tgi_flash_forward<3, 64>
+192 st128,f32,mma,tile1320 tgi_flash_forward<2, 128>
+192 st128,f32,mma,tile1320 tgi_flash_forward<3, 128>
+216 st128,f32,mma,tile1720 tgi_flash_backward<2, 64, false>
+255 st128,f32,mma,tile1820 tgi_flash_backward<2, 64, true>
+192 st128,f32,mma,tile1360 tgi_flash_backward<2, 128, false>
+255 st128,f32,mma,tile1480 tgi_flash_backward<2, 128, true>
+255 st128,f32,mma,tile1820 tgi_flash_backward<3, 64, true>
+255 st128,f32,mma,tile1480 tgi_flash_backward<3, 128, true>
 192 st128,f32 tgi_flash_forward<0, 64>
 192 st128,f32 tgi_flash_forward<0, 128>
 200 st128,f32 tgi_flash_backward<0, 64, true>
@@ -202,6 +220,15 @@ template __global__ void good<1>(float4 *, const float4 *);
 __global__ void ld128(float4 *y, const float *x) { y[threadIdx.x] = make_float4(x[threadIdx.x], 0, 0, 0); }
 __global__ void st128(float *y, const float4 *x) { y[threadIdx.x] = x[threadIdx.x].x + x[threadIdx.x].y * x[threadIdx.x].z - x[threadIdx.x].w; }
 __global__ void f32(float *y, const float *x) { y[threadIdx.x] = (float)(x[threadIdx.x] * 1.1); }
+__global__ void tile(float *y, int n)
+{
+    float d0 = y[0], d1 = y[1], d2 = y[2], d3 = y[3];
+#pragma unroll 1
+    for (int i = 0; i < n; ++i)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%4,%5}, {%4,%5}, {%0,%1,%2,%3};"
+                     : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3) : "r"(i), "r"(n));
+    y[0] = d0, y[1] = d1, y[2] = d2, y[3] = d3;
+}
 __global__ void local(float *y, int n)
 {
     float x[64];
@@ -232,8 +259,11 @@ cat >"$folder/planted.list" <<'END'
 32 mma good<1>
 1 - good<1>
 32 - absent
+99 mma,tile99 tile
+99 mma,tile2 tile
+32 tile99 good<1>
 END
-wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object'
+wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object;;tile;tile'
 nvcc -arch=sm_90 -c "$folder/planted.cu" -o "$folder/planted.o" 2>"$folder/planted.txt"
 found=$(check "$folder/planted.list" "$folder/planted.o" | sed 's/.*wrong: //; s/^ok.*//' | paste -sd ';' -)
 test "$found" = "$wanted"
