@@ -128,6 +128,11 @@ class Worker:
             raise Failed(text.strip() or "%s has ended" % self.library)
         return text.strip()
 
+    def spent(self):
+        """Seconds that a processor has had for its first thread."""
+        with open("/proc/%d/schedstat" % self.process.pid) as file:
+            return 1e-9 * int(file.read().split()[0])
+
     def lines(self, line):
         """The lines up to an empty one."""
         found = [self.ask(line)]
@@ -270,7 +275,7 @@ class Bench:
         worker = self.roofs[threads]
         time.sleep(worker.rest)
         operations = float(worker.ask("cost fma_peak-1").split()[0])
-        now = operations / min(float(worker.ask("time fma_peak-1 %g" % self.options.ms)) for _ in range(3))
+        now = operations / min(self.measure(worker, "fma_peak-1", "", False) for _ in range(3))
         self.best[threads] = max(now, self.best.get(threads, 0))
         return now
 
@@ -301,7 +306,11 @@ class Bench:
     def measure(self, worker, name, mode, rest):
         if rest:
             time.sleep(worker.rest)
-        return float(worker.ask(("time %s %g %s" % (name, self.options.ms, mode)).rstrip()))
+        begun, spent = time.perf_counter(), worker.spent() if self.options.processor else 0
+        seconds = float(worker.ask(("time %s %g %s" % (name, self.options.ms, mode)).rstrip()))
+        if self.options.processor:
+            seconds *= (worker.spent() - spent) / (time.perf_counter() - begun)
+        return seconds
 
     def fastest(self, worker, name, threads, modes):
         """The fastest of several ways to do the same."""
@@ -656,6 +665,8 @@ def main():
     parser.add_argument("--ms", type=float, default=20, help="milliseconds of one sample at least (20)")
     parser.add_argument("--seconds", type=float, default=20, help="after these seconds five rounds are enough (20)")
     parser.add_argument("--repeats", type=int, default=2, help="how often a contended row is measured again (2)")
+    parser.add_argument("--processor", action="store_true",
+                        help="processor time of one thread, on a machine that others use; with Linux and --threads 1")
     parser.add_argument("--results", help="also write the table to this file, beside what it has of other rows")
     parser.add_argument("--not-run", action="store_true", help="measure nothing: every row of the file is \"not run\"")
     options = parser.parse_args()
