@@ -54381,21 +54381,24 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
 enum { TGI_FLASH_LEAST = 8, TGI_FEW_KEYS = 64 }; /* fewer queries than these; keys of a block: whole TGI_LANES */
 
 /* Rows [first, first + n) of x, keys or values: where they are, or, if these are of another dtype than the computed
-   one, or not by rows, in the part TGI_FLASH_K. */
-static tgi_matrix tgi_flash_few_rows(const tgi_flash *f, tgi_matrix x, int64_t first, int64_t n, int64_t width)
+   one, or not by rows, in the part TGI_FLASH_K.  next: as many rows that are needed then, which are fetched. */
+static tgi_matrix tgi_flash_few_rows(const tgi_flash *f, tgi_matrix x, int64_t first, int64_t n, int64_t width,
+                                     tgi_matrix next)
 {
     const tgi_flash_job *job = f->job;
     const int64_t size = tgi_bytes_of(x.dtype);
+    const bool lies = x.dtype == job->compute && x.col == 1;
     char *to = f->scratch + job->part[TGI_FLASH_K] * job->size;
     const tgi_matrix rows = {job->compute, to, width, 1};
     x.data += first * x.row * size;
-    if (x.dtype == job->compute && x.col == 1) return x;
     for (int64_t i = 0; i < n; ++i, to += width * job->size) {
-        const char *from = x.data + i * x.row * size;
+        const char *from = x.data + i * x.row * size, *const ahead = next.data + i * next.row * size;
+        for (int64_t at = 0; at < width * size; at += TGI_CACHE_LINE) TGI_PREFETCH_LATER(ahead + at);
+        if (lies) continue;
         if (x.dtype == job->compute) tgi_copy_run(to, size, from, x.col * size, width, size);
         else tgi_load_elements(job->compute, to, x.dtype, from, x.col * size, width);
     }
-    return rows;
+    return lies ? x : rows;
 }
 
 /* The weights of keys [first, first + n), rows of k, among themselves for query i.  Returns how many of these the query
@@ -54442,9 +54445,14 @@ static void tgi_flash_few(tgi_flash *f)
     for (int64_t i = 0; i < a->queries; ++i) before[i] = HUGE_VAL;
     for (int64_t first = 0; first < a->keys; first += TGI_FEW_KEYS) {
         const int64_t n = tgi_at_most(a->keys - first, TGI_FEW_KEYS);
-        tgi_matrix rows = tgi_flash_few_rows(f, k, first, n, a->width);
+        const int64_t key_size = tgi_bytes_of(k.dtype), value_size = tgi_bytes_of(v.dtype);
+        tgi_matrix next = v;
+        next.data += first * v.row * value_size;
+        tgi_matrix rows = tgi_flash_few_rows(f, k, first, n, a->width, next);
         for (int64_t i = 0; i < a->queries; ++i) seen[i] = tgi_flash_few_weights(f, i, rows, first, n, &log_sum[i]);
-        rows = tgi_flash_few_rows(f, v, first, n, a->value_width);
+        next = k;
+        next.data += (first + n) * k.row * key_size;
+        rows = tgi_flash_few_rows(f, v, first, n, a->value_width, next);
         for (int64_t i = 0; i < a->queries; ++i) {
             const char *weights = f->scratch + (job->part[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size;
             double old = 0, added = 1, sum = log_sum[i];
