@@ -1929,7 +1929,13 @@ TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
 /* tg_gather with t and index broadcast; dim is the last argument, as in PyTorch.  torch.take_along_dim */
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
-/* Rows of weight [N, D] at ids [..] -> [.., D].  F.embedding */
+/* Rows of weight [N, D] at ids [..] -> [.., D].  The gradient is one of all N rows, and so is the step of an optimizer.
+   For a large table of which a step uses few rows, make those the leaf, and add its step of SGD to them; neither memory
+   nor time grows with the table then, which does not require grad:
+       tg_tensor *rows = tg_set_requires_grad(tg_embedding(table, ids), true);
+       tg_backward(loss_of(rows));
+       tg_index_add_(table, 0, ids, tg_mul_scalar(tg_grad(rows), -lr));      with ids [n]
+   F.embedding; with these lines that with sparse=True and torch.optim.SGD */
 TG_API tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids);
 /* ids [..] -> i64 [.., classes], 1 at each id and 0 elsewhere; classes < 0: the largest id + 1.  F.one_hot */
 TG_API tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes);

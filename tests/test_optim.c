@@ -1440,6 +1440,48 @@ static bool scenario_lbfgs_state(void)
     return ok;
 }
 
+/* ---- rows of a large table, as the comment of tg_embedding has them ---- */
+
+enum { WIDTH = 8, IDS = 6 };
+
+/* A step of SGD for the rows of ids alone, of loss = sum(rows^3). */
+static void step_of_rows(tg_tensor *table, tg_tensor *ids, double lr)
+{
+    TG_SCOPE;
+    tg_tensor *rows = tg_set_requires_grad(tg_embedding(table, ids), true);
+    CHECK(tg_backward(tg_sum(tg_mul(tg_square(rows), rows))) == TG_OK);
+    tg_tensor *change = tg_reshape(tg_mul_scalar(tg_grad(rows), -lr), TG_SHAPE(IDS, WIDTH));
+    CHECK(tg_index_add_(table, 0, tg_flatten(ids, 0, -1), change) == table);
+}
+
+/* It is the step of tg_sgd, also of ids that are there twice, and its memory does not grow with the table. */
+TEST(steps_of_rows)
+{
+    const int64_t id[IDS] = {3, 0, 3, 9, 1, 3}, counts[2] = {10, 100000};
+    int64_t bytes[2];
+    tg_tensor *ids = tg_from_on(id, TG_SHAPE(2, 3), TG_I64, HERE);
+    for (int k = 0; k < 2; ++k) {
+        TG_SCOPE;
+        tg_tensor *start = tg_randn_on(TG_SHAPE(counts[k], WIDTH), TG_F64, HERE), *table = tg_clone(start), *y;
+        tg_tensor *dense = tg_set_requires_grad(tg_clone(start), true);
+        tg_optim *opt = tg_sgd(&dense, 1, 0.1);
+        step_of_rows(table, ids, 0);
+        tg_reset_peak();
+        const int64_t before = tg_stats().bytes;
+        for (int step = 0; step < 3; ++step) step_of_rows(table, ids, 0.1);
+        bytes[k] = tg_stats().peak_bytes - before;
+        for (int step = 0; step < 3; ++step) {
+            tg_optim_zero_grad(opt);
+            y = tg_embedding(dense, ids);
+            CHECK(tg_backward(tg_sum(tg_mul(tg_square(y), y))) == TG_OK && tg_step(opt) == TG_OK);
+        }
+        CHECK(tg_allclose(table, tg_detach(dense), 1e-12, 1e-12) && !tg_equal(table, start));
+        CHECK(tg_equal(tg_select(table, 0, 2), tg_select(start, 0, 2)));
+        tg_optim_free(opt);
+    }
+    CHECK(bytes[0] == bytes[1]);
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -1478,6 +1520,7 @@ int main(int argc, char **argv)
     RUN(rmsprop_in_f32);
     RUN(integers_are_not_optimized);
     RUN(clipping_refuses_an_expanded_gradient);
+    RUN(steps_of_rows);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
