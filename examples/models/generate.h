@@ -238,7 +238,7 @@ static inline void print_row(const batch *b, const options *o, const bpe *tokeni
     for (int64_t i = begin; i < end; ++i) {
         const int64_t id = b->ids[row * b->room + i];
         if (o->are_ids) printf("%lld ", (long long)id);
-        else if (bpe_write(tokenizer, id, first && o->rows == 1, stdout)) first = false;
+        else if (bpe_write(tokenizer, id, first && o->rows == 1 && !*o->prompt[0], stdout)) first = false;
     }
 }
 
