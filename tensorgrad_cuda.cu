@@ -3040,7 +3040,7 @@ __device__ inline uint32_t tgi_small_key_of(tg_dtype dtype, const void *at)
     return dtype == TG_BF16 ? key >> 16 : dtype == TG_F16 ? key >> 13 : key; /* f32 has that many more digits */
 }
 
-/* ---- sums over equal keys ----
+/* ---- sums over equal keys, and products and extremes, which `combine` makes of two in place of a sum ----
 
    Sorted pairs [rows, length] say which element of `from` (the index) is added to which of `to` (the key), for each of
    `columns` columns.  The pairs of a row are cut into segments of TGI_SEGMENT.  One thread adds the elements with the
@@ -3061,7 +3061,7 @@ typedef struct {
     int64_t to_step, from_step; /* in bytes */
 } tgi_strided_places;
 
-template <class real_> struct tgi_places_any {
+template <class real_, class combine = tgi_combine_sum> struct tgi_places_any {
     typedef real_ real;
     enum { width = 1, fresh = false }; /* fresh: what is added to is 0, and need not be read */
     tgi_strided_places at;
@@ -3082,7 +3082,8 @@ template <class real_> struct tgi_places_any {
         x[0] = tgi_load_as<real>(at.iter.dtype[0], place);
     }
     __device__ void store(char *place, const real (&x)[1]) const { tgi_store_as(at.iter.dtype[0], place, x[0]); }
-    __device__ static real two(real a, real x) { return tgi_formula<TGI_OP_add, real>::of(a, x, 0, 0, 0); }
+    __device__ static real none() { return combine::identity(real()); }
+    __device__ static real two(real a, real x) { return combine::two(a, x); }
 };
 
 template <int dtype, int width_> struct tgi_places_table {
@@ -3113,6 +3114,7 @@ template <int dtype, int width_> struct tgi_places_table {
         for (int w = 0; w < width; ++w) tgi_store_as((tg_dtype)dtype, &p.x[w], x[w]);
         tgi_store_pack(place, p);
     }
+    __device__ static real none() { return 0; }
     __device__ static real two(real a, real x) { return a + x; }
 };
 
@@ -3133,8 +3135,10 @@ __global__ void tgi_add_segments(places at, tgi_pairs p, int64_t columns, int64_
         if (key >= (uint64_t)keys || (!begins && i % TGI_SEGMENT != 0)) continue;
         const int64_t left = p.length - segment * TGI_SEGMENT;
         const int64_t end = left < TGI_SEGMENT ? p.length : (segment + 1) * TGI_SEGMENT;
-        real sum[places::width] = {0}, x[places::width];
+        real sum[places::width], x[places::width];
         int64_t j = i;
+#pragma unroll
+        for (int w = 0; w < places::width; ++w) sum[w] = places::none();
         if (begins && !places::fresh) at.load(at.to((int64_t)key, item), sum);
         do {
             at.load(at.from(tgi_pair_index(p, first + j), item), x);
@@ -3180,7 +3184,9 @@ __global__ void tgi_join_segments(places at, tgi_pairs p, int64_t columns, int64
                 high = half;
         }
         const real *const of_row = partial + row * segments * 2 * columns * places::width;
-        real sum[places::width] = {0};
+        real sum[places::width];
+#pragma unroll
+        for (int w = 0; w < places::width; ++w) sum[w] = places::none();
         for (int64_t s = segment + 1 + y; s < low && column < columns; s += threads) {
 #pragma unroll
             for (int w = 0; w < places::width; ++w)
@@ -3237,6 +3243,17 @@ static bool tgi_add_sorted_strided(tgi_thread *S, tgi_cuda_device *d, const char
     case TG_F64: return tgi_add_sorted(S, d, op, in_f64, p, columns, keys);
     default: return tgi_add_sorted(S, d, op, in_i64, p, columns, keys);
     }
+}
+
+/* Another reduction of strided operands: of floats in double, of integers in int64_t. */
+template <class combine>
+static bool tgi_combine_sorted_strided(tgi_thread *S, tgi_cuda_device *d, const char *op, const tgi_strided_places *at,
+                                       const tgi_pairs *p, int64_t columns, int64_t keys)
+{
+    const tgi_places_any<double, combine> floats = {*at};
+    const tgi_places_any<int64_t, combine> integers = {*at};
+    return tgi_is_floating(at->iter.dtype[0]) ? tgi_add_sorted(S, d, op, floats, p, columns, keys)
+                                              : tgi_add_sorted(S, d, op, integers, p, columns, keys);
 }
 
 /* ---- accumulate: y[i] += x[i], where several i may be the same element of y ----
@@ -5009,35 +5026,6 @@ static __global__ void tgi_scatter_pairs(tgi_row_job job, int64_t size, tgi_pair
     }
 }
 
-/* x[index] = x[index] with src[i], for the pairs of each index in their order.  One thread per pair, of which the first
-   of each index works; T: what is computed in. */
-template <class combine, class T> __global__ void tgi_scatter_combine(tgi_row_job job, int64_t size, tgi_pairs pairs)
-{
-    for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
-        const int64_t row = e % job.iter.numel, first = e / job.iter.numel;
-        const int64_t at = (pairs.rows > 1 ? row : 0) * job.length;
-        const uint64_t key = tgi_pair_key(pairs, at + first);
-        if (key >= (uint64_t)size || (first > 0 && tgi_pair_key(pairs, at + first - 1) == key)) continue;
-        tgi_row arg[2];
-        tgi_row_init(job, row, arg);
-        const tgi_row x = arg[0], src = arg[1];
-        for (int64_t i = first; i < job.length && tgi_pair_key(pairs, at + i) == key; ++i) {
-            const T value = tgi_row_load<T>(src, tgi_pair_index(pairs, at + i));
-            tgi_row_set(x, (int64_t)key, combine::two(tgi_row_load<T>(x, (int64_t)key), value));
-        }
-    }
-}
-
-template <class combine>
-static bool tgi_scatter_combined(tgi_thread *S, const tgi_cuda_device *d, const tgi_row_job &job, int64_t size,
-                                 const tgi_pairs &pairs)
-{
-    const int64_t n = job.iter.numel * job.length;
-    return tgi_is_floating(job.iter.dtype[0])
-               ? tgi_launch_each(S, d, tgi_scatter_combine<combine, double>, n, job, size, pairs)
-               : tgi_launch_each(S, d, tgi_scatter_combine<combine, int64_t>, n, job, size, pairs);
-}
-
 /* x[index[i]] = src[i], where no element of x is named twice: nothing has to be sorted.  One thread per element. */
 static __global__ void tgi_scatter_unique(tgi_row_job job, int64_t size)
 {
@@ -5058,6 +5046,7 @@ static bool tgi_cuda_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_row
     const tgi_row_job job = tgi_row_job_of(rows);
     const int64_t n = job.iter.numel * job.length;
     const tgi_strided_places at = {job.iter, false, job.step[0], job.step[1]};
+    const char *op = "scatter";
     int64_t rows_of_pairs = 1;
     tgi_sort_job sort;
     if (!d) return false;
@@ -5066,20 +5055,21 @@ static bool tgi_cuda_scatter(tgi_thread *S, tgi_scatter_kind kind, const tgi_row
     for (int k = 0; k < job.iter.ndim; ++k) {
         if (job.iter.stride[2][k] != 0) rows_of_pairs = job.iter.numel; /* index is not the same for all rows */
     }
-    if (!tgi_sort_begin(S, d, "scatter", &sort, rows_of_pairs, job.length, (uint64_t)rows->size)) return false;
+    if (!tgi_sort_begin(S, d, op, &sort, rows_of_pairs, job.length, (uint64_t)rows->size)) return false;
     void *const memory = sort.pairs.key;
     bool ok = tgi_launch_each(S, d, tgi_load_indices, rows_of_pairs * job.length, job, rows->size, sort.pairs) &&
               tgi_sort_pairs(S, d, &sort);
+    const int64_t columns = rows_of_pairs > 1 ? 1 : job.iter.numel;
     if (ok && kind == TGI_SCATTER_ADD) {
-        ok = tgi_add_sorted_strided(S, d, "scatter", &at, &sort.pairs, rows_of_pairs > 1 ? 1 : job.iter.numel,
-                                    rows->size);
+        ok = tgi_add_sorted_strided(S, d, op, &at, &sort.pairs, columns, rows->size);
+    } else if (ok && kind == TGI_SCATTER_PROD) {
+        ok = tgi_combine_sorted_strided<tgi_combine_prod>(S, d, op, &at, &sort.pairs, columns, rows->size);
+    } else if (ok && kind == TGI_SCATTER_AMAX) {
+        ok = tgi_combine_sorted_strided<tgi_combine_amax>(S, d, op, &at, &sort.pairs, columns, rows->size);
+    } else if (ok && kind == TGI_SCATTER_AMIN) {
+        ok = tgi_combine_sorted_strided<tgi_combine_amin>(S, d, op, &at, &sort.pairs, columns, rows->size);
     } else if (ok) {
-        switch (kind) {
-        case TGI_SCATTER_PROD: ok = tgi_scatter_combined<tgi_combine_prod>(S, d, job, rows->size, sort.pairs); break;
-        case TGI_SCATTER_AMAX: ok = tgi_scatter_combined<tgi_combine_amax>(S, d, job, rows->size, sort.pairs); break;
-        case TGI_SCATTER_AMIN: ok = tgi_scatter_combined<tgi_combine_amin>(S, d, job, rows->size, sort.pairs); break;
-        default: ok = tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sort.pairs);
-        }
+        ok = tgi_launch_each(S, d, tgi_scatter_pairs, n, job, rows->size, sort.pairs);
     }
     tgi_cuda_release(S, d->index, memory, 0);
     return ok;

@@ -275,6 +275,13 @@ static void indexing(job *j)
     give(j, tg_scatter_reduce(in[0], 1, index, in[1], "prod", true));
     give(j, tg_scatter_reduce(in[0], 1, index, in[1], "amax", true));
     give(j, tg_scatter_reduce(in[0], 1, index, in[1], "amin", true));
+    {
+        tg_tensor *often = indices(j, 2, TG_SHAPE(150)), *more = some(150, 3);
+        tg_tensor *signs = tg_sub_scalar(tg_mul_scalar(tg_to_dtype(tg_gt_scalar(more, 2), j->dtype), 2), 1);
+        give(j, tg_index_reduce(tg_add_scalar(some(6, 3), 1), 0, often, signs, "prod", true)); /* exact */
+        give(j, tg_index_reduce(some(6, 3), 0, often, more, "amax", true));
+        give(j, tg_index_reduce(some(6, 3), 0, often, more, "amin", true));
+    }
     give(j, tg_nonzero(in[0]));
     give(j, tg_scatter(in[0], 0, tg_to(tg_reshape(tg_randperm(6), TG_SHAPE(6, 1)), j->where), in[1]));
 }
