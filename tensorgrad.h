@@ -43767,8 +43767,8 @@ tg_status tg_lora_load_state(tg_module *m, tg_dict *dict)
    (3) Messages and prints are those of the function with all arguments, whose name they have.
    To add a layer: a struct, or a field of one; its function, and the macro whose last parameter begins the options. */
 
-/* False, after recording an error, if an option was given that the layer does not have. */
-static bool tgi_lacks_option(const char *op, bool given, const char *name)
+/* Whether an option that the layer does not have is left out; false after recording an error. */
+static bool tgi_option_left_out(const char *op, bool given, const char *name)
 {
     return !given || tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%s is no option of this layer", name);
 }
@@ -43787,7 +43787,7 @@ tg_module *tg_nn_conv_with(int dims, int64_t in, int64_t out, tg_conv_options o)
     static tg_module *(*const of[3])(int64_t, int64_t, tg_shape, tg_shape, tg_shape, tg_shape, int64_t,
                                      bool) = {tg_nn_conv1d, tg_nn_conv2d, tg_nn_conv3d};
     const char *op = "nn_conv_with";
-    if (!tgi_conv_dims(op, dims) || !tgi_lacks_option(op, o.output_padding != 0, "output_padding")) return NULL;
+    if (!tgi_conv_dims(op, dims) || !tgi_option_left_out(op, o.output_padding != 0, "output_padding")) return NULL;
     if (o.same && o.padding) {
         return tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "same is an option instead of padding, which is %lld",
                         (long long)o.padding), (tg_module *)NULL;
@@ -43803,7 +43803,7 @@ tg_module *tg_nn_conv_transpose_with(int dims, int64_t in, int64_t out, tg_conv_
                                      tg_shape) = {tg_nn_conv_transpose1d, tg_nn_conv_transpose2d,
                                                   tg_nn_conv_transpose3d};
     const char *op = "nn_conv_transpose_with";
-    if (!tgi_conv_dims(op, dims) || !tgi_lacks_option(op, o.same, "same")) return NULL;
+    if (!tgi_conv_dims(op, dims) || !tgi_option_left_out(op, o.same, "same")) return NULL;
     return of[dims - 1](in, out, TG_SHAPE(o.kernel), tgi_option_shape(o.stride, 1), TG_SHAPE(o.padding),
                         TG_SHAPE(o.output_padding), o.groups ? o.groups : 1, !o.no_bias,
                         tgi_option_shape(o.dilation, 1));
@@ -43842,14 +43842,14 @@ tg_module *tg_nn_rnn_with(int64_t input, tg_rnn_options o)
 
 tg_module *tg_nn_lstm_with(int64_t input, tg_rnn_options o)
 {
-    if (!tgi_lacks_option("nn_lstm_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
+    if (!tgi_option_left_out("nn_lstm_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
     return tg_nn_lstm_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout,
                          o.bidirectional);
 }
 
 tg_module *tg_nn_gru_with(int64_t input, tg_rnn_options o)
 {
-    if (!tgi_lacks_option("nn_gru_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
+    if (!tgi_option_left_out("nn_gru_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
     return tg_nn_gru_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout,
                         o.bidirectional);
 }

@@ -70,7 +70,6 @@ static void made_by_hand(void);
 static tg_conv_options draw_conv_options(const char *name)
 {
     tg_conv_options o;
-    memset(&o, 0, sizeof o);
     (void)name;
     o.kernel = draw_int64("kernel"), o.stride = draw_int64("stride"), o.dilation = draw_int64("dilation");
     o.padding = draw_int64("padding"), o.output_padding = draw_int64("output_padding"), o.groups = draw_int64("groups");
@@ -81,7 +80,6 @@ static tg_conv_options draw_conv_options(const char *name)
 static tg_batch_norm_options draw_batch_norm_options(const char *name)
 {
     tg_batch_norm_options o;
-    memset(&o, 0, sizeof o);
     (void)name;
     o.features = draw_int64("features"), o.eps = draw_double("eps"), o.momentum = draw_double("momentum");
     o.no_affine = draw_bool("no_affine"), o.no_running_stats = draw_bool("no_running_stats");
@@ -91,7 +89,6 @@ static tg_batch_norm_options draw_batch_norm_options(const char *name)
 static tg_instance_norm_options draw_instance_norm_options(const char *name)
 {
     tg_instance_norm_options o;
-    memset(&o, 0, sizeof o);
     (void)name;
     o.features = draw_int64("features"), o.eps = draw_double("eps"), o.momentum = draw_double("momentum");
     o.affine = draw_bool("affine"), o.track_running_stats = draw_bool("track_running_stats");
@@ -101,7 +98,6 @@ static tg_instance_norm_options draw_instance_norm_options(const char *name)
 static tg_norm_options draw_norm_options(const char *name)
 {
     tg_norm_options o;
-    memset(&o, 0, sizeof o);
     (void)name;
     o.size = draw_int64("channels"), o.eps = draw_double("eps"), o.no_affine = draw_bool("no_affine");
     return o;
@@ -110,7 +106,6 @@ static tg_norm_options draw_norm_options(const char *name)
 static tg_rnn_options draw_rnn_options(const char *name)
 {
     tg_rnn_options o;
-    memset(&o, 0, sizeof o);
     (void)name;
     o.hidden = draw_int64("hidden"), o.layers = draw_int("layers"), o.dropout = draw_double("dropout");
     o.nonlinearity = is("tg_nn_rnn_with") ? draw_string("nonlinearity") : NULL;
@@ -122,7 +117,6 @@ static tg_rnn_options draw_rnn_options(const char *name)
 static tg_attention_options draw_attention_options(const char *name)
 {
     tg_attention_options o;
-    memset(&o, 0, sizeof o);
     (void)name;
     o.heads = draw_int64("heads"), o.kdim = draw_int64("kdim"), o.vdim = draw_int64("vdim");
     o.dropout = draw_double("dropout"), o.no_bias = draw_bool("no_bias");

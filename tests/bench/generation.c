@@ -10,32 +10,21 @@
 #define TG_COMPILED /* the library is in library.o */
 #include "../../examples/models/generate.h"
 
-#define layer gpt2_layer
-#define attention gpt2_attention
-#define forward gpt2_forward
-#define read_layer gpt2_read_layer
-#define read_model gpt2_read_model
-#define read_network gpt2_read_network
-#define network gpt2_network
-#define main gpt2_main
+/* Of the names that both files define, each gets one of its own. */
+#define layer OF_MODEL(layer)
+#define attention OF_MODEL(attention)
+#define forward OF_MODEL(forward)
+#define read_layer OF_MODEL(read_layer)
+#define read_model OF_MODEL(read_model)
+#define read_network OF_MODEL(read_network)
+#define network OF_MODEL(network)
+#define main OF_MODEL(main)
+#define OF_MODEL(name) gpt2_##name
 #include "../../examples/models/gpt2.c"
-#undef layer
-#undef attention
-#undef forward
-#undef read_layer
-#undef read_model
-#undef read_network
-#undef network
-#undef main
-#define layer llama_layer
-#define attention llama_attention
-#define forward llama_forward
-#define read_layer llama_read_layer
-#define read_model llama_read_model
-#define read_network llama_read_network
-#define network llama_network
-#define main llama_main
+#undef OF_MODEL
+#define OF_MODEL(name) llama_##name
 #include "../../examples/models/llama.c"
+#undef OF_MODEL
 #undef layer
 #undef attention
 #undef forward
