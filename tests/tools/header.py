@@ -152,10 +152,10 @@ class Names:
         return next((m for m in reversed(self.macros.get(name, [])) if m.line <= line), None)
 
     def find_written(self, file):
-        """Functions, types and enumerators."""
+        """Functions, types and enumerators.  No empty line is within the head of a function: a row of a macro ends there."""
         code = re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", lambda m: re.sub(r"[^\n]", " ", m[0]), self.code[file], flags=re.M)
         line = lambda at: bisect.bisect_left(self.ends, at)
-        for m in re.finditer(r"^(?!static_assert|TGI_COMPOSED|TGI_ADDS_PRODUCT)[A-Za-z_][^;{}=]*?\b(tgi?_\w+)\((?:[^;{}]|\{\})*?\)\s*(?=(\{(?:.*\}$|[^\n]*\n(?:(?!\}).*\n)*\}))|;)", code, re.M):
+        for m in re.finditer(r"^(?!static_assert|TGI_COMPOSED|TGI_ADDS_PRODUCT)[A-Za-z_](?:(?!\n\n)[^;{}=])*?\b(tgi?_\w+)\((?:(?!\n\n)[^;{}]|\{\})*?\)\s*(?=(\{(?:.*\}$|[^\n]*\n(?:(?!\}).*\n)*\}))|;)", code, re.M):
             if m[2]:
                 self.add(m[1], file, line(m.start(1)), "function", code=m[2])
             else:
