@@ -47673,6 +47673,7 @@ typedef struct {
     int64_t from_row, from_col;
 } tgi_gemm_tile;
 typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
+enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* of a, each those before it, too */
 
 /* The product of few rows with a piece of a weight: see tgi_few_job.  Vectors are as long as those of the instruction
    set: sum [rows, groups, TGI_FEW] += x [rows, steps] times w [steps, groups, TGI_FEW], lane by lane.  copies: a vector
@@ -53102,7 +53103,7 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
 static bool tgi_product_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
 {
     tgi_few_job few;
-    if (job->compute == TG_I64 || tgi_lacks_loops(job->compute) || !tgi_is_few(job->gemm, tgi_kernels_of(S), &few))
+    if (job->compute == TG_I64 || !tgi_is_few(job->gemm, tgi_kernels_of(S), &few))
         return tgi_gemm_run(S, job, bias, work);
     few.batch = job->batch;
     few.compute = job->compute;
@@ -53115,7 +53116,8 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     tgi_gemm_job job;
     const double work = tgi_gemm_begin(&job, gemm);
     if (job.batch.numel == 0 || gemm->m == 0 || gemm->n == 0) return true;
-    if (job.batch.numel == 1 && !tgi_lacks_loops(job.compute) && tgi_is_dot(gemm)) return tgi_dot_run(S, gemm);
+    if (tgi_lacks_loops(job.compute)) return tgi_plain_gemm(S, gemm);
+    if (job.batch.numel == 1 && tgi_is_dot(gemm)) return tgi_dot_run(S, gemm);
     return tgi_product_run(S, &job, NULL, work);
 }
 
@@ -53127,7 +53129,7 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
     const tg_dtype dtype = gemm->out.dtype;
     const int64_t size = tgi_bytes_of(job.compute);
     const size_t bytes = (size_t)(gemm->n * size);
-    if (job.compute == TG_I64) return TGI_COMPOSE;
+    if (job.compute == TG_I64 || tgi_lacks_loops(job.compute)) return TGI_COMPOSE;
     if (job.compute == dtype) return tgi_product_run(S, &job, bias, work) ? TGI_DONE : TGI_FAILED;
     char *const wide = (char *)tgi_alloc(S, bytes);
     if (!wide) return tgi_no_memory(S, "linear", bytes), TGI_FAILED;
@@ -55854,8 +55856,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 5 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 5
+#define TGI_SERIAL 6 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 6
 #define TGI_CAME
 #endif
 
@@ -57217,7 +57219,7 @@ TGI_LOOPS_END
 /* ======== @@SIMD_TYPED ============================================================================================
 
    Promise: loops that exist in f32 and in f64, written once: sums and maxima of rows, the weights of attention, norms,
-   the loss of a class; products of few rows with a piece of a weight.
+   the loss of a class; products of few rows with a piece of a weight, and tiles of products of matrices.
    Types: tgi_real is the type of the elements, float or double; tgi_vector a vector of them.  TGI_T(name) is the name
    with the type and the instruction set at its end: tgi_row_sum_f32_avx2.
    Way: the text is compiled for each of the two types, as that of SIMD_MATH is.  Where the file cannot include itself
@@ -58475,6 +58477,141 @@ static const tgi_fourier_loops TGI_T(fourier) = {
 TGI_FMA_END
 #endif /* !TG_NO_FFT */
 
+/* ---- the tiles of products of matrices: see SIMD_GEMM ---- */
+
+#if defined(TGI_HAS_BF16_PAIRS) && !defined(TGI_SECOND_TYPE)
+typedef uint32_t TGI_V(vector_u32) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+#endif
+
+TGI_FMA_BEGIN
+/* sum + x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
+   by an instruction that takes denormals as 0 and gives 0 for them. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(with_product)(tgi_vector sum, tgi_real x, tgi_vector b, bool pairs)
+{
+    TGI_FMA
+#if defined(TGI_HAS_BF16_PAIRS) && !defined(TGI_SECOND_TYPE)
+    if (pairs) {
+        const TGI_V(vector_u32) zero = {0}, both = zero + tgi_bits_of_float(x);
+        __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(b), "v"(both));
+        return sum;
+    }
+#endif
+    (void)pairs;
+    return sum + x * b;
+}
+
+/* A tile of `rows_of_tile` rows and one or two vectors of columns, whose sums stay in registers.  reads: the layouts of
+   a that it can read; pairs: of bf16.  Each tile below is this function for constants, which the compiler puts in. */
+TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_tile, int vectors, int reads, bool pairs)
+{
+    TGI_FMA
+    enum { ROWS = TGI_V(tile_rows), LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    const bool two = vectors == 2;
+    const tgi_vector zero = {0};
+    static const tgi_real zeros[ROWS] = {0};
+    const tgi_real *x = (const tgi_real *)t->a, *y = (const tgi_real *)t->b;
+    const int64_t rows = t->rows, c_row = t->c_row, from_row = t->from_row;
+    const tgi_real *from = (const tgi_real *)t->from;
+    tgi_real *c = (tgi_real *)t->c;
+    tgi_vector sum[ROWS][2];
+    int64_t row[ROWS];
+    TGI_UNROLL
+    for (int i = 0; i < rows_of_tile; ++i) {
+        sum[i][0] = sum[i][1] = zero;
+        TGI_PREFETCH(c);
+        if (i + 1 < rows) c += c_row;
+    }
+    c = (tgi_real *)t->c;
+    if (reads == TGI_READS_PANELS || t->a_packed) {
+        for (int64_t k = t->k; k > 0; --k, x += rows_of_tile, y += t->b_row) {
+            const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
+            TGI_UNROLL
+            for (int i = 0; i < rows_of_tile; ++i) {
+                sum[i][0] = TGI_T(with_product)(sum[i][0], x[i], b0, pairs);
+                if (two) sum[i][1] = TGI_T(with_product)(sum[i][1], x[i], b1, pairs);
+            }
+        }
+    } else if (reads == TGI_READS_PLACES && t->a_cols) {
+        TGI_UNROLL
+        for (int i = 0; i < rows_of_tile; ++i) row[i] = t->a_rows[i < rows ? i : rows - 1];
+        for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {
+            const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
+            const tgi_real *const at = x + t->a_cols[k];
+            TGI_UNROLL
+            for (int i = 0; i < rows_of_tile; ++i) {
+                sum[i][0] += at[row[i]] * b0;
+                if (two) sum[i][1] += at[row[i]] * b1;
+            }
+        }
+    } else {
+        TGI_UNROLL
+        for (int i = 0; i < rows_of_tile; ++i) row[i] = i == 0 ? 0 : i < rows ? row[i - 1] + t->a_row : row[i - 1];
+        for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {
+            const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
+            TGI_UNROLL
+            for (int i = 0; i < rows_of_tile; ++i) {
+                sum[i][0] += x[row[i]] * b0;
+                if (two) sum[i][1] += x[row[i]] * b1;
+            }
+        }
+    }
+    if (rows == rows_of_tile && t->cols == vectors * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {
+        TGI_UNROLL
+        for (int i = 0; i < rows_of_tile; ++i, c += c_row) {
+            if (from) {
+                sum[i][0] += ((const tgi_vector *)from)[0];
+                if (two) sum[i][1] += ((const tgi_vector *)from)[1];
+                from += from_row;
+            }
+            ((tgi_vector *)c)[0] = sum[i][0];
+            if (two) ((tgi_vector *)c)[1] = sum[i][1];
+        }
+        return;
+    }
+    tgi_real tile[ROWS * 2 * LANES]; /* only the rows and columns that exist */
+    memcpy(tile, sum, sizeof *sum * (size_t)rows_of_tile);
+    const int64_t cols = t->cols, c_col = t->c_col, from_col = t->from_col;
+    if (rows == rows_of_tile && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */
+        for (int64_t j = 0; j < cols; ++j, c += c_col) {
+            const tgi_real *const f = from ? from + j * from_col : zeros;
+            TGI_UNROLL
+            for (int i = 0; i < rows_of_tile; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];
+        }
+        return;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < cols; ++j) {
+            const tgi_real sum_ij = tile[i * 2 * LANES + j];
+            c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;
+        }
+    }
+}
+
+static void TGI_T(gemm_tile)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 2, TGI_BY_TYPE(TGI_READS_PLACES, TGI_READS_STEPS), false);
+}
+
+#if defined(TGI_SHORT_ROWS) && !defined(TGI_SECOND_TYPE)
+static void TGI_V(gemm_tile_short)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 2, TGI_READS_STEPS, false);
+}
+
+static void TGI_V(gemm_tile_narrow)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 1, TGI_READS_PLACES, false);
+}
+#endif
+
+#if defined(TGI_HAS_BF16_PAIRS) && !defined(TGI_SECOND_TYPE)
+static void TGI_V(gemm_tile_bf16)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 2, TGI_READS_PANELS, true);
+}
+#endif
+TGI_FMA_END
+
 TGI_LOOPS_END
 #undef tgi_real
 #undef tgi_whole
@@ -58846,132 +58983,41 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
    four windows of a pool at a time, stores past the caches; and, behind them, the table of an instruction set, its
    passes and the choice among them.
    Types: tgi_gemm_tile has the panels, the tile and their steps; tgi_pool_run is that of a pool.
-   Way: TGI_GEMM_KERNEL makes a function for a type, a number of rows and of vectors, the layouts of a that it can read
-   and the instruction that adds: gemm_tile_f32, _f64, _i64, and where the set has them _short, _narrow and _bf16.
+   Way: TGI_T(gemm_tile_of) of SIMD_TYPED is a tile for a number of rows and of vectors, the layouts of a that it can
+   read and the instruction that adds; for constants it is gemm_tile_f32, _f64, and where the set has them _short, _narrow
+   and _bf16.  That of i64 stands here.
    (1) The sums of a tile stay in registers from the first k to the last of the call.
    (2) The kernels are told where operands begin and how far their rows are apart, and know no shape beyond the tile.
    To add a tile: see GEMM. */
 
-/* sum += x * b.  Of pairs, x and the lanes of b hold two neighbours along k in bf16 each, and both products are added,
-   by an instruction that takes denormals as 0 and gives 0 for them. */
-#undef TGI_ADD_PRODUCT
-#undef TGI_ADD_PAIRS
-#define TGI_ADD_PRODUCT(sum, x, b) (sum) += (x) * (b)
-#ifdef TGI_HAS_BF16_PAIRS
-typedef uint32_t TGI_V(vector_u32) __attribute__((__vector_size__(TGI_V(vector_bytes))));
-static inline TGI_V(vector_u32) TGI_V(pairs)(float x)
+/* The tile in i64, as unsigned numbers, which wrap; from panels alone. */
+static void TGI_V(gemm_tile_i64)(const tgi_gemm_tile *t)
 {
-    const TGI_V(vector_u32) zero = {0};
-    return zero + tgi_bits_of_float(x);
-}
-#define TGI_ADD_PAIRS(sum, x, b) \
-    __asm__("vdpbf16ps {%2, %1, %0|%0, %1, %2}" : "+v"(sum) : "v"(b), "v"(TGI_V(pairs)(x)))
-#endif
-
-/* The micro-kernel of the matrix product: the sums of a tile stay in registers, of as many rows as are given and one or
-   two vectors of columns.  reads: the layouts of a that it can read; add: how it adds a product, from panels. */
-#ifndef TGI_GEMM_KERNEL
-enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* each those before it, too */
-#define TGI_GEMM_KERNEL(function, real, vector, rows_of_tile, vectors, reads, add)                                    \
-    static void function(const tgi_gemm_tile *t)                                                                      \
-    {                                                                                                                 \
-        TGI_FMA                                                                                                       \
-        enum { ROWS = (rows_of_tile), LANES = (int)(sizeof(vector) / sizeof(real)), TWO = (vectors) == 2 };           \
-        const vector zero = {0};                                                                                      \
-        static const real zeros[ROWS] = {0};                                                                          \
-        const real *x = (const real *)t->a, *y = (const real *)t->b;                                                  \
-        const int64_t rows = t->rows, c_row = t->c_row, from_row = t->from_row;                                       \
-        const real *from = (const real *)t->from;                                                                     \
-        real *c = (real *)t->c;                                                                                       \
-        vector sum[ROWS][2];                                                                                          \
-        int64_t row[ROWS];                                                                                            \
-        TGI_UNROLL                                                                                                    \
-        for (int i = 0; i < ROWS; ++i) {                                                                              \
-            sum[i][0] = sum[i][1] = zero;                                                                             \
-            TGI_PREFETCH(c);                                                                                          \
-            if (i + 1 < rows) c += c_row;                                                                             \
-        }                                                                                                             \
-        c = (real *)t->c;                                                                                             \
-        if ((reads) == TGI_READS_PANELS || t->a_packed) {                                                             \
-            for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {                                            \
-                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    add(sum[i][0], x[i], b0);                                                                         \
-                    if (TWO) add(sum[i][1], x[i], b1);                                                                \
-                }                                                                                                     \
-            }                                                                                                         \
-        } else if ((reads) == TGI_READS_PLACES && t->a_cols) {                                                        \
-            TGI_UNROLL                                                                                                \
-            for (int i = 0; i < ROWS; ++i) row[i] = t->a_rows[i < rows ? i : rows - 1];                               \
-            for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {                                                       \
-                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
-                const real *const at = x + t->a_cols[k];                                                              \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    sum[i][0] += at[row[i]] * b0;                                                                     \
-                    if (TWO) sum[i][1] += at[row[i]] * b1;                                                            \
-                }                                                                                                     \
-            }                                                                                                         \
-        } else {                                                                                                      \
-            TGI_UNROLL                                                                                                \
-            for (int i = 0; i < ROWS; ++i) row[i] = i == 0 ? 0 : i < rows ? row[i - 1] + t->a_row : row[i - 1];       \
-            for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {                                        \
-                const vector b0 = *(const vector *)y, b1 = TWO ? *(const vector *)(y + LANES) : zero;                 \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) {                                                                      \
-                    sum[i][0] += x[row[i]] * b0;                                                                      \
-                    if (TWO) sum[i][1] += x[row[i]] * b1;                                                             \
-                }                                                                                                     \
-            }                                                                                                         \
-        }                                                                                                             \
-        if (rows == ROWS && t->cols == (vectors) * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {           \
-            TGI_UNROLL                                                                                                \
-            for (int i = 0; i < ROWS; ++i, c += c_row) {                                                              \
-                if (from) {                                                                                           \
-                    sum[i][0] += ((const vector *)from)[0];                                                           \
-                    if (TWO) sum[i][1] += ((const vector *)from)[1];                                                  \
-                    from += from_row;                                                                                 \
-                }                                                                                                     \
-                ((vector *)c)[0] = sum[i][0];                                                                         \
-                if (TWO) ((vector *)c)[1] = sum[i][1];                                                                \
-            }                                                                                                         \
-            return;                                                                                                   \
-        }                                                                                                             \
-        real tile[ROWS * 2 * LANES]; /* only the rows and columns that exist */                                       \
-        memcpy(tile, sum, sizeof tile);                                                                               \
-        const int64_t cols = t->cols, c_col = t->c_col, from_col = t->from_col;                                       \
-        if (rows == ROWS && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */               \
-            for (int64_t j = 0; j < cols; ++j, c += c_col) {                                                          \
-                const real *const f = from ? from + j * from_col : zeros;                                             \
-                TGI_UNROLL                                                                                            \
-                for (int i = 0; i < ROWS; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];                                 \
-            }                                                                                                         \
-            return;                                                                                                   \
-        }                                                                                                             \
-        for (int64_t i = 0; i < rows; ++i) {                                                                          \
-            for (int64_t j = 0; j < cols; ++j) {                                                                      \
-                const real sum_ij = tile[i * 2 * LANES + j];                                                          \
-                c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;                \
-            }                                                                                                         \
-        }                                                                                                             \
+    typedef TGI_V(vector_u64) vector;
+    enum { ROWS = TGI_V(tile_rows), LANES = (int)(sizeof(vector) / sizeof(uint64_t)) };
+    const vector zero = {0};
+    const uint64_t *x = (const uint64_t *)t->a, *y = (const uint64_t *)t->b, *const from = (const uint64_t *)t->from;
+    uint64_t *const c = (uint64_t *)t->c, tile[ROWS * 2 * LANES];
+    vector sum[ROWS][2];
+    TGI_UNROLL
+    for (int i = 0; i < ROWS; ++i) sum[i][0] = sum[i][1] = zero;
+    for (int64_t k = t->k; k > 0; --k, x += ROWS, y += t->b_row) {
+        const vector b0 = *(const vector *)y, b1 = *(const vector *)(y + LANES);
+        TGI_UNROLL
+        for (int i = 0; i < ROWS; ++i) sum[i][0] += x[i] * b0, sum[i][1] += x[i] * b1;
     }
-#endif
-TGI_FMA_BEGIN
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f32), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PLACES, TGI_ADD_PRODUCT)
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_f64), double, TGI_V(vector_f64), TGI_V(tile_rows), 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
-#ifdef TGI_SHORT_ROWS
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_short), float, TGI_V(vector_f32), TGI_SHORT_ROWS, 2, TGI_READS_STEPS, TGI_ADD_PRODUCT)
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_narrow), float, TGI_V(vector_f32), TGI_V(tile_rows), 1, TGI_READS_PLACES,
-                TGI_ADD_PRODUCT)
-#endif
-TGI_FMA_END
-/* Unsigned: it wraps. */
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_i64), uint64_t, TGI_V(vector_u64), TGI_V(tile_rows), 2, TGI_READS_PANELS,
-                TGI_ADD_PRODUCT)
-#ifdef TGI_HAS_BF16_PAIRS
-TGI_GEMM_KERNEL(TGI_V(gemm_tile_bf16), float, TGI_V(vector_f32), TGI_V(tile_rows), 2, TGI_READS_PANELS, TGI_ADD_PAIRS)
-#endif
+    if (t->cols == 2 * LANES && t->c_col == 1 && !from) {
+        for (int64_t i = 0; i < t->rows; ++i) memcpy(c + i * t->c_row, sum[i], sizeof sum[i]);
+        return;
+    }
+    memcpy(tile, sum, sizeof tile);
+    for (int64_t i = 0; i < t->rows; ++i) {
+        for (int64_t j = 0; j < t->cols; ++j) {
+            const uint64_t before = from ? from[i * t->from_row + j * t->from_col] : 0;
+            c[i * t->c_row + j * t->c_col] = before + tile[i * 2 * LANES + j];
+        }
+    }
+}
 
 /* y, index [n] (index may be NULL): the largest of each window, the last NaN if it has any, and its index.  x: the
    first one's corner.  Four windows at a time; the last four may have some of the ones before again. */
@@ -59180,7 +59226,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(tile_rows),
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
      2 * (int)(sizeof(TGI_V(vector_u64)) / sizeof(uint64_t))},
-    {TGI_V(gemm_tile_f32), TGI_V(gemm_tile_f64), TGI_V(gemm_tile_i64)},
+    {TGI_V(gemm_tile_f32), TGI_F64(gemm_tile), TGI_V(gemm_tile_i64)},
 #ifdef TGI_SHORT_ROWS
     TGI_SHORT_ROWS,
     TGI_V(gemm_tile_short),
