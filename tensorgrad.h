@@ -47822,6 +47822,20 @@ typedef struct {
     void *z, *y;
 } tgi_fourier_half;
 
+/* The loops over a row of a pool or an interpolation, in f32 or f64.  max_windows: y [out] = the largest of y and of
+   each window of x [in], or NaN if there is one; windows side by side are compared tap by tap.  add_at: dx [n] += the
+   elements of g [out] whose index is that of an element of dx, the first of which is `start`.  sum_windows: y [out] =
+   the sums over the windows of x [in]; spread_windows: its transpose, y [in] from x [out].  add_row: sum [n] +=
+   weight * x [n].  The windows `whole` (see tgi_inner_windows) are taken side by side; the others, which padding cuts
+   or which have weights of their own, one by one. */
+typedef struct {
+    void (*max_windows)(const tgi_windows *w, const tgi_window *window, tgi_span whole, const void *x, void *y);
+    void (*add_at)(void *dx, int64_t start, int64_t n, const void *g, const int64_t *index, int64_t out);
+    void (*sum_windows)(const tgi_windows *w, const tgi_window *window, tgi_span whole, const void *x, void *y);
+    void (*spread_windows)(const tgi_windows *w, const tgi_window *window, tgi_span whole, const void *x, void *y);
+    void (*add_row)(void *sum, double weight, const void *x, int64_t n);
+} tgi_window_loops;
+
 /* The loops of Fourier transforms: see SIMD_FFT. */
 typedef struct {
     bool (*transform)(const tgi_fourier_factors *f, void *from, void *to);
@@ -47888,7 +47902,8 @@ typedef struct tgi_kernels {
     /* See CPU_CONV. */
     void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
     void (*slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n);
-    const tgi_fourier_loops *fourier[2]; /* of f64 NULL where there are none */
+    const tgi_window_loops *windows[2];  /* of f64 NULL where the file cannot include itself, */
+    const tgi_fourier_loops *fourier[2]; /* as here */
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
     void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
 } tgi_kernels;
@@ -51175,8 +51190,9 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
    Way: tgi_cpu_max_pool, tgi_cpu_max_pool_backward, tgi_cpu_window_sum -> tgi_each_pool_row, which computes the windows
    of a row and of a column once and calls a part function for ranges of rows:
            ..._values_...  max_pool without indices: rows in the dtype that is computed in
-           ..._f32_part    rows of floats, with the kernels of the instruction set where they apply
-           ..._part        all other dtypes: a row is loaded as doubles and stored in its dtype
+           ..._f32_...     rows of floats, with the kernels of the instruction set where they apply
+           ..._range       other dtypes: a row is loaded as doubles and stored in its dtype
+   tgi_window_loops (KERNELS) are the loops over a row, from SIMD_TYPED.
    (1) An item is one row of the result, or several, and is computed by one thread: the bits depend on no other.
    (2) The formulas of the windows are those of ENTRIES (tgi_pool_window, tgi_span_of), which CUDA uses as well.
    (3) max_pool takes the last NaN of a window that has one, else the first of the largest.
@@ -51355,57 +51371,6 @@ static void tgi_max_pool_f32_range(const void *job_, int thread, int64_t first, 
     }
 }
 
-/* y [out] = the largest of y and of each window of the row x [in], or NaN if there is one: without indices, windows
-   side by side are compared tap by tap, and the elements of a long window TGI_MAX_LANES at a time. */
-enum { TGI_MAX_LANES = 16 };
-#define TGI_LARGER(x, best) ((x) > (best) || (x) != (x) ? (x) : (best))
-#define TGI_MAX_WINDOWS(name, real)                                                                             \
-    static real name##_of_long(const real *x, int64_t n)                                                        \
-    {                                                                                                           \
-        real lane[TGI_MAX_LANES], best = x[0];                                                                  \
-        int64_t i = TGI_MAX_LANES;                                                                              \
-        for (int l = 0; l < TGI_MAX_LANES; ++l) lane[l] = x[l];                                                 \
-        for (; i + TGI_MAX_LANES <= n; i += TGI_MAX_LANES) {                                                    \
-            for (int l = 0; l < TGI_MAX_LANES; ++l) lane[l] = TGI_LARGER(x[i + l], lane[l]);                    \
-        }                                                                                                       \
-        for (int l = 0; l < TGI_MAX_LANES; ++l) best = TGI_LARGER(lane[l], best);                               \
-        for (; i < n; ++i) best = TGI_LARGER(x[i], best);                                                       \
-        return best;                                                                                            \
-    }                                                                                                           \
-    static void name(const tgi_windows *w, const tgi_window *window, tgi_span whole, const real *x, real *y)    \
-    {                                                                                                           \
-        for (int64_t o = 0; o < w->out; ++o) {                                                                  \
-            if (o == whole.first) o = whole.end;                                                                \
-            if (o == w->out) break;                                                                             \
-            const int64_t first = window[o].first, n = window[o].end - first;                                   \
-            real best = y[o];                                                                                   \
-            if (n >= TGI_MAX_LANES && w->dilation == 1) {                                                       \
-                const real largest = name##_of_long(x + first, n);                                              \
-                best = TGI_LARGER(largest, best);                                                               \
-            } else {                                                                                            \
-                for (int64_t j = 0; j < n; j += w->dilation) best = TGI_LARGER(x[first + j], best);             \
-            }                                                                                                   \
-            y[o] = best;                                                                                        \
-        }                                                                                                       \
-        if (whole.first == whole.end) return;                                                                   \
-        const real *const from = x + window[whole.first].first;                                                 \
-        const int64_t n = whole.end - whole.first, stride = w->stride, dilation = w->dilation;                  \
-        real *const to = y + whole.first;                                                                       \
-        for (int64_t k = 0; k < w->kernel; ++k) {                                                               \
-            const real *const tap = from + k * dilation;                                                        \
-            if (stride == 1)                                                                                    \
-                for (int64_t o = 0; o < n; ++o) to[o] = TGI_LARGER(tap[o], to[o]);                              \
-            else if (stride == 2)                                                                               \
-                for (int64_t o = 0; o < n; ++o) to[o] = TGI_LARGER(tap[2 * o], to[o]);                          \
-            else                                                                                                \
-                for (int64_t o = 0; o < n; ++o) to[o] = TGI_LARGER(tap[o * stride], to[o]);                     \
-        }                                                                                                       \
-    }
-TGI_LOOPS_BEGIN
-TGI_MAX_WINDOWS(tgi_max_windows_f32, float)
-TGI_MAX_WINDOWS(tgi_max_windows_f64, double)
-TGI_LOOPS_END
-
 /* Where no index is wanted: first the largest of each column, then of the windows of that row, in the dtype that is
    computed in. */
 static void tgi_max_pool_values_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -51422,6 +51387,7 @@ static void tgi_max_pool_values_range(const void *job_, int thread, int64_t firs
     const tgi_windows each = {TGI_SLIDING, w->in, w->in, 1, 1, 0, 1, 0};
     const tgi_span all = {0, w->in};
     const tgi_window corner = {0, 1, {1, 1}, 1};
+    const tgi_window_loops *const loops = job->kernels->windows[compute == TG_F64];
     const double least_f64 = -HUGE_VAL;
     const float least_f32 = -(float)HUGE_VAL;
     for (; first < end; ++first) {
@@ -51439,12 +51405,10 @@ static void tgi_max_pool_values_range(const void *job_, int thread, int64_t firs
             x = dtype == compute ? (const void *)from : (const void *)row_x;
             if (one) continue;
             if (i == rows.first) memcpy(largest, x, (size_t)(w->in * tgi_bytes_of(compute)));
-            else if (compute == TG_F64) tgi_max_windows_f64(&each, &corner, all, (const double *)x, largest);
-            else tgi_max_windows_f32(&each, &corner, all, (const float *)x, (float *)(void *)largest);
+            else loops->max_windows(&each, &corner, all, x, largest);
         }
         if (!one) x = largest;
-        if (compute == TG_F64) tgi_max_windows_f64(w, job->column, whole, (const double *)x, (double *)y);
-        else tgi_max_windows_f32(w, job->column, whole, (const float *)x, (float *)y);
+        loops->max_windows(w, job->column, whole, x, y);
         if (dtype != compute) tgi_store_elements(compute, y, dtype, to, size, w->out);
     }
 }
@@ -51453,24 +51417,13 @@ static bool tgi_cpu_max_pool(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const w = &pool->dim[1];
     const bool one_row = pool->dim[0].in == 1, adaptive = w->kind != TGI_SLIDING;
+    if (tgi_lacks_loops(pool->arg[0].dtype)) return tgi_plain_max_pool(S, pool);
     if (!pool->arg[1].data && (pool->arg[0].dtype != TG_F32 || one_row || adaptive))
         return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 2 * w->in + w->out, tgi_max_pool_values_range);
     if (pool->arg[0].dtype == TG_F32)
         return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, 1, tgi_max_pool_f32_range);
     return tgi_each_pool_row(S, "max_pool", pool, pool->dim[0].out, w->in + 2 * w->out, tgi_max_pool_range);
 }
-
-/* dx [n] = the elements of g [out] whose index is that of an element of dx, the first of which is `start`. */
-#define TGI_MAX_POOL_ADD(name, real)                                                                             \
-    static void name(real *dx, int64_t start, int64_t n, const real *g, const int64_t *index, int64_t out)       \
-    {                                                                                                            \
-        for (int64_t o = 0; o < out; ++o) {                                                                      \
-            const uint64_t at = (uint64_t)index[o] - (uint64_t)start;                                            \
-            if (at < (uint64_t)n) dx[at] += g[o];                                                                \
-        }                                                                                                        \
-    }
-TGI_MAX_POOL_ADD(tgi_max_pool_add_f32, float)
-TGI_MAX_POOL_ADD(tgi_max_pool_add_f64, double)
 
 /* Items: TGI_POOL_ROWS rows of dx at a time, so that few windows that are looked at have found an element elsewhere.
    Sums of f32 are made where they will lie, others as doubles. */
@@ -51482,6 +51435,7 @@ static void tgi_max_pool_backward_range(const void *job_, int thread, int64_t fi
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS; /* per plane */
     const tg_dtype dtype = pool->arg[0].dtype;
+    const tgi_window_loops *const loops = job->kernels->windows[dtype != TG_F32];
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const g = tgi_pool_scratch(job, thread, local), *const sum = g + w->out; /* g [out], sum [rows, in] */
     for (; first < end; ++first) {
@@ -51493,13 +51447,9 @@ static void tgi_max_pool_backward_range(const void *job_, int thread, int64_t fi
                (dtype == TG_F32 ? sizeof(float) : sizeof *sum) * (size_t)n);
         for (int64_t k = tgi_span_of(h, true, row).first; k < windows; ++k) {
             const int64_t *index = (const int64_t *)(const void *)tgi_pool_row(pool, 2, plane, h->out, k, w->out);
-            if (dtype == TG_F32) {
-                const void *const from = tgi_pool_row(pool, 1, plane, h->out, k, w->out);
-                tgi_max_pool_add_f32((float *)(void *)dx, start, n, (const float *)from, index, w->out);
-            } else {
-                tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g);
-                tgi_max_pool_add_f64(sum, start, n, g, index, w->out);
-            }
+            const void *from = tgi_pool_row(pool, 1, plane, h->out, k, w->out);
+            if (dtype != TG_F32) tgi_load_pool_row(pool, 1, plane, h->out, k, w->out, g), from = g;
+            loops->add_at(dtype == TG_F32 ? (void *)dx : (void *)sum, start, n, from, index, w->out);
         }
         if (dtype != TG_F32) tgi_store_elements(TG_F64, sum, dtype, dx, tgi_bytes_of(dtype), n);
     }
@@ -51509,62 +51459,9 @@ static bool tgi_cpu_max_pool_backward(tgi_thread *S, const tgi_pool *pool)
 {
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t items = (h->in + TGI_POOL_ROWS - 1) / TGI_POOL_ROWS, rows = tgi_at_most(h->in, TGI_POOL_ROWS);
+    if (pool->arg[0].dtype != TG_F32 && tgi_lacks_loops(TG_F64)) return tgi_plain_max_pool_backward(S, pool);
     return tgi_each_pool_row(S, "max_pool", pool, items, w->out + rows * w->in, tgi_max_pool_backward_range);
 }
-
-/* In f32 and f64, for a row.  sum_windows: y [out] = the sums over the windows of x [in].  spread_windows: its
-   transpose, y [in] from x [out].  The windows `whole` (see tgi_inner_windows) are taken side by side, tap by tap; the
-   others, which padding cuts or which have weights of their own, one by one.  add_row: sum [n] += weight * x [n]. */
-TGI_LOOPS_BEGIN
-#define TGI_WINDOW_SUMS(suffix, real)                                                                              \
-    static void tgi_sum_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,           \
-                                         const real *x, real *y)                                                   \
-    {                                                                                                              \
-        for (int64_t o = 0; o < w->out && tgi_interpolates(w); ++o) { /* two elements at most, without a branch */ \
-            const int64_t last = window[o].end - 1;                                                                \
-            const real second = x[last] * (real)window[o].weight[1];                                               \
-            y[o] = x[window[o].first] * (real)window[o].weight[0] + (last > window[o].first ? second : 0);         \
-        }                                                                                                          \
-        for (int64_t o = 0; o < w->out && !tgi_interpolates(w); ++o) {                                             \
-            real sum = 0;                                                                                          \
-            if (o == whole.first) o = whole.end;                                                                   \
-            if (o == w->out) break;                                                                                \
-            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];                             \
-            y[o] = x[window[o].first] * (real)window[o].weight[0] + sum * (real)window[o].weight[1];               \
-        }                                                                                                          \
-        if (whole.first == whole.end) return;                                                                      \
-        const real *const from = x + window[whole.first].first, weight = (real)window[whole.first].weight[0];      \
-        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
-        real *const to = y + whole.first;                                                                          \
-        for (int64_t o = 0; o < n; ++o) to[o] = from[o * stride];                                                  \
-        for (int64_t k = 1; k < w->kernel; ++k)                                                                    \
-            for (int64_t o = 0; o < n; ++o) to[o] += from[o * stride + k];                                         \
-        for (int64_t o = 0; o < n; ++o) to[o] *= weight;                                                           \
-    }                                                                                                              \
-    static void tgi_spread_windows_##suffix(const tgi_windows *w, const tgi_window *window, tgi_span whole,        \
-                                            const real *x, real *y)                                                \
-    {                                                                                                              \
-        memset(y, 0, sizeof *y * (size_t)w->in);                                                                   \
-        for (int64_t o = 0; o < w->out; ++o) {                                                                     \
-            if (o == whole.first) o = whole.end;                                                                   \
-            if (o == w->out) break;                                                                                \
-            y[window[o].first] += x[o] * (real)window[o].weight[0];                                                \
-            for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * (real)window[o].weight[1]; \
-        }                                                                                                          \
-        if (whole.first == whole.end) return;                                                                      \
-        real *const to = y + window[whole.first].first, weight = (real)window[whole.first].weight[0];              \
-        const int64_t n = whole.end - whole.first, stride = w->stride;                                             \
-        const real *const from = x + whole.first;                                                                  \
-        for (int64_t k = 0; k < w->kernel; ++k)                                                                    \
-            for (int64_t o = 0; o < n; ++o) to[o * stride + k] += from[o] * weight;                                \
-    }                                                                                                              \
-    static void tgi_add_row_##suffix(real *sum, real weight, const real *x, int64_t n)                             \
-    {                                                                                                              \
-        for (int64_t j = 0; j < n; ++j) sum[j] += weight * x[j];                                                   \
-    }
-TGI_WINDOW_SUMS(f32, float)
-TGI_WINDOW_SUMS(f64, double)
-TGI_LOOPS_END
 
 /* Nearest elements are only moved: a row of y is made from one of x, or is that before it again. */
 static void tgi_nearest_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -51600,61 +51497,35 @@ static double tgi_row_weight(const tgi_pool_job *job, int64_t row, int64_t k)
     return job->row[row].weight[k > job->row[row].first];
 }
 
-/* For f32, whose sums are made in f32: where they will lie, and those of rows in scratch memory. */
-static void tgi_window_sum_f32_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_pool_job *job = (const tgi_pool_job *)job_;
-    const tgi_pool *pool = job->pool;
-    const bool transposed = pool->transposed;
-    const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
-    const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
-    const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
-    const tgi_span whole = tgi_inner_windows(w);
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    float *const sum = (float *)(void *)tgi_pool_scratch(job, thread, local);
-    for (; first < end; ++first) {
-        const int64_t plane = first / y_rows, row = first % y_rows;
-        const tgi_span rows = tgi_row_span(job, row);
-        const bool one = rows.end == rows.first + 1 && tgi_row_weight(job, row, rows.first) == 1;
-        const float *of_rows = one ? (const float *)(void *)tgi_pool_row(pool, 1, plane, x_rows, rows.first, x_columns)
-                                   : sum;
-        if (!one) memset(sum, 0, sizeof *sum * (size_t)x_columns);
-        for (int64_t k = rows.first; k < rows.end && !one; ++k) {
-            const void *const x = tgi_pool_row(pool, 1, plane, x_rows, k, x_columns);
-            tgi_add_row_f32(sum, (float)tgi_row_weight(job, row, k), (const float *)x, x_columns);
-        }
-        float *const y = (float *)(void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns);
-        if (transposed) tgi_spread_windows_f32(w, job->column, whole, of_rows, y);
-        else tgi_sum_windows_f32(w, job->column, whole, of_rows, y);
-    }
-}
-
-/* First the rows of x that the row of y is made from are added, then the columns of their sum. */
+/* First the rows of x that the row of y is made from are added, then the columns of their sum.  Rows of f32 and f64 are
+   read and written where they lie; one of another dtype is loaded as doubles. */
 static void tgi_window_sum_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
-    const bool transposed = pool->transposed;
+    const bool transposed = pool->transposed, f32 = pool->arg[0].dtype == TG_F32;
+    const bool direct = f32 || pool->arg[0].dtype == TG_F64;
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
     const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    double *const x = tgi_pool_scratch(job, thread, local), *const sum = x + x_columns, *const y = sum + x_columns;
+    const tgi_window_loops *const loops = job->kernels->windows[!f32];
     const tgi_span whole = tgi_inner_windows(w);
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    double *const sum = tgi_pool_scratch(job, thread, local), *const x = sum + x_columns, *const y = x + x_columns;
     for (; first < end; ++first) {
         const int64_t plane = first / y_rows, row = first % y_rows;
         const tgi_span rows = tgi_row_span(job, row);
-        memset(sum, 0, sizeof *sum * (size_t)x_columns);
-        for (int64_t k = rows.first; k < rows.end; ++k) {
-            const double weight = tgi_row_weight(job, row, k);
-            tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
-            tgi_add_row_f64(sum, weight, x, x_columns);
+        const bool one = direct && rows.end == rows.first + 1 && tgi_row_weight(job, row, rows.first) == 1;
+        if (!one) memset(sum, 0, (f32 ? sizeof(float) : sizeof(double)) * (size_t)x_columns);
+        for (int64_t k = rows.first; k < rows.end && !one; ++k) {
+            if (!direct) tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
+            loops->add_row(sum, tgi_row_weight(job, row, k),
+                           direct ? (void *)tgi_pool_row(pool, 1, plane, x_rows, k, x_columns) : (void *)x, x_columns);
         }
-        if (transposed)
-            tgi_spread_windows_f64(w, job->column, whole, sum, y);
-        else
-            tgi_sum_windows_f64(w, job->column, whole, sum, y);
-        tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
+        void *const of_rows = one ? (void *)tgi_pool_row(pool, 1, plane, x_rows, rows.first, x_columns) : (void *)sum;
+        void *const to = direct ? (void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns) : (void *)y;
+        (transposed ? loops->spread_windows : loops->sum_windows)(w, job->column, whole, of_rows, to);
+        if (!direct) tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
     }
 }
 
@@ -51667,9 +51538,10 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
                              w->kind == TGI_NEAREST || w->kind == TGI_NEAREST_EXACT};
     if (nearest[0] && nearest[1] && !pool->transposed)
         return tgi_each_pool_row(S, "window_sum", pool, y_rows, 0, tgi_nearest_range);
-    if (pool->arg[0].dtype == TG_F32)
-        return tgi_each_pool_row(S, "window_sum", pool, y_rows, (x_columns + 1) / 2, tgi_window_sum_f32_range);
-    return tgi_each_pool_row(S, "window_sum", pool, y_rows, 2 * x_columns + y_columns, tgi_window_sum_range);
+    const bool f32 = pool->arg[0].dtype == TG_F32;
+    if (!f32 && tgi_lacks_loops(TG_F64)) return tgi_plain_window_sum(S, pool);
+    return tgi_each_pool_row(S, "window_sum", pool, y_rows, f32 ? (x_columns + 1) / 2 : 2 * x_columns + y_columns,
+                             tgi_window_sum_range);
 }
 
 /* ---- grid_sample ---- */
@@ -58612,6 +58484,131 @@ static void TGI_V(gemm_tile_bf16)(const tgi_gemm_tile *t)
 #endif
 TGI_FMA_END
 
+/* ---- pools and interpolation: see tgi_window_loops ---- */
+
+#ifndef TGI_LIGHT_AS_AVX2
+enum { TGI_T(max_lanes) = 16 }; /* elements of a long window that are compared side by side */
+
+TGI_ALWAYS_INLINE tgi_real TGI_T(larger_or_nan)(tgi_real x, tgi_real best)
+{
+    return x > best || x != x ? x : best;
+}
+
+static tgi_real TGI_T(largest_of_long)(const tgi_real *x, int64_t n)
+{
+    tgi_real lane[TGI_T(max_lanes)], best = x[0];
+    int64_t i = TGI_T(max_lanes);
+    for (int l = 0; l < TGI_T(max_lanes); ++l) lane[l] = x[l];
+    for (; i + TGI_T(max_lanes) <= n; i += TGI_T(max_lanes)) {
+        for (int l = 0; l < TGI_T(max_lanes); ++l) lane[l] = TGI_T(larger_or_nan)(x[i + l], lane[l]);
+    }
+    for (int l = 0; l < TGI_T(max_lanes); ++l) best = TGI_T(larger_or_nan)(lane[l], best);
+    for (; i < n; ++i) best = TGI_T(larger_or_nan)(x[i], best);
+    return best;
+}
+
+static void TGI_T(max_windows)(const tgi_windows *w, const tgi_window *window, tgi_span whole, const void *x_,
+                               void *y_)
+{
+    const tgi_real *const x = (const tgi_real *)x_;
+    tgi_real *const y = (tgi_real *)y_;
+    for (int64_t o = 0; o < w->out; ++o) {
+        if (o == whole.first) o = whole.end;
+        if (o == w->out) break;
+        const int64_t first = window[o].first, n = window[o].end - first;
+        tgi_real best = y[o];
+        if (n >= TGI_T(max_lanes) && w->dilation == 1) {
+            const tgi_real largest = TGI_T(largest_of_long)(x + first, n);
+            best = TGI_T(larger_or_nan)(largest, best);
+        } else {
+            for (int64_t j = 0; j < n; j += w->dilation) best = TGI_T(larger_or_nan)(x[first + j], best);
+        }
+        y[o] = best;
+    }
+    if (whole.first == whole.end) return;
+    const tgi_real *const from = x + window[whole.first].first;
+    const int64_t n = whole.end - whole.first, stride = w->stride, dilation = w->dilation;
+    tgi_real *const to = y + whole.first;
+    for (int64_t k = 0; k < w->kernel; ++k) {
+        const tgi_real *const tap = from + k * dilation;
+        if (stride == 1)
+            for (int64_t o = 0; o < n; ++o) to[o] = TGI_T(larger_or_nan)(tap[o], to[o]);
+        else if (stride == 2)
+            for (int64_t o = 0; o < n; ++o) to[o] = TGI_T(larger_or_nan)(tap[2 * o], to[o]);
+        else
+            for (int64_t o = 0; o < n; ++o) to[o] = TGI_T(larger_or_nan)(tap[o * stride], to[o]);
+    }
+}
+
+static void TGI_T(add_at_places)(void *dx_, int64_t start, int64_t n, const void *g_, const int64_t *index,
+                                 int64_t out)
+{
+    const tgi_real *const g = (const tgi_real *)g_;
+    tgi_real *const dx = (tgi_real *)dx_;
+    for (int64_t o = 0; o < out; ++o) {
+        const uint64_t at = (uint64_t)index[o] - (uint64_t)start;
+        if (at < (uint64_t)n) dx[at] += g[o];
+    }
+}
+
+static void TGI_T(sum_windows)(const tgi_windows *w, const tgi_window *window, tgi_span whole, const void *x_,
+                               void *y_)
+{
+    const tgi_real *const x = (const tgi_real *)x_;
+    tgi_real *const y = (tgi_real *)y_;
+    for (int64_t o = 0; o < w->out && tgi_interpolates(w); ++o) { /* two elements at most, without a branch */
+        const int64_t last = window[o].end - 1;
+        const tgi_real second = x[last] * (tgi_real)window[o].weight[1];
+        y[o] = x[window[o].first] * (tgi_real)window[o].weight[0] + (last > window[o].first ? second : 0);
+    }
+    for (int64_t o = 0; o < w->out && !tgi_interpolates(w); ++o) {
+        tgi_real sum = 0;
+        if (o == whole.first) o = whole.end;
+        if (o == w->out) break;
+        for (int64_t j = window[o].first + 1; j < window[o].end; ++j) sum += x[j];
+        y[o] = x[window[o].first] * (tgi_real)window[o].weight[0] + sum * (tgi_real)window[o].weight[1];
+    }
+    if (whole.first == whole.end) return;
+    const tgi_real *const from = x + window[whole.first].first, weight = (tgi_real)window[whole.first].weight[0];
+    const int64_t n = whole.end - whole.first, stride = w->stride;
+    tgi_real *const to = y + whole.first;
+    for (int64_t o = 0; o < n; ++o) to[o] = from[o * stride];
+    for (int64_t k = 1; k < w->kernel; ++k)
+        for (int64_t o = 0; o < n; ++o) to[o] += from[o * stride + k];
+    for (int64_t o = 0; o < n; ++o) to[o] *= weight;
+}
+
+static void TGI_T(spread_windows)(const tgi_windows *w, const tgi_window *window, tgi_span whole, const void *x_,
+                                  void *y_)
+{
+    const tgi_real *const x = (const tgi_real *)x_;
+    tgi_real *const y = (tgi_real *)y_;
+    memset(y, 0, sizeof *y * (size_t)w->in);
+    for (int64_t o = 0; o < w->out; ++o) {
+        if (o == whole.first) o = whole.end;
+        if (o == w->out) break;
+        y[window[o].first] += x[o] * (tgi_real)window[o].weight[0];
+        for (int64_t j = window[o].first + 1; j < window[o].end; ++j) y[j] += x[o] * (tgi_real)window[o].weight[1];
+    }
+    if (whole.first == whole.end) return;
+    tgi_real *const to = y + window[whole.first].first, weight = (tgi_real)window[whole.first].weight[0];
+    const int64_t n = whole.end - whole.first, stride = w->stride;
+    const tgi_real *const from = x + whole.first;
+    for (int64_t k = 0; k < w->kernel; ++k)
+        for (int64_t o = 0; o < n; ++o) to[o * stride + k] += from[o] * weight;
+}
+
+static void TGI_T(add_weighted)(void *sum_, double weight, const void *x_, int64_t n)
+{
+    const tgi_real *const x = (const tgi_real *)x_, factor = (tgi_real)weight;
+    tgi_real *const sum = (tgi_real *)sum_;
+    for (int64_t j = 0; j < n; ++j) sum[j] += factor * x[j];
+}
+
+static const tgi_window_loops TGI_T(windows) = {TGI_T(max_windows), TGI_T(add_at_places), TGI_T(sum_windows),
+                                                TGI_T(spread_windows), TGI_T(add_weighted)};
+#endif
+
 TGI_LOOPS_END
 #undef tgi_real
 #undef tgi_whole
@@ -58642,10 +58639,12 @@ TGI_LOOPS_END
 #define TGI_F64_ROW(name) TGI_LIGHT(name##_f64)
 #define TGI_F64(name) TGI_V(name##_f64)
 #define TGI_FOURIER_F64 &TGI_V(fourier_f64)
+#define TGI_WINDOWS_F64 &TGI_LIGHT(windows_f64)
 #else
 #define TGI_F64_ROW(name) NULL
 #define TGI_F64(name) NULL
 #define TGI_FOURIER_F64 NULL
+#define TGI_WINDOWS_F64 NULL
 #endif
 TGI_PASS_BEGIN
 
@@ -58984,8 +58983,8 @@ static void TGI_V(lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row)
    passes and the choice among them.
    Types: tgi_gemm_tile has the panels, the tile and their steps; tgi_pool_run is that of a pool.
    Way: TGI_T(gemm_tile_of) of SIMD_TYPED is a tile for a number of rows and of vectors, the layouts of a that it can
-   read and the instruction that adds; for constants it is gemm_tile_f32, _f64, and where the set has them _short, _narrow
-   and _bf16.  That of i64 stands here.
+   read and the instruction that adds; for constants it is gemm_tile_f32, _f64, and where the set has them _short,
+   _narrow and _bf16.  That of i64 stands here.
    (1) The sums of a tile stay in registers from the first k to the last of the call.
    (2) The kernels are told where operands begin and how far their rows are apart, and know no shape beyond the tile.
    To add a tile: see GEMM. */
@@ -59295,6 +59294,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #endif
     TGI_V(slide),
     TGI_V(slide_weight),
+    {&TGI_LIGHT(windows_f32), TGI_WINDOWS_F64},
 #ifdef TG_NO_FFT
     {NULL, NULL},
 #else
