@@ -50519,34 +50519,44 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     OP(b8, TG_BOOL, uint8_t, int64_t, stored, (uint8_t)(value != 0))
 
 /* Where x belongs in a row of `size` elements: half of the rest is left in each step, and the choice of the half is no
-   branch, which could not be foretold.  y: the element `stored` as a number.  As entry searchsorted says it. */
+   branch, which could not be foretold.  As entry searchsorted says it. */
 typedef struct {
     tgi_iter iter; /* the other dims: of places, values, sorted and sorter */
     int64_t length, size, step[4];
     bool right, has_sorter;
 } tgi_search_job;
 
-#define TGI_SEARCH(name, dtype, type, number, y, as_stored)                                                \
-    static void tgi_search_##name(const tgi_search_job *job, char *const *at, int64_t first, int64_t end_) \
-    {                                                                                                      \
-        const int64_t step = job->step[2];                                                                 \
-        for (int64_t i = first; i < end_; ++i) {                                                           \
-            type stored = *(const type *)(const void *)(at[1] + i * job->step[1]);                         \
-            const number x = y;                                                                            \
-            int64_t start = 0, end = job->size;                                                            \
-            while (start < end) {                                                                          \
-                const int64_t middle = start + (end - start) / 2;                                          \
-                int64_t from = middle;                                                                     \
-                if (job->has_sorter) from = *(const int64_t *)(const void *)(at[3] + middle * job->step[3]); \
-                stored = *(const type *)(const void *)(at[2] + from * step);                               \
-                const bool behind = job->right ? !(y > x) : !(y >= x);                                     \
-                start = behind ? middle + 1 : start;                                                       \
-                end = behind ? end : middle;                                                               \
-            }                                                                                              \
-            *(int64_t *)(void *)(at[0] + i * job->step[0]) = start;                                        \
-        }                                                                                                  \
+/* Whether the element y stands before the place of x: it is less, or if `right`, not larger. */
+typedef bool (*tgi_before_fn)(const char *y, const char *x, bool right);
+#define TGI_BEFORE(name, dtype, type, number, as_number, as_stored)                            \
+    TGI_ALWAYS_INLINE bool tgi_is_before_##name(const char *y_, const char *x_, bool right)    \
+    {                                                                                          \
+        type stored = *(const type *)(const void *)y_;                                         \
+        const number y = as_number;                                                            \
+        stored = *(const type *)(const void *)x_;                                              \
+        const number x = as_number;                                                            \
+        return right ? !(y > x) : !(y >= x);                                                   \
     }
-TGI_ELEMENT_TYPES(TGI_SEARCH)
+TGI_ELEMENT_TYPES(TGI_BEFORE)
+
+TGI_ALWAYS_INLINE void tgi_search_places(const tgi_search_job *job, tgi_before_fn is_before, char *const *at,
+                                         int64_t first, int64_t end_)
+{
+    const int64_t step = job->step[2];
+    for (int64_t i = first; i < end_; ++i) {
+        const char *const x = at[1] + i * job->step[1];
+        int64_t start = 0, end = job->size;
+        while (start < end) {
+            const int64_t middle = start + (end - start) / 2;
+            int64_t from = middle;
+            if (job->has_sorter) from = *(const int64_t *)(const void *)(at[3] + middle * job->step[3]);
+            const bool behind = is_before(at[2] + from * step, x, job->right);
+            start = behind ? middle + 1 : start;
+            end = behind ? end : middle;
+        }
+        *(int64_t *)(void *)(at[0] + i * job->step[0]) = start;
+    }
+}
 
 /* Items: values, in the order of the rows. */
 static void tgi_search_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -50558,7 +50568,8 @@ static void tgi_search_range(const void *job_, int thread, int64_t first, int64_
         const int64_t begin = first % job->length;
         run = tgi_at_most(job->length - begin, end - first);
         switch ((int)job->iter.dtype[2]) {
-#define TGI_SEARCH_CASE(name, dtype, ...) case dtype: tgi_search_##name(job, cursor.at, begin, begin + run); break;
+#define TGI_SEARCH_CASE(name, dtype, ...) \
+    case dtype: tgi_search_places(job, tgi_is_before_##name, cursor.at, begin, begin + run); break;
             TGI_ELEMENT_TYPES(TGI_SEARCH_CASE)
 #undef TGI_SEARCH_CASE
         }
@@ -50829,37 +50840,47 @@ static void tgi_wide_combined(const tgi_index_block *b, int64_t width)
     }
 }
 
-/* width: of an element, in numbers. */
-#define TGI_ADD_ELEMENTS(name, inlined, type, sum)                                                         \
-    TGI_ALWAYS_INLINE void inlined(const tgi_index_block *block, bool flat, int64_t width)                 \
-    {                                                                                                      \
-        const int64_t size = (int64_t)sizeof(type), step = flat ? size : block->step;                      \
-        const int64_t like_step = block->like_step[1], x_step = flat ? 0 : block->x_step[1];               \
-        const int64_t index_step = flat ? 8 : block->index_step[1];                                        \
-        for (int64_t row = 0; row < block->n[0]; ++row) {                                                  \
-            const char *const index = block->index + row * block->index_step[0];                           \
-            const char *const src = block->like + row * block->like_step[0];                               \
-            char *const x = block->x + row * block->x_step[0];                                             \
-            for (int64_t i = 0; i < block->n[1]; ++i) {                                                    \
-                const int64_t at = tgi_index_at(index + i * index_step, flat || block->wide);              \
-                type *const to = (type *)(void *)(x + i * x_step + at * step);                             \
-                const type *const from = (const type *)(const void *)(src + i * like_step);                \
-                for (int64_t j = 0; j < width; ++j) {                                                      \
-                    const type a = to[j], b = from[j];                                                     \
-                    to[j] = (type)(sum);                                                                   \
-                }                                                                                          \
-            }                                                                                              \
-        }                                                                                                  \
-    }                                                                                                      \
-    static void name(const tgi_index_block *b)                                                             \
-    {                                                                                                      \
-        const int64_t width = b->size / (int64_t)sizeof(type);                                             \
-        if (width > 1) inlined(b, false, width);                                                           \
-        else if (tgi_is_flat_block(b)) inlined(b, true, 1);                                                \
-        else inlined(b, false, 1);                                                                         \
+/* *to = the sum of the two, or what the kind of the scatter makes of them. */
+typedef void (*tgi_combine_fn)(tgi_scatter_kind kind, char *to, const char *from);
+#define TGI_ADD_ELEMENT(name, type, sum)                                                                     \
+    TGI_ALWAYS_INLINE void tgi_add_element_##name(tgi_scatter_kind kind, char *to, const char *from)         \
+    {                                                                                                        \
+        const type a = *(const type *)(const void *)to, b = *(const type *)(const void *)from;               \
+        (void)kind;                                                                                          \
+        *(type *)(void *)to = (type)(sum);                                                                   \
     }
-#define TGI_ADD_ELEMENTS_OF(name, type, sum) TGI_ADD_ELEMENTS(tgi_add_block_##name, tgi_add_block_of_##name, type, sum)
-TGI_SUMS_OF_ELEMENTS(TGI_ADD_ELEMENTS_OF)
+TGI_SUMS_OF_ELEMENTS(TGI_ADD_ELEMENT)
+
+/* The elements of a block are combined with those of x.  width: of what an index moves, in numbers of `size` bytes. */
+TGI_ALWAYS_INLINE void tgi_combine_elements(const tgi_index_block *b, tgi_combine_fn combine, tgi_scatter_kind kind,
+                                            int64_t size, bool flat, int64_t width)
+{
+    const int64_t step = flat ? size : b->step, like_step = b->like_step[1];
+    const int64_t x_step = flat ? 0 : b->x_step[1], index_step = flat ? 8 : b->index_step[1];
+    for (int64_t row = 0; row < b->n[0]; ++row) {
+        const char *const index = b->index + row * b->index_step[0];
+        const char *const src = b->like + row * b->like_step[0];
+        char *const x = b->x + row * b->x_step[0];
+        for (int64_t i = 0; i < b->n[1]; ++i) {
+            char *const to = x + i * x_step + tgi_index_at(index + i * index_step, flat || b->wide) * step;
+            const char *const from = src + i * like_step;
+            for (int64_t j = 0; j < width; ++j) combine(kind, to + j * size, from + j * size);
+        }
+    }
+}
+
+TGI_ALWAYS_INLINE void tgi_add_block(const tgi_index_block *b, tgi_combine_fn add, int64_t size)
+{
+    if (b->size > size) tgi_combine_elements(b, add, TGI_SCATTER_ADD, size, false, b->size / size);
+    else if (tgi_is_flat_block(b)) tgi_combine_elements(b, add, TGI_SCATTER_ADD, size, true, 1);
+    else tgi_combine_elements(b, add, TGI_SCATTER_ADD, size, false, 1);
+}
+#define TGI_ADD_BLOCK(name, type, sum)                                   \
+    static void tgi_add_block_##name(const tgi_index_block *b)           \
+    {                                                                    \
+        tgi_add_block(b, tgi_add_element_##name, sizeof(type));       \
+    }
+TGI_SUMS_OF_ELEMENTS(TGI_ADD_BLOCK)
 
 static tgi_index_fn tgi_add_block_of(const tgi_index_block *b)
 {
@@ -50905,37 +50926,28 @@ TGI_COMBINED(float, a *x)
 TGI_COMBINED(double, a *x)
 TGI_COMBINED(int64_t, tgi_wrap_mul(a, x))
 
-/* A block whose elements are combined with those of x; the kind is a constant of each loop. */
-#define TGI_COMBINE_BLOCK(name, dtype, type, number, as_number, as_stored)                                            \
-    TGI_ALWAYS_INLINE void tgi_combine_elements_##name(const tgi_index_block *b, tgi_scatter_kind kind)               \
-    {                                                                                                                 \
-        const int64_t width = b->size / (int64_t)sizeof(type);                                                        \
-        for (int64_t row = 0; row < b->n[0]; ++row) {                                                                 \
-            for (int64_t i = 0; i < b->n[1]; ++i) {                                                                   \
-                const char *const index = b->index + row * b->index_step[0] + i * b->index_step[1];                   \
-                char *const x = b->x + row * b->x_step[0] + i * b->x_step[1];                                         \
-                const char *const src = b->like + row * b->like_step[0] + i * b->like_step[1];                        \
-                type *const to = (type *)(void *)(x + tgi_index_at(index, b->wide) * b->step);                        \
-                const type *const from = (const type *)(const void *)src;                                             \
-                for (int64_t j = 0; j < width; ++j) {                                                                 \
-                    type stored = to[j];                                                                              \
-                    const number old = as_number;                                                                     \
-                    stored = from[j];                                                                                 \
-                    const number value = tgi_combined_##number(kind, old, as_number);                                 \
-                    to[j] = as_stored;                                                                                \
-                }                                                                                                     \
-            }                                                                                                         \
-        }                                                                                                             \
-    }                                                                                                                 \
-    static void tgi_combine_block_##name(const tgi_index_block *b)                                                    \
-    {                                                                                                                 \
-        if (b->kind == TGI_SCATTER_PROD) tgi_combine_elements_##name(b, TGI_SCATTER_PROD);                            \
-        else if (b->kind == TGI_SCATTER_AMAX) tgi_combine_elements_##name(b, TGI_SCATTER_AMAX);                       \
-        else tgi_combine_elements_##name(b, TGI_SCATTER_AMIN);                                                        \
+#define TGI_COMBINE_ELEMENT(name, dtype, type, number, as_number, as_stored)                                 \
+    TGI_ALWAYS_INLINE void tgi_combine_element_##name(tgi_scatter_kind kind, char *to, const char *from)     \
+    {                                                                                                        \
+        type stored = *(const type *)(const void *)to;                                                       \
+        const number old = as_number;                                                                        \
+        stored = *(const type *)(const void *)from;                                                          \
+        const number value = tgi_combined_##number(kind, old, as_number);                                    \
+        *(type *)(void *)to = as_stored;                                                                     \
     }
-TGI_ELEMENT_TYPES(TGI_COMBINE_BLOCK)
+TGI_ELEMENT_TYPES(TGI_COMBINE_ELEMENT)
 
-#define TGI_COMBINE_CASE(name, dtype, ...) case dtype: tgi_combine_block_##name(b); break;
+/* The kind is a constant of each loop. */
+TGI_ALWAYS_INLINE void tgi_combine_block(const tgi_index_block *b, tgi_combine_fn combine, int64_t size)
+{
+    const int64_t width = b->size / size;
+    if (b->kind == TGI_SCATTER_PROD) tgi_combine_elements(b, combine, TGI_SCATTER_PROD, size, false, width);
+    else if (b->kind == TGI_SCATTER_AMAX) tgi_combine_elements(b, combine, TGI_SCATTER_AMAX, size, false, width);
+    else tgi_combine_elements(b, combine, TGI_SCATTER_AMIN, size, false, width);
+}
+
+#define TGI_COMBINE_CASE(name, dtype, type, ...) \
+    case dtype: tgi_combine_block(b, tgi_combine_element_##name, sizeof(type)); break;
 static void tgi_scatter_combined(const tgi_index_block *b)
 {
     const int64_t width = b->size / tgi_bytes_of(b->dtype);
@@ -51085,49 +51097,48 @@ static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_grad
 
 /* Of n <= TGI_TILE elements, steps in bytes: how many have a bit of `mask` set, which is all of a float's but its sign;
    and the places of those, in order. */
-#define TGI_FIND_BITS(type)                                                                                       \
-    static int64_t tgi_count_bits_##type(const char *at, int64_t step, int64_t n, uint64_t mask)                  \
-    {                                                                                                             \
-        const type bits = (type)mask;                                                                             \
-        uint32_t count = 0;                                                                                       \
-        for (int64_t i = 0; step == (int64_t)sizeof(type) && i < n; ++i)                                          \
-            count += (((const type *)(const void *)at)[i] & bits) != 0;                                           \
-        for (int64_t i = 0; step != (int64_t)sizeof(type) && i < n; ++i)                                          \
-            count += (*(const type *)(const void *)(at + i * step) & bits) != 0;                                  \
-        return count;                                                                                             \
-    }                                                                                                             \
-    static int64_t tgi_find_bits_##type(const char *at, int64_t step, int64_t n, uint64_t mask, int32_t *place)   \
-    {                                                                                                             \
-        const type bits = (type)mask;                                                                             \
-        int64_t count = 0;                                                                                        \
-        for (int64_t i = 0; i < n; ++i) { /* without a branch: every place is written, and kept if one is found */ \
-            place[count] = (int32_t)i;                                                                            \
-            count += (*(const type *)(const void *)(at + i * step) & bits) != 0;                                  \
-        }                                                                                                         \
-        return count;                                                                                             \
+typedef bool (*tgi_has_bits_fn)(const char *at, uint64_t mask);
+#define TGI_HAS_BITS(type)                                                      \
+    TGI_ALWAYS_INLINE bool tgi_has_bits_##type(const char *at, uint64_t mask)   \
+    {                                                                           \
+        return (*(const type *)(const void *)at & (type)mask) != 0;             \
     }
-TGI_LOOPS_BEGIN
-TGI_FIND_BITS(uint8_t)
-TGI_FIND_BITS(uint16_t)
-TGI_FIND_BITS(uint32_t)
-TGI_FIND_BITS(uint64_t)
-TGI_LOOPS_END
+TGI_HAS_BITS(uint8_t)
+TGI_HAS_BITS(uint16_t)
+TGI_HAS_BITS(uint32_t)
+TGI_HAS_BITS(uint64_t)
+
+TGI_ALWAYS_INLINE int64_t tgi_find_bits(tgi_has_bits_fn has_bits, int64_t size, const char *at, int64_t step, int64_t n,
+                                        uint64_t mask, int32_t *place)
+{
+    uint32_t count = 0;
+    if (place) { /* without a branch: every place is written, and kept if one is found */
+        int64_t found = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            place[found] = (int32_t)i;
+            found += has_bits(at + i * step, mask);
+        }
+        return found;
+    }
+    for (int64_t i = 0; step == size && i < n; ++i) count += has_bits(at + i * size, mask);
+    for (int64_t i = 0; step != size && i < n; ++i) count += has_bits(at + i * step, mask);
+    return count;
+}
 
 /* place: NULL, where only the number is asked for. */
+TGI_LOOPS_BEGIN
 static int64_t tgi_find_nonzero(tg_dtype dtype, const char *at, int64_t step, int64_t n, int32_t *place)
 {
     const int64_t size = tgi_bytes_of(dtype);
     const uint64_t all = UINT64_MAX >> (64 - 8 * size), mask = tgi_dtypes[dtype].floating ? all >> 1 : all;
     switch (size) {
-    case 1: return place ? tgi_find_bits_uint8_t(at, step, n, mask, place) : tgi_count_bits_uint8_t(at, step, n, mask);
-    case 2:
-        return place ? tgi_find_bits_uint16_t(at, step, n, mask, place) : tgi_count_bits_uint16_t(at, step, n, mask);
-    case 4:
-        return place ? tgi_find_bits_uint32_t(at, step, n, mask, place) : tgi_count_bits_uint32_t(at, step, n, mask);
-    default:
-        return place ? tgi_find_bits_uint64_t(at, step, n, mask, place) : tgi_count_bits_uint64_t(at, step, n, mask);
+    case 1: return tgi_find_bits(tgi_has_bits_uint8_t, 1, at, step, n, mask, place);
+    case 2: return tgi_find_bits(tgi_has_bits_uint16_t, 2, at, step, n, mask, place);
+    case 4: return tgi_find_bits(tgi_has_bits_uint32_t, 4, at, step, n, mask, place);
+    default: return tgi_find_bits(tgi_has_bits_uint64_t, 8, at, step, n, mask, place);
     }
 }
+TGI_LOOPS_END
 
 /* out [n, ndim]: the indices of the elements that stand place[i] behind the index `at`, in a tensor of these dims.
    at moves to the last of them. */
@@ -56237,7 +56248,15 @@ static inline uint16_t TGI_V(sum_of_f16)(uint16_t a, uint16_t b)
     return tgi_f32_to_f16(tgi_f16_to_f32(a) + tgi_f16_to_f32(b));
 #endif
 }
-TGI_ADD_ELEMENTS(TGI_V(add_f16), TGI_V(add_f16_of), uint16_t, TGI_V(sum_of_f16)(a, b))
+
+TGI_ALWAYS_INLINE void TGI_V(add_element_f16)(tgi_scatter_kind kind, char *to_, const char *from)
+{
+    uint16_t *const to = (uint16_t *)(void *)to_;
+    (void)kind;
+    *to = TGI_V(sum_of_f16)(*to, *(const uint16_t *)(const void *)from);
+}
+
+static void TGI_V(add_f16)(const tgi_index_block *b) { tgi_add_block(b, TGI_V(add_element_f16), sizeof(uint16_t)); }
 
 TGI_LOOPS_END
 #endif /* !TGI_SECOND_TYPE */
