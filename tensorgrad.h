@@ -95,8 +95,9 @@
    this, and for loops in f64, the file includes itself by its name, whatever that is; with GCC before 12 under another
    name than tensorgrad.h, and as part of a .c file, it works, but slowly.  Sums are in another order under each of the
    three, so that the last bits differ; under one of them a program gives the same bits in every run.  Products of
-   matrices in bf16 use AVX512_BF16, too, if the processor has it and is not Intel's, where f32 is faster: they take
-   denormals as 0.  Where the time of a program goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
+   matrices in bf16 use AMX if the processor has it and the system is Linux (TG_SIMD=avx512 asks for none), else
+   AVX512_BF16 if it has that and is not Intel's, where f32 is faster: both take denormals as 0.  Where the time of a
+   program goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
 
    SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.6 MB at -Os, the seconds those of gcc
    for the library at -O2, 38 in all; of a TG_NO_ macro what it saves beside TG_PLAIN.  `make sizes` measures them.
@@ -5088,13 +5089,13 @@ struct tgi_thread {
     struct tgi_grad_before *grads_before; /* the gradients that the capture has replaced */
     const struct tgi_backend *cpu;     /* its backend: see tgi_choose_backend; NULL until it is asked for */
     const struct tgi_kernels *kernels; /* of the CPU: see KERNELS; NULL until one runs */
+    int tiles; /* whether it may use their tiles, 1 or -1; 0: not known yet */
 
     /* scopes: the innermost frame, the list that new tensors join, and the list of those in no scope */
     tgi_frame *frame;
     tgi_link unscoped, *scope;
     uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
-    bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
-    bool warned_nan;       /* since anomaly mode was switched on: that a leaf has NaN */
+    bool warned_unscoped, must_warn_unscoped, warned_nan; /* that 10,000 tensors are in no scope; that a leaf has NaN */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
     /* lifetimes (see the invariants at the top of TENSOR) */
@@ -47675,6 +47676,29 @@ typedef struct {
 typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
 enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* of a, each those before it, too */
 
+/* A product of bf16 in tiles of the processor, which GEMM explains: c [32, 32] = a [32, k] times b [k, 32], or added to
+   c.  k is in blocks of 32.  a: its rows are a_row bytes apart, and its blocks a_step; b: panels [blocks][16][32] of
+   pairs of neighbours along k. */
+enum { TGI_SIDE = 32, TGI_SIDES = TGI_SIDE * TGI_SIDE };
+typedef struct {
+    int64_t blocks, a_row, a_step;
+    const char *a;
+    const uint32_t *b;
+    float *c;
+    bool adds;
+} tgi_tiles;
+
+/* begin, end: of a thread's use of the tiles.  pack: to [16 pairs, 32 lanes] = x [32 lanes, 32], or by_lanes [32 lanes,
+   16 pairs]; steps in elements, of which one is 1.  store: out [32, 32] of bf16, rows `step` apart, = c plus bias [32]
+   in each row, or of c transposed. */
+typedef struct {
+    void (*begin)(void);
+    void (*end)(void);
+    void (*pack)(uint32_t *to, const uint16_t *x, int64_t lane_step, int64_t step, bool by_lanes);
+    void (*multiply)(const tgi_tiles *t);
+    void (*store)(uint16_t *out, int64_t step, const float *c, const float *bias, bool transposed);
+} tgi_tile_loops;
+
 /* The product of few rows with a piece of a weight: see tgi_few_job.  Vectors are as long as those of the instruction
    set: sum [rows, groups, TGI_FEW] += x [rows, steps] times w [steps, groups, TGI_FEW], lane by lane.  copies: a vector
    of x is made of copies of one element; else it is one in memory.  pairs: w is bf16, of which a vector in memory makes
@@ -47863,6 +47887,7 @@ typedef struct tgi_kernels {
     tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
+    const tgi_tile_loops *tiles;       /* NULL: there are none */
     double (*dot[2])(const void *a, const void *b, int64_t n);
     void (*few_rows[2])(const tgi_few *f);
     bool reads_halves; /* see tgi_few */
@@ -48064,10 +48089,12 @@ TGI_LOOPS_END
 /* What is known only where the kernels of all instruction sets are: see SIMD. */
 static const tgi_kernels *tgi_choose_kernels(void);
 static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels);
+static bool tgi_may_use_tiles(const tgi_kernels *kernels);
 static const struct {
     const tgi_kernels *(*choose)(void);
     bool (*has_gemm_tile_bf16)(const tgi_kernels *kernels);
-} tgi_simd = {tgi_choose_kernels, tgi_has_gemm_tile_bf16};
+    bool (*may_use_tiles)(const tgi_kernels *kernels);
+} tgi_simd = {tgi_choose_kernels, tgi_has_gemm_tile_bf16, tgi_may_use_tiles};
 
 /* Whether the loops of SIMD_TYPED for this dtype were left out, since the file cannot include itself.  The entries then
    take other ways: those of PLAIN, or several ops. */
@@ -48092,6 +48119,15 @@ static inline const tgi_kernels *tgi_kernels_of(tgi_thread *S)
 {
     if (!S->kernels) S->kernels = tgi_new_kernels();
     return S->kernels;
+}
+
+/* The loops for tiles of bf16, or NULL.  The processor and the system are asked when a thread has its first product of
+   bf16: a permission that a program does not need would only make the frames of its signals larger. */
+static const tgi_tile_loops *tgi_tiles_of(tgi_thread *S)
+{
+    const tgi_kernels *const kernels = tgi_kernels_of(S);
+    if (S->tiles == 0) S->tiles = tgi_simd.may_use_tiles(kernels) ? 1 : -1;
+    return S->tiles > 0 ? kernels->tiles : NULL;
 }
 
 static const char *tgi_kernels_name(tgi_thread *S) { return tgi_kernels_of(S)->name; }
@@ -52153,11 +52189,11 @@ static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
    Way of a product: tgi_gemm_begin, then tgi_few_run if its rows or columns are few (tgi_is_few): tgi_few_range takes
    blocks, kernels->few_rows adds what a piece of the weight gives.  Else tgi_gemm_run: tgi_gemm_plan chooses tile,
    packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds (TGI_GEMM_KERNEL
-   in SIMD_GEMM).
+   in SIMD_GEMM).  In tiles of the processor: tgi_tiles_plan, tgi_tiles_range, tgi_tiles_block.
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
-   (2) f16 and bf16 are computed in f32, integers in i64; but for products of many rows in bf16 on a processor that
-       gains from AVX512_BF16 (tgi_has_gemm_tile_bf16).
+   (2) f16 and bf16 are computed in f32, integers in i64; but products of many rows in bf16 on a processor with tiles
+       for them (tgi_takes_tiles), or that gains from AVX512_BF16 (tgi_has_gemm_tile_bf16), by their instructions.
    (3) An operand is packed unless the kernel reads it as fast where it is (tgi_gemm_plan).
    To add a tile: its kernel in SIMD_GEMM, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
 
@@ -52474,14 +52510,15 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
 
 static int64_t tgi_round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-/* Divides the output into blocks of about equal size, and into so many that all threads have the same work.  A block of
-   few tiles is divided only if it has so many multiply-adds: half of it must be worth a thread. */
+/* Divides the output into blocks of about equal size, of these rows and columns at most, and into so many that all
+   threads have the same work.  A block of few tiles is divided only if it has so many multiply-adds: half of it must be
+   worth a thread. */
 enum { TGI_GEMM_LEAST = 1 << 20 };
-static void tgi_gemm_divide(tgi_gemm_job *job, int threads)
+static void tgi_gemm_divide(tgi_gemm_job *job, int threads, int64_t most_m, int64_t most_n)
 {
     const int64_t batches = job->batch.numel;
-    job->m_blocks = (job->m + TGI_GEMM_M - 1) / TGI_GEMM_M;
-    job->n_blocks = (job->n + TGI_GEMM_N - 1) / TGI_GEMM_N;
+    job->m_blocks = (job->m + most_m - 1) / most_m;
+    job->n_blocks = (job->n + most_n - 1) / most_n;
     for (;;) {
         const int64_t items = batches * job->m_blocks * job->n_blocks;
         job->m_block = tgi_round_up((job->m + job->m_blocks - 1) / job->m_blocks, job->mr);
@@ -52532,27 +52569,14 @@ static bool tgi_gemm_swaps(const tgi_gemm *g, tg_dtype compute, int mr, int nr)
     return tgi_round_up(g->m, nr) + 24 * g->m / g->k < tgi_round_up(g->m, mr) + 8;
 }
 
-/* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
-   neighbours in the order in which the kernel reads them, and it is read seldom or small enough to stay in the
-   cache.  Rows of b that are far apart do not stay there: they fall into few sets of it. */
-static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
+/* The sides of the product: those of out, or, if swap, those of out^T = b^T a^T. */
+static void tgi_gemm_sides(tgi_gemm_job *job, const void *bias, bool swap)
 {
     const tgi_gemm *g = job->gemm;
-    const int64_t size = tgi_bytes_of(job->compute);
-    const int type = tgi_compute_index(job->compute), nr = kernels->tile_cols[type];
     const tgi_matrix a = {g->a.dtype, (const char *)g->a.data, g->a_row, g->a_col};
     const tgi_matrix b = {g->b.dtype, (const char *)g->b.data, g->b_row, g->b_col};
-    job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
-    const bool f32 = job->compute == TG_F32 && !job->pairs;
-    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
-    const int mr = tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
-    job->kernels = kernels;
-    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
     job->m = swap ? g->n : g->m;
     job->n = swap ? g->m : g->n;
-    job->k = job->pairs ? (g->k + 1) / 2 : g->k;
-    job->mr = mr;
-    job->nr = nr;
     job->c_row = swap ? 1 : g->n;
     job->c_col = swap ? g->n : 1;
     job->a = swap ? tgi_transposed(b) : a;
@@ -52561,7 +52585,27 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->bias.data = g->adds ? (const char *)g->out.data : (const char *)bias; /* bias [n]: for every row of out */
     job->bias.row = g->adds ? job->c_row : swap;
     job->bias.col = g->adds ? job->c_col : !swap;
-    tgi_gemm_divide(job, threads);
+}
+
+/* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
+   neighbours in the order in which the kernel reads them, and it is read seldom or small enough to stay in the
+   cache.  Rows of b that are far apart do not stay there: they fall into few sets of it. */
+static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
+{
+    const tgi_gemm *g = job->gemm;
+    const int64_t size = tgi_bytes_of(job->compute);
+    const int type = tgi_compute_index(job->compute), nr = kernels->tile_cols[type];
+    job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
+    const bool f32 = job->compute == TG_F32 && !job->pairs;
+    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
+    const int mr = tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
+    job->kernels = kernels;
+    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
+    tgi_gemm_sides(job, bias, swap);
+    job->k = job->pairs ? (g->k + 1) / 2 : g->k;
+    job->mr = mr;
+    job->nr = nr;
+    tgi_gemm_divide(job, threads, TGI_GEMM_M, TGI_GEMM_N);
     const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
@@ -52576,6 +52620,172 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
     job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
+}
+
+/* ---- products of bf16 in tiles of the processor ----
+
+   Some processors (Intel's since 2023, by the name of AMX) have eight registers, called tiles, that hold a small matrix
+   each: 16 rows of 64 bytes, which are 16 numbers of f32 or 32 of bf16.  One instruction multiplies two of them,
+
+       c [16, 16] of f32 += a [16, 32] of bf16 times b [32, 16] of bf16
+
+   8192 multiply-adds in 16 cycles, 16 times as many as vectors of f32 do.  A row of a is 32 neighbours along k.  A row
+   of b is two neighbours along k of each of 16 columns, as b lies in panels of pairs: pair, column, element of the
+   pair.  Four tiles hold the sums c [32, 32] of two tiles of a and two of b, so that each tile that is loaded is used
+   twice.  Sums are kept and rounded in f32; denormals, of operands and of sums, are taken as 0.
+
+   A program must ask the system before it uses tiles (tgi_may_use_tiles), and a thread must say what shape they have
+   before, and that it no longer needs them after (begin and end of tgi_tile_loops). */
+
+enum { TGI_TILES_K = 512, TGI_TILES_M = 1536, TGI_TILES_N = 512 }; /* of a slice; of a block */
+
+/* to = 32 lanes of x, 32 elements each, as tgi_tile_loops packs them, with zeros where x has fewer. */
+static void tgi_tiles_pack(const tgi_tile_loops *loops, uint32_t *to, const uint16_t *x, int64_t lane_step,
+                           int64_t step, int64_t lanes, int64_t n, bool by_lanes)
+{
+    if (lanes >= TGI_SIDE && n >= TGI_SIDE && (lane_step == 1 || step == 1)) {
+        loops->pack(to, x, lane_step, step, by_lanes);
+        return;
+    }
+    uint16_t part[TGI_SIDES];
+    const bool turned = lane_step == 1; /* part has lanes side by side, too */
+    const int64_t rows = tgi_at_most(turned ? n : lanes, TGI_SIDE), cols = tgi_at_most(turned ? lanes : n, TGI_SIDE);
+    const int64_t row = turned ? step : lane_step, col = turned ? lane_step : step;
+    memset(part, 0, sizeof part);
+    for (int64_t i = 0; i < rows; ++i, x += row) {
+        uint16_t *const to_row = part + i * TGI_SIDE;
+        if (col == 1) memcpy(to_row, x, (size_t)cols * sizeof *x);
+        for (int64_t j = 0; col != 1 && j < cols; ++j) to_row[j] = x[j * col];
+    }
+    loops->pack(to, part, turned ? 1 : (int64_t)TGI_SIDE, turned ? (int64_t)TGI_SIDE : 1, by_lanes);
+}
+
+/* Elements [k, k + n) of x's lanes, columns or rows, from number `lane` on: at most 32. */
+static void tgi_tiles_panel(const tgi_gemm_job *job, uint32_t *to, tgi_matrix x, bool columns, int64_t lane,
+                            int64_t lanes, int64_t k, int64_t n)
+{
+    const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
+    const uint16_t *from = (const uint16_t *)(const void *)x.data + lane * lane_step + k * step;
+    for (; n > 0; n -= TGI_SIDE, from += TGI_SIDE * step, to += TGI_SIDES / 2)
+        tgi_tiles_pack(job->kernels->tiles, to, from, lane_step, step, lanes, n, !columns);
+}
+
+/* out, where element [i, j] of the job is: `rows` and `cols` of the sums c and of the bias. */
+static void tgi_tiles_store(const tgi_gemm_job *job, uint16_t *out, const float *c, const float *bias, int64_t rows,
+                            int64_t cols)
+{
+    const bool transposed = job->c_row == 1;
+    const int64_t step = transposed ? job->c_col : job->c_row;
+    const int64_t lines = transposed ? cols : rows, n = tgi_at_most(transposed ? rows : cols, TGI_SIDE);
+    if (rows >= TGI_SIDE && cols >= TGI_SIDE) {
+        job->kernels->tiles->store(out, step, c, bias, transposed);
+        return;
+    }
+    uint16_t whole[TGI_SIDES];
+    job->kernels->tiles->store(whole, TGI_SIDE, c, bias, transposed);
+    for (int64_t line = 0; line < lines && line < TGI_SIDE; ++line)
+        memcpy(out + line * step, whole + line * TGI_SIDE, (size_t)n * sizeof *out);
+}
+
+/* The bias of 32 rows or columns of the job, from number `first` of n on. */
+static void tgi_tiles_bias(const tgi_gemm_job *job, float *bias, int64_t first, int64_t n)
+{
+    const float *const from = (const float *)(const void *)job->bias.data;
+    for (int64_t i = 0; i < TGI_SIDE; ++i) bias[i] = from && first + i < n ? from[first + i] : 0;
+}
+
+/* A block of the output, rows [i0, i1) and columns [j0, j1); out: its first element.  scratch: panels of b, a panel of
+   a, and the sums, of one 32 x 32 of them, or of all if there are several slices. */
+static void tgi_tiles_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, uint16_t *out, int64_t i0, int64_t i1,
+                            int64_t j0, int64_t j1, char *scratch)
+{
+    uint32_t *const b_panels = (uint32_t *)(void *)scratch, *const a_panel = b_panels + job->b_bytes / 4;
+    float *const sums = (float *)(void *)(a_panel + job->a_bytes / 4), bias[TGI_SIDE];
+    const bool by_row = job->c_row == 1, one_slice = job->slice >= job->k;
+    tgi_tiles t;
+    for (int64_t k = 0; k < job->k; k += job->slice) {
+        const int64_t n = tgi_at_most(job->k - k, job->slice), panel = tgi_round_up(n, TGI_SIDE) * TGI_SIDE / 2;
+        float *c = sums;
+        for (int64_t j = j0; j < j1; j += TGI_SIDE)
+            tgi_tiles_panel(job, b_panels + (j - j0) / TGI_SIDE * panel, b, true, j, j1 - j, k, n);
+        t.blocks = tgi_round_up(n, TGI_SIDE) / TGI_SIDE;
+        t.adds = k > 0;
+        for (int64_t i = i0; i < i1; i += TGI_SIDE) {
+            const char *const lies = a.data + (i * a.row + k * a.col) * 2;
+            const bool packs = !job->each || i1 - i < TGI_SIDE || n % TGI_SIDE != 0;
+            if (packs) tgi_tiles_panel(job, a_panel, a, false, i, i1 - i, k, n);
+            if (by_row) tgi_tiles_bias(job, bias, i, job->m);
+            t.a = packs ? (const char *)a_panel : lies;
+            t.a_row = packs ? 2 * TGI_SIDE : 2 * a.row;
+            t.a_step = packs ? 2 * TGI_SIDES : 2 * TGI_SIDE;
+            for (int64_t j = j0; j < j1; j += TGI_SIDE, c += one_slice ? 0 : TGI_SIDES) {
+                t.b = b_panels + (j - j0) / TGI_SIDE * panel;
+                t.c = c;
+                job->kernels->tiles->multiply(&t);
+                if (k + n < job->k) continue;
+                if (!by_row) tgi_tiles_bias(job, bias, j, job->n);
+                tgi_tiles_store(job, out + (i - i0) * job->c_row + (j - j0) * job->c_col, c, bias, i1 - i, j1 - j);
+            }
+        }
+    }
+}
+
+/* As tgi_gemm_range. */
+static void tgi_tiles_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_gemm_job *job = (const tgi_gemm_job *)job_;
+    char *scratch = job->scratch.each + (size_t)thread * job->scratch.bytes;
+    scratch += 63 & (0 - (uintptr_t)scratch); /* tiles are loaded faster from whole lines of the cache */
+    job->kernels->tiles->begin();
+    for (; first < end; ++first) {
+        const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
+        const int64_t i0 = block / job->n_blocks * job->m_block, j0 = block % job->n_blocks * job->n_block;
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
+        tgi_matrix a = job->a, b = job->b;
+        a.data = cursor.at[job->a_operand];
+        b.data = cursor.at[3 - job->a_operand];
+        uint16_t *const out = (uint16_t *)(void *)cursor.at[0] + i0 * job->c_row + j0 * job->c_col;
+        tgi_tiles_block(job, a, b, out, i0, tgi_at_most(job->m, i0 + job->m_block), j0,
+                        tgi_at_most(job->n, j0 + job->n_block), scratch);
+    }
+    job->kernels->tiles->end();
+}
+
+/* Whether a product is computed in tiles: not if k is so short that a tile would be filled for little, as measured. */
+static bool tgi_takes_tiles(tgi_thread *S, const tgi_gemm *g)
+{
+    return g->out.dtype == TG_BF16 && g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && !g->adds &&
+           (g->k >= TGI_SIDE || (g->k >= 16 && g->m >= TGI_SIDE && g->n >= TGI_SIDE)) && tgi_tiles_of(S);
+}
+
+/* What is done beside the multiply-adds, of the product or of its transpose, out^T = b^T a^T, in cycles: to pack 32 by
+   32 elements takes 170 as columns (b) and 35 as rows (a) where neighbours lie along k, else 100 and 230; to store as
+   many takes 64, and transposed 300. */
+static int64_t tgi_tiles_cost(const tgi_gemm *g, bool swap)
+{
+    const int64_t m = (g->m + TGI_SIDE - 1) / TGI_SIDE, n = (g->n + TGI_SIDE - 1) / TGI_SIDE, k = g->k / TGI_SIDE + 1;
+    const int64_t a = swap ? (g->a_col == 1 ? 170 : 100) : g->a_col == 1 ? 35 : 230;
+    const int64_t b = swap ? (g->b_row == 1 ? 35 : 230) : g->b_row == 1 ? 170 : 100;
+    return m * k * a + n * k * b + m * n * (swap ? 300 : 64);
+}
+
+static void tgi_tiles_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const void *bias, int threads)
+{
+    const tgi_gemm *g = job->gemm;
+    tgi_gemm_sides(job, bias, tgi_tiles_cost(g, true) < tgi_tiles_cost(g, false));
+    job->kernels = kernels;
+    job->k = g->k;
+    job->mr = job->nr = TGI_SIDE;
+    tgi_gemm_divide(job, threads, TGI_TILES_M, TGI_TILES_N);
+    const int64_t slices = (job->k + TGI_TILES_K - 1) / TGI_TILES_K, lines = (uintptr_t)job->a.data % 64 == 0;
+    job->slice = tgi_round_up((job->k + slices - 1) / slices, TGI_SIDE);
+    job->each = job->a.col == 1 && lines && job->a.row % TGI_SIDE == 0 &&
+                tgi_gemm_rows_fit(TGI_SIDE, job->a.row, 2); /* a is read where it lies */
+    job->a_bytes = (size_t)(TGI_SIDE * job->slice * 2);
+    job->b_bytes = (size_t)(tgi_round_up(job->n_block, TGI_SIDE) * job->slice * 2);
+    const int64_t tiles = tgi_round_up(job->m_block, TGI_SIDE) * tgi_round_up(job->n_block, TGI_SIDE);
+    job->scratch.bytes = job->a_bytes + job->b_bytes + 64 +
+                         (size_t)(slices > 1 ? tiles : (int64_t)TGI_SIDES) * sizeof(float);
 }
 
 /* ---- few rows: y [rows, outputs] = x [rows, k] times w [k, outputs], where w is read from memory once ----
@@ -52788,9 +52998,9 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
 }
 
 /* Whether the product is one of few rows, of a layout that is read as it lies; fills in the job but for its plan. */
-static bool tgi_is_few(const tgi_gemm *g, const tgi_kernels *kernels, tgi_few_job *job)
+static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
 {
-    const bool tile = g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels); /* a fast one: denormals are 0 */
+    const bool tile = g->b.dtype == TG_BF16 && (tgi_simd.has_gemm_tile_bf16(tgi_kernels_of(S)) || tgi_tiles_of(S));
     const tgi_matrix a = {g->a.dtype, NULL, g->a_row, g->a_col}, b = {g->b.dtype, NULL, g->b_row, g->b_col};
     const bool turned = g->n < g->m; /* the columns are few: y^T = b^T a^T */
     job->rows = turned ? g->n : g->m;
@@ -52896,11 +53106,12 @@ static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, dou
     if (tgi_blas_gemm(job, bias, work)) return true;
 #endif
     const int threads = tgi_threads_for(S, work);
-    tgi_gemm_plan(job, tgi_kernels_of(S), bias, threads);
+    const bool tiles = tgi_takes_tiles(S, job->gemm);
+    (tiles ? tgi_tiles_plan : tgi_gemm_plan)(job, tgi_kernels_of(S), bias, threads);
     const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
     const int parts = (int)tgi_at_most(items, threads);
     if (!tgi_scratch_alloc(S, "matmul", &job->scratch, job->scratch.bytes, parts)) return false;
-    tgi_parallel_for(parts, items, tgi_gemm_range, job);
+    tgi_parallel_for(parts, items, tiles ? tgi_tiles_range : tgi_gemm_range, job);
     tgi_free(S, job->scratch.each, job->scratch.total);
     return true;
 }
@@ -52986,7 +53197,7 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
 static bool tgi_product_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, double work)
 {
     tgi_few_job few;
-    if (job->compute == TG_I64 || !tgi_is_few(job->gemm, tgi_kernels_of(S), &few))
+    if (job->compute == TG_I64 || !tgi_is_few(S, job->gemm, &few))
         return tgi_gemm_run(S, job, bias, work);
     few.batch = job->batch;
     few.compute = job->compute;
@@ -59037,6 +59248,140 @@ static void TGI_V(gemm_tile_i64)(const tgi_gemm_tile *t)
     }
 }
 
+#ifdef TGI_HAS_TILES
+/* The tiles, as GEMM explains them: numbers 0 to 3 hold the sums, 4 and 5 tiles of a, 6 and 7 tiles of b.  Compilers do
+   not use these registers themselves, so that a sequence of single instructions may keep numbers there. */
+#define TGI_TILE_LOAD(tile, from, step)                                                               \
+    __asm__ volatile("tileloadd {(%0,%1,1), %%tmm" #tile "|tmm" #tile ", [%0+%1*1]}" : : "r"(from),   \
+                     "r"((int64_t)(step)) : "memory")
+#define TGI_TILE_STORE(tile, to, step)                                                                \
+    __asm__ volatile("tilestored {%%tmm" #tile ", (%0,%1,1)|[%0+%1*1], tmm" #tile "}" : : "r"(to),    \
+                     "r"((int64_t)(step)) : "memory")
+#define TGI_TILE_ZERO(tile) __asm__ volatile("tilezero {%%tmm" #tile "|tmm" #tile "}" : :)
+#define TGI_TILE_MULTIPLY(c, a, b) \
+    __asm__ volatile("tdpbf16ps {%%tmm" #b ", %%tmm" #a ", %%tmm" #c "|tmm" #c ", tmm" #a ", tmm" #b "}" : :)
+
+/* Eight tiles of 16 rows of 64 bytes. */
+static void tgi_tiles_begin(void)
+{
+    struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } shape;
+    memset(&shape, 0, sizeof shape);
+    shape.palette = 1;
+    for (int i = 0; i < 8; ++i) shape.bytes[i] = 64, shape.rows[i] = 16;
+    __asm__ volatile("ldtilecfg %0" : : "m"(shape));
+}
+
+static void tgi_tiles_end(void) { __asm__ volatile("tilerelease" : :); }
+
+static void tgi_tiles_multiply(const tgi_tiles *t)
+{
+    const char *a = t->a, *b = (const char *)t->b;
+    const int64_t a_row = t->a_row, a_step = t->a_step, a_below = 16 * a_row;
+    enum { B_ROW = TGI_SIDE * 4, C_ROW = TGI_SIDE * 4 };
+    float *const c = t->c;
+    if (t->adds) {
+        TGI_TILE_LOAD(0, c, C_ROW);
+        TGI_TILE_LOAD(1, c + 16, C_ROW);
+        TGI_TILE_LOAD(2, c + 16 * TGI_SIDE, C_ROW);
+        TGI_TILE_LOAD(3, c + 16 * TGI_SIDE + 16, C_ROW);
+    } else {
+        TGI_TILE_ZERO(0);
+        TGI_TILE_ZERO(1);
+        TGI_TILE_ZERO(2);
+        TGI_TILE_ZERO(3);
+    }
+    for (int64_t k = t->blocks; k > 0; --k, a += a_step, b += 16 * B_ROW) {
+        TGI_TILE_LOAD(4, a, a_row);
+        TGI_TILE_LOAD(6, b, B_ROW);
+        TGI_TILE_MULTIPLY(0, 4, 6);
+        TGI_TILE_LOAD(7, b + 64, B_ROW);
+        TGI_TILE_MULTIPLY(1, 4, 7);
+        TGI_TILE_LOAD(5, a + a_below, a_row);
+        TGI_TILE_MULTIPLY(2, 5, 6);
+        TGI_TILE_MULTIPLY(3, 5, 7);
+    }
+    TGI_TILE_STORE(0, c, C_ROW);
+    TGI_TILE_STORE(1, c + 16, C_ROW);
+    TGI_TILE_STORE(2, c + 16 * TGI_SIDE, C_ROW);
+    TGI_TILE_STORE(3, c + 16 * TGI_SIDE + 16, C_ROW);
+}
+
+/* 16 vectors of 16 numbers transposed.  The place of a number is its row and its column, of four bits each; to put
+   vectors i and i + 8 together, number by number, turns these eight bits by one, and four times exchanges them. */
+typedef uint32_t tgi_lanes __attribute__((__vector_size__(64), __aligned__(2), __may_alias__));
+typedef uint32_t tgi_lanes_at __attribute__((__vector_size__(64)));
+static inline void tgi_tiles_turn(tgi_lanes *x)
+{
+    tgi_lanes y[16];
+    TGI_UNROLL
+    for (int round = 0; round < 2; ++round) {
+        TGI_UNROLL
+        for (int i = 0; i < 8; ++i) {
+            y[2 * i] = TGI_LOW_16(x[i], x[i + 8], tgi_lanes_at);
+            y[2 * i + 1] = TGI_HIGH_16(x[i], x[i + 8], tgi_lanes_at);
+        }
+        TGI_UNROLL
+        for (int i = 0; i < 8; ++i) {
+            x[2 * i] = TGI_LOW_16(y[i], y[i + 8], tgi_lanes_at);
+            x[2 * i + 1] = TGI_HIGH_16(y[i], y[i + 8], tgi_lanes_at);
+        }
+    }
+}
+
+static void tgi_tiles_pack_loop(uint32_t *to, const uint16_t *x, int64_t lane_step, int64_t step, bool by_lanes)
+{
+    if (step == 1 && by_lanes) {
+        for (int i = 0; i < TGI_SIDE; ++i) ((tgi_lanes *)to)[i] = *(const tgi_lanes *)(x + i * lane_step);
+        return;
+    }
+    for (int half = 0; half < 2; ++half) { /* of the lanes */
+        tgi_lanes pair[16];
+        for (int k = 0; k < 16 && step != 1; ++k) { /* pair k of each lane */
+            const uint16_t *const low = x + half * 16 + 2 * k * step, *const high = low + step;
+            for (int lane = 0; lane < 16; ++lane) ((uint32_t *)&pair[k])[lane] = low[lane] | (uint32_t)high[lane] << 16;
+        }
+        TGI_UNROLL
+        for (int lane = 0; lane < 16 && step == 1; ++lane)
+            pair[lane] = *(const tgi_lanes *)(x + (half * 16 + lane) * lane_step);
+        if (by_lanes || step == 1) tgi_tiles_turn(pair);
+        TGI_UNROLL
+        for (int i = 0; i < 16; ++i) ((tgi_lanes *)to)[by_lanes ? half * 16 + i : 2 * i + half] = pair[i];
+    }
+}
+
+/* The elements of low and high, rounded to bf16, in this order. */
+static inline tgi_lanes tgi_tiles_round(TGI_V(vector_f32) low, TGI_V(vector_f32) high)
+{
+    tgi_lanes both;
+    __asm__("vcvtne2ps2bf16 {%1, %2, %0|%0, %2, %1}" : "=v"(both) : "v"(low), "v"(high));
+    return both;
+}
+
+static void tgi_tiles_store_loop(uint16_t *out, int64_t step, const float *c, const float *bias, bool transposed)
+{
+    typedef uint16_t halves __attribute__((__vector_size__(64)));
+    const TGI_V(vector_f32) *const row = (const TGI_V(vector_f32) *)c, *const add = (const TGI_V(vector_f32) *)bias;
+    for (int i = 0; i < TGI_SIDE && !transposed; ++i, out += step)
+        *(tgi_lanes *)out = tgi_tiles_round(row[2 * i] + add[0], row[2 * i + 1] + add[1]);
+    for (int half = 0; half < 2 && transposed; ++half) { /* of the columns */
+        tgi_lanes pair[16];
+        TGI_UNROLL
+        for (int i = 0; i < 16; ++i) { /* rows 2 i and 2 i + 1 of each column side by side */
+            const halves both = (halves)tgi_tiles_round(row[4 * i + half] + bias[2 * i],
+                                                        row[4 * i + 2 + half] + bias[2 * i + 1]);
+            pair[i] = (tgi_lanes)TGI_PLACES(both, both, halves, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                            8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        tgi_tiles_turn(pair);
+        TGI_UNROLL
+        for (int i = 0; i < 16; ++i, out += step) *(tgi_lanes *)out = pair[i];
+    }
+}
+
+static const tgi_tile_loops tgi_tile_loops_amx = {tgi_tiles_begin, tgi_tiles_end, tgi_tiles_pack_loop,
+                                                  tgi_tiles_multiply, tgi_tiles_store_loop};
+#endif
+
 /* y, index [n] (index may be NULL): the largest of each window, the last NaN if it has any, and its index.  x: the
    first one's corner.  Four windows at a time; the last four may have some of the ones before again. */
 #ifdef TGI_HAS_VECTORS
@@ -59259,6 +59604,11 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     NULL,
 #endif
+#ifdef TGI_HAS_TILES
+    &tgi_tile_loops_amx,
+#else
+    NULL,
+#endif
     {TGI_V(row_dot_f32), TGI_F64_ROW(row_dot)},
     {TGI_V(few_rows_f32), TGI_F64(few_rows)},
 #ifdef TGI_READS_HALVES
@@ -59373,6 +59723,9 @@ TGI_LOOPS_END
 #endif
 #if (defined(__clang__) && __clang_major__ >= 14) || (!defined(__clang__) && __GNUC__ >= 11)
 #define TGI_HAS_BF16_PAIRS /* for AVX512_BF16, which not every processor with AVX-512 has */
+#if defined(__linux__) && defined(__LP64__)
+#define TGI_HAS_TILES /* for AMX */
+#endif
 #endif
 #include TG_SELF
 #ifndef TGI_CAME
@@ -59431,6 +59784,28 @@ static bool tgi_has_gemm_tile_bf16(const tgi_kernels *kernels)
     if (kernels == &tgi_kernels_avx512 && __builtin_cpu_is("intel")) return false;
 #endif
     return kernels->gemm_tile_bf16 != NULL;
+}
+
+/* Whether there are loops for tiles, the processor has tiles of bf16 (AMX), and the system lets this process use them:
+   Linux gives each thread that does room to save them, 8 KiB, after arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA).  What
+   is missing, also a system that does not know them, is no error: products are computed in vectors.  TG_SIMD=avx512
+   asks for these. */
+static bool tgi_may_use_tiles(const tgi_kernels *kernels)
+{
+#ifdef TGI_HAS_TILES
+    enum { ARCH_PRCTL = 158, ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    const char *const wish = getenv("TG_SIMD");
+    uint32_t leaf = 7, sub_leaf = 0, ebx, features;
+    long answer = ARCH_PRCTL;
+    if (!kernels->tiles || (wish && strcmp(wish, "avx512") == 0) || !__builtin_cpu_supports("avx512bf16")) return false;
+    __asm__ volatile("cpuid" : "+a"(leaf), "=b"(ebx), "+c"(sub_leaf), "=d"(features));
+    if (!(features >> 22 & 1) || !(features >> 24 & 1)) return false; /* AMX-BF16, AMX-TILE */
+    __asm__ volatile("syscall" : "+a"(answer) : "D"((long)ARCH_REQ_XCOMP_PERM), "S"((long)XTILEDATA)
+                     : "rcx", "r11", "memory");
+    return answer == 0;
+#else
+    return kernels->tiles != NULL;
+#endif
 }
 
 #if defined(__clang__) && !defined(TG_ALLOW_FAST_MATH) && __clang_major__ >= 12 && !defined(__wasm__)

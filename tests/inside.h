@@ -14,9 +14,10 @@ void inside_print_first_errors(void);   /* the handler of a program that has set
 void inside_compose(bool on);           /* fused ops of this thread are composed of others */
 /* What this thread makes on the CPU is from now on of the plain backend; with false again of the one that is usual. */
 void inside_plain(bool on);
-/* Products of this thread with the instruction for bf16; whether there is one, which is not known where act III is in
-   another object. */
-bool inside_bf16_tile(bool use);
+/* How this thread computes products of bf16: in f32, by the instruction for pairs of bf16, by tiles; -1: as is usual.
+   Whether the processor can, which is not known where act III is in another object; if not, they are computed in f32. */
+enum { INSIDE_BF16_IN_F32, INSIDE_BF16_PAIRS, INSIDE_BF16_TILES, INSIDE_BF16_WAYS };
+bool inside_bf16_way(int way);
 /* Name of the i-th op of the table, whether it has a rule, and its formula; NULL after the last. */
 const char *inside_op(int i, bool *has_rule, const char **formula);
 /* What the row of the op says of each of its calls, as a sum of these: input 0 is floating point; there is a dim of input

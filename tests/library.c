@@ -22,17 +22,20 @@ void inside_compose(bool on) { tgi_self()->composes = on; }
 void inside_plain(bool on) { tgi_self()->cpu = on ? &tgi_plain : NULL; /* chosen where it is asked for */ }
 
 #if defined(TG_PLAIN) || defined(TG_KERNELS_ELSEWHERE)
-bool inside_bf16_tile(bool use) { return use && false; }
+bool inside_bf16_way(int way) { return way < 0; }
 #else
-bool inside_bf16_tile(bool use)
+bool inside_bf16_way(int way)
 {
     static tgi_kernels copy;
     tgi_thread *self = tgi_self();
     self->kernels = NULL;
+    self->tiles = 0;
+    if (way < 0) return true;
     copy = *tgi_kernels_of(self);
-    if (!use) copy.gemm_tile_bf16 = NULL;
+    if (way != INSIDE_BF16_PAIRS) copy.gemm_tile_bf16 = NULL;
+    if (way != INSIDE_BF16_TILES) copy.tiles = NULL;
     self->kernels = &copy;
-    return tgi_has_gemm_tile_bf16(&copy);
+    return way == INSIDE_BF16_TILES ? tgi_tiles_of(self) != NULL : tgi_has_gemm_tile_bf16(&copy);
 }
 #endif
 

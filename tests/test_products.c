@@ -174,24 +174,72 @@ static void check_bf16_products(bool plain)
     }
 }
 
-/* With the tile for bf16, and without, as on a processor without the instruction for it. */
+/* By each way that the processor has. */
 TEST(bf16_products)
 {
+    static const char *const name[] = {"in f32", "by the instruction for pairs (AVX512_BF16)", "by tiles (AMX)"};
     const bool on_cpu = tg_device_equal(HERE, TG_CPU);
-    const bool plain = harness_skips_plain("bf16_products with the tile for bf16");
-    for (int tile = 0; tile < (plain ? 1 : 2); ++tile) {
+    const bool plain = harness_skips_plain("bf16_products by instructions for bf16");
+    for (int way = 0; way < (plain ? 1 : (int)INSIDE_BF16_WAYS); ++way) {
         TG_SCOPE;
-        const bool flushes = inside_bf16_tile(tile);
+        const bool flushes = inside_bf16_way(way);
+        if (way > 0 && !flushes) {
+            printf("skipped: bf16_products %s (not on this processor and system, or not under TG_SIMD)\n", name[way]);
+            continue;
+        }
         check_bf16_products(plain);
         tg_tensor *x = of(TG_BF16, "[[2, 2, 2, 2, nan], [2, -inf, 2, 2, 2], [-inf, inf, 2, 2, 2], [2, 2, 2, 2, 2]]");
         tg_tensor *ones = tg_ones_like(tg_t(x));
         HAS(tg_select(tg_matmul(x, ones), 1, 3), "[nan, -inf, nan, 10]");
         tg_tensor *tiny = tg_full_like(x, ldexp(1, -130)), *large = tg_full_like(ones, ldexp(1, 120));
         if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == 5 * ldexp(1, -10)); /* few rows: in f32 */
-        tiny = tg_repeat(tiny, TG_SHAPE(10, 1)), large = tg_repeat(large, TG_SHAPE(1, 10));
-        if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == (flushes ? 0 : 5 * ldexp(1, -10)));
+        tiny = tg_repeat(tiny, TG_SHAPE(10, 8)), large = tg_repeat(large, TG_SHAPE(8, 10));
+        if (on_cpu) CHECK(tg_item(tg_max(tg_matmul(tiny, large))) == (flushes ? 0 : 40 * ldexp(1, -10)));
     }
-    inside_bf16_tile(true);
+    inside_bf16_way(-1);
+}
+
+/* in: x [m, k], w [n, k], a bias [n], the gradient of the output [m, n]; result: y = x w^T + bias and the gradients of
+   the first three, in bf16.  Computed in bf16, or all in f32 and then rounded. */
+static void linear_and_gradients(tg_tensor *const *in, bool in_f32, tg_tensor **result)
+{
+    tg_tensor *leaf[3];
+    for (int i = 0; i < 3; ++i)
+        leaf[i] = tg_set_requires_grad(in_f32 ? tg_to_dtype(in[i], TG_F32) : tg_detach(in[i]), true);
+    tg_tensor *y = tg_linear(leaf[0], leaf[1], leaf[2]);
+    CHECK(backward_with(y, in_f32 ? tg_to_dtype(in[3], TG_F32) : in[3], 0) == TG_OK);
+    result[0] = tg_to_dtype(tg_detach(y), TG_BF16);
+    for (int i = 0; i < 3; ++i) result[1 + i] = tg_to_dtype(tg_grad(leaf[i]), TG_BF16);
+}
+
+/* Products of bf16 of whole tiles and of parts of them, of operands that are read where they lie and that are not, in
+   one slice of k and in several, with a bias, and the gradients; and in batches.  They are exact in f32 and rounded
+   once, on one thread as on two. */
+TEST(bf16_tiles)
+{
+    static const int64_t size[][3] = {{32, 32, 32},   {64, 96, 96},  {96, 65, 160},  {33, 31, 33},   {70, 130, 1100},
+                                      {64, 64, 2080}, {200, 40, 96}, {40, 1100, 64}, {1600, 34, 32}, {20, 96, 96}};
+    if (!tg_device_equal(HERE, TG_CPU) || harness_skips_plain("bf16_tiles")) return;
+    for (size_t i = 0; i < 8 * sizeof size / sizeof *size; ++i) {
+        TG_SCOPE;
+        const int64_t m = size[i / 8][0], n = size[i / 8][1], k = size[i / 8][2];
+        tg_tensor *const in[4] = {matrix(m, k, i & 1, TG_BF16), matrix(n, k, (i & 2) != 0, TG_BF16),
+                                  integers(TG_SHAPE(n), TG_BF16), matrix(m, n, (i & 4) != 0, TG_BF16)};
+        tg_tensor *result[4], *wanted[4];
+        linear_and_gradients(in, true, wanted);
+        for (int threads = 1; threads <= 2; ++threads) {
+            tg_set_num_threads(threads);
+            linear_and_gradients(in, false, result);
+            for (int j = 0; j < 4; ++j) CHECK(is_exactly(result[j], wanted[j]));
+        }
+        tg_set_num_threads(0);
+        if (m * n * k > 1 << 20) continue;
+        tg_tensor *x = integers(TG_SHAPE(3, m, k), TG_BF16), *w = integers(TG_SHAPE(3, k, n), TG_BF16);
+        tg_tensor *wide = tg_matmul(tg_to_dtype(x, TG_F32), tg_to_dtype(w, TG_F32));
+        CHECK(is_exactly(tg_matmul(x, w), tg_to_dtype(wide, TG_BF16)));
+        CHECK(is_exactly(tg_matmul(tg_transpose(w, 1, 2), tg_transpose(x, 1, 2)),
+                         tg_to_dtype(tg_transpose(wide, 1, 2), TG_BF16)));
+    }
 }
 
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
@@ -388,6 +436,7 @@ int main(int argc, char **argv)
     RUN(products);
     RUN(integer_products);
     RUN(bf16_products);
+    RUN(bf16_tiles);
     RUN(linears);
     RUN(few_rows);
     RUN(rows_and_large_weights);
