@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 namespace ptx
 {
@@ -105,6 +106,16 @@ struct Copy {
     u64 from;
 };
 
+/* What wgmma has not yet written to a register, of 32 lanes; and what it reads from shared memory until it is done. */
+struct Sums {
+    u32 group;
+    f32 of[lanes];
+};
+struct Read {
+    u32 group, address;
+    char bytes[16];
+};
+
 struct Warp {
     std::vector<char> memory; /* of the registers */
     char *registers;
@@ -116,6 +127,16 @@ struct Warp {
     std::vector<Copy> copies;
     const Instruction *reduction; /* the barrier that gives its lanes a number */
     u32 number;
+    /* wgmma: registers that it will write, those that it reads and in which group, those that have been accessed since
+       wgmma.fence, by operand; what it reads; the number of the group; a hash of all of them, for the four warps must
+       execute the same */
+    std::map<Operand, Sums> sums;
+    std::map<Operand, u32> inputs;
+    std::vector<u8> accessed;
+    std::vector<Read> reads;
+    u32 group;
+    u64 products;
+    u32 fences[lanes]; /* of the asynchronous proxy */
 };
 
 /* Who has accessed some bytes of shared memory: a thread, several of the warp w (1024 + w) or several warps. */
@@ -124,6 +145,7 @@ struct Access {
 };
 struct Cell {
     Access writer, reader;
+    u32 fences = 0;      /* which the writer had executed when it wrote */
     bool atomic = false; /* the write */
 };
 static const u32 several = 1024, several_warps = 2047;
@@ -193,6 +215,11 @@ class Machine
     void shuffle(const Instruction &x, u32 mask);
     void load_matrices(const Instruction &x, u32 mask);
     void multiply(const Instruction &x);
+    void multiply_group(const Instruction &x);
+    void read_tile(const Instruction &x, Operand descriptor, bool transposed, u32 first, u32 rows, f32 *tile);
+    void end_products(u32 left);
+    void access_registers(const Instruction &x);
+    void compare_warpgroups();
     void begin_copies(const Instruction &x, u32 mask);
     void end_copies(u32 mask, u32 left);
     bool gather(const Instruction &x, u32 pc, u32 *mask);
@@ -281,6 +308,7 @@ char *Machine::shared_place(u64 address, u32 bytes, bool write, u32 lane, bool a
                           " (1024 and above: several of a warp), with nothing between the two",
                       lane);
             cell.writer = access;
+            cell.fences = warp->fences[lane];
             cell.atomic = atomic;
         } else if (reader.barrier != barrier) {
             reader = access;
@@ -602,6 +630,136 @@ void Machine::multiply(const Instruction &x)
             values<f32>(list[i])[l] = static_cast<f32>(c[l / 4 + i / 2 * 8][2 * (l % 4) + i % 2]);
 }
 
+/* ---- products of a warpgroup ---- */
+
+/* A tile [rows, 16] in shared memory, rows first to first + rows - 1, whose columns are the products' inner dimension.
+   The manual's descriptor: bits 0 to 13 the address, 16 to 29 the leading and 32 to 45 the stride offset, all three in
+   units of 16 bytes; 49 to 51 a base offset; 62 and 63 the swizzle, where 1 is that of 128 bytes, the one that is known
+   here: in each kilobyte, bits 4 to 6 of an address are xored with bits 7 to 9.  A row of 128 bytes has 64 numbers of
+   the inner dimension, and eight rows are followed by the next eight at the stride offset.  Or, transposed, a row has
+   64 numbers of the outer dimension, the next 64 are at the leading offset, and the next eight rows at the stride. */
+void Machine::read_tile(const Instruction &x, Operand descriptor, bool transposed, u32 first, u32 rows, f32 *tile)
+{
+    const u64 bits = values<u64>(descriptor)[0];
+    for (u32 l = 1; l < lanes; ++l)
+        if (values<u64>(descriptor)[l] != bits) fault("the descriptors of a warp differ", l);
+    const u32 begin = static_cast<u32>(bits & 0x3fff) << 4;
+    const u32 leading = static_cast<u32>(bits >> 16 & 0x3fff) << 4, stride = static_cast<u32>(bits >> 32 & 0x3fff) << 4;
+    if (bits >> 62 != 1 || (bits >> 49 & 7))
+        fault("a descriptor without the swizzle of 128 bytes, or with a base offset");
+    for (u32 chunk = 0; chunk < rows * 2; ++chunk) { /* eight numbers */
+        const u32 r = first + (transposed ? chunk % (rows / 8) * 8 : chunk / 2);
+        const u32 k = transposed ? chunk / (rows / 8) : chunk % 2 * 8;
+        u32 address = begin + (transposed ? r / 64 * leading + k / 8 * stride + k % 8 * 128 + r % 64 * 2
+                                          : r / 8 * stride + r % 8 * 128 + k * 2);
+        address ^= (address >> 7 & 7) << 4;
+        Read read = {warp->group, address, {}};
+        memcpy(read.bytes, place(Space::shared, address, 16, false, 0), 16);
+        for (u64 at = address - shared_begin; at < address - shared_begin + 16; at += kernel.granule) {
+            const Cell &cell = cells[at / kernel.granule];
+            const Warp &writer = warps[cell.writer.thread / lanes];
+            if (writer.fences[cell.writer.thread % lanes] == cell.fences)
+                fault("wgmma reads what thread " + std::to_string(cell.writer.thread) +
+                      " wrote without a fence.proxy.async after it, at " + hex(address));
+        }
+        warp->reads.push_back(read);
+        for (u32 i = 0; i < 8; ++i) {
+            u16 h;
+            memcpy(&h, read.bytes + 2 * i, 2);
+            const u32 row = r - first + (transposed ? i : 0), column = k + (transposed ? 0 : i);
+            tile[16 * row + column] = x.kind & 1 ? float_of_bfloat(h) : float_of_half(h);
+        }
+    }
+}
+
+/* d [64, N] = a [64, 16] b [16, N] + d, of which this warp has 16 rows: its registers of a and d are those of mma, for
+   each eight columns.  The result waits in `sums`; the registers are NaN until wgmma.wait_group. */
+void Machine::multiply_group(const Instruction &x)
+{
+    Warp &w = *warp;
+    const u32 n = x.count * 2u, number = static_cast<u32>(warp - warps.data());
+    const Operand *d = &kernel.lists[x.list], *a = d + x.count;
+    std::vector<f32> left(16 * 16), right(16 * n);
+    if (count % 4 || threads % (4 * lanes)) fault("wgmma needs four warps");
+    for (u32 i = 0; i < x.count + (x.kind & 2 ? 0u : 4u); ++i) {
+        if (w.accessed[static_cast<size_t>(d[i]) / 64])
+            fault("a register of wgmma was accessed, and no wgmma.fence follows");
+        if (i < x.count ? w.inputs.count(d[i]) : w.sums.count(d[i]))
+            fault("wgmma takes a register from another one that was not waited for");
+    }
+    if (x.kind & 2) read_tile(x, x.a, x.kind & 4, number % 4 * 16, 16, left.data());
+    for (u32 l = 0; l < lanes && !(x.kind & 2); ++l)
+        for (u32 i = 0; i < 8; ++i) {
+            const u16 h = static_cast<u16>(values<u32>(a[i / 2])[l] >> 16 * (i % 2));
+            left[16 * (l / 4 + i / 2 % 2 * 8) + 2 * (l % 4) + i % 2 + i / 4 * 8] =
+                x.kind & 1 ? float_of_bfloat(h) : float_of_half(h);
+        }
+    read_tile(x, x.b, x.kind & 8, 0, n, right.data());
+    for (u32 i = 0; i < x.count; ++i) {
+        auto before = w.sums.find(d[i]);
+        Sums sums = {w.group, {}};
+        for (u32 l = 0; l < lanes; ++l) {
+            const f32 *row = &left[16 * (l / 4 + i % 4 / 2 * 8)];
+            const f32 *column = &right[16 * (i / 4 * 8 + 2 * (l % 4) + i % 2)];
+            f64 sum = 0;
+            if (predicate(x.c) >> l & 1) sum = before == w.sums.end() ? values<f32>(d[i])[l] : before->second.of[l];
+            for (u32 k = 0; k < 16; ++k) sum += static_cast<f64>(row[k]) * column[k];
+            sums.of[l] = static_cast<f32>(sum);
+        }
+        w.sums[d[i]] = sums;
+        memset(values<f32>(d[i]), 0xff, lanes * sizeof(f32));
+    }
+    for (u32 i = 0; i < 4 && !(x.kind & 2); ++i) w.inputs[a[i]] = w.group;
+    for (u64 part : {u64(x.line), x.kind & 2 ? *values<u64>(x.a) : 0, *values<u64>(x.b)})
+        w.products = (w.products ^ part) * 0x100000001b3u;
+}
+
+/* wgmma.wait_group: what the groups but the last `left` have computed is in the registers now. */
+void Machine::end_products(u32 left)
+{
+    Warp &w = *warp;
+    const auto done = [&](u32 group) { return group + left < w.group; };
+    for (auto at = w.sums.begin(); at != w.sums.end();) {
+        if (!done(at->second.group)) {
+            ++at;
+            continue;
+        }
+        memcpy(values<f32>(at->first), at->second.of, sizeof at->second.of);
+        at = w.sums.erase(at);
+    }
+    for (auto at = w.inputs.begin(); at != w.inputs.end();) at = done(at->second) ? w.inputs.erase(at) : std::next(at);
+    std::vector<Read> remain;
+    for (const Read &read : w.reads) {
+        if (!done(read.group)) remain.push_back(read);
+        else if (memcmp(read.bytes, place(Space::shared, read.address, 16, false, 0), 16))
+            fault("shared memory that wgmma reads was written before the wait, at " + hex(read.address));
+    }
+    w.reads.swap(remain);
+}
+
+/* Registers of wgmma that another instruction names.  A mov only gives a register another name, for ptxas; nvcc puts
+   them between wgmma.fence and wgmma, and between two wgmma: the new name is in the state of the old one. */
+void Machine::access_registers(const Instruction &x)
+{
+    Warp &w = *warp;
+    for (Operand o : kernel.touched[static_cast<size_t>(&x - kernel.code.data())]) {
+        if (x.op == I_wgmma) continue;
+        const bool renames = x.op == I_mov && !x.kind;
+        if ((!renames || o == x.d) && (w.sums.count(o) || w.inputs.count(o)))
+            fault("a register of wgmma is accessed before wgmma.wait_group");
+        w.accessed[static_cast<size_t>(o) / 64] = renames ? x.a >= 0 && w.accessed[static_cast<size_t>(x.a) / 64] : 1;
+        if (renames && o == x.d && x.a >= 0 && w.sums.count(x.a)) w.sums[o] = w.sums[x.a];
+    }
+}
+
+/* At a barrier and at the end. */
+void Machine::compare_warpgroups()
+{
+    for (u32 i = 0; i < count; ++i)
+        if (warps[i].products != warps[i / 4 * 4].products)
+            fault("the four warps of a warpgroup do not execute the same wgmma");
+}
+
 /* The bytes land when the copy is waited for; until then the target counts as never written. */
 void Machine::begin_copies(const Instruction &x, u32 mask)
 {
@@ -662,6 +820,10 @@ void Machine::collective(const Instruction &x, u32 mask)
     case I_shfl: shuffle(x, mask); break;
     case I_ldmatrix: load_matrices(x, mask); break;
     case I_mma: multiply(x); break;
+    case I_wgmma: multiply_group(x); break;
+    case I_wgmma_fence: std::fill(warp->accessed.begin(), warp->accessed.end(), 0); break;
+    case I_wgmma_commit: ++warp->group; break;
+    case I_wgmma_wait: end_products(static_cast<u32>(x.number)); break;
     default: /* vote: ballot, any, all */
         if (x.kind) set_predicate(x.d, mask, (x.kind == 1 ? votes != 0 : votes == mask) ? ~0u : 0);
         else
@@ -684,6 +846,13 @@ void Machine::begin_block(u64 number)
         w.alive = n == lanes ? ~0u : (1u << n) - 1;
         w.waiting = w.held = w.carry = w.epoch = 0;
         w.copies.clear();
+        w.sums.clear();
+        w.inputs.clear();
+        w.reads.clear();
+        w.accessed.assign(kernel.touched.empty() ? 0 : kernel.register_bytes / 64 + 1, 1);
+        w.group = 1;
+        w.products = 0;
+        memset(w.fences, 0, sizeof w.fences);
         w.reduction = nullptr;
         memset(w.pc, 0, sizeof w.pc);
         memset(w.groups, 0, sizeof w.groups);
@@ -717,6 +886,7 @@ void Machine::end_barrier()
     }
     sum = 0;
     ++barrier;
+    compare_warpgroups();
 }
 
 void Machine::stuck()
@@ -754,7 +924,10 @@ void Machine::run()
                 returned = returned || w.alive != (n == lanes ? ~0u : (1u << n) - 1);
                 all_wait = all_wait && !(w.alive & ~w.waiting);
             }
-            if (!alive) break;
+            if (!alive) {
+                compare_warpgroups();
+                break;
+            }
             if (can.empty()) {
                 if (!all_wait || returned) stuck();
                 end_barrier();
@@ -884,6 +1057,9 @@ void Machine::compute(const Instruction &x, u32 mask)
         EACH_LANE (l, mask) ++w.groups[l];
         break;
     case I_cp_wait: end_copies(mask, static_cast<u32>(x.number)); break;
+    case I_fence_proxy:
+        EACH_LANE (l, mask) ++w.fences[l];
+        break;
     case I_trap: fault("trap: an error that the kernel found, or an instruction that the table lacks");
     default: fault("an instruction without a rule");
     }
@@ -910,6 +1086,7 @@ bool Machine::control(const Instruction &x, u32 mask, u32 group, u32 pc, u32 *ne
     case I_ret:
         for (const Copy &c : w.copies)
             if (mask >> c.lane & 1) fault("a thread returns before it has waited for its asynchronous copies", c.lane);
+        if (!w.sums.empty()) fault("a thread returns before it has waited for its wgmma");
         w.alive &= ~mask;
         break;
     case I_bar_red:
@@ -965,6 +1142,7 @@ void Machine::run_warp(Warp &w, u64 steps)
             now = &x;
             if (x.guard != no_operand) mask &= x.unless ? ~predicate(x.guard) : predicate(x.guard);
             if (mask) {
+                if (!kernel.touched.empty()) access_registers(x);
                 totals.warp_instructions += 1;
                 totals.lane_instructions += static_cast<u32>(__builtin_popcount(mask));
                 if (x.op < I_bra) compute(x, mask);

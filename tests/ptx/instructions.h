@@ -308,6 +308,7 @@
     OTHER(cp_async)                                                                                                   \
     OTHER(cp_commit)                                                                                                  \
     OTHER(cp_wait)                                                                                                    \
+    OTHER(fence_proxy) /* fence.proxy.async: what this thread wrote to shared memory, wgmma may read */               \
     /* from here on: what may change a pc, or make a lane wait */                                                     \
     OTHER(bra)                                                                                                        \
     OTHER(call)                                                                                                       \
@@ -319,7 +320,11 @@
     OTHER(shfl)                                                                                                       \
     OTHER(vote)                                                                                                       \
     OTHER(ldmatrix)                                                                                                   \
-    OTHER(mma)      /* m16n8k16, bf16 or f16 with sums in f32 */
+    OTHER(mma)      /* m16n8k16, bf16 or f16 with sums in f32 */                                                      \
+    OTHER(wgmma)    /* wgmma.mma_async: m64nNk16, likewise, by four warps; a from registers or by a descriptor */     \
+    OTHER(wgmma_fence)  /* what was in registers before is there for those that follow */                             \
+    OTHER(wgmma_commit) /* those since the last one are a group */                                                    \
+    OTHER(wgmma_wait)   /* until at most so many groups have not ended */
 
 namespace ptx
 {

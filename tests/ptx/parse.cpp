@@ -2,9 +2,11 @@
 #include "instructions.h"
 #include "ptx.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 namespace ptx
 {
@@ -157,6 +159,7 @@ struct Decoder {
     std::map<std::pair<uint64_t, uint32_t>, Operand> constants;
     std::map<std::string, size_t> labels;
     std::vector<std::pair<size_t, std::string>> branches;
+    std::vector<Operand> named; /* registers of the statement */
 
     struct Called { /* a function, decoded once in each kernel that calls it */
         size_t begin = 0;
@@ -210,6 +213,12 @@ struct Decoder {
     }
 
     bool find_register(const std::string &name, Register *found)
+    {
+        const bool known = known_register(name, found);
+        if (known) named.push_back(found->at);
+        return known;
+    }
+    bool known_register(const std::string &name, Register *found)
     {
         auto single = names.find(name);
         if (single != names.end()) {
@@ -299,6 +308,7 @@ struct Decoder {
         const uint32_t gap = 16;
         if (!bytes) {
             kernel.has_dynamic = true;
+            if (alignment > kernel.dynamic_alignment) kernel.dynamic_alignment = alignment;
             kernel.shared.push_back({name, dynamic_at, 0});
             return;
         }
@@ -372,7 +382,11 @@ struct Decoder {
     {
         if ((space == Space::shared || space == Space::generic) && bytes < kernel.granule) kernel.granule = bytes;
     }
-    void emit(const Instruction &x) { kernel.code.push_back(x); }
+    void emit(const Instruction &x)
+    {
+        kernel.code.push_back(x);
+        kernel.touched.push_back(named);
+    }
     void unknown(const std::string &text)
     {
         if (kernel.unknown.size() < 400) kernel.unknown += " " + text + " (line " + std::to_string(line) + ")";
@@ -380,6 +394,7 @@ struct Decoder {
 
     bool memory(const Words &name, const Words &in, Instruction &x);
     bool warp(const Words &name, const Words &in, Instruction &x);
+    bool warpgroup(const Words &name, const Words &in, Instruction &x);
     bool flow(const Words &name, const Words &in, Instruction &x);
     bool moves(const Words &name, const Words &in, Instruction &x);
     void instruction(std::string text);
@@ -503,6 +518,60 @@ bool Decoder::warp(const Words &name, const Words &in, Instruction &x)
     return true;
 }
 
+/* wgmma.mma_async.sync.aligned.m64nNk16.f32.bf16.bf16 d, a, b, scale-d, scale-a, scale-b, trans-a, trans-b, where
+   trans-a is missing if a is in registers.  kind: 1 bf16, 2 a by a descriptor, 4 a transposed, 8 b transposed. */
+bool Decoder::warpgroup(const Words &name, const Words &in, Instruction &x)
+{
+    if (name[0] != "wgmma" || !has(name, "sync") || !has(name, "aligned")) return false;
+    if (has(name, "fence")) return x.op = I_wgmma_fence, true;
+    if (has(name, "commit_group")) return x.op = I_wgmma_commit, true;
+    if (has(name, "wait_group")) {
+        x.op = I_wgmma_wait;
+        x.number = static_cast<int64_t>(number(in[0]));
+        return true;
+    }
+    unsigned n = 0;
+    const bool registers = in.size() > 1 && in[1][0] == '{', bf16 = has(name, "bf16");
+    if (!has(name, "mma_async") || name.size() != 8 || sscanf(name[4].c_str(), "m64n%uk16", &n) != 1) return false;
+    if (name[5] != "f32" || name[6] != name[7] || (!bf16 && name[6] != "f16")) return false;
+    if (n < 8 || n > 256 || n % 8 || in.size() != (registers ? 7 : 8) || in[4] != "1" || in[5] != "1") return false;
+    const auto flag = [&](const std::string &text, int bit) { return text == "1" ? bit : 0; };
+    x.op = I_wgmma;
+    x.list = add_list(in[0], 4, x);
+    if (x.count != n / 2) wrong("wgmma has " + std::to_string(x.count) + " registers of d");
+    const uint8_t count = x.count;
+    if (registers) add_list(in[1], 4, x);
+    else x.a = operand(in[1], 8);
+    if (registers && x.count != 4) wrong("wgmma has four registers of a");
+    x.count = count;
+    x.b = operand(in[2], 8);
+    x.c = operand(in[3], 0);
+    x.kind = static_cast<uint8_t>(bf16 + (registers ? 0 : 2 + flag(in[6], 4)) + flag(in.back(), 8));
+    return true;
+}
+
+/* Leaves in Kernel::touched the registers of wgmma, and those that mov connects with them. */
+static void find_touched(Kernel &kernel)
+{
+    std::set<Operand> of_wgmma;
+    for (const Instruction &x : kernel.code)
+        if (x.op == I_wgmma)
+            for (uint32_t i = 0; i < x.count + (x.kind & 2 ? 0u : 4u); ++i) of_wgmma.insert(kernel.lists[x.list + i]);
+    if (of_wgmma.empty()) {
+        kernel.touched.clear();
+        return;
+    }
+    for (size_t before = 0; before != of_wgmma.size();) {
+        before = of_wgmma.size();
+        for (const Instruction &x : kernel.code)
+            if (x.op == I_mov && !x.kind && x.a >= 0 && (of_wgmma.count(x.a) || of_wgmma.count(x.d)))
+                of_wgmma.insert(x.a), of_wgmma.insert(x.d);
+    }
+    for (auto &named : kernel.touched)
+        named.erase(std::remove_if(named.begin(), named.end(), [&](Operand o) { return !of_wgmma.count(o); }),
+                    named.end());
+}
+
 /* Branches, calls, barriers. */
 bool Decoder::flow(const Words &name, const Words &in, Instruction &x)
 {
@@ -544,6 +613,9 @@ bool Decoder::flow(const Words &name, const Words &in, Instruction &x)
         }
     } else if (name[0] == "trap") {
         x.op = I_trap;
+    } else if (name[0] == "fence" && has(name, "proxy")) {
+        if (!has(name, "async") || !(name.size() == 3 || name[3] == "shared::cta")) return false;
+        x.op = I_fence_proxy;
     } else if (name[0] == "membar" || name[0] == "fence") {
         x.op = I_fence;
     } else if (name[0] == "bar" && has(name, "warp")) {
@@ -603,6 +675,7 @@ bool Decoder::moves(const Words &name, const Words &in, Instruction &x)
 void Decoder::instruction(std::string text)
 {
     Instruction x;
+    named.clear();
     x.line = static_cast<uint32_t>(line);
     x.op = opcodes;
     if (text[0] == '@') {
@@ -633,7 +706,8 @@ void Decoder::instruction(std::string text)
             x.from_bytes = static_cast<uint8_t>(from.bytes);
         }
         emit(x);
-    } else if (memory(words, in, x) || warp(words, in, x) || flow(words, in, x) || moves(words, in, x)) {
+    } else if (memory(words, in, x) || warp(words, in, x) || warpgroup(words, in, x) || flow(words, in, x) ||
+               moves(words, in, x)) {
         if (x.op != opcodes) emit(x);
     } else {
         unknown(name);
@@ -764,11 +838,14 @@ const std::unordered_map<std::string, Row> &rows()
     return table;
 }
 
-/* Where the dynamic memory begins is known only now: the constants that hold its address are corrected. */
+/* Where the dynamic memory begins is known only now: the constants that hold its address are corrected.  It begins at
+   an odd multiple of its alignment, so that who needs more than that is found. */
 static void place_dynamic(Kernel &kernel, const std::map<std::pair<uint64_t, uint32_t>, Operand> &constants)
 {
     if (!kernel.has_dynamic) return;
-    const uint32_t begin = round_up(kernel.shared_bytes, 1024);
+    const uint32_t alignment = kernel.dynamic_alignment, first = static_cast<uint32_t>(shared_begin);
+    uint32_t begin = round_up(first + kernel.shared_bytes, alignment) - first;
+    if ((first + begin) / alignment % 2 == 0) begin += alignment;
     for (SharedVariable &v : kernel.shared)
         if (!v.bytes) v.at = begin;
     for (const auto &c : constants) {
@@ -829,6 +906,7 @@ const Kernel *Module::kernel(const std::string &name)
     }
     for (const auto &c : decoder.calls)
         kernel->code[c.first].number = static_cast<int64_t>(decoder.called[c.second].begin);
+    find_touched(*kernel);
     place_dynamic(*kernel, decoder.constants);
     return (kernels_[name] = std::move(kernel)).get();
 }

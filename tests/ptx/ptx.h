@@ -14,8 +14,9 @@
    What is checked.  Addresses lie inside of an allocation, of a shared variable or of the kernel's parameters, and are
    aligned; memory of every kind was written before it is read; two threads do not access the same shared memory with
    nothing between them that orders it, if one of them writes; all threads of a block reach a barrier, all lanes of a
-   mask a warp instruction; an asynchronous copy lands when it is waited for and no sooner; a block has no more threads
-   than its kernel is compiled for. */
+   mask a warp instruction; an asynchronous copy lands when it is waited for and no sooner, and so does the result of an
+   asynchronous product (wgmma), whose registers nobody accesses before; a block has no more threads than its kernel is
+   compiled for. */
 #ifndef PTX_H
 #define PTX_H
 
@@ -111,7 +112,10 @@ struct Kernel {
     uint32_t most_threads = 0; /* of a block: .maxntid, of __launch_bounds__; 0: none */
     uint32_t granule = 8;      /* the least number of bytes that it loads or stores in shared memory at a time */
     bool has_dynamic = false;
+    uint32_t dynamic_alignment = 16;
     std::string unknown; /* instructions that the table lacks, and their lines */
+    /* With wgmma: of each instruction, the registers that it names and some wgmma, too; else empty. */
+    std::vector<std::vector<Operand>> touched;
 };
 
 /* Numbers in device memory that the file defines: tables of the mathematical functions. */

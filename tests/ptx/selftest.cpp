@@ -47,9 +47,9 @@ static std::string run(const std::string &body, Buffer &buffer, u32 blocks = 1, 
                        u64 seed = 1, const std::string &before = "")
 {
     const std::string text = ".version 8.0\n.target sm_80\n.address_size 64\n" + before +
-                             ".extern .shared .align 16 .b8 dynamic[];\n"
+                             ".extern .shared .align 1024 .b8 dynamic[];\n"
                              ".visible .entry k(\n.param .u64 k_param_0\n)\n{\n.reg .pred %p<20>;\n.reg .b16 %h<20>;\n"
-                             ".reg .b32 %r<60>;\n.reg .f32 %f<60>;\n.reg .f64 %d<20>;\n.reg .b64 %rd<60>;\n"
+                             ".reg .b32 %r<60>;\n.reg .f32 %f<140>;\n.reg .f64 %d<20>;\n.reg .b64 %rd<60>;\n"
                              "ld.param.u64 %rd1, [k_param_0];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\n"
                              "mov.u32 %r3, %ntid.x;\nmad.lo.s32 %r2, %r2, %r3, %r1;\n" +
                              body + "\nret;\n}\n";
@@ -741,6 +741,117 @@ static void tensor_cores()
         expect(right_product(product(bf16), bf16, &fault), "cp.async, ldmatrix, mma: " + fault);
 }
 
+/* ---- products of a warpgroup ---- */
+
+/* d [64, n] = 1 + a [64, 32] b [32, n], in two steps of 16: a from registers or from shared memory, where it is
+   [64, 64], of which columns 16 to 31 and 48 to 63 are used; b likewise [n, 64], or [32, n] as the manual's
+   "MN-major" tile, in blocks of 64 columns. */
+struct GroupProduct {
+    bool bf16, a_shared, b_rows; /* b_rows: [32, n] */
+    u32 n;
+    u32 b_at() const { return a_shared ? 64 * 128 : 0; }
+    u32 image() const { return b_at() + (b_rows ? 64 * n : 128 * n); } /* bytes of shared memory */
+    u32 fragments() const { return image(); }                           /* 32 bytes for each of 128 threads */
+    u32 result() const { return fragments() + 128 * 32; }
+    /* where the two steps begin in their tiles, in bytes */
+    u32 step(bool rows, u32 s) const { return rows ? 2048 * s : 32 + 64 * s; }
+};
+
+/* The upper bits of a descriptor, in units of the manual. */
+static std::string descriptor(u32 leading, u32 stride, u32 swizzle, u32 base = 0)
+{
+    return std::to_string(u64(swizzle) << 62 | u64(base) << 49 | u64(stride / 16) << 32 | u64(leading / 16) << 16);
+}
+
+static std::string list_of(const char *name, u32 first, u32 count)
+{
+    std::string text = "{";
+    for (u32 i = 0; i < count; ++i) text += (i ? ", " : "") + (name + std::to_string(first + i));
+    return text + "}";
+}
+
+/* The copy of the image to shared memory, the fragments of a, the products, the store of d. */
+static std::string group_text(const GroupProduct &p)
+{
+    const auto at = [](std::string base, u32 bytes) { return "[" + base + "+" + std::to_string(bytes) + "]"; };
+    const auto add = [](const char *to, u32 bytes) {
+        return std::string("add.s64 ") + to + ", %rd5, " + std::to_string(bytes / 16) + ";\n";
+    };
+    const std::string type = p.bf16 ? ".bf16.bf16 " : ".f16.f16 ", d = list_of("%f", 0, p.n / 2);
+    std::string text = "mov.u32 %r4, dynamic;\nshl.b32 %r5, %r1, 4;\ncvt.u64.u32 %rd2, %r5;\n"
+                       "add.s64 %rd2, %rd1, %rd2;\nadd.u32 %r6, %r4, %r5;\nadd.s64 %rd3, %rd2, " +
+                       std::to_string(p.fragments()) + ";\n";
+    for (u32 i = 0; i < p.image(); i += 2048)
+        text += "ld.global.v4.u32 {%r10, %r11, %r12, %r13}, " + at("%rd2", i) + ";\nst.shared.v4.u32 " + at("%r6", i) +
+                ", {%r10, %r11, %r12, %r13};\n";
+    text += "fence.proxy.async;\nbar.sync 0;\n";
+    for (u32 s = 0; s < 2; ++s)
+        text += "ld.global.v4.u32 " + list_of("%r", 20 + 4 * s, 4) + ", " + at("%rd3", 2048 * s) + ";\n";
+    for (u32 i = 0; i < p.n / 2; ++i) text += "add.f32 %f" + std::to_string(i) + ", 0f00000000, 0f3F800000;\n";
+    text += "wgmma.fence.sync.aligned;\nsetp.ne.b32 %p1, 1, 0;\ncvt.u64.u32 %rd5, %r4;\nshr.u64 %rd5, %rd5, 4;\n"
+            "or.b64 %rd5, %rd5, " + descriptor(p.b_rows ? 4096 : 16, 1024, 1) + ";\n";
+    for (u32 s = 0; s < 2; ++s) {
+        text += add("%rd6", p.step(false, s)) + add("%rd7", p.b_at() + p.step(p.b_rows, s));
+        text += "wgmma.mma_async.sync.aligned.m64n" + std::to_string(p.n) + "k16.f32" + type + d + ", " +
+                (p.a_shared ? "%rd6" : list_of("%r", 20 + 4 * s, 4)) + ", %rd7, %p1, 1, 1" + (p.a_shared ? ", 0" : "") +
+                (p.b_rows ? ", 1;\n" : ", 0;\n");
+    }
+    text += "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\nmul.wide.u32 %rd4, %r1, " +
+            std::to_string(2 * p.n) + ";\nadd.s64 %rd4, %rd1, %rd4;\n";
+    for (u32 i = 0; i < p.n / 2; ++i)
+        text += "st.global.f32 " + at("%rd4", p.result() + 4 * i) + ", %f" + std::to_string(i) + ";\n";
+    return text;
+}
+
+/* The manual's picture of the swizzle of 128 bytes: eight rows of eight parts of 16 bytes each, in which row r has its
+   parts in the order r, r ^ 1, r ^ 2, ..; these eight rows repeat. */
+static u32 swizzled(u32 row, u32 byte) { return 128 * row + 16 * (byte / 16 ^ row % 8) + byte % 16; }
+
+static bool right_group(const std::string &text, const GroupProduct &p, std::string *fault, u32 threads = 128)
+{
+    Buffer buffer(p.result() + 128 * 2 * p.n);
+    std::vector<u16> a(64 * 32), b(32 * p.n);
+    random_state = 9;
+    for (u16 &x : a) x = nearest(static_cast<f64>(random_bits() % 33) / 8 - 2, p.bf16);
+    for (u16 &x : b) x = nearest(static_cast<f64>(random_bits() % 33) / 8 - 2, p.bf16);
+    for (u32 row = 0; row < 64; ++row)
+        for (u32 k = 0; k < 32; ++k) {
+            const u32 column = k + (k < 16 ? 16 : 32), thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2;
+            const u32 number = row % 16 / 8 + k % 16 / 8 * 2; /* of the register: the rows below, then the columns */
+            const u32 place = p.fragments() + k / 16 * 2048 + 16 * thread + 4 * number + k % 2 * 2;
+            if (p.a_shared) memcpy(buffer.data() + swizzled(row, 2 * column), &a[32 * row + k], 2);
+            memcpy(buffer.data() + place, &a[32 * row + k], 2);
+        }
+    for (u32 k = 0; k < 32; ++k)
+        for (u32 j = 0; j < p.n; ++j) {
+            const u32 column = k + (k < 16 ? 16 : 32);
+            const u32 place = p.b_rows ? j / 64 * 4096 + swizzled(k, j % 64 * 2) : swizzled(j, 2 * column);
+            memcpy(buffer.data() + p.b_at() + place, &b[p.n * k + j], 2);
+        }
+    *fault = run(text, buffer, 1, threads, p.image());
+    if (!fault->empty()) return false;
+    const f32 *d = reinterpret_cast<const f32 *>(buffer.data() + p.result());
+    for (u32 row = 0; row < 64; ++row)
+        for (u32 j = 0; j < p.n; ++j) {
+            const u32 thread = row / 16 * 32 + row % 8 * 4 + j % 8 / 2, number = j / 8 * 4 + row % 16 / 8 * 2 + j % 2;
+            f64 sum = 1;
+            for (u32 k = 0; k < 32; ++k)
+                sum += static_cast<f64>(number_of(a[32 * row + k], p.bf16)) * number_of(b[p.n * k + j], p.bf16);
+            if (d[p.n / 2 * thread + number] != static_cast<f32>(sum)) return false;
+        }
+    return true;
+}
+
+static void warpgroups()
+{
+    std::string fault;
+    for (u32 kind = 0; kind < 8; ++kind)
+        for (u32 n : {64u, 128u}) {
+            const GroupProduct p = {(kind & 1) != 0, (kind & 2) != 0, (kind & 4) != 0, n};
+            expect(right_group(group_text(p), p, &fault), "wgmma, kind " + std::to_string(kind) + ": " + fault);
+        }
+}
+
 /* ---- mistakes ---- */
 
 static void must_fault(const char *name, const std::string &body, const char *text, u32 threads = 64, u32 dynamic = 256,
@@ -838,6 +949,70 @@ static void mistakes()
                "shared memory", 64);
 }
 
+/* Mistakes in the product of a warpgroup: each must fault, with these words, or be wrong. */
+static void mutants_of_warpgroups()
+{
+    static const GroupProduct rows = {true, false, true, 128}, columns = {true, true, false, 64};
+    static const char fence[] = "wgmma.fence.sync.aligned;\n", wait[] = "wgmma.wait_group.sync.aligned 0;\n",
+                      proxy[] = "fence.proxy.async;\n", commit[] = "wgmma.commit_group.sync.aligned;\n";
+    const std::string of_rows = descriptor(4096, 1024, 1), of_columns = descriptor(16, 1024, 1);
+    const struct {
+        const GroupProduct &p;
+        std::string part, other;
+        const char *fault;
+    } all[] = {
+        {rows, of_rows, descriptor(1024, 4096, 1), ""},
+        {columns, of_columns, descriptor(1024, 16, 1), ""},
+        {columns, of_columns, descriptor(16, 512, 1), ""},
+        {columns, of_columns, descriptor(16, 1024, 2), "swizzle"},
+        {columns, of_columns, descriptor(16, 1024, 0), "swizzle"},
+        {columns, of_columns, descriptor(16, 1024, 1, 1), "swizzle"},
+        {rows, "add.s64 %rd7, %rd5, 128", "add.s64 %rd7, %rd5, 64", ""},
+        {columns, "add.s64 %rd6, %rd5, 6", "add.s64 %rd6, %rd5, 4", ""},
+        {columns, "shr.u64 %rd5, %rd5, 4", "shr.u64 %rd5, %rd5, 3", ""},
+        {rows, ", 1;\nadd", ", 0;\nadd", ""},
+        {columns, ", 0, 0;\nadd", ", 0, 1;\nadd", ""},
+        {columns, ", 0, 0;\nadd", ", 1, 0;\nadd", ""},
+        {rows, "{%r20, %r21", "{%r21, %r20", ""},
+        {rows, "{%f0, %f1", "{%f1, %f0", ""},
+        {rows, "f32.bf16.bf16", "f32.f16.f16", ""},
+        {rows, "setp.ne.b32 %p1, 1, 0", "setp.ne.b32 %p1, 0, 0", ""},
+        {rows, wait, "wgmma.wait_group.sync.aligned 1;\n", "before wgmma.wait_group"},
+        {rows, wait, "", "before wgmma.wait_group"},
+        {rows, wait, "ret;\n", "returns before"},
+        {rows, wait, std::string("add.f32 %f9, %f9, %f9;\n") + wait, "before wgmma.wait_group"},
+        {rows, wait, std::string("add.u32 %r20, %r20, 1;\n") + wait, "before wgmma.wait_group"},
+        {rows, wait, std::string("mov.f32 %f9, %f8;\n") + wait, "before wgmma.wait_group"},
+        {rows, commit, "", "before wgmma.wait_group"},
+        {rows, fence, "", "no wgmma.fence follows"},
+        {rows, fence, std::string(fence) + "add.f32 %f9, %f9, %f9;\n", "no wgmma.fence follows"},
+        {rows, fence, std::string(fence) + "add.u32 %r20, %r20, 1;\n", "no wgmma.fence follows"},
+        {rows, proxy, "", "without a fence.proxy.async"},
+        {rows, std::string(proxy) + "bar.sync 0;\n", std::string("bar.sync 0;\n") + proxy, ""},
+        {rows, "bar.sync 0;\n", "", "memory"},
+        {rows, wait, std::string("st.shared.u32 [%r6], %r1;\n") + wait, "race"},
+        {rows, wait, std::string("bar.sync 0;\nst.shared.u32 [%r6], %r1;\nbar.sync 0;\n") + wait,
+         "was written before the wait"},
+        {rows, fence, std::string(fence) + "setp.lt.u32 %p2, %r1, 32;\n@%p2 exit;\n", ""},
+        {rows, "{%r24, %r25, %r26, %r27}, %rd7", "{%f0, %f1, %f2, %f3}, %rd7", "that was not waited for"},
+    };
+    u32 found = 0, count = 0;
+    for (const auto &m : all) {
+        std::string fault;
+        bool right = true;
+        for (u32 tries = 0; tries < 3 && right; ++tries)
+            right = right_group(without(group_text(m.p), m.part, m.other), m.p, &fault);
+        ++count;
+        found += !right;
+        expect(!right && fault.find(m.fault) != std::string::npos,
+               std::string("a mutant of wgmma: ") + m.part + " -> " + m.other + ": " + fault);
+    }
+    std::string fault;
+    right_group(group_text(rows), rows, &fault, 96);
+    expect(fault.find("four warps") != std::string::npos, "wgmma of three warps: " + fault);
+    printf("mutants of wgmma: %u of %u found\n", found, count);
+}
+
 /* Blocks of more threads than .maxntid, or without it than have registers for sure. */
 static void sizes_of_blocks()
 {
@@ -922,10 +1097,12 @@ int main()
     memory();
     warps();
     tensor_cores();
+    warpgroups();
     mistakes();
     unwritten();
     sizes_of_blocks();
     mutants();
+    mutants_of_warpgroups();
     size_t rows = 0;
     for (const auto &row : ptx::rows()) {
         if (!row.second.inputs) continue;
