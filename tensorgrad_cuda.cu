@@ -9,8 +9,9 @@
        cc -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lnccl -lcudart -lcublas -lcublasLt -lm
 
    -arch=native compiles for the GPU of this machine.  On a machine without one, name the GPU that the program will run
-   on: -arch=sm_90 for an H100, for example.  For any other GPU the driver compiles all kernels when the program begins;
-   for a newer one the program warns.  The host is Linux, or WSL 2 in Windows.
+   on: -arch=sm_80 for an A100, for example.  For an H100 it is -arch=sm_90a in any case: native leaves out the kernels
+   of attention that only an H100 has.  For any other GPU the driver compiles all kernels when the program begins; for a
+   newer one the program warns.  The host is Linux, or WSL 2 in Windows.
 
    Contents, by the tags of the rooms of tensorgrad.h whose entries stand here, in the order of TGI_BACKEND_ENTRIES:
        @@BACKEND        the runtime: streams, errors, device memory, copies, events, captured steps; the backend's row
@@ -6118,14 +6119,15 @@ template <int left> __device__ inline void tgi_copy_async_wait(void)
 }
 #endif
 
-/* Dynamic shared memory: T name[], as large as the launch says. */
+/* Dynamic shared memory: T name[], as large as the launch says; it begins at a multiple of 16, or of so many bytes. */
 #ifdef CUDASIM
-#define TGI_DYNAMIC_SHARED(T, name) CUDASIM_DYN_SHARED(T, name)
+#define TGI_DYNAMIC_SHARED_AT(bytes, T, name) CUDASIM_DYN_SHARED(T, name)
 #else
-#define TGI_DYNAMIC_SHARED(T, name)                       \
-    extern __shared__ __align__(16) unsigned char name##_bytes[]; \
+#define TGI_DYNAMIC_SHARED_AT(bytes, T, name)                        \
+    extern __shared__ __align__(bytes) unsigned char name##_bytes[]; \
     T *const name = (T *)name##_bytes
 #endif
+#define TGI_DYNAMIC_SHARED(T, name) TGI_DYNAMIC_SHARED_AT(16, T, name)
 
 /* ---- the tiles of a block ----
 
@@ -6480,6 +6482,24 @@ __device__ inline void tgi_flash_softmax(float (&s)[columns][4], float (&y)[tile
     }
 }
 
+/* Stores lse of the 16 rows of a warp; the lanes' sums become what their rows of y are multiplied by. */
+__device__ inline void tgi_flash_store_lse(const tgi_flash_job &job, const tgi_flash_head &head, int row,
+                                           const float (&largest)[2], float (&sum)[2])
+{
+    const int lane = (int)threadIdx.x % 32;
+    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int query = row + lane / 4 + 8 * r;
+        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 1);
+        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 2);
+        const bool blind = sum[r] == 0; /* the mask hides all keys */
+        if (lane % 4 == 0 && query < job.queries)
+            lse.data[query * lse.row] = blind ? INFINITY : (largest[r] + log2f(sum[r])) / TGI_LOG2_E;
+        sum[r] = blind ? 0 : 1 / sum[r];
+    }
+}
+
 /* What a block works on: in head number `head` it owns rows [first, first + rows), which are keys with keys_own, else
    queries, and loops over tiles [begin, end) of columns.  The blocks with the most tiles to loop over come first.  With
    is_causal these are the last queries, which see the most keys, and the first keys, which the most queries see. */
@@ -6507,7 +6527,7 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128
     typedef typename sizes::element T;
     enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
     TGI_DYNAMIC_SHARED(T, shared); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int warp = (int)threadIdx.x / 32;
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
     const int first = block.first, row = first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
@@ -6539,18 +6559,210 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128
         __syncthreads();
     }
 
-    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const int query = row + lane / 4 + 8 * r;
-        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 1);
-        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 2);
-        const bool blind = sum[r] == 0; /* the mask hides all keys */
-        if (lane % 4 == 0 && query < job.queries)
-            lse.data[query * lse.row] = blind ? INFINITY : (largest[r] + log2f(sum[r])) / TGI_LOG2_E;
-        sum[r] = blind ? 0 : 1 / sum[r];
-    }
+    tgi_flash_store_lse(job, head, row, largest, sum);
     tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.y, head), y, sum, own, row, job.queries, job.value_width);
+}
+
+/* ---- forward on Hopper: products of four warps ----
+
+   Compute capability 9.0 has products of its own, wgmma, and only with these do its tensor cores reach their full rate.
+   Four neighbouring warps, a warpgroup, compute d [64, 64] += a [64, 16] b [16, 64] together.  Warp w of the four has
+   rows 16 w to 16 w + 15 of d and of a in its registers, as c and a in the picture above; so here, too, the scores,
+   rounded, are a of the next product.  b lies in shared memory, and no thread loads it: a descriptor says where it is,
+   in units of 16 bytes.  Bits 0 to 13 are its address; 16 to 29 the distance of blocks of 64 columns, of which there is
+   one here; 32 to 45 the distance of blocks of eight rows.  Bits 62 and 63 are 1 for rows of 128 bytes in which the
+   parts of 16 bytes change places by the last three bits of the row's number, which the device finds in bits 7 to 9 of
+   the address: it calls that a swizzle of 128 bytes.  tgi_flash_place does so with rows of 64 elements, if the tile
+   begins at a multiple of 1024 bytes.  A tile of D = 128 is therefore two tiles [rows, 64], its left and right halves.
+
+   The products run beside the threads.  A fence before the first one makes the registers ready that it uses; products
+   are committed as a group, and until the wait for that group no thread may touch these registers.  They read shared
+   memory in another way than loads and stores do (the asynchronous proxy): a thread that has written to it needs a
+   fence of its own for that, before the barrier after which the others may read.
+
+   These instructions exist in code for sm_90a alone, which no later GPU runs.  In code for other GPUs the kernels are
+   empty and take blocks of 32 threads at most, by which tgi_hopper_ready tells them apart. */
+#if defined(CUDASIM) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define TGI_HOPPER 1
+#else
+#define TGI_HOPPER 0
+#endif
+enum { TGI_HOPPER_THREADS = 256, TGI_HOPPER_ROWS = 128, TGI_HOPPER_COLUMNS = 64, TGI_HOPPER_HALF = 64 };
+#define TGI_HOPPER_BOUND (TGI_HOPPER ? TGI_HOPPER_THREADS : 32)
+
+#if TGI_HOPPER && !defined(CUDASIM)
+#define TGI_FOUR(constraint, x) constraint((x)[0]), constraint((x)[1]), constraint((x)[2]), constraint((x)[3])
+#define TGI_SIXTEEN(constraint, x)                              \
+    TGI_FOUR(constraint, (x)[0]), TGI_FOUR(constraint, (x)[1]), \
+    TGI_FOUR(constraint, (x)[2]), TGI_FOUR(constraint, (x)[3])
+#define TGI_WGMMA_TEXT(type)                                                                                           \
+    "{ .reg .pred adds; setp.ne.b32 adds, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type           \
+    " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
+    "%30,%31},{%32,%33,%34,%35},%36,adds,1,1,%38; }"
+
+/* Step k of a product with the tile b [64, 64]: d [64, 64] += a [64, 16] times rows [16 k, 16 k + 16) of b or, with
+   transposed, times the same columns of b transposed, 32 bytes further in each row.  Without `adds` d is not read. */
+template <bool bf16, bool transposed>
+__device__ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *b, int k, bool adds)
+{
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(b) + (uint32_t)k * (transposed ? 32 : 2048);
+    const uint64_t swizzle = 1, rows = 1024 / 16, columns = 1; /* of columns there is one block */
+    const uint64_t descriptor = swizzle << 62 | rows << 32 | columns << 16 | (at & 0x3ffff) / 16;
+    if constexpr (bf16)
+        asm volatile(TGI_WGMMA_TEXT("bf16")
+                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
+                     : TGI_FOUR("r", a), "l"(descriptor), "r"((int)adds), "n"((int)!transposed));
+    else
+        asm volatile(TGI_WGMMA_TEXT("f16")
+                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
+                     : TGI_FOUR("r", a), "l"(descriptor), "r"((int)adds), "n"((int)!transposed));
+}
+
+/* The compiler may not move what writes these registers below this place, nor what reads them above it. */
+__device__ inline void tgi_wgmma_pin(float (&d)[8][4])
+{
+    asm volatile("" : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4) : : "memory");
+}
+__device__ inline void tgi_wgmma_pin(uint32_t (&a)[4]) { asm volatile("" : TGI_FOUR("+r", a) : : "memory"); }
+
+__device__ inline void tgi_wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+__device__ inline void tgi_wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+__device__ inline void tgi_wgmma_wait(void) { asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory"); }
+__device__ inline void tgi_wgmma_shared_fence(void) { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
+#endif
+
+#if TGI_HOPPER
+/* The products of a warpgroup; tiles are D / 64 halves [rows, 64]. */
+template <int dtype, int D> struct tgi_hopper_products {
+    enum { BF16 = dtype == TG_BF16, HALVES = D / TGI_HOPPER_HALF, HALF_TILE = TGI_HOPPER_COLUMNS * TGI_HOPPER_HALF };
+    typedef uint16_t T;
+
+    /* Columns 64 half to 64 half + 63 of a warp's sum [16, D]. */
+    __device__ static float (&half_of(float (&sum)[D / 8][4], int half))[8][4]
+    {
+        return *(float(*)[8][4])sum[8 * half];
+    }
+
+    /* tgi_flash_load of both halves. */
+    template <int rows>
+    __device__ static void load(T *tile, tgi_flash_matrix<T> x, int first, int limit, int width)
+    {
+#pragma unroll
+        for (int h = 0; h < HALVES; ++h) {
+            tgi_flash_load<dtype, TGI_HOPPER_HALF, rows>(tile + h * rows * TGI_HOPPER_HALF, x, first, limit,
+                                                         width - h * TGI_HOPPER_HALF);
+            x.data += TGI_HOPPER_HALF * x.col;
+        }
+    }
+
+    /* A warp's fragments of q [16, D], which stay in registers from the first tile of keys to the last. */
+    __device__ static void load_rows(uint32_t (&q)[D / 16][4], const T *own)
+    {
+        const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k) {
+            const T *const half = own + k / 4 * TGI_HOPPER_ROWS * TGI_HOPPER_HALF;
+            const int copy = 2 * (k % 4) + lane / 16;
+            tgi_load_matrices(q[k], half + tgi_flash_place<dtype, TGI_HOPPER_HALF>(lane % 16, copy));
+        }
+    }
+
+    /* s [64, 64] = q [64, D] times b [64, D] transposed; 64 columns at a time are enough for the full rate. */
+    __device__ static void scores(float (&s)[8][4], const uint32_t (&q)[D / 16][4], const T *b)
+    {
+        tgi_wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k) tgi_wgmma<BF16, true>(s, q[k], b + k / 4 * HALF_TILE, k % 4, k > 0);
+        tgi_wgmma_commit();
+        tgi_wgmma_wait();
+        tgi_wgmma_pin(s);
+    }
+
+    /* sum [64, D] += p [64, 64], rounded, times b [64, D] */
+    __device__ static void add(float (&sum)[D / 8][4], const float (&p)[8][4], const T *b)
+    {
+        uint32_t x[4][4];
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const float(&tile)[4] = p[i / 2];
+            x[i / 4][i % 4] = tgi_two_halves<BF16>(tile[i % 2 * 2], tile[i % 2 * 2 + 1]);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; ++k) tgi_wgmma_pin(x[k]);
+#pragma unroll
+        for (int h = 0; h < HALVES; ++h) tgi_wgmma_pin(half_of(sum, h));
+        tgi_wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < 4 * HALVES; ++i) {
+            const int k = i / HALVES, h = i % HALVES;
+            tgi_wgmma<BF16, false>(half_of(sum, h), x[k], b + h * HALF_TILE, k, true);
+        }
+        tgi_wgmma_commit();
+        tgi_wgmma_wait();
+#pragma unroll
+        for (int h = 0; h < HALVES; ++h) tgi_wgmma_pin(half_of(sum, h));
+    }
+};
+#endif
+
+/* tgi_flash_forward by such products: a block has two warpgroups of 64 queries each. */
+template <int dtype, int D>
+static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_forward(const tgi_flash_job job)
+{
+#if TGI_HOPPER
+    typedef tgi_hopper_products<dtype, D> products;
+    typedef uint16_t T;
+    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALF = TGI_HOPPER_HALF };
+    TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
+    const int warp = (int)threadIdx.x / 32;
+    const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
+    const int row = block.first + 16 * warp, group_row = block.first + 64 * (warp / 4);
+    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
+    const tgi_flash_matrix<T> k = tgi_flash_matrix_of<T>(job.k, head), v = tgi_flash_matrix_of<T>(job.v, head);
+    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
+    T *const own = tiles + 16 * warp * HALF, *const stages = tiles + ROWS * D;
+    float y[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    uint32_t q[D / 16][4];
+
+    const auto load = [&](int j) {
+        T *const to = stages + j % 2 * (2 * TILE);
+        if (j < block.end) products::template load<COLUMNS>(to, k, j * COLUMNS, job.keys, job.width);
+        if (j < block.end) products::template load<COLUMNS>(to + TILE, v, j * COLUMNS, job.keys, job.value_width);
+        tgi_copy_async_commit();
+    };
+    products::template load<ROWS>(tiles, tgi_flash_matrix_of<T>(job.q, head), block.first, job.queries, job.width);
+    tgi_copy_async_commit();
+    load(0);
+    tgi_copy_async_wait<1>(); /* q has arrived */
+    __syncthreads();
+    products::load_rows(q, own);
+    for (int j = 0; j < block.end; ++j) {
+        const T *const tile = stages + j % 2 * (2 * TILE);
+        load(j + 1);
+        tgi_copy_async_wait<1>();
+        tgi_wgmma_shared_fence();
+        __syncthreads();
+        /* as tgi_flash_sees, but for the 64 rows of the warpgroup, whose warps multiply together or not at all */
+        if (group_row < job.queries && (!job.is_causal || j * COLUMNS < group_row + 64)) {
+            float s[8][4] = {};
+            products::scores(s, q, tile);
+            tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
+            tgi_flash_softmax(s, y, largest, sum);
+            products::add(y, s, tile + TILE);
+        }
+        __syncthreads();
+    }
+    tgi_flash_store_lse(job, head, row, largest, sum);
+#pragma unroll
+    for (int h = 0; h < D / HALF; ++h) {
+        tgi_flash_matrix<T> to = tgi_flash_matrix_of<T>(job.y, head);
+        to.data += h * HALF * to.col;
+        tgi_flash_store<dtype, HALF>(to, products::half_of(y, h), sum, own + h * ROWS * HALF, row, job.queries,
+                                     job.value_width - h * HALF);
+    }
+#else
+    (void)job;
+#endif
 }
 
 /* ---- backward ---- */
@@ -6753,8 +6965,33 @@ static bool tgi_flash_launch(tgi_thread *S, const tgi_cuda_device *d, void (*ker
     return TGI_CUDA(cudaLaunchKernelEx(&config, kernel, job));
 }
 
+/* As tgi_flash_ready: TGI_COMPOSE also where the kernel is an empty one, in code that is not for sm_90a. */
+static tgi_answer tgi_hopper_ready(tgi_thread *S, void (*kernel)(const tgi_flash_job), int bytes)
+{
+    cudaFuncAttributes found;
+    if (!TGI_CUDA(cudaFuncGetAttributes(&found, kernel))) return TGI_FAILED;
+    if (found.binaryVersion != 90 || found.maxThreadsPerBlock < TGI_HOPPER_THREADS) return TGI_COMPOSE;
+    return tgi_flash_ready(S, kernel, bytes);
+}
+
+template <int dtype, int D> static tgi_answer tgi_hopper_forward_run(tgi_thread *S, const tgi_attention *a)
+{
+    const int bytes = (TGI_HOPPER_ROWS + 4 * TGI_HOPPER_COLUMNS) * D * tgi_bytes_of((tg_dtype)dtype);
+    const tgi_cuda_device *d = tgi_device_for(S, a->q.index);
+    const tgi_answer answer = d ? tgi_hopper_ready(S, tgi_hopper_forward<dtype, D>, bytes) : TGI_FAILED;
+    if (answer != TGI_DONE) return answer;
+    return tgi_flash_launch(S, d, tgi_hopper_forward<dtype, D>, (int)a->queries, TGI_HOPPER_ROWS, TGI_HOPPER_THREADS,
+                            bytes, tgi_flash_job_of(a))
+               ? TGI_DONE
+               : TGI_FAILED;
+}
+
 template <int dtype, int D> static tgi_answer tgi_flash_forward_run(tgi_thread *S, const tgi_attention *a)
 {
+    if constexpr (dtype != TG_F32) {
+        const tgi_answer done = tgi_hopper_forward_run<dtype, D>(S, a);
+        if (done != TGI_COMPOSE) return done;
+    }
     typedef tgi_flash_sizes<dtype, D> sizes;
     const int bytes = sizes::OWN_BYTES + sizes::STAGES_BYTES;
     const tgi_cuda_device *d = tgi_device_for(S, a->q.index);

@@ -57,6 +57,7 @@ static struct {
     size_t memory = size_t(1) << 30, blocks = 1;
     bool peer = true, strict = false, stream_check = true, keep_going = false, leaks = false, reuse = false;
     int arch = 80;
+    int capability = 86; /* of the devices, as two digits */
     const char *report = nullptr;
 } settings;
 bool reporting;
@@ -1402,6 +1403,7 @@ static void initialise()
     settings.devices = std::max(0, std::min(max_devices, environment_int("TG_SIM_DEVICES", 2)));
     settings.peer = environment_int("TG_SIM_PEER", 1);
     settings.arch = environment_int("TG_SIM_ARCH", 80);
+    settings.capability = environment_int("TG_SIM_CAPABILITY", 86);
     settings.strict = environment_int("TG_SIM_STRICT", 0);
     settings.stream_check = environment_int("TG_SIM_STREAM_CHECK", 1);
     settings.keep_going = settings.keep_going || environment_int("TG_SIM_KEEP_GOING", 0);
@@ -1621,8 +1623,8 @@ static cudaError_t properties_of(cudaDeviceProp *properties, int device)
     p.sharedMemPerBlock = 48 << 10;
     p.sharedMemPerBlockOptin = 99 << 10;
     p.sharedMemPerMultiprocessor = 100 << 10;
-    p.major = 8;
-    p.minor = 6;
+    p.major = settings.capability / 10;
+    p.minor = settings.capability % 10;
     p.multiProcessorCount = 4; /* few, so that grid-stride loops take several turns */
     p.maxThreadsPerBlock = 1024;
     p.maxThreadsPerMultiProcessor = 2048;

@@ -36,7 +36,8 @@
                                clang++: SIM=fma, SIM=check)
      TG_SIM_STREAMS=lazy       when the work in streams runs.  lazy: when something waits for it; others: likewise, but
                                all other streams run first; eager: at once
-     TG_SIM_ARCH=80            the compute capability that kernels were compiled for; the devices have 8.6
+     TG_SIM_ARCH=80            the compute capability that kernels were compiled for
+     TG_SIM_CAPABILITY=86      that of the devices; 90: attention runs by the kernels for sm_90a
      TG_SIM_MEMORY=bytes       memory of each device (1 GiB)
      TG_SIM_FAIL_ALLOC=n       the n-th allocation of device memory fails, counted from 0
      TG_SIM_PEER=0             devices cannot access each other's memory

@@ -126,6 +126,39 @@ template <bool bf16> inline uint32_t tgi_two_halves(float low, float high)
     return ::cudasim::bits_of<bf16>(low) | ::cudasim::bits_of<bf16>(high) << 16;
 }
 
+/* Products of a warpgroup: d [64, 64] += a [64, 16] times rows [16 k, 16 k + 16) of the tile b [64, 64] or, with
+   transposed, times the same columns of b transposed; each of the four warps has 16 rows of a and d.  In b the parts of
+   eight numbers have changed places by the row's number.  Here each warp computes its rows at once; that nobody uses
+   the registers before the wait is what tests/ptx finds. */
+inline uint32_t cudasim_in_tile(const uint16_t *b, int row, int column)
+{
+    return b[64 * row + 8 * (column / 8 ^ row % 8) + column % 8];
+}
+template <bool bf16, bool transposed>
+inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *b, int k, bool adds, CUDASIM_SITE)
+{
+    const ::cudasim::Lanes<::cudasim::Fragments> all = ::cudasim::exchange(
+        ::cudasim::Fragments{{a[0], a[1], a[2], a[3]}, {0, 0}}, ::cudasim::Collective::mma, file, line);
+    const int group = static_cast<int>(::cudasim::lane()) / 4, in_group = static_cast<int>(::cudasim::lane()) % 4;
+    for (int n = 0; n < 16; ++n) {
+        float *const c[2] = {&d[n / 2][n % 2], &d[n / 2][2 + n % 2]};
+        const int column = n / 2 * 8 + 2 * in_group + n % 2;
+        if (!adds) *c[0] = *c[1] = 0;
+        for (int i = 0; i < 16; ++i) {
+            const int inner = 16 * k + i;
+            const uint32_t bits = transposed ? cudasim_in_tile(b, column, inner) : cudasim_in_tile(b, inner, column);
+            const uint32_t *const fragment = all.of[group * 4 + i % 8 / 2].a;
+            for (int r = 0; r < 2; ++r)
+                *c[r] += ::cudasim::float_of<bf16>(fragment[r + i / 8 * 2], i % 2) * ::cudasim::float_of<bf16>(bits, 0);
+        }
+    }
+}
+template <class T> inline void tgi_wgmma_pin(const T &) {}
+inline void tgi_wgmma_fence() {}
+inline void tgi_wgmma_commit() {}
+inline void tgi_wgmma_wait() {}
+inline void tgi_wgmma_shared_fence() {}
+
 inline float tgi_exp2(float x) { return exp2f(x); }
 
 /* Begins to copy 16 bytes to shared memory, or to fill them with zeros.  Until the wait they are NaN: both moments are

@@ -138,6 +138,7 @@ static const Rounding roundings[] = {
     {"tgi_class_loss_", 'f', true, 2},
     {"tgi_norm_", 'f', true, 2},
     {"tgi_flash_", 'f', true, 24},
+    {"tgi_hopper_", 'f', true, 24},
     {"tgi_fourier_", ' ', true, 2},
     {"tgi_lstm_", ' ', true, 4},
 };
