@@ -14,7 +14,10 @@ SECONDS ?= 3600
 SEED ?= $(shell date +%s)
 TG_PYTHON ?= python3
 NVCC ?= nvcc
-NVCCFLAGS ?= -O2 -arch=native
+# native leaves out the kernels of attention that only an H100 has
+NVCC_ARCH = $(shell [ "$$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&1 | sort -u)" = 9.0 ] && \
+    echo sm_90a || echo native)
+NVCCFLAGS ?= -O2 -arch=$(NVCC_ARCH)
 PREFIX ?= /usr/local
 DESTDIR ?=
 VERSION = $(shell sed -n 's/^.define TG_VERSION_STRING "\(.*\)"/\1/p' tensorgrad.h)

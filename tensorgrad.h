@@ -38,7 +38,7 @@
 
    BUILD      cc -O2 main.c -lm
    OpenMP     cc -O2 -fopenmp main.c -lm        the same results to the last bit, on any number of threads
-   CUDA       nvcc -arch=native -c tensorgrad_cuda.cu     under Linux, WSL 2 included; -arch=sm_90 builds for an H100
+   CUDA       nvcc -arch=native -c tensorgrad_cuda.cu     under Linux, WSL 2 included; -arch=sm_90a for an H100
               cc -O2 -DTG_ENABLE_CUDA main.c tensorgrad_cuda.o -lcudart -lcublas -lcublasLt -lm
    SIMULATOR  make sim MAIN=main.c OUT=prog; TG_SIM_DEVICES=2 ./prog     runs the CUDA kernels without a GPU
 

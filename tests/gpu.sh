@@ -45,11 +45,15 @@ part()
 
 # ---- the parts -------------------------------------------------------------------------------------------------------
 
+# as in the Makefile: an H100 has kernels that native leaves out
+case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&1 | sort -u) in 9.0) arch=sm_90a ;; *) arch=native ;; esac
+export arch
+
 # With nvcc, beside one another; the second companion has line numbers for compute-sanitizer.
 build()
 {
     local source jobs status=0 programs=("$B/check_output" "$B/device")
-    local whole='-O2 -arch=native -lineinfo'
+    local whole="-O2 -arch=$arch -lineinfo"
     if [ $mode = gpu ]; then
         jobs=-j$(nproc)
         for source in examples/*.c tests/test_*.c; do programs+=("$B/$(basename "$source" .c)"); done
@@ -95,7 +99,7 @@ nccl()
     local O="$B/nccl" home
     if [ $mode = sim ]; then make sim MAIN=tests/cuda/test_nccl.c OUT="$B/test_nccl" BUILD="$B" && "$B/test_nccl"; return; fi
     home=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
-    make -s CUDA=1 BUILD="$O" NVCCFLAGS='-O2 -arch=native -DTG_USE_NCCL' "$O/tensorgrad_cuda.o" "$O/library.o" &&
+    make -s CUDA=1 BUILD="$O" NVCCFLAGS="-O2 -arch=$arch -DTG_USE_NCCL" "$O/tensorgrad_cuda.o" "$O/library.o" &&
         cc -O1 -I. -DTG_ENABLE_CUDA -DTG_USE_NCCL tests/cuda/test_nccl.c "$O/library.o" "$O/tensorgrad_cuda.o" -o "$O/test_nccl" \
             -L"$home/lib64" -L"$home/lib" -Wl,-rpath,"$home/lib64:$home/lib" -lnccl -lcudart -lcublas -lcublasLt -fopenmp -lm &&
         "$O/test_nccl"

@@ -11,6 +11,7 @@
 #     ld128, st128   there are loads, stores of 16 bytes
 #     f32            no arithmetic in double and no conversion from or to it
 #     mma            there are products by tensor cores
+#     wgmma          products of four warps (HGMMA), and no others; such a line is for sm_90a alone, where this code is
 #     tile1700       the longest loop with such products has 1700 instructions at most: that over the tiles of attention, with
 #                    the code of tiles that have a mask
 # KERNEL     as c++filt writes it, without its parameters, but an op by its name and not by its number; a kernel that is
@@ -84,7 +85,7 @@ check()
             if (/ D(ADD|MUL|FMA|SETP|MNMX)[ .]|MUFU\.[A-Z0-9]*64H|[FI]2[FI][.A-Z0-9]*\.F64/) ++f64[at]
             if (/ (BRX|JMX)[ .]/) ++indirect[at]
             if (/ (LDL|STL)[ .]/) ++local[at]
-            if (/ [HI]G?MMA[ .]/) { ++mma[at]; product[++products] = place($1) }
+            if (/ [HI]G?MMA[ .]/) { ++mma[at]; wgmma[at] += / HGMMA[ .]/; product[++products] = place($1) }
             if (/ BRA .*0x/ && products) { # back to a place before a product: a loop
                 target = $0
                 sub(/;.*/, "", target)
@@ -100,12 +101,14 @@ check()
                     at = gpu SUBSEP kernel[i]
                     wrong = ""
                     wanted = "," demands[i] ","
+                    if (wanted ~ /,wgmma,/ && gpu != "sm_90a") continue
                     if (!(at in registers)) wrong = " not in the object"
                     else {
                         if (registers[at] + 0 > most[i] + 0) wrong = wrong " registers"
                         if (wanted ~ /,ld128,/ && !ld128[at]) wrong = wrong " ld128"
                         if (wanted ~ /,st128,/ && !st128[at]) wrong = wrong " st128"
                         if (wanted ~ /,mma,/ && !mma[at]) wrong = wrong " mma"
+                        if (wanted ~ /,wgmma,/ && (!mma[at] || wgmma[at] != mma[at])) wrong = wrong " wgmma"
                         if (wanted ~ /,f32,/ && f64[at]) wrong = wrong " f32"
                         if (match(wanted, /,tile[0-9]+,/) &&
                             (!tile[at] || tile[at] > substr(wanted, RSTART + 5, RLENGTH - 6) + 0)) wrong = wrong " tile"
@@ -175,6 +178,10 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 128 st128,f32,mma,tile1700 tgi_flash_forward<3, 64>
 192 st128,f32,mma,tile1320 tgi_flash_forward<2, 128>
 192 st128,f32,mma,tile1320 tgi_flash_forward<3, 128>
+128 st128,f32,wgmma,tile1480 tgi_hopper_forward<2, 64>
+128 st128,f32,wgmma,tile1480 tgi_hopper_forward<3, 64>
+224 st128,f32,wgmma,tile1980 tgi_hopper_forward<2, 128>
+224 st128,f32,wgmma,tile1980 tgi_hopper_forward<3, 128>
 216 st128,f32,mma,tile1720 tgi_flash_backward<2, 64, false>
 255 st128,f32,mma,tile1820 tgi_flash_backward<2, 64, true>
 192 st128,f32,mma,tile1360 tgi_flash_backward<2, 128, false>
@@ -261,10 +268,11 @@ cat >"$folder/planted.list" <<'END'
 32 - absent
 99 mma,tile99 tile
 99 mma,tile2 tile
+99 wgmma tile
 32 tile99 good<1>
 END
-wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object;;tile;tile'
-nvcc -arch=sm_90 -c "$folder/planted.cu" -o "$folder/planted.o" 2>"$folder/planted.txt"
+wanted=';ld128;st128;f32;local;BRX;mma;registers;not in the object;;tile;wgmma;tile'
+nvcc -arch=sm_90a -c "$folder/planted.cu" -o "$folder/planted.o" 2>"$folder/planted.txt"
 found=$(check "$folder/planted.list" "$folder/planted.o" | sed 's/.*wrong: //; s/^ok.*//' | paste -sd ';' -)
 test "$found" = "$wanted"
 verdict $? "what is planted is found as '$found', not as '$wanted'"
