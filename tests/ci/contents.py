@@ -6,11 +6,12 @@ Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) abov
 or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
 LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
-comment begins with words that only the text before it explains (LEANS); no generic code says "cuda": that word stands
-only in the sections ABOUT_CUDA, in preprocessor lines and in the public functions with it in their name.  The tags of the companion are the
+comment begins with words that only the text before it explains (LEANS); no macro of more than MACRO_LINES lines has a loop,
+which a debugger could not step through; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in
+preprocessor lines and in the public functions with it in their name.  The tags of the companion are the
 header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
-order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is tried on a damaged copy of its file, too,
-which must not pass."""
+order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is
+tried on a damaged copy of its file, too, which must not pass."""
 import os
 import re
 import sys
@@ -22,6 +23,8 @@ from lines import FIRST, LAST, check_lists
 
 LONGEST = 1200
 MOST_LINES = 60
+MACRO_LINES = 16  # a loop around the formula of a row of a table has no more
+LONG_MACROS = ("TGI_FOLD", "TGI_SAMPLE_LOOPS", "TGI_CTC_LOOPS")  # of before
 OUT_OF_ORDER = "Out of the order of the table:"
 LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
 ABOUT_CUDA = ("the handshake with a companion", "the kinds of devices, each with its name: no other code says it")
@@ -87,6 +90,10 @@ def faults(header):
         lacks = [part for part, form in FORM.items() if not re.search(form, head)]
         if lacks:
             found.append("the head of @@%s lacks %s" % (tag, ", ".join(lacks)))
+    for m in re.finditer(r"^# *define (\w+)(?:[^\n]*\\\n)+[^\n]*", header, re.M):
+        lines = m[0].count("\n") + 1
+        if lines > MACRO_LINES and re.search(r"\b(?:for|while) *\(", m[0]) and m[1] not in LONG_MACROS:
+            found.append("%s is a macro of %d lines with a loop, more than %d" % (m[1], lines, MACRO_LINES))
     found += ["generic code says cuda: " + line for line in cuda_in_generic_code(implementation)]
     found += ["a comment leans on its neighbour: " + line for line in re.findall(LEANS, header, re.M)]
     return found
@@ -105,6 +112,9 @@ def damaged(header):
     yield "a kind of device in generic code", header.replace("if (!t->storage->backend->host) {",
                                                               "if (t->storage->backend->type == TG_DEV_CUDA) {", 1)
     yield "a name of a device in generic code", header.replace('"cannot pin a tensor on %s:', '"cannot pin a cuda tensor %s:')
+    yield "a long macro with a loop", re.sub(
+        r"^TGI_ALWAYS_INLINE void tgi_search_places\(.*?^}", lambda m: "#define TGI_SEARCH(name) " + m[0].replace("\n", " \\\n"),
+        header, count=1, flags=re.M | re.S)
     yield "a room that is too long", header.replace("/* ======== @@CHECK", "\n" * LONGEST + "/* ======== @@CHECK")
 
 
