@@ -9711,9 +9711,10 @@ TGI_INLINE int64_t tgi_int_lcm(int64_t a, int64_t b)
    (1) A kind whose row is NULL is missing in this build: what names it fails, and the message says how to get it.
    (2) A companion that was compiled from another header gives no row, and an error is recorded.
    (3) The object of TG_KERNELS_ONLY has no variables that change: the names that act III calls stand for tgi_library.
-   To add a backend (tests/ci/add_backend.py adds one): a copy of the room PLAIN under another name, in a file of its
-   own, with MEMORY and DEVICE entries of its own; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES, 3. a declaration of the
-   function that gives its row, 4. its line in tgi_device_kinds, 5. the #include of the file, below PLAIN. */
+   To add a backend, a kind of device (tests/ci/add_backend.py adds one): a copy of the room PLAIN under another name,
+   in a file of its own, with MEMORY and DEVICE entries of its own; 1. its TG_DEV_.., 2. TGI_DEVICE_TYPES, 3. a
+   declaration of the function that gives its row, 4. its line in tgi_device_kinds, 5. the #include of the file, below
+   PLAIN. */
 
 /* ---- companions: tensorgrad_cuda.cu, and the object of TG_KERNELS_ONLY; they compile what both sides need ---- */
 
@@ -24605,6 +24606,7 @@ tg_tensor *tg_local_response_norm(tg_tensor *x, int64_t size, double alpha, doub
        tg_einsum   diagonals, sums over labels that nothing else needs, then from left to right one batched product for
                    each further operand
        rules       a: g b^T, b: a^T g (tgi_set_product_grad, which may add to what the input has received so far)
+       loops       three loops that add, to read: tgi_plain_gemm (PLAIN); the fast ones, with packing and tiles: GEMM
    (1) The operands of a product have the same dtype, which is not bool: nothing is promoted, as in PyTorch.
    (2) In backward the dims that were broadcast are summed over; the gradient of a bias is the sum of g over all rows.
    (3) linear_gelu is a product and gelu where the backend has no such entry.
@@ -41140,6 +41142,21 @@ typedef struct {
     const char *mode; /* one of the literals here */
 } tgi_function_layer;
 
+static tgi_function_layer tgi_of_numbers(double a, double b)
+{
+    tgi_function_layer f;
+    memset(&f, 0, sizeof f);
+    f.a = a, f.b = b;
+    return f;
+}
+
+static tgi_function_layer tgi_of_dim(int dim)
+{
+    tgi_function_layer f = tgi_of_numbers(0, 0);
+    f.dim = dim;
+    return f;
+}
+
 static tg_tensor *tgi_unflatten(tg_tensor *x, int dim, const tg_shape *sizes)
 {
     tgi_thread *S = tgi_self();
@@ -41259,8 +41276,7 @@ static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_
 /* The public functions of those without numbers. */
 static tg_module *tgi_plain_new(const char *op, const char *kind, tg_tensor *(*function)(tg_tensor *x))
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     f.op = function;
     return tgi_function_new(op, kind, tgi_plain_forward, &f, "%s", "");
 }
@@ -41285,44 +41301,33 @@ TGI_PLAIN_LAYER(tanhshrink, "Tanhshrink")
 
 tg_module *tg_nn_leaky_relu(double negative_slope)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = negative_slope;
+    const tgi_function_layer f = tgi_of_numbers(negative_slope, 0);
     return tgi_function_new("nn_leaky_relu", "LeakyReLU", tgi_leaky_relu_forward, &f, "negative_slope=%g",
                             negative_slope);
 }
 
 tg_module *tg_nn_elu(double alpha)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = alpha;
+    const tgi_function_layer f = tgi_of_numbers(alpha, 0);
     return tgi_function_new("nn_elu", "ELU", tgi_elu_forward, &f, "alpha=%s", tgi_float_text(alpha).text);
 }
 
 tg_module *tg_nn_celu(double alpha)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = alpha;
+    const tgi_function_layer f = tgi_of_numbers(alpha, 0);
     return tgi_function_new("nn_celu", "CELU", tgi_celu_forward, &f, "alpha=%s", tgi_float_text(alpha).text);
 }
 
 tg_module *tg_nn_hardtanh(double lo, double hi)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = lo;
-    f.b = hi;
+    const tgi_function_layer f = tgi_of_numbers(lo, hi);
     return tgi_function_new("nn_hardtanh", "Hardtanh", tgi_hardtanh_forward, &f, "min_val=%s, max_val=%s",
                             tgi_float_text(lo).text, tgi_float_text(hi).text);
 }
 
 tg_module *tg_nn_glu(int dim)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.dim = dim;
+    const tgi_function_layer f = tgi_of_dim(dim);
     return tgi_function_new("nn_glu", "GLU", tgi_glu_forward, &f, "dim=%d", dim);
 }
 
@@ -41344,43 +41349,33 @@ tg_module *tg_nn_prelu(int64_t count, double init)
 
 tg_module *tg_nn_gelu(bool tanh_approx)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     f.flag = tanh_approx;
     return tgi_function_new("nn_gelu", "GELU", tgi_gelu_forward, &f, "approximate='%s'", tanh_approx ? "tanh" : "none");
 }
 
 tg_module *tg_nn_softplus(double beta, double threshold)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = beta;
-    f.b = threshold;
+    const tgi_function_layer f = tgi_of_numbers(beta, threshold);
     return tgi_function_new("nn_softplus", "Softplus", tgi_softplus_forward, &f, "beta=%s, threshold=%s",
                             tgi_float_text(beta).text, tgi_float_text(threshold).text);
 }
 
 tg_module *tg_nn_softmax(int dim)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.dim = dim;
+    const tgi_function_layer f = tgi_of_dim(dim);
     return tgi_function_new("nn_softmax", "Softmax", tgi_softmax_forward, &f, "dim=%d", dim);
 }
 
 tg_module *tg_nn_log_softmax(int dim)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.dim = dim;
+    const tgi_function_layer f = tgi_of_dim(dim);
     return tgi_function_new("nn_log_softmax", "LogSoftmax", tgi_log_softmax_forward, &f, "dim=%d", dim);
 }
 
 tg_module *tg_nn_flatten(int start_dim, int end_dim)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.dim = start_dim;
+    tgi_function_layer f = tgi_of_dim(start_dim);
     f.last = end_dim;
     return tgi_function_new("nn_flatten", "Flatten", tgi_flatten_forward, &f, "start_dim=%d, end_dim=%d", start_dim,
                             end_dim);
@@ -41388,8 +41383,7 @@ tg_module *tg_nn_flatten(int start_dim, int end_dim)
 
 tg_module *tg_nn_unflatten(int dim, tg_shape sizes)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     if (!tgi_shape_argument(tgi_self(), "nn_unflatten", "sizes", &sizes)) return NULL;
     f.dim = dim;
     f.shape = sizes;
@@ -41399,9 +41393,7 @@ tg_module *tg_nn_unflatten(int dim, tg_shape sizes)
 
 static tg_module *tgi_dropout_new(const char *op, const char *kind, tg_forward_fn forward, double p, int spatial)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = p;
+    tgi_function_layer f = tgi_of_numbers(p, 0);
     f.dim = spatial;
     if (p >= 0 && p <= 1) {
         return tgi_function_new(op, kind, forward, &f, "p=%s, inplace=False", tgi_float_text(p).text);
@@ -41427,8 +41419,7 @@ static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn f
     static const int64_t none[3] = {0, 0, 0};
     tgi_thread *S = tgi_self();
     int64_t number[3];
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     if (!tgi_pool_numbers(S, op, "kernel_size", n, kernel, NULL, number) ||
         !tgi_pool_numbers(S, op, "stride", n, stride, none, number) ||
         !tgi_pool_numbers(S, op, "padding", n, padding, none, number)) {
@@ -41462,8 +41453,7 @@ static tg_module *tgi_lp_pool_new(const char *op, const char *kind, tg_forward_f
 {
     static const int64_t none[3] = {0, 0, 0};
     int64_t number[3];
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     if (!tgi_pool_numbers(tgi_self(), op, "kernel_size", n, kernel, NULL, number) ||
         !tgi_pool_numbers(tgi_self(), op, "stride", n, stride, none, number)) {
         return NULL;
@@ -41486,8 +41476,7 @@ static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_for
                                         const tg_shape *output)
 {
     int64_t number[3];
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     f.shape = *output;
     if (!tgi_pool_numbers(tgi_self(), op, "output_size", n, output, NULL, number)) return NULL;
     return tgi_function_new(op, kind, forward, &f, "output_size=%s", tgi_sizes_text(output).text);
@@ -41509,8 +41498,7 @@ tg_module *tg_nn_upsample(tg_shape size, int64_t scale, const char *mode)
 {
     static const char *const op = "nn_upsample";
     tgi_thread *S = tgi_self();
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     const int modes = (int)(sizeof tgi_upsample_modes / sizeof *tgi_upsample_modes);
     bool ok = mode || tgi_null_argument(S, op, "mode");
     ok = ok && tgi_shape_argument(S, op, "size", &size);
@@ -41535,8 +41523,7 @@ tg_module *tg_nn_upsample_ex(tg_shape size, double scale, const char *mode, bool
     static const char *const modes[] = {"nearest",  "linear", "bilinear", "trilinear",
                                         "bicubic", "area",   "nearest-exact"};
     tgi_thread *S = tgi_self();
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     if (!mode) tgi_null_argument(S, op, "mode");
     if (!mode || !tgi_shape_argument(S, op, "size", &size)) return NULL;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; ++i)
@@ -41556,8 +41543,7 @@ tg_module *tg_nn_upsample_ex(tg_shape size, double scale, const char *mode, bool
 static tg_module *tgi_pad_new(const char *op, const char *const *kinds, tg_shape pads, const char *mode, double value,
                               bool named)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     if (!tgi_shape_argument(tgi_self(), op, "pads", &pads)) return NULL;
     if (pads.ndim != 2 && pads.ndim != 4 && pads.ndim != 6) {
         tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "pads must be 2, 4 or 6 numbers, but got %d", pads.ndim);
@@ -41605,8 +41591,7 @@ tg_module *tg_nn_circular_pad(tg_shape pads)
 /* A layer of one number > 0. */
 static tg_module *tgi_count_new(const char *op, const char *kind, tg_forward_fn forward, const char *name, int64_t n)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
     f.shape = TG_SHAPE(n);
     if (n > 0) return tgi_function_new(op, kind, forward, &f, "%s=%lld", name, (long long)n);
     tgi_fail(tgi_self(), TG_ERR_ARGUMENT, op, "%s must be > 0, but got %lld", name, (long long)n);
@@ -41663,9 +41648,8 @@ tg_module *tg_nn_fold(tg_shape size, tg_shape kernel, tg_shape dilation, tg_shap
 
 tg_module *tg_nn_local_response_norm(int64_t size, double alpha, double beta, double k)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.shape = TG_SHAPE(size), f.a = alpha, f.b = beta, f.c = k;
+    tgi_function_layer f = tgi_of_numbers(alpha, beta);
+    f.shape = TG_SHAPE(size), f.c = k;
     return tgi_function_new("nn_local_response_norm", "LocalResponseNorm", tgi_local_response_norm_forward, &f,
                             "%lld, alpha=%s, beta=%s, k=%s", (long long)size, tgi_float_text(alpha).text,
                             tgi_float_text(beta).text, tgi_float_text(k).text);
@@ -41673,26 +41657,20 @@ tg_module *tg_nn_local_response_norm(int64_t size, double alpha, double beta, do
 
 tg_module *tg_nn_softmin(int dim)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.dim = dim;
+    const tgi_function_layer f = tgi_of_dim(dim);
     return tgi_function_new("nn_softmin", "Softmin", tgi_softmin_forward, &f, "dim=%d", dim);
 }
 
 tg_module *tg_nn_rrelu(double lower, double upper)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = lower, f.b = upper;
+    const tgi_function_layer f = tgi_of_numbers(lower, upper);
     return tgi_function_new("nn_rrelu", "RReLU", tgi_rrelu_forward, &f, "lower=%s, upper=%s",
                             tgi_float_text(lower).text, tgi_float_text(upper).text);
 }
 
 tg_module *tg_nn_threshold(double threshold, double value)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = threshold, f.b = value;
+    const tgi_function_layer f = tgi_of_numbers(threshold, value);
     return tgi_function_new("nn_threshold", "Threshold", tgi_threshold_forward, &f, "threshold=%s, value=%s",
                             tgi_float_text(threshold).text, tgi_float_text(value).text);
 }
@@ -41700,9 +41678,7 @@ tg_module *tg_nn_threshold(double threshold, double value)
 /* One with a number that PyTorch prints without a name. */
 static tg_module *tgi_shrink_new(const char *op, const char *kind, tg_forward_fn forward, double lambd)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
-    f.a = lambd;
+    const tgi_function_layer f = tgi_of_numbers(lambd, 0);
     return tgi_function_new(op, kind, forward, &f, "%s", tgi_float_text(lambd).text);
 }
 
@@ -52188,14 +52164,14 @@ static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
    tgi_gemm_tile the arguments of the kernel, which computes one tile.
    Way of a product: tgi_gemm_begin, then tgi_few_run if its rows or columns are few (tgi_is_few): tgi_few_range takes
    blocks, kernels->few_rows adds what a piece of the weight gives.  Else tgi_gemm_run: tgi_gemm_plan chooses tile,
-   packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds (TGI_GEMM_KERNEL
-   in SIMD_GEMM).  In tiles of the processor: tgi_tiles_plan, tgi_tiles_range, tgi_tiles_block.
+   packing and blocks; tgi_gemm_range takes blocks; tgi_gemm_block is the loop below; job->tile adds (gemm_tile_of in
+   SIMD_TYPED).  In tiles of the processor: tgi_tiles_plan, tgi_tiles_range, tgi_tiles_block.
    (1) A block of the output is computed by one thread, over k in one order, so that threads do not change the bits.
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
    (2) f16 and bf16 are computed in f32, integers in i64; but products of many rows in bf16 on a processor with tiles
        for them (tgi_takes_tiles), or that gains from AVX512_BF16 (tgi_has_gemm_tile_bf16), by their instructions.
    (3) An operand is packed unless the kernel reads it as fast where it is (tgi_gemm_plan).
-   To add a tile: its kernel in SIMD_GEMM, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
+   To add a tile: its kernel in SIMD_TYPED, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
 
    The loop, after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008), and BLIS (Van Zee
    and van de Geijn, 2015):
