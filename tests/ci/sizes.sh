@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# sizes.sh FOLDER: TG_PORTABLE and the TG_NO_.. macros.  A program that trains runs with combinations of them; each alone and
+# sizes.sh FOLDER [COMPILER]: TG_PORTABLE and the TG_NO_.. macros.  A program that trains runs with combinations of them; each alone and
 # all together compile without a warning; a call of a function that is left out is an error of the linker that names it; and
-# README's first program with all that it does not use left out has less than 300 KB, of 1024 bytes.
+# README's first program with all that it does not use left out has less than 300 KB, of 1024 bytes.  With COMPILER, gcc, g++, clang
+# or clang++, only that one is asked for warnings.
 set -u
 out=$1 passed=0 failed=0
 mkdir -p "$out"
@@ -37,6 +38,7 @@ verdict $? "tg_build_info says what is left out"
 # No warning, not of private functions that nobody calls now.  GCC finds those when it compiles.
 for compiler in 'gcc -std=c99 -c' 'g++ -std=c++11 -fsyntax-only -x c++' 'clang -std=c99 -fsyntax-only' \
     'clang++ -std=c++11 -fsyntax-only -x c++'; do
+    case ${2:-any} in any | "${compiler%% *}") ;; *) continue ;; esac
     if ! have "${compiler%% *}"; then echo "skipped: no ${compiler%% *}"; continue; fi
     for room in $ROOMS $MORE; do
         $compiler -O0 $WARN -DTG_PLAIN "-DTG_NO_$room" -I. "$out/library.c" -o "$out/library.o"
