@@ -9,8 +9,12 @@ ran= # the stages
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# skip WHAT WHY: a line instead of a job
-skip() { printf 'skip  %-40s %s\n' "$1" "$2"; }
+# skip WHAT WHY: a line instead of a job, counted
+skip()
+{
+    [ -z "${COUNTS:-}" ] || echo 0 0 1 >>"$COUNTS"
+    printf 'skip  %-40s %s\n' "$1" "$2"
+}
 
 # note NAME PASSED FAILED REMARK: one line, counted
 note()
@@ -20,7 +24,8 @@ note()
 }
 
 # one NAME COMMAND...: runs it, keeps what it prints in $B/log/NAME.txt, and counts what its last "N passed, N failed" (or
-# "N held, N broken") says; a command that counts nothing is one check.  Its processor seconds are those of all that it has waited
+# "N held, N broken") says; a command that counts nothing is one check, and one that ends with 77 is skipped, for the reason that
+# its last line "skipped: ..." says.  Its processor seconds are those of all that it has waited
 # for: a busy machine stretches them less than those of the clock.
 one()
 {
@@ -31,6 +36,7 @@ one()
     cpu=$(awk '{ printf "%.0f", $1 + $2 }' "$log.cpu")
     counts=$(sed -nE 's/^([0-9]+) (passed|held), ([0-9]+) (failed|broken).*/\1 \3/p' "$log" | tail -n 1)
     p=${counts% *} f=${counts#* }
+    if [ $status -eq 77 ]; then skip "$name" "$(sed -n 's/^skipped: //p' "$log" | tail -n 1)"; return; fi
     if [ -z "$counts" ]; then p=$((status == 0)) f=$((status != 0)); fi
     if [ $status -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
     note "$name" "$p" "$f" "$p passed, $f failed, $((SECONDS - start)) s, processor $cpu s"
@@ -60,7 +66,7 @@ stage()
     printf 'stage %s: %d s, processors %d s, %s\n' "$1" $((SECONDS - start)) $((CPU - cpu)) "$(counted "$1")"
 }
 
-# total FILE: the sums of the lines "PASSED FAILED" of a file, which may be -; false if something failed
+# total FILE: the sums of the lines "PASSED FAILED" and "0 0 SKIPPED" of a file, which may be -; false if something failed
 total() { awk '{ p += $1; f += $2 } END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$1"; }
 
 # counted NAME...: the total of these stages; one that has not ended is a failure
@@ -68,6 +74,13 @@ counted()
 {
     local name
     for name; do cat "$B/counts.$name" 2>/dev/null || echo 0 1; done | total -
+}
+
+# skipped NAME...: how many lines of these stages say skip
+skipped()
+{
+    local name
+    for name; do cat "$B/counts.$name" 2>/dev/null; done | awk '{ n += $3 } END { print n + 0 }'
 }
 
 # lane NAME,NAME: stages one after the other, each with its jobs one by one; what a stage says is printed when it ends
