@@ -52,6 +52,7 @@ help:
 	@echo 'make sim MAIN=a.c OUT=a   builds a program with tensorgrad_cuda.cu on simulated CUDA devices (tests/cudasim)'
 	@echo 'make ptx             runs the kernels as nvcc compiles them, by an interpreter of PTX (tests/ptx)'
 	@echo 'make sim-counts      what a training step asks of a GPU, on simulated ones: launches, allocations, waits, megabytes'
+	@echo 'make sim-step        what each kernel of a step of GPT-2 asks for, and should take on an H100; needs nvcc, clang++, python3'
 	@echo 'make manual          writes the manual, the comments of the header as a page that can be searched; needs python3'
 	@echo 'make book            writes the source as pages with links, and the manual beside them; needs python3'
 	@echo 'make install         header, CUDA file, licence, files of pkg-config and CMake, below PREFIX=/usr/local; DESTDIR='

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tests/gpu.sh [--not-run]: everything that wants an NVIDIA GPU, in one call of under ten minutes.
 #
-# Builds with nvcc, runs the test suite on the GPU, the four tools of compute-sanitizer, the device tour, the demo and the
-# benchmarks, writes the GPU's part of tests/bench/RESULTS.md and ends in "N passed, N failed".  Each part has a time limit, and one that fails
+# Builds with nvcc, prints what each kernel of a step of GPT-2 takes beside the prediction, runs the benchmarks, the tests of the
+# kernels, the test suite on the GPU, the four tools of compute-sanitizer, the device tour and the demo, writes the GPU's part of tests/bench/RESULTS.md and ends in "N passed, N failed".  Each part has a time limit, and one that fails
 # does not stop the others.  What is needed: nvcc, compute-sanitizer, a C compiler, make.
 #   --not-run       only writes the file, every result as "not run"
 #   TG_GPU_SIM=1    rehearses the script on the simulator, in small: its own build folder, nothing in tests/bench
@@ -52,20 +52,52 @@ export arch
 # With nvcc, beside one another; the second companion has line numbers for compute-sanitizer.
 build()
 {
-    local source jobs status=0 programs=("$B/check_output" "$B/device")
+    local source jobs status=0 programs=("$B/check_output" "$B/device" "$B/library.o") name
     local whole="-O2 -arch=$arch -lineinfo"
     if [ $mode = gpu ]; then
         jobs=-j$(nproc)
+        c++ -std=c++17 -O1 -I"$(toolkit)/include" -I. -c tests/bench/timing.cpp -o "$B/timing.o" || return
         for source in examples/*.c tests/test_*.c; do programs+=("$B/$(basename "$source" .c)"); done
         make -s "$jobs" CUDA=1 BUILD="$B/pass" NVCCFLAGS="$whole" "$B/pass/test_ops" &
         make -s "$jobs" CUDA=1 BUILD="$B" "${programs[@]}" || status=1
+        linked tests/bench/kernels.c @tests/bench/timing.options "$B/timing.o" -lstdc++ || status=1
+        for name in $kernel_tests; do linked tests/cuda/$name.c || status=1; done
         wait $! && return $status
         return 1
     fi
     make BUILD="$B" "$B/check_output" || return
-    for source in examples/12_chargpt.c examples/14_device_tour.c tests/bench/device.c tests/test_ops.c; do
+    c++ -std=c++17 -O1 -Itests/cudasim -I. -c tests/bench/timing.cpp -o "$B/timing.o" || return
+    make sim MAIN=tests/bench/kernels.c OUT="$B/kernels" BUILD="$B" LDFLAGS="@tests/bench/timing.options $B/timing.o" || return
+    for source in examples/12_chargpt.c examples/14_device_tour.c tests/bench/device.c tests/test_ops.c tests/cuda/test_kernels.c; do
         make sim MAIN=$source OUT="$B/$(basename $source .c)" BUILD="$B" || return
     done
+}
+
+toolkit() { dirname "$(dirname "$(realpath "$(command -v nvcc)")")"; }
+
+# linked SOURCE ARGUMENTS...: a program of tests/bench or tests/cuda, which the Makefile builds for the simulator alone
+linked()
+{
+    cc -O1 -I. -DTG_ENABLE_CUDA "$1" "${@:2}" "$B/library.o" "$B/tensorgrad_cuda.o" -o "$B/$(basename "$1" .c)" \
+        -L"$(toolkit)/lib64" -Wl,-rpath,"$(toolkit)/lib64" -lcudart -lcublas -lcublasLt -fopenmp -lm
+}
+
+step_kernels() { TG_CUDA_PASS_THROUGH=0 "$B/kernels" $([ $mode = gpu ] || echo tiny) >"$B/kernels.txt"; }
+
+# Every kernel of the file, on few elements.
+every_kernel() { if [ $mode = gpu ]; then "$B/test_kernels"; else "$B/test_kernels" rows_in_f32; fi; }
+
+# The tests of the kernels, each to its end, whatever the others say.
+export kernel_tests='test_kernels test_rows test_flash test_linear test_along test_windows test_elementwise'
+tests_of_kernels()
+{
+    local name failed=0
+    if [ $mode = sim ]; then "$B/test_kernels" reductions; return; fi
+    for name in ${kernel_tests#test_kernels }; do
+        SMALL=1 timeout 60 "$B/$name" || { echo "FAILED: $name"; failed=$((failed + 1)); }
+    done
+    echo "$(($(wc -w <<<"$kernel_tests") - 1 - failed)) passed, $failed failed"
+    [ $failed -eq 0 ]
 }
 
 suite()
@@ -98,13 +130,13 @@ nccl()
 {
     local O="$B/nccl" home
     if [ $mode = sim ]; then make sim MAIN=tests/cuda/test_nccl.c OUT="$B/test_nccl" BUILD="$B" && "$B/test_nccl"; return; fi
-    home=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
+    home=$(toolkit)
     make -s CUDA=1 BUILD="$O" NVCCFLAGS="-O2 -arch=$arch -DTG_USE_NCCL" "$O/tensorgrad_cuda.o" "$O/library.o" &&
         cc -O1 -I. -DTG_ENABLE_CUDA -DTG_USE_NCCL tests/cuda/test_nccl.c "$O/library.o" "$O/tensorgrad_cuda.o" -o "$O/test_nccl" \
             -L"$home/lib64" -L"$home/lib" -Wl,-rpath,"$home/lib64:$home/lib" -lnccl -lcudart -lcublas -lcublasLt -fopenmp -lm &&
         "$O/test_nccl"
 }
-export -f build suite sanitizer demo benchmarks nccl
+export -f build toolkit linked step_kernels every_kernel tests_of_kernels suite sanitizer demo benchmarks nccl
 
 # figure NAME VALUE: a row of the table; one that a failed part owes is "not run"
 figure() { echo "| $1 | ${2:-not run} |" >>"$B/figures.md"; }
@@ -119,6 +151,43 @@ figures()
     done <"$B/names.txt"
     figure "a step of the demo, on the CPU" "$(cat "$B/demo-cpu.ms" 2>/dev/null)"
     figure "a step of the demo, on the GPU" "$(cat "$B/demo-cuda.ms" 2>/dev/null)"
+}
+
+# The step of GPT-2, a row for each kernel: what predict.py says, and what this GPU takes.
+step_table()
+{
+    echo '| kernel | launches | MB | GFLOP | instructions, millions | bound by | ms, predicted | ms, measured | how it ran |'
+    echo '|---|---|---|---|---|---|---|---|---|'
+    touch "$B/kernels.txt"
+    sh tests/ci/op_numbers.sh <tests/bench/predicted.txt | sed 1d >"$B/predicted-numbers.txt"
+    sed 1d tests/bench/predicted.txt | paste -d '\t' "$B/predicted-numbers.txt" - | awk -F '\t' '
+        function kernel(line,    i) { for (i = 1; i <= 6; ++i) sub(/^[^ ]+ /, "", line); return line }
+        FILENAME == ARGV[1] {
+            split($0, word, " ")
+            name = $0
+            sub(/^[^ ]+ [^ ]+ /, "", name)
+            how[n = substr(name, 1, index(name, " | ") - 1)] = substr(name, index(name, " | ") + 3)
+            ran[n] = word[1]
+            took[n] = word[2]
+            all += word[2]
+            all_ran += word[1]
+            next
+        }
+        {
+            split($2, word, " ")
+            n = kernel($1)
+            said = "not run"
+            if (n in took) said = sprintf("%.3f%s", took[n], ran[n] == word[1] ? "" : " of " ran[n])
+            print "| " kernel($2) " | " word[1] " | " word[2] " | " word[3] " | " word[4] " | " word[6] " | " word[5] " | " said " | " how[n] " |"
+            for (i = 1; i <= 5; ++i) sum[i] += word[i]
+            if (n in took) { here += took[n]; here_ran += ran[n] }
+        }
+        END {
+            rest = all_ran == here_ran ? "not run" : sprintf("%.3f of %d", all - here, all_ran - here_ran)
+            print "| others | 0 | | | | | | " rest " | |"
+            printf "| sum | %d | %.0f | %.0f | %.0f | | %.1f | %s | |\n", sum[1], sum[2], sum[3], sum[4], sum[5], \
+                all_ran ? sprintf("%.1f of %d", all, all_ran) : "not run"
+        }' "$B/kernels.txt" -
 }
 
 # about NAME COMMAND...: a row on the machine, of the first line that the command prints
@@ -157,18 +226,31 @@ write_results()
     printf '\ninitcheck may name kernels of cuBLAS, and a tool may take more than its time: neither is a defect of the kernels here.\n'
     printf '\n| figure (median) | value |\n|---|---|\n'
     cat "$B/figures.md"
+    echo
+    echo "A step of GPT-2 124M with 16 sequences of 1024 tokens, in bf16 with AdamW: the head of predict.py says how the times for an"
+    echo "H100 are predicted, from the bytes that kernels ask for and from their PTX. Measured are the times from the end of one launch"
+    echo "to the end of the next."
+    echo
+    step_table
+    awk 'NR > 1 { sum += $5; part[/ tgi_flash/ ? 1 : / tgi_(class|norm)/ ? 2 : / product/ ? 3 : 4] += $5 }
+        END { printf "\nThe aim is 28 ms. Of the %.1f that are predicted products take %.1f, attention %.1f, norms and the loss %.1f, all " \
+            "else %.1f.\n", sum, part[3], part[1], part[2], part[4] }' tests/bench/predicted.txt
 }
 
 # ---- all of it -----------------------------------------------------------------------------------------------------------
 
 small=$([ $mode = gpu ] && echo 300 || echo 2)
-rm -f "$B/device.txt" "$B"/demo-*.ms
+rm -f "$B/device.txt" "$B/kernels.txt" "$B"/demo-*.ms
 part build 240 build
+part "kernels of a step" 40 step_kernels
+if [ $mode != not-run ]; then step_table; fi
+part "every kernel" 60 every_kernel
 part benchmarks 60 benchmarks
 part "device tour" 20 bash tests/ci/tour_same.sh "$B/14_device_tour" "$B/check_output" "$B"
 part "demo, GPU against CPU" 60 bash tests/ci/demo_same.sh "$B/12_chargpt" "$B/check_output" "$B"
 part "demo, CPU" 40 demo cpu "$small"
 part "demo, GPU" 40 demo cuda "$small"
+part "tests of kernels" 90 tests_of_kernels
 part "test suite" 240 suite
 if [ $mode = gpu ] && ! echo '#include <nccl.h>' | nvcc -x cu -E - >/dev/null 2>&1; then
     echo "| NCCL, one rank | not run: no nccl.h | |" >>"$B/checks.md"

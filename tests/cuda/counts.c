@@ -8,11 +8,17 @@
  * TG_SIM_REPORT, which needs the build SIM=check, only copies and fills.  A figure above its limit is a failure; limits
  * come down with the figures.
  *
- * With the argument "predict": the same for GPT-2 124M, 16 sequences of 1024 tokens, from six smaller steps. */
+ * For the reports from which ../bench/predict.py works out a step of GPT-2:
+ *     counts step LAYERS SEQUENCES WORDS    the second step alone, with sequences of 64 tokens
+ *     counts attention                      one head of 1024 queries and keys, forward and backward
+ *     counts embedding                      the gradient of a table of 50304 rows for 16384 indices
+ *     counts norms                          layer norms of 16384 rows of 768, with a sum and without, and their gradients
+ */
 #include "tensorgrad.h"
 #include "models.h"
 #include "../cudasim/cudasim_test.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct { long long launches, allocations, waits, bytes; } counts;
@@ -43,17 +49,18 @@ static tg_tensor *gpt_step(void *model, int step)
 
 /* ---- counting ---- */
 
-/* The counts of the third step.  Frees net. */
-static counts third_step(tg_module *net, tg_tensor *(*loss_of)(void *model, int step), void *model, double max_norm)
+/* The counts of this step, which is the last one and alone in the report.  Frees net. */
+static counts last_step(int steps, tg_module *net, tg_tensor *(*loss_of)(void *model, int step), void *model,
+                        double max_norm)
 {
     const int n = tg_module_count(net);
     tg_optim *optim = tg_adamw(tg_module_params(net), n, 1e-3);
     counts before = {0, 0, 0, 0}, after = before;
-    for (int step = 1; step <= 3; ++step) {
+    for (int step = 1; step <= steps; ++step) {
         TG_SCOPE;
         before = so_far();
         before.waits = cudasim_total(CUDASIM_WAITS);
-        cudasim_report(step == 3);
+        cudasim_report(step == steps);
         tg_optim_zero_grad(optim);
         tg_tensor *loss = loss_of(model, step);
         tg_backward(loss);
@@ -76,7 +83,7 @@ static counts count_gpt(gpt_sizes size, tg_dtype dtype)
     gpt g;
     g.size = size;
     make_gpt(&g, dtype);
-    const counts c = third_step(g.net, gpt_step, &g, 1);
+    const counts c = last_step(3, g.net, gpt_step, &g, 1);
     tg_release(g.position);
     return c;
 }
@@ -106,61 +113,78 @@ static counts of_12(counts one, counts two)
     return two;
 }
 
-/* ---- a step that is too large for the simulator ---- */
-
-/* The bytes of a step, which are so many for the parameters and so many for each token. */
-typedef struct { double fixed, per_token; } cost;
-
-static cost cost_of(int64_t layers, int64_t vocabulary)
+/* Causal attention with its gradients, for queries, keys and values [1, 1, 1024, 64] of a packed tensor. */
+static void attend(void)
 {
-    const gpt_sizes one = {1, 64, layers, 768, 12, vocabulary}, two = {2, 64, layers, 768, 12, vocabulary};
-    const double bytes = (double)count_gpt(one, TG_BF16).bytes;
-    cost c;
-    c.per_token = ((double)count_gpt(two, TG_BF16).bytes - bytes) / 64;
-    c.fixed = bytes - 64 * c.per_token;
-    return c;
+    TG_SCOPE;
+    tg_tensor *part[3], *gradient[3];
+    tg_tensor *qkv = tg_randn_on(TG_SHAPE(1, 1024, 3, 1, 64), TG_BF16, TG_CUDA(0));
+    tg_unbind(qkv, 2, part, 3);
+    for (int i = 0; i < 3; ++i) part[i] = tg_set_requires_grad(tg_detach(tg_transpose(part[i], 1, 2)), true);
+    tg_tensor *y = tg_scaled_dot_product_attention(part[0], part[1], part[2], NULL, 0, true, 0), *g = tg_ones_like(y);
+    so_far();
+    cudasim_report(1);
+    y = tg_scaled_dot_product_attention(part[0], part[1], part[2], NULL, 0, true, 0);
+    tg_gradients(&y, 1, &g, part, 3, gradient, 0);
+    so_far();
+    cudasim_report(0);
 }
 
-/* What attention reads in one head of one long sequence beyond a row of k and of v for each query, as in sequences of
-   64.  A block owns 128 queries and reads the keys that its last one sees, rows of 64 numbers of 16 bits, forward and
-   for dq; for dk and dv it owns keys and reads q, g and 8 bytes of sums (see test_flash.c). */
-static double read_again(int64_t length)
+/* The table is that of GPT-2's tokens. */
+static void look_up(void)
 {
-    double rows = 0;
-    for (int64_t first = 0; first < length; first += 128) rows += (double)(first + 128 < length ? first + 128 : length);
-    return (rows - (double)length) * (3 * 2 * 64 * 2 + 8);
+    TG_SCOPE;
+    tg_tensor *table = tg_set_requires_grad(tg_zeros_on(TG_SHAPE(50304, 768), TG_BF16, TG_CUDA(0)), true), *gradient;
+    tg_tensor *y = tg_embedding(table, counted(TG_SHAPE(16, 1024), 0, 50304)), *g = tg_ones_like(y);
+    so_far();
+    cudasim_report(1);
+    tg_gradients(&y, 1, &g, &table, 1, &gradient, 0);
+    so_far();
+    cudasim_report(0);
 }
 
-/* Both parts grow by the same with each layer, and with each word of the vocabulary. */
-static void predict(int64_t layers, int64_t vocabulary, int64_t sequences, int64_t length)
+/* Grids of norms have a fixed size, so that each team has several rows of many. */
+static void normalise(void)
 {
-    const int64_t tokens = sequences * length, heads = 12;
-    const cost base = cost_of(1, 256), layer = cost_of(2, 256), words = cost_of(1, 512);
-    const double more_layers = (double)(layers - 1), more_words = (double)(vocabulary - 256) / 256;
-    const double fixed =
-        base.fixed + more_layers * (layer.fixed - base.fixed) + more_words * (words.fixed - base.fixed);
-    const double per_token = base.per_token + more_layers * (layer.per_token - base.per_token) +
-                             more_words * (words.per_token - base.per_token);
-    const double again = read_again(length) * (double)(layers * sequences * heads);
-    printf("%d layers, %d words, %d tokens: %.1f gigabytes, %.1f of them for the parameters, %.1f that attention reads "
-           "again\n",
-           (int)layers, (int)vocabulary, (int)tokens, (fixed + per_token * (double)tokens + again) / 1e9, fixed / 1e9,
-           again / 1e9);
+    TG_SCOPE;
+    const tg_shape rows = TG_SHAPE(16384, 768);
+    tg_tensor *in[4] = {tg_randn_on(rows, TG_BF16, TG_CUDA(0)), tg_randn_on(rows, TG_BF16, TG_CUDA(0)),
+                        tg_ones_on(TG_SHAPE(768), TG_BF16, TG_CUDA(0)), tg_ones_on(TG_SHAPE(768), TG_BF16, TG_CUDA(0))};
+    tg_tensor *out[2], *g[2] = {in[0], in[1]}, *gradient[4];
+    for (int i = 0; i < 4; ++i) in[i] = tg_set_requires_grad(tg_clone(in[i]), true);
+    so_far();
+    cudasim_report(1);
+    out[0] = tg_add_layer_norm(in[0], in[1], 1, in[2], in[3], 1e-5, &out[1]);
+    tg_gradients(out, 2, g, in, 4, gradient, 0);
+    out[0] = tg_layer_norm(in[0], 1, in[2], in[3], 1e-5);
+    in[1] = in[2], in[2] = in[3];
+    tg_gradients(out, 1, g, in, 3, gradient, 0);
+    so_far();
+    cudasim_report(0);
 }
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{23, 0, 1, 20400000}, {132, 0, 1, 47100000}, {308, 0, 1, 3142400000}};
+    const counts limits[] = {{23, 0, 1, 20400000}, {133, 0, 1, 46900000}, {309, 0, 1, 3136500000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));
     cudasim_report(0);
-    if (argc > 1 && !strcmp(argv[1], "predict")) {
-        predict(12, 50304, 16, 1024);
+    const char *alone = argc > 1 ? argv[1] : "";
+    if (!strcmp(alone, "attention")) return attend(), !tg_ok();
+    if (!strcmp(alone, "embedding")) return look_up(), !tg_ok();
+    if (!strcmp(alone, "norms")) return normalise(), !tg_ok();
+    if (argc > 4 && !strcmp(alone, "step")) {
+        gpt g;
+        const gpt_sizes size = {atoi(argv[3]), 64, atoi(argv[2]), 768, 12, atoi(argv[4])};
+        g.size = size;
+        make_gpt(&g, TG_BF16);
+        printf("launches %lld\n", last_step(2, g.net, gpt_step, &g, 0).launches);
+        tg_release(g.position);
         return !tg_ok();
     }
     tg_module *mlp = make_mlp();
-    report("mlp_784_512_512_10", third_step(mlp, mlp_step, mlp, 0), limits[0]);
+    report("mlp_784_512_512_10", last_step(3, mlp, mlp_step, mlp, 0), limits[0]);
     report("gpt_4x128", count_gpt(small, TG_F32), limits[1]);
     report("gpt2_12x768", of_12(count_gpt(one_layer, TG_BF16), count_gpt(two_layers, TG_BF16)), limits[2]);
     failures += !tg_ok();

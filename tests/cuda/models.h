@@ -10,7 +10,7 @@ typedef struct { tg_module *norm_attention, *norm_mlp, *query_key_value, *attent
 typedef struct { int64_t batch, length, layers, width, heads, vocabulary; } gpt_sizes;
 typedef struct {
     gpt_sizes size;
-    tg_module *net, *tokens, *positions, *norm, *logits;
+    tg_module *net, *tokens, *positions, *norm;
     gpt_block block[MOST_LAYERS];
     tg_tensor *position; /* i64 [length] */
 } gpt;
@@ -25,14 +25,14 @@ static tg_tensor *counted(tg_shape shape, int64_t first, int64_t n)
 
 /* ---- an MLP of 784, 512, 512 and 10 units ---- */
 
-static tg_module *make_mlp(void)
+static inline tg_module *make_mlp(void)
 {
     tg_module *layers[] = {tg_nn_linear(784, 512, true), tg_nn_relu(), tg_nn_linear(512, 512, true), tg_nn_relu(),
                            tg_nn_linear(512, 10, true)};
     return tg_nn_sequential(layers, 5);
 }
 
-/* ---- a GPT ---- */
+/* ---- a GPT, whose logits are products with the table of its tokens, as those of GPT-2 are ---- */
 
 static tg_module *child(gpt *g, tg_module *m)
 {
@@ -58,7 +58,7 @@ static void make_gpt(gpt *g, tg_dtype dtype)
         b->mlp_out = child(g, tg_nn_linear(4 * C, C, true));
     }
     g->norm = child(g, tg_nn_layer_norm(TG_SHAPE(C), 1e-5, true));
-    g->logits = child(g, tg_nn_linear(C, g->size.vocabulary, false));
+    tg_normal_(tg_module_get(g->tokens, "weight"), 0, 0.02); /* as GPT-2's, or its logits are large */
     tg_module_to_dtype(g->net, dtype);
     g->position = tg_retain(counted(TG_SHAPE(g->size.length), 0, g->size.length));
 }
@@ -92,7 +92,7 @@ static tg_tensor *gpt_loss(const gpt *g, tg_tensor *ids, tg_tensor *targets)
         y = tg_forward(b->mlp_out, y);
         y = add_and_norm(i + 1 < g->size.layers ? g->block[i + 1].norm_attention : g->norm, y, &x);
     }
-    y = tg_forward(g->logits, y);
+    y = tg_linear(y, tg_module_get(g->tokens, "weight"), NULL);
     return tg_cross_entropy(tg_view(y, TG_SHAPE(g->size.batch * g->size.length, g->size.vocabulary)), targets);
 }
 #endif

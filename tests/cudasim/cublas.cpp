@@ -203,6 +203,26 @@ bool supported(const Product &p)
     }
 }
 
+/* For the report: c^T, which is row-major, gets [m, n] from sums over k; what is an operand of the epilogue counts. */
+void report_product(const Product &p)
+{
+    const uint64_t size = size_of(p.c.type), batch = static_cast<uint64_t>(p.batch);
+    const uint64_t m = static_cast<uint64_t>(p.n), n = static_cast<uint64_t>(p.m), k = static_cast<uint64_t>(p.k);
+    const uint64_t vector = static_cast<uint64_t>(p.vector.rows) * size_of(p.vector.type);
+    const uint64_t z = p.z.data ? m * n * size : 0;
+    const bool adds = p.beta != 0, sums = p.epilogue & (CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB);
+    const bool writes_z = has(p.epilogue, HAS_GELU);
+    std::string name = "product " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
+    if (p.batch > 1) name += " of " + std::to_string(p.batch);
+    if (adds) name += ", added";
+    if (has(p.epilogue, HAS_BIAS)) name += ", bias";
+    if (has(p.epilogue, HAS_GELU)) name += ", gelu";
+    if (has(p.epilogue, HAS_DGELU)) name += ", gradient of gelu";
+    if (sums) name += ", sums";
+    report_other(name, batch * (m * k + k * n + adds * m * n) * size + (sums ? 0 : vector) + (writes_z ? 0 : z),
+                 batch * m * n * size + (sums ? vector : 0) + (writes_z ? z : 0));
+}
+
 /* Multiplies when the stream comes to it.  The bytes of an epilogue's operands count: they are not the product's. */
 cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, char *workspace, size_t workspace_bytes,
                                cudaStream_t stream)
@@ -219,6 +239,7 @@ cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, ch
         add_to_total(CUDASIM_BYTES, static_cast<uint64_t>(p.vector.rows) * size_of(p.vector.type));
         add_to_total(CUDASIM_BYTES,
                      static_cast<uint64_t>(p.z.rows) * static_cast<uint64_t>(p.z.columns) * size_of(p.z.type));
+        if (reporting) report_product(p);
         Product q = p;
         if (p.alpha == 0) q.k = q.a.columns = q.a.rows = q.b.columns = q.b.rows = 0;
         wide ? multiply<double>(q) : multiply<float>(q);
@@ -454,6 +475,14 @@ template <class T> bool take_attribute(T &to, const void *value, size_t bytes)
     return true;
 }
 
+template <class T> cublasStatus_t give_attribute(const T &from, void *value, size_t bytes, size_t *written)
+{
+    if (!value || bytes != sizeof from) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, &from, bytes);
+    if (written) *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 uint32_t alignment_of(const void *p)
 {
     uintptr_t address = reinterpret_cast<uintptr_t>(p);
@@ -566,6 +595,32 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: taken = take_attribute(d.z_leading, value, bytes); break;
     }
     return taken && d.valid == VALID ? set_state(desc, d) : CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                                              void *value, size_t bytes, size_t *written)
+{
+    const LtDesc d = state_of<LtDesc>(desc);
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return give_attribute(d.transa, value, bytes, written);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return give_attribute(d.transb, value, bytes, written);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: return give_attribute(d.epilogue, value, bytes, written);
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+    }
+}
+cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, void *value, size_t bytes,
+                                                size_t *written)
+{
+    const LtLayout x = state_of<LtLayout>(layout);
+    return give_attribute(attribute == CUBLASLT_MATRIX_LAYOUT_ROWS ? x.rows : x.columns, value, bytes, written);
+}
+/* The one algorithm that there is divides long sums. */
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void *value,
+                                                    size_t bytes, size_t *written)
+{
+    const uint32_t parts = state_of<LtAlgorithm>(algorithm).workspace ? 2 : 1;
+    return give_attribute(attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? parts : 0u, value, bytes, written);
 }
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType_t type,
                                                  uint64_t rows, uint64_t columns, int64_t leading)

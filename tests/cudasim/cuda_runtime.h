@@ -341,10 +341,18 @@ struct Body {
     Arguments *arguments; /* NULL, or allocated by calloc */
 };
 Arguments *new_arguments(); /* NULL: nobody asks for them */
-cudaError_t launch(const cudaLaunchConfig_t &config, Body body);
 cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, int value);
 cudaError_t attributes_of(cudaFuncAttributes *attributes, const void *kernel);
+} // namespace cudasim
 
+extern "C" {
+/* Here `arguments` points to a pointer to one Body, which the launch takes over. */
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
+cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* mangled */
+}
+
+namespace cudasim
+{
 template <class F> CUDASIM_UNCHECKED void run_body(void *data) { (*static_cast<F *>(data))(); }
 template <class F> CUDASIM_UNCHECKED void destroy_body(void *data) { delete static_cast<F *>(data); }
 
@@ -392,8 +400,10 @@ CUDASIM_UNCHECKED inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t
         ::cudasim::Arguments *packed = ::cudasim::new_arguments();
         static_assert(sizeof...(parameters) <= 16, "Arguments has room for 16");
         if (packed) (::cudasim::add_argument(packed, parameters), ...);
-        return ::cudasim::launch(*config, {&::cudasim::run_body<F>, &::cudasim::destroy_body<F>, new F(body),
-                                           reinterpret_cast<const void *>(kernel), packed});
+        ::cudasim::Body made = {&::cudasim::run_body<F>, &::cudasim::destroy_body<F>, new F(body),
+                                reinterpret_cast<const void *>(kernel), packed};
+        void *all[] = {&made};
+        return cudaLaunchKernelExC(config, made.kernel, all);
     }(std::forward<Arguments>(arguments)...);
 }
 template <class K> inline cudaError_t cudaFuncSetAttribute(K *kernel, cudaFuncAttribute attribute, int value)

@@ -60,7 +60,7 @@ static struct {
     int capability = 86; /* of the devices, as two digits */
     const char *report = nullptr;
 } settings;
-bool reporting;
+bool reporting, wanted = true;
 
 static uint64_t random_state = 88172645463325252u;
 static uint64_t random_bits() /* xorshift64, Marsaglia (2003) */
@@ -1585,7 +1585,7 @@ void check_block(const void *p, cudaStream_t stream, bool given)
 }
 void count_cublas_handle(int change) { cublas_handles += change; }
 
-cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
+static cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
 {
     std::shared_ptr<void> data(body.data, body.destroy), arguments(body.arguments, free);
     Api api("cudaLaunchKernelEx");
@@ -2074,6 +2074,7 @@ static void run_copy(const Copy &c, const char *what)
     size_t to_bytes = extent(c, c.to_pitch), from_bytes = extent(c, c.from_pitch);
     add_to_total(CUDASIM_COPIES, 1);
     add_to_total(CUDASIM_BYTES, c.width * c.height * (static_cast<size_t>(to_device) + from_device));
+    if (reporting) report_other("a copy", from_device * c.width * c.height, to_device * c.width * c.height);
     /* Copies between devices need no peer access. */
     if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
     if (to_device && !use_range(c.to, to_bytes, arena_of(c.to), true, what)) return;
@@ -2173,6 +2174,7 @@ static cudaError_t set_memory(void *to, int value, size_t bytes, cudaStream_t st
         if (!a) return;
         add_to_total(CUDASIM_COPIES, 1);
         add_to_total(CUDASIM_BYTES, bytes);
+        if (reporting) report_other("a fill", 0, bytes);
         memset(to, value, bytes);
         check_written(*a, to, bytes);
     });
@@ -2259,6 +2261,19 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!event->stream) return cudaSuccess;
     s->pending.push_back({event->stream, event->number});
     join(s->clock, event->clock);
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *, void **arguments)
+{
+    return launch(*config, *static_cast<Body *>(arguments[0]));
+}
+cudaError_t cudaFuncGetName(const char **name, const void *kernel)
+{
+    ENTER;
+    static std::map<const void *, std::string> &names = *new std::map<const void *, std::string>;
+    std::string &found = names[kernel];
+    if (found.empty()) found = symbol_name(kernel);
+    *name = found.c_str();
     return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user)
@@ -2449,6 +2464,7 @@ long long cudasim_total(cudasim_total_of what) { return totals[what]; }
 void cudasim_report(int on)
 {
     Api api("cudasim_report");
+    wanted = on;
     reporting = on && settings.report;
 }
 int cudasim_take_errors(void)

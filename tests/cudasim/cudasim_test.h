@@ -54,14 +54,16 @@
                                blocks and uses them again, as it does on a GPU: then no use of a freed block is found
      TG_SIM_PTX=1              with SIM=ptx: launches go to the interpreter of PTX in tests/ptx, which runs what nvcc
                                compiled; or the name of the file of PTX.  TG_SIM_PTX_SEED=n: the order of warps and
-                               blocks; TG_SIM_PTX_LOG=file: the names of the kernels that it ran are added there
+                               blocks; TG_SIM_PTX_LOG=file: the names of the kernels that it ran are added there;
+                               TG_SIM_PTX_COUNTS=file: a line for each, its launches and the instructions of its warps
      TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error
      TG_SIM_LEAKS=1            what is still allocated at the end is an error
      TG_SIM_REPORT=file        with SIM=check: writes a line for each kernel: its launches; the bytes of global memory
                                that it reads and writes, where the lanes of a warp that ask for the same bytes in one
                                instruction count once; the sectors of 32 bytes that this moves, divided by the least
                                that hold as many bytes; the conflicts between banks of shared memory; the longest loop
-                               of a thread.  What CUDASIM_CHECK_ALIGNED announces counts as one access */
+                               of a thread.  What CUDASIM_CHECK_ALIGNED announces counts as one access.  Products, by
+                               their sizes, copies and fills have lines of their own */
 #ifndef CUDASIM_TEST_H
 #define CUDASIM_TEST_H
 
@@ -98,7 +100,7 @@ typedef enum {
     CUDASIM_BYTES               /* read and written in device memory by copies and, with TG_SIM_REPORT, by kernels */
 } cudasim_total_of;
 long long cudasim_total(cudasim_total_of what);
-/* With TG_SIM_REPORT: kernels that run from now on are in the report, or are not. */
+/* With TG_SIM_REPORT or TG_SIM_PTX_COUNTS: kernels that run from now on are in the report, or are not. */
 void cudasim_report(int on);
 
 /* The number of errors since the last call.  Without cudasim_keep_going the first error ends the program. */

@@ -104,8 +104,10 @@ void report_launch();
 void report_pack(const void *p, size_t bytes, uint32_t pc);
 void report_access(uintptr_t address, size_t bytes, bool write, bool shared, uint32_t pc);
 void report_block();
+void report_other(const std::string &name, uint64_t read, uint64_t written); /* a product, a copy, a fill */
 void report_end(const char *path);
 extern bool reporting; /* TG_SIM_REPORT */
+extern bool wanted;    /* what runs now belongs into a report: cudasim_report */
 } // namespace cudasim
 
 #endif

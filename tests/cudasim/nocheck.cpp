@@ -16,5 +16,6 @@ void atomic_access(const void *, size_t, void *) {}
 void report_launch() {}
 void report_pack(const void *, size_t, uint32_t) {}
 void report_block() {}
+void report_other(const std::string &, uint64_t, uint64_t) {}
 void report_end(const char *) {}
 } // namespace cudasim

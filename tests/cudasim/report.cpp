@@ -37,6 +37,7 @@ struct Pack {
 };
 
 std::unordered_map<const void *, Kernel> kernels;
+std::unordered_map<std::string, Kernel> others;  /* products, copies and fills, by name */
 std::vector<Event> events;                       /* of the block that runs */
 std::unordered_map<uint64_t, uint32_t> visits;   /* thread and place -> times */
 std::vector<Pack> packs;                         /* [threads of the block]: the last of each */
@@ -127,6 +128,16 @@ void report_block()
     visits.clear();
 }
 
+void report_other(const std::string &name, uint64_t read, uint64_t written)
+{
+    Kernel &other = others[name];
+    other.name = name;
+    ++other.launches;
+    other.read += read, other.written += written;
+    other.sectors += (read + written + sector - 1) / sector;
+    other.longest = 1;
+}
+
 /* sectors is how many are moved, as a part of the least that hold as many bytes: 1 is best. */
 void report_end(const char *path)
 {
@@ -134,6 +145,7 @@ void report_end(const char *path)
     if (!file) return fail("TG_SIM_REPORT: cannot write %s", path);
     std::vector<const Kernel *> sorted;
     for (const auto &entry : kernels) sorted.push_back(&entry.second);
+    for (const auto &entry : others) sorted.push_back(&entry.second);
     std::sort(sorted.begin(), sorted.end(), [](const Kernel *a, const Kernel *b) {
         const uint64_t x = a->read + a->written, y = b->read + b->written;
         return x != y ? x > y : a->name < b->name;

@@ -2,7 +2,8 @@
    the one that `make ptx` has made.  Kernels are found by their mangled names, in the program's symbol table and in the
    file; their arguments are compared with the .param declarations.  With TG_SIM_PTX_COMPARE set the simulator runs
    each launch, too, and both must have written the same.  With TG_SIM_PTX_LOG=file each process adds the names of the
-   kernels that it has executed to this file, and by how much they differed. */
+   kernels that it has executed to this file, and by how much they differed.  With TG_SIM_PTX_COUNTS=file it writes a
+   line for each kernel, while cudasim_report says so: its launches, the instructions of its warps, its name. */
 #include "ptx.h"
 
 #include <algorithm>
@@ -88,6 +89,20 @@ static void write_log()
     FILE *file = fopen(getenv("TG_SIM_PTX_LOG"), "a");
     if (!file) return;
     for (const auto &each : executed) fprintf(file, "%s %g\n", each.first.c_str(), each.second);
+    fclose(file);
+}
+
+struct Counts {
+    uint64_t launches, instructions;
+};
+static std::map<std::string, Counts> &counts = *new std::map<std::string, Counts>;
+static void write_counts()
+{
+    FILE *file = fopen(getenv("TG_SIM_PTX_COUNTS"), "w");
+    if (!file) return;
+    for (const auto &each : counts)
+        fprintf(file, "%llu %llu %s\n", static_cast<unsigned long long>(each.second.launches),
+                static_cast<unsigned long long>(each.second.instructions), each.first.c_str());
     fclose(file);
 }
 
@@ -260,6 +275,7 @@ static void run_ptx(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &bod
             const char *path = getenv("TG_SIM_PTX");
             module = ptx::Module::read(strcmp(path, "1") ? path : PTX_FILE);
             if (getenv("TG_SIM_PTX_LOG")) atexit(write_log);
+            if (getenv("TG_SIM_PTX_COUNTS")) atexit(write_counts);
         }
         const ptx::Kernel *kernel = kernel_of(*module, body.kernel);
         check_arguments(*kernel, *body.arguments);
@@ -273,7 +289,12 @@ static void run_ptx(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &bod
         launch.seed = seed++;
         Contents before;
         memory.before = compares ? &before : nullptr;
+        const uint64_t instructions = ptx::totals.warp_instructions;
         ptx::run(*module, *kernel, launch);
+        if (wanted && getenv("TG_SIM_PTX_COUNTS")) {
+            Counts &c = counts[function_name(body.kernel)];
+            ++c.launches, c.instructions += ptx::totals.warp_instructions - instructions;
+        }
         double &units = executed[kernel->name];
         if (compares) units = std::max(units, compare(grid, block, dynamic_bytes, body, *kernel, before));
     } catch (const ptx::Fault &fault) {

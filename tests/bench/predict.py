@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""predict.py FOLDER: writes tests/bench/predicted.txt, what one training step of GPT-2 124M should take on an H100, from the
+reports in the folder (make sim-step); predict.py --check holds that the file has the times of this model; both print the sums.
+
+The step: 12 layers of 768, 16 sequences of 1024 tokens, 50304 words, tied weights, bf16, AdamW.  Work of a kernel grows with
+layers, and by so much for each token and each word, so that six small steps tell that of the large one.  Attention, embedding and
+norms run alone in their own size: theirs grows otherwise.
+
+The model.  A launch takes the longest of three times, and then GAP:
+    bytes         / (MEMORY * MEMORY_SHARE)             those of all but caches, each as a kernel asks for it
+    FLOP          / (PRODUCTS * the share of its kind)
+    instructions  / (SCHEDULERS * CLOCK * ISSUE)        of warps, in PTX, of which ptxas makes MACHINE times as many
+Nothing here was measured on a GPU: the shares are what others report of their kernels on an H100, or assumptions."""
+import os
+import re
+import subprocess
+import sys
+
+MEMORY, MEMORY_SHARE = 3.35e12, 0.9          # bytes a second; published kernels that only move rows reach 0.87 to 0.9
+PRODUCTS = 989e12                            # FLOP a second in bf16
+SHARES = {"large": 0.70, "sums": 0.51, "product": 0.61, "attention": 0.60} # cuBLAS has 0.72 with squares of 4096, best 0.8
+SCHEDULERS, CLOCK, ISSUE = 132 * 4, 1.7e9, 0.6  # an instruction each at most; of four cycles some wait for memory
+MACHINE = 1.17                               # of ten hot kernels, for sm_90: 16,436 in PTX are 19,286 of the GPU's own
+GAP = 1.2e-6                                 # seconds between two kernels of a stream
+LAYERS, TOKENS, WORDS, HEADS, LENGTH, WIDTH = 12, 16384, 50304, 16 * 12, 1024, 768
+SMALL_TOKENS, SMALL_WORDS = 64, 8384
+ALONE = {"attention": r"tgi_flash_", "embedding": r"tgi_(sort_runs|radix_|load_indices|add_segments|join_segments)",
+         "norms": r"tgi_norm_"}
+FLASH = {"forward": 2, "backward<2, 64, false>": 3, "backward<2, 64, true>": 4} # products of [1024, 1024, 64], half of each
+TABLE = os.path.join(os.path.dirname(__file__), "predicted.txt")
+HEAD = "launches megabytes gigaflop megainstructions milliseconds bound kernel"
+
+
+def op_names():
+    """The names of ops by their numbers, as in op_numbers.sh."""
+    text = subprocess.run(["cc", "-E", "-P", "-DTENSORGRAD_IMPLEMENTATION", "-x", "c", "tensorgrad.h"], check=True,
+                          capture_output=True, text=True).stdout
+    return list(dict.fromkeys(re.findall(r"TGI_OP_([a-z_0-9]+),", text)))
+
+
+def read(folder, run, names):
+    """kernel -> [launches, bytes, instructions] of a run."""
+    found = {}
+    for path, columns in (os.path.join(folder, run + ".bytes"), 6), (os.path.join(folder, run + ".ptx"), 2):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                part = line.split(maxsplit=columns)
+                if not part[0].isdigit():
+                    continue
+                kernel = re.sub(r"^void ", "", part[columns].strip()).replace("> >", ">>")
+                kernel = re.sub(r"(?<=tgi_)(formula|gradient)<(\d+)", lambda m: m[1] + "<" + names[int(m[2])], kernel)
+                row = found.setdefault(kernel, [int(part[0]), 0, 0])
+                if columns == 2:
+                    row[2] += int(part[1])
+                else:
+                    row[1] += int(part[1]) + int(part[2])
+    return found
+
+
+def large(run, rows):
+    """The same rows, with the sizes of products those of the large step."""
+    layers, sequences, words = (int(n) for n in run.split(","))
+    sizes = {str(sequences * SMALL_TOKENS): str(TOKENS), str(words): str(WORDS)}
+    return {re.sub(r"\d+", lambda m: sizes.get(m[0], m[0]), k) if k.startswith("product") else k: v for k, v in rows.items()}
+
+
+def whole(folder):
+    """kernel -> [launches, bytes, instructions] of the large step."""
+    names, runs, step = op_names(), {}, {}
+    for run in ("%d,%d,%d" % (l, b, w) for l, b, w in
+                ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (1, 1, 2), (1, 2, 2))):
+        layers, sequences, words = run.split(",")
+        name = "%s,%s,%d" % (layers, sequences, int(words) * SMALL_WORDS)
+        runs[run] = large(name, read(folder, name, names))
+    for kernel in sorted(set().union(*runs.values())):
+        def tokens(layers, words):
+            one, two = (runs["%d,%d,%d" % (layers, b, words)].get(kernel, [0, 0, 0]) for b in (1, 2))
+            return [x + (TOKENS // SMALL_TOKENS - 1) * (y - x) for x, y in zip(one, two)]
+        base = tokens(1, 1)
+        step[kernel] = [a + (LAYERS - 1) * (b - a) + (WORDS // SMALL_WORDS - 1) * (c - a)
+                        for a, b, c in zip(base, tokens(2, 1), tokens(1, 2))]
+        step[kernel][0] = sum(n * runs[r].get(kernel, [0])[0] for r, n in (("1,1,1", 2 - LAYERS), ("2,1,1", LAYERS - 1)))
+    for run, pattern in ALONE.items():
+        alone = {k: v for k, v in read(folder, run, names).items() if re.match(pattern, k)}
+        for kernel in [k for k in step if re.match(pattern, k)]:
+            launches = step.pop(kernel)[0]
+            if run != "embedding":
+                heads = HEADS if run == "attention" else 1
+                step[kernel] = [launches] + [launches * heads * n // alone[kernel][0] for n in alone[kernel][1:]]
+        if run == "embedding":
+            step.update(alone)
+    return step
+
+
+def flop(kernel, launches):
+    """FLOP of products and of causal attention."""
+    if kernel.startswith("product"):
+        m, n, k = (int(x) for x in re.findall(r"\d+", kernel)[:3])
+        return 2.0 * launches * m * n * k
+    products = next((n for name, n in FLASH.items() if "tgi_flash_" + name in kernel), 0)
+    return 1.0 * launches * products * HEADS * LENGTH * LENGTH * 64
+
+
+def milliseconds(kernel, launches, data, operations, instructions):
+    """What the launches take, and what bounds them."""
+    kind = ("attention" if "flash" in kernel else "large" if str(WORDS) in kernel else
+            "sums" if kernel.endswith("sums") else "product")
+    times = {"bytes": data / (MEMORY * MEMORY_SHARE), "FLOP": operations / (PRODUCTS * SHARES[kind]),
+             "instructions": MACHINE * instructions / (SCHEDULERS * CLOCK * ISSUE), "launches": launches * GAP}
+    bound = max(times, key=times.get)
+    return 1e3 * (max(times["bytes"], times["FLOP"], times["instructions"]) + launches * GAP), bound
+
+
+def line_of(kernel, launches, megabytes, gigaflop, megainstructions):
+    time, bound = milliseconds(kernel, launches, 1e6 * megabytes, 1e9 * gigaflop, 1e6 * megainstructions)
+    return "%d %.1f %.1f %.1f %.3f %s %s" % (launches, megabytes, gigaflop, megainstructions, time, bound, kernel)
+
+
+def main():
+    if sys.argv[1] != "--check":
+        rows = []
+        for kernel, (launches, data, instructions) in whole(sys.argv[1]).items():
+            numbers = (round(x, 1) for x in (data / 1e6, flop(kernel, launches) / 1e9, instructions / 1e6))
+            rows.append(line_of(kernel, launches, *numbers))
+        rows.sort(key=lambda row: -float(row.split()[4]))
+        with open(TABLE, "w", encoding="utf-8") as file:
+            file.write("\n".join([HEAD] + rows) + "\n")
+    with open(TABLE, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    wrong, sums = 0 if lines[0] == HEAD else 1, [0.0] * 5
+    for line in lines[1:]:
+        part = line.split(maxsplit=6)
+        again = line_of(part[6], int(part[0]), *(float(x) for x in part[1:4]))
+        if line != again:
+            print("FAILED: %s\n    the model says %s" % (line, again))
+            wrong += 1
+        sums = [x + float(y) for x, y in zip(sums, part)]
+    print("%d launches, %.1f GB, %.2f TFLOP, %.0f million instructions, %.1f ms" % (
+        sums[0], sums[1] / 1e3, sums[2] / 1e3, sums[3], sums[4]))
+    print("%d passed, %d failed" % (len(lines) - wrong, wrong))
+    return wrong != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
