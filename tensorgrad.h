@@ -177,6 +177,7 @@
        @@TABLE       * the op table: every op with its formula, what it saves and its gradient
        @@ENTRIES     * what each kind of device must be able to do, and the loops and formulas that all kinds use
        @@TURN        * what devices share of Fourier transforms: roots of 1, sizes, weights
+       @@TAPS        * what devices share of grid_sample: the elements that a place is a sum of
        @@VARIATES    * numbers of distributions from random words, for all kinds of devices
        @@FACTOR      * the factorizations of one matrix, for all kinds of devices
        @@MATH        * special functions, and functions of bits, for all kinds of devices
@@ -258,6 +259,7 @@
        @@SIMD        * the inner loops in f32, compiled once for each instruction set; the file includes itself here
        @@SIMD_MATH   * of these, the functions and kernels of the op table in f32 and f64; the file includes itself here
        @@SIMD_TYPED  * of these, the loops in f32 and f64: rows, norms, losses, attention
+       @@SIMD_SAMPLE * of these, the loops of grid_sample
        @@SIMD_FFT    * of these, the loops of Fourier transforms
        @@SIMD_ROWS   * of these, the other loops over rows: softmax, a step of an LSTM
        @@SIMD_GEMM   * of these, the tiles of products of matrices; the table of an instruction set; their choice
@@ -4654,15 +4656,15 @@ TG_API tg_status tg_profile_print(FILE *file);
 
 /* THE ROOMS, in three acts, from the bottom up.  A function calls only what its own room or one before it defines:
 
-   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@TURN, @@VARIATES, @@FACTOR, @@MATH, @@BACKEND, @@PLAIN,
-        @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST, @@OPS
-        (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
+   I    @@BASE, @@HASH, @@DTYPE, @@RANDOM, @@TABLE, @@ENTRIES, @@TURN, @@TAPS, @@VARIATES, @@FACTOR, @@MATH, @@BACKEND,
+        @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST,
+        @@OPS (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
         @@POOL, @@FFT, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
    II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ,
         @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW,
         @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
-        @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
+        @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
@@ -8364,75 +8366,6 @@ TGI_INLINE double tgi_span_weight(const tgi_windows *w, bool transposed, int64_t
     return (transposed ? i : k) > window.first ? window.weight[1] : window.weight[0];
 }
 
-/* ---- shared by all backends: grid_sample ---- */
-
-/* The elements along a dim that a coordinate takes: their indices, -1 outside; their weights, and the derivatives of
-   these by the coordinate. */
-typedef struct {
-    int n;
-    int64_t at[4];
-    double weight[4], slope[4];
-} tgi_sample_taps;
-
-/* The place u within the image as the padding has it; *slope, its derivative, is 0 at the border, as in PyTorch. */
-TGI_INLINE double tgi_sample_inside(const tgi_sampling *s, int64_t size, double u, double *slope)
-{
-    const double last = (double)(size - 1), low = s->align_corners ? 0 : -0.5;
-    const double span = s->align_corners ? last : (double)size;
-    *slope = 1;
-    if (s->padding == TGI_SAMPLE_ZEROS) return u;
-    if (s->padding == TGI_SAMPLE_REFLECTION && span > 0) {
-        *slope = u < low ? -1 : 1;
-        u = (u - low) * *slope;
-        const double flips = floor(u / span), extra = u - flips * span;
-        const bool odd = flips - 2 * floor(flips / 2) != 0;
-        u = (odd ? span - extra : extra) + low;
-        if (odd) *slope = -*slope;
-    }
-    if (u > 0 && u < last) return u;
-    *slope = 0;
-    return u >= last && last > 0 ? last : 0;
-}
-
-/* The weight of Keys' cubic convolution with a = -3/4 for the elements at the distances 1 + t, t, 1 - t and 2 - t;
-   *slope: its derivative by t. */
-TGI_INLINE double tgi_cubic_weight(int tap, double t, double *slope)
-{
-    const double a = -0.75, x = tap == 0 ? t + 1 : tap == 1 ? t : tap == 2 ? 1 - t : 2 - t, sign = tap < 2 ? 1 : -1;
-    if (tap == 1 || tap == 2) {
-        *slope = sign * (3 * (a + 2) * x - 2 * (a + 3)) * x;
-        return ((a + 2) * x - (a + 3)) * x * x + 1;
-    }
-    *slope = sign * ((3 * a * x - 10 * a) * x + 8 * a);
-    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-}
-
-/* What the coordinate v takes along dim d. */
-TGI_INLINE void tgi_sample_taps_of(const tgi_sampling *s, int d, double v, tgi_sample_taps *taps)
-{
-    const int64_t size = s->size[d];
-    const double n = (double)size, scale = s->align_corners ? (n - 1) / 2 : n / 2;
-    double inside = 0, u = s->align_corners ? (v + 1) * scale : ((v + 1) * n - 1) / 2;
-    const bool cubic = s->mode == TGI_SAMPLE_CUBIC;
-    if (!cubic) u = tgi_sample_inside(s, size, u, &inside);
-    const double whole = s->mode == TGI_SAMPLE_NEAREST ? rint(u) : floor(u), t = u - whole;
-    taps->n = cubic ? 4 : s->mode == TGI_SAMPLE_LINEAR ? 2 : 1;
-    for (int k = 0; k < taps->n; ++k) {
-        double at = whole + k, weight = 1, slope = 0, unused;
-        if (cubic) {
-            weight = tgi_cubic_weight(k, t, &slope);
-            at = tgi_sample_inside(s, size, whole - 1 + k, &unused);
-        } else if (taps->n == 2) {
-            weight = k ? t : 1 - t;
-            slope = k ? inside : -inside;
-        }
-        const bool in = at >= 0 && at < n;
-        taps->at[k] = in ? (int64_t)at : -1;
-        taps->weight[k] = in ? weight : 0;
-        taps->slope[k] = in ? slope * scale : 0;
-    }
-}
-
 /* What a sort moves: an element's key, and its index in the row. */
 typedef struct {
     uint64_t key;
@@ -8478,6 +8411,94 @@ TGI_INLINE int64_t tgi_fourier_from(const tgi_fourier *f)
 TGI_ON_BOTH int64_t tgi_fourier_to(const tgi_fourier *f)
 {
     return f->kind == TGI_FOURIER_TO_HALF ? f->n / 2 + 1 : f->n;
+}
+
+/* ======== @@TAPS ==================================================================================================
+
+   Promise: what all devices share of grid_sample: the elements that a place is a sum of, and their weights.
+   Types: tgi_sampling (ENTRIES) is a call; tgi_sample_place a coordinate along a dim, tgi_sample_tap one of its
+   elements.
+   Way: a coordinate of the grid is scaled to a place between elements; padding moves places that are outside, of
+   "bicubic" each tap by itself; the taps of a place are the products of those along its dims.
+   (1) All is in double, whatever the dtype: places, and so the nearest elements, are the same on all devices.
+   (2) A tap outside has the index -1, and no part in anything.
+   To add a mode: its taps here, in SIMD_SAMPLE and, of tensors, in tgi_sample_columns_of (POOL). */
+
+/* The place u within the image as the padding has it; *slope, its derivative, is 0 at the border, as in PyTorch.  NaN
+   is at 0.  Reflections come back to u after 2 spans, so that they are a remainder, and the half of it. */
+TGI_ALWAYS_INLINE double tgi_sample_inside(int padding, bool align_corners, int64_t size, double u, double *slope)
+{
+    const double last = (double)(size - 1), low = align_corners ? 0 : -0.5;
+    const double span = align_corners ? last : (double)size;
+    *slope = 1;
+    if (padding == TGI_SAMPLE_ZEROS) return u;
+    if (padding == TGI_SAMPLE_REFLECTION && span > 0) {
+        u -= low;
+        u -= 2 * span * floor(u * (0.5 / span));
+        *slope = u > span ? -1 : 1;
+        u = (u > span ? 2 * span - u : u) + low;
+    }
+    *slope = u > 0 ? *slope : 0;
+    *slope = u < last ? *slope : 0;
+    u = u > 0 ? u : 0;
+    return u < last ? u : last;
+}
+
+/* The weight of Keys' cubic convolution with a = -3/4 for the elements at the distances 1 + t, t, 1 - t and 2 - t;
+   *slope: its derivative by t. */
+TGI_ALWAYS_INLINE double tgi_cubic_weight(int tap, double t, double *slope)
+{
+    const double a = -0.75, x = tap == 0 ? t + 1 : tap == 1 ? t : tap == 2 ? 1 - t : 2 - t, sign = tap < 2 ? 1 : -1;
+    if (tap == 1 || tap == 2) {
+        *slope = sign * (3 * (a + 2) * x - 2 * (a + 3)) * x;
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    }
+    *slope = sign * ((3 * a * x - 10 * a) * x + 8 * a);
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+
+/* A coordinate along a dim: the place u that it stands for, as the padding has it, and the derivative of u; the index
+   before it, or of "nearest" the one next to it. */
+typedef struct { double u, slope, whole; } tgi_sample_place;
+TGI_INLINE tgi_sample_place tgi_sample_place_of(const tgi_sampling *s, int d, double v)
+{
+    const double n = (double)s->size[d], scale = s->align_corners ? (n - 1) / 2 : n / 2;
+    tgi_sample_place place;
+    place.u = (v + 1) * scale + (s->align_corners ? 0 : -0.5);
+    place.slope = 1;
+    if (s->mode != TGI_SAMPLE_CUBIC)
+        place.u = tgi_sample_inside(s->padding, s->align_corners, s->size[d], place.u, &place.slope);
+    place.whole = s->mode == TGI_SAMPLE_NEAREST ? rint(place.u) : floor(place.u);
+    place.slope *= scale;
+    return place;
+}
+
+/* Tap k of a place along dim d, of 1, 2 or 4: the index of its element, -1 outside; its weight, and the derivative of
+   that by the coordinate. */
+typedef struct {
+    int64_t at;
+    double weight, slope;
+} tgi_sample_tap;
+TGI_INLINE tgi_sample_tap tgi_sample_tap_of(const tgi_sampling *s, int d, tgi_sample_place place, int k)
+{
+    const double t = place.u - place.whole;
+    double at = place.whole + k, unused;
+    tgi_sample_tap tap = {-1, 1, 0};
+    if (s->mode == TGI_SAMPLE_CUBIC) {
+        tap.weight = tgi_cubic_weight(k, t, &tap.slope);
+        at = tgi_sample_inside(s->padding, s->align_corners, s->size[d], at - 1, &unused);
+    } else if (s->mode == TGI_SAMPLE_LINEAR) {
+        tap.weight = k ? t : 1 - t;
+        tap.slope = k ? 1 : -1;
+    }
+    tap.slope *= place.slope;
+    if (at >= 0 && at < (double)s->size[d]) tap.at = (int64_t)at;
+    return tap;
+}
+
+TGI_ON_BOTH int tgi_sample_count(const tgi_sampling *s) /* of taps along a dim */
+{
+    return s->mode == TGI_SAMPLE_CUBIC ? 4 : s->mode == TGI_SAMPLE_LINEAR ? 2 : 1;
 }
 
 /* ======== @@VARIATES ==============================================================================================
@@ -27011,12 +27032,9 @@ static tg_tensor *tgi_sample_places(const tgi_sampling *s, tg_tensor *u, int64_t
     if (s->padding == TGI_SAMPLE_ZEROS || !u) return u;
     if (s->padding == TGI_SAMPLE_REFLECTION && span > 0) {
         u = tg_sub_scalar(u, low);
-        tg_tensor *sign = u ? tg_to_dtype(tg_lt_scalar(u, 0), TG_F64) : NULL;
-        u = tg_mul(u, tg_rsub_scalar(tg_mul_scalar(sign, 2), 1));
-        tg_tensor *flips = u ? tg_floor(tg_div_scalar(tg_detach(u), span)) : NULL;
-        tg_tensor *odd = tg_ne_scalar(tg_sub(flips, tg_mul_scalar(tg_floor(tg_div_scalar(flips, 2)), 2)), 0);
-        u = tg_sub(u, tg_mul_scalar(flips, span));
-        u = tg_add_scalar(tg_where(odd, tg_rsub_scalar(u, span), u), low);
+        tg_tensor *turns = u ? tg_floor(tg_mul_scalar(tg_detach(u), 0.5 / span)) : NULL;
+        u = tg_sub(u, tg_mul_scalar(turns, 2 * span));
+        u = tg_add_scalar(tg_where(tg_gt_scalar(u, span), tg_rsub_scalar(u, 2 * span), u), low);
     }
     tg_tensor *below = tg_logical_not(tg_gt_scalar(u, 0)), *above = tg_ge_scalar(u, last);
     return tg_masked_fill(tg_masked_fill(u, below, 0), above, last);
@@ -47761,6 +47779,20 @@ typedef struct {
 } tgi_reduction_row;
 enum { TGI_REDUCE_WIDTH = 512 };
 
+/* The loops of grid_sample, in f32 or f64: of one image the places and the channels from the first ones on.  to_x takes
+   all places, to_grid all channels.  work: memory of so many bytes. */
+typedef struct {
+    const tgi_sampling *s;
+    int64_t image, place, places, channel, channels;
+} tgi_sample_part;
+typedef struct {
+    size_t bytes;
+    void (*forward)(const tgi_sample_part *part, void *work);
+    void (*to_x)(const tgi_sample_part *part, void *work);
+    void (*to_grid)(const tgi_sample_part *part, void *work);
+} tgi_sample_loops;
+enum { TGI_SAMPLE_BLOCK = 128, TGI_SAMPLE_TAPS = 16 }; /* places at a time; elements of one of them, at most */
+
 /* Windows of max_pool side by side: n of them, 4 at least, none with columns of padding, `stride` apart.  Each takes
    rows times columns of elements of x, at these steps.  `start` is the index of the first one's corner. */
 typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start; } tgi_pool_run;
@@ -47904,7 +47936,8 @@ typedef struct tgi_kernels {
     void (*slide)(float *y, const float *x, const int64_t *tap, const float *w, int64_t taps, int64_t n);
     void (*slide_weight)(float *w, const float *x, const int64_t *tap, const float *y, int64_t taps, int64_t n);
     const tgi_window_loops *windows[2];  /* of f64 NULL where the file cannot include itself, */
-    const tgi_fourier_loops *fourier[2]; /* as here */
+    const tgi_fourier_loops *fourier[2]; /* as here, */
+    const tgi_sample_loops *sample[2];   /* and here */
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
     void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
 } tgi_kernels;
@@ -51569,126 +51602,66 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
 
 /* ---- grid_sample ---- */
 
-/* An item is an image, or TGI_SAMPLE_BLOCK places of one.  What a place takes is computed once, for all channels: of
-   its n taps that are inside, where they are in a channel's plane, their weights, and their derivatives by the
-   coordinate of dim d.  `found` is the sum over channels of g times the element.  Where n is known the compiler unrolls
-   the loop. */
+/* An item is a part of an image: some of its places, or of the gradient of x some of its channels.  However an image
+   is cut, each result is a sum in the same order. */
 typedef struct {
     const tgi_sampling *s;
-    int64_t blocks, volume; /* per image */
+    const tgi_sample_loops *loops;
+    int64_t size, parts; /* of a part, in places or channels; per image */
+    tgi_scratch scratch;
 } tgi_sample_job;
-enum { TGI_SAMPLE_BLOCK = 64, TGI_SAMPLE_MOST = 64 };
-#define TGI_SAMPLE_LOOPS(suffix, real)                                                                                 \
-    typedef struct {                                                                                                   \
-        int n;                                                                                                         \
-        int64_t at[TGI_SAMPLE_MOST];                                                                                   \
-        real weight[TGI_SAMPLE_MOST], slope[3][TGI_SAMPLE_MOST], found[TGI_SAMPLE_MOST];                               \
-    } tgi_sample_place_##suffix;                                                                                       \
-    static void tgi_sample_find_##suffix(const tgi_sampling *s, const real *grid, tgi_sample_place_##suffix *to,       \
-                                         bool slopes)                                                                  \
-    {                                                                                                                  \
-        tgi_sample_taps taps[3];                                                                                       \
-        int n = 0;                                                                                                     \
-        taps[0].n = 1, taps[0].at[0] = 0, taps[0].weight[0] = 1, taps[0].slope[0] = 0;                                 \
-        for (int d = 3 - s->dims; d < 3; ++d) tgi_sample_taps_of(s, d, (double)grid[2 - d], &taps[d]);                 \
-        for (int i = 0; i < taps[0].n; ++i)                                                                            \
-            for (int j = 0; j < taps[1].n; ++j)                                                                        \
-                for (int l = 0; l < taps[2].n; ++l) {                                                                  \
-                    const int64_t z = taps[0].at[i], y = taps[1].at[j], x = taps[2].at[l];                             \
-                    const double a = taps[0].weight[i], e = taps[1].weight[j], f = taps[2].weight[l];                  \
-                    if ((z | y | x) < 0) continue;                                                                     \
-                    to->at[n] = (z * s->size[1] + y) * s->size[2] + x;                                                 \
-                    to->weight[n] = (real)(a * e * f);                                                                 \
-                    if (slopes) {                                                                                      \
-                        to->slope[0][n] = (real)(taps[0].slope[i] * e * f);                                            \
-                        to->slope[1][n] = (real)(a * taps[1].slope[j] * f);                                            \
-                        to->slope[2][n] = (real)(a * e * taps[2].slope[l]);                                            \
-                        to->found[n] = 0;                                                                              \
-                    }                                                                                                  \
-                    ++n;                                                                                               \
-                }                                                                                                      \
-        to->n = n;                                                                                                     \
-    }                                                                                                                  \
-    TGI_ALWAYS_INLINE void tgi_sample_channels_##suffix(const tgi_sampling *s, const tgi_sample_place_##suffix *place, \
-                                                        int n, int64_t volume, const real *x, real *y)                 \
-    {                                                                                                                  \
-        for (int64_t c = 0; c < s->channels; ++c, x += volume, y += s->places) {                                       \
-            real sum = 0;                                                                                              \
-            for (int k = 0; k < n; ++k) sum += place->weight[k] * x[place->at[k]];                                     \
-            *y = sum;                                                                                                  \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void tgi_sample_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)                    \
-    {                                                                                                                  \
-        const tgi_sample_job *job = (const tgi_sample_job *)job_;                                                      \
-        const tgi_sampling *s = job->s;                                                                                \
-        tgi_sample_place_##suffix place;                                                                               \
-        (void)thread;                                                                                                  \
-        for (; first < end; ++first) {                                                                                 \
-            const int64_t image = first / job->blocks, at = first % job->blocks * TGI_SAMPLE_BLOCK;                    \
-            const int64_t stop = tgi_at_most(s->places, at + TGI_SAMPLE_BLOCK), v = job->volume;                       \
-            const real *const x = (const real *)s->x + image * s->channels * v;                                        \
-            for (int64_t p = at; p < stop; ++p) {                                                                      \
-                real *const y = (real *)s->y + image * s->channels * s->places + p;                                    \
-                tgi_sample_find_##suffix(s, (const real *)s->grid + (image * s->places + p) * s->dims, &place, false); \
-                if (place.n == 4) tgi_sample_channels_##suffix(s, &place, 4, v, x, y);                                 \
-                else if (place.n == 8) tgi_sample_channels_##suffix(s, &place, 8, v, x, y);                            \
-                else if (place.n == 1) tgi_sample_channels_##suffix(s, &place, 1, v, x, y);                            \
-                else tgi_sample_channels_##suffix(s, &place, place.n, v, x, y);                                        \
-            }                                                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
-    TGI_ALWAYS_INLINE void tgi_sample_back_##suffix(const tgi_sampling *s, tgi_sample_place_##suffix *place, int n,    \
-                                                    int64_t volume, const real *x, const real *g, real *dx)            \
-    {                                                                                                                  \
-        for (int64_t c = 0; c < s->channels; ++c, x += volume, g += s->places) {                                       \
-            for (int k = 0; k < n && dx; ++k) dx[c * volume + place->at[k]] += place->weight[k] * *g;                  \
-            for (int k = 0; k < n; ++k) place->found[k] += *g * x[place->at[k]];                                       \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void tgi_sample_back_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)               \
-    {                                                                                                                  \
-        const tgi_sample_job *job = (const tgi_sample_job *)job_;                                                      \
-        const tgi_sampling *s = job->s;                                                                                \
-        const int64_t image_size = s->channels * job->volume;                                                          \
-        tgi_sample_place_##suffix place;                                                                               \
-        (void)thread;                                                                                                  \
-        for (; first < end; ++first) {                                                                                 \
-            const real *const x = (const real *)s->x + first * image_size;                                             \
-            real *const dx = s->dx ? (real *)s->dx + first * image_size : NULL;                                        \
-            if (dx) memset(dx, 0, sizeof *dx * (size_t)image_size);                                                    \
-            for (int64_t p = 0; p < s->places; ++p) {                                                                  \
-                const int64_t row = (first * s->places + p) * s->dims;                                                 \
-                const real *const g = (const real *)s->g + first * s->channels * s->places + p;                        \
-                tgi_sample_find_##suffix(s, (const real *)s->grid + row, &place, true);                                \
-                if (place.n == 4) tgi_sample_back_##suffix(s, &place, 4, job->volume, x, g, dx);                       \
-                else tgi_sample_back_##suffix(s, &place, place.n, job->volume, x, g, dx);                              \
-                for (int j = 0; s->dgrid && j < s->dims; ++j) {                                                        \
-                    real sum = 0;                                                                                      \
-                    for (int k = 0; k < place.n; ++k) sum += place.found[k] * place.slope[2 - j][k];                   \
-                    ((real *)s->dgrid)[row + j] = sum;                                                                 \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
 
-TGI_LOOPS_BEGIN
-TGI_SAMPLE_LOOPS(f32, float)
-TGI_SAMPLE_LOOPS(f64, double)
-TGI_LOOPS_END
+static void tgi_sample_range(const void *job_, int thread, int64_t first, int64_t end, bool to_x, bool to_grid)
+{
+    const tgi_sample_job *job = (const tgi_sample_job *)job_;
+    void *const work = job->scratch.each + (size_t)thread * job->scratch.bytes;
+    for (; first < end; ++first) {
+        const int64_t start = first % job->parts * job->size;
+        tgi_sample_part part = {job->s, first / job->parts, 0, job->s->places, 0, job->s->channels};
+        const int64_t size = tgi_at_most(job->size, (to_x ? part.channels : part.places) - start);
+        if (to_x) part.channel = start, part.channels = size;
+        else part.place = start, part.places = size;
+        (to_x ? job->loops->to_x : to_grid ? job->loops->to_grid : job->loops->forward)(&part, work);
+    }
+}
+
+static void tgi_sample_forward_range(const void *job, int thread, int64_t first, int64_t end)
+{
+    tgi_sample_range(job, thread, first, end, false, false);
+}
+
+static void tgi_sample_to_x_range(const void *job, int thread, int64_t first, int64_t end)
+{
+    tgi_sample_range(job, thread, first, end, true, false);
+}
+
+static void tgi_sample_to_grid_range(const void *job, int thread, int64_t first, int64_t end)
+{
+    tgi_sample_range(job, thread, first, end, false, true);
+}
 
 static tgi_answer tgi_sample_run(tgi_thread *S, const tgi_sampling *s, bool backward)
 {
-    const bool f32 = s->dtype == TG_F32;
     tgi_sample_job job;
+    const double volume = (double)s->size[0] * (double)s->size[1] * (double)s->size[2];
+    const double work = (double)s->images * (double)s->channels * ((double)s->places * 8 + volume);
+    const int parts = tgi_parts_for(S, work, s->images * s->channels * s->places);
+    const bool many = s->dims == 3 && s->mode == TGI_SAMPLE_CUBIC; /* 64 taps, which PyTorch does not have */
+    if (tgi_lacks_loops(s->dtype) || many || volume > INT32_MAX) return TGI_COMPOSE;
     job.s = s;
-    job.volume = s->size[0] * s->size[1] * s->size[2];
-    job.blocks = (s->places + TGI_SAMPLE_BLOCK - 1) / TGI_SAMPLE_BLOCK;
-    const double work = (double)s->images * (double)s->channels * ((double)s->places * 8 + (double)job.volume);
-    const int64_t items = backward ? s->images : s->images * job.blocks;
-    const int parts = tgi_parts_for(S, work, items);
-    if (backward) tgi_parallel_for(parts, items, f32 ? tgi_sample_back_range_f32 : tgi_sample_back_range_f64, &job);
-    else tgi_parallel_for(parts, items, f32 ? tgi_sample_range_f32 : tgi_sample_range_f64, &job);
+    job.loops = tgi_kernels_of(S)->sample[s->dtype == TG_F64];
+    if (!tgi_scratch_alloc(S, "grid_sample", &job.scratch, job.loops->bytes, parts)) return TGI_FAILED;
+    if (backward && s->dx) { /* an image is cut if there are few: its places are found for each part */
+        const int64_t cuts = tgi_at_most(s->channels, parts > 1 ? (2 * parts + s->images - 1) / s->images : 1);
+        job.size = (s->channels + cuts - 1) / cuts;
+        job.parts = (s->channels + job.size - 1) / job.size;
+        tgi_parallel_for(parts, s->images * job.parts, tgi_sample_to_x_range, &job);
+    }
+    job.size = 4 * TGI_SAMPLE_BLOCK;
+    job.parts = (s->places + job.size - 1) / job.size;
+    if (!backward) tgi_parallel_for(parts, s->images * job.parts, tgi_sample_forward_range, &job);
+    else if (s->dgrid) tgi_parallel_for(parts, s->images * job.parts, tgi_sample_to_grid_range, &job);
+    tgi_free(S, job.scratch.each, job.scratch.total);
     return TGI_DONE;
 }
 
@@ -55926,8 +55899,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 6 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 6
+#define TGI_SERIAL 7 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 7
 #define TGI_CAME
 #endif
 
@@ -58112,6 +58085,385 @@ static void TGI_T(distance_gradient)(const tgi_distance_row *row)
 }
 TGI_FMA_END
 
+/* ======== @@SIMD_SAMPLE ===========================================================================================
+
+   Promise: the loops of grid_sample and of its gradients, in f32 and f64.
+   Types: tgi_sample_part (KERNELS) is what a loop takes; TGI_T(sample_work) a block of TGI_SAMPLE_BLOCK places;
+   TGI_T(sample_dim) what they take along a dim.  A tap is an element that a place is a sum of, with its weight.
+   Way, for each block:
+       sample_find      the taps: sample_along finds those along each dim, sample_pairs joins them
+       sample_plane     forward, channel by channel: the sum of the taps, a vector of places at a time
+       sample_found     the gradient of the grid: sums over the channels, by tap; sample_slopes makes dgrid of these
+       sample_add       the gradient of x: the products of a channel, and then their sums, place by place
+   (1) Places are doubles in both types, as tgi_sample_place_of has them: another device finds the same neighbours.
+   (2) An index of -1 stands for an element outside.  It is 0, and its weight is 0 whatever the coordinate was.
+   (3) dx is added up in the order of the places, dgrid in that of the channels, however an image is cut.
+   To add a mode: its taps in sample_along, and how many there are in sample_find. */
+
+#if !defined(TGI_SECOND_TYPE) || !defined(TGI_LIGHT_AS_AVX2)
+TGI_PASS_BEGIN
+
+/* AVX2's instruction has another name in each compiler. */
+#undef TGI_GATHER_F32
+#undef TGI_GATHER_F64
+#ifdef __clang__
+#define TGI_GATHER_F32 __builtin_ia32_gatherd_ps256
+#define TGI_GATHER_F64 __builtin_ia32_gatherd_pd256
+#else
+#define TGI_GATHER_F32 __builtin_ia32_gathersiv8sf
+#define TGI_GATHER_F64 __builtin_ia32_gathersiv4df
+#endif
+
+/* Along a dim: the indices, their weights and the derivatives of these by the coordinate. */
+typedef struct {
+    int32_t at[4][TGI_SAMPLE_BLOCK];
+    tgi_real weight[4][TGI_SAMPLE_BLOCK], slope[4][TGI_SAMPLE_BLOCK];
+} TGI_T(sample_dim);
+
+/* A block of n places: u, their coordinates by dim, and the taps, of which each has `taps`, `each` along a dim.  part:
+   numbers by tap; inside, inside_at [m]: which of them are inside, and the elements that they belong to. */
+typedef struct {
+    int n, each, taps, m;
+    double u[3][TGI_SAMPLE_BLOCK];
+    TGI_T(sample_dim) dim[3];
+    int32_t at[TGI_SAMPLE_TAPS][TGI_SAMPLE_BLOCK];
+    tgi_real weight[TGI_SAMPLE_TAPS][TGI_SAMPLE_BLOCK], part[TGI_SAMPLE_TAPS][TGI_SAMPLE_BLOCK];
+    int32_t inside[TGI_SAMPLE_TAPS * TGI_SAMPLE_BLOCK], inside_at[TGI_SAMPLE_TAPS * TGI_SAMPLE_BLOCK];
+} TGI_T(sample_work);
+
+TGI_ALWAYS_INLINE void TGI_T(sample_padded)(const int padding, bool corners, int64_t size, double *u, double *slope)
+{
+    double unused;
+    for (int p = 0; slope && p < TGI_SAMPLE_BLOCK; ++p)
+        u[p] = tgi_sample_inside(padding, corners, size, u[p], &slope[p]);
+    for (int p = 0; !slope && p < TGI_SAMPLE_BLOCK; ++p)
+        u[p] = tgi_sample_inside(padding, corners, size, u[p], &unused);
+}
+
+/* u, places along a dim, as the padding has them; slope: their derivatives, or NULL. */
+static void TGI_T(sample_inside)(const tgi_sampling *s, int64_t size, double *u, double *slope)
+{
+    const bool corners = s->align_corners;
+    if (s->padding == TGI_SAMPLE_BORDER) TGI_T(sample_padded)(TGI_SAMPLE_BORDER, corners, size, u, slope);
+    else if (s->padding == TGI_SAMPLE_REFLECTION) TGI_T(sample_padded)(TGI_SAMPLE_REFLECTION, corners, size, u, slope);
+    else if (slope) TGI_T(sample_padded)(TGI_SAMPLE_ZEROS, corners, size, u, slope);
+}
+
+/* at = whole, as indices: -1 outside. */
+static void TGI_T(sample_indices)(const double *whole, int64_t size, int32_t *at)
+{
+    const double end = (double)size;
+    for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) {
+        const double below = whole[p] < end ? whole[p] : -1;
+        at[p] = (int32_t)(below >= 0 ? below : -1);
+    }
+}
+
+/* The indices of the places u and of their next neighbours, and the weights of both; slope: the derivatives of u. */
+static void TGI_T(sample_linear)(const double *u, const double *slope, int64_t size, double scale, bool slopes,
+                                 TGI_T(sample_dim) *dim)
+{
+    const double end = (double)size;
+    const tgi_real factor = (tgi_real)scale;
+    for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) {
+        const double whole = floor(u[p]), below = whole < end ? whole : -1, next = whole < end - 1 ? whole + 1 : -1;
+        dim->at[0][p] = (int32_t)(below >= 0 ? below : -1);
+        dim->at[1][p] = (int32_t)(next >= 0 ? next : -1);
+        dim->weight[0][p] = 1 - (tgi_real)(u[p] - whole);
+        dim->weight[1][p] = (tgi_real)(u[p] - whole);
+    }
+    for (int p = 0; slopes && p < TGI_SAMPLE_BLOCK; ++p) dim->slope[1][p] = (tgi_real)slope[p] * factor;
+    for (int p = 0; slopes && p < TGI_SAMPLE_BLOCK; ++p) dim->slope[0][p] = -dim->slope[1][p];
+}
+
+/* The indices of four neighbours of the places u, from the one before the last, and their weights. */
+static void TGI_T(sample_cubic)(const tgi_sampling *s, const double *u, int64_t size, double scale, bool slopes,
+                                TGI_T(sample_dim) *dim)
+{
+    double padded[TGI_SAMPLE_BLOCK];
+    TGI_UNROLL
+    for (int k = 0; k < 4; ++k) {
+        for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) {
+            double slope;
+            const double whole = floor(u[p]);
+            padded[p] = whole + (k - 1);
+            dim->weight[k][p] = (tgi_real)tgi_cubic_weight(k, u[p] - whole, &slope);
+            if (slopes) dim->slope[k][p] = (tgi_real)(slope * scale);
+        }
+        TGI_T(sample_inside)(s, size, padded, NULL);
+        TGI_T(sample_indices)(padded, size, dim->at[k]);
+    }
+}
+
+/* What the coordinates take along dim d: tgi_sample_tap_of, of all places at once.  slopes: with derivatives. */
+static void TGI_T(sample_along)(const tgi_sampling *s, int d, bool slopes, TGI_T(sample_work) *work)
+{
+    const int64_t size = s->size[d];
+    const double shift = s->align_corners ? 0 : -0.5, scale = (double)(s->align_corners ? size - 1 : size) / 2;
+    double *const u = work->u[2 - d], slope[TGI_SAMPLE_BLOCK];
+    TGI_T(sample_dim) *const dim = &work->dim[d];
+    for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) u[p] = (u[p] + 1) * scale + shift;
+    if (s->mode != TGI_SAMPLE_CUBIC) TGI_T(sample_inside)(s, size, u, slopes ? slope : NULL);
+    if (s->mode == TGI_SAMPLE_NEAREST) {
+        for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) u[p] = rint(u[p]);
+        TGI_T(sample_indices)(u, size, dim->at[0]);
+    } else if (s->mode == TGI_SAMPLE_LINEAR) {
+        TGI_T(sample_linear)(u, slope, size, scale, slopes, dim);
+    } else {
+        TGI_T(sample_cubic)(s, u, size, scale, slopes, dim);
+    }
+    for (int k = 0; slopes && k < work->each; ++k) {
+        const int32_t *const at = dim->at[k];
+        for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) dim->weight[k][p] = at[p] < 0 ? 0 : dim->weight[k][p];
+        for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) dim->slope[k][p] = at[p] < 0 ? 0 : dim->slope[k][p];
+    }
+}
+
+/* The indices of rows and columns, or of planes and rows, as one, and the product of their weights, or no weight. */
+static void TGI_T(sample_pairs)(const int32_t *row, const tgi_real *of_row, int64_t columns, const int32_t *column,
+                                const tgi_real *of_column, int32_t *at, tgi_real *weight)
+{
+    const int32_t width = (int32_t)columns;
+    TGI_INDEPENDENT
+    for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) at[p] = (row[p] | column[p]) < 0 ? -1 : row[p] * width + column[p];
+    if (!weight) return;
+    TGI_INDEPENDENT
+    for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) weight[p] = at[p] < 0 ? 0 : of_row[p] * of_column[p];
+}
+
+/* u = the coordinates of n places; those that are missing in the block are made 0. */
+TGI_ALWAYS_INLINE void TGI_T(sample_coordinates)(const tgi_real *grid, const int dims, TGI_T(sample_work) *work)
+{
+    TGI_INDEPENDENT
+    for (int p = 0; p < work->n; ++p) {
+        TGI_UNROLL
+        for (int d = 0; d < dims; ++d) work->u[d][p] = (double)grid[p * dims + d];
+    }
+    for (int d = 0; d < dims; ++d)
+        for (int p = work->n; p < TGI_SAMPLE_BLOCK; ++p) work->u[d][p] = 0;
+}
+
+/* The taps of the places of an image from `place` on, of which there are `end`. */
+static void TGI_T(sample_find)(const tgi_sampling *s, int64_t image, int64_t place, int64_t end, bool slopes,
+                               TGI_T(sample_work) *work)
+{
+    const tgi_real *const grid = (const tgi_real *)s->grid + (image * s->places + place) * s->dims;
+    const int each = tgi_sample_count(s);
+    const TGI_T(sample_dim) *const dim = work->dim;
+    int32_t at[TGI_SAMPLE_BLOCK];
+    tgi_real weight[TGI_SAMPLE_BLOCK];
+    work->n = (int)tgi_at_most(end - place, TGI_SAMPLE_BLOCK);
+    work->each = each;
+    work->taps = 0;
+    if (s->dims == 2) TGI_T(sample_coordinates)(grid, 2, work);
+    else TGI_T(sample_coordinates)(grid, 3, work);
+    for (int d = 3 - s->dims; d < 3; ++d) TGI_T(sample_along)(s, d, slopes, work);
+    for (int i = 0; i < (s->dims == 3 ? each : 1); ++i) {
+        for (int j = 0; j < each; ++j) {
+            const int32_t *row = dim[1].at[j];
+            const tgi_real *of_row = dim[1].weight[j];
+            if (s->dims == 3) {
+                TGI_T(sample_pairs)(dim[0].at[i], dim[0].weight[i], s->size[1], row, of_row, at,
+                                    each > 1 ? weight : NULL);
+                row = at;
+                of_row = weight;
+            }
+            for (int l = 0; l < each; ++l, ++work->taps)
+                TGI_T(sample_pairs)(row, of_row, s->size[2], dim[2].at[l], dim[2].weight[l], work->at[work->taps],
+                                    each > 1 ? work->weight[work->taps] : NULL);
+        }
+    }
+    for (int k = 0; k < work->taps; ++k)
+        for (int p = work->n; p < TGI_SAMPLE_BLOCK; ++p) work->at[k][p] = -1;
+}
+
+/* A vector of elements of x, 0 where the index is -1.  The processor gathers them: grid_sample f32
+   4x16x32x32,4x32x32x2 text=bilinear. */
+TGI_ALWAYS_INLINE tgi_vector TGI_T(sample_elements)(const tgi_real *x, const int32_t *at)
+{
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+#ifdef TGI_AGAIN
+    typedef int32_t indices __attribute__((__vector_size__(LANES * 4)));
+    indices index;
+    memcpy(&index, at, sizeof index);
+#endif
+#if defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE) && defined(TGI_LIGHT_AS_AVX2)
+    const tgi_vector zero = {0};
+    const unsigned outside = (unsigned)__builtin_ia32_cvtd2mask512(index);
+    return (tgi_vector)__builtin_ia32_gathersiv16sf(zero, x, index, (unsigned short)~outside, 4);
+#elif defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
+    typedef float floats __attribute__((__vector_size__(32)));
+    const floats zero = {0};
+    return (tgi_vector)TGI_GATHER_F32(zero, x, index, (floats)~index, 4);
+#elif defined(TGI_AGAIN)
+    typedef double doubles __attribute__((__vector_size__(32)));
+    typedef int64_t wide __attribute__((__vector_size__(32)));
+    const doubles zero = {0};
+    return (tgi_vector)TGI_GATHER_F64(zero, x, index, (doubles)__builtin_convertvector(~index, wide), 8);
+#else
+    tgi_real element[LANES];
+    tgi_vector y;
+    for (int l = 0; l < LANES; ++l) element[l] = at[l] < 0 ? 0 : x[at[l]];
+    memcpy(&y, element, sizeof y);
+    return y;
+#endif
+}
+
+/* y [n] of a channel from its elements x. */
+TGI_ALWAYS_INLINE void TGI_T(sample_plane)(const TGI_T(sample_work) *work, const int taps, const tgi_real *x,
+                                           tgi_real *y)
+{
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    for (int p = 0; p < work->n; p += LANES) {
+        tgi_vector sum = {0};
+        TGI_UNROLL
+        for (int k = 0; k < taps; ++k) {
+            const tgi_vector element = TGI_T(sample_elements)(x, work->at[k] + p);
+            if (taps > 1) sum += *(const tgi_vector *)(work->weight[k] + p) * element;
+            else sum = element;
+        }
+        if (p + LANES <= work->n) memcpy(y + p, &sum, sizeof sum);
+        else memcpy(y + p, &sum, sizeof *y * (size_t)(work->n - p));
+    }
+}
+
+static void TGI_T(sample_forward)(const tgi_sample_part *part, void *work_)
+{
+    const tgi_sampling *const s = part->s;
+    const int64_t volume = s->size[0] * s->size[1] * s->size[2], end = part->place + part->places;
+    TGI_T(sample_work) *const work = (TGI_T(sample_work) *)work_;
+    for (int64_t place = part->place; place < end; place += TGI_SAMPLE_BLOCK) {
+        TGI_T(sample_find)(s, part->image, place, end, false, work);
+        for (int64_t c = part->image * s->channels; c < (part->image + 1) * s->channels; ++c) {
+            const tgi_real *const x = (const tgi_real *)s->x + c * volume;
+            tgi_real *const y = (tgi_real *)s->y + c * s->places + place;
+            if (work->taps == 1) TGI_T(sample_plane)(work, 1, x, y);
+            else if (work->taps == 4) TGI_T(sample_plane)(work, 4, x, y);
+            else if (work->taps == 8) TGI_T(sample_plane)(work, 8, x, y);
+            else TGI_T(sample_plane)(work, 16, x, y);
+        }
+    }
+}
+
+/* part += g [n] times the elements x of a channel, by tap. */
+TGI_ALWAYS_INLINE void TGI_T(sample_found)(TGI_T(sample_work) *work, const int taps, const tgi_real *x,
+                                           const tgi_real *g)
+{
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    for (int p = 0; p < work->n; p += LANES) {
+        tgi_vector of_y = {0};
+        if (p + LANES <= work->n) memcpy(&of_y, g + p, sizeof of_y);
+        else memcpy(&of_y, g + p, sizeof *g * (size_t)(work->n - p));
+        TGI_UNROLL
+        for (int k = 0; k < taps; ++k)
+            *(tgi_vector *)(work->part[k] + p) += of_y * TGI_T(sample_elements)(x, work->at[k] + p);
+    }
+}
+
+/* dgrid [n, dims] from the sums over the channels: their products with the weights of the taps, but along the dim of
+   the coordinate with the derivative. */
+static void TGI_T(sample_slopes)(const TGI_T(sample_work) *work, int dims, tgi_real *dgrid)
+{
+    for (int d = 3 - dims; d < 3; ++d) {
+        tgi_real sum[TGI_SAMPLE_BLOCK] = {0};
+        for (int k = 0; k < work->taps; ++k) {
+            const int tap[3] = {k / work->each / work->each, k / work->each % work->each, k % work->each};
+            const tgi_real *by[3], *const found = work->part[k];
+            for (int i = 0; i < 3; ++i) by[i] = i == d ? work->dim[i].slope[tap[i]] : work->dim[i].weight[tap[i]];
+            if (dims == 2)
+                for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) sum[p] += found[p] * by[1][p] * by[2][p];
+            else
+                for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) sum[p] += found[p] * by[0][p] * by[1][p] * by[2][p];
+        }
+        for (int p = 0; p < work->n; ++p) dgrid[p * dims + 2 - d] = sum[p];
+    }
+}
+
+static void TGI_T(sample_to_grid)(const tgi_sample_part *part, void *work_)
+{
+    const tgi_sampling *const s = part->s;
+    const int64_t volume = s->size[0] * s->size[1] * s->size[2], end = part->place + part->places;
+    TGI_T(sample_work) *const work = (TGI_T(sample_work) *)work_;
+    tgi_real *const dgrid = (tgi_real *)s->dgrid + part->image * s->places * s->dims;
+    if (s->mode == TGI_SAMPLE_NEAREST) { /* the nearest element does not change */
+        memset(dgrid + part->place * s->dims, 0, sizeof *dgrid * (size_t)(part->places * s->dims));
+        return;
+    }
+    for (int64_t place = part->place; place < end; place += TGI_SAMPLE_BLOCK) {
+        TGI_T(sample_find)(s, part->image, place, end, true, work);
+        memset(work->part, 0, sizeof work->part[0] * (size_t)work->taps);
+        for (int64_t c = part->image * s->channels; c < (part->image + 1) * s->channels; ++c) {
+            const tgi_real *const x = (const tgi_real *)s->x + c * volume;
+            const tgi_real *const g = (const tgi_real *)s->g + c * s->places + place;
+            if (work->taps == 4) TGI_T(sample_found)(work, 4, x, g);
+            else if (work->taps == 8) TGI_T(sample_found)(work, 8, x, g);
+            else TGI_T(sample_found)(work, 16, x, g);
+        }
+        TGI_T(sample_slopes)(work, s->dims, dgrid + place * s->dims);
+    }
+}
+
+/* inside, inside_at: the taps of the block that are inside, place by place, if not all of them are. */
+static void TGI_T(sample_list)(TGI_T(sample_work) *work)
+{
+    int32_t all = 0;
+    int m = 0;
+    for (int k = 0; k < work->taps; ++k)
+        for (int p = 0; p < work->n; ++p) all |= work->at[k][p];
+    for (int p = 0; all < 0 && p < work->n; ++p) {
+        for (int k = 0; k < work->taps; ++k) {
+            work->inside[m] = k * TGI_SAMPLE_BLOCK + p;
+            work->inside_at[m] = work->at[k][p];
+            m += work->at[k][p] >= 0 ? 1 : 0;
+        }
+    }
+    work->m = all < 0 ? m : work->n * work->taps;
+}
+
+/* dx, of a channel, += weights times g [n].  All products are made first, so that no load waits for a sum before it. */
+TGI_ALWAYS_INLINE void TGI_T(sample_add)(TGI_T(sample_work) *work, const int taps, const tgi_real *g, tgi_real *dx)
+{
+    TGI_UNROLL
+    for (int k = 0; k < taps; ++k) {
+        TGI_INDEPENDENT
+        for (int p = 0; p < work->n; ++p) work->part[k][p] = taps > 1 ? work->weight[k][p] * g[p] : g[p];
+    }
+    if (work->m == work->n * taps) {
+        for (int p = 0; p < work->n; ++p) {
+            TGI_UNROLL
+            for (int k = 0; k < taps; ++k) dx[work->at[k][p]] += work->part[k][p];
+        }
+    } else {
+        const tgi_real *const product = work->part[0];
+        for (int i = 0; i < work->m; ++i) dx[work->inside_at[i]] += product[work->inside[i]];
+    }
+}
+
+static void TGI_T(sample_to_x)(const tgi_sample_part *part, void *work_)
+{
+    const tgi_sampling *const s = part->s;
+    const int64_t volume = s->size[0] * s->size[1] * s->size[2], first = part->image * s->channels + part->channel;
+    TGI_T(sample_work) *const work = (TGI_T(sample_work) *)work_;
+    memset((tgi_real *)s->dx + first * volume, 0, sizeof(tgi_real) * (size_t)(part->channels * volume));
+    for (int64_t place = 0; place < s->places; place += TGI_SAMPLE_BLOCK) {
+        TGI_T(sample_find)(s, part->image, place, s->places, false, work);
+        TGI_T(sample_list)(work);
+        for (int64_t c = first; c < first + part->channels; ++c) {
+            const tgi_real *const g = (const tgi_real *)s->g + c * s->places + place;
+            tgi_real *const dx = (tgi_real *)s->dx + c * volume;
+            if (work->taps == 1) TGI_T(sample_add)(work, 1, g, dx);
+            else if (work->taps == 4) TGI_T(sample_add)(work, 4, g, dx);
+            else if (work->taps == 8) TGI_T(sample_add)(work, 8, g, dx);
+            else TGI_T(sample_add)(work, 16, g, dx);
+        }
+    }
+}
+
+static const tgi_sample_loops TGI_T(sample_loops) = {sizeof(TGI_T(sample_work)), TGI_T(sample_forward),
+                                                     TGI_T(sample_to_x), TGI_T(sample_to_grid)};
+TGI_LOOPS_END
+#endif
+
 /* ======== @@SIMD_FFT ==============================================================================================
 
    Promise: the loops of Fourier transforms, in f32 and f64: rows side by side, as many as a vector register of AVX-512
@@ -58846,11 +59198,13 @@ TGI_LOOPS_END
 #define TGI_F64(name) TGI_V(name##_f64)
 #define TGI_FOURIER_F64 &TGI_V(fourier_f64)
 #define TGI_WINDOWS_F64 &TGI_LIGHT(windows_f64)
+#define TGI_SAMPLE_F64 &TGI_LIGHT(sample_loops_f64)
 #else
 #define TGI_F64_ROW(name) NULL
 #define TGI_F64(name) NULL
 #define TGI_FOURIER_F64 NULL
 #define TGI_WINDOWS_F64 NULL
+#define TGI_SAMPLE_F64 NULL
 #endif
 TGI_PASS_BEGIN
 
@@ -59645,6 +59999,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #else
     {&TGI_V(fourier_f32), TGI_FOURIER_F64},
 #endif
+    {&TGI_V(sample_loops_f32), TGI_SAMPLE_F64},
 #ifdef TGI_AGAIN
     TGI_V(stream),
 #else
