@@ -6563,7 +6563,7 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128
     tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.y, head), y, sum, own, row, job.queries, job.value_width);
 }
 
-/* ---- forward on Hopper: products of four warps ----
+/* ---- Hopper: products of four warps, and the forward kernel with them ----
 
    Compute capability 9.0 has products of its own, wgmma, and only with these do its tensor cores reach their full rate.
    Four neighbouring warps, a warpgroup, compute d [64, 64] += a [64, 16] b [16, 64] together.  Warp w of the four has
@@ -6574,6 +6574,7 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128
    parts of 16 bytes change places by the last three bits of the row's number, which the device finds in bits 7 to 9 of
    the address: it calls that a swizzle of 128 bytes.  tgi_flash_place does so with rows of 64 elements, if the tile
    begins at a multiple of 1024 bytes.  A tile of D = 128 is therefore two tiles [rows, 64], its left and right halves.
+   For the scores of the backward kernels, which have no registers left, a is in shared memory, too.
 
    The products run beside the threads.  A fence before the first one makes the registers ready that it uses; products
    are committed as a group, and until the wait for that group no thread may touch these registers.  They read shared
@@ -6589,33 +6590,56 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128
 #endif
 enum { TGI_HOPPER_THREADS = 256, TGI_HOPPER_ROWS = 128, TGI_HOPPER_COLUMNS = 64, TGI_HOPPER_HALF = 64 };
 #define TGI_HOPPER_BOUND (TGI_HOPPER ? TGI_HOPPER_THREADS : 32)
+/* Bytes of shared memory: so many own rows [own, D], and two stages of two tiles [TGI_HOPPER_COLUMNS, D]. */
+#define TGI_HOPPER_BYTES(own, D) (((own) + 4 * TGI_HOPPER_COLUMNS) * (D) * 2)
 
 #if TGI_HOPPER && !defined(CUDASIM)
 #define TGI_FOUR(constraint, x) constraint((x)[0]), constraint((x)[1]), constraint((x)[2]), constraint((x)[3])
 #define TGI_SIXTEEN(constraint, x)                              \
     TGI_FOUR(constraint, (x)[0]), TGI_FOUR(constraint, (x)[1]), \
     TGI_FOUR(constraint, (x)[2]), TGI_FOUR(constraint, (x)[3])
-#define TGI_WGMMA_TEXT(type)                                                                                           \
-    "{ .reg .pred adds; setp.ne.b32 adds, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type           \
+#define TGI_WGMMA_TEXT(type, adds, a_b, transposed)                                                                    \
+    "{ .reg .pred adds; setp.ne.b32 adds, " adds ", 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type      \
     " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-    "%30,%31},{%32,%33,%34,%35},%36,adds,1,1,%38; }"
+    "%30,%31}," a_b ",adds,1,1," transposed "; }"
+
+/* The descriptor of an address in a tile of rows of 64 elements. */
+__device__ inline uint64_t tgi_wgmma_descriptor(const uint16_t *tile, int bytes)
+{
+    const uint64_t swizzle = 1, rows = 1024 / 16, columns = 1; /* of columns there is one block */
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(tile) + (uint32_t)bytes;
+    return swizzle << 62 | rows << 32 | columns << 16 | (at & 0x3ffff) / 16;
+}
 
 /* Step k of a product with the tile b [64, 64]: d [64, 64] += a [64, 16] times rows [16 k, 16 k + 16) of b or, with
    transposed, times the same columns of b transposed, 32 bytes further in each row.  Without `adds` d is not read. */
 template <bool bf16, bool transposed>
 __device__ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *b, int k, bool adds)
 {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(b) + (uint32_t)k * (transposed ? 32 : 2048);
-    const uint64_t swizzle = 1, rows = 1024 / 16, columns = 1; /* of columns there is one block */
-    const uint64_t descriptor = swizzle << 62 | rows << 32 | columns << 16 | (at & 0x3ffff) / 16;
+    const uint64_t descriptor = tgi_wgmma_descriptor(b, k * (transposed ? 32 : 2048));
     if constexpr (bf16)
-        asm volatile(TGI_WGMMA_TEXT("bf16")
+        asm volatile(TGI_WGMMA_TEXT("bf16", "%37", "{%32,%33,%34,%35},%36", "%38")
                      : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
                      : TGI_FOUR("r", a), "l"(descriptor), "r"((int)adds), "n"((int)!transposed));
     else
-        asm volatile(TGI_WGMMA_TEXT("f16")
+        asm volatile(TGI_WGMMA_TEXT("f16", "%37", "{%32,%33,%34,%35},%36", "%38")
                      : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
                      : TGI_FOUR("r", a), "l"(descriptor), "r"((int)adds), "n"((int)!transposed));
+}
+
+/* d [64, 64] += the columns [16 k, 16 k + 16) of a [64, 64] times those of b transposed; a is a tile, too. */
+template <bool bf16>
+__device__ inline void tgi_wgmma_tiles(float (&d)[8][4], const uint16_t *a, const uint16_t *b, int k, bool adds)
+{
+    const uint64_t left = tgi_wgmma_descriptor(a, k * 32), right = tgi_wgmma_descriptor(b, k * 32);
+    if constexpr (bf16)
+        asm volatile(TGI_WGMMA_TEXT("bf16", "%34", "%32,%33", "0,0")
+                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
+                     : "l"(left), "l"(right), "r"((int)adds));
+    else
+        asm volatile(TGI_WGMMA_TEXT("f16", "%34", "%32,%33", "0,0")
+                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
+                     : "l"(left), "l"(right), "r"((int)adds));
 }
 
 /* The compiler may not move what writes these registers below this place, nor what reads them above it. */
@@ -6627,14 +6651,22 @@ __device__ inline void tgi_wgmma_pin(uint32_t (&a)[4]) { asm volatile("" : TGI_F
 
 __device__ inline void tgi_wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
 __device__ inline void tgi_wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
-__device__ inline void tgi_wgmma_wait(void) { asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory"); }
+template <int left> __device__ inline void tgi_wgmma_wait(void) /* until all groups but the last `left` are done */
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(left) : "memory");
+}
 __device__ inline void tgi_wgmma_shared_fence(void) { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 #endif
 
 #if TGI_HOPPER
 /* The products of a warpgroup; tiles are D / 64 halves [rows, 64]. */
 template <int dtype, int D> struct tgi_hopper_products {
-    enum { BF16 = dtype == TG_BF16, HALVES = D / TGI_HOPPER_HALF, HALF_TILE = TGI_HOPPER_COLUMNS * TGI_HOPPER_HALF };
+    enum {
+        BF16 = dtype == TG_BF16,
+        HALVES = D / TGI_HOPPER_HALF,
+        HALF_TILE = TGI_HOPPER_COLUMNS * TGI_HOPPER_HALF, /* elements: of columns, of rows that the block owns */
+        OWN_HALF = TGI_HOPPER_ROWS * TGI_HOPPER_HALF
+    };
     typedef uint16_t T;
 
     /* Columns 64 half to 64 half + 63 of a warp's sum [16, D]. */
@@ -6661,24 +6693,31 @@ template <int dtype, int D> struct tgi_hopper_products {
         const int lane = (int)threadIdx.x % 32;
 #pragma unroll
         for (int k = 0; k < D / 16; ++k) {
-            const T *const half = own + k / 4 * TGI_HOPPER_ROWS * TGI_HOPPER_HALF;
             const int copy = 2 * (k % 4) + lane / 16;
-            tgi_load_matrices(q[k], half + tgi_flash_place<dtype, TGI_HOPPER_HALF>(lane % 16, copy));
+            tgi_load_matrices(q[k], own + k / 4 * OWN_HALF + tgi_flash_place<dtype, TGI_HOPPER_HALF>(lane % 16, copy));
         }
     }
 
-    /* s [64, 64] = q [64, D] times b [64, D] transposed; 64 columns at a time are enough for the full rate. */
+    /* Begins s [64, 64] = q [64, D] times b [64, D] transposed; 64 columns at a time are enough for the full rate. */
     __device__ static void scores(float (&s)[8][4], const uint32_t (&q)[D / 16][4], const T *b)
     {
         tgi_wgmma_fence();
 #pragma unroll
         for (int k = 0; k < D / 16; ++k) tgi_wgmma<BF16, true>(s, q[k], b + k / 4 * HALF_TILE, k % 4, k > 0);
         tgi_wgmma_commit();
-        tgi_wgmma_wait();
-        tgi_wgmma_pin(s);
     }
 
-    /* sum [64, D] += p [64, 64], rounded, times b [64, D] */
+    /* Begins s [64, 64] = a [64, D], of which `own` is the left half, times b [64, D] transposed */
+    __device__ static void scores_of_tiles(float (&s)[8][4], const T *own, const T *b)
+    {
+        tgi_wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < D / 16; ++k)
+            tgi_wgmma_tiles<BF16>(s, own + k / 4 * OWN_HALF, b + k / 4 * HALF_TILE, k % 4, k > 0);
+        tgi_wgmma_commit();
+    }
+
+    /* Begins sum [64, D] += p [64, 64], rounded, times b [64, D]. */
     __device__ static void add(float (&sum)[D / 8][4], const float (&p)[8][4], const T *b)
     {
         uint32_t x[4][4];
@@ -6698,12 +6737,44 @@ template <int dtype, int D> struct tgi_hopper_products {
             tgi_wgmma<BF16, false>(half_of(sum, h), x[k], b + h * HALF_TILE, k, true);
         }
         tgi_wgmma_commit();
-        tgi_wgmma_wait();
+    }
+
+    /* Waits for all products; the sum is ready then. */
+    __device__ static void wait(float (&sum)[D / 8][4])
+    {
+        tgi_wgmma_wait<0>();
 #pragma unroll
         for (int h = 0; h < HALVES; ++h) tgi_wgmma_pin(half_of(sum, h));
     }
+
+    /* tgi_flash_store of both halves, by way of the warp's 16 rows of `tile` [TGI_HOPPER_ROWS, D]. */
+    __device__ static void store(tgi_flash_matrix<T> to, float (&x)[D / 8][4], const float (&scale)[2], T *tile,
+                                 int row, int limit, int width)
+    {
+        T *const own = tile + (int)threadIdx.x / 32 * (16 * TGI_HOPPER_HALF);
+#pragma unroll
+        for (int h = 0; h < HALVES; ++h) {
+            tgi_flash_store<dtype, TGI_HOPPER_HALF>(to, half_of(x, h), scale, own + h * OWN_HALF, row, limit,
+                                                    width - h * TGI_HOPPER_HALF);
+            to.data += TGI_HOPPER_HALF * to.col;
+        }
+    }
+    __device__ static void store_gradient(const tgi_flash_operand &to, const tgi_flash_head &head,
+                                          float (&sum)[D / 8][4], float scale, T *tile, int row, int limit, int width)
+    {
+        const float scales[2] = {scale, scale};
+        if (to.data) store(tgi_flash_matrix_of<T>(to, head), sum, scales, tile, row, limit, width);
+    }
 };
 #endif
+
+/* tgi_flash_sees for the 64 rows of a warpgroup, one of which is `row`: its warps multiply together or not at all. */
+template <bool transposed> __device__ inline bool tgi_hopper_sees(const tgi_flash_job &job, int row, int column)
+{
+    const int first = row / 64 * 64;
+    if (first >= (transposed ? job.keys : job.queries)) return false;
+    return !job.is_causal || (transposed ? first < column + TGI_HOPPER_COLUMNS : column < first + 64);
+}
 
 /* tgi_flash_forward by such products: a block has two warpgroups of 64 queries each. */
 template <int dtype, int D>
@@ -6716,7 +6787,7 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
     const int warp = (int)threadIdx.x / 32;
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
-    const int row = block.first + 16 * warp, group_row = block.first + 64 * (warp / 4);
+    const int row = block.first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
     const tgi_flash_matrix<T> k = tgi_flash_matrix_of<T>(job.k, head), v = tgi_flash_matrix_of<T>(job.v, head);
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
@@ -6742,24 +6813,20 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
         tgi_copy_async_wait<1>();
         tgi_wgmma_shared_fence();
         __syncthreads();
-        /* as tgi_flash_sees, but for the 64 rows of the warpgroup, whose warps multiply together or not at all */
-        if (group_row < job.queries && (!job.is_causal || j * COLUMNS < group_row + 64)) {
+        if (tgi_hopper_sees<false>(job, row, j * COLUMNS)) {
             float s[8][4] = {};
             products::scores(s, q, tile);
+            tgi_wgmma_wait<0>();
+            tgi_wgmma_pin(s);
             tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
             tgi_flash_softmax(s, y, largest, sum);
             products::add(y, s, tile + TILE);
+            products::wait(y);
         }
         __syncthreads();
     }
     tgi_flash_store_lse(job, head, row, largest, sum);
-#pragma unroll
-    for (int h = 0; h < D / HALF; ++h) {
-        tgi_flash_matrix<T> to = tgi_flash_matrix_of<T>(job.y, head);
-        to.data += h * HALF * to.col;
-        tgi_flash_store<dtype, HALF>(to, products::half_of(y, h), sum, own + h * ROWS * HALF, row, job.queries,
-                                     job.value_width - h * HALF);
-    }
+    products::store(tgi_flash_matrix_of<T>(job.y, head), y, sum, tiles, row, job.queries, job.value_width);
 #else
     (void)job;
 #endif
@@ -6900,6 +6967,95 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
         tgi_flash_store_gradient<dtype, D>(job.dv, head, sum2, 1, own2, row, length, job.value_width);
 }
 
+#if TGI_HOPPER
+/* The tile of columns from `column` on: s becomes p and dp ds.  lse and d of the queries are `of_columns` [64], if the
+   rows are keys, or else those of the lane's two rows.  own and tile: x1 and c1, with x2 and c2 behind them. */
+template <int dtype, int D, bool keys_own>
+__device__ inline void tgi_hopper_gradients(float (&s)[8][4], float (&dp)[8][4], const tgi_flash_job &job,
+                                            const tgi_flash_matrix<const uint8_t> &mask, const uint16_t *own,
+                                            const uint16_t *tile, int row, int column, const float2 *of_columns,
+                                            const float2 (&of_rows)[2])
+{
+    typedef tgi_hopper_products<dtype, D> products;
+    const int lane = (int)threadIdx.x % 32;
+    products::scores_of_tiles(s, own, tile);
+    products::scores_of_tiles(dp, own + TGI_HOPPER_ROWS * D, tile + TGI_HOPPER_COLUMNS * D);
+    tgi_wgmma_wait<1>(); /* for s, which gets its mask while dp is computed */
+    tgi_wgmma_pin(s);
+    tgi_flash_mask<dtype, keys_own, TGI_HOPPER_COLUMNS>(s, job, mask, row, column);
+    tgi_wgmma_wait<0>();
+    tgi_wgmma_pin(dp);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        const float2 of_query = keys_own ? of_columns[i / 4 * 8 + lane % 4 * 2 + i % 2] : of_rows[i % 4 / 2];
+        tgi_flash_score_gradient(s[i / 4][i % 4], dp[i / 4][i % 4], of_query);
+    }
+}
+#endif
+
+/* tgi_flash_backward by products of warpgroups. */
+template <int dtype, int D, bool keys_own>
+static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(const tgi_flash_job job)
+{
+#if TGI_HOPPER
+    typedef tgi_hopper_products<dtype, D> products;
+    typedef uint16_t T;
+    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D };
+    TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* x1, x2 [ROWS, D], two stages of c1, c2 [COLUMNS, D], of sums [COLUMNS] */
+    const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
+    const int row = block.first + 16 * warp;
+    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
+    const tgi_flash_matrix<T> c1 = tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head);
+    const tgi_flash_matrix<T> c2 = tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head);
+    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
+    const float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
+    T *const stages = tiles + 2 * ROWS * D, *const own = tiles + warp / 4 * (64 * TGI_HOPPER_HALF);
+    float2 *const sums_stages = (float2 *)(stages + 4 * TILE);
+    float sum1[D / 8][4] = {}, sum2[keys_own ? D / 8 : 1][4] = {};
+    const float2 none = {}, own_sums[2] = {keys_own ? none : sums[row + lane / 4],
+                                           keys_own ? none : sums[row + lane / 4 + 8]};
+
+    const auto load = [&](int j) {
+        T *const to = stages + j % 2 * (2 * TILE);
+        if (j < block.end) products::template load<COLUMNS>(to, c1, j * COLUMNS, others, job.width);
+        if (j < block.end) products::template load<COLUMNS>(to + TILE, c2, j * COLUMNS, others, job.value_width);
+        if (j < block.end && keys_own) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
+        tgi_copy_async_commit();
+    };
+    products::template load<ROWS>(tiles, tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), block.first, length,
+                                  job.width);
+    products::template load<ROWS>(tiles + ROWS * D, tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), block.first,
+                                  length, job.value_width);
+    load(block.begin);
+    for (int j = block.begin; j < block.end; ++j) {
+        const T *const tile = stages + j % 2 * (2 * TILE);
+        load(j + 1);
+        tgi_copy_async_wait<1>();
+        tgi_wgmma_shared_fence();
+        __syncthreads();
+        if (tgi_hopper_sees<keys_own>(job, row, j * COLUMNS)) {
+            float s[8][4] = {}, dp[8][4] = {};
+            tgi_hopper_gradients<dtype, D, keys_own>(s, dp, job, mask, own, tile, row, j * COLUMNS,
+                                                     sums_stages + j % 2 * COLUMNS, own_sums);
+            if constexpr (keys_own) products::add(sum2, s, tile + TILE);
+            products::add(sum1, dp, tile);
+            if constexpr (keys_own) products::wait(sum2);
+            products::wait(sum1);
+        }
+        __syncthreads();
+    }
+    tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
+    __syncthreads();
+    products::store_gradient(keys_own ? job.dk : job.dq, head, sum1, job.scale, tiles, row, length, job.width);
+    if constexpr (keys_own)
+        products::store_gradient(job.dv, head, sum2, 1, tiles + ROWS * D, row, length, job.value_width);
+#else
+    (void)job;
+#endif
+}
+
 /* ---- what the host does ---- */
 
 static tgi_flash_operand tgi_flash_operand_of(const tgi_attention *a, const tgi_operand *x, int64_t width, int64_t unit)
@@ -6976,7 +7132,7 @@ static tgi_answer tgi_hopper_ready(tgi_thread *S, void (*kernel)(const tgi_flash
 
 template <int dtype, int D> static tgi_answer tgi_hopper_forward_run(tgi_thread *S, const tgi_attention *a)
 {
-    const int bytes = (TGI_HOPPER_ROWS + 4 * TGI_HOPPER_COLUMNS) * D * tgi_bytes_of((tg_dtype)dtype);
+    const int bytes = TGI_HOPPER_BYTES(TGI_HOPPER_ROWS, D);
     const tgi_cuda_device *d = tgi_device_for(S, a->q.index);
     const tgi_answer answer = d ? tgi_hopper_ready(S, tgi_hopper_forward<dtype, D>, bytes) : TGI_FAILED;
     if (answer != TGI_DONE) return answer;
@@ -7007,10 +7163,23 @@ template <int dtype, int D> static tgi_answer tgi_flash_forward_run(tgi_thread *
 template <int dtype, int D> static tgi_answer tgi_flash_backward_run(tgi_thread *S, const tgi_attention *a)
 {
     typedef tgi_flash_sizes<dtype, D> sizes;
-    const int bytes = 2 * sizes::OWN_BYTES + sizes::STAGES_BYTES + sizes::SUMS_BYTES;
+    void (*of_queries)(const tgi_flash_job) = tgi_flash_backward<dtype, D, false>;
+    void (*of_keys)(const tgi_flash_job) = tgi_flash_backward<dtype, D, true>;
+    int bytes = 2 * sizes::OWN_BYTES + sizes::STAGES_BYTES + sizes::SUMS_BYTES;
     tgi_cuda_device *d = tgi_device_for(S, a->q.index);
-    tgi_answer answer = d ? tgi_flash_ready(S, tgi_flash_backward<dtype, D, false>, bytes) : TGI_FAILED;
-    if (answer == TGI_DONE) answer = tgi_flash_ready(S, tgi_flash_backward<dtype, D, true>, bytes);
+    tgi_answer answer = d ? TGI_DONE : TGI_FAILED;
+    if constexpr (dtype != TG_F32) {
+        const int sums_bytes = 2 * TGI_HOPPER_COLUMNS * (int)sizeof(float2);
+        const int hopper_bytes = TGI_HOPPER_BYTES(2 * TGI_HOPPER_ROWS, D) + sums_bytes;
+        if (d) answer = tgi_hopper_ready(S, tgi_hopper_backward<dtype, D, true>, hopper_bytes);
+        if (answer == TGI_DONE) {
+            of_queries = tgi_hopper_backward<dtype, D, false>;
+            of_keys = tgi_hopper_backward<dtype, D, true>;
+            bytes = hopper_bytes; /* rows and threads of a block are the same in both */
+        }
+    }
+    if (answer != TGI_FAILED) answer = tgi_flash_ready(S, of_queries, bytes);
+    if (answer == TGI_DONE) answer = tgi_flash_ready(S, of_keys, bytes);
     if (answer != TGI_DONE) return answer;
     tgi_flash_job job = tgi_flash_job_of(a);
     int lanes = 1;
@@ -7022,9 +7191,9 @@ template <int dtype, int D> static tgi_answer tgi_flash_backward_run(tgi_thread 
     const int rows = sizes::ROWS, threads = sizes::THREADS;
     bool ok = tgi_launch_each(S, d, tgi_flash_row_sums<dtype>, (int64_t)job.heads * job.sums_row * lanes, job, lanes);
     if (ok && a->dq.data)
-        ok = tgi_flash_launch(S, d, tgi_flash_backward<dtype, D, false>, job.queries, rows, threads, bytes, job);
+        ok = tgi_flash_launch(S, d, of_queries, job.queries, rows, threads, bytes, job);
     if (ok && (a->dk.data || a->dv.data))
-        ok = tgi_flash_launch(S, d, tgi_flash_backward<dtype, D, true>, job.keys, rows, threads, bytes, job);
+        ok = tgi_flash_launch(S, d, of_keys, job.keys, rows, threads, bytes, job);
     tgi_cuda_release(S, d->index, job.sums, 0);
     return ok ? TGI_DONE : TGI_FAILED;
 }

@@ -193,6 +193,12 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 128 st128,f32,wgmma,tile1480 tgi_hopper_forward<3, 64>
 224 st128,f32,wgmma,tile1980 tgi_hopper_forward<2, 128>
 224 st128,f32,wgmma,tile1980 tgi_hopper_forward<3, 128>
+216 st128,f32,wgmma,tile1600 tgi_hopper_backward<2, 64, false>
+232 st128,f32,wgmma,tile1640 tgi_hopper_backward<2, 64, true>
+240 st128,f32,wgmma,tile2160 tgi_hopper_backward<2, 128, false>
+255 st128,f32,wgmma,tile2320 tgi_hopper_backward<2, 128, true>
+232 st128,f32,wgmma,tile1640 tgi_hopper_backward<3, 64, true>
+255 st128,f32,wgmma,tile2320 tgi_hopper_backward<3, 128, true>
 216 st128,f32,mma,tile1720 tgi_flash_backward<2, 64, false>
 255 st128,f32,mma,tile1820 tgi_flash_backward<2, 64, true>
 192 st128,f32,mma,tile1360 tgi_flash_backward<2, 128, false>

@@ -1603,12 +1603,14 @@ static cudaError_t launch(const cudaLaunchConfig_t &config, Body body)
     return enqueue_on(stream, "a kernel", [g, b, bytes, body, data, arguments] { run_kernel(g, b, bytes, body); });
 }
 
+static int most_shared_bytes() { return settings.capability < 90 ? 99 * 1024 : 227 * 1024; } /* of a block */
+
 cudaError_t set_dynamic_limit(const void *kernel, cudaFuncAttribute attribute, int value)
 {
     Api api("cudaFuncSetAttribute");
     if (api.refused) return result(api.refused);
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 99 * 1024)
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > most_shared_bytes())
         return result(cudaErrorInvalidValue);
     dynamic_limits[kernel] = static_cast<size_t>(value);
     return cudaSuccess;
@@ -1621,8 +1623,8 @@ static cudaError_t properties_of(cudaDeviceProp *properties, int device)
     snprintf(p.name, sizeof p.name, "simulated device %d", device);
     p.totalGlobalMem = arenas[device].limit;
     p.sharedMemPerBlock = 48 << 10;
-    p.sharedMemPerBlockOptin = 99 << 10;
-    p.sharedMemPerMultiprocessor = 100 << 10;
+    p.sharedMemPerBlockOptin = static_cast<size_t>(most_shared_bytes());
+    p.sharedMemPerMultiprocessor = p.sharedMemPerBlockOptin + (1 << 10);
     p.major = settings.capability / 10;
     p.minor = settings.capability % 10;
     p.multiProcessorCount = 4; /* few, so that grid-stride loops take several turns */

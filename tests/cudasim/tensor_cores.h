@@ -153,10 +153,25 @@ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *
         }
     }
 }
+/* The same with the columns [16 k, 16 k + 16) of a, which is a tile, too, and of b transposed. */
+template <bool bf16>
+inline void tgi_wgmma_tiles(float (&d)[8][4], const uint16_t *a, const uint16_t *b, int k, bool adds)
+{
+    const int lane = static_cast<int>(::cudasim::lane()), in_group = lane % 4;
+    const int first = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    for (int n = 0; n < 32; ++n) {
+        float &c = d[n / 4][n % 4];
+        const int row = first + n % 4 / 2 * 8, column = n / 4 * 8 + 2 * in_group + n % 2;
+        if (!adds) c = 0;
+        for (int i = 16 * k; i < 16 * k + 16; ++i)
+            c += ::cudasim::float_of<bf16>(cudasim_in_tile(a, row, i), 0) *
+                 ::cudasim::float_of<bf16>(cudasim_in_tile(b, column, i), 0);
+    }
+}
 template <class T> inline void tgi_wgmma_pin(const T &) {}
 inline void tgi_wgmma_fence() {}
 inline void tgi_wgmma_commit() {}
-inline void tgi_wgmma_wait() {}
+template <int left> inline void tgi_wgmma_wait() {}
 inline void tgi_wgmma_shared_fence() {}
 
 inline float tgi_exp2(float x) { return exp2f(x); }
