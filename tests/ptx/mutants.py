@@ -1,5 +1,6 @@
 """Plants one mistake at a time in nvcc's PTX of the kernels, and runs a test on it, which must fail.
-   usage: mutants.py FILE.ptx FOLDER [words]    FOLDER has the programs of `make ptx`; only mutants with these words"""
+   usage: mutants.py FILE.ptx FOLDER [words]    FOLDER has the programs of `make ptx`; only mutants with these words
+   Of a file for sm_90a the mistakes are in the products of warpgroups, which have the programs of make ptx-hopper."""
 import os
 import re
 import subprocess
@@ -58,19 +59,64 @@ MUTANTS = [
     ("unwritten: sums of the rows of a block", LINES, "tgi_norm_backward_rowsI", r"st\.global\.[^;]*;", "", 0),
 ]
 
+HOPPER, HOPPER_BACKWARD = "tgi_hopper_forwardI", "tgi_hopper_backwardI"
+DESCRIPTOR = 1 << 62 | 64 << 32 | 1 << 16  # without the address
+WAIT = r"(wgmma\.wait_group\.sync\.aligned )"
+PRODUCT = r"(wgmma\.mma_async\S+ \{[^}]*\},\{[^}]*\},%rd\d+,adds,1,1,)"
+MUTANTS_90A = [
+    ("descriptor: offsets exchanged", FLASH, HOPPER, str(DESCRIPTOR), str(1 << 62 | 1 << 32 | 64 << 16), 1),
+    ("descriptor: half the stride", FLASH, HOPPER, str(DESCRIPTOR), str(DESCRIPTOR - (32 << 32)), 2),
+    ("descriptor: no swizzle", FLASH, HOPPER, str(DESCRIPTOR), str(DESCRIPTOR - (1 << 62)), 0),
+    ("descriptor: the address in units of 32 bytes", FLASH, HOPPER,
+     r"(shr\.u\w+ \t%rd?\d+, %rd?\d+, )4(;(?:[^;]*;){1,2}[^;]*, " + str(DESCRIPTOR) + ";)", r"\g<1>5\2", 0),
+    ("scores: b not transposed", FLASH, HOPPER, PRODUCT + "0;", r"\g<1>1;", 1),
+    ("values: b transposed", FLASH, HOPPER, PRODUCT + "1;", r"\g<1>0;", 1),
+    ("registers of a exchanged", FLASH, HOPPER, r"(wgmma\.mma_async\S+ \{[^}]*\},\{)(%r\d+),(%r\d+)", r"\1\3,\2", 2),
+    ("registers of d exchanged", FLASH, HOPPER, r"(wgmma\.mma_async\S+ \{)(%f\d+),(%f\d+)", r"\1\3,\2", 2),
+    ("bf16 taken for f16", FLASH, HOPPER, r"f32\.bf16\.bf16", "f32.f16.f16", 0),
+    ("a product does not add", FLASH, HOPPER, r"setp\.ne\.b32 adds, %r\d+, 0", "setp.ne.b32 adds, 0, 0", 1),
+    ("scores: a group may be left", FLASH, HOPPER, WAIT + "0", r"\g<1>1", 0),
+    ("values: a group may be left", FLASH, HOPPER, WAIT + "0", r"\g<1>1", 1),
+    ("not waited for", FLASH, HOPPER, WAIT + "0;", "", 1),
+    ("no group ended", FLASH, HOPPER, r"wgmma\.commit_group\.sync\.aligned;", "", 0),
+    ("values: wgmma.fence dropped", FLASH, HOPPER, r"wgmma\.fence\.sync\.aligned;", "", 1),
+    ("scores: wgmma.fence dropped", FLASH, HOPPER, r"wgmma\.fence\.sync\.aligned;", "", 0),
+    ("the fence of shared memory dropped", FLASH, HOPPER, r"fence\.proxy\.async\.shared::cta;", "", 0),
+    ("the fence of shared memory before the wait", FLASH, HOPPER,
+     r"(cp\.async\.wait_group 1;)([^;]*)(fence\.proxy\.async\.shared::cta;)", r"\3\2\1", 0),
+    ("the barrier before q is used dropped", FLASH, HOPPER, r"bar\.sync \t0;", "", 0),
+    ("the first barrier of a tile dropped", FLASH, HOPPER, r"bar\.sync \t0;", "", 1),
+    ("the second barrier of a tile dropped", TILES, HOPPER, r"bar\.sync \t0;", "", 2),
+    ("cp.async: one group more may be left", FLASH, HOPPER, r"cp\.async\.wait_group 1", "cp.async.wait_group 2", 1),
+    ("backward: a group more may be left", FLASH, HOPPER_BACKWARD, WAIT + "1", r"\g<1>2", 0),
+    ("backward: a group may be left", FLASH, HOPPER_BACKWARD, WAIT + "0", r"\g<1>1", 0),
+    ("backward: the last sums not waited for", FLASH, HOPPER_BACKWARD, WAIT + "0;", "", 1),
+    ("backward: no group of the second scores", FLASH, HOPPER_BACKWARD, r"wgmma\.commit_group\.sync\.aligned;", "", 1),
+    ("backward: wgmma.fence of the last sums dropped", FLASH, HOPPER_BACKWARD, r"wgmma\.fence\.sync\.aligned;", "", 2),
+    ("backward: a transposed", FLASH, HOPPER_BACKWARD, r"(,%rd\d+,%rd\d+,adds,1,1,)0,0;", r"\g<1>1,0;", 1),
+    ("backward: a and b exchanged", FLASH, HOPPER_BACKWARD, r",(%rd\d+),(%rd\d+),adds", r",\2,\1,adds", 0),
+    ("backward: the fence of shared memory dropped", FLASH, HOPPER_BACKWARD,
+     r"fence\.proxy\.async\.shared::cta;", "", 0),
+    ("backward: the barrier of a tile dropped", FLASH, HOPPER_BACKWARD, r"bar\.sync \t0;", "", 0),
+    ("shared memory at a multiple of 16", FLASH, "", r"\.align 1024", ".align 16", 0),
+]
+
 
 def main():
     path, folder, words = sys.argv[1], sys.argv[2], sys.argv[3:]
+    hopper = "sm_90a" in os.path.basename(path)
     text = open(path).read()
     places = [(m.group(1), m.start()) for m in re.finditer(r"\.entry (\w+)\(", text)] + [("", len(text))]
     mutated, found, tried = os.path.join(folder, "mutant.ptx"), 0, 0
-    for name, (program, test), kernels, pattern, other, number in MUTANTS:
+    for name, (program, test), kernels, pattern, other, number in MUTANTS_90A if hopper else MUTANTS:
         if any(word not in name for word in words):
             continue
-        parts, planted = [text[:places[0][1]]], 0
+        head = text[:places[0][1]]
+        parts, planted = [head if kernels else re.sub(pattern, other, head)], 0
+        planted += parts[0] != head
         for (kernel, begin), (_, end) in zip(places, places[1:]):
             part = text[begin:end]
-            if re.match(r"_Z\d+" + kernels, kernel):
+            if kernels and re.match(r"_Z\d+" + kernels, kernel):
                 at = list(re.finditer(pattern, part))
                 if len(at) > number:
                     m = at[number]
@@ -80,6 +126,8 @@ def main():
         open(mutated, "w").write("".join(parts))
         environment = dict(os.environ, SMALL="1", TG_SIM_DEVICES="2", TG_SIM_PTX=mutated)
         environment.pop("TG_SIM_PTX_LOG", None)
+        if hopper:
+            environment.update(TG_SIM_CAPABILITY="90", TG_SIM_ARCH="90")
         if name.startswith("rounded"):
             environment["TG_SIM_PTX_COMPARE"] = "1"
         try:
