@@ -52586,7 +52586,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
    A program must ask the system before it uses tiles (tgi_may_use_tiles), and a thread must say what shape they have
    before, and that it no longer needs them after (begin and end of tgi_tile_loops). */
 
-enum { TGI_TILES_K = 512, TGI_TILES_M = 1536, TGI_TILES_N = 512 }; /* of a slice; of a block */
+/* Of a slice, so that a panel stays in the first cache; of a block. */
+enum { TGI_TILES_K = 256, TGI_TILES_M = 1536, TGI_TILES_N = 512 };
 
 /* to = 32 lanes of x, 32 elements each, as tgi_tile_loops packs them, with zeros where x has fewer. */
 static void tgi_tiles_pack(const tgi_tile_loops *loops, uint32_t *to, const uint16_t *x, int64_t lane_step,
@@ -52617,6 +52618,20 @@ static void tgi_tiles_panel(const tgi_gemm_job *job, uint32_t *to, tgi_matrix x,
     const uint16_t *from = (const uint16_t *)(const void *)x.data + lane * lane_step + k * step;
     for (; n > 0; n -= TGI_SIDE, from += TGI_SIDE * step, to += TGI_SIDES / 2)
         tgi_tiles_pack(job->kernels->tiles, to, from, lane_step, step, lanes, n, !columns);
+}
+
+/* Packs columns [j0, j1) of b, rows [k, k + n), into panels: where a row's elements are neighbours, 32 rows into all
+   panels, then the next ones, so that memory is read along them. */
+static void tgi_tiles_panels(const tgi_gemm_job *job, uint32_t *to, tgi_matrix b, int64_t j0, int64_t j1, int64_t k,
+                             int64_t n)
+{
+    const int64_t panel = tgi_round_up(n, TGI_SIDE) * TGI_SIDE / 2, run = b.col == 1 ? (int64_t)TGI_SIDE : n;
+    for (int64_t i = 0; i < n; i += run) {
+        for (int64_t j = j0; j < j1; j += TGI_SIDE) {
+            uint32_t *const part = to + (j - j0) / TGI_SIDE * panel + i * TGI_SIDE / 2;
+            tgi_tiles_panel(job, part, b, true, j, j1 - j, k + i, tgi_at_most(n - i, run));
+        }
+    }
 }
 
 /* out, where element [i, j] of the job is: `rows` and `cols` of the sums c and of the bias. */
@@ -52655,8 +52670,7 @@ static void tgi_tiles_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b,
     for (int64_t k = 0; k < job->k; k += job->slice) {
         const int64_t n = tgi_at_most(job->k - k, job->slice), panel = tgi_round_up(n, TGI_SIDE) * TGI_SIDE / 2;
         float *c = sums;
-        for (int64_t j = j0; j < j1; j += TGI_SIDE)
-            tgi_tiles_panel(job, b_panels + (j - j0) / TGI_SIDE * panel, b, true, j, j1 - j, k, n);
+        tgi_tiles_panels(job, b_panels, b, j0, j1, k, n);
         t.blocks = tgi_round_up(n, TGI_SIDE) / TGI_SIDE;
         t.adds = k > 0;
         for (int64_t i = i0; i < i1; i += TGI_SIDE) {
