@@ -52784,6 +52784,9 @@ typedef struct {
 /* Rows at most: of a product with a weight of so many bytes, along whose outputs it goes, more, as tiles would read it
    several times, by steps from page to page (matmul f32 32x4096,4096x4096: 48 ms, by this loop 11 ms). */
 enum { TGI_FEW_ROWS = 16, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYTES = 1 << 20 };
+/* Rows at most where the processor has tiles for bf16, which are faster from there on, unless the weight is so large
+   that both wait for memory (linear bf16 12x1024,4096x1024: 0.99 ms, in tiles 0.82; 12x4096,8192x4096: 8.4 and 10). */
+enum { TGI_FEW_TILES = 8, TGI_FEW_TILES_BYTES = 1 << 24 };
 /* Bytes of a piece along k, and elements of its lines; rows that read each line once, whose pieces have whole lines, as
    far as a row of x has no more bytes: memory is faster in one direction; lines along the outputs, elements, and bytes
    that are fetched ahead; outputs of an item. */
@@ -52963,7 +52966,8 @@ static void tgi_few_range(const void *job_, int thread, int64_t first, int64_t e
 /* Whether the product is one of few rows, of a layout that is read as it lies; fills in the job but for its plan. */
 static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
 {
-    const bool tile = g->b.dtype == TG_BF16 && (tgi_simd.has_gemm_tile_bf16(tgi_kernels_of(S)) || tgi_tiles_of(S));
+    const bool tiles = tgi_takes_tiles(S, g), bf16 = g->b.dtype == TG_BF16;
+    const bool tile = tiles || (bf16 && tgi_simd.has_gemm_tile_bf16(tgi_kernels_of(S))); /* fast; denormals are 0 */
     const tgi_matrix a = {g->a.dtype, NULL, g->a_row, g->a_col}, b = {g->b.dtype, NULL, g->b_row, g->b_col};
     const bool turned = g->n < g->m; /* the columns are few: y^T = b^T a^T */
     job->rows = turned ? g->n : g->m;
@@ -52978,10 +52982,12 @@ static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
     job->along_k = job->w.row == 1;
     const bool is_long = job->k >= (job->along_k ? 16 * job->rows : 4); /* else tiles are faster, as measured */
     const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) && !tile;
-    const bool is_large = job->outputs * job->k * tgi_bytes_of(job->w.dtype) >= TGI_FEW_TALL_BYTES;
+    const int64_t bytes = job->outputs * job->k * tgi_bytes_of(job->w.dtype);
+    const bool is_large = bytes >= TGI_FEW_TALL_BYTES;
+    const int64_t most = tiles && bytes <= TGI_FEW_TILES_BYTES ? (int64_t)TGI_FEW_TILES : (int64_t)TGI_FEW_ROWS;
     const bool tall = !job->along_k && is_large && !tile;
     return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds &&
-           job->rows <= (tall ? (int64_t)TGI_FEW_TALL : (int64_t)TGI_FEW_ROWS);
+           job->rows <= (tall ? (int64_t)TGI_FEW_TALL : most);
 }
 
 static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
