@@ -23,7 +23,7 @@
        @@NORM           rows in registers, a team for each: softmax, layer_norm, rms_norm
        @@LOSS           cross_entropy, by teams, too
        @@INDEX          the check of indices, gather, scatter, the gradient of an embedding, nonzero
-       @@POOL           max_pool and its backward kernel, window_sum
+       @@POOL           max_pool and its backward kernel, window_sum; grid_sample and its gradients
        @@FFT            Fourier transforms: passes of one factor each, and a convolution for primes
        @@MATMUL         cuBLAS, a plain kernel for integers; linear and its gradients, by cuBLASLt
        @@ATTENTION      products by tensor cores; attention without a tensor of scores, forward and backward
@@ -5413,11 +5413,187 @@ static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
                            pairs ? of_pairs[dtype] : kernels[transposed][interpolates][dtype]);
 }
 
-/* These four are composed: of gathers, and of a step of several ops for each step of a sequence. */
+/* These two are composed, of several ops for each step of a sequence. */
 static tgi_answer tgi_cuda_ctc_loss(tgi_thread *, const tgi_ctc *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_ctc_loss_backward(tgi_thread *, const tgi_ctc *) { return TGI_COMPOSE; }
-static tgi_answer tgi_cuda_grid_sample(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
-static tgi_answer tgi_cuda_grid_sample_backward(tgi_thread *, const tgi_sampling *) { return TGI_COMPOSE; }
+
+/* ---- grid_sample: see tgi_sampling ----
+
+   Places are found in double, as on the CPU.  The gradient of x is a sum over sorted pairs: of the elements, and of the
+   taps that belong to them, so that its order is always the same. */
+
+/* A place of the grid, and its taps, `each` along a dim and `count` in all.  find returns the index of tap k in its
+   plane, -1 outside, and gives its weight, and the derivatives of the weight by the coordinate along each dim. */
+struct tgi_sample_finder {
+    tgi_sample_place place[3];
+    int each, count;
+    template <class real> __device__ tgi_sample_finder(const tgi_sampling &s, const real *grid)
+    {
+        each = count = tgi_sample_count(&s);
+#pragma unroll
+        for (int d = 0; d < 3; ++d) {
+            place[d] = tgi_sample_place_of(&s, d, d >= 3 - s.dims ? (double)grid[2 - d] : 0);
+            if (d > 3 - s.dims) count *= each;
+        }
+    }
+    __device__ int64_t find(const tgi_sampling &s, int k, double *weight, double (&slope)[3]) const
+    {
+        int64_t at = 0, step = 1;
+        bool outside = false;
+        *weight = slope[0] = slope[1] = slope[2] = 1;
+#pragma unroll
+        for (int d = 2; d >= 0; --d) {
+            if (d < 3 - s.dims) break;
+            const tgi_sample_tap tap = tgi_sample_tap_of(&s, d, place[d], k % each);
+            k /= each;
+            outside = outside || tap.at < 0;
+            at += tap.at * step;
+            step *= s.size[d];
+            *weight *= tap.weight;
+#pragma unroll
+            for (int i = 0; i < 3; ++i) slope[i] *= i == d ? tap.slope : tap.weight;
+        }
+        return outside ? -1 : at;
+    }
+};
+
+/* y; one thread for a place and TGI_SAMPLE_CHANNELS channels; neighbouring threads have neighbouring places. */
+enum { TGI_SAMPLE_CHANNELS = 8 };
+template <class real> __global__ void tgi_sample_places(tgi_sampling s)
+{
+    const int64_t groups = (s.channels + TGI_SAMPLE_CHANNELS - 1) / TGI_SAMPLE_CHANNELS;
+    const int64_t volume = s.size[0] * s.size[1] * s.size[2];
+    for (int64_t e = tgi_grid_thread(); e < s.images * groups * s.places; e += tgi_grid_size()) {
+        int64_t image = e;
+        const int64_t place = tgi_pop_index(&image, s.places), group = tgi_pop_index(&image, groups);
+        const int64_t first = image * s.channels + group * TGI_SAMPLE_CHANNELS;
+        const int64_t left = s.channels - group * TGI_SAMPLE_CHANNELS;
+        const int channels = left < TGI_SAMPLE_CHANNELS ? (int)left : (int)TGI_SAMPLE_CHANNELS;
+        const real *const x = (const real *)s.x + first * volume;
+        const tgi_sample_finder finder(s, (const real *)s.grid + (image * s.places + place) * s.dims);
+        real sum[TGI_SAMPLE_CHANNELS] = {};
+        for (int k = 0; k < finder.count; ++k) {
+            double weight, slope[3];
+            const int64_t at = finder.find(s, k, &weight, slope);
+            if (at < 0) continue;
+#pragma unroll
+            for (int c = 0; c < TGI_SAMPLE_CHANNELS; ++c)
+                if (c < channels) sum[c] += (real)weight * x[c * volume + at];
+        }
+#pragma unroll
+        for (int c = 0; c < TGI_SAMPLE_CHANNELS; ++c)
+            if (c < channels) ((real *)s.y)[(first + c) * s.places + place] = sum[c];
+    }
+}
+
+static tgi_answer tgi_cuda_grid_sample(tgi_thread *S, const tgi_sampling *s)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, s->index);
+    const int64_t n = s->images * ((s->channels + TGI_SAMPLE_CHANNELS - 1) / TGI_SAMPLE_CHANNELS) * s->places;
+    void (*const kernel)(tgi_sampling) = s->dtype == TG_F64 ? tgi_sample_places<double> : tgi_sample_places<float>;
+    return d && tgi_launch_each(S, d, kernel, n, *s) ? TGI_DONE : TGI_FAILED;
+}
+
+/* dgrid; one thread per place.  found: the sum over the channels of g times the element. */
+template <class real> __global__ void tgi_sample_grid(tgi_sampling s)
+{
+    const int64_t volume = s.size[0] * s.size[1] * s.size[2];
+    for (int64_t e = tgi_grid_thread(); e < s.images * s.places; e += tgi_grid_size()) {
+        const int64_t first = e / s.places * s.channels, place = e % s.places;
+        const tgi_sample_finder finder(s, (const real *)s.grid + e * s.dims);
+        real sum[3] = {};
+        for (int k = 0; k < finder.count; ++k) {
+            double weight, slope[3];
+            const int64_t at = finder.find(s, k, &weight, slope);
+            real found = 0;
+            for (int64_t c = first; at >= 0 && c < first + s.channels; ++c)
+                found += ((const real *)s.g)[c * s.places + place] * ((const real *)s.x)[c * volume + at];
+#pragma unroll
+            for (int d = 0; d < 3; ++d)
+                if (at >= 0) sum[d] += found * (real)slope[d];
+        }
+#pragma unroll
+        for (int d = 0; d < 3; ++d)
+            if (d >= 3 - s.dims) ((real *)s.dgrid)[e * s.dims + 2 - d] = sum[d];
+    }
+}
+
+/* pairs [images * places * taps] = (element of [images, volume], tap), or (images * volume, tap) of a tap outside;
+   weight: that of the tap.  One thread per place. */
+template <class real> __global__ void tgi_sample_pairs(tgi_sampling s, tgi_pairs pairs, real *weights)
+{
+    const int64_t volume = s.size[0] * s.size[1] * s.size[2];
+    for (int64_t e = tgi_grid_thread(); e < s.images * s.places; e += tgi_grid_size()) {
+        const tgi_sample_finder finder(s, (const real *)s.grid + e * s.dims);
+        for (int k = 0; k < finder.count; ++k) {
+            double weight, slope[3];
+            const int64_t at = finder.find(s, k, &weight, slope), i = e * finder.count + k;
+            weights[i] = (real)weight;
+            tgi_set_pair(pairs, i, (uint64_t)(at < 0 ? s.images * volume : e / s.places * volume + at), i);
+        }
+    }
+}
+
+/* Places for tgi_add_sorted: the keys are elements of [images, volume], an index a tap of a place, a column a channel;
+   dx is of zeros. */
+template <class real_> struct tgi_places_taps {
+    typedef real_ real;
+    enum { width = 1, fresh = true };
+    typedef struct { int64_t tap, channel; } source;
+    real *dx;
+    const real *g, *weight;
+    int64_t channels, places, volume, taps;
+    __device__ real *to(int64_t key, int64_t channel) const
+    {
+        return dx + (key / volume * channels + channel) * volume + key % volume;
+    }
+    __device__ source from(int64_t index, int64_t channel) const { return {index, channel}; }
+    __device__ void load(const real *place, real (&x)[1]) const { x[0] = *place; }
+    __device__ void load(source at, real (&x)[1]) const
+    {
+        const int64_t place = at.tap / taps;
+        x[0] = weight[at.tap] * g[(place / places * channels + at.channel) * places + place % places];
+    }
+    __device__ void store(real *place, const real (&x)[1]) const { *place = x[0]; }
+    __device__ static real none() { return 0; }
+    __device__ static real two(real a, real x) { return a + x; }
+};
+
+/* dx; taps: of each place. */
+template <class real> static bool tgi_sample_add(tgi_thread *S, tgi_cuda_device *d, const tgi_sampling *s, int64_t taps)
+{
+    const char *const op = "grid_sample";
+    const int64_t places = s->images * s->places, volume = s->size[0] * s->size[1] * s->size[2];
+    const int64_t keys = s->images * volume;
+    tgi_sort_job sort;
+    if (!TGI_CUDA(cudaMemsetAsync(s->dx, 0, sizeof(real) * (size_t)(keys * s->channels), d->stream))) return false;
+    real *const weights = (real *)tgi_scratch_alloc(S, d, op, places * taps, sizeof(real));
+    bool ok = weights && tgi_sort_begin(S, d, op, &sort, 1, places * taps, (uint64_t)keys);
+    if (ok) {
+        void *const memory = sort.pairs.key;
+        ok = tgi_launch_each(S, d, tgi_sample_pairs<real>, places, *s, sort.pairs, weights) &&
+             tgi_sort_pairs(S, d, &sort);
+        const tgi_places_taps<real> at = {(real *)s->dx, (const real *)s->g, weights, s->channels,
+                                          s->places, volume, taps};
+        ok = ok && tgi_add_sorted(S, d, op, at, &sort.pairs, s->channels, keys);
+        tgi_cuda_release(S, d->index, memory, 0);
+    }
+    if (weights) tgi_cuda_release(S, d->index, weights, 0);
+    return ok;
+}
+
+static tgi_answer tgi_cuda_grid_sample_backward(tgi_thread *S, const tgi_sampling *s)
+{
+    tgi_cuda_device *d = tgi_device_for(S, s->index);
+    const bool f64 = s->dtype == TG_F64;
+    int64_t taps = 1;
+    if (!d) return TGI_FAILED;
+    for (int d = 0; d < s->dims; ++d) taps *= tgi_sample_count(s);
+    if (s->dx && !(f64 ? tgi_sample_add<double>(S, d, s, taps) : tgi_sample_add<float>(S, d, s, taps)))
+        return TGI_FAILED;
+    void (*const kernel)(tgi_sampling) = f64 ? tgi_sample_grid<double> : tgi_sample_grid<float>;
+    return !s->dgrid || tgi_launch_each(S, d, kernel, s->images * s->places, *s) ? TGI_DONE : TGI_FAILED;
+}
 
 /* ======== @@FFT =================================================================================================== */
 

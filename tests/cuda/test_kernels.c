@@ -323,6 +323,19 @@ static void pools(job *j)
     give_all(j, tg_interpolate(x, TG_SHAPE(9, 11), "bilinear"), &x, 1);
 }
 
+/* Places on both sides of the edges; more taps than one segment of sorted pairs has. */
+static void places(job *j)
+{
+    static const char *const modes[] = {"nearest", "bilinear", "bicubic"};
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    for (int k = 0; k < 3; ++k) {
+        tg_tensor *in[2];
+        in[0] = leaf_some(2, 3, 4, 5);
+        in[1] = tg_set_requires_grad(tg_sub_scalar(tg_mul_scalar(some(2, 6, 9, 2), 0.7), 1.3), true);
+        give_all(j, tg_grid_sample(in[0], in[1], modes[k], paddings[k], k != 1), in, 2);
+    }
+}
+
 /* im2col moves words of each size; col2im adds in each dtype. */
 static void columns(job *j)
 {
@@ -463,6 +476,7 @@ TEST(rows_and_columns)
     BOTH(long_rows, FLOATING);
     BOTH(sums_of_many_rows, FLOATING);
     BOTH(pools, FLOATING);
+    BOTH(places, WIDE);
     BOTH(transforms, WIDE);
     BOTH(factors, WIDE);
     BOTH(integer_products, 1 << TG_I64);

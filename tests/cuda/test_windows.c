@@ -1,6 +1,6 @@
 /* Kernels of tensorgrad_cuda.cu for windows that move over images, against the plain backend in f64: convolutions,
-   pools and interpolation, forward and backward, in each dtype and layout; how many kernels run, and what they move.  Built by
-   `make sim MAIN=tests/cuda/test_windows.c OUT=prog` for the simulator; it runs on GPUs, too. */
+   pools, interpolation and grid_sample, forward and backward, in each dtype and layout; how many kernels run, and what
+   they move.  Built by `make sim MAIN=tests/cuda/test_windows.c OUT=prog` for the simulator; it runs on GPUs, too. */
 #include "tensorgrad.h"
 #include "counting.h"
 #include "../inside.h"
@@ -51,6 +51,14 @@ static tg_tensor *resized(const window_case *c, tg_tensor *const *in)
     return tg_cat(TG_LIST(nearest, linear), 1);
 }
 
+/* The weight is the grid; the mode, the padding and the corners stand where others have their options. */
+static tg_tensor *sampled(const window_case *c, tg_tensor *const *in)
+{
+    static const char *const modes[] = {"nearest", "bilinear", "bicubic"};
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    return tg_grid_sample(in[0], in[1], modes[c->stride], paddings[c->padding], c->dilation != 0);
+}
+
 /* Sizes around the width of packs and of blocks; windows that overlap, leave gaps, and reach over the edges. */
 static const window_case convolutions[] = {
     {"conv 3x3", {4, {2, 3, 9, 13}}, {4, {5, 3, 3, 3}}, 1, 1, 1, 1},
@@ -71,6 +79,19 @@ static const window_case pools[] = {
     {"pool 3x3 stride 2", {4, {2, 3, 9, 14}}, {4, {1, 1, 3, 3}}, 2, 1, 1, 2},
     {"pool 3x2 dilated", {4, {2, 3, 12, 16}}, {4, {1, 1, 3, 2}}, 1, 1, 2, 1},
     {"pool 2x2 with gaps", {4, {2, 3, 12, 16}}, {4, {1, 1, 2, 2}}, 3, 0, 1, 1},
+};
+/* Images and volumes; more channels than a thread takes; a row of one element; many places that take one element. */
+static const window_case grids[] = {
+    {"nearest", {4, {2, 3, 5, 6}}, {4, {2, 4, 7, 2}}, 0, 1, 0, 1},
+    {"bilinear", {4, {2, 11, 5, 6}}, {4, {2, 9, 13, 2}}, 1, 0, 0, 1},
+    {"bilinear with corners", {4, {1, 3, 1, 6}}, {4, {1, 9, 130, 2}}, 1, 2, 1, 1},
+    {"bilinear at the border", {4, {3, 2, 4, 5}}, {4, {3, 9, 7, 2}}, 1, 1, 0, 1},
+    {"bicubic", {4, {2, 9, 5, 6}}, {4, {2, 5, 7, 2}}, 2, 2, 0, 1},
+    {"bicubic of zeros", {4, {2, 2, 3, 3}}, {4, {2, 5, 7, 2}}, 2, 0, 1, 1},
+    {"nearest in 3 dims", {5, {2, 2, 3, 4, 5}}, {5, {2, 2, 3, 4, 3}}, 0, 2, 1, 1},
+    {"bilinear in 3 dims", {5, {2, 9, 3, 4, 5}}, {5, {2, 2, 3, 4, 3}}, 1, 0, 0, 1},
+    {"bilinear in 3 dims, reflected", {5, {2, 3, 3, 4, 5}}, {5, {2, 3, 5, 4, 3}}, 1, 2, 0, 1},
+    {"bicubic in 3 dims", {5, {1, 2, 3, 4, 5}}, {5, {1, 2, 3, 2, 3}}, 2, 1, 0, 1},
 };
 
 static bool agree(const char *what, tg_tensor *t, tg_tensor *wanted, double tolerance)
@@ -157,6 +178,13 @@ TEST(pools)
     }
 }
 
+TEST(samples_at_places)
+{
+    int i, k;
+    for (i = 0; i < (int)(sizeof grids / sizeof *grids); ++i)
+        for (k = 0; k < DTYPES; ++k) compare(&grids[i], sampled, 2, k, i % LAYOUTS);
+}
+
 /* ---- how many kernels run, and what they move; bytes are known with TG_SIM_REPORT alone ---- */
 
 TEST(what_is_moved)
@@ -202,6 +230,16 @@ TEST(what_is_moved)
         tg_gradients(&y, 1, &x, &x, 1, &dx, 0);
         harness.sample = "conv 3x3, gradient of x";
         CHECK(at_most(3, 9 * x_bytes + 3 * x_bytes));
+        if (dtype != TG_F32 && dtype != TG_F64) continue;
+        tg_tensor *grid = tg_set_requires_grad(tg_full_on(TG_SHAPE(8, 16, 16, 2), 0.3, dtype, TG_CUDA(0)), true);
+        start_counting();
+        y = tg_grid_sample(tg_detach(x), grid, "bilinear", "zeros", false);
+        harness.sample = "grid_sample";
+        CHECK(at_most(1, 0));
+        start_counting();
+        tg_gradients(&y, 1, &g, &grid, 1, &dx, 0);
+        harness.sample = "grid_sample, gradient of the grid";
+        CHECK(at_most(1, 0));
     }
     harness.sample = NULL;
 }
@@ -214,6 +252,7 @@ int main(int argc, char **argv)
     inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(convolutions);
     RUN(pools);
+    RUN(samples_at_places);
     RUN(what_is_moved);
     tg_shutdown();
     return harness_end();
