@@ -6315,7 +6315,7 @@ TGI_ALWAYS_INLINE int8_t tgi_f32_to_i8(float x) { return (int8_t)tgi_f32_between
 TGI_ALWAYS_INLINE uint8_t tgi_f32_to_u8(float x) { return (uint8_t)tgi_f32_between(x, 0, 255); }
 
 /* Integers wrap around, as PyTorch's do: the arithmetic is unsigned. */
-TGI_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+TGI_ALWAYS_INLINE int64_t tgi_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 TGI_INLINE int64_t tgi_wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
@@ -47998,6 +47998,113 @@ enum {
 #define TGI_FMA_END _Pragma("GCC pop_options")
 #endif
 
+/* ---- folds: the loops of tgi_reduction_row ----
+
+   How elements are folded is five functions, which are constants of a loop, so that the compiler puts them in.  A lane
+   holds a combination of elements, in the type of a part; a flag, as wide as an element, tells of NaN.
+           start   *lane = what changes nothing, *odd = 0
+           load    *lane = element i of x
+           join    *lane = the combination of it and of another lane
+           note    *odd becomes other than 0 if element i of x or element j of y is NaN; NULL: nobody asks
+           end     result[i] = the combination of it and of a lane, or NaN if *odd is not 0 */
+typedef void (*tgi_fold_start)(void *lane, void *odd);
+typedef void (*tgi_fold_load)(void *lane, const void *x, int64_t i);
+typedef void (*tgi_fold_join)(void *lane, const void *other);
+typedef void (*tgi_fold_note)(void *odd, const void *x, int64_t i, const void *y, int64_t j);
+typedef void (*tgi_fold_end)(void *result, int64_t i, const void *lane, const void *odd);
+typedef union {
+    double f64[TGI_LANES];
+    float f32[TGI_LANES];
+    int64_t i64[TGI_LANES];
+    int32_t i32[TGI_LANES];
+    int16_t i16[TGI_LANES];
+    int8_t i8[TGI_LANES];
+    uint64_t word[TGI_LANES];
+} tgi_fold_lanes;
+
+/* *result = the combination of it and x [n], by TGI_LANES lanes, as the sums of SIMD_TYPED go.  Sizes of an element and
+   of a part. */
+TGI_ALWAYS_INLINE void tgi_fold_row(tgi_fold_start start, tgi_fold_load load, tgi_fold_join join, tgi_fold_end end,
+                                    tgi_fold_note note, int64_t size, int64_t part, void *result, const void *x,
+                                    int64_t n)
+{
+    tgi_fold_lanes lanes, odds;
+    char *const lane = (char *)&lanes, *const odd = (char *)&odds;
+    double first, second; /* memory for a part */
+    uint64_t any = 0;
+    int64_t i = 0;
+    for (int l = 0; l < TGI_LANES; ++l) start(lane + l * part, odd + l * size);
+    for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) {
+            if (note) note(odd + l * size, x, i + l, x, i + TGI_LANES + l);
+            load(&first, x, i + l);
+            load(&second, x, i + TGI_LANES + l);
+            join(&first, &second);
+            join(lane + l * part, &first);
+        }
+    }
+    for (; i + TGI_LANES <= n; i += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES; ++l) {
+            if (note) note(odd + l * size, x, i + l, x, i + l);
+            load(&first, x, i + l);
+            join(lane + l * part, &first);
+        }
+    }
+    for (int l = 0; i + l < n; ++l) {
+        if (note) note(odd, x, i + l, x, i + l);
+        load(&first, x, i + l);
+        join(lane + l * part, &first);
+    }
+    TGI_UNROLL
+    for (int w = TGI_LANES / 2; w > 0; w /= 2) {
+        for (int l = 0; l < w; ++l) join(lane + l * part, lane + (l + w) * part);
+    }
+    for (int k = 0; note && k < TGI_LANES * size / 8; ++k) any |= odds.word[k];
+    any |= any >> 32; /* a flag of f32 has 32 bits */
+    memcpy(odd, &any, sizeof any);
+    end(result, 0, lane, odd);
+}
+
+/* result [n] = each with the column of it in `many` rows, 4 or 8, which are combined two by two. */
+TGI_ALWAYS_INLINE void tgi_fold_some_rows(tgi_fold_start start, tgi_fold_load load, tgi_fold_join join,
+                                          tgi_fold_end end, tgi_fold_note note, const char *const *row, int many,
+                                          void *result, int64_t n)
+{
+    const char *const r0 = row[0], *const r1 = row[1], *const r2 = row[2], *const r3 = row[3];
+    const char *const r4 = row[4], *const r5 = row[5], *const r6 = row[6], *const r7 = row[7];
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+        double p, q, r, s, t, u, v, w, odd; /* memory for parts and a flag */
+        start(&p, &odd);
+        if (note) note(&odd, r0, i, r1, i), note(&odd, r2, i, r3, i);
+        load(&p, r0, i), load(&q, r1, i), load(&r, r2, i), load(&s, r3, i);
+        join(&p, &q), join(&r, &s), join(&p, &r);
+        if (many == 8) {
+            if (note) note(&odd, r4, i, r5, i), note(&odd, r6, i, r7, i);
+            load(&t, r4, i), load(&u, r5, i), load(&v, r6, i), load(&w, r7, i);
+            join(&t, &u), join(&v, &w), join(&t, &v), join(&p, &t);
+        }
+        end(result, i, &p, &odd);
+    }
+}
+
+/* result [n] = the combination of each with its column of x [rows, n]: of eight rows, and of the last ones of four, if
+   there are no more (prod_dim f32 4x16384 dim=0).  nothing: an element that changes nothing, of so many bytes. */
+TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load load, tgi_fold_join join,
+                                            tgi_fold_end end, tgi_fold_note note, int64_t size, const void *nothing,
+                                            void *result, const void *x, int64_t step, int64_t rows, int64_t n)
+{
+    const char *at = (const char *)x, *row[8];
+    double memory[TGI_REDUCE_WIDTH];
+    char *const lacking = (char *)memory; /* in place of the rows that eight lack, or four */
+    for (int64_t i = 0; rows % 8 != 0 && i < n; ++i) memcpy(lacking + i * size, nothing, (size_t)size);
+    for (; rows > 0; rows -= 8, at += 8 * step) {
+        for (int k = 0; k < 8; ++k) row[k] = k < rows ? at + k * step : lacking;
+        if (rows > 4) tgi_fold_some_rows(start, load, join, end, note, row, 8, result, n);
+        else tgi_fold_some_rows(start, load, join, end, note, row, 4, result, n);
+    }
+}
+
 /* ---- elementwise ops: the kernel of each row ---- */
 
 #define TGI_KERNEL(function, type, result, number, inputs, numbers, expression) \
@@ -59230,110 +59337,88 @@ TGI_PASS_BEGIN
 
 /* ---- reductions ----
 
-   A fold goes by TGI_LANES lanes, as the sums of SIMD_TYPED do; across, eight rows are combined two by two, and then
-   with the results, which are wider; of the last rows four, if there are no more (prod_dim f32 4x16384 dim=0).  `part`
-   is the type of both: sums of floats are in floats over `block` elements at most, those of a row or eight of a column;
-   the largest of floats is exact in floats; products, which may leave the range of a float on their way, are in
-   doubles. */
+   The loops are tgi_fold_row and tgi_fold_rows_across of KERNELS; a row here is what they fold.  `part` is the type of
+   the lanes: sums of floats are in floats over `block` elements at most, those of a row or eight of a column; the
+   largest of floats is exact in floats; products, which may leave the range of a float on their way, are in doubles. */
 #ifndef TGI_LIGHT_AS_AVX2
 #ifndef TGI_FOLD
-#define TGI_TWO(y, type, u, v, combination)    \
-    {                                          \
-        const type a = (type)(u), x = (type)(v); \
-        y = (type)(combination);               \
+#define TGI_LANE(name, lane_of, type, part, sum, identity, combination, flag, notes)                                 \
+    TGI_ALWAYS_INLINE void TGI_V(name##_start_##lane_of)(void *lane, void *odd)                                      \
+    {                                                                                                                \
+        *(part *)lane = (part)(identity), *(flag *)odd = 0;                                                          \
+    }                                                                                                                \
+    TGI_ALWAYS_INLINE void TGI_V(name##_load_##lane_of)(void *lane, const void *x, int64_t i)                        \
+    {                                                                                                                \
+        *(part *)lane = (part)((const type *)x)[i];                                                                  \
+    }                                                                                                                \
+    TGI_ALWAYS_INLINE void TGI_V(name##_join_##lane_of)(void *lane, const void *other)                               \
+    {                                                                                                                \
+        const part a = *(const part *)lane, x = *(const part *)other;                                                \
+        *(part *)lane = (part)(combination);                                                                         \
+    }                                                                                                                \
+    TGI_ALWAYS_INLINE void TGI_V(name##_end_##lane_of)(void *result, int64_t i, const void *lane, const void *odd)   \
+    {                                                                                                                \
+        const sum a = ((sum *)result)[i], x = (sum)*(const part *)lane;                                              \
+        const sum y = (sum)(combination);                                                                            \
+        ((sum *)result)[i] = *(const flag *)odd ? (sum)TGI_NONE_OF_##notes : y;                                      \
     }
-#define TGI_FOLD(fold, across, type, part, sum, identity, combination, flag, is_odd, none)                    \
-    static void fold(void *result, const void *elements, int64_t n)                                           \
-    {                                                                                                         \
-        const type *const from = (const type *)elements;                                                      \
-        part lane[TGI_LANES];                                                                                 \
-        flag odd[TGI_LANES], any = 0;                                                                         \
-        int64_t i = 0;                                                                                        \
-        for (int l = 0; l < TGI_LANES; ++l) lane[l] = (part)(identity), odd[l] = 0;                           \
-        for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {                                                  \
-            for (int l = 0; l < TGI_LANES; ++l) {                                                             \
-                part both;                                                                                    \
-                odd[l] |= is_odd(flag, from[i + l]) | is_odd(flag, from[i + TGI_LANES + l]);                  \
-                TGI_TWO(both, part, from[i + l], from[i + TGI_LANES + l], combination)                        \
-                TGI_TWO(lane[l], part, lane[l], both, combination)                                            \
-            }                                                                                                 \
-        }                                                                                                     \
-        for (; i + TGI_LANES <= n; i += TGI_LANES) {                                                          \
-            for (int l = 0; l < TGI_LANES; ++l) {                                                             \
-                odd[l] |= is_odd(flag, from[i + l]);                                                          \
-                TGI_TWO(lane[l], part, lane[l], from[i + l], combination)                                     \
-            }                                                                                                 \
-        }                                                                                                     \
-        for (int l = 0; i + l < n; ++l) {                                                                     \
-            any |= is_odd(flag, from[i + l]);                                                                 \
-            TGI_TWO(lane[l], part, lane[l], from[i + l], combination)                                         \
-        }                                                                                                     \
-        for (int l = 0; l < TGI_LANES; ++l) any |= odd[l];                                                    \
-        TGI_UNROLL                                                                                            \
-        for (int w = TGI_LANES / 2; w > 0; w /= 2) {                                                          \
-            for (int l = 0; l < w; ++l) TGI_TWO(lane[l], part, lane[l], lane[l + w], combination)             \
-        }                                                                                                     \
-        TGI_TWO(*(sum *)result, sum, *(sum *)result, lane[0], combination)                                    \
-        if (any) *(sum *)result = (sum)(none);                                                                \
-    }                                                                                                         \
-    static void across(void *result, const void *elements, int64_t step, int64_t rows, int64_t n)             \
-    {                                                                                                         \
-        const char *at = (const char *)elements;                                                              \
-        const int64_t by = step / (int64_t)sizeof(type);                                                      \
-        sum *const y = (sum *)result;                                                                         \
-        type lacking[TGI_REDUCE_WIDTH]; /* in place of the rows that eight lack, or four */                   \
-        for (int64_t i = 0; rows % 8 != 0 && i < n; ++i) lacking[i] = (type)(identity);                       \
-        for (; rows > 4; rows -= 8, at += 8 * step) {                                                         \
-            const type *row[8];                                                                               \
-            for (int k = 0; k < 8; ++k) row[k] = k < rows ? (const type *)(const void *)at + k * by : lacking;\
-            const type *const r0 = row[0], *const r1 = row[1], *const r2 = row[2], *const r3 = row[3];        \
-            const type *const r4 = row[4], *const r5 = row[5], *const r6 = row[6], *const r7 = row[7];        \
-            TGI_INDEPENDENT                                                                                   \
-            for (int64_t i = 0; i < n; ++i) {                                                                 \
-                const flag any = is_odd(flag, r0[i]) | is_odd(flag, r1[i]) | is_odd(flag, r2[i]) |            \
-                                 is_odd(flag, r3[i]) | is_odd(flag, r4[i]) | is_odd(flag, r5[i]) |            \
-                                 is_odd(flag, r6[i]) | is_odd(flag, r7[i]);                                   \
-                part p, q, r, s;                                                                              \
-                TGI_TWO(p, part, r0[i], r1[i], combination)                                                   \
-                TGI_TWO(q, part, r2[i], r3[i], combination)                                                   \
-                TGI_TWO(r, part, r4[i], r5[i], combination)                                                   \
-                TGI_TWO(s, part, r6[i], r7[i], combination)                                                   \
-                TGI_TWO(p, part, p, q, combination)                                                           \
-                TGI_TWO(r, part, r, s, combination)                                                           \
-                TGI_TWO(p, part, p, r, combination)                                                           \
-                TGI_TWO(y[i], sum, y[i], p, combination)                                                      \
-                y[i] = any ? (sum)(none) : y[i];                                                              \
-            }                                                                                                 \
-        }                                                                                                     \
-        if (rows <= 0) return;                                                                                \
-        const type *const r0 = (const type *)(const void *)at, *const r1 = rows > 1 ? r0 + by : lacking;      \
-        const type *const r2 = rows > 2 ? r0 + 2 * by : lacking, *const r3 = rows > 3 ? r0 + 3 * by : lacking;\
-        TGI_INDEPENDENT                                                                                       \
-        for (int64_t i = 0; i < n; ++i) {                                                                     \
-            const flag any = is_odd(flag, r0[i]) | is_odd(flag, r1[i]) | is_odd(flag, r2[i]) |                \
-                             is_odd(flag, r3[i]);                                                             \
-            part p, q;                                                                                        \
-            TGI_TWO(p, part, r0[i], r1[i], combination)                                                       \
-            TGI_TWO(q, part, r2[i], r3[i], combination)                                                       \
-            TGI_TWO(p, part, p, q, combination)                                                               \
-            TGI_TWO(y[i], sum, y[i], p, combination)                                                          \
-            y[i] = any ? (sum)(none) : y[i];                                                                  \
-        }                                                                                                     \
+#define TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                 \
+    static void TGI_V(name##_fold_##dtype)(void *result, const void *x, int64_t n)                                   \
+    {                                                                                                                \
+        tgi_fold_row(TGI_V(name##_start_##dtype), TGI_V(name##_load_##dtype), TGI_V(name##_join_##dtype),            \
+                     TGI_V(name##_end_##dtype), TGI_NOTE_OF_##notes(dtype), sizeof(type), sizeof(part), result, x, n);\
     }
-/* The larger one of two floats is here that of the instruction that chooses, which forgets a NaN x: NaN is looked for
-   beside it, by flags as wide as the elements. */
+#define TGI_FOLD_ACROSS(name, dtype, lane_of, type, identity, notes)                                                 \
+    static void TGI_V(name##_across_##dtype)(void *result, const void *x, int64_t step, int64_t rows, int64_t n)     \
+    {                                                                                                                \
+        const type nothing = (type)(identity);                                                                       \
+        tgi_fold_rows_across(TGI_V(name##_start_##lane_of), TGI_V(name##_load_##lane_of),                            \
+                             TGI_V(name##_join_##lane_of), TGI_V(name##_end_##lane_of), TGI_NOTE_OF_##notes(dtype),  \
+                             sizeof(type), &nothing, result, x, step, rows, n);                                      \
+    }
+#define TGI_FOLD(name, dtype, type, part, sum, identity, combination, flag, notes)                                   \
+    TGI_LANE(name, dtype, type, part, sum, identity, combination, flag, notes)                                       \
+    TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                     \
+    TGI_FOLD_ACROSS(name, dtype, dtype, type, identity, notes)
+/* The sum of eight elements of 8 bits has 16, that of a row more. */
+#define TGI_FOLD_BYTES(name, dtype, type, part, sum, identity, combination, flag, notes)                             \
+    TGI_LANE(name, dtype, type, part, sum, identity, combination, flag, notes)                                       \
+    TGI_LANE(name, dtype##_of_8, type, int16_t, sum, identity, combination, flag, notes)                             \
+    TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                     \
+    TGI_FOLD_ACROSS(name, dtype, dtype##_of_8, type, identity, notes)
+#define TGI_FOLD_BYTES_sum TGI_FOLD_BYTES
+#define TGI_FOLD_BYTES_prod TGI_FOLD
+#define TGI_FOLD_BYTES_amax TGI_FOLD
+#define TGI_FOLD_BYTES_amin TGI_FOLD
+#define TGI_FOLD_BYTES_any TGI_FOLD
+#define TGI_FOLD_BYTES_all TGI_FOLD
+/* Of floats, NaN is noted: the larger one of two is that of the instruction that chooses, which forgets a NaN x. */
+#define TGI_NOTE(dtype, type, flag)                                                                                \
+    TGI_ALWAYS_INLINE void tgi_note_nan_##dtype(void *odd, const void *x, int64_t i, const void *y, int64_t j)     \
+    {                                                                                                              \
+        const type a = ((const type *)x)[i], b = ((const type *)y)[j];                                             \
+        *(flag *)odd |= (a != a ? (flag)-1 : (flag)0) | (b != b ? (flag)-1 : (flag)0);                             \
+    }
+TGI_NOTE(f32, float, uint32_t)
+TGI_NOTE(f64, double, uint64_t)
 #define TGI_CHOICE_sum(combination) combination
 #define TGI_CHOICE_prod(combination) combination
 #define TGI_CHOICE_amax(combination) (a < x ? x : a)
 #define TGI_CHOICE_amin(combination) (x < a ? x : a)
 #define TGI_CHOICE_any(combination) combination
 #define TGI_CHOICE_all(combination) combination
-#define TGI_IS_ODD_sum(flag, x) ((flag)0)
-#define TGI_IS_ODD_prod(flag, x) ((flag)0)
-#define TGI_IS_ODD_amax(flag, x) ((x) != (x) ? (flag)-1 : (flag)0)
-#define TGI_IS_ODD_amin(flag, x) ((x) != (x) ? (flag)-1 : (flag)0)
-#define TGI_IS_ODD_any(flag, x) ((flag)0)
-#define TGI_IS_ODD_all(flag, x) ((flag)0)
+#define TGI_NOTE_OF_sum(dtype) NULL
+#define TGI_NOTE_OF_prod(dtype) NULL
+#define TGI_NOTE_OF_amax(dtype) tgi_note_nan_##dtype
+#define TGI_NOTE_OF_amin(dtype) tgi_note_nan_##dtype
+#define TGI_NOTE_OF_any(dtype) NULL
+#define TGI_NOTE_OF_all(dtype) NULL
+#define TGI_NONE_OF_sum 0
+#define TGI_NONE_OF_prod 0
+#define TGI_NONE_OF_amax NAN
+#define TGI_NONE_OF_amin NAN
+#define TGI_NONE_OF_any 0
+#define TGI_NONE_OF_all 0
 #define TGI_PART_sum float
 #define TGI_PART_prod double
 #define TGI_PART_amax float
@@ -59347,23 +59432,16 @@ TGI_PASS_BEGIN
 #define TGI_PART_U8_any uint8_t
 #define TGI_PART_U8_all uint8_t
 #define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                          \
-    TGI_FOLD(TGI_V(name##_fold_f32), TGI_V(name##_across_f32), float, TGI_PART_##name, double, identity,               \
-             TGI_CHOICE_##name(combination), uint32_t, TGI_IS_ODD_##name, NAN)                                         \
-    TGI_FOLD(TGI_V(name##_fold_f64), TGI_V(name##_across_f64), double, double, double, identity,                       \
-             TGI_CHOICE_##name(combination), uint64_t, TGI_IS_ODD_##name, NAN)                                         \
-    TGI_FOLD(TGI_V(name##_fold_i64), TGI_V(name##_across_i64), int64_t, int64_t, int64_t, identity_i64,                \
-             combination_i64, uint64_t, TGI_IS_ODD_sum, 0)                                                             \
-    TGI_FOLD(TGI_V(name##_fold_u8), TGI_V(name##_across_u8), uint8_t, TGI_PART_U8_##name, int64_t, identity_i64,       \
-             combination_i64, uint8_t, TGI_IS_ODD_sum, 0)                                                              \
+    TGI_FOLD(name, f32, float, TGI_PART_##name, double, identity, TGI_CHOICE_##name(combination), uint32_t, name)      \
+    TGI_FOLD(name, f64, double, double, double, identity, TGI_CHOICE_##name(combination), uint64_t, name)              \
+    TGI_FOLD(name, i64, int64_t, int64_t, int64_t, identity_i64, combination_i64, uint64_t, sum)                       \
+    TGI_FOLD_BYTES_##name(name, u8, uint8_t, TGI_PART_U8_##name, int64_t, identity_i64, combination_i64, uint8_t, sum) \
     TGI_SIGNED_FOLDS_##name(name, combination_i64)
 /* amax i8 65536 and its neighbours pay for the loops of signed integers; the other kinds go by i64. */
-#define TGI_SIGNED_FOLDS(name, i8, i16, i32, i8_part, i16_part, i32_part, combination)                                 \
-    TGI_FOLD(TGI_V(name##_fold_i8), TGI_V(name##_across_i8), int8_t, i8_part, int64_t, i8, combination, uint8_t,       \
-             TGI_IS_ODD_sum, 0)                                                                                        \
-    TGI_FOLD(TGI_V(name##_fold_i16), TGI_V(name##_across_i16), int16_t, i16_part, int64_t, i16, combination, uint16_t, \
-             TGI_IS_ODD_sum, 0)                                                                                        \
-    TGI_FOLD(TGI_V(name##_fold_i32), TGI_V(name##_across_i32), int32_t, i32_part, int64_t, i32, combination, uint32_t, \
-             TGI_IS_ODD_sum, 0)
+#define TGI_SIGNED_FOLDS(name, none_i8, none_i16, none_i32, i8_part, i16_part, i32_part, combination)                  \
+    TGI_FOLD_BYTES_##name(name, i8, int8_t, i8_part, int64_t, none_i8, combination, uint8_t, sum)                      \
+    TGI_FOLD(name, i16, int16_t, i16_part, int64_t, none_i16, combination, uint16_t, sum)                              \
+    TGI_FOLD(name, i32, int32_t, i32_part, int64_t, none_i32, combination, uint32_t, sum)
 #define TGI_SIGNED_FOLDS_sum(name, combination) \
     TGI_SIGNED_FOLDS(name, 0, 0, 0, int32_t, int32_t, int64_t, combination)
 #define TGI_SIGNED_FOLDS_amax(name, combination) \
