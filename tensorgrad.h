@@ -47769,6 +47769,13 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
+/* An item of ctc_loss: alpha and beta, tables [steps, states + 2], and work [states], in its dtype. */
+typedef struct {
+    const tgi_ctc *c;
+    int64_t item;
+    void *alpha, *beta, *work;
+} tgi_ctc_item;
+
 /* The loops of a kind of reduction, by the dtype of the elements: f32, f64, i64, u8, i8, i16, i32; the last three may
    be NULL.  Results are doubles or, of integers, int64_t.  fold: *result = the combination of *result and x [n].
    across: result [n] = the combination of each result[i] with column i of x [rows, n], n <= TGI_REDUCE_WIDTH; step in
@@ -47911,6 +47918,8 @@ typedef struct tgi_kernels {
     void (*distance_gradient[2])(const tgi_distance_row *row);
     void (*class_loss[2])(tgi_class_row *row);
     void (*class_loss_backward[2])(const tgi_class_row *row);
+    void (*ctc_loss[2])(const tgi_ctc_item *item);
+    void (*ctc_loss_backward[2])(const tgi_ctc_item *item);
     void (*lstm_cell)(const tgi_lstm_cell *cell, int64_t row);
     void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
@@ -55219,122 +55228,42 @@ static tgi_answer tgi_cpu_channel_norm_backward(tgi_thread *S, const tgi_channel
 
 /* ---- ctc_loss ---- */
 
+/* An item is one of the batch.  Its tables are in scratch memory: alpha, and for backward beta. */
 typedef struct {
     const tgi_ctc *c;
-    tgi_map_kernel exp, log; /* of the dtype */
-    bool backward;
+    void (*loop)(const tgi_ctc_item *item);
     tgi_scratch scratch;
 } tgi_ctc_job;
 
-/* The first: table [steps, states + 2] = the log of the probability to be in each state after each step, at column
-   s + 2; the first two columns are -infinity.  turned: of the item in reverse, its states in reverse, too.
-   work [6, states]: three rows of exponents, the largest of these, 0 where a state is reached from two states before,
-   and sums.  The second adds up the probability of a class by all paths as it is, for it is at most 1. */
-#define TGI_CTC_LOOPS(suffix, real)                                                                                    \
-    static real tgi_ctc_table_##suffix(const tgi_ctc_job *job, int64_t item, bool turned, real *table, real *work)     \
-    {                                                                                                                  \
-        static const double none[2] = {0, 0};                                                                          \
-        const tgi_ctc *c = job->c;                                                                                     \
-        const int64_t *const labels = c->labels + item * c->states;                                                    \
-        const int64_t steps = c->lengths[2 * item], n = c->lengths[2 * item + 1], row = n + 2;                         \
-        const real never = -(real)HUGE_VAL, least = -80; /* exp of less takes a slow way, and is nothing beside 1 */   \
-        real *const most = work + 3 * n, *const two = most + n, *const sum = two + n;                                  \
-        const real *const lp = (const real *)c->log_probs + item * c->classes;                                         \
-        for (int64_t s = 0; s < n; ++s) {                                                                              \
-            const int64_t at = turned ? n - 1 - s : s, before = turned ? at + 2 : at - 2;                              \
-            two[s] = s < 2 || s % 2 == 0 || labels[at] == labels[before] ? never : 0;                                  \
-        }                                                                                                              \
-        for (int64_t t = 0; t < steps; ++t) {                                                                          \
-            real *const to = table + t * row, *const from = to - row;                                                  \
-            const real *const seen = lp + (turned ? steps - 1 - t : t) * c->batch * c->classes;                        \
-            to[0] = to[1] = never;                                                                                     \
-            for (int64_t s = 0; s < n && t == 0; ++s)                                                                  \
-                to[s + 2] = s < 2 ? seen[labels[turned ? n - 1 - s : s]] : never;                                      \
-            if (t == 0) continue;                                                                                      \
-            for (int64_t s = 0; s < n; ++s) {                                                                          \
-                const real a = from[s + 2], b = from[s + 1], d = from[s] + two[s], larger = a > b ? a : b;             \
-                const real largest = larger > d ? larger : d;                                                          \
-                most[s] = largest;                                                                                     \
-                work[s] = a - largest > least ? a - largest : least;                                                   \
-                work[n + s] = b - largest > least ? b - largest : least;                                               \
-                work[2 * n + s] = d - largest > least ? d - largest : least;                                           \
-            }                                                                                                          \
-            job->exp(3 * n, none, work, work, NULL, NULL);                                                             \
-            for (int64_t s = 0; s < n; ++s) sum[s] = work[s] + work[n + s] + work[2 * n + s];                          \
-            job->log(n, none, sum, sum, NULL, NULL);                                                                   \
-            for (int64_t s = 0; s < n; ++s) to[s + 2] = sum[s] + most[s] + seen[labels[turned ? n - 1 - s : s]];       \
-        }                                                                                                              \
-        if (steps == 0) return n == 1 ? 0 : -never;                                                                    \
-        const real a = table[(steps - 1) * row + n + 1], b = n > 1 ? table[(steps - 1) * row + n] : never;             \
-        const real larger = a > b ? a : b;                                                                             \
-        if (larger == never) return -never;                                                                            \
-        return -(real)(log(exp((double)(a - larger)) + exp((double)(b - larger)))) - larger;                           \
-    }                                                                                                                  \
-    static void tgi_ctc_item_back_##suffix(const tgi_ctc_job *job, int64_t item, real *alpha, real *beta, real *work)  \
-    {                                                                                                                  \
-        static const double none[2] = {0, 0};                                                                          \
-        const tgi_ctc *c = job->c;                                                                                     \
-        const int64_t *const labels = c->labels + item * c->states;                                                    \
-        const int64_t steps = c->lengths[2 * item], n = c->lengths[2 * item + 1], row = n + 2;                         \
-        const real loss = tgi_ctc_table_##suffix(job, item, false, alpha, work), g = ((const real *)c->g)[item];       \
-        const bool none_at_all = loss == (real)HUGE_VAL;                                                               \
-        if (!none_at_all) tgi_ctc_table_##suffix(job, item, true, beta, work);                                         \
-        for (int64_t t = 0; t < c->steps; ++t) {                                                                       \
-            const int64_t at = (t * c->batch + item) * c->classes;                                                     \
-            const real *const lp = (const real *)c->log_probs + at;                                                    \
-            real *const dx = (real *)c->dx + at;                                                                       \
-            if (none_at_all || t >= steps) {                                                                           \
-                memset(dx, 0, sizeof *dx * (size_t)c->classes);                                                        \
-                continue;                                                                                              \
-            }                                                                                                          \
-            const real *const a = alpha + t * row + 2, *const b = beta + (steps - 1 - t) * row + 1 + n;                \
-            for (int64_t s = 0; s < n; ++s) {                                                                          \
-                const real both = a[s] + b[-s] - lp[labels[s]] + loss;                                                 \
-                work[s] = both > -80 ? both : -80; /* also where a label has probability 0 */                          \
-            }                                                                                                          \
-            job->exp(n, none, work, work, NULL, NULL);                                                                 \
-            job->exp(c->classes, none, dx, lp, NULL, NULL);                                                            \
-            for (int64_t s = 0; s < n; ++s) dx[labels[s]] -= work[s];                                                  \
-            for (int64_t k = 0; k < c->classes; ++k) dx[k] *= g;                                                       \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void tgi_ctc_range_##suffix(const void *job_, int thread, int64_t first, int64_t end)                       \
-    {                                                                                                                  \
-        const tgi_ctc_job *job = (const tgi_ctc_job *)job_;                                                            \
-        const tgi_ctc *c = job->c;                                                                                     \
-        double local[TGI_STACK_SCRATCH / sizeof(double)];                                                              \
-        real *const work = job->scratch.each                                                                           \
-                               ? (real *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes)             \
-                               : (real *)(void *)local;                                                                \
-        real *const alpha = work + 6 * c->states, *const beta = alpha + c->steps * (c->states + 2);                    \
-        for (; first < end; ++first) {                                                                                 \
-            if (job->backward) tgi_ctc_item_back_##suffix(job, first, alpha, beta, work);                              \
-            else ((real *)c->y)[first] = tgi_ctc_table_##suffix(job, first, false, alpha, work);                       \
-        }                                                                                                              \
+static void tgi_ctc_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_ctc_job *job = (const tgi_ctc_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    const size_t size = job->c->dtype == TG_F64 ? sizeof(double) : sizeof(float), row = (size_t)job->c->states + 2;
+    char *const work = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    char *const alpha = work + row * size, *const beta = alpha + (size_t)job->c->steps * row * size;
+    for (; first < end; ++first) {
+        const tgi_ctc_item item = {job->c, first, alpha, beta, work};
+        job->loop(&item);
     }
-TGI_LOOPS_BEGIN
-TGI_CTC_LOOPS(f32, float)
-TGI_CTC_LOOPS(f64, double)
-TGI_LOOPS_END
+}
 
-/* An item is one of the batch.  Its tables are in scratch memory: alpha, and for backward beta. */
 static tgi_answer tgi_ctc_run(tgi_thread *S, const tgi_ctc *c, bool backward)
 {
     const bool f64 = c->dtype == TG_F64;
-    const tgi_kernels *kernels = tgi_kernels_of(S);
     tgi_ctc_job job;
     size_t bytes;
+    if (tgi_lacks_loops(c->dtype)) return TGI_COMPOSE;
     job.c = c;
-    job.exp = kernels->map[f64][TGI_OP_exp], job.log = kernels->map[f64][TGI_OP_log];
-    job.backward = backward;
+    job.loop = backward ? tgi_kernels_of(S)->ctc_loss_backward[f64] : tgi_kernels_of(S)->ctc_loss[f64];
     const double work = (double)c->batch * (double)c->steps * (double)(c->states * 8 + c->classes);
     const int parts = tgi_parts_for(S, work, c->batch);
-    const size_t tables = (size_t)c->steps * (backward ? 2 : 1) + 6;
-    if (!tgi_mul_size(tables, ((size_t)c->states + 2) * (f64 ? sizeof(double) : sizeof(float)), &bytes) ||
+    const size_t rows = (size_t)c->steps * (backward ? 2 : 1) + 1;
+    if (!tgi_mul_size(rows, ((size_t)c->states + 2) * (f64 ? sizeof(double) : sizeof(float)), &bytes) ||
         !tgi_scratch_alloc(S, "ctc_loss", &job.scratch, bytes, parts)) {
         return TGI_FAILED;
     }
-    tgi_parallel_for(parts, c->batch, f64 ? tgi_ctc_range_f64 : tgi_ctc_range_f32, &job);
+    tgi_parallel_for(parts, c->batch, tgi_ctc_range, &job);
     tgi_free(S, job.scratch.each, job.scratch.total);
     return TGI_DONE;
 }
@@ -56026,8 +55955,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 7 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 7
+#define TGI_SERIAL 8 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 8
 #define TGI_CAME
 #endif
 
@@ -57843,6 +57772,108 @@ static void TGI_T(class_loss_backward)(const tgi_class_row *row)
     if (shift == 0) return;
     TGI_INDEPENDENT
     for (int64_t i = 0; i < n; ++i) dx[i] -= (weight ? weight[i] : 1) * shift;
+}
+
+/* ---- ctc_loss ----
+
+   A table [steps, n + 2] has the log of the probability to be in each of the n states after each step, at column s + 2;
+   the first two columns are -infinity, as of states before the first.  A table of beta is that of the item in reverse:
+   its steps and its states are turned. */
+
+/* The label of state s of the item, or of the item in reverse. */
+static inline int64_t TGI_T(ctc_label)(const tgi_ctc_item *item, bool turned, int64_t s)
+{
+    const tgi_ctc *c = item->c;
+    return c->labels[item->item * c->states + (turned ? c->lengths[2 * item->item + 1] - 1 - s : s)];
+}
+
+/* to = the log of the sums of what leads to each state: from itself, from the one before it, and, where two [n] is 0
+   and not -infinity, from two before.  What is less than exp(-80) of the largest is nothing beside it. */
+static void TGI_T(ctc_step)(const tgi_real *from, const tgi_real *two, tgi_real *to, int64_t n)
+{
+    const tgi_real least = -80;
+    TGI_INDEPENDENT
+    for (int64_t s = 0; s < n; ++s) {
+        const tgi_real a = from[s + 2], b = from[s + 1], d = from[s] + two[s], larger = a > b ? a : b;
+        const tgi_real most = larger > d ? larger : d;
+        const tgi_real of_a = tgi_exp_of(a - most > least ? a - most : least);
+        const tgi_real of_b = tgi_exp_of(b - most > least ? b - most : least);
+        const tgi_real of_d = tgi_exp_of(d - most > least ? d - most : least);
+        to[s + 2] = most + tgi_log_of(of_a + of_b + of_d);
+    }
+}
+
+/* Fills the table, and returns the loss of the item. */
+static tgi_real TGI_T(ctc_table)(const tgi_ctc_item *item, bool turned, tgi_real *table)
+{
+    const tgi_ctc *c = item->c;
+    const int64_t steps = c->lengths[2 * item->item], n = c->lengths[2 * item->item + 1], row = n + 2;
+    const tgi_real never = -(tgi_real)HUGE_VAL, *const lp = (const tgi_real *)c->log_probs + item->item * c->classes;
+    tgi_real *const two = (tgi_real *)item->work;
+    for (int64_t s = 0; s < n; ++s) {
+        const bool alike = s > 1 && TGI_T(ctc_label)(item, turned, s) == TGI_T(ctc_label)(item, turned, s - 2);
+        two[s] = s < 2 || s % 2 == 0 || alike ? never : 0;
+    }
+    for (int64_t t = 0; t < steps; ++t) {
+        tgi_real *const to = table + t * row;
+        const tgi_real *const seen = lp + (turned ? steps - 1 - t : t) * c->batch * c->classes;
+        to[0] = to[1] = never;
+        if (t > 0) TGI_T(ctc_step)(to - row, two, to, n);
+        for (int64_t s = 0; s < n; ++s) {
+            const tgi_real now = seen[TGI_T(ctc_label)(item, turned, s)];
+            to[s + 2] = t > 0 ? to[s + 2] + now : s < 2 ? now : never;
+        }
+    }
+    if (steps == 0) return n == 1 ? 0 : -never;
+    const tgi_real *const last = table + (steps - 1) * row + n; /* of the last two states, or one and -infinity */
+    const tgi_real larger = last[0] > last[1] ? last[0] : last[1];
+    if (larger == never) return -never;
+    return -(tgi_real)log(exp((double)(last[0] - larger)) + exp((double)(last[1] - larger))) - larger;
+}
+
+static void TGI_T(ctc_loss)(const tgi_ctc_item *item)
+{
+    ((tgi_real *)item->c->y)[item->item] = TGI_T(ctc_table)(item, false, (tgi_real *)item->alpha);
+}
+
+/* dx [classes] of a step, g times: the probability of the class, as it is, for log_softmax takes its sum away; less
+   that by all paths, of which `path` [n] are the parts by state. */
+static void TGI_T(ctc_gradient)(const tgi_ctc_item *item, const tgi_real *path, int64_t n, const tgi_real *lp,
+                                tgi_real g, tgi_real *dx)
+{
+    const int64_t classes = item->c->classes;
+    TGI_INDEPENDENT
+    for (int64_t k = 0; k < classes; ++k) dx[k] = TGI_REAL(exp, lp[k]);
+    for (int64_t s = 0; s < n; ++s) dx[TGI_T(ctc_label)(item, false, s)] -= path[s];
+    for (int64_t k = 0; k < classes; ++k) dx[k] *= g;
+}
+
+static void TGI_T(ctc_loss_backward)(const tgi_ctc_item *item)
+{
+    const tgi_ctc *c = item->c;
+    const int64_t steps = c->lengths[2 * item->item], n = c->lengths[2 * item->item + 1], row = n + 2;
+    tgi_real *const alpha = (tgi_real *)item->alpha, *const beta = (tgi_real *)item->beta;
+    tgi_real *const path = (tgi_real *)item->work;
+    const tgi_real loss = TGI_T(ctc_table)(item, false, alpha), g = ((const tgi_real *)c->g)[item->item];
+    const bool never = loss == (tgi_real)HUGE_VAL;
+    if (!never) TGI_T(ctc_table)(item, true, beta);
+    for (int64_t t = 0; t < c->steps; ++t) {
+        const int64_t at = (t * c->batch + item->item) * c->classes;
+        const tgi_real *const lp = (const tgi_real *)c->log_probs + at;
+        tgi_real *const dx = (tgi_real *)c->dx + at;
+        if (never || t >= steps) {
+            memset(dx, 0, sizeof *dx * (size_t)c->classes);
+            continue;
+        }
+        const tgi_real *const a = alpha + t * row + 2, *const b = beta + (steps - 1 - t) * row + 1 + n;
+        for (int64_t s = 0; s < n; ++s) {
+            const tgi_real sum = a[s] + b[-s] - lp[TGI_T(ctc_label)(item, false, s)] + loss;
+            path[s] = sum > -80 ? sum : -80; /* also where a label has probability 0 */
+        }
+        TGI_INDEPENDENT
+        for (int64_t s = 0; s < n; ++s) path[s] = tgi_exp_of(path[s]);
+        TGI_T(ctc_gradient)(item, path, n, lp, g, dx);
+    }
 }
 #endif
 
@@ -60055,6 +60086,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(distance_gradient_f32), TGI_F64(distance_gradient)},
     {TGI_V(class_loss_f32), TGI_F64_ROW(class_loss)},
     {TGI_V(class_loss_backward_f32), TGI_F64_ROW(class_loss_backward)},
+    {TGI_V(ctc_loss_f32), TGI_F64_ROW(ctc_loss)},
+    {TGI_V(ctc_loss_backward_f32), TGI_F64_ROW(ctc_loss_backward)},
     TGI_V(lstm_cell),
     TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
