@@ -14,8 +14,10 @@
    newer one the program warns.  The host is Linux, or WSL 2 in Windows.
 
    Contents, by the tags of the rooms of tensorgrad.h whose entries stand here, in the order of TGI_BACKEND_ENTRIES:
-       @@BACKEND        the runtime: streams, errors, device memory, copies, events, captured steps; the backend's row
-       @@KERNELS        what kernels share: loads and stores of any dtype, packs, addresses, sums over a block
+       @@BACKEND        the runtime: streams, errors, device memory, copies, events, captured steps; the backend's row.
+                        No kernel needs it: who wants to read these can skip to line 1670
+       @@KERNELS        a first kernel; the numbers that were chosen, and why; what kernels share: loads and stores of
+                        any dtype, packs, addresses, sums over a block
        @@ELEMENTWISE    sin and cos, the ops of the op table and their gradients
        @@WRITE          copy, fill; the sort of pairs, with sums over equal keys; accumulate, arange
        @@REDUCE         sum, prod, amax, amin, any, all
@@ -42,10 +44,23 @@
    the element that is one grid further, a block with the row that is one grid further.  Every kernel gives the same
    bits on every run: sums have a fixed order, and no float is added atomically.
 
+   Words of CUDA.  A launch runs a grid of blocks; a block is up to 1024 threads, which share a memory and can wait for
+   each other at a barrier; a warp is 32 of them, which execute the same instruction at a time.  A multiprocessor, of
+   which an H100 has 132, runs several blocks at a time.  Memory is read and written in sectors of 32 bytes, and shared
+   memory has 32 banks, of which each serves one word of 4 bytes at a time.
+
    Words of the kernels and their templates:
-       real     the type that a kernel computes in: tgi_computed<dtype>, which is float for f32, bf16 and f16
+       real     the type that a kernel computes in: float, double or int64_t; tgi_computed<dtype> is the floating one,
+                which is float for f32, bf16 and f16
+       stored   the type of an element in memory: tgi_stored<dtype>, which is uint16_t for bf16 and f16
+       accumulator   the type in which many numbers are combined: double where real is float
+       word     1 to 16 bytes that are moved, and not looked at; or the type of a key and an index: 4 bytes or 8
+       element  one number of a tensor
+       operand  a tensor of a call; number 0 is the output
+       dense    of rows: their elements lie side by side
        both     a number as a float and as a double (tgi_both); the kernel takes the one that is its real
        job      what the host tells a kernel: operands, sizes, how the work is divided
+       item     what one turn of a kernel's loop does: an element, a pack, a row, a piece, a tile
        pack     neighbouring elements that one instruction loads or stores; width: their number, 1 where there are none
        lane     the number of a thread in its warp, 0 to 31; lanes: how many neighbouring threads work together
        team     the 8 to 512 threads that have a row in their registers; a block has one team or several
@@ -54,9 +69,12 @@
        place    where an element stands in its chunk
        piece    the elements of a long row or of a tensor that one block works on
        tile     a rectangle of a matrix, or a stretch of a row that is sorted, that a block works on at a time
+       stage    shared memory for a tile; while one is read, the next tile is copied to another
        pair     a key and the index that it belongs to; segment: sorted pairs of which one thread adds one column up
        part     the result of one thread, or of one warp in shared memory, before it is combined with the others'
        partial  the results of pieces, segments or blocks, in device memory, which a second launch combines
+       scratch  device memory that a function allocates for its launches and releases behind them
+       plan     the algorithm that cuBLASLt has chosen for a product, and what it was asked
 
    Each thread of the host has one stream per device for its work, and two for copies that run beside it.  The host
    waits only where it needs a value.  Licence: that of tensorgrad.h. */
@@ -266,7 +284,7 @@ static void tgi_alone_begin(void)
     tgi_capturing.alone++;
     tgi_unlock(&tgi_capturing.locked);
 }
-template <class T> static T tgi_alone_end(T status)
+template <class type> static type tgi_alone_end(type status)
 {
     tgi_lock(&tgi_capturing.locked);
     tgi_capturing.alone--;
@@ -1647,6 +1665,66 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
 
 /* ======== @@KERNELS =============================================================================================== */
 
+/* ---- a first kernel ----
+
+   y [n] = exp(x [n]), in f32, as one would write it first:
+
+       __global__ void exp_of(const float *x, float *y, int n)
+       {
+           const int first = blockIdx.x * blockDim.x + threadIdx.x; // the number of this thread in the grid
+           const int threads = gridDim.x * blockDim.x;              // of the grid
+           for (int i = first; i < n; i += threads) y[i] = expf(x[i]);
+       }
+
+   The host launches it with (n + 255) / 256 blocks of 256 threads, and each thread runs all of it.  Thread i has
+   element i, so that the 32 threads of a warp read 128 bytes side by side, as memory wants it.  If the grid has fewer
+   threads than there are elements, each goes on one grid further.
+
+   The kernels of this file are this one for any op, dtype and layout, hence templates; and a thread takes a pack of 16
+   bytes where it can, a warp then 512, with a quarter of the loads, stores and steps of the loop. */
+
+/* ---- the numbers that were chosen ----
+
+   An H100 stands for the GPU: 132 multiprocessors, each with room for 2048 threads, 65536 registers and 228 KB of
+   shared memory, of which a block has 48 KB unless it asks for more.  Memory moves 3.35 TB/s and answers after some 0.6
+   us: 3.35e12 * 0.6e-6 = 2 MB must be on their way at any time, which is 15 KB for each multiprocessor.
+
+       TGI_BLOCK 256               8 blocks * 256 = 2048 threads fill a multiprocessor; each then has 65536 / 2048 = 32
+                                   registers, and one that needs the most there are, 255, still fits: 256 * 255 < 65536
+       TGI_MAX_BLOCKS 1 << 20      2^20 / (132 * 8) = 990 times what runs at once: more blocks would divide no better
+       TGI_STAGING_BYTES 1 << 20   2^20 / (25 GB/s of the bus) = 40 us, beside the 5 to 10 us that a copy costs at least
+       TGI_BLOCK_STEP 9            sizes of memory are multiples of 2^9 = 512 bytes, 4 lines of the cache
+       TGI_CHAINS 4096             4096 * 8 = 32 KB; a training program has some thousand blocks: one to look at
+       TGI_GRAPH_WORDS 24          24 * 4 = 96 bytes: an optimizer's numbers, as arguments of a kernel
+       TGI_PACK_BYTES 16           the most that an instruction loads; one on the way for each thread: 2048 * 16 = 32 KB
+       TGI_ROW_DIMS 3              3 and the row: 4 dims are left of nearly all loops once neighbouring dims are merged
+       TGI_ROW_OPERANDS 4          an op has up to 3 inputs, and its output
+       TGI_RUN 2 * TGI_BLOCK       512 pairs, 2 for a thread, in 512 * (8 + 8 + 4) = 10 KB; 9 * 10 / 2 = 45 steps
+       TGI_DIGITS 256              a byte of the key: 32 / 8 = 4 passes, and a count for each thread of a block
+       TGI_RADIX_EACH 8            2048 pairs of a tile / 256 digits = 8 that go to the same place: 8 * 4 = 32 bytes, a
+                                   sector; 2048 * (8 + 8) = 32 KB of shared memory
+       TGI_SEGMENT 64              16384 indices / 64 * (768 columns / 8) = 24576 threads in 96 blocks, and 64 steps
+       TGI_FOLD_LOADS 4            4 blocks * 256 threads * 4 * 16 = 64 KB on their way, at half of the threads
+       TGI_FOLD_ROUNDS 16          16 sums of 4 loads in f32 are wrong by (16 + 3) / 2^24 = 1.1e-6 at most; then one
+                                   sum in f64, which some GPUs do 64 times slower, for 4 * 16 = 64 in f32
+       TGI_FOLD_BLOCKS 528         4 * 132
+       TGI_TEAM_MOST 512           512 * 16 held = 8192 elements; 65536 / 512 = 128 registers, of which x, weight and
+                                   bias take 3 * 16 = 48
+       TGI_NORM_BLOCKS 256         nearly 2 * 132: each loads weight and bias once, 16384 rows / (256 * 4 teams) =
+                                   16 rows for each; and leaves sums, 256 * 2 * 768 * 4 = 1.6 MB
+       TGI_FOURIER_LARGEST 31      a pass for a factor p takes p products for each number; the convolution for the next
+                                   prime, three transforms of twice the size, some 3 * 2 * log2(2 * 37) = 37
+       TGI_SAMPLE_CHANNELS 8       8 sums in registers share the search for a place; of 256 channels of 56 * 56 places
+                                   256 / 8 * 3136 = 100352 threads are left
+       TGI_LT_SETS 16              16 sets * 8 ways = 128 plans; a step of GPT-2 has 9 products with an epilogue
+       TGI_LT_WAYS 8               so many keys may share a set
+       TGI_MULTI_TENSORS 160       160 * 24 = 3840 bytes, of the 4096 that the arguments of a kernel may have
+       TGI_MULTI_PIECE 64 * TGI_BLOCK      16384 elements, 64 for a thread; 124 million / 16384 = 7600 blocks
+       TGI_OPTIM_TENSORS 48        48 * 72 = 3456 bytes of arguments, and the numbers of the step
+       TGI_OPTIM_PIECE 8 * TGI_BLOCK       2048 elements, one pack of 8 for each thread
+
+   The numbers of attention stand beside its pictures. */
+
 /* ---- f16 ----
 
    The processor's instructions take the place of the functions of tensorgrad.h.  They give the same bits but for NaN,
@@ -2054,25 +2132,25 @@ TGI_REDUCTIONS(TGI_COMBINE)
 
 /* Combines one value per thread of the block, in a fixed order: first the 32 lanes of each warp, then the warps'
    results.  All threads of the block call it, and all get the result. */
-template <class combine, class T> __device__ inline T tgi_block_combine(T a)
+template <class combine, class real> __device__ inline real tgi_block_combine(real a)
 {
-    __shared__ T part[32]; /* one result per warp */
+    __shared__ real part[32]; /* one result per warp */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
     for (int offset = 16; offset > 0; offset /= 2) a = combine::two(a, __shfl_xor_sync(TGI_FULL_MASK, a, offset));
     __syncthreads(); /* other warps may still read part in the call before */
     if (lane == 0) part[warp] = a;
     __syncthreads();
-    a = lane < warps ? part[lane] : combine::identity(T());
+    a = lane < warps ? part[lane] : combine::identity(real());
     for (int offset = 16; offset > 0; offset /= 2) a = combine::two(a, __shfl_xor_sync(TGI_FULL_MASK, a, offset));
     return a;
 }
 
 /* Inclusive scan over a warp, after Hillis and Steele (1986): a lane adds what the lane 1, 2, 4, .. before has. */
-template <class combine, class T> __device__ inline T tgi_warp_scan(T x)
+template <class combine, class real> __device__ inline real tgi_warp_scan(real x)
 {
     const int lane = (int)threadIdx.x % 32;
     for (int offset = 1; offset < 32; offset *= 2) {
-        const T before = __shfl_up_sync(TGI_FULL_MASK, x, offset);
+        const real before = __shfl_up_sync(TGI_FULL_MASK, x, offset);
         if (lane >= offset) x = combine::two(before, x);
     }
     return x;
@@ -2080,16 +2158,16 @@ template <class combine, class T> __device__ inline T tgi_warp_scan(T x)
 
 /* Inclusive scan over the block: thread t gets x_0 + .. + x_t, of the threads' x, and *total is the sum of all.  The
    first warp scans the sums of the warps.  Products likewise.  All threads of the block call it. */
-template <class combine, class T> __device__ inline T tgi_block_scan(T x, T *total)
+template <class combine, class real> __device__ inline real tgi_block_scan(real x, real *total)
 {
-    __shared__ T part[32]; /* of the warps */
+    __shared__ real part[32]; /* of the warps */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
-    x = tgi_warp_scan<combine, T>(x);
+    x = tgi_warp_scan<combine, real>(x);
     __syncthreads(); /* other threads may still read part in the call before */
     if (lane == 31) part[warp] = x;
     __syncthreads();
     if (warp == 0) {
-        const T sum = tgi_warp_scan<combine, T>(lane < warps ? part[lane] : combine::identity(T()));
+        const real sum = tgi_warp_scan<combine, real>(lane < warps ? part[lane] : combine::identity(real()));
         part[lane] = sum;
     }
     __syncthreads();
@@ -3351,10 +3429,10 @@ typedef struct {
 } tgi_reduce_job;
 
 /* What the results of threads are combined in. */
-template <class real> struct tgi_total {
+template <class real> struct tgi_accumulator {
     typedef real type;
 };
-template <> struct tgi_total<float> {
+template <> struct tgi_accumulator<float> {
     typedef double type;
 };
 
@@ -3392,9 +3470,9 @@ template <int dtype> __device__ inline const char *tgi_reduced_at(const tgi_iter
    Several packs are loaded before the first is used, as memory answers late; but one where the dtype is not known,
    since there an address alone takes many instructions.  Where a sum in f32 is not finite, its elements are read again
    and added to the double one by one. */
-template <class combine, class real, int dtype, int width, class T, int totals>
+template <class combine, class real, int dtype, int width, class accumulator, int totals>
 __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t first, int64_t end, int64_t step,
-                                    int elements, T (&total)[totals])
+                                    int elements, accumulator (&total)[totals])
 {
     constexpr int loads = dtype == TGI_ANY_DTYPE ? 1 : (int)TGI_FOLD_LOADS;
     for (int64_t i = first; i < end;) {
@@ -3420,7 +3498,7 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
                 part[w] = combine::two(part[w], number[0][w]);
             }
         }
-        if constexpr (sizeof(T) > sizeof(real)) {
+        if constexpr (sizeof(accumulator) > sizeof(real)) {
             bool finite = true;
 #pragma unroll
             for (int w = 0; w < width; ++w) finite = finite && part[w] - part[w] == 0;
@@ -3429,18 +3507,20 @@ __device__ inline void tgi_fold_run(const tgi_iter &x, const char *base, int64_t
                 for (int64_t e = begin; e < i && e < end; e += step) {
                     tgi_load_numbers<dtype, width>(x, tgi_reduced_at<dtype>(x, base, e * elements), part);
 #pragma unroll
-                    for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+                    for (int w = 0; w < width; ++w)
+                        total[w % totals] = combine::two(total[w % totals], (accumulator)part[w]);
                 }
                 continue;
             }
         }
 #pragma unroll
-        for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (T)part[w]);
+        for (int w = 0; w < width; ++w) total[w % totals] = combine::two(total[w % totals], (accumulator)part[w]);
     }
 }
 
 /* Stores a result.  Kernels that know the dtype of their elements store that one, f32 or f64. */
-template <int dtype, class T> __device__ inline void tgi_store_result(tg_dtype out, void *at, T result)
+template <int dtype, class accumulator>
+__device__ inline void tgi_store_result(tg_dtype out, void *at, accumulator result)
 {
     if constexpr (dtype == TGI_ANY_DTYPE) tgi_store_as(out, at, result);
     else if (out == TG_F32) tgi_store_as(TG_F32, at, result);
@@ -3452,19 +3532,19 @@ template <int dtype, class T> __device__ inline void tgi_store_result(tg_dtype o
 template <class combine, class real, int dtype, int width>
 __global__ void tgi_fold(tgi_reduce_job job)
 {
-    typedef typename tgi_total<real>::type T;
+    typedef typename tgi_accumulator<real>::type accumulator;
     for (int64_t item = blockIdx.x; item < job.kept.numel * job.pieces; item += gridDim.x) {
         const int64_t first = item % job.pieces * job.piece, left = job.length - first;
         const int64_t end = left < job.piece ? job.length : first + job.piece;
         char *at[2];
-        T total[1] = {combine::identity(T())};
+        accumulator total[1] = {combine::identity(accumulator())};
         tgi_element_addresses(job.kept, item / job.pieces, at);
         tgi_fold_run<combine, real, dtype, width>(job.reduced, at[1], first + threadIdx.x, end, blockDim.x, width,
                                                   total);
-        const T result = tgi_block_combine<combine>(total[0]);
+        const accumulator result = tgi_block_combine<combine>(total[0]);
         if (threadIdx.x != 0) continue;
         if (job.partial)
-            ((T *)job.partial)[item] = result;
+            ((accumulator *)job.partial)[item] = result;
         else
             tgi_store_result<dtype>(job.kept.dtype[0], at[0], result);
     }
@@ -3474,8 +3554,8 @@ __global__ void tgi_fold(tgi_reduce_job job)
 template <class combine, class real, int dtype, int width>
 __global__ void tgi_fold_across(tgi_reduce_job job)
 {
-    typedef typename tgi_total<real>::type T;
-    __shared__ T part[width][TGI_BLOCK + 4]; /* + 4: neighbouring outputs lie in different banks */
+    typedef typename tgi_accumulator<real>::type accumulator;
+    __shared__ accumulator part[width][TGI_BLOCK + 4]; /* + 4: neighbouring outputs lie in different banks */
     const int t = (int)threadIdx.x, y = t / job.lanes, rows = TGI_BLOCK / job.lanes;
     const int64_t packs = job.kept.numel / width, tiles = (packs + job.lanes - 1) / job.lanes;
     for (int64_t item = blockIdx.x; item < tiles * job.pieces; item += gridDim.x) {
@@ -3483,10 +3563,10 @@ __global__ void tgi_fold_across(tgi_reduce_job job)
         const int64_t end = job.length - first < job.piece ? job.length : first + job.piece;
         const bool inside = pack < packs;
         char *at[2];
-        T total[width];
+        accumulator total[width];
         tgi_element_addresses(job.kept, inside ? pack * width : 0, at);
 #pragma unroll
-        for (int w = 0; w < width; ++w) total[w] = combine::identity(T());
+        for (int w = 0; w < width; ++w) total[w] = combine::identity(accumulator());
         if (inside)
             tgi_fold_run<combine, real, dtype, width>(job.reduced, at[1], first + y, end, rows, 1, total);
 #pragma unroll
@@ -3500,10 +3580,10 @@ __global__ void tgi_fold_across(tgi_reduce_job job)
         __syncthreads();
         const int64_t start = item % tiles * job.lanes * width; /* the first output of the tile */
         for (int e = t; e < job.lanes * width && start + e < job.kept.numel; e += TGI_BLOCK) {
-            const T result = part[e % width][e / width];
+            const accumulator result = part[e % width][e / width];
             tgi_element_addresses(job.kept, start + e, at);
             if (job.partial)
-                ((T *)job.partial)[item / tiles * job.kept.numel + start + e] = result;
+                ((accumulator *)job.partial)[item / tiles * job.kept.numel + start + e] = result;
             else
                 tgi_store_result<dtype>(job.kept.dtype[0], at[0], result);
         }
@@ -3697,11 +3777,11 @@ template <int N> __device__ inline void tgi_row_init(const tgi_row_job &job, int
 /* Element i of a row: its address, its value as a float, a double or an int64_t, and a new
    value. */
 __device__ inline char *tgi_row_at(const tgi_row &x, int64_t i) { return x.data + i * x.step; }
-template <class T> __device__ inline T tgi_row_load(const tgi_row &x, int64_t i)
+template <class real> __device__ inline real tgi_row_load(const tgi_row &x, int64_t i)
 {
-    return tgi_load_as<T>(x.dtype, tgi_row_at(x, i));
+    return tgi_load_as<real>(x.dtype, tgi_row_at(x, i));
 }
-template <class T> __device__ inline void tgi_row_set(const tgi_row &x, int64_t i, T value)
+template <class real> __device__ inline void tgi_row_set(const tgi_row &x, int64_t i, real value)
 {
     tgi_store_as(x.dtype, tgi_row_at(x, i), value);
 }
@@ -3843,8 +3923,8 @@ static bool tgi_cuda_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_row
    elements at a time as it has threads and adds the sum of those before.  Several pieces take three launches: the first
    stores only the sum of each piece; the second, over the sums as rows, makes of each the sum up to there; the third
    begins with it. */
-template <class T, class combine>
-__global__ void tgi_running_rows(tgi_row_job job, int64_t pieces, T *sums, bool only_sums)
+template <class real, class combine>
+__global__ void tgi_running_rows(tgi_row_job job, int64_t pieces, real *sums, bool only_sums)
 {
     for (int64_t item = blockIdx.x; item < job.iter.numel * pieces; item += gridDim.x) {
         tgi_row arg[2];
@@ -3852,11 +3932,11 @@ __global__ void tgi_running_rows(tgi_row_job job, int64_t pieces, T *sums, bool 
         const tgi_row y = arg[0], x = arg[1];
         int64_t first, end;
         tgi_piece_of_row(job.length, pieces, item % pieces, &first, &end);
-        const T none = combine::identity(T());
-        T before = !only_sums && item % pieces > 0 ? sums[item - 1] : none, total;
+        const real none = combine::identity(real());
+        real before = !only_sums && item % pieces > 0 ? sums[item - 1] : none, total;
         for (int64_t start = first; start < end; start += blockDim.x) {
             const int64_t i = start + threadIdx.x;
-            const T sum = tgi_block_scan<combine, T>(i < end ? tgi_row_load<T>(x, i) : none, &total);
+            const real sum = tgi_block_scan<combine, real>(i < end ? tgi_row_load<real>(x, i) : none, &total);
             if (i < end && !only_sums) tgi_row_set(y, i, combine::two(before, sum));
             before = combine::two(before, total);
         }
@@ -3864,17 +3944,17 @@ __global__ void tgi_running_rows(tgi_row_job job, int64_t pieces, T *sums, bool 
     }
 }
 
-template <class T, class combine> static bool tgi_running(tgi_thread *S, const tgi_rows *rows, tg_dtype dtype)
+template <class real, class combine> static bool tgi_running(tgi_thread *S, const tgi_rows *rows, tg_dtype dtype)
 {
     tgi_cuda_device *d = tgi_device_for(S, rows->arg[1].index);
     const tgi_row_job job = tgi_row_job_of(rows);
     const int64_t pieces = tgi_pieces_of_rows(&job), items = job.iter.numel * pieces;
     const int threads = job.length <= 64 ? 32 : (int)TGI_BLOCK;
-    T *const none = NULL;
+    real *const none = NULL;
     if (!d) return false;
     if (items == 0) return true;
-    if (pieces == 1) return tgi_launch(S, d, tgi_running_rows<T, combine>, items, threads, job, pieces, none, false);
-    T *const sums = (T *)tgi_scratch_alloc(S, d, "cumsum", items, sizeof(T));
+    if (pieces == 1) return tgi_launch(S, d, tgi_running_rows<real, combine>, items, threads, job, pieces, none, false);
+    real *const sums = (real *)tgi_scratch_alloc(S, d, "cumsum", items, sizeof(real));
     if (!sums) return false;
     tgi_rows of_sums;
     memset(&of_sums, 0, sizeof of_sums);
@@ -3891,9 +3971,9 @@ template <class T, class combine> static bool tgi_running(tgi_thread *S, const t
     const tgi_row_job sums_job = tgi_row_job_of(&of_sums);
     const int64_t one = 1;
     const bool ok =
-        tgi_launch(S, d, tgi_running_rows<T, combine>, items, threads, job, pieces, sums, true) &&
-        tgi_launch(S, d, tgi_running_rows<T, combine>, job.iter.numel, TGI_BLOCK, sums_job, one, none, false) &&
-        tgi_launch(S, d, tgi_running_rows<T, combine>, items, threads, job, pieces, sums, false);
+        tgi_launch(S, d, tgi_running_rows<real, combine>, items, threads, job, pieces, sums, true) &&
+        tgi_launch(S, d, tgi_running_rows<real, combine>, job.iter.numel, TGI_BLOCK, sums_job, one, none, false) &&
+        tgi_launch(S, d, tgi_running_rows<real, combine>, items, threads, job, pieces, sums, false);
     tgi_cuda_release(S, d->index, sums, 0);
     return ok;
 }
@@ -3963,22 +4043,22 @@ static bool tgi_cuda_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 
 /* ---- searchsorted: places, values [rows, n], sorted, sorter [rows, size] ---- */
 
-/* One thread per value: half of the rest of the row is left in each step.  T is what values are compared as. */
-template <class T> __global__ void tgi_search_rows(tgi_row_job job, int64_t size, bool right, bool has_sorter)
+/* One thread per value: half of the rest of the row is left in each step.  real is what values are compared as. */
+template <class real> __global__ void tgi_search_rows(tgi_row_job job, int64_t size, bool right, bool has_sorter)
 {
     for (int64_t e = tgi_grid_thread(); e < job.iter.numel * job.length; e += tgi_grid_size()) {
         const int64_t i = e % job.length;
         tgi_row arg[4];
         tgi_row_init(job, e / job.length, arg);
         const tgi_row places = arg[0], sorted = arg[2], sorter = arg[3];
-        const T x = tgi_row_load<T>(arg[1], i);
+        const real x = tgi_row_load<real>(arg[1], i);
         int64_t start = 0, end = size;
         while (start < end) {
             const int64_t middle = start + (end - start) / 2;
             const int64_t from = has_sorter ? *(const int64_t *)(const void *)tgi_row_at(sorter, middle) : middle;
             bool behind = true; /* a bad index, of which the check speaks, is skipped */
             if ((uint64_t)from < (uint64_t)size) {
-                const T y = tgi_row_load<T>(sorted, from);
+                const real y = tgi_row_load<real>(sorted, from);
                 behind = right ? !(y > x) : !(y >= x);
             }
             if (behind) start = middle + 1;
@@ -4351,7 +4431,26 @@ typedef struct {
 __device__ inline float tgi_one_of(const tgi_both &x, float) { return x.f32; }
 __device__ inline double tgi_one_of(const tgi_both &x, double) { return x.f64; }
 
-/* y, x [rows, n]; rstd [rows]; mean [rows] or NULL; weight, bias [n] or NULL:
+/* As one would write it first, in f32, a thread for each row:
+
+       __global__ void layer_norm(const float *x, const float *weight, const float *bias, float *y, int rows, int n,
+                                  float eps)
+       {
+           const int row = blockIdx.x * blockDim.x + threadIdx.x;
+           if (row >= rows) return;
+           float mean = 0, variance = 0;
+           for (int i = 0; i < n; ++i) mean += x[row * n + i] / n;
+           for (int i = 0; i < n; ++i) variance += (x[row * n + i] - mean) * (x[row * n + i] - mean) / n;
+           for (int i = 0; i < n; ++i)
+               y[row * n + i] = (x[row * n + i] - mean) / sqrtf(variance + eps) * weight[i] + bias[i];
+       }
+
+   That reads x three times, and neighbouring threads read numbers that are a row apart: each of the 4 bytes takes a
+   sector of 32.  In the worst case, without a cache, 3 * 8 = 24 times the bytes are read.  And 16384 rows are only 64
+   blocks of 256, for 132 multiprocessors.  The kernel below reads x once, in whole sectors, with many threads for each
+   row.
+
+   y, x [rows, n]; rstd [rows]; mean [rows] or NULL; weight, bias [n] or NULL:
        y = (x - mean) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean)^2) + eps)
    With rms, 0 stands for the mean.  mean and rstd are kept for backward.  The variance needs a second pass over x,
    which is in registers; so are weight and bias, for all rows of the team.  adds: x + residual stands for x, and is
@@ -6041,8 +6140,8 @@ static bool tgi_lt_layout(tgi_thread *S, cublasLtMatrixLayoutOpaque_t *layout, c
 }
 
 /* Sets one attribute of a product. */
-template <class T>
-static bool tgi_lt_set(tgi_thread *S, tgi_lt_plan *plan, cublasLtMatmulDescAttributes_t attribute, const T &value)
+template <class type>
+static bool tgi_lt_set(tgi_thread *S, tgi_lt_plan *plan, cublasLtMatmulDescAttributes_t attribute, const type &value)
 {
     return TGI_CUBLAS(cublasLtMatmulDescSetAttribute(&plan->product, attribute, &value, sizeof value));
 }
@@ -7501,7 +7600,7 @@ static tgi_answer tgi_cuda_convolution(tgi_thread *, const tgi_convolution *) { 
 
 /* columns [channels, kernel.., images, windows..]: one thread per channel, image and window, for all taps.
    Neighbouring threads have neighbouring windows, and so do the elements that they write. */
-template <class element> __global__ void tgi_im2col_windows(tgi_im2col m)
+template <class word> __global__ void tgi_im2col_windows(tgi_im2col m)
 {
     const int64_t row = m.images * m.windows[0] * m.windows[1] * m.windows[2]; /* of columns, for one tap */
     const int64_t taps = m.kernel[0] * m.kernel[1] * m.kernel[2];
@@ -7511,15 +7610,15 @@ template <class element> __global__ void tgi_im2col_windows(tgi_im2col m)
         const int64_t x1 = tgi_pop_index(&rest, m.windows[1]) * m.stride[1] - m.before[1];
         const int64_t x0 = tgi_pop_index(&rest, m.windows[0]) * m.stride[0] - m.before[0];
         const int64_t n = tgi_pop_index(&rest, m.images), channel = rest;
-        const element *const image =
-            (const element *)m.image.data + n * m.image.stride[0] + channel * m.image.stride[1];
-        element *to = (element *)m.columns.data + channel * taps * row + i - channel * row;
+        const word *const image =
+            (const word *)m.image.data + n * m.image.stride[0] + channel * m.image.stride[1];
+        word *to = (word *)m.columns.data + channel * taps * row + i - channel * row;
         for (int64_t k0 = 0, y0 = x0; k0 < m.kernel[0]; ++k0, y0 += m.dilation[0]) {
             for (int64_t k1 = 0, y1 = x1; k1 < m.kernel[1]; ++k1, y1 += m.dilation[1]) {
                 const bool inside = y0 >= 0 && y0 < m.size[0] && y1 >= 0 && y1 < m.size[1];
-                const element *const line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
+                const word *const line = image + y0 * m.image.stride[2] + y1 * m.image.stride[3];
                 for (int64_t k2 = 0, y2 = x2; k2 < m.kernel[2]; ++k2, y2 += m.dilation[2], to += row)
-                    *to = inside && y2 >= 0 && y2 < m.size[2] ? line[y2 * m.image.stride[4]] : (element)0;
+                    *to = inside && y2 >= 0 && y2 < m.size[2] ? line[y2 * m.image.stride[4]] : (word)0;
             }
         }
     }

@@ -10,7 +10,10 @@ comment begins with words that only the text before it explains (LEANS); no macr
 which a debugger could not step through; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in
 preprocessor lines and in the public functions with it in their name.  The tags of the companion are the
 header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
-order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  Each of these is
+order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  The line to which its
+head says one can skip is the bar of @@KERNELS, up to AWAY; each number that an enum or a macro gives a name outside of @@ATTENTION
+stands with this value among the numbers that were chosen, or has a comment with another number beside it; each name of a type in its templates is a word that its head explains,
+outside of @@ATTENTION, too.  Each of these is
 tried on a damaged copy of its file, too, which must not pass."""
 import os
 import re
@@ -26,6 +29,9 @@ MOST_LINES = 60
 MACRO_LINES = 16  # a loop around the formula of a row of a table has no more
 LONG_MACROS = ("TGI_SAMPLE_LOOPS", "TGI_CTC_LOOPS")  # of before
 OUT_OF_ORDER = "Out of the order of the table:"
+AWAY = 12
+NUMBERS = "/* ---- the numbers that were chosen ----"
+NO_WORDS = ("combine", "formula", "places", "number", "kernel", "many", "type", "P", "A", "R")  # explained where they are
 LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
 ABOUT_CUDA = ("the handshake with a companion", "the kinds of devices, each with its name: no other code says it")
 FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
@@ -152,6 +158,42 @@ def faults_of_companion(header, companion):
     return found
 
 
+def faults_of_reading(companion):
+    """What would mislead a reader: the line to skip to, numbers without a reason, words without an explanation."""
+    head = companion[:companion.index("*/")]
+    found = []
+    line = int(re.search(r"skip\s+to\s+line\s+(\d+)", head)[1])
+    bar = companion[:companion.index("/* ======== @@KERNELS")].count("\n") + 1
+    if abs(line - bar) > AWAY:
+        found.append("the head says that one can skip to line %d, but @@KERNELS is line %d" % (line, bar))
+    said = companion[companion.index(NUMBERS):]
+    reasons = dict(re.findall(r"^ {7}(TGI_\w+) (\S(?:.*?\S)??) {2,}\S", said[:said.index("*/")], re.M))
+    attention = companion.index("/* ======== @@ATTENTION"), companion.index("/* ======== @@LAYERS")
+    code = re.sub(r"/\*.*?\*/", "", companion[:attention[0]] + companion[attention[1]:], flags=re.S)
+    chosen = {}
+    for m in re.finditer(r"^(?:enum \{([^}]*)\};|#define (TGI_\w+) (\(?[0-9][^\n]*))", code, re.M):
+        for name, value in re.findall(r"(TGI_\w+) = ([^,}]+)", m[1] or "") or ([(m[2], m[3])] if m[2] else []):
+            chosen.setdefault(name, value.strip().strip("()"))
+    for name, value in chosen.items():
+        if name in ("TGI_FULL_MASK", "TGI_NO_POSITION", "TGI_FLASH_PTX", "TGI_ANY_DTYPE", "TGI_LAST_BLOCK_STEP"):
+            continue  # no choices
+        wanted = value if re.fullmatch(r"\d+|1 << \d+|\d+ \* TGI_BLOCK", value) else None
+        beside = re.search(r"^[^\n]*\b%s\b[^\n]*/\*[^\n]*\d" % name, companion, re.M)
+        if name not in reasons and (beside or not wanted):
+            continue  # its reason stands beside it, or it follows from others
+        if name not in reasons:
+            found.append("the numbers that were chosen lack %s" % name)
+        elif wanted and reasons[name] != wanted:
+            found.append("%s is %s, and the numbers that were chosen say %s" % (name, wanted, reasons[name]))
+    found += ["the numbers that were chosen have %s, which is none" % name for name in reasons if name not in chosen]
+    words = set(re.findall(r"^ {7}(\w+)(?: {2,}|  )", head[head.index("Words of the kernels"):], re.M)) | set(NO_WORDS)
+    for m in re.finditer(r"template <([^>]*)>|^ +typedef typename [^;]*? (\w+);", code, re.M):
+        for name in re.findall(r"\bclass (\w+)", m[1] or "") + ([m[2]] if m[2] else []):
+            if name.rstrip("_") not in words:
+                found.append("the head does not explain the word %s" % name)
+    return sorted(set(found))
+
+
 def damaged_companions(companion):
     """Copies of the companion with one fault each."""
     yield "a tag of the companion that the header does not have", companion.replace("@@REDUCE", "@@FOLD")
@@ -162,6 +204,11 @@ def damaged_companions(companion):
     yield "an entry in another place", re.sub(
         r"(static bool tgi_cuda_gather\(.*?\n}\n)(.*?static bool tgi_cuda_scatter\(.*?\n}\n)", r"\2\1", companion, flags=re.S)
     yield "an entry that is not there", companion.replace("tgi_cuda_softmax(tgi_thread *S,", "tgi_cuda_softest(tgi_thread *S,")
+    yield "a line to skip to that is not there", re.sub(r"skip to line \d+", "skip to line 1000", companion)
+    yield "a number without a reason", companion.replace("enum { TGI_SEGMENT = 64 };", "enum { TGI_SEGMENT = 64, TGI_SHARE = 3 };")
+    yield "a number with the reason of another", companion.replace("enum { TGI_SEGMENT = 64 };", "enum { TGI_SEGMENT = 32 };")
+    yield "a word that nobody explains", companion.replace("template <class word> __global__ void tgi_copy_bits",
+                                                           "template <class unit> __global__ void tgi_copy_bits")
     yield "an entry that is said to be out of order", companion.replace(OUT_OF_ORDER, OUT_OF_ORDER + " gather;")
 
 
@@ -172,10 +219,12 @@ def main():
     companion_path = sys.argv[2] if len(sys.argv) > 2 else "tensorgrad_cuda.cu"
     with open(companion_path, encoding="utf-8") as file:
         companion = file.read()
-    found = faults_of_companion(header, companion)
+    def faults_in(text):
+        return faults_of_companion(header, text) + faults_of_reading(text)
+    found = faults_in(companion)
     check(not found, "the contents of " + companion_path, "\n".join(found))
     for name, copy in damaged_companions(companion):
-        check(copy != companion and len(faults_of_companion(header, copy)) > len(found), "not noticed: " + name)
+        check(copy != companion and len(faults_in(copy)) > len(found), "not noticed: " + name)
     found = faults(header)
     check(not found, "the contents of " + path, "\n".join(found))
     check_lists(header)
