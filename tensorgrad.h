@@ -5594,20 +5594,6 @@ static TGI_UNUSED bool tgi_fails_again(tgi_thread *S)
     return true;
 }
 
-/* The public function that runs cannot be part of a capture, for this reason: "waits for the GPU".  Notes the first
-   one of a step, with the function's name; an error, and false, while the step is captured. */
-static TGI_UNUSED bool tgi_obstacle(tgi_thread *S, const char *why)
-{
-    char text[TGI_ERROR_TEXT];
-    if (!S->obstacle[0]) {
-        const char *op = S->composite ? S->composite : S->entered ? S->entered : "capture_run";
-        snprintf(S->obstacle, sizeof S->obstacle, "tg_%.60s %.160s", op, why);
-    }
-    if (!S->capturing) return true;
-    snprintf(text, sizeof text, "the step cannot be %s: %s", S->silent ? "captured" : "replayed", S->obstacle);
-    return tgi_fail_later(S, TG_ERR_UNSUPPORTED, "capture_run", text);
-}
-
 /* Whether an error was raised since S->raised had this value, and the program has not cleared the record after it.
    Clearing it in the error handler does not count. */
 static bool tgi_raised_since(const tgi_thread *S, uint64_t raised)
@@ -9853,6 +9839,20 @@ static const tgi_backend *tgi_row_of_cpu(tgi_thread *S)
 /* The CPU's kernels that a thread chose last: for conversions of f16 and bf16, which run where no tgi_thread is at hand
    and give the same bits with all kernels. */
 static TGI_UNUSED const struct tgi_kernels *tgi_last_kernels;
+
+/* The public function that runs cannot be part of a capture, for this reason: "waits for the GPU".  Notes the first
+   one of a step, with the function's name; an error, and false, while the step is captured. */
+static TGI_UNUSED bool tgi_obstacle(tgi_thread *S, const char *why)
+{
+    char text[TGI_ERROR_TEXT];
+    if (!S->obstacle[0]) {
+        const char *op = S->composite ? S->composite : S->entered ? S->entered : "capture_run";
+        snprintf(S->obstacle, sizeof S->obstacle, "tg_%.60s %.160s", op, why);
+    }
+    if (!S->capturing) return true;
+    snprintf(text, sizeof text, "the step cannot be %s: %s", S->silent ? "captured" : "replayed", S->obstacle);
+    return tgi_fail_later(S, TG_ERR_UNSUPPORTED, "capture_run", text);
+}
 
 /* The number of threads for a loop of this much work, in multiply-adds of a product: one where to start others would
    take longer than they save, and in a child of fork(), where GCC's OpenMP would wait for those that only the parent
