@@ -25,7 +25,7 @@
        @@NORM           rows in registers, a team for each: softmax, layer_norm, rms_norm
        @@LOSS           cross_entropy, by teams, too
        @@INDEX          the check of indices, gather, scatter, the gradient of an embedding, nonzero
-       @@POOL           max_pool and its backward kernel, window_sum; grid_sample and its gradients
+       @@POOL           max_pool and its backward kernel, window_sum; ctc_loss, grid_sample, and their gradients
        @@FFT            Fourier transforms: passes of one factor each, and a convolution for primes
        @@MATMUL         cuBLAS, a plain kernel for integers; linear and its gradients, by cuBLASLt
        @@ATTENTION      products by tensor cores; attention without a tensor of scores, forward and backward
@@ -5512,9 +5512,121 @@ static bool tgi_cuda_window_sum(tgi_thread *S, const tgi_pool *pool)
                            pairs ? of_pairs[dtype] : kernels[transposed][interpolates][dtype]);
 }
 
-/* These two are composed, of several ops for each step of a sequence. */
-static tgi_answer tgi_cuda_ctc_loss(tgi_thread *, const tgi_ctc *) { return TGI_COMPOSE; }
-static tgi_answer tgi_cuda_ctc_loss_backward(tgi_thread *, const tgi_ctc *) { return TGI_COMPOSE; }
+/* ---- ctc_loss: see tgi_ctc ----
+
+   A block for each item.  A table [steps, n + 2] has the log of the probability to be in each of its n states after
+   each step, at column s + 2; the first two columns are -infinity.  That of the item in reverse (turned) has its steps
+   and its states turned.  The threads share the states of a step, and the steps come one after the other. */
+
+template <class real> struct tgi_ctc_item {
+    const tgi_ctc &c;
+    int64_t item, steps, n;
+    const real *lp; /* of the item: [classes] of each step, c.batch * c.classes apart */
+    __device__ tgi_ctc_item(const tgi_ctc &c_, int64_t item_)
+        : c(c_), item(item_), steps(c_.lengths[2 * item_]), n(c_.lengths[2 * item_ + 1]),
+          lp((const real *)c_.log_probs + item_ * c_.classes)
+    {
+    }
+    __device__ int64_t label(int64_t s) const { return c.labels[item * c.states + s]; }
+    __device__ real seen(int64_t t, int64_t s) const { return lp[t * c.batch * c.classes + label(s)]; }
+};
+
+/* Fills the table, by all threads of the block, and returns the loss of the item. */
+template <class real> __device__ real tgi_ctc_table(const tgi_ctc_item<real> &item, bool turned, real *table)
+{
+    const real never = -(real)HUGE_VAL, least = -80; /* exp of less is nothing beside 1 */
+    const int64_t n = item.n, row = n + 2;
+    for (int64_t t = 0; t < item.steps; ++t) {
+        real *const to = table + t * row, *const from = to - row;
+        for (int64_t s = (int64_t)threadIdx.x - 2; s < n; s += blockDim.x) {
+            real y = never;
+            if (s >= 0 && (t > 0 || s < 2)) {
+                const int64_t at = turned ? n - 1 - s : s;
+                y = 0;
+                if (t > 0) {
+                    const bool skips = s > 1 && s % 2 && item.label(at) != item.label(turned ? at + 2 : at - 2);
+                    const real a = from[s + 2], b = from[s + 1], d = skips ? from[s] : never;
+                    const real larger = a > b ? a : b, most = larger > d ? larger : d;
+                    y = most + tgi_log(tgi_exp(a - most > least ? a - most : least) +
+                                       tgi_exp(b - most > least ? b - most : least) +
+                                       tgi_exp(d - most > least ? d - most : least));
+                }
+                y += item.seen(turned ? item.steps - 1 - t : t, at);
+            }
+            to[s + 2] = y;
+        }
+        __syncthreads();
+    }
+    if (item.steps == 0) return n == 1 ? 0 : -never;
+    const real *const last = table + (item.steps - 1) * row + n; /* of the last two states, or one and -infinity */
+    const real larger = last[0] > last[1] ? last[0] : last[1];
+    if (larger == never) return -never;
+    return -(real)log(exp((double)(last[0] - larger)) + exp((double)(last[1] - larger))) - larger;
+}
+
+/* y; tables [batch, steps, states + 2] */
+template <class real> __global__ void tgi_ctc_losses(tgi_ctc c, real *tables)
+{
+    for (int64_t k = blockIdx.x; k < c.batch; k += gridDim.x) {
+        const real loss = tgi_ctc_table(tgi_ctc_item<real>(c, k), false, tables + k * c.steps * (c.states + 2));
+        if (threadIdx.x == 0) ((real *)c.y)[k] = loss;
+    }
+}
+
+/* dx; tables [batch, 2, steps, states + 2].  The probability of a class goes to its element as it is, and then the
+   first state with that label takes away the probability of all states that have it. */
+template <class real> __global__ void tgi_ctc_gradients(tgi_ctc c, real *tables)
+{
+    const int64_t stride = c.batch * c.classes;
+    for (int64_t k = blockIdx.x; k < c.batch; k += gridDim.x) {
+        const tgi_ctc_item<real> item(c, k);
+        const int64_t n = item.n, row = n + 2, size = c.steps * (c.states + 2);
+        real *const alpha = tables + 2 * k * size, *const beta = alpha + size, *const dx = (real *)c.dx + k * c.classes;
+        const real loss = tgi_ctc_table(item, false, alpha), g = ((const real *)c.g)[k];
+        const int64_t steps = loss == (real)HUGE_VAL ? 0 : item.steps; /* that have a gradient */
+        if (steps > 0) tgi_ctc_table(item, true, beta);
+        for (int64_t e = threadIdx.x; e < c.steps * c.classes; e += blockDim.x) {
+            const int64_t at = e / c.classes * stride + e % c.classes;
+            dx[at] = e < steps * c.classes ? tgi_exp(item.lp[at]) * g : 0;
+        }
+        __syncthreads();
+        for (int64_t e = threadIdx.x; e < steps * n; e += blockDim.x) {
+            const int64_t t = e / n, s = e % n, label = item.label(s);
+            int64_t first = 0;
+            while (item.label(first) != label) ++first;
+            if (first < s) continue;
+            const real *const a = alpha + t * row + 2, *const b = beta + (steps - 1 - t) * row + 1 + n;
+            real sum = 0;
+            for (int64_t i = s; i < n; ++i) {
+                if (item.label(i) != label) continue;
+                const real path = a[i] + b[-i] - item.seen(t, i) + loss;
+                sum += tgi_exp(path > -80 ? path : (real)-80); /* also where a label has probability 0 */
+            }
+            dx[t * stride + label] -= sum * g;
+        }
+    }
+}
+
+template <class real> static tgi_answer tgi_ctc_run(tgi_thread *S, const tgi_ctc *c, bool backward)
+{
+    tgi_cuda_device *d = tgi_device_for(S, c->index);
+    const int64_t tables = c->batch * (backward ? 2 : 1) * c->steps * (c->states + 2);
+    real *const memory = d ? (real *)tgi_scratch_alloc(S, d, "ctc_loss", tables, sizeof(real)) : NULL;
+    if (!memory) return TGI_FAILED;
+    const bool ok = tgi_launch(S, d, backward ? tgi_ctc_gradients<real> : tgi_ctc_losses<real>, c->batch, TGI_BLOCK, *c,
+                               memory);
+    tgi_cuda_release(S, d->index, memory, 0);
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cuda_ctc_loss(tgi_thread *S, const tgi_ctc *c)
+{
+    return c->dtype == TG_F64 ? tgi_ctc_run<double>(S, c, false) : tgi_ctc_run<float>(S, c, false);
+}
+static tgi_answer tgi_cuda_ctc_loss_backward(tgi_thread *S, const tgi_ctc *c)
+{
+    return c->dtype == TG_F64 ? tgi_ctc_run<double>(S, c, true) : tgi_ctc_run<float>(S, c, true);
+}
 
 /* ---- grid_sample: see tgi_sampling ----
 

@@ -336,6 +336,16 @@ static void places(job *j)
     }
 }
 
+/* Targets that are repeated, that are none, and that cannot be reached in the steps of the item. */
+static void sequences(job *j)
+{
+    static const int64_t steps[] = {9, 7, 0, 3, 4}, sizes[] = {3, 2, 0, 0, 3};
+    static const int64_t labels[] = {1, 1, 2, 3, 5, 0, 1, 2, 3, 4, 1, 2, 4, 4, 4};
+    tg_tensor *x = leaf_some(9, 5, 6), *targets = tg_to(tg_from_i64(labels, TG_SHAPE(5, 3)), j->where);
+    tg_tensor *of_steps = tg_from_i64(steps, TG_SHAPE(5)), *of_sizes = tg_from_i64(sizes, TG_SHAPE(5));
+    give_all(j, tg_ctc_loss(tg_log_softmax(x, -1), targets, of_steps, of_sizes, 0, TG_NONE, false), &x, 1);
+}
+
 /* im2col moves words of each size; col2im adds in each dtype. */
 static void columns(job *j)
 {
@@ -477,6 +487,7 @@ TEST(rows_and_columns)
     BOTH(sums_of_many_rows, FLOATING);
     BOTH(pools, FLOATING);
     BOTH(places, WIDE);
+    BOTH(sequences, WIDE);
     BOTH(transforms, WIDE);
     BOTH(factors, WIDE);
     BOTH(integer_products, 1 << TG_I64);
