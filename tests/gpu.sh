@@ -166,6 +166,7 @@ step_table()
             split($0, word, " ")
             name = $0
             sub(/^[^ ]+ [^ ]+ /, "", name)
+            sub(/^tgi_hopper_/, "tgi_flash_", name) # the same rows of the prediction
             how[n = substr(name, 1, index(name, " | ") - 1)] = substr(name, index(name, " | ") + 3)
             ran[n] = word[1]
             took[n] = word[2]
