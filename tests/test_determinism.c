@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #endif
 
-enum { ROWS = 600, COLS = 700, OPS = 33 };
+enum { ROWS = 600, COLS = 700, OPS = 35 };
 
 /* Both gradients of a convolution of x [60, 10, 28, 25], one after the other. */
 static tg_tensor *convolution_gradients(tg_tensor *x)
@@ -21,6 +21,18 @@ static tg_tensor *convolution_gradients(tg_tensor *x)
     in[0] = tg_set_requires_grad(x, true), in[1] = tg_set_requires_grad(tg_randn(TG_SHAPE(4, 10, 3, 3)), true);
     y = tg_square(tg_conv2d(x, in[1], NULL, TG_SHAPE(1), TG_SAME, TG_SHAPE(1), 1));
     y = tg_sum(y);
+    if (tg_gradients(&y, 1, NULL, in, 2, grad, 0) != TG_OK) return NULL;
+    for (int i = 0; i < 2; ++i) grad[i] = tg_flatten(grad[i], 0, -1);
+    return tg_cat(grad, 2, 0);
+}
+
+/* The gradients of 8,000 places on the one image x [1, 10, 60, COLS], one after the other. */
+static tg_tensor *sample_gradients(tg_tensor *x)
+{
+    tg_tensor *in[2], *grad[2], *y;
+    in[0] = tg_set_requires_grad(x, true);
+    in[1] = tg_set_requires_grad(tg_mul_scalar(tg_randn(TG_SHAPE(1, 80, 100, 2)), 0.5), true);
+    y = tg_sum(tg_square(tg_grid_sample(x, in[1], "bilinear", "reflection", false)));
     if (tg_gradients(&y, 1, NULL, in, 2, grad, 0) != TG_OK) return NULL;
     for (int i = 0; i < 2; ++i) grad[i] = tg_flatten(grad[i], 0, -1);
     return tg_cat(grad, 2, 0);
@@ -77,6 +89,10 @@ static tg_tensor *result(int k)
     case 29: return tg_matmul(tg_narrow(a, 0, 0, 40), tg_narrow(b, 1, 0, 70)); /* few tiles, much to add up */
     case 30: return tg_matmul(tg_narrow(a, 0, 0, 7), b); /* few rows */
     case 31: return tg_matmul(tg_to_dtype(tg_narrow(a, 0, 0, 7), TG_BF16), tg_t(tg_to_dtype(tg_t(b), TG_BF16)));
+    case 32: return sample_gradients(tg_reshape(a, TG_SHAPE(1, 10, 60, COLS)));
+    case 33:
+        x = tg_reshape(a, TG_SHAPE(1, 10, 60, COLS));
+        return tg_grid_sample(x, tg_randn(TG_SHAPE(1, 80, 100, 2)), "bicubic", "zeros", true);
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
         y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);

@@ -1,7 +1,7 @@
 /* Reductions, extremes with their indices, running sums, softmax and indexing along a dim, in rows and columns of
  * sizes that cross the blocks and tiles of the CPU's kernels, against the plain backend.  Numbers are small integers
  * with ties, whose sums a float holds exactly, and some are NaN: but for softmax, a result is right to the last bit or
- * wrong.  At the end ops on every integer of 8 and 16 bits, and the gradient of a table. */
+ * wrong.  At the end ops on every integer of 8 and 16 bits, the gradient of a table, and grid_sample. */
 #include "tensorgrad.h"
 #include "helpers.h"
 
@@ -345,6 +345,47 @@ TEST(gradient_of_a_table)
     }
 }
 
+/* Channels of x at n places around it, in a row of places or, in 3 dims, a block of them. */
+static void compare_places(int mode, int padding, int dims, int64_t n, tg_dtype dtype)
+{
+    static const char *const modes[] = {"nearest", "bilinear", "bicubic"};
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    TG_SCOPE;
+    const double tolerance = dtype == TG_F64 ? 1e-9 : 1e-4;
+    const tg_shape size = dims == 2 ? TG_SHAPE(2, 3, 5, 7) : TG_SHAPE(2, 3, 4, 5, 3);
+    const tg_shape at = dims == 2 ? TG_SHAPE(2, 1, n, 2) : TG_SHAPE(2, 1, n, 1, 3);
+    const tg_shape out = dims == 2 ? TG_SHAPE(2, 3, 1, n) : TG_SHAPE(2, 3, 1, n, 1);
+    tg_tensor *x = tg_randn_on(size, dtype, HERE), *g = tg_randn_on(out, dtype, HERE), *result[2][3];
+    tg_tensor *grid = tg_add_scalar(tg_mul_scalar(tg_rand_on(at, dtype, HERE), 3), -1.5);
+    for (int plain = 0; plain < 2; ++plain) {
+        if (plain) oracle_begin();
+        tg_tensor *in[2], *of_y = plain ? copy_here(g) : g;
+        in[0] = tg_set_requires_grad(plain ? copy_here(x) : tg_detach(x), true);
+        in[1] = tg_set_requires_grad(plain ? copy_here(grid) : tg_detach(grid), true);
+        result[plain][0] = tg_grid_sample(in[0], in[1], modes[mode], paddings[padding], n % 2 == 0);
+        CHECK(tg_gradients(result[plain], 1, &of_y, in, 2, result[plain] + 1, 0) == TG_OK);
+        if (plain) oracle_end();
+    }
+    for (int i = 0; i < 3; ++i) {
+        if (CHECK(tg_allclose(copy_here(result[0][i]), copy_here(result[1][i]), tolerance, tolerance))) continue;
+        printf("    %s, %s, %d dims, %d places, %s, result %d\n", modes[mode], paddings[padding], dims, (int)n,
+               tg_dtype_name(dtype), i);
+    }
+}
+
+TEST(places_of_a_grid)
+{
+    static const int64_t places[] = {1, 2, 15, 127, 128, 129, 300}; /* blocks are of 128 */
+    for (int i = 0; i < 2 * (int)(sizeof places / sizeof *places); ++i) {
+        for (int mode = 0; mode < 3; ++mode) {
+            for (int padding = 0; padding < 3; ++padding) {
+                compare_places(mode, padding, 2, places[i / 2], i % 2 ? TG_F64 : TG_F32);
+                if (mode < 2 || i == 4) compare_places(mode, padding, 3, places[i / 2], i % 2 ? TG_F64 : TG_F32);
+            }
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(argc, argv);
@@ -361,6 +402,7 @@ int main(int argc, char **argv)
     RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(gradient_of_a_table);
+    RUN(places_of_a_grid);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }
