@@ -166,7 +166,6 @@ step_table()
             split($0, word, " ")
             name = $0
             sub(/^[^ ]+ [^ ]+ /, "", name)
-            sub(/^tgi_hopper_/, "tgi_flash_", name) # the same rows of the prediction
             how[n = substr(name, 1, index(name, " | ") - 1)] = substr(name, index(name, " | ") + 3)
             ran[n] = word[1]
             took[n] = word[2]
@@ -233,7 +232,7 @@ write_results()
     echo "to the end of the next."
     echo
     step_table
-    awk 'NR > 1 { sum += $5; part[/ tgi_flash/ ? 1 : / tgi_(class|norm)/ ? 2 : / product/ ? 3 : 4] += $5 }
+    awk 'NR > 1 { sum += $5; part[/ tgi_(flash|hopper)/ ? 1 : / tgi_(class|norm)/ ? 2 : / product/ ? 3 : 4] += $5 }
         END { printf "\nThe aim is 28 ms. Of the %.1f that are predicted products take %.1f, attention %.1f, norms and the loss %.1f, all " \
             "else %.1f.\n", sum, part[3], part[1], part[2], part[4] }' tests/bench/predicted.txt
 }

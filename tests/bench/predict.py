@@ -24,7 +24,7 @@ MACHINE = 1.17                               # of ten hot kernels, for sm_90: 16
 GAP = 1.2e-6                                 # seconds between two kernels of a stream
 LAYERS, TOKENS, WORDS, HEADS, LENGTH, WIDTH = 12, 16384, 50304, 16 * 12, 1024, 768
 SMALL_TOKENS, SMALL_WORDS = 64, 8384
-ALONE = {"attention": r"tgi_flash_", "embedding": r"tgi_(sort_runs|radix_|load_indices|add_segments|join_segments)",
+ALONE = {"attention": r"tgi_(flash|hopper)_", "embedding": r"tgi_(sort_runs|radix_|load_indices|add_segments|join_segments)",
          "norms": r"tgi_norm_"}
 FLASH = {"forward": 2, "backward<2, 64, false>": 3, "backward<2, 64, true>": 4} # products of [1024, 1024, 64], half of each
 TABLE = os.path.join(os.path.dirname(__file__), "predicted.txt")
@@ -97,13 +97,13 @@ def flop(kernel, launches):
     if kernel.startswith("product"):
         m, n, k = (int(x) for x in re.findall(r"\d+", kernel)[:3])
         return 2.0 * launches * m * n * k
-    products = next((n for name, n in FLASH.items() if "tgi_flash_" + name in kernel), 0)
+    products = next((n for name, n in FLASH.items() if re.match("tgi_(flash|hopper)_" + name, kernel)), 0)
     return 1.0 * launches * products * HEADS * LENGTH * LENGTH * 64
 
 
 def milliseconds(kernel, launches, data, operations, instructions):
     """What the launches take, and what bounds them."""
-    kind = ("attention" if "flash" in kernel else "large" if str(WORDS) in kernel else
+    kind = ("attention" if re.match(ALONE["attention"], kernel) else "large" if str(WORDS) in kernel else
             "sums" if kernel.endswith("sums") else "product")
     times = {"bytes": data / (MEMORY * MEMORY_SHARE), "FLOP": operations / (PRODUCTS * SHARES[kind]),
              "instructions": MACHINE * instructions / (SCHEDULERS * CLOCK * ISSUE), "launches": launches * GAP}
