@@ -55955,8 +55955,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 8 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 8
+#define TGI_SERIAL 9 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 9
 #define TGI_CAME
 #endif
 
@@ -58258,18 +58258,25 @@ TGI_FMA_END
    (3) dx is added up in the order of the places, dgrid in that of the channels, however an image is cut.
    To add a mode: its taps in sample_along, and how many there are in sample_find. */
 
-#if !defined(TGI_SECOND_TYPE) || !defined(TGI_LIGHT_AS_AVX2)
 TGI_PASS_BEGIN
 
-/* AVX2's instruction has another name in each compiler. */
+/* Whether the processor gathers.  AVX2's instruction has another name in each compiler, and AVX-512's a mask of another
+   type. */
+#undef TGI_GATHERS
+#if defined(TGI_AGAIN) && defined(TGI_TABLES) == defined(TGI_LIGHT_AS_AVX2) /* not where tests set one of them only */
+#define TGI_GATHERS
+#endif
 #undef TGI_GATHER_F32
 #undef TGI_GATHER_F64
+#undef TGI_GATHER_MASK
 #ifdef __clang__
 #define TGI_GATHER_F32 __builtin_ia32_gatherd_ps256
 #define TGI_GATHER_F64 __builtin_ia32_gatherd_pd256
+#define TGI_GATHER_MASK(type) unsigned type
 #else
 #define TGI_GATHER_F32 __builtin_ia32_gathersiv8sf
 #define TGI_GATHER_F64 __builtin_ia32_gathersiv4df
+#define TGI_GATHER_MASK(type) type
 #endif
 
 /* Along a dim: the indices, their weights and the derivatives of these by the coordinate. */
@@ -58278,7 +58285,7 @@ typedef struct {
     tgi_real weight[4][TGI_SAMPLE_BLOCK], slope[4][TGI_SAMPLE_BLOCK];
 } TGI_T(sample_dim);
 
-/* A block of n places: u, their coordinates by dim, and the taps, of which each has `taps`, `each` along a dim.  part:
+/* A block of n places: u, where they lie by dim, and the taps, of which each has `taps`, `each` along a dim.  part:
    numbers by tap; inside, inside_at [m]: which of them are inside, and the elements that they belong to. */
 typedef struct {
     int n, each, taps, m;
@@ -58307,12 +58314,12 @@ static void TGI_T(sample_inside)(const tgi_sampling *s, int64_t size, double *u,
     else if (slope) TGI_T(sample_padded)(TGI_SAMPLE_ZEROS, corners, size, u, slope);
 }
 
-/* at = whole, as indices: -1 outside. */
-static void TGI_T(sample_indices)(const double *whole, int64_t size, int32_t *at)
+/* at = the whole numbers next to u, as indices: -1 outside. */
+static void TGI_T(sample_indices)(const double *u, int64_t size, int32_t *at)
 {
     const double end = (double)size;
     for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) {
-        const double below = whole[p] < end ? whole[p] : -1;
+        const double whole = rint(u[p]), below = whole < end ? whole : -1;
         at[p] = (int32_t)(below >= 0 ? below : -1);
     }
 }
@@ -58353,17 +58360,15 @@ static void TGI_T(sample_cubic)(const tgi_sampling *s, const double *u, int64_t 
     }
 }
 
-/* What the coordinates take along dim d: tgi_sample_tap_of, of all places at once.  slopes: with derivatives. */
+/* What the places take along dim d: tgi_sample_tap_of, of all places at once.  slopes: with derivatives. */
 static void TGI_T(sample_along)(const tgi_sampling *s, int d, bool slopes, TGI_T(sample_work) *work)
 {
     const int64_t size = s->size[d];
-    const double shift = s->align_corners ? 0 : -0.5, scale = (double)(s->align_corners ? size - 1 : size) / 2;
+    const double scale = (double)(s->align_corners ? size - 1 : size) / 2;
     double *const u = work->u[2 - d], slope[TGI_SAMPLE_BLOCK];
     TGI_T(sample_dim) *const dim = &work->dim[d];
-    for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) u[p] = (u[p] + 1) * scale + shift;
     if (s->mode != TGI_SAMPLE_CUBIC) TGI_T(sample_inside)(s, size, u, slopes ? slope : NULL);
     if (s->mode == TGI_SAMPLE_NEAREST) {
-        for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) u[p] = rint(u[p]);
         TGI_T(sample_indices)(u, size, dim->at[0]);
     } else if (s->mode == TGI_SAMPLE_LINEAR) {
         TGI_T(sample_linear)(u, slope, size, scale, slopes, dim);
@@ -58389,13 +58394,17 @@ static void TGI_T(sample_pairs)(const int32_t *row, const tgi_real *of_row, int6
     for (int p = 0; p < TGI_SAMPLE_BLOCK; ++p) weight[p] = at[p] < 0 ? 0 : of_row[p] * of_column[p];
 }
 
-/* u = the coordinates of n places; those that are missing in the block are made 0. */
-TGI_ALWAYS_INLINE void TGI_T(sample_coordinates)(const tgi_real *grid, const int dims, TGI_T(sample_work) *work)
+/* u = where the coordinates of n places lie along each dim; those that are missing in the block are made 0. */
+TGI_ALWAYS_INLINE void TGI_T(sample_coordinates)(const tgi_sampling *s, const tgi_real *grid, const int dims,
+                                                 TGI_T(sample_work) *work)
 {
+    const double shift = s->align_corners ? 0 : -0.5;
+    double scale[3];
+    for (int d = 0; d < dims; ++d) scale[d] = (double)(s->align_corners ? s->size[2 - d] - 1 : s->size[2 - d]) / 2;
     TGI_INDEPENDENT
     for (int p = 0; p < work->n; ++p) {
         TGI_UNROLL
-        for (int d = 0; d < dims; ++d) work->u[d][p] = (double)grid[p * dims + d];
+        for (int d = 0; d < dims; ++d) work->u[d][p] = ((double)grid[p * dims + d] + 1) * scale[d] + shift;
     }
     for (int d = 0; d < dims; ++d)
         for (int p = work->n; p < TGI_SAMPLE_BLOCK; ++p) work->u[d][p] = 0;
@@ -58413,8 +58422,8 @@ static void TGI_T(sample_find)(const tgi_sampling *s, int64_t image, int64_t pla
     work->n = (int)tgi_at_most(end - place, TGI_SAMPLE_BLOCK);
     work->each = each;
     work->taps = 0;
-    if (s->dims == 2) TGI_T(sample_coordinates)(grid, 2, work);
-    else TGI_T(sample_coordinates)(grid, 3, work);
+    if (s->dims == 2) TGI_T(sample_coordinates)(s, grid, 2, work);
+    else TGI_T(sample_coordinates)(s, grid, 3, work);
     for (int d = 3 - s->dims; d < 3; ++d) TGI_T(sample_along)(s, d, slopes, work);
     for (int i = 0; i < (s->dims == 3 ? each : 1); ++i) {
         for (int j = 0; j < each; ++j) {
@@ -58440,20 +58449,24 @@ static void TGI_T(sample_find)(const tgi_sampling *s, int64_t image, int64_t pla
 TGI_ALWAYS_INLINE tgi_vector TGI_T(sample_elements)(const tgi_real *x, const int32_t *at)
 {
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
-#ifdef TGI_AGAIN
+#ifdef TGI_GATHERS
     typedef int32_t indices __attribute__((__vector_size__(LANES * 4)));
     indices index;
     memcpy(&index, at, sizeof index);
 #endif
-#if defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE) && defined(TGI_LIGHT_AS_AVX2)
+#if defined(TGI_GATHERS) && defined(TGI_TABLES) && !defined(TGI_SECOND_TYPE) /* AVX-512 */
     const tgi_vector zero = {0};
     const unsigned outside = (unsigned)__builtin_ia32_cvtd2mask512(index);
-    return (tgi_vector)__builtin_ia32_gathersiv16sf(zero, x, index, (unsigned short)~outside, 4);
-#elif defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
+    return (tgi_vector)__builtin_ia32_gathersiv16sf(zero, x, index, (TGI_GATHER_MASK(short))~outside, 4);
+#elif defined(TGI_GATHERS) && defined(TGI_TABLES)
+    const tgi_vector zero = {0};
+    const unsigned outside = (unsigned)__builtin_ia32_cvtd2mask256(index);
+    return (tgi_vector)__builtin_ia32_gathersiv8df(zero, x, index, (TGI_GATHER_MASK(char))~outside, 8);
+#elif defined(TGI_GATHERS) && !defined(TGI_SECOND_TYPE)
     typedef float floats __attribute__((__vector_size__(32)));
     const floats zero = {0};
     return (tgi_vector)TGI_GATHER_F32(zero, x, index, (floats)~index, 4);
-#elif defined(TGI_AGAIN)
+#elif defined(TGI_GATHERS)
     typedef double doubles __attribute__((__vector_size__(32)));
     typedef int64_t wide __attribute__((__vector_size__(32)));
     const doubles zero = {0};
@@ -58620,7 +58633,6 @@ static void TGI_T(sample_to_x)(const tgi_sample_part *part, void *work_)
 static const tgi_sample_loops TGI_T(sample_loops) = {sizeof(TGI_T(sample_work)), TGI_T(sample_forward),
                                                      TGI_T(sample_to_x), TGI_T(sample_to_grid)};
 TGI_LOOPS_END
-#endif
 
 /* ======== @@SIMD_FFT ==============================================================================================
 
@@ -59356,7 +59368,7 @@ TGI_LOOPS_END
 #define TGI_F64(name) TGI_V(name##_f64)
 #define TGI_FOURIER_F64 &TGI_V(fourier_f64)
 #define TGI_WINDOWS_F64 &TGI_LIGHT(windows_f64)
-#define TGI_SAMPLE_F64 &TGI_LIGHT(sample_loops_f64)
+#define TGI_SAMPLE_F64 &TGI_V(sample_loops_f64)
 #else
 #define TGI_F64_ROW(name) NULL
 #define TGI_F64(name) NULL
