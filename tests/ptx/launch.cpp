@@ -156,6 +156,9 @@ static const Rounding roundings[] = {
     {"tgi_hopper_", 'f', true, 24},
     {"tgi_fourier_", ' ', true, 2},
     {"tgi_lstm_", ' ', true, 4},
+    {"tgi_sample_", ' ', true, 32},
+    {"tgi_add_segments<tgi_places_taps<", ' ', true, 2}, /* of weights times gradients */
+    {"tgi_ctc_", ' ', true, 16},
 };
 
 /* What the two have written to an allocation. */
