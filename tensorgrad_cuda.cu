@@ -6538,13 +6538,17 @@ template <int left> __device__ inline void tgi_copy_async_wait(void)
    multiple of all tiles. */
 enum { TGI_FLASH_TILE_BYTES = 8192, TGI_FLASH_COPY = 16, TGI_FLASH_SUMS = 128 };
 
-/* Sizes by dtype and width D, 64 or 128: narrower rows are filled with zeros in shared memory. */
-template <int dtype, int D> struct tgi_flash_sizes {
+/* Sizes by dtype and width D, 64 or 128: narrower rows are filled with zeros in shared memory.  A warp has 16 rows, or
+   two parts of 16: then what it loads of the columns serves two products.  Forward, for 64 columns and D = 64, 32 rows
+   take 128 products and load 8 times from q, 16 times from k and 16 from v.  16 rows take 64 and load 36 times, which
+   keeps a multiprocessor busy for longer than the products do.  For more than this case the registers of a thread are
+   not enough. */
+template <int dtype, int D, int parts = 1> struct tgi_flash_sizes {
     typedef typename tgi_stored<dtype>::type element;
     enum {
-        WARPS = 16 / (int)sizeof(element),
+        WARPS = 16 / (int)sizeof(element) / parts,
         THREADS = 32 * WARPS,
-        ROWS = 16 * WARPS,
+        ROWS = 16 * WARPS * parts,
         COLUMNS = TGI_FLASH_TILE_BYTES / (D * (int)sizeof(element)),
         EACH = TGI_FLASH_COPY / (int)sizeof(element), /* elements of one copy */
         COPIES = D / EACH,                            /* of a row */
@@ -6562,13 +6566,18 @@ typedef struct {
     int64_t row, col, batch[TG_MAX_DIMS];
 } tgi_flash_operand;
 
-/* tgi_attention for kernels.  sums [heads, sums_row]: for each query lse in base 2 and d, in scratch memory. */
+/* tgi_attention for kernels.  sums [heads, sums_row]: for each query lse in base 2 and d, in scratch memory.
+
+   2^x stands for exp: products q k^T times `factor` are scores in base 2.  The product is rounded once with what is
+   subtracted from the score in the exponent.  Where a mask is added, or where the largest product has not the largest
+   score because scale is not above 0, the scores are computed first, and factor is 1. */
 typedef struct {
     int ndim;
     bool is_causal, is_bool; /* is_bool: the mask's dtype, else that of q */
+    bool scores_first;
     int dim[TG_MAX_DIMS], heads;
     int queries, keys, width, value_width, sums_row;
-    float scale;
+    float scale, factor;
     tgi_flash_operand y, lse, q, k, v, mask, g, dq, dk, dv;
     float2 *sums;
 } tgi_flash_job;
@@ -6614,42 +6623,62 @@ template <int dtype, int D> __device__ inline int tgi_flash_place(int row, int c
     return row * D + (copy ^ (row & 7)) * tgi_flash_sizes<dtype, D>::EACH;
 }
 
-/* Elements [row, column], [row, column + 1], .. of x, with zeros from column `width` on. */
+/* Up to `each` elements of a row, the first one at `at`, with zeros behind `count` of them. */
 template <int dtype, int each, class T>
-__device__ inline tgi_pack<dtype, each> tgi_flash_pack_at(const tgi_flash_matrix<T> &x, int row, int column, int width)
+__device__ inline tgi_pack<dtype, each> tgi_flash_pack_at(const T *at, const tgi_flash_matrix<T> &x, int count)
 {
-    const T *const at = x.data + row * x.row + column * x.col;
     tgi_pack<dtype, each> p;
     if (x.packs) return tgi_load_pack<tgi_pack<dtype, each>>(at);
 #pragma unroll
-    for (int e = 0; e < each; ++e) p.x[e] = column + e < width ? at[e * x.col] : (T)0;
+    for (int e = 0; e < each; ++e) p.x[e] = e < count ? at[e * x.col] : (T)0;
     return p;
 }
 
-/* Begins to load rows [first, first + rows) of x [limit, width], with zeros beyond these.  All threads call it. */
-template <int dtype, int D, int rows, class T>
-__device__ inline void tgi_flash_load(T *tile, const tgi_flash_matrix<T> &x, int first, int limit, int width)
-{
-    typedef tgi_flash_sizes<dtype, D> sizes;
+/* The rows of x [limit, width], of which a block loads tiles one after the other.  A thread copies to the same places
+   of each tile, so that from one tile to the next only its address in x moves. */
+template <int dtype, int D, int parts = 1> struct tgi_flash_rows {
+    typedef tgi_flash_sizes<dtype, D, parts> sizes;
+    typedef typename sizes::element T;
     typedef tgi_pack<dtype, sizes::EACH> pack;
-    const int r = (int)threadIdx.x / sizes::COPIES, copy = (int)threadIdx.x % sizes::COPIES;
-    const int column = copy * sizes::EACH;
-    if (x.packs) {
+    enum { STEP = sizes::THREADS / sizes::COPIES }; /* rows that the block copies at once */
+    tgi_flash_matrix<T> x;
+    const T *from; /* what this thread copies next */
+    int left, width; /* left: the rows that x has there; none where it has no column */
+
+    __device__ void begin(const tgi_flash_matrix<T> &matrix, int first, int limit, int columns)
+    {
+        const int r = (int)(threadIdx.x / sizes::COPIES), column = (int)(threadIdx.x % sizes::COPIES) * sizes::EACH;
+        x = matrix;
+        from = x.data + (first + r) * x.row + column * x.col;
+        left = column < columns ? limit - first - r : 0;
+        width = columns;
+    }
+
+    /* Begins to load the next tile, with zeros where x has no element.  All threads call it.  Of rows that are wider
+       than D, each part of D columns is a tile of its own. */
+    template <int rows, int tiles = 1> __device__ void load(T *tile)
+    {
+        const int r = (int)(threadIdx.x / sizes::COPIES), copy = (int)(threadIdx.x % sizes::COPIES);
+        const int place = tgi_flash_place<dtype, D>(r, copy), count = width - copy * sizes::EACH;
 #pragma unroll
-        for (int i = 0; i < rows; i += sizes::THREADS / sizes::COPIES) {
-            const bool inside = first + r + i < limit && column < width;
-            tgi_copy_async(tile + tgi_flash_place<dtype, D>(r + i, copy),
-                           inside ? x.data + (first + r + i) * x.row + column : x.data, inside);
+        for (int i = 0; i < rows && x.packs; i += STEP, from += STEP * x.row) {
+            const int to = STEP % 8 ? tgi_flash_place<dtype, D>(r + i, copy) : place + i * D; /* the same, mostly */
+#pragma unroll
+            for (int n = 0; n < tiles; ++n)
+                tgi_copy_async(tile + n * rows * D + to, from + n * D, i < left && (n == 0 || n * D < count));
         }
-        return;
-    }
 #pragma unroll 1
-    for (int i = r; i < rows; i += sizes::THREADS / sizes::COPIES) {
-        const bool inside = first + i < limit && column < width;
-        const pack p = inside ? tgi_flash_pack_at<dtype, sizes::EACH>(x, first + i, column, width) : pack();
-        tgi_store_pack(tile + tgi_flash_place<dtype, D>(i, copy), p);
+        for (int i = 0; i < rows * tiles && !x.packs; i += STEP) {
+            const int n = i / rows, more = i % rows;
+            const bool inside = more < left && n * D < count;
+            const T *const at = from + more * x.row + n * D * x.col;
+            const pack p = inside ? tgi_flash_pack_at<dtype, sizes::EACH>(at, x, count - n * D) : pack();
+            tgi_store_pack(tile + n * rows * D + tgi_flash_place<dtype, D>(r + more, copy), p);
+        }
+        if (!x.packs) from += rows * x.row;
+        left -= rows;
     }
-}
+};
 
 /* ---- the products of a warp ----
 
@@ -6659,40 +6688,53 @@ template <int dtype, int D> struct tgi_flash_products {
     enum { BF16 = dtype == TG_BF16, COLUMNS = tgi_flash_sizes<dtype, D>::COLUMNS };
     typedef uint16_t T;
 
-    /* s [16, COLUMNS] = a [16, D] times b [COLUMNS, D] transposed */
-    __device__ static void scores(float (&s)[COLUMNS / 8][4], const T *a, const T *b)
+    /* Copies 2 k and 2 k + 1 of a row are in the place of copies 0 and 1, but for the bits of 16 k: two copies are 16
+       elements.  So a lane computes its place in the first two columns of matrices, and not in each. */
+
+    /* s [parts, 16, COLUMNS] = a [parts, 16, D] times b [COLUMNS, D] transposed */
+    template <int parts> __device__ static void scores(float (&s)[parts][COLUMNS / 8][4], const T *a, const T *b)
     {
-        const int lane = (int)threadIdx.x % 32;
+        const int lane = (int)(threadIdx.x % 32);
+        const int of_a = tgi_flash_place<dtype, D>(lane % 16, lane / 16);
+        const int of_b = tgi_flash_place<dtype, D>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll 4
         for (int k = 0; k < D / 16; ++k) {
-            uint32_t x[4], y[4];
-            tgi_load_matrices(x, a + tgi_flash_place<dtype, D>(lane % 16, 2 * k + lane / 16));
+            uint32_t x[parts][4], y[4];
+#pragma unroll
+            for (int m = 0; m < parts; ++m) tgi_load_matrices(x[m], a + (of_a ^ 16 * k) + 16 * m * D);
 #pragma unroll
             for (int n = 0; n < COLUMNS / 16; ++n) {
-                const int column = 16 * n + lane / 16 * 8 + lane % 8;
-                tgi_load_matrices(y, b + tgi_flash_place<dtype, D>(column, 2 * k + lane / 8 % 2));
-                tgi_mma_16816<BF16>(s[2 * n], x, y[0], y[1]);
-                tgi_mma_16816<BF16>(s[2 * n + 1], x, y[2], y[3]);
+                tgi_load_matrices(y, b + (of_b ^ 16 * k) + 16 * n * D);
+#pragma unroll
+                for (int m = 0; m < parts; ++m) {
+                    tgi_mma_16816<BF16>(s[m][2 * n], x[m], y[0], y[1]);
+                    tgi_mma_16816<BF16>(s[m][2 * n + 1], x[m], y[2], y[3]);
+                }
             }
         }
     }
 
-    /* sum [16, D] += p [16, COLUMNS], rounded, times b [COLUMNS, D] */
-    __device__ static void add(float (&sum)[D / 8][4], const float (&p)[COLUMNS / 8][4], const T *b)
+    /* sum [parts, 16, D] += p [parts, 16, COLUMNS], rounded, times b [COLUMNS, D] */
+    template <int parts>
+    __device__ static void add(float (&sum)[parts][D / 8][4], const float (&p)[parts][COLUMNS / 8][4], const T *b)
     {
-        const int lane = (int)threadIdx.x % 32;
+        const int lane = (int)(threadIdx.x % 32), of_b = tgi_flash_place<dtype, D>(lane % 16, lane / 16);
 #pragma unroll
         for (int k = 0; k < COLUMNS / 16; ++k) {
-            const float(&left)[4] = p[2 * k], (&right)[4] = p[2 * k + 1];
-            const uint32_t x[4] = {tgi_two_halves<BF16>(left[0], left[1]), tgi_two_halves<BF16>(left[2], left[3]),
-                                   tgi_two_halves<BF16>(right[0], right[1]), tgi_two_halves<BF16>(right[2], right[3])};
-            uint32_t y[4];
+            uint32_t x[parts][4], y[4];
+#pragma unroll
+            for (int i = 0; i < 4 * parts; ++i) {
+                const float(&two)[4] = p[i / 4][2 * k + i % 4 / 2];
+                x[i / 4][i % 4] = tgi_two_halves<BF16>(two[i % 2 * 2], two[i % 2 * 2 + 1]);
+            }
 #pragma unroll
             for (int n = 0; n < D / 16; ++n) {
-                tgi_load_matrices_transposed(y,
-                                             b + tgi_flash_place<dtype, D>(16 * k + lane % 16, 2 * n + lane / 16));
-                tgi_mma_16816<BF16>(sum[2 * n], x, y[0], y[1]);
-                tgi_mma_16816<BF16>(sum[2 * n + 1], x, y[2], y[3]);
+                tgi_load_matrices_transposed(y, b + (of_b ^ 16 * n) + 16 * k * D);
+#pragma unroll
+                for (int m = 0; m < parts; ++m) {
+                    tgi_mma_16816<BF16>(sum[m][2 * n], x[m], y[0], y[1]);
+                    tgi_mma_16816<BF16>(sum[m][2 * n + 1], x[m], y[2], y[3]);
+                }
             }
         }
     }
@@ -6710,9 +6752,10 @@ template <int D> struct tgi_flash_products<TG_F32, D> {
         return tgi_load_pack<pack>(tile + tgi_flash_place<TG_F32, D>(row, copy));
     }
 
-    __device__ static void scores(float (&s)[COLUMNS / 8][4], const float *a, const float *b)
+    __device__ static void scores(float (&all)[1][COLUMNS / 8][4], const float *a, const float *b)
     {
-        const int group = (int)threadIdx.x % 32 / 4, column = (int)threadIdx.x % 4 * 2;
+        float(&s)[COLUMNS / 8][4] = all[0];
+        const int group = (int)(threadIdx.x % 32) / 4, column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll 128 / D
         for (int k = 0; k < D / 4; ++k) {
             const pack x[2] = {load(a, group, k), load(a, group + 8, k)};
@@ -6726,9 +6769,10 @@ template <int D> struct tgi_flash_products<TG_F32, D> {
     }
 
     /* The lanes of a row hold a pair of columns each, which they show to the others. */
-    __device__ static void add(float (&sum)[D / 8][4], float (&p)[COLUMNS / 8][4], const float *b)
+    __device__ static void add(float (&sums)[1][D / 8][4], float (&of)[1][COLUMNS / 8][4], const float *b)
     {
-        const int lane = (int)threadIdx.x % 32, column = lane % 4 * 2;
+        float(&sum)[D / 8][4] = sums[0], (&p)[COLUMNS / 8][4] = of[0];
+        const int lane = (int)(threadIdx.x % 32), column = lane % 4 * 2;
 #pragma unroll 1
         for (int tile = 0; tile < COLUMNS; tile += 8) {
 #pragma unroll 1
@@ -6763,7 +6807,7 @@ __device__ inline void tgi_flash_store(const tgi_flash_matrix<T> &to, const floa
 {
     typedef tgi_flash_sizes<dtype, D> sizes;
     typedef tgi_pack<dtype, sizes::EACH> pack;
-    const int lane = (int)threadIdx.x % 32;
+    const int lane = (int)(threadIdx.x % 32);
     __syncwarp(); /* other lanes may still load from the tile */
 #pragma unroll
     for (int i = 0; i < D / 4; ++i) {
@@ -6791,39 +6835,45 @@ __device__ inline void tgi_flash_store(const tgi_flash_matrix<T> &to, const floa
 
 /* ---- what is hidden ---- */
 
-/* Whether one of 16 rows sees one of `columns` columns.  In `transposed` scores the rows are keys. */
+/* Whether one of `rows` rows sees one of `columns` columns.  In `transposed` scores the rows are keys. */
 template <bool transposed>
-__device__ inline bool tgi_flash_sees(const tgi_flash_job &job, int row, int column, int columns)
+__device__ inline bool tgi_flash_sees(const tgi_flash_job &job, int row, int rows, int column, int columns)
 {
     if (row >= (transposed ? job.keys : job.queries)) return false;
-    return !job.is_causal || (transposed ? row < column + columns : column < row + 16);
+    return !job.is_causal || (transposed ? row < column + columns : column < row + rows);
 }
 
-/* Multiplies products q k^T by scale and adds the mask, in base 2; what is hidden becomes -inf.  The scores' first row
-   and column are `row` and `column`; the mask's strides are from row to row and from column to column of the scores. */
+/* What is hidden because of its place becomes -inf, of the scores whose first row and column these are.  Whether there
+   may be such scores in this warp's tile. */
+template <bool transposed, int columns>
+__device__ inline bool tgi_flash_hide(float (&s)[columns / 8][4], const tgi_flash_job &job, int row, int column)
+{
+    const int lane = (int)(threadIdx.x % 32), r0 = row + lane / 4, c0 = column + lane % 4 * 2;
+    const int rows = transposed ? job.keys : job.queries, others = transposed ? job.queries : job.keys;
+    const bool inside = row + 16 <= rows && column + columns <= others;
+    const bool causal_ends = transposed ? row + 15 <= column : column + columns <= row + 1;
+    if (inside && (!job.is_causal || causal_ends)) return false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) { /* row r0 + 8 r sees columns [from, to) */
+        const int at = r0 + 8 * r, from = transposed && job.is_causal ? at : 0;
+        const int to = at >= rows ? 0 : !transposed && job.is_causal ? min(at + 1, others) : others;
+#pragma unroll
+        for (int i = 0; i < columns / 4; ++i) {
+            const int c = c0 + i / 2 * 8 + i % 2;
+            if (c < from || c >= to) s[i / 2][2 * r + i % 2] = -INFINITY;
+        }
+    }
+    return true;
+}
+
+/* Products become scores in base 2, with the mask; what it hides becomes -inf.  The mask's strides are from row to row
+   and from column to column of the scores.  What is hidden already stays so, and its place in the mask is not read: it
+   may be outside of the matrix. */
 template <int dtype, bool transposed, int columns>
 __device__ inline void tgi_flash_mask(float (&s)[columns / 8][4], const tgi_flash_job &job,
                                       const tgi_flash_matrix<const uint8_t> &mask, int row, int column)
 {
-    const int lane = (int)threadIdx.x % 32, r0 = row + lane / 4, c0 = column + lane % 4 * 2;
-    const int rows = transposed ? job.keys : job.queries, others = transposed ? job.queries : job.keys;
-    const bool inside = row + 16 <= rows && column + columns <= others;
-    const bool causal_ends = transposed ? row + 15 <= column : column + columns <= row + 1;
-#pragma unroll
-    for (int i = 0; i < columns / 2; ++i) s[i / 4][i % 4] *= job.scale * TGI_LOG2_E; /* 2^x stands for exp */
-    if (!inside || (job.is_causal && !causal_ends)) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) { /* row r0 + 8 r sees columns [from, to) */
-            const int at = r0 + 8 * r, from = transposed && job.is_causal ? at : 0;
-            const int to = at >= rows ? 0 : !transposed && job.is_causal ? min(at + 1, others) : others;
-#pragma unroll
-            for (int i = 0; i < columns / 4; ++i) {
-                const int c = c0 + i / 2 * 8 + i % 2;
-                if (c < from || c >= to) s[i / 2][2 * r + i % 2] = -INFINITY;
-            }
-        }
-    }
-    if (!mask.data) return;
+    const int lane = (int)(threadIdx.x % 32), r0 = row + lane / 4, c0 = column + lane % 4 * 2;
     const int64_t down = transposed ? mask.col : mask.row, across = transposed ? mask.row : mask.col;
     const uint8_t *at = mask.data + r0 * down + c0 * across;
 #pragma unroll
@@ -6831,59 +6881,42 @@ __device__ inline void tgi_flash_mask(float (&s)[columns / 8][4], const tgi_flas
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const uint8_t *const m = at + (i / 2 ? 8 * down : 0) + (i % 2 ? across : 0);
-            if (s[n][i] == -INFINITY) continue; /* so the mask is not read outside of its matrix, either */
-            if (!job.is_bool)
-                s[n][i] += tgi_load_as<float>((tg_dtype)dtype, m) * TGI_LOG2_E;
-            else if (*m == 0)
-                s[n][i] = -INFINITY;
+            const bool reads = mask.data && s[n][i] != -INFINITY;
+            float more = 0;
+            if (reads && job.is_bool) more = *m ? 0 : -INFINITY;
+            if (reads && !job.is_bool) more = tgi_load_as<float>((tg_dtype)dtype, m) * TGI_LOG2_E;
+            s[n][i] = s[n][i] == -INFINITY ? s[n][i] : s[n][i] * (job.scale * TGI_LOG2_E) + more;
         }
     }
 }
 
 /* ---- forward ---- */
 
-/* Replaces scores s of two rows by p = 2^(s - largest), and brings sum and y of the tiles before to the new largest
-   score.  Each lane sums its own columns only. */
+/* Replaces s of two rows, which times factor are scores, by p = 2^(score - largest), and brings sum and y of the tiles
+   before to the new largest score.  Each lane sums its own columns only. */
 template <int columns, int tiles>
 __device__ inline void tgi_flash_softmax(float (&s)[columns][4], float (&y)[tiles][4], float (&largest)[2],
-                                         float (&sum)[2])
+                                         float (&sum)[2], float factor)
 {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        float now = largest[r];
+        float now = s[0][2 * r];
 #pragma unroll
-        for (int i = 0; i < 2 * columns; ++i) now = fmaxf(now, s[i / 2][2 * r + i % 2]);
+        for (int i = 1; i < 2 * columns; ++i) now = fmaxf(now, s[i / 2][2 * r + i % 2]);
         now = fmaxf(now, __shfl_xor_sync(TGI_FULL_MASK, now, 1)); /* the four lanes of a row */
         now = fmaxf(now, __shfl_xor_sync(TGI_FULL_MASK, now, 2));
+        now = fmaxf(now * factor, largest[r]);
         const float shift = now > -INFINITY ? now : 0, before = tgi_exp2(largest[r] - shift);
         largest[r] = now;
         sum[r] *= before;
 #pragma unroll
         for (int i = 0; i < 2 * columns; ++i) {
             float &x = s[i / 2][2 * r + i % 2];
-            x = tgi_exp2(x - shift);
+            x = tgi_exp2(fmaf(x, factor, -shift));
             sum[r] += x;
         }
 #pragma unroll
         for (int i = 0; i < 2 * tiles; ++i) y[i / 2][2 * r + i % 2] *= before;
-    }
-}
-
-/* Stores lse of the 16 rows of a warp; the lanes' sums become what their rows of y are multiplied by. */
-__device__ inline void tgi_flash_store_lse(const tgi_flash_job &job, const tgi_flash_head &head, int row,
-                                           const float (&largest)[2], float (&sum)[2])
-{
-    const int lane = (int)threadIdx.x % 32;
-    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        const int query = row + lane / 4 + 8 * r;
-        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 1);
-        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 2);
-        const bool blind = sum[r] == 0; /* the mask hides all keys */
-        if (lane % 4 == 0 && query < job.queries)
-            lse.data[query * lse.row] = blind ? INFINITY : (largest[r] + log2f(sum[r])) / TGI_LOG2_E;
-        sum[r] = blind ? 0 : 1 / sum[r];
     }
 }
 
@@ -6904,50 +6937,80 @@ __device__ inline tgi_flash_block tgi_flash_block_of(const tgi_flash_job &job, i
     return {(int)blockIdx.x / tiles, first, begin, (seen + columns - 1) / columns};
 }
 
+/* Stores lse of a lane's two rows, from their largest scores and sums of p.  sum becomes what y is multiplied by. */
+__device__ inline void tgi_flash_store_lse(const tgi_flash_job &job, const tgi_flash_head &head, int row,
+                                           const float (&largest)[2], float (&sum)[2])
+{
+    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
+    const int lane = (int)(threadIdx.x % 32);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int query = row + lane / 4 + 8 * r;
+        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 1);
+        sum[r] += __shfl_xor_sync(TGI_FULL_MASK, sum[r], 2);
+        const bool blind = sum[r] == 0; /* the mask hides all keys */
+        if (lane % 4 == 0 && query < job.queries)
+            lse.data[query * lse.row] = blind ? INFINITY : (largest[r] + log2f(sum[r])) / TGI_LOG2_E;
+        sum[r] = blind ? 0 : 1 / sum[r];
+    }
+}
+
 /* y and lse: a block for each tile of queries of each head, those that see most keys first. */
-template <int dtype, int D>
-static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 128 / D)
+template <int dtype, int D, int parts>
+static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D, parts>::THREADS, 128 / D)
     tgi_flash_forward(const tgi_flash_job job)
 {
-    typedef tgi_flash_sizes<dtype, D> sizes;
+    typedef tgi_flash_sizes<dtype, D, parts> sizes;
     typedef tgi_flash_products<dtype, D> products;
     typedef typename sizes::element T;
     enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
     TGI_DYNAMIC_SHARED(T, shared); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
-    const int warp = (int)threadIdx.x / 32;
+    const int warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
-    const int first = block.first, row = first + 16 * warp;
+    const int first = block.first, row = first + 16 * parts * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
-    const tgi_flash_matrix<T> k = tgi_flash_matrix_of<T>(job.k, head), v = tgi_flash_matrix_of<T>(job.v, head);
+    tgi_flash_rows<dtype, D, parts> q, k, v;
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
-    T *const own = shared + 16 * warp * D, *const stages = shared + ROWS * D;
-    float y[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    T *const own = shared + 16 * parts * warp * D, *const stages = shared + ROWS * D;
+    float y[parts][D / 8][4] = {}, largest[parts][2], sum[parts][2] = {};
+#pragma unroll
+    for (int i = 0; i < 2 * parts; ++i) largest[i / 2][i % 2] = -INFINITY;
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) tgi_flash_load<dtype, D, COLUMNS>(to, k, j * COLUMNS, job.keys, job.width);
-        if (j < block.end) tgi_flash_load<dtype, D, COLUMNS>(to + TILE, v, j * COLUMNS, job.keys, job.value_width);
+        if (j < block.end) k.template load<COLUMNS>(to), v.template load<COLUMNS>(to + TILE);
         tgi_copy_async_commit();
     };
-    tgi_flash_load<dtype, D, ROWS>(shared, tgi_flash_matrix_of<T>(job.q, head), first, job.queries, job.width);
+    q.begin(tgi_flash_matrix_of<T>(job.q, head), first, job.queries, job.width);
+    k.begin(tgi_flash_matrix_of<T>(job.k, head), 0, job.keys, job.width);
+    v.begin(tgi_flash_matrix_of<T>(job.v, head), 0, job.keys, job.value_width);
+    q.template load<ROWS>(shared);
     for (int j = -1; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
         load(j + 1);
         if (j < 0) continue;      /* the first turn only loads */
         tgi_copy_async_wait<1>(); /* this tile has arrived, the next one need not have */
         __syncthreads();
-        if (tgi_flash_sees<false>(job, row, j * COLUMNS, COLUMNS)) {
-            float s[COLUMNS / 8][4] = {};
+        if (tgi_flash_sees<false>(job, row, 16 * parts, j * COLUMNS, COLUMNS)) {
+            float s[parts][COLUMNS / 8][4] = {};
             products::scores(s, own, tile);
-            tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
-            tgi_flash_softmax(s, y, largest, sum);
+#pragma unroll
+            for (int m = 0; m < parts; ++m) {
+                tgi_flash_hide<false, COLUMNS>(s[m], job, row + 16 * m, j * COLUMNS);
+                if (job.scores_first) tgi_flash_mask<dtype, false, COLUMNS>(s[m], job, mask, row + 16 * m, j * COLUMNS);
+                tgi_flash_softmax(s[m], y[m], largest[m], sum[m], job.factor);
+            }
             products::add(y, s, tile + TILE);
         }
         __syncthreads();
     }
 
-    tgi_flash_store_lse(job, head, row, largest, sum);
-    tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.y, head), y, sum, own, row, job.queries, job.value_width);
+#pragma unroll
+    for (int m = 0; m < parts; ++m) {
+        tgi_flash_store_lse(job, head, row + 16 * m, largest[m], sum[m]);
+        tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.y, head), y[m], sum[m], own + 16 * m * D, row + 16 * m,
+                                  job.queries, job.value_width);
+    }
 }
 
 /* ---- Hopper: products of four warps, and the forward kernel with them ----
@@ -7062,22 +7125,12 @@ template <int dtype, int D> struct tgi_hopper_products {
         return *(float(*)[8][4])sum[8 * half];
     }
 
-    /* tgi_flash_load of both halves. */
-    template <int rows>
-    __device__ static void load(T *tile, tgi_flash_matrix<T> x, int first, int limit, int width)
-    {
-#pragma unroll
-        for (int h = 0; h < HALVES; ++h) {
-            tgi_flash_load<dtype, TGI_HOPPER_HALF, rows>(tile + h * rows * TGI_HOPPER_HALF, x, first, limit,
-                                                         width - h * TGI_HOPPER_HALF);
-            x.data += TGI_HOPPER_HALF * x.col;
-        }
-    }
+    typedef tgi_flash_rows<dtype, TGI_HOPPER_HALF> rows_of; /* of which load<rows, HALVES> loads both halves */
 
     /* A warp's fragments of q [16, D], which stay in registers from the first tile of keys to the last. */
     __device__ static void load_rows(uint32_t (&q)[D / 16][4], const T *own)
     {
-        const int lane = (int)threadIdx.x % 32;
+        const int lane = (int)(threadIdx.x % 32);
 #pragma unroll
         for (int k = 0; k < D / 16; ++k) {
             const int copy = 2 * (k % 4) + lane / 16;
@@ -7138,7 +7191,7 @@ template <int dtype, int D> struct tgi_hopper_products {
     __device__ static void store(tgi_flash_matrix<T> to, float (&x)[D / 8][4], const float (&scale)[2], T *tile,
                                  int row, int limit, int width)
     {
-        T *const own = tile + (int)threadIdx.x / 32 * (16 * TGI_HOPPER_HALF);
+        T *const own = tile + (int)(threadIdx.x / 32) * (16 * TGI_HOPPER_HALF);
 #pragma unroll
         for (int h = 0; h < HALVES; ++h) {
             tgi_flash_store<dtype, TGI_HOPPER_HALF>(to, half_of(x, h), scale, own + h * OWN_HALF, row, limit,
@@ -7170,25 +7223,27 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
 #if TGI_HOPPER
     typedef tgi_hopper_products<dtype, D> products;
     typedef uint16_t T;
-    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALF = TGI_HOPPER_HALF };
+    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALVES = products::HALVES };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
-    const int warp = (int)threadIdx.x / 32;
+    const int warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
     const int row = block.first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
-    const tgi_flash_matrix<T> k = tgi_flash_matrix_of<T>(job.k, head), v = tgi_flash_matrix_of<T>(job.v, head);
+    typename products::rows_of of_q, k, v;
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
-    T *const own = tiles + 16 * warp * HALF, *const stages = tiles + ROWS * D;
+    T *const own = tiles + 16 * warp * TGI_HOPPER_HALF, *const stages = tiles + ROWS * D;
     float y[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     uint32_t q[D / 16][4];
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) products::template load<COLUMNS>(to, k, j * COLUMNS, job.keys, job.width);
-        if (j < block.end) products::template load<COLUMNS>(to + TILE, v, j * COLUMNS, job.keys, job.value_width);
+        if (j < block.end) k.template load<COLUMNS, HALVES>(to), v.template load<COLUMNS, HALVES>(to + TILE);
         tgi_copy_async_commit();
     };
-    products::template load<ROWS>(tiles, tgi_flash_matrix_of<T>(job.q, head), block.first, job.queries, job.width);
+    of_q.begin(tgi_flash_matrix_of<T>(job.q, head), block.first, job.queries, job.width);
+    k.begin(tgi_flash_matrix_of<T>(job.k, head), 0, job.keys, job.width);
+    v.begin(tgi_flash_matrix_of<T>(job.v, head), 0, job.keys, job.value_width);
+    of_q.template load<ROWS, HALVES>(tiles);
     tgi_copy_async_commit();
     load(0);
     tgi_copy_async_wait<1>(); /* q has arrived */
@@ -7205,8 +7260,9 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
             products::scores(s, q, tile);
             tgi_wgmma_wait<0>();
             tgi_wgmma_pin(s);
-            tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
-            tgi_flash_softmax(s, y, largest, sum);
+            tgi_flash_hide<false, COLUMNS>(s, job, row, j * COLUMNS);
+            if (job.scores_first) tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
+            tgi_flash_softmax(s, y, largest, sum, job.factor);
             products::add(y, s, tile + TILE);
             products::wait(y);
         }
@@ -7237,8 +7293,9 @@ template <int dtype> static __global__ void tgi_flash_row_sums(const tgi_flash_j
         const bool inside = query < job.queries;
         pack of_y = {}, of_g = {};
         if (inside && column < job.value_width) {
-            of_y = tgi_flash_pack_at<dtype, EACH>(y, query, column, job.value_width);
-            of_g = tgi_flash_pack_at<dtype, EACH>(g, query, column, job.value_width);
+            const int count = job.value_width - column;
+            of_y = tgi_flash_pack_at<dtype, EACH>(y.data + query * y.row + column * y.col, y, count);
+            of_g = tgi_flash_pack_at<dtype, EACH>(g.data + query * g.row + column * g.col, g, count);
         }
         float d = 0;
 #pragma unroll
@@ -7251,19 +7308,6 @@ template <int dtype> static __global__ void tgi_flash_row_sums(const tgi_flash_j
     }
 }
 
-/* Begins to load the rows that a block owns, x1 and x2 [ROWS, D] of tgi_flash_backward, one after the other. */
-template <int dtype, int D, bool keys_own, class T>
-__device__ inline void tgi_flash_load_own(T *tile, const tgi_flash_job &job, const tgi_flash_head &head, int first)
-{
-    enum { ROWS = tgi_flash_sizes<dtype, D>::ROWS };
-    const int length = keys_own ? job.keys : job.queries;
-    tgi_flash_load<dtype, D, ROWS>(tile, tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length,
-                                   job.width);
-    tgi_flash_load<dtype, D, ROWS>(tile + ROWS * D, tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first,
-                                   length, job.value_width);
-    tgi_copy_async_commit();
-}
-
 /* Begins to load the sums of as many queries as a tile has columns, two in each copy. */
 template <int columns> __device__ inline void tgi_flash_load_sums(float2 *to, const float2 *from)
 {
@@ -7271,13 +7315,27 @@ template <int columns> __device__ inline void tgi_flash_load_sums(float2 *to, co
     if (two < columns) tgi_copy_async(to + two, from + two, true);
 }
 
-/* One score s of a query, in base 2, becomes p = 2^(s - lse), and dp = g v^T becomes ds = p (dp - d).  Where s is
-   hidden, p and ds are 0, even if g or v has NaN.  of_query: lse and d. */
-__device__ inline void tgi_flash_score_gradient(float &s, float &dp, float2 of_query)
+/* The products s become p = 2^(score - lse), and dp = g v^T becomes ds = p (dp - d).  Where a score is hidden, p and ds
+   are 0, even if g or v has NaN.  of_query(i): lse and d of the query of number i of this lane. */
+template <bool hides, int columns, class query>
+__device__ inline void tgi_flash_gradients_where(float (&s)[columns][4], float (&dp)[columns][4], float factor,
+                                                 const query &of_query)
 {
-    const bool hidden = s == -INFINITY;
-    s = hidden ? 0 : tgi_exp2(s - of_query.x);
-    dp = hidden ? 0 : s * (dp - of_query.y);
+#pragma unroll
+    for (int i = 0; i < 4 * columns; ++i) {
+        float &p = s[i / 4][i % 4], &ds = dp[i / 4][i % 4];
+        const float2 lse_d = of_query(i);
+        const bool hidden = hides && p == -INFINITY;
+        p = hidden ? 0 : tgi_exp2(fmaf(p, factor, -lse_d.x));
+        ds = hidden ? 0 : p * (ds - lse_d.y);
+    }
+}
+template <int columns, class query> /* hides: whether there may be hidden scores in this tile */
+__device__ inline void tgi_flash_score_gradients(float (&s)[columns][4], float (&dp)[columns][4], float factor,
+                                                 bool hides, const query &of_query)
+{
+    if (hides) tgi_flash_gradients_where<true>(s, dp, factor, of_query);
+    else tgi_flash_gradients_where<false>(s, dp, factor, of_query);
 }
 
 /* tgi_flash_store of the gradient sum [16, D] times scale, if it is wanted. */
@@ -7293,7 +7351,8 @@ __device__ inline void tgi_flash_store_gradient(const tgi_flash_operand &to, con
 /* dq, or with keys_own dk and dv, whose scores are transposed.  The rows that a block owns are x1 and x2, the columns
    c1 and c2: with s = x1 c1^T and dp = x2 c2^T it sums ds c1 and p c2. */
 template <int dtype, int D, bool keys_own>
-static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi_flash_backward(const tgi_flash_job job)
+static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
+    tgi_flash_backward(const tgi_flash_job job)
 {
     typedef tgi_flash_sizes<dtype, D> sizes;
     typedef tgi_flash_products<dtype, D> products;
@@ -7301,47 +7360,46 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
     enum { ROWS = sizes::ROWS, COLUMNS = sizes::COLUMNS, TILE = COLUMNS * D };
     TGI_DYNAMIC_SHARED(T, shared); /* x1 and x2 [ROWS, D], two stages of c1 and c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int lane = (int)(threadIdx.x % 32), warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
     const int first = block.first, row = first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
-    const tgi_flash_matrix<T> c1 = tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head);
-    const tgi_flash_matrix<T> c2 = tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head);
+    tgi_flash_rows<dtype, D> x1, x2, c1, c2;
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
     const float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
     T *const own1 = shared + 16 * warp * D, *const own2 = own1 + ROWS * D, *const stages = shared + 2 * ROWS * D;
     float2 *const sums_stages = (float2 *)(stages + 4 * TILE);
-    float sum1[D / 8][4] = {}, sum2[keys_own ? D / 8 : 1][4] = {};
+    float sum1[1][D / 8][4] = {}, sum2[1][keys_own ? D / 8 : 1][4] = {};
     float2 own_sums[2] = {};
     if (!keys_own) own_sums[0] = sums[row + lane / 4], own_sums[1] = sums[row + lane / 4 + 8];
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) {
-            tgi_flash_load<dtype, D, COLUMNS>(to, c1, j * COLUMNS, others, job.width);
-            tgi_flash_load<dtype, D, COLUMNS>(to + TILE, c2, j * COLUMNS, others, job.value_width);
-            if (keys_own) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
-        }
+        if (j < block.end) c1.template load<COLUMNS>(to), c2.template load<COLUMNS>(to + TILE);
+        if (keys_own && j < block.end) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
         tgi_copy_async_commit();
     };
-    tgi_flash_load_own<dtype, D, keys_own>(shared, job, head, first);
+    c1.begin(tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head), block.begin * COLUMNS, others, job.width);
+    c2.begin(tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head), block.begin * COLUMNS, others, job.value_width);
+    x1.begin(tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length, job.width);
+    x2.begin(tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first, length, job.value_width);
+    x1.template load<ROWS>(shared), x2.template load<ROWS>(shared + ROWS * D), tgi_copy_async_commit();
     for (int j = block.begin - 1; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
         load(j + 1);
         if (j < block.begin) continue;
         tgi_copy_async_wait<1>();
         __syncthreads();
-        if (tgi_flash_sees<keys_own>(job, row, j * COLUMNS, COLUMNS)) {
-            float s[COLUMNS / 8][4] = {}, dp[COLUMNS / 8][4] = {};
+        if (tgi_flash_sees<keys_own>(job, row, 16, j * COLUMNS, COLUMNS)) {
+            float s[1][COLUMNS / 8][4] = {}, dp[1][COLUMNS / 8][4] = {};
             products::scores(s, own1, tile);
-            tgi_flash_mask<dtype, keys_own, COLUMNS>(s, job, mask, row, j * COLUMNS);
+            const bool hides = tgi_flash_hide<keys_own, COLUMNS>(s[0], job, row, j * COLUMNS);
+            if (job.scores_first) tgi_flash_mask<dtype, keys_own, COLUMNS>(s[0], job, mask, row, j * COLUMNS);
             products::scores(dp, own2, tile + TILE);
-#pragma unroll
-            for (int i = 0; i < COLUMNS / 2; ++i) {
-                const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-                const float2 of_query = keys_own ? sums_stages[j % 2 * COLUMNS + column] : own_sums[i % 4 / 2];
-                tgi_flash_score_gradient(s[i / 4][i % 4], dp[i / 4][i % 4], of_query);
-            }
+            const auto of_query = [&](int i) {
+                return keys_own ? sums_stages[j % 2 * COLUMNS + i / 4 * 8 + lane % 4 * 2 + i % 2] : own_sums[i % 4 / 2];
+            };
+            tgi_flash_score_gradients(s[0], dp[0], job.factor, hides || job.scores_first, of_query);
             if constexpr (keys_own) products::add(sum2, s, tile + TILE);
             products::add(sum1, dp, tile);
         }
@@ -7349,9 +7407,10 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS) tgi
     }
     tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
     __syncthreads();
-    tgi_flash_store_gradient<dtype, D>(keys_own ? job.dk : job.dq, head, sum1, job.scale, own1, row, length, job.width);
+    tgi_flash_store_gradient<dtype, D>(keys_own ? job.dk : job.dq, head, sum1[0], job.scale, own1, row, length,
+                                       job.width);
     if constexpr (keys_own)
-        tgi_flash_store_gradient<dtype, D>(job.dv, head, sum2, 1, own2, row, length, job.value_width);
+        tgi_flash_store_gradient<dtype, D>(job.dv, head, sum2[0], 1, own2, row, length, job.value_width);
 }
 
 #if TGI_HOPPER
@@ -7364,19 +7423,18 @@ __device__ inline void tgi_hopper_gradients(float (&s)[8][4], float (&dp)[8][4],
                                             const float2 (&of_rows)[2])
 {
     typedef tgi_hopper_products<dtype, D> products;
-    const int lane = (int)threadIdx.x % 32;
+    const int lane = (int)(threadIdx.x % 32);
     products::scores_of_tiles(s, own, tile);
     products::scores_of_tiles(dp, own + TGI_HOPPER_ROWS * D, tile + TGI_HOPPER_COLUMNS * D);
     tgi_wgmma_wait<1>(); /* for s, which gets its mask while dp is computed */
     tgi_wgmma_pin(s);
-    tgi_flash_mask<dtype, keys_own, TGI_HOPPER_COLUMNS>(s, job, mask, row, column);
+    const bool hides = tgi_flash_hide<keys_own, TGI_HOPPER_COLUMNS>(s, job, row, column);
+    if (job.scores_first) tgi_flash_mask<dtype, keys_own, TGI_HOPPER_COLUMNS>(s, job, mask, row, column);
     tgi_wgmma_wait<0>();
     tgi_wgmma_pin(dp);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-        const float2 of_query = keys_own ? of_columns[i / 4 * 8 + lane % 4 * 2 + i % 2] : of_rows[i % 4 / 2];
-        tgi_flash_score_gradient(s[i / 4][i % 4], dp[i / 4][i % 4], of_query);
-    }
+    tgi_flash_score_gradients(s, dp, job.factor, hides || job.scores_first, [&](int i) {
+        return keys_own ? of_columns[i / 4 * 8 + lane % 4 * 2 + i % 2] : of_rows[i % 4 / 2];
+    });
 }
 #endif
 
@@ -7387,15 +7445,14 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
 #if TGI_HOPPER
     typedef tgi_hopper_products<dtype, D> products;
     typedef uint16_t T;
-    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D };
+    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALVES = products::HALVES };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* x1, x2 [ROWS, D], two stages of c1, c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int lane = (int)(threadIdx.x % 32), warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
     const int row = block.first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
-    const tgi_flash_matrix<T> c1 = tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head);
-    const tgi_flash_matrix<T> c2 = tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head);
+    typename products::rows_of x1, x2, c1, c2;
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
     const float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
     T *const stages = tiles + 2 * ROWS * D, *const own = tiles + warp / 4 * (64 * TGI_HOPPER_HALF);
@@ -7406,15 +7463,15 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) products::template load<COLUMNS>(to, c1, j * COLUMNS, others, job.width);
-        if (j < block.end) products::template load<COLUMNS>(to + TILE, c2, j * COLUMNS, others, job.value_width);
+        if (j < block.end) c1.template load<COLUMNS, HALVES>(to), c2.template load<COLUMNS, HALVES>(to + TILE);
         if (j < block.end && keys_own) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
         tgi_copy_async_commit();
     };
-    products::template load<ROWS>(tiles, tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), block.first, length,
-                                  job.width);
-    products::template load<ROWS>(tiles + ROWS * D, tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), block.first,
-                                  length, job.value_width);
+    x1.begin(tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), block.first, length, job.width);
+    x2.begin(tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), block.first, length, job.value_width);
+    x1.template load<ROWS, HALVES>(tiles), x2.template load<ROWS, HALVES>(tiles + ROWS * D);
+    c1.begin(tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head), block.begin * COLUMNS, others, job.width);
+    c2.begin(tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head), block.begin * COLUMNS, others, job.value_width);
     load(block.begin);
     for (int j = block.begin; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
@@ -7471,6 +7528,8 @@ static tgi_flash_job tgi_flash_job_of(const tgi_attention *a)
     job.queries = (int)a->queries, job.keys = (int)a->keys;
     job.width = (int)a->width, job.value_width = (int)a->value_width;
     job.scale = (float)a->scale;
+    job.scores_first = a->mask.data || !(job.scale > 0);
+    job.factor = job.scores_first ? 1 : job.scale * TGI_LOG2_E;
     job.g = tgi_flash_operand_of(a, &a->g, a->value_width, 1);
     job.dq = tgi_flash_operand_of(a, &a->dq, a->width, 1);
     job.dk = tgi_flash_operand_of(a, &a->dk, a->width, 1);
@@ -7535,13 +7594,14 @@ template <int dtype, int D> static tgi_answer tgi_flash_forward_run(tgi_thread *
         const tgi_answer done = tgi_hopper_forward_run<dtype, D>(S, a);
         if (done != TGI_COMPOSE) return done;
     }
-    typedef tgi_flash_sizes<dtype, D> sizes;
+    constexpr int parts = dtype == TG_F32 || D > 64 ? 1 : 2;
+    typedef tgi_flash_sizes<dtype, D, parts> sizes;
     const int bytes = sizes::OWN_BYTES + sizes::STAGES_BYTES;
     const tgi_cuda_device *d = tgi_device_for(S, a->q.index);
-    const tgi_answer answer = d ? tgi_flash_ready(S, tgi_flash_forward<dtype, D>, bytes) : TGI_FAILED;
+    const tgi_answer answer = d ? tgi_flash_ready(S, tgi_flash_forward<dtype, D, parts>, bytes) : TGI_FAILED;
     if (answer != TGI_DONE) return answer;
-    return tgi_flash_launch(S, d, tgi_flash_forward<dtype, D>, (int)a->queries, sizes::ROWS, sizes::THREADS, bytes,
-                            tgi_flash_job_of(a))
+    return tgi_flash_launch(S, d, tgi_flash_forward<dtype, D, parts>, (int)a->queries, sizes::ROWS, sizes::THREADS,
+                            bytes, tgi_flash_job_of(a))
                ? TGI_DONE
                : TGI_FAILED;
 }

@@ -13,8 +13,9 @@
 #     f32            no arithmetic in double and no conversion from or to it
 #     mma            there are products by tensor cores
 #     wgmma          products of four warps (HGMMA), and no others; such a line is for sm_90a alone, where this code is
-#     tile1700       the longest loop with such products has 1700 instructions at most: that over the tiles of attention, with
-#                    the code of tiles that have a mask
+#     tile480        in the loop with such products, that over the tiles of attention, a warp executes 480 instructions at most
+#                    for a tile, one without a mask and not at an end: see tiles.py.  A tile has 64 columns, or 32 in tgi_flash
+#                    where D is 128; a warp has 16 rows, but 32 in tgi_flash_forward<.., 64, 2>
 # KERNEL     as c++filt writes it, without its parameters, but an op by its name and not by its number; a kernel that is
 #            not in the object file is a failure
 # No listed kernel may jump through a table (BRX), as a switch over dtypes in a loop does, or use local memory (LDL, STL), where
@@ -70,13 +71,8 @@ check()
         "$1" "$folder/kernels.txt" | sort -u | paste -sd, -)
     : >"$folder/listed.sass"
     [ -n "$names" ] && "$cuobjdump" -sass -fun "$names" "$2" >"$folder/listed.sass"
+    python3 tests/ci/tiles.py "$folder/listed.sass" >"$folder/tiles.txt"
     awk -F '\t' '
-        function place(text,    i, n) # the number of the first hexadecimal digits
-        {
-            sub(/^[^0-9a-f]*/, "", text)
-            for (n = 0; (i = index("0123456789abcdef", substr(text, 1, 1))) && text != ""; text = substr(text, 2)) n = 16 * n + i - 1
-            return n
-        }
         FILENAME == ARGV[1] {
             line = $0
             split(line, part, " ")
@@ -87,8 +83,9 @@ check()
             next
         }
         FILENAME == ARGV[2] { registers[$1, $4] = $3; shown[$2] = $4; gpus[$1] = 1; next }
+        FILENAME == ARGV[3] { tile[$1, shown[$2]] = $3; next }
         /^arch =/ { gpu = $0; sub(/.*= /, "", gpu) }
-        /Function :/ { name = $0; sub(/.*: /, "", name); at = gpu SUBSEP shown[name]; products = 0 }
+        /Function :/ { name = $0; sub(/.*: /, "", name); at = gpu SUBSEP shown[name] }
         /^ *\/\*[0-9a-f]+\*\// {
             ++code[at]
             if (/LDG\.E[.A-Z0-9]*\.128/) ++ld128[at]
@@ -96,15 +93,7 @@ check()
             if (/ D(ADD|MUL|FMA|SETP|MNMX)[ .]|MUFU\.[A-Z0-9]*64H|[FI]2[FI][.A-Z0-9]*\.F64/) ++f64[at]
             if (/ (BRX|JMX)[ .]/) ++indirect[at]
             if (/ (LDL|STL)[ .]/) ++local[at]
-            if (/ [HI]G?MMA[ .]/) { ++mma[at]; wgmma[at] += / HGMMA[ .]/; product[++products] = place($1) }
-            if (/ BRA .*0x/ && products) { # back to a place before a product: a loop
-                target = $0
-                sub(/;.*/, "", target)
-                sub(/.* BRA .*0x/, "", target)
-                target = place(target)
-                size = (place($1) - target) / 16 + 1
-                if (product[products] >= target && size > tile[at]) tile[at] = size
-            }
+            if (/ [HI]G?MMA[ .]/) { ++mma[at]; wgmma[at] += / HGMMA[ .]/ }
         }
         END {
             for (gpu in gpus) {
@@ -130,7 +119,7 @@ check()
                         code[at], tile[at] ? ", " tile[at] " for a tile" : "", registers[at], wrong == "" ? "" : "; wrong:" wrong
                 }
             }
-        }' "$1" "$folder/kernels.txt" "$folder/listed.sass"
+        }' "$1" "$folder/kernels.txt" "$folder/tiles.txt" "$folder/listed.sass"
 }
 
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAILED: $2"; fi; }
@@ -185,29 +174,29 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 64 f32 tgi_im2col_windows<unsigned short>
 64 f32 tgi_im2col_windows<unsigned int>
 64 f32 tgi_col2im_elements<0>
-128 st128,f32,mma,tile1700 tgi_flash_forward<2, 64>
-128 st128,f32,mma,tile1700 tgi_flash_forward<3, 64>
-192 st128,f32,mma,tile1320 tgi_flash_forward<2, 128>
-192 st128,f32,mma,tile1320 tgi_flash_forward<3, 128>
-128 st128,f32,wgmma,tile1480 tgi_hopper_forward<2, 64>
-128 st128,f32,wgmma,tile1480 tgi_hopper_forward<3, 64>
-224 st128,f32,wgmma,tile1980 tgi_hopper_forward<2, 128>
-224 st128,f32,wgmma,tile1980 tgi_hopper_forward<3, 128>
-216 st128,f32,wgmma,tile1600 tgi_hopper_backward<2, 64, false>
-232 st128,f32,wgmma,tile1640 tgi_hopper_backward<2, 64, true>
-240 st128,f32,wgmma,tile2160 tgi_hopper_backward<2, 128, false>
-255 st128,f32,wgmma,tile2320 tgi_hopper_backward<2, 128, true>
-232 st128,f32,wgmma,tile1640 tgi_hopper_backward<3, 64, true>
-255 st128,f32,wgmma,tile2320 tgi_hopper_backward<3, 128, true>
-216 st128,f32,mma,tile1720 tgi_flash_backward<2, 64, false>
-255 st128,f32,mma,tile1820 tgi_flash_backward<2, 64, true>
-192 st128,f32,mma,tile1360 tgi_flash_backward<2, 128, false>
-255 st128,f32,mma,tile1480 tgi_flash_backward<2, 128, true>
-255 st128,f32,mma,tile1820 tgi_flash_backward<3, 64, true>
-255 st128,f32,mma,tile1480 tgi_flash_backward<3, 128, true>
-192 st128,f32 tgi_flash_forward<0, 64>
-192 st128,f32 tgi_flash_forward<0, 128>
-200 st128,f32 tgi_flash_backward<0, 64, true>
+255 st128,f32,mma,tile780 tgi_flash_forward<2, 64, 2>
+255 st128,f32,mma,tile780 tgi_flash_forward<3, 64, 2>
+192 st128,f32,mma,tile430 tgi_flash_forward<2, 128, 1>
+192 st128,f32,mma,tile430 tgi_flash_forward<3, 128, 1>
+128 st128,f32,wgmma,tile370 tgi_hopper_forward<2, 64>
+128 st128,f32,wgmma,tile370 tgi_hopper_forward<3, 64>
+255 st128,f32,wgmma,tile450 tgi_hopper_forward<2, 128>
+255 st128,f32,wgmma,tile450 tgi_hopper_forward<3, 128>
+255 st128,f32,wgmma,tile410 tgi_hopper_backward<2, 64, false>
+255 st128,f32,wgmma,tile470 tgi_hopper_backward<2, 64, true>
+255 st128,f32,wgmma,tile560 tgi_hopper_backward<2, 128, false>
+255 st128,f32,wgmma,tile690 tgi_hopper_backward<2, 128, true>
+255 st128,f32,wgmma,tile470 tgi_hopper_backward<3, 64, true>
+255 st128,f32,wgmma,tile690 tgi_hopper_backward<3, 128, true>
+224 st128,f32,mma,tile480 tgi_flash_backward<2, 64, false>
+255 st128,f32,mma,tile580 tgi_flash_backward<2, 64, true>
+192 st128,f32,mma,tile420 tgi_flash_backward<2, 128, false>
+255 st128,f32,mma,tile500 tgi_flash_backward<2, 128, true>
+255 st128,f32,mma,tile580 tgi_flash_backward<3, 64, true>
+255 st128,f32,mma,tile500 tgi_flash_backward<3, 128, true>
+192 st128,f32 tgi_flash_forward<0, 64, 1>
+192 st128,f32 tgi_flash_forward<0, 128, 1>
+240 st128,f32 tgi_flash_backward<0, 64, true>
 255 st128,f32 tgi_flash_backward<0, 128, true>
 64 ld128,f32 tgi_flash_row_sums<2>
 40 ld128,st128,f32 tgi_multi_pieces<0>

@@ -12,7 +12,7 @@ shift
     'tgi_class_mean<0>' 'tgi_class_mean<2>' 'tgi_fold_across<tgi_combine_sum, float, 0, 4>' \
     'tgi_fold_across<tgi_combine_sum, float, 2, 4>' tgi_fill_flat 'tgi_norm_rows<0, 4, false>' 'tgi_norm_rows<2, 8, false>' \
     'tgi_norm_rows<0, 4, true>' 'tgi_norm_rows<2, 8, true>' 'tgi_norm_backward_rows<0, 4, true, false>' \
-    'tgi_norm_backward_rows<0, 4, true, true>' 'tgi_norm_backward_rows<2, 8, true, true>' 'tgi_flash_forward<2, 64>' \
+    'tgi_norm_backward_rows<0, 4, true, true>' 'tgi_norm_backward_rows<2, 8, true, true>' 'tgi_flash_forward<2, 64, 2>' \
     'tgi_flash_backward<2, 64, false>' 'tgi_flash_backward<2, 64, true>'
 set -f
 IFS='
