@@ -85,6 +85,7 @@
 
 #include <cublasLt.h>
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #ifdef TG_USE_NCCL
@@ -1725,18 +1726,20 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
 
    The numbers of attention stand beside its pictures. */
 
-/* ---- f16 ----
+/* ---- f16 and bf16 ----
 
    The processor's instructions take the place of the functions of tensorgrad.h.  They give the same bits but for NaN,
-   of which they make one, with all bits of the fraction set.  The function for bf16 is short, and with the instruction
-   a kernel that is at its limit of registers spills. */
+   of which they make one, with all bits of the fraction set.  Of the numbers of a pack, two are rounded by one
+   instruction; the function for bf16 takes six or seven for each. */
 
 __device__ inline float tgi_cuda_f16_to_f32(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 __device__ inline uint16_t tgi_cuda_f32_to_f16(float x) { return __half_as_ushort(__float2half_rn(x)); }
+__device__ inline uint16_t tgi_cuda_f32_to_bf16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 
 /* The table of element types uses these names. */
 #define tgi_f16_to_f32 tgi_cuda_f16_to_f32
 #define tgi_f32_to_f16 tgi_cuda_f32_to_f16
+#define tgi_f32_to_bf16 tgi_cuda_f32_to_bf16
 
 /* ---- one element of any dtype ----
 
@@ -2035,7 +2038,45 @@ template <int dtype, int width> struct tgi_loaded {
         const tgi_pack<dtype, part> x = tgi_load_pack<tgi_pack<dtype, part>>(at);
         memcpy(word, &x, sizeof x);
     }
+    __device__ void store(void *at) const
+    {
+        tgi_pack<dtype, width> x;
+        memcpy(&x, word, sizeof x);
+        tgi_store_pack(at, x);
+    }
+    template <class real> __device__ real value(int k) const
+    {
+        const stored x = element(k);
+        return tgi_load_as<real>((tg_dtype)dtype, &x);
+    }
 };
+
+/* x as the elements of a pack in memory.  Two numbers are rounded to 16 bits by one instruction. */
+template <int dtype, int width, class real>
+__device__ inline tgi_loaded<dtype, width> tgi_rounded(const real *x)
+{
+    tgi_loaded<dtype, width> y = {};
+    if constexpr (width > 1 && (dtype == TG_BF16 || dtype == TG_F16)) {
+#pragma unroll
+        for (int k = 0; k < width; k += 2) {
+            if constexpr (dtype == TG_BF16) {
+                const __nv_bfloat162 two = __floats2bfloat162_rn((float)x[k], (float)x[k + 1]);
+                memcpy(&y.word[k / 2], &two, sizeof two);
+            } else {
+                const __half2 two = __floats2half2_rn((float)x[k], (float)x[k + 1]);
+                memcpy(&y.word[k / 2], &two, sizeof two);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            typename tgi_stored<dtype>::type rounded;
+            tgi_store_as((tg_dtype)dtype, &rounded, x[k]);
+            y.set(k, rounded);
+        }
+    }
+    return y;
+}
 
 /* The first `count` elements of a pack; step 0: one element, repeated. */
 template <int dtype, int width>
@@ -3765,7 +3806,12 @@ typedef struct {
 template <int N> __device__ inline void tgi_row_init(const tgi_row_job &job, int64_t row, tgi_row (&arg)[N])
 {
     char *at[N];
-    tgi_element_addresses(job.iter, row, at);
+    if (job.iter.ndim == 1) { /* usual; the loop over dims would test each of them */
+#pragma unroll
+        for (int k = 0; k < N; ++k) at[k] = job.iter.data[k] + row * job.iter.stride[k][0];
+    } else {
+        tgi_element_addresses(job.iter, row, at);
+    }
 #pragma unroll
     for (int k = 0; k < N; ++k) {
         arg[k].data = at[k];
@@ -4109,14 +4155,20 @@ typedef struct {
 /* A kernel's rows, and how they are given to teams. */
 typedef struct {
     tgi_row_job rows;
-    int threads; /* of a team */
-    bool packed; /* rows consist of packs */
+    int threads, log_threads; /* of a team, a power of two; its logarithm */
+    bool packed;              /* rows consist of packs */
 } tgi_team_job;
 
 /* The place in the team's chunk of this thread's x[e]. */
 template <int width> __device__ inline int tgi_place(const tgi_team &team, int e)
 {
     return (e / width * team.threads + team.t) * width + e % width;
+}
+
+/* Whether x[e] of this thread is one of `left` elements; packs are there as a whole. */
+template <int width> __device__ inline bool tgi_exists(const tgi_team &team, int e, int left)
+{
+    return tgi_place<width>(team, e / width * width) < left;
 }
 
 /* A kernel's loop over the chunks of a row: for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)); i is the
@@ -4147,21 +4199,18 @@ template <int dtype, int width> __device__ inline char *tgi_team_at(const tgi_ro
 template <int dtype, int width, class real, int held>
 __device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_row &row, real fill, real (&x)[held])
 {
-    typedef tgi_pack<dtype, width> pack;
     const int left = tgi_left<dtype>(team, i);
-    pack raw[held / width];
+    const real fills[TGI_PACK_BYTES] = {fill, fill, fill, fill, fill, fill, fill, fill};
+    const auto filled = tgi_rounded<dtype, width>(fills);
+    tgi_loaded<dtype, width> raw[held / width];
 #pragma unroll
     for (int e = 0; e < held; e += width) {
         const int place = tgi_place<width>(team, e);
-        if (place < left) {
-            raw[e / width] = tgi_load_pack<pack>(tgi_team_at<dtype, width>(row, i + place));
-            continue;
-        }
-#pragma unroll
-        for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)dtype, &raw[e / width].x[k], fill);
+        raw[e / width] = filled;
+        if (place < left) raw[e / width].template load<width>(tgi_team_at<dtype, width>(row, i + place));
     }
 #pragma unroll
-    for (int e = 0; e < held; ++e) x[e] = tgi_load_as<real>((tg_dtype)dtype, &raw[e / width].x[e % width]);
+    for (int e = 0; e < held; ++e) x[e] = raw[e / width].template value<real>(e % width);
 }
 
 /* x += the chunk, a pack at a time: registers are scarce where that is needed. */
@@ -4186,11 +4235,8 @@ __device__ inline void tgi_team_store(const tgi_team &team, int64_t i, const tgi
     const int left = tgi_left<dtype>(team, i);
 #pragma unroll
     for (int e = 0; e < held; e += width) {
-        tgi_pack<dtype, width> raw;
         const int place = tgi_place<width>(team, e);
-#pragma unroll
-        for (int k = 0; k < width; ++k) tgi_store_as((tg_dtype)dtype, &raw.x[k], x[e + k]);
-        if (place < left) tgi_store_pack(tgi_team_at<dtype, width>(row, i + place), raw);
+        if (place < left) tgi_rounded<dtype, width>(x + e).store(tgi_team_at<dtype, width>(row, i + place));
     }
 }
 
@@ -4202,13 +4248,17 @@ __device__ inline void tgi_team_add(const tgi_team &team, int64_t i, const tgi_r
     real y[held];
     tgi_team_load<dtype, width>(team, i, a, (real)0, x);
     tgi_team_load<dtype, width>(team, i, b, (real)0, y);
+    const int left = tgi_left<dtype>(team, i);
 #pragma unroll
-    for (int e = 0; e < held; ++e) {
-        typename tgi_stored<dtype>::type rounded;
-        tgi_store_as((tg_dtype)dtype, &rounded, x[e] + y[e]);
-        x[e] = tgi_load_as<real>((tg_dtype)dtype, &rounded);
+    for (int e = 0; e < held; e += width) {
+        const int place = tgi_place<width>(team, e);
+#pragma unroll
+        for (int k = e; k < e + width; ++k) x[k] += y[k];
+        const auto rounded = tgi_rounded<dtype, width>(x + e);
+        if (place < left) rounded.store(tgi_team_at<dtype, width>(sum, i + place));
+#pragma unroll
+        for (int k = 0; k < width; ++k) x[e + k] = rounded.template value<real>(k);
     }
-    tgi_team_store<dtype, width>(team, i, sum, x);
 }
 
 /* x = the chunk of a vector that all rows share, such as a weight; fill where it is NULL. */
@@ -4225,15 +4275,15 @@ __device__ inline void tgi_team_vector(const tgi_team &team, int64_t i, const vo
    same for all teams of a block; row number base + k belongs to team k. */
 __device__ inline int64_t tgi_base_step(const tgi_team_job &job)
 {
-    return (int64_t)gridDim.x * (blockDim.x / (unsigned)job.threads);
+    return (int64_t)gridDim.x * (blockDim.x >> job.log_threads);
 }
 __device__ inline int64_t tgi_first_base(const tgi_team_job &job)
 {
-    return (int64_t)blockIdx.x * (blockDim.x / (unsigned)job.threads);
+    return (int64_t)blockIdx.x * (blockDim.x >> job.log_threads);
 }
 __device__ inline int64_t tgi_row_of(const tgi_team_job &job, int64_t base)
 {
-    return base + (int)threadIdx.x / job.threads;
+    return base + (threadIdx.x >> job.log_threads);
 }
 
 /* This thread's place in its team, and the job's first N operands of the team's row. */
@@ -4241,7 +4291,7 @@ template <int N> __device__ inline tgi_team tgi_team_begin(const tgi_team_job &j
 {
     const bool active = row < job.rows.iter.numel;
     tgi_row_init(job.rows, active ? row : 0, arg);
-    return {job.threads, (int)threadIdx.x % job.threads, active, active ? job.rows.length : 0};
+    return {job.threads, (int)threadIdx.x & (job.threads - 1), active, active ? job.rows.length : 0};
 }
 
 /* The sum of one value per thread of a team, or the largest: first over the lanes of each warp, then over the team's
@@ -4297,6 +4347,7 @@ static tgi_team_job tgi_team_job_of(const tgi_rows *rows, unsigned whole)
     for (job.threads = 8; job.threads < TGI_TEAM_MOST; job.threads *= 2) { /* first all lanes of a warp take part */
         if (rows->length <= job.threads * (job.threads < 32 ? width : held)) break;
     }
+    for (job.log_threads = 0; 1 << job.log_threads < job.threads;) ++job.log_threads;
     return job;
 }
 
@@ -4488,7 +4539,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, in, (real)0, x);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
-                const real centered = tgi_place<width>(team, e) < tgi_left<dtype>(team, i) ? x[e] - mean : 0;
+                const real centered = tgi_exists<width>(team, e, tgi_left<dtype>(team, i)) ? x[e] - mean : 0;
                 part += centered * centered;
             }
             squares += part;
@@ -4598,11 +4649,12 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         const tgi_team team = tgi_team_begin(job, row, arg);
         const real rstd = team.active ? *(const real *)arg[3].data : 0, scale = mean_of_row ? rstd : 1;
         const real mean = mean_of_row && team.active ? ((const real *)mean_of_row)[row] : 0;
+        const int64_t chunk = sums ? team.n : tgi_chunk<dtype>(team);
         real x[held], h[held], h_sum = 0, product_sum = 0;
-        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
+        for (int64_t i = 0; i < team.n; i += chunk) {
             real part = 0, products = 0;
             tgi_norm_load<dtype, width>(team, i, arg, mean, scale, x, h);
-            if (tgi_in_chunks<dtype>(team)) tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
+            if (!sums && tgi_in_chunks<dtype>(team)) tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
                 if (sums) dweight[e] += h[e] * x[e], dbias[e] += h[e];
@@ -4613,8 +4665,8 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         }
         const real h_mean = rms ? 0 : tgi_team_sum(h_sum, team.threads) / n;
         const real product_mean = tgi_team_sum(product_sum, team.threads) / n;
-        for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
-            if (tgi_in_chunks<dtype>(team)) {
+        for (int64_t i = 0; i < team.n; i += chunk) {
+            if (!sums && tgi_in_chunks<dtype>(team)) {
                 tgi_norm_load<dtype, width>(team, i, arg, mean, scale, x, h);
                 tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
 #pragma unroll
@@ -4784,7 +4836,7 @@ template <int dtype> __device__ inline float tgi_class_weight(const tgi_class_lo
 /* loss, stats of logits [rows, classes], see tgi_class_loss: reads them once, with smoothing twice.  uniform is
    smoothing / classes. */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST)
+__global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1) /* packs: two blocks on each multiprocessor */
     tgi_class_loss_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform)
 {
     typedef typename tgi_stored<dtype>::type stored;
@@ -4809,7 +4861,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             tgi_team_vector<dtype, width>(team, i, p.weight, 1.0f, w);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
-                const bool exists = tgi_place<width>(team, e) < tgi_left<dtype>(team, i);
+                const bool exists = tgi_exists<width>(team, e, tgi_left<dtype>(team, i));
                 w_sum += exists ? w[e] : 0;
                 wx_sum += exists ? w[e] * (x[e] - s.largest) : 0;
             }
@@ -4866,7 +4918,7 @@ template <int dtype> __global__ void tgi_class_shares(tgi_class_loss p, void *ea
        dlogits = exp(logits - largest) / sum * (one + u * sum(weight)) - u * weight - (one where the class is t)
        one = g * (1 - smoothing) * weight[t],  u = g * uniform */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST)
+__global__ void __launch_bounds__(TGI_TEAM_MOST, width > 4 ? 2 : 1)
     tgi_class_loss_backward_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform)
 {
     typedef typename tgi_stored<dtype>::type stored;
