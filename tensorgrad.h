@@ -25860,6 +25860,31 @@ static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
     return job->c->backend->convolution(job->c->S, &conv);
 }
 
+/* Depthwise convolutions in bf16 and f16 on the host: each product of theirs would be of one row, so that they are
+   computed as those in f32, of copies (8 images of 96 channels of 28 x 28: 2.9 ms by products, 0.6 ms in f32). */
+static tgi_answer tgi_conv_in_f32(const tgi_conv_job *job, tg_tensor *bias, const tgi_conv_geometry *geometry)
+{
+    tgi_thread *S = job->c->S;
+    tg_tensor *const from[4] = {job->t[0], job->t[1], job->t[2], bias};
+    tg_tensor *wide[4] = {NULL, NULL, NULL, NULL};
+    tgi_conv_job in_f32 = *job;
+    bool ok = true;
+    for (int i = 0; i < 4 && ok; ++i) {
+        if (!from[i]) continue;
+        wide[i] = tgi_new(S, job->c->name, from[i]->ndim, from[i]->dim, TG_F32, job->c->backend, job->c->index);
+        ok = wide[i] && (i == job->result || tgi_copy_elements(S, wide[i], from[i]));
+    }
+    tgi_answer answer = ok ? TGI_COMPOSE : TGI_FAILED;
+    if (ok) {
+        memcpy(in_f32.t, wide, sizeof in_f32.t);
+        tgi_conv_windows(&in_f32, geometry);
+        answer = tgi_conv_whole(&in_f32, wide[3]);
+    }
+    if (answer == TGI_DONE && !tgi_copy_elements(S, from[job->result], wide[job->result])) answer = TGI_FAILED;
+    for (int i = 0; i < 4; ++i) tgi_unref(S, wide[i]);
+    return answer;
+}
+
 /* Without the bias. */
 static bool tgi_conv_by_parts(tgi_conv_job *job, tg_tensor *y)
 {
@@ -25876,7 +25901,7 @@ static bool tgi_conv_by_parts(tgi_conv_job *job, tg_tensor *y)
 
 static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
 {
-    const tg_tensor *bias = c->nin > 2 ? c->in[2] : NULL;
+    tg_tensor *const bias = c->nin > 2 ? c->in[2] : NULL;
     tgi_conv_geometry geometry;
     tgi_conv_job job;
     bool empty = false;
@@ -25888,7 +25913,10 @@ static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
     for (int i = 0; i < 3; ++i) empty = empty || tgi_numel(job.t[i]) == 0;
     memcpy(&geometry, c->params.list, sizeof geometry);
     if (!empty) tgi_conv_windows(&job, &geometry);
-    const tgi_answer answer = empty || c->S->composes ? TGI_COMPOSE : tgi_conv_whole(&job, bias);
+    tgi_answer answer = empty || c->S->composes ? TGI_COMPOSE : tgi_conv_whole(&job, bias);
+    const bool depthwise = job.groups > 1 && job.t[TGI_CONV_Y]->dim[1] < 3 * job.groups;
+    if (answer == TGI_COMPOSE && depthwise && (y->dtype == TG_BF16 || y->dtype == TG_F16) && c->backend->host && !empty)
+        answer = tgi_conv_in_f32(&job, bias, &geometry);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     const bool ok = empty ? tgi_fill_elements(c->S, y, 0) : tgi_conv_by_parts(&job, y);
     return ok && (!bias || tgi_add_bias(c, y, bias, 1));

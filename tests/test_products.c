@@ -242,6 +242,31 @@ TEST(bf16_tiles)
     }
 }
 
+/* Depthwise convolutions of bf16 and f16, and their gradients, are those of f32, rounded once. */
+TEST(depthwise_halves)
+{
+    if (!tg_device_equal(HERE, TG_CPU) || harness_skips_plain("depthwise_halves")) return;
+    for (int i = 0; i < 8; ++i) {
+        TG_SCOPE;
+        const tg_dtype half = i & 1 ? TG_BF16 : TG_F16, dtypes[2] = {half, TG_F32};
+        const int64_t maps = i & 2 ? 18 : 9, stride = i & 4 ? 2 : 1;
+        tg_tensor *const in[3] = {integers(TG_SHAPE(2, 9, 11, 12), half), integers(TG_SHAPE(maps, 1, 3, 3), half),
+                                  integers(TG_SHAPE(maps), half)};
+        tg_tensor *result[2][4];
+        for (int wide = 0; wide < 2; ++wide) {
+            tg_tensor *leaf[3];
+            for (int k = 0; k < 3; ++k)
+                leaf[k] = tg_set_requires_grad(tg_mul_scalar(tg_to_dtype(in[k], dtypes[wide]), 1), true);
+            tg_tensor *y = tg_conv2d(leaf[0], leaf[1], leaf[2], TG_SHAPE(stride, stride), TG_SHAPE(1, 1),
+                                     TG_SHAPE(1, 1), 9);
+            CHECK(backward_with(y, tg_to_dtype(tg_sign(tg_detach(y)), dtypes[wide]), 0) == TG_OK);
+            result[wide][3] = tg_to_dtype(tg_detach(y), half);
+            for (int k = 0; k < 3; ++k) result[wide][k] = tg_to_dtype(tg_grad(leaf[k]), half);
+        }
+        for (int k = 0; k < 4; ++k) CHECK(is_exactly(result[0][k], result[1][k]));
+    }
+}
+
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
 TEST(linears)
 {
@@ -437,6 +462,7 @@ int main(int argc, char **argv)
     RUN(integer_products);
     RUN(bf16_products);
     RUN(bf16_tiles);
+    RUN(depthwise_halves);
     RUN(linears);
     RUN(few_rows);
     RUN(rows_and_large_weights);
