@@ -187,6 +187,25 @@ TEST(elements_side_by_side)
     harness.sample = NULL;
 }
 
+/* Ties to even, numbers that become infinite or denormal, infinities: the bits of the CPU; NaN stays NaN. */
+TEST(rounding_to_16_bits)
+{
+    static const float special[] = {1.00390625f, 1.01171875f, -1.00390625f, 1.00390637f, 3.4e38f, 65520.0f,
+                                    65519.0f, 1e-40f, 5.9604645e-8f, 2.9802322e-8f, 0.0f, -0.0f,
+                                    (float)INFINITY, -(float)INFINITY, (float)NAN, 1.00048828f};
+    const int64_t n = (int64_t)(sizeof special / sizeof *special);
+    for (int k = 0; k < 2; ++k) {
+        TG_SCOPE;
+        const tg_dtype dtype = k ? TG_F16 : TG_BF16;
+        tg_tensor *x = tg_from_f32(special, TG_SHAPE(n)), *here = tg_to_dtype(x, dtype);
+        tg_tensor *there = tg_cpu(tg_to_dtype(tg_cuda(x), dtype));
+        for (int64_t i = 0; i < n; ++i) {
+            const double a = tg_get(here, TG_SHAPE(i)), b = tg_get(there, TG_SHAPE(i));
+            CHECK(a == b ? signbit(a) == signbit(b) : a != a && b != b);
+        }
+    }
+}
+
 TEST(conversions_side_by_side)
 {
     int from, to, start;
@@ -739,6 +758,7 @@ int main(int argc, char **argv)
     RUN(trigonometry_in_f32);
     RUN(trigonometry_in_f32_strided);
     RUN(elements_side_by_side);
+    RUN(rounding_to_16_bits);
     RUN(conversions_side_by_side);
     RUN(rows_of_operands);
     RUN(random_numbers_as_on_the_cpu);
