@@ -562,7 +562,7 @@ static tg_tensor *rotated(tg_tensor *a, tg_tensor *v, bool interleaved)
 static tg_tensor *convolved(tg_tensor *q, tg_tensor *a, tg_tensor *v, bool transposed)
 {
     const tg_shape zero = TG_SHAPE(0), one = TG_SHAPE(1);
-    const int64_t length = 140000; /* 1 MB of f64 */
+    const int64_t length = HERE.type == TG_DEV_CPU ? 140000 : 140; /* 1 MB of f64; on devices a part has 256 MB */
     const tg_mark mark = tg_scope_begin();
     tg_tensor *y;
     if (!mark.serial) return NULL;
