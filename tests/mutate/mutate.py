@@ -23,7 +23,7 @@ def options():
     o = argparse.ArgumentParser()
     o.add_argument("--all", action="store_true")
     o.add_argument("--part", type=int)
-    o.add_argument("--parts", type=int, default=6)
+    o.add_argument("--parts", type=int, default=3)
     o.add_argument("--jobs", type=int, default=2)
     o.add_argument("--build", default="build/mutate")
     o.add_argument("--header", default="tensorgrad.h")
