@@ -7586,8 +7586,8 @@ typedef enum {
 } tgi_index_message;
 
 /* The answer of an optional entry: it is done; or the backend has nothing for these arguments, and the caller composes
-   it of other entries; or it failed, after recording an error. */
-typedef enum { TGI_DONE, TGI_COMPOSE, TGI_FAILED } tgi_answer;
+   it of other entries, or (convolution of bf16 and f16) calls it in f32; or it failed, after recording an error. */
+typedef enum { TGI_DONE, TGI_COMPOSE, TGI_IN_F32, TGI_FAILED } tgi_answer;
 
 /* A device has a stream for its work and two copy streams, for copies to it and from it that run beside the work. */
 typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
@@ -25838,7 +25838,8 @@ static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
     return backend->accumulate(S, &add);
 }
 
-/* Asks the backend for the whole convolution; TGI_COMPOSE if it has none for these operands.  bias may be NULL. */
+/* Asks the backend for the whole convolution; TGI_COMPOSE if it has none for these operands, TGI_IN_F32 if it has one of
+   copies of them in f32.  bias may be NULL. */
 static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
 {
     const tg_tensor *y = job->t[TGI_CONV_Y];
@@ -25860,8 +25861,7 @@ static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
     return job->c->backend->convolution(job->c->S, &conv);
 }
 
-/* Depthwise convolutions in bf16 and f16 on the host: each product of theirs would be of one row, so that they are
-   computed as those in f32, of copies (8 images of 96 channels of 28 x 28: 2.9 ms by products, 0.6 ms in f32). */
+/* The convolution of bf16 or f16 in f32, of copies, rounded once. */
 static tgi_answer tgi_conv_in_f32(const tgi_conv_job *job, tg_tensor *bias, const tgi_conv_geometry *geometry)
 {
     tgi_thread *S = job->c->S;
@@ -25914,9 +25914,7 @@ static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
     memcpy(&geometry, c->params.list, sizeof geometry);
     if (!empty) tgi_conv_windows(&job, &geometry);
     tgi_answer answer = empty || c->S->composes ? TGI_COMPOSE : tgi_conv_whole(&job, bias);
-    const bool depthwise = job.groups > 1 && job.t[TGI_CONV_Y]->dim[1] < 3 * job.groups;
-    if (answer == TGI_COMPOSE && depthwise && (y->dtype == TG_BF16 || y->dtype == TG_F16) && c->backend->host && !empty)
-        answer = tgi_conv_in_f32(&job, bias, &geometry);
+    if (answer == TGI_IN_F32) answer = tgi_conv_in_f32(&job, bias, &geometry);
     if (answer != TGI_COMPOSE) return answer == TGI_DONE;
     const bool ok = empty ? tgi_fill_elements(c->S, y, 0) : tgi_conv_by_parts(&job, y);
     return ok && (!bias || tgi_add_bias(c, y, bias, 1));
@@ -53353,7 +53351,8 @@ static tgi_answer tgi_cpu_linear(tgi_thread *S, const tgi_gemm *gemm, const void
    Way: tgi_conv_cpu_run: tgi_conv_cpu_plan; tgi_conv_maps_range or tgi_conv_weight_range reads windows where they are
    in the image, and the kernel of the product adds.  With few maps for each group: tgi_slide_run.
    (1) An item of a loop is computed by one thread, its sums in one order: threads do not change the bits.
-   To add a kind: its case in tgi_cpu_convolution, which answers TGI_COMPOSE for what it has no loop for. */
+   To add a kind: its case in tgi_cpu_convolution, which answers TGI_COMPOSE for what it has no loop for, and TGI_IN_F32
+   for bf16 and f16. */
 
 /* ---- convolution: products with the columns, [taps, windows], what each tap of the kernel sees in each window ----
 
@@ -54020,18 +54019,23 @@ static tgi_answer tgi_slide_run(tgi_thread *S, const tgi_convolution *conv)
     return TGI_DONE;
 }
 
+/* bf16 and f16 are computed in f32, for which windows are read where they are: products of columns take up to three
+   times as long (conv2d bf16 8x16x16x16,32x16x3x3), and of depthwise convolutions they have one row each.  But products
+   of bf16 in tiles of the processor (AMX) are faster than f32. */
 static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv)
 {
     const tgi_im2col *m = &conv->m;
     const int64_t *const stride = conv->y.stride, *const windows = m->windows;
     const bool plain = stride[4] == 1 && stride[3] == windows[2] && stride[2] == windows[1] * windows[2];
-    const bool image = conv->result == TGI_CONV_X;
-    if (conv->w.dtype != TG_F32) return TGI_COMPOSE;
-    if (conv->groups > 1 && conv->maps < 3 * conv->groups) return tgi_slide_run(S, conv);
-    if (conv->result == TGI_CONV_W && !plain) return TGI_COMPOSE;
+    const bool image = conv->result == TGI_CONV_X, slides = conv->groups > 1 && conv->maps < 3 * conv->groups;
+    const bool halves = conv->w.dtype == TG_BF16 || conv->w.dtype == TG_F16;
+    if (conv->w.dtype != TG_F32 && !halves) return TGI_COMPOSE;
+    if (slides) return halves ? TGI_IN_F32 : tgi_slide_run(S, conv);
+    if (conv->result == TGI_CONV_W && !plain && !halves) return TGI_COMPOSE; /* the copies are plain */
     /* tiles of few windows or of few maps are mostly empty */
     const int64_t maps = image ? m->channels * m->stride[0] * m->stride[1] * m->stride[2] : conv->maps;
     if (windows[0] * windows[1] * windows[2] < 16 || (image && maps < 4 * conv->groups)) return TGI_COMPOSE;
+    if (halves) return conv->w.dtype == TG_BF16 && tgi_tiles_of(S) ? TGI_COMPOSE : TGI_IN_F32;
     if (image) return tgi_conv_cpu_image(S, conv);
     tgi_conv_cpu job;
     memset(&job, 0, sizeof job);

@@ -242,29 +242,34 @@ TEST(bf16_tiles)
     }
 }
 
-/* Depthwise convolutions of bf16 and f16, and their gradients, are those of f32, rounded once. */
-TEST(depthwise_halves)
+/* Convolutions of bf16 and f16, and their gradients, are those of f32, rounded once, where the processor has no tiles
+   of bf16: depthwise ones, in three groups and in one, of images that lie by rows and that do not. */
+TEST(convolutions_of_halves)
 {
-    if (!tg_device_equal(HERE, TG_CPU) || harness_skips_plain("depthwise_halves")) return;
-    for (int i = 0; i < 8; ++i) {
+    if (!tg_device_equal(HERE, TG_CPU) || harness_skips_plain("convolutions_of_halves")) return;
+    inside_bf16_way(INSIDE_BF16_IN_F32);
+    for (int i = 0; i < 48; ++i) {
         TG_SCOPE;
         const tg_dtype half = i & 1 ? TG_BF16 : TG_F16, dtypes[2] = {half, TG_F32};
-        const int64_t maps = i & 2 ? 18 : 9, stride = i & 4 ? 2 : 1;
-        tg_tensor *const in[3] = {integers(TG_SHAPE(2, 9, 11, 12), half), integers(TG_SHAPE(maps, 1, 3, 3), half),
-                                  integers(TG_SHAPE(maps), half)};
+        const int64_t maps = i & 2 ? 24 : 12, stride = i & 4 ? 2 : 1, groups = i < 16 ? 12 : i < 32 ? 3 : 1;
+        tg_tensor *const x = tg_mul_scalar(integers(TG_SHAPE(2, 12, 11, 13), half), 0.37);
+        tg_tensor *const w = tg_mul_scalar(integers(TG_SHAPE(maps, 12 / groups, 3, 3), half), 0.61);
+        tg_tensor *const in[3] = {i & 8 ? tg_contiguous(tg_transpose(x, 1, 3)) : x, w, integers(TG_SHAPE(maps), half)};
+        tg_tensor *const g = integers(TG_SHAPE(2, maps, stride == 1 ? 11 : 6, stride == 1 ? 13 : 7), half);
         tg_tensor *result[2][4];
         for (int wide = 0; wide < 2; ++wide) {
             tg_tensor *leaf[3];
             for (int k = 0; k < 3; ++k)
                 leaf[k] = tg_set_requires_grad(tg_mul_scalar(tg_to_dtype(in[k], dtypes[wide]), 1), true);
-            tg_tensor *y = tg_conv2d(leaf[0], leaf[1], leaf[2], TG_SHAPE(stride, stride), TG_SHAPE(1, 1),
-                                     TG_SHAPE(1, 1), 9);
-            CHECK(backward_with(y, tg_to_dtype(tg_sign(tg_detach(y)), dtypes[wide]), 0) == TG_OK);
+            tg_tensor *y = tg_conv2d(i & 8 ? tg_transpose(leaf[0], 1, 3) : leaf[0], leaf[1], leaf[2],
+                                     TG_SHAPE(stride, stride), TG_SHAPE(1, 1), TG_SHAPE(1, 1), groups);
+            CHECK(backward_with(y, tg_to_dtype(g, dtypes[wide]), 0) == TG_OK);
             result[wide][3] = tg_to_dtype(tg_detach(y), half);
             for (int k = 0; k < 3; ++k) result[wide][k] = tg_to_dtype(tg_grad(leaf[k]), half);
         }
         for (int k = 0; k < 4; ++k) CHECK(is_exactly(result[0][k], result[1][k]));
     }
+    inside_bf16_way(-1);
 }
 
 /* x as a whole, every second row of it, and with its outer dims exchanged: rows that are one product, or several. */
@@ -462,7 +467,7 @@ int main(int argc, char **argv)
     RUN(integer_products);
     RUN(bf16_products);
     RUN(bf16_tiles);
-    RUN(depthwise_halves);
+    RUN(convolutions_of_halves);
     RUN(linears);
     RUN(few_rows);
     RUN(rows_and_large_weights);
