@@ -6577,11 +6577,12 @@ template <int left> __device__ inline void tgi_copy_async_wait(void)
 
                     owns         loops over    for each tile of columns
        forward      q            k, v          s = scale q k^T, p = exp(s - largest s so far), y += p v
-       dq           q, g         k, v          p = exp(scale q k^T - lse), ds = p (g v^T - d), dq += ds k
+       dq           q, g, y      k, v          p = exp(scale q k^T - lse), ds = p (g v^T - d), dq += ds k
        dk and dv    k, v         q, g          the same transposed: dk += ds^T q, dv += p^T g
 
-   with d = sum(g y) for each query, which is sum(p dp): a small kernel computes it first.  The scores are computed
-   again in both backward kernels, so that each sum has one owner and a fixed order.
+   with d = sum(g y) for each query, which is sum(p dp): the kernel of dq computes it of its own queries and stores it
+   for that of dk and dv, which runs next.  The scores are computed again in both backward kernels, so that each sum has
+   one owner and a fixed order.
 
    Where is_causal hides all of a tile from all of a block, the tile is left out. */
 
@@ -7329,35 +7330,41 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
 
 /* ---- backward ---- */
 
-/* sums: of each query, lse in base 2 and d = sum(g y); zeros beyond the queries.  A row of y has `lanes` lanes, a power
-   of two, of one copy each. */
-template <int dtype> static __global__ void tgi_flash_row_sums(const tgi_flash_job job, int lanes)
+/* own: lse in base 2 and d = sum(g y) of the lane's two queries, with zeros beyond the last query; they are stored to
+   the sums of this head, too.  The block's rows of g, from query `first` on, are `tiles` tiles of width D in shared
+   memory, or on their way there; those of y are loaded to a place that is free again after this.  A query's four lanes
+   add every fourth copy of its row each.  All threads call it. */
+template <int dtype, int D, int tiles, class T>
+__device__ inline void tgi_flash_make_sums(float2 (&own)[2], const tgi_flash_job &job, const tgi_flash_head &head,
+                                           int first, const T *g, T *y, float2 *sums)
 {
-    enum { EACH = tgi_flash_sizes<dtype, 64>::EACH };
-    typedef typename tgi_stored<dtype>::type T;
-    typedef tgi_pack<dtype, EACH> pack;
-    const int64_t all = (int64_t)job.heads * job.sums_row * lanes;
-    for (int64_t i = tgi_grid_thread(); i < all; i += tgi_grid_size()) {
-        int64_t at = i / lanes;
-        const int query = (int)tgi_pop_index(&at, job.sums_row), column = (int)(i % lanes) * EACH;
-        const tgi_flash_head head = tgi_flash_head_of(job, (int)at);
-        const tgi_flash_matrix<T> y = tgi_flash_matrix_of<T>(job.y, head), g = tgi_flash_matrix_of<T>(job.g, head);
-        const bool inside = query < job.queries;
-        pack of_y = {}, of_g = {};
-        if (inside && column < job.value_width) {
-            const int count = job.value_width - column;
-            of_y = tgi_flash_pack_at<dtype, EACH>(y.data + query * y.row + column * y.col, y, count);
-            of_g = tgi_flash_pack_at<dtype, EACH>(g.data + query * g.row + column * g.col, g, count);
-        }
+    typedef tgi_flash_sizes<dtype, D> sizes;
+    typedef tgi_pack<dtype, sizes::EACH> pack;
+    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
+    const int lane = (int)(threadIdx.x % 32);
+    tgi_flash_rows<dtype, D> rows;
+    rows.begin(tgi_flash_matrix_of<T>(job.y, head), first, job.queries, job.value_width);
+    rows.template load<sizes::ROWS, tiles>(y), tgi_copy_async_commit(), tgi_copy_async_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        const int row = (int)(threadIdx.x / 32) * 16 + lane / 4 + 8 * r, query = first + row;
         float d = 0;
 #pragma unroll
-        for (int e = 0; e < EACH; ++e)
-            d += tgi_load_as<float>((tg_dtype)dtype, &of_y.x[e]) * tgi_load_as<float>((tg_dtype)dtype, &of_g.x[e]);
-        for (int offset = lanes / 2; offset > 0; offset /= 2) d += __shfl_xor_sync(TGI_FULL_MASK, d, offset);
-        if (i % lanes) continue;
-        const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
-        job.sums[i / lanes] = make_float2(inside ? lse.data[query * lse.row] * TGI_LOG2_E : 0, d);
+        for (int i = 0; i < tiles * sizes::COPIES; i += 4) {
+            const int at = i / sizes::COPIES * (sizes::ROWS * D) +
+                           tgi_flash_place<dtype, D>(row, i % sizes::COPIES + lane % 4);
+            const pack of_y = tgi_load_pack<pack>(y + at), of_g = tgi_load_pack<pack>(g + at);
+#pragma unroll
+            for (int e = 0; e < sizes::EACH; ++e)
+                d += tgi_load_as<float>((tg_dtype)dtype, &of_y.x[e]) * tgi_load_as<float>((tg_dtype)dtype, &of_g.x[e]);
+        }
+        d += __shfl_xor_sync(TGI_FULL_MASK, d, 1);
+        d += __shfl_xor_sync(TGI_FULL_MASK, d, 2);
+        own[r] = make_float2(query < job.queries ? lse.data[query * lse.row] * TGI_LOG2_E : 0, d);
+        if (lane % 4 == 0) sums[query] = own[r];
     }
+    __syncthreads();
 }
 
 /* Begins to load the sums of as many queries as a tile has columns, two in each copy. */
@@ -7401,7 +7408,8 @@ __device__ inline void tgi_flash_store_gradient(const tgi_flash_operand &to, con
 }
 
 /* dq, or with keys_own dk and dv, whose scores are transposed.  The rows that a block owns are x1 and x2, the columns
-   c1 and c2: with s = x1 c1^T and dp = x2 c2^T it sums ds c1 and p c2. */
+   c1 and c2: with s = x1 c1^T and dp = x2 c2^T it sums ds c1 and p c2.  The kernel of dq first makes job.sums, with y
+   where tiles of columns will be; where dq is not wanted, it makes nothing else. */
 template <int dtype, int D, bool keys_own>
 static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
     tgi_flash_backward(const tgi_flash_job job)
@@ -7413,17 +7421,16 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
     TGI_DYNAMIC_SHARED(T, shared); /* x1 and x2 [ROWS, D], two stages of c1 and c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
     const int lane = (int)(threadIdx.x % 32), warp = (int)(threadIdx.x / 32);
-    const tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
+    tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
     const int first = block.first, row = first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
     tgi_flash_rows<dtype, D> x1, x2, c1, c2;
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
-    const float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
+    float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
     T *const own1 = shared + 16 * warp * D, *const own2 = own1 + ROWS * D, *const stages = shared + 2 * ROWS * D;
-    float2 *const sums_stages = (float2 *)(stages + 4 * TILE);
+    float2 *const sums_stages = (float2 *)(stages + 4 * TILE), own_sums[2] = {};
     float sum1[1][D / 8][4] = {}, sum2[1][keys_own ? D / 8 : 1][4] = {};
-    float2 own_sums[2] = {};
-    if (!keys_own) own_sums[0] = sums[row + lane / 4], own_sums[1] = sums[row + lane / 4 + 8];
+    if (!keys_own && !job.dq.data) block.end = 0;
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
@@ -7436,6 +7443,8 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
     x1.begin(tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length, job.width);
     x2.begin(tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first, length, job.value_width);
     x1.template load<ROWS>(shared), x2.template load<ROWS>(shared + ROWS * D), tgi_copy_async_commit();
+    if constexpr (!keys_own)
+        tgi_flash_make_sums<dtype, D, 1>(own_sums, job, head, first, shared + ROWS * D, stages, sums);
     for (int j = block.begin - 1; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
         load(j + 1);
@@ -7500,18 +7509,17 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
     enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALVES = products::HALVES };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* x1, x2 [ROWS, D], two stages of c1, c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
-    const int lane = (int)(threadIdx.x % 32), warp = (int)(threadIdx.x / 32);
-    const tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
+    const int warp = (int)(threadIdx.x / 32);
+    tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
     const int row = block.first + 16 * warp;
     const tgi_flash_head head = tgi_flash_head_of(job, block.head);
     typename products::rows_of x1, x2, c1, c2;
     const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
-    const float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
+    float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
     T *const stages = tiles + 2 * ROWS * D, *const own = tiles + warp / 4 * (64 * TGI_HOPPER_HALF);
-    float2 *const sums_stages = (float2 *)(stages + 4 * TILE);
+    float2 *const sums_stages = (float2 *)(stages + 4 * TILE), own_sums[2] = {};
     float sum1[D / 8][4] = {}, sum2[keys_own ? D / 8 : 1][4] = {};
-    const float2 none = {}, own_sums[2] = {keys_own ? none : sums[row + lane / 4],
-                                           keys_own ? none : sums[row + lane / 4 + 8]};
+    if (!keys_own && !job.dq.data) block.end = 0;
 
     const auto load = [&](int j) {
         T *const to = stages + j % 2 * (2 * TILE);
@@ -7525,6 +7533,9 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
     c1.begin(tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head), block.begin * COLUMNS, others, job.width);
     c2.begin(tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head), block.begin * COLUMNS, others, job.value_width);
     load(block.begin);
+    if constexpr (!keys_own) /* y goes to the other stage */
+        tgi_flash_make_sums<dtype, TGI_HOPPER_HALF, HALVES>(own_sums, job, head, block.first, tiles + ROWS * D,
+                                                            stages + 2 * TILE, sums);
     for (int j = block.begin; j < block.end; ++j) {
         const T *const tile = stages + j % 2 * (2 * TILE);
         load(j + 1);
@@ -7658,7 +7669,7 @@ template <int dtype, int D> static tgi_answer tgi_flash_forward_run(tgi_thread *
                : TGI_FAILED;
 }
 
-/* lse and d of all queries, then dq, then dk and dv. */
+/* dq with the sums of all queries, then dk and dv. */
 template <int dtype, int D> static tgi_answer tgi_flash_backward_run(tgi_thread *S, const tgi_attention *a)
 {
     typedef tgi_flash_sizes<dtype, D> sizes;
@@ -7681,16 +7692,12 @@ template <int dtype, int D> static tgi_answer tgi_flash_backward_run(tgi_thread 
     if (answer == TGI_DONE) answer = tgi_flash_ready(S, of_keys, bytes);
     if (answer != TGI_DONE) return answer;
     tgi_flash_job job = tgi_flash_job_of(a);
-    int lanes = 1;
-    while (lanes * sizes::EACH < a->value_width) lanes *= 2;
     job.sums_row = (job.queries + TGI_FLASH_SUMS - 1) / TGI_FLASH_SUMS * TGI_FLASH_SUMS;
     job.sums = (float2 *)tgi_scratch_alloc(S, d, "scaled_dot_product_attention",
                                            (int64_t)job.heads * job.sums_row, sizeof(float2));
     if (!job.sums) return TGI_FAILED;
     const int rows = sizes::ROWS, threads = sizes::THREADS;
-    bool ok = tgi_launch_each(S, d, tgi_flash_row_sums<dtype>, (int64_t)job.heads * job.sums_row * lanes, job, lanes);
-    if (ok && a->dq.data)
-        ok = tgi_flash_launch(S, d, of_queries, job.queries, rows, threads, bytes, job);
+    bool ok = tgi_flash_launch(S, d, of_queries, job.queries, rows, threads, bytes, job);
     if (ok && (a->dk.data || a->dv.data))
         ok = tgi_flash_launch(S, d, of_keys, job.keys, rows, threads, bytes, job);
     tgi_cuda_release(S, d->index, job.sums, 0);

@@ -198,7 +198,6 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 192 st128,f32 tgi_flash_forward<0, 128, 1>
 240 st128,f32 tgi_flash_backward<0, 64, true>
 255 st128,f32 tgi_flash_backward<0, 128, true>
-64 ld128,f32 tgi_flash_row_sums<2>
 40 ld128,st128,f32 tgi_multi_pieces<0>
 40 ld128,st128,f32 tgi_multi_pieces<2>
 40 ld128,f32 tgi_multi_cast<2>
