@@ -6646,9 +6646,10 @@ TGI_INLINE double tgi_random_bernoulli(const uint32_t *word, double probability)
    g the gradient of y:
      name      the op is TGI_OP_name, its function tg_name
      kind      FLOATS computes in floating point, where integers become the default dtype; CHOICE, too, and s is a
-               flag that chooses between two kernels; ANGLE, too, and x is an angle; CALLS, too, and each element is a
-               call or more, so that all instruction sets have one kernel; ANY keeps the dtype; POWER, too, and it
-               takes many steps; WHOLE is for integers and bool, and has no gradient; TEST makes bool
+               flag that chooses between two kernels; RANGE, too, and beyond a range of x the C library is called;
+               CALLS, too, and each element is a call or more, so that all instruction sets have one kernel; ANY keeps
+               the dtype; POWER, too, and it takes many steps; WHOLE is for integers and bool, and has no gradient; TEST
+               makes bool
      y, y      the output: the expression for floats, the one for integers (not used where the kind is FLOATS; where it
                is WHOLE, that for floats is not)
      flags     NOTHING, or a sum of the flags below
@@ -6701,10 +6702,11 @@ enum {
 #define TGI_SPECIAL_BINARY_OPS(OP)
 #define TGI_SPECIAL_BINARY_SCALAR_OPS(OP)
 #define TGI_SPECIAL_COMPOSITES(OP)
+#define TGI_SPECIAL_GRADIENTS(OP)
 #else
 #define TGI_SPECIAL_UNARY_OPS(OP)                                                                                      \
-    OP(lgamma, CALLS, tgi_lgamma(x), x, A, tg_mul(g, tg_digamma(x)), "g * digamma(x)")                                 \
-    OP(digamma, CALLS, (real)tgi_psi((double)(x)), x, A,                                                               \
+    OP(lgamma, RANGE, tgi_lgamma(x), x, A, tg_mul(g, tg_digamma(x)), "g * digamma(x)")                                 \
+    OP(digamma, FLOATS, tgi_digamma(x), x, A,                                                                          \
        tg_mul(g, tgi_map1(TGI_OP_polygamma, false, x, 1, 0)), "g * polygamma(1, x)")                                   \
     OP(i0, CALLS, (real)tgi_bessel(0, 0, (double)(x)), x, A, tg_mul(g, tg_i1(x)), "g * i1(x)")                         \
     OP(i0e, CALLS, (real)tgi_bessel(0, 1, (double)(x)), x, A | Y,                                                      \
@@ -6748,6 +6750,7 @@ enum {
 #define TGI_SPECIAL_COMPOSITES(OP)                                                                                     \
     OP(signbit, "x", NOTHING) OP(ndtr, "x", NOTHING) OP(mvlgamma, "x", NOTHING) OP(ldexp, "a,b", NOTHING)              \
     OP(float_power, "a,b", NOTHING) OP(float_power_scalar, "x", NOTHING)
+#define TGI_SPECIAL_GRADIENTS(OP) OP(digamma, FLOATS, NONE, g * tgi_trigamma(x))
 #endif
 
 /* One input, x. */
@@ -6767,9 +6770,9 @@ enum {
     OP(rsqrt, FLOATS, 1 / tgi_sqrt(x), x, Y | CAST_F32, tg_mul(tg_mul_scalar(g, -0.5), tg_pow_scalar(y, 3)),           \
        "g * -y^3 / 2")                                                                                                 \
     OP(reciprocal, FLOATS, 1 / x, x, Y | CAST_F32, tg_neg(tg_mul(g, tg_mul(y, y))), "-g * y * y")                      \
-    OP(sin, ANGLE, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                              \
-    OP(cos, ANGLE, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                     \
-    OP(tan, ANGLE, tgi_tan(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")           \
+    OP(sin, RANGE, tgi_sin(x), x, A, tg_mul(g, tg_cos(x)), "g * cos(x)")                                               \
+    OP(cos, RANGE, tgi_cos(x), x, A, tg_neg(tg_mul(g, tg_sin(x))), "-g * sin(x)")                                      \
+    OP(tan, RANGE, tgi_tan(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(tg_mul(y, y), 1)), "g * (1 + y*y)")            \
     OP(asin, FLOATS, tgi_asin(x), x, A | CAST_F32, tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1))),               \
        "g / sqrt(1 - x*x)")                                                                                            \
     OP(acos, FLOATS, tgi_acos(x), x, A | CAST_F32, tg_neg(tg_mul(g, tg_rsqrt(tg_rsub_scalar(tg_mul(x, x), 1)))),       \
@@ -6974,7 +6977,8 @@ enum {
     OP(hardshrink, FLOATS, S, tgi_fabs(x) <= s ? 0 : g)                                                                \
     OP(softshrink, FLOATS, S, tgi_fabs(x) <= s ? 0 : g)                                                                \
     OP(threshold, FLOATS, S, x <= s ? 0 : g)                                                                           \
-    OP(nan_to_num, FLOATS, S_T, ((x == x) & ((x - x == 0) | (t - t != 0))) ? g : 0)
+    OP(nan_to_num, FLOATS, S_T, ((x == x) & ((x - x == 0) | (t - t != 0))) ? g : 0)                                    \
+    TGI_SPECIAL_GRADIENTS(OP)
 
 /* All of these. */
 #define TGI_ELEMENTWISE_OPS(OP)                                                                                        \
@@ -8048,6 +8052,7 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
 #define TGI_REAL2_OF(call, x, y) \
     ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
 #define TGI_REAL2(call, x, y) TGI_REAL2_OF(call, x, y)
+#define TGI_DOUBLE(call, x) call(x) /* of a double, in whichever kernel */
 #define tgi_fabs(x) TGI_REAL(fabs, x)
 #define tgi_exp(x) TGI_REAL(exp, x)
 #define tgi_expm1(x) TGI_REAL(expm1, x)
@@ -9559,7 +9564,8 @@ TGI_INLINE int64_t tgi_factor_one(const tgi_factor *f, const tgi_matrix_loops *l
    every device: host and GPU compile them from here.
    Types: double for all floats, int64_t for all integers and bool.
    Way: the column y of the rows of kind CALLS and WHOLE (TABLE) calls them for each element; f32 and halves are
-   computed in f64 and rounded.
+   computed in f64 and rounded.  Those that are TGI_ALWAYS_INLINE have no branches, so that loops of kind FLOATS over
+   them become vectors; TGI_DOUBLE(log, x) is the logarithm of such a loop, or the C library's.
    (1) Errors are a few units in the last place of an f64, also near 0 and where a function is large; near a zero of
        the function elsewhere they are so of the terms that cancel.
    (2) The values at 0, -0, poles and infinities are PyTorch's, but at poles of polygamma, where that has finite
@@ -9568,25 +9574,43 @@ TGI_INLINE int64_t tgi_factor_one(const tgi_factor *f, const tgi_matrix_loops *l
    To add a function: it here, as TGI_INLINE, and its row in a list of TABLE that TG_NO_SPECIAL leaves out. */
 #ifndef TG_NO_SPECIAL
 
-#define tgi_lgamma(x) TGI_REAL_OF(lgamma, x)
+#define tgi_lgamma(x) TGI_REAL(lgamma, x)
 #define tgi_copysign(x, y) TGI_REAL2_OF(copysign, x, y)
 #define tgi_logaddexp2(a, b) /* equal ones may be infinite */ \
     ((a) == (b) ? (a) + 1 : tgi_larger(a, b) + (real)1.4426950408889634 * tgi_log1p(tgi_two_to(-tgi_fabs((a) - (b)))))
 
-/* digamma: pi / tan(pi x) takes x to 1 - x > 0, a sum of 1 / x takes that beyond 10, and there is the asymptotic
-   series, with the Bernoulli numbers B(2k) / 2k. */
-TGI_INLINE double tgi_psi(double x)
+/* digamma and its derivative.  A negative x becomes 1 - x, by the tangent or the sine of pi x.  Below 10, 10 is added,
+   by the sum of 1 / (x + k) or its square, k < 10: with q = x (x + 9), (x + k) (x + 9 - k) is q + k (9 - k), and so the
+   sum is a fraction of polynomials of q.  From 10 on there is the asymptotic series, with the Bernoulli numbers. */
+#define tgi_digamma(x) ((real)tgi_psi((double)(x), TGI_DOUBLE(log, tgi_beyond_10((double)(x))), \
+                                      TGI_DOUBLE(tan, tgi_half_turns((double)(x)))))
+#define tgi_trigamma(x) ((real)tgi_psi_slope((double)(x), TGI_DOUBLE(sin, tgi_half_turns((double)(x)))))
+
+TGI_ALWAYS_INLINE double tgi_mirrored(double x) { return x < 0 ? 1 - x : x; }
+TGI_ALWAYS_INLINE double tgi_beyond_10(double x) { return tgi_mirrored(x) + (tgi_mirrored(x) < 10 ? 10 : 0); }
+TGI_ALWAYS_INLINE double tgi_half_turns(double x) { return 3.1415926535897932 * (x - rint(x)); } /* less pi rint(x) */
+TGI_ALWAYS_INLINE double tgi_ten_factors(double q) { return q * (40320 + q * (12176 + q * (1308 + q * (60 + q)))); }
+
+TGI_ALWAYS_INLINE double tgi_psi(double x, double logarithm, double tangent)
 {
-    double y = 0;
-    if (x <= 0) {
-        if (x == floor(x)) return x == 0 ? -1 / x : (double)NAN;
-        y = -3.1415926535897932 / tan(3.1415926535897932 * (x - rint(x)));
-        x = 1 - x;
-    }
-    for (; x < 10; x += 1) y -= 1 / x;
-    const double z = 1 / (x * x);
+    const double from = tgi_mirrored(x), q = from * (from + 9), u = 1 / tgi_beyond_10(x), z = u * u;
+    const double slope = (2 * from + 9) * (40320 + q * (24352 + q * (3924 + q * (240 + 5 * q))));
+    const double sum = from < 10 ? slope / tgi_ten_factors(q) : 0;
     const double rest = 1. / 252 - z * (1. / 240 - z * (1. / 132 - z * (691. / 32760 - z / 12)));
-    return y + (log(x) - 0.5 / x - z * (1. / 12 - z * (1. / 120 - z * rest)));
+    const double y = logarithm - 0.5 * u - z * (1. / 12 - z * (1. / 120 - z * rest)) - sum;
+    const double there = tangent == 0 ? (double)NAN : 3.1415926535897932 / tangent; /* a pole */
+    return x < 0 ? y - there : y;
+}
+
+TGI_ALWAYS_INLINE double tgi_psi_slope(double x, double sine)
+{
+    const double from = tgi_mirrored(x), q = from * (from + 9), u = 1 / tgi_beyond_10(x), z = u * u;
+    const double part = 534089520. + q * (41415072. + q * (2107120. + q * (67680 + q * (1245 + q * 10))));
+    const double top = 131681894400. + q * (82783088640. + q * (24999178752. + q * (4547382016. + q * part)));
+    const double below = tgi_ten_factors(q), sum = from < 10 ? top / (below * below) : 0;
+    const double rest = 1. / 30 - z * (1. / 42 - z * (1. / 30 - z * (5. / 66 - z * (691. / 2730 - z * (7. / 6)))));
+    const double y = u + 0.5 * z + u * z * (1. / 6 - z * rest) + sum, there = 3.1415926535897932 / sine;
+    return x < 0 ? there * there - y : y;
 }
 
 /* zeta(s, q), the sum of (q + k)^-s over k = 0, 1, .., for q >= 0: some terms, and the others by the formula of Euler
@@ -9607,9 +9631,11 @@ TGI_INLINE double tgi_hurwitz_zeta(double s, double q)
    (-1)^(n + 1), at the distances from x up to the next integer and up to 1. */
 TGI_INLINE double tgi_psi_of_order(double n, double x)
 {
+    typedef double real;
     const double sign = fmod(n, 2.0) == 0 ? -1 : 1, s = n + 1;
     double factorial = 1, sum;
-    if (n == 0) return tgi_psi(x);
+    if (n == 0) return tgi_digamma(x);
+    if (n == 1) return tgi_trigamma(x);
     for (int k = 2; k <= n && k <= 171; ++k) factorial *= k;
     if (x < 0) {
         const double below = floor(x);
@@ -14057,7 +14083,7 @@ typedef enum {
     TGI_KIND_TEST,
     TGI_KIND_WHOLE,
     TGI_KIND_CHOICE = TGI_KIND_FLOATS,
-    TGI_KIND_ANGLE = TGI_KIND_FLOATS,
+    TGI_KIND_RANGE = TGI_KIND_FLOATS,
     TGI_KIND_CALLS = TGI_KIND_FLOATS,
     TGI_KIND_POWER = TGI_KIND_ANY,
     TGI_KIND_QUOTIENT = TGI_KIND_ANY
@@ -14078,7 +14104,7 @@ typedef struct tgi_op {
 #define TGI_UNLESS_TEST_CALLS(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_ANY(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_CHOICE(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_ANGLE(...) __VA_ARGS__
+#define TGI_UNLESS_TEST_RANGE(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_POWER(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_QUOTIENT(...) __VA_ARGS__
 #define TGI_UNLESS_TEST_FLOATS(...) __VA_ARGS__
@@ -14104,7 +14130,7 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_RULES_ANY(x, more) tgi_rule_elementwise, x, more
 #define TGI_RULES_FLOATS TGI_RULES_ANY
 #define TGI_RULES_CHOICE TGI_RULES_ANY
-#define TGI_RULES_ANGLE TGI_RULES_ANY
+#define TGI_RULES_RANGE TGI_RULES_ANY
 #define TGI_RULES_CALLS TGI_RULES_ANY
 #define TGI_RULES_POWER TGI_RULES_ANY
 #define TGI_RULES_QUOTIENT TGI_RULES_ANY
@@ -19334,7 +19360,7 @@ TGI_BINARY_SCALAR_OPS(TGI_RULE2)
 #define TGI_PUBLIC1_ANY(name)                                                                                          \
     tg_tensor *tg_##name##_(tg_tensor *x) { return tgi_map1(TGI_OP_##name, true, x, 0, 0); }
 #define TGI_PUBLIC1_FLOATS(name) TGI_PUBLIC1_ANY(name)
-#define TGI_PUBLIC1_ANGLE(name) TGI_PUBLIC1_ANY(name)
+#define TGI_PUBLIC1_RANGE(name) TGI_PUBLIC1_ANY(name)
 #define TGI_PUBLIC1_CALLS(name)
 /* tg_tanh and every other function of an op with one input are made here, with their twins in place.  What an op
    computes, and its gradient, is its row of the op table (room TABLE): search for OP(tanh. */
@@ -19595,8 +19621,6 @@ tg_tensor *tg_isclose(tg_tensor *a, tg_tensor *b, double rtol, double atol, bool
    To add one: a row in those lists, or a function here with a row in TGI_SPECIAL_COMPOSITES. */
 #ifndef TG_NO_SPECIAL
 
-tg_tensor *tg_lgamma_(tg_tensor *x) { return tgi_map1(TGI_OP_lgamma, true, x, 0, 0); }
-tg_tensor *tg_digamma_(tg_tensor *x) { return tgi_map1(TGI_OP_digamma, true, x, 0, 0); }
 tg_tensor *tg_i0_(tg_tensor *x) { return tgi_map1(TGI_OP_i0, true, x, 0, 0); }
 
 static tg_tensor *tgi_polygamma(bool in_place, int n, tg_tensor *x)
@@ -48191,7 +48215,7 @@ TGI_ALWAYS_INLINE void tgi_fold_rows_across(tgi_fold_start start, tgi_fold_load 
 #endif
 #define TGI_KERNELS_FLOATS(name, inputs, numbers, y, yi) TGI_KERNEL_F64(name, real, inputs, numbers, y)
 #define TGI_KERNELS_CHOICE TGI_KERNELS_FLOATS
-#define TGI_KERNELS_ANGLE TGI_KERNELS_FLOATS
+#define TGI_KERNELS_RANGE TGI_KERNELS_FLOATS
 #define TGI_KERNELS_CALLS TGI_KERNELS_FLOATS
 #define TGI_KERNELS_ANY(name, inputs, numbers, y, yi) \
     TGI_KERNEL_F64(name, real, inputs, numbers, y)    \
@@ -48522,7 +48546,7 @@ typedef struct {
 #define TGI_MAP_ROW_OF(name, i64, test) {{tgi_##name##_f32_portable, tgi_##name##_f64_portable, i64}, test},
 #define TGI_MAP_ROW_FLOATS(name) TGI_MAP_ROW_OF(name, NULL, false)
 #define TGI_MAP_ROW_CHOICE TGI_MAP_ROW_FLOATS
-#define TGI_MAP_ROW_ANGLE TGI_MAP_ROW_FLOATS
+#define TGI_MAP_ROW_RANGE TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_CALLS TGI_MAP_ROW_FLOATS
 #define TGI_MAP_ROW_ANY(name) TGI_MAP_ROW_OF(name, tgi_##name##_i64, false)
 #define TGI_MAP_ROW_POWER TGI_MAP_ROW_ANY
@@ -55739,6 +55763,7 @@ TGI_CALLERS_END
 #define TGI_F32_exp2(x) TGI_V(exp2_of_f32)(x)
 #define TGI_F32_erfc(x) TGI_V(erfc_of_f32)(x)
 #define TGI_F32_erfinv(x) TGI_V(erfinv_of_f32)(x)
+#define TGI_F32_lgamma(x) TGI_V(lgamma_of_f32)(x)
 #define TGI_F32_tanh(x) TGI_V(tanhf)(x)
 #define TGI_F32_erf(x) TGI_V(erff)(x)
 #define TGI_F32_sigmoid(x) TGI_V(sigmoidf)(x)
@@ -55780,6 +55805,7 @@ TGI_CALLERS_END
 #define TGI_F64_exp2(x) TGI_V(exp2_of_f64)(x)
 #define TGI_F64_erfc(x) TGI_V(erfc_of_f64)(x)
 #define TGI_F64_erfinv(x) TGI_V(erfinv_of_f64)(x)
+#define TGI_F64_lgamma(x) TGI_V(lgamma_of_f64)(x)
 #define TGI_F64_tanh(x) TGI_V(tanh_of_f64)(x)
 #define TGI_F64_erf(x) TGI_V(erf_of_f64)(x)
 #define TGI_F64_sigmoid(x) TGI_V(sigmoid_of_f64)(x)
@@ -55813,6 +55839,10 @@ TGI_CALLERS_END
 #undef tgi_gelu_erf
 #undef tgi_gelu_tanh
 #undef tgi_gelu_erf_slope
+#ifdef TGI_INCLUDES_ITSELF
+#undef TGI_DOUBLE
+#define TGI_DOUBLE(call, x) TGI_F64_##call(x)
+#endif
 #define tgi_larger(a, b) TGI_REAL2(larger, a, b)
 #define tgi_smaller(a, b) TGI_REAL2(smaller, a, b)
 #define tgi_erfinv(x) TGI_REAL(erfinv, x)
@@ -55835,7 +55865,7 @@ extern double sqrt(double) __attribute__((__const__));
 #endif
 #endif
 
-#define TGI_LARGE_ANGLE 100000 /* up to which sin, cos and tan are loops of SIMD_MATH, */
+#define TGI_LARGE_ANGLE 100000 /* up to which sin, cos and tan are loops of SIMD_MATH, as is lgamma from -1 on, */
 #define TGI_LARGE_QUOTIENT 1125899906842624 /* and fmod and its like: 2^50 */
 
 /* c_0 + c_1 x + c_2 x^2 + ..: TGI_POLYNOMIAL(x, c_0, c_1, ..), 22 numbers at most, of the type of TGI_T. */
@@ -55878,6 +55908,8 @@ extern double sqrt(double) __attribute__((__const__));
        ERF   erf(r) / r - 1, |r| <= 1                    ERFC  log(1 - erf(r)), 1 <= r <= 6, in r
        TAIL  (1 + 2 r) exp(z) erfc(r), 0 <= r < 10.2 (27.3), in (r - 3) / (r + 3) and (r - 4) / (r + 4)
        ERFINV  erfinv(r) / r in w - 3, w = -log(1 - z) < 6; ERFINV_NEAR_1  in sqrt(w) - 3 (4), w < 16.7 (37.5)
+       LGAMMA  log(gamma(r)) / ((r - 1) (r - 2)), 1 <= r < 3, in (r - 1.75) / (r + 1.75)
+       STIRLING  r (log(gamma(r)) - (r - 1/2) log(r) + r - log(2 pi) / 2), r >= 3, in 1 / z
        POW   A; for powers of doubles (A - 2/3) / z      POW_EXP  as EXP
    Those of POW and POW_EXP for powers of floats are for a computation in doubles, too. */
 #define TGI_SIN_f32 \
@@ -55958,6 +55990,20 @@ extern double sqrt(double) __attribute__((__const__));
     3.839783800204629, 1.009496828103117, 0.0012604317637046007, -0.0008880380200819157, 0.0003200952163040823, \
         -8.754669170343748e-05, 5.217494655432248e-05, -5.256360401811885e-05, 2.4885525897240686e-05,          \
         -4.1074329948386345e-06
+#define TGI_LGAMMA_f32                                                                          \
+    0.4501393f, -0.4181855f, 0.12718974f, -0.1443836f, 0.0841496f, -0.089457065f, 0.062393054f, \
+        -0.07505503f, 0.06040194f
+#define TGI_LGAMMA_f64                                                                          \
+    0.45013931210925634, -0.41818555318834993, 0.12718992499336318, -0.14437303879645322,       \
+        0.08412964239167532, -0.08997434066865057, 0.06311420367041698, -0.06579367907696998,   \
+        0.05045876663459308, -0.05194797250355742, 0.0420059754537752, -0.04293403589332811,    \
+        0.036081425418206296, -0.03683142068963562, 0.030073259605834443, -0.02957051297476199, \
+        0.037655012508769375, -0.04140801732969414
+#define TGI_STIRLING_f32 0.08333331f, -0.0027744719f, 0.00070934906f
+#define TGI_STIRLING_f64                                                                           \
+    0.08333333333333319, -0.002777777777492394, 0.0007936507030802849, -0.0005952268550645652,     \
+        0.0008410310247477468, -0.001890286291873655, 0.005749857397533772, -0.018641823110032013, \
+        0.04750447774959432, -0.06267500388585613
 #define TGI_POW_f32 \
     0.66666666675804642, 0.39999995620739498, 0.28572109262051948, 0.22176184779185704, 0.19584202988772501
 #define TGI_POW_f64                                                                                                   \
@@ -56280,7 +56326,7 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #if !defined(TGI_LIGHT_AS_AVX2) && !(defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN))
 #define TGI_NARROW_FLOATS(name, inputs, numbers, yi)
 #define TGI_NARROW_CHOICE TGI_NARROW_FLOATS
-#define TGI_NARROW_ANGLE TGI_NARROW_FLOATS
+#define TGI_NARROW_RANGE TGI_NARROW_FLOATS
 #define TGI_NARROW_POWER TGI_NARROW_FLOATS
 #define TGI_NARROW_CALLS TGI_NARROW_FLOATS
 #define TGI_NARROW_WHOLE TGI_NARROW_FLOATS
@@ -56519,8 +56565,8 @@ TGI_LOOPS_END
    for one type" (SIMD_TYPED) is compiled, for doubles; then it is for floats, where it stands.  So each function and
    loop is written once, as C that a debugger steps through.  Where the file cannot include itself, KERNELS has loops in
    f64 that call the C library.
-   (1) The functions have no branches, so that loops over them become vectors; an angle beyond TGI_LARGE_ANGLE is for
-       the C library, as is a power where there is no FMA.
+   (1) The functions have no branches, so that loops over them become vectors; an angle beyond TGI_LARGE_ANGLE, and
+       lgamma of a number below -1, are for the C library, as is a power where there is no FMA.
    (2) Their errors, in units in the last place, are printed by test_math, and bounded there.
    (3) A result depends on its own x alone: not on the elements beside it, nor on how many they are.
    To add a function: here as TGI_T(name_of), and as TGI_REAL finds it, in SIMD and in ENTRIES. */
@@ -57039,6 +57085,21 @@ static inline tgi_real TGI_T(erfinv_of)(tgi_real y)
     return TGI_T(signed_by)(a < 1 ? x : a == 1 ? (tgi_real)HUGE_VAL : (tgi_real)NAN, TGI_T(sign_of)(y));
 }
 
+/* log(|gamma(x)|), x >= -1: Stirling's formula, and below 3 a polynomial times (y - 1) (y - 2), where y is x, x + 1 or
+   x + 2, and gamma(x) = gamma(y) / d.  a is y - 1, which loses no digits near 1. */
+static inline tgi_real TGI_T(lgamma_of)(tgi_real x)
+{
+    const tgi_real one = 1, half = TGI_BY_TYPE(0.5f, 0.5), middle = TGI_BY_TYPE(1.75f, 1.75);
+    const bool far = x >= 3;
+    const tgi_real a = x < 0 ? x + one : x < 1 ? x : x - one, b = a - one, y = a + one;
+    const tgi_real d = x < 0 ? x * a : ((x < 1) | far) != 0 ? x : one, l = TGI_REAL(log, TGI_T_ABS(d));
+    const tgi_real t = (far ? one : y - middle) / (far ? x : y + middle);
+    const tgi_real series = TGI_T_FMA(t, TGI_POLYNOMIAL(t * t, TGI_COEFFICIENTS(STIRLING)),
+                                      TGI_BY_TYPE(0.418938533f, 0.41893853320467274));
+    return far ? TGI_T_FMA(x - half, l - one, series)
+               : TGI_T_FMA(a * b, TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(LGAMMA)), 0 - l);
+}
+
 /* sqrt(x^2 + y^2): the squares of floats are doubles; doubles are scaled, so that none is 0 or infinite. */
 static inline tgi_real TGI_T(hypot_of)(tgi_real x, tgi_real y)
 {
@@ -57142,31 +57203,35 @@ TGI_TYPED_CALLER(gelu_by_table);
     TGI_TYPED_CALLER(name) { TGI_CHOSEN(name, scalar[0])(n, scalar, out, in0, in1, in2); }
 #endif
 
-/* Angles beyond TGI_LARGE_ANGLE are left to the C library: `exact`. */
-static void TGI_T(map_angles)(int64_t n, void *out, const void *in, tgi_map_kernel kernel, double (*exact)(double))
+/* Numbers outside of [least, most] are left to the C library: `exact`. */
+static void TGI_T(map_range)(int64_t n, void *out, const void *in, tgi_map_kernel kernel, double (*exact)(double),
+                             tgi_real least, tgi_real most)
 {
     enum { BLOCK = 256 };
-    const tgi_real large = TGI_LARGE_ANGLE;
     tgi_real copy[BLOCK];
     for (int64_t i = 0; i < n; i += BLOCK) {
         const tgi_real *const x = (const tgi_real *)in + i;
         tgi_real *const y = (tgi_real *)out + i;
         const int64_t count = tgi_at_most(n - i, BLOCK);
         TGI_T(word) beyond = 0;
-        for (int64_t k = 0; k < count; ++k) beyond |= TGI_T_ABS(x[k]) > large ? 1 : 0;
+        for (int64_t k = 0; k < count; ++k) beyond |= ((x[k] < least) | (x[k] > most)) != 0 ? 1 : 0;
         if (beyond) memcpy(copy, x, (size_t)count * sizeof *copy);
         kernel(count, NULL, y, x, NULL, NULL);
         for (int64_t k = 0; beyond && k < count; ++k) {
-            if (TGI_T_ABS(copy[k]) > large) y[k] = (tgi_real)exact((double)copy[k]);
+            if (copy[k] < least || copy[k] > most) y[k] = (tgi_real)exact((double)copy[k]);
         }
     }
 }
-#define TGI_TYPED_ROW_ANGLE(name, inputs, numbers, y)      \
+#define TGI_RANGE_sin -TGI_LARGE_ANGLE, TGI_LARGE_ANGLE
+#define TGI_RANGE_cos TGI_RANGE_sin
+#define TGI_RANGE_tan TGI_RANGE_sin
+#define TGI_RANGE_lgamma -1, (tgi_real)HUGE_VAL
+#define TGI_TYPED_ROW_RANGE(name, inputs, numbers, y)      \
     TGI_TYPED_HEAVY(name##_near, 0, inputs, numbers, y)    \
     TGI_TYPED_CALLER(name)                                 \
     {                                                      \
         (void)scalar, (void)in1, (void)in2;                \
-        TGI_T(map_angles)(n, out, in0, TGI_T(name##_near), name); \
+        TGI_T(map_range)(n, out, in0, TGI_T(name##_near), name, TGI_RANGE_##name); \
     }
 
 /* Quotients that are large are left to the C library, and all where there is no FMA. */
@@ -60028,7 +60093,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_TEXT(TGI_ISA),
 #define TGI_ENTRY_FLOATS TGI_V
 #define TGI_ENTRY_CHOICE TGI_V
-#define TGI_ENTRY_ANGLE TGI_V
+#define TGI_ENTRY_RANGE TGI_V
 #define TGI_ENTRY_POWER TGI_V
 #define TGI_ENTRY_QUOTIENT TGI_V
 #define TGI_ENTRY_CALLS(name) tgi_##name##_portable
@@ -60046,7 +60111,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_NARROW_ENTRY_FLOATS TGI_NO_ENTRY
 #define TGI_NARROW_ENTRY_CHOICE TGI_NO_ENTRY
 #define TGI_NARROW_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_NARROW_ENTRY_RANGE TGI_NO_ENTRY
 #define TGI_NARROW_ENTRY_CALLS TGI_NO_ENTRY
 #define TGI_NARROW_ENTRY_WHOLE TGI_NO_ENTRY
 #define TGI_NARROW_ENTRY_QUOTIENT TGI_LIGHT
@@ -60055,7 +60120,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_SIGNED_ENTRY_FLOATS TGI_NO_ENTRY
 #define TGI_SIGNED_ENTRY_CHOICE TGI_NO_ENTRY
 #define TGI_SIGNED_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_SIGNED_ENTRY_RANGE TGI_NO_ENTRY
 #define TGI_SIGNED_ENTRY_CALLS TGI_NO_ENTRY
 #define TGI_SIGNED_ENTRY_WHOLE TGI_NO_ENTRY
 #define TGI_SIGNED_ENTRY_QUOTIENT TGI_NO_ENTRY
@@ -60068,7 +60133,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_WIDE_ENTRY_FLOATS TGI_NO_ENTRY
 #define TGI_WIDE_ENTRY_CHOICE TGI_NO_ENTRY
 #define TGI_WIDE_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_ANGLE TGI_NO_ENTRY
+#define TGI_WIDE_ENTRY_RANGE TGI_NO_ENTRY
 #define TGI_WIDE_ENTRY_CALLS TGI_NO_ENTRY
 #define TGI_WIDE_ENTRY_WHOLE TGI_NO_ENTRY
 #define TGI_WIDE_ENTRY_QUOTIENT TGI_NO_ENTRY

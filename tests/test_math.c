@@ -76,6 +76,7 @@ static const struct {
     {"exp2", tg_exp2, exp2, exp2l, 2, 2},
     {"erfc", tg_erfc, erfc, erfcl, 6, 6},
     {"erfinv", tg_erfinv, inverse_erf, wide_inverse_erf, 4, 5},
+    {"lgamma", tg_lgamma, lgamma, lgammal, 6, 6},
     {"tanh", tg_tanh, tanh, tanhl, 2, 3},
     {"erf", tg_erf, erf, erfl, 2, 2},
     {"sigmoid", tg_sigmoid, sigmoid, NULL, 2, 0},
@@ -202,6 +203,82 @@ TEST(hypotenuses)
     CHECK(worst <= 2);
 }
 
+/* Doubles of all sizes, in the order of a random walk over their bits; every second one is of ordinary size. */
+static double some_double(uint64_t *state)
+{
+    double x;
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t bits = *state ^ *state >> 31;
+    if (bits & 1) return ((double)(bits >> 12) / 2251799813685248.0 - 1) * (bits & 2 ? 1 : bits & 4 ? 8 : 720);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+enum { SPECIAL = 17 };
+static double special(int i)
+{
+    const double numbers[SPECIAL] = {0, -0.0, 1, -1, 2, -2, 3, 0.5, -0.5, -2.5, 5e-324, -5e-324, 1e300, -1e300,
+                                     HUGE_VAL, -HUGE_VAL, (double)NAN}; /* not static: to tcc -HUGE_VAL is no constant */
+    return numbers[i];
+}
+
+/* digamma and its derivative in wide numbers, by many terms of their sums, and the size of the terms that cancel. */
+static long double wide_psi(long double x, bool slope, long double *terms)
+{
+    const long double pi = 3.14159265358979323846264338327950288L, turn = sinl(pi * (x - rintl(x)));
+    long double y = 0, mirror = 0;
+    if (x < 0) {
+        mirror = turn == 0 ? (slope ? HUGE_VALL : (long double)NAN) : slope ? pi / turn * (pi / turn)
+                 : pi / tanl(pi * (x - rintl(x)));
+        x = 1 - x;
+    }
+    for (; x < 40; x += 1) y += slope ? 1 / (x * x) : -1 / x;
+    const long double u = 1 / x, z = u * u;
+    if (slope) y += u + z / 2 + u * z * (1 / 6.0L - z * (1 / 30.0L - z * (1 / 42.0L - z * (1 / 30.0L - z * 5 / 66))));
+    else y += logl(x) - u / 2 - z * (1 / 12.0L - z * (1 / 120.0L - z * (1 / 252.0L - z * (1 / 240.0L - z / 132))));
+    *terms = fabsl(y) + fabsl(mirror) + (slope ? 0 : 5); /* log(10 + x) and the sum of 1 / (x + k) */
+    return slope ? (mirror != 0 ? mirror - y : y) : y - mirror;
+}
+
+/* digamma and polygamma(1, x), whose errors are few units of 2^-52 times the terms that they are the sum of. */
+TEST(gamma_functions)
+{
+    static double x[AT_ONCE], y[2][AT_ONCE];
+    static float y32[2][AT_ONCE];
+    const double nan = (double)NAN, infinite = HUGE_VAL;
+    const double ends[][3] = {{0, -infinite, infinite}, {-0.0, infinite, infinite}, {-1, nan, infinite},
+                              {-3e20, nan, infinite}, {infinite, infinite, 0}, {-infinite, nan, nan}, {nan, nan, nan},
+                              {5e-324, -infinite, infinite}, {-5e-324, infinite, infinite}};
+    enum { ENDS = (int)(sizeof ends / sizeof ends[0]) };
+    double worst[2] = {0};
+    uint64_t state = 5;
+    for (int i = 0; i < AT_ONCE; ++i) {
+        const double some = some_double(&state);
+        const double near = ldexp(i - AT_ONCE / 3, i % 2 ? -11 : -8);
+        x[i] = i < ENDS ? ends[i][0] : i % 4 == 0 && fabs(some) > 1e-150 ? some : near;
+    }
+    TG_SCOPE;
+    tg_tensor *wide = tg_from(x, TG_SHAPE(AT_ONCE), TG_F64), *single = tg_to_dtype(wide, TG_F32);
+    CHECK(tg_copy_out(tg_digamma(wide), y[0], sizeof y[0]) == TG_OK);
+    CHECK(tg_copy_out(tg_polygamma(1, wide), y[1], sizeof y[1]) == TG_OK);
+    CHECK(tg_copy_out(tg_digamma(single), y32[0], sizeof y32[0]) == TG_OK);
+    CHECK(tg_copy_out(tg_polygamma(1, single), y32[1], sizeof y32[1]) == TG_OK);
+    for (int i = 0; i < AT_ONCE; ++i) {
+        for (int k = 0; k < 2; ++k) {
+            long double terms, exact = i < ENDS ? (long double)ends[i][1 + k] : wide_psi((long double)x[i], k, &terms);
+            if (i < ENDS) CHECK(alike(y[k][i], (double)exact));
+            else if (fabsl(exact) < HUGE_VALL) {
+                const double d = (double)(fabsl((long double)y[k][i] - exact) / terms) * 4503599627370496.0;
+                if (!(d <= worst[k])) worst[k] = isnan(d) ? HUGE_VAL : d;
+            }
+            if ((double)(float)x[i] != x[i] || isnan(y[k][i])) continue;
+            CHECK(distance(y32[k][i], y[k][i]) <= 0.5); /* computed in f64 */
+        }
+    }
+    printf("%-8s  digamma at most %.2f, polygamma(1, x) %.2f of their terms\n", capability, worst[0], worst[1]);
+    CHECK(worst[0] <= 4 && worst[1] <= 4);
+}
+
 /* One in so many of all floats, NaN and infinity among them. */
 TEST(errors)
 {
@@ -239,25 +316,6 @@ static double wide_distance(double y, long double exact)
     if (isnan(exact)) return isnan(y) ? 0 : HUGE_VAL;
     if ((long double)y == exact || (double)exact == y) return 0;
     return isinf(y) || isinf((double)exact) ? HUGE_VAL : (double)(fabsl((long double)y - exact) / ldexpl(1, place));
-}
-
-/* Doubles of all sizes, in the order of a random walk over their bits; every second one is of ordinary size. */
-static double some_double(uint64_t *state)
-{
-    double x;
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    const uint64_t bits = *state ^ *state >> 31;
-    if (bits & 1) return ((double)(bits >> 12) / 2251799813685248.0 - 1) * (bits & 2 ? 1 : bits & 4 ? 8 : 720);
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-enum { SPECIAL = 17 };
-static double special(int i)
-{
-    const double numbers[SPECIAL] = {0, -0.0, 1, -1, 2, -2, 3, 0.5, -0.5, -2.5, 5e-324, -5e-324, 1e300, -1e300,
-                                     HUGE_VAL, -HUGE_VAL, (double)NAN}; /* not static: to tcc -HUGE_VAL is no constant */
-    return numbers[i];
 }
 
 TEST(errors_f64)
@@ -331,7 +389,7 @@ TEST(errors_of_pow_and_atan2)
 TEST(neighbours)
 {
     static float x[1000], y[1000], z[1000];
-    tg_tensor *(*const ops[])(tg_tensor *) = {tg_sin, tg_cos, tg_tan, tg_log, tg_sinh};
+    tg_tensor *(*const ops[])(tg_tensor *) = {tg_sin, tg_cos, tg_tan, tg_log, tg_sinh, tg_lgamma, tg_digamma};
     for (int i = 0; i < 1000; ++i) x[i] = (float)(i * 0.37 - 100);
     for (int f = 0; f < (int)(sizeof ops / sizeof ops[0]); ++f) {
         TG_SCOPE;
@@ -523,6 +581,7 @@ int main(int argc, char **argv)
             RUN(halves);
             RUN(errors);
             RUN(errors_f64);
+            RUN(gamma_functions);
             RUN(errors_of_pow_and_atan2);
             RUN(neighbours);
             RUN(pairs);
