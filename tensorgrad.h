@@ -6738,14 +6738,14 @@ enum {
     OP(lcm, WHOLE, a + b, tgi_int_lcm(a, b), NO_BOOL, NULL, NULL, NULL, AB)                                            \
     OP(copysign, FLOATS, tgi_copysign(a, b), a, A | Y, tgi_copysign_gradient(g, a, y), tg_zeros_like(g),               \
        "a: g * y / a, 0 where a is 0, b: 0", AB)                                                                       \
-    OP(logaddexp2, CALLS, tgi_logaddexp2(a, b), a, A | B | FLOATS_ONLY, tgi_logaddexp2_gradient(g, a, b),              \
+    OP(logaddexp2, FLOATS, tgi_logaddexp2(a, b), a, A | B | FLOATS_ONLY, tgi_logaddexp2_gradient(g, a, b),             \
        tgi_logaddexp2_gradient(g, b, a), "a: g * sigmoid((a - b) * ln 2), b: g * sigmoid((b - a) * ln 2)", AB)         \
-    OP(xlog1py, CALLS, b != b ? b : a == 0 ? 0 : a * tgi_log1p(b), a, A | B, tgi_xlog1py_gradient(g, a, b),            \
+    OP(xlog1py, FLOATS, b != b ? b : a == 0 ? 0 : a * tgi_log1p(b), a, A | B, tgi_xlog1py_gradient(g, a, b),           \
        tg_mul(g, tg_div(a, tg_add_scalar(b, 1))), "a: g * log1p(b), b: g * a / (b + 1)", AB)
 #define TGI_SPECIAL_BINARY_SCALAR_OPS(OP)                                                                              \
     OP(heaviside, ANY, a == 0 ? b : a > 0 ? 1 : 0, a == 0 ? b : a > 0, NOTHING, tg_zeros_like(g), tg_zeros_like(g),    \
        "0", "a,b")                                                                                                     \
-    OP(nextafter, CALLS, (real)tgi_next_number((double)(a), (double)(b), (int)(s)), a, A | B | FLOATS_ONLY,            \
+    OP(nextafter, FLOATS, (real)tgi_next_number((double)(a), (double)(b), (int)(s)), a, A | B | FLOATS_ONLY,           \
        tg_masked_fill(g, tg_eq(a, b), 0), tg_zeros_like(g), "a: g, 0 where a is b, b: 0", "a,b")
 #define TGI_SPECIAL_COMPOSITES(OP)                                                                                     \
     OP(signbit, "x", NOTHING) OP(ndtr, "x", NOTHING) OP(mvlgamma, "x", NOTHING) OP(ldexp, "a,b", NOTHING)              \
@@ -9698,15 +9698,19 @@ TGI_INLINE double tgi_normal_quantile(double p)
     return p < 0.5 ? x : -x;
 }
 
-/* The number next to a on the way to b: in f64, f32, bf16 or f16 for kind 0, 1, 2, 3. */
-TGI_INLINE double tgi_next_number(double a, double b, int kind)
+/* The number next to a on the way to b, in f64, f32, bf16 or f16 for kind 0, 1, 2, 3: a step of the bits, which are in
+   the order of the sizes.  Numbers of narrow dtypes are scaled, by 2^-896 or 2^-1008, so that their subnormal ones are
+   those of f64, and a step is the last bit that they have. */
+TGI_ALWAYS_INLINE double tgi_next_number(double a, double b, int kind)
 {
-    if (kind == 0) return nextafter(a, b);
-    if (kind == 1 || a == b || a != a || b != b) return (double)nextafterf((float)a, (float)b);
-    const int toward = (a < b) == (a > 0) ? 1 : -1; /* as the bits count, in which the sign comes first */
-    int bits = kind == 2 ? tgi_f32_to_bf16((float)a) : tgi_f32_to_f16((float)a);
-    bits = a == 0 ? (b < 0 ? 0x8001 : 1) : bits + toward;
-    return (double)(kind == 2 ? tgi_bf16_to_f32((uint16_t)bits) : tgi_f16_to_f32((uint16_t)bits));
+    const uint64_t step = (uint64_t)1 << (kind == 0 ? 0 : kind == 1 ? 29 : kind == 2 ? 45 : 42);
+    const double scale = kind == 0 ? 1 : kind == 3 ? 3.645561009778199e-304 : 1.8928834978668395e-270;
+    const double most = kind == 0 ? HUGE_VAL : kind == 3 ? 65536 : 3.402823669209385e+38; /* 2^128 */
+    const double size = fabs(a), sign = a == 0 ? b : a, other = sign < 0 ? -b : b; /* beside |a| */
+    const uint64_t bits = tgi_bits_of_double((size > most ? most : size) * scale);
+    const double next = tgi_double_of_bits(other > size ? bits + step : bits - step) * (1 / scale);
+    const double y = a == b ? b : sign < 0 ? -next : next;
+    return a != a ? a : b != b ? b : y;
 }
 
 /* Shifts by less than 0 or more than 63 bits shift all of them out, PyTorch's answer for each dtype. */

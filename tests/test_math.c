@@ -279,6 +279,78 @@ TEST(gamma_functions)
     CHECK(worst[0] <= 4 && worst[1] <= 4);
 }
 
+/* logaddexp2 within 2 units in the last place of the result, or of 1; infinities and NaN as the formula has them. */
+TEST(sums_of_powers)
+{
+    static double a[AT_ONCE], b[AT_ONCE], y[2][AT_ONCE];
+    double worst[2] = {0};
+    uint64_t state = 6;
+    for (int i = 0; i < AT_ONCE; ++i) {
+        const bool pair = i < SPECIAL * SPECIAL;
+        a[i] = pair ? special(i / SPECIAL) : (double)(float)some_double(&state);
+        b[i] = pair ? special(i % SPECIAL) : (double)(float)(i % 2 ? some_double(&state) : a[i] + i % 99 - 49);
+    }
+    TG_SCOPE;
+    tg_tensor *x = tg_from(a, TG_SHAPE(AT_ONCE), TG_F64), *z = tg_from(b, TG_SHAPE(AT_ONCE), TG_F64);
+    CHECK(tg_copy_out(tg_logaddexp2(x, z), y[0], sizeof y[0]) == TG_OK);
+    z = tg_logaddexp2(tg_to_dtype(x, TG_F32), tg_to_dtype(z, TG_F32));
+    CHECK(tg_copy_out(tg_to_dtype(z, TG_F64), y[1], sizeof y[1]) == TG_OK);
+    for (int i = 0; i < AT_ONCE; ++i) {
+        const bool second = b[i] > a[i] || isnan(b[i]);
+        const long double most = (long double)(second ? b[i] : a[i]), least = (long double)(second ? a[i] : b[i]);
+        const long double part = log1pl(exp2l(least - most)) * 1.4426950408889634074L;
+        const long double exact = most == least ? most + 1 : most + part;
+        for (int k = 0; k < 2; ++k) {
+            const double size = fabs((double)exact) > 1 ? fabs((double)exact) : 1, unit = k ? ldexp(1, 23) : ldexp(1, 52);
+            if (k && (double)(float)a[i] != a[i] && !isnan(a[i])) continue; /* 1e300 among the special ones */
+            if (k && (double)(float)b[i] != b[i] && !isnan(b[i])) continue;
+            if (isnan(exact) || !(size < HUGE_VAL)) CHECK(alike(y[k][i], (double)exact));
+            else if (fabs(y[k][i] - (double)exact) / size * unit > worst[k])
+                worst[k] = fabs(y[k][i] - (double)exact) / size * unit;
+        }
+    }
+    printf("%-8s  logaddexp2 at most %.2f in f64, %.2f in f32\n", capability, worst[0], worst[1]);
+    CHECK(worst[0] <= 2 && worst[1] <= 2);
+}
+
+/* nextafter of f64 and f32 is the C library's; of each bf16 and f16 it has the bits before or behind. */
+TEST(next_numbers)
+{
+    static double a[AT_ONCE], b[AT_ONCE], y[AT_ONCE];
+    static float a32[AT_ONCE], b32[AT_ONCE], y32[AT_ONCE];
+    static uint16_t bits[AT_ONCE], next[AT_ONCE];
+    uint64_t state = 4;
+    int wrong = 0;
+    for (int i = 0; i < AT_ONCE; ++i) {
+        const bool pair = i < SPECIAL * SPECIAL;
+        a[i] = pair ? special(i / SPECIAL) : some_double(&state);
+        b[i] = pair ? special(i % SPECIAL) : i % 3 ? some_double(&state) : -a[i];
+        a32[i] = i % 5 ? (float)a[i] : (float)ldexp(a[i], -1000), b32[i] = (float)b[i];
+        bits[i] = (uint16_t)i;
+    }
+    TG_SCOPE;
+    tg_tensor *z = tg_nextafter(tg_from(a, TG_SHAPE(AT_ONCE), TG_F64), tg_from(b, TG_SHAPE(AT_ONCE), TG_F64));
+    CHECK(tg_copy_out(z, y, sizeof y) == TG_OK);
+    z = tg_nextafter(tg_from(a32, TG_SHAPE(AT_ONCE), TG_F32), tg_from(b32, TG_SHAPE(AT_ONCE), TG_F32));
+    CHECK(tg_copy_out(z, y32, sizeof y32) == TG_OK);
+    for (int i = 0; i < AT_ONCE; ++i)
+        wrong += !alike(y[i], nextafter(a[i], b[i])) || !alike((double)y32[i], (double)nextafterf(a32[i], b32[i]));
+    CHECK(wrong == 0);
+    for (int k = 0; k < 4; ++k) {
+        const unsigned infinity = k < 2 ? 0x7f80 : 0x7c00;
+        tg_tensor *half = tg_from(bits, TG_SHAPE(AT_ONCE), k < 2 ? TG_BF16 : TG_F16);
+        z = tg_nextafter(half, tg_to_dtype(tg_full(TG_SHAPE(1), k % 2 ? -HUGE_VAL : HUGE_VAL), tg_dtype_of(half)));
+        CHECK(tg_copy_out(z, next, sizeof next) == TG_OK);
+        for (unsigned i = 0; i < AT_ONCE; ++i) {
+            const unsigned rest = i & 0x7fff, sign = k % 2 ? 0x8000 : 0, out = rest + 1, in_ = rest - 1;
+            const unsigned wanted = rest == 0 ? sign | 1 : i == (sign | infinity) ? i
+                                    : (i & 0x8000) == sign ? sign | out : (sign ^ 0x8000) | in_;
+            wrong += rest > infinity ? (next[i] & 0x7fff) <= infinity : next[i] != wanted;
+        }
+    }
+    CHECK(wrong == 0);
+}
+
 /* One in so many of all floats, NaN and infinity among them. */
 TEST(errors)
 {
@@ -582,6 +654,8 @@ int main(int argc, char **argv)
             RUN(errors);
             RUN(errors_f64);
             RUN(gamma_functions);
+            RUN(sums_of_powers);
+            RUN(next_numbers);
             RUN(errors_of_pow_and_atan2);
             RUN(neighbours);
             RUN(pairs);
