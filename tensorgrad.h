@@ -55911,7 +55911,8 @@ extern double sqrt(double) __attribute__((__const__));
        EXP   (exp(r) - 1 - r) / z, |r| < 0.35
        ERF   erf(r) / r - 1, |r| <= 1                    ERFC  log(1 - erf(r)), 1 <= r <= 6, in r
        TAIL  (1 + 2 r) exp(z) erfc(r), 0 <= r < 10.2 (27.3), in (r - 3) / (r + 3) and (r - 4) / (r + 4)
-       ERFINV  erfinv(r) / r in w - 3, w = -log(1 - z) < 6; ERFINV_NEAR_1  in sqrt(w) - 3 (4), w < 16.7 (37.5)
+       ERFINV  erfinv(r) / r in w - 3 (2.5), w = -log(1 - z) < 6 (5); ERFINV_NEAR_1  in sqrt(w) - 3, w < 16.7 (16);
+       ERFINV_NEXT_TO_1  in sqrt(w) - 5, w < 37.5
        LGAMMA  log(gamma(r)) / ((r - 1) (r - 2)), 1 <= r < 3, in (r - 1.75) / (r + 1.75)
        STIRLING  r (log(gamma(r)) - (r - 1/2) log(r) + r - log(2 pi) / 2), r >= 3, in 1 / z
        POW   A; for powers of doubles (A - 2/3) / z      POW_EXP  as EXP
@@ -55983,17 +55984,28 @@ extern double sqrt(double) __attribute__((__const__));
 #define TGI_ERFINV_f32                                                                              \
     1.62354195f, 0.24163042f, -0.00573814521f, -0.000836204272f, 0.000195083107f, -1.27040248e-05f, \
         -1.76166816e-06f, 4.47690297e-07f, -2.0165098e-08f, -5.43665868e-09f, 7.07941983e-10f
-#define TGI_ERFINV_f64                                                                                    \
-    1.6235420920397168, 0.2416304057094509, -0.0057386124439188025, -0.0008361901622579556,               \
-        0.00019549396651987312, -1.2709853721182288e-05, -1.8884636367485584e-06, 4.4857342553604897e-07, \
-        -4.1612006305128e-09, -5.480986588340674e-09
+#define TGI_ERFINV_f64                                                                                  \
+    1.5014093511107918, 0.2466402767441668, -0.0041773177243818885, -0.0012527079078084068,             \
+        0.00021825026433398777, -4.996079608539879e-06, -3.416619573681633e-06, 4.787252347230385e-07,  \
+        1.3416777023377463e-08, -1.0861183689852469e-08, 9.073219085535411e-10, 1.1961500741435557e-10, \
+        -3.1110576888644603e-11, 9.088483756353659e-13, 5.377722580086952e-13, -7.5547648025883e-14,    \
+        -3.258522445590694e-15, 1.821351032080157e-15, -9.520612116277898e-17, -2.1352567163883986e-17, \
+        2.339391406933237e-18
 #define TGI_ERFINV_NEAR_1_f32                                                                                   \
     2.83297682f, 1.00167525f, 0.00944463443f, -0.00764406472f, 0.00569738401f, -0.00356492936f, 0.00142912904f, \
         -8.95476041e-05f, -0.000216091372f, 7.51715197e-05f
-#define TGI_ERFINV_NEAR_1_f64                                                                                   \
-    3.839783800204629, 1.009496828103117, 0.0012604317637046007, -0.0008880380200819157, 0.0003200952163040823, \
-        -8.754669170343748e-05, 5.217494655432248e-05, -5.256360401811885e-05, 2.4885525897240686e-05,          \
-        -4.1074329948386345e-06
+#define TGI_ERFINV_NEAR_1_f64                                                                             \
+    2.832976798728271, 1.0016752766934025, 0.009445522011850822, -0.007643805570314886,                   \
+        0.005685182424461252, -0.0035587940095596388, 0.0014837372223690185, -0.00014889816242322923,     \
+        -0.00028312327108741676, 0.00020551676123187215, -4.646668468386269e-05, -2.2872300972690933e-05, \
+        2.19552830801269e-05, -5.955116160584396e-06, -1.6946398947471114e-06, 2.0238763577807995e-06,    \
+        -5.936978294742661e-07, -1.1915282691374525e-07, 1.3775292969659768e-07, -3.073664776695331e-08
+#define TGI_ERFINV_NEXT_TO_1_f64                                                                         \
+    4.849906401408584, 1.0103004648645417, -0.00013871931833514593, -0.0002150301196426234,              \
+        7.599527703017218e-05, -1.9681773341531096e-05, 4.52606239796373e-06, -9.930126995709558e-07,    \
+        2.2900639802410168e-07, -6.761157748158757e-08, 2.9142924440470957e-08, -1.5151448304535408e-08, \
+        7.623543331853137e-09, -3.5812831564601292e-09, 1.5017236299992643e-09, -3.7581765224703906e-10, \
+        -2.5367078223561505e-11, 2.8614104187898467e-11
 #define TGI_LGAMMA_f32                                                                          \
     0.4501393f, -0.4181855f, 0.12718974f, -0.1443836f, 0.0841496f, -0.089457065f, 0.062393054f, \
         -0.07505503f, 0.06040194f
@@ -57050,41 +57062,30 @@ static inline tgi_real TGI_T(exp2_of)(tgi_real x)
 }
 
 /* erfc(a) = exp(-a^2) q(a) / (1 + 2 a), a >= 0, and exp(-a^2) is exp(-h) (1 - rest), a^2 = h + rest: `high` has 12 (27)
-   digits of a, so that its square is exact.  *above gets exp(a^2) erfc(a). */
-static inline tgi_real TGI_T(upper_erfc)(tgi_real a, tgi_real *above)
-{
-    const TGI_T(word) mask = TGI_BY_TYPE(0xfffff000u, 0xfffffffff8000000u);
-    const tgi_real k = TGI_BY_TYPE(3.0f, 4.0), t = (a - k) / (a + k), h = a * a;
-    const tgi_real high = TGI_T(real_of)(TGI_T(bits_of)(a) & mask), rest = (a - high) * (a + high) + (high * high - h);
-    const tgi_real y = TGI_REAL(exp, -h);
-    *above = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(TAIL)) / (1 + 2 * a);
-    return (y - rest * y) * *above;
-}
-
+   digits of a, so that its square is exact. */
 static inline tgi_real TGI_T(erfc_of)(tgi_real x)
 {
-    const tgi_real b = TGI_T_ABS(x), most = TGI_BY_TYPE(10.2f, 27.3);
-    tgi_real above;
-    const tgi_real y = TGI_T(upper_erfc)(b > most ? most : b, &above);
+    const TGI_T(word) mask = TGI_BY_TYPE(0xfffff000u, 0xfffffffff8000000u);
+    const tgi_real b = TGI_T_ABS(x), most = TGI_BY_TYPE(10.2f, 27.3), a = b > most ? most : b;
+    const tgi_real k = TGI_BY_TYPE(3.0f, 4.0), t = (a - k) / (a + k), h = a * a;
+    const tgi_real high = TGI_T(real_of)(TGI_T(bits_of)(a) & mask), rest = (a - high) * (a + high) + (high * high - h);
+    const tgi_real e = TGI_REAL(exp, -h);
+    const tgi_real y = (e - rest * e) * (TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(TAIL)) / (1 + 2 * a));
     return x < 0 ? 2 - y : y;
 }
 
-/* x with erf(x) = y, by polynomials in w = -log(1 - y^2); for doubles a step of Halley's method follows, with the error
-   of erfc times exp(x^2), which loses no digits near 1.  See tgi_inverse_erf. */
+/* x with erf(x) = y, by polynomials in w = -log(1 - y^2).  See tgi_inverse_erf. */
 static inline tgi_real TGI_T(erfinv_of)(tgi_real y)
 {
     const tgi_real a = TGI_T_ABS(y), one = 1, w = -TGI_REAL(log, (one - a) * (one + a)), three = 3;
-    const tgi_real tail = TGI_BY_TYPE(sqrtf, sqrt)(w) - TGI_BY_TYPE(3.0f, 4.0);
-    const tgi_real inner = TGI_POLYNOMIAL(w - three, TGI_COEFFICIENTS(ERFINV));
-    const tgi_real outer = TGI_POLYNOMIAL(tail, TGI_COEFFICIENTS(ERFINV_NEAR_1));
-    tgi_real x = a * (w < 6 ? inner : outer);
+    const tgi_real root = TGI_BY_TYPE(sqrtf, sqrt)(w), middle = TGI_BY_TYPE(3.0f, 2.5);
+    const tgi_real inner = TGI_POLYNOMIAL(w - middle, TGI_COEFFICIENTS(ERFINV));
+    const tgi_real outer = TGI_POLYNOMIAL(root - three, TGI_COEFFICIENTS(ERFINV_NEAR_1));
 #ifdef TGI_SECOND_TYPE
-    double above;
-    const double c = x > 6 ? 6 : x, z = c * c, grown = TGI_V(exp_of_f64)(z);
-    TGI_V(upper_erfc_f64)(c, &above);
-    const double below = TGI_T_FMA(c, TGI_POLYNOMIAL(z, TGI_ERF_f64), c - a) * grown;
-    const double f = (a < 0.5 ? below : (1 - a) * grown - above) * 0.88622692545275801;
-    x -= f / (1 + x * f);
+    const double last = TGI_POLYNOMIAL(root - 5, TGI_ERFINV_NEXT_TO_1_f64);
+    const double x = a * (w < 5 ? inner : w < 16 ? outer : last);
+#else
+    const float x = a * (w < 6 ? inner : outer);
 #endif
     return TGI_T(signed_by)(a < 1 ? x : a == 1 ? (tgi_real)HUGE_VAL : (tgi_real)NAN, TGI_T(sign_of)(y));
 }
