@@ -19484,7 +19484,7 @@ TGI_COMPOSED(fmax, (tg_tensor *a, tg_tensor *b),
              tg_maximum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
 TGI_COMPOSED(fmin, (tg_tensor *a, tg_tensor *b),
              tg_minimum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
-TGI_COMPOSED(frac, (tg_tensor *x), tg_sub(x, tg_trunc(x)), &x)
+TGI_COMPOSED(frac, (tg_tensor *x), tg_sub(x, tg_trunc(tg_detach(x))), &x)
 TGI_COMPOSED(tanhshrink, (tg_tensor *x), tg_sub(x, tg_tanh(x)), &x)
 TGI_COMPOSED(deg2rad, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 0.017453292519943295), &x)
 TGI_COMPOSED(rad2deg, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 57.295779513082321), &x)
@@ -48246,9 +48246,12 @@ TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 #define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNEL_F64(name##_gradient, real, GXY, numbers, dx)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
 
-/* neg and abs of f16 and bf16: the sign bit alone. */
+/* neg, abs and copysign of f16 and bf16: the sign bit alone. */
 TGI_KERNEL(tgi_neg_halves, uint16_t, real, (real), X, NONE, x ^ 0x8000)
 TGI_KERNEL(tgi_abs_halves, uint16_t, real, (real), X, NONE, x & 0x7FFF)
+#ifndef TG_NO_SPECIAL
+TGI_KERNEL(tgi_copysign_halves, uint16_t, real, (real), AB, NONE, (a & 0x7FFF) | (b & 0x8000))
+#endif
 
 /* The powers that are no other op's. */
 TGI_KERNEL(tgi_cube_f32, float, real, (real), X, NONE, x * x * x)
@@ -49149,23 +49152,28 @@ static bool tgi_narrow_map(tgi_thread *S, tgi_loop *narrow, int row)
     return tgi_map_with(S, narrow, tgi_kernels_of(S)->narrow[row][narrow->kernel], result, TGI_LIGHT_WORK);
 }
 
-/* Whether the op changes the sign bit alone, of elements of 16 bits: then *halves is a loop that computes in these. */
-static bool tgi_is_map_of_signs(const tgi_loop *loop, tgi_loop *halves)
+/* The kernel of an op that changes the sign bit alone, of elements of 16 bits that are all of one dtype; else NULL. */
+static tgi_map_kernel tgi_map_of_signs(const tgi_loop *loop)
 {
     const tg_dtype dtype = loop->arg[0].dtype;
-    if (loop->kernel != TGI_OP_neg && loop->kernel != TGI_OP_abs) return false;
-    if ((dtype != TG_BF16 && dtype != TG_F16) || loop->arg[1].dtype != dtype) return false;
-    *halves = *loop;
-    halves->compute = dtype;
-    return true;
+    if (dtype != TG_BF16 && dtype != TG_F16) return NULL;
+    for (int k = 1; k < loop->nargs; ++k)
+        if (loop->arg[k].dtype != dtype) return NULL;
+#ifndef TG_NO_SPECIAL
+    if (loop->kernel == TGI_OP_copysign) return tgi_copysign_halves;
+#endif
+    return loop->kernel == TGI_OP_neg ? tgi_neg_halves : loop->kernel == TGI_OP_abs ? tgi_abs_halves : NULL;
 }
 
 static bool tgi_cpu_map(tgi_thread *S, const tgi_loop *loop)
 {
-    tgi_loop narrow, halves;
-    if (tgi_is_map_of_signs(loop, &halves))
-        return tgi_map_with(S, &halves, loop->kernel == TGI_OP_neg ? tgi_neg_halves : tgi_abs_halves, halves.compute,
-                            TGI_LIGHT_WORK);
+    tgi_loop narrow;
+    const tgi_map_kernel signs = tgi_map_of_signs(loop);
+    if (signs) {
+        tgi_loop halves = *loop;
+        halves.compute = loop->arg[0].dtype;
+        return tgi_map_with(S, &halves, signs, halves.compute, TGI_LIGHT_WORK);
+    }
     const int narrow_row = loop->compute == TG_I64 ? tgi_narrow_map_of(loop, &narrow) : TGI_NOT_NARROW;
     if (narrow_row != TGI_NOT_NARROW && tgi_kernels_of(S)->narrow[narrow_row][narrow.kernel])
         return tgi_narrow_map(S, &narrow, narrow_row);

@@ -635,6 +635,32 @@ TEST(halves)
     }
 }
 
+/* copysign of bf16 and f16 by their bits: operands side by side, with strides, expanded, of another dtype, and none. */
+TEST(signs_of_halves)
+{
+    static uint16_t a[AT_ONCE], b[AT_ONCE], y[AT_ONCE];
+    for (int i = 0; i < AT_ONCE; ++i) a[i] = (uint16_t)i, b[i] = (uint16_t)((unsigned)i * 40503 >> 3);
+    for (int k = 0; k < 6; ++k) {
+        const tg_dtype dtype = k % 2 ? TG_F16 : TG_BF16;
+        int wrong = 0;
+        TG_SCOPE;
+        tg_tensor *x = tg_from(a, TG_SHAPE(256, 256), dtype), *of = tg_from(b, TG_SHAPE(256, 256), dtype);
+        if (k / 2 == 1) x = tg_t(x), of = tg_expand(tg_slice(of, 1, 7, 8, 1), TG_SHAPE(256, 256));
+        if (k / 2 == 2) of = tg_to_dtype(of, TG_F32); /* the result is f32 */
+        tg_tensor *z = tg_to_dtype(tg_copysign(x, of), dtype);
+        if (!CHECK(tg_copy_out(z, y, sizeof y) == TG_OK)) return;
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const uint16_t from = a[k / 2 == 1 ? i % 256 * 256 + i / 256 : i];
+            const uint16_t sign = b[k / 2 == 1 ? i / 256 * 256 + 7 : i];
+            const bool nan = (from & 0x7fff) > (k % 2 ? 0x7c00 : 0x7f80);
+            wrong += !nan && y[i] != ((from & 0x7fff) | (sign & 0x8000));
+        }
+        CHECK(wrong == 0);
+        CHECK(tg_numel(tg_copysign(tg_slice(x, 0, 3, 3, 1), tg_slice(of, 0, 3, 3, 1))) == 0);
+        CHECK(tg_item(tg_copysign(tg_to_dtype(tg_scalar(2.5), dtype), tg_to_dtype(tg_scalar(-0.0), dtype))) == -2.5);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char *const wishes[] = {"portable", "avx2", "avx512", ""};
@@ -651,6 +677,7 @@ int main(int argc, char **argv)
             printf("skipped: %s: not on this processor\n", wishes[k]);
         else if (*wishes[k]) {
             RUN(halves);
+            RUN(signs_of_halves);
             RUN(errors);
             RUN(errors_f64);
             RUN(gamma_functions);
