@@ -7705,6 +7705,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     /* Operands: indices (i64) of the last of the largest (smallest) up to each element, or of the last NaN; in. */    \
     OP(ALL, tgi_answer, cummax, (tgi_thread *S, const tgi_rows *rows))                                                 \
     OP(ALL, tgi_answer, cummin, (tgi_thread *S, const tgi_rows *rows))                                                 \
+    /* Operands: index (i64) of the element that is at a place when a row is sorted; place (i64); in. */               \
+    OP(ALL, tgi_answer, kth, (tgi_thread *S, const tgi_rows *rows))                                                    \
     /* Operands: values, indices (i64), in.  Stable; NaN is the largest. */                                            \
     OP(ALL, bool, sort, (tgi_thread *S, bool descending, const tgi_rows *rows))                                        \
     /* Operands: places (i64), values, sorted, indices that sort it (or no data), in which bad ones are skipped; the   \
@@ -11095,6 +11097,7 @@ static bool tgi_plain_factor(tgi_thread *S, const tgi_factor *factor)
     }
 TGI_PLAIN_COMPOSES(cummax, tgi_rows)
 TGI_PLAIN_COMPOSES(cummin, tgi_rows)
+TGI_PLAIN_COMPOSES(kth, tgi_rows)
 TGI_PLAIN_COMPOSES(norm, tgi_row_norm)
 TGI_PLAIN_COMPOSES(norm_backward, tgi_row_norm)
 TGI_PLAIN_COMPOSES(channel_norm, tgi_channel_norm)
@@ -23585,12 +23588,17 @@ tg_tensor *tg_argsort(tg_tensor *t, int dim, bool descending)
 
 TGI_COMPOSED(msort, (tg_tensor *t), tg_sort(t, 0, false, NULL), &t)
 
-/* The element of each row that has the place `place` [.., 1, ..] in order. */
+/* The element of each row that has the place `place` [.., 1, ..] in order: the backend finds its index without an
+   order of the others, if it can. */
 static tg_tensor *tgi_in_place(tgi_composite *c, tg_tensor *t, tg_tensor *place, int dim, bool keepdim,
                                tg_tensor **indices)
 {
-    tg_tensor *order = NULL, *sorted = tg_sort(t, dim, false, &order);
-    tg_tensor *y = sorted ? tg_gather(sorted, dim, place) : NULL, *index = y ? tg_gather(order, dim, place) : NULL;
+    tg_tensor *index = place ? tg_empty_on(tgi_shape_of(place), TG_I64, tgi_device_of(t)) : NULL, *order = NULL;
+    if (!index || !tgi_wait_ready(c->S, t, false)) return tgi_composite_end(c, NULL);
+    const tgi_rows rows = tgi_rows_along(dim, 3, index, place, t);
+    const tgi_answer answer = t->storage->backend->kth(c->S, &rows);
+    if (answer == TGI_COMPOSE) index = tg_sort(t, dim, false, &order) ? tg_gather(order, dim, place) : NULL;
+    tg_tensor *y = answer != TGI_FAILED && index ? tg_gather(t, dim, index) : NULL;
     if (!keepdim && t->ndim) y = tg_squeeze(y, dim), index = tg_squeeze(index, dim);
     if (y && index && indices) *indices = tg_keep(index);
     return tgi_composite_end(c, index ? y : NULL);
@@ -50656,6 +50664,64 @@ static void tgi_select_row(const tgi_row_job *job, char *const *at, char *scratc
         heap[end] = first;
     }
     tgi_store_sorted(job, at, heap, k);
+}
+
+/* The index of that of keys [n] which has the place `place` in their order, where equal keys keep theirs: FIND (Hoare,
+   1961).  Each round parts the keys that are left by a pivot and keeps the part with the place.  The pivot is the
+   median of three keys, or, when the last one left most of the keys, the middle of what the key can be, so that a row
+   takes some 64 rounds at most.  other, another [n]: memory. */
+static int64_t tgi_find_place(const uint64_t *keys, int64_t n, int64_t place, uint64_t *other, uint64_t *another)
+{
+    const uint64_t *from = keys;
+    uint64_t pivot, low = 0, high = UINT64_MAX; /* the least and the largest that the key can be */
+    bool most_left = false;
+    for (int64_t left = n;;) { /* keys in `from`, in whose order the place is `place` */
+        const uint64_t a = from[0], b = from[left / 2], c = from[left - 1];
+        const uint64_t least = a < b ? a : b, most = a < b ? b : a, next = most < c ? most : c;
+        int64_t less = 0, more = left; /* in `other`: smaller keys are before less, larger ones from more on */
+        pivot = most_left ? low + (high - low) / 2 : least < next ? next : least;
+        for (int64_t i = 0; i < left; ++i) {
+            const uint64_t key = from[i];
+            other[less] = other[more - 1] = key;
+            less += key < pivot;
+            more -= key > pivot;
+        }
+        if (place >= less && place < more) {
+            place -= less;
+            break;
+        }
+        const bool beyond = place >= more;
+        const int64_t kept = beyond ? left - more : less;
+        if (beyond) place -= more, low = pivot + 1;
+        else high = pivot - 1;
+        from = beyond ? other + more : other;
+        most_left = kept > left - left / 4;
+        left = kept;
+        uint64_t *const written = other;
+        other = another;
+        another = written;
+    }
+    int64_t found = 0;
+    while (keys[found] != pivot || place-- > 0) found++; /* of equal keys, the one of that place */
+    return found;
+}
+
+/* index, place [rows]; x [rows, n] */
+static void tgi_kth_row(const tgi_row_job *job, char *const *at, char *scratch)
+{
+    const int64_t n = job->length;
+    uint64_t *const keys = (uint64_t *)(void *)scratch;
+    for (int64_t i = 0, run; i < n; i += run) {
+        run = tgi_at_most(n - i, TGI_TILE);
+        tgi_load_keys(keys + i, job->iter.dtype[2], at[2] + i * job->step[2], job->step[2], run);
+    }
+    *(int64_t *)(void *)at[0] = tgi_find_place(keys, n, *(const int64_t *)(const void *)at[1], keys + n, keys + 2 * n);
+}
+
+static tgi_answer tgi_cpu_kth(tgi_thread *S, const tgi_rows *rows)
+{
+    const size_t bytes = 3 * sizeof(uint64_t);
+    return tgi_each_row(S, "kthvalue", rows, tgi_kth_row, NULL, false, 0, bytes, false) ? TGI_DONE : TGI_FAILED;
 }
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)

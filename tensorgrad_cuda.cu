@@ -4038,6 +4038,7 @@ static bool tgi_cuda_cumprod(tgi_thread *S, const tgi_rows *rows)
 
 static tgi_answer tgi_cuda_cummax(tgi_thread *, const tgi_rows *) { return TGI_COMPOSE; }
 static tgi_answer tgi_cuda_cummin(tgi_thread *, const tgi_rows *) { return TGI_COMPOSE; }
+static tgi_answer tgi_cuda_kth(tgi_thread *, const tgi_rows *) { return TGI_COMPOSE; }
 
 /* ---- sort: values, indices [rows, k], x [rows, n] ---- */
 

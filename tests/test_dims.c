@@ -28,7 +28,7 @@ static tg_tensor *integers(const int64_t *dim, tg_dtype dtype, double missing)
 }
 
 enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, SORT, DESCENDING, TOPK, CUMMAX,
-       CUMMIN, OPS };
+       CUMMIN, KTHVALUE, MEDIAN, OPS };
 
 static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
 {
@@ -51,6 +51,8 @@ static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
     case TOPK: return tg_topk(x, 1, 1, true, indices);
     case CUMMAX: return tg_cummax(x, 1, indices);
     case CUMMIN: return tg_cummin(x, 1, indices);
+    case KTHVALUE: return tg_kthvalue(x, (tg_dim(x, 1) + 1) * 2 / 3, 1, false, indices);
+    case MEDIAN: return tg_nanmedian_dim(x, 1, false, indices);
     default: return tg_argmin(x, 1, false);
     }
 }
