@@ -20985,13 +20985,19 @@ tg_tensor *tg_flip(tg_tensor *t, tg_shape dims)
     return tgi_run_like(&c, t, (tg_dtype)t->dtype, tgi_flip_kernel);
 }
 
-static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
+/* The dims of a mask, which has a bit for each. */
+static tg_shape tgi_mask_dims(int mask)
 {
     tg_shape dims = TG_SCALAR;
-    for (int i = 0; i < g->ndim; ++i) {
-        if (step->params->dim >> i & 1) dims.dim[dims.ndim++] = i;
+    for (int i = 0; i < TG_MAX_DIMS; ++i) {
+        if (mask >> i & 1) dims.dim[dims.ndim++] = i;
     }
-    return tgi_set_input_grad(step, 0, tg_flip(g, dims));
+    return dims;
+}
+
+static bool tgi_rule_flip(tgi_step *step, tg_tensor *g)
+{
+    return tgi_set_input_grad(step, 0, tg_flip(g, tgi_mask_dims(step->params->dim)));
 }
 
 /* Where t is in the padded tensor y: along a dim, elements [to, to + size) of y are [from, from + size) of t. */
@@ -21673,26 +21679,26 @@ static tg_tensor *tgi_rows_back(tg_tensor *rows, tg_shape in, int mask)
     return rows ? tgi_permute(rows, back) : NULL;
 }
 
-/* The product of x over the dims of mask, which stay with size 1; NULL for NULL. */
-static tg_tensor *tgi_product_of(tg_tensor *x, int mask)
+/* g y / x, where y is the product of x over dims */
+static tg_tensor *tgi_prod_quotient(tg_tensor *g, tg_tensor *x, tg_shape dims)
 {
-    if (!x) return NULL;
-    return tgi_with_dims(tg_prod_dims(tgi_rows_last(x, mask), TG_DIMS(-1), false), tg_shape_of(x), mask);
+    return tg_div(tg_mul(g, tg_prod_dims(x, dims, true)), x);
 }
 
 /* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0; where it is infinite or
-   NaN, too, which is right if no other one is.  It reads no value, so that a GPU need not be waited for; but where two
-   are 0 its own derivative is not that of the product. */
-static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, int mask)
+   NaN, too, which is right if no other one is.  A quotient of an element that is 0, infinite or NaN is NaN: on the CPU
+   they are looked at, and are the gradient where all are finite.  Of a GPU no value is read, so that it need not be
+   waited for.  Where two elements are 0 the derivative of this is not that of the product. */
+static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, tg_shape dims)
 {
-    tg_tensor *zero = tg_eq_scalar(x, 0), *others;
-    tg_tensor *zeros = zero ? tg_sum_dims(tgi_rows_last(zero, mask), TG_DIMS(-1), false) : NULL;
-    if (!zeros) return NULL;
-    zeros = tgi_with_dims(zeros, tg_shape_of(x), mask);
-    others = tg_mul(tgi_product_of(tg_masked_fill(x, zero, 1), mask), tg_eq_scalar(zeros, 1));
-    tg_tensor *wild = tg_logical_not(tg_isfinite(x)), *rest = tgi_product_of(tg_masked_fill(x, wild, 1), mask);
-    tg_tensor *y = tg_where(wild, tg_mul(g, rest), tg_div(tg_mul(g, tgi_product_of(x, mask)), x));
-    return tg_where(zero, tg_mul(g, others), y);
+    tg_tensor *quotient = tgi_prod_quotient(g, x, dims);
+    tg_tensor *good = quotient && !tg_is_cuda(x) ? tg_all(tg_isfinite(quotient)) : NULL;
+    if (!quotient || (!good && !tg_is_cuda(x)) || (good && tg_item(good) != 0)) return good ? quotient : NULL;
+    tg_tensor *zero = tg_eq_scalar(x, 0), *wild = tg_logical_not(tg_isfinite(x));
+    tg_tensor *others = tg_prod_dims(tg_masked_fill(x, zero, 1), dims, true);
+    tg_tensor *rest = tg_prod_dims(tg_masked_fill(x, wild, 1), dims, true);
+    others = tg_mul(others, tg_eq_scalar(tg_sum_dims(zero, dims, true), 1));
+    return tg_where(zero, tg_mul(g, others), tg_where(wild, tg_mul(g, rest), quotient));
 }
 
 /* With a graph of the gradient the result must be right when it is differentiated again: g y / x if x is finite, and
@@ -21705,16 +21711,15 @@ static bool tgi_rule_prod(tgi_step *step, tg_tensor *g)
     const tg_dtype dtype = (tg_dtype)g->dtype;
     tg_shape in = tgi_input_shape(step, 0);
     int mask = step->params->dim;
+    const tg_shape dims = tgi_mask_dims(mask);
     int64_t n = tgi_reduced_count(in.dim, in.ndim, mask);
     g = tg_to_dtype(tgi_step_dims(step, g), TG_F64);
     if (!tg_is_grad_enabled())
-        return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_gradient(g, x, mask), dtype));
+        return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_gradient(g, x, dims), dtype));
     zero = tg_any(tg_logical_or(tg_eq_scalar(x, 0), tg_logical_not(tg_isfinite(x))));
     if (!zero || !g) return false;
-    if (tg_item(zero) == 0) {
-        others = tg_div(tg_mul(g, tgi_product_of(x, mask)), x);
-        return tgi_set_input_grad(step, 0, tg_to_dtype(others, dtype));
-    }
+    if (tg_item(zero) == 0)
+        return tgi_set_input_grad(step, 0, tg_to_dtype(tgi_prod_quotient(g, x, dims), dtype));
     rows = tg_unsqueeze(tgi_rows_last(x, mask), -2); /* [.., 1, n] */
     number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(x));
     others = tg_masked_fill(rows, tg_eq(number, tg_unsqueeze(number, 1)), 1); /* [.., n, n] */
