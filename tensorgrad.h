@@ -21392,11 +21392,9 @@ tg_tensor *tg_rot90(tg_tensor *t, int64_t k, tg_shape dims)
                  (long long)dims.dim[1]);
     else {
         const int quarter = (int)((k % 4 + 4) % 4);
-        if (quarter == 2) y = tg_flip(t, dims);
-        else if (quarter == 1) y = tg_transpose(tg_flip(t, TG_DIMS(to)), from, to);
-        else if (quarter == 3) y = tg_transpose(tg_flip(t, TG_DIMS(from)), from, to);
-        else if (tg_transpose(t, from, to)) y = tg_clone(t); /* both dims are in range */
-        y = y ? tg_contiguous(y) : NULL;
+        tg_tensor *turned = tg_transpose(t, from, to); /* both dims are in range */
+        if (quarter % 2 == 1) y = tg_flip(turned, TG_DIMS(quarter == 1 ? from : to));
+        else if (turned) y = quarter == 2 ? tg_flip(t, dims) : tg_clone(t);
     }
     return tgi_composite_end(&c, y);
 }
@@ -47639,13 +47637,6 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
     switch (size) { /* a memcpy of constant size is one load and one store */
     case 1:
-#ifdef TGI_HAS_VECTORS
-        for (uint64_t word; x_step == -1 && y_step == 1 && n >= 8; n -= 8, x -= 8, y += 8) { /* backwards, as below */
-            memcpy(&word, x - 7, 8);
-            word = __builtin_bswap64(word);
-            memcpy(y, &word, 8);
-        }
-#endif
         for (int64_t i = 0; i < n; ++i) y[i * y_step] = x[i * x_step];
         return;
     case 2:
@@ -47657,20 +47648,10 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
             const tgi_four one = *(const tgi_four *)(const void *)x, two = *(const tgi_four *)(const void *)(x + 16);
             *(tgi_four *)(void *)y = TGI_FOUR_OF(one, two, 0, 2, 4, 6);
         }
-        for (; x_step == -4 && y_step == 4 && n >= 4; n -= 4, x -= 16, y += 16) {
-            const tgi_four last = *(const tgi_four *)(const void *)(x - 12);
-            *(tgi_four *)(void *)y = TGI_FOUR_OF(last, last, 3, 2, 1, 0);
-        }
 #endif
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 4);
         return;
     default:
-#ifdef TGI_HAS_VECTORS
-        for (; x_step == -8 && y_step == 8 && n >= 2; n -= 2, x -= 16, y += 16) {
-            const tgi_four last = *(const tgi_four *)(const void *)(x - 8);
-            *(tgi_four *)(void *)y = TGI_FOUR_OF(last, last, 2, 3, 0, 1);
-        }
-#endif
         for (int64_t i = 0; i < n; ++i) memcpy(y + i * y_step, x + i * x_step, 8);
         return;
     }
@@ -48016,6 +47997,7 @@ typedef struct tgi_kernels {
     const tgi_sample_loops *sample[2];   /* and here */
     void (*stream)(void *y, const void *x, int64_t bytes); /* a copy that leaves y out of the caches; or NULL */
     void (*repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size);
+    void (*reverse)(char *y, const char *x, int64_t n, int64_t size); /* y [n] = the n elements up to that at x */
 } tgi_kernels;
 enum { TGI_LANES = 32, TGI_SUM_BLOCK = 512, TGI_COLUMN_BLOCK = 64, TGI_SLIDE = 64 };
 
@@ -48073,6 +48055,13 @@ enum {
 #define TGI_FMA_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
 #define TGI_FMA_END _Pragma("GCC pop_options")
 #endif
+
+/* y [n] = x read backwards: with a constant size the compiler makes vectors of it. */
+TGI_ALWAYS_INLINE void tgi_reverse_elements(char *y, const char *x, int64_t n, int64_t size)
+{
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) memcpy(y + i * size, x - i * size, (size_t)size);
+}
 
 /* ---- folds: the loops of tgi_reduction_row ----
 
@@ -48614,8 +48603,8 @@ typedef struct {
     char *at[TGI_MAX_ARGS];
 } tgi_part;
 
-/* Makes sure that there are two dims, and makes the rows that dim along which an operand lies across.  Returns whether
-   one does. */
+/* Makes sure that there are two dims, and makes the rows that dim along which an operand lies across, unless it has
+   few elements.  Returns whether one does. */
 static bool tgi_blocks_choose_rows(tgi_iter *iter)
 {
     int closest = iter->ndim - 1;
@@ -48629,7 +48618,7 @@ static bool tgi_blocks_choose_rows(tgi_iter *iter)
     for (int k = 1; k < iter->nargs && closest == iter->ndim - 1; ++k) {
         for (int d = iter->ndim - 2; d >= 0; --d) {
             const int64_t stride = llabs(iter->stride[k][d]);
-            if (stride != 0 && stride < llabs(iter->stride[k][closest])) closest = d;
+            if (stride != 0 && iter->dim[d] >= 4 && stride < llabs(iter->stride[k][closest])) closest = d;
         }
     }
     for (int d = closest; d < iter->ndim - 2; ++d) tgi_iter_swap(iter, d, d + 1);
@@ -48759,16 +48748,26 @@ TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
 }
 
 /* y [rows, columns] = x [rows, columns], elements of `size` bytes; y's rows are y_step bytes apart, and their elements
-   side by side. */
+   side by side.  Rows that lie backwards are taken in the other order (rot90 f32 256x64); many rows of few elements go
+   column by column (flip f32 16384x4 dims=1). */
 static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step, int64_t rows,
                        int64_t columns, int64_t size)
 {
     const int64_t bytes = columns * size;
+    if (row_step < 0) {
+        x += (rows - 1) * row_step, y += (rows - 1) * y_step;
+        row_step = -row_step, y_step = -y_step;
+    }
     if (column_step == 0 || columns == 1) {
         if (bytes == size && y_step == size) tgi_copy_run(y, size, x, row_step, rows, size);
         else tgi_any_kernels()->repeat(y, y_step, x, row_step, rows, bytes, size);
     } else if (column_step == size && bytes < 8 * TGI_CACHE_LINE) {
         for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * row_step, bytes);
+    } else if (columns <= 8 && rows >= 32 && row_step != size && column_step != size) {
+        tgi_gather_columns(y, y_step, x, row_step, column_step, rows, columns, size);
+    } else if (column_step == -size) {
+        const tgi_kernels *const kernels = tgi_any_kernels();
+        for (int64_t i = 0; i < rows; ++i) kernels->reverse(y + i * y_step, x + i * row_step, columns, size);
     } else if (row_step == 0 || rows < 4 || llabs(row_step) >= llabs(column_step)) { /* few rows share their lines */
         for (int64_t i = 0; i < rows; ++i)
             tgi_copy_run(y + i * y_step, size, x + i * row_step, column_step, columns, size);
@@ -49303,6 +49302,26 @@ static void tgi_copy_range(const void *job_, int thread, int64_t first, int64_t 
     }
 }
 
+/* tgi_copy_range of blocks that are all of the two inner dims, which may be small: a cursor goes along the others
+   without divisions (pixel_shuffle f32 8x16x16x16). */
+static void tgi_copy_whole_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_copy_job *job = (const tgi_copy_job *)job_;
+    tgi_iter outer = job->blocks.iter;
+    outer.ndim -= 2;
+    tgi_cursor cursor = tgi_cursor_at(&outer, first);
+    tgi_part block;
+    block.rows = job->blocks.rows;
+    block.columns = job->blocks.columns;
+    (void)thread;
+    for (; first < end; ++first) {
+        block.at[0] = cursor.at[0];
+        block.at[1] = cursor.at[1];
+        tgi_copy_block(job, &block);
+        tgi_cursor_advance(&cursor, &outer, 1);
+    }
+}
+
 static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 {
     const int64_t few = tgi_small_contiguous(loop, 2);
@@ -49322,7 +49341,8 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     if (job.across) tgi_blocks_of(blocks, TGI_BLOCK_COLUMNS, TGI_BLOCK_COLUMNS);
     else tgi_blocks_of(blocks, TGI_BLOCK_DIRECT / blocks->iter.dim[blocks->iter.ndim - 1], TGI_BLOCK_DIRECT);
     const int parts = tgi_parts_for(S, TGI_LIGHT_WORK * (double)numel, blocks->count);
-    tgi_parallel_for(parts, blocks->count, tgi_copy_range, &job);
+    const bool whole = blocks->iter.ndim > 2 && blocks->bands * blocks->stripes == 1;
+    tgi_parallel_for(parts, blocks->count, whole ? tgi_copy_whole_range : tgi_copy_range, &job);
     return true;
 }
 
@@ -60173,6 +60193,17 @@ static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step
     }
 }
 
+/* y [n] = the elements of `size` bytes that end with the one at x, the last one first (flip f64 1024x64 dims=1). */
+static void TGI_V(reverse)(char *y, const char *x, int64_t n, int64_t size)
+{
+    switch (size) {
+    case 1: tgi_reverse_elements(y, x, n, 1); break;
+    case 2: tgi_reverse_elements(y, x, n, 2); break;
+    case 4: tgi_reverse_elements(y, x, n, 4); break;
+    default: tgi_reverse_elements(y, x, n, 8); break;
+    }
+}
+
 static const tgi_kernels TGI_V(kernels) = {
     TGI_TEXT(TGI_ISA),
 #define TGI_ENTRY_FLOATS TGI_V
@@ -60330,6 +60361,7 @@ static const tgi_kernels TGI_V(kernels) = {
     NULL,
 #endif
     TGI_V(repeat),
+    TGI_V(reverse),
 };
 
 TGI_LOOPS_END
