@@ -50987,7 +50987,7 @@ static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
    Way: tgi_cpu_gather, tgi_cpu_scatter -> tgi_index_run, which sees whether an index moves one element or a run of
    them; tgi_parallel_for calls tgi_index_range, which goes from block to block:
            tgi_gather_block, tgi_scatter_block    moves, by the size of what is moved (tgi_move_by_size)
-           tgi_scatter_add_block                  sums, by dtype; wide ones by the kernels (tgi_add_row)
+           tgi_scatter_add_block                  sums, by dtype; wide ones by the kernels (tgi_wide_row)
    (1) Indices were checked before: a block reads and writes wherever they say.
    (2) Elements of one row of the output are written by one thread, in their order, so that the last write stays.
    (3) nonzero counts on one thread, and finds the indices in a second call.
@@ -51111,14 +51111,14 @@ static void tgi_scatter_block(const tgi_index_block *b) { tgi_move_by_size(b, tr
     OP(32, uint32_t, a + b)                                                      \
     OP(64, uint64_t, a + b)
 
-/* y [n] += x [n] of a dtype, both side by side. */
-static void tgi_add_row(const tgi_kernels *kernels, tg_dtype dtype, char *y, const char *x, int64_t n)
+/* y [n] = what an op of two operands makes of y and x [n], of a float dtype, both side by side; integers are added. */
+static void tgi_wide_row(const tgi_kernels *kernels, int op, tg_dtype dtype, char *y, const char *x, int64_t n)
 {
-    const tgi_map_kernel add = kernels->map[dtype == TG_F64][TGI_OP_add];
+    const tgi_map_kernel kernel = kernels->map[dtype == TG_F64][op];
     const double no_scalar[2] = {0, 0};
     const int64_t size = tgi_bytes_of(dtype);
     if (dtype == TG_F32 || dtype == TG_F64) {
-        add(n, no_scalar, y, y, x, NULL);
+        kernel(n, no_scalar, y, y, x, NULL);
         return;
     }
     if (dtype != TG_BF16 && dtype != TG_F16) {
@@ -51130,26 +51130,21 @@ static void tgi_add_row(const tgi_kernels *kernels, tg_dtype dtype, char *y, con
         run = tgi_at_most(n - i, TGI_TILE);
         kernels->to_f32[dtype == TG_F16](sum, y + i * size, run);
         kernels->to_f32[dtype == TG_F16](term, x + i * size, run);
-        add(run, no_scalar, sum, sum, term, NULL);
+        kernel(run, no_scalar, sum, sum, term, NULL);
         kernels->from_f32[dtype == TG_F16](y + i * size, sum, run);
     }
 }
 
-/* Elements of so many numbers are added by the kernels of the instruction set. */
+/* Elements of so many numbers are combined by the kernels of the instruction set (index_reduce bf16 256x64). */
 enum { TGI_WIDE_SUM = 16 };
 
-/* Wide elements of f32 or f64 by the kernel of the op. */
-static void tgi_wide_combined(const tgi_index_block *b, int64_t width)
+static void tgi_wide_block(const tgi_index_block *b, int op, int64_t width)
 {
-    const int op = b->kind == TGI_SCATTER_PROD ? TGI_OP_mul : b->kind == TGI_SCATTER_AMAX ? TGI_OP_maximum
-                                                                                       : TGI_OP_minimum;
-    const tgi_map_kernel combine = b->kernels->map[b->dtype == TG_F64][op];
-    const double no_scalar[2] = {0, 0};
     for (int64_t row = 0; row < b->n[0]; ++row) {
         for (int64_t i = 0; i < b->n[1]; ++i) {
             const int64_t at = tgi_index_at(b->index + row * b->index_step[0] + i * b->index_step[1], b->wide);
-            char *const x = b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step;
-            combine(width, no_scalar, x, x, b->like + row * b->like_step[0] + i * b->like_step[1], NULL);
+            tgi_wide_row(b->kernels, op, b->dtype, b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step,
+                         b->like + row * b->like_step[0] + i * b->like_step[1], width);
         }
     }
 }
@@ -51216,17 +51211,8 @@ static tgi_index_fn tgi_add_block_of(const tgi_index_block *b)
 static void tgi_scatter_add_block(const tgi_index_block *b)
 {
     const int64_t size = tgi_bytes_of(b->dtype), width = b->size / size;
-    if (width < TGI_WIDE_SUM) {
-        tgi_add_block_of(b)(b);
-        return;
-    }
-    for (int64_t row = 0; row < b->n[0]; ++row) {
-        for (int64_t i = 0; i < b->n[1]; ++i) {
-            const int64_t at = tgi_index_at(b->index + row * b->index_step[0] + i * b->index_step[1], b->wide);
-            tgi_add_row(b->kernels, b->dtype, b->x + row * b->x_step[0] + i * b->x_step[1] + at * b->step,
-                        b->like + row * b->like_step[0] + i * b->like_step[1], width);
-        }
-    }
+    if (width < TGI_WIDE_SUM) tgi_add_block_of(b)(b);
+    else tgi_wide_block(b, TGI_OP_add, width);
 }
 
 /* A product, or the larger or smaller number; NaN stays.  By the type of the numbers. */
@@ -51265,8 +51251,10 @@ TGI_ALWAYS_INLINE void tgi_combine_block(const tgi_index_block *b, tgi_combine_f
 static void tgi_scatter_combined(const tgi_index_block *b)
 {
     const int64_t width = b->size / tgi_bytes_of(b->dtype);
-    if (width >= TGI_WIDE_SUM && (b->dtype == TG_F32 || b->dtype == TG_F64)) {
-        tgi_wide_combined(b, width);
+    if (width >= TGI_WIDE_SUM && tgi_dtypes[b->dtype].floating) {
+        tgi_wide_block(b, b->kind == TGI_SCATTER_PROD   ? TGI_OP_mul
+                          : b->kind == TGI_SCATTER_AMAX ? TGI_OP_maximum
+                                                        : TGI_OP_minimum, width);
         return;
     }
     switch ((int)b->dtype) { TGI_ELEMENT_TYPES(TGI_COMBINE_CASE) }
@@ -51382,7 +51370,7 @@ static void tgi_table_range(const void *job_, int thread, int64_t first, int64_t
         else
             memcpy(to, g + job->order[i++] * bytes, (size_t)bytes);
         for (; i < job->end[row]; ++i)
-            tgi_add_row(job->kernels, table->dtype, to, g + job->order[i] * bytes, table->width);
+            tgi_wide_row(job->kernels, TGI_OP_add, table->dtype, to, g + job->order[i] * bytes, table->width);
     }
 }
 
