@@ -7702,7 +7702,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, cumsum, (tgi_thread *S, const tgi_rows *rows))                                                       \
     /* Operands: out, in; of in's dtype, but integers are i64. */                                                      \
     OP(ALL, bool, cumprod, (tgi_thread *S, const tgi_rows *rows))                                                      \
-    /* Operands: indices (i64) of the last of the largest (smallest) up to each element, or of the last NaN; in. */    \
+    /* Operands: values (data may be NULL), indices (i64) of the last of the largest (smallest) up to each element, or \
+       of the last NaN; in. */                                                                                         \
     OP(ALL, tgi_answer, cummax, (tgi_thread *S, const tgi_rows *rows))                                                 \
     OP(ALL, tgi_answer, cummin, (tgi_thread *S, const tgi_rows *rows))                                                 \
     /* Operands: index (i64) of the element that is at a place when a row is sorted; place (i64); in. */               \
@@ -21685,13 +21686,16 @@ static tg_tensor *tgi_prod_quotient(tg_tensor *g, tg_tensor *x, tg_shape dims)
 
 /* g y / x; where x is 0, g times the product of the others, which is 0 if another one is 0; where it is infinite or
    NaN, too, which is right if no other one is.  A quotient of an element that is 0, infinite or NaN is NaN: on the CPU
-   they are looked at, and are the gradient where all are finite.  Of a GPU no value is read, so that it need not be
-   waited for.  Where two elements are 0 the derivative of this is not that of the product. */
+   they are looked at, and are the gradient where all are finite.  No value of a GPU is read, so that nobody waits for
+   it.  Where two elements are 0 the derivative of this is not that of the product. */
 static tg_tensor *tgi_prod_gradient(tg_tensor *g, tg_tensor *x, tg_shape dims)
 {
     tg_tensor *quotient = tgi_prod_quotient(g, x, dims);
-    tg_tensor *good = quotient && !tg_is_cuda(x) ? tg_all(tg_isfinite(quotient)) : NULL;
-    if (!quotient || (!good && !tg_is_cuda(x)) || (good && tg_item(good) != 0)) return good ? quotient : NULL;
+    if (!quotient) return NULL;
+    if (x->storage->backend->host) {
+        tg_tensor *good = tg_all(tg_isfinite(quotient));
+        if (!good || tg_item(good) != 0) return good ? quotient : NULL;
+    }
     tg_tensor *zero = tg_eq_scalar(x, 0), *wild = tg_logical_not(tg_isfinite(x));
     tg_tensor *others = tg_prod_dims(tg_masked_fill(x, zero, 1), dims, true);
     tg_tensor *rest = tg_prod_dims(tg_masked_fill(x, wild, 1), dims, true);
@@ -23726,7 +23730,8 @@ static tg_tensor *tgi_running_indices(tg_tensor *x, int dim, bool largest)
     return index;
 }
 
-/* The backend finds the indices, if it can; the elements are gathered in the end, by which they have their gradient. */
+/* The backend finds the indices, if it can, and the elements where no graph is made; else these are gathered in the
+   end, by which they have their gradient. */
 static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor **indices)
 {
     tgi_composite c;
@@ -23734,12 +23739,16 @@ static tg_tensor *tgi_running_extreme(int op, tg_tensor *t, int dim, tg_tensor *
     if (!tgi_composite_begin_with(&c, op, NULL, &t, &dim)) return NULL;
     const bool largest = op == TGI_OP_cummax;
     const tgi_backend *const backend = t->storage->backend;
+    const bool gathers = tg_requires_grad(t) && tg_is_grad_enabled();
     tg_tensor *index = tg_empty_on(tgi_shape_of(t), TG_I64, tgi_device_of(t));
-    if (!index || !tgi_wait_ready(c.S, t, false)) return tgi_composite_end(&c, NULL);
-    const tgi_rows r = tgi_rows_along(dim, 2, index, t, NULL);
+    tg_tensor *y = gathers || !index ? index : tg_empty_on(tgi_shape_of(t), (tg_dtype)t->dtype, tgi_device_of(t));
+    if (!y || !tgi_wait_ready(c.S, t, false)) return tgi_composite_end(&c, NULL);
+    tgi_rows r = tgi_rows_along(dim, 3, y, index, t);
+    if (gathers) r.arg[0].data = NULL;
     const tgi_answer answer = (largest ? backend->cummax : backend->cummin)(c.S, &r);
     if (answer == TGI_COMPOSE) index = tgi_running_indices(tg_detach(t), dim, largest);
-    tg_tensor *y = answer != TGI_FAILED && index ? tg_gather(t, dim, index) : NULL;
+    if (answer == TGI_FAILED || !index) y = NULL;
+    else if (gathers || answer == TGI_COMPOSE) y = tg_gather(t, dim, index);
     if (y && indices) *indices = tg_keep(index);
     return tgi_composite_end(&c, y);
 }
@@ -47984,6 +47993,7 @@ typedef struct tgi_kernels {
     void (*softmax_columns[2])(void *x, int64_t n, bool log_of_it);
     void (*softmax_columns_backward[2])(void *g, const void *y, int64_t n, bool log_of_it);
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
+    void (*running_extremes[2])(void *x, void *at, int64_t n, bool least);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
 #ifndef TG_NO_LINALG
     const tgi_matrix_loops *matrix; /* or NULL */
@@ -50376,34 +50386,74 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
     }
 }
 
-/* index, x [rows, n]: index[i] is where the largest (the job's flag: smallest) of x[0] .. x[i] is: the last of equal
-   ones, and the last NaN if there is one.  New extremes are rare, so that the processor guesses the branches of the
-   first two loops (cummax f32 64x1024 dim=1). */
-#define TGI_RUNNING_EXTREME(type, nan)                                                                               \
-    for (int64_t k = 0; k < run; ++k) {                                                                              \
-        const type *const from = (const type *)&tile;                                                                \
-        while (least && k < run && from[k] > best_##type) index[k++] = best_at;                                      \
-        while (!least && k < run && from[k] < best_##type) index[k++] = best_at;                                     \
-        if (k == run) break;                                                                                         \
-        const type x = from[k];                                                                                      \
-        if ((least ? x <= best_##type : x >= best_##type) || nan) best_##type = x, best_at = i + k;                  \
-        index[k] = best_at;                                                                                          \
+/* ---- running extremes ----
+
+   y (may be left out), index, x [rows, n]: index[i] is where the largest (the job's flag: smallest) of x[0] .. x[i] is,
+   the last of equal ones, and the last NaN if there is one; y[i] is that element.  The smallest is minus the largest of
+   minus x, of integers ~. */
+
+/* x [n] = the largest up to each element, that before them being *best, at place *at; index [n]: where it is, when x[0]
+   has the place `first`.  New extremes are rare: of most blocks no element is as large as the best
+   (cummax f32 64x1024 dim=1). */
+TGI_LOOPS_BEGIN
+#define TGI_RUNNING_EXTREME(name, type)                                                                              \
+    static void name(type *x, int64_t *index, int64_t n, int64_t first, type *best_, int64_t *at_)                   \
+    {                                                                                                                \
+        type best = *best_;                                                                                          \
+        int64_t at = *at_;                                                                                           \
+        for (int64_t i = 0, run; i < n; i += run) {                                                                  \
+            int64_t beyond = 0;                                                                                      \
+            run = tgi_at_most(n - i, 16);                                                                            \
+            for (int64_t j = i; j < i + run; ++j) beyond += !(x[j] < best);                                          \
+            for (int64_t j = i; j < i + run; ++j) {                                                                  \
+                if (beyond && (x[j] >= best || x[j] != x[j])) best = x[j], at = first + j;                           \
+                x[j] = best, index[j] = at;                                                                          \
+            }                                                                                                        \
+        }                                                                                                            \
+        *best_ = best, *at_ = at;                                                                                    \
     }
+TGI_RUNNING_EXTREME(tgi_running_extreme_f64, double)
+TGI_RUNNING_EXTREME(tgi_running_extreme_i64, int64_t)
+
 static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
-    const bool least = job->flag;
+    const int in = job->iter.nargs - 1;
+    const tg_dtype dtype = job->iter.dtype[in], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
+    const double sign = job->flag ? -1 : 1;
+    const int64_t flip = job->flag ? -1 : 0;
     tgi_tile tile;
-    int64_t index[TGI_TILE], best_int64_t = least ? INT64_MAX : INT64_MIN, best_at = 0;
-    double best_double = least ? HUGE_VAL : -HUGE_VAL;
+    int64_t index[TGI_TILE], best_i64 = INT64_MIN, best_at = 0;
+    double best_f64 = -HUGE_VAL;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
-        tgi_load_elements(compute, &tile, dtype, at[1] + i * job->step[1], job->step[1], run);
-        if (compute == TG_I64) TGI_RUNNING_EXTREME(int64_t, false)
-        else TGI_RUNNING_EXTREME(double, x != x)
-        tgi_store_elements(TG_I64, index, TG_I64, at[0] + i * job->step[0], job->step[0], run);
+        tgi_load_elements(compute, &tile, dtype, at[in] + i * job->step[in], job->step[in], run);
+        if (compute == TG_I64) {
+            for (int64_t k = 0; k < run; ++k) tile.i64[k] ^= flip;
+            tgi_running_extreme_i64(tile.i64, index, run, i, &best_i64, &best_at);
+            for (int64_t k = 0; k < run; ++k) tile.i64[k] ^= flip;
+        } else {
+            for (int64_t k = 0; k < run; ++k) tile.f64[k] *= sign;
+            tgi_running_extreme_f64(tile.f64, index, run, i, &best_f64, &best_at);
+            for (int64_t k = 0; k < run; ++k) tile.f64[k] *= sign;
+        }
+        if (in == 2) tgi_store_elements(compute, &tile, dtype, at[0] + i * job->step[0], job->step[0], run);
+        tgi_store_elements(TG_I64, index, TG_I64, at[in - 1] + i * job->step[in - 1], job->step[in - 1], run);
     }
+}
+TGI_LOOPS_END
+
+/* Floats of many short rows, or across: tiles [n, TGI_LANES] of x, which becomes y, and of the indices. */
+static void tgi_running_extreme_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const int in = job->iter.nargs - 1, inner = job->iter.ndim - 1;
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[in]);
+    char *const index = scratch + job->length * TGI_LANES * tgi_bytes_of(compute);
+    tgi_load_rows(job, in, at, width, compute, scratch);
+    job->kernels->running_extremes[compute == TG_F64](scratch, index, job->length, job->flag);
+    if (in == 2) tgi_store_rows(job, at, width, compute, scratch);
+    tgi_store_columns(compute, index, TGI_LANES, TG_I64, at[in - 1], job->step[in - 1],
+                      job->iter.stride[in - 1][inner], job->length, width);
 }
 
 /* key [n]: unsigned numbers in the same order as the n elements, at most TGI_TILE.  The bits of a float are a sign and
@@ -50749,16 +50799,21 @@ static tgi_answer tgi_cpu_kth(tgi_thread *S, const tgi_rows *rows)
     return tgi_each_row(S, "kthvalue", rows, tgi_kth_row, NULL, false, 0, bytes, false) ? TGI_DONE : TGI_FAILED;
 }
 
-static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+/* Operands values, indices, in; without the first if it has no data. */
+static tgi_rows tgi_rows_with_values(const tgi_rows *rows)
 {
     tgi_rows kept = *rows;
-    if (!rows->arg[0].data) { /* no values: without that operand */
-        kept.nargs = 2;
-        for (int k = 0; k < 2; ++k) {
-            kept.arg[k] = rows->arg[k + 1];
-            kept.step[k] = rows->step[k + 1];
-        }
+    kept.nargs = rows->arg[0].data ? 3 : 2;
+    for (int k = 0; k < kept.nargs; ++k) {
+        kept.arg[k] = rows->arg[k + 3 - kept.nargs];
+        kept.step[k] = rows->step[k + 3 - kept.nargs];
     }
+    return kept;
+}
+
+static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
+{
+    tgi_rows kept = tgi_rows_with_values(rows);
     tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
     if (dtype == TG_BOOL) dtype = kept.arg[kept.nargs - 1].dtype = TG_U8;
     if (tgi_lacks_loops(TG_F64) && tgi_compute_dtype(dtype) != TG_F32) return tgi_plain_arg_reduce(S, kind, rows);
@@ -50777,14 +50832,23 @@ static bool tgi_cpu_cumprod(tgi_thread *S, const tgi_rows *rows)
     return tgi_each_row(S, "cumprod", rows, tgi_running_row, tgi_running_column, true, 0, 0, false);
 }
 
+static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least, const tgi_rows *rows)
+{
+    const tgi_rows kept = tgi_rows_with_values(rows);
+    const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
+    const bool floats = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
+    return tgi_each_row_of(S, op, &kept, tgi_running_extreme_row, floats ? tgi_running_extreme_column : NULL, least, 0,
+                           2 * sizeof(double), false, 4 * TGI_SHORT_ROW)
+               ? TGI_DONE
+               : TGI_FAILED;
+}
 static tgi_answer tgi_cpu_cummax(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cummax", rows, tgi_running_extreme_row, NULL, false, 0, 0, false) ? TGI_DONE : TGI_FAILED;
+    return tgi_running_extremes(S, "cummax", false, rows);
 }
-
 static tgi_answer tgi_cpu_cummin(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cummin", rows, tgi_running_extreme_row, NULL, true, 0, 0, false) ? TGI_DONE : TGI_FAILED;
+    return tgi_running_extremes(S, "cummin", true, rows);
 }
 
 /* values, indices [rows, kept] of rows that are one element each, as those of an expanded dim: sorted as they are. */
@@ -57931,6 +57995,26 @@ static void TGI_T(extreme_columns)(const void *x_, int64_t n, bool least, void *
     for (int l = 0; l < TGI_LANES; ++l) at_[l] = (int64_t)at[l];
 }
 
+/* x [n, TGI_LANES] = the largest (smallest) of each column up to each row; at: the row of the last one, or of the last
+   NaN. */
+static void TGI_T(running_extremes)(void *x_, void *at_, int64_t n, bool least)
+{
+    tgi_real *const x = (tgi_real *)x_, *const at = (tgi_real *)at_, unit = least ? -1 : 1;
+    tgi_real best[TGI_LANES], last[TGI_LANES] = {0};
+    for (int l = 0; l < TGI_LANES; ++l) best[l] = -(tgi_real)HUGE_VAL;
+    for (int64_t i = 0; i < n; ++i) {
+        tgi_real *const row = x + i * TGI_LANES, *const row_at = at + i * TGI_LANES, here = (tgi_real)i;
+        for (int l = 0; l < TGI_LANES; ++l) {
+            const tgi_real next = unit * row[l];
+            const bool better = (next >= best[l]) | (next != next);
+            best[l] = better ? next : best[l];
+            last[l] = better ? here : last[l];
+            row[l] = unit * best[l];
+            row_at[l] = last[l];
+        }
+    }
+}
+
 /* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
    are. */
 static void TGI_T(class_loss)(tgi_class_row *row)
@@ -60325,6 +60409,7 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(softmax_columns_f32), TGI_F64_ROW(softmax_columns)},
     {TGI_V(softmax_columns_backward_f32), TGI_F64_ROW(softmax_columns_backward)},
     {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
+    {TGI_V(running_extremes_f32), TGI_F64_ROW(running_extremes)},
     TGI_V(layer_norm_backward),
 #ifndef TG_NO_LINALG
     &TGI_V(matrix_loops),
