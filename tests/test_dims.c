@@ -28,7 +28,15 @@ static tg_tensor *integers(const int64_t *dim, tg_dtype dtype, double missing)
 }
 
 enum { SUM, PROD, ANY, ALL, CUMSUM, AMAX, AMIN, MAX_DIM, MIN_DIM, ARGMAX, ARGMIN, SORT, DESCENDING, TOPK, CUMMAX,
-       CUMMIN, KTHVALUE, MEDIAN, OPS };
+       CUMMIN, KTHVALUE, MEDIAN, FLIP, FLIP_OTHERS, ROT90, INDEX_REDUCE, OPS };
+
+/* Slices 2 i and 2 i + 1 of x along dim 0, and slice i, become slice i, the largest of them. */
+static tg_tensor *largest_of_pairs(tg_tensor *x)
+{
+    const int64_t n = tg_dim(x, 0);
+    tg_tensor *half = tg_mul_scalar(tg_arange_on(0, (double)n, 1, TG_F32, tg_device_of(x)), 0.5);
+    return tg_index_reduce(x, 0, tg_to_dtype(half, TG_I64), x, "amax", true);
+}
 
 static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
 {
@@ -53,6 +61,10 @@ static tg_tensor *along(int op, tg_tensor *x, tg_tensor **indices)
     case CUMMIN: return tg_cummin(x, 1, indices);
     case KTHVALUE: return tg_kthvalue(x, (tg_dim(x, 1) + 1) * 2 / 3, 1, false, indices);
     case MEDIAN: return tg_nanmedian_dim(x, 1, false, indices);
+    case FLIP: return tg_flip(x, TG_DIMS(1));
+    case FLIP_OTHERS: return tg_flip(x, TG_DIMS(0, 2));
+    case ROT90: return tg_rot90(x, 3, TG_DIMS(1, 0));
+    case INDEX_REDUCE: return largest_of_pairs(x);
     default: return tg_argmin(x, 1, false);
     }
 }
@@ -74,7 +86,7 @@ TEST(along_a_dim)
         if (strided) x = tg_transpose(tg_contiguous(tg_transpose(x, 0, 1)), 0, 1);
         for (int op = 0; op < OPS; ++op) {
             if (dim[1] == 0 && op >= AMAX) continue;
-            if (dtype == TG_BOOL && op == PROD) continue;
+            if (dtype == TG_BOOL && (op == PROD || op == INDEX_REDUCE)) continue;
             oracle_begin();
             tg_tensor *wanted = along(op, copy_here(x), &wanted_indices);
             wanted = without_nan(wanted);
