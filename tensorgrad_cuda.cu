@@ -148,6 +148,9 @@ typedef struct {
 } tgi_bad_index;
 #define TGI_NO_POSITION 0xffffffffffffffffull
 
+/* Counters of blocks for one kernel: 16 for its groups, and one for all of them. */
+enum { TGI_GROUP_BLOCKS = 16, TGI_ARRIVALS = 16 + 1 };
+
 /* Asynchronous copies need page-locked host memory: other host memory is copied through a staging buffer. */
 typedef struct {
     char *data;       /* TGI_STAGING_BYTES, page-locked */
@@ -175,6 +178,7 @@ typedef struct {
     struct tgi_lt_plans *plans; /* of cuBLASLt; NULL until the first is made */
     tgi_bad_index *bad_index; /* on the device */
     tgi_bad_index *bad_copy;  /* its copy, page-locked */
+    unsigned *arrived;        /* [TGI_ARRIVALS], on the device: see tgi_arrives_last */
     tgi_staging staging[2];   /* one is filled while the other is copied */
     int last_staging;         /* the one that the last upload used */
 } tgi_cuda_device;
@@ -459,7 +463,10 @@ static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
         }
     }
     return TGI_CUDA_ALONE(cudaHostAlloc((void **)&d->bad_copy, sizeof *d->bad_copy, cudaHostAllocDefault)) &&
-           TGI_CUDA_ALONE(cudaMalloc((void **)&d->bad_index, sizeof *d->bad_index)) && tgi_clear_bad_index(S, d);
+           TGI_CUDA_ALONE(cudaMalloc((void **)&d->bad_index, sizeof *d->bad_index)) &&
+           TGI_CUDA_ALONE(cudaMalloc((void **)&d->arrived, sizeof *d->arrived * TGI_ARRIVALS)) &&
+           TGI_CUDA(cudaMemsetAsync(d->arrived, 0, sizeof *d->arrived * TGI_ARRIVALS, d->stream)) &&
+           tgi_clear_bad_index(S, d);
 }
 
 static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
@@ -467,6 +474,7 @@ static void tgi_device_end(tgi_thread *S, tgi_cuda_device *d)
     tgi_lt_free_plans(S, d);
     if (d->blas) TGI_CUBLAS_ALONE(cublasDestroy(d->blas));
     TGI_CUDA_ALONE(cudaFree(d->bad_index));
+    TGI_CUDA_ALONE(cudaFree(d->arrived));
     TGI_CUDA_ALONE(cudaFreeHost(d->bad_copy));
     for (int k = 0; k < 2; ++k) {
         TGI_CUDA_ALONE(cudaFreeHost(d->staging[k].data));
@@ -1713,6 +1721,8 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
                                    bias take 3 * 16 = 48
        TGI_NORM_BLOCKS 256         nearly 2 * 132: each loads weight and bias once, 16384 rows / (256 * 4 teams) =
                                    16 rows for each; and leaves sums, 256 * 2 * 768 * 4 = 1.6 MB
+       TGI_GROUP_BLOCKS 16         256 = 16 * 16: the last of 16 blocks adds 16 sums, and the last group 16 again; one
+                                   block alone would take 1.6 MB / (64 bytes * 1.7 GHz) = 15 us to read all of them
        TGI_FOURIER_LARGEST 31      a pass for a factor p takes p products for each number; the convolution for the next
                                    prime, three transforms of twice the size, some 3 * 2 * log2(2 * 37) = 37
        TGI_SAMPLE_CHANNELS 8       8 sums in registers share the search for a place; of 256 channels of 56 * 56 places
@@ -2184,6 +2194,25 @@ template <class combine, class real> __device__ inline real tgi_block_combine(re
     a = lane < warps ? part[lane] : combine::identity(real());
     for (int offset = 16; offset > 0; offset /= 2) a = combine::two(a, __shfl_xor_sync(TGI_FULL_MASK, a, offset));
     return a;
+}
+
+/* Whether this block is the last one of `count` that call this with the same counter, which is 0 before and after, so
+   that a captured launch can run again.  What the others had written to memory by then is there for the last one.  All
+   threads of the block call it, and all get the answer. */
+__device__ inline bool tgi_arrives_last(unsigned *counter, unsigned count)
+{
+    __shared__ bool last;
+    __threadfence(); /* what this thread has written is written before the block is counted */
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(counter, 1u) + 1 == count;
+        if (last) atomicExch(counter, 0u);
+    }
+    __syncthreads();
+    const bool answer = last;
+    __threadfence(); /* what the others have written is not read before */
+    __syncthreads(); /* before `last` is written again */
+    return answer;
 }
 
 /* Inclusive scan over a warp, after Hillis and Steele (1986): a lane adds what the lane 1, 2, 4, .. before has. */
@@ -4568,6 +4597,7 @@ template <int dtype, int width> constexpr auto tgi_plain_norm_rows = tgi_norm_ro
 /* The most blocks: they are on the GPU at the same time, two on each multiprocessor, and load weight and bias once.  No
    more than there can be: each of them leaves sums for dweight and dbias. */
 enum { TGI_NORM_BLOCKS = TGI_MAX_BLOCKS < 256 ? TGI_MAX_BLOCKS : 256 };
+static_assert(TGI_NORM_BLOCKS <= TGI_GROUP_BLOCKS * (TGI_ARRIVALS - 1), "a counter for each group");
 /* rows: y, rstd, x and, where there is a residual, residual and sum; these must consist of packs. */
 static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const void *weight, const void *bias,
                                   void *mean_of_row, bool rms, double eps)
@@ -4604,8 +4634,15 @@ __device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_
     for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale;
 }
 
-/* partial [blocks, 2, held * threads] = dweight and dbias of each block: its teams, one after the other, add theirs.
-   Element e of thread t of a team goes to partial[.., e * threads + t]. */
+/* Where the sums of a norm's gradient go: partial [blocks + groups, 2, held * threads], in which element e of thread t
+   of a team has place e * threads + t, first for dweight, then for dbias; dweight, dbias [n] or NULL; arrived: the
+   device's counters.  A group is TGI_GROUP_BLOCKS blocks that follow each other. */
+typedef struct {
+    void *partial, *dweight, *dbias;
+    unsigned *arrived;
+} tgi_norm_sums;
+
+/* partial = dweight and dbias of this block: its teams, one after the other, add theirs. */
 template <int width, class real, int held>
 __device__ inline void tgi_norm_block_sums(const tgi_team_job &job, void *partial, real (&dweight)[held],
                                            real (&dbias)[held])
@@ -4628,15 +4665,55 @@ __device__ inline void tgi_norm_block_sums(const tgi_team_job &job, void *partia
     }
 }
 
+/* The sum of this place in the parts [count, stride] that begin at `from`; its loads are under way together. */
+template <class real> __device__ inline real tgi_sum_of_parts(const real *from, int count, int stride)
+{
+    real part[TGI_GROUP_BLOCKS], sum = 0;
+#pragma unroll
+    for (int k = 0; k < TGI_GROUP_BLOCKS; ++k) part[k] = k < count ? from[(int64_t)k * stride] : 0;
+#pragma unroll
+    for (int k = 0; k < TGI_GROUP_BLOCKS; ++k) sum += part[k];
+    return sum;
+}
+
+/* dweight and dbias = the sums of partial over all blocks.  The last block of a group adds those of its group; the last
+   group to have done so adds those of all groups.  Which ones these are makes no difference: each sum has one order. */
+template <int dtype, int width>
+__device__ inline void tgi_norm_columns(const tgi_team_job &job, const tgi_norm_sums &sums)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    const int places = tgi_held<dtype> * job.threads, blocks = (int)gridDim.x;
+    const int groups = (blocks + TGI_GROUP_BLOCKS - 1) / TGI_GROUP_BLOCKS;
+    const int group = (int)blockIdx.x / TGI_GROUP_BLOCKS, first = group * TGI_GROUP_BLOCKS;
+    const int members = blocks - first < TGI_GROUP_BLOCKS ? blocks - first : (int)TGI_GROUP_BLOCKS;
+    real *const partial = (real *)sums.partial, *const of_groups = partial + (int64_t)blocks * 2 * places;
+    for (int level = 0; level < 2; ++level) {
+        const real *const from = level ? of_groups : partial + (int64_t)first * 2 * places;
+        if (!tgi_arrives_last(&sums.arrived[level ? TGI_ARRIVALS - 1 : group], level ? groups : members)) return;
+        for (int k = (int)threadIdx.x; k < 2 * places; k += (int)blockDim.x) {
+            const int at = k % places;
+            const tgi_team team = {job.threads, at % job.threads, true, job.rows.length};
+            const int column = tgi_place<width>(team, at / job.threads);
+            void *const to = k < places ? sums.dweight : sums.dbias;
+            if (!to || column >= job.rows.length) continue;
+            const real sum = tgi_sum_of_parts(from + k, level ? groups : members, 2 * places);
+            if (level == 0)
+                of_groups[(int64_t)group * 2 * places + k] = sum;
+            else
+                tgi_store_as((tg_dtype)dtype, (typename tgi_stored<dtype>::type *)to + column, sum);
+        }
+    }
+}
+
 /* dx, g, x [rows, n]; mean, rstd [rows]; weight [n] or NULL.  Where there is no mean, x is xn already.
    With xn = (x - mean) * rstd and h = g * weight:
        dx = rstd * (h - mean(h) - xn * mean(h * xn));  with rms, without mean(h)
    adds: plus g_sum [rows, n], the gradient that x itself has.
-   sums: also partial, the sums of g * xn and of g over the rows of each block, for dweight and dbias.  Each thread adds
-   up those of its places in all of its rows, which are one chunk each; then tgi_norm_block_sums does in its block. */
+   sums: also dweight and dbias, the sums of g * xn and of g over all rows.  Each thread adds up those of its places in
+   all of its rows, which are one chunk each; then tgi_norm_block_sums does so in its block, tgi_norm_columns in all. */
 template <int dtype, int width, bool sums, bool adds>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
-    tgi_norm_backward_rows(tgi_team_job job, const void *weight, const void *mean_of_row, void *partial, bool rms)
+    tgi_norm_backward_rows(tgi_team_job job, const void *weight, const void *mean_of_row, tgi_norm_sums all, bool rms)
 {
     typedef typename tgi_computed<dtype>::type real;
     constexpr int held = tgi_held<dtype>;
@@ -4682,18 +4759,22 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             tgi_team_store<dtype, width>(team, i, arg[0], h);
         }
     }
-    if constexpr (sums) tgi_norm_block_sums<width>(job, partial, dweight, dbias);
+    if constexpr (sums) {
+        tgi_norm_block_sums<width>(job, all.partial, dweight, dbias);
+        tgi_norm_columns<dtype, width>(job, all);
+    }
 }
 
 template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backward_rows<dtype, width, false, false>;
 
 static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    void (*const kernels[4][2])(tgi_team_job, const void *, const void *, void *, bool) =
+    void (*const kernels[4][2])(tgi_team_job, const void *, const void *, tgi_norm_sums, bool) =
         TGI_FOR_ROWS(tgi_norm_dx_rows);
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     void *const none = NULL;
-    return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 7), TGI_NORM_BLOCKS, none, none, none, rms);
+    const tgi_norm_sums no_sums = {};
+    return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 7), TGI_NORM_BLOCKS, none, none, no_sums, rms);
 }
 
 /* ---- the same with weight and bias ---- */
@@ -4739,34 +4820,7 @@ static tgi_answer tgi_cuda_norm(tgi_thread *S, const tgi_row_norm *norm)
     return tgi_norm_launch(S, &rows, norm->weight, norm->bias, norm->stats, norm->rms, norm->eps);
 }
 
-/* dweight, dbias [n] or NULL = the sums over all blocks of partial, as tgi_norm_backward_rows leaves it.  A block takes
-   32 neighbours of [2, held * threads]: each of its warps sums every eighth block's, and the first warp sums theirs. */
-template <int dtype, int width>
-__global__ void tgi_norm_columns(tgi_team_job job, const void *partial, int64_t blocks, void *dweight, void *dbias)
-{
-    typedef typename tgi_computed<dtype>::type real;
-    __shared__ real part[TGI_BLOCK / 32][32];
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, places = tgi_held<dtype> * job.threads;
-    for (int item = (int)blockIdx.x; item < 2 * places / 32; item += (int)gridDim.x) {
-        const int of_bias = item * 32 >= places, at = item * 32 % places + lane;
-        const tgi_team team = {job.threads, at % job.threads, true, job.rows.length};
-        const int column = tgi_place<width>(team, at / job.threads);
-        void *const to = column < job.rows.length ? of_bias ? dbias : dweight : NULL;
-        real sum = 0;
-        if (to) {
-#pragma unroll 8
-            for (int64_t b = warp; b < blocks; b += TGI_BLOCK / 32)
-                sum += ((const real *)partial)[(2 * b + of_bias) * places + at];
-        }
-        part[warp][lane] = sum;
-        __syncthreads();
-        for (int w = 1; w < TGI_BLOCK / 32; ++w) sum += part[w][lane];
-        if (warp == 0 && to) tgi_store_as((tg_dtype)dtype, (typename tgi_stored<dtype>::type *)to + column, sum);
-        __syncthreads(); /* before part is written again */
-    }
-}
-
-/* Both kernels, for one dtype.  The number of blocks, and so the order of all sums, depends on the shape alone; it is
+/* The kernel of one dtype.  The number of blocks, and so the order of all sums, depends on the shape alone; it is
    small, so that partial is, but enough for all of a GPU. */
 template <int dtype, bool adds>
 static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_norm *norm, const tgi_team_job &job)
@@ -4774,13 +4828,12 @@ static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_
     constexpr int width = tgi_width<dtype>;
     const int64_t places = tgi_held<dtype> * job.threads, teams = job.threads < TGI_BLOCK ? TGI_BLOCK / job.threads : 1;
     const int64_t blocks = tgi_at_most((norm->rows + teams - 1) / teams, TGI_NORM_BLOCKS);
-    void *const partial = tgi_scratch_alloc(S, d, "layer_norm", blocks * 2 * places, sizeof(float));
+    const int64_t groups = (blocks + TGI_GROUP_BLOCKS - 1) / TGI_GROUP_BLOCKS;
+    void *const partial = tgi_scratch_alloc(S, d, "layer_norm", (blocks + groups) * 2 * places, sizeof(float));
+    const tgi_norm_sums all = {partial, norm->dweight, norm->dbias, d->arrived};
     const int threads = (int)(teams * job.threads);
-    const bool ok = partial &&
-                    tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job,
-                               norm->weight, norm->stats, partial, norm->rms) &&
-                    tgi_launch(S, d, tgi_norm_columns<dtype, width>, 2 * places / 32, TGI_BLOCK, job, partial, blocks,
-                               norm->dweight, norm->dbias);
+    const bool ok = partial && tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job,
+                                          norm->weight, norm->stats, all, norm->rms);
     tgi_cuda_release(S, d->index, partial, 0);
     return ok;
 }
@@ -5040,10 +5093,7 @@ static __global__ void tgi_find_bad_index(tgi_iter index, tgi_index_bounds bound
         if ((value < bounds.least || value >= bounds.size) && !spared)
             atomicMin(&bad->min_position, (unsigned long long)i);
     }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x > 0 || atomicAdd(&bad->blocks, 1u) + 1 < gridDim.x) return;
-    atomicExch(&bad->blocks, 0u); /* all blocks have counted themselves: no other thread uses *bad any more */
+    if (!tgi_arrives_last(&bad->blocks, gridDim.x) || threadIdx.x > 0) return; /* no other thread uses *bad any more */
     const unsigned long long first = atomicExch(&bad->min_position, TGI_NO_POSITION);
     if (first == TGI_NO_POSITION || bad->found) return;
     tgi_element_addresses(index, (int64_t)first, at);

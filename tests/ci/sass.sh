@@ -156,7 +156,6 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, false>
 128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, true, true>
 128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, true>
-40 f32 tgi_norm_columns<2, 8>
 80 ld128,f32 tgi_class_loss_rows<0, 4>
 80 ld128,f32 tgi_class_loss_rows<2, 8>
 128 f32 tgi_class_loss_rows<2, 1>

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <set>
 
 extern "C" {
 extern char __executable_start, end; /* of the program's image, by the linker */
@@ -49,12 +51,51 @@ bool same_warp(const Access &a, const Access &b)
     return block_of(a) == block_of(b) && a.thread % now.threads / lanes == b.thread % now.threads / lanes;
 }
 
-/* Whether an earlier access is certain to happen before this one.  Between blocks nothing is certain.  An earlier
-   launch is certain to have finished: if its stream is not ordered before this one, note_use has reported that. */
+/* Blocks of a launch tell each other what they have done by atomic operations on the same word.  A block that executes
+   one publishes what its threads did before their last barrier, if each has called __threadfence since it last wrote,
+   and what it has learnt itself; it learns what others have published there, and its threads know it after the next
+   barrier. */
+struct Lesson {
+    uint32_t until, since; /* what the other block did before that barrier, what this one does after that barrier */
+};
+typedef std::map<uint32_t, Lesson> Lessons; /* by the number of the other block */
+struct Messages {
+    uint32_t launch;
+    std::map<uint32_t, Lessons> learnt;      /* by block */
+    std::map<uintptr_t, Lessons> published;  /* by the address of the word */
+    std::map<uint32_t, std::set<uint32_t>> unfenced; /* threads of a block that have written to global memory */
+} messages;
+
+void exchange(uintptr_t address, const Access &access)
+{
+    const uint32_t block = block_of(access);
+    Lessons &own = messages.learnt[block], &there = messages.published[address];
+    for (const auto &lesson : there) {
+        const Lessons::iterator known = own.find(lesson.first);
+        if (known == own.end() || known->second.until < lesson.second.until)
+            own[lesson.first] = {lesson.second.until, access.barrier};
+    }
+    if (!messages.unfenced[block].empty()) return;
+    for (const auto &lesson : own) {
+        if (lesson.second.since < access.barrier) there[lesson.first] = lesson.second;
+    }
+    there[block] = {access.barrier, 0};
+}
+
+bool has_learnt(const Access &earlier, const Access &access)
+{
+    const Lessons &own = messages.learnt[block_of(access)];
+    const Lessons::const_iterator lesson = own.find(block_of(earlier));
+    return lesson != own.end() && earlier.barrier < lesson->second.until && access.barrier > lesson->second.since;
+}
+
+/* Whether an earlier access is certain to happen before this one.  Between blocks nothing is certain but what one has
+   learnt.  An earlier launch is certain to have finished: if its stream is not ordered before this one, note_use has
+   reported that. */
 bool ordered(const Access &earlier, const Access &access)
 {
     if (earlier.launch != access.launch || earlier.thread == access.thread) return true;
-    if (block_of(earlier) != block_of(access)) return false;
+    if (block_of(earlier) != block_of(access)) return has_learnt(earlier, access);
     return earlier.barrier != access.barrier || (same_warp(earlier, access) && earlier.collective != access.collective);
 }
 
@@ -176,6 +217,9 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
     if (reporting) report_access(address, bytes, write, shared, pc);
     uint32_t thread = static_cast<uint32_t>(now.block * now.threads + now.thread);
     Access access = {now.launch, thread, now.barrier_epoch, now.warp_epoch[now.thread], pc};
+    if (messages.launch != now.launch) messages = Messages(), messages.launch = now.launch;
+    if (write && !shared && !atomic) messages.unfenced[block_of(access)].insert(thread);
+    if (atomic && !shared) exchange(address, access);
     for (size_t done = 0; done < bytes; ++cell) {
         size_t first = (address + done) & 3, count = std::min<size_t>(4 - first, bytes - done);
         uint8_t mask = static_cast<uint8_t>(((1u << count) - 1) << first);
@@ -263,6 +307,13 @@ void check_freed(Allocation &a)
 {
     free(a.shadow);
     a.shadow = nullptr;
+}
+
+void fence()
+{
+    if (messages.launch != now.launch) return; /* nothing is written yet */
+    const uint32_t thread = static_cast<uint32_t>(now.block * now.threads + now.thread);
+    messages.unfenced[static_cast<uint32_t>(now.block)].erase(thread);
 }
 
 void atomic_access(const void *p, size_t bytes, void *caller)

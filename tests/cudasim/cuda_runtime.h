@@ -315,6 +315,7 @@ unsigned lane();
    valid. */
 const uint64_t *warp_collective(unsigned mask, uint64_t value, Collective what, const char *file, int line);
 void atomic_access(const void *p, size_t bytes, void *caller);
+void fence();
 void check_aligned(const void *p, size_t alignment, const char *file, int line);
 void check_call(int device);
 void check_block(const void *p, cudaStream_t stream, bool given);
@@ -489,7 +490,7 @@ inline int __all_sync(unsigned mask, int predicate, CUDASIM_SITE)
     return __ballot_sync(mask, predicate, file, line) == mask;
 }
 inline unsigned __activemask() { return 1u << ::cudasim::lane(); } /* only the caller is certain to be active */
-inline void __threadfence() {}
+inline void __threadfence() { ::cudasim::fence(); }
 inline void __threadfence_block() {}
 
 /* The simulator switches threads at barriers and collectives only, so that a plain read-modify-write is atomic. */

@@ -13,6 +13,7 @@ WEAK void check_copied(const void *, const void *, size_t) {}
 WEAK bool check_initialised(const Allocation &, const void *, size_t) { return true; }
 WEAK void check_freed(Allocation &) {}
 void atomic_access(const void *, size_t, void *) {}
+void fence() {}
 void report_launch() {}
 void report_pack(const void *, size_t, uint32_t) {}
 void report_block() {}

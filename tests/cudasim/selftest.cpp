@@ -186,6 +186,19 @@ static void try_total(Bug bug = Bug::none)
     OK(cudaFree(dx));
     OK(cudaFree(out));
 }
+static void try_total_by_last(Bug bug = Bug::none)
+{
+    std::vector<float> x = numbers(1000);
+    double sum = 0;
+    for (float v : x) sum += v;
+    float *dx = upload(x), *out = fresh(1), *scratch = fresh(1000), *counter = fresh(1);
+    OK(cudaMemset(counter, 0, 4));
+    for (int k = 0; k < 2; ++k) {
+        OK(total_by_last(out, scratch, reinterpret_cast<unsigned *>(counter), dx, 1000, bug));
+        expect_close("total_by_last", download(out, 1), {static_cast<float>(sum)}, 1e-4);
+    }
+    for (float *p : {dx, out, scratch, counter}) OK(cudaFree(p));
+}
 static void try_row_sum(Bug bug = Bug::none)
 {
     std::vector<float> x = numbers(7 * 20), wanted(7);
@@ -588,6 +601,7 @@ static void everything()
     try_neighbours();
     try_histogram();
     try_total();
+    try_total_by_last();
     try_row_sum();
     try_reverse();
     try_bf16();
@@ -909,6 +923,10 @@ static const Mistake mistakes[] = {
     {"no atomic, threads of a block", KERNEL(try_histogram(Bug::no_atomic_in_block)),
      {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"no atomic, between blocks", KERNEL(try_total(Bug::no_atomic_between_blocks)),
+     {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"no fence before the block is counted", KERNEL(try_total_by_last(Bug::no_fence_between_blocks)),
+     {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
+    {"no barrier before the block is counted", KERNEL(try_total_by_last(Bug::no_barrier_between_blocks)),
      {race, nullptr, nullptr}, "fwd", "lazy", nullptr},
     {"scratch that all blocks write", KERNEL(try_reverse(Bug::scratch_of_all_blocks)),
      {race, nullptr, in_turns ? wrong : nullptr}, "fwd", "lazy", nullptr},

@@ -180,6 +180,30 @@ cudaError_t total(float *out, const float *x, int n, Bug bug)
     return launch(k_total, blocks_for(n, 128), 128, 0, nullptr, out, x, n, bug);
 }
 
+__global__ void k_total_by_last(float *out, float *scratch, unsigned *counter, const float *x, int n, Bug bug)
+{
+    __shared__ bool last;
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) scratch[i] = x[i];
+    if (bug != Bug::no_fence_between_blocks) __threadfence();
+    if (bug != Bug::no_barrier_between_blocks) __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(counter, 1u) + 1 == gridDim.x;
+        if (last) atomicExch(counter, 0u);
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    float sum = 0;
+    for (int k = threadIdx.x; k < n; k += blockDim.x) sum += scratch[k];
+    sum = block_sum(sum, Bug::none);
+    if (threadIdx.x == 0) *out = sum;
+}
+cudaError_t total_by_last(float *out, float *scratch, unsigned *counter, const float *x, int n, Bug bug)
+{
+    return launch(k_total_by_last, blocks_for(n, 128), 128, 0, nullptr, out, scratch, counter, x, n, bug);
+}
+
 __global__ void k_row_sum(float *out, const float *x, int rows, int columns, Bug bug)
 {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -13,6 +13,8 @@ enum class Bug {
     no_syncwarp_before_write,
     no_atomic_in_block,
     no_atomic_between_blocks,
+    no_fence_between_blocks,
+    no_barrier_between_blocks,
     scratch_of_all_blocks,
     divergent_barrier,
     barriers_of_two_lines,
@@ -43,6 +45,8 @@ cudaError_t multiply_tiled(float *c, const float *a, const float *b, int m, int 
 cudaError_t neighbours(float *out, const float *x, int blocks, Bug bug = Bug::none);
 cudaError_t histogram(unsigned *out, const unsigned char *x, int n, int bins, Bug bug = Bug::none);
 cudaError_t total(float *out, const float *x, int n, Bug bug = Bug::none);
+/* The same sum, by the last block: scratch [n], and a counter that is 0 before and after. */
+cudaError_t total_by_last(float *out, float *scratch, unsigned *counter, const float *x, int n, Bug bug = Bug::none);
 cudaError_t row_sum(float *out, const float *x, int rows, int columns, Bug bug = Bug::none);
 /* out [blocks * 64] = x, reversed in each block, by way of scratch [blocks * 64] */
 cudaError_t reverse(float *out, float *scratch, const float *x, int blocks, Bug bug = Bug::none);
