@@ -7739,6 +7739,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
         const int64_t *spared, tgi_index_message message, int axis, bool now))                                         \
     /* out[i] = x[i with index[i] along the row's dim]; rows over index's shape.  Operands: out, x, index. */          \
     OP(ALL, bool, gather, (tgi_thread *S, const tgi_rows *rows))                                                       \
+    /* index_check, now being false, and gather in one kernel */                                                       \
+    OP(DEVICE, tgi_answer, gather_checked,                                                                             \
+       (tgi_thread *S, const char *op, const tgi_rows *rows, tgi_index_message message, int axis))                     \
     /* x[i with index[i] along the row's dim] = src[i], or += ; in the order of the rows.  Operands: x, src, index. */ \
     OP(ALL, bool, scatter, (tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows))                               \
     /* dweight */                                                                                                      \
@@ -22384,13 +22387,21 @@ static bool tgi_check_index_values(tgi_thread *S, const char *op, const tg_tenso
     return tgi_check_index_but(S, op, index, dim, size, NULL, message);
 }
 
-/* y [index's shape]: y[.., i, ..] = t[.., index[.., i, ..], ..], at dim */
+/* y [index's shape]: y[.., i, ..] = t[.., index[.., i, ..], ..], at dim.
+   params: flag the tgi_index_message of an index out of range */
 static bool tgi_gather_kernel(tgi_call *c, tg_tensor *y)
 {
+    tgi_thread *S = c->S;
     const tg_tensor *t = c->in[0], *index = c->in[1];
+    const tgi_index_message message = (tgi_index_message)c->params.flag;
     tgi_rows r = tgi_rows_along(c->params.dim, 3, y, t, index);
     r.size = tgi_size_along(t, c->params.dim);
-    return c->backend->gather(c->S, &r);
+    if (!c->backend->host && !(S->checks & TGI_CHECKS_DEVICE)) {
+        const char *op = S->composite ? S->composite : "gather"; /* it may be over when the error is reported */
+        const tgi_answer answer = c->backend->gather_checked(S, op, &r, message, c->params.dim);
+        if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    }
+    return tgi_check_index_values(S, "gather", index, c->params.dim, r.size, message) && c->backend->gather(S, &r);
 }
 
 /* message: what an index out of range is called, which depends on the public function. */
@@ -22399,11 +22410,9 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     tgi_call c;
     tg_tensor *const in[2] = {t, index};
     if (!tgi_op_begin_along(&c, NULL, TGI_OP_gather, in, 2, &dim, NULL)) return NULL;
-    dim = c.params.dim;
-    if (!tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, dim) ||
-        !tgi_check_index_values(c.S, "gather", index, dim, tgi_size_along(t, dim), message)) {
+    if (!tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, c.params.dim))
         return NULL;
-    }
+    c.params.flag = message;
     return tgi_run_like(&c, index, (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
@@ -22432,14 +22441,16 @@ tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index)
 }
 
 /* Flags of scatter and scatter_add: src is added; t is taken as zeros, whatever it holds; no element of t is indexed
-   twice; an element of src that another one replaces has a gradient, too, as in PyTorch's max_unpool; the kind of
-   scatter, where it is one of the last three, times 16. */
+   twice; an element of src that another one replaces has a gradient, too, as in PyTorch's max_unpool; the indices
+   were checked before, so that a device whose kernels pass over bad ones need not do so again; the kind of scatter,
+   where it is one of the last three, times 32. */
 enum {
     TGI_SCATTER_ADDS = 1,
     TGI_SCATTER_TO_ZEROS = 2,
     TGI_SCATTER_ONCE = 4,
     TGI_SCATTER_EACH = 8,
-    TGI_SCATTER_KIND = 16
+    TGI_SCATTER_CHECKED = 16,
+    TGI_SCATTER_KIND = 32
 };
 
 /* y [rows, width] = src [n, width] added to zeros at index [n, width], the same for all columns: the gradient of a
@@ -22505,8 +22516,10 @@ static tg_tensor *tgi_scatter_flagged(int op, int flag, bool in_place, tg_tensor
         tgi_fail(c.S, TG_ERR_DTYPE, c.name, "%s(): Expected self.dtype to be equal to src.dtype", c.name);
         return tgi_op_end(&c, false);
     }
+    const int64_t size = tgi_size_along(t, dim);
+    const bool checked = (flag & TGI_SCATTER_CHECKED) && !c.backend->host; /* the host might have written new ones */
     if (!tgi_check_index_shape(&c, t, index, src, dim) ||
-        !tgi_check_index_values(c.S, c.name, index, dim, tgi_size_along(t, dim), TGI_INDEX_OUT_OF_BOUNDS)) {
+        (!checked && !tgi_check_index_values(c.S, c.name, index, dim, size, TGI_INDEX_OUT_OF_BOUNDS))) {
         return tgi_op_end(&c, false);
     }
     c.params.flag = flag | (op == TGI_OP_scatter_add ? TGI_SCATTER_ADDS : 0);
@@ -22519,11 +22532,12 @@ static tg_tensor *tgi_scatter_op(int op, bool in_place, tg_tensor *t, int dim, t
     return tgi_scatter_flagged(op, 0, in_place, t, dim, index, src);
 }
 
-/* Zeros of this shape with g added at index; the op itself writes the zeros. */
+/* Zeros of this shape with g added at index, whose values were checked before; the op itself writes the zeros. */
 static tg_tensor *tgi_scatter_to_zeros(tg_shape shape, int flag, int dim, tg_tensor *index, tg_tensor *g)
 {
     tg_tensor *y = tg_empty_on(shape, (tg_dtype)g->dtype, tgi_device_of(g));
-    return y ? tgi_scatter_flagged(TGI_OP_scatter_add, TGI_SCATTER_TO_ZEROS | flag, true, y, dim, index, g) : NULL;
+    flag |= TGI_SCATTER_TO_ZEROS | TGI_SCATTER_CHECKED;
+    return y ? tgi_scatter_flagged(TGI_OP_scatter_add, flag, true, y, dim, index, g) : NULL;
 }
 
 static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)

@@ -5071,7 +5071,8 @@ static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class
 
    The host does not wait for the check.  A bad index is noted on the device and reported by the next call that waits;
    the kernels that use the indices skip bad ones.  The first of the bad indices is found in two steps: the smallest
-   position, by one thread per index, then what the report will say, by one thread of the block that ends last. */
+   position, by one thread per index, then what the report will say, by one thread of the block that ends last.  Indices
+   of rows of a table are checked by the kernel that copies the rows. */
 
 /* An index is bad outside [least, size), unless it is `spared`, where spares is true. */
 typedef struct {
@@ -5081,29 +5082,42 @@ typedef struct {
     int message, axis;
 } tgi_index_bounds;
 
-/* One thread per index: bad->min_position = the smallest i of a bad one.  Then notes it, unless an earlier one has not
-   been reported yet, and leaves min_position and blocks as they were before. */
-static __global__ void tgi_find_bad_index(tgi_iter index, tgi_index_bounds bounds, tgi_bad_index *bad)
+/* Whether this index is bad. */
+__device__ inline bool tgi_is_bad_index(const tgi_index_bounds &bounds, int64_t index)
 {
-    char *at[1];
-    for (int64_t i = tgi_grid_thread(); i < index.numel; i += tgi_grid_size()) {
-        tgi_element_addresses(index, i, at);
-        const int64_t value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
-        const bool spared = bounds.spares && value == bounds.spared;
-        if ((value < bounds.least || value >= bounds.size) && !spared)
-            atomicMin(&bad->min_position, (unsigned long long)i);
-    }
+    return (index < bounds.least || index >= bounds.size) && !(bounds.spares && index == bounds.spared);
+}
+
+/* The end of a check, for all threads of all blocks, after bad->min_position has become the smallest position of a bad
+   index: one thread notes it, unless an earlier one has not been reported yet, and leaves min_position and blocks as
+   they were before.  index_at(position) is the index. */
+template <class reader>
+__device__ inline void tgi_note_bad_index(const tgi_index_bounds &bounds, tgi_bad_index *bad, const reader &index_at)
+{
     if (!tgi_arrives_last(&bad->blocks, gridDim.x) || threadIdx.x > 0) return; /* no other thread uses *bad any more */
     const unsigned long long first = atomicExch(&bad->min_position, TGI_NO_POSITION);
     if (first == TGI_NO_POSITION || bad->found) return;
-    tgi_element_addresses(index, (int64_t)first, at);
-    bad->value = tgi_load_as<int64_t>(index.dtype[0], at[0]);
+    bad->value = index_at((int64_t)first);
     bad->position = (int64_t)first;
     bad->size = bounds.size;
     bad->op = bounds.op;
     bad->message = bounds.message;
     bad->axis = bounds.axis;
     bad->found = 1;
+}
+
+/* One thread per index. */
+static __global__ void tgi_find_bad_index(tgi_iter index, tgi_index_bounds bounds, tgi_bad_index *bad)
+{
+    const auto index_at = [&](int64_t i) {
+        char *at[1];
+        tgi_element_addresses(index, i, at);
+        return tgi_load_as<int64_t>(index.dtype[0], at[0]);
+    };
+    for (int64_t i = tgi_grid_thread(); i < index.numel; i += tgi_grid_size()) {
+        if (tgi_is_bad_index(bounds, index_at(i))) atomicMin(&bad->min_position, (unsigned long long)i);
+    }
+    tgi_note_bad_index(bounds, bad, index_at);
 }
 
 /* With now, waits and reports at once; a bad index of an earlier op is reported first. */
@@ -5125,35 +5139,62 @@ static bool tgi_cuda_index_check(tgi_thread *S, const char *op, tgi_operand inde
 
 /* ---- gather ---- */
 
+/* What a gather needs besides its operands.  bad: NULL, or what the check writes to; then index is a vector. */
+typedef struct {
+    int64_t step;       /* of x along dim, in bytes: what an index is multiplied by */
+    int64_t index_step; /* in bytes; 0: there is one index */
+    tgi_index_bounds bounds;
+    tgi_bad_index *bad;
+} tgi_gather_job;
+
+/* Whether the index at this address, which is operand 2 of an element, is in range. */
+__device__ inline bool tgi_gather_index(const tgi_gather_job &job, const tgi_iter &iter, const char *at, int64_t *index)
+{
+    *index = iter.dtype[2] == TG_I32 ? *(const int32_t *)at : *(const int64_t *)at;
+    if ((uint64_t)*index < (uint64_t)job.bounds.size) return true;
+    const int64_t position = job.index_step ? (at - iter.data[2]) / job.index_step : 0;
+    if (job.bad) atomicMin(&job.bad->min_position, (unsigned long long)position);
+    return false;
+}
+
+__device__ inline void tgi_gather_end(const tgi_gather_job &job, const tgi_iter &iter)
+{
+    if (!job.bad) return;
+    tgi_note_bad_index(job.bounds, job.bad, [&](int64_t position) {
+        return tgi_load_as<int64_t>(iter.dtype[2], iter.data[2] + position * job.index_step);
+    });
+}
+
 /* out, x, index: out[i] = x[i with index[i] in place of the position along dim], 0 for a bad index.  One thread per
-   element of index.  iter is over the shape of index; its stride of x along dim is 0, and the index is multiplied by
-   `step`, in bytes.  size: of x along dim. */
-static __global__ void tgi_gather_elements(tgi_iter iter, int64_t step, int64_t size)
+   element of index.  iter is over the shape of index; its stride of x along dim is 0. */
+static __global__ void tgi_gather_elements(tgi_iter iter, tgi_gather_job job)
 {
     for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[3];
+        int64_t index;
         tgi_element_addresses(iter, i, at);
-        const int64_t index = tgi_load_as<int64_t>(iter.dtype[2], at[2]);
-        if ((uint64_t)index < (uint64_t)size)
-            tgi_copy_element(at[0], at[1] + index * step, tgi_size_of(iter.dtype[0]));
+        if (tgi_gather_index(job, iter, at[2], &index))
+            tgi_copy_element(at[0], at[1] + index * job.step, tgi_size_of(iter.dtype[0]));
         else
             tgi_store_as(iter.dtype[0], at[0], 0.0);
     }
+    tgi_gather_end(job, iter);
 }
 
 /* The same for rows of packs of 16 bytes, one thread per pack; iter is over packs, and their index is the same for all
    elements of a pack. */
-static __global__ void tgi_gather_packs(tgi_iter iter, int64_t step, int64_t size)
+static __global__ void tgi_gather_packs(tgi_iter iter, tgi_gather_job job)
 {
     typedef tgi_pack<TG_I64, 2> pack;
     for (int64_t i = tgi_grid_thread(); i < iter.numel; i += tgi_grid_size()) {
         char *at[3];
+        int64_t index;
         tgi_element_addresses(iter, i, at);
-        const int64_t index = iter.dtype[2] == TG_I32 ? *(const int32_t *)at[2] : *(const int64_t *)at[2];
         pack x = {{0, 0}};
-        if ((uint64_t)index < (uint64_t)size) x = tgi_load_pack<pack>(at[1] + index * step);
+        if (tgi_gather_index(job, iter, at[2], &index)) x = tgi_load_pack<pack>(at[1] + index * job.step);
         tgi_store_pack(at[0], x);
     }
+    tgi_gather_end(job, iter);
 }
 
 /* Makes a gather's iter one over packs, if the rows of out and x consist of aligned ones. */
@@ -5173,9 +5214,10 @@ static bool tgi_gather_in_packs(tgi_iter *iter, int64_t step)
     return true;
 }
 
-static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
+/* The most blocks of a gather that checks: each of them counts itself in the end.  8 fill a multiprocessor. */
+enum { TGI_GATHER_BLOCKS = TGI_MAX_BLOCKS < 1056 ? TGI_MAX_BLOCKS : 1056 };
+static bool tgi_gather_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_rows *rows, tgi_gather_job job)
 {
-    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     int64_t dim[TG_MAX_DIMS];
     tgi_operand arg[3];
     tgi_iter iter;
@@ -5187,11 +5229,35 @@ static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
         memcpy(arg[k].stride + 1, rows->arg[k].stride, sizeof(int64_t) * (size_t)rows->ndim);
     }
     tgi_iter_init(&iter, rows->ndim + 1, dim, 3, arg, true);
-    const int64_t step = rows->step[1] * tgi_bytes_of(rows->arg[1].dtype);
-    if (!d) return false;
+    job.step = rows->step[1] * tgi_bytes_of(rows->arg[1].dtype);
+    job.index_step = rows->length > 1 ? rows->step[2] * tgi_bytes_of(rows->arg[2].dtype) : 0;
     if (iter.numel == 0) return true;
-    const bool packs = tgi_gather_in_packs(&iter, step);
-    return tgi_launch_each(S, d, packs ? tgi_gather_packs : tgi_gather_elements, iter.numel, iter, step, rows->size);
+    const bool packs = tgi_gather_in_packs(&iter, job.step);
+    const int64_t blocks = (iter.numel + TGI_BLOCK - 1) / TGI_BLOCK;
+    return tgi_launch(S, d, packs ? tgi_gather_packs : tgi_gather_elements,
+                      job.bad ? tgi_at_most(blocks, TGI_GATHER_BLOCKS) : blocks, TGI_BLOCK, iter, job);
+}
+
+static bool tgi_cuda_gather(tgi_thread *S, const tgi_rows *rows)
+{
+    const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    tgi_gather_job job = {};
+    job.bounds.size = rows->size;
+    return d && tgi_gather_launch(S, d, rows, job);
+}
+
+/* Of a table, whose rows have one index each. */
+static tgi_answer tgi_cuda_gather_checked(tgi_thread *S, const char *op, const tgi_rows *rows,
+                                          tgi_index_message message, int axis)
+{
+    for (int i = 0; i < rows->ndim; ++i) {
+        if (rows->dim[i] > 1 && rows->arg[2].stride[i] != 0) return TGI_COMPOSE;
+    }
+    tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
+    const tgi_index_bounds bounds = {0, rows->size, 0, false, op, (int)message, axis};
+    if (!d) return TGI_FAILED;
+    d->index_checked = true;
+    return tgi_gather_launch(S, d, rows, {0, 0, bounds, d->bad_index}) ? TGI_DONE : TGI_FAILED;
 }
 
 /* ---- scatter: x[index[i]] = src[i] or += src[i] along dim ----

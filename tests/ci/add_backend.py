@@ -124,6 +124,11 @@ static const char *tgi_third_capture_watch(tgi_thread *S, int index)
 {
     return (void)S, index < 0 ? NULL : "this device captures nothing";
 }
+static tgi_answer tgi_third_gather_checked(tgi_thread *S, const char *op, const tgi_rows *rows,
+                                           tgi_index_message message, int axis)
+{
+    return (void)S, (void)op, (void)rows, (void)message, (void)axis, TGI_COMPOSE;
+}
 static tgi_answer tgi_third_weight_gradient(tgi_thread *S, const tgi_gemm *gemm, void *dbias)
 {
     return (void)S, (void)gemm, (void)dbias, TGI_COMPOSE;

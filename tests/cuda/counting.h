@@ -26,12 +26,15 @@ static inline void start_counting(void)
     bytes_before = TOTAL(CUDASIM_BYTES);
 }
 
+/* The launches since then, of work that is done. */
+static inline long launched(void) { return kernels_so_far() + TOTAL(CUDASIM_LIBRARY_CALLS) - launches_before; }
+
 /* Whether there have been so many launches since then at most, which moved so many bytes at most; prints what there was
    if not.  Bytes are known with TG_SIM_REPORT alone, else they are 0. */
 static inline bool at_most(long launches, double bytes)
 {
     tg_synchronize(TG_CUDA(0));
-    const long ran = kernels_so_far() + TOTAL(CUDASIM_LIBRARY_CALLS) - launches_before;
+    const long ran = launched();
     const double moved = (double)(TOTAL(CUDASIM_BYTES) - bytes_before);
     if (ran <= launches && moved <= bytes) return true;
     printf("    %ld launches, %.4g bytes; at most %ld, %.4g\n", ran, moved, launches, bytes);

@@ -272,6 +272,36 @@ TEST(embeddings)
     }
 }
 
+/* The kernel that copies rows of a table also checks the indices, and its gradient needs no check.  The first of several
+   bad indices is reported, after which nothing is left of it; the rows of bad ones are zeros. */
+TEST(indices_of_rows)
+{
+    static const int64_t widths[] = {8, 3, 1}, counts[] = {1, 70, 5000};
+    for (int i = 0; i < 9; ++i) {
+        TG_SCOPE;
+        const int64_t width = widths[i % 3], n = counts[i / 3], first = n / 2;
+        tg_tensor *w = tg_set_requires_grad(tg_ones_on(TG_SHAPE(9, width), TG_F32, TG_CUDA(0)), true), *y, *d, *g;
+        tg_tensor *index = tg_zeros_on(TG_SHAPE(n), TG_I64, TG_CPU), *bad;
+        char words[96];
+        for (int64_t k = 0; k < n; ++k) tg_data_i64(index)[k] = k % 9;
+        bad = tg_clone(index);
+        tg_data_i64(bad)[first] = -4, tg_data_i64(bad)[n - 1] = 9;
+        snprintf(words, sizeof words, "index %d at position %d is outside [0, 9)", n > 2 ? -4 : 9, (int)first);
+        index = tg_cuda(i % 2 ? tg_to_dtype(index, TG_I32) : index);
+        bad = tg_cuda(i % 2 ? tg_to_dtype(bad, TG_I32) : bad);
+        start_counting();
+        y = tg_embedding(w, bad);
+        CHECK_FAILS(tg_synchronize(TG_CUDA(0)), words);
+        if (!CHECK(launched() <= 1)) printf("    %d rows of %d\n", (int)n, (int)width);
+        d = tg_cpu(tg_detach(y));
+        CHECK(tg_ok() && tg_get(d, TG_INDEX(first, width - 1)) == 0 && tg_get(d, TG_INDEX(n - 1, 0)) == 0);
+        CHECK(n < 3 || tg_get(d, TG_INDEX(0, width - 1)) == 1);
+        y = tg_embedding(w, index);
+        g = tg_ones_like(y);
+        CHECK(tg_gradients(&y, 1, &g, &w, 1, &d, 0) == TG_OK && tg_synchronize(TG_CUDA(0)) == TG_OK);
+    }
+}
+
 /* What the gradient of a table moves, of N ids that are all different: the table is filled with zeros, then a row is
    written for each row of g.  The sort moves less than a tenth of that: for each of the two bytes of an id below COUNT
    it reads the keys, then reads and writes keys and places, 4 bytes each. */
@@ -345,6 +375,7 @@ int main(int argc, char **argv)
     RUN(searches);
     RUN(sums_at_indices);
     RUN(embeddings);
+    RUN(indices_of_rows);
     RUN(what_embeddings_move);
     RUN(scratch);
     RUN(sums_over_views);
