@@ -72,7 +72,7 @@
        stage    shared memory for a tile; while one is read, the next tile is copied to another
        pair     a key and the index that it belongs to; segment: sorted pairs of which one thread adds one column up
        part     the result of one thread, or of one warp in shared memory, before it is combined with the others'
-       partial  the results of pieces, segments or blocks, in device memory, which a second launch combines
+       partial  the results of pieces, segments or blocks, in device memory, which the last block or a launch combines
        scratch  device memory that a function allocates for its launches and releases behind them
        plan     the algorithm that cuBLASLt has chosen for a product, and what it was asked
 
@@ -4171,6 +4171,13 @@ static bool tgi_cuda_searchsorted(tgi_thread *S, bool right, const tgi_rows *row
        x[]      0 .. 3 | 0 .. 3 | .. |   0 .. 3   |   4 .. 7   | ..
 
    Rows that do not consist of packs are dealt element by element: each kernel has a second instance with the width 1.
+   A third one, whose width is that of packs plus TGI_ASTRIDE, takes rows without gaps that begin between packs, as
+   those of 50257 elements do.  Element 0 is then given the place where it lies in its pack, here 3; of the first and of
+   the last pack the elements that belong to the row are loaded and stored one by one.
+
+       place    0 .. 3 | 4 .. 7 | .. | 124 .. 127 | ..
+       element   ..  0 | 1 .. 4 | .. | 121 .. 124 | ..
+
    A row that is longer than what a team can hold is taken in chunks, and read again where it is needed again.  A block
    of 256 threads holds several teams if they are smaller; all of them go through the same barriers. */
 enum { TGI_TEAM_MOST = 512 };
@@ -4179,7 +4186,8 @@ template <int dtype> constexpr int tgi_width = (int)(TGI_PACK_BYTES / sizeof(typ
 typedef struct {
     int threads, t; /* of the team; the number of this thread among them */
     bool active;    /* has a row: the last block may have more teams than rows */
-    int64_t n;      /* elements of the row; 0 if there is none */
+    int64_t n;      /* the place behind the last element of the row; 0 if there is none */
+    int first;      /* the place of element 0: 0, but for rows that begin between packs */
 } tgi_team;
 
 /* A kernel's rows, and how they are given to teams. */
@@ -4187,18 +4195,31 @@ typedef struct {
     tgi_row_job rows;
     int threads, log_threads; /* of a team, a power of two; its logarithm */
     bool packed;              /* rows consist of packs */
+    unsigned between;         /* the operands whose rows begin between packs, bit k is operand k; 0: none do */
 } tgi_team_job;
+
+enum { TGI_ASTRIDE = 64 }; /* more than the 16 bytes of a pack have elements */
+template <int width> constexpr int tgi_pack_of = width % TGI_ASTRIDE; /* elements */
 
 /* The place in the team's chunk of this thread's x[e]. */
 template <int width> __device__ inline int tgi_place(const tgi_team &team, int e)
 {
-    return (e / width * team.threads + team.t) * width + e % width;
+    constexpr int pack = tgi_pack_of<width>;
+    return (e / pack * team.threads + team.t) * pack + e % pack;
 }
 
-/* Whether x[e] of this thread is one of `left` elements; packs are there as a whole. */
-template <int width> __device__ inline bool tgi_exists(const tgi_team &team, int e, int left)
+/* Whether x[e] of this thread is an element: its place is one of `left`, and not before `first`; packs of rows that
+   consist of them are there as a whole. */
+template <int width> __device__ inline bool tgi_exists(const tgi_team &team, int e, int left, int first = 0)
 {
+    if (width > TGI_ASTRIDE) return tgi_place<width>(team, e) < left && tgi_place<width>(team, e) >= first;
     return tgi_place<width>(team, e / width * width) < left;
+}
+
+/* Whether all of the pack at this place are elements. */
+template <int width> __device__ inline bool tgi_whole(int place, int left, int first)
+{
+    return width > TGI_ASTRIDE ? place + tgi_pack_of<width> <= left && place >= first : place < left;
 }
 
 /* A kernel's loop over the chunks of a row: for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)); i is the
@@ -4218,29 +4239,56 @@ template <int dtype> __device__ inline int tgi_left(const tgi_team &team, int64_
     return left < tgi_chunk<dtype>(team) ? (int)left : tgi_chunk<dtype>(team);
 }
 
-/* The place of element i of a row; those of packs lie side by side. */
+/* The place of element 0 in the chunk that begins at place i. */
+__device__ inline int tgi_first(const tgi_team &team, int64_t i) { return i == 0 ? team.first : 0; }
+
+/* The address of place i of a row; elements of packs lie side by side. */
 template <int dtype, int width> __device__ inline char *tgi_team_at(const tgi_row &row, int64_t i)
 {
     return row.data + i * (width > 1 ? (int64_t)sizeof(typename tgi_stored<dtype>::type) : row.step);
 }
 
-/* x = this thread's elements of the chunk, `fill` beyond the end of the row.  All are loaded before the first is used,
+/* The elements of the pack at this address: from `first` on, before `left`, counted from there; x holds fills. */
+template <int dtype, int pack>
+__device__ inline void tgi_load_edge(const char *at, int first, int left, tgi_loaded<dtype, pack> &x)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    const stored fill = x.element(0);
+    if (left <= 0) return;
+    x = {};
+#pragma unroll
+    for (int k = 0; k < pack; ++k) x.set(k, k >= first && k < left ? ((const stored *)at)[k] : fill);
+}
+template <int dtype, int pack>
+__device__ inline void tgi_store_edge(char *at, int first, int left, const tgi_loaded<dtype, pack> &x)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+#pragma unroll
+    for (int k = 0; k < pack; ++k) {
+        if (k >= first && k < left) ((stored *)at)[k] = x.element(k);
+    }
+}
+
+/* x = this thread's elements of the chunk, `fill` beyond the ends of the row.  All are loaded before the first is used,
    so that the loads are under way together. */
 template <int dtype, int width, class real, int held>
 __device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_row &row, real fill, real (&x)[held])
 {
-    const int left = tgi_left<dtype>(team, i);
+    constexpr int pack = tgi_pack_of<width>;
+    const int left = tgi_left<dtype>(team, i), first = tgi_first(team, i);
     const real fills[TGI_PACK_BYTES] = {fill, fill, fill, fill, fill, fill, fill, fill};
-    const auto filled = tgi_rounded<dtype, width>(fills);
-    tgi_loaded<dtype, width> raw[held / width];
+    const auto filled = tgi_rounded<dtype, pack>(fills);
+    tgi_loaded<dtype, pack> raw[held / pack];
 #pragma unroll
-    for (int e = 0; e < held; e += width) {
+    for (int e = 0; e < held; e += pack) {
         const int place = tgi_place<width>(team, e);
-        raw[e / width] = filled;
-        if (place < left) raw[e / width].template load<width>(tgi_team_at<dtype, width>(row, i + place));
+        char *const at = tgi_team_at<dtype, width>(row, i + place);
+        raw[e / pack] = filled;
+        if (tgi_whole<width>(place, left, first)) raw[e / pack].template load<pack>(at);
+        else if (width > TGI_ASTRIDE) tgi_load_edge(at, first - place, left - place, raw[e / pack]);
     }
 #pragma unroll
-    for (int e = 0; e < held; ++e) x[e] = raw[e / width].template value<real>(e % width);
+    for (int e = 0; e < held; ++e) x[e] = raw[e / pack].template value<real>(e % pack);
 }
 
 /* x += the chunk, a pack at a time: registers are scarce where that is needed. */
@@ -4262,11 +4310,15 @@ __device__ inline void tgi_team_load_more(const tgi_team &team, int64_t i, const
 template <int dtype, int width, class real, int held>
 __device__ inline void tgi_team_store(const tgi_team &team, int64_t i, const tgi_row &row, const real (&x)[held])
 {
-    const int left = tgi_left<dtype>(team, i);
+    constexpr int pack = tgi_pack_of<width>;
+    const int left = tgi_left<dtype>(team, i), first = tgi_first(team, i);
 #pragma unroll
-    for (int e = 0; e < held; e += width) {
+    for (int e = 0; e < held; e += pack) {
         const int place = tgi_place<width>(team, e);
-        if (place < left) tgi_rounded<dtype, width>(x + e).store(tgi_team_at<dtype, width>(row, i + place));
+        char *const at = tgi_team_at<dtype, width>(row, i + place);
+        const auto rounded = tgi_rounded<dtype, pack>(x + e);
+        if (tgi_whole<width>(place, left, first)) rounded.store(at);
+        else if (width > TGI_ASTRIDE) tgi_store_edge(at, first - place, left - place, rounded);
     }
 }
 
@@ -4316,12 +4368,19 @@ __device__ inline int64_t tgi_row_of(const tgi_team_job &job, int64_t base)
     return base + (threadIdx.x >> job.log_threads);
 }
 
-/* This thread's place in its team, and the job's first N operands of the team's row. */
+/* This thread's place in its team, and the job's first N operands of the team's row, each from place 0 on. */
 template <int N> __device__ inline tgi_team tgi_team_begin(const tgi_team_job &job, int64_t row, tgi_row (&arg)[N])
 {
     const bool active = row < job.rows.iter.numel;
+    int first = 0;
     tgi_row_init(job.rows, active ? row : 0, arg);
-    return {job.threads, (int)threadIdx.x & (job.threads - 1), active, active ? job.rows.length : 0};
+    if (job.between) {
+        const int bytes = (int)((uintptr_t)arg[0].data % TGI_PACK_BYTES);
+        first = bytes / (int)tgi_size_of(arg[0].dtype);
+#pragma unroll
+        for (int k = 0; k < N; ++k) arg[k].data -= job.between >> k & 1 ? bytes : 0;
+    }
+    return {job.threads, (int)threadIdx.x & (job.threads - 1), active, active ? job.rows.length + first : 0, first};
 }
 
 /* The sum of one value per thread of a team, or the largest: first over the lanes of each warp, then over the team's
@@ -4365,6 +4424,22 @@ static bool tgi_rows_packed(const tgi_row_job *job, unsigned whole, int64_t size
     return places % TGI_PACK_BYTES == 0;
 }
 
+/* Whether the rows of these operands have no gaps, and begin at the same place of a pack.  Short ones would consist of
+   their first and last packs. */
+static bool tgi_rows_between_packs(const tgi_row_job *job, unsigned whole, int64_t size)
+{
+    uintptr_t apart = 0;
+    for (int k = 0; k < job->iter.nargs; ++k) {
+        if (!(whole >> k & 1)) continue;
+        if (job->step[k] != size) return false;
+        apart |= (uintptr_t)job->iter.data[k] - (uintptr_t)job->iter.data[0];
+        for (int d = 0; d < job->iter.ndim; ++d) {
+            if (job->iter.dim[d] > 1) apart |= (uintptr_t)(job->iter.stride[k][d] - job->iter.stride[0][d]);
+        }
+    }
+    return apart % TGI_PACK_BYTES == 0 && job->length * size >= 8 * TGI_PACK_BYTES;
+}
+
 /* `whole`: the operands whose rows are of full length; the others have one element for each row. */
 static tgi_team_job tgi_team_job_of(const tgi_rows *rows, unsigned whole)
 {
@@ -4373,29 +4448,35 @@ static tgi_team_job tgi_team_job_of(const tgi_rows *rows, unsigned whole)
     tgi_team_job job;
     job.rows = tgi_row_job_of(rows);
     job.packed = dtype != TG_F64 && tgi_rows_packed(&job.rows, whole, size);
-    const int64_t width = job.packed ? TGI_PACK_BYTES / size : 1;
+    job.between = dtype != TG_F64 && !job.packed && tgi_rows_between_packs(&job.rows, whole, size) ? whole : 0;
+    const int64_t width = job.packed || job.between ? TGI_PACK_BYTES / size : 1;
     for (job.threads = 8; job.threads < TGI_TEAM_MOST; job.threads *= 2) { /* first all lanes of a warp take part */
-        if (rows->length <= job.threads * (job.threads < 32 ? width : held)) break;
+        const int64_t places = rows->length + (job.between ? width - 1 : 0);
+        if (places <= job.threads * (job.threads < 32 ? width : held)) break;
     }
     for (job.log_threads = 0; 1 << job.log_threads < job.threads;) ++job.log_threads;
     return job;
 }
 
-/* Launches the kernel for the rows' dtype and width, kernel(job, args...), with at most so many blocks. */
-template <class kernel, class... A>
-static bool tgi_launch_teams(tgi_thread *S, const tgi_cuda_device *d, const kernel (&kernels)[4][2],
-                             const tgi_team_job &job, int64_t most, const A &...args)
+/* Launches the kernel for the rows' dtype and width, kernel(job, args...), with at most so many blocks.  Rows that
+   begin between packs are taken element by element where there is no kernel for them. */
+template <class kernel, int widths, class... A>
+static bool tgi_launch_teams(tgi_thread *S, const tgi_cuda_device *d, const kernel (&kernels)[4][widths],
+                             tgi_team_job job, int64_t most, const A &...args)
 {
+    if (widths < 3) job.between = 0;
     const int threads = job.threads < TGI_BLOCK ? (int)TGI_BLOCK : job.threads, teams = threads / job.threads;
     const int64_t blocks = tgi_at_most((job.rows.iter.numel + teams - 1) / teams, most);
     if (blocks == 0) return true;
-    return tgi_launch(S, d, kernels[job.rows.iter.dtype[0]][job.packed], blocks, threads, job, args...);
+    const int width = job.packed ? 1 : job.between ? widths - 1 : 0;
+    return tgi_launch(S, d, kernels[job.rows.iter.dtype[0]][width], blocks, threads, job, args...);
 }
 
-/* A kernel with two template arguments, for each floating-point dtype in the order of tg_dtype, and for both widths. */
-#define TGI_FOR_ROWS(kernel)                                                          \
-    {{kernel<TG_F32, 1>, kernel<TG_F32, 4>}, {kernel<TG_F64, 1>, NULL},               \
-     {kernel<TG_BF16, 1>, kernel<TG_BF16, 8>}, {kernel<TG_F16, 1>, kernel<TG_F16, 8>}}
+/* A kernel with two template arguments, for each floating-point dtype in the order of tg_dtype, and for each width. */
+#define TGI_FOR_WIDTHS(kernel, dtype, pack) {kernel<dtype, 1>, kernel<dtype, pack>, kernel<dtype, pack + TGI_ASTRIDE>}
+#define TGI_FOR_ROWS(kernel)                                                                    \
+    {TGI_FOR_WIDTHS(kernel, TG_F32, 4), {kernel<TG_F64, 1>, NULL, NULL},                        \
+     TGI_FOR_WIDTHS(kernel, TG_BF16, 8), TGI_FOR_WIDTHS(kernel, TG_F16, 8)}
 
 /* ---- softmax ---- */
 
@@ -4460,14 +4541,15 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_rows(tgi_team_job j
 
 static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    void (*const kernels[4][2])(tgi_team_job, bool) = TGI_FOR_ROWS(tgi_softmax_rows);
+    void (*const kernels[4][3])(tgi_team_job, bool) = TGI_FOR_ROWS(tgi_softmax_rows);
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 3), TGI_MAX_BLOCKS, log);
 }
 
 /* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); with as_log, dx = g - exp(y) * sum(g). */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
+__global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 && width < TGI_ASTRIDE ? 2 : 1)
+    tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
 {
     typedef typename tgi_computed<dtype>::type real;
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
@@ -4497,7 +4579,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_backward_rows(tgi_t
 
 static bool tgi_cuda_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
 {
-    void (*const kernels[4][2])(tgi_team_job, bool) = TGI_FOR_ROWS(tgi_softmax_backward_rows);
+    void (*const kernels[4][3])(tgi_team_job, bool) = TGI_FOR_ROWS(tgi_softmax_backward_rows);
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     return d && tgi_launch_teams(S, d, kernels, tgi_team_job_of(rows, 7), TGI_MAX_BLOCKS, log);
 }
@@ -4569,7 +4651,8 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, in, (real)0, x);
 #pragma unroll
             for (int e = 0; e < held; ++e) {
-                const real centered = tgi_exists<width>(team, e, tgi_left<dtype>(team, i)) ? x[e] - mean : 0;
+                const bool exists = tgi_exists<width>(team, e, tgi_left<dtype>(team, i), tgi_first(team, i));
+                const real centered = exists ? x[e] - mean : 0;
                 part += centered * centered;
             }
             squares += part;
@@ -4603,8 +4686,8 @@ static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const voi
                                   void *mean_of_row, bool rms, double eps)
 {
     typedef void (*kernel)(tgi_team_job, const void *, const void *, void *, bool, tgi_both);
-    const kernel plain[4][2] = TGI_FOR_ROWS(tgi_plain_norm_rows);
-    const kernel adding[4][2] = {
+    const kernel plain[4][3] = TGI_FOR_ROWS(tgi_plain_norm_rows);
+    const kernel adding[4][3] = {
         {NULL, tgi_norm_rows<TG_F32, 4, true>}, {}, {NULL, tgi_norm_rows<TG_BF16, 8, true>},
         {NULL, tgi_norm_rows<TG_F16, 8, true>}};
     const tgi_both both = {(float)eps, eps};
@@ -4612,6 +4695,7 @@ static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const voi
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     tgi_team_job job = tgi_team_job_of(rows, adds ? 29 : 5);
     if (((uintptr_t)weight | (uintptr_t)bias) % TGI_PACK_BYTES) job.packed = false;
+    if (weight || bias) job.between = 0; /* their places would be others in each row */
     if (adds && !job.packed) return TGI_COMPOSE;
     const bool ok = d && tgi_launch_teams(S, d, adds ? adding : plain, job, TGI_NORM_BLOCKS, weight, bias, mean_of_row,
                                           rms, both);
@@ -4649,7 +4733,7 @@ __device__ inline void tgi_norm_block_sums(const tgi_team_job &job, void *partia
 {
     __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
     const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
-    const tgi_team team = {threads, t, true, job.rows.length};
+    const tgi_team team = {threads, t, true, job.rows.length, 0};
     real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
     for (int k = 0; k < teams; ++k) {
 #pragma unroll
@@ -4692,7 +4776,7 @@ __device__ inline void tgi_norm_columns(const tgi_team_job &job, const tgi_norm_
         if (!tgi_arrives_last(&sums.arrived[level ? TGI_ARRIVALS - 1 : group], level ? groups : members)) return;
         for (int k = (int)threadIdx.x; k < 2 * places; k += (int)blockDim.x) {
             const int at = k % places;
-            const tgi_team team = {job.threads, at % job.threads, true, job.rows.length};
+            const tgi_team team = {job.threads, at % job.threads, true, job.rows.length, 0};
             const int column = tgi_place<width>(team, at / job.threads);
             void *const to = k < places ? sums.dweight : sums.dbias;
             if (!to || column >= job.rows.length) continue;
@@ -4752,9 +4836,11 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
             }
 #pragma unroll
             for (int e = 0; e < held; ++e) h[e] = rstd * (h[e] - h_mean - x[e] * product_mean);
-            if (adds && team.t < team.n) { /* a branch: g_sum must not be loaded earlier, where registers are scarce */
+            if constexpr (adds) {
                 const int64_t from_dx = job.rows.iter.data[4] - job.rows.iter.data[0];
-                tgi_team_load_more<dtype, width>(team, i, {arg[0].data + from_dx, arg[0].step, arg[0].dtype}, h);
+                const tgi_row more = {arg[0].data + from_dx, arg[0].step, arg[0].dtype};
+                if (team.t < team.n) /* a branch: g_sum must not be loaded earlier, where registers are scarce */
+                    tgi_team_load_more<dtype, width>(team, i, more, h);
             }
             tgi_team_store<dtype, width>(team, i, arg[0], h);
         }
@@ -4769,7 +4855,7 @@ template <int dtype, int width> constexpr auto tgi_norm_dx_rows = tgi_norm_backw
 
 static bool tgi_cuda_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
 {
-    void (*const kernels[4][2])(tgi_team_job, const void *, const void *, tgi_norm_sums, bool) =
+    void (*const kernels[4][3])(tgi_team_job, const void *, const void *, tgi_norm_sums, bool) =
         TGI_FOR_ROWS(tgi_norm_dx_rows);
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     void *const none = NULL;
@@ -5091,8 +5177,8 @@ __device__ inline bool tgi_is_bad_index(const tgi_index_bounds &bounds, int64_t 
 /* The end of a check, for all threads of all blocks, after bad->min_position has become the smallest position of a bad
    index: one thread notes it, unless an earlier one has not been reported yet, and leaves min_position and blocks as
    they were before.  index_at(position) is the index. */
-template <class reader>
-__device__ inline void tgi_note_bad_index(const tgi_index_bounds &bounds, tgi_bad_index *bad, const reader &index_at)
+template <class formula>
+__device__ inline void tgi_note_bad_index(const tgi_index_bounds &bounds, tgi_bad_index *bad, const formula &index_at)
 {
     if (!tgi_arrives_last(&bad->blocks, gridDim.x) || threadIdx.x > 0) return; /* no other thread uses *bad any more */
     const unsigned long long first = atomicExch(&bad->min_position, TGI_NO_POSITION);
@@ -5215,7 +5301,7 @@ static bool tgi_gather_in_packs(tgi_iter *iter, int64_t step)
 }
 
 /* The most blocks of a gather that checks: each of them counts itself in the end.  8 fill a multiprocessor. */
-enum { TGI_GATHER_BLOCKS = TGI_MAX_BLOCKS < 1056 ? TGI_MAX_BLOCKS : 1056 };
+enum { TGI_GATHER_BLOCKS = TGI_MAX_BLOCKS < 1056 ? TGI_MAX_BLOCKS : 1056 }; /* 8 * 132 */
 static bool tgi_gather_launch(tgi_thread *S, const tgi_cuda_device *d, const tgi_rows *rows, tgi_gather_job job)
 {
     int64_t dim[TG_MAX_DIMS];

@@ -9,7 +9,7 @@
 #define TOTAL(what) ((long)cudasim_total(what))
 enum { COUNTED = 1 };
 #else
-enum { CUDASIM_KERNELS, CUDASIM_LIBRARY_CALLS, CUDASIM_BYTES };
+enum { CUDASIM_KERNELS, CUDASIM_LIBRARY_CALLS, CUDASIM_BYTES, CUDASIM_ACCESSES };
 #define TOTAL(what) ((void)(what), 0L)
 enum { COUNTED = 0 };
 #endif

@@ -77,7 +77,7 @@ template <class T> static void shuffle_order(std::vector<T> &v)
         for (size_t i = v.size(); i > 1; --i) std::swap(v[i - 1], v[random_bits() % i]);
 }
 
-static long long totals[CUDASIM_BYTES + 1];
+static long long totals[CUDASIM_ACCESSES + 1];
 void add_to_total(cudasim_total_of what, uint64_t n) { totals[what] += static_cast<long long>(n); }
 
 static int errors;

@@ -97,7 +97,8 @@ typedef enum {
     CUDASIM_COPIES,             /* and fills, by the runtime */
     CUDASIM_DRIVER_ALLOCATIONS, /* of device memory */
     CUDASIM_WAITS,              /* of the host for the device */
-    CUDASIM_BYTES               /* read and written in device memory by copies and, with TG_SIM_REPORT, by kernels */
+    CUDASIM_BYTES,   /* read and written in device memory by copies and, with TG_SIM_REPORT, by kernels */
+    CUDASIM_ACCESSES /* with TG_SIM_REPORT: loads and stores of device memory by warps */
 } cudasim_total_of;
 long long cudasim_total(cudasim_total_of what);
 /* With TG_SIM_REPORT or TG_SIM_PTX_COUNTS: kernels that run from now on are in the report, or are not. */

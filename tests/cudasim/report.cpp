@@ -117,13 +117,16 @@ void report_block()
 {
     Kernel &kernel = kernels[now.kernel_address];
     const uint64_t before = kernel.read + kernel.written;
+    uint64_t accesses = 0;
     std::sort(events.begin(), events.end(), earlier);
     for (size_t i = 0, n; i < events.size(); i += n) {
         for (n = 1; i + n < events.size() && same_instruction(events[i], events[i + n]);) ++n;
         (events[i].shared ? add_shared : add_global)(kernel, &events[i], n);
+        accesses += !events[i].shared;
         kernel.longest = std::max(kernel.longest, events[i].turn + 1);
     }
     add_to_total(CUDASIM_BYTES, kernel.read + kernel.written - before);
+    add_to_total(CUDASIM_ACCESSES, accesses);
     events.clear();
     visits.clear();
 }
