@@ -8059,14 +8059,14 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
     ((real)(sizeof(real) == sizeof(float) ? call##f((float)(x), (float)(y)) : call((double)(x), (double)(y))))
 #define TGI_REAL2(call, x, y) TGI_REAL2_OF(call, x, y)
 #define TGI_DOUBLE(call, x) call(x) /* of a double, in whichever kernel */
-#define tgi_fabs(x) TGI_REAL(fabs, x)
+#define tgi_fabs(x) TGI_REAL_OF(fabs, x)
 #define tgi_exp(x) TGI_REAL(exp, x)
 #define tgi_expm1(x) TGI_REAL(expm1, x)
 #define tgi_log(x) TGI_REAL(log, x)
 #define tgi_log2(x) TGI_REAL(log2, x)
 #define tgi_log10(x) TGI_REAL(log10, x)
 #define tgi_log1p(x) TGI_REAL(log1p, x)
-#define tgi_sqrt(x) TGI_REAL(sqrt, x)
+#define tgi_sqrt(x) TGI_REAL_OF(sqrt, x)
 #define tgi_sin(x) TGI_REAL(sin, x)
 #define tgi_cos(x) TGI_REAL(cos, x)
 #define tgi_tan(x) TGI_REAL(tan, x)
@@ -8077,10 +8077,10 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
 #define tgi_cosh(x) TGI_REAL(cosh, x)
 #define tgi_tanh(x) TGI_REAL(tanh, x)
 #define tgi_erf(x) TGI_REAL(erf, x)
-#define tgi_floor(x) TGI_REAL(floor, x)
-#define tgi_ceil(x) TGI_REAL(ceil, x)
-#define tgi_rint(x) TGI_REAL(rint, x)
-#define tgi_trunc(x) TGI_REAL(trunc, x)
+#define tgi_floor(x) TGI_REAL_OF(floor, x)
+#define tgi_ceil(x) TGI_REAL_OF(ceil, x)
+#define tgi_rint(x) TGI_REAL_OF(rint, x)
+#define tgi_trunc(x) TGI_REAL_OF(trunc, x)
 #define tgi_pow(x, y) TGI_REAL2(pow, x, y)
 #define tgi_pow_number(x, s) /* PyTorch's: its roots know -0 and -infinity */           \
     ((s) == 1              ? (x)                                                        \
@@ -55904,98 +55904,14 @@ TGI_CALLERS_END
    and only the text from "the kernels for one instruction set" to "the end of the kernels" is compiled, under another
    TGI_ISA.  TGI_V(name) is the name with the instruction set at its end, so that all of them stand side by side.
    tgi_choose_kernels takes the best that the processor has, or what TG_SIMD says.
-   (1) The functions of this room (expf, logf, tanhf, ..) have no branches, so that loops over them become vectors.
+   (1) The functions of this room (exp_of_f32, tanh_of_f32, ..) have no branches, so that loops over them become vectors.
    (2) The elementwise loops in i64 that any processor can run stand in KERNELS; AVX2 has its own of ops of kind ANY.
    (3) TGI_AGAIN is defined in all passes but the first.
    To add a kernel: its function here as TGI_V(name), its pointer in tgi_kernels (KERNELS) and, at the same place, in
    TGI_V(kernels).  To add an instruction set: its sizes of vectors and tiles (KERNELS), an include between its target
    pragmas at the end of the file, and a line in tgi_choose_kernels.  So far those besides portable are of x86-64. */
 
-/* In the kernels for f32 and f64, the functions in the expressions of the op table are these. */
-#define TGI_F32_exp(x) TGI_V(expf)(x)
-#define TGI_F32_expm1(x) TGI_V(expm1f)(x)
-#define TGI_F32_log(x) TGI_V(log_of_f32)(x)
-#define TGI_F32_log2(x) TGI_V(log2_of_f32)(x)
-#define TGI_F32_log10(x) TGI_V(log10_of_f32)(x)
-#define TGI_F32_log1p(x) TGI_V(log1p_of_f32)(x)
-#define TGI_F32_sin(x) TGI_V(sin_of_f32)(x)
-#define TGI_F32_cos(x) TGI_V(cos_of_f32)(x)
-#define TGI_F32_tan(x) TGI_V(tan_of_f32)(x)
-#define TGI_F32_asin(x) TGI_V(asin_of_f32)(x)
-#define TGI_F32_acos(x) TGI_V(acos_of_f32)(x)
-#define TGI_F32_atan(x) TGI_V(atan_of_f32)(x)
-#define TGI_F32_sinh(x) TGI_V(sinh_of_f32)(x)
-#define TGI_F32_cosh(x) TGI_V(cosh_of_f32)(x)
-#define TGI_F32_asinh(x) TGI_V(asinh_of_f32)(x)
-#define TGI_F32_acosh(x) TGI_V(acosh_of_f32)(x)
-#define TGI_F32_atanh(x) TGI_V(atanh_of_f32)(x)
-#define TGI_F32_exp2(x) TGI_V(exp2_of_f32)(x)
-#define TGI_F32_erfc(x) TGI_V(erfc_of_f32)(x)
-#define TGI_F32_erfinv(x) TGI_V(erfinv_of_f32)(x)
-#define TGI_F32_lgamma(x) TGI_V(lgamma_of_f32)(x)
-#define TGI_F32_tanh(x) TGI_V(tanhf)(x)
-#define TGI_F32_erf(x) TGI_V(erff)(x)
-#define TGI_F32_sigmoid(x) TGI_V(sigmoidf)(x)
-#define TGI_F32_silu(x) TGI_V(siluf)(x)
-#define TGI_F32_gelu_erf(x) TGI_V(gelu_erff)(x)
-#define TGI_F32_gelu_tanh(x) TGI_V(gelu_tanhf)(x)
-#define TGI_F32_gelu_erf_slope(x) TGI_V(gelu_erf_slopef)(x)
-#define TGI_F32_fabs(x) fabsf(x)
-#define TGI_F32_sqrt(x) sqrtf(x)
-#define TGI_F32_floor(x) floorf(x)
-#define TGI_F32_ceil(x) ceilf(x)
-#define TGI_F32_rint(x) rintf(x)
-#define TGI_F32_trunc(x) truncf(x)
-#define TGI_F32_pow(x, y) TGI_V(pow_of_f32)(x, y)
-#define TGI_F32_atan2(x, y) TGI_V(atan2_of_f32)(x, y)
-#define TGI_F32_fmod(x, y) TGI_V(fmod_of_f32)(x, y)
-#define TGI_F32_remainder(x, y) TGI_V(remainder_of_f32)(x, y)
-#define TGI_F32_floor_divide(x, y) TGI_V(floor_divide_of_f32)(x, y)
-#define TGI_F32_hypot(x, y) TGI_V(hypot_of_f32)(x, y)
-#define TGI_F32_larger(x, y) TGI_V(larger_of_f32)(x, y)
-#define TGI_F32_smaller(x, y) TGI_V(smaller_of_f32)(x, y)
-#define TGI_F64_exp(x) TGI_V(exp_of_f64)(x)
-#define TGI_F64_expm1(x) TGI_V(expm1_of_f64)(x)
-#define TGI_F64_log(x) TGI_V(log_of_f64)(x)
-#define TGI_F64_log2(x) TGI_V(log2_of_f64)(x)
-#define TGI_F64_log10(x) TGI_V(log10_of_f64)(x)
-#define TGI_F64_log1p(x) TGI_V(log1p_of_f64)(x)
-#define TGI_F64_sin(x) TGI_V(sin_of_f64)(x)
-#define TGI_F64_cos(x) TGI_V(cos_of_f64)(x)
-#define TGI_F64_tan(x) TGI_V(tan_of_f64)(x)
-#define TGI_F64_asin(x) TGI_V(asin_of_f64)(x)
-#define TGI_F64_acos(x) TGI_V(acos_of_f64)(x)
-#define TGI_F64_atan(x) TGI_V(atan_of_f64)(x)
-#define TGI_F64_sinh(x) TGI_V(sinh_of_f64)(x)
-#define TGI_F64_cosh(x) TGI_V(cosh_of_f64)(x)
-#define TGI_F64_asinh(x) TGI_V(asinh_of_f64)(x)
-#define TGI_F64_acosh(x) TGI_V(acosh_of_f64)(x)
-#define TGI_F64_atanh(x) TGI_V(atanh_of_f64)(x)
-#define TGI_F64_exp2(x) TGI_V(exp2_of_f64)(x)
-#define TGI_F64_erfc(x) TGI_V(erfc_of_f64)(x)
-#define TGI_F64_erfinv(x) TGI_V(erfinv_of_f64)(x)
-#define TGI_F64_lgamma(x) TGI_V(lgamma_of_f64)(x)
-#define TGI_F64_tanh(x) TGI_V(tanh_of_f64)(x)
-#define TGI_F64_erf(x) TGI_V(erf_of_f64)(x)
-#define TGI_F64_sigmoid(x) TGI_V(sigmoid_of_f64)(x)
-#define TGI_F64_silu(x) TGI_V(silu_of_f64)(x)
-#define TGI_F64_gelu_erf(x) TGI_V(gelu_erf_of_f64)(x)
-#define TGI_F64_gelu_tanh(x) TGI_V(gelu_tanh_of_f64)(x)
-#define TGI_F64_gelu_erf_slope(x) TGI_V(gelu_erf_slope_of_f64)(x)
-#define TGI_F64_fabs(x) fabs(x)
-#define TGI_F64_sqrt(x) sqrt(x)
-#define TGI_F64_floor(x) floor(x)
-#define TGI_F64_ceil(x) ceil(x)
-#define TGI_F64_rint(x) rint(x)
-#define TGI_F64_trunc(x) trunc(x)
-#define TGI_F64_pow(x, y) TGI_V(pow_of_f64)(x, y)
-#define TGI_F64_atan2(x, y) TGI_V(atan2_of_f64)(x, y)
-#define TGI_F64_fmod(x, y) TGI_V(fmod_of_f64)(x, y)
-#define TGI_F64_remainder(x, y) TGI_V(remainder_of_f64)(x, y)
-#define TGI_F64_floor_divide(x, y) TGI_V(floor_divide_of_f64)(x, y)
-#define TGI_F64_hypot(x, y) TGI_V(hypot_of_f64)(x, y)
-#define TGI_F64_larger(x, y) TGI_V(larger_of_f64)(x, y)
-#define TGI_F64_smaller(x, y) TGI_V(smaller_of_f64)(x, y)
+/* The functions of the op table that are functions of these rooms here, too: see TGI_REAL in SIMD_MATH. */
 #undef tgi_pow_number
 #define tgi_pow_number(x, s) tgi_pow(x, s) /* the other formulas are those of other kernels: see tgi_map_kernel_of */
 #undef tgi_larger
@@ -56010,7 +55926,7 @@ TGI_CALLERS_END
 #undef tgi_gelu_erf_slope
 #ifdef TGI_INCLUDES_ITSELF
 #undef TGI_DOUBLE
-#define TGI_DOUBLE(call, x) TGI_F64_##call(x)
+#define TGI_DOUBLE(call, x) TGI_V(call##_of_f64)(x)
 #endif
 #define tgi_larger(a, b) TGI_REAL2(larger, a, b)
 #define tgi_smaller(a, b) TGI_REAL2(smaller, a, b)
@@ -56214,8 +56130,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 9 /* here and in the next line; another number for each change of what this section uses of others */
-#elif TGI_SERIAL == 9
+#define TGI_SERIAL 10 /* here and in the next line; another number for each change of what this section uses of others */
+#elif TGI_SERIAL == 10
 #define TGI_CAME
 #endif
 
@@ -56315,7 +56231,7 @@ static inline float TGI_V(scaled_f32)(TGI_V(power_f32) e)
     return (1.0f + e.p) * TGI_V(power_of_2_f32)(e.n >> 1) * TGI_V(power_of_2_f32)(e.n - (e.n >> 1));
 }
 
-static inline float TGI_V(expf)(float x)
+static inline float TGI_V(exp_of_f32)(float x)
 {
     const float y = TGI_V(scaled_f32)(TGI_V(exp_parts_f32)(TGI_V(between)(x, -104.0f, 89.0f)));
     return x == x ? y : x;
@@ -56331,7 +56247,7 @@ static inline float TGI_V(exp_below_88f)(float x)
 }
 
 /* exp(x) - 1 = 2^n p + (2^n - 1) */
-static inline float TGI_V(expm1f)(float x)
+static inline float TGI_V(expm1_of_f32)(float x)
 {
     const TGI_V(power_f32) e = TGI_V(exp_parts_f32)(TGI_V(between)(x, -30.0f, 89.0f));
     const float half = TGI_V(power_of_2_f32)(e.n - 1); /* 2^n may be too large for a float */
@@ -56341,7 +56257,7 @@ static inline float TGI_V(expm1f)(float x)
 
 /* tanh(x): a polynomial in x^2 where |x| is small, else 1 - 2 / (exp(2 |x|) + 1).  The result is then near 1, so that
    the exponent, 2^n 2^f with n + f = 2 |x| / log(2), needs log(2) in one part only. */
-static inline float TGI_V(tanhf)(float x)
+static inline float TGI_V(tanh_of_f32)(float x)
 {
     const float a = fabsf(x), c = TGI_V(at_most)(a, 10.0f), z = x * x, factor = 2.88539008f;
     float p = 1.643758826e-2f;
@@ -56360,7 +56276,7 @@ static inline float TGI_V(tanhf)(float x)
 }
 
 /* erf(x): a polynomial in x^2 where |x| is small, else 1 - exp(polynomial in |x|). */
-static inline float TGI_V(erff)(float x)
+static inline float TGI_V(erf_of_f32)(float x)
 {
     const float b = fabsf(x), a = b > 4.0f ? 4.0f : b, z = a * a;
     float p = 8.193773828679696e-05f;
@@ -56378,7 +56294,7 @@ static inline float TGI_V(erff)(float x)
     q = q * a - 0.6332964301109314f;
     q = q * a - 1.129539966583252f;
     q = q * a + 0.00017992664652410895f;
-    const float inner = p * b + b, outer = 1.0f - TGI_V(expf)(q);
+    const float inner = p * b + b, outer = 1.0f - TGI_V(exp_of_f32)(q);
     return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
 }
 
@@ -56391,14 +56307,14 @@ static inline float TGI_V(over_1_plus)(float m, TGI_V(power_f32) e)
 }
 
 /* 1 / (1 + exp(-x)) */
-static inline float TGI_V(sigmoidf)(float x)
+static inline float TGI_V(sigmoid_of_f32)(float x)
 {
     const float y = TGI_V(over_1_plus)(1, TGI_V(exp_parts_f32)(-TGI_V(between)(x, -104.0f, 20.0f)));
     return x == x ? y : x;
 }
 
 /* x * sigmoid(x).  x - x is 0, but NaN for the infinities and NaN: -infinity gives NaN, as in PyTorch. */
-static inline float TGI_V(siluf)(float x)
+static inline float TGI_V(silu_of_f32)(float x)
 {
     const float c = TGI_V(between)(x, -110.0f, 20.0f);
     const float y = TGI_V(over_1_plus)(c, TGI_V(exp_parts_f32)(-c)) - (x - x);
@@ -56419,7 +56335,7 @@ static inline float TGI_V(half_square_rest)(float a, float h)
 /* x times the part of the standard normal distribution below x.  That is 1/2 + x times a polynomial in x^2 where |x|
    is small.  Else, with a = |x|, a times the part below -a is exp(-h), h = a^2 / 2, times a function that grows from
    0.22 to 0.4: 0.3125 + d, d a ratio of polynomials in a. */
-static inline float TGI_V(gelu_erff)(float x)
+static inline float TGI_V(gelu_erf_of_f32)(float x)
 {
     const float b = fabsf(x), a = TGI_V(at_most)(b, 14.4f), half = 0.5f * x;
     const float h = 0.5f * a * a, h2 = h * h, a2 = h + h;
@@ -56444,7 +56360,7 @@ static inline float TGI_V(gelu_erff)(float x)
 
 /* The derivative of gelu, Phi(x) + x phi(x).  With d = Phi(-a) - a phi(a), a = |x|, it is d for x < 0, else 1 - d;
    Phi(-a) is exp(-a^2 / 2) times a polynomial, by which d is off by 7e-8 at most; beyond 6 the polynomial stays. */
-static inline float TGI_V(gelu_erf_slopef)(float x)
+static inline float TGI_V(gelu_erf_slope_of_f32)(float x)
 {
     const float a = fabsf(x), b = TGI_V(at_most)(a, 6.0f), square = b * b;
     float p = TGI_F32_FMA(1.631688109e-6f, square, TGI_F32_FMA(-3.520775239e-5f, b, 3.397382178e-4f));
@@ -56479,7 +56395,7 @@ static inline TGI_V(two_parts) TGI_V(gelu_tanh_exponent)(float x)
 }
 
 /* x / (1 + exp(w)) */
-static inline float TGI_V(gelu_tanhf)(float x)
+static inline float TGI_V(gelu_tanh_of_f32)(float x)
 {
     const float c = TGI_V(between)(x, -11.0f, 8.0f);
     const TGI_V(two_parts) w = TGI_V(gelu_tanh_exponent)(c);
@@ -56750,7 +56666,7 @@ TGI_LOOPS_END
        lgamma of a number below -1, are for the C library, as is a power where there is no FMA.
    (2) Their errors, in units in the last place, are printed by test_math, and bounded there.
    (3) A result depends on its own x alone: not on the elements beside it, nor on how many they are.
-   To add a function: here as TGI_T(name_of), and as TGI_REAL finds it, in SIMD and in ENTRIES. */
+   To add a function: here as TGI_T(name_of), which TGI_REAL calls, and in ENTRIES. */
 
 #ifndef TGI_SECOND_TYPE
 #ifdef TGI_INCLUDES_ITSELF
@@ -56768,6 +56684,8 @@ TGI_LOOPS_END
 
 #undef TGI_REAL
 #undef TGI_REAL2
+#define TGI_REAL(call, x) TGI_T(call##_of)(x)
+#define TGI_REAL2(call, x, y) TGI_T(call##_of)(x, y)
 #ifdef TGI_SECOND_TYPE
 #define TGI_T(name) TGI_V(name##_f64)
 #define TGI_LIGHT_T(name) TGI_LIGHT(name##_f64)
@@ -56776,8 +56694,6 @@ TGI_LOOPS_END
 #define TGI_T_FMA TGI_F64_FMA
 #define TGI_T_ABS(x) fabs(x)
 #define TGI_COEFFICIENTS(name) TGI_##name##_f64
-#define TGI_REAL(call, x) TGI_F64_##call(x)
-#define TGI_REAL2(call, x, y) TGI_F64_##call(x, y)
 #else
 #define TGI_T(name) TGI_V(name##_f32)
 #define TGI_LIGHT_T(name) TGI_LIGHT(name##_f32)
@@ -56786,8 +56702,6 @@ TGI_LOOPS_END
 #define TGI_T_FMA TGI_F32_FMA
 #define TGI_T_ABS(x) fabsf(x)
 #define TGI_COEFFICIENTS(name) TGI_##name##_f32
-#define TGI_REAL(call, x) TGI_F32_##call(x)
-#define TGI_REAL2(call, x, y) TGI_F32_##call(x, y)
 #endif
 TGI_PASS_BEGIN
 
