@@ -59604,7 +59604,7 @@ TGI_PASS_BEGIN
     {                                                                                                                \
         const sum a = ((sum *)result)[i], x = (sum)*(const part *)lane;                                              \
         const sum y = (sum)(combination);                                                                            \
-        ((sum *)result)[i] = *(const flag *)odd ? (sum)TGI_NONE_OF_##notes : y;                                      \
+        ((sum *)result)[i] = *(const flag *)odd ? (sum)TGI_RESULT_OF_##notes : y;                                      \
     }
 #define TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                 \
     static void TGI_V(name##_fold_##dtype)(void *result, const void *x, int64_t n)                                   \
@@ -59630,12 +59630,6 @@ TGI_PASS_BEGIN
     TGI_LANE(name, dtype##_of_8, type, int16_t, sum, identity, combination, flag, notes)                             \
     TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                     \
     TGI_FOLD_ACROSS(name, dtype, dtype##_of_8, type, identity, notes)
-#define TGI_FOLD_BYTES_sum TGI_FOLD_BYTES
-#define TGI_FOLD_BYTES_prod TGI_FOLD
-#define TGI_FOLD_BYTES_amax TGI_FOLD
-#define TGI_FOLD_BYTES_amin TGI_FOLD
-#define TGI_FOLD_BYTES_any TGI_FOLD
-#define TGI_FOLD_BYTES_all TGI_FOLD
 /* Of floats, NaN is noted: the larger one of two is that of the instruction that chooses, which forgets a NaN x. */
 #define TGI_NOTE(dtype, type, flag)                                                                                \
     TGI_ALWAYS_INLINE void tgi_note_nan_##dtype(void *odd, const void *x, int64_t i, const void *y, int64_t j)     \
@@ -59645,56 +59639,43 @@ TGI_PASS_BEGIN
     }
 TGI_NOTE(f32, float, uint32_t)
 TGI_NOTE(f64, double, uint64_t)
-#define TGI_CHOICE_sum(combination) combination
-#define TGI_CHOICE_prod(combination) combination
-#define TGI_CHOICE_amax(combination) (a < x ? x : a)
-#define TGI_CHOICE_amin(combination) (x < a ? x : a)
-#define TGI_CHOICE_any(combination) combination
-#define TGI_CHOICE_all(combination) combination
-#define TGI_NOTE_OF_sum(dtype) NULL
-#define TGI_NOTE_OF_prod(dtype) NULL
-#define TGI_NOTE_OF_amax(dtype) tgi_note_nan_##dtype
-#define TGI_NOTE_OF_amin(dtype) tgi_note_nan_##dtype
-#define TGI_NOTE_OF_any(dtype) NULL
-#define TGI_NOTE_OF_all(dtype) NULL
-#define TGI_NONE_OF_sum 0
-#define TGI_NONE_OF_prod 0
-#define TGI_NONE_OF_amax NAN
-#define TGI_NONE_OF_amin NAN
-#define TGI_NONE_OF_any 0
-#define TGI_NONE_OF_all 0
-#define TGI_PART_sum float
-#define TGI_PART_prod double
-#define TGI_PART_amax float
-#define TGI_PART_amin float
-#define TGI_PART_any float
-#define TGI_PART_all float
-#define TGI_PART_U8_sum int32_t
-#define TGI_PART_U8_prod int64_t
-#define TGI_PART_U8_amax uint8_t
-#define TGI_PART_U8_amin uint8_t
-#define TGI_PART_U8_any uint8_t
-#define TGI_PART_U8_all uint8_t
-#define TGI_FOLDS(name, identity, combination, identity_i64, combination_i64)                                          \
-    TGI_FOLD(name, f32, float, TGI_PART_##name, double, identity, TGI_CHOICE_##name(combination), uint32_t, name)      \
-    TGI_FOLD(name, f64, double, double, double, identity, TGI_CHOICE_##name(combination), uint64_t, name)              \
-    TGI_FOLD(name, i64, int64_t, int64_t, int64_t, identity_i64, combination_i64, uint64_t, sum)                       \
-    TGI_FOLD_BYTES_##name(name, u8, uint8_t, TGI_PART_U8_##name, int64_t, identity_i64, combination_i64, uint8_t, sum) \
-    TGI_SIGNED_FOLDS_##name(name, combination_i64)
+#define TGI_NOTE_OF_NONE(dtype) NULL
+#define TGI_NOTE_OF_NANS(dtype) tgi_note_nan_##dtype
+#define TGI_RESULT_OF_NONE 0
+#define TGI_RESULT_OF_NANS NAN
 /* amax i8 65536 and its neighbours pay for the loops of signed integers; the other kinds go by i64. */
-#define TGI_SIGNED_FOLDS(name, none_i8, none_i16, none_i32, i8_part, i16_part, i32_part, combination)                  \
-    TGI_FOLD_BYTES_##name(name, i8, int8_t, i8_part, int64_t, none_i8, combination, uint8_t, sum)                      \
-    TGI_FOLD(name, i16, int16_t, i16_part, int64_t, none_i16, combination, uint16_t, sum)                              \
-    TGI_FOLD(name, i32, int32_t, i32_part, int64_t, none_i32, combination, uint32_t, sum)
-#define TGI_SIGNED_FOLDS_sum(name, combination) \
-    TGI_SIGNED_FOLDS(name, 0, 0, 0, int32_t, int32_t, int64_t, combination)
-#define TGI_SIGNED_FOLDS_amax(name, combination) \
-    TGI_SIGNED_FOLDS(name, INT8_MIN, INT16_MIN, INT32_MIN, int8_t, int16_t, int32_t, combination)
-#define TGI_SIGNED_FOLDS_amin(name, combination) \
-    TGI_SIGNED_FOLDS(name, INT8_MAX, INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, combination)
-#define TGI_SIGNED_FOLDS_prod(name, combination)
-#define TGI_SIGNED_FOLDS_any(name, combination)
-#define TGI_SIGNED_FOLDS_all(name, combination)
+#define TGI_SIGNED_FOLDS(fold_bytes, name, none_i8, none_i16, none_i32, i8_part, i16_part, i32_part, combination)      \
+    fold_bytes(name, i8, int8_t, i8_part, int64_t, none_i8, combination, uint8_t, NONE)                                \
+    TGI_FOLD(name, i16, int16_t, i16_part, int64_t, none_i16, combination, uint16_t, NONE)                             \
+    TGI_FOLD(name, i32, int32_t, i32_part, int64_t, none_i32, combination, uint32_t, NONE)
+#define TGI_SIGNED_SUMS(name, combination) \
+    TGI_SIGNED_FOLDS(TGI_FOLD_BYTES, name, 0, 0, 0, int32_t, int32_t, int64_t, combination)
+#define TGI_SIGNED_LARGEST(name, combination) \
+    TGI_SIGNED_FOLDS(TGI_FOLD, name, INT8_MIN, INT16_MIN, INT32_MIN, int8_t, int16_t, int32_t, combination)
+#define TGI_SIGNED_SMALLEST(name, combination) \
+    TGI_SIGNED_FOLDS(TGI_FOLD, name, INT8_MAX, INT16_MAX, INT32_MAX, int8_t, int16_t, int32_t, combination)
+#define TGI_NO_FOLDS(name, combination)
+#define TGI_AS_GIVEN(combination) combination
+#define TGI_LARGER_OF_TWO(combination) (a < x ? x : a)
+#define TGI_SMALLER_OF_TWO(combination) (x < a ? x : a)
+/* A row of TGI_REDUCTIONS, and before it what this room knows of it: the types of the lanes of f32 and u8, the
+   combination of floats, what is noted, the folds of u8 and those of signed integers. */
+#define TGI_FOLDS_OF(part, part_u8, choice, notes, fold_bytes, signed_folds, name, identity, combination, none, whole) \
+    TGI_FOLD(name, f32, float, part, double, identity, choice(combination), uint32_t, notes)                           \
+    TGI_FOLD(name, f64, double, double, double, identity, choice(combination), uint64_t, notes)                        \
+    TGI_FOLD(name, i64, int64_t, int64_t, int64_t, none, whole, uint64_t, NONE)                                        \
+    fold_bytes(name, u8, uint8_t, part_u8, int64_t, none, whole, uint8_t, NONE)                                        \
+    signed_folds(name, whole)
+#define TGI_FOLDS(name, ...) TGI_FOLDS_##name(name, __VA_ARGS__)
+#define TGI_FOLDS_sum(...) \
+    TGI_FOLDS_OF(float, int32_t, TGI_AS_GIVEN, NONE, TGI_FOLD_BYTES, TGI_SIGNED_SUMS, __VA_ARGS__)
+#define TGI_FOLDS_prod(...) TGI_FOLDS_OF(double, int64_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
+#define TGI_FOLDS_amax(...) \
+    TGI_FOLDS_OF(float, uint8_t, TGI_LARGER_OF_TWO, NANS, TGI_FOLD, TGI_SIGNED_LARGEST, __VA_ARGS__)
+#define TGI_FOLDS_amin(...) \
+    TGI_FOLDS_OF(float, uint8_t, TGI_SMALLER_OF_TWO, NANS, TGI_FOLD, TGI_SIGNED_SMALLEST, __VA_ARGS__)
+#define TGI_FOLDS_any(...) TGI_FOLDS_OF(float, uint8_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
+#define TGI_FOLDS_all TGI_FOLDS_any
 #define TGI_SIGNED_ROW(loop) , TGI_V(loop##_i8), TGI_V(loop##_i16), TGI_V(loop##_i32)
 #define TGI_SIGNED_ROW_sum TGI_SIGNED_ROW
 #define TGI_SIGNED_ROW_amax TGI_SIGNED_ROW
