@@ -14108,22 +14108,22 @@ typedef struct tgi_op {
     tgi_rule composed;        /* or this one, if there are more; NULL of the others */
     const char *formula;
 } tgi_op;
-/* The declarations of the rules; ops of the kinds TEST and WHOLE have none. */
-#define TGI_UNLESS_TEST(kind, ...) TGI_UNLESS_TEST_##kind(__VA_ARGS__)
-#define TGI_UNLESS_TEST_TEST(...)
-#define TGI_UNLESS_TEST_WHOLE(...)
-#define TGI_UNLESS_TEST_CALLS(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_ANY(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_CHOICE(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_RANGE(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_POWER(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_QUOTIENT(...) __VA_ARGS__
-#define TGI_UNLESS_TEST_FLOATS(...) __VA_ARGS__
+/* TGI_HAS_RULE_kind(none, rule) is the rule, or `none` where ops of the kind have no rule; first the declarations. */
+#define TGI_HAS_RULE_ANY(none, ...) __VA_ARGS__
+#define TGI_HAS_RULE_CALLS TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_CHOICE TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_RANGE TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_POWER TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_QUOTIENT TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_FLOATS TGI_HAS_RULE_ANY
+#define TGI_HAS_RULE_TEST(none, ...) none
+#define TGI_HAS_RULE_WHOLE TGI_HAS_RULE_TEST
+#define TGI_NO_RULE
 #define TGI_RULE_OF_X(name) \
     static tg_tensor *tgi_rule_##name(tg_tensor *g, tg_tensor *x, tg_tensor *y, double s, double t)
-#define TGI_DECLARE_OF_X(name, kind, ...) TGI_UNLESS_TEST(kind, TGI_RULE_OF_X(name);)
+#define TGI_DECLARE_OF_X(name, kind, ...) TGI_HAS_RULE_##kind(TGI_NO_RULE, TGI_RULE_OF_X(name);)
 #define TGI_DECLARE(name, ...) static bool tgi_rule_##name(tgi_step *step, tg_tensor *g);
-#define TGI_DECLARE_OF_MORE(name, kind, ...) TGI_UNLESS_TEST(kind, TGI_DECLARE(name, 0))
+#define TGI_DECLARE_OF_MORE(name, kind, ...) TGI_HAS_RULE_##kind(TGI_NO_RULE, TGI_DECLARE(name, 0))
 static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g);
 TGI_UNARY_OPS(TGI_DECLARE_OF_X)
 TGI_SCALAR_OPS(TGI_DECLARE_OF_X)
@@ -14138,24 +14138,17 @@ static const tgi_op *tgi_op_row(int op)
 #define TGI_FLAG(name, bit) name = TGI_FLAG_##name,
     enum { TGI_FLAGS(TGI_FLAG) NOTHING = 0, NUMBERED = TGI_FLAG_NUMBERS }; /* as the rows write them */
 #undef TGI_FLAG
-#define TGI_RULES_ANY(x, more) tgi_rule_elementwise, x, more
-#define TGI_RULES_FLOATS TGI_RULES_ANY
-#define TGI_RULES_CHOICE TGI_RULES_ANY
-#define TGI_RULES_RANGE TGI_RULES_ANY
-#define TGI_RULES_CALLS TGI_RULES_ANY
-#define TGI_RULES_POWER TGI_RULES_ANY
-#define TGI_RULES_QUOTIENT TGI_RULES_ANY
-#define TGI_RULES_TEST(x, more) NULL, NULL, NULL
-#define TGI_RULES_WHOLE TGI_RULES_TEST
+#define TGI_RULES(kind, x, more)                                                                                       \
+    TGI_HAS_RULE_##kind(NULL, tgi_rule_elementwise), TGI_HAS_RULE_##kind(NULL, x), TGI_HAS_RULE_##kind(NULL, more)
 #ifdef TG_NO_TOOLS /* 10 KB of texts that tapes and drawings show */
 #define TGI_SHOWN(text) NULL
 #else
 #define TGI_SHOWN(text) text
 #endif
 #define TGI_ROW_OF_X(name, kind, flags, formula)                                                                       \
-    {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES_##kind(tgi_rule_##name, NULL), TGI_SHOWN(formula)},
+    {#name, #name "_", "x", TGI_KIND_##kind, flags, TGI_RULES(kind, tgi_rule_##name, NULL), TGI_SHOWN(formula)},
 #define TGI_ROW_OF_MORE(name, kind, arguments, flags, formula)                                                         \
-    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULES_##kind(NULL, tgi_rule_##name), TGI_SHOWN(formula)},
+    {#name, #name "_", arguments, TGI_KIND_##kind, flags, TGI_RULES(kind, NULL, tgi_rule_##name), TGI_SHOWN(formula)},
 #define TGI_UNARY_ROW(name, kind, y, yi, flags, rule, formula) TGI_ROW_OF_X(name, kind, flags, formula)
 #define TGI_SCALAR_ROW(name, kind, y, yi, flags, rule, formula, public)                                                \
     TGI_ROW_OF_X(name, kind, (flags) | NUMBERED, formula)
@@ -19324,7 +19317,7 @@ static bool tgi_rule_elementwise(tgi_step *step, tg_tensor *g)
 }
 
 /* The rules of the rows with one input.  The rows that are tests have none. */
-#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_UNLESS_TEST(kind, TGI_RULE1_OF(name, rule))
+#define TGI_RULE1(name, kind, y, yi, flags, rule, ...) TGI_HAS_RULE_##kind(TGI_NO_RULE, TGI_RULE1_OF(name, rule))
 #define TGI_RULE1_OF(name, rule)                                                                                       \
     TGI_RULE_OF_X(name)                                                                                                \
     {                                                                                                                  \
@@ -19337,7 +19330,7 @@ TGI_SCALAR_OPS(TGI_RULE1)
 
 /* With two or three inputs: a rule is computed only for an input that requires grad. */
 #define TGI_RULE2(name, kind, y, yi, flags, rule_a, rule_b, ...)                                                       \
-    TGI_UNLESS_TEST(kind, TGI_RULE2_OF(name, rule_a, rule_b))
+    TGI_HAS_RULE_##kind(TGI_NO_RULE, TGI_RULE2_OF(name, rule_a, rule_b))
 #define TGI_RULE2_OF(name, rule_a, rule_b)                                                                             \
     static bool tgi_rule_##name(tgi_step *step, tg_tensor *g)                                                          \
     {                                                                                                                  \
@@ -55904,7 +55897,8 @@ TGI_CALLERS_END
    and only the text from "the kernels for one instruction set" to "the end of the kernels" is compiled, under another
    TGI_ISA.  TGI_V(name) is the name with the instruction set at its end, so that all of them stand side by side.
    tgi_choose_kernels takes the best that the processor has, or what TG_SIMD says.
-   (1) The functions of this room (exp_of_f32, tanh_of_f32, ..) have no branches, so that loops over them become vectors.
+   (1) The functions of this room (exp_of_f32, tanh_of_f32, ..) have no branches, so that loops over them become
+       vectors.
    (2) The elementwise loops in i64 that any processor can run stand in KERNELS; AVX2 has its own of ops of kind ANY.
    (3) TGI_AGAIN is defined in all passes but the first.
    To add a kernel: its function here as TGI_V(name), its pointer in tgi_kernels (KERNELS) and, at the same place, in
@@ -56130,7 +56124,7 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 10 /* here and in the next line; another number for each change of what this section uses of others */
+#define TGI_SERIAL 10 /* here and in the next line; another one for each change of what this section uses of others */
 #elif TGI_SERIAL == 10
 #define TGI_CAME
 #endif
@@ -60203,39 +60197,23 @@ static const tgi_kernels TGI_V(kernels) = {
     {{NULL}, {NULL}, {NULL}, {NULL}},
     {NULL},
 #else
-#define TGI_NO_ENTRY(name) NULL
-#define TGI_NARROW_ENTRY_FLOATS TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_CHOICE TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_RANGE TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_CALLS TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_WHOLE TGI_NO_ENTRY
-#define TGI_NARROW_ENTRY_QUOTIENT TGI_LIGHT
-#define TGI_NARROW_ENTRY_ANY TGI_LIGHT
-#define TGI_NARROW_ENTRY_TEST TGI_LIGHT
-#define TGI_SIGNED_ENTRY_FLOATS TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_CHOICE TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_RANGE TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_CALLS TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_WHOLE TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_QUOTIENT TGI_NO_ENTRY
-#define TGI_SIGNED_ENTRY_ANY TGI_LIGHT
-#define TGI_SIGNED_ENTRY_TEST TGI_LIGHT
-#define TGI_ENTRY_U8(name, kind, ...) TGI_NARROW_ENTRY_##kind(name##_u8),
-#define TGI_ENTRY_I8(name, kind, ...) TGI_SIGNED_ENTRY_##kind(name##_i8),
-#define TGI_ENTRY_I16(name, kind, ...) TGI_NARROW_ENTRY_##kind(name##_i16),
-#define TGI_ENTRY_I32(name, kind, ...) TGI_SIGNED_ENTRY_##kind(name##_i32),
-#define TGI_WIDE_ENTRY_FLOATS TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_CHOICE TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_POWER TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_RANGE TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_CALLS TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_WHOLE TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_QUOTIENT TGI_NO_ENTRY
-#define TGI_WIDE_ENTRY_ANY TGI_LIGHT
-#define TGI_WIDE_ENTRY_TEST TGI_NO_ENTRY
-#define TGI_ENTRY_I64(name, kind, ...) TGI_WIDE_ENTRY_##kind(name##_i64),
+/* Which loops of integers the ops of a kind have: all, those of u8 and i16, those of 8 to 32 bits, or none. */
+#define TGI_WHOLE_LOOPS_ANY(all, bytes, narrow) all
+#define TGI_WHOLE_LOOPS_QUOTIENT(all, bytes, narrow) bytes
+#define TGI_WHOLE_LOOPS_TEST(all, bytes, narrow) narrow
+#define TGI_WHOLE_LOOPS_FLOATS(all, bytes, narrow) NULL
+#define TGI_WHOLE_LOOPS_CHOICE TGI_WHOLE_LOOPS_FLOATS
+#define TGI_WHOLE_LOOPS_POWER TGI_WHOLE_LOOPS_FLOATS
+#define TGI_WHOLE_LOOPS_RANGE TGI_WHOLE_LOOPS_FLOATS
+#define TGI_WHOLE_LOOPS_CALLS TGI_WHOLE_LOOPS_FLOATS
+#define TGI_WHOLE_LOOPS_WHOLE TGI_WHOLE_LOOPS_FLOATS
+#define TGI_SHORT_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), TGI_LIGHT(loop), TGI_LIGHT(loop)),
+#define TGI_SIGNED_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), NULL, TGI_LIGHT(loop)),
+#define TGI_ENTRY_U8(name, kind, ...) TGI_SHORT_ENTRY(name##_u8, kind)
+#define TGI_ENTRY_I8(name, kind, ...) TGI_SIGNED_ENTRY(name##_i8, kind)
+#define TGI_ENTRY_I16(name, kind, ...) TGI_SHORT_ENTRY(name##_i16, kind)
+#define TGI_ENTRY_I32(name, kind, ...) TGI_SIGNED_ENTRY(name##_i32, kind)
+#define TGI_ENTRY_I64(name, kind, ...) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(name##_i64), NULL, NULL),
     {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_U8)},
      {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I8)},
      {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I16)},
