@@ -40686,7 +40686,8 @@ tg_status tg_module_print(FILE *file, tg_module *m)
    modules.
    Types: tgi_layer is a layer while it is made; a layer's own struct, its self, is what its forward needs.
    Way: described next, at "how a layer is made".  Layers without parameters are a formula each (TGI_FUNCTION_LAYER);
-   those without numbers, too, are a line each (TGI_PLAIN_LAYER).
+   those without numbers, too, are a line each (TGI_PLAIN_LAYER), and so are those of one or two numbers, of a dim, of a
+   pool (TGI_NUMBER_LAYER and its like).
    (1) The module owns its parameters, buffers and children; self holds plain pointers to them.
    (2) A constructor that fails in between frees what it has made and returns NULL.
    (3) A forward calls public functions, so that it needs no gradient of its own.
@@ -40816,17 +40817,23 @@ static tgi_text tgi_float_text(double x)
     return s;
 }
 
+/* The function tgi_NAME_forward of a layer that gives one output, the formula of x, which is in[0], and self. */
+#define TGI_LAYER_FORWARD(name, type, inputs, formula)                                                      \
+    static void tgi_##name##_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out) \
+    {                                                                                                       \
+        const type *self = (const type *)tg_module_self(m);                                                 \
+        tg_tensor *x = n > 0 ? in[0] : NULL;                                                                \
+        (void)self;                                                                                         \
+        if (tgi_layer_takes(m, n, inputs, inputs, n_out, 1)) out[0] = (formula);                            \
+    }
+
 /* ---- linear and bilinear ---- */
 
 typedef struct {
     tg_tensor *weight, *bias;
 } tgi_affine; /* the self of layers with these two; either may be NULL */
 
-static void tgi_linear_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
-    if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = tg_linear(in[0], self->weight, self->bias);
-}
+TGI_LAYER_FORWARD(linear, tgi_affine, 1, tg_linear(x, self->weight, self->bias))
 
 tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias)
 {
@@ -40842,11 +40849,7 @@ tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias)
                          tgi_bool_text(bias));
 }
 
-static void tgi_bilinear_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
-    if (tgi_layer_takes(m, n, 2, 2, n_out, 1)) out[0] = tg_bilinear(in[0], in[1], self->weight, self->bias);
-}
+TGI_LAYER_FORWARD(bilinear, tgi_affine, 2, tg_bilinear(x, in[1], self->weight, self->bias))
 
 tg_module *tg_nn_bilinear(int64_t in1, int64_t in2, int64_t out, bool bias)
 {
@@ -40922,14 +40925,10 @@ typedef struct {
     tgi_conv_call call; /* of the function; without the tensors */
 } tgi_conv_layer;
 
-static void tgi_conv_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_conv_layer *self = (const tgi_conv_layer *)tg_module_self(m);
-    const tgi_conv_call *c = &self->call;
-    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
-    out[0] = tgi_conv(c->op, c->dims, c->transposed, in[0], self->weight, self->bias, &c->stride, &c->padding,
-                      &c->dilation, c->groups, &c->output_padding);
-}
+TGI_LAYER_FORWARD(conv, tgi_conv_layer, 1,
+                  tgi_conv(self->call.op, self->call.dims, self->call.transposed, x, self->weight, self->bias,
+                           &self->call.stride, &self->call.padding, &self->call.dilation, self->call.groups,
+                           &self->call.output_padding))
 
 /* Makes the weight [rows, columns, kernel..] and the bias; false after recording an error. */
 static bool tgi_conv_make(tgi_layer *l, tgi_conv_layer *self, int64_t in, int64_t out, const int64_t *kernel, bool bias)
@@ -40995,47 +40994,23 @@ static tg_module *tgi_conv_new(const char *op, const char *kind, int dims, bool 
     return tgi_layer_end(&l, "%lld, %lld%s%s", (long long)in, (long long)out, text, bias ? "" : ", bias=False");
 }
 
-tg_module *tg_nn_conv1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
-                        int64_t groups, bool bias)
-{
-    return tgi_conv_new("nn_conv1d", "Conv1d", 1, false, in, out, &kernel, &stride, &padding, &dilation, &tgi_no_dims,
-                        groups, bias);
-}
-
-tg_module *tg_nn_conv2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
-                        int64_t groups, bool bias)
-{
-    return tgi_conv_new("nn_conv2d", "Conv2d", 2, false, in, out, &kernel, &stride, &padding, &dilation, &tgi_no_dims,
-                        groups, bias);
-}
-
-tg_module *tg_nn_conv3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding, tg_shape dilation,
-                        int64_t groups, bool bias)
-{
-    return tgi_conv_new("nn_conv3d", "Conv3d", 3, false, in, out, &kernel, &stride, &padding, &dilation, &tgi_no_dims,
-                        groups, bias);
-}
-
-tg_module *tg_nn_conv_transpose1d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
-                                  tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
-{
-    return tgi_conv_new("nn_conv_transpose1d", "ConvTranspose1d", 1, true, in, out, &kernel, &stride, &padding,
-                        &dilation, &output_padding, groups, bias);
-}
-
-tg_module *tg_nn_conv_transpose2d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
-                                  tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
-{
-    return tgi_conv_new("nn_conv_transpose2d", "ConvTranspose2d", 2, true, in, out, &kernel, &stride, &padding,
-                        &dilation, &output_padding, groups, bias);
-}
-
-tg_module *tg_nn_conv_transpose3d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,
-                                  tg_shape output_padding, int64_t groups, bool bias, tg_shape dilation)
-{
-    return tgi_conv_new("nn_conv_transpose3d", "ConvTranspose3d", 3, true, in, out, &kernel, &stride, &padding,
-                        &dilation, &output_padding, groups, bias);
-}
+#define TGI_CONV_LAYERS(dims)                                                                                          \
+    tg_module *tg_nn_conv##dims##d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride, tg_shape padding,        \
+                                   tg_shape dilation, int64_t groups, bool bias)                                       \
+    {                                                                                                                  \
+        return tgi_conv_new("nn_conv" #dims "d", "Conv" #dims "d", dims, false, in, out, &kernel, &stride, &padding,   \
+                            &dilation, &tgi_no_dims, groups, bias);                                                    \
+    }                                                                                                                  \
+    tg_module *tg_nn_conv_transpose##dims##d(int64_t in, int64_t out, tg_shape kernel, tg_shape stride,                \
+                                             tg_shape padding, tg_shape output_padding, int64_t groups, bool bias,     \
+                                             tg_shape dilation)                                                        \
+    {                                                                                                                  \
+        return tgi_conv_new("nn_conv_transpose" #dims "d", "ConvTranspose" #dims "d", dims, true, in, out, &kernel,    \
+                            &stride, &padding, &dilation, &output_padding, groups, bias);                              \
+    }
+TGI_CONV_LAYERS(1)
+TGI_CONV_LAYERS(2)
+TGI_CONV_LAYERS(3)
 
 /* ---- layer_norm and rms_norm ---- */
 
@@ -41056,19 +41031,13 @@ static bool tgi_normalized_shape(const tg_tensor *x, const tg_shape *shape)
                     tgi_shape_text(x).text);
 }
 
-static void tgi_layer_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_layer_norm_layer *self = (const tgi_layer_norm_layer *)tg_module_self(m);
-    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1) || !tgi_normalized_shape(in[0], &self->shape)) return;
-    out[0] = tg_layer_norm(in[0], self->shape.ndim, self->weight, self->bias, self->eps);
-}
-
-static void tgi_rms_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_layer_norm_layer *self = (const tgi_layer_norm_layer *)tg_module_self(m);
-    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1) || !tgi_normalized_shape(in[0], &self->shape)) return;
-    out[0] = tg_rms_norm(in[0], self->shape.ndim, self->weight, self->eps);
-}
+TGI_LAYER_FORWARD(layer_norm, tgi_layer_norm_layer, 1,
+                  tgi_normalized_shape(x, &self->shape)
+                      ? tg_layer_norm(x, self->shape.ndim, self->weight, self->bias, self->eps)
+                      : NULL)
+TGI_LAYER_FORWARD(rms_norm, tgi_layer_norm_layer, 1,
+                  tgi_normalized_shape(x, &self->shape) ? tg_rms_norm(x, self->shape.ndim, self->weight, self->eps)
+                                                        : NULL)
 
 static tg_module *tgi_layer_norm_new(const char *op, const char *kind, tg_forward_fn forward, tg_shape shape,
                                      double eps, bool weight, bool has_bias, bool bias)
@@ -41123,21 +41092,12 @@ static void tgi_batch_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg
     if (out[0] && tracks && !tg_add_scalar_(self->batches, 1)) out[0] = NULL;
 }
 
-static void tgi_instance_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_channel_norm_layer *self = (const tgi_channel_norm_layer *)tg_module_self(m);
-    if (!tgi_layer_takes(m, n, 1, 1, n_out, 1)) return;
-    out[0] = tg_instance_norm(in[0], self->running_mean, self->running_var, self->weight, self->bias,
-                              tg_module_is_training(m) || !self->running_mean, self->momentum >= 0 ? self->momentum : 0,
-                              self->eps);
-}
-
-static void tgi_group_norm_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_channel_norm_layer *self = (const tgi_channel_norm_layer *)tg_module_self(m);
-    if (tgi_layer_takes(m, n, 1, 1, n_out, 1))
-        out[0] = tg_group_norm(in[0], self->groups, self->weight, self->bias, self->eps);
-}
+TGI_LAYER_FORWARD(instance_norm, tgi_channel_norm_layer, 1,
+                  tg_instance_norm(x, self->running_mean, self->running_var, self->weight, self->bias,
+                                   tg_module_is_training(m) || !self->running_mean,
+                                   self->momentum >= 0 ? self->momentum : 0, self->eps))
+TGI_LAYER_FORWARD(group_norm, tgi_channel_norm_layer, 1,
+                  tg_group_norm(x, self->groups, self->weight, self->bias, self->eps))
 
 static void tgi_layer_affine(tgi_layer *l, tgi_channel_norm_layer *self, int64_t channels)
 {
@@ -41297,62 +41257,23 @@ static tg_tensor *tgi_upsample(tg_tensor *x, const tgi_function_layer *f)
     return tg_interpolate(x, size, tgi_upsample_modes[f->dim]);
 }
 
-/* The function tgi_NAME_forward, which computes the formula of x and the layer's numbers, f. */
-#define TGI_FUNCTION_LAYER(name, formula)                                                                   \
-    static void tgi_##name##_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out) \
-    {                                                                                                       \
-        const tgi_function_layer *f = (const tgi_function_layer *)tg_module_self(m);                        \
-        tg_tensor *x = n > 0 ? in[0] : NULL;                                                                \
-        (void)f;                                                                                            \
-        if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = (formula);                                      \
-    }
-TGI_FUNCTION_LAYER(plain, f->op ? f->op(x) : x)
-TGI_FUNCTION_LAYER(leaky_relu, tg_leaky_relu(x, f->a))
-TGI_FUNCTION_LAYER(elu, tg_elu(x, f->a))
-TGI_FUNCTION_LAYER(gelu, tg_gelu(x, f->flag))
-TGI_FUNCTION_LAYER(celu, tg_celu(x, f->a))
-TGI_FUNCTION_LAYER(hardtanh, tg_hardtanh(x, f->a, f->b))
-TGI_FUNCTION_LAYER(glu, tg_glu(x, f->dim))
-TGI_FUNCTION_LAYER(softplus, tg_softplus(x, f->a, f->b))
-TGI_FUNCTION_LAYER(softmax, tg_softmax(x, f->dim))
-TGI_FUNCTION_LAYER(log_softmax, tg_log_softmax(x, f->dim))
-TGI_FUNCTION_LAYER(max_pool1d, tg_max_pool1d(x, f->shape, f->stride, f->padding))
-TGI_FUNCTION_LAYER(max_pool2d, tg_max_pool2d(x, f->shape, f->stride, f->padding))
-TGI_FUNCTION_LAYER(max_pool3d, tg_max_pool3d(x, f->shape, f->stride, f->padding))
-TGI_FUNCTION_LAYER(avg_pool1d, tg_avg_pool1d(x, f->shape, f->stride, f->padding))
-TGI_FUNCTION_LAYER(avg_pool2d, tg_avg_pool2d(x, f->shape, f->stride, f->padding))
-TGI_FUNCTION_LAYER(avg_pool3d, tg_avg_pool3d(x, f->shape, f->stride, f->padding))
-TGI_FUNCTION_LAYER(lp_pool1d, tg_lp_pool1d(x, f->a, f->shape, f->stride, f->flag))
-TGI_FUNCTION_LAYER(lp_pool2d, tg_lp_pool2d(x, f->a, f->shape, f->stride, f->flag))
-TGI_FUNCTION_LAYER(lp_pool3d, tg_lp_pool3d(x, f->a, f->shape, f->stride, f->flag))
-TGI_FUNCTION_LAYER(adaptive_avg_pool1d, tg_adaptive_avg_pool1d(x, f->shape))
-TGI_FUNCTION_LAYER(adaptive_avg_pool2d, tg_adaptive_avg_pool2d(x, f->shape))
-TGI_FUNCTION_LAYER(adaptive_avg_pool3d, tg_adaptive_avg_pool3d(x, f->shape))
-TGI_FUNCTION_LAYER(adaptive_max_pool1d, tg_adaptive_max_pool1d(x, f->shape))
-TGI_FUNCTION_LAYER(adaptive_max_pool2d, tg_adaptive_max_pool2d(x, f->shape))
-TGI_FUNCTION_LAYER(adaptive_max_pool3d, tg_adaptive_max_pool3d(x, f->shape))
-TGI_FUNCTION_LAYER(upsample, tgi_upsample(x, f))
-TGI_FUNCTION_LAYER(upsample_ex, tg_interpolate_ex(x, f->shape, f->a, f->mode, f->flag))
-TGI_FUNCTION_LAYER(constant_pad, tg_pad(x, f->shape, f->a))
-TGI_FUNCTION_LAYER(pad_mode, tg_pad_mode(x, f->shape, f->mode))
-TGI_FUNCTION_LAYER(pixel_shuffle, tg_pixel_shuffle(x, f->shape.dim[0]))
-TGI_FUNCTION_LAYER(pixel_unshuffle, tg_pixel_unshuffle(x, f->shape.dim[0]))
-TGI_FUNCTION_LAYER(channel_shuffle, tg_channel_shuffle(x, f->shape.dim[0]))
-TGI_FUNCTION_LAYER(unfold, tg_im2col(x, f->kernel, f->dilation, f->padding, f->stride))
-TGI_FUNCTION_LAYER(fold, tg_col2im(x, f->shape, f->kernel, f->dilation, f->padding, f->stride))
-TGI_FUNCTION_LAYER(local_response_norm, tg_local_response_norm(x, f->shape.dim[0], f->a, f->b, f->c))
-TGI_FUNCTION_LAYER(softmin, tg_softmin(x, f->dim))
-TGI_FUNCTION_LAYER(rrelu, tg_rrelu(x, f->a, f->b, tg_module_is_training(m)))
-TGI_FUNCTION_LAYER(threshold, tg_threshold(x, f->a, f->b))
-TGI_FUNCTION_LAYER(hardshrink, tg_hardshrink(x, f->a))
-TGI_FUNCTION_LAYER(softshrink, tg_softshrink(x, f->a))
-TGI_FUNCTION_LAYER(flatten, tg_flatten(x, f->dim, f->last))
-TGI_FUNCTION_LAYER(unflatten, tgi_unflatten(x, f->dim, &f->shape))
-TGI_FUNCTION_LAYER(dropout, tg_dropout(x, f->a, tg_module_is_training(m)))
-TGI_FUNCTION_LAYER(alpha_dropout, tg_alpha_dropout(x, f->a, tg_module_is_training(m)))
-TGI_FUNCTION_LAYER(feature_alpha_dropout, tg_feature_alpha_dropout(x, f->a, tg_module_is_training(m)))
-TGI_FUNCTION_LAYER(dropout_channels, tgi_dropout_channels(x, f->a, f->dim, tg_module_is_training(m)))
-#undef TGI_FUNCTION_LAYER
+#define TGI_FUNCTION_LAYER(name, formula) TGI_LAYER_FORWARD(name, tgi_function_layer, 1, formula)
+TGI_FUNCTION_LAYER(plain, self->op ? self->op(x) : x)
+TGI_FUNCTION_LAYER(leaky_relu, tg_leaky_relu(x, self->a))
+TGI_FUNCTION_LAYER(gelu, tg_gelu(x, self->flag))
+TGI_FUNCTION_LAYER(upsample, tgi_upsample(x, self))
+TGI_FUNCTION_LAYER(upsample_ex, tg_interpolate_ex(x, self->shape, self->a, self->mode, self->flag))
+TGI_FUNCTION_LAYER(constant_pad, tg_pad(x, self->shape, self->a))
+TGI_FUNCTION_LAYER(pad_mode, tg_pad_mode(x, self->shape, self->mode))
+TGI_FUNCTION_LAYER(unfold, tg_im2col(x, self->kernel, self->dilation, self->padding, self->stride))
+TGI_FUNCTION_LAYER(fold, tg_col2im(x, self->shape, self->kernel, self->dilation, self->padding, self->stride))
+TGI_FUNCTION_LAYER(local_response_norm, tg_local_response_norm(x, self->shape.dim[0], self->a, self->b, self->c))
+TGI_FUNCTION_LAYER(flatten, tg_flatten(x, self->dim, self->last))
+TGI_FUNCTION_LAYER(unflatten, tgi_unflatten(x, self->dim, &self->shape))
+TGI_FUNCTION_LAYER(dropout, tg_dropout(x, self->a, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(alpha_dropout, tg_alpha_dropout(x, self->a, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(feature_alpha_dropout, tg_feature_alpha_dropout(x, self->a, tg_module_is_training(m)))
+TGI_FUNCTION_LAYER(dropout_channels, tgi_dropout_channels(x, self->a, self->dim, tg_module_is_training(m)))
 
 /* Makes one; `numbers` is copied. */
 static tg_module *tgi_function_new(const char *op, const char *kind, tg_forward_fn forward,
@@ -41405,36 +41326,50 @@ tg_module *tg_nn_leaky_relu(double negative_slope)
                             negative_slope);
 }
 
-tg_module *tg_nn_elu(double alpha)
+/* Layers of numbers, which PyTorch prints with these names; name_b: NULL of one with a single number. */
+static tg_module *tgi_numbers_new(const char *op, const char *kind, tg_forward_fn forward, const char *name_a, double a,
+                                  const char *name_b, double b)
 {
-    const tgi_function_layer f = tgi_of_numbers(alpha, 0);
-    return tgi_function_new("nn_elu", "ELU", tgi_elu_forward, &f, "alpha=%s", tgi_float_text(alpha).text);
+    const tgi_function_layer f = tgi_of_numbers(a, b);
+    return tgi_function_new(op, kind, forward, &f, "%s%s%s%s%s", name_a, tgi_float_text(a).text, name_b ? ", " : "",
+                            name_b ? name_b : "", name_b ? tgi_float_text(b).text : "");
 }
+#define TGI_NUMBER_LAYER(name, kind, name_a)                                                     \
+    TGI_FUNCTION_LAYER(name, tg_##name(x, self->a))                                              \
+    tg_module *tg_nn_##name(double a)                                                            \
+    {                                                                                            \
+        return tgi_numbers_new("nn_" #name, kind, tgi_##name##_forward, name_a, a, NULL, 0);     \
+    }
+#define TGI_NUMBERS_LAYER(name, kind, name_a, name_b, formula)                                   \
+    TGI_FUNCTION_LAYER(name, formula)                                                            \
+    tg_module *tg_nn_##name(double a, double b)                                                  \
+    {                                                                                            \
+        return tgi_numbers_new("nn_" #name, kind, tgi_##name##_forward, name_a, a, name_b, b);   \
+    }
+TGI_NUMBER_LAYER(elu, "ELU", "alpha=")
+TGI_NUMBER_LAYER(celu, "CELU", "alpha=")
+TGI_NUMBER_LAYER(hardshrink, "Hardshrink", "")
+TGI_NUMBER_LAYER(softshrink, "Softshrink", "")
+TGI_NUMBERS_LAYER(hardtanh, "Hardtanh", "min_val=", "max_val=", tg_hardtanh(x, self->a, self->b))
+TGI_NUMBERS_LAYER(softplus, "Softplus", "beta=", "threshold=", tg_softplus(x, self->a, self->b))
+TGI_NUMBERS_LAYER(threshold, "Threshold", "threshold=", "value=", tg_threshold(x, self->a, self->b))
+TGI_NUMBERS_LAYER(rrelu, "RReLU", "lower=", "upper=", tg_rrelu(x, self->a, self->b, tg_module_is_training(m)))
 
-tg_module *tg_nn_celu(double alpha)
-{
-    const tgi_function_layer f = tgi_of_numbers(alpha, 0);
-    return tgi_function_new("nn_celu", "CELU", tgi_celu_forward, &f, "alpha=%s", tgi_float_text(alpha).text);
-}
-
-tg_module *tg_nn_hardtanh(double lo, double hi)
-{
-    const tgi_function_layer f = tgi_of_numbers(lo, hi);
-    return tgi_function_new("nn_hardtanh", "Hardtanh", tgi_hardtanh_forward, &f, "min_val=%s, max_val=%s",
-                            tgi_float_text(lo).text, tgi_float_text(hi).text);
-}
-
-tg_module *tg_nn_glu(int dim)
+/* Layers of a dim. */
+static tg_module *tgi_dim_new(const char *op, const char *kind, tg_forward_fn forward, int dim)
 {
     const tgi_function_layer f = tgi_of_dim(dim);
-    return tgi_function_new("nn_glu", "GLU", tgi_glu_forward, &f, "dim=%d", dim);
+    return tgi_function_new(op, kind, forward, &f, "dim=%d", dim);
 }
+#define TGI_DIM_LAYER(name, kind)                     \
+    TGI_FUNCTION_LAYER(name, tg_##name(x, self->dim)) \
+    tg_module *tg_nn_##name(int dim) { return tgi_dim_new("nn_" #name, kind, tgi_##name##_forward, dim); }
+TGI_DIM_LAYER(glu, "GLU")
+TGI_DIM_LAYER(softmax, "Softmax")
+TGI_DIM_LAYER(log_softmax, "LogSoftmax")
+TGI_DIM_LAYER(softmin, "Softmin")
 
-static void tgi_prelu_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
-    if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = tg_prelu(in[0], self->weight);
-}
+TGI_LAYER_FORWARD(prelu, tgi_affine, 1, tg_prelu(x, self->weight))
 
 tg_module *tg_nn_prelu(int64_t count, double init)
 {
@@ -41451,25 +41386,6 @@ tg_module *tg_nn_gelu(bool tanh_approx)
     tgi_function_layer f = tgi_of_numbers(0, 0);
     f.flag = tanh_approx;
     return tgi_function_new("nn_gelu", "GELU", tgi_gelu_forward, &f, "approximate='%s'", tanh_approx ? "tanh" : "none");
-}
-
-tg_module *tg_nn_softplus(double beta, double threshold)
-{
-    const tgi_function_layer f = tgi_of_numbers(beta, threshold);
-    return tgi_function_new("nn_softplus", "Softplus", tgi_softplus_forward, &f, "beta=%s, threshold=%s",
-                            tgi_float_text(beta).text, tgi_float_text(threshold).text);
-}
-
-tg_module *tg_nn_softmax(int dim)
-{
-    const tgi_function_layer f = tgi_of_dim(dim);
-    return tgi_function_new("nn_softmax", "Softmax", tgi_softmax_forward, &f, "dim=%d", dim);
-}
-
-tg_module *tg_nn_log_softmax(int dim)
-{
-    const tgi_function_layer f = tgi_of_dim(dim);
-    return tgi_function_new("nn_log_softmax", "LogSoftmax", tgi_log_softmax_forward, &f, "dim=%d", dim);
 }
 
 tg_module *tg_nn_flatten(int start_dim, int end_dim)
@@ -41536,6 +41452,7 @@ static tg_module *tgi_pool_new(const char *op, const char *kind, tg_forward_fn f
 }
 
 #define TGI_POOL_LAYER(name, kind, n, as_tuples, more)                                                                 \
+    TGI_FUNCTION_LAYER(name, tg_##name(x, self->shape, self->stride, self->padding))                                   \
     tg_module *tg_nn_##name(tg_shape kernel, tg_shape stride, tg_shape padding)                                        \
     {                                                                                                                  \
         return tgi_pool_new("nn_" #name, kind, tgi_##name##_forward, n, &kernel, &stride, &padding, as_tuples, more);  \
@@ -41563,6 +41480,7 @@ static tg_module *tgi_lp_pool_new(const char *op, const char *kind, tg_forward_f
                             stride->ndim ? tgi_sizes_text(stride).text : "None", ceil_mode ? "True" : "False");
 }
 #define TGI_LP_POOL_LAYER(name, kind, n)                                                                               \
+    TGI_FUNCTION_LAYER(name, tg_##name(x, self->a, self->shape, self->stride, self->flag))                             \
     tg_module *tg_nn_##name(double p, tg_shape kernel, tg_shape stride, bool ceil_mode)                                \
     {                                                                                                                  \
         return tgi_lp_pool_new("nn_" #name, kind, tgi_##name##_forward, n, p, &kernel, &stride, ceil_mode);            \
@@ -41582,6 +41500,7 @@ static tg_module *tgi_adaptive_pool_new(const char *op, const char *kind, tg_for
 }
 
 #define TGI_ADAPTIVE_POOL_LAYER(name, kind, n)                                                                         \
+    TGI_FUNCTION_LAYER(name, tg_##name(x, self->shape))                                                                \
     tg_module *tg_nn_##name(tg_shape output)                                                                           \
     {                                                                                                                  \
         return tgi_adaptive_pool_new("nn_" #name, kind, tgi_##name##_forward, n, &output);                             \
@@ -41655,36 +41574,22 @@ static tg_module *tgi_pad_new(const char *op, const char *const *kinds, tg_shape
                                     tgi_float_text(value).text)
                  : tgi_function_new(op, kinds[pads.ndim / 2 - 1], forward, &f, "%s", text.text);
 }
+#define TGI_PAD_LAYER(name, kind, mode)                                       \
+    tg_module *tg_nn_##name(tg_shape pads)                                    \
+    {                                                                         \
+        static const char *const kinds[] = TGI_PAD_KINDS(kind);               \
+        return tgi_pad_new("nn_" #name, kinds, pads, mode, 0, false);         \
+    }
 #define TGI_PAD_KINDS(kind) {kind "1d", kind "2d", kind "3d"}
-
-tg_module *tg_nn_zero_pad(tg_shape pads)
-{
-    static const char *const kinds[] = TGI_PAD_KINDS("ZeroPad");
-    return tgi_pad_new("nn_zero_pad", kinds, pads, NULL, 0, false);
-}
+TGI_PAD_LAYER(zero_pad, "ZeroPad", NULL)
+TGI_PAD_LAYER(reflection_pad, "ReflectionPad", "reflect")
+TGI_PAD_LAYER(replication_pad, "ReplicationPad", "replicate")
+TGI_PAD_LAYER(circular_pad, "CircularPad", "circular")
 
 tg_module *tg_nn_constant_pad(tg_shape pads, double value)
 {
     static const char *const kinds[] = TGI_PAD_KINDS("ConstantPad");
     return tgi_pad_new("nn_constant_pad", kinds, pads, NULL, value, true);
-}
-
-tg_module *tg_nn_reflection_pad(tg_shape pads)
-{
-    static const char *const kinds[] = TGI_PAD_KINDS("ReflectionPad");
-    return tgi_pad_new("nn_reflection_pad", kinds, pads, "reflect", 0, false);
-}
-
-tg_module *tg_nn_replication_pad(tg_shape pads)
-{
-    static const char *const kinds[] = TGI_PAD_KINDS("ReplicationPad");
-    return tgi_pad_new("nn_replication_pad", kinds, pads, "replicate", 0, false);
-}
-
-tg_module *tg_nn_circular_pad(tg_shape pads)
-{
-    static const char *const kinds[] = TGI_PAD_KINDS("CircularPad");
-    return tgi_pad_new("nn_circular_pad", kinds, pads, "circular", 0, false);
 }
 
 /* A layer of one number > 0. */
@@ -41697,20 +41602,12 @@ static tg_module *tgi_count_new(const char *op, const char *kind, tg_forward_fn 
     return NULL;
 }
 
-tg_module *tg_nn_pixel_shuffle(int64_t r)
-{
-    return tgi_count_new("nn_pixel_shuffle", "PixelShuffle", tgi_pixel_shuffle_forward, "upscale_factor", r);
-}
-
-tg_module *tg_nn_pixel_unshuffle(int64_t r)
-{
-    return tgi_count_new("nn_pixel_unshuffle", "PixelUnshuffle", tgi_pixel_unshuffle_forward, "downscale_factor", r);
-}
-
-tg_module *tg_nn_channel_shuffle(int64_t groups)
-{
-    return tgi_count_new("nn_channel_shuffle", "ChannelShuffle", tgi_channel_shuffle_forward, "groups", groups);
-}
+#define TGI_COUNT_LAYER(name, kind, text)                                                                           \
+    TGI_FUNCTION_LAYER(name, tg_##name(x, self->shape.dim[0]))                                                      \
+    tg_module *tg_nn_##name(int64_t n) { return tgi_count_new("nn_" #name, kind, tgi_##name##_forward, text, n); }
+TGI_COUNT_LAYER(pixel_shuffle, "PixelShuffle", "upscale_factor")
+TGI_COUNT_LAYER(pixel_unshuffle, "PixelUnshuffle", "downscale_factor")
+TGI_COUNT_LAYER(channel_shuffle, "ChannelShuffle", "groups")
 
 /* size: NULL of tg_nn_unfold */
 static tg_module *tgi_fold_new(const char *op, const char *kind, tg_forward_fn forward, const tg_shape *size,
@@ -41752,43 +41649,6 @@ tg_module *tg_nn_local_response_norm(int64_t size, double alpha, double beta, do
     return tgi_function_new("nn_local_response_norm", "LocalResponseNorm", tgi_local_response_norm_forward, &f,
                             "%lld, alpha=%s, beta=%s, k=%s", (long long)size, tgi_float_text(alpha).text,
                             tgi_float_text(beta).text, tgi_float_text(k).text);
-}
-
-tg_module *tg_nn_softmin(int dim)
-{
-    const tgi_function_layer f = tgi_of_dim(dim);
-    return tgi_function_new("nn_softmin", "Softmin", tgi_softmin_forward, &f, "dim=%d", dim);
-}
-
-tg_module *tg_nn_rrelu(double lower, double upper)
-{
-    const tgi_function_layer f = tgi_of_numbers(lower, upper);
-    return tgi_function_new("nn_rrelu", "RReLU", tgi_rrelu_forward, &f, "lower=%s, upper=%s",
-                            tgi_float_text(lower).text, tgi_float_text(upper).text);
-}
-
-tg_module *tg_nn_threshold(double threshold, double value)
-{
-    const tgi_function_layer f = tgi_of_numbers(threshold, value);
-    return tgi_function_new("nn_threshold", "Threshold", tgi_threshold_forward, &f, "threshold=%s, value=%s",
-                            tgi_float_text(threshold).text, tgi_float_text(value).text);
-}
-
-/* One with a number that PyTorch prints without a name. */
-static tg_module *tgi_shrink_new(const char *op, const char *kind, tg_forward_fn forward, double lambd)
-{
-    const tgi_function_layer f = tgi_of_numbers(lambd, 0);
-    return tgi_function_new(op, kind, forward, &f, "%s", tgi_float_text(lambd).text);
-}
-
-tg_module *tg_nn_hardshrink(double lambd)
-{
-    return tgi_shrink_new("nn_hardshrink", "Hardshrink", tgi_hardshrink_forward, lambd);
-}
-
-tg_module *tg_nn_softshrink(double lambd)
-{
-    return tgi_shrink_new("nn_softshrink", "Softshrink", tgi_softshrink_forward, lambd);
 }
 
 /* ---- modules of modules ---- */

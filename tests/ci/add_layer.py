@@ -34,12 +34,8 @@ SCALE = [
     (HEADER, "/* tg_nn_prelu is tg_prelu with weight [count],",
      "/* x [.., count] times weight [count], which starts at init. */\n"
      "TG_API tg_module *tg_nn_scale(int64_t count, double init);\n"),
-    (HEADER, "static void tgi_prelu_forward(", """\
-static void tgi_scale_forward(tg_module *m, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
-{
-    const tgi_affine *self = (const tgi_affine *)tg_module_self(m);
-    if (tgi_layer_takes(m, n, 1, 1, n_out, 1)) out[0] = tg_mul(in[0], self->weight);
-}
+    (HEADER, "TGI_LAYER_FORWARD(prelu,", """\
+TGI_LAYER_FORWARD(scale, tgi_affine, 1, tg_mul(x, self->weight))
 
 tg_module *tg_nn_scale(int64_t count, double init)
 {
