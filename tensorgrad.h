@@ -5097,7 +5097,8 @@ struct tgi_thread {
     tgi_frame *frame;
     tgi_link unscoped, *scope;
     uint64_t scope_serial; /* of the list that `scope` is; 0: unscoped */
-    bool warned_unscoped, must_warn_unscoped, warned_nan; /* that 10,000 tensors are in no scope; that a leaf has NaN */
+    bool warned_unscoped, must_warn_unscoped; /* that 10,000 tensors are in no scope */
+    bool warned_nan;       /* since anomaly mode was switched on: that a leaf has NaN */
     unsigned warned_sizes; /* a bit for each loss that has warned of operands of different shapes */
 
     /* lifetimes (see the invariants at the top of TENSOR) */
