@@ -39491,7 +39491,7 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
    Types: tg_module; tgi_member is a parameter, a buffer or a child; tgi_walk goes through a tree; tgi_forward is a
    forward that runs, with the one around it.
    Way:
-       tree      tgi_walk_begin, then tgi_walk_next until NULL: each member once, in PyTorch's order, without recursion
+       tree      tgi_walk_from, then tgi_walk_next until NULL: each member once, in PyTorch's order, without recursion
        forward   tg_forward, tg_forward_n: a scope and a guard, hooks before, the module's function, hooks after
        moves     tgi_module_move: every tensor of the tree moves in place and stays the same tensor
    The invariants (1) to (5) stand above struct tg_module.
@@ -39608,17 +39608,19 @@ typedef struct {
     int next[TGI_NESTING];
 } tgi_walk;
 
-static void tgi_walk_begin(tgi_walk *w, tgi_thread *S, const char *op, tg_module *m, bool again)
+static tgi_walk tgi_walk_from(tgi_thread *S, const char *op, tg_module *m, bool again)
 {
-    w->S = S;
-    w->op = op;
-    w->again = again || tgi_is_shared(m); /* (5) */
-    w->failed = false;
-    w->serial = (S->id << 40) + ++S->serials;
-    w->depth = 1;
-    w->module[0] = m;
-    w->next[0] = 0;
-    if (!w->again) m->visited = w->serial;
+    tgi_walk w;
+    w.S = S;
+    w.op = op;
+    w.again = again || tgi_is_shared(m); /* (5) */
+    w.failed = false;
+    w.serial = (S->id << 40) + ++S->serials;
+    w.depth = 1;
+    w.module[0] = m;
+    w.next[0] = 0;
+    if (!w.again) m->visited = w.serial;
+    return w;
 }
 
 /* The next member; a child comes before its own members.  NULL at the end, and after an error: then w->failed. */
@@ -39661,8 +39663,7 @@ static void tgi_walk_path(const tgi_walk *w, char *text, size_t size)
 static bool tgi_module_find(tgi_thread *S, tg_module *m, const tg_tensor *t, const tg_module *child, char *text,
                             size_t size)
 {
-    tgi_walk w;
-    tgi_walk_begin(&w, S, NULL, m, false);
+    tgi_walk w = tgi_walk_from(S, NULL, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if ((t && e->t == t) || (child && e->child == child)) return tgi_walk_path(&w, text, size), true;
     }
@@ -39673,9 +39674,8 @@ static bool tgi_module_find(tgi_thread *S, tg_module *m, const tg_tensor *t, con
    recording an error. */
 static int tgi_module_entries(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind last)
 {
-    tgi_walk w;
     int n = 0;
-    tgi_walk_begin(&w, S, op, m, false);
+    tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) n += e->t && e->kind <= last;
     return w.failed ? -1 : n;
 }
@@ -39684,11 +39684,10 @@ static int tgi_module_entries(tgi_thread *S, const char *op, tg_module *m, tgi_m
 static int tgi_module_gather(tgi_thread *S, const char *op, tg_module *m, tgi_member_kind last, tg_tensor **list,
                              int room)
 {
-    tgi_walk w;
     tgi_table seen;
     int n = 0;
     if (!tgi_table_open(S, &seen, room)) return tgi_no_memory(S, op, seen.size * sizeof *seen.slot), -1;
-    tgi_walk_begin(&w, S, op, m, false);
+    tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t || e->kind > last) continue;
         tgi_table_slot *slot = tgi_table_find(&seen, e->t);
@@ -39770,9 +39769,8 @@ static void tgi_module_unref(tgi_thread *S, tg_module *m)
 /* Whether a forward of m or of one of its children runs, in any thread. */
 static bool tgi_module_runs(tgi_thread *S, tg_module *m)
 {
-    tgi_walk w;
     bool runs = TGI_ATOMIC_LOAD(&m->running) > 0;
-    tgi_walk_begin(&w, S, NULL, m, false);
+    tgi_walk w = tgi_walk_from(S, NULL, m, false);
     for (tgi_member *e; !runs && (e = tgi_walk_next(&w)) != NULL;)
         runs = e->child && TGI_ATOMIC_LOAD(&e->child->running) > 0;
     return runs;
@@ -39925,9 +39923,8 @@ tg_tensor *tg_module_buffer(tg_module *m, const char *name, tg_tensor *t)
 /* Whether child, which the caller must own, may become one of m's. */
 static bool tgi_may_be_child(tgi_thread *S, const char *op, tg_module *m, tg_module *child)
 {
-    tgi_walk w;
     if (child == m) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a module cannot be its own child");
-    tgi_walk_begin(&w, S, op, child, false);
+    tgi_walk w = tgi_walk_from(S, op, child, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child == m) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a module cannot be a child of its own children");
     }
@@ -40028,7 +40025,6 @@ static int tgi_module_params(tgi_thread *S, const char *op, tg_module *m)
 static bool tgi_module_paths(tgi_thread *S, const char *op, tg_module *m)
 {
     char path[TGI_PATH];
-    tgi_walk w;
     if (m->paths && m->paths_of == m->params_of) return true;
     tgi_free(S, m->paths, m->paths_bytes);
     m->paths = NULL;
@@ -40036,7 +40032,7 @@ static bool tgi_module_paths(tgi_thread *S, const char *op, tg_module *m)
     size_t bytes = sizeof *m->paths * (size_t)m->count, used = bytes;
     for (int fill = 0; fill < 2; ++fill) { /* first how many bytes they have */
         int k = 0;
-        tgi_walk_begin(&w, S, NULL, m, false);
+        tgi_walk w = tgi_walk_from(S, NULL, m, false);
         for (tgi_member *e; k < m->count && (e = tgi_walk_next(&w)) != NULL;) {
             if (e->t != m->params[k]) continue; /* later paths of a tensor do not count */
             path[0] = 0;
@@ -40118,13 +40114,12 @@ tg_module *tg_module_requires_grad_(tg_module *m, bool on)
 tg_module *tg_module_train(tg_module *m, bool on)
 {
     tgi_thread *S = tgi_self();
-    tgi_walk w;
     if (!tgi_module_argument(S, "module_train", "m", m)) return NULL;
     if (tgi_is_shared(m) && !on) return m; /* which it is */
     if (!tgi_module_change(S, "module_train", "m", m)) return NULL;
     if (tgi_module_entries(S, "module_train", m, TGI_BUFFER) < 0) return NULL; /* too deep: none changes */
     m->training = on;
-    tgi_walk_begin(&w, S, NULL, m, false);
+    tgi_walk w = tgi_walk_from(S, NULL, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child) e->child->training = on;
     }
@@ -40166,10 +40161,9 @@ static tg_module *tgi_module_move(const char *op, tg_module *m, const tg_device 
                     tgi_to_all_(S, op, list.t, list.count, device, dtype, true, 0);
     tgi_free(S, list.t, sizeof *list.t * (size_t)list.room);
     if (!ok || !device) return ok ? m : NULL;
-    tgi_walk w;
     m->placed = true;
     m->place = *device;
-    tgi_walk_begin(&w, S, NULL, m, false);
+    tgi_walk w = tgi_walk_from(S, NULL, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child) e->child->placed = true, e->child->place = *device;
     }
@@ -40204,9 +40198,8 @@ typedef struct {
 
 static void tgi_module_look(tgi_thread *S, const char *op, tg_module *m, tgi_module_places *p)
 {
-    tgi_walk w;
     memset(p, 0, sizeof *p);
-    tgi_walk_begin(&w, S, op, m, false);
+    tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; !p->t[1] && (e = tgi_walk_next(&w)) != NULL;) {
         const int k = p->t[0] != NULL;
         if (!e->t || (k && tgi_same_device(p->t[0], e->t))) continue;
@@ -40262,7 +40255,6 @@ static bool tgi_may_share_member(tgi_thread *S, const char *op, tg_module *m, co
    parents, if there are as many children as parents. */
 static bool tgi_may_share(tgi_thread *S, const char *op, tg_module *m)
 {
-    tgi_walk w;
     int64_t children = m->of[TGI_CHILD].count, parents = m->parents;
     if (m->training) {
         return tgi_fail(S, TG_ERR_ARGUMENT, op,
@@ -40270,7 +40262,7 @@ static bool tgi_may_share(tgi_thread *S, const char *op, tg_module *m)
                         "call tg_module_train(m, false) before", m->name);
     }
     if (tgi_module_runs(S, m)) return tgi_fail(S, TG_ERR_ARGUMENT, op, "a forward of '%.100s' is running", m->name);
-    tgi_walk_begin(&w, S, op, m, false);
+    tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!tgi_may_share_member(S, op, m, &w, e)) return false;
         if (e->child) children += e->child->of[TGI_CHILD].count, parents += e->child->parents;
@@ -40292,16 +40284,15 @@ tg_module *tg_module_share(tg_module *m)
 {
     tgi_thread *S = tgi_self();
     const char *op = "module_share";
-    tgi_walk w;
     if (!tgi_module_argument(S, op, "m", m)) return NULL;
     if (tgi_is_shared(m)) return m;
     if (!tgi_may_share(S, op, m) || !tgi_fill_params(S, op, m)) return NULL;
-    tgi_walk_begin(&w, S, op, m, true); /* again: tgi_fill_params walks, too */
+    tgi_walk w = tgi_walk_from(S, op, m, true); /* again: tgi_fill_params walks, too */
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child ? !tgi_fill_params(S, op, e->child) : !tgi_make_shared_with_grad(S, e->t)) return NULL;
     }
     tgi_object_of(m)->shared = true;
-    tgi_walk_begin(&w, S, op, m, true);
+    w = tgi_walk_from(S, op, m, true);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child) tgi_object_of(e->child)->shared = true;
     }
@@ -42642,9 +42633,8 @@ static void tgi_self_forget(tgi_thread *S, tg_module *m, tg_tensor *t, tg_module
 /* tgi_self_forget for m and all below (1).  `again`, since the search for the address is a walk, too. */
 static void tgi_tree_forget(tgi_thread *S, tg_module *m, tg_tensor *t, tg_module *child, void *other)
 {
-    tgi_walk w;
     tgi_self_forget(S, m, t, child, other);
-    tgi_walk_begin(&w, S, NULL, m, true);
+    tgi_walk w = tgi_walk_from(S, NULL, m, true);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child) tgi_self_forget(S, e->child, t, child, other);
     }
@@ -42970,9 +42960,8 @@ static bool tgi_clone_members(const tgi_cloning *c)
 /* Fills c, whose arrays have room for all. */
 static bool tgi_clone_tree(tgi_cloning *c, tg_module *m)
 {
-    tgi_walk w;
     if (!tgi_clone_alone(c, m)) return false;
-    tgi_walk_begin(&w, c->S, c->op, m, false);
+    tgi_walk w = tgi_walk_from(c->S, c->op, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child && !tgi_copy_of(c, e->child) && !tgi_clone_alone(c, e->child)) return false;
     }
@@ -42981,13 +42970,12 @@ static bool tgi_clone_tree(tgi_cloning *c, tg_module *m)
 
 static tg_module *tgi_module_clone(tgi_thread *S, const char *op, tg_module *m)
 {
-    tgi_walk w;
     tgi_composite composite;
     tgi_cloning c = {S, op, {NULL, 0}, NULL, NULL, 0};
     int entries = 1;
     if (!tgi_module_argument(S, op, "m", m) || !tgi_composite_begin(&composite, op)) return NULL;
     S->grad_off = true; /* closing the composite restores it */
-    tgi_walk_begin(&w, S, op, m, false);
+    tgi_walk w = tgi_walk_from(S, op, m, false);
     while (tgi_walk_next(&w)) entries++;
     const size_t bytes = 2 * sizeof *c.from * (size_t)entries;
     bool ok = !w.failed;
@@ -43159,9 +43147,8 @@ static void tgi_swap_apply(const tgi_swap *w, bool undo)
 /* The forward of m.  All of out is NULL if it fails. */
 static bool tgi_swap_forward(tgi_swap *w, const char *argument, tg_tensor *const *in, int n, tg_tensor **out, int n_out)
 {
-    tgi_walk walk;
     bool ok = tgi_swap_find(w, w->m);
-    tgi_walk_begin(&walk, w->S, w->op, w->m, false);
+    tgi_walk walk = tgi_walk_from(w->S, w->op, w->m, false);
     for (tgi_member *e; ok && (e = tgi_walk_next(&walk)) != NULL;) ok = !e->child || tgi_swap_find(w, e->child);
     if (!ok || walk.failed) return false;
     for (int i = 0; i < w->modules; ++i) w->module[i]->running++;
@@ -43542,8 +43529,7 @@ static tgi_member *tgi_lora_child(tgi_thread *S, tg_module *m, const char *patte
 {
     char path[TGI_PATH];
     tgi_stars stars;
-    tgi_walk w;
-    tgi_walk_begin(&w, S, NULL, m, false);
+    tgi_walk w = tgi_walk_from(S, NULL, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->child) continue;
         if (!pattern && tgi_is_lora(e->child)) return e;
@@ -43611,10 +43597,9 @@ tg_status tg_lora_merge(tg_module *m, bool on)
 {
     tgi_thread *S = tgi_self();
     const char *op = "lora_merge";
-    tgi_walk w;
     if (!tgi_module_change(S, op, "m", m)) return tgi_failed(S);
     bool ok = !tgi_is_lora(m) || tgi_lora_merge(S, op, m, on);
-    tgi_walk_begin(&w, S, op, m, false);
+    tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;)
         ok = !e->child || !tgi_is_lora(e->child) || tgi_lora_merge(S, op, e->child, on);
     return ok && !w.failed ? TG_OK : tgi_failed(S);
@@ -43624,11 +43609,10 @@ tg_status tg_lora_merge(tg_module *m, bool on)
 static tg_dict *tgi_lora_state(tgi_thread *S, const char *op, tg_module *m, bool *merged)
 {
     char path[TGI_PATH];
-    tgi_walk w;
     tg_dict *d = tgi_module_argument(S, op, "m", m) ? tgi_dict_new(S, op) : NULL;
     bool ok = d != NULL;
     if (!ok) return NULL;
-    tgi_walk_begin(&w, S, op, m, true);
+    tgi_walk w = tgi_walk_from(S, op, m, true);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
         const tg_module *home = w.module[w.depth - 1];
         if (!e->t || e->kind != TGI_PARAM || !tgi_is_lora(home)) continue;
@@ -43829,10 +43813,9 @@ enum { TGI_STATE_PATH = TGI_PATH + 16 + TGI_MEMBER_NAME + 1 }; /* bytes of a pat
 /* Puts the tensors of m into d, under their paths with a prefix. */
 static bool tgi_module_put(tgi_thread *S, const char *op, tg_dict *d, tg_module *m, const char *prefix)
 {
-    tgi_walk w;
     char *path = (char *)tgi_alloc(S, TGI_STATE_PATH);
     bool ok = path || tgi_no_memory(S, op, TGI_STATE_PATH);
-    tgi_walk_begin(&w, S, op, m, true);
+    tgi_walk w = tgi_walk_from(S, op, m, true);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t || e->unsaved) continue;
         strcpy(path, prefix);
@@ -44698,9 +44681,8 @@ static int64_t tgi_member_hash(const char *path, const tgi_member *e)
 static bool tgi_module_hashes(tgi_thread *S, tg_module *m, int64_t *hash, int only, char *text, size_t size)
 {
     char path[TGI_PATH] = "";
-    tgi_walk w;
     int n = 0;
-    tgi_walk_begin(&w, S, "parallel_new", m, false);
+    tgi_walk w = tgi_walk_from(S, "parallel_new", m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t) continue;
         *path = 0;
@@ -44767,8 +44749,7 @@ static bool tgi_check_same_module(tgi_thread *S, tg_parallel *p, const char *op)
 /* Parameters and buffers become those of rank 0.  A copy is sent, since t may have any layout. */
 static bool tgi_parallel_broadcast(tgi_thread *S, tg_parallel *p, const char *op)
 {
-    tgi_walk w;
-    tgi_walk_begin(&w, S, op, p->module, false);
+    tgi_walk w = tgi_walk_from(S, op, p->module, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t) continue;
         const uint64_t scope = tgi_frame_open(S, TGI_GUARD_SCOPE);
@@ -45062,9 +45043,8 @@ static void tgi_set_norm(tg_module *m, const tg_parallel *was, tg_parallel *p)
 /* All batch norms of the module of p. */
 static void tgi_set_norms(tgi_thread *S, tg_parallel *p, tg_parallel *to)
 {
-    tgi_walk w;
     tgi_set_norm(p->module, p, to);
-    tgi_walk_begin(&w, S, NULL, p->module, false);
+    tgi_walk w = tgi_walk_from(S, NULL, p->module, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (e->child) tgi_set_norm(e->child, p, to);
     }
