@@ -4880,6 +4880,11 @@ extern "C" {
 #define TGI_ATOMIC_SWAP(p, n) ((void)(*(p) = (n)), 0) /* for one thread only: the lock was free, the list empty */
 #endif
 
+/* A new variable of zeros: {0} is warned of in C++, and {} is no C. */
+#define TGI_ZEROED(type, name) \
+    type name;                 \
+    memset(&name, 0, sizeof name)
+
 /* Where on the stack the frame of this function begins: what it calls stands below.  Machines that pass arguments on
    the stack count them to the caller's frame. */
 enum { TGI_ARGUMENTS = 128 };
@@ -10168,8 +10173,7 @@ tg_device_stats tg_stats_on(tg_device device)
 {
     tgi_thread *S = tgi_self();
     const tgi_backend *backend = tgi_backend_for(S, "stats_on", &device);
-    tg_device_stats stats;
-    memset(&stats, 0, sizeof stats);
+    TGI_ZEROED(tg_device_stats, stats);
     if (!backend) return stats;
     tgi_report_stats(S);
     stats = *tgi_on_device(S, device.type, device.index);
@@ -11818,8 +11822,7 @@ static void tgi_poison(tgi_thread *S, const tgi_storage *s)
         memset(s->data, 0xFF, s->bytes);
         return;
     }
-    tgi_loop loop;
-    memset(&loop, 0, sizeof loop);
+    TGI_ZEROED(tgi_loop, loop);
     loop.ndim = loop.nargs = 1;
     loop.dim[0] = (int64_t)s->bytes;
     loop.arg[0].data = s->data;
@@ -13759,8 +13762,7 @@ static bool tgi_read_element(tgi_thread *S, const tg_tensor *t, int64_t at, void
 /* Converts one element in host memory. */
 static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, const void *from, tg_dtype from_dtype)
 {
-    tgi_loop loop;
-    memset(&loop, 0, sizeof loop);
+    TGI_ZEROED(tgi_loop, loop);
     loop.nargs = 2;
     loop.arg[0].data = to;
     loop.arg[0].dtype = to_dtype;
@@ -18518,8 +18520,7 @@ static bool tgi_cast_params(tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
         }
         ok = tgi_begin_cast(S, p, dtype, &list[count++]) != NULL;
     }
-    tgi_multi multi;
-    memset(&multi, 0, sizeof multi);
+    TGI_ZEROED(tgi_multi, multi);
     multi.kind = TGI_MULTI_CAST;
     multi.dtype = dtype;
     multi.index = t->storage->index;
@@ -18895,8 +18896,7 @@ TGI_NOINLINE static tg_tensor *tgi_record_small(tgi_thread *S, const tgi_op *row
     tgi_node *node;
     if (!tgi_dtypes[y->dtype].floating) return y;
     if (row->flags & TGI_FLAG_NUMBERS) {
-        tgi_op_params params;
-        memset(&params, 0, sizeof params);
+        TGI_ZEROED(tgi_op_params, params);
         params.s = s;
         params.t = t;
         node = tgi_node_new(S, row, n, saves, 1, &y, &params, NULL);
@@ -22137,8 +22137,7 @@ tg_tensor *tg_cosine_similarity(tg_tensor *a, tg_tensor *b, int dim, double eps)
 /* What the kernels are told of a [.., n, k] and b [.., m, k]. */
 static tgi_distances tgi_distances_of(const tg_tensor *a, const tg_tensor *b, double p)
 {
-    tgi_distances d;
-    memset(&d, 0, sizeof d);
+    TGI_ZEROED(tgi_distances, d);
     d.p = p;
     d.n = a->dim[a->ndim - 2];
     d.m = b->dim[b->ndim - 2];
@@ -24087,8 +24086,7 @@ static bool tgi_rule_normalize(tgi_step *step, tg_tensor *g)
 /* What the kernels are told of x [outer.., inner..] and weight [inner..]. */
 static tgi_row_norm tgi_norm_of(const tg_tensor *x, const tg_tensor *weight, bool rms, double eps)
 {
-    tgi_row_norm norm;
-    memset(&norm, 0, sizeof norm);
+    TGI_ZEROED(tgi_row_norm, norm);
     norm.rms = rms;
     norm.eps = eps;
     norm.n = tgi_numel(weight);
@@ -24358,8 +24356,7 @@ static tg_tensor *tgi_as_channels(tg_tensor *x)
 /* What the kernels are told of x [N, C, ..], weight and params: flag the kind, i groups, s eps. */
 static tgi_channel_norm tgi_channel_norm_of(const tg_tensor *x, const tg_tensor *weight, const tgi_op_params *params)
 {
-    tgi_channel_norm norm;
-    memset(&norm, 0, sizeof norm);
+    TGI_ZEROED(tgi_channel_norm, norm);
     norm.kind = params->flag;
     norm.eps = params->s;
     norm.samples = x->dim[0];
@@ -25959,9 +25956,8 @@ static bool tgi_conv_kernel(tgi_call *c, tg_tensor *y)
 {
     tg_tensor *const bias = c->nin > 2 ? c->in[2] : NULL;
     tgi_conv_geometry geometry;
-    tgi_conv_job job;
     bool empty = false;
-    memset(&job, 0, sizeof job);
+    TGI_ZEROED(tgi_conv_job, job);
     job.c = c;
     job.result = c->params.flag;
     for (int i = 0; i < 2; ++i) job.t[tgi_conv_ops[job.result].in[i]] = c->in[i];
@@ -26380,8 +26376,7 @@ tg_tensor *tg_col2im(tg_tensor *columns, tg_shape size, tg_shape kernel, tg_shap
 /* A dim of this size that stays as it is. */
 static tgi_windows tgi_same_windows(tgi_window_kind kind, int64_t size)
 {
-    tgi_windows w;
-    memset(&w, 0, sizeof w);
+    TGI_ZEROED(tgi_windows, w);
     w.kind = kind;
     w.in = w.out = size;
     w.kernel = w.stride = w.dilation = 1;
@@ -26401,8 +26396,7 @@ static tg_shape tgi_pool_shape(const tg_tensor *x, int n, const tgi_windows *w, 
 static tgi_pool tgi_pool_of(const tg_tensor *like, int n, const tgi_windows *w, const tg_tensor *y, const tg_tensor *a,
                             const tg_tensor *b)
 {
-    tgi_pool pool;
-    memset(&pool, 0, sizeof pool);
+    TGI_ZEROED(tgi_pool, pool);
     pool.planes = 1;
     for (int i = 0; i < like->ndim - n; ++i) pool.planes *= like->dim[i];
     memcpy(pool.dim, w, sizeof pool.dim);
@@ -27075,8 +27069,7 @@ tg_tensor *tg_interpolate_ex(tg_tensor *x, tg_shape size, double scale, const ch
     if (!tgi_shape_argument(c.S, op, "size", &size)) return tgi_composite_end(&c, NULL);
     const int n = x->ndim - 2;
     int dims = 0;
-    tgi_resampling r;
-    memset(&r, 0, sizeof r);
+    TGI_ZEROED(tgi_resampling, r);
     r.mode = tgi_resampling_mode(mode, &dims);
     r.align_corners = align_corners && (r.mode == 'l' || r.mode == 'c');
     r.scale = scale;
@@ -27202,8 +27195,7 @@ static tg_tensor *tgi_sample_composed(const tgi_sampling *s, tg_tensor *x, tg_te
 /* params: i: mode, padding and align_corners in two bits each */
 static tgi_sampling tgi_sampling_of(const tg_tensor *x, const tg_tensor *grid, int64_t i)
 {
-    tgi_sampling s;
-    memset(&s, 0, sizeof s);
+    TGI_ZEROED(tgi_sampling, s);
     s.mode = (int)(i & 3), s.padding = (int)(i >> 2 & 3), s.align_corners = (i >> 4 & 1) != 0;
     s.dims = x->ndim - 2;
     s.images = x->dim[0], s.channels = x->dim[1];
@@ -27411,8 +27403,7 @@ static bool tgi_fourier_kernel(tgi_call *c, tg_tensor *y)
 {
     const tg_tensor *x = c->in[0];
     const tgi_op_params *p = &c->params;
-    tgi_fourier f;
-    memset(&f, 0, sizeof f);
+    TGI_ZEROED(tgi_fourier, f);
     f.kind = p->flag, f.sign = (int)p->j, f.scale = p->s, f.middle = p->t;
     f.outer = f.inner = 1;
     const int ndim = x->ndim - (f.kind != TGI_FOURIER_TO_HALF);
@@ -29082,8 +29073,7 @@ static tg_tensor *tgi_target_weights(tg_tensor *x, tg_tensor *each, int dim, tg_
 static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor *targets, const tg_tensor *weight,
                                         const tgi_op_params *params)
 {
-    tgi_class_loss loss;
-    memset(&loss, 0, sizeof loss);
+    TGI_ZEROED(tgi_class_loss, loss);
     loss.classes = logits->dim[logits->ndim - 1];
     loss.rows = tgi_numel(targets);
     loss.ignore_index = params->i;
@@ -29530,8 +29520,7 @@ static tg_tensor *tgi_ctc_composed(tg_tensor *lp, tg_tensor *labels, tg_tensor *
 
 static tgi_ctc tgi_ctc_of(const tg_tensor *lp, const tg_tensor *labels, const tg_tensor *lengths)
 {
-    tgi_ctc c;
-    memset(&c, 0, sizeof c);
+    TGI_ZEROED(tgi_ctc, c);
     c.steps = lp->dim[0], c.batch = lp->dim[1], c.classes = lp->dim[2], c.states = labels->dim[1];
     c.dtype = (tg_dtype)lp->dtype;
     c.index = lp->storage->index;
@@ -29690,7 +29679,6 @@ tg_tensor *tg_ctc_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *inpu
 {
     static const char *const op = "ctc_loss";
     tgi_composite c;
-    tgi_ctc_host h;
     if (!tgi_argument(tgi_self(), op, "log_probs", log_probs) || !tgi_argument(tgi_self(), op, "targets", targets) ||
         !tgi_argument(tgi_self(), op, "input_lengths", input_lengths) ||
         !tgi_argument(tgi_self(), op, "target_lengths", target_lengths)) {
@@ -29698,7 +29686,7 @@ tg_tensor *tg_ctc_loss(tg_tensor *log_probs, tg_tensor *targets, tg_tensor *inpu
     }
     if (!tgi_composite_begin(&c, op)) return NULL;
     if (!tgi_need_floating(c.S, op, log_probs)) return tgi_composite_end(&c, NULL);
-    memset(&h, 0, sizeof h);
+    TGI_ZEROED(tgi_ctc_host, h);
     const bool batched = log_probs->ndim == 3;
     if ((log_probs->ndim != 2 && !batched) || targets->ndim > (batched ? 2 : 1) || targets->ndim < 1 ||
         (batched && targets->ndim == 2 && targets->dim[0] != log_probs->dim[1]) ||
@@ -30682,8 +30670,7 @@ static bool tgi_factor_call(tgi_call *c, tgi_factor f, tg_tensor *y0, tg_tensor 
 
 static tgi_factor tgi_factor_of(int kind)
 {
-    tgi_factor f;
-    memset(&f, 0, sizeof f);
+    TGI_ZEROED(tgi_factor, f);
     f.kind = kind;
     return f;
 }
@@ -32290,8 +32277,7 @@ static bool tgi_check_run(bool (*run_check)(tgi_check *c, tg_tensor **list), con
                           tg_tensor *const *in, int n, void *user, const tg_gradcheck_options *options)
 {
     tgi_thread *S = tgi_self();
-    tgi_check c;
-    memset(&c, 0, sizeof c);
+    TGI_ZEROED(tgi_check, c);
     c.S = S;
     c.op = op;
     c.fn = fn;
@@ -32427,9 +32413,8 @@ static bool tgi_law_begin(tgi_composite *c, const char *op, const char *names, t
 static tg_tensor *tgi_draw_into(tgi_thread *S, tg_tensor *t, tgi_draw_kind kind, tg_tensor *a, tg_tensor *b, double lo,
                                 double hi)
 {
-    tgi_draws d;
     if ((a && !tgi_wait_ready(S, a, false)) || (b && !tgi_wait_ready(S, b, false))) return NULL;
-    memset(&d, 0, sizeof d);
+    TGI_ZEROED(tgi_draws, d);
     d.kind = kind, d.out = tgi_operand_of(t), d.n = tgi_numel(t), d.lo = lo, d.hi = hi;
     d.a = a ? (const double *)tgi_operand_of(a).data : NULL;
     d.b = b ? (const double *)tgi_operand_of(b).data : NULL;
@@ -34609,9 +34594,8 @@ static bool tgi_wolfe_zoom(tgi_wolfe *w)
 /* Sets the step size to the one that was found, and loss and gradient to those there. */
 static bool tgi_lbfgs_search(tgi_closure_run *r, double slope, double size, int most)
 {
-    tgi_wolfe w;
     bool done;
-    memset(&w, 0, sizeof w);
+    TGI_ZEROED(tgi_wolfe, w);
     w.run = r;
     w.size = size;
     w.most = most > 0 ? most : 0;
@@ -34714,12 +34698,11 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
     tgi_thread *S = tgi_self();
     const char *op = "step_closure";
     tgi_composite c;
-    tgi_closure_run r;
     if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM)) return NULL;
     if (!closure) return tgi_no_tensor(tgi_null_argument(S, op, "closure"));
     if (!tgi_check_hyperparameters(S, op, opt) || !tgi_composite_begin(&c, op)) return NULL;
     const bool nested = opt->runs;
-    memset(&r, 0, sizeof r);
+    TGI_ZEROED(tgi_closure_run, r);
     r.S = S;
     r.o = opt;
     r.closure = closure;
@@ -37457,9 +37440,8 @@ static bool tgi_read_shards(tgi_file *f, tg_dict *d, tgi_index *index)
 /* The tensors of the files that an index with this text names. */
 static bool tgi_read_index(tgi_file *f, char *text, uint64_t size, tg_dict *d)
 {
-    tgi_index index;
     tgi_scan s;
-    memset(&index, 0, sizeof index);
+    TGI_ZEROED(tgi_index, index);
     s.f = f;
     s.what = "index";
     s.zero = false;
@@ -37976,8 +37958,7 @@ static bool tgi_inflate_coded(tgi_inflate *z, bool own_codes)
 /* Whether `in` inflates to exactly `room` bytes. */
 static bool tgi_inflate_all(const void *in, size_t size, void *out, size_t room)
 {
-    tgi_inflate z;
-    memset(&z, 0, sizeof z);
+    TGI_ZEROED(tgi_inflate, z);
     z.in = (const unsigned char *)in;
     z.out = (unsigned char *)out;
     z.size = size;
@@ -38992,8 +38973,7 @@ static tgi_dl_export *tgi_dl_export_of(tgi_thread *S, const char *op, tg_tensor 
 
 struct DLManagedTensorVersioned *tg_to_dlpack(tg_tensor *t)
 {
-    tgi_dl_versioned managed;
-    memset(&managed, 0, sizeof managed);
+    TGI_ZEROED(tgi_dl_versioned, managed);
     tgi_dl_export *e = tgi_dl_export_of(tgi_self(), "to_dlpack", t, &managed.tensor);
     if (!e) return NULL;
     managed.major = 1;
@@ -39007,8 +38987,7 @@ struct DLManagedTensorVersioned *tg_to_dlpack(tg_tensor *t)
 struct DLManagedTensor *tg_to_dlpack_unversioned(tg_tensor *t)
 {
     tgi_thread *S = tgi_self();
-    tgi_dl_unversioned managed;
-    memset(&managed, 0, sizeof managed);
+    TGI_ZEROED(tgi_dl_unversioned, managed);
     if (!tgi_argument(S, "to_dlpack_unversioned", "t", t) || !tgi_writable(S, "to_dlpack_unversioned", t)) return NULL;
     tgi_dl_export *e = tgi_dl_export_of(S, "to_dlpack_unversioned", t, &managed.tensor);
     if (!e) return NULL;
@@ -41195,8 +41174,7 @@ typedef struct {
 
 static tgi_function_layer tgi_of_numbers(double a, double b)
 {
-    tgi_function_layer f;
-    memset(&f, 0, sizeof f);
+    TGI_ZEROED(tgi_function_layer, f);
     f.a = a, f.b = b;
     return f;
 }
@@ -41608,10 +41586,9 @@ static tg_module *tgi_fold_new(const char *op, const char *kind, tg_forward_fn f
 {
     static const char *const names[] = {"output_size", "kernel_size", "dilation", "padding", "stride"};
     const tg_shape *const given[] = {size, kernel, dilation, padding, stride};
-    tgi_function_layer f;
     tgi_text text[5];
     int64_t number[3];
-    memset(&f, 0, sizeof f);
+    TGI_ZEROED(tgi_function_layer, f);
     for (int i = size ? 0 : 1; i < 5; ++i) {
         if (!tgi_pool_numbers(tgi_self(), op, names[i], 2, given[i], NULL, number)) return NULL;
         text[i] = tgi_sizes_text(given[i]);
@@ -41727,8 +41704,7 @@ tg_module *tg_nn_dict(const char *const *names, tg_module *const *modules, int n
 
 static tgi_lstm_cell tgi_lstm_cell_of(const tg_tensor *act, const tg_tensor *next, const tg_tensor *c)
 {
-    tgi_lstm_cell cell;
-    memset(&cell, 0, sizeof cell);
+    TGI_ZEROED(tgi_lstm_cell, cell);
     cell.rows = c->dim[0];
     cell.n = c->dim[1];
     cell.index = c->storage->index;
@@ -44021,9 +43997,8 @@ static bool tgi_copy_state(tgi_state_copy *c)
 static bool tgi_load_tensors(tgi_thread *S, const char *op, const char *name, const tg_dict *own, const tg_dict *state,
                              tgi_load_report *report)
 {
-    tgi_state_copy c;
     bool ok = false;
-    memset(&c, 0, sizeof c);
+    TGI_ZEROED(tgi_state_copy, c);
     c.S = S;
     c.op = op;
     if (!tgi_list_tensors(S, op, own, &c.to)) return false;
@@ -44081,8 +44056,7 @@ static tg_status tgi_module_load_state(const char *op, tg_module *m, tg_dict *di
 
 tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict)
 {
-    tgi_load_report report;
-    memset(&report, 0, sizeof report);
+    TGI_ZEROED(tgi_load_report, report);
     report.strict = strict;
     const tg_status status = tgi_module_load_state("module_load_state", m, dict, &report);
     if (status == TG_OK && report.text[0]) tgi_warn(tgi_self(), report.text);
@@ -44092,8 +44066,7 @@ tg_status tg_module_load_state(tg_module *m, tg_dict *dict, bool strict)
 tg_status tg_module_load_state_ex(tg_module *m, tg_dict *dict, bool strict, tg_dict **missing, tg_dict **unexpected)
 {
     tgi_thread *S = tgi_self();
-    tgi_load_report report;
-    memset(&report, 0, sizeof report);
+    TGI_ZEROED(tgi_load_report, report);
     report.strict = strict;
     report.dicts = true;
     const tg_status status = tgi_module_load_state("module_load_state_ex", m, dict, &report);
@@ -44222,8 +44195,7 @@ static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg
                                          bool (*write)(tgi_file *f, const tg_dict *d, tgi_named_list *list))
 {
     tgi_named_list list;
-    tgi_file f;
-    memset(&f, 0, sizeof f);
+    TGI_ZEROED(tgi_file, f);
     f.S = S;
     f.op = op;
     f.path = tgi_memory_name;
@@ -45907,8 +45879,7 @@ static tg_status tgi_fprint(const char *op, FILE *file, tg_tensor *t)
     bool ok = true;
     if (!tgi_argument(S, op, "t", t) || !tgi_refresh_view(S, t)) return tgi_failed(S);
     if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
-    tgi_printer p;
-    memset(&p, 0, sizeof p);
+    TGI_ZEROED(tgi_printer, p);
     p.S = S;
     p.file = file;
     p.t = t;
@@ -50045,8 +50016,7 @@ static void tgi_norm_of_columns(const tgi_kernels *kernels, bool wide, bool rms,
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int64_t n = job->length;
-    tgi_norm_row row;
-    memset(&row, 0, sizeof row);
+    TGI_ZEROED(tgi_norm_row, row);
     row.n = n;
     row.rms = job->flag;
     row.eps = job->eps;
@@ -50708,8 +50678,7 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     for (int64_t i = 0; i < rows->size; ++i) index[i] = i;
     bool ok = true;
     for (int k = 0; k < 2 && ok; ++k) {
-        tgi_loop copy;
-        memset(&copy, 0, sizeof copy);
+        TGI_ZEROED(tgi_loop, copy);
         copy.ndim = rows->ndim + 1;
         memcpy(copy.dim, rows->dim, sizeof(int64_t) * (size_t)rows->ndim);
         copy.dim[rows->ndim] = rows->size;
@@ -52276,11 +52245,10 @@ static bool tgi_fourier_run(tgi_thread *S, tgi_fourier_job *job)
 
 static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
 {
-    tgi_fourier_plan plan;
     tgi_fourier_job job;
     char *half_roots = NULL;
     if (tgi_lacks_loops(f->dtype)) return tgi_plain_fft(S, f);
-    memset(&plan, 0, sizeof plan);
+    TGI_ZEROED(tgi_fourier_plan, plan);
     job.f = f;
     job.plan = &plan;
     job.halves = f->kind != TGI_FOURIER_COMPLEX && f->n % 2 == 0;
@@ -53526,8 +53494,7 @@ static void tgi_conv_spread(const tgi_conv_cpu *job, const float *sums, int64_t 
 /* The tile of a product with columns, whose sums c are c_row apart from row to row. */
 static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, const float *panel, int64_t c_row)
 {
-    tgi_gemm_tile t;
-    memset(&t, 0, sizeof t);
+    TGI_ZEROED(tgi_gemm_tile, t);
     t.a = image;
     t.b = panel;
     t.b_row = t.cols = job->nr;
@@ -53848,8 +53815,7 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
 static tgi_answer tgi_conv_cpu_image(tgi_thread *S, const tgi_convolution *conv)
 {
     const tgi_im2col *m = &conv->m;
-    tgi_conv_cpu job;
-    memset(&job, 0, sizeof job);
+    TGI_ZEROED(tgi_conv_cpu, job);
     job.conv = *conv;
     job.of = m;
     job.phases = m->stride[0] * m->stride[1] * m->stride[2];
@@ -54064,8 +54030,7 @@ static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv
     if (windows[0] * windows[1] * windows[2] < 16 || (image && maps < 4 * conv->groups)) return TGI_COMPOSE;
     if (halves) return conv->w.dtype == TG_BF16 && tgi_tiles_of(S) ? TGI_COMPOSE : TGI_IN_F32;
     if (image) return tgi_conv_cpu_image(S, conv);
-    tgi_conv_cpu job;
-    memset(&job, 0, sizeof job);
+    TGI_ZEROED(tgi_conv_cpu, job);
     job.conv = *conv;
     job.phases = 1;
     return tgi_conv_cpu_run(S, job);
@@ -54552,8 +54517,7 @@ static void tgi_flash_range(const void *job_, int thread, int64_t first, int64_t
     for (; first < end; ++first) {
         const int64_t batch = first / job->pieces, piece = first % job->pieces;
         const int64_t begin = blocks * piece / job->pieces, stop = blocks * (piece + 1) / job->pieces;
-        tgi_flash f;
-        memset(&f, 0, sizeof f);
+        TGI_ZEROED(tgi_flash, f);
         f.job = job, f.batch = batch, f.scratch = scratch;
         f.begin = begin * job->block, f.end = tgi_at_most(stop * job->block, queries);
         (job->a->g.data ? tgi_flash_backward : tgi_flash_forward)(&f);
@@ -54724,8 +54688,7 @@ static void tgi_flash_few_range(const void *job_, int thread, int64_t first, int
     const tgi_flash_job *job = (const tgi_flash_job *)job_;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     for (; first < end; ++first) {
-        tgi_flash f;
-        memset(&f, 0, sizeof f);
+        TGI_ZEROED(tgi_flash, f);
         f.job = job, f.batch = first;
         f.scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
         tgi_flash_few(&f);
@@ -54735,13 +54698,12 @@ static void tgi_flash_few_range(const void *job_, int thread, int64_t first, int
 static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
 {
     const char *op = "scaled_dot_product_attention";
-    tgi_flash_job job;
     int64_t heads = 1, numbers = 0;
     for (int d = 0; d < a->ndim; ++d) heads *= a->dim[d];
     if (tgi_lacks_loops(a->q.dtype)) return TGI_COMPOSE;
     const int64_t widest = a->width > a->value_width ? a->width : a->value_width;
     if ((double)widest > 1e12) return TGI_COMPOSE; /* more bytes than can be counted below */
-    memset(&job, 0, sizeof job);
+    TGI_ZEROED(tgi_flash_job, job);
     job.a = a;
     job.kernels = tgi_kernels_of(S);
     job.compute = tgi_compute_dtype(a->q.dtype);
@@ -54864,8 +54826,7 @@ enum { TGI_NORM_ROWS = 6 };
 static tgi_norm_row tgi_norm_begin(const tgi_norm_job *job, int thread, double *local, char *part[TGI_NORM_ROWS])
 {
     const tgi_row_norm *norm = job->norm;
-    tgi_norm_row row;
-    memset(&row, 0, sizeof row);
+    TGI_ZEROED(tgi_norm_row, row);
     row.n = norm->n;
     row.rms = norm->rms;
     row.eps = norm->eps;
@@ -55394,10 +55355,9 @@ static void tgi_distance_range(const void *job_, int thread, int64_t first, int6
 /* Where terms of a sum were lost, all is composed: that computes in f64, or scales. */
 static tgi_answer tgi_cpu_cdist(tgi_thread *S, const tgi_distances *d)
 {
-    tgi_distance_job job;
     size_t bytes;
     if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
-    memset(&job, 0, sizeof job);
+    TGI_ZEROED(tgi_distance_job, job);
     job.d = d;
     job.kernels = tgi_kernels_of(S);
     job.bands = (d->n + TGI_DISTANCE_BAND - 1) / TGI_DISTANCE_BAND;
@@ -55455,9 +55415,8 @@ static tgi_answer tgi_cpu_cdist_backward(tgi_thread *S, const tgi_distances *d)
 {
     const int64_t size = tgi_bytes_of(d->dtype), rows = d->batches * (d->n + d->m), lanes = 64 / size;
     const int64_t weights = d->p == 2 ? d->batches * d->n * d->m : 0;
-    tgi_distance_job job;
     if (tgi_lacks_loops(d->dtype) || (d->p != 1 && d->p != 2)) return TGI_COMPOSE;
-    memset(&job, 0, sizeof job);
+    TGI_ZEROED(tgi_distance_job, job);
     job.d = d;
     job.kernels = tgi_kernels_of(S);
     job.padded = tgi_round_up(d->k, lanes);
@@ -55551,8 +55510,7 @@ static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t
     const int64_t n = p->classes, bytes = n * tgi_bytes_of(job->format.compute);
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    tgi_class_row row;
-    memset(&row, 0, sizeof row);
+    TGI_ZEROED(tgi_class_row, row);
     row.n = n;
     row.smoothed = p->smoothing > 0;
     row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
