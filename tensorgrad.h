@@ -48369,6 +48369,16 @@ static bool tgi_scratch_alloc(tgi_thread *S, const char *op, tgi_scratch *scratc
     return scratch->each || tgi_no_memory(S, op, scratch->total);
 }
 
+/* tgi_parallel_for, where each thread has scratch memory of so many bytes; false after recording an error. */
+static bool tgi_scratch_for(tgi_thread *S, const char *op, tgi_scratch *scratch, size_t bytes, int parts, int64_t items,
+                            tgi_range_fn range, const void *job)
+{
+    if (!tgi_scratch_alloc(S, op, scratch, bytes, parts)) return false;
+    tgi_parallel_for(parts, items, range, job);
+    tgi_free(S, scratch->each, scratch->total);
+    return true;
+}
+
 /* tgi_exp_f32_portable, tgi_exp_f64_portable and others, of SIMD_MATH. */
 #define TGI_PORTABLE_KERNEL_OF(name) \
     static void name(int64_t n, const double *scalar, void *y, const void *in0, const void *in1, const void *in2);
@@ -49825,10 +49835,8 @@ static bool tgi_each_row_of(tgi_thread *S, const char *op, const tgi_rows *rows,
     }
     const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * numel, items);
     if (!tgi_mul_size(bytes, (size_t)rows->length, &scratch)) return tgi_no_memory(S, op, SIZE_MAX);
-    if (!tgi_scratch_alloc(S, op, &job.scratch, scratch, parts)) return false;
-    tgi_parallel_for(parts, items, job.column ? tgi_column_range : tgi_row_range, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return true;
+    return tgi_scratch_for(S, op, &job.scratch, scratch, parts, items, job.column ? tgi_column_range : tgi_row_range,
+                           &job);
 }
 
 static bool tgi_each_row(tgi_thread *S, const char *op, const tgi_rows *rows, tgi_row_fn row, tgi_column_fn column,
@@ -50852,10 +50860,7 @@ static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
     size_t bytes = 0;
     if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
         return tgi_no_memory(S, "linalg", SIZE_MAX);
-    if (!tgi_scratch_alloc(S, "linalg", &job.scratch, bytes, parts)) return false;
-    tgi_parallel_for(parts, factor->batches, tgi_factor_range, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return true;
+    return tgi_scratch_for(S, "linalg", &job.scratch, bytes, parts, factor->batches, tgi_factor_range, &job);
 }
 #endif
 
@@ -53157,10 +53162,7 @@ static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
     const int64_t items = job->batch.numel * ((job->outputs + job->block - 1) / job->block);
     const int64_t bytes = job->x_bytes + job->w_bytes + job->sum_bytes + job->rows * job->block * size;
     const int threads = tgi_parts_for(S, work, items);
-    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, (size_t)bytes, threads)) return false;
-    tgi_parallel_for(threads, items, tgi_few_range, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
-    return true;
+    return tgi_scratch_for(S, "matmul", &job->scratch, (size_t)bytes, threads, items, tgi_few_range, job);
 }
 
 #ifdef TG_USE_CBLAS
@@ -53216,10 +53218,8 @@ static bool tgi_gemm_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, dou
     (tiles ? tgi_tiles_plan : tgi_gemm_plan)(job, tgi_kernels_of(S), bias, threads);
     const int64_t items = job->batch.numel * job->m_blocks * job->n_blocks;
     const int parts = (int)tgi_at_most(items, threads);
-    if (!tgi_scratch_alloc(S, "matmul", &job->scratch, job->scratch.bytes, parts)) return false;
-    tgi_parallel_for(parts, items, tiles ? tgi_tiles_range : tgi_gemm_range, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
-    return true;
+    return tgi_scratch_for(S, "matmul", &job->scratch, job->scratch.bytes, parts, items,
+                           tiles ? tgi_tiles_range : tgi_gemm_range, job);
 }
 
 /* The job but for its plan; returns its multiplications. */
@@ -54006,10 +54006,9 @@ static tgi_answer tgi_slide_run(tgi_thread *S, const tgi_convolution *conv)
     const int parts = tgi_parts_for(S, work, items);
     const size_t bytes = (size_t)(2 * all + job.taps) * sizeof(int64_t) + (size_t)floats * sizeof(float);
     const size_t least = (size_t)TGI_STACK_SCRATCH + 1; /* so that none is on the stack */
-    if (!tgi_scratch_alloc(S, "conv", &job.scratch, bytes < least ? least : bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, items, tgi_slide_range, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return TGI_DONE;
+    const bool ok = tgi_scratch_for(S, "conv", &job.scratch, bytes < least ? least : bytes, parts, items,
+                                    tgi_slide_range, &job);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* bf16 and f16 are computed in f32, for which windows are read where they are: products of columns take up to three
@@ -54576,10 +54575,8 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     const int threads = tgi_threads_for(S, work * (double)heads);
     job.pieces = a->g.data || heads >= threads ? 1 : (threads + heads - 1) / heads;
     const int parts = (int)tgi_at_most(threads, heads * job.pieces);
-    if (!tgi_scratch_alloc(S, op, &job.scratch, bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, heads * job.pieces, tgi_flash_range, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return TGI_DONE;
+    const bool ok = tgi_scratch_for(S, op, &job.scratch, bytes, parts, heads * job.pieces, tgi_flash_range, &job);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 /* ---- a few queries, which are not worth the packing of all keys ----
@@ -54720,10 +54717,9 @@ static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
     for (int i = 0; i < TGI_FLASH_PARTS; numbers += tgi_round_up(need[i], TGI_LANES), ++i) job.part[i] = numbers;
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
     const int threads = (int)tgi_at_most(tgi_threads_for(S, work * (double)heads), heads);
-    if (!tgi_scratch_alloc(S, op, &job.scratch, (size_t)(numbers * job.size), threads)) return TGI_FAILED;
-    tgi_parallel_for(threads, heads, tgi_flash_few_range, &job);
-    tgi_free(S, job.scratch.each, job.scratch.total);
-    return TGI_DONE;
+    const size_t bytes = (size_t)(numbers * job.size);
+    const bool ok = tgi_scratch_for(S, op, &job.scratch, bytes, threads, heads, tgi_flash_few_range, &job);
+    return ok ? TGI_DONE : TGI_FAILED;
 }
 
 static tgi_answer tgi_cpu_attention(tgi_thread *S, const tgi_attention *a)
@@ -54974,10 +54970,7 @@ static tgi_answer tgi_norm_run(tgi_thread *S, tgi_norm_job *job, const tgi_row_n
     if (!tgi_mul_size((size_t)norm->n, (size_t)(job->together * TGI_NORM_ROWS * tgi_bytes_of(job->format.compute)),
                       &bytes))
         return tgi_no_memory(S, "layer_norm", SIZE_MAX), TGI_FAILED;
-    if (!tgi_scratch_alloc(S, "layer_norm", &job->scratch, bytes, parts)) return TGI_FAILED;
-    tgi_parallel_for(parts, n, part, job);
-    tgi_free(S, job->scratch.each, job->scratch.total);
-    return TGI_DONE;
+    return tgi_scratch_for(S, "layer_norm", &job->scratch, bytes, parts, n, part, job) ? TGI_DONE : TGI_FAILED;
 }
 
 static tgi_answer tgi_cpu_norm(tgi_thread *S, const tgi_row_norm *norm)
