@@ -4729,58 +4729,6 @@ TG_API tg_status tg_profile_print(FILE *file);
 #define TGI_NO_ROOMS
 #endif
 
-/* What tg_build_info says of it. */
-#if defined(TG_PLAIN)
-#define TGI_SAYS_KERNELS ", plain"
-#elif defined(TG_PORTABLE)
-#define TGI_SAYS_KERNELS ", portable"
-#else
-#define TGI_SAYS_KERNELS ""
-#endif
-#ifdef TG_NO_FILES
-#define TGI_SAYS_FILES ", without files"
-#else
-#define TGI_SAYS_FILES ""
-#endif
-#ifdef TG_NO_MODULES
-#define TGI_SAYS_MODULES ", without modules"
-#else
-#define TGI_SAYS_MODULES ""
-#endif
-#ifdef TG_NO_OPTIM
-#define TGI_SAYS_OPTIM ", without optimizers"
-#else
-#define TGI_SAYS_OPTIM ""
-#endif
-#ifdef TG_NO_LINALG
-#define TGI_SAYS_LINALG ", without linear algebra"
-#elif defined(TG_USE_LAPACK)
-#define TGI_SAYS_LINALG ", LAPACK"
-#else
-#define TGI_SAYS_LINALG ""
-#endif
-#ifdef TG_NO_TOOLS
-#define TGI_SAYS_TOOLS ", without tools"
-#else
-#define TGI_SAYS_TOOLS ""
-#endif
-
-#ifdef TG_NO_SPECIAL
-#define TGI_SAYS_SPECIAL ", without special functions"
-#else
-#define TGI_SAYS_SPECIAL ""
-#endif
-#ifdef TG_NO_DISTRIBUTIONS
-#define TGI_SAYS_DISTRIBUTIONS ", without distributions"
-#else
-#define TGI_SAYS_DISTRIBUTIONS ""
-#endif
-#ifdef TG_NO_FFT
-#define TGI_SAYS_FFT ", without fft"
-#else
-#define TGI_SAYS_FFT ""
-#endif
-
 /* A companion is an object that the library calls: it has no state, and only those rooms that both need. */
 #if defined(TGI_CUDA_COMPANION) || defined(TG_KERNELS_ONLY)
 #define TGI_COMPANION
@@ -5278,8 +5226,38 @@ const char *tg_build_info(void)
 #ifdef TG_USE_CBLAS
            ", CBLAS"
 #endif
-        TGI_SAYS_KERNELS TGI_SAYS_FILES TGI_SAYS_MODULES TGI_SAYS_OPTIM TGI_SAYS_TOOLS TGI_SAYS_LINALG
-            TGI_SAYS_SPECIAL TGI_SAYS_FFT TGI_SAYS_DISTRIBUTIONS;
+#if defined(TG_PLAIN)
+           ", plain"
+#elif defined(TG_PORTABLE)
+           ", portable"
+#endif
+#ifdef TG_NO_FILES
+           ", without files"
+#endif
+#ifdef TG_NO_MODULES
+           ", without modules"
+#endif
+#ifdef TG_NO_OPTIM
+           ", without optimizers"
+#endif
+#ifdef TG_NO_TOOLS
+           ", without tools"
+#endif
+#ifdef TG_NO_LINALG
+           ", without linear algebra"
+#elif defined(TG_USE_LAPACK)
+           ", LAPACK"
+#endif
+#ifdef TG_NO_SPECIAL
+           ", without special functions"
+#endif
+#ifdef TG_NO_FFT
+           ", without fft"
+#endif
+#ifdef TG_NO_DISTRIBUTIONS
+           ", without distributions"
+#endif
+        ;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
@@ -22540,25 +22518,18 @@ static bool tgi_rule_gather(tgi_step *step, tg_tensor *g)
                               tgi_scatter_to_zeros(shape, 0, step->params->dim, tgi_saved_tensor(step, 1), g));
 }
 
-tg_tensor *tg_scatter(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter, false, t, dim, index, src);
-}
-
-tg_tensor *tg_scatter_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter_add, false, t, dim, index, src);
-}
-
-tg_tensor *tg_scatter_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter, true, t, dim, index, src);
-}
-
-tg_tensor *tg_scatter_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_scatter_op(TGI_OP_scatter_add, true, t, dim, index, src);
-}
+/* tg_scatter and its like, of the same arguments, and their twins in place. */
+#define TGI_SCATTERS(name, function, what, what_in_place)                                                              \
+    tg_tensor *tg_##name(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)                                      \
+    {                                                                                                                  \
+        return function(what, false, t, dim, index, src);                                                              \
+    }                                                                                                                  \
+    tg_tensor *tg_##name##_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)                                   \
+    {                                                                                                                  \
+        return function(what_in_place, true, t, dim, index, src);                                                      \
+    }
+TGI_SCATTERS(scatter, tgi_scatter_op, TGI_OP_scatter, TGI_OP_scatter)
+TGI_SCATTERS(scatter_add, tgi_scatter_op, TGI_OP_scatter_add, TGI_OP_scatter_add)
 
 /* part, like index, with 0 for the writes along dim to elements of `whole` that a later one replaced: each writes its
    number, and is the last if that is what the element has. */
@@ -22732,15 +22703,7 @@ static tg_tensor *tgi_index_add(const char *op, bool in_place, tg_tensor *t, int
     return y;
 }
 
-tg_tensor *tg_index_add(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_index_add("index_add", false, t, dim, index, src);
-}
-
-tg_tensor *tg_index_add_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_index_add("index_add_", true, t, dim, index, src);
-}
+TGI_SCATTERS(index_add, tgi_index_add, "index_add", "index_add_")
 
 static bool tgi_check_bincount(tgi_thread *S, const tg_tensor *ids, const tg_tensor *weights, int64_t minlength)
 {
@@ -23170,15 +23133,7 @@ static tg_tensor *tgi_index_copy(const char *op, bool in_place, tg_tensor *t, in
     return tgi_composite_end(&c, whole->ndim == 0 ? tg_reshape(y, TG_SCALAR) : y);
 }
 
-tg_tensor *tg_index_copy(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_index_copy("index_copy", false, t, dim, index, src);
-}
-
-tg_tensor *tg_index_copy_(tg_tensor *t, int dim, tg_tensor *index, tg_tensor *src)
-{
-    return tgi_index_copy("index_copy_", true, t, dim, index, src);
-}
+TGI_SCATTERS(index_copy, tgi_index_copy, "index_copy", "index_copy_")
 
 /* ---- reductions at indices: sum and mean are composites; the others are a custom function with a kernel ---- */
 
@@ -28235,31 +28190,17 @@ static tg_tensor *tgi_dropout_of(const char *op, tg_tensor *x, double p, bool tr
     return tgi_composite_end(&c, y);
 }
 
-tg_tensor *tg_dropout1d(tg_tensor *x, double p, bool training)
-{
-    return tgi_dropout_of("dropout1d", x, p, training, 1, false);
-}
-
-tg_tensor *tg_dropout2d(tg_tensor *x, double p, bool training)
-{
-    return tgi_dropout_of("dropout2d", x, p, training, 2, false);
-}
-
-tg_tensor *tg_dropout3d(tg_tensor *x, double p, bool training)
-{
-    return tgi_dropout_of("dropout3d", x, p, training, 3, false);
-}
-
-tg_tensor *tg_alpha_dropout(tg_tensor *x, double p, bool training)
-{
-    return tgi_dropout_of("alpha_dropout", x, p, training, 0, true);
-}
-
-/* A number of dims that x cannot have: the channel is dim 1 always. */
-tg_tensor *tg_feature_alpha_dropout(tg_tensor *x, double p, bool training)
-{
-    return tgi_dropout_of("feature_alpha_dropout", x, p, training, TG_MAX_DIMS, true);
-}
+/* feature_alpha_dropout: a number of dims that x cannot have, since the channel is dim 1 always. */
+#define TGI_DROPOUT(name, spatial, alpha)                                                                              \
+    tg_tensor *tg_##name(tg_tensor *x, double p, bool training)                                                        \
+    {                                                                                                                  \
+        return tgi_dropout_of(#name, x, p, training, spatial, alpha);                                                  \
+    }
+TGI_DROPOUT(dropout1d, 1, false)
+TGI_DROPOUT(dropout2d, 2, false)
+TGI_DROPOUT(dropout3d, 3, false)
+TGI_DROPOUT(alpha_dropout, 0, true)
+TGI_DROPOUT(feature_alpha_dropout, TG_MAX_DIMS, true)
 
 /* Uniform numbers of x's shape, the same ones for each dtype; those for halves are floats. */
 static tg_tensor *tgi_uniform_for(tg_tensor *x)
@@ -42276,43 +42217,29 @@ tg_module *tg_nn_rnn_ex(int64_t input, int64_t hidden, int layers, const char *n
     return tgi_rnn_layer(op, kind, input, hidden, layers, bias, batch_first, dropout, bidirectional);
 }
 
-tg_module *tg_nn_lstm(int64_t input, int64_t hidden, int layers)
-{
-    return tgi_rnn_layer("nn_lstm", TGI_LSTM, input, hidden, layers, true, false, 0, false);
-}
-
-tg_module *tg_nn_lstm_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first, double dropout,
-                         bool bidirectional)
-{
-    return tgi_rnn_layer("nn_lstm_ex", TGI_LSTM, input, hidden, layers, bias, batch_first, dropout, bidirectional);
-}
-
-tg_module *tg_nn_gru(int64_t input, int64_t hidden, int layers)
-{
-    return tgi_rnn_layer("nn_gru", TGI_GRU, input, hidden, layers, true, false, 0, false);
-}
-
-tg_module *tg_nn_gru_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first, double dropout,
-                        bool bidirectional)
-{
-    return tgi_rnn_layer("nn_gru_ex", TGI_GRU, input, hidden, layers, bias, batch_first, dropout, bidirectional);
-}
+#define TGI_RNN_LAYERS(name, kind)                                                                                     \
+    tg_module *tg_nn_##name(int64_t input, int64_t hidden, int layers)                                                 \
+    {                                                                                                                  \
+        return tgi_rnn_layer("nn_" #name, kind, input, hidden, layers, true, false, 0, false);                         \
+    }                                                                                                                  \
+    tg_module *tg_nn_##name##_ex(int64_t input, int64_t hidden, int layers, bool bias, bool batch_first,               \
+                                 double dropout, bool bidirectional)                                                   \
+    {                                                                                                                  \
+        return tgi_rnn_layer("nn_" #name "_ex", kind, input, hidden, layers, bias, batch_first, dropout,               \
+                             bidirectional);                                                                           \
+    }                                                                                                                  \
+    tg_module *tg_nn_##name##_cell(int64_t input, int64_t hidden, bool bias)                                           \
+    {                                                                                                                  \
+        return tgi_rnn_cell("nn_" #name "_cell", kind, input, hidden, bias);                                           \
+    }
+TGI_RNN_LAYERS(lstm, TGI_LSTM)
+TGI_RNN_LAYERS(gru, TGI_GRU)
 
 tg_module *tg_nn_rnn_cell(int64_t input, int64_t hidden, bool bias, const char *nonlinearity)
 {
     const char *op = "nn_rnn_cell";
     tgi_rnn_kind kind;
     return tgi_rnn_nonlinearity(op, nonlinearity, &kind) ? tgi_rnn_cell(op, kind, input, hidden, bias) : NULL;
-}
-
-tg_module *tg_nn_lstm_cell(int64_t input, int64_t hidden, bool bias)
-{
-    return tgi_rnn_cell("nn_lstm_cell", TGI_LSTM, input, hidden, bias);
-}
-
-tg_module *tg_nn_gru_cell(int64_t input, int64_t hidden, bool bias)
-{
-    return tgi_rnn_cell("nn_gru_cell", TGI_GRU, input, hidden, bias);
 }
 
 /* ---- attention with several heads ---- */
