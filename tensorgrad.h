@@ -49635,9 +49635,9 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
    Types: tgi_row_job is what the threads of a call share, tgi_row_fn the kernel of one row; tgi_sort_pair a key and its
    index.
    Way: tgi_cpu_NAME -> tgi_each_row, which iterates over the other dims and calls the kernel for each row:
-           tgi_load_row or tgi_row_f32    the row as doubles, or as floats where there is a kernel for those
-           the kernel                     kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
-           tgi_store_row or tgi_row_done  the result, converted to its dtype
+           tgi_row_of      the row in the dtype that is computed in, where it is or as a copy
+           the kernel      kernels->NAME is TGI_V(NAME) in SIMD_ROWS, TGI_T(NAME) in SIMD_TYPED
+           tgi_row_done    the result, which stands where tgi_row_result said, converted to its dtype
        sort: tgi_load_keys makes keys whose order as unsigned numbers is that of the elements; they are sorted by rank
        or by bytes (tgi_sort_by_bytes), and tgi_select_row keeps a heap where few of many are asked for.
    (1) A row is computed by one thread.
@@ -49782,28 +49782,22 @@ static void tgi_store_row(const tgi_row_job *job, int k, char *const *at, const 
     tgi_store_elements(TG_F64, y, job->iter.dtype[k], at[k], job->step[k], job->length);
 }
 
-/* Row k in f32: where it is, if its elements are f32 side by side, else loaded into x. */
-static const float *tgi_row_f32(const tgi_row_job *job, int k, char *const *at, float *x)
+/* Where a row is computed, in the dtype of the computation: in the output, unless that is streamed, is no row of this
+   dtype side by side or is also read. */
+static void *tgi_row_result(const tgi_row_job *job, char *const *at, int reads, void *y)
 {
-    if (job->iter.dtype[k] == TG_F32 && job->step[k] == (int64_t)sizeof(float)) return (const float *)(void *)at[k];
-    tgi_load_elements(TG_F32, x, job->iter.dtype[k], at[k], job->step[k], job->length);
-    return x;
-}
-
-/* Where a row of f32 is computed: in the output, unless that is streamed, is no row of f32 side by side or is also
-   read. */
-static float *tgi_row_result(const tgi_row_job *job, char *const *at, int reads, float *y)
-{
-    bool there = !job->stream && job->iter.dtype[0] == TG_F32 && job->step[0] == (int64_t)sizeof(float);
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[0]);
+    bool there = !job->stream && job->iter.dtype[0] == compute && job->step[0] == tgi_bytes_of(compute);
     for (int k = 1; k <= reads; ++k) there = there && at[k] != at[0];
-    return there ? (float *)(void *)at[0] : y;
+    return there ? at[0] : y;
 }
 
-static void tgi_row_done(const tgi_row_job *job, char *const *at, const float *y)
+static void tgi_row_done(const tgi_row_job *job, char *const *at, const void *y)
 {
-    if ((const void *)y == (const void *)at[0]) return;
-    if (job->stream) job->stream(at[0], y, job->length * (int64_t)sizeof *y);
-    else tgi_store_elements(TG_F32, y, job->iter.dtype[0], at[0], job->step[0], job->length);
+    const tg_dtype dtype = job->iter.dtype[0];
+    if (y == at[0]) return;
+    if (job->stream) job->stream(at[0], y, job->length * tgi_bytes_of(dtype));
+    else tgi_store_elements(tgi_compute_dtype(dtype), y, dtype, at[0], job->step[0], job->length);
 }
 
 static double tgi_row_sum(const tgi_row_job *job, const double *x)
@@ -49826,16 +49820,12 @@ static const void *tgi_row_of(const tgi_row_job *job, int k, char *const *at, vo
 /* softmax of a row of x [rows, n]. */
 static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[0]);
     const int64_t n = job->length;
-    if (job->iter.dtype[1] != TG_F64) {
-        float *const x = (float *)(void *)scratch, *const y = tgi_row_result(job, at, 1, x);
-        job->kernels->softmax[0](y, tgi_row_of(job, 1, at, x + n), n, job->flag);
-        tgi_row_done(job, at, y);
-    } else {
-        double *const y = (double *)(void *)scratch;
-        job->kernels->softmax[1](y, tgi_row_of(job, 1, at, y + n), n, job->flag);
-        tgi_store_row(job, 0, at, y);
-    }
+    void *const y = tgi_row_result(job, at, 1, scratch);
+    const void *const x = tgi_row_of(job, 1, at, scratch + n * tgi_bytes_of(compute));
+    job->kernels->softmax[tgi_compute_index(compute)](y, x, n, job->flag);
+    tgi_row_done(job, at, y);
 }
 
 static void tgi_softmax_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
@@ -49849,18 +49839,13 @@ static void tgi_softmax_column(const tgi_row_job *job, char *const *at, int64_t 
 /* dx, g, y [rows, n] */
 static void tgi_softmax_backward_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int64_t n = job->length;
-    if (job->iter.dtype[0] != TG_F64) {
-        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
-        job->kernels->softmax_backward[0](dx, tgi_row_of(job, 1, at, x + n), tgi_row_of(job, 2, at, x + 2 * n), n,
-                                          job->flag);
-        tgi_row_done(job, at, dx);
-    } else {
-        double *const dx = (double *)(void *)scratch;
-        job->kernels->softmax_backward[1](dx, tgi_row_of(job, 1, at, dx + n), tgi_row_of(job, 2, at, dx + 2 * n), n,
-                                          job->flag);
-        tgi_store_row(job, 0, at, dx);
-    }
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[0]);
+    const int64_t n = job->length, bytes = n * tgi_bytes_of(compute);
+    void *const dx = tgi_row_result(job, at, 2, scratch);
+    const void *const g = tgi_row_of(job, 1, at, scratch + bytes);
+    const void *const y = tgi_row_of(job, 2, at, scratch + 2 * bytes);
+    job->kernels->softmax_backward[tgi_compute_index(compute)](dx, g, y, n, job->flag);
+    tgi_row_done(job, at, dx);
 }
 
 static void tgi_softmax_backward_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
@@ -49950,25 +49935,15 @@ static void tgi_norm_of_columns(const tgi_kernels *kernels, bool wide, bool rms,
 /* y, x [rows, n]; rstd [rows] is kept for backward. */
 static void tgi_layer_norm_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
-    const int64_t n = job->length;
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[0]);
     TGI_ZEROED(tgi_norm_row, row);
-    row.n = n;
+    row.n = job->length;
     row.rms = job->flag;
     row.eps = job->eps;
-    if (job->iter.dtype[2] != TG_F64) {
-        float *const y = tgi_row_result(job, at, 2, (float *)(void *)scratch);
-        row.y = y;
-        row.x = tgi_row_f32(job, 2, at, (float *)(void *)scratch + n);
-        tgi_norm_of_row(job->kernels, &row, false);
-        tgi_row_done(job, at, y);
-    } else {
-        double *const y = (double *)(void *)scratch, *const x = y + n;
-        tgi_load_row(job, 2, at, x);
-        row.y = y;
-        row.x = x;
-        tgi_norm_of_row(job->kernels, &row, true);
-        tgi_store_row(job, 0, at, y);
-    }
+    row.y = tgi_row_result(job, at, 2, scratch);
+    row.x = tgi_row_of(job, 2, at, scratch + row.n * tgi_bytes_of(compute));
+    tgi_norm_of_row(job->kernels, &row, compute == TG_F64);
+    tgi_row_done(job, at, row.y);
     tgi_store_elements(TG_F64, &row.rstd, job->iter.dtype[1], at[1], 0, 1);
 }
 
@@ -49990,11 +49965,10 @@ static void tgi_layer_norm_backward_row(const tgi_row_job *job, char *const *at,
     const int64_t n = job->length;
     double *g = (double *)(void *)scratch, *y = g + n, *gy = y + n, rstd = 0;
     if (job->iter.dtype[0] != TG_F64) {
-        float *const x = (float *)(void *)scratch, *const dx = tgi_row_result(job, at, 2, x);
-        float single;
+        float *const x = (float *)(void *)scratch, *const dx = (float *)tgi_row_result(job, at, 2, x), single;
+        const void *const g32 = tgi_row_of(job, 1, at, x + n), *const y32 = tgi_row_of(job, 2, at, x + 2 * n);
         tgi_load_elements(TG_F32, &single, job->iter.dtype[3], at[3], 0, 1);
-        job->kernels->layer_norm_backward(dx, tgi_row_f32(job, 1, at, x + n), tgi_row_f32(job, 2, at, x + 2 * n), n,
-                                          job->flag, single);
+        job->kernels->layer_norm_backward(dx, (const float *)g32, (const float *)y32, n, job->flag, single);
         tgi_row_done(job, at, dx);
         return;
     }
