@@ -38179,38 +38179,35 @@ typedef struct {
     int size;
 } tgi_zip_record;
 
-static void tgi_zip_add(tgi_zip_record *r, int bytes, uint64_t number)
+/* sizes: of each number its bytes, a digit. */
+static void tgi_zip_add(tgi_zip_record *r, const char *sizes, const uint64_t *number)
 {
-    tgi_put_little(r->bytes + r->size, bytes, number);
-    r->size += bytes;
+    for (; *sizes; r->size += *sizes++ - '0') tgi_put_little(r->bytes + r->size, *sizes - '0', *number++);
 }
 
-/* What the header and the directory have in common: from the version to the sizes.  All files are of 1980-01-01. */
-static void tgi_zip_describe(tgi_zip_record *r, const tgi_named *item)
+/* What the header and the directory have in common.  The directory says, too, what made it: UNIX | VERSION.  All files
+   are of 1980-01-01. */
+static void tgi_zip_describe(tgi_zip_record *r, const tgi_named *item, bool directory)
 {
-    bool ascii = true;
-    for (const char *p = item->name; *p; ++p) ascii = ascii && (unsigned char)*p < 0x80;
-    tgi_zip_add(r, 2, 45);
-    tgi_zip_add(r, 2, ascii ? 0 : 0x800); /* the name is UTF-8 */
-    tgi_zip_add(r, 4, 0);                 /* stored; the time */
-    tgi_zip_add(r, 2, 1 << 5 | 1);
-    tgi_zip_add(r, 4, item->crc);
-    tgi_zip_add(r, 4, TGI_ZIP_FULL);
-    tgi_zip_add(r, 4, TGI_ZIP_FULL);
-    tgi_zip_add(r, 2, strlen(item->name) + 4);
+    enum { VERSION = 45, UNIX = 3 << 8, DATE = 1 << 5 | 1, UTF_8 = 0x800 };
+    unsigned flags = 0;
+    for (const char *p = item->name; *p && !flags; ++p) flags = (unsigned char)*p < 0x80 ? 0 : UTF_8;
+    const uint64_t number[] = {directory ? (uint64_t)TGI_ZIP_ENTRY : (uint64_t)TGI_ZIP_HEADER, UNIX | VERSION,
+                               VERSION, flags, 0 /* stored; the time */, DATE, item->crc, TGI_ZIP_FULL, TGI_ZIP_FULL,
+                               strlen(item->name) + 4, directory ? 28u : 20u};
+    r->size = 0;
+    tgi_zip_add(r, "4", number);
+    tgi_zip_add(r, directory ? "2224244422" : "224244422", number + (directory ? 1 : 2));
 }
 
 /* The header of an entry, without its name: first with CRC-32 and size 0, then again with the real ones. */
 static tgi_zip_record tgi_zip_header_of(const tgi_named *item, tgi_zip_record *sizes)
 {
+    const uint64_t zip64[] = {1 | 16 << 16, item->size, item->size}; /* 16 bytes */
     tgi_zip_record r;
-    r.size = sizes->size = 0;
-    tgi_zip_add(&r, 4, TGI_ZIP_HEADER);
-    tgi_zip_describe(&r, item);
-    tgi_zip_add(&r, 2, 20);
-    tgi_zip_add(sizes, 4, 1 | 16 << 16); /* ZIP64: 16 bytes */
-    tgi_zip_add(sizes, 8, item->size);
-    tgi_zip_add(sizes, 8, item->size);
+    tgi_zip_describe(&r, item, false);
+    sizes->size = 0;
+    tgi_zip_add(sizes, "488", zip64);
     return r;
 }
 
@@ -38239,19 +38236,13 @@ static bool tgi_write_zip_entry(tgi_file *f, tgi_named *item)
 
 static bool tgi_write_zip_directory_entry(tgi_file *f, const tgi_named *item)
 {
+    const uint64_t more[] = {0 /* no comment; disk 0; no text */, 0600u << 16 /* the mode */, TGI_ZIP_FULL};
+    const uint64_t zip64[] = {1 | 24 << 16, item->size, item->size, item->begin}; /* 24 bytes */
     tgi_zip_record r, further;
-    r.size = further.size = 0;
-    tgi_zip_add(&r, 4, TGI_ZIP_ENTRY);
-    tgi_zip_add(&r, 2, 3 << 8 | 45); /* made by Unix */
-    tgi_zip_describe(&r, item);
-    tgi_zip_add(&r, 2, 28);
-    tgi_zip_add(&r, 6, 0);           /* no comment; disk 0; no text */
-    tgi_zip_add(&r, 4, 0600u << 16); /* the mode of the file */
-    tgi_zip_add(&r, 4, TGI_ZIP_FULL);
-    tgi_zip_add(&further, 4, 1 | 24 << 16); /* ZIP64: 24 bytes */
-    tgi_zip_add(&further, 8, item->size);
-    tgi_zip_add(&further, 8, item->size);
-    tgi_zip_add(&further, 8, item->begin);
+    tgi_zip_describe(&r, item, true);
+    tgi_zip_add(&r, "644", more);
+    further.size = 0;
+    tgi_zip_add(&further, "4888", zip64);
     return tgi_zip_write(f, &r) && tgi_write_text(f, item->name) && tgi_write_text(f, ".npy") &&
            tgi_zip_write(f, &further);
 }
@@ -38268,26 +38259,15 @@ static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
         if (!tgi_write_zip_directory_entry(f, &list->item[i])) return false;
     }
     const uint64_t end = f->at;
+    const uint64_t directory[] = {TGI_ZIP_END64, TGI_ZIP_END64_SIZE - 12, 45 << 16 | 45, 0 /* disk 0, here and below */,
+                                  list->count, list->count, end - begin, begin};
+    const uint64_t locator[] = {TGI_ZIP_LOCATOR, 0, end, 1};
+    const uint64_t last[] = {TGI_ZIP_END, 0, TGI_ZIP_FULL /* two counts of entries */, TGI_ZIP_FULL, TGI_ZIP_FULL, 0};
     tgi_zip_record r;
     r.size = 0;
-    tgi_zip_add(&r, 4, TGI_ZIP_END64);
-    tgi_zip_add(&r, 8, TGI_ZIP_END64_SIZE - 12);
-    tgi_zip_add(&r, 4, 45 << 16 | 45);
-    tgi_zip_add(&r, 8, 0); /* disk 0, here and below */
-    tgi_zip_add(&r, 8, list->count);
-    tgi_zip_add(&r, 8, list->count);
-    tgi_zip_add(&r, 8, end - begin);
-    tgi_zip_add(&r, 8, begin);
-    tgi_zip_add(&r, 4, TGI_ZIP_LOCATOR);
-    tgi_zip_add(&r, 4, 0);
-    tgi_zip_add(&r, 8, end);
-    tgi_zip_add(&r, 4, 1);
-    tgi_zip_add(&r, 4, TGI_ZIP_END);
-    tgi_zip_add(&r, 4, 0);
-    tgi_zip_add(&r, 4, TGI_ZIP_FULL); /* two counts of entries */
-    tgi_zip_add(&r, 4, TGI_ZIP_FULL);
-    tgi_zip_add(&r, 4, TGI_ZIP_FULL);
-    tgi_zip_add(&r, 2, 0);
+    tgi_zip_add(&r, "48488888", directory);
+    tgi_zip_add(&r, "4484", locator);
+    tgi_zip_add(&r, "444442", last);
     return tgi_zip_write(f, &r);
 }
 
@@ -46827,27 +46807,23 @@ static void tgi_page_cell(FILE *file, const char *tag, const char *kind, int64_t
 /* The rows as a table: for a screen reader it is the drawing. */
 static void tgi_page_table(tgi_drawing *d)
 {
-    static const char *const title[] = {"id", "op", "name", "shape", "data", "grad", "saved", "in", "at"};
-    const int titles = (int)(sizeof title / sizeof title[0]) - !d->tape.placed;
+    static const struct { const char *title, *kind; int cell; } column[] = {
+        {"id", "", 0}, {"op", "", TGI_CELL_OP}, {"name", "", TGI_CELL_NAME}, {"shape", "", TGI_CELL_SHAPE},
+        {"data", "", TGI_CELL_DATA}, {"grad", "c", TGI_CELL_GRAD}, {"saved", "s", TGI_CELL_SAVED},
+        {"in", "", TGI_CELL_IN}, {"at", "", TGI_CELL_AT}};
+    const int titles = (int)(sizeof column / sizeof column[0]) - !d->tape.placed;
     FILE *const file = d->file;
     fputs("<h2>Rows</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Rows of the tape\">\n"
           "<table><thead><tr>",
           file);
-    for (int k = 0; k < titles; ++k) fprintf(file, "<th scope=\"col\">%s</th>", title[k]);
+    for (int k = 0; k < titles; ++k) fprintf(file, "<th scope=\"col\">%s</th>", column[k].title);
     fputs("</tr></thead><tbody>\n", file);
     for (int k = 0; k < d->boxes; ++k) {
         const int64_t id = d->box[k].id;
         tgi_text cell[TGI_CELLS];
         tgi_tape_cells(&d->tape, id, cell);
         fprintf(file, "<tr id=\"r%lld\"><th scope=\"row\">%lld</th>", (long long)id, (long long)id);
-        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_OP].text);
-        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_NAME].text);
-        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_SHAPE].text);
-        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_DATA].text);
-        tgi_page_cell(file, "td", "c", id, cell[TGI_CELL_GRAD].text);
-        tgi_page_cell(file, "td", "s", id, cell[TGI_CELL_SAVED].text);
-        tgi_page_cell(file, "td", "", id, cell[TGI_CELL_IN].text);
-        if (d->tape.placed) tgi_page_cell(file, "td", "", id, cell[TGI_CELL_AT].text);
+        for (int i = 1; i < titles; ++i) tgi_page_cell(file, "td", column[i].kind, id, cell[column[i].cell].text);
         fputs("</tr>\n", file);
     }
     fputs("</tbody></table></div>\n", file);
@@ -56343,8 +56319,8 @@ TGI_LOOPS_END
 
    Promise: the functions in the expressions of the op table, for floats and for doubles, and the kernels of its rows.
    Types: tgi_real is the type of the elements, float or double.  TGI_T(name) is the name with the type and the
-   instruction set at its end: tgi_sin_of_f32_avx2.  TGI_COEFFICIENTS(SIN) are those of the type, and TGI_BY_TYPE(1, 2)
-   is 1 for floats and 2 for doubles.
+   instruction set at its end, as in _f32_avx2.  TGI_COEFFICIENTS(SIN) are those of the type, and TGI_BY_TYPE(1, 2) is 1
+   for floats and 2 for doubles.
    Way: the file includes itself once more, with TGI_SECOND_TYPE, and only the text from here to "the end of the loops
    for one type" (SIMD_TYPED) is compiled, for doubles; then it is for floats, where it stands.  So each function and
    loop is written once, as C that a debugger steps through.  Where the file cannot include itself, KERNELS has loops in
