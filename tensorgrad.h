@@ -4734,6 +4734,57 @@ TG_API tg_status tg_profile_print(FILE *file);
 #define TGI_COMPANION
 #endif
 
+#ifndef TGI_COMPANION
+/* See tg_build_info. */
+static const char tgi_build_text[] = "tensorgrad " TG_VERSION_STRING
+#if defined(__clang__)
+    ", clang " __clang_version__
+#elif defined(__GNUC__)
+    ", gcc " __VERSION__
+#endif
+#ifdef __cplusplus
+    ", C++"
+#endif
+#ifdef _OPENMP
+    ", OpenMP"
+#endif
+#ifdef TG_USE_CBLAS
+    ", CBLAS"
+#endif
+#if defined(TG_PLAIN)
+    ", plain"
+#elif defined(TG_PORTABLE)
+    ", portable"
+#endif
+#ifdef TG_NO_FILES
+    ", without files"
+#endif
+#ifdef TG_NO_MODULES
+    ", without modules"
+#endif
+#ifdef TG_NO_OPTIM
+    ", without optimizers"
+#endif
+#ifdef TG_NO_TOOLS
+    ", without tools"
+#endif
+#ifdef TG_NO_LINALG
+    ", without linear algebra"
+#elif defined(TG_USE_LAPACK)
+    ", LAPACK"
+#endif
+#ifdef TG_NO_SPECIAL
+    ", without special functions"
+#endif
+#ifdef TG_NO_FFT
+    ", without fft"
+#endif
+#ifdef TG_NO_DISTRIBUTIONS
+    ", without distributions"
+#endif
+    ;
+#endif
+
 #ifndef TG_ALLOW_FAST_MATH
 #if defined(__FAST_MATH__) || (__FINITE_MATH_ONLY__ + 0)
 #error "tensorgrad needs NaN and infinity: no -ffast-math, -Ofast, -ffinite-math-only (or define TG_ALLOW_FAST_MATH)"
@@ -5211,53 +5262,7 @@ const char *tg_version(void) { return TG_VERSION_STRING; }
 
 const char *tg_build_info(void)
 {
-    return "tensorgrad " TG_VERSION_STRING
-#if defined(__clang__)
-           ", clang " __clang_version__
-#elif defined(__GNUC__)
-           ", gcc " __VERSION__
-#endif
-#ifdef __cplusplus
-           ", C++"
-#endif
-#ifdef _OPENMP
-           ", OpenMP"
-#endif
-#ifdef TG_USE_CBLAS
-           ", CBLAS"
-#endif
-#if defined(TG_PLAIN)
-           ", plain"
-#elif defined(TG_PORTABLE)
-           ", portable"
-#endif
-#ifdef TG_NO_FILES
-           ", without files"
-#endif
-#ifdef TG_NO_MODULES
-           ", without modules"
-#endif
-#ifdef TG_NO_OPTIM
-           ", without optimizers"
-#endif
-#ifdef TG_NO_TOOLS
-           ", without tools"
-#endif
-#ifdef TG_NO_LINALG
-           ", without linear algebra"
-#elif defined(TG_USE_LAPACK)
-           ", LAPACK"
-#endif
-#ifdef TG_NO_SPECIAL
-           ", without special functions"
-#endif
-#ifdef TG_NO_FFT
-           ", without fft"
-#endif
-#ifdef TG_NO_DISTRIBUTIONS
-           ", without distributions"
-#endif
-        ;
+    return tgi_build_text;
 }
 
 /* ---- text: numbers are written in the same way in every locale, with a point ---- */
