@@ -4667,6 +4667,16 @@ TG_API tg_status tg_profile_print(FILE *file);
         @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
 
+   Five words have one meaning each in private names and comments; a type that ends in one of them is named here:
+       step     one turn of what goes by turns: of backward (tgi_step), an optimizer (tgi_optim_step), a recurrence; in
+                loops, how far it is from one element or row to the next
+       part     a piece of a whole: of a loop, for one thread (tgi_part, tgi_sample_part), of a batch of images, of a
+                step that is captured (tgi_capture_part), of a checkpoint
+       place    where something lies: in memory, an image (tgi_sample_place), a table or a source, or on which device
+                (tgi_module_places); a write in place goes to where its input lies
+       map      what an elementwise op does with each element; the maps of a convolution are its channels
+       record   to note what happens: a call on the tape, an error of the thread (tgi_error_record)
+
    Act III is below the other two, which reach it as they reach a GPU, through its row of the backend table (see the end
    of PLAIN); it calls nothing of theirs but what stands up to there, and TG_PLAIN leaves it out.  Other calls of a
    later room are declared where they are made: a thread whose callback was left by a jump begins anew in OBJECT; the
@@ -25833,7 +25843,7 @@ static bool tgi_conv_products_by_image(const tgi_conv_job *job, int64_t first)
 }
 
 /* What m.images images from `first` on contribute to the result. */
-static bool tgi_conv_part(tgi_conv_job *job, int64_t first)
+static bool tgi_conv_some_images(tgi_conv_job *job, int64_t first)
 {
     tgi_thread *S = job->c->S;
     const tgi_backend *backend = job->c->backend;
@@ -25905,7 +25915,7 @@ static bool tgi_conv_by_parts(tgi_conv_job *job, tg_tensor *y)
     bool ok = tgi_conv_begin(job);
     for (int64_t first = 0; ok && first < images; first += job->m.images) {
         job->m.images = tgi_at_most(job->m.images, images - first);
-        ok = tgi_conv_part(job, first);
+        ok = tgi_conv_some_images(job, first);
     }
     if (ok && job->sum) ok = tgi_copy_elements(job->c->S, y, job->sum);
     tgi_conv_end(job);
@@ -37546,7 +37556,7 @@ tg_status tg_safetensors_save_ex(const char *path, tg_dict *dict, const char *dt
    Promise: NumPy's files: .npy, one tensor, and .npz, a ZIP archive of them, read stored or deflated and written
    stored.
    Types: tgi_npy is a header; tgi_inflate is a stream that is inflated; tgi_zip_directory says where an archive lists
-   its entries; tgi_zip_record is a record that is written.
+   its entries; tgi_zip_numbers are numbers that are written.
    Way:
        npy     tgi_read_npy: tgi_read_npy_header, tgi_read_tensor, Fortran order as strides; tgi_write_npy
        npz     tgi_read_npz: tgi_zip_find, tgi_zip_entry for each, sorted by place, then tgi_zip_read, which checks the
@@ -38178,21 +38188,21 @@ tg_dict *tg_npz_list_from(const void *data, size_t bytes)
     return tgi_parse_dict("npz_list_from", data, bytes, true, tgi_read_npz);
 }
 
-/* A record that is written: numbers, one after the other. */
+/* Numbers that are written, one after the other. */
 typedef struct {
     unsigned char bytes[TGI_ZIP_END64_SIZE + TGI_ZIP_LOCATOR_SIZE + TGI_ZIP_END_SIZE];
     int size;
-} tgi_zip_record;
+} tgi_zip_numbers;
 
 /* sizes: of each number its bytes, a digit. */
-static void tgi_zip_add(tgi_zip_record *r, const char *sizes, const uint64_t *number)
+static void tgi_zip_add(tgi_zip_numbers *r, const char *sizes, const uint64_t *number)
 {
     for (; *sizes; r->size += *sizes++ - '0') tgi_put_little(r->bytes + r->size, *sizes - '0', *number++);
 }
 
 /* What the header and the directory have in common.  The directory says, too, what made it: UNIX | VERSION.  All files
    are of 1980-01-01. */
-static void tgi_zip_describe(tgi_zip_record *r, const tgi_named *item, bool directory)
+static void tgi_zip_describe(tgi_zip_numbers *r, const tgi_named *item, bool directory)
 {
     enum { VERSION = 45, UNIX = 3 << 8, DATE = 1 << 5 | 1, UTF_8 = 0x800 };
     unsigned flags = 0;
@@ -38206,21 +38216,21 @@ static void tgi_zip_describe(tgi_zip_record *r, const tgi_named *item, bool dire
 }
 
 /* The header of an entry, without its name: first with CRC-32 and size 0, then again with the real ones. */
-static tgi_zip_record tgi_zip_header_of(const tgi_named *item, tgi_zip_record *sizes)
+static tgi_zip_numbers tgi_zip_header_of(const tgi_named *item, tgi_zip_numbers *sizes)
 {
     const uint64_t zip64[] = {1 | 16 << 16, item->size, item->size}; /* 16 bytes */
-    tgi_zip_record r;
+    tgi_zip_numbers r;
     tgi_zip_describe(&r, item, false);
     sizes->size = 0;
     tgi_zip_add(sizes, "488", zip64);
     return r;
 }
 
-static bool tgi_zip_write(tgi_file *f, const tgi_zip_record *r) { return tgi_write(f, r->bytes, (size_t)r->size); }
+static bool tgi_zip_write(tgi_file *f, const tgi_zip_numbers *r) { return tgi_write(f, r->bytes, (size_t)r->size); }
 
 static bool tgi_write_zip_entry(tgi_file *f, tgi_named *item)
 {
-    tgi_zip_record sizes, r = tgi_zip_header_of(item, &sizes);
+    tgi_zip_numbers sizes, r = tgi_zip_header_of(item, &sizes);
     if (strlen(item->name) > 65535 - 4) return tgi_file_fail(f, TG_ERR_ARGUMENT, "a name is longer than 65531 bytes");
     if (!tgi_is_utf8(item->name))
         return tgi_file_fail(f, TG_ERR_ARGUMENT, "'%s' is not UTF-8", tgi_shown(item->name).text);
@@ -38243,7 +38253,7 @@ static bool tgi_write_zip_directory_entry(tgi_file *f, const tgi_named *item)
 {
     const uint64_t more[] = {0 /* no comment; disk 0; no text */, 0600u << 16 /* the mode */, TGI_ZIP_FULL};
     const uint64_t zip64[] = {1 | 24 << 16, item->size, item->size, item->begin}; /* 24 bytes */
-    tgi_zip_record r, further;
+    tgi_zip_numbers r, further;
     tgi_zip_describe(&r, item, true);
     tgi_zip_add(&r, "644", more);
     further.size = 0;
@@ -38268,7 +38278,7 @@ static bool tgi_write_npz(tgi_file *f, const tg_dict *d, tgi_named_list *list)
                                   list->count, list->count, end - begin, begin};
     const uint64_t locator[] = {TGI_ZIP_LOCATOR, 0, end, 1};
     const uint64_t last[] = {TGI_ZIP_END, 0, TGI_ZIP_FULL /* two counts of entries */, TGI_ZIP_FULL, TGI_ZIP_FULL, 0};
-    tgi_zip_record r;
+    tgi_zip_numbers r;
     r.size = 0;
     tgi_zip_add(&r, "48488888", directory);
     tgi_zip_add(&r, "4484", locator);
@@ -54036,15 +54046,15 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
    Promise: tgi_cpu_attention and tgi_cpu_attention_backward, attention in memory that grows with the sequence, and not
    with its square.
    Types: tgi_flash_job is what the threads of a call share, tgi_flash one head and the scratch memory of its thread,
-   tgi_flash_product a product of two of its parts.
-   Way: tgi_flash_run -> tgi_flash_plan (sizes of blocks and parts), then tgi_parallel_for of tgi_flash_range; a head:
+   tgi_flash_product a product of two of its arrays.
+   Way: tgi_flash_run -> tgi_flash_plan (sizes of blocks and arrays), then tgi_parallel_for of tgi_flash_range; a head:
        tgi_flash_pack       k and v into panels, as the kernel of matrix products reads them
        tgi_flash_forward    block by block: tgi_flash_scores, kernels->attention_weights, tgi_flash_weighted_sum
        tgi_flash_backward   block by block: the weights again, then tgi_flash_gradient for dk and dv
    Forward of fewer than TGI_FLASH_LEAST queries is tgi_flash_run_few, which packs nothing.
    (1) A block of queries is computed by one thread, in an order that does not depend on the number of threads.
    (2) A row whose keys are all hidden by the mask gives 0.
-   To add an operand: a member of tgi_attention (ENTRIES), its part in TGI_FLASH_.. and its load in tgi_flash_open.
+   To add an operand: a member of tgi_attention (ENTRIES), its array in TGI_FLASH_.. and its load in tgi_flash_open.
 
    The scores of all queries with all keys are never in memory together, after Dao et al., "FlashAttention" (2022).  A
    head, which is an index of the batch dims, is computed in blocks of queries, one after the other.  The scores of a
@@ -54059,7 +54069,7 @@ static bool tgi_cpu_col2im(tgi_thread *S, const tgi_im2col *m)
 
 TGI_CALLERS_BEGIN
 
-/* The parts of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
+/* The arrays of a thread's scratch memory.  By rows: those of a block, then dk and dv of a head.  In panels, as the
    kernel of matrix products reads its operand b: k^T and v^T in panels of keys, k and v in panels of columns. */
 enum {
     TGI_FLASH_Q,
@@ -54074,7 +54084,7 @@ enum {
     TGI_FLASH_VT,
     TGI_FLASH_K,
     TGI_FLASH_V,
-    TGI_FLASH_PARTS
+    TGI_FLASH_ARRAYS
 };
 
 typedef struct {
@@ -54086,7 +54096,7 @@ typedef struct {
     int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
     int64_t pieces;             /* in which a head's blocks are computed */
     int64_t width, value_width; /* of a row in scratch memory: whole tiles */
-    int64_t part[TGI_FLASH_PARTS]; /* where each begins, in numbers */
+    int64_t start[TGI_FLASH_ARRAYS]; /* where each begins, in numbers */
     tgi_scratch scratch;
 } tgi_flash_job;
 
@@ -54095,24 +54105,24 @@ typedef struct {
 typedef struct {
     char *at;
     int64_t row, panel;
-} tgi_flash_place;
+} tgi_flash_array;
 
 /* One head: its index, the queries [begin, end) of a piece, and the scratch memory of the thread that computes it.
-   place: of the parts; in scratch memory, or the matrices of the caller, where these have whole tiles. */
+   array: in scratch memory, or the matrices of the caller, where these have whole tiles. */
 typedef struct {
     const tgi_flash_job *job;
     int64_t batch, begin, end;
     char *scratch;
-    tgi_flash_place place[TGI_FLASH_PARTS];
+    tgi_flash_array array[TGI_FLASH_ARRAYS];
 } tgi_flash;
 
-/* Begins a part in scratch memory, in rows that are `row` numbers apart. */
-static char *tgi_flash_scratch(tgi_flash *f, int part, int64_t row, int64_t panel)
+/* Begins an array in scratch memory, in rows that are `row` numbers apart. */
+static char *tgi_flash_scratch(tgi_flash *f, int array, int64_t row, int64_t panel)
 {
-    f->place[part].at = f->scratch + f->job->part[part] * f->job->size;
-    f->place[part].row = row;
-    f->place[part].panel = panel;
-    return f->place[part].at;
+    f->array[array].at = f->scratch + f->job->start[array] * f->job->size;
+    f->array[array].row = row;
+    f->array[array].panel = panel;
+    return f->array[array].at;
 }
 
 /* The matrix of this head. */
@@ -54126,21 +54136,21 @@ static tgi_matrix tgi_flash_matrix(const tgi_flash *f, const tgi_operand *x)
     return head;
 }
 
-/* Whether a part can be x itself, rows of n numbers from number `first` on; then it is. */
-static bool tgi_flash_lies(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t n)
+/* Whether an array can be x itself, rows of n numbers from number `first` on; then it is. */
+static bool tgi_flash_lies(tgi_flash *f, int array, tgi_matrix x, int64_t first, int64_t n)
 {
     if (x.dtype != f->job->compute || x.col != 1 || n % f->job->nr != 0) return false;
-    f->place[part].at = (char *)(uintptr_t)x.data + first * x.row * f->job->size;
-    f->place[part].row = x.row;
-    f->place[part].panel = f->job->nr;
+    f->array[array].at = (char *)(uintptr_t)x.data + first * x.row * f->job->size;
+    f->array[array].row = x.row;
+    f->array[array].panel = f->job->nr;
     return true;
 }
 
 /* Packs x [lanes, n] into panels [lanes / nr][n, nr]. */
-static void tgi_flash_pack(tgi_flash *f, int part, tgi_matrix x, int64_t lanes, int64_t n)
+static void tgi_flash_pack(tgi_flash *f, int array, tgi_matrix x, int64_t lanes, int64_t n)
 {
     const tgi_flash_job *job = f->job;
-    char *panel = tgi_flash_scratch(f, part, job->nr, job->nr * n);
+    char *panel = tgi_flash_scratch(f, array, job->nr, job->nr * n);
     for (int64_t lane = 0; lane < lanes; lane += job->nr, panel += job->nr * n * job->size) {
         tgi_gemm_pack(job->compute, panel, (int)job->nr, x, false, lane, lanes - lane, 0, n);
     }
@@ -54167,18 +54177,18 @@ static void tgi_flash_hide(const tgi_flash_job *job, char *x, int64_t n)
 }
 TGI_LOOPS_END
 
-/* The rows of a part, n numbers each, times scale. */
-static void tgi_flash_scale(const tgi_flash *f, int part, int64_t m, int64_t n)
+/* The rows of an array, n numbers each, times scale. */
+static void tgi_flash_scale(const tgi_flash *f, int array, int64_t m, int64_t n)
 {
-    const tgi_flash_place *x = &f->place[part];
+    const tgi_flash_array *x = &f->array[array];
     for (int64_t i = 0; i < m; ++i) tgi_flash_scale_row(f->job, x->at + i * x->row * f->job->size, n);
 }
 
 /* Loads rows [first, first + m) of x, n numbers each, into scratch memory, with zeros up to `width`. */
-static void tgi_flash_load(tgi_flash *f, int part, tgi_matrix x, int64_t first, int64_t m, int64_t n, int64_t width)
+static void tgi_flash_load(tgi_flash *f, int array, tgi_matrix x, int64_t first, int64_t m, int64_t n, int64_t width)
 {
     const int64_t size = tgi_bytes_of(x.dtype);
-    char *row = tgi_flash_scratch(f, part, width, f->job->nr);
+    char *row = tgi_flash_scratch(f, array, width, f->job->nr);
     if (n < width) memset(row, 0, (size_t)(m * width * f->job->size));
     for (int64_t i = 0; i < m; ++i, row += width * f->job->size) {
         const char *from = x.data + (first + i) * x.row * size;
@@ -54188,28 +54198,28 @@ static void tgi_flash_load(tgi_flash *f, int part, tgi_matrix x, int64_t first, 
 }
 
 /* Where rows [first, ..) of a result, n numbers each, are computed. */
-static void tgi_flash_open(tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t n, int64_t width)
+static void tgi_flash_open(tgi_flash *f, int array, const tgi_operand *operand, int64_t first, int64_t n, int64_t width)
 {
-    if (operand->data && tgi_flash_lies(f, part, tgi_flash_matrix(f, operand), first, n)) return;
-    tgi_flash_scratch(f, part, width, f->job->nr);
+    if (operand->data && tgi_flash_lies(f, array, tgi_flash_matrix(f, operand), first, n)) return;
+    tgi_flash_scratch(f, array, width, f->job->nr);
 }
 
 /* m rows of zeros. */
-static void tgi_flash_clear(const tgi_flash *f, int part, int64_t m, int64_t width)
+static void tgi_flash_clear(const tgi_flash *f, int array, int64_t m, int64_t width)
 {
-    const tgi_flash_place *y = &f->place[part];
+    const tgi_flash_array *y = &f->array[array];
     for (int64_t i = 0; i < m; ++i)
         memset(y->at + i * y->row * f->job->size, 0, (size_t)(width * f->job->size));
 }
 
 /* Stores rows [first, first + m) of a result, if they are in scratch memory. */
-static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *operand, int64_t first, int64_t m,
+static void tgi_flash_store(const tgi_flash *f, int array, const tgi_operand *operand, int64_t first, int64_t m,
                             int64_t n)
 {
     const tgi_matrix x = tgi_flash_matrix(f, operand);
     const int64_t size = tgi_bytes_of(x.dtype);
-    const char *row = f->place[part].at;
-    for (int64_t i = 0; i < m; ++i, row += f->place[part].row * f->job->size) {
+    const char *row = f->array[array].at;
+    for (int64_t i = 0; i < m; ++i, row += f->array[array].row * f->job->size) {
         char *const to = (char *)(uintptr_t)x.data + (first + i) * x.row * size;
         if (to == row) return;
         if (x.dtype == f->job->compute) tgi_copy_run(to, x.col * size, row, size, n, size);
@@ -54217,7 +54227,7 @@ static void tgi_flash_store(const tgi_flash *f, int part, const tgi_operand *ope
     }
 }
 
-/* c [m, n] = a [m, k] times b [k, n], or added to c; these are parts, a read as it is or transposed.  Where is_causal
+/* c [m, n] = a [m, k] times b [k, n], or added to c; these are arrays, a read as it is or transposed.  Where is_causal
    makes a matrix of queries and keys a triangle, the tiles of zeros are left out: those of c [queries, keys], of a
    [queries, keys], or of a [keys, queries]; `first` is the block's first query. */
 typedef enum { TGI_NO_TRIANGLE, TGI_C_QUERIES_KEYS, TGI_A_QUERIES_KEYS, TGI_A_KEYS_QUERIES } tgi_flash_triangle;
@@ -54231,7 +54241,7 @@ typedef struct {
 static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
 {
     const tgi_flash_job *job = f->job;
-    const tgi_flash_place a = f->place[p->a], b = f->place[p->b], c = f->place[p->c];
+    const tgi_flash_array a = f->array[p->a], b = f->array[p->b], c = f->array[p->c];
     const int64_t size = job->size;
     const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
     const int mr = tgi_gemm_rows(job->kernels, job->type == 0, p->m);
@@ -54293,7 +54303,7 @@ static int64_t tgi_flash_seen(const tgi_attention *a, int64_t i)
 static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
 {
     const tgi_flash_job *job = f->job;
-    char *row = f->place[TGI_FLASH_MASK].at;
+    char *row = f->array[TGI_FLASH_MASK].at;
     if (!job->a->mask.data) return NULL;
     const tgi_matrix mask = tgi_flash_matrix(f, &job->a->mask);
     const int64_t size = tgi_bytes_of(mask.dtype), keys = job->a->keys;
@@ -54302,7 +54312,7 @@ static const void *tgi_flash_mask(const tgi_flash *f, int64_t i)
     return row;
 }
 
-/* Begins the parts whose rows have a number for each key: the scores, their gradients, a row of the mask. */
+/* Begins the arrays whose rows have a number for each key: the scores, their gradients, a row of the mask. */
 static void tgi_flash_begin(tgi_flash *f)
 {
     const tgi_flash_job *job = f->job;
@@ -54335,7 +54345,7 @@ static void tgi_flash_forward(tgi_flash *f)
         tgi_flash_scores(f, TGI_FLASH_SCORES, TGI_FLASH_Q, TGI_FLASH_KT, a->width, first, m, n);
         for (int64_t i = 0; i < m; ++i) {
             const double log_sum = job->kernels->attention_weights[job->type](
-                f->place[TGI_FLASH_SCORES].at + i * job->row * job->size, tgi_flash_mask(f, first + i),
+                f->array[TGI_FLASH_SCORES].at + i * job->row * job->size, tgi_flash_mask(f, first + i),
                 tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES));
             tgi_store_elements(TG_F64, &log_sum, job->compute, log_sums + (first + i) * lse.row * job->size, 0, 1);
         }
@@ -54372,7 +54382,7 @@ static void tgi_flash_backward(tgi_flash *f)
             double log_sum;
             tgi_load_elements(TG_F64, &log_sum, lse.dtype, lse.data + (first + i) * lse.row * job->size, 0, 1);
             job->kernels->attention_gradient[job->type](
-                f->place[TGI_FLASH_SCORES].at + row, f->place[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i),
+                f->array[TGI_FLASH_SCORES].at + row, f->array[TGI_FLASH_DP].at + row, tgi_flash_mask(f, first + i),
                 tgi_flash_seen(a, first + i), tgi_round_up(n, TGI_LANES), log_sum);
         }
         if (a->dv.data)
@@ -54419,7 +54429,7 @@ static size_t tgi_flash_plan(tgi_flash_job *job)
     job->block = tgi_round_up(TGI_FLASH_BLOCK, mr);
     while (job->block > 2 * mr && job->block * job->row * job->size > TGI_FLASH_CACHE) job->block -= mr;
     const int64_t widest = job->width > job->value_width ? job->width : job->value_width;
-    int64_t n[TGI_FLASH_PARTS] = {0}, total = 0;
+    int64_t n[TGI_FLASH_ARRAYS] = {0}, total = 0;
     n[TGI_FLASH_Q] = job->block * job->width;
     n[TGI_FLASH_G] = back ? job->block * job->value_width : 0;
     n[TGI_FLASH_Y] = job->block * widest;
@@ -54432,7 +54442,7 @@ static size_t tgi_flash_plan(tgi_flash_job *job)
     n[TGI_FLASH_VT] = back ? panel_keys * a->value_width : 0;
     n[TGI_FLASH_K] = back ? a->keys * job->width : 0;
     n[TGI_FLASH_V] = back ? 0 : a->keys * job->value_width;
-    for (int k = 0; k < TGI_FLASH_PARTS; total += n[k], ++k) job->part[k] = total;
+    for (int k = 0; k < TGI_FLASH_ARRAYS; total += n[k], ++k) job->start[k] = total;
     return (size_t)total * (size_t)job->size;
 }
 
@@ -54470,14 +54480,14 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
 enum { TGI_FLASH_LEAST = 8, TGI_FEW_KEYS = 64 }; /* fewer queries than these; keys of a block: whole TGI_LANES */
 
 /* Rows [first, first + n) of x, keys or values: where they are, or, if these are of another dtype than the computed
-   one, or not by rows, in the part TGI_FLASH_K.  next: as many rows that are needed then, which are fetched. */
+   one, or not by rows, in the array TGI_FLASH_K.  next: as many rows that are needed then, which are fetched. */
 static tgi_matrix tgi_flash_few_rows(const tgi_flash *f, tgi_matrix x, int64_t first, int64_t n, int64_t width,
                                      tgi_matrix next)
 {
     const tgi_flash_job *job = f->job;
     const int64_t size = tgi_bytes_of(x.dtype);
     const bool lies = x.dtype == job->compute && x.col == 1;
-    char *to = f->scratch + job->part[TGI_FLASH_K] * job->size;
+    char *to = f->scratch + job->start[TGI_FLASH_K] * job->size;
     const tgi_matrix rows = {job->compute, to, width, 1};
     x.data += first * x.row * size;
     for (int64_t i = 0; i < n; ++i, to += width * job->size) {
@@ -54497,8 +54507,8 @@ static int64_t tgi_flash_few_weights(const tgi_flash *f, int64_t i, tgi_matrix k
 {
     const tgi_flash_job *job = f->job;
     const tgi_attention *a = job->a;
-    const char *q = f->scratch + (job->part[TGI_FLASH_Q] + i * a->width) * job->size;
-    char *scores = f->scratch + (job->part[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size, *mask = NULL;
+    const char *q = f->scratch + (job->start[TGI_FLASH_Q] + i * a->width) * job->size;
+    char *scores = f->scratch + (job->start[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size, *mask = NULL;
     n = tgi_at_most(n, tgi_flash_seen(a, i) - first);
     if (n <= 0) return 0;
     for (int64_t j = 0; j < n; ++j) {
@@ -54509,7 +54519,7 @@ static int64_t tgi_flash_few_weights(const tgi_flash *f, int64_t i, tgi_matrix k
     if (a->mask.data) {
         const tgi_matrix m = tgi_flash_matrix(f, &a->mask);
         const int64_t size = tgi_bytes_of(m.dtype);
-        mask = f->scratch + job->part[TGI_FLASH_MASK] * job->size;
+        mask = f->scratch + job->start[TGI_FLASH_MASK] * job->size;
         tgi_load_elements(job->compute, mask, m.dtype, m.data + (i * m.row + first * m.col) * size, m.col * size, n);
         if (m.dtype == TG_BOOL) tgi_flash_hide(job, mask, n);
     }
@@ -54543,7 +54553,7 @@ static void tgi_flash_few(tgi_flash *f)
         next.data += (first + n) * k.row * key_size;
         rows = tgi_flash_few_rows(f, v, first, n, a->value_width, next);
         for (int64_t i = 0; i < a->queries; ++i) {
-            const char *weights = f->scratch + (job->part[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size;
+            const char *weights = f->scratch + (job->start[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size;
             double old = 0, added = 1, sum = log_sum[i];
             if (seen[i] == 0 || (sum == HUGE_VAL && before[i] != HUGE_VAL)) continue; /* infinity: of no key */
             if (before[i] != HUGE_VAL) {
@@ -54551,7 +54561,7 @@ static void tgi_flash_few(tgi_flash *f)
                 sum = largest + log(exp(before[i] - largest) + exp(sum - largest));
                 old = exp(before[i] - sum), added = exp(log_sum[i] - sum);
             }
-            char *const y = f->place[TGI_FLASH_Y].at + i * a->value_width * job->size;
+            char *const y = f->array[TGI_FLASH_Y].at + i * a->value_width * job->size;
             job->kernels->weighted_rows[job->type](y, old, weights, added, rows.data, rows.row, seen[i],
                                                    a->value_width);
             before[i] = sum;
@@ -54590,13 +54600,13 @@ static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
     job.size = tgi_bytes_of(job.compute);
     job.nr = 1;
     const bool lie = a->q.dtype == job.compute && a->k.stride[a->ndim + 1] == 1 && a->v.stride[a->ndim + 1] == 1;
-    int64_t need[TGI_FLASH_PARTS] = {0};
+    int64_t need[TGI_FLASH_ARRAYS] = {0};
     need[TGI_FLASH_Q] = a->queries * a->width;
     need[TGI_FLASH_Y] = a->queries * a->value_width;
     need[TGI_FLASH_SCORES] = a->queries * TGI_FEW_KEYS;
     need[TGI_FLASH_MASK] = TGI_FEW_KEYS;
     need[TGI_FLASH_K] = lie ? 0 : TGI_FEW_KEYS * widest;
-    for (int i = 0; i < TGI_FLASH_PARTS; numbers += tgi_round_up(need[i], TGI_LANES), ++i) job.part[i] = numbers;
+    for (int i = 0; i < TGI_FLASH_ARRAYS; numbers += tgi_round_up(need[i], TGI_LANES), ++i) job.start[i] = numbers;
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
     const int threads = (int)tgi_at_most(tgi_threads_for(S, work * (double)heads), heads);
     const size_t bytes = (size_t)(numbers * job.size);

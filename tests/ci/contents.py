@@ -7,7 +7,7 @@ or only above the latter if the contents mark it with *; there is no bar of anot
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
 LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
 comment begins with words that only the text before it explains (LEANS); no macro of more than MACRO_LINES lines has a loop,
-which a debugger could not step through; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in
+which a debugger could not step through; a type that ends in one of the five words of the list at the head of the rooms is named there; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in
 preprocessor lines and in the public functions with it in their name.  The tags of the companion are the
 header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
 order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  The line to which its
@@ -33,6 +33,7 @@ AWAY = 12
 NUMBERS = "/* ---- the numbers that were chosen ----"
 NO_WORDS = ("combine", "formula", "places", "number", "kernel", "many", "type", "P", "A", "R")  # explained where they are
 LEANS = r"^ *\/\* (?:The same|Both|It|Its|Their|All of it)\b.*"
+WORD_TYPES = r"\} (tgi_\w*(?:step|part|place|map|record)s?);"
 ABOUT_CUDA = ("the handshake with a companion", "the kinds of devices, each with its name: no other code says it")
 FORM = {"Promise:": r"\n   Promise: ", "Types:": r"\n   Types: ", "Way": r"\n   Way\b", "(1)": r"\(\d+\) ",
         "To add": r"\n   To add\b"}
@@ -100,6 +101,9 @@ def faults(header):
         lines = m[0].count("\n") + 1
         if lines > MACRO_LINES and re.search(r"\b(?:for|while) *\(", m[0]) and m[1] not in LONG_MACROS:
             found.append("%s is a macro of %d lines with a loop, more than %d" % (m[1], lines, MACRO_LINES))
+    words = set(re.findall(r"\btgi_\w+", implementation[:implementation.index("*/")]))
+    found += ["the list of words does not name the type " + name for name in re.findall(WORD_TYPES, implementation)
+              if name not in words]
     found += ["generic code says cuda: " + line for line in cuda_in_generic_code(implementation)]
     found += ["a comment leans on its neighbour: " + line for line in re.findall(LEANS, header, re.M)]
     return found
@@ -118,6 +122,7 @@ def damaged(header):
     yield "a kind of device in generic code", header.replace("if (!t->storage->backend->host) {",
                                                               "if (t->storage->backend->type == TG_DEV_CUDA) {", 1)
     yield "a name of a device in generic code", header.replace('"cannot pin a tensor on %s:', '"cannot pin a cuda tensor %s:')
+    yield "a word with another meaning", header.replace("} tgi_flash_array;", "} tgi_flash_place;")
     yield "a long macro with a loop", re.sub(
         r"^TGI_ALWAYS_INLINE void tgi_search_places\(.*?^}", lambda m: "#define TGI_SEARCH(name) " + m[0].replace("\n", " \\\n"),
         header, count=1, flags=re.M | re.S)
