@@ -23441,28 +23441,19 @@ static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_scatter_to_zeros(in, TGI_SCATTER_ONCE, dim, index, g));
 }
 
-static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
-static bool tgi_rule_min_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
-
-tg_tensor *tg_max_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
-{
-    return tgi_extreme_dim("max_dim", TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, true, indices);
-}
-
-tg_tensor *tg_min_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
-{
-    return tgi_extreme_dim("min_dim", TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, true, indices);
-}
-
-tg_tensor *tg_argmax(tg_tensor *t, int dim, bool keepdim)
-{
-    return tgi_extreme_dim("argmax", TGI_OP_max_dim, TGI_AMAX, t, dim, keepdim, false, NULL);
-}
-
-tg_tensor *tg_argmin(tg_tensor *t, int dim, bool keepdim)
-{
-    return tgi_extreme_dim("argmin", TGI_OP_min_dim, TGI_AMIN, t, dim, keepdim, false, NULL);
-}
+/* tg_max_dim and tg_argmax, tg_min_dim and tg_argmin. */
+#define TGI_EXTREME_DIM(name, kind)                                                                                    \
+    static bool tgi_rule_##name##_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }                \
+    tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)                               \
+    {                                                                                                                  \
+        return tgi_extreme_dim(#name "_dim", TGI_OP_##name##_dim, kind, t, dim, keepdim, true, indices);               \
+    }                                                                                                                  \
+    tg_tensor *tg_arg##name(tg_tensor *t, int dim, bool keepdim)                                                       \
+    {                                                                                                                  \
+        return tgi_extreme_dim("arg" #name, TGI_OP_##name##_dim, kind, t, dim, keepdim, false, NULL);                  \
+    }
+TGI_EXTREME_DIM(max, TGI_AMAX)
+TGI_EXTREME_DIM(min, TGI_AMIN)
 
 static bool tgi_cumsum_kernel(tgi_call *c, tg_tensor *y)
 {
