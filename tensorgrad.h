@@ -6184,35 +6184,24 @@ static TGI_UNUSED tg_dtype tgi_compute_dtype(tg_dtype dtype)
 #define TGI_MUL_ADD_F32(a, b, c) ((a) * (b) + (c))
 #endif
 
+#define TGI_BITS(type, word)                               \
+    TGI_ALWAYS_INLINE type tgi_##type##_of_bits(word bits) \
+    {                                                      \
+        type x;                                            \
+        memcpy(&x, &bits, sizeof x);                       \
+        return x;                                          \
+    }                                                      \
+    TGI_ALWAYS_INLINE word tgi_bits_of_##type(type x)      \
+    {                                                      \
+        word bits;                                         \
+        memcpy(&bits, &x, sizeof bits);                    \
+        return bits;                                       \
+    }
+TGI_BITS(float, uint32_t)
+TGI_BITS(double, uint64_t)
+
 /* f16 and bf16 as bits.  To f32 is exact.  From f32 rounds to the nearest, ties to even: adding half of the last place
    kept, less one bit where that is even, carries into the exponent (and on to infinity) as it should. */
-TGI_ALWAYS_INLINE float tgi_float_of_bits(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-TGI_ALWAYS_INLINE uint32_t tgi_bits_of_float(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-TGI_ALWAYS_INLINE double tgi_double_of_bits(uint64_t bits)
-{
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-TGI_ALWAYS_INLINE uint64_t tgi_bits_of_double(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
 
 /* The conversions of bf16 and f16 have no branches, so that loops over neighbouring elements become vectors. */
 
@@ -20918,18 +20907,14 @@ static int tgi_even_split(const char *op, tg_tensor *t, int64_t sections, int di
            0;
 }
 
-int tg_hsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max)
-{
-    return tgi_even_split("hsplit", t, sections, 1, 1, out, max);
-}
-int tg_vsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max)
-{
-    return tgi_even_split("vsplit", t, sections, 0, 2, out, max);
-}
-int tg_dsplit(tg_tensor *t, int64_t sections, tg_tensor **out, int max)
-{
-    return tgi_even_split("dsplit", t, sections, 2, 3, out, max);
-}
+#define TGI_EVEN_SPLIT(name, dim, least)                                                                               \
+    int tg_##name(tg_tensor *t, int64_t sections, tg_tensor **out, int max)                                            \
+    {                                                                                                                  \
+        return tgi_even_split(#name, t, sections, dim, least, out, max);                                               \
+    }
+TGI_EVEN_SPLIT(hsplit, 1, 1)
+TGI_EVEN_SPLIT(vsplit, 0, 2)
+TGI_EVEN_SPLIT(dsplit, 2, 3)
 
 int tg_chunk(tg_tensor *t, int64_t chunks, int dim, tg_tensor **out, int max)
 {
