@@ -120,6 +120,12 @@ FUNCTION(cublasStatus_t, cublasLtMatmulDescSetAttribute, cublasLtMatmulDesc_t, c
          const void *, size_t)
 FUNCTION(cublasStatus_t, cublasLtMatmulDescGetAttribute, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, void *,
          size_t, size_t *)
+FUNCTION(size_t, cublasLtGetVersion, void)
+FUNCTION(cublasStatus_t, cublasLtMatrixLayoutSetAttribute, cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t,
+         const void *, size_t)
+FUNCTION(cublasStatus_t, cublasLtMatmulAlgoCheck, cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+         cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *,
+         cublasLtMatmulHeuristicResult_t *)
 FUNCTION(cublasStatus_t, cublasLtMatrixLayoutGetAttribute, cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, void *,
          size_t, size_t *)
 FUNCTION(cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute, const cublasLtMatmulAlgo_t *,
@@ -266,6 +272,8 @@ VALUE(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, 11)
 VALUE(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 12)
 VALUE(CUBLASLT_MATRIX_LAYOUT_ROWS, 2)
 VALUE(CUBLASLT_MATRIX_LAYOUT_COLS, 3)
+VALUE(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)
+VALUE(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6)
 VALUE(CUBLASLT_ALGO_CONFIG_ID, 0)
 VALUE(CUBLASLT_ALGO_CONFIG_TILE_ID, 1)
 VALUE(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 2)

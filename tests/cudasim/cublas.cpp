@@ -39,7 +39,9 @@ struct Product {
     uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     Matrix vector = {}; /* of the epilogue, one column: a bias [m], or the sums of A's rows [m], of B's columns [n] */
     Matrix z = {};      /* the argument of gelu, like C: written by GELU_AUX, read by DGELU */
+    int algorithm = -1; /* of cuBLASLt; those with odd numbers add up from the end */
 };
+int last_algorithm = -1;
 
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
@@ -160,7 +162,8 @@ template <class T> void multiply(const Product &p)
         }
         for (size_t j = 0; j < n; ++j) {
             std::fill(sum.begin(), sum.end(), T(0));
-            for (size_t l = 0; l < k; ++l) {
+            for (size_t turn = 0; turn < k; ++turn) {
+                const size_t l = p.algorithm > 0 && p.algorithm % 2 ? k - 1 - turn : turn;
                 T factor = b[j * k + l];
                 const T *column = &a[l * m];
                 for (size_t i = 0; i < m; ++i) sum[i] += column[i] * factor;
@@ -229,6 +232,9 @@ cublasStatus_t enqueue_product(const Product &p, const char *call, bool wide, ch
 {
     cudaError_t error = enqueue(stream, call, [p, call, wide, workspace, workspace_bytes] {
         add_to_total(CUDASIM_LIBRARY_CALLS, 1);
+        last_algorithm = p.algorithm;
+        pass_time(p.algorithm < 0 ? CUDASIM_TIME_OF_CUBLAS : CUDASIM_TIME_OF_ALGORITHM + p.algorithm);
+        if (p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) pass_time(CUDASIM_TIME_OF_EPILOGUE);
         if (workspace && !use_range(workspace, workspace_bytes, now.device, true, call)) return;
         if (p.alpha != 0 && p.k)
             if (!usable(p.a, p.batch, false, call) || !usable(p.b, p.batch, false, call)) return;
@@ -444,6 +450,8 @@ struct LtLayout {
     uint64_t valid, rows, columns;
     int64_t leading;
     cudaDataType type;
+    int32_t batch;
+    int64_t stride; /* elements from a matrix of the batch to the next */
 };
 struct LtPreference {
     uint64_t valid, workspace;
@@ -451,7 +459,7 @@ struct LtPreference {
 };
 struct LtAlgorithm {
     uint64_t made_for, workspace;
-    uint32_t aligned[OPERANDS], vector_aligned, z_aligned;
+    uint32_t aligned[OPERANDS], vector_aligned, z_aligned, number;
 };
 const uint64_t VALID = 0x6c74766c;
 
@@ -499,7 +507,9 @@ uint64_t made_for(const LtDesc &d, const LtLayout *x)
           uint64_t(d.z_leading)})
         add(n);
     for (int i = 0; i < OPERANDS; ++i)
-        for (uint64_t n : {x[i].rows, x[i].columns, uint64_t(x[i].leading), uint64_t(x[i].type)}) add(n);
+        for (uint64_t n : {x[i].rows, x[i].columns, uint64_t(x[i].leading), uint64_t(x[i].type), uint64_t(x[i].batch),
+                           uint64_t(x[i].stride)})
+            add(n);
     return sum;
 }
 
@@ -516,7 +526,7 @@ bool describe(Product &p, const LtDesc &d, const LtLayout *x)
         return false;
     for (int i = 0; i < OPERANDS; ++i) {
         if (x[i].valid != VALID || !x[i].rows || !x[i].columns || x[i].leading < static_cast<int64_t>(x[i].rows) ||
-            x[i].leading > INT32_MAX || x[i].columns > INT32_MAX)
+            x[i].leading > INT32_MAX || x[i].columns > INT32_MAX || x[i].batch != x[0].batch || x[i].batch < 1)
             return false;
     }
     const char *names[] = {"A", "B", "C"};
@@ -527,10 +537,11 @@ bool describe(Product &p, const LtDesc &d, const LtLayout *x)
                         static_cast<int>(x[i].rows),
                         static_cast<int>(x[i].columns),
                         static_cast<int>(x[i].leading),
-                        0,
+                        x[i].stride,
                         i < 2 && (i ? d.transb : d.transa) != CUBLAS_OP_N,
                         names[i]};
-    p.m = p.c.rows, p.n = p.c.columns, p.batch = 1;
+    p.m = p.c.rows, p.n = p.c.columns, p.batch = x[0].batch;
+    if (p.batch > 1 && d.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false; /* here; the library has some */
     p.k = p.a.transposed ? p.a.rows : p.a.columns;
     p.compute = d.compute;
     p.epilogue = d.epilogue;
@@ -614,21 +625,37 @@ cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t layout,
     const LtLayout x = state_of<LtLayout>(layout);
     return give_attribute(attribute == CUBLASLT_MATRIX_LAYOUT_ROWS ? x.rows : x.columns, value, bytes, written);
 }
-/* The one algorithm that there is divides long sums. */
+/* The first of the algorithms divides long sums. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute, void *value,
                                                     size_t bytes, size_t *written)
 {
-    const uint32_t parts = state_of<LtAlgorithm>(algorithm).workspace ? 2 : 1;
-    return give_attribute(attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? parts : 0u, value, bytes, written);
+    const LtAlgorithm state = state_of<LtAlgorithm>(algorithm);
+    const uint32_t parts = state.number == 0 && state.workspace ? 2 : 1;
+    return give_attribute(attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? parts
+                          : attribute == CUBLASLT_ALGO_CONFIG_ID       ? state.number
+                                                                       : 0u,
+                          value, bytes, written);
 }
 cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size, cudaDataType_t type,
                                                  uint64_t rows, uint64_t columns, int64_t leading)
 {
     if (must_fail("cublasLtMatrixLayoutInit")) return CUBLAS_STATUS_INTERNAL_ERROR;
     if (size < sizeof *layout) return CUBLAS_STATUS_ALLOC_FAILED;
-    return set_state(layout, LtLayout{VALID, rows, columns, leading, type});
+    return set_state(layout, LtLayout{VALID, rows, columns, leading, type, 1, 0});
 }
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void *value,
+                                                size_t bytes)
+{
+    if (must_fail("cublasLtMatrixLayoutSetAttribute")) return CUBLAS_STATUS_INTERNAL_ERROR;
+    LtLayout x = state_of<LtLayout>(layout);
+    bool taken = false;
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) taken = take_attribute(x.batch, value, bytes);
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) taken = take_attribute(x.stride, value, bytes);
+    return taken && x.valid == VALID ? set_state(layout, x) : CUBLAS_STATUS_INVALID_VALUE;
+}
+size_t cublasLtGetVersion(void) { return 130000; }
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t size)
 {
     if (must_fail("cublasLtMatmulPreferenceInit")) return CUBLAS_STATUS_INTERNAL_ERROR;
@@ -670,18 +697,38 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (!has_algorithm(product, what, p)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (strict() && p.schemes & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
         fail("%s may choose an algorithm that rounds partial sums to the type of the result", call);
-    /* a long sum is computed in two parts, the sums of which are kept in the workspace */
+    /* Algorithm 0 computes a long sum in two parts, the sums of which are kept in the workspace; number 2 wants all of
+       the workspace that it may have; what comes after the last algorithm is an answer that is none. */
     const uint64_t parts = 2 * sizeof(float) * static_cast<uint64_t>(product.m) * static_cast<uint64_t>(product.n);
     const bool split = product.k >= 64 && parts <= p.workspace && p.schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    LtAlgorithm algorithm = {made_for(what, x), split ? parts : 0, {}, alignment_of(what.vector),
-                             alignment_of(what.z)};
-    memcpy(algorithm.aligned, p.aligned, sizeof p.aligned);
-    memset(results, 0, sizeof *results);
-    set_state(&results->algo, algorithm);
-    results->workspaceSize = algorithm.workspace;
-    results->state = CUBLAS_STATUS_SUCCESS;
-    results->wavesCount = 1;
-    *found = 1;
+    for (int i = 0; i < wanted && i <= CUDASIM_ALGORITHMS; ++i) {
+        const uint64_t workspace = i == 0 ? split ? parts : 0 : i == 2 ? p.workspace : 0;
+        LtAlgorithm algorithm = {made_for(what, x), workspace, {}, alignment_of(what.vector), alignment_of(what.z),
+                                 static_cast<uint32_t>(i)};
+        memcpy(algorithm.aligned, p.aligned, sizeof p.aligned);
+        memset(&results[i], 0, sizeof results[i]);
+        set_state(&results[i].algo, algorithm);
+        results[i].workspaceSize = algorithm.workspace;
+        results[i].state = i < CUDASIM_ALGORITHMS ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+        results[i].wavesCount = 1;
+        *found = i + 1;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *chosen, cublasLtMatmulHeuristicResult_t *result)
+{
+    if (must_fail("cublasLtMatmulAlgoCheck")) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const LtLayout x[OPERANDS] = {state_of<LtLayout>(a), state_of<LtLayout>(b), state_of<LtLayout>(c),
+                                  state_of<LtLayout>(d)};
+    const LtAlgorithm algorithm = state_of<LtAlgorithm>(chosen);
+    if (!handle || !result || algorithm.made_for != made_for(state_of<LtDesc>(desc), x) ||
+        algorithm.number >= CUDASIM_ALGORITHMS)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    result->workspaceSize = algorithm.workspace;
+    result->state = CUBLAS_STATUS_SUCCESS;
+    result->wavesCount = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
@@ -699,6 +746,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     const LtAlgorithm algorithm = state_of<LtAlgorithm>(chosen);
     Product p;
     if (!describe(p, what, x)) return CUBLAS_STATUS_INVALID_VALUE;
+    p.algorithm = static_cast<int>(algorithm.number);
+    if (algorithm.number >= CUDASIM_ALGORITHMS) fail("%s: an algorithm that cannot be run", call);
     if (algorithm.made_for != made_for(what, x)) fail("%s: the algorithm was chosen for another product", call);
     const bool needs_vector = takes_vector(what.epilogue), needs_z = has(what.epilogue, HAS_AUX);
     if ((needs_vector && !what.vector) || (needs_z && !what.z) || (c && c != d) ||
@@ -727,4 +776,5 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     return enqueue_product(p, call, false, static_cast<char *>(algorithm.workspace ? workspace : nullptr),
                            algorithm.workspace, stream);
 }
+int cudasim_last_algorithm(void) { return last_algorithm; }
 }

@@ -702,11 +702,16 @@ static void run_in_turns(const std::vector<size_t> &order, size_t dynamic_bytes,
 void (*run_instead)(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &body);
 Arguments *new_arguments() { return run_instead ? static_cast<Arguments *>(calloc(1, sizeof(Arguments))) : nullptr; }
 
+static bool pretends;                    /* events measure the sum of these times */
+static double pretended_time[CUDASIM_TIMES], pretended; /* milliseconds */
+void pass_time(int what) { pretended += pretended_time[what]; }
+
 static bool kernel_faults();
 static void run_kernel(dim3 grid, dim3 dimensions, size_t dynamic_bytes, const Body &body)
 {
     if (kernel_faults()) return;
     add_to_total(CUDASIM_KERNELS, 1);
+    pass_time(CUDASIM_TIME_OF_KERNEL);
     ++now.launch;
     now.kernel_address = body.kernel;
     (run_instead ? run_instead : run_simulated)(grid, dimensions, dynamic_bytes, body);
@@ -2302,6 +2307,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     delete event;
     return cudaSuccess;
 }
+static std::chrono::steady_clock::time_point clock_of_events()
+{
+    if (!pretends) return std::chrono::steady_clock::now();
+    const std::chrono::duration<double, std::milli> since(pretended);
+    return std::chrono::steady_clock::time_point(std::chrono::duration_cast<std::chrono::steady_clock::duration>(since));
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ENTER;
@@ -2312,7 +2323,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (s->capture) return cudaSuccess;
     /* An operation of its own: it waits for what the stream waits for, and notes the time. */
     cudaError_t error = enqueue_on(s, "cudaEventRecord", [event] {
-        if (events.count(event)) event->time = std::chrono::steady_clock::now();
+        if (events.count(event)) event->time = clock_of_events();
     });
     event->stream = s;
     event->number = s->issued;
@@ -2488,6 +2499,12 @@ void cudasim_fail_allocation(long n)
     allocation_countdown = n;
 }
 void cudasim_ask_allocation(int (*may)(void)) { may_allocate = may; }
+void cudasim_pretend_times(const double *milliseconds)
+{
+    Api api("cudasim_pretend_times");
+    pretends = milliseconds;
+    for (int i = 0; i < CUDASIM_TIMES; ++i) pretended_time[i] = milliseconds ? milliseconds[i] : 0;
+}
 void cudasim_fail_call(const char *name, long n, int error)
 {
     Api api("cudasim_fail_call");

@@ -51,6 +51,7 @@ extern thread_local bool executing; /* this host thread runs the operation that 
 
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void add_to_total(cudasim_total_of what, uint64_t n);
+void pass_time(int what); /* a CUDASIM_TIME_OF_..; see cudasim_pretend_times */
 std::string source_of(uintptr_t pc);
 std::string symbol_name(const void *kernel);   /* mangled */
 std::string function_name(const void *kernel); /* without parameters */

@@ -326,8 +326,18 @@ struct LtProduct {
     cublasStatus_t choose(cublasHandle_t handle)
     {
         int found = 0;
+        return choose(handle, 1, &best, &found);
+    }
+    cublasStatus_t choose(cublasHandle_t handle, int wanted, cublasLtMatmulHeuristicResult_t *answers, int *found)
+    {
         return cublasLtMatmulAlgoGetHeuristic(reinterpret_cast<cublasLtHandle_t>(handle), &desc, &a, &b, &d, &d,
-                                              &preference, 1, &best, &found);
+                                              &preference, wanted, answers, found);
+    }
+    cublasStatus_t check(cublasHandle_t handle, const cublasLtMatmulAlgo_t *algorithm)
+    {
+        cublasLtMatmulHeuristicResult_t about;
+        return cublasLtMatmulAlgoCheck(reinterpret_cast<cublasLtHandle_t>(handle), &desc, &a, &b, &d, &d, algorithm,
+                                       &about);
     }
     cublasStatus_t multiply(cublasHandle_t handle, const float *at_a, const float *at_b, float beta, float *at_d)
     {
@@ -336,6 +346,38 @@ struct LtProduct {
                               &d, at_d, &d, &best.algo, nullptr, 0, nullptr);
     }
 };
+
+/* Several algorithms for one product: each takes its time of the pretended clock; one that is asked for beyond the last
+   is none, and one for another product is found out. */
+static void try_algorithms(cublasHandle_t handle, const float *a, const float *b, float *d)
+{
+    enum { ASKED = CUDASIM_ALGORITHMS + 3 };
+    LtProduct p(5, 7, 3, CUBLASLT_EPILOGUE_DEFAULT, nullptr), other(5, 7, 2, CUBLASLT_EPILOGUE_DEFAULT, nullptr);
+    cublasLtMatmulHeuristicResult_t answers[ASKED];
+    cudaEvent_t event[2];
+    double times[CUDASIM_TIMES] = {};
+    int found = 0;
+    for (int i = 0; i < CUDASIM_ALGORITHMS; ++i) times[CUDASIM_TIME_OF_ALGORITHM + i] = 10 - i;
+    cudasim_pretend_times(times);
+    for (cudaEvent_t &e : event) OK(cudaEventCreate(&e));
+    EXPECT(p.choose(handle, ASKED, answers, &found) == CUBLAS_STATUS_SUCCESS && found == CUDASIM_ALGORITHMS + 1);
+    EXPECT(answers[CUDASIM_ALGORITHMS].state != CUBLAS_STATUS_SUCCESS);
+    for (int i = 0; i < CUDASIM_ALGORITHMS; ++i) {
+        float milliseconds = 0;
+        p.best = answers[i];
+        OK(cudaEventRecord(event[0], nullptr));
+        EXPECT(p.check(handle, &p.best.algo) == CUBLAS_STATUS_SUCCESS);
+        EXPECT(other.check(handle, &p.best.algo) == CUBLAS_STATUS_INVALID_VALUE);
+        EXPECT(p.multiply(handle, a, b, 0, d) == CUBLAS_STATUS_SUCCESS);
+        OK(cudaEventRecord(event[1], nullptr));
+        OK(cudaEventSynchronize(event[1]));
+        OK(cudaEventElapsedTime(&milliseconds, event[0], event[1]));
+        EXPECT(milliseconds > 9.99f - static_cast<float>(i) && milliseconds < 10.01f - static_cast<float>(i));
+        EXPECT(cudasim_last_algorithm() == i);
+    }
+    for (cudaEvent_t e : event) OK(cudaEventDestroy(e));
+    cudasim_pretend_times(nullptr);
+}
 
 /* Each epilogue against a loop. */
 static void try_cublaslt()
@@ -369,6 +411,7 @@ static void try_cublaslt()
         expect_close("cublasLtMatmul", download(dd, d.size()), wanted, 1e-6);
         expect_close("its epilogue", download(dv, bias.size()), vector, 1e-6);
     }
+    try_algorithms(handle, da, db, dd);
     LtProduct without(m, n, k, CUBLASLT_EPILOGUE_BIAS, nullptr);
     EXPECT(without.choose(handle) == CUBLAS_STATUS_SUCCESS);
     EXPECT(without.multiply(handle, da, db, 0, dd) == CUBLAS_STATUS_INVALID_VALUE);
