@@ -74,7 +74,7 @@
        part     the result of one thread, or of one warp in shared memory, before it is combined with the others'
        partial  the results of pieces, segments or blocks, in device memory, which the last block or a launch combines
        scratch  device memory that a function allocates for its launches and releases behind them
-       plan     the algorithm that cuBLASLt has chosen for a product, and what it was asked
+       plan     who computes a product, as an algorithm that cuBLASLt has chosen, and what it was asked
 
    Each thread of the host has one stream per device for its work, and two for copies that run beside it.  The host
    waits only where it needs a value.  Licence: that of tensorgrad.h. */
@@ -91,8 +91,10 @@
 #ifdef TG_USE_NCCL
 #include <nccl.h>
 #endif
-#include <sched.h> /* sched_yield */
-#include <time.h>  /* clock_gettime, nanosleep */
+#include <sched.h>    /* sched_yield */
+#include <sys/file.h> /* flock */
+#include <sys/stat.h> /* stat */
+#include <time.h>     /* clock_gettime, nanosleep */
 
 #define TGI_CUDA_COMPANION
 #define TGI_INLINE __device__ static inline
@@ -162,6 +164,7 @@ typedef struct {
     bool ready;               /* the rest is initialised */
     bool index_checked;       /* an index check was launched since the last report */
     bool pass_through;        /* each block of memory is an allocation of the driver (TG_CUDA_PASS_THROUGH) */
+    bool planned;             /* products are computed by plans that a file keeps (TG_CUDA_PLANS) */
     int index;                /* of the device */
     cudaStream_t stream;      /* all work */
     cudaStream_t copies[2];   /* copies that run beside the work: to the device, and from it */
@@ -175,7 +178,7 @@ typedef struct {
     cublasHandle_t blas;      /* NULL until the first matrix product */
     void *workspace;          /* of cuBLAS and cuBLASLt, likewise */
     size_t workspace_bytes;
-    struct tgi_lt_plans *plans; /* of cuBLASLt; NULL until the first is made */
+    struct tgi_lt_plans *plans; /* of products; NULL until the first is made */
     tgi_bad_index *bad_index; /* on the device */
     tgi_bad_index *bad_copy;  /* its copy, page-locked */
     unsigned *arrived;        /* [TGI_ARRIVALS], on the device: see tgi_arrives_last */
@@ -199,6 +202,7 @@ typedef struct {
     int watched;         /* 1 + the device of a step that is tried out, to be captured, or is captured; 0: none */
     uint64_t capturing;  /* the number of the capture that this thread has begun and not ended; 0: none */
     bool calling;        /* a function of the backend adds to it, and will return */
+    bool trying;         /* a product is timed: what fails then is no error, but a fault of the device */
     cudaError_t fault;   /* the error after which no call of CUDA works any more in this process; cudaSuccess: none */
     tgi_cuda_device device[TGI_MAX_DEVICES];
     tgi_pinned *pinned;
@@ -380,6 +384,7 @@ static bool tgi_cuda_ok(tgi_thread *S, cudaError_t status, const char *call, int
     if (tgi_this_cuda.fault) return false;
     const tg_status code = status == cudaErrorMemoryAllocation ? TG_ERR_MEMORY : TG_ERR_CUDA;
     const bool fault = tgi_is_fault(status);
+    if (tgi_this_cuda.trying && !fault) return false;
     enum { NO_KERNEL_IMAGE = 209 };
     const char *what_now = fault                            ? "; no GPU can be used any more in this process"
                            : (int)status == NO_KERNEL_IMAGE ? "; compile tensorgrad_cuda.cu for this GPU: -arch=native"
@@ -401,7 +406,7 @@ static bool tgi_cublas_ok(tgi_thread *S, cublasStatus_t status, const char *call
 {
     if (status == CUBLAS_STATUS_SUCCESS) return true;
     cudaGetLastError();
-    if (tgi_this_cuda.fault) return false;
+    if (tgi_this_cuda.fault || tgi_this_cuda.trying) return false;
     return tgi_host_api.fail(S, TG_ERR_CUDA, "cuda", "cuBLAS error: %s\nin %s, tensorgrad_cuda.cu:%d",
                              cublasGetStatusString(status), call, line);
 }
@@ -447,8 +452,9 @@ static void tgi_lt_free_plans(tgi_thread *S, tgi_cuda_device *d);
 /* Initialises all of d except cuBLAS.  After a failure tgi_device_end releases what there is. */
 static bool tgi_device_begin(tgi_thread *S, tgi_cuda_device *d)
 {
-    const char *pass_through = getenv("TG_CUDA_PASS_THROUGH");
+    const char *pass_through = getenv("TG_CUDA_PASS_THROUGH"), *plans = getenv("TG_CUDA_PLANS");
     d->pass_through = pass_through && *pass_through && strcmp(pass_through, "0") != 0;
+    d->planned = plans && *plans;
     if (!TGI_CUDA(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking)) ||
         !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies[0], cudaStreamNonBlocking)) ||
         !TGI_CUDA(cudaStreamCreateWithFlags(&d->copies[1], cudaStreamNonBlocking)) ||
@@ -926,7 +932,7 @@ static void *tgi_scratch_alloc(tgi_thread *S, tgi_cuda_device *d, const char *op
 {
     const size_t bytes = (size_t)count * size;
     void *data = (size_t)count > SIZE_MAX / size ? NULL : tgi_cuda_alloc(S, d->index, bytes, false);
-    if (!data && !tgi_this_cuda.fault) {
+    if (!data && !tgi_this_cuda.fault && !tgi_this_cuda.trying) {
         tgi_host_api.no_memory(S, op, TG_DEV_CUDA, d->index, (double)count * (double)size,
                                tgi_cuda_cached(S, d->index));
     }
@@ -1729,6 +1735,11 @@ extern "C" const tgi_backend *tgi_cuda_backend(tgi_thread *S, const tgi_host *ho
                                    256 / 8 * 3136 = 100352 threads are left
        TGI_LT_SETS 16              16 sets * 8 ways = 128 plans; a step of GPT-2 has 9 products with an epilogue
        TGI_LT_WAYS 8               so many keys may share a set
+       TGI_LT_ASKED 8              answers that are timed: (5 + 1) * 4 runs of each, 192 for a product, of 1.5 ms 0.3 s
+       TGI_LT_ROUNDS 5             odd, so that the median is one of them
+       TGI_LT_REPEATS 4            products between two events: of small ones the host's first launch is a quarter
+       TGI_LT_FORMAT 1             of the lines of the file: where the key changes, this does
+       TGI_LT_TEXT 1536            33 numbers of up to 20 digits, their hash, and a name of 255 letters
        TGI_MULTI_TENSORS 160       160 * 24 = 3840 bytes, of the 4096 that the arguments of a kernel may have
        TGI_MULTI_PIECE 64 * TGI_BLOCK      16384 elements, 64 for a thread; 124 million / 16384 = 7600 blocks
        TGI_OPTIM_TENSORS 48        48 * 72 = 3456 bytes of arguments, and the numbers of the step
@@ -6398,6 +6409,16 @@ static bool tgi_gemm_batches(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *
     return true;
 }
 
+/* The product of operands that cuBLAS can read as they are, by its own choice. */
+static bool tgi_gemm_direct(tgi_thread *S, tgi_cuda_device *d, const tgi_gemm *g)
+{
+    tgi_cublas_operand a, b;
+    return tgi_as_column_major(g->m, g->k, g->a_row, g->a_col, &a) &&
+           tgi_as_column_major(g->k, g->n, g->b_row, g->b_col, &b) && tgi_gemm_batches(S, d, g, &a, &b);
+}
+
+static tgi_answer tgi_lt_plain(tgi_thread *S, const tgi_gemm *g);
+
 static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
 {
     tgi_cuda_device *d = tgi_device_for(S, gemm->out.index);
@@ -6429,9 +6450,12 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
         return tgi_host_api.fail(S, TG_ERR_UNSUPPORTED, "matmul",
                                  "cuBLAS takes sizes below 2^31, not [%lld, %lld, %lld]", (long long)g.m,
                                  (long long)g.n, (long long)g.k);
-    const bool ok = tgi_gemm_operand(S, d, &g, &g.a, g.m, g.k, g.a_row, g.a_col, &a) &&
-                    tgi_gemm_operand(S, d, &g, &g.b, g.k, g.n, g.b_row, g.b_col, &b) && tgi_cublas_ready(S, d) &&
-                    tgi_gemm_batches(S, d, &g, &a, &b);
+    const bool ready = tgi_gemm_operand(S, d, &g, &g.a, g.m, g.k, g.a_row, g.a_col, &a) &&
+                       tgi_gemm_operand(S, d, &g, &g.b, g.k, g.n, g.b_row, g.b_col, &b) && tgi_cublas_ready(S, d);
+    if (a.memory) g.a_row = g.k, g.a_col = 1;
+    if (b.memory) g.b_row = g.n, g.b_col = 1;
+    const tgi_answer answer = !ready ? TGI_FAILED : d->planned ? tgi_lt_plain(S, &g) : TGI_COMPOSE;
+    const bool ok = answer == TGI_DONE || (answer == TGI_COMPOSE && tgi_gemm_direct(S, d, &g));
     tgi_cuda_release(S, d->index, a.memory, 0);
     tgi_cuda_release(S, d->index, b.memory, 0);
     return ok;
@@ -6452,9 +6476,11 @@ static bool tgi_cuda_gemm(tgi_thread *S, const tgi_gemm *gemm)
 
    Results are the same on every run: an algorithm is chosen once for each key, with a workspace of our own, and may
    only add up the parts of a sum in f32, in a step of its own (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE), or not divide
-   sums at all.  The other two schemes keep partial sums in the dtype of the result. */
+   sums at all.  The other two schemes keep partial sums in the dtype of the result.  The choice is the first answer of
+   cuBLASLt's heuristic, which depends on the key alone; with a file of plans it is made by time (see below), and then
+   products without an epilogue have plans, too. */
 
-enum { TGI_LT_SETS = 16, TGI_LT_WAYS = 8 };
+enum { TGI_LT_SETS = 16, TGI_LT_WAYS = 8, TGI_LT_ASKED = 8 };
 
 /* What an epilogue reads or writes: vector, a bias or its gradient; z [m, n], which lies as out.  NULL where it has
    none. */
@@ -6463,31 +6489,69 @@ typedef struct {
     void *vector, *z;
 } tgi_lt_epilogue;
 
-/* All that an algorithm depends on.  aligned: how a, b, out, the vector and z lie, in bytes.  Compared as bytes. */
+/* All that an algorithm depends on.  `batch` products have operands that are a_step, b_step and out_step elements
+   apart.  aligned: how a, b, out, the vector and z lie, in bytes.  Compared as bytes, so it has no gaps. */
 typedef struct {
-    int dtype, compute, epilogue;
-    int m, n, k, a_trans, b_trans, a_ld, b_ld;
-    int aligned[5];
+    int64_t type, compute, epilogue, adds;
+    int64_t m, n, k, a_trans, b_trans, a_ld, b_ld;
+    int64_t batch, a_step, b_step, out_step;
+    int64_t aligned[5];
 } tgi_lt_key;
+
+/* Who computes a product: nobody here, so that other ops do; an algorithm of cuBLASLt; cuBLAS, by its own choice, where
+   there is no epilogue; a product without the epilogue, and kernels in its place. */
+enum { TGI_LT_BY_NOBODY, TGI_LT_BY_ALGORITHM, TGI_LT_BY_CUBLAS, TGI_LT_BY_KERNELS };
+typedef struct {
+    int64_t by;
+    cublasLtMatmulAlgo_t algorithm; /* zeros where it is by none */
+} tgi_lt_choice;
 
 typedef struct {
     tgi_lt_key key; /* m is 0: the place is free */
-    bool found;     /* the library has an algorithm */
-    uint64_t used;  /* the number of the product that used it last */
+    tgi_lt_choice choice;
+    uint64_t used; /* the number of the product that used it last */
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t a, b, out;
-    cublasLtMatmulAlgo_t algorithm;
 } tgi_lt_plan;
+
+/* A choice that holds while the program runs; most are lines of the file. */
+typedef struct {
+    tgi_lt_key key;
+    tgi_lt_choice choice;
+} tgi_lt_line;
+
+/* The file of plans, as far as it is read.  path: "", or its name. */
+typedef struct {
+    char path[1024], gpu[256];
+    size_t version; /* of cuBLASLt */
+    bool times;     /* what is not in the file is timed, and goes there */
+    bool lost;      /* a line could not be written, and the program has not been warned */
+    bool unended;   /* the last line has no end */
+    long read;      /* bytes of the file that were read */
+    tgi_lt_line *line;
+    int lines, room;
+} tgi_lt_file;
 
 typedef struct tgi_lt_plans {
     uint64_t products;
     tgi_lt_plan plan[TGI_LT_SETS][TGI_LT_WAYS];
+    tgi_lt_file file;
 } tgi_lt_plans;
 
 static void tgi_lt_free_plans(tgi_thread *S, tgi_cuda_device *d)
 {
+    if (d->plans && d->plans->file.line)
+        tgi_host_api.give_back(S, d->plans->file.line, (size_t)d->plans->file.room * sizeof(tgi_lt_line));
     if (d->plans) tgi_host_api.give_back(S, d->plans, sizeof *d->plans);
     d->plans = NULL;
+}
+
+/* Host memory; NULL after recording an error. */
+static void *tgi_lt_take(tgi_thread *S, size_t bytes)
+{
+    void *const memory = tgi_host_api.take(S, bytes);
+    if (!memory && !tgi_this_cuda.trying) tgi_host_api.no_memory(S, "linear", TG_DEV_CPU, 0, (double)bytes, 0);
+    return memory;
 }
 
 /* The largest power of two up to 256 that divides the address. */
@@ -6497,13 +6561,27 @@ static int tgi_alignment_of(const void *p)
     return (int)(address & (~address + 1));
 }
 
-/* How cuBLASLt reads x, which is [rows, cols] after op: the matrix in memory, in column-major order. */
-static bool tgi_lt_layout(tgi_thread *S, cublasLtMatrixLayoutOpaque_t *layout, cudaDataType type, int rows, int cols,
-                          int trans, int ld)
+/* FNV-1a */
+static uint32_t tgi_lt_hash(const void *data, size_t bytes)
+{
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < bytes; ++i) hash = (hash ^ ((const unsigned char *)data)[i]) * 16777619u;
+    return hash;
+}
+
+/* How cuBLASLt reads x, which is [rows, cols] after op: the matrix in memory, in column-major order; of a batch the
+   first one, and the others `step` elements apart. */
+static bool tgi_lt_layout(tgi_thread *S, cublasLtMatrixLayoutOpaque_t *layout, const tgi_lt_key *key, int64_t rows,
+                          int64_t cols, int64_t trans, int64_t ld, int64_t step)
 {
     const uint64_t height = (uint64_t)(trans == CUBLAS_OP_N ? rows : cols);
     const uint64_t width = (uint64_t)(trans == CUBLAS_OP_N ? cols : rows);
-    return TGI_CUBLAS(cublasLtMatrixLayoutInit(layout, type, height, width, ld));
+    const int32_t batch = (int32_t)key->batch;
+    return TGI_CUBLAS(cublasLtMatrixLayoutInit(layout, (cudaDataType)key->type, height, width, ld)) &&
+           (batch == 1 || (TGI_CUBLAS(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                                       &batch, sizeof batch)) &&
+                           TGI_CUBLAS(cublasLtMatrixLayoutSetAttribute(
+                               layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step))));
 }
 
 /* Sets one attribute of a product. */
@@ -6523,16 +6601,15 @@ static bool tgi_lt_point(tgi_thread *S, tgi_lt_plan *plan, const tgi_lt_epilogue
 /* Describes out^T [n, m] = b^T [n, k] a^T [k, m] with the epilogue; see tgi_as_column_major. */
 static bool tgi_lt_describe(tgi_thread *S, tgi_lt_plan *plan, const tgi_lt_key *key, const tgi_lt_epilogue *epilogue)
 {
-    const cudaDataType type = tgi_cublas_type((tg_dtype)key->dtype);
     return TGI_CUBLAS(cublasLtMatmulDescInit(&plan->product, (cublasComputeType_t)key->compute, CUDA_R_32F)) &&
            tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_TRANSA, (int32_t)key->b_trans) &&
            tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_TRANSB, (int32_t)key->a_trans) &&
            tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, (uint32_t)key->epilogue) &&
-           (!epilogue->z || tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)key->n)) &&
+           (!epilogue->z || tgi_lt_set(S, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key->n)) &&
            tgi_lt_point(S, plan, epilogue) &&
-           tgi_lt_layout(S, &plan->b, type, key->n, key->k, key->b_trans, key->b_ld) &&
-           tgi_lt_layout(S, &plan->a, type, key->k, key->m, key->a_trans, key->a_ld) &&
-           tgi_lt_layout(S, &plan->out, type, key->n, key->m, CUBLAS_OP_N, key->n);
+           tgi_lt_layout(S, &plan->b, key, key->n, key->k, key->b_trans, key->b_ld, key->b_step) &&
+           tgi_lt_layout(S, &plan->a, key, key->k, key->m, key->a_trans, key->a_ld, key->a_step) &&
+           tgi_lt_layout(S, &plan->out, key, key->n, key->m, CUBLAS_OP_N, key->n, key->out_step);
 }
 
 /* What the algorithm may use: the workspace, the reduction scheme above, and the alignments of the key. */
@@ -6558,68 +6635,476 @@ static bool tgi_lt_prefer(tgi_thread *S, const tgi_cuda_device *d, const tgi_lt_
     return ok;
 }
 
-/* Makes the plan, also if it is that the library has no algorithm.  False after recording an error; then the place is
-   free. */
-static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_lt_key *key,
-                             const tgi_lt_epilogue *epilogue)
+/* Adds up to `wanted` algorithms to choice [*count], in the order of the heuristic; none is no error.  False after
+   recording one. */
+static bool tgi_lt_ask(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, int wanted, tgi_lt_choice *choice,
+                       int *count)
 {
     cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t best = {};
-    int count = 0;
-    memset(plan, 0, sizeof *plan);
-    if (!tgi_lt_describe(S, plan, key, epilogue) || !tgi_lt_prefer(S, d, key, &preference)) return false;
+    cublasLtMatmulHeuristicResult_t best[TGI_LT_ASKED] = {};
+    int found = 0;
+    if (!tgi_lt_prefer(S, d, &plan->key, &preference)) return false;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic((cublasLtHandle_t)d->blas, &plan->product, &plan->b, &plan->a, &plan->out,
-                                       &plan->out, &preference, 1, &best, &count);
+                                       &plan->out, &preference, wanted, best, &found);
     /* whatever the library does not like about a product, other ops compute it; not without memory or a handle */
     const bool refused = status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_ALLOC_FAILED &&
                          status != CUBLAS_STATUS_NOT_INITIALIZED;
     if (refused) cudaGetLastError();
     else if (!tgi_cublas_ok(S, status, "cublasLtMatmulAlgoGetHeuristic", __LINE__)) return false;
-    plan->found = !refused && count > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-    plan->algorithm = best.algo;
-    plan->key = *key;
+    for (int i = 0; i < found && !refused; ++i) {
+        if (best[i].state != CUBLAS_STATUS_SUCCESS || best[i].workspaceSize > d->workspace_bytes) continue;
+        choice[*count].by = TGI_LT_BY_ALGORITHM;
+        choice[(*count)++].algorithm = best[i].algo;
+    }
     return true;
 }
 
+/* ---- epilogues apart: kernels that do the same behind a product ---- */
+
+/* An elementwise op in f32 over rows [m, n] that lie as out; arg[0] is out. */
+static tgi_loop tgi_lt_loop(const tgi_gemm *g, int op, int nargs)
+{
+    tgi_loop loop = {};
+    loop.kernel = op;
+    loop.compute = TG_F32;
+    loop.ndim = 2;
+    loop.dim[0] = g->m, loop.dim[1] = g->n;
+    loop.nargs = nargs;
+    for (int i = 0; i < nargs; ++i) {
+        loop.arg[i].data = g->out.data;
+        loop.arg[i].dtype = g->out.dtype;
+        loop.arg[i].index = g->out.index;
+        loop.arg[i].stride[0] = g->n, loop.arg[i].stride[1] = 1;
+    }
+    return loop;
+}
+
+/* out += bias */
+static bool tgi_lt_add_bias(tgi_thread *S, const tgi_gemm *g, void *bias)
+{
+    tgi_loop loop = tgi_lt_loop(g, TGI_OP_add, 3);
+    loop.arg[2].data = bias;
+    loop.arg[2].stride[0] = 0;
+    return tgi_cuda_map(S, &loop);
+}
+
+/* dbias [m] = the sums of the rows of a [m, k] */
+static bool tgi_lt_sum_rows(tgi_thread *S, const tgi_gemm *g, void *dbias)
+{
+    tgi_reduce sums = {};
+    sums.kind = TGI_SUM;
+    sums.ndim = sums.rndim = 1;
+    sums.dim[0] = g->m, sums.rdim[0] = g->k;
+    sums.in.data = g->a.data, sums.out.data = dbias;
+    sums.in.dtype = sums.out.dtype = g->out.dtype;
+    sums.in.index = sums.out.index = g->out.index;
+    sums.in.stride[0] = g->a_row, sums.rstride[0] = g->a_col, sums.out.stride[0] = 1;
+    return tgi_cuda_reduce(S, &sums);
+}
+
+/* The product with its epilogue as kernels.  z is the result of linear, which again may be fused or not.  TGI_COMPOSE
+   where there is no kernel for the gradient of gelu. */
+static tgi_answer tgi_lt_apart(tgi_thread *S, const tgi_gemm *g, const tgi_lt_epilogue *epilogue)
+{
+    tgi_gemm first = *g;
+    if (epilogue->kind == CUBLASLT_EPILOGUE_DGELU) {
+        tgi_loop loop = tgi_lt_loop(g, TGI_OP_gelu, 3);
+        loop.arg[2].data = epilogue->z;
+        loop.scalar[0] = 1; /* by tanh */
+        return tgi_cuda_gemm(S, g) ? tgi_cuda_map_gradient(S, &loop) : TGI_FAILED;
+    }
+    if (epilogue->kind == CUBLASLT_EPILOGUE_BGRADB)
+        return tgi_cuda_gemm(S, g) && tgi_lt_sum_rows(S, g, epilogue->vector) ? TGI_DONE : TGI_FAILED;
+    if (epilogue->kind == CUBLASLT_EPILOGUE_BIAS)
+        return tgi_cuda_gemm(S, g) && tgi_lt_add_bias(S, g, epilogue->vector) ? TGI_DONE : TGI_FAILED;
+    if (epilogue->z) first.out.data = epilogue->z;
+    tgi_loop loop = tgi_lt_loop(g, TGI_OP_gelu, 2);
+    loop.arg[1].data = first.out.data;
+    loop.scalar[0] = 1;
+    const tgi_answer made = epilogue->vector ? tgi_cuda_linear(S, &first, epilogue->vector) : TGI_COMPOSE;
+    const bool ok = made == TGI_DONE || (made == TGI_COMPOSE && tgi_cuda_gemm(S, &first) &&
+                                         (!epilogue->vector || tgi_lt_add_bias(S, &first, epilogue->vector)));
+    return ok && tgi_cuda_map(S, &loop) ? TGI_DONE : TGI_FAILED;
+}
+
+/* out = a b, or out += a b, with the epilogue, as the plan says; TGI_COMPOSE where it is by others. */
+static tgi_answer tgi_lt_run(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_gemm *g,
+                             const tgi_lt_epilogue *epilogue)
+{
+    const float one = 1, beta = g->adds ? 1 : 0;
+    if (plan->choice.by == TGI_LT_BY_KERNELS) return tgi_lt_apart(S, g, epilogue);
+    if (plan->choice.by != TGI_LT_BY_ALGORITHM) return TGI_COMPOSE;
+    const bool ok = tgi_lt_point(S, plan, epilogue) &&
+                    TGI_CUBLAS(cublasLtMatmul((cublasLtHandle_t)d->blas, &plan->product, &one, g->b.data, &plan->b,
+                                              g->a.data, &plan->a, &beta, g->out.data, &plan->out, g->out.data,
+                                              &plan->out, &plan->choice.algorithm, d->workspace, d->workspace_bytes,
+                                              d->stream));
+    return ok ? TGI_DONE : TGI_FAILED;
+}
+
+/* ---- the file of plans ----
+
+   TG_CUDA_PLANS=FILE in the environment: who computes a product is chosen by time, once, and the choice is kept in the
+   file, so that all later runs give the same bits as this one.  A line is the choice for one product on one kind of
+   GPU and by one version of cuBLASLt: numbers, their hash, the name of the GPU.  Only a line that reads to the letter
+   as it would be written is taken; others are skipped, with a warning.  TG_CUDA_PLANS=read:FILE only reads: what has no
+   line is computed as without a file.
+
+   Several threads and processes may have one file: who adds a line locks it, and first reads what others have added.
+   So all of them use the line that is in the file, also where they have timed the same product at the same time.  A
+   choice that cannot be written is not used. */
+
+enum { TGI_LT_TEXT = 1536, TGI_LT_NUMBERS = sizeof(tgi_lt_line) / 8, TGI_LT_FORMAT = 1 };
+static_assert(sizeof(tgi_lt_line) % 8 == 0, "a line of the file is numbers of 8 bytes");
+
+/* text [TGI_LT_TEXT] := the line of the file, without its end */
+static void tgi_lt_print(char *text, const tgi_lt_line *line, size_t version, const char *gpu)
+{
+    int64_t number[TGI_LT_NUMBERS];
+    memcpy(number, line, sizeof number);
+    int at = snprintf(text, TGI_LT_TEXT, "%d %zu", (int)TGI_LT_FORMAT, version);
+    for (int i = 0; i < TGI_LT_NUMBERS; ++i)
+        at += snprintf(text + at, (size_t)(TGI_LT_TEXT - at), " %lld", (long long)number[i]);
+    const uint32_t hash = tgi_lt_hash(text, (size_t)at) ^ tgi_lt_hash(gpu, strlen(gpu));
+    snprintf(text + at, (size_t)(TGI_LT_TEXT - at), " %08x %s", (unsigned)hash, gpu);
+}
+
+/* The line that the text says; false if it is damaged.  *ours: it is for this GPU and this cuBLASLt. */
+static bool tgi_lt_parse(const tgi_lt_file *f, const char *text, tgi_lt_line *line, bool *ours)
+{
+    int64_t number[TGI_LT_NUMBERS];
+    char again[TGI_LT_TEXT], gpu[sizeof f->gpu], *at;
+    strtoll(text, &at, 10);
+    const size_t version = (size_t)strtoull(at, &at, 10);
+    for (int i = 0; i < TGI_LT_NUMBERS; ++i) number[i] = strtoll(at, &at, 10);
+    strtoull(at, &at, 16);
+    snprintf(gpu, sizeof gpu, "%s", *at == ' ' ? at + 1 : "");
+    memcpy(line, number, sizeof number);
+    tgi_lt_print(again, line, version, gpu);
+    *ours = version == f->version && strcmp(gpu, f->gpu) == 0;
+    return strcmp(again, text) == 0;
+}
+
+static tgi_lt_line *tgi_lt_line_of(const tgi_lt_file *f, const tgi_lt_key *key)
+{
+    for (int i = 0; i < f->lines; ++i) {
+        if (memcmp(&f->line[i].key, key, sizeof *key) == 0) return &f->line[i];
+    }
+    return NULL;
+}
+
+/* Adds the line to those in memory.  False after recording an error. */
+static bool tgi_lt_keep(tgi_thread *S, tgi_lt_file *f, const tgi_lt_line *line)
+{
+    if (f->lines == f->room) {
+        const int room = f->room ? 2 * f->room : 32;
+        tgi_lt_line *const wider = (tgi_lt_line *)tgi_lt_take(S, (size_t)room * sizeof *wider);
+        if (!wider) return false;
+        if (f->lines) memcpy(wider, f->line, (size_t)f->lines * sizeof *wider);
+        if (f->line) tgi_host_api.give_back(S, f->line, (size_t)f->room * sizeof *wider);
+        f->line = wider;
+        f->room = room;
+    }
+    f->line[f->lines++] = *line;
+    return true;
+}
+
+/* Reads what the file has got since it was last read, line by line; *damaged is the number of lines that are skipped.
+   The first time the last of several lines for a product counts: it was added because the others were of no use.  Later
+   the one that is in memory does, which products have been computed by. */
+static bool tgi_lt_read(tgi_thread *S, tgi_lt_file *f, FILE *file, bool first, int *damaged)
+{
+    char text[TGI_LT_TEXT];
+    size_t length = 0;
+    fseek(file, f->read, SEEK_SET);
+    *damaged = 0;
+    for (int c; (c = getc(file)) != EOF;) {
+        tgi_lt_line line;
+        bool ours;
+        if (c != '\n') {
+            if (length < sizeof text) text[length++] = c ? (char)c : '?';
+            continue;
+        }
+        text[length < sizeof text ? length : sizeof text - 1] = 0;
+        if (length == sizeof text || (length && !tgi_lt_parse(f, text, &line, &ours))) ++*damaged;
+        else if (length && ours) {
+            tgi_lt_line *const known = tgi_lt_line_of(f, &line.key);
+            if (known && first) *known = line;
+            if (!known && !tgi_lt_keep(S, f, &line)) return false;
+        }
+        length = 0;
+        if (!first) f->read = ftell(file);
+    }
+    f->unended = length > 0;
+    *damaged += f->unended;
+    f->read = ftell(file);
+    return true;
+}
+
+/* Opens and locks the file, which closing it unlocks; NULL if that cannot be. */
+static FILE *tgi_lt_open(const tgi_lt_file *f)
+{
+    struct stat status;
+    if (stat(f->path, &status) == 0 && !S_ISREG(status.st_mode)) return NULL; /* a pipe has no end */
+    FILE *const file = fopen(f->path, f->times ? "a+" : "r");
+    if (file) flock(fileno(file), f->times ? LOCK_EX : LOCK_SH);
+    return file;
+}
+
+/* Finds out what this device is, and reads the file.  False after recording an error. */
+static bool tgi_lt_load(tgi_thread *S, tgi_cuda_device *d, tgi_lt_file *f)
+{
+    const char *const value = getenv("TG_CUDA_PLANS");
+    char text[sizeof f->path + 200];
+    cudaDeviceProp about;
+    FILE *file = NULL;
+    int damaged = 0;
+    if (!value || !*value) return true;
+    if (!TGI_CUDA(cudaGetDeviceProperties(&about, d->index))) return false;
+    const bool reads = strncmp(value, "read:", 5) == 0;
+    const int length = snprintf(f->path, sizeof f->path, "%s", reads ? value + 5 : value);
+    snprintf(f->gpu, sizeof f->gpu, "%s", about.name);
+    f->version = cublasLtGetVersion();
+    f->times = !reads;
+    if (length < (int)sizeof f->path) file = tgi_lt_open(f);
+    const bool ok = !file || tgi_lt_read(S, f, file, true, &damaged);
+    if (file) fclose(file);
+    if (!ok) return false;
+    if (!file) {
+        snprintf(text, sizeof text, "warning: TG_CUDA_PLANS: %s cannot be %s, so products are computed as without it",
+                 f->path, reads ? "read" : "read and written");
+        f->path[0] = 0;
+    } else if (damaged) {
+        snprintf(text, sizeof text, "warning: TG_CUDA_PLANS: %d line%s of %s not as %s written, and skipped", damaged,
+                 damaged == 1 ? "" : "s", f->path, damaged == 1 ? "it was" : "they were");
+    }
+    if (!file || damaged) tgi_host_api.warn(S, text);
+    return tgi_enter(S, d->index); /* the program's handler may have used other devices */
+}
+
+/* Adds the line to the file, unless somebody else has meanwhile added one for the product: that becomes *line.
+   TGI_COMPOSE if the file cannot be written: then nothing is timed any more. */
+static tgi_answer tgi_lt_append(tgi_thread *S, tgi_lt_file *f, tgi_lt_line *line)
+{
+    char text[TGI_LT_TEXT];
+    int damaged;
+    FILE *const file = tgi_lt_open(f);
+    const bool read = !file || tgi_lt_read(S, f, file, false, &damaged);
+    const tgi_lt_line *const known = tgi_lt_line_of(f, &line->key);
+    bool ok = file && read;
+    if (known) {
+        *line = *known;
+    } else if (ok) {
+        tgi_lt_print(text, line, f->version, f->gpu);
+        ok = fprintf(file, "%s%s\n", f->unended ? "\n" : "", text) > 0 && fflush(file) == 0;
+    }
+    if (file) ok = fclose(file) == 0 && ok;
+    if (read && !ok) f->times = false, f->lost = true;
+    return ok ? TGI_DONE : read ? TGI_COMPOSE : TGI_FAILED;
+}
+
+/* ---- plans by time ----
+
+   Timed are the first algorithms of the heuristic, cuBLAS's own choice for products without an epilogue, and for others
+   the product and kernels apart.  Each runs a few times between two events, in rounds that take turns, on the operands
+   themselves, with scratch memory for what is written; the least median counts, of equal ones the first.  Nothing is
+   timed while work is captured, since a stream that is captured does not run: then it is as without a file. */
+
+enum { TGI_LT_ROUNDS = 5, TGI_LT_REPEATS = 4 };
+
+/* Lets g and the epilogue write to scratch memory, aligned as what they write to.  NULL if there is none. */
+static void *tgi_lt_scratch(tgi_thread *S, tgi_cuda_device *d, const tgi_lt_key *key, tgi_gemm *g,
+                            tgi_lt_epilogue *epilogue)
+{
+    const int64_t size = tgi_bytes_of(g->out.dtype), all = ((key->batch - 1) * key->out_step + g->m * g->n) * size;
+    const bool writes_z = epilogue->z && epilogue->kind != CUBLASLT_EPILOGUE_DGELU;
+    const bool writes_vector = epilogue->kind == CUBLASLT_EPILOGUE_BGRADB;
+    void **const to[3] = {&g->out.data, writes_z ? &epilogue->z : NULL, writes_vector ? &epilogue->vector : NULL};
+    const int64_t bytes[3] = {all, writes_z ? all : 0, writes_vector ? g->m * size : 0};
+    const int64_t aligned[3] = {key->aligned[2], key->aligned[4], key->aligned[3]};
+    const size_t total = (size_t)(bytes[0] + bytes[1] + bytes[2]) + 3 * 512;
+    char *const memory = (char *)tgi_cuda_alloc(S, d->index, total, false), *at = memory;
+    for (int i = 0; i < 3 && memory; ++i) {
+        if (to[i]) *to[i] = at + aligned[i] % 256;
+        at += (bytes[i] + 511) / 256 * 256;
+    }
+    if (memory && g->adds) TGI_CUDA(cudaMemsetAsync(g->out.data, 0, (size_t)all, d->stream));
+    return memory;
+}
+
+/* The milliseconds of plan->choice; negative if it cannot be run. */
+static float tgi_lt_time(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_gemm *g,
+                         const tgi_lt_epilogue *epilogue, const cudaEvent_t *event)
+{
+    float milliseconds = -1;
+    bool ok = TGI_CUDA(cudaEventRecord(event[0], d->stream));
+    for (int i = 0; i < TGI_LT_REPEATS && ok; ++i) {
+        ok = plan->choice.by == TGI_LT_BY_CUBLAS ? tgi_gemm_direct(S, d, g)
+                                                 : tgi_lt_run(S, d, plan, g, epilogue) == TGI_DONE;
+    }
+    ok = ok && TGI_CUDA(cudaEventRecord(event[1], d->stream)) && TGI_CUDA(cudaEventSynchronize(event[1])) &&
+         TGI_CUDA(cudaEventElapsedTime(&milliseconds, event[0], event[1]));
+    return ok ? milliseconds : -1;
+}
+
+static float tgi_lt_median(float *x)
+{
+    for (int i = 1; i < TGI_LT_ROUNDS; ++i) {
+        for (int k = i; k > 0 && x[k] < x[k - 1]; --k) {
+            const float larger = x[k - 1];
+            x[k - 1] = x[k], x[k] = larger;
+        }
+    }
+    return x[TGI_LT_ROUNDS / 2];
+}
+
+/* *best := the fastest of choice [count]; false if they cannot be timed.  The first round counts for nothing: in it
+   kernels are loaded, and the plans are made that the others need. */
+static bool tgi_lt_fastest(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_gemm *g,
+                           const tgi_lt_epilogue *epilogue, tgi_lt_choice *choice, int count, tgi_lt_choice *best)
+{
+    const bool before = tgi_this_cuda.trying;
+    tgi_gemm trial = *g;
+    tgi_lt_epilogue written = *epilogue;
+    cudaEvent_t event[2] = {NULL, NULL};
+    float took[TGI_LT_ASKED + 1][TGI_LT_ROUNDS], least = -1;
+    tgi_this_cuda.trying = true;
+    void *const memory = tgi_lt_scratch(S, d, &plan->key, &trial, &written);
+    const bool ok = memory && TGI_CUDA(cudaEventCreate(&event[0])) && TGI_CUDA(cudaEventCreate(&event[1]));
+    for (int turn = 0; turn < (TGI_LT_ROUNDS + 1) * count && ok; ++turn) {
+        const int round = turn / count - 1, i = turn % count;
+        plan->choice = choice[i];
+        const float time = choice[i].by ? tgi_lt_time(S, d, plan, &trial, &written, event) : -1;
+        if (time < 0) choice[i].by = TGI_LT_BY_NOBODY;
+        if (round >= 0) took[i][round] = time;
+    }
+    for (int i = 0; i < count && ok; ++i) {
+        const float time = choice[i].by ? tgi_lt_median(took[i]) : -1;
+        if (time < 0 || (least >= 0 && time >= least)) continue;
+        least = time;
+        *best = choice[i];
+    }
+    for (int k = 0; k < 2; ++k) {
+        if (event[k]) TGI_CUDA(cudaEventDestroy(event[k]));
+    }
+    tgi_cuda_release(S, d->index, memory, 0);
+    tgi_this_cuda.trying = before;
+    return least >= 0;
+}
+
+/* Whether a line of the file can be used: it may be from another build of the library, for all that it says. */
+static bool tgi_lt_accepts(tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_lt_choice *choice)
+{
+    const bool plain = plan->key.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+    cublasLtMatmulHeuristicResult_t about = {};
+    if (choice->by == TGI_LT_BY_CUBLAS) return plain;
+    if (choice->by == TGI_LT_BY_KERNELS) return !plain;
+    if (choice->by != TGI_LT_BY_ALGORITHM) return false;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoCheck((cublasLtHandle_t)d->blas, &plan->product, &plan->b, &plan->a, &plan->out, &plan->out,
+                                &choice->algorithm, &about);
+    if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();
+    return status == CUBLAS_STATUS_SUCCESS && about.workspaceSize <= d->workspace_bytes;
+}
+
+/* Sets plan->choice: what has been chosen before, the fastest of choice [count], or the first.  False after recording
+   an error. */
+static bool tgi_lt_choose(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_gemm *g,
+                          const tgi_lt_epilogue *epilogue, tgi_lt_choice *choice, int count)
+{
+    tgi_lt_file *const f = &d->plans->file;
+    const tgi_lt_choice first = choice[0];
+    tgi_lt_line *known = tgi_lt_line_of(f, &plan->key), line = {plan->key, first};
+    if (known && !tgi_lt_accepts(d, plan, &known->choice)) {
+        *known = f->line[--f->lines];
+        known = NULL;
+    }
+    if (known) return plan->choice = known->choice, true;
+    const bool timed = f->times && !d->capturing &&
+                       tgi_lt_fastest(S, d, plan, g, epilogue, choice, count, &line.choice);
+    const tgi_answer kept = timed ? tgi_lt_append(S, f, &line) : TGI_COMPOSE;
+    if (kept == TGI_FAILED) return false;
+    if (kept == TGI_COMPOSE || !tgi_lt_accepts(d, plan, &line.choice)) line.choice = first;
+    plan->choice = line.choice;
+    if (f->lost && !tgi_this_cuda.trying) {
+        f->lost = false;
+        tgi_host_api.warn(S, "warning: the file of TG_CUDA_PLANS cannot be written: products that are not in it are "
+                             "computed as without it");
+        if (!tgi_enter(S, d->index)) return false;
+    }
+    return tgi_lt_line_of(f, &line.key) || tgi_lt_keep(S, f, &line); /* also what was not timed stays as it is */
+}
+
+/* Makes the plan, also if it is that others compute the product.  False after recording an error. */
+static bool tgi_lt_make_plan(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, const tgi_lt_key *key,
+                             const tgi_gemm *g, const tgi_lt_epilogue *epilogue)
+{
+    const tgi_lt_file *const f = &d->plans->file;
+    const bool plain = key->epilogue == CUBLASLT_EPILOGUE_DEFAULT, times = f->path[0] && f->times;
+    tgi_lt_choice choice[TGI_LT_ASKED + 1];
+    int count = 0;
+    memset(choice, 0, sizeof choice);
+    memset(plan, 0, sizeof *plan);
+    plan->key = *key;
+    if (plain) choice[count++].by = TGI_LT_BY_CUBLAS;
+    if (!tgi_lt_describe(S, plan, key, epilogue) ||
+        !tgi_lt_ask(S, d, plan, times ? (int)TGI_LT_ASKED : 1, choice, &count)) {
+        return false;
+    }
+    plan->choice = choice[0];
+    if (times && !plain && count) choice[count++].by = TGI_LT_BY_KERNELS;
+    return !f->path[0] || !count || tgi_lt_choose(S, d, plan, g, epilogue, choice, count);
+}
+
 /* The plan for the key, made at its first use.  NULL after recording an error. */
-static tgi_lt_plan *tgi_lt_plan_for(tgi_thread *S, tgi_cuda_device *d, const tgi_lt_key *key,
+static tgi_lt_plan *tgi_lt_plan_for(tgi_thread *S, tgi_cuda_device *d, const tgi_lt_key *key, const tgi_gemm *g,
                                     const tgi_lt_epilogue *epilogue)
 {
     if (!d->plans) {
-        const size_t bytes = sizeof *d->plans;
-        d->plans = (tgi_lt_plans *)tgi_host_api.take(S, bytes);
-        if (!d->plans) return tgi_host_api.no_memory(S, "linear", TG_DEV_CPU, 0, (double)bytes, 0), (tgi_lt_plan *)NULL;
-        memset(d->plans, 0, bytes);
+        d->plans = (tgi_lt_plans *)tgi_lt_take(S, sizeof *d->plans);
+        if (!d->plans) return NULL;
+        memset(d->plans, 0, sizeof *d->plans);
+        if (d->planned && !tgi_lt_load(S, d, &d->plans->file)) return tgi_lt_free_plans(S, d), (tgi_lt_plan *)NULL;
+        d->planned = d->plans->file.path[0] != 0;
     }
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *key / sizeof(int); ++i) hash = (hash ^ ((const uint32_t *)key)[i]) * 16777619u;
-    tgi_lt_plan *const set = d->plans->plan[(hash ^ hash >> 16) % TGI_LT_SETS], *oldest = set;
+    const uint32_t hash = tgi_lt_hash(key, sizeof *key);
+    tgi_lt_plan *const set = d->plans->plan[(hash ^ hash >> 16) % TGI_LT_SETS], *oldest = set, made;
     for (int way = 0; way < TGI_LT_WAYS; ++way) {
         if (memcmp(&set[way].key, key, sizeof *key) == 0) return &set[way];
+    }
+    if (!tgi_lt_make_plan(S, d, &made, key, g, epilogue)) return NULL; /* which may have made others in this set */
+    for (int way = 0; way < TGI_LT_WAYS; ++way) {
         if (set[way].used < oldest->used) oldest = &set[way];
     }
-    return tgi_lt_make_plan(S, d, oldest, key, epilogue) ? oldest : NULL;
+    *oldest = made;
+    return oldest;
 }
 
 /* What the plan for the product depends on, and how a and b are read; false where products are left to cuBLAS: several
-   of them, f64, operands that have to be copied, and, as in PyTorch, products with vectors.  The library wants rows of
-   z that are a multiple of 8 elements. */
+   with an epilogue, f64, operands that have to be copied, and, as in PyTorch, products with vectors.  The library wants
+   rows of z that are a multiple of 8 elements. */
 static bool tgi_lt_key_of(const tgi_gemm *g, const tgi_lt_epilogue *epilogue, tgi_lt_key *key)
 {
     const tg_dtype dtype = g->out.dtype;
+    const bool plain = epilogue->kind == CUBLASLT_EPILOGUE_DEFAULT;
+    const tgi_operand arg[3] = {g->out, g->a, g->b};
     tgi_cublas_operand a = {CUBLAS_OP_N, 1, NULL}, b = a;
-    for (int i = 0; i < g->ndim; ++i) {
-        if (g->dim[i] != 1) return false;
-    }
+    tgi_iter batch;
+    tgi_iter_init(&batch, g->ndim, g->dim, 3, arg, false);
+    if (batch.ndim > 1 || batch.numel < 1 || batch.numel > (plain ? 65535 : 1) || (plain && g->m < 2)) return false;
     if ((dtype != TG_F32 && dtype != TG_F16 && dtype != TG_BF16) || g->a.dtype != dtype || g->b.dtype != dtype ||
         (epilogue->z && g->n % 8) || g->n < 2 || g->k < 2 || g->m > INT_MAX || g->n > INT_MAX || g->k > INT_MAX ||
         !tgi_as_column_major(g->m, g->k, g->a_row, g->a_col, &a) ||
         !tgi_as_column_major(g->k, g->n, g->b_row, g->b_col, &b)) {
         return false;
     }
-    const tgi_lt_key found = {(int)dtype, (int)tgi_cublas_compute(g), (int)epilogue->kind,
-                              (int)g->m, (int)g->n, (int)g->k, (int)a.trans, (int)b.trans, a.ld, b.ld,
+    int64_t step[3] = {0, 0, 0};
+    for (int i = 0; i < 3 && batch.numel > 1; ++i) step[i] = batch.stride[i][0] / tgi_bytes_of(dtype);
+    if (batch.numel > 1 && step[0] < g->m * g->n) return false;
+    const tgi_lt_key found = {tgi_cublas_type(dtype), tgi_cublas_compute(g), epilogue->kind, g->adds,
+                              g->m, g->n, g->k, a.trans, b.trans, a.ld, b.ld,
+                              batch.numel, step[1], step[2], step[0],
                               {tgi_alignment_of(g->a.data), tgi_alignment_of(g->b.data),
                                tgi_alignment_of(g->out.data), tgi_alignment_of(epilogue->vector),
                                tgi_alignment_of(epilogue->z)}};
@@ -6627,24 +7112,22 @@ static bool tgi_lt_key_of(const tgi_gemm *g, const tgi_lt_epilogue *epilogue, tg
     return true;
 }
 
-/* out = a b, or out += a b, with the epilogue. */
 static tgi_answer tgi_lt_product(tgi_thread *S, const tgi_gemm *g, const tgi_lt_epilogue epilogue)
 {
     tgi_cuda_device *d = tgi_device_for(S, g->out.index);
     tgi_lt_key key;
     if (!d) return TGI_FAILED;
     if (!tgi_lt_key_of(g, &epilogue, &key)) return TGI_COMPOSE;
-    tgi_lt_plan *const plan = tgi_cublas_ready(S, d) ? tgi_lt_plan_for(S, d, &key, &epilogue) : NULL;
+    tgi_lt_plan *const plan = tgi_cublas_ready(S, d) ? tgi_lt_plan_for(S, d, &key, g, &epilogue) : NULL;
     if (!plan) return TGI_FAILED;
     plan->used = ++d->plans->products;
-    if (!plan->found) return TGI_COMPOSE;
-    const float one = 1, beta = g->adds ? 1 : 0;
-    const bool ok = tgi_lt_point(S, plan, &epilogue) &&
-                    TGI_CUBLAS(cublasLtMatmul((cublasLtHandle_t)d->blas, &plan->product, &one, g->b.data, &plan->b,
-                                              g->a.data, &plan->a, &beta, g->out.data, &plan->out, g->out.data,
-                                              &plan->out, &plan->algorithm, d->workspace, d->workspace_bytes,
-                                              d->stream));
-    return ok ? TGI_DONE : TGI_FAILED;
+    return tgi_lt_run(S, d, plan, g, &epilogue);
+}
+
+/* A product without an epilogue. */
+static tgi_answer tgi_lt_plain(tgi_thread *S, const tgi_gemm *g)
+{
+    return tgi_lt_product(S, g, {CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL});
 }
 
 static tgi_answer tgi_cuda_linear(tgi_thread *S, const tgi_gemm *gemm, const void *bias)
