@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # tests/gpu.sh [--not-run]: everything that wants an NVIDIA GPU, in one call of under ten minutes.
 #
-# Builds with nvcc, prints what each kernel of a step of GPT-2 takes beside the prediction, runs the benchmarks, the tests of the
-# kernels, the test suite on the GPU, the four tools of compute-sanitizer, the device tour and the demo, writes the GPU's part of tests/bench/RESULTS.md and ends in "N passed, N failed".  Each part has a time limit, and one that fails
-# does not stop the others.  What is needed: nvcc, compute-sanitizer, a C compiler, make.
+# Builds with nvcc, prints what each kernel of a step of GPT-2 takes beside the prediction, as it is by default and with products
+# by plans (TG_CUDA_PLANS), runs the benchmarks, the tests of the kernels, the test suite on the GPU, the four tools of
+# compute-sanitizer, the device tour and the demo, writes the GPU's part of tests/bench/RESULTS.md and ends in "N passed, N failed".
+# Each part has a time limit, and one that fails does not stop the others.  What is needed: nvcc, compute-sanitizer, a C compiler, make.
 #   --not-run       only writes the file, every result as "not run"
 #   TG_GPU_SIM=1    rehearses the script on the simulator, in small: its own build folder, nothing in tests/bench
 cd "$(dirname "$0")/.." || exit 2
@@ -84,11 +85,20 @@ linked()
 
 step_kernels() { TG_CUDA_PASS_THROUGH=0 "$B/kernels" $([ $mode = gpu ] || echo tiny) >"$B/kernels.txt"; }
 
+# The same step by plans: the first run times each product and writes the file, the second reads it.
+step_plans()
+{
+    local size=$([ $mode = gpu ] || echo least) plans="$B/plans.txt"
+    rm -f "$plans"
+    TG_CUDA_PASS_THROUGH=0 TG_CUDA_PLANS="$plans" "$B/kernels" $size >/dev/null && [ -s "$plans" ] &&
+        TG_CUDA_PASS_THROUGH=0 TG_CUDA_PLANS="read:$plans" "$B/kernels" $size >"$B/planned.txt"
+}
+
 # Every kernel of the file, on few elements.
 every_kernel() { if [ $mode = gpu ]; then "$B/test_kernels"; else "$B/test_kernels" rows_in_f32; fi; }
 
 # The tests of the kernels, each to its end, whatever the others say.
-export kernel_tests='test_kernels test_rows test_flash test_linear test_along test_windows test_elementwise'
+export kernel_tests='test_kernels test_rows test_flash test_linear test_plans test_along test_windows test_elementwise'
 tests_of_kernels()
 {
     local name failed=0
@@ -136,7 +146,7 @@ nccl()
             -L"$home/lib64" -L"$home/lib" -Wl,-rpath,"$home/lib64:$home/lib" -lnccl -lcudart -lcublas -lcublasLt -fopenmp -lm &&
         "$O/test_nccl"
 }
-export -f build toolkit linked step_kernels every_kernel tests_of_kernels suite sanitizer demo benchmarks nccl
+export -f build toolkit linked step_kernels step_plans every_kernel tests_of_kernels suite sanitizer demo benchmarks nccl
 
 # figure NAME VALUE: a row of the table; one that a failed part owes is "not run"
 figure() { echo "| $1 | ${2:-not run} |" >>"$B/figures.md"; }
@@ -153,41 +163,51 @@ figures()
     figure "a step of the demo, on the GPU" "$(cat "$B/demo-cuda.ms" 2>/dev/null)"
 }
 
-# The step of GPT-2, a row for each kernel: what predict.py says, and what this GPU takes.
+# The step of GPT-2, a row for each kernel: what predict.py says, what this GPU takes, and what it takes by plans.  An epilogue
+# that is apart there is a product of another name, which counts among the others, as its kernel does.
 step_table()
 {
-    echo '| kernel | launches | MB | GFLOP | instructions, millions | bound by | ms, predicted | ms, measured | how it ran |'
-    echo '|---|---|---|---|---|---|---|---|---|'
-    touch "$B/kernels.txt"
+    echo '| kernel | launches | MB | GFLOP | instructions, millions | bound by | ms, predicted | ms, measured | how it ran | ms, by plans | how it ran by plans |'
+    echo '|---|---|---|---|---|---|---|---|---|---|---|'
+    touch "$B/kernels.txt" "$B/planned.txt"
     sh tests/ci/op_numbers.sh <tests/bench/predicted.txt | sed 1d >"$B/predicted-numbers.txt"
     sed 1d tests/bench/predicted.txt | paste -d '\t' "$B/predicted-numbers.txt" - | awk -F '\t' '
         function kernel(line,    i) { for (i = 1; i <= 6; ++i) sub(/^[^ ]+ /, "", line); return line }
-        FILENAME == ARGV[1] {
+        function of(which, n, launches) {
+            if (!((which, n) in took)) return which == 2 && all_ran[2] && (1, n) in took ? "apart" : "not run"
+            here[which] += took[which, n]
+            here_ran[which] += ran[which, n]
+            return sprintf("%.3f%s", took[which, n], ran[which, n] == launches ? "" : " of " ran[which, n])
+        }
+        function rest(which) {
+            if (all_ran[which] == here_ran[which]) return "not run"
+            return sprintf("%.3f of %d", all[which] - here[which], all_ran[which] - here_ran[which])
+        }
+        function total(which) { return all_ran[which] ? sprintf("%.1f of %d", all[which], all_ran[which]) : "not run" }
+        FILENAME == ARGV[1] || FILENAME == ARGV[2] {
+            which = FILENAME == ARGV[1] ? 1 : 2
             split($0, word, " ")
             name = $0
             sub(/^[^ ]+ [^ ]+ /, "", name)
-            how[n = substr(name, 1, index(name, " | ") - 1)] = substr(name, index(name, " | ") + 3)
-            ran[n] = word[1]
-            took[n] = word[2]
-            all += word[2]
-            all_ran += word[1]
+            n = substr(name, 1, index(name, " | ") - 1)
+            how[which, n] = substr(name, index(name, " | ") + 3)
+            ran[which, n] = word[1]
+            took[which, n] = word[2]
+            all[which] += word[2]
+            all_ran[which] += word[1]
             next
         }
         {
             split($2, word, " ")
             n = kernel($1)
-            said = "not run"
-            if (n in took) said = sprintf("%.3f%s", took[n], ran[n] == word[1] ? "" : " of " ran[n])
-            print "| " kernel($2) " | " word[1] " | " word[2] " | " word[3] " | " word[4] " | " word[6] " | " word[5] " | " said " | " how[n] " |"
+            print "| " kernel($2) " | " word[1] " | " word[2] " | " word[3] " | " word[4] " | " word[6] " | " word[5] " | " \
+                of(1, n, word[1]) " | " how[1, n] " | " of(2, n, word[1]) " | " how[2, n] " |"
             for (i = 1; i <= 5; ++i) sum[i] += word[i]
-            if (n in took) { here += took[n]; here_ran += ran[n] }
         }
         END {
-            rest = all_ran == here_ran ? "not run" : sprintf("%.3f of %d", all - here, all_ran - here_ran)
-            print "| others | 0 | | | | | | " rest " | |"
-            printf "| sum | %d | %.0f | %.0f | %.0f | | %.1f | %s | |\n", sum[1], sum[2], sum[3], sum[4], sum[5], \
-                all_ran ? sprintf("%.1f of %d", all, all_ran) : "not run"
-        }' "$B/kernels.txt" -
+            print "| others | 0 | | | | | | " rest(1) " | | " rest(2) " | |"
+            printf "| sum | %d | %.0f | %.0f | %.0f | | %.1f | %s | | %s | |\n", sum[1], sum[2], sum[3], sum[4], sum[5], total(1), total(2)
+        }' "$B/kernels.txt" "$B/planned.txt" -
 }
 
 # about NAME COMMAND...: a row on the machine, of the first line that the command prints
@@ -229,7 +249,7 @@ write_results()
     echo
     echo "A step of GPT-2 124M with 16 sequences of 1024 tokens, in bf16 with AdamW: the head of predict.py says how the times for an"
     echo "H100 are predicted, from the bytes that kernels ask for and from their PTX. Measured are the times from the end of one launch"
-    echo "to the end of the next."
+    echo "to the end of the next. By plans is with a file of TG_CUDA_PLANS that a run before has written."
     echo
     step_table
     awk 'NR > 1 { sum += $5; part[/ tgi_(flash|hopper)/ ? 1 : / tgi_(class|norm)/ ? 2 : / product/ ? 3 : 4] += $5 }
@@ -240,9 +260,10 @@ write_results()
 # ---- all of it -----------------------------------------------------------------------------------------------------------
 
 small=$([ $mode = gpu ] && echo 300 || echo 2)
-rm -f "$B/device.txt" "$B/kernels.txt" "$B"/demo-*.ms
+rm -f "$B/device.txt" "$B/kernels.txt" "$B/planned.txt" "$B"/demo-*.ms
 part build 240 build
 part "kernels of a step" 40 step_kernels
+part "products by plans" 60 step_plans
 if [ $mode != not-run ]; then step_table; fi
 part "every kernel" 60 every_kernel
 part benchmarks 60 benchmarks
