@@ -96,9 +96,8 @@
    name than tensorgrad.h, and as part of a .c file, it works, but slowly.  Sums are in another order under each of the
    three, so that the last bits differ; under one of them a program gives the same bits in every run.  Products of
    matrices in bf16 use AMX if the processor has it and the system is Linux (TG_SIMD=avx512 asks for none), else
-   AVX512_BF16 if it has that and is not Intel's, where f32 is faster: both take denormals as 0.  On GPUs
-   TG_CUDA_PLANS=FILE in the environment chooses who computes a product by time, once, and keeps that in the file.  Where
-   the time of a program goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
+   AVX512_BF16 if it has that and is not Intel's, where f32 is faster: both take denormals as 0.  Where the time of a
+   program goes, tg_profile_begin, tg_profile_print and tg_profile_end show.
 
    SIZE  The bytes that CONFIGURE names are those of README's first program, of 1.6 MB at -Os, the seconds those of gcc
    for the library at -O2, 38 in all; of a TG_NO_ macro what it saves beside TG_PLAIN.  `make sizes` measures them.

@@ -6822,6 +6822,7 @@ static bool tgi_lt_read(tgi_thread *S, tgi_lt_file *f, FILE *file, bool first, i
     for (int c; (c = getc(file)) != EOF;) {
         tgi_lt_line line;
         bool ours;
+        f->unended = c != '\n';
         if (c != '\n') {
             if (length < sizeof text) text[length++] = c ? (char)c : '?';
             continue;
@@ -6836,8 +6837,7 @@ static bool tgi_lt_read(tgi_thread *S, tgi_lt_file *f, FILE *file, bool first, i
         length = 0;
         if (!first) f->read = ftell(file);
     }
-    f->unended = length > 0;
-    *damaged += f->unended;
+    *damaged += length > 0;
     f->read = ftell(file);
     return true;
 }
@@ -7033,7 +7033,7 @@ static bool tgi_lt_choose(tgi_thread *S, tgi_cuda_device *d, tgi_lt_plan *plan, 
                              "computed as without it");
         if (!tgi_enter(S, d->index)) return false;
     }
-    return tgi_lt_line_of(f, &line.key) || tgi_lt_keep(S, f, &line); /* also what was not timed stays as it is */
+    return !f->times || tgi_lt_line_of(f, &line.key) || tgi_lt_keep(S, f, &line); /* what was not timed stays so */
 }
 
 /* Makes the plan, also if it is that others compute the product.  False after recording an error. */
