@@ -6242,13 +6242,15 @@ TGI_ALWAYS_INLINE float tgi_f64_to_odd_f32(double x)
     return tgi_float_of_bits((tgi_bits_of_float(f) - (lost & above)) | lost);
 }
 
-TGI_INLINE float tgi_i64_to_odd_f32(int64_t x)
+/* An integer as a double, and as such a float.  Beyond 2^53 its last 11 bits become the one before them. */
+TGI_ALWAYS_INLINE double tgi_i64_to_odd_f64(int64_t x)
 {
-    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
-    const double kept = (double)(size >> 11 << 11 | (uint64_t)((size & 0x7FF) != 0) << 11); /* 53 bits, to odd */
-    const float f = tgi_f64_to_odd_f32(size >> 53 ? kept : (double)size);
-    return x < 0 ? -f : f;
+    const uint64_t bits = (uint64_t)x, lost = (bits & 0x7FF) != 0, kept = (bits >> 11 | lost) << 11;
+    const bool large = (bits + ((uint64_t)1 << 53)) >> 54 != 0;
+    return (double)(int64_t)(large ? kept : bits);
 }
+
+TGI_INLINE float tgi_i64_to_odd_f32(int64_t x) { return tgi_f64_to_odd_f32(tgi_i64_to_odd_f64(x)); }
 
 /* Doubles to integers: numbers out of range become the nearest one in range, and NaN becomes 0. */
 TGI_ALWAYS_INLINE int64_t tgi_f64_to_i64(double x)
@@ -48090,14 +48092,19 @@ static bool tgi_to_odd(float *y, const double *x, int64_t n)
     return !tiny;
 }
 
-TGI_NOINLINE static void tgi_store_f64_as_halves(const tgi_kernels *kernels, const double *tile, bool f16, char *at,
-                                                 int64_t n)
+/* Of a tile of f64 or i64. */
+TGI_NOINLINE static void tgi_store_wide_as_halves(const tgi_kernels *kernels, tg_dtype compute, const void *tile,
+                                                  bool f16, char *at, int64_t n)
 {
     float part[TGI_HALVES_PART];
+    double wide[TGI_HALVES_PART];
     for (int64_t i = 0, run; i < n; i += run) {
+        const double *const x = compute == TG_I64 ? wide : (const double *)tile + i;
         run = tgi_at_most(n - i, TGI_HALVES_PART);
-        const bool done = tgi_to_odd(part, tile + i, run);
-        for (int64_t j = 0; j < run && !done; ++j) part[j] = tgi_f64_to_odd_f32(tile[i + j]);
+        for (int64_t j = 0; compute == TG_I64 && j < run; ++j)
+            wide[j] = tgi_i64_to_odd_f64(((const int64_t *)tile)[i + j]);
+        const bool done = tgi_to_odd(part, x, run);
+        for (int64_t j = 0; j < run && !done; ++j) part[j] = tgi_f64_to_odd_f32(x[j]);
         kernels->from_f32[f16](at + 2 * i, part, run);
     }
 }
@@ -48128,10 +48135,10 @@ static inline tgi_store_fn tgi_storer_of(tg_dtype compute, tg_dtype dtype, int64
 static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dtype dtype, char *at, int64_t step,
                                       int64_t n)
 {
-    const tgi_kernels *const kernels = tgi_converts_halves(compute, dtype, step, n);
+    const tgi_kernels *const kernels = tgi_converts_halves(compute == TG_I64 ? TG_F64 : compute, dtype, step, n);
     if (!kernels) tgi_storer_of(compute, dtype, step, n)(tile, at, step, n);
     else if (compute == TG_F32) kernels->from_f32[dtype == TG_F16](at, (const float *)tile, n);
-    else tgi_store_f64_as_halves(kernels, (const double *)tile, dtype == TG_F16, at, n);
+    else tgi_store_wide_as_halves(kernels, compute, tile, dtype == TG_F16, at, n);
 }
 
 /* ======== @@CPU ===================================================================================================

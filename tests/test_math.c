@@ -635,6 +635,43 @@ TEST(halves)
     }
 }
 
+/* The number next to x with so many digits, to even in the middle; beyond `most` infinity. */
+static double rounded_whole(int64_t x, int digits, double most)
+{
+    const uint64_t size = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    int shift = 0;
+    while (size >> shift >> digits) ++shift;
+    const uint64_t q = size >> shift, rest = size - (q << shift), half = shift ? (uint64_t)1 << (shift - 1) : 1;
+    const double y = ldexp((double)(q + (rest > half || (rest == half && shift && (q & 1)))), shift);
+    return (x < 0 ? -1 : 1) * (y > most ? HUGE_VAL : y);
+}
+
+/* i64 of all sizes as bf16 and f16, among them those in the middle of two and beside it; and few of them alone. */
+TEST(whole_numbers_as_halves)
+{
+    static int64_t x[AT_ONCE];
+    static double y[AT_ONCE];
+    uint64_t state = 8;
+    for (int i = 0; i < AT_ONCE; ++i) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const uint64_t some = state >> (state >> 20 & 63);
+        const int shift = (int)(state >> 40) % 52 + 1;
+        x[i] = (int64_t)(i % 2 ? some : ((2 * (some & 1023) + 1) << shift) + (state >> 60) % 3 - 1);
+        if (i % 3 == 0) x[i] = (int64_t)(0 - (uint64_t)x[i]);
+    }
+    x[0] = INT64_MAX, x[1] = INT64_MIN, x[2] = 0, x[3] = 65519, x[4] = 65520, x[5] = -65520;
+    x[6] = ((int64_t)1 << 53) + 1;
+    for (int k = 0; k < 4; ++k) {
+        const int n = k < 2 ? AT_ONCE : 7, wanted = k % 2 ? 11 : 8;
+        int wrong = 0;
+        TG_SCOPE;
+        tg_tensor *half = tg_to_dtype(tg_from(x, TG_SHAPE(n), TG_I64), k % 2 ? TG_F16 : TG_BF16);
+        if (!CHECK(tg_copy_out(tg_to_dtype(half, TG_F64), y, (size_t)n * sizeof *y) == TG_OK)) return;
+        for (int i = 0; i < n; ++i) wrong += y[i] != rounded_whole(x[i], wanted, k % 2 ? 65504 : HUGE_VAL);
+        CHECK(wrong == 0);
+    }
+}
+
 /* copysign of bf16 and f16 by their bits: operands side by side, with strides, expanded, of another dtype, and none. */
 TEST(signs_of_halves)
 {
@@ -677,6 +714,7 @@ int main(int argc, char **argv)
             printf("skipped: %s: not on this processor\n", wishes[k]);
         else if (*wishes[k]) {
             RUN(halves);
+            RUN(whole_numbers_as_halves);
             RUN(signs_of_halves);
             RUN(errors);
             RUN(errors_f64);
