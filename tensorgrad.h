@@ -6747,7 +6747,7 @@ enum {
 #define TGI_UNARY_OPS(OP)                                                                                              \
     OP(neg, ANY, -x, tgi_wrap_sub(0, x), NO_BOOL, tg_neg(g), "-g")                                                     \
     OP(abs, ANY, tgi_fabs(x), tgi_int_abs(x), A, tg_mul(g, tg_sign(x)), "g * sign(x)")                                 \
-    OP(sign, ANY, (real)((x > 0) - (x < 0)), tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                          \
+    OP(sign, ANY, x > 0 ? 1 : x < 0 ? (real)-1 : 0, tgi_int_sign(x), NOTHING, tg_zeros_like(g), "0")                   \
     OP(square, ANY, x * x, tgi_wrap_mul(x, x), A | BOOL_TO_I64, tg_mul(g, tg_mul_scalar(x, 2)), "g * 2 * x")           \
     OP(exp, FLOATS, tgi_exp(x), x, Y | CAST_F32, tg_mul(g, y), "g * y")                                                \
     OP(expm1, FLOATS, tgi_expm1(x), x, Y | CAST_F32, tg_mul(g, tg_add_scalar(y, 1)), "g * (y + 1)")                    \
@@ -19548,7 +19548,7 @@ tg_tensor *tg_logit(tg_tensor *x, double eps)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_logit, NULL, &x)) return NULL;
-    tg_tensor *z = tgi_upcast(x), *below = tg_lt_scalar(z, eps); /* which counts where eps is more than 1 - eps, too */
+    tg_tensor *z = tgi_upcast(x), *below = eps >= 0 ? tg_lt_scalar(z, eps) : NULL; /* where eps > 1 - eps, too */
     if (eps >= 0) z = tg_masked_fill(tg_masked_fill(z, tg_gt_scalar(z, 1 - eps), 1 - eps), below, eps);
     return tgi_composite_end(&c, tg_to_dtype(tg_log(tg_div(z, tg_rsub_scalar(z, 1))), (tg_dtype)x->dtype));
 }
