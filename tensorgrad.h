@@ -25839,8 +25839,8 @@ static bool tgi_conv_some_images(tgi_conv_job *job, int64_t first)
     return backend->accumulate(S, &add);
 }
 
-/* Asks the backend for the whole convolution; TGI_COMPOSE if it has none for these operands, TGI_IN_F32 if it has one of
-   copies of them in f32.  bias may be NULL. */
+/* Asks the backend for the whole convolution; TGI_COMPOSE if it has none for these operands, TGI_IN_F32 if it has one
+   of copies of them in f32.  bias may be NULL. */
 static tgi_answer tgi_conv_whole(const tgi_conv_job *job, const tg_tensor *bias)
 {
     const tg_tensor *y = job->t[TGI_CONV_Y];
