@@ -7461,11 +7461,13 @@ typedef struct {
    largest logit, then of each row the sum.  (The logarithm of sum(exp(logits)) would round where logits are large.)
    Backward computes dlogits from g, the gradient of loss [rows].  A bad target counts as ignore_index.
    With mean, loss and g have one element, the sum of the losses divided by that of weight[t] over the rows that are not
-   ignored, and stats [2 rows + 1] ends with 1 / the latter. */
+   ignored, and stats [2 rows + 1] ends with 1 / the latter.
+   Forward computes dlogits, too, unless it is NULL: for g = 1, which nearly all have, and while the row of logits is at
+   hand.  Backward is told by `made` that dlogits is that already, and computes only rows with another g. */
 typedef struct {
     int64_t rows, classes, ignore_index;
     double smoothing;
-    bool mean;
+    bool mean, made;
     tg_dtype dtype, target_dtype;
     int index; /* of the device */
     const void *logits, *targets, *weight; /* weight [classes], or NULL: ones */
@@ -29022,9 +29024,10 @@ static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor
     return loss;
 }
 
-/* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities: a second output,
-   stats, is saved for backward: see tgi_class_loss.
-   params: i ignore_index, s smoothing, flag mean */
+/* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities.  Two more outputs are saved for
+   backward: stats, and, where the call is recorded, the gradient of the logits for g = 1; see tgi_class_loss.  Without
+   the latter backward would read the logits once more, and it would need the same memory while as much is alive.
+   params: i ignore_index, s smoothing, flag mean; j 1 once backward has used the gradient */
 static tgi_answer tgi_cross_entropy_fused(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
                                           int64_t ignore_index, double smoothing, bool mean, tg_tensor **y)
 {
@@ -29042,10 +29045,12 @@ static tgi_answer tgi_cross_entropy_fused(tg_tensor *logits, tg_tensor *targets,
     const int64_t kept = 2 * loss.rows + mean;
     *y = mean ? tgi_output(&c, 0, NULL, loss.dtype) : tgi_output_like(&c, targets, loss.dtype);
     tg_tensor *stats = *y ? tgi_output(&c, 1, &kept, tgi_compute_dtype(loss.dtype)) : NULL;
+    tg_tensor *made = stats && c.records ? tgi_output_like(&c, in[0], loss.dtype) : NULL;
     tgi_answer answer = TGI_FAILED;
-    if (stats) {
+    if (stats && (made || !c.records)) {
         loss.loss = tgi_first_element(*y);
         loss.stats = tgi_first_element(stats);
+        loss.dlogits = made ? tgi_first_element(made) : NULL;
         answer = c.backend->cross_entropy(c.S, &loss); /* passes over bad targets */
         if (answer == TGI_DONE &&
             !tgi_check_index_but(c.S, c.name, in[1], logits->ndim - 1, loss.classes, &ignore_index,
@@ -29055,18 +29060,24 @@ static tgi_answer tgi_cross_entropy_fused(tg_tensor *logits, tg_tensor *targets,
     }
     *y = tgi_op_end(&c, answer == TGI_DONE);
     if (*y) tg_drop(stats);
+    if (*y && made) tg_drop(made);
     return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
 }
 
+/* The gradient that forward has made becomes the result, for the first backward alone: the next one, through a retained
+   graph or after a failure, must not write what the first has given away, and may have another g. */
 static tgi_answer tgi_cross_entropy_backward_fused(tgi_step *step, tg_tensor *g)
 {
-    tg_tensor *x = tgi_saved_tensor(step, 0);
+    tg_tensor *x = tgi_saved_tensor(step, 0), *made = tgi_saved_tensor(step, -3);
     if (!tgi_fuses(step->S)) return TGI_COMPOSE;
+    if (step->params->j) made = NULL;
     tgi_class_loss loss =
         tgi_class_loss_of(x, tgi_saved_tensor(step, 1), tgi_saved_tensor(step, 2), step->params);
-    tg_tensor *dx = tgi_new_like(step->S, "cross_entropy", x);
+    tg_tensor *dx = made ? tgi_alias(step->S, "cross_entropy", made) : tgi_new_like(step->S, "cross_entropy", x);
     g = tg_contiguous(g);
     if (!dx || !g) return TGI_FAILED;
+    if (made) step->node->params->j = 1;
+    loss.made = made != NULL;
     loss.g = tgi_first_element(g);
     loss.stats = tgi_first_element(tgi_saved_tensor(step, -2));
     loss.dlogits = tgi_first_element(dx);
@@ -55323,7 +55334,7 @@ typedef struct {
     tgi_scratch scratch; /* per thread: three rows */
     double weights;      /* the sum of the weights */
     double *losses;      /* [rows], for their mean; or NULL */
-    double share;        /* of a row in g: 1, or 1 / the sum of the weights of the targets */
+    double share;        /* of a row in the gradient of the loss: 1, or 1 / the sum of the weights of the targets */
 } tgi_class_job;
 
 static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
@@ -55346,12 +55357,11 @@ static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int6
     tgi_put_f64(job->format.compute, p->stats, p->rows + r, row->sum);
 }
 
-/* Row r of dlogits, target t. */
-static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
+/* Row r of dlogits, target t, from the gradient of its loss. */
+static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t, double g)
 {
     const tgi_class_loss *p = job->loss;
     const tg_dtype compute = job->format.compute;
-    const double g = tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) * job->share;
     const double uniform = g * p->smoothing / (double)p->classes;
     const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
     row->largest = tgi_element_f64(compute, p->stats, r);
@@ -55370,7 +55380,7 @@ static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
     return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
 }
 
-/* Rows [first, end). */
+/* Rows [first, end): the loss, or the gradient, or the loss and then the gradient of each row. */
 static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_class_job *job = (const tgi_class_job *)job_;
@@ -55384,34 +55394,39 @@ static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t
     row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
     for (int64_t r = first; r < end; ++r) {
         const int64_t t = tgi_class_target(p, r);
+        const double g = p->g ? tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) : 1;
         const bool counts = t >= 0;
-        if (!counts && p->g) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
-                                    (size_t)(n * tgi_bytes_of(p->dtype)));
+        if (p->made && g == 1) continue;
+        if (!counts && p->dlogits) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
+                                          (size_t)(n * tgi_bytes_of(p->dtype)));
         if (!counts && !p->g) tgi_class_put_loss(job, r, 0);
         if (!counts) continue;
         row.x = tgi_row_from(&job->format, p->logits, r * n, scratch + bytes);
-        if (!p->g) {
-            tgi_class_forward(job, &row, r, t);
-            continue;
-        }
+        if (!p->g) tgi_class_forward(job, &row, r, t);
+        if (!p->dlogits) continue;
         row.dx = tgi_row_place(&job->format, p->dlogits, r * n, scratch + 2 * bytes);
-        tgi_class_backward(job, &row, r, t);
+        tgi_class_backward(job, &row, r, t, g * job->share);
         tgi_row_to(&job->format, p->dlogits, r * n, row.dx);
     }
 }
 
-/* The mean of the losses, and 1 / the sum of the weights that it is divided by.  Sums are in the order of the rows. */
-static void tgi_class_mean(const tgi_class_job *job)
+/* What the mean is divided by: the sum of the weights of the targets.  Sums are in the order of the rows. */
+static double tgi_class_divisor(const tgi_class_loss *p)
 {
-    const tgi_class_loss *p = job->loss;
-    double sum = 0, weights = 0;
+    double weights = 0;
     for (int64_t r = 0; r < p->rows; ++r) {
         const int64_t t = tgi_class_target(p, r);
-        sum += job->losses[r];
         if (t >= 0) weights += p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
     }
+    return weights;
+}
+
+static void tgi_class_mean(const tgi_class_job *job, double weights)
+{
+    const tgi_class_loss *p = job->loss;
+    double sum = 0;
+    for (int64_t r = 0; r < p->rows; ++r) sum += job->losses[r];
     tgi_put_f64(p->dtype, p->loss, 0, weights == 0 ? NAN : sum / weights);
-    tgi_put_f64(job->format.compute, p->stats, 2 * p->rows, 1 / weights);
 }
 
 static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
@@ -55431,12 +55446,14 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     if (converted && !tgi_mul_size((size_t)loss->classes, 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "cross_entropy", SIZE_MAX), TGI_FAILED;
     job.losses = losses_bytes ? (double *)tgi_alloc(S, losses_bytes) : NULL;
-    job.share = loss->mean && loss->g ? tgi_element_f64(job.format.compute, loss->stats, 2 * loss->rows) : 1;
+    const double weights = losses_bytes ? tgi_class_divisor(loss) : 0;
+    if (losses_bytes) tgi_put_f64(job.format.compute, loss->stats, 2 * loss->rows, 1 / weights);
+    job.share = loss->mean ? tgi_element_f64(job.format.compute, loss->stats, 2 * loss->rows) : 1;
     if (losses_bytes && !job.losses) return tgi_no_memory(S, "cross_entropy", losses_bytes), TGI_FAILED;
     const bool ok = tgi_scratch_alloc(S, "cross_entropy", &job.scratch, bytes, parts);
     if (ok) {
         tgi_parallel_for(parts, loss->rows, tgi_class_range, &job);
-        if (losses_bytes) tgi_class_mean(&job);
+        if (losses_bytes) tgi_class_mean(&job, weights);
         tgi_free(S, job.scratch.each, job.scratch.total);
     }
     if (losses_bytes) tgi_free(S, job.losses, losses_bytes);

@@ -3,8 +3,8 @@
 reports in the folder (make sim-step); predict.py --check holds that the file has the times of this model; both print the sums.
 
 The step: 12 layers of 768, 16 sequences of 1024 tokens, 50304 words, tied weights, bf16, AdamW.  Work of a kernel grows with
-layers, and by so much for each token and each word, so that six small steps tell that of the large one.  Attention, embedding and
-norms run alone in their own size: theirs grows otherwise.
+layers, and by so much for each token and each word, so that six small steps tell that of the large one.  Attention, embedding,
+norms and the loss run alone: theirs grows otherwise.
 
 The model.  A launch takes the longest of three times, and then GAP:
     bytes         / (MEMORY * MEMORY_SHARE)             those of all but caches, each as a kernel asks for it
@@ -23,9 +23,11 @@ SCHEDULERS, CLOCK, ISSUE = 132 * 4, 1.7e9, 0.6  # an instruction each at most; o
 MACHINE = 1.17                               # of ten hot kernels, for sm_90: 16,436 in PTX are 19,286 of the GPU's own
 GAP = 1.2e-6                                 # seconds between two kernels of a stream
 LAYERS, TOKENS, WORDS, HEADS, LENGTH, WIDTH = 12, 16384, 50304, 16 * 12, 1024, 768
+LOSS_TOKENS = 256
 SMALL_TOKENS, SMALL_WORDS = 64, 8384
 ALONE = {"attention": r"tgi_(flash|hopper)_", "embedding": r"tgi_(sort_runs|radix_|load_indices|add_segments|join_segments)",
-         "norms": r"tgi_norm_"}
+         "norms": r"tgi_norm_", "loss": r"tgi_class_"}
+PARTS = {"attention": HEADS, "norms": 1, "loss": TOKENS // LOSS_TOKENS} # the runs of one head, of all rows, of some
 FLASH = {"forward": 2, "backward<2, 64, false>": 3, "backward<2, 64, true>": 4} # products of [1024, 1024, 64], half of each
 TABLE = os.path.join(os.path.dirname(__file__), "predicted.txt")
 HEAD = "launches megabytes gigaflop megainstructions milliseconds bound kernel"
@@ -85,8 +87,7 @@ def whole(folder):
         for kernel in [k for k in step if re.match(pattern, k)]:
             launches = step.pop(kernel)[0]
             if run != "embedding":
-                heads = HEADS if run == "attention" else 1
-                step[kernel] = [launches] + [launches * heads * n // alone[kernel][0] for n in alone[kernel][1:]]
+                step[kernel] = [launches] + [launches * PARTS[run] * n // alone[kernel][0] for n in alone[kernel][1:]]
         if run == "embedding":
             step.update(alone)
     return step

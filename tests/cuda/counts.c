@@ -13,6 +13,7 @@
  *     counts attention                      one head of 1024 queries and keys, forward and backward
  *     counts embedding                      the gradient of a table of 50304 rows for 16384 indices
  *     counts norms                          layer norms of 16384 rows of 768, with a sum and without, and their gradients
+ *     counts loss                           the loss of 256 rows of 50304 classes, and its gradient
  */
 #include "tensorgrad.h"
 #include "models.h"
@@ -163,6 +164,20 @@ static void normalise(void)
     cudasim_report(0);
 }
 
+static void lose(void)
+{
+    TG_SCOPE;
+    tg_tensor *logits = tg_randn_on(TG_SHAPE(256, 50304), TG_BF16, TG_CUDA(0)), *gradient;
+    tg_tensor *targets = counted(TG_SHAPE(256), 0, 50304);
+    tg_set_requires_grad(logits, true);
+    so_far();
+    cudasim_report(1);
+    tg_tensor *loss = tg_cross_entropy(logits, targets);
+    tg_gradients(&loss, 1, NULL, &logits, 1, &gradient, 0);
+    so_far();
+    cudasim_report(0);
+}
+
 int main(int argc, char **argv)
 {
     const counts limits[] = {{23, 0, 1, 20400000}, {120, 0, 1, 46900000}, {309, 0, 1, 3136500000}};
@@ -174,6 +189,7 @@ int main(int argc, char **argv)
     if (!strcmp(alone, "attention")) return attend(), !tg_ok();
     if (!strcmp(alone, "embedding")) return look_up(), !tg_ok();
     if (!strcmp(alone, "norms")) return normalise(), !tg_ok();
+    if (!strcmp(alone, "loss")) return lose(), !tg_ok();
     if (argc > 4 && !strcmp(alone, "step")) {
         gpt g;
         const gpt_sizes size = {atoi(argv[3]), 64, atoi(argv[2]), 768, 12, atoi(argv[4])};

@@ -144,8 +144,8 @@ sim-counts:
 # and 16 sequences of 1024 tokens: the bytes of each kernel by the build check, its instructions by the interpreter of PTX, as
 # on an H100.  It takes half an hour of a processor.
 STEP := $(BUILD)/step
-STEP_RUNS := 1,1,8384 1,2,8384 2,1,8384 2,2,8384 1,1,16768 1,2,16768 attention embedding norms
-step_run = $(if $(filter attention embedding norms,$(1)),$(1),step $(subst $(COMMA), ,$(1)))
+STEP_RUNS := 1,1,8384 1,2,8384 2,1,8384 2,2,8384 1,1,16768 1,2,16768 attention embedding norms loss
+step_run = $(if $(filter attention embedding norms loss,$(1)),$(1),step $(subst $(COMMA), ,$(1)))
 COMMA := ,
 sim-step:
 	@mkdir -p $(STEP)

@@ -174,8 +174,6 @@ inline void tgi_wgmma_commit() {}
 template <int left> inline void tgi_wgmma_wait() {}
 inline void tgi_wgmma_shared_fence() {}
 
-inline float tgi_exp2(float x) { return exp2f(x); }
-
 /* Begins to copy 16 bytes to shared memory, or to fill them with zeros.  Until the wait they are NaN: both moments are
    writes for the check mode. */
 inline void tgi_copy_async(void *to, const void *from, bool copies, CUDASIM_SITE)
