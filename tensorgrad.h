@@ -54089,6 +54089,7 @@ typedef struct {
     int64_t size, mr, nr;       /* bytes of a number; rows and columns of a tile */
     int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
     int64_t pieces;             /* in which a head's blocks are computed */
+    int64_t lanes, k_room, v_room; /* of few queries: numbers of a vector; see tgi_flash_few_rows */
     int64_t width, value_width; /* of a row in scratch memory: whole tiles */
     int64_t start[TGI_FLASH_ARRAYS]; /* where each begins, in numbers */
     tgi_scratch scratch;
@@ -54473,25 +54474,88 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
 
 enum { TGI_FLASH_LEAST = 8, TGI_FEW_KEYS = 64 }; /* fewer queries than these; keys of a block: whole TGI_LANES */
 
-/* Rows [first, first + n) of x, keys or values: where they are, or, if these are of another dtype than the computed
-   one, or not by rows, in the array TGI_FLASH_K.  next: as many rows that are needed then, which are fetched. */
+/* Rows [first, first + n) of x, keys or values: where they are, or, if `room` is not 0, in the array TGI_FLASH_K, of so
+   many numbers each, converted, with zeros from `width` on.  next: as many rows that are needed then, which are
+   fetched. */
 static tgi_matrix tgi_flash_few_rows(const tgi_flash *f, tgi_matrix x, int64_t first, int64_t n, int64_t width,
-                                     tgi_matrix next)
+                                     int64_t room, tgi_matrix next)
 {
     const tgi_flash_job *job = f->job;
     const int64_t size = tgi_bytes_of(x.dtype);
-    const bool lies = x.dtype == job->compute && x.col == 1;
     char *to = f->scratch + job->start[TGI_FLASH_K] * job->size;
-    const tgi_matrix rows = {job->compute, to, width, 1};
+    const tgi_matrix rows = {job->compute, to, room, 1};
     x.data += first * x.row * size;
-    for (int64_t i = 0; i < n; ++i, to += width * job->size) {
+    for (int64_t i = 0; i < n; ++i, to += room * job->size) {
         const char *from = x.data + i * x.row * size, *const ahead = next.data + i * next.row * size;
         for (int64_t at = 0; at < width * size; at += TGI_CACHE_LINE) TGI_PREFETCH_LATER(ahead + at);
-        if (lies) continue;
-        if (x.dtype == job->compute) tgi_copy_run(to, size, from, x.col * size, width, size);
-        else tgi_load_elements(job->compute, to, x.dtype, from, x.col * size, width);
+        if (room) tgi_few_line(job->compute, to, room, x.dtype, from, x.col * size, width);
     }
-    return lies ? x : rows;
+    return room ? rows : x;
+}
+
+/* scores [n] = query q times n rows of k.  Four keys are read beside one another (tgi_few); of the last ones, that are
+   fewer, each stands for four, so that its score does not depend on how many there are. */
+static void tgi_flash_few_scores(const tgi_flash *f, const char *q, tgi_matrix k, int64_t n, char *scores)
+{
+    const tgi_flash_job *job = f->job;
+    const int64_t width = tgi_round_up(job->a->width, job->lanes), size = tgi_bytes_of(k.dtype);
+    double last[TGI_FEW];
+    TGI_ZEROED(tgi_few, few);
+    few.rows = 1;
+    few.pairs = k.dtype != job->compute;
+    few.x_odd = few.pairs ? width / 2 : 0;
+    few.w_step = few.pairs ? 2 * job->lanes : job->lanes;
+    few.steps = width / few.w_step;
+    few.x = q;
+    few.sum = f->scratch + job->start[TGI_FLASH_DP] * job->size;
+    for (int64_t j = 0, run; j < n; j += run) {
+        const bool four = n - j >= TGI_FEW;
+        few.groups = four ? (n - j) / TGI_FEW : 1;
+        run = four ? few.groups * TGI_FEW : 1;
+        few.w_apart = four ? k.row : 0;
+        few.w_group = few.w_apart * TGI_FEW;
+        few.w = few.next = k.data + j * k.row * size;
+        few.total = four ? scores + j * job->size : (char *)last;
+        memset(few.sum, 0, (size_t)(few.groups * TGI_FEW * job->lanes * job->size));
+        job->kernels->few_rows[job->type](&few);
+        if (!four) memcpy(scores + j * job->size, last, (size_t)job->size);
+    }
+}
+
+TGI_LOOPS_BEGIN
+/* y [n] = old y + added x */
+static void tgi_flash_few_add(float *y, float old, const float *x, float added, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) y[i] = old * y[i] + added * x[i];
+}
+TGI_LOOPS_END
+
+/* y = old y + added times the sum of n rows of v, each times its weight. */
+static void tgi_flash_few_sum(const tgi_flash *f, char *y, double old, const char *weights, double added, tgi_matrix v,
+                              int64_t n)
+{
+    const tgi_flash_job *job = f->job;
+    const int64_t width = job->a->value_width;
+    if (v.dtype == job->compute) {
+        job->kernels->weighted_rows[job->type](y, old, weights, added, v.data, v.row, n, width);
+        return;
+    }
+    float *const sum = (float *)(void *)(f->scratch + job->start[TGI_FLASH_DV] * job->size);
+    TGI_ZEROED(tgi_few, few);
+    memset(sum, 0, (size_t)width * sizeof *sum);
+    few.rows = 1;
+    few.copies = few.pairs = true;
+    few.groups = width / (TGI_FEW * job->lanes);
+    few.steps = n;
+    few.w_step = v.row;
+    few.w_apart = 2 * job->lanes;
+    few.w_group = TGI_FEW * job->lanes;
+    few.x = weights;
+    few.w = few.next = v.data;
+    few.sum = sum;
+    few.total = sum + width;
+    job->kernels->few_rows[0](&few);
+    tgi_flash_few_add((float *)(void *)y, (float)old, sum + width, (float)added, width);
 }
 
 /* The weights of keys [first, first + n), rows of k, among themselves for query i.  Returns how many of these the query
@@ -54501,15 +54565,11 @@ static int64_t tgi_flash_few_weights(const tgi_flash *f, int64_t i, tgi_matrix k
 {
     const tgi_flash_job *job = f->job;
     const tgi_attention *a = job->a;
-    const char *q = f->scratch + (job->start[TGI_FLASH_Q] + i * a->width) * job->size;
+    const char *const q = f->array[TGI_FLASH_Q].at + i * f->array[TGI_FLASH_Q].row * job->size;
     char *scores = f->scratch + (job->start[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size, *mask = NULL;
     n = tgi_at_most(n, tgi_flash_seen(a, i) - first);
     if (n <= 0) return 0;
-    for (int64_t j = 0; j < n; ++j) {
-        const double score = job->kernels->dot[job->type](q, k.data + j * k.row * job->size, a->width);
-        if (job->type == 0) ((float *)(void *)scores)[j] = (float)score;
-        else ((double *)(void *)scores)[j] = score;
-    }
+    tgi_flash_few_scores(f, q, k, n, scores);
     if (a->mask.data) {
         const tgi_matrix m = tgi_flash_matrix(f, &a->mask);
         const int64_t size = tgi_bytes_of(m.dtype);
@@ -54519,6 +54579,22 @@ static int64_t tgi_flash_few_weights(const tgi_flash *f, int64_t i, tgi_matrix k
     }
     *log_sum = job->kernels->attention_weights[job->type](scores, mask, n, TGI_FEW_KEYS);
     return n;
+}
+
+/* The queries times scale, with zeros behind each; for keys in bf16 the elements with even places stand before those
+   with odd ones. */
+static void tgi_flash_few_queries(tgi_flash *f)
+{
+    const tgi_flash_job *job = f->job;
+    const tgi_attention *a = job->a;
+    const int64_t width = tgi_round_up(a->width, job->lanes);
+    tgi_flash_load(f, TGI_FLASH_Q, tgi_flash_matrix(f, &a->q), 0, a->queries, a->width, width);
+    tgi_flash_scale(f, TGI_FLASH_Q, a->queries, width);
+    if (job->k_room || a->k.dtype == job->compute) return;
+    float *const q = (float *)(void *)f->array[TGI_FLASH_Q].at, *const parts = q + a->queries * width;
+    for (int64_t i = 0; i < a->queries; ++i)
+        tgi_few_part(parts + i * width, parts + i * width + width / 2, q + i * width, width / 2);
+    f->array[TGI_FLASH_Q].at = (char *)parts;
 }
 
 /* A head: y and lse of its queries, which are those of the keys so far, with each block added. */
@@ -54531,8 +54607,7 @@ static void tgi_flash_few(tgi_flash *f)
     char *const log_sums = (char *)(uintptr_t)lse.data;
     double before[TGI_FLASH_LEAST], log_sum[TGI_FLASH_LEAST];
     int64_t seen[TGI_FLASH_LEAST];
-    tgi_flash_load(f, TGI_FLASH_Q, tgi_flash_matrix(f, &a->q), 0, a->queries, a->width, a->width);
-    tgi_flash_scale(f, TGI_FLASH_Q, a->queries, a->width);
+    tgi_flash_few_queries(f);
     tgi_flash_scratch(f, TGI_FLASH_Y, a->value_width, job->nr);
     tgi_flash_clear(f, TGI_FLASH_Y, a->queries, a->value_width);
     for (int64_t i = 0; i < a->queries; ++i) before[i] = HUGE_VAL;
@@ -54541,11 +54616,11 @@ static void tgi_flash_few(tgi_flash *f)
         const int64_t key_size = tgi_bytes_of(k.dtype), value_size = tgi_bytes_of(v.dtype);
         tgi_matrix next = v;
         next.data += first * v.row * value_size;
-        tgi_matrix rows = tgi_flash_few_rows(f, k, first, n, a->width, next);
+        tgi_matrix rows = tgi_flash_few_rows(f, k, first, n, a->width, job->k_room, next);
         for (int64_t i = 0; i < a->queries; ++i) seen[i] = tgi_flash_few_weights(f, i, rows, first, n, &log_sum[i]);
         next = k;
         next.data += (first + n) * k.row * key_size;
-        rows = tgi_flash_few_rows(f, v, first, n, a->value_width, next);
+        rows = tgi_flash_few_rows(f, v, first, n, a->value_width, job->v_room, next);
         for (int64_t i = 0; i < a->queries; ++i) {
             const char *weights = f->scratch + (job->start[TGI_FLASH_SCORES] + i * TGI_FEW_KEYS) * job->size;
             double old = 0, added = 1, sum = log_sum[i];
@@ -54556,8 +54631,7 @@ static void tgi_flash_few(tgi_flash *f)
                 old = exp(before[i] - sum), added = exp(log_sum[i] - sum);
             }
             char *const y = f->array[TGI_FLASH_Y].at + i * a->value_width * job->size;
-            job->kernels->weighted_rows[job->type](y, old, weights, added, rows.data, rows.row, seen[i],
-                                                   a->value_width);
+            tgi_flash_few_sum(f, y, old, weights, added, rows, seen[i]);
             before[i] = sum;
         }
     }
@@ -54593,13 +54667,21 @@ static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
     job.type = job.compute == TG_F64;
     job.size = tgi_bytes_of(job.compute);
     job.nr = 1;
-    const bool lie = a->q.dtype == job.compute && a->k.stride[a->ndim + 1] == 1 && a->v.stride[a->ndim + 1] == 1;
+    job.lanes = job.kernels->tile_cols[job.type] / 2;
+    const bool pairs = TGI_READS_PAIRS && a->q.dtype == TG_BF16, as_is = a->q.dtype == job.compute; /* can be read */
+    const bool k_lies = (as_is || pairs) && a->width % (as_is ? job.lanes : 2 * job.lanes) == 0;
+    const bool v_lies = as_is || (pairs && a->value_width % (TGI_FEW * job.lanes) == 0);
+    const int64_t width = tgi_round_up(a->width, job.lanes);
+    job.k_room = k_lies && a->k.stride[a->ndim + 1] == 1 ? 0 : width;
+    job.v_room = v_lies && a->v.stride[a->ndim + 1] == 1 ? 0 : a->value_width;
     int64_t need[TGI_FLASH_ARRAYS] = {0};
-    need[TGI_FLASH_Q] = a->queries * a->width;
+    need[TGI_FLASH_Q] = 2 * a->queries * width;
     need[TGI_FLASH_Y] = a->queries * a->value_width;
     need[TGI_FLASH_SCORES] = a->queries * TGI_FEW_KEYS;
+    need[TGI_FLASH_DP] = TGI_FEW_KEYS * job.lanes;
+    need[TGI_FLASH_DV] = 2 * a->value_width;
     need[TGI_FLASH_MASK] = TGI_FEW_KEYS;
-    need[TGI_FLASH_K] = lie ? 0 : TGI_FEW_KEYS * widest;
+    need[TGI_FLASH_K] = TGI_FEW_KEYS * (job.k_room > job.v_room ? job.k_room : job.v_room);
     for (int i = 0; i < TGI_FLASH_ARRAYS; numbers += tgi_round_up(need[i], TGI_LANES), ++i) job.start[i] = numbers;
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
     const int threads = (int)tgi_at_most(tgi_threads_for(S, work * (double)heads), heads);

@@ -212,6 +212,21 @@ TEST(attention_keeps_no_scores)
     CHECK(tg_stats().peak_bytes - before.bytes < bytes / 4);
 }
 
+/* A few queries read keys and values in bf16 where they lie, if a row has whole vectors of any processor. */
+TEST(attention_of_few_queries_in_bf16)
+{
+    static const sizes all[] = {{2, 2, 3, 70, 64, 64}, {1, 2, 1, 129, 128, 64}, {1, 1, 7, 65, 32, 192},
+                                {1, 2, 2, 67, 64, 40}, {1, 2, 4, 4, 64, 64},    {1, 1, 5, 131, 48, 128}};
+    tg_seed(8);
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+        for (int kind = 0; kind < MASKS; ++kind) check_agrees(all[i], TG_BF16, kind, false, 0);
+    }
+    for (int kind = 0; kind < BOOL_MASK; ++kind) {
+        const sizes packed = {2, 3, 5, 5, 64, 64};
+        check_agrees(packed, TG_BF16, kind, true, 0);
+    }
+}
+
 /* A few queries read the keys in blocks: keys that are hidden block by block, from the first or from the last on, count
    for nothing, also where they are NaN behind the causal limit; the memory does not grow with the keys. */
 TEST(attention_of_few_queries)
@@ -280,6 +295,7 @@ int main(int argc, char **argv)
     RUN(attention_broadcasts);
     RUN(attention_of_nan);
     RUN(attention_keeps_no_scores);
+    RUN(attention_of_few_queries_in_bf16);
     RUN(attention_of_few_queries);
     RUN(large_scores);
     CHECK(tg_shutdown() == TG_OK);
