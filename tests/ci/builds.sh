@@ -140,7 +140,7 @@ two_objects()
     for name in ops autograd; do
         for objects in one.o 'two.o kernels.o'; do
             (cd "$out" && cc -std=c99 -O1 -ffp-contract=off "-I$OLDPWD" "$OLDPWD/tests/test_$name.c" $objects -o "${objects%%.*}_$name" -lm -lpthread) &&
-                SMALL=1 "$out/${objects%%.*}_$name" >"$out/${objects%%.*}_$name.txt" 2>&1
+                SMALL=1 "$out/${objects%%.*}_$name" $([ $name != ops ] || echo --part 1/4) >"$out/${objects%%.*}_$name.txt" 2>&1
             verdict $? "test_$name with $objects"
         done
         [ "$(tail -n 1 "$out/one_$name.txt")" = "$(tail -n 1 "$out/two_$name.txt")" ]
@@ -156,7 +156,7 @@ two_objects()
     mkdir -p "$out/other"
     sed 's/TGI_ABI = [0-9]*/TGI_ABI = 987654/' tensorgrad.h >"$out/other/tensorgrad.h"
     printf '#include "tensorgrad.h"\nint main(void) { puts(tg_cpu_capability()); return tg_item(tg_sum(tg_ones(TG_SHAPE(3)))) != 3; }\n' >"$out/other.c"
-    cc -std=c99 -O1 "-I$out/other" -DTG_KERNELS_ONLY -c "$out/tg.c" -o "$out/other.o" &&
+    cc -std=c99 -O0 "-I$out/other" -DTG_KERNELS_ONLY -c "$out/tg.c" -o "$out/other.o" &&
         cc -std=c99 -O1 -I. "$out/other.c" "$out/two.o" "$out/other.o" -o "$out/other_version" -lm -lpthread &&
         "$out/other_version" >"$out/other.txt" 2>&1 && grep -q plain "$out/other.txt" && grep -q 'are not of one version' "$out/other.txt"
     verdict $? "two objects of two versions are noticed, and the CPU computes all the same"
