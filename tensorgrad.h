@@ -22387,7 +22387,7 @@ static tg_tensor *tgi_gather_op(tg_tensor *t, int dim, tg_tensor *index, tgi_ind
     if (!tgi_op_begin_along(&c, NULL, TGI_OP_gather, in, 2, &dim, NULL)) return NULL;
     if (!tgi_check_index_dtype(c.S, "gather", index) || !tgi_check_index_shape(&c, t, index, NULL, c.params.dim))
         return NULL;
-    c.params.flag = message;
+    c.params.flag = (int)message;
     return tgi_run_like(&c, index, (tg_dtype)t->dtype, tgi_gather_kernel);
 }
 
@@ -23432,7 +23432,6 @@ static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
 
 /* tg_max_dim and tg_argmax, tg_min_dim and tg_argmin. */
 #define TGI_EXTREME_DIM(name, kind)                                                                                    \
-    static bool tgi_rule_##name##_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }                \
     tg_tensor *tg_##name##_dim(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)                               \
     {                                                                                                                  \
         return tgi_extreme_dim(#name "_dim", TGI_OP_##name##_dim, kind, t, dim, keepdim, true, indices);               \
@@ -23443,6 +23442,8 @@ static bool tgi_index_rule(tgi_step *step, tg_tensor *g)
     }
 TGI_EXTREME_DIM(max, TGI_AMAX)
 TGI_EXTREME_DIM(min, TGI_AMIN)
+static bool tgi_rule_max_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
+static bool tgi_rule_min_dim(tgi_step *step, tg_tensor *g) { return tgi_index_rule(step, g); }
 
 static bool tgi_cumsum_kernel(tgi_call *c, tg_tensor *y)
 {
@@ -29024,9 +29025,9 @@ static tgi_class_loss tgi_class_loss_of(const tg_tensor *logits, const tg_tensor
     return loss;
 }
 
-/* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities.  Two more outputs are saved for
-   backward: stats, and, where the call is recorded, the gradient of the logits for g = 1; see tgi_class_loss.  Without
-   the latter backward would read the logits once more, and it would need the same memory while as much is alive.
+/* *y = the loss of each row, [N], or their mean, as one op that stores no probabilities.  Two more outputs are saved
+   for backward: stats, and, where the call is recorded, the gradient of the logits for g = 1; see tgi_class_loss.
+   Without the latter backward would read the logits once more, and need the same memory while as much is alive.
    params: i ignore_index, s smoothing, flag mean; j 1 once backward has used the gradient */
 static tgi_answer tgi_cross_entropy_fused(tg_tensor *logits, tg_tensor *targets, tg_tensor *weight,
                                           int64_t ignore_index, double smoothing, bool mean, tg_tensor **y)
@@ -38193,11 +38194,11 @@ static void tgi_zip_add(tgi_zip_numbers *r, const char *sizes, const uint64_t *n
    are of 1980-01-01. */
 static void tgi_zip_describe(tgi_zip_numbers *r, const tgi_named *item, bool directory)
 {
-    enum { VERSION = 45, UNIX = 3 << 8, DATE = 1 << 5 | 1, UTF_8 = 0x800 };
+    enum { VERSION = 45, UNIX = 3 << 8, DAY = 1 << 5 | 1, UTF_8 = 0x800 };
     unsigned flags = 0;
     for (const char *p = item->name; *p && !flags; ++p) flags = (unsigned char)*p < 0x80 ? 0 : UTF_8;
     const uint64_t number[] = {directory ? (uint64_t)TGI_ZIP_ENTRY : (uint64_t)TGI_ZIP_HEADER, UNIX | VERSION,
-                               VERSION, flags, 0 /* stored; the time */, DATE, item->crc, TGI_ZIP_FULL, TGI_ZIP_FULL,
+                               VERSION, flags, 0 /* stored; the time */, DAY, item->crc, TGI_ZIP_FULL, TGI_ZIP_FULL,
                                strlen(item->name) + 4, directory ? 28u : 20u};
     r->size = 0;
     tgi_zip_add(r, "4", number);
@@ -56934,13 +56935,13 @@ static inline tgi_real TGI_T(erfinv_of)(tgi_real y)
 static inline tgi_real TGI_T(lgamma_of)(tgi_real x)
 {
     const tgi_real one = 1, half = TGI_BY_TYPE(0.5f, 0.5), middle = TGI_BY_TYPE(1.75f, 1.75);
-    const bool far = x >= 3;
+    const bool large = x >= 3;
     const tgi_real a = x < 0 ? x + one : x < 1 ? x : x - one, b = a - one, y = a + one;
-    const tgi_real d = x < 0 ? x * a : ((x < 1) | far) != 0 ? x : one, l = TGI_REAL(log, TGI_T_ABS(d));
-    const tgi_real t = (far ? one : y - middle) / (far ? x : y + middle);
+    const tgi_real d = x < 0 ? x * a : ((x < 1) | large) != 0 ? x : one, l = TGI_REAL(log, TGI_T_ABS(d));
+    const tgi_real t = (large ? one : y - middle) / (large ? x : y + middle);
     const tgi_real series = TGI_T_FMA(t, TGI_POLYNOMIAL(t * t, TGI_COEFFICIENTS(STIRLING)),
                                       TGI_BY_TYPE(0.418938533f, 0.41893853320467274));
-    return far ? TGI_T_FMA(x - half, l - one, series)
+    return large ? TGI_T_FMA(x - half, l - one, series)
                : TGI_T_FMA(a * b, TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(LGAMMA)), 0 - l);
 }
 

@@ -209,7 +209,7 @@ def plant(pages, header, companion, rows):
     changed = header.count("\n", 0, header.index("/* Of floating point, along dim")) + 1
     finds("twice", norm, 'id="L%d"' % changed, 'id="L%d"' % (changed + 1))
     finds("are not tensorgrad.h, from line %d" % changed, norm, "/* Of floating point", "/* of floating point")
-    finds("are not tensorgrad_cuda.cu", "book/cuda-norm.html", "/* softmax, layer", "/* softmux, layer")
+    finds("are not tensorgrad_cuda.cu", "book/cuda-norm.html", "/* softmax and layer", "/* softmux and layer")
     text = pages[norm].text
     finds("tgi_unheard leads nowhere", norm, "</span>", "</span>tgi_unheard(")
     finds("tg_softmax leads", norm, re.search('href="room-norm[^"]*">tg_softmax<', text)[0], 'href="#L%d">tg_softmax<' % changed)
