@@ -4455,7 +4455,7 @@ template <int N> __device__ inline tgi_team tgi_team_begin(const tgi_team_job &j
     tgi_row_init(job.rows, team.active ? row : 0, arg);
     if (job.between) {
         const int bytes = (int)((uintptr_t)arg[0].data % TGI_PACK_BYTES);
-        team.first = bytes / (int)tgi_size_of(arg[0].dtype);
+        team.first = job.rows.step[0] == 2 ? bytes / 2 : bytes / 4; /* no others begin between packs, nor have gaps */
         if (team.active) team.n += team.first;
 #pragma unroll
         for (int k = 0; k < N; ++k) arg[k].data -= job.between >> k & 1 ? bytes : 0;
@@ -4640,7 +4640,7 @@ static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 
 /* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); with as_log, dx = g - exp(y) * sum(g). */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
+__global__ void __launch_bounds__(TGI_TEAM_MOST, 1) tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
 {
     typedef typename tgi_computed<dtype>::type real;
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
