@@ -111,6 +111,14 @@ static int lines_of(const char *path)
     return lines;
 }
 
+/* path [1000] = the name of a file beside the program, of which there is none; it stays, for a function that a run is
+   given with its path. */
+static void name_no_file(char *path, const char *name)
+{
+    snprintf(path, 1000, "%s", beside(name));
+    remove(path);
+}
+
 /* On a GPU, too: what one run has timed, later ones keep. */
 TEST(later_runs_give_the_same_bits)
 {
@@ -437,8 +445,7 @@ static void lose_the_file(void *with)
 TEST(a_file_that_is_lost)
 {
     char path[1000];
-    snprintf(path, sizeof path, "%s", beside("lost"));
-    remove(path);
+    name_no_file(path, "lost");
     pretend(3, 2, 0.125, 9);
     run(path, lose_the_file, path);
 }
@@ -557,8 +564,7 @@ static void capture(void *with)
 TEST(nothing_is_timed_while_a_step_is_captured)
 {
     char path[1000];
-    snprintf(path, sizeof path, "%s", beside("captured"));
-    remove(path);
+    name_no_file(path, "captured");
     pretend(3, 2, 0.125, 9);
     run(path, capture, path);
     const product p = multiplied(path, BIAS, 8);
@@ -602,8 +608,7 @@ static void meet(void *with)
 TEST(runs_beside_one_another_agree)
 {
     char path[1000];
-    snprintf(path, sizeof path, "%s", beside("beside"));
-    remove(path);
+    name_no_file(path, "beside");
     run(path, meet, path);
     CHECK(lines_of(path) == 4);
     remove(path);
@@ -638,8 +643,7 @@ static void without_scratch(void *with)
 TEST(without_memory_nothing_is_timed)
 {
     char path[1000];
-    snprintf(path, sizeof path, "%s", beside("memory"));
-    remove(path);
+    name_no_file(path, "memory");
     pretend(3, 2, 0.125, 9);
     run(path, without_scratch, path);
     remove(path);
@@ -697,8 +701,7 @@ int main(int argc, char **argv)
     tg_set_default_device(HERE);
 #ifdef CUDASIM
     char path[1000];
-    snprintf(path, sizeof path, "%s", beside("little"));
-    remove(path);
+    name_no_file(path, "little");
     setenv("TG_CUDA_PLANS", path, 1);
     pretend(3, 2, 0.125, 9);
     out_of_memory(with_little_memory);
