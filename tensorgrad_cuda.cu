@@ -4640,7 +4640,8 @@ static bool tgi_cuda_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 
 /* dx, g, y [rows, n]: dx = y * (g - sum(g * y)); with as_log, dx = g - exp(y) * sum(g). */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST, 1) tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
+__global__ void __launch_bounds__(TGI_TEAM_MOST, width > TGI_ASTRIDE ? 1 : 0)
+    tgi_softmax_backward_rows(tgi_team_job job, bool as_log)
 {
     typedef typename tgi_computed<dtype>::type real;
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {

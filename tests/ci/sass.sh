@@ -147,7 +147,7 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 64 ld128,st128,f32 tgi_softmax_rows<0, 4>
 64 ld128,st128,f32 tgi_softmax_rows<2, 8>
 64 ld128,st128,f32 tgi_softmax_rows<2, 72>
-96 ld128,st128,f32 tgi_softmax_backward_rows<0, 4>
+80 ld128,st128,f32 tgi_softmax_backward_rows<0, 4>
 80 ld128,st128,f32 tgi_softmax_backward_rows<2, 8>
 128 ld128,st128,f32 tgi_softmax_backward_rows<2, 72>
 128 ld128,st128,f32 tgi_norm_rows<0, 4, false>

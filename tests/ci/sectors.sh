@@ -1,6 +1,6 @@
 #!/bin/sh
 # sectors.sh FILE [KERNEL...]: these kernels, or those of a training step that are listed here, in a report of the
-# simulator (TG_SIM_REPORT), move at most 1.16 times the sectors that their bytes fill, and wait for no bank of shared
+# simulator (TG_SIM_REPORT), move at most 1.15 times the sectors that their bytes fill, and wait for no bank of shared
 # memory.  A kernel that is not in the report fails.  An op in the name of a kernel is named as in the op table, as in
 # tgi_gradient<gelu, float>.
 file=$1
@@ -21,7 +21,7 @@ set -- $(printf '%s\n' "$@" | sh tests/ci/op_numbers.sh)
 passed=0 failed=0
 for kernel in "$@"; do
     line=$(grep -F "$kernel" "$file" | head -n 1)
-    if printf '%s\n' "$line" | awk 'NF > 6 { exit !($4 <= 1.16 && $5 == 0) } { exit 1 }'; then
+    if printf '%s\n' "$line" | awk 'NF > 6 { exit !($4 <= 1.15 && $5 == 0) } { exit 1 }'; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))

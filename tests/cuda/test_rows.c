@@ -268,7 +268,7 @@ TEST(what_is_moved)
     int k;
     for (k = 0; k < DTYPES; ++k) {
         TG_SCOPE;
-        enum { ROWS = 2048, N = 512, CLASSES = 1000, TEAMS = 2048, BLOCKS = 256 };
+        enum { ROWS = 2048, N = 512, CLASSES = 2000, TEAMS = 2048, BLOCKS = 256 };
         const tg_dtype dtype = dtypes[k];
         const double size = (double)tg_dtype_size(dtype), x_bytes = ROWS * N * size, vector_bytes = N * size;
         const double logits_bytes = 64 * CLASSES * size;
