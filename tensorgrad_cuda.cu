@@ -4448,15 +4448,24 @@ __device__ inline tgi_team tgi_team_of(const tgi_team_job &job, int64_t row)
     return {job.threads, (int)threadIdx.x & (job.threads - 1), active, active ? job.rows.length : 0, 0};
 }
 
+/* The team's row, of packs of 16 bytes, begins between them: its element 0, which is here, gets its place. */
+template <int width> __device__ inline void tgi_begin_between(tgi_team *team, const void *element)
+{
+    constexpr int size = TGI_PACK_BYTES / tgi_pack_of<width>;
+    if (!team->active) return;
+    team->first = (int)((uintptr_t)element % TGI_PACK_BYTES) / size;
+    team->n += team->first;
+}
+
 /* tgi_team_of, and the job's first N operands of the team's row, each from place 0 on. */
-template <int N> __device__ inline tgi_team tgi_team_begin(const tgi_team_job &job, int64_t row, tgi_row (&arg)[N])
+template <int width, int N>
+__device__ inline tgi_team tgi_team_begin(const tgi_team_job &job, int64_t row, tgi_row (&arg)[N])
 {
     tgi_team team = tgi_team_of(job, row);
     tgi_row_init(job.rows, team.active ? row : 0, arg);
-    if (job.between) {
+    if (width > TGI_ASTRIDE) {
         const int bytes = (int)((uintptr_t)arg[0].data % TGI_PACK_BYTES);
-        team.first = job.rows.step[0] == 2 ? bytes / 2 : bytes / 4; /* no others begin between packs, nor have gaps */
-        if (team.active) team.n += team.first;
+        tgi_begin_between<width>(&team, arg[0].data);
 #pragma unroll
         for (int k = 0; k < N; ++k) arg[k].data -= job.between >> k & 1 ? bytes : 0;
     }
@@ -4610,7 +4619,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_softmax_rows(tgi_team_job j
     typedef typename tgi_computed<dtype>::type real;
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         tgi_row arg[2];
-        const tgi_team team = tgi_team_begin(job, tgi_row_of(job, base), arg);
+        const tgi_team team = tgi_team_begin<width>(job, tgi_row_of(job, base), arg);
         real x[tgi_held<dtype>];
         tgi_exp_sum<real> s = {(real)-HUGE_VAL, 0};
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
@@ -4646,7 +4655,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, width > TGI_ASTRIDE ? 1 : 0)
     typedef typename tgi_computed<dtype>::type real;
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         tgi_row arg[3];
-        const tgi_team team = tgi_team_begin(job, tgi_row_of(job, base), arg);
+        const tgi_team team = tgi_team_begin<width>(job, tgi_row_of(job, base), arg);
         real g[tgi_held<dtype>], y[tgi_held<dtype>], sum = 0;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             tgi_team_load<dtype, width>(team, i, arg[1], (real)0, g);
@@ -4720,13 +4729,13 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
     const real n = (real)job.rows.length;
     tgi_row arg[adds ? 5 : 3]; /* y, rstd, x, residual, sum */
     const tgi_row &in = arg[adds ? 4 : 2];
-    const tgi_team any = tgi_team_begin(job, 0, arg);
+    const tgi_team any = tgi_team_begin<width>(job, 0, arg);
     real x[held], w[held], b[held];
     tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
     tgi_team_vector<dtype, width>(any, 0, bias, (real)0, b);
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         const int64_t row = tgi_row_of(job, base);
-        const tgi_team team = tgi_team_begin(job, row, arg);
+        const tgi_team team = tgi_team_begin<width>(job, row, arg);
         real sum = 0, squares = 0;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             real part = 0;
@@ -4896,12 +4905,12 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
     constexpr int held = tgi_held<dtype>;
     const real n = (real)job.rows.length;
     tgi_row arg[4]; /* dx, g, x, rstd; g_sum, operand 4, lies as dx does */
-    const tgi_team any = tgi_team_begin(job, 0, arg);
+    const tgi_team any = tgi_team_begin<width>(job, 0, arg);
     real w[held], dweight[held] = {}, dbias[held] = {};
     tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         const int64_t row = tgi_row_of(job, base);
-        const tgi_team team = tgi_team_begin(job, row, arg);
+        const tgi_team team = tgi_team_begin<width>(job, row, arg);
         const real rstd = team.active ? *(const real *)arg[3].data : 0, scale = mean_of_row ? rstd : 1;
         const real mean = mean_of_row && team.active ? ((const real *)mean_of_row)[row] : 0;
         const int64_t chunk = sums ? team.n : tgi_chunk<dtype>(team);
