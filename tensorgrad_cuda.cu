@@ -4351,32 +4351,69 @@ __device__ inline void tgi_team_load_more(const tgi_team &team, int64_t i, const
     }
 }
 
-/* Calls step(i, raw, x) for these packs of a row: as they lie in memory, and in f32.  Pack k begins at element
-   i + k * apart of the row. */
-template <int packs, int dtype, int width, class step_>
-__device__ inline void tgi_team_step(const char *row, int64_t i, int64_t apart, const step_ &step)
+/* The places of a row that are whole packs: from `begin` on, before `end`.  All are, but for a pack at each end of a
+   row that begins between packs. */
+typedef struct {
+    int64_t begin, end;
+} tgi_whole_packs;
+template <int width> __device__ inline tgi_whole_packs tgi_whole_packs_of(const tgi_team &team)
 {
-    tgi_loaded<dtype, width> raw[packs];
-    float x[packs * width];
-#pragma unroll
-    for (int k = 0; k < packs; ++k)
-        raw[k].template load<width>(row + (i + k * apart) * (int64_t)sizeof(typename tgi_stored<dtype>::type));
-#pragma unroll
-    for (int e = 0; e < packs * width; ++e) x[e] = raw[e / width].template value<float>(e % width);
-    step(i, raw, x);
+    constexpr int pack = tgi_pack_of<width>;
+    if (width < TGI_ASTRIDE) return {0, team.n};
+    return {team.first > 0 ? pack : 0, team.n / pack * pack};
 }
 
-/* tgi_team_step for all of this thread's packs in a row of any length: first tgi_held elements at a time, whose loads
-   are under way together and need no tests; then, what is left, a pack at a time. */
+/* What tgi_team_packs gives to a step at a time: so many packs, of so many elements. */
+template <int packs_, int pack_> struct tgi_packs_shape {
+    enum { packs = packs_, pack = pack_ };
+};
+
+/* Calls step(i, shape) for all of this thread's packs in a row of any length, of which pack k begins at place
+   i + k * pack * team.threads.  First come tgi_held elements at a time, whose loads are under way together and need no
+   tests; then, what is left, a pack at a time; then, one by one, the elements of packs that are not whole. */
+template <int dtype, int width, class step_>
+__device__ inline void tgi_team_packs(const tgi_team &team, const step_ &step)
+{
+    constexpr int pack = tgi_pack_of<width>, packs = tgi_held<dtype> / pack;
+    const tgi_whole_packs whole = tgi_whole_packs_of<width>(team);
+    const int64_t apart = (int64_t)pack * team.threads;
+    int64_t i = whole.begin + (int64_t)pack * team.t;
+    for (; i + (packs - 1) * apart < whole.end; i += packs * apart) step(i, tgi_packs_shape<packs, pack>());
+    for (; i < whole.end; i += apart) step(i, tgi_packs_shape<1, pack>());
+    if constexpr (width > TGI_ASTRIDE) {
+        const int before = (int)whole.begin - team.first, edges = before + (int)(team.n - whole.end);
+        for (int k = team.t; k < edges; k += team.threads)
+            step(k < before ? team.first + k : whole.end + k - before, tgi_packs_shape<1, 1>());
+    }
+}
+
+/* Whether it is this thread to which tgi_team_packs gives this place. */
+template <int width> __device__ inline bool tgi_team_has(const tgi_team &team, int64_t place)
+{
+    const tgi_whole_packs whole = tgi_whole_packs_of<width>(team);
+    int64_t number = (place - whole.begin) / tgi_pack_of<width>;
+    if (place < whole.begin) number = place - team.first;
+    else if (place >= whole.end) number = whole.begin - team.first + place - whole.end;
+    return (number & (team.threads - 1)) == team.t;
+}
+
+/* tgi_team_packs for the row whose place 0 is here: calls step(i, raw, x) with the elements as they lie in memory, and
+   in f32. */
 template <int dtype, int width, class step_>
 __device__ inline void tgi_team_walk(const tgi_team &team, const char *row, const step_ &step)
 {
-    constexpr int packs = tgi_held<dtype> / width;
-    const int64_t apart = (int64_t)width * team.threads;
-    int64_t i = (int64_t)width * team.t;
-    for (; i + (packs - 1) * apart < team.n; i += packs * apart)
-        tgi_team_step<packs, dtype, width>(row, i, apart, step);
-    for (; i < team.n; i += apart) tgi_team_step<1, dtype, width>(row, i, apart, step);
+    typedef typename tgi_stored<dtype>::type stored;
+    tgi_team_packs<dtype, width>(team, [&](int64_t i, auto shape) {
+        constexpr int packs = decltype(shape)::packs, pack = decltype(shape)::pack;
+        tgi_loaded<dtype, pack> raw[packs];
+        float x[packs * pack];
+#pragma unroll
+        for (int k = 0; k < packs; ++k)
+            raw[k].template load<pack>((const stored *)row + i + k * (int64_t)pack * team.threads);
+#pragma unroll
+        for (int e = 0; e < packs * pack; ++e) x[e] = raw[e / pack].template value<float>(e % pack);
+        step(i, raw, x);
+    });
 }
 
 /* The chunk of the row = x. */
@@ -4550,18 +4587,19 @@ static tgi_team_job tgi_team_job_of(const tgi_rows *rows, unsigned whole)
 /* The threads of a block, which has one team or more. */
 static int tgi_team_block(const tgi_team_job &job) { return job.threads < TGI_BLOCK ? (int)TGI_BLOCK : job.threads; }
 
-/* Launches the kernel for the rows' dtype and width, kernel(job, args...), with at most so many blocks.  Rows that
-   begin between packs are taken element by element where there is no kernel for them. */
-template <class kernel, int widths, class... A>
-static bool tgi_launch_teams(tgi_thread *S, const tgi_cuda_device *d, const kernel (&kernels)[4][widths],
-                             tgi_team_job job, int64_t most, const A &...args)
+/* The number of the job's width in TGI_FOR_WIDTHS. */
+static int tgi_width_number(const tgi_team_job &job) { return job.packed ? 1 : job.between ? 2 : 0; }
+
+/* Launches the kernel for the rows' dtype and width, kernel(job, args...), with at most so many blocks. */
+template <class kernel, class... A>
+static bool tgi_launch_teams(tgi_thread *S, const tgi_cuda_device *d, const kernel (&kernels)[4][3],
+                             const tgi_team_job &job, int64_t most, const A &...args)
 {
-    if (widths < 3) job.between = 0;
     const int threads = tgi_team_block(job), teams = threads / job.threads;
     const int64_t blocks = tgi_at_most((job.rows.iter.numel + teams - 1) / teams, most);
     if (blocks == 0) return true;
-    const int width = job.packed ? 1 : job.between ? widths - 1 : 0;
-    return tgi_launch(S, d, kernels[job.rows.iter.dtype[0]][width], blocks, threads, job, args...);
+    const kernel chosen = kernels[job.rows.iter.dtype[0]][tgi_width_number(job)];
+    return tgi_launch(S, d, chosen, blocks, threads, job, args...);
 }
 
 /* A kernel with two template arguments, for each floating-point dtype in the order of tg_dtype, and for each width. */
@@ -5086,6 +5124,20 @@ __device__ inline float tgi_class_weights(const tgi_class_loss &p, const tgi_tea
     return tgi_team_sum(sum, job.threads);
 }
 
+/* Where place 0 of the logits of a row lies; the team gets the place of class 0. */
+template <int dtype, int width>
+__device__ inline const char *tgi_class_row(const tgi_class_loss &p, int64_t row, tgi_team *team)
+{
+    typedef typename tgi_stored<dtype>::type stored;
+    const stored *const logits = (const stored *)p.logits + row * p.classes;
+    if (width > TGI_ASTRIDE) tgi_begin_between<width>(team, logits);
+    return (const char *)(logits - team->first);
+}
+
+/* The blocks that a multiprocessor has at a time: two for packs, so that a thread has 64 registers; the pieces of rows
+   that begin between packs do not find place in these. */
+template <int width> constexpr int tgi_class_blocks = width > 1 && width < TGI_ASTRIDE ? 2 : 1;
+
 /* What the gradient of a row is made of, as of tgi_class_gradient. */
 typedef struct {
     float largest, scale, u, one;
@@ -5094,35 +5146,40 @@ typedef struct {
 /* dlogits of a row from `from`, its logits or a copy of them, and the gradient g of its loss.  With target t:
        dlogits = exp(logits - largest) * scale - u * weight - (one where the class is t),
        one = g * (1 - smoothing) * weight[t],  u = g * uniform,  scale = (one + u * weights) / sum
-   0 if t is negative.  The thread that has stored class t stores it once more. */
+   0 if t is negative.  The thread that has stored class t stores it once more.  Class 0 has the place team.first. */
 template <int dtype, int width>
-__device__ inline void tgi_class_gradient(const tgi_class_loss &p, const tgi_team &team, int64_t row, const char *from,
-                                          int64_t t, const tgi_class_slopes &s)
+__device__ __forceinline__ void tgi_class_gradient(const tgi_class_loss &p, const tgi_team &team, int64_t row,
+                                                   const char *from, int64_t t, const tgi_class_slopes &s)
 {
     typedef typename tgi_stored<dtype>::type stored;
-    const int64_t apart = (int64_t)width * team.threads;
-    const stored *const logits = (const stored *)p.logits + row * p.classes;
-    stored *const to = (stored *)p.dlogits + row * p.classes;
+    const int64_t apart = (int64_t)tgi_pack_of<width> * team.threads;
+    const stored *const logits = (const stored *)p.logits + row * p.classes - team.first;
+    stored *const to = (stored *)p.dlogits + row * p.classes - team.first;
     if (t < 0) {
-        const tgi_loaded<dtype, width> zeros = {};
-        for (int64_t i = (int64_t)width * team.t; i < team.n; i += apart) zeros.store(to + i);
+        tgi_team_packs<dtype, width>(team, [&](int64_t i, auto shape) {
+            const tgi_loaded<dtype, decltype(shape)::pack> zeros = {};
+#pragma unroll
+            for (int k = 0; k < decltype(shape)::packs; ++k) zeros.store(to + i + k * apart);
+        });
         return;
     }
-    tgi_team_walk<dtype, width>(team, from, [&](int64_t i, const auto &, auto &x) {
-        constexpr int n = (int)(sizeof x / sizeof *x);
+    tgi_team_walk<dtype, width>(team, from, [&](int64_t i, const auto &raw, auto &x) {
+        constexpr int n = (int)(sizeof x / sizeof *x), pack = (int)(n * sizeof *raw / sizeof raw);
 #pragma unroll
         for (int e = 0; e < n; ++e) x[e] = tgi_exp_for<dtype>(x[e] - s.largest) * s.scale;
         if (s.u != 0) {
 #pragma unroll
-            for (int e = 0; e < n; ++e) x[e] -= s.u * tgi_class_weight<dtype>(p, i + e / width * apart + e % width);
+            for (int e = 0; e < n; ++e)
+                x[e] -= s.u * tgi_class_weight<dtype>(p, i - team.first + e / pack * apart + e % pack);
         }
 #pragma unroll
-        for (int e = 0; e < n; e += width) tgi_rounded<dtype, width>(x + e).store(to + i + e / width * apart);
+        for (int e = 0; e < n; e += pack) tgi_rounded<dtype, pack>(x + e).store(to + i + e / pack * apart);
     });
-    if ((t / width & (team.threads - 1)) != team.t) return;
-    const float x = tgi_load_as<float>((tg_dtype)dtype, logits + t);
+    const int64_t place = t + team.first;
+    if (!tgi_team_has<width>(team, place)) return;
+    const float x = tgi_load_as<float>((tg_dtype)dtype, logits + place);
     const float dx = tgi_exp_for<dtype>(x - s.largest) * s.scale - s.u * tgi_class_weight<dtype>(p, t) - s.one;
-    tgi_store_as((tg_dtype)dtype, to + t, dx);
+    tgi_store_as((tg_dtype)dtype, to + place, dx);
 }
 
 /* The slopes of a row with the target t >= 0 and the gradient g of its loss.  weights: see tgi_class_weights. */
@@ -5145,7 +5202,7 @@ __device__ inline float tgi_class_share(const tgi_class_loss &p)
    `kept` bytes for each team; or, if that is 0, because a row is too long, from the cache.  uniform is smoothing /
    classes. */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1) /* packs: two blocks on each multiprocessor */
+__global__ void __launch_bounds__(TGI_TEAM_MOST, tgi_class_blocks<width>)
     tgi_class_loss_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform, int kept)
 {
     typedef typename tgi_stored<dtype>::type stored;
@@ -5154,14 +5211,15 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1) /* packs: tw
     const float weights = tgi_class_weights<dtype>(p, job, smoothing);
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         const int64_t row = tgi_row_of(job, base);
-        const tgi_team team = tgi_team_of(job, row);
-        const int64_t t = team.active ? tgi_class_target(p, row) : -1, apart = (int64_t)width * team.threads;
-        const char *const logits = (const char *)((const stored *)p.logits + row * p.classes);
+        tgi_team team = tgi_team_of(job, row);
+        const char *const logits = tgi_class_row<dtype, width>(p, row, &team);
+        const int64_t t = team.active ? tgi_class_target(p, row) : -1;
+        const int64_t apart = (int64_t)tgi_pack_of<width> * team.threads;
         const char *const again = kept ? keep : logits;
         tgi_team counted = team;
         tgi_exp_sum<float> s = {-HUGE_VALF, 0};
         float weighted = 0; /* the sum of weight * (logits - largest), for smoothing */
-        if (t < 0) counted.n = 0;
+        if (t < 0) counted.n = counted.first = 0;
         tgi_team_walk<dtype, width>(counted, logits, [&](int64_t i, const auto &raw, const auto &x) {
             constexpr int packs = (int)(sizeof raw / sizeof *raw);
 #pragma unroll
@@ -5170,11 +5228,14 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1) /* packs: tw
         });
         s = tgi_team_exp_sum(s, team.threads);
         if (smoothing != 0) {
-            tgi_team_walk<dtype, width>(counted, again, [&](int64_t i, const auto &, const auto &x) {
+            tgi_team_walk<dtype, width>(counted, again, [&](int64_t i, const auto &raw, const auto &x) {
+                constexpr int n = (int)(sizeof x / sizeof *x), pack = (int)(n * sizeof *raw / sizeof raw);
                 float part = 0;
 #pragma unroll
-                for (int e = 0; e < (int)(sizeof x / sizeof *x); ++e)
-                    part += tgi_class_weight<dtype>(p, i + e / width * apart + e % width) * (x[e] - s.largest);
+                for (int e = 0; e < n; ++e) {
+                    const int64_t class_ = i - team.first + e / pack * apart + e % pack;
+                    part += tgi_class_weight<dtype>(p, class_) * (x[e] - s.largest);
+                }
                 weighted += part;
             });
             weighted = tgi_team_sum(weighted, team.threads);
@@ -5189,7 +5250,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1) /* packs: tw
         const float log_sum = logf(s.sum);
         float loss = 0;
         if (t >= 0) {
-            const float x = tgi_load_as<float>((tg_dtype)dtype, (const stored *)(const void *)logits + t);
+            const float x = tgi_load_as<float>((tg_dtype)dtype, (const stored *)(const void *)logits + team.first + t);
             loss = (1 - smoothing) * tgi_class_weight<dtype>(p, t) * (s.largest - x + log_sum);
             if (smoothing != 0) loss += uniform * (log_sum * weights - weighted);
         }
@@ -5223,7 +5284,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p
    dlogits for g = 1, nothing is done for such rows.  The share of a row in g is not rounded to the
    dtype: of a mean of 3 rows in bf16 that would be 0.2 % in each. */
 template <int dtype, int width>
-__global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1)
+__global__ void __launch_bounds__(TGI_TEAM_MOST, tgi_class_blocks<width>)
     tgi_class_loss_backward_rows(tgi_team_job job, tgi_class_loss p, float smoothing, float uniform, int)
 {
     typedef typename tgi_stored<dtype>::type stored;
@@ -5231,7 +5292,8 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1)
     const float weights = tgi_class_weights<dtype>(p, job, smoothing);
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
         const int64_t row = tgi_row_of(job, base);
-        const tgi_team team = tgi_team_of(job, row);
+        tgi_team team = tgi_team_of(job, row);
+        const char *const logits = tgi_class_row<dtype, width>(p, row, &team);
         if (!team.active) continue;
         const float g = tgi_load_as<float>((tg_dtype)dtype, (const stored *)p.g + (p.mean ? 0 : row));
         if (p.made && g == 1) continue;
@@ -5240,20 +5302,24 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, width > 1 ? 2 : 1)
         tgi_class_slopes slopes = {};
         if (t >= 0)
             slopes = tgi_class_slopes_of<dtype>(p, g * tgi_class_share(p), t, weights, s, smoothing, uniform);
-        const char *const logits = (const char *)((const stored *)p.logits + row * p.classes);
         tgi_class_gradient<dtype, width>(p, team, row, logits, t, slopes);
     }
 }
 
 typedef void (*tgi_class_kernel)(tgi_team_job, tgi_class_loss, float, float, int);
-/* kept: the bytes of shared memory that a team asks for. */
+/* keeps: a team asks for shared memory for its row. */
 static tgi_answer tgi_class_run(tgi_thread *S, const tgi_cuda_device *d, const tgi_class_loss *loss,
-                                const tgi_class_kernel (&kernels)[4][2], const tgi_rows *rows, int64_t kept)
+                                const tgi_class_kernel (&kernels)[4][3], bool keeps)
 {
-    const tgi_team_job job = tgi_team_job_of(rows, 3);
+    tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
+    tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
+    if (loss->dlogits) tgi_add_operand(&rows, loss->dlogits, loss->dtype, loss->classes);
+    const tgi_team_job job = tgi_team_job_of(&rows, 3);
     const int threads = tgi_team_block(job), teams = threads / job.threads;
-    const tgi_class_kernel kernel = kernels[loss->dtype][job.packed];
+    const tgi_class_kernel kernel = kernels[loss->dtype][tgi_width_number(job)];
     const float smoothing = (float)loss->smoothing, uniform = (float)(loss->smoothing / (double)loss->classes);
+    const int64_t packs = (loss->classes * tgi_bytes_of(loss->dtype) + TGI_PACK_BYTES - 1) / TGI_PACK_BYTES;
+    int64_t kept = keeps ? (packs + (job.between != 0)) * TGI_PACK_BYTES : 0;
     int most = 0;
     if (kept) { /* two blocks on each multiprocessor, of which each takes 1 KB more than it asks for */
         if (!TGI_CUDA(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerMultiprocessor, d->index)))
@@ -5272,29 +5338,26 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_cuda_device *d, const t
 }
 
 /* A kernel for each dtype but f64, which is composed. */
-#define TGI_FOR_F32_ROWS(kernel)                                                      \
-    {{kernel<TG_F32, 1>, kernel<TG_F32, 4>}, {NULL, NULL},                            \
-     {kernel<TG_BF16, 1>, kernel<TG_BF16, 8>}, {kernel<TG_F16, 1>, kernel<TG_F16, 8>}}
+#define TGI_FOR_F32_ROWS(kernel)                                             \
+    {TGI_FOR_WIDTHS(kernel, TG_F32, 4), {NULL, NULL, NULL},                  \
+     TGI_FOR_WIDTHS(kernel, TG_BF16, 8), TGI_FOR_WIDTHS(kernel, TG_F16, 8)}
 
 static tgi_answer tgi_cuda_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
 {
-    const tgi_class_kernel kernels[4][2] = TGI_FOR_F32_ROWS(tgi_class_loss_rows);
+    const tgi_class_kernel kernels[4][3] = TGI_FOR_F32_ROWS(tgi_class_loss_rows);
     void (*const means[4])(tgi_class_loss, const float *) = {tgi_class_mean<TG_F32>, NULL, tgi_class_mean<TG_BF16>,
                                                              tgi_class_mean<TG_F16>};
     const float *const none = NULL;
     const bool again = loss->dlogits || loss->smoothing != 0; /* reads logits once more */
-    const int64_t row_bytes = (loss->classes * tgi_bytes_of(loss->dtype) + 15) / 16 * 16, kept = again ? row_bytes : 0;
-    tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
-    tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
     if (loss->dtype == TG_F64) return TGI_COMPOSE;
     tgi_cuda_device *d = tgi_device_for(S, loss->index);
     if (!d) return TGI_FAILED;
-    if (!loss->mean) return tgi_class_run(S, d, loss, kernels, &rows, kept);
+    if (!loss->mean) return tgi_class_run(S, d, loss, kernels, again);
     tgi_class_loss each = *loss;
     each.loss = tgi_scratch_alloc(S, d, "cross_entropy", loss->rows, sizeof(float));
     if (!each.loss) return TGI_FAILED;
     const bool ok = (!loss->dlogits || tgi_launch(S, d, means[loss->dtype], 1, TGI_TEAM_MOST, *loss, none)) &&
-                    tgi_class_run(S, d, &each, kernels, &rows, kept) == TGI_DONE &&
+                    tgi_class_run(S, d, &each, kernels, again) == TGI_DONE &&
                     tgi_launch(S, d, means[loss->dtype], 1, TGI_TEAM_MOST, *loss, (const float *)each.loss);
     tgi_cuda_release(S, d->index, each.loss, 0);
     return ok ? TGI_DONE : TGI_FAILED;
@@ -5302,13 +5365,10 @@ static tgi_answer tgi_cuda_cross_entropy(tgi_thread *S, const tgi_class_loss *lo
 
 static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
 {
-    const tgi_class_kernel kernels[4][2] = TGI_FOR_F32_ROWS(tgi_class_loss_backward_rows);
+    const tgi_class_kernel kernels[4][3] = TGI_FOR_F32_ROWS(tgi_class_loss_backward_rows);
     const tgi_cuda_device *d = tgi_device_for(S, loss->index);
-    tgi_rows rows = tgi_dense_rows(loss->rows, loss->classes, loss->index);
-    tgi_add_operand(&rows, loss->dlogits, loss->dtype, loss->classes);
-    tgi_add_operand(&rows, loss->logits, loss->dtype, loss->classes);
     if (loss->dtype == TG_F64) return TGI_COMPOSE;
-    return d ? tgi_class_run(S, d, loss, kernels, &rows, 0) : TGI_FAILED;
+    return d ? tgi_class_run(S, d, loss, kernels, false) : TGI_FAILED;
 }
 
 /* ======== @@INDEX ================================================================================================= */

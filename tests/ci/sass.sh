@@ -160,9 +160,11 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, true>
 64 ld128,st128,f32 tgi_class_loss_rows<0, 4>
 64 ld128,st128,f32 tgi_class_loss_rows<2, 8>
+128 ld128,st128,f32 tgi_class_loss_rows<2, 72>
 128 f32 tgi_class_loss_rows<2, 1>
 64 ld128,st128,f32 tgi_class_loss_backward_rows<0, 4>
 64 ld128,st128,f32 tgi_class_loss_backward_rows<2, 8>
+64 ld128,st128,f32 tgi_class_loss_backward_rows<2, 72>
 128 f32 tgi_class_loss_backward_rows<2, 1>
 64 ld128,st128,f32 tgi_lstm_cell_packs<4>
 64 ld128,st128,f32 tgi_lstm_backward_packs<4>
