@@ -4284,8 +4284,8 @@ template <int dtype> __device__ inline int tgi_left(const tgi_team &team, int64_
     return left < tgi_chunk<dtype>(team) ? (int)left : tgi_chunk<dtype>(team);
 }
 
-/* The place of element 0 in the chunk that begins at place i. */
-__device__ inline int tgi_first(const tgi_team &team, int64_t i) { return i == 0 ? team.first : 0; }
+/* The place of element 0 in the chunk that begins at place i; 0 where it lies before that. */
+__device__ inline int tgi_first(const tgi_team &team, int64_t i) { return i < team.first ? (int)(team.first - i) : 0; }
 
 /* The address of place i of a row; elements of packs lie side by side. */
 template <int dtype, int width> __device__ inline char *tgi_team_at(const tgi_row &row, int64_t i)
@@ -4314,24 +4314,33 @@ __device__ inline void tgi_store_edge(char *at, int first, int left, const tgi_l
     }
 }
 
-/* x = this thread's elements of the chunk, `fill` beyond the ends of the row.  All are loaded before the first is used,
+/* raw = this thread's packs of the chunk, `fill` beyond the ends of the row.  All are loaded before the first is used,
    so that the loads are under way together. */
-template <int dtype, int width, class real, int held>
-__device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_row &row, real fill, real (&x)[held])
+template <int dtype, int width, class real, int packs>
+__device__ inline void tgi_team_load_raw(const tgi_team &team, int64_t i, const tgi_row &row, real fill,
+                                         tgi_loaded<dtype, tgi_pack_of<width>> (&raw)[packs])
 {
     constexpr int pack = tgi_pack_of<width>;
     const int left = tgi_left<dtype>(team, i), first = tgi_first(team, i);
     const real fills[TGI_PACK_BYTES] = {fill, fill, fill, fill, fill, fill, fill, fill};
     const auto filled = tgi_rounded<dtype, pack>(fills);
-    tgi_loaded<dtype, pack> raw[held / pack];
 #pragma unroll
-    for (int e = 0; e < held; e += pack) {
-        const int place = tgi_place<width>(team, e);
+    for (int k = 0; k < packs; ++k) {
+        const int place = tgi_place<width>(team, k * pack);
         char *const at = tgi_team_at<dtype, width>(row, i + place);
-        raw[e / pack] = filled;
-        if (tgi_whole<width>(place, left, first)) raw[e / pack].template load<pack>(at);
-        else if (width > TGI_ASTRIDE) tgi_load_edge(at, first - place, left - place, raw[e / pack]);
+        raw[k] = filled;
+        if (tgi_whole<width>(place, left, first)) raw[k].template load<pack>(at);
+        else if (width > TGI_ASTRIDE) tgi_load_edge(at, first - place, left - place, raw[k]);
     }
+}
+
+/* x = this thread's elements of the chunk, `fill` beyond the ends of the row. */
+template <int dtype, int width, class real, int held>
+__device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_row &row, real fill, real (&x)[held])
+{
+    constexpr int pack = tgi_pack_of<width>;
+    tgi_loaded<dtype, pack> raw[held / pack];
+    tgi_team_load_raw<dtype, width>(team, i, row, fill, raw);
 #pragma unroll
     for (int e = 0; e < held; ++e) x[e] = raw[e / pack].template value<real>(e % pack);
 }
@@ -4453,14 +4462,47 @@ __device__ inline void tgi_team_add(const tgi_team &team, int64_t i, const tgi_r
     }
 }
 
-/* x = the chunk of a vector that all rows share, such as a weight; fill where it is NULL. */
+/* The pack that begins `bytes` before the end of `low`, behind which `high` follows. */
+template <int dtype, int width>
+__device__ inline tgi_loaded<dtype, width> tgi_joined(const tgi_loaded<dtype, width> &low,
+                                                      const tgi_loaded<dtype, width> &high, int bytes)
+{
+    const int skipped = TGI_PACK_BYTES - bytes;
+    uint32_t word[8];
+    tgi_loaded<dtype, width> joined;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) word[k] = low.word[k], word[k + 4] = high.word[k];
+#pragma unroll
+    for (int words = 4; words > 0; words /= 2) {
+#pragma unroll
+        for (int k = 0; k + words < 8; ++k) word[k] = skipped & 4 * words ? word[k + words] : word[k];
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) joined.word[k] = skipped & 2 ? word[k] >> 16 | word[k + 1] << 16 : word[k];
+    return joined;
+}
+
+/* x = the chunk of a vector that all rows share, such as a weight; fill where it is NULL.  The vector itself begins
+   with a pack: where rows begin between packs, each of theirs is joined of two of the vector. */
 template <int dtype, int width, class real, int held>
 __device__ inline void tgi_team_vector(const tgi_team &team, int64_t i, const void *vector, real fill, real (&x)[held])
 {
-    const tgi_row row = {(char *)(uintptr_t)vector, (int64_t)sizeof(typename tgi_stored<dtype>::type), (tg_dtype)dtype};
+    constexpr int size = (int)sizeof(typename tgi_stored<dtype>::type), pack = tgi_pack_of<width>;
+    const tgi_row row = {(char *)(uintptr_t)vector, size, (tg_dtype)dtype};
     tgi_team all = team;
-    if (!vector) all.n = 0; /* nothing is loaded */
-    tgi_team_load<dtype, width>(all, i, row, fill, x);
+    all.n = vector ? team.n - team.first : 0; /* where it is NULL, nothing is loaded */
+    all.first = 0;
+    if constexpr (width > TGI_ASTRIDE) {
+        tgi_loaded<dtype, pack> low[held / pack], high[held / pack];
+        tgi_team_load_raw<dtype, width>(all, i - pack, row, fill, low);
+        tgi_team_load_raw<dtype, width>(all, i, row, fill, high);
+#pragma unroll
+        for (int k = 0; k < held / pack; ++k) high[k] = tgi_joined(low[k], high[k], team.first * size);
+#pragma unroll
+        for (int e = 0; e < held; ++e) x[e] = high[e / pack].template value<real>(e % pack);
+    } else {
+        tgi_team_load<dtype, width>(all, i, row, fill, x);
+    }
 }
 
 /* A kernel's loop over its rows: for (int64_t base = tgi_first_base(job); base < rows; base += tgi_base_step(job)), the
@@ -4756,7 +4798,8 @@ __device__ inline double tgi_one_of(const tgi_both &x, double) { return x.f64; }
    y, x [rows, n]; rstd [rows]; mean [rows] or NULL; weight, bias [n] or NULL:
        y = (x - mean) * rstd * weight + bias,  rstd = 1 / sqrt(mean((x - mean)^2) + eps)
    With rms, 0 stands for the mean.  mean and rstd are kept for backward.  The variance needs a second pass over x,
-   which is in registers; so are weight and bias, for all rows of the team.  adds: x + residual stands for x, and is
+   which is in registers; so are weight and bias, for all rows of the team, which begin at the same place of a pack
+   (tgi_rows_begin_alike).  adds: x + residual stands for x, and is
    stored to sum; both [rows, n]. */
 template <int dtype, int width, bool adds>
 __global__ void __launch_bounds__(TGI_TEAM_MOST)
@@ -4767,7 +4810,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
     const real n = (real)job.rows.length;
     tgi_row arg[adds ? 5 : 3]; /* y, rstd, x, residual, sum */
     const tgi_row &in = arg[adds ? 4 : 2];
-    const tgi_team any = tgi_team_begin<width>(job, 0, arg);
+    const tgi_team any = tgi_team_begin<width>(job, tgi_row_of(job, tgi_first_base(job)), arg);
     real x[held], w[held], b[held];
     tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
     tgi_team_vector<dtype, width>(any, 0, bias, (real)0, b);
@@ -4817,6 +4860,14 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
 
 template <int dtype, int width> constexpr auto tgi_plain_norm_rows = tgi_norm_rows<dtype, width, false>;
 
+/* Whether the dense rows of each team begin at the same place of a pack, with so many blocks at most: it has one row
+   alone, or one of 8, 16, .. rows, and 8 rows of any length consist of packs. */
+static bool tgi_rows_begin_alike(const tgi_team_job &job, int64_t most)
+{
+    const int64_t teams = most * (tgi_team_block(job) / job.threads);
+    return job.rows.iter.numel <= teams || teams % 8 == 0;
+}
+
 /* The most blocks: they are on the GPU at the same time, two on each multiprocessor, and load weight and bias once.  No
    more than there can be: each of them leaves sums for dweight and dbias. */
 enum { TGI_NORM_BLOCKS = TGI_MAX_BLOCKS < 256 ? TGI_MAX_BLOCKS : 256 };
@@ -4834,8 +4885,8 @@ static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const voi
     const bool adds = rows->nargs > 3;
     const tgi_cuda_device *d = tgi_device_for(S, rows->arg[0].index);
     tgi_team_job job = tgi_team_job_of(rows, adds ? 29 : 5);
-    if (((uintptr_t)weight | (uintptr_t)bias) % TGI_PACK_BYTES) job.packed = false;
-    if (weight || bias) job.between = 0; /* their places would be others in each row */
+    if (((uintptr_t)weight | (uintptr_t)bias) % TGI_PACK_BYTES) job.packed = false, job.between = 0;
+    if ((weight || bias) && !tgi_rows_begin_alike(job, TGI_NORM_BLOCKS)) job.between = 0;
     if (adds && !job.packed) return TGI_COMPOSE;
     const bool ok = d && tgi_launch_teams(S, d, adds ? adding : plain, job, TGI_NORM_BLOCKS, weight, bias, mean_of_row,
                                           rms, both);
@@ -4858,31 +4909,42 @@ __device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_
     for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale;
 }
 
-/* Where the sums of a norm's gradient go: partial [blocks + groups, 2, held * threads], in which element e of thread t
-   of a team has place e * threads + t, first for dweight, then for dbias; dweight, dbias [n] or NULL; arrived: the
-   device's counters.  A group is TGI_GROUP_BLOCKS blocks that follow each other. */
+/* Where the sums of a norm's gradient go: partial [blocks + groups, 2, held * threads], first for dweight, then for
+   dbias, in which the column that element e of thread t has in rows that consist of packs stands at e * threads + t;
+   dweight, dbias [n] or NULL; arrived: the device's counters.  A group is TGI_GROUP_BLOCKS blocks that follow each
+   other. */
 typedef struct {
     void *partial, *dweight, *dbias;
     unsigned *arrived;
 } tgi_norm_sums;
 
+/* Where the sum of the column that is x[e] of this thread stands in a part of partial; -1 if there is none. */
+template <int width> __device__ inline int tgi_norm_sum_at(const tgi_team_job &job, const tgi_team &team, int e)
+{
+    constexpr int pack = tgi_pack_of<width>;
+    const int column = tgi_place<width>(team, e) - team.first, number = column / pack;
+    if (column < 0 || column >= job.rows.length) return -1;
+    if (width < TGI_ASTRIDE) return e * team.threads + team.t;
+    return ((number >> job.log_threads) * pack + column % pack) * team.threads + (number & (team.threads - 1));
+}
+
 /* partial = dweight and dbias of this block: its teams, one after the other, add theirs. */
 template <int width, class real, int held>
-__device__ inline void tgi_norm_block_sums(const tgi_team_job &job, void *partial, real (&dweight)[held],
-                                           real (&dbias)[held])
+__device__ inline void tgi_norm_block_sums(const tgi_team_job &job, const tgi_team &team, void *partial,
+                                           real (&dweight)[held], real (&dbias)[held])
 {
     __shared__ real sum[2][held * TGI_BLOCK / 2]; /* not used by a team that is a whole block */
-    const int threads = job.threads, teams = (int)blockDim.x / threads, t = (int)threadIdx.x % threads;
-    const tgi_team team = {threads, t, true, job.rows.length, 0};
+    const int threads = job.threads, teams = (int)blockDim.x / threads;
     real *const to = (real *)partial + (int64_t)blockIdx.x * 2 * held * threads;
     for (int k = 0; k < teams; ++k) {
 #pragma unroll
         for (int e = 0; e < held && (int)threadIdx.x / threads == k; ++e) {
-            const int at = e * threads + t;
+            const int at = tgi_norm_sum_at<width>(job, team, e);
+            if (at < 0) continue;
             if (k > 0) dweight[e] += sum[0][at], dbias[e] += sum[1][at];
             if (k + 1 < teams)
                 sum[0][at] = dweight[e], sum[1][at] = dbias[e];
-            else if (tgi_place<width>(team, e) < job.rows.length)
+            else
                 to[at] = dweight[e], to[held * threads + at] = dbias[e];
         }
         __syncthreads();
@@ -4943,7 +5005,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
     constexpr int held = tgi_held<dtype>;
     const real n = (real)job.rows.length;
     tgi_row arg[4]; /* dx, g, x, rstd; g_sum, operand 4, lies as dx does */
-    const tgi_team any = tgi_team_begin<width>(job, 0, arg);
+    const tgi_team any = tgi_team_begin<width>(job, tgi_row_of(job, tgi_first_base(job)), arg);
     real w[held], dweight[held] = {}, dbias[held] = {};
     tgi_team_vector<dtype, width>(any, 0, weight, (real)1, w);
     for (int64_t base = tgi_first_base(job); base < job.rows.iter.numel; base += tgi_base_step(job)) {
@@ -4986,7 +5048,7 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         }
     }
     if constexpr (sums) {
-        tgi_norm_block_sums<width>(job, all.partial, dweight, dbias);
+        tgi_norm_block_sums<width>(job, any, all.partial, dweight, dbias);
         tgi_norm_columns<dtype, width>(job, all);
     }
 }
@@ -5058,8 +5120,12 @@ static bool tgi_norm_with_sums(tgi_thread *S, tgi_cuda_device *d, const tgi_row_
     void *const partial = tgi_scratch_alloc(S, d, "layer_norm", (blocks + groups) * 2 * places, sizeof(float));
     const tgi_norm_sums all = {partial, norm->dweight, norm->dbias, d->arrived};
     const int threads = (int)(teams * job.threads);
-    const bool ok = partial && tgi_launch(S, d, tgi_norm_backward_rows<dtype, width, true, adds>, blocks, threads, job,
-                                          norm->weight, norm->stats, all, norm->rms);
+    auto kernel = tgi_norm_backward_rows<dtype, width, true, adds>;
+    if constexpr (!adds) {
+        if (job.between) kernel = tgi_norm_backward_rows<dtype, width + TGI_ASTRIDE, true, adds>;
+    }
+    const bool ok =
+        partial && tgi_launch(S, d, kernel, blocks, threads, job, norm->weight, norm->stats, all, norm->rms);
     tgi_cuda_release(S, d->index, partial, 0);
     return ok;
 }
@@ -5081,9 +5147,10 @@ static tgi_answer tgi_cuda_norm_backward(tgi_thread *S, const tgi_row_norm *norm
     tgi_add_operand(&rows, norm->x, norm->dtype, norm->n);
     tgi_add_operand(&rows, tgi_norm_rstd(norm), TG_F32, 1);
     if (norm->g_sum) tgi_add_operand(&rows, norm->g_sum, norm->dtype, norm->n);
-    const tgi_team_job job = tgi_team_job_of(&rows, norm->g_sum ? 23 : 7);
-    if (!job.packed || (uintptr_t)norm->weight % TGI_PACK_BYTES || norm->n > tgi_held<TG_F32> * TGI_TEAM_MOST)
-        return TGI_COMPOSE;
+    tgi_team_job job = tgi_team_job_of(&rows, norm->g_sum ? 23 : 7);
+    if (norm->g_sum || !tgi_rows_begin_alike(job, TGI_NORM_BLOCKS)) job.between = 0;
+    const int64_t most = tgi_held<TG_F32> * TGI_TEAM_MOST - (job.between ? 7 : 0); /* elements before the first place */
+    if (!(job.packed || job.between) || (uintptr_t)norm->weight % TGI_PACK_BYTES || norm->n > most) return TGI_COMPOSE;
     if (!d) return TGI_FAILED;
     const bool ok = norm->g_sum ? tgi_norm_backward_for<true>(S, d, norm, job)
                                 : tgi_norm_backward_for<false>(S, d, norm, job);

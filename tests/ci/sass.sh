@@ -152,10 +152,12 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 128 ld128,st128,f32 tgi_softmax_backward_rows<2, 72>
 128 ld128,st128,f32 tgi_norm_rows<0, 4, false>
 128 ld128,st128,f32 tgi_norm_rows<2, 8, false>
+128 ld128,st128,f32 tgi_norm_rows<2, 72, false>
 128 ld128,st128,f32 tgi_norm_rows<0, 4, true>
 128 ld128,st128,f32 tgi_norm_rows<2, 8, true>
 128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, true, false>
 128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, false>
+128 ld128,st128,f32 tgi_norm_backward_rows<2, 72, true, false>
 128 ld128,st128,f32 tgi_norm_backward_rows<0, 4, true, true>
 128 ld128,st128,f32 tgi_norm_backward_rows<2, 8, true, true>
 64 ld128,st128,f32 tgi_class_loss_rows<0, 4>

@@ -239,6 +239,18 @@ static void losses(job *j)
     give_all(j, tg_cross_entropy_ex(x, indices(j, 13, TG_SHAPE(4)), NULL, -100, 0.1, TG_NONE), &x, 1);
 }
 
+/* Long enough to be taken by packs, between which they begin. */
+static void odd_rows(job *j)
+{
+    enum { ODD = 301 };
+    tg_tensor *x = leaf_some(4, ODD), *weight = leaf_some(ODD), *bias = leaf_some(ODD), *in[3];
+    in[0] = x, in[1] = weight, in[2] = bias;
+    give_all(j, tg_softmax(x, 1), &x, 1);
+    give_all(j, tg_layer_norm(x, 1, weight, bias, 1e-5), in, 3);
+    give_all(j, tg_layer_norm(x, 1, NULL, NULL, 1e-5), &x, 1);
+    give_all(j, tg_cross_entropy_ex(x, indices(j, ODD, TG_SHAPE(4)), NULL, -100, 0.1, TG_NONE), &x, 1);
+}
+
 static void orders(job *j)
 {
     tg_tensor *index, *x = some(2, 40), *lengths = some(1500);
@@ -482,6 +494,7 @@ TEST(rows_and_columns)
     BOTH(reductions, FLOATING | 1 << TG_I64);
     BOTH(rows_of, FLOATING);
     BOTH(losses, FLOATING);
+    BOTH(odd_rows, FLOATING);
     BOTH(orders, FLOATING | 1 << TG_I64);
     BOTH(long_rows, FLOATING);
     BOTH(sums_of_many_rows, FLOATING);

@@ -217,7 +217,8 @@ TEST(rows_of_many_classes)
 TEST(many_rows) { rows_of(2500, 24, 0); }
 
 /* The gradients of weight and bias are sums over all blocks, which have the same bits in whatever order these run, and
-   when a launch runs again: of few blocks, of some groups of blocks, of as many as there can be. */
+   when a launch runs again: of few blocks, of some groups of blocks, of as many as there can be, whose teams have
+   several rows; rows consist of packs, or begin between them. */
 TEST(sums_of_blocks)
 {
 #ifdef CUDASIM
@@ -226,12 +227,16 @@ TEST(sums_of_blocks)
     int i, k;
     for (i = 0; i < 4; ++i) {
         TG_SCOPE;
-        tg_tensor *in[4], *y, *g, *first[3] = {NULL, NULL, NULL};
+        const int64_t n = i % 2 ? 259 : 256;
+        tg_tensor *in[4], *y, *g, *first[3] = {NULL, NULL, NULL}, *cpu[4], *wanted, *of_cpu[3];
         tg_seed(5);
-        g = tg_randn_on(TG_SHAPE(rows[i], 256), TG_F32, TG_CUDA(0));
-        in[0] = tg_randn_on(TG_SHAPE(rows[i], 256), TG_F32, TG_CUDA(0));
-        for (k = 1; k < 3; ++k) in[k] = tg_randn_on(TG_SHAPE(256), TG_F32, TG_CUDA(0));
+        g = tg_randn_on(TG_SHAPE(rows[i], n), TG_F32, TG_CUDA(0));
+        in[0] = tg_randn_on(TG_SHAPE(rows[i], n), TG_F32, TG_CUDA(0));
+        for (k = 1; k < 3; ++k) in[k] = tg_randn_on(TG_SHAPE(n), TG_F32, TG_CUDA(0));
         for (k = 0; k < 3; ++k) tg_set_requires_grad(in[k], true);
+        for (k = 0; k < 3; ++k) cpu[k] = tg_set_requires_grad(tg_cpu(tg_detach(in[k])), true);
+        wanted = tg_layer_norm(cpu[0], 1, cpu[1], cpu[2], 1e-5), cpu[3] = tg_cpu(g);
+        CHECK(tg_gradients(&wanted, 1, &cpu[3], cpu, 3, of_cpu, 0) == TG_OK);
         for (k = 0; k < 5; ++k) {
             tg_tensor *d[3];
             int j;
@@ -239,9 +244,11 @@ TEST(sums_of_blocks)
             CHECK(cudasim_schedule(orders[k], NULL));
             y = tg_layer_norm(in[0], 1, in[1], in[2], 1e-5);
             CHECK(tg_gradients(&y, 1, &g, in, 3, d, 0) == TG_OK);
+            CHECK(k > 0 || tg_allclose(tg_cpu(y), wanted, 1e-5, 1e-5));
             for (j = 0; j < 3; ++j) {
                 d[j] = tg_cpu(d[j]);
                 if (k == 0) first[j] = d[j];
+                CHECK(k > 0 || tg_allclose(d[j], of_cpu[j], 1e-4, 1e-4));
                 CHECK(!memcmp(tg_data_f32(d[j]), tg_data_f32(first[j]), (size_t)tg_numel(d[j]) * sizeof(float)));
             }
         }
@@ -333,14 +340,23 @@ TEST(what_is_moved)
     harness.sample = NULL;
 }
 
+/* A norm alone: the gradient of rows that are too long for registers is composed. */
+static tg_tensor *constant_norm(const arguments *a)
+{
+    return tg_layer_norm(tg_detach(a->in[0]), 1, tg_detach(a->in[1]), tg_detach(a->in[2]), 1e-5);
+}
+
 /* Loads and stores of warps for `call`, forward alone, recorded, and backward of a gradient that is not 1, of 4 rows of
    n; 0 without TG_SIM_REPORT. */
 static double accesses_of(function call, int64_t n, tg_dtype dtype)
 {
     TG_SCOPE;
     arguments a;
-    tg_tensor *y, *g, *dx;
-    a.in[0] = tg_set_requires_grad(tg_full_on(TG_SHAPE(4, n), 1, dtype, TG_CUDA(0)), true);
+    tg_tensor *y, *g, *d[3];
+    for (int i = 0; i < 3; ++i) {
+        const tg_shape shape = i ? TG_SHAPE(n) : TG_SHAPE(4, n);
+        a.in[i] = tg_set_requires_grad(tg_full_on(shape, 1, dtype, TG_CUDA(0)), true);
+    }
     a.targets = tg_zeros_on(TG_SHAPE(4), TG_I64, TG_CUDA(0));
     tg_synchronize(TG_CUDA(0));
     const long before = TOTAL(CUDASIM_ACCESSES);
@@ -351,15 +367,17 @@ static double accesses_of(function call, int64_t n, tg_dtype dtype)
     y = call(&a);
     tg_synchronize(TG_CUDA(0));
     const long forward = TOTAL(CUDASIM_ACCESSES) - before;
+    if (!tg_requires_grad(y)) return (double)forward;
     g = tg_full_like(y, 0.5);
     tg_synchronize(TG_CUDA(0));
     const long between = TOTAL(CUDASIM_ACCESSES);
-    CHECK(tg_gradients(&y, 1, &g, &a.in[0], 1, &dx, 0) == TG_OK);
+    CHECK(tg_gradients(&y, 1, &g, a.in, 3, d, TG_ALLOW_UNUSED) == TG_OK);
     tg_synchronize(TG_CUDA(0));
     return (double)(forward + TOTAL(CUDASIM_ACCESSES) - between);
 }
 
-/* Rows of GPT-2's 50257 words take not much more than those that consist of packs. */
+/* Rows of GPT-2's 50257 words, or of as many as the gradient of a norm has in registers, take not much more than those
+   that consist of packs. */
 TEST(rows_between_packs)
 {
     static const struct {
@@ -369,6 +387,9 @@ TEST(rows_between_packs)
     } rows[] = {{"softmax", softmax, 50257, 50304},
                 {"log_softmax", log_softmax, 50257, 50304},
                 {"normalized", normalized, 50257, 50304},
+                {"layer_norm of constants", constant_norm, 50257, 50304},
+                {"layer_norm", layer_norm, 6001, 6008},
+                {"rms_norm", rms_norm, 6001, 6008},
                 {"cross_entropy", cross_entropy, 50257, 50304},
                 {"smoothed", smoothed, 50257, 50304},
                 {"mean_loss", mean_loss, 50257, 50304}};
