@@ -5943,14 +5943,22 @@ TGI_NOINLINE static bool tgi_no_memory(tgi_thread *S, const char *op, size_t byt
     return tgi_no_memory_on(S, op, TG_DEV_CPU, 0, (double)bytes, S->stats.cached_bytes);
 }
 
+/* tgi_alloc for the function op: NULL after recording that there is no memory. */
+TGI_NOINLINE static void *tgi_alloc_for(tgi_thread *S, const char *op, size_t bytes)
+{
+    void *block = tgi_alloc(S, bytes);
+    if (!block) tgi_no_memory(S, op, bytes);
+    return block;
+}
+
 /* An array of room elements of that size with space for one more: itself, or a longer copy.  NULL after recording an
    error; then it is unchanged. */
 static void *tgi_grow(tgi_thread *S, const char *op, void *array, int n, int *room, size_t size)
 {
     if (n < *room) return array;
     const int more = *room ? 2 * *room : 4;
-    void *longer = tgi_alloc(S, size * (size_t)more);
-    if (!longer) return tgi_no_memory(S, op, size * (size_t)more), (void *)NULL;
+    void *longer = tgi_alloc_for(S, op, size * (size_t)more);
+    if (!longer) return NULL;
     if (n) memcpy(longer, array, size * (size_t)n);
     tgi_free(S, array, size * (size_t)*room);
     *room = more;
@@ -6020,11 +6028,11 @@ static size_t tgi_table_size(int64_t entries)
     return size;
 }
 
-/* Memory for that many entries; false, without an error, if there is none. */
-static bool tgi_table_open(tgi_thread *S, tgi_table *m, int64_t entries)
+/* Memory for that many entries; false after recording an error. */
+static bool tgi_table_open(tgi_thread *S, const char *op, tgi_table *m, int64_t entries)
 {
     m->size = tgi_table_size(entries);
-    m->slot = (tgi_table_slot *)tgi_alloc(S, m->size * sizeof *m->slot);
+    m->slot = (tgi_table_slot *)tgi_alloc_for(S, op, m->size * sizeof *m->slot);
     if (m->slot) memset(m->slot, 0, m->size * sizeof *m->slot);
     return m->slot != NULL;
 }
@@ -6079,8 +6087,8 @@ static bool tgi_names_reserve(tgi_thread *S, const char *op, tgi_names *names)
     if (2 * (names->count + 1) <= names->size) return true;
     tgi_names larger = {NULL, names->size ? 2 * names->size : 8, names->count};
     const size_t bytes = larger.size * sizeof *larger.slot;
-    larger.slot = (tgi_name_slot *)tgi_alloc(S, bytes);
-    if (!larger.slot) return tgi_no_memory(S, op, bytes);
+    larger.slot = (tgi_name_slot *)tgi_alloc_for(S, op, bytes);
+    if (!larger.slot) return false;
     memset(larger.slot, 0, bytes);
     for (size_t i = 0; i < names->size; ++i) {
         const tgi_name_slot *s = &names->slot[i];
@@ -12051,8 +12059,8 @@ static bool tgi_note_grad(tgi_thread *S, tg_tensor *t)
     tgi_grad_before *e = S->grads_before;
     while (e && e->t != t) e = e->next;
     if (e) return true;
-    e = (tgi_grad_before *)tgi_alloc(S, sizeof *e);
-    if (!e) return tgi_no_memory(S, "capture_run", sizeof *e);
+    e = (tgi_grad_before *)tgi_alloc_for(S, "capture_run", sizeof *e);
+    if (!e) return false;
     e->next = S->grads_before;
     e->t = t;
     e->grad = t->grad;
@@ -12194,11 +12202,8 @@ static void tgi_end_list(tgi_thread *S, tgi_link *list, tgi_cause cause)
 /* Opens a frame and returns its serial, or 0 after recording an error. */
 static uint64_t tgi_frame_open(tgi_thread *S, int kind)
 {
-    tgi_frame *f = (tgi_frame *)tgi_alloc(S, sizeof *f);
-    if (!f) {
-        tgi_no_memory(S, "scope_begin", sizeof *f);
-        return 0;
-    }
+    tgi_frame *f = (tgi_frame *)tgi_alloc_for(S, "scope_begin", sizeof *f);
+    if (!f) return 0;
     f->below = S->frame;
     f->serial = ++S->serials;
     f->kind = kind;
@@ -12925,10 +12930,7 @@ TGI_ALWAYS_INLINE tgi_storage *tgi_new_storage_block(tgi_thread *S, const char *
                                                      int index, size_t room)
 {
     tgi_storage *s = (tgi_storage *)tgi_alloc(S, sizeof *s + room);
-    if (!s) {
-        tgi_no_memory(S, op, sizeof *s + room);
-        return NULL;
-    }
+    if (!s) return tgi_no_memory(S, op, sizeof *s + room), s;
     s->refs = 1; /* each member by itself: that is faster than memset */
     s->version = s->start = 0;
     s->index = (int16_t)index;
@@ -13699,8 +13701,8 @@ bool tg_is_contiguous(const tg_tensor *t)
 static char *tgi_copy_text(tgi_thread *S, const char *op, const char *text)
 {
     const size_t bytes = strlen(text) + 1;
-    char *copy = (char *)tgi_alloc(S, bytes);
-    if (!copy) return tgi_no_memory(S, op, bytes), (char *)NULL;
+    char *copy = (char *)tgi_alloc_for(S, op, bytes);
+    if (!copy) return NULL;
     memcpy(copy, text, bytes);
     return copy;
 }
@@ -14276,10 +14278,9 @@ TGI_ALWAYS_INLINE tgi_node *tgi_node_new_inline(tgi_thread *S, const tgi_op *op,
     }
     if (place) *(const char **)(void *)(word + rest) = place;
     if (!view) return n;
-    n->view = (tgi_view_info *)tgi_alloc(S, sizeof *view);
+    n->view = (tgi_view_info *)tgi_alloc_for(S, op->name, sizeof *view);
     if (!n->view) {
         tgi_free(S, n, bytes);
-        tgi_no_memory(S, op->name, sizeof *view);
         return NULL;
     }
     *n->view = *view;
@@ -14735,8 +14736,8 @@ static tgi_hook_entry *tgi_add_hook(const char *op, tg_tensor *t)
                                            : "can't retain_grad on Tensor that has requires_grad=False");
         return NULL;
     }
-    tgi_hook_entry *e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
-    if (!e) return tgi_no_memory(S, op, sizeof *e), e;
+    tgi_hook_entry *e = (tgi_hook_entry *)tgi_alloc_for(S, op, sizeof *e);
+    if (!e) return NULL;
     memset(e, 0, sizeof *e);
     tgi_hook_entry **at = tgi_hooks_of(t);
     while (*at) at = &(*at)->next;
@@ -15013,17 +15014,14 @@ static bool tgi_tape_open(tgi_tape *tape, tgi_thread *S, const char *op, tg_tens
     tape->op = op;
     tgi_link *newest = tgi_tape_reach(S, roots, n, &ops, &leaf_edges, &saves);
     tape->row_bytes = sizeof *tape->row * (size_t)(ops + leaf_edges);
-    tape->row = (tgi_tape_row *)tgi_alloc(S, tape->row_bytes);
-    bool ok = tape->row && tgi_table_open(S, &tape->ids, ops + leaf_edges) && tgi_table_open(S, &tape->saved, saves);
+    tape->row = (tgi_tape_row *)tgi_alloc_for(S, op, tape->row_bytes);
+    const bool ok = tape->row && tgi_table_open(S, op, &tape->ids, ops + leaf_edges) &&
+                    tgi_table_open(S, op, &tape->saved, saves);
     if (ok) tgi_tape_rows(tape, roots, n, newest);
     tgi_tape_clear_flags(S, newest);
-    if (!ok) {
-        const size_t bytes = tape->row_bytes;
-        tgi_tape_close(tape);
-        return tgi_no_memory(S, op, bytes);
-    }
-    if (with_values) tgi_tape_find_outputs(tape, roots, n);
-    return true;
+    if (!ok) tgi_tape_close(tape);
+    else if (with_values) tgi_tape_find_outputs(tape, roots, n);
+    return ok;
 }
 
 /* ---- gradients that are kept to be shown ---- */
@@ -15042,8 +15040,8 @@ static bool tgi_keep_grad(tgi_thread *S, tgi_node *n, tg_tensor *g)
 {
     tgi_hook_entry *e = tgi_kept_grad(n);
     if (!e) {
-        e = (tgi_hook_entry *)tgi_alloc(S, sizeof *e);
-        if (!e) return tgi_no_memory(S, n->op->name, sizeof *e);
+        e = (tgi_hook_entry *)tgi_alloc_for(S, n->op->name, sizeof *e);
+        if (!e) return false;
         memset(e, 0, sizeof *e);
         e->next = n->hooks;
         n->hooks = e;
@@ -15107,8 +15105,8 @@ static void tgi_watch_close(tgi_thread *S, tgi_watch *watch)
 TGI_NOINLINE static tgi_watch *tgi_watch_open(tgi_thread *S, const char *op, tg_tensor *const *roots, int n,
                                               bool with_values, bool clear)
 {
-    tgi_watch *watch = (tgi_watch *)tgi_alloc(S, sizeof *watch);
-    if (!watch) return tgi_no_memory(S, op, sizeof *watch), watch;
+    tgi_watch *watch = (tgi_watch *)tgi_alloc_for(S, op, sizeof *watch);
+    if (!watch) return NULL;
     memset(watch, 0, sizeof *watch);
     if (!tgi_tape_open(&watch->tape, S, op, roots, n, with_values)) {
         tgi_free(S, watch, sizeof *watch);
@@ -15158,9 +15156,9 @@ static bool tgi_watch_node(tgi_thread *S, tgi_watch *watch, tgi_node *n, tg_tens
     if (n->inputs > watch->room) {
         const size_t bytes = sizeof *watch->input * (size_t)n->inputs;
         tgi_free(S, watch->input, sizeof *watch->input * (size_t)watch->room);
-        watch->input = (tg_step_input_info *)tgi_alloc(S, bytes);
+        watch->input = (tg_step_input_info *)tgi_alloc_for(S, n->op->name, bytes);
         watch->room = watch->input ? n->inputs : 0;
-        if (!watch->input) return tgi_no_memory(S, n->op->name, bytes);
+        if (!watch->input) return false;
     }
     if (n->inputs) memset(watch->input, 0, sizeof *watch->input * (size_t)n->inputs);
     watch->inputs = n->inputs;
@@ -15855,8 +15853,8 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot, t
     tg_tensor *few[TGI_STEP_RESULTS] = {NULL}, **result = few;
     const size_t bytes = sizeof(tg_tensor *) * (size_t)n->inputs;
     if (n->inputs > TGI_STEP_RESULTS) {
-        result = (tg_tensor **)tgi_alloc(S, bytes);
-        if (!result) return tgi_no_memory(S, n->op->name, bytes);
+        result = (tg_tensor **)tgi_alloc_for(S, n->op->name, bytes);
+        if (!result) return false;
         memset(result, 0, bytes);
     }
     tgi_step step = {S, run, n, n->params, slot->grad, slot->received, result};
@@ -16445,8 +16443,8 @@ static void *tgi_ctx_block_new(tg_ctx *ctx, size_t bytes)
 
 static tg_ctx *tgi_ctx_new(tgi_thread *S, const char *name)
 {
-    tg_ctx *ctx = (tg_ctx *)tgi_alloc(S, sizeof *ctx);
-    if (!ctx) return tgi_no_memory(S, "custom", sizeof *ctx), ctx;
+    tg_ctx *ctx = (tg_ctx *)tgi_alloc_for(S, "custom", sizeof *ctx);
+    if (!ctx) return NULL;
     memset(ctx, 0, sizeof *ctx);
     ctx->S = S;
     char *copy = (char *)tgi_ctx_block_new(ctx, strlen(name) + 1);
@@ -16802,8 +16800,8 @@ static bool tgi_rule_checkpoint(tgi_step *step, tg_tensor *g)
     const size_t bytes = sizeof(tg_tensor *) * (size_t)n;
     tg_tensor *few[TGI_STEP_RESULTS], **in = few;
     if (n > TGI_STEP_RESULTS) {
-        in = (tg_tensor **)tgi_alloc(S, bytes);
-        if (!in) return tgi_no_memory(S, "checkpoint", bytes);
+        in = (tg_tensor **)tgi_alloc_for(S, "checkpoint", bytes);
+        if (!in) return false;
     }
     for (int i = 0; i < n; ++i) in[i] = tgi_saved_of(step->node)[i].t;
     const bool was_off = S->grad_off;
@@ -17918,8 +17916,8 @@ static bool tgi_transfer(tgi_thread *S, const tg_tensor *y, const tg_tensor *x)
         tgi_slice_end_move(S, &slice, y->storage, x->storage, bytes);
         return copied;
     }
-    void *host = tgi_alloc(S, bytes); /* between devices of two kinds, by way of the host */
-    if (!host) return tgi_no_memory(S, "to", bytes);
+    void *host = tgi_alloc_for(S, "to", bytes); /* between devices of two kinds, by way of the host */
+    if (!host) return false;
     const bool ok = tgi_download(S, x, 0, host, bytes) && tgi_upload(S, y, 0, host, bytes);
     tgi_free(S, host, bytes);
     return ok;
@@ -18061,8 +18059,7 @@ static tg_status tgi_to_all(const char *op, tg_tensor **list, int n, tg_device d
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
     const size_t bytes = sizeof(tg_tensor *) * (size_t)(n > 0 ? n : 0);
-    tg_tensor **moved = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!moved) tgi_no_memory(S, op, bytes);
+    tg_tensor **moved = (tg_tensor **)tgi_alloc_for(S, op, bytes);
     int done = 0;
     while (moved && done < n && (moved[done] = tgi_to(op, list[done], device, dtype, flags)) != NULL) done++;
     const bool ok = moved && done >= n;
@@ -18166,8 +18163,8 @@ static bool tgi_check_move(const tgi_moves *m, tg_tensor *t, const tg_tensor *ow
 static bool tgi_add_move(tgi_moves *m, tg_tensor *t, tg_tensor *owner, tg_dtype dtype)
 {
     if (!tgi_check_move(m, t, owner, dtype)) return false;
-    tgi_move *move = (tgi_move *)tgi_alloc(m->S, sizeof *move);
-    if (!move) return tgi_no_memory(m->S, m->op, sizeof *move);
+    tgi_move *move = (tgi_move *)tgi_alloc_for(m->S, m->op, sizeof *move);
+    if (!move) return false;
     const tgi_backend *backend = m->backend ? m->backend : t->storage->backend;
     const int index = m->backend ? m->index : t->storage->index;
     tgi_ref(t);
@@ -18409,10 +18406,10 @@ static bool tgi_casts_reserve(tgi_thread *S)
     if (S->casts_count < S->casts_room) return true;
     const int room = S->casts_room ? 2 * S->casts_room : 32;
     tgi_table map;
-    tgi_cast *casts = (tgi_cast *)tgi_alloc(S, sizeof *casts * (size_t)room);
-    if (!casts || !tgi_table_open(S, &map, room)) {
+    tgi_cast *casts = (tgi_cast *)tgi_alloc_for(S, "to_dtype", sizeof *casts * (size_t)room);
+    if (!casts || !tgi_table_open(S, "to_dtype", &map, room)) {
         tgi_free(S, casts, sizeof *casts * (size_t)room);
-        return tgi_no_memory(S, "to_dtype", sizeof *casts * (size_t)room);
+        return false;
     }
     for (int i = 0; i < S->casts_count; ++i) {
         casts[i] = S->casts[i];
@@ -18495,8 +18492,8 @@ static bool tgi_cast_params(tgi_thread *S, const tg_tensor *t, tg_dtype dtype)
     if (!S->forward || backend->host || S->composes || !(t->flags & TGI_WAS_CAST)) return true;
     tg_tensor *const *params = S->forward->params(S->forward, &n);
     if (n < 2) return n >= 0;
-    tgi_flat *list = (tgi_flat *)tgi_alloc(S, sizeof *list * (size_t)n);
-    if (!list) return tgi_no_memory(S, "to_dtype", sizeof *list * (size_t)n);
+    tgi_flat *list = (tgi_flat *)tgi_alloc_for(S, "to_dtype", sizeof *list * (size_t)n);
+    if (!list) return false;
     bool ok = true;
     for (int i = 0; ok && i < n; ++i) {
         tg_tensor *p = params[i];
@@ -20665,8 +20662,8 @@ tg_tensor *tg_cat(tg_tensor *const *tensors, int n, int dim)
         return tgi_no_tensor(tgi_fail(tgi_self(), TG_ERR_ARGUMENT, "cat", "expected a non-empty list of Tensors"));
     if (!tgi_op_begin(&c, TGI_OP_cat, tensors, n) || !tgi_cat_shape(c.S, tensors, n, &dim, &shape)) return NULL;
     const size_t bytes = sizeof(int64_t) * (size_t)n;
-    int64_t *sizes = (int64_t *)tgi_alloc(c.S, bytes);
-    if (!sizes) return tgi_no_tensor(tgi_no_memory(c.S, "cat", bytes));
+    int64_t *sizes = (int64_t *)tgi_alloc_for(c.S, "cat", bytes);
+    if (!sizes) return NULL;
     for (int i = 0; i < n; ++i) sizes[i] = tgi_is_legacy_empty(tensors[i]) ? -1 : tensors[i]->dim[dim];
     tgi_params(&c)->dim = dim;
     c.params.list = sizes;
@@ -20696,7 +20693,6 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor **in;
-    size_t bytes = SIZE_MAX;
     int i;
     if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "stack", "tensors"));
     if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"));
@@ -20710,9 +20706,9 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
         }
     }
     if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
-    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes))) {
-        return tgi_no_tensor(tgi_no_memory(S, "stack", bytes));
-    }
+    const size_t bytes = sizeof *in * (size_t)n;
+    in = (tg_tensor **)tgi_alloc_for(S, "stack", bytes);
+    if (!in) return NULL;
     tg_tensor *y = NULL;
     if (tgi_composite_begin(&c, "stack")) {
         for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
@@ -21252,13 +21248,13 @@ static tg_tensor *tgi_stacked(const char *op, tg_tensor *(*shaped)(tg_tensor *),
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor **in, *y = NULL;
-    size_t bytes = SIZE_MAX;
     int i;
     if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, op, "tensors"));
     if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "%s expects a non-empty TensorList", op));
     if (!tgi_argument_list(S, op, "tensors", tensors, n, n)) return NULL;
-    if (!tgi_mul_size(sizeof *in, (size_t)n, &bytes) || !(in = (tg_tensor **)tgi_alloc(S, bytes)))
-        return tgi_no_tensor(tgi_no_memory(S, op, bytes));
+    const size_t bytes = sizeof *in * (size_t)n;
+    in = (tg_tensor **)tgi_alloc_for(S, op, bytes);
+    if (!in) return NULL;
     if (tgi_composite_begin(&c, op)) {
         for (i = 0; i < n && (in[i] = shaped(tensors[i])) != NULL; ++i) {}
         y = tgi_composite_end(&c, i == n ? tg_cat(in, n, in[0]->ndim > 1 ? dim : 0) : NULL);
@@ -21304,12 +21300,12 @@ tg_tensor *tg_block_diag(tg_tensor *const *tensors, int n)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor **rows, *y = NULL;
-    size_t bytes = SIZE_MAX;
     if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "block_diag", "tensors"));
     if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "block_diag", "expects a non-empty TensorList"));
     if (!tgi_argument_list(S, "block_diag", "tensors", tensors, n, n)) return NULL;
-    if (!tgi_mul_size(sizeof *rows, (size_t)n, &bytes) || !(rows = (tg_tensor **)tgi_alloc(S, bytes)))
-        return tgi_no_tensor(tgi_no_memory(S, "block_diag", bytes));
+    const size_t bytes = sizeof *rows * (size_t)n;
+    rows = (tg_tensor **)tgi_alloc_for(S, "block_diag", bytes);
+    if (!rows) return NULL;
     if (tgi_composite_begin(&c, "block_diag"))
         y = tgi_composite_end(&c, tgi_block_rows(S, tensors, n, rows) ? tg_cat(rows, n, 0) : NULL);
     tgi_free(S, rows, bytes);
@@ -23294,8 +23290,8 @@ static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t befo
     }
     const int64_t left = mode == 'c' && before < 0 ? -before : 0, right = mode == 'c' && after < 0 ? -after : 0;
     const size_t bytes = sizeof(int64_t) * (size_t)(size + 1);
-    int64_t *from = (int64_t *)tgi_alloc(S, bytes);
-    if (!from) return tgi_no_tensor(tgi_no_memory(S, "pad_mode", bytes));
+    int64_t *from = (int64_t *)tgi_alloc_for(S, "pad_mode", bytes);
+    if (!from) return NULL;
     for (int64_t i = 0; i < size; ++i) /* in a circle, what is cropped does not come back */
         from[i] = tgi_padded_from(mode, i - before - left, n - left - right) + left;
     tg_tensor *index = tg_from_on(from, TG_SHAPE(size), TG_I64, tgi_device_of(t));
@@ -25574,9 +25570,8 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tgi_composite c;
     if (!tgi_composite_begin(&c, "einsum")) return NULL;
     const size_t bytes = sizeof *tensors * (size_t)n;
-    tg_tensor *y = NULL, **list = (tg_tensor **)tgi_alloc(S, bytes); /* the operands as TG_AUTOCAST has them */
+    tg_tensor *y = NULL, **list = (tg_tensor **)tgi_alloc_for(S, "einsum", bytes); /* the operands, cast by TG_AUTOCAST */
     if (list) memcpy(list, tensors, bytes);
-    else tgi_no_memory(S, "einsum", bytes);
     const bool ok = list && tgi_autocast_inputs(S, tgi_op_row(TGI_OP_einsum)->flags, list, n);
     S->autocast = TG_F32; /* the end of the scope restores it */
     if (ok) y = tgi_einsum(S, equation, list, n);
@@ -26962,8 +26957,8 @@ static tg_tensor *tgi_resample(tgi_thread *S, tg_tensor *x, int dim, const tgi_r
     const tg_device device = tgi_device_of(x);
     const tg_shape along = tgi_shape_along(x->ndim, dim, r->out);
     tg_tensor *y = NULL;
-    int64_t *at = (int64_t *)tgi_alloc(S, bytes);
-    if (!at) return tgi_no_tensor(tgi_no_memory(S, "interpolate_ex", bytes));
+    int64_t *at = (int64_t *)tgi_alloc_for(S, "interpolate_ex", bytes);
+    if (!at) return NULL;
     double *weight = (double *)(void *)(at + room);
     for (int64_t tap = 0; tap < r->taps; ++tap) {
         for (int64_t o = 0; o < r->out; ++o) tgi_resampling_tap(r, tap, o, &at[o], &weight[o]);
@@ -29531,8 +29526,7 @@ static int64_t *tgi_ctc_numbers(tgi_thread *S, const char *name, tg_tensor *t, i
     n = tgi_numel(t);
     tg_tensor *whole = tg_to_dtype(t, TG_I64);
     const size_t bytes = sizeof(int64_t) * (size_t)(n ? n : 1);
-    int64_t *numbers = whole ? (int64_t *)tgi_alloc(S, bytes) : NULL;
-    if (whole && !numbers) tgi_no_memory(S, "ctc_loss", bytes);
+    int64_t *numbers = whole ? (int64_t *)tgi_alloc_for(S, "ctc_loss", bytes) : NULL;
     if (!numbers || n == 0 || tg_copy_out(whole, numbers, sizeof(int64_t) * (size_t)n) == TG_OK) return numbers;
     tgi_free(S, numbers, bytes);
     return NULL;
@@ -29588,11 +29582,10 @@ static bool tgi_ctc_labels(tgi_thread *S, const tgi_ctc_host *h, const tg_tensor
                            tg_tensor **labels, tg_tensor **lengths)
 {
     const int64_t states = 2 * h->most + 1;
-    size_t bytes;
-    if (!tgi_mul_size((size_t)states + 2, sizeof(int64_t) * (size_t)(h->n ? h->n : 1), &bytes))
-        return tgi_no_memory(S, "ctc_loss", SIZE_MAX);
-    int64_t *numbers = (int64_t *)tgi_alloc(S, bytes), *pairs, first = 0;
-    if (!numbers) return tgi_no_memory(S, "ctc_loss", bytes);
+    size_t bytes = SIZE_MAX;
+    tgi_mul_size((size_t)states + 2, sizeof(int64_t) * (size_t)(h->n ? h->n : 1), &bytes);
+    int64_t *numbers = (int64_t *)tgi_alloc_for(S, "ctc_loss", bytes), *pairs, first = 0;
+    if (!numbers) return false;
     pairs = numbers + states * h->n;
     for (int64_t i = 0; i < h->n; ++i) {
         if (targets->ndim == 2) first = i * targets->dim[1];
@@ -30239,11 +30232,8 @@ tg_tensor *tg_pdist(tg_tensor *t, double p)
     if (!(all = all ? tg_flatten(all, 0, 1) : NULL)) return tgi_composite_end(&c, NULL);
     const int64_t n = t->dim[0], count = n * (n - 1) / 2;
     const size_t bytes = sizeof(int64_t) * (size_t)(count + 1);
-    int64_t *pairs = (int64_t *)tgi_alloc(c.S, bytes), k = 0;
-    if (!pairs) {
-        tgi_no_memory(c.S, "pdist", bytes);
-        return tgi_composite_end(&c, NULL);
-    }
+    int64_t *pairs = (int64_t *)tgi_alloc_for(c.S, "pdist", bytes), k = 0;
+    if (!pairs) return tgi_composite_end(&c, NULL);
     for (int64_t i = 0; i < n; ++i) {
         for (int64_t j = i + 1; j < n; ++j) pairs[k++] = i * n + j;
     }
@@ -30579,8 +30569,8 @@ static bool tgi_factor_failed(const tgi_call *c, const tgi_factor *f, int64_t ba
 static bool tgi_factor_verdict(const tgi_call *c, const tgi_factor *f)
 {
     const size_t bytes = (size_t)f->batches * sizeof(int32_t);
-    int32_t *const info = c->backend->host ? f->info : (int32_t *)tgi_alloc(c->S, bytes);
-    if (!info) return tgi_no_memory(c->S, c->name, bytes);
+    int32_t *const info = c->backend->host ? f->info : (int32_t *)tgi_alloc_for(c->S, c->name, bytes);
+    if (!info) return false;
     bool ok = c->backend->host || c->backend->download(c->S, c->index, info, f->info, bytes);
     for (int64_t i = 0; ok && i < f->batches; ++i) {
         if (info[i]) ok = tgi_factor_failed(c, f, i, info[i]);
@@ -32836,8 +32826,8 @@ static bool tgi_optim_append(tgi_thread *S, const char *op, tg_optim *o, tg_tens
                              const tg_optim_group *group, bool *twice)
 {
     const size_t bytes = tgi_optim_bytes(o->count + n);
-    tgi_optim_param *param = (tgi_optim_param *)tgi_alloc(S, bytes);
-    if (!param) return tgi_no_memory(S, op, bytes);
+    tgi_optim_param *param = (tgi_optim_param *)tgi_alloc_for(S, op, bytes);
+    if (!param) return false;
     if (!tgi_optim_disjoint(S, op, o, params, n, param, twice)) { /* it is large enough, and not in use yet */
         tgi_free(S, param, bytes);
         return false;
@@ -32924,8 +32914,8 @@ tg_optim_group *tg_optim_add_group(tg_optim *opt, tg_tensor *const *params, int 
                group;
     }
     if (!tgi_check_parameters(S, op, params, n)) return NULL;
-    group = (tg_optim_group *)tgi_alloc(S, sizeof *group);
-    if (!group) return tgi_no_memory(S, op, sizeof *group), group;
+    group = (tg_optim_group *)tgi_alloc_for(S, op, sizeof *group);
+    if (!group) return NULL;
     if (!tgi_optim_append(S, op, opt, params, n, group, &twice)) {
         tgi_free(S, group, sizeof *group);
         return NULL;
@@ -32974,8 +32964,8 @@ static void tgi_lbfgs_free(tgi_thread *S, tgi_lbfgs *l)
 /* A copy of the state, or a first one if it is NULL, with room for that many pairs: the newest. */
 static tgi_lbfgs *tgi_lbfgs_copy(tgi_thread *S, const char *op, const tgi_lbfgs *old, int room)
 {
-    tgi_lbfgs *l = (tgi_lbfgs *)tgi_alloc(S, tgi_lbfgs_bytes(room));
-    if (!l) return tgi_no_memory(S, op, tgi_lbfgs_bytes(room)), l;
+    tgi_lbfgs *l = (tgi_lbfgs *)tgi_alloc_for(S, op, tgi_lbfgs_bytes(room));
+    if (!l) return NULL;
     memset(l, 0, tgi_lbfgs_bytes(room));
     l->scale = 1;
     if (old) memcpy(l, old, offsetof(tgi_lbfgs, count));
@@ -33776,11 +33766,11 @@ static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *
     draft->group = NULL;
     draft->lbfgs = NULL;
     draft->count = 0;
-    draft->param = (tgi_optim_param *)tgi_alloc(S, bytes);
+    draft->param = (tgi_optim_param *)tgi_alloc_for(S, op, bytes);
     bool ok = draft->param != NULL;
     tg_optim_group **last = &draft->group;
     for (const tg_optim_group *group = o->group; ok && group; group = group->next) {
-        *last = (tg_optim_group *)tgi_alloc(S, sizeof *group);
+        *last = (tg_optim_group *)tgi_alloc_for(S, op, sizeof *group);
         ok = *last != NULL;
         if (!ok) break;
         **last = *group;
@@ -33793,7 +33783,6 @@ static tg_optim *tgi_optim_draft(tgi_thread *S, const char *op, const tg_optim *
         tgi_ref(o->param[i].t);
     }
     if (ok) return draft;
-    tgi_no_memory(S, op, bytes);
     tg_optim_free(draft);
     return NULL;
 }
@@ -34623,8 +34612,7 @@ static bool tgi_lbfgs_step(tgi_closure_run *r)
     tg_optim *o = r->o;
     const size_t bytes = sizeof *r->part * (size_t)o->count;
     r->next = tgi_lbfgs_copy(S, "step_closure", o->lbfgs, o->history_size);
-    r->part = r->next ? (tg_tensor **)tgi_alloc(S, bytes) : NULL;
-    if (r->next && !r->part) tgi_no_memory(S, "step_closure", bytes);
+    r->part = r->next ? (tg_tensor **)tgi_alloc_for(S, "step_closure", bytes) : NULL;
     tg_tensor *x = r->part ? tgi_lbfgs_row(r, false) : NULL;
     const bool ok = x && tgi_lbfgs_iterations(r);
     if (x && !ok) tgi_lbfgs_restore(r, x);
@@ -34709,8 +34697,8 @@ static size_t tgi_clip_bytes(int n) { return (size_t)(n > 0 ? n : 1) * (sizeof(t
 
 static bool tgi_clip_begin(tgi_thread *S, const char *op, int n, tgi_clip *clip)
 {
-    clip->spans = (tgi_flat *)tgi_alloc(S, tgi_clip_bytes(n));
-    if (!clip->spans) return tgi_no_memory(S, op, tgi_clip_bytes(n));
+    clip->spans = (tgi_flat *)tgi_alloc_for(S, op, tgi_clip_bytes(n));
+    if (!clip->spans) return false;
     clip->norms = (tg_tensor **)(void *)(clip->spans + (n > 0 ? n : 1));
     return true;
 }
@@ -34984,8 +34972,8 @@ static bool tgi_unscale(tgi_thread *S, const char *op, tg_grad_scaler *s, tg_opt
     }
     const size_t bytes = sizeof(tg_tensor *) * (size_t)o->count;
     tgi_clip clip;
-    tg_tensor **params = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!params) return tgi_no_memory(S, op, bytes);
+    tg_tensor **params = (tg_tensor **)tgi_alloc_for(S, op, bytes);
+    if (!params) return false;
     for (int i = 0; i < o->count; ++i) params[i] = o->param[i].t;
     bool ok = tgi_clip_check(S, op, params, o->count);
     if (ok && !tgi_optim_is_idle(o)) {
@@ -35419,8 +35407,8 @@ static char *tgi_fill_stars(tgi_thread *S, const char *op, const char *to, const
     size_t bytes = strlen(to) + 1;
     const int n = tgi_count_stars(to);
     for (int i = 0; i < n; ++i) bytes += stars->length[i] - 1;
-    char *name = (char *)tgi_alloc(S, bytes), *at = name;
-    if (!name) return tgi_no_memory(S, op, bytes), (char *)NULL;
+    char *name = (char *)tgi_alloc_for(S, op, bytes), *at = name;
+    if (!name) return NULL;
     for (int i = 0; *to; ++to) {
         if (*to != '*') {
             *at++ = *to;
@@ -35981,8 +35969,7 @@ static char *tgi_read_new(tgi_file *f, uint64_t bytes);
 static bool tgi_file_open_mapped(tgi_file *f, const char *op, const char *path)
 {
     if (!tgi_file_open(f, op, path)) return false;
-    tgi_mapping *map = (tgi_mapping *)tgi_alloc(f->S, sizeof *map);
-    if (!map) tgi_no_memory(f->S, op, sizeof *map);
+    tgi_mapping *map = (tgi_mapping *)tgi_alloc_for(f->S, op, sizeof *map);
     if (map) {
         memset(map, 0, sizeof *map);
         map->refs = 1;
@@ -36034,8 +36021,8 @@ static bool tgi_read_all(const tgi_file *f)
 static char *tgi_read_new(tgi_file *f, uint64_t bytes)
 {
     if (!tgi_file_has(f, bytes)) return NULL;
-    char *data = (char *)tgi_alloc(f->S, (size_t)bytes + 1);
-    if (!data) return tgi_no_memory(f->S, f->op, (size_t)bytes + 1), (char *)NULL;
+    char *data = (char *)tgi_alloc_for(f->S, f->op, (size_t)bytes + 1);
+    if (!data) return NULL;
     if (!tgi_read(f, data, bytes)) {
         tgi_free(f->S, data, (size_t)bytes + 1);
         return NULL;
@@ -36165,9 +36152,8 @@ static char *tgi_follow_links(const tgi_file *f)
         if (n < 0 || (size_t)n == sizeof link) break;
         const char *slash = *link == '/' ? NULL : strrchr(at, '/');
         const size_t folder = slash ? (size_t)(slash - at) + 1 : 0, bytes = folder + (size_t)n + 1;
-        char *next = (char *)tgi_alloc(f->S, bytes);
-        if (!next) tgi_no_memory(f->S, f->op, bytes);
-        else snprintf(next, bytes, "%.*s%.*s", (int)folder, at, (int)n, link);
+        char *next = (char *)tgi_alloc_for(f->S, f->op, bytes);
+        if (next) snprintf(next, bytes, "%.*s%.*s", (int)folder, at, (int)n, link);
         tgi_free_name(f->S, at);
         at = next;
     }
@@ -36196,8 +36182,8 @@ static bool tgi_create_temporary(tgi_file *f, int mode)
 {
     const char *slash = strrchr(f->target, '/'), *name = slash ? slash + 1 : f->target;
     const size_t folder = (size_t)(name - f->target), bytes = strlen(f->target) + 24;
-    char *temporary = (char *)tgi_alloc(f->S, bytes);
-    if (!temporary) return tgi_no_memory(f->S, f->op, bytes);
+    char *temporary = (char *)tgi_alloc_for(f->S, f->op, bytes);
+    if (!temporary) return false;
     for (int i = 0; i < 1000 && !f->file; ++i) {
         char number[12] = "";
         if (i) snprintf(number, sizeof number, ".%d", i);
@@ -36540,8 +36526,8 @@ static char *tgi_dict_path(tgi_thread *S, const char *op, const tg_dict *top, co
 {
     size_t bytes = strlen(name) + 1;
     for (const tg_dict *at = d; at != top; at = at->owner) bytes += strlen(tgi_dict_own_name(at)) + 1;
-    char *path = (char *)tgi_alloc(S, bytes);
-    if (!path) return tgi_no_memory(S, op, bytes), (char *)NULL;
+    char *path = (char *)tgi_alloc_for(S, op, bytes);
+    if (!path) return NULL;
     char *to = path + bytes - 1 - strlen(name);
     memcpy(to, name, strlen(name) + 1);
     for (const tg_dict *at = d; at != top; at = at->owner) {
@@ -36567,8 +36553,8 @@ static bool tgi_list_tensors(tgi_thread *S, const char *op, const tg_dict *d, tg
     while (tgi_dict_next(&w)) list->room++;
     const size_t bytes = list->room * sizeof *list->item;
     if (!bytes) return true;
-    list->item = (tgi_named *)tgi_alloc(S, bytes);
-    if (!list->item) return tgi_no_memory(S, op, bytes);
+    list->item = (tgi_named *)tgi_alloc_for(S, op, bytes);
+    if (!list->item) return false;
     w = tgi_dict_begin(d);
     for (size_t i = 0; i < list->room; ++i) {
         const tgi_dict_entry *e = tgi_dict_next(&w);
@@ -37145,8 +37131,7 @@ static bool tgi_read_safetensors(tgi_file *f, tg_dict *d)
     if (!s.text) return false;
     const size_t room = (size_t)size / TGI_SHORTEST_ENTRY + 1, bytes = room * sizeof(tgi_file_item);
     size_t n;
-    tgi_file_item *item = (tgi_file_item *)tgi_alloc(f->S, bytes);
-    if (!item) tgi_no_memory(f->S, f->op, bytes);
+    tgi_file_item *item = (tgi_file_item *)tgi_alloc_for(f->S, f->op, bytes);
     const bool ok = item && (s.text[strspn(s.text, " \t\n\r")] == '{' || !tgi_is_other_file(f, "safetensors file")) &&
                     tgi_scan_safetensors(&s, size, d, item, room, &n) && tgi_sort_items(f, item, n) &&
                     tgi_check_items(f, item, n) && tgi_read_items(f, item, n, d);
@@ -37188,8 +37173,8 @@ static bool tgi_write_elements(tgi_file *f, tg_tensor *t, int type)
         const void *data = tgi_bytes_at(f->S, t, 0, false);
         return data && tgi_write(f, data, bytes);
     }
-    void *copy = tgi_alloc(f->S, bytes);
-    if (!copy) return tgi_no_memory(f->S, f->op, bytes);
+    void *copy = tgi_alloc_for(f->S, f->op, bytes);
+    if (!copy) return false;
     bool ok = tg_copy_out(t, copy, bytes) == TG_OK;
     if (ok && tgi_host_is_big_endian()) tgi_reverse_bytes(copy, bytes, tgi_dtypes[t->dtype].size);
     ok = ok && tgi_write(f, copy, bytes);
@@ -37355,8 +37340,8 @@ static bool tgi_read_shard(const tgi_file *f, tg_dict *d, const tgi_index_entry 
     const char *name = f->path; /* of the index, in its folder */
     for (const char *at = name; *(at += strcspn(at, marks));) name = ++at;
     const size_t folder = (size_t)(name - f->path), bytes = folder + strlen(e->shard) + 1;
-    char *path = (char *)tgi_alloc(f->S, bytes);
-    if (!path) return tgi_no_memory(f->S, f->op, bytes);
+    char *path = (char *)tgi_alloc_for(f->S, f->op, bytes);
+    if (!path) return false;
     memcpy(path, f->path, folder);
     memcpy(path + folder, e->shard, bytes - folder);
     const bool ok = tgi_read_shard_at(f, path, d, e);
@@ -38102,16 +38087,14 @@ static tg_tensor *tgi_zip_inflated(tgi_file *f, const tgi_file_item *item)
     char *packed = tgi_read_new(f, item->packed);
     if (!packed) return NULL;
     tg_tensor *t = NULL;
-    unsigned char *bytes = (unsigned char *)tgi_alloc(f->S, (size_t)item->size + 1);
-    if (!bytes) {
-        tgi_no_memory(f->S, f->op, (size_t)item->size + 1);
-    } else if (tgi_inflate_all(packed, (size_t)item->packed, bytes, (size_t)item->size)) {
+    unsigned char *bytes = (unsigned char *)tgi_alloc_for(f->S, f->op, (size_t)item->size + 1);
+    if (bytes && tgi_inflate_all(packed, (size_t)item->packed, bytes, (size_t)item->size)) {
         f->bytes = bytes;
         f->lends = false; /* they are freed below */
         f->at = 0;
         f->size = item->size;
         t = tgi_zip_tensor(f, item);
-    } else {
+    } else if (bytes) {
         tgi_file_fail(f, TG_ERR_FORMAT, "the compressed bytes are damaged");
     }
     tgi_free(f->S, bytes, (size_t)item->size + 1);
@@ -38153,8 +38136,7 @@ static bool tgi_read_npz(tgi_file *f, tg_dict *d)
     const size_t n = (size_t)directory.entries, bytes = n * sizeof(tgi_file_item);
     char *text = tgi_read_new(&part, directory.size);
     if (!text) return false;
-    tgi_file_item *item = (tgi_file_item *)tgi_alloc(f->S, bytes);
-    if (!item) tgi_no_memory(f->S, f->op, bytes);
+    tgi_file_item *item = (tgi_file_item *)tgi_alloc_for(f->S, f->op, bytes);
     unsigned char *at = (unsigned char *)text, *end = at + directory.size;
     bool ok = item != NULL;
     for (size_t i = 0; i < n && ok; ++i) ok = tgi_zip_entry(f, &at, end, &item[i]) && tgi_zip_header(f, &item[i]);
@@ -38876,11 +38858,8 @@ static tgi_dl_export *tgi_dl_export_of(tgi_thread *S, const char *op, tg_tensor 
         return NULL;
     }
     if (!tgi_dl_share(S, t->storage)) return NULL;
-    tgi_dl_export *e = (tgi_dl_export *)tgi_alloc(S, sizeof *e);
-    if (!e) {
-        tgi_no_memory(S, op, sizeof *e);
-        return NULL;
-    }
+    tgi_dl_export *e = (tgi_dl_export *)tgi_alloc_for(S, op, sizeof *e);
+    if (!e) return NULL;
     e->storage = t->storage;
     tgi_storage_ref(e->storage);
     tgi_copy_dims(e->shape, t->dim);
@@ -39591,7 +39570,7 @@ static int tgi_module_gather(tgi_thread *S, const char *op, tg_module *m, tgi_me
 {
     tgi_table seen;
     int n = 0;
-    if (!tgi_table_open(S, &seen, room)) return tgi_no_memory(S, op, seen.size * sizeof *seen.slot), -1;
+    if (!tgi_table_open(S, op, &seen, room)) return -1;
     tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t || e->kind > last) continue;
@@ -39613,9 +39592,8 @@ static tg_module *tgi_module_new(const char *op, const char *name, size_t self_b
     tg_module *m = (tg_module *)tgi_object_new(S, op, TGI_MODULE, sizeof *m, name);
     if (!m) return NULL;
     m->self_bytes = self_bytes > 0 ? self_bytes : 1; /* an address in any case */
-    m->self = tgi_alloc(S, m->self_bytes);
-    if (!m->self) tgi_no_memory(S, op, self_bytes);
-    else memset(m->self, 0, m->self_bytes);
+    m->self = tgi_alloc_for(S, op, m->self_bytes);
+    if (m->self) memset(m->self, 0, m->self_bytes);
     if (!m->self || !tgi_copy_name(S, name, &m->name)) {
         tgi_free(S, m->self, m->self_bytes);
         tgi_object_free(S, m);
@@ -39914,8 +39892,8 @@ static int tgi_module_params(tgi_thread *S, const char *op, tg_module *m)
     if (room < 0) return -1;
     if (room > m->params_room) {
         const size_t bytes = sizeof *m->params * (size_t)room;
-        tg_tensor **params = (tg_tensor **)tgi_alloc(S, bytes);
-        if (!params) return tgi_no_memory(S, op, bytes), -1;
+        tg_tensor **params = (tg_tensor **)tgi_alloc_for(S, op, bytes);
+        if (!params) return -1;
         tgi_free(S, m->params, sizeof *m->params * (size_t)m->params_room);
         m->params = params;
         m->params_room = room;
@@ -39948,8 +39926,8 @@ static bool tgi_module_paths(tgi_thread *S, const char *op, tg_module *m)
             ++k;
         }
         if (fill) continue;
-        m->paths = (char **)tgi_alloc(S, bytes);
-        if (!m->paths) return tgi_no_memory(S, op, bytes);
+        m->paths = (char **)tgi_alloc_for(S, op, bytes);
+        if (!m->paths) return false;
         m->paths_bytes = bytes;
     }
     m->paths_of = m->params_of;
@@ -40049,8 +40027,8 @@ static bool tgi_list_members(tgi_thread *S, const char *op, tg_module *m, tgi_te
     const int room = tgi_module_entries(S, op, m, TGI_BUFFER);
     if (room <= 0) return room == 0;
     const size_t bytes = sizeof *list->t * (size_t)room;
-    list->t = (tg_tensor **)tgi_alloc(S, bytes);
-    if (!list->t) return tgi_no_memory(S, op, bytes);
+    list->t = (tg_tensor **)tgi_alloc_for(S, op, bytes);
+    if (!list->t) return false;
     list->room = room;
     list->count = tgi_module_gather(S, op, m, TGI_BUFFER, list->t, room);
     return list->count >= 0;
@@ -41888,9 +41866,9 @@ static bool tgi_rnn_pack(tgi_packing *p, const char *name, tg_tensor *x, tg_tens
                         (long long)n, tg_dtype_name((tg_dtype)lengths->dtype), tgi_shape_text(lengths).text);
     }
     const size_t numbers = 3 * (size_t)n + (size_t)most + (size_t)(n * most) + 1; /* as if all had `most` steps */
-    p->bytes = sizeof *p->alive * numbers;
-    if (numbers <= SIZE_MAX / 2 / sizeof *p->alive) p->memory = tgi_alloc(S, p->bytes);
-    if (!p->memory) return tgi_no_memory(S, "forward", p->bytes);
+    p->bytes = numbers <= SIZE_MAX / 2 / sizeof *p->alive ? sizeof *p->alive * numbers : SIZE_MAX;
+    p->memory = tgi_alloc_for(S, "forward", p->bytes);
+    if (!p->memory) return false;
     int64_t *length = (int64_t *)p->memory;
     p->alive = length + n;
     return tgi_rnn_lengths(name, lengths, most, p, length) &&
@@ -41989,9 +41967,8 @@ static void tgi_rnn_run(tg_module *m, tg_tensor *x, const tgi_packing *p, tgi_rn
         return;
     }
     const size_t bytes = sizeof(tg_tensor *) * (size_t)tgi_rnn_listed(r, steps, p);
-    tg_tensor **list = (tg_tensor **)tgi_alloc(S, bytes);
+    tg_tensor **list = (tg_tensor **)tgi_alloc_for(S, "forward", bytes);
     if (list) tgi_rnn_layers(m, x, p, first, list, out, n_out);
-    else tgi_no_memory(S, "forward", bytes);
     tgi_free(S, list, bytes);
 }
 
@@ -42744,8 +42721,8 @@ int tg_module_split_params(tg_module *m, tg_param_test test, void *user, tg_tens
         return -1;
     }
     const size_t bytes = 2 * sizeof *out * (size_t)n;
-    tg_tensor **both = (tg_tensor **)tgi_alloc(S, bytes + 1);
-    if (!both) return tgi_no_memory(S, op, bytes), -1;
+    tg_tensor **both = (tg_tensor **)tgi_alloc_for(S, op, bytes + 1);
+    if (!both) return -1;
     tgi_guard guard;
     const bool shared = tgi_is_shared(m);
     if (!shared) m->running++; /* test might free it */
@@ -42866,13 +42843,9 @@ static tg_module *tgi_module_clone(tgi_thread *S, const char *op, tg_module *m)
     tgi_walk w = tgi_walk_from(S, op, m, false);
     while (tgi_walk_next(&w)) entries++;
     const size_t bytes = 2 * sizeof *c.from * (size_t)entries;
-    bool ok = !w.failed;
-    c.from = ok ? (tg_module **)tgi_alloc(S, bytes) : NULL;
+    c.from = w.failed ? NULL : (tg_module **)tgi_alloc_for(S, op, bytes);
     c.to = c.from ? c.from + entries : NULL;
-    ok = ok && (c.from || tgi_no_memory(S, op, bytes));
-    if (ok && !tgi_table_open(S, &c.copy_of, entries))
-        ok = tgi_no_memory(S, op, c.copy_of.size * sizeof *c.copy_of.slot);
-    ok = ok && tgi_clone_tree(&c, m);
+    const bool ok = c.from && tgi_table_open(S, op, &c.copy_of, entries) && tgi_clone_tree(&c, m);
     tg_module *copy = ok ? c.to[0] : NULL;
     for (int i = ok; i < c.count; ++i) tg_module_free(c.to[i]); /* of the children, the reference of this function */
     if (c.copy_of.slot) tgi_table_close(S, &c.copy_of);
@@ -42967,7 +42940,7 @@ static bool tgi_swap_open(tgi_swap *w, tgi_thread *S, const char *op, tg_module 
     w->op = op;
     w->m = m;
     if (!tgi_module_change(S, op, "m", m)) return false;
-    return tgi_table_open(S, &w->other, entries) || tgi_no_memory(S, op, w->other.size * sizeof *w->other.slot);
+    return tgi_table_open(S, op, &w->other, entries);
 }
 
 static void tgi_swap_close(tgi_swap *w)
@@ -43701,8 +43674,8 @@ enum { TGI_STATE_PATH = TGI_PATH + 16 + TGI_MEMBER_NAME + 1 }; /* bytes of a pat
 /* Puts the tensors of m into d, under their paths with a prefix. */
 static bool tgi_module_put(tgi_thread *S, const char *op, tg_dict *d, tg_module *m, const char *prefix)
 {
-    char *path = (char *)tgi_alloc(S, TGI_STATE_PATH);
-    bool ok = path || tgi_no_memory(S, op, TGI_STATE_PATH);
+    char *path = (char *)tgi_alloc_for(S, op, TGI_STATE_PATH);
+    bool ok = path != NULL;
     tgi_walk w = tgi_walk_from(S, op, m, true);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;) {
         if (!e->t || e->unsaved) continue;
@@ -43876,8 +43849,7 @@ static bool tgi_sources_fit(tgi_state_copy *c, const tgi_table *given, const cha
 static bool tgi_match_state(tgi_state_copy *c, const char *name, const tg_dict *d, tgi_load_report *report)
 {
     tgi_table given;
-    if (!tgi_table_open(c->S, &given, (int64_t)c->to.count))
-        return tgi_no_memory(c->S, c->op, given.size * sizeof *given.slot);
+    if (!tgi_table_open(c->S, c->op, &given, (int64_t)c->to.count)) return false;
     const bool ok = tgi_find_sources(c, &given) && tgi_sources_fit(c, &given, name, d, report);
     tgi_table_close(c->S, &given);
     return ok;
@@ -43916,11 +43888,11 @@ static bool tgi_load_tensors(tgi_thread *S, const char *op, const char *name, co
     if (!tgi_list_tensors(S, op, own, &c.to)) return false;
     if (tgi_list_tensors(S, op, state, &c.source)) {
         const size_t bytes = (sizeof *c.from + 1) * (c.to.count + c.source.count) + 1;
-        void *memory = tgi_alloc(S, bytes);
+        void *memory = tgi_alloc_for(S, op, bytes);
         if (memory) memset(memory, 0, bytes);
         c.from = (tg_tensor **)memory;
         c.used = memory ? (bool *)(c.from + c.to.count + c.source.count) : NULL;
-        ok = memory ? tgi_match_state(&c, name, state, report) && tgi_copy_state(&c) : tgi_no_memory(S, op, bytes);
+        ok = memory && tgi_match_state(&c, name, state, report) && tgi_copy_state(&c);
         tgi_free(S, memory, bytes);
         tgi_free_named(S, &c.source);
     }
@@ -44115,9 +44087,8 @@ static unsigned char *tgi_dict_in_memory(tgi_thread *S, const char *op, const tg
     if (!tgi_list_tensors(S, op, d, &list)) return NULL;
     unsigned char *memory = NULL;
     if (write(&f, d, &list)) {
-        *bytes = (size_t)f.at;
-        memory = f.at < SIZE_MAX / 2 ? (unsigned char *)tgi_alloc(S, *bytes) : NULL;
-        if (!memory) tgi_no_memory(S, op, *bytes);
+        *bytes = f.at < SIZE_MAX / 2 ? (size_t)f.at : SIZE_MAX;
+        memory = (unsigned char *)tgi_alloc_for(S, op, *bytes);
     }
     f.at = 0;
     f.memory = memory;
@@ -44356,8 +44327,8 @@ static tg_status tgi_checkpoint_end(tgi_composite *c, const char *op, const char
     const size_t bytes = sizeof(tg_optim *) * (size_t)n + 1;
     bool ok = d && tgi_checkpoint_get_numbers(S, op, d, file, "rng", 2, rng) &&
               tgi_checkpoint_get_numbers(S, op, d, file, "step", 1, &steps);
-    tg_optim **drafts = ok ? (tg_optim **)tgi_alloc(S, bytes) : NULL;
-    if (ok && !drafts) ok = tgi_no_memory(S, op, bytes);
+    tg_optim **drafts = ok ? (tg_optim **)tgi_alloc_for(S, op, bytes) : NULL;
+    ok = drafts != NULL;
     if (ok) {
         memset(drafts, 0, bytes);
         ok = tgi_checkpoint_restore(S, op, d, parts, n, drafts);
@@ -44766,9 +44737,9 @@ static bool tgi_parallel_list(tgi_thread *S, tg_parallel *p, const char *op)
     for (int i = 0; i < n; ++i) p->count += (all[i]->flags & TGI_REQUIRES_GRAD) != 0;
     if (p->count == 0) return tgi_fail(S, TG_ERR_ARGUMENT, op, "the module has no parameter that requires grad");
     const size_t bytes = sizeof *p->param * (size_t)p->count, more = sizeof *p->bucket * (size_t)p->count;
-    p->param = (tgi_shared_param *)tgi_alloc(S, bytes);
-    p->bucket = (tgi_bucket *)tgi_alloc(S, more);
-    if (!p->param || !p->bucket || !tgi_table_open(S, &p->place, p->count)) return tgi_no_memory(S, op, bytes + more);
+    p->param = (tgi_shared_param *)tgi_alloc_for(S, op, bytes);
+    p->bucket = p->param ? (tgi_bucket *)tgi_alloc_for(S, op, more) : NULL;
+    if (!p->bucket || !tgi_table_open(S, op, &p->place, p->count)) return false;
     memset(p->param, 0, bytes);
     memset(p->bucket, 0, more);
     for (int i = n - 1, k = 0; i >= 0; --i) {
@@ -45379,8 +45350,8 @@ static tg_status tgi_parallel_backward(tg_backward_run *run, tg_tensor *const *r
 static bool tgi_choose_owners(tgi_thread *S, tg_parallel *p)
 {
     const size_t bytes = sizeof(int64_t) * (size_t)p->comm.size;
-    int64_t *load = (int64_t *)tgi_alloc(S, bytes);
-    if (!load) return tgi_no_memory(S, "parallel_shard", bytes);
+    int64_t *load = (int64_t *)tgi_alloc_for(S, "parallel_shard", bytes);
+    if (!load) return false;
     memset(load, 0, bytes);
     for (int i = 0; i < p->count; ++i) p->param[i].owner = -1;
     for (int done = 0; done < p->count; ++done) {
@@ -47115,8 +47086,8 @@ tg_status tg_profile_begin(void)
                  "a profile is running already\nend it first: tg_profile_end(NULL)");
         return TG_ERR_ARGUMENT;
     }
-    tgi_profile *p = S->profile ? S->profile : (tgi_profile *)tgi_alloc(S, sizeof *p);
-    if (!p) return tgi_no_memory(S, "profile_begin", sizeof *p), TG_ERR_MEMORY;
+    tgi_profile *p = S->profile ? S->profile : (tgi_profile *)tgi_alloc_for(S, "profile_begin", sizeof *p);
+    if (!p) return TG_ERR_MEMORY;
     if (!S->profile) memset(p, 0, sizeof *p);
     S->profile = p;
     p->count = p->rows = 0; /* the memory of the one before is used again */
