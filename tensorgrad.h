@@ -12587,10 +12587,11 @@ static tgi_text tgi_argument_name(const char *arguments, int i, int count)
 }
 
 /* tgi_argument for each tensor of a list, with the name "tensors" or the names "a,b,weight".  Those after the first
-   `required` may be NULL. */
+   `required` may be NULL, and the list itself may be if it is empty. */
 static bool tgi_argument_list(tgi_thread *S, const char *op, const char *arguments, tg_tensor *const *in, int count,
                               int required)
 {
+    if (!in && count > 0) return tgi_null_argument(S, op, arguments);
     for (int i = 0; i < count; ++i) {
         if (TGI_LIKELY(tgi_usable(S, in[i])) || (!in[i] && i >= required)) continue;
         return tgi_bad_argument(S, op, tgi_argument_name(arguments, i, count).text, in[i]);
@@ -12686,8 +12687,7 @@ tg_status tg_assign(tg_tensor **place, tg_tensor *y)
 void tg_release_all(tg_tensor *const *list, int n)
 {
     tgi_thread *S = tgi_self();
-    if (!list && n > 0) tgi_null_argument(S, "release_all", "list");
-    if (!list || !tgi_argument_list(S, "release_all", "list", list, n, 0)) return;
+    if (!tgi_argument_list(S, "release_all", "list", list, n, 0)) return;
     for (int i = 0; i < n; ++i) tg_release(list[i]);
 }
 
@@ -14623,7 +14623,6 @@ tg_status tg_set_grad(tg_tensor *t, tg_tensor *g)
 tg_status tg_zero_grad(tg_tensor *const *params, int n)
 {
     tgi_thread *S = tgi_self();
-    if (!params && n > 0) return tgi_null_argument(S, "zero_grad", "params"), tgi_failed(S);
     if (!tgi_argument_list(S, "zero_grad", "params", params, n, n)) return tgi_failed(S);
     for (int i = 0; i < n; ++i) tg_set_grad(params[i], NULL);
     return TG_OK;
@@ -16069,7 +16068,6 @@ static tg_backward_run *tgi_begin_run(const char *op, const char *list, tg_tenso
                                       tg_tensor **results)
 {
     tgi_thread *S = tgi_self();
-    if (!roots && n > 0) return tgi_null_argument(S, op, list), (tg_backward_run *)NULL;
     if (!tgi_argument_list(S, op, list, roots, n, n)) return NULL;
     for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, roots[i])) return NULL;
@@ -16318,7 +16316,6 @@ void tg_set_anomaly(bool on)
 static bool tgi_check_gradient_inputs(tgi_thread *S, tg_tensor *const *inputs, int m)
 {
     if (m <= 0) return tgi_fail(S, TG_ERR_ARGUMENT, "gradients", "grad requires non-empty inputs.");
-    if (!inputs) return tgi_null_argument(S, "gradients", "inputs");
     if (!tgi_argument_list(S, "gradients", "inputs", inputs, m, m)) return false;
     for (int i = 0; i < m; ++i) {
         if (!tgi_refresh_view(S, inputs[i])) return false;
@@ -16575,7 +16572,6 @@ static bool tgi_own_outputs(tgi_thread *S, tg_ctx *ctx)
    that require grad to the list of a checkpoint around it. */
 static bool tgi_check_inputs_of(tgi_thread *S, const char *op, tg_tensor *const *in, int n)
 {
-    if (!in && n > 0) return tgi_null_argument(S, op, "in");
     if (!tgi_argument_list(S, op, "in", in, n, n)) return false;
     for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, in[i])) return false;
@@ -18054,7 +18050,6 @@ tg_tensor *tg_to_like(tg_tensor *t, tg_tensor *other)
 static tg_status tgi_to_all(const char *op, tg_tensor **list, int n, tg_device device, tg_dtype dtype, int flags)
 {
     tgi_thread *S = tgi_self();
-    if (!list && n > 0) return tgi_null_argument(S, op, "list"), tgi_failed(S);
     if (!tgi_argument_list(S, op, "list", list, n, n)) return tgi_failed(S);
     tgi_composite c;
     if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
@@ -18270,7 +18265,6 @@ static tg_status tgi_to_list_(const char *op, tg_tensor *const *leaves, int n, t
                               int flags)
 {
     tgi_thread *S = tgi_self();
-    if (!leaves && n > 0) return tgi_null_argument(S, op, "leaves"), tgi_failed(S);
     if (!tgi_argument_list(S, op, "leaves", leaves, n, n)) return tgi_failed(S);
     return tgi_to_all_(S, op, leaves, n, &device, dtype, false, flags) ? TG_OK : tgi_failed(S);
 }
@@ -21300,7 +21294,6 @@ tg_tensor *tg_block_diag(tg_tensor *const *tensors, int n)
     tgi_thread *S = tgi_self();
     tgi_composite c;
     tg_tensor **rows, *y = NULL;
-    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "block_diag", "tensors"));
     if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "block_diag", "expects a non-empty TensorList"));
     if (!tgi_argument_list(S, "block_diag", "tensors", tensors, n, n)) return NULL;
     const size_t bytes = sizeof *rows * (size_t)n;
@@ -31567,7 +31560,6 @@ static bool tgi_check_inputs(tgi_check *c)
 {
     tgi_thread *S = c->S;
     if (!c->fn) return tgi_null_argument(S, c->op, "fn");
-    if (!c->in && c->n > 0) return tgi_null_argument(S, c->op, "inputs");
     if (!tgi_argument_list(S, c->op, "inputs", c->in, c->n, c->n)) return false;
     for (int i = 0; i < c->n; ++i) {
         tg_tensor *t = c->in[i];
@@ -32778,7 +32770,6 @@ static bool tgi_check_hyperparameters(tgi_thread *S, const char *op, const tg_op
 
 static bool tgi_check_parameters(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    if (!params && n > 0) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
     for (int i = 0; i < n; ++i) {
         if (!tgi_refresh_view(S, params[i])) return false;
@@ -34672,7 +34663,6 @@ tg_tensor *tg_step_closure(tg_optim *opt, tg_closure closure, void *user)
 /* Checks that every gradient can be written, before the first is. */
 static bool tgi_clip_check(tgi_thread *S, const char *op, tg_tensor *const *params, int n)
 {
-    if (!params && n > 0) return tgi_null_argument(S, op, "params");
     if (!tgi_argument_list(S, op, "params", params, n, n)) return false;
     for (int i = 0; i < n; ++i) {
         const tg_tensor *g = params[i]->grad;
@@ -39117,7 +39107,6 @@ static bool tgi_check_loader_data(tgi_thread *S, tg_tensor *const *data, int n)
         return tgi_fail(S, TG_ERR_ARGUMENT, "loader_new", "a loader has 1 to %d tensors, not %d", TGI_LOADER_TENSORS,
                         n);
     }
-    if (!data) return tgi_null_argument(S, "loader_new", "data");
     if (!tgi_argument_list(S, "loader_new", "data", data, n, n)) return false;
     for (int i = 0; i < n; ++i) {
         if (data[i]->ndim == 0) {
