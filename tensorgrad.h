@@ -20682,16 +20682,33 @@ static bool tgi_rule_cat(tgi_step *step, tg_tensor *g)
     return true;
 }
 
-tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
+/* The tensors, each as `shaped` makes it, or with a new dim if that is NULL, joined along dim, or along dim 0 if the
+   first then has one dim alone. */
+static tg_tensor *tgi_stacked(const char *op, tg_tensor *(*shaped)(tg_tensor *), tg_tensor *const *tensors, int n,
+                              int dim)
 {
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    tg_tensor **in;
+    tg_tensor **in, *y = NULL;
     int i;
-    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, "stack", "tensors"));
-    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, "stack", "stack expects a non-empty TensorList"));
+    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "%s expects a non-empty TensorList", op));
+    if (!tgi_argument_list(S, op, "tensors", tensors, n, n)) return NULL;
+    const size_t bytes = sizeof *in * (size_t)n;
+    in = (tg_tensor **)tgi_alloc_for(S, op, bytes);
+    if (!in) return NULL;
+    if (tgi_composite_begin(&c, op)) {
+        for (i = 0; i < n && (in[i] = shaped ? shaped(tensors[i]) : tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
+        y = tgi_composite_end(&c, i == n ? tg_cat(in, n, in[0]->ndim > 1 ? dim : 0) : NULL);
+    }
+    tgi_free(S, in, bytes);
+    return y;
+}
+
+tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
+{
+    tgi_thread *S = tgi_self();
     if (!tgi_argument_list(S, "stack", "tensors", tensors, n, n)) return NULL;
-    for (i = 0; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         if (!tgi_same_shape(tensors[i], tensors[0]->ndim, tensors[0]->dim)) {
             return tgi_no_tensor(
                 tgi_fail(S, TG_ERR_SHAPE, "stack",
@@ -20699,17 +20716,8 @@ tg_tensor *tg_stack(tg_tensor *const *tensors, int n, int dim)
                          tgi_shape_text(tensors[0]).text, tgi_shape_text(tensors[i]).text, i));
         }
     }
-    if (!tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
-    const size_t bytes = sizeof *in * (size_t)n;
-    in = (tg_tensor **)tgi_alloc_for(S, "stack", bytes);
-    if (!in) return NULL;
-    tg_tensor *y = NULL;
-    if (tgi_composite_begin(&c, "stack")) {
-        for (i = 0; i < n && (in[i] = tg_unsqueeze(tensors[i], dim)) != NULL; ++i) {}
-        y = tgi_composite_end(&c, i == n ? tg_cat(in, n, dim) : NULL);
-    }
-    tgi_free(S, in, bytes);
-    return y;
+    if (n > 0 && !tgi_wrap_dim(S, "stack", tensors[0]->ndim + 1, &dim)) return NULL;
+    return tgi_stacked("stack", NULL, tensors, n, dim);
 }
 
 /* ---- split, chunk, unbind: one call makes several views, the outputs of one node.  Writing to one of them in place is
@@ -21234,28 +21242,6 @@ tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle("tril",
 tg_tensor *tg_triu(tg_tensor *t, int64_t diagonal) { return tgi_triangle("triu", t, diagonal, false); }
 
 /* ---- composites: stacks, turns, tiles ---- */
-
-/* The tensors, each as `shaped` makes it, joined along dim, or along dim 0 if the first has one dim alone. */
-static tg_tensor *tgi_stacked(const char *op, tg_tensor *(*shaped)(tg_tensor *), tg_tensor *const *tensors, int n,
-                              int dim)
-{
-    tgi_thread *S = tgi_self();
-    tgi_composite c;
-    tg_tensor **in, *y = NULL;
-    int i;
-    if (!tensors && n > 0) return tgi_no_tensor(tgi_null_argument(S, op, "tensors"));
-    if (n <= 0) return tgi_no_tensor(tgi_fail(S, TG_ERR_ARGUMENT, op, "%s expects a non-empty TensorList", op));
-    if (!tgi_argument_list(S, op, "tensors", tensors, n, n)) return NULL;
-    const size_t bytes = sizeof *in * (size_t)n;
-    in = (tg_tensor **)tgi_alloc_for(S, op, bytes);
-    if (!in) return NULL;
-    if (tgi_composite_begin(&c, op)) {
-        for (i = 0; i < n && (in[i] = shaped(tensors[i])) != NULL; ++i) {}
-        y = tgi_composite_end(&c, i == n ? tg_cat(in, n, in[0]->ndim > 1 ? dim : 0) : NULL);
-    }
-    tgi_free(S, in, bytes);
-    return y;
-}
 
 tg_tensor *tg_hstack(tg_tensor *const *tensors, int n) { return tgi_stacked("hstack", tg_atleast_1d, tensors, n, 1); }
 tg_tensor *tg_vstack(tg_tensor *const *tensors, int n) { return tgi_stacked("vstack", tg_atleast_2d, tensors, n, 0); }
