@@ -17712,6 +17712,14 @@ static bool tgi_composite_begin(tgi_composite *c, const char *op)
     return true;
 }
 
+/* tgi_composite_begin where the ops of the composite are not recorded. */
+static bool tgi_composite_begin_no_grad(tgi_composite *c, const char *op)
+{
+    if (!tgi_composite_begin(c, op)) return false;
+    c->S->grad_off = true; /* closing the composite's scope restores it */
+    return true;
+}
+
 /* If y is a view whose base belongs to the composite, nobody else has seen the base: y becomes a tensor of its own.
    False if the history of the view could not be brought up to date first. */
 static bool tgi_own_base(tgi_composite *c, tg_tensor *y)
@@ -18234,8 +18242,7 @@ static bool tgi_to_all_(tgi_thread *S, const char *op, tg_tensor *const *leaves,
     if (dtype != TG_SAME_DTYPE && !tgi_dtype_known(dtype))
         return tgi_fail(S, TG_ERR_DTYPE, op, "unknown dtype %d", (int)dtype);
     tgi_composite c;
-    if (!tgi_composite_begin(&c, op)) return false;
-    S->grad_off = true; /* until the scope ends */
+    if (!tgi_composite_begin_no_grad(&c, op)) return false;
     bool ok = true;
     for (int i = 0; ok && i < n; ++i) ok = tgi_add_moves(&m, leaves[i]);
     for (const tgi_move *move = m.moves; move; move = move->next) {
@@ -21889,8 +21896,7 @@ static tg_tensor *tgi_spread(const char *name, int op, tg_tensor *t, const tg_sh
     tgi_composite inner;
     if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
     c.params.s = (double)tgi_reduced_count(t->dim, t->ndim, c.params.dim) - correction;
-    if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, name)) return tgi_op_end(&c, false);
     const double degrees = c.params.s > 0 ? c.params.s : 0;
     return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, true, degrees, op == TGI_OP_std));
 }
@@ -21966,8 +21972,7 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_sh
         return tgi_op_end(&c, false);
     }
     c.params.s = p;
-    if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, name)) return tgi_op_end(&c, false);
     if (p == 2) return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, false, 1, true));
     tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
@@ -22039,8 +22044,7 @@ static tg_tensor *tgi_logsumexp(const char *name, int op, tg_tensor *t, const tg
         return tgi_composite_end(&inner, tgi_logsumexp(name, op, t, dims, keepdim));
     }
     if (!tgi_op_begin_dims(&c, name, op, &t, dims)) return NULL;
-    if (!tgi_composite_begin(&inner, name)) return tgi_op_end(&c, false);
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, name)) return tgi_op_end(&c, false);
     tg_tensor *x = tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype));
     if (tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 0) {
         y = tg_log(tg_sum_dims(x, *dims, keepdim)); /* log 0 */
@@ -22132,8 +22136,7 @@ static tg_tensor *tgi_cdist(tg_tensor *a, tg_tensor *b, double p, bool fused)
         y = tgi_op_end(&c, answer == TGI_DONE);
         return answer == TGI_COMPOSE ? tgi_cdist(a, b, p, false) : y;
     }
-    if (!tgi_composite_begin(&inner, "cdist")) return tgi_op_end(&c, false);
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, "cdist")) return tgi_op_end(&c, false);
     return tgi_op_end_with(&c, &inner, tgi_norm("cdist", tgi_differences(a, b), p, &last, false));
 }
 
@@ -25549,7 +25552,7 @@ tg_tensor *tg_einsum(const char *equation, tg_tensor *const *tensors, int n)
     tgi_composite c;
     if (!tgi_composite_begin(&c, "einsum")) return NULL;
     const size_t bytes = sizeof *tensors * (size_t)n;
-    tg_tensor *y = NULL, **list = (tg_tensor **)tgi_alloc_for(S, "einsum", bytes); /* the operands, cast by TG_AUTOCAST */
+    tg_tensor *y = NULL, **list = (tg_tensor **)tgi_alloc_for(S, "einsum", bytes); /* the operands, autocast */
     if (list) memcpy(list, tensors, bytes);
     const bool ok = list && tgi_autocast_inputs(S, tgi_op_row(TGI_OP_einsum)->flags, list, n);
     S->autocast = TG_F32; /* the end of the scope restores it */
@@ -27149,8 +27152,7 @@ static tg_tensor *tgi_grid_sample(tg_tensor *x, tg_tensor *grid, int64_t params,
         y = tgi_op_end(&c, answer == TGI_DONE);
         return answer == TGI_COMPOSE ? tgi_grid_sample(x, grid, params, false) : y;
     }
-    if (!tgi_composite_begin(&inner, "grid_sample")) return tgi_op_end(&c, false);
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, "grid_sample")) return tgi_op_end(&c, false);
     return tgi_op_end_with(&c, &inner, tgi_sample_composed(&s, x, grid));
 }
 
@@ -27985,8 +27987,7 @@ tg_tensor *tg_multinomial(tg_tensor *probs, int64_t n, bool replacement)
 {
     tgi_composite c;
     if (!tgi_check_multinomial(tgi_self(), probs, n, replacement)) return NULL;
-    if (!tgi_composite_begin(&c, "multinomial")) return NULL;
-    c.S->grad_off = true; /* closing the composite's scope restores it */
+    if (!tgi_composite_begin_no_grad(&c, "multinomial")) return NULL;
     tg_tensor *p = tg_to_dtype(probs, TG_F64);
     if (!p || !tgi_check_probabilities(c.S, p)) return tgi_composite_end(&c, NULL);
     return tgi_composite_end(&c, replacement && n > 1 ? tgi_draw_again(p, n) : tgi_race(p, n));
@@ -29464,8 +29465,7 @@ static tg_tensor *tgi_ctc_loss(tg_tensor *lp, tg_tensor *labels, tg_tensor *leng
         y = tgi_op_end(&c, answer == TGI_DONE);
         return answer == TGI_COMPOSE ? tgi_ctc_loss(lp, labels, lengths, false) : y;
     }
-    if (!tgi_composite_begin(&inner, "ctc_loss")) return tgi_op_end(&c, false);
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, "ctc_loss")) return tgi_op_end(&c, false);
     return tgi_op_end_with(&c, &inner, tgi_ctc_composed(lp, labels, lengths));
 }
 
@@ -30971,8 +30971,7 @@ tg_tensor *tg_cholesky_solve(tg_tensor *B, tg_tensor *L, bool upper)
         return tgi_composite_end(&outer, NULL);
     }
     tgi_params(&c)->flag = upper;
-    if (!tgi_composite_begin(&inner, op)) return tgi_composite_end(&outer, tgi_op_end(&c, false));
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, op)) return tgi_composite_end(&outer, tgi_op_end(&c, false));
     tg_tensor *lower = upper ? tgi_turned(L) : L, *x = tg_linalg_solve_triangular(lower, B, false, true, false);
     x = tg_linalg_solve_triangular(tgi_turned(lower), x, true, true, false);
     return tgi_composite_end(&outer, tgi_op_end_with(&c, &inner, x));
@@ -31243,8 +31242,7 @@ static tg_tensor *tgi_pinv_and_rank(tg_tensor *A, double atol, double rtol, bool
     if (rank) *rank = NULL;
     if (!tgi_composite_begin_with(&outer, TGI_OP_linalg_pinv, NULL, &A)) return NULL;
     if (!tgi_matrix_begin(&c, NULL, TGI_OP_linalg_pinv, A, hermitian)) return tgi_composite_end(&outer, NULL);
-    if (!tgi_composite_begin(&inner, "linalg_pinv")) return tgi_composite_end(&outer, tgi_op_end(&c, false));
-    c.S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&inner, "linalg_pinv")) return tgi_composite_end(&outer, tgi_op_end(&c, false));
     tg_tensor *y = tgi_op_end_with(&c, &inner, tgi_pinv(c.in[0], atol, rtol, hermitian, rank));
     if (rank) *rank = y ? tg_keep(*rank) : NULL;
     return tgi_composite_end(&outer, y);
@@ -39321,8 +39319,7 @@ bool tg_loader_next(tg_loader *loader, tg_tensor **out)
         return false;
     }
     tgi_batches_end_old(S, &l->handed_out);
-    if (!tgi_composite_begin(&c, "loader_next")) return false;
-    S->grad_off = true; /* closing the scope restores it */
+    if (!tgi_composite_begin_no_grad(&c, "loader_next")) return false;
     l->busy = true;
     l->fetched = l->fetched || tgi_loader_fetch(S, l, l->at, l->ahead);
     const bool more = l->at + 1 < l->batches && tgi_loader_moves(l);
@@ -42813,8 +42810,7 @@ static tg_module *tgi_module_clone(tgi_thread *S, const char *op, tg_module *m)
     tgi_composite composite;
     tgi_cloning c = {S, op, {NULL, 0}, NULL, NULL, 0};
     int entries = 1;
-    if (!tgi_module_argument(S, op, "m", m) || !tgi_composite_begin(&composite, op)) return NULL;
-    S->grad_off = true; /* closing the composite restores it */
+    if (!tgi_module_argument(S, op, "m", m) || !tgi_composite_begin_no_grad(&composite, op)) return NULL;
     tgi_walk w = tgi_walk_from(S, op, m, false);
     while (tgi_walk_next(&w)) entries++;
     const size_t bytes = 2 * sizeof *c.from * (size_t)entries;
@@ -43115,8 +43111,7 @@ tg_status tg_averaged_update(tg_module *averaged, tg_module *model)
         tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' was not made by tg_nn_averaged", tg_module_name(averaged));
         return tgi_failed(S);
     }
-    if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
-    S->grad_off = true; /* closing the composite restores it */
+    if (!tgi_composite_begin_no_grad(&c, op)) return tgi_failed(S);
     const tgi_averaged *self = (const tgi_averaged *)averaged->self;
     bool ok = tgi_list_members(S, op, self->module, &to) && tgi_list_members(S, op, model, &from);
     ok = ok && tgi_average_all(S, op, self, &to, model, &from);
@@ -43415,13 +43410,12 @@ tg_status tg_lora_remove(tg_module *m)
 }
 
 /* Merges one LoRA, or takes the product out of the weight again. */
-static bool tgi_lora_merge(tgi_thread *S, const char *op, tg_module *m, bool on)
+static bool tgi_lora_merge(const char *op, tg_module *m, bool on)
 {
     tgi_composite c;
     tgi_lora *self = (tgi_lora *)m->self;
     if (self->merged == on) return true;
-    if (!tgi_composite_begin(&c, op)) return false;
-    S->grad_off = true; /* closing the composite restores it */
+    if (!tgi_composite_begin_no_grad(&c, op)) return false;
     tg_tensor *change = tg_mul_scalar(tg_matmul(self->b, self->a), on ? self->scale : -self->scale);
     const bool ok = tg_add_(self->weight, change) != NULL;
     tgi_composite_end(&c, NULL);
@@ -43434,10 +43428,10 @@ tg_status tg_lora_merge(tg_module *m, bool on)
     tgi_thread *S = tgi_self();
     const char *op = "lora_merge";
     if (!tgi_module_change(S, op, "m", m)) return tgi_failed(S);
-    bool ok = !tgi_is_lora(m) || tgi_lora_merge(S, op, m, on);
+    bool ok = !tgi_is_lora(m) || tgi_lora_merge(op, m, on);
     tgi_walk w = tgi_walk_from(S, op, m, false);
     for (tgi_member *e; ok && (e = tgi_walk_next(&w)) != NULL;)
-        ok = !e->child || !tgi_is_lora(e->child) || tgi_lora_merge(S, op, e->child, on);
+        ok = !e->child || !tgi_is_lora(e->child) || tgi_lora_merge(op, e->child, on);
     return ok && !w.failed ? TG_OK : tgi_failed(S);
 }
 
@@ -43495,8 +43489,7 @@ tg_status tg_lora_load_state(tg_module *m, tg_dict *dict)
     tgi_composite c;
     bool merged = false;
     if (!tgi_module_change(S, op, "m", m) || !tgi_object_argument(S, op, "dict", dict, TGI_DICT)) return tgi_failed(S);
-    if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
-    S->grad_off = true; /* closing the composite restores it */
+    if (!tgi_composite_begin_no_grad(&c, op)) return tgi_failed(S);
     tg_dict *own = tgi_lora_state(S, op, m, &merged);
     bool ok = own && tgi_lora_fits(S, op, own, dict);
     if (ok && merged) {
@@ -43895,9 +43888,7 @@ static tg_status tgi_state_end(tgi_composite *c, tg_dict *state, bool ok)
 /* The begin of the functions below: a composite in which nothing is recorded. */
 static bool tgi_state_begin(tgi_composite *c, const char *op, const char *argument, const tg_module *m)
 {
-    if (!tgi_module_argument(tgi_self(), op, argument, m) || !tgi_composite_begin(c, op)) return false;
-    c->S->grad_off = true; /* closing the composite restores it */
-    return true;
+    return tgi_module_argument(tgi_self(), op, argument, m) && tgi_composite_begin_no_grad(c, op);
 }
 
 static tg_status tgi_module_load_state(const char *op, tg_module *m, tg_dict *dict, tgi_load_report *report)
@@ -44195,19 +44186,11 @@ static bool tgi_checkpoint_parts(tgi_thread *S, const char *op, const tg_checkpo
     return true;
 }
 
-/* A composite in which nothing is recorded. */
-static bool tgi_checkpoint_begin(tgi_composite *c, const char *op)
-{
-    if (!tgi_composite_begin(c, op)) return false;
-    c->S->grad_off = true; /* closing the composite restores it */
-    return true;
-}
-
 static tg_status tgi_checkpoint_save(const char *op, const char *path, const tg_checkpoint_part *parts, int n,
                                      int64_t step)
 {
     tgi_composite c;
-    if (!tgi_checkpoint_begin(&c, op)) return tgi_failed(tgi_self());
+    if (!tgi_composite_begin_no_grad(&c, op)) return tgi_failed(tgi_self());
     int64_t rng[2];
     memcpy(rng, &c.S->rng.seed, sizeof rng[0]);
     memcpy(rng + 1, &c.S->rng.offset, sizeof rng[1]);
@@ -44317,14 +44300,20 @@ static tg_status tgi_checkpoint_end(tgi_composite *c, const char *op, const char
     return tgi_state_end(c, d, ok);
 }
 
+/* The checks of a checkpoint that is one module and optimizer, and the composite in which it is loaded. */
+static bool tgi_checkpoint_begin(tgi_composite *c, const char *op, const tg_checkpoint_part *part)
+{
+    tgi_thread *S = tgi_self();
+    return tgi_module_argument(S, op, "m", part->module) && tgi_checkpoint_usable(S, op, part) &&
+           tgi_composite_begin_no_grad(c, op);
+}
+
 tg_status tg_checkpoint_load(const char *path, tg_module *m, tg_optim *opt, int64_t *step)
 {
     const char *op = "checkpoint_load";
     const tg_checkpoint_part part = {"", m, opt};
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_module_argument(S, op, "m", m) || !tgi_checkpoint_usable(S, op, &part) || !tgi_checkpoint_begin(&c, op))
-        return tgi_failed(S);
+    if (!tgi_checkpoint_begin(&c, op, &part)) return tgi_failed(tgi_self());
     return tgi_checkpoint_end(&c, op, path, tg_safetensors_load(path), &part, 1, step);
 }
 
@@ -44332,10 +44321,8 @@ tg_status tg_checkpoint_load_from(const void *data, size_t bytes, tg_module *m, 
 {
     const char *op = "checkpoint_load_from";
     const tg_checkpoint_part part = {"", m, opt};
-    tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_module_argument(S, op, "m", m) || !tgi_checkpoint_usable(S, op, &part) || !tgi_checkpoint_begin(&c, op))
-        return tgi_failed(S);
+    if (!tgi_checkpoint_begin(&c, op, &part)) return tgi_failed(tgi_self());
     return tgi_checkpoint_end(&c, op, tgi_memory_name, tg_safetensors_parse(data, bytes), &part, 1, step);
 }
 
@@ -44344,7 +44331,7 @@ tg_status tg_checkpoint_load_n(const char *path, const tg_checkpoint_part *parts
     const char *op = "checkpoint_load_n";
     tgi_thread *S = tgi_self();
     tgi_composite c;
-    if (!tgi_checkpoint_parts(S, op, parts, n) || !tgi_checkpoint_begin(&c, op)) return tgi_failed(S);
+    if (!tgi_checkpoint_parts(S, op, parts, n) || !tgi_composite_begin_no_grad(&c, op)) return tgi_failed(S);
     return tgi_checkpoint_end(&c, op, path, tg_safetensors_load(path), parts, n, step);
 }
 #endif /* !TG_NO_OPTIM */
@@ -44599,8 +44586,7 @@ tg_status tg_parallel_broadcast(tg_parallel *parallel)
     tgi_composite c;
     if (!tgi_object_argument(S, "parallel_broadcast", "parallel", parallel, TGI_PARALLEL)) return tgi_failed(S);
     if (parallel->comm.size == 1) return TG_OK;
-    if (!tgi_composite_begin(&c, "parallel_broadcast")) return tgi_failed(S);
-    S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&c, "parallel_broadcast")) return tgi_failed(S);
     const bool ok = tgi_parallel_broadcast(S, parallel, "parallel_broadcast");
     tgi_composite_end(&c, NULL);
     if (!ok) tgi_comm_abort(S, parallel);
@@ -45113,8 +45099,7 @@ static bool tgi_parallel_plan(const tg_backward_run *run, tg_tensor *const *root
     tgi_composite c;
     if (!tgi_parallel_offer(run)) return true;
     if (!tgi_parallel_walk(run, roots, n)) return true; /* all is sent at the end */
-    if (!tgi_composite_begin(&c, "backward")) return false;
-    S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&c, "backward")) return false;
     bool ok = true;
     for (tg_parallel *p = S->parallel; p && ok; p = p->next) {
         if (p->run != run) continue;
@@ -45178,8 +45163,7 @@ static bool tgi_bucket_send(const tg_backward_run *run, tg_parallel *p)
     tgi_bucket *b = &p->bucket[p->sent];
     const tg_tensor *first = p->param[b->first].t;
     const int64_t all = b->numel + (p->find_unused ? b->count : 0);
-    if (!tgi_composite_begin(&c, run->op)) return false;
-    S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&c, run->op)) return false;
     b->flat = tgi_new(S, run->op, 1, &all, (tg_dtype)first->dtype, first->storage->backend, first->storage->index);
     if (b->flat) tgi_ref(b->flat);
     p->sent++;
@@ -45483,8 +45467,7 @@ tg_status tg_parallel_gather(tg_parallel *parallel, tg_optim *opt)
     if (!tgi_check_shard(S, "parallel_gather", parallel, opt)) return tgi_failed(S);
     if (!opt->parts) return TG_OK;
     if (!opt->parallel) return tgi_parts_lost(S, "parallel_gather"), tgi_failed(S);
-    if (!tgi_composite_begin(&c, "parallel_gather")) return tgi_failed(S);
-    S->grad_off = true;
+    if (!tgi_composite_begin_no_grad(&c, "parallel_gather")) return tgi_failed(S);
     bool ok = true;
     for (int i = 0; ok && i < opt->count; ++i) ok = tgi_gather_state(S, parallel, opt, &opt->param[i]);
     tgi_composite_end(&c, NULL);
