@@ -17837,6 +17837,25 @@ static tg_tensor *tgi_received_grad(const tgi_step *step, int i)
 
 TGI_NOINLINE static bool tgi_input_needs_grad(const tgi_step *step, int i) { return tgi_has_edge(step->node, i); }
 
+/* d [n]: for each of the first n inputs that needs a gradient, a new tensor for it like like[i], else NULL. */
+static bool tgi_new_grads(tgi_step *step, int n, tg_tensor *const *like, tg_tensor **d)
+{
+    for (int i = 0; i < n; ++i) {
+        d[i] = tgi_input_needs_grad(step, i) ? tgi_new_like(step->S, step->node->op->name, like[i]) : NULL;
+        if (!d[i] && tgi_input_needs_grad(step, i)) return false;
+    }
+    return true;
+}
+
+/* Sets the gradients d [n] that a kernel has filled, if that is its answer; returns the answer. */
+static tgi_answer tgi_set_new_grads(tgi_step *step, int n, tg_tensor *const *d, tgi_answer answer)
+{
+    for (int i = 0; i < n && answer == TGI_DONE; ++i) {
+        if (d[i]) step->result[i] = d[i];
+    }
+    return answer;
+}
+
 static tg_shape tgi_input_shape(const tgi_step *step, int i)
 {
     tgi_output_info m = tgi_input_info(step->node, i);
@@ -22142,22 +22161,15 @@ static tg_tensor *tgi_cdist(tg_tensor *a, tg_tensor *b, double p, bool fused)
 
 static tgi_answer tgi_cdist_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *a, tg_tensor *b, tg_tensor *y)
 {
-    tg_tensor *const in[2] = {a, b}, *d_in[2] = {NULL, NULL};
+    tg_tensor *const in[2] = {a, b}, *d_in[2];
     tgi_distances d = tgi_distances_of(a, b, step->params->s);
     if (!tgi_fuses(step->S) || tgi_numel(y) == 0 || d.k == 0) return TGI_COMPOSE;
-    if (!(g = tg_contiguous(g))) return TGI_FAILED;
-    for (int i = 0; i < 2; ++i) {
-        if (tgi_input_needs_grad(step, i) && !(d_in[i] = tgi_new_like(step->S, "cdist", in[i]))) return TGI_FAILED;
-    }
+    if (!(g = tg_contiguous(g)) || !tgi_new_grads(step, 2, in, d_in)) return TGI_FAILED;
     d.g = tgi_first_element(g);
     d.y = tgi_first_element(y);
     d.da = d_in[0] ? tgi_first_element(d_in[0]) : NULL;
     d.db = d_in[1] ? tgi_first_element(d_in[1]) : NULL;
-    const tgi_answer answer = a->storage->backend->cdist_backward(step->S, &d);
-    for (int i = 0; i < 2 && answer == TGI_DONE; ++i) {
-        if (d_in[i]) tgi_set_input_grad(step, i, d_in[i]);
-    }
-    return answer;
+    return tgi_set_new_grads(step, 2, d_in, a->storage->backend->cdist_backward(step->S, &d));
 }
 
 static bool tgi_rule_cdist(tgi_step *step, tg_tensor *g)
@@ -24340,24 +24352,16 @@ static tgi_answer tgi_channel_norm_fused(tgi_thread *S, int kind, int64_t groups
 
 static tgi_answer tgi_channel_norm_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *x, tg_tensor *weight)
 {
-    tg_tensor *d[3] = {NULL, NULL, NULL};
+    tg_tensor *const in[3] = {x, weight, weight}, *d[3];
     if (!tgi_fuses(step->S)) return TGI_COMPOSE;
     tgi_channel_norm norm = tgi_channel_norm_of(x, weight, step->params);
-    if (!(g = tg_contiguous(g))) return TGI_FAILED;
-    for (int i = 0; i < 3; ++i) {
-        if (!tgi_input_needs_grad(step, i)) continue;
-        if (!(d[i] = tgi_new_like(step->S, "channel_norm", i ? weight : x))) return TGI_FAILED;
-    }
+    if (!(g = tg_contiguous(g)) || !tgi_new_grads(step, 3, in, d)) return TGI_FAILED;
     norm.g = tgi_first_element(g);
     norm.stats = tgi_first_element(tgi_saved_tensor(step, -2));
     norm.dx = d[0] ? tgi_first_element(d[0]) : NULL;
     norm.dweight = d[1] ? tgi_first_element(d[1]) : NULL;
     norm.dbias = d[2] ? tgi_first_element(d[2]) : NULL;
-    const tgi_answer answer = x->storage->backend->channel_norm_backward(step->S, &norm);
-    for (int i = 0; i < 3 && answer == TGI_DONE; ++i) {
-        if (d[i]) tgi_set_input_grad(step, i, d[i]);
-    }
-    return answer;
+    return tgi_set_new_grads(step, 3, d, x->storage->backend->channel_norm_backward(step->S, &norm));
 }
 
 /* With n = (x - mean) rstd and h = g weight: x: rstd (h - mean(h) - n mean(h n)), weight: the sum of g n, bias: that of
@@ -27158,21 +27162,14 @@ static tg_tensor *tgi_grid_sample(tg_tensor *x, tg_tensor *grid, int64_t params,
 
 static tgi_answer tgi_grid_sample_backward(tgi_step *step, tg_tensor *g, tg_tensor *x, tg_tensor *grid)
 {
-    tg_tensor *const in[2] = {x, grid}, *d_in[2] = {NULL, NULL};
+    tg_tensor *const in[2] = {x, grid}, *d_in[2];
     tgi_sampling s = tgi_sampling_of(x, grid, step->params->i);
     if (!tgi_fuses(step->S) || tgi_numel(g) == 0) return TGI_COMPOSE;
-    if (!(g = tg_contiguous(g))) return TGI_FAILED;
-    for (int i = 0; i < 2; ++i) {
-        if (!tgi_input_needs_grad(step, i)) continue;
-        if (!(d_in[i] = tgi_new_like(step->S, "grid_sample", in[i]))) return TGI_FAILED;
-    }
+    if (!(g = tg_contiguous(g)) || !tgi_new_grads(step, 2, in, d_in)) return TGI_FAILED;
     s.g = tgi_first_element(g);
     s.dx = d_in[0] ? tgi_first_element(d_in[0]) : NULL;
     s.dgrid = d_in[1] ? tgi_first_element(d_in[1]) : NULL;
-    const tgi_answer answer = x->storage->backend->grid_sample_backward(step->S, &s);
-    for (int i = 0; i < 2 && answer == TGI_DONE; ++i)
-        if (d_in[i]) tgi_set_input_grad(step, i, d_in[i]);
-    return answer;
+    return tgi_set_new_grads(step, 2, d_in, x->storage->backend->grid_sample_backward(step->S, &s));
 }
 
 /* The gradient of y, which the op would have been composed of, goes on through that, as it does in a checkpoint. */
@@ -28673,9 +28670,7 @@ static tgi_answer tgi_attention_backward_fused(tgi_step *step, tg_tensor *const 
         tgi_order_like(d[i], in[i]);
         tgi_operand_init(result[i], d[i]);
     }
-    const tgi_answer answer = g->storage->backend->attention_backward(step->S, &a);
-    for (int i = 0; i < 3 && answer == TGI_DONE; ++i) step->result[i] = d[i];
-    return answer;
+    return tgi_set_new_grads(step, 3, d, g->storage->backend->attention_backward(step->S, &a));
 }
 
 /* v: p^T g;  with dp = g v^T and ds = scale p (dp - sum(p dp)), q: ds k, k: ds^T q */
