@@ -15423,12 +15423,13 @@ static bool tgi_is_exclusive(const tg_tensor *g)
            g->saved_refs == 1 && !g->base && g->storage->refs == 1;
 }
 
-/* *grad, the gradient of a slot or NULL, becomes a handle of t in place of the tensor before. */
-static void tgi_replace(tgi_thread *S, tg_tensor **grad, tg_tensor *t)
+/* *place, a handle or NULL, becomes a handle of t, which lives on when its scope ends. */
+static void tgi_replace(tgi_thread *S, tg_tensor **place, tg_tensor *t)
 {
+    tg_tensor *old = *place;
     tgi_ref(t);
-    tgi_unref(S, *grad);
-    *grad = t;
+    *place = t;
+    tgi_unref(S, old);
 }
 
 /* *grad += g, where *grad is the gradient of a slot, or NULL for none yet.  False after recording an error. */
@@ -33013,22 +33014,13 @@ static unsigned tgi_optim_states(const tg_optim *o, const tgi_optim_param *e)
     return tgi_optim_used(o) | (tgi_is_half(e->t) ? 1u << TGI_MASTER : 0);
 }
 
-/* Makes *state a reference to t: the optimizer owns its state, also when a scope of t's ends. */
-static void tgi_optim_own(tgi_thread *S, tg_tensor **state, tg_tensor *t)
-{
-    tg_tensor *old = *state;
-    tgi_ref(t);
-    *state = t;
-    tgi_unref(S, old);
-}
-
 /* Moves a state to the device of a parameter that may have been moved since its last step, and to this dtype. */
 static bool tgi_optim_follow(tgi_thread *S, tg_tensor **state, const tg_tensor *t, tg_dtype dtype)
 {
     if (tgi_same_device(*state, t) && (*state)->dtype == (uint8_t)dtype) return true;
     if (S->capturing) return tgi_obstacle(S, "moves the state of a parameter");
     tg_tensor *moved = tg_to_ex(*state, tgi_device_of(t), dtype, 0);
-    if (moved) tgi_optim_own(S, state, moved);
+    if (moved) tgi_replace(S, state, moved);
     return moved != NULL;
 }
 
@@ -33043,7 +33035,7 @@ static bool tgi_optim_state(tgi_thread *S, const tg_optim *o, tgi_optim_param *e
     const bool filled = tgi_optim_reads(o, TGI_HYPERPARAMETER_initial_accumulator_value);
     const bool ok = s && (k == TGI_MASTER ? tgi_wait_ready(S, t, false) && tgi_copy_elements(S, s, t)
                                           : tgi_fill_elements(S, s, filled ? o->initial_accumulator_value : 0));
-    if (ok) tgi_optim_own(S, &e->state[k], s);
+    if (ok) tgi_replace(S, &e->state[k], s);
     return ok;
 }
 
@@ -33602,7 +33594,7 @@ static bool tgi_visit_state(const tgi_optim_file *f, const char *name, tg_tensor
                         tgi_dims_text(shape->ndim, shape->dim).text);
     }
     t = tg_contiguous(tg_to_ex(t, tgi_device_of(place), (tg_dtype)t->dtype, TG_COPY));
-    if (t) tgi_optim_own(f->S, state, t);
+    if (t) tgi_replace(f->S, state, t);
     return t != NULL;
 }
 
@@ -33955,8 +33947,8 @@ static bool tgi_capture_scaler(tgi_thread *S, tg_grad_scaler *s)
     device.index = g->index;
     tg_tensor *scale = tg_empty_on(TG_SCALAR, TG_F32, device), *inverse = tg_empty_on(TG_SCALAR, TG_F32, device);
     if (!scale || !inverse) return false;
-    tgi_optim_own(S, &g->scale, scale);
-    tgi_optim_own(S, &g->inverse, inverse);
+    tgi_replace(S, &g->scale, scale);
+    tgi_replace(S, &g->inverse, inverse);
     g->scaler = s;
     return true;
 }
@@ -34234,7 +34226,7 @@ static tg_tensor *tgi_closure_call(tgi_closure_run *r)
     if (ok && r->o->ended) ok = tgi_fail(S, TG_ERR_ARGUMENT, "step_closure", "the closure freed the optimizer");
     if (ok) tg_keep(loss);
     if (ok && r->o->kind == TGI_OPTIM_lbfgs) tgi_optim_mark_grads(S, r->o);
-    if (ok && r->calls++ == 0) tgi_optim_own(S, &r->first, loss);
+    if (ok && r->calls++ == 0) tgi_replace(S, &r->first, loss);
     tgi_frame_close(S, scope);
     return ok ? loss : NULL;
 }
@@ -34347,8 +34339,8 @@ static bool tgi_lbfgs_remember(tgi_closure_run *r)
     }
     tgi_lbfgs_pair *pair = &l->pair[l->count++];
     memset(pair, 0, sizeof *pair);
-    tgi_optim_own(S, &pair->y, y);
-    tgi_optim_own(S, &pair->s, s);
+    tgi_replace(S, &pair->y, y);
+    tgi_replace(S, &pair->s, s);
     pair->rho = 1 / ys;
     l->scale = ys / yy;
     return true;
@@ -34375,8 +34367,8 @@ static bool tgi_lbfgs_direction(tgi_closure_run *r)
         if (!tgi_lbfgs_dot(S, pair->y, d, &beta)) return false;
         if (!tg_add_alpha_(d, pair->s, pair->alpha - beta * pair->rho)) return false;
     }
-    tgi_optim_own(S, &l->d, d);
-    tgi_optim_own(S, &l->g, r->g);
+    tgi_replace(S, &l->d, d);
+    tgi_replace(S, &l->g, r->g);
     return true;
 }
 
@@ -34511,7 +34503,7 @@ static bool tgi_lbfgs_search(tgi_closure_run *r, double slope, double size, int 
     if (!w.x || !tgi_wolfe_bracket(&w, r->next->t, &done) || (!done && !tgi_wolfe_zoom(&w))) return false;
     r->next->t = w.bracket[w.low].t;
     r->loss = w.bracket[w.low].loss;
-    tgi_optim_own(r->S, &r->g, w.bracket[w.low].g);
+    tgi_replace(r->S, &r->g, w.bracket[w.low].g);
     return tgi_lbfgs_move(r, r->next->t);
 }
 
@@ -34537,7 +34529,7 @@ static bool tgi_lbfgs_iterate(tgi_closure_run *r, bool last, bool *stop)
         if (!tgi_lbfgs_move(r, l->t)) return false;
         if (last) return true; /* no one asks for the gradient here */
         if (!tgi_lbfgs_evaluate(r, &r->loss, &g)) return false;
-        tgi_optim_own(S, &r->g, g);
+        tgi_replace(S, &r->g, g);
     }
     if (!tgi_lbfgs_norm(S, r->g, HUGE_VAL, &largest)) return false;
     *stop = r->calls >= most || largest <= o->tolerance_grad || size * fabs(l->t) <= o->tolerance_change ||
@@ -34563,7 +34555,7 @@ static bool tgi_lbfgs_iterations(tgi_closure_run *r)
     double largest = 0;
     tg_tensor *g;
     if (!tgi_lbfgs_evaluate(r, &r->loss, &g)) return false;
-    tgi_optim_own(r->S, &r->g, g);
+    tgi_replace(r->S, &r->g, g);
     if (tgi_numel(g) == 0) return true;
     if (!tgi_lbfgs_norm(r->S, g, HUGE_VAL, &largest) || !tgi_lbfgs_follow(r)) return false;
     bool ok = true, stop = largest <= r->o->tolerance_grad;
@@ -34924,7 +34916,7 @@ static bool tgi_unscale_all(tgi_thread *S, const tg_grad_scaler *s, tg_optim *o,
     const tgi_answer answer = ok ? tgi_unscale_fused(S, clip, params, n, inverse, &finite) : TGI_FAILED;
     if (answer == TGI_COMPOSE && S->capturing) ok = tgi_obstacle(S, "has gradients that differ in dtype or layout");
     ok = answer == TGI_DONE || (ok && answer == TGI_COMPOSE && tgi_unscale_each(params, n, clip, inverse, &finite));
-    if (ok) tgi_optim_own(S, &o->finite, finite);
+    if (ok) tgi_replace(S, &o->finite, finite);
     tgi_frame_close(S, scope);
     return ok;
 }
@@ -34971,7 +34963,7 @@ static bool tgi_capture_scaled_step(tgi_thread *S, tg_capture *g, tg_optim *opt)
 {
     if (g->scaled) return tgi_obstacle(S, "is called twice");
     g->scaled = opt;
-    tgi_optim_own(S, &g->finite, opt->finite);
+    tgi_replace(S, &g->finite, opt->finite);
     return tgi_capture_next_part(S, g) && tg_step(opt) == TG_OK && tgi_capture_next_part(S, g);
 }
 
