@@ -5531,6 +5531,9 @@ static bool tgi_fail(tgi_thread *S, tg_status code, const char *op, const char *
     return false;
 }
 
+/* tgi_fail, for a function that returns a status: the code. */
+#define tgi_refuse(S, code, ...) (tgi_fail(S, code, __VA_ARGS__), (code))
+
 /* NULL, for a function that returns a tensor: `return tgi_no_tensor(tgi_fail(...));`. */
 static inline tg_tensor *tgi_no_tensor(bool failed)
 {
@@ -5970,17 +5973,14 @@ tg_status tg_set_allocator(const tg_allocator *allocator)
     static const tg_allocator none = {NULL, NULL, NULL};
     tgi_thread *S = tgi_self();
     tg_stats_info now = tg_stats();
-    if (allocator && (!allocator->alloc || !allocator->free)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator", "alloc and free must both be given");
-        return TG_ERR_ARGUMENT;
-    }
+    if (allocator && (!allocator->alloc || !allocator->free))
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "set_allocator", "alloc and free must both be given");
     if (now.tensors || now.nodes || now.modules || S->frame || TGI_ATOMIC_LOAD(&tgi_threads_alive) > 1) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "set_allocator",
-                 "%lld tensors, %lld nodes and %lld modules are alive, and %lld other threads hold state\n"
-                 "change the allocator before anything is made, or after tg_shutdown()",
-                 (long long)now.tensors, (long long)now.nodes, (long long)now.modules,
-                 (long long)TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "set_allocator",
+                          "%lld tensors, %lld nodes and %lld modules are alive, and %lld other threads hold state\n"
+                          "change the allocator before anything is made, or after tg_shutdown()",
+                          (long long)now.tensors, (long long)now.nodes, (long long)now.modules,
+                          (long long)TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1);
     }
     tgi_trim(S, 0);
     tgi_trim_handles(S, 0);
@@ -6374,9 +6374,8 @@ tg_status tg_set_default_dtype(tg_dtype dtype)
 {
     tgi_thread *S = tgi_self();
     if (!tg_is_floating_point(dtype)) {
-        tgi_fail(S, TG_ERR_DTYPE, "set_default_dtype",
-                 "only floating-point types are supported as the default type, not %s", tg_dtype_name(dtype));
-        return TG_ERR_DTYPE;
+        return tgi_refuse(S, TG_ERR_DTYPE, "set_default_dtype",
+                          "only floating-point types are supported as the default type, not %s", tg_dtype_name(dtype));
     }
     S->default_dtype = dtype;
     return TG_OK;
@@ -9987,11 +9986,9 @@ tg_status tg_device_parse(const char *text, tg_device *device)
     tgi_thread *S = tgi_self();
     size_t name = 0;
     int type = 0, index = -1;
-    if (!text || !device) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "argument %s is NULL", text ? "device" : "text");
-        return TG_ERR_ARGUMENT;
-    }
-    if (!*text) return tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Device string must not be empty"), TG_ERR_ARGUMENT;
+    if (!text || !device)
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "device_parse", "argument %s is NULL", text ? "device" : "text");
+    if (!*text) return tgi_refuse(S, TG_ERR_ARGUMENT, "device_parse", "Device string must not be empty");
     while ((text[name] >= 'a' && text[name] <= 'z') || (text[name] >= 'A' && text[name] <= 'Z') || text[name] == '_')
         name++;
     const char *p = text + name;
@@ -10000,23 +9997,21 @@ tg_status tg_device_parse(const char *text, tg_device *device)
         while (*p >= '0' && *p <= '9') ++p;
     }
     if (!name || *p) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Invalid device string: '%s'\nwrite %s or %s", text,
-                 tgi_text_of_kinds().text, tgi_device_kinds[TGI_DEVICE_TYPES - 1].text[2]);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "device_parse", "Invalid device string: '%s'\nwrite %s or %s", text,
+                          tgi_text_of_kinds().text, tgi_device_kinds[TGI_DEVICE_TYPES - 1].text[2]);
     }
     for (; type < TGI_DEVICE_TYPES; ++type) {
         const char *kind = tgi_device_kinds[type].text[0];
         if (strlen(kind) == name && memcmp(text, kind, name) == 0) break;
     }
     if (type == TGI_DEVICE_TYPES) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse",
-                 "Expected one of %s device type at start of device string: %s", tgi_text_of_kinds().text, text);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "device_parse",
+                          "Expected one of %s device type at start of device string: %s", tgi_text_of_kinds().text,
+                          text);
     }
     if (index > 127) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "device_parse", "Could not parse device index '%s' in device string '%s'",
-                 text + name + 1, text);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "device_parse", "Could not parse device index '%s' in device string '%s'",
+                          text + name + 1, text);
     }
     device->type = type;
     device->index = tgi_device_kinds[type].text[1] ? index : 0; /* cpu:0 is cpu */
@@ -12816,9 +12811,8 @@ tg_status tg_shutdown(void)
     if (!tgi_may_end(S, "shutdown")) return TG_ERR_ARGUMENT;
     const int64_t others = TGI_ATOMIC_LOAD(&tgi_threads_alive) - 1;
     if (others > 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "shutdown", "%lld other threads hold state\nend each with tg_thread_end() first",
-                 (long long)others);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "shutdown",
+                          "%lld other threads hold state\nend each with tg_thread_end() first", (long long)others);
     }
     return tgi_end_thread(S, "shutdown");
 }
@@ -13861,10 +13855,9 @@ tg_status tg_copy_out(tg_tensor *t, void *dst, size_t bytes)
     if (!tgi_argument(S, "copy_out", "t", t)) return tgi_failed(S);
     const size_t need = (size_t)tgi_numel(t) * tgi_dtypes[t->dtype].size;
     if (need != bytes) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
-                 tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
-                 (unsigned long long)bytes);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "copy_out", "%s of shape %s has %llu bytes, but %llu were asked for",
+                          tg_dtype_name((tg_dtype)t->dtype), tgi_shape_text(t).text, (unsigned long long)need,
+                          (unsigned long long)bytes);
     }
     if (need == 0) return TG_OK;
     if (!dst) return tgi_null_argument(S, "copy_out", "dst"), tgi_failed(S);
@@ -16457,7 +16450,7 @@ tg_status tg_save(tg_ctx *ctx, tg_tensor *t)
     tgi_thread *S = tgi_self();
     if (!ctx) return tgi_null_argument(S, "save", "ctx"), tgi_failed(S);
     if (!tgi_argument(S, "save", "t", t)) return tgi_failed(S);
-    if (!ctx->forward) return tgi_fail(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors"), TG_ERR_ARGUMENT;
+    if (!ctx->forward) return tgi_refuse(S, TG_ERR_ARGUMENT, "save", "only forward saves tensors");
     return tgi_append(S, "save", &ctx->save, &ctx->saves, &ctx->room, t) ? TG_OK : TG_ERR_MEMORY;
 }
 
@@ -24627,9 +24620,8 @@ tg_status tg_set_matmul_precision(tg_precision precision)
 {
     tgi_thread *S = tgi_self();
     if (precision != TG_PRECISION_F32 && precision != TG_PRECISION_TF32) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "set_matmul_precision",
-                 "precision %d is neither TG_PRECISION_F32 nor TG_PRECISION_TF32", (int)precision);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "set_matmul_precision",
+                          "precision %d is neither TG_PRECISION_F32 nor TG_PRECISION_TF32", (int)precision);
     }
     S->precision = precision;
     return TG_OK;
@@ -33389,9 +33381,8 @@ tg_status tg_step(tg_optim *opt)
     bool ok = true;
     if (!tgi_object_argument(S, "step", "opt", opt, TGI_OPTIM)) return tgi_failed(S);
     if (opt->kind == TGI_OPTIM_lbfgs) {
-        tgi_fail(S, TG_ERR_UNSUPPORTED, "step", "lbfgs needs a closure that computes the loss anew\n"
-                 "tg_step_closure(opt, closure, user)");
-        return TG_ERR_UNSUPPORTED;
+        return tgi_refuse(S, TG_ERR_UNSUPPORTED, "step", "lbfgs needs a closure that computes the loss anew\n"
+                          "tg_step_closure(opt, closure, user)");
     }
     if (!tgi_check_hyperparameters(S, "step", opt) || !tgi_capture_note_step(S, opt)) return tgi_failed(S);
     if ((opt->parallel || opt->parts) && !tgi_later_share_out(S, opt)) return tgi_failed(S);
@@ -34804,8 +34795,8 @@ tg_status tg_clip_grad_value(tg_tensor *const *params, int n, double value)
     bool was_off = S->grad_off, ok = true;
     if (!tgi_clip_check(S, "clip_grad_value", params, n)) return tgi_failed(S);
     if (!(value >= 0)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "clip_grad_value", "the largest value allowed, %g, must not be negative", value);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "clip_grad_value", "the largest value allowed, %g, must not be negative",
+                          value);
     }
     S->grad_off = true;
     for (int i = 0; ok && i < n; ++i) ok = !params[i]->grad || tg_clamp_(params[i]->grad, -value, value);
@@ -35284,9 +35275,8 @@ tg_status tg_dict_set_dict(tg_dict *dict, const char *path, tg_dict *inner)
     const tg_dict *outer = usable ? dict : NULL;
     while (outer && outer != inner) outer = outer->owner;
     if (inner->owner || outer) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, outer ? "a dictionary cannot be inside itself"
-                                               : "inner is inside a dictionary already");
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, op, outer ? "a dictionary cannot be inside itself"
+                                                        : "inner is inside a dictionary already");
     }
     if (usable && tgi_dict_put(S, op, dict, path, NULL, inner)) return TG_OK;
     tgi_dict_free(S, inner);
@@ -35300,10 +35290,7 @@ tg_status tg_dict_remove(tg_dict *dict, const char *path)
     tg_dict *home;
     if (!tgi_dict_argument(S, "dict_remove", dict, "path", path)) return tgi_failed(S);
     tgi_dict_entry *e = tgi_dict_find(dict, path, &home, &name);
-    if (!e) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "dict_remove", "there is no entry '%.200s'", path);
-        return TG_ERR_ARGUMENT;
-    }
+    if (!e) return tgi_refuse(S, TG_ERR_ARGUMENT, "dict_remove", "there is no entry '%.200s'", path);
     const tgi_dict_entry old = *e;
     tgi_names_remove(&home->numbers, old.name, strlen(old.name));
     tgi_dict_forget_prefixes(S, home); /* some may lie in this name */
@@ -35434,10 +35421,7 @@ tg_status tg_dict_rename(tg_dict *dict, const tg_rename *table, int n)
     tgi_composite c;
     const char *op = "dict_rename";
     if (!tgi_dict_argument(S, op, dict, "", "") || !tgi_check_renames(S, op, table, n)) return tgi_failed(S);
-    if (dict->inner) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "the dictionary has inner ones");
-        return TG_ERR_ARGUMENT;
-    }
+    if (dict->inner) return tgi_refuse(S, TG_ERR_ARGUMENT, op, "the dictionary has inner ones");
     if (!tgi_composite_begin(&c, op)) return tgi_failed(S);
     tg_dict *now = tgi_dict_new(S, op);
     bool ok = now != NULL;
@@ -39176,10 +39160,7 @@ tg_status tg_loader_seek(tg_loader *loader, int64_t batch)
 {
     tgi_thread *S = tgi_self();
     if (!tgi_check_loader(S, "loader_seek", loader)) return tgi_failed(S);
-    if (batch < 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "loader_seek", "batch %lld is negative", (long long)batch);
-        return TG_ERR_ARGUMENT;
-    }
+    if (batch < 0) return tgi_refuse(S, TG_ERR_ARGUMENT, "loader_seek", "batch %lld is negative", (long long)batch);
     const int64_t batches = loader->batches ? loader->batches : 1;
     tgi_loader_go_to(S, loader, batch / batches, batch % batches);
     return TG_OK;
@@ -39190,9 +39171,8 @@ tg_status tg_loader_shard(tg_loader *loader, int rank, int ranks)
     tgi_thread *S = tgi_self();
     if (!tgi_check_loader(S, "loader_shard", loader)) return tgi_failed(S);
     if (ranks < 1 || rank < 0 || rank >= ranks) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "loader_shard", "rank %d of %d ranks cannot be: ranks are numbered from 0", rank,
-                 ranks);
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "loader_shard",
+                          "rank %d of %d ranks cannot be: ranks are numbered from 0", rank, ranks);
     }
     tgi_loader_go_to(S, loader, 0, 0);
     tgi_loader_divide(loader, rank, ranks);
@@ -40060,15 +40040,12 @@ tg_status tg_module_device(tg_module *m, tg_device *device)
     if (!tgi_module_argument(S, op, "m", m)) return tgi_failed(S);
     tgi_module_look(S, op, m, &p);
     if (p.failed) return tgi_failed(S);
-    if (!p.t[0]) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%.100s' has no parameters and no buffers", tg_module_name(m));
-        return TG_ERR_ARGUMENT;
-    }
+    if (!p.t[0])
+        return tgi_refuse(S, TG_ERR_ARGUMENT, op, "'%.100s' has no parameters and no buffers", tg_module_name(m));
     if (p.t[1]) {
-        tgi_fail(S, TG_ERR_DEVICE, op, "'%.100s' is on at least two devices: %s is on %s, %s is on %s",
-                 tg_module_name(m), p.path[0], tg_device_str(tgi_device_of(p.t[0])), p.path[1],
-                 tg_device_str(tgi_device_of(p.t[1])));
-        return TG_ERR_DEVICE;
+        return tgi_refuse(S, TG_ERR_DEVICE, op, "'%.100s' is on at least two devices: %s is on %s, %s is on %s",
+                          tg_module_name(m), p.path[0], tg_device_str(tgi_device_of(p.t[0])), p.path[1],
+                          tg_device_str(tgi_device_of(p.t[1])));
     }
     *device = tgi_device_of(p.t[0]);
     return TG_OK;
@@ -44079,10 +44056,8 @@ tg_status tg_module_export_c(FILE *file, tg_module *m, const char *name)
     const char *op = "module_export_c";
     if (!file) return tgi_null_argument(S, op, "file"), tgi_failed(S);
     if (!name) return tgi_null_argument(S, op, "name"), tgi_failed(S);
-    if (!tgi_is_identifier(name)) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op, "'%s' is no identifier of C", tgi_shown(name).text);
-        return TG_ERR_ARGUMENT;
-    }
+    if (!tgi_is_identifier(name))
+        return tgi_refuse(S, TG_ERR_ARGUMENT, op, "'%s' is no identifier of C", tgi_shown(name).text);
     if (!tgi_state_begin(&c, op, "m", m)) return tgi_failed(S);
     return tgi_state_end(&c, NULL, tgi_export_c(c.S, op, file, m, name));
 }
@@ -47027,9 +47002,8 @@ tg_status tg_profile_begin(void)
 {
     tgi_thread *S = tgi_self();
     if (S->profile && S->profile->running) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "profile_begin",
-                 "a profile is running already\nend it first: tg_profile_end(NULL)");
-        return TG_ERR_ARGUMENT;
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "profile_begin",
+                          "a profile is running already\nend it first: tg_profile_end(NULL)");
     }
     tgi_profile *p = S->profile ? S->profile : (tgi_profile *)tgi_alloc_for(S, "profile_begin", sizeof *p);
     if (!p) return TG_ERR_MEMORY;
@@ -47102,10 +47076,8 @@ tg_status tg_profile_end(const char *path)
     tgi_thread *S = tgi_self();
     tgi_profile *p = S->profile;
     tgi_file f;
-    if (!p || !p->running) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "profile_end", "no profile is running\nbegin one: tg_profile_begin()");
-        return TG_ERR_ARGUMENT;
-    }
+    if (!p || !p->running)
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "profile_end", "no profile is running\nbegin one: tg_profile_begin()");
     const int64_t ended = tgi_profile_time(p);
     if (path && !(tgi_file_create(&f, "profile_end", path) && tgi_file_complete(&f, tgi_write_trace(&f, p))))
         return tgi_failed(S);
@@ -47145,10 +47117,8 @@ tg_status tg_profile_print(FILE *file)
     tgi_thread *S = tgi_self();
     tgi_profile *p = S->profile;
     if (!file) return tgi_null_argument(S, "profile_print", "file"), tgi_failed(S);
-    if (!p) {
-        tgi_fail(S, TG_ERR_ARGUMENT, "profile_print", "there was no profile\nbegin one: tg_profile_begin()");
-        return TG_ERR_ARGUMENT;
-    }
+    if (!p)
+        return tgi_refuse(S, TG_ERR_ARGUMENT, "profile_print", "there was no profile\nbegin one: tg_profile_begin()");
     const int64_t whole = (p->running ? tgi_profile_time(p) : p->ended) - p->began;
     int64_t all = 0, calls = 0;
     char text[40];

@@ -45,7 +45,8 @@ TABLES = {"TGI_UNARY_OPS": 1, "TGI_SCALAR_OPS": 1, "TGI_BINARY_OPS": 2, "TGI_TER
 FUNCTION = re.compile(r"^(?!typedef)[A-Za-z_][^\n;={}#]*?\b(tgi?_\w+)\s*\([^;{}]*\)\s*\{", re.M)
 RULE = re.compile(r"tgi_rule_\w+$|tgi_\w+_(gradient|rule|fused)$")
 PAIR = re.compile(r"\b(tg_add|tg_sub|tg_mul|tg_div|tg_logical_or|tg_logical_and|tgi_later_add_?)\(")
-FAILURE = re.compile(r"\b(tgi_fail|tgi_composite_fail|tgi_null_argument)\s*\(")
+FAILURE = re.compile(r"\b(tgi_fail|tgi_refuse|tgi_composite_fail|tgi_null_argument)\s*\(")
+NO_CALL = re.compile(r".*(\b(tgi_thread|tgi_composite) \*|, code, \.\.\.|__VA_ARGS__)", re.S)
 NEVER = re.compile(r"TG_ERR_(MEMORY|IO)\b")               # those have tests of their own: allocation failures, full disks
 
 
@@ -158,7 +159,7 @@ class Mutator:
         for m in FAILURE.finditer(self.code, self.half):
             end = closing(self.code, m.end() - 1)
             shown = self.text[m.start():end + 1]
-            if NEVER.search(shown) or re.match(r".*\b(tgi_thread|tgi_composite) \*", shown, re.S):
+            if NEVER.search(shown) or NO_CALL.match(shown):
                 continue                                     # not a call, or none that is asked for
             before = re.search(r"(return(?: tgi_no_tensor\()?|ok =)?\s*$", self.code[m.start() - 40:m.start()])
             start = m.start() - len(before.group(0))
