@@ -39753,18 +39753,21 @@ static bool tgi_may_be_child(tgi_thread *S, const char *op, tg_module *m, tg_mod
     return !w.failed;
 }
 
+/* Whether the caller has a reference to child to give away. */
+static bool tgi_may_be_given(tgi_thread *S, const char *op, tg_module *child)
+{
+    if (!tgi_module_change(S, op, "child", child)) return false;
+    return child->refs > 0 || tgi_fail(S, TG_ERR_ARGUMENT, op,
+                                       "this '%.100s' is the child of another module\n"
+                                       "tg_module_retain(child) makes it the child of two",
+                                       tg_module_name(child));
+}
+
 tg_module *tg_module_child(tg_module *m, const char *name, tg_module *child)
 {
     tgi_thread *S = tgi_self();
     const char *op = "module_child";
-    if (!tgi_module_change(S, op, "child", child)) return NULL;
-    if (child->refs == 0) {
-        tgi_fail(S, TG_ERR_ARGUMENT, op,
-                 "this '%.100s' is the child of another module\n"
-                 "tg_module_retain(child) makes it the child of two",
-                 tg_module_name(child));
-        return NULL;
-    }
+    if (!tgi_may_be_given(S, op, child)) return NULL;
     tgi_member *e = NULL;
     if (tgi_module_change(S, op, "m", m) && tgi_may_be_child(S, op, m, child))
         e = tgi_member_add(S, op, m, TGI_CHILD, name);
@@ -42464,16 +42467,6 @@ static tgi_member *tgi_member_place(tgi_thread *S, const char *op, tg_module *m,
                  (int)(e ? strlen(rest) : length), rest);
         return NULL;
     }
-}
-
-/* Whether the caller has a reference to child to give away. */
-static bool tgi_may_be_given(tgi_thread *S, const char *op, tg_module *child)
-{
-    if (!tgi_module_change(S, op, "child", child)) return false;
-    return child->refs > 0 || tgi_fail(S, TG_ERR_ARGUMENT, op,
-                                       "this '%.100s' is the child of another module\n"
-                                       "tg_module_retain(child) makes it the child of two",
-                                       tg_module_name(child));
 }
 
 /* Adds child to home at the end of a path, of which home has nothing, or only the end.  The first container is added
