@@ -6,15 +6,16 @@ Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) abov
 or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
 order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
 LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
-comment begins with words that only the text before it explains (LEANS); no macro of more than MACRO_LINES lines has a loop,
-which a debugger could not step through; a type that ends in one of the five words of the list at the head of the rooms is named there; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in
-preprocessor lines and in the public functions with it in their name.  The tags of the companion are the
-header's, its bars are its own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the
-order of TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  The line to which its
-head says one can skip is the bar of @@KERNELS, up to AWAY; each number that an enum or a macro gives a name outside of @@ATTENTION
-stands with this value among the numbers that were chosen, or has a comment with another number beside it; each name of a type in its templates is a word that its head explains,
-outside of @@ATTENTION, too.  Each of these is
-tried on a damaged copy of its file, too, which must not pass."""
+comment begins with words that only the text before it explains (LEANS); no macro of more than MACRO_LINES lines has a
+loop, which a debugger could not step through; a type that ends in one of the five words of the list at the head of the
+rooms is named there; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in preprocessor
+lines and in the public functions with it in their name.  The tags of the companion are the header's, its bars are its
+own contents, in order, none of its functions is over MOST_LINES, and its entries stand in the order of
+TGI_BACKEND_ENTRIES, but for those that its head names after OUT_OF_ORDER, each of which does not.  The line to which
+its head says one can skip is the bar of @@KERNELS, up to AWAY; each number that an enum or a macro gives a name outside
+of @@ATTENTION stands with this value among the numbers that were chosen, or has a comment with another number beside
+it; each name of a type in its templates is a word that its head explains, outside of @@ATTENTION, too.  Each of these
+is tried on a damaged copy of its file, too, which must not pass."""
 import os
 import re
 import sys
