@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""contents.py [HEADER [COMPANION]]: holds that the tables of contents of tensorgrad.h and of tensorgrad_cuda.cu are true; ends in
-"N passed, N failed".
+"""contents.py [HEADER [COMPANION]]: holds that the tables of contents of tensorgrad.h and of tensorgrad_cuda.cu are true;
+ends in "N passed, N failed".
 
-Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) above its declarations and above its implementation,
-or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are listed in the
-order of the contents; each public function is implemented under the tag that declares it; no tag covers more lines than
-LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
+Each tag of the contents has a bar (/* ======== @@TAG or /* -------- @@TAG) above its declarations and above its
+implementation, or only above the latter if the contents mark it with *; there is no bar of another tag; the layers are
+listed in the order of the contents; each public function is implemented under the tag that declares it; no tag covers
+more lines than LONGEST; the comment at the bar of an implementation is the head of the room, with the parts of FORM; no
 comment begins with words that only the text before it explains (LEANS); no macro of more than MACRO_LINES lines has a
 loop, which a debugger could not step through; a type that ends in one of the five words of the list at the head of the
 rooms is named there; no generic code says "cuda": that word stands only in the sections ABOUT_CUDA, in preprocessor
