@@ -11573,17 +11573,22 @@ TGI_NOINLINE tg_shape tg_make_shape(int ndim, const int64_t *dims)
 /* More than 256 bytes, since GCC copies smaller structs by a long row of instructions, even at -O0. */
 typedef struct { char text[264]; } tgi_text;
 
+/* Writes the first TG_MAX_DIMS numbers to text, with at most 3 bytes between two of them; returns its length. */
+static size_t tgi_join_numbers(char *text, int n, const int64_t *number, const char *between)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < n && i < TG_MAX_DIMS; ++i)
+        used += (size_t)snprintf(text + used, 24, "%s%lld", i ? between : "", (long long)number[i]);
+    return used;
+}
+
 /* "[2, 3]" */
 static tgi_text tgi_dims_text(int ndim, const int64_t *dims)
 {
-    tgi_text s;
-    size_t used = 1;
-    strcpy(s.text, "[");
-    for (int i = 0; i < ndim && i < TG_MAX_DIMS; ++i) {
-        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)dims[i]);
-        if (used > sizeof s.text - 24) break;
-    }
-    strcpy(s.text + used, "]");
+    tgi_text s = {"["};
+    tgi_join_numbers(s.text + 1, ndim, dims, ", ");
+    strcat(s.text, "]");
     return s;
 }
 
@@ -11606,13 +11611,9 @@ static tg_shape tgi_index_of(int ndim, const int64_t *dims, int64_t at)
 static tgi_text tgi_index_text(int ndim, const int64_t *dims, int64_t at)
 {
     const tg_shape index = tgi_index_of(ndim, dims, at);
-    tgi_text s;
-    size_t used = 1;
-    strcpy(s.text, "[");
-    for (int i = 0; i < ndim && used < sizeof s.text - 24; ++i) {
-        used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ",%lld" : "%lld", (long long)index.dim[i]);
-    }
-    strcpy(s.text + used, "]");
+    tgi_text s = {"["};
+    tgi_join_numbers(s.text + 1, ndim, index.dim, ",");
+    strcat(s.text, "]");
     return s;
 }
 
@@ -26056,10 +26057,7 @@ static bool tgi_conv_check(const tgi_conv_call *call)
 static tgi_text tgi_conv_sizes_text(int dims, const int64_t *size)
 {
     tgi_text text;
-    size_t used = 0;
-    for (int d = 0; d < dims; ++d) {
-        used += (size_t)snprintf(text.text + used, sizeof text.text - used, d ? " x %lld" : "%lld", (long long)size[d]);
-    }
+    tgi_join_numbers(text.text, dims, size, " x ");
     return text;
 }
 
@@ -37419,9 +37417,7 @@ static bool tgi_write_item(tgi_file *f, const tgi_named *item, uint64_t *at)
     if (strcmp(item->name, "__metadata__") == 0)
         return tgi_file_fail(f, TG_ERR_ARGUMENT, "a tensor cannot have the name '__metadata__'");
     int used = snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", tgi_file_dtypes[item->type].safetensors);
-    for (int i = 0; i < t->ndim; ++i) {
-        used += snprintf(text + used, sizeof text - (size_t)used, i ? ",%lld" : "%lld", (long long)t->dim[i]);
-    }
+    used += (int)tgi_join_numbers(text + used, t->ndim, t->dim, ",");
     snprintf(text + used, sizeof text - (size_t)used, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)*at,
              (unsigned long long)end);
     *at = end;
@@ -37639,9 +37635,7 @@ static bool tgi_write_npy(tgi_file *f, tg_tensor *t, int type)
     memset(text, ' ', sizeof text);
     int used = snprintf(text, sizeof text, "{'descr': '%c%.2s', 'fortran_order': False, 'shape': (",
                         tgi_file_dtypes[type].size == 1 ? '|' : '<', tgi_file_dtypes[type].numpy);
-    for (int i = 0; i < t->ndim; ++i) {
-        used += snprintf(text + used, sizeof text - (size_t)used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
-    }
+    used += (int)tgi_join_numbers(text + used, t->ndim, t->dim, ", ");
     used += snprintf(text + used, sizeof text - (size_t)used, t->ndim == 1 ? ",), }" : "), }");
     text[used] = ' ';
     if (t->ndim) used += 21 - snprintf(NULL, 0, "%lld", (long long)t->dim[0]);
@@ -45648,11 +45642,9 @@ static void tgi_print_suffixes(tgi_printer *p, const tg_tensor *t)
         tgi_print_suffix(p, &length, s.text);
     }
     if (empty && t->ndim != 1) {
-        size_t used = (size_t)snprintf(s.text, sizeof s.text, "size=(");
-        for (int i = 0; i < t->ndim && used < sizeof s.text - 24; ++i) {
-            used += (size_t)snprintf(s.text + used, sizeof s.text - used, i ? ", %lld" : "%lld", (long long)t->dim[i]);
-        }
-        strcpy(s.text + used, ")");
+        strcpy(s.text, "size=(");
+        tgi_join_numbers(s.text + 6, t->ndim, t->dim, ", ");
+        strcat(s.text, ")");
         tgi_print_suffix(p, &length, s.text);
     }
     if (t->dtype != S->default_dtype && (empty || (t->dtype != TG_I64 && t->dtype != TG_BOOL))) {
