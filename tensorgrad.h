@@ -26749,20 +26749,14 @@ static tg_tensor *tgi_adaptive_avg_pool_nd(const char *op, int n, tg_tensor *x, 
     return tgi_composite_end(&c, y);
 }
 
-tg_tensor *tg_adaptive_avg_pool1d(tg_tensor *x, tg_shape output)
-{
-    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool1d", 1, x, &output);
-}
-
-tg_tensor *tg_adaptive_avg_pool2d(tg_tensor *x, tg_shape output)
-{
-    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool2d", 2, x, &output);
-}
-
-tg_tensor *tg_adaptive_avg_pool3d(tg_tensor *x, tg_shape output)
-{
-    return tgi_adaptive_avg_pool_nd("adaptive_avg_pool3d", 3, x, &output);
-}
+#define TGI_ADAPTIVE_AVG_POOL(name, n)                         \
+    tg_tensor *tg_##name(tg_tensor *x, tg_shape output)        \
+    {                                                          \
+        return tgi_adaptive_avg_pool_nd(#name, n, x, &output); \
+    }
+TGI_ADAPTIVE_AVG_POOL(adaptive_avg_pool1d, 1)
+TGI_ADAPTIVE_AVG_POOL(adaptive_avg_pool2d, 2)
+TGI_ADAPTIVE_AVG_POOL(adaptive_avg_pool3d, 3)
 
 /* ---- what a maximum leaves is put back at its place ---- */
 
@@ -41016,13 +41010,6 @@ static tgi_function_layer tgi_of_numbers(double a, double b)
     return f;
 }
 
-static tgi_function_layer tgi_of_dim(int dim)
-{
-    tgi_function_layer f = tgi_of_numbers(0, 0);
-    f.dim = dim;
-    return f;
-}
-
 static tg_tensor *tgi_unflatten(tg_tensor *x, int dim, const tg_shape *sizes)
 {
     tgi_thread *S = tgi_self();
@@ -41165,7 +41152,8 @@ TGI_NUMBERS_LAYER(rrelu, "RReLU", "lower=", "upper=", tg_rrelu(x, self->a, self-
 /* Layers of a dim. */
 static tg_module *tgi_dim_new(const char *op, const char *kind, tg_forward_fn forward, int dim)
 {
-    const tgi_function_layer f = tgi_of_dim(dim);
+    tgi_function_layer f = tgi_of_numbers(0, 0);
+    f.dim = dim;
     return tgi_function_new(op, kind, forward, &f, "dim=%d", dim);
 }
 #define TGI_DIM_LAYER(name, kind)                     \
@@ -41197,8 +41185,8 @@ tg_module *tg_nn_gelu(bool tanh_approx)
 
 tg_module *tg_nn_flatten(int start_dim, int end_dim)
 {
-    tgi_function_layer f = tgi_of_dim(start_dim);
-    f.last = end_dim;
+    tgi_function_layer f = tgi_of_numbers(0, 0);
+    f.dim = start_dim, f.last = end_dim;
     return tgi_function_new("nn_flatten", "Flatten", tgi_flatten_forward, &f, "start_dim=%d, end_dim=%d", start_dim,
                             end_dim);
 }
@@ -43541,19 +43529,15 @@ tg_module *tg_nn_rnn_with(int64_t input, tg_rnn_options o)
                         o.batch_first, o.dropout, o.bidirectional);
 }
 
-tg_module *tg_nn_lstm_with(int64_t input, tg_rnn_options o)
-{
-    if (!tgi_option_left_out("nn_lstm_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
-    return tg_nn_lstm_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout,
-                         o.bidirectional);
-}
-
-tg_module *tg_nn_gru_with(int64_t input, tg_rnn_options o)
-{
-    if (!tgi_option_left_out("nn_gru_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;
-    return tg_nn_gru_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout,
-                        o.bidirectional);
-}
+#define TGI_RNN_WITH(name)                                                                                       \
+    tg_module *tg_nn_##name##_with(int64_t input, tg_rnn_options o)                                              \
+    {                                                                                                            \
+        if (!tgi_option_left_out("nn_" #name "_with", o.nonlinearity != NULL, "nonlinearity")) return NULL;      \
+        return tg_nn_##name##_ex(input, o.hidden, o.layers ? o.layers : 1, !o.no_bias, o.batch_first, o.dropout, \
+                                 o.bidirectional);                                                               \
+    }
+TGI_RNN_WITH(lstm)
+TGI_RNN_WITH(gru)
 
 tg_module *tg_nn_multihead_attention_with(int64_t embed, tg_attention_options o)
 {
