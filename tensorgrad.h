@@ -36590,6 +36590,20 @@ static tg_dict *tgi_parse_dict(const char *op, const void *data, size_t bytes, b
     return tgi_read_dict(&c, tgi_file_open_bytes(&f, op, data, bytes) ? &f : NULL, lists, read);
 }
 
+/* The public functions of a format with several tensors: a dict of a file, of bytes in memory, and lists of what they
+   hold. */
+#define TGI_DICT_FORMAT(name, of_file, of_bytes)                                                               \
+    tg_dict *tg_##name##_load(const char *path) { return tgi_load_dict(#name "_load", path, false, of_file); } \
+    tg_dict *tg_##name##_list(const char *path) { return tgi_load_dict(#name "_list", path, true, of_file); }  \
+    tg_dict *tg_##name##_parse(const void *data, size_t bytes)                                                 \
+    {                                                                                                          \
+        return tgi_parse_dict(#name "_parse", data, bytes, false, of_bytes);                                   \
+    }                                                                                                          \
+    tg_dict *tg_##name##_list_from(const void *data, size_t bytes)                                             \
+    {                                                                                                          \
+        return tgi_parse_dict(#name "_list_from", data, bytes, true, of_bytes);                                \
+    }
+
 static tg_tensor *tgi_load_tensor(const char *op, const char *path, tg_tensor *(*read)(tgi_file *f))
 {
     tgi_file f;
@@ -37346,10 +37360,7 @@ static bool tgi_read_model(tgi_file *f, tg_dict *d)
     return ok && tgi_read_safetensors(f, d);
 }
 
-tg_dict *tg_safetensors_load(const char *path)
-{
-    return tgi_load_dict("safetensors_load", path, false, tgi_read_model);
-}
+TGI_DICT_FORMAT(safetensors, tgi_read_model, tgi_read_safetensors)
 
 tg_dict *tg_safetensors_open(const char *path)
 {
@@ -37358,21 +37369,6 @@ tg_dict *tg_safetensors_open(const char *path)
     tgi_file f;
     if (!tgi_composite_begin(&c, op)) return NULL;
     return tgi_read_dict(&c, tgi_file_open_mapped(&f, op, path) ? &f : NULL, false, tgi_read_model);
-}
-
-tg_dict *tg_safetensors_parse(const void *data, size_t bytes)
-{
-    return tgi_parse_dict("safetensors_parse", data, bytes, false, tgi_read_safetensors);
-}
-
-tg_dict *tg_safetensors_list(const char *path)
-{
-    return tgi_load_dict("safetensors_list", path, true, tgi_read_model);
-}
-
-tg_dict *tg_safetensors_list_from(const void *data, size_t bytes)
-{
-    return tgi_parse_dict("safetensors_list_from", data, bytes, true, tgi_read_safetensors);
 }
 
 /* The text as a JSON string. */
@@ -38080,18 +38076,7 @@ static bool tgi_read_npz(tgi_file *f, tg_dict *d)
     return ok;
 }
 
-tg_dict *tg_npz_load(const char *path) { return tgi_load_dict("npz_load", path, false, tgi_read_npz); }
-tg_dict *tg_npz_list(const char *path) { return tgi_load_dict("npz_list", path, true, tgi_read_npz); }
-
-tg_dict *tg_npz_parse(const void *data, size_t bytes)
-{
-    return tgi_parse_dict("npz_parse", data, bytes, false, tgi_read_npz);
-}
-
-tg_dict *tg_npz_list_from(const void *data, size_t bytes)
-{
-    return tgi_parse_dict("npz_list_from", data, bytes, true, tgi_read_npz);
-}
+TGI_DICT_FORMAT(npz, tgi_read_npz, tgi_read_npz)
 
 /* Numbers that are written, one after the other. */
 typedef struct {
