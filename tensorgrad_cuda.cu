@@ -4255,10 +4255,24 @@ template <int width> __device__ inline int tgi_place(const tgi_team &team, int e
 
 /* Whether x[e] of this thread is an element: its place is one of `left`, and not before `first`; packs of rows that
    consist of them are there as a whole. */
-template <int width> __device__ inline bool tgi_exists(const tgi_team &team, int e, int left, int first = 0)
+template <int width> __device__ inline bool tgi_exists(const tgi_team &team, int e, int left, int first)
 {
     if (width > TGI_ASTRIDE) return tgi_place<width>(team, e) < left && tgi_place<width>(team, e) >= first;
     return tgi_place<width>(team, e / width * width) < left;
+}
+
+/* Calls step(e) for the elements x[e] of this thread, but not for those of a pack behind the end of the row: where few
+   threads have their last pack, most warps have less to do. */
+template <int width, int held, class step_>
+__device__ inline void tgi_team_each(const tgi_team &team, int left, const step_ &step)
+{
+    constexpr int pack = tgi_pack_of<width>;
+#pragma unroll
+    for (int e = 0; e < held; e += pack) {
+        if (pack > 1 && tgi_place<width>(team, e) >= left) continue;
+#pragma unroll
+        for (int k = e; k < e + pack; ++k) step(k);
+    }
 }
 
 /* Whether all of the pack at this place are elements. */
@@ -4345,21 +4359,6 @@ __device__ inline void tgi_team_load(const tgi_team &team, int64_t i, const tgi_
     for (int e = 0; e < held; ++e) x[e] = raw[e / pack].template value<real>(e % pack);
 }
 
-/* x += the chunk, a pack at a time: registers are scarce where that is needed. */
-template <int dtype, int width, class real, int held>
-__device__ inline void tgi_team_load_more(const tgi_team &team, int64_t i, const tgi_row &row, real (&x)[held])
-{
-    const int left = tgi_left<dtype>(team, i);
-#pragma unroll
-    for (int e = 0; e < held; e += width) {
-        const int place = tgi_place<width>(team, e);
-        if (place >= left) continue;
-        const auto raw = tgi_load_pack<tgi_pack<dtype, width>>(tgi_team_at<dtype, width>(row, i + place));
-#pragma unroll
-        for (int k = 0; k < width; ++k) x[e + k] += tgi_load_as<real>((tg_dtype)dtype, &raw.x[k]);
-    }
-}
-
 /* The places of a row that are whole packs: from `begin` on, before `end`.  All are, but for a pack at each end of a
    row that begins between packs. */
 typedef struct {
@@ -4425,20 +4424,32 @@ __device__ inline void tgi_team_walk(const tgi_team &team, const char *row, cons
     });
 }
 
+/* The chunk of the row = value(e), which stands for x[e]. */
+template <int dtype, int width, class formula>
+__device__ inline void tgi_team_store_of(const tgi_team &team, int64_t i, const tgi_row &row, const formula &value)
+{
+    typedef typename tgi_computed<dtype>::type real;
+    constexpr int pack = tgi_pack_of<width>;
+    const int left = tgi_left<dtype>(team, i), first = tgi_first(team, i);
+#pragma unroll
+    for (int e = 0; e < tgi_held<dtype>; e += pack) {
+        const int place = tgi_place<width>(team, e);
+        char *const at = tgi_team_at<dtype, width>(row, i + place);
+        real y[pack];
+        if (place >= left) continue;
+#pragma unroll
+        for (int k = 0; k < pack; ++k) y[k] = value(e + k);
+        const auto rounded = tgi_rounded<dtype, pack>(y);
+        if (tgi_whole<width>(place, left, first)) rounded.store(at);
+        else if (width > TGI_ASTRIDE) tgi_store_edge(at, first - place, left - place, rounded);
+    }
+}
+
 /* The chunk of the row = x. */
 template <int dtype, int width, class real, int held>
 __device__ inline void tgi_team_store(const tgi_team &team, int64_t i, const tgi_row &row, const real (&x)[held])
 {
-    constexpr int pack = tgi_pack_of<width>;
-    const int left = tgi_left<dtype>(team, i), first = tgi_first(team, i);
-#pragma unroll
-    for (int e = 0; e < held; e += pack) {
-        const int place = tgi_place<width>(team, e);
-        char *const at = tgi_team_at<dtype, width>(row, i + place);
-        const auto rounded = tgi_rounded<dtype, pack>(x + e);
-        if (tgi_whole<width>(place, left, first)) rounded.store(at);
-        else if (width > TGI_ASTRIDE) tgi_store_edge(at, first - place, left - place, rounded);
-    }
+    tgi_team_store_of<dtype, width>(team, i, row, [&](int e) { return x[e]; });
 }
 
 /* x = the chunk of the row `sum`, which becomes that of a + b; x is rounded as it is stored. */
@@ -4453,10 +4464,11 @@ __device__ inline void tgi_team_add(const tgi_team &team, int64_t i, const tgi_r
 #pragma unroll
     for (int e = 0; e < held; e += width) {
         const int place = tgi_place<width>(team, e);
+        if (place >= left) continue;
 #pragma unroll
         for (int k = e; k < e + width; ++k) x[k] += y[k];
         const auto rounded = tgi_rounded<dtype, width>(x + e);
-        if (place < left) rounded.store(tgi_team_at<dtype, width>(sum, i + place));
+        rounded.store(tgi_team_at<dtype, width>(sum, i + place));
 #pragma unroll
         for (int k = 0; k < width; ++k) x[e + k] = rounded.template value<real>(k);
     }
@@ -4551,26 +4563,42 @@ __device__ inline tgi_team tgi_team_begin(const tgi_team_job &job, int64_t row, 
     return team;
 }
 
-/* The sum of one value per thread of a team, or the largest: first over the lanes of each warp, then over the team's
-   warps.  All threads of the block call it, and all get the result of their team. */
+/* Each x = its sum over the lanes whose numbers differ in this bit, or the larger one. */
+template <bool largest, class real, int n> __device__ inline void tgi_combine_lanes(real (&x)[n], int bit)
+{
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+        const real y = __shfl_xor_sync(TGI_FULL_MASK, x[k], bit);
+        x[k] = !largest ? x[k] + y : x[k] > y ? x[k] : y;
+    }
+}
+
+/* Each x[k] = its sum over the threads of a team, or the largest one: first over the lanes of each warp, then over the
+   team's warps.  All threads of the block call it, and all get the results of their team. */
+template <bool largest, class real, int n> __device__ inline void tgi_team_combine(real (&x)[n], int threads)
+{
+    __shared__ real part[n][TGI_TEAM_MOST / 32]; /* the results of each warp */
+    const int warps = threads / 32, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    if (warps) { /* usual; a loop of known length takes a third of the instructions */
+#pragma unroll
+        for (int bit = 16; bit > 0; bit >>= 1) tgi_combine_lanes<largest>(x, bit);
+    } else {
+        for (int bit = threads >> 1; bit > 0; bit >>= 1) tgi_combine_lanes<largest>(x, bit);
+    }
+    if (warps <= 1) return;
+    __syncthreads(); /* other warps may still read part in the call before */
+#pragma unroll
+    for (int k = 0; k < n && lane == 0; ++k) part[k][warp] = x[k];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < n; ++k) x[k] = part[k][(warp & ~(warps - 1)) + (lane & (warps - 1))]; /* of one warp each */
+    for (int bit = warps >> 1; bit > 0; bit >>= 1) tgi_combine_lanes<largest>(x, bit);
+}
 template <bool largest, class real> __device__ inline real tgi_team_combine(real x, int threads)
 {
-    __shared__ real part[TGI_TEAM_MOST / 32]; /* one result per warp */
-    const int warps = threads / 32, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    for (int offset = (warps ? 32 : threads) / 2; offset > 0; offset /= 2) {
-        const real y = __shfl_xor_sync(TGI_FULL_MASK, x, offset);
-        x = !largest ? x + y : x > y ? x : y;
-    }
-    if (warps <= 1) return x;
-    __syncthreads(); /* other warps may still read part in the call before */
-    if (lane == 0) part[warp] = x;
-    __syncthreads();
-    x = part[warp / warps * warps + lane % warps]; /* each lane has the result of one warp of the team */
-    for (int offset = warps / 2; offset > 0; offset /= 2) {
-        const real y = __shfl_xor_sync(TGI_FULL_MASK, x, offset);
-        x = !largest ? x + y : x > y ? x : y;
-    }
-    return x;
+    real one[1] = {x};
+    tgi_team_combine<largest>(one, threads);
+    return one[0];
 }
 template <class real> __device__ inline real tgi_team_sum(real x, int threads)
 {
@@ -4824,20 +4852,18 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
                 tgi_team_add<dtype, width>(team, i, arg[2], arg[3], in, x);
             else
                 tgi_team_load<dtype, width>(team, i, in, (real)0, x);
-#pragma unroll
-            for (int e = 0; e < held; ++e) part += x[e];
+            tgi_team_each<width, held>(team, tgi_left<dtype>(team, i), [&](int e) { part += x[e]; });
             sum += part;
         }
         const real mean = rms ? 0 : tgi_team_sum(sum, team.threads) / n;
         for (int64_t i = 0; i < team.n; i += tgi_chunk<dtype>(team)) {
             real part = 0;
             if (tgi_in_chunks<dtype>(team)) tgi_team_load<dtype, width>(team, i, in, (real)0, x);
-#pragma unroll
-            for (int e = 0; e < held; ++e) {
-                const bool exists = tgi_exists<width>(team, e, tgi_left<dtype>(team, i), tgi_first(team, i));
-                const real centered = exists ? x[e] - mean : 0;
+            const int left = tgi_left<dtype>(team, i), first = tgi_first(team, i);
+            tgi_team_each<width, held>(team, left, [&](int e) {
+                const real centered = tgi_exists<width>(team, e, left, first) ? x[e] - mean : 0;
                 part += centered * centered;
-            }
+            });
             squares += part;
         }
         const real rstd = 1 / tgi_sqrt(tgi_team_sum(squares, team.threads) / n + tgi_one_of(eps, real()));
@@ -4847,9 +4873,8 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
                 tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
                 tgi_team_vector<dtype, width>(team, i, bias, (real)0, b);
             }
-#pragma unroll
-            for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * rstd * w[e] + b[e];
-            tgi_team_store<dtype, width>(team, i, arg[0], x);
+            tgi_team_store_of<dtype, width>(team, i, arg[0],
+                                            [&](int e) { return (x[e] - mean) * rstd * w[e] + b[e]; });
         }
         if (team.t == 0 && team.active) {
             *(real *)arg[1].data = rstd;
@@ -4896,17 +4921,6 @@ static tgi_answer tgi_norm_launch(tgi_thread *S, const tgi_rows *rows, const voi
 static bool tgi_cuda_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
 {
     return tgi_norm_launch(S, rows, NULL, NULL, NULL, rms, eps) == TGI_DONE;
-}
-
-/* x = (x - mean) * scale and g of this thread's elements of the chunk; operands 2 and 1. */
-template <int dtype, int width, class real, int held>
-__device__ inline void tgi_norm_load(const tgi_team &team, int64_t i, const tgi_row (&arg)[4], real mean, real scale,
-                                     real (&x)[held], real (&g)[held])
-{
-    tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
-    tgi_team_load<dtype, width>(team, i, arg[1], (real)0, g);
-#pragma unroll
-    for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale;
 }
 
 /* Where the sums of a norm's gradient go: partial [blocks + groups, 2, held * threads], first for dweight, then for
@@ -5017,34 +5031,41 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST)
         real x[held], h[held], h_sum = 0, product_sum = 0;
         for (int64_t i = 0; i < team.n; i += chunk) {
             real part = 0, products = 0;
-            tgi_norm_load<dtype, width>(team, i, arg, mean, scale, x, h);
+            tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+            tgi_team_load<dtype, width>(team, i, arg[1], (real)0, h);
             if (!sums && tgi_in_chunks<dtype>(team)) tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
-#pragma unroll
-            for (int e = 0; e < held; ++e) {
+            tgi_team_each<width, held>(team, tgi_left<dtype>(team, i), [&](int e) {
+                x[e] = (x[e] - mean) * scale;
                 if (sums) dweight[e] += h[e] * x[e], dbias[e] += h[e];
                 h[e] *= w[e];
                 part += h[e], products += h[e] * x[e];
-            }
+            });
             h_sum += part, product_sum += products;
         }
-        const real h_mean = rms ? 0 : tgi_team_sum(h_sum, team.threads) / n;
-        const real product_mean = tgi_team_sum(product_sum, team.threads) / n;
+        real sum[2] = {product_sum, h_sum};
+        tgi_team_combine<false>(sum, team.threads);
+        const real product_mean = sum[0] / n, h_mean = rms ? 0 : sum[1] / n;
         for (int64_t i = 0; i < team.n; i += chunk) {
             if (!sums && tgi_in_chunks<dtype>(team)) {
-                tgi_norm_load<dtype, width>(team, i, arg, mean, scale, x, h);
+                tgi_team_load<dtype, width>(team, i, arg[2], (real)0, x);
+                tgi_team_load<dtype, width>(team, i, arg[1], (real)0, h);
                 tgi_team_vector<dtype, width>(team, i, weight, (real)1, w);
 #pragma unroll
-                for (int e = 0; e < held; ++e) h[e] *= w[e];
+                for (int e = 0; e < held; ++e) x[e] = (x[e] - mean) * scale, h[e] *= w[e];
             }
-#pragma unroll
-            for (int e = 0; e < held; ++e) h[e] = rstd * (h[e] - h_mean - x[e] * product_mean);
+            const auto dx = [&](int e) { return rstd * (h[e] - h_mean - x[e] * product_mean); };
             if constexpr (adds) {
                 const int64_t from_dx = job.rows.iter.data[4] - job.rows.iter.data[0];
                 const tgi_row more = {arg[0].data + from_dx, arg[0].step, arg[0].dtype};
-                if (team.t < team.n) /* a branch: g_sum must not be loaded earlier, where registers are scarce */
-                    tgi_team_load_more<dtype, width>(team, i, more, h);
+                tgi_loaded<dtype, width> pack; /* of g_sum, one at a time: registers are scarce */
+                tgi_team_store_of<dtype, width>(team, i, arg[0], [&](int e) {
+                    char *const at = tgi_team_at<dtype, width>(more, i + tgi_place<width>(team, e));
+                    if (e % width == 0) pack.template load<width>(at);
+                    return dx(e) + pack.template value<real>(e % width);
+                });
+            } else {
+                tgi_team_store_of<dtype, width>(team, i, arg[0], dx);
             }
-            tgi_team_store<dtype, width>(team, i, arg[0], h);
         }
     }
     if constexpr (sums) {
