@@ -13754,10 +13754,16 @@ static bool tgi_convert_element(tgi_thread *S, void *to, tg_dtype to_dtype, cons
     return tgi_backend_of(S, TG_DEV_CPU)->copy(S, &loop);
 }
 
+/* *value := the element that lies `at` elements behind the first one of t, as dtype. */
+static bool tgi_read_as(tgi_thread *S, const tg_tensor *t, int64_t at, void *value, tg_dtype dtype)
+{
+    int64_t element[1];
+    return tgi_read_element(S, t, at, element) && tgi_convert_element(S, value, dtype, element, (tg_dtype)t->dtype);
+}
+
 /* The only element of t, as dtype. */
 static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, tg_dtype dtype)
 {
-    int64_t element[1];
     if (!tgi_argument(S, op, "t", t)) return false;
     if (tgi_numel(t) != 1) {
         return tgi_fail(S, TG_ERR_SHAPE, op,
@@ -13765,7 +13771,7 @@ static bool tgi_item(tgi_thread *S, const char *op, tg_tensor *t, void *value, t
                         "tg_get(t, TG_INDEX(...)) reads one element of many",
                         (long long)tgi_numel(t), tgi_shape_text(t).text);
     }
-    return tgi_read_element(S, t, 0, element) && tgi_convert_element(S, value, dtype, element, (tg_dtype)t->dtype);
+    return tgi_read_as(S, t, 0, value, dtype);
 }
 
 double tg_item(tg_tensor *t)
@@ -13803,10 +13809,9 @@ static bool tgi_locate(tgi_thread *S, const char *op, const tg_tensor *t, tg_sha
 double tg_get(tg_tensor *t, tg_shape index)
 {
     tgi_thread *S = tgi_self();
-    int64_t at = 0, element[1];
+    int64_t at = 0;
     double value;
-    if (!tgi_locate(S, "get", t, index, &at) || !tgi_read_element(S, t, at, element)) return (double)NAN;
-    return tgi_convert_element(S, &value, TG_F64, element, (tg_dtype)t->dtype) ? value : (double)NAN;
+    return tgi_locate(S, "get", t, index, &at) && tgi_read_as(S, t, at, &value, TG_F64) ? value : (double)NAN;
 }
 
 void *tg_data(tg_tensor *t)
@@ -45473,11 +45478,8 @@ static bool tgi_next_slot(tgi_printer *p)
 
 static double tgi_slot_value(const tgi_printer *p)
 {
-    int64_t element[1];
     double value = 0;
-    if (tgi_read_element(p->S, p->t, tgi_slot_place(p), element)) {
-        tgi_convert_element(p->S, &value, TG_F64, element, (tg_dtype)p->t->dtype);
-    }
+    tgi_read_as(p->S, p->t, tgi_slot_place(p), &value, TG_F64);
     return value;
 }
 
@@ -45494,10 +45496,7 @@ static tgi_text tgi_slot_text(const tgi_printer *p)
         else tgi_format(s.text, sizeof s.text, "%.*f", TGI_PRECISION, x);
         return s;
     }
-    int64_t element[1];
-    if (tgi_read_element(p->S, p->t, tgi_slot_place(p), element)) {
-        tgi_convert_element(p->S, &whole, TG_I64, element, (tg_dtype)p->t->dtype);
-    }
+    tgi_read_as(p->S, p->t, tgi_slot_place(p), &whole, TG_I64);
     if (p->t->dtype == TG_BOOL) strcpy(s.text, whole ? "True" : "False");
     else snprintf(s.text, sizeof s.text, "%lld", (long long)whole);
     return s;
@@ -45709,10 +45708,8 @@ static const char *tgi_row_name(const tgi_tape_row *row)
 static void tgi_value_text(tgi_thread *S, tgi_text *s, const tg_tensor *t)
 {
     strcpy(s->text, t && tgi_numel(t) > 1 ? "..." : "-");
-    int64_t element[1];
-    if (!t || tgi_numel(t) != 1 || !tgi_read_element(S, t, 0, element)) return;
     double x;
-    if (!tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype)) return;
+    if (!t || tgi_numel(t) != 1 || !tgi_read_as(S, t, 0, &x, TG_F64)) return;
     if (tgi_is_nan(x)) strcpy(s->text, "nan");
     else tgi_format(s->text, sizeof s->text, tgi_is_finite(x) && fabs(x) >= 1e5 ? "%.3e" : "%.4f", x);
 }
@@ -45807,7 +45804,7 @@ static bool tgi_say_values(tgi_thread *S, tgi_text *s, const tg_tensor *t)
     if (!t) return tgi_say(s, "?"), false;
     if (n == 0 || n > TGI_SHOWN_NUMBERS) return tgi_say(s, "shape %s", tgi_shape_text(t).text), false;
     for (int64_t i = 0; i < n; ++i) {
-        int64_t at = 0, element[1], block = 1;
+        int64_t at = 0, block = 1;
         int brackets = 0; /* that end behind this element */
         double x = 0;
         for (int d = t->ndim - 1, open = 1; d >= 0; --d) {
@@ -45817,7 +45814,7 @@ static bool tgi_say_values(tgi_thread *S, tgi_text *s, const tg_tensor *t)
             if (open) tgi_say(s, "[");
             brackets += (i + 1) % block == 0;
         }
-        if (tgi_read_element(S, t, at, element)) tgi_convert_element(S, &x, TG_F64, element, (tg_dtype)t->dtype);
+        tgi_read_as(S, t, at, &x, TG_F64);
         if (tgi_is_nan(x)) tgi_say(s, "nan");
         else tgi_say(s, "%.*g", tgi_digits_of(x), x);
         tgi_say(s, "%.*s%s", brackets, "]]]]]]]]", i + 1 < n ? ", " : "");
