@@ -111,14 +111,6 @@ static int lines_of(const char *path)
     return lines;
 }
 
-/* path [1000] = the name of a file beside the program, of which there is none; it stays, for a function that a run is
-   given with its path. */
-static void name_no_file(char *path, const char *name)
-{
-    snprintf(path, 1000, "%s", beside(name));
-    remove(path);
-}
-
 /* On a GPU, too: what one run has timed, later ones keep. */
 TEST(later_runs_give_the_same_bits)
 {
@@ -144,6 +136,14 @@ TEST(later_runs_give_the_same_bits)
 }
 
 #ifdef CUDASIM
+/* path [1000] = the name of a file beside the program, of which there is none; it stays, for a function that a run is
+   given with its path. */
+static void name_no_file(char *path, const char *name)
+{
+    snprintf(path, 1000, "%s", beside(name));
+    remove(path);
+}
+
 static long kernels(void) { return (long)cudasim_total(CUDASIM_KERNELS); }
 static long library_calls(void) { return (long)cudasim_total(CUDASIM_LIBRARY_CALLS); }
 
