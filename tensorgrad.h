@@ -7470,13 +7470,15 @@ typedef struct {
    With mean, loss and g have one element, the sum of the losses divided by that of weight[t] over the rows that are not
    ignored, and stats [2 rows + 1] ends with 1 / the latter.
    Forward computes dlogits, too, unless it is NULL: for g = 1, which nearly all have, and while the row of logits is at
-   hand.  Backward is told by `made` that dlogits is that already, and computes only rows with another g. */
+   hand.  Backward is told by `made` that dlogits is that already, and computes only rows with another g.
+   Forward also makes index_check of targets, now being false, if op is not NULL; axis is the dim of the classes. */
 typedef struct {
     int64_t rows, classes, ignore_index;
     double smoothing;
     bool mean, made;
     tg_dtype dtype, target_dtype;
-    int index; /* of the device */
+    int index, axis; /* index: of the device */
+    const char *op;
     const void *logits, *targets, *weight; /* weight [classes], or NULL: ones */
     const void *g;
     void *loss, *stats, *dlogits;
@@ -29012,8 +29014,11 @@ static tgi_answer tgi_cross_entropy_fused(tg_tensor *logits, tg_tensor *targets,
         loss.loss = tgi_first_element(*y);
         loss.stats = tgi_first_element(stats);
         loss.dlogits = made ? tgi_first_element(made) : NULL;
+        if (!c.backend->host && !(c.S->checks & TGI_CHECKS_DEVICE))
+            loss.op = c.S->composite ? c.S->composite : c.name; /* it may be over when the error is reported */
+        loss.axis = logits->ndim - 1;
         answer = c.backend->cross_entropy(c.S, &loss); /* passes over bad targets */
-        if (answer == TGI_DONE &&
+        if (answer == TGI_DONE && !loss.op &&
             !tgi_check_index_but(c.S, c.name, in[1], logits->ndim - 1, loss.classes, &ignore_index,
                                  TGI_INDEX_TARGET)) {
             answer = TGI_FAILED;

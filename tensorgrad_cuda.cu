@@ -2259,6 +2259,42 @@ __device__ inline bool tgi_arrives_last(unsigned *counter, unsigned count)
     return answer;
 }
 
+/* ---- bad indices: see the check of indices, @@INDEX ---- */
+
+/* An index is bad outside [least, size), unless it is `spared`, where spares is true. */
+typedef struct {
+    int64_t least, size, spared;
+    bool spares;
+    const char *op; /* this and the next two: for the report */
+    int message, axis;
+} tgi_index_bounds;
+
+/* Whether this index is bad. */
+__device__ inline bool tgi_is_bad_index(const tgi_index_bounds &bounds, int64_t index)
+{
+    return (index < bounds.least || index >= bounds.size) && !(bounds.spares && index == bounds.spared);
+}
+
+/* The end of a check, for all threads of all blocks, after bad->min_position has become the smallest position of a bad
+   index: one thread notes it, unless an earlier one has not been reported yet, and leaves min_position and blocks as
+   they were before.  index_at(position) is the index. */
+template <class formula>
+__device__ inline void tgi_note_bad_index(const tgi_index_bounds &bounds, tgi_bad_index *bad, const formula &index_at)
+{
+    if (!tgi_arrives_last(&bad->blocks, gridDim.x) || threadIdx.x > 0) return; /* no other thread uses *bad any more */
+    const unsigned long long first = atomicExch(&bad->min_position, TGI_NO_POSITION);
+    if (first == TGI_NO_POSITION || bad->found) return;
+    bad->value = index_at((int64_t)first);
+    bad->position = (int64_t)first;
+    bad->size = bounds.size;
+    bad->op = bounds.op;
+    bad->message = bounds.message;
+    bad->axis = bounds.axis;
+    bad->found = 1;
+}
+
+/* ---- scans ---- */
+
 /* Inclusive scan over a warp, after Hillis and Steele (1986): a lane adds what the lane 1, 2, 4, .. before has. */
 template <class combine, class real> __device__ inline real tgi_warp_scan(real x)
 {
@@ -5188,10 +5224,14 @@ static tgi_answer tgi_cuda_cdist_backward(tgi_thread *, const tgi_distances *) {
 
 /* ---- cross_entropy of class indices ---- */
 
-/* The target of a row; -1 where it is ignored, or no class. */
+/* The target of a row as it is given; and -1 where it is ignored, or no class. */
+__device__ inline int64_t tgi_class_given(const tgi_class_loss &p, int64_t row)
+{
+    return p.target_dtype == TG_I64 ? ((const int64_t *)p.targets)[row] : ((const int32_t *)p.targets)[row];
+}
 __device__ inline int64_t tgi_class_target(const tgi_class_loss &p, int64_t row)
 {
-    const int64_t t = p.target_dtype == TG_I64 ? ((const int64_t *)p.targets)[row] : ((const int32_t *)p.targets)[row];
+    const int64_t t = tgi_class_given(p, row);
     return t != p.ignore_index && t >= 0 && t < p.classes ? t : -1;
 }
 
@@ -5350,9 +5390,11 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST, tgi_class_blocks<width>)
 }
 
 /* stats[2 rows] = 1 / the sum of the weights of the targets and, unless losses [rows] is NULL, mean = the sum of these
-   divided by it.  One block of TGI_TEAM_MOST threads, so that there is one order of the sums. */
+   divided by it.  One block of TGI_TEAM_MOST threads, so that there is one order of the sums.  bad: NULL, or what the
+   check of the targets writes to. */
 template <int dtype>
-__global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p, const float *losses)
+__global__ void __launch_bounds__(TGI_TEAM_MOST)
+    tgi_class_mean(tgi_class_loss p, const float *losses, tgi_index_bounds bounds, tgi_bad_index *bad)
 {
     typedef typename tgi_stored<dtype>::type stored;
     float sum = 0, weights = 0;
@@ -5360,7 +5402,10 @@ __global__ void __launch_bounds__(TGI_TEAM_MOST) tgi_class_mean(tgi_class_loss p
         const int64_t t = tgi_class_target(p, row);
         if (losses) sum += losses[row];
         if (t >= 0) weights += tgi_class_weight<dtype>(p, t);
+        if (bad && t < 0 && tgi_is_bad_index(bounds, tgi_class_given(p, row)))
+            atomicMin(&bad->min_position, (unsigned long long)row);
     }
+    if (bad) tgi_note_bad_index(bounds, bad, [&](int64_t row) { return tgi_class_given(p, row); });
     sum = tgi_team_sum(sum, TGI_TEAM_MOST);
     weights = tgi_team_sum(weights, TGI_TEAM_MOST);
     if (threadIdx.x > 0) return;
@@ -5430,23 +5475,44 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_cuda_device *d, const t
     {TGI_FOR_WIDTHS(kernel, TG_F32, 4), {NULL, NULL, NULL},                  \
      TGI_FOR_WIDTHS(kernel, TG_BF16, 8), TGI_FOR_WIDTHS(kernel, TG_F16, 8)}
 
+/* The check of the targets in a launch of its own, unless nobody asks for it. */
+static bool tgi_class_check(tgi_thread *S, const tgi_class_loss *loss)
+{
+    tgi_operand targets = {};
+    targets.data = (void *)(uintptr_t)loss->targets;
+    targets.dtype = loss->target_dtype;
+    targets.index = loss->index;
+    targets.stride[0] = 1;
+    return !loss->op || tgi_cuda_index_check(S, loss->op, targets, 1, &loss->rows, loss->classes, &loss->ignore_index,
+                                             TGI_INDEX_TARGET, loss->axis, false);
+}
+
 static tgi_answer tgi_cuda_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
 {
+    typedef void (*mean)(tgi_class_loss, const float *, tgi_index_bounds, tgi_bad_index *);
     const tgi_class_kernel kernels[4][3] = TGI_FOR_F32_ROWS(tgi_class_loss_rows);
-    void (*const means[4])(tgi_class_loss, const float *) = {tgi_class_mean<TG_F32>, NULL, tgi_class_mean<TG_BF16>,
-                                                             tgi_class_mean<TG_F16>};
+    const mean means[4] = {tgi_class_mean<TG_F32>, NULL, tgi_class_mean<TG_BF16>, tgi_class_mean<TG_F16>};
     const float *const none = NULL;
     const bool again = loss->dlogits || loss->smoothing != 0; /* reads logits once more */
     if (loss->dtype == TG_F64) return TGI_COMPOSE;
     tgi_cuda_device *d = tgi_device_for(S, loss->index);
     if (!d) return TGI_FAILED;
-    if (!loss->mean) return tgi_class_run(S, d, loss, kernels, again);
+    if (!loss->mean) {
+        const tgi_answer answer = tgi_class_run(S, d, loss, kernels, again);
+        return answer == TGI_DONE && !tgi_class_check(S, loss) ? TGI_FAILED : answer;
+    }
+    const tgi_index_bounds bounds = {0,        loss->classes,         loss->ignore_index, true,
+                                     loss->op, (int)TGI_INDEX_TARGET, loss->axis};
+    tgi_bad_index *const unchecked = NULL, *const bad = loss->op ? d->bad_index : NULL;
     tgi_class_loss each = *loss;
     each.loss = tgi_scratch_alloc(S, d, "cross_entropy", loss->rows, sizeof(float));
     if (!each.loss) return TGI_FAILED;
-    const bool ok = (!loss->dlogits || tgi_launch(S, d, means[loss->dtype], 1, TGI_TEAM_MOST, *loss, none)) &&
-                    tgi_class_run(S, d, &each, kernels, again) == TGI_DONE &&
-                    tgi_launch(S, d, means[loss->dtype], 1, TGI_TEAM_MOST, *loss, (const float *)each.loss);
+    if (bad) d->index_checked = true;
+    const mean kernel = means[loss->dtype];
+    const bool ok =
+        (!loss->dlogits || tgi_launch(S, d, kernel, 1, TGI_TEAM_MOST, *loss, none, bounds, unchecked)) &&
+        tgi_class_run(S, d, &each, kernels, again) == TGI_DONE &&
+        tgi_launch(S, d, kernel, 1, TGI_TEAM_MOST, *loss, (const float *)each.loss, bounds, bad);
     tgi_cuda_release(S, d->index, each.loss, 0);
     return ok ? TGI_DONE : TGI_FAILED;
 }
@@ -5466,39 +5532,8 @@ static tgi_answer tgi_cuda_cross_entropy_backward(tgi_thread *S, const tgi_class
    The host does not wait for the check.  A bad index is noted on the device and reported by the next call that waits;
    the kernels that use the indices skip bad ones.  The first of the bad indices is found in two steps: the smallest
    position, by one thread per index, then what the report will say, by one thread of the block that ends last.  Indices
-   of rows of a table are checked by the kernel that copies the rows. */
-
-/* An index is bad outside [least, size), unless it is `spared`, where spares is true. */
-typedef struct {
-    int64_t least, size, spared;
-    bool spares;
-    const char *op; /* this and the next two: for the report */
-    int message, axis;
-} tgi_index_bounds;
-
-/* Whether this index is bad. */
-__device__ inline bool tgi_is_bad_index(const tgi_index_bounds &bounds, int64_t index)
-{
-    return (index < bounds.least || index >= bounds.size) && !(bounds.spares && index == bounds.spared);
-}
-
-/* The end of a check, for all threads of all blocks, after bad->min_position has become the smallest position of a bad
-   index: one thread notes it, unless an earlier one has not been reported yet, and leaves min_position and blocks as
-   they were before.  index_at(position) is the index. */
-template <class formula>
-__device__ inline void tgi_note_bad_index(const tgi_index_bounds &bounds, tgi_bad_index *bad, const formula &index_at)
-{
-    if (!tgi_arrives_last(&bad->blocks, gridDim.x) || threadIdx.x > 0) return; /* no other thread uses *bad any more */
-    const unsigned long long first = atomicExch(&bad->min_position, TGI_NO_POSITION);
-    if (first == TGI_NO_POSITION || bad->found) return;
-    bad->value = index_at((int64_t)first);
-    bad->position = (int64_t)first;
-    bad->size = bounds.size;
-    bad->op = bounds.op;
-    bad->message = bounds.message;
-    bad->axis = bounds.axis;
-    bad->found = 1;
-}
+   of rows of a table are checked by the kernel that copies the rows, targets by the one that makes the mean of their
+   losses. */
 
 /* One thread per index. */
 static __global__ void tgi_find_bad_index(tgi_iter index, tgi_index_bounds bounds, tgi_bad_index *bad)

@@ -180,7 +180,7 @@ static void lose(void)
 
 int main(int argc, char **argv)
 {
-    const counts limits[] = {{23, 0, 1, 20400000}, {120, 0, 1, 46900000}, {309, 0, 1, 3136500000}};
+    const counts limits[] = {{22, 0, 1, 20400000}, {115, 0, 1, 46900000}, {267, 0, 1, 3136500000}};
     const gpt_sizes small = {2, 64, 4, 128, 4, 65}, one_layer = {1, 64, 1, 768, 12, 256};
     const gpt_sizes two_layers = {1, 64, 2, 768, 12, 256};
     tg_set_default_device(TG_CUDA(0));
