@@ -49223,6 +49223,7 @@ typedef struct {
     void (*across_sums)(void *result, const void *x, int64_t step, int64_t rows, int64_t n); /* of accumulators */
     tgi_accumulator identity;
     tg_dtype compute, sum; /* of elements and of accumulators */
+    int64_t block;         /* elements of a call of fold: a sum in lanes of few bits is of so many at most */
     tgi_iter kept, reduced;
     bool across;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
@@ -49247,7 +49248,7 @@ static void tgi_fold_squares(const tgi_reduce_job *job, const char *x, int64_t n
 /* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
 static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
 {
-    const int64_t size = tgi_bytes_of(job->compute), block = TGI_SUM_BLOCK * (size == 1 ? 16 : 1);
+    const int64_t size = tgi_bytes_of(job->compute), block = job->block;
     if (job->square) {
         tgi_fold_squares(job, x, n, sum);
         return;
@@ -49425,6 +49426,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     job.square = reduce->squares ? job.kernels->map[in.dtype == TG_F64][TGI_OP_mul] : NULL;
     const int column = tgi_reduction_column(row, reduce->kind, &in.dtype, &job.compute);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
+    job.block = reduce->kind != TGI_SUM ? INT64_MAX : TGI_SUM_BLOCK * (tgi_bytes_of(job.compute) == 1 ? 16 : 1);
     job.fold = row->fold[column];
     job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
