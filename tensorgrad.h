@@ -56538,12 +56538,22 @@ static inline tgi_real TGI_T(log1p_of)(tgi_real x)
 #ifdef TGI_SECOND_TYPE
 static inline double TGI_V(power_of_2_f64)(uint64_t n) { return TGI_V(real_of_f64)((n + 1023) << 52); }
 
+/* exp(x) = 2^n (1 + p).  Beyond 2^1025 n is 1025 and p large: the sum shows n in its low bits (see whole), and GCC has one
+   instruction for the least of two integers, but branches for a bound of a double.  Below -1e15 n has no meaning. */
 typedef struct { double p; uint64_t n; } TGI_V(power_f64);
-static inline TGI_V(power_f64) TGI_V(exp_parts_f64)(double c)
+static inline TGI_V(power_f64) TGI_V(exp_parts_f64)(double x)
 {
     TGI_V(power_f64) e;
-    const double k = TGI_V(whole_f64)(c * 1.4426950408889634, &e.n);
-    const double r = TGI_T_FMA(k, -5.4979230187083712e-14, TGI_T_FMA(k, -0.69314718055989033, c));
+#if defined(TGI_HAS_VECTORS) && !defined(__FAST_MATH__)
+    const double large = 6755399441055744.0;
+    const int64_t most = (int64_t)TGI_V(bits_of_f64)(large + 1025);
+    const int64_t sum = (int64_t)TGI_V(bits_of_f64)(TGI_T_FMA(x, 1.4426950408889634, large));
+    e.n = (uint64_t)(sum < most ? sum : most);
+    const double k = TGI_V(real_of_f64)(e.n) - large;
+#else
+    const double turns = x * 1.4426950408889634, k = TGI_V(whole_f64)(turns > 1025 ? 1025 : turns, &e.n);
+#endif
+    const double r = TGI_T_FMA(k, -5.4979230187083712e-14, TGI_T_FMA(k, -0.69314718055989033, x));
     e.p = TGI_T_FMA(r * r, TGI_POLYNOMIAL(r, TGI_EXP_f64), r);
     return e;
 }
@@ -56555,14 +56565,15 @@ static inline double TGI_V(scaled_f64)(TGI_V(power_f64) e)
     return (1 + e.p) * TGI_V(power_of_2_f64)(half) * TGI_V(power_of_2_f64)(e.n - half);
 }
 
-/* 2^(n - 1) times 2 (1 + p), which is infinite from 709.8 on; where it is subnormal or almost, 2^(n + 127) first. */
+/* 2^(n - 1) times 2 (1 + p), which is infinite from 709.8 on; where it is subnormal or almost, 2^(n + 127) first.  The
+   bounds are of x, so that no branch depends on another (exp f64 65536). */
 static inline double TGI_V(exp_of_f64)(double x)
 {
-    const double low = x < -746 ? -746 : x, c = low > 710 ? 710 : low;
-    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(c);
-    const bool tiny = c < -708;
-    const double y = TGI_V(power_of_2_f64)(e.n + (tiny ? (uint64_t)127 : ~(uint64_t)0)) * (2 + 2 * e.p);
-    return y * (tiny ? 2.938735877055719e-39 : 1); /* 2^-128 */
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(x);
+    const bool tiny = x < -708;
+    const double y = TGI_V(power_of_2_f64)(e.n - 1 + ((uint64_t)tiny << 7)) * TGI_T_FMA(2, e.p, 2);
+    const double z = y * (tiny ? 2.938735877055719e-39 : 1); /* 2^-128 */
+    return x < -746 ? 0 : z;
 }
 
 /* exp(x), x < 708, as softmax needs it: see exp_below_88f, in SIMD.  What would be below 2^-1022 is 0. */
@@ -56573,18 +56584,24 @@ static inline double TGI_V(exp_below_708)(double x)
     return x < -708 ? 0 : y;
 }
 
+/* exp(x) - 1, x > -700 */
+static inline double TGI_V(expm1_above)(double x)
+{
+    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(x);
+    const double quarter = TGI_V(power_of_2_f64)(e.n - 2); /* 2^n may be infinite */
+    return 4 * TGI_T_FMA(quarter, e.p, quarter - 0.25);
+}
+
 static inline double TGI_V(expm1_of_f64)(double x)
 {
-    const double low = x < -50 ? -50 : x;
-    const TGI_V(power_f64) e = TGI_V(exp_parts_f64)(low > 710 ? 710 : low);
-    const double half = TGI_V(power_of_2_f64)(e.n - 1), y = 2 * TGI_T_FMA(half, e.p, half - 0.5);
+    const double y = TGI_V(expm1_above)(x < -50 ? -50 : x);
     return x != 0 ? y : x;
 }
 
 /* t / (t + 2), t = exp(2 |x|) - 1 */
 static inline double TGI_V(tanh_of_f64)(double x)
 {
-    const double a = fabs(x), t = TGI_V(expm1_of_f64)(a > 20 ? 40 : 2 * a);
+    const double a = fabs(x), t = TGI_V(expm1_above)(2 * (a > 20 ? 20 : a));
     return TGI_V(signed_by_f64)(t / (t + 2), TGI_V(sign_of_f64)(x));
 }
 
@@ -56633,8 +56650,7 @@ static inline double TGI_V(power_of)(double x, double y, double p)
 /* exp(p + rest) */
 static inline double TGI_V(exp_of_sum)(double p, double rest)
 {
-    const double low = p < -746 ? -746 : p;
-    TGI_V(power_f64) e = TGI_V(exp_parts_f64)(low > 710 ? 710 : low);
+    TGI_V(power_f64) e = TGI_V(exp_parts_f64)(p < -746 ? -746 : p);
     e.p += fabs(p) < 750 ? rest + rest * e.p : 0;
     return TGI_V(scaled_f64)(e);
 }
