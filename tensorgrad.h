@@ -47550,6 +47550,7 @@ typedef struct tgi_kernels {
     void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
+    void (*f64_to_odd)(float *y, const double *x, int64_t n);
     tgi_store_fn casts[2][TGI_DTYPES]; /* from f32 and f64, to elements side by side; NULL: as tgi_storers */
     bool (*indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end);
     void (*add_f16)(const tgi_index_block *block);
@@ -47925,28 +47926,8 @@ TGI_NOINLINE static void tgi_load_halves_as_f64(const tgi_kernels *kernels, doub
     }
 }
 
-/* y [n] = x [n] as floats rounded to odd (see tgi_f64_to_odd_f32), of which n are TGI_HALVES_PART at most: the 29 bits
-   that a float lacks become one.  That is not so where the float is subnormal; false if there is one. */
-TGI_LOOPS_BEGIN
-static bool tgi_to_odd(float *y, const double *x, int64_t n)
-{
-    const uint64_t lacks = ((uint64_t)1 << 29) - 1;
-    double odd[TGI_HALVES_PART];
-    uint32_t tiny = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        uint64_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        bits = (bits & ~lacks) | (((bits & lacks) + lacks) & (lacks + 1));
-        memcpy(odd + i, &bits, sizeof bits);
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        y[i] = (float)odd[i];
-        tiny |= fabsf(y[i]) > 0 && fabsf(y[i]) < FLT_MIN ? 1 : 0;
-    }
-    return !tiny;
-}
-
 /* Of a tile of f64 or i64. */
+TGI_LOOPS_BEGIN
 TGI_NOINLINE static void tgi_store_wide_as_halves(const tgi_kernels *kernels, tg_dtype compute, const void *tile,
                                                   bool f16, char *at, int64_t n)
 {
@@ -47957,8 +47938,7 @@ TGI_NOINLINE static void tgi_store_wide_as_halves(const tgi_kernels *kernels, tg
         run = tgi_at_most(n - i, TGI_HALVES_PART);
         for (int64_t j = 0; compute == TG_I64 && j < run; ++j)
             wide[j] = tgi_i64_to_odd_f64(((const int64_t *)tile)[i + j]);
-        const bool done = tgi_to_odd(part, x, run);
-        for (int64_t j = 0; j < run && !done; ++j) part[j] = tgi_f64_to_odd_f32(x[j]);
+        kernels->f64_to_odd(part, x, run);
         kernels->from_f32[f16](at + 2 * i, part, run);
     }
 }
@@ -56202,6 +56182,26 @@ static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
     for (int64_t i = done; i < n; ++i) half[i] = tgi_f32_to_f16(x[i]);
 }
 
+/* y [n] = x [n] rounded to odd (see tgi_f64_to_odd_f32): the 29 bits that a float lacks become one.  That is not so
+   where the float is subnormal; if one is, all go by the function (to f64 65536 text=bf16). */
+static void TGI_V(f64_to_odd)(float *y, const double *x, int64_t n)
+{
+    const uint64_t lacks = ((uint64_t)1 << 29) - 1;
+    uint32_t tiny = 0;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) {
+        uint64_t bits;
+        double odd;
+        memcpy(&bits, x + i, sizeof bits);
+        bits = (bits & ~lacks) | (((bits & lacks) + lacks) & (lacks + 1));
+        memcpy(&odd, &bits, sizeof odd);
+        const float f = (float)odd;
+        y[i] = f;
+        tiny |= 2 * tgi_bits_of_float(f) - 1 < 0xffffff ? 1u : 0u; /* 0 < |f| < 2^-126 */
+    }
+    for (int64_t i = 0; i < n && tiny; ++i) y[i] = tgi_f64_to_odd_f32(x[i]);
+}
+
 /* ---- indices ---- */
 
 /* Whether all of n indices are in [least, end): then neither index - least nor end - 1 - index has its sign bit set. */
@@ -56538,8 +56538,9 @@ static inline tgi_real TGI_T(log1p_of)(tgi_real x)
 #ifdef TGI_SECOND_TYPE
 static inline double TGI_V(power_of_2_f64)(uint64_t n) { return TGI_V(real_of_f64)((n + 1023) << 52); }
 
-/* exp(x) = 2^n (1 + p).  Beyond 2^1025 n is 1025 and p large: the sum shows n in its low bits (see whole), and GCC has one
-   instruction for the least of two integers, but branches for a bound of a double.  Below -1e15 n has no meaning. */
+/* exp(x) = 2^n (1 + p).  Beyond 2^1025 n is 1025 and p large: the sum shows n in its low bits (see whole), and GCC has
+   one instruction for the least of two integers, but branches for a bound of a double.  Below -1e15 n has no
+   meaning. */
 typedef struct { double p; uint64_t n; } TGI_V(power_f64);
 static inline TGI_V(power_f64) TGI_V(exp_parts_f64)(double x)
 {
@@ -59904,6 +59905,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
+    TGI_V(f64_to_odd),
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
     {{NULL}, {NULL}},
 #else
