@@ -468,6 +468,26 @@ TEST(cross_entropy_gradients_of_forward)
     }
 }
 
+/* Where no target is ignored nothing is masked; targets in a column of a matrix are masked, as on a device. */
+TEST(nll_loss_with_none_ignored)
+{
+    tg_tensor *pairs = of(TG_I64, "[[2, -100], [0, -100], [1, -100], [2, -100]]"), *x = leaf(
+        "[[1, -2, 0.5], [0, 3, 1], [-1, 2, 0.25], [4, 0, 1]]");
+    tg_tensor *column = tg_select(pairs, 1, 0), *targets = tg_clone(column), *weight = f64("[0.5, 2, 3]");
+    for (int k = 0; k < 2 * 3; ++k) {
+        TG_SCOPE;
+        tg_tensor *w = k / 3 ? weight : NULL, *all = tg_nll_loss(x, targets, w, -100, k % 3);
+        tg_tensor *masked = tg_nll_loss(x, column, w, -100, k % 3);
+        CHECK(tg_numel(all) == (k % 3 == TG_NONE ? 4 : 1));
+        CHECK(is_nearly(all, masked, 1e-12, 1e-12));
+        CHECK(is_nearly(gradient(all, x, 0), gradient(masked, x, 0), 1e-12, 1e-12));
+        CHECK(is_nearly(tg_cross_entropy_ex(x, targets, w, -100, 0.1, k % 3),
+                        tg_cross_entropy_ex(x, column, w, -100, 0.1, k % 3), 1e-12, 1e-12));
+    }
+    CHECK_FAILS(tg_nll_loss(x, of(TG_I64, "[0, 1, 2, 3]"), NULL, -100, TG_MEAN), "Target 3 is out of bounds.");
+    CHECK_NEAR(tg_item(tg_nll_loss(x, targets, NULL, 2, TG_MEAN)), -1, 1e-12); /* of 0 and 2 */
+}
+
 TEST(cross_entropy_of_large_logits)
 {
     static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
@@ -940,6 +960,7 @@ int main(int argc, char **argv)
     RUN(gradients_at_kinks);
     RUN(cross_entropy_weighted_and_smoothed);
     RUN(cross_entropy_gradients_of_forward);
+    RUN(nll_loss_with_none_ignored);
     RUN(cross_entropy_of_large_logits);
     RUN(losses_at_edges);
     RUN(powers_neither_overflow_nor_vanish);
