@@ -47581,6 +47581,7 @@ typedef struct tgi_kernels {
     void (*random_words)(tg_rng rng, uint64_t block, uint32_t *word, int64_t blocks);
     void (*random_normal)(float *x, const uint32_t *word, int64_t n, float mean, float deviation);
     const tgi_reduction_row *reductions; /* as tgi_reduction */
+    void (*squares[2])(void *result, const void *x, int64_t n); /* a fold of sum, but of the squares of x */
     void (*softmax[2])(void *y, const void *x, int64_t n, bool log_of_it);
     void (*softmax_backward[2])(void *dx, const void *g, const void *y, int64_t n, bool log_of_it);
     void (*softmax_columns[2])(void *x, int64_t n, bool log_of_it);
@@ -49220,7 +49221,6 @@ typedef union {
    elements. */
 typedef struct {
     const tgi_kernels *kernels;
-    tgi_map_kernel square; /* mul, for a sum of squares; else NULL */
     void (*fold)(void *result, const void *x, int64_t n); /* of the dtype that is computed in, as `across` */
     void (*across_rows)(void *result, const void *x, int64_t step, int64_t rows, int64_t n);
     void (*across_sums)(void *result, const void *x, int64_t step, int64_t rows, int64_t n); /* of accumulators */
@@ -49236,26 +49236,10 @@ typedef struct {
 
 enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256 };
 
-/* Folds the squares of n elements, in blocks that are squared first. */
-static void tgi_fold_squares(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
-{
-    const double none[2] = {0, 0};
-    double squares[TGI_SUM_BLOCK];
-    for (int64_t run; n > 0; n -= run, x += run * tgi_bytes_of(job->compute)) {
-        run = tgi_at_most(n, TGI_SUM_BLOCK);
-        job->square(run, none, squares, x, x, NULL);
-        job->fold(sum, squares, run);
-    }
-}
-
 /* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
 static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
 {
     const int64_t size = tgi_bytes_of(job->compute), block = job->block;
-    if (job->square) {
-        tgi_fold_squares(job, x, n, sum);
-        return;
-    }
     for (; n > block; n -= block, x += block * size) job->fold(sum, x, block);
     job->fold(sum, x, n);
 }
@@ -49426,11 +49410,10 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
     job.kernels = tgi_kernels_of(S);
     const tgi_reduction_row *const row = &job.kernels->reductions[reduce->kind];
-    job.square = reduce->squares ? job.kernels->map[in.dtype == TG_F64][TGI_OP_mul] : NULL;
     const int column = tgi_reduction_column(row, reduce->kind, &in.dtype, &job.compute);
     job.sum = tgi_dtypes[job.compute].floating ? TG_F64 : TG_I64;
     job.block = reduce->kind != TGI_SUM ? INT64_MAX : TGI_SUM_BLOCK * (tgi_bytes_of(job.compute) == 1 ? 16 : 1);
-    job.fold = row->fold[column];
+    job.fold = reduce->squares ? job.kernels->squares[in.dtype == TG_F64] : row->fold[column];
     job.across_rows = row->across[column];
     job.across_sums = row->across[tgi_compute_index(job.sum)];
     if (job.sum == TG_F64) job.identity.f64 = tgi_identities[reduce->kind].f64();
@@ -49443,7 +49426,7 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     const int64_t kept_step = llabs(job.kept.stride[1][job.kept.ndim - 1]);
     const int64_t reduced_step = llabs(job.reduced.stride[0][job.reduced.ndim - 1]);
     job.across =
-        columns >= 4 && kept_step > 0 && !job.square &&
+        columns >= 4 && kept_step > 0 && !reduce->squares &&
         (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
     job.blocks = (columns + TGI_REDUCE_WIDTH - 1) / TGI_REDUCE_WIDTH;
     job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
@@ -59337,6 +59320,23 @@ TGI_NOTE(f64, double, uint64_t)
 #endif
 TGI_REDUCTIONS(TGI_FOLDS)
 static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
+
+/* The folds of sum, but with lanes that load squares (norm bf16 65536). */
+#ifndef TGI_SQUARES
+#define TGI_SQUARES(dtype, type)                                                                      \
+    TGI_ALWAYS_INLINE void TGI_V(squares_load_##dtype)(void *lane, const void *x, int64_t i)          \
+    {                                                                                                 \
+        const type v = ((const type *)x)[i];                                                          \
+        *(type *)lane = v * v;                                                                        \
+    }                                                                                                 \
+    static void TGI_V(squares_##dtype)(void *result, const void *x, int64_t n)                        \
+    {                                                                                                 \
+        tgi_fold_row(TGI_V(sum_start_##dtype), TGI_V(squares_load_##dtype), TGI_V(sum_join_##dtype),  \
+                     TGI_V(sum_end_##dtype), NULL, sizeof(type), sizeof(type), result, x, n);         \
+    }
+#endif
+TGI_SQUARES(f32, float)
+TGI_SQUARES(f64, double)
 #endif
 
 #ifndef TG_NO_LINALG
@@ -59945,6 +59945,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(random_words),
     TGI_V(random_normal),
     TGI_LIGHT(reductions),
+    {TGI_LIGHT(squares_f32), TGI_LIGHT(squares_f64)},
     {TGI_V(softmax_f32), TGI_F64_ROW(softmax)},
     {TGI_V(softmax_backward_f32), TGI_F64_ROW(softmax_backward)},
     {TGI_V(softmax_columns_f32), TGI_F64_ROW(softmax_columns)},
