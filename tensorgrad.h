@@ -19590,8 +19590,10 @@ tg_tensor *tg_nan_to_num(tg_tensor *x, double nan, double posinf, double neginf)
     const double largest = tgi_largest_of((tg_dtype)x->dtype);
     if (posinf == inf) posinf = largest;
     if (neginf == -inf) neginf = -largest;
-    tg_tensor *y = tgi_map1(TGI_OP_nan_to_num, false, x, nan, posinf); /* -infinity becomes -posinf */
-    if (neginf != -posinf || posinf == 0) y = tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf);
+    const bool apart = neginf != -posinf || posinf == 0, finite = fabs(neginf) <= largest;
+    tg_tensor *z = apart && finite ? tgi_map1(TGI_OP_threshold, false, x, -inf, neginf) : x; /* neginf at -infinity */
+    tg_tensor *y = z ? tgi_map1(TGI_OP_nan_to_num, false, z, nan, posinf) : NULL; /* -infinity becomes -posinf */
+    if (y && apart && !finite) y = tg_masked_fill(y, tg_eq_scalar(x, -inf), neginf);
     return tgi_composite_end(&c, y);
 }
 

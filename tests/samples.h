@@ -1894,6 +1894,8 @@ SAMPLES(nan_to_num)
     expect(tg_nan_to_num(i64("[1, 2]"), 0, 1, 1), "[1, 2]");
     expect(tg_nan_to_num(f64("[nan, inf, -inf, -0.5]"), 7, 5, -5), "[7, 5, -5, -0.5]");
     expect(tg_nan_to_num(f64("[nan, inf, -inf, 3]"), NAN, -INFINITY, 2), "[nan, -inf, 2, 3]");
+    expect(tg_nan_to_num(f32("[nan, inf, -inf, 3]"), 0, 1, INFINITY), "[0, 1, inf, 3]");
+    expect(tg_nan_to_num(f64("[nan, inf, -inf, 3]"), 0, 1, NAN), "[0, 1, nan, 3]");
 }
 SAMPLES(hardshrink)
 {
