@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <set>
 
 extern "C" {
 extern char __executable_start, end; /* of the program's image, by the linker */
@@ -63,8 +62,21 @@ struct Messages {
     uint32_t launch;
     std::map<uint32_t, Lessons> learnt;      /* by block */
     std::map<uintptr_t, Lessons> published;  /* by the address of the word */
-    std::map<uint32_t, std::set<uint32_t>> unfenced; /* threads of a block that have written to global memory */
+    std::vector<bool> unfenced;              /* by thread: it has written to global memory since its last fence */
+    std::vector<uint32_t> unfenced_of;       /* how many such threads a block has */
 } messages;
+
+void set_unfenced(uint32_t thread, bool unfenced)
+{
+    const uint32_t block = thread / now.threads;
+    if (messages.unfenced_of.size() <= block) {
+        messages.unfenced_of.resize(block + 1);
+        messages.unfenced.resize(static_cast<size_t>(block + 1) * now.threads);
+    }
+    if (messages.unfenced[thread] == unfenced) return;
+    messages.unfenced[thread] = unfenced;
+    messages.unfenced_of[block] += unfenced ? 1 : -1u;
+}
 
 void exchange(uintptr_t address, const Access &access)
 {
@@ -75,7 +87,7 @@ void exchange(uintptr_t address, const Access &access)
         if (known == own.end() || known->second.until < lesson.second.until)
             own[lesson.first] = {lesson.second.until, access.barrier};
     }
-    if (!messages.unfenced[block].empty()) return;
+    if (block < messages.unfenced_of.size() && messages.unfenced_of[block] > 0) return;
     for (const auto &lesson : own) {
         if (lesson.second.since < access.barrier) there[lesson.first] = lesson.second;
     }
@@ -154,10 +166,12 @@ Cell *cells_of(const Allocation &a)
 /* The allocation that a kernel accesses; reports an error and returns NULL if it must not. */
 Allocation *global_target(uintptr_t address, size_t bytes, bool write, uint32_t pc)
 {
-    static Allocation *last; /* a cache of one; allocations stay in the list when they are freed */
-    Allocation *a = last;
-    uintptr_t begin = a ? reinterpret_cast<uintptr_t>(a->data) : 0;
-    if (!a || address < begin || address - begin >= a->bytes) a = last = find_allocation(address);
+    static Allocation *recent[8]; /* a kernel has some operands; allocations stay in the list when they are freed */
+    static unsigned next;
+    Allocation *a = nullptr;
+    for (Allocation *r : recent)
+        if (r && address - reinterpret_cast<uintptr_t>(r->data) < r->bytes) a = r;
+    if (!a) a = recent[next++ % 8] = find_allocation(address);
     const char *p = reinterpret_cast<const char *>(address);
     if (!a) {
         fail("kernel touches unallocated device memory %p at %s", static_cast<const void *>(p), place(pc).c_str());
@@ -218,7 +232,7 @@ void on_access(uintptr_t address, size_t bytes, bool write, bool atomic, void *c
     uint32_t thread = static_cast<uint32_t>(now.block * now.threads + now.thread);
     Access access = {now.launch, thread, now.barrier_epoch, now.warp_epoch[now.thread], pc};
     if (messages.launch != now.launch) messages = Messages(), messages.launch = now.launch;
-    if (write && !shared && !atomic) messages.unfenced[block_of(access)].insert(thread);
+    if (write && !shared && !atomic) set_unfenced(thread, true);
     if (atomic && !shared) exchange(address, access);
     for (size_t done = 0; done < bytes; ++cell) {
         size_t first = (address + done) & 3, count = std::min<size_t>(4 - first, bytes - done);
@@ -312,8 +326,7 @@ void check_freed(Allocation &a)
 void fence()
 {
     if (messages.launch != now.launch) return; /* nothing is written yet */
-    const uint32_t thread = static_cast<uint32_t>(now.block * now.threads + now.thread);
-    messages.unfenced[static_cast<uint32_t>(now.block)].erase(thread);
+    set_unfenced(static_cast<uint32_t>(now.block * now.threads + now.thread), false);
 }
 
 void atomic_access(const void *p, size_t bytes, void *caller)
