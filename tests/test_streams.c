@@ -7,6 +7,9 @@
 #include "tensorgrad.h"
 #include "harness.h"
 #include <pthread.h>
+#ifdef CUDASIM
+#include "cudasim_test.h"
+#endif
 
 #define N 5000
 #define SUM_TO_N ((N - 1) * (double)N / 2)
@@ -102,6 +105,68 @@ TEST(from_device_to_device)
     CHECK(tg_backward(tg_sum(y)) == TG_OK && tg_device_equal(tg_device_of(tg_grad(x)), first));
     CHECK_NEAR(sum(tg_grad(x)), 2.0 * N, 0);
 }
+
+#ifdef CUDASIM
+enum { BATCHES = 8, KERNEL = 1, COPY = 3 };
+
+static void begin_clock(void)
+{
+    double times[CUDASIM_TIMES] = {0};
+    times[CUDASIM_TIME_OF_KERNEL] = KERNEL, times[CUDASIM_TIME_OF_COPY] = COPY;
+    tg_synchronize(first), tg_synchronize(last);
+    cudasim_pretend_times(times);
+}
+
+static double end_clock(void)
+{
+    tg_synchronize(first), tg_synchronize(last);
+    const double passed = cudasim_pretended_time();
+    cudasim_pretend_times(NULL);
+    return passed;
+}
+
+/* Three kernels, for as long as a copy takes. */
+static tg_tensor *stage(tg_tensor *x) { return tg_neg(tg_abs(tg_neg(x))); }
+
+/* The time for batches that are moved to a GPU and worked on there: each moved when its turn comes, or, not waiting,
+   before the work on the one before it begins. */
+static double time_of_batches(bool ahead)
+{
+    TG_SCOPE;
+    tg_tensor *batch = tg_pin_memory(numbers());
+    const int how = ahead ? TG_NON_BLOCKING : 0;
+    begin_clock();
+    tg_tensor *x = tg_to_ex(batch, first, TG_F32, how);
+    for (int i = 1; i <= BATCHES; ++i) {
+        tg_tensor *next = ahead && i < BATCHES ? tg_to_ex(batch, first, TG_F32, how) : NULL;
+        CHECK(stage(x) != NULL);
+        x = next ? next : i < BATCHES ? tg_to_ex(batch, first, TG_F32, how) : NULL;
+    }
+    return end_clock();
+}
+
+/* The time for batches that pass two stages: on one GPU, or on two with a copy between them, which is a part of the
+   first one's work. */
+static double time_of_stages(tg_device second)
+{
+    TG_SCOPE;
+    tg_tensor *x = tg_arange_on(0, N, 1, TG_F32, first);
+    begin_clock();
+    for (int i = 0; i < BATCHES; ++i) CHECK(stage(tg_to(stage(x), second)) != NULL);
+    return end_clock();
+}
+
+TEST(copies_and_work_at_the_same_time)
+{
+    const double each = time_of_batches(false), ahead = time_of_batches(true);
+    const double one = time_of_stages(first), two = time_of_stages(last);
+    printf("pretended clock: %d batches %g ms, copied ahead %g; two stages on one GPU %g, on two %g\n", BATCHES, each,
+           ahead, one, two);
+    CHECK(each == BATCHES * (COPY + 3 * KERNEL) && ahead == COPY + BATCHES * 3 * KERNEL);
+    CHECK(one == BATCHES * 2 * 3 * KERNEL);
+    if (!tg_device_equal(first, last)) CHECK(two == BATCHES * (3 * KERNEL + COPY) + 3 * KERNEL); /* of 72 in a row */
+}
+#endif
 
 /* Copies of ordinary memory go in parts through page-locked memory. */
 TEST(copies_of_every_size)
@@ -329,6 +394,9 @@ int main(int argc, char **argv)
     RUN(down_without_waiting);
     RUN(numbers_that_arrive);
     RUN(from_device_to_device);
+#ifdef CUDASIM
+    RUN(copies_and_work_at_the_same_time);
+#endif
     RUN(copies_of_every_size);
     RUN(checks_that_wait);
     RUN(lists_move_as_one);

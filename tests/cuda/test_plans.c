@@ -150,7 +150,7 @@ static long library_calls(void) { return (long)cudasim_total(CUDASIM_LIBRARY_CAL
 /* Of all algorithms this one is the fastest; of cuBLAS, an epilogue, a kernel: in milliseconds. */
 static void pretend(int fastest, double cublas, double epilogue, double kernel)
 {
-    double times[CUDASIM_TIMES];
+    double times[CUDASIM_TIMES] = {0};
     for (int i = 0; i < CUDASIM_ALGORITHMS; ++i) times[CUDASIM_TIME_OF_ALGORITHM + i] = i == fastest ? 1 : 3;
     times[CUDASIM_TIME_OF_CUBLAS] = cublas;
     times[CUDASIM_TIME_OF_EPILOGUE] = epilogue;

@@ -702,8 +702,12 @@ static void run_in_turns(const std::vector<size_t> &order, size_t dynamic_bytes,
 void (*run_instead)(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &body);
 Arguments *new_arguments() { return run_instead ? static_cast<Arguments *>(calloc(1, sizeof(Arguments))) : nullptr; }
 
-static bool pretends;                    /* events measure the sum of these times */
-static double pretended_time[CUDASIM_TIMES], pretended; /* milliseconds */
+/* The pretended clock, in milliseconds.  An operation begins when the one before it in its stream has ended, and what it is
+   behind, and what the host had waited for when it asked for it: so those of two streams may pass the same time. */
+static bool pretends;
+static double pretended_time[CUDASIM_TIMES];
+static double pretended;         /* now, for the operation that runs */
+static double pretended_at_host; /* when the last of what the host has waited for had ended */
 void pass_time(int what) { pretended += pretended_time[what]; }
 
 static bool kernel_faults();
@@ -1073,6 +1077,7 @@ struct Operation {
     bool asked;                  /* may_begin is at work on it */
     std::string what;
     uint64_t number;
+    double asked_at; /* of the pretended clock */
     std::vector<Dependency> after;
     Clock clock; /* the operations that are ordered before it, and itself */
 };
@@ -1086,6 +1091,7 @@ struct CUstream_st {
     CUgraph_st *capture;
     std::vector<size_t> capture_after; /* nodes of the graph that the next node depends on */
     std::vector<Allocation *> kept;    /* with TG_SIM_REUSE: freed in this stream, the last one at the end */
+    std::map<uint64_t, double> ended;  /* when its operations ended, by the pretended clock */
 };
 struct CUevent_st {
     CUstream_st *stream;
@@ -1219,6 +1225,19 @@ static CUstream_st *new_stream(int device, bool nonblocking)
     return s;
 }
 
+/* When the operation with this number ended; 0 if that was before the pretended clock ran. */
+static double ended(const CUstream_st *stream, uint64_t number)
+{
+    const auto found = stream->ended.find(number);
+    return found == stream->ended.end() ? 0 : found->second;
+}
+static double begins_at(const CUstream_st *stream, const Operation &operation)
+{
+    double at = std::max(operation.asked_at, ended(stream, operation.number - 1));
+    for (const Dependency &d : operation.after) at = std::max(at, ended(d.stream, d.number));
+    return at;
+}
+
 static bool may_begin(Operation &operation);
 static void run_until(CUstream_st *stream, uint64_t number)
 {
@@ -1231,7 +1250,9 @@ static void run_until(CUstream_st *stream, uint64_t number)
         ++now.serial;
         running = &operation;
         running_on = stream;
+        pretended = begins_at(stream, operation);
         if (!fault) operation.run();
+        if (pretends) stream->ended[operation.number] = pretended;
         running = nullptr;
         now.operation = executing = false;
         stream->done = operation.number;
@@ -1285,6 +1306,7 @@ static void wait_for(CUstream_st *stream, uint64_t number, const Clock &clock)
         run_until(stream, number);
     }
     join(host_clock, clock);
+    pretended_at_host = std::max(pretended_at_host, ended(stream, number));
     close_allocations();
 }
 static void wait_for(CUstream_st *stream) { wait_for(stream, stream->issued, stream->clock); }
@@ -1311,6 +1333,7 @@ static cudaError_t enqueue_on(CUstream_st *stream, const char *what, std::functi
     operation.run = std::move(run);
     operation.ready = std::move(ready);
     operation.asked = false;
+    operation.asked_at = pretended_at_host;
     operation.what = what;
     operation.after = std::move(stream->pending);
     stream->pending.clear();
@@ -2081,6 +2104,7 @@ static void run_copy(const Copy &c, const char *what)
     size_t to_bytes = extent(c, c.to_pitch), from_bytes = extent(c, c.from_pitch);
     add_to_total(CUDASIM_COPIES, 1);
     add_to_total(CUDASIM_BYTES, c.width * c.height * (static_cast<size_t>(to_device) + from_device));
+    pass_time(CUDASIM_TIME_OF_COPY);
     if (reporting) report_other("a copy", from_device * c.width * c.height, to_device * c.width * c.height);
     /* Copies between devices need no peer access. */
     if (from_device && !use_range(c.from, from_bytes, arena_of(c.from), false, what)) return;
@@ -2502,9 +2526,14 @@ void cudasim_ask_allocation(int (*may)(void)) { may_allocate = may; }
 void cudasim_pretend_times(const double *milliseconds)
 {
     Api api("cudasim_pretend_times");
+    run_all();
+    close_allocations();
     pretends = milliseconds;
+    pretended_at_host = 0;
+    for (CUstream_st *s : streams) s->ended.clear();
     for (int i = 0; i < CUDASIM_TIMES; ++i) pretended_time[i] = milliseconds ? milliseconds[i] : 0;
 }
+double cudasim_pretended_time(void) { return pretended_at_host; }
 void cudasim_fail_call(const char *name, long n, int error)
 {
     Api api("cudasim_fail_call");

@@ -126,10 +126,12 @@ void cudasim_fault_in_kernel(long n, int error);
 /* Calls of that function before the one that fails; negative once it has failed. */
 long cudasim_failure_left(void);
 /* From now on events measure a pretended clock, that only these take time of, in milliseconds; NULL: the real clock,
-   where the times of the simulator mean nothing.  A product by algorithm number i of those that cuBLASLt answers takes
-   milliseconds[CUDASIM_TIME_OF_ALGORITHM + i], and with an epilogue milliseconds[CUDASIM_TIME_OF_EPILOGUE] more. */
+   where the times of the simulator mean nothing.  Work of two streams takes the same time, where nothing orders it.  A
+   product by algorithm number i of those that cuBLASLt answers takes milliseconds[CUDASIM_TIME_OF_ALGORITHM + i], and
+   with an epilogue milliseconds[CUDASIM_TIME_OF_EPILOGUE] more. */
 enum {
     CUDASIM_TIME_OF_KERNEL,
+    CUDASIM_TIME_OF_COPY,
     CUDASIM_TIME_OF_CUBLAS, /* a product by cuBLAS */
     CUDASIM_TIME_OF_EPILOGUE,
     CUDASIM_TIME_OF_ALGORITHM,
@@ -137,6 +139,8 @@ enum {
     CUDASIM_TIMES = CUDASIM_TIME_OF_ALGORITHM + CUDASIM_ALGORITHMS
 };
 void cudasim_pretend_times(const double *milliseconds);
+/* The pretended time since then, at which the last of what the host has waited for had ended. */
+double cudasim_pretended_time(void);
 /* The number of the algorithm of the last product that ran, -1: of cuBLAS. */
 int cudasim_last_algorithm(void);
 /* The collectives of NCCL that were asked for, of all ranks in this process: [at], in the order of the calls. */
