@@ -27,17 +27,24 @@ $(PTX_FILE): tensorgrad_cuda.cu tensorgrad.h
 	@mkdir -p $(PTX_BUILD)
 	nvcc -ptx -arch=sm_$(PTX_ARCH) $< -o $@.new && mv $@.new $@
 
-# The tests of the kernels run here from nvcc's PTX, in small.
-PTX_TESTS ?= test_elementwise test_along test_rows test_windows test_linear test_flash
+# The tests of the kernels and of moves run here from nvcc's PTX, in small; and the network that is on two devices, which
+# prints what it prints on the CPU, but for where it is.
+PTX_TESTS ?= $(addprefix cuda/test_,elementwise along rows windows linear flash) test_moves
 PTX_RUN = TG_SIM_PTX='$(abspath $(PTX_FILE))' TG_SIM_DEVICES=2 TG_SIM_PTX_SEED=$(or $(SEED),1)
 ptx: ptx-selftest
 	@if ! command -v nvcc > /dev/null; then echo 'ptx: skipped: no nvcc'; else $(MAKE) -s ptx-kernels ptx-tests; fi
 
 ptx-tests: $(PTX_FILE)
 	@for test in $(PTX_TESTS); do \
-	    $(MAKE) -s sim SIM=ptx MAIN=tests/cuda/$$test.c OUT=$(PTX_BUILD)/$$test && \
-	    SMALL=1 $(PTX_RUN) $(PTX_BUILD)/$$test || exit 1; \
+	    $(MAKE) -s sim SIM=ptx MAIN=tests/$$test.c OUT=$(PTX_BUILD)/$${test##*/} && \
+	    SMALL=1 $(PTX_RUN) $(PTX_BUILD)/$${test##*/} || exit 1; \
 	done
+	@$(MAKE) -s $(BUILD)/check_output
+	@$(MAKE) -s sim SIM=ptx MAIN=examples/pipeline.c OUT=$(PTX_BUILD)/pipeline SIM_CFLAGS=-DTG_COMPILED
+	@$(PTX_RUN) $(PTX_BUILD)/pipeline > $(PTX_BUILD)/pipeline.txt
+	@grep -q 'cuda:0' $(PTX_BUILD)/pipeline.txt && grep -q 'cuda:1' $(PTX_BUILD)/pipeline.txt
+	@sed 's/cuda:[01]/cpu/g' $(PTX_BUILD)/pipeline.txt > $(PTX_BUILD)/pipeline-cpu.txt
+	@$(BUILD)/check_output examples/expected/pipeline.txt $(PTX_BUILD)/pipeline-cpu.txt
 
 # On a device of compute capability 9.0 attention has kernels of its own; in code for others these are empty.
 PTX_HOPPER = $(if $(filter 90a,$(PTX_ARCH)),TG_SIM_CAPABILITY=90 TG_SIM_ARCH=90)
