@@ -695,7 +695,7 @@ static bool with_little_memory(void)
 
 int main(int argc, char **argv)
 {
-    setenv("TG_CUDA_PASS_THROUGH", "0", 0); /* else nothing is captured */
+    setenv("TG_CUDA_PASS_THROUGH", "0", 1); /* else nothing is captured */
     harness_begin(argc, argv);
     HERE = TG_CUDA(0);
     tg_set_default_device(HERE);

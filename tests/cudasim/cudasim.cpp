@@ -1423,6 +1423,12 @@ static void at_exit()
     _exit(CUDASIM_EXIT_CODE);
 }
 
+/* Unless the user has chosen.  Before main, since another thread may read the environment when the first call comes. */
+__attribute__((constructor)) static void choose_pass_through()
+{
+    setenv("TG_CUDA_PASS_THROUGH", environment_int("TG_SIM_REUSE", 0) ? "0" : "1", 0);
+}
+
 static void initialise()
 {
     static bool done;
@@ -1446,7 +1452,6 @@ static void initialise()
     if (settings.blocks > 1) fail_and_exit("TG_SIM_BLOCKS needs a build by clang++: SIM=fma or SIM=check");
 #endif
     if (settings.blocks > 1 && reporting) fail_and_exit("TG_SIM_REPORT needs blocks that run one after another");
-    setenv("TG_CUDA_PASS_THROUGH", settings.reuse ? "0" : "1", 0); /* unless the user has chosen */
     if (const char *memory = getenv("TG_SIM_MEMORY")) settings.memory = strtoull(memory, nullptr, 10);
     if (!set_schedule(getenv("TG_SIM_ORDER"), getenv("TG_SIM_STREAMS")))
         fail_and_exit("TG_SIM_ORDER is fwd, rev, rand:seed or greedy:seed; TG_SIM_STREAMS is lazy, others or eager");
