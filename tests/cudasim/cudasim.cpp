@@ -1187,6 +1187,8 @@ static bool covers(const Clock &clock, const Use &use)
     return use.stream < 0 || (stream < clock.size() && clock[stream] >= use.number);
 }
 
+static std::string name_of(const Use &use) { return use.kernel ? "kernel " + function_name(use.kernel) : use.what; }
+
 /* Notes that the running operation uses an allocation, and reports an error if another operation uses it too, one of
    the two writes, and no stream, event or wait orders them.  The order in which they happened to run does not
    matter. */
@@ -1197,12 +1199,13 @@ void note_use(Allocation &a, bool write)
     auto report = [&](const Use &earlier) {
         fail("nothing orders %s in stream %d, which %s allocation %d (%zu bytes, device %d), after %s in stream %d",
              now.kernel ? function_name(now.kernel_address).c_str() : running->what.c_str(), running_on->id,
-             write ? "writes" : "reads", a.id, a.bytes, a.device, earlier.what.c_str(), earlier.stream);
+             write ? "writes" : "reads", a.id, a.bytes, a.device, name_of(earlier).c_str(), earlier.stream);
     };
     Use use;
     use.stream = running_on->id;
     use.number = running->number;
-    use.what = now.kernel ? "kernel " + function_name(now.kernel_address) : running->what;
+    if (now.kernel) use.kernel = now.kernel_address; /* its name is looked up for a report alone: that takes long */
+    else use.what = running->what;
     if (!covers(running->clock, a.writer)) report(a.writer);
     if (!write) {
         a.readers[use.stream] = use;

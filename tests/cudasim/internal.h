@@ -18,6 +18,7 @@ typedef std::vector<uint64_t> Clock;
 struct Use {
     int stream = -1;
     uint64_t number = 0;
+    const void *kernel = nullptr; /* or, of an operation that is none, what it is */
     std::string what;
 };
 
