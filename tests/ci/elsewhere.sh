@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# elsewhere.sh BUILD LOCALES: `make -j1 test` with the programs that are in BUILD, but on another machine as it were: the sources
-# in a folder with a space, where nobody may write, by another user if this one is root; a locale with a decimal comma, from the
-# folder LOCALES or of the system, another time zone and TMPDIR, and no home.
+# elsewhere.sh BUILD LOCALES [K/N]: `make -j1 test` with the programs that are in BUILD, but on another machine as it were: the
+# sources in a folder with a space, where nobody may write, by another user if this one is root; a locale with a decimal comma,
+# from the folder LOCALES or of the system, another time zone and TMPDIR, and no home.  With K/N every N-th test, from the K-th, and
+# all examples.
 set -e
+turn=${3:-0/1} n=0 tests=()
 place=$(mktemp -d)
 trap 'chmod -R u+w "$place"; rm -rf "$place"' EXIT
 tree="$place/source tree" temporary="$place/temporary files"
@@ -20,4 +22,7 @@ else
     echo "skipped: another user: this one is not root, or there is no setpriv"
 fi
 "${run[@]}" sh -c ': 2>/dev/null >"$0/file"' "$tree" && echo 'skipped: sources that are read-only: this user may write them'
-"${run[@]}" make -C "$tree" -j1 test BUILD="$place/build"
+for source in tests/test_*.c; do
+    if [ $((n++ % ${turn#*/})) -eq "${turn%/*}" ]; then tests+=("$place/build/$(basename "$source" .c)"); fi
+done
+"${run[@]}" make -C "$tree" -j1 test BUILD="$place/build" TESTS="${tests[*]}"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# figures.sh FOLDER: figures to watch, not gates: what it takes to compile the header, and what an op costs.
-out=$1
+# figures.sh FOLDER [LIBRARY.o]: figures to watch, not gates: what it takes to compile the header, and what an op costs.  With
+# LIBRARY.o only what an op costs, of that library.
+out=$1 library=${2:-}
 mkdir -p "$out"
 echo '#include "tensorgrad.h"' >"$out/include.c"
 printf '#define TENSORGRAD_IMPLEMENTATION\n#include "tensorgrad.h"\n' >"$out/implementation.c"
 TIMEFORMAT=%U
 seconds() { { time "$@" >/dev/null 2>&1; } 2>&1; }
-for compiler in ${FIGURES:-gcc clang g++ clang++}; do
+for compiler in $([ "$library" ] || echo "${FIGURES:-gcc clang g++ clang++}"); do
     command -v $compiler >/dev/null 2>&1 || continue
     language='-std=c99'
     case $compiler in *++) language='-std=c++11 -x c++' ;; esac
@@ -21,4 +22,5 @@ for compiler in ${FIGURES:-gcc clang g++ clang++}; do
     done
     printf 'include %-8s       %6s s\n' $compiler "$(seconds $compiler $language -I. -c "$out/include.c" -o "$out/include.o")"
 done
-cc -std=c99 -O2 -DTG_COMPILED -I. tests/bench/figures.c "$library" -o "$out/figures" -lm && "$out/figures"
+openmp=$(nm "$library" | grep -q 'GOMP\|__kmpc' && echo -fopenmp)
+cc -std=c99 -O2 -DTG_COMPILED -I. tests/bench/figures.c "$library" $openmp -o "$out/figures" -lm && "$out/figures"
