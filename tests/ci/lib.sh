@@ -47,9 +47,12 @@ one()
 # job NAME COMMAND...: the same beside another
 job()
 {
-    while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-2}" ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge "$(most_jobs)" ]; do wait -n; done
     one "$@" &
 }
+
+# most_jobs: as many as $JOBS says, or two; in a lane one, until the other lane has ended
+most_jobs() { if [ "${LANE:-}" ] && [ ! -e "$B/lane-ended" ]; then echo 1; else echo "${JOBS:-2}"; fi; }
 
 # stage NAME: runs the function stage_NAME and prints its seconds and counts, which $COUNTS keeps
 stage()
@@ -83,14 +86,16 @@ skipped()
     for name; do cat "$B/counts.$name" 2>/dev/null; done | awk '{ n += $3 } END { print n + 0 }'
 }
 
-# lane NAME,NAME: stages one after the other, each with its jobs one by one; what a stage says is printed when it ends
+# lane NAME,NAME: stages one after the other, each with its jobs one by one; what a stage says is printed when it ends.  The lane
+# that ends last has both processors from then on.
 lane()
 {
-    local name JOBS=1
+    local name LANE=1
     for name in ${1//,/ }; do
         stage "$name" >"$B/log/stage-$name.txt" 2>&1
         cat "$B/log/stage-$name.txt"
     done
+    : >"$B/lane-ended"
 }
 
 # stages NAME | NAME,NAME+NAME,NAME: a stage, whose jobs keep the processors busy; or two lanes of them, beside one another
@@ -98,6 +103,7 @@ stages()
 {
     local start=$SECONDS name
     for name in ${1//[,+]/ }; do rm -f "$B/counts.$name"; done
+    rm -f "$B/lane-ended"
     case $1 in
     *+*) lane "${1%+*}" & lane "${1#*+}" & ;;
     *) stage "$1" ;;
