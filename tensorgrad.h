@@ -944,7 +944,9 @@ TG_API tg_status tg_backward_ex(tg_tensor *const *roots, int n, tg_tensor *const
 
 /* results[0..m) = d outputs / d inputs, without a change of any .grad.  inputs may be any tensors of the graph that
    require grad; grad_outputs is as grads above.  The results are new tensors of the calling scope, and may be stored
-   over one of these lists.  All results are NULL on error.  torch.autograd.grad */
+   over one of these lists.  No two of them share elements, but one may share those of a grad_output that reached its
+   input unchanged, as through tg_reshape: tg_clone one of the two before you write to the other.  All results are NULL
+   on error.  torch.autograd.grad */
 TG_API tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_outputs,
                               tg_tensor *const *inputs, int m, tg_tensor **results, int flags);
 
@@ -14448,13 +14450,20 @@ static tgi_node *tgi_view_node_new(tgi_thread *S, tg_tensor *t, const tgi_view_i
     return tgi_node_new(S, tgi_op_row(TGI_OP_as_strided), 1, 0, 1, &t, NULL, view);
 }
 
+/* t, a view, is a tensor of its own from now on. */
+static void tgi_end_view(tgi_thread *S, tg_tensor *t)
+{
+    tg_tensor *base = t->base;
+    t->base = NULL;
+    tgi_unref_by(S, base, TGI_BY_OWNER);
+}
+
 /* Brings the node of a view up to date: invariant (7) of both lists.  False after recording an error. */
 TGI_NOINLINE static bool tgi_refresh_old_view(tgi_thread *S, tg_tensor *t)
 {
     tg_tensor *base = t->base;
-    if (t->storage != base->storage) { /* the base was moved in place: a tensor of its own from now on */
-        t->base = NULL;
-        tgi_unref_by(S, base, TGI_BY_OWNER);
+    if (t->storage != base->storage) { /* the base was moved in place */
+        tgi_end_view(S, t);
         return true;
     }
     if (base->flags & TGI_REQUIRES_GRAD) {
@@ -14474,6 +14483,45 @@ TGI_NOINLINE static bool tgi_refresh_old_view(tgi_thread *S, tg_tensor *t)
 static inline bool tgi_refresh_view(tgi_thread *S, tg_tensor *t)
 {
     return TGI_LIKELY(!t->base || t->history == t->base->history) || tgi_refresh_old_view(S, t);
+}
+
+static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
+{
+    for (int i = 0; i < a->ndim; ++i) {
+        if (a->dim[i] > 1 && a->stride[i] != b->stride[i]) return false;
+    }
+    return true;
+}
+
+/* Whether g's elements belong to the backward run alone, which has the only handle of g, so that it may write them: no
+   other tensor and no node uses them, unless g is a view, and then only a base that lives by g. */
+static bool tgi_is_exclusive(const tg_tensor *g)
+{
+    const tg_tensor *base = g->base;
+    const tgi_storage *s = g->storage;
+    if ((g->flags & TGI_SHARED) || s->shared || s->read_only || g->refs != 1 || g->saved_refs != 1) return false;
+    if (!base) return s->refs == 1;
+    return base->refs == 1 && base->saved_refs == 1 && base->storage == s && s->refs == 2 && !g->node;
+}
+
+/* Whether g may become a .grad or a result as it is.  A view is none after that; one of a part of its storage may not,
+   as it would keep the rest alive. */
+static bool tgi_hands_on(tgi_thread *S, tg_tensor *g)
+{
+    if (!tgi_is_exclusive(g)) return false;
+    if (!g->base) return true;
+    if ((size_t)(tgi_numel(g) * (int64_t)tgi_dtypes[g->dtype].size) != g->storage->bytes) return false;
+    tgi_end_view(S, g);
+    return true;
+}
+
+/* Whether one of the tensors in list [n], some of them NULL, uses the storage. */
+static bool tgi_is_storage_of(const tgi_storage *s, tg_tensor *const *list, int n)
+{
+    for (int i = 0; i < n; ++i) {
+        if (list[i] && list[i]->storage == s) return true;
+    }
+    return false;
 }
 
 TGI_CALLERS_BEGIN
@@ -15417,13 +15465,6 @@ static inline void tgi_grad_slot_free(tg_backward_run *run, tgi_grad_slot *slot)
     if (n) tgi_node_unref(S, n);
 }
 
-/* Whether g belongs to the run alone, so that the run may write it or make it a .grad as it is. */
-static bool tgi_is_exclusive(const tg_tensor *g)
-{
-    return !(g->flags & TGI_SHARED) && !g->storage->shared && !g->storage->read_only && g->refs == 1 &&
-           g->saved_refs == 1 && !g->base && g->storage->refs == 1;
-}
-
 /* *place, a handle or NULL, becomes a handle of t, which lives on when its scope ends. */
 static void tgi_replace(tgi_thread *S, tg_tensor **place, tg_tensor *t)
 {
@@ -16116,14 +16157,6 @@ TGI_CALLERS_END
 
 /* ---- end: leaves get their gradients, or nothing does ---- */
 
-static bool tgi_same_layout(const tg_tensor *a, const tg_tensor *b)
-{
-    for (int i = 0; i < a->ndim; ++i) {
-        if (a->dim[i] > 1 && a->stride[i] != b->stride[i]) return false;
-    }
-    return true;
-}
-
 /* Whether the leaf's .grad is added to in place.  It is not if it has a graph, or gets one now: ops that have saved it
    would find it changed; or if its memory is read-only. */
 static bool tgi_adds_in_place(const tg_backward_run *run, const tg_tensor *leaf)
@@ -16138,7 +16171,7 @@ static tg_tensor *tgi_commit_value(tg_backward_run *run, tgi_grad_slot *slot)
 {
     tg_tensor *leaf = slot->leaf, *g = slot->grad[0];
     if (leaf->grad) return tgi_new_sum(leaf->grad, g);
-    const bool exclusive = tgi_is_exclusive(g), dense = tgi_is_dense(leaf);
+    const bool exclusive = tgi_hands_on(run->S, g), dense = tgi_is_dense(leaf);
     if (exclusive && (dense ? tgi_same_layout(g, leaf) : tgi_is_contiguous(g))) return g;
     if (run->flags & TG_CREATE_GRAPH) return exclusive ? g : tgi_later_clone(g);
     tg_tensor *copy = tgi_new_like(run->S, "backward", leaf);
@@ -16329,11 +16362,12 @@ static bool tgi_check_gradient_inputs(tgi_thread *S, tg_tensor *const *inputs, i
     return true;
 }
 
-/* Makes *result, a handle that the run had or NULL, what the caller gets for input i: a tensor of the caller's scope
-   that nothing else refers to.  False after recording an error. */
-static bool tgi_finish_result(tgi_thread *S, int i, tg_tensor *input, tg_tensor **result, int flags)
+/* Makes l->out[i], a handle that the run had or NULL, what the caller gets for input i: a tensor of the caller's scope.
+   Its elements are its own, or those of one of the given gradients, which stand behind the results, if they can be
+   written and no other result has them.  False after recording an error. */
+static bool tgi_finish_result(tgi_thread *S, int i, tg_tensor *input, const tgi_lists *l, int given, int flags)
 {
-    tg_tensor *g = *result;
+    tg_tensor **result = &l->out[i], *g = *result;
     if (!g) {
         if (flags & TG_MATERIALIZE_GRADS) return (*result = tg_zeros_like(input)) != NULL;
         if (flags & TG_ALLOW_UNUSED) return true;
@@ -16342,11 +16376,15 @@ static bool tgi_finish_result(tgi_thread *S, int i, tg_tensor *input, tg_tensor 
                         "pass TG_ALLOW_UNUSED for NULL, or TG_MATERIALIZE_GRADS for zeros",
                         i);
     }
-    if (tgi_is_exclusive(g) && !g->link.next) { /* the run's reference becomes the scope's */
+    if (!g->link.next && tgi_hands_on(S, g)) { /* the run's reference becomes the scope's */
         tgi_join_list(S, g, S->scope, S->scope_serial);
         return true;
     }
-    *result = tgi_later_clone(g);
+    const tgi_storage *s = g->storage;
+    const bool shares = !(g->flags & TGI_REQUIRES_GRAD) && !s->shared && !s->read_only &&
+                        tgi_is_storage_of(s, l->out + l->n, given) && !tgi_is_storage_of(s, l->out, i) &&
+                        !tgi_overlaps_itself(g);
+    *result = shares ? tgi_alias(S, "gradients", g) : tgi_later_clone(g);
     tgi_unref(S, g);
     return *result != NULL;
 }
@@ -16358,10 +16396,17 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     const bool was_off = S->grad_off;
     tg_backward_run *run = NULL;
     tgi_lists l;
+    const int most = grad_outputs && n > 0 ? n : 0;
+    int given = 0; /* gradients without a graph, behind the results in l.out */
     if (!results) return tgi_null_argument(S, "gradients", "results"), tgi_failed(S);
-    if (tgi_check_gradient_inputs(S, inputs, m) && tgi_lists_open(&l, S, "gradients", "", NULL, inputs, m, m)) {
+    if (tgi_check_gradient_inputs(S, inputs, m) && tgi_lists_open(&l, S, "gradients", "", NULL, inputs, m, m + most)) {
         run = tgi_begin_run("gradients", "outputs", outputs, n, grad_outputs, flags, l.in, m, l.out);
         if (!run) tgi_lists_close(&l, S);
+    }
+    for (int i = 0; run && !run->failed && i < most; ++i) {
+        if (!grad_outputs[i] || (grad_outputs[i]->flags & TGI_REQUIRES_GRAD)) continue;
+        tgi_ref(grad_outputs[i]); /* a hook may release it */
+        l.out[m + given++] = grad_outputs[i];
     }
     for (int i = 0; i < m; ++i) results[i] = NULL; /* which may be one of the lists that were given */
     if (!run) return tgi_failed(S);
@@ -16370,7 +16415,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
     S->grad_off = !(flags & TG_CREATE_GRAPH);
     for (int i = 0; i < m; ++i) {
         if (ok) {
-            ok = tgi_finish_result(S, i, l.in[i], &l.out[i], flags);
+            ok = tgi_finish_result(S, i, l.in[i], &l, given, flags);
         } else {
             tgi_unref(S, l.out[i]);
             l.out[i] = NULL;
@@ -16381,6 +16426,7 @@ tg_status tg_gradients(tg_tensor *const *outputs, int n, tg_tensor *const *grad_
         if (ok) results[i] = l.out[i];
         else tg_drop(l.out[i]); /* those that were finished before the error */
     }
+    while (given > 0) tgi_unref(S, l.out[m + --given]);
     tgi_lists_close(&l, S);
     return ok ? TG_OK : tgi_failed(S);
 }

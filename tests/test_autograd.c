@@ -358,9 +358,10 @@ TEST(gradients_of_several_outputs)
     HAS(g, "[2, 11]");
     CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK);
     HAS(g, "[1, 10]");
-    CHECK(g != grads[0] && tg_data(g) != tg_data(grads[0]));
+    CHECK(g != grads[0]);
     grads[0] = tg_param(f64("[3, 4]")); /* a parameter belongs to no scope, and stays so */
     CHECK(tg_gradients(&x, 1, grads, &x, 1, &g, 0) == TG_OK && g != grads[0]);
+    CHECK(tg_data(g) != tg_data(grads[0]));
     HAS(g, "[3, 4]");
     tg_release(grads[0]);
     CHECK_FAILS(tg_gradients(NULL, 1, NULL, &x, 1, &g, 0), "NULL");
@@ -984,6 +985,116 @@ TEST(gradients_in_the_place_of_others)
     }
 }
 
+/* A custom function y = 2 x whose backward returns the user's own tensor as the gradient. */
+static tg_status twice(tg_ctx *ctx, tg_tensor *const *in, tg_tensor **out)
+{
+    (void)ctx;
+    return (out[0] = tg_mul_scalar(in[0], 2)) ? TG_OK : TG_ERR_MEMORY;
+}
+
+static tg_status own_gradient(tg_ctx *ctx, tg_tensor *const *grad_out, tg_tensor **grad_in)
+{
+    (void)grad_out;
+    grad_in[0] = (tg_tensor *)tg_ctx_user(ctx);
+    return TG_OK;
+}
+
+static tg_tensor *release_it(tg_tensor *g, void *user)
+{
+    tg_tensor **held = (tg_tensor **)user;
+    (void)g;
+    tg_release(*held);
+    *held = NULL;
+    return NULL;
+}
+
+/* A result of tg_gradients may share the elements of the gradient that was given, but of nothing else. */
+TEST(gradients_given_are_results)
+{
+    tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *w = leaf("[[5, 6], [7, 8]]"), *in[3], *out[3], *g, *y;
+    int k;
+    for (k = 0; k < 5; ++k) { /* through views, and through no op at all */
+        g = f64(k < 2 ? "[1, 2, 3, 4]" : "[[1, 2], [3, 4]]");
+        y = k == 0 ? tg_ravel(x) : k == 1 ? tg_view(x, TG_SHAPE(4)) : k == 2 ? tg_positive(x) : tg_contiguous(x);
+        if (k == 3) y = tg_t(x);
+        CHECK(tg_gradients(&y, 1, &g, &x, 1, out, 0) == TG_OK);
+        HAS(out[0], k == 3 ? "[[1, 3], [2, 4]]" : "[[1, 2], [3, 4]]");
+        CHECK(!tg_requires_grad(out[0]) && out[0] != g);
+        tg_mul_scalar_(g, 10);
+        HAS(out[0], k == 3 ? "[[10, 30], [20, 40]]" : "[[10, 20], [30, 40]]");
+    }
+    g = f64("[[1, 2], [3, 4]]"), y = tg_add(x, w), in[0] = x, in[1] = w, in[2] = x;
+    CHECK(tg_gradients(&y, 1, &g, in, 3, out, 0) == TG_OK); /* the results do not share with each other */
+    tg_mul_scalar_(out[0], 10), tg_mul_scalar_(out[1], 100);
+    HAS(out[0], "[[10, 20], [30, 40]]");
+    HAS(out[1], "[[100, 200], [300, 400]]");
+    HAS(out[2], "[[1, 2], [3, 4]]");
+    g = tg_expand(f64("[1, 2]"), TG_SHAPE(2, 2)), y = tg_positive(x); /* whose rows are the same memory */
+    CHECK(tg_gradients(&y, 1, &g, &x, 1, out, 0) == TG_OK && tg_add_scalar_(out[0], 1) != NULL);
+    HAS(out[0], "[[2, 3], [2, 3]]");
+    y = tg_ravel(x), g = tg_ravel(w); /* a parameter's elements: never those of a result */
+    for (k = 0; k < 2; ++k) {
+        CHECK(tg_gradients(&y, 1, &g, &x, 1, out, TG_RETAIN_GRAPH | (k ? (int)TG_CREATE_GRAPH : 0)) == TG_OK);
+        CHECK(tg_requires_grad(out[0]) == (k == 1));
+        out[0] = tg_detach(out[0]);
+        tg_zero_(out[0]);
+        HAS(w, "[[5, 6], [7, 8]]");
+    }
+    g = f64("[[1, 2], [3, 4]]"), in[0] = g; /* neither are those of a tensor that a function of the user's returned */
+    CHECK(tg_custom("twice", twice, own_gradient, g, &x, 1, &y, 1) == TG_OK);
+    CHECK(tg_gradients(&y, 1, NULL, &x, 1, out, 0) != TG_OK);
+    tg_clear_error();
+    in[1] = f64("[[1, 1], [1, 1]]");
+    CHECK(tg_gradients(&y, 1, &in[1], &x, 1, out, 0) == TG_OK && tg_zero_(out[0]) == out[0]);
+    HAS(g, "[[1, 2], [3, 4]]");
+    {
+        TG_SCOPE; /* a hook may release the gradient that was given */
+        y = tg_ravel(x), g = tg_retain(f64("[1, 2, 3, 4]"));
+        tg_drop(g);
+        k = tg_hook(y, release_it, &g);
+        CHECK(k > 0 && tg_gradients(&y, 1, &g, &x, 1, out, 0) == TG_OK && g == NULL);
+        HAS(out[0], "[[1, 2], [3, 4]]");
+    }
+}
+
+static tg_tensor *note_place(tg_tensor *g, void *user)
+{
+    void **place = (void **)user;
+    *place = tg_data(g);
+    return NULL;
+}
+
+/* A .grad takes over the elements of a gradient that is a view, if nobody else has them and they are all of it. */
+TEST(gradients_that_are_views)
+{
+    tg_tensor *x = leaf("[[1, 2], [3, 4]]"), *w = leaf("[[5, 6], [7, 8]]"), *y, *g = f64("[1, 2, 3, 4]");
+    seen_gradient at = {NULL, NULL};
+    void *place = NULL;
+    int k;
+    for (k = 0; k < 2; ++k) { /* the second backward adds to the first .grad in place */
+        y = tg_mul_scalar(tg_ravel(tg_t(x)), 3);
+        CHECK(tg_backward_ex(&y, 1, &g, 0) == TG_OK);
+        HAS(tg_grad(x), k ? "[[6, 18], [12, 24]]" : "[[3, 9], [6, 12]]");
+    }
+    HAS(g, "[1, 2, 3, 4]");
+    CHECK(tg_is_contiguous(tg_grad(x)) && tg_zero_(tg_grad(x)) != NULL);
+    tg_zero_grad(&x, 1);
+    y = tg_ravel(x), tg_retain_grad(y); /* y's gradient and x's are each their own */
+    CHECK(backward_sum(tg_mul_scalar(y, 3)) == TG_OK && tg_zero_(tg_grad(y)) != NULL);
+    HAS(tg_grad(x), "[[3, 3], [3, 3]]");
+    tg_zero_grad(&x, 1);
+    y = tg_ravel(x), tg_hook(x, see, &at); /* so is one that a hook keeps */
+    CHECK(backward_sum(tg_mul_scalar(y, 3)) == TG_OK && tg_zero_(tg_grad(x)) != NULL && tg_equal(at.seen, at.copy));
+    tg_release(at.seen), tg_release(at.copy);
+    for (k = 0; k < 2; ++k) { /* k = 1: the gradient is a part of the one that tg_cat received */
+        y = tg_ravel(w), y = tg_mul_scalar(k ? tg_cat(TG_LIST(y, f64("[1, 2]")), 0) : y, 3);
+        if (k == 0) tg_hook(w, note_place, &place);
+        CHECK(backward_sum(y) == TG_OK && (tg_data(tg_grad(w)) == place) == (k == 0));
+        HAS(tg_grad(w), "[[3, 3], [3, 3]]");
+        tg_zero_grad(&w, 1);
+    }
+}
+
 TEST(shared_nonleaf_diamond)
 {
     tg_tensor *x = leaf("[2]"), *a = leaf("[3]"), *b = leaf("[5]"), *y = tg_mul(x, x);
@@ -1091,6 +1202,8 @@ int main(int argc, char **argv)
     RUN(order_of_building_does_not_matter);
     RUN(x_plus_x);
     RUN(gradients_in_the_place_of_others);
+    RUN(gradients_given_are_results);
+    RUN(gradients_that_are_views);
     RUN(shared_nonleaf_diamond);
     RUN(same_relu_input_twice);
     RUN(consumer_not_on_the_loss_path);
