@@ -52052,6 +52052,7 @@ static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
        (Under TG_USE_CBLAS the BLAS computes what it can read: tgi_blas_gemm.)
    (2) f16 and bf16 are computed in f32, integers in i64; but products of many rows in bf16 on a processor with tiles
        for them (tgi_takes_tiles), or that gains from AVX512_BF16 (tgi_has_gemm_tile_bf16), by their instructions.
+       Integers whose lines are neighbours in memory are computed in types of their own size (tgi_is_whole).
    (3) An operand is packed unless the kernel reads it as fast where it is (tgi_gemm_plan).
    To add a tile: its kernel in SIMD_TYPED, a member of tgi_kernels, and its case in tgi_gemm_tile_of.
 
@@ -53013,8 +53014,7 @@ static bool tgi_is_dot(const tgi_gemm *g)
 {
     const tg_dtype dtype = g->out.dtype;
     return g->m == 1 && g->n == 1 && g->a_col == 1 && g->b_row == 1 && !g->adds && g->a.dtype == dtype &&
-           g->b.dtype == dtype &&
-           (dtype == TG_F32 || dtype == TG_F64 || dtype == TG_I64 || dtype == TG_U8 || dtype == TG_I8);
+           g->b.dtype == dtype && (dtype == TG_F32 || dtype == TG_F64);
 }
 
 static void tgi_dot_range(const void *job_, int thread, int64_t first, int64_t end)
@@ -53031,29 +53031,10 @@ static void tgi_dot_range(const void *job_, int thread, int64_t first, int64_t e
     }
 }
 
-/* Unsigned: it wraps. */
-TGI_LOOPS_BEGIN
-static int64_t tgi_dot_whole(const tgi_gemm *g)
-{
-    const uint64_t *const a = (const uint64_t *)g->a.data, *const b = (const uint64_t *)g->b.data;
-    const uint8_t *const a8 = (const uint8_t *)g->a.data, *const b8 = (const uint8_t *)g->b.data;
-    uint64_t sum = 0;
-    uint32_t sum_8 = 0; /* of bytes with and without a sign */
-    for (int64_t i = 0; g->out.dtype == TG_I64 && i < g->k; ++i) sum += a[i] * b[i];
-    for (int64_t i = 0; g->out.dtype != TG_I64 && i < g->k; ++i) sum_8 += (uint32_t)a8[i] * b8[i];
-    return g->out.dtype == TG_I64 ? (int64_t)sum : (int64_t)sum_8;
-}
-TGI_LOOPS_END
-
 static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
 {
     double sum[TGI_DOT_PIECES], total = 0;
     tgi_dot_job job;
-    if (!tgi_dtypes[g->out.dtype].floating) {
-        const int64_t whole = tgi_dot_whole(g);
-        tgi_store_elements(TG_I64, &whole, g->out.dtype, (char *)g->out.data, 0, 1);
-        return true;
-    }
     job.kernels = tgi_kernels_of(S);
     job.gemm = g;
     job.piece = g->k / TGI_DOT_PIECES + 1;
@@ -53063,6 +53044,119 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
     tgi_parallel_for(tgi_parts_for(S, (double)g->k, pieces), pieces, tgi_dot_range, &job);
     for (int64_t k = 0; k < pieces; ++k) total += sum[k];
     tgi_store_elements(TG_F64, &total, g->out.dtype, (char *)g->out.data, 0, 1);
+    return true;
+}
+
+/* ---- products of whole numbers, read where they are ----
+
+   Numbers without a sign wrap, and their low bits are those of numbers with one: so each size of elements has one type
+   in which it is computed, with as many numbers in a vector as there can be.  A row of the product y = x w is
+
+       across: the sum of the rows of w, each times one number of x, if the elements of a row of w are neighbours;
+       along:  the products of the row of x with each column of w, if the elements of these are neighbours. */
+enum { TGI_WHOLE_BLOCK = 512, TGI_WHOLE_ROWS = 4 }; /* outputs of an item; rows of w that are added at once */
+typedef struct {
+    void (*across)(void *sum, const void *x, int64_t x_step, const void *w, int64_t w_step, int64_t rows, int64_t n);
+    void (*along)(void *y, const void *x, const void *w, int64_t w_step, int64_t k, int64_t n);
+} tgi_whole_loops;
+
+typedef struct {
+    tgi_iter batch;
+    const tgi_whole_loops *loops;
+    int64_t rows, outputs, k, c_row, c_col;
+    tgi_matrix x, w; /* [rows, k], [k, outputs] */
+    int x_operand;
+    bool along;
+} tgi_whole_job;
+
+/* across: sum [n] += up to four numbers of x times as many rows of w.  along: y [n] = x [k] times columns of w. */
+TGI_LOOPS_BEGIN
+#define TGI_WHOLE_ACROSS(type, wide)                                                                                 \
+    static void tgi_across_##type(void *sum_, const void *x_, int64_t x_step, const void *w_, int64_t w_step,        \
+                                  int64_t rows, int64_t n)                                                           \
+    {                                                                                                                \
+        type *const sum = (type *)sum_;                                                                              \
+        const type *const x = (const type *)x_, *const w = (const type *)w_;                                         \
+        const type *const w1 = rows > 1 ? w + w_step : w, *const w2 = rows > 2 ? w + 2 * w_step : w;                 \
+        const type *const w3 = rows > 3 ? w + 3 * w_step : w;                                                        \
+        const wide x0 = x[0], x1 = (wide)(rows > 1 ? x[x_step] : 0), x2 = (wide)(rows > 2 ? x[2 * x_step] : 0);      \
+        const wide x3 = (wide)(rows > 3 ? x[3 * x_step] : 0);                                                        \
+        for (int64_t j = 0; j < n; ++j) sum[j] = (type)(sum[j] + x0 * w[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]);  \
+    }
+#define TGI_WHOLE_ALONG(type, wide)                                                                                  \
+    static void tgi_along_##type(void *y_, const void *x_, const void *w_, int64_t w_step, int64_t k, int64_t n)     \
+    {                                                                                                                \
+        type *const y = (type *)y_;                                                                                  \
+        const type *const x = (const type *)x_, *w = (const type *)w_;                                               \
+        for (int64_t j = 0; j < n; ++j, w += w_step) {                                                               \
+            wide sum = 0;                                                                                            \
+            for (int64_t i = 0; i < k; ++i) sum += (wide)x[i] * w[i];                                                \
+            y[j] = (type)sum;                                                                                        \
+        }                                                                                                            \
+    }
+#define TGI_WHOLE_TYPES(ROW) \
+    ROW(uint8_t, uint32_t) ROW(uint16_t, uint32_t) ROW(uint32_t, uint32_t) ROW(uint64_t, uint64_t)
+TGI_WHOLE_TYPES(TGI_WHOLE_ACROSS)
+TGI_WHOLE_TYPES(TGI_WHOLE_ALONG)
+TGI_LOOPS_END
+#define TGI_WHOLE_ROW(type, wide) {tgi_across_##type, tgi_along_##type},
+static const tgi_whole_loops tgi_whole_loops_of[4] = {TGI_WHOLE_TYPES(TGI_WHOLE_ROW)}; /* of 1, 2, 4, 8 bytes */
+
+/* Whether the product is computed so, and how.  Of i64, for which there are tiles, only with few rows or columns. */
+static bool tgi_is_whole(const tgi_gemm *g, tgi_whole_job *job)
+{
+    const tg_dtype dtype = g->out.dtype;
+    const int64_t size = tgi_bytes_of(dtype);
+    const tgi_matrix a = {dtype, NULL, g->a_row, g->a_col}, b = {dtype, NULL, g->b_row, g->b_col};
+    const bool first = g->n < g->m; /* is the one way y^T = w^T x^T? */
+    if (tgi_dtypes[dtype].floating || dtype == TG_BOOL || g->a.dtype != dtype || g->b.dtype != dtype) return false;
+    if (size == 8 && g->m > TGI_WHOLE_ROWS && g->n > TGI_WHOLE_ROWS) return false;
+    for (int way = 0; way < 2; ++way) {
+        const bool turned = way ? !first : first;
+        job->x = turned ? tgi_transposed(b) : a;
+        job->w = turned ? tgi_transposed(a) : b;
+        job->rows = turned ? g->n : g->m;
+        job->outputs = turned ? g->m : g->n;
+        job->k = g->k;
+        job->c_row = turned ? 1 : g->n;
+        job->c_col = turned ? g->n : 1;
+        job->x_operand = turned ? 2 : 1;
+        job->along = job->w.row == 1 && job->x.col == 1;
+        job->loops = &tgi_whole_loops_of[size == 8 ? 3 : size / 2];
+        if (job->along || job->w.col == 1) return true;
+    }
+    return false;
+}
+
+/* An item is a row of a matrix of the batch, or a block of its outputs. */
+static void tgi_whole_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_whole_job *job = (const tgi_whole_job *)job_;
+    const int64_t blocks = (job->outputs + TGI_WHOLE_BLOCK - 1) / TGI_WHOLE_BLOCK;
+    const int64_t size = tgi_bytes_of(job->x.dtype), items = job->rows * blocks; /* of a matrix */
+    (void)thread;
+    for (; first < end; ++first) {
+        uint64_t y[TGI_WHOLE_BLOCK];
+        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / items);
+        const int64_t row = first % items / blocks, from = first % blocks * TGI_WHOLE_BLOCK;
+        const int64_t n = tgi_at_most(job->outputs - from, TGI_WHOLE_BLOCK);
+        const char *const x = cursor.at[job->x_operand] + row * job->x.row * size;
+        const char *const w = cursor.at[3 - job->x_operand] + from * job->w.col * size;
+        if (job->along) job->loops->along(y, x, w, job->w.col, job->k, n);
+        else memset(y, 0, (size_t)(n * size));
+        for (int64_t k = 0; !job->along && k < job->k; k += TGI_WHOLE_ROWS)
+            job->loops->across(y, x + k * job->x.col * size, job->x.col, w + k * job->w.row * size, job->w.row,
+                               job->k - k, n);
+        tgi_convert_run(job->x.dtype, cursor.at[0] + (row * job->c_row + from * job->c_col) * size, job->c_col * size,
+                        job->x.dtype, (const char *)y, size, n);
+    }
+}
+
+static bool tgi_whole_run(tgi_thread *S, tgi_whole_job *job, const tgi_iter *batch, double work)
+{
+    const int64_t items = batch->numel * job->rows * ((job->outputs + TGI_WHOLE_BLOCK - 1) / TGI_WHOLE_BLOCK);
+    job->batch = *batch;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_whole_range, job);
     return true;
 }
 
@@ -53081,10 +53175,12 @@ static bool tgi_product_run(tgi_thread *S, tgi_gemm_job *job, const void *bias, 
 static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
 {
     tgi_gemm_job job;
+    tgi_whole_job whole;
     const double work = tgi_gemm_begin(&job, gemm);
     if (job.batch.numel == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (tgi_lacks_loops(job.compute)) return tgi_plain_gemm(S, gemm);
     if (job.batch.numel == 1 && tgi_is_dot(gemm)) return tgi_dot_run(S, gemm);
+    if (tgi_is_whole(gemm, &whole)) return tgi_whole_run(S, &whole, &job.batch, work);
     return tgi_product_run(S, &job, NULL, work);
 }
 

@@ -126,11 +126,18 @@ TEST(rows_and_large_weights)
     }
 }
 
+/* t, of which every other number in memory is one of another tensor. */
+static tg_tensor *with_gaps(tg_tensor *t)
+{
+    return tg_select(tg_stack(TG_LIST(t, tg_ones_like(t)), 2), 2, 0);
+}
+
 /* Of integers, whose products and sums wrap around. */
 TEST(integer_products)
 {
     static const tg_dtype dtypes[] = {TG_I64, TG_I32, TG_U8, TG_I8, TG_I16};
-    static const int64_t size[][3] = {{1, 1, 1}, {1, 40, 9}, {40, 1, 9}, {15, 17, 0}, {29, 35, 387}, {130, 20, 11}};
+    static const int64_t size[][3] = {{1, 1, 1}, {1, 40, 9}, {40, 1, 9}, {15, 17, 0}, {29, 35, 387}, {130, 20, 11},
+                                      {1, 1, 700}, {1, 1030, 6}, {1030, 3, 7}, {4, 4, 33}};
     const int64_t rows = sizeof size / sizeof *size;
     for (int64_t i = 0; i < 5 * 4 * rows; ++i) {
         TG_SCOPE;
@@ -145,7 +152,15 @@ TEST(integer_products)
             t = tg_mul(t, t); /* has all 64 bits */
             in[side] = tg_to_dtype(turned[side] ? tg_t(t) : t, dtype);
         }
-        CHECK(is_exactly(tg_matmul(in[0], in[1]), plain_product(in[0], in[1])));
+        tg_tensor *wanted = plain_product(in[0], in[1]);
+        CHECK(is_exactly(tg_matmul(in[0], in[1]), wanted));
+        CHECK(is_exactly(tg_matmul(with_gaps(in[0]), in[1]), wanted));
+        CHECK(is_exactly(tg_matmul(in[0], with_gaps(in[1])), wanted));
+        CHECK(is_exactly(tg_matmul(with_gaps(in[0]), with_gaps(in[1])), wanted));
+        tg_tensor *batch = tg_matmul(tg_stack(TG_LIST(tg_zeros_like(in[0]), in[0]), 0), in[1]); /* [2, m, n] */
+        CHECK(is_exactly(tg_contiguous(tg_select(batch, 0, 1)), wanted));
+        batch = tg_matmul(tg_stack(TG_LIST(tg_zeros_like(in[0]), in[0]), 0), tg_stack(TG_LIST(in[1], in[1]), 0));
+        CHECK(is_exactly(tg_contiguous(tg_select(batch, 0, 1)), wanted));
     }
 }
 
