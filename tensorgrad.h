@@ -22042,6 +22042,9 @@ static tg_tensor *tgi_norm(const char *name, tg_tensor *t, double p, const tg_sh
     }
     c.params.s = p;
     if (!tgi_composite_begin_no_grad(&inner, name)) return tgi_op_end(&c, false);
+    if (p != 0 && tgi_reduced_count(t->dim, t->ndim, c.params.dim) == 1) /* |x| for each element */
+        return tgi_op_end_with(
+            &c, &inner, tg_abs(tg_reshape(tg_contiguous(t), tgi_reduced_shape(t, c.params.dim, keepdim))));
     if (p == 2) return tgi_op_end_with(&c, &inner, tgi_mean_square(t, dims, keepdim, false, 1, true));
     tg_tensor *a = tg_abs(tg_to_dtype(t, tgi_compute_dtype((tg_dtype)t->dtype)));
     if (p == 0) y = tg_sum_dims(a ? tg_to_dtype(tg_ne_scalar(a, 0), (tg_dtype)a->dtype) : a, *dims, keepdim);
@@ -48993,6 +48996,18 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
 }
 
 /* A copy of the number, expanded. */
+/* out = in over these dims. */
+static bool tgi_cpu_copy_over(tgi_thread *S, int ndim, const int64_t *dim, tgi_operand out, tgi_operand in)
+{
+    tgi_loop loop;
+    memset(&loop, 0, sizeof loop);
+    loop.ndim = ndim;
+    for (int d = 0; d < ndim; ++d) loop.dim[d] = dim[d];
+    loop.nargs = 2;
+    loop.arg[0] = out, loop.arg[1] = in;
+    return tgi_cpu_copy(S, &loop);
+}
+
 static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 {
     tgi_loop copy = *loop;
@@ -49451,8 +49466,21 @@ static int tgi_reduction_column(const tgi_reduction_row *row, tgi_reduction kind
     return own ? column : tgi_compute_index(*compute);
 }
 
+/* Whether the reduction of one element is that element in the dtype of out, so that it is a copy.  It is not for sums of
+   floats, as 0 + -0 is 0, for squares, and for whether an element is not 0, unless out is bool. */
+static bool tgi_reduces_one(const tgi_reduce *r)
+{
+    for (int d = 0; d < r->rndim; ++d) {
+        if (r->rdim[d] != 1) return false;
+    }
+    if (r->kind == TGI_ANY || r->kind == TGI_ALL) return r->out.dtype == TG_BOOL;
+    return !r->squares && !(r->kind == TGI_SUM && tgi_dtypes[r->in.dtype].floating);
+}
+
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
+    if (tgi_reduces_one(reduce))
+        return tgi_cpu_copy_over(S, reduce->ndim, reduce->dim, reduce->out, reduce->in);
     tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
     tgi_reduce_job job;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);
@@ -50386,8 +50414,26 @@ static void tgi_kth_row(const tgi_row_job *job, char *const *at, char *scratch)
     *(int64_t *)(void *)at[0] = tgi_find_place(keys, n, *(const int64_t *)(const void *)at[1], keys + n, keys + 2 * n);
 }
 
+/* Operand k, of one element for each row, = 0: the index in rows of one element. */
+static bool tgi_put_index_0(tgi_thread *S, const tgi_rows *rows, int k)
+{
+    const double zero = 0;
+    tgi_operand none = rows->arg[k];
+    none.data = (void *)(uintptr_t)&zero;
+    memset(none.stride, 0, sizeof none.stride);
+    return tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[k], none);
+}
+
+/* Values and indices, each of which may be missing, of what is found in rows of one element. */
+static bool tgi_find_one(tgi_thread *S, const tgi_rows *rows)
+{
+    return (!rows->arg[0].data || tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[2])) &&
+           (!rows->arg[1].data || tgi_put_index_0(S, rows, 1));
+}
+
 static tgi_answer tgi_cpu_kth(tgi_thread *S, const tgi_rows *rows)
 {
+    if (rows->length == 1) return tgi_put_index_0(S, rows, 0) ? TGI_DONE : TGI_FAILED;
     const size_t bytes = 3 * sizeof(uint64_t);
     return tgi_each_row(S, "kthvalue", rows, tgi_kth_row, NULL, false, 0, bytes, false) ? TGI_DONE : TGI_FAILED;
 }
@@ -50406,6 +50452,7 @@ static tgi_rows tgi_rows_with_values(const tgi_rows *rows)
 
 static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows *rows)
 {
+    if (rows->length == 1) return tgi_find_one(S, rows);
     tgi_rows kept = tgi_rows_with_values(rows);
     tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
     if (dtype == TG_BOOL) dtype = kept.arg[kept.nargs - 1].dtype = TG_U8;
@@ -50422,11 +50469,13 @@ static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 
 static bool tgi_cpu_cumprod(tgi_thread *S, const tgi_rows *rows)
 {
+    if (rows->length == 1) return tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
     return tgi_each_row(S, "cumprod", rows, tgi_running_row, tgi_running_column, true, 0, 0, false);
 }
 
 static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least, const tgi_rows *rows)
 {
+    if (rows->length == 1) return tgi_find_one(S, rows) ? TGI_DONE : TGI_FAILED;
     const tgi_rows kept = tgi_rows_with_values(rows);
     const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
     const bool floats = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
@@ -50567,6 +50616,7 @@ static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
 {
     const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
     if (rows->size == 0) return true;
+    if (rows->length == 1) return tgi_find_one(S, rows);
     if (rows->step[2] == 0 && rows->ndim < TG_MAX_DIMS) return tgi_sort_equal(S, rows);
     return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
                         2 * sizeof(tgi_sort_pair), false);

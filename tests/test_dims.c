@@ -102,6 +102,35 @@ TEST(along_a_dim)
     }
 }
 
+/* Of one element a norm is its absolute value, most other reductions are the element; 0 + -0 is 0. */
+TEST(reductions_of_one)
+{
+    static const double powers[] = {2, 3, 0.5, 1, (double)INFINITY, -(double)INFINITY, -2};
+    const double numbers[] = {-3, 0, -0.0, (double)NAN, -(double)INFINITY, 1e30};
+    const double positive[] = {3, 0, 0, 12345, (double)INFINITY, 1e30};
+    for (int d = 0; d < 2; ++d) {
+        const tg_dtype dtype = dtypes[d];
+        tg_tensor *x = tg_to_dtype(tg_from_on(numbers, TG_SHAPE(6, 1), TG_F64, HERE), dtype), *sizes, *count;
+        sizes = tg_to_dtype(tg_from_on(positive, TG_SHAPE(6), TG_F64, HERE), dtype);
+        for (int k = 0; k < 7; ++k) {
+            CHECK(is_exactly(without_nan(tg_norm_dim(x, powers[k], 1, false)), sizes));
+            tg_tensor *y = tg_norm_dim(tg_t(x), powers[k], 0, true);
+            CHECK(tg_ndim(y) == 2 && tg_dim(y, 0) == 1 && is_exactly(without_nan(tg_squeeze(y, 0)), sizes));
+            CHECK(tg_item(tg_norm_dims(tg_full_on(TG_SCALAR, -2, dtype, HERE), powers[k], TG_SCALAR, false)) == 2);
+            tg_tensor *leaf_ = tg_set_requires_grad(tg_full_on(TG_SHAPE(3, 1), -2, dtype, HERE), true);
+            CHECK(tg_backward(tg_sum(tg_norm_dim(leaf_, powers[k], -1, false))) == TG_OK);
+            CHECK(is_exactly(tg_grad(leaf_), tg_full_on(TG_SHAPE(3, 1), -1, dtype, HERE)));
+        }
+        count = tg_norm_dim(x, 0, 1, false);
+        CHECK(tg_item(tg_sum(count)) == 4 && tg_get(count, TG_INDEX(2)) == 0);
+        tg_tensor *zero = tg_full_on(TG_SHAPE(5, 1), -0.0, dtype, HERE);
+        CHECK(tg_item(tg_any(tg_signbit(tg_sum_dim(zero, 1, false)))) == 0);
+        CHECK(tg_item(tg_all(tg_signbit(tg_amax_dim(zero, 1, false)))) == 1);
+        CHECK(tg_item(tg_all(tg_signbit(tg_sort(zero, 1, false, NULL)))) == 1);
+        CHECK(tg_item(tg_any(tg_any_dim(zero, 1, false))) == 0);
+    }
+}
+
 TEST(softmax_along_a_dim)
 {
     static const double tolerance[] = {1e-5, 1e-12, 1e-2, 2e-3};
@@ -406,6 +435,7 @@ int main(int argc, char **argv)
     harness_take_device();
     tg_seed(5);
     RUN(along_a_dim);
+    RUN(reductions_of_one);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
