@@ -52131,8 +52131,11 @@ static void tgi_gemm_pack_lanes(tg_dtype compute, char *panel, int64_t width, tg
     const int64_t from = tgi_bytes_of(dtype), size = tgi_bytes_of(compute);
     const bool loads = dtype != compute || step != 1;
     if (lanes < width) memset(panel, 0, (size_t)(width * n * size));
-    if (dtype == compute && lane_step == 1) { /* neighbours lie side by side already */
-        for (int64_t i = 0; i < n; ++i) memcpy(panel + i * width * size, x + i * step * from, (size_t)(lanes * size));
+    if (lane_step == 1) { /* neighbours lie side by side already */
+        for (int64_t i = 0; i < n; ++i, panel += width * size, x += step * from) {
+            if (dtype == compute) memcpy(panel, x, (size_t)(lanes * size));
+            else tgi_load_elements(compute, panel, dtype, x, from, lanes);
+        }
         return;
     }
     for (int64_t lane = 0; lane < lanes; ++lane, x += lane_step * from) {
@@ -52409,11 +52412,11 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
             continue;
         }
         char *const sums = scratch + job->a_bytes + job->b_bytes;
-        tgi_gemm_block(job, a, b, job->bias, sums, j1 - j0, 1, i0, i1, j0, j1, scratch);
-        for (int64_t i = i0; i < i1; ++i, c += job->c_row * tgi_bytes_of(out)) {
-            tgi_convert_run(out, c, job->c_col * tgi_bytes_of(out), job->compute, sums + (i - i0) * (j1 - j0) * size,
-                            size, j1 - j0);
-        }
+        const int64_t rows = i1 - i0, cols = j1 - j0;
+        const int64_t run = job->c_row == cols && job->c_col == 1 ? rows * cols : cols; /* whole rows are neighbours */
+        tgi_gemm_block(job, a, b, job->bias, sums, cols, 1, i0, i1, j0, j1, scratch);
+        for (int64_t i = 0; i < rows * cols; i += run, c += job->c_row * tgi_bytes_of(out))
+            tgi_convert_run(out, c, job->c_col * tgi_bytes_of(out), job->compute, sums + i * size, size, run);
     }
 }
 
@@ -52507,13 +52510,16 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
     const bool f32 = job->compute == TG_F32 && !job->pairs;
     const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
-    const int mr = tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
+    const bool narrow = f32 && kernels->gemm_tile_narrow && 2 * (swap ? g->m : g->n) <= nr; /* bmm f32 64x8x8,64x8x8 */
+    const int mr = narrow ? kernels->tile_rows : tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
     job->kernels = kernels;
-    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
+    job->tile = narrow       ? kernels->gemm_tile_narrow
+                : job->pairs ? kernels->gemm_tile_bf16
+                             : tgi_gemm_tile_of(kernels, type, mr);
     tgi_gemm_sides(job, bias, swap);
     job->k = job->pairs ? (g->k + 1) / 2 : g->k;
     job->mr = mr;
-    job->nr = nr;
+    job->nr = narrow ? nr / 2 : nr;
     tgi_gemm_divide(job, threads, TGI_GEMM_M, TGI_GEMM_N);
     const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
@@ -59205,6 +59211,14 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         return;
     }
     for (int64_t i = 0; i < rows; ++i) {
+        if (!from && c_col == 1) { /* bmm f32 64x8x8,64x8x8 */
+            const int64_t whole = cols >= LANES ? (int64_t)LANES : 0;
+            const tgi_real *const x_row = tile + i * 2 * LANES;
+            tgi_real *const y_row = c + i * c_row;
+            if (whole) *(tgi_vector *)y_row = *(const tgi_vector *)x_row;
+            tgi_copy_short((char *)(y_row + whole), (const char *)(x_row + whole), (cols - whole) * (int64_t)sizeof *c);
+            continue;
+        }
         for (int64_t j = 0; j < cols; ++j) {
             const tgi_real sum_ij = tile[i * 2 * LANES + j];
             c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;
