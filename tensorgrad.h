@@ -6857,6 +6857,9 @@ enum {
        "g, 0 where x <= threshold", CHECKED)                                                                           \
     OP(nan_to_num, FLOATS, x != x ? s : x - x == 0 ? x : x > 0 ? t : -t, x, A, tgi_nan_to_num_gradient(g, x, t),       \
        "g, 0 where x was replaced", CHECKED)                                                                           \
+    OP(frac, FLOATS, x - tgi_trunc(x), x, FLOATS_ONLY, g, "g", CHECKED)                                                \
+    OP(logit, FLOATS, tgi_log(tgi_limited(x, s, t) / (1 - tgi_limited(x, s, t))), x, A | FLOATS_ONLY,                  \
+       tgi_logit_gradient(g, x, s, t), "g / (x (1 - x)), 0 where x was limited", CHECKED)                              \
     TGI_SPECIAL_SCALAR_OPS(OP)
 
 /* Two inputs, a and b, with a rule for each. */
@@ -6977,6 +6980,7 @@ enum {
     OP(softshrink, FLOATS, S, tgi_fabs(x) <= s ? 0 : g)                                                                \
     OP(threshold, FLOATS, S, x <= s ? 0 : g)                                                                           \
     OP(nan_to_num, FLOATS, S_T, ((x == x) & ((x - x == 0) | (t - t != 0))) ? g : 0)                                    \
+    OP(logit, FLOATS, S_T, ((x < s) | (x > t)) ? 0 : g / (x * (1 - x)))                                                \
     TGI_SPECIAL_GRADIENTS(OP)
 
 /* All of these. */
@@ -7092,10 +7096,8 @@ enum {
     OP(div_rounded, "a,b", NOTHING)                                                                                    \
     OP(fmax, "a,b", NOTHING)                                                                                           \
     OP(fmin, "a,b", NOTHING)                                                                                           \
-    OP(frac, "x", FLOAT_INPUT)                                                                                         \
     OP(round_decimals, "x", FLOAT_INPUT)                                                                               \
     OP(sinc, "x", NOTHING)                                                                                             \
-    OP(logit, "x", FLOAT_INPUT)                                                                                        \
     OP(tanhshrink, "x", NOTHING)                                                                                       \
     OP(nansum, "t", NOTHING)                                                                                           \
     OP(nanmean, "t", FLOAT_INPUT)                                                                                      \
@@ -8112,6 +8114,7 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
 #define tgi_smaller(a, b) ((((b) < (a)) | ((b) != (b))) ? (b) : (a))
 #define tgi_bound_below(x, s) (((x) < (s) ? (s) : (x)) - ((s) != (s) ? (s) : 0)) /* a bound that is NaN gives NaN */
 #define tgi_bound_above(x, t) (((x) > (t) ? (t) : (x)) - ((t) != (t) ? (t) : 0))
+#define tgi_limited(x, s, t) ((x) < (s) ? (s) : (x) > (t) ? (t) : (x))
 #define tgi_sigmoid(x) (1 / (1 + tgi_exp(-(x))))
 #define tgi_silu(x) ((x) / (1 + tgi_exp(-(x))))
 #define tgi_gelu_erf(x) ((real)0.5 * (x) * (1 + tgi_erf((x) * (real)0.70710678118654752)))
@@ -19071,6 +19074,14 @@ static tg_tensor *tgi_nan_to_num_gradient(tg_tensor *g, tg_tensor *x, double t)
     return tg_masked_fill(g, stays ? tg_isnan(x) : tg_logical_not(tg_isfinite(x)), 0);
 }
 
+/* Where x was limited, 1/2 takes its place, so that no 0 / 0 enters a gradient of this one. */
+static tg_tensor *tgi_logit_gradient(tg_tensor *g, tg_tensor *x, double least, double most)
+{
+    tg_tensor *limited = tg_logical_or(tg_lt_scalar(x, least), tg_gt_scalar(x, most));
+    tg_tensor *z = tg_masked_fill(x, limited, 0.5);
+    return tg_masked_fill(tg_div(g, tg_mul(z, tg_rsub_scalar(z, 1))), limited, 0);
+}
+
 /* g where x is between the bounds; 0 at them, outside and for NaN.  An infinite bound excludes no x. */
 static tg_tensor *tgi_clamp_gradient(tg_tensor *g, tg_tensor *x, double lo, double hi)
 {
@@ -19536,13 +19547,20 @@ TGI_COMPOSED(fmax, (tg_tensor *a, tg_tensor *b),
              tg_maximum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
 TGI_COMPOSED(fmin, (tg_tensor *a, tg_tensor *b),
              tg_minimum(tg_where(tg_isnan(a), b, a), tg_where(tg_isnan(b), a, b)), &a, &b)
-TGI_COMPOSED(frac, (tg_tensor *x), tg_sub(x, tg_trunc(tg_detach(x))), &x)
 TGI_COMPOSED(tanhshrink, (tg_tensor *x), tg_sub(x, tg_tanh(x)), &x)
 TGI_COMPOSED(deg2rad, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 0.017453292519943295), &x)
 TGI_COMPOSED(rad2deg, (tg_tensor *x), tgi_mul_of_floats(c.S, x, 57.295779513082321), &x)
 TGI_COMPOSED(threshold, (tg_tensor *x, double threshold, double value),
              tgi_dtypes[x->dtype].floating ? tgi_map1(TGI_OP_threshold, false, x, threshold, value)
                                            : tg_masked_fill(x, tg_le_scalar(x, threshold), value), &x)
+
+tg_tensor *tg_frac(tg_tensor *x) { return tgi_map1(TGI_OP_frac, false, x, 0, 0); }
+
+tg_tensor *tg_logit(tg_tensor *x, double eps)
+{
+    const double infinite = (double)INFINITY;
+    return tgi_map1(TGI_OP_logit, false, x, eps >= 0 ? eps : -infinite, eps >= 0 ? 1 - eps : infinite);
+}
 
 tg_tensor *tg_softshrink(tg_tensor *x, double lambda)
 {
@@ -19609,15 +19627,6 @@ tg_tensor *tg_sinc(tg_tensor *x)
     tg_tensor *series = tg_add_scalar(tg_mul(square, tg_sub_scalar(tg_div_scalar(square, 120), 1. / 6)), 1);
     tg_tensor *y = tg_masked_fill(tg_where(tiny, series, tg_div(tg_sin(z), z)), zero, 1);
     return tgi_composite_end(&c, y ? tg_to_dtype(y, (tg_dtype)x->dtype) : NULL);
-}
-
-tg_tensor *tg_logit(tg_tensor *x, double eps)
-{
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, TGI_OP_logit, NULL, &x)) return NULL;
-    tg_tensor *z = tgi_upcast(x), *below = eps >= 0 ? tg_lt_scalar(z, eps) : NULL; /* where eps > 1 - eps, too */
-    if (eps >= 0) z = tg_masked_fill(tg_masked_fill(z, tg_gt_scalar(z, 1 - eps), 1 - eps), below, eps);
-    return tgi_composite_end(&c, tg_to_dtype(tg_log(tg_div(z, tg_rsub_scalar(z, 1))), (tg_dtype)x->dtype));
 }
 
 /* The largest finite number of a float dtype. */
