@@ -56686,10 +56686,10 @@ static inline tgi_real TGI_T(exponent)(tgi_real x, tgi_real *m)
     enum { DIGITS = TGI_BY_TYPE(23, 52) };
     const TGI_T(word) one = TGI_BY_TYPE(0x3f800000u, 0x3ff0000000000000u);
     const TGI_T(word) root = TGI_BY_TYPE(0x3f3504f3u, 0x3fe6a09e667f3bcdu); /* sqrt(1/2) */
-    const bool tiny = x < TGI_BY_TYPE(1.17549435e-38f, 2.2250738585072014e-308); /* subnormal */
-    const tgi_real scale = tiny ? TGI_BY_TYPE(8388608.0f, 4503599627370496.0) : 1; /* one path for both */
-    const TGI_T(word) bits = TGI_T(bits_of)(x * scale) + (one - root);
     const tgi_real above = TGI_BY_TYPE(8388608.0f, 4503599627370496.0); /* 2^DIGITS: the last digit is worth 1 */
+    const tgi_real least = TGI_BY_TYPE(1.17549435e-38f, 2.2250738585072014e-308), normal = x < least ? x * above : x;
+    const bool tiny = normal != x; /* asked in two ways, of which GCC does not make two paths (log f32 65536) */
+    const TGI_T(word) bits = TGI_T(bits_of)(normal) + (one - root);
     *m = TGI_T(real_of)((bits & (((TGI_T(word))1 << DIGITS) - 1)) + root);
     return TGI_T(real_of)(bits >> DIGITS | TGI_T(bits_of)(above)) -
            (above + (tiny ? TGI_BY_TYPE(127 + 23, 1023 + 52) : TGI_BY_TYPE(127, 1023)));
@@ -56715,7 +56715,7 @@ static inline tgi_real TGI_T(log_to)(tgi_real x, tgi_real unit, tgi_real unit_re
     const tgi_real e = TGI_T(exponent)(x, &m), f = m - 1, w = TGI_T(log1p_rest)(f);
     const tgi_real low = TGI_T_FMA(w, unit, unit_rest == 0 ? e * twice_rest : TGI_T_FMA(f, unit_rest, e * twice_rest));
     const tgi_real y = TGI_T_FMA(e, twice, TGI_T_FMA(f, unit, low));
-    const tgi_real special = x > 0 ? x : x == 0 ? -infinite : (tgi_real)NAN; /* infinity stays */
+    const tgi_real below = x < 0 ? (tgi_real)NAN : x, special = x == 0 ? -infinite : below; /* infinity stays */
     return x > 0 && x < infinite ? y : special;
 }
 
