@@ -79,10 +79,10 @@ $(SIM_CUDA): $(CUDA_SOURCE) tensorgrad.h $(SIM_HEADERS)
 
 SIM_CC = $(CC) -I. -I$(SIM_DIR) -g1 $(CPPFLAGS) $(CFLAGS) $(SIM_SANITIZE) -DTG_ENABLE_CUDA -DCUDASIM
 # An archive: the linker takes its only member where the program has not defined the functions itself.  What is no kernel is
-# compiled in one way for the builds without sanitizers, and once for all of them; under these for one instruction set, since
-# the tests of the CPU have the others.
+# compiled in one way for the builds without sanitizers, and once for all of them; for one instruction set, since the tests of the
+# CPU have the others.
 $(SIM_HOST)/library.a: tests/library.c tests/inside.h tensorgrad.h $(SIM_HOST)/flags
-	$(SIM_CC) $(if $(SIM_SANITIZE),-DTG_PORTABLE) -c $< -o $(SIM_HOST)/library.o
+	$(SIM_CC) -DTG_PORTABLE -c $< -o $(SIM_HOST)/library.o
 	$(AR) rcs $@ $(SIM_HOST)/library.o
 
 sim-library: $(SIM_HOST)/library.a
