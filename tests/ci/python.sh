@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.." || exit 2
 mkdir -p "$1" || exit 2
 if ! command -v python3 >/dev/null; then echo "skipped: no python3"; exit 0; fi
 python=$(shift; . tests/tools/torch.sh >/dev/null; echo "$python")
-cc -O1 -shared -fPIC -DTENSORGRAD_IMPLEMENTATION -x c tensorgrad.h -o "$1/libtensorgrad.so" -lm || exit 1
+cc -O0 -shared -fPIC -DTENSORGRAD_IMPLEMENTATION -x c tensorgrad.h -o "$1/libtensorgrad.so" -lm || exit 1
 export PYTHONDONTWRITEBYTECODE=1
 TENSORGRAD_LIBRARY=$1/libtensorgrad.so "${python:-python3}" tests/ci/python.py "$1" || exit 1
 cc -O1 -DTG_COMPILED examples/from_pytorch.c "$1/libtensorgrad.so" -lm -o "$1/from_pytorch" || exit 1
