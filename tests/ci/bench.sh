@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# bench.sh BUILD: the benchmarks run.  The rows of `make bench-quick`, less than a millisecond each; other workloads in
+# bench.sh BUILD [K/2]: the benchmarks run.  The rows of `make bench-quick`, less than a millisecond each; other workloads in
 # small; the driver with one row and without another library; RESULTS.md has every row; small networks and all programs
 # lose the same in PyTorch, where there is one; and the sweep has cells of every op, which run, and agree with PyTorch's.
-passed=0 failed=0
+# With 0/2 or 1/2 half of what is compared with PyTorch: networks and the sweep, or programs.
+passed=0 failed=0 half=${2:-}
+takes() { [ "${half:-$1}" = "$1" ]; }
 verdict() { if [ "$1" -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "failed: $2"; fi; }
 make -s BUILD="$1" "$1/workloads" "$1/sweep" || { echo "0 passed, 1 failed"; exit 1; }
 "$1/workloads" tiny
@@ -59,14 +61,20 @@ assert not agree(cell, "6 2 5 2", "5 2 5 2") and agree(cell, "6 nan 5 2", "6 nan
             gpt-2x4x1x8x2x11-adamw-tied)
         ran() { [ "$(grep -c 'losses of [0-9]* steps agree' "$1")" -eq "$2" ] && grep -q "^$3  *1 .*pytorch " "$1"; }
         export TG_BENCH_COMPILE=0
-        "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${nets[@]}" cat-3x5-both \
-            embedding-7x3x5-backward > "$1/bench-pytorch.txt" &&
-            ran "$1/bench-pytorch.txt" 5 embedding-7x3x5-backward
-        verdict $? "beside PyTorch: $(cat "$1/bench-pytorch.txt")"
-        "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${programs[@]}" \
-            > "$1/bench-programs.txt" && ran "$1/bench-programs.txt" ${#programs[@]} "${programs[-1]}"
-        verdict $? "programs beside PyTorch: $(cat "$1/bench-programs.txt")"
-        if "$python" -c 'import transformers' >/dev/null 2>&1; then
+        if takes 0/2; then
+            "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${nets[@]}" cat-3x5-both \
+                embedding-7x3x5-backward > "$1/bench-pytorch.txt" &&
+                ran "$1/bench-pytorch.txt" 5 embedding-7x3x5-backward
+            verdict $? "beside PyTorch: $(cat "$1/bench-pytorch.txt")"
+        fi
+        if takes 1/2; then
+            "$python" tests/bench/bench.py "${brief[@]}" --peers pytorch "$1/workloads" "${programs[@]}" \
+                > "$1/bench-programs.txt" && ran "$1/bench-programs.txt" ${#programs[@]} "${programs[-1]}"
+            verdict $? "programs beside PyTorch: $(cat "$1/bench-programs.txt")"
+        fi
+        if ! takes 0/2; then
+            echo "skipped: transformers take turns by commit"
+        elif "$python" -c 'import transformers' >/dev/null 2>&1; then
             "$python" tests/bench/bench.py "${brief[@]}" --peers transformers "$1/workloads" generate-5x9-gpt2-f32-tiny \
                 generate-5x9-llama-f32-tiny prefill-5-llama-bf16-tiny > "$1/bench-models.txt" &&
                 [ "$(grep -c 'tokens of 3 texts agree' "$1/bench-models.txt")" -eq 2 ] &&
@@ -75,15 +83,17 @@ assert not agree(cell, "6 2 5 2", "5 2 5 2") and agree(cell, "6 nan 5 2", "6 nan
         else
             echo "skipped: no transformers"
         fi
-        cp tests/bench/RESULTS.md "$1/sweep-RESULTS.md"
-        "$python" tests/bench/sweep.py "${small[@]}" --results "$1/sweep-RESULTS.md" "$1/sweep" "${cells[@]}" \
-            'matmul f32 64x64,64x64' 'layer_norm bf16' 'index_put_ f32' > "$1/sweep-pytorch.txt" &&
-            grep -q '^matmul  *[0-9]* ' "$1/sweep-pytorch.txt" &&
-            grep -q '^1 thread: .* geometric mean ' "$1/sweep-pytorch.txt" &&
-            ! grep 'results that differ' "$1/sweep-pytorch.txt" &&
-            grep -q '^| [0-9.]* | softmax f32 64x1024 dim=1' "$1/sweep-RESULTS.md" &&
-            diff <(rows tests/bench/RESULTS.md) <(rows "$1/sweep-RESULTS.md")
-        verdict $? "the sweep beside PyTorch: $(cat "$1/sweep-pytorch.txt")"
+        if takes 0/2; then
+            cp tests/bench/RESULTS.md "$1/sweep-RESULTS.md"
+            "$python" tests/bench/sweep.py "${small[@]}" --results "$1/sweep-RESULTS.md" "$1/sweep" "${cells[@]}" \
+                'matmul f32 64x64,64x64' 'layer_norm bf16' 'index_put_ f32' > "$1/sweep-pytorch.txt" &&
+                grep -q '^matmul  *[0-9]* ' "$1/sweep-pytorch.txt" &&
+                grep -q '^1 thread: .* geometric mean ' "$1/sweep-pytorch.txt" &&
+                ! grep 'results that differ' "$1/sweep-pytorch.txt" &&
+                grep -q '^| [0-9.]* | softmax f32 64x1024 dim=1' "$1/sweep-RESULTS.md" &&
+                diff <(rows tests/bench/RESULTS.md) <(rows "$1/sweep-RESULTS.md")
+            verdict $? "the sweep beside PyTorch: $(cat "$1/sweep-pytorch.txt")"
+        fi
     else
         echo "skipped: no python with PyTorch and NumPy"
     fi
