@@ -47419,6 +47419,14 @@ typedef struct {
     const void *x, *w, *next;
     void *sum, *total;
 } tgi_few;
+
+/* Products of whole numbers of one size: see GEMM.  across: sum [n] += the first numbers of x, at most TGI_WHOLE_ROWS
+   of `rows`, times as many rows of w.  along: y [n] = x [k] times columns of w [k, n].  Steps in elements. */
+enum { TGI_WHOLE_ROWS = 4 };
+typedef struct {
+    void (*across)(void *sum, const void *x, int64_t x_step, const void *w, int64_t w_step, int64_t rows, int64_t n);
+    void (*along)(void *y, const void *x, const void *w, int64_t w_step, int64_t k, int64_t n);
+} tgi_whole_loops;
 #if defined(TGI_HAS_VECTORS) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define TGI_READS_PAIRS true
 #else
@@ -47614,6 +47622,7 @@ typedef struct tgi_kernels {
     const tgi_tile_loops *tiles;       /* NULL: there are none */
     double (*dot[2])(const void *a, const void *b, int64_t n);
     void (*few_rows[2])(const tgi_few *f);
+    const tgi_whole_loops *whole; /* of 1, 2, 4 and 8 bytes */
     bool reads_halves; /* see tgi_few */
     double (*attention_weights[2])(void *scores, const void *mask, int64_t n, int64_t end);
     void (*weighted_rows[2])(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
@@ -49475,8 +49484,8 @@ static int tgi_reduction_column(const tgi_reduction_row *row, tgi_reduction kind
     return own ? column : tgi_compute_index(*compute);
 }
 
-/* Whether the reduction of one element is that element in the dtype of out, so that it is a copy.  It is not for sums of
-   floats, as 0 + -0 is 0, for squares, and for whether an element is not 0, unless out is bool. */
+/* Whether the reduction of one element is that element in the dtype of out, so that it is a copy.  It is not for sums
+   of floats, as 0 + -0 is 0, for squares, and for whether an element is not 0, unless out is bool. */
 static bool tgi_reduces_one(const tgi_reduce *r)
 {
     for (int d = 0; d < r->rndim; ++d) {
@@ -53119,12 +53128,7 @@ static bool tgi_dot_run(tgi_thread *S, const tgi_gemm *g)
 
        across: the sum of the rows of w, each times one number of x, if the elements of a row of w are neighbours;
        along:  the products of the row of x with each column of w, if the elements of these are neighbours. */
-enum { TGI_WHOLE_BLOCK = 512, TGI_WHOLE_ROWS = 4 }; /* outputs of an item; rows of w that are added at once */
-typedef struct {
-    void (*across)(void *sum, const void *x, int64_t x_step, const void *w, int64_t w_step, int64_t rows, int64_t n);
-    void (*along)(void *y, const void *x, const void *w, int64_t w_step, int64_t k, int64_t n);
-} tgi_whole_loops;
-
+enum { TGI_WHOLE_BLOCK = 512 }; /* outputs of an item */
 typedef struct {
     tgi_iter batch;
     const tgi_whole_loops *loops;
@@ -53134,41 +53138,8 @@ typedef struct {
     bool along;
 } tgi_whole_job;
 
-/* across: sum [n] += up to four numbers of x times as many rows of w.  along: y [n] = x [k] times columns of w. */
-TGI_LOOPS_BEGIN
-#define TGI_WHOLE_ACROSS(type, wide)                                                                                 \
-    static void tgi_across_##type(void *sum_, const void *x_, int64_t x_step, const void *w_, int64_t w_step,        \
-                                  int64_t rows, int64_t n)                                                           \
-    {                                                                                                                \
-        type *const sum = (type *)sum_;                                                                              \
-        const type *const x = (const type *)x_, *const w = (const type *)w_;                                         \
-        const type *const w1 = rows > 1 ? w + w_step : w, *const w2 = rows > 2 ? w + 2 * w_step : w;                 \
-        const type *const w3 = rows > 3 ? w + 3 * w_step : w;                                                        \
-        const wide x0 = x[0], x1 = (wide)(rows > 1 ? x[x_step] : 0), x2 = (wide)(rows > 2 ? x[2 * x_step] : 0);      \
-        const wide x3 = (wide)(rows > 3 ? x[3 * x_step] : 0);                                                        \
-        for (int64_t j = 0; j < n; ++j) sum[j] = (type)(sum[j] + x0 * w[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]);  \
-    }
-#define TGI_WHOLE_ALONG(type, wide)                                                                                  \
-    static void tgi_along_##type(void *y_, const void *x_, const void *w_, int64_t w_step, int64_t k, int64_t n)     \
-    {                                                                                                                \
-        type *const y = (type *)y_;                                                                                  \
-        const type *const x = (const type *)x_, *w = (const type *)w_;                                               \
-        for (int64_t j = 0; j < n; ++j, w += w_step) {                                                               \
-            wide sum = 0;                                                                                            \
-            for (int64_t i = 0; i < k; ++i) sum += (wide)x[i] * w[i];                                                \
-            y[j] = (type)sum;                                                                                        \
-        }                                                                                                            \
-    }
-#define TGI_WHOLE_TYPES(ROW) \
-    ROW(uint8_t, uint32_t) ROW(uint16_t, uint32_t) ROW(uint32_t, uint32_t) ROW(uint64_t, uint64_t)
-TGI_WHOLE_TYPES(TGI_WHOLE_ACROSS)
-TGI_WHOLE_TYPES(TGI_WHOLE_ALONG)
-TGI_LOOPS_END
-#define TGI_WHOLE_ROW(type, wide) {tgi_across_##type, tgi_along_##type},
-static const tgi_whole_loops tgi_whole_loops_of[4] = {TGI_WHOLE_TYPES(TGI_WHOLE_ROW)}; /* of 1, 2, 4, 8 bytes */
-
 /* Whether the product is computed so, and how.  Of i64, for which there are tiles, only with few rows or columns. */
-static bool tgi_is_whole(const tgi_gemm *g, tgi_whole_job *job)
+static bool tgi_is_whole(tgi_thread *S, const tgi_gemm *g, tgi_whole_job *job)
 {
     const tg_dtype dtype = g->out.dtype;
     const int64_t size = tgi_bytes_of(dtype);
@@ -53187,7 +53158,7 @@ static bool tgi_is_whole(const tgi_gemm *g, tgi_whole_job *job)
         job->c_col = turned ? g->n : 1;
         job->x_operand = turned ? 2 : 1;
         job->along = job->w.row == 1 && job->x.col == 1;
-        job->loops = &tgi_whole_loops_of[size == 8 ? 3 : size / 2];
+        job->loops = &tgi_kernels_of(S)->whole[size == 8 ? 3 : size / 2];
         if (job->along || job->w.col == 1) return true;
     }
     return false;
@@ -53245,7 +53216,7 @@ static bool tgi_cpu_gemm(tgi_thread *S, const tgi_gemm *gemm)
     if (job.batch.numel == 0 || gemm->m == 0 || gemm->n == 0) return true;
     if (tgi_lacks_loops(job.compute)) return tgi_plain_gemm(S, gemm);
     if (job.batch.numel == 1 && tgi_is_dot(gemm)) return tgi_dot_run(S, gemm);
-    if (tgi_is_whole(gemm, &whole)) return tgi_whole_run(S, &whole, &job.batch, work);
+    if (tgi_is_whole(S, gemm, &whole)) return tgi_whole_run(S, &whole, &job.batch, work);
     return tgi_product_run(S, &job, NULL, work);
 }
 
@@ -60013,6 +59984,41 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
 }
 #endif
 
+/* Unsigned numbers, which wrap, in loops of which the compiler makes vectors: see tgi_whole_loops. */
+#define TGI_WHOLE_ACROSS(type, wide)                                                                                 \
+    static void TGI_V(across_##type)(void *sum_, const void *x_, int64_t x_step, const void *w_, int64_t w_step,     \
+                                     int64_t rows, int64_t n)                                                        \
+    {                                                                                                                \
+        type *const sum = (type *)sum_;                                                                              \
+        const type *const x = (const type *)x_, *const w = (const type *)w_;                                         \
+        const type *const w1 = rows > 1 ? w + w_step : w, *const w2 = rows > 2 ? w + 2 * w_step : w;                 \
+        const type *const w3 = rows > 3 ? w + 3 * w_step : w;                                                        \
+        const wide x0 = x[0], x1 = (wide)(rows > 1 ? x[x_step] : 0), x2 = (wide)(rows > 2 ? x[2 * x_step] : 0);      \
+        const wide x3 = (wide)(rows > 3 ? x[3 * x_step] : 0);                                                        \
+        for (int64_t j = 0; j < n; ++j) sum[j] = (type)(sum[j] + x0 * w[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]);  \
+    }
+#define TGI_WHOLE_ALONG(type, wide)                                                                                  \
+    static void TGI_V(along_##type)(void *y_, const void *x_, const void *w_, int64_t w_step, int64_t k, int64_t n)  \
+    {                                                                                                                \
+        type *const y = (type *)y_;                                                                                  \
+        const type *const x = (const type *)x_, *w = (const type *)w_;                                               \
+        for (int64_t j = 0; j < n; ++j, w += w_step) {                                                               \
+            wide sum = 0;                                                                                            \
+            for (int64_t i = 0; i < k; ++i) sum += (wide)x[i] * w[i];                                                \
+            y[j] = (type)sum;                                                                                        \
+        }                                                                                                            \
+    }
+#define TGI_WHOLE_TYPES(ROW) \
+    ROW(uint8_t, uint32_t) ROW(uint16_t, uint32_t) ROW(uint32_t, uint32_t) ROW(uint64_t, uint64_t)
+#define TGI_WHOLE_ROW(type, wide) {TGI_V(across_##type), TGI_V(along_##type)},
+TGI_WHOLE_TYPES(TGI_WHOLE_ACROSS)
+TGI_WHOLE_TYPES(TGI_WHOLE_ALONG)
+static const tgi_whole_loops TGI_V(whole_loops)[4] = {TGI_WHOLE_TYPES(TGI_WHOLE_ROW)};
+#undef TGI_WHOLE_ROW
+#undef TGI_WHOLE_TYPES
+#undef TGI_WHOLE_ALONG
+#undef TGI_WHOLE_ACROSS
+
 /* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
    Whole vectors may go beyond a row without gaps, into the next one. */
 static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes,
@@ -60123,6 +60129,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #endif
     {TGI_V(row_dot_f32), TGI_F64_ROW(row_dot)},
     {TGI_V(few_rows_f32), TGI_F64(few_rows)},
+    TGI_V(whole_loops),
 #ifdef TGI_READS_HALVES
     true,
 #else
