@@ -7559,7 +7559,8 @@ template <bool bf16> __device__ inline uint32_t tgi_two_halves(float low, float 
 __device__ inline void tgi_copy_async(void *to, const void *from, bool copies)
 {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-    TGI_PTX("cp.async.cg.shared.global [%0],[%1],16,%2;" : : "r"(at), "l"(from), "r"(copies ? 16 : 0) : "memory");
+    const size_t source = __cvta_generic_to_global(from);
+    TGI_PTX("cp.async.cg.shared.global [%0],[%1],16,%2;" : : "r"(at), "l"(source), "r"(copies ? 16 : 0) : "memory");
 }
 __device__ inline void tgi_copy_async_commit(void) { TGI_PTX("cp.async.commit_group;" : : : "memory"); }
 template <int left> __device__ inline void tgi_copy_async_wait(void)
@@ -7642,30 +7643,33 @@ template <class T> struct tgi_flash_matrix {
     bool packs;
 };
 
-/* The index of a head in each batch dim. */
-struct tgi_flash_head {
-    int at[TG_MAX_DIMS];
+/* The matrices of one head; T: the elements of all but lse and the mask, whose strides are bytes. */
+template <class T> struct tgi_flash_head {
+    tgi_flash_matrix<T> y, q, k, v, g, dq, dk, dv;
+    tgi_flash_matrix<float> lse;
+    tgi_flash_matrix<const uint8_t> mask;
+
+    template <class function> __device__ void each(const tgi_flash_job &job, const function &f)
+    {
+        f(y, job.y), f(q, job.q), f(k, job.k), f(v, job.v), f(g, job.g), f(dq, job.dq), f(dk, job.dk), f(dv, job.dv);
+        f(lse, job.lse), f(mask, job.mask);
+    }
 };
 
-__device__ inline tgi_flash_head tgi_flash_head_of(const tgi_flash_job &job, int number)
+/* Those of a head by its number.  What a kernel does not use of them costs it nothing. */
+template <class T> __device__ inline tgi_flash_head<T> tgi_flash_head_of(const tgi_flash_job &job, int number)
 {
-    tgi_flash_head head = {};
-#pragma unroll
-    for (int d = TG_MAX_DIMS - 1; d >= 0; --d) {
-        if (d >= job.ndim) continue;
-        head.at[d] = (int)((unsigned)number % (unsigned)job.dim[d]);
+    tgi_flash_head<T> head;
+    head.each(job, [](auto &matrix, const tgi_flash_operand &x) {
+        matrix = {(decltype(matrix.data))x.data, x.row, x.col, x.packs};
+    });
+#pragma unroll 1
+    for (int d = job.ndim - 1; d >= 0; --d) {
+        const int at = (int)((unsigned)number % (unsigned)job.dim[d]);
         number = (int)((unsigned)number / (unsigned)job.dim[d]);
+        head.each(job, [&](auto &matrix, const tgi_flash_operand &x) { matrix.data += at * x.batch[d]; });
     }
     return head;
-}
-
-template <class T>
-__device__ inline tgi_flash_matrix<T> tgi_flash_matrix_of(const tgi_flash_operand &x, const tgi_flash_head &head)
-{
-    int64_t at = 0;
-#pragma unroll
-    for (int d = 0; d < TG_MAX_DIMS; ++d) at += head.at[d] * x.batch[d];
-    return {(T *)x.data + at, x.row, x.col, x.packs};
 }
 
 /* A tile in shared memory is [rows, D].  The copies of 16 bytes in a row change places by the last three bits of the
@@ -7696,40 +7700,43 @@ template <int dtype, int D, int parts = 1> struct tgi_flash_rows {
     enum { STEP = sizes::THREADS / sizes::COPIES }; /* rows that the block copies at once */
     tgi_flash_matrix<T> x;
     const T *from; /* what this thread copies next */
-    int left, width; /* left: the rows that x has there; none where it has no column */
+    int width;
 
-    __device__ void begin(const tgi_flash_matrix<T> &matrix, int first, int limit, int columns)
+    __device__ void begin(const tgi_flash_matrix<T> &matrix, int first, int columns)
     {
         const int r = (int)(threadIdx.x / sizes::COPIES), column = (int)(threadIdx.x % sizes::COPIES) * sizes::EACH;
         x = matrix;
         from = x.data + (first + r) * x.row + column * x.col;
-        left = column < columns ? limit - first - r : 0;
         width = columns;
     }
 
-    /* Begins to load the next tile, with zeros where x has no element.  All threads call it.  Of rows that are wider
-       than D, each part of D columns is a tile of its own. */
-    template <int rows, int tiles = 1> __device__ void load(T *tile)
+    /* Begins to load the next tile, with zeros where x has no element; x has `left` rows from there on.  All threads
+       call it.  Of rows that are wider than D, each part of D columns is a tile of its own. */
+    template <int rows, int tiles = 1> __device__ void load(T *tile, int left)
     {
         const int r = (int)(threadIdx.x / sizes::COPIES), copy = (int)(threadIdx.x % sizes::COPIES);
         const int place = tgi_flash_place<dtype, D>(r, copy), count = width - copy * sizes::EACH;
+        const int mine = count > 0 ? left - r : 0; /* rows from this thread's first one on */
+        if (x.packs) {
 #pragma unroll
-        for (int i = 0; i < rows && x.packs; i += STEP, from += STEP * x.row) {
-            const int to = STEP % 8 ? tgi_flash_place<dtype, D>(r + i, copy) : place + i * D; /* the same, mostly */
+            for (int i = 0; i < rows; i += STEP) {
+                const int to = STEP % 8 ? tgi_flash_place<dtype, D>(r + i, copy) : place + i * D; /* the same, mostly */
 #pragma unroll
-            for (int n = 0; n < tiles; ++n)
-                tgi_copy_async(tile + n * rows * D + to, from + n * D, i < left && (n == 0 || n * D < count));
-        }
+                for (int n = 0; n < tiles; ++n)
+                    tgi_copy_async(tile + n * rows * D + to, from + i * x.row + n * D,
+                                   i < mine && (n == 0 || n * D < count));
+            }
+        } else {
 #pragma unroll 1
-        for (int i = 0; i < rows * tiles && !x.packs; i += STEP) {
-            const int n = i / rows, more = i % rows;
-            const bool inside = more < left && n * D < count;
-            const T *const at = from + more * x.row + n * D * x.col;
-            const pack p = inside ? tgi_flash_pack_at<dtype, sizes::EACH>(at, x, count - n * D) : pack();
-            tgi_store_pack(tile + n * rows * D + tgi_flash_place<dtype, D>(r + more, copy), p);
+            for (int i = 0; i < rows * tiles; i += STEP) {
+                const int n = i / rows, more = i % rows;
+                const bool inside = more < mine && n * D < count;
+                const T *const at = from + more * x.row + n * D * x.col;
+                const pack p = inside ? tgi_flash_pack_at<dtype, sizes::EACH>(at, x, count - n * D) : pack();
+                tgi_store_pack(tile + n * rows * D + tgi_flash_place<dtype, D>(r + more, copy), p);
+            }
         }
-        if (!x.packs) from += rows * x.row;
-        left -= rows;
+        from += rows * x.row;
     }
 };
 
@@ -7945,12 +7952,14 @@ __device__ inline void tgi_flash_mask(float (&s)[columns / 8][4], const tgi_flas
 
 /* ---- forward ---- */
 
-/* Replaces s of two rows, which times factor are scores, by p = 2^(score - largest), and brings sum and y of the tiles
-   before to the new largest score.  Each lane sums its own columns only. */
+/* Replaces s of two rows, which times factor are scores, by p = 2^(score - largest).  largest is the largest score so
+   far, or less by 8 at most: p, up to 2^8 then, and its sums have the same precision.  So sum and y of the tiles before
+   have to be brought to another one seldom after the first tile.  Each lane sums its own columns only. */
 template <int columns, int tiles>
 __device__ inline void tgi_flash_softmax(float (&s)[columns][4], float (&y)[tiles][4], float (&largest)[2],
                                          float (&sum)[2], float factor)
 {
+    float before[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         float now = s[0][2 * r];
@@ -7958,19 +7967,21 @@ __device__ inline void tgi_flash_softmax(float (&s)[columns][4], float (&y)[tile
         for (int i = 1; i < 2 * columns; ++i) now = fmaxf(now, s[i / 2][2 * r + i % 2]);
         now = fmaxf(now, __shfl_xor_sync(TGI_FULL_MASK, now, 1)); /* the four lanes of a row */
         now = fmaxf(now, __shfl_xor_sync(TGI_FULL_MASK, now, 2));
-        now = fmaxf(now * factor, largest[r]);
-        const float shift = now > -INFINITY ? now : 0, before = tgi_exp2(largest[r] - shift);
+        now = now * factor > largest[r] + 8 ? now * factor : largest[r];
+        const float shift = now > -INFINITY ? now : 0;
+        before[r] = tgi_exp2(largest[r] - shift);
         largest[r] = now;
-        sum[r] *= before;
+        sum[r] *= before[r];
 #pragma unroll
         for (int i = 0; i < 2 * columns; ++i) {
             float &x = s[i / 2][2 * r + i % 2];
             x = tgi_exp2(fmaf(x, factor, -shift));
             sum[r] += x;
         }
-#pragma unroll
-        for (int i = 0; i < 2 * tiles; ++i) y[i / 2][2 * r + i % 2] *= before;
     }
+    if (!__any_sync(TGI_FULL_MASK, before[0] != 1 || before[1] != 1)) return;
+#pragma unroll
+    for (int i = 0; i < 4 * tiles; ++i) y[i / 4][i % 4] *= before[i % 4 / 2];
 }
 
 /* What a block works on: in head number `head` it owns rows [first, first + rows), which are keys with keys_own, else
@@ -7991,10 +8002,9 @@ __device__ inline tgi_flash_block tgi_flash_block_of(const tgi_flash_job &job, i
 }
 
 /* Stores lse of a lane's two rows, from their largest scores and sums of p.  sum becomes what y is multiplied by. */
-__device__ inline void tgi_flash_store_lse(const tgi_flash_job &job, const tgi_flash_head &head, int row,
+__device__ inline void tgi_flash_store_lse(const tgi_flash_job &job, const tgi_flash_matrix<float> &lse, int row,
                                            const float (&largest)[2], float (&sum)[2])
 {
-    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
     const int lane = (int)(threadIdx.x % 32);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -8021,25 +8031,25 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D, parts>::THREA
     const int warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
     const int first = block.first, row = first + 16 * parts * warp;
-    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
+    const tgi_flash_head<T> head = tgi_flash_head_of<T>(job, block.head);
     tgi_flash_rows<dtype, D, parts> q, k, v;
-    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
     T *const own = shared + 16 * parts * warp * D, *const stages = shared + ROWS * D;
     float y[parts][D / 8][4] = {}, largest[parts][2], sum[parts][2] = {};
 #pragma unroll
     for (int i = 0; i < 2 * parts; ++i) largest[i / 2][i % 2] = -INFINITY;
 
     const auto load = [&](int j) {
-        T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) k.template load<COLUMNS>(to), v.template load<COLUMNS>(to + TILE);
+        T *const to = stages + (j & 1) * (2 * TILE);
+        const int left = job.keys - j * COLUMNS;
+        if (j < block.end) k.template load<COLUMNS>(to, left), v.template load<COLUMNS>(to + TILE, left);
         tgi_copy_async_commit();
     };
-    q.begin(tgi_flash_matrix_of<T>(job.q, head), first, job.queries, job.width);
-    k.begin(tgi_flash_matrix_of<T>(job.k, head), 0, job.keys, job.width);
-    v.begin(tgi_flash_matrix_of<T>(job.v, head), 0, job.keys, job.value_width);
-    q.template load<ROWS>(shared);
+    q.begin(head.q, first, job.width);
+    k.begin(head.k, 0, job.width);
+    v.begin(head.v, 0, job.value_width);
+    q.template load<ROWS>(shared, job.queries - first);
     for (int j = -1; j < block.end; ++j) {
-        const T *const tile = stages + j % 2 * (2 * TILE);
+        const T *const tile = stages + (j & 1) * (2 * TILE);
         load(j + 1);
         if (j < 0) continue;      /* the first turn only loads */
         tgi_copy_async_wait<1>(); /* this tile has arrived, the next one need not have */
@@ -8050,7 +8060,8 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D, parts>::THREA
 #pragma unroll
             for (int m = 0; m < parts; ++m) {
                 tgi_flash_hide<false, COLUMNS>(s[m], job, row + 16 * m, j * COLUMNS);
-                if (job.scores_first) tgi_flash_mask<dtype, false, COLUMNS>(s[m], job, mask, row + 16 * m, j * COLUMNS);
+                if (job.scores_first)
+                    tgi_flash_mask<dtype, false, COLUMNS>(s[m], job, head.mask, row + 16 * m, j * COLUMNS);
                 tgi_flash_softmax(s[m], y[m], largest[m], sum[m], job.factor);
             }
             products::add(y, s, tile + TILE);
@@ -8060,8 +8071,8 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D, parts>::THREA
 
 #pragma unroll
     for (int m = 0; m < parts; ++m) {
-        tgi_flash_store_lse(job, head, row + 16 * m, largest[m], sum[m]);
-        tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(job.y, head), y[m], sum[m], own + 16 * m * D, row + 16 * m,
+        tgi_flash_store_lse(job, head.lse, row + 16 * m, largest[m], sum[m]);
+        tgi_flash_store<dtype, D>(head.y, y[m], sum[m], own + 16 * m * D, row + 16 * m,
                                   job.queries, job.value_width);
     }
 }
@@ -8101,48 +8112,48 @@ enum { TGI_HOPPER_THREADS = 256, TGI_HOPPER_ROWS = 128, TGI_HOPPER_COLUMNS = 64,
 #define TGI_SIXTEEN(constraint, x)                              \
     TGI_FOUR(constraint, (x)[0]), TGI_FOUR(constraint, (x)[1]), \
     TGI_FOUR(constraint, (x)[2]), TGI_FOUR(constraint, (x)[3])
-#define TGI_WGMMA_TEXT(type, adds, a_b, transposed)                                                                    \
-    "{ .reg .pred adds; setp.ne.b32 adds, " adds ", 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type      \
-    " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-    "%30,%31}," a_b ",adds,1,1," transposed "; }"
+#define TGI_WGMMA(type, of_d, adds, a_b, transposed, ...)                                                             \
+    asm volatile(                                                                                                     \
+        "{ .reg .pred adds; setp.ne.b32 adds, " adds ", 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type \
+        " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"\
+        "%29,%30,%31}," a_b ",adds,1,1," transposed "; }"                                                             \
+        : TGI_SIXTEEN(of_d, d), TGI_SIXTEEN(of_d, d + 4)                                                              \
+        : __VA_ARGS__)
 
-/* The descriptor of an address in a tile of rows of 64 elements. */
-__device__ inline uint64_t tgi_wgmma_descriptor(const uint16_t *tile, int bytes)
+/* The descriptor of a tile of rows of 64 elements; to that of another place in it one adds their distance in units of
+   16 bytes.  All lanes have the same; told so by the shuffle, the compiler keeps it once for the warp. */
+typedef uint64_t tgi_wgmma_tile;
+__device__ inline tgi_wgmma_tile tgi_wgmma_tile_of(const uint16_t *tile)
 {
     const uint64_t swizzle = 1, rows = 1024 / 16, columns = 1; /* of columns there is one block */
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(tile) + (uint32_t)bytes;
-    return swizzle << 62 | rows << 32 | columns << 16 | (at & 0x3ffff) / 16;
+    const uint32_t at = ((uint32_t)__cvta_generic_to_shared(tile) & 0x3ffff) / 16;
+    return swizzle << 62 | rows << 32 | columns << 16 | __shfl_sync(TGI_FULL_MASK, at, 0);
 }
 
 /* Step k of a product with the tile b [64, 64]: d [64, 64] += a [64, 16] times rows [16 k, 16 k + 16) of b or, with
    transposed, times the same columns of b transposed, 32 bytes further in each row.  Without `adds` d is not read. */
-template <bool bf16, bool transposed>
-__device__ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *b, int k, bool adds)
+template <bool bf16, bool transposed, bool adds>
+__device__ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], tgi_wgmma_tile b, int k)
 {
-    const uint64_t descriptor = tgi_wgmma_descriptor(b, k * (transposed ? 32 : 2048));
-    if constexpr (bf16)
-        asm volatile(TGI_WGMMA_TEXT("bf16", "%37", "{%32,%33,%34,%35},%36", "%38")
-                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
-                     : TGI_FOUR("r", a), "l"(descriptor), "r"((int)adds), "n"((int)!transposed));
-    else
-        asm volatile(TGI_WGMMA_TEXT("f16", "%37", "{%32,%33,%34,%35},%36", "%38")
-                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
-                     : TGI_FOUR("r", a), "l"(descriptor), "r"((int)adds), "n"((int)!transposed));
+#define TGI_WGMMA_ROWS(type, of_d, adds)                                                          \
+    TGI_WGMMA(type, of_d, adds, "{%32,%33,%34,%35},%36", "%37", TGI_FOUR("r", a),                 \
+              "l"(b + (uint64_t)(transposed ? 2 * k : 128 * k)), "n"((int)!transposed))
+    if constexpr (bf16 && adds) TGI_WGMMA_ROWS("bf16", "+f", "1");
+    else if constexpr (bf16) TGI_WGMMA_ROWS("bf16", "=f", "0");
+    else if constexpr (adds) TGI_WGMMA_ROWS("f16", "+f", "1");
+    else TGI_WGMMA_ROWS("f16", "=f", "0");
+#undef TGI_WGMMA_ROWS
 }
 
 /* d [64, 64] += the columns [16 k, 16 k + 16) of a [64, 64] times those of b transposed; a is a tile, too. */
-template <bool bf16>
-__device__ inline void tgi_wgmma_tiles(float (&d)[8][4], const uint16_t *a, const uint16_t *b, int k, bool adds)
+template <bool bf16, bool adds>
+__device__ inline void tgi_wgmma_tiles(float (&d)[8][4], tgi_wgmma_tile a, tgi_wgmma_tile b, int k)
 {
-    const uint64_t left = tgi_wgmma_descriptor(a, k * 32), right = tgi_wgmma_descriptor(b, k * 32);
-    if constexpr (bf16)
-        asm volatile(TGI_WGMMA_TEXT("bf16", "%34", "%32,%33", "0,0")
-                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
-                     : "l"(left), "l"(right), "r"((int)adds));
-    else
-        asm volatile(TGI_WGMMA_TEXT("f16", "%34", "%32,%33", "0,0")
-                     : TGI_SIXTEEN("+f", d), TGI_SIXTEEN("+f", d + 4)
-                     : "l"(left), "l"(right), "r"((int)adds));
+    const uint64_t at = 2 * (uint64_t)k;
+    if constexpr (bf16 && adds) TGI_WGMMA("bf16", "+f", "1", "%32,%33", "0,0", "l"(a + at), "l"(b + at));
+    else if constexpr (bf16) TGI_WGMMA("bf16", "=f", "0", "%32,%33", "0,0", "l"(a + at), "l"(b + at));
+    else if constexpr (adds) TGI_WGMMA("f16", "+f", "1", "%32,%33", "0,0", "l"(a + at), "l"(b + at));
+    else TGI_WGMMA("f16", "=f", "0", "%32,%33", "0,0", "l"(a + at), "l"(b + at));
 }
 
 /* The compiler may not move what writes these registers below this place, nor what reads them above it. */
@@ -8168,7 +8179,8 @@ template <int dtype, int D> struct tgi_hopper_products {
         BF16 = dtype == TG_BF16,
         HALVES = D / TGI_HOPPER_HALF,
         HALF_TILE = TGI_HOPPER_COLUMNS * TGI_HOPPER_HALF, /* elements: of columns, of rows that the block owns */
-        OWN_HALF = TGI_HOPPER_ROWS * TGI_HOPPER_HALF
+        OWN_HALF = TGI_HOPPER_ROWS * TGI_HOPPER_HALF,
+        UNIT = 8 /* elements that a descriptor counts as one */
     };
     typedef uint16_t T;
 
@@ -8192,26 +8204,28 @@ template <int dtype, int D> struct tgi_hopper_products {
     }
 
     /* Begins s [64, 64] = q [64, D] times b [64, D] transposed; 64 columns at a time are enough for the full rate. */
-    __device__ static void scores(float (&s)[8][4], const uint32_t (&q)[D / 16][4], const T *b)
+    __device__ static void scores(float (&s)[8][4], const uint32_t (&q)[D / 16][4], tgi_wgmma_tile b)
     {
         tgi_wgmma_fence();
+        tgi_wgmma<BF16, true, false>(s, q[0], b, 0);
 #pragma unroll
-        for (int k = 0; k < D / 16; ++k) tgi_wgmma<BF16, true>(s, q[k], b + k / 4 * HALF_TILE, k % 4, k > 0);
+        for (int k = 1; k < D / 16; ++k) tgi_wgmma<BF16, true, true>(s, q[k], b + k / 4 * (HALF_TILE / UNIT), k % 4);
         tgi_wgmma_commit();
     }
 
     /* Begins s [64, 64] = a [64, D], of which `own` is the left half, times b [64, D] transposed */
-    __device__ static void scores_of_tiles(float (&s)[8][4], const T *own, const T *b)
+    __device__ static void scores_of_tiles(float (&s)[8][4], tgi_wgmma_tile own, tgi_wgmma_tile b)
     {
         tgi_wgmma_fence();
+        tgi_wgmma_tiles<BF16, false>(s, own, b, 0);
 #pragma unroll
-        for (int k = 0; k < D / 16; ++k)
-            tgi_wgmma_tiles<BF16>(s, own + k / 4 * OWN_HALF, b + k / 4 * HALF_TILE, k % 4, k > 0);
+        for (int k = 1; k < D / 16; ++k)
+            tgi_wgmma_tiles<BF16, true>(s, own + k / 4 * (OWN_HALF / UNIT), b + k / 4 * (HALF_TILE / UNIT), k % 4);
         tgi_wgmma_commit();
     }
 
     /* Begins sum [64, D] += p [64, 64], rounded, times b [64, D]. */
-    __device__ static void add(float (&sum)[D / 8][4], const float (&p)[8][4], const T *b)
+    __device__ static void add(float (&sum)[D / 8][4], const float (&p)[8][4], tgi_wgmma_tile b)
     {
         uint32_t x[4][4];
 #pragma unroll
@@ -8227,7 +8241,7 @@ template <int dtype, int D> struct tgi_hopper_products {
 #pragma unroll
         for (int i = 0; i < 4 * HALVES; ++i) {
             const int k = i / HALVES, h = i % HALVES;
-            tgi_wgmma<BF16, false>(half_of(sum, h), x[k], b + h * HALF_TILE, k, true);
+            tgi_wgmma<BF16, false, true>(half_of(sum, h), x[k], b + h * (HALF_TILE / UNIT), k);
         }
         tgi_wgmma_commit();
     }
@@ -8252,11 +8266,11 @@ template <int dtype, int D> struct tgi_hopper_products {
             to.data += TGI_HOPPER_HALF * to.col;
         }
     }
-    __device__ static void store_gradient(const tgi_flash_operand &to, const tgi_flash_head &head,
-                                          float (&sum)[D / 8][4], float scale, T *tile, int row, int limit, int width)
+    __device__ static void store_gradient(const tgi_flash_matrix<T> &to, float (&sum)[D / 8][4], float scale, T *tile,
+                                          int row, int limit, int width)
     {
         const float scales[2] = {scale, scale};
-        if (to.data) store(tgi_flash_matrix_of<T>(to, head), sum, scales, tile, row, limit, width);
+        if (to.data) store(to, sum, scales, tile, row, limit, width);
     }
 };
 #endif
@@ -8276,53 +8290,63 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
 #if TGI_HOPPER
     typedef tgi_hopper_products<dtype, D> products;
     typedef uint16_t T;
-    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALVES = products::HALVES };
+    enum {
+        ROWS = TGI_HOPPER_ROWS,
+        COLUMNS = TGI_HOPPER_COLUMNS,
+        TILE = COLUMNS * D,
+        UNITS = TILE / products::UNIT,
+        HALVES = products::HALVES
+    };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
     const int warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
     const int row = block.first + 16 * warp;
-    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
+    const tgi_flash_head<T> head = tgi_flash_head_of<T>(job, block.head);
     typename products::rows_of of_q, k, v;
-    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
     T *const own = tiles + 16 * warp * TGI_HOPPER_HALF, *const stages = tiles + ROWS * D;
     float y[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     uint32_t q[D / 16][4];
 
     const auto load = [&](int j) {
-        T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) k.template load<COLUMNS, HALVES>(to), v.template load<COLUMNS, HALVES>(to + TILE);
+        T *const to = stages + (j & 1) * (2 * TILE);
+        const int left = job.keys - j * COLUMNS;
+        if (j < block.end) {
+            k.template load<COLUMNS, HALVES>(to, left);
+            v.template load<COLUMNS, HALVES>(to + TILE, left);
+        }
         tgi_copy_async_commit();
     };
-    of_q.begin(tgi_flash_matrix_of<T>(job.q, head), block.first, job.queries, job.width);
-    k.begin(tgi_flash_matrix_of<T>(job.k, head), 0, job.keys, job.width);
-    v.begin(tgi_flash_matrix_of<T>(job.v, head), 0, job.keys, job.value_width);
-    of_q.template load<ROWS, HALVES>(tiles);
+    of_q.begin(head.q, block.first, job.width);
+    k.begin(head.k, 0, job.width);
+    v.begin(head.v, 0, job.value_width);
+    of_q.template load<ROWS, HALVES>(tiles, job.queries - block.first);
     tgi_copy_async_commit();
     load(0);
     tgi_copy_async_wait<1>(); /* q has arrived */
     __syncthreads();
     products::load_rows(q, own);
+    const tgi_wgmma_tile first = tgi_wgmma_tile_of(stages);
     for (int j = 0; j < block.end; ++j) {
-        const T *const tile = stages + j % 2 * (2 * TILE);
+        const tgi_wgmma_tile tile = first + (j & 1) * (2 * UNITS);
         load(j + 1);
         tgi_copy_async_wait<1>();
         tgi_wgmma_shared_fence();
         __syncthreads();
         if (tgi_hopper_sees<false>(job, row, j * COLUMNS)) {
-            float s[8][4] = {};
+            float s[8][4];
             products::scores(s, q, tile);
             tgi_wgmma_wait<0>();
             tgi_wgmma_pin(s);
             tgi_flash_hide<false, COLUMNS>(s, job, row, j * COLUMNS);
-            if (job.scores_first) tgi_flash_mask<dtype, false, COLUMNS>(s, job, mask, row, j * COLUMNS);
+            if (job.scores_first) tgi_flash_mask<dtype, false, COLUMNS>(s, job, head.mask, row, j * COLUMNS);
             tgi_flash_softmax(s, y, largest, sum, job.factor);
-            products::add(y, s, tile + TILE);
+            products::add(y, s, tile + UNITS);
             products::wait(y);
         }
         __syncthreads();
     }
-    tgi_flash_store_lse(job, head, row, largest, sum);
-    products::store(tgi_flash_matrix_of<T>(job.y, head), y, sum, tiles, row, job.queries, job.value_width);
+    tgi_flash_store_lse(job, head.lse, row, largest, sum);
+    products::store(head.y, y, sum, tiles, row, job.queries, job.value_width);
 #else
     (void)job;
 #endif
@@ -8335,16 +8359,15 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
    memory, or on their way there; those of y are loaded to a place that is free again after this.  A query's four lanes
    add every fourth copy of its row each.  All threads call it. */
 template <int dtype, int D, int tiles, class T>
-__device__ inline void tgi_flash_make_sums(float2 (&own)[2], const tgi_flash_job &job, const tgi_flash_head &head,
+__device__ inline void tgi_flash_make_sums(float2 (&own)[2], const tgi_flash_job &job, const tgi_flash_head<T> &head,
                                            int first, const T *g, T *y, float2 *sums)
 {
     typedef tgi_flash_sizes<dtype, D> sizes;
     typedef tgi_pack<dtype, sizes::EACH> pack;
-    const tgi_flash_matrix<float> lse = tgi_flash_matrix_of<float>(job.lse, head);
     const int lane = (int)(threadIdx.x % 32);
     tgi_flash_rows<dtype, D> rows;
-    rows.begin(tgi_flash_matrix_of<T>(job.y, head), first, job.queries, job.value_width);
-    rows.template load<sizes::ROWS, tiles>(y), tgi_copy_async_commit(), tgi_copy_async_wait<0>();
+    rows.begin(head.y, first, job.value_width);
+    rows.template load<sizes::ROWS, tiles>(y, job.queries - first), tgi_copy_async_commit(), tgi_copy_async_wait<0>();
     __syncthreads();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -8361,7 +8384,7 @@ __device__ inline void tgi_flash_make_sums(float2 (&own)[2], const tgi_flash_job
         }
         d += __shfl_xor_sync(TGI_FULL_MASK, d, 1);
         d += __shfl_xor_sync(TGI_FULL_MASK, d, 2);
-        own[r] = make_float2(query < job.queries ? lse.data[query * lse.row] * TGI_LOG2_E : 0, d);
+        own[r] = make_float2(query < job.queries ? head.lse.data[query * head.lse.row] * TGI_LOG2_E : 0, d);
         if (lane % 4 == 0) sums[query] = own[r];
     }
     __syncthreads();
@@ -8399,12 +8422,11 @@ __device__ inline void tgi_flash_score_gradients(float (&s)[columns][4], float (
 
 /* tgi_flash_store of the gradient sum [16, D] times scale, if it is wanted. */
 template <int dtype, int D, class T>
-__device__ inline void tgi_flash_store_gradient(const tgi_flash_operand &to, const tgi_flash_head &head,
-                                                const float (&sum)[D / 8][4], float scale, T *tile, int row, int limit,
-                                                int width)
+__device__ inline void tgi_flash_store_gradient(const tgi_flash_matrix<T> &to, const float (&sum)[D / 8][4],
+                                                float scale, T *tile, int row, int limit, int width)
 {
     const float scales[2] = {scale, scale};
-    if (to.data) tgi_flash_store<dtype, D>(tgi_flash_matrix_of<T>(to, head), sum, scales, tile, row, limit, width);
+    if (to.data) tgi_flash_store<dtype, D>(to, sum, scales, tile, row, limit, width);
 }
 
 /* dq, or with keys_own dk and dv, whose scores are transposed.  The rows that a block owns are x1 and x2, the columns
@@ -8423,9 +8445,8 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
     const int lane = (int)(threadIdx.x % 32), warp = (int)(threadIdx.x / 32);
     tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
     const int first = block.first, row = first + 16 * warp;
-    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
+    const tgi_flash_head<T> head = tgi_flash_head_of<T>(job, block.head);
     tgi_flash_rows<dtype, D> x1, x2, c1, c2;
-    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
     float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
     T *const own1 = shared + 16 * warp * D, *const own2 = own1 + ROWS * D, *const stages = shared + 2 * ROWS * D;
     float2 *const sums_stages = (float2 *)(stages + 4 * TILE), own_sums[2] = {};
@@ -8433,20 +8454,23 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
     if (!keys_own && !job.dq.data) block.end = 0;
 
     const auto load = [&](int j) {
-        T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) c1.template load<COLUMNS>(to), c2.template load<COLUMNS>(to + TILE);
-        if (keys_own && j < block.end) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
+        T *const to = stages + (j & 1) * (2 * TILE);
+        const int left = others - j * COLUMNS;
+        if (j < block.end) c1.template load<COLUMNS>(to, left), c2.template load<COLUMNS>(to + TILE, left);
+        if (keys_own && j < block.end)
+            tgi_flash_load_sums<COLUMNS>(sums_stages + (j & 1) * COLUMNS, sums + j * COLUMNS);
         tgi_copy_async_commit();
     };
-    c1.begin(tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head), block.begin * COLUMNS, others, job.width);
-    c2.begin(tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head), block.begin * COLUMNS, others, job.value_width);
-    x1.begin(tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), first, length, job.width);
-    x2.begin(tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), first, length, job.value_width);
-    x1.template load<ROWS>(shared), x2.template load<ROWS>(shared + ROWS * D), tgi_copy_async_commit();
+    c1.begin(keys_own ? head.q : head.k, block.begin * COLUMNS, job.width);
+    c2.begin(keys_own ? head.g : head.v, block.begin * COLUMNS, job.value_width);
+    x1.begin(keys_own ? head.k : head.q, first, job.width);
+    x2.begin(keys_own ? head.v : head.g, first, job.value_width);
+    x1.template load<ROWS>(shared, length - first), x2.template load<ROWS>(shared + ROWS * D, length - first);
+    tgi_copy_async_commit();
     if constexpr (!keys_own)
         tgi_flash_make_sums<dtype, D, 1>(own_sums, job, head, first, shared + ROWS * D, stages, sums);
     for (int j = block.begin - 1; j < block.end; ++j) {
-        const T *const tile = stages + j % 2 * (2 * TILE);
+        const T *const tile = stages + (j & 1) * (2 * TILE);
         load(j + 1);
         if (j < block.begin) continue;
         tgi_copy_async_wait<1>();
@@ -8455,10 +8479,11 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
             float s[1][COLUMNS / 8][4] = {}, dp[1][COLUMNS / 8][4] = {};
             products::scores(s, own1, tile);
             const bool hides = tgi_flash_hide<keys_own, COLUMNS>(s[0], job, row, j * COLUMNS);
-            if (job.scores_first) tgi_flash_mask<dtype, keys_own, COLUMNS>(s[0], job, mask, row, j * COLUMNS);
+            if (job.scores_first) tgi_flash_mask<dtype, keys_own, COLUMNS>(s[0], job, head.mask, row, j * COLUMNS);
             products::scores(dp, own2, tile + TILE);
             const auto of_query = [&](int i) {
-                return keys_own ? sums_stages[j % 2 * COLUMNS + i / 4 * 8 + lane % 4 * 2 + i % 2] : own_sums[i % 4 / 2];
+                return keys_own ? sums_stages[(j & 1) * COLUMNS + i / 4 * 8 + lane % 4 * 2 + i % 2]
+                                : own_sums[i % 4 / 2];
             };
             tgi_flash_score_gradients(s[0], dp[0], job.factor, hides || job.scores_first, of_query);
             if constexpr (keys_own) products::add(sum2, s, tile + TILE);
@@ -8468,10 +8493,9 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
     }
     tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
     __syncthreads();
-    tgi_flash_store_gradient<dtype, D>(keys_own ? job.dk : job.dq, head, sum1[0], job.scale, own1, row, length,
-                                       job.width);
+    tgi_flash_store_gradient<dtype, D>(keys_own ? head.dk : head.dq, sum1[0], job.scale, own1, row, length, job.width);
     if constexpr (keys_own)
-        tgi_flash_store_gradient<dtype, D>(job.dv, head, sum2[0], 1, own2, row, length, job.value_width);
+        tgi_flash_store_gradient<dtype, D>(head.dv, sum2[0], 1, own2, row, length, job.value_width);
 }
 
 #if TGI_HOPPER
@@ -8479,14 +8503,15 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
    rows are keys, or else those of the lane's two rows.  own and tile: x1 and c1, with x2 and c2 behind them. */
 template <int dtype, int D, bool keys_own>
 __device__ inline void tgi_hopper_gradients(float (&s)[8][4], float (&dp)[8][4], const tgi_flash_job &job,
-                                            const tgi_flash_matrix<const uint8_t> &mask, const uint16_t *own,
-                                            const uint16_t *tile, int row, int column, const float2 *of_columns,
+                                            const tgi_flash_matrix<const uint8_t> &mask, tgi_wgmma_tile own,
+                                            tgi_wgmma_tile tile, int row, int column, const float2 *of_columns,
                                             const float2 (&of_rows)[2])
 {
     typedef tgi_hopper_products<dtype, D> products;
     const int lane = (int)(threadIdx.x % 32);
     products::scores_of_tiles(s, own, tile);
-    products::scores_of_tiles(dp, own + TGI_HOPPER_ROWS * D, tile + TGI_HOPPER_COLUMNS * D);
+    products::scores_of_tiles(dp, own + TGI_HOPPER_ROWS * D / products::UNIT,
+                              tile + TGI_HOPPER_COLUMNS * D / products::UNIT);
     tgi_wgmma_wait<1>(); /* for s, which gets its mask while dp is computed */
     tgi_wgmma_pin(s);
     const bool hides = tgi_flash_hide<keys_own, TGI_HOPPER_COLUMNS>(s, job, row, column);
@@ -8506,47 +8531,60 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
 #if TGI_HOPPER
     typedef tgi_hopper_products<dtype, D> products;
     typedef uint16_t T;
-    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, TILE = COLUMNS * D, HALVES = products::HALVES };
+    enum {
+        ROWS = TGI_HOPPER_ROWS,
+        COLUMNS = TGI_HOPPER_COLUMNS,
+        TILE = COLUMNS * D,
+        UNITS = TILE / products::UNIT,
+        HALVES = products::HALVES
+    };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* x1, x2 [ROWS, D], two stages of c1, c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
     const int warp = (int)(threadIdx.x / 32);
     tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
     const int row = block.first + 16 * warp;
-    const tgi_flash_head head = tgi_flash_head_of(job, block.head);
+    const tgi_flash_head<T> head = tgi_flash_head_of<T>(job, block.head);
     typename products::rows_of x1, x2, c1, c2;
-    const tgi_flash_matrix<const uint8_t> mask = tgi_flash_matrix_of<const uint8_t>(job.mask, head);
     float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
-    T *const stages = tiles + 2 * ROWS * D, *const own = tiles + warp / 4 * (64 * TGI_HOPPER_HALF);
+    T *const stages = tiles + 2 * ROWS * D;
     float2 *const sums_stages = (float2 *)(stages + 4 * TILE), own_sums[2] = {};
     float sum1[D / 8][4] = {}, sum2[keys_own ? D / 8 : 1][4] = {};
     if (!keys_own && !job.dq.data) block.end = 0;
 
     const auto load = [&](int j) {
-        T *const to = stages + j % 2 * (2 * TILE);
-        if (j < block.end) c1.template load<COLUMNS, HALVES>(to), c2.template load<COLUMNS, HALVES>(to + TILE);
-        if (j < block.end && keys_own) tgi_flash_load_sums<COLUMNS>(sums_stages + j % 2 * COLUMNS, sums + j * COLUMNS);
+        T *const to = stages + (j & 1) * (2 * TILE);
+        const int left = others - j * COLUMNS;
+        if (j < block.end) {
+            c1.template load<COLUMNS, HALVES>(to, left);
+            c2.template load<COLUMNS, HALVES>(to + TILE, left);
+        }
+        if (keys_own && j < block.end)
+            tgi_flash_load_sums<COLUMNS>(sums_stages + (j & 1) * COLUMNS, sums + j * COLUMNS);
         tgi_copy_async_commit();
     };
-    x1.begin(tgi_flash_matrix_of<T>(keys_own ? job.k : job.q, head), block.first, length, job.width);
-    x2.begin(tgi_flash_matrix_of<T>(keys_own ? job.v : job.g, head), block.first, length, job.value_width);
-    x1.template load<ROWS, HALVES>(tiles), x2.template load<ROWS, HALVES>(tiles + ROWS * D);
-    c1.begin(tgi_flash_matrix_of<T>(keys_own ? job.q : job.k, head), block.begin * COLUMNS, others, job.width);
-    c2.begin(tgi_flash_matrix_of<T>(keys_own ? job.g : job.v, head), block.begin * COLUMNS, others, job.value_width);
+    x1.begin(keys_own ? head.k : head.q, block.first, job.width);
+    x2.begin(keys_own ? head.v : head.g, block.first, job.value_width);
+    x1.template load<ROWS, HALVES>(tiles, length - block.first);
+    x2.template load<ROWS, HALVES>(tiles + ROWS * D, length - block.first);
+    c1.begin(keys_own ? head.q : head.k, block.begin * COLUMNS, job.width);
+    c2.begin(keys_own ? head.g : head.v, block.begin * COLUMNS, job.value_width);
     load(block.begin);
     if constexpr (!keys_own) /* y goes to the other stage */
         tgi_flash_make_sums<dtype, TGI_HOPPER_HALF, HALVES>(own_sums, job, head, block.first, tiles + ROWS * D,
                                                             stages + 2 * TILE, sums);
+    const tgi_wgmma_tile own = tgi_wgmma_tile_of(tiles + warp / 4 * (64 * TGI_HOPPER_HALF));
+    const tgi_wgmma_tile first = tgi_wgmma_tile_of(stages);
     for (int j = block.begin; j < block.end; ++j) {
-        const T *const tile = stages + j % 2 * (2 * TILE);
+        const tgi_wgmma_tile tile = first + (j & 1) * (2 * UNITS);
         load(j + 1);
         tgi_copy_async_wait<1>();
         tgi_wgmma_shared_fence();
         __syncthreads();
         if (tgi_hopper_sees<keys_own>(job, row, j * COLUMNS)) {
-            float s[8][4] = {}, dp[8][4] = {};
-            tgi_hopper_gradients<dtype, D, keys_own>(s, dp, job, mask, own, tile, row, j * COLUMNS,
-                                                     sums_stages + j % 2 * COLUMNS, own_sums);
-            if constexpr (keys_own) products::add(sum2, s, tile + TILE);
+            float s[8][4], dp[8][4];
+            tgi_hopper_gradients<dtype, D, keys_own>(s, dp, job, head.mask, own, tile, row, j * COLUMNS,
+                                                     sums_stages + (j & 1) * COLUMNS, own_sums);
+            if constexpr (keys_own) products::add(sum2, s, tile + UNITS);
             products::add(sum1, dp, tile);
             if constexpr (keys_own) products::wait(sum2);
             products::wait(sum1);
@@ -8555,9 +8593,9 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
     }
     tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
     __syncthreads();
-    products::store_gradient(keys_own ? job.dk : job.dq, head, sum1, job.scale, tiles, row, length, job.width);
+    products::store_gradient(keys_own ? head.dk : head.dq, sum1, job.scale, tiles, row, length, job.width);
     if constexpr (keys_own)
-        products::store_gradient(job.dv, head, sum2, 1, tiles + ROWS * D, row, length, job.value_width);
+        products::store_gradient(head.dv, sum2, 1, tiles + ROWS * D, row, length, job.value_width);
 #else
     (void)job;
 #endif
@@ -8569,6 +8607,7 @@ static tgi_flash_operand tgi_flash_operand_of(const tgi_attention *a, const tgi_
 {
     const int64_t each = TGI_FLASH_COPY / tgi_bytes_of(x->dtype);
     tgi_flash_operand y = {};
+    if (!x->data) return y;
     y.data = x->data;
     y.row = x->stride[a->ndim] * unit;
     y.col = x->stride[a->ndim + 1] * unit;

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# sass.sh --path prints where cuobjdump is.
 # sass.sh OBJECT FOLDER: the machine code of the kernels that are listed below, in an object file that nvcc has made of
 # tensorgrad_cuda.cu for one GPU or more; each kernel is checked for each of these GPUs.  Needs cuobjdump with
 # nvdisasm beside it, which the CUDA toolkit has, and the Python packages triton, and nvidia-cuda-cuobjdump with
@@ -58,6 +59,8 @@ for name in ("triton", "nvidia"):
     timeout 60 python3 -m pip install -q --retries 0 --no-deps --target "$tools" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm >&2
     of_pip
 }
+
+if [ "$1" = --path ]; then find_cuobjdump && exit; fi
 
 # check LIST OBJECT: prints "ok GPU KERNEL: WHAT" or "FAILED GPU KERNEL: WHAT" for each line of the list and each GPU
 check()
@@ -181,20 +184,20 @@ sh tests/ci/op_numbers.sh >"$folder/list" <<'END'
 64 f32 tgi_im2col_windows<unsigned short>
 64 f32 tgi_im2col_windows<unsigned int>
 64 f32 tgi_col2im_elements<0>
-255 st128,f32,mma,tile780 tgi_flash_forward<2, 64, 2>
-255 st128,f32,mma,tile780 tgi_flash_forward<3, 64, 2>
+255 st128,f32,mma,tile720 tgi_flash_forward<2, 64, 2>
+255 st128,f32,mma,tile720 tgi_flash_forward<3, 64, 2>
 192 st128,f32,mma,tile430 tgi_flash_forward<2, 128, 1>
 192 st128,f32,mma,tile430 tgi_flash_forward<3, 128, 1>
-128 st128,f32,wgmma,tile370 tgi_hopper_forward<2, 64>
-128 st128,f32,wgmma,tile370 tgi_hopper_forward<3, 64>
-255 st128,f32,wgmma,tile450 tgi_hopper_forward<2, 128>
-255 st128,f32,wgmma,tile450 tgi_hopper_forward<3, 128>
-255 st128,f32,wgmma,tile410 tgi_hopper_backward<2, 64, false>
-255 st128,f32,wgmma,tile470 tgi_hopper_backward<2, 64, true>
-255 st128,f32,wgmma,tile560 tgi_hopper_backward<2, 128, false>
-255 st128,f32,wgmma,tile690 tgi_hopper_backward<2, 128, true>
-255 st128,f32,wgmma,tile470 tgi_hopper_backward<3, 64, true>
-255 st128,f32,wgmma,tile690 tgi_hopper_backward<3, 128, true>
+128 st128,f32,wgmma,tile325 tgi_hopper_forward<2, 64>
+128 st128,f32,wgmma,tile325 tgi_hopper_forward<3, 64>
+255 st128,f32,wgmma,tile340 tgi_hopper_forward<2, 128>
+255 st128,f32,wgmma,tile340 tgi_hopper_forward<3, 128>
+255 st128,f32,wgmma,tile315 tgi_hopper_backward<2, 64, false>
+255 st128,f32,wgmma,tile370 tgi_hopper_backward<2, 64, true>
+255 st128,f32,wgmma,tile360 tgi_hopper_backward<2, 128, false>
+255 st128,f32,wgmma,tile450 tgi_hopper_backward<2, 128, true>
+255 st128,f32,wgmma,tile370 tgi_hopper_backward<3, 64, true>
+255 st128,f32,wgmma,tile450 tgi_hopper_backward<3, 128, true>
 224 st128,f32,mma,tile480 tgi_flash_backward<2, 64, false>
 255 st128,f32,mma,tile580 tgi_flash_backward<2, 64, true>
 192 st128,f32,mma,tile420 tgi_flash_backward<2, 128, false>

@@ -134,8 +134,13 @@ inline uint32_t cudasim_in_tile(const uint16_t *b, int row, int column)
 {
     return b[64 * row + 8 * (column / 8 ^ row % 8) + column % 8];
 }
-template <bool bf16, bool transposed>
-inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *b, int k, bool adds, CUDASIM_SITE)
+struct tgi_wgmma_tile { /* a descriptor counts parts of eight numbers */
+    const uint16_t *at;
+    tgi_wgmma_tile operator+(int parts) const { return {at + 8 * parts}; }
+};
+inline tgi_wgmma_tile tgi_wgmma_tile_of(const uint16_t *tile) { return {tile}; }
+template <bool bf16, bool transposed, bool adds>
+inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], tgi_wgmma_tile b, int k, CUDASIM_SITE)
 {
     const ::cudasim::Lanes<::cudasim::Fragments> all = ::cudasim::exchange(
         ::cudasim::Fragments{{a[0], a[1], a[2], a[3]}, {0, 0}}, ::cudasim::Collective::mma, file, line);
@@ -146,7 +151,7 @@ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *
         if (!adds) *c[0] = *c[1] = 0;
         for (int i = 0; i < 16; ++i) {
             const int inner = 16 * k + i;
-            const uint32_t bits = transposed ? cudasim_in_tile(b, column, inner) : cudasim_in_tile(b, inner, column);
+            const uint32_t bits = transposed ? cudasim_in_tile(b.at, column, inner) : cudasim_in_tile(b.at, inner, column);
             const uint32_t *const fragment = all.of[group * 4 + i % 8 / 2].a;
             for (int r = 0; r < 2; ++r)
                 *c[r] += ::cudasim::float_of<bf16>(fragment[r + i / 8 * 2], i % 2) * ::cudasim::float_of<bf16>(bits, 0);
@@ -154,8 +159,8 @@ inline void tgi_wgmma(float (&d)[8][4], const uint32_t (&a)[4], const uint16_t *
     }
 }
 /* The same with the columns [16 k, 16 k + 16) of a, which is a tile, too, and of b transposed. */
-template <bool bf16>
-inline void tgi_wgmma_tiles(float (&d)[8][4], const uint16_t *a, const uint16_t *b, int k, bool adds)
+template <bool bf16, bool adds>
+inline void tgi_wgmma_tiles(float (&d)[8][4], tgi_wgmma_tile a, tgi_wgmma_tile b, int k)
 {
     const int lane = static_cast<int>(::cudasim::lane()), in_group = lane % 4;
     const int first = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
@@ -164,8 +169,8 @@ inline void tgi_wgmma_tiles(float (&d)[8][4], const uint16_t *a, const uint16_t 
         const int row = first + n % 4 / 2 * 8, column = n / 4 * 8 + 2 * in_group + n % 2;
         if (!adds) c = 0;
         for (int i = 16 * k; i < 16 * k + 16; ++i)
-            c += ::cudasim::float_of<bf16>(cudasim_in_tile(a, row, i), 0) *
-                 ::cudasim::float_of<bf16>(cudasim_in_tile(b, column, i), 0);
+            c += ::cudasim::float_of<bf16>(cudasim_in_tile(a.at, row, i), 0) *
+                 ::cudasim::float_of<bf16>(cudasim_in_tile(b.at, column, i), 0);
     }
 }
 template <class T> inline void tgi_wgmma_pin(const T &) {}

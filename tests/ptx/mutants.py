@@ -64,17 +64,17 @@ DESCRIPTOR = 1 << 62 | 64 << 32 | 1 << 16  # without the address
 WAIT = r"(wgmma\.wait_group\.sync\.aligned )"
 PRODUCT = r"(wgmma\.mma_async\S+ \{[^}]*\},\{[^}]*\},%rd\d+,adds,1,1,)"
 MUTANTS_90A = [
-    ("descriptor: offsets exchanged", FLASH, HOPPER, str(DESCRIPTOR), str(1 << 62 | 1 << 32 | 64 << 16), 1),
-    ("descriptor: half the stride", FLASH, HOPPER, str(DESCRIPTOR), str(DESCRIPTOR - (32 << 32)), 2),
+    ("descriptor: offsets exchanged", FLASH, HOPPER, str(DESCRIPTOR), str(1 << 62 | 1 << 32 | 64 << 16), 0),
+    ("descriptor: half the stride", FLASH, HOPPER, str(DESCRIPTOR), str(DESCRIPTOR - (32 << 32)), 0),
     ("descriptor: no swizzle", FLASH, HOPPER, str(DESCRIPTOR), str(DESCRIPTOR - (1 << 62)), 0),
     ("descriptor: the address in units of 32 bytes", FLASH, HOPPER,
-     r"(shr\.u\w+ \t%rd?\d+, %rd?\d+, )4(;(?:[^;]*;){1,2}[^;]*, " + str(DESCRIPTOR) + ";)", r"\g<1>5\2", 0),
+     r"(shr\.u\w+ \t%rd?\d+, %rd?\d+, )4(;(?:[^;]*;){1,3}\s*shfl\.sync\.idx)", r"\g<1>5\2", 0),
     ("scores: b not transposed", FLASH, HOPPER, PRODUCT + "0;", r"\g<1>1;", 1),
     ("values: b transposed", FLASH, HOPPER, PRODUCT + "1;", r"\g<1>0;", 1),
     ("registers of a exchanged", FLASH, HOPPER, r"(wgmma\.mma_async\S+ \{[^}]*\},\{)(%r\d+),(%r\d+)", r"\1\3,\2", 2),
     ("registers of d exchanged", FLASH, HOPPER, r"(wgmma\.mma_async\S+ \{)(%f\d+),(%f\d+)", r"\1\3,\2", 2),
     ("bf16 taken for f16", FLASH, HOPPER, r"f32\.bf16\.bf16", "f32.f16.f16", 0),
-    ("a product does not add", FLASH, HOPPER, r"setp\.ne\.b32 adds, %r\d+, 0", "setp.ne.b32 adds, 0, 0", 1),
+    ("a product does not add", FLASH, HOPPER, r"setp\.ne\.b32 adds, 1, 0", "setp.ne.b32 adds, 0, 0", 1),
     ("scores: a group may be left", FLASH, HOPPER, WAIT + "0", r"\g<1>1", 0),
     ("values: a group may be left", FLASH, HOPPER, WAIT + "0", r"\g<1>1", 1),
     ("not waited for", FLASH, HOPPER, WAIT + "0;", "", 1),
