@@ -248,7 +248,7 @@ write_results()
     cat "$B/figures.md"
     echo
     echo "A step of GPT-2 124M with 16 sequences of 1024 tokens, in bf16 with AdamW: the head of predict.py says how the times for an"
-    echo "H100 are predicted, from the bytes that kernels ask for and from their PTX. Measured are the times from the end of one launch"
+    echo "H100 are predicted, from the bytes that kernels ask for and from their instructions. Measured are the times from the end of one launch"
     echo "to the end of the next. By plans is with a file of TG_CUDA_PLANS that a run before has written."
     echo
     step_table

@@ -6,10 +6,12 @@ The step: 12 layers of 768, 16 sequences of 1024 tokens, 50304 words, tied weigh
 layers, and by so much for each token and each word, so that six small steps tell that of the large one.  Attention, embedding,
 norms and the loss run alone: theirs grows otherwise.
 
-The model.  A launch takes the longest of three times, and then GAP:
-    bytes         / (MEMORY * MEMORY_SHARE)             those of all but caches, each as a kernel asks for it
+The model.  A launch takes the longest of four times, and then GAP:
+    bytes         / (MEMORY * MEMORY_SHARE)             each as a kernel asks for it; of attention each operand once
+    bytes         / (CACHE * CACHE_SHARE)               what blocks of attention ask for again, which the L2 cache holds
     FLOP          / (PRODUCTS * the share of its kind)
-    instructions  / (SCHEDULERS * CLOCK * ISSUE)        of warps, in PTX, of which ptxas makes MACHINE times as many
+    instructions  / (SCHEDULERS * CLOCK * ISSUE)        of warps, of the GPU's own: the interpreter counts those of PTX,
+                                                        each as often as machine.py finds that ptxas made some of it
 Nothing here was measured on a GPU: the shares are what others report of their kernels on an H100, or assumptions."""
 import os
 import re
@@ -17,10 +19,10 @@ import subprocess
 import sys
 
 MEMORY, MEMORY_SHARE = 3.35e12, 0.9          # bytes a second; published kernels that only move rows reach 0.87 to 0.9
+CACHE, CACHE_SHARE = 5.5e12, 0.7             # L2 has been measured at 5.5e12; it is 50 MB, 33 heads at once take 17
 PRODUCTS = 989e12                            # FLOP a second in bf16
 SHARES = {"large": 0.70, "sums": 0.51, "product": 0.61, "attention": 0.60} # cuBLAS has 0.72 with squares of 4096, best 0.8
 SCHEDULERS, CLOCK, ISSUE = 132 * 4, 1.7e9, 0.6  # an instruction each at most; of four cycles some wait for memory
-MACHINE = 1.17                               # of ten hot kernels, for sm_90: 16,436 in PTX are 19,286 of the GPU's own
 GAP = 1.2e-6                                 # seconds between two kernels of a stream
 LAYERS, TOKENS, WORDS, HEADS, LENGTH, WIDTH = 12, 16384, 50304, 16 * 12, 1024, 768
 LOSS_TOKENS = 256
@@ -28,7 +30,8 @@ SMALL_TOKENS, SMALL_WORDS = 64, 8384
 ALONE = {"attention": r"tgi_(flash|hopper)_", "embedding": r"tgi_(sort_runs|radix_|load_indices|add_segments|join_segments)",
          "norms": r"tgi_norm_", "loss": r"tgi_class_"}
 PARTS = {"attention": HEADS, "norms": 1, "loss": TOKENS // LOSS_TOKENS} # the runs of one head, of all rows, of some
-FLASH = {"forward": 2, "backward<2, 64, false>": 3, "backward<2, 64, true>": 4} # products of [1024, 1024, 64], half of each
+# products of [1024, 1024, 64], half of each, and operands [1024, 64]
+FLASH = {"forward": (2, 4), "backward<2, 64, false>": (3, 6), "backward<2, 64, true>": (4, 6)}
 TABLE = os.path.join(os.path.dirname(__file__), "predicted.txt")
 HEAD = "launches megabytes gigaflop megainstructions milliseconds bound kernel"
 
@@ -98,18 +101,23 @@ def flop(kernel, launches):
     if kernel.startswith("product"):
         m, n, k = (int(x) for x in re.findall(r"\d+", kernel)[:3])
         return 2.0 * launches * m * n * k
-    products = next((n for name, n in FLASH.items() if re.match("tgi_(flash|hopper)_" + name, kernel)), 0)
-    return 1.0 * launches * products * HEADS * LENGTH * LENGTH * 64
+    return 1.0 * launches * flash(kernel)[0] * HEADS * LENGTH * LENGTH * 64
+
+
+def flash(kernel):
+    return next((row for name, row in FLASH.items() if re.match("tgi_(flash|hopper)_" + name, kernel)), (0, 0))
 
 
 def milliseconds(kernel, launches, data, operations, instructions):
     """What the launches take, and what bounds them."""
     kind = ("attention" if re.match(ALONE["attention"], kernel) else "large" if str(WORDS) in kernel else
             "sums" if kernel.endswith("sums") else "product")
-    times = {"bytes": data / (MEMORY * MEMORY_SHARE), "FLOP": operations / (PRODUCTS * SHARES[kind]),
-             "instructions": MACHINE * instructions / (SCHEDULERS * CLOCK * ISSUE), "launches": launches * GAP}
-    bound = max(times, key=times.get)
-    return 1e3 * (max(times["bytes"], times["FLOP"], times["instructions"]) + launches * GAP), bound
+    once = launches * flash(kernel)[1] * HEADS * LENGTH * 64 * 2 if kind == "attention" else data
+    times = {"bytes": once / (MEMORY * MEMORY_SHARE), "cache": data / (CACHE * CACHE_SHARE),
+             "FLOP": operations / (PRODUCTS * SHARES[kind]), "instructions": instructions / (SCHEDULERS * CLOCK * ISSUE)}
+    longest = max(times.values())
+    bound = max(times, key=times.get) if longest > launches * GAP else "launches"
+    return 1e3 * (longest + launches * GAP), bound
 
 
 def line_of(kernel, launches, megabytes, gigaflop, megainstructions):

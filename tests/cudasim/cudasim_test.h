@@ -55,7 +55,8 @@
      TG_SIM_PTX=1              with SIM=ptx: launches go to the interpreter of PTX in tests/ptx, which runs what nvcc
                                compiled; or the name of the file of PTX.  TG_SIM_PTX_SEED=n: the order of warps and
                                blocks; TG_SIM_PTX_LOG=file: the names of the kernels that it ran are added there;
-                               TG_SIM_PTX_COUNTS=file: a line for each, its launches and the instructions of its warps
+                               TG_SIM_PTX_COUNTS=file: a line for each, its launches and the instructions of its warps,
+                               as ptxas makes them with TG_SIM_PTX_MACHINE=file (tests/bench/machine.py)
      TG_SIM_KEEP_GOING=1       counts errors and exits with 99 at the end, instead of at the first error
      TG_SIM_LEAKS=1            what is still allocated at the end is an error
      TG_SIM_REPORT=file        with SIM=check: writes a line for each kernel: its launches; the bytes of global memory

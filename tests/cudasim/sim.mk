@@ -141,8 +141,8 @@ sim-counts:
 .PHONY: sim-counts
 
 # Reports of small steps of GPT-2 and of what does not grow with them, from which predict.py works out the step of 12 layers
-# and 16 sequences of 1024 tokens: the bytes of each kernel by the build check, its instructions by the interpreter of PTX, as
-# on an H100.  It takes half an hour of a processor.
+# and 16 sequences of 1024 tokens: the bytes of each kernel by the build check, its instructions, as ptxas makes them, by the
+# interpreter of PTX, as on an H100.  It takes half an hour of a processor.
 STEP := $(BUILD)/step
 STEP_RUNS := 1,1,8384 1,2,8384 2,1,8384 2,2,8384 1,1,16768 1,2,16768 attention embedding norms loss
 step_run = $(if $(filter attention embedding norms loss,$(1)),$(1),step $(subst $(COMMA), ,$(1)))
@@ -150,9 +150,11 @@ COMMA := ,
 sim-step:
 	@mkdir -p $(STEP)
 	@$(MAKE) -s PTX_ARCH=90a $(PTX_BUILD)/sm_90a.ptx
+	@python3 tests/bench/machine.py $(PTX_BUILD)/sm_90a.ptx 90a $(STEP)/machine.txt
 	@$(MAKE) -s sim SIM=check MAIN=tests/cuda/counts.c OUT=$(STEP)/counts
 	@$(MAKE) -s sim SIM=ptx MAIN=tests/cuda/counts.c OUT=$(STEP)/counts-ptx
-	@export TG_CUDA_PASS_THROUGH=0 TG_SIM_MEMORY=8000000000 TG_SIM_CAPABILITY=90 TG_SIM_ARCH=90; \
+	@export TG_CUDA_PASS_THROUGH=0 TG_SIM_MEMORY=8000000000 TG_SIM_CAPABILITY=90 TG_SIM_ARCH=90 \
+	    TG_SIM_PTX_MACHINE=$(abspath $(STEP)/machine.txt); \
 	$(foreach run,$(STEP_RUNS),TG_SIM_REPORT=$(STEP)/$(run).bytes $(STEP)/counts $(call step_run,$(run)) && \
 	    TG_SIM_PTX=$(abspath $(PTX_BUILD)/sm_90a.ptx) TG_SIM_PTX_COUNTS=$(STEP)/$(run).ptx $(STEP)/counts-ptx $(call step_run,$(run)) &&) \
 	python3 tests/bench/predict.py $(STEP)

@@ -1144,6 +1144,7 @@ void Machine::run_warp(Warp &w, u64 steps)
             if (mask) {
                 if (!kernel.touched.empty()) access_registers(x);
                 totals.warp_instructions += 1;
+                totals.machine_instructions += x.machine;
                 totals.lane_instructions += static_cast<u32>(__builtin_popcount(mask));
                 if (x.op < I_bra) compute(x, mask);
                 else same = control(x, mask, group, pc, &next);

@@ -3,7 +3,9 @@
    file; their arguments are compared with the .param declarations.  With TG_SIM_PTX_COMPARE set the simulator runs
    each launch, too, and both must have written the same.  With TG_SIM_PTX_LOG=file each process adds the names of the
    kernels that it has executed to this file, and by how much they differed.  With TG_SIM_PTX_COUNTS=file it writes a
-   line for each kernel, while cudasim_report says so: its launches, the instructions of its warps, its name. */
+   line for each kernel, while cudasim_report says so: its launches, the instructions of its warps, its name.  These are
+   those of PTX or, with TG_SIM_PTX_MACHINE=file, those that ptxas makes of them: the file has a line "LINE INSTRUCTIONS"
+   for each line of PTX of which there are some. */
 #include "ptx.h"
 
 #include <algorithm>
@@ -277,6 +279,7 @@ static void run_ptx(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &bod
         if (!module) {
             const char *path = getenv("TG_SIM_PTX");
             module = ptx::Module::read(strcmp(path, "1") ? path : PTX_FILE);
+            if (getenv("TG_SIM_PTX_MACHINE")) module->read_machine(getenv("TG_SIM_PTX_MACHINE"));
             if (getenv("TG_SIM_PTX_LOG")) atexit(write_log);
             if (getenv("TG_SIM_PTX_COUNTS")) atexit(write_counts);
         }
@@ -292,11 +295,11 @@ static void run_ptx(dim3 grid, dim3 block, size_t dynamic_bytes, const Body &bod
         launch.seed = seed++;
         Contents before;
         memory.before = compares ? &before : nullptr;
-        const uint64_t instructions = ptx::totals.warp_instructions;
+        const uint64_t instructions = ptx::totals.machine_instructions;
         ptx::run(*module, *kernel, launch);
         if (wanted && getenv("TG_SIM_PTX_COUNTS")) {
             Counts &c = counts[function_name(body.kernel)];
-            ++c.launches, c.instructions += ptx::totals.warp_instructions - instructions;
+            ++c.launches, c.instructions += ptx::totals.machine_instructions - instructions;
         }
         double &units = executed[kernel->name];
         if (compares) units = std::max(units, compare(grid, block, dynamic_bytes, body, *kernel, before));

@@ -134,6 +134,15 @@ Module *Module::read(const char *path)
     return new Module(std::move(text));
 }
 
+void Module::read_machine(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    unsigned line, instructions;
+    while (file && fscanf(file, "%u %u", &line, &instructions) == 2) machine_[line] = instructions;
+    if (file) fclose(file);
+    if (machine_.empty()) throw Fault{std::string("no numbers of instructions in ") + path};
+}
+
 std::vector<std::string> Module::names() const
 {
     std::vector<std::string> result;
@@ -906,6 +915,11 @@ const Kernel *Module::kernel(const std::string &name)
     }
     for (const auto &c : decoder.calls)
         kernel->code[c.first].number = static_cast<int64_t>(decoder.called[c.second].begin);
+    uint32_t before = 0; /* of several instructions in a line the first one counts all of its machine instructions */
+    for (Instruction &each : kernel->code) {
+        if (!machine_.empty()) each.machine = each.line == before ? 0 : machine_[each.line];
+        before = each.line;
+    }
     find_touched(*kernel);
     place_dynamic(*kernel, decoder.constants);
     return (kernels_[name] = std::move(kernel)).get();

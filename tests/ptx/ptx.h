@@ -80,6 +80,7 @@ struct Instruction {
     uint32_t list = 0;  /* where further operands begin in Kernel::lists */
     int64_t number = 0; /* a displacement, a target of a branch, a count */
     uint32_t line = 0;  /* in the file */
+    uint32_t machine = 1; /* instructions of the GPU's own that ptxas makes of it */
 };
 
 struct Parameter {
@@ -134,6 +135,7 @@ class Module
     std::vector<std::string> names() const;
     const std::vector<std::unique_ptr<Table>> &tables() const { return tables_; }
     const std::string &text() const { return text_; }
+    void read_machine(const char *path); /* before kernels are asked for; throws Fault */
 
   private:
     friend struct Decoder;
@@ -147,6 +149,7 @@ class Module
     std::vector<std::unique_ptr<Table>> tables_;
     std::map<std::string, std::pair<uint32_t, uint32_t>> shared_; /* of the file: alignment, bytes; 0 bytes: dynamic */
     std::map<std::string, std::unique_ptr<Kernel>> kernels_;
+    std::map<uint32_t, uint32_t> machine_; /* of a line: instructions of the GPU's own; empty: they are not known */
 };
 
 /* Global memory.  reach throws Fault, or gives the allocation that holds these bytes; `written` has a byte for each of
@@ -169,7 +172,7 @@ struct Launch {
 };
 
 struct Totals {
-    uint64_t warp_instructions = 0, lane_instructions = 0;
+    uint64_t warp_instructions = 0, lane_instructions = 0, machine_instructions = 0;
 };
 extern Totals totals;
 

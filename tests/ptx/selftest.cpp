@@ -5,10 +5,13 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <set>
+
+#include <unistd.h>
 
 using namespace ptx::types;
 
@@ -1042,6 +1045,31 @@ static void sizes_of_blocks()
     }
 }
 
+/* A loop of three turns: what its lines count for; of two instructions in a line the first one counts alone, and a jump
+   that no lane takes does not. */
+static void machine_instructions()
+{
+    char path[] = "/tmp/ptx-machine-XXXXXX";
+    const int file = mkstemp(path);
+    const char numbers[] = "4 7\n6 100\n7 1000\n";
+    const bool wrote = file >= 0 && write(file, numbers, sizeof numbers - 1) == sizeof numbers - 1;
+    if (file >= 0) close(file);
+    ptx::Module module(".visible .entry k()\n{\n.reg .b32 %r<2>; .reg .pred %p<2>;\nmov.u32 %r1, 3;\nL:\n"
+                       "sub.u32 %r1, %r1, 1; setp.ne.u32 %p1, %r1, 0;\n@%p1 bra L;\nret;\n}\n");
+    std::string fault;
+    const u64 before = ptx::totals.machine_instructions, plain = ptx::totals.warp_instructions;
+    try {
+        module.read_machine(path);
+        ptx::run(module, *module.kernel("k"), ptx::Launch());
+    } catch (const ptx::Fault &f) {
+        fault = f.text;
+    }
+    const u64 machine = ptx::totals.machine_instructions - before, of_ptx = ptx::totals.warp_instructions - plain;
+    expect(wrote && fault.empty() && machine == 7 + 3 * 100 + 2 * 1000 && of_ptx == 1 + 6 + 2 + 1,
+           "machine instructions: " + std::to_string(machine) + " for " + std::to_string(of_ptx) + " of PTX " + fault);
+    remove(path);
+}
+
 /* The product of tensor_cores with one mistake: it must fault or be wrong. */
 static void mutants()
 {
@@ -1101,6 +1129,7 @@ int main()
     mistakes();
     unwritten();
     sizes_of_blocks();
+    machine_instructions();
     mutants();
     mutants_of_warpgroups();
     size_t rows = 0;
