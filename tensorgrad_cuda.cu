@@ -7738,6 +7738,13 @@ template <int dtype, int D, int parts = 1> struct tgi_flash_rows {
         }
         from += rows * x.row;
     }
+
+    /* So do this and another matrix, whose tile lies behind this one's. */
+    template <int rows, int tiles = 1> __device__ void load_both(tgi_flash_rows &other, T *tile, int left)
+    {
+        load<rows, tiles>(tile, left);
+        other.template load<rows, tiles>(tile + rows * tiles * D, left);
+    }
 };
 
 /* ---- the products of a warp ----
@@ -8040,8 +8047,7 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D, parts>::THREA
 
     const auto load = [&](int j) {
         T *const to = stages + (j & 1) * (2 * TILE);
-        const int left = job.keys - j * COLUMNS;
-        if (j < block.end) k.template load<COLUMNS>(to, left), v.template load<COLUMNS>(to + TILE, left);
+        if (j < block.end) k.template load_both<COLUMNS>(v, to, job.keys - j * COLUMNS);
         tgi_copy_async_commit();
     };
     q.begin(head.q, first, job.width);
@@ -8290,13 +8296,8 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
 #if TGI_HOPPER
     typedef tgi_hopper_products<dtype, D> products;
     typedef uint16_t T;
-    enum {
-        ROWS = TGI_HOPPER_ROWS,
-        COLUMNS = TGI_HOPPER_COLUMNS,
-        TILE = COLUMNS * D,
-        UNITS = TILE / products::UNIT,
-        HALVES = products::HALVES
-    };
+    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, HALVES = products::HALVES };
+    enum { TILE = COLUMNS * D, UNITS = TILE / products::UNIT };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* q [ROWS, D], two stages of k and v [COLUMNS, D] */
     const int warp = (int)(threadIdx.x / 32);
     const tgi_flash_block block = tgi_flash_block_of<false>(job, ROWS, COLUMNS);
@@ -8309,11 +8310,7 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND, 128 / D) tgi_hopper_f
 
     const auto load = [&](int j) {
         T *const to = stages + (j & 1) * (2 * TILE);
-        const int left = job.keys - j * COLUMNS;
-        if (j < block.end) {
-            k.template load<COLUMNS, HALVES>(to, left);
-            v.template load<COLUMNS, HALVES>(to + TILE, left);
-        }
+        if (j < block.end) k.template load_both<COLUMNS, HALVES>(v, to, job.keys - j * COLUMNS);
         tgi_copy_async_commit();
     };
     of_q.begin(head.q, block.first, job.width);
@@ -8390,11 +8387,11 @@ __device__ inline void tgi_flash_make_sums(float2 (&own)[2], const tgi_flash_job
     __syncthreads();
 }
 
-/* Begins to load the sums of as many queries as a tile has columns, two in each copy. */
-template <int columns> __device__ inline void tgi_flash_load_sums(float2 *to, const float2 *from)
+/* Begins to load the sums of the queries of tile j to its stage, two in each copy. */
+template <int columns> __device__ inline void tgi_flash_load_sums(float2 *stages, const float2 *sums, int j)
 {
     const int two = 2 * (int)threadIdx.x;
-    if (two < columns) tgi_copy_async(to + two, from + two, true);
+    if (two < columns) tgi_copy_async(stages + (j & 1) * columns + two, sums + j * columns + two, true);
 }
 
 /* The products s become p = 2^(score - lse), and dp = g v^T becomes ds = p (dp - d).  Where a score is hidden, p and ds
@@ -8455,24 +8452,21 @@ static __global__ void __launch_bounds__(tgi_flash_sizes<dtype, D>::THREADS, 1)
 
     const auto load = [&](int j) {
         T *const to = stages + (j & 1) * (2 * TILE);
-        const int left = others - j * COLUMNS;
-        if (j < block.end) c1.template load<COLUMNS>(to, left), c2.template load<COLUMNS>(to + TILE, left);
-        if (keys_own && j < block.end)
-            tgi_flash_load_sums<COLUMNS>(sums_stages + (j & 1) * COLUMNS, sums + j * COLUMNS);
+        if (j < block.end) c1.template load_both<COLUMNS>(c2, to, others - j * COLUMNS);
+        if (keys_own && j < block.end) tgi_flash_load_sums<COLUMNS>(sums_stages, sums, j);
         tgi_copy_async_commit();
     };
     c1.begin(keys_own ? head.q : head.k, block.begin * COLUMNS, job.width);
     c2.begin(keys_own ? head.g : head.v, block.begin * COLUMNS, job.value_width);
     x1.begin(keys_own ? head.k : head.q, first, job.width);
     x2.begin(keys_own ? head.v : head.g, first, job.value_width);
-    x1.template load<ROWS>(shared, length - first), x2.template load<ROWS>(shared + ROWS * D, length - first);
-    tgi_copy_async_commit();
+    x1.template load_both<ROWS>(x2, shared, length - first), tgi_copy_async_commit();
     if constexpr (!keys_own)
         tgi_flash_make_sums<dtype, D, 1>(own_sums, job, head, first, shared + ROWS * D, stages, sums);
-    for (int j = block.begin - 1; j < block.end; ++j) {
+    load(block.begin);
+    for (int j = block.begin; j < block.end; ++j) {
         const T *const tile = stages + (j & 1) * (2 * TILE);
         load(j + 1);
-        if (j < block.begin) continue;
         tgi_copy_async_wait<1>();
         __syncthreads();
         if (tgi_flash_sees<keys_own>(job, row, 16, j * COLUMNS, COLUMNS)) {
@@ -8531,18 +8525,12 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
 #if TGI_HOPPER
     typedef tgi_hopper_products<dtype, D> products;
     typedef uint16_t T;
-    enum {
-        ROWS = TGI_HOPPER_ROWS,
-        COLUMNS = TGI_HOPPER_COLUMNS,
-        TILE = COLUMNS * D,
-        UNITS = TILE / products::UNIT,
-        HALVES = products::HALVES
-    };
+    enum { ROWS = TGI_HOPPER_ROWS, COLUMNS = TGI_HOPPER_COLUMNS, HALVES = products::HALVES };
+    enum { TILE = COLUMNS * D, UNITS = TILE / products::UNIT };
     TGI_DYNAMIC_SHARED_AT(1024, T, tiles); /* x1, x2 [ROWS, D], two stages of c1, c2 [COLUMNS, D], of sums [COLUMNS] */
     const int length = keys_own ? job.keys : job.queries, others = keys_own ? job.queries : job.keys;
-    const int warp = (int)(threadIdx.x / 32);
     tgi_flash_block block = tgi_flash_block_of<keys_own>(job, ROWS, COLUMNS);
-    const int row = block.first + 16 * warp;
+    const int warp = (int)(threadIdx.x / 32), row = block.first + 16 * warp;
     const tgi_flash_head<T> head = tgi_flash_head_of<T>(job, block.head);
     typename products::rows_of x1, x2, c1, c2;
     float2 *const sums = job.sums + (int64_t)block.head * job.sums_row;
@@ -8553,19 +8541,13 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
 
     const auto load = [&](int j) {
         T *const to = stages + (j & 1) * (2 * TILE);
-        const int left = others - j * COLUMNS;
-        if (j < block.end) {
-            c1.template load<COLUMNS, HALVES>(to, left);
-            c2.template load<COLUMNS, HALVES>(to + TILE, left);
-        }
-        if (keys_own && j < block.end)
-            tgi_flash_load_sums<COLUMNS>(sums_stages + (j & 1) * COLUMNS, sums + j * COLUMNS);
+        if (j < block.end) c1.template load_both<COLUMNS, HALVES>(c2, to, others - j * COLUMNS);
+        if (keys_own && j < block.end) tgi_flash_load_sums<COLUMNS>(sums_stages, sums, j);
         tgi_copy_async_commit();
     };
     x1.begin(keys_own ? head.k : head.q, block.first, job.width);
     x2.begin(keys_own ? head.v : head.g, block.first, job.value_width);
-    x1.template load<ROWS, HALVES>(tiles, length - block.first);
-    x2.template load<ROWS, HALVES>(tiles + ROWS * D, length - block.first);
+    x1.template load_both<ROWS, HALVES>(x2, tiles, length - block.first);
     c1.begin(keys_own ? head.q : head.k, block.begin * COLUMNS, job.width);
     c2.begin(keys_own ? head.g : head.v, block.begin * COLUMNS, job.value_width);
     load(block.begin);
@@ -8594,8 +8576,7 @@ static __global__ void __launch_bounds__(TGI_HOPPER_BOUND) tgi_hopper_backward(c
     tgi_copy_async_wait<0>(); /* for x1 and x2, where no query sees these keys */
     __syncthreads();
     products::store_gradient(keys_own ? head.dk : head.dq, sum1, job.scale, tiles, row, length, job.width);
-    if constexpr (keys_own)
-        products::store_gradient(head.dv, sum2, 1, tiles + ROWS * D, row, length, job.value_width);
+    if constexpr (keys_own) products::store_gradient(head.dv, sum2, 1, tiles + ROWS * D, row, length, job.value_width);
 #else
     (void)job;
 #endif
