@@ -49495,10 +49495,46 @@ static bool tgi_reduces_one(const tgi_reduce *r)
     return !r->squares && !(r->kind == TGI_SUM && tgi_dtypes[r->in.dtype].floating);
 }
 
+/* The op of which the reduction of two rows is the elementwise result, to the last bit, if the elements of a row are
+   neighbours; else -1.  The product of two floats, which a double holds, is rounded once in either way. */
+static int tgi_op_of_two(const tgi_reduce *r, int *dim)
+{
+    const tg_dtype dtype = r->in.dtype;
+    const int last = r->ndim - 1;
+    *dim = -1;
+    for (int d = 0; d < r->rndim; ++d) {
+        if (r->rdim[d] == 1) continue;
+        if (r->rdim[d] != 2 || *dim >= 0) return -1;
+        *dim = d;
+    }
+    if (*dim < 0 || last < 0 || r->in.stride[last] != 1 || r->dim[last] < TGI_SHORT_ROW) return -1;
+    if (dtype != r->out.dtype || (dtype != TG_F32 && dtype != TG_F64) || tgi_lacks_loops(dtype)) return -1;
+    return r->kind == TGI_AMAX ? TGI_OP_maximum : r->kind == TGI_AMIN ? TGI_OP_minimum
+                                                : r->kind == TGI_PROD ? TGI_OP_mul : -1;
+}
+
+/* out = the op of the two elements along that reduced dim. */
+static bool tgi_reduce_two(tgi_thread *S, const tgi_reduce *r, int op, int dim)
+{
+    tgi_loop loop;
+    memset(&loop, 0, sizeof loop);
+    loop.kernel = op;
+    loop.compute = r->in.dtype;
+    loop.ndim = r->ndim;
+    for (int d = 0; d < r->ndim; ++d) loop.dim[d] = r->dim[d];
+    loop.nargs = 3;
+    loop.arg[0] = r->out, loop.arg[1] = loop.arg[2] = r->in;
+    loop.arg[2].data = (char *)r->in.data + r->rstride[dim] * tgi_bytes_of(r->in.dtype);
+    return tgi_cpu_map(S, &loop);
+}
+
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     if (tgi_reduces_one(reduce))
         return tgi_cpu_copy_over(S, reduce->ndim, reduce->dim, reduce->out, reduce->in);
+    int two; /* the dim of two */
+    const int op = tgi_op_of_two(reduce, &two);
+    if (op >= 0) return tgi_reduce_two(S, reduce, op, two);
     tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
     tgi_reduce_job job;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);

@@ -12,7 +12,7 @@ static const int64_t shapes[][3] = {{40, 1, 1}, {70, 2, 1},  {45, 7, 1}, {3, 31,
                                     {9, 33, 1}, {5, 70, 1},  {2, 650, 1}, {1, 0, 9}, {2, 1, 33},
                                     {2, 2, 8},  {3, 7, 9},   {2, 8, 31}, {1, 9, 64}, {2, 70, 33},
                                     {1, 300, 40}, {3, 5, 3}, {1, 17, 600}, {13, 8, 4},
-                                    {2, 301, 8}, {3, 75, 2}, {2, 33, 16}};
+                                    {2, 301, 8}, {3, 75, 2}, {2, 33, 16}, {3, 2, 40}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* Integers from 0 to 4, or from -2 to 2 where the dtype has them; `missing` is the part of NaN among floats. */
@@ -128,6 +128,24 @@ TEST(reductions_of_one)
         CHECK(tg_item(tg_all(tg_signbit(tg_amax_dim(zero, 1, false)))) == 1);
         CHECK(tg_item(tg_all(tg_signbit(tg_sort(zero, 1, false, NULL)))) == 1);
         CHECK(tg_item(tg_any(tg_any_dim(zero, 1, false))) == 0);
+    }
+}
+
+/* Two rows of any numbers: their product is rounded once. */
+TEST(reductions_of_two)
+{
+    for (int d = 0; d < 2; ++d) {
+        tg_tensor *x = tg_to_dtype(tg_randn_on(TG_SHAPE(3, 2, 70), TG_F32, HERE), dtypes[d]), *wanted[3];
+        x = tg_mul(x, tg_exp(tg_mul_scalar(x, 9)));
+        oracle_begin();
+        tg_tensor *u = copy_here(x);
+        wanted[0] = tg_prod_dim(u, 1, false), wanted[1] = tg_amax_dim(u, 1, false);
+        wanted[2] = tg_amin_dim(u, 1, false);
+        oracle_end();
+        CHECK(is_exactly(tg_prod_dim(x, 1, false), wanted[0]) && is_exactly(tg_amax_dim(x, 1, false), wanted[1]));
+        CHECK(is_exactly(tg_amin_dim(x, 1, false), wanted[2]));
+        x = tg_unsqueeze(x, 2); /* over two dims, one of length 1 */
+        CHECK(is_exactly(tg_amax_dims(x, TG_DIMS(1, 2), false), wanted[1]));
     }
 }
 
@@ -436,6 +454,7 @@ int main(int argc, char **argv)
     tg_seed(5);
     RUN(along_a_dim);
     RUN(reductions_of_one);
+    RUN(reductions_of_two);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
