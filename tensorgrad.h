@@ -24110,9 +24110,11 @@ static tgi_answer tgi_norm_fused(int op, tg_tensor *x, tg_tensor *residual, int 
     tg_tensor *const given[4] = {x, residual, weight, bias}, *in[4], *of_norm[2] = {NULL, NULL};
     int n = 0;
     if (!weight || tgi_numel(x) == 0 || tgi_self()->composes) return TGI_COMPOSE;
+    for (int i = 0; i < 4; ++i) { /* before anything that can fail, as what composes them would succeed then */
+        if (given[i] && given[i]->dtype != x->dtype) return TGI_COMPOSE;
+    }
     for (int i = 0; i < 4; ++i) {
         if (!given[i]) continue;
-        if (given[i]->dtype != x->dtype) return TGI_COMPOSE;
         in[n] = tg_contiguous(given[i]);
         if (i >= 2) of_norm[i - 2] = in[n];
         ++n;

@@ -454,6 +454,7 @@ static bool write_target(state *s)
     OP(softmax, tg_softmax(a, 1))                                                       \
     OP(log_softmax, tg_log_softmax(a, 0))                                               \
     OP(layer_norm, tg_layer_norm(a, 1, v, v, 1e-5))                                     \
+    OP(layer_norm_of_two_dtypes, normed_in_bf16(a, v))                                  \
     OP(rms_norm, tg_rms_norm(a, 1, v, 1e-5))                                            \
     OP(add_layer_norm, tg_add_layer_norm(a, b, 1, v, v, 1e-5, NULL))                    \
     OP(batch_norm, normed(a, v, true))                                                  \
@@ -587,6 +588,21 @@ static tg_tensor *normed(tg_tensor *a, tg_tensor *v, bool training)
     tg_tensor *y = mean && var ? tg_batch_norm(a, mean, var, v, v, training, 0.1, 1e-5) : NULL;
     const int64_t writes = y && training;
     if (mean && var) CHECK(tg_version_of(mean) == writes && tg_version_of(var) == writes);
+    if (y) tg_keep(y);
+    tg_scope_end(mark);
+    return y;
+}
+
+/* The layer norm of a in bf16, of which the columns are contiguous, with a weight and a bias of v's dtype. */
+static tg_tensor *normed_in_bf16(tg_tensor *a, tg_tensor *v)
+{
+    const tg_mark mark = tg_scope_begin();
+    if (!mark.serial) return NULL;
+    tg_tensor *x = tg_to_dtype(a, TG_BF16), *y;
+    if (x) x = tg_t(x);
+    if (x) x = tg_contiguous(x);
+    if (x) x = tg_t(x);
+    y = x ? tg_layer_norm(x, 1, v, v, 1e-5) : NULL;
     if (y) tg_keep(y);
     tg_scope_end(mark);
     return y;
