@@ -11,8 +11,9 @@ typedef struct { int64_t heads, group, queries, keys, width, value_width; } size
 enum { NO_MASK, CAUSAL, BOOL_MASK, FLOAT_MASK };
 
 /* How q, k and v lie in memory.  PACKED: views of tensors [rows, heads, group, 3 * width]; ODD: not aligned, so that no
-   16 bytes can be copied at once; TRANSPOSED: the elements of a row are apart. */
-enum { PLAIN, PACKED, ODD, TRANSPOSED };
+   16 bytes can be copied at once; TRANSPOSED: the elements of a row are apart.  GROWING: as PLAIN, but with scores that
+   grow from key to key, or fall, by more in each query than in the one before. */
+enum { PLAIN, PACKED, ODD, TRANSPOSED, GROWING };
 
 /* The tensors that attention gets views of, on the CPU in f32, with numbers that the dtype has, and a gradient of y. */
 typedef struct { tg_tensor *leaf[3], *mask, *g; } problem;
@@ -55,6 +56,10 @@ static problem problem_of(sizes n, tg_dtype dtype, int mask, int layout)
     p.leaf[0] = leaf_of(n.heads, n.group, n.queries, n.width, dtype, layout);
     p.leaf[1] = leaf_of(n.heads, 1, n.keys, n.width, dtype, layout);
     p.leaf[2] = leaf_of(n.heads, 1, n.keys, n.value_width, dtype, layout);
+    if (layout == GROWING) {
+        tg_copy_(tg_select(p.leaf[0], 3, 0), tg_arange_on(-5, (double)n.queries / 4 - 5, 0.25, TG_F32, TG_CPU));
+        tg_copy_(tg_select(p.leaf[1], 3, 0), tg_arange_on(0, (double)n.keys / 16, 1.0 / 16, TG_F32, TG_CPU));
+    }
     p.mask = mask_of(mask, n, dtype);
     p.g = drawn(TG_SHAPE(n.heads, n.group, n.queries, n.value_width), dtype);
     return p;
@@ -187,6 +192,18 @@ TEST(what_attention_moves)
     (void)scores;
 }
 
+/* From tile to tile a row's largest score grows by less than 8 (in base 2), which brings no sum to another one, by less
+   twice, by more, or not at all. */
+TEST(scores_that_grow)
+{
+    static const sizes n = {1, 1, 70, 200, 64, 64}, wide = {1, 1, 70, 200, 128, 128};
+    tg_seed(9);
+    for (int k = 0; k < 6; ++k) {
+        compare(n, k % 3 ? k % 3 == 1 ? TG_BF16 : TG_F16 : TG_F32, k / 3 ? CAUSAL : NO_MASK, GROWING);
+        compare(wide, k % 3 ? k % 3 == 1 ? TG_BF16 : TG_F16 : TG_F32, k / 3 ? FLOAT_MASK : BOOL_MASK, GROWING);
+    }
+}
+
 /* The gradients of the parts of one tensor are parts of one: they are not copied. */
 TEST(gradient_of_packed_q_k_v)
 {
@@ -246,6 +263,7 @@ int main(int argc, char **argv)
     inside_plain(true); /* what the CPU computes here is the oracle */
     RUN(tiles);
     RUN(masks_and_layouts);
+    RUN(scores_that_grow);
     RUN(what_attention_moves);
     RUN(gradient_of_packed_q_k_v);
     RUN(gradients_of_some);
