@@ -13139,6 +13139,16 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
     return loop;
 }
 
+/* A loop over these dims, without operands yet; its numbers are 0. */
+static tgi_loop tgi_loop_of_dims(int ndim, const int64_t *dim)
+{
+    tgi_loop loop;
+    memset(&loop, 0, sizeof loop);
+    loop.ndim = ndim;
+    for (int d = 0; d < ndim; ++d) loop.dim[d] = dim[d];
+    return loop;
+}
+
 TGI_CALLERS_BEGIN
 
 /* The address of t's element `at` (in elements from the first), ready to be read or written; NULL after recording an
@@ -49015,19 +49025,16 @@ static bool tgi_cpu_copy(tgi_thread *S, const tgi_loop *loop)
     return true;
 }
 
-/* A copy of the number, expanded. */
 /* out = in over these dims. */
 static bool tgi_cpu_copy_over(tgi_thread *S, int ndim, const int64_t *dim, tgi_operand out, tgi_operand in)
 {
-    tgi_loop loop;
-    memset(&loop, 0, sizeof loop);
-    loop.ndim = ndim;
-    for (int d = 0; d < ndim; ++d) loop.dim[d] = dim[d];
+    tgi_loop loop = tgi_loop_of_dims(ndim, dim);
     loop.nargs = 2;
     loop.arg[0] = out, loop.arg[1] = in;
     return tgi_cpu_copy(S, &loop);
 }
 
+/* A copy of the number, expanded. */
 static bool tgi_cpu_fill(tgi_thread *S, const tgi_loop *loop)
 {
     tgi_loop copy = *loop;
@@ -49518,12 +49525,9 @@ static int tgi_op_of_two(const tgi_reduce *r, int *dim)
 /* out = the op of the two elements along that reduced dim. */
 static bool tgi_reduce_two(tgi_thread *S, const tgi_reduce *r, int op, int dim)
 {
-    tgi_loop loop;
-    memset(&loop, 0, sizeof loop);
+    tgi_loop loop = tgi_loop_of_dims(r->ndim, r->dim);
     loop.kernel = op;
     loop.compute = r->in.dtype;
-    loop.ndim = r->ndim;
-    for (int d = 0; d < r->ndim; ++d) loop.dim[d] = r->dim[d];
     loop.nargs = 3;
     loop.arg[0] = r->out, loop.arg[1] = loop.arg[2] = r->in;
     loop.arg[2].data = (char *)r->in.data + r->rstride[dim] * tgi_bytes_of(r->in.dtype);
@@ -50473,11 +50477,10 @@ static void tgi_kth_row(const tgi_row_job *job, char *const *at, char *scratch)
 /* Operand k, of one element for each row, = 0: the index in rows of one element. */
 static bool tgi_put_index_0(tgi_thread *S, const tgi_rows *rows, int k)
 {
-    const double zero = 0;
-    tgi_operand none = rows->arg[k];
-    none.data = (void *)(uintptr_t)&zero;
-    memset(none.stride, 0, sizeof none.stride);
-    return tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[k], none);
+    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
+    loop.nargs = 1;
+    loop.arg[0] = rows->arg[k];
+    return tgi_cpu_fill(S, &loop);
 }
 
 /* Values and indices, each of which may be missing, of what is found in rows of one element. */

@@ -7656,7 +7656,7 @@ template <class T> struct tgi_flash_head {
     }
 };
 
-/* Those of a head by its number.  What a kernel does not use of them costs it nothing. */
+/* The matrices of the head with this number.  What a kernel does not use of them costs it nothing. */
 template <class T> __device__ inline tgi_flash_head<T> tgi_flash_head_of(const tgi_flash_job &job, int number)
 {
     tgi_flash_head<T> head;
@@ -7739,7 +7739,7 @@ template <int dtype, int D, int parts = 1> struct tgi_flash_rows {
         from += rows * x.row;
     }
 
-    /* So do this and another matrix, whose tile lies behind this one's. */
+    /* Begins to load the next tiles of this matrix and of another one, whose tile lies behind this one's. */
     template <int rows, int tiles = 1> __device__ void load_both(tgi_flash_rows &other, T *tile, int left)
     {
         load<rows, tiles>(tile, left);
