@@ -7857,6 +7857,16 @@ static inline int tgi_gradient_of(int op)
 static inline int64_t tgi_at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static inline int64_t tgi_bytes_of(tg_dtype dtype) { return (int64_t)tgi_dtypes[dtype].size; }
 
+/* A loop over these dims, without operands yet; its numbers are 0. */
+static TGI_UNUSED tgi_loop tgi_loop_of_dims(int ndim, const int64_t *dim)
+{
+    tgi_loop loop;
+    memset(&loop, 0, sizeof loop);
+    loop.ndim = ndim;
+    for (int d = 0; d < ndim; ++d) loop.dim[d] = dim[d];
+    return loop;
+}
+
 /* A loop over strided operands (PyTorch's TensorIterator) in its simplest form: without dims of size 1, and two
    neighbouring dims merged into one wherever every operand allows it; strides in bytes.  There is at least one dim. */
 typedef struct {
@@ -13136,16 +13146,6 @@ static tgi_loop tgi_loop_over(const tg_tensor *t)
 {
     tgi_loop loop;
     tgi_loop_init(&loop, t);
-    return loop;
-}
-
-/* A loop over these dims, without operands yet; its numbers are 0. */
-static tgi_loop tgi_loop_of_dims(int ndim, const int64_t *dim)
-{
-    tgi_loop loop;
-    memset(&loop, 0, sizeof loop);
-    loop.ndim = ndim;
-    for (int d = 0; d < ndim; ++d) loop.dim[d] = dim[d];
     return loop;
 }
 
