@@ -105,7 +105,7 @@ TEST(along_a_dim)
 /* Of one element a norm is its absolute value, most other reductions are the element; 0 + -0 is 0. */
 TEST(reductions_of_one)
 {
-    static const double powers[] = {2, 3, 0.5, 1, (double)INFINITY, -(double)INFINITY, -2};
+    const double powers[] = {2, 3, 0.5, 1, (double)INFINITY, -(double)INFINITY, -2};
     const double numbers[] = {-3, 0, -0.0, (double)NAN, -(double)INFINITY, 1e30};
     const double positive[] = {3, 0, 0, 12345, (double)INFINITY, 1e30};
     for (int d = 0; d < 2; ++d) {

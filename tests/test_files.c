@@ -1334,14 +1334,15 @@ TEST(safetensors_mapped)
     tg_dict *d = many(), *back, *other = tg_dict_new();
     CHECK(tg_safetensors_save(path, d) == TG_OK);
     const int64_t before = tg_stats().bytes;
+    const bool in_place = is_little_endian(); /* elements of several bytes are used where they lie in the file */
     back = tg_safetensors_open(path);
-    CHECK(!is_little_endian() || tg_stats().bytes == before);
+    CHECK(!in_place || tg_stats().bytes == before);
     check_many(back, d);
     CHECK(is_mapped("mapped.safetensors", true));
     tg_tensor *t = tg_retain(tg_dict_get(back, "f32.weight"));
     CHECK_FAILS(tg_zero_(t), "is read-only\n  hint: write to a copy of its own: tg_clone(t)");
     tg_dict_free(back);
-    CHECK(is_mapped("mapped.safetensors", true) && same(t, tg_dict_get(d, "f32.weight")));
+    CHECK(is_mapped("mapped.safetensors", in_place) == in_place && same(t, tg_dict_get(d, "f32.weight")));
     CHECK(tg_dict_set(other, "x", f32("[1]")) == TG_OK && tg_safetensors_save(path, other) == TG_OK);
     remove(path);
     CHECK(same(t, tg_dict_get(d, "f32.weight")));
@@ -1715,7 +1716,8 @@ static int64_t resident(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Two shards that are mapped, each once, cost no memory until their elements are read, and then no memory of ours. */
+/* Two shards that are mapped, each once, cost no memory until their elements are read, and then no memory of ours.  On a
+   big-endian processor the elements are copied, since their bytes are reversed, and no mapping stays. */
 TEST(shards_are_mapped_and_not_copied)
 {
     const int64_t n = 2 * 1024 * 1024; /* 8 MiB each */
@@ -1729,17 +1731,19 @@ TEST(shards_are_mapped_and_not_copied)
     tg_dict_free(d[0]), tg_dict_free(d[1]);
     write_text(in_folder("index"), "{\"weight_map\":{\"first\":\"a\",\"second\":\"b\"}}");
     const int64_t before = resident(), bytes = tg_stats().bytes;
+    const bool in_place = is_little_endian();
     tg_dict *mapped = tg_safetensors_open(in_folder("index"));
     const int64_t opened = resident();
-    CHECK(mapped && tg_dict_count(mapped) == 2 && is_mapped(".shards/a", true) && is_mapped(".shards/b", true));
-    if (is_little_endian()) CHECK(tg_stats().bytes == bytes);
+    CHECK(mapped && tg_dict_count(mapped) == 2);
+    CHECK(is_mapped(".shards/a", in_place) == in_place && is_mapped(".shards/b", in_place) == in_place);
+    if (in_place) CHECK(tg_stats().bytes == bytes);
     const float *first = (const float *)tg_data(tg_dict_get(mapped, "first"));
     const float *second = (const float *)tg_data(tg_dict_get(mapped, "second"));
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += (double)first[i] + (double)second[i];
     const int64_t read = resident();
     CHECK(sum == 3.0 * (double)n);
-    if (before && is_little_endian()) {
+    if (before && in_place) {
         printf("16 MiB in two shards: %.1f MiB are in memory when they are open, %.1f when they were read\n",
                (double)(opened - before) / 1048576, (double)(read - before) / 1048576);
         CHECK(opened - before < n && read - before >= 4 * n);
