@@ -113,10 +113,13 @@ def simulated(lines, blocks):
 
 
 def separate(lines, program, wanted):
-    """The block that compiles the library once, in a folder of its own; main.c is the program without the define."""
+    """The block that compiles the library once, in a folder of its own, if UNOPTIMISED is set in the environment without -O2; main.c
+    is the program without the define."""
     folder = os.path.join(FOLDER, "separate")
     os.makedirs(folder, exist_ok=True)
     shutil.copy("tensorgrad.h", folder)
+    if os.environ.get("UNOPTIMISED"):
+        lines = lines.replace("-O2", "-O0")
     open(os.path.join(folder, "main.c"), "w").write(program.replace("#define TENSORGRAD_IMPLEMENTATION\n", ""))
     check(shell(lines + "./a.out", "the README's tg.c", cwd=folder) == wanted, "what it prints with the library in tg.c")
 
