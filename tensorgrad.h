@@ -55731,6 +55731,7 @@ TGI_CALLERS_END
 #undef tgi_larger
 #undef tgi_smaller
 #undef tgi_erfinv
+#undef tgi_not_below_100
 #undef tgi_remainder
 #undef tgi_floor_divide
 #undef tgi_sigmoid
@@ -55745,6 +55746,7 @@ TGI_CALLERS_END
 #define tgi_larger(a, b) TGI_REAL2(larger, a, b)
 #define tgi_smaller(a, b) TGI_REAL2(smaller, a, b)
 #define tgi_erfinv(x) TGI_REAL(erfinv, x)
+#define tgi_not_below_100(x) TGI_REAL(not_below_100, x)
 #define tgi_remainder(a, b) TGI_REAL2(remainder, a, b)
 #define tgi_floor_divide(a, b) TGI_REAL2(floor_divide, a, b)
 #define tgi_sigmoid(x) TGI_REAL(sigmoid, x)
@@ -56568,6 +56570,15 @@ static inline tgi_real TGI_T(signed_by)(tgi_real y, TGI_T(word) sign)
     return TGI_T(real_of)(TGI_T(bits_of)(y) ^ sign);
 }
 
+/* choice ? a : b by bits, of which GCC does not make two paths. */
+static inline tgi_real TGI_T(chosen)(bool choice, tgi_real a, tgi_real b)
+{
+    const TGI_T(word) mask = choice ? ~(TGI_T(word))0 : 0;
+    return TGI_T(real_of)((TGI_T(bits_of)(a) & mask) | (TGI_T(bits_of)(b) & ~mask));
+}
+
+static inline tgi_real TGI_T(not_below_100_of)(tgi_real x) { return x < -100 ? -100 : x; }
+
 /* One instruction chooses, a where one of them is NaN; the bits of a NaN b make NaN of that. */
 static inline tgi_real TGI_T(larger_of)(tgi_real a, tgi_real b)
 {
@@ -56801,7 +56812,7 @@ static inline double TGI_V(exp_of_f64)(double x)
     const bool tiny = x < -708;
     const double y = TGI_V(power_of_2_f64)(e.n - 1 + ((uint64_t)tiny << 7)) * TGI_T_FMA(2, e.p, 2);
     const double z = y * (tiny ? 2.938735877055719e-39 : 1); /* 2^-128 */
-    return x < -746 ? 0 : z;
+    return TGI_V(chosen_f64)(x < -746, 0, z);
 }
 
 /* exp(x), x < 708, as softmax needs it: see exp_below_88f, in SIMD.  What would be below 2^-1022 is 0. */
@@ -57027,7 +57038,7 @@ static inline tgi_real TGI_T(lgamma_of)(tgi_real x)
     const tgi_real one = 1, half = TGI_BY_TYPE(0.5f, 0.5), middle = TGI_BY_TYPE(1.75f, 1.75);
     const bool large = x >= 3;
     const tgi_real a = x < 0 ? x + one : x < 1 ? x : x - one, b = a - one, y = a + one;
-    const tgi_real d = x < 0 ? x * a : ((x < 1) | large) != 0 ? x : one, l = TGI_REAL(log, TGI_T_ABS(d));
+    const tgi_real d = TGI_T(chosen)(x < 1 || large, x < 0 ? x * a : x, one), l = TGI_REAL(log, TGI_T_ABS(d));
     const tgi_real t = (large ? one : y - middle) / (large ? x : y + middle);
     const tgi_real series = TGI_T_FMA(t, TGI_POLYNOMIAL(t * t, TGI_COEFFICIENTS(STIRLING)),
                                       TGI_BY_TYPE(0.418938533f, 0.41893853320467274));
