@@ -68,7 +68,7 @@
                             78 KB, 0.9 s less
        TG_NO_MODULES        NN, LAYERS, the layers of SEQUENCES, ADAPT, BRIEF; SAVE and PARALLEL need them:
                             127 KB, 1.5 s less
-       TG_NO_OPTIM          OPTIM, CAPTURE, LBFGS, CLIP, SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
+       TG_NO_OPTIM          OPTIM to SCALER, LOADER, PARALLEL; of SAVE the checkpoints and the
                             state of a scaler: 66 KB, 1.0 s less
        TG_NO_TOOLS          CHECK, DRAW, PROFILE: what a program that is finished does not need, and the formulas
                             that a tape shows: 49 KB, 0.3 s less
@@ -221,6 +221,7 @@
        @@CHECK         gradcheck and gradgradcheck
        @@DISTRIBUTIONS  numbers drawn from distributions; log-probabilities, entropies, divergences
        @@OPTIM         optimizers, their state in files, schedules
+       @@SPARSE        a step of some rows of a large table alone
        @@CAPTURE       a step of training, captured on a GPU and replayed
        @@LBFGS         steps that compute the loss themselves: closures, L-BFGS
        @@CLIP          clipping of gradients
@@ -521,12 +522,12 @@ TG_API tg_status tg_synchronize(tg_device device);
    tg_item_i64, tg_get, tg_copy_out, tg_print and tg_fprint, tg_tape_print and tg_tape_dot, tg_equal, tg_allclose,
    tg_nonzero, tg_masked_select, tg_index and tg_index_put with a mask, tg_one_hot without a class count, tg_bincount,
    tg_gradcheck, tg_gradgradcheck, tg_clip_grad_norm_ex with error_if_nonfinite, tg_step_closure of tg_lbfgs,
-   tg_grad_scaler_step, tg_nn_batch_norm without a momentum, recurrent layers with lengths on a GPU, tg_empty_cache,
-   writing tensors to files, moves and tg_copy_ to the CPU (with TG_NON_BLOCKING the first use of the result waits), and
-   in backward every move there.  A copy of ordinary host memory to a GPU goes through a staging buffer, and may wait
-   until a part of that is free: that of tg_from, or of a list that tg_pad_mode, tg_stft, tg_pdist, tg_combinations,
-   tg_interpolate_ex and recurrent layers with lengths make.  An error that a kernel finds (an index out of range) is
-   reported by the next call that waits; its message names the op that caused it. */
+   tg_step_rows, tg_grad_scaler_step, tg_nn_batch_norm without a momentum, recurrent layers with lengths on a GPU,
+   tg_empty_cache, writing tensors to files, moves and tg_copy_ to the CPU (with TG_NON_BLOCKING the first use of the
+   result waits), and in backward every move there.  A copy of ordinary host memory to a GPU goes through a staging
+   buffer, and may wait until a part of that is free: that of tg_from, or of a list that tg_pad_mode, tg_stft, tg_pdist,
+   tg_combinations, tg_interpolate_ex and recurrent layers with lengths make.  An error that a kernel finds (an index
+   out of range) is reported by the next call that waits; its message names the op that caused it. */
 
 /* Whether a function may wait; op is its name without tg_, as "item" */
 TG_API bool tg_op_waits(const char *op);
@@ -1934,13 +1935,8 @@ TG_API tg_tensor *tg_index_select(tg_tensor *t, int dim, tg_tensor *index);
 TG_API tg_tensor *tg_gather(tg_tensor *t, int dim, tg_tensor *index);
 /* tg_gather with t and index broadcast; dim is the last argument, as in PyTorch.  torch.take_along_dim */
 TG_API tg_tensor *tg_take_along_dim(tg_tensor *t, tg_tensor *index, int dim);
-/* Rows of weight [N, D] at ids [..] -> [.., D].  The gradient is one of all N rows, and so is the step of an optimizer.
-   For a large table of which a step uses few rows, make those the leaf, and add its step of SGD to them; neither memory
-   nor time grows with the table then, which does not require grad:
-       tg_tensor *rows = tg_set_requires_grad(tg_embedding(table, ids), true);
-       tg_backward(loss_of(rows));
-       tg_index_add_(table, 0, ids, tg_mul_scalar(tg_grad(rows), -lr));      with ids [n]
-   F.embedding; with these lines that with sparse=True and torch.optim.SGD */
+/* Rows of weight [N, D] at ids [..] -> [.., D].  The gradient is one of all N rows, and so is the step of an optimizer;
+   for a large table of which a step uses few rows see tg_step_rows.  F.embedding */
 TG_API tg_tensor *tg_embedding(tg_tensor *weight, tg_tensor *ids);
 /* ids [..] -> i64 [.., classes], 1 at each id and 0 elsewhere; classes < 0: the largest id + 1.  F.one_hot */
 TG_API tg_tensor *tg_one_hot(tg_tensor *ids, int64_t classes);
@@ -3230,6 +3226,22 @@ typedef struct {
    the metric has stopped improving.  Use: opt->lr = tg_lr_plateau(&plateau, opt->lr, loss).
    torch.optim.lr_scheduler.ReduceLROnPlateau */
 TG_API double tg_lr_plateau(tg_plateau *plateau, double lr, double metric);
+
+/* ======== @@SPARSE ================================================================================================ */
+
+/* One step of the rows of table [N, ..] at ids alone, with the formula and the numbers of opt.  table is a parameter of
+   opt that does not require grad; grad [ids' shape, ..] is the gradient of its rows at ids [..], i64 or i32, which may
+   name a row several times: then the sum counts.  The other rows stay as they are, and so do their states: they do not
+   decay, and no momentum moves them.  So neither time nor the memory of the gradient grows with N; the states of opt,
+   if it has any, are of all rows, and are made at the first step.  How often table was stepped counts as in tg_step.
+       tg_tensor *rows = tg_set_requires_grad(tg_embedding(table, ids), true);
+       tg_backward(loss_of(rows));
+       tg_step(opt);                                            the other parameters
+       tg_step_rows(opt, table, ids, tg_grad(rows));
+   A step that fails changes nothing.  Errors: table is no parameter of opt; an id outside [0, N); opt is tg_lbfgs, or
+   its state is shared out (tg_parallel_shard).
+   torch.nn.Embedding(sparse=True) with torch.optim.SparseAdam, SGD or Adagrad */
+TG_API tg_status tg_step_rows(tg_optim *opt, tg_tensor *table, tg_tensor *ids, tg_tensor *grad);
 
 /* ======== @@CAPTURE =============================================================================================== */
 
@@ -4662,9 +4674,9 @@ TG_API tg_status tg_profile_print(FILE *file);
         @@PLAIN, @@OBJECT, @@TENSOR, @@SCOPE, @@MAKE, @@TAPE, @@ROWS, @@BACKWARD, @@CUSTOM, @@CALL, @@MOVE, @@AUTOCAST,
         @@OPS (@@ELEMENTWISE, @@SPECIAL, @@VIEWS, @@WRITE, @@JOIN, @@REDUCE, @@INDEX, @@SORT, @@NORM, @@MATMUL, @@CONV,
         @@POOL, @@FFT, @@SAMPLE, @@INIT, @@ATTENTION, @@LOSS, @@STATISTICS, @@COMPARE, @@LINALG)
-   II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES, @@SAFETENSORS, @@NPZ,
-        @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE, @@PARALLEL, @@SHOW, @@DRAW,
-        @@PROFILE
+   II   @@CHECK, @@DISTRIBUTIONS, @@OPTIM, @@SPARSE, @@CAPTURE, @@LBFGS, @@CLIP, @@SCALER, @@DICT, @@FILES,
+        @@SAFETENSORS, @@NPZ, @@CSV, @@DLPACK, @@LOADER, @@NN, @@LAYERS, @@SEQUENCES, @@ADAPT, @@BRIEF, @@SAVE,
+        @@PARALLEL, @@SHOW, @@DRAW, @@PROFILE
    III  @@KERNELS, @@CPU, @@CPU_REDUCE, @@CPU_ROWS, @@CPU_INDEX, @@CPU_POOL, @@CPU_FFT, @@GEMM, @@CPU_CONV, @@FLASH,
         @@FUSED, @@SIMD, @@SIMD_MATH, @@SIMD_TYPED, @@SIMD_SAMPLE, @@SIMD_FFT, @@SIMD_ROWS, @@SIMD_GEMM
    and behind them @@LINES, which is for programs: nothing of the library is compiled under its macros.
@@ -7210,6 +7222,7 @@ enum {
     OP(index_put_) OP(masked_select) OP(one_hot) OP(bincount) OP(print) OP(fprint) OP(to) OP(to_ex) OP(to_like)        \
     OP(cpu) OP(to_all) OP(to_all_ex) OP(to_) OP(to_all_) OP(to_all_ex_) OP(copy_) OP(from) OP(from_on) OP(gradcheck)   \
     OP(gradgradcheck) OP(clip_grad_norm_ex) OP(step_closure) OP(grad_scaler_step) OP(synchronize) OP(empty_cache)      \
+    OP(step_rows)                                                                                                      \
     OP(backward) OP(backward_ex) OP(backward_step) OP(gradients) OP(forward) OP(tape_print) OP(tape_dot)               \
     OP(step_print) OP(tape_svg) OP(tape_html) OP(safetensors_save) OP(npy_save) OP(npz_save) OP(module_save)           \
     OP(checkpoint_save) OP(tril_indices) OP(triu_indices) OP(ctc_loss) OP(cov) OP(pdist) OP(histc) OP(unique)          \
@@ -33884,6 +33897,128 @@ static void tgi_optim_adopt(tg_optim *o, tg_optim *draft)
     tg_optim_free(draft);
 }
 
+/* ======== @@SPARSE ================================================================================================
+
+   Promise: of a large table those rows are stepped that a batch has used, at the cost of these rows.
+   Types: none of its own; the rows are a tgi_optim_param, as if they were a parameter by themselves.
+   Way:
+       tg_step_rows        checks; the ids that differ, and for each the sum of its gradients
+       tgi_optim_gather    copies of these rows and of their states
+       optim_step          the entry of the backend that steps the copies
+       tgi_put_rows        writes the copies back, over the rows of the table and of each state
+   (1) All checks and allocations come before the first row changes.
+   (2) Rows that are not named, and their states, keep their bits.
+   To add a kind of state: it is like the parameter, row by row, so that nothing changes here. */
+
+/* Makes *rows the rows of e at the different ids `at` [n], with their gradient g: copies, in the composite's scope. */
+static bool tgi_optim_gather(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, tg_tensor *at, tg_tensor *g,
+                             tgi_optim_param *rows)
+{
+    const unsigned states = tgi_optim_states(o, e);
+    *rows = *e;
+    for (int k = 0; k < TGI_STATES; ++k) {
+        rows->state[k] = NULL;
+        if (!(states >> k & 1)) continue;
+        if (!tgi_optim_state(S, o, e, k) || !tgi_wait_ready(S, e->state[k], true)) return false;
+        rows->state[k] = tg_index_select(e->state[k], 0, at);
+        if (!rows->state[k]) return false;
+    }
+    rows->t = rows->p = tg_index_select(e->t, 0, at);
+    rows->g = g;
+    return rows->t && tgi_wait_ready(S, e->t, true);
+}
+
+/* t[at[i]] = rows[i]; at [n] is expanded to the shape of rows, and no two are the same. */
+static bool tgi_put_rows(tgi_thread *S, const tg_tensor *t, const tg_tensor *at, const tg_tensor *rows)
+{
+    tgi_rows r = tgi_rows_along(0, 3, t, rows, at);
+    r.size = t->dim[0];
+    return t->storage->backend->scatter(S, TGI_SCATTER_UNIQUE, &r);
+}
+
+/* The parameter of o that is this table, after the checks; NULL after recording an error. */
+static tgi_optim_param *tgi_rows_owner(tgi_thread *S, const tg_optim *o, tg_tensor *table, const tg_tensor *ids,
+                                       const tg_tensor *grad)
+{
+    const char *op = "step_rows";
+    tgi_optim_param *e = o->param, *const end = o->param + o->count, *const none = NULL;
+    tg_shape shape = tgi_shape_of(ids);
+    while (e < end && e->t != table) ++e;
+    if (o->kind == TGI_OPTIM_lbfgs || o->parallel || o->parts) {
+        return tgi_fail(S, TG_ERR_UNSUPPORTED, op, o->parallel || o->parts ? "the state of opt is shared out" :
+                        "lbfgs steps all its parameters together"), none;
+    }
+    if (e == end) {
+        return tgi_fail(S, TG_ERR_ARGUMENT, op, "table%s is no parameter of opt\nmake the optimizer of a list that it "
+                        "is in", tgi_name_text(table).text), none;
+    }
+    if (!tgi_check_hyperparameters(S, op, o) || !tgi_check_index_dtype(S, op, ids) || !tgi_optim_check(S, o, e, grad))
+        return NULL;
+    if (!tgi_same_device(table, ids)) {
+        return tgi_fail(S, TG_ERR_DEVICE, op, "table is on %s, but ids on %s\nmove ids there: tg_to(ids, device)",
+                        tg_device_str(tgi_device_of(table)), tg_device_str(tgi_device_of(ids))), none;
+    }
+    for (int i = 1; i < table->ndim && shape.ndim < TG_MAX_DIMS; ++i) shape.dim[shape.ndim++] = table->dim[i];
+    if (table->ndim == 0 || shape.ndim != ids->ndim + table->ndim - 1 || !tgi_same_shape(grad, shape.ndim, shape.dim)) {
+        return tgi_fail(S, TG_ERR_SHAPE, op, "the gradient of rows at ids %s of a table %s cannot be %s",
+                        tgi_shape_text(ids).text, tgi_shape_text(table).text, tgi_shape_text(grad).text), none;
+    }
+    return e;
+}
+
+/* Whether the sorted ids are rows of a table of n: the first and the last are. */
+static bool tgi_check_rows(tgi_thread *S, tg_tensor *at, int64_t n)
+{
+    tg_tensor *first = tg_select(at, 0, 0), *last = tg_select(at, 0, -1);
+    if (!first || !last) return false;
+    const int64_t least = tg_item_i64(first), most = tg_item_i64(last);
+    return (least >= 0 && most < n) ||
+           tgi_fail(S, TG_ERR_ARGUMENT, "step_rows", "index out of range in self: index %lld is outside [0, %lld)",
+                    (long long)(least < 0 ? least : most), (long long)n);
+}
+
+/* The step of the rows of e at ids, with grad [ids' shape, ..].  False after recording an error. */
+static bool tgi_step_rows(tgi_thread *S, const tg_optim *o, tgi_optim_param *e, tg_tensor *ids, tg_tensor *grad)
+{
+    tgi_optim_param rows;
+    tgi_optim_step step;
+    tg_tensor *number = NULL, *at = tg_unique(ids, &number, NULL); /* the different ids; for each of ids, which it is */
+    tg_shape shape = tgi_shape_of(e->t);
+    if (!at || !tgi_check_rows(S, at, shape.dim[0])) return false;
+    shape.dim[0] = tgi_numel(ids);
+    grad = tg_reshape(grad, shape);
+    shape.dim[0] = tgi_numel(at);
+    tg_tensor *sum = tg_zeros_on(shape, (tg_dtype)e->t->dtype, tgi_device_of(e->t));
+    if (!grad || !sum || !tg_index_add_(sum, 0, tg_flatten(number, 0, -1), grad)) return false;
+    if (!tgi_optim_gather(S, o, e, at, sum, &rows)) return false;
+    tgi_optim_describe(o, &rows, &step);
+    at = tgi_expand_index(at, shape, 0);
+    if (!at || !e->t->storage->backend->optim_step(S, &step, 1)) return false;
+    for (int k = 0; k < TGI_STATES; ++k) {
+        if (rows.state[k] && !tgi_put_rows(S, e->state[k], at, rows.state[k])) return false;
+    }
+    return tgi_put_rows(S, e->t, at, rows.p);
+}
+
+tg_status tg_step_rows(tg_optim *opt, tg_tensor *table, tg_tensor *ids, tg_tensor *grad)
+{
+    const char *op = "step_rows";
+    tgi_composite c;
+    tgi_thread *S = tgi_self();
+    if (!tgi_object_argument(S, op, "opt", opt, TGI_OPTIM) || !tgi_argument(S, op, "table", table) ||
+        !tgi_argument(S, op, "ids", ids) || !tgi_argument(S, op, "grad", grad)) return tgi_failed(S);
+    tgi_optim_param *e = tgi_rows_owner(S, opt, table, ids, grad);
+    if (!e) return tgi_failed(S);
+    if (!tgi_composite_begin_no_grad(&c, op)) return tgi_failed(S);
+    const bool ok = tgi_numel(grad) == 0 || tgi_step_rows(S, opt, e, ids, grad);
+    tgi_composite_end(&c, NULL);
+    if (!ok) return tgi_failed(S);
+    if (tgi_optim_used(opt) & 1) e->begun = true;
+    e->steps++;
+    tgi_bump_version(S, table->storage, op);
+    return TG_OK;
+}
+
 /* ======== @@CAPTURE ===============================================================================================
 
    Promise: a step of training on a GPU is captured once and then replayed with the results that calls of it would have;
@@ -35104,7 +35239,7 @@ tg_status tg_grad_scaler_update(tg_grad_scaler *scaler)
     return TG_OK;
 }
 
-#endif /* !TG_NO_OPTIM: OPTIM, CAPTURE, LBFGS, CLIP, SCALER */
+#endif /* !TG_NO_OPTIM: OPTIM to SCALER */
 
 /* ======== @@DICT ==================================================================================================
 
@@ -60749,6 +60884,7 @@ TGI_GIVES3(double, lr_exponential, int64_t, double, double)
 TGI_GIVES4(double, lr_multi_step, int64_t, tg_shape, double, double)
 TGI_GIVES6(double, lr_one_cycle, int64_t, int64_t, double, double, double, double)
 TGI_GIVES3(double, lr_plateau, tg_plateau *, double, double)
+TGI_GIVES4(tg_status, step_rows, tg_optim *, tg_tensor *, tg_tensor *, tg_tensor *)
 TGI_GIVES3(tg_capture *, capture_new, tg_device, tgi_user_test_fn *, void *)
 TGI_GIVES1(tg_status, capture_run, tg_capture *)
 TGI_GIVES1(const char *, capture_obstacle, const tg_capture *)
@@ -61700,6 +61836,7 @@ TGI_GIVES1(tg_status, profile_print, FILE *)
 #define tg_lr_cosine_restarts(...) TGI_CALL(lr_cosine, lr_cosine_restarts, __VA_ARGS__)
 #define tg_lr_one_cycle(...) TGI_CALL(lr_one_cycle, lr_one_cycle, __VA_ARGS__)
 #define tg_lr_plateau(...) TGI_CALL(lr_plateau, lr_plateau, __VA_ARGS__)
+#define tg_step_rows(...) TGI_CALL(step_rows, step_rows, __VA_ARGS__)
 #define tg_capture_new(...) TGI_CALL(capture_new, capture_new, __VA_ARGS__)
 #define tg_capture_run(...) TGI_CALL(capture_run, capture_run, __VA_ARGS__)
 #define tg_capture_obstacle(...) TGI_CALL(capture_obstacle, capture_obstacle, __VA_ARGS__)

@@ -143,6 +143,12 @@ static void check_dict(tg_dict *result)
 
 static tg_optim *an_optimizer; /* that draw_optim made for the call */
 
+static void check_status(tg_status result)
+{
+    (void)result, check_void();
+    if (is("tg_step_rows")) tg_optim_free(an_optimizer);
+}
+
 static void check_group(tg_optim_group *result)
 {
     (void)result, check_void();
@@ -167,7 +173,6 @@ static void check_run(tg_backward_run *result)
     if (result) tg_backward_end(result);
 }
 
-static void check_status(tg_status result) { (void)result, check_void(); }
 static void check_bool(bool result) { (void)result, check_void(); }
 static void check_int64(int64_t result) { (void)result, check_void(); }
 static void check_size(size_t result) { (void)result, check_void(); }
@@ -405,7 +410,7 @@ static tg_optim *draw_optim(const char *name)
 {
     const objects *bad = wrong_objects();
     tg_tensor *p = tg_set_requires_grad(tg_ones(TG_SHAPE(2)), true);
-    an_optimizer = !bad && is("tg_optim_add_group") ? tg_sgd(&p, 1, 0.1) : NULL;
+    an_optimizer = !bad && (is("tg_optim_add_group") || is("tg_step_rows")) ? tg_sgd(&p, 1, 0.1) : NULL;
     return (void)name, bad ? bad->optim : an_optimizer;
 }
 

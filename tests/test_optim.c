@@ -1440,21 +1440,20 @@ static bool scenario_lbfgs_state(void)
     return ok;
 }
 
-/* ---- rows of a large table, as the comment of tg_embedding has them ---- */
+/* ---- rows of a large table ---- */
 
 enum { WIDTH = 8, IDS = 6 };
 
-/* A step of SGD for the rows of ids alone, of loss = sum(rows^3). */
-static void step_of_rows(tg_tensor *table, tg_tensor *ids, double lr)
+/* A step for the rows at ids alone, of loss = sum(rows^3). */
+static void step_of_rows(tg_optim *opt, tg_tensor *table, tg_tensor *ids)
 {
     TG_SCOPE;
     tg_tensor *rows = tg_set_requires_grad(tg_embedding(table, ids), true);
     CHECK(tg_backward(tg_sum(tg_mul(tg_square(rows), rows))) == TG_OK);
-    tg_tensor *change = tg_reshape(tg_mul_scalar(tg_grad(rows), -lr), TG_SHAPE(IDS, WIDTH));
-    CHECK(tg_index_add_(table, 0, tg_flatten(ids, 0, -1), change) == table);
+    CHECK(tg_step_rows(opt, table, ids, tg_grad(rows)) == TG_OK);
 }
 
-/* It is the step of tg_sgd, also of ids that are there twice, and its memory does not grow with the table. */
+/* Without a state it is the step of tg_sgd, also of ids that are there twice, and its memory does not grow with the table. */
 TEST(steps_of_rows)
 {
     const int64_t id[IDS] = {3, 0, 3, 9, 1, 3}, counts[2] = {10, 100000};
@@ -1464,11 +1463,13 @@ TEST(steps_of_rows)
         TG_SCOPE;
         tg_tensor *start = tg_randn_on(TG_SHAPE(counts[k], WIDTH), TG_F64, HERE), *table = tg_clone(start), *y;
         tg_tensor *dense = tg_set_requires_grad(tg_clone(start), true);
-        tg_optim *opt = tg_sgd(&dense, 1, 0.1);
-        step_of_rows(table, ids, 0);
+        tg_optim *opt = tg_sgd(&dense, 1, 0.1), *lazy = tg_sgd(&table, 1, 0);
+        step_of_rows(lazy, table, ids);
+        CHECK(tg_equal(table, start));
         tg_reset_peak();
         const int64_t before = tg_stats().bytes;
-        for (int step = 0; step < 3; ++step) step_of_rows(table, ids, 0.1);
+        lazy->lr = 0.1;
+        for (int step = 0; step < 3; ++step) step_of_rows(lazy, table, ids);
         bytes[k] = tg_stats().peak_bytes - before;
         for (int step = 0; step < 3; ++step) {
             tg_optim_zero_grad(opt);
@@ -1477,9 +1478,102 @@ TEST(steps_of_rows)
         }
         CHECK(tg_allclose(table, tg_detach(dense), 1e-12, 1e-12) && !tg_equal(table, start));
         CHECK(tg_equal(tg_select(table, 0, 2), tg_select(start, 0, 2)));
-        tg_optim_free(opt);
+        tg_optim_free(opt), tg_optim_free(lazy);
     }
     CHECK(bytes[0] == bytes[1]);
+}
+
+/* Embedding(5, 2, sparse=True) in f64 by PyTorch 2.15: loss = sum(rows^3), three steps with lr 0.1 of torch.optim.SGD, Adagrad
+ * and SparseAdam with eps 1e-300. */
+TEST(rows_follow_pytorch)
+{
+    static const double start[10] = {1, 2, -0.5, 0.25, 3, -1, 0.5, -2, 1.5, 0.75}, golden[3][10] = {
+        {0.3695146, 0.3862015999999999, -0.575, 0.23125, 3.0, -1.0, 0.31325, -10.208000000000002, 0.825, 0.58125},
+        {0.763403745060241, 1.7549839707485169, -0.5999999999866666, 0.15000000005333333, 3.0, -1.0, 0.36952242729730195,
+         -2.1482758982254455, 1.4000000000014814, 0.650000000005926},
+        {0.7018483277050841, 1.7020641214021417, -0.5744136823566982, 0.1755863176433018, 3.0, -1.0, 0.31349522303889493,
+         -2.1946113834651526, 1.4361186400601484, 0.6861186400601484}};
+    static const int64_t id[3][3] = {{3, 0, 3}, {1, 3, 0}, {0, 0, 4}};
+    for (int k = 0; k < 3; ++k) {
+        TG_SCOPE;
+        tg_tensor *table = tg_from_on(start, TG_SHAPE(5, 2), TG_F64, HERE);
+        tg_optim *opt = k == 0 ? tg_sgd(&table, 1, 0.1) : k == 1 ? tg_adagrad(&table, 1, 0.1) : tg_adam(&table, 1, 0.1);
+        if (k == 2) opt->eps = 1e-300;
+        for (int step = 0; step < 3; ++step) step_of_rows(opt, table, tg_from_on(id[step], TG_SHAPE(3), TG_I64, HERE));
+        CHECK(tg_allclose(table, tg_from_on(golden[k], TG_SHAPE(5, 2), TG_F64, HERE), 1e-12, 1e-12));
+        tg_optim_free(opt);
+    }
+}
+
+/* Each optimizer without a bias correction steps rows as it steps parameters of which each is one row: the same bits, in each
+ * dtype, also of a table whose rows do not lie one behind another, and a table of several dims. */
+TEST(rows_are_stepped_as_parameters)
+{
+    enum { ROWS = 4 };
+    static tg_optim *(*const kinds[])(tg_tensor *const *, int, double) = {tg_sgd, tg_rmsprop, tg_adagrad, tg_adadelta};
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
+    static const int32_t id[3][2] = {{1, 3}, {3, 0}, {0, 1}};
+    for (int k = 0; k < 2 * COUNT(kinds) * COUNT(dtypes); ++k) {
+        TG_SCOPE;
+        const tg_dtype dtype = dtypes[k / 2 % COUNT(dtypes)];
+        tg_tensor *table = tg_to_dtype(tg_randn_on(TG_SHAPE(5, 3, ROWS), TG_F32, HERE), dtype), *row[ROWS];
+        table = k % 2 ? tg_movedim(table, 2, 0) : tg_contiguous(tg_movedim(table, 2, 0));
+        for (int i = 0; i < ROWS; ++i) row[i] = tg_clone(tg_select(table, 0, i));
+        tg_optim *lazy = kinds[k / 2 / COUNT(dtypes)](&table, 1, 0.1), *opt = kinds[k / 2 / COUNT(dtypes)](row, ROWS, 0.1);
+        if (k / 2 / COUNT(dtypes) < 2) lazy->momentum = opt->momentum = 0.5; /* of sgd and rmsprop */
+        for (int step = 0; step < 3; ++step) {
+            tg_tensor *grad = tg_to_dtype(tg_randn_on(TG_SHAPE(2, 5, 3), TG_F32, HERE), dtype);
+            CHECK(tg_step_rows(lazy, table, tg_from_on(id[step], TG_SHAPE(2), TG_I32, HERE), grad) == TG_OK);
+            CHECK(tg_optim_zero_grad(opt) == TG_OK);
+            for (int i = 0; i < 2; ++i) CHECK(tg_set_grad(row[id[step][i]], tg_select(grad, 0, i)) == TG_OK);
+            CHECK(tg_step(opt) == TG_OK);
+        }
+        CHECK(tg_equal(table, tg_stack(row, ROWS, 0)));
+        tg_optim_free(opt), tg_optim_free(lazy);
+    }
+}
+
+TEST(rows_that_cannot_be_stepped)
+{
+    const int64_t id[4] = {1, 2, -1, 5};
+    tg_tensor *table = tg_ones_on(TG_SHAPE(5, 2), TG_F32, HERE), *other = tg_ones_on(TG_SHAPE(5, 2), TG_F32, HERE);
+    tg_tensor *all = tg_from_on(id, TG_SHAPE(4), TG_I64, HERE), *ids = tg_narrow(all, 0, 0, 2);
+    tg_tensor *grad = tg_ones_on(TG_SHAPE(2, 2), TG_F32, HERE), *number = tg_ones_on(TG_SCALAR, TG_F32, HERE);
+    tg_optim *opt = tg_adam(&table, 1, 0.1), *lbfgs = tg_lbfgs(&table, 1, 1), *scalar = tg_adam(&number, 1, 0.1);
+    CHECK_FAILS(tg_step_rows(NULL, table, ids, grad), "opt");
+    CHECK_FAILS(tg_step_rows(opt, NULL, ids, grad), "table");
+    CHECK_FAILS(tg_step_rows(opt, table, NULL, grad), "ids");
+    CHECK_FAILS(tg_step_rows(opt, table, ids, NULL), "grad");
+    CHECK_FAILS(tg_step_rows(opt, other, ids, grad), "table is no parameter of opt");
+    CHECK_FAILS(tg_step_rows(lbfgs, table, ids, grad), "lbfgs");
+    CHECK_FAILS(tg_step_rows(opt, table, grad, grad), "int32/int64");
+    CHECK_FAILS(tg_step_rows(opt, table, ids, tg_ones_on(TG_SHAPE(2, 3), TG_F32, HERE)), "[2, 3]");
+    CHECK_FAILS(tg_step_rows(opt, table, ids, tg_ones_on(TG_SHAPE(2), TG_F32, HERE)), "[2]");
+    CHECK_FAILS(tg_step_rows(scalar, number, ids, tg_ones_on(TG_SHAPE(2), TG_F32, HERE)), "a table []");
+    CHECK_FAILS(tg_step_rows(opt, table, ids, tg_ones_on(TG_SHAPE(2, 2), TG_F64, HERE)), "f64");
+    CHECK_FAILS(tg_step_rows(opt, table, tg_narrow(all, 0, 1, 2), grad), "index -1 is outside [0, 5)");
+    CHECK_FAILS(tg_step_rows(opt, table, tg_flip(tg_narrow(all, 0, 2, 2), TG_DIMS(0)), grad), "index -1 is outside");
+    CHECK_FAILS(tg_step_rows(opt, table, tg_select(all, 0, 3), tg_select(grad, 0, 0)), "index 5 is outside [0, 5)");
+    CHECK(tg_equal(table, other));
+    CHECK(tg_step_rows(opt, table, tg_narrow(ids, 0, 0, 0), tg_narrow(grad, 0, 0, 0)) == TG_OK && tg_equal(table, other));
+    CHECK(tg_step_rows(opt, table, tg_select(ids, 0, 0), tg_select(grad, 0, 0)) == TG_OK); /* one id, 0-dim */
+    CHECK(tg_get(table, TG_INDEX(1, 1)) < 1 && tg_get(table, TG_INDEX(2, 1)) == 1);
+    CHECK(tg_step_rows(opt, table, ids, tg_full_like(grad, NAN)) == TG_OK && isnan(tg_get(table, TG_INDEX(2, 0))));
+    CHECK(tg_get(table, TG_INDEX(0, 0)) == 1);
+    tg_optim_free(opt), tg_optim_free(lbfgs), tg_optim_free(scalar);
+}
+
+/* A failed step of rows has changed neither the table nor the states. */
+static bool scenario_rows(void)
+{
+    const int64_t id[3] = {2, 0, 2};
+    tg_tensor *table = tg_ones(TG_SHAPE(3, 2)), *ids = tg_from(id, TG_SHAPE(3), TG_I64), *grad = tg_ones(TG_SHAPE(3, 2));
+    tg_optim *o = table && ids && grad ? tg_adam(&table, 1, 0.1) : NULL;
+    const bool ok = o && tg_step_rows(o, table, ids, grad) == TG_OK;
+    CHECK(ok || !o || tg_get(table, TG_INDEX(0, 0)) == 1);
+    CHECK(!o || tg_get(table, TG_INDEX(1, 0)) == 1);
+    tg_optim_free(o);
+    return ok;
 }
 
 int main(int argc, char **argv)
@@ -1488,6 +1582,7 @@ int main(int argc, char **argv)
     harness_take_device();
     out_of_memory(scenario_step);
     out_of_memory(scenario_lbfgs);
+    out_of_memory(scenario_rows);
     out_of_memory(scenario_state);
     out_of_memory(scenario_lbfgs_state);
     RUN(optim_golden);
@@ -1521,6 +1616,9 @@ int main(int argc, char **argv)
     RUN(integers_are_not_optimized);
     RUN(clipping_refuses_an_expanded_gradient);
     RUN(steps_of_rows);
+    RUN(rows_follow_pytorch);
+    RUN(rows_are_stepped_as_parameters);
+    RUN(rows_that_cannot_be_stepped);
     CHECK(tg_shutdown() == TG_OK);
     return harness_end();
 }

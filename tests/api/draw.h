@@ -193,6 +193,16 @@ static void hand_parallel(void)
     if (!news) tg_module_free(m);
 }
 
+/* A step of some rows of a table, which becomes a parameter of the optimizer before. */
+static void hand_step_rows(void)
+{
+    tg_optim *opt = draw_optim("opt");
+    tg_tensor *table = draw_tensor("table"), *ids = draw_tensor("ids"), *grad = draw_tensor("grad");
+    if (opt && table && !tg_optim_add_group(opt, &table, 1)) tg_clear_error(); /* it is one already, or cannot be one */
+    call_starts();
+    check_status(tg_step_rows(opt, table, ids, grad));
+}
+
 /* The calls for NCCL, of one rank. */
 static void hand_nccl(void)
 {
@@ -218,4 +228,5 @@ static void hand_nccl(void)
     {"tg_parallel_broadcast", hand_parallel}, {"tg_parallel_set_sync", hand_parallel},                          \
     {"tg_parallel_sum", hand_parallel}, {"tg_parallel_sync_batch_norm", hand_parallel},                         \
     {"tg_parallel_shard", hand_parallel}, {"tg_parallel_gather", hand_parallel}, {"tg_nccl_new_id", hand_nccl}, \
-    {"tg_nccl_comm", hand_nccl}, {"tg_nccl_comm_free", hand_nccl}, {"tg_assign", hand_assign}
+    {"tg_nccl_comm", hand_nccl}, {"tg_nccl_comm_free", hand_nccl}, {"tg_assign", hand_assign},        \
+    {"tg_step_rows", hand_step_rows}

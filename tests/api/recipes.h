@@ -254,6 +254,7 @@ static const struct {
     {"tg_adadelta", "params=!f32:2,3"},
     {"tg_lbfgs", "params=!f32:2,3"},
     {"tg_optim_add_group", "params=!f32:2,3"},
+    {"tg_step_rows", "ids=i64:2"},
     {"tg_lora_apply", "pattern=* rank=1 dropout=0"},
     {"tg_module_remove", "path=weight"},
     {"tg_nn_averaged", "decay=0.5"},
