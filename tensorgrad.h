@@ -3814,7 +3814,8 @@ TG_API tg_module *tg_nn_linear(int64_t in, int64_t out, bool bias);
 /* Two inputs, x1 [.., in1] and x2 [.., in2] -> [.., out]: y = x1 W x2' + b; weight [out, in1, in2], bias [out].
    torch.nn.Bilinear */
 TG_API tg_module *tg_nn_bilinear(int64_t in1, int64_t in2, int64_t out, bool bias);
-/* ids, integers [..] in [0, count) -> [.., dim]: rows of weight [count, dim].  torch.nn.Embedding */
+/* ids, integers [..] in [0, count) -> [.., dim]: rows of weight [count, dim]; of a large table tg_step_rows steps those
+   that a batch has used alone.  torch.nn.Embedding */
 TG_API tg_module *tg_nn_embedding(int64_t count, int64_t dim);
 /* tg_nn_embedding whose row padding_idx is zeros and gets no gradient; negative: counted from the end. */
 TG_API tg_module *tg_nn_embedding_ex(int64_t count, int64_t dim, int64_t padding_idx);
@@ -47480,6 +47481,42 @@ TGI_ALWAYS_INLINE void tgi_copy_short(char *y, const char *x, int64_t bytes)
     }
 }
 
+/* tgi_repeat_short for one size of elements.  Words go beyond a row, into the next ones, but for the last rows. */
+TGI_ALWAYS_INLINE void tgi_repeat_words(char *y, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int size)
+{
+    const uint64_t ones = size == 1   ? 0x0101010101010101u
+                          : size == 2 ? 0x0001000100010001u
+                          : size == 4 ? 0x0000000100000001u
+                                      : 1;
+    for (; rows > 0; --rows, x += x_step, y += bytes) {
+        uint64_t word = (uint8_t)*x, both[2];
+        uint32_t four;
+        uint16_t two;
+        if (size == 8) memcpy(&word, x, 8);
+        else if (size == 4) memcpy(&four, x, 4), word = four;
+        else if (size == 2) memcpy(&two, x, 2), word = two;
+        both[0] = both[1] = word * ones;
+        if (rows <= 8) {
+            tgi_copy_short(y, (const char *)both, bytes);
+        } else {
+            memcpy(y, both, 8);
+            if (bytes > 8) memcpy(y + 8, both, 8);
+        }
+    }
+}
+
+/* y [rows, bytes], at most 16 bytes of them, without gaps = in each row an element of `size` bytes of x, repeated
+   (repeat_interleave f32 1024x64 count=2 dim=1). */
+static void tgi_repeat_short(char *y, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int64_t size)
+{
+    switch (size) {
+    case 1: tgi_repeat_words(y, x, x_step, rows, bytes, 1); break;
+    case 2: tgi_repeat_words(y, x, x_step, rows, bytes, 2); break;
+    case 4: tgi_repeat_words(y, x, x_step, rows, bytes, 4); break;
+    default: tgi_repeat_words(y, x, x_step, rows, bytes, 8); break;
+    }
+}
+
 /* ---- the kernels: what they are given ---- */
 
 /* Elements that a kernel for floats takes at a time, if its expression takes many steps: a power of two, of which
@@ -60213,6 +60250,10 @@ static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step
 {
     const char *const last = y + (rows - 1) * y_step + bytes;
     const TGI_V(vector_u64) zero = {0};
+    if (bytes <= 16 && y_step == bytes) {
+        tgi_repeat_short(y, x, x_step, rows, bytes, size);
+        return;
+    }
     for (int64_t row = 0; row < rows; ++row, x += x_step) {
         char *const start = y + row * y_step;
         const char *const end = y_step == bytes ? last : start + bytes;

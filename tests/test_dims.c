@@ -340,6 +340,26 @@ TEST(transposed_copies)
     }
 }
 
+/* Each element several times, side by side: rows of 1 to 24 bytes, few and many, from rows with gaps and without. */
+TEST(repeated_elements)
+{
+    static const tg_dtype dtypes[] = {TG_U8, TG_BF16, TG_F32, TG_I64};
+    static const int64_t rows[] = {1, 7, 8, 9, 10, 33};
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows) * 8; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = dtypes[i % 4];
+        const int64_t n = rows[i / 8];
+        tg_tensor *x = tg_to_dtype(tg_randint_on(0, 200, TG_SHAPE(n, 2), TG_I64, HERE), dtype);
+        x = i / 4 % 2 ? tg_select(x, 1, 1) : tg_narrow(tg_flatten(x, 0, -1), 0, n - 1, n);
+        for (int64_t count = 1; count <= 24 / (int64_t)tg_dtype_size(dtype); ++count) {
+            int64_t from[33 * 24];
+            for (int64_t at = 0; at < n * count; ++at) from[at] = at / count;
+            tg_tensor *index = tg_from_on(from, TG_SHAPE(n * count), TG_I64, HERE);
+            CHECK(tg_equal(tg_repeat_interleave(x, count, 0), tg_index_select(x, 0, index)));
+        }
+    }
+}
+
 /* Many floats as integers and bool, converted as vectors, are what the plain backend makes of each. */
 TEST(casts_of_many)
 {
@@ -462,6 +482,7 @@ int main(int argc, char **argv)
     RUN(nonzero_and_one_hot);
     RUN(every_number);
     RUN(transposed_copies);
+    RUN(repeated_elements);
     RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(gradient_of_a_table);
