@@ -47713,23 +47713,27 @@ typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start;
 #define TGI_PLACES(x, y, type, ...) __builtin_shuffle(x, y, __extension__(type){__VA_ARGS__})
 #endif
 /* Of vectors of so many elements: the lower halves by turns, the upper ones; every other element of all, from 0,
- * from 1. */
+ * from 1; those of the first, the last one first. */
 #define TGI_LOW_2(x, y, type) TGI_PLACES(x, y, type, 0, 2)
 #define TGI_HIGH_2(x, y, type) TGI_PLACES(x, y, type, 1, 3)
 #define TGI_EVEN_2 TGI_LOW_2
 #define TGI_ODD_2 TGI_HIGH_2
+#define TGI_BACK_2(x, y, type) TGI_PLACES(x, y, type, 1, 0)
 #define TGI_LOW_4(x, y, type) TGI_PLACES(x, y, type, 0, 4, 1, 5)
 #define TGI_HIGH_4(x, y, type) TGI_PLACES(x, y, type, 2, 6, 3, 7)
 #define TGI_EVEN_4(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6)
 #define TGI_ODD_4(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7)
+#define TGI_BACK_4(x, y, type) TGI_PLACES(x, y, type, 3, 2, 1, 0)
 #define TGI_LOW_8(x, y, type) TGI_PLACES(x, y, type, 0, 8, 1, 9, 2, 10, 3, 11)
 #define TGI_HIGH_8(x, y, type) TGI_PLACES(x, y, type, 4, 12, 5, 13, 6, 14, 7, 15)
 #define TGI_EVEN_8(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6, 8, 10, 12, 14)
 #define TGI_ODD_8(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7, 9, 11, 13, 15)
+#define TGI_BACK_8(x, y, type) TGI_PLACES(x, y, type, 7, 6, 5, 4, 3, 2, 1, 0)
 #define TGI_LOW_16(x, y, type) TGI_PLACES(x, y, type, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define TGI_HIGH_16(x, y, type) TGI_PLACES(x, y, type, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #define TGI_EVEN_16(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
 #define TGI_ODD_16(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#define TGI_BACK_16(x, y, type) TGI_PLACES(x, y, type, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 #endif
 
 /* Fourier transforms of rows side by side, as many as TGI_FOURIER_LANES bytes have numbers: an array [n, lanes] holds
@@ -47783,6 +47787,7 @@ typedef struct {
     void (*store)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *from, int64_t apart, double scale);
     void (*twiddle)(const void *from, int64_t n, const void *twiddle, int64_t im, void *to, int64_t step,
                     int64_t lanes);
+    void (*multiply)(int64_t n, const void *x, const void *w, void *y, bool swap_x, bool swap_y, double scale);
     void (*to_half)(const tgi_fourier_half *h);
     void (*from_half)(const tgi_fourier_half *h);
 } tgi_fourier_loops;
@@ -51917,12 +51922,17 @@ static bool tgi_fourier_factor(tgi_fourier_factors *f, int64_t n, const char *ro
     return n == 1;
 }
 
-static void tgi_fourier_put(bool f32, char *pairs, int64_t i, const double *pair)
+TGI_ALWAYS_INLINE void tgi_fourier_put(bool f32, char *pairs, int64_t i, const double *pair)
 {
     for (int k = 0; k < 2; ++k) {
         if (f32) ((float *)(void *)pairs)[2 * i + k] = (float)pair[k];
         else ((double *)(void *)pairs)[2 * i + k] = pair[k];
     }
+}
+
+TGI_ALWAYS_INLINE double tgi_fourier_number(bool f32, const char *x, int64_t i)
+{
+    return f32 ? (double)((const float *)(const void *)x)[i] : ((const double *)(const void *)x)[i];
 }
 
 /* pairs [count] = exp(-2 pi i k / n): products of the turns of a multiple of `apart` and of what is left. */
@@ -51947,12 +51957,13 @@ static void tgi_fourier_roots(bool f32, char *pairs, int64_t count, int64_t n)
 /* twiddle [2, rows, columns]: of row i and column j the root i * j. */
 static void tgi_fourier_twiddles(const tgi_fourier_plan *p)
 {
-    for (int64_t i = 0; i < p->n; ++i) {
-        const int64_t root = 2 * (i / p->columns * (i % p->columns));
-        for (int k = 0; k < 2; ++k) {
-            const int64_t to = k * p->n + i;
-            if (p->f32) ((float *)(void *)p->twiddle)[to] = ((const float *)(const void *)p->roots)[root + k];
-            else ((double *)(void *)p->twiddle)[to] = ((const double *)(const void *)p->roots)[root + k];
+    const int64_t columns = p->columns;
+    for (int64_t i = 0; i < 2 * p->rows; ++i) {
+        const int64_t row = i % p->rows, root = i >= p->rows; /* the real parts, then the imaginary ones */
+        for (int64_t j = 0; j < columns; ++j) {
+            const int64_t to = i * columns + j, from = root + 2 * row * j;
+            if (p->f32) ((float *)(void *)p->twiddle)[to] = ((const float *)(const void *)p->roots)[from];
+            else ((double *)(void *)p->twiddle)[to] = ((const double *)(const void *)p->roots)[from];
         }
     }
 }
@@ -52004,26 +52015,6 @@ static void tgi_fourier_long(const tgi_fourier_plan *p, const char *x, char *y, 
     }
 }
 
-/* y [n] pairs = x times w times scale; conj: x and y are exchanged parts. */
-static void tgi_fourier_multiply(bool f32, int64_t n, const char *x_, const char *w_, char *y_, bool swap_x,
-                                 bool swap_y, double scale)
-{
-    const int re = swap_x, im = !swap_x, to_re = swap_y, to_im = !swap_y;
-    for (int64_t i = 0; i < 2 * n; i += 2) {
-        if (f32) {
-            const float *const x = (const float *)(const void *)x_ + i, *const w = (const float *)(const void *)w_ + i;
-            float *const y = (float *)(void *)y_ + i, a = x[re] * w[0] - x[im] * w[1], b = x[re] * w[1] + x[im] * w[0];
-            y[to_re] = a * (float)scale, y[to_im] = b * (float)scale;
-        } else {
-            const double *const x = (const double *)(const void *)x_ + i, *const w =
-                                                                              (const double *)(const void *)w_ + i;
-            double *const y = (double *)(void *)y_ + i, a = x[re] * w[0] - x[im] * w[1],
-                          b = x[re] * w[1] + x[im] * w[0];
-            y[to_re] = a * scale, y[to_im] = b * scale;
-        }
-    }
-}
-
 /* After Bluestein (1970): since 2 j k = j^2 + k^2 - (k - j)^2, y[k] is chirp[k] times the convolution of x[j] chirp[j]
    with the conjugate of chirp, chirp[j] = exp(-pi i j^2 / n); the convolution is a product of transforms. */
 static void tgi_fourier_prime(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
@@ -52031,12 +52022,12 @@ static void tgi_fourier_prime(const tgi_fourier_plan *p, const char *x, char *y,
 {
     const int64_t pair = 2 * tgi_fourier_size(p), m = p->power->n;
     char *const a = scratch, *const b = a + m * pair, *const rest = b + m * pair;
-    tgi_fourier_multiply(p->f32, p->n, x, p->chirp, a, inverse, false, 1);
+    p->loops->multiply(p->n, x, p->chirp, a, inverse, false, 1);
     memset(a + p->n * pair, 0, (size_t)((m - p->n) * pair));
     tgi_fourier_row(p->power, a, b, false, 1, rest);
-    tgi_fourier_multiply(p->f32, m, b, p->spectrum, a, false, false, 1);
+    p->loops->multiply(m, b, p->spectrum, a, false, false, 1);
     tgi_fourier_row(p->power, a, b, true, 1, rest);
-    tgi_fourier_multiply(p->f32, p->n, b, p->chirp, y, false, inverse, scale);
+    p->loops->multiply(p->n, b, p->chirp, y, false, inverse, scale);
 }
 
 static void tgi_fourier_row(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
@@ -52101,13 +52092,16 @@ static bool tgi_fourier_plan_prime(tgi_thread *S, tgi_fourier_plan *p)
     if (x && !scratch) tgi_no_memory(S, "fft", bytes);
     if (scratch) {
         memset(x, 0, (size_t)(m * pair));
-        for (int64_t j = 0, square = 0; j < n; square = (square + 2 * j + 1) % (2 * n), ++j) { /* j^2 modulo 2 n */
-            double turn[2];
-            tgi_turn(square, 2 * n, turn);
-            tgi_fourier_put(p->f32, x, j, turn);
-            if (j) tgi_fourier_put(p->f32, x, m - j, turn);
-            turn[1] = -turn[1];
-            tgi_fourier_put(p->f32, p->chirp, j, turn);
+        tgi_fourier_roots(p->f32, p->spectrum, 2 * n, 2 * n); /* m is as many at least */
+        for (int64_t j = 0, square = 0; j < n; ++j) {         /* square: j^2 modulo 2 n */
+            const double root[2] = {tgi_fourier_number(p->f32, p->spectrum, 2 * square),
+                                    tgi_fourier_number(p->f32, p->spectrum, 2 * square + 1)};
+            const double conjugate[2] = {root[0], -root[1]};
+            tgi_fourier_put(p->f32, p->chirp, j, root);
+            tgi_fourier_put(p->f32, x, j, conjugate);
+            if (j) tgi_fourier_put(p->f32, x, m - j, conjugate);
+            square += 2 * j + 1;
+            while (square >= 2 * n) square -= 2 * n;
         }
         tgi_fourier_row(power, x, p->spectrum, false, 1 / (double)m, scratch);
         tgi_free(S, scratch, bytes);
@@ -57562,6 +57556,20 @@ TGI_LOOPS_END
 #endif
 #define tgi_log_of TGI_T(log_of)
 #define tgi_vector TGI_T(vector)
+
+/* TGI_LOW_.. and others (see KERNELS) for the vectors of this type and instruction set. */
+#undef TGI_T_PLACES
+#if defined(TGI_TABLES) /* AVX-512 */
+#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_16, TGI_##name##_8)(x, y, TGI_T(places))
+#elif defined(TGI_AGAIN) /* AVX2 */
+#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_8, TGI_##name##_4)(x, y, TGI_T(places))
+#else
+#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_4, TGI_##name##_2)(x, y, TGI_T(places))
+#endif
+#ifdef TGI_HAS_VECTORS
+typedef tgi_whole TGI_T(places) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+#endif
+
 TGI_PASS_BEGIN
 
 /* ---- rows: x, y, g, dx [n] ----
@@ -58886,18 +58894,6 @@ TGI_LOOPS_END
 #ifndef TG_NO_FFT
 TGI_FMA_BEGIN
 
-#undef TGI_T_PLACES
-#if defined(TGI_TABLES) /* AVX-512 */
-#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_16, TGI_##name##_8)(x, y, TGI_T(fourier_places))
-#elif defined(TGI_AGAIN) /* AVX2 */
-#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_8, TGI_##name##_4)(x, y, TGI_T(fourier_places))
-#else
-#define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_4, TGI_##name##_2)(x, y, TGI_T(fourier_places))
-#endif
-#ifdef TGI_HAS_VECTORS
-typedef tgi_whole TGI_T(fourier_places) __attribute__((__vector_size__(TGI_V(vector_bytes))));
-#endif
-
 enum {
     TGI_T(fourier_lanes) = (int)(TGI_FOURIER_LANES / sizeof(tgi_real)),
     TGI_T(fourier_width) = (int)(sizeof(tgi_vector) / sizeof(tgi_real)),
@@ -58996,10 +58992,11 @@ static void TGI_T(fourier_any)(const int r, int64_t s, int64_t apart, const tgi_
     }
 }
 
-/* Numbers p of a pass, q of all s; w [r]: pairs, NULL: ones. */
+/* Numbers p of a pass, q of all s; w [r]: pairs, `w_step` numbers apart, NULL: ones. */
 TGI_ALWAYS_INLINE void TGI_T(fourier_butterflies)(const int r, const int64_t s, const int64_t apart,
                                                   const tgi_vector *x, const int64_t x_im, tgi_vector *y,
-                                                  const int64_t y_im, const tgi_real *turn, const tgi_real *w)
+                                                  const int64_t y_im, const tgi_real *turn, const tgi_real *w,
+                                                  const int64_t w_step)
 {
     TGI_FMA
     for (int64_t q = 0; q < s; ++q) {
@@ -59012,7 +59009,8 @@ TGI_ALWAYS_INLINE void TGI_T(fourier_butterflies)(const int r, const int64_t s, 
         TGI_UNROLL
         for (int k = 1; k < r; ++k) {
             const tgi_vector re = yr[k], im = yi[k];
-            if (w) yr[k] = re * w[2 * k] - im * w[2 * k + 1], yi[k] = im * w[2 * k] + re * w[2 * k + 1];
+            const tgi_real *const root = w + k * w_step;
+            if (w) yr[k] = re * root[0] - im * root[1], yi[k] = im * root[0] + re * root[1];
             y[q + k * s] = yr[k], y[y_im + q + k * s] = yi[k];
         }
     }
@@ -59023,13 +59021,11 @@ TGI_ALWAYS_INLINE void TGI_T(fourier_pass)(const int r, const tgi_fourier_factor
                                            int64_t step, const tgi_vector *x, tgi_vector *y, int64_t im)
 {
     const tgi_real *const roots = (const tgi_real *)f->roots;
-    tgi_real turn[16], w[16];
+    tgi_real turn[16];
     for (int k = 0; k < r; ++k) memcpy(turn + 2 * k, roots + 2 * (f->n / r * f->root_step * k), 2 * sizeof turn[0]);
-    TGI_T(fourier_butterflies)(r, s, s * m, x, im, y, im, turn, NULL);
-    for (int64_t p = 1; p < m; ++p) {
-        for (int k = 1; k < r; ++k) memcpy(w + 2 * k, roots + 2 * (p * k * step), 2 * sizeof w[0]);
-        TGI_T(fourier_butterflies)(r, s, s * m, x + s * p, im, y + s * r * p, im, turn, w);
-    }
+    TGI_T(fourier_butterflies)(r, s, s * m, x, im, y, im, turn, NULL, 0);
+    for (int64_t p = 1; p < m; ++p)
+        TGI_T(fourier_butterflies)(r, s, s * m, x + s * p, im, y + s * r * p, im, turn, roots, 2 * p * step);
 }
 
 static void TGI_T(fourier_any_pass)(const int r, const tgi_fourier_factors *f, int64_t s, int64_t m, int64_t step,
@@ -59090,7 +59086,7 @@ TGI_ALWAYS_INLINE void TGI_T(fourier_turn)(tgi_vector *v)
 
 /* Numbers j of array y [n, lanes] from rows of pairs, or the reverse; as many as fill whole vectors.  Returns the first
    j that is left. */
-TGI_ALWAYS_INLINE int64_t TGI_T(fourier_pairs_of_rows)(tgi_real *x, int64_t lane, int64_t n, tgi_real *re, tgi_real *im,
+TGI_ALWAYS_INLINE int64_t TGI_T(fourier_elements_rows)(tgi_real *x, int64_t lane, int64_t n, tgi_real *re, tgi_real *im,
                                                        const bool loads, const tgi_real scale)
 {
     enum { WIDTH = TGI_T(fourier_width), LANES = TGI_T(fourier_lanes) };
@@ -59149,16 +59145,17 @@ static void TGI_T(fourier_load)(const tgi_fourier_view *v, int64_t n, int64_t la
 #ifdef TGI_HAS_VECTORS
     enum { WIDTH = TGI_T(fourier_width) };
     if (lanes == LANES && v->step == 2 && x_im == x_re + 1)
-        j = TGI_T(fourier_pairs_of_rows)((tgi_real *)v->re, v->lane, n, re, im, true, 1);
+        j = TGI_T(fourier_elements_rows)((tgi_real *)v->re, v->lane, n, re, im, true, 1);
     else if (lanes == LANES && v->step == 2 && x_re == x_im + 1)
-        j = TGI_T(fourier_pairs_of_rows)((tgi_real *)v->im, v->lane, n, im, re, true, 1);
+        j = TGI_T(fourier_elements_rows)((tgi_real *)v->im, v->lane, n, im, re, true, 1);
     else if (lanes == LANES && v->step == 1 && v->im) {
         j = TGI_T(fourier_reals_of_rows)(x_re, v->lane, n, re);
         TGI_T(fourier_reals_of_rows)(x_im, v->lane, n, im);
     }
-    for (; lanes == LANES && v->lane == 2 && (x_im == x_re + 1 || x_re == x_im + 1) && j < n; ++j) {
-        const bool swapped = x_re > x_im;
-        const tgi_real *const x = (swapped ? x_im : x_re) + j * v->step;
+    const int64_t step = v->step;
+    const bool swapped = x_re > x_im, pairs = x_im && (swapped ? x_re == x_im + 1 : x_im == x_re + 1);
+    for (; pairs && lanes == LANES && v->lane == 2 && j < n; ++j) {
+        const tgi_real *const x = (swapped ? x_im : x_re) + j * step;
         tgi_real *const first = (swapped ? im : re) + j * LANES, *const second = (swapped ? re : im) + j * LANES;
         TGI_UNROLL
         for (int l = 0; l < LANES; l += WIDTH) {
@@ -59187,9 +59184,9 @@ static void TGI_T(fourier_store)(const tgi_fourier_view *v, int64_t n, int64_t l
 #ifdef TGI_HAS_VECTORS
     enum { WIDTH = TGI_T(fourier_width) };
     if (lanes == LANES && v->step == 2 && y_im == y_re + 1)
-        j = TGI_T(fourier_pairs_of_rows)(y_re, v->lane, n, re, im, false, scale);
+        j = TGI_T(fourier_elements_rows)(y_re, v->lane, n, re, im, false, scale);
     else if (lanes == LANES && v->step == 2 && y_re == y_im + 1)
-        j = TGI_T(fourier_pairs_of_rows)(y_im, v->lane, n, im, re, false, scale);
+        j = TGI_T(fourier_elements_rows)(y_im, v->lane, n, im, re, false, scale);
     for (; lanes == LANES && v->lane == 2 && (y_im == y_re + 1 || y_re == y_im + 1) && j < n; ++j) {
         const bool swapped = y_re > y_im;
         tgi_real *const y = (swapped ? y_im : y_re) + j * v->step;
@@ -59216,99 +59213,201 @@ static void TGI_T(fourier_twiddle)(const void *from, int64_t n, const void *twid
                                    int64_t step, int64_t lanes)
 {
     TGI_FMA
-    enum { LANES = TGI_T(fourier_lanes) };
+    enum { LANES = TGI_T(fourier_lanes), WIDTH = TGI_T(fourier_width) };
     const tgi_real *const x = (const tgi_real *)from, *const twiddle = (const tgi_real *)twiddle_;
     tgi_real *const y = (tgi_real *)to;
     for (int64_t j = 0; j < n; ++j) {
         const tgi_real *const xr = x + j * LANES, *const xi = xr + n * LANES, *const w = twiddle + j * step;
         tgi_real *const out = y + j * step;
+        TGI_UNROLL
+        for (int l = 0; l < LANES && lanes == LANES; l += WIDTH) {
+            const tgi_vector r = *(const tgi_vector *)(xr + l), i = *(const tgi_vector *)(xi + l);
+            const tgi_vector w_r = *(const tgi_vector *)(w + l), w_i = *(const tgi_vector *)(w + im + l);
+            *(tgi_vector *)(out + l) = r * w_r - i * w_i;
+            *(tgi_vector *)(out + im + l) = i * w_r + r * w_i;
+        }
         TGI_INDEPENDENT
-        for (int64_t l = 0; l < lanes; ++l) {
+        for (int64_t l = 0; l < lanes && lanes < LANES; ++l) {
             const tgi_real re = xr[l] * w[l] - xi[l] * w[im + l], i = xi[l] * w[l] + xr[l] * w[im + l];
             out[l] = re, out[im + l] = i;
         }
     }
 }
 
-/* With E and O the transforms of the even and of the odd ones of the real numbers, z[k] = E[k] + i O[k] and y[k] = E[k]
-   + w^k O[k]; and E[c - k] and O[c - k] are the conjugates. */
-TGI_ALWAYS_INLINE void TGI_T(fourier_split)(const tgi_fourier_half *h, const int lanes)
+/* y [n] pairs = x times w times scale; swap: real and imaginary parts of x or of y are exchanged. */
+static void TGI_T(fourier_multiply)(int64_t n, const void *x_, const void *w_, void *y_, bool swap_x, bool swap_y,
+                                    double scale_)
 {
     TGI_FMA
+    const tgi_real *x = (const tgi_real *)x_, *w = (const tgi_real *)w_, scale = (tgi_real)scale_;
+    tgi_real *y = (tgi_real *)y_;
+#ifdef TGI_HAS_VECTORS
+    enum { WIDTH = TGI_T(fourier_width) };
+    for (; n >= WIDTH; n -= WIDTH, x += 2 * WIDTH, w += 2 * WIDTH, y += 2 * WIDTH) {
+        const tgi_vector *const a = (const tgi_vector *)x, *const b = (const tgi_vector *)w;
+        const tgi_vector even = TGI_T_PLACES(EVEN, a[0], a[1]), odd = TGI_T_PLACES(ODD, a[0], a[1]);
+        const tgi_vector w_r = TGI_T_PLACES(EVEN, b[0], b[1]), w_i = TGI_T_PLACES(ODD, b[0], b[1]);
+        const tgi_vector x_r = swap_x ? odd : even, x_i = swap_x ? even : odd;
+        const tgi_vector re = (x_r * w_r - x_i * w_i) * scale, im = (x_r * w_i + x_i * w_r) * scale;
+        const tgi_vector first = swap_y ? im : re, second = swap_y ? re : im;
+        ((tgi_vector *)y)[0] = TGI_T_PLACES(LOW, first, second);
+        ((tgi_vector *)y)[1] = TGI_T_PLACES(HIGH, first, second);
+    }
+#endif
+    for (; n > 0; --n, x += 2, w += 2, y += 2) {
+        const tgi_real x_r = x[swap_x], x_i = x[!swap_x];
+        y[swap_y] = (x_r * w[0] - x_i * w[1]) * scale;
+        y[!swap_y] = (x_r * w[1] + x_i * w[0]) * scale;
+    }
+}
+
+/* Numbers k and c - k of z and of y, a half (see tgi_fourier_half): real parts, then imaginary ones; those of one k for
+   rows side by side, or of neighbours k of a row. */
+typedef struct {
+    tgi_vector a[2], b[2]; /* of numbers k and c - k */
+} TGI_T(fourier_two);
+
+/* With E and O the transforms of the even and of the odd ones of the real numbers, z[k] = E[k] + i O[k] and y[k] = E[k]
+   + w^k O[k]; and E[c - k] and O[c - k] are the conjugates.  y from z. */
+static inline TGI_T(fourier_two) TGI_T(fourier_split)(TGI_T(fourier_two) z, tgi_real scale, tgi_vector w_r,
+                                                      tgi_vector w_i, tgi_real sign)
+{
+    TGI_FMA
+    const tgi_vector ar = z.a[0] * scale, ai = z.a[1] * scale, br = z.b[0] * scale, bi = z.b[1] * scale;
+    const tgi_vector even_r = ar + br, even_i = ai - bi, odd_r = ai + bi, odd_i = br - ar;
+    const tgi_vector re = odd_r * w_r - odd_i * w_i, im = odd_i * w_r + odd_r * w_i;
+    z.a[0] = even_r + re, z.a[1] = (even_i + im) * sign;
+    z.b[0] = even_r - re, z.b[1] = (im - even_i) * sign;
+    return z;
+}
+
+/* z from y: the reverse, times n. */
+static inline TGI_T(fourier_two) TGI_T(fourier_join)(TGI_T(fourier_two) y, tgi_real scale, tgi_vector w_r,
+                                                     tgi_vector w_i, tgi_real sign)
+{
+    TGI_FMA
+    const tgi_real some = scale * sign;
+    const tgi_vector ar = y.a[0] * scale, ai = y.a[1] * some, br = y.b[0] * scale, bi = y.b[1] * some;
+    const tgi_vector sum_r = ar + br, sum_i = ai - bi, apart_r = ar - br, apart_i = ai + bi;
+    const tgi_vector re = apart_r * w_r + apart_i * w_i, im = apart_i * w_r - apart_r * w_i;
+    y.a[0] = sum_r - im, y.a[1] = sum_i + re;
+    y.b[0] = sum_r + im, y.b[1] = re - sum_i;
+    return y;
+}
+
+/* Number k, and c - k, of `from` to those of `to`, by `splits` fourier_split or else fourier_join, of `lanes` rows. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_halve)(const tgi_fourier_half *h, int64_t k, const int lanes, const bool splits)
+{
+    enum { WIDTH = TGI_T(fourier_width) };
+    const int64_t c = h->n / 2, step = splits ? h->z_step : h->y_step, from_im = splits ? h->z_im : h->y_im;
+    const int64_t to_step = splits ? h->y_step : h->z_step, to_im = splits ? h->y_im : h->z_im;
+    const tgi_real *const a = (const tgi_real *)(splits ? h->z : h->y) + k * step;
+    const tgi_real *const b = splits && k == 0 ? a : a + (c - 2 * k) * step, *const w = (const tgi_real *)h->roots;
+    tgi_real *const to = (tgi_real *)(splits ? h->y : h->z) + k * to_step, *const other = to + (c - 2 * k) * to_step;
+    const tgi_real scale = (tgi_real)((k ? h->middle : h->ends) / (splits ? 2 : 1)), sign = h->conj ? -1 : 1;
+    const tgi_vector zero = {0}, w_r = zero + w[2 * k], w_i = zero + w[2 * k + 1];
+    const size_t bytes = lanes == 1 ? sizeof(tgi_real) : sizeof(tgi_vector);
+    TGI_UNROLL
+    for (int l = 0; l < lanes; l += WIDTH) {
+        TGI_T(fourier_two) two = {{zero, zero}, {zero, zero}};
+        for (int part = 0; part < (k || splits ? 2 : 1); ++part) {
+            const tgi_real *const x = a + part * from_im + l, *const y = b + part * from_im + l;
+            if (lanes == 1) two.a[part] += *x, two.b[part] += *y; /* in all lanes, of which the first one counts */
+            else two.a[part] = *(const tgi_vector *)x, two.b[part] = *(const tgi_vector *)y;
+        }
+        two = splits ? TGI_T(fourier_split)(two, scale, w_r, w_i, sign)
+                     : TGI_T(fourier_join)(two, scale, w_r, w_i, sign); /* imaginary parts at the ends are left out */
+        if (k || splits) memcpy(other + l, &two.b[0], bytes), memcpy(other + to_im + l, &two.b[1], bytes);
+        memcpy(to + l, &two.a[0], bytes), memcpy(to + to_im + l, &two.a[1], bytes);
+    }
+}
+
+#ifdef TGI_HAS_VECTORS
+/* fourier_halve for numbers k of one row of pairs, from 1 on; as many as fill whole vectors.  Returns the first k that
+   is left. */
+TGI_ALWAYS_INLINE int64_t TGI_T(fourier_halve_row)(const tgi_fourier_half *h, const bool splits)
+{
+    enum { WIDTH = TGI_T(fourier_width) };
     const int64_t c = h->n / 2;
+    const tgi_real scale = (tgi_real)(h->middle / (splits ? 2 : 1)), sign = h->conj ? -1 : 1;
+    int64_t k = 1;
+    for (; 2 * (k + WIDTH) - 2 < c; k += WIDTH) {
+        const tgi_real *const from = (const tgi_real *)(splits ? h->z : h->y), *const w = (const tgi_real *)h->roots;
+        tgi_real *const to = (tgi_real *)(splits ? h->y : h->z) + 2 * k;
+        tgi_real *const other = to + 2 * (c - 2 * k - WIDTH + 1);
+        const tgi_vector *const a = (const tgi_vector *)(from + 2 * k), *const root = (const tgi_vector *)(w + 2 * k);
+        const tgi_vector *const b = (const tgi_vector *)(from + 2 * (c - k - WIDTH + 1));
+        const tgi_vector w_r = TGI_T_PLACES(EVEN, root[0], root[1]), w_i = TGI_T_PLACES(ODD, root[0], root[1]);
+        TGI_T(fourier_two) two;
+        for (int part = 0; part < 2; ++part) {
+            two.a[part] = part ? TGI_T_PLACES(ODD, a[0], a[1]) : TGI_T_PLACES(EVEN, a[0], a[1]);
+            two.b[part] = part ? TGI_T_PLACES(ODD, b[0], b[1]) : TGI_T_PLACES(EVEN, b[0], b[1]);
+            two.b[part] = TGI_T_PLACES(BACK, two.b[part], two.b[part]);
+        }
+        two = splits ? TGI_T(fourier_split)(two, scale, w_r, w_i, sign)
+                     : TGI_T(fourier_join)(two, scale, w_r, w_i, sign);
+        for (int part = 0; part < 2; ++part) two.b[part] = TGI_T_PLACES(BACK, two.b[part], two.b[part]);
+        ((tgi_vector *)to)[0] = TGI_T_PLACES(LOW, two.a[0], two.a[1]);
+        ((tgi_vector *)to)[1] = TGI_T_PLACES(HIGH, two.a[0], two.a[1]);
+        ((tgi_vector *)other)[0] = TGI_T_PLACES(LOW, two.b[0], two.b[1]);
+        ((tgi_vector *)other)[1] = TGI_T_PLACES(HIGH, two.b[0], two.b[1]);
+    }
+    return k;
+}
+#endif
+
+/* fourier_halve for all numbers of an even n. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_halves)(const tgi_fourier_half *h, const bool splits)
+{
+    int64_t k = 1;
+    if (h->rows) {
+        for (k = 0; 2 * k <= h->n / 2; ++k) TGI_T(fourier_halve)(h, k, TGI_T(fourier_lanes), splits);
+        return;
+    }
+    TGI_T(fourier_halve)(h, 0, 1, splits);
+#ifdef TGI_HAS_VECTORS
+    if (h->y_step == 2) k = TGI_T(fourier_halve_row)(h, splits);
+#endif
+    for (; 2 * k <= h->n / 2; ++k) TGI_T(fourier_halve)(h, k, 1, splits);
+}
+
+/* Of an odd n z is the transform itself: its first half to y. */
+static void TGI_T(fourier_to_half)(const tgi_fourier_half *h)
+{
     const tgi_real *const z = (const tgi_real *)h->z, sign = h->conj ? -1 : 1;
+    const int64_t lanes = h->rows ? (int64_t)TGI_T(fourier_lanes) : 1;
     tgi_real *const y = (tgi_real *)h->y;
-    for (int64_t k = 0; h->n % 2 && k <= c; ++k) { /* z is the transform itself */
+    if (h->n % 2 == 0) TGI_T(fourier_halves)(h, true);
+    for (int64_t k = 0; h->n % 2 && k <= h->n / 2; ++k) {
         const tgi_real scale = (tgi_real)(k ? h->middle : h->ends);
-        for (int l = 0; l < lanes; ++l) {
+        for (int64_t l = 0; l < lanes; ++l) {
             y[k * h->y_step + l] = z[k * h->z_step + l] * scale;
             y[k * h->y_step + h->y_im + l] = z[k * h->z_step + h->z_im + l] * scale * sign;
         }
     }
-    for (int64_t k = 0; h->n % 2 == 0 && 2 * k <= c; ++k) {
-        const tgi_real scale = (tgi_real)((k ? h->middle : h->ends) / 2), *const w = (const tgi_real *)h->roots + 2 * k;
-        const tgi_real *const a = z + k * h->z_step, *const b = z + (k ? c - k : 0) * h->z_step;
-        tgi_real *const to = y + k * h->y_step, *const other = y + (c - k) * h->y_step;
-        TGI_INDEPENDENT
-        for (int l = 0; l < lanes; ++l) {
-            const tgi_real ar = a[l] * scale, ai = a[h->z_im + l] * scale, br = b[l] * scale,
-                           bi = b[h->z_im + l] * scale;
-            const tgi_real even_r = ar + br, even_i = ai - bi, odd_r = ai + bi, odd_i = br - ar;
-            const tgi_real re = odd_r * w[0] - odd_i * w[1], im = odd_i * w[0] + odd_r * w[1];
-            other[l] = even_r - re, other[h->y_im + l] = (im - even_i) * sign;
-            to[l] = even_r + re, to[h->y_im + l] = (even_i + im) * sign;
-        }
-    }
 }
 
-/* z from y: the reverse, times n. */
-TGI_ALWAYS_INLINE void TGI_T(fourier_join)(const tgi_fourier_half *h, const int lanes)
+/* Of an odd n z is the numbers before the transform: y, and its conjugates. */
+static void TGI_T(fourier_from_half)(const tgi_fourier_half *h)
 {
-    TGI_FMA
-    const int64_t c = h->n / 2;
     const tgi_real *const y = (const tgi_real *)h->y, sign = h->conj ? -1 : 1;
+    const int64_t lanes = h->rows ? (int64_t)TGI_T(fourier_lanes) : 1;
     tgi_real *const z = (tgi_real *)h->z;
-    for (int64_t k = 0; h->n % 2 && k <= c; ++k) {
+    if (h->n % 2 == 0) TGI_T(fourier_halves)(h, false);
+    for (int64_t k = 0; h->n % 2 && k <= h->n / 2; ++k) {
         const tgi_real scale = (tgi_real)(k ? h->middle : h->ends), some = k ? scale * sign : 0;
         tgi_real *const to = z + k * h->z_step, *const other = z + (k ? h->n - k : 0) * h->z_step;
-        for (int l = 0; l < lanes; ++l) {
+        for (int64_t l = 0; l < lanes; ++l) {
             const tgi_real re = y[k * h->y_step + l] * scale, im = k ? y[k * h->y_step + h->y_im + l] * some : 0;
             other[l] = re, other[h->z_im + l] = -im;
             to[l] = re, to[h->z_im + l] = im;
         }
     }
-    for (int64_t k = 0; h->n % 2 == 0 && 2 * k <= c; ++k) {
-        const tgi_real scale = (tgi_real)(k ? h->middle : h->ends), *const w = (const tgi_real *)h->roots + 2 * k;
-        const tgi_real *const a = y + k * h->y_step, *const b = y + (c - k) * h->y_step;
-        const tgi_real some = k ? scale * sign : 0; /* the imaginary parts at the ends count for nothing */
-        tgi_real *const to = z + k * h->z_step, *const other = z + (k ? c - k : 0) * h->z_step;
-        TGI_INDEPENDENT
-        for (int l = 0; l < lanes; ++l) {
-            const tgi_real ar = a[l] * scale, br = b[l] * scale;
-            const tgi_real ai = k ? a[h->y_im + l] * some : 0, bi = k ? b[h->y_im + l] * some : 0;
-            const tgi_real sum_r = ar + br, sum_i = ai - bi, apart_r = ar - br, apart_i = ai + bi;
-            const tgi_real re = apart_r * w[0] + apart_i * w[1], im = apart_i * w[0] - apart_r * w[1];
-            if (k) other[l] = sum_r + im, other[h->z_im + l] = re - sum_i;
-            to[l] = sum_r - im, to[h->z_im + l] = sum_i + re;
-        }
-    }
-}
-
-static void TGI_T(fourier_to_half)(const tgi_fourier_half *h)
-{
-    if (h->rows) TGI_T(fourier_split)(h, TGI_T(fourier_lanes));
-    else TGI_T(fourier_split)(h, 1);
-}
-
-static void TGI_T(fourier_from_half)(const tgi_fourier_half *h)
-{
-    if (h->rows) TGI_T(fourier_join)(h, TGI_T(fourier_lanes));
-    else TGI_T(fourier_join)(h, 1);
 }
 
 static const tgi_fourier_loops TGI_T(fourier) = {
-    TGI_T(fourier_transform), TGI_T(fourier_load),    TGI_T(fourier_store),
-    TGI_T(fourier_twiddle),   TGI_T(fourier_to_half), TGI_T(fourier_from_half)};
+    TGI_T(fourier_transform), TGI_T(fourier_load),    TGI_T(fourier_store),    TGI_T(fourier_twiddle),
+    TGI_T(fourier_multiply),  TGI_T(fourier_to_half), TGI_T(fourier_from_half)};
 TGI_FMA_END
 #endif /* !TG_NO_FFT */
 
