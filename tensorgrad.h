@@ -47805,7 +47805,7 @@ typedef struct tgi_kernels {
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
     tgi_gemm_tile_fn gemm_tile[3];
     int short_rows;
-    tgi_gemm_tile_fn gemm_tile_short;  /* of f32, with short_rows rows; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_short[2]; /* with short_rows rows; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
     const tgi_tile_loops *tiles;       /* NULL: there are none */
@@ -52518,8 +52518,10 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
     if (lanes > width) lanes = width;
     const bool whole = lanes == width && width >= 4 && (lane_step == 1 || step == 1);
-    if (x.dtype == TG_F32 && whole) {
-        tgi_gemm_pack_quads((float *)(void *)panel, width, (const float *)(const void *)from, lane_step, step, n);
+    const bool twice = x.dtype == TG_F64 && compute == TG_F64 && lane_step == 1; /* moved as two floats each */
+    if ((x.dtype == TG_F32 || twice) && whole) {
+        tgi_gemm_pack_quads((float *)(void *)panel, twice ? 2 * width : width, (const float *)(const void *)from,
+                            lane_step, twice ? 2 * step : step, n);
     } else if ((x.dtype == TG_BF16 || x.dtype == TG_F16) && whole) {
         tgi_gemm_pack_halves((float *)(void *)panel, width, x.dtype, from, lane_step, step, n);
     } else if (x.dtype == TG_F64 && compute == TG_F64 && whole && step == 1) {
@@ -52673,17 +52675,18 @@ static void tgi_gemm_divide(tgi_gemm_job *job, int threads, int64_t most_m, int6
     job->n_blocks = (job->n + job->n_block - 1) / job->n_block;
 }
 
-/* The rows of a tile for products with m of them: those of the short one if these save 2 % of the work. */
-static int tgi_gemm_rows(const tgi_kernels *kernels, bool f32, int64_t m)
+/* The rows of a tile for products with m of them: those of the short one, if there may be one, and it saves 2 % of the
+   work. */
+static int tgi_gemm_rows(const tgi_kernels *kernels, bool may_be_short, int64_t m)
 {
     const int rows = kernels->tile_rows, less = kernels->short_rows;
-    return f32 && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
+    return may_be_short && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
 }
 
 /* The kernel of a tile with these columns (0: of f32, 1: of f64, 2: of i64) and so many rows. */
 static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, int rows)
 {
-    return rows < kernels->tile_rows ? kernels->gemm_tile_short : kernels->gemm_tile[type];
+    return rows < kernels->tile_rows ? kernels->gemm_tile_short[type] : kernels->gemm_tile[type];
 }
 
 /* Whether the rows of a tile, `step` elements apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart
@@ -52734,9 +52737,10 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const int type = tgi_compute_index(job->compute), nr = kernels->tile_cols[type];
     job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
     const bool f32 = job->compute == TG_F32 && !job->pairs;
-    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, f32, g->m), nr);
+    const bool may_be_short = (f32 || job->compute == TG_F64) && g->k >= 16; /* else stores take the time */
+    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, may_be_short, g->m), nr);
     const bool narrow = f32 && kernels->gemm_tile_narrow && 2 * (swap ? g->m : g->n) <= nr; /* bmm f32 64x8x8,64x8x8 */
-    const int mr = narrow ? kernels->tile_rows : tgi_gemm_rows(kernels, f32, swap ? g->n : g->m);
+    const int mr = narrow ? kernels->tile_rows : tgi_gemm_rows(kernels, may_be_short, swap ? g->n : g->m);
     job->kernels = kernels;
     job->tile = narrow       ? kernels->gemm_tile_narrow
                 : job->pairs ? kernels->gemm_tile_bf16
@@ -54459,7 +54463,7 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
     const tgi_flash_array a = f->array[p->a], b = f->array[p->b], c = f->array[p->c];
     const int64_t size = job->size;
     const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
-    const int mr = tgi_gemm_rows(job->kernels, job->type == 0, p->m);
+    const int mr = tgi_gemm_rows(job->kernels, true, p->m);
     const tgi_gemm_tile_fn tile = tgi_gemm_tile_of(job->kernels, job->type, mr);
     tgi_gemm_tile t;
     t.a_packed = false;
@@ -54675,7 +54679,7 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     job.compute = tgi_compute_dtype(a->q.dtype);
     job.type = job.compute == TG_F64;
     job.size = tgi_bytes_of(job.compute);
-    job.mr = tgi_gemm_rows(job.kernels, job.type == 0, a->queries);
+    job.mr = tgi_gemm_rows(job.kernels, true, a->queries);
     job.nr = job.kernels->tile_cols[job.type];
     const size_t bytes = tgi_flash_plan(&job);
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
@@ -59534,12 +59538,14 @@ static void TGI_T(gemm_tile)(const tgi_gemm_tile *t)
     TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 2, TGI_BY_TYPE(TGI_READS_PLACES, TGI_READS_STEPS), false);
 }
 
-#if defined(TGI_SHORT_ROWS) && !defined(TGI_SECOND_TYPE)
-static void TGI_V(gemm_tile_short)(const tgi_gemm_tile *t)
+#ifdef TGI_SHORT_ROWS
+static void TGI_T(gemm_tile_short)(const tgi_gemm_tile *t)
 {
     TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 2, TGI_READS_STEPS, false);
 }
+#endif
 
+#if defined(TGI_SHORT_ROWS) && !defined(TGI_SECOND_TYPE)
 static void TGI_V(gemm_tile_narrow)(const tgi_gemm_tile *t)
 {
     TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 1, TGI_READS_PLACES, false);
@@ -60437,11 +60443,11 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(gemm_tile_f32), TGI_F64(gemm_tile), TGI_V(gemm_tile_i64)},
 #ifdef TGI_SHORT_ROWS
     TGI_SHORT_ROWS,
-    TGI_V(gemm_tile_short),
+    {TGI_V(gemm_tile_short_f32), TGI_F64(gemm_tile_short)},
     TGI_V(gemm_tile_narrow),
 #else
     0,
-    NULL,
+    {NULL, NULL},
     NULL,
 #endif
 #ifdef TGI_HAS_BF16_PAIRS
