@@ -54314,6 +54314,7 @@ typedef struct {
     int64_t block, row;         /* queries of a block; numbers from one row of scores to the next */
     int64_t pieces;             /* in which a head's blocks are computed */
     int64_t lanes, k_room, v_room; /* of few queries: numbers of a vector; see tgi_flash_few_rows */
+    bool large;                    /* and keys and values that do not stay in the caches of a core */
     int64_t width, value_width; /* of a row in scratch memory: whole tiles */
     int64_t start[TGI_FLASH_ARRAYS]; /* where each begins, in numbers */
     tgi_scratch scratch;
@@ -54709,10 +54710,12 @@ static tgi_matrix tgi_flash_few_rows(const tgi_flash *f, tgi_matrix x, int64_t f
     char *to = f->scratch + job->start[TGI_FLASH_K] * job->size;
     const tgi_matrix rows = {job->compute, to, room, 1};
     x.data += first * x.row * size;
+    const bool whole = room == width && x.row == width && x.col == 1; /* all rows are neighbours: one run */
+    if (whole) tgi_few_line(job->compute, to, n * room, x.dtype, x.data, size, n * width);
     for (int64_t i = 0; i < n; ++i, to += room * job->size) {
         const char *from = x.data + i * x.row * size, *const ahead = next.data + i * next.row * size;
-        for (int64_t at = 0; at < width * size; at += TGI_CACHE_LINE) TGI_PREFETCH_LATER(ahead + at);
-        if (room) tgi_few_line(job->compute, to, room, x.dtype, from, x.col * size, width);
+        for (int64_t at = 0; job->large && at < width * size; at += TGI_CACHE_LINE) TGI_PREFETCH_LATER(ahead + at);
+        if (room && !whole) tgi_few_line(job->compute, to, room, x.dtype, from, x.col * size, width);
     }
     return room ? rows : x;
 }
@@ -54907,8 +54910,9 @@ static tgi_answer tgi_flash_run_few(tgi_thread *S, const tgi_attention *a)
     need[TGI_FLASH_MASK] = TGI_FEW_KEYS;
     need[TGI_FLASH_K] = TGI_FEW_KEYS * (job.k_room > job.v_room ? job.k_room : job.v_room);
     for (int i = 0; i < TGI_FLASH_ARRAYS; numbers += tgi_round_up(need[i], TGI_LANES), ++i) job.start[i] = numbers;
-    const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
-    const int threads = (int)tgi_at_most(tgi_threads_for(S, work * (double)heads), heads);
+    const double elements = (double)a->keys * (double)(a->width + a->value_width) * (double)heads;
+    const int threads = (int)tgi_at_most(tgi_threads_for(S, (double)a->queries * elements), heads);
+    job.large = elements * (double)tgi_bytes_of(a->k.dtype) > 1 << 20;
     const size_t bytes = (size_t)(numbers * job.size);
     const bool ok = tgi_scratch_for(S, op, &job.scratch, bytes, threads, heads, tgi_flash_few_range, &job);
     return ok ? TGI_DONE : TGI_FAILED;
@@ -57711,33 +57715,45 @@ static double TGI_T(attention_weights)(void *scores, const void *mask, int64_t n
     return sum == 0 ? HUGE_VAL : (double)shift + log((double)sum);
 }
 
-/* Parts of `width` elements, a constant, of tgi_weighted_rows from element i on; returns the first that is left. */
+/* Parts of so many vectors, a constant, of tgi_weighted_rows from element i on; returns the first that is left. */
 TGI_ALWAYS_INLINE int64_t TGI_T(weighted_parts)(tgi_real *y, tgi_real scale, const tgi_real *w, tgi_real factor,
                                                 const tgi_real *x, int64_t x_row, int64_t rows, int64_t i, int64_t n,
-                                                const int width)
+                                                const int vectors)
 {
-    for (; i + width <= n; i += width) {
-        tgi_real sum[2 * TGI_LANES] = {0};
+    enum { WIDTH = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MOST = (int)(256 / sizeof(tgi_vector)) };
+    const tgi_vector zero = {0};
+    for (; i + vectors * WIDTH <= n; i += vectors * WIDTH) {
+        tgi_vector sum[MOST], *const to = (tgi_vector *)(y + i);
         const tgi_real *from = x + i;
+        TGI_UNROLL
+        for (int v = 0; v < vectors; ++v) sum[v] = zero;
         for (int64_t r = 0; r < rows; ++r, from += x_row) {
             const tgi_real at = w[r];
-            for (int l = 0; l < width; ++l) sum[l] += at * from[l];
+            TGI_UNROLL
+            for (int v = 0; v < vectors; ++v) sum[v] += at * ((const tgi_vector *)from)[v];
         }
-        for (int l = 0; l < width; ++l) y[i + l] = scale * y[i + l] + factor * sum[l];
+        TGI_UNROLL
+        for (int v = 0; v < vectors; ++v) to[v] = scale * to[v] + factor * sum[v];
     }
     return i;
 }
 
-/* y [n] := scale y + factor (weight [rows] times x [rows, n]), where rows of x are x_row numbers apart.  Heads of 32
-   are parts of 16 (scaled_dot_product_attention f32 2x4x1x32,2x4x128x32,2x4x128x32). */
+/* y [n] := scale y + factor (weight [rows] times x [rows, n]), where rows of x are x_row numbers apart; in parts of
+   256, 128 and 64 bytes, which heads of 64, 32 and 16 floats are. */
 static void TGI_T(weighted_rows)(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
                                  int64_t rows, int64_t n)
 {
+    enum { SIZE = (int)sizeof(tgi_vector) };
     const tgi_real *const w = (const tgi_real *)weight, *const first = (const tgi_real *)x;
     tgi_real *const to = (tgi_real *)y, old = (tgi_real)scale, part = (tgi_real)factor;
-    int64_t i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, 0, n, 2 * TGI_LANES);
-    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 16);
-    TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 1);
+    int64_t i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, 0, n, 256 / SIZE);
+    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 128 / SIZE);
+    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 64 / SIZE);
+    for (; i < n; ++i) {
+        tgi_real sum = 0;
+        for (int64_t r = 0; r < rows; ++r) sum += w[r] * first[i + r * x_row];
+        to[i] = old * to[i] + part * sum;
+    }
 }
 
 /* scores := p = exp(scores + mask - lse), the weights; dp, their gradient := p (dp - sum(p dp)), that of the scores. */
