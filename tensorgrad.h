@@ -53007,7 +53007,9 @@ static const char *tgi_few_piece(const tgi_few_job *job, const char *from, int64
     const int64_t size = tgi_bytes_of(job->w_dtype), step = tgi_bytes_of(job->w.dtype);
     *line = job->along_k ? job->w.col : job->w.row;
     if (job->w.dtype == job->w_dtype && lines == all && width - n <= behind * *line) return from;
-    for (int64_t i = 0; i < all; ++i) {
+    const bool whole = width == n && *line == n; /* all lines are neighbours: one run */
+    if (whole) tgi_few_line(job->w_dtype, scratch, all * width, job->w.dtype, from, step, lines * n);
+    for (int64_t i = 0; i < all && !whole; ++i) {
         tgi_few_line(job->w_dtype, scratch + i * width * size, width, job->w.dtype, from, step, i < lines ? n : 0);
         if (i + 1 < lines) from += *line * step;
     }
@@ -53032,14 +53034,14 @@ static void tgi_few_along_k(const tgi_few_job *job, tgi_few f, const char *w, in
     const int64_t vector = job->pairs ? 2 * job->lanes : job->lanes; /* elements of one in memory */
     const int64_t size = tgi_bytes_of(job->compute), step = tgi_bytes_of(job->w.dtype), line = job->w.col * step;
     const char *const x = (const char *)f.x;
-    f.sum_row = job->lines * job->lanes;
     f.w_step = vector;
     f.ahead = job->large ? 1 + TGI_FEW_FETCHED / (TGI_FEW * job->run * step) : 0;
     for (int64_t j = 0, lines; j < n; j += lines) {
         lines = tgi_at_most(n - j, job->lines);
         if (lines > TGI_FEW) lines -= lines % TGI_FEW; /* the last ones are copied */
         f.groups = (lines + TGI_FEW - 1) / TGI_FEW;
-        memset(f.sum, 0, (size_t)job->sum_bytes);
+        f.sum_row = f.groups * TGI_FEW * job->lanes;
+        memset(f.sum, 0, (size_t)(job->rows * f.sum_row * size));
         for (int64_t k = 0, run; k < job->k; k += run) {
             run = tgi_at_most(job->k - k, job->run);
             const int64_t width = tgi_round_up(run, vector);
@@ -53193,14 +53195,16 @@ static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
     const int64_t block = tgi_at_most(share < TGI_FEW_LEAST ? (int64_t)TGI_FEW_LEAST : share, most);
     job->kernels = tgi_kernels_of(S);
     job->lanes = job->kernels->tile_cols[tgi_compute_index(job->compute)] / 2;
-    job->pairs = TGI_READS_PAIRS && job->w.dtype == TG_BF16;
+    job->pairs = TGI_READS_PAIRS && job->w.dtype == TG_BF16 && (!job->along_k || job->k > job->lanes);
     job->halves = job->kernels->reads_halves && job->w.dtype == TG_F16;
     job->block = tgi_round_up(tgi_at_most(job->outputs, block), TGI_FEW * job->lanes);
     job->w_dtype = job->pairs || job->halves ? job->w.dtype : job->compute;
     const int64_t vector = job->pairs ? 2 * job->lanes : job->lanes;
     job->run = job->rows <= TGI_FEW_ONCE && job->k > TGI_FEW_K ? TGI_FEW_LINE / size : (int64_t)TGI_FEW_K;
-    if (job->k < job->run && job->run > TGI_FEW_K) job->run = tgi_round_up(job->k, vector);
-    job->lines = TGI_FEW_PIECE / (job->run * tgi_bytes_of(job->w_dtype)) / TGI_FEW * TGI_FEW;
+    if (job->k < job->run) job->run = tgi_round_up(job->k, vector);
+    const int64_t line = job->run * tgi_bytes_of(job->w_dtype), sums = job->rows * job->lanes * size; /* bytes */
+    job->lines = TGI_FEW_PIECE / (line > sums ? line : sums) / TGI_FEW * TGI_FEW;
+    job->lines = tgi_at_most(job->lines, job->block);
     if (job->lines < TGI_FEW) job->lines = TGI_FEW;
     const int64_t width = job->along_k ? tgi_round_up(job->k, vector) : job->k;
     const bool parts = job->pairs && job->along_k;
@@ -58222,6 +58226,27 @@ TGI_ALWAYS_INLINE void TGI_T(few_pass)(const tgi_few *f, const char *w, const ch
     }
 }
 
+/* total [TGI_FEW] = the sums of the lanes of vectors v [TGI_FEW], the upper half added to the lower one, and so on. */
+static inline void TGI_T(few_total)(tgi_real *total, const tgi_vector *v)
+{
+#ifdef TGI_HAS_VECTORS
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), FEW = (int)TGI_FEW };
+    const tgi_vector x = TGI_T_PLACES(LOW, v[0], v[2]) + TGI_T_PLACES(HIGH, v[0], v[2]); /* lanes of 0 and 2 by turns */
+    const tgi_vector y = TGI_T_PLACES(LOW, v[1], v[3]) + TGI_T_PLACES(HIGH, v[1], v[3]);
+    const tgi_vector low = TGI_T_PLACES(LOW, x, y), high = TGI_T_PLACES(HIGH, x, y), both = low + high;
+    tgi_real lane[LANES < FEW ? FEW : LANES]; /* of 0, 1, 2, 3, and again */
+    memcpy(lane, LANES < FEW ? &low : &both, sizeof both);
+    if (LANES < FEW) memcpy(lane + LANES, &high, sizeof high);
+    TGI_UNROLL
+    for (int width = LANES / 2; width >= FEW; width /= 2) {
+        for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
+    }
+    memcpy(total, lane, FEW * sizeof *total);
+#else
+    for (int i = 0; i < TGI_FEW; ++i) total[i] = v[i];
+#endif
+}
+
 static void TGI_T(few_rows)(const tgi_few *f)
 {
     enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)), MANY = TGI_V(tile_rows) < 8 ? 2 : 4 };
@@ -58259,19 +58284,10 @@ static void TGI_T(few_rows)(const tgi_few *f)
         tgi_real *total = (tgi_real *)f->total + r * f->total_row;
         const int64_t apart = f->copies ? (int64_t)PER_GROUP : (int64_t)TGI_FEW;
         for (int64_t group = 0; group < f->groups; ++group, sum += PER_GROUP, total += apart) {
-            tgi_real lane[PER_GROUP];
-            if (f->copies && !pairs) memcpy(total, sum, sizeof lane);
+            if (f->copies && !pairs) memcpy(total, sum, PER_GROUP * sizeof *total);
             for (int i = 0; i < PER_GROUP && f->copies && pairs; ++i)
                 total[i] = sum[i / (2 * LANES) * (2 * LANES) + i % 2 * LANES + i / 2 % LANES];
-            if (f->copies) continue;
-            memcpy(lane, sum, sizeof lane);
-            TGI_UNROLL
-            for (int width = LANES / 2; width > 0; width /= 2) {
-                for (int v = 0; v < TGI_FEW; ++v) {
-                    for (int l = 0; l < width; ++l) lane[v * LANES + l] += lane[v * LANES + l + width];
-                }
-            }
-            for (int v = 0; v < TGI_FEW; ++v) total[v] = lane[v * LANES];
+            if (!f->copies) TGI_T(few_total)(total, (const tgi_vector *)sum);
         }
     }
 }

@@ -71,11 +71,11 @@ TEST(few_rows)
 {
     static const tg_dtype dtypes[] = {TG_F32, TG_BF16, TG_F16, TG_F64};
     static const int64_t size[][3] = {{1, 70, 530}, {3, 1, 64},   {2, 9, 300},  {1, 1030, 19},
-                                      {2, 300, 35}, {1, 64, 128}, {1, 23, 4143}};
+                                      {2, 300, 35}, {1, 64, 128}, {1, 23, 4143}, {1, 1030, 16}, {2, 301, 21}};
     const bool plain = strcmp(tg_cpu_capability(), "plain") == 0;
-    for (int64_t i = 0; i < 4 * 17 * 7; ++i) {
-        const int64_t *const s = size[i % 7], batch = s[0], n = s[1], k = s[2], rows = 1 + i / 7 % 17;
-        const tg_dtype dtype = dtypes[i / 7 / 17];
+    for (int64_t i = 0; i < 4 * 17 * 9; ++i) {
+        const int64_t *const s = size[i % 9], batch = s[0], n = s[1], k = s[2], rows = 1 + i / 9 % 17;
+        const tg_dtype dtype = dtypes[i / 9 / 17];
         TG_SCOPE;
         tg_tensor *x = integers(TG_SHAPE(batch, rows, k), dtype), *w = integers(TG_SHAPE(batch, k, n), dtype);
         tg_tensor *bias = integers(TG_SHAPE(n), dtype), *wanted = plain_product(x, w);
