@@ -60356,6 +60356,7 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
         const type *const w3 = rows > 3 ? w + 3 * w_step : w;                                                        \
         const wide x0 = x[0], x1 = (wide)(rows > 1 ? x[x_step] : 0), x2 = (wide)(rows > 2 ? x[2 * x_step] : 0);      \
         const wide x3 = (wide)(rows > 3 ? x[3 * x_step] : 0);                                                        \
+        TGI_INDEPENDENT                                                                                              \
         for (int64_t j = 0; j < n; ++j) sum[j] = (type)(sum[j] + x0 * w[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]);  \
     }
 #define TGI_WHOLE_ALONG(type, wide)                                                                                  \
@@ -60365,12 +60366,12 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
         const type *const x = (const type *)x_, *w = (const type *)w_;                                               \
         for (int64_t j = 0; j < n; ++j, w += w_step) {                                                               \
             wide sum = 0;                                                                                            \
-            for (int64_t i = 0; i < k; ++i) sum += (wide)x[i] * w[i];                                                \
+            for (int64_t i = 0; i < k; ++i) sum = (wide)(sum + (wide)x[i] * w[i]);                                   \
             y[j] = (type)sum;                                                                                        \
         }                                                                                                            \
     }
 #define TGI_WHOLE_TYPES(ROW) \
-    ROW(uint8_t, uint32_t) ROW(uint16_t, uint32_t) ROW(uint32_t, uint32_t) ROW(uint64_t, uint64_t)
+    ROW(uint8_t, uint16_t) ROW(uint16_t, uint32_t) ROW(uint32_t, uint32_t) ROW(uint64_t, uint64_t)
 #define TGI_WHOLE_ROW(type, wide) {TGI_V(across_##type), TGI_V(along_##type)},
 TGI_WHOLE_TYPES(TGI_WHOLE_ACROSS)
 TGI_WHOLE_TYPES(TGI_WHOLE_ALONG)
