@@ -55213,15 +55213,19 @@ typedef struct {
     tgi_row_format format;
     tgi_scratch scratch; /* per thread: three runs */
     int64_t sets, runs;  /* sets; runs of each */
+    int64_t held;        /* runs of a set that are kept in scratch as they are converted: all, or one */
     bool columns;
     double *weight, *bias; /* [channels] */
     double *sums; /* backward: [samples or, of columns, 1, channels, 2], the sums of g and of g (x - mean) rstd */
 } tgi_channel_job;
 
+enum { TGI_CHANNEL_HELD = 16384 }; /* numbers of a set that is held */
+
 /* What a thread holds while it works on a set, or on some side by side. */
 typedef struct {
     tgi_channel_run run;
     int64_t first, sets; /* of the item */
+    bool loaded;         /* the set is in scratch */
     char *part[3];
     double mean[TGI_LANES], rstd[TGI_LANES], scale[TGI_LANES], add[TGI_LANES], factor[TGI_LANES], sum[2][TGI_LANES];
 } tgi_channel_item;
@@ -55243,9 +55247,10 @@ static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t nu
     memset(&item->run, 0, sizeof item->run);
     item->first = job->columns ? number * TGI_LANES : number;
     item->sets = job->columns ? tgi_at_most(job->sets - item->first, TGI_LANES) : 1;
+    item->loaded = false;
     for (int k = 0; k < 3; ++k) {
         item->part[k] = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : local;
-        item->part[k] += k * job->norm->length * size;
+        item->part[k] += k * job->held * job->norm->length * size;
     }
     item->run.columns = job->columns;
     item->run.rows = job->columns ? job->norm->samples : 1;
@@ -55259,18 +55264,33 @@ static void tgi_channel_begin(const tgi_channel_job *job, int thread, int64_t nu
     item->run.sum[1] = item->sum[1];
 }
 
-/* The sums of channel_sums over the runs of an item, or of one of them. */
-static void tgi_channel_add(const tgi_channel_job *job, tgi_channel_item *item, int64_t first, int64_t end)
+/* x and g of run k, converted if they are not yet. */
+TGI_ALWAYS_INLINE void tgi_channel_load(const tgi_channel_job *job, tgi_channel_item *item, int64_t k, int64_t place)
 {
     const tgi_channel_norm *norm = job->norm;
+    const int64_t at = job->held > 1 ? k * norm->length * tgi_bytes_of(job->format.compute) : 0;
+    char *const x = item->part[0] + at, *const g = item->part[1] + at;
+    item->run.x = item->loaded ? x : tgi_row_from(&job->format, norm->x, place * norm->length, x);
+    item->run.g = item->loaded && norm->g ? g : tgi_row_from(&job->format, norm->g, place * norm->length, g);
+}
+
+/* The sums of channel_sums over the runs of an item, or of one of them; those that are held are one long run. */
+static void tgi_channel_add(const tgi_channel_job *job, tgi_channel_item *item, int64_t first, int64_t end)
+{
+    const bool together = job->held > 1 && !job->norm->g;
     int64_t place;
     for (int64_t i = 0; i < item->sets; ++i) item->sum[0][i] = item->sum[1][i] = 0;
     for (int64_t k = first; k < end; ++k) {
         tgi_channel_of(job, item, k, &place);
-        item->run.x = tgi_row_from(&job->format, norm->x, place * norm->length, item->part[0]);
-        item->run.g = tgi_row_from(&job->format, norm->g, place * norm->length, item->part[1]);
-        job->kernels->channel_sums[tgi_compute_index(job->format.compute)](&item->run);
+        tgi_channel_load(job, item, k, place);
+        if (!together) job->kernels->channel_sums[tgi_compute_index(job->format.compute)](&item->run);
     }
+    if (!together) return;
+    item->loaded = true;
+    item->run.x = item->part[0];
+    item->run.n *= job->held;
+    job->kernels->channel_sums[tgi_compute_index(job->format.compute)](&item->run);
+    item->run.n = job->norm->length;
 }
 
 /* out = channel_apply of run k */
@@ -55279,12 +55299,18 @@ static void tgi_channel_put(const tgi_channel_job *job, tgi_channel_item *item, 
     const tgi_channel_norm *norm = job->norm;
     int64_t place;
     tgi_channel_of(job, item, k, &place);
-    item->run.x = tgi_row_from(&job->format, norm->x, place * norm->length, item->part[0]);
-    item->run.g = tgi_row_from(&job->format, norm->g, place * norm->length, item->part[1]);
+    tgi_channel_load(job, item, k, place);
     item->run.out = tgi_row_place(&job->format, out, place * norm->length, item->part[2]);
     job->kernels->channel_apply[tgi_compute_index(job->format.compute)](&item->run);
     tgi_row_to(&job->format, out, place * norm->length, item->run.out);
 }
+
+TGI_LOOPS_BEGIN
+static void tgi_channel_rstd(double *rstd, const double *variance, double eps, int64_t n)
+{
+    for (int64_t i = 0; i < n; ++i) rstd[i] = 1 / sqrt(variance[i] + eps);
+}
+TGI_LOOPS_END
 
 /* mean and rstd of an item, which are stored to stats. */
 static void tgi_channel_statistics(const tgi_channel_job *job, tgi_channel_item *item)
@@ -55304,11 +55330,12 @@ static void tgi_channel_statistics(const tgi_channel_job *job, tgi_channel_item 
             if (!pass) item->mean[i] = compute == TG_F32 ? (double)(float)found : found;
         }
     }
-    for (int64_t i = 0; i < item->sets; ++i) {
-        item->rstd[i] = 1 / sqrt(value[1][i] + norm->eps);
-        tgi_put_f64(compute, norm->stats, item->first + i, item->mean[i]);
-        tgi_put_f64(compute, norm->stats, job->sets + item->first + i, item->rstd[i]);
-        tgi_put_f64(compute, norm->stats, 2 * job->sets + item->first + i, value[1][i]);
+    tgi_channel_rstd(item->rstd, value[1], norm->eps, item->sets);
+    const double *const stats[3] = {item->mean, item->rstd, value[1]};
+    const int64_t size = tgi_bytes_of(compute);
+    for (int k = 0; k < 3; ++k) {
+        char *const to = (char *)norm->stats + (k * job->sets + item->first) * size;
+        tgi_store_elements(TG_F64, stats[k], compute, to, size, item->sets);
     }
 }
 
@@ -55354,6 +55381,7 @@ static void tgi_channel_backward_range(const void *job_, int thread, int64_t fir
         for (int64_t k = 0; k < job->runs; ++k) {
             const int64_t channel = tgi_channel_of(job, &item, k, &place);
             tgi_channel_add(job, &item, k, k + 1);
+            item.loaded = job->held > 1 && k + 1 == job->runs;
             for (int64_t i = 0; i < item.sets; ++i) {
                 const double weight = job->weight[channel + i];
                 double *const sums = job->sums + 2 * (place + i);
@@ -55388,16 +55416,17 @@ static tgi_answer tgi_channel_run_all(tgi_thread *S, tgi_channel_job *job, int64
     const int64_t items = job->columns ? (job->sets + TGI_LANES - 1) / TGI_LANES : job->sets;
     const double elements = (double)norm->samples * (double)norm->channels * (double)norm->length;
     const int parts = tgi_parts_for(S, TGI_HEAVY_WORK * elements, items);
-    if (converted && !tgi_mul_size((size_t)norm->length, 3 * sizeof(float), &bytes))
+    job->held = converted && job->runs > 1 && job->runs <= TGI_CHANNEL_HELD / norm->length ? job->runs : 1;
+    if (converted && !tgi_mul_size((size_t)(job->held * norm->length), 3 * sizeof(float), &bytes))
         return tgi_no_memory(S, "channel_norm", SIZE_MAX), TGI_FAILED;
     job->weight = (double *)tgi_alloc(S, numbers);
     if (!job->weight) return tgi_no_memory(S, "channel_norm", numbers), TGI_FAILED;
     job->bias = job->weight + norm->channels;
     job->sums = job->bias + norm->channels;
-    for (int64_t c = 0; c < norm->channels; ++c) {
-        job->weight[c] = tgi_element_f64(norm->dtype, norm->weight, c);
-        job->bias[c] = norm->bias ? tgi_element_f64(norm->dtype, norm->bias, c) : 0;
-    }
+    const int64_t size = tgi_bytes_of(norm->dtype);
+    tgi_load_elements(TG_F64, job->weight, norm->dtype, (const char *)norm->weight, size, norm->channels);
+    if (norm->bias) tgi_load_elements(TG_F64, job->bias, norm->dtype, (const char *)norm->bias, size, norm->channels);
+    else memset(job->bias, 0, (size_t)norm->channels * sizeof(double));
     const bool ok = tgi_scratch_alloc(S, "channel_norm", &job->scratch, bytes, parts);
     if (ok) tgi_parallel_for(parts, items, part, job);
     if (ok) tgi_free(S, job->scratch.each, job->scratch.total);

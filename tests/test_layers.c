@@ -386,6 +386,31 @@ TEST(batch_norm_keeps_statistics)
     tg_set_default_dtype(TG_F32);
 }
 
+/* Norms of bf16 and f16 are computed in f32, a set of runs at once if it is small, else run by run: y and dx are those of
+   the same numbers in f32, rounded. */
+TEST(norms_of_halves)
+{
+    for (int i = 0; i < 8; ++i) {
+        const tg_dtype dtype = i % 2 ? TG_F16 : TG_BF16;
+        const int64_t length = i / 2 % 2 ? 4000 : 70;
+        const bool groups = i / 4;
+        TG_SCOPE;
+        tg_tensor *x[2], *y[2], *dx[2], *w = tg_rand(TG_SHAPE(4));
+        tg_tensor *g = tg_to_dtype(tg_to_dtype(tg_randn(TG_SHAPE(5, 4, length)), dtype), TG_F32);
+        x[0] = tg_to_dtype(tg_to_dtype(tg_randn(TG_SHAPE(5, 4, length)), dtype), TG_F32);
+        x[1] = tg_to_dtype(x[0], dtype);
+        w = tg_to_dtype(tg_to_dtype(w, dtype), TG_F32);
+        for (int k = 0; k < 2; ++k) {
+            tg_tensor *weight = tg_to_dtype(w, tg_dtype_of(x[k])), *leaf = tg_set_requires_grad(x[k], true);
+            y[k] = groups ? tg_group_norm(leaf, 2, weight, NULL, 1e-5)
+                          : tg_batch_norm(leaf, NULL, NULL, weight, NULL, true, 0.1, 1e-5);
+            CHECK(tg_backward(tg_sum(tg_mul(y[k], tg_to_dtype(g, tg_dtype_of(x[k]))))) == TG_OK);
+            dx[k] = tg_to_dtype(tg_grad(x[k]), TG_F32), y[k] = tg_to_dtype(tg_detach(y[k]), TG_F32);
+        }
+        CHECK(tg_allclose(y[1], y[0], 0.01, 0.01) && tg_allclose(dx[1], dx[0], 0.01, 0.01));
+    }
+}
+
 /* A batch norm in the middle of a network: what backward needs is not what the next forward writes. */
 TEST(batch_norm_between_backwards)
 {
@@ -642,6 +667,7 @@ int main(int argc, char **argv)
     RUN(the_seed_decides);
     RUN(dropout_asks_for_the_mode);
     RUN(batch_norm_keeps_statistics);
+    RUN(norms_of_halves);
     RUN(batch_norm_between_backwards);
     RUN(containers);
     RUN(options_by_name);
