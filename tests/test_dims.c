@@ -340,14 +340,49 @@ TEST(transposed_copies)
     }
 }
 
+/* Places of one to nine values in sorted rows of 0 to 35 elements, of which several are equal: how many elements are less than
+ * the value, or not larger.  Infinite values and NaN, which belongs behind all; and, as PyTorch has it, in a row that ends with
+ * NaN a search that meets one goes on behind it. */
+TEST(places_in_sorted_rows)
+{
+    static const tg_dtype types[] = {TG_F32, TG_F64, TG_BF16, TG_F16, TG_I64, TG_U8, TG_I32};
+    const double wanted[] = {3, -1, 0, INFINITY, 3, NAN, 17, -INFINITY, 5};
+    for (int k = 0; k < 2 * (int)(sizeof types / sizeof *types); ++k) {
+        const tg_dtype dtype = types[k / 2];
+        const bool right = k % 2 != 0, floats = tg_is_floating_point(dtype);
+        for (int64_t size = 0; size <= 35; ++size) {
+            TG_SCOPE;
+            const int64_t n = size % 9 + 1;
+            double row[36], value[9];
+            int64_t place[9];
+            for (int64_t i = 0; i < size; ++i) row[i] = (double)(i / 2);
+            for (int64_t i = 0; i < n; ++i) {
+                const double x = floats ? wanted[i] : (double)(3 * i + size / 5);
+                value[i] = x;
+                place[i] = isnan(x) ? size : 0;
+                for (int64_t j = 0; j < size; ++j) place[i] += row[j] < x || (right && row[j] == x);
+            }
+            tg_tensor *sorted = tg_to_dtype(tg_from_on(row, TG_SHAPE(size), TG_F64, HERE), dtype);
+            tg_tensor *values = tg_to_dtype(tg_from_on(value, TG_SHAPE(n), TG_F64, HERE), dtype);
+            tg_tensor *places = tg_from_on(place, TG_SHAPE(n), TG_I64, HERE);
+            CHECK(tg_equal(tg_bucketize(values, sorted, right), places));
+            CHECK(tg_equal(tg_searchsorted(sorted, values, right, tg_arange_on(0, (double)size, 1, TG_I64, HERE)), places));
+        }
+    }
+    const float row[] = {0, 1, 2, 3, 4, 5, NAN, NAN}, value[] = {1, 7, 3, NAN, INFINITY};
+    static const int64_t place[] = {1, 8, 3, 8, 8};
+    tg_tensor *sorted = tg_from_on(row, TG_SHAPE(8), TG_F32, HERE), *values = tg_from_on(value, TG_SHAPE(5), TG_F32, HERE);
+    CHECK(tg_equal(tg_bucketize(values, sorted, false), tg_from_on(place, TG_SHAPE(5), TG_I64, HERE)));
+}
+
 /* Each element several times, side by side: rows of 1 to 24 bytes, few and many, from rows with gaps and without. */
 TEST(repeated_elements)
 {
-    static const tg_dtype dtypes[] = {TG_U8, TG_BF16, TG_F32, TG_I64};
+    static const tg_dtype types[] = {TG_U8, TG_BF16, TG_F32, TG_I64};
     static const int64_t rows[] = {1, 7, 8, 9, 10, 33};
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows) * 8; ++i) {
         TG_SCOPE;
-        const tg_dtype dtype = dtypes[i % 4];
+        const tg_dtype dtype = types[i % 4];
         const int64_t n = rows[i / 8];
         tg_tensor *x = tg_to_dtype(tg_randint_on(0, 200, TG_SHAPE(n, 2), TG_I64, HERE), dtype);
         x = i / 4 % 2 ? tg_select(x, 1, 1) : tg_narrow(tg_flatten(x, 0, -1), 0, n - 1, n);
@@ -482,6 +517,7 @@ int main(int argc, char **argv)
     RUN(nonzero_and_one_hot);
     RUN(every_number);
     RUN(transposed_copies);
+    RUN(places_in_sorted_rows);
     RUN(repeated_elements);
     RUN(casts_of_many);
     RUN(reductions_of_integers);
