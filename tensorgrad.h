@@ -53415,12 +53415,16 @@ static void tgi_whole_range(const void *job_, int thread, int64_t first, int64_t
     const tgi_whole_job *job = (const tgi_whole_job *)job_;
     const int64_t blocks = (job->outputs + TGI_WHOLE_BLOCK - 1) / TGI_WHOLE_BLOCK;
     const int64_t size = tgi_bytes_of(job->x.dtype), items = job->rows * blocks; /* of a matrix */
+    tgi_cursor cursor = tgi_cursor_at(&job->batch, first / items);
+    int64_t item = first % items;
     (void)thread;
-    for (; first < end; ++first) {
-        uint64_t y[TGI_WHOLE_BLOCK];
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, first / items);
-        const int64_t row = first % items / blocks, from = first % blocks * TGI_WHOLE_BLOCK;
+    for (; first < end; ++first, ++item) {
+        uint64_t part[TGI_WHOLE_BLOCK];
+        if (item == items) item = 0, tgi_cursor_advance(&cursor, &job->batch, 1);
+        const int64_t row = blocks == 1 ? item : item / blocks, from = (item - row * blocks) * TGI_WHOLE_BLOCK;
         const int64_t n = tgi_at_most(job->outputs - from, TGI_WHOLE_BLOCK);
+        char *const out = cursor.at[0] + (row * job->c_row + from * job->c_col) * size;
+        void *const y = job->c_col == 1 ? (void *)out : (void *)part;
         const char *const x = cursor.at[job->x_operand] + row * job->x.row * size;
         const char *const w = cursor.at[3 - job->x_operand] + from * job->w.col * size;
         if (job->along) job->loops->along(y, x, w, job->w.col, job->k, n);
@@ -53428,8 +53432,8 @@ static void tgi_whole_range(const void *job_, int thread, int64_t first, int64_t
         for (int64_t k = 0; !job->along && k < job->k; k += TGI_WHOLE_ROWS)
             job->loops->across(y, x + k * job->x.col * size, job->x.col, w + k * job->w.row * size, job->w.row,
                                job->k - k, n);
-        tgi_convert_run(job->x.dtype, cursor.at[0] + (row * job->c_row + from * job->c_col) * size, job->c_col * size,
-                        job->x.dtype, (const char *)y, size, n);
+        if (y == part)
+            tgi_convert_run(job->x.dtype, out, job->c_col * size, job->x.dtype, (const char *)part, size, n);
     }
 }
 
@@ -60405,18 +60409,24 @@ static void TGI_V(stream)(void *y, const void *x, int64_t bytes)
 #endif
 
 /* Unsigned numbers, which wrap, in loops of which the compiler makes vectors: see tgi_whole_loops. */
+#define TGI_WHOLE_LINE(k) (rows > k ? w + k * w_step : w)
+#define TGI_WHOLE_X(wide, k) (wide)(rows > k ? x[k * x_step] : 0)
+#define TGI_WHOLE_SUM(type, i) sum[i] = (type)(sum[i] + x0 * w[i] + x1 * w1[i] + x2 * w2[i] + x3 * w3[i])
 #define TGI_WHOLE_ACROSS(type, wide)                                                                                 \
     static void TGI_V(across_##type)(void *sum_, const void *x_, int64_t x_step, const void *w_, int64_t w_step,     \
                                      int64_t rows, int64_t n)                                                        \
     {                                                                                                                \
         type *const sum = (type *)sum_;                                                                              \
         const type *const x = (const type *)x_, *const w = (const type *)w_;                                         \
-        const type *const w1 = rows > 1 ? w + w_step : w, *const w2 = rows > 2 ? w + 2 * w_step : w;                 \
-        const type *const w3 = rows > 3 ? w + 3 * w_step : w;                                                        \
-        const wide x0 = x[0], x1 = (wide)(rows > 1 ? x[x_step] : 0), x2 = (wide)(rows > 2 ? x[2 * x_step] : 0);      \
-        const wide x3 = (wide)(rows > 3 ? x[3 * x_step] : 0);                                                        \
+        const type *const w1 = TGI_WHOLE_LINE(1), *const w2 = TGI_WHOLE_LINE(2), *const w3 = TGI_WHOLE_LINE(3);      \
+        const wide x0 = x[0], x1 = TGI_WHOLE_X(wide, 1), x2 = TGI_WHOLE_X(wide, 2), x3 = TGI_WHOLE_X(wide, 3);       \
+        int64_t j = 0;                                                                                               \
+        for (; sizeof(type) == 1 && j + 32 <= n; j += 32) { /* vectors of 32, not of 64 and a rest */                \
+            TGI_INDEPENDENT                                                                                          \
+            for (int64_t i = j; i < j + 32; ++i) TGI_WHOLE_SUM(type, i);                                             \
+        }                                                                                                            \
         TGI_INDEPENDENT                                                                                              \
-        for (int64_t j = 0; j < n; ++j) sum[j] = (type)(sum[j] + x0 * w[j] + x1 * w1[j] + x2 * w2[j] + x3 * w3[j]);  \
+        for (; j < n; ++j) TGI_WHOLE_SUM(type, j);                                                                   \
     }
 #define TGI_WHOLE_ALONG(type, wide)                                                                                  \
     static void TGI_V(along_##type)(void *y_, const void *x_, const void *w_, int64_t w_step, int64_t k, int64_t n)  \
@@ -60439,6 +60449,9 @@ static const tgi_whole_loops TGI_V(whole_loops)[4] = {TGI_WHOLE_TYPES(TGI_WHOLE_
 #undef TGI_WHOLE_TYPES
 #undef TGI_WHOLE_ALONG
 #undef TGI_WHOLE_ACROSS
+#undef TGI_WHOLE_SUM
+#undef TGI_WHOLE_X
+#undef TGI_WHOLE_LINE
 
 /* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
    Whole vectors may go beyond a row without gaps, into the next one. */
