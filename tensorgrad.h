@@ -8941,7 +8941,9 @@ TGI_INLINE bool tgi_factor_scale(int64_t n, double *x, int *exponent)
     if (size == 0) return true;
     frexp(size, exponent);
     TGI_FACTOR_MEET();
-    TGI_FACTOR_EACH(i, n) x[i] = ldexp(x[i], -*exponent);
+    const bool in_range = *exponent >= -1000 && *exponent <= 1000;
+    const double unit = in_range ? ldexp(1, -*exponent) : 1;
+    TGI_FACTOR_EACH(i, n) x[i] = in_range ? x[i] * unit : ldexp(x[i], -*exponent);
     TGI_FACTOR_MEET();
     return true;
 }
@@ -9300,34 +9302,44 @@ static bool tgi_lapack_svd(int64_t m, int64_t n, int64_t k, double *a, double *d
 
 /* ---- eigenvalues of a symmetric matrix: reflections make it tridiagonal, rotations diagonal ---- */
 
+/* The length of (x, z), whose numbers are not large. */
+TGI_INLINE double tgi_factor_length(double x, double z)
+{
+    const double r = sqrt(x * x + z * z);
+    return r > 1e-140 ? r : hypot(x, z); /* squares that vanish */
+}
+
 /* The rotation that turns (x, z) to (r, 0). */
 TGI_INLINE tgi_rotation tgi_factor_rotation(double x, double z, int64_t p, int64_t q, double *r)
 {
     tgi_rotation turn = {1, 0, p, q};
-    *r = sqrt(x * x + z * z);
-    if (!(*r > 1e-140)) *r = hypot(x, z); /* squares that vanish */
+    *r = tgi_factor_length(x, z);
     if (*r > 0) turn.c = x / *r, turn.s = z / *r;
     return turn;
 }
 
-/* The last block [*low, *high] of a matrix with diagonal d [n] and off-diagonal e [n - 1] whose elements of e are not
-   0, after those that no longer count are (the largest element was about 1); false: there is none, all e are 0. */
+/* Whether e[i] no longer counts, in a matrix whose largest element was about 1. */
+TGI_INLINE bool tgi_factor_is_off(const double *d, const double *e, int64_t i)
+{
+    return fabs(e[i]) <= 2.2e-16 * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < 1e-18;
+}
+
+/* The last block [*low, *high] of a matrix with diagonal d [n] and off-diagonal e [n - 1] whose elements of e count;
+   those behind it and the one before it become 0.  False: there is none, all e are 0. */
 TGI_CALLED bool tgi_factor_block(int64_t n, const double *d, double *e, int64_t *low, int64_t *high)
 {
-    for (int64_t i = 0; i + 1 < n; ++i) {
-        if (fabs(e[i]) <= 2.2e-16 * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < 1e-18) e[i] = 0;
-    }
     *high = n - 1;
-    while (*high > 0 && e[*high - 1] == 0) --*high;
+    while (*high > 0 && tgi_factor_is_off(d, e, *high - 1)) e[--*high] = 0;
     *low = *high;
-    while (*low > 0 && e[*low - 1] != 0) --*low;
+    while (*low > 0 && !tgi_factor_is_off(d, e, *low - 1)) --*low;
+    if (*low > 0) e[*low - 1] = 0;
     return *high > 0;
 }
 
 /* The eigenvalue of [[a, b], [b, c]] that is nearer to c (Wilkinson's shift). */
 TGI_INLINE double tgi_factor_shift(double a, double b, double c)
 {
-    const double half = (a - c) / 2, sum = half + (half < 0 ? -hypot(half, b) : hypot(half, b));
+    const double half = (a - c) / 2, r = tgi_factor_length(half, b), sum = half + (half < 0 ? -r : r);
     return sum == 0 ? c : c - b * (b / sum);
 }
 
