@@ -47969,8 +47969,8 @@ TGI_ALWAYS_INLINE void tgi_fold_row(tgi_fold_start start, tgi_fold_load load, tg
 {
     tgi_fold_lanes lanes, odds;
     char *const lane = (char *)&lanes, *const odd = (char *)&odds;
-    double first, second; /* memory for a part */
-    uint64_t any = 0;
+    double first, second, last; /* memory for a part */
+    uint64_t any;
     int64_t i = 0;
     for (int l = 0; l < TGI_LANES; ++l) start(lane + l * part, odd + l * size);
     for (; i + 2 * TGI_LANES <= n; i += 2 * TGI_LANES) {
@@ -47989,15 +47989,26 @@ TGI_ALWAYS_INLINE void tgi_fold_row(tgi_fold_start start, tgi_fold_load load, tg
             join(lane + l * part, &first);
         }
     }
-    for (int l = 0; i + l < n; ++l) {
-        if (note) note(odd, x, i + l, x, i + l);
-        load(&first, x, i + l);
-        join(lane + l * part, &first);
+    TGI_UNROLL
+    for (int w = TGI_LANES / 2; w >= 8; w /= 2) {
+        for (int l = 0; l < w && i + w <= n; ++l) {
+            if (note) note(odd + l * size, x, i + l, x, i + l);
+            load(&first, x, i + l);
+            join(lane + l * part, &first);
+        }
+        if (i + w <= n) i += w;
+    }
+    start(&last, &any);
+    for (any = 0; i < n; ++i) { /* in a register: lanes are written by vectors (sum_dim f32 655x100 dim=1) */
+        if (note) note(&any, x, i, x, i);
+        load(&first, x, i);
+        join(&last, &first);
     }
     TGI_UNROLL
     for (int w = TGI_LANES / 2; w > 0; w /= 2) {
         for (int l = 0; l < w; ++l) join(lane + l * part, lane + (l + w) * part);
     }
+    join(lane, &last);
     for (int k = 0; note && k < TGI_LANES * size / 8; ++k) any |= odds.word[k];
     any |= any >> 32; /* a flag of f32 has 32 bits */
     memcpy(odd, &any, sizeof any);
@@ -59884,12 +59895,18 @@ TGI_PASS_BEGIN
     TGI_LANE(name, dtype##_of_8, type, int16_t, sum, identity, combination, flag, notes)                             \
     TGI_FOLD_ROW(name, dtype, type, part, notes)                                                                     \
     TGI_FOLD_ACROSS(name, dtype, dtype##_of_8, type, identity, notes)
-/* Of floats, NaN is noted: the larger one of two is that of the instruction that chooses, which forgets a NaN x. */
+/* Of floats, NaN is noted: the larger one of two is that of the instruction that chooses, which forgets a NaN x.  One
+   comparison tells of two numbers. */
+#ifdef __GNUC__
+#define TGI_UNORDERED(a, b) __builtin_isunordered(a, b)
+#else
+#define TGI_UNORDERED(a, b) (a != a || b != b)
+#endif
 #define TGI_NOTE(dtype, type, flag)                                                                                \
     TGI_ALWAYS_INLINE void tgi_note_nan_##dtype(void *odd, const void *x, int64_t i, const void *y, int64_t j)     \
     {                                                                                                              \
         const type a = ((const type *)x)[i], b = ((const type *)y)[j];                                             \
-        *(flag *)odd |= (a != a ? (flag)-1 : (flag)0) | (b != b ? (flag)-1 : (flag)0);                             \
+        *(flag *)odd |= TGI_UNORDERED(a, b) ? (flag)-1 : (flag)0;                                                  \
     }
 TGI_NOTE(f32, float, uint32_t)
 TGI_NOTE(f64, double, uint64_t)
