@@ -48280,6 +48280,39 @@ static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dty
     else tgi_store_wide_as_halves(kernels, compute, tile, dtype == TG_F16, at, n);
 }
 
+/* y [rows, bytes] = x [rows, bytes], where 2 * half >= bytes >= half: each row is two moves, which may overlap. */
+TGI_ALWAYS_INLINE void tgi_move_halves(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows,
+                                       int64_t bytes, size_t half)
+{
+    const int64_t second = bytes - (int64_t)half;
+    for (int64_t i = 0; i < rows; ++i, y += y_step, x += x_step) {
+        char first[16], last[16];
+        memcpy(first, x, half);
+        memcpy(last, x + second, half);
+        memcpy(y, first, half);
+        memcpy(y + second, last, half);
+    }
+}
+
+/* y [rows, bytes] = x [rows, bytes], rows of bytes side by side, which are less than 8 * TGI_CACHE_LINE.  Rows of 2, 4
+   or 8 bytes are elements of that size (flip f32 32768x2 dims=0, diff f32 16384x4 count=1 dim=1). */
+static void tgi_gather_rows(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes)
+{
+    if (bytes == 2 || bytes == 4 || bytes == 8) {
+        if (x_step == bytes && y_step == -bytes)
+            tgi_any_kernels()->reverse(y + (rows - 1) * y_step, x + (rows - 1) * x_step, rows, bytes);
+        else tgi_copy_run(y, y_step, x, x_step, rows, bytes);
+    } else if (bytes > 4 && bytes < 8) {
+        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 4);
+    } else if (bytes > 8 && bytes <= 16) {
+        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 8);
+    } else if (bytes > 16 && bytes <= 32) {
+        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 16);
+    } else {
+        for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * x_step, bytes);
+    }
+}
+
 /* ======== @@CPU ===================================================================================================
 
    Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random numbers and optimizers;
@@ -48641,8 +48674,8 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
         if (bytes == size && y_step == size) tgi_copy_run(y, size, x, row_step, rows, size);
         else tgi_any_kernels()->repeat(y, y_step, x, row_step, rows, bytes, size);
     } else if (column_step == size && bytes < 8 * TGI_CACHE_LINE) {
-        for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * row_step, bytes);
-    } else if (columns <= 8 && rows >= 32 && row_step != size && column_step != size) {
+        tgi_gather_rows(y, y_step, x, row_step, rows, bytes);
+    } else if (columns < 8 && rows >= 32 && row_step != size && column_step != size) {
         tgi_gather_columns(y, y_step, x, row_step, column_step, rows, columns, size);
     } else if (column_step == -size) {
         const tgi_kernels *const kernels = tgi_any_kernels();
