@@ -49726,15 +49726,15 @@ static int tgi_reduction_column(const tgi_reduction_row *row, tgi_reduction kind
     return own ? column : tgi_compute_index(*compute);
 }
 
-/* Whether the reduction of one element is that element in the dtype of out, so that it is a copy.  It is not for sums
-   of floats, as 0 + -0 is 0, for squares, and for whether an element is not 0, unless out is bool. */
+/* Whether the reduction of one element is that element in the dtype of out, so that it is a copy, of sums without the
+   sign of -0.  It is not for squares, and for whether an element is not 0, unless out is bool. */
 static bool tgi_reduces_one(const tgi_reduce *r)
 {
     for (int d = 0; d < r->rndim; ++d) {
         if (r->rdim[d] != 1) return false;
     }
     if (r->kind == TGI_ANY || r->kind == TGI_ALL) return r->out.dtype == TG_BOOL;
-    return !r->squares && !(r->kind == TGI_SUM && tgi_dtypes[r->in.dtype].floating);
+    return !r->squares;
 }
 
 /* The op of which the reduction of two rows is the elementwise result, to the last bit, if the elements of a row are
@@ -49767,10 +49767,23 @@ static bool tgi_reduce_two(tgi_thread *S, const tgi_reduce *r, int op, int dim)
     return tgi_cpu_map(S, &loop);
 }
 
+/* out = 0 + in, the sum of each element alone, which is in but for the sign of -0. */
+static bool tgi_sum_of_one(tgi_thread *S, int ndim, const int64_t *dim, tgi_operand out, tgi_operand in)
+{
+    tgi_loop loop = tgi_loop_of_dims(ndim, dim);
+    loop.kernel = TGI_OP_add_scalar;
+    loop.compute = tgi_compute_dtype(in.dtype);
+    if (loop.compute == TG_I64 || tgi_lacks_loops(loop.compute)) return tgi_cpu_copy_over(S, ndim, dim, out, in);
+    loop.nargs = 2;
+    loop.arg[0] = out, loop.arg[1] = in;
+    return tgi_cpu_map(S, &loop);
+}
+
 static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
 {
     if (tgi_reduces_one(reduce))
-        return tgi_cpu_copy_over(S, reduce->ndim, reduce->dim, reduce->out, reduce->in);
+        return reduce->kind == TGI_SUM ? tgi_sum_of_one(S, reduce->ndim, reduce->dim, reduce->out, reduce->in)
+                                       : tgi_cpu_copy_over(S, reduce->ndim, reduce->dim, reduce->out, reduce->in);
     int two; /* the dim of two */
     const int op = tgi_op_of_two(reduce, &two);
     if (op >= 0) return tgi_reduce_two(S, reduce, op, two);
@@ -50944,9 +50957,26 @@ static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
                         2 * sizeof(tgi_sort_pair), false);
 }
 
+/* The softmax of one element is 1, and its logarithm 0; of infinity and NaN both are NaN. */
+static bool tgi_softmax_of_one(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
+    loop.kernel = TGI_OP_sub;
+    loop.compute = tgi_compute_dtype(rows->arg[1].dtype);
+    loop.nargs = 3;
+    loop.arg[0] = rows->arg[0], loop.arg[1] = loop.arg[2] = rows->arg[1];
+    if (!tgi_cpu_map(S, &loop) || log) return log;
+    loop.kernel = TGI_OP_add_scalar;
+    loop.scalar[0] = 1;
+    loop.nargs = 2;
+    loop.arg[1] = loop.arg[0];
+    return tgi_cpu_map(S, &loop);
+}
+
 static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
     if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
+    if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
     return tgi_each_row(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false);
 }
 
