@@ -49890,10 +49890,12 @@ static void tgi_column_range(const void *job_, int thread, int64_t first, int64_
     const tgi_iter *iter = &job->iter;
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *const scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    for (const int64_t dim = iter->dim[iter->ndim - 1]; first < end; ++first) {
-        const int64_t begin = first % job->blocks * TGI_LANES;
-        const tgi_cursor cursor = tgi_cursor_at(iter, first / job->blocks * dim + begin);
-        job->column(job, cursor.at, tgi_at_most(dim - begin, TGI_LANES), scratch);
+    const int64_t dim = iter->dim[iter->ndim - 1];
+    tgi_cursor cursor = tgi_cursor_at(iter, first / job->blocks * dim + first % job->blocks * TGI_LANES);
+    for (; first < end; ++first) {
+        const int64_t width = tgi_cursor_run(&cursor, iter, TGI_LANES);
+        job->column(job, cursor.at, width, scratch);
+        tgi_cursor_advance(&cursor, iter, width);
     }
 }
 
@@ -50917,8 +50919,8 @@ static void tgi_search_range(const void *job_, int thread, int64_t first, int64_
 {
     const tgi_search_job *job = (const tgi_search_job *)job_;
     (void)thread;
-    for (int64_t run; first < end; first += run) {
-        const tgi_cursor cursor = tgi_cursor_at(&job->iter, first / job->length);
+    tgi_cursor cursor = tgi_cursor_at(&job->iter, first / job->length);
+    for (int64_t run; first < end; first += run, tgi_cursor_advance(&cursor, &job->iter, 1)) {
         const int64_t begin = first % job->length;
         run = tgi_at_most(job->length - begin, end - first);
         switch ((int)job->iter.dtype[2]) {
