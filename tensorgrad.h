@@ -47858,6 +47858,7 @@ typedef struct tgi_kernels {
     void (*softmax_columns_backward[2])(void *g, const void *y, int64_t n, bool log_of_it);
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*running_extremes[2])(void *x, void *at, int64_t n, bool least);
+    void (*running_sums[2])(void *x, int64_t n, bool product, double *sum);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
 #ifndef TG_NO_LINALG
     const tgi_matrix_loops *matrix; /* or NULL */
@@ -50237,22 +50238,13 @@ static void tgi_running_i64(int64_t *y, const int64_t *x, int64_t n, bool produc
     *sum = total;
 }
 
-/* tile [rows, width]: sum [width] goes on along each column. */
-#define TGI_RUNNING_COLUMNS(type, at, together)        \
-    for (int64_t row = 0; row < rows; ++row) {         \
-        type *const x = (type *)tile + row * width;    \
-        TGI_INDEPENDENT                                \
-        for (int64_t l = 0; l < width; ++l) x[l] = (type)(sum[l].at = together); \
-    }
-static void tgi_running_rows(tg_dtype compute, bool product, void *tile, int64_t rows, int64_t width,
-                             tgi_accumulator *sum)
+/* x [rows, TGI_LANES]: the sums or products of each column up to each row, which begin with sum [TGI_LANES]. */
+static void tgi_running_lanes_i64(int64_t *x, int64_t rows, bool product, int64_t *sum)
 {
-    if (compute == TG_F32 && product) TGI_RUNNING_COLUMNS(float, f64, sum[l].f64 * (double)x[l])
-    else if (compute == TG_F32) TGI_RUNNING_COLUMNS(float, f64, sum[l].f64 + (double)x[l])
-    else if (compute == TG_F64 && product) TGI_RUNNING_COLUMNS(double, f64, sum[l].f64 * x[l])
-    else if (compute == TG_F64) TGI_RUNNING_COLUMNS(double, f64, sum[l].f64 + x[l])
-    else if (product) TGI_RUNNING_COLUMNS(int64_t, i64, tgi_wrap_mul(sum[l].i64, x[l]))
-    else TGI_RUNNING_COLUMNS(int64_t, i64, tgi_wrap_add(sum[l].i64, x[l]))
+    for (int64_t row = 0; row < rows; ++row, x += TGI_LANES) {
+        for (int l = 0; l < TGI_LANES && product; ++l) x[l] = sum[l] = tgi_wrap_mul(sum[l], x[l]);
+        for (int l = 0; l < TGI_LANES && !product; ++l) x[l] = sum[l] = tgi_wrap_add(sum[l], x[l]);
+    }
 }
 TGI_LOOPS_END
 
@@ -50282,6 +50274,7 @@ static void tgi_running_row(const tgi_row_job *job, char *const *at, char *scrat
     }
 }
 
+/* As tgi_running_row, by tiles [ROWS, TGI_LANES] with a row in each column. */
 static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
     enum { ROWS = 16 };
@@ -50289,27 +50282,26 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
     const int inner = job->iter.ndim - 1;
     const int64_t size[2] = {tgi_bytes_of(job->iter.dtype[0]), tgi_bytes_of(job->iter.dtype[1])};
     bool dense[2];
-    double tile[(int)ROWS * (int)TGI_LANES];
-    tgi_accumulator sum[TGI_LANES];
+    double tile[(int)ROWS * (int)TGI_LANES], sum[TGI_LANES];
+    int64_t sum_i64[TGI_LANES];
     (void)scratch;
-    for (int l = 0; l < TGI_LANES; ++l) {
-        if (compute == TG_I64) sum[l].i64 = job->flag ? 1 : 0;
-        else sum[l].f64 = job->flag ? 1 : 0;
-    }
+    for (int l = 0; l < TGI_LANES; ++l) sum[l] = job->flag, sum_i64[l] = job->flag; /* the product of none is 1 */
     for (int k = 0; k < 2; ++k)
-        dense[k] = job->iter.stride[k][inner] == size[k] && job->step[k] == width * size[k];
+        dense[k] = width == TGI_LANES && job->iter.stride[k][inner] == size[k] && job->step[k] == width * size[k];
+    if (width < TGI_LANES) memset(tile, 0, sizeof tile);
     for (int64_t i = 0, rows; i < job->length; i += rows) {
         char *const y = at[0] + i * job->step[0], *const x = at[1] + i * job->step[1];
         rows = tgi_at_most(job->length - i, ROWS);
         if (dense[1]) tgi_load_elements(compute, tile, job->iter.dtype[1], x, size[1], rows * width);
         else
-            tgi_load_columns(compute, tile, width, job->iter.dtype[1], x, job->step[1], job->iter.stride[1][inner],
+            tgi_load_columns(compute, tile, TGI_LANES, job->iter.dtype[1], x, job->step[1], job->iter.stride[1][inner],
                              rows, width);
-        tgi_running_rows(compute, job->flag, tile, rows, width, sum);
+        if (compute == TG_I64) tgi_running_lanes_i64((int64_t *)(void *)tile, rows, job->flag, sum_i64);
+        else job->kernels->running_sums[compute == TG_F64](tile, rows, job->flag, sum);
         if (dense[0]) tgi_store_elements(compute, tile, job->iter.dtype[0], y, size[0], rows * width);
         else
-            tgi_store_columns(compute, tile, width, job->iter.dtype[0], y, job->step[0], job->iter.stride[0][inner],
-                              rows, width);
+            tgi_store_columns(compute, tile, TGI_LANES, job->iter.dtype[0], y, job->step[0],
+                              job->iter.stride[0][inner], rows, width);
     }
 }
 
@@ -50769,15 +50761,24 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
                            4 * TGI_SHORT_ROW);
 }
 
+/* Rows that wait for one sum after the other are taken by columns up to a greater length than others. */
+static bool tgi_running_of_rows(tgi_thread *S, const char *op, const tgi_rows *rows, bool product)
+{
+    const bool columns = !tgi_lacks_loops(TG_F64) || !tgi_dtypes[rows->arg[1].dtype].floating;
+    return tgi_each_row_of(S, op, rows, tgi_running_row, columns ? tgi_running_column : NULL, product, 0, 0, false,
+                           2 * TGI_SHORT_ROW);
+}
+
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
 {
-    return tgi_each_row(S, "cumsum", rows, tgi_running_row, tgi_running_column, false, 0, 0, false);
+    if (rows->length == 1) return tgi_sum_of_one(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
+    return tgi_running_of_rows(S, "cumsum", rows, false);
 }
 
 static bool tgi_cpu_cumprod(tgi_thread *S, const tgi_rows *rows)
 {
     if (rows->length == 1) return tgi_cpu_copy_over(S, rows->ndim, rows->dim, rows->arg[0], rows->arg[1]);
-    return tgi_each_row(S, "cumprod", rows, tgi_running_row, tgi_running_column, true, 0, 0, false);
+    return tgi_running_of_rows(S, "cumprod", rows, true);
 }
 
 static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least, const tgi_rows *rows)
@@ -58160,6 +58161,23 @@ static void TGI_T(running_extremes)(void *x_, void *at_, int64_t n, bool least)
     }
 }
 
+/* x [n, TGI_LANES] = the sum, or product, of each column up to each row, which begins with sum [TGI_LANES]. */
+static void TGI_T(running_sums)(void *x_, int64_t n, bool product, double *sum)
+{
+    tgi_real *const x = (tgi_real *)x_;
+    double total[TGI_LANES];
+    memcpy(total, sum, sizeof total);
+    for (int64_t i = 0; i < n && !product; ++i) {
+        tgi_real *const row = x + i * TGI_LANES;
+        for (int l = 0; l < TGI_LANES; ++l) row[l] = (tgi_real)(total[l] += (double)row[l]);
+    }
+    for (int64_t i = 0; i < n && product; ++i) {
+        tgi_real *const row = x + i * TGI_LANES;
+        for (int l = 0; l < TGI_LANES; ++l) row[l] = (tgi_real)(total[l] *= (double)row[l]);
+    }
+    memcpy(sum, total, sizeof total);
+}
+
 /* Rows of cross_entropy: see tgi_class_row.  Exponentials are made for a block at a time, and added up as all rows
    are. */
 static void TGI_T(class_loss)(tgi_class_row *row)
@@ -60708,6 +60726,7 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(softmax_columns_backward_f32), TGI_F64_ROW(softmax_columns_backward)},
     {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
     {TGI_V(running_extremes_f32), TGI_F64_ROW(running_extremes)},
+    {TGI_V(running_sums_f32), TGI_F64_ROW(running_sums)},
     TGI_V(layer_norm_backward),
 #ifndef TG_NO_LINALG
     &TGI_V(matrix_loops),
