@@ -50315,47 +50315,51 @@ static void tgi_running_column(const tgi_row_job *job, char *const *at, int64_t 
    has the place `first`.  New extremes are rare: of most blocks no element is as large as the best
    (cummax f32 64x1024 dim=1). */
 TGI_LOOPS_BEGIN
-#define TGI_RUNNING_EXTREME(name, type)                                                                              \
-    static void name(type *x, int64_t *index, int64_t n, int64_t first, type *best_, int64_t *at_)                   \
-    {                                                                                                                \
-        type best = *best_;                                                                                          \
-        int64_t at = *at_;                                                                                           \
-        for (int64_t i = 0, run; i < n; i += run) {                                                                  \
-            int64_t beyond = 0;                                                                                      \
-            run = tgi_at_most(n - i, 16);                                                                            \
-            for (int64_t j = i; j < i + run; ++j) beyond += !(x[j] < best);                                          \
-            for (int64_t j = i; j < i + run; ++j) {                                                                  \
-                if (beyond && (x[j] >= best || x[j] != x[j])) best = x[j], at = first + j;                           \
-                x[j] = best, index[j] = at;                                                                          \
-            }                                                                                                        \
-        }                                                                                                            \
-        *best_ = best, *at_ = at;                                                                                    \
+#define TGI_RUNNING_EXTREME(name, type, count)                                                           \
+    static void name(type *x, int64_t *index, int64_t n, int64_t first, type *best_, int64_t *at_)       \
+    {                                                                                                    \
+        type best = *best_;                                                                              \
+        int64_t at = *at_;                                                                               \
+        for (int64_t i = 0, run; run = tgi_at_most(n - i, 16), i < n; i += run) {                        \
+            count beyond = 16;                                                                           \
+            for (int j = 0; run == 16 && j < 16; ++j) beyond -= x[i + j] < best;                         \
+            for (int j = 0; beyond == 0 && j < 16; ++j) x[i + j] = best, index[i + j] = at;              \
+            for (int64_t j = i; beyond != 0 && j < i + run; ++j) {                                       \
+                if (x[j] >= best || x[j] != x[j]) best = x[j], at = first + j;                           \
+                x[j] = best, index[j] = at;                                                              \
+            }                                                                                            \
+        }                                                                                                \
+        *best_ = best, *at_ = at;                                                                        \
     }
-TGI_RUNNING_EXTREME(tgi_running_extreme_f64, double)
-TGI_RUNNING_EXTREME(tgi_running_extreme_i64, int64_t)
+TGI_RUNNING_EXTREME(tgi_running_extreme_f32, float, int32_t)
+TGI_RUNNING_EXTREME(tgi_running_extreme_f64, double, int64_t)
+TGI_RUNNING_EXTREME(tgi_running_extreme_i64, int64_t, int64_t)
+
+/* tile [n] = minus itself; of integers ~, as there is one more below 0. */
+static void tgi_turn_tile(tg_dtype compute, tgi_tile *tile, int64_t n)
+{
+    for (int64_t i = 0; compute == TG_I64 && i < n; ++i) tile->i64[i] = ~tile->i64[i];
+    for (int64_t i = 0; compute == TG_F64 && i < n; ++i) tile->f64[i] = -tile->f64[i];
+    for (int64_t i = 0; compute == TG_F32 && i < n; ++i) tile->f32[i] = -tile->f32[i];
+}
 
 static void tgi_running_extreme_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const int in = job->iter.nargs - 1;
-    const tg_dtype dtype = job->iter.dtype[in], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
-    const double sign = job->flag ? -1 : 1;
-    const int64_t flip = job->flag ? -1 : 0;
+    const tg_dtype dtype = job->iter.dtype[in], compute = tgi_compute_dtype(dtype);
     tgi_tile tile;
     int64_t index[TGI_TILE], best_i64 = INT64_MIN, best_at = 0;
     double best_f64 = -HUGE_VAL;
+    float best_f32 = -HUGE_VALF;
     (void)scratch;
     for (int64_t i = 0, run; i < job->length; i += run) {
         run = tgi_at_most(job->length - i, TGI_TILE);
         tgi_load_elements(compute, &tile, dtype, at[in] + i * job->step[in], job->step[in], run);
-        if (compute == TG_I64) {
-            for (int64_t k = 0; k < run; ++k) tile.i64[k] ^= flip;
-            tgi_running_extreme_i64(tile.i64, index, run, i, &best_i64, &best_at);
-            for (int64_t k = 0; k < run; ++k) tile.i64[k] ^= flip;
-        } else {
-            for (int64_t k = 0; k < run; ++k) tile.f64[k] *= sign;
-            tgi_running_extreme_f64(tile.f64, index, run, i, &best_f64, &best_at);
-            for (int64_t k = 0; k < run; ++k) tile.f64[k] *= sign;
-        }
+        if (job->flag) tgi_turn_tile(compute, &tile, run);
+        if (compute == TG_I64) tgi_running_extreme_i64(tile.i64, index, run, i, &best_i64, &best_at);
+        else if (compute == TG_F64) tgi_running_extreme_f64(tile.f64, index, run, i, &best_f64, &best_at);
+        else tgi_running_extreme_f32(tile.f32, index, run, i, &best_f32, &best_at);
+        if (job->flag) tgi_turn_tile(compute, &tile, run);
         if (in == 2) tgi_store_elements(compute, &tile, dtype, at[0] + i * job->step[0], job->step[0], run);
         tgi_store_elements(TG_I64, index, TG_I64, at[in - 1] + i * job->step[in - 1], job->step[in - 1], run);
     }
@@ -50787,8 +50791,8 @@ static tgi_answer tgi_running_extremes(tgi_thread *S, const char *op, bool least
     const tgi_rows kept = tgi_rows_with_values(rows);
     const tg_dtype dtype = kept.arg[kept.nargs - 1].dtype;
     const bool floats = tgi_compute_dtype(dtype) == TG_F32 || (dtype == TG_F64 && !tgi_lacks_loops(TG_F64));
-    return tgi_each_row_of(S, op, &kept, tgi_running_extreme_row, floats ? tgi_running_extreme_column : NULL, least, 0,
-                           2 * sizeof(double), false, 4 * TGI_SHORT_ROW)
+    return tgi_each_row(S, op, &kept, tgi_running_extreme_row, floats ? tgi_running_extreme_column : NULL, least, 0,
+                        2 * sizeof(double), false)
                ? TGI_DONE
                : TGI_FAILED;
 }
