@@ -29052,14 +29052,19 @@ static bool tgi_check_targets(tgi_thread *S, const char *op, const tg_tensor *x,
 }
 
 /* Whether the host sees at once that no target is ignore_index. */
+TGI_LOOPS_BEGIN
 static bool tgi_ignores_none(const tg_tensor *targets, int64_t ignore_index)
 {
     if (!targets->storage->backend->host || targets->dtype != TG_I64 || !tgi_is_contiguous(targets)) return false;
     const int64_t *const t = (const int64_t *)tgi_first_element(targets), n = tgi_numel(targets);
-    int64_t found = 0;
-    for (int64_t i = 0; i < n; ++i) found |= t[i] == ignore_index;
-    return !found;
+    uint64_t found = 0; /* the highest bit of (d - 1) & ~d is set where d is 0 */
+    for (int64_t i = 0; i < n; ++i) {
+        const uint64_t d = (uint64_t)t[i] ^ (uint64_t)ignore_index;
+        found |= (d - 1) & ~d;
+    }
+    return found >> 63 == 0;
 }
+TGI_LOOPS_END
 
 /* targets without ignore_index, as an index along dim: [N, 1, d..]; *ignored [N, d..], bool, is set, or becomes NULL
    where none is ignored, which spares the ops that leave some out (nll_loss f32 1024x64). */
