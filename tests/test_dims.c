@@ -128,6 +128,31 @@ TEST(reductions_of_one)
         CHECK(tg_item(tg_all(tg_signbit(tg_amax_dim(zero, 1, false)))) == 1);
         CHECK(tg_item(tg_all(tg_signbit(tg_sort(zero, 1, false, NULL)))) == 1);
         CHECK(tg_item(tg_any(tg_any_dim(zero, 1, false))) == 0);
+        CHECK(tg_item(tg_any(tg_signbit(tg_cumsum(zero, 1)))) == 0);
+        CHECK(tg_item(tg_all(tg_signbit(tg_cumprod(zero, 1)))) == 1);
+        tg_tensor *ones = tg_to_dtype(tg_eq(x, x), dtype); /* of numbers, and NaN of infinity and NaN */
+        ones = tg_masked_fill(ones, tg_logical_not(tg_isfinite(x)), (double)NAN);
+        CHECK(is_exactly(without_nan(tg_softmax(x, 1)), without_nan(ones)));
+        CHECK(is_exactly(without_nan(tg_log_softmax(x, 1)), without_nan(tg_add_scalar(ones, -1))));
+        CHECK(tg_item(tg_any(tg_signbit(tg_log_softmax(zero, 1)))) == 0);
+    }
+}
+
+/* Copies of short rows that have gaps between them, of each number of bytes that has moves of its own; also the last row
+ * first. */
+TEST(copies_of_short_rows)
+{
+    for (int64_t n = 1; n < 20; ++n) {
+        for (int d = 0; d < DTYPES; ++d) {
+            TG_SCOPE;
+            const int64_t dim[3] = {1, 37, n + 1};
+            tg_tensor *x = tg_narrow(integers(dim, dtypes[d], 0), 2, 1, n);
+            oracle_begin();
+            tg_tensor *u = copy_here(x), *wanted = tg_flip(u, TG_DIMS(1));
+            oracle_end();
+            CHECK(is_exactly(tg_contiguous(x), u) && is_exactly(tg_flip(x, TG_DIMS(1)), wanted));
+            CHECK(is_exactly(tg_flip(tg_contiguous(x), TG_DIMS(1)), wanted));
+        }
     }
 }
 
@@ -509,6 +534,7 @@ int main(int argc, char **argv)
     tg_seed(5);
     RUN(along_a_dim);
     RUN(reductions_of_one);
+    RUN(copies_of_short_rows);
     RUN(reductions_of_two);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
