@@ -50840,6 +50840,108 @@ static bool tgi_sort_equal(tgi_thread *S, const tgi_rows *rows)
     return ok;
 }
 
+static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
+{
+    const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
+    if (rows->size == 0) return true;
+    if (rows->length == 1) return tgi_find_one(S, rows);
+    if (rows->step[2] == 0 && rows->ndim < TG_MAX_DIMS) return tgi_sort_equal(S, rows);
+    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
+                        2 * sizeof(tgi_sort_pair), false);
+}
+
+/* The softmax of one element is 1, and its logarithm 0; of infinity and NaN both are NaN. */
+static bool tgi_softmax_of_one(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
+    loop.kernel = TGI_OP_sub;
+    loop.compute = tgi_compute_dtype(rows->arg[1].dtype);
+    loop.nargs = 3;
+    loop.arg[0] = rows->arg[0], loop.arg[1] = loop.arg[2] = rows->arg[1];
+    if (!tgi_cpu_map(S, &loop) || log) return log;
+    loop.kernel = TGI_OP_add_scalar;
+    loop.scalar[0] = 1;
+    loop.nargs = 2;
+    loop.arg[1] = loop.arg[0];
+    return tgi_cpu_map(S, &loop);
+}
+
+static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
+    if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false);
+}
+
+static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
+{
+    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax_backward(S, log, rows);
+    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, tgi_softmax_backward_column, log, 0,
+                        3 * sizeof(double), !log);
+}
+
+static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
+{
+    if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, tgi_layer_norm_column, rms, eps, 3 * sizeof(double),
+                        false);
+}
+
+static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
+{
+    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
+}
+
+/* ---- factorizations of matrices: each thread has some of a batch, and memory of its own ---- */
+
+#ifdef TG_NO_LINALG
+static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor) { return tgi_plain_factor(S, factor); }
+#else
+typedef struct {
+    const tgi_factor *factor;
+    const tgi_matrix_loops *loops;
+    tgi_scratch scratch;
+} tgi_factor_job;
+
+static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_factor_job *job = (const tgi_factor_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const own = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        job->factor->info[first] =
+            (int32_t)tgi_factor_one(job->factor, job->loops, first, (double *)(void *)own);
+    }
+}
+
+static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
+{
+    const double m = (double)factor->m, n = (double)factor->n;
+    const int parts = tgi_parts_for(S, (double)factor->batches * m * n * (m < n ? m : n), factor->batches);
+    tgi_factor_job job = {factor, tgi_kernels_of(S)->matrix, {NULL, 0, 0}};
+    size_t bytes = 0;
+    if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
+        return tgi_no_memory(S, "linalg", SIZE_MAX);
+    return tgi_scratch_for(S, "linalg", &job.scratch, bytes, parts, factor->batches, tgi_factor_range, &job);
+}
+#endif
+
+/* ======== @@CPU_INDEX =============================================================================================
+
+   Promise: the entries that read or write elements where indices say (index_check, gather, scatter,
+   embedding_backward), and those that find indices, searchsorted and nonzero.
+   Types: tgi_index_block is a block of elements that indices move, in two dims; tgi_index_fn its loop; tgi_index_job
+   and tgi_table_job what the threads of a call share.
+   Way: tgi_cpu_gather, tgi_cpu_scatter -> tgi_index_run, which sees whether an index moves one element or a run of
+   them; tgi_parallel_for calls tgi_index_range, which goes from block to block:
+           tgi_gather_block, tgi_scatter_block    moves, by the size of what is moved (tgi_move_by_size)
+           tgi_scatter_add_block                  sums, by dtype; wide ones by the kernels (tgi_wide_row)
+   (1) Indices were checked before: a block reads and writes wherever they say.
+   (2) Elements of one row of the output are written by one thread, in their order, so that the last write stays.
+   (3) nonzero counts on one thread, and finds the indices in a second call.
+   To add a kind of scatter: a name in tgi_scatter_kind (ENTRIES), its block here, and its case in tgi_cpu_scatter; one
+   that combines two numbers needs its formula in TGI_COMBINED alone. */
+
 /* By dtype: its type in memory and the type of its number; the number of the element `stored`, and the element of the
    number `value`. */
 #define TGI_ELEMENT_TYPES(OP)                                                                   \
@@ -50958,108 +51060,6 @@ static bool tgi_cpu_searchsorted(tgi_thread *S, bool right, const tgi_rows *rows
     if (items > 0) tgi_parallel_for(tgi_parts_for(S, 16 * (double)items, items), items, tgi_search_range, &job);
     return true;
 }
-
-static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
-{
-    const bool few = rows->size == 1 || (rows->size <= rows->length / 16 && rows->length > TGI_SHORT_SORT);
-    if (rows->size == 0) return true;
-    if (rows->length == 1) return tgi_find_one(S, rows);
-    if (rows->step[2] == 0 && rows->ndim < TG_MAX_DIMS) return tgi_sort_equal(S, rows);
-    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
-                        2 * sizeof(tgi_sort_pair), false);
-}
-
-/* The softmax of one element is 1, and its logarithm 0; of infinity and NaN both are NaN. */
-static bool tgi_softmax_of_one(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    tgi_loop loop = tgi_loop_of_dims(rows->ndim, rows->dim);
-    loop.kernel = TGI_OP_sub;
-    loop.compute = tgi_compute_dtype(rows->arg[1].dtype);
-    loop.nargs = 3;
-    loop.arg[0] = rows->arg[0], loop.arg[1] = loop.arg[2] = rows->arg[1];
-    if (!tgi_cpu_map(S, &loop) || log) return log;
-    loop.kernel = TGI_OP_add_scalar;
-    loop.scalar[0] = 1;
-    loop.nargs = 2;
-    loop.arg[1] = loop.arg[0];
-    return tgi_cpu_map(S, &loop);
-}
-
-static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
-    if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false);
-}
-
-static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
-{
-    if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax_backward(S, log, rows);
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_backward_row, tgi_softmax_backward_column, log, 0,
-                        3 * sizeof(double), !log);
-}
-
-static bool tgi_cpu_layer_norm(tgi_thread *S, bool rms, double eps, const tgi_rows *rows)
-{
-    if (tgi_lacks_loops(rows->arg[2].dtype)) return tgi_plain_layer_norm(S, rms, eps, rows);
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_row, tgi_layer_norm_column, rms, eps, 3 * sizeof(double),
-                        false);
-}
-
-static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows *rows)
-{
-    return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
-}
-
-/* ---- factorizations of matrices: each thread has some of a batch, and memory of its own ---- */
-
-#ifdef TG_NO_LINALG
-static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor) { return tgi_plain_factor(S, factor); }
-#else
-typedef struct {
-    const tgi_factor *factor;
-    const tgi_matrix_loops *loops;
-    tgi_scratch scratch;
-} tgi_factor_job;
-
-static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_factor_job *job = (const tgi_factor_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const own = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    for (; first < end; ++first) {
-        job->factor->info[first] =
-            (int32_t)tgi_factor_one(job->factor, job->loops, first, (double *)(void *)own);
-    }
-}
-
-static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
-{
-    const double m = (double)factor->m, n = (double)factor->n;
-    const int parts = tgi_parts_for(S, (double)factor->batches * m * n * (m < n ? m : n), factor->batches);
-    tgi_factor_job job = {factor, tgi_kernels_of(S)->matrix, {NULL, 0, 0}};
-    size_t bytes = 0;
-    if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
-        return tgi_no_memory(S, "linalg", SIZE_MAX);
-    return tgi_scratch_for(S, "linalg", &job.scratch, bytes, parts, factor->batches, tgi_factor_range, &job);
-}
-#endif
-
-/* ======== @@CPU_INDEX =============================================================================================
-
-   Promise: the entries that read or write elements where indices say (index_check, gather, scatter,
-   embedding_backward), and nonzero, which finds such indices.
-   Types: tgi_index_block is a block of elements that indices move, in two dims; tgi_index_fn its loop; tgi_index_job
-   and tgi_table_job what the threads of a call share.
-   Way: tgi_cpu_gather, tgi_cpu_scatter -> tgi_index_run, which sees whether an index moves one element or a run of
-   them; tgi_parallel_for calls tgi_index_range, which goes from block to block:
-           tgi_gather_block, tgi_scatter_block    moves, by the size of what is moved (tgi_move_by_size)
-           tgi_scatter_add_block                  sums, by dtype; wide ones by the kernels (tgi_wide_row)
-   (1) Indices were checked before: a block reads and writes wherever they say.
-   (2) Elements of one row of the output are written by one thread, in their order, so that the last write stays.
-   (3) nonzero counts on one thread, and finds the indices in a second call.
-   To add a kind of scatter: a name in tgi_scatter_kind (ENTRIES), its block here, and its case in tgi_cpu_scatter; one
-   that combines two numbers needs its formula in TGI_COMBINED alone. */
 
 TGI_ALWAYS_INLINE int64_t tgi_index_at(const char *at, bool wide)
 {
