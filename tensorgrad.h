@@ -47864,6 +47864,7 @@ typedef struct tgi_kernels {
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*running_extremes[2])(void *x, void *at, int64_t n, bool least);
     void (*running_sums[2])(void *x, int64_t n, bool product, double *sum);
+    void (*sort_columns[2])(void *x, void *at, int64_t n, bool descending);
     void (*layer_norm_backward)(float *dx, const float *g, const float *y, int64_t n, bool rms, float rstd);
 #ifndef TG_NO_LINALG
     const tgi_matrix_loops *matrix; /* or NULL */
@@ -50625,6 +50626,35 @@ static void tgi_sort_row(const tgi_row_job *job, char *const *at, char *scratch)
     tgi_store_sorted(job, at, pairs, job->kept);
 }
 
+/* Up to so many elements of a row are sorted by columns, if they are floats. */
+enum { TGI_TINY_SORT = 16 };
+static tgi_column_fn tgi_sort_columns_of(tg_dtype dtype, int64_t length, tgi_column_fn column)
+{
+    const bool floats = tgi_dtypes[dtype].floating && !(dtype == TG_F64 && tgi_lacks_loops(TG_F64));
+    return floats && length <= TGI_TINY_SORT ? column : NULL;
+}
+
+/* Sorts a block of the last operand, a tile in scratch memory; returns the indices, a tile, too. */
+static void *tgi_sort_tile(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[2]);
+    char *const index = scratch + job->length * TGI_LANES * tgi_bytes_of(compute);
+    tgi_load_rows(job, 2, at, width, compute, scratch);
+    job->kernels->sort_columns[compute == TG_F64](scratch, index, job->length, job->flag);
+    return index;
+}
+
+/* tgi_sort_row for many rows of few elements (sort f32 32768x2 dim=1). */
+static void tgi_sort_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const int inner = job->iter.ndim - 1;
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[2]);
+    const void *const tile[2] = {scratch, tgi_sort_tile(job, at, width, scratch)};
+    for (int k = 0; k < 2; ++k)
+        tgi_store_columns(compute, tile[k], TGI_LANES, job->iter.dtype[k], at[k], job->step[k],
+                          job->iter.stride[k][inner], job->kept, width);
+}
+
 static inline bool tgi_pair_before(tgi_sort_pair a, tgi_sort_pair b)
 {
     return a.key < b.key || (a.key == b.key && a.index < b.index);
@@ -50723,6 +50753,18 @@ static void tgi_kth_row(const tgi_row_job *job, char *const *at, char *scratch)
     *(int64_t *)(void *)at[0] = tgi_find_place(keys, n, *(const int64_t *)(const void *)at[1], keys + n, keys + 2 * n);
 }
 
+static void tgi_kth_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const int inner = job->iter.ndim - 1;
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[2]);
+    const char *const tile = (const char *)tgi_sort_tile(job, at, width, scratch);
+    for (int64_t l = 0; l < width; ++l) {
+        const int64_t place = *(const int64_t *)(const void *)(at[1] + l * job->iter.stride[1][inner]);
+        tgi_store_elements(compute, tile + (place * TGI_LANES + l) * tgi_bytes_of(compute), TG_I64,
+                           at[0] + l * job->iter.stride[0][inner], 0, 1);
+    }
+}
+
 /* Operand k, of one element for each row, = 0: the index in rows of one element. */
 static bool tgi_put_index_0(tgi_thread *S, const tgi_rows *rows, int k)
 {
@@ -50743,7 +50785,8 @@ static tgi_answer tgi_cpu_kth(tgi_thread *S, const tgi_rows *rows)
 {
     if (rows->length == 1) return tgi_put_index_0(S, rows, 0) ? TGI_DONE : TGI_FAILED;
     const size_t bytes = 3 * sizeof(uint64_t);
-    return tgi_each_row(S, "kthvalue", rows, tgi_kth_row, NULL, false, 0, bytes, false) ? TGI_DONE : TGI_FAILED;
+    const tgi_column_fn column = tgi_sort_columns_of(rows->arg[2].dtype, rows->length, tgi_kth_column);
+    return tgi_each_row(S, "kthvalue", rows, tgi_kth_row, column, false, 0, bytes, false) ? TGI_DONE : TGI_FAILED;
 }
 
 /* Operands values, indices, in; without the first if it has no data. */
@@ -50846,7 +50889,8 @@ static bool tgi_cpu_sort(tgi_thread *S, bool descending, const tgi_rows *rows)
     if (rows->size == 0) return true;
     if (rows->length == 1) return tgi_find_one(S, rows);
     if (rows->step[2] == 0 && rows->ndim < TG_MAX_DIMS) return tgi_sort_equal(S, rows);
-    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row, NULL, descending, 0,
+    return tgi_each_row(S, "sort", rows, few ? tgi_select_row : tgi_sort_row,
+                        tgi_sort_columns_of(rows->arg[2].dtype, rows->length, tgi_sort_column), descending, 0,
                         2 * sizeof(tgi_sort_pair), false);
 }
 
@@ -58170,6 +58214,29 @@ static void TGI_T(running_extremes)(void *x_, void *at_, int64_t n, bool least)
     }
 }
 
+/* The columns of x [n, TGI_LANES] sorted, by exchanges of neighbours that are in the wrong order, so that equal ones keep
+   theirs: of n rounds each compares every other pair.  at: the rows that the elements came from; NaN is the largest. */
+static void TGI_T(sort_columns)(void *x_, void *at_, int64_t n, bool descending)
+{
+    tgi_real *const x = (tgi_real *)x_, *const at = (tgi_real *)at_, unit = descending ? -1 : 1;
+    for (int64_t i = 0; i < n; ++i) {
+        for (int l = 0; l < TGI_LANES; ++l) at[i * TGI_LANES + l] = (tgi_real)i;
+    }
+    for (int64_t i, round = 0; round < n; ++round) {
+        for (i = round % 2; i + 1 < n; i += 2) {
+            tgi_real *const a = x + i * TGI_LANES, *const b = a + TGI_LANES;
+            tgi_real *const a_at = at + i * TGI_LANES, *const b_at = a_at + TGI_LANES;
+            for (int l = 0; l < TGI_LANES; ++l) {
+                const tgi_real first = a[l], second = b[l], first_at = a_at[l], second_at = b_at[l];
+                const tgi_real larger = descending ? second : first, smaller = descending ? first : second;
+                const bool wrong = (unit * second < unit * first) | ((larger != larger) & (smaller == smaller));
+                a[l] = wrong ? second : first, b[l] = wrong ? first : second;
+                a_at[l] = wrong ? second_at : first_at, b_at[l] = wrong ? first_at : second_at;
+            }
+        }
+    }
+}
+
 /* x [n, TGI_LANES] = the sum, or product, of each column up to each row, which begins with sum [TGI_LANES]. */
 static void TGI_T(running_sums)(void *x_, int64_t n, bool product, double *sum)
 {
@@ -60736,6 +60803,7 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
     {TGI_V(running_extremes_f32), TGI_F64_ROW(running_extremes)},
     {TGI_V(running_sums_f32), TGI_F64_ROW(running_sums)},
+    {TGI_V(sort_columns_f32), TGI_F64_ROW(sort_columns)},
     TGI_V(layer_norm_backward),
 #ifndef TG_NO_LINALG
     &TGI_V(matrix_loops),
