@@ -30019,7 +30019,8 @@ tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool 
 /* ---- modes and quantiles ---- */
 
 /* In sorted rows the run of equal elements that the first is the longest has the mode, and its last place is where the
-   count of those up to it is the largest.  NaN is a run of one. */
+   count of those up to it is the largest.  The first of a run differs from the one before, at place 0 from the last or
+   not, which is all the same, as its number is 0.  NaN is a run of one. */
 tg_tensor *tg_mode(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
 {
     tgi_composite c;
@@ -30032,8 +30033,9 @@ tg_tensor *tg_mode(tg_tensor *t, int dim, bool keepdim, tg_tensor **indices)
     tg_tensor *rows = t->ndim ? tg_movedim(tg_detach(t), dim, -1) : tg_reshape(tg_detach(t), TG_SHAPE(1));
     tg_tensor *sorted = tg_sort(rows, -1, false, &order);
     tg_tensor *number = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(t));
-    tg_tensor *numbers = tgi_without_nan(sorted), *first = tg_searchsorted(numbers, numbers, false, NULL);
-    if (first && tgi_dtypes[t->dtype].floating) first = tg_where(tg_isnan(sorted), number, first);
+    tg_tensor *goes_on = sorted ? tg_eq(sorted, tg_roll(sorted, TG_SHAPE(1), TG_DIMS(-1))) : NULL;
+    tg_tensor *first = goes_on ? tg_masked_fill(tg_expand(number, tgi_shape_of(sorted)), goes_on, 0) : NULL;
+    first = tg_cummax(first, -1, NULL);
     tg_tensor *place = tg_argmax(tg_sub(number, first), -1, true);
     tg_tensor *index = place ? tg_gather(order, -1, place) : NULL;
     if (index && t->ndim) index = tg_movedim(index, -1, dim);
