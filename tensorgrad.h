@@ -51336,12 +51336,13 @@ static void tgi_scatter_add_block(const tgi_index_block *b)
     else tgi_wide_block(b, TGI_OP_add, width);
 }
 
-/* A product, or the larger or smaller number; NaN stays.  By the type of the numbers. */
+/* A product, or the larger or smaller number, which is one instruction; NaN stays.  By the type of the numbers. */
 #define TGI_COMBINED(number, product)                                                                  \
     TGI_ALWAYS_INLINE number tgi_combined_##number(tgi_scatter_kind kind, number a, number x)          \
     {                                                                                                  \
         if (kind == TGI_SCATTER_PROD) return product;                                                  \
-        return (kind == TGI_SCATTER_AMAX ? a > x : a < x) || a != a ? a : x;                           \
+        const number more = a > x ? a : x, less = a < x ? a : x;                                       \
+        return a != a ? a : kind == TGI_SCATTER_AMAX ? more : less;                                    \
     }
 TGI_COMBINED(float, a *x)
 TGI_COMBINED(double, a *x)
