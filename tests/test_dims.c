@@ -138,8 +138,8 @@ TEST(reductions_of_one)
     }
 }
 
-/* Copies of short rows that have gaps between them, of each number of bytes that has moves of its own; also the last row
- * first. */
+/* Copies of short rows that have gaps between them, of each number of bytes that has moves of its own; also the last
+ * row first. */
 TEST(copies_of_short_rows)
 {
     for (int64_t n = 1; n < 20; ++n) {
@@ -153,6 +153,57 @@ TEST(copies_of_short_rows)
             CHECK(is_exactly(tg_contiguous(x), u) && is_exactly(tg_flip(x, TG_DIMS(1)), wanted));
             CHECK(is_exactly(tg_flip(tg_contiguous(x), TG_DIMS(1)), wanted));
         }
+    }
+}
+
+/* The mode of a row is the smallest of the elements that occur most often, and its index that of the last of them; NaN
+ * is equal to nothing. */
+TEST(modes_of_rows)
+{
+    static const int64_t lengths[] = {1, 2, 3, 8, 9, 40, 300};
+    for (int i = 0; i < 4 * 7; ++i) {
+        TG_SCOPE;
+        const int64_t n = lengths[i % 7], dim[3] = {1, 9, n};
+        tg_tensor *x = tg_squeeze(integers(dim, dtypes[i / 7], 0.1), 0), *index = NULL;
+        tg_tensor *y = tg_mode(x, 1, false, &index);
+        for (int64_t row = 0; row < 9; ++row) {
+            int64_t most = 0, wanted = 0;
+            double mode = 0;
+            for (int64_t k = 0; k < n; ++k) {
+                const double here = tg_get(x, TG_INDEX(row, k));
+                int64_t count = 0, last = k;
+                for (int64_t j = 0; j < n; ++j) {
+                    if (tg_get(x, TG_INDEX(row, j)) == here) ++count, last = j;
+                }
+                count = here == here ? count : 1;
+                if (count < most || (count == most && !(here < mode || mode != mode))) continue;
+                if (count == most && here != here) continue;
+                most = count, mode = here, wanted = last;
+            }
+            const double found = tg_get(y, TG_INDEX(row));
+            CHECK(found == mode || (found != found && mode != mode));
+            CHECK(tg_get(index, TG_INDEX(row)) == (double)wanted);
+        }
+    }
+}
+
+/* Sums of all but NaN, also of rows without one and of those that are NaN for another reason. */
+TEST(sums_without_nan)
+{
+    const double inf = (double)INFINITY, missing = (double)NAN;
+    const double numbers[] = {1, missing, 2, 3, 4, 5, inf, -inf, 1, inf, missing, 0, missing, missing, missing};
+    for (int d = 0; d < 4; ++d) {
+        tg_tensor *x = tg_to_ex(tg_from(numbers, TG_SHAPE(5, 3), TG_F64), HERE, dtypes[d], 0);
+        const double wanted[] = {3, 12, missing, inf, 0};
+        tg_tensor *y = tg_nansum(x, TG_DIMS(1), false);
+        for (int i = 0; i < 5; ++i) {
+            const double found = tg_get(y, TG_INDEX(i));
+            CHECK(found == wanted[i] || (found != found && wanted[i] != wanted[i]));
+        }
+        x = tg_set_requires_grad(tg_narrow(tg_detach(x), 0, 0, 2), true);
+        CHECK(tg_item(tg_nansum(tg_narrow(x, 0, 1, 1), TG_SCALAR, false)) == 12);
+        CHECK(tg_backward(tg_nansum(x, TG_SCALAR, false)) == TG_OK);
+        CHECK(tg_item(tg_sum(tg_grad(x))) == 5 && tg_get(tg_grad(x), TG_INDEX(0, 1)) == 0);
     }
 }
 
@@ -535,6 +586,8 @@ int main(int argc, char **argv)
     RUN(along_a_dim);
     RUN(reductions_of_one);
     RUN(copies_of_short_rows);
+    RUN(modes_of_rows);
+    RUN(sums_without_nan);
     RUN(reductions_of_two);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
