@@ -48343,6 +48343,20 @@ static void tgi_gather_rows(char *y, int64_t y_step, const char *x, int64_t x_st
     }
 }
 
+/* y [n, 2] = a [n] and b [n], side by side. */
+static void tgi_put_pairs(float *y, const float *a, const float *b, int64_t n)
+{
+    int64_t i = 0;
+#ifdef TGI_HAS_VECTORS
+    for (; i + 4 <= n; i += 4) {
+        const tgi_four first = *(const tgi_four *)(a + i), second = *(const tgi_four *)(b + i);
+        *(tgi_four *)(y + 2 * i) = TGI_FOUR_OF(first, second, 0, 4, 1, 5);
+        *(tgi_four *)(y + 2 * i + 4) = TGI_FOUR_OF(first, second, 2, 6, 3, 7);
+    }
+#endif
+    for (; i < n; ++i) y[2 * i] = a[i], y[2 * i + 1] = b[i];
+}
+
 /* ======== @@CPU ===================================================================================================
 
    Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random numbers and optimizers;
@@ -49183,6 +49197,10 @@ static void tgi_store_columns(tg_dtype compute, const void *tile, int64_t pitch,
 {
     const int64_t size = tgi_bytes_of(compute), four = pitch, at[4] = {0, four, 2 * four, 3 * four};
     int64_t row = 0;
+    if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step == 8 && rows == 2) {
+        tgi_put_pairs((float *)(void *)y, (const float *)tile, (const float *)tile + pitch, columns);
+        return;
+    }
     if (dtype == TG_F32 && compute == TG_F32 && row_step == 4 && column_step % 4 == 0 && columns >= 4) {
         const int64_t step = column_step / 4;
         for (; row + 4 <= rows; row += 4) {
@@ -50277,14 +50295,14 @@ static void tgi_running_lanes_i64(int64_t *x, int64_t rows, bool product, int64_
 }
 TGI_LOOPS_END
 
-/* Where both operands are of one dtype, and of that of the tiles or f32, they need no tile. */
+/* Where both operands are of the dtype of the tiles, and have no gaps, they need no tile. */
 static void tgi_running_row(const tgi_row_job *job, char *const *at, char *scratch)
 {
     const bool product = job->flag;
-    const tg_dtype dtype = job->iter.dtype[1], compute = tgi_dtypes[dtype].floating ? TG_F64 : TG_I64;
+    const tg_dtype dtype = job->iter.dtype[1], compute = tgi_running_dtype(job);
     const int64_t size = tgi_bytes_of(dtype);
-    const bool direct = job->iter.dtype[0] == dtype && job->step[0] == size && job->step[1] == size &&
-                        (dtype == compute || dtype == TG_F32);
+    const bool direct = dtype == compute && job->iter.dtype[0] == dtype && job->step[0] == size &&
+                        job->step[1] == size;
     tgi_tile tile;
     double sum = product ? 1 : 0;
     int64_t sum_i64 = product ? 1 : 0;
@@ -50295,7 +50313,7 @@ static void tgi_running_row(const tgi_row_job *job, char *const *at, char *scrat
         const void *const x = direct ? at[1] : (char *)&tile;
         if (!direct) tgi_load_elements(compute, &tile, dtype, at[1] + i * job->step[1], job->step[1], run);
         if (compute == TG_I64) tgi_running_i64((int64_t *)y, (const int64_t *)x, run, product, &sum_i64);
-        else if (direct && dtype == TG_F32)
+        else if (compute == TG_F32)
             (product ? tgi_cumprod_f32 : tgi_cumsum_f32)((float *)y, (const float *)x, run, &sum);
         else (product ? tgi_cumprod_f64 : tgi_cumsum_f64)((double *)y, (const double *)x, run, &sum);
         if (!direct)
@@ -50836,12 +50854,13 @@ static bool tgi_cpu_arg_reduce(tgi_thread *S, tgi_reduction kind, const tgi_rows
                            4 * TGI_SHORT_ROW);
 }
 
-/* Rows that wait for one sum after the other are taken by columns up to a greater length than others. */
+/* Rows of f32 that wait for one sum after the other are taken by columns up to a greater length than others. */
 static bool tgi_running_of_rows(tgi_thread *S, const char *op, const tgi_rows *rows, bool product)
 {
-    const bool columns = !tgi_lacks_loops(TG_F64) || !tgi_dtypes[rows->arg[1].dtype].floating;
+    const tg_dtype dtype = rows->arg[1].dtype;
+    const bool columns = !tgi_lacks_loops(TG_F64) || !tgi_dtypes[dtype].floating;
     return tgi_each_row_of(S, op, rows, tgi_running_row, columns ? tgi_running_column : NULL, product, 0, 0, false,
-                           2 * TGI_SHORT_ROW);
+                           dtype == TG_F32 ? 2 * TGI_SHORT_ROW : TGI_SHORT_ROW);
 }
 
 static bool tgi_cpu_cumsum(tgi_thread *S, const tgi_rows *rows)
