@@ -60149,20 +60149,26 @@ TGI_NOTE(f64, double, uint64_t)
     TGI_FOLDS_OF(float, uint8_t, TGI_SMALLER_OF_TWO, NANS, TGI_FOLD, TGI_SIGNED_SMALLEST, __VA_ARGS__)
 #define TGI_FOLDS_any(...) TGI_FOLDS_OF(float, uint8_t, TGI_AS_GIVEN, NONE, TGI_FOLD, TGI_NO_FOLDS, __VA_ARGS__)
 #define TGI_FOLDS_all TGI_FOLDS_any
-#define TGI_SIGNED_ROW(loop) , TGI_V(loop##_i8), TGI_V(loop##_i16), TGI_V(loop##_i32)
+#define TGI_SIGNED_ROW(loop) , TGI_LIGHT(loop##_i8), TGI_LIGHT(loop##_i16), TGI_LIGHT(loop##_i32)
 #define TGI_SIGNED_ROW_sum TGI_SIGNED_ROW
 #define TGI_SIGNED_ROW_amax TGI_SIGNED_ROW
 #define TGI_SIGNED_ROW_amin TGI_SIGNED_ROW
 #define TGI_SIGNED_ROW_prod(loop) , NULL, NULL, NULL
 #define TGI_SIGNED_ROW_any TGI_SIGNED_ROW_prod
 #define TGI_SIGNED_ROW_all TGI_SIGNED_ROW_prod
-#define TGI_REDUCTION_LOOPS(name, loop) \
-    {TGI_V(loop##_f32), TGI_V(loop##_f64), TGI_V(loop##_i64), TGI_V(loop##_u8) TGI_SIGNED_ROW_##name(loop)}
+#define TGI_F32_FOLD_sum TGI_LIGHT
+#define TGI_F32_FOLD_prod TGI_V
+#define TGI_F32_FOLD_amax TGI_LIGHT
+#define TGI_F32_FOLD_amin TGI_LIGHT
+#define TGI_F32_FOLD_any TGI_LIGHT
+#define TGI_F32_FOLD_all TGI_LIGHT
+#define TGI_REDUCTION_LOOPS(name, loop)                                                                                \
+    {TGI_F32_FOLD_##name(loop##_f32), TGI_LIGHT(loop##_f64), TGI_LIGHT(loop##_i64),                                    \
+     TGI_LIGHT(loop##_u8) TGI_SIGNED_ROW_##name(loop)}
 #define TGI_REDUCTION_ROW(name, ...) \
     {TGI_REDUCTION_LOOPS(name, name##_fold), TGI_REDUCTION_LOOPS(name, name##_across)},
 #endif
 TGI_REDUCTIONS(TGI_FOLDS)
-static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
 
 /* The folds of sum, but with lanes that load squares (norm bf16 65536). */
 #ifndef TGI_SQUARES
@@ -60180,7 +60186,10 @@ static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTI
 #endif
 TGI_SQUARES(f32, float)
 TGI_SQUARES(f64, double)
+#else /* vectors of doubles twice as long halve the time of products in doubles alone (prod f32 65536) */
+TGI_FOLD(prod, f32, float, double, double, 1, a *x, uint32_t, NONE)
 #endif
+static const tgi_reduction_row TGI_V(reductions)[] = {TGI_REDUCTIONS(TGI_REDUCTION_ROW)};
 
 #ifndef TG_NO_LINALG
 /* ---- loops over the rows of a matrix of doubles: see tgi_matrix_loops ---- */
@@ -60837,7 +60846,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_LIGHT(ranks),
     TGI_V(random_words),
     TGI_V(random_normal),
-    TGI_LIGHT(reductions),
+    TGI_V(reductions),
     {TGI_LIGHT(squares_f32), TGI_LIGHT(squares_f64)},
     {TGI_V(softmax_f32), TGI_F64_ROW(softmax)},
     {TGI_V(softmax_backward_f32), TGI_F64_ROW(softmax_backward)},
