@@ -187,6 +187,34 @@ TEST(modes_of_rows)
     }
 }
 
+/* The gradient of running products of numbers, of some that are 0, tiny or large, in f64, and of f32 beside it. */
+TEST(gradients_of_running_products)
+{
+    enum { N = 9 };
+    static const double special[] = {1, 0, 1e-30, 1e35, -1e-12};
+    for (int i = 0; i < 2 * 5 * 2; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = i % 2 ? TG_F32 : TG_F64;
+        tg_tensor *x = tg_randn_on(TG_SHAPE(3, N), TG_F32, HERE), *dx = NULL;
+        tg_tensor *g = tg_randn_on(TG_SHAPE(3, N), dtype, HERE);
+        for (int64_t row = 0; row < 2; ++row) tg_set(x, TG_INDEX(row, 4 + row), special[i / 2 % 5]);
+        x = tg_to_dtype(x, dtype);
+        if (i / 10) x = tg_t(tg_contiguous(tg_t(x)));
+        x = tg_set_requires_grad(tg_detach(x), true);
+        tg_tensor *y = tg_cumprod(x, 1);
+        CHECK(tg_gradients(&y, 1, &g, &x, 1, &dx, 0) == TG_OK);
+        for (int64_t at = 0; at < 3 * N; ++at) {
+            double sum = 0, sizes = 0;
+            for (int64_t j = at % N; j < N; ++j) {
+                double term = tg_get(g, TG_INDEX(at / N, j));
+                for (int64_t k = 0; k <= j; ++k) term *= k == at % N ? 1 : tg_get(x, TG_INDEX(at / N, k));
+                sum += term, sizes += fabs(term);
+            }
+            CHECK(fabs(tg_get(dx, TG_INDEX(at / N, at % N)) - sum) <= (dtype == TG_F32 ? 2e-6 : 1e-14) * sizes);
+        }
+    }
+}
+
 /* Sums of all but NaN, also of rows without one and of those that are NaN for another reason. */
 TEST(sums_without_nan)
 {
@@ -587,6 +615,7 @@ int main(int argc, char **argv)
     RUN(reductions_of_one);
     RUN(copies_of_short_rows);
     RUN(modes_of_rows);
+    RUN(gradients_of_running_products);
     RUN(sums_without_nan);
     RUN(reductions_of_two);
     RUN(softmax_along_a_dim);
