@@ -6720,7 +6720,7 @@ enum {
     OP(lgamma, RANGE, tgi_lgamma(x), x, A, tg_mul(g, tg_digamma(x)), "g * digamma(x)")                                 \
     OP(digamma, FLOATS, tgi_digamma(x), x, A,                                                                          \
        tg_mul(g, tgi_map1(TGI_OP_polygamma, false, x, 1, 0)), "g * polygamma(1, x)")                                   \
-    OP(i0, CALLS, (real)tgi_bessel(0, 0, (double)(x)), x, A, tg_mul(g, tg_i1(x)), "g * i1(x)")                         \
+    OP(i0, FLOATS, tgi_i0(x), x, A, tg_mul(g, tg_i1(x)), "g * i1(x)")                                                  \
     OP(i0e, CALLS, (real)tgi_bessel(0, 1, (double)(x)), x, A | Y,                                                      \
        tg_mul(g, tg_sub(tg_i1e(x), tg_mul(y, tg_sign(x)))), "g * (i1e(x) - sign(x) * y)")                              \
     OP(i1, CALLS, (real)tgi_bessel(1, 0, (double)(x)), x, A | Y, tgi_i1_gradient(g, x, y, tg_i0(x)),                   \
@@ -6762,7 +6762,7 @@ enum {
 #define TGI_SPECIAL_COMPOSITES(OP)                                                                                     \
     OP(signbit, "x", NOTHING) OP(ndtr, "x", NOTHING) OP(mvlgamma, "x", NOTHING) OP(ldexp, "a,b", NOTHING)              \
     OP(float_power, "a,b", NOTHING) OP(float_power_scalar, "x", NOTHING)
-#define TGI_SPECIAL_GRADIENTS(OP) OP(digamma, FLOATS, NONE, g * tgi_trigamma(x))
+#define TGI_SPECIAL_GRADIENTS(OP) OP(digamma, FLOATS, NONE, g * tgi_trigamma(x)) OP(i0, FLOATS, NONE, g * tgi_i1(x))
 #endif
 
 /* One input, x. */
@@ -8129,6 +8129,8 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
 #define tgi_fmod(x, y) TGI_REAL2(fmod, x, y)
 #define tgi_hypot(x, y) TGI_REAL2(hypot, x, y)
 #define tgi_erfinv(x) ((real)tgi_inverse_erf((double)(x)))
+#define tgi_i0(x) ((real)tgi_bessel(0, 0, (double)(x)))
+#define tgi_i1(x) ((real)tgi_bessel(1, 0, (double)(x)))
 #define tgi_remainder(x, y) ((real)tgi_float_remainder((double)(x), (double)(y)))
 #define tgi_floor_divide(x, y) ((real)tgi_float_floor_divide((double)(x), (double)(y)))
 #define tgi_logaddexp(a, b) /* equal ones may be infinite */ \
@@ -19724,7 +19726,6 @@ tg_tensor *tg_isclose(tg_tensor *a, tg_tensor *b, double rtol, double atol, bool
    To add one: a row in those lists, or a function here with a row in TGI_SPECIAL_COMPOSITES. */
 #ifndef TG_NO_SPECIAL
 
-tg_tensor *tg_i0_(tg_tensor *x) { return tgi_map1(TGI_OP_i0, true, x, 0, 0); }
 
 static tg_tensor *tgi_polygamma(bool in_place, int n, tg_tensor *x)
 {
@@ -56157,6 +56158,8 @@ TGI_CALLERS_END
 #undef tgi_larger
 #undef tgi_smaller
 #undef tgi_erfinv
+#undef tgi_i0
+#undef tgi_i1
 #undef tgi_not_below_100
 #undef tgi_remainder
 #undef tgi_floor_divide
@@ -56172,6 +56175,8 @@ TGI_CALLERS_END
 #define tgi_larger(a, b) TGI_REAL2(larger, a, b)
 #define tgi_smaller(a, b) TGI_REAL2(smaller, a, b)
 #define tgi_erfinv(x) TGI_REAL(erfinv, x)
+#define tgi_i0(x) TGI_REAL2(bessel, 0, x)
+#define tgi_i1(x) TGI_REAL2(bessel, 1, x)
 #define tgi_not_below_100(x) TGI_REAL(not_below_100, x)
 #define tgi_remainder(a, b) TGI_REAL2(remainder, a, b)
 #define tgi_floor_divide(a, b) TGI_REAL2(floor_divide, a, b)
@@ -56238,6 +56243,7 @@ extern double sqrt(double) __attribute__((__const__));
        ERFINV_NEXT_TO_1  in sqrt(w) - 5, w < 37.5
        LGAMMA  log(gamma(r)) / ((r - 1) (r - 2)), 1 <= r < 3, in (r - 1.75) / (r + 1.75)
        STIRLING  r (log(gamma(r)) - (r - 1/2) log(r) + r - log(2 pi) / 2), r >= 3, in 1 / z
+       I0, I1  i0(r) and 2 i1(r) / r in z / 4, 0 <= r < 10; FAR  sqrt(r) exp(-r) times i0(r) and i1(r) in 20 / r - 1
        POW   A; for powers of doubles (A - 2/3) / z      POW_EXP  as EXP
    Those of POW and POW_EXP for powers of floats are for a computation in doubles, too. */
 #define TGI_SIN_f32 \
@@ -56343,6 +56349,39 @@ extern double sqrt(double) __attribute__((__const__));
     0.08333333333333319, -0.002777777777492394, 0.0007936507030802849, -0.0005952268550645652,     \
         0.0008410310247477468, -0.001890286291873655, 0.005749857397533772, -0.018641823110032013, \
         0.04750447774959432, -0.06267500388585613
+#define TGI_I0_f32                                                                                           \
+    1.0f, 0.99999994f, 0.250000089f, 0.0277777091f, 0.00173614244f, 6.94359769e-05f, 1.93047663e-06f,        \
+        3.91985786e-08f, 6.28399777e-10f, 6.88353758e-12f, 1.01245293e-13f, 6.21488323e-17f, 1.12094305e-17f
+#define TGI_I0_FAR_f32                                                                               \
+    0.401509762f, 0.00264588604f, 8.31043653e-05f, 5.14952944e-06f, 5.27130226e-07f, 7.71767148e-08f
+#define TGI_I1_f32                                                                                         \
+    1.0f, 0.5f, 0.0833333358f, 0.00694443984f, 0.000347224355f, 1.15735002e-05f, 2.75672562e-07f,          \
+        4.90947238e-09f, 6.92493216e-11f, 7.11035668e-13f, 8.630262e-15f, 1.35703959e-17f, 8.08313657e-19f
+#define TGI_I1_FAR_f32                                                                                    \
+    0.391339719f, -0.00773090543f, -0.000134791335f, -7.00958708e-06f, -6.55608801e-07f, -9.09840665e-08f
+#define TGI_I0_f64                                                                                      \
+    1, 1.0000000000000004, 0.24999999999999786, 0.027777777777781426, 0.0017361111111078307,            \
+        6.9444444446237295e-05, 1.9290123450308158e-06, 3.9367599055015511e-08, 6.1511870280070311e-10, \
+        7.5940624699311146e-12, 7.5940173320050705e-14, 6.2763975981474442e-16, 4.356548513350253e-18,  \
+        2.5869716184443618e-20, 1.2899240266389696e-22, 6.4382769741174414e-25, 1.3887463825307687e-27, \
+        1.5726311766046009e-29
+#define TGI_I0_FAR_f64                                                                                     \
+    0.40150976083120649, 0.0026458859671862076, 8.3113272639278533e-05, 5.1520339511047127e-06,            \
+        5.0412567934740246e-07, 7.0784005161455596e-08, 1.3636125731770243e-08, 3.5594563157926027e-09,    \
+        1.2741444053790702e-09, 6.3362613984688192e-10, 3.9410954580228427e-10, 1.5145324594818797e-10,    \
+        -1.5448552468921097e-10, -2.4233493280656521e-10, -3.5589688433600281e-11, 1.0170469305586485e-10, \
+        3.1554216687868037e-11, -2.4183349727737924e-11, -6.3262039191494154e-12, 2.7603485241861068e-12
+#define TGI_I1_f64                                                                                       \
+    1, 0.5, 0.083333333333333218, 0.0069444444444446305, 0.00034722222222205473, 1.1574074074165636e-05, \
+        2.7557319220675181e-07, 4.920949869783589e-09, 6.8346524326631263e-11, 7.5940604936380706e-13,   \
+        6.903668472468027e-15, 5.2302295103087567e-17, 3.3516655119285563e-19, 1.8462095224407276e-21,   \
+        8.6393767146402796e-24, 3.9578734525239104e-26, 8.8311861285943526e-29, 8.4335141056229344e-31
+#define TGI_I1_FAR_f64                                                                                      \
+    0.39133972251206706, -0.007730905126755944, -0.00013480146634002756, -7.0123613132079116e-06,           \
+        -6.2942956316414254e-07, -8.3896432950547869e-08, -1.5599173171235276e-08, -3.9649966265141397e-09, \
+        -1.3893522903216827e-09, -6.7954655799364548e-10, -4.1927402300713985e-10, -1.6465502105744396e-10, \
+        1.5531706422557256e-10, 2.5212296642087334e-10, 4.1480358818000189e-11, -1.0340177744031513e-10,    \
+        -3.4091332528729862e-11, 2.4029495612035374e-11, 6.7357290842639445e-12, -2.6768722627644722e-12
 #define TGI_POW_f32 \
     0.66666666675804642, 0.39999995620739498, 0.28572109262051948, 0.22176184779185704, 0.19584202988772501
 #define TGI_POW_f64                                                                                                   \
@@ -57470,6 +57509,22 @@ static inline tgi_real TGI_T(lgamma_of)(tgi_real x)
                                       TGI_BY_TYPE(0.418938533f, 0.41893853320467274));
     return large ? TGI_T_FMA(x - half, l - one, series)
                : TGI_T_FMA(a * b, TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(LGAMMA)), 0 - l);
+}
+
+/* The modified Bessel function of the first kind, of order 0 or 1.  From 10 on exp(|x|) is a factor, which becomes
+   infinite sooner than the result: it is exp(|x| - 5) exp(5). */
+static inline tgi_real TGI_T(bessel_of)(int order, tgi_real x)
+{
+    const tgi_real a = TGI_T_ABS(x), ten = 10, half = TGI_BY_TYPE(0.5f, 0.5), q = half * a * half * a;
+    const bool far = !(a < ten);
+    const tgi_real t = 20 / (far ? a : ten) - 1, e = TGI_BY_TYPE(148.413162f, 148.41315910257660);
+    const tgi_real near_0 = TGI_POLYNOMIAL(q, TGI_COEFFICIENTS(I0));
+    const tgi_real near_1 = TGI_POLYNOMIAL(q, TGI_COEFFICIENTS(I1));
+    const tgi_real far_0 = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(I0_FAR));
+    const tgi_real far_1 = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(I1_FAR));
+    const tgi_real grown = (order ? far_1 : far_0) / TGI_BY_TYPE(sqrtf, sqrt)(a) * e * TGI_REAL(exp, a - 5);
+    const tgi_real y = TGI_T(chosen)(far, grown, order ? half * a * near_1 : near_0);
+    return order ? TGI_T(signed_by)(y, TGI_T(sign_of)(x)) : y;
 }
 
 /* sqrt(x^2 + y^2): the squares of floats are doubles; doubles are scaled, so that none is 0 or infinite. */

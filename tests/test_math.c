@@ -698,6 +698,29 @@ TEST(signs_of_halves)
     }
 }
 
+/* i0 and its gradient i1, on both sides of 10, where the formulas change, and where exp(x) is infinite already. */
+TEST(bessel_functions)
+{
+    static const double x[] = {0, -0.5, 9.75, 10.5, -40, 700.5, 713.75};
+    static const double i0[] = {1, 1.0634833707413236, 2221.6170531057024, 4527.441714638888, 14894774793419900.,
+                                2.5209725792992757e+302, 1.4187294227531315e+308};
+    static const double i1[] = {0, -0.25789430539089631, 2104.4046883684332, 4306.1348750962747, -14707396163259353.,
+                                2.5191725267858915e+302, 1.417735218165743e+308};
+    for (int i = 0; i < 2; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = i ? TG_F64 : TG_F32;
+        const int64_t n = i ? 7 : 5;
+        tg_tensor *v = tg_to_dtype(tg_repeat(tg_from(x, TG_SHAPE(n), TG_F64), TG_SHAPE(11)), dtype);
+        tg_set_requires_grad(v, true);
+        tg_tensor *y = tg_i0(v);
+        CHECK(tg_backward(tg_sum(y)) == TG_OK);
+        tg_tensor *of_0 = tg_repeat(tg_from(i0, TG_SHAPE(n), TG_F64), TG_SHAPE(11));
+        tg_tensor *of_1 = tg_repeat(tg_from(i1, TG_SHAPE(n), TG_F64), TG_SHAPE(11));
+        CHECK(tg_allclose(tg_to_dtype(y, TG_F64), of_0, i ? 1e-15 : 4e-7, 0));
+        CHECK(tg_allclose(tg_to_dtype(tg_grad(v), TG_F64), of_1, i ? 1e-15 : 4e-7, 0));
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char *const wishes[] = {"portable", "avx2", "avx512", ""};
@@ -728,6 +751,7 @@ int main(int argc, char **argv)
             RUN(quotients);
             RUN(hypotenuses);
             RUN(errors_of_gradients);
+            RUN(bessel_functions);
         }
     }
 #if defined(__unix__) || defined(__APPLE__)
