@@ -56561,21 +56561,21 @@ static inline float TGI_V(erf_of_f32)(float x)
 {
     const float b = fabsf(x), a = b > 4.0f ? 4.0f : b, z = a * a;
     float p = 8.193773828679696e-05f;
-    p = p * z - 0.0008099875994957983f;
-    p = p * z + 0.005197154823690653f;
-    p = p * z - 0.02685779146850109f;
-    p = p * z + 0.11283665895462036f;
-    p = p * z - 0.37612631916999817f;
-    p = p * z + 0.128379225730896f;
+    p = TGI_F32_FMA(p, z, -0.0008099875994957983f);
+    p = TGI_F32_FMA(p, z, 0.005197154823690653f);
+    p = TGI_F32_FMA(p, z, -0.02685779146850109f);
+    p = TGI_F32_FMA(p, z, 0.11283665895462036f);
+    p = TGI_F32_FMA(p, z, -0.37612631916999817f);
+    p = TGI_F32_FMA(p, z, 0.128379225730896f);
     float q = -2.1334621123969555e-05f;
-    q = q * a + 0.0004372390976641327f;
-    q = q * a - 0.00418455433100462f;
-    q = q * a + 0.025155069306492805f;
-    q = q * a - 0.10833541303873062f;
-    q = q * a - 0.6332964301109314f;
-    q = q * a - 1.129539966583252f;
-    q = q * a + 0.00017992664652410895f;
-    const float inner = p * b + b, outer = 1.0f - TGI_V(exp_of_f32)(q);
+    q = TGI_F32_FMA(q, a, 0.0004372390976641327f);
+    q = TGI_F32_FMA(q, a, -0.00418455433100462f);
+    q = TGI_F32_FMA(q, a, 0.025155069306492805f);
+    q = TGI_F32_FMA(q, a, -0.10833541303873062f);
+    q = TGI_F32_FMA(q, a, -0.6332964301109314f);
+    q = TGI_F32_FMA(q, a, -1.129539966583252f);
+    q = TGI_F32_FMA(q, a, 0.00017992664652410895f);
+    const float inner = TGI_F32_FMA(p, b, b), outer = 1.0f - TGI_V(exp_below_88f)(q);
     return copysignf(b < 0.94f ? inner : b >= 0.94f ? outer : b, x); /* the last is NaN */
 }
 
