@@ -19647,8 +19647,8 @@ tg_tensor *tg_round_decimals(tg_tensor *x, int decimals)
     const double ten = pow(10, decimals < 0 ? -(double)decimals : decimals);
     tg_tensor *y = tgi_upcast(x);
     if (decimals == 0) y = tg_round(y);
-    else if (decimals > 0) y = tg_div_scalar(tg_round(tg_mul_scalar(y, ten)), ten);
-    else y = tg_mul_scalar(tg_round(tg_div_scalar(y, ten)), ten);
+    else if (decimals > 0) y = tg_div_scalar(tg_round_(tg_mul_scalar(y, ten)), ten);
+    else y = tg_mul_scalar_(tg_round_(tg_div_scalar(y, ten)), ten);
     return tgi_composite_end(&c, tg_to_dtype(y, dtype));
 }
 
@@ -27880,8 +27880,9 @@ tg_tensor *tg_complex_mul(tg_tensor *a, tg_tensor *b)
     tg_tensor *y = NULL;
     if (!tgi_composite_begin_with(&c, TGI_OP_complex_mul, NULL, &a, &b)) return NULL;
     if (tgi_need_pairs(c.S, c.name, "a", a) && tgi_need_pairs(c.S, c.name, "b", b)) {
-        tg_tensor *re = tg_real(a), *im = tg_imag(a), *b_re = tg_real(b), *b_im = tg_imag(b);
-        y = tgi_pair(tg_sub(tg_mul(re, b_re), tg_mul(im, b_im)), tg_add(tg_mul(re, b_im), tg_mul(im, b_re)));
+        tg_tensor *re = tg_contiguous(tg_real(a)), *im = tg_contiguous(tg_imag(a));
+        tg_tensor *b_re = tg_contiguous(tg_real(b)), *b_im = tg_contiguous(tg_imag(b));
+        y = tgi_pair(tg_addcmul(tg_mul(re, b_re), im, b_im, -1), tg_addcmul(tg_mul(re, b_im), im, b_re, 1));
     }
     return tgi_composite_end(&c, y);
 }
@@ -27890,7 +27891,9 @@ tg_tensor *tg_complex_conj(tg_tensor *z)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_complex_conj, NULL, &z)) return NULL;
-    return tgi_composite_end(&c, tgi_pair(tg_real(z), tg_neg(tg_imag(z))));
+    if (!tgi_need_pairs(c.S, c.name, "z", z)) return tgi_composite_end(&c, NULL);
+    tg_tensor *signs = tg_arange_on(1, -3, -2, (tg_dtype)z->dtype, tgi_device_of(z)); /* 1, -1 */
+    return tgi_composite_end(&c, tg_mul(z, signs));
 }
 
 tg_tensor *tg_complex_abs(tg_tensor *z)

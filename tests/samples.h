@@ -6356,6 +6356,7 @@ SAMPLES(complex_conj)
 {
     sample(S(3, 2));
     edge(in("[1, 2]"), gives("[1, -2]"), grads("[1, -1]"));
+    refuse(tg_complex_conj(ones(2, 3)), "z must be complex");
 }
 SAMPLES(complex_abs)
 {
