@@ -47510,6 +47510,25 @@ static void tgi_copy_run(char *y, int64_t y_step, const char *x, int64_t x_step,
     }
 }
 
+/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
+static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
+{
+#ifdef TGI_HAS_VECTORS
+    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
+    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
+    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
+    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
+    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
+    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
+    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
+    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
+#else
+    for (int i = 0; i < 4; ++i) {
+        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
+    }
+#endif
+}
+
 /* y [bytes] = x [bytes], which is short: with as few moves as can be. */
 TGI_ALWAYS_INLINE void tgi_copy_short(char *y, const char *x, int64_t bytes)
 {
@@ -48613,25 +48632,6 @@ static void tgi_block_at(const tgi_blocks *b, int64_t index, tgi_part *block)
     }
 }
 
-/* y [4, 4] = x [4, 4] transposed, row i of which begins at x + at[i]; the rows of y are y_step elements apart. */
-static inline void tgi_transpose_four(const float *x, const int64_t *at, float *y, int64_t y_step)
-{
-#ifdef TGI_HAS_VECTORS
-    const tgi_four a = *(const tgi_four *)(x + at[0]), b = *(const tgi_four *)(x + at[1]);
-    const tgi_four c = *(const tgi_four *)(x + at[2]), d = *(const tgi_four *)(x + at[3]);
-    const tgi_four ab = TGI_FOUR_OF(a, b, 0, 4, 1, 5), ab_end = TGI_FOUR_OF(a, b, 2, 6, 3, 7);
-    const tgi_four cd = TGI_FOUR_OF(c, d, 0, 4, 1, 5), cd_end = TGI_FOUR_OF(c, d, 2, 6, 3, 7);
-    *(tgi_four *)y = TGI_FOUR_OF(ab, cd, 0, 1, 4, 5);
-    *(tgi_four *)(y + y_step) = TGI_FOUR_OF(ab, cd, 2, 3, 6, 7);
-    *(tgi_four *)(y + 2 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 0, 1, 4, 5);
-    *(tgi_four *)(y + 3 * y_step) = TGI_FOUR_OF(ab_end, cd_end, 2, 3, 6, 7);
-#else
-    for (int i = 0; i < 4; ++i) {
-        for (int j = 0; j < 4; ++j) y[j * y_step + i] = x[at[i] + j];
-    }
-#endif
-}
-
 /* tgi_gather for an operand that lies across: its columns are read, one after the other. */
 static void tgi_gather_columns(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step,
                                int64_t rows, int64_t columns, int64_t size)
@@ -48961,6 +48961,23 @@ static void tgi_map_plan_number(tgi_map_job *job, const tgi_kernels *kernels, in
     }
 }
 
+/* Whether rows are put together for one call of the kernel: short ones; and others of a few cache lines, if each
+   operand has its rows side by side, or one row for all, of which a tile is filled with copies (mul f32 2048x32,32). */
+static bool tgi_map_joins_rows(const tgi_map_job *job)
+{
+    const tgi_iter *const iter = &job->blocks.iter;
+    const int r = iter->ndim - 2, c = r + 1;
+    const int64_t bytes = iter->dim[c] * tgi_bytes_of(job->compute);
+    bool any = false;
+    for (int k = 0; k < iter->nargs && bytes >= TGI_SHORT_BYTES; ++k) {
+        bool one = k > 0;
+        for (int d = 0; d <= r; ++d) one = one && iter->stride[k][d] == 0;
+        if (!one && !tgi_is_dense_block(iter, k, iter->dim[r], iter->dim[c])) return false;
+        any = any || one;
+    }
+    return bytes < (any ? 8 * TGI_SHORT_BYTES : TGI_SHORT_BYTES);
+}
+
 /* Chooses the blocks, which operands need tiles, and which of these are filled once.  op: that of a loop in f32 or f64
    with an op of the op table; else -1. */
 static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
@@ -48968,7 +48985,7 @@ static void tgi_map_plan(tgi_map_job *job, const tgi_kernels *kernels, int op)
     tgi_iter *const iter = &job->blocks.iter;
     const bool across = tgi_blocks_choose_rows(iter);
     const int r = iter->ndim - 2, c = r + 1;
-    const bool short_rows = iter->dim[c] * tgi_bytes_of(job->compute) < TGI_SHORT_BYTES;
+    const bool short_rows = tgi_map_joins_rows(job);
     bool all_direct = true, streams = job->stream != NULL;
     job->by_rows = false;
     job->number = job->slot = 0;

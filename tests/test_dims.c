@@ -546,6 +546,25 @@ TEST(reductions_of_integers)
     }
 }
 
+/* Many rows beside one row, or beside one with gaps, of lengths that are put together for a kernel and that are not. */
+TEST(rows_beside_one_row)
+{
+    static const int64_t lengths[] = {3, 31, 32, 100, 127, 128, 255, 256, 1030};
+    for (int i = 0; i < 9 * 2 * 2; ++i) {
+        TG_SCOPE;
+        const int64_t n = lengths[i % 9], rows = 2100 / n + 2, all[] = {1, rows, n}, one[] = {1, 1, 2 * n};
+        const tg_dtype dtype = dtypes[i / 9 % 2];
+        tg_tensor *x = tg_reshape(integers(all, dtype, 0), TG_SHAPE(rows, n));
+        tg_tensor *row = tg_slice(tg_reshape(integers(one, dtype, 0), TG_SHAPE(2 * n)), 0, 0, i < 18 ? n : 2 * n,
+                                  i < 18 ? 1 : 2);
+        tg_tensor *whole = tg_clone(tg_expand(row, TG_SHAPE(rows, n)));
+        CHECK(is_exactly(tg_sub(x, row), tg_sub(x, whole)) && is_exactly(tg_sub(row, x), tg_sub(whole, x)));
+        CHECK(is_exactly(tg_maximum(x, row), tg_maximum(x, whole)));
+        CHECK(is_exactly(tg_addcmul(x, row, x, 2), tg_addcmul(x, whole, x, 2)));
+        CHECK(is_exactly(tg_where(tg_gt_scalar(row, 0), x, row), tg_where(tg_gt_scalar(whole, 0), x, whole)));
+    }
+}
+
 /* Rows of the table that no id names have the gradient 0, those that many name the sum. */
 TEST(gradient_of_a_table)
 {
@@ -629,6 +648,7 @@ int main(int argc, char **argv)
     RUN(repeated_elements);
     RUN(casts_of_many);
     RUN(reductions_of_integers);
+    RUN(rows_beside_one_row);
     RUN(gradient_of_a_table);
     RUN(places_of_a_grid);
     CHECK(tg_shutdown() == TG_OK);
