@@ -57894,7 +57894,7 @@ TGI_LOOPS_END
 
 /* TGI_LOW_.. and others (see KERNELS) for the vectors of this type and instruction set. */
 #undef TGI_T_PLACES
-#if defined(TGI_TABLES) /* AVX-512 */
+#if defined(TGI_LIGHT_AS_AVX2) /* AVX-512 */
 #define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_16, TGI_##name##_8)(x, y, TGI_T(places))
 #elif defined(TGI_AGAIN) /* AVX2 */
 #define TGI_T_PLACES(name, x, y) TGI_BY_TYPE(TGI_##name##_8, TGI_##name##_4)(x, y, TGI_T(places))
