@@ -29987,13 +29987,15 @@ tg_tensor *tg_isin(tg_tensor *t, tg_tensor *tests)
     return tgi_composite_end(&c, tg_reshape(y, tgi_shape_of(t)));
 }
 
-/* Counts of bin [n] < bins, or sums of their weights; those in bin number `bins` are left out. */
-static tg_tensor *tgi_sums_of_bins(tg_tensor *bin, int64_t bins, tg_tensor *weight, tg_dtype dtype)
+/* Counts of place [n], or sums of their weights, for the `bins` places from number `first` on; those before them and
+   the one behind them are left out. */
+static tg_tensor *tgi_sums_of_bins(tg_tensor *place, int64_t first, int64_t bins, tg_tensor *weight, tg_dtype dtype)
 {
+    const int64_t n = first + bins + 1;
     tg_tensor *sums = NULL;
-    if (weight) sums = tg_index_add(tg_zeros_on(TG_SHAPE(bins + 1), dtype, tgi_device_of(weight)), 0, bin, weight);
-    else sums = tgi_counts_of(bin, bins + 1);
-    return tg_to_dtype(tg_narrow(sums, 0, 0, bins), dtype);
+    if (weight) sums = tg_index_add(tg_zeros_on(TG_SHAPE(n), dtype, tgi_device_of(weight)), 0, place, weight);
+    else sums = tgi_counts_of(place, n);
+    return tg_to_dtype(tg_narrow(sums, 0, first, bins), dtype);
 }
 
 tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
@@ -30016,7 +30018,7 @@ tg_tensor *tg_histc(tg_tensor *t, int64_t bins, double min, double max)
     tg_tensor *place = tg_div_scalar(tg_mul_scalar(tg_sub_scalar(x, min), (double)bins), max - min);
     tg_tensor *outside = tg_ne(tg_clamp(x, min, max), x); /* also where x is NaN */
     place = tg_masked_fill(tg_clamp_max(place, (double)(bins - 1)), outside, (double)bins);
-    return tgi_composite_end(&c, tgi_sums_of_bins(tg_to_dtype(place, TG_I64), bins, NULL, (tg_dtype)t->dtype));
+    return tgi_composite_end(&c, tgi_sums_of_bins(tg_to_dtype(place, TG_I64), 0, bins, NULL, (tg_dtype)t->dtype));
 }
 
 tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool density)
@@ -30033,10 +30035,9 @@ tg_tensor *tg_histogram(tg_tensor *t, tg_tensor *edges, tg_tensor *weight, bool 
     tg_tensor *x = tg_reshape(tg_detach(t), TG_SHAPE(n)), *bound = tg_detach(edges);
     tg_tensor *last = tg_select(bound, 0, bins);
     if (weight && !(weight = tg_reshape(tg_detach(weight), TG_SHAPE(n)))) return tgi_composite_end(&c, NULL);
-    tg_tensor *bin = tg_sub_scalar(tg_searchsorted(bound, x, true, NULL), 1);
-    bin = tg_where(tg_eq(x, last), tg_full_on(TG_SCALAR, (double)(bins - 1), TG_I64, tgi_device_of(t)), bin);
-    bin = tg_masked_fill(bin, tg_lt_scalar(bin, 0), (double)bins); /* where those behind the last edge are */
-    tg_tensor *y = tgi_sums_of_bins(bin, bins, weight, (tg_dtype)t->dtype);
+    tg_tensor *place = tg_searchsorted(bound, x, true, NULL); /* 0 before the first edge, bins + 1 behind the last, */
+    place = tg_masked_fill(place, tg_eq(x, last), (double)bins); /* which the last bin has, too */
+    tg_tensor *y = tgi_sums_of_bins(place, 1, bins, weight, (tg_dtype)t->dtype);
     if (density) y = tg_div(y, tg_mul(tg_sum(y), tg_diff(bound, 1, 0, NULL, NULL)));
     return tgi_composite_end(&c, y);
 }
