@@ -8129,8 +8129,6 @@ TGI_INLINE int64_t tgi_int_floor_divide(int64_t a, int64_t b)
 #define tgi_fmod(x, y) TGI_REAL2(fmod, x, y)
 #define tgi_hypot(x, y) TGI_REAL2(hypot, x, y)
 #define tgi_erfinv(x) ((real)tgi_inverse_erf((double)(x)))
-#define tgi_i0(x) ((real)tgi_bessel(0, 0, (double)(x)))
-#define tgi_i1(x) ((real)tgi_bessel(1, 0, (double)(x)))
 #define tgi_remainder(x, y) ((real)tgi_float_remainder((double)(x), (double)(y)))
 #define tgi_floor_divide(x, y) ((real)tgi_float_floor_divide((double)(x), (double)(y)))
 #define tgi_logaddexp(a, b) /* equal ones may be infinite */ \
@@ -8944,7 +8942,7 @@ TGI_INLINE bool tgi_factor_scale(int64_t n, double *x, int *exponent)
     frexp(size, exponent);
     TGI_FACTOR_MEET();
     const bool in_range = *exponent >= -1000 && *exponent <= 1000;
-    const double unit = in_range ? ldexp(1, -*exponent) : 1;
+    const double unit = in_range ? ldexp(1.0, -*exponent) : 1;
     TGI_FACTOR_EACH(i, n) x[i] = in_range ? x[i] * unit : ldexp(x[i], -*exponent);
     TGI_FACTOR_MEET();
     return true;
@@ -9713,6 +9711,8 @@ TGI_INLINE double tgi_bessel(int order, int scaled, double x)
     }
     return order && x < 0 ? -y : y;
 }
+#define tgi_i0(x) ((real)tgi_bessel(0, 0, (double)(x)))
+#define tgi_i1(x) ((real)tgi_bessel(1, 0, (double)(x)))
 
 /* erfcx: exp(x^2) erfc(x), where x^2 is the square of a float, which is exact, and the rest; from 8 on the asymptotic
    series. */
@@ -27892,6 +27892,7 @@ tg_tensor *tg_complex_conj(tg_tensor *z)
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, TGI_OP_complex_conj, NULL, &z)) return NULL;
     if (!tgi_need_pairs(c.S, c.name, "z", z)) return tgi_composite_end(&c, NULL);
+    if (z->dtype == TG_BOOL) return tgi_composite_fail(&c, TG_ERR_DTYPE, "z must be numbers, but it is bool");
     tg_tensor *signs = tg_arange_on(1, -3, -2, (tg_dtype)z->dtype, tgi_device_of(z)); /* 1, -1 */
     return tgi_composite_end(&c, tg_mul(z, signs));
 }
@@ -33983,9 +33984,10 @@ static bool tgi_put_rows(tgi_thread *S, const tg_tensor *t, const tg_tensor *at,
 }
 
 /* The parameter of o that is this table, after the checks; NULL after recording an error. */
-static tgi_optim_param *tgi_rows_owner(tgi_thread *S, const tg_optim *o, tg_tensor *table, const tg_tensor *ids,
-                                       const tg_tensor *grad)
+static tgi_optim_param *tgi_rows_owner(tgi_thread *S, const tg_optim *o, tg_tensor *table, tg_tensor *ids,
+                                       tg_tensor *grad)
 {
+    tg_tensor *const in[3] = {table, ids, grad};
     const char *op = "step_rows";
     tgi_optim_param *e = o->param, *const end = o->param + o->count, *const none = NULL;
     tg_shape shape = tgi_shape_of(ids);
@@ -33998,12 +34000,9 @@ static tgi_optim_param *tgi_rows_owner(tgi_thread *S, const tg_optim *o, tg_tens
         return tgi_fail(S, TG_ERR_ARGUMENT, op, "table%s is no parameter of opt\nmake the optimizer of a list that it "
                         "is in", tgi_name_text(table).text), none;
     }
+    if (!tgi_one_device(S, op, "table,ids,grad", in, 3)) return NULL;
     if (!tgi_check_hyperparameters(S, op, o) || !tgi_check_index_dtype(S, op, ids) || !tgi_optim_check(S, o, e, grad))
         return NULL;
-    if (!tgi_same_device(table, ids)) {
-        return tgi_fail(S, TG_ERR_DEVICE, op, "table is on %s, but ids on %s\nmove ids there: tg_to(ids, device)",
-                        tg_device_str(tgi_device_of(table)), tg_device_str(tgi_device_of(ids))), none;
-    }
     for (int i = 1; i < table->ndim && shape.ndim < TG_MAX_DIMS; ++i) shape.dim[shape.ndim++] = table->dim[i];
     if (table->ndim == 0 || shape.ndim != ids->ndim + table->ndim - 1 || !tgi_same_shape(grad, shape.ndim, shape.dim)) {
         return tgi_fail(S, TG_ERR_SHAPE, op, "the gradient of rows at ids %s of a table %s cannot be %s",
@@ -51120,7 +51119,7 @@ TGI_ALWAYS_INLINE void tgi_search_four(const tgi_search_job *job, tgi_before_fn 
 TGI_ALWAYS_INLINE void tgi_search_places(const tgi_search_job *job, tgi_before_fn is_before, char *const *at,
                                          int64_t first, int64_t end)
 {
-    const char *const last = at[2] + (job->size - 1) * job->step[2];
+    const char *const last = at[2] + (job->size > 0 ? (job->size - 1) * job->step[2] : 0);
     const bool number = job->size > 0 && job->step[2] > 0 && !job->has_sorter && !is_before(last, last, false);
     int64_t place[4];
     for (; number && first + 4 <= end; first += 4) {
@@ -57537,14 +57536,14 @@ static inline tgi_real TGI_T(lgamma_of)(tgi_real x)
 static inline tgi_real TGI_T(bessel_of)(int order, tgi_real x)
 {
     const tgi_real a = TGI_T_ABS(x), ten = 10, half = TGI_BY_TYPE(0.5f, 0.5), q = half * a * half * a;
-    const bool far = !(a < ten);
-    const tgi_real t = 20 / (far ? a : ten) - 1, e = TGI_BY_TYPE(148.413162f, 148.41315910257660);
+    const bool large = !(a < ten);
+    const tgi_real t = 20 / (large ? a : ten) - 1, e = TGI_BY_TYPE(148.413162f, 148.41315910257660);
     const tgi_real near_0 = TGI_POLYNOMIAL(q, TGI_COEFFICIENTS(I0));
     const tgi_real near_1 = TGI_POLYNOMIAL(q, TGI_COEFFICIENTS(I1));
     const tgi_real far_0 = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(I0_FAR));
     const tgi_real far_1 = TGI_POLYNOMIAL(t, TGI_COEFFICIENTS(I1_FAR));
     const tgi_real grown = (order ? far_1 : far_0) / TGI_BY_TYPE(sqrtf, sqrt)(a) * e * TGI_REAL(exp, a - 5);
-    const tgi_real y = TGI_T(chosen)(far, grown, order ? half * a * near_1 : near_0);
+    const tgi_real y = TGI_T(chosen)(large, grown, order ? half * a * near_1 : near_0);
     return order ? TGI_T(signed_by)(y, TGI_T(sign_of)(x)) : y;
 }
 
@@ -58071,12 +58070,12 @@ TGI_ALWAYS_INLINE int64_t TGI_T(weighted_parts)(tgi_real *y, tgi_real scale, con
 static void TGI_T(weighted_rows)(void *y, double scale, const void *weight, double factor, const void *x, int64_t x_row,
                                  int64_t rows, int64_t n)
 {
-    enum { SIZE = (int)sizeof(tgi_vector) };
+    enum { BYTES = (int)sizeof(tgi_vector) };
     const tgi_real *const w = (const tgi_real *)weight, *const first = (const tgi_real *)x;
     tgi_real *const to = (tgi_real *)y, old = (tgi_real)scale, part = (tgi_real)factor;
-    int64_t i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, 0, n, 256 / SIZE);
-    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 128 / SIZE);
-    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 64 / SIZE);
+    int64_t i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, 0, n, 256 / BYTES);
+    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 128 / BYTES);
+    i = TGI_T(weighted_parts)(to, old, w, part, first, x_row, rows, i, n, 64 / BYTES);
     for (; i < n; ++i) {
         tgi_real sum = 0;
         for (int64_t r = 0; r < rows; ++r) sum += w[r] * first[i + r * x_row];
@@ -58333,8 +58332,9 @@ static void TGI_T(running_extremes)(void *x_, void *at_, int64_t n, bool least)
     }
 }
 
-/* The columns of x [n, TGI_LANES] sorted, by exchanges of neighbours that are in the wrong order, so that equal ones keep
-   theirs: of n rounds each compares every other pair.  at: the rows that the elements came from; NaN is the largest. */
+/* The columns of x [n, TGI_LANES] sorted, by exchanges of neighbours that are in the wrong order, so that equal ones
+   keep theirs: of n rounds each compares every other pair.  at: the rows that the elements came from; NaN is the
+   largest. */
 static void TGI_T(sort_columns)(void *x_, void *at_, int64_t n, bool descending)
 {
     tgi_real *const x = (tgi_real *)x_, *const at = (tgi_real *)at_, unit = descending ? -1 : 1;

@@ -5983,8 +5983,8 @@ SAMPLES(histc)
 }
 SAMPLES(histogram)
 {
-    sample(S(2, 4), constant("[-1, 0, 0.5, 1]"));
-    sample(S(5), range(1, 2), constant("[1, 1.25, 2]"), S(5), flag(1));
+    sample(S(2, 4), in("[-1, 0, 0.5, 1]"));
+    sample(S(5), range(1, 2), in("[1, 1.25, 2]"), S(5), flag(1));
     edge(constant("[0, 1, 2, 4, 4, nan, -1]"), constant("[0, 2, 4]"), gives("[2, 3]"));
     edge(constant("[0, 1, 2, 4]"), constant("[0, 2, 4]"), constant("[1, 1, 4, 2]"), flag(1), gives("[0.125, 0.375]"));
     refuse(tg_histogram(ones(2), ones(1), NULL, false), "edges must be of one dim and two or more");
