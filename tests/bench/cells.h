@@ -347,7 +347,7 @@ static const family families[] = {
     {"bitwise_and bitwise_or bitwise_xor gcd lcm", FLOATS, once, "65536:i1000,65536:i1000"},
     {"bitwise_left_shift bitwise_right_shift", FLOATS, once, "65536:i1000,65536:i9"},
     {"bitwise_not", FLOATS, once, "65536:i1000"},
-    {"histogram", FLOATS, once, "65536,2,65536"},
+    {"histogram", FLOATS, once, "65536,65:o:c,65536:c"},
     /* linear algebra */
     {"linalg_inv linalg_det linalg_slogdet linalg_lu_factor linalg_cholesky cholesky_inverse linalg_svd linalg_svdvals "
      "linalg_pinv", "f32 f64", once, "1024x4x4; 64x16x16; 4x64x64"},
@@ -387,8 +387,8 @@ static const family families[] = {
     {"nanmedian_dim mode", FLOATS, rows, "NxC dim=1"},
     {"nanmedian", FLOATS, rows, "NxC"},
     {"quantile nanquantile", FLOATS, once, "256x256,4:c dims=1 text=linear"},
-    {"searchsorted", FLOATS, once, "256x256,256x256:c"},
-    {"bucketize", FLOATS, once, "65536,1024:c"},
+    {"searchsorted", FLOATS, once, "256x256,256x256:o:c"},
+    {"bucketize", FLOATS, once, "65536,1024:o:c"},
     {"isin", FLOATS, once, "65536,1024:c"},
     {"histc", FLOATS, once, "65536 count=100 num=-2 num2=2"},
     {"unique unique_consecutive", FLOATS, sizes, "N"},

@@ -20,6 +20,7 @@
  *     :s  sliced: the first half of wider rows                     :i100   indices below 100, i64
  *     :g  with gaps: every other element of wider rows             :c      a constant, without a gradient
  *     :e  expanded along dim 0                                     :a      the same numbers as the first input
+ *     :o  in order along the last dim
  *
  * The lines of a worker:
  *
@@ -152,6 +153,7 @@ static tg_tensor *arranged(tg_shape shape, char layout, tg_dtype dtype, uint32_t
     if (layout == 't') return tg_transpose(t, last - 1, last);
     if (layout == 's') return tg_narrow(t, -1, 0, shape.dim[last]);
     if (layout == 'g') return tg_slice(t, -1, 0, INT64_MAX, 2);
+    if (layout == 'o') return tg_sort(t, -1, false, NULL);
     return layout == 'e' ? tg_expand(t, shape) : t;
 }
 

@@ -495,6 +495,8 @@ def arranged(shape, layout, dtype, seed, classes, positive):
         return x.narrow(-1, 0, shape[-1])
     if layout == "g":
         return x[..., ::2]
+    if layout == "o":
+        return x.sort(-1).values
     return x.expand(shape) if layout == "e" else x
 
 
