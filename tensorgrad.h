@@ -15949,7 +15949,7 @@ TGI_ALWAYS_INLINE bool tgi_run_node(tg_backward_run *run, tgi_grad_slot *slot, t
         const tgi_output_info info = tgi_input_info(n, i);
         if (!tgi_is_like(result[i], &info)) result[i] = tgi_validate_grad(S, n, i, result[i], &info);
         ok = result[i] && tgi_send_grad(run, &tgi_edges(n)[i], result[i]);
-        if (ok) tgi_leave_step(S, result, i);
+        if (ok && result == few) tgi_leave_step(S, result, i); /* it looks at all results before: of many, at the end */
         if (ok && watch) tgi_watch_keep(S, &watch->input[i].sent, result[i]);
     }
     if (result != few) tgi_free(S, result, bytes);
@@ -16585,10 +16585,12 @@ tg_status tg_mark_non_differentiable(tg_ctx *ctx, tg_tensor *out)
     return TG_ERR_ARGUMENT;
 }
 
-/* Which input or output of the call t is, as `which` of tgi_saved says it. */
-static int tgi_which(const tg_ctx *ctx, const tg_tensor *t)
+/* Which input or output of the call t is, as `which` of tgi_saved says it.  The inputs from `first` on are looked at
+   before the others: most functions keep many in their order. */
+static int tgi_which(const tg_ctx *ctx, const tg_tensor *t, int first)
 {
-    for (int i = 0; i < ctx->n_in; ++i) {
+    for (int k = 0, i = first; k < ctx->n_in; ++k, ++i) {
+        if (i >= ctx->n_in) i = 0;
         if (ctx->in[i] == t) return i;
     }
     for (int i = 0; i < ctx->n_out; ++i) {
@@ -16614,9 +16616,11 @@ static bool tgi_custom_node(tgi_thread *S, int op, tg_ctx *ctx)
     for (int i = 0; i < ctx->n_in; ++i) {
         if (ctx->in[i]->flags & TGI_REQUIRES_GRAD) tgi_set_edge(&tgi_edges(n)[i], tgi_edge_to(ctx->in[i]));
     }
-    for (int i = 0; i < ctx->saves; ++i) {
+    for (int i = 0, next = 0; i < ctx->saves; ++i) {
         tg_tensor *t = ctx->save[i];
-        tgi_save_tensor(S, n, t, tgi_which(ctx, t), t->storage->version);
+        const int which = tgi_which(ctx, t, next);
+        if (which >= 0) next = which + 1;
+        tgi_save_tensor(S, n, t, which, t->storage->version);
         tgi_unref(S, t);
     }
     ctx->saves = 0;
