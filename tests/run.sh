@@ -116,7 +116,16 @@ if [ "$1" = one ]; then
     exit 0
 fi
 
-for program; do shift; [ "$program" = -- ] || set -- "$@" "$program"; done
+longest=
+for program; do
+    shift
+    case $program in
+        --) ;;
+        */test_ops) longest=$program ;;
+        *) set -- "$@" "$program" ;;
+    esac
+done
+[ -z "$longest" ] || set -- "$longest" "$@" # begins first
 jobs=${JOBS:-$(nproc 2>/dev/null || echo 1)}
 [ -z "$TG_TEST_DEVICE" ] || jobs=1
 rm -f "$log"/*.counts

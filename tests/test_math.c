@@ -384,10 +384,11 @@ TEST(errors)
  * double, the exact result may be off itself. */
 static double wide_distance(double y, long double exact)
 {
-    const int place = exact == 0 || ilogbl(exact) < -1022 ? -1074 : ilogbl(exact) - 52;
     if (isnan(exact)) return isnan(y) ? 0 : HUGE_VAL;
     if ((long double)y == exact || (double)exact == y) return 0;
-    return isinf(y) || isinf((double)exact) ? HUGE_VAL : (double)(fabsl((long double)y - exact) / ldexpl(1, place));
+    if (isinf(y) || isinf((double)exact)) return HUGE_VAL;
+    const int place = exact == 0 || ilogbl(exact) < -1022 ? -1074 : ilogbl(exact) - 52;
+    return (double)(fabsl((long double)y - exact) / ldexpl(1, place));
 }
 
 TEST(errors_f64)
