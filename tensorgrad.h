@@ -47548,21 +47548,23 @@ TGI_ALWAYS_INLINE void tgi_copy_short(char *y, const char *x, int64_t bytes)
     }
 }
 
+/* The element of `size` bytes at x, as often as 8 bytes have room for it. */
+TGI_ALWAYS_INLINE uint64_t tgi_repeated(const char *x, int64_t size)
+{
+    uint64_t word;
+    uint32_t four;
+    uint16_t two;
+    if (size == 8) return memcpy(&word, x, 8), word;
+    if (size == 4) return memcpy(&four, x, 4), four * 0x0000000100000001u;
+    if (size == 2) return memcpy(&two, x, 2), two * 0x0001000100010001u;
+    return (uint8_t)*x * 0x0101010101010101u;
+}
+
 /* tgi_repeat_short for one size of elements.  Words go beyond a row, into the next ones, but for the last rows. */
 TGI_ALWAYS_INLINE void tgi_repeat_words(char *y, const char *x, int64_t x_step, int64_t rows, int64_t bytes, int size)
 {
-    const uint64_t ones = size == 1   ? 0x0101010101010101u
-                          : size == 2 ? 0x0001000100010001u
-                          : size == 4 ? 0x0000000100000001u
-                                      : 1;
     for (; rows > 0; --rows, x += x_step, y += bytes) {
-        uint64_t word = (uint8_t)*x, both[2];
-        uint32_t four;
-        uint16_t two;
-        if (size == 8) memcpy(&word, x, 8);
-        else if (size == 4) memcpy(&four, x, 4), word = four;
-        else if (size == 2) memcpy(&two, x, 2), word = two;
-        both[0] = both[1] = word * ones;
+        const uint64_t word = tgi_repeated(x, size), both[2] = {word, word};
         if (rows <= 8) {
             tgi_copy_short(y, (const char *)both, bytes);
         } else {
@@ -51104,29 +51106,31 @@ TGI_ALWAYS_INLINE int64_t tgi_search_place(const tgi_search_job *job, tgi_before
     return start;
 }
 
-/* The places of four values, x_step apart, in a row of at least one element, of which the last is not NaN: the rest is
-   as long for all of them, and begins at a place of their own. */
+/* Four values, x_step apart, each with the steps that tgi_search_place takes for it alone.  What is left of the row has
+   one length for all of them, or two that are neighbours, so that it ends for all in one step or in the next. */
 TGI_ALWAYS_INLINE void tgi_search_four(const tgi_search_job *job, tgi_before_fn is_before, const char *row,
-                                       const char *x, bool right, int64_t *place)
+                                       const char *x, bool right, int64_t *start)
 {
     const int64_t step = job->step[2], x_step = job->step[1];
-    int64_t rest[4] = {0, 0, 0, 0};
-    for (int64_t half, n = job->size; n > 1; n -= half) {
-        half = n / 2;
+    int64_t left[4];
+    for (int k = 0; k < 4; ++k) start[k] = 0, left[k] = job->size;
+    for (int64_t least = job->size; least > 0; least = (least - 1) / 2) {
         TGI_UNROLL
-        for (int k = 0; k < 4; ++k)
-            rest[k] += is_before(row + (rest[k] + half - 1) * step, x + k * x_step, right) ? half : 0;
+        for (int k = 0; k < 4; ++k) {
+            const int64_t half = left[k] / 2;
+            const int64_t behind = is_before(row + (start[k] + half) * step, x + k * x_step, right); /* 0 or 1 */
+            start[k] += -behind & (half + 1);
+            left[k] = half - (behind & ~left[k]); /* an even number has one less behind its middle than before it */
+        }
     }
-    for (int k = 0; k < 4; ++k) place[k] = rest[k] + is_before(row + rest[k] * step, x + k * x_step, right);
+    for (int k = 0; k < 4; ++k) start[k] += left[k] > 0 && is_before(row + start[k] * step, x + k * x_step, right);
 }
 
 TGI_ALWAYS_INLINE void tgi_search_places(const tgi_search_job *job, tgi_before_fn is_before, char *const *at,
                                          int64_t first, int64_t end)
 {
-    const char *const last = at[2] + (job->size > 0 ? (job->size - 1) * job->step[2] : 0);
-    const bool number = job->size > 0 && job->step[2] > 0 && !job->has_sorter && !is_before(last, last, false);
     int64_t place[4];
-    for (; number && first + 4 <= end; first += 4) {
+    for (; !job->has_sorter && first + 4 <= end; first += 4) {
         const char *const x = at[1] + first * job->step[1];
         if (job->right) tgi_search_four(job, is_before, at[2], x, true, place);
         else tgi_search_four(job, is_before, at[2], x, false, place);
@@ -60787,15 +60791,8 @@ static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step
     for (int64_t row = 0; row < rows; ++row, x += x_step) {
         char *const start = y + row * y_step;
         const char *const end = y_step == bytes ? last : start + bytes;
-        uint64_t word = (uint8_t)*x;
-        uint32_t four;
-        uint16_t two;
+        const TGI_V(vector_u64) whole = zero + tgi_repeated(x, size);
         int64_t i = 0;
-        if (size == 8) memcpy(&word, x, 8);
-        else if (size == 4) memcpy(&four, x, 4), word = four * 0x0000000100000001u;
-        else if (size == 2) memcpy(&two, x, 2), word = two * 0x0001000100010001u;
-        else word *= 0x0101010101010101u;
-        const TGI_V(vector_u64) whole = zero + word;
         for (; i < bytes && end - start - i >= (int64_t)sizeof whole; i += (int64_t)sizeof whole)
             memcpy(start + i, &whole, sizeof whole);
         if (i < bytes) tgi_copy_short(start + i, (const char *)&whole, bytes - i);

@@ -125,7 +125,7 @@ def damaged(header):
     yield "a name of a device in generic code", header.replace('"cannot pin a tensor on %s:', '"cannot pin a cuda tensor %s:')
     yield "a word with another meaning", header.replace("} tgi_flash_array;", "} tgi_flash_place;")
     yield "a long macro with a loop", re.sub(
-        r"^TGI_ALWAYS_INLINE void tgi_repeat_words\(.*?^}", lambda m: "#define TGI_REPEAT(name) " + m[0].replace("\n", " \\\n"),
+        r"^TGI_ALWAYS_INLINE void tgi_fold_row\(.*?^}", lambda m: "#define TGI_FOLD_ROW_OF(name) " + m[0].replace("\n", " \\\n"),
         header, count=1, flags=re.M | re.S)
     yield "a room that is too long", header.replace("/* ======== @@CHECK", "\n" * LONGEST + "/* ======== @@CHECK")
 
