@@ -52221,6 +52221,12 @@ static int64_t tgi_fourier_scratch(const tgi_fourier_plan *p)
     return p->rows ? 4 * longest * tgi_fourier_lanes_of(p) + 2 * p->n : 4 * p->n * tgi_fourier_lanes_of(p);
 }
 
+/* Of 2 [n + 1] numbers of `rows` rows, in bytes; whole lines of the cache, so that no vector lies in two. */
+static int64_t tgi_fourier_bytes(const tgi_fourier_plan *p, int64_t rows)
+{
+    return (2 * (p->n + 1) * rows * tgi_fourier_size(p) + 63) / 64 * 64;
+}
+
 /* A row x of pairs to a row y of pairs, times scale; inverse: with real and imaginary parts exchanged. */
 static void tgi_fourier_row(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
                             char *scratch);
@@ -52497,16 +52503,16 @@ static void tgi_fourier_range(const void *job_, int thread, int64_t first, int64
     const tgi_fourier_job *const job = (const tgi_fourier_job *)job_;
     const tgi_fourier *const f = job->f;
     const tgi_fourier_plan *const p = job->plan;
-    const int64_t lanes = tgi_fourier_lanes_of(p), size = tgi_fourier_size(p), row = 2 * (p->n + 1) * size;
+    const int64_t lanes = tgi_fourier_lanes_of(p), row = tgi_fourier_bytes(p, job->side_by_side ? lanes : 1);
     char *const a = job->scratch + (size_t)thread * job->bytes;
     for (; first < end; ++first) {
         if (!job->side_by_side) {
             tgi_fourier_alone(job, first / f->inner, first % f->inner, a, a + row, a + 2 * row);
         } else if (f->inner == 1) {
-            tgi_fourier_block(job, first * lanes, 0, tgi_at_most(f->outer - first * lanes, lanes), a, a + row * lanes);
+            tgi_fourier_block(job, first * lanes, 0, tgi_at_most(f->outer - first * lanes, lanes), a, a + row);
         } else {
             const int64_t i = first % job->blocks * lanes;
-            tgi_fourier_block(job, first / job->blocks, i, tgi_at_most(f->inner - i, lanes), a, a + row * lanes);
+            tgi_fourier_block(job, first / job->blocks, i, tgi_at_most(f->inner - i, lanes), a, a + row);
         }
     }
 }
@@ -52516,7 +52522,7 @@ static bool tgi_fourier_run(tgi_thread *S, tgi_fourier_job *job)
 {
     const tgi_fourier *const f = job->f;
     const tgi_fourier_plan *const p = job->plan;
-    const int64_t lanes = tgi_fourier_lanes_of(p), size = tgi_fourier_size(p), row = 2 * (p->n + 1);
+    const int64_t lanes = tgi_fourier_lanes_of(p);
     const bool cut =
         f->inner == 1 && p->rows && (f->outer < lanes || p->n > 2048 || (p->rows % lanes | p->columns % lanes) == 0);
     job->side_by_side = !p->power && !cut && p->n <= 65536;
@@ -52525,8 +52531,8 @@ static bool tgi_fourier_run(tgi_thread *S, tgi_fourier_job *job)
     const int64_t items = job->side_by_side ? blocks : f->outer * f->inner;
     const int parts = tgi_parts_for(S, 4.0 * (double)f->n * (double)(f->outer * f->inner), items);
     size_t bytes = SIZE_MAX;
-    job->bytes =
-        (size_t)((job->side_by_side ? 2 * row * lanes : 2 * row + tgi_fourier_scratch(p)) * size + 63) / 64 * 64;
+    const int64_t rest = job->side_by_side ? 0 : (tgi_fourier_scratch(p) * tgi_fourier_size(p) + 63) / 64 * 64;
+    job->bytes = (size_t)(2 * tgi_fourier_bytes(p, job->side_by_side ? lanes : 1) + rest);
     job->scratch = tgi_mul_size(job->bytes, (size_t)parts, &bytes) ? (char *)tgi_alloc(S, bytes) : NULL;
     if (!job->scratch) return tgi_no_memory(S, "fft", bytes);
     tgi_parallel_for(parts, items, tgi_fourier_range, job);
