@@ -47875,7 +47875,7 @@ typedef struct tgi_kernels {
     tgi_gemm_tile_fn gemm_tile[3];
     int short_rows;
     tgi_gemm_tile_fn gemm_tile_short[2]; /* with short_rows rows; NULL: there is none */
-    tgi_gemm_tile_fn gemm_tile_narrow; /* of f32, with half the columns; NULL: there is none */
+    tgi_gemm_tile_fn gemm_tile_narrow[2][2]; /* with half the columns; of tile_rows, short_rows; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
     const tgi_tile_loops *tiles;       /* NULL: there are none */
     double (*dot[2])(const void *a, const void *b, int64_t n);
@@ -52746,6 +52746,7 @@ typedef struct {
     tg_dtype compute;
     const tgi_kernels *kernels;
     tgi_gemm_tile_fn tile;
+    tgi_gemm_tile_fn half; /* for a panel whose first half alone has columns of b; or as `tile` */
     int mr, nr; /* of a tile */
     tgi_iter batch;       /* operands out, a, b */
     int64_t m, n, k;      /* after a possible swap of the sides */
@@ -52851,6 +52852,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
             for (int64_t j = j0; j < j1; j += nr) {
                 const bool packed = job->pack_b || j1 - j < nr;
                 t.cols = tgi_at_most(j1 - j, nr);
+                const tgi_gemm_tile_fn tile = 2 * t.cols <= nr ? job->half : job->tile;
                 t.b = packed ? b_panels + (job->each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
                 t.b_row = packed ? nr : b.row;
                 if (packed && job->each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
@@ -52859,7 +52861,7 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
                     t.rows = tgi_at_most(end - p, mr);
                     t.c = c + ((p - i0) * c_row + (j - j0) * c_col) * size;
                     t.from = from ? from + ((p - i0) * t.from_row + (j - j0) * t.from_col) * size : NULL;
-                    job->tile(&t);
+                    tile(&t);
                 }
             }
         }
@@ -52875,11 +52877,14 @@ static void tgi_gemm_range(const void *job_, int thread, int64_t first, int64_t 
     const int64_t size = tgi_bytes_of(job->compute);
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    for (; first < end; ++first) {
-        const int64_t block = first % (job->m_blocks * job->n_blocks), batch = first / (job->m_blocks * job->n_blocks);
-        const int64_t i0 = block / job->n_blocks * job->m_block, j0 = block % job->n_blocks * job->n_block;
+    const int64_t blocks = job->m_blocks * job->n_blocks; /* of a product of the batch */
+    tgi_cursor cursor = tgi_cursor_at(&job->batch, first / blocks);
+    int64_t block = first % blocks;
+    for (; first < end; ++first, ++block) {
+        if (block == blocks) block = 0, tgi_cursor_advance(&cursor, &job->batch, 1);
+        const int64_t i0 = block ? block / job->n_blocks * job->m_block : 0;
+        const int64_t j0 = block ? block % job->n_blocks * job->n_block : 0;
         const int64_t i1 = tgi_at_most(job->m, i0 + job->m_block), j1 = tgi_at_most(job->n, j0 + job->n_block);
-        const tgi_cursor cursor = tgi_cursor_at(&job->batch, batch);
         tgi_matrix a = job->a, b = job->b;
         a.data = cursor.at[job->a_operand];
         b.data = cursor.at[3 - job->a_operand];
@@ -52986,15 +52991,15 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     const int64_t size = tgi_bytes_of(job->compute);
     const int type = tgi_compute_index(job->compute), nr = kernels->tile_cols[type];
     job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
-    const bool f32 = job->compute == TG_F32 && !job->pairs;
-    const bool may_be_short = (f32 || job->compute == TG_F64) && g->k >= 16; /* else stores take the time */
+    const bool real = job->compute != TG_I64 && !job->pairs;
+    const bool may_be_short = real && g->k >= 16; /* else stores take the time */
     const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, may_be_short, g->m), nr);
-    const bool narrow = f32 && kernels->gemm_tile_narrow && 2 * (swap ? g->m : g->n) <= nr; /* bmm f32 64x8x8,64x8x8 */
+    const bool halves = real && kernels->gemm_tile_narrow[type][0], narrow = halves && 2 * (swap ? g->m : g->n) <= nr;
     const int mr = narrow ? kernels->tile_rows : tgi_gemm_rows(kernels, may_be_short, swap ? g->n : g->m);
     job->kernels = kernels;
-    job->tile = narrow       ? kernels->gemm_tile_narrow
-                : job->pairs ? kernels->gemm_tile_bf16
-                             : tgi_gemm_tile_of(kernels, type, mr);
+    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
+    job->half = halves ? kernels->gemm_tile_narrow[type][mr < kernels->tile_rows] : job->tile;
+    if (narrow) job->tile = job->half; /* of narrower panels: bmm f32 64x8x8,64x8x8 */
     tgi_gemm_sides(job, bias, swap);
     job->k = job->pairs ? (g->k + 1) / 2 : g->k;
     job->mr = mr;
@@ -54078,8 +54083,8 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int
     job->channels = m->channels / conv->groups;
     job->maps = conv->maps / conv->groups;
     const bool half = tgi_round_up(job->maps, columns / 2) < tgi_round_up(job->maps, columns); /* 16 maps, say */
-    const bool narrow = half && kernels->gemm_tile_narrow;
-    job->tile = narrow ? kernels->gemm_tile_narrow : kernels->gemm_tile[0];
+    const bool narrow = half && kernels->gemm_tile_narrow[0][0];
+    job->tile = narrow ? kernels->gemm_tile_narrow[0][0] : kernels->gemm_tile[0];
     job->mr = kernels->tile_rows;
     job->nr = narrow ? columns / 2 : columns;
     job->taps = job->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
@@ -59870,8 +59875,10 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         if (i + 1 < rows) c += c_row;
     }
     c = (tgi_real *)t->c;
-    if (reads == TGI_READS_PANELS || t->a_packed) {
-        for (int64_t k = t->k; k > 0; --k, x += rows_of_tile, y += t->b_row) {
+    const bool beside = !t->a_packed && !t->a_cols && t->a_row == 1 && rows == rows_of_tile; /* as rows in a panel */
+    if (reads == TGI_READS_PANELS || t->a_packed || beside) {
+        const int64_t step = beside ? t->a_col : rows_of_tile;
+        for (int64_t k = t->k; k > 0; --k, x += step, y += t->b_row) {
             const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
             TGI_UNROLL
             for (int i = 0; i < rows_of_tile; ++i) {
@@ -59903,9 +59910,10 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
             }
         }
     }
-    if (rows == rows_of_tile && t->cols == vectors * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {
+    if (t->cols == vectors * LANES && t->c_col == 1 && (!from || t->from_col == 1)) {
         TGI_UNROLL
         for (int i = 0; i < rows_of_tile; ++i, c += c_row) {
+            if (i >= rows) break;
             if (from) {
                 sum[i][0] += ((const tgi_vector *)from)[0];
                 if (two) sum[i][1] += ((const tgi_vector *)from)[1];
@@ -59916,8 +59924,13 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         }
         return;
     }
-    tgi_real tile[ROWS * 2 * LANES]; /* only the rows and columns that exist */
-    memcpy(tile, sum, sizeof *sum * (size_t)rows_of_tile);
+    tgi_vector stored[ROWS][2]; /* only the rows and columns that exist; `sum` stays in registers (see above) */
+    TGI_UNROLL
+    for (int i = 0; i < rows_of_tile; ++i) {
+        stored[i][0] = sum[i][0];
+        if (two) stored[i][1] = sum[i][1];
+    }
+    const tgi_real *const tile = (const tgi_real *)stored;
     const int64_t cols = t->cols, c_col = t->c_col, from_col = t->from_col;
     if (rows == rows_of_tile && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */
         for (int64_t j = 0; j < cols; ++j, c += c_col) {
@@ -59953,14 +59966,18 @@ static void TGI_T(gemm_tile_short)(const tgi_gemm_tile *t)
 {
     TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 2, TGI_READS_STEPS, false);
 }
-#endif
 
-#if defined(TGI_SHORT_ROWS) && !defined(TGI_SECOND_TYPE)
-static void TGI_V(gemm_tile_narrow)(const tgi_gemm_tile *t)
+static void TGI_T(gemm_tile_narrow)(const tgi_gemm_tile *t)
 {
-    TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 1, TGI_READS_PLACES, false);
+    TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 1, TGI_BY_TYPE(TGI_READS_PLACES, TGI_READS_STEPS), false);
+}
+
+static void TGI_T(gemm_tile_least)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 1, TGI_READS_STEPS, false);
 }
 #endif
+
 
 #if defined(TGI_HAS_BF16_PAIRS) && !defined(TGI_SECOND_TYPE)
 static void TGI_V(gemm_tile_bf16)(const tgi_gemm_tile *t)
@@ -60872,11 +60889,12 @@ static const tgi_kernels TGI_V(kernels) = {
 #ifdef TGI_SHORT_ROWS
     TGI_SHORT_ROWS,
     {TGI_V(gemm_tile_short_f32), TGI_F64(gemm_tile_short)},
-    TGI_V(gemm_tile_narrow),
+    {{TGI_V(gemm_tile_narrow_f32), TGI_V(gemm_tile_least_f32)},
+     {TGI_F64(gemm_tile_narrow), TGI_F64(gemm_tile_least)}},
 #else
     0,
     {NULL, NULL},
-    NULL,
+    {{NULL, NULL}, {NULL, NULL}},
 #endif
 #ifdef TGI_HAS_BF16_PAIRS
     TGI_V(gemm_tile_bf16),
