@@ -53231,9 +53231,11 @@ typedef struct {
     tgi_scratch scratch;
 } tgi_few_job;
 
-/* Rows at most: of a product with a weight of so many bytes, along whose outputs it goes, more, as tiles would read it
-   several times, by steps from page to page (matmul f32 32x4096,4096x4096: 48 ms, by this loop 11 ms). */
-enum { TGI_FEW_ROWS = 16, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYTES = 1 << 20 };
+/* Rows at most.  Where the kernel takes four at a time, which is with so many rows in a tile, more of them: along k,
+   and along the outputs of a weight of so many bytes, as tiles would read it several times, by steps from page to page
+   (matmul f32 32x4096,4096x4096: 36 ms, by this loop 12 ms).  Two at a time are slower than tiles (with AVX2 39 ms, in
+   tiles 24). */
+enum { TGI_FEW_ROWS = 16, TGI_FEW_LONG = 32, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYTES = 1 << 20, TGI_FEW_BY_FOUR = 8 };
 /* Rows at most where the processor has tiles for bf16, which are faster from there on, unless the weight is so large
    that both wait for memory (linear bf16 12x1024,4096x1024: 0.99 ms, in tiles 0.82; 12x4096,8192x4096: 8.4 and 10). */
 enum { TGI_FEW_TILES = 8, TGI_FEW_TILES_BYTES = 1 << 24 };
@@ -53436,10 +53438,10 @@ static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
     const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) && !tile;
     const int64_t bytes = job->outputs * job->k * tgi_bytes_of(job->w.dtype);
     const bool is_large = bytes >= TGI_FEW_TALL_BYTES;
-    const int64_t most = tiles && bytes <= TGI_FEW_TILES_BYTES ? (int64_t)TGI_FEW_TILES : (int64_t)TGI_FEW_ROWS;
-    const bool tall = !job->along_k && is_large && !tile;
-    return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds &&
-           job->rows <= (tall ? (int64_t)TGI_FEW_TALL : most);
+    const bool more = !tile && tgi_kernels_of(S)->tile_rows >= TGI_FEW_BY_FOUR;
+    int64_t most = tiles && bytes <= TGI_FEW_TILES_BYTES ? (int64_t)TGI_FEW_TILES : (int64_t)TGI_FEW_ROWS;
+    if (more && (job->along_k || is_large)) most = job->along_k ? (int64_t)TGI_FEW_LONG : (int64_t)TGI_FEW_TALL;
+    return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds && job->rows <= most;
 }
 
 static bool tgi_few_run(tgi_thread *S, tgi_few_job *job, double work)
