@@ -59855,6 +59855,39 @@ TGI_ALWAYS_INLINE tgi_vector TGI_T(with_product)(tgi_vector sum, tgi_real x, tgi
     return sum + x * b;
 }
 
+/* Stores what exists of a tile: its rows and columns. */
+TGI_ALWAYS_INLINE void TGI_T(gemm_store_part)(const tgi_gemm_tile *t, const tgi_real *tile, int rows_of_tile)
+{
+    enum { ROWS = TGI_V(tile_rows), LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    static const tgi_real zeros[ROWS] = {0};
+    const int64_t rows = t->rows, cols = t->cols, c_row = t->c_row, c_col = t->c_col;
+    const int64_t from_row = t->from_row, from_col = t->from_col;
+    const tgi_real *const from = (const tgi_real *)t->from;
+    tgi_real *c = (tgi_real *)t->c;
+    if (rows == rows_of_tile && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */
+        for (int64_t j = 0; j < cols; ++j, c += c_col) {
+            const tgi_real *const f = from ? from + j * from_col : zeros;
+            TGI_UNROLL
+            for (int i = 0; i < rows_of_tile; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];
+        }
+        return;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+        if (!from && c_col == 1) { /* bmm f32 64x8x8,64x8x8 */
+            const int64_t whole = cols >= LANES ? (int64_t)LANES : 0;
+            const tgi_real *const x_row = tile + i * 2 * LANES;
+            tgi_real *const y_row = c + i * c_row;
+            if (whole) *(tgi_vector *)y_row = *(const tgi_vector *)x_row;
+            tgi_copy_short((char *)(y_row + whole), (const char *)(x_row + whole), (cols - whole) * (int64_t)sizeof *c);
+            continue;
+        }
+        for (int64_t j = 0; j < cols; ++j) {
+            const tgi_real sum_ij = tile[i * 2 * LANES + j];
+            c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;
+        }
+    }
+}
+
 /* A tile of `rows_of_tile` rows and one or two vectors of columns, whose sums stay in registers.  reads: the layouts of
    a that it can read; pairs: of bf16.  Each tile below is this function for constants, which the compiler puts in. */
 TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_tile, int vectors, int reads, bool pairs)
@@ -59863,7 +59896,6 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
     enum { ROWS = TGI_V(tile_rows), LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
     const bool two = vectors == 2;
     const tgi_vector zero = {0};
-    static const tgi_real zeros[ROWS] = {0};
     const tgi_real *x = (const tgi_real *)t->a, *y = (const tgi_real *)t->b;
     const int64_t rows = t->rows, c_row = t->c_row, from_row = t->from_row;
     const tgi_real *from = (const tgi_real *)t->from;
@@ -59926,36 +59958,13 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         }
         return;
     }
-    tgi_vector stored[ROWS][2]; /* only the rows and columns that exist; `sum` stays in registers (see above) */
+    tgi_vector stored[ROWS][2]; /* one by one, so that the compiler need not keep the sums in memory before */
     TGI_UNROLL
     for (int i = 0; i < rows_of_tile; ++i) {
         stored[i][0] = sum[i][0];
         if (two) stored[i][1] = sum[i][1];
     }
-    const tgi_real *const tile = (const tgi_real *)stored;
-    const int64_t cols = t->cols, c_col = t->c_col, from_col = t->from_col;
-    if (rows == rows_of_tile && c_row == 1 && (!from || from_row == 1)) { /* columns of c are contiguous */
-        for (int64_t j = 0; j < cols; ++j, c += c_col) {
-            const tgi_real *const f = from ? from + j * from_col : zeros;
-            TGI_UNROLL
-            for (int i = 0; i < rows_of_tile; ++i) c[i] = f[i] + tile[i * 2 * LANES + j];
-        }
-        return;
-    }
-    for (int64_t i = 0; i < rows; ++i) {
-        if (!from && c_col == 1) { /* bmm f32 64x8x8,64x8x8 */
-            const int64_t whole = cols >= LANES ? (int64_t)LANES : 0;
-            const tgi_real *const x_row = tile + i * 2 * LANES;
-            tgi_real *const y_row = c + i * c_row;
-            if (whole) *(tgi_vector *)y_row = *(const tgi_vector *)x_row;
-            tgi_copy_short((char *)(y_row + whole), (const char *)(x_row + whole), (cols - whole) * (int64_t)sizeof *c);
-            continue;
-        }
-        for (int64_t j = 0; j < cols; ++j) {
-            const tgi_real sum_ij = tile[i * 2 * LANES + j];
-            c[i * c_row + j * c_col] = from ? from[i * from_row + j * from_col] + sum_ij : sum_ij;
-        }
-    }
+    TGI_T(gemm_store_part)(t, (const tgi_real *)stored, rows_of_tile);
 }
 
 static void TGI_T(gemm_tile)(const tgi_gemm_tile *t)
@@ -59979,7 +59988,6 @@ static void TGI_T(gemm_tile_least)(const tgi_gemm_tile *t)
     TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 1, TGI_READS_STEPS, false);
 }
 #endif
-
 
 #if defined(TGI_HAS_BF16_PAIRS) && !defined(TGI_SECOND_TYPE)
 static void TGI_V(gemm_tile_bf16)(const tgi_gemm_tile *t)
