@@ -47803,6 +47803,11 @@ typedef struct { int64_t n, stride, rows, row_step, columns, column_step, start;
 #define TGI_EVEN_16(x, y, type) TGI_PLACES(x, y, type, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
 #define TGI_ODD_16(x, y, type) TGI_PLACES(x, y, type, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
 #define TGI_BACK_16(x, y, type) TGI_PLACES(x, y, type, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#else
+#define TGI_LOW_1(x, y) (x)
+#define TGI_HIGH_1(x, y) (y)
+#define TGI_EVEN_1 TGI_LOW_1
+#define TGI_ODD_1 TGI_HIGH_1
 #endif
 
 /* Fourier transforms of rows side by side, as many as TGI_FOURIER_LANES bytes have numbers: an array [n, lanes] holds
@@ -47822,6 +47827,19 @@ typedef struct {
     void *re, *im;
     int64_t step, lane;
 } tgi_fourier_view;
+
+/* Kinds of views, of those in which all lanes of a number are neighbours: pairs; pairs whose parts are exchanged; two
+   arrays.  MIXED: any other. */
+enum { TGI_FOURIER_MIXED, TGI_FOURIER_PAIRS, TGI_FOURIER_SWAPPED, TGI_FOURIER_SPLIT };
+
+/* Where the result of a transform goes to: a view, of numbers times `scale`; or, with a twiddle [n, ..], a view of two
+   arrays, of numbers times that of twiddle: two arrays that lie as those do, the imaginary one twiddle_im behind. */
+typedef struct {
+    tgi_fourier_view view;
+    double scale;
+    const void *twiddle;
+    int64_t twiddle_im;
+} tgi_fourier_end;
 
 /* The half y [n / 2 + 1] of a transform of n real numbers, and the pairs z that it is made from or that are made from
    it: of an even n the transform [n / 2] of the numbers taken two by two, of an odd one [n] that of the numbers.  Steps
@@ -47851,11 +47869,10 @@ typedef struct {
 
 /* The loops of Fourier transforms: see SIMD_FFT. */
 typedef struct {
-    bool (*transform)(const tgi_fourier_factors *f, void *from, void *to);
+    bool (*transform)(const tgi_fourier_factors *f, const tgi_fourier_view *from, const tgi_fourier_end *to,
+                      int64_t lanes, void *a, void *b);
     void (*load)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *to);
     void (*store)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *from, int64_t apart, double scale);
-    void (*twiddle)(const void *from, int64_t n, const void *twiddle, int64_t im, void *to, int64_t step,
-                    int64_t lanes);
     void (*multiply)(int64_t n, const void *x, const void *w, void *y, bool swap_x, bool swap_y, double scale);
     void (*to_half)(const tgi_fourier_half *h);
     void (*from_half)(const tgi_fourier_half *h);
@@ -52239,6 +52256,12 @@ static tgi_fourier_view tgi_fourier_view_of(const tgi_fourier_plan *p, const cha
     return v;
 }
 
+static tgi_fourier_end tgi_fourier_end_at(tgi_fourier_view view, double scale)
+{
+    const tgi_fourier_end end = {view, scale, NULL, 0};
+    return end;
+}
+
 /* x as a matrix [rows, columns]: its columns are transformed, times roots; then its rows, which are the columns of y.
  */
 static void tgi_fourier_long(const tgi_fourier_plan *p, const char *x, char *y, bool inverse, double scale,
@@ -52250,18 +52273,17 @@ static void tgi_fourier_long(const tgi_fourier_plan *p, const char *x, char *y, 
     for (int64_t j = 0; j < p->columns; j += lanes) {
         const int64_t count = tgi_at_most(p->columns - j, lanes);
         const tgi_fourier_view from = tgi_fourier_view_of(p, x + j * pair, inverse, 2 * p->columns, 2);
-        p->loops->load(&from, p->rows, count, a);
-        const bool other = p->loops->transform(&p->down, a, b);
-        p->loops->twiddle(other ? b : a, p->rows, p->twiddle + j * size, p->n, between + j * size, p->columns, count);
+        char *const column = between + j * size;
+        const tgi_fourier_end to = {{column, column + p->n * size, p->columns, 1}, 1, p->twiddle + j * size, p->n};
+        p->loops->transform(&p->down, &from, &to, count, a, b);
     }
     for (int64_t i = 0; i < p->rows; i += lanes) {
         const int64_t count = tgi_at_most(p->rows - i, lanes);
         char *const row = between + i * p->columns * size;
         const tgi_fourier_view from = {row, row + p->n * size, 1, p->columns};
-        const tgi_fourier_view to = tgi_fourier_view_of(p, y + i * pair, inverse, 2 * p->rows, 2);
-        p->loops->load(&from, p->columns, count, a);
-        const bool other = p->loops->transform(&p->across, a, b);
-        p->loops->store(&to, p->columns, count, other ? b : a, p->columns * lanes, scale);
+        const tgi_fourier_end to =
+            tgi_fourier_end_at(tgi_fourier_view_of(p, y + i * pair, inverse, 2 * p->rows, 2), scale);
+        p->loops->transform(&p->across, &from, &to, count, a, b);
     }
 }
 
@@ -52290,10 +52312,8 @@ static void tgi_fourier_row(const tgi_fourier_plan *p, const char *x, char *y, b
     } else {
         char *const a = scratch, *const b = a + 2 * p->n * tgi_fourier_lanes_of(p) * tgi_fourier_size(p);
         const tgi_fourier_view from = tgi_fourier_view_of(p, x, inverse, 2, 0);
-        const tgi_fourier_view to = tgi_fourier_view_of(p, y, inverse, 2, 0);
-        p->loops->load(&from, p->n, 1, a);
-        const bool other = p->loops->transform(&p->all, a, b);
-        p->loops->store(&to, p->n, 1, other ? b : a, p->n * tgi_fourier_lanes_of(p), scale);
+        const tgi_fourier_end to = tgi_fourier_end_at(tgi_fourier_view_of(p, y, inverse, 2, 0), scale);
+        p->loops->transform(&p->all, &from, &to, 1, a, b);
     }
 }
 
@@ -52442,12 +52462,12 @@ static void tgi_fourier_block(const tgi_fourier_job *job, int64_t o, int64_t i, 
     const tgi_fourier *const f = job->f;
     const tgi_fourier_plan *const p = job->plan;
     const tgi_fourier_loops *const loops = p->loops;
-    const int64_t all = tgi_fourier_lanes_of(p), from = tgi_fourier_from(f), to = tgi_fourier_to(f);
-    const bool from_half = f->kind == TGI_FOURIER_FROM_HALF;
+    const int64_t from = tgi_fourier_from(f), to = tgi_fourier_to(f);
+    const bool to_half = f->kind == TGI_FOURIER_TO_HALF, from_half = f->kind == TGI_FOURIER_FROM_HALF;
     tgi_fourier_view x = tgi_fourier_side(job, false, o, i), y = tgi_fourier_side(job, true, o, i);
     if (f->kind == TGI_FOURIER_COMPLEX && f->sign > 0) tgi_fourier_exchange(&x), tgi_fourier_exchange(&y);
-    loops->load(&x, from_half ? from : p->n, lanes, a);
     if (from_half) {
+        loops->load(&x, from, lanes, a);
         tgi_fourier_half h = tgi_fourier_half_of(job, b, a, true);
         if (job->halves) { /* the inverse: real and imaginary parts exchanged, in the arrays and in y */
             h.z = b + h.z_im * tgi_fourier_size(p), h.z_im = -h.z_im;
@@ -52455,14 +52475,14 @@ static void tgi_fourier_block(const tgi_fourier_job *job, int64_t o, int64_t i, 
         }
         loops->from_half(&h);
     }
-    const bool other = loops->transform(&p->all, from_half ? b : a, from_half ? a : b);
-    char *const z = other != from_half ? b : a, *const rest = z == a ? b : a;
-    if (f->kind == TGI_FOURIER_TO_HALF) {
+    const tgi_fourier_end end = tgi_fourier_end_at(y, f->scale);
+    const bool other = loops->transform(&p->all, from_half ? NULL : &x, to_half ? NULL : &end, lanes,
+                                        from_half ? b : a, from_half ? a : b);
+    if (to_half) {
+        char *const z = other ? b : a, *const rest = other ? a : b;
         const tgi_fourier_half h = tgi_fourier_half_of(job, z, rest, true);
         loops->to_half(&h);
-        loops->store(&y, to, lanes, rest, to * all, f->scale);
-    } else {
-        loops->store(&y, p->n, lanes, z, p->n * all, f->scale);
+        loops->store(&y, to, lanes, rest, to * tgi_fourier_lanes_of(p), f->scale);
     }
 }
 
@@ -57924,6 +57944,9 @@ TGI_LOOPS_END
 #endif
 #ifdef TGI_HAS_VECTORS
 typedef tgi_whole TGI_T(places) __attribute__((__vector_size__(TGI_V(vector_bytes))));
+#else
+#undef TGI_T_PLACES
+#define TGI_T_PLACES(name, x, y) TGI_##name##_1(x, y)
 #endif
 
 TGI_PASS_BEGIN
@@ -59304,7 +59327,8 @@ TGI_LOOPS_END
    has numbers.
    Types: tgi_fourier_factors (KERNELS) is a size and its factors, tgi_fourier_view where rows lie in memory.
    Way, of arrays [n, lanes], one of real parts and one behind it of imaginary parts:
-       fourier_load, fourier_store   between memory and such arrays; squares of rows are turned in registers
+       fourier_load, fourier_store   between memory and such arrays; squares of rows are turned in registers; where the
+                                     lanes are neighbours in memory, passes of 4 and 8 read or write it themselves
        fourier_transform             a pass for each factor r of n, after Stockham: with s the product of the factors
                                      before and m = n / (s r), y[s (r p + k) + q] = w^(s p k) times the transform of
                                      size r of x[s (p + m j) + q] over j, for all p < m and q < s, w = exp(-2 pi i / n)
@@ -59413,79 +59437,6 @@ static void TGI_T(fourier_any)(const int r, int64_t s, int64_t apart, const tgi_
     }
 }
 
-/* Numbers p of a pass, q of all s; w [r]: pairs, `w_step` numbers apart, NULL: ones. */
-TGI_ALWAYS_INLINE void TGI_T(fourier_butterflies)(const int r, const int64_t s, const int64_t apart,
-                                                  const tgi_vector *x, const int64_t x_im, tgi_vector *y,
-                                                  const int64_t y_im, const tgi_real *turn, const tgi_real *w,
-                                                  const int64_t w_step)
-{
-    TGI_FMA
-    for (int64_t q = 0; q < s; ++q) {
-        tgi_vector xr[8], xi[8], yr[8], yi[8];
-        TGI_UNROLL
-        for (int k = 0; k < r; ++k) xr[k] = x[q + k * apart], xi[k] = x[x_im + q + k * apart];
-        if (r % 2) TGI_T(fourier_odd)(r, xr, xi, yr, yi, turn);
-        else TGI_T(fourier_even)(r, xr, xi, yr, yi);
-        y[q] = yr[0], y[y_im + q] = yi[0];
-        TGI_UNROLL
-        for (int k = 1; k < r; ++k) {
-            const tgi_vector re = yr[k], im = yi[k];
-            const tgi_real *const root = w + k * w_step;
-            if (w) yr[k] = re * root[0] - im * root[1], yi[k] = im * root[0] + re * root[1];
-            y[q + k * s] = yr[k], y[y_im + q + k * s] = yi[k];
-        }
-    }
-}
-
-/* A pass of factor r; s in vectors, step: of roots, for one step of p. */
-TGI_ALWAYS_INLINE void TGI_T(fourier_pass)(const int r, const tgi_fourier_factors *f, int64_t s, int64_t m,
-                                           int64_t step, const tgi_vector *x, tgi_vector *y, int64_t im)
-{
-    const tgi_real *const roots = (const tgi_real *)f->roots;
-    tgi_real turn[16];
-    for (int k = 0; k < r; ++k) memcpy(turn + 2 * k, roots + 2 * (f->n / r * f->root_step * k), 2 * sizeof turn[0]);
-    TGI_T(fourier_butterflies)(r, s, s * m, x, im, y, im, turn, NULL, 0);
-    for (int64_t p = 1; p < m; ++p)
-        TGI_T(fourier_butterflies)(r, s, s * m, x + s * p, im, y + s * r * p, im, turn, roots, 2 * p * step);
-}
-
-static void TGI_T(fourier_any_pass)(const int r, const tgi_fourier_factors *f, int64_t s, int64_t m, int64_t step,
-                                    const tgi_vector *x, tgi_vector *y, int64_t im)
-{
-    const tgi_real *const roots = (const tgi_real *)f->roots;
-    tgi_real turn[2 * TGI_FOURIER_PRIME], w[2 * TGI_FOURIER_PRIME];
-    for (int k = 0; k < r; ++k) memcpy(turn + 2 * k, roots + 2 * (f->n / r * f->root_step * k), 2 * sizeof turn[0]);
-    for (int64_t p = 0; p < m; ++p) {
-        for (int k = 0; k < r; ++k) memcpy(w + 2 * k, roots + 2 * (p * k * step), 2 * sizeof w[0]);
-        TGI_T(fourier_any)(r, s, s * m, x + s * p, im, y + s * r * p, turn, w);
-    }
-}
-
-/* The transform of arrays `from`, which are written over; `to` are others.  Whether the result is in `to`. */
-static bool TGI_T(fourier_transform)(const tgi_fourier_factors *f, void *from, void *to)
-{
-    TGI_FMA
-    const int64_t im = f->n * TGI_T(fourier_vectors);
-    tgi_vector *x = (tgi_vector *)from, *y = (tgi_vector *)to;
-    int64_t s = TGI_T(fourier_vectors), m = f->n, step = f->root_step;
-    for (int i = 0; i < f->count; ++i) {
-        const int r = (int)f->factor[i];
-        m /= r;
-        switch (r) {
-        case 2: TGI_T(fourier_pass)(2, f, s, m, step, x, y, im); break;
-        case 3: TGI_T(fourier_pass)(3, f, s, m, step, x, y, im); break;
-        case 4: TGI_T(fourier_pass)(4, f, s, m, step, x, y, im); break;
-        case 5: TGI_T(fourier_pass)(5, f, s, m, step, x, y, im); break;
-        case 8: TGI_T(fourier_pass)(8, f, s, m, step, x, y, im); break;
-        default: TGI_T(fourier_any_pass)(r, f, s, m, step, x, y, im);
-        }
-        s *= r, step *= r;
-        tgi_vector *const next = x;
-        x = y, y = next;
-    }
-    return x == (tgi_vector *)to;
-}
-
 #ifdef TGI_HAS_VECTORS
 /* v [width] = the rows of a square matrix, transposed: each of log2(width) steps puts the elements of vectors i and
    i + width / 2 by turns into vectors 2 i and 2 i + 1. */
@@ -59556,6 +59507,55 @@ TGI_ALWAYS_INLINE int64_t TGI_T(fourier_reals_of_rows)(const tgi_real *x, int64_
 }
 #endif
 
+/* Which of these kinds a view is. */
+static int TGI_T(fourier_kind)(const tgi_fourier_view *v, int64_t lanes)
+{
+    const tgi_real *const re = (const tgi_real *)v->re, *const im = (const tgi_real *)v->im;
+    if (lanes != TGI_T(fourier_lanes) || !im) return TGI_FOURIER_MIXED;
+    if (v->lane == 1) return TGI_FOURIER_SPLIT;
+    if (v->lane == 2 && im == re + 1) return TGI_FOURIER_PAIRS;
+    return v->lane == 2 && re == im + 1 ? TGI_FOURIER_SWAPPED : TGI_FOURIER_MIXED;
+}
+
+/* Where vector i begins in such memory: those of all lanes of a number come before those of the next one. */
+TGI_ALWAYS_INLINE int64_t TGI_T(fourier_place)(const tgi_fourier_view *v, const int kind, int64_t i)
+{
+    enum { VECTORS = TGI_T(fourier_vectors), WIDTH = TGI_T(fourier_width) };
+    return i / VECTORS * v->step + i % VECTORS * WIDTH * (kind == TGI_FOURIER_SPLIT ? 1 : 2);
+}
+
+/* Vector i of pairs. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_take)(const tgi_fourier_view *v, const int kind, int64_t i, tgi_vector *re,
+                                           tgi_vector *im)
+{
+    const bool swapped = kind == TGI_FOURIER_SWAPPED;
+    const tgi_real *const x = (const tgi_real *)(swapped ? v->im : v->re) + TGI_T(fourier_place)(v, kind, i);
+    const tgi_vector a = *(const tgi_vector *)x, b = *(const tgi_vector *)(x + TGI_T(fourier_width));
+    const tgi_vector even = TGI_T_PLACES(EVEN, a, b), odd = TGI_T_PLACES(ODD, a, b);
+    *re = swapped ? odd : even, *im = swapped ? even : odd;
+}
+
+/* Vector i of what the end says: pairs, times its scale, or two arrays, times its twiddle. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_put)(const tgi_fourier_end *end, const int kind, int64_t i, tgi_vector re,
+                                          tgi_vector im)
+{
+    TGI_FMA
+    const int64_t at = TGI_T(fourier_place)(&end->view, kind, i);
+    tgi_real *const y_re = (tgi_real *)end->view.re + at, *const y_im = (tgi_real *)end->view.im + at;
+    if (kind == TGI_FOURIER_SPLIT) {
+        const tgi_real *const w = (const tgi_real *)end->twiddle + at;
+        const tgi_vector w_r = *(const tgi_vector *)w, w_i = *(const tgi_vector *)(w + end->twiddle_im);
+        *(tgi_vector *)y_re = re * w_r - im * w_i, *(tgi_vector *)y_im = im * w_r + re * w_i;
+        return;
+    }
+    const bool swapped = kind == TGI_FOURIER_SWAPPED;
+    const tgi_real scale = (tgi_real)end->scale;
+    const tgi_vector a = (swapped ? im : re) * scale, b = (swapped ? re : im) * scale;
+    tgi_real *const y = swapped ? y_im : y_re;
+    *(tgi_vector *)y = TGI_T_PLACES(LOW, a, b);
+    *(tgi_vector *)(y + TGI_T(fourier_width)) = TGI_T_PLACES(HIGH, a, b);
+}
+
 /* re, im [n, lanes] from what lies in memory; zeros in lanes from `lanes` on, and where there is no imaginary part. */
 static void TGI_T(fourier_load)(const tgi_fourier_view *v, int64_t n, int64_t lanes, void *to)
 {
@@ -59564,7 +59564,7 @@ static void TGI_T(fourier_load)(const tgi_fourier_view *v, int64_t n, int64_t la
     tgi_real *const re = (tgi_real *)to, *const im = re + n * LANES;
     int64_t j = 0;
 #ifdef TGI_HAS_VECTORS
-    enum { WIDTH = TGI_T(fourier_width) };
+    enum { VECTORS = TGI_T(fourier_vectors) };
     if (lanes == LANES && v->step == 2 && x_im == x_re + 1)
         j = TGI_T(fourier_elements_rows)((tgi_real *)v->re, v->lane, n, re, im, true, 1);
     else if (lanes == LANES && v->step == 2 && x_re == x_im + 1)
@@ -59573,18 +59573,14 @@ static void TGI_T(fourier_load)(const tgi_fourier_view *v, int64_t n, int64_t la
         j = TGI_T(fourier_reals_of_rows)(x_re, v->lane, n, re);
         TGI_T(fourier_reals_of_rows)(x_im, v->lane, n, im);
     }
-    const int64_t step = v->step;
-    const bool swapped = x_re > x_im, pairs = x_im && (swapped ? x_re == x_im + 1 : x_im == x_re + 1);
-    for (; pairs && lanes == LANES && v->lane == 2 && j < n; ++j) {
-        const tgi_real *const x = (swapped ? x_im : x_re) + j * step;
-        tgi_real *const first = (swapped ? im : re) + j * LANES, *const second = (swapped ? re : im) + j * LANES;
-        TGI_UNROLL
-        for (int l = 0; l < LANES; l += WIDTH) {
-            const tgi_vector a = *(const tgi_vector *)(x + 2 * l), b = *(const tgi_vector *)(x + 2 * l + WIDTH);
-            *(tgi_vector *)(first + l) = TGI_T_PLACES(EVEN, a, b),
-                                    *(tgi_vector *)(second + l) = TGI_T_PLACES(ODD, a, b);
-        }
-    }
+    const int kind = TGI_T(fourier_kind)(v, lanes);
+    tgi_vector *const to_re = (tgi_vector *)re, *const to_im = (tgi_vector *)im;
+    for (; kind == TGI_FOURIER_PAIRS && j < n; ++j)
+        for (int64_t i = j * VECTORS; i < (j + 1) * VECTORS; ++i)
+            TGI_T(fourier_take)(v, TGI_FOURIER_PAIRS, i, to_re + i, to_im + i);
+    for (; kind == TGI_FOURIER_SWAPPED && j < n; ++j)
+        for (int64_t i = j * VECTORS; i < (j + 1) * VECTORS; ++i)
+            TGI_T(fourier_take)(v, TGI_FOURIER_SWAPPED, i, to_re + i, to_im + i);
 #endif
     for (; j < n; ++j) {
         for (int64_t l = 0; l < LANES; ++l) {
@@ -59603,23 +59599,20 @@ static void TGI_T(fourier_store)(const tgi_fourier_view *v, int64_t n, int64_t l
     tgi_real *const re = (tgi_real *)from, *const im = re + apart, scale = (tgi_real)scale_;
     int64_t j = 0;
 #ifdef TGI_HAS_VECTORS
-    enum { WIDTH = TGI_T(fourier_width) };
+    enum { VECTORS = TGI_T(fourier_vectors) };
     if (lanes == LANES && v->step == 2 && y_im == y_re + 1)
         j = TGI_T(fourier_elements_rows)(y_re, v->lane, n, re, im, false, scale);
     else if (lanes == LANES && v->step == 2 && y_re == y_im + 1)
         j = TGI_T(fourier_elements_rows)(y_im, v->lane, n, im, re, false, scale);
-    for (; lanes == LANES && v->lane == 2 && (y_im == y_re + 1 || y_re == y_im + 1) && j < n; ++j) {
-        const bool swapped = y_re > y_im;
-        tgi_real *const y = (swapped ? y_im : y_re) + j * v->step;
-        const tgi_real *const first = (swapped ? im : re) + j * LANES, *const second = (swapped ? re : im) + j * LANES;
-        TGI_UNROLL
-        for (int l = 0; l < LANES; l += WIDTH) {
-            const tgi_vector a = *(const tgi_vector *)(first + l) * scale,
-                             b = *(const tgi_vector *)(second + l) * scale;
-            *(tgi_vector *)(y + 2 * l) = TGI_T_PLACES(LOW, a, b),
-                                    *(tgi_vector *)(y + 2 * l + WIDTH) = TGI_T_PLACES(HIGH, a, b);
-        }
-    }
+    const tgi_fourier_end end = {*v, scale_, NULL, 0};
+    const int kind = TGI_T(fourier_kind)(v, lanes);
+    const tgi_vector *const x_re = (const tgi_vector *)re, *const x_im = (const tgi_vector *)im;
+    for (; kind == TGI_FOURIER_PAIRS && j < n; ++j)
+        for (int64_t i = j * VECTORS; i < (j + 1) * VECTORS; ++i)
+            TGI_T(fourier_put)(&end, TGI_FOURIER_PAIRS, i, x_re[i], x_im[i]);
+    for (; kind == TGI_FOURIER_SWAPPED && j < n; ++j)
+        for (int64_t i = j * VECTORS; i < (j + 1) * VECTORS; ++i)
+            TGI_T(fourier_put)(&end, TGI_FOURIER_SWAPPED, i, x_re[i], x_im[i]);
 #endif
     for (; j < n; ++j) {
         for (int64_t l = 0; l < lanes; ++l) {
@@ -59629,30 +59622,160 @@ static void TGI_T(fourier_store)(const tgi_fourier_view *v, int64_t n, int64_t l
     }
 }
 
-/* Rows of arrays [n, lanes] to the columns of split arrays y [n, ..], y_step apart, times pairs that lie as they do. */
-static void TGI_T(fourier_twiddle)(const void *from, int64_t n, const void *twiddle_, int64_t im, void *to,
-                                   int64_t step, int64_t lanes)
+/* Arrays [n, lanes] to an end with a twiddle. */
+static void TGI_T(fourier_twiddle)(const tgi_fourier_end *end, int64_t n, int64_t lanes, const void *from)
 {
     TGI_FMA
-    enum { LANES = TGI_T(fourier_lanes), WIDTH = TGI_T(fourier_width) };
-    const tgi_real *const x = (const tgi_real *)from, *const twiddle = (const tgi_real *)twiddle_;
-    tgi_real *const y = (tgi_real *)to;
-    for (int64_t j = 0; j < n; ++j) {
-        const tgi_real *const xr = x + j * LANES, *const xi = xr + n * LANES, *const w = twiddle + j * step;
-        tgi_real *const out = y + j * step;
-        TGI_UNROLL
-        for (int l = 0; l < LANES && lanes == LANES; l += WIDTH) {
-            const tgi_vector r = *(const tgi_vector *)(xr + l), i = *(const tgi_vector *)(xi + l);
-            const tgi_vector w_r = *(const tgi_vector *)(w + l), w_i = *(const tgi_vector *)(w + im + l);
-            *(tgi_vector *)(out + l) = r * w_r - i * w_i;
-            *(tgi_vector *)(out + im + l) = i * w_r + r * w_i;
-        }
-        TGI_INDEPENDENT
-        for (int64_t l = 0; l < lanes && lanes < LANES; ++l) {
-            const tgi_real re = xr[l] * w[l] - xi[l] * w[im + l], i = xi[l] * w[l] + xr[l] * w[im + l];
-            out[l] = re, out[im + l] = i;
+    enum { LANES = TGI_T(fourier_lanes) };
+    const tgi_real *const re = (const tgi_real *)from, *const im = re + n * LANES;
+    const tgi_vector *const x_re = (const tgi_vector *)re, *const x_im = (const tgi_vector *)im;
+    for (int64_t i = 0; lanes == LANES && i < n * TGI_T(fourier_vectors); ++i)
+        TGI_T(fourier_put)(end, TGI_FOURIER_SPLIT, i, x_re[i], x_im[i]);
+    for (int64_t j = 0; lanes < LANES && j < n; ++j) {
+        const tgi_real *const w = (const tgi_real *)end->twiddle + j * end->view.step;
+        tgi_real *const y_re = (tgi_real *)end->view.re + j * end->view.step;
+        tgi_real *const y_im = (tgi_real *)end->view.im + j * end->view.step;
+        for (int64_t l = 0; l < lanes; ++l) {
+            const tgi_real r = re[j * LANES + l], i = im[j * LANES + l], w_i = w[end->twiddle_im + l];
+            y_re[l] = r * w[l] - i * w_i, y_im[l] = i * w[l] + r * w_i;
         }
     }
+}
+
+/* ---- passes ---- */
+
+/* A pass: arrays x and y, or what the first pass reads and the last one writes in their place.  s and n in vectors,
+   step: of roots, for one step of p. */
+typedef struct {
+    const tgi_fourier_factors *f;
+    int64_t s, n, step;
+    const tgi_vector *x;
+    tgi_vector *y;
+    const tgi_fourier_view *from;
+    const tgi_fourier_end *to;
+} TGI_T(fourier_step);
+
+/* Numbers p of a pass, q of all s; w [r]: pairs, `w_step` numbers apart, NULL: ones.  reads and writes are kinds of
+   views, or 0 for the arrays; the last pass, which writes, has one p. */
+TGI_ALWAYS_INLINE void TGI_T(fourier_butterflies)(const int r, const int reads, const int writes,
+                                                  const TGI_T(fourier_step) *a, int64_t p, const tgi_real *turn,
+                                                  const tgi_real *w, const int64_t w_step)
+{
+    TGI_FMA
+    const int64_t s = a->s, im = a->n, apart = im / r;
+    const tgi_vector *const x = a->x + s * p;
+    tgi_vector *const y = a->y + s * r * p;
+    for (int64_t q = 0; q < s; ++q) {
+        tgi_vector xr[8], xi[8], yr[8], yi[8];
+        TGI_UNROLL
+        for (int k = 0; k < r; ++k) {
+            if (reads) TGI_T(fourier_take)(a->from, reads, s * p + q + k * apart, &xr[k], &xi[k]);
+            else xr[k] = x[q + k * apart], xi[k] = x[im + q + k * apart];
+        }
+        if (r % 2) TGI_T(fourier_odd)(r, xr, xi, yr, yi, turn);
+        else TGI_T(fourier_even)(r, xr, xi, yr, yi);
+        TGI_UNROLL
+        for (int k = 0; k < r; ++k) {
+            const tgi_vector re = yr[k], i_m = yi[k];
+            const tgi_real *const root = w + k * w_step;
+            if (w && k) yr[k] = re * root[0] - i_m * root[1], yi[k] = i_m * root[0] + re * root[1];
+            if (writes) TGI_T(fourier_put)(a->to, writes, q + k * s, yr[k], yi[k]);
+            else y[q + k * s] = yr[k], y[im + q + k * s] = yi[k];
+        }
+    }
+}
+
+/* turn [r]: pairs exp(-2 pi i k / r). */
+static void TGI_T(fourier_turns)(const int r, const tgi_fourier_factors *f, tgi_real *turn)
+{
+    const tgi_real *const roots = (const tgi_real *)f->roots;
+    for (int k = 0; k < r; ++k) memcpy(turn + 2 * k, roots + 2 * (f->n / r * f->root_step * k), 2 * sizeof turn[0]);
+}
+
+TGI_ALWAYS_INLINE void TGI_T(fourier_pass)(const int r, const int reads, const int writes,
+                                           const TGI_T(fourier_step) *step)
+{
+    TGI_T(fourier_step) a = *step; /* copies, which no store changes */
+    TGI_ZEROED(tgi_fourier_view, from);
+    TGI_ZEROED(tgi_fourier_end, to);
+    tgi_real turn[16];
+    if (reads) from = *step->from, a.from = &from;
+    if (writes) to = *step->to, a.to = &to;
+    if (r % 2) TGI_T(fourier_turns)(r, a.f, turn);
+    TGI_T(fourier_butterflies)(r, reads, writes, &a, 0, turn, NULL, 0);
+    const tgi_real *const roots = (const tgi_real *)a.f->roots;
+    for (int64_t p = 1; p * a.s < a.n / r && !writes; ++p)
+        TGI_T(fourier_butterflies)(r, reads, writes, &a, p, turn, roots, 2 * p * a.step);
+}
+
+static void TGI_T(fourier_any_pass)(const int r, const TGI_T(fourier_step) *a)
+{
+    const tgi_real *const roots = (const tgi_real *)a->f->roots;
+    tgi_real turn[2 * TGI_FOURIER_PRIME], w[2 * TGI_FOURIER_PRIME];
+    TGI_T(fourier_turns)(r, a->f, turn);
+    for (int64_t p = 0; p * a->s < a->n / r; ++p) {
+        for (int k = 0; k < r; ++k) memcpy(w + 2 * k, roots + 2 * (p * k * a->step), 2 * sizeof w[0]);
+        TGI_T(fourier_any)(r, a->s, a->n / r, a->x + a->s * p, a->n, a->y + a->s * r * p, turn, w);
+    }
+}
+
+/* A pass of 4 or 8 that reads pairs, or writes a view. */
+static void TGI_T(fourier_end_pass)(const int r, int reads, int writes, const TGI_T(fourier_step) *a)
+{
+    enum { PAIRS = TGI_FOURIER_PAIRS, SWAPPED = TGI_FOURIER_SWAPPED, SPLIT = TGI_FOURIER_SPLIT };
+    if (reads == PAIRS && r == 4) TGI_T(fourier_pass)(4, PAIRS, 0, a);
+    else if (reads == PAIRS) TGI_T(fourier_pass)(8, PAIRS, 0, a);
+    else if (reads && r == 4) TGI_T(fourier_pass)(4, SWAPPED, 0, a);
+    else if (reads) TGI_T(fourier_pass)(8, SWAPPED, 0, a);
+    else if (writes == PAIRS && r == 4) TGI_T(fourier_pass)(4, 0, PAIRS, a);
+    else if (writes == PAIRS) TGI_T(fourier_pass)(8, 0, PAIRS, a);
+    else if (writes == SWAPPED && r == 4) TGI_T(fourier_pass)(4, 0, SWAPPED, a);
+    else if (writes == SWAPPED) TGI_T(fourier_pass)(8, 0, SWAPPED, a);
+    else if (r == 4) TGI_T(fourier_pass)(4, 0, SPLIT, a);
+    else TGI_T(fourier_pass)(8, 0, SPLIT, a);
+}
+
+/* All passes, from arrays a, or a view of the kind `reads`, to arrays, or a view of the kind `writes`.  Whether the
+   arrays are b; both are written over. */
+static bool TGI_T(fourier_passes)(TGI_T(fourier_step) *step, int reads, int writes, void *a, void *b)
+{
+    const tgi_fourier_factors *const f = step->f;
+    step->s = TGI_T(fourier_vectors), step->n = f->n * step->s, step->step = f->root_step;
+    for (int i = 0; i < f->count; ++i) {
+        const int r = (int)f->factor[i];
+        step->x = (const tgi_vector *)(i % 2 ? b : a), step->y = (tgi_vector *)(i % 2 ? a : b);
+        const bool ends = (reads && i == 0) || (writes && i == f->count - 1);
+        switch (ends ? 0 : r) {
+        case 0: TGI_T(fourier_end_pass)(r, i == 0 ? reads : 0, writes, step); break;
+        case 2: TGI_T(fourier_pass)(2, 0, 0, step); break;
+        case 3: TGI_T(fourier_pass)(3, 0, 0, step); break;
+        case 4: TGI_T(fourier_pass)(4, 0, 0, step); break;
+        case 5: TGI_T(fourier_pass)(5, 0, 0, step); break;
+        case 8: TGI_T(fourier_pass)(8, 0, 0, step); break;
+        default: TGI_T(fourier_any_pass)(r, step);
+        }
+        step->s *= r, step->step *= r;
+    }
+    return f->count % 2;
+}
+
+/* The transform of `from`, or, if that is NULL, of arrays a; b are others, and both are written over.  The result goes
+   to `to`; if that is NULL, to arrays: whether to b. */
+static bool TGI_T(fourier_transform)(const tgi_fourier_factors *f, const tgi_fourier_view *from,
+                                     const tgi_fourier_end *to, int64_t lanes, void *a, void *b)
+{
+    TGI_T(fourier_step) step;
+    step.f = f, step.from = from, step.to = to;
+    int reads = from ? TGI_T(fourier_kind)(from, lanes) : 0, writes = to ? TGI_T(fourier_kind)(&to->view, lanes) : 0;
+    const int64_t first = f->factor[0], last = f->count > 1 ? f->factor[f->count - 1] : 0;
+    if (reads == TGI_FOURIER_SPLIT || last == 0 || (first != 4 && first != 8)) reads = 0;
+    if ((writes == TGI_FOURIER_SPLIT && !to->twiddle) || (last != 4 && last != 8)) writes = 0;
+    if (from && !reads) TGI_T(fourier_load)(from, f->n, lanes, a);
+    const bool other = TGI_T(fourier_passes)(&step, reads, writes, a, b);
+    void *const y = other ? b : a;
+    if (to && !writes && to->twiddle) TGI_T(fourier_twiddle)(to, f->n, lanes, y);
+    else if (to && !writes) TGI_T(fourier_store)(&to->view, f->n, lanes, y, f->n * TGI_T(fourier_lanes), to->scale);
+    return other;
 }
 
 /* y [n] pairs = x times w times scale; swap: real and imaginary parts of x or of y are exchanged. */
@@ -59827,7 +59950,7 @@ static void TGI_T(fourier_from_half)(const tgi_fourier_half *h)
 }
 
 static const tgi_fourier_loops TGI_T(fourier) = {
-    TGI_T(fourier_transform), TGI_T(fourier_load),    TGI_T(fourier_store),    TGI_T(fourier_twiddle),
+    TGI_T(fourier_transform), TGI_T(fourier_load),    TGI_T(fourier_store),
     TGI_T(fourier_multiply),  TGI_T(fourier_to_half), TGI_T(fourier_from_half)};
 TGI_FMA_END
 #endif /* !TG_NO_FFT */
