@@ -52706,9 +52706,9 @@ static void tgi_gemm_pack_halves(float *panel, int width, tg_dtype dtype, const 
     }
 }
 
-/* Likewise of f64, where the elements along a lane are neighbours: four lanes at a time, so that what is written lies
-   side by side (linear f64 32x512,512x512). */
-static void tgi_gemm_pack_doubles(double *panel, int width, const double *x, int64_t lane_step, int64_t n)
+/* tgi_gemm_pack_lanes for all lanes of a panel, of f64: four lanes at a time, so that what is written lies side by side
+   (matmul f64 256x256,256x256:t and 128x128:s,128x128). */
+static void tgi_gemm_pack_doubles(double *panel, int width, const double *x, int64_t lane_step, int64_t step, int64_t n)
 {
     for (int64_t first = 0, end; first < n; first = end) {
         end = tgi_at_most(n, first + TGI_GEMM_PIECE);
@@ -52718,7 +52718,7 @@ static void tgi_gemm_pack_doubles(double *panel, int width, const double *x, int
             const double *const c = b + lane_step, *const d = c + lane_step;
             for (int64_t i = first; i < end; ++i) {
                 double *const to = panel + i * width + lane;
-                to[0] = a[i], to[1] = b[i], to[2] = c[i], to[3] = d[i];
+                to[0] = a[i * step], to[1] = b[i * step], to[2] = c[i * step], to[3] = d[i * step];
             }
         }
     }
@@ -52788,15 +52788,15 @@ static void tgi_gemm_pack(tg_dtype compute, char *panel, int width, tgi_matrix x
     const int64_t lane_step = columns ? x.col : x.row, step = columns ? x.row : x.col;
     const char *from = x.data + (lane * lane_step + k * step) * tgi_bytes_of(x.dtype);
     if (lanes > width) lanes = width;
-    const bool whole = lanes == width && width >= 4 && (lane_step == 1 || step == 1);
+    const bool all = lanes == width && width >= 4, whole = all && (lane_step == 1 || step == 1);
     const bool twice = x.dtype == TG_F64 && compute == TG_F64 && lane_step == 1; /* moved as two floats each */
     if ((x.dtype == TG_F32 || twice) && whole) {
         tgi_gemm_pack_quads((float *)(void *)panel, twice ? 2 * width : width, (const float *)(const void *)from,
                             lane_step, twice ? 2 * step : step, n);
     } else if ((x.dtype == TG_BF16 || x.dtype == TG_F16) && whole) {
         tgi_gemm_pack_halves((float *)(void *)panel, width, x.dtype, from, lane_step, step, n);
-    } else if (x.dtype == TG_F64 && compute == TG_F64 && whole && step == 1) {
-        tgi_gemm_pack_doubles((double *)(void *)panel, width, (const double *)(const void *)from, lane_step, n);
+    } else if (x.dtype == TG_F64 && compute == TG_F64 && all) {
+        tgi_gemm_pack_doubles((double *)(void *)panel, width, (const double *)(const void *)from, lane_step, step, n);
     } else {
         tgi_gemm_pack_lanes(compute, panel, width, x.dtype, from, lane_step, step, lanes, n);
     }

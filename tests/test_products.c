@@ -58,10 +58,12 @@ TEST(products)
             CHECK(is_exactly(tg_matmul(x, y), wanted));
         }
     }
-    TG_SCOPE; /* steps that are neither 1 nor those of a whole row */
-    tg_tensor *a = tg_slice(integers(TG_SHAPE(90, 300), TG_F32), 1, 0, 300, 3);
-    tg_tensor *b = tg_slice(tg_slice(integers(TG_SHAPE(100, 400), TG_F32), 1, 0, 400, 5), 0, 0, 100, 1);
-    CHECK(is_exactly(tg_matmul(a, b), plain_product(a, b)));
+    for (int type = 0; type < 2; ++type) { /* steps that are neither 1 nor those of a whole row */
+        TG_SCOPE;
+        tg_tensor *a = tg_slice(integers(TG_SHAPE(90, 300), type ? TG_F64 : TG_F32), 1, 0, 300, 3);
+        tg_tensor *b = tg_slice(integers(TG_SHAPE(100, 400), type ? TG_F64 : TG_F32), 1, 0, 400, 5);
+        CHECK(is_exactly(tg_matmul(a, b), plain_product(a, b)));
+    }
 }
 
 /* Few rows times a weight, and a weight times few columns: each of 1 to 17, where the last are too many; in each dtype
