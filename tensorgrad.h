@@ -4885,7 +4885,7 @@ extern "C" {
 #define TGI_PREFETCH_LATER(at) __builtin_prefetch(at, 0, 2) /* the same, into the second cache: more are under way */
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
-#define TGI_ALIGN_8 __attribute__((__aligned__(8)))
+#define TGI_ALIGNED(bytes) __attribute__((__aligned__(bytes)))
 #define TGI_ATOMIC_ADD(p, n) __atomic_add_fetch(p, n, __ATOMIC_ACQ_REL)
 #define TGI_ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define TGI_ATOMIC_STORE(p, n) __atomic_store_n(p, n, __ATOMIC_RELEASE)
@@ -4897,7 +4897,7 @@ extern "C" {
 #define TGI_LIKELY(x) (x)
 #define TGI_PREFETCH(at) (void)(at)
 #define TGI_PREFETCH_LATER(at) (void)(at)
-#define TGI_ALIGN_8
+#define TGI_ALIGNED(bytes)
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
 #define TGI_ATOMIC_LOAD(p) (*(p))
 #define TGI_ATOMIC_STORE(p, n) (*(p) = (n))
@@ -5211,10 +5211,10 @@ static struct {
     tg_error_handler call;
     void *user;
 } tgi_handler;
-static TGI_ALIGN_8 int64_t tgi_threads_alive;
-static TGI_ALIGN_8 uint64_t tgi_threads_ever;
-static TGI_ALIGN_8 struct { int64_t tensors, nodes, bytes, saved, modules; } tgi_totals;
-static TGI_ALIGN_8 int64_t tgi_total_bytes_on[TGI_PLACES];
+static TGI_ALIGNED(8) int64_t tgi_threads_alive;
+static TGI_ALIGNED(8) uint64_t tgi_threads_ever;
+static TGI_ALIGNED(8) struct { int64_t tensors, nodes, bytes, saved, modules; } tgi_totals;
+static TGI_ALIGNED(8) int64_t tgi_total_bytes_on[TGI_PLACES];
 
 /* Whether TG_DEBUG is set: then the handle of an ended tensor is never reused, and every use of one is an error. */
 static bool tgi_debug_requested(void)
@@ -48356,17 +48356,15 @@ static inline void tgi_store_elements(tg_dtype compute, const void *tile, tg_dty
     else tgi_store_wide_as_halves(kernels, compute, tile, dtype == TG_F16, at, n);
 }
 
-/* y [rows, bytes] = x [rows, bytes], where 2 * half >= bytes >= half: each row is two moves, which may overlap. */
+/* y [rows, bytes] = x [rows, bytes], where 2 * half >= bytes >= half: each row is two moves, which may overlap each
+   other; x and y do not. */
 TGI_ALWAYS_INLINE void tgi_move_halves(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows,
                                        int64_t bytes, size_t half)
 {
     const int64_t second = bytes - (int64_t)half;
     for (int64_t i = 0; i < rows; ++i, y += y_step, x += x_step) {
-        char first[16], last[16];
-        memcpy(first, x, half);
-        memcpy(last, x + second, half);
-        memcpy(y, first, half);
-        memcpy(y + second, last, half);
+        memcpy(y, x, half);
+        memcpy(y + second, x + second, half);
     }
 }
 
@@ -48384,6 +48382,8 @@ static void tgi_gather_rows(char *y, int64_t y_step, const char *x, int64_t x_st
         tgi_move_halves(y, y_step, x, x_step, rows, bytes, 8);
     } else if (bytes > 16 && bytes <= 32) {
         tgi_move_halves(y, y_step, x, x_step, rows, bytes, 16);
+    } else if (bytes > 32 && bytes <= 64) {
+        tgi_move_halves(y, y_step, x, x_step, rows, bytes, 32);
     } else {
         for (int64_t i = 0; i < rows; ++i) tgi_copy_short(y + i * y_step, x + i * x_step, bytes);
     }
@@ -48792,7 +48792,7 @@ static void tgi_load_columns(tg_dtype compute, void *tile, int64_t pitch, tg_dty
 }
 
 /* Memory for a block with gaps, in any dtype. */
-typedef union { char bytes[8 * TGI_BLOCK]; double align; } tgi_block_tile;
+typedef union { char bytes[8 * TGI_BLOCK]; double align; } TGI_ALIGNED(TGI_CACHE_LINE) tgi_block_tile;
 
 /* ---- elementwise ops on blocks ---- */
 
@@ -60933,25 +60933,41 @@ static const tgi_whole_loops TGI_V(whole_loops)[4] = {TGI_WHOLE_TYPES(TGI_WHOLE_
 #undef TGI_WHOLE_X
 #undef TGI_WHOLE_LINE
 
-/* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated.
-   Whole vectors may go beyond a row without gaps, into the next one. */
+/* TGI_V(repeat) for one size of elements.  A whole vector may go beyond a row without gaps, into the next ones: of rows
+   that are no longer, each is one store (sub f32 4096x16,4096x1). */
+TGI_ALWAYS_INLINE void TGI_V(repeat_vectors)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows,
+                                             int64_t bytes, int size)
+{
+    const TGI_V(vector_u64) zero = {0};
+    TGI_V(vector_u64) whole = zero;
+    const int64_t most = (int64_t)sizeof whole;
+    for (; y_step == bytes && bytes <= most && rows * bytes >= most; --rows, x += x_step, y += bytes) {
+        whole = zero + tgi_repeated(x, size);
+        memcpy(y, &whole, sizeof whole);
+    }
+    const char *const last = y + (rows - 1) * y_step + bytes;
+    for (; rows > 0; --rows, x += x_step, y += y_step) {
+        const char *const end = y_step == bytes ? last : y + bytes;
+        int64_t i = 0;
+        whole = zero + tgi_repeated(x, size);
+        for (; i < bytes && end - y - i >= most; i += most) memcpy(y + i, &whole, sizeof whole);
+        if (i < bytes) tgi_copy_short(y + i, (const char *)&whole, bytes - i);
+    }
+}
+
+/* y [rows, bytes], rows y_step bytes apart = in each row an element of `size` bytes of x, repeated. */
 static void TGI_V(repeat)(char *y, int64_t y_step, const char *x, int64_t x_step, int64_t rows, int64_t bytes,
                           int64_t size)
 {
-    const char *const last = y + (rows - 1) * y_step + bytes;
-    const TGI_V(vector_u64) zero = {0};
     if (bytes <= 16 && y_step == bytes) {
         tgi_repeat_short(y, x, x_step, rows, bytes, size);
         return;
     }
-    for (int64_t row = 0; row < rows; ++row, x += x_step) {
-        char *const start = y + row * y_step;
-        const char *const end = y_step == bytes ? last : start + bytes;
-        const TGI_V(vector_u64) whole = zero + tgi_repeated(x, size);
-        int64_t i = 0;
-        for (; i < bytes && end - start - i >= (int64_t)sizeof whole; i += (int64_t)sizeof whole)
-            memcpy(start + i, &whole, sizeof whole);
-        if (i < bytes) tgi_copy_short(start + i, (const char *)&whole, bytes - i);
+    switch (size) {
+    case 1: TGI_V(repeat_vectors)(y, y_step, x, x_step, rows, bytes, 1); break;
+    case 2: TGI_V(repeat_vectors)(y, y_step, x, x_step, rows, bytes, 2); break;
+    case 4: TGI_V(repeat_vectors)(y, y_step, x, x_step, rows, bytes, 4); break;
+    default: TGI_V(repeat_vectors)(y, y_step, x, x_step, rows, bytes, 8); break;
     }
 }
 
