@@ -56084,10 +56084,12 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
-/* Rows of few classes are composed: log_softmax takes many of them at a time (see tgi_column_range). */
+/* Rows of few classes are composed: log_softmax takes many of them at a time (see tgi_column_range).  How few, is
+   measured: more in f32, where the gradient needs no conversions (cross_entropy f32 2048x32,2048:i32). */
 static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
 {
-    return loss->classes <= 16 && loss->smoothing == 0 ? TGI_COMPOSE : tgi_class_run(S, loss);
+    const int64_t few = loss->dtype == TG_F32 ? 2 * TGI_SHORT_ROW : TGI_SHORT_ROW / 2;
+    return loss->classes <= few && loss->smoothing == 0 ? TGI_COMPOSE : tgi_class_run(S, loss);
 }
 static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
 {
