@@ -23382,7 +23382,8 @@ static int64_t tgi_padded_from(char mode, int64_t i, int64_t n)
     return i < 0 ? 0 : i >= n ? n - 1 : i;
 }
 
-/* t with the elements that the mode says before and behind those of dim, or without some if a pad is negative. */
+/* t with the elements that the mode says before and behind those of dim, or without some if a pad is negative.  Only
+   the elements of short pads are taken one by one. */
 static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t before, int64_t after, char mode)
 {
     const int64_t n = t->dim[dim], most = mode == 'r' ? n - 1 : mode == 'c' ? n : INT32_MAX;
@@ -23394,14 +23395,21 @@ static tg_tensor *tgi_pad_dim(tgi_thread *S, tg_tensor *t, int dim, int64_t befo
                                       (long long)before, (long long)after, dim, tgi_shape_text(t).text));
     }
     const int64_t left = mode == 'c' && before < 0 ? -before : 0, right = mode == 'c' && after < 0 ? -after : 0;
-    const size_t bytes = sizeof(int64_t) * (size_t)(size + 1);
+    const bool around = n >= 64 && before >= 0 && after >= 0 && before + after < n; /* pays for three more ops */
+    const int64_t count = around ? before + after : size;
+    const size_t bytes = sizeof(int64_t) * (size_t)(count + 1);
     int64_t *from = (int64_t *)tgi_alloc_for(S, "pad_mode", bytes);
     if (!from) return NULL;
-    for (int64_t i = 0; i < size; ++i) /* in a circle, what is cropped does not come back */
-        from[i] = tgi_padded_from(mode, i - before - left, n - left - right) + left;
-    tg_tensor *index = tg_from_on(from, TG_SHAPE(size), TG_I64, tgi_device_of(t));
+    for (int64_t i = 0; i < count; ++i) { /* in a circle, what is cropped does not come back */
+        const int64_t place = around && i >= before ? i + n : i;
+        from[i] = tgi_padded_from(mode, place - before - left, n - left - right) + left;
+    }
+    tg_tensor *index = tg_from_on(from, TG_SHAPE(count), TG_I64, tgi_device_of(t));
     tgi_free(S, from, bytes);
-    return index ? tg_index_select(t, dim, index) : NULL;
+    tg_tensor *taken = index ? tg_index_select(t, dim, index) : NULL;
+    if (!taken || !around) return taken;
+    tg_tensor *const parts[3] = {tg_narrow(taken, dim, 0, before), t, tg_narrow(taken, dim, before, after)};
+    return tg_cat(parts, 3, dim);
 }
 
 tg_tensor *tg_pad_mode(tg_tensor *t, tg_shape pads, const char *mode)

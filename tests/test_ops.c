@@ -1975,6 +1975,34 @@ static bool takes_three(const char *name)
     return false;
 }
 
+/* The pads of a long dim are taken apart from what they surround. */
+TEST(long_pads)
+{
+    static const char *const modes[3] = {"reflect", "replicate", "circular"};
+    int k;
+    for (k = 0; k < 3; ++k) {
+        TG_SCOPE;
+        tg_tensor *x = tg_randn_on(TG_SHAPE(2, 70), TG_F64, HERE), *parts[3], *wanted, *y, *pair[2];
+        pair[0] = tg_set_requires_grad(x, true);
+        pair[1] = tg_set_requires_grad(tg_clone(tg_detach(x)), true);
+        x = pair[1];
+        parts[0] = k == 0 ? tg_flip(tg_narrow(x, 1, 1, 3), TG_DIMS(1))
+                          : k == 1 ? tg_expand(tg_narrow(x, 1, 0, 1), TG_SHAPE(2, 3)) : tg_narrow(x, 1, 67, 3);
+        parts[1] = x;
+        parts[2] = k == 0 ? tg_flip(tg_narrow(x, 1, 67, 2), TG_DIMS(1))
+                          : k == 1 ? tg_expand(tg_narrow(x, 1, 69, 1), TG_SHAPE(2, 2)) : tg_narrow(x, 1, 0, 2);
+        wanted = tg_cat(parts, 3, 1);
+        y = tg_pad_mode(pair[0], TG_SHAPE(3, 2), modes[k]);
+        CHECK(tg_equal(y, wanted));
+        CHECK(tg_equal(tg_pad_mode(x, TG_SHAPE(0, 2), modes[k]), tg_narrow(wanted, 1, 3, 72)));
+        CHECK(tg_equal(tg_pad_mode(x, TG_SHAPE(3, 0), modes[k]), tg_narrow(wanted, 1, 0, 73)));
+        CHECK(tg_equal(tg_pad_mode(x, TG_SHAPE(0, 0), modes[k]), x));
+        CHECK(tg_backward(tg_sum(tg_mul(y, tg_detach(y)))) == TG_OK);
+        CHECK(tg_backward(tg_sum(tg_mul(wanted, tg_detach(y)))) == TG_OK);
+        CHECK(tg_allclose(tg_grad(pair[0]), tg_grad(pair[1]), 1e-12, 0));
+    }
+}
+
 /* Every op that works element by element gives the same bits on long rows, on columns and on every other element. */
 TEST(long_inputs)
 {
@@ -2373,6 +2401,7 @@ static void run_tests(void)
     RUN(blocks_of_indices);
     RUN(first_of_many);
     RUN(long_inputs);
+    RUN(long_pads);
     RUN(composed_rows);
     RUN(composed_dropout);
     RUN(accuracy);
