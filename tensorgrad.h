@@ -52623,7 +52623,7 @@ static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
 
    The kernel reads both panels from end to end and keeps the sums of its tile in registers.  A matrix that can be read
    as fast without packing is not packed: see tgi_gemm_plan. */
-enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block */
+enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block of sums that are converted; else larger */
 enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
 
 /* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
@@ -53032,9 +53032,12 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->k = job->pairs ? (g->k + 1) / 2 : g->k;
     job->mr = mr;
     job->nr = narrow ? nr / 2 : nr;
-    tgi_gemm_divide(job, threads, TGI_GEMM_M, TGI_GEMM_N);
     const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
+    job->widen = g->out.dtype != job->compute;
+    int64_t most_m = TGI_GEMM_M, most_n = TGI_GEMM_N;
+    if (!job->widen) most_m *= 4, most_n = most_n * TGI_GEMM_SLICE / (job->slice * size + 1); /* as large panels of b */
+    tgi_gemm_divide(job, threads, most_m, most_n);
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
     const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
@@ -53042,7 +53045,6 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
                          (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
     job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 3 * mr && !stays);
-    job->widen = g->out.dtype != job->compute;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
     job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
     job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
@@ -60021,6 +60023,15 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_store_part)(const tgi_gemm_tile *t, const tgi_
     }
 }
 
+/* A row of one or two vectors, which is used later: a row of c, when its sums are there; or a row of a panel of b,
+   eight steps along k ahead.  Panels come from the second cache, or from the third (sgemm-1024x1024x1024-NN). */
+TGI_ALWAYS_INLINE void TGI_T(gemm_ahead)(const tgi_real *row, bool two)
+{
+    enum { LANES = (int)(sizeof(tgi_vector) / sizeof(tgi_real)) };
+    TGI_PREFETCH(row);
+    if (two && sizeof(tgi_vector) == TGI_CACHE_LINE) TGI_PREFETCH(row + LANES);
+}
+
 /* A tile of `rows_of_tile` rows and one or two vectors of columns, whose sums stay in registers.  reads: the layouts of
    a that it can read; pairs: of bf16.  Each tile below is this function for constants, which the compiler puts in. */
 TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_tile, int vectors, int reads, bool pairs)
@@ -60038,7 +60049,7 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
     TGI_UNROLL
     for (int i = 0; i < rows_of_tile; ++i) {
         sum[i][0] = sum[i][1] = zero;
-        TGI_PREFETCH(c);
+        TGI_T(gemm_ahead)(c, two);
         if (i + 1 < rows) c += c_row;
     }
     c = (tgi_real *)t->c;
@@ -60047,6 +60058,8 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         const int64_t step = beside ? t->a_col : rows_of_tile;
         for (int64_t k = t->k; k > 0; --k, x += step, y += t->b_row) {
             const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
+            TGI_T(gemm_ahead)(y + 8 * t->b_row, two);
+            TGI_PREFETCH(x + 16 * step);
             TGI_UNROLL
             for (int i = 0; i < rows_of_tile; ++i) {
                 sum[i][0] = TGI_T(with_product)(sum[i][0], x[i], b0, pairs);
@@ -60070,6 +60083,7 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         for (int i = 0; i < rows_of_tile; ++i) row[i] = i == 0 ? 0 : i < rows ? row[i - 1] + t->a_row : row[i - 1];
         for (int64_t k = t->k; k > 0; --k, x += t->a_col, y += t->b_row) {
             const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
+            TGI_T(gemm_ahead)(y + 8 * t->b_row, two);
             TGI_UNROLL
             for (int i = 0; i < rows_of_tile; ++i) {
                 sum[i][0] += x[row[i]] * b0;
