@@ -53775,8 +53775,9 @@ typedef struct {
     bool padded;                  /* whether the images have padding */
     int64_t size[3], volume;      /* of an image with its padding, and of a channel of it: 0 without padding */
     int64_t channel, step[3];     /* from channel to channel, and along the dims, in elements */
-    const int64_t *tap;           /* [taps]: the place of each in the image, counted from that of its window */
+    int64_t *tap;                 /* [taps]: the place of each in the image, counted from that of its window */
     int64_t next_tap, *terms;     /* from the taps of a panel to those of the next; [panels]: how many each has */
+    bool large;                   /* whether w^T is too large for the second cache */
     float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
     float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
     int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
@@ -53789,6 +53790,13 @@ typedef struct {
    padding, at most; parts of the images whose sums for w are kept apart, for threads, and elements of these sums. */
 enum { TGI_CONV_WINDOWS = 96, TGI_CONV_TAPS = 510, TGI_CONV_K = 256 };
 enum { TGI_CONV_MOST = 1 << 24, TGI_CONV_CHUNKS = 8, TGI_CONV_SUMS = 1 << 20 };
+
+/* Taps of w that become rows of its maps at a time, of how many channels a panel is written at a time; elements of w^T
+   from which on the second cache has no room for it: with 512 maps of 512 channels the rows of either are more pages
+   than the processor knows the places of (program-4x32-resnet18). */
+enum { TGI_CONV_PIECE = 128, TGI_CONV_BLOCK = 64, TGI_CONV_LARGE = 1 << 18 };
+
+static int64_t tgi_conv_pieces(const tgi_conv_cpu *job) { return (job->taps + TGI_CONV_PIECE - 1) / TGI_CONV_PIECE; }
 
 /* padded [to - from, size..] = channels [from, to) of an image of the operand; the zeros around them are there. */
 static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
@@ -53913,10 +53921,14 @@ static tgi_gemm_tile tgi_conv_tile(const tgi_conv_cpu *job, const float *image, 
 static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64_t *rows, int64_t n,
                            const int64_t *cols, int64_t k, float *c, const float *from)
 {
+    const int64_t bytes = k * t.b_row * (int64_t)sizeof(float), tiles = (n + job->mr - 1) / job->mr;
+    const int64_t share = tgi_round_up(bytes / tiles, TGI_CACHE_LINE);
+    const char *ahead = (const char *)t.b + bytes; /* what the next call multiplies by: each tile asks for a share */
     t.k = k;
     t.a_cols = cols;
     t.from_row = from == c ? t.c_row : 0;
-    for (int64_t i = 0; i < n; i += job->mr) {
+    for (int64_t i = 0; i < n; i += job->mr, ahead += share) {
+        for (int64_t at = 0; at < share && job->large; at += TGI_CACHE_LINE) TGI_PREFETCH_LATER(ahead + at);
         t.rows = tgi_at_most(n - i, job->mr);
         t.a_rows = rows + i;
         t.c = c + i * t.c_row;
@@ -54013,17 +54025,22 @@ static void tgi_conv_weight_range(const void *job_, int thread, int64_t first, i
     }
 }
 
-/* w [maps, taps] of all groups = the sums of the chunks. */
-static void tgi_conv_weight_sum(const tgi_conv_cpu *job)
+/* w [maps, taps] of all groups = the sums of the chunks.  Items: pieces of the taps, group by group. */
+static void tgi_conv_weight_sum(const void *job_, int thread, int64_t first, int64_t end)
 {
+    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
     const int64_t width = job->panels * job->nr, n = job->conv.groups * job->taps * width;
-    float *const sum = job->product;
-    for (int64_t chunk = 1; chunk < job->chunks; ++chunk) {
-        for (int64_t i = 0; i < n; ++i) sum[i] += sum[chunk * n + i];
-    }
-    for (int64_t group = 0; group < job->conv.groups; ++group) {
-        float *const w = (float *)job->conv.w.data + group * job->maps * job->taps;
-        tgi_conv_store(sum + group * job->taps * width, width, job->maps, job->taps, w, job->taps);
+    const int64_t pieces = tgi_conv_pieces(job);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t group = first / pieces, from = first % pieces * TGI_CONV_PIECE;
+        const int64_t taps = tgi_at_most(job->taps - from, TGI_CONV_PIECE);
+        float *const sum = job->product + (group * job->taps + from) * width;
+        float *const w = (float *)job->conv.w.data + group * job->maps * job->taps + from;
+        for (int64_t chunk = 1; chunk < job->chunks; ++chunk) {
+            for (int64_t i = 0; i < taps * width; ++i) sum[i] += sum[chunk * n + i];
+        }
+        tgi_conv_store(sum, width, job->maps, taps, w, job->taps);
     }
 }
 
@@ -54054,54 +54071,99 @@ static bool tgi_conv_lanes(const tgi_conv_cpu *job, int64_t map, const int64_t *
     return any;
 }
 
+/* The place of tap t in an image, counted from its window; its place in the kernel is at [3]. */
+static int64_t tgi_conv_place(const tgi_conv_cpu *job, int64_t t, int64_t *at)
+{
+    const tgi_im2col *const m = &job->conv.m;
+    int64_t place = 0;
+    for (int d = 2; d >= 0; t /= m->kernel[d], --d) {
+        at[d] = t % m->kernel[d];
+        place += at[d] * m->dilation[d] * job->step[d];
+    }
+    return place;
+}
+
 /* A panel [terms, nr] of the weight of x, for each group, from w [channels, channels of x, taps of job->of]; and the
-   places of its taps, without those that no map of the panel has. */
-static void tgi_conv_turn(const tgi_conv_cpu *job, int64_t panel, int64_t *tap)
+   places of its taps.  With strides of 1, where all maps have all taps: those of a channel in reverse order, as they
+   lie in w, whose rows [channels of x, taps] are transposed (program-4x32-resnet18). */
+static void tgi_conv_turn_whole(const tgi_conv_cpu *job, int64_t panel)
+{
+    const int64_t nr = job->nr, taps = job->taps / job->channels, map = panel * nr;
+    int64_t *const tap = job->tap + panel * job->next_tap;
+    for (int64_t i = 0; i < job->channels * job->conv.groups; ++i) {
+        const int64_t group = i / job->channels, channel = i % job->channels, k = channel * taps;
+        const tgi_matrix w = {TG_F32, (const char *)((const float *)job->conv.w.data + i * job->maps * taps), taps, 1};
+        float *const to = job->product + ((group * job->panels + panel) * job->taps + k) * nr;
+        tgi_gemm_pack(TG_F32, (char *)to, (int)nr, w, false, map, job->maps - map, 0, taps);
+        for (int64_t t = 0, at[3]; t < taps && group == 0; ++t)
+            tap[k + taps - 1 - t] = channel * job->channel + tgi_conv_place(job, t, at);
+    }
+    job->terms[panel] = job->taps;
+}
+
+/* The same for any strides, without the taps that no map of the panel has.  By blocks of channels, whose weights stay
+   in the cache while one tap after the other is taken from them. */
+static void tgi_conv_turn(const tgi_conv_cpu *job, int64_t panel)
 {
     enum { MOST = 256 }; /* of nr */
     const tgi_im2col *const m = &job->conv.m, *const of = job->of;
     const int64_t taps = m->kernel[0] * m->kernel[1] * m->kernel[2], nr = job->nr;
     const int64_t row = job->maps / job->phases * of->kernel[0] * of->kernel[1] * of->kernel[2]; /* of w */
+    const int64_t channels = job->channels * job->conv.groups;
+    int64_t *const tap = job->tap + panel * job->next_tap;
     int64_t lane[MOST], at[3], used = 0;
-    for (int pass = 0; pass < 2; ++pass) { /* counts the taps; then packs them, channel by channel */
-        int64_t index = 0;
-        for (int64_t t = 0; t < taps; ++t) {
-            int64_t rest = t, place = 0;
-            for (int d = 2; d >= 0; rest /= m->kernel[d], --d) {
-                at[d] = rest % m->kernel[d];
-                place += at[d] * m->dilation[d] * job->step[d];
-            }
+    for (int64_t t = 0; t < taps; ++t) {
+        tgi_conv_place(job, t, at);
+        used += tgi_conv_lanes(job, panel * nr, at, lane);
+    }
+    for (int64_t first = 0, end; first < channels; first = end) {
+        end = tgi_at_most(channels, first + TGI_CONV_BLOCK);
+        for (int64_t t = 0, index = 0; t < taps; ++t) {
+            const int64_t place = tgi_conv_place(job, t, at);
             if (!tgi_conv_lanes(job, panel * nr, at, lane)) continue;
-            for (int64_t i = 0; i < job->channels * job->conv.groups && pass > 0; ++i) {
+            bool all = true;
+            for (int64_t l = 0; l < nr; ++l) all &= lane[l] >= 0;
+            for (int64_t i = first; i < end; ++i) {
                 const int64_t group = i / job->channels, channel = i % job->channels, k = channel * used + index;
                 float *const to = job->product + ((group * job->panels + panel) * job->taps + k) * nr;
                 const float *const w = (const float *)job->conv.w.data + i * row;
                 tap[k] = channel * job->channel + place;
-                for (int64_t l = 0; l < nr; ++l) to[l] = lane[l] >= 0 ? w[lane[l]] : 0;
+                for (int64_t l = 0; l < nr && all; ++l) to[l] = w[lane[l]];
+                for (int64_t l = 0; l < nr && !all; ++l) to[l] = lane[l] >= 0 ? w[lane[l]] : 0;
             }
             ++index;
         }
-        used = index;
     }
     job->terms[panel] = job->channels * used;
 }
 
-/* product = w^T in panels; and the bias, with zeros between groups.  tap is set where each panel has its own. */
-static void tgi_conv_weight_pack(const tgi_conv_cpu *job, int64_t *tap)
+/* product = w^T in panels; where each has its own taps, these, too.  Items: panels, group by group; or, of an image,
+   those of all groups. */
+static void tgi_conv_weight_pack(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
+    (void)thread;
+    for (; first < end; ++first) {
+        if (job->of) {
+            (job->phases == 1 ? tgi_conv_turn_whole : tgi_conv_turn)(job, first);
+            continue;
+        }
+        const int64_t map = first % job->panels * job->nr, maps = job->maps - map;
+        const float *const from = (const float *)job->conv.w.data + first / job->panels * job->maps * job->taps;
+        float *const panel = job->product + first * job->taps * job->nr;
+        const tgi_matrix w = {TG_F32, (const char *)from, job->taps, 1};
+        tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
+    }
+}
+
+/* The bias in panels, with zeros between groups. */
+static void tgi_conv_bias_pack(const tgi_conv_cpu *job)
 {
     const float *const bias = (const float *)job->conv.bias.data;
     const int64_t channels = job->maps / job->phases; /* of the result */
     for (int64_t i = 0, n = job->panels * job->nr; job->bias && i < job->conv.groups * n; ++i) {
         const int64_t map = i % n;
         job->bias[i] = map < job->maps ? bias[(i / n * channels + map % channels) * job->conv.bias.stride[0]] : 0;
-    }
-    for (int64_t i = 0; i < job->panels && job->of; ++i) tgi_conv_turn(job, i, tap + i * job->next_tap);
-    for (int64_t i = 0; i < job->conv.groups * job->panels && !job->of; ++i) {
-        const int64_t map = i % job->panels * job->nr, maps = job->maps - map;
-        const float *const from = (const float *)job->conv.w.data + i / job->panels * job->maps * job->taps;
-        float *const panel = job->product + i * job->taps * job->nr;
-        const tgi_matrix w = {TG_F32, (const char *)from, job->taps, 1};
-        tgi_gemm_pack(TG_F32, (char *)panel, (int)job->nr, w, false, map, maps, 0, job->taps);
     }
 }
 
@@ -54136,6 +54198,7 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int
         job->channel = job->volume;
     }
     const int64_t sums = conv->groups * job->taps * job->panels * job->nr; /* elements of w, in panels */
+    job->large = !to_w && sums > TGI_CONV_LARGE;
     job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
     while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
     job->elements = job->chunks * sums + (to_w ? 0 : conv->groups * job->panels * job->nr); /* the bias */
@@ -54162,6 +54225,12 @@ static void tgi_conv_places(const tgi_conv_cpu *job, int64_t *tap)
         }
         tap[i] += rest * job->channel;
     }
+}
+
+/* Calls part for n items, which read and write all weights. */
+static void tgi_conv_move_weights(tgi_thread *S, const tgi_conv_cpu *job, int64_t n, tgi_range_fn part)
+{
+    tgi_parallel_for(tgi_parts_for(S, TGI_LIGHT_WORK * (double)job->elements, n), n, part, job);
 }
 
 /* job: what callers set, conv, of, phases and shift. */
@@ -54197,9 +54266,10 @@ static tgi_answer tgi_conv_cpu_run(tgi_thread *S, tgi_conv_cpu job)
     if (ok) {
         if (!job.of) tgi_conv_places(&job, tap);
         for (int64_t i = 0; i < job.panels && !job.of; ++i) job.terms[i] = job.taps;
-        if (!to_w) tgi_conv_weight_pack(&job, tap);
+        if (!to_w) tgi_conv_move_weights(S, &job, job.panels * (job.of ? 1 : conv->groups), tgi_conv_weight_pack);
+        if (!to_w) tgi_conv_bias_pack(&job);
         tgi_parallel_for(parts, job.items, to_w ? tgi_conv_weight_range : tgi_conv_maps_range, &job);
-        if (to_w) tgi_conv_weight_sum(&job);
+        if (to_w) tgi_conv_move_weights(S, &job, tgi_conv_pieces(&job) * conv->groups, tgi_conv_weight_sum);
         tgi_free(S, job.scratch.each, job.scratch.total);
     }
     tgi_free(S, job.product, bytes);
