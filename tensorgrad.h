@@ -53781,6 +53781,7 @@ typedef struct {
     float *product;               /* w^T in panels [groups, panels, taps, nr]; or the sums of the chunks of w^T */
     float *bias;                  /* [groups, panels, nr], which lie behind w^T; or NULL */
     int64_t chunks, parts;        /* for w, into which the images are divided; into which the items are, too */
+    int64_t panel_parts;          /* into which the panels are divided: 1 if a block has not all windows of an image */
     int64_t items;                /* of the loop */
     int64_t elements;             /* of product */
     tgi_scratch scratch;          /* the image with its padding; the sums of a block of y^T, or a panel of y^T */
@@ -53796,7 +53797,10 @@ enum { TGI_CONV_MOST = 1 << 24, TGI_CONV_CHUNKS = 8, TGI_CONV_SUMS = 1 << 20 };
    than the processor knows the places of (program-4x32-resnet18). */
 enum { TGI_CONV_PIECE = 128, TGI_CONV_BLOCK = 64, TGI_CONV_LARGE = 1 << 18 };
 
-static int64_t tgi_conv_pieces(const tgi_conv_cpu *job) { return (job->taps + TGI_CONV_PIECE - 1) / TGI_CONV_PIECE; }
+/* How many parts of this size, or less, n has. */
+static int64_t tgi_parts_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+static int64_t tgi_conv_pieces(const tgi_conv_cpu *job) { return tgi_parts_of(job->taps, TGI_CONV_PIECE); }
 
 /* padded [to - from, size..] = channels [from, to) of an image of the operand; the zeros around them are there. */
 static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, int64_t to, float *padded)
@@ -53815,8 +53819,10 @@ static void tgi_conv_pad(const tgi_conv_cpu *job, int64_t image, int64_t from, i
             for (int64_t e1 = first[1]; e1 < end[1]; ++e1) {
                 const float *const row = x + e0 * stride[2] + e1 * stride[3];
                 float *const y = padded + (e0 + before[0]) * job->step[0] + (e1 + before[1]) * job->step[1] + before[2];
-                for (int64_t e = first[2]; e < end[2] && !quads; ++e) y[e] = row[e * stride[4]];
-                for (int64_t e = first[2]; e < end[2] && quads; e += 4) { /* the last may have some again */
+                int64_t e = first[2];
+                for (; !quads && e < end[2]; ++e) y[e] = row[e * stride[4]];
+                for (; e + 16 <= end[2]; e += 16) memcpy(y + e, row + e, 16 * sizeof *row);
+                for (; e < end[2]; e += 4) { /* the last may have some again */
                     const int64_t four = tgi_at_most(e, end[2] - 4);
                     memcpy(y + four, row + four, 4 * sizeof *row);
                 }
@@ -53937,23 +53943,26 @@ static void tgi_conv_tiles(const tgi_conv_cpu *job, tgi_gemm_tile t, const int64
     }
 }
 
-/* y [images, maps, windows].  Items: parts of the windows, group by group, image by image.  Of images with few windows
-   an item has several, for which a panel of w^T is read once: with 16 windows, 4 images and 512 maps of 512 channels,
-   w^T is 9 MB, and reading it takes longer than the sums. */
+/* y [images, maps, windows].  Items: parts of the panels, of the windows, group by group, image by image.  Of images
+   with few windows an item has several, for which a panel of w^T is read once: with 16 windows, 4 images and 512 maps
+   of 512 channels, w^T is 9 MB, and reading it takes longer than the sums. */
 static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_conv_cpu *job = (const tgi_conv_cpu *)job_;
     const int64_t nr = job->nr, groups = job->conv.groups, block = TGI_CONV_WINDOWS / job->mr * job->mr;
-    const int64_t share = tgi_round_up((job->windows + job->parts - 1) / job->parts, block);
+    const int64_t share = tgi_round_up(tgi_parts_of(job->windows, job->parts), block);
+    const int64_t panels = tgi_parts_of(job->panels, job->panel_parts);
     float *const scratch = (float *)(void *)(job->scratch.each + (size_t)thread * job->scratch.bytes);
     const int64_t one = job->channels * job->volume, apart = job->padded ? one : job->conv.m.image.stride[0];
     const int64_t of_group = tgi_conv_elements(job);
     float *const sums = scratch + job->together * one;
     memset(scratch, 0, (size_t)(job->together * one) * sizeof *scratch);
     for (; first < end; ++first) {
-        const int64_t group = first / job->parts % groups, image = first / job->parts / groups * job->together;
+        const int64_t panel_part = first % job->panel_parts, item = first / job->panel_parts;
+        const int64_t group = item / job->parts % groups, image = item / job->parts / groups * job->together;
         const int64_t images = tgi_at_most(job->conv.m.images - image, job->together);
-        const int64_t from = first % job->parts * share, to = tgi_at_most(job->windows, from + share);
+        const int64_t from = item % job->parts * share, to = tgi_at_most(job->windows, from + share);
+        const int64_t last = tgi_at_most(job->panels, (panel_part + 1) * panels);
         float *const y = (float *)job->conv.y.data + (image * groups + group) * of_group;
         const float *const w = job->product + group * job->panels * job->taps * nr;
         const float *const bias = job->bias ? job->bias + group * job->panels * nr : NULL;
@@ -53964,7 +53973,7 @@ static void tgi_conv_maps_range(const void *job_, int thread, int64_t first, int
             const int64_t n = tgi_at_most(to - j, block); /* all windows if there are several images */
             tgi_conv_starts(job, j, n, start);
             for (int64_t i = n; i < images * n; ++i) start[i] = start[i - n] + apart;
-            for (int64_t panel = 0; panel < job->panels; ++panel) {
+            for (int64_t panel = panel_part * panels; panel < last; ++panel) {
                 const int64_t map = panel * nr, maps = tgi_at_most(job->maps - map, nr);
                 for (int64_t i = 0; i < maps && job->phases == 1; ++i) { /* lines of y, of which each is elsewhere */
                     for (int64_t k = 0; k < n; k += 16) TGI_PREFETCH(y + (map + i) * job->windows + j + k);
@@ -54202,15 +54211,15 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int
     job->chunks = to_w ? tgi_at_most(m->images, TGI_CONV_CHUNKS) : 1;
     while (job->chunks > 1 && job->chunks * sums > TGI_CONV_SUMS) job->chunks /= 2;
     job->elements = job->chunks * sums + (to_w ? 0 : conv->groups * job->panels * job->nr); /* the bias */
-    job->together = to_w ? 1 : tgi_at_most(TGI_CONV_WINDOWS / job->mr * job->mr / job->windows, m->images / threads);
-    if (job->together < 1) job->together = 1;
-    const int64_t turns = (m->images + job->together - 1) / job->together;
-    const int64_t items = conv->groups * (to_w ? job->chunks : turns), each = (threads + items - 1) / items;
-    const int64_t blocks = to_w ? (job->taps + TGI_CONV_TAPS - 1) / TGI_CONV_TAPS : 1;
+    const int64_t block = TGI_CONV_WINDOWS / job->mr * job->mr, room = to_w ? 0 : block / job->windows;
+    job->together = room > 1 && m->images > 0 ? tgi_parts_of(m->images, tgi_parts_of(m->images, room)) : 1;
+    const int64_t items = conv->groups * (to_w ? job->chunks : tgi_parts_of(m->images, job->together));
+    const int64_t each = tgi_parts_of(threads, items), blocks = to_w ? tgi_parts_of(job->taps, TGI_CONV_TAPS) : 1;
     const int64_t most = to_w ? job->taps / job->mr : job->windows / TGI_CONV_WINDOWS;
     job->parts = tgi_at_most(blocks > each ? blocks : each, most + 1);
+    job->panel_parts = room > 0 ? tgi_at_most(each, job->panels) : 1; /* else the windows are divided */
     job->scratch.bytes = (size_t)(job->together * job->channels * job->volume + TGI_CONV_K * job->nr) * sizeof(float);
-    job->items = items * job->parts;
+    job->items = items * job->parts * job->panel_parts;
 }
 
 /* tap [taps] */
