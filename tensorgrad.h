@@ -54110,8 +54110,8 @@ static void tgi_conv_turn_whole(const tgi_conv_cpu *job, int64_t panel)
     job->terms[panel] = job->taps;
 }
 
-/* The same for any strides, without the taps that no map of the panel has.  By blocks of channels, whose weights stay
-   in the cache while one tap after the other is taken from them. */
+/* A panel of the weight of x for any strides, without the taps that no map of the panel has.  By blocks of channels,
+   whose weights stay in the cache while one tap after the other is taken from them. */
 static void tgi_conv_turn(const tgi_conv_cpu *job, int64_t panel)
 {
     enum { MOST = 256 }; /* of nr */
@@ -54511,7 +54511,11 @@ static tgi_answer tgi_cpu_convolution(tgi_thread *S, const tgi_convolution *conv
     /* tiles of few windows or of few maps are mostly empty */
     const int64_t maps = image ? m->channels * m->stride[0] * m->stride[1] * m->stride[2] : conv->maps;
     if (windows[0] * windows[1] * windows[2] < 16 || (image && maps < 4 * conv->groups)) return TGI_COMPOSE;
-    if (halves) return conv->w.dtype == TG_BF16 && tgi_tiles_of(S) ? TGI_COMPOSE : TGI_IN_F32;
+    /* products in tiles are worth the columns if each is used for many maps, or for fewer if there are many windows
+       (conv2d bf16 8x16x16x16,32x16x3x3) */
+    const int64_t least = (windows[0] * windows[1] * windows[2] < 512 ? 96 : 48) * conv->groups;
+    const bool tiles = conv->w.dtype == TG_BF16 && conv->maps >= least && tgi_tiles_of(S);
+    if (halves) return tiles ? TGI_COMPOSE : TGI_IN_F32;
     if (image) return tgi_conv_cpu_image(S, conv);
     TGI_ZEROED(tgi_conv_cpu, job);
     job.conv = *conv;
