@@ -7073,6 +7073,7 @@ enum {
     OP(grid_sample, "x,grid", A | B | CAST_WIDEST | FLOAT_INPUT | RECOMPUTES,                                          \
        "x: g times the weights, added at their places; grid: g times x, times the slopes of the weights")              \
     OP(fft, "x", CAST_F32, "the transposed transform of g: with the other sign")                                       \
+    OP(complex_mul, "a,b", A_FOR_B | B_FOR_A, "a: g * conj(b), b: g * conj(a)")                                        \
     OP(gather, "t,index", B | DIM, "g added at index to zeros")                                                        \
     OP(scatter, "t,index,src", B | DIM, "t: g with 0 at index, src: g at index")                                       \
     OP(scatter_add, "t,index,src", B | CAST_WIDEST | DIM, "t: g, src: g at index")                                     \
@@ -7090,7 +7091,7 @@ enum {
 /* Composites: functions that are made of other ops, and no op has their name.  The columns are the same.  A name of an
    input ends in ? if that may be NULL, in ?? if it may also be a number on the CPU. */
 #define TGI_COMPOSITES(OP)                                                                                             \
-    OP(complex, "re,im?", NOTHING) OP(polar, "abs,angle", NOTHING) OP(complex_mul, "a,b", NOTHING)                     \
+    OP(complex, "re,im?", NOTHING) OP(polar, "abs,angle", NOTHING)                                                     \
     OP(complex_conj, "z", NOTHING) OP(complex_abs, "z", FLOAT_INPUT) OP(complex_angle, "z", NOTHING)                   \
     OP(stft, "x,window?", CAST_F32 | FLOAT_INPUT) OP(istft, "x,window?", CAST_F32 | FLOAT_INPUT)                       \
     OP(repeat, "t", NOTHING) OP(repeat_interleave, "t", DIM) OP(roll, "t", NOTHING) OP(tril, "t", NOTHING)             \
@@ -7784,6 +7785,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
                                                                                                                        \
     /* Of at least one row. */                                                                                         \
     OP(ALL, bool, fft, (tgi_thread *S, const tgi_fourier *f))                                                          \
+    /* y = a times b, or times its conjugate, of at least one complex number.  Operands: y, contiguous, a, b; rows of  \
+       2, of one dtype, f32 or f64. */                                                                                 \
+    OP(ALL, tgi_answer, complex_mul, (tgi_thread *S, bool conj, const tgi_rows *rows))                                 \
                                                                                                                        \
     OP(ALL, bool, gemm, (tgi_thread *S, const tgi_gemm *gemm))                                                         \
     /* the same plus bias [n], contiguous and of the dtype of out, which has elements */                               \
@@ -11166,6 +11170,13 @@ static tgi_answer tgi_plain_linear(TGI_UNUSED tgi_thread *S, TGI_UNUSED const tg
     return TGI_COMPOSE;
 }
 
+#ifndef TG_NO_FFT
+static tgi_answer tgi_plain_complex_mul(TGI_UNUSED tgi_thread *S, TGI_UNUSED bool conj, TGI_UNUSED const tgi_rows *rows)
+{
+    return TGI_COMPOSE;
+}
+#endif
+
 static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_operand y, TGI_UNUSED tgi_operand x,
                                     TGI_UNUSED int64_t n, TGI_UNUSED double p, TGI_UNUSED tg_rng rng)
 {
@@ -11180,6 +11191,8 @@ static tgi_answer tgi_plain_dropout(TGI_UNUSED tgi_thread *S, TGI_UNUSED tgi_ope
 #ifdef TG_NO_FFT
 #define tgi_plain_fft NULL
 #define tgi_cpu_fft NULL
+#define tgi_plain_complex_mul NULL
+#define tgi_cpu_complex_mul NULL
 #endif
 #define TGI_PLAIN_ENTRY_ALL(name) tgi_plain_##name,
 #define TGI_PLAIN_ENTRY_PLAIN(name) tgi_plain_##name,
@@ -27439,6 +27452,7 @@ tg_tensor *tg_affine_grid(tg_tensor *theta, tg_shape shape, bool align_corners)
        tgi_fourier_dim: x padded or cut, contiguous, in f32 or f64, then the op
        tgi_fourier_op: the op fft along one dim, whose rule is the op of the other kind and sign
        tg_stft: windows as a view, times the window, one transform; tg_istft: that back, the windows added (col2im)
+       tg_complex_mul: the op complex_mul, a b or a conj(b), whose gradients are such products again
    (1) Each transform is a linear map of real numbers, so that its gradient is the transposed map, again a transform.
    (2) `dim` counts the dims of the complex tensor; the pair is always the last dim, and contiguous in the op.
    (3) Only f32 and f64 reach a device.
@@ -27886,17 +27900,68 @@ static tg_tensor *tgi_part_of_pairs(const char *op, tg_tensor *z, int64_t k)
 tg_tensor *tg_real(tg_tensor *z) { return tgi_part_of_pairs("real", z, 0); }
 tg_tensor *tg_imag(tg_tensor *z) { return tgi_part_of_pairs("imag", z, 1); }
 
-tg_tensor *tg_complex_mul(tg_tensor *a, tg_tensor *b)
+static tg_tensor *tgi_complex_product(tg_tensor *a, tg_tensor *b, bool conj, bool fused);
+
+/* a times b, or times its conjugate, of other ops; f16 and bf16 in f32. */
+static tg_tensor *tgi_complex_composed(tg_tensor *a, tg_tensor *b, bool conj)
 {
-    tgi_composite c;
-    tg_tensor *y = NULL;
-    if (!tgi_composite_begin_with(&c, TGI_OP_complex_mul, NULL, &a, &b)) return NULL;
-    if (tgi_need_pairs(c.S, c.name, "a", a) && tgi_need_pairs(c.S, c.name, "b", b)) {
-        tg_tensor *re = tg_contiguous(tg_real(a)), *im = tg_contiguous(tg_imag(a));
-        tg_tensor *b_re = tg_contiguous(tg_real(b)), *b_im = tg_contiguous(tg_imag(b));
-        y = tgi_pair(tg_addcmul(tg_mul(re, b_re), im, b_im, -1), tg_addcmul(tg_mul(re, b_im), im, b_re, 1));
+    if (tgi_is_half(a) && a->dtype == b->dtype) {
+        tg_tensor *y = tgi_complex_product(tgi_upcast(a), tgi_upcast(b), conj, true);
+        return y ? tg_to_dtype(y, (tg_dtype)a->dtype) : NULL;
     }
-    return tgi_composite_end(&c, y);
+    tg_tensor *re = tg_contiguous(tg_real(a)), *im = tg_contiguous(tg_imag(a));
+    tg_tensor *b_re = tg_contiguous(tg_real(b)), *b_im = conj ? tg_neg(tg_imag(b)) : tg_contiguous(tg_imag(b));
+    return tgi_pair(tg_addcmul(tg_mul(re, b_re), im, b_im, -1), tg_addcmul(tg_mul(re, b_im), im, b_re, 1));
+}
+
+/* y = a times b, or times its conjugate, by the entry of the backend. */
+static tgi_answer tgi_complex_fused(const tgi_call *c, const tg_tensor *y, bool conj)
+{
+    const int dims = y->ndim - 1;
+    TGI_ZEROED(tgi_rows, rows);
+    rows.ndim = dims;
+    rows.length = 2;
+    rows.nargs = 3;
+    for (int d = 0; d < dims; ++d) rows.dim[d] = y->dim[d];
+    for (int k = 0; k < 3; ++k) {
+        tgi_operand_broadcast(&rows.arg[k], k ? c->in[k - 1] : y, y->ndim);
+        rows.step[k] = rows.arg[k].stride[dims];
+    }
+    return c->backend->complex_mul(c->S, conj, &rows);
+}
+
+/* The op: a times b, or times its conjugate.  params: flag is conj.  fused: the backend is asked first. */
+static tg_tensor *tgi_complex_product(tg_tensor *a, tg_tensor *b, bool conj, bool fused)
+{
+    tgi_call c;
+    tgi_composite inner;
+    tg_shape shape;
+    if (!tgi_op_begin2(&c, TGI_OP_complex_mul, a, b)) return NULL;
+    if (!tgi_need_pairs(c.S, c.name, "a", a) || !tgi_need_pairs(c.S, c.name, "b", b) ||
+        !tgi_broadcast_inputs(&c, &shape))
+        return tgi_op_end(&c, false);
+    tgi_params(&c)->flag = conj;
+    if (fused && a->dtype == b->dtype && (a->dtype == TG_F32 || a->dtype == TG_F64) && !c.S->composes &&
+        tgi_numel(a) && tgi_numel(b)) {
+        tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)a->dtype);
+        const tgi_answer answer = y ? tgi_complex_fused(&c, y, conj) : TGI_FAILED;
+        y = tgi_op_end(&c, answer == TGI_DONE);
+        return answer == TGI_COMPOSE ? tgi_complex_product(a, b, conj, false) : y;
+    }
+    if (!tgi_composite_begin_no_grad(&inner, c.name)) return tgi_op_end(&c, false);
+    return tgi_op_end_with(&c, &inner, tgi_complex_composed(a, b, conj));
+}
+
+tg_tensor *tg_complex_mul(tg_tensor *a, tg_tensor *b) { return tgi_complex_product(a, b, false, true); }
+
+/* y = a b: a gets g conj(b), b gets g conj(a).  y = a conj(b): a gets g b, b gets a conj(g). */
+static bool tgi_rule_complex_mul(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *a = tgi_saved_tensor(step, 0), *b = tgi_saved_tensor(step, 1);
+    const bool conj = step->params->flag != 0;
+    return (!tgi_input_needs_grad(step, 0) || tgi_set_input_grad(step, 0, tgi_complex_product(g, b, !conj, true))) &&
+           (!tgi_input_needs_grad(step, 1) ||
+            tgi_set_input_grad(step, 1, tgi_complex_product(conj ? a : g, conj ? g : a, true, true)));
 }
 
 tg_tensor *tg_complex_conj(tg_tensor *z)
@@ -27924,6 +27989,7 @@ tg_tensor *tg_complex_angle(tg_tensor *z)
 }
 #else
 static bool tgi_rule_fft(TGI_UNUSED tgi_step *step, TGI_UNUSED tg_tensor *g) { return false; }
+static bool tgi_rule_complex_mul(TGI_UNUSED tgi_step *step, TGI_UNUSED tg_tensor *g) { return false; }
 #endif /* !TG_NO_FFT */
 
 /* -------- @@SAMPLE ------------------------------------------------------------------------------------------------
@@ -52139,9 +52205,11 @@ static tgi_answer tgi_cpu_grid_sample_backward(tgi_thread *S, const tgi_sampling
 #ifndef TG_NO_FFT
 /* ======== @@CPU_FFT ===============================================================================================
 
-   Promise: the entry fft: Fourier transforms of any size, along any dim, in f32 and f64.
+   Promise: the entry fft: Fourier transforms of any size, along any dim, in f32 and f64; and complex_mul, products of
+   complex numbers.
    Types: tgi_fourier_plan is what the rows of a call have in common: factors, roots, how long rows are cut; a plan of a
-   size with a large prime factor has a plan of a power of 2.  tgi_fourier_job is what the threads share.
+   size with a large prime factor has a plan of a power of 2.  tgi_fourier_job is what the threads share; tgi_pairs_job
+   that of complex_mul.
    Way, the loops being those of SIMD_FFT:
        rows side by side   tgi_fourier_block: load, passes, store; for all dims but the last, and for many short rows
        a long row          tgi_fourier_long: as a matrix; its columns side by side, times roots, then its rows
@@ -52589,6 +52657,97 @@ static bool tgi_cpu_fft(tgi_thread *S, const tgi_fourier *f)
     if (half_roots) tgi_free(S, half_roots, (size_t)(roots * 2 * tgi_fourier_size(&plan)));
     tgi_fourier_plan_free(S, &plan);
     return ok;
+}
+
+/* ---- products of complex numbers ---- */
+
+/* Pairs of a tile; and those that fill whole vectors of each instruction set and dtype, of which a tile has many. */
+enum { TGI_PAIRS = 128, TGI_PAIR_LANES = 16 };
+
+/* y = a b, or a conj(b), of pairs. */
+typedef struct {
+    tgi_iter iter;   /* y, a, b; an element is a pair */
+    int64_t step[3]; /* from real to imaginary part, in bytes */
+    int64_t size;    /* of a number */
+    const tgi_fourier_loops *loops;
+    bool conj;
+    bool by_rows;   /* rows of pairs are taken one by one; else several of them, copied, fill a tile */
+    bool direct[3]; /* in a row the pairs lie side by side, and are read where they are */
+} tgi_pairs_job;
+
+/* y [n] from a and b [n], all side by side.  The last pairs, too, are computed in whole vectors: so each is rounded in
+   the same way, wherever it stands. */
+static void tgi_pairs_multiply(const tgi_pairs_job *job, int64_t n, const char *a, const char *b, char *y)
+{
+    const int64_t rest = n % TGI_PAIR_LANES, whole = n - rest, at = whole * 2 * job->size;
+    const size_t bytes = (size_t)(rest * 2 * job->size);
+    job->loops->multiply(whole, a, b, y, job->conj, job->conj, 1); /* parts exchanged before and after: conj(b) */
+    if (rest == 0) return;
+    double last[3][2 * TGI_PAIR_LANES] = {{0}};
+    memcpy(last[1], a + at, bytes);
+    memcpy(last[2], b + at, bytes);
+    job->loops->multiply(TGI_PAIR_LANES, last[1], last[2], last[0], job->conj, job->conj, 1);
+    memcpy(y + at, last[0], bytes);
+}
+
+/* tile [n] = pairs of operand k along a row. */
+static void tgi_pairs_load(const tgi_pairs_job *job, int k, const char *x, int64_t n, char *tile)
+{
+    const int64_t size = job->size, pair = 2 * size, stride = job->iter.stride[k][job->iter.ndim - 1];
+    if (job->step[k] == size && (size == 4 || stride == pair)) {
+        tgi_copy_run(tile, pair, x, stride, n, pair);
+        return;
+    }
+    for (int part = 0; part < 2; ++part)
+        tgi_copy_run(tile + part * size, pair, x + part * job->step[k], stride, n, size);
+}
+
+/* Items: TGI_PAIRS pairs. */
+static void tgi_pairs_range(const void *job_, TGI_UNUSED int thread, int64_t first, int64_t end)
+{
+    const tgi_pairs_job *const job = (const tgi_pairs_job *)job_;
+    const tgi_iter *const iter = &job->iter;
+    double tile[3][2 * TGI_PAIRS];
+    first *= TGI_PAIRS, end = tgi_at_most(end * TGI_PAIRS, iter->numel);
+    tgi_cursor cursor = tgi_cursor_at(iter, first);
+    for (int64_t n; first < end; first += n) {
+        n = job->direct[1] && job->direct[2] ? end - first : tgi_at_most(end - first, TGI_PAIRS);
+        if (job->by_rows) n = tgi_cursor_run(&cursor, iter, n);
+        char *const y = cursor.at[0];
+        const char *in[3];
+        for (int k = 1; k < 3; ++k) in[k] = job->direct[k] ? cursor.at[k] : (const char *)tile[k];
+        for (int64_t done = 0, run; done < n; done += run) {
+            run = tgi_cursor_run(&cursor, iter, n - done);
+            for (int k = 1; k < 3; ++k) {
+                char *const to = (char *)tile[k] + done * 2 * job->size;
+                if (!job->direct[k]) tgi_pairs_load(job, k, cursor.at[k], run, to);
+            }
+            tgi_cursor_advance(&cursor, iter, run);
+        }
+        tgi_pairs_multiply(job, n, in[1], in[2], y);
+    }
+}
+
+static tgi_answer tgi_cpu_complex_mul(tgi_thread *S, bool conj, const tgi_rows *rows)
+{
+    const tg_dtype dtype = rows->arg[0].dtype;
+    tgi_pairs_job job;
+    if (tgi_lacks_loops(dtype)) return TGI_COMPOSE;
+    tgi_iter_init(&job.iter, rows->ndim, rows->dim, 3, rows->arg, true);
+    const int inner = job.iter.ndim - 1;
+    const int64_t columns = job.iter.dim[inner], pair = 2 * tgi_bytes_of(dtype);
+    job.size = pair / 2;
+    job.conj = conj;
+    job.loops = tgi_kernels_of(S)->fourier[dtype == TG_F64];
+    job.by_rows = inner == 0 || columns >= 2 * TGI_PAIR_LANES;
+    for (int k = 0; k < 3; ++k) {
+        job.step[k] = rows->step[k] * job.size;
+        job.direct[k] = job.by_rows && job.step[k] == job.size && (job.iter.stride[k][inner] == pair || columns == 1);
+    }
+    const int64_t items = (job.iter.numel + TGI_PAIRS - 1) / TGI_PAIRS;
+    const double work = TGI_LIGHT_WORK * (double)job.iter.numel * (double)pair / 4;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_pairs_range, &job);
+    return TGI_DONE;
 }
 #endif /* !TG_NO_FFT: CPU_FFT */
 

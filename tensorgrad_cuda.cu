@@ -6568,6 +6568,9 @@ static bool tgi_cuda_fft(tgi_thread *S, const tgi_fourier *f)
     return ok;
 }
 
+/* Products of complex numbers are composed. */
+static tgi_answer tgi_cuda_complex_mul(tgi_thread *, bool, const tgi_rows *) { return TGI_COMPOSE; }
+
 /* ======== @@MATMUL ================================================================================================ */
 
 /* out [batch.., m, n] = a [batch.., m, k] times b [batch.., k, n] in integers, which wrap.  One thread per element of

@@ -6349,8 +6349,16 @@ SAMPLES(imag)
 SAMPLES(complex_mul)
 {
     sample(S(3, 1, 2), S(4, 2));
+    sample(S(0, 2), S(2));
+    sample(S(5, 3, 2), S(3, 2));       /* short rows */
+    sample(S(2, 35, 2), S(35, 2));     /* rows of whole vectors and a rest */
+    sample(S(150, 2), S(2));           /* one number for all, and more than a tile */
     edge(in("[1, 2]"), in("[3, -4]"), gives("[11, 2]"), grads("[-1, 7]"), grads("[3, -1]"));
+    expect(tg_complex_mul(i64("[[1, 2], [0, 1]]"), i64("[3, -4]")), "[[11, 2], [4, 3]]");
+    expect(tg_complex_mul(f64("[1, 2]"), tg_to_dtype(f64("[3, -4]"), TG_F32)), "[11, 2]");
     refuse(tg_complex_mul(ones(2, 3), ones(2, 2)), "a must be complex");
+    refuse(tg_complex_mul(ones(2, 2), ones(3)), "b must be complex");
+    refuse(tg_complex_mul(ones(2, 2), ones(3, 2)), "must match the size of tensor b (3) at non-singleton dimension 0");
 }
 SAMPLES(complex_conj)
 {

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #endif
 
-enum { ROWS = 600, COLS = 700, OPS = 35 };
+enum { ROWS = 600, COLS = 700, OPS = 36 };
 
 /* Both gradients of a convolution of x [60, 10, 28, 25], one after the other. */
 static tg_tensor *convolution_gradients(tg_tensor *x)
@@ -93,6 +93,11 @@ static tg_tensor *result(int k)
     case 33:
         x = tg_reshape(a, TG_SHAPE(1, 10, 60, COLS));
         return tg_grid_sample(x, tg_randn(TG_SHAPE(1, 80, 100, 2)), "bicubic", "zeros", true);
+    case 34: /* complex numbers, and their gradient */
+        x = tg_set_requires_grad(tg_view(a, TG_SHAPE(ROWS, COLS / 2, 2)), true);
+        y = tg_complex_mul(x, tg_view(tg_narrow(a, 0, 3, 1), TG_SHAPE(COLS / 2, 2)));
+        y = tg_sum(tg_square(tg_complex_mul(y, x)));
+        return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
         y = tg_gelu(tg_layer_norm(tg_matmul(tg_softmax(x, 1), b), 1, NULL, NULL, 1e-5), true);
@@ -236,6 +241,14 @@ static tg_tensor *of_rows(int k, tg_tensor *a)
     case 5: return tg_sum_dim(a, 1, false);
     case 6: return tg_prod_dim(a, 1, false);
     case 7: return tg_gelu(tg_mul(tg_exp(a), a), false);
+    case 8: { /* rows of 350 complex numbers: whole vectors and a rest */
+        tg_tensor *z = tg_view(tg_contiguous(a), TG_SHAPE(tg_dim(a, 0), COLS / 2, 2));
+        return tg_complex_mul(z, tg_flip(z, TG_DIMS(-2)));
+    }
+    case 9: { /* the same numbers times those of one row, in f64 */
+        tg_tensor *z = tg_to_dtype(tg_view(tg_contiguous(a), TG_SHAPE(tg_dim(a, 0), COLS / 14, 7, 2)), TG_F64);
+        return tg_complex_mul(z, tg_view(tg_arange_on(0, 14, 1, TG_F64, tg_device_of(z)), TG_SHAPE(7, 2)));
+    }
     default: return NULL;
     }
 }

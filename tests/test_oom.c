@@ -470,6 +470,7 @@ static bool write_target(state *s)
     OP(linalg_matrix_exp, tg_linalg_matrix_exp(q))                                      \
     OP(prelu, tg_prelu(a, v))                                                           \
     OP(glu, tg_glu(a, 1))                                                               \
+    OP(complex_mul, turned(a, b))                                                       \
     OP(multinomial, tg_multinomial(a, 3, false))                                        \
     OP(multinomial_again, tg_multinomial(a, 3, true))                                   \
     OP(bincount, tg_bincount(c, NULL, 0))                                               \
@@ -553,6 +554,17 @@ static tg_tensor *rotated(tg_tensor *a, tg_tensor *v, bool interleaved)
     const tg_mark mark = tg_scope_begin();
     if (!mark.serial) return NULL;
     tg_tensor *y = tg_rope(a, tg_narrow(v, 0, 0, 4), tg_narrow(v, 0, 4, 4), interleaved);
+    if (y) tg_keep(y);
+    tg_scope_end(mark);
+    return y;
+}
+
+/* Complex numbers in a times those in b. */
+static tg_tensor *turned(tg_tensor *a, tg_tensor *b)
+{
+    const tg_mark mark = tg_scope_begin();
+    if (!mark.serial) return NULL;
+    tg_tensor *y = tg_complex_mul(tg_narrow(a, 1, 0, 2), tg_narrow(b, 1, 1, 2));
     if (y) tg_keep(y);
     tg_scope_end(mark);
     return y;
