@@ -7039,6 +7039,7 @@ enum {
     OP(sort, "t", Y2 | DIM, "g back in the order of t")                                                                \
     OP(softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "y * (g - sum(g * y))")                                         \
     OP(log_softmax, "t", Y | CAST_F32 | FLOAT_INPUT | DIM, "g - exp(y) * sum(g)")                                      \
+    OP(glu, "t", A | FLOAT_INPUT | DIM, "a: g * sigmoid(b), b: g * a * sigmoid(b) * (1 - sigmoid(b))")                 \
     OP(normalize, "x", Y | Y2 | FLOAT_INPUT, "rstd * (g - mean(g) - y * mean(g * y))")                                 \
     OP(layer_norm, "x,weight?,bias?", A | B | Y2 | CAST_F32 | FLOAT_INPUT,                                             \
        "weight: g * n, bias: g, x: rstd * (h - mean(h) - n * mean(h * n)), n = (x - mean) * rstd, h = g * weight")     \
@@ -7100,7 +7101,7 @@ enum {
     OP(embedding, "weight,ids", NOTHING) OP(index_add, "t,index,src", CAST_OFF | DIM)                                  \
     OP(bincount, "ids,weights?", NOTHING) OP(index, "t", NOTHING) OP(index_put, "t,values??", CAST_WIDEST)             \
     OP(index_put_, "t,values??", CAST_OFF)                                                                             \
-    OP(masked_select, "t,mask", NOTHING) OP(one_hot, "ids", NOTHING) OP(glu, "t", FLOAT_INPUT | DIM)                   \
+    OP(masked_select, "t,mask", NOTHING) OP(one_hot, "ids", NOTHING)                                                   \
     OP(batch_norm, "x,running_mean?,running_var?,weight?,bias?", FLOAT_INPUT)                                          \
     OP(instance_norm, "x,running_mean?,running_var?,weight?,bias?", FLOAT_INPUT)                                       \
     OP(group_norm, "x,weight?,bias?", CAST_F32 | FLOAT_INPUT) OP(mm, "a,b", CAST_LOW) OP(bmm, "a,b", CAST_LOW)         \
@@ -7705,6 +7706,9 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     /* arg[0] = the gradient of the input of the op loop->kernel (see TGI_GRADIENTS) from that of its output, arg[1],  \
        and its input or output, arg[2]. */                                                                             \
     OP(ALL, tgi_answer, map_gradient, (tgi_thread *S, const tgi_loop *loop))                                           \
+    /* arg[0] = arg[1] * sigmoid(arg[2]); of four operands, arg[1] * arg[2] times the slope of sigmoid at arg[3].      \
+       They are floats. */                                                                                             \
+    OP(ALL, tgi_answer, gate, (tgi_thread *S, const tgi_loop *loop))                                                   \
     /* arg[0] = arg[1], converted: float to integer saturates, NaN gives 0; anything but 0 is true. */                 \
     OP(ALL, bool, copy, (tgi_thread *S, const tgi_loop *loop))                                                         \
     /* arg[0] = scalar[0] */                                                                                           \
@@ -11142,6 +11146,7 @@ static bool tgi_plain_factor(tgi_thread *S, const tgi_factor *factor)
     {                                                                                                                  \
         return TGI_COMPOSE;                                                                                            \
     }
+TGI_PLAIN_COMPOSES(gate, tgi_loop)
 TGI_PLAIN_COMPOSES(cummax, tgi_rows)
 TGI_PLAIN_COMPOSES(cummin, tgi_rows)
 TGI_PLAIN_COMPOSES(kth, tgi_rows)
@@ -23998,6 +24003,7 @@ tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offset
        batch, instance, group   the op channel_norm, one kernel with weight and bias, if the backend has it; else the op
                                 normalize on rows made of x [N, C, L] (tgi_as_channels), then weight and bias
                                 (tgi_scale_and_shift)
+       glu                      one kernel for y, and one for each half of the gradient, if the backend has them
        rules                    one kernel where no graph of the gradient is made, else the formula above the rule
    (1) batch_norm, instance_norm and group_norm compute bf16 and f16 in f32, and round at the end.
    (2) Both ways of a rule are held equal by tests.
@@ -24054,16 +24060,80 @@ TGI_COMPOSED(softmin, (tg_tensor *t, int dim), tg_softmax(tg_neg(t), dim), &t, &
 
 /* ---- activations with a weight or a gate ---- */
 
-tg_tensor *tg_glu(tg_tensor *t, int dim)
+/* Half 0 or half 1 of t, which has elements, along dim. */
+static void tgi_half_operand(tgi_operand *o, const tg_tensor *t, int dim, int half)
 {
-    tgi_composite c;
-    if (!tgi_composite_begin_with(&c, TGI_OP_glu, NULL, &t, &dim)) return NULL;
-    if (t->ndim == 0 || t->dim[dim] % 2 != 0)
-        return tgi_composite_fail(&c, TG_ERR_SHAPE, "Halving dimension must be even, but dimension %d is size %lld",
-                                  dim, (long long)tgi_size_along(t, dim));
+    tgi_operand_init(o, t);
+    o->data = (char *)o->data + half * (t->dim[dim] / 2) * t->stride[dim] * tgi_bytes_of((tg_dtype)t->dtype);
+}
+
+/* y = a * sigmoid(b), or, where `half` is 0 or 1, that half of y = the gradient of a or of b from g; a and b are the
+   halves of t along dim. */
+static tgi_answer tgi_glu_loop(tgi_thread *S, tg_tensor *y, int half, const tg_tensor *g, const tg_tensor *t, int dim)
+{
+    tgi_loop loop = tgi_loop_over(g ? g : y);
+    loop.compute = tgi_compute_dtype((tg_dtype)t->dtype);
+    loop.nargs = half == 1 ? 4 : 3;
+    if (g) tgi_half_operand(&loop.arg[0], y, dim, half), tgi_operand_init(&loop.arg[1], g);
+    if (!g || half == 1) tgi_half_operand(&loop.arg[g ? 2 : 1], t, dim, 0);
+    tgi_half_operand(&loop.arg[loop.nargs - 1], t, dim, 1);
+    return t->storage->backend->gate(S, &loop);
+}
+
+/* fused: the backend is asked first. */
+static tg_tensor *tgi_glu(tg_tensor *t, int dim, bool fused)
+{
+    tgi_call c;
+    tgi_composite inner;
+    if (!tgi_op_begin_dim(&c, NULL, TGI_OP_glu, &t, dim)) return NULL;
+    dim = c.params.dim;
+    if (t->ndim == 0 || t->dim[dim] % 2 != 0) {
+        tgi_fail(c.S, TG_ERR_SHAPE, c.name, "Halving dimension must be even, but dimension %d is size %lld", dim,
+                 (long long)tgi_size_along(t, dim));
+        return tgi_op_end(&c, false);
+    }
     const int64_t half = t->dim[dim] / 2;
+    if (fused && !c.S->composes && tgi_numel(t)) {
+        tg_shape shape = tgi_shape_of(t);
+        shape.dim[dim] = half;
+        tg_tensor *y = tgi_output(&c, shape.ndim, shape.dim, (tg_dtype)t->dtype);
+        if (y) tgi_preserve_strides(y, &t, 1);
+        const tgi_answer answer = y ? tgi_glu_loop(c.S, y, -1, NULL, t, dim) : TGI_FAILED;
+        y = tgi_op_end(&c, answer == TGI_DONE);
+        return answer == TGI_COMPOSE ? tgi_glu(t, dim, false) : y;
+    }
+    if (!tgi_composite_begin_no_grad(&inner, c.name)) return tgi_op_end(&c, false);
     tg_tensor *x = tgi_upcast(t), *y = tg_sigmoid(tg_narrow(x, dim, half, half));
-    return tgi_composite_end(&c, tg_to_dtype(tg_mul(tg_narrow(x, dim, 0, half), y), (tg_dtype)t->dtype));
+    y = tg_to_dtype(tg_mul(tg_narrow(x, dim, 0, half), y), (tg_dtype)t->dtype);
+    return tgi_op_end_with(&c, &inner, y);
+}
+
+tg_tensor *tg_glu(tg_tensor *t, int dim) { return tgi_glu(t, dim, true); }
+
+static tgi_answer tgi_glu_backward_fused(tgi_step *step, tg_tensor *g, tg_tensor *t, int dim)
+{
+    tg_tensor *dx;
+    if (!tgi_fuses(step->S) || tgi_numel(t) == 0) return TGI_COMPOSE;
+    if (!(dx = tgi_new_like(step->S, step->node->op->name, t))) return TGI_FAILED;
+    tgi_preserve_strides(dx, &t, 1);
+    tgi_answer answer = tgi_glu_loop(step->S, dx, 0, g, t, dim);
+    if (answer == TGI_DONE) answer = tgi_glu_loop(step->S, dx, 1, g, t, dim);
+    return tgi_set_new_grads(step, 1, &dx, answer);
+}
+
+/* f16 and bf16 in f32: a product of the steps may be too large for f16 where the gradient is not. */
+static bool tgi_rule_glu(tgi_step *step, tg_tensor *g)
+{
+    const int dim = step->params->dim;
+    tg_tensor *t = tgi_saved_tensor(step, 0);
+    const tgi_answer answer = tgi_glu_backward_fused(step, g, t, dim);
+    if (answer != TGI_COMPOSE) return answer == TGI_DONE;
+    const int64_t half = t->dim[dim] / 2;
+    tg_tensor *x = tgi_upcast(t), *s = tg_sigmoid(tg_narrow(x, dim, half, half));
+    tg_tensor *da = tg_mul(tgi_upcast(g), s);
+    tg_tensor *db = tg_mul(tg_mul(da, tg_narrow(x, dim, 0, half)), tg_rsub_scalar(s, 1));
+    tg_tensor *const parts[2] = {da, db};
+    return db && tgi_set_input_grad(step, 0, tg_to_dtype(tg_cat(parts, 2, dim), (tg_dtype)t->dtype));
 }
 
 tg_tensor *tg_prelu(tg_tensor *x, tg_tensor *weight)
@@ -47961,6 +48031,7 @@ typedef struct tgi_kernels {
     tgi_map_kernel narrow[4][TGI_OP_to];   /* u8, i8, i16, i32; NULL: there is none */
     tgi_map_kernel wide[TGI_OP_to];        /* i64; NULL: that of any processor */
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
+    tgi_map_kernel gate[2][2];             /* of three operands, of four: see the entry gate */
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
     int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
     tgi_gemm_tile_fn gemm_tile[3];
@@ -48282,6 +48353,13 @@ TGI_BINARY_SCALAR_OPS(TGI_KERNELS_ABS)
 
 #define TGI_KERNELS_GXY(name, kind, numbers, dx) TGI_KERNEL_F64(name##_gradient, real, GXY, numbers, dx)
 TGI_GRADIENTS(TGI_KERNELS_GXY)
+
+/* The formulas of the entry gate: name, inputs, y. */
+#define TGI_GATES(OP)                  \
+    OP(gate, AB, a * tgi_sigmoid(b))   \
+    OP(gate_slope, ABC, a * b * tgi_logistic_slope(c))
+#define TGI_KERNELS_GATE(name, inputs, y) TGI_KERNEL_F64(name, real, inputs, NONE, y)
+TGI_GATES(TGI_KERNELS_GATE)
 
 /* neg, abs and copysign of f16 and bf16: the sign bit alone. */
 TGI_KERNEL(tgi_neg_halves, uint16_t, real, (real), X, NONE, x ^ 0x8000)
@@ -49281,6 +49359,12 @@ static tgi_map_kernel tgi_gradient_kernel_of(tgi_thread *S, int op, tg_dtype com
 static tgi_answer tgi_cpu_map_gradient(tgi_thread *S, const tgi_loop *loop)
 {
     const tgi_map_kernel kernel = tgi_gradient_kernel_of(S, loop->kernel, loop->compute);
+    return tgi_map_with(S, loop, kernel, loop->compute, TGI_HEAVY_WORK) ? TGI_DONE : TGI_FAILED;
+}
+
+static tgi_answer tgi_cpu_gate(tgi_thread *S, const tgi_loop *loop)
+{
+    const tgi_map_kernel kernel = tgi_kernels_of(S)->gate[loop->nargs == 4][tgi_compute_index(loop->compute)];
     return tgi_map_with(S, loop, kernel, loop->compute, TGI_HEAVY_WORK) ? TGI_DONE : TGI_FAILED;
 }
 
@@ -58042,6 +58126,8 @@ TGI_SCALAR_OPS(TGI_TYPED_ROW_XS)
 TGI_BINARY_OPS(TGI_TYPED_ROW_AB)
 TGI_TERNARY_OPS(TGI_TYPED_ROW_ABC)
 TGI_BINARY_SCALAR_OPS(TGI_TYPED_ROW_ABS)
+#define TGI_TYPED_GATE(name, inputs, y) TGI_TYPED_ROW_FLOATS(name, inputs, NONE, y)
+TGI_GATES(TGI_TYPED_GATE)
 
 #ifndef TGI_LIGHT_AS_AVX2
 #define TGI_TYPED_ROW_GXY(name, kind, numbers, dx) TGI_TYPED_ROW_##kind(name##_gradient, GXY, numbers, dx)
@@ -61296,6 +61382,7 @@ static const tgi_kernels TGI_V(kernels) = {
 #define TGI_GRADIENT_F32(name, ...) TGI_LIGHT(name##_gradient_f32),
 #define TGI_GRADIENT_F64(name, ...) TGI_LIGHT(name##_gradient_f64),
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
+    {{TGI_V(gate_f32), TGI_V(gate_f64)}, {TGI_V(gate_slope_f32), TGI_V(gate_slope_f64)}},
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
     TGI_V(tile_rows),
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),

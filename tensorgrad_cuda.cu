@@ -2745,6 +2745,9 @@ static tgi_answer tgi_cuda_map_gradient(tgi_thread *S, const tgi_loop *loop)
     return !ok ? TGI_FAILED : done ? TGI_DONE : TGI_COMPOSE;
 }
 
+/* glu is composed. */
+static tgi_answer tgi_cuda_gate(tgi_thread *, const tgi_loop *) { return TGI_COMPOSE; }
+
 /* ======== @@WRITE ================================================================================================= */
 
 /* ---- copy, fill ---- */

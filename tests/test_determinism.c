@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #endif
 
-enum { ROWS = 600, COLS = 700, OPS = 36 };
+enum { ROWS = 600, COLS = 700, OPS = 37 };
 
 /* Both gradients of a convolution of x [60, 10, 28, 25], one after the other. */
 static tg_tensor *convolution_gradients(tg_tensor *x)
@@ -97,6 +97,10 @@ static tg_tensor *result(int k)
         x = tg_set_requires_grad(tg_view(a, TG_SHAPE(ROWS, COLS / 2, 2)), true);
         y = tg_complex_mul(x, tg_view(tg_narrow(a, 0, 3, 1), TG_SHAPE(COLS / 2, 2)));
         y = tg_sum(tg_square(tg_complex_mul(y, x)));
+        return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
+    case 35: /* a gate, and its gradient */
+        x = tg_set_requires_grad(a, true);
+        y = tg_sum(tg_square(tg_glu(x, 0)));
         return tg_gradients(&y, 1, NULL, &x, 1, &g, 0) == TG_OK ? g : NULL;
     default: /* a gradient through most of them */
         x = tg_set_requires_grad(a, true);
@@ -249,6 +253,7 @@ static tg_tensor *of_rows(int k, tg_tensor *a)
         tg_tensor *z = tg_to_dtype(tg_view(tg_contiguous(a), TG_SHAPE(tg_dim(a, 0), COLS / 14, 7, 2)), TG_F64);
         return tg_complex_mul(z, tg_view(tg_arange_on(0, 14, 1, TG_F64, tg_device_of(z)), TG_SHAPE(7, 2)));
     }
+    case 10: return tg_glu(a, 1);
     default: return NULL;
     }
 }
