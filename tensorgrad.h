@@ -9772,8 +9772,18 @@ TGI_ALWAYS_INLINE double tgi_next_number(double a, double b, int kind)
 }
 
 /* Shifts by less than 0 or more than 63 bits shift all of them out, PyTorch's answer for each dtype. */
-TGI_INLINE int64_t tgi_shift_left(int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b); }
-TGI_INLINE int64_t tgi_shift_right(int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); }
+TGI_INLINE int64_t tgi_shift_left(int64_t a, int64_t b)
+{
+    return ((b < 0) | (b > 63)) ? 0 : (int64_t)((uint64_t)a << (b & 63));
+}
+
+/* Of a negative number the bits are turned over before and after the shift, since AVX2 has one that fills with zeros
+   alone (bitwise_right_shift f32 65536:i1000,65536:i9). */
+TGI_INLINE int64_t tgi_shift_right(int64_t a, int64_t b)
+{
+    const uint64_t sign = a < 0 ? UINT64_MAX : 0, by = ((b < 0) | (b > 63)) ? 63 : (uint64_t)b;
+    return (int64_t)((((uint64_t)a ^ sign) >> by) ^ sign);
+}
 
 TGI_INLINE uint64_t tgi_size_of_int(int64_t a) { return a < 0 ? 0 - (uint64_t)a : (uint64_t)a; }
 
@@ -48063,7 +48073,7 @@ typedef struct tgi_kernels {
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
     void (*f64_to_odd)(float *y, const double *x, int64_t n);
-    tgi_store_fn casts[2][TGI_DTYPES]; /* from f32 and f64, to elements side by side; NULL: as tgi_storers */
+    tgi_store_fn casts[3][TGI_DTYPES]; /* from f32, f64, i64 to elements side by side; NULL: as tgi_storers */
     bool (*indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end);
     void (*add_f16)(const tgi_index_block *block);
     void (*ranks)(int64_t *rank, const int64_t *key, int64_t n);
@@ -48493,7 +48503,7 @@ static inline tgi_store_fn tgi_storer_of(tg_dtype compute, tg_dtype dtype, int64
 {
     const int from = tgi_compute_index(compute);
     const tgi_store_fn any = tgi_storers[dtype][from];
-    if (from == 2 || n < 16 || step != tgi_bytes_of(dtype) || tgi_dtypes[dtype].floating) return any;
+    if (n < 16 || step != tgi_bytes_of(dtype) || tgi_dtypes[dtype].floating) return any;
     const tgi_store_fn cast = tgi_any_kernels()->casts[from][dtype];
     return cast ? cast : any;
 }
@@ -56545,7 +56555,8 @@ TGI_CALLERS_END
    tgi_choose_kernels takes the best that the processor has, or what TG_SIMD says.
    (1) The functions of this room (exp_of_f32, tanh_of_f32, ..) have no branches, so that loops over them become
        vectors.
-   (2) The elementwise loops in i64 that any processor can run stand in KERNELS; AVX2 has its own of ops of kind ANY.
+   (2) The elementwise loops in i64 that any processor can run stand in KERNELS; AVX2 has its own of the
+       ops of kinds ANY, TEST and WHOLE.
    (3) TGI_AGAIN is defined in all passes but the first.
    To add a kernel: its function here as TGI_V(name), its pointer in tgi_kernels (KERNELS) and, at the same place, in
    TGI_V(kernels).  To add an instruction set: its sizes of vectors and tiles (KERNELS), an include between its target
@@ -56810,8 +56821,8 @@ extern double sqrt(double) __attribute__((__const__));
 #ifdef TGI_ISA
 
 #if !defined(TGI_AGAIN) && !defined(TGI_SECOND_TYPE)
-#define TGI_SERIAL 10 /* here and in the next line; another one for each change of what this section uses of others */
-#elif TGI_SERIAL == 10
+#define TGI_SERIAL 11 /* here and in the next line; another one for each change of what this section uses of others */
+#elif TGI_SERIAL == 11
 #define TGI_CAME
 #endif
 
@@ -57106,16 +57117,17 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
 #define TGI_NARROW_RANGE TGI_NARROW_FLOATS
 #define TGI_NARROW_POWER TGI_NARROW_FLOATS
 #define TGI_NARROW_CALLS TGI_NARROW_FLOATS
-#define TGI_NARROW_WHOLE TGI_NARROW_FLOATS
 #define TGI_NARROW_QUOTIENT(name, inputs, numbers, yi)                              \
     TGI_KERNEL(TGI_V(name##_u8), uint8_t, real, tgi_f64_to_u8, inputs, numbers, yi) \
     TGI_KERNEL(TGI_V(name##_i16), int16_t, real, tgi_f64_to_i16, inputs, numbers, yi)
 #ifdef TGI_AGAIN
-#define TGI_WIDE_KERNEL(name, inputs, numbers, yi) \
-    TGI_KERNEL(TGI_V(name##_i64), int64_t, real, tgi_number_i64, inputs, numbers, yi)
+#define TGI_WIDE_KERNEL_OF(name, result, inputs, numbers, yi) \
+    TGI_KERNEL(TGI_V(name##_i64), int64_t, result, tgi_number_i64, inputs, numbers, yi)
 #else
-#define TGI_WIDE_KERNEL(name, inputs, numbers, yi)
+#define TGI_WIDE_KERNEL_OF(name, result, inputs, numbers, yi)
 #endif
+#define TGI_WIDE_KERNEL(name, inputs, numbers, yi) TGI_WIDE_KERNEL_OF(name, real, inputs, numbers, yi)
+#define TGI_NARROW_WHOLE TGI_WIDE_KERNEL /* for bitwise_left_shift f32 65536:i1000,65536:i9 */
 #define TGI_NARROW_ANY(name, inputs, numbers, yi)                                        \
     TGI_NARROW_QUOTIENT(name, inputs, numbers, yi)                                       \
     TGI_KERNEL(TGI_V(name##_i8), int8_t, real, tgi_f64_to_i8, inputs, numbers, yi)       \
@@ -57125,7 +57137,8 @@ TGI_OPTIMIZERS(TGI_OPTIMIZER, f32_isa, float)
     TGI_KERNEL(TGI_V(name##_u8), uint8_t, uint8_t, tgi_f64_to_u8, inputs, numbers, yi)   \
     TGI_KERNEL(TGI_V(name##_i8), int8_t, uint8_t, tgi_f64_to_i8, inputs, numbers, yi)    \
     TGI_KERNEL(TGI_V(name##_i16), int16_t, uint8_t, tgi_f64_to_i16, inputs, numbers, yi) \
-    TGI_KERNEL(TGI_V(name##_i32), int32_t, uint8_t, tgi_f64_to_i32, inputs, numbers, yi)
+    TGI_KERNEL(TGI_V(name##_i32), int32_t, uint8_t, tgi_f64_to_i32, inputs, numbers, yi) \
+    TGI_WIDE_KERNEL_OF(name, uint8_t, inputs, numbers, yi)
 #define TGI_NARROW_X(name, kind, y, yi, ...) TGI_NARROW_##kind(name, X, NONE, yi)
 #define TGI_NARROW_XS(name, kind, y, yi, flags, rule, formula, public) TGI_NARROW_##kind(name, X, public, yi)
 #define TGI_NARROW_AB(name, kind, y, yi, ...) TGI_NARROW_##kind(name, AB, NONE, yi)
@@ -57203,8 +57216,8 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
     for (int64_t i = 0; i < n; ++i) ((uint16_t *)y)[i] = tgi_f32_to_bf16(x[i]);
 }
 
-/* Floats as integers and bool, side by side: without AVX-512 no vector becomes one of i64, and choices are slow.  Paid
-   for by to f32 65536:c text=i64 and to f32 1048576:c text=u8. */
+/* Numbers as integers and bool, side by side: without AVX-512 no vector becomes one of i64, and choices are slow.  Paid
+   for by to f32 65536:c text=i64, to f32 1048576:c text=u8 and to i64 65536:c text=bool. */
 #if !defined(TGI_HAS_X86_KERNELS) || defined(TGI_AGAIN)
 #define TGI_CAST(from, real, to, type, value)                                                    \
     static void TGI_V(from##_as_##to)(const void *tile, char *at, int64_t step, int64_t n)       \
@@ -57218,7 +57231,8 @@ static void TGI_V(f32_to_bf16)(void *y, const float *x, int64_t n)
     }
 #define TGI_CASTS(name, type, value, whole, from_f32, from_f64, from_i64) \
     TGI_CAST(f32, float, name, type, from_f32)                            \
-    TGI_CAST(f64, double, name, type, from_f64)
+    TGI_CAST(f64, double, name, type, from_f64)                           \
+    TGI_CAST(i64, int64_t, name, type, from_i64)
 TGI_WHOLE_ELEMENTS(TGI_CASTS)
 #endif
 
@@ -61352,23 +61366,23 @@ static const tgi_kernels TGI_V(kernels) = {
     {{NULL}, {NULL}, {NULL}, {NULL}},
     {NULL},
 #else
-/* Which loops of integers the ops of a kind have: all, those of u8 and i16, those of 8 to 32 bits, or none. */
-#define TGI_WHOLE_LOOPS_ANY(all, bytes, narrow) all
-#define TGI_WHOLE_LOOPS_QUOTIENT(all, bytes, narrow) bytes
-#define TGI_WHOLE_LOOPS_TEST(all, bytes, narrow) narrow
-#define TGI_WHOLE_LOOPS_FLOATS(all, bytes, narrow) NULL
+/* Which loops of integers the ops of a kind have: all, those of u8 and i16, that of i64, or none. */
+#define TGI_WHOLE_LOOPS_ANY(all, bytes, wide) all
+#define TGI_WHOLE_LOOPS_QUOTIENT(all, bytes, wide) bytes
+#define TGI_WHOLE_LOOPS_TEST TGI_WHOLE_LOOPS_ANY
+#define TGI_WHOLE_LOOPS_WHOLE(all, bytes, wide) wide
+#define TGI_WHOLE_LOOPS_FLOATS(all, bytes, wide) NULL
 #define TGI_WHOLE_LOOPS_CHOICE TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_POWER TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_RANGE TGI_WHOLE_LOOPS_FLOATS
 #define TGI_WHOLE_LOOPS_CALLS TGI_WHOLE_LOOPS_FLOATS
-#define TGI_WHOLE_LOOPS_WHOLE TGI_WHOLE_LOOPS_FLOATS
-#define TGI_SHORT_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), TGI_LIGHT(loop), TGI_LIGHT(loop)),
-#define TGI_SIGNED_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), NULL, TGI_LIGHT(loop)),
+#define TGI_SHORT_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), TGI_LIGHT(loop), NULL),
+#define TGI_SIGNED_ENTRY(loop, kind) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(loop), NULL, NULL),
 #define TGI_ENTRY_U8(name, kind, ...) TGI_SHORT_ENTRY(name##_u8, kind)
 #define TGI_ENTRY_I8(name, kind, ...) TGI_SIGNED_ENTRY(name##_i8, kind)
 #define TGI_ENTRY_I16(name, kind, ...) TGI_SHORT_ENTRY(name##_i16, kind)
 #define TGI_ENTRY_I32(name, kind, ...) TGI_SIGNED_ENTRY(name##_i32, kind)
-#define TGI_ENTRY_I64(name, kind, ...) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(name##_i64), NULL, NULL),
+#define TGI_ENTRY_I64(name, kind, ...) TGI_WHOLE_LOOPS_##kind(TGI_LIGHT(name##_i64), NULL, TGI_LIGHT(name##_i64)),
     {{TGI_ELEMENTWISE_OPS(TGI_ENTRY_U8)},
      {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I8)},
      {TGI_ELEMENTWISE_OPS(TGI_ENTRY_I16)},
@@ -61435,14 +61449,17 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
     TGI_V(f64_to_odd),
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
-    {{NULL}, {NULL}},
+    {{NULL}, {NULL}, {NULL}},
 #else
 #define TGI_F32_CAST(name, ...) TGI_V(f32_as_##name),
 #define TGI_F64_CAST(name, ...) TGI_V(f64_as_##name),
+#define TGI_I64_CAST(name, ...) TGI_V(i64_as_##name),
     {{NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F32_CAST)}, /* none to floats */
-     {NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F64_CAST)}},
+     {NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_F64_CAST)},
+     {NULL, NULL, NULL, NULL, TGI_WHOLE_ELEMENTS(TGI_I64_CAST)}},
 #undef TGI_F32_CAST
 #undef TGI_F64_CAST
+#undef TGI_I64_CAST
 #endif
     TGI_V(indices_are_in),
     TGI_V(add_f16),

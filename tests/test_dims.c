@@ -418,6 +418,23 @@ static void check_every_number(tg_tensor *x)
     }
 }
 
+/* Ops on pairs of integers: of each number with another one, with itself, and with one from -3 to 66, as shifts are. */
+static void check_pairs(tg_tensor *x)
+{
+    static tg_tensor *(*const ops[])(tg_tensor *, tg_tensor *) = {
+        tg_eq, tg_ne, tg_lt, tg_le, tg_gt, tg_ge, tg_logical_and, tg_logical_or, tg_logical_xor, tg_bitwise_and,
+        tg_bitwise_or, tg_bitwise_xor, tg_bitwise_left_shift, tg_bitwise_right_shift};
+    tg_tensor *few = tg_remainder(x, tg_full_on(TG_SCALAR, 70, tg_dtype_of(x), HERE));
+    tg_tensor *others[] = {tg_flip(x, TG_DIMS(0)), x, tg_sub_scalar(few, 3)};
+    for (int i = 0; i < 3 * (int)(sizeof ops / sizeof *ops); ++i) {
+        TG_SCOPE;
+        oracle_begin();
+        tg_tensor *wanted = ops[i / 3](copy_here(x), copy_here(others[i % 3]));
+        oracle_end();
+        CHECK(is_exactly(ops[i / 3](x, others[i % 3]), wanted));
+    }
+}
+
 TEST(every_number)
 {
     tg_tensor *all = tg_to(tg_arange_on(-32768, 32768, 1, TG_I64, TG_CPU), HERE);
@@ -426,6 +443,9 @@ TEST(every_number)
     check_every_number(tg_to_dtype(all, TG_I16));
     check_every_number(tg_to_dtype(tg_mul_scalar(all, 65537), TG_I32));
     check_every_number(tg_mul_scalar(all, 281479271743489.0));
+    check_pairs(tg_to_dtype(all, TG_I16));
+    check_pairs(tg_to_dtype(tg_mul_scalar(all, 65537), TG_I32));
+    check_pairs(tg_mul_scalar(all, 281479271743489.0));
 }
 
 /* Copies of transposed tensors, whose elements are moved in squares. */
@@ -508,7 +528,7 @@ TEST(repeated_elements)
     }
 }
 
-/* Many floats as integers and bool, converted as vectors, are what the plain backend makes of each. */
+/* Many numbers as integers and bool, converted as vectors, are what the plain backend makes of each. */
 TEST(casts_of_many)
 {
     static const tg_dtype floats[] = {TG_F32, TG_F64, TG_BF16, TG_F16};
@@ -527,6 +547,14 @@ TEST(casts_of_many)
         tg_tensor *wanted = tg_to_dtype(copy_here(x), dtypes[i / 4]);
         oracle_end();
         CHECK(is_exactly(tg_to_dtype(x, dtypes[i / 4]), wanted));
+    }
+    all = tg_sub_scalar(tg_mul_scalar(tg_arange_on(0, 1003, 1, TG_I64, HERE), 4294967297.0 * 128), 4294967297.0 * 64000);
+    for (int i = 0; i < DTYPES; ++i) {
+        TG_SCOPE;
+        oracle_begin();
+        tg_tensor *wanted = tg_to_dtype(copy_here(all), dtypes[i]);
+        oracle_end();
+        CHECK(is_exactly(tg_to_dtype(all, dtypes[i]), wanted));
     }
 }
 
