@@ -21375,21 +21375,45 @@ tg_tensor *tg_roll(tg_tensor *t, tg_shape shifts, tg_shape dims)
     return tgi_composite_end(&c, y == t ? tg_clone(t) : y);
 }
 
-/* t [.., rows, cols] with 0 to the right (or left) of the diagonal */
+enum { TGI_TRIANGLE_LEAST = 4096 }; /* elements: of fewer, the mask costs less than another op */
+
+/* t [.., rows, cols] with 0 to the right (or left) of the diagonal, by a mask */
+static tg_tensor *tgi_triangle_of(tg_tensor *t, int64_t diagonal, bool lower)
+{
+    if (!t) return NULL;
+    const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
+    const tg_device device = tgi_device_of(t);
+    const double first = (double)diagonal; /* the column at which the diagonal begins */
+    const tg_dtype dtype = rows + cols < 1 << 24 ? TG_F32 : TG_I64; /* f32 has vectors, and is exact so far */
+    tg_tensor *end = tg_unsqueeze(tg_arange_on(first, first + (double)rows, 1, dtype, device), 1); /* [rows, 1] */
+    tg_tensor *column = tg_arange_on(0, (double)cols, 1, dtype, device);
+    tg_tensor *zero = lower ? tg_gt(column, end) : tg_lt(column, end); /* [rows, cols] */
+    return tg_masked_fill(t, zero, 0);
+}
+
+/* t [.., rows, cols] with 0 to the right (or left) of the diagonal.  Columns from rows + diagonal on lie to the right
+   of it as a whole, and the rows from cols - diagonal on to the left: where these are at least half of all, they are
+   zeros or a copy, and the mask is made for the others alone (tril f32 16x4096). */
 static tg_tensor *tgi_triangle(const char *op, tg_tensor *t, int64_t diagonal, bool lower)
 {
     tgi_composite c;
     if (!tgi_composite_begin_with(&c, lower ? TGI_OP_tril : TGI_OP_triu, op, &t)) return NULL;
     if (t->ndim < 2) return tgi_composite_fail(&c, TG_ERR_SHAPE, "input tensor must have at least 2 dimensions");
     const int64_t rows = t->dim[t->ndim - 2], cols = t->dim[t->ndim - 1];
-    const tg_device device = tgi_device_of(t);
     diagonal = diagonal > cols ? cols : diagonal < -rows - 1 ? -rows - 1 : diagonal; /* f64 holds it exactly */
-    const double first = (double)diagonal; /* the column at which the diagonal begins */
-    const tg_dtype dtype = rows + cols < 1 << 24 ? TG_F32 : TG_I64; /* f32 has vectors, and is exact so far */
-    tg_tensor *end = tg_unsqueeze(tg_arange_on(first, first + (double)rows, 1, dtype, device), 1); /* [rows, 1] */
-    tg_tensor *column = tg_arange_on(0, (double)cols, 1, dtype, device);
-    tg_tensor *zero = lower ? tg_gt(column, end) : tg_lt(column, end); /* [rows, cols] */
-    return tgi_composite_end(&c, tg_masked_fill(t, zero, 0));
+    const int64_t cut_cols = rows + diagonal, cut_rows = cols - diagonal;
+    const bool wide = cut_cols > 0 && cut_cols <= cols / 2, tall = cut_rows > 0 && cut_rows <= rows / 2;
+    if ((!wide && !tall) || tgi_numel(t) < TGI_TRIANGLE_LEAST)
+        return tgi_composite_end(&c, tgi_triangle_of(t, diagonal, lower));
+    const int dim = wide ? t->ndim - 1 : t->ndim - 2;
+    const int64_t size = t->dim[dim], cut = wide ? cut_cols : cut_rows;
+    tg_tensor *parts[2] = {tgi_triangle_of(tg_narrow(t, dim, 0, cut), diagonal, lower), NULL};
+    if (lower == wide) {
+        const tg_shape behind = wide ? TG_DIMS(0, size - cut) : TG_DIMS(0, 0, 0, size - cut);
+        return tgi_composite_end(&c, tg_pad(parts[0], behind, 0));
+    }
+    parts[1] = tg_narrow(t, dim, cut, size - cut);
+    return tgi_composite_end(&c, parts[0] && parts[1] ? tg_cat(parts, 2, dim) : NULL);
 }
 
 tg_tensor *tg_tril(tg_tensor *t, int64_t diagonal) { return tgi_triangle("tril", t, diagonal, true); }

@@ -448,6 +448,40 @@ TEST(every_number)
     check_pairs(tg_mul_scalar(all, 281479271743489.0));
 }
 
+/* The elements of x on one side of a diagonal, one by one. */
+static tg_tensor *triangle(tg_tensor *x, int64_t diagonal, bool lower)
+{
+    const int64_t rows = tg_dim(x, -2), cols = tg_dim(x, -1);
+    tg_tensor *keep = tg_zeros_on(TG_SHAPE(rows, cols), TG_BOOL, TG_CPU);
+    bool *data = (bool *)tg_data(keep);
+    for (int64_t i = 0; i < rows * cols; ++i)
+        data[i] = lower ? i % cols <= i / cols + diagonal : i % cols >= i / cols + diagonal;
+    return tg_masked_fill(x, tg_logical_not(tg_to(tg_touch_(keep), HERE)), 0);
+}
+
+/* Wide and tall matrices, most of which lie on one side of the diagonal, with gradients; NaN is no part of a zero. */
+TEST(triangles_of_long_matrices)
+{
+    static const int64_t sizes[][2] = {{5, 1000}, {1000, 5}, {70, 60}, {1, 5000}, {5000, 1}, {40, 120}};
+    static const int64_t diagonals[] = {0, 1, -1, 3, -4, 490, -490, 6000, -6000};
+    for (int i = 0; i < 6 * 9 * 2; ++i) {
+        TG_SCOPE;
+        const int64_t rows = sizes[i / 18][0], cols = sizes[i / 18][1], diagonal = diagonals[i / 2 % 9];
+        const bool lower = i % 2 != 0;
+        tg_tensor *x = tg_set_requires_grad(tg_randn_on(TG_SHAPE(2, rows, cols), TG_F64, HERE), true), *dx = NULL;
+        tg_tensor *y = lower ? tg_tril(x, diagonal) : tg_triu(x, diagonal);
+        tg_tensor *weight = tg_randn_on(tg_shape_of(x), TG_F64, HERE);
+        CHECK(is_exactly(y, triangle(x, diagonal, lower)));
+        y = tg_sum(tg_mul(y, weight));
+        CHECK(tg_gradients(&y, 1, NULL, &x, 1, &dx, 0) == TG_OK && is_exactly(dx, triangle(weight, diagonal, lower)));
+        tg_tensor *part = tg_transpose(tg_to_dtype(tg_gt_scalar(x, 0), dtypes[i % DTYPES]), 1, 2); /* with gaps */
+        CHECK(is_exactly(lower ? tg_tril(part, diagonal) : tg_triu(part, diagonal), triangle(part, diagonal, lower)));
+        x = tg_full_on(TG_SHAPE(rows, cols), (double)NAN, TG_F32, HERE);
+        y = lower ? tg_tril(x, diagonal) : tg_triu(x, diagonal);
+        CHECK(is_exactly(without_nan(y), without_nan(triangle(x, diagonal, lower))));
+    }
+}
+
 /* Copies of transposed tensors, whose elements are moved in squares. */
 TEST(transposed_copies)
 {
@@ -680,6 +714,7 @@ int main(int argc, char **argv)
     RUN(indices_along_a_dim);
     RUN(nonzero_and_one_hot);
     RUN(every_number);
+    RUN(triangles_of_long_matrices);
     RUN(transposed_copies);
     RUN(places_in_sorted_rows);
     RUN(repeated_elements);
