@@ -50021,22 +50021,29 @@ static bool tgi_reduces_one(const tgi_reduce *r)
     return !r->squares;
 }
 
-/* The op of which the reduction of two rows is the elementwise result, to the last bit, if the elements of a row are
-   neighbours; else -1.  The product of two floats, which a double holds, is rounded once in either way. */
-static int tgi_op_of_two(const tgi_reduce *r, int *dim)
+/* A call of a kernel for each row is worth it if a row has so many numbers at least, and there are so many at most. */
+enum { TGI_LONG_ROW = 256, TGI_CHAINED_ROWS = 16 };
+
+/* The op of which the reduction of rows is the elementwise result, row after row, to the last bit, if the elements of a
+   row are neighbours; else -1.  The product of two floats, which a double holds, is rounded once in either way; of a
+   few more rows there are the extremes, which nothing rounds (amax_dim f32 4x16384 dim=0). */
+static int tgi_op_of_rows(const tgi_reduce *r, int *dim)
 {
     const tg_dtype dtype = r->in.dtype;
     const int last = r->ndim - 1;
     *dim = -1;
     for (int d = 0; d < r->rndim; ++d) {
         if (r->rdim[d] == 1) continue;
-        if (r->rdim[d] != 2 || *dim >= 0) return -1;
+        if (r->rdim[d] == 0 || r->rdim[d] > TGI_CHAINED_ROWS || *dim >= 0) return -1;
         *dim = d;
     }
-    if (*dim < 0 || last < 0 || r->in.stride[last] != 1 || r->dim[last] < TGI_SHORT_ROW) return -1;
+    if (*dim < 0 || last < 0 || r->in.stride[last] != 1) return -1;
+    const bool two = r->rdim[*dim] == 2;
+    if (r->dim[last] < (two ? (int64_t)TGI_SHORT_ROW : (int64_t)TGI_LONG_ROW)) return -1;
     if (dtype != r->out.dtype || (dtype != TG_F32 && dtype != TG_F64) || tgi_lacks_loops(dtype)) return -1;
+    if (!two && r->out.stride[last] != 1) return -1;
     return r->kind == TGI_AMAX ? TGI_OP_maximum : r->kind == TGI_AMIN ? TGI_OP_minimum
-                                                : r->kind == TGI_PROD ? TGI_OP_mul : -1;
+                                                : two && r->kind == TGI_PROD ? TGI_OP_mul : -1;
 }
 
 /* out = the op of the two elements along that reduced dim. */
@@ -50049,6 +50056,50 @@ static bool tgi_reduce_two(tgi_thread *S, const tgi_reduce *r, int op, int dim)
     loop.arg[0] = r->out, loop.arg[1] = loop.arg[2] = r->in;
     loop.arg[2].data = (char *)r->in.data + r->rstride[dim] * tgi_bytes_of(r->in.dtype);
     return tgi_cpu_map(S, &loop);
+}
+
+/* What the threads of tgi_reduce_rows share: the operands, out and the first row; rows, `step` bytes apart. */
+typedef struct {
+    tgi_iter kept;
+    tgi_map_kernel kernel;
+    int64_t rows, step, blocks; /* blocks: of at most TGI_BLOCK neighbouring outputs in the innermost dim */
+} tgi_rows_job;
+
+/* Items: blocks of outputs, which stay in the cache while the rows are read. */
+static void tgi_reduce_rows_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_rows_job *const job = (const tgi_rows_job *)job_;
+    const tgi_iter *const kept = &job->kept;
+    const double none[2] = {0, 0}; /* these ops have no numbers */
+    tgi_cursor cursor = tgi_cursor_at(kept, first / job->blocks * kept->dim[kept->ndim - 1] +
+                                            first % job->blocks * TGI_BLOCK);
+    (void)thread;
+    for (; first < end; ++first) {
+        const int64_t n = tgi_cursor_run(&cursor, kept, TGI_BLOCK);
+        char *const y = cursor.at[0], *const x = cursor.at[1];
+        job->kernel(n, none, y, x, x + job->step, NULL);
+        for (int64_t row = 2; row < job->rows; ++row) job->kernel(n, none, y, y, x + row * job->step, NULL);
+        tgi_cursor_advance(&cursor, kept, n);
+    }
+}
+
+/* out = the op of the elements along that reduced dim, of three or more, one after the other. */
+static bool tgi_reduce_rows(tgi_thread *S, const tgi_reduce *r, int op, int dim)
+{
+    const tgi_operand arg[2] = {r->out, r->in};
+    const int64_t size = tgi_bytes_of(r->in.dtype);
+    tgi_rows_job job;
+    job.kernel = tgi_kernels_of(S)->map[r->in.dtype == TG_F64][op];
+    job.rows = r->rdim[dim];
+    job.step = r->rstride[dim] * size;
+    tgi_iter_init(&job.kept, r->ndim, r->dim, 2, arg, false);
+    if (job.kept.numel == 0) return true;
+    const int64_t columns = job.kept.dim[job.kept.ndim - 1];
+    job.blocks = (columns + TGI_BLOCK - 1) / TGI_BLOCK;
+    const int64_t items = job.kept.numel / columns * job.blocks;
+    const double work = TGI_LIGHT_WORK * (double)job.kept.numel * (double)job.rows;
+    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_reduce_rows_range, &job);
+    return true;
 }
 
 /* out = 0 + in, the sum of each element alone, which is in but for the sign of -0. */
@@ -50068,9 +50119,9 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     if (tgi_reduces_one(reduce))
         return reduce->kind == TGI_SUM ? tgi_sum_of_one(S, reduce->ndim, reduce->dim, reduce->out, reduce->in)
                                        : tgi_cpu_copy_over(S, reduce->ndim, reduce->dim, reduce->out, reduce->in);
-    int two; /* the dim of two */
-    const int op = tgi_op_of_two(reduce, &two);
-    if (op >= 0) return tgi_reduce_two(S, reduce, op, two);
+    int dim;
+    const int op = tgi_op_of_rows(reduce, &dim);
+    if (op >= 0) return (reduce->rdim[dim] == 2 ? tgi_reduce_two : tgi_reduce_rows)(S, reduce, op, dim);
     tgi_operand arg[2] = {reduce->out, reduce->in}, in = reduce->in;
     tgi_reduce_job job;
     memcpy(in.stride, reduce->rstride, sizeof in.stride);

@@ -255,6 +255,29 @@ TEST(reductions_of_two)
     }
 }
 
+/* The extremes of a few long rows, which an op of two operands finds row after row: with NaN, with zeros of both signs,
+ * in any layout, and on more outputs than a block has. */
+TEST(extremes_of_few_rows)
+{
+    static const int64_t rows[] = {3, 4, 7, 16, 17}, columns[] = {255, 256, 1025, 2500};
+    for (int i = 0; i < 5 * 4 * 4; ++i) {
+        TG_SCOPE;
+        const tg_dtype dtype = dtypes[i % 2];
+        const int64_t dim[3] = {2, rows[i / 4 % 5], columns[i / 20]};
+        tg_tensor *x = tg_mul(integers(dim, dtype, 0.002), tg_sub_scalar(integers(dim, dtype, 0), 0.5)), *wanted[2];
+        if (i / 2 % 2) x = tg_transpose(tg_contiguous(tg_transpose(x, 0, 1)), 0, 1);
+        oracle_begin();
+        tg_tensor *u = copy_here(x);
+        wanted[0] = without_nan(tg_amax_dim(u, 1, true)), wanted[1] = without_nan(tg_amin_dim(u, 1, false));
+        oracle_end();
+        CHECK(is_exactly(without_nan(tg_amax_dim(x, 1, true)), wanted[0]));
+        CHECK(is_exactly(without_nan(tg_amin_dim(x, 1, false)), wanted[1]));
+        wanted[0] = tg_narrow(x, 1, 0, 1);
+        x = tg_expand(wanted[0], TG_SHAPE(dim[0], dim[1], dim[2]));
+        CHECK(is_exactly(without_nan(tg_amax_dim(x, 1, true)), without_nan(wanted[0])));
+    }
+}
+
 TEST(softmax_along_a_dim)
 {
     static const double tolerance[] = {1e-5, 1e-12, 1e-2, 2e-3};
@@ -708,6 +731,7 @@ int main(int argc, char **argv)
     RUN(gradients_of_running_products);
     RUN(sums_without_nan);
     RUN(reductions_of_two);
+    RUN(extremes_of_few_rows);
     RUN(softmax_along_a_dim);
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
