@@ -51870,12 +51870,37 @@ TGI_ALWAYS_INLINE int64_t tgi_find_bits(tgi_has_bits_fn has_bits, int64_t size, 
     return count;
 }
 
-/* place: NULL, where only the number is asked for. */
+/* The places of the bytes that are not 0, of n side by side.  Eight that all are such, or none, are found at once
+   (unique_consecutive f32 65536). */
 TGI_LOOPS_BEGIN
+static int64_t tgi_find_bytes(const char *at, int64_t n, int32_t *place)
+{
+    const uint64_t ones = UINT64_MAX / 255;
+    int64_t found = 0;
+    for (int64_t i = 0, run; i < n; i += run) {
+        uint64_t eight = 1; /* of fewer bytes, some that are 0 and some that are not */
+        run = tgi_at_most(n - i, 8);
+        if (run == 8) memcpy(&eight, at + i, 8);
+        if (eight == 0) continue;
+        if (((eight - ones) & ~eight & ones << 7) == 0) { /* no byte is 0 */
+            for (int l = 0; l < 8; ++l) place[found + l] = (int32_t)(i + l);
+            found += 8;
+            continue;
+        }
+        for (int64_t l = i; l < i + run; ++l) { /* as tgi_find_bits does */
+            place[found] = (int32_t)l;
+            found += at[l] != 0;
+        }
+    }
+    return found;
+}
+
+/* place: NULL, where only the number is asked for. */
 static int64_t tgi_find_nonzero(tg_dtype dtype, const char *at, int64_t step, int64_t n, int32_t *place)
 {
     const int64_t size = tgi_bytes_of(dtype);
     const uint64_t all = UINT64_MAX >> (64 - 8 * size), mask = tgi_dtypes[dtype].floating ? all >> 1 : all;
+    if (place && size == 1 && step == 1) return tgi_find_bytes(at, n, place);
     switch (size) {
     case 1: return tgi_find_bits(tgi_has_bits_uint8_t, 1, at, step, n, mask, place);
     case 2: return tgi_find_bits(tgi_has_bits_uint16_t, 2, at, step, n, mask, place);
@@ -51883,7 +51908,6 @@ static int64_t tgi_find_nonzero(tg_dtype dtype, const char *at, int64_t step, in
     default: return tgi_find_bits(tgi_has_bits_uint64_t, 8, at, step, n, mask, place);
     }
 }
-TGI_LOOPS_END
 
 /* out [n, ndim]: the indices of the elements that stand place[i] behind the index `at`, in a tensor of these dims.
    at moves to the last of them. */
@@ -51936,6 +51960,7 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     }
     return true;
 }
+TGI_LOOPS_END
 
 /* ======== @@CPU_POOL ==============================================================================================
 

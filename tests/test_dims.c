@@ -401,6 +401,25 @@ TEST(indices_along_a_dim)
     }
 }
 
+/* Masks of which eight bytes side by side are all set, none of them, or some. */
+TEST(nonzero_of_masks)
+{
+    static const int64_t sizes[] = {1, 7, 8, 9, 64, 1023, 5003};
+    for (int i = 0; i < 7 * 4; ++i) {
+        TG_SCOPE;
+        tg_tensor *number = tg_rand_on(TG_SHAPE(sizes[i / 4] / 8 + 1), TG_F32, HERE); /* of eight bytes */
+        tg_tensor *mask = tg_narrow(tg_repeat_interleave(number, 8, 0), 0, 0, sizes[i / 4]);
+        mask = tg_lt_scalar(mask, i % 4 == 0 ? 2 : 0.25 * (i % 4));
+        tg_tensor *x = tg_logical_xor(mask, tg_lt_scalar(tg_rand_on(tg_shape_of(mask), TG_F32, HERE), 0.02));
+        if (i % 4 == 0) x = tg_mul_scalar(mask, 200);
+        oracle_begin();
+        tg_tensor *wanted = tg_nonzero(copy_here(x));
+        oracle_end();
+        CHECK(is_exactly(tg_nonzero(x), wanted) && is_exactly(tg_nonzero(tg_to_dtype(x, TG_U8)), wanted));
+        CHECK(is_exactly(tg_nonzero(tg_narrow(x, 0, 0, 0)), tg_narrow(wanted, 0, 0, 0)));
+    }
+}
+
 TEST(nonzero_and_one_hot)
 {
     for (int i = 0; i < SHAPES * DTYPES; ++i) {
@@ -736,6 +755,7 @@ int main(int argc, char **argv)
     RUN(norms_of_short_rows);
     RUN(sorts_of_long_rows);
     RUN(indices_along_a_dim);
+    RUN(nonzero_of_masks);
     RUN(nonzero_and_one_hot);
     RUN(every_number);
     RUN(triangles_of_long_matrices);
