@@ -31220,10 +31220,34 @@ static bool tgi_rule_linalg_lu_factor(tgi_step *step, tg_tensor *g)
     return tgi_set_input_grad(step, 0, tgi_take_rows(ga, order));
 }
 
-/* The order of the rows, i64 [.., n], that the row exchanges of pivots [.., n] make. */
-static tg_tensor *tgi_rows_of_pivots(tg_tensor *pivots)
+/* rows [batch, n] = the order that the row exchanges of pivots make; false: one of these is outside [1, n]. */
+static bool tgi_follow_pivots(int64_t *rows, const int32_t *pivots, int64_t batch, int64_t n)
+{
+    for (int64_t k = 0; k < batch; ++k, rows += n, pivots += n) {
+        for (int64_t i = 0; i < n; ++i) rows[i] = i;
+        for (int64_t i = 0; i < n; ++i) {
+            if (pivots[i] < 1 || pivots[i] > n) return false;
+            const int64_t other = pivots[i] - 1, before = rows[i];
+            rows[i] = rows[other], rows[other] = before;
+        }
+    }
+    return true;
+}
+
+/* The order of the rows, i64 [.., n], that the row exchanges of pivots i32 [.., n] make.  Where the host does not see
+   the pivots, or one is none, which is an error, each exchange is an op on all rows. */
+static tg_tensor *tgi_rows_of_pivots(tgi_thread *S, tg_tensor *pivots)
 {
     const int64_t n = pivots->dim[pivots->ndim - 1];
+    if (!tgi_wait_ready(S, pivots, false)) return NULL;
+    if (pivots->storage->backend->host && tgi_is_contiguous(pivots)) {
+        tg_tensor *order = tg_empty_on(tgi_shape_of(pivots), TG_I64, tgi_device_of(pivots));
+        if (!order) return NULL;
+        const int32_t *const from = (const int32_t *)tgi_operand_of(pivots).data;
+        int64_t *const to = (int64_t *)tgi_operand_of(order).data;
+        if (n == 0 || tgi_follow_pivots(to, from, tgi_numel(pivots) / n, n)) return order;
+        tg_drop(order);
+    }
     tg_tensor *rows = tg_arange_on(0, (double)n, 1, TG_I64, tgi_device_of(pivots));
     tg_tensor *number = rows, *from = tg_sub_scalar(tg_to_dtype(pivots, TG_I64), 1);
     rows = rows ? tg_expand(rows, tgi_shape_of(pivots)) : NULL;
@@ -31249,7 +31273,7 @@ tg_tensor *tg_linalg_lu_solve(tg_tensor *LU, tg_tensor *pivots, tg_tensor *B, bo
                                   "pivots should be a Tensor of scalar type i32, and its shape that of LU without the "
                                   "last dim, but it is %s of %s", tgi_shape_text(pivots).text,
                                   tg_dtype_name((tg_dtype)pivots->dtype));
-    tg_tensor *rows = tgi_rows_of_pivots(pivots);
+    tg_tensor *rows = tgi_rows_of_pivots(c.S, pivots);
     if (!left) adjoint = !adjoint, B = tgi_turned(B);
     if (!rows || !B || !tgi_one_batch(c.S, op, &LU, &B)) return tgi_composite_end(&c, NULL);
     const tg_shape all = tgi_matrix_shape(LU, LU->dim[LU->ndim - 1], -1);

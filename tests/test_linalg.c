@@ -172,6 +172,27 @@ static void check_pinv(tg_tensor *a)
 
 TEST(inverses_and_solutions) { on_all(check_inverse, true); }
 TEST(lu_factors) { on_all(check_lu, false); }
+
+/* Pivots that are one out of two in memory, or expanded, are taken like those side by side; one outside is an error. */
+TEST(pivots_in_any_layout)
+{
+    tg_tensor *a = normal(3, 5, 5, TG_F64), *b = normal(3, 5, 2, TG_F64), *pivots = NULL, *lu, *gaps;
+    lu = tg_linalg_lu_factor(a, &pivots);
+    gaps = tg_slice(tg_repeat_interleave(pivots, 2, -1), -1, 0, 10, 2);
+    for (int way = 0; way < 4; ++way) {
+        tg_tensor *side = way & 1 ? b : turned(b), *y = tg_linalg_lu_solve(lu, pivots, side, way & 1, way & 2);
+        CHECK(distance(y, way & 1 ? tg_linalg_solve(way & 2 ? turned(a) : a, b, true)
+                                  : tg_linalg_solve(way & 2 ? turned(a) : a, side, false)) < 1e-10);
+        CHECK(tg_equal(tg_linalg_lu_solve(lu, gaps, side, way & 1, way & 2), y));
+    }
+    lu = tg_expand(tg_narrow(lu, 0, 1, 1), TG_SHAPE(3, 5, 5));
+    pivots = tg_expand(tg_narrow(pivots, 0, 1, 1), TG_SHAPE(3, 5));
+    CHECK(distance(tg_linalg_lu_solve(lu, pivots, b, true, false), tg_linalg_solve(tg_narrow(a, 0, 1, 1), b, true)) < 1e-10);
+    for (int wrong = 0; wrong < 7; wrong += 6) {
+        tg_tensor *bad = tg_full_on(TG_SHAPE(3, 5), wrong, TG_I32, HERE);
+        CHECK_FAILS(tg_linalg_lu_solve(lu, bad, b, true, false), "out of bounds");
+    }
+}
 TEST(cholesky_factors) { on_all(check_cholesky, true); }
 TEST(qr_factors) { on_all(check_qr, false); }
 TEST(eigenvectors) { on_all(check_eigh, true); }
@@ -409,6 +430,7 @@ int main(int argc, char **argv)
     tg_seed(7);
     RUN(inverses_and_solutions);
     RUN(lu_factors);
+    RUN(pivots_in_any_layout);
     RUN(cholesky_factors);
     RUN(qr_factors);
     RUN(eigenvectors);
