@@ -4882,6 +4882,7 @@ extern "C" {
 #define TGI_NOINLINE __attribute__((__noinline__))
 #define TGI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TGI_PREFETCH(at) __builtin_prefetch(at) /* memory that will be used soon; any address, valid or not */
+#define TGI_AS_IT_IS(p) __asm__("" : "+r"(p)) /* p stays one number: offsets are added to it, not to its parts */
 #define TGI_PREFETCH_LATER(at) __builtin_prefetch(at, 0, 2) /* the same, into the second cache: more are under way */
 /* Counts that several threads change (tg_share, process totals).  Those of 64 bits are aligned to 8 bytes, which a
    32-bit system may not do by itself, so that they need no library. */
@@ -4896,6 +4897,7 @@ extern "C" {
 #define TGI_NOINLINE
 #define TGI_LIKELY(x) (x)
 #define TGI_PREFETCH(at) (void)(at)
+#define TGI_AS_IT_IS(p) (void)(p)
 #define TGI_PREFETCH_LATER(at) (void)(at)
 #define TGI_ALIGNED(bytes)
 #define TGI_ATOMIC_ADD(p, n) (*(p) += (n))
@@ -60537,7 +60539,8 @@ TGI_ALWAYS_INLINE void TGI_T(gemm_tile_of)(const tgi_gemm_tile *t, int rows_of_t
         for (int i = 0; i < rows_of_tile; ++i) row[i] = t->a_rows[i < rows ? i : rows - 1];
         for (int64_t k = 0; k < t->k; ++k, y += t->b_row) {
             const tgi_vector b0 = *(const tgi_vector *)y, b1 = two ? *(const tgi_vector *)(y + LANES) : zero;
-            const tgi_real *const at = x + t->a_cols[k];
+            const tgi_real *at = x + t->a_cols[k];
+            TGI_AS_IT_IS(at); /* else each row's place is added to a_cols[k] first (conv2d f32 8x32x32x32,16x32x3x3) */
             TGI_UNROLL
             for (int i = 0; i < rows_of_tile; ++i) {
                 sum[i][0] += at[row[i]] * b0;
