@@ -52074,6 +52074,25 @@ static bool tgi_each_pool_row(tgi_thread *S, const char *op, const tgi_pool *poo
     return ok;
 }
 
+/* A run x [n] of a window, whose first element has this index: the largest so far and its index, if one is larger, or
+   NaN.  Vectors find the largest, and then its place is looked for (adaptive_max_pool2d f64 8x16x32x32 dims=1,1). */
+enum { TGI_LONG_WINDOW = 16 };
+static void tgi_max_pool_run(const tgi_pool_job *job, const double *x, int64_t n, int64_t index, double *best,
+                             int64_t *found)
+{
+    double largest = -HUGE_VAL;
+    int64_t at = 0;
+    job->kernels->reductions[TGI_AMAX].fold[1](&largest, x, n);
+    if (largest != largest) { /* the last NaN */
+        for (at = n - 1; x[at] == x[at];) --at;
+    } else {
+        if (!(largest > *best)) return;
+        while (x[at] != largest) ++at;
+    }
+    *best = x[at];
+    *found = index + at;
+}
+
 static void tgi_max_pool_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
@@ -52092,9 +52111,14 @@ static void tgi_max_pool_range(const void *job_, int thread, int64_t first, int6
         for (int64_t i = rows.first; i < rows.end; i += h->dilation) {
             tgi_load_pool_row(pool, 2, plane, h->in, i, w->in, x);
             for (int64_t o = 0; o < w->out; ++o) {
+                const int64_t from = job->column[o].first, columns = job->column[o].end - from;
                 double best = most[o];
                 int64_t found = index[o];
-                for (int64_t j = job->column[o].first; j < job->column[o].end; j += w->dilation) {
+                if (w->dilation == 1 && columns >= TGI_LONG_WINDOW) {
+                    tgi_max_pool_run(job, x + from, columns, i * w->in + from, most + o, index + o);
+                    continue;
+                }
+                for (int64_t j = from; j < job->column[o].end; j += w->dilation) {
                     const int64_t larger = -(int64_t)(x[j] > best); /* a mask: a branch could not be predicted */
                     found += (i * w->in + j - found) & larger;
                     best = x[j] > best ? x[j] : best;

@@ -604,6 +604,26 @@ TEST(repeated_elements)
     }
 }
 
+/* Windows of many elements side by side: the largest with its index, the first of equal ones but the last NaN, and means. */
+TEST(long_windows)
+{
+    for (int i = 0; i < 4 * 3 * 4; ++i) {
+        TG_SCOPE;
+        const int64_t planes[3] = {3, i / 16 == 0 ? 1 : 20, i / 16 == 1 ? 15 : 37};
+        tg_tensor *x = integers(planes, dtypes[i % 4], i / 4 % 4 == 3 ? 0.02 : 0), *at[2] = {NULL, NULL}, *wanted[2];
+        const tg_shape out = i / 4 % 4 == 0 ? TG_SHAPE(1, 1) : TG_SHAPE(1, 2);
+        if (i / 4 % 4 == 2) x = tg_masked_fill(x, tg_lt_scalar(x, 2), -(double)INFINITY);
+        x = tg_unsqueeze(x, 0);
+        oracle_begin();
+        wanted[0] = without_nan(tg_adaptive_max_pool2d_ex(copy_here(x), out, &at[0]));
+        wanted[1] = without_nan(tg_adaptive_avg_pool2d(copy_here(x), out));
+        oracle_end();
+        CHECK(is_exactly(without_nan(tg_adaptive_max_pool2d_ex(x, out, &at[1])), wanted[0]) && is_exactly(at[1], at[0]));
+        if (i / 4 % 4 != 2)
+            CHECK(is_nearly(without_nan(tg_adaptive_avg_pool2d(x, out)), wanted[1], i % 4 < 2 ? 1e-6 : 1e-2, 1e-6));
+    }
+}
+
 /* Many numbers as integers and bool, converted as vectors, are what the plain backend makes of each. */
 TEST(casts_of_many)
 {
@@ -762,6 +782,7 @@ int main(int argc, char **argv)
     RUN(transposed_copies);
     RUN(places_in_sorted_rows);
     RUN(repeated_elements);
+    RUN(long_windows);
     RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(rows_beside_one_row);
