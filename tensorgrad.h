@@ -51956,6 +51956,7 @@ static void tgi_store_places(int64_t *out, int ndim, const int64_t *dim, int64_t
         for (int d = 0; d < last - 1; ++d) out[d] = at[d];
     }
 }
+TGI_LOOPS_END
 
 static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out)
 {
@@ -51986,7 +51987,6 @@ static bool tgi_cpu_nonzero(tgi_thread *S, const tgi_loop *in, int64_t *count, i
     }
     return true;
 }
-TGI_LOOPS_END
 
 /* ======== @@CPU_POOL ==============================================================================================
 
@@ -51998,7 +51998,7 @@ TGI_LOOPS_END
    of a row and of a column once and calls a part function for ranges of rows:
            ..._values_...  max_pool without indices: rows in the dtype that is computed in
            ..._f32_...     rows of floats, with the kernels of the instruction set where they apply
-           ..._range       other dtypes: a row is loaded as doubles and stored in its dtype
+           ..._range       other dtypes: a row is loaded as doubles, of window_sum in the dtype that is computed in
    tgi_window_loops (KERNELS) are the loops over a row, from SIMD_TYPED.
    (1) An item is one row of the result, or several, and is computed by one thread: the bits depend on no other.
    (2) The formulas of the windows are those of ENTRIES (tgi_pool_window, tgi_span_of), which CUDA uses as well.
@@ -52008,7 +52008,7 @@ TGI_LOOPS_END
 
 /* ---- pools and interpolation ----
 
-   An item of the parallel loop is one row of the result, or some.  What it is made from is loaded as doubles. */
+   An item of the parallel loop is one row of the result, or some. */
 
 typedef struct {
     const tgi_pool *pool;
@@ -52334,12 +52334,13 @@ static void tgi_window_sum_range(const void *job_, int thread, int64_t first, in
 {
     const tgi_pool_job *job = (const tgi_pool_job *)job_;
     const tgi_pool *pool = job->pool;
-    const bool transposed = pool->transposed, f32 = pool->arg[0].dtype == TG_F32;
-    const bool direct = f32 || pool->arg[0].dtype == TG_F64;
+    const tg_dtype dtype = pool->arg[0].dtype, compute = tgi_compute_dtype(dtype);
+    const int64_t size = tgi_bytes_of(dtype), bytes = tgi_bytes_of(compute);
+    const bool transposed = pool->transposed, direct = dtype == compute;
     const tgi_windows *const h = &pool->dim[0], *const w = &pool->dim[1];
     const int64_t x_rows = transposed ? h->out : h->in, x_columns = transposed ? w->out : w->in;
     const int64_t y_rows = transposed ? h->in : h->out, y_columns = transposed ? w->in : w->out;
-    const tgi_window_loops *const loops = job->kernels->windows[!f32];
+    const tgi_window_loops *const loops = job->kernels->windows[compute == TG_F64];
     const tgi_span whole = tgi_inner_windows(w);
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     double *const sum = tgi_pool_scratch(job, thread, local), *const x = sum + x_columns, *const y = x + x_columns;
@@ -52347,16 +52348,17 @@ static void tgi_window_sum_range(const void *job_, int thread, int64_t first, in
         const int64_t plane = first / y_rows, row = first % y_rows;
         const tgi_span rows = tgi_row_span(job, row);
         const bool one = direct && rows.end == rows.first + 1 && tgi_row_weight(job, row, rows.first) == 1;
-        if (!one) memset(sum, 0, (f32 ? sizeof(float) : sizeof(double)) * (size_t)x_columns);
+        if (!one) memset(sum, 0, (size_t)(bytes * x_columns));
         for (int64_t k = rows.first; k < rows.end && !one; ++k) {
-            if (!direct) tgi_load_pool_row(pool, 1, plane, x_rows, k, x_columns, x);
-            loops->add_row(sum, tgi_row_weight(job, row, k),
-                           direct ? (void *)tgi_pool_row(pool, 1, plane, x_rows, k, x_columns) : (void *)x, x_columns);
+            const char *const from = tgi_pool_row(pool, 1, plane, x_rows, k, x_columns);
+            if (!direct) tgi_load_elements(compute, x, dtype, from, size, x_columns);
+            loops->add_row(sum, tgi_row_weight(job, row, k), direct ? (const void *)from : (const void *)x, x_columns);
         }
         void *const of_rows = one ? (void *)tgi_pool_row(pool, 1, plane, x_rows, rows.first, x_columns) : (void *)sum;
-        void *const to = direct ? (void *)tgi_pool_row(pool, 0, plane, y_rows, row, y_columns) : (void *)y;
+        char *const at = tgi_pool_row(pool, 0, plane, y_rows, row, y_columns);
+        void *const to = direct ? (void *)at : (void *)y;
         (transposed ? loops->spread_windows : loops->sum_windows)(w, job->column, whole, of_rows, to);
-        if (!direct) tgi_store_pool_row(pool, plane, y_rows, row, y_columns, y);
+        if (!direct) tgi_store_elements(compute, y, dtype, at, size, y_columns);
     }
 }
 
@@ -52370,7 +52372,7 @@ static bool tgi_cpu_window_sum(tgi_thread *S, const tgi_pool *pool)
     if (nearest[0] && nearest[1] && !pool->transposed)
         return tgi_each_pool_row(S, "window_sum", pool, y_rows, 0, tgi_nearest_range);
     const bool f32 = pool->arg[0].dtype == TG_F32;
-    if (!f32 && tgi_lacks_loops(TG_F64)) return tgi_plain_window_sum(S, pool);
+    if (tgi_lacks_loops(tgi_compute_dtype(pool->arg[0].dtype))) return tgi_plain_window_sum(S, pool);
     return tgi_each_pool_row(S, "window_sum", pool, y_rows, f32 ? (x_columns + 1) / 2 : 2 * x_columns + y_columns,
                              tgi_window_sum_range);
 }

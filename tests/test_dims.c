@@ -624,6 +624,27 @@ TEST(long_windows)
     }
 }
 
+/* Interpolation and sums of windows in f16 and bf16 are those of f32, rounded. */
+TEST(windows_of_halves)
+{
+    for (int i = 0; i < 2 * 4; ++i) {
+        TG_SCOPE;
+        const double tolerance = i % 2 ? 1e-3 : 8e-3;
+        tg_tensor *y[2], *x = tg_to_dtype(tg_randn_on(TG_SHAPE(2, 3, 13, 21), TG_F32, HERE), i % 2 ? TG_F16 : TG_BF16);
+        for (int wide = 0; wide < 2; ++wide) {
+            tg_tensor *in = tg_set_requires_grad(tg_detach(wide ? tg_to_dtype(x, TG_F32) : tg_clone(x)), true);
+            tg_tensor *out = i / 2 == 0   ? tg_interpolate(in, TG_SHAPE(26, 42), "bilinear")
+                             : i / 2 == 1 ? tg_interpolate(in, TG_SHAPE(7, 50), "bilinear")
+                             : i / 2 == 2 ? tg_avg_pool2d(in, TG_SHAPE(3, 3), TG_SHAPE(2, 2), TG_SHAPE(1, 1))
+                                          : tg_adaptive_avg_pool2d(in, TG_SHAPE(2, 5));
+            tg_tensor *loss = tg_sum(tg_mul(tg_to_dtype(out, TG_F32), tg_to_dtype(tg_detach(out), TG_F32))), *dx = NULL;
+            CHECK(tg_gradients(&loss, 1, NULL, &in, 1, &dx, 0) == TG_OK);
+            y[wide] = tg_cat(TG_LIST(tg_flatten(tg_to_dtype(out, TG_F32), 0, -1), tg_flatten(tg_to_dtype(dx, TG_F32), 0, -1)), 0);
+        }
+        CHECK(is_nearly(y[0], y[1], tolerance, 4 * tolerance));
+    }
+}
+
 /* Many numbers as integers and bool, converted as vectors, are what the plain backend makes of each. */
 TEST(casts_of_many)
 {
@@ -783,6 +804,7 @@ int main(int argc, char **argv)
     RUN(places_in_sorted_rows);
     RUN(repeated_elements);
     RUN(long_windows);
+    RUN(windows_of_halves);
     RUN(casts_of_many);
     RUN(reductions_of_integers);
     RUN(rows_beside_one_row);
