@@ -49863,11 +49863,11 @@ typedef struct {
     tgi_iter kept, reduced;
     bool across;
     int64_t piece, pieces;    /* reduced elements in a piece; pieces per output */
-    int64_t blocks;           /* of neighbouring outputs, TGI_REDUCE_WIDTH or less, in the innermost kept dim: items */
+    int64_t width, blocks;    /* of neighbouring outputs, width or less, in the innermost kept dim: items */
     tgi_accumulator *partial; /* [pieces][outputs], or NULL when there is one piece */
 } tgi_reduce_job;
 
-enum { TGI_FOLD_PIECE = 65536, TGI_ACROSS_PIECE = 256 };
+enum { TGI_FOLD_PIECE = 32768, TGI_ACROSS_PIECE = 256 };
 
 /* Folds n elements of the dtype that is computed in, side by side, into *sum, by blocks: see TGI_FOLD. */
 static inline void tgi_fold_run(const tgi_reduce_job *job, const char *x, int64_t n, tgi_accumulator *sum)
@@ -49976,13 +49976,13 @@ static void tgi_reduce_range(const void *job_, int thread, int64_t first, int64_
     const int inner = kept->ndim - 1;
     const int64_t items = kept->numel / kept->dim[inner] * job->blocks; /* per piece */
     int64_t piece = first / items,
-            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * TGI_REDUCE_WIDTH;
+            output = first % items / job->blocks * kept->dim[inner] + first % job->blocks * job->width;
     tgi_cursor cursor = tgi_cursor_at(kept, output);
     (void)thread;
     for (; first < end; ++first) {
         tgi_accumulator sums[TGI_REDUCE_WIDTH];
         const int64_t from = piece * job->piece, to = tgi_at_most(job->reduced.numel, from + job->piece);
-        const int64_t width = tgi_cursor_run(&cursor, kept, TGI_REDUCE_WIDTH), base = cursor.at[1] - kept->data[1];
+        const int64_t width = tgi_cursor_run(&cursor, kept, job->width), base = cursor.at[1] - kept->data[1];
         job->kernels->repeat((char *)sums, 0, (const char *)&job->identity, 0, 1, width * (int64_t)sizeof *sums,
                              sizeof *sums);
         if (from < to)
@@ -50171,7 +50171,6 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     job.across =
         columns >= 4 && kept_step > 0 && !reduce->squares &&
         (kept_step < reduced_step || reduced_step == 0 || job.reduced.numel <= TGI_SHORT_ROW);
-    job.blocks = (columns + TGI_REDUCE_WIDTH - 1) / TGI_REDUCE_WIDTH;
     job.piece = job.across ? (int64_t)TGI_ACROSS_PIECE : (int64_t)TGI_FOLD_PIECE;
     job.pieces = job.reduced.numel / job.piece + (job.reduced.numel % job.piece != 0);
     if (job.pieces == 0) job.pieces = 1;
@@ -50180,9 +50179,13 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
         job.partial = (tgi_accumulator *)tgi_alloc(S, bytes);
         if (!job.partial) return tgi_no_memory(S, "sum", bytes);
     }
-    const int64_t items = outputs / columns * job.blocks * job.pieces;
-    const double work = TGI_LIGHT_WORK * (double)outputs * (double)job.reduced.numel;
-    tgi_parallel_for(tgi_parts_for(S, work, items), items, tgi_reduce_range, &job);
+    const int threads = tgi_threads_for(S, TGI_LIGHT_WORK * (double)outputs * (double)job.reduced.numel);
+    const int64_t runs = outputs / columns * job.pieces, apart = (columns + threads - 1) / threads;
+    job.width = TGI_REDUCE_WIDTH; /* or less, so that each thread has outputs: sum_dim f32 256x4096 dim=1 */
+    if (runs < threads && apart < TGI_REDUCE_WIDTH) job.width = (apart + TGI_LANES - 1) / TGI_LANES * TGI_LANES;
+    job.blocks = (columns + job.width - 1) / job.width;
+    const int64_t items = runs * job.blocks;
+    tgi_parallel_for((int)tgi_at_most(threads, items), items, tgi_reduce_range, &job);
     if (job.partial) tgi_reduce_pieces(&job);
     tgi_free(S, job.partial, bytes);
     return true;
