@@ -48615,6 +48615,78 @@ static void tgi_put_pairs(float *y, const float *a, const float *b, int64_t n)
     for (; i < n; ++i) y[2 * i] = a[i], y[2 * i + 1] = b[i];
 }
 
+/* y [rows, columns] = x [rows, columns], elements of `size` bytes, where the rows of x lie closer together than its
+   columns: one column is read after the other.  Those of y are neighbours; steps in bytes. */
+static void tgi_gather_columns(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step,
+                               int64_t rows, int64_t columns, int64_t size)
+{
+    for (int64_t column = 0; column < columns; ++column)
+        tgi_copy_run(y + column * size, y_step, x + column * column_step, row_step, rows, size);
+}
+
+/* tgi_gather_columns for elements of two bytes whose rows are neighbours, eight by eight, for rot90 bf16 256x64 count=1
+   dims=0,1; step and y_step in elements.  Each of three steps puts elements of v[k], v[k + 4] side by side by turns. */
+TGI_LOOPS_BEGIN
+static void tgi_gather_halves_across(uint16_t *y, int64_t y_step, const uint16_t *x, int64_t step, int64_t rows,
+                                     int64_t columns)
+{
+    int64_t whole_rows = 0, whole_columns = 0;
+#ifdef TGI_HAS_VECTORS
+    typedef int16_t places __attribute__((__vector_size__(16)));
+    typedef int16_t eight __attribute__((__vector_size__(16), __aligned__(2), __may_alias__));
+    whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
+    for (int64_t column = 0; column < whole_columns; column += 8) {
+        for (int64_t row = 0; row < whole_rows; row += 8) {
+            places v[8], w[8];
+            TGI_UNROLL
+            for (int k = 0; k < 8; ++k) v[k] = *(const eight *)(const void *)(x + (column + k) * step + row);
+            TGI_UNROLL
+            for (int i = 0; i < 3; ++i) {
+                TGI_UNROLL
+                for (int k = 0; k < 4; ++k) {
+                    w[2 * k] = TGI_LOW_8(v[k], v[k + 4], places);
+                    w[2 * k + 1] = TGI_HIGH_8(v[k], v[k + 4], places);
+                }
+                TGI_UNROLL
+                for (int k = 0; k < 8; ++k) v[k] = w[k];
+            }
+            TGI_UNROLL
+            for (int k = 0; k < 8; ++k) *(eight *)(void *)(y + (row + k) * y_step + column) = v[k];
+        }
+    }
+#endif
+    tgi_gather_columns((char *)(y + whole_columns), 2 * y_step, (const char *)(x + whole_columns * step), 2, 2 * step,
+                       whole_rows, columns - whole_columns, 2);
+    tgi_gather_columns((char *)(y + whole_rows * y_step), 2 * y_step, (const char *)(x + whole_rows), 2, 2 * step,
+                       rows - whole_rows, columns, 2);
+}
+
+/* tgi_gather_columns for elements of eight bytes, likewise, two by two (contiguous f64 1024x64:t). */
+static void tgi_gather_wide_across(uint64_t *y, int64_t y_step, const uint64_t *x, int64_t step, int64_t rows,
+                                   int64_t columns)
+{
+    int64_t whole_rows = 0, whole_columns = 0;
+#ifdef TGI_HAS_VECTORS
+    typedef int64_t places __attribute__((__vector_size__(16)));
+    typedef int64_t two __attribute__((__vector_size__(16), __aligned__(8), __may_alias__));
+    whole_rows = rows / 2 * 2, whole_columns = columns / 2 * 2;
+    for (int64_t column = 0; column < whole_columns; column += 2) {
+        const uint64_t *const from = x + column * step, *const next = from + step;
+        uint64_t *to = y + column;
+        for (int64_t row = 0; row < whole_rows; row += 2, to += 2 * y_step) {
+            const places v = *(const two *)(const void *)(from + row), w = *(const two *)(const void *)(next + row);
+            *(two *)(void *)to = TGI_LOW_2(v, w, places);
+            *(two *)(void *)(to + y_step) = TGI_HIGH_2(v, w, places);
+        }
+    }
+#endif
+    tgi_gather_columns((char *)(y + whole_columns), 8 * y_step, (const char *)(x + whole_columns * step), 8, 8 * step,
+                       whole_rows, columns - whole_columns, 8);
+    tgi_gather_columns((char *)(y + whole_rows * y_step), 8 * y_step, (const char *)(x + whole_rows), 8, 8 * step,
+                       rows - whole_rows, columns, 8);
+}
+TGI_LOOPS_END
+
 /* ======== @@CPU ===================================================================================================
 
    Promise: the entries of the backend table for the CPU: elementwise ops, copies, fills, random numbers and optimizers;
@@ -48867,14 +48939,6 @@ static void tgi_block_at(const tgi_blocks *b, int64_t index, tgi_part *block)
     }
 }
 
-/* tgi_gather for an operand that lies across: its columns are read, one after the other. */
-static void tgi_gather_columns(char *y, int64_t y_step, const char *x, int64_t row_step, int64_t column_step,
-                               int64_t rows, int64_t columns, int64_t size)
-{
-    for (int64_t column = 0; column < columns; ++column)
-        tgi_copy_run(y + column * size, y_step, x + column * column_step, row_step, rows, size);
-}
-
 /* tgi_gather_columns for elements of four bytes whose rows are neighbours, four by four, while the block to the right
    is fetched; step and y_step in elements. */
 static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t step, int64_t rows, int64_t columns)
@@ -48896,44 +48960,6 @@ static void tgi_gather_across(float *y, int64_t y_step, const float *x, int64_t 
     tgi_gather_columns((char *)(y + whole_rows * y_step), 4 * y_step, (const char *)(x + whole_rows), 4, 4 * step,
                        rows - whole_rows, columns, 4);
 }
-
-/* tgi_gather_across for elements of two bytes, eight by eight, for rot90 bf16 256x64 count=1 dims=0,1: each of three
-   steps puts elements of v[k] and v[k + 4] side by side by turns. */
-TGI_LOOPS_BEGIN
-static void tgi_gather_halves_across(uint16_t *y, int64_t y_step, const uint16_t *x, int64_t step, int64_t rows,
-                                     int64_t columns)
-{
-    int64_t whole_rows = 0, whole_columns = 0;
-#ifdef TGI_HAS_VECTORS
-    typedef int16_t places __attribute__((__vector_size__(16)));
-    typedef int16_t eight __attribute__((__vector_size__(16), __aligned__(2), __may_alias__));
-    whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
-    for (int64_t column = 0; column < whole_columns; column += 8) {
-        for (int64_t row = 0; row < whole_rows; row += 8) {
-            places v[8], w[8];
-            TGI_UNROLL
-            for (int k = 0; k < 8; ++k) v[k] = *(const eight *)(const void *)(x + (column + k) * step + row);
-            TGI_UNROLL
-            for (int i = 0; i < 3; ++i) {
-                TGI_UNROLL
-                for (int k = 0; k < 4; ++k) {
-                    w[2 * k] = TGI_LOW_8(v[k], v[k + 4], places);
-                    w[2 * k + 1] = TGI_HIGH_8(v[k], v[k + 4], places);
-                }
-                TGI_UNROLL
-                for (int k = 0; k < 8; ++k) v[k] = w[k];
-            }
-            TGI_UNROLL
-            for (int k = 0; k < 8; ++k) *(eight *)(void *)(y + (row + k) * y_step + column) = v[k];
-        }
-    }
-#endif
-    tgi_gather_columns((char *)(y + whole_columns), 2 * y_step, (const char *)(x + whole_columns * step), 2, 2 * step,
-                       whole_rows, columns - whole_columns, 2);
-    tgi_gather_columns((char *)(y + whole_rows * y_step), 2 * y_step, (const char *)(x + whole_rows), 2, 2 * step,
-                       rows - whole_rows, columns, 2);
-}
-TGI_LOOPS_END
 
 /* y [bytes] = x [bytes], which do not overlap: a call of memcpy costs more than a short copy. */
 TGI_ALWAYS_INLINE void tgi_move_bytes(char *y, const char *x, int64_t bytes)
@@ -48972,6 +48998,9 @@ static void tgi_gather(char *y, int64_t y_step, const char *x, int64_t row_step,
     } else if (size == 2 && row_step == 2 && column_step % 2 == 0 && y_step % 2 == 0) {
         tgi_gather_halves_across((uint16_t *)(void *)y, y_step / 2, (const uint16_t *)(const void *)x, column_step / 2,
                                  rows, columns);
+    } else if (size == 8 && row_step == 8 && column_step % 8 == 0 && y_step % 8 == 0) {
+        tgi_gather_wide_across((uint64_t *)(void *)y, y_step / 8, (const uint64_t *)(const void *)x, column_step / 8,
+                               rows, columns);
     } else {
         tgi_gather_columns(y, y_step, x, row_step, column_step, rows, columns, size);
     }
