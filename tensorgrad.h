@@ -8206,11 +8206,10 @@ TGI_INLINE int64_t tgi_window_of(const tgi_im2col *m, int d, int64_t element, in
     OP(sgd, suffix, type, "momentum_buffer", NULL, NULL, o->momentum != 0 ? 1 : 0,                                     \
        TGI_READS(momentum) | TGI_READS(dampening) | TGI_READS(nesterov), (void)o, {                                    \
            g += decay * p;                                                                                             \
-           if (step->momentum != 0) {                                                                                  \
-               a = step->first ? g : momentum * a + one_minus_dampening * g;                                           \
-               g = step->nesterov ? g + momentum * a : a;                                                              \
-           }                                                                                                           \
-           p -= lr * g;                                                                                                \
+           const real buffer = step->first ? g : momentum * a + one_minus_dampening * g;                               \
+           const real ahead = step->nesterov ? g + momentum * buffer : buffer;                                         \
+           a = step->momentum != 0 ? buffer : a;                                                                       \
+           p -= lr * (step->momentum != 0 ? ahead : g);                                                                \
        })                                                                                                              \
     OP(adam, suffix, type, "exp_avg", "exp_avg_sq", "max_exp_avg_sq", o->amsgrad ? 7 : 3, TGI_ADAM_READS, (void)o, {   \
         g += decay * p;                                                                                                \
