@@ -47834,6 +47834,7 @@ typedef struct {
 } tgi_gemm_tile;
 typedef void (*tgi_gemm_tile_fn)(const tgi_gemm_tile *t);
 enum { TGI_READS_PANELS, TGI_READS_STEPS, TGI_READS_PLACES }; /* of a, each those before it, too */
+enum { TGI_HEIGHTS = 3 };
 
 /* A product of bf16 in tiles of the processor, which GEMM explains: c [32, 32] = a [32, k] times b [k, 32], or added to
    c.  k is in blocks of 32.  a: its rows are a_row bytes apart, and its blocks a_step; b: panels [blocks][16][32] of
@@ -48092,11 +48093,9 @@ typedef struct tgi_kernels {
     tgi_map_kernel gradient[2][TGI_GRADIENT_COUNT];
     tgi_map_kernel gate[2][2];             /* of three operands, of four: see the entry gate */
     tgi_optimizer_kernel optimizer_f32[TGI_OPTIM_lbfgs]; /* by tgi_optimizer */
-    int tile_rows, tile_cols[3];           /* of a whole tile; the third is of i64 */
-    tgi_gemm_tile_fn gemm_tile[3];
-    int short_rows;
-    tgi_gemm_tile_fn gemm_tile_short[2]; /* with short_rows rows; NULL: there is none */
-    tgi_gemm_tile_fn gemm_tile_narrow[2][2]; /* with half the columns; of tile_rows, short_rows; NULL: there is none */
+    int tile_rows[TGI_HEIGHTS], tile_cols[3]; /* of a whole tile: see tgi_gemm_height; the third column is of i64 */
+    tgi_gemm_tile_fn gemm_tile[TGI_HEIGHTS][3];
+    tgi_gemm_tile_fn gemm_tile_narrow[TGI_HEIGHTS][2]; /* with half the columns; NULL: there is none */
     tgi_gemm_tile_fn gemm_tile_bf16;   /* an element of its panels is two of bf16; NULL: there is none */
     const tgi_tile_loops *tiles;       /* NULL: there are none */
     double (*dot[2])(const void *a, const void *b, int64_t n);
@@ -53061,6 +53060,7 @@ static tgi_answer tgi_cpu_complex_mul(tgi_thread *S, bool conj, const tgi_rows *
    as fast without packing is not packed: see tgi_gemm_plan. */
 enum { TGI_GEMM_M = 1536, TGI_GEMM_N = 1024 };               /* of a block of sums that are converted; else larger */
 enum { TGI_GEMM_SLICE = 4096, TGI_GEMM_STRIP = 460 * 1024 }; /* in bytes: of a row, of the panels of a */
+enum { TGI_GEMM_FEW = 96, TGI_GEMM_SHORT = 128 };            /* rows of a for which b is packed in panels of this k */
 
 /* panel [n, width] of `compute` = x [lanes, n] of dtype transposed, with zeros in the columns from `lanes` to `width`.
    A lane is a row of a or a column of b.  Steps in elements of x: lane_step from lane to lane, step along one. */
@@ -53267,10 +53267,10 @@ static void tgi_gemm_panel(const tgi_gemm_job *job, char *panel, int64_t width, 
 
 /* Packs lanes [lane, end) into panels [lanes / width][n, width].  Where lanes are neighbours, a row of memory holds
    those of several panels, and the next row may be far away: all panels get TGI_GEMM_ROWS rows, then the next ones.
-   The processor foresees no such steps, so each row is asked for two panels ahead. */
+   The processor foresees no such steps, so each row is asked for two panels ahead, of those before lane `last`. */
 enum { TGI_GEMM_ROWS = 24 };
 static void tgi_gemm_panels(const tgi_gemm_job *job, char *panels, int64_t width, tgi_matrix x, bool columns,
-                            int64_t lane, int64_t end, int64_t k, int64_t n)
+                            int64_t lane, int64_t end, int64_t last, int64_t k, int64_t n)
 {
     const int64_t size = tgi_bytes_of(job->compute), from = tgi_bytes_of(x.dtype), step = columns ? x.row : x.col;
     const int64_t each = job->pairs ? 2 : 1; /* elements of x in one of a panel */
@@ -53279,7 +53279,7 @@ static void tgi_gemm_panels(const tgi_gemm_job *job, char *panels, int64_t width
         run = by_rows ? tgi_at_most(n - i, TGI_GEMM_ROWS) : n;
         for (int64_t l = lane; l < end; l += width) {
             const char *ahead = x.data + (l + 2 * width + (k + i) * each * step) * from;
-            for (int64_t row = 0; by_rows && l + 3 * width <= end && row < run * each; ++row, ahead += step * from) {
+            for (int64_t row = 0; by_rows && l + 3 * width <= last && row < run * each; ++row, ahead += step * from) {
                 for (int64_t at = 0; at < width * from; at += TGI_CACHE_LINE) TGI_PREFETCH(ahead + at);
             }
             char *const panel = panels + ((l - lane) * n + i * width) * size;
@@ -53309,17 +53309,17 @@ static void tgi_gemm_block(const tgi_gemm_job *job, tgi_matrix a, tgi_matrix b, 
         t.k = tgi_at_most(job->k - k, job->slice);
         t.from_row = k > 0 ? c_row : bias.row;
         t.from_col = k > 0 ? c_col : bias.col;
-        if (!job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j0, j1, k, t.k);
+        if (!job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j0, j1, j1, k, t.k);
         for (int64_t i = i0; i < i1; i += job->strip) {
             const int64_t end = tgi_at_most(i1, i + job->strip);
-            if (job->pack_a) tgi_gemm_panels(job, a_panels, mr, a, false, i, end, k, t.k);
+            if (job->pack_a) tgi_gemm_panels(job, a_panels, mr, a, false, i, end, end, k, t.k);
             for (int64_t j = j0; j < j1; j += nr) {
                 const bool packed = job->pack_b || j1 - j < nr;
                 t.cols = tgi_at_most(j1 - j, nr);
                 const tgi_gemm_tile_fn tile = 2 * t.cols <= nr ? job->half : job->tile;
                 t.b = packed ? b_panels + (job->each ? 0 : (j - j0) * t.k * size) : b.data + (k * b.row + j) * size;
                 t.b_row = packed ? nr : b.row;
-                if (packed && job->each) tgi_gemm_panel(job, b_panels, nr, b, true, j, t.cols, k, t.k);
+                if (packed && job->each) tgi_gemm_panels(job, b_panels, nr, b, true, j, j + t.cols, j1, k, t.k);
                 for (int64_t p = i; p < end; p += mr) {
                     t.a = job->pack_a ? a_panels + (p - i) * t.k * size : a.data + (p * a.row + k * a.col) * size;
                     t.rows = tgi_at_most(end - p, mr);
@@ -53394,18 +53394,16 @@ static void tgi_gemm_divide(tgi_gemm_job *job, int threads, int64_t most_m, int6
     job->n_blocks = (job->n + job->n_block - 1) / job->n_block;
 }
 
-/* The rows of a tile for products with m of them: those of the short one, if there may be one, and it saves 2 % of the
-   work. */
-static int tgi_gemm_rows(const tgi_kernels *kernels, bool may_be_short, int64_t m)
+/* Which of the heights of tiles, kernels->tile_rows, is that for products with m rows: the first, of the most rows, or
+   a later one, if there may be one, and it saves 2 % of the work (4 %, the last, which reads b more often). */
+static int tgi_gemm_height(const tgi_kernels *kernels, bool may_be_short, int64_t m)
 {
-    const int rows = kernels->tile_rows, less = kernels->short_rows;
-    return may_be_short && less && 50 * tgi_round_up(m, less) < 49 * tgi_round_up(m, rows) ? less : rows;
-}
-
-/* The kernel of a tile with these columns (0: of f32, 1: of f64, 2: of i64) and so many rows. */
-static tgi_gemm_tile_fn tgi_gemm_tile_of(const tgi_kernels *kernels, int type, int rows)
-{
-    return rows < kernels->tile_rows ? kernels->gemm_tile_short[type] : kernels->gemm_tile[type];
+    const int *const rows = kernels->tile_rows;
+    int best = 0;
+    for (int i = 1; i < TGI_HEIGHTS && may_be_short && rows[i]; ++i) {
+        if (100 * tgi_round_up(m, rows[i]) < (100 - 2 * i) * tgi_round_up(m, rows[best])) best = i;
+    }
+    return best;
 }
 
 /* Whether the rows of a tile, `step` elements apart, have places in a first cache of 32 KiB.  Addresses 4 KiB apart
@@ -53457,18 +53455,24 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->pairs = g->a.dtype == TG_BF16 && g->b.dtype == TG_BF16 && tgi_simd.has_gemm_tile_bf16(kernels);
     const bool real = job->compute != TG_I64 && !job->pairs;
     const bool may_be_short = real && g->k >= 16; /* else stores take the time */
-    const bool swap = tgi_gemm_swaps(g, job->compute, tgi_gemm_rows(kernels, may_be_short, g->m), nr);
-    const bool halves = real && kernels->gemm_tile_narrow[type][0], narrow = halves && 2 * (swap ? g->m : g->n) <= nr;
-    const int mr = narrow ? kernels->tile_rows : tgi_gemm_rows(kernels, may_be_short, swap ? g->n : g->m);
+    const int rows = kernels->tile_rows[tgi_gemm_height(kernels, may_be_short, g->m)];
+    const bool swap = tgi_gemm_swaps(g, job->compute, rows, nr);
+    const bool halves = real && kernels->gemm_tile_narrow[0][type], narrow = halves && 2 * (swap ? g->m : g->n) <= nr;
+    const int height = narrow ? 0 : tgi_gemm_height(kernels, may_be_short, swap ? g->n : g->m);
+    const int mr = kernels->tile_rows[height];
     job->kernels = kernels;
-    job->tile = job->pairs ? kernels->gemm_tile_bf16 : tgi_gemm_tile_of(kernels, type, mr);
-    job->half = halves ? kernels->gemm_tile_narrow[type][mr < kernels->tile_rows] : job->tile;
+    job->tile = job->pairs ? kernels->gemm_tile_bf16 : kernels->gemm_tile[height][type];
+    job->half = halves ? kernels->gemm_tile_narrow[height][type] : job->tile;
     if (narrow) job->tile = job->half; /* of narrower panels: bmm f32 64x8x8,64x8x8 */
     tgi_gemm_sides(job, bias, swap);
     job->k = job->pairs ? (g->k + 1) / 2 : g->k;
     job->mr = mr;
     job->nr = narrow ? nr / 2 : nr;
-    const int64_t slices = (job->k * size + TGI_GEMM_SLICE - 1) / TGI_GEMM_SLICE;
+    const bool few = real && job->m <= TGI_GEMM_FEW, pages = job->b.row * size >= TGI_GEMM_SLICE; /* one for each row */
+    const bool many = job->m > (real && !pages ? 7 * mr : 3 * mr); /* strips, for each of which b is read */
+    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || many;
+    const int64_t longest = few && job->pack_b ? TGI_GEMM_SHORT * size : (int64_t)TGI_GEMM_SLICE;
+    const int64_t slices = (job->k * size + longest - 1) / longest;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
     job->widen = g->out.dtype != job->compute;
     int64_t most_m = TGI_GEMM_M, most_n = TGI_GEMM_N;
@@ -53477,12 +53481,12 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
     const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
-    const bool reads_a = job->n <= nr || (job->a.col == 1 && job->n <= 384 && fits) ||
+    const bool reads_a = job->n <= nr || (job->a.col == 1 && (few || job->n <= 384) && fits) ||
                          (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
-    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || (job->m > 3 * mr && !stays);
+    if (stays && job->b.dtype == job->compute && job->b.col == 1) job->pack_b = false;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
-    job->each = !job->pack_b || (job->m_block <= job->strip && job->b.col != 1);
+    job->each = !job->pack_b || (job->m_block <= job->strip && (few || job->b.col != 1));
     job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
     job->scratch.bytes = job->a_bytes + job->b_bytes + (size_t)(job->widen ? job->m_block * job->n_block * size : 0);
 }
@@ -53702,6 +53706,7 @@ typedef struct {
    (matmul f32 32x4096,4096x4096: 36 ms, by this loop 12 ms).  Two at a time are slower than tiles (with AVX2 39 ms, in
    tiles 24). */
 enum { TGI_FEW_ROWS = 16, TGI_FEW_LONG = 32, TGI_FEW_TALL = 48, TGI_FEW_TALL_BYTES = 1 << 20, TGI_FEW_BY_FOUR = 8 };
+enum { TGI_FEW_LOW_BYTES = 1 << 22 };
 /* Rows at most where the processor has tiles for bf16, which are faster from there on, unless the weight is so large
    that both wait for memory (linear bf16 12x1024,4096x1024: 0.99 ms, in tiles 0.82; 12x4096,8192x4096: 8.4 and 10). */
 enum { TGI_FEW_TILES = 8, TGI_FEW_TILES_BYTES = 1 << 24 };
@@ -53904,9 +53909,12 @@ static bool tgi_is_few(tgi_thread *S, const tgi_gemm *g, tgi_few_job *job)
     const bool is_small = !job->along_k && job->outputs <= 32 && (job->rows >= 8 || job->k <= 16) && !tile;
     const int64_t bytes = job->outputs * job->k * tgi_bytes_of(job->w.dtype);
     const bool is_large = bytes >= TGI_FEW_TALL_BYTES;
-    const bool more = !tile && tgi_kernels_of(S)->tile_rows >= TGI_FEW_BY_FOUR;
+    const int *const heights = tgi_kernels_of(S)->tile_rows;
+    const bool more = !tile && heights[0] >= TGI_FEW_BY_FOUR, as_it_is = tgi_compute_dtype(b.dtype) == b.dtype;
+    const int lowest = heights[TGI_HEIGHTS - 1]; /* of tiles that read w where it is, as fast as more rows take */
     int64_t most = tiles && bytes <= TGI_FEW_TILES_BYTES ? (int64_t)TGI_FEW_TILES : (int64_t)TGI_FEW_ROWS;
     if (more && (job->along_k || is_large)) most = job->along_k ? (int64_t)TGI_FEW_LONG : (int64_t)TGI_FEW_TALL;
+    if (lowest > 0 && !job->along_k && as_it_is && bytes <= TGI_FEW_LOW_BYTES) most = tgi_at_most(most, lowest);
     return is_long && !is_small && (job->along_k || job->w.col == 1) && !g->adds && job->rows <= most;
 }
 
@@ -54623,8 +54631,8 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int
     job->maps = conv->maps / conv->groups;
     const bool half = tgi_round_up(job->maps, columns / 2) < tgi_round_up(job->maps, columns); /* 16 maps, say */
     const bool narrow = half && kernels->gemm_tile_narrow[0][0];
-    job->tile = narrow ? kernels->gemm_tile_narrow[0][0] : kernels->gemm_tile[0];
-    job->mr = kernels->tile_rows;
+    job->tile = narrow ? kernels->gemm_tile_narrow[0][0] : kernels->gemm_tile[0][0];
+    job->mr = kernels->tile_rows[0];
     job->nr = narrow ? columns / 2 : columns;
     job->taps = job->channels * m->kernel[0] * m->kernel[1] * m->kernel[2];
     job->windows = m->windows[0] * m->windows[1] * m->windows[2];
@@ -55278,8 +55286,8 @@ static void tgi_flash_multiply(const tgi_flash *f, const tgi_flash_product *p)
     const tgi_flash_array a = f->array[p->a], b = f->array[p->b], c = f->array[p->c];
     const int64_t size = job->size;
     const tgi_flash_triangle triangle = job->a->is_causal ? p->triangle : TGI_NO_TRIANGLE;
-    const int mr = tgi_gemm_rows(job->kernels, true, p->m);
-    const tgi_gemm_tile_fn tile = tgi_gemm_tile_of(job->kernels, job->type, mr);
+    const int height = tgi_gemm_height(job->kernels, true, p->m), mr = job->kernels->tile_rows[height];
+    const tgi_gemm_tile_fn tile = job->kernels->gemm_tile[height][job->type];
     tgi_gemm_tile t;
     t.a_packed = false;
     t.a_rows = t.a_cols = NULL;
@@ -55494,7 +55502,7 @@ static tgi_answer tgi_flash_run(tgi_thread *S, const tgi_attention *a)
     job.compute = tgi_compute_dtype(a->q.dtype);
     job.type = job.compute == TG_F64;
     job.size = tgi_bytes_of(job.compute);
-    job.mr = tgi_gemm_rows(job.kernels, true, a->queries);
+    job.mr = job.kernels->tile_rows[tgi_gemm_height(job.kernels, true, a->queries)];
     job.nr = job.kernels->tile_cols[job.type];
     const size_t bytes = tgi_flash_plan(&job);
     const double work = (double)a->queries * (double)a->keys * (double)(a->width + a->value_width);
@@ -60651,14 +60659,24 @@ static void TGI_T(gemm_tile_short)(const tgi_gemm_tile *t)
     TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 2, TGI_READS_STEPS, false);
 }
 
+static void TGI_T(gemm_tile_low)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_LOW_ROWS, 2, TGI_READS_STEPS, false);
+}
+
 static void TGI_T(gemm_tile_narrow)(const tgi_gemm_tile *t)
 {
     TGI_T(gemm_tile_of)(t, TGI_V(tile_rows), 1, TGI_BY_TYPE(TGI_READS_PLACES, TGI_READS_STEPS), false);
 }
 
-static void TGI_T(gemm_tile_least)(const tgi_gemm_tile *t)
+static void TGI_T(gemm_tile_short_narrow)(const tgi_gemm_tile *t)
 {
     TGI_T(gemm_tile_of)(t, TGI_SHORT_ROWS, 1, TGI_READS_STEPS, false);
+}
+
+static void TGI_T(gemm_tile_low_narrow)(const tgi_gemm_tile *t)
+{
+    TGI_T(gemm_tile_of)(t, TGI_LOW_ROWS, 1, TGI_READS_STEPS, false);
 }
 #endif
 
@@ -61582,19 +61600,23 @@ static const tgi_kernels TGI_V(kernels) = {
     {{TGI_GRADIENTS(TGI_GRADIENT_F32)}, {TGI_GRADIENTS(TGI_GRADIENT_F64)}},
     {{TGI_V(gate_f32), TGI_V(gate_f64)}, {TGI_V(gate_slope_f32), TGI_V(gate_slope_f64)}},
     {TGI_OPTIMIZERS(TGI_OPTIMIZER_ENTRY, f32_isa, float)},
-    TGI_V(tile_rows),
+#ifdef TGI_SHORT_ROWS
+    {TGI_V(tile_rows), TGI_SHORT_ROWS, TGI_LOW_ROWS},
+#else
+    {TGI_V(tile_rows), 0, 0},
+#endif
     {2 * (int)(sizeof(TGI_V(vector_f32)) / sizeof(float)), 2 * (int)(sizeof(TGI_V(vector_f64)) / sizeof(double)),
      2 * (int)(sizeof(TGI_V(vector_u64)) / sizeof(uint64_t))},
-    {TGI_V(gemm_tile_f32), TGI_F64(gemm_tile), TGI_V(gemm_tile_i64)},
 #ifdef TGI_SHORT_ROWS
-    TGI_SHORT_ROWS,
-    {TGI_V(gemm_tile_short_f32), TGI_F64(gemm_tile_short)},
-    {{TGI_V(gemm_tile_narrow_f32), TGI_V(gemm_tile_least_f32)},
-     {TGI_F64(gemm_tile_narrow), TGI_F64(gemm_tile_least)}},
+    {{TGI_V(gemm_tile_f32), TGI_F64(gemm_tile), TGI_V(gemm_tile_i64)},
+     {TGI_V(gemm_tile_short_f32), TGI_F64(gemm_tile_short), NULL},
+     {TGI_V(gemm_tile_low_f32), TGI_F64(gemm_tile_low), NULL}},
+    {{TGI_V(gemm_tile_narrow_f32), TGI_F64(gemm_tile_narrow)},
+     {TGI_V(gemm_tile_short_narrow_f32), TGI_F64(gemm_tile_short_narrow)},
+     {TGI_V(gemm_tile_low_narrow_f32), TGI_F64(gemm_tile_low_narrow)}},
 #else
-    0,
-    {NULL, NULL},
-    {{NULL, NULL}, {NULL, NULL}},
+    {{TGI_V(gemm_tile_f32), TGI_F64(gemm_tile), TGI_V(gemm_tile_i64)}, {NULL, NULL, NULL}, {NULL, NULL, NULL}},
+    {{NULL, NULL}, {NULL, NULL}, {NULL, NULL}},
 #endif
 #ifdef TGI_HAS_BF16_PAIRS
     TGI_V(gemm_tile_bf16),
@@ -61722,6 +61744,7 @@ TGI_LOOPS_END
 #endif
 #define TGI_ISA avx512
 #define TGI_SHORT_ROWS 13 /* of a tile: 64 and 128 rows are 5 and 10 of these, which have 1.5 % too many; of 14, 9 % */
+#define TGI_LOW_ROWS 8    /* 16 and 32 rows */
 #define TGI_LIGHT_AS_AVX2
 #define TGI_TABLES
 #ifdef __clang__
@@ -61745,6 +61768,7 @@ TGI_LOOPS_END
 #undef TGI_TABLES
 #undef TGI_LIGHT_AS_AVX2
 #undef TGI_SHORT_ROWS
+#undef TGI_LOW_ROWS
 #undef TGI_ISA
 #ifdef __clang__
 #pragma clang attribute pop
