@@ -1008,6 +1008,58 @@ static tg_tensor *release_it(tg_tensor *g, void *user)
     return NULL;
 }
 
+/* The sum of squares of what `of` [5, 4] has in several parts, some of which have elements in common. */
+static tg_tensor *of_parts(tg_tensor *of)
+{
+    tg_tensor *y = tg_sum(tg_square(tg_diagonal(of, 0, 0, 1)));
+    for (int64_t i = 0; i < 5; ++i) {
+        y = tg_add(y, tg_mul_scalar(tg_sum(tg_square(tg_select(of, 0, i))), (double)i + 1));
+        y = tg_add(y, tg_sum(tg_square(tg_slice(of, 1, i % 4, 4, 1 + i % 2))));
+    }
+    return tg_add(y, tg_sum(tg_square(tg_unfold(of, 0, 2, 1))));
+}
+
+/* What flows into a tensor from its parts is added up in place, but not where a graph of it is wanted, which has the
+ * numbers to compare with. */
+TEST(parts_are_added_in_place)
+{
+    const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_BF16};
+    for (int i = 0; i < 3; ++i) {
+        tg_tensor *x = tg_set_requires_grad(tg_to_dtype(tg_randn(TG_SHAPE(5, 4)), dtypes[i]), true);
+        tg_tensor *turned = tg_set_requires_grad(tg_t(tg_to_dtype(tg_randn(TG_SHAPE(4, 5)), dtypes[i])), true);
+        tg_tensor *const in[] = {x, turned};
+        for (int k = 0; k < 4; ++k) {
+            tg_tensor *y = of_parts(k / 2 ? tg_exp(in[k % 2]) : in[k % 2]), *seen;
+            tg_tensor *want = gradient(y, in[k % 2], TG_CREATE_GRAPH);
+            seen_gradient by_hook = {NULL, NULL};
+            const int hook = tg_hook(in[k % 2], see, &by_hook);
+            seen = gradient(y, in[k % 2], TG_RETAIN_GRAPH);
+            CHECK(tg_equal(seen, tg_detach(want)) && tg_equal(by_hook.copy, seen));
+            tg_unhook(in[k % 2], hook);
+            CHECK(tg_backward(y) == TG_OK && tg_equal(tg_grad(in[k % 2]), seen));
+            tg_set_grad(in[k % 2], NULL);
+            tg_release(by_hook.seen), tg_release(by_hook.copy);
+        }
+    }
+}
+
+/* 64 steps that select a row each take no 64 tensors of all rows. */
+TEST(a_gradient_of_parts_takes_its_own_memory)
+{
+    enum { ROWS = 64, COLUMNS = 1000 };
+    tg_tensor *x = tg_set_requires_grad(tg_randn(TG_SHAPE(ROWS, COLUMNS)), true), *y = tg_zeros(TG_SHAPE(COLUMNS));
+    for (int64_t i = 0; i < ROWS; ++i) y = tg_add(y, tg_square(tg_select(x, 0, i)));
+    y = tg_sum(y);
+    tg_set_cache_limit(0);
+    tg_reset_peak();
+    const tg_stats_info before = tg_stats();
+    CHECK(tg_backward(y) == TG_OK);
+    const tg_stats_info after = tg_stats();
+    tg_set_cache_limit(HARNESS_MEMORY_CHECKER ? 0 : SIZE_MAX);
+    CHECK(after.peak_bytes - before.bytes < 2 * 4 * ROWS * COLUMNS);
+    CHECK(tg_equal(tg_grad(x), tg_detach(tg_mul_scalar(x, 2))));
+}
+
 /* A result of tg_gradients may share the elements of the gradient that was given, but of nothing else. */
 TEST(gradients_given_are_results)
 {
@@ -1202,6 +1254,8 @@ int main(int argc, char **argv)
     RUN(order_of_building_does_not_matter);
     RUN(x_plus_x);
     RUN(gradients_in_the_place_of_others);
+    RUN(parts_are_added_in_place);
+    RUN(a_gradient_of_parts_takes_its_own_memory);
     RUN(gradients_given_are_results);
     RUN(gradients_that_are_views);
     RUN(shared_nonleaf_diamond);
