@@ -51821,7 +51821,9 @@ static void tgi_index_range(const void *job_, int thread, int64_t first, int64_t
     }
 }
 
-/* like, x: which operands of rows they are; index is operand 2. */
+/* like, x: which operands of rows they are; index is operand 2.  Of rows of x that are written, each thread has a part,
+   of so many bytes at least: with two parts in a line of the cache, each thread would wait for the other. */
+enum { TGI_INDEX_SHARE = 512 };
 static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, tgi_scatter_kind kind,
                           tgi_index_fn loop)
 {
@@ -51847,7 +51849,9 @@ static bool tgi_index_run(tgi_thread *S, const tgi_rows *rows, int like, int x, 
     job.whole = others->stride[0][inner] == size && others->stride[1][inner] == size && others->stride[2][inner] == 0;
     job.by_rows = like == 0 && rows->length > others->numel / (job.whole ? others->dim[inner] : 1);
     const int64_t items = job.by_rows ? rows->length : others->numel;
-    tgi_parallel_for(tgi_parts_for(S, TGI_LIGHT_WORK * numel, items), items, tgi_index_range, &job);
+    int parts = tgi_parts_for(S, TGI_LIGHT_WORK * numel, items);
+    if (like != 0 && job.whole) parts = (int)tgi_at_most(parts, 1 + others->dim[inner] * size / TGI_INDEX_SHARE);
+    tgi_parallel_for(parts, items, tgi_index_range, &job);
     return true;
 }
 
