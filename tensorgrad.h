@@ -53466,6 +53466,16 @@ static void tgi_gemm_sides(tgi_gemm_job *job, const void *bias, bool swap)
     job->bias.col = g->adds ? job->c_col : !swap;
 }
 
+/* Whether b is packed.  It is read, where it lies, by each strip of a's rows. */
+static bool tgi_gemm_packs_b(const tgi_gemm_job *job, bool real)
+{
+    const int64_t size = tgi_bytes_of(job->compute), row = job->b.row * size, m = job->m;
+    if (job->b.dtype != job->compute || job->b.col != 1) return true;
+    if (job->k * job->n * size <= 16384 || m * row <= 65536) return false;
+    if (!real || row >= TGI_GEMM_SLICE) return m > 3 * job->mr;    /* each row is in a page of its own */
+    return m > 7 * job->mr && (m > 512 || job->k * row > 1 << 18); /* it stays in the second cache */
+}
+
 /* Chooses sides, blocks and packing.  A matrix is read without packing if it has the compute dtype, its elements are
    neighbours in the order in which the kernel reads them, and it is read seldom or small enough to stay in the
    cache.  Rows of b that are far apart do not stay there: they fall into few sets of it. */
@@ -53490,9 +53500,8 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     job->k = job->pairs ? (g->k + 1) / 2 : g->k;
     job->mr = mr;
     job->nr = narrow ? nr / 2 : nr;
-    const bool few = real && job->m <= TGI_GEMM_FEW, pages = job->b.row * size >= TGI_GEMM_SLICE; /* one for each row */
-    const bool many = job->m > (real && !pages ? 7 * mr : 3 * mr); /* strips, for each of which b is read */
-    job->pack_b = job->b.dtype != job->compute || job->b.col != 1 || many;
+    job->pack_b = tgi_gemm_packs_b(job, real);
+    const bool few = real && job->m <= TGI_GEMM_FEW;
     const int64_t longest = few && job->pack_b ? TGI_GEMM_SHORT * size : (int64_t)TGI_GEMM_SLICE;
     const int64_t slices = (job->k * size + longest - 1) / longest;
     job->slice = slices > 1 ? tgi_round_up((job->k + slices - 1) / slices, 8) : job->k;
@@ -53501,12 +53510,10 @@ static void tgi_gemm_plan(tgi_gemm_job *job, const tgi_kernels *kernels, const v
     if (!job->widen) most_m *= 4, most_n = most_n * TGI_GEMM_SLICE / (job->slice * size + 1); /* as large panels of b */
     tgi_gemm_divide(job, threads, most_m, most_n);
     job->strip = tgi_at_most(job->m_block, TGI_GEMM_STRIP / (job->slice * size + 1) / mr * mr); /* + 1: k may be 0 */
-    const bool stays = job->slice * job->n * size <= 16384 || job->m * job->b.row * size <= 65536;
     const bool fits = tgi_gemm_rows_fit(mr, job->a.row, size);
     const bool reads_a = job->n <= nr || (job->a.col == 1 && (few || job->n <= 384) && fits) ||
                          (job->a.row == 1 && job->n <= 128);
     job->pack_a = job->a.dtype != job->compute || job->compute == TG_I64 || !reads_a;
-    if (stays && job->b.dtype == job->compute && job->b.col == 1) job->pack_b = false;
     job->a_bytes = job->pack_a ? (size_t)(tgi_round_up(job->strip, mr) * job->slice * size) : 0;
     job->each = !job->pack_b || (job->m_block <= job->strip && (few || job->b.col != 1));
     job->b_bytes = (size_t)((job->each ? nr : tgi_round_up(job->n_block, nr)) * job->slice * size);
