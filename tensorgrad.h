@@ -54698,15 +54698,9 @@ static void tgi_conv_cpu_plan(tgi_conv_cpu *job, const tgi_kernels *kernels, int
 /* tap [taps] */
 static void tgi_conv_places(const tgi_conv_cpu *job, int64_t *tap)
 {
-    const tgi_im2col *m = &job->conv.m;
-    for (int64_t i = 0; i < job->taps; ++i) {
-        int64_t rest = i;
-        tap[i] = 0;
-        for (int d = 2; d >= 0; rest /= m->kernel[d], --d) {
-            tap[i] += rest % m->kernel[d] * m->dilation[d] * job->step[d];
-        }
-        tap[i] += rest * job->channel;
-    }
+    const int64_t *const kernel = job->conv.m.kernel, taps = kernel[0] * kernel[1] * kernel[2]; /* of a channel */
+    for (int64_t i = 0, at[3]; i < job->taps; ++i)
+        tap[i] = i / taps * job->channel + tgi_conv_place(job, i % taps, at);
 }
 
 /* Calls part for n items, which read and write all weights. */
