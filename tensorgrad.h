@@ -47961,6 +47961,15 @@ typedef struct {
     void *dx;
 } tgi_class_row;
 
+/* Some rows of softmax in f32: x, and y or NULL, [rows, n], their rows so many elements apart, TGI_LANES <= n <=
+   TGI_SUM_BLOCK; largest and sum [rows]. */
+typedef struct {
+    int64_t rows, n, x_step, y_step;
+    const float *x;
+    float *y; /* not x */
+    double *largest, *sum;
+} tgi_softmax_rows;
+
 /* An item of ctc_loss: alpha and beta, tables [steps, states + 2], and work [states], in its dtype. */
 typedef struct {
     const tgi_ctc *c;
@@ -48149,7 +48158,9 @@ typedef struct tgi_kernels {
     void (*squares[2])(void *result, const void *x, int64_t n); /* a fold of sum, but of the squares of x */
     void (*softmax[2])(void *y, const void *x, int64_t n, bool log_of_it);
     void (*softmax_backward[2])(void *dx, const void *g, const void *y, int64_t n, bool log_of_it);
-    void (*softmax_columns[2])(void *x, int64_t n, bool log_of_it);
+    void (*softmax_sums)(const tgi_softmax_rows *rows);
+    void (*softmax_ends)(const tgi_softmax_rows *rows, bool log_of_it);
+    void (*softmax_columns[2])(void *x, int64_t n, int columns, bool log_of_it);
     void (*softmax_columns_backward[2])(void *g, const void *y, int64_t n, bool log_of_it);
     void (*extreme_columns[2])(const void *x, int64_t n, bool least, void *best, int64_t *at);
     void (*running_extremes[2])(void *x, void *at, int64_t n, bool least);
@@ -50236,6 +50247,40 @@ static bool tgi_cpu_reduce(tgi_thread *S, const tgi_reduce *reduce)
     return true;
 }
 
+/* ---- factorizations of matrices: each thread has some of a batch, and memory of its own ---- */
+
+#ifdef TG_NO_LINALG
+static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor) { return tgi_plain_factor(S, factor); }
+#else
+typedef struct {
+    const tgi_factor *factor;
+    const tgi_matrix_loops *loops;
+    tgi_scratch scratch;
+} tgi_factor_job;
+
+static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_factor_job *job = (const tgi_factor_job *)job_;
+    double local[TGI_STACK_SCRATCH / sizeof(double)];
+    char *const own = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    for (; first < end; ++first) {
+        job->factor->info[first] =
+            (int32_t)tgi_factor_one(job->factor, job->loops, first, (double *)(void *)own);
+    }
+}
+
+static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
+{
+    const double m = (double)factor->m, n = (double)factor->n;
+    const int parts = tgi_parts_for(S, (double)factor->batches * m * n * (m < n ? m : n), factor->batches);
+    tgi_factor_job job = {factor, tgi_kernels_of(S)->matrix, {NULL, 0, 0}};
+    size_t bytes = 0;
+    if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
+        return tgi_no_memory(S, "linalg", SIZE_MAX);
+    return tgi_scratch_for(S, "linalg", &job.scratch, bytes, parts, factor->batches, tgi_factor_range, &job);
+}
+#endif
+
 /* ======== @@CPU_ROWS ==============================================================================================
 
    Promise: the entries that work along one dim: softmax, layer_norm, cumsum, arg_reduce, sort.
@@ -50437,11 +50482,93 @@ static void tgi_softmax_row(const tgi_row_job *job, char *const *at, char *scrat
     tgi_row_done(job, at, y);
 }
 
+enum { TGI_MIDDLE_ROW = 128 }; /* rows above TGI_SHORT_ROW, up to this length, go by blocks of them */
+
+/* Operand k of a block as rows of f32: where they are, or if they are of another dtype or have gaps, `rows` [width,
+   length].  *step: elements from row to row. */
+static float *tgi_rows_of(const tgi_row_job *job, int k, char *const *at, float *rows, int64_t *step)
+{
+    const int64_t across = job->iter.stride[k][job->iter.ndim - 1];
+    const bool there = job->iter.dtype[k] == TG_F32 && job->step[k] == 4 && across % 4 == 0;
+    *step = there ? across / 4 : job->length;
+    return there ? (float *)(void *)at[k] : rows;
+}
+
+/* Converts width rows of operand k to rows [width, length], or from there. */
+static void tgi_convert_rows(const tgi_row_job *job, int k, char *const *at, int64_t width, bool load, float *rows)
+{
+    const tg_dtype dtype = job->iter.dtype[k];
+    const int64_t across = job->iter.stride[k][job->iter.ndim - 1], step = job->step[k], row = job->length;
+    const bool together = across == row * step; /* without gaps between rows */
+    const int64_t n = together ? width * row : row;
+    for (int64_t r = 0; r < (together ? 1 : width); ++r) {
+        if (load) tgi_load_elements(TG_F32, rows + r * row, dtype, at[k] + r * across, step, n);
+        else tgi_store_elements(TG_F32, rows + r * row, dtype, at[k] + r * across, step, n);
+    }
+}
+
+/* A block of rows, each of neighbours, in f32: what is done for all of them at once, as their logarithms, costs little
+   for each, and no row waits for the one before it (log_softmax f32 1024x64 dim=1). */
+static void tgi_softmax_block(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const double none[2] = {0, 0};
+    double largest[TGI_LANES], sum[TGI_LANES];
+    TGI_ZEROED(tgi_softmax_rows, rows);
+    float *const spare = (float *)(void *)scratch, *const spare_y = spare + width * job->length;
+    float *const x = tgi_rows_of(job, 1, at, spare, &rows.x_step);
+    float *y = tgi_rows_of(job, 0, at, spare_y, &rows.y_step);
+    if (x == y) y = spare_y, rows.y_step = job->length;
+    if (x == spare) tgi_convert_rows(job, 1, at, width, true, spare);
+    rows.rows = width, rows.n = job->length;
+    rows.x = x, rows.y = job->flag ? NULL : y;
+    rows.largest = largest, rows.sum = sum;
+    job->kernels->softmax_sums(&rows);
+    rows.y = y;
+    if (job->flag) job->kernels->map[1][TGI_OP_log](width, none, sum, sum, NULL, NULL);
+    job->kernels->softmax_ends(&rows, job->flag);
+    if (y == spare_y) tgi_convert_rows(job, 0, at, width, false, y);
+}
+
+/* Whether operand k of a block is [length, width] without gaps, 8 or 16 columns, all that there are. */
+static bool tgi_folds(const tgi_row_job *job, int k, int64_t width)
+{
+    const int inner = job->iter.ndim - 1;
+    const int64_t size = tgi_bytes_of(job->iter.dtype[k]);
+    return (width == TGI_LANES / 4 || width == TGI_LANES / 2) && job->iter.dim[inner] == width &&
+           job->iter.stride[k][inner] == size && job->step[k] == width * size;
+}
+
+/* A block of half or a quarter of TGI_LANES columns: as a tile it has that many of its rows in one, so that no lane is
+   idle (softmax f32 4096x16 dim=0).  A last one that is not full ends in -infinity. */
+static void tgi_softmax_folded(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
+{
+    const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[1]);
+    const int64_t n = job->length * width, tiles = (n + TGI_LANES - 1) / TGI_LANES, size = tgi_bytes_of(compute);
+    char *const tile = job->iter.dtype[0] == compute && n % TGI_LANES == 0 ? at[0] : scratch;
+    const float least = -(float)INFINITY;
+    if (tile != at[1])
+        tgi_load_elements(compute, tile, job->iter.dtype[1], at[1], tgi_bytes_of(job->iter.dtype[1]), n);
+    if (n % TGI_LANES) tgi_load_elements(compute, tile + n * size, TG_F32, (const char *)&least, 0,
+                                         tiles * TGI_LANES - n);
+    job->kernels->softmax_columns[tgi_compute_index(compute)](tile, tiles, (int)width, job->flag);
+    if (tile != at[0])
+        tgi_store_elements(compute, tile, job->iter.dtype[0], at[0], tgi_bytes_of(job->iter.dtype[0]), n);
+}
+
 static void tgi_softmax_column(const tgi_row_job *job, char *const *at, int64_t width, char *scratch)
 {
     const tg_dtype compute = tgi_compute_dtype(job->iter.dtype[1]);
+    if (tgi_folds(job, 0, width) && tgi_folds(job, 1, width)) {
+        tgi_softmax_folded(job, at, width, scratch);
+        return;
+    }
+    const bool along = !tgi_lies_across(job, 1) && !tgi_lies_across(job, 0);
+    if (along && compute == TG_F32 && job->length > TGI_SHORT_ROW && job->length <= TGI_MIDDLE_ROW) {
+        tgi_softmax_block(job, at, width, scratch);
+        return;
+    }
     tgi_load_rows(job, 1, at, width, compute, scratch);
-    job->kernels->softmax_columns[tgi_compute_index(compute)](scratch, job->length, job->flag);
+    job->kernels->softmax_columns[tgi_compute_index(compute)](scratch, job->length, TGI_LANES, job->flag);
     tgi_store_rows(job, at, width, compute, scratch);
 }
 
@@ -51317,7 +51444,9 @@ static bool tgi_cpu_softmax(tgi_thread *S, bool log, const tgi_rows *rows)
 {
     if (tgi_lacks_loops(rows->arg[1].dtype)) return tgi_plain_softmax(S, log, rows);
     if (rows->length == 1) return tgi_softmax_of_one(S, log, rows);
-    return tgi_each_row(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false);
+    const bool wide = rows->arg[1].dtype == TG_F64;
+    return tgi_each_row_of(S, "softmax", rows, tgi_softmax_row, tgi_softmax_column, log, 0, 2 * sizeof(double), false,
+                           wide ? (int64_t)TGI_SHORT_ROW : (int64_t)TGI_MIDDLE_ROW);
 }
 
 static bool tgi_cpu_softmax_backward(tgi_thread *S, bool log, const tgi_rows *rows)
@@ -51338,40 +51467,6 @@ static bool tgi_cpu_layer_norm_backward(tgi_thread *S, bool rms, const tgi_rows 
 {
     return tgi_each_row(S, "layer_norm", rows, tgi_layer_norm_backward_row, NULL, rms, 0, 3 * sizeof(double), true);
 }
-
-/* ---- factorizations of matrices: each thread has some of a batch, and memory of its own ---- */
-
-#ifdef TG_NO_LINALG
-static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor) { return tgi_plain_factor(S, factor); }
-#else
-typedef struct {
-    const tgi_factor *factor;
-    const tgi_matrix_loops *loops;
-    tgi_scratch scratch;
-} tgi_factor_job;
-
-static void tgi_factor_range(const void *job_, int thread, int64_t first, int64_t end)
-{
-    const tgi_factor_job *job = (const tgi_factor_job *)job_;
-    double local[TGI_STACK_SCRATCH / sizeof(double)];
-    char *const own = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
-    for (; first < end; ++first) {
-        job->factor->info[first] =
-            (int32_t)tgi_factor_one(job->factor, job->loops, first, (double *)(void *)own);
-    }
-}
-
-static bool tgi_cpu_factor(tgi_thread *S, const tgi_factor *factor)
-{
-    const double m = (double)factor->m, n = (double)factor->n;
-    const int parts = tgi_parts_for(S, (double)factor->batches * m * n * (m < n ? m : n), factor->batches);
-    tgi_factor_job job = {factor, tgi_kernels_of(S)->matrix, {NULL, 0, 0}};
-    size_t bytes = 0;
-    if (!tgi_mul_size(tgi_factor_room(factor), sizeof(double), &bytes) || bytes == 0)
-        return tgi_no_memory(S, "linalg", SIZE_MAX);
-    return tgi_scratch_for(S, "linalg", &job.scratch, bytes, parts, factor->batches, tgi_factor_range, &job);
-}
-#endif
 
 /* ======== @@CPU_INDEX =============================================================================================
 
@@ -56527,18 +56622,37 @@ static void tgi_class_put_loss(const tgi_class_job *job, int64_t r, double loss)
     else tgi_put_f64(job->loss->dtype, job->loss->loss, r, loss);
 }
 
-/* Row r of loss and stats, target t. */
-static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t)
+/* Losses of up to TGI_LANES rows, part + factor * log(sum): the logarithms are found at once. */
+typedef struct { double part[TGI_LANES], factor[TGI_LANES], sum[TGI_LANES]; } tgi_class_losses;
+
+/* Element i of numbers in f32 or f64. */
+static inline double tgi_real_at(tg_dtype compute, const void *from, int64_t i)
+{
+    return compute == TG_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
+}
+static inline void tgi_put_real(tg_dtype compute, void *to, int64_t i, double x)
+{
+    if (compute == TG_F64) ((double *)to)[i] = x;
+    else ((float *)to)[i] = (float)x;
+}
+
+/* Row r of stats and losses, there number k, target t. */
+static void tgi_class_forward(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t,
+                              tgi_class_losses *losses, int64_t k)
 {
     const tgi_class_loss *p = job->loss;
-    const double weight = p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1;
-    job->kernels->class_loss[tgi_compute_index(job->format.compute)](row);
-    const double log_sum = log(row->sum), x = tgi_element_f64(job->format.compute, row->x, t);
-    double loss = (1 - p->smoothing) * weight * (row->largest - x + log_sum);
-    if (row->smoothed) loss += p->smoothing / (double)p->classes * (log_sum * job->weights - row->weighted);
-    tgi_class_put_loss(job, r, loss);
-    tgi_put_f64(job->format.compute, p->stats, r, row->largest);
-    tgi_put_f64(job->format.compute, p->stats, p->rows + r, row->sum);
+    const tg_dtype compute = job->format.compute;
+    const double weight = (1 - p->smoothing) * (row->weight ? tgi_real_at(compute, row->weight, t) : 1);
+    job->kernels->class_loss[tgi_compute_index(compute)](row);
+    losses->sum[k] = row->sum;
+    losses->part[k] = weight * (row->largest - tgi_real_at(compute, row->x, t));
+    losses->factor[k] = weight;
+    if (row->smoothed) {
+        losses->part[k] -= p->smoothing / (double)p->classes * row->weighted;
+        losses->factor[k] += p->smoothing / (double)p->classes * job->weights;
+    }
+    tgi_put_real(compute, p->stats, r, row->largest);
+    tgi_put_real(compute, p->stats, p->rows + r, row->sum);
 }
 
 /* Row r of dlogits, target t, from the gradient of its loss. */
@@ -56547,13 +56661,13 @@ static void tgi_class_backward(const tgi_class_job *job, tgi_class_row *row, int
     const tgi_class_loss *p = job->loss;
     const tg_dtype compute = job->format.compute;
     const double uniform = g * p->smoothing / (double)p->classes;
-    const double one = g * (1 - p->smoothing) * (p->weight ? tgi_element_f64(p->dtype, p->weight, t) : 1);
-    row->largest = tgi_element_f64(compute, p->stats, r);
+    const double one = g * (1 - p->smoothing) * (row->weight ? tgi_real_at(compute, row->weight, t) : 1);
+    row->largest = tgi_real_at(compute, p->stats, r);
     row->scale = row->smoothed ? one + uniform * job->weights : one;
-    row->scale /= tgi_element_f64(compute, p->stats, p->rows + r);
+    row->scale /= tgi_real_at(compute, p->stats, p->rows + r);
     row->shift = row->smoothed ? uniform : 0;
     job->kernels->class_loss_backward[tgi_compute_index(compute)](row);
-    tgi_put_f64(compute, row->dx, t, tgi_element_f64(compute, row->dx, t) - one);
+    tgi_put_real(compute, row->dx, t, tgi_real_at(compute, row->dx, t) - one);
 }
 
 /* The target of row r; -1 if it is ignored, or no class. */
@@ -56564,33 +56678,50 @@ static int64_t tgi_class_target(const tgi_class_loss *p, int64_t r)
     return t != p->ignore_index && t >= 0 && t < p->classes ? t : -1;
 }
 
-/* Rows [first, end): the loss, or the gradient, or the loss and then the gradient of each row. */
+/* Row r, target t: the loss, or the gradient, or the loss and then the gradient; work: two rows. */
+static void tgi_class_of_row(const tgi_class_job *job, tgi_class_row *row, int64_t r, int64_t t, char *work,
+                             tgi_class_losses *losses, int64_t k)
+{
+    const tgi_class_loss *p = job->loss;
+    const int64_t n = p->classes;
+    const double g = p->g ? tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) : 1;
+    losses->part[k] = losses->factor[k] = 0, losses->sum[k] = 1;
+    if (p->made && g == 1) return;
+    if (t < 0) {
+        const int64_t bytes = n * tgi_bytes_of(p->dtype);
+        if (p->dlogits) memset((char *)p->dlogits + r * bytes, 0, (size_t)bytes);
+        return;
+    }
+    row->x = tgi_row_from(&job->format, p->logits, r * n, work);
+    if (!p->g) tgi_class_forward(job, row, r, t, losses, k);
+    if (!p->dlogits) return;
+    row->dx = tgi_row_place(&job->format, p->dlogits, r * n, work + n * tgi_bytes_of(job->format.compute));
+    tgi_class_backward(job, row, r, t, g * job->share);
+    tgi_row_to(&job->format, p->dlogits, r * n, row->dx);
+}
+
+/* Rows [first, end). */
 static void tgi_class_range(const void *job_, int thread, int64_t first, int64_t end)
 {
     const tgi_class_job *job = (const tgi_class_job *)job_;
     const tgi_class_loss *p = job->loss;
-    const int64_t n = p->classes, bytes = n * tgi_bytes_of(job->format.compute);
+    const double none[2] = {0, 0};
     double local[TGI_STACK_SCRATCH / sizeof(double)];
     char *scratch = job->scratch.each ? job->scratch.each + (size_t)thread * job->scratch.bytes : (char *)local;
+    tgi_class_losses losses;
     TGI_ZEROED(tgi_class_row, row);
-    row.n = n;
+    row.n = p->classes;
     row.smoothed = p->smoothing > 0;
     row.weight = tgi_row_from(&job->format, p->weight, 0, scratch);
-    for (int64_t r = first; r < end; ++r) {
-        const int64_t t = tgi_class_target(p, r);
-        const double g = p->g ? tgi_element_f64(p->dtype, p->g, p->mean ? 0 : r) : 1;
-        const bool counts = t >= 0;
-        if (p->made && g == 1) continue;
-        if (!counts && p->dlogits) memset((char *)p->dlogits + r * n * tgi_bytes_of(p->dtype), 0,
-                                          (size_t)(n * tgi_bytes_of(p->dtype)));
-        if (!counts && !p->g) tgi_class_put_loss(job, r, 0);
-        if (!counts) continue;
-        row.x = tgi_row_from(&job->format, p->logits, r * n, scratch + bytes);
-        if (!p->g) tgi_class_forward(job, &row, r, t);
-        if (!p->dlogits) continue;
-        row.dx = tgi_row_place(&job->format, p->dlogits, r * n, scratch + 2 * bytes);
-        tgi_class_backward(job, &row, r, t, g * job->share);
-        tgi_row_to(&job->format, p->dlogits, r * n, row.dx);
+    scratch += p->classes * tgi_bytes_of(job->format.compute);
+    for (int64_t rows; first < end; first += rows) {
+        rows = tgi_at_most(end - first, TGI_LANES);
+        for (int64_t k = 0; k < rows; ++k)
+            tgi_class_of_row(job, &row, first + k, tgi_class_target(p, first + k), scratch, &losses, k);
+        if (p->g) continue;
+        job->kernels->map[1][TGI_OP_log](rows, none, losses.sum, losses.sum, NULL, NULL);
+        for (int64_t k = 0; k < rows; ++k)
+            tgi_class_put_loss(job, first + k, losses.part[k] + losses.factor[k] * losses.sum[k]);
     }
 }
 
@@ -56648,7 +56779,7 @@ static tgi_answer tgi_class_run(tgi_thread *S, const tgi_class_loss *loss)
    measured: more in f32, where the gradient needs no conversions (cross_entropy f32 2048x32,2048:i32). */
 static tgi_answer tgi_cpu_cross_entropy(tgi_thread *S, const tgi_class_loss *loss)
 {
-    const int64_t few = loss->dtype == TG_F32 ? 2 * TGI_SHORT_ROW : TGI_SHORT_ROW / 2;
+    const int64_t few = loss->dtype == TG_F32 ? (int64_t)TGI_MIDDLE_ROW : (int64_t)TGI_SHORT_ROW / 2;
     return loss->classes <= few && loss->smoothing == 0 ? TGI_COMPOSE : tgi_class_run(S, loss);
 }
 static tgi_answer tgi_cpu_cross_entropy_backward(tgi_thread *S, const tgi_class_loss *loss)
@@ -58817,6 +58948,58 @@ static void TGI_T(softmax)(void *y_, const void *x_, int64_t n, bool log_of_it)
     }
 }
 
+#ifndef TGI_SECOND_TYPE
+/* largest and sum of exp(x - largest) of each row, which, unless y is NULL, is y.  The last TGI_LANES elements of a row
+   are taken once more where some of them are left over, and those which have been counted add 0. */
+static void TGI_T(softmax_sums)(const tgi_softmax_rows *rows)
+{
+    const int64_t n = rows->n, whole = n - n % TGI_LANES, last = n - TGI_LANES;
+    for (int64_t r = 0; r < rows->rows; ++r) {
+        const float *const x = rows->x + r * rows->x_step;
+        float lane[TGI_LANES];
+        memcpy(lane, x + last, sizeof lane);
+        for (int64_t i = 0; i < last; i += TGI_LANES) {
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+        }
+        rows->largest[r] = (double)TGI_T(lanes_largest)(lane);
+    }
+    for (int64_t r = 0; r < rows->rows; ++r) {
+        const float *const x = rows->x + r * rows->x_step, largest = (float)rows->largest[r];
+        float *const y = rows->y ? rows->y + r * rows->y_step : NULL, lane[TGI_LANES] = {0}, power[TGI_LANES];
+        for (int64_t i = 0; i < whole; i += TGI_LANES) {
+            for (int l = 0; l < TGI_LANES; ++l) lane[l] += power[l] = tgi_exp_of(x[i + l] - largest);
+            if (y) memcpy(y + i, power, sizeof power);
+        }
+        if (whole < n) {
+            const int counted = (int)(whole - last);
+            for (int l = 0; l < TGI_LANES; ++l) {
+                power[l] = tgi_exp_of(x[last + l] - largest);
+                lane[l] += l < counted ? 0 : power[l];
+            }
+            if (y) memcpy(y + last, power, sizeof power);
+        }
+        rows->sum[r] = (double)TGI_T(lanes_total)(lane);
+    }
+}
+
+/* What is left of softmax: y /= sum; log: y = x - largest - sum, which is the logarithm by now. */
+static void TGI_T(softmax_ends)(const tgi_softmax_rows *rows, bool log_of_it)
+{
+    const int64_t n = rows->n;
+    for (int64_t r = 0; r < rows->rows; ++r) {
+        const float *const x = rows->x + r * rows->x_step, largest = (float)rows->largest[r];
+        const float sum = (float)rows->sum[r], scale = (float)(1 / rows->sum[r]);
+        float *const y = rows->y + r * rows->y_step;
+        if (log_of_it) {
+            TGI_INDEPENDENT
+            for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - sum;
+        } else {
+            for (int64_t i = 0; i < n; ++i) y[i] *= scale;
+        }
+    }
+}
+#endif
+
 /* dx = y * (g - sum(g * y)); log: dx = g - exp(y) * sum(g), since exp(y) is the softmax. */
 static void TGI_T(softmax_backward)(void *dx_, const void *g_, const void *y_, int64_t n, bool log_of_it)
 {
@@ -58837,8 +59020,25 @@ static void TGI_T(softmax_backward)(void *dx_, const void *g_, const void *y_, i
 
    A sum is in tgi_real over TGI_COLUMN_BLOCK rows at most, and in doubles over these blocks. */
 
-/* Softmax of each column, in place. */
-static void TGI_T(softmax_columns)(void *x_, int64_t n, bool log_of_it)
+/* lane [TGI_LANES] = the sum, or the largest, of all lanes of the same column, of `columns`, a half or a quarter of the
+   lanes, or all. */
+static void TGI_T(sums_of_columns)(double *lane, int columns)
+{
+    for (int w = TGI_LANES / 2; w >= columns; w /= 2) {
+        for (int l = 0; l < w; ++l) lane[l] += lane[l + w];
+    }
+    for (int l = columns; l < TGI_LANES; ++l) lane[l] = lane[l - columns];
+}
+static void TGI_T(extremes_of_columns)(tgi_real *lane, int columns)
+{
+    for (int w = TGI_LANES / 2; w >= columns; w /= 2) {
+        for (int l = 0; l < w; ++l) lane[l] = lane[l] > lane[l + w] ? lane[l] : lane[l + w];
+    }
+    for (int l = columns; l < TGI_LANES; ++l) lane[l] = lane[l - columns];
+}
+
+/* Softmax of each column, in place; lanes l, l + columns.. are of one column. */
+static void TGI_T(softmax_columns)(void *x_, int64_t n, int columns, bool log_of_it)
 {
     tgi_real *const x = (tgi_real *)x_, largest[TGI_LANES], last[TGI_LANES];
     double sum[TGI_LANES];
@@ -58847,6 +59047,7 @@ static void TGI_T(softmax_columns)(void *x_, int64_t n, bool log_of_it)
         const tgi_real *const row = x + i * TGI_LANES;
         for (int l = 0; l < TGI_LANES; ++l) largest[l] = row[l] > largest[l] ? row[l] : largest[l];
     }
+    TGI_T(extremes_of_columns)(largest, columns);
     for (int64_t i = 0; i < n;) {
         const int64_t end = tgi_at_most(n, i + TGI_COLUMN_BLOCK);
         tgi_real part[TGI_LANES] = {0};
@@ -58862,11 +59063,9 @@ static void TGI_T(softmax_columns)(void *x_, int64_t n, bool log_of_it)
         }
         for (int l = 0; l < TGI_LANES; ++l) sum[l] += (double)part[l];
     }
-    if (log_of_it) {
-        for (int l = 0; l < TGI_LANES; ++l) last[l] = tgi_log_of((tgi_real)sum[l]);
-    } else {
-        for (int l = 0; l < TGI_LANES; ++l) last[l] = (tgi_real)(1 / sum[l]);
-    }
+    TGI_T(sums_of_columns)(sum, columns);
+    for (int l = 0; l < TGI_LANES; ++l)
+        last[l] = log_of_it ? tgi_log_of((tgi_real)sum[l]) : (tgi_real)(1 / sum[l]);
     for (int64_t i = 0; i < n && log_of_it; ++i) {
         for (int l = 0; l < TGI_LANES; ++l) x[i * TGI_LANES + l] -= last[l];
     }
@@ -58990,6 +59189,13 @@ static void TGI_T(running_sums)(void *x_, int64_t n, bool product, double *sum)
 static void TGI_T(class_loss)(tgi_class_row *row)
 {
     const tgi_real *const x = (const tgi_real *)row->x, *const weight = (const tgi_real *)row->weight;
+#ifndef TGI_SECOND_TYPE
+    if (!row->smoothed && row->n >= TGI_LANES && row->n <= TGI_SUM_BLOCK) {
+        const tgi_softmax_rows one = {1, row->n, 0, 0, x, NULL, &row->largest, &row->sum};
+        TGI_T(softmax_sums)(&one);
+        return;
+    }
+#endif
     const tgi_real largest = TGI_T(row_largest)(x, row->n);
     tgi_real part[TGI_SUM_BLOCK];
     row->largest = (double)largest;
@@ -61699,6 +61905,8 @@ static const tgi_kernels TGI_V(kernels) = {
     {TGI_LIGHT(squares_f32), TGI_LIGHT(squares_f64)},
     {TGI_V(softmax_f32), TGI_F64_ROW(softmax)},
     {TGI_V(softmax_backward_f32), TGI_F64_ROW(softmax_backward)},
+    TGI_V(softmax_sums_f32),
+    TGI_V(softmax_ends_f32),
     {TGI_V(softmax_columns_f32), TGI_F64_ROW(softmax_columns)},
     {TGI_V(softmax_columns_backward_f32), TGI_F64_ROW(softmax_columns_backward)},
     {TGI_V(extreme_columns_f32), TGI_F64_ROW(extreme_columns)},
