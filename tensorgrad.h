@@ -7057,6 +7057,8 @@ enum {
        "from_x, from_h: the gradient of i f g o times their slopes, c: (gc + g * o * (1 - tanh(c')^2)) * f")           \
     OP(cross_entropy, "logits,targets,weight?", A | B | C | Y2 | CAST_F32 | FLOAT_INPUT,                               \
        "g * weight[t] * (softmax(logits) - 1 at t)")                                                                   \
+    OP(embedding_bag, "weight,ids,offsets?,per_sample_weights?", B | FLOAT_INPUT,                                      \
+       "weight: for each id, g of its bag is added to its row")                                                        \
     OP(matmul, "a,b", A_FOR_B | B_FOR_A | CAST_LOW, "a: g @ b^T, b: a^T @ g")                                          \
     OP(linear, "x,weight,bias?", A_FOR_B | B_FOR_A | CAST_LOW,                                                         \
        "x: g @ weight, weight: g^T @ x, bias: g summed over the rows")                                                 \
@@ -7158,7 +7160,6 @@ enum {
     OP(index_fill, "t,index", DIM)                                                                                     \
     OP(index_copy, "t,index,src", DIM)                                                                                 \
     OP(masked_scatter, "t,mask,source", NOTHING)                                                                       \
-    OP(embedding_bag, "weight,ids,offsets?,per_sample_weights?", FLOAT_INPUT)                                          \
     OP(pad_mode, "t", NOTHING)                                                                                         \
     OP(im2col, "x", NOTHING)                                                                                           \
     OP(col2im, "columns", NOTHING)                                                                                     \
@@ -7517,6 +7518,17 @@ typedef struct {
     void *dweight;
 } tgi_table_gradient;
 
+/* y [bags, width]: the sum, or the mean, of the rows ids [bags, n] of weight [.., width], but for those whose id is
+   `padding`; 0 where none is left.  All are contiguous, weight and y of one float dtype, ids i64 or i32, which were
+   checked before. */
+typedef struct {
+    int64_t bags, n, width, padding;
+    bool mean;
+    tg_dtype dtype, id_dtype;
+    const void *weight, *ids;
+    void *y;
+} tgi_bags;
+
 /* What is computed of each matrix a [m, n] of a batch (see FACTOR), and what it has besides:
        LU                   out: L and U [m, n], pivots i32 [min(m, n)], from 1, order of the rows i64 [m]
        SOLVE, TRIANGULAR    b [n, k]; out: a^-1 b.  TRIANGULAR: upper or lower triangle; unit: ones on its diagonal
@@ -7772,6 +7784,8 @@ typedef enum { TGI_OF_WORK, TGI_OF_UPLOADS, TGI_OF_DOWNLOADS } tgi_stream_of;
     OP(ALL, bool, scatter, (tgi_thread *S, tgi_scatter_kind kind, const tgi_rows *rows))                               \
     /* dweight */                                                                                                      \
     OP(ALL, tgi_answer, embedding_backward, (tgi_thread *S, const tgi_table_gradient *table))                          \
+    /* y */                                                                                                            \
+    OP(ALL, tgi_answer, embedding_bag, (tgi_thread *S, const tgi_bags *bags))                                          \
     /* The number of elements of in->arg[0] that are not 0, and their indices in out [count, ndim] (NULL: none). */    \
     OP(ALL, bool, nonzero, (tgi_thread *S, const tgi_loop *in, int64_t *count, int64_t *out))                          \
                                                                                                                        \
@@ -11174,6 +11188,7 @@ TGI_PLAIN_COMPOSES(grid_sample_backward, tgi_sampling)
 TGI_PLAIN_COMPOSES(cross_entropy, tgi_class_loss)
 TGI_PLAIN_COMPOSES(cross_entropy_backward, tgi_class_loss)
 TGI_PLAIN_COMPOSES(embedding_backward, tgi_table_gradient)
+TGI_PLAIN_COMPOSES(embedding_bag, tgi_bags)
 TGI_PLAIN_COMPOSES(attention, tgi_attention)
 TGI_PLAIN_COMPOSES(attention_backward, tgi_attention)
 TGI_PLAIN_COMPOSES(convolution, tgi_convolution)
@@ -23996,19 +24011,68 @@ static tg_tensor *tgi_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor
     return tg_div(sums, tg_unsqueeze(tg_clamp_min(counts, 1), -1));
 }
 
+/* How many of ids [bags, n] count in each bag, [bags, 1], at least 1. */
+static tg_tensor *tgi_sizes_of_bags(tg_tensor *ids, int64_t padding_idx)
+{
+    return tg_clamp_min(tg_sum_dim(tg_ne_scalar(ids, (double)padding_idx), 1, true), 1);
+}
+
+/* *y = the sums or means of bags of one size, ids [bags, n], by one kernel, which writes no rows [bags, n, D].
+   params: i padding_idx, flag mean */
+static tgi_answer tgi_equal_bags_fused(tg_tensor *weight, tg_tensor *ids, bool mean, int64_t padding_idx, tg_tensor **y)
+{
+    tgi_call c;
+    if (!weight->storage->backend->host || !tgi_is_contiguous(weight) || tgi_numel(weight) == 0 ||
+        tgi_numel(ids) == 0 || (ids->dtype != TG_I64 && ids->dtype != TG_I32) || tgi_self()->composes)
+        return TGI_COMPOSE;
+    tg_tensor *const in[2] = {weight, tg_contiguous(ids)};
+    if (!tgi_op_begin(&c, TGI_OP_embedding_bag, in, 2)) return TGI_FAILED;
+    tgi_params(&c)->i = padding_idx;
+    c.params.flag = mean;
+    TGI_ZEROED(tgi_bags, bags);
+    bags.bags = ids->dim[0], bags.n = ids->dim[1], bags.width = weight->dim[1], bags.padding = padding_idx;
+    bags.mean = mean;
+    bags.dtype = (tg_dtype)weight->dtype, bags.id_dtype = (tg_dtype)ids->dtype;
+    const int64_t shape[2] = {bags.bags, bags.width};
+    tgi_answer answer = TGI_FAILED;
+    if (tgi_check_index_values(c.S, c.name, in[1], 0, weight->dim[0], TGI_INDEX_IN_SELF) &&
+        (*y = tgi_output(&c, 2, shape, bags.dtype)) != NULL) {
+        bags.weight = tgi_first_element(in[0]), bags.ids = tgi_first_element(in[1]);
+        bags.y = tgi_first_element(*y);
+        answer = c.backend->embedding_bag(c.S, &bags);
+    }
+    *y = tgi_op_end(&c, answer == TGI_DONE);
+    return answer == TGI_DONE && !*y ? TGI_FAILED : answer;
+}
+
+static bool tgi_rule_embedding_bag(tgi_step *step, tg_tensor *g)
+{
+    tg_tensor *ids = tgi_saved_tensor(step, 1);
+    const int64_t padding_idx = step->params->i, n = tgi_numel(ids), width = tgi_input_shape(step, 0).dim[1];
+    if (step->params->flag) g = tg_div(g, tgi_sizes_of_bags(ids, padding_idx));
+    tg_tensor *rows = tg_expand(tg_unsqueeze(g, 1), TG_SHAPE(ids->dim[0], ids->dim[1], width));
+    if (padding_idx >= 0)
+        rows = tg_masked_fill(rows, tg_unsqueeze(tg_eq_scalar(ids, (double)padding_idx), -1), 0);
+    rows = tg_reshape(rows, TG_SHAPE(n, width));
+    tg_tensor *index = rows ? tg_expand(tg_reshape(ids, TG_SHAPE(n, 1)), TG_SHAPE(n, width)) : NULL;
+    return index && tgi_set_input_grad(step, 0, tgi_scatter_to_zeros(tgi_input_shape(step, 0), 0, 0, index, rows));
+}
+
 /* Bags of one size, ids and scale [bags, n]: their rows [bags, n, D] are neighbours, and reduced along a dim. */
 static tg_tensor *tgi_equal_bags(tg_tensor *weight, tg_tensor *ids, const char *mode, tg_tensor *scale,
                                  int64_t padding_idx)
 {
     const bool largest = !strcmp(mode, "max") && tgi_numel(ids) > 0, padded = padding_idx >= 0;
+    tg_tensor *fused = NULL;
+    if (!largest && !scale &&
+        tgi_equal_bags_fused(weight, ids, !strcmp(mode, "mean"), padding_idx, &fused) != TGI_COMPOSE)
+        return fused;
     tg_tensor *skipped = padded ? tg_eq_scalar(ids, (double)padding_idx) : NULL, *rows = tg_embedding(weight, ids);
     if (scale) rows = tg_mul(rows, tg_unsqueeze(scale, -1));
     if (padded) rows = tg_masked_fill(rows, tg_unsqueeze(skipped, -1), largest ? -(double)INFINITY : 0);
     tg_tensor *y = largest ? tg_max_dim(rows, 1, false, NULL) : tg_sum_dim(rows, 1, false);
     if (largest && padded) return tg_masked_fill(y, tg_all_dim(skipped, 1, true), 0);
-    if (strcmp(mode, "mean")) return y;
-    tg_tensor *counts = tg_sum_dim(tg_ne_scalar(ids, (double)padding_idx), 1, true);
-    return tg_div(y, tg_clamp_min(counts, 1));
+    return strcmp(mode, "mean") ? y : tg_div(y, tgi_sizes_of_bags(ids, padding_idx));
 }
 
 tg_tensor *tg_embedding_bag(tg_tensor *weight, tg_tensor *ids, tg_tensor *offsets, const char *mode,
@@ -48147,6 +48211,7 @@ typedef struct tgi_kernels {
     void (*lstm_cell_backward)(const tgi_lstm_cell *cell, int64_t row);
     void (*to_f32[2])(float *y, const void *x, int64_t n); /* from bf16, from f16 */
     void (*from_f32[2])(void *y, const float *x, int64_t n);
+    void (*add_halves[2])(float *y, const void *x, int64_t n); /* y += x, of bf16 or f16 */
     void (*f64_to_odd)(float *y, const double *x, int64_t n);
     tgi_store_fn casts[3][TGI_DTYPES]; /* from f32, f64, i64 to elements side by side; NULL: as tgi_storers */
     bool (*indices_are_in)(const int64_t *index, int64_t n, int64_t least, int64_t end);
@@ -52010,6 +52075,57 @@ static tgi_answer tgi_cpu_embedding_backward(tgi_thread *S, const tgi_table_grad
     const double work = TGI_LIGHT_WORK * (double)(count + n) * (double)table->width;
     tgi_parallel_for(tgi_parts_for(S, work, count), count, tgi_table_range, &job);
     tgi_free(S, job.end, bytes);
+    return TGI_DONE;
+}
+
+/* ---- bags of rows ---- */
+
+typedef struct {
+    const tgi_bags *bags;
+    const tgi_kernels *kernels;
+} tgi_bags_job;
+
+/* Items: bags.  f16 and bf16 are added in f32, and rounded once. */
+static void tgi_bags_range(const void *job_, int thread, int64_t first, int64_t end)
+{
+    const tgi_bags_job *job = (const tgi_bags_job *)job_;
+    const tgi_bags *p = job->bags;
+    const tgi_map_kernel *const map = job->kernels->map[p->dtype == TG_F64];
+    const bool wide = p->id_dtype == TG_I64, half = p->dtype == TG_BF16 || p->dtype == TG_F16;
+    const int64_t size = tgi_bytes_of(p->dtype), id_size = tgi_bytes_of(p->id_dtype);
+    const double none[2] = {0, 0};
+    tgi_tile sum;
+    (void)thread;
+    for (int64_t width; first < end; ++first) {
+        const char *const ids = (const char *)p->ids + first * p->n * id_size;
+        for (int64_t column = 0; column < p->width; column += width) {
+            char *const y = (char *)p->y + (first * p->width + column) * size;
+            void *const total = half ? (void *)sum.f32 : (void *)y;
+            double counted[2] = {0, 0};
+            width = tgi_at_most(p->width - column, TGI_TILE);
+            memset(total, 0, (size_t)(width * (half ? 4 : size)));
+            for (int64_t i = 0; i < p->n; ++i) {
+                const int64_t id = tgi_index_at(ids + i * id_size, wide);
+                const char *const from = (const char *)p->weight + (id * p->width + column) * size;
+                if (id == p->padding) continue;
+                ++counted[0];
+                if (half) job->kernels->add_halves[p->dtype == TG_F16](sum.f32, from, width);
+                else map[TGI_OP_add](width, none, total, total, from, NULL);
+            }
+            if (p->mean && counted[0] > 1) map[TGI_OP_div_scalar](width, counted, total, total, NULL, NULL);
+            if (half) job->kernels->from_f32[p->dtype == TG_F16](y, sum.f32, width);
+        }
+    }
+}
+
+/* Many rows of floats are composed, whose sum is in doubles; and so are short ones, for which a call of a kernel costs
+   more than it saves. */
+static tgi_answer tgi_cpu_embedding_bag(tgi_thread *S, const tgi_bags *bags)
+{
+    const tgi_bags_job job = {bags, tgi_kernels_of(S)};
+    if ((bags->n > TGI_COLUMN_BLOCK && bags->dtype != TG_F64) || bags->width < TGI_SHORT_ROW / 4) return TGI_COMPOSE;
+    const double work = TGI_LIGHT_WORK * (double)bags->bags * (double)bags->n * (double)bags->width;
+    tgi_parallel_for(tgi_parts_for(S, work, bags->bags), bags->bags, tgi_bags_range, &job);
     return TGI_DONE;
 }
 
@@ -57619,6 +57735,27 @@ static void TGI_V(f16_to_f32)(float *y, const void *x, int64_t n)
     for (int64_t i = done; i < n; ++i) y[i] = tgi_f16_to_f32(half[i]);
 }
 
+static void TGI_V(add_bf16_to_f32)(float *y, const void *x, int64_t n)
+{
+    const uint16_t *const half = (const uint16_t *)x;
+    TGI_INDEPENDENT
+    for (int64_t i = 0; i < n; ++i) y[i] += tgi_bf16_to_f32(half[i]);
+}
+
+static void TGI_V(add_f16_to_f32)(float *y, const void *x, int64_t n)
+{
+    const uint16_t *const half = (const uint16_t *)x;
+    int64_t done = 0;
+#ifdef TGI_AGAIN
+    TGI_V(floats) floats = {0};
+    for (; done + TGI_HALVES <= n; done += TGI_HALVES) {
+        floats = TGI_FLOATS_OF(*(const TGI_V(halves) *)(const void *)(half + done));
+        *(TGI_V(floats) *)(void *)(y + done) += floats;
+    }
+#endif
+    for (int64_t i = done; i < n; ++i) y[i] += tgi_f16_to_f32(half[i]);
+}
+
 static void TGI_V(f32_to_f16)(void *y, const float *x, int64_t n)
 {
     uint16_t *const half = (uint16_t *)y;
@@ -61882,6 +62019,7 @@ static const tgi_kernels TGI_V(kernels) = {
     TGI_V(lstm_cell_backward),
     {TGI_V(bf16_to_f32), TGI_V(f16_to_f32)},
     {TGI_V(f32_to_bf16), TGI_V(f32_to_f16)},
+    {TGI_V(add_bf16_to_f32), TGI_V(add_f16_to_f32)},
     TGI_V(f64_to_odd),
 #if defined(TGI_HAS_X86_KERNELS) && !defined(TGI_AGAIN)
     {{NULL}, {NULL}, {NULL}},

@@ -5822,6 +5822,9 @@ static tgi_answer tgi_cuda_embedding_backward(tgi_thread *S, const tgi_table_gra
     return ok ? TGI_DONE : TGI_FAILED;
 }
 
+/* embedding_bag is composed. */
+static tgi_answer tgi_cuda_embedding_bag(tgi_thread *, const tgi_bags *) { return TGI_COMPOSE; }
+
 /* ---- nonzero: the indices of the elements of x [n] that are not zero ----
 
    x is cut into pieces of TGI_BLOCK elements.  First the nonzero elements of each piece are counted; then one block

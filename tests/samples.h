@@ -6055,6 +6055,8 @@ SAMPLES(embedding_bag)
     sample(S(4, 3), ids("[[0, 2], [3, 1]]"), S(2, 2), text("sum"), count(2));
     sample(S(4, 3), ids("[[0, 2], [3, 1]]"), text("mean"), count(-1));
     sample(S(4, 3), ids("[[0, 2], [3, 1]]"), text("max"), count(3));
+    sample(S(4, 34), ids("[[0, 2, 1], [3, 1, 1]]"), text("sum"), count(-1));
+    sample(S(4, 34), ids("[[0, 2, 1], [1, 1, 1], [1, 3, 0]]"), text("mean"), count(1));
     edge(in("[[1, 2], [3, 4], [5, 7]]"), ids("[0, 1, 2, 0]"), ids("[0, 3, 3]"), text("mean"), count(1),
          gives("[[3, 4.5], [0, 0], [1, 2]]"), grads("[[1.5, 1.5], [0, 0], [0.5, 0.5]]"));
     edge(in("[[1, 2], [3, 4], [5, 7]]"), ids("[0, 1, 2, 0]"), ids("[0, 3, 4]"), text("max"), count(-1),
@@ -6065,6 +6067,7 @@ SAMPLES(embedding_bag)
     refuse(tg_embedding_bag(ones(2, 3), i64("[1]"), NULL, "sum", NULL, false, -1), "offsets is NULL");
     refuse(tg_embedding_bag(ones(2, 3), i64("[[[1]]]"), NULL, "sum", NULL, false, -1), "input has to be 2D");
     refuse(tg_embedding_bag(ones(2, 3), i64("[[5]]"), NULL, "sum", NULL, false, -1), "out of range");
+    refuse(tg_embedding_bag(ones(2, 30), i64("[[-1]]"), NULL, "mean", NULL, false, -1), "out of range");
 }
 SAMPLES(pad_mode)
 {
